@@ -1,0 +1,23 @@
+# winnow_target(name): warnings, sanitizers and include paths of every target of ours.
+function(winnow_target name)
+  target_compile_options(${name} PRIVATE -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Wold-style-cast
+                                         -Wcast-align -Woverloaded-virtual -Wnull-dereference)
+  if(WINNOW_WERROR)
+    target_compile_options(${name} PRIVATE -Werror)
+  endif()
+  if(WINNOW_SANITIZE)
+    target_compile_options(${name} PRIVATE -fsanitize=${WINNOW_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+    target_link_options(${name} PUBLIC -fsanitize=${WINNOW_SANITIZE})
+  endif()
+endfunction()
+
+# winnow_layer(name SOURCES... DEPENDS...): one folder of src/ as an object library. A layer sees only the layers that it
+# names in DEPENDS.
+function(winnow_layer name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS" ${ARGN})
+  add_library(winnow_${name} OBJECT ${ARG_SOURCES})
+  target_include_directories(winnow_${name} PUBLIC
+    $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src>)
+  target_link_libraries(winnow_${name} PUBLIC ${ARG_DEPENDS})
+  winnow_target(winnow_${name})
+endfunction()

@@ -1,0 +1,31 @@
+// The one exception type that crosses winnow's public interface.
+#pragma once
+
+#include <stdexcept>
+#include <string>
+
+namespace winnow {
+
+enum class ErrorCode {
+  kInvalidArgument,  // an option, budget or prompt that cannot be used as given
+  kNotFound,         // no such file, method or option
+  kBadFile,          // truncated, corrupt, foreign or unsupported file
+  kUnsupported,      // valid, but not something this build or machine can do
+  kOutOfMemory,      // the page pool's byte limit, or the machine's memory
+  kContextFull,      // more tokens than the context holds
+  kCancelled,        // a callback asked to stop
+  kIo,               // reading or writing failed
+  kInternal,         // a broken invariant: a bug in winnow, please report it
+};
+
+// A user's mistake, a bad file or an exhausted limit. `what()` is one sentence that says what to change.
+class Error : public std::runtime_error {
+ public:
+  Error(ErrorCode code, const std::string& message) : std::runtime_error(message), code_(code) {}
+  ErrorCode code() const noexcept { return code_; }
+
+ private:
+  ErrorCode code_;
+};
+
+}  // namespace winnow

@@ -1,0 +1,104 @@
+// What to keep of a KV cache: a budget and a method. A method is never one opaque class: it is a scorer, a layer
+// allocator, a head allocator and a selector, and a named preset puts four of them together.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace winnow {
+
+// How much to keep, in one of three units. All become one exact total T of entries over all layers and KV heads.
+struct Budget {
+  enum class Unit { kTokens, kFraction, kBytes };
+  Unit unit = Unit::kFraction;
+  double amount = 1.0;  // tokens per KV head on average; kept fraction of the prompt in (0, 1]; bytes of entries
+
+  // "512", "20%", "64MiB" (also KiB, GiB, KB, MB, GB). Throws Error(kInvalidArgument) for anything else, zero or less,
+  // and more than 100 %.
+  static Budget parse(std::string_view text);
+  std::string text() const;
+
+  // The total T for a prompt of n_tokens tokens: tokens give B * n_heads, a fraction f gives round(f * N * n_heads),
+  // halves up, bytes give floor(bytes / entry_bytes). Capped at N * n_heads. n_heads = layers x KV heads.
+  std::int64_t total_entries(std::int64_t n_tokens, std::int64_t n_heads, std::size_t entry_bytes) const;
+};
+
+enum class RowReduction { kMean, kSum, kMax };
+enum class Pooling { kNone, kMax, kAverage };
+enum class PoolOrder { kPoolThenGroup, kGroupThenPool };
+enum class GroupReduction { kMean, kMax };
+enum class Safeguard { kBlend, kMinimum };
+
+// Every option of the four parts. A preset fills it; the text form overrides.
+struct EvictionOptions {
+  std::string method = "full";           // the preset's name
+  std::string scorer = "none";           // names of the registry
+  std::string layers = "uniform";
+  std::string heads = "uniform";
+  std::string selector = "top-k";
+  int window = 32;                       // last tokens, always kept
+  int sinks = 0;                         // first tokens, always kept
+  RowReduction rows = RowReduction::kMean;
+  Pooling pool = Pooling::kMax;
+  int kernel = 7;                        // pooling width, odd
+  PoolOrder order = PoolOrder::kPoolThenGroup;
+  GroupReduction group = GroupReduction::kMean;
+  int last_rows = 0;                     // h2o: rows of the causal matrix that count, 0: all
+  double gamma = 200.0;                  // cake: weight of the variance
+  double tau1 = 1.0, tau2 = 1.0;         // cake: exponents 1/tau of dispersion and shift
+  double beta = 20.0;                    // pyramid: B / beta for the last layer
+  double head_beta = 1.01;               // headkv
+  Safeguard safeguard = Safeguard::kBlend;
+  double alpha = 0.2;                    // ada: share of the safeguard
+  double first_stage = 0.5;              // critical: share chosen by attention alone
+  double critical_eps = 1e-4;            // critical: added to the scores before the product
+  double ea_eps = 0.0;                   // expected-attention
+  int ea_future = 512;
+  int ea_skip = 4;
+  std::uint64_t seed = 0;                // random
+  std::string head_file;                 // headkv, duo-attention
+  std::string profile;                   // lu-kv
+
+  bool evicts() const { return method != "full"; }
+
+  // "METHOD[:option=value,...]", e.g. "snapkv:window=16,pool=avg,kernel=5". Options have the names of the specification
+  // (window, sinks, rows, pool, kernel, order, group, last-rows, gamma, tau1, tau2, beta, head-beta, safeguard, alpha,
+  // first-stage, critical-eps, ea-eps, ea-future, ea-skip, seed, head-file, profile; select or selector; scorer, layers,
+  // heads). Throws Error(kNotFound) with the nearest name for an unknown method or option, Error(kInvalidArgument) for a
+  // value out of range, an option that none of the parts uses, and a combination that means nothing.
+  static EvictionOptions parse(std::string_view text);
+
+  // Sets one option by its name in the text form.
+  void set(std::string_view option, std::string_view value);
+
+  // Checks ranges and the combination, as parse does.
+  void validate() const;
+
+  // The shortest text form that parses to these options.
+  std::string text() const;
+};
+
+// A row of `winnow methods`.
+struct MethodInfo {
+  std::string name;
+  std::string summary;   // one line
+  std::string paper;     // short reference
+  EvictionOptions options;
+};
+
+// All presets that this build has, in the order in which to show them.
+const std::vector<MethodInfo>& eviction_methods();
+
+// A row of the table of options.
+struct OptionInfo {
+  std::string name;
+  std::string values;       // "mean | sum | max", "integer >= 0", ...
+  std::string summary;
+  std::string used_by;      // which parts read it
+};
+const std::vector<OptionInfo>& eviction_options();
+
+}  // namespace winnow

@@ -1,0 +1,150 @@
+// An engine computes; a session is one sequence: its tokens, its ragged KV cache, its eviction policy.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "winnow/entry_type.h"
+#include "winnow/eviction.h"
+#include "winnow/model.h"
+#include "winnow/sampling.h"
+
+namespace winnow {
+
+struct EngineOptions {
+  int n_threads = 0;               // 0: the machine's physical cores
+  std::size_t kv_bytes_limit = 0;  // hard limit of the page pool with all staging buffers; 0: none
+  int n_batch = 512;               // tokens that go through a layer at a time while prefilling
+};
+
+struct MemoryStatistics {
+  std::size_t kv_bytes_in_use;    // pages and staging buffers now
+  std::size_t kv_bytes_peak;      // highest since the last reset_peak
+  std::size_t kv_bytes_resident;  // in use + free pages kept for reuse
+  std::size_t kv_bytes_limit;     // 0: none
+};
+
+struct SessionOptions {
+  EntryType key_type = EntryType::kF16;
+  EntryType value_type = EntryType::kF16;
+  EvictionOptions eviction;            // default: full
+  std::optional<Budget> budget;        // needed by every method but full
+  std::int32_t n_ctx = 0;              // most tokens of the sequence (logical); 0: the model's trained context
+};
+
+// Seconds and tokens of a session's life so far.
+struct SessionStatistics {
+  std::int64_t prompt_tokens = 0;     // through prefill() and append()
+  std::int64_t decoded_tokens = 0;    // through decode()
+  double prefill_s = 0;               // prefill() and append(), eviction included
+  double evict_s = 0;                 // scoring, allotting, compacting
+  double decode_s = 0;
+  std::int64_t entries_full = 0;      // what the full cache would hold
+  std::int64_t entries_kept = 0;
+  std::size_t bytes_full = 0;         // entries_full x bytes of an entry (no page rounding)
+  std::size_t bytes_kept = 0;         // entries_kept x bytes of an entry
+  std::size_t bytes_in_pages = 0;     // pages held, whole
+  std::size_t bytes_peak = 0;         // the engine's peak of pages and staging since the session began
+  std::size_t hidden_bytes = 0;       // hidden states of the largest prefill
+  std::size_t staging_bytes = 0;      // staging buffer of the largest prefill
+  std::vector<std::vector<std::int32_t>> kept;  // [n_layer][n_kv_head] stored entries
+};
+
+// Called while a prompt is prefilled, with work done and to do (layers x tokens). False stops with Error(kCancelled);
+// the session is then as before the call.
+using ProgressCallback = std::function<bool(std::int64_t done, std::int64_t total)>;
+
+// Receives the logits [n_vocab] after the token at `position`; valid during the call.
+using LogitsCallback = std::function<void(std::int32_t position, std::span<const float> logits)>;
+
+struct PrefillOptions {
+  ProgressCallback on_progress;
+  LogitsCallback on_logits;   // every token's logits instead of only the last one's (slow with large vocabularies)
+};
+
+class Session;
+
+// Owns the threads, the compute buffers and the page pool; sessions hold a reference to it. One computation at a time:
+// calls of sessions on different threads wait for each other.
+class Engine : public std::enable_shared_from_this<Engine> {
+ public:
+  static std::shared_ptr<Engine> create(std::shared_ptr<const Model> model, const EngineOptions& options = {});
+  ~Engine();
+
+  // Throws Error(kInvalidArgument) for options that contradict each other or the model.
+  Session open(const SessionOptions& options = {});
+
+  // One step for several sequences of this engine at once: tokens[i] is fed to sessions[i] (distinct sessions), each with
+  // its own cache and policy. Afterwards sessions[i]->logits() are valid.
+  void decode(std::span<Session* const> sessions, std::span<const Token> tokens);
+
+  // A session saved with Session::save. Throws Error(kBadFile) for a corrupt file or one of another model.
+  Session load_session(const std::string& path);
+
+  const std::shared_ptr<const Model>& model() const;
+  int n_threads() const;
+  MemoryStatistics memory() const;
+  void reset_peak();
+
+  struct Impl;
+  Impl& impl() { return *impl_; }
+
+ private:
+  explicit Engine(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+// Not thread-safe; different sessions may be used from different threads.
+class Session {
+ public:
+  Session(Session&&) noexcept;
+  Session& operator=(Session&&) noexcept;
+  ~Session();
+
+  // Feeds a prompt and cuts the cache to the budget: layer by layer when the session is empty, else as a later turn
+  // (append, then a cut when over the total). Throws Error(kInvalidArgument) for an empty prompt or a token outside the
+  // vocabulary, kContextFull, kOutOfMemory (the session is then as before).
+  void prefill(std::span<const Token> tokens, const PrefillOptions& options = {});
+
+  // Feeds tokens after what is there, all of them kept: the question after a compressed context.
+  void append(std::span<const Token> tokens, const PrefillOptions& options = {});
+
+  // Feeds one token.
+  void decode(Token token);
+
+  // Logits [n_vocab] after the last token fed; valid until the session is fed again. Throws if nothing was fed yet.
+  std::span<const float> logits() const;
+
+  // Samples and feeds until an end-of-generation token, max_tokens, or the callback returns false. Returns the tokens
+  // (without the end token).
+  std::vector<Token> generate(Sampler& sampler, int max_tokens, const std::function<bool(Token)>& on_token);
+
+  // An independent sequence with the same state; pages are shared until one of the two writes.
+  Session fork() const;
+
+  // Writes a checksummed file, first under a temporary name: a killed save loses nothing. Throws Error(kIo).
+  void save(const std::string& path) const;
+
+  void clear();
+
+  std::int32_t n_tokens() const;            // logical length: the next position
+  std::span<const Token> tokens() const;    // every token fed
+  SessionStatistics statistics() const;
+  const SessionOptions& options() const;
+
+  struct Impl;
+  explicit Session(std::unique_ptr<Impl> impl);
+  Impl& impl() { return *impl_; }
+  const Impl& impl() const { return *impl_; }
+
+ private:
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace winnow

@@ -1,0 +1,10 @@
+// Everything of the public interface. See examples/ for a program of forty lines.
+#pragma once
+
+#include "winnow/entry_type.h"
+#include "winnow/error.h"
+#include "winnow/eviction.h"
+#include "winnow/model.h"
+#include "winnow/sampling.h"
+#include "winnow/session.h"
+#include "winnow/version.h"

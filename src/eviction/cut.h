@@ -1,0 +1,67 @@
+// Carries out one cut of a sequence's cache: scores layers as they come, shares the total among layers and heads, and
+// says which entries stay. In layer-major prefill layers come one by one and layers already cut may be cut again (the
+// cascade of CAKE and LAVa); the final state equals the one-shot allocation.
+//
+// Not thread-safe. Knows nothing of pages or models.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "eviction/evidence.h"
+#include "winnow/eviction.h"
+
+namespace winnow {
+
+// The sequence that is being cut.
+struct CutShape {
+  int n_layer;
+  int n_kv_head;
+  std::int32_t n_tokens;   // logical length N
+  std::int64_t total;      // T, entries over all layers and heads
+};
+
+// One layer's survivors.
+struct LayerCut {
+  int layer;
+  std::vector<std::vector<std::int32_t>> kept;  // [n_kv_head] ascending indices into the entries stored at present
+};
+
+// Real-valued shares and integer budgets of a finished cut (golden files, analyses, statistics).
+struct CutReport {
+  std::vector<double> layer_share;                    // [n_layer], protected entries not counted
+  std::vector<std::vector<double>> head_share;        // [n_layer][n_kv_head], of the rounded layer budget, likewise
+  std::vector<std::vector<std::int32_t>> budget;      // [n_layer][n_kv_head], entries kept, protected ones included
+  std::vector<std::int64_t> stage_stored;             // [n_layer] entries stored after each stage
+};
+
+class Cut {
+ public:
+  // Throws Error(kInvalidArgument) if T is less than the protected entries (sinks + window in every head) while the prompt
+  // is longer than the budget, with the smallest budget that works.
+  Cut(const EvictionOptions& options, const CutShape& shape);
+  ~Cut();
+  Cut(Cut&&) noexcept;
+
+  // What the engine must save for add_layer under these options.
+  static EvidenceNeeds needs(const EvictionOptions& options);
+
+  // Whether N tokens under total T stay whole (N * heads <= T): no layer need be added then.
+  bool keeps_everything() const;
+
+  // Scores layer view.layer (layers come in order 0, 1, ...), and returns the cuts that are due now, at most one per
+  // layer, in ascending order; after the last layer they are final. Throws Error(kInvalidArgument) for a score that is
+  // not a number, naming layer and head.
+  std::vector<LayerCut> add_layer(const LayerView& view, const ParallelFor& parallel_for);
+
+  // After the last layer.
+  const CutReport& report() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace winnow

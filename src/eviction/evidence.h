@@ -1,0 +1,46 @@
+// What a policy may look at after a layer's attention: the engine fills a LayerView, the scorers read it.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+
+#include "kernels/entries.h"
+
+namespace winnow {
+
+// Runs body(i) for i in [0, n_items) on the engine's threads and returns when all are done. An exception thrown by body
+// is rethrown here.
+using ParallelFor = std::function<void(int n_items, const std::function<void(int)>& body)>;
+
+// What the engine must save while it runs the layer. Everything that can be computed from the stored entries and the
+// window's queries afterwards (statistics, norms) is not listed: the policy computes it on demand.
+struct EvidenceNeeds {
+  int window_rows = 0;              // the last so many query rows, rotated
+  bool log_sum_exp = false;         // of every row (h2o)
+  bool query_moments = false;       // running mean and covariance of the pre-rotation queries (expected-attention)
+  bool output_projection = false;   // W_O in float32 (critical)
+  bool reconstruction_pass = false; // kvzip
+
+  EvidenceNeeds& operator|=(const EvidenceNeeds& other);
+};
+
+// One layer, as the policy sees it. Views live until the call returns.
+struct LayerView {
+  int layer;
+  int n_head;                                     // query heads (H)
+  int n_kv_head;
+  kernels::AttentionShape shape;
+  std::int32_t n_tokens;                          // logical length N: the next position
+  std::span<const kernels::HeadEntries> heads;    // [n_kv_head] stored entries, window included
+  const float* window_q = nullptr;                // [n_window_rows][n_head][head_dim], rotated; the last row is token N-1
+  int n_window_rows = 0;
+  const float* log_sum_exp = nullptr;             // [n_tokens][n_head]
+  const float* all_q = nullptr;                   // [n_tokens][n_head][head_dim], rotated (h2o)
+  const double* query_mean = nullptr;             // [n_head][head_dim], of the pre-rotation queries
+  const double* query_covariance = nullptr;       // [n_head][head_dim][head_dim]
+  int n_embd = 0;                                 // D
+  const float* w_o = nullptr;                     // [n_head][head_dim][n_embd], float32: the slices W_O[h]
+};
+
+}  // namespace winnow

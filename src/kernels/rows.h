@@ -1,0 +1,27 @@
+// Conversions and norms of stored rows.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "kernels/entries.h"
+
+namespace winnow::kernels {
+
+// float32 -> entry type and back, one row of n numbers.
+void store_row(EntryType type, const float* src, std::byte* dst, int n);
+void load_row(EntryType type, const std::byte* src, float* dst, int n);
+
+// Per stored entry, in order: out [n_entries].
+void value_l1_norms(const AttentionShape& shape, const HeadEntries& entries, std::span<float> out);
+void value_l2_norms(const AttentionShape& shape, const HeadEntries& entries, std::span<float> out);
+void key_l2_norms(const AttentionShape& shape, const HeadEntries& entries, std::span<float> out);
+
+// CriticalKV's value term: out[i] = mean over the group's heads of || v_i W_O[h] ||_1, computed in blocks of entries;
+// nothing of size n_entries x n_embd is stored.
+//   w_o: the d x D slices of the group's heads: [n_group][head_dim][n_embd], float32
+void projected_value_norms(const AttentionShape& shape, const HeadEntries& entries, std::span<const float> w_o,
+                           int n_embd, std::span<float> out);
+
+}  // namespace winnow::kernels

@@ -1,0 +1,34 @@
+// Statistics of the attention of a few query rows (the observation window) on every stored entry, reduced over the rows
+// on the fly: nothing of size n_rows x n_entries is kept.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include "kernels/entries.h"
+
+namespace winnow::kernels {
+
+// Per query head of the group and column (stored entry i < n_columns). A null pointer: not wanted.
+struct ColumnStatistics {
+  std::int32_t n_columns;
+  float* mean;       // [n_group][n_columns] mean over the rows of A[row][i]
+  float* m2;         // [n_group][n_columns] sum over the rows of (A - mean)^2 (Welford: no cancellation)
+  float* max;        // [n_group][n_columns]
+  float* last;       // [n_group][n_columns] the last row
+  double* entropy;   // [n_group] -sum A ln A over rows x columns, 0 ln 0 = 0, rows not renormalised
+};
+
+std::size_t window_statistics_scratch_bytes(const AttentionShape& shape, int n_rows);
+
+// A is the softmax over every entry that the row sees (columns beyond n_columns included).
+void window_statistics(const AttentionShape& shape, const HeadEntries& entries, const QueryRows& rows,
+                       const ColumnStatistics& out, std::span<std::byte> scratch);
+
+// Adds, for every entry i, the sum over the rows of exp(score - log_sum_exp) to sums [n_group][n_columns]: the column
+// sums of the causal matrix (H2O), streamed block by block from the log-sum-exps that causal_attention saved.
+void add_column_sums(const AttentionShape& shape, const HeadEntries& entries, const QueryRows& rows,
+                     const float* log_sum_exp,  // [n_rows][n_group]
+                     std::int32_t n_columns, float* sums, std::span<std::byte> scratch);
+
+}  // namespace winnow::kernels
