@@ -2,8 +2,9 @@
 // allocator, a head allocator and a selector, and a named preset puts four of them together.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
-#include <map>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,7 +17,7 @@ struct Budget {
   Unit unit = Unit::kFraction;
   double amount = 1.0;  // tokens per KV head on average; kept fraction of the prompt in (0, 1]; bytes of entries
 
-  // "512", "20%", "64MiB" (also KiB, GiB, KB, MB, GB). Throws Error(kInvalidArgument) for anything else, zero or less,
+  // "512", "20%", "64MiB" (also B, KiB, GiB, KB, MB, GB). Throws Error(kInvalidArgument) for anything else, zero or less,
   // and more than 100 %.
   static Budget parse(std::string_view text);
   std::string text() const;
@@ -31,6 +32,31 @@ enum class Pooling { kNone, kMax, kAverage };
 enum class PoolOrder { kPoolThenGroup, kGroupThenPool };
 enum class GroupReduction { kMean, kMax };
 enum class Safeguard { kBlend, kMinimum };
+
+// A calibrated LU-KV profile: which part of each head's entries to keep at a global kept ratio.
+struct UtilityProfile {
+  int n_layer = 0;
+  int n_kv_head = 0;
+  std::vector<double> ratios;    // [n_ratio] global kept ratios, ascending, in (0, 1)
+  std::vector<double> kept;      // [n_ratio][n_layer][n_kv_head] local kept ratios
+  std::string model;             // fingerprint of the model that it was calibrated on; empty: not checked
+  std::string scorer;            // text form of the scorer's options; empty: not checked
+
+  // JSON. Throws Error(kIo), or Error(kBadFile) with what is wrong.
+  static UtilityProfile load(const std::string& path);
+  void save(const std::string& path) const;
+};
+
+// Importance of every KV head of a model, for headkv: any positive scale.
+struct HeadImportance {
+  int n_layer = 0;
+  int n_head = 0;                // per layer: KV heads, or query heads (a group's are added up)
+  std::vector<double> weight;    // [n_layer][n_head]
+
+  // JSON as HeadKV publishes it: {"layer-head": [scores...], ...}; several scores of a head are averaged. Throws
+  // Error(kIo), or Error(kBadFile) with what is wrong.
+  static HeadImportance load(const std::string& path);
+};
 
 // Every option of the four parts. A preset fills it; the text form overrides.
 struct EvictionOptions {
@@ -61,6 +87,8 @@ struct EvictionOptions {
   std::uint64_t seed = 0;                // random
   std::string head_file;                 // headkv, duo-attention
   std::string profile;                   // lu-kv
+  std::shared_ptr<const HeadImportance> importance;       // used instead of head_file if set
+  std::shared_ptr<const UtilityProfile> utility_profile;  // used instead of profile if set
 
   bool evicts() const { return method != "full"; }
 
@@ -71,10 +99,10 @@ struct EvictionOptions {
   // value out of range, an option that none of the parts uses, and a combination that means nothing.
   static EvictionOptions parse(std::string_view text);
 
-  // Sets one option by its name in the text form.
+  // Sets one option by its name in the text form; checks the value's range, not the combination.
   void set(std::string_view option, std::string_view value);
 
-  // Checks ranges and the combination, as parse does.
+  // Checks the combination, as parse does.
   void validate() const;
 
   // The shortest text form that parses to these options.

@@ -21,6 +21,12 @@ struct CutShape {
   int n_kv_head;
   std::int32_t n_tokens;   // logical length N
   std::int64_t total;      // T, entries over all layers and heads
+  // Entries stored at present over all layers and heads, when the cache is cut again; 0 in layer-major prefill, where
+  // every head of every layer comes with all N. A re-cut is one-shot: nothing is returned before the last layer.
+  std::int64_t stored = 0;
+  // [n_layer][n_kv_head] entries, protected ones included: every head is cut back to its own number and nothing is
+  // allotted (CAKE's cut while decoding). `total` is not looked at then. Empty: allot.
+  std::vector<std::int32_t> fixed_budget = {};
 };
 
 // One layer's survivors.
@@ -48,15 +54,16 @@ class Cut {
   // What the engine must save for add_layer under these options.
   static EvidenceNeeds needs(const EvictionOptions& options);
 
-  // Whether N tokens under total T stay whole (N * heads <= T): no layer need be added then.
+  // Whether all that is stored (N * heads in a prefill) fits in T: no layer need be added then.
   bool keeps_everything() const;
 
   // Scores layer view.layer (layers come in order 0, 1, ...), and returns the cuts that are due now, at most one per
-  // layer, in ascending order; after the last layer they are final. Throws Error(kInvalidArgument) for a score that is
+  // layer, in ascending order; after the last layer they are final. In prefill the layer just added is always among
+  // them (also when it keeps everything), an earlier one only if it loses entries. Throws Error(kInvalidArgument) for a score that is
   // not a number, naming layer and head.
   std::vector<LayerCut> add_layer(const LayerView& view, const ParallelFor& parallel_for);
 
-  // After the last layer.
+  // After the last layer; where everything is kept, from the start.
   const CutReport& report() const;
 
  private:
