@@ -17,8 +17,8 @@ struct Budget {
   Unit unit = Unit::kFraction;
   double amount = 1.0;  // tokens per KV head on average; kept fraction of the prompt in (0, 1]; bytes of entries
 
-  // "512", "20%", "64MiB" (also B, KiB, GiB, KB, MB, GB). Throws Error(kInvalidArgument) for anything else, zero or less,
-  // and more than 100 %.
+  // "512", "20%", "64MiB" (also B, KiB, GiB, KB, MB, GB). Throws Error(kInvalidArgument) for anything else, zero or
+  // less, and more than 100 %.
   static Budget parse(std::string_view text);
   std::string text() const;
 
@@ -37,10 +37,10 @@ enum class Safeguard { kBlend, kMinimum };
 struct UtilityProfile {
   int n_layer = 0;
   int n_kv_head = 0;
-  std::vector<double> ratios;    // [n_ratio] global kept ratios, ascending, in (0, 1)
-  std::vector<double> kept;      // [n_ratio][n_layer][n_kv_head] local kept ratios
-  std::string model;             // fingerprint of the model that it was calibrated on; empty: not checked
-  std::string scorer;            // text form of the scorer's options; empty: not checked
+  std::vector<double> ratios;  // [n_ratio] global kept ratios, ascending, in (0, 1)
+  std::vector<double> kept;    // [n_ratio][n_layer][n_kv_head] local kept ratios
+  std::string model;           // fingerprint of the model that it was calibrated on; empty: not checked
+  std::string scorer;          // text form of the scorer's options; empty: not checked
 
   // JSON. Throws Error(kIo), or Error(kBadFile) with what is wrong.
   static UtilityProfile load(const std::string& path);
@@ -50,8 +50,8 @@ struct UtilityProfile {
 // Importance of every KV head of a model, for headkv: any positive scale.
 struct HeadImportance {
   int n_layer = 0;
-  int n_head = 0;                // per layer: KV heads, or query heads (a group's are added up)
-  std::vector<double> weight;    // [n_layer][n_head]
+  int n_head = 0;              // per layer: KV heads, or query heads (a group's are added up)
+  std::vector<double> weight;  // [n_layer][n_head]
 
   // JSON as HeadKV publishes it: {"layer-head": [scores...], ...}; several scores of a head are averaged. Throws
   // Error(kIo), or Error(kBadFile) with what is wrong.
@@ -60,33 +60,33 @@ struct HeadImportance {
 
 // Every option of the four parts. A preset fills it; the text form overrides.
 struct EvictionOptions {
-  std::string method = "full";           // the preset's name
-  std::string scorer = "none";           // names of the registry
+  std::string method = "full";  // the preset's name
+  std::string scorer = "none";  // names of the registry
   std::string layers = "uniform";
   std::string heads = "uniform";
   std::string selector = "top-k";
-  int window = 32;                       // last tokens, always kept
-  int sinks = 0;                         // first tokens, always kept
+  int window = 32;  // last tokens, always kept
+  int sinks = 0;    // first tokens, always kept
   RowReduction rows = RowReduction::kMean;
   Pooling pool = Pooling::kMax;
-  int kernel = 7;                        // pooling width, odd
+  int kernel = 7;  // pooling width, odd
   PoolOrder order = PoolOrder::kPoolThenGroup;
   GroupReduction group = GroupReduction::kMean;
-  int last_rows = 0;                     // h2o: rows of the causal matrix that count, 0: all
-  double gamma = 200.0;                  // cake: weight of the variance
-  double tau1 = 1.0, tau2 = 1.0;         // cake: exponents 1/tau of dispersion and shift
-  double beta = 20.0;                    // pyramid: B / beta for the last layer
-  double head_beta = 1.01;               // headkv
+  int last_rows = 0;              // h2o: rows of the causal matrix that count, 0: all
+  double gamma = 200.0;           // cake: weight of the variance
+  double tau1 = 1.0, tau2 = 1.0;  // cake: exponents 1/tau of dispersion and shift
+  double beta = 20.0;             // pyramid: B / beta for the last layer
+  double head_beta = 1.01;        // headkv
   Safeguard safeguard = Safeguard::kBlend;
-  double alpha = 0.2;                    // ada: share of the safeguard
-  double first_stage = 0.5;              // critical: share chosen by attention alone
-  double critical_eps = 1e-4;            // critical: added to the scores before the product
-  double ea_eps = 0.0;                   // expected-attention
+  double alpha = 0.2;          // ada: share of the safeguard
+  double first_stage = 0.5;    // critical: share chosen by attention alone
+  double critical_eps = 1e-4;  // critical: added to the scores before the product
+  double ea_eps = 0.0;         // expected-attention
   int ea_future = 512;
   int ea_skip = 4;
-  std::uint64_t seed = 0;                // random
-  std::string head_file;                 // headkv, duo-attention
-  std::string profile;                   // lu-kv
+  std::uint64_t seed = 0;                                 // random
+  std::string head_file;                                  // headkv, duo-attention
+  std::string profile;                                    // lu-kv
   std::shared_ptr<const HeadImportance> importance;       // used instead of head_file if set
   std::shared_ptr<const UtilityProfile> utility_profile;  // used instead of profile if set
 
@@ -94,9 +94,10 @@ struct EvictionOptions {
 
   // "METHOD[:option=value,...]", e.g. "snapkv:window=16,pool=avg,kernel=5". Options have the names of the specification
   // (window, sinks, rows, pool, kernel, order, group, last-rows, gamma, tau1, tau2, beta, head-beta, safeguard, alpha,
-  // first-stage, critical-eps, ea-eps, ea-future, ea-skip, seed, head-file, profile; select or selector; scorer, layers,
-  // heads). Throws Error(kNotFound) with the nearest name for an unknown method or option, Error(kInvalidArgument) for a
-  // value out of range, an option that none of the parts uses, and a combination that means nothing.
+  // first-stage, critical-eps, ea-eps, ea-future, ea-skip, seed, head-file, profile; select or selector; scorer,
+  // layers, heads). Throws Error(kNotFound) with the nearest name for an unknown method or option,
+  // Error(kInvalidArgument) for a value out of range, an option that none of the parts uses, and a combination that
+  // means nothing.
   static EvictionOptions parse(std::string_view text);
 
   // Sets one option by its name in the text form; checks the value's range, not the combination.
@@ -107,13 +108,19 @@ struct EvictionOptions {
 
   // The shortest text form that parses to these options.
   std::string text() const;
+
+  // The scorer with every option that its scores depend on: what a profile is calibrated for.
+  std::string scorer_text() const;
+
+  // Reads head_file and profile if the method uses them and they are not in memory yet; parse does it. Throws Error.
+  void load_files();
 };
 
 // A row of `winnow methods`.
 struct MethodInfo {
   std::string name;
-  std::string summary;   // one line
-  std::string paper;     // short reference
+  std::string summary;  // one line
+  std::string paper;    // short reference
   EvictionOptions options;
 };
 
@@ -123,9 +130,9 @@ const std::vector<MethodInfo>& eviction_methods();
 // A row of the table of options.
 struct OptionInfo {
   std::string name;
-  std::string values;       // "mean | sum | max", "integer >= 0", ...
+  std::string values;  // "mean | sum | max", "integer >= 0", ...
   std::string summary;
-  std::string used_by;      // which parts read it
+  std::string used_by;  // which parts read it
 };
 const std::vector<OptionInfo>& eviction_options();
 

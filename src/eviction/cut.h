@@ -19,8 +19,8 @@ namespace winnow {
 struct CutShape {
   int n_layer;
   int n_kv_head;
-  std::int32_t n_tokens;   // logical length N
-  std::int64_t total;      // T, entries over all layers and heads
+  std::int32_t n_tokens;  // logical length N
+  std::int64_t total;     // T, entries over all layers and heads
   // Entries stored at present over all layers and heads, when the cache is cut again; 0 in layer-major prefill, where
   // every head of every layer comes with all N. A re-cut is one-shot: nothing is returned before the last layer.
   std::int64_t stored = 0;
@@ -37,16 +37,16 @@ struct LayerCut {
 
 // Real-valued shares and integer budgets of a finished cut (golden files, analyses, statistics).
 struct CutReport {
-  std::vector<double> layer_share;                    // [n_layer], protected entries not counted
-  std::vector<std::vector<double>> head_share;        // [n_layer][n_kv_head], of the rounded layer budget, likewise
-  std::vector<std::vector<std::int32_t>> budget;      // [n_layer][n_kv_head], entries kept, protected ones included
-  std::vector<std::int64_t> stage_stored;             // [n_layer] entries stored after each stage
+  std::vector<double> layer_share;                // [n_layer], protected entries not counted
+  std::vector<std::vector<double>> head_share;    // [n_layer][n_kv_head], of the rounded layer budget, likewise
+  std::vector<std::vector<std::int32_t>> budget;  // [n_layer][n_kv_head], entries kept, protected ones included
+  std::vector<std::int64_t> stage_stored;         // [n_layer] entries stored after each stage
 };
 
 class Cut {
  public:
-  // Throws Error(kInvalidArgument) if T is less than the protected entries (sinks + window in every head) while the prompt
-  // is longer than the budget, with the smallest budget that works.
+  // Throws Error(kInvalidArgument) if T is less than the protected entries (sinks + window in every head) while the
+  // prompt is longer than the budget, with the smallest budget that works.
   Cut(const EvictionOptions& options, const CutShape& shape);
   ~Cut();
   Cut(Cut&&) noexcept;
@@ -59,8 +59,8 @@ class Cut {
 
   // Scores layer view.layer (layers come in order 0, 1, ...), and returns the cuts that are due now, at most one per
   // layer, in ascending order; after the last layer they are final. In prefill the layer just added is always among
-  // them (also when it keeps everything), an earlier one only if it loses entries. Throws Error(kInvalidArgument) for a score that is
-  // not a number, naming layer and head.
+  // them (also when it keeps everything), an earlier one only if it loses entries. Throws Error(kInvalidArgument) for a
+  // score that is not a number, naming layer and head.
   std::vector<LayerCut> add_layer(const LayerView& view, const ParallelFor& parallel_for);
 
   // After the last layer; where everything is kept, from the start.

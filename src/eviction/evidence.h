@@ -25,44 +25,44 @@ enum WindowColumn : unsigned {
 // What the engine must save while it runs the layer. Everything that can be computed from the stored entries and the
 // window's queries afterwards (statistics, norms) is not listed: the policy computes it on demand.
 struct EvidenceNeeds {
-  int window_rows = 0;              // the last so many query rows, rotated
-  bool log_sum_exp = false;         // of every row (h2o)
-  bool all_queries = false;         // every row's rotated queries (h2o over the whole matrix)
-  bool query_moments = false;       // running mean and covariance of the pre-rotation queries (expected-attention)
-  int moments_skip = 0;             // first tokens of the prompt left out of the moments
-  bool output_projection = false;   // W_O in float32 (critical)
-  bool reconstruction_pass = false; // kvzip
-  unsigned window_columns = 0;      // WindowColumn bits: reductions that the policy takes itself, nothing to save
+  int window_rows = 0;               // the last so many query rows, rotated
+  bool log_sum_exp = false;          // of every row (h2o)
+  bool all_queries = false;          // every row's rotated queries (h2o over the whole matrix)
+  bool query_moments = false;        // running mean and covariance of the pre-rotation queries (expected-attention)
+  int moments_skip = 0;              // first tokens of the prompt left out of the moments
+  bool output_projection = false;    // W_O in float32 (critical)
+  bool reconstruction_pass = false;  // kvzip
+  unsigned window_columns = 0;       // WindowColumn bits: reductions that the policy takes itself, nothing to save
 
   EvidenceNeeds& operator|=(const EvidenceNeeds& other);
 };
 
 // How the model rotates queries and keys (expected-attention).
 struct RotationView {
-  bool interleaved = false;            // pairs (2i, 2i+1); else (i, i + n_dims/2)
-  int n_dims = 0;                      // rotated dimensions of a head, the first ones; 0: none
-  const float* frequency = nullptr;    // [n_dims/2] radians per position, scaling included
-  float magnitude = 1.0F;              // factor on sine and cosine (YaRN)
+  bool interleaved = false;          // pairs (2i, 2i+1); else (i, i + n_dims/2)
+  int n_dims = 0;                    // rotated dimensions of a head, the first ones; 0: none
+  const float* frequency = nullptr;  // [n_dims/2] radians per position, scaling included
+  float magnitude = 1.0F;            // factor on sine and cosine (YaRN)
 };
 
 // One layer, as the policy sees it. Views live until the call returns.
 struct LayerView {
   int layer;
-  int n_head;                                     // query heads (H)
+  int n_head;  // query heads (H)
   int n_kv_head;
   kernels::AttentionShape shape;
-  std::int32_t n_tokens;                          // logical length N: the next position
-  std::span<const kernels::HeadEntries> heads;    // [n_kv_head] stored entries, window included
-  const float* window_q = nullptr;                // [n_window_rows][n_head][head_dim], rotated; the last row is token N-1
+  std::int32_t n_tokens;                        // logical length N: the next position
+  std::span<const kernels::HeadEntries> heads;  // [n_kv_head] stored entries, window included
+  const float* window_q = nullptr;              // [n_window_rows][n_head][head_dim], rotated; the last row is token N-1
   int n_window_rows = 0;
-  int n_query_rows = 0;                           // rows of the next two: the last so many tokens
-  const float* log_sum_exp = nullptr;             // [n_query_rows][n_head]
-  const float* all_q = nullptr;                   // [n_query_rows][n_head][head_dim], rotated (h2o)
-  const double* query_mean = nullptr;             // [n_head][head_dim], of the pre-rotation queries
-  const double* query_covariance = nullptr;       // [n_head][head_dim][head_dim], divided by the number of queries
-  RotationView rotation;                          // with the moments
-  int n_embd = 0;                                 // D
-  const float* w_o = nullptr;                     // [n_head][head_dim][n_embd], float32: the slices W_O[h]
+  int n_query_rows = 0;                      // rows of the next two: the last so many tokens
+  const float* log_sum_exp = nullptr;        // [n_query_rows][n_head]
+  const float* all_q = nullptr;              // [n_query_rows][n_head][head_dim], rotated (h2o)
+  const double* query_mean = nullptr;        // [n_head][head_dim], of the pre-rotation queries
+  const double* query_covariance = nullptr;  // [n_head][head_dim][head_dim], divided by the number of queries
+  RotationView rotation;                     // with the moments
+  int n_embd = 0;                            // D
+  const float* w_o = nullptr;                // [n_head][head_dim][n_embd], float32: the slices W_O[h]
 };
 
 }  // namespace winnow

@@ -1,0 +1,119 @@
+// Budgets as text and as an exact number of entries.
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <optional>
+#include <string>
+
+#include "eviction/numbers.h"
+#include "winnow/error.h"
+#include "winnow/eviction.h"
+
+namespace winnow {
+namespace {
+
+struct ByteUnit {
+  std::string_view name;
+  double bytes;
+};
+
+// Longest names first: each ends in the one after it.
+constexpr ByteUnit kByteUnits[] = {
+    {"GiB", 1073741824.0}, {"MiB", 1048576.0}, {"KiB", 1024.0}, {"GB", 1e9}, {"MB", 1e6}, {"KB", 1e3}, {"B", 1.0},
+};
+
+constexpr double kMaxTokens = 2147483647.0;
+constexpr double kMaxBytes = 0x1p53;
+
+[[noreturn]] void refuse(std::string_view text, const std::string& why) {
+  throw Error(ErrorCode::kInvalidArgument,
+              "the budget '" + std::string(text.substr(0, 64)) + "' " + why +
+                  ": give tokens per head (512), a part of the prompt (20%) or a size (64MiB)");
+}
+
+// Plain decimal notation only: no sign, exponent, hexadecimal or infinity.
+std::optional<double> plain_number(std::string_view text) {
+  if (text.find_first_not_of("0123456789.") != std::string_view::npos) return std::nullopt;
+  return parse_double(text);
+}
+
+}  // namespace
+
+Budget Budget::parse(std::string_view text) {
+  if (text.empty()) refuse(text, "is empty");
+  if (text.front() == '-') refuse(text, "is negative");
+  if (text.back() == '%') {
+    const std::optional<double> percent = plain_number(text.substr(0, text.size() - 1));
+    if (!percent) refuse(text, "is not a number of per cent");
+    if (!(*percent > 0)) refuse(text, "keeps nothing");
+    if (*percent > 100) refuse(text, "is more than the whole prompt");
+    return {.unit = Unit::kFraction, .amount = *percent / 100.0};
+  }
+  for (const ByteUnit& unit : kByteUnits) {
+    if (!text.ends_with(unit.name)) continue;
+    const std::optional<double> number = plain_number(text.substr(0, text.size() - unit.name.size()));
+    if (!number) refuse(text, "is not a number of " + std::string(unit.name));
+    const double bytes = std::floor(*number * unit.bytes);
+    if (!(bytes >= 1)) refuse(text, "keeps nothing");
+    if (bytes > kMaxBytes) refuse(text, "is too large");
+    return {.unit = Unit::kBytes, .amount = bytes};
+  }
+  const std::optional<double> tokens = plain_number(text);
+  if (!tokens) refuse(text, "is not understood");
+  if (*tokens == 0) refuse(text, "keeps nothing");
+  if (*tokens != std::floor(*tokens)) refuse(text, "is not a whole number of tokens");
+  if (*tokens > kMaxTokens) refuse(text, "is too large");
+  return {.unit = Unit::kTokens, .amount = *tokens};
+}
+
+std::string Budget::text() const {
+  switch (unit) {
+    case Unit::kTokens:
+      return format_double(amount);
+    case Unit::kFraction: {
+      // The shortest number of per cent that reads back as this fraction.
+      for (int digits = 1; digits < 17; ++digits) {
+        char buffer[40];
+        const auto end =
+            std::to_chars(buffer, buffer + sizeof buffer, amount * 100.0, std::chars_format::general, digits);
+        const std::string_view percent(buffer, static_cast<std::size_t>(end.ptr - buffer));
+        const std::optional<double> back = parse_double(percent);
+        if (back && *back / 100.0 == amount && percent.find('e') == std::string_view::npos) {
+          return std::string(percent) + "%";
+        }
+      }
+      char buffer[400];
+      const auto end = std::to_chars(buffer, buffer + sizeof buffer, amount * 100.0, std::chars_format::fixed);
+      return std::string(buffer, end.ptr) + "%";
+    }
+    case Unit::kBytes:
+      for (const ByteUnit& byte_unit : kByteUnits) {
+        if (byte_unit.name.size() == 2 || std::fmod(amount, byte_unit.bytes) != 0) continue;  // KiB rather than KB
+        char buffer[40];
+        const auto end =
+            std::to_chars(buffer, buffer + sizeof buffer, static_cast<std::int64_t>(amount / byte_unit.bytes));
+        return std::string(buffer, end.ptr) + std::string(byte_unit.name);
+      }
+  }
+  return {};
+}
+
+std::int64_t Budget::total_entries(std::int64_t n_tokens, std::int64_t n_heads, std::size_t entry_bytes) const {
+  const auto all = static_cast<double>(n_tokens * n_heads);
+  double total = all;
+  switch (unit) {
+    case Unit::kTokens:
+      total = amount * static_cast<double>(n_heads);
+      break;
+    case Unit::kFraction:
+      // Halves up, also where the product of the decimal fraction falls short of the half by a rounding error.
+      total = std::floor(amount * all + 0.5 + 1e-9);
+      break;
+    case Unit::kBytes:
+      total = std::floor(amount / static_cast<double>(entry_bytes));
+      break;
+  }
+  return static_cast<std::int64_t>(std::min(total, all));
+}
+
+}  // namespace winnow

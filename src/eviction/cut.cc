@@ -1,0 +1,425 @@
+#include "eviction/cut.h"
+
+#include <algorithm>
+#include <numeric>
+#include <optional>
+#include <string>
+
+#include "eviction/registry.h"
+#include "eviction/shares.h"
+#include "winnow/error.h"
+
+namespace winnow {
+namespace {
+
+// One layer that has been scored.
+struct ScoredLayer {
+  std::optional<LayerRanking> ranking = {};            // gone once the layer's cut is final
+  double weight = 0;                                   // of a measured layer allocator
+  std::vector<std::int32_t> n_sinks = {};              // [n_kv_head] stored
+  std::vector<std::int32_t> n_window = {};             // [n_kv_head] stored
+  std::vector<std::int32_t> n_candidates = {};         // [n_kv_head] when the layer was added
+  std::vector<std::vector<std::int32_t>> stored = {};  // [n_kv_head] candidates still stored, ascending offsets
+  bool is_new = true;                                  // never cut yet
+
+  std::int64_t n_protected(int h) const { return std::int64_t{n_sinks[h]} + n_window[h]; }
+  std::int64_t n_stored() const {
+    std::int64_t n = 0;
+    for (std::size_t h = 0; h < stored.size(); ++h) n += n_protected(static_cast<int>(h)) + std::ssize(stored[h]);
+    return n;
+  }
+};
+
+std::int64_t sum(const std::vector<std::int64_t>& values) {
+  return std::accumulate(values.begin(), values.end(), std::int64_t{0});
+}
+
+// Indices, into the entries stored at present, of those that stay when the candidates `chosen` do. Both lists ascend
+// and chosen is a part of layer.stored[h].
+std::vector<std::int32_t> kept_indices(const ScoredLayer& layer, int h, const std::vector<std::int32_t>& chosen) {
+  std::vector<std::int32_t> kept;
+  kept.reserve(layer.n_protected(h) + chosen.size());
+  const std::vector<std::int32_t>& stored = layer.stored[h];
+  for (std::int32_t i = 0; i < layer.n_sinks[h]; ++i) kept.push_back(i);
+  auto at = stored.begin();
+  for (const std::int32_t candidate : chosen) {
+    at = std::lower_bound(at, stored.end(), candidate);
+    if (at == stored.end() || *at != candidate) {
+      throw Error(ErrorCode::kInternal, "a stage of the cascade dropped an entry that a later one keeps");
+    }
+    kept.push_back(layer.n_sinks[h] + static_cast<std::int32_t>(at - stored.begin()));
+  }
+  const auto n_prefix = layer.n_sinks[h] + static_cast<std::int32_t>(stored.size());
+  for (std::int32_t i = 0; i < layer.n_window[h]; ++i) kept.push_back(n_prefix + i);
+  return kept;
+}
+
+}  // namespace
+
+struct Cut::State {
+  EvictionOptions options;
+  CutShape shape;
+  Parts parts;
+  EvidenceNeeds needs;
+  bool is_prefill = true;  // layers arrive whole and are cut as they come
+  bool is_final = false;   // the last layer has been cut
+  std::vector<ScoredLayer> layers;
+  CutReport report;
+
+  // Known before the first layer in a prefill: integer budgets of all layers, or of all heads with a joint table.
+  std::vector<std::int64_t> layer_budgets;
+  std::vector<std::int64_t> joint_budgets;
+
+  std::int64_t n_heads() const { return std::int64_t{shape.n_layer} * shape.n_kv_head; }
+  bool is_last() const { return std::ssize(layers) == shape.n_layer; }
+  bool is_whole() const {
+    if (!options.evicts()) return true;
+    if (!shape.fixed_budget.empty()) return false;
+    return (shape.stored > 0 ? shape.stored : shape.n_tokens * n_heads()) <= shape.total;
+  }
+
+  // Whether layers that have been cut may be cut again.
+  bool in_cascade() const {
+    return is_prefill && shape.fixed_budget.empty() && (parts.layers->is_global() || parts.layers->is_measured());
+  }
+
+  std::int32_t whole_protected() const {
+    return static_cast<std::int32_t>(
+        std::min<std::int64_t>(shape.n_tokens, std::int64_t{options.window} + options.sinks));
+  }
+
+  // Protected entries and candidates of head (l, h). A layer that is yet to come is whole.
+  std::int64_t n_protected(int l, int h) const {
+    return l < std::ssize(layers) ? layers[l].n_protected(h) : whole_protected();
+  }
+  std::int64_t n_candidates(int l, int h) const {
+    return l < std::ssize(layers) ? layers[l].n_candidates[h] : shape.n_tokens - whole_protected();
+  }
+
+  std::int64_t layer_candidates(int l) const {
+    std::int64_t n = 0;
+    for (int h = 0; h < shape.n_kv_head; ++h) n += n_candidates(l, h);
+    return n;
+  }
+
+  // What is shared out: T less the protected entries of all layers, at most all candidates.
+  std::int64_t shared_total() const {
+    std::int64_t total = shape.total, candidates = 0;
+    for (int l = 0; l < shape.n_layer; ++l) {
+      for (int h = 0; h < shape.n_kv_head; ++h) total -= n_protected(l, h);
+      candidates += layer_candidates(l);
+    }
+    return std::clamp<std::int64_t>(total, 0, candidates);
+  }
+
+  void check_shape() const;
+  void add(const LayerView& view, const ParallelFor& parallel_for);
+  std::vector<double> table_shares(const HeadTable& table) const;
+  std::vector<double> layer_shares(int n_seen) const;
+  void allot_joint();
+  void allot_layers();
+  void allot_heads(int l, std::int64_t budget, const ParallelFor& parallel_for);
+  std::vector<std::vector<std::int64_t>> stage_ceilings(const ParallelFor& parallel_for);
+  std::vector<std::vector<std::int64_t>> global_counts() const;
+  void fill_report(int l, std::vector<double> head_share, const std::vector<std::int64_t>& budget);
+  std::vector<std::vector<std::int64_t>> due(const ParallelFor& parallel_for, int& first_layer);
+  std::vector<LayerCut> apply(int first_layer, const std::vector<std::vector<std::int64_t>>& budgets,
+                              const ParallelFor& parallel_for);
+};
+
+void Cut::State::check_shape() const {
+  if (!shape.fixed_budget.empty()) {
+    if (std::ssize(shape.fixed_budget) != n_heads()) {
+      throw Error(ErrorCode::kInternal, "a cut got fixed budgets for another number of heads");
+    }
+    return;
+  }
+  if (is_whole()) return;
+  const std::int64_t needed = whole_protected() * n_heads();
+  if (shape.total >= needed) return;
+  throw Error(ErrorCode::kInvalidArgument,
+              "the budget of " + std::to_string(shape.total) + " entries is below the " + std::to_string(needed) +
+                  " that are always kept (" + std::to_string(options.sinks) + " sinks and a window of " +
+                  std::to_string(options.window) + " tokens in each of " + std::to_string(n_heads()) +
+                  " heads): raise the budget to at least " + std::to_string(whole_protected()) +
+                  " tokens, or lower the window or the sinks");
+}
+
+void Cut::State::add(const LayerView& view, const ParallelFor& parallel_for) {
+  LayerEvidence evidence(view, options, needs.window_columns, parallel_for);
+  const LayerScores scores = parts.scorer->score(evidence, options);
+  ScoredLayer layer;
+  layer.ranking.emplace(evidence, scores);
+  parts.selector->prepare(evidence, scores, options, *layer.ranking);
+  if (parts.layers->is_measured()) layer.weight = parts.layers->measure(evidence, scores, options);
+  for (int h = 0; h < shape.n_kv_head; ++h) {
+    layer.n_sinks.push_back(evidence.n_sinks(h));
+    layer.n_window.push_back(evidence.n_entries(h) - evidence.n_prefix(h));
+    layer.n_candidates.push_back(evidence.n_candidates(h));
+    layer.stored.emplace_back(evidence.n_candidates(h));
+    std::iota(layer.stored.back().begin(), layer.stored.back().end(), 0);
+  }
+  layers.push_back(std::move(layer));
+}
+
+// Real-valued shares of all heads by a static table, protected entries not counted.
+std::vector<double> Cut::State::table_shares(const HeadTable& table) const {
+  const std::vector<double> weights = table.weights(shape, options);
+  std::vector<std::int64_t> floors, caps;
+  for (int l = 0; l < shape.n_layer; ++l) {
+    for (int h = 0; h < shape.n_kv_head; ++h) {
+      const std::int64_t floor = table.counts_protected() ? n_protected(l, h) : 0;
+      floors.push_back(floor);
+      caps.push_back(floor + n_candidates(l, h));
+    }
+  }
+  std::vector<double> shares = water_fill(weights, floors, caps, shared_total() + sum(floors));
+  for (std::size_t i = 0; i < shares.size(); ++i) shares[i] -= static_cast<double>(floors[i]);
+  return shares;
+}
+
+// Of the first n_seen layers, which share the whole total among them.
+std::vector<double> Cut::State::layer_shares(int n_seen) const {
+  std::vector<double> weights;
+  if (parts.layers->is_measured()) {
+    for (int l = 0; l < n_seen; ++l) weights.push_back(layers[l].weight);
+  } else if (parts.layers->table() != nullptr) {
+    const std::vector<double> shares = table_shares(*parts.layers->table());
+    for (int l = 0; l < shape.n_layer; ++l) {
+      const auto first = shares.begin() + std::ptrdiff_t{l} * shape.n_kv_head;
+      weights.push_back(std::accumulate(first, first + shape.n_kv_head, 0.0));
+    }
+    return weights;
+  } else {
+    weights = parts.layers->weights(shape, options);
+  }
+  std::vector<std::int64_t> caps;
+  for (int l = 0; l < n_seen; ++l) caps.push_back(layer_candidates(l));
+  return water_fill(weights, caps, std::min(shared_total(), sum(caps)));
+}
+
+void Cut::State::allot_joint() {
+  const std::vector<double> shares = table_shares(*parts.joint_table());
+  joint_budgets = round_shares(shares, shared_total());
+  for (int l = 0; l < shape.n_layer; ++l) {
+    const auto first = shares.begin() + std::ptrdiff_t{l} * shape.n_kv_head;
+    report.head_share[l].assign(first, first + shape.n_kv_head);
+    report.layer_share[l] = std::accumulate(first, first + shape.n_kv_head, 0.0);
+  }
+}
+
+void Cut::State::allot_layers() {
+  report.layer_share = layer_shares(shape.n_layer);
+  layer_budgets = round_shares(report.layer_share, shared_total());
+}
+
+void Cut::State::fill_report(int l, std::vector<double> head_share, const std::vector<std::int64_t>& budget) {
+  if (!head_share.empty()) report.head_share[l] = std::move(head_share);
+  report.budget[l].clear();
+  for (int h = 0; h < shape.n_kv_head; ++h) {
+    report.budget[l].push_back(static_cast<std::int32_t>(n_protected(l, h) + budget[h]));
+  }
+}
+
+// What each head of the layers seen keeps in this stage: what it can still get at most.
+std::vector<std::vector<std::int64_t>> Cut::State::stage_ceilings(const ParallelFor& parallel_for) {
+  const int n_seen = static_cast<int>(layers.size());
+  const std::vector<double> shares = layer_shares(n_seen);
+  std::vector<std::vector<std::int64_t>> ceilings(n_seen);
+  parallel_for(n_seen, [&](int l) {
+    const std::int64_t budget = std::min(ceiling(shares[l]), layer_candidates(l));
+    HeadRequest request{.budget = budget, .ranking = *layers[l].ranking};
+    if (const HeadTable* table = parts.heads->table()) {
+      const std::vector<double> weights = table->weights(shape, options);
+      request.weights.assign(weights.begin() + std::ptrdiff_t{l} * shape.n_kv_head,
+                             weights.begin() + std::ptrdiff_t{l + 1} * shape.n_kv_head);
+    }
+    ceilings[l] = parts.heads->ceilings(request, options);
+  });
+  return ceilings;
+}
+
+// How many of the best T candidates of all layers seen each head has: equal scores go to the later token, then to the
+// lower layer and head.
+std::vector<std::vector<std::int64_t>> Cut::State::global_counts() const {
+  struct Candidate {
+    float score;
+    std::int32_t position;
+    std::int32_t layer, head;
+  };
+  std::vector<std::vector<std::int64_t>> counts(layers.size(), std::vector<std::int64_t>(shape.n_kv_head, 0));
+  std::vector<Candidate> candidates;
+  for (int l = 0; l < std::ssize(layers); ++l) {
+    for (int h = 0; h < shape.n_kv_head; ++h) {
+      const HeadRanking& ranking = layers[l].ranking->head(h);
+      // What a stage left out cannot come back: a head's survivors here are the first of its ranking.
+      for (std::size_t i = 0; i < layers[l].stored[h].size(); ++i) {
+        candidates.push_back({ranking.scores[i], layers[l].ranking->position(h, ranking.order[i]), l, h});
+      }
+    }
+  }
+  const std::int64_t n = std::min<std::int64_t>(shared_total(), std::ssize(candidates));
+  const auto better = [](const Candidate& a, const Candidate& b) {
+    if (a.score != b.score) return a.score > b.score;
+    if (a.position != b.position) return a.position > b.position;
+    return a.layer != b.layer ? a.layer < b.layer : a.head < b.head;
+  };
+  if (n < std::ssize(candidates))
+    std::nth_element(candidates.begin(), candidates.begin() + n, candidates.end(), better);
+  for (std::int64_t i = 0; i < n; ++i) ++counts[candidates[i].layer][candidates[i].head];
+  return counts;
+}
+
+// The budgets [layer - first_layer][n_kv_head] that are to be carried out now; empty if none.
+std::vector<std::vector<std::int64_t>> Cut::State::due(const ParallelFor& parallel_for, int& first_layer) {
+  const int newest = static_cast<int>(layers.size()) - 1;
+  first_layer = newest;
+  if (!shape.fixed_budget.empty()) {
+    std::vector<std::int64_t> budget;
+    for (int h = 0; h < shape.n_kv_head; ++h) {
+      const std::int64_t fixed = shape.fixed_budget[std::size_t(newest) * shape.n_kv_head + h];
+      budget.push_back(std::clamp<std::int64_t>(fixed - n_protected(newest, h), 0, n_candidates(newest, h)));
+    }
+    fill_report(newest, {budget.begin(), budget.end()}, budget);
+    report.layer_share[newest] = static_cast<double>(sum(budget));
+    return {budget};
+  }
+  if (!is_prefill && !is_last()) return {};
+
+  const bool is_global = parts.layers->is_global();
+  if (in_cascade() && !is_last()) {
+    first_layer = 0;
+    return is_global ? global_counts() : stage_ceilings(parallel_for);
+  }
+  if (in_cascade() || !is_prefill) first_layer = 0;
+
+  std::vector<std::vector<std::int64_t>> budgets;
+  if (is_global) {
+    budgets = global_counts();
+    for (int l = 0; l < shape.n_layer; ++l) {
+      report.layer_share[l] = static_cast<double>(sum(budgets[l]));
+      fill_report(l, {budgets[l].begin(), budgets[l].end()}, budgets[l]);
+    }
+    return budgets;
+  }
+  const HeadTable* table = parts.heads->table();
+  if (parts.joint_table() != nullptr) {
+    if (joint_budgets.empty()) allot_joint();
+    for (int l = first_layer; l <= newest; ++l) {
+      const auto first = joint_budgets.begin() + std::ptrdiff_t{l} * shape.n_kv_head;
+      budgets.emplace_back(first, first + shape.n_kv_head);
+      fill_report(l, {}, budgets.back());
+    }
+    return budgets;
+  }
+  if (layer_budgets.empty()) allot_layers();
+  const std::vector<double> weights = table == nullptr ? std::vector<double>{} : table->weights(shape, options);
+  budgets.resize(newest + 1 - first_layer);
+  parallel_for(static_cast<int>(budgets.size()), [&](int i) {
+    const int l = first_layer + i;
+    HeadRequest request{.budget = layer_budgets[l], .ranking = *layers[l].ranking};
+    if (table != nullptr) {
+      const auto first = weights.begin() + std::ptrdiff_t{l} * shape.n_kv_head;
+      request.weights.assign(first, first + shape.n_kv_head);
+    }
+    std::vector<double> shares = parts.heads->shares(request, options);
+    budgets[i] = round_shares(shares, layer_budgets[l]);
+    fill_report(l, std::move(shares), budgets[i]);
+  });
+  return budgets;
+}
+
+std::vector<LayerCut> Cut::State::apply(int first_layer, const std::vector<std::vector<std::int64_t>>& budgets,
+                                        const ParallelFor& parallel_for) {
+  std::vector<LayerCut> cuts;
+  for (int i = 0; i < std::ssize(budgets); ++i) {
+    const ScoredLayer& layer = layers[first_layer + i];
+    bool is_due = layer.is_new;
+    for (int h = 0; h < shape.n_kv_head; ++h) is_due |= budgets[i][h] != std::ssize(layer.stored[h]);
+    if (!is_due) continue;
+    cuts.push_back({.layer = first_layer + i, .kept = {}});
+    cuts.back().kept.resize(shape.n_kv_head);
+  }
+  parallel_for(static_cast<int>(cuts.size()) * shape.n_kv_head, [&](int item) {
+    LayerCut& cut = cuts[item / shape.n_kv_head];
+    const int h = item % shape.n_kv_head;
+    ScoredLayer& layer = layers[cut.layer];
+    const std::int64_t budget = budgets[cut.layer - first_layer][h];
+    std::vector<std::int32_t> chosen = budget == std::ssize(layer.stored[h])
+                                           ? layer.stored[h]
+                                           : parts.selector->select(layer.ranking->head(h), budget, options);
+    cut.kept[h] = kept_indices(layer, h, chosen);
+    layer.stored[h] = std::move(chosen);
+  });
+  for (const LayerCut& cut : cuts) layers[cut.layer].is_new = false;
+  return cuts;
+}
+
+Cut::Cut(const EvictionOptions& options, const CutShape& shape)
+    : state_(std::make_unique<State>(State{.options = options,
+                                           .shape = shape,
+                                           .parts = {},
+                                           .needs = {},
+                                           .layers = {},
+                                           .report = {},
+                                           .layer_budgets = {},
+                                           .joint_budgets = {}})) {
+  State& state = *state_;
+  state.report.layer_share.assign(shape.n_layer, 0.0);
+  state.report.head_share.assign(shape.n_layer, std::vector<double>(shape.n_kv_head, 0.0));
+  state.report.budget.assign(shape.n_layer, std::vector<std::int32_t>(shape.n_kv_head, shape.n_tokens));
+  if (!options.evicts()) return;
+  options.validate();
+  state.parts = find_parts(options);
+  state.needs = needs(options);
+  state.is_prefill = shape.stored == 0;
+  state.check_shape();
+}
+
+Cut::~Cut() = default;
+Cut::Cut(Cut&&) noexcept = default;
+
+EvidenceNeeds Cut::needs(const EvictionOptions& options) {
+  EvidenceNeeds needs;
+  if (!options.evicts()) return needs;
+  const Parts parts = find_parts(options);
+  needs |= parts.scorer->needs(options);
+  needs |= parts.layers->needs(options);
+  needs |= parts.selector->needs(options);
+  return needs;
+}
+
+bool Cut::keeps_everything() const { return state_->is_whole(); }
+
+std::vector<LayerCut> Cut::add_layer(const LayerView& view, const ParallelFor& parallel_for) {
+  State& state = *state_;
+  if (state.is_whole()) return {};
+  if (state.is_final || view.layer != std::ssize(state.layers) || view.n_kv_head != state.shape.n_kv_head ||
+      view.n_tokens != state.shape.n_tokens) {
+    throw Error(ErrorCode::kInternal,
+                "a cut got layer " + std::to_string(view.layer) + " out of order or of another shape");
+  }
+  if (state.is_prefill && state.shape.fixed_budget.empty()) {
+    for (const kernels::HeadEntries& head : view.heads) {
+      if (head.n_entries == view.n_tokens) continue;
+      if (view.layer > 0) throw Error(ErrorCode::kInternal, "a cut of a ragged cache was taken for a prefill");
+      state.is_prefill = false;
+    }
+  }
+  state.add(view, parallel_for);
+  int first_layer = 0;
+  const std::vector<std::vector<std::int64_t>> budgets = state.due(parallel_for, first_layer);
+  std::vector<LayerCut> cuts = state.apply(first_layer, budgets, parallel_for);
+  std::int64_t n_stored = 0;
+  for (const ScoredLayer& layer : state.layers) n_stored += layer.n_stored();
+  state.report.stage_stored.push_back(n_stored);
+  state.is_final = state.is_last();
+  for (ScoredLayer& layer : state.layers) {
+    if (state.is_final || (!layer.is_new && !state.in_cascade())) layer.ranking.reset();
+  }
+  return cuts;
+}
+
+const CutReport& Cut::report() const { return state_->report; }
+
+}  // namespace winnow

@@ -1,0 +1,21 @@
+// A static weight for every head of the model, from a file: what headkv and lu-kv allot by.
+#pragma once
+
+#include <vector>
+
+#include "eviction/cut.h"
+
+namespace winnow {
+
+class HeadTable {
+ public:
+  virtual ~HeadTable() = default;
+
+  // [n_layer * n_kv_head]; only their proportions count. Throws Error for a missing or wrong-shaped table.
+  virtual std::vector<double> weights(const CutShape& shape, const EvictionOptions& options) const = 0;
+
+  // Whether the weights share out all of T, the protected entries being a head's floor, instead of T less those.
+  virtual bool counts_protected() const { return false; }
+};
+
+}  // namespace winnow

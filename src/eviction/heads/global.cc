@@ -1,0 +1,24 @@
+// global: goes with the layer allocator of the same name, which allots over all heads of the model at once.
+#include "eviction/registry.h"
+#include "winnow/error.h"
+
+namespace winnow {
+namespace {
+
+class GlobalHeads final : public HeadAllocator {
+ public:
+  bool is_global() const override { return true; }
+
+  std::vector<double> shares(const HeadRequest&, const EvictionOptions&) const override {
+    throw Error(ErrorCode::kInternal, "heads=global has no shares of a layer's budget");
+  }
+};
+
+}  // namespace
+
+const HeadAllocator& global_heads() {
+  static const GlobalHeads instance;
+  return instance;
+}
+
+}  // namespace winnow

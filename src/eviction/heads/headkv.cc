@@ -1,0 +1,27 @@
+// headkv: by a static per-head importance, over all heads of the model. HeadKV, arXiv 2410.19258.
+// Under another layer allocator: the heads of a layer share its budget by the table's weights.
+#include "eviction/headkv_table.h"
+#include "eviction/registry.h"
+#include "eviction/shares.h"
+
+namespace winnow {
+namespace {
+
+class HeadKvHeads final : public HeadAllocator {
+ public:
+  OptionNames options() const override { return {"head-beta", "head-file"}; }
+  const HeadTable* table() const override { return &headkv_table(); }
+
+  std::vector<double> shares(const HeadRequest& request, const EvictionOptions&) const override {
+    return water_fill(request.weights, head_caps(request.ranking), request.budget);
+  }
+};
+
+}  // namespace
+
+const HeadAllocator& headkv_heads() {
+  static const HeadKvHeads instance;
+  return instance;
+}
+
+}  // namespace winnow

@@ -1,0 +1,27 @@
+// lu-kv: by a calibrated profile, over all heads of the model. LU-KV ("Predicting Future Utility").
+// Under another layer allocator: the heads of a layer share its budget by the table's weights.
+#include "eviction/lu_kv_table.h"
+#include "eviction/registry.h"
+#include "eviction/shares.h"
+
+namespace winnow {
+namespace {
+
+class LuKvHeads final : public HeadAllocator {
+ public:
+  OptionNames options() const override { return {"profile"}; }
+  const HeadTable* table() const override { return &lu_kv_table(); }
+
+  std::vector<double> shares(const HeadRequest& request, const EvictionOptions&) const override {
+    return water_fill(request.weights, head_caps(request.ranking), request.budget);
+  }
+};
+
+}  // namespace
+
+const HeadAllocator& lu_kv_heads() {
+  static const LuKvHeads instance;
+  return instance;
+}
+
+}  // namespace winnow

@@ -1,0 +1,23 @@
+// uniform: every head the same.
+#include "eviction/registry.h"
+#include "eviction/shares.h"
+
+namespace winnow {
+namespace {
+
+class UniformHeads final : public HeadAllocator {
+ public:
+  std::vector<double> shares(const HeadRequest& request, const EvictionOptions&) const override {
+    const std::vector<double> even(request.ranking.n_kv_head(), 1.0);
+    return water_fill(even, head_caps(request.ranking), request.budget);
+  }
+};
+
+}  // namespace
+
+const HeadAllocator& uniform_heads() {
+  static const UniformHeads instance;
+  return instance;
+}
+
+}  // namespace winnow

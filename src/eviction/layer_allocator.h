@@ -1,0 +1,33 @@
+// How the total is shared among the layers.
+#pragma once
+
+#include <vector>
+
+#include "eviction/cut.h"
+#include "eviction/head_table.h"
+#include "eviction/scorer.h"
+
+namespace winnow {
+
+// Stateless; one instance per process, safe to use from any thread. An allocator is one of three kinds:
+//  - fixed: weights() are known before the first layer;
+//  - measured: a layer's weight comes from its evidence, and layers share in cascade;
+//  - by table: a static number per head, shared out over all heads at once if the head allocator reads the same table.
+class LayerAllocator {
+ public:
+  virtual ~LayerAllocator() = default;
+  virtual EvidenceNeeds needs(const EvictionOptions&) const { return {}; }
+  virtual OptionNames options() const { return {}; }
+
+  virtual std::vector<double> weights(const CutShape&, const EvictionOptions&) const { return {}; }  // [n_layer]
+
+  virtual bool is_measured() const { return false; }
+  virtual double measure(LayerEvidence&, const LayerScores&, const EvictionOptions&) const { return 0; }
+
+  virtual const HeadTable* table() const { return nullptr; }
+
+  // No shares at all: the best scores of the whole model.
+  virtual bool is_global() const { return false; }
+};
+
+}  // namespace winnow

@@ -1,0 +1,159 @@
+#include "eviction/layer_evidence.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "eviction/aligned_bytes.h"
+#include "kernels/rows.h"
+#include "kernels/window_statistics.h"
+#include "winnow/error.h"
+
+namespace winnow {
+
+EvidenceNeeds& EvidenceNeeds::operator|=(const EvidenceNeeds& other) {
+  window_rows = std::max(window_rows, other.window_rows);
+  log_sum_exp |= other.log_sum_exp;
+  all_queries |= other.all_queries;
+  query_moments |= other.query_moments;
+  moments_skip = std::max(moments_skip, other.moments_skip);
+  output_projection |= other.output_projection;
+  reconstruction_pass |= other.reconstruction_pass;
+  window_columns |= other.window_columns;
+  return *this;
+}
+
+namespace {
+
+// Entries with a position below `bound`: the runs ascend.
+std::int32_t count_below(const kernels::HeadEntries& entries, std::int32_t bound) {
+  std::int32_t count = 0;
+  for (const kernels::EntryRun& run : entries.runs) {
+    const std::int32_t* end = run.positions + run.n_entries;
+    const auto below = static_cast<std::int32_t>(std::lower_bound(run.positions, end, bound) - run.positions);
+    count += below;
+    if (below < run.n_entries) break;
+  }
+  return count;
+}
+
+}  // namespace
+
+kernels::QueryRows group_rows(const LayerView& view, const float* q, int n_rows, int head) {
+  const std::int64_t row_stride = std::int64_t{view.n_head} * view.shape.head_dim;
+  const std::int64_t group_stride = std::int64_t{view.shape.n_group} * view.shape.head_dim;
+  return {.q = q + head * group_stride,
+          .row_stride = row_stride,
+          .n_rows = n_rows,
+          .n_visible = view.heads[static_cast<std::size_t>(head)].n_entries - n_rows + 1,
+          .first_position = view.n_tokens - n_rows};
+}
+
+kernels::HeadEntries slice_entries(const kernels::HeadEntries& entries, const kernels::AttentionShape& shape,
+                                   std::int32_t first, std::int32_t last, std::vector<kernels::EntryRun>& runs) {
+  const std::size_t key_bytes = row_bytes(shape.key_type, shape.head_dim);
+  const std::size_t value_bytes = row_bytes(shape.value_type, shape.head_dim);
+  runs.clear();
+  std::int32_t begin = 0;
+  for (const kernels::EntryRun& run : entries.runs) {
+    const std::int32_t from = std::max(first - begin, 0);
+    const std::int32_t to = std::min(last - begin, run.n_entries);
+    if (from < to) {
+      const auto skip = static_cast<std::size_t>(from);
+      runs.push_back({.keys = run.keys + skip * key_bytes,
+                      .values = run.values + skip * value_bytes,
+                      .positions = run.positions + skip,
+                      .n_entries = to - from});
+    }
+    begin += run.n_entries;
+  }
+  return {.runs = runs, .n_entries = last - first};
+}
+
+LayerEvidence::LayerEvidence(const LayerView& view, const EvictionOptions& options, unsigned columns,
+                             const ParallelFor& parallel_for)
+    : view_(view), parallel_for_(parallel_for), columns_(columns) {
+  for (const kernels::HeadEntries& entries : view.heads) {
+    n_prefix_.push_back(count_below(entries, view.n_tokens - options.window));
+    n_sinks_.push_back(std::min(count_below(entries, options.sinks), n_prefix_.back()));
+  }
+}
+
+std::vector<std::int32_t> LayerEvidence::positions(int head) const {
+  std::vector<std::int32_t> positions;
+  positions.reserve(at(n_entries(head)));
+  for (const kernels::EntryRun& run : view_.heads[at(head)].runs) {
+    positions.insert(positions.end(), run.positions, run.positions + run.n_entries);
+  }
+  return positions;
+}
+
+const WindowStatistics& LayerEvidence::window(int n_rows) {
+  n_rows = std::min({n_rows, view_.n_window_rows, static_cast<int>(view_.n_tokens)});
+  if (n_rows < 1 || view_.window_q == nullptr) {
+    throw Error(ErrorCode::kInternal, "a scorer asked for window rows that were not saved");
+  }
+  if (const auto found = windows_.find(n_rows); found != windows_.end()) return found->second;
+  const float* q =
+      view_.window_q + static_cast<std::ptrdiff_t>(view_.n_window_rows - n_rows) * view_.n_head * view_.shape.head_dim;
+  WindowStatistics result;
+  result.n_rows = n_rows;
+  const auto allocate = [&](unsigned bit, std::vector<std::vector<float>>& out) {
+    if ((columns_ & bit) == 0) return;
+    for (int h = 0; h < n_kv_head(); ++h) out.emplace_back(at(n_group()) * at(n_prefix(h)));
+  };
+  allocate(kWindowMean, result.mean);
+  allocate(kWindowM2, result.m2);
+  allocate(kWindowMax, result.max);
+  allocate(kWindowLast, result.last);
+  if ((columns_ & kWindowEntropy) != 0) result.entropy.assign(at(n_kv_head()), std::vector<double>(at(n_group())));
+
+  const std::size_t scratch_bytes = kernels::window_statistics_scratch_bytes(view_.shape, n_rows);
+  for_each_head([&](int h) {
+    AlignedBytes scratch(scratch_bytes);
+    const auto column = [&](auto& of) { return of.empty() ? nullptr : of[at(h)].data(); };
+    kernels::window_statistics(view_.shape, view_.heads[at(h)], group_rows(view_, q, n_rows, h),
+                               {.n_columns = n_prefix(h),
+                                .mean = column(result.mean),
+                                .m2 = column(result.m2),
+                                .max = column(result.max),
+                                .last = column(result.last),
+                                .entropy = column(result.entropy)},
+                               scratch.span());
+  });
+  return windows_.emplace(n_rows, std::move(result)).first->second;
+}
+
+const std::vector<std::vector<float>>& LayerEvidence::value_l1_norms() {
+  if (value_l1_.empty()) {
+    for (int h = 0; h < n_kv_head(); ++h) value_l1_.emplace_back(at(n_entries(h)));
+    for_each_head([&](int h) { kernels::value_l1_norms(view_.shape, view_.heads[at(h)], value_l1_[at(h)]); });
+  }
+  return value_l1_;
+}
+
+std::vector<std::vector<float>> LayerEvidence::projected_value_norms() {
+  if (view_.w_o == nullptr) throw Error(ErrorCode::kInternal, "the output projection was not handed to the policy");
+  constexpr std::int32_t kBlock = 256;  // entries per work item: heads alone are too few for the threads
+  struct Item {
+    int head;
+    std::int32_t first, last;
+  };
+  std::vector<Item> items;
+  std::vector<std::vector<float>> norms;
+  for (int h = 0; h < n_kv_head(); ++h) {
+    norms.emplace_back(at(n_entries(h)));
+    for (std::int32_t i = 0; i < n_entries(h); i += kBlock) items.push_back({h, i, std::min(i + kBlock, n_entries(h))});
+  }
+  const std::size_t n_w_o = at(n_group()) * at(view_.shape.head_dim) * at(view_.n_embd);  // of one group
+  parallel_for_(static_cast<int>(items.size()), [&](int index) {
+    const Item& item = items[at(index)];
+    std::vector<kernels::EntryRun> runs;
+    const kernels::HeadEntries block =
+        slice_entries(view_.heads[at(item.head)], view_.shape, item.first, item.last, runs);
+    kernels::projected_value_norms(view_.shape, block, {view_.w_o + at(item.head) * n_w_o, n_w_o}, view_.n_embd,
+                                   std::span(norms[at(item.head)]).subspan(at(item.first), at(item.last - item.first)));
+  });
+  return norms;
+}
+
+}  // namespace winnow

@@ -1,0 +1,73 @@
+// Everything that the parts of a method read of one layer: the engine's view, and the statistics taken from it on
+// demand, each computed once however many parts ask. Nothing is larger than H x N.
+//
+// Not thread-safe; parallel inside with the ParallelFor given. Lives as long as the view.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <vector>
+
+#include "eviction/evidence.h"
+#include "winnow/eviction.h"
+
+namespace winnow {
+
+// Reductions of the window rows over the prefix columns; vectors not asked for are empty.
+struct WindowStatistics {
+  int n_rows = 0;
+  std::vector<std::vector<float>> mean;      // [n_kv_head][n_group * n_prefix]
+  std::vector<std::vector<float>> m2;        // likewise: sum of the squared distances from the mean
+  std::vector<std::vector<float>> max;       // likewise
+  std::vector<std::vector<float>> last;      // likewise
+  std::vector<std::vector<double>> entropy;  // [n_kv_head][n_group]
+};
+
+class LayerEvidence {
+ public:
+  // `columns`: WindowColumn bits that any part will ask for.
+  LayerEvidence(const LayerView& view, const EvictionOptions& options, unsigned columns,
+                const ParallelFor& parallel_for);
+
+  const LayerView& view() const { return view_; }
+  int n_kv_head() const { return view_.n_kv_head; }
+  int n_group() const { return view_.shape.n_group; }
+  std::int32_t n_entries(int head) const { return view_.heads[at(head)].n_entries; }
+  std::int32_t n_prefix(int head) const { return n_prefix_[at(head)]; }  // stored entries before the window
+  std::int32_t n_sinks(int head) const { return n_sinks_[at(head)]; }    // of these, the first tokens
+  std::int32_t n_candidates(int head) const { return n_prefix(head) - n_sinks(head); }
+  std::vector<std::int32_t> positions(int head) const;  // [n_entries]
+
+  // Statistics of the last min(n_rows, rows that the engine saved) query rows.
+  const WindowStatistics& window(int n_rows);
+
+  // [n_kv_head][n_entries]
+  const std::vector<std::vector<float>>& value_l1_norms();
+
+  // r[i] of CriticalKV for every entry (section 4): [n_kv_head][n_entries].
+  std::vector<std::vector<float>> projected_value_norms();
+
+  void for_each_head(const std::function<void(int head)>& body) const { parallel_for_(n_kv_head(), body); }
+  void parallel(int n_items, const std::function<void(int)>& body) const { parallel_for_(n_items, body); }
+
+ private:
+  static std::size_t at(int i) { return static_cast<std::size_t>(i); }
+
+  const LayerView& view_;
+  const ParallelFor& parallel_for_;
+  unsigned columns_;
+  std::vector<std::int32_t> n_prefix_, n_sinks_;  // [n_kv_head]
+  std::map<int, WindowStatistics> windows_;       // by number of rows
+  std::vector<std::vector<float>> value_l1_;
+};
+
+// A window's worth of query rows of one KV head's group. `q` points at row 0 of all heads.
+kernels::QueryRows group_rows(const LayerView& view, const float* q, int n_rows, int head);
+
+// The entries [first, last) of a head; `runs` receives the runs and must outlive the result.
+kernels::HeadEntries slice_entries(const kernels::HeadEntries& entries, const kernels::AttentionShape& shape,
+                                   std::int32_t first, std::int32_t last, std::vector<kernels::EntryRun>& runs);
+
+}  // namespace winnow

@@ -1,0 +1,49 @@
+// cake: P_l = Disp_l^(1/tau1) * Shift_l^(1/tau2), in cascade.
+// Qin et al., "CAKE: Cascading and Adaptive KV Cache Eviction with Layer Preferences" (ICLR 2025), the preference
+// score:
+//   Disp  = -sum A ln A over window rows x prefix columns, summed over query heads
+//   Shift = sum over columns of the variance over the rows, w - 1 in the denominator, summed over query heads
+#include "eviction/layers/cake.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "eviction/registry.h"
+
+namespace winnow {
+namespace {
+
+class CakeLayers final : public LayerAllocator {
+ public:
+  EvidenceNeeds needs(const EvictionOptions& options) const override {
+    return {.window_rows = options.window, .window_columns = kWindowMean | kWindowM2 | kWindowEntropy};
+  }
+  OptionNames options() const override { return {"tau1", "tau2"}; }
+  bool is_measured() const override { return true; }
+
+  double measure(LayerEvidence& evidence, const LayerScores&, const EvictionOptions& options) const override {
+    const CakePreference preference = cake_preference(evidence, options);
+    return std::pow(preference.dispersion, 1.0 / options.tau1) * std::pow(preference.shift, 1.0 / options.tau2);
+  }
+};
+
+}  // namespace
+
+CakePreference cake_preference(LayerEvidence& evidence, const EvictionOptions& options) {
+  const WindowStatistics& window = evidence.window(options.window);
+  CakePreference preference;
+  for (int h = 0; h < evidence.n_kv_head(); ++h) {
+    for (const double entropy : window.entropy[h]) preference.dispersion += entropy;
+    for (const float m2 : window.m2[h]) preference.shift += static_cast<double>(m2);
+  }
+  preference.dispersion = std::max(preference.dispersion, 0.0);
+  preference.shift = window.n_rows > 1 ? preference.shift / (window.n_rows - 1) : 0.0;
+  return preference;
+}
+
+const LayerAllocator& cake_layers() {
+  static const CakeLayers instance;
+  return instance;
+}
+
+}  // namespace winnow

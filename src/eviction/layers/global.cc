@@ -1,0 +1,20 @@
+// global: no shares: the best scores of the whole model, over all layers and heads. Exact in cascade, since the best T
+// of a union only shrinks.
+#include "eviction/registry.h"
+
+namespace winnow {
+namespace {
+
+class GlobalLayers final : public LayerAllocator {
+ public:
+  bool is_global() const override { return true; }
+};
+
+}  // namespace
+
+const LayerAllocator& global_layers() {
+  static const GlobalLayers instance;
+  return instance;
+}
+
+}  // namespace winnow

@@ -1,0 +1,21 @@
+// headkv: by a static per-head importance, over all heads of the model. HeadKV, arXiv 2410.19258.
+#include "eviction/headkv_table.h"
+#include "eviction/registry.h"
+
+namespace winnow {
+namespace {
+
+class HeadKvLayers final : public LayerAllocator {
+ public:
+  OptionNames options() const override { return {"head-beta", "head-file"}; }
+  const HeadTable* table() const override { return &headkv_table(); }
+};
+
+}  // namespace
+
+const LayerAllocator& headkv_layers() {
+  static const HeadKvLayers instance;
+  return instance;
+}
+
+}  // namespace winnow

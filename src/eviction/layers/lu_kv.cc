@@ -1,0 +1,21 @@
+// lu-kv: by a calibrated profile, over all heads of the model. LU-KV ("Predicting Future Utility").
+#include "eviction/lu_kv_table.h"
+#include "eviction/registry.h"
+
+namespace winnow {
+namespace {
+
+class LuKvLayers final : public LayerAllocator {
+ public:
+  OptionNames options() const override { return {"profile"}; }
+  const HeadTable* table() const override { return &lu_kv_table(); }
+};
+
+}  // namespace
+
+const LayerAllocator& lu_kv_layers() {
+  static const LuKvLayers instance;
+  return instance;
+}
+
+}  // namespace winnow

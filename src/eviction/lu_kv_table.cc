@@ -1,0 +1,65 @@
+#include "eviction/lu_kv_table.h"
+
+#include <algorithm>
+#include <string>
+
+#include "winnow/error.h"
+
+namespace winnow {
+namespace {
+
+class LuKvTable final : public HeadTable {
+ public:
+  bool counts_protected() const override { return true; }
+
+  std::vector<double> weights(const CutShape& shape, const EvictionOptions& options) const override {
+    if (options.utility_profile == nullptr) {
+      EvictionOptions loaded = options;
+      loaded.load_files();
+      return weights_of(*loaded.utility_profile, shape, options);
+    }
+    return weights_of(*options.utility_profile, shape, options);
+  }
+
+ private:
+  // In units of N.
+  static std::vector<double> weights_of(const UtilityProfile& profile, const CutShape& shape,
+                                        const EvictionOptions& options) {
+    if (profile.n_layer != shape.n_layer || profile.n_kv_head != shape.n_kv_head) {
+      throw Error(ErrorCode::kInvalidArgument, "the profile is for " + std::to_string(profile.n_layer) + " layers of " +
+                                                   std::to_string(profile.n_kv_head) + " KV heads, the model has " +
+                                                   std::to_string(shape.n_layer) + " of " +
+                                                   std::to_string(shape.n_kv_head) + ": calibrate this model");
+    }
+    if (!profile.scorer.empty() && profile.scorer != options.scorer_text()) {
+      throw Error(ErrorCode::kInvalidArgument, "the profile was calibrated for the scorer " + profile.scorer +
+                                                   ", not " + options.scorer_text() +
+                                                   ": use that scorer or calibrate again");
+    }
+    const std::size_t n_heads = std::size_t(shape.n_layer) * shape.n_kv_head;
+    const double ratio = std::min(
+        1.0, static_cast<double>(shape.total) / (static_cast<double>(shape.n_tokens) * static_cast<double>(n_heads)));
+    const std::size_t n_ratio = profile.ratios.size();
+    const auto above = static_cast<std::size_t>(std::lower_bound(profile.ratios.begin(), profile.ratios.end(), ratio) -
+                                                profile.ratios.begin());
+    const double low = above == 0 ? 0.0 : profile.ratios[above - 1];
+    const double high = above == n_ratio ? 1.0 : profile.ratios[above];
+    const double part = high > low ? (ratio - low) / (high - low) : 1.0;
+    std::vector<double> weights(n_heads);
+    for (std::size_t i = 0; i < n_heads; ++i) {
+      const double low_kept = above == 0 ? 0.0 : profile.kept[(above - 1) * n_heads + i];
+      const double high_kept = above == n_ratio ? 1.0 : profile.kept[above * n_heads + i];
+      weights[i] = low_kept + part * (high_kept - low_kept);
+    }
+    return weights;
+  }
+};
+
+}  // namespace
+
+const HeadTable& lu_kv_table() {
+  static const LuKvTable instance;
+  return instance;
+}
+
+}  // namespace winnow

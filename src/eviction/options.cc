@@ -1,0 +1,162 @@
+// Eviction options as text, and what may be combined.
+#include <algorithm>
+#include <string>
+
+#include "eviction/nearest_name.h"
+#include "eviction/option_table.h"
+#include "eviction/registry.h"
+#include "winnow/error.h"
+#include "winnow/eviction.h"
+
+namespace winnow {
+namespace {
+
+// Names of the options that the parts in use read.
+OptionNames options_in_use(const EvictionOptions& options) {
+  OptionNames names = {"scorer", "layers", "heads", "selector", "window", "sinks"};
+  const Parts parts = find_parts(options);
+  for (const OptionNames& more :
+       {parts.scorer->options(), parts.layers->options(), parts.heads->options(), parts.selector->options()}) {
+    names.insert(names.end(), more.begin(), more.end());
+  }
+  return names;
+}
+
+const EvictionOptions& find_preset(std::string_view method) {
+  std::vector<std::string_view> names;
+  for (const MethodInfo& preset : eviction_methods()) {
+    if (preset.name == method) return preset.options;
+    names.push_back(preset.name);
+  }
+  throw Error(ErrorCode::kNotFound, "there is no eviction method '" + std::string(method.substr(0, 64)) +
+                                        "': did you mean '" + std::string(nearest_name(method, names)) + "'?");
+}
+
+[[noreturn]] void refuse(const std::string& why) { throw Error(ErrorCode::kInvalidArgument, why); }
+
+}  // namespace
+
+EvictionOptions EvictionOptions::parse(std::string_view text) {
+  const std::size_t colon = text.find(':');
+  EvictionOptions options = find_preset(text.substr(0, colon));
+  OptionNames given;
+  std::string_view rest = colon == std::string_view::npos ? std::string_view{} : text.substr(colon + 1);
+  if (colon != std::string_view::npos && rest.empty()) {
+    refuse("there is nothing after the colon of '" + std::string(text) + "': give METHOD or METHOD:option=value,...");
+  }
+  while (!rest.empty()) {
+    const std::size_t comma = rest.find(',');
+    const std::string_view item = rest.substr(0, comma);
+    const bool is_last = comma == std::string_view::npos;
+    rest = is_last ? std::string_view{} : rest.substr(comma + 1);
+    const std::size_t equals = item.find('=');
+    if (item.empty() || equals == std::string_view::npos || (!is_last && rest.empty())) {
+      refuse("the method " + std::string(text.substr(0, 256)) + " is not of the form METHOD:option=value,...");
+    }
+    const std::string_view name = find_option(item.substr(0, equals)).name;
+    if (std::find(given.begin(), given.end(), name) != given.end()) {
+      refuse("the option '" + std::string(name) + "' is given twice");
+    }
+    options.set(name, item.substr(equals + 1));
+    given.push_back(name);
+  }
+  if (!options.evicts()) {
+    if (!given.empty()) refuse("the method 'full' keeps everything and takes no options: name another method");
+    return options;
+  }
+  const OptionNames used = options_in_use(options);
+  for (const std::string_view name : given) {
+    if (std::find(used.begin(), used.end(), name) != used.end()) continue;
+    refuse("no part of this method reads the option '" + std::string(name) + "' (scorer " + options.scorer +
+           ", layers " + options.layers + ", heads " + options.heads + ", selector " + options.selector +
+           "; it is for " + std::string(find_option(name).used_by) + "): leave it out");
+  }
+  options.validate();
+  options.load_files();
+  return options;
+}
+
+void EvictionOptions::set(std::string_view option, std::string_view value) {
+  const OptionRow& row = find_option(option);
+  if (row.set(*this, value)) return;
+  refuse("the option '" + std::string(row.name) + "' cannot be '" + std::string(value.substr(0, 64)) + "': give " +
+         std::string(row.values));
+}
+
+void EvictionOptions::validate() const {
+  if (!evicts()) return;
+  const Parts parts = find_parts(*this);
+  // Values set in the fields directly have not gone through set().
+  for (const OptionRow& row : option_rows()) {
+    const std::string value = row.get(*this);
+    EvictionOptions copy;
+    if (!value.empty() && !row.set(copy, value)) {
+      refuse("the option '" + std::string(row.name) + "' cannot be '" + value + "': give " + std::string(row.values));
+    }
+  }
+  if (window == 0 && (parts.scorer->needs(*this).window_columns & (kWindowMean | kWindowM2 | kWindowMax)) != 0 &&
+      scorer != "h2o") {
+    refuse("the scorer '" + scorer + "' reads the window's rows and the window is 0: raise it to 1 or more");
+  }
+  if (layers == "cake" && window < 2) {
+    refuse("layers=cake takes the variance over the window's rows: raise the window to 2 or more");
+  }
+  if (parts.selector->needs_attention() && !parts.scorer->is_attention()) {
+    refuse("selector=" + selector + " multiplies attention with value norms, and the scores of '" + scorer +
+           "' are no attention: take h2o, tova, snapkv, cake or lava as the scorer, or selector=top-k");
+  }
+  if (parts.layers->is_global() != parts.heads->is_global()) {
+    refuse("layers=global ranks all heads of the model at once and goes with heads=global only: set both or neither");
+  }
+  if (layers == "lava" && !parts.scorer->is_mass()) {
+    refuse("layers=lava takes the entropy of the scores, and those of '" + scorer +
+           "' are negative: take another scorer or other layers");
+  }
+  if ((layers == "headkv" || heads == "headkv") && head_file.empty() && importance == nullptr) {
+    refuse("headkv allots by a file of head importances: name it with head-file=FILE");
+  }
+  if ((layers == "lu-kv" || heads == "lu-kv") && profile.empty() && utility_profile == nullptr) {
+    refuse("lu-kv allots by a calibrated profile: name it with profile=FILE (winnow calibrate makes one)");
+  }
+}
+
+std::string EvictionOptions::text() const {
+  std::string result = method;
+  if (!evicts()) return result;
+  const EvictionOptions& preset = find_preset(method);
+  const OptionNames used = options_in_use(*this);
+  char separator = ':';
+  for (const OptionRow& row : option_rows()) {
+    const std::string value = row.get(*this);
+    if (value == row.get(preset) || std::find(used.begin(), used.end(), row.name) == used.end()) continue;
+    result.push_back(separator);
+    result.append(row.name).append("=").append(value);
+    separator = ',';
+  }
+  return result;
+}
+
+std::string EvictionOptions::scorer_text() const {
+  OptionNames names = find_scorer(scorer).options();
+  names.insert(names.begin(), {"window", "sinks"});
+  std::string result = scorer;
+  char separator = ':';
+  for (const std::string_view name : names) {
+    result.push_back(separator);
+    result.append(name).append("=").append(find_option(name).get(*this));
+    separator = ',';
+  }
+  return result;
+}
+
+void EvictionOptions::load_files() {
+  if (!evicts()) return;
+  if ((layers == "headkv" || heads == "headkv") && importance == nullptr) {
+    importance = std::make_shared<const HeadImportance>(HeadImportance::load(head_file));
+  }
+  if ((layers == "lu-kv" || heads == "lu-kv") && utility_profile == nullptr) {
+    utility_profile = std::make_shared<const UtilityProfile>(UtilityProfile::load(profile));
+  }
+}
+
+}  // namespace winnow

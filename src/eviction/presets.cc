@@ -1,0 +1,91 @@
+// The table of presets: four parts and their defaults under one name.
+#include <string>
+
+#include "winnow/eviction.h"
+
+namespace winnow {
+namespace {
+
+EvictionOptions parts(const char* method, const char* scorer, const char* layers, const char* heads,
+                      const char* selector = "top-k") {
+  EvictionOptions options;
+  options.method = method;
+  options.scorer = scorer;
+  options.layers = layers;
+  options.heads = heads;
+  options.selector = selector;
+  return options;
+}
+
+EvictionOptions with(EvictionOptions options, const char* name, const char* value) {
+  options.set(name, value);
+  return options;
+}
+
+MethodInfo preset(const EvictionOptions& options, const char* summary, const char* paper) {
+  return {.name = options.method, .summary = summary, .paper = paper, .options = options};
+}
+
+constexpr const char* kPyramid = "PyramidKV (arXiv 2406.02069)";
+constexpr const char* kAda = "Ada-KV (arXiv 2407.11550)";
+constexpr const char* kCritical = "CriticalKV (arXiv 2502.03805)";
+constexpr const char* kHeadKv = "HeadKV (arXiv 2410.19258)";
+constexpr const char* kLava = "LAVa (EMNLP 2025)";
+constexpr const char* kLuKv = "LU-KV (Predicting Future Utility)";
+
+}  // namespace
+
+const std::vector<MethodInfo>& eviction_methods() {
+  static const std::vector<MethodInfo> table = {
+      preset({}, "keep everything", "-"),
+      preset(with(parts("streaming-llm", "streaming-llm", "uniform", "uniform"), "sinks", "4"),
+             "the first tokens and the last ones", "StreamingLLM (arXiv 2309.17453)"),
+      preset(parts("h2o", "h2o", "uniform", "uniform"), "tokens that all queries together attended to most",
+             "H2O (arXiv 2306.14048)"),
+      preset(parts("tova", "tova", "uniform", "uniform"), "tokens that the last query attends to, all heads together",
+             "TOVA (arXiv 2401.06104)"),
+      preset(parts("snapkv", "snapkv", "uniform", "uniform"),
+             "tokens that the last window of queries attends to, pooled", "SnapKV (arXiv 2404.14469)"),
+      preset(with(parts("pyramidkv", "snapkv", "pyramid", "uniform"), "window", "8"),
+             "snapkv with more for the lower layers", kPyramid),
+      preset(parts("vatp", "vatp", "uniform", "uniform"), "snapkv times the size of the value",
+             "VATP (arXiv 2406.12335)"),
+      preset(parts("knorm", "knorm", "uniform", "uniform"), "keys of small norm", "L2 norm (arXiv 2406.11430)"),
+      preset(parts("keydiff", "keydiff", "uniform", "uniform"), "keys unlike the average key",
+             "KeyDiff (arXiv 2504.15364)"),
+      preset(with(parts("expected-attention", "expected-attention", "uniform", "uniform"), "sinks", "4"),
+             "tokens that queries to come are expected to attend to", "Expected Attention (arXiv 2510.00636)"),
+      preset(parts("random", "random", "uniform", "uniform"), "seeded noise: the control", "-"),
+      preset(parts("ada-snapkv", "snapkv", "uniform", "ada"), "snapkv with adaptive head budgets", kAda),
+      preset(parts("ada-pyramidkv", "snapkv", "pyramid", "ada"), "pyramidkv with adaptive head budgets", kAda),
+      preset(parts("critical-snapkv", "snapkv", "uniform", "uniform", "critical"), "snapkv, then by projected values",
+             kCritical),
+      preset(parts("critical-ada-snapkv", "snapkv", "uniform", "ada", "critical"),
+             "ada-snapkv, then by projected values", kCritical),
+      preset(parts("critical-pyramidkv", "snapkv", "pyramid", "uniform", "critical"),
+             "pyramidkv, then by projected values", kCritical),
+      preset(parts("critical-headkv", "snapkv", "headkv", "headkv", "critical"), "headkv, then by projected values",
+             kCritical),
+      preset(parts("headkv", "snapkv", "headkv", "headkv"), "snapkv with head budgets from a file of importances",
+             kHeadKv),
+      preset(with(with(parts("cake", "cake", "cake", "uniform"), "pool", "avg"), "kernel", "5"),
+             "mean and variance of attention, layers by dispersion and shift", "CAKE (ICLR 2025)"),
+      preset(with(parts("lava", "lava", "lava", "flat"), "group", "max"),
+             "attention times the head's largest value, layers by entropy", kLava),
+      preset(with(parts("lava-uniform-layers", "lava", "uniform", "flat"), "group", "max"), "lava, layers all the same",
+             kLava),
+      preset(with(parts("lava-uniform-heads", "lava", "lava", "uniform"), "group", "max"), "lava, heads all the same",
+             kLava),
+      preset(with(parts("lu-kv-snapkv", "snapkv", "lu-kv", "lu-kv"), "sinks", "4"),
+             "snapkv with head budgets from a calibrated profile", kLuKv),
+      preset(with(with(parts("lu-kv-keydiff", "keydiff", "lu-kv", "lu-kv"), "sinks", "4"), "window", "1"),
+             "keydiff with head budgets from a calibrated profile", kLuKv),
+      preset(with(with(with(parts("lu-kv-expected-attention", "expected-attention", "lu-kv", "lu-kv"), "sinks", "4"),
+                       "window", "1"),
+                  "ea-eps", "0.02"),
+             "expected-attention with head budgets from a calibrated profile", kLuKv),
+  };
+  return table;
+}
+
+}  // namespace winnow

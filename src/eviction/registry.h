@@ -1,0 +1,68 @@
+// The table of parts: names to implementations. A new method touches its own file, registry.cc (one line here and
+// there) and, if it gets a preset, presets.cc.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "eviction/head_allocator.h"
+#include "eviction/layer_allocator.h"
+#include "eviction/scorer.h"
+#include "eviction/selector.h"
+
+namespace winnow {
+
+const Scorer& streaming_llm_scorer();
+const Scorer& h2o_scorer();
+const Scorer& tova_scorer();
+const Scorer& snapkv_scorer();
+const Scorer& cake_scorer();
+const Scorer& vatp_scorer();
+const Scorer& lava_scorer();
+const Scorer& knorm_scorer();
+const Scorer& keydiff_scorer();
+const Scorer& expected_attention_scorer();
+const Scorer& random_scorer();
+
+const LayerAllocator& uniform_layers();
+const LayerAllocator& pyramid_layers();
+const LayerAllocator& cake_layers();
+const LayerAllocator& lava_layers();
+const LayerAllocator& global_layers();
+const LayerAllocator& headkv_layers();
+const LayerAllocator& lu_kv_layers();
+
+const HeadAllocator& uniform_heads();
+const HeadAllocator& ada_heads();
+const HeadAllocator& flat_heads();
+const HeadAllocator& global_heads();
+const HeadAllocator& headkv_heads();
+const HeadAllocator& lu_kv_heads();
+
+const Selector& top_k_selector();
+const Selector& critical_selector();
+
+// The four parts that options name.
+struct Parts {
+  const Scorer* scorer;
+  const LayerAllocator* layers;
+  const HeadAllocator* heads;
+  const Selector* selector;
+
+  // The table that both allocators read, if they do: shares are then taken over all heads of the model at once.
+  const HeadTable* joint_table() const;
+};
+
+// Throw Error(kNotFound) with the nearest name.
+const Scorer& find_scorer(std::string_view name);
+const LayerAllocator& find_layer_allocator(std::string_view name);
+const HeadAllocator& find_head_allocator(std::string_view name);
+const Selector& find_selector(std::string_view name);
+Parts find_parts(const EvictionOptions& options);
+
+std::vector<std::string_view> scorer_names();
+std::vector<std::string_view> layer_allocator_names();
+std::vector<std::string_view> head_allocator_names();
+std::vector<std::string_view> selector_names();
+
+}  // namespace winnow

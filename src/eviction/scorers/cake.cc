@@ -1,0 +1,40 @@
+// cake: mean_j A + gamma * var_j A over the window rows, pooled, reduced over the group.
+// Qin et al., "CAKE: Cascading and Adaptive KV Cache Eviction with Layer Preferences" (ICLR 2025), the eviction
+// indicator. The variance has w - 1 in the denominator, and is 0 with a single row.
+#include "eviction/pooling.h"
+#include "eviction/registry.h"
+
+namespace winnow {
+namespace {
+
+class Cake final : public Scorer {
+ public:
+  EvidenceNeeds needs(const EvictionOptions& options) const override {
+    return {.window_rows = options.window, .window_columns = kWindowMean | kWindowM2};
+  }
+  OptionNames options() const override { return {"gamma", "pool", "kernel", "order", "group"}; }
+  bool is_attention() const override { return true; }
+
+  LayerScores score(LayerEvidence& evidence, const EvictionOptions& options) const override {
+    const WindowStatistics& window = evidence.window(options.window);
+    const double factor = window.n_rows > 1 ? options.gamma / (window.n_rows - 1) : 0.0;
+    LayerScores scores(evidence.n_kv_head());
+    evidence.for_each_head([&](int h) {
+      std::vector<float> columns(window.mean[h].size());
+      for (std::size_t i = 0; i < columns.size(); ++i) {
+        columns[i] = static_cast<float>(static_cast<double>(window.mean[h][i]) + factor * window.m2[h][i]);
+      }
+      scores[h] = pool_and_group(columns, evidence.n_group(), options, options.group);
+    });
+    return scores;
+  }
+};
+
+}  // namespace
+
+const Scorer& cake_scorer() {
+  static const Cake instance;
+  return instance;
+}
+
+}  // namespace winnow

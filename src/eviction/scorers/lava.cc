@@ -1,0 +1,39 @@
+// lava: the snapkv score x max_k || v_k ||_1 of the head, k over all stored tokens, window included; group maximum.
+// LAVa (EMNLP 2025), the layer-wise attention output loss bound: scores of different heads can be compared.
+#include <algorithm>
+
+#include "eviction/registry.h"
+#include "eviction/window_scores.h"
+
+namespace winnow {
+namespace {
+
+class Lava final : public Scorer {
+ public:
+  EvidenceNeeds needs(const EvictionOptions& options) const override { return window_score_needs(options); }
+  OptionNames options() const override { return {"rows", "pool", "kernel", "order", "group"}; }
+  bool is_attention() const override { return true; }  // up to a factor per head
+
+  LayerScores score(LayerEvidence& evidence, const EvictionOptions& options) const override {
+    LayerScores scores = window_scores(evidence, options);
+    const std::vector<std::vector<float>>& norms = evidence.value_l1_norms();
+    for (int h = 0; h < evidence.n_kv_head(); ++h) {
+      float max = 0;
+      for (const float norm : norms[h]) {
+        if (!(norm <= max)) max = norm;  // lets a NaN through to the check of the scores
+        if (max != max) break;
+      }
+      for (float& score : scores[h]) score *= max;
+    }
+    return scores;
+  }
+};
+
+}  // namespace
+
+const Scorer& lava_scorer() {
+  static const Lava instance;
+  return instance;
+}
+
+}  // namespace winnow

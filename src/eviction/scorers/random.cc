@@ -1,0 +1,45 @@
+// random: uniform noise in [0, 1), the control that every quality table needs. A number depends on (seed, layer, head,
+// position) alone: not on threads, and a token keeps it when the cache is cut again.
+#include "eviction/registry.h"
+
+namespace winnow {
+namespace {
+
+class Random final : public Scorer {
+ public:
+  EvidenceNeeds needs(const EvictionOptions&) const override { return {}; }
+  OptionNames options() const override { return {"seed"}; }
+  bool is_mass() const override { return true; }
+
+  LayerScores score(LayerEvidence& evidence, const EvictionOptions& options) const override {
+    LayerScores scores(evidence.n_kv_head());
+    evidence.for_each_head([&](int h) {
+      const std::vector<std::int32_t> positions = evidence.positions(h);
+      const std::uint64_t layer = mix(options.seed) ^ static_cast<std::uint64_t>(evidence.view().layer);
+      const std::uint64_t head = mix(layer) ^ static_cast<std::uint64_t>(h);
+      for (int i = 0; i < evidence.n_prefix(h); ++i) {
+        const std::uint64_t bits = mix(mix(head) ^ static_cast<std::uint64_t>(positions[i]));
+        scores[h].push_back(static_cast<float>(bits >> 40) * 0x1p-24F);
+      }
+    });
+    return scores;
+  }
+
+ private:
+  // The finaliser of splitmix64.
+  static std::uint64_t mix(std::uint64_t x) {
+    x += 0x9e3779b97f4a7c15U;
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9U;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebU;
+    return x ^ (x >> 31);
+  }
+};
+
+}  // namespace
+
+const Scorer& random_scorer() {
+  static const Random instance;
+  return instance;
+}
+
+}  // namespace winnow

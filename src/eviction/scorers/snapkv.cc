@@ -1,0 +1,27 @@
+// snapkv: attention of the window's rows on a prefix token, reduced over the rows, pooled, reduced over the group.
+// Li et al., "SnapKV: LLM Knows What You Are Looking for Before Generation", arXiv 2404.14469, section 4.
+#include "eviction/registry.h"
+#include "eviction/window_scores.h"
+
+namespace winnow {
+namespace {
+
+class SnapKv final : public Scorer {
+ public:
+  EvidenceNeeds needs(const EvictionOptions& options) const override { return window_score_needs(options); }
+  OptionNames options() const override { return {"rows", "pool", "kernel", "order", "group"}; }
+  bool is_attention() const override { return true; }
+
+  LayerScores score(LayerEvidence& evidence, const EvictionOptions& options) const override {
+    return window_scores(evidence, options);
+  }
+};
+
+}  // namespace
+
+const Scorer& snapkv_scorer() {
+  static const SnapKv instance;
+  return instance;
+}
+
+}  // namespace winnow

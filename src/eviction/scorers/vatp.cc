@@ -1,0 +1,33 @@
+// vatp: the snapkv score x the L1 norm of the token's value.
+// Guo et al., "Attention Score is not All You Need for Token Importance Indicator in KV Cache Reduction", arXiv
+// 2406.12335.
+#include "eviction/registry.h"
+#include "eviction/window_scores.h"
+
+namespace winnow {
+namespace {
+
+class Vatp final : public Scorer {
+ public:
+  EvidenceNeeds needs(const EvictionOptions& options) const override { return window_score_needs(options); }
+  OptionNames options() const override { return {"rows", "pool", "kernel", "order", "group"}; }
+  bool is_mass() const override { return true; }
+
+  LayerScores score(LayerEvidence& evidence, const EvictionOptions& options) const override {
+    LayerScores scores = window_scores(evidence, options);
+    const std::vector<std::vector<float>>& norms = evidence.value_l1_norms();
+    for (int h = 0; h < evidence.n_kv_head(); ++h) {
+      for (std::size_t i = 0; i < scores[h].size(); ++i) scores[h][i] *= norms[h][i];
+    }
+    return scores;
+  }
+};
+
+}  // namespace
+
+const Scorer& vatp_scorer() {
+  static const Vatp instance;
+  return instance;
+}
+
+}  // namespace winnow

@@ -1,0 +1,67 @@
+// critical: two stages, attention alone and then attention x the value's size after the output projection.
+// CriticalKV, arXiv 2502.03805, Algorithm 1: with b the head's budget, the best floor(first-stage * b) by score, then
+// the best of the rest by (score + critical-eps) * r_i, r_i = mean over the group's heads of || v_i W_O[h] ||_1.
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "eviction/registry.h"
+#include "eviction/shares.h"
+#include "winnow/error.h"
+
+namespace winnow {
+namespace {
+
+class Critical final : public Selector {
+ public:
+  EvidenceNeeds needs(const EvictionOptions&) const override { return {.output_projection = true}; }
+  OptionNames options() const override { return {"first-stage", "critical-eps"}; }
+  bool needs_attention() const override { return true; }
+
+  void prepare(LayerEvidence& evidence, const LayerScores& scores, const EvictionOptions& options,
+               LayerRanking& ranking) const override {
+    const std::vector<std::vector<float>> norms = evidence.projected_value_norms();
+    evidence.for_each_head([&](int h) {
+      std::vector<float> products;
+      for (std::size_t i = evidence.n_sinks(h); i < scores[h].size(); ++i) {
+        products.push_back(
+            static_cast<float>((static_cast<double>(scores[h][i]) + options.critical_eps) * norms[h][i]));
+        if (std::isfinite(products.back())) continue;
+        throw Error(ErrorCode::kInvalidArgument, "the value term of entry " + std::to_string(i) + " in layer " +
+                                                     std::to_string(evidence.view().layer) + ", KV head " +
+                                                     std::to_string(h) +
+                                                     " is not finite: the model's values are broken there");
+      }
+      ranking.head(h).product_order = order_by_score(products);
+    });
+  }
+
+  std::vector<std::int32_t> select(const HeadRanking& ranking, std::int64_t budget,
+                                   const EvictionOptions& options) const override {
+    const auto n_first =
+        static_cast<std::int64_t>(std::floor(options.first_stage * static_cast<double>(budget) + kShareTolerance));
+    std::vector<char> taken(ranking.order.size(), 0);
+    for (std::int64_t i = 0; i < n_first; ++i) taken[ranking.order[i]] = 1;
+    std::int64_t left = budget - n_first;
+    for (auto i = ranking.product_order.begin(); left > 0 && i != ranking.product_order.end(); ++i) {
+      if (taken[*i] != 0) continue;
+      taken[*i] = 1;
+      --left;
+    }
+    std::vector<std::int32_t> chosen;
+    chosen.reserve(budget);
+    for (std::size_t i = 0; i < taken.size(); ++i) {
+      if (taken[i] != 0) chosen.push_back(static_cast<std::int32_t>(i));
+    }
+    return chosen;
+  }
+};
+
+}  // namespace
+
+const Selector& critical_selector() {
+  static const Critical instance;
+  return instance;
+}
+
+}  // namespace winnow

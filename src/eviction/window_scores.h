@@ -1,0 +1,11 @@
+// The score that snapkv, vatp and lava share: window attention reduced over rows, pooled, reduced over the group.
+#pragma once
+
+#include "eviction/scorer.h"
+
+namespace winnow {
+
+EvidenceNeeds window_score_needs(const EvictionOptions& options);
+LayerScores window_scores(LayerEvidence& evidence, const EvictionOptions& options);
+
+}  // namespace winnow
