@@ -3,6 +3,8 @@
 // Thread-safe: sessions on different threads share one pool. Memory comes from the operating system in slabs (mmap) and
 // goes back to it: a slab whose pages are all free is unmapped, and trim() gives back the free pages inside partly used
 // slabs.
+//
+// Lifetime: pages in use and reservations keep their pool alive, so they may outlive the last shared_ptr to it.
 #pragma once
 
 #include <cstddef>
@@ -15,16 +17,17 @@ namespace winnow {
 struct Page;
 
 // Counted reference to a page. Copying shares the page; the last one to go returns it to the pool.
+// Like a shared_ptr: different references to one page may be used by different threads, one reference may not.
 class PageRef {
  public:
   PageRef() = default;
-  PageRef(const PageRef&);
+  PageRef(const PageRef&) noexcept;
   PageRef(PageRef&&) noexcept;
   PageRef& operator=(PageRef) noexcept;
   ~PageRef();
 
-  std::byte* data() const;          // null for the empty reference
-  bool is_shared() const;           // more than one reference: write to a copy
+  std::byte* data() const;  // null for the empty reference
+  bool is_shared() const;   // more than one reference: write to a copy
   explicit operator bool() const { return page_ != nullptr; }
 
  private:
@@ -34,28 +37,34 @@ class PageRef {
 };
 
 struct PoolStatistics {
-  std::size_t bytes_limit;      // 0: none
-  std::size_t bytes_in_use;     // pages that somebody holds
-  std::size_t bytes_resident;   // bytes_in_use + free pages not yet given back to the operating system
-  std::size_t bytes_peak;       // highest bytes_in_use so far
+  std::size_t bytes_limit;     // on bytes_in_use + bytes_reserved; 0: none
+  std::size_t bytes_in_use;    // pages that somebody holds
+  std::size_t bytes_reserved;  // reservations that somebody holds
+  // What the pages cost the process, in whole pages of the operating system: pages in use, and free ones that have not
+  // been given back yet. Reservations are not in it.
+  std::size_t bytes_resident;
+  std::size_t bytes_peak;  // highest bytes_in_use + bytes_reserved since the start or reset_peak()
   std::size_t pages_in_use;
 };
 
 class PagePool : public std::enable_shared_from_this<PagePool> {
  public:
-  // byte_limit 0: no limit. Throws Error(kInvalidArgument) for a limit that cannot hold anything sensible.
+  // byte_limit 0: no limit. Throws Error(kInvalidArgument) for a limit below 4,096 bytes, which can hold no page of a
+  // real model.
   static std::shared_ptr<PagePool> create(std::size_t byte_limit);
   ~PagePool();
 
   // A page of `page_bytes` bytes, 64-byte aligned, contents undefined. Pools hold pages of several sizes (each size has
-  // its own slabs). Throws Error(kOutOfMemory) that names the limit and what is in use.
+  // its own slabs); a size is rounded up to a multiple of 64, in the statistics too. Throws Error(kOutOfMemory) that
+  // names the limit and what is in use.
   PageRef acquire(std::size_t page_bytes);
 
-  // Counts memory that is not pages (a prefill's staging buffer) towards the same limit and statistics.
+  // Counts memory that is not pages (a prefill's staging buffer) towards the same limit and peak.
   // Throws Error(kOutOfMemory). The reservation ends with the returned handle.
   std::shared_ptr<void> reserve(std::size_t bytes);
 
-  // Gives free pages back to the operating system.
+  // Gives free pages back to the operating system. Only whole pages of the operating system can go, so up to two of
+  // them stay with each row of neighbouring free pages.
   void trim();
 
   // Starts a new peak at the present use.
@@ -67,6 +76,9 @@ class PagePool : public std::enable_shared_from_this<PagePool> {
   struct Impl;
   explicit PagePool(std::unique_ptr<Impl> impl);
   friend class PageRef;
+  void release(Page* page) noexcept;
+  void unreserve(std::size_t bytes) noexcept;
+
   std::unique_ptr<Impl> impl_;
 };
 

@@ -1,21 +1,22 @@
 // The full keys and values of ONE layer while its prompt is prefilled; all layers use it in turn.
+//
+// Different threads may write different rows; not thread-safe otherwise.
 #pragma once
 
 #include <cstdint>
 #include <memory>
-#include <vector>
 
+#include "cache/mapped_memory.h"
 #include "cache/ragged_cache.h"
 
 namespace winnow {
 
 class StagingBuffer {
  public:
-  // Room for n_tokens tokens with the positions first_position, ...; counted in the pool's statistics and limit, returned
-  // to the operating system at the end.
+  // Room for n_tokens (at least 1) tokens with the positions first_position, ...; counted in the pool's statistics and
+  // limit, returned to the operating system at the end. Throws Error(kOutOfMemory).
   StagingBuffer(const CacheShape& shape, std::int32_t n_tokens, std::int32_t first_position,
                 std::shared_ptr<PagePool> pool);
-  ~StagingBuffer();
   StagingBuffer(const StagingBuffer&) = delete;
   StagingBuffer& operator=(const StagingBuffer&) = delete;
 
@@ -24,16 +25,21 @@ class StagingBuffer {
 
   std::byte* key_row(int kv_head, std::int32_t token);
   std::byte* value_row(int kv_head, std::int32_t token);
-  std::size_t bytes() const;
+  std::size_t bytes() const { return bytes_; }
 
  private:
+  std::size_t row(int kv_head, std::int32_t token) const;
+
   CacheShape shape_;
   std::int32_t n_tokens_;
-  std::byte* keys_ = nullptr;    // [n_kv_head][n_tokens][head_dim], key_type
-  std::byte* values_ = nullptr;  // [n_kv_head][n_tokens][head_dim], value_type
-  std::vector<std::int32_t> positions_;
-  std::shared_ptr<void> reservation_;
-  std::size_t bytes_ = 0;
+  std::size_t key_bytes_;    // of a row
+  std::size_t value_bytes_;  // of a row
+  std::size_t bytes_;
+  std::shared_ptr<void> reservation_;  // outlives the memory that it counts
+  MappedMemory memory_;                // holds the three arrays below
+  std::byte* keys_;                    // [n_kv_head][n_tokens][head_dim], key_type
+  std::byte* values_;                  // [n_kv_head][n_tokens][head_dim], value_type
+  std::int32_t* positions_;            // [n_tokens], the same for all heads
 };
 
 }  // namespace winnow

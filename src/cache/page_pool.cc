@@ -1,0 +1,292 @@
+#include "cache/page_pool.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cassert>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <numeric>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cache/mapped_memory.h"
+#include "winnow/error.h"
+
+namespace winnow {
+namespace {
+
+constexpr std::size_t kPageAlignment = 64;
+constexpr std::size_t kSmallestLimit = 4096;
+
+// Large enough that mapping is rare, small enough that slabs do empty.
+constexpr std::size_t kSlabBytes = 512 * 1024;
+
+std::size_t round_up(std::size_t n, std::size_t unit) { return (n + unit - 1) / unit * unit; }
+
+class Slab;
+
+}  // namespace
+
+// Lives in its slab. All but the count is guarded by the pool's mutex or does not change while there is a reference.
+struct Page {
+  std::atomic<std::uint32_t> n_references{0};
+  std::uint32_t index = 0;  // within the slab
+  bool in_use = false;
+  Slab* slab = nullptr;
+  std::byte* data = nullptr;
+};
+
+namespace {
+
+// Pages of one size that lie side by side in one mapping. Guarded by the pool's mutex.
+class Slab {
+ public:
+  Slab(PagePool* pool, std::uint64_t id, std::size_t page_bytes)
+      : pool_(pool),
+        id_(id),
+        page_bytes_(page_bytes),
+        n_pages_(std::max<std::size_t>(1, kSlabBytes / page_bytes)),
+        pages_(std::make_unique<Page[]>(n_pages_)),
+        free_(n_pages_),
+        memory_(round_up(n_pages_ * page_bytes, os_page_bytes())),
+        touched_(memory_.bytes() / os_page_bytes(), false) {
+    for (std::uint32_t i = 0; i < n_pages_; ++i) {
+      pages_[i].index = i;
+      pages_[i].slab = this;
+      pages_[i].data = memory_.data() + i * page_bytes_;
+    }
+    std::iota(free_.begin(), free_.end(), 0U);
+  }
+  Slab(const Slab&) = delete;
+  Slab& operator=(const Slab&) = delete;
+
+  PagePool* pool() const { return pool_; }
+  std::uint64_t id() const { return id_; }
+  std::size_t page_bytes() const { return page_bytes_; }
+  bool is_full() const { return free_.empty(); }
+  bool is_empty() const { return free_.size() == n_pages_; }
+  std::size_t bytes_resident() const { return n_touched_ * os_page_bytes(); }
+
+  // The lowest free page: the used ones stay together, and trim finds whole pages of the operating system to give back.
+  Page* take() {
+    std::pop_heap(free_.begin(), free_.end(), std::greater<>());
+    Page& page = pages_[free_.back()];
+    free_.pop_back();
+    page.in_use = true;
+    page.n_references.store(1, std::memory_order_relaxed);
+
+    const std::size_t begin = page.index * page_bytes_;
+    for (std::size_t i = begin / os_page_bytes(); i * os_page_bytes() < begin + page_bytes_; ++i) {
+      if (!touched_[i]) ++n_touched_;
+      touched_[i] = true;
+    }
+    return &page;
+  }
+
+  // Never allocates: free_ has held all pages before.
+  void put_back(Page* page) noexcept {
+    page->in_use = false;
+    free_.push_back(page->index);
+    std::push_heap(free_.begin(), free_.end(), std::greater<>());
+  }
+
+  void give_back_free_pages() noexcept {
+    for (std::size_t first = 0; first < touched_.size(); ++first) {
+      std::size_t end = first;
+      while (end < touched_.size() && touched_[end] && !holds_page_in_use(end)) touched_[end++] = false;
+      if (end == first) continue;
+      memory_.give_back(first * os_page_bytes(), (end - first) * os_page_bytes());
+      n_touched_ -= end - first;
+      first = end;
+    }
+  }
+
+ private:
+  bool holds_page_in_use(std::size_t os_page) const {
+    const std::size_t begin = os_page * os_page_bytes();
+    const std::size_t end = begin + os_page_bytes();
+    for (std::size_t i = begin / page_bytes_; i < n_pages_ && i * page_bytes_ < end; ++i) {
+      if (pages_[i].in_use) return true;
+    }
+    return false;
+  }
+
+  PagePool* pool_;
+  std::uint64_t id_;  // ascending with age
+  std::size_t page_bytes_;
+  std::size_t n_pages_;
+  std::unique_ptr<Page[]> pages_;    // [n_pages]
+  std::vector<std::uint32_t> free_;  // indices of the free pages, a min-heap
+  MappedMemory memory_;              // [n_pages][page_bytes]
+  std::vector<bool> touched_;        // per page of the operating system: handed out since it was last given back
+  std::size_t n_touched_ = 0;
+};
+
+// The slabs of one page size, by id. Pages come from the oldest slab that has one, so that young slabs empty. A slab
+// changes maps as a node: its address stays, and nothing is allocated on release.
+struct SizeClass {
+  std::map<std::uint64_t, Slab> open;  // at least one free page, at least one in use
+  std::map<std::uint64_t, Slab> full;
+};
+
+}  // namespace
+
+struct PagePool::Impl {
+  mutable std::mutex mutex;
+  std::size_t limit = 0;  // 0: none
+  std::size_t in_use = 0;
+  std::size_t reserved = 0;
+  std::size_t resident = 0;
+  std::size_t peak = 0;
+  std::size_t n_pages = 0;
+  std::uint64_t next_slab_id = 0;
+  std::map<std::size_t, SizeClass> size_classes;  // by page bytes
+  std::shared_ptr<PagePool> self;                 // set while a page is in use: pages keep their pool alive
+
+  // The rest expects the mutex to be held.
+
+  void require_room(std::size_t bytes) const {
+    const std::size_t used = in_use + reserved;
+    if (limit == 0 || (used <= limit && bytes <= limit - used)) return;
+    throw Error(ErrorCode::kOutOfMemory,
+                "the KV cache needs " + std::to_string(bytes) + " bytes more, but " + std::to_string(used) +
+                    " of its limit of " + std::to_string(limit) +
+                    " bytes are in use: raise the limit, lower the KV budget or shorten the prompt");
+  }
+
+  // Before memory is taken from the operating system: free pages should not push the process past the limit.
+  void trim_for(std::size_t bytes) noexcept {
+    if (limit != 0 && resident + reserved + bytes > limit) trim();
+  }
+
+  void trim() noexcept {
+    for (auto& [page_bytes, size_class] : size_classes) {
+      for (auto& [id, slab] : size_class.open) {
+        resident -= slab.bytes_resident();
+        slab.give_back_free_pages();
+        resident += slab.bytes_resident();
+      }
+    }
+  }
+
+  void update_peak() { peak = std::max(peak, in_use + reserved); }
+};
+
+PageRef::PageRef(const PageRef& other) noexcept : page_(other.page_) {
+  if (page_ != nullptr) page_->n_references.fetch_add(1, std::memory_order_relaxed);
+}
+
+PageRef::PageRef(PageRef&& other) noexcept : page_(std::exchange(other.page_, nullptr)) {}
+
+PageRef& PageRef::operator=(PageRef other) noexcept {
+  std::swap(page_, other.page_);
+  return *this;
+}
+
+// Release and acquire: what other threads did with the page happens before it is handed out anew, and before the last
+// holder (for whom is_shared() is false) writes to it.
+PageRef::~PageRef() {
+  if (page_ == nullptr) return;
+  if (page_->n_references.fetch_sub(1, std::memory_order_acq_rel) == 1) page_->slab->pool()->release(page_);
+}
+
+std::byte* PageRef::data() const { return page_ == nullptr ? nullptr : page_->data; }
+
+bool PageRef::is_shared() const { return page_ != nullptr && page_->n_references.load(std::memory_order_acquire) > 1; }
+
+PagePool::PagePool(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+PagePool::~PagePool() { assert(impl_->n_pages == 0 && impl_->reserved == 0); }
+
+std::shared_ptr<PagePool> PagePool::create(std::size_t byte_limit) {
+  if (byte_limit != 0 && byte_limit < kSmallestLimit) {
+    throw Error(ErrorCode::kInvalidArgument, "a KV cache limit of " + std::to_string(byte_limit) +
+                                                 " bytes holds no entries: give at least " +
+                                                 std::to_string(kSmallestLimit) + ", or 0 for no limit");
+  }
+  auto impl = std::make_unique<Impl>();
+  impl->limit = byte_limit;
+  return std::shared_ptr<PagePool>(new PagePool(std::move(impl)));  // make_shared cannot see the constructor
+}
+
+PageRef PagePool::acquire(std::size_t page_bytes) {
+  assert(page_bytes > 0);
+  page_bytes = round_up(page_bytes, kPageAlignment);
+  const std::lock_guard lock(impl_->mutex);
+  impl_->require_room(page_bytes);
+
+  SizeClass& size_class = impl_->size_classes[page_bytes];
+  if (size_class.open.empty()) {
+    impl_->trim_for(page_bytes);
+    const std::uint64_t id = impl_->next_slab_id++;
+    size_class.open.try_emplace(id, this, id, page_bytes);
+  }
+  Slab& slab = size_class.open.begin()->second;
+  impl_->resident -= slab.bytes_resident();
+  Page* page = slab.take();
+  impl_->resident += slab.bytes_resident();
+  if (slab.is_full()) size_class.full.insert(size_class.open.extract(slab.id()));
+
+  impl_->in_use += page_bytes;
+  if (impl_->n_pages++ == 0) impl_->self = shared_from_this();
+  impl_->update_peak();
+  return PageRef(page);
+}
+
+void PagePool::release(Page* page) noexcept {
+  std::shared_ptr<PagePool> self;  // may be the pool's last owner: it goes after the lock
+  const std::lock_guard lock(impl_->mutex);
+  Slab& slab = *page->slab;
+  SizeClass& size_class = impl_->size_classes.find(slab.page_bytes())->second;
+
+  impl_->in_use -= slab.page_bytes();
+  if (--impl_->n_pages == 0) self = std::move(impl_->self);
+
+  if (slab.is_full()) size_class.open.insert(size_class.full.extract(slab.id()));
+  slab.put_back(page);
+  if (slab.is_empty()) {
+    impl_->resident -= slab.bytes_resident();
+    size_class.open.erase(slab.id());  // unmaps it
+  }
+}
+
+std::shared_ptr<void> PagePool::reserve(std::size_t bytes) {
+  {
+    const std::lock_guard lock(impl_->mutex);
+    impl_->require_room(bytes);
+    impl_->trim_for(bytes);
+    impl_->reserved += bytes;
+    impl_->update_peak();
+  }
+  // The handle points to something only to be true in a condition. If its allocation fails, the deleter is called.
+  return std::shared_ptr<void>(this, [pool = shared_from_this(), bytes](void*) { pool->unreserve(bytes); });
+}
+
+void PagePool::unreserve(std::size_t bytes) noexcept {
+  const std::lock_guard lock(impl_->mutex);
+  impl_->reserved -= bytes;
+}
+
+void PagePool::trim() {
+  const std::lock_guard lock(impl_->mutex);
+  impl_->trim();
+}
+
+void PagePool::reset_peak() {
+  const std::lock_guard lock(impl_->mutex);
+  impl_->peak = impl_->in_use + impl_->reserved;
+}
+
+PoolStatistics PagePool::statistics() const {
+  const std::lock_guard lock(impl_->mutex);
+  return {.bytes_limit = impl_->limit,
+          .bytes_in_use = impl_->in_use,
+          .bytes_reserved = impl_->reserved,
+          .bytes_resident = impl_->resident,
+          .bytes_peak = impl_->peak,
+          .pages_in_use = impl_->n_pages};
+}
+
+}  // namespace winnow

@@ -1,0 +1,85 @@
+// What the cache's tests share: entries with recognisable contents, and the process's resident size.
+#pragma once
+
+#include <unistd.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <fstream>
+#include <span>
+#include <vector>
+
+#include "cache/ragged_cache.h"
+
+namespace winnow {
+
+// One entry as plain data.
+struct TestEntry {
+  std::int32_t position;
+  std::vector<std::byte> key;
+  std::vector<std::byte> value;
+  bool operator==(const TestEntry&) const = default;
+};
+
+// Entries whose bytes follow from the position and a seed (which tells sequences apart).
+inline TestEntry make_entry(const CacheShape& shape, std::int32_t position, std::uint32_t seed) {
+  TestEntry entry{.position = position,
+                  .key = std::vector<std::byte>(row_bytes(shape.key_type, shape.head_dim)),
+                  .value = std::vector<std::byte>(row_bytes(shape.value_type, shape.head_dim))};
+  std::uint32_t state = static_cast<std::uint32_t>(position) * 2654435761U + seed * 40503U + 1;
+  const auto next = [&state] { return static_cast<std::byte>((state = state * 1664525U + 1013904223U) >> 24); };
+  for (std::byte& b : entry.key) b = next();
+  for (std::byte& b : entry.value) b = next();
+  return entry;
+}
+
+inline void write_entry(RaggedCache& cache, int layer, int kv_head, std::int32_t index, const TestEntry& entry) {
+  std::memcpy(cache.key_row(layer, kv_head, index), entry.key.data(), entry.key.size());
+  std::memcpy(cache.value_row(layer, kv_head, index), entry.value.data(), entry.value.size());
+}
+
+// Extends the head by n entries and writes them.
+inline void extend_and_write(RaggedCache& cache, int layer, int kv_head, std::int32_t n, std::int32_t first_position,
+                             std::uint32_t seed) {
+  const std::int32_t n_before = cache.n_entries(layer, kv_head);
+  cache.extend(layer, kv_head, n, first_position);
+  for (std::int32_t i = 0; i < n; ++i) {
+    write_entry(cache, layer, kv_head, n_before + i, make_entry(cache.shape(), first_position + i, seed));
+  }
+}
+
+inline std::vector<TestEntry> read_entries(const CacheShape& shape, const kernels::HeadEntries& entries) {
+  const std::size_t key_bytes = row_bytes(shape.key_type, shape.head_dim);
+  const std::size_t value_bytes = row_bytes(shape.value_type, shape.head_dim);
+  std::vector<TestEntry> result;
+  for (const kernels::EntryRun& run : entries.runs) {
+    for (std::size_t i = 0; i < static_cast<std::size_t>(run.n_entries); ++i) {
+      const std::byte* key = run.keys + i * key_bytes;
+      const std::byte* value = run.values + i * value_bytes;
+      result.push_back({run.positions[i], {key, key + key_bytes}, {value, value + value_bytes}});
+    }
+  }
+  return result;
+}
+
+inline std::vector<TestEntry> read_head(const RaggedCache& cache, int layer, int kv_head) {
+  return read_entries(cache.shape(), cache.entries(layer, kv_head));
+}
+
+inline std::vector<std::int32_t> positions_of(const std::vector<TestEntry>& entries) {
+  std::vector<std::int32_t> positions;
+  for (const TestEntry& entry : entries) positions.push_back(entry.position);
+  return positions;
+}
+
+// The process's resident set, in bytes.
+inline std::int64_t resident_bytes() {
+  std::ifstream statm("/proc/self/statm");
+  std::int64_t total = 0;
+  std::int64_t resident = 0;
+  statm >> total >> resident;
+  return resident * sysconf(_SC_PAGESIZE);
+}
+
+}  // namespace winnow

@@ -1,0 +1,162 @@
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <limits>
+#include <sstream>
+#include <string>
+
+#include "cache/cache_test_support.h"
+#include "winnow/error.h"
+
+namespace winnow {
+namespace {
+
+constexpr CacheShape kShape{
+    .n_layer = 2, .n_kv_head = 2, .head_dim = 4, .key_type = EntryType::kF16, .value_type = EntryType::kF32};
+constexpr std::size_t kShapeBytes = 5 * sizeof(std::int32_t);
+
+RaggedCache small_cache(const std::shared_ptr<PagePool>& pool) {
+  RaggedCache cache(kShape, pool);
+  extend_and_write(cache, 0, 0, 3, 10, 1);
+  extend_and_write(cache, 1, 0, 34, 0, 2);
+  extend_and_write(cache, 1, 1, 1, 99, 3);
+  return cache;
+}
+
+std::string bytes_of(const RaggedCache& cache) {
+  std::ostringstream out;
+  cache.write(out);
+  return out.str();
+}
+
+std::string with_int(std::string bytes, std::size_t offset, std::int32_t value) {
+  std::memcpy(bytes.data() + offset, &value, sizeof(value));
+  return bytes;
+}
+
+// Restores the bytes into a cache that held something; they must be refused, and the cache be empty then.
+// Returns the message.
+std::string refusal(const std::string& bytes) {
+  const auto pool = PagePool::create(1 << 20);
+  RaggedCache cache(kShape, pool);
+  extend_and_write(cache, 0, 1, 5, 0, 9);
+  pool->reset_peak();
+  std::istringstream in(bytes);
+  try {
+    cache.restore(in);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kBadFile) << error.what();
+    EXPECT_EQ(cache.n_entries(), 0);
+    EXPECT_EQ(pool->statistics().pages_in_use, 0U);
+    EXPECT_LE(pool->statistics().bytes_peak, 8 * kShape.page_bytes());
+    return error.what();
+  }
+  ADD_FAILURE() << "a corrupt stream of " << bytes.size() << " bytes was accepted";
+  return "";
+}
+
+TEST(RaggedCacheIo, RestoresWhatWasWritten) {
+  const auto pool = PagePool::create(0);
+  const RaggedCache cache = small_cache(pool);
+  const std::string bytes = bytes_of(cache);
+  EXPECT_EQ(bytes.size(), kShapeBytes + 4 * sizeof(std::int32_t) + 38 * kShape.entry_bytes());
+
+  RaggedCache restored(kShape, pool);
+  extend_and_write(restored, 0, 1, 50, 0, 9);  // goes
+  std::istringstream in(bytes + "what follows");
+  restored.restore(in);
+  for (int layer = 0; layer < 2; ++layer) {
+    for (int kv_head = 0; kv_head < 2; ++kv_head) {
+      EXPECT_EQ(read_head(restored, layer, kv_head), read_head(cache, layer, kv_head));
+    }
+  }
+  EXPECT_EQ(restored.bytes_in_pages(), cache.bytes_in_pages());
+  EXPECT_EQ(bytes_of(restored), bytes);
+  std::string rest;
+  std::getline(in, rest);
+  EXPECT_EQ(rest, "what follows") << "restore reads its own bytes only";
+}
+
+TEST(RaggedCacheIo, RefusesAStreamCutAtAnyByte) {
+  const std::string bytes = bytes_of(small_cache(PagePool::create(0)));
+  for (std::size_t n = 0; n < bytes.size(); ++n) {
+    EXPECT_NE(refusal(bytes.substr(0, n)).find("too early"), std::string::npos) << "cut at " << n;
+  }
+}
+
+TEST(RaggedCacheIo, RefusesAbsurdCountsWithoutTakingMemory) {
+  const std::string bytes = bytes_of(small_cache(PagePool::create(0)));
+  constexpr std::int32_t kLowest = std::numeric_limits<std::int32_t>::min();
+  constexpr std::int32_t kHighest = std::numeric_limits<std::int32_t>::max();
+  // The counts of the four heads: 3, 0, 34 and 1 entries.
+  std::size_t offset = kShapeBytes;
+  for (const std::size_t n : {3UL, 0UL, 34UL, 1UL}) {
+    std::int32_t count = 0;
+    std::memcpy(&count, bytes.data() + offset, sizeof(count));
+    ASSERT_EQ(static_cast<std::size_t>(count), n);
+    for (const std::int32_t absurd : {-1, kLowest, kHighest, 1'000'000, count + 1}) {
+      EXPECT_FALSE(refusal(with_int(bytes, offset, absurd)).empty()) << "count " << absurd << " for " << count;
+    }
+    offset += sizeof(count) + n * kShape.entry_bytes();
+  }
+}
+
+TEST(RaggedCacheIo, RefusesALongRunOfPositionsWithoutRows) {
+  std::string bytes = bytes_of(RaggedCache(kShape, PagePool::create(0))).substr(0, kShapeBytes);
+  std::vector<std::int32_t> head = {1 << 30};
+  for (std::int32_t i = 0; i < 200'000; ++i) head.push_back(i);
+  bytes.append(static_cast<const char*>(static_cast<const void*>(head.data())), head.size() * sizeof(std::int32_t));
+  EXPECT_NE(refusal(bytes).find("too early"), std::string::npos);
+}
+
+TEST(RaggedCacheIo, RefusesPositionsOutOfOrder) {
+  const std::string bytes = bytes_of(small_cache(PagePool::create(0)));
+  const std::size_t positions = kShapeBytes + sizeof(std::int32_t);  // 10, 11, 12
+  EXPECT_NE(refusal(with_int(bytes, positions, -1)).find("order"), std::string::npos);
+  EXPECT_NE(refusal(with_int(bytes, positions, 11)).find("order"), std::string::npos);
+  EXPECT_NE(refusal(with_int(bytes, positions + 4, std::numeric_limits<std::int32_t>::max())).find("order"),
+            std::string::npos);
+}
+
+TEST(RaggedCacheIo, RefusesAnotherShapeAndNamesBoth) {
+  const std::string bytes = bytes_of(small_cache(PagePool::create(0)));
+  for (std::size_t field = 0; field < 5; ++field) {
+    for (const std::int32_t value : {-1, 77, std::numeric_limits<std::int32_t>::max()}) {
+      const std::string message = refusal(with_int(bytes, field * sizeof(std::int32_t), value));
+      EXPECT_NE(message.find(std::to_string(value)), std::string::npos) << message;
+      EXPECT_NE(message.find("2 layers, 2 KV heads of 4, keys f16, values f32"), std::string::npos) << message;
+    }
+  }
+}
+
+TEST(RaggedCacheIo, IsEmptyAfterRunningOutOfMemory) {
+  const CacheShape shape{.n_layer = 1, .n_kv_head = 1, .head_dim = 64};
+  RaggedCache cache(shape, PagePool::create(0));
+  extend_and_write(cache, 0, 0, 200, 0, 1);
+  const auto pool = PagePool::create(3 * shape.page_bytes());
+  RaggedCache restored(shape, pool);
+  std::istringstream in(bytes_of(cache));
+  try {
+    restored.restore(in);
+    FAIL() << "no Error was thrown";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kOutOfMemory);
+  }
+  EXPECT_EQ(restored.n_entries(), 0);
+  EXPECT_EQ(pool->statistics().pages_in_use, 0U);
+}
+
+TEST(RaggedCacheIo, ReportsAFailingStream) {
+  const RaggedCache cache = small_cache(PagePool::create(0));
+  std::ostringstream out;
+  out.setstate(std::ios::badbit);
+  try {
+    cache.write(out);
+    FAIL() << "no Error was thrown";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kIo);
+  }
+}
+
+}  // namespace
+}  // namespace winnow

@@ -1,0 +1,87 @@
+#include "cache/staging_buffer.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <set>
+
+#include "cache/cache_test_support.h"
+#include "winnow/error.h"
+
+namespace winnow {
+namespace {
+
+TEST(StagingBuffer, HoldsEveryRowAtItsPlace) {
+  const CacheShape shape{
+      .n_layer = 2, .n_kv_head = 3, .head_dim = 10, .key_type = EntryType::kF16, .value_type = EntryType::kF32};
+  StagingBuffer buffer(shape, 37, 1000, PagePool::create(0));
+  for (int kv_head = 0; kv_head < 3; ++kv_head) {
+    for (std::int32_t token = 0; token < 37; ++token) {
+      const TestEntry entry = make_entry(shape, 1000 + token, static_cast<std::uint32_t>(kv_head));
+      std::memcpy(buffer.key_row(kv_head, token), entry.key.data(), entry.key.size());
+      std::memcpy(buffer.value_row(kv_head, token), entry.value.data(), entry.value.size());
+    }
+  }
+  for (int kv_head = 0; kv_head < 3; ++kv_head) {
+    for (const std::int32_t n : {0, 1, 37}) {
+      const kernels::EntryRun run = buffer.run(kv_head, n);
+      const auto found = read_entries(shape, {.runs = {&run, 1}, .n_entries = n});
+      ASSERT_EQ(found.size(), static_cast<std::size_t>(n));
+      for (std::int32_t i = 0; i < n; ++i) {
+        EXPECT_EQ(found[static_cast<std::size_t>(i)], make_entry(shape, 1000 + i, static_cast<std::uint32_t>(kv_head)));
+      }
+    }
+  }
+}
+
+TEST(StagingBuffer, CountsTowardsThePoolAndItsLimit) {
+  const CacheShape shape{.n_layer = 30, .n_kv_head = 3, .head_dim = 64};
+  const auto pool = PagePool::create(1 << 20);
+  const std::size_t rows = 3 * 512 * (128 + 128);
+  {
+    const StagingBuffer buffer(shape, 512, 0, pool);
+    EXPECT_GE(buffer.bytes(), rows);
+    EXPECT_LE(buffer.bytes(), rows + 512 * 3 * sizeof(std::int32_t));  // no more than a layer's entries
+    EXPECT_EQ(pool->statistics().bytes_reserved, buffer.bytes());
+    EXPECT_EQ(pool->statistics().bytes_peak, buffer.bytes());
+  }
+  EXPECT_EQ(pool->statistics().bytes_reserved, 0U);
+  try {
+    const StagingBuffer too_large(shape, 100'000, 0, pool);
+    FAIL() << "no Error was thrown";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kOutOfMemory);
+  }
+  EXPECT_EQ(pool->statistics().bytes_reserved, 0U);
+}
+
+TEST(StagingBuffer, EndsTheReservationWhenTheSystemRefuses) {
+  const CacheShape shape{.n_layer = 1,
+                         .n_kv_head = 1 << 20,
+                         .head_dim = 1 << 10,
+                         .key_type = EntryType::kF32,
+                         .value_type = EntryType::kF32};
+  const auto pool = PagePool::create(0);
+  try {
+    const StagingBuffer too_large(shape, 1 << 20, 0, pool);  // 2^53 bytes: more than an address space
+    FAIL() << "no Error was thrown";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kOutOfMemory);
+  }
+  EXPECT_EQ(pool->statistics().bytes_reserved, 0U);
+}
+
+TEST(StagingBuffer, ReturnsItsMemoryToTheSystem) {
+  const CacheShape shape{.n_layer = 1, .n_kv_head = 8, .head_dim = 128};
+  const std::int64_t before = resident_bytes();
+  {
+    StagingBuffer buffer(shape, 8192, 0, PagePool::create(0));
+    std::memset(buffer.key_row(0, 0), 1, 8UL * 8192 * 256);
+    std::memset(buffer.value_row(0, 0), 1, 8UL * 8192 * 256);
+    EXPECT_GT(resident_bytes() - before, 28 << 20);
+  }
+  EXPECT_LT(resident_bytes() - before, 4 << 20);
+}
+
+}  // namespace
+}  // namespace winnow
