@@ -1,0 +1,228 @@
+// winnow bench: llama-bench's tests, after a depth that a method has cut.
+
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdint>
+#include <ctime>
+#include <memory>
+#include <optional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "cli/bench_rows.h"
+#include "cli/cache_flags.h"
+#include "cli/commands.h"
+#include "cli/model_flags.h"
+#include "cli/process_memory.h"
+#include "cli/text_output.h"
+#include "winnow/error.h"
+#include "winnow/session.h"
+
+namespace winnow::cli {
+namespace {
+
+struct BenchFlags {
+  ModelFlags model;
+  std::vector<int> n_prompt{512}, n_gen{128}, n_depth{0};
+  std::vector<int> n_threads{0}, n_batch{512};
+  int repetitions = 5;
+  std::vector<std::string> key_types{"f16"}, value_types{"f16"};
+  std::vector<std::string> methods{"full"}, budgets;
+  std::string format = "md";
+};
+
+constexpr const char* kExamples =
+    "  winnow bench\n"
+    "  winnow bench -p 0 -n 64 -d 0,4096 --kv-evict full --kv-evict snapkv \\\n"
+    "      --kv-budget 20%,10%\n"
+    "  winnow bench -p 512,4096 -n 0 -o json > rows.json\n";
+
+bool parse_flags(const Arguments& arguments, BenchFlags& flags) {
+  CommandLine line("winnow bench", "[flags]",
+                   "Measures prefill (pp) and generation (tg) speed with random tokens, and the memory that goes with it. "
+                   "Every combination of the lists is a row.",
+                   kExamples);
+  line.group("Model");
+  add_model_flag(line, flags.model);
+  line.integers("-t,--threads", flags.n_threads, 0, "threads (default: the physical cores)");
+  line.integers("-b,--batch-size", flags.n_batch, 1, "tokens that pass a layer at a time (default: 512)");
+  line.group("Tests");
+  line.integers("-p,--n-prompt", flags.n_prompt, 0, "tokens to prefill; 0: no such test (default: 512)");
+  line.integers("-n,--n-gen", flags.n_gen, 0, "tokens to generate; 0: no such test (default: 128)");
+  line.integers("-d,--n-depth", flags.n_depth, 0, "tokens that are there before, cut to the budget (default: 0)");
+  line.integer("-r,--repetitions", flags.repetitions, 1, "times that each test is measured (default: 5)");
+  line.group("KV cache");
+  line.texts("--cache-type-k", "TYPE,..", ',', flags.key_types, "how keys are stored (default: f16)");
+  line.texts("--cache-type-v", "TYPE,..", ',', flags.value_types, "how values are stored (default: f16)");
+  line.texts("--kv-evict", "METHOD", '\0', flags.methods, "method; repeat the flag for several (default: full)");
+  line.texts("--kv-budget", "AMOUNT,..", ',', flags.budgets, "budgets of the methods, e.g. 512,20%");
+  line.text("--kv-limit", "SIZE", flags.model.kv_limit, "hard limit of the KV memory (default: none)");
+  line.group("Output");
+  line.text("-o,--output", "FORMAT", flags.format, "md, json or csv (default: md)");
+  return line.parse(arguments);
+}
+
+struct EvictionSetup {
+  EvictionOptions eviction;
+  std::optional<Budget> budget;
+};
+
+std::vector<EvictionSetup> eviction_setups(const BenchFlags& flags) {
+  std::vector<Budget> budgets;
+  for (const std::string& text : flags.budgets) budgets.push_back(Budget::parse(text));
+  std::vector<EvictionSetup> setups;
+  bool any_evicts = false;
+  for (const std::string& text : flags.methods) {
+    const EvictionOptions eviction = EvictionOptions::parse(text);
+    if (!eviction.evicts()) {
+      setups.push_back({eviction, std::nullopt});
+      continue;
+    }
+    any_evicts = true;
+    if (budgets.empty()) throw missing_budget(text);
+    for (const Budget& budget : budgets) setups.push_back({eviction, budget});
+  }
+  if (!budgets.empty() && !any_evicts) {
+    throw UsageError("--kv-budget has no effect on the full cache: add a method, e.g. --kv-evict snapkv");
+  }
+  return setups;
+}
+
+// The same tokens in every run: not text, but speed does not depend on it.
+class RandomTokens {
+ public:
+  explicit RandomTokens(int n_vocab) : choose_(0, n_vocab - 1) {}
+  Token next() { return choose_(generator_); }
+  std::vector<Token> next(int count) {
+    std::vector<Token> tokens(static_cast<std::size_t>(count));
+    for (Token& token : tokens) token = next();
+    return tokens;
+  }
+
+ private:
+  std::mt19937 generator_{20240607};
+  std::uniform_int_distribution<Token> choose_;
+};
+
+std::string utc_now() {
+  const std::time_t now = std::time(nullptr);
+  std::tm parts = {};
+  gmtime_r(&now, &parts);
+  char buffer[32];
+  std::strftime(buffer, sizeof buffer, "%Y-%m-%dT%H:%M:%SZ", &parts);
+  return buffer;
+}
+
+struct Test {
+  int n_prompt, n_gen, n_depth;
+};
+
+void run_once(Session& session, const Test& test, RandomTokens& tokens) {
+  if (test.n_prompt > 0) session.prefill(tokens.next(test.n_prompt));
+  for (int i = 0; i < test.n_gen; ++i) session.decode(tokens.next());
+}
+
+// Fills the measured fields of the row.
+void measure(Engine& engine, const SessionOptions& options, const Test& test, int repetitions, BenchRow& row) {
+  RandomTokens tokens(row.model.n_vocab);
+  // As llama-bench warms up: the whole prompt, or one token.
+  {
+    Session session = engine.open(options);
+    run_once(session, {test.n_prompt, test.n_gen > 0 ? 1 : 0, 0}, tokens);
+  }
+  engine.reset_peak();
+  reset_rss_peak();
+  row.test_time = utc_now();
+  Session base = engine.open(options);
+  if (test.n_depth > 0) base.prefill(tokens.next(test.n_depth));
+  for (int i = 0; i < repetitions; ++i) {
+    Session session = test.n_depth > 0 ? base.fork() : engine.open(options);
+    const auto start = std::chrono::steady_clock::now();
+    run_once(session, test, tokens);
+    const auto elapsed = std::chrono::steady_clock::now() - start;
+    row.samples_ns.push_back(std::chrono::duration_cast<std::chrono::nanoseconds>(elapsed).count());
+    const SessionStatistics statistics = session.statistics();
+    row.entries_full = statistics.entries_full;
+    row.entries_kept = statistics.entries_kept;
+    row.bytes_kept = statistics.bytes_kept;
+  }
+  row.bytes_peak = engine.memory().kv_bytes_peak;
+  row.rss_peak_bytes = rss_peak_bytes();
+}
+
+std::vector<Test> tests_of(const BenchFlags& flags) {
+  std::vector<Test> tests;
+  for (const int depth : flags.n_depth) {
+    for (const int count : flags.n_prompt) {
+      if (count > 0) tests.push_back({count, 0, depth});
+    }
+    for (const int count : flags.n_gen) {
+      if (count > 0) tests.push_back({0, count, depth});
+    }
+  }
+  if (tests.empty()) throw UsageError("-p 0 with -n 0 leaves nothing to measure");
+  return tests;
+}
+
+}  // namespace
+
+int bench_command(const Arguments& arguments) {
+  BenchFlags flags;
+  if (!parse_flags(arguments, flags)) return 0;
+  const std::unique_ptr<BenchFormat> format = make_bench_format(flags.format);
+  const std::vector<Test> tests = tests_of(flags);
+  const std::vector<EvictionSetup> setups = eviction_setups(flags);
+  std::vector<EntryType> key_types, value_types;
+  for (const std::string& name : flags.key_types) key_types.push_back(parse_entry_type(name));
+  for (const std::string& name : flags.value_types) value_types.push_back(parse_entry_type(name));
+  EngineOptions engine_settings = engine_options(flags.model);
+  const std::string path = model_path(flags.model);
+  const std::shared_ptr<const Model> model = Model::load(path);
+
+  const auto print = [](const std::string& text) { return write_all(STDOUT_FILENO, text, "the standard output"); };
+  if (!print(format->begin())) return 0;
+  // False: nobody reads any more.
+  const auto measure_engine = [&](Engine& engine, EntryType key, EntryType value) {
+    for (const EvictionSetup& setup : setups) {
+      for (const Test& test : tests) {
+        SessionOptions options;
+        options.key_type = key;
+        options.value_type = value;
+        options.eviction = setup.eviction;
+        options.budget = setup.budget;
+        BenchRow row{.model_filename = path,
+                     .model = model->info(),
+                     .n_batch = engine_settings.n_batch,
+                     .n_threads = engine.n_threads(),
+                     .type_k = std::string(entry_type_name(key)),
+                     .type_v = std::string(entry_type_name(value)),
+                     .n_prompt = test.n_prompt,
+                     .n_gen = test.n_gen,
+                     .n_depth = test.n_depth,
+                     .method = setup.eviction.text(),
+                     .budget = setup.budget ? setup.budget->text() : ""};
+        measure(engine, options, test, flags.repetitions, row);
+        if (!print(format->row(row))) return false;
+      }
+    }
+    return true;
+  };
+  for (const int n_threads : flags.n_threads) {
+    for (const int n_batch : flags.n_batch) {
+      engine_settings.n_threads = n_threads;
+      engine_settings.n_batch = n_batch;
+      const std::shared_ptr<Engine> engine = Engine::create(model, engine_settings);
+      for (const EntryType key : key_types) {
+        for (const EntryType value : value_types) {
+          if (!measure_engine(*engine, key, value)) return 0;
+        }
+      }
+    }
+  }
+  print(format->end());
+  return 0;
+}
+
+}  // namespace winnow::cli

@@ -1,0 +1,50 @@
+// Rows of `winnow bench`, in llama-bench's formats.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "winnow/model.h"
+
+namespace winnow::cli {
+
+struct BenchRow {
+  std::string model_filename;
+  ModelInfo model;
+  int n_batch = 0, n_threads = 0;
+  std::string type_k, type_v;
+  int n_prompt = 0, n_gen = 0, n_depth = 0;
+  std::string method, budget;              // text forms; budget "" for the full cache
+  std::string test_time = {};              // ISO 8601, UTC
+  std::vector<std::int64_t> samples_ns = {};  // one a repetition
+  std::int64_t entries_full = 0, entries_kept = 0;
+  std::size_t bytes_kept = 0;              // entries, without page rounding
+  std::size_t bytes_peak = 0;              // pages and staging buffers
+  std::size_t rss_peak_bytes = 0;
+
+  std::vector<double> samples_ts() const;  // tokens per second
+  std::string test() const;                // "pp512", "tg64 @ d4096"
+  std::string model_type() const;          // "llama 135M Q4_1"
+};
+
+struct MeanAndDeviation {
+  double mean, deviation;  // deviation of the sample, 0 for a single value
+};
+MeanAndDeviation mean_and_deviation(const std::vector<double>& values);
+
+// Text for the standard output: before the first row, for each row (as soon as it is measured), after the last.
+class BenchFormat {
+ public:
+  virtual ~BenchFormat() = default;
+  virtual std::string begin() { return ""; }
+  virtual std::string row(const BenchRow& row) = 0;
+  virtual std::string end() { return ""; }
+};
+
+// "md", "json" or "csv"; throws UsageError.
+std::unique_ptr<BenchFormat> make_bench_format(const std::string& name);
+
+}  // namespace winnow::cli

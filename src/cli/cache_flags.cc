@@ -1,0 +1,67 @@
+#include "cli/cache_flags.h"
+
+#include <cstdint>
+
+#include "winnow/error.h"
+
+namespace winnow::cli {
+
+void add_type_flags(CommandLine& line, std::string& key_type, std::string& value_type) {
+  line.text("--cache-type-k", "TYPE", key_type, "how keys are stored: f32, f16, bf16, q8_0, q4_0 (default: f16)");
+  line.text("--cache-type-v", "TYPE", value_type, "how values are stored (default: f16)");
+}
+
+void add_cache_flags(CommandLine& line, CacheFlags& flags) {
+  line.integer("-c,--ctx-size", flags.n_ctx, 0, "most tokens of prompt and answer (default: 0, the model's context)");
+  add_type_flags(line, flags.key_type, flags.value_type);
+  line.text("--kv-evict", "METHOD", flags.evict,
+            "what to keep of the prompt's KV cache: METHOD[:option=value,...], see `winnow methods` (default: full)");
+  line.text("--kv-budget", "AMOUNT", flags.budget,
+            "how much to keep: tokens per head (512), a share of the prompt (20%) or bytes (64MiB)");
+  line.integer("--kv-window", flags.window, 1, "last tokens that are always kept (default: the method's)");
+  line.integer("--kv-sinks", flags.sinks, 0, "first tokens that are always kept (default: the method's)");
+  line.text("--prefill", "ORDER", flags.prefill,
+            "order of the prefill: layer (chunked is not there yet) (default: layer)");
+}
+
+UsageError missing_budget(const std::string& method) {
+  return UsageError("--kv-evict " + method + " needs to know how much to keep, e.g. --kv-budget 20% (of the prompt), " +
+                    "--kv-budget 512 (tokens per head) or --kv-budget 64MiB");
+}
+
+SessionOptions session_options(const CacheFlags& flags) {
+  SessionOptions options;
+  options.n_ctx = flags.n_ctx;
+  options.key_type = parse_entry_type(flags.key_type);
+  options.value_type = parse_entry_type(flags.value_type);
+  if (flags.prefill == "chunked") {
+    throw Error(ErrorCode::kUnsupported, "--prefill chunked is not there yet: leave it out, or use --prefill layer");
+  }
+  if (flags.prefill != "layer") throw UsageError("--prefill takes layer, not '" + flags.prefill + "'");
+  if (flags.evict) options.eviction = EvictionOptions::parse(*flags.evict);
+  if (!options.eviction.evicts()) {
+    for (const auto& [name, given] : {std::pair{"--kv-budget", flags.budget.has_value()},
+                                      std::pair{"--kv-window", flags.window.has_value()},
+                                      std::pair{"--kv-sinks", flags.sinks.has_value()}}) {
+      if (given) {
+        throw UsageError(std::string(name) + " has no effect on the full cache: choose what to keep as well, e.g. " +
+                         "--kv-evict snapkv --kv-budget 20%");
+      }
+    }
+    return options;
+  }
+  if (flags.window) options.eviction.set("window", std::to_string(*flags.window));
+  if (flags.sinks) options.eviction.set("sinks", std::to_string(*flags.sinks));
+  options.eviction.validate();
+  if (!flags.budget) throw missing_budget(*flags.evict);
+  options.budget = Budget::parse(*flags.budget);
+  return options;
+}
+
+std::size_t bytes_per_token(const ModelInfo& model, EntryType key_type, EntryType value_type) {
+  const std::size_t entry =
+      row_bytes(key_type, model.head_dim) + row_bytes(value_type, model.head_dim) + sizeof(std::int32_t);
+  return entry * static_cast<std::size_t>(model.n_layer) * static_cast<std::size_t>(model.n_kv_head);
+}
+
+}  // namespace winnow::cli

@@ -1,0 +1,35 @@
+// Flags that say how the KV cache is stored and what of it is kept.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "cli/command_line.h"
+#include "winnow/session.h"
+
+namespace winnow::cli {
+
+struct CacheFlags {
+  int n_ctx = 0;                      // -c, 0: the model's
+  std::string key_type = "f16";       // -ctk
+  std::string value_type = "f16";     // -ctv
+  std::optional<std::string> evict;   // --kv-evict
+  std::optional<std::string> budget;  // --kv-budget
+  std::optional<int> window;          // --kv-window
+  std::optional<int> sinks;           // --kv-sinks
+  std::string prefill = "layer";      // --prefill
+};
+
+void add_type_flags(CommandLine& line, std::string& key_type, std::string& value_type);
+void add_cache_flags(CommandLine& line, CacheFlags& flags);
+
+// Throws Error or UsageError for what contradicts itself or has no effect, before any model is loaded.
+SessionOptions session_options(const CacheFlags& flags);
+
+// The error of a method that evicts and got no budget.
+UsageError missing_budget(const std::string& method);
+
+// Bytes that one token costs in the cache: keys, values and position in every layer and KV head.
+std::size_t bytes_per_token(const ModelInfo& model, EntryType key_type, EntryType value_type);
+
+}  // namespace winnow::cli

@@ -1,0 +1,235 @@
+#include "cli/command_line.h"
+
+#include <charconv>
+#include <cmath>
+#include <cstdio>
+#include <limits>
+
+#include "cli/nearest_name.h"
+
+namespace winnow::cli {
+namespace {
+
+constexpr std::size_t kHelpWidth = 80;
+constexpr std::size_t kHelpColumn = 30;
+
+// llama.cpp's flags of several letters after one dash, which CLI11 cannot declare.
+struct Alias {
+  std::string_view written, declared;
+};
+constexpr Alias kAliases[] = {{"-ctk", "--cache-type-k"}, {"-ctv", "--cache-type-v"}};
+
+std::string last_name(const std::string& names) {
+  const auto comma = names.rfind(',');
+  return comma == std::string::npos ? names : names.substr(comma + 1);
+}
+
+std::string names_for_help(const std::string& names, const std::string& value) {
+  std::string shown;
+  for (const char c : names) {
+    shown += c;
+    if (c == ',') shown += ' ';
+  }
+  if (shown.starts_with("--")) shown.insert(0, "    ");
+  for (const Alias& alias : kAliases) {
+    if (names == alias.declared) shown = std::string(alias.written) + ", " + names;
+  }
+  return value.empty() ? shown : shown + " " + value;
+}
+
+}  // namespace
+
+std::string wrap_text(std::string_view text, std::size_t width, std::size_t indent) {
+  std::string wrapped;
+  std::size_t column = indent;
+  bool line_is_empty = true;
+  const auto new_line = [&] {
+    wrapped += '\n';
+    wrapped.append(indent, ' ');
+    column = indent;
+    line_is_empty = true;
+  };
+  while (!text.empty()) {
+    if (text.front() == '\n') {
+      new_line();
+      text.remove_prefix(1);
+      continue;
+    }
+    const std::size_t end = std::min(text.find_first_of(" \n"), text.size());
+    const std::string_view word = text.substr(0, end);
+    if (!line_is_empty && column + 1 + word.size() > width) new_line();
+    if (!line_is_empty) {
+      wrapped += ' ';
+      ++column;
+    }
+    wrapped += word;
+    column += word.size();
+    line_is_empty = false;
+    text.remove_prefix(end);
+    if (!text.empty() && text.front() == ' ') text.remove_prefix(1);
+  }
+  return wrapped;
+}
+
+int parse_integer(const std::string& flag, const std::string& text, int lowest) {
+  int value = 0;
+  const char* end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, value);
+  if (error == std::errc::result_out_of_range) {
+    throw UsageError(flag + " takes a whole number up to " + std::to_string(std::numeric_limits<int>::max()) +
+                     ", and " + text + " is beyond it");
+  }
+  if (error != std::errc() || rest != end) throw UsageError(flag + " takes a whole number, not '" + text + "'");
+  if (value < lowest) {
+    throw UsageError(flag + " takes a whole number of at least " + std::to_string(lowest) + ", not " + text);
+  }
+  return value;
+}
+
+float parse_number(const std::string& flag, const std::string& text) {
+  float value = 0;
+  const char* end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, value);
+  if (error != std::errc() || rest != end || !std::isfinite(value)) {
+    throw UsageError(flag + " takes a number, not '" + text + "'");
+  }
+  return value;
+}
+
+CommandLine::CommandLine(const std::string& command, const std::string& arguments, const std::string& summary,
+                         const std::string& examples)
+    : command_(command), arguments_(arguments), summary_(summary), examples_(examples) {
+  app_.set_help_flag("-h,--help", "");
+  app_.allow_extras();
+}
+
+CLI::Option* CommandLine::add(const std::string& names, const std::string& value, const std::string& help,
+                              const std::function<void(const std::string&, const std::string&)>& take) {
+  const std::string name = last_name(names);
+  CLI::Option* option = app_.add_option_function<std::vector<std::string>>(
+      names, [take, name](const std::vector<std::string>& given) {
+        for (const std::string& text : given) take(name, text);
+      });
+  // One value a flag; without this CLI11 would take every argument that follows.
+  option->allow_extra_args(false);
+  rows_.push_back({group_, names_for_help(names, value), help});
+  return option;
+}
+
+CLI::Option* CommandLine::text(const std::string& names, const std::string& value, std::string& target,
+                               const std::string& help) {
+  return add(names, value, help, [&target](const std::string&, const std::string& given) { target = given; });
+}
+
+CLI::Option* CommandLine::text(const std::string& names, const std::string& value, std::optional<std::string>& target,
+                               const std::string& help) {
+  return add(names, value, help, [&target](const std::string&, const std::string& given) { target = given; });
+}
+
+CLI::Option* CommandLine::integer(const std::string& names, int& target, int lowest, const std::string& help) {
+  return add(names, "N", help, [&target, lowest](const std::string& name, const std::string& given) {
+    target = parse_integer(name, given, lowest);
+  });
+}
+
+CLI::Option* CommandLine::integer(const std::string& names, std::optional<int>& target, int lowest,
+                                  const std::string& help) {
+  return add(names, "N", help, [&target, lowest](const std::string& name, const std::string& given) {
+    target = parse_integer(name, given, lowest);
+  });
+}
+
+CLI::Option* CommandLine::number(const std::string& names, float& target, const std::string& help) {
+  return add(names, "X", help, [&target](const std::string& name, const std::string& given) {
+    target = parse_number(name, given);
+  });
+}
+
+CLI::Option* CommandLine::flag(const std::string& names, bool& target, const std::string& help) {
+  rows_.push_back({group_, names_for_help(names, ""), help});
+  return app_.add_flag_callback(names, [&target] { target = true; });
+}
+
+CLI::Option* CommandLine::integers(const std::string& names, std::vector<int>& target, int lowest,
+                                   const std::string& help) {
+  CLI::Option* option = app_.add_option_function<std::vector<std::string>>(
+      names, [&target, lowest, name = last_name(names)](const std::vector<std::string>& given) {
+        target.clear();
+        for (const std::string& text : given) target.push_back(parse_integer(name, text, lowest));
+      });
+  option->allow_extra_args(false)->delimiter(',');
+  rows_.push_back({group_, names_for_help(names, "N,N.."), help});
+  return option;
+}
+
+CLI::Option* CommandLine::texts(const std::string& names, const std::string& value, char separator,
+                                std::vector<std::string>& target, const std::string& help) {
+  CLI::Option* option = app_.add_option_function<std::vector<std::string>>(
+      names, [&target](const std::vector<std::string>& given) { target = given; });
+  option->allow_extra_args(false);
+  if (separator != '\0') option->delimiter(separator);
+  rows_.push_back({group_, names_for_help(names, value), help});
+  return option;
+}
+
+CLI::Option* CommandLine::positional(const std::string& name, std::string& target, const std::string& help) {
+  rows_.push_back({"Arguments", name, help});
+  return app_.add_option(name, target);
+}
+
+std::string CommandLine::help() const {
+  std::string out = "usage: " + command_ + " " + arguments_ + "\n\n" + wrap_text(summary_, kHelpWidth, 0) + "\n";
+  std::string_view group;
+  for (const HelpRow& row : rows_) {
+    if (row.group != group) out += "\n" + row.group + ":\n";
+    group = row.group;
+    std::string left = "  " + row.names;
+    if (left.size() + 2 > kHelpColumn) {
+      out += left + "\n";
+      left.clear();
+    }
+    left.resize(kHelpColumn, ' ');
+    out += left + wrap_text(row.text, kHelpWidth, kHelpColumn) + "\n";
+  }
+  if (!examples_.empty()) out += "\nExamples:\n" + examples_;
+  return out;
+}
+
+bool CommandLine::parse(std::vector<std::string> arguments) {
+  for (std::string& argument : arguments) {
+    for (const Alias& alias : kAliases) {
+      if (argument == alias.written) argument = alias.declared;
+      if (argument.starts_with(std::string(alias.written) + "=")) argument.replace(0, alias.written.size(), alias.declared);
+    }
+  }
+  // CLI11 takes the arguments from the back.
+  std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());
+  try {
+    app_.parse(reversed);
+  } catch (const CLI::CallForHelp&) {
+    std::fputs(help().c_str(), stdout);
+    return false;
+  } catch (const CLI::ArgumentMismatch& error) {
+    // "--name: 1 required TEXT missing"
+    const std::string what = error.what();
+    throw UsageError(what.substr(0, what.find(':')) + " needs a value; `" + command_ + " --help` lists the flags");
+  } catch (const CLI::ParseError& error) {
+    throw UsageError(std::string(error.what()) + "; `" + command_ + " --help` lists the flags");
+  }
+  for (const std::string& extra : app_.remaining()) {
+    if (!extra.starts_with("-")) {
+      throw UsageError("'" + extra + "' belongs to no flag; `" + command_ + " --help` lists the flags");
+    }
+    std::vector<std::string> names;
+    for (const CLI::Option* option : app_.get_options()) {
+      for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+    }
+    const std::string given = extra.substr(0, extra.find('='));
+    const std::string nearest = given.starts_with("--") ? nearest_name(given, names) : "";
+    throw UsageError("there is no flag " + given + (nearest.empty() ? "" : "; did you mean " + nearest + "?") + " `" +
+                     command_ + " --help` lists them");
+  }
+  return true;
+}
+
+}  // namespace winnow::cli

@@ -1,0 +1,67 @@
+// Flags of a command: CLI11 with help that fits 80 columns, and errors that are sentences.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace winnow::cli {
+
+// A command line that cannot be meant: `error: ...` and exit code 2.
+class UsageError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// A parser with a help flag. `examples` is printed at the end of the help, each line as it is.
+class CommandLine {
+ public:
+  CommandLine(const std::string& command, const std::string& arguments, const std::string& summary,
+              const std::string& examples);
+
+  // Starts a group of the help.
+  void group(const std::string& title) { group_ = title; }
+
+  // `names` as in CLI11 ("-n,--predict"); `value` is the word for the value in the help. The last of repeated flags
+  // counts, as llama.cpp's users expect.
+  CLI::Option* text(const std::string& names, const std::string& value, std::string& target, const std::string& help);
+  CLI::Option* text(const std::string& names, const std::string& value, std::optional<std::string>& target,
+                    const std::string& help);
+  CLI::Option* integer(const std::string& names, int& target, int lowest, const std::string& help);
+  CLI::Option* integer(const std::string& names, std::optional<int>& target, int lowest, const std::string& help);
+  CLI::Option* number(const std::string& names, float& target, const std::string& help);
+  CLI::Option* flag(const std::string& names, bool& target, const std::string& help);
+  // Values separated by commas, of flags that may be repeated; what is given replaces the default.
+  CLI::Option* integers(const std::string& names, std::vector<int>& target, int lowest, const std::string& help);
+  CLI::Option* texts(const std::string& names, const std::string& value, char separator,
+                     std::vector<std::string>& target, const std::string& help);
+  CLI::Option* positional(const std::string& name, std::string& target, const std::string& help);
+
+  // False when help was asked for (and printed). Throws UsageError.
+  bool parse(std::vector<std::string> arguments);
+
+ private:
+  std::string help() const;
+
+  CLI::App app_;
+  std::string command_, arguments_, summary_, examples_, group_ = "Options";
+  struct HelpRow {
+    std::string group, names, text;
+  };
+  std::vector<HelpRow> rows_;
+  CLI::Option* add(const std::string& names, const std::string& value, const std::string& help,
+                   const std::function<void(const std::string& name, const std::string& value)>& take);
+};
+
+// `text` in lines of at most `width` columns; lines after the first are indented.
+std::string wrap_text(std::string_view text, std::size_t width, std::size_t indent);
+
+// Whole-string conversions; throw UsageError naming the flag.
+int parse_integer(const std::string& flag, const std::string& text, int lowest);
+float parse_number(const std::string& flag, const std::string& text);
+
+}  // namespace winnow::cli

@@ -1,0 +1,92 @@
+#include "cli/conversation.h"
+
+#include <unistd.h>
+
+#include <utility>
+
+#include "cli/chat_prompt.h"
+#include "cli/prefill_step.h"
+#include "cli/process_memory.h"
+#include "cli/text_output.h"
+
+namespace winnow::cli {
+
+Conversation::Conversation(std::shared_ptr<Engine> engine, ConversationOptions options)
+    : engine_(std::move(engine)), options_(std::move(options)), session_(engine_->open(options_.session)) {
+  // A model without a template is refused before anybody types.
+  render_later_turn(*engine_->model(), "");
+}
+
+bool Conversation::feed_document(const Interrupt& interrupt) {
+  const Model& model = *engine_->model();
+  const SplitPrompt text = render_first_turn(model, options_.system, options_.document + "\n\n", "");
+  const std::vector<Token> tokens = model.tokenize(text.before, true, true);
+  check_context(session_, model, tokens.size());
+  if (!feed_prompt(session_, tokens, FeedMode::kCut, interrupt)) return false;
+  document_end_ = text.after;
+  return true;
+}
+
+Sampler Conversation::next_sampler() {
+  // A new one for each answer, since a grammar starts again; the seed moves on, so that answers differ.
+  SamplingOptions sampling = options_.sampling;
+  const bool random_seed = sampling.seed == SamplingOptions{}.seed;
+  if (!random_seed) sampling.seed += n_answers_;
+  ++n_answers_;
+  return make_sampler(engine_->model(), sampling, session_);
+}
+
+StopReason Conversation::say(const std::string& message, const Interrupt& interrupt) {
+  const auto start = std::chrono::steady_clock::now();
+  const Model& model = *engine_->model();
+  if (session_.n_tokens() == 0 && !options_.document.empty() && !feed_document(interrupt)) {
+    return StopReason::kInterrupted;
+  }
+  std::string text;
+  if (document_end_) {
+    text = message + *document_end_;
+  } else if (session_.n_tokens() == 0) {
+    const SplitPrompt turn = render_first_turn(model, options_.system, "", message);
+    text = turn.before + turn.after;
+  } else {
+    text = render_later_turn(model, message);
+  }
+  const std::vector<Token> tokens = model.tokenize(text, session_.n_tokens() == 0, true);
+  check_context(session_, model, tokens.size());
+  if (!feed_prompt(session_, tokens, FeedMode::kCut, interrupt)) return StopReason::kInterrupted;
+  document_end_.reset();
+
+  Sampler sampler = next_sampler();
+  const Generation answer =
+      generate(session_, model, sampler, {.max_tokens = options_.max_tokens, .feed_last_token = true}, interrupt,
+               [](std::string_view piece) { return write_all(STDOUT_FILENO, piece, "the standard output"); });
+  generated_.insert(generated_.end(), answer.tokens.begin(), answer.tokens.end());
+  if (!answer.tokens.empty()) ttft_s_ = std::chrono::duration<double>(answer.first_token_at - start).count();
+  if (answer.stop == StopReason::kOutputClosed) return answer.stop;
+  return write_all(STDOUT_FILENO, "\n", "the standard output") ? answer.stop : StopReason::kOutputClosed;
+}
+
+void Conversation::clear() {
+  session_ = engine_->open(options_.session);
+  document_end_.reset();
+  generated_.clear();
+}
+
+void Conversation::load(const std::string& path) {
+  session_ = engine_->load_session(path);
+  document_end_.reset();
+  generated_.clear();
+}
+
+RunReport Conversation::report() const {
+  RunReport report;
+  report.method = session_.options().eviction.text();
+  if (session_.options().budget) report.budget = session_.options().budget->text();
+  report.token_ids = generated_;
+  report.statistics = session_.statistics();
+  report.ttft_s = ttft_s_;
+  report.rss_peak_bytes = rss_peak_bytes();
+  return report;
+}
+
+}  // namespace winnow::cli

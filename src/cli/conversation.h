@@ -1,0 +1,52 @@
+// A chat's state: one session, fed turn by turn through the model's template.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "cli/generation.h"
+#include "cli/interrupt.h"
+#include "cli/run_report.h"
+#include "winnow/session.h"
+
+namespace winnow::cli {
+
+struct ConversationOptions {
+  SessionOptions session;
+  SamplingOptions sampling;
+  int max_tokens = -1;
+  std::string system;
+  std::string document;  // comes before the first message and is compressed without it
+};
+
+class Conversation {
+ public:
+  Conversation(std::shared_ptr<Engine> engine, ConversationOptions options);
+
+  // Feeds a message and streams the answer to the standard output.
+  StopReason say(const std::string& message, const Interrupt& interrupt);
+
+  // Back to before the first message.
+  void clear();
+  void save(const std::string& path) const { session_.save(path); }
+  // On an error the conversation is as before.
+  void load(const std::string& path);
+
+  RunReport report() const;
+
+ private:
+  // Feeds the document if it is still to come. False when interrupted.
+  bool feed_document(const Interrupt& interrupt);
+  Sampler next_sampler();
+
+  std::shared_ptr<Engine> engine_;
+  ConversationOptions options_;
+  Session session_;
+  std::optional<std::string> document_end_;  // template after the first message, once the document is fed
+  std::uint32_t n_answers_ = 0;
+  std::vector<Token> generated_;
+  double ttft_s_ = 0;
+};
+
+}  // namespace winnow::cli

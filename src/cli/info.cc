@@ -1,0 +1,199 @@
+// winnow info: a model's dimensions, what a token costs in its KV cache, and what fits in this machine's memory.
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cli/cache_flags.h"
+#include "cli/commands.h"
+#include "cli/model_flags.h"
+#include "cli/number_text.h"
+#include "cli/output_file.h"
+#include "cli/process_memory.h"
+#include "cli/text_table.h"
+#include "winnow/eviction.h"
+
+namespace winnow::cli {
+namespace {
+
+// Bytes that a prompt needs with a model and entry types.
+struct CostModel {
+  ModelInfo model;
+  std::size_t bytes_per_token;  // in the cache, all layers
+  std::size_t bytes_per_entry;
+
+  CostModel(const ModelInfo& info, EntryType key_type, EntryType value_type)
+      : model(info),
+        bytes_per_token(cli::bytes_per_token(info, key_type, value_type)),
+        bytes_per_entry(bytes_per_token / static_cast<std::size_t>(n_heads())) {}
+
+  std::int64_t n_heads() const { return std::int64_t{model.n_layer} * model.n_kv_head; }
+
+  // Entries kept of n_tokens tokens; no budget: all.
+  std::size_t kept_bytes(std::int64_t n_tokens, const std::optional<Budget>& budget) const {
+    const std::int64_t entries =
+        budget ? budget->total_entries(n_tokens, n_heads(), bytes_per_entry) : n_tokens * n_heads();
+    return static_cast<std::size_t>(entries) * bytes_per_entry;
+  }
+
+  // While a prompt is prefilled: one layer in full and the hidden states, in f32.
+  std::size_t prefill_bytes_per_token() const {
+    return bytes_per_token / static_cast<std::size_t>(model.n_layer) +
+           static_cast<std::size_t>(model.n_embd) * sizeof(float);
+  }
+
+  std::size_t peak_bytes(std::int64_t n_tokens, const std::optional<Budget>& budget) const {
+    return kept_bytes(n_tokens, budget) + static_cast<std::size_t>(n_tokens) * prefill_bytes_per_token();
+  }
+
+  // The longest prompt whose peak is at most `bytes`.
+  std::int64_t longest_prompt(std::size_t bytes, const std::optional<Budget>& budget) const {
+    std::int64_t fits = 0, too_long = std::int64_t{1} << 31;
+    while (too_long - fits > 1) {
+      const std::int64_t middle = fits + (too_long - fits) / 2;
+      (peak_bytes(middle, budget) <= bytes ? fits : too_long) = middle;
+    }
+    return fits;
+  }
+};
+
+std::vector<std::int64_t> context_lengths(std::int64_t n_ctx_train) {
+  std::vector<std::int64_t> lengths;
+  for (std::int64_t length = 1024; length < n_ctx_train; length *= 2) lengths.push_back(length);
+  lengths.push_back(n_ctx_train);
+  return lengths;
+}
+
+struct Machine {
+  std::size_t total, available, for_prompt;  // for_prompt: available without the model's weights
+};
+
+std::string describe(const CostModel& cost, const Machine& machine, const std::string& types,
+                     const std::vector<Budget>& budgets) {
+  const ModelInfo& model = cost.model;
+  const auto number = [](auto value) { return count_text(static_cast<std::int64_t>(value)); };
+  TextTable facts({{"model"}, {model.name.empty() ? "(no name)" : model.name}});
+  facts.row({"architecture", model.architecture + ", " + short_count_text(static_cast<double>(model.n_parameters)) +
+                                 " parameters, " + model.file_type + ", " + bytes_text(model.bytes)});
+  facts.row({"layers", number(model.n_layer)});
+  facts.row({"heads", number(model.n_head) + " for queries, " + number(model.n_kv_head) + " for keys and values, of " +
+                          number(model.head_dim)});
+  facts.row({"width", number(model.n_embd) + ", feed-forward " + number(model.n_ff)});
+  facts.row({"vocabulary", number(model.n_vocab)});
+  facts.row({"context", number(model.n_ctx_train) +
+                            (model.sliding_window > 0 ? ", sliding window " + number(model.sliding_window) : "")});
+  facts.row({"KV cache", bytes_text(cost.bytes_per_token) + " a token (" + types + ")"});
+  facts.row({"memory", bytes_text(machine.available) + " available of " + bytes_text(machine.total) + ", " +
+                           bytes_text(machine.for_prompt) + " beside the weights"});
+
+  std::vector<TextTable::Column> columns{{"prompt tokens", Align::kRight},
+                                         {"full cache", Align::kRight}};
+  for (const Budget& budget : budgets) columns.push_back({"keep " + budget.text(), Align::kRight});
+  TextTable table(columns);
+  for (const std::int64_t length : context_lengths(model.n_ctx_train)) {
+    std::vector<std::string> cells{count_text(length), bytes_text(cost.kept_bytes(length, std::nullopt))};
+    for (const Budget& budget : budgets) cells.push_back(bytes_text(cost.kept_bytes(length, budget)));
+    table.row(std::move(cells));
+  }
+  std::vector<std::string> fits{"most that fits", count_text(cost.longest_prompt(machine.for_prompt, std::nullopt))};
+  for (const Budget& budget : budgets) fits.push_back(count_text(cost.longest_prompt(machine.for_prompt, budget)));
+  table.row(std::move(fits));
+  return facts.plain() + "\n" + table.plain() + "\n" +
+         wrap_text("The last line is in tokens, for this machine's memory. It counts what a prefill needs on top: " +
+                       bytes_text(cost.prefill_bytes_per_token()) +
+                       " a token for one layer's keys and values and the hidden states.",
+                   80, 0) +
+         "\n";
+}
+
+std::string to_json(const CostModel& cost, const Machine& machine, const std::string& key_type,
+                    const std::string& value_type, const std::vector<Budget>& budgets) {
+  const ModelInfo& model = cost.model;
+  nlohmann::ordered_json json;
+  json["model"] = {{"name", model.name},
+                   {"architecture", model.architecture},
+                   {"file_type", model.file_type},
+                   {"n_parameters", model.n_parameters},
+                   {"bytes", model.bytes},
+                   {"n_layer", model.n_layer},
+                   {"n_head", model.n_head},
+                   {"n_kv_head", model.n_kv_head},
+                   {"head_dim", model.head_dim},
+                   {"n_embd", model.n_embd},
+                   {"n_ff", model.n_ff},
+                   {"n_vocab", model.n_vocab},
+                   {"n_ctx_train", model.n_ctx_train},
+                   {"sliding_window", model.sliding_window}};
+  json["kv"] = {{"type_k", key_type},
+                {"type_v", value_type},
+                {"bytes_per_entry", cost.bytes_per_entry},
+                {"bytes_per_token", cost.bytes_per_token}};
+  json["memory"] = {{"total_bytes", machine.total},
+                    {"available_bytes", machine.available},
+                    {"prefill_bytes_per_token", cost.prefill_bytes_per_token()}};
+  std::vector<std::pair<std::string, std::optional<Budget>>> columns{{"full", std::nullopt}};
+  for (const Budget& budget : budgets) columns.emplace_back(budget.text(), budget);
+  json["contexts"] = nlohmann::ordered_json::array();
+  for (const std::int64_t length : context_lengths(model.n_ctx_train)) {
+    nlohmann::ordered_json kept, peak;
+    for (const auto& [name, budget] : columns) {
+      kept[name] = cost.kept_bytes(length, budget);
+      peak[name] = cost.peak_bytes(length, budget);
+    }
+    json["contexts"].push_back({{"n_tokens", length}, {"kv_bytes", kept}, {"prefill_peak_bytes", peak}});
+  }
+  for (const auto& [name, budget] : columns) json["fits"][name] = cost.longest_prompt(machine.for_prompt, budget);
+  return json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+}
+
+constexpr const char* kExamples =
+    "  winnow info\n"
+    "  winnow info -m model.gguf -ctk q8_0 -ctv q8_0 --kv-budget 4096,10%\n";
+
+}  // namespace
+
+int info_command(const Arguments& arguments) {
+  ModelFlags model_flags;
+  std::string key_type = "f16", value_type = "f16";
+  std::vector<std::string> budget_texts{"20%", "10%", "5%"};
+  std::optional<std::string> json_path;
+  CommandLine line("winnow info", "[flags]",
+                   "Shows a model's dimensions, what a token costs in its KV cache, and how long a prompt fits in this "
+                   "machine's memory with the full cache and with a part of it.",
+                   kExamples);
+  line.group("Model");
+  add_model_flag(line, model_flags);
+  line.group("KV cache");
+  add_type_flags(line, key_type, value_type);
+  line.texts("--kv-budget", "AMOUNT,..", ',', budget_texts, "budgets to show (default: 20%,10%,5%)");
+  line.group("Output");
+  line.text("--json", "FILE", json_path, "write it as JSON; - is the standard output");
+  if (!line.parse(arguments)) return 0;
+
+  std::vector<Budget> budgets;
+  for (const std::string& text : budget_texts) budgets.push_back(Budget::parse(text));
+  const EntryType key = parse_entry_type(key_type);
+  const EntryType value = parse_entry_type(value_type);
+  std::optional<OutputFile> file;
+  if (json_path) file.emplace(*json_path);
+
+  const std::shared_ptr<const Model> model = Model::load(model_path(model_flags));
+  const CostModel cost(model->info(), key, value);
+  const std::size_t available = memory_available();
+  const Machine machine{memory_total(), available, available - std::min<std::size_t>(available, model->info().bytes)};
+  if (file) {
+    file->write(to_json(cost, machine, key_type, value_type, budgets));
+  } else {
+    const std::string types = "keys " + key_type + ", values " + value_type;
+    std::fputs(describe(cost, machine, types, budgets).c_str(), stdout);
+  }
+  return 0;
+}
+
+}  // namespace winnow::cli

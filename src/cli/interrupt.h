@@ -1,0 +1,22 @@
+// Ctrl-C as a request instead of a death.
+#pragma once
+
+namespace winnow::cli {
+
+// While one exists the first Ctrl-C only sets a flag (and ends a blocking read); a second one kills the process as usual.
+// One at a time in the process.
+class Interrupt {
+ public:
+  Interrupt();
+  ~Interrupt();
+  Interrupt(const Interrupt&) = delete;
+  Interrupt& operator=(const Interrupt&) = delete;
+
+  bool requested() const;
+  // Forgets a request: the next Ctrl-C is a first one again.
+  void rearm();
+};
+
+inline constexpr int kInterruptedExitCode = 130;  // 128 + SIGINT, as shells have it
+
+}  // namespace winnow::cli

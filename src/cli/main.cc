@@ -1,0 +1,117 @@
+// winnow: the command line tool. Finds the command and turns errors into messages and exit codes.
+
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <new>
+#include <string>
+#include <vector>
+
+#include "cli/command_line.h"
+#include "cli/commands.h"
+#include "cli/nearest_name.h"
+#include "winnow/instruction_set.h"
+
+namespace winnow::cli {
+namespace {
+
+struct Command {
+  const char* name;
+  const char* summary;
+  int (*run)(const Arguments&);
+};
+
+constexpr Command kCommands[] = {
+    {"run", "Generate text after a prompt, or answer a question about a document.", run_command},
+    {"chat", "Talk with a model in the terminal.", chat_command},
+    {"bench", "Measure speed and memory, in llama-bench's rows.", bench_command},
+    {"info", "Show a model, and what its KV cache costs on this machine.", info_command},
+    {"methods", "List the methods that decide what the KV cache keeps.", methods_command},
+};
+
+std::string help() {
+  std::string text =
+      "usage: winnow COMMAND [flags]\n\n"
+      "Runs GGUF language models on long prompts with a KV cache that keeps only what\n"
+      "attention needs.\n\n"
+      "Commands:\n";
+  for (const Command& command : kCommands) {
+    std::string name = std::string("  ") + command.name;
+    name.resize(12, ' ');
+    text += name + command.summary + "\n";
+  }
+  text +=
+      "\n"
+      "  winnow COMMAND --help   the flags of a command\n"
+      "  winnow --version        the version\n\n"
+      "Environment:\n"
+      "  WINNOW_MODEL   model file for commands without -m\n"
+      "  WINNOW_ISA     vector instructions to compute with, e.g. AVX2\n\n"
+      "Examples:\n"
+      "  winnow run -p \"The capital of France is\" -n 16\n"
+      "  winnow run -f book.txt -q \"Who is the narrator?\" --kv-evict snapkv \\\n"
+      "      --kv-budget 20%\n"
+      "  winnow methods snapkv\n";
+  return text;
+}
+
+const Command& find_command(const std::string& name) {
+  std::vector<std::string> names;
+  for (const Command& command : kCommands) {
+    if (name == command.name) return command;
+    names.emplace_back(command.name);
+  }
+  if (name.starts_with("-")) {
+    throw UsageError("flags come after a command, as in `winnow run " + name + "`; `winnow --help` lists the commands");
+  }
+  const std::string nearest = nearest_name(name, names);
+  throw UsageError("there is no command '" + name + "'" + (nearest.empty() ? "" : "; did you mean " + nearest + "?") +
+                   " `winnow --help` lists the commands");
+}
+
+int dispatch(Arguments arguments) {
+  if (arguments.empty()) {
+    std::fputs(help().c_str(), stderr);
+    return 2;
+  }
+  std::string name = arguments.front();
+  arguments.erase(arguments.begin());
+  if (name == "--version") {
+    std::printf("winnow %s (%s)\n", WINNOW_CLI_VERSION, instruction_set().c_str());
+    return 0;
+  }
+  if (name == "help" && !arguments.empty()) {
+    name = arguments.front();
+    arguments = {"--help"};
+  }
+  if (name == "--help" || name == "-h" || name == "help") {
+    std::fputs(help().c_str(), stdout);
+    return 0;
+  }
+  return find_command(name).run(arguments);
+}
+
+int run(const Arguments& arguments) {
+  if (const char* name = std::getenv("WINNOW_ISA"); name != nullptr && *name != '\0') select_instruction_set(name);
+  return dispatch(arguments);
+}
+
+}  // namespace
+}  // namespace winnow::cli
+
+int main(int argc, char** argv) {
+  // A reader that leaves early (`| head -1`) is a failed write, which ends the work quietly.
+  std::signal(SIGPIPE, SIG_IGN);
+  try {
+    return winnow::cli::run({argv + (argc > 0 ? 1 : 0), argv + argc});
+  } catch (const winnow::cli::UsageError& error) {
+    std::fprintf(stderr, "error: %s\n", error.what());
+    return 2;
+  } catch (const std::bad_alloc&) {
+    std::fputs("error: the machine has no memory left: use a smaller -c, -b or model, or --kv-evict\n", stderr);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "error: %s\n", error.what());
+  }
+  return 1;
+}

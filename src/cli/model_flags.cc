@@ -1,0 +1,64 @@
+#include "cli/model_flags.h"
+
+#include <cstdlib>
+#include <filesystem>
+#include <system_error>
+
+#include "winnow/error.h"
+
+namespace winnow::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kDefaultModel = "models/SmolLM2-135M-Instruct-Q4_1.gguf";
+
+}  // namespace
+
+void add_model_flag(CommandLine& line, ModelFlags& flags) {
+  line.text("-m,--model", "FILE", flags.path,
+            "model, a GGUF file (default: the environment's WINNOW_MODEL, else the model that `make` fetches)");
+}
+
+void add_engine_flags(CommandLine& line, ModelFlags& flags) {
+  line.integer("-t,--threads", flags.n_threads, 0, "threads (default: the physical cores)");
+  line.integer("-b,--batch-size", flags.n_batch, 1, "tokens that pass a layer at a time in the prefill (default: 512)");
+  line.text("--kv-limit", "SIZE", flags.kv_limit,
+            "hard limit of the memory for KV pages and the prefill's staging buffer, e.g. 2GiB (default: none)");
+}
+
+std::string model_path(const ModelFlags& flags) {
+  if (flags.path) return *flags.path;
+  if (const char* path = std::getenv("WINNOW_MODEL"); path != nullptr && *path != '\0') return path;
+  std::error_code ignored;
+  if (fs::exists(kDefaultModel, ignored)) return kDefaultModel;
+  // Called from elsewhere: the tool lies in build/bin of the repository.
+  const fs::path tool = fs::read_symlink("/proc/self/exe", ignored);
+  const fs::path beside = tool.parent_path() / "../.." / kDefaultModel;
+  if (!tool.empty() && fs::exists(beside, ignored)) return beside.lexically_normal().string();
+  throw Error(ErrorCode::kNotFound,
+              "there is no model: give a GGUF file with -m FILE or in the environment's WINNOW_MODEL, or let `make` in "
+              "the repository fetch the default one");
+}
+
+std::size_t parse_byte_size(const std::string& flag, const std::string& text) {
+  const char* const hint = " takes a size with its unit, e.g. 512MiB or 2GiB, not '";
+  Budget size;
+  try {
+    size = Budget::parse(text);
+  } catch (const Error&) {
+    throw UsageError(flag + hint + text + "'");
+  }
+  if (size.unit != Budget::Unit::kBytes) throw UsageError(flag + hint + text + "'");
+  return static_cast<std::size_t>(size.amount);
+}
+
+EngineOptions engine_options(const ModelFlags& flags) {
+  EngineOptions options;
+  options.n_threads = flags.n_threads;
+  options.n_batch = flags.n_batch;
+  if (flags.kv_limit) options.kv_bytes_limit = parse_byte_size("--kv-limit", *flags.kv_limit);
+  return options;
+}
+
+}  // namespace winnow::cli

@@ -1,0 +1,34 @@
+// Flags of every command that loads a model: which one, and how it computes.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "cli/command_line.h"
+#include "winnow/session.h"
+
+namespace winnow::cli {
+
+struct ModelFlags {
+  std::optional<std::string> path;      // -m
+  int n_threads = 0;                    // -t
+  int n_batch = 512;                    // -b
+  std::optional<std::string> kv_limit;  // --kv-limit
+};
+
+// Adds only -m.
+void add_model_flag(CommandLine& line, ModelFlags& flags);
+// Adds -t, -b and --kv-limit.
+void add_engine_flags(CommandLine& line, ModelFlags& flags);
+
+// -m, else WINNOW_MODEL, else the default model if it is there. Throws Error(kNotFound) that says how to get one.
+std::string model_path(const ModelFlags& flags);
+
+EngineOptions engine_options(const ModelFlags& flags);
+
+// "64MiB" to bytes.
+std::size_t parse_byte_size(const std::string& flag, const std::string& text);
+
+}  // namespace winnow::cli

@@ -1,0 +1,25 @@
+// A result file that is either whole or as it was before.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace winnow::cli {
+
+// For results of long work: the constructor finds out whether the path can be written, so that the work is not done in
+// vain, and leaves nothing behind; write() fills a temporary file beside it and renames it.
+// "-" is the standard output; a path that is not a regular file (/dev/null, a pipe) is written as it is.
+class OutputFile {
+ public:
+  // Throws Error(kIo).
+  explicit OutputFile(std::string path);
+
+  void write(std::string_view content) const;
+  bool is_stdout() const { return path_ == "-"; }
+
+ private:
+  std::string path_;
+  bool in_place_ = false;
+};
+
+}  // namespace winnow::cli

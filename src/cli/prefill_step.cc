@@ -1,0 +1,53 @@
+#include "cli/prefill_step.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "cli/number_text.h"
+#include "cli/progress_bar.h"
+#include "winnow/error.h"
+
+namespace winnow::cli {
+
+bool feed_prompt(Session& session, std::span<const Token> tokens, FeedMode mode, const Interrupt& interrupt) {
+  ProgressBar bar("prefill " + count_text(static_cast<std::int64_t>(tokens.size())) + " tokens");
+  PrefillOptions options;
+  options.on_progress = [&](std::int64_t done, std::int64_t total) {
+    bar.update(done, total);
+    return !interrupt.requested();
+  };
+  try {
+    if (mode == FeedMode::kCut) {
+      session.prefill(tokens, options);
+    } else {
+      session.append(tokens, options);
+    }
+    return true;
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::kCancelled) return false;
+    throw;
+  }
+}
+
+void check_context(const Session& session, const Model& model, std::size_t n_tokens) {
+  const std::int32_t n_ctx = session.options().n_ctx > 0 ? session.options().n_ctx : model.info().n_ctx_train;
+  const auto needed = static_cast<std::int64_t>(n_tokens) + session.n_tokens();
+  if (needed <= n_ctx) return;
+  const std::string what = session.n_tokens() > 0 ? "the conversation has " : "the prompt has ";
+  throw Error(ErrorCode::kContextFull, what + count_text(needed) + " tokens and the context " + count_text(n_ctx) +
+                                           ": raise -c (the model was trained on " +
+                                           count_text(model.info().n_ctx_train) + ") or shorten it");
+}
+
+Sampler make_sampler(std::shared_ptr<const Model> model, const SamplingOptions& options, const Session& session) {
+  Sampler sampler(std::move(model), options);
+  const bool penalties =
+      options.repeat_penalty != 1.0f || options.frequency_penalty != 0.0f || options.presence_penalty != 0.0f;
+  if (!penalties) return sampler;
+  const std::span<const Token> tokens = session.tokens();
+  const std::size_t look_back = options.repeat_last_n < 0 ? tokens.size() : static_cast<std::size_t>(options.repeat_last_n);
+  for (const Token token : tokens.last(std::min(look_back, tokens.size()))) sampler.accept(token);
+  return sampler;
+}
+
+}  // namespace winnow::cli

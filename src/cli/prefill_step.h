@@ -1,0 +1,28 @@
+// A prefill with a progress bar that Ctrl-C can end.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+
+#include "cli/interrupt.h"
+#include "winnow/sampling.h"
+#include "winnow/session.h"
+
+namespace winnow::cli {
+
+enum class FeedMode {
+  kCut,    // Session::prefill: the cache is cut to its budget
+  kAppend  // Session::append: all of it is kept
+};
+
+// False when it was interrupted; the session is then as before.
+bool feed_prompt(Session& session, std::span<const Token> tokens, FeedMode mode, const Interrupt& interrupt);
+
+// Throws Error(kContextFull) if n_tokens more do not fit.
+void check_context(const Session& session, const Model& model, std::size_t n_tokens);
+
+// A sampler that knows the session's tokens as far as its penalties look back.
+Sampler make_sampler(std::shared_ptr<const Model> model, const SamplingOptions& options, const Session& session);
+
+}  // namespace winnow::cli

@@ -1,0 +1,202 @@
+// winnow run: a prompt, or a document and a question about it; the text streams to the standard output.
+
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/cache_flags.h"
+#include "cli/chat_prompt.h"
+#include "cli/commands.h"
+#include "cli/generation.h"
+#include "cli/interrupt.h"
+#include "cli/model_flags.h"
+#include "cli/number_text.h"
+#include "cli/output_file.h"
+#include "cli/prefill_step.h"
+#include "cli/process_memory.h"
+#include "cli/prompt_source.h"
+#include "cli/run_report.h"
+#include "cli/sampling_flags.h"
+#include "cli/text_output.h"
+#include "winnow/error.h"
+
+namespace winnow::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+struct RunFlags {
+  ModelFlags model;
+  PromptFlags prompt;
+  std::optional<std::string> question;
+  bool question_aware = false;
+  bool chat = false;
+  bool no_chat = false;
+  std::optional<std::string> system;
+  int max_tokens = -1;
+  bool ignore_eos = false;
+  SamplingFlags sampling;
+  CacheFlags cache;
+  std::optional<std::string> json;
+  bool verbose = false;
+};
+
+constexpr const char* kExamples =
+    "  winnow run -p \"The capital of France is\" -n 16 --temp 0\n"
+    "  winnow run -f book.txt -q \"Who is the narrator?\" \\\n"
+    "      --kv-evict snapkv --kv-budget 20%\n"
+    "  cat notes.txt | winnow run -q \"What is due on Monday?\" --json result.json\n";
+
+bool parse_flags(const Arguments& arguments, RunFlags& flags) {
+  CommandLine line("winnow run", "[flags]",
+                   "Generates text after a prompt, or answers a question about a document. The text goes to the standard "
+                   "output as it appears, everything else to the standard error. Ctrl-C ends with the statistics.",
+                   kExamples);
+  line.group("Model");
+  add_model_flag(line, flags.model);
+  add_engine_flags(line, flags.model);
+  line.group("Prompt");
+  line.text("-p,--prompt", "TEXT", flags.prompt.text, "the prompt, or the document that -q asks about");
+  line.text("-f,--file", "FILE", flags.prompt.file, "the same from a file; - is the standard input");
+  line.text("-q,--question", "TEXT", flags.question,
+            "a question about the document; the document is compressed before the question is seen, which then stays "
+            "whole");
+  line.flag("--question-aware", flags.question_aware, "compress document and question together");
+  line.flag("--chat", flags.chat, "use the model's chat template (default with -q, if the model has one)");
+  line.flag("--no-chat", flags.no_chat, "plain completion (default without -q)");
+  line.text("--system", "TEXT", flags.system, "system message of the chat template");
+  line.group("Generation");
+  line.integer("-n,--predict", flags.max_tokens, -1, "most tokens to generate (default: -1, until the model ends)");
+  line.flag("--ignore-eos", flags.ignore_eos, "go on where the model would end");
+  add_sampling_flags(line, flags.sampling);
+  line.group("KV cache");
+  add_cache_flags(line, flags.cache);
+  line.group("Output");
+  line.text("--json", "FILE", flags.json, "write a report as JSON; - writes it to the standard output, not the text");
+  line.flag("-v,--verbose", flags.verbose, "also show model, seed and the kept entries of every head");
+  return line.parse(arguments);
+}
+
+void check_flags(const RunFlags& flags) {
+  if (flags.chat && flags.no_chat) throw UsageError("--chat and --no-chat contradict each other: use one of them");
+  if (flags.question && flags.question->empty()) throw UsageError("the question of -q is empty: ask something");
+  if (flags.question_aware && !flags.question) throw UsageError("--question-aware has no effect without -q QUESTION");
+  if (flags.system && (flags.no_chat || (!flags.chat && !flags.question))) {
+    throw UsageError("--system has no effect without the chat template: add --chat");
+  }
+}
+
+// The prompt's tokens in the pieces in which they are fed.
+struct PromptTokens {
+  std::vector<Token> context;   // cut to the budget
+  std::vector<Token> question;  // appended whole; empty unless question-agnostic
+  std::size_t size() const { return context.size() + question.size(); }
+};
+
+PromptTokens tokenize_prompt(const Model& model, const RunFlags& flags, const std::string& prompt) {
+  const bool chat = flags.chat || (flags.question && !flags.no_chat && model.has_chat_template());
+  if (flags.system && !chat) {
+    throw Error(ErrorCode::kUnsupported, "--system needs a chat template, and the model has none: leave it out");
+  }
+  const std::string question = flags.question ? "\n\n" + *flags.question : "";
+  SplitPrompt text{prompt, question};
+  if (chat) text = render_first_turn(model, flags.system.value_or(""), prompt, question);
+  PromptTokens tokens;
+  if (!flags.question) {
+    tokens.context = model.tokenize(text.before + text.after, true, true);
+    return tokens;
+  }
+  // Both modes split at the same place, so that they differ in nothing but the eviction.
+  tokens.context = model.tokenize(text.before, true, true);
+  tokens.question = model.tokenize(text.after, false, true);
+  if (flags.question_aware) {
+    tokens.context.insert(tokens.context.end(), tokens.question.begin(), tokens.question.end());
+    tokens.question.clear();
+  }
+  return tokens;
+}
+
+void explain(StopReason stop, std::size_t n_tokens) {
+  if (stop == StopReason::kContextFull) {
+    std::fprintf(stderr, "the context is full after %s generated tokens: -c sets its size\n",
+                 count_text(static_cast<std::int64_t>(n_tokens)).c_str());
+  } else if (stop == StopReason::kInterrupted) {
+    std::fputs("interrupted\n", stderr);
+  }
+}
+
+}  // namespace
+
+int run_command(const Arguments& arguments) {
+  RunFlags flags;
+  if (!parse_flags(arguments, flags)) return 0;
+
+  // All that can be wrong without a model is found before one is loaded.
+  check_flags(flags);
+  const SessionOptions session_settings = session_options(flags.cache);
+  const EngineOptions engine_settings = engine_options(flags.model);
+  const SamplingOptions sampling = sampling_options(flags.sampling);
+  std::optional<OutputFile> report_file;
+  if (flags.json) report_file.emplace(*flags.json);
+  const std::string prompt = read_prompt(flags.prompt);
+
+  const Clock::time_point load_start = Clock::now();
+  const std::shared_ptr<const Model> model = Model::load(model_path(flags.model));
+  const std::shared_ptr<Engine> engine = Engine::create(model, engine_settings);
+  RunReport report;
+  report.load_s = seconds_since(load_start);
+  report.method = session_settings.eviction.text();
+  if (session_settings.budget) report.budget = session_settings.budget->text();
+
+  Session session = engine->open(session_settings);
+  const PromptTokens tokens = tokenize_prompt(*model, flags, prompt);
+  check_context(session, *model, tokens.size());
+
+  Interrupt interrupt;
+  const Clock::time_point prefill_start = Clock::now();
+  Generation generation;
+  generation.stop = StopReason::kInterrupted;
+  const bool fed =
+      feed_prompt(session, tokens.context, FeedMode::kCut, interrupt) &&
+      (tokens.question.empty() || feed_prompt(session, tokens.question, FeedMode::kAppend, interrupt));
+  if (fed) {
+    Sampler sampler = make_sampler(model, sampling, session);
+    if (flags.verbose) {
+      std::fprintf(stderr, "%s %s, %d threads, %s prompt tokens, seed %u\n", model->info().architecture.c_str(),
+                   model->info().name.c_str(), engine->n_threads(),
+                   count_text(static_cast<std::int64_t>(tokens.size())).c_str(), sampler.seed());
+    }
+    const bool show_text = !report_file || !report_file->is_stdout();
+    generation = generate(session, *model, sampler, {.max_tokens = flags.max_tokens, .ignore_end = flags.ignore_eos},
+                          interrupt, [&](std::string_view text) {
+                            return !show_text || write_all(STDOUT_FILENO, text, "the standard output");
+                          });
+    if (!generation.tokens.empty()) {
+      report.ttft_s = std::chrono::duration<double>(generation.first_token_at - prefill_start).count();
+    }
+    const bool ends_line = generation.text.empty() || generation.text.ends_with('\n');
+    if (show_text && !ends_line && isatty(STDOUT_FILENO) == 1) write_all(STDOUT_FILENO, "\n", "the standard output");
+  }
+
+  report.statistics = session.statistics();
+  report.rss_peak_bytes = rss_peak_bytes();
+  report.text = std::move(generation.text);
+  report.token_ids = std::move(generation.tokens);
+  // Whoever closed the pipe has seen enough, of the statistics as well.
+  if (generation.stop != StopReason::kOutputClosed) {
+    explain(generation.stop, report.token_ids.size());
+    std::fprintf(stderr, "\n%s", run_report_text(report).c_str());
+    if (flags.verbose) std::fputs(kept_entries_text(report.statistics).c_str(), stderr);
+  }
+  if (report_file) report_file->write(run_report_json(report));
+  return generation.stop == StopReason::kInterrupted ? kInterruptedExitCode : 0;
+}
+
+}  // namespace winnow::cli

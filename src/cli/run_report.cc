@@ -1,0 +1,81 @@
+#include "cli/run_report.h"
+
+#include <nlohmann/json.hpp>
+
+#include "cli/number_text.h"
+#include "cli/text_table.h"
+
+namespace winnow::cli {
+namespace {
+
+double rate(std::int64_t count, double seconds) { return seconds > 0 ? static_cast<double>(count) / seconds : 0.0; }
+
+}  // namespace
+
+std::string run_report_json(const RunReport& report) {
+  const SessionStatistics& statistics = report.statistics;
+  nlohmann::ordered_json json;
+  json["prompt_tokens"] = statistics.prompt_tokens;
+  json["generated_tokens"] = report.token_ids.size();
+  json["text"] = report.text;
+  json["token_ids"] = report.token_ids;
+  json["kv"] = {{"method", report.method},
+                {"entries_full", statistics.entries_full},
+                {"entries_kept", statistics.entries_kept},
+                {"bytes_full", statistics.bytes_full},
+                {"bytes_kept", statistics.bytes_kept},
+                {"bytes_peak", statistics.bytes_peak},
+                {"kept", statistics.kept}};
+  json["timing"] = {{"load_s", report.load_s},
+                    {"prefill_s", statistics.prefill_s},
+                    {"evict_s", statistics.evict_s},
+                    {"ttft_s", report.ttft_s},
+                    {"decode_s", statistics.decode_s},
+                    {"prefill_tps", rate(statistics.prompt_tokens, statistics.prefill_s)},
+                    {"decode_tps", rate(statistics.decoded_tokens, statistics.decode_s)}};
+  json["memory"] = {{"rss_peak_bytes", report.rss_peak_bytes},
+                    {"hidden_bytes", statistics.hidden_bytes},
+                    {"staging_bytes", statistics.staging_bytes}};
+  // Text comes from tokens: whatever it holds, the report is written.
+  return json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+}
+
+std::string run_report_text(const RunReport& report) {
+  const SessionStatistics& statistics = report.statistics;
+  const auto generated = static_cast<std::int64_t>(report.token_ids.size());
+  TextTable speed({{"", Align::kLeft}, {"tokens", Align::kRight}, {"seconds", Align::kRight},
+                   {"t/s", Align::kRight}, {"", Align::kLeft}});
+  speed.row({"prompt", count_text(statistics.prompt_tokens), fixed_text(statistics.prefill_s, 2),
+             fixed_text(rate(statistics.prompt_tokens, statistics.prefill_s), 1),
+             "of it eviction " + fixed_text(statistics.evict_s, 2) + " s"});
+  // A token that nothing follows is sampled but never fed, so the speed counts the fed ones.
+  speed.row({"generated", count_text(generated), fixed_text(statistics.decode_s, 2),
+             fixed_text(rate(statistics.decoded_tokens, statistics.decode_s), 1),
+             "first token after " + fixed_text(report.ttft_s, 2) + " s, load " + fixed_text(report.load_s, 2) + " s"});
+  const double share = 100.0 * rate(statistics.entries_kept, static_cast<double>(statistics.entries_full));
+  std::string text = speed.plain(120);
+  text += "KV cache   " + report.method + (report.budget.empty() ? "" : ", budget " + report.budget) + "\n";
+  text += "kept       " + count_text(statistics.entries_kept) + " of " + count_text(statistics.entries_full) +
+          " entries, " + bytes_text(statistics.bytes_kept) + " of " + bytes_text(statistics.bytes_full) + " (" +
+          fixed_text(share, 1) + " %)\n";
+  text += "peak       KV " + bytes_text(statistics.bytes_peak) + ", hidden states " +
+          bytes_text(statistics.hidden_bytes) + ", process " + bytes_text(report.rss_peak_bytes) + "\n";
+  return text;
+}
+
+std::string kept_entries_text(const SessionStatistics& statistics) {
+  std::string text = "kept entries by layer and KV head\n";
+  for (std::size_t layer = 0; layer < statistics.kept.size(); ++layer) {
+    text += "  ";
+    text += std::to_string(layer);
+    text += ':';
+    for (const std::int32_t kept : statistics.kept[layer]) {
+      text += ' ';
+      text += std::to_string(kept);
+    }
+    text += '\n';
+  }
+  return text;
+}
+
+}  // namespace winnow::cli

@@ -1,0 +1,31 @@
+// What a run did: as the JSON object of the tool's contract, and as a few lines for a person.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "winnow/session.h"
+
+namespace winnow::cli {
+
+struct RunReport {
+  std::string method = "full";  // text form
+  std::string budget;           // text form, empty for the full cache
+  std::string text;
+  std::vector<Token> token_ids;    // generated
+  SessionStatistics statistics;
+  double load_s = 0;               // model file to ready engine
+  double ttft_s = 0;               // start of the prefill to the first sampled token
+  std::size_t rss_peak_bytes = 0;
+};
+
+std::string run_report_json(const RunReport& report);
+
+// Aligned lines of at most 80 columns.
+std::string run_report_text(const RunReport& report);
+
+// A line per layer: kept entries of each KV head.
+std::string kept_entries_text(const SessionStatistics& statistics);
+
+}  // namespace winnow::cli

@@ -1,0 +1,24 @@
+// Flags that say how the next token is chosen; names and defaults as llama.cpp's.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "cli/command_line.h"
+#include "winnow/sampling.h"
+
+namespace winnow::cli {
+
+struct SamplingFlags {
+  SamplingOptions options;
+  int seed = -1;                            // -s, -1: a random one
+  std::optional<std::string> grammar;       // --grammar
+  std::optional<std::string> grammar_file;  // --grammar-file
+};
+
+void add_sampling_flags(CommandLine& line, SamplingFlags& flags);
+
+// Reads the grammar's file. Throws Error or UsageError.
+SamplingOptions sampling_options(const SamplingFlags& flags);
+
+}  // namespace winnow::cli
