@@ -88,6 +88,7 @@ TEST(RaggedCacheIo, RefusesAbsurdCountsWithoutTakingMemory) {
   const std::string bytes = bytes_of(small_cache(PagePool::create(0)));
   constexpr std::int32_t kLowest = std::numeric_limits<std::int32_t>::min();
   constexpr std::int32_t kHighest = std::numeric_limits<std::int32_t>::max();
+  const std::int64_t peak_before = peak_resident_bytes();
   // The counts of the four heads: 3, 0, 34 and 1 entries.
   std::size_t offset = kShapeBytes;
   for (const std::size_t n : {3UL, 0UL, 34UL, 1UL}) {
@@ -98,6 +99,9 @@ TEST(RaggedCacheIo, RefusesAbsurdCountsWithoutTakingMemory) {
       EXPECT_FALSE(refusal(with_int(bytes, offset, absurd)).empty()) << "count " << absurd << " for " << count;
     }
     offset += sizeof(count) + n * kShape.entry_bytes();
+  }
+  if (kMeasuresResidentSize) {
+    EXPECT_LT(peak_resident_bytes() - peak_before, 64 << 20);
   }
 }
 

@@ -178,6 +178,15 @@ TEST_F(RaggedCacheTest, RewritingARowCopiesASharedPageInBothDirections) {
   EXPECT_EQ(read_head(fork, 0, 0), expected);
 }
 
+TEST_F(RaggedCacheTest, RewritingAValueAloneCopiesASharedPage) {
+  extend_and_write(cache_, 0, 0, 64, 0, 1);
+  const RaggedCache fork = cache_.fork();
+  std::memset(cache_.value_row(0, 0, 33), 0, row_bytes(kShape.value_type, kShape.head_dim));
+  EXPECT_EQ(read_head(fork, 0, 0), expected_entries(range(0, 64), 1));
+  EXPECT_NE(read_head(cache_, 0, 0), read_head(fork, 0, 0));
+  EXPECT_EQ(pages_in_use(), 3U);
+}
+
 TEST_F(RaggedCacheTest, ForkOutlivesItsParent) {
   auto parent = std::make_unique<RaggedCache>(kShape, pool_);
   extend_and_write(*parent, 1, 1, 70, 0, 4);
@@ -309,10 +318,20 @@ TEST(RaggedCacheLimit, FailedOperationsChangeNothing) {
 
   extend_and_write(cache, 0, 1, 24, 40, 2);  // the rest of its own page
   EXPECT_EQ(read_head(cache, 0, 1), expected_entries(range(0, 64), 2));
+
+  // One page is left and two are needed: the one must go back.
+  cache.keep(0, 1, range(0, 20));
+  EXPECT_TRUE(is_out_of_memory([&] { cache.extend(0, 1, 50, 64); }));
+  EXPECT_TRUE(is_out_of_memory([&] { cache.extend(0, 0, 30, 40); })) << "a page, and the copy of the shared one";
+  EXPECT_EQ(pool->statistics().pages_in_use, 3U);
+  EXPECT_EQ(cache.entries(0, 1).runs.size(), 1U);
+  EXPECT_EQ(read_head(cache, 0, 1), expected_entries(range(0, 20), 2));
+  EXPECT_EQ(read_head(cache, 0, 0), expected_entries(range(0, 40), 1));
 }
 
 // Prompts' worth of entries, an eviction to a tenth, and the end of the session, seen from outside the process's heap.
 TEST(RaggedCacheMemory, EvictionLowersTheResidentSize) {
+  if (!kMeasuresResidentSize) GTEST_SKIP() << "the resident size says nothing under ThreadSanitizer";
   constexpr std::int64_t kMiB = 1 << 20;
   const CacheShape shape{.n_layer = 30, .n_kv_head = 3, .head_dim = 64};
   const auto pool = PagePool::create(0);
