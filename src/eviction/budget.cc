@@ -69,7 +69,7 @@ Budget Budget::parse(std::string_view text) {
 std::string Budget::text() const {
   switch (unit) {
     case Unit::kTokens:
-      return format_double(amount);
+      return std::to_string(static_cast<std::int64_t>(amount));
     case Unit::kFraction: {
       // The shortest number of per cent that reads back as this fraction.
       for (int digits = 1; digits < 17; ++digits) {

@@ -60,7 +60,7 @@ struct LayerView {
   const float* all_q = nullptr;              // [n_query_rows][n_head][head_dim], rotated (h2o)
   const double* query_mean = nullptr;        // [n_head][head_dim], of the pre-rotation queries
   const double* query_covariance = nullptr;  // [n_head][head_dim][head_dim], divided by the number of queries
-  RotationView rotation;                     // with the moments
+  RotationView rotation = {};                // with the moments
   int n_embd = 0;                            // D
   const float* w_o = nullptr;                // [n_head][head_dim][n_embd], float32: the slices W_O[h]
 };

@@ -1,0 +1,77 @@
+#include <gtest/gtest.h>
+
+#include "winnow/error.h"
+#include "winnow/eviction.h"
+
+namespace winnow {
+namespace {
+
+using Unit = Budget::Unit;
+
+TEST(Budget, ReadsItsThreeUnits) {
+  const struct {
+    const char* text;
+    Unit unit;
+    double amount;
+  } cases[] = {
+      {"512", Unit::kTokens, 512},
+      {"1", Unit::kTokens, 1},
+      {"2147483647", Unit::kTokens, 2147483647.0},
+      {"20%", Unit::kFraction, 0.2},
+      {"100%", Unit::kFraction, 1.0},
+      {"12.5%", Unit::kFraction, 0.125},
+      {"0.1%", Unit::kFraction, 0.001},
+      {"64MiB", Unit::kBytes, 67108864},
+      {"1.5KiB", Unit::kBytes, 1536},
+      {"2GiB", Unit::kBytes, 2147483648.0},
+      {"3KB", Unit::kBytes, 3000},
+      {"3MB", Unit::kBytes, 3e6},
+      {"3GB", Unit::kBytes, 3e9},
+      {"100B", Unit::kBytes, 100},
+  };
+  for (const auto& c : cases) {
+    const Budget budget = Budget::parse(c.text);
+    EXPECT_EQ(budget.unit, c.unit) << c.text;
+    EXPECT_DOUBLE_EQ(budget.amount, c.amount) << c.text;
+    const Budget again = Budget::parse(budget.text());
+    EXPECT_EQ(again.unit, budget.unit) << budget.text();
+    EXPECT_EQ(again.amount, budget.amount) << budget.text();
+  }
+}
+
+TEST(Budget, PrintsAsAPersonWouldWrite) {
+  for (const char* text : {"512", "20%", "12.5%", "33.3%", "64MiB", "1GiB", "3KiB", "100B", "1000000"}) {
+    EXPECT_EQ(Budget::parse(text).text(), text);
+  }
+}
+
+TEST(Budget, RefusesEverythingElse) {
+  for (const char* text :
+       {"",     "0",    "-5",  "-1%", "0%",   "200%",  "100.1%", "abc",         "1e99",
+        "1e3",  "0x10", "nan", "inf", "5.5",  "%",     "MiB",    "0MiB",        "0.0001B",
+        "12 %", " 12",  "12 ", "+5",  "20%%", "1..5%", "5TiB",   "99999999999", "99999999999999999999GiB",
+        "0.5",  "."}) {
+    try {
+      Budget::parse(text);
+      ADD_FAILURE() << "'" << text << "' was taken";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument) << text;
+      EXPECT_NE(std::string(error.what()).find("64MiB"), std::string::npos) << error.what();  // says what to write
+    }
+  }
+}
+
+TEST(Budget, TotalsAreExactAndRoundHalvesUp) {
+  EXPECT_EQ(Budget::parse("512").total_entries(4096, 90, 256), 512 * 90);
+  EXPECT_EQ(Budget::parse("512").total_entries(100, 90, 256), 100 * 90);  // never more than there is
+  EXPECT_EQ(Budget::parse("20%").total_entries(4096, 90, 256), 73728);
+  EXPECT_EQ(Budget::parse("50%").total_entries(5, 1, 256), 3);       // 2.5
+  EXPECT_EQ(Budget::parse("14.5%").total_entries(100, 1, 256), 15);  // 14.5, which 0.145 * 100 falls short of
+  EXPECT_EQ(Budget::parse("14.4%").total_entries(100, 1, 256), 14);
+  EXPECT_EQ(Budget::parse("100%").total_entries(7, 3, 256), 21);
+  EXPECT_EQ(Budget::parse("1KiB").total_entries(4096, 90, 260), 3);  // down: they must fit
+  EXPECT_EQ(Budget::parse("100B").total_entries(4096, 90, 260), 0);
+}
+
+}  // namespace
+}  // namespace winnow

@@ -1,0 +1,230 @@
+#include <gtest/gtest.h>
+
+#include "eviction/nearest_name.h"
+#include "eviction/option_table.h"
+#include "eviction/registry.h"
+#include "winnow/error.h"
+
+namespace winnow {
+namespace {
+
+ErrorCode code_of(const std::string& text, std::string* message = nullptr) {
+  try {
+    EvictionOptions::parse(text);
+  } catch (const Error& error) {
+    if (message != nullptr) *message = error.what();
+    return error.code();
+  }
+  return ErrorCode::kInternal;
+}
+
+std::string text_of(std::string_view scorer, std::string_view layers, std::string_view heads) {
+  return std::string("snapkv:scorer=").append(scorer).append(",layers=").append(layers).append(",heads=").append(heads);
+}
+
+bool needs_a_file(const EvictionOptions& options) { return options.layers == "headkv" || options.layers == "lu-kv"; }
+
+TEST(Options, EveryPresetParsesAndPrintsItsName) {
+  for (const MethodInfo& method : eviction_methods()) {
+    EXPECT_EQ(method.name, method.options.method);
+    EXPECT_FALSE(method.summary.empty());
+    EXPECT_EQ(method.options.text(), method.name);
+    if (needs_a_file(method.options)) {
+      EXPECT_EQ(code_of(method.name), ErrorCode::kInvalidArgument) << method.name;
+    } else {
+      EXPECT_EQ(EvictionOptions::parse(method.name).text(), method.name);
+    }
+  }
+}
+
+TEST(Options, PresetsAreThoseOfTheSpecification) {
+  const auto check = [](const char* name, const char* scorer, const char* layers, const char* heads, int window,
+                        int sinks) {
+    const EvictionOptions options = EvictionOptions::parse(name);
+    EXPECT_EQ(options.scorer, scorer) << name;
+    EXPECT_EQ(options.layers, layers) << name;
+    EXPECT_EQ(options.heads, heads) << name;
+    EXPECT_EQ(options.window, window) << name;
+    EXPECT_EQ(options.sinks, sinks) << name;
+  };
+  check("streaming-llm", "streaming-llm", "uniform", "uniform", 32, 4);
+  check("tova", "tova", "uniform", "uniform", 32, 0);
+  check("snapkv", "snapkv", "uniform", "uniform", 32, 0);
+  check("pyramidkv", "snapkv", "pyramid", "uniform", 8, 0);
+  check("ada-snapkv", "snapkv", "uniform", "ada", 32, 0);
+  check("ada-pyramidkv", "snapkv", "pyramid", "ada", 32, 0);
+  check("lava", "lava", "lava", "flat", 32, 0);
+  check("cake", "cake", "cake", "uniform", 32, 0);
+  check("expected-attention", "expected-attention", "uniform", "uniform", 32, 4);
+  EXPECT_EQ(EvictionOptions::parse("lava").group, GroupReduction::kMax);
+  EXPECT_EQ(EvictionOptions::parse("cake").pool, Pooling::kAverage);
+  EXPECT_EQ(EvictionOptions::parse("cake").kernel, 5);
+  EXPECT_EQ(EvictionOptions::parse("expected-attention").ea_eps, 0.0);
+  EXPECT_FALSE(EvictionOptions::parse("full").evicts());
+}
+
+TEST(Options, TextRoundTrips) {
+  for (const char* text : {"snapkv:window=16,pool=avg,kernel=5", "ada-snapkv:safeguard=minimum,alpha=0.25",
+                           "lava:heads=ada,selector=critical", "random:seed=18446744073709551615", "pyramidkv:beta=7.5",
+                           "cake:gamma=5,tau1=1.6,tau2=0.6", "tova:layers=pyramid,heads=flat,beta=3",
+                           "snapkv:layers=global,heads=global", "h2o:last-rows=256"}) {
+    EXPECT_EQ(EvictionOptions::parse(text).text(), text);
+  }
+  EXPECT_EQ(EvictionOptions::parse("lava:select=critical").selector, "critical");
+  EXPECT_EQ(EvictionOptions::parse("snapkv:window=32").text(), "snapkv");  // the default needs no words
+  // Defaults of options that only the new part reads count too.
+  EXPECT_EQ(EvictionOptions::parse("snapkv:scorer=cake,gamma=7").text(), "snapkv:scorer=cake,gamma=7");
+}
+
+TEST(Options, EveryOptionPrintsWhatItReads) {
+  const struct {
+    const char *name, *value;
+  } cases[] = {{"window", "16"},
+               {"sinks", "2"},
+               {"rows", "max"},
+               {"pool", "none"},
+               {"kernel", "9"},
+               {"order", "group-then-pool"},
+               {"group", "max"},
+               {"last-rows", "64"},
+               {"gamma", "0.5"},
+               {"tau1", "1.6"},
+               {"tau2", "0.6"},
+               {"beta", "10"},
+               {"head-beta", "1.5"},
+               {"safeguard", "minimum"},
+               {"alpha", "0.75"},
+               {"first-stage", "0.25"},
+               {"critical-eps", "0.001"},
+               {"ea-eps", "0.02"},
+               {"ea-future", "64"},
+               {"ea-skip", "0"},
+               {"seed", "7"},
+               {"head-file", "a.json"},
+               {"profile", "b.json"},
+               {"scorer", "lava"},
+               {"layers", "cake"},
+               {"heads", "flat"},
+               {"selector", "critical"}};
+  EXPECT_EQ(std::size(cases), option_rows().size());
+  for (const auto& c : cases) {
+    EvictionOptions options;
+    options.set(c.name, c.value);
+    EXPECT_EQ(find_option(c.name).get(options), c.value) << c.name;
+    EXPECT_NE(find_option(c.name).get(options), find_option(c.name).get({})) << c.name << ": take another value";
+  }
+}
+
+TEST(Options, UnknownNamesComeWithTheNearest) {
+  const struct {
+    const char *text, *nearest;
+  } cases[] = {{"snapvk", "snapkv"},
+               {"pyramid-kv", "pyramidkv"},
+               {"", "full"},
+               {"lavaa", "lava"},
+               {"SnapKV", "snapkv"},
+               {"snapkv:windw=3", "window"},
+               {"snapkv:polo=max", "pool"},
+               {"snapkv:scorer=tovaa", "tova"},
+               {"snapkv:layers=pyramide", "pyramid"},
+               {"snapkv:heads=adda", "ada"},
+               {"snapkv:select=topk", "top-k"}};
+  for (const auto& c : cases) {
+    std::string message;
+    EXPECT_EQ(code_of(c.text, &message), ErrorCode::kNotFound) << c.text;
+    if (*c.text != '\0') {
+      EXPECT_NE(message.find(std::string("'").append(c.nearest).append("'?")), std::string::npos) << message;
+    }
+  }
+}
+
+TEST(Options, BadValuesAndFormsAreRefused) {
+  for (const char* text : {"snapkv:",
+                           "snapkv:window",
+                           "snapkv:window=",
+                           "snapkv:window=-1",
+                           "snapkv:window=1.5",
+                           "snapkv:window=x",
+                           "snapkv:window=99999999999999999999",
+                           "snapkv:window=4,",
+                           "snapkv:,window=4",
+                           "snapkv:window=4,window=5",
+                           "snapkv:sinks=-1",
+                           "snapkv:rows=median",
+                           "snapkv:pool=min",
+                           "snapkv:kernel=0",
+                           "snapkv:kernel=4",
+                           "snapkv:kernel=-3",
+                           "snapkv:order=both",
+                           "snapkv:group=sum",
+                           "h2o:last-rows=-1",
+                           "cake:gamma=-1",
+                           "cake:gamma=nan",
+                           "cake:gamma=inf",
+                           "cake:tau1=0",
+                           "cake:tau2=-1",
+                           "pyramidkv:beta=0.5",
+                           "ada-snapkv:alpha=1.1",
+                           "ada-snapkv:alpha=-0.1",
+                           "ada-snapkv:safeguard=none",
+                           "critical-snapkv:first-stage=2",
+                           "critical-snapkv:critical-eps=-1",
+                           "expected-attention:ea-eps=-1",
+                           "expected-attention:ea-future=0",
+                           "expected-attention:ea-skip=-1",
+                           "random:seed=-1",
+                           "full:window=3",
+                           "full:scorer=snapkv"}) {
+    EXPECT_EQ(code_of(text), ErrorCode::kInvalidArgument) << text;
+  }
+}
+
+TEST(Options, OptionsThatNoPartReadsAreRefused) {
+  for (const char* text : {"snapkv:gamma=5", "tova:kernel=5", "streaming-llm:rows=max", "snapkv:alpha=0.3",
+                           "lava:alpha=0.3", "snapkv:beta=3", "knorm:pool=avg", "snapkv:seed=3", "cake:rows=max",
+                           "snapkv:first-stage=0.3", "snapkv:head-file=x", "snapkv:profile=x"}) {
+    std::string message;
+    EXPECT_EQ(code_of(text, &message), ErrorCode::kInvalidArgument) << text;
+    EXPECT_NE(message.find("no part"), std::string::npos) << message;
+  }
+}
+
+TEST(Options, CombinationsThatMeanNothingAreRefused) {
+  for (const char* text :
+       {"streaming-llm:select=critical", "random:select=critical", "knorm:select=critical", "keydiff:select=critical",
+        "vatp:select=critical", "snapkv:layers=global", "snapkv:heads=global", "knorm:layers=lava",
+        "keydiff:layers=lava", "snapkv:window=0", "lava:window=0", "cake:window=1", "tova:layers=cake,window=1",
+        "snapkv:heads=headkv", "snapkv:layers=lu-kv"}) {
+    EXPECT_EQ(code_of(text), ErrorCode::kInvalidArgument) << text;
+  }
+}
+
+TEST(Options, EveryOtherCombinationIsTaken) {
+  for (const std::string_view scorer : scorer_names()) {
+    for (const std::string_view layers : {"uniform", "pyramid", "cake"}) {
+      for (const std::string_view heads : {"uniform", "ada", "flat"}) {
+        const std::string text = text_of(scorer, layers, heads);
+        EXPECT_NO_THROW(EvictionOptions::parse(text)) << text;
+      }
+    }
+  }
+}
+
+TEST(Options, AValueSetInAFieldIsCheckedToo) {
+  EvictionOptions options = EvictionOptions::parse("snapkv");
+  options.kernel = 4;
+  EXPECT_THROW(options.validate(), Error);
+  options = EvictionOptions::parse("snapkv");
+  options.window = -3;
+  EXPECT_THROW(options.validate(), Error);
+}
+
+TEST(EditDistance, CountsSwapsAsOne) {
+  EXPECT_EQ(edit_distance("", ""), 0);
+  EXPECT_EQ(edit_distance("abc", ""), 3);
+  EXPECT_EQ(edit_distance("snapkv", "snapvk"), 1);
+  EXPECT_EQ(edit_distance("kitten", "sitting"), 3);
+}
+
+}  // namespace
+}  // namespace winnow

@@ -1,0 +1,171 @@
+#include "golden/scoring_case.h"
+
+#include <algorithm>
+#include <cmath>
+#include <stdexcept>
+
+#include "winnow/error.h"
+
+namespace winnow::golden {
+namespace {
+
+constexpr std::int64_t kMaxDimension = 1 << 20;
+
+std::int64_t dimension(const GoldenFile& file, const std::string& key) {
+  const std::int64_t value = file.integer("winnow." + key);
+  if (value < 1 || value > kMaxDimension) throw std::runtime_error("absurd " + key);
+  return value;
+}
+
+std::vector<float> sized(const GoldenFile& file, const std::string& name, std::int64_t n) {
+  std::vector<float> data = file.floats(name).data;
+  if (std::ssize(data) != n) throw std::runtime_error("tensor " + name + " has the wrong size");
+  return data;
+}
+
+}  // namespace
+
+const ParallelFor& serial() {
+  static const ParallelFor instance = [](int n_items, const std::function<void(int)>& body) {
+    for (int i = 0; i < n_items; ++i) body(i);
+  };
+  return instance;
+}
+
+EvictionOptions parse_option_list(const std::string& list) {
+  EvictionOptions options = EvictionOptions::parse("snapkv");
+  for (std::size_t begin = 0; begin < list.size();) {
+    const std::size_t end = std::min(list.find(';', begin), list.size());
+    const std::string item = list.substr(begin, end - begin);
+    const std::size_t equals = item.find('=');
+    if (equals == std::string::npos) throw std::runtime_error("an option without a value: " + item);
+    options.set(item.substr(0, equals), item.substr(equals + 1));
+    begin = end + 1;
+  }
+  return options;
+}
+
+ScoringCase::ScoringCase(const GoldenFile& file)
+    : n_layer(static_cast<int>(dimension(file, "n_layer"))),
+      n_head(static_cast<int>(dimension(file, "n_head"))),
+      n_kv_head(static_cast<int>(dimension(file, "n_head_kv"))),
+      head_dim(static_cast<int>(dimension(file, "head_dim"))),
+      n_embd(static_cast<int>(dimension(file, "n_embd"))),
+      n_tokens(static_cast<std::int32_t>(dimension(file, "n_tokens"))) {
+  if (n_head % n_kv_head != 0) throw std::runtime_error("n_head is not a multiple of n_head_kv");
+  const std::int64_t d = head_dim, n = n_tokens;
+  interleaved_ = file.text("winnow.rope.kind") == "norm";
+  const std::int64_t n_dims = file.integer("winnow.rope.n_dims");
+  if (n_dims < 0 || n_dims > d) throw std::runtime_error("absurd rope.n_dims");
+  const double base = file.number("winnow.rope.base");
+  for (std::int64_t i = 0; i < n_dims / 2; ++i) {
+    frequency_.push_back(
+        static_cast<float>(std::pow(base, -2.0 * static_cast<double>(i) / static_cast<double>(n_dims))));
+  }
+  for (std::int32_t i = 0; i < n_tokens; ++i) positions_.push_back(i);
+
+  for (int l = 0; l < n_layer; ++l) {
+    const std::string prefix = std::string("l").append(std::to_string(l)).append(".");
+    CaseLayer layer;
+    layer.k = sized(file, prefix + "k", d * n * n_kv_head);
+    layer.v = sized(file, prefix + "v", d * n * n_kv_head);
+    layer.q_pre = sized(file, prefix + "q_pre", d * n * n_head);
+    const std::vector<float> q = sized(file, prefix + "q", d * n * n_head);
+    const std::vector<float> w_o = sized(file, prefix + "w_o", d * n_head * n_embd);
+    layer.q.resize(q.size());
+    layer.w_o.resize(w_o.size());
+    layer.log_sum_exp.resize(n * n_head);
+    for (std::int64_t h = 0; h < n_head; ++h) {
+      const float* keys = layer.k.data() + h / (n_head / n_kv_head) * n * d;
+      for (std::int64_t i = 0; i < n; ++i) {
+        const float* row = q.data() + (h * n + i) * d;
+        std::copy(row, row + d, layer.q.data() + (i * n_head + h) * d);
+        std::vector<double> logits;
+        for (std::int64_t j = 0; j <= i; ++j) {
+          double dot = 0;
+          for (std::int64_t c = 0; c < d; ++c)
+            dot += static_cast<double>(row[c]) * static_cast<double>(keys[j * d + c]);
+          logits.push_back(dot / std::sqrt(static_cast<double>(d)));
+        }
+        const double max = *std::max_element(logits.begin(), logits.end());
+        double sum = 0;
+        for (const double logit : logits) sum += std::exp(logit - max);
+        layer.log_sum_exp[i * n_head + h] = static_cast<float>(max + std::log(sum));
+      }
+      for (std::int64_t c = 0; c < d; ++c) {
+        for (std::int64_t j = 0; j < n_embd; ++j) {
+          layer.w_o[(h * d + c) * n_embd + j] = w_o[j * n_head * d + h * d + c];
+        }
+      }
+    }
+    layers.push_back(std::move(layer));
+  }
+}
+
+void ScoringCase::with_view(int l, const EvidenceNeeds& needs,
+                            const std::function<void(const LayerView&)>& body) const {
+  const CaseLayer& layer = layers[l];
+  const std::int64_t d = head_dim, n = n_tokens;
+  std::vector<kernels::EntryRun> runs;
+  for (int h = 0; h < n_kv_head; ++h) {
+    runs.push_back({.keys = std::as_bytes(std::span(layer.k)).data() + h * n * d * 4,
+                    .values = std::as_bytes(std::span(layer.v)).data() + h * n * d * 4,
+                    .positions = positions_.data(),
+                    .n_entries = n_tokens});
+  }
+  std::vector<kernels::HeadEntries> heads;
+  for (const kernels::EntryRun& run : runs) heads.push_back({.runs = {&run, 1}, .n_entries = n_tokens});
+
+  std::vector<double> mean, covariance;
+  if (needs.query_moments) {
+    mean.resize(n_head * d);
+    covariance.resize(n_head * d * d);
+    const std::int64_t first = std::min<std::int64_t>(needs.moments_skip, n - 1);
+    const double scale = 1.0 / static_cast<double>(n - first);
+    for (std::int64_t h = 0; h < n_head; ++h) {
+      const auto q = [&](std::int64_t i, std::int64_t c) {
+        return static_cast<double>(layer.q_pre[(h * n + i) * d + c]);
+      };
+      double* mu = mean.data() + h * d;
+      for (std::int64_t i = first; i < n; ++i) {
+        for (std::int64_t c = 0; c < d; ++c) mu[c] += q(i, c) * scale;
+      }
+      for (std::int64_t i = first; i < n; ++i) {
+        for (std::int64_t a = 0; a < d; ++a) {
+          for (std::int64_t b = 0; b < d; ++b) {
+            covariance[(h * d + a) * d + b] += (q(i, a) - mu[a]) * (q(i, b) - mu[b]) * scale;
+          }
+        }
+      }
+    }
+  }
+  const int n_rows = std::min(needs.window_rows, static_cast<int>(n_tokens));
+  LayerView view{.layer = l,
+                 .n_head = n_head,
+                 .n_kv_head = n_kv_head,
+                 .shape = {.n_group = n_head / n_kv_head,
+                           .head_dim = head_dim,
+                           .scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(head_dim))),
+                           .key_type = EntryType::kF32,
+                           .value_type = EntryType::kF32},
+                 .n_tokens = n_tokens,
+                 .heads = heads};
+  view.window_q = n_rows > 0 ? layer.q.data() + (n - n_rows) * n_head * d : nullptr;
+  view.n_window_rows = n_rows;
+  if (needs.log_sum_exp || needs.all_queries) {
+    view.n_query_rows = n_tokens;
+    view.log_sum_exp = layer.log_sum_exp.data();
+    view.all_q = layer.q.data();
+  }
+  if (needs.query_moments) {
+    view.query_mean = mean.data();
+    view.query_covariance = covariance.data();
+    view.rotation = {
+        .interleaved = interleaved_, .n_dims = static_cast<int>(2 * frequency_.size()), .frequency = frequency_.data()};
+  }
+  view.n_embd = n_embd;
+  if (needs.output_projection) view.w_o = layer.w_o.data();
+  body(view);
+}
+
+}  // namespace winnow::golden

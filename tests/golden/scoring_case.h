@@ -1,0 +1,47 @@
+// One scoring case: a prompt's tensors as the policy sees them.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "eviction/cut.h"
+#include "eviction/evidence.h"
+#include "golden/golden_file.h"
+
+namespace winnow::golden {
+
+// `key=value;...` on top of nothing. Throws winnow::Error.
+EvictionOptions parse_option_list(const std::string& list);
+
+// One layer's stored entries and the evidence that an engine would have saved.
+struct CaseLayer {
+  std::vector<float> k, v;         // [n_kv_head][n_tokens][head_dim]
+  std::vector<float> q;            // [n_tokens][n_head][head_dim]
+  std::vector<float> q_pre;        // [n_head][n_tokens][head_dim]
+  std::vector<float> w_o;          // [n_head][head_dim][n_embd]
+  std::vector<float> log_sum_exp;  // [n_tokens][n_head]
+};
+
+class ScoringCase {
+ public:
+  explicit ScoringCase(const GoldenFile& file);
+
+  int n_layer, n_head, n_kv_head, head_dim, n_embd;
+  std::int32_t n_tokens;
+  std::vector<CaseLayer> layers;
+
+  // The view of one layer with everything that `needs` asks for, valid during the call of `body`.
+  void with_view(int layer, const EvidenceNeeds& needs, const std::function<void(const LayerView&)>& body) const;
+
+ private:
+  bool interleaved_ = false;
+  std::vector<float> frequency_;         // [n_dims/2]
+  std::vector<std::int32_t> positions_;  // [n_tokens]
+};
+
+// Runs everything on the calling thread.
+const ParallelFor& serial();
+
+}  // namespace winnow::golden
