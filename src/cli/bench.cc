@@ -40,10 +40,11 @@ constexpr const char* kExamples =
     "  winnow bench -p 512,4096 -n 0 -o json > rows.json\n";
 
 bool parse_flags(const Arguments& arguments, BenchFlags& flags) {
-  CommandLine line("winnow bench", "[flags]",
-                   "Measures prefill (pp) and generation (tg) speed with random tokens, and the memory that goes with it. "
-                   "Every combination of the lists is a row.",
-                   kExamples);
+  CommandLine line(
+      "winnow bench", "[flags]",
+      "Measures prefill (pp) and generation (tg) speed with random tokens, and the memory that goes with it. "
+      "Every combination of the lists is a row.",
+      kExamples);
   line.group("Model");
   add_model_flag(line, flags.model);
   line.integers("-t,--threads", flags.n_threads, 0, "threads (default: the physical cores)");

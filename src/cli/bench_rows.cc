@@ -138,10 +138,10 @@ class MarkdownFormat : public BenchFormat {
     Align align;
   };
   static constexpr Column kColumns[] = {
-      {"model", 20, Align::kLeft},     {"size", 10, Align::kRight},     {"params", 7, Align::kRight},
-      {"backend", 7, Align::kLeft},    {"threads", 7, Align::kRight},   {"type kv", 7, Align::kLeft},
-      {"method", 16, Align::kLeft},    {"budget", 7, Align::kRight},    {"test", 16, Align::kRight},
-      {"t/s", 19, Align::kRight},      {"KV MiB", 8, Align::kRight},    {"KV peak MiB", 11, Align::kRight},
+      {"model", 20, Align::kLeft},         {"size", 10, Align::kRight},   {"params", 7, Align::kRight},
+      {"backend", 7, Align::kLeft},        {"threads", 7, Align::kRight}, {"type kv", 7, Align::kLeft},
+      {"method", 16, Align::kLeft},        {"budget", 7, Align::kRight},  {"test", 16, Align::kRight},
+      {"t/s", 19, Align::kRight},          {"KV MiB", 8, Align::kRight},  {"KV peak MiB", 11, Align::kRight},
       {"RSS peak MiB", 12, Align::kRight},
   };
 };

@@ -17,12 +17,12 @@ struct BenchRow {
   int n_batch = 0, n_threads = 0;
   std::string type_k, type_v;
   int n_prompt = 0, n_gen = 0, n_depth = 0;
-  std::string method, budget;              // text forms; budget "" for the full cache
-  std::string test_time = {};              // ISO 8601, UTC
+  std::string method, budget;                 // text forms; budget "" for the full cache
+  std::string test_time = {};                 // ISO 8601, UTC
   std::vector<std::int64_t> samples_ns = {};  // one a repetition
   std::int64_t entries_full = 0, entries_kept = 0;
-  std::size_t bytes_kept = 0;              // entries, without page rounding
-  std::size_t bytes_peak = 0;              // pages and staging buffers
+  std::size_t bytes_kept = 0;  // entries, without page rounding
+  std::size_t bytes_peak = 0;  // pages and staging buffers
   std::size_t rss_peak_bytes = 0;
 
   std::vector<double> samples_ts() const;  // tokens per second

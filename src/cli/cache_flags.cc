@@ -40,9 +40,9 @@ SessionOptions session_options(const CacheFlags& flags) {
   if (flags.prefill != "layer") throw UsageError("--prefill takes layer, not '" + flags.prefill + "'");
   if (flags.evict) options.eviction = EvictionOptions::parse(*flags.evict);
   if (!options.eviction.evicts()) {
-    for (const auto& [name, given] : {std::pair{"--kv-budget", flags.budget.has_value()},
-                                      std::pair{"--kv-window", flags.window.has_value()},
-                                      std::pair{"--kv-sinks", flags.sinks.has_value()}}) {
+    for (const auto& [name, given] :
+         {std::pair{"--kv-budget", flags.budget.has_value()}, std::pair{"--kv-window", flags.window.has_value()},
+          std::pair{"--kv-sinks", flags.sinks.has_value()}}) {
       if (given) {
         throw UsageError(std::string(name) + " has no effect on the full cache: choose what to keep as well, e.g. " +
                          "--kv-evict snapkv --kv-budget 20%");

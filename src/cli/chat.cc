@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <cstdio>
-
 #include <memory>
 #include <optional>
 #include <string>
@@ -46,11 +45,12 @@ constexpr const char* kChatHelp =
     "A line that ends in \\ goes on in the next. Ctrl-C stops an answer.\n";
 
 bool parse_flags(const Arguments& arguments, ChatFlags& flags) {
-  CommandLine line("winnow chat", "[flags]",
-                   "Talks with a model in the terminal, one message a line; messages can be piped in as well. /help shows "
-                   "what else can be typed. Give --kv-budget in tokens: a share of a short first message is next to "
-                   "nothing.",
-                   kExamples);
+  CommandLine line(
+      "winnow chat", "[flags]",
+      "Talks with a model in the terminal, one message a line; messages can be piped in as well. /help shows "
+      "what else can be typed. Give --kv-budget in tokens: a share of a short first message is next to "
+      "nothing.",
+      kExamples);
   line.group("Model");
   add_model_flag(line, flags.model);
   add_engine_flags(line, flags.model);
@@ -95,7 +95,7 @@ bool do_command(const std::string& line, Conversation& conversation) {
     const std::vector<std::string> names{"/help", "/stats", "/clear", "/save", "/load", "/quit"};
     const std::string nearest = nearest_name(name, names);
     throw Error(ErrorCode::kNotFound, "there is no command " + name +
-                                          (nearest.empty() ? "" : "; did you mean " + nearest + "?") +
+                                          (nearest.empty() ? ";" : "; did you mean " + nearest + "?") +
                                           " /help lists them");
   }
   return true;

@@ -7,8 +7,8 @@
 
 namespace winnow::cli {
 
-// A rendered prompt in two pieces: what is known (and may be compressed) before the question, and all that follows it up
-// to where the assistant's answer begins.
+// A rendered prompt in two pieces: what is known (and may be compressed) before the question, and all that follows it
+// up to where the assistant's answer begins.
 struct SplitPrompt {
   std::string before;
   std::string after;
@@ -19,8 +19,8 @@ struct SplitPrompt {
 SplitPrompt render_first_turn(const Model& model, const std::string& system, const std::string& context,
                               const std::string& question);
 
-// What follows an assistant's answer when the user speaks again: the answer's end mark, the message, the header of the next
-// answer. It does not depend on what was said before.
+// What follows an assistant's answer when the user speaks again: the answer's end mark, the message, the header of the
+// next answer. It does not depend on what was said before.
 std::string render_later_turn(const Model& model, const std::string& message);
 
 }  // namespace winnow::cli

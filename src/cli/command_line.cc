@@ -19,9 +19,12 @@ struct Alias {
 };
 constexpr Alias kAliases[] = {{"-ctk", "--cache-type-k"}, {"-ctv", "--cache-type-v"}};
 
-std::string last_name(const std::string& names) {
-  const auto comma = names.rfind(',');
-  return comma == std::string::npos ? names : names.substr(comma + 1);
+// The shortest name, as people type it: "-n" of "-n,--predict".
+std::string short_name(const std::string& names) {
+  for (const Alias& alias : kAliases) {
+    if (names == alias.declared) return std::string(alias.written);
+  }
+  return names.substr(0, names.find(','));
 }
 
 std::string names_for_help(const std::string& names, const std::string& value) {
@@ -105,9 +108,9 @@ CommandLine::CommandLine(const std::string& command, const std::string& argument
 
 CLI::Option* CommandLine::add(const std::string& names, const std::string& value, const std::string& help,
                               const std::function<void(const std::string&, const std::string&)>& take) {
-  const std::string name = last_name(names);
-  CLI::Option* option = app_.add_option_function<std::vector<std::string>>(
-      names, [take, name](const std::vector<std::string>& given) {
+  const std::string name = short_name(names);
+  CLI::Option* option =
+      app_.add_option_function<std::vector<std::string>>(names, [take, name](const std::vector<std::string>& given) {
         for (const std::string& text : given) take(name, text);
       });
   // One value a flag; without this CLI11 would take every argument that follows.
@@ -140,9 +143,8 @@ CLI::Option* CommandLine::integer(const std::string& names, std::optional<int>& 
 }
 
 CLI::Option* CommandLine::number(const std::string& names, float& target, const std::string& help) {
-  return add(names, "X", help, [&target](const std::string& name, const std::string& given) {
-    target = parse_number(name, given);
-  });
+  return add(names, "X", help,
+             [&target](const std::string& name, const std::string& given) { target = parse_number(name, given); });
 }
 
 CLI::Option* CommandLine::flag(const std::string& names, bool& target, const std::string& help) {
@@ -153,7 +155,7 @@ CLI::Option* CommandLine::flag(const std::string& names, bool& target, const std
 CLI::Option* CommandLine::integers(const std::string& names, std::vector<int>& target, int lowest,
                                    const std::string& help) {
   CLI::Option* option = app_.add_option_function<std::vector<std::string>>(
-      names, [&target, lowest, name = last_name(names)](const std::vector<std::string>& given) {
+      names, [&target, lowest, name = short_name(names)](const std::vector<std::string>& given) {
         target.clear();
         for (const std::string& text : given) target.push_back(parse_integer(name, text, lowest));
       });
@@ -199,7 +201,8 @@ bool CommandLine::parse(std::vector<std::string> arguments) {
   for (std::string& argument : arguments) {
     for (const Alias& alias : kAliases) {
       if (argument == alias.written) argument = alias.declared;
-      if (argument.starts_with(std::string(alias.written) + "=")) argument.replace(0, alias.written.size(), alias.declared);
+      if (argument.starts_with(std::string(alias.written) + "="))
+        argument.replace(0, alias.written.size(), alias.declared);
     }
   }
   // CLI11 takes the arguments from the back.
@@ -212,7 +215,9 @@ bool CommandLine::parse(std::vector<std::string> arguments) {
   } catch (const CLI::ArgumentMismatch& error) {
     // "--name: 1 required TEXT missing"
     const std::string what = error.what();
-    throw UsageError(what.substr(0, what.find(':')) + " needs a value; `" + command_ + " --help` lists the flags");
+    const CLI::Option* option = app_.get_option_no_throw(what.substr(0, what.find(':')));
+    const std::string name = option != nullptr ? short_name(option->get_name(false, true)) : what;
+    throw UsageError(name + " needs a value; `" + command_ + " --help` lists the flags");
   } catch (const CLI::ParseError& error) {
     throw UsageError(std::string(error.what()) + "; `" + command_ + " --help` lists the flags");
   }
@@ -226,7 +231,7 @@ bool CommandLine::parse(std::vector<std::string> arguments) {
     }
     const std::string given = extra.substr(0, extra.find('='));
     const std::string nearest = given.starts_with("--") ? nearest_name(given, names) : "";
-    throw UsageError("there is no flag " + given + (nearest.empty() ? "" : "; did you mean " + nearest + "?") + " `" +
+    throw UsageError("there is no flag " + given + (nearest.empty() ? ";" : "; did you mean " + nearest + "?") + " `" +
                      command_ + " --help` lists them");
   }
   return true;

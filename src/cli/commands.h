@@ -1,5 +1,5 @@
-// The commands of the tool. Each takes the arguments after its name and returns the exit code; it throws UsageError (2) or
-// winnow::Error (1) otherwise.
+// The commands of the tool. Each takes the arguments after its name and returns the exit code; it throws UsageError (2)
+// or winnow::Error (1) otherwise.
 #pragma once
 
 #include <string>

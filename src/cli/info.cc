@@ -92,8 +92,7 @@ std::string describe(const CostModel& cost, const Machine& machine, const std::s
   facts.row({"memory", bytes_text(machine.available) + " available of " + bytes_text(machine.total) + ", " +
                            bytes_text(machine.for_prompt) + " beside the weights"});
 
-  std::vector<TextTable::Column> columns{{"prompt tokens", Align::kRight},
-                                         {"full cache", Align::kRight}};
+  std::vector<TextTable::Column> columns{{"prompt tokens", Align::kRight}, {"full cache", Align::kRight}};
   for (const Budget& budget : budgets) columns.push_back({"keep " + budget.text(), Align::kRight});
   TextTable table(columns);
   for (const std::int64_t length : context_lengths(model.n_ctx_train)) {

@@ -3,8 +3,8 @@
 
 namespace winnow::cli {
 
-// While one exists the first Ctrl-C only sets a flag (and ends a blocking read); a second one kills the process as usual.
-// One at a time in the process.
+// While one exists the first Ctrl-C only sets a flag (and ends a blocking read); a second one kills the process as
+// usual. One at a time in the process.
 class Interrupt {
  public:
   Interrupt();

@@ -66,7 +66,7 @@ const Command& find_command(const std::string& name) {
     throw UsageError("flags come after a command, as in `winnow run " + name + "`; `winnow --help` lists the commands");
   }
   const std::string nearest = nearest_name(name, names);
-  throw UsageError("there is no command '" + name + "'" + (nearest.empty() ? "" : "; did you mean " + nearest + "?") +
+  throw UsageError("there is no command '" + name + "'" + (nearest.empty() ? ";" : "; did you mean " + nearest + "?") +
                    " `winnow --help` lists the commands");
 }
 

@@ -77,6 +77,8 @@ bool is_part(const std::string& option) {
   return option == "scorer" || option == "layers" || option == "heads" || option == "select" || option == "selector";
 }
 
+bool has_paper(const MethodInfo& method) { return !method.paper.empty() && method.paper != "-"; }
+
 const MethodInfo& find_method(const std::string& name) {
   const std::string canonical = EvictionOptions::parse(name).method;
   for (const MethodInfo& method : eviction_methods()) {
@@ -88,7 +90,7 @@ const MethodInfo& find_method(const std::string& name) {
 nlohmann::ordered_json method_json(const MethodInfo& method) {
   nlohmann::ordered_json json{{"name", method.name},
                               {"summary", method.summary},
-                              {"paper", method.paper},
+                              {"paper", has_paper(method) ? method.paper : ""},
                               {"scorer", method.options.scorer},
                               {"layers", method.options.layers},
                               {"heads", method.options.heads},
@@ -105,7 +107,7 @@ nlohmann::ordered_json method_json(const MethodInfo& method) {
 std::string describe_all() {
   TextTable methods({{"method"}, {"what it keeps"}});
   for (const MethodInfo& method : eviction_methods()) {
-    methods.row({method.name, method.summary + (method.paper.empty() ? "" : " (" + method.paper + ")")});
+    methods.row({method.name, method.summary + (has_paper(method) ? "; " + method.paper : "")});
   }
   TextTable options({{"option"}, {"values and meaning"}});
   for (const OptionInfo& option : eviction_options()) {
@@ -118,7 +120,7 @@ std::string describe_all() {
 std::string describe(const MethodInfo& method) {
   const EvictionOptions& parts = method.options;
   std::string text = wrap_text(method.name + ": " + method.summary, 80, 0) + "\n";
-  if (!method.paper.empty()) text += wrap_text("paper: " + method.paper, 80, 0) + "\n";
+  if (has_paper(method)) text += wrap_text("paper: " + method.paper, 80, 0) + "\n";
   if (!parts.evicts()) return text;
   text += "\nscores tokens by       " + parts.scorer + "\nshares among layers    " + parts.layers +
           "\nshares among heads     " + parts.heads + "\nselects                " + parts.selector + "\n\n";
@@ -141,10 +143,11 @@ constexpr const char* kExamples =
 int methods_command(const Arguments& arguments) {
   std::string name;
   std::optional<std::string> json_path;
-  CommandLine line("winnow methods", "[NAME] [flags]",
-                   "Lists the methods that decide what the KV cache keeps, and their options; with a name, the parts of "
-                   "that method and the options that it takes.",
-                   kExamples);
+  CommandLine line(
+      "winnow methods", "[NAME] [flags]",
+      "Lists the methods that decide what the KV cache keeps, and their options; with a name, the parts of "
+      "that method and the options that it takes.",
+      kExamples);
   line.positional("NAME", name, "a method");
   line.group("Output");
   line.text("--json", "FILE", json_path, "write the list as JSON; - is the standard output");

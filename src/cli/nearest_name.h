@@ -7,7 +7,8 @@
 
 namespace winnow::cli {
 
-// The name with the fewest edits (insert, delete, replace, swap neighbours), or "" when none is close enough to be meant.
+// The name of which `wrong` is the beginning or which begins it, else the one with the fewest edits (insert, delete,
+// replace, swap neighbours), or "" when none is close enough to be meant.
 std::string nearest_name(std::string_view wrong, std::span<const std::string> names);
 
 }  // namespace winnow::cli

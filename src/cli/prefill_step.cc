@@ -45,7 +45,8 @@ Sampler make_sampler(std::shared_ptr<const Model> model, const SamplingOptions& 
       options.repeat_penalty != 1.0f || options.frequency_penalty != 0.0f || options.presence_penalty != 0.0f;
   if (!penalties) return sampler;
   const std::span<const Token> tokens = session.tokens();
-  const std::size_t look_back = options.repeat_last_n < 0 ? tokens.size() : static_cast<std::size_t>(options.repeat_last_n);
+  const std::size_t look_back =
+      options.repeat_last_n < 0 ? tokens.size() : static_cast<std::size_t>(options.repeat_last_n);
   for (const Token token : tokens.last(std::min(look_back, tokens.size()))) sampler.accept(token);
   return sampler;
 }

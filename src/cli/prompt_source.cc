@@ -37,8 +37,7 @@ std::string read_text_file(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   if (!file) {
     const bool missing = errno == ENOENT;
-    throw Error(missing ? ErrorCode::kNotFound : ErrorCode::kIo,
-                "cannot read '" + path + "': " + std::strerror(errno));
+    throw Error(missing ? ErrorCode::kNotFound : ErrorCode::kIo, "cannot read '" + path + "': " + std::strerror(errno));
   }
   return read_stream(file, "'" + path + "'");
 }

@@ -55,10 +55,11 @@ constexpr const char* kExamples =
     "  cat notes.txt | winnow run -q \"What is due on Monday?\" --json result.json\n";
 
 bool parse_flags(const Arguments& arguments, RunFlags& flags) {
-  CommandLine line("winnow run", "[flags]",
-                   "Generates text after a prompt, or answers a question about a document. The text goes to the standard "
-                   "output as it appears, everything else to the standard error. Ctrl-C ends with the statistics.",
-                   kExamples);
+  CommandLine line(
+      "winnow run", "[flags]",
+      "Generates text after a prompt, or answers a question about a document. The text goes to the standard "
+      "output as it appears, everything else to the standard error. Ctrl-C ends with the statistics.",
+      kExamples);
   line.group("Model");
   add_model_flag(line, flags.model);
   add_engine_flags(line, flags.model);
@@ -163,9 +164,8 @@ int run_command(const Arguments& arguments) {
   const Clock::time_point prefill_start = Clock::now();
   Generation generation;
   generation.stop = StopReason::kInterrupted;
-  const bool fed =
-      feed_prompt(session, tokens.context, FeedMode::kCut, interrupt) &&
-      (tokens.question.empty() || feed_prompt(session, tokens.question, FeedMode::kAppend, interrupt));
+  const bool fed = feed_prompt(session, tokens.context, FeedMode::kCut, interrupt) &&
+                   (tokens.question.empty() || feed_prompt(session, tokens.question, FeedMode::kAppend, interrupt));
   if (fed) {
     Sampler sampler = make_sampler(model, sampling, session);
     if (flags.verbose) {
@@ -174,10 +174,9 @@ int run_command(const Arguments& arguments) {
                    count_text(static_cast<std::int64_t>(tokens.size())).c_str(), sampler.seed());
     }
     const bool show_text = !report_file || !report_file->is_stdout();
-    generation = generate(session, *model, sampler, {.max_tokens = flags.max_tokens, .ignore_end = flags.ignore_eos},
-                          interrupt, [&](std::string_view text) {
-                            return !show_text || write_all(STDOUT_FILENO, text, "the standard output");
-                          });
+    generation = generate(
+        session, *model, sampler, {.max_tokens = flags.max_tokens, .ignore_end = flags.ignore_eos}, interrupt,
+        [&](std::string_view text) { return !show_text || write_all(STDOUT_FILENO, text, "the standard output"); });
     if (!generation.tokens.empty()) {
       report.ttft_s = std::chrono::duration<double>(generation.first_token_at - prefill_start).count();
     }

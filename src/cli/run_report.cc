@@ -36,15 +36,25 @@ std::string run_report_json(const RunReport& report) {
   json["memory"] = {{"rss_peak_bytes", report.rss_peak_bytes},
                     {"hidden_bytes", statistics.hidden_bytes},
                     {"staging_bytes", statistics.staging_bytes}};
-  // Text comes from tokens: whatever it holds, the report is written.
-  return json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+  // A line per field: an indented dump would give every number of `kept` its own.
+  std::string text;
+  for (const auto& [key, value] : json.items()) {
+    text += text.empty() ? "{\n" : ",\n";
+    // Text comes from tokens: whatever it holds, the report is written.
+    const std::string dumped = value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+    text.append("  \"").append(key).append("\": ").append(dumped);
+  }
+  return text + "\n}\n";
 }
 
 std::string run_report_text(const RunReport& report) {
   const SessionStatistics& statistics = report.statistics;
   const auto generated = static_cast<std::int64_t>(report.token_ids.size());
-  TextTable speed({{"", Align::kLeft}, {"tokens", Align::kRight}, {"seconds", Align::kRight},
-                   {"t/s", Align::kRight}, {"", Align::kLeft}});
+  TextTable speed({{"", Align::kLeft},
+                   {"tokens", Align::kRight},
+                   {"seconds", Align::kRight},
+                   {"t/s", Align::kRight},
+                   {"", Align::kLeft}});
   speed.row({"prompt", count_text(statistics.prompt_tokens), fixed_text(statistics.prefill_s, 2),
              fixed_text(rate(statistics.prompt_tokens, statistics.prefill_s), 1),
              "of it eviction " + fixed_text(statistics.evict_s, 2) + " s"});

@@ -13,10 +13,10 @@ struct RunReport {
   std::string method = "full";  // text form
   std::string budget;           // text form, empty for the full cache
   std::string text;
-  std::vector<Token> token_ids;    // generated
+  std::vector<Token> token_ids;  // generated
   SessionStatistics statistics;
-  double load_s = 0;               // model file to ready engine
-  double ttft_s = 0;               // start of the prefill to the first sampled token
+  double load_s = 0;  // model file to ready engine
+  double ttft_s = 0;  // start of the prefill to the first sampled token
   std::size_t rss_peak_bytes = 0;
 };
 

@@ -1,0 +1,123 @@
+// The small parts of the tool.
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cli/bench_rows.h"
+#include "cli/command_line.h"
+#include "cli/nearest_name.h"
+#include "cli/number_text.h"
+#include "cli/text_output.h"
+#include "cli/text_table.h"
+
+namespace winnow::cli {
+namespace {
+
+TEST(CharacterAssembler, WaitsForWholeCharacters) {
+  const std::string text = "a\xC3\xA9\xE2\x82\xAC\xF0\x9F\x98\x80z";
+  CharacterAssembler characters;
+  std::vector<std::string> pieces;
+  for (const char byte : text) {
+    const std::string piece = characters.put(std::string_view(&byte, 1));
+    if (!piece.empty()) pieces.push_back(piece);
+  }
+  EXPECT_EQ(pieces, (std::vector<std::string>{"a", "\xC3\xA9", "\xE2\x82\xAC", "\xF0\x9F\x98\x80", "z"}));
+  EXPECT_EQ(characters.finish(), "");
+}
+
+TEST(CharacterAssembler, ReplacesWhatIsNoCharacter) {
+  const auto whole = [](std::string_view bytes) {
+    CharacterAssembler characters;
+    const std::string text = characters.put(bytes);
+    return text + characters.finish();
+  };
+  const std::string bad = "\xEF\xBF\xBD";
+  EXPECT_EQ(whole("a\xFFz"), "a" + bad + "z");
+  EXPECT_EQ(whole("\x80z"), bad + "z");
+  EXPECT_EQ(whole("\xE2\x82z"), bad + "z");                     // cut short by another character
+  EXPECT_EQ(whole("\xE2\x82"), bad);                            // cut short by the end
+  EXPECT_EQ(whole("\xC0\xAF"), bad + bad);                      // overlong
+  EXPECT_EQ(whole("\xED\xA0\x80"), bad + bad + bad);            // a surrogate
+  EXPECT_EQ(whole("\xF4\x90\x80\x80"), bad + bad + bad + bad);  // above U+10FFFF
+}
+
+TEST(NearestName, SuggestsOnlyWhatCanBeMeant) {
+  const std::vector<std::string> names{"run", "chat", "bench", "info", "methods"};
+  EXPECT_EQ(nearest_name("rnu", names), "run");
+  EXPECT_EQ(nearest_name("method", names), "methods");
+  EXPECT_EQ(nearest_name("benhc", names), "bench");
+  EXPECT_EQ(nearest_name("serve", names), "");
+}
+
+TEST(NumberText, Units) {
+  EXPECT_EQ(count_text(0), "0");
+  EXPECT_EQ(count_text(999), "999");
+  EXPECT_EQ(count_text(1000), "1,000");
+  EXPECT_EQ(count_text(-1234567), "-1,234,567");
+  EXPECT_EQ(bytes_text(1023), "1023 B");
+  EXPECT_EQ(bytes_text(1536), "1.5 KiB");
+  EXPECT_EQ(bytes_text((std::size_t{1} << 30) - 1), "1.0 GiB");
+  EXPECT_EQ(short_count_text(134515008), "135M");
+  EXPECT_EQ(short_count_text(1.1e9), "1.1B");
+}
+
+TEST(WrapText, BreaksBetweenWords) {
+  EXPECT_EQ(wrap_text("aa bb cc", 5, 0), "aa bb\ncc");
+  EXPECT_EQ(wrap_text("aa bb cc", 7, 2), "aa bb\n  cc");
+  EXPECT_EQ(wrap_text("unbreakable", 5, 0), "unbreakable");
+}
+
+TEST(TextTable, AlignsCharactersNotBytes) {
+  TextTable table({{"name", Align::kLeft}, {"t/s", Align::kRight}});
+  table.row({"a", "1 ± 2"});
+  table.row({"bb", "11 ± 2"});
+  EXPECT_EQ(table.plain(), "name     t/s\na      1 ± 2\nbb    11 ± 2\n");
+}
+
+TEST(ParseNumbers, WholeStringsOnly) {
+  EXPECT_EQ(parse_integer("-n", "-1", -1), -1);
+  EXPECT_THROW(parse_integer("-n", "3x", 0), UsageError);
+  EXPECT_THROW(parse_integer("-n", "", 0), UsageError);
+  EXPECT_THROW(parse_integer("-n", "-2", -1), UsageError);
+  EXPECT_FLOAT_EQ(parse_number("--temp", "0.25"), 0.25f);
+  EXPECT_THROW(parse_number("--temp", "inf"), UsageError);
+}
+
+TEST(CommandLine, LastFlagCountsAndListsReplaceDefaults) {
+  int n = 0;
+  std::vector<int> list{512};
+  std::vector<std::string> methods{"full"};
+  std::string type, text;
+  CommandLine line("tool", "", "", "");
+  line.integer("-n,--predict", n, -1, "");
+  line.integers("-d,--depth", list, 0, "");
+  line.texts("--kv-evict", "METHOD", '\0', methods, "");
+  line.text("--cache-type-k", "TYPE", type, "");
+  line.text("-p,--prompt", "TEXT", text, "");
+  ASSERT_TRUE(line.parse({"-n", "4", "-d", "0,128", "-n", "-1", "-d", "7", "-ctk", "q8_0", "--kv-evict", "a:b=1,c=2",
+                          "-p", "-n is [a,b]"}));
+  EXPECT_EQ(n, -1);
+  EXPECT_EQ(list, (std::vector<int>{0, 128, 7}));
+  EXPECT_EQ(methods, (std::vector<std::string>{"a:b=1,c=2"}));
+  EXPECT_EQ(type, "q8_0");
+  EXPECT_EQ(text, "-n is [a,b]");
+}
+
+TEST(BenchRows, MeanAndDeviation) {
+  const MeanAndDeviation three = mean_and_deviation({1, 2, 3});
+  EXPECT_DOUBLE_EQ(three.mean, 2);
+  EXPECT_DOUBLE_EQ(three.deviation, 1);
+  EXPECT_EQ(mean_and_deviation({5}).deviation, 0);
+  BenchRow row;
+  row.n_gen = 64;
+  row.n_depth = 4096;
+  row.samples_ns = {2'000'000'000};
+  EXPECT_EQ(row.test(), "tg64 @ d4096");
+  EXPECT_DOUBLE_EQ(row.samples_ts()[0], 32);
+}
+
+}  // namespace
+}  // namespace winnow::cli

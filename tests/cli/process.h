@@ -1,0 +1,30 @@
+// Runs the tool as a person would: a process with its three streams.
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace winnow::test {
+
+struct ProcessOptions {
+  std::string input;                               // the standard input, closed after it
+  std::map<std::string, std::string> environment;  // added to the test's own; "" removes
+  double timeout_s = 120;
+  // After this many bytes of output ...
+  std::size_t react_after = 0;
+  bool then_interrupt = false;     // ... send SIGINT once
+  bool then_close_output = false;  // ... close the reading end of the standard output
+};
+
+struct ProcessResult {
+  int exit_code = -1;  // -1: ended by a signal
+  int signal = 0;
+  bool timed_out = false;
+  std::string out, err;
+};
+
+ProcessResult run_process(const std::vector<std::string>& arguments, const ProcessOptions& options = {});
+
+}  // namespace winnow::test

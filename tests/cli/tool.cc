@@ -1,0 +1,58 @@
+#include "cli/tool.h"
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <fstream>
+#include <iterator>
+#include <sstream>
+#include <stdexcept>
+#include <system_error>
+
+namespace winnow::test {
+
+ProcessResult run_tool(const std::vector<std::string>& arguments, ProcessOptions options) {
+  const char* path = std::getenv("WINNOW_TOOL");
+  std::vector<std::string> all;
+  all.emplace_back(path != nullptr ? path : WINNOW_TOOL_PATH);
+  for (const std::string& argument : arguments) all.push_back(argument);
+  options.environment.try_emplace("WINNOW_MODEL", "");
+  return run_process(all, options);
+}
+
+void expect_error(const ProcessResult& result, int exit_code, const std::string& part) {
+  EXPECT_FALSE(result.timed_out);
+  EXPECT_EQ(result.signal, 0) << result.err;
+  EXPECT_EQ(result.exit_code, exit_code) << result.err;
+  EXPECT_TRUE(result.err.starts_with("error: ")) << result.err;
+  EXPECT_NE(result.err.find(part), std::string::npos) << "'" << part << "' is not in: " << result.err;
+  EXPECT_EQ(result.out, "");
+}
+
+std::string read_file(const std::string& path) {
+  std::ostringstream content;
+  content << std::ifstream(path, std::ios::binary).rdbuf();
+  return content.str();
+}
+
+TemporaryDirectory::TemporaryDirectory() {
+  std::string name = (std::filesystem::temp_directory_path() / "winnow-cli-XXXXXX").string();
+  if (mkdtemp(name.data()) == nullptr) throw std::runtime_error("mkdtemp failed");
+  path_ = name;
+}
+
+TemporaryDirectory::~TemporaryDirectory() {
+  std::error_code ignored;
+  std::filesystem::remove_all(path_, ignored);
+}
+
+std::string TemporaryDirectory::write(const std::string& name, const std::string& content) const {
+  std::ofstream(path_ / name, std::ios::binary) << content;
+  return file(name);
+}
+
+std::size_t TemporaryDirectory::count() const {
+  return static_cast<std::size_t>(std::distance(std::filesystem::directory_iterator(path_), {}));
+}
+
+}  // namespace winnow::test

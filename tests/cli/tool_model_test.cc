@@ -1,0 +1,303 @@
+// The tool with a real model. Needs WINNOW_TEST_MODEL, a small instruction-tuned one.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "cli/tool.h"
+
+namespace winnow::test {
+namespace {
+
+using Json = nlohmann::json;
+using Words = std::vector<std::string>;
+
+// Some hundreds of tokens in which no part repeats another.
+std::string long_text() {
+  const char* const things[] = {"river", "lantern", "harbour", "violin", "mountain", "garden", "letter", "winter"};
+  std::string text;
+  for (int i = 0; i < 60; ++i) {
+    text += "On day " + std::to_string(i * 7 + 3) + " the traveller found a " + things[i % 8] + " near a " +
+            things[(i * 3 + 1) % 8] + ". ";
+  }
+  return text;
+}
+
+class ToolWithModel : public testing::Test {
+ protected:
+  void SetUp() override {
+    const char* path = std::getenv("WINNOW_TEST_MODEL");
+    if (path == nullptr || *path == '\0' || !std::filesystem::exists(path)) {
+      GTEST_SKIP() << "set WINNOW_TEST_MODEL to a GGUF file";
+    }
+    model_ = path;
+  }
+
+  // `winnow COMMAND -m MODEL ...`
+  ProcessResult tool(const std::string& command, const Words& flags, const ProcessOptions& options = {}) const {
+    Words arguments{command, "-m", model_};
+    arguments.insert(arguments.end(), flags.begin(), flags.end());
+    return run_tool(arguments, options);
+  }
+
+  // A greedy run's report.
+  Json report(Words flags) const {
+    flags.insert(flags.end(), {"--temp", "0", "--json", "-"});
+    const ProcessResult result = tool("run", flags);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return result.exit_code == 0 ? Json::parse(result.out) : Json();
+  }
+
+  std::string model_;
+  TemporaryDirectory directory_;
+};
+
+std::int64_t sum_of_kept(const Json& report) {
+  std::int64_t sum = 0;
+  for (const Json& layer : report["kv"]["kept"]) {
+    for (const Json& head : layer) sum += head.get<std::int64_t>();
+  }
+  return sum;
+}
+
+Words keys(const Json& json) {
+  Words names;
+  for (const auto& item : json.items()) names.push_back(item.key());
+  return names;
+}
+
+TEST_F(ToolWithModel, StreamsTextAndPrintsStatistics) {
+  const ProcessResult result = tool("run", {"-p", "The capital of France is", "-n", "8", "--temp", "0"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_NE(result.out.find("Paris"), std::string::npos) << result.out;
+  for (const char* word : {"prompt", "generated", "kept", "peak", "t/s"}) {
+    EXPECT_NE(result.err.find(word), std::string::npos) << word << " is not in: " << result.err;
+  }
+  // No terminal, no bar.
+  EXPECT_EQ(result.err.find('\r'), std::string::npos);
+}
+
+TEST_F(ToolWithModel, PromptFromFileAndPipeAndFlagAreTheSame) {
+  const std::string text = "Once upon a time";
+  ProcessOptions piped;
+  piped.input = text + "\n";
+  const std::string expected = tool("run", {"-p", text, "-n", "8", "--temp", "0"}).out;
+  EXPECT_FALSE(expected.empty());
+  EXPECT_EQ(tool("run", {"-f", directory_.write("prompt", text + "\n"), "-n", "8", "--temp", "0"}).out, expected);
+  EXPECT_EQ(tool("run", {"-f", "-", "-n", "8", "--temp", "0"}, piped).out, expected);
+  EXPECT_EQ(tool("run", {"-n", "8", "--temp", "0"}, piped).out, expected);
+}
+
+TEST_F(ToolWithModel, ReportKeepsTheContract) {
+  const std::string path = directory_.file("report.json");
+  const ProcessResult result = tool("run", {"-p", long_text(), "-n", "5", "-s", "7", "--json", path, "--ignore-eos",
+                                            "--kv-evict", "snapkv", "--kv-budget", "25%"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(directory_.count(), 1u) << "a temporary file was left";
+  const Json json = Json::parse(read_file(path));
+  EXPECT_EQ(keys(json), (Words{"generated_tokens", "kv", "memory", "prompt_tokens", "text", "timing", "token_ids"}));
+  EXPECT_EQ(keys(json["kv"]),
+            (Words{"bytes_full", "bytes_kept", "bytes_peak", "entries_full", "entries_kept", "kept", "method"}));
+  EXPECT_EQ(keys(json["timing"]),
+            (Words{"decode_s", "decode_tps", "evict_s", "load_s", "prefill_s", "prefill_tps", "ttft_s"}));
+  EXPECT_EQ(keys(json["memory"]), (Words{"hidden_bytes", "rss_peak_bytes", "staging_bytes"}));
+  EXPECT_EQ(json["generated_tokens"], 5);
+  EXPECT_EQ(json["token_ids"].size(), 5u);
+  EXPECT_EQ(json["text"], result.out);
+  EXPECT_EQ(json["kv"]["method"], "snapkv");
+  EXPECT_EQ(sum_of_kept(json), json["kv"]["entries_kept"]);
+  EXPECT_LT(json["kv"]["entries_kept"], json["kv"]["entries_full"]);
+  EXPECT_GE(json["kv"]["bytes_peak"], json["kv"]["bytes_kept"]);
+  EXPECT_GT(json["timing"]["prefill_tps"], 0);
+  EXPECT_GT(json["timing"]["ttft_s"], 0);
+  EXPECT_GT(json["memory"]["rss_peak_bytes"], 1 << 20);
+}
+
+TEST_F(ToolWithModel, BudgetIsExact) {
+  const Json full = report({"-p", long_text(), "-n", "1"});
+  const Json part = report({"-p", long_text(), "-n", "1", "--kv-evict", "ada-snapkv", "--kv-budget", "128"});
+  const auto n_heads = static_cast<std::int64_t>(full["kv"]["kept"].size() * full["kv"]["kept"][0].size());
+  EXPECT_EQ(full["kv"]["entries_kept"], full["kv"]["entries_full"]);
+  EXPECT_EQ(full["kv"]["entries_full"], full["prompt_tokens"].get<std::int64_t>() * n_heads);
+  EXPECT_EQ(part["kv"]["entries_kept"], 128 * n_heads);
+}
+
+TEST_F(ToolWithModel, BudgetAboveThePromptChangesNothing) {
+  const Json full = report({"-p", long_text(), "-n", "6"});
+  const Json all = report({"-p", long_text(), "-n", "6", "--kv-evict", "snapkv", "--kv-budget", "100000"});
+  EXPECT_EQ(full["token_ids"], all["token_ids"]);
+  EXPECT_EQ(full["kv"]["entries_kept"], all["kv"]["entries_kept"]);
+}
+
+TEST_F(ToolWithModel, BudgetsBelowWhatIsProtected) {
+  for (const Words& flags : {Words{"--kv-budget", "8"}, Words{"--kv-budget", "1%"}, Words{"--kv-budget", "1KiB"},
+                             Words{"--kv-budget", "64", "--kv-window", "60", "--kv-sinks", "5"}}) {
+    Words all{"-p", long_text(), "-n", "1", "--kv-evict", "snapkv"};
+    all.insert(all.end(), flags.begin(), flags.end());
+    SCOPED_TRACE(flags.back());
+    expect_error(tool("run", all), 1, "window");
+  }
+}
+
+TEST_F(ToolWithModel, QuestionAfterTheContextStaysWhole) {
+  const Words flags{"-p",          long_text(), "-q",         "What did the traveller find on day 3?",
+                    "-n",          "1",         "--kv-evict", "streaming-llm",
+                    "--kv-budget", "64"};
+  const Json agnostic = report(flags);
+  Words aware_flags = flags;
+  aware_flags.push_back("--question-aware");
+  const Json aware = report(aware_flags);
+  EXPECT_EQ(agnostic["prompt_tokens"], aware["prompt_tokens"]);
+  const auto n_heads = static_cast<std::int64_t>(aware["kv"]["kept"].size() * aware["kv"]["kept"][0].size());
+  EXPECT_EQ(aware["kv"]["entries_kept"], 64 * n_heads);
+  EXPECT_GT(agnostic["kv"]["entries_kept"], 64 * n_heads + 5 * n_heads);
+}
+
+TEST_F(ToolWithModel, QuestionIsAnsweredThroughTheChatTemplate) {
+  const Json json =
+      report({"-p", "The password of the vault is tulip.", "-q", "What is the password of the vault?", "-n", "24"});
+  EXPECT_NE(json["text"].get<std::string>().find("tulip"), std::string::npos) << json["text"];
+}
+
+TEST_F(ToolWithModel, PromptThatTheContextCannotHold) {
+  expect_error(tool("run", {"-p", long_text(), "-c", "64"}), 1, "raise -c");
+}
+
+TEST_F(ToolWithModel, FullContextEndsTheText) {
+  const ProcessResult result = tool("run", {"-p", "One two three", "-c", "16", "--ignore-eos", "--temp", "0"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_NE(result.err.find("the context is full"), std::string::npos) << result.err;
+}
+
+TEST_F(ToolWithModel, InvalidUtf8) {
+  expect_error(tool("run", {"-f", directory_.write("bytes", "good \xFF\xFE bad"), "-n", "1"}), 1, "UTF-8");
+}
+
+TEST_F(ToolWithModel, LimitThatCannotHoldThePrompt) {
+  expect_error(tool("run", {"-p", long_text(), "-n", "1", "--kv-limit", "256KiB"}), 1, "limit");
+}
+
+TEST_F(ToolWithModel, TruncatedModels) {
+  const std::string bytes = read_file(model_);
+  for (const std::size_t size :
+       {std::size_t{20}, std::size_t{300}, std::size_t{60000}, bytes.size() / 2, bytes.size() - 100}) {
+    SCOPED_TRACE(size);
+    const std::string path = directory_.write("part.gguf", bytes.substr(0, size));
+    expect_error(run_tool({"run", "-m", path, "-p", "x", "-n", "1"}), 1, "part.gguf");
+  }
+}
+
+TEST_F(ToolWithModel, Grammar) {
+  const Words flags{"-p", "Is water wet? Answer:", "-n", "8", "--temp", "0", "--grammar"};
+  Words yes_or_no = flags, broken = flags;
+  yes_or_no.push_back("root ::= \" yes\" | \" no\"");
+  broken.push_back("root ::= (");
+  const std::string text = tool("run", yes_or_no).out;
+  EXPECT_TRUE(text == " yes" || text == " no") << text;
+  expect_error(tool("run", broken), 1, "grammar");
+}
+
+TEST_F(ToolWithModel, InterruptEndsWithStatisticsAndReport) {
+  ProcessOptions options;
+  options.react_after = 8;
+  options.then_interrupt = true;
+  const std::string path = directory_.file("report.json");
+  const ProcessResult result = tool("run", {"-p", "Count:", "-n", "6000", "--ignore-eos", "--json", path}, options);
+  EXPECT_FALSE(result.timed_out);
+  EXPECT_EQ(result.exit_code, 130) << result.err;
+  EXPECT_NE(result.err.find("interrupted"), std::string::npos);
+  EXPECT_NE(result.err.find("generated"), std::string::npos);
+  const Json json = Json::parse(read_file(path));
+  EXPECT_GT(json["generated_tokens"], 0);
+  EXPECT_LT(json["generated_tokens"], 6000);
+  EXPECT_EQ(json["text"], result.out);
+}
+
+TEST_F(ToolWithModel, ReaderThatLeavesEndsTheRunQuietly) {
+  ProcessOptions options;
+  options.react_after = 1;
+  options.then_close_output = true;
+  const ProcessResult result = tool("run", {"-p", "Count:", "-n", "6000", "--ignore-eos"}, options);
+  EXPECT_FALSE(result.timed_out);
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_EQ(result.err, "");
+}
+
+TEST_F(ToolWithModel, ChatRemembersAndSaves) {
+  ProcessOptions first, second;
+  const std::string path = directory_.file("talk");
+  first.input = "My name is Wilhelmina.\n/stats\n/save " + path + "\n";
+  const ProcessResult saved = tool("chat", {"--temp", "0", "-n", "24"}, first);
+  ASSERT_EQ(saved.exit_code, 0) << saved.err;
+  EXPECT_NE(saved.err.find("KV cache"), std::string::npos);
+  EXPECT_EQ(saved.err.find("> "), std::string::npos) << "a prompt was printed without a terminal";
+  second.input = "/load " + path + "\nWhat is my name?\n/quit\nnever read\n";
+  const ProcessResult loaded = tool("chat", {"--temp", "0", "-n", "24"}, second);
+  ASSERT_EQ(loaded.exit_code, 0) << loaded.err;
+  EXPECT_NE(loaded.out.find("Wilhelmina"), std::string::npos) << loaded.out;
+}
+
+TEST_F(ToolWithModel, ChatStopsAtAWrongCommandInAScript) {
+  ProcessOptions options;
+  options.input = "/sav x\n";
+  expect_error(tool("chat", {}, options), 1, "did you mean /save?");
+  options.input = "/load " + directory_.write("foreign", "no session") + "\n";
+  expect_error(tool("chat", {}, options), 1, "foreign");
+}
+
+TEST_F(ToolWithModel, InfoCountsBytes) {
+  const ProcessResult result = tool("info", {"--json", "-", "--kv-budget", "512"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const Json json = Json::parse(result.out);
+  const Json& model = json["model"];
+  const std::int64_t rows = model["n_layer"].get<std::int64_t>() * model["n_kv_head"].get<std::int64_t>();
+  const std::int64_t entry = 2 * 2 * model["head_dim"].get<std::int64_t>() + 4;  // keys and values in f16, position
+  EXPECT_EQ(json["kv"]["bytes_per_token"], rows * entry);
+  const Json& first = json["contexts"][0];
+  EXPECT_EQ(first["kv_bytes"]["full"], first["n_tokens"].get<std::int64_t>() * rows * entry);
+  EXPECT_EQ(first["kv_bytes"]["512"], 512 * rows * entry);
+  EXPECT_GT(json["fits"]["512"], json["fits"]["full"]);
+  // The engine counts the same.
+  const Json run = report({"-p", "One two three", "-n", "1"});
+  EXPECT_EQ(run["kv"]["bytes_full"], run["prompt_tokens"].get<std::int64_t>() * rows * entry);
+}
+
+TEST_F(ToolWithModel, BenchRows) {
+  const Words flags{"-p", "32",         "-n",   "4",          "-d",     "0,128",       "-r",
+                    "2",  "--kv-evict", "full", "--kv-evict", "snapkv", "--kv-budget", "64"};
+  Words json_flags = flags, csv_flags{"-p", "32", "-n", "0", "-r", "1", "-o", "csv"};
+  json_flags.insert(json_flags.end(), {"-o", "json"});
+  const ProcessResult result = tool("bench", json_flags);
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const Json rows = Json::parse(result.out);
+  ASSERT_EQ(rows.size(), 8u);
+  for (const Json& row : rows) {
+    for (const char* key : {"build_commit", "model_filename", "model_type", "model_size", "model_n_params", "n_batch",
+                            "n_threads", "type_k", "type_v", "n_prompt", "n_gen", "n_depth", "test_time", "avg_ns",
+                            "stddev_ns", "avg_ts", "stddev_ts", "samples_ns", "samples_ts"}) {
+      EXPECT_TRUE(row.contains(key)) << key;
+    }
+    EXPECT_EQ(row["samples_ts"].size(), 2u);
+    EXPECT_GT(row["avg_ts"], 0);
+  }
+  EXPECT_EQ(rows[0]["kv_entries_kept"], rows[0]["kv_entries_full"]);
+  const Json& cut = rows[7];  // tg4 @ d128 with snapkv at 64
+  EXPECT_EQ(cut["n_depth"], 128);
+  EXPECT_EQ(cut["kv_method"], "snapkv");
+  EXPECT_LT(cut["kv_entries_kept"], cut["kv_entries_full"]);
+
+  const std::string markdown = tool("bench", flags).out;
+  for (const char* cell : {"pp32", "tg4 @ d128", "snapkv", "±"}) {
+    EXPECT_NE(markdown.find(cell), std::string::npos) << cell;
+  }
+  const std::string csv = tool("bench", csv_flags).out;
+  EXPECT_EQ(std::count(csv.begin(), csv.end(), '\n'), 2) << csv;
+}
+
+}  // namespace
+}  // namespace winnow::test
