@@ -123,6 +123,7 @@ std::optional<std::string> next_message(LineInput& input, const Interrupt& inter
     if (!more) break;
     *line += *more;
   }
+  if (interrupt.requested()) return std::nullopt;
   return line;
 }
 

@@ -161,6 +161,11 @@ int run_command(const Arguments& arguments) {
   check_context(session, *model, tokens.size());
 
   Interrupt interrupt;
+  if (flags.verbose) {
+    std::fprintf(stderr, "%s %s, %d threads, %s prompt tokens\n", model->info().architecture.c_str(),
+                 model->info().name.c_str(), engine->n_threads(),
+                 count_text(static_cast<std::int64_t>(tokens.size())).c_str());
+  }
   const Clock::time_point prefill_start = Clock::now();
   Generation generation;
   generation.stop = StopReason::kInterrupted;
@@ -168,11 +173,7 @@ int run_command(const Arguments& arguments) {
                    (tokens.question.empty() || feed_prompt(session, tokens.question, FeedMode::kAppend, interrupt));
   if (fed) {
     Sampler sampler = make_sampler(model, sampling, session);
-    if (flags.verbose) {
-      std::fprintf(stderr, "%s %s, %d threads, %s prompt tokens, seed %u\n", model->info().architecture.c_str(),
-                   model->info().name.c_str(), engine->n_threads(),
-                   count_text(static_cast<std::int64_t>(tokens.size())).c_str(), sampler.seed());
-    }
+    if (flags.verbose) std::fprintf(stderr, "seed %u\n", sampler.seed());
     const bool show_text = !report_file || !report_file->is_stdout();
     generation = generate(
         session, *model, sampler, {.max_tokens = flags.max_tokens, .ignore_end = flags.ignore_eos}, interrupt,

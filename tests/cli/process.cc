@@ -105,7 +105,7 @@ ProcessResult run_process(const std::vector<std::string>& arguments, const Proce
       const ssize_t count = write(in.writer(), options.input.data() + written, options.input.size() - written);
       written = count > 0 ? written + static_cast<std::size_t>(count) : options.input.size();
     }
-    if (!reacted && options.react_after > 0 && result.out.size() >= options.react_after) {
+    if (!reacted && options.react_after > 0 && result.out.size() + result.err.size() >= options.react_after) {
       reacted = true;
       if (options.then_interrupt) kill(child, SIGINT);
       if (options.then_close_output) {

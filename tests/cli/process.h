@@ -12,7 +12,7 @@ struct ProcessOptions {
   std::string input;                               // the standard input, closed after it
   std::map<std::string, std::string> environment;  // added to the test's own; "" removes
   double timeout_s = 120;
-  // After this many bytes of output ...
+  // After this many bytes of both outputs together ...
   std::size_t react_after = 0;
   bool then_interrupt = false;     // ... send SIGINT once
   bool then_close_output = false;  // ... close the reading end of the standard output

@@ -209,13 +209,27 @@ TEST_F(ToolWithModel, InterruptEndsWithStatisticsAndReport) {
   const std::string path = directory_.file("report.json");
   const ProcessResult result = tool("run", {"-p", "Count:", "-n", "6000", "--ignore-eos", "--json", path}, options);
   EXPECT_FALSE(result.timed_out);
-  EXPECT_EQ(result.exit_code, 130) << result.err;
+  ASSERT_EQ(result.exit_code, 130) << result.err;
   EXPECT_NE(result.err.find("interrupted"), std::string::npos);
   EXPECT_NE(result.err.find("generated"), std::string::npos);
   const Json json = Json::parse(read_file(path));
   EXPECT_GT(json["generated_tokens"], 0);
   EXPECT_LT(json["generated_tokens"], 6000);
   EXPECT_EQ(json["text"], result.out);
+}
+
+TEST_F(ToolWithModel, InterruptEndsThePrefill) {
+  ProcessOptions options;
+  options.react_after = 1;  // -v names the model when the prefill begins
+  options.then_interrupt = true;
+  std::string text;
+  for (int i = 0; i < 5; ++i) text += long_text();
+  const ProcessResult result = tool("run", {"-p", text, "-n", "1", "-v", "-t", "1", "--json", "-"}, options);
+  EXPECT_FALSE(result.timed_out);
+  ASSERT_EQ(result.exit_code, 130) << result.err;
+  const Json json = Json::parse(result.out);
+  EXPECT_EQ(json["prompt_tokens"], 0);
+  EXPECT_EQ(json["generated_tokens"], 0);
 }
 
 TEST_F(ToolWithModel, ReaderThatLeavesEndsTheRunQuietly) {
