@@ -5,7 +5,9 @@
 
 #include "eviction/layers/cake.h"
 #include "eviction/layers/lava.h"
+#include "eviction/losses.h"
 #include "eviction/registry.h"
+#include "eviction/selectors/critical.h"
 #include "golden/checks.h"
 #include "golden/scoring_case.h"
 #include "winnow/error.h"
@@ -55,6 +57,64 @@ std::vector<double> flatten(const std::vector<std::vector<double>>& rows) {
   std::vector<double> flat;
   for (const std::vector<double>& row : rows) flat.insert(flat.end(), row.begin(), row.end());
   return flat;
+}
+
+// Indices of the entries that CriticalKV keeps before its second stage: sinks, window and the first stage.
+std::vector<std::vector<std::int32_t>> certain_entries(LayerEvidence& evidence, const EvictionOptions& options,
+                                                       const std::vector<std::int32_t>& budgets) {
+  const LayerScores scores = find_scorer(options.scorer).score(evidence, options);
+  const LayerRanking ranking(evidence, scores);
+  std::vector<std::vector<std::int32_t>> certain(evidence.n_kv_head());
+  for (int h = 0; h < evidence.n_kv_head(); ++h) {
+    const std::int32_t n_window = evidence.n_entries(h) - evidence.n_prefix(h);
+    for (std::int32_t i = 0; i < evidence.n_sinks(h); ++i) certain[h].push_back(i);
+    const std::int64_t n_first = first_stage_size(budgets[h] - n_window - evidence.n_sinks(h), options);
+    for (std::int64_t i = 0; i < n_first; ++i) certain[h].push_back(evidence.n_sinks(h) + ranking.head(h).order[i]);
+    for (std::int32_t i = 0; i < n_window; ++i) certain[h].push_back(evidence.n_prefix(h) + i);
+  }
+  return certain;
+}
+
+// Losses and bounds of the last row, and that each bound holds.
+void check_losses(const GoldenFile& file, const std::string& prefix, const std::string& what, const ScoringCase& prompt,
+                  const EvictionOptions& options, const CutResult& result, Tally& tally) {
+  EvidenceNeeds needs = Cut::needs(options);
+  needs.window_rows = std::max(needs.window_rows, 1);
+  needs.output_projection = true;
+  std::map<std::string, std::vector<double>> actual;
+  const auto append = [&](const char* name, const std::vector<double>& values) {
+    actual[name].insert(actual[name].end(), values.begin(), values.end());
+  };
+  for (int l = 0; l < prompt.n_layer; ++l) {
+    prompt.with_view(l, needs, [&](const LayerView& view) {
+      std::vector<std::vector<std::int32_t>> certain;
+      if (options.selector == "critical") {
+        LayerEvidence evidence(view, options, needs.window_columns, serial());
+        certain = certain_entries(evidence, options, result.report.budget[l]);
+      }
+      // Positions are indices: the case's layers are stored in full.
+      const LayerLosses losses = measure_losses(view, result.kept[l], certain, serial());
+      append("loss_head", losses.loss_head);
+      append("theta", losses.theta);
+      append("theta_hat", losses.theta_hat);
+      append("loss_layer", {losses.loss_layer});
+      append("ada_eps", {losses.ada_eps});
+      append("lava_bound", {losses.lava_bound});
+    });
+  }
+  for (const auto& [name, values] : actual) {
+    if (file.has(prefix + name)) tally.close(what + name, values, file.doubles(prefix + name), kLosses);
+  }
+  const auto holds = [&](const char* lower, const char* upper) {
+    if (actual[upper].empty()) return;
+    bool all = true;
+    for (std::size_t i = 0; i < actual[lower].size(); ++i) all &= actual[lower][i] <= actual[upper][i] * (1 + 1e-5) + 1e-5;
+    tally.require(what + lower + " <= " + upper, all, "the bound does not hold");
+  };
+  holds("loss_head", "theta");
+  holds("theta", "theta_hat");
+  holds("loss_layer", "ada_eps");
+  holds("loss_layer", "lava_bound");
 }
 
 // What the skip rules say of one cut.
@@ -163,6 +223,10 @@ void check_config(const GoldenFile& file, const ScoringCase& prompt, const std::
     tally.close(what + "head_share", actual, expected, kScores);
   }
   compare_sets(file, prefix, what, prompt, staged, margins, total, tally);
+  const bool is_sure = !margins.skips_all && std::find(margins.skips_layer.begin(), margins.skips_layer.end(), true) ==
+                                                 margins.skips_layer.end() &&
+                       std::find(margins.skips_head.begin(), margins.skips_head.end(), true) == margins.skips_head.end();
+  if (is_sure && file.has(prefix + "loss_head")) check_losses(file, prefix, what, prompt, options, staged, tally);
   const CutResult one_shot = run_cut(prompt, options, total, true);
   tally.require(what + "staged equals one-shot", one_shot.kept == staged.kept, "other entries are kept");
 }

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <string>
 
+#include "eviction/selectors/critical.h"
+
 #include "eviction/registry.h"
 #include "eviction/shares.h"
 #include "winnow/error.h"
@@ -38,8 +40,7 @@ class Critical final : public Selector {
 
   std::vector<std::int32_t> select(const HeadRanking& ranking, std::int64_t budget,
                                    const EvictionOptions& options) const override {
-    const auto n_first =
-        static_cast<std::int64_t>(std::floor(options.first_stage * static_cast<double>(budget) + kShareTolerance));
+    const std::int64_t n_first = first_stage_size(budget, options);
     std::vector<char> taken(ranking.order.size(), 0);
     for (std::int64_t i = 0; i < n_first; ++i) taken[ranking.order[i]] = 1;
     std::int64_t left = budget - n_first;
@@ -58,6 +59,10 @@ class Critical final : public Selector {
 };
 
 }  // namespace
+
+std::int64_t first_stage_size(std::int64_t budget, const EvictionOptions& options) {
+  return static_cast<std::int64_t>(std::floor(options.first_stage * static_cast<double>(budget) + kShareTolerance));
+}
 
 const Selector& critical_selector() {
   static const Critical instance;
