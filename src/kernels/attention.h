@@ -14,9 +14,9 @@ namespace winnow::kernels {
 inline constexpr int kCausalBlockRows = 64;
 
 struct CausalOutput {
-  float* out;                 // row r, query head g: out + r * row_stride + g * head_dim
-  std::int64_t row_stride;    // in floats
-  float* log_sum_exp;         // [n_rows][n_group] natural log of the softmax denominators, or null if not wanted
+  float* out;               // row r, query head g: out + r * row_stride + g * head_dim
+  std::int64_t row_stride;  // in floats
+  float* log_sum_exp;       // [n_rows][n_group] natural log of the softmax denominators, or null if not wanted
 };
 
 // Bytes of 64-byte-aligned scratch that one call needs; depends on the shape alone.
@@ -28,11 +28,11 @@ void causal_attention(const AttentionShape& shape, const HeadEntries& entries, c
 // One query row of a whole group against the slice [first, last) of a head's entries: each K/V row is read once for all
 // n_group query heads. Partial results of several slices are merged with merge_partials.
 struct DecodeSlice {
-  const float* q;              // [n_group][head_dim], rotated
+  const float* q;  // [n_group][head_dim], rotated
   HeadEntries entries;
-  std::int32_t first;          // entries [first, last); the empty slice is allowed
+  std::int32_t first;  // entries [first, last); the empty slice is allowed
   std::int32_t last;
-  std::int32_t position;       // of the query row (sliding window)
+  std::int32_t position;  // of the query row (sliding window)
 };
 
 // The online-softmax state of one (slice, query head): max, sum, then acc[head_dim], all float32, unnormalised:

@@ -13,9 +13,9 @@
 namespace winnow::kernels {
 
 struct EntryRun {
-  const std::byte* keys;            // [n_entries][head_dim], key_type, rows packed; rotated by the original position
-  const std::byte* values;          // [n_entries][head_dim], value_type, rows packed
-  const std::int32_t* positions;    // [n_entries], original positions, ascending
+  const std::byte* keys;          // [n_entries][head_dim], key_type, rows packed; rotated by the original position
+  const std::byte* values;        // [n_entries][head_dim], value_type, rows packed
+  const std::int32_t* positions;  // [n_entries], original positions, ascending
   std::int32_t n_entries;
 };
 
@@ -26,10 +26,10 @@ struct HeadEntries {
 
 // What is the same for all heads of a model.
 struct AttentionShape {
-  int n_group;                       // query heads per KV head (G)
-  int head_dim;                      // d
-  float scale;                       // softmax scale, usually 1/sqrt(d)
-  std::int32_t sliding_window = 0;   // a row sees positions > its own - sliding_window; 0: all
+  int n_group;                      // query heads per KV head (G)
+  int head_dim;                     // d
+  float scale;                      // softmax scale, usually 1/sqrt(d)
+  std::int32_t sliding_window = 0;  // a row sees positions > its own - sliding_window; 0: all
   EntryType key_type;
   EntryType value_type;
 };
@@ -37,11 +37,11 @@ struct AttentionShape {
 // A block of consecutive query rows of one KV head's group, and the entries that they attend to. Row r sees the first
 // `n_visible + r` entries (less what a sliding window hides): the entries' last ones are the rows' own.
 struct QueryRows {
-  const float* q;                // row r, query head g of the group: q + r * row_stride + g * head_dim; rotated
-  std::int64_t row_stride;       // in floats
+  const float* q;           // row r, query head g of the group: q + r * row_stride + g * head_dim; rotated
+  std::int64_t row_stride;  // in floats
   std::int32_t n_rows;
-  std::int32_t n_visible;        // entries seen by row 0, itself included
-  std::int32_t first_position;   // position of row 0; the rows' positions are consecutive
+  std::int32_t n_visible;       // entries seen by row 0, itself included
+  std::int32_t first_position;  // position of row 0; the rows' positions are consecutive
 };
 
 }  // namespace winnow::kernels

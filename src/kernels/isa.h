@@ -6,11 +6,12 @@
 
 namespace winnow::kernels {
 
-// Names of the instruction sets that this machine can run and this build contains, best first ("AVX3_SPR", "AVX2", ...).
+// Names of the instruction sets that this machine can run and this build contains, best first ("AVX3_SPR", "AVX2",
+// ...).
 std::vector<std::string> supported_isas();
 
-// Forces one for the whole process; throws Error(kUnsupported) with the list if this machine cannot run it. Meant for the
-// start of a program (the tool reads WINNOW_ISA) and for tests. An empty name goes back to the best one.
+// Forces one for the whole process; throws Error(kUnsupported) with the list if this machine cannot run it. Meant for
+// the start of a program (the tool reads WINNOW_ISA) and for tests. An empty name goes back to the best one.
 void force_isa(const std::string& name);
 
 std::string current_isa();

@@ -12,13 +12,14 @@ namespace winnow::kernels {
 // Per query head of the group and column (stored entry i < n_columns). A null pointer: not wanted.
 struct ColumnStatistics {
   std::int32_t n_columns;
-  float* mean;       // [n_group][n_columns] mean over the rows of A[row][i]
-  float* m2;         // [n_group][n_columns] sum over the rows of (A - mean)^2 (Welford: no cancellation)
-  float* max;        // [n_group][n_columns]
-  float* last;       // [n_group][n_columns] the last row
-  double* entropy;   // [n_group] -sum A ln A over rows x columns, 0 ln 0 = 0, rows not renormalised
+  float* mean;      // [n_group][n_columns] mean over the rows of A[row][i]
+  float* m2;        // [n_group][n_columns] sum over the rows of (A - mean)^2 (Welford: no cancellation)
+  float* max;       // [n_group][n_columns]
+  float* last;      // [n_group][n_columns] the last row
+  double* entropy;  // [n_group] -sum A ln A over rows x columns, 0 ln 0 = 0, rows not renormalised
 };
 
+// Bytes of 64-byte-aligned scratch that a call of either kernel below needs.
 std::size_t window_statistics_scratch_bytes(const AttentionShape& shape, int n_rows);
 
 // A is the softmax over every entry that the row sees (columns beyond n_columns included).

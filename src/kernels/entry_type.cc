@@ -1,0 +1,55 @@
+#include "winnow/entry_type.h"
+
+#include <array>
+#include <string>
+
+#include "winnow/error.h"
+
+namespace winnow {
+namespace {
+
+struct TypeInfo {
+  EntryType type;
+  std::string_view name;
+  int block;          // numbers per block
+  std::size_t bytes;  // bytes per block
+};
+
+// q8_0 and q4_0: a float16 scale, then 32 numbers of 8 or 4 bits.
+constexpr std::array<TypeInfo, 5> kTypes = {{
+    {EntryType::kF32, "f32", 1, 4},
+    {EntryType::kF16, "f16", 1, 2},
+    {EntryType::kBF16, "bf16", 1, 2},
+    {EntryType::kQ8_0, "q8_0", 32, 34},
+    {EntryType::kQ4_0, "q4_0", 32, 18},
+}};
+
+const TypeInfo& info(EntryType type) { return kTypes[static_cast<std::size_t>(type)]; }
+
+}  // namespace
+
+std::string_view entry_type_name(EntryType type) { return info(type).name; }
+
+EntryType parse_entry_type(std::string_view name) {
+  std::string names;
+  for (const TypeInfo& candidate : kTypes) {
+    if (candidate.name == name) return candidate.type;
+    names += names.empty() ? "" : ", ";
+    names += candidate.name;
+  }
+  throw Error(ErrorCode::kInvalidArgument,
+              "'" + std::string(name) + "' is not a type for cache entries: choose one of " + names);
+}
+
+std::size_t row_bytes(EntryType type, int head_dim) {
+  const TypeInfo& t = info(type);
+  if (head_dim <= 0 || head_dim % t.block != 0) {
+    throw Error(ErrorCode::kUnsupported, "cache entries of type " + std::string(t.name) +
+                                             " need a head size that is a multiple of " + std::to_string(t.block) +
+                                             ", and this model's is " + std::to_string(head_dim) +
+                                             ": choose f16 or f32");
+  }
+  return static_cast<std::size_t>(head_dim / t.block) * t.bytes;
+}
+
+}  // namespace winnow

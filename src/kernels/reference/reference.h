@@ -1,0 +1,57 @@
+// The kernels as anyone would write them down: scalar, double precision, everything stored. What the fast ones are
+// tested against; no part of the library.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "kernels/attention.h"
+#include "kernels/entries.h"
+
+namespace winnow::kernels::reference {
+
+// The numbers of one stored row.
+std::vector<double> row(EntryType type, const std::byte* src, int n);
+
+// float16 as IEEE 754 says (nearest, ties to even), but for numbers beyond its range, which become its largest.
+std::uint16_t half_bits(double x);
+
+// Softmax weights of query row r, head g of the group over all entries (0: hidden), and their log-sum-exp.
+struct Weights {
+  std::vector<double> a;  // [n_entries]
+  double log_sum_exp;     // -inf: the row sees nothing
+};
+Weights weights(const AttentionShape& shape, const HeadEntries& entries, const QueryRows& rows, int r, int g);
+
+struct CausalResult {
+  std::vector<double> out;          // [n_rows][n_group][head_dim]
+  std::vector<double> log_sum_exp;  // [n_rows][n_group]
+};
+CausalResult causal_attention(const AttentionShape& shape, const HeadEntries& entries, const QueryRows& rows);
+
+// Normalised: [n_group][head_dim].
+std::vector<double> decode_attention(const AttentionShape& shape, const DecodeSlice& slice);
+
+struct WindowResult {
+  std::vector<double> mean, m2, max, last;  // [n_group][n_columns]
+  std::vector<double> entropy;              // [n_group]
+};
+WindowResult window_statistics(const AttentionShape& shape, const HeadEntries& entries, const QueryRows& rows,
+                               int n_columns);
+
+// [n_group][n_columns]
+std::vector<double> column_sums(const AttentionShape& shape, const HeadEntries& entries, const QueryRows& rows,
+                                int n_columns);
+
+// [n_entries]
+std::vector<double> value_l1_norms(const AttentionShape& shape, const HeadEntries& entries);
+std::vector<double> value_l2_norms(const AttentionShape& shape, const HeadEntries& entries);
+std::vector<double> key_l2_norms(const AttentionShape& shape, const HeadEntries& entries);
+
+// w_o: [n_group][head_dim][n_embd] -> [n_entries]
+std::vector<double> projected_value_norms(const AttentionShape& shape, const HeadEntries& entries,
+                                          std::span<const float> w_o, int n_embd);
+
+}  // namespace winnow::kernels::reference

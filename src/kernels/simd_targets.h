@@ -1,0 +1,7 @@
+// Included before any other Highway header. The kernels keep arrays of vectors in registers, which needs vector sizes
+// that are known at compile time: the scalable targets of Arm and RISC-V fall back to their fixed-size ones.
+#pragma once
+
+#define HWY_DISABLED_TARGETS (HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
+
+#include <hwy/targets.h>

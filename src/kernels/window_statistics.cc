@@ -1,0 +1,258 @@
+// Statistics of attention columns in two passes over the keys: the rows' softmax denominators, then the weights,
+// reduced over the rows block by block.
+#include "kernels/simd_targets.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/window_statistics.cc"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include <algorithm>
+#include <cassert>
+#include <cmath>
+
+#include "kernels/exp-inl.h"
+#include "kernels/packing-inl.h"
+#include "kernels/run_cursor.h"
+#include "kernels/tiling.h"
+#include "kernels/window_statistics.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace winnow::kernels {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// Query row index = query head of the group * n_rows + row: a head's rows are neighbours.
+struct WindowState {
+  std::int32_t n_rows;
+  std::int32_t n_queries;  // n_group * n_rows
+  std::int32_t n_tiles;
+  VisibleRange* ranges;  // [n_rows]
+  float* queries;        // [n_tiles][head_dim][kTileRows], times scale * log2(e): scores are exponents of 2
+  float* keys;           // [panels of a block][head_dim][kPanel]
+  float* scores;         // [n_tiles * kTileRows][kKeyBlock]
+  float* high;           // [n_queries] maximum of the row's scores
+  double* weight;        // [n_queries] sum of 2^(score - high)
+  float* inverse;        // [n_queries] 1 / weight
+  float* log_weight;     // [n_queries] natural log of weight
+};
+
+WindowState make_state(const AttentionShape& shape, const HeadEntries& entries, const QueryRows& rows,
+                       std::span<std::byte> memory) {
+  WindowState s{};
+  s.n_rows = rows.n_rows;
+  s.n_queries = rows.n_rows * shape.n_group;
+  s.n_tiles = round_up(s.n_queries, kTileRows) / kTileRows;
+  const auto n = static_cast<std::size_t>(s.n_queries);
+  const auto padded = static_cast<std::size_t>(s.n_tiles * kTileRows);
+  const auto d = static_cast<std::size_t>(shape.head_dim);
+  Scratch scratch(memory);
+  s.ranges = scratch.take<VisibleRange>(static_cast<std::size_t>(rows.n_rows));
+  s.queries = scratch.take<float>(padded * d);
+  s.keys = scratch.take<float>(kKeyBlock * d);
+  s.scores = scratch.take<float>(padded * kKeyBlock);
+  s.high = scratch.take<float>(n);
+  s.weight = scratch.take<double>(n);
+  s.inverse = scratch.take<float>(n);
+  s.log_weight = scratch.take<float>(n);
+
+  visible_ranges(shape, entries, rows, s.ranges);
+  for (std::int32_t index = 0; index < s.n_queries; ++index) {
+    const float* q =
+        rows.q + index % s.n_rows * rows.row_stride + static_cast<std::int64_t>(index / s.n_rows) * shape.head_dim;
+    pack_query(q, shape.scale * kLog2E, shape.head_dim, index, s.queries);
+  }
+  pack_padding(s.n_queries, shape.head_dim, s.queries);
+  return s;
+}
+
+// Scores of all query rows against entries [block, block + n), with -inf where a row does not see an entry or the entry
+// is not below `limit`, up to the end of the vectors that hold the n columns.
+HWY_INLINE void score_block(const AttentionShape& shape, const WindowState& s, RunCursor& cursor, std::int32_t block,
+                            std::int32_t n, std::int32_t limit) {
+  pack_keys(shape, cursor, block, n, s.keys);
+  score_tiles(s.queries, s.n_tiles, shape.head_dim, s.keys, 0, n, s.scores);
+  const std::int32_t end = round_up(n, kLanes);
+  for (std::int32_t index = 0; index < s.n_queries; ++index) {
+    const VisibleRange& range = s.ranges[index % s.n_rows];
+    const std::int32_t last = std::min(range.last, limit);
+    if (range.first > block || last < block + end) {
+      hide_columns(range.first - block, last - block, end, s.scores + static_cast<std::int64_t>(index) * kKeyBlock);
+    }
+  }
+}
+
+// high and weight of every query row.
+void sum_rows(const AttentionShape& shape, const HeadEntries& entries, const WindowState& s) {
+  const F d;
+  std::fill_n(s.high, s.n_queries, -HUGE_VALF);
+  std::fill_n(s.weight, s.n_queries, 0.0);
+  RunCursor cursor(entries);
+  const std::int32_t last = s.ranges[s.n_rows - 1].last;
+  for (std::int32_t block = s.ranges[0].first; block < last; block += kKeyBlock) {
+    const std::int32_t n = std::min(kKeyBlock, last - block);
+    score_block(shape, s, cursor, block, n, last);
+    const std::int32_t end = round_up(n, kLanes);
+    for (std::int32_t index = 0; index < s.n_queries; ++index) {
+      const float* scores = s.scores + static_cast<std::int64_t>(index) * kKeyBlock;
+      const float high = std::max(s.high[index], greatest(scores, 0, end));
+      if (high == -HUGE_VALF) continue;
+      const VF base = hn::Set(d, high);
+      VF total = hn::Zero(d);
+      for (std::int32_t i = 0; i < end; i += kLanes) {
+        total = hn::Add(total, exp2_of_negative(d, hn::Sub(hn::Load(d, scores + i), base)));
+      }
+      s.weight[index] = s.weight[index] * std::exp2(static_cast<double>(s.high[index]) - static_cast<double>(high)) +
+                        static_cast<double>(hn::GetLane(hn::SumOfLanes(d, total)));
+      s.high[index] = high;
+    }
+  }
+  for (std::int32_t index = 0; index < s.n_queries; ++index) {
+    const bool blind = s.weight[index] == 0.0;  // the row sees no entry
+    if (blind) s.high[index] = 0.0F;
+    s.inverse[index] = blind ? 0.0F : static_cast<float>(1.0 / s.weight[index]);
+    s.log_weight[index] = blind ? 0.0F : static_cast<float>(std::log(s.weight[index]));
+  }
+}
+
+// The reduced columns of a block, [kKeyBlock] each.
+struct BlockColumns {
+  alignas(64) float mean[kKeyBlock];
+  alignas(64) float m2[kKeyBlock];
+  alignas(64) float max[kKeyBlock];
+  alignas(64) float last[kKeyBlock];
+};
+
+// Reduces one query head's rows; returns their entropy over these columns. Welford's update: no cancellation in m2.
+HWY_INLINE double reduce_rows(const WindowState& s, std::int32_t first_query, std::int32_t n, BlockColumns& columns) {
+  const F d;
+  const VF lowest = hn::Set(d, kLowestExponent);
+  const VF minus_ln2 = hn::Set(d, static_cast<float>(-kLn2));
+  double entropy = 0.0;
+  for (std::int32_t i = 0; i < n; i += kLanes) {
+    VF mean = hn::Zero(d);
+    VF m2 = hn::Zero(d);
+    VF max = hn::Zero(d);
+    VF a = hn::Zero(d);
+    VF surprise = hn::Zero(d);
+    for (std::int32_t r = 0; r < s.n_rows; ++r) {
+      const std::int32_t index = first_query + r;
+      const VF score = hn::Load(d, s.scores + static_cast<std::int64_t>(index) * kKeyBlock + i);
+      const VF exponent = hn::Sub(score, hn::Set(d, s.high[index]));
+      const VF x = clamp_exponent(d, exponent);
+      a = hn::IfThenElseZero(hn::Ge(exponent, lowest), hn::Mul(exp2_in_range(d, x), hn::Set(d, s.inverse[index])));
+      // -ln A = ln(weight) - x ln 2; finite where A is 0
+      surprise = hn::MulAdd(a, hn::MulAdd(x, minus_ln2, hn::Set(d, s.log_weight[index])), surprise);
+      const VF delta = hn::Sub(a, mean);
+      mean = hn::MulAdd(delta, hn::Set(d, 1.0F / static_cast<float>(r + 1)), mean);
+      m2 = hn::MulAdd(delta, hn::Sub(a, mean), m2);
+      max = hn::Max(max, a);
+    }
+    entropy += static_cast<double>(hn::GetLane(hn::SumOfLanes(d, surprise)));
+    hn::Store(mean, d, columns.mean + i);
+    hn::Store(m2, d, columns.m2 + i);
+    hn::Store(max, d, columns.max + i);
+    hn::Store(a, d, columns.last + i);
+  }
+  return entropy;
+}
+
+inline void copy_columns(const float* columns, std::int32_t n, float* out, std::int64_t at) {
+  if (out) std::copy_n(columns, n, out + at);
+}
+
+void window_statistics(const AttentionShape& shape, const HeadEntries& entries, const QueryRows& rows,
+                       const ColumnStatistics& out, std::span<std::byte> scratch) {
+  const auto n_out = static_cast<std::int64_t>(out.n_columns) * shape.n_group;
+  for (float* statistic : {out.mean, out.m2, out.max, out.last}) {
+    if (statistic) std::fill_n(statistic, n_out, 0.0F);
+  }
+  if (out.entropy) std::fill_n(out.entropy, shape.n_group, 0.0);
+  if (rows.n_rows == 0) return;
+
+  const WindowState s = make_state(shape, entries, rows, scratch);
+  sum_rows(shape, entries, s);
+  RunCursor cursor(entries);
+  BlockColumns columns;
+  const std::int32_t last = std::min(out.n_columns, s.ranges[s.n_rows - 1].last);
+  for (std::int32_t block = s.ranges[0].first; block < last; block += kKeyBlock) {
+    const std::int32_t n = std::min(kKeyBlock, last - block);
+    score_block(shape, s, cursor, block, n, last);
+    for (int g = 0; g < shape.n_group; ++g) {
+      const double entropy = reduce_rows(s, g * s.n_rows, n, columns);
+      if (out.entropy) out.entropy[g] += entropy;
+      const std::int64_t at = static_cast<std::int64_t>(g) * out.n_columns + block;
+      copy_columns(columns.mean, n, out.mean, at);
+      copy_columns(columns.m2, n, out.m2, at);
+      copy_columns(columns.max, n, out.max, at);
+      copy_columns(columns.last, n, out.last, at);
+    }
+  }
+}
+
+void add_column_sums(const AttentionShape& shape, const HeadEntries& entries, const QueryRows& rows,
+                     const float* log_sum_exp, std::int32_t n_columns, float* sums, std::span<std::byte> scratch) {
+  if (rows.n_rows == 0) return;
+  const F d;
+  const WindowState s = make_state(shape, entries, rows, scratch);
+  for (std::int32_t index = 0; index < s.n_queries; ++index) {
+    const float lse = log_sum_exp[static_cast<std::int64_t>(index % s.n_rows) * shape.n_group + index / s.n_rows];
+    s.high[index] = lse == -HUGE_VALF ? 0.0F : static_cast<float>(static_cast<double>(lse) / kLn2);
+  }
+  RunCursor cursor(entries);
+  alignas(64) float totals[kKeyBlock];
+  const std::int32_t last = std::min(n_columns, s.ranges[s.n_rows - 1].last);
+  for (std::int32_t block = s.ranges[0].first; block < last; block += kKeyBlock) {
+    const std::int32_t n = std::min(kKeyBlock, last - block);
+    score_block(shape, s, cursor, block, n, last);
+    for (int g = 0; g < shape.n_group; ++g) {
+      for (std::int32_t i = 0; i < n; i += kLanes) {
+        VF total = hn::Zero(d);
+        for (std::int32_t r = 0; r < s.n_rows; ++r) {
+          const std::int32_t index = g * s.n_rows + r;
+          const VF score = hn::Load(d, s.scores + static_cast<std::int64_t>(index) * kKeyBlock + i);
+          total = hn::Add(total, exp2_of_negative(d, hn::Sub(score, hn::Set(d, s.high[index]))));
+        }
+        hn::Store(total, d, totals + i);
+      }
+      float* out = sums + static_cast<std::int64_t>(g) * n_columns + block;
+      for (std::int32_t i = 0; i < n; ++i) out[i] += totals[i];
+    }
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace winnow::kernels
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace winnow::kernels {
+
+std::size_t window_statistics_scratch_bytes(const AttentionShape& shape, int n_rows) {
+  const auto n = static_cast<std::size_t>(n_rows * shape.n_group);
+  const auto padded = static_cast<std::size_t>(round_up(n_rows * shape.n_group, kTileRows));
+  const auto d = static_cast<std::size_t>(shape.head_dim);
+  return Scratch::bytes<VisibleRange>(static_cast<std::size_t>(n_rows)) + Scratch::bytes<float>(padded * d) +
+         Scratch::bytes<float>(kKeyBlock * d) + Scratch::bytes<float>(padded * kKeyBlock) +
+         3 * Scratch::bytes<float>(n) + Scratch::bytes<double>(n);
+}
+
+HWY_EXPORT(window_statistics);
+HWY_EXPORT(add_column_sums);
+
+void window_statistics(const AttentionShape& shape, const HeadEntries& entries, const QueryRows& rows,
+                       const ColumnStatistics& out, std::span<std::byte> scratch) {
+  assert(shape.head_dim % 16 == 0 && shape.head_dim <= kMaxHeadDim);
+  assert(scratch.size() >= window_statistics_scratch_bytes(shape, rows.n_rows));
+  HWY_DYNAMIC_DISPATCH(window_statistics)(shape, entries, rows, out, scratch);
+}
+
+void add_column_sums(const AttentionShape& shape, const HeadEntries& entries, const QueryRows& rows,
+                     const float* log_sum_exp, std::int32_t n_columns, float* sums, std::span<std::byte> scratch) {
+  assert(shape.head_dim % 16 == 0 && shape.head_dim <= kMaxHeadDim);
+  assert(scratch.size() >= window_statistics_scratch_bytes(shape, rows.n_rows));
+  HWY_DYNAMIC_DISPATCH(add_column_sums)(shape, entries, rows, log_sum_exp, n_columns, sums, scratch);
+}
+
+}  // namespace winnow::kernels
+#endif

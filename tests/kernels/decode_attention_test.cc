@@ -1,0 +1,137 @@
+#include <gtest/gtest.h>
+
+#include "kernels/attention.h"
+#include "kernels/reference/reference.h"
+#include "kernels/test_head.h"
+
+namespace winnow::kernels {
+namespace {
+
+// Decodes in n_slices equal slices and merges.
+std::vector<float> decode(const AttentionShape& shape, const HeadEntries& entries, const float* q, int position,
+                          int n_slices) {
+  const std::size_t stride = partial_floats(shape.head_dim) * static_cast<std::size_t>(shape.n_group);
+  std::vector<float> partials(stride * static_cast<std::size_t>(n_slices), std::nanf(""));
+  for (int s = 0; s < n_slices; ++s) {
+    const DecodeSlice slice{q, entries, entries.n_entries * s / n_slices, entries.n_entries * (s + 1) / n_slices,
+                            position};
+    decode_attention(shape, slice, partials.data() + stride * static_cast<std::size_t>(s));
+  }
+  std::vector<float> out(static_cast<std::size_t>(shape.n_group * shape.head_dim), std::nanf(""));
+  merge_partials(shape, partials.data(), n_slices, out.data());
+  return out;
+}
+
+void expect_reference(const AttentionShape& shape, const TestHead::Options& options, double tolerance = 2e-5) {
+  SCOPED_TRACE(testing::Message() << "n_group " << shape.n_group << " head_dim " << shape.head_dim << " type "
+                                  << entry_type_name(shape.key_type) << " n_entries " << options.n_entries << " window "
+                                  << shape.sliding_window);
+  const TestHead head(shape, options, static_cast<unsigned>(options.n_entries + shape.head_dim));
+  const TestQueries queries(shape, 1, 4);
+  const int position = head.last_position();
+  const std::vector<double> expected =
+      reference::decode_attention(shape, {queries.q(), head.entries(), 0, head.entries().n_entries, position});
+  for (const int n_slices : {1, 3}) {
+    const std::vector<float> out = decode(shape, head.entries(), queries.q(), position, n_slices);
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      ASSERT_NEAR(static_cast<double>(out[i]), expected[i], tolerance) << "number " << i << ", slices " << n_slices;
+    }
+  }
+}
+
+class DecodeAttention : public EveryIsa {};
+
+TEST_P(DecodeAttention, MatchesTheReferenceForHeadSizesAndGroups) {
+  for (const int head_dim : {16, 48, 64, 80, 96, 128, 256}) {
+    for (int n_group = 1; n_group <= 16; ++n_group) {
+      expect_reference(test_shape(n_group, head_dim, EntryType::kF16), {.n_entries = 83, .run_sizes = {32}});
+    }
+    expect_reference(test_shape(5, head_dim, EntryType::kF32), {.n_entries = 83});
+  }
+}
+
+TEST_P(DecodeAttention, MatchesTheReferenceForEveryEntryType) {
+  for (const EntryType type :
+       {EntryType::kF32, EntryType::kF16, EntryType::kBF16, EntryType::kQ8_0, EntryType::kQ4_0}) {
+    expect_reference(test_shape(3, 64, type), {.n_entries = 200, .run_sizes = {32, 7}});
+    expect_reference(test_shape(8, 128, type), {.n_entries = 200, .run_sizes = {32, 7}});
+  }
+  AttentionShape mixed = test_shape(2, 96, EntryType::kQ4_0);
+  mixed.value_type = EntryType::kF16;
+  expect_reference(mixed, {.n_entries = 77});
+}
+
+TEST_P(DecodeAttention, MatchesTheReferenceForEveryLength) {
+  for (const int n_entries : {0, 1, 2, 3, 4, 5, 15, 16, 17, 31, 32, 33, 63, 64, 65, 100, 127, 128, 129, 257, 1000}) {
+    expect_reference(test_shape(3, 64, EntryType::kF16), {.n_entries = n_entries});
+    expect_reference(test_shape(3, 64, EntryType::kF16), {.n_entries = n_entries, .run_sizes = {32}});
+    expect_reference(test_shape(4, 128, EntryType::kF32), {.n_entries = n_entries, .run_sizes = {1, 40, 0, 3}});
+  }
+}
+
+TEST_P(DecodeAttention, HidesWhatTheSlidingWindowHides) {
+  for (const int window : {1, 2, 31, 100, 5000}) {
+    AttentionShape shape = test_shape(3, 64, EntryType::kF16);
+    shape.sliding_window = window;
+    expect_reference(shape, {.n_entries = 150, .run_sizes = {32}, .max_gap = 4});
+  }
+}
+
+TEST_P(DecodeAttention, EmptySlicesGiveTheEmptyStateAndMergeToZero) {
+  AttentionShape shape = test_shape(2, 64, EntryType::kF16);
+  const TestHead head(shape, {.n_entries = 40}, 1);
+  const TestQueries queries(shape, 1, 2);
+  std::vector<float> partials(2 * partial_floats(64), std::nanf(""));
+  decode_attention(shape, {queries.q(), head.entries(), 17, 17, 39}, partials.data());
+  EXPECT_EQ(partials[0], -HUGE_VALF);
+  for (std::size_t i = 1; i < partial_floats(64); ++i) ASSERT_EQ(partials[i], 0.0F);
+  // A slice that the window hides as a whole is empty too.
+  shape.sliding_window = 4;
+  decode_attention(shape, {queries.q(), head.entries(), 0, 10, 39}, partials.data());
+  EXPECT_EQ(partials[0], -HUGE_VALF);
+  std::vector<float> out(2 * 64, std::nanf(""));
+  merge_partials(shape, partials.data(), 1, out.data());
+  for (const float x : out) ASSERT_EQ(x, 0.0F);
+  merge_partials(shape, partials.data(), 0, out.data());
+  for (const float x : out) ASSERT_EQ(x, 0.0F);
+}
+
+TEST_P(DecodeAttention, PartialHoldsTheDocumentedSums) {
+  const AttentionShape shape = test_shape(1, 16, EntryType::kF32);
+  const TestHead head(shape, {.n_entries = 70}, 1);
+  const TestQueries queries(shape, 1, 2);
+  std::vector<float> partial(partial_floats(16));
+  decode_attention(shape, {queries.q(), head.entries(), 0, 70, 69}, partial.data());
+  const reference::Weights w = reference::weights(shape, head.entries(), queries.rows(70, 69), 0, 0);
+  EXPECT_NEAR(static_cast<double>(partial[0]) + std::log(static_cast<double>(partial[1])), w.log_sum_exp, 1e-5);
+  double greatest = 0;
+  for (const double a : w.a) greatest = std::max(greatest, a);
+  EXPECT_NEAR(static_cast<double>(partial[1]), 1.0 / greatest, 1e-5 / greatest);
+}
+
+TEST_P(DecodeAttention, LargeScoresStayFinite) {
+  for (const float magnitude : {1e3F, 1e18F, 1e37F}) {
+    const AttentionShape shape = test_shape(3, 64, EntryType::kF32);
+    const TestHead head(shape, {.n_entries = 150, .run_sizes = {32}, .magnitude = magnitude}, 5);
+    const TestQueries queries(shape, 1, 6, 100.0F);
+    for (const float x : decode(shape, head.entries(), queries.q(), 149, 4)) {
+      ASSERT_TRUE(std::isfinite(x)) << "keys of magnitude " << magnitude;
+    }
+  }
+}
+
+TEST_P(DecodeAttention, AgreesWithCausalAttention) {
+  const AttentionShape shape = test_shape(3, 64, EntryType::kF16);
+  const TestHead head(shape, {.n_entries = 500, .run_sizes = {32}}, 5);
+  const TestQueries queries(shape, 1, 6);
+  std::vector<float> causal(3 * 64);
+  TestScratch scratch(causal_attention_scratch_bytes(shape));
+  causal_attention(shape, head.entries(), queries.rows(500, 499), {causal.data(), 3 * 64, nullptr}, scratch.span());
+  const std::vector<float> decoded = decode(shape, head.entries(), queries.q(), 499, 2);
+  for (std::size_t i = 0; i < causal.size(); ++i) ASSERT_NEAR(causal[i], decoded[i], 2e-6F);
+}
+
+INSTANTIATE_TEST_SUITE_P(Isa, DecodeAttention, testing::ValuesIn(supported_isas()), isa_test_name);
+
+}  // namespace
+}  // namespace winnow::kernels

@@ -1,0 +1,40 @@
+#include "winnow/entry_type.h"
+
+#include <gtest/gtest.h>
+
+#include "winnow/error.h"
+
+namespace winnow {
+namespace {
+
+TEST(EntryTypes, NamesGoBothWays) {
+  for (const EntryType type :
+       {EntryType::kF32, EntryType::kF16, EntryType::kBF16, EntryType::kQ8_0, EntryType::kQ4_0}) {
+    EXPECT_EQ(parse_entry_type(entry_type_name(type)), type);
+  }
+}
+
+TEST(EntryTypes, UnknownNamesAreRefusedWithTheList) {
+  for (const char* name : {"", "F16", "f8", "f16 "}) {
+    try {
+      parse_entry_type(name);
+      FAIL() << name;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
+      EXPECT_NE(std::string(error.what()).find("f32, f16, bf16, q8_0, q4_0"), std::string::npos);
+    }
+  }
+}
+
+TEST(EntryTypes, RowsHaveTheSizesOfTheirLayouts) {
+  EXPECT_EQ(row_bytes(EntryType::kF32, 80), 320U);
+  EXPECT_EQ(row_bytes(EntryType::kF16, 64), 128U);
+  EXPECT_EQ(row_bytes(EntryType::kBF16, 64), 128U);
+  EXPECT_EQ(row_bytes(EntryType::kQ8_0, 64), 68U);
+  EXPECT_EQ(row_bytes(EntryType::kQ4_0, 128), 72U);
+  EXPECT_THROW(row_bytes(EntryType::kQ8_0, 80), Error);
+  EXPECT_THROW(row_bytes(EntryType::kQ4_0, 16), Error);
+}
+
+}  // namespace
+}  // namespace winnow

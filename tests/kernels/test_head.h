@@ -1,0 +1,137 @@
+// Random entries and queries of one KV head, and a test fixture that runs on every instruction set of the machine.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <numeric>
+#include <random>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kernels/entries.h"
+#include "kernels/isa.h"
+#include "kernels/rows.h"
+
+namespace winnow::kernels {
+
+// Owns what HeadEntries points to. Every run lies in memory of its own, so that reading past it is found by sanitizers.
+class TestHead {
+ public:
+  struct Options {
+    int n_entries = 100;
+    std::vector<int> run_sizes = {};  // used in turn; empty: one long run
+    int max_gap = 1;                  // positions grow by 1 to max_gap
+    float magnitude = 1.0F;           // standard deviation of the keys
+  };
+
+  TestHead(const AttentionShape& shape, const Options& options, unsigned seed) : shape_(shape) {
+    std::mt19937 random(seed);
+    std::normal_distribution<float> normal;
+    std::uniform_int_distribution<int> gap(1, options.max_gap);
+    std::vector<float> row(static_cast<std::size_t>(shape.head_dim));
+    const auto add_row = [&](EntryType type, float magnitude, std::vector<std::byte>& to) {
+      for (float& x : row) x = magnitude * normal(random);
+      const std::size_t bytes = row_bytes(type, shape.head_dim);
+      to.resize(to.size() + bytes);
+      store_row(type, row.data(), to.data() + to.size() - bytes, shape.head_dim);
+    };
+    int position = -1;
+    for (int done = 0, turn = 0; done < options.n_entries; ++turn) {
+      const int wanted = options.run_sizes.empty()
+                             ? options.n_entries
+                             : options.run_sizes[static_cast<std::size_t>(turn) % options.run_sizes.size()];
+      const int n = std::min(wanted, options.n_entries - done);
+      Run& run = runs_.emplace_back();
+      for (int i = 0; i < n; ++i) {
+        add_row(shape.key_type, options.magnitude, run.keys);
+        add_row(shape.value_type, 1.0F, run.values);
+        run.positions.push_back(position += gap(random));
+      }
+      run.keys.shrink_to_fit();
+      run.values.shrink_to_fit();
+      done += n;
+    }
+    for (const Run& run : runs_) {
+      views_.push_back(
+          {run.keys.data(), run.values.data(), run.positions.data(), static_cast<int>(run.positions.size())});
+    }
+    entries_ = {views_, options.n_entries};
+    last_position_ = position;
+  }
+
+  TestHead(const TestHead&) = delete;
+  TestHead& operator=(const TestHead&) = delete;
+
+  const HeadEntries& entries() const { return entries_; }
+  int last_position() const { return last_position_; }
+
+ private:
+  struct Run {
+    std::vector<std::byte> keys, values;
+    std::vector<std::int32_t> positions;
+  };
+  AttentionShape shape_;
+  std::vector<Run> runs_;
+  std::vector<EntryRun> views_;
+  HeadEntries entries_;
+  int last_position_ = -1;
+};
+
+// The query rows of a head's group, embedded in wider rows as the engine has them.
+class TestQueries {
+ public:
+  TestQueries(const AttentionShape& shape, int n_rows, unsigned seed, float magnitude = 1.0F)
+      : stride_(shape.n_group * shape.head_dim + 48), n_rows_(n_rows) {
+    std::mt19937 random(seed);
+    std::normal_distribution<float> normal;
+    numbers_.resize(static_cast<std::size_t>(stride_) * static_cast<std::size_t>(n_rows) + 16);
+    for (float& x : numbers_) x = magnitude * normal(random);
+  }
+
+  QueryRows rows(int n_visible, int first_position) const {
+    return {numbers_.data() + 16, stride_, n_rows_, n_visible, first_position};
+  }
+  const float* q() const { return numbers_.data() + 16; }
+
+ private:
+  int stride_;
+  int n_rows_;
+  std::vector<float> numbers_;
+};
+
+inline AttentionShape test_shape(int n_group, int head_dim, EntryType type) {
+  return {.n_group = n_group,
+          .head_dim = head_dim,
+          .scale = 1.0F / std::sqrt(static_cast<float>(head_dim)),
+          .key_type = type,
+          .value_type = type};
+}
+
+// 64-byte-aligned scratch memory of exactly the size asked for, filled with NaN.
+class TestScratch {
+ public:
+  explicit TestScratch(std::size_t bytes) : memory_(bytes / sizeof(float) + 16, std::nanf("")), bytes_(bytes) {
+    const auto address = reinterpret_cast<std::uintptr_t>(memory_.data());
+    offset_ = (64 - address % 64) % 64;
+  }
+  std::span<std::byte> span() { return std::as_writable_bytes(std::span(memory_)).subspan(offset_, bytes_); }
+
+ private:
+  std::vector<float> memory_;
+  std::size_t bytes_;
+  std::size_t offset_;
+};
+
+class EveryIsa : public testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override { force_isa(GetParam()); }
+  void TearDown() override { force_isa(""); }
+};
+
+inline std::string isa_test_name(const testing::TestParamInfo<std::string>& info) { return info.param; }
+
+}  // namespace winnow::kernels

@@ -1,0 +1,198 @@
+#include "kernels/window_statistics.h"
+
+#include <gtest/gtest.h>
+
+#include "kernels/attention.h"
+#include "kernels/reference/reference.h"
+#include "kernels/test_head.h"
+
+namespace winnow::kernels {
+namespace {
+
+struct Outputs {
+  explicit Outputs(int n_group, int n)
+      : n_columns(n),
+        mean(size(n_group)),
+        m2(mean),
+        max(mean),
+        last(mean),
+        entropy(static_cast<std::size_t>(n_group), -1.0) {}
+  std::vector<float> size(int n_group) const {
+    return std::vector<float>(static_cast<std::size_t>(n_group * n_columns), std::nanf(""));
+  }
+  ColumnStatistics view() { return {n_columns, mean.data(), m2.data(), max.data(), last.data(), entropy.data()}; }
+
+  int n_columns;
+  std::vector<float> mean, m2, max, last;
+  std::vector<double> entropy;
+};
+
+// Relative, with a floor far below any weight that could matter.
+void expect_close(const std::vector<float>& got, const std::vector<double>& expected, const char* what) {
+  ASSERT_EQ(got.size(), expected.size());
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    ASSERT_NEAR(static_cast<double>(got[i]), expected[i], 1e-5 * expected[i] + 1e-30) << what << " " << i;
+  }
+}
+
+struct Case {
+  int n_entries = 100;
+  int n_rows = 32;
+  int n_columns = 68;
+  std::vector<int> run_sizes = {32};
+  int max_gap = 1;
+  int n_visible = -1;  // of row 0; -1: the rows are the last entries
+  float magnitude = 1.0F;
+};
+
+void expect_reference(const AttentionShape& shape, const Case& c) {
+  SCOPED_TRACE(testing::Message() << "n_group " << shape.n_group << " head_dim " << shape.head_dim << " type "
+                                  << entry_type_name(shape.key_type) << " n_entries " << c.n_entries << " n_rows "
+                                  << c.n_rows << " n_columns " << c.n_columns << " window " << shape.sliding_window);
+  const TestHead head(
+      shape, {.n_entries = c.n_entries, .run_sizes = c.run_sizes, .max_gap = c.max_gap, .magnitude = c.magnitude},
+      static_cast<unsigned>(c.n_entries));
+  const TestQueries queries(shape, c.n_rows, 21);
+  const int n_visible = c.n_visible < 0 ? c.n_entries - c.n_rows + 1 : c.n_visible;
+  const QueryRows rows = queries.rows(n_visible, head.last_position() - c.n_rows + 1);
+  Outputs out(shape.n_group, c.n_columns);
+  TestScratch scratch(window_statistics_scratch_bytes(shape, c.n_rows));
+  window_statistics(shape, head.entries(), rows, out.view(), scratch.span());
+
+  const reference::WindowResult expected = reference::window_statistics(shape, head.entries(), rows, c.n_columns);
+  expect_close(out.mean, expected.mean, "mean");
+  expect_close(out.max, expected.max, "max");
+  expect_close(out.last, expected.last, "last");
+  for (std::size_t i = 0; i < out.m2.size(); ++i) {
+    // What 1e-6 of the weights themselves can do to a sum of squared differences.
+    const double slack = 1e-6 * c.n_rows * expected.max[i] * std::sqrt(expected.m2[i] / c.n_rows);
+    ASSERT_NEAR(static_cast<double>(out.m2[i]), expected.m2[i],
+                1e-5 * expected.m2[i] + slack + 1e-12 * c.n_rows * expected.max[i] * expected.max[i] + 1e-30)
+        << "m2 " << i;
+  }
+  for (std::size_t g = 0; g < out.entropy.size(); ++g) {
+    ASSERT_NEAR(out.entropy[g], expected.entropy[g], 1e-5 * expected.entropy[g] + 1e-30);
+  }
+}
+
+class WindowStatistics : public EveryIsa {};
+
+TEST_P(WindowStatistics, MatchesTheReferenceForHeadSizesAndGroups) {
+  for (const int head_dim : {16, 64, 80, 96, 128, 256}) {
+    for (const int n_group : {1, 3, 7}) {
+      expect_reference(test_shape(n_group, head_dim, EntryType::kF16),
+                       {.n_entries = 150, .n_rows = 8, .n_columns = 142});
+    }
+  }
+  expect_reference(test_shape(16, 64, EntryType::kF32), {.n_entries = 80, .n_rows = 8, .n_columns = 72});
+}
+
+TEST_P(WindowStatistics, MatchesTheReferenceForWindowsAndLengths) {
+  const AttentionShape shape = test_shape(2, 64, EntryType::kF16);
+  for (const int n_rows : {1, 2, 5, 6, 8, 16, 31, 32, 64}) {
+    for (const int n_prefix : {0, 1, 15, 16, 17, 33, 127, 128, 129, 257}) {
+      expect_reference(shape, {.n_entries = n_prefix + n_rows, .n_rows = n_rows, .n_columns = n_prefix});
+    }
+  }
+}
+
+TEST_P(WindowStatistics, ColumnsMayReachIntoTheWindowOrStopEarly) {
+  const AttentionShape shape = test_shape(3, 64, EntryType::kF16);
+  for (const int n_columns : {0, 1, 40, 150, 200}) {
+    expect_reference(shape, {.n_entries = 200, .n_rows = 32, .n_columns = n_columns});
+  }
+}
+
+TEST_P(WindowStatistics, MatchesTheReferenceForEveryEntryType) {
+  for (const EntryType type :
+       {EntryType::kF32, EntryType::kF16, EntryType::kBF16, EntryType::kQ8_0, EntryType::kQ4_0}) {
+    expect_reference(test_shape(3, 64, type), {.n_entries = 160, .n_rows = 16, .n_columns = 144});
+  }
+}
+
+TEST_P(WindowStatistics, HidesWhatTheSlidingWindowHides) {
+  for (const int window : {1, 10, 40, 128, 1000}) {
+    AttentionShape shape = test_shape(2, 64, EntryType::kF16);
+    shape.sliding_window = window;
+    expect_reference(shape, {.n_entries = 300, .n_rows = 16, .n_columns = 284, .max_gap = 2});
+  }
+}
+
+TEST_P(WindowStatistics, RowsMaySeeFewerEntriesThanThereAre) {
+  expect_reference(test_shape(2, 64, EntryType::kF16),
+                   {.n_entries = 200, .n_rows = 8, .n_columns = 200, .n_visible = 60});
+  // Rows that see nothing at all count as zeros.
+  expect_reference(test_shape(2, 64, EntryType::kF16),
+                   {.n_entries = 20, .n_rows = 4, .n_columns = 20, .n_visible = -0});
+}
+
+TEST_P(WindowStatistics, SharpAttentionKeepsItsAccuracy) {
+  // Scores of some tens: the weights span more than float32's exponents.
+  expect_reference(test_shape(2, 64, EntryType::kF32),
+                   {.n_entries = 140, .n_rows = 8, .n_columns = 132, .magnitude = 4.0F});
+}
+
+TEST_P(WindowStatistics, UnwantedOutputsStayAway) {
+  const AttentionShape shape = test_shape(2, 64, EntryType::kF16);
+  const TestHead head(shape, {.n_entries = 100}, 3);
+  const TestQueries queries(shape, 8, 4);
+  const QueryRows rows = queries.rows(93, 92);
+  Outputs all(2, 92);
+  TestScratch scratch(window_statistics_scratch_bytes(shape, 8));
+  window_statistics(shape, head.entries(), rows, all.view(), scratch.span());
+  std::vector<float> mean(2 * 92);
+  window_statistics(shape, head.entries(), rows, {92, mean.data(), nullptr, nullptr, nullptr, nullptr}, scratch.span());
+  EXPECT_EQ(mean, all.mean);
+  std::vector<float> last(2 * 92);
+  window_statistics(shape, head.entries(), rows, {92, nullptr, nullptr, nullptr, last.data(), nullptr}, scratch.span());
+  EXPECT_EQ(last, all.last);
+}
+
+TEST_P(WindowStatistics, LargeScoresStayFinite) {
+  for (const float magnitude : {1e3F, 1e18F, 1e37F}) {
+    const AttentionShape shape = test_shape(2, 64, EntryType::kF32);
+    const TestHead head(shape, {.n_entries = 150, .magnitude = magnitude}, 5);
+    const TestQueries queries(shape, 16, 6, 100.0F);
+    Outputs out(2, 134);
+    TestScratch scratch(window_statistics_scratch_bytes(shape, 16));
+    window_statistics(shape, head.entries(), queries.rows(135, 134), out.view(), scratch.span());
+    for (const auto* statistic : {&out.mean, &out.m2, &out.max, &out.last}) {
+      for (const float x : *statistic) ASSERT_TRUE(std::isfinite(x)) << "keys of magnitude " << magnitude;
+    }
+    for (const double x : out.entropy) ASSERT_TRUE(std::isfinite(x)) << "keys of magnitude " << magnitude;
+  }
+}
+
+TEST_P(WindowStatistics, ColumnSumsOfAPromptMatchTheReference) {
+  for (const int sliding_window : {0, 50}) {
+    AttentionShape shape = test_shape(3, 64, EntryType::kF16);
+    shape.sliding_window = sliding_window;
+    constexpr int kTokens = 210;
+    const TestHead head(shape, {.n_entries = kTokens}, 8);
+    const TestQueries queries(shape, kTokens, 9);
+    const QueryRows rows = queries.rows(1, 0);
+    std::vector<float> out(kTokens * 3 * 64);
+    std::vector<float> log_sum_exp(kTokens * 3);
+    TestScratch scratch(causal_attention_scratch_bytes(shape));
+    causal_attention(shape, head.entries(), rows, {out.data(), 3 * 64, log_sum_exp.data()}, scratch.span());
+
+    // In blocks of rows, as the engine does it.
+    std::vector<float> sums(3 * kTokens, 0.0F);
+    TestScratch window_scratch(window_statistics_scratch_bytes(shape, 64));
+    for (int first = 0; first < kTokens; first += 64) {
+      QueryRows some = rows;
+      some.q += first * rows.row_stride;
+      some.n_rows = std::min(64, kTokens - first);
+      some.n_visible += first;
+      some.first_position += first;
+      add_column_sums(shape, head.entries(), some, log_sum_exp.data() + first * 3, kTokens, sums.data(),
+                      window_scratch.span());
+    }
+    expect_close(sums, reference::column_sums(shape, head.entries(), rows, kTokens), "column sum");
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Isa, WindowStatistics, testing::ValuesIn(supported_isas()), isa_test_name);
+
+}  // namespace
+}  // namespace winnow::kernels
