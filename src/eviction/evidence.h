@@ -45,6 +45,14 @@ struct RotationView {
   float magnitude = 1.0F;            // factor on sine and cosine (YaRN)
 };
 
+// One chunk of KVzip's context-reconstruction pass: its tokens follow the context at positions n_tokens, n_tokens + 1,
+// ...
+struct ReconstructionPass {
+  int n_rows = 0;
+  const float* q = nullptr;  // [n_rows][n_head][head_dim], rotated
+  const float* k = nullptr;  // [n_rows][n_kv_head][head_dim], rotated
+};
+
 // One layer, as the policy sees it. Views live until the call returns.
 struct LayerView {
   int layer;
@@ -55,14 +63,15 @@ struct LayerView {
   std::span<const kernels::HeadEntries> heads;  // [n_kv_head] stored entries, window included
   const float* window_q = nullptr;              // [n_window_rows][n_head][head_dim], rotated; the last row is token N-1
   int n_window_rows = 0;
-  int n_query_rows = 0;                      // rows of the next two: the last so many tokens
-  const float* log_sum_exp = nullptr;        // [n_query_rows][n_head]
-  const float* all_q = nullptr;              // [n_query_rows][n_head][head_dim], rotated (h2o)
-  const double* query_mean = nullptr;        // [n_head][head_dim], of the pre-rotation queries
-  const double* query_covariance = nullptr;  // [n_head][head_dim][head_dim], divided by the number of queries
-  RotationView rotation = {};                // with the moments
-  int n_embd = 0;                            // D
-  const float* w_o = nullptr;                // [n_head][head_dim][n_embd], float32: the slices W_O[h]
+  int n_query_rows = 0;                             // rows of the next two: the last so many tokens
+  const float* log_sum_exp = nullptr;               // [n_query_rows][n_head]
+  const float* all_q = nullptr;                     // [n_query_rows][n_head][head_dim], rotated (h2o)
+  const double* query_mean = nullptr;               // [n_head][head_dim], of the pre-rotation queries
+  const double* query_covariance = nullptr;         // [n_head][head_dim][head_dim], divided by the number of queries
+  RotationView rotation = {};                       // with the moments
+  std::span<const ReconstructionPass> passes = {};  // kvzip
+  int n_embd = 0;                                   // D
+  const float* w_o = nullptr;                       // [n_head][head_dim][n_embd], float32: the slices W_O[h]
 };
 
 }  // namespace winnow

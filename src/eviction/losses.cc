@@ -69,10 +69,10 @@ LayerLosses measure_losses(const LayerView& view, std::span<const std::vector<st
   losses.loss_head.resize(view.n_head);
   losses.theta.resize(view.n_head);
   if (!certain.empty()) losses.theta_hat.resize(view.n_head);
-  std::vector<std::vector<double>> difference(view.n_head);   // (A - A') V W_O[h], [n_embd]
-  std::vector<double> largest_projected(view.n_head, 0.0);    // max_i || v_i W_O[h] ||_1
-  std::vector<double> lost(view.n_head, 0.0);                 // attention on what is evicted
-  std::vector<double> largest_value(view.n_head, 0.0);        // max_k || v_k ||_1
+  std::vector<std::vector<double>> difference(view.n_head);  // (A - A') V W_O[h], [n_embd]
+  std::vector<double> largest_projected(view.n_head, 0.0);   // max_i || v_i W_O[h] ||_1
+  std::vector<double> lost(view.n_head, 0.0);                // attention on what is evicted
+  std::vector<double> largest_value(view.n_head, 0.0);       // max_k || v_k ||_1
   parallel_for(view.n_head, [&](int h) {
     const int kv_head = h / view.shape.n_group;
     const kernels::HeadEntries& entries = view.heads[kv_head];

@@ -9,12 +9,12 @@
 namespace winnow {
 
 struct LayerLosses {
-  std::vector<double> loss_head;   // [n_head] || (A - A') V W_O[h] ||_1, A' renormalised over the kept entries
-  std::vector<double> theta;       // [n_head] CriticalKV, Theorem 3.3
-  std::vector<double> theta_hat;   // [n_head] CriticalKV, Theorem 3.5; empty without a first stage
-  double loss_layer = 0;           // || y - y' ||_1, heads summed inside the norm
-  double ada_eps = 0;              // Ada-KV, Theorem 3.1
-  double lava_bound = 0;           // LAVa, Theorem 1
+  std::vector<double> loss_head;  // [n_head] || (A - A') V W_O[h] ||_1, A' renormalised over the kept entries
+  std::vector<double> theta;      // [n_head] CriticalKV, Theorem 3.3
+  std::vector<double> theta_hat;  // [n_head] CriticalKV, Theorem 3.5; empty without a first stage
+  double loss_layer = 0;          // || y - y' ||_1, heads summed inside the norm
+  double ada_eps = 0;             // Ada-KV, Theorem 3.1
+  double lava_bound = 0;          // LAVa, Theorem 1
 };
 
 // The view holds the layer's full entries, at least one window row and W_O.

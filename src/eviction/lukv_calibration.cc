@@ -28,8 +28,8 @@ std::vector<std::vector<double>> OracleImportance::importance() const {
     for (int g = 0; g < n_group_; ++g) {
       const std::size_t head = std::size_t(h) * n_group_ + g;
       for (std::size_t i = 0; i < importance.size(); ++i) {
-        importance[i] = std::max(
-            importance[i], static_cast<double>(attention_[head][i]) * static_cast<double>(value_norms_[head][i]));
+        importance[i] = std::max(importance[i],
+                                 static_cast<double>(attention_[head][i]) * static_cast<double>(value_norms_[head][i]));
       }
     }
     result.push_back(std::move(importance));

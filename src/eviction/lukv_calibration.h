@@ -22,8 +22,8 @@ class OracleImportance {
 
  private:
   int n_kv_head_, n_group_;
-  std::vector<std::vector<float>> value_norms_;   // [n_head][n_entries]
-  std::vector<std::vector<float>> attention_;     // [n_head][n_entries] largest so far
+  std::vector<std::vector<float>> value_norms_;  // [n_head][n_entries]
+  std::vector<std::vector<float>> attention_;    // [n_head][n_entries] largest so far
 };
 
 // || v_j W_O[h] ||_2 of the entries of one KV head, for query head h of the layer: [n_entries].

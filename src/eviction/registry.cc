@@ -26,6 +26,7 @@ constexpr Entry<Scorer> kScorers[] = {
     {"knorm", knorm_scorer},
     {"keydiff", keydiff_scorer},
     {"expected-attention", expected_attention_scorer},
+    {"kvzip", kvzip_scorer},
     {"random", random_scorer},
 };
 

@@ -22,6 +22,7 @@ const Scorer& lava_scorer();
 const Scorer& knorm_scorer();
 const Scorer& keydiff_scorer();
 const Scorer& expected_attention_scorer();
+const Scorer& kvzip_scorer();
 const Scorer& random_scorer();
 
 const LayerAllocator& uniform_layers();

@@ -133,8 +133,8 @@ void check_question(const GoldenFile& file, const Sizes& s, int question, const 
         std::floor(ratio * static_cast<double>(s.n_tokens) * static_cast<double>(n_heads) + 0.5 + 1e-6));
     actual["total"].push_back(static_cast<double>(total));
     if (total < n_protected) {
-      for (const char* name : {"greedy_loss_surrogate", "dp_loss_surrogate", "greedy_loss_raw", "dp_loss_raw",
-                               "oracle_loss", "recall"}) {
+      for (const char* name :
+           {"greedy_loss_surrogate", "dp_loss_surrogate", "greedy_loss_raw", "dp_loss_raw", "oracle_loss", "recall"}) {
         actual[name].push_back(-1);
       }
       actual["budget"].insert(actual["budget"].end(), n_heads, -1.0);
@@ -181,10 +181,12 @@ void check_run(const GoldenFile& file, const Sizes& s, int run, std::int32_t n_t
       .keys = nullptr, .values = nullptr, .positions = positions.data(), .n_entries = n_tokens};
   const std::vector<kernels::HeadEntries> heads(s.n_kv_head, {.runs = {&entries, 1}, .n_entries = n_tokens});
   for (int l = 0; l < s.n_layer && !cut.keeps_everything(); ++l) {
-    cut.add_layer({.layer = l, .n_head = s.n_head, .n_kv_head = s.n_kv_head, .shape = {}, .n_tokens = n_tokens, .heads = heads},
-                  serial());
+    cut.add_layer(
+        {.layer = l, .n_head = s.n_head, .n_kv_head = s.n_kv_head, .shape = {}, .n_tokens = n_tokens, .heads = heads},
+        serial());
   }
   std::vector<double> share = flatten(cut.report().head_share);
+  for (double& x : share) x += s.sinks + s.window;  // these shares count the protected entries
   std::vector<double> budget;
   for (const auto& layer : cut.report().budget) budget.insert(budget.end(), layer.begin(), layer.end());
   if (!cut.keeps_everything()) tally.close(what + "share", share, file.doubles(prefix + "share"), kScores);

@@ -23,6 +23,19 @@ std::vector<float> sized(const GoldenFile& file, const std::string& name, std::i
   return data;
 }
 
+// [head_dim, n_rows, n_heads] -> [n_rows][n_heads][head_dim]
+std::vector<float> rows_first(const std::vector<float>& data, std::int64_t d, std::int64_t n_rows,
+                              std::int64_t n_heads) {
+  std::vector<float> result(data.size());
+  for (std::int64_t h = 0; h < n_heads; ++h) {
+    for (std::int64_t r = 0; r < n_rows; ++r) {
+      const float* row = data.data() + (h * n_rows + r) * d;
+      std::copy(row, row + d, result.data() + (r * n_heads + h) * d);
+    }
+  }
+  return result;
+}
+
 }  // namespace
 
 const ParallelFor& serial() {
@@ -72,14 +85,20 @@ ScoringCase::ScoringCase(const GoldenFile& file)
     layer.q_pre = sized(file, prefix + "q_pre", d * n * n_head);
     const std::vector<float> q = sized(file, prefix + "q", d * n * n_head);
     const std::vector<float> w_o = sized(file, prefix + "w_o", d * n_head * n_embd);
-    layer.q.resize(q.size());
+    layer.q = rows_first(q, d, n, n_head);
+    if (file.has(prefix + "pass_q")) {
+      const Tensor<float> pass_q = file.floats(prefix + "pass_q");
+      layer.n_pass = static_cast<int>(pass_q.dim(1));
+      layer.pass_q = rows_first(sized(file, prefix + "pass_q", d * layer.n_pass * n_head), d, layer.n_pass, n_head);
+      layer.pass_k =
+          rows_first(sized(file, prefix + "pass_k", d * layer.n_pass * n_kv_head), d, layer.n_pass, n_kv_head);
+    }
     layer.w_o.resize(w_o.size());
     layer.log_sum_exp.resize(n * n_head);
     for (std::int64_t h = 0; h < n_head; ++h) {
       const float* keys = layer.k.data() + h / (n_head / n_kv_head) * n * d;
       for (std::int64_t i = 0; i < n; ++i) {
         const float* row = q.data() + (h * n + i) * d;
-        std::copy(row, row + d, layer.q.data() + (i * n_head + h) * d);
         std::vector<double> logits;
         for (std::int64_t j = 0; j <= i; ++j) {
           double dot = 0;
@@ -163,6 +182,8 @@ void ScoringCase::with_view(int l, const EvidenceNeeds& needs,
     view.rotation = {
         .interleaved = interleaved_, .n_dims = static_cast<int>(2 * frequency_.size()), .frequency = frequency_.data()};
   }
+  const ReconstructionPass pass{.n_rows = layer.n_pass, .q = layer.pass_q.data(), .k = layer.pass_k.data()};
+  if (layer.n_pass > 0) view.passes = {&pass, 1};
   view.n_embd = n_embd;
   if (needs.output_projection) view.w_o = layer.w_o.data();
   body(view);

@@ -22,6 +22,9 @@ struct CaseLayer {
   std::vector<float> q_pre;        // [n_head][n_tokens][head_dim]
   std::vector<float> w_o;          // [n_head][head_dim][n_embd]
   std::vector<float> log_sum_exp;  // [n_tokens][n_head]
+  int n_pass = 0;                  // rows of the reconstruction pass, 0: none
+  std::vector<float> pass_q;       // [n_pass][n_head][head_dim]
+  std::vector<float> pass_k;       // [n_pass][n_kv_head][head_dim]
 };
 
 class ScoringCase {

@@ -108,7 +108,8 @@ void check_losses(const GoldenFile& file, const std::string& prefix, const std::
   const auto holds = [&](const char* lower, const char* upper) {
     if (actual[upper].empty()) return;
     bool all = true;
-    for (std::size_t i = 0; i < actual[lower].size(); ++i) all &= actual[lower][i] <= actual[upper][i] * (1 + 1e-5) + 1e-5;
+    for (std::size_t i = 0; i < actual[lower].size(); ++i)
+      all &= actual[lower][i] <= actual[upper][i] * (1 + 1e-5) + 1e-5;
     tally.require(what + lower + " <= " + upper, all, "the bound does not hold");
   };
   holds("loss_head", "theta");
@@ -223,9 +224,10 @@ void check_config(const GoldenFile& file, const ScoringCase& prompt, const std::
     tally.close(what + "head_share", actual, expected, kScores);
   }
   compare_sets(file, prefix, what, prompt, staged, margins, total, tally);
-  const bool is_sure = !margins.skips_all && std::find(margins.skips_layer.begin(), margins.skips_layer.end(), true) ==
-                                                 margins.skips_layer.end() &&
-                       std::find(margins.skips_head.begin(), margins.skips_head.end(), true) == margins.skips_head.end();
+  const bool is_sure =
+      !margins.skips_all &&
+      std::find(margins.skips_layer.begin(), margins.skips_layer.end(), true) == margins.skips_layer.end() &&
+      std::find(margins.skips_head.begin(), margins.skips_head.end(), true) == margins.skips_head.end();
   if (is_sure && file.has(prefix + "loss_head")) check_losses(file, prefix, what, prompt, options, staged, tally);
   const CutResult one_shot = run_cut(prompt, options, total, true);
   tally.require(what + "staged equals one-shot", one_shot.kept == staged.kept, "other entries are kept");
@@ -308,6 +310,9 @@ void check_scoring(const std::string& path, Tally& tally) {
   for (const std::string& name : file.texts("winnow.scorers")) {
     if (read_options(file, "winnow.scorer." + name, options, tally)) check_scorer(file, prompt, name, options, tally);
   }
+  // Every token of the context is scored: nothing is protected.
+  options = EvictionOptions::parse("snapkv:scorer=kvzip,window=0");
+  check_scorer(file, prompt, "kvzip", options, tally);
 
   auto importance = std::make_shared<HeadImportance>();
   auto profile = std::make_shared<UtilityProfile>();

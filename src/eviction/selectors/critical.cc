@@ -1,11 +1,11 @@
 // critical: two stages, attention alone and then attention x the value's size after the output projection.
 // CriticalKV, arXiv 2502.03805, Algorithm 1: with b the head's budget, the best floor(first-stage * b) by score, then
 // the best of the rest by (score + critical-eps) * r_i, r_i = mean over the group's heads of || v_i W_O[h] ||_1.
+#include "eviction/selectors/critical.h"
+
 #include <algorithm>
 #include <cmath>
 #include <string>
-
-#include "eviction/selectors/critical.h"
 
 #include "eviction/registry.h"
 #include "eviction/shares.h"
