@@ -1,6 +1,8 @@
 #include "eviction/layer_evidence.h"
 
 #include <algorithm>
+#include <cmath>
+#include <string>
 #include <utility>
 
 #include "eviction/aligned_bytes.h"
@@ -95,6 +97,7 @@ const WindowStatistics& LayerEvidence::window(int n_rows) {
   if (const auto found = windows_.find(n_rows); found != windows_.end()) return found->second;
   const float* q =
       view_.window_q + static_cast<std::ptrdiff_t>(view_.n_window_rows - n_rows) * view_.n_head * view_.shape.head_dim;
+  check_finite(q, n_rows);
   WindowStatistics result;
   result.n_rows = n_rows;
   const auto allocate = [&](unsigned bit, std::vector<std::vector<float>>& out) {
@@ -121,6 +124,28 @@ const WindowStatistics& LayerEvidence::window(int n_rows) {
                                scratch.span());
   });
   return windows_.emplace(n_rows, std::move(result)).first->second;
+}
+
+void LayerEvidence::check_finite(const float* q, int n_rows) {
+  const auto refuse = [&](const char* what, int h) {
+    throw Error(ErrorCode::kInvalidArgument, std::string("the ") + what + " of layer " + std::to_string(view_.layer) +
+                                                 ", KV head " + std::to_string(h) +
+                                                 " hold a number that is not finite: the model is broken there");
+  };
+  const std::ptrdiff_t per_group = std::ptrdiff_t{n_group()} * view_.shape.head_dim;
+  for (std::ptrdiff_t r = 0; r < n_rows; ++r) {
+    for (int h = 0; h < n_kv_head(); ++h) {
+      const float* first = q + (r * n_kv_head() + h) * per_group;
+      if (!std::all_of(first, first + per_group, [](float x) { return std::isfinite(x); })) refuse("queries", h);
+    }
+  }
+  if (keys_are_checked_) return;
+  keys_are_checked_ = true;
+  for_each_head([&](int h) {
+    std::vector<float> norms(at(n_entries(h)));
+    kernels::key_l2_norms(view_.shape, view_.heads[at(h)], norms);
+    if (!std::all_of(norms.begin(), norms.end(), [](float x) { return std::isfinite(x); })) refuse("keys", h);
+  });
 }
 
 const std::vector<std::vector<float>>& LayerEvidence::value_l1_norms() {

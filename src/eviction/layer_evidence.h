@@ -49,6 +49,11 @@ class LayerEvidence {
   // r[i] of CriticalKV for every entry (section 4): [n_kv_head][n_entries].
   std::vector<std::vector<float>> projected_value_norms();
 
+  // Throws Error(kInvalidArgument), naming layer and head, for a stored key or one of `n_rows` query rows
+  // ([n_rows][n_head][head_dim]) that is not finite. The attention kernels would take it for an entry that nobody looks
+  // at, and a NaN must not rank.
+  void check_finite(const float* q, int n_rows);
+
   void for_each_head(const std::function<void(int head)>& body) const { parallel_for_(n_kv_head(), body); }
   void parallel(int n_items, const std::function<void(int)>& body) const { parallel_for_(n_items, body); }
 
@@ -61,6 +66,7 @@ class LayerEvidence {
   std::vector<std::int32_t> n_prefix_, n_sinks_;  // [n_kv_head]
   std::map<int, WindowStatistics> windows_;       // by number of rows
   std::vector<std::vector<float>> value_l1_;
+  bool keys_are_checked_ = false;
 };
 
 // A window's worth of query rows of one KV head's group. `q` points at row 0 of all heads.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "eviction/aligned_bytes.h"
 #include "eviction/layer_evidence.h"
@@ -88,25 +89,28 @@ LayerLosses measure_losses(const LayerView& view, std::span<const std::vector<st
     kernels::projected_value_norms(one_head, entries, {w_o, std::size_t(d) * view.n_embd}, view.n_embd, projected);
     kernels::value_l1_norms(view.shape, entries, norms);
 
-    double mass = 0, all_weighted = 0, kept_weighted = 0;
+    // Normalised in double: the bounds are differences of nearly equal numbers where little is evicted.
+    const double sum = std::accumulate(a, a + n, 0.0);
+    double mass = 0, lost_weighted = 0, kept_weighted = 0;
     for (std::size_t i = 0; i < n; ++i) {
-      const double weighted = static_cast<double>(a[i]) * static_cast<double>(projected[i]);
-      all_weighted += weighted;
-      (is_kept[i] != 0 ? mass : lost[h]) += static_cast<double>(a[i]);
-      if (is_kept[i] != 0) kept_weighted += weighted;
+      const double attended = static_cast<double>(a[i]) / sum;
+      const double weighted = attended * static_cast<double>(projected[i]);
+      (is_kept[i] != 0 ? mass : lost[h]) += attended;
+      (is_kept[i] != 0 ? kept_weighted : lost_weighted) += weighted;
       largest_projected[h] = std::max(largest_projected[h], static_cast<double>(projected[i]));
       largest_value[h] = std::max(largest_value[h], static_cast<double>(norms[i]));
     }
-    // theta = C - (2 - 1/sigma) sum_kept A_i || v_i W_O ||_1, sigma the attention kept.
-    losses.theta[h] = all_weighted - (2.0 - 1.0 / mass) * kept_weighted;
+    // C - (2 - 1/sigma) sum_kept A_i || v_i W_O ||_1 with C the same sum over all entries and sigma the attention kept.
+    const double grown = lost[h] / mass;  // 1/sigma - 1: what renormalising adds to the kept ones
+    losses.theta[h] = lost_weighted + grown * kept_weighted;
     if (!certain.empty()) {
       double certain_mass = 0;
-      for (const std::int32_t i : certain[kv_head]) certain_mass += static_cast<double>(a[i]);
-      losses.theta_hat[h] = all_weighted - (2.0 - 1.0 / certain_mass) * kept_weighted;
+      for (const std::int32_t i : certain[kv_head]) certain_mass += static_cast<double>(a[i]) / sum;
+      losses.theta_hat[h] = lost_weighted + (1.0 / certain_mass - 1.0) * kept_weighted;
     }
     std::vector<double> change(n);
     for (std::size_t i = 0; i < n; ++i) {
-      change[i] = static_cast<double>(a[i]) * (is_kept[i] != 0 ? 1.0 - 1.0 / mass : 1.0);
+      change[i] = static_cast<double>(a[i]) / sum * (is_kept[i] != 0 ? -grown : 1.0);
     }
     const std::vector<double> values = weighted_values(view, kv_head, change);
     difference[h].assign(view.n_embd, 0.0);
@@ -119,9 +123,9 @@ LayerLosses measure_losses(const LayerView& view, std::span<const std::vector<st
   });
 
   for (int j = 0; j < view.n_embd; ++j) {
-    double sum = 0;
-    for (const std::vector<double>& head : difference) sum += head[j];
-    losses.loss_layer += std::fabs(sum);
+    double change = 0;
+    for (const std::vector<double>& head : difference) change += head[j];
+    losses.loss_layer += std::fabs(change);
   }
   double all_lost = 0, value_lost = 0;
   for (int h = 0; h < view.n_head; ++h) {

@@ -265,6 +265,20 @@ TEST(Cut, ANaNIsAnErrorThatNamesLayerAndHead) {
   }
 }
 
+TEST(Cut, ANaNInTheQueriesIsAnErrorToo) {
+  for (const char* method : {"snapkv:window=5", "tova:window=5", "cake:window=5"}) {
+    const EvictionOptions options = EvictionOptions::parse(method);
+    RandomCache cache(3, 2, 1, 8, 40, 4);
+    cache.queries[2][(39 * 2 + 1) * 8] = std::numeric_limits<float>::infinity();  // the last row, head 1
+    try {
+      cache.cut(options, 20 * cache.n_heads(), false);
+      ADD_FAILURE() << method << " took it";
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find("layer 2, KV head 1"), std::string::npos) << error.what();
+    }
+  }
+}
+
 TEST(Cut, TablesShareOverAllHeadsOfTheModel) {
   EvictionOptions options = EvictionOptions::parse("snapkv:window=5");
   options.layers = options.heads = "headkv";

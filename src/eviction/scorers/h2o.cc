@@ -44,13 +44,14 @@ class H2o final : public Scorer {
   static constexpr int kBlockRows = 256;
 
   // [n_kv_head][n_group * n_prefix]
-  static std::vector<std::vector<float>> column_sums(const LayerEvidence& evidence) {
+  static std::vector<std::vector<float>> column_sums(LayerEvidence& evidence) {
     const LayerView& view = evidence.view();
     if (view.all_q == nullptr || view.log_sum_exp == nullptr || view.n_query_rows < 1) {
       throw Error(ErrorCode::kInternal, "h2o got no query rows: the engine did not save them");
     }
     const int n_rows = view.n_query_rows;
     const int n_group = evidence.n_group();
+    evidence.check_finite(view.all_q, n_rows);
     std::vector<std::vector<float>> partial(std::size_t(evidence.n_kv_head()) * kParts);
     evidence.parallel(static_cast<int>(partial.size()), [&](int item) {
       const int h = item / kParts;

@@ -22,6 +22,7 @@ class KvZip final : public Scorer {
     if (evidence.view().passes.empty()) {
       throw Error(ErrorCode::kInternal, "kvzip got no reconstruction pass: the engine did not run one");
     }
+    for (const ReconstructionPass& pass : evidence.view().passes) evidence.check_finite(pass.q, pass.n_rows);
     LayerScores scores(evidence.n_kv_head());
     evidence.for_each_head([&](int h) { scores[h] = score_head(evidence, h); });
     return scores;
