@@ -1,0 +1,265 @@
+#include "model/tokenizer.h"
+
+#include <gguf.h>
+#include <llama.h>
+
+#include <array>
+#include <cstdint>
+#include <exception>
+#include <limits>
+#include <mutex>
+#include <unordered_set>
+
+#include "model/ggml_log.h"
+#include "winnow/error.h"
+
+namespace winnow {
+namespace {
+
+constexpr std::size_t kMostBytes = std::numeric_limits<std::int32_t>::max();  // of a text: libllama's lengths
+
+[[noreturn]] void fail_to_load(const std::string& path, const std::string& reason) {
+  throw Error(ErrorCode::kBadFile,
+              "cannot read the tokenizer of " + path + ": " + reason + "; download or convert the model file again");
+}
+
+// libllama's lines as one clause: without the names of its functions, and without the lines that only say that it
+// failed.
+std::string reason_of(std::string_view lines) {
+  std::string reason;
+  while (!lines.empty()) {
+    const std::size_t end = lines.find('\n');
+    std::string_view line = lines.substr(0, end);
+    lines.remove_prefix(end == std::string_view::npos ? lines.size() : end + 1);
+    if (const auto colon = line.find(": "); colon != std::string_view::npos && line.find(' ') > colon) {
+      line.remove_prefix(colon + 2);
+    }
+    constexpr std::string_view kLead = "error loading model: ";
+    if (line.starts_with(kLead)) line.remove_prefix(kLead.size());
+    if (line.empty() || line == "failed to load model") continue;
+    if (!reason.empty()) reason += ", ";
+    reason += line;
+  }
+  return reason.empty() ? "libllama gives no reason" : reason;
+}
+
+struct GgufDeleter {
+  void operator()(gguf_context* file) const { gguf_free(file); }
+};
+
+// What libllama would abort on while it loads a vocabulary.
+void check_vocabulary(const std::string& path) {
+  const std::unique_ptr<gguf_context, GgufDeleter> file(
+      gguf_init_from_file(path.c_str(), {.no_alloc = true, .ctx = nullptr}));
+  if (file == nullptr) fail_to_load(path, reason_of(take_ggml_errors()));
+  const std::int64_t key = gguf_find_key(file.get(), "tokenizer.ggml.tokens");
+  if (key < 0 || gguf_get_kv_type(file.get(), key) != GGUF_TYPE_ARRAY ||
+      gguf_get_arr_type(file.get(), key) != GGUF_TYPE_STRING) {
+    return;  // libllama says so itself
+  }
+  const std::size_t n_tokens = gguf_get_arr_n(file.get(), key);
+  std::unordered_set<std::string> seen;
+  seen.reserve(n_tokens);
+  for (std::size_t i = 0; i < n_tokens; ++i) {
+    std::string text = gguf_get_arr_str(file.get(), key, i);
+    if (text.empty()) text = "[EMPTY_" + std::to_string(i) + "]";  // the name that libllama gives it
+    if (!seen.insert(text).second)
+      fail_to_load(path, "token " + std::to_string(i) + " repeats the text '" + text + "'");
+  }
+}
+
+llama_model* load_vocabulary(const std::string& path) {
+  silence_ggml();
+  static std::once_flag once;
+  std::call_once(once, llama_backend_init);
+  take_ggml_errors();  // of whatever this thread did before
+  check_vocabulary(path);
+
+  llama_model_params params = llama_model_default_params();
+  params.vocab_only = true;
+  params.n_gpu_layers = 0;
+  llama_model* model = nullptr;
+  try {
+    model = llama_model_load_from_file(path.c_str(), params);
+  } catch (const std::exception& error) {
+    fail_to_load(path, error.what());
+  }
+  const std::string lines = take_ggml_errors();
+  if (model == nullptr) fail_to_load(path, reason_of(lines));
+  return model;
+}
+
+// Calls write(buffer, capacity), which returns the bytes written or minus the bytes needed, until the text fits.
+template <typename Write>
+std::string written_text(std::size_t capacity, Write write) {
+  std::string text(capacity, '\0');
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    const std::int32_t n = write(text.data(), static_cast<std::int32_t>(text.size()));
+    if (n >= 0) {
+      text.resize(static_cast<std::size_t>(n));
+      return text;
+    }
+    text.resize(static_cast<std::size_t>(-static_cast<std::int64_t>(n)));
+  }
+  throw Error(ErrorCode::kInternal, "libllama needs more bytes for a text than it asked for: please report this");
+}
+
+}  // namespace
+
+std::optional<std::size_t> find_invalid_utf8(std::string_view text) {
+  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
+  std::size_t i = 0;
+  while (i < text.size()) {
+    const unsigned lead = byte(i);
+    if (lead < 0x80) {
+      ++i;
+      continue;
+    }
+    const std::size_t length = lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : 2;
+    if (lead < 0xC2 || lead > 0xF4 || length > text.size() - i) return i;
+    // The second byte's range excludes overlong forms, surrogates and what lies beyond U+10FFFF.
+    const unsigned low = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
+    const unsigned high = lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
+    if (byte(i + 1) < low || byte(i + 1) > high) return i;
+    for (std::size_t k = 2; k < length; ++k) {
+      if ((byte(i + k) & 0xC0) != 0x80) return i;
+    }
+    i += length;
+  }
+  return std::nullopt;
+}
+
+void Tokenizer::ModelDeleter::operator()(llama_model* model) const { llama_model_free(model); }
+
+Tokenizer::Tokenizer(const std::string& path) : model_(load_vocabulary(path)) {
+  vocab_ = llama_model_get_vocab(model_.get());
+  n_vocab_ = llama_vocab_n_tokens(vocab_);
+  has_tokens_ = n_vocab_ > 0 && llama_vocab_type(vocab_) != LLAMA_VOCAB_TYPE_NONE;
+  // A file may ask for tokens that it does not define; libllama would abort on adding them.
+  adds_begin_token_ = llama_vocab_get_add_bos(vocab_) && llama_vocab_bos(vocab_) != LLAMA_TOKEN_NULL;
+  adds_end_token_ = llama_vocab_get_add_eos(vocab_) && llama_vocab_eos(vocab_) != LLAMA_TOKEN_NULL;
+
+  chat_template_ = llama_model_chat_template(model_.get(), nullptr);
+  if (chat_template_ != nullptr) {
+    const llama_chat_message trial{"user", "hello"};
+    knows_chat_template_ = llama_chat_apply_template(chat_template_, &trial, 1, true, nullptr, 0) >= 0;
+  }
+}
+
+void Tokenizer::require_tokens() const {
+  if (has_tokens_) return;
+  throw Error(
+      ErrorCode::kUnsupported,
+      "the model file has no tokenizer: give token ids instead of text, or use a file with tokenizer.ggml.tokens");
+}
+
+void Tokenizer::require_token(Token token) const {
+  require_tokens();
+  if (token >= 0 && token < n_vocab_) return;
+  throw Error(ErrorCode::kInvalidArgument, "there is no token " + std::to_string(token) +
+                                               ": the model has tokens 0 to " + std::to_string(n_vocab_ - 1));
+}
+
+std::vector<Token> Tokenizer::tokenize(std::string_view text, bool add_special, bool parse_special) const {
+  require_tokens();
+  if (const auto offset = find_invalid_utf8(text)) {
+    throw Error(ErrorCode::kInvalidArgument, "the text is not UTF-8 at byte " + std::to_string(*offset) +
+                                                 ": convert it, for example with iconv -t UTF-8");
+  }
+  // A token takes a byte or more but for the few that are added around the text.
+  constexpr std::size_t kAdded = 8;
+  if (text.size() > kMostBytes - kAdded) {
+    throw Error(ErrorCode::kInvalidArgument, "the text has " + std::to_string(text.size()) +
+                                                 " bytes and a tokenizer takes at most " +
+                                                 std::to_string(kMostBytes - kAdded) + ": split it");
+  }
+  const bool wants_undefined =
+      (llama_vocab_get_add_bos(vocab_) && !adds_begin_token_) || (llama_vocab_get_add_eos(vocab_) && !adds_end_token_);
+  std::vector<Token> tokens(text.size() + kAdded);
+  std::int32_t n = 0;
+  try {
+    for (int attempt = 0; attempt < 2; ++attempt) {
+      n = llama_tokenize(vocab_, text.data(), static_cast<std::int32_t>(text.size()), tokens.data(),
+                         static_cast<std::int32_t>(tokens.size()), add_special && !wants_undefined, parse_special);
+      if (n >= 0 || n == std::numeric_limits<std::int32_t>::min()) break;
+      tokens.resize(static_cast<std::size_t>(-static_cast<std::int64_t>(n)));
+    }
+  } catch (const std::exception& error) {
+    throw Error(ErrorCode::kInvalidArgument,
+                std::string("the model's tokenizer cannot split this text (") + error.what() + "): change the text");
+  }
+  if (n < 0) throw Error(ErrorCode::kInvalidArgument, "the text gives more tokens than 31 bits can count: split it");
+  tokens.resize(static_cast<std::size_t>(n));
+  // Where only one of the two is defined, the defined one is still due.
+  if (add_special && wants_undefined) {
+    if (adds_begin_token_) tokens.insert(tokens.begin(), llama_vocab_bos(vocab_));
+    if (adds_end_token_) tokens.push_back(llama_vocab_eos(vocab_));
+  }
+  tokens.shrink_to_fit();
+  return tokens;
+}
+
+std::string Tokenizer::token_text(Token token, bool special) const {
+  require_token(token);
+  // Longer than nearly every token, and called per generated token: no allocation beyond the result's.
+  std::array<char, 64> buffer;
+  const std::int32_t n = llama_token_to_piece(vocab_, token, buffer.data(), buffer.size(), 0, special);
+  if (n >= 0) return std::string(buffer.data(), static_cast<std::size_t>(n));
+  return written_text(static_cast<std::size_t>(-n), [&](char* text, std::int32_t capacity) {
+    return llama_token_to_piece(vocab_, token, text, capacity, 0, special);
+  });
+}
+
+std::string Tokenizer::detokenize(std::span<const Token> tokens) const {
+  require_tokens();
+  for (const Token token : tokens) require_token(token);
+  if (tokens.size() > kMostBytes / 8) {
+    throw Error(ErrorCode::kInvalidArgument, "too many tokens for one text: detokenize them in parts");
+  }
+  return written_text(tokens.size() * 8, [&](char* text, std::int32_t capacity) {
+    return llama_detokenize(vocab_, tokens.data(), static_cast<std::int32_t>(tokens.size()), text, capacity, false,
+                            false);
+  });
+}
+
+bool Tokenizer::is_end_of_generation(Token token) const { return has_tokens_ && llama_vocab_is_eog(vocab_, token); }
+
+std::string Tokenizer::apply_chat_template(std::span<const ChatMessage> messages, bool add_assistant) const {
+  if (chat_template_ == nullptr) {
+    throw Error(
+        ErrorCode::kUnsupported,
+        "the model file has no chat template: give the whole prompt as text, or use an instruction-tuned model");
+  }
+  if (!knows_chat_template_) {
+    throw Error(
+        ErrorCode::kUnsupported,
+        "the model file's chat template is none of those that libllama recognises: give the whole prompt as text");
+  }
+  if (messages.empty()) throw Error(ErrorCode::kInvalidArgument, "a chat needs at least one message");
+  std::vector<llama_chat_message> chat;
+  chat.reserve(messages.size());
+  std::size_t n_bytes = 256;
+  for (const ChatMessage& message : messages) {
+    // libllama takes C strings, and a silently shortened message would be worse than an error.
+    if (message.content.find('\0') != std::string::npos || message.role.find('\0') != std::string::npos) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  "message " + std::to_string(chat.size() + 1) + " of the chat holds a zero byte: remove it");
+    }
+    chat.push_back({message.role.c_str(), message.content.c_str()});
+    n_bytes += message.role.size() + message.content.size() + 64;  // what templates put around a message
+  }
+  if (n_bytes > kMostBytes / 2) throw Error(ErrorCode::kInvalidArgument, "the chat is longer than 1 GiB: shorten it");
+  std::string text(n_bytes, '\0');
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    const std::int32_t n = llama_chat_apply_template(chat_template_, chat.data(), chat.size(), add_assistant,
+                                                     text.data(), static_cast<std::int32_t>(text.size()));
+    if (n < 0) break;
+    const bool fits = static_cast<std::size_t>(n) <= text.size();
+    text.resize(static_cast<std::size_t>(n));
+    if (fits) return text;
+  }
+  throw Error(ErrorCode::kUnsupported,
+              "the model file's chat template cannot render these messages: give the whole prompt as text");
+}
+
+}  // namespace winnow

@@ -1,0 +1,63 @@
+// Text to tokens and back, and the chat template: libllama's, for the file of a model.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "winnow/model.h"
+
+struct llama_model;
+struct llama_vocab;
+
+namespace winnow {
+
+// Where the first malformed sequence of UTF-8 begins, in bytes.
+std::optional<std::size_t> find_invalid_utf8(std::string_view text);
+
+// Immutable; all methods may be called from several threads at once. A file without a tokenizer loads, and what needs
+// its tokens throws Error(kUnsupported).
+class Tokenizer {
+ public:
+  // Loads no weights. Throws Error(kBadFile) with libllama's reason.
+  explicit Tokenizer(const std::string& path);
+
+  // As the methods of Model with the same names.
+  std::vector<Token> tokenize(std::string_view text, bool add_special, bool parse_special) const;
+  std::string token_text(Token token, bool special = false) const;
+  std::string detokenize(std::span<const Token> tokens) const;
+  bool is_end_of_generation(Token token) const;
+  bool has_chat_template() const { return knows_chat_template_; }
+  std::string apply_chat_template(std::span<const ChatMessage> messages, bool add_assistant) const;
+
+  // Owned by the tokenizer.
+  const llama_vocab* vocab() const { return vocab_; }
+  // Tokens that the file lists; may be 0 in a file without a tokenizer.
+  int n_vocab() const { return n_vocab_; }
+  bool has_tokens() const { return has_tokens_; }
+  // Whether tokenize(..., add_special = true, ...) puts a begin token first.
+  bool adds_begin_token() const { return adds_begin_token_; }
+
+ private:
+  struct ModelDeleter {
+    void operator()(llama_model* model) const;
+  };
+
+  void require_tokens() const;
+  void require_token(Token token) const;
+
+  std::unique_ptr<llama_model, ModelDeleter> model_;  // the vocabulary and the metadata only
+  const llama_vocab* vocab_ = nullptr;
+  const char* chat_template_ = nullptr;  // owned by model_; null: the file has none
+  int n_vocab_ = 0;
+  bool has_tokens_ = false;
+  bool adds_begin_token_ = false;
+  bool adds_end_token_ = false;
+  bool knows_chat_template_ = false;
+};
+
+}  // namespace winnow
