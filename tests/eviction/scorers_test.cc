@@ -1,0 +1,171 @@
+// Scorers against the obvious computation from the whole attention matrix.
+#include <gtest/gtest.h>
+
+#include "eviction/random_cache.h"
+#include "eviction/registry.h"
+
+namespace winnow {
+namespace {
+
+using testing::RandomCache;
+using testing::serial;
+
+constexpr int kTokens = 45;
+
+// A[h][j][i] in double, causal, and the rows' log-sum-exps in h2o's layout.
+struct Matrix {
+  std::vector<std::vector<std::vector<double>>> a;  // [n_head][n_tokens][n_tokens]
+  std::vector<float> log_sum_exp;                   // [n_tokens][n_head]
+
+  explicit Matrix(const RandomCache& cache) : log_sum_exp(std::size_t(cache.n_tokens) * cache.n_head()) {
+    const int d = cache.head_dim, n = cache.n_tokens;
+    a.assign(cache.n_head(), std::vector<std::vector<double>>(n, std::vector<double>(n, 0.0)));
+    for (int h = 0; h < cache.n_head(); ++h) {
+      for (int j = 0; j < n; ++j) {
+        double sum = 0;
+        for (int i = 0; i <= j; ++i) {
+          double dot = 0;
+          for (int c = 0; c < d; ++c) {
+            dot += static_cast<double>(cache.queries[0][(std::size_t(j) * cache.n_head() + h) * d + c]) *
+                   static_cast<double>(cache.keys[0][(std::size_t(h / cache.n_group) * n + i) * d + c]);
+          }
+          sum += a[h][j][i] = std::exp(dot / std::sqrt(static_cast<double>(d)));
+        }
+        for (double& x : a[h][j]) x /= sum;
+        log_sum_exp[std::size_t(j) * cache.n_head() + h] = static_cast<float>(std::log(sum));
+      }
+    }
+  }
+};
+
+LayerScores score(const RandomCache& cache, const std::string& method, const Matrix* matrix = nullptr) {
+  const EvictionOptions options = EvictionOptions::parse(method);
+  const EvidenceNeeds needs = Cut::needs(options);
+  LayerScores scores;
+  cache.with_view(0, needs, [&](const LayerView& given) {
+    LayerView view = given;
+    if (matrix != nullptr) {
+      view.n_query_rows = cache.n_tokens;
+      view.all_q = cache.queries[0].data();
+      view.log_sum_exp = matrix->log_sum_exp.data();
+    }
+    LayerEvidence evidence(view, options, needs.window_columns, serial());
+    scores = find_scorer(options.scorer).score(evidence, options);
+  });
+  return scores;
+}
+
+void expect_near(const LayerScores& scores, const std::function<double(int head, int i)>& expected, int n_prefix) {
+  for (std::size_t h = 0; h < scores.size(); ++h) {
+    ASSERT_EQ(std::ssize(scores[h]), n_prefix);
+    for (int i = 0; i < n_prefix; ++i) {
+      const double value = expected(static_cast<int>(h), i);
+      ASSERT_NEAR(scores[h][i], value, 1e-5 * std::fabs(value) + 1e-7) << "head " << h << " token " << i;
+    }
+  }
+}
+
+TEST(Scorers, SnapKvCakeAndTovaReduceTheWindow) {
+  const RandomCache cache(1, 2, 3, 16, kTokens, 1, 1);
+  const Matrix matrix(cache);
+  const int w = 6, n_prefix = kTokens - w;
+  const auto group_mean = [&](int head, const std::function<double(int query_head)>& of) {
+    return (of(3 * head) + of(3 * head + 1) + of(3 * head + 2)) / 3;
+  };
+  const auto mean = [&](int h, int i) {
+    double sum = 0;
+    for (int j = n_prefix; j < kTokens; ++j) sum += matrix.a[h][j][i];
+    return sum / w;
+  };
+  const auto variance = [&](int h, int i) {
+    double sum = 0;
+    for (int j = n_prefix; j < kTokens; ++j) sum += std::pow(matrix.a[h][j][i] - mean(h, i), 2);
+    return sum / (w - 1);
+  };
+  expect_near(
+      score(cache, "snapkv:window=6,pool=none"),
+      [&](int head, int i) { return group_mean(head, [&](int h) { return mean(h, i); }); }, n_prefix);
+  expect_near(
+      score(cache, "snapkv:window=6,pool=none,rows=sum"),
+      [&](int head, int i) { return group_mean(head, [&](int h) { return w * mean(h, i); }); }, n_prefix);
+  expect_near(
+      score(cache, "snapkv:window=6,kernel=3"),
+      [&](int head, int i) {
+        return group_mean(head, [&](int h) {
+          return std::max({mean(h, i), i > 0 ? mean(h, i - 1) : 0.0, i + 1 < n_prefix ? mean(h, i + 1) : 0.0});
+        });
+      },
+      n_prefix);
+  expect_near(
+      score(cache, "cake:window=6,pool=none,gamma=7"),
+      [&](int head, int i) { return group_mean(head, [&](int h) { return mean(h, i) + 7 * variance(h, i); }); },
+      n_prefix);
+  expect_near(
+      score(cache, "tova:window=6"),
+      [&](int, int i) {
+        double sum = 0;
+        for (int h = 0; h < 6; ++h) sum += matrix.a[h][kTokens - 1][i];
+        return sum / 6;
+      },
+      n_prefix);
+}
+
+TEST(Scorers, H2oSumsTheWholeMatrixOrItsLastRows) {
+  const RandomCache cache(1, 2, 2, 16, kTokens, 2, 1);
+  const Matrix matrix(cache);
+  for (const int rows : {kTokens, 1, 9, 30}) {  // more rows than the window: they start among the scored tokens
+    const auto expected = [&](int head, int i) {
+      double sum = 0;
+      for (int j = kTokens - rows; j < kTokens; ++j) sum += matrix.a[2 * head][j][i] + matrix.a[2 * head + 1][j][i];
+      return sum / 2;
+    };
+    const std::string last_rows = std::string("h2o:window=6,last-rows=").append(std::to_string(rows));
+    expect_near(score(cache, rows == kTokens ? "h2o:window=6" : last_rows, &matrix), expected, kTokens - 6);
+  }
+}
+
+TEST(Scorers, KeyScorersReadTheKeysAlone) {
+  RandomCache cache(1, 1, 1, 4, 3, 3);
+  cache.keys[0] = {3, 0, 0, 0, /**/ 0, 2, 0, 0, /**/ 1, 0, 0, 0};
+  expect_near(
+      score(cache, "knorm:window=1"), [](int, int i) { return i == 0 ? -3.0 : -2.0; }, 2);
+  // The normalised keys' mean points to (2, 1).
+  expect_near(
+      score(cache, "keydiff:window=1"), [](int, int i) { return (i == 0 ? -2 : -1) / std::sqrt(5.0); }, 2);
+}
+
+TEST(Scorers, ExpectedAttentionOfCertainQueriesIsAttention) {
+  // Without covariance and rotation it is the softmax of the mean query's scores.
+  const RandomCache cache(1, 1, 2, 8, kTokens, 4);
+  const EvictionOptions options = EvictionOptions::parse("expected-attention:window=5,sinks=0,ea-skip=0");
+  std::vector<double> mean(2 * 8), covariance(2 * 8 * 8, 0.0);
+  for (std::size_t c = 0; c < mean.size(); ++c) mean[c] = 0.1 * static_cast<double>(c) - 0.5;
+  std::vector<double> expected(kTokens, 0.0);
+  for (int g = 0; g < 2; ++g) {
+    std::vector<double> weights;
+    for (int i = 0; i < kTokens; ++i) {
+      double dot = 0;
+      for (int c = 0; c < 8; ++c) dot += mean[g * 8 + c] * static_cast<double>(cache.keys[0][i * 8 + c]);
+      weights.push_back(std::exp(dot / std::sqrt(8.0)));
+    }
+    const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
+    for (int i = 0; i < kTokens; ++i) expected[i] += weights[i] / sum / 2;
+  }
+  for (int i = 0; i < kTokens; ++i) {
+    double square = 0;
+    for (int c = 0; c < 8; ++c) square += std::pow(static_cast<double>(cache.values[0][i * 8 + c]), 2);
+    expected[i] *= std::sqrt(square);
+  }
+  cache.with_view(0, {}, [&](const LayerView& given) {
+    LayerView view = given;
+    view.query_mean = mean.data();
+    view.query_covariance = covariance.data();
+    LayerEvidence evidence(view, options, 0, serial());
+    expect_near(
+        find_scorer("expected-attention").score(evidence, options), [&](int, int i) { return expected[i]; },
+        kTokens - 5);
+  });
+}
+
+}  // namespace
+}  // namespace winnow
