@@ -1,0 +1,144 @@
+#include "model/compute.h"
+
+#include <ggml-alloc.h>
+#include <ggml-backend.h>
+#include <ggml-cpu.h>
+#include <ggml.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <atomic>
+#include <exception>
+#include <fstream>
+#include <mutex>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "winnow/error.h"
+
+namespace winnow {
+
+void Graph::ContextDeleter::operator()(ggml_context* context) const { ggml_free(context); }
+void Graph::AllocatorDeleter::operator()(ggml_gallocr* allocator) const { ggml_gallocr_free(allocator); }
+
+void Graph::BufferDeleter::operator()(ggml_backend_buffer* buffer) const { ggml_backend_buffer_free(buffer); }
+
+Graph::Graph(std::size_t max_nodes)
+    : max_nodes_(max_nodes),
+      // Every node may bring a leaf and views; twice the tensors leaves room.
+      arena_(2 * max_nodes * ggml_tensor_overhead() + ggml_graph_overhead_custom(max_nodes, false)),
+      allocator_(ggml_gallocr_new(ggml_backend_cpu_buffer_type())),
+      borrowed_(ggml_backend_cpu_buffer_from_ptr(&anchor_, sizeof(anchor_))) {
+  reset();
+}
+
+Graph::~Graph() = default;
+
+void Graph::reset() {
+  context_.reset();
+  ggml_init_params params{};
+  params.mem_size = arena_.size();
+  params.mem_buffer = arena_.data();
+  params.no_alloc = true;
+  context_.reset(ggml_init(params));
+  graph_ = ggml_new_graph_custom(context_.get(), max_nodes_, false);
+}
+
+ggml_tensor* Graph::external(int type, std::int64_t ne0, std::int64_t ne1, void* data) {
+  ggml_tensor* tensor = ggml_new_tensor_2d(context_.get(), static_cast<ggml_type>(type), ne0, ne1);
+  tensor->data = data;                 // the allocator leaves tensors alone that have data
+  tensor->buffer = borrowed_.get();  // views of it want some buffer
+  return tensor;
+}
+
+void Graph::expand(ggml_tensor* node) { ggml_build_forward_expand(graph_, node); }
+
+void Graph::allocate() {
+  if (!ggml_gallocr_alloc_graph(allocator_.get(), graph_)) {
+    throw Error(ErrorCode::kOutOfMemory, "not enough memory for the compute buffers: use a smaller batch (-b)");
+  }
+}
+
+int default_thread_count() {
+  cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0) return 1;
+  std::set<std::string> cores;
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (!CPU_ISSET(cpu, &allowed)) continue;
+    std::ifstream file("/sys/devices/system/cpu/cpu" + std::to_string(cpu) + "/topology/thread_siblings_list");
+    std::string siblings;
+    cores.insert(std::getline(file, siblings) ? siblings : std::to_string(cpu));
+  }
+  return std::max(1, static_cast<int>(cores.size()));
+}
+
+struct Compute::Impl {
+  ggml_threadpool* pool = nullptr;
+  std::vector<std::uint8_t> work;
+  std::mutex mutex;  // of `error`: several threads may fail at once
+  std::exception_ptr error;
+
+  // The loop that parallel_for runs, as a graph of one node.
+  Graph loop{4};
+  float loop_output = 0;
+};
+
+namespace {
+
+// Runs in every thread of the team.
+void run_loop(ggml_tensor* /*dst*/, int /*ith*/, int /*nth*/, void* userdata) {
+  (*static_cast<std::function<void()>*>(userdata))();
+}
+
+}  // namespace
+
+Compute::Compute(int n_threads) : n_threads_(n_threads), impl_(std::make_unique<Impl>()) {
+  ggml_cpu_init();
+  ggml_threadpool_params params = ggml_threadpool_params_default(n_threads);
+  impl_->pool = ggml_threadpool_new(&params);
+}
+
+Compute::~Compute() { ggml_threadpool_free(impl_->pool); }
+
+void Compute::run(Graph& graph) {
+  ggml_cplan plan = ggml_graph_plan(graph.graph_, n_threads_, impl_->pool);
+  if (impl_->work.size() < plan.work_size) impl_->work.resize(plan.work_size);
+  plan.work_data = impl_->work.data();
+  const ggml_status status = ggml_graph_compute(graph.graph_, &plan);
+  if (impl_->error) {
+    const std::exception_ptr error = std::exchange(impl_->error, nullptr);
+    std::rethrow_exception(error);
+  }
+  if (status != GGML_STATUS_SUCCESS) {
+    throw Error(ErrorCode::kInternal, std::string("ggml could not compute a graph: ") + ggml_status_to_string(status));
+  }
+}
+
+void Compute::fail(std::exception_ptr error) noexcept {
+  const std::lock_guard lock(impl_->mutex);
+  if (!impl_->error) impl_->error = std::move(error);
+}
+
+void Compute::parallel_for(int n_items, const std::function<void(int)>& body) {
+  if (n_items <= 0) return;
+  std::atomic<int> next{0};
+  std::function<void()> loop = [&] {
+    try {
+      for (int i = next.fetch_add(1); i < n_items; i = next.fetch_add(1)) body(i);
+    } catch (...) {
+      next = n_items;
+      fail(std::current_exception());
+    }
+  };
+  Graph& graph = impl_->loop;
+  graph.reset();
+  ggml_tensor* none[1] = {nullptr};
+  ggml_tensor* node = ggml_custom_4d(graph.context(), GGML_TYPE_F32, 1, 1, 1, 1, none, 0, run_loop, GGML_N_TASKS_MAX, &loop);
+  node->data = &impl_->loop_output;
+  graph.expand(node);
+  run(graph);
+}
+
+}  // namespace winnow

@@ -1,0 +1,54 @@
+// A GGUF file, checked and mapped: what ggml would abort on is refused here with a sentence.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+struct ggml_context;
+struct gguf_context;
+struct ggml_tensor;
+
+namespace winnow {
+
+// Immutable after construction; thread-safe.
+class GgufFile {
+ public:
+  // Throws Error: kNotFound, kBadFile. With use_mmap false the tensors are read into memory of our own.
+  GgufFile(const std::string& path, bool use_mmap);
+  ~GgufFile();
+  GgufFile(const GgufFile&) = delete;
+  GgufFile& operator=(const GgufFile&) = delete;
+
+  const std::string& path() const { return path_; }
+
+  // Metadata. The optional forms give nothing when the key is absent and throw Error(kBadFile) on a wrong type.
+  std::optional<std::string> find_string(const std::string& key) const;
+  std::optional<std::int64_t> find_integer(const std::string& key) const;
+  std::optional<double> find_number(const std::string& key) const;
+  std::string string(const std::string& key) const;  // throws Error(kBadFile) naming an absent key
+  std::int64_t integer(const std::string& key, std::int64_t min, std::int64_t max) const;  // likewise, and out of range
+  std::optional<std::int64_t> array_length(const std::string& key) const;
+
+  // The tensors, their data pointing into the mapping. Null if there is none of that name.
+  ggml_tensor* find_tensor(const std::string& name) const;
+  std::int64_t n_tensors() const;
+  ggml_tensor* tensor(std::int64_t index) const;
+
+  std::uint64_t tensor_bytes() const;
+  // FNV-1a over the architecture, the dimensions and the tensor table (names, types, shapes) and a sample of each
+  // tensor's bytes: tells models and their quantisations apart without reading the file.
+  std::uint64_t fingerprint() const;
+
+  // Tells the operating system that these bytes of the mapping will not be needed soon (they stay in the page cache).
+  void release(const void* data, std::size_t bytes) const;
+
+ private:
+  struct Impl;
+  std::string path_;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace winnow
