@@ -72,6 +72,8 @@ class ExpectedAttention final : public Scorer {
   }
 
  private:
+  static constexpr int kBlock = 16;  // keys
+
   static std::vector<float> score_head(const LayerEvidence& evidence, const EvictionOptions& options,
                                        const Rotation& rotation, int h) {
     const LayerView& view = evidence.view();
@@ -92,18 +94,33 @@ class ExpectedAttention final : public Scorer {
       for (int r = 0; r < d; ++r) rotation.apply(covariance.data() + std::size_t(r) * d, 1);  // the rows
       const double scale = static_cast<double>(view.shape.scale);
       double max = -std::numeric_limits<double>::infinity();
-      for_each_key(view.shape, view.heads[h], n, [&](std::int32_t i, const float* key) {
-        if (i < skipped) return;
-        double dot = 0, square = 0;
+      // Blocks of keys, transposed: the inner loops run over keys and vectorise.
+      std::vector<double> keys(std::size_t(d) * kBlock);  // [head_dim][kBlock]
+      const auto flush = [&](int first, int count) {
+        double dot[kBlock] = {}, square[kBlock] = {};
         for (int r = 0; r < d; ++r) {
-          const double* row = covariance.data() + std::size_t(r) * d;
-          double product = 0;
-          for (int c = 0; c < d; ++c) product += row[c] * static_cast<double>(key[c]);
-          square += product * static_cast<double>(key[r]);
-          dot += mean[r] * static_cast<double>(key[r]);
+          const double* key = keys.data() + std::size_t(r) * kBlock;
+          // The covariance is symmetric: what lies left of the diagonal counts twice.
+          double product[kBlock] = {};
+          for (int c = 0; c < r; ++c) {
+            const double twice = 2.0 * covariance[std::size_t(r) * d + c];
+            const double* other = keys.data() + std::size_t(c) * kBlock;
+            for (int k = 0; k < kBlock; ++k) product[k] += twice * other[k];
+          }
+          const double diagonal = covariance[std::size_t(r) * d + r];
+          for (int k = 0; k < kBlock; ++k) {
+            square[k] += (product[k] + diagonal * key[k]) * key[k];
+            dot[k] += mean[r] * key[k];
+          }
         }
-        logits[i] = scale * dot + 0.5 * scale * scale * square;
-        max = std::max(max, logits[i]);
+        for (int k = 0; k < count; ++k) {
+          logits[first + k] = scale * dot[k] + 0.5 * scale * scale * square[k];
+          if (first + k >= skipped) max = std::max(max, logits[first + k]);
+        }
+      };
+      for_each_key(view.shape, view.heads[h], n, [&](std::int32_t i, const float* key) {
+        for (int c = 0; c < d; ++c) keys[std::size_t(c) * kBlock + i % kBlock] = static_cast<double>(key[c]);
+        if (i % kBlock == kBlock - 1 || i == n - 1) flush(i - i % kBlock, i % kBlock + 1);
       });
       double sum = 0;
       for (int i = skipped; i < n; ++i) sum += logits[i] = std::exp(logits[i] - max);
