@@ -392,12 +392,14 @@ SamplerPointer make_grammar(const Tokenizer& tokenizer, const std::string& gramm
   return sampler;
 }
 
+bool is_greedy(const SamplingOptions& options) { return options.temperature < kColdest; }
+
 SamplerPointer make_chain(const SamplingOptions& options, int n_vocab, std::uint32_t seed) {
   SamplerPointer chain(llama_sampler_chain_init(llama_sampler_chain_default_params()));
   const auto add = [&](llama_sampler* sampler) { llama_sampler_chain_add(chain.get(), sampler); };
   add(llama_sampler_init_penalties(n_vocab, options.repeat_last_n, options.repeat_penalty, options.frequency_penalty,
                                    options.presence_penalty));
-  if (options.temperature < kColdest) {
+  if (is_greedy(options)) {
     add(llama_sampler_init_greedy());
     return chain;
   }
@@ -429,20 +431,23 @@ struct Sampler::Impl {
   int n_vocab;                         // length of the logits
   int n_candidates;                    // those of them that are tokens of the vocabulary
   std::uint32_t seed;
+  bool is_greedy;
   SamplerPointer grammar;  // apart from the chain: prompt tokens are not held against it. Null: none
   SamplerPointer chain;
   bool is_grammar_lost = false;              // libllama's state is unusable after it threw
   std::vector<llama_token_data> candidates;  // [n_candidates], filled anew for each token
 
   void apply_grammar(llama_token_data_array& array) {
-    if (is_grammar_lost) {
-      throw Error(ErrorCode::kInvalidArgument,
-                  "the text does not follow the grammar any more: begin with a new sampler");
-    }
     llama_sampler_apply(grammar.get(), &array);
-    if (std::none_of(candidates.begin(), candidates.end(), is_possible)) {
+    if (std::none_of(array.data, array.data + array.size, is_possible)) {
       throw Error(ErrorCode::kInvalidArgument, "the grammar allows no token of this model here: change the grammar");
     }
+  }
+
+  bool grammar_allows(llama_token_data candidate) {
+    llama_token_data_array array{&candidate, 1, -1, false};
+    llama_sampler_apply(grammar.get(), &array);
+    return is_possible(candidate);
   }
 
   void accept_in_grammar(Token token) {
@@ -469,6 +474,7 @@ Sampler::Sampler(std::shared_ptr<const Model> model, const SamplingOptions& opti
                                   .n_vocab = n_vocab,
                                   .n_candidates = n_candidates,
                                   .seed = seed,
+                                  .is_greedy = is_greedy(options),
                                   .grammar = make_grammar(tokenizer, options.grammar),
                                   .chain = make_chain(options, n_vocab, seed),
                                   .candidates = std::vector<llama_token_data>(static_cast<std::size_t>(n_candidates))});
@@ -482,6 +488,7 @@ Token Sampler::sample(std::span<const float> logits) {
   if (std::cmp_not_equal(logits.size(), impl_->n_vocab)) {
     refuse("sampling needs " + std::to_string(impl_->n_vocab) + " logits and got " + std::to_string(logits.size()));
   }
+  if (impl_->is_grammar_lost) refuse("the text does not follow the grammar any more: begin with a new sampler");
   std::vector<llama_token_data>& candidates = impl_->candidates;
   bool is_valid = true;
   for (std::size_t i = 0; i < candidates.size(); ++i) {
@@ -494,17 +501,25 @@ Token Sampler::sample(std::span<const float> logits) {
         "the logits are not numbers: check the model file against its checksum, and report this if it is intact");
   }
 
+  const bool has_grammar = impl_->grammar != nullptr;
   llama_token_data_array array{candidates.data(), candidates.size(), -1, false};
-  if (impl_->grammar != nullptr) impl_->apply_grammar(array);
+  if (has_grammar && !impl_->is_greedy) impl_->apply_grammar(array);
   llama_sampler_apply(impl_->chain.get(), &array);
   const std::span<const llama_token_data> chosen_from(array.data, array.size);
+  const auto likeliest = [&] {
+    return std::max_element(chosen_from.begin(), chosen_from.end(),
+                            [](const auto& a, const auto& b) { return a.logit < b.logit; });
+  };
   auto chosen = chosen_from.begin() + std::max<std::int64_t>(array.selected, 0);
-  if (!is_possible(*chosen)) {  // a draw of exactly 0 takes the first candidate, however unlikely
-    chosen = std::max_element(chosen_from.begin(), chosen_from.end(),
-                              [](const auto& a, const auto& b) { return a.logit < b.logit; });
+  if (!is_possible(*chosen)) chosen = likeliest();  // a draw of exactly 0 takes the first candidate, however unlikely
+  // The grammar costs far more than a greedy choice (milliseconds with a large vocabulary), and the penalties do not
+  // depend on it: one token is asked about first, all of them only when that one is refused.
+  if (has_grammar && impl_->is_greedy && !impl_->grammar_allows(*chosen)) {
+    impl_->apply_grammar(array);
+    chosen = likeliest();
   }
   const Token token = chosen->id;
-  if (impl_->grammar != nullptr) impl_->accept_in_grammar(token);
+  if (has_grammar) impl_->accept_in_grammar(token);
   accept(token);
   return token;
 }

@@ -3,6 +3,7 @@
 #include <gguf.h>
 #include <llama.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <exception>
@@ -191,9 +192,10 @@ std::vector<Token> Tokenizer::tokenize(std::string_view text, bool add_special, 
   if (n < 0) throw Error(ErrorCode::kInvalidArgument, "the text gives more tokens than 31 bits can count: split it");
   tokens.resize(static_cast<std::size_t>(n));
   // Where only one of the two is defined, the defined one is still due.
-  if (add_special && wants_undefined) {
-    if (adds_begin_token_) tokens.insert(tokens.begin(), llama_vocab_bos(vocab_));
-    if (adds_end_token_) tokens.push_back(llama_vocab_eos(vocab_));
+  if (add_special && wants_undefined && adds_end_token_) tokens.push_back(llama_vocab_eos(vocab_));
+  if (add_special && wants_undefined && adds_begin_token_) {
+    tokens.push_back(llama_vocab_bos(vocab_));
+    std::rotate(tokens.begin(), tokens.end() - 1, tokens.end());
   }
   tokens.shrink_to_fit();
   return tokens;
