@@ -1,0 +1,164 @@
+#include <ggml.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+
+#include "engine/engine_impl.h"
+#include "winnow/error.h"
+
+namespace winnow {
+namespace {
+
+// Nodes of one layer of any architecture, with room to spare.
+constexpr std::size_t kNodesPerLayer = 64;
+
+EngineOptions checked(EngineOptions options) {
+  if (options.n_threads < 0 || options.n_threads > 512) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "the number of threads must be between 1 and 512 (0: the machine's cores), not " +
+                    std::to_string(options.n_threads));
+  }
+  if (options.n_batch < 1 || options.n_batch > 65536) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "the batch size must be between 1 and 65536 tokens, not " + std::to_string(options.n_batch));
+  }
+  if (options.n_threads == 0) options.n_threads = default_thread_count();
+  return options;
+}
+
+}  // namespace
+
+StepGraph::StepGraph(const Model::Impl& model, int n_sequences, Compute& compute)
+    : attention(model.hparams, n_sequences, compute),
+      graph(kNodesPerLayer * static_cast<std::size_t>(model.hparams.n_layer + 1)),
+      hidden(static_cast<std::size_t>(n_sequences) * static_cast<std::size_t>(model.hparams.n_embd)),
+      positions(static_cast<std::size_t>(n_sequences)) {
+  ggml_tensor* x = graph.external(GGML_TYPE_F32, model.hparams.n_embd, n_sequences, hidden.data());
+  ggml_tensor* position_tensor = graph.external(GGML_TYPE_I32, n_sequences, 1, positions.data());
+  GraphBuilder builder(graph.context(), model.hparams, attention, position_tensor, nullptr);
+  for (const LayerWeights& weights : model.weights.layers) x = model.architecture.build_layer(builder, weights, x);
+  logits = builder.linear(model.weights.output, nullptr, builder.rms_norm(x, model.weights.output_norm));
+  ggml_set_output(logits);
+  graph.expand(logits);
+  graph.allocate();
+}
+
+Engine::Impl::Impl(std::shared_ptr<const Model> the_model, const EngineOptions& the_options)
+    : model(std::move(the_model)),
+      options(checked(the_options)),
+      pool(PagePool::create(options.kv_bytes_limit)),
+      rotation(rotation_of(model->impl().hparams, model->impl().weights)),
+      compute(options.n_threads),
+      layer_graph(2 * kNodesPerLayer) {}
+
+void Engine::Impl::embed(std::span<const Token> tokens, float* hidden) {
+  const Hparams& hparams = model->impl().hparams;
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    float* row = hidden + i * static_cast<std::size_t>(hparams.n_embd);
+    dequantize_row(model->impl().weights.token_embd, tokens[i], row);
+    if (hparams.embedding_scale != 1) {
+      std::for_each_n(row, hparams.n_embd, [&](float& x) { x *= hparams.embedding_scale; });
+    }
+  }
+}
+
+void Engine::Impl::output_logits(float* hidden, int n_rows, float* out) {
+  const Model::Impl& m = model->impl();
+  layer_graph.reset();
+  ggml_context* context = layer_graph.context();
+  ggml_tensor* x = layer_graph.external(GGML_TYPE_F32, m.hparams.n_embd, n_rows, hidden);
+  ggml_tensor* norm = ggml_mul(context, ggml_rms_norm(context, x, m.hparams.norm_eps), m.weights.output_norm);
+  ggml_tensor* y = ggml_mul_mat(context, m.weights.output, norm);
+  ggml_set_output(y);
+  layer_graph.expand(y);
+  layer_graph.allocate();
+  compute.run(layer_graph);
+  std::memcpy(out, y->data, ggml_nbytes(y));
+}
+
+StepGraph& Engine::Impl::step_graph(int n_sequences) {
+  std::unique_ptr<StepGraph>& graph = step_graphs[n_sequences];
+  if (!graph) graph = std::make_unique<StepGraph>(model->impl(), n_sequences, compute);
+  return *graph;
+}
+
+ParallelFor Engine::Impl::parallel_for() {
+  return [this](int n_items, const std::function<void(int)>& body) { compute.parallel_for(n_items, body); };
+}
+
+std::shared_ptr<Engine> Engine::create(std::shared_ptr<const Model> model, const EngineOptions& options) {
+  return std::shared_ptr<Engine>(new Engine(std::make_unique<Impl>(std::move(model), options)));
+}
+
+Engine::Engine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Engine::~Engine() = default;
+
+const std::shared_ptr<const Model>& Engine::model() const { return impl_->model; }
+int Engine::n_threads() const { return impl_->options.n_threads; }
+void Engine::reset_peak() { impl_->pool->reset_peak(); }
+
+MemoryStatistics Engine::memory() const {
+  const PoolStatistics pool = impl_->pool->statistics();
+  return {.kv_bytes_in_use = pool.bytes_in_use + pool.bytes_reserved,
+          .kv_bytes_peak = pool.bytes_peak,
+          .kv_bytes_resident = pool.bytes_resident + pool.bytes_reserved,
+          .kv_bytes_limit = pool.bytes_limit};
+}
+
+Session Engine::open(const SessionOptions& options) {
+  return Session(std::make_unique<Session::Impl>(shared_from_this(), options));
+}
+
+void Engine::decode(std::span<Session* const> sessions, std::span<const Token> tokens) {
+  if (sessions.empty() || sessions.size() != tokens.size()) {
+    throw Error(ErrorCode::kInvalidArgument, "a step needs one token for each of its sessions");
+  }
+  const std::lock_guard lock(impl_->mutex);
+  for (std::size_t i = 0; i < sessions.size(); ++i) {
+    const Session::Impl& session = sessions[i]->impl();
+    if (session.engine.get() != this) {
+      throw Error(ErrorCode::kInvalidArgument, "a session of another engine cannot be in this step");
+    }
+    if (std::count(sessions.begin(), sessions.end(), sessions[i]) > 1) {
+      throw Error(ErrorCode::kInvalidArgument, "a session can be in a step only once");
+    }
+    session.check_tokens(tokens.subspan(i, 1));
+  }
+
+  const Hparams& hparams = impl_->model->impl().hparams;
+  StepGraph& step = impl_->step_graph(static_cast<int>(sessions.size()));
+  const auto start = std::chrono::steady_clock::now();
+  std::vector<StepSequence> sequences;
+  const auto undo = [&] {
+    for (std::size_t i = 0; i < sessions.size(); ++i) sessions[i]->impl().cache.truncate(sessions[i]->impl().n_tokens());
+  };
+  try {
+    for (std::size_t i = 0; i < sessions.size(); ++i) {
+      Session::Impl& session = sessions[i]->impl();
+      const std::int32_t position = session.n_tokens();
+      for (int l = 0; l < hparams.n_layer; ++l) {
+        for (int h = 0; h < hparams.n_kv_head; ++h) session.cache.extend(l, h, 1, position);
+      }
+      sequences.push_back({.cache = &session.cache, .evidence = &session.evidence, .position = position});
+      step.positions[i] = position;
+    }
+    impl_->embed(tokens, step.hidden.data());
+    step.attention.plan(sequences);
+    impl_->compute.run(step.graph);
+  } catch (...) {
+    undo();
+    throw;
+  }
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+  for (std::size_t i = 0; i < sessions.size(); ++i) {
+    Session::Impl& session = sessions[i]->impl();
+    session.tokens.push_back(tokens[i]);
+    const float* row = static_cast<const float*>(step.logits->data) + i * static_cast<std::size_t>(hparams.n_vocab);
+    session.logits.assign(row, row + hparams.n_vocab);
+    session.statistics.decoded_tokens += 1;
+    session.statistics.decode_s += seconds.count();
+  }
+}
+
+}  // namespace winnow

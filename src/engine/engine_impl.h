@@ -1,0 +1,85 @@
+// What is behind winnow::Engine and winnow::Session.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "cache/page_pool.h"
+#include "cache/ragged_cache.h"
+#include "engine/query_evidence.h"
+#include "engine/step_attention.h"
+#include "eviction/cut.h"
+#include "eviction/evidence.h"
+#include "model/compute.h"
+#include "model/model_impl.h"
+#include "model/packed_weights.h"
+#include "model/rotation.h"
+#include "winnow/session.h"
+
+namespace winnow {
+
+// The graph of one decoding step for a fixed number of sequences, reused from step to step.
+struct StepGraph {
+  StepGraph(const Model::Impl& model, int n_sequences, Compute& compute);
+
+  StepAttention attention;
+  Graph graph;
+  std::vector<float> hidden;            // [n_sequences][n_embd]
+  std::vector<std::int32_t> positions;  // [n_sequences]
+  ggml_tensor* logits = nullptr;        // [n_vocab, n_sequences]
+};
+
+struct Engine::Impl {
+  Impl(std::shared_ptr<const Model> model, const EngineOptions& options);
+
+  // Embeds tokens into rows of hidden [n][n_embd].
+  void embed(std::span<const Token> tokens, float* hidden);
+  // Logits of n_rows rows of hidden states after the last layer, into out [n_rows][n_vocab].
+  void output_logits(float* hidden, int n_rows, float* out);
+  StepGraph& step_graph(int n_sequences);
+  ParallelFor parallel_for();
+
+  const std::shared_ptr<const Model> model;
+  const EngineOptions options;
+  const std::shared_ptr<PagePool> pool;
+  const Rotation rotation;
+  std::mutex mutex;  // held by every public call that computes
+  Compute compute;
+  PackedLayer packed;
+  Graph layer_graph;   // of a layer with many rows, and of the output head
+  std::map<int, std::unique_ptr<StepGraph>> step_graphs;  // by number of sequences
+};
+
+struct Session::Impl {
+  Impl(std::shared_ptr<Engine> engine, const SessionOptions& options);
+  // A fork.
+  Impl(const Impl& other);
+  Impl& operator=(const Impl&) = delete;
+
+  Engine::Impl& engine_impl() const { return engine->impl(); }
+  const Model::Impl& model() const { return engine_impl().model->impl(); }
+  std::int32_t n_tokens() const { return static_cast<std::int32_t>(tokens.size()); }
+
+  // Throws unless these tokens can be fed now.
+  void check_tokens(std::span<const Token> more) const;
+  // The total T of entries for a sequence of n tokens.
+  std::int64_t total_entries(std::int32_t n) const;
+
+  void prefill_empty(std::span<const Token> prompt, const PrefillOptions& callbacks);
+  void append(std::span<const Token> more, const PrefillOptions& callbacks);
+  // Cuts what is stored to the budget if it is over it.
+  void cut_to_budget();
+  void note_sizes(std::size_t hidden_bytes, std::size_t staging_bytes);
+
+  std::shared_ptr<Engine> engine;
+  SessionOptions options;
+  RaggedCache cache;
+  QueryEvidence evidence;
+  std::vector<Token> tokens;
+  std::vector<float> logits;  // [n_vocab] after the last token; empty before the first
+  SessionStatistics statistics;
+};
+
+}  // namespace winnow

@@ -1,0 +1,106 @@
+#include "engine/query_evidence.h"
+
+#include <algorithm>
+
+namespace winnow {
+
+QueryEvidence::QueryEvidence(const EvidenceNeeds& needs, const Hparams& hparams)
+    : needs_(needs), n_layer_(hparams.n_layer), n_head_(hparams.n_head), head_dim_(hparams.head_dim) {
+  window_.resize(static_cast<std::size_t>(n_layer_) * static_cast<std::size_t>(needs.window_rows) * row_floats());
+  if (needs.query_moments) {
+    moments_.resize(static_cast<std::size_t>(n_layer_));
+    for (Moments& moments : moments_) {
+      moments.sum.resize(row_floats());
+      moments.outer.resize(row_floats() * static_cast<std::size_t>(head_dim_));
+    }
+  }
+}
+
+std::size_t QueryEvidence::row_floats() const { return static_cast<std::size_t>(n_head_ * head_dim_); }
+
+void QueryEvidence::begin_layers(std::int32_t n_tokens) {
+  n_tokens_ = n_tokens;
+  if (needs_.all_queries) rows_.resize(static_cast<std::size_t>(n_tokens) * row_floats());
+  if (needs_.log_sum_exp) log_sum_exp_.resize(static_cast<std::size_t>(n_tokens) * static_cast<std::size_t>(n_head_));
+}
+
+void QueryEvidence::end_layers() {
+  n_tokens_ = 0;
+  rows_ = {};
+  log_sum_exp_ = {};
+}
+
+void QueryEvidence::record(int layer, std::int32_t position, const float* q) {
+  if (needs_.window_rows > 0) {
+    const auto rows = static_cast<std::size_t>(needs_.window_rows);
+    const std::size_t slot = static_cast<std::size_t>(layer) * rows + static_cast<std::size_t>(position) % rows;
+    std::copy_n(q, row_floats(), window_.data() + slot * row_floats());
+  }
+  if (needs_.all_queries && position < n_tokens_) {
+    std::copy_n(q, row_floats(), rows_.data() + static_cast<std::size_t>(position) * row_floats());
+  }
+}
+
+void QueryEvidence::add_moments(int layer, int head, const float* q, std::int64_t row_stride, std::int32_t n_rows,
+                                std::int32_t first_position) {
+  Moments& moments = moments_[static_cast<std::size_t>(layer)];
+  const auto d = static_cast<std::size_t>(head_dim_);
+  double* sum = moments.sum.data() + static_cast<std::size_t>(head) * d;
+  double* outer = moments.outer.data() + static_cast<std::size_t>(head) * d * d;
+  const std::int32_t skipped = std::clamp(needs_.moments_skip - first_position, 0, n_rows);
+  for (std::int32_t r = skipped; r < n_rows; ++r) {
+    const float* row = q + r * row_stride;
+    for (std::size_t i = 0; i < d; ++i) {
+      const double qi = static_cast<double>(row[i]);
+      sum[i] += qi;
+      for (std::size_t j = 0; j < d; ++j) outer[i * d + j] += qi * static_cast<double>(row[j]);
+    }
+  }
+  if (head == 0) moments.n += n_rows - skipped;
+}
+
+float* QueryEvidence::log_sum_exp_row(std::int32_t position) {
+  if (!needs_.log_sum_exp || position >= n_tokens_) return nullptr;
+  return log_sum_exp_.data() + static_cast<std::size_t>(position) * static_cast<std::size_t>(n_head_);
+}
+
+void QueryEvidence::fill(LayerView& view) {
+  const int rows = std::min(needs_.window_rows, view.n_tokens);
+  if (rows > 0) {
+    window_rows_.resize(static_cast<std::size_t>(rows) * row_floats());
+    for (int r = 0; r < rows; ++r) {
+      const std::int32_t position = view.n_tokens - rows + r;
+      const auto slot = static_cast<std::size_t>(view.layer * needs_.window_rows + position % needs_.window_rows);
+      std::copy_n(window_.data() + slot * row_floats(), row_floats(),
+                  window_rows_.data() + static_cast<std::size_t>(r) * row_floats());
+    }
+    view.window_q = window_rows_.data();
+    view.n_window_rows = rows;
+  }
+  if (n_tokens_ > 0) {
+    view.n_query_rows = n_tokens_;
+    if (needs_.all_queries) view.all_q = rows_.data();
+    if (needs_.log_sum_exp) view.log_sum_exp = log_sum_exp_.data();
+  }
+  if (needs_.query_moments) {
+    const Moments& moments = moments_[static_cast<std::size_t>(view.layer)];
+    const auto d = static_cast<std::size_t>(head_dim_);
+    const double scale = moments.n > 0 ? 1.0 / static_cast<double>(moments.n) : 0.0;
+    mean_.resize(moments.sum.size());
+    covariance_.resize(moments.outer.size());
+    for (std::size_t i = 0; i < mean_.size(); ++i) mean_[i] = moments.sum[i] * scale;
+    for (std::size_t h = 0; h < static_cast<std::size_t>(n_head_); ++h) {
+      const double* mean = mean_.data() + h * d;
+      for (std::size_t i = 0; i < d; ++i) {
+        for (std::size_t j = 0; j < d; ++j) {
+          const std::size_t at = (h * d + i) * d + j;
+          covariance_[at] = moments.outer[at] * scale - mean[i] * mean[j];
+        }
+      }
+    }
+    view.query_mean = mean_.data();
+    view.query_covariance = covariance_.data();
+  }
+}
+
+}  // namespace winnow

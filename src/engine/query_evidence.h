@@ -1,0 +1,61 @@
+// What a sequence keeps of its queries, for cuts now and later: the last rows, running moments, and (for h2o, during one
+// prefill only) every row of the present layer.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "eviction/evidence.h"
+#include "model/hparams.h"
+
+namespace winnow {
+
+// Not thread-safe, but different rows (record) and different heads (add_moments) may be written by different threads.
+class QueryEvidence {
+ public:
+  QueryEvidence(const EvidenceNeeds& needs, const Hparams& hparams);
+
+  const EvidenceNeeds& needs() const { return needs_; }
+
+  // Before a prompt of n_tokens tokens goes through one layer after the other: room for the rows of one layer.
+  void begin_layers(std::int32_t n_tokens);
+  void end_layers();
+
+  // q: one row [n_head][head_dim], rotated.
+  void record(int layer, std::int32_t position, const float* q);
+  // q: rows of one head, `row_stride` floats apart, before rotation. The first row has the position first_position.
+  void add_moments(int layer, int head, const float* q, std::int64_t row_stride, std::int32_t n_rows,
+                   std::int32_t first_position);
+  // [n_head] of one row of the present layer, or null where nobody asks.
+  float* log_sum_exp_row(std::int32_t position);
+
+  // Fills the evidence fields of a view; pointers live until the next call.
+  void fill(LayerView& view);
+
+  const std::vector<float>& window() const { return window_; }
+  std::vector<float>& window() { return window_; }
+
+ private:
+  struct Moments {
+    std::int64_t n = 0;
+    std::vector<double> sum;    // [n_head][head_dim]
+    std::vector<double> outer;  // [n_head][head_dim][head_dim]
+  };
+  std::size_t row_floats() const;
+
+  EvidenceNeeds needs_;
+  int n_layer_;
+  int n_head_;
+  int head_dim_;
+  std::vector<float> window_;       // [n_layer][window_rows][n_head][head_dim]; position p in slot p % window_rows
+  std::vector<Moments> moments_;    // [n_layer]
+  std::int32_t n_tokens_ = 0;       // rows of the two below
+  std::vector<float> rows_;         // [n_tokens][n_head][head_dim]
+  std::vector<float> log_sum_exp_;  // [n_tokens][n_head]
+  std::vector<float> window_rows_;  // the window in order, for fill
+  std::vector<double> mean_;
+  std::vector<double> covariance_;
+};
+
+}  // namespace winnow

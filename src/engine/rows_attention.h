@@ -1,0 +1,63 @@
+// Attention of many rows of one sequence: prefill and appended turns.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <vector>
+
+#include "cache/mapped_memory.h"
+#include "cache/ragged_cache.h"
+#include "cache/staging_buffer.h"
+#include "engine/query_evidence.h"
+#include "kernels/entries.h"
+#include "model/compute.h"
+#include "model/graph_builder.h"
+
+namespace winnow {
+
+kernels::AttentionShape attention_shape(const Hparams& hparams, const CacheShape& shape);
+
+// Used for one pass of rows through one layer at a time: set up with begin(), then build and run the graph.
+class RowsAttention : public AttentionHook {
+ public:
+  RowsAttention(const Hparams& hparams, const CacheShape& shape, Compute& compute);
+
+  // The rows' keys and values go to the staging buffer, whose tokens before them are what they attend to.
+  void begin_staged(StagingBuffer& staging, QueryEvidence& evidence, std::int32_t first_token, std::int32_t n_rows,
+                    std::int32_t first_position);
+  // The rows' entries are in the cache already (extended, not yet written): the last ones up to and with
+  // first_position + n_rows - 1; `n_later` entries behind them belong to later rows of the same append.
+  void begin_cached(RaggedCache& cache, QueryEvidence& evidence, int layer, std::int32_t n_rows, std::int32_t n_later,
+                    std::int32_t first_position);
+
+  ggml_tensor* attend(ggml_context* context, int layer, ggml_tensor* q_unrotated, ggml_tensor* q, ggml_tensor* k,
+                      ggml_tensor* v) override;
+
+  const kernels::AttentionShape& kernel_shape() const { return kernel_shape_; }
+
+ private:
+  static void store(ggml_tensor* dst, int ith, int nth, void* userdata);
+  static void run(ggml_tensor* dst, int ith, int nth, void* userdata);
+  void store_rows(const ggml_tensor* dst, int ith, int nth);
+  void attend_rows(const ggml_tensor* dst, int ith);
+
+  const Hparams& hparams_;
+  CacheShape shape_;
+  kernels::AttentionShape kernel_shape_;
+  Compute& compute_;
+
+  StagingBuffer* staging_ = nullptr;  // exactly one of the two
+  RaggedCache* cache_ = nullptr;
+  QueryEvidence* evidence_ = nullptr;
+  int layer_ = 0;
+  std::int32_t n_rows_ = 0;
+  std::int32_t first_position_ = 0;
+  std::int32_t first_token_ = 0;                // staged: index of row 0 in the buffer
+  std::vector<std::int32_t> n_before_;          // [n_kv_head] entries before row 0
+  std::vector<kernels::EntryRun> staged_runs_;  // [n_kv_head]
+  std::vector<kernels::HeadEntries> heads_;     // [n_kv_head] with all rows of this pass
+  std::atomic<int> next_task_{0};
+  std::vector<MappedMemory> scratch_;  // [n_threads]
+};
+
+}  // namespace winnow

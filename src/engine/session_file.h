@@ -1,0 +1,17 @@
+// Sessions on disk: one checksummed file, written under a temporary name and renamed.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "engine/engine_impl.h"
+
+namespace winnow {
+
+// Throws Error(kIo); the file of that name, if any, is then as before.
+void save_session(const Session::Impl& session, const std::string& path);
+
+// Throws Error: kNotFound, kBadFile (damaged, another format version, another model), kOutOfMemory.
+std::unique_ptr<Session::Impl> load_session(std::shared_ptr<Engine> engine, const std::string& path);
+
+}  // namespace winnow

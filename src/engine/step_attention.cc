@@ -1,0 +1,145 @@
+#include "engine/step_attention.h"
+
+#include <ggml.h>
+
+#include <algorithm>
+
+#include "engine/rows_attention.h"
+#include "kernels/rows.h"
+
+namespace winnow {
+
+StepAttention::StepAttention(const Hparams& hparams, int n_sequences, Compute& compute)
+    : hparams_(hparams),
+      compute_(compute),
+      layers_(static_cast<std::size_t>(hparams.n_layer)),
+      partial_floats_(kernels::partial_floats(hparams.head_dim) * static_cast<std::size_t>(hparams.n_group())),
+      done_(std::make_unique<std::atomic<int>[]>(static_cast<std::size_t>(n_sequences * hparams.n_kv_head))) {
+  for (int l = 0; l < hparams.n_layer; ++l) {
+    layers_[static_cast<std::size_t>(l)].owner = this;
+    layers_[static_cast<std::size_t>(l)].layer = l;
+  }
+}
+
+void StepAttention::plan(std::span<const StepSequence> sequences) {
+  sequences_.assign(sequences.begin(), sequences.end());
+  for (Layer& layer : layers_) plan_layer(layer);
+}
+
+void StepAttention::plan_layer(Layer& layer) {
+  const int n_heads = static_cast<int>(sequences_.size()) * hparams_.n_kv_head;
+  const int n_threads = compute_.n_threads();
+  const auto entries_of = [&](int head) {
+    const auto sequence = static_cast<std::size_t>(head / hparams_.n_kv_head);
+    return sequences_[sequence].cache->n_entries(layer.layer, head % hparams_.n_kv_head);
+  };
+  std::int64_t total = 0;
+  for (int head = 0; head < n_heads; ++head) total += entries_of(head);
+
+  layer.slices.clear();
+  layer.first_slice.assign(1, 0);
+  layer.heads.assign(static_cast<std::size_t>(n_heads), {.first_partial = -1, .n_slices = 0});
+  std::int64_t before = 0;  // entries planned so far
+  int thread = 0;
+  for (int head = 0; head < n_heads; ++head) {
+    const std::int32_t n = entries_of(head);
+    HeadPlan& plan = layer.heads[static_cast<std::size_t>(head)];
+    for (std::int32_t first = 0; first < n;) {
+      while (thread + 1 < n_threads && before >= total * (thread + 1) / n_threads) {
+        layer.first_slice.push_back(static_cast<std::int32_t>(layer.slices.size()));
+        ++thread;
+      }
+      const std::int64_t share_end = total * (thread + 1) / n_threads;
+      const auto take = static_cast<std::int32_t>(std::min<std::int64_t>(n - first, std::max<std::int64_t>(share_end - before, 1)));
+      layer.slices.push_back({.head = head, .first = first, .last = first + take, .partial = -1});
+      ++plan.n_slices;
+      first += take;
+      before += take;
+    }
+  }
+  layer.first_slice.resize(static_cast<std::size_t>(n_threads) + 1, static_cast<std::int32_t>(layer.slices.size()));
+
+  std::int32_t n_partials = 0;
+  for (Slice& slice : layer.slices) {
+    HeadPlan& plan = layer.heads[static_cast<std::size_t>(slice.head)];
+    if (plan.n_slices == 1) continue;
+    if (plan.first_partial < 0) plan.first_partial = n_partials;
+    slice.partial = n_partials++;
+  }
+  const std::size_t floats = static_cast<std::size_t>(n_partials) * partial_floats_;
+  if (partials_.size() < floats) partials_.resize(floats);
+}
+
+ggml_tensor* StepAttention::attend(ggml_context* context, int layer, ggml_tensor* /*q_unrotated*/, ggml_tensor* q,
+                                   ggml_tensor* k, ggml_tensor* v) {
+  ggml_tensor* args[3] = {q, k, v};
+  return ggml_custom_4d(context, GGML_TYPE_F32, std::int64_t{hparams_.head_dim} * hparams_.n_head, q->ne[2], 1, 1, args,
+                        3, run, GGML_N_TASKS_MAX, &layers_[static_cast<std::size_t>(layer)]);
+}
+
+void StepAttention::run(ggml_tensor* dst, int ith, int nth, void* userdata) {
+  const auto& layer = *static_cast<const Layer*>(userdata);
+  try {
+    layer.owner->run_layer(layer, dst, ith, nth);
+  } catch (...) {
+    layer.owner->compute_.fail(std::current_exception());
+  }
+}
+
+void StepAttention::store(const Layer& layer, int head, const ggml_tensor* dst) {
+  const int s = head / hparams_.n_kv_head;
+  const int kv_head = head % hparams_.n_kv_head;
+  const StepSequence& sequence = sequences_[static_cast<std::size_t>(s)];
+  RaggedCache& cache = *sequence.cache;
+  const std::int32_t entry = cache.n_entries(layer.layer, kv_head) - 1;
+  const std::int64_t at = (std::int64_t{s} * hparams_.n_kv_head + kv_head) * hparams_.head_dim;
+  const auto* k = static_cast<const float*>(dst->src[1]->data) + at;
+  const auto* v = static_cast<const float*>(dst->src[2]->data) + at;
+  kernels::store_row(cache.shape().key_type, k, cache.key_row(layer.layer, kv_head, entry), hparams_.head_dim);
+  kernels::store_row(cache.shape().value_type, v, cache.value_row(layer.layer, kv_head, entry), hparams_.head_dim);
+  if (kv_head == 0) {
+    const auto* q = static_cast<const float*>(dst->src[0]->data) + std::int64_t{s} * hparams_.n_head * hparams_.head_dim;
+    sequence.evidence->record(layer.layer, sequence.position, q);
+  }
+}
+
+void StepAttention::run_layer(const Layer& layer, const ggml_tensor* dst, int ith, int /*nth*/) {
+  const auto* q = static_cast<const float*>(dst->src[0]->data);
+  auto* out = static_cast<float*>(dst->data);
+  const std::int64_t group_floats = std::int64_t{hparams_.n_group()} * hparams_.head_dim;
+  std::vector<float> own(partial_floats_);
+  const auto first = static_cast<std::size_t>(layer.first_slice[static_cast<std::size_t>(ith)]);
+  const auto last = static_cast<std::size_t>(layer.first_slice[static_cast<std::size_t>(ith) + 1]);
+  for (std::size_t i = first; i < last; ++i) {
+    const Slice& slice = layer.slices[i];
+    const StepSequence& sequence = sequences_[static_cast<std::size_t>(slice.head / hparams_.n_kv_head)];
+    const kernels::HeadEntries entries = sequence.cache->entries(layer.layer, slice.head % hparams_.n_kv_head);
+    // The slice with the step's own entry is the only one that reads it: its thread writes it first.
+    if (slice.last == entries.n_entries) store(layer, slice.head, dst);
+    const kernels::AttentionShape shape = attention_shape(hparams_, sequence.cache->shape());
+    const HeadPlan& plan = layer.heads[static_cast<std::size_t>(slice.head)];
+    float* partial = slice.partial < 0 ? own.data()
+                                       : partials_.data() + static_cast<std::size_t>(slice.partial) * partial_floats_;
+    kernels::decode_attention(shape,
+                              {.q = q + slice.head * group_floats,
+                               .entries = entries,
+                               .first = slice.first,
+                               .last = slice.last,
+                               .position = sequence.position},
+                              partial);
+    float* head_out = out + slice.head * group_floats;
+    if (slice.partial < 0) {
+      kernels::merge_partials(shape, partial, 1, head_out);
+      continue;
+    }
+    // `done_` counts a head's finished slices; it returns to zero for the next layer.
+    std::atomic<int>& done = done_[static_cast<std::size_t>(slice.head)];
+    if (done.fetch_add(1, std::memory_order_acq_rel) + 1 == plan.n_slices) {
+      done.store(0, std::memory_order_relaxed);
+      kernels::merge_partials(
+          shape, partials_.data() + static_cast<std::size_t>(plan.first_partial) * partial_floats_, plan.n_slices, head_out);
+    }
+  }
+}
+
+}  // namespace winnow

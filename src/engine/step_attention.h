@@ -1,0 +1,73 @@
+// Attention of one decoding step: one new row for each of several sequences, each with its own ragged cache.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "cache/ragged_cache.h"
+#include "engine/query_evidence.h"
+#include "kernels/attention.h"
+#include "model/compute.h"
+#include "model/graph_builder.h"
+
+namespace winnow {
+
+// One sequence of the step.
+struct StepSequence {
+  RaggedCache* cache;       // extended by the step's entry, which is not yet written
+  QueryEvidence* evidence;
+  std::int32_t position;    // of the step's token
+};
+
+// The graph is built once and run for every step; plan() says before each run what it attends to. The entries of all
+// (sequence, KV head) pairs of a layer are laid end to end and cut into equal shares for the threads, so a thread's work
+// does not depend on how ragged the cache is. Partial results of a head that was cut are merged by whichever thread
+// finishes last.
+class StepAttention : public AttentionHook {
+ public:
+  // Sequences may differ in entry types.
+  StepAttention(const Hparams& hparams, int n_sequences, Compute& compute);
+
+  void plan(std::span<const StepSequence> sequences);
+
+  ggml_tensor* attend(ggml_context* context, int layer, ggml_tensor* q_unrotated, ggml_tensor* q, ggml_tensor* k,
+                      ggml_tensor* v) override;
+
+ private:
+  // A run of entries [first, last) of one head.
+  struct Slice {
+    std::int32_t head;  // sequence * n_kv_head + KV head
+    std::int32_t first;
+    std::int32_t last;
+    std::int32_t partial;  // index of its partial state, or -1: the slice is the whole head
+  };
+  struct HeadPlan {
+    std::int32_t first_partial;
+    std::int32_t n_slices;
+  };
+  struct Layer {
+    StepAttention* owner = nullptr;
+    int layer = 0;
+    std::vector<Slice> slices;
+    std::vector<std::int32_t> first_slice;  // [n_threads + 1]
+    std::vector<HeadPlan> heads;            // [n_sequences * n_kv_head]
+  };
+
+  static void run(ggml_tensor* dst, int ith, int nth, void* userdata);
+  void run_layer(const Layer& layer, const ggml_tensor* dst, int ith, int nth);
+  void plan_layer(Layer& layer);
+  void store(const Layer& layer, int head, const ggml_tensor* dst);
+
+  const Hparams& hparams_;
+  Compute& compute_;
+  std::vector<StepSequence> sequences_;
+  std::vector<Layer> layers_;
+  std::size_t partial_floats_;                   // of one head's group
+  std::vector<float> partials_;                  // [slices that share a head][n_group][partial_floats]
+  std::unique_ptr<std::atomic<int>[]> done_;  // [n_sequences * n_kv_head] slices finished in the present layer
+};
+
+}  // namespace winnow

@@ -1,0 +1,20 @@
+// RoPE's frequencies as numbers, for methods that reason about future positions (Expected Attention).
+#pragma once
+
+#include <vector>
+
+#include "model/weights.h"
+
+namespace winnow {
+
+struct Rotation {
+  bool interleaved = false;       // pairs (2i, 2i+1); else (i, i + n_dims/2)
+  int n_dims = 0;                 // rotated dimensions of a head, the first ones
+  std::vector<float> frequency;   // [n_dims/2] radians per position, scaling and frequency factors included
+  float magnitude = 1.0F;         // factor on sine and cosine
+};
+
+// The same arithmetic as ggml_rope_ext's.
+Rotation rotation_of(const Hparams& hparams, const Weights& weights);
+
+}  // namespace winnow
