@@ -59,7 +59,7 @@ HWY_INLINE float row_norm(const float* row, int n) {
 
 template <Norm kNorm, bool kKeys>
 HWY_INLINE void norms(const AttentionShape& shape, const HeadEntries& entries, float* out) {
-  alignas(64) float row[kMaxHeadDim];
+  alignas(64) float row[kMaxHeadDim] = {};
   const EntryType type = kKeys ? shape.key_type : shape.value_type;
   const std::size_t stride = row_bytes(type, shape.head_dim);
   for (const EntryRun& run : entries.runs) {
