@@ -1,5 +1,7 @@
-// Blocked attention with an online softmax (FlashAttention, arXiv 2205.14135): for each block of keys and values,
-// converted and packed once for all query rows, scores by register tiles, weights, weighted sums by register tiles.
+// Blocked attention with an online softmax (FlashAttention, arXiv 2205.14135). The query rows lie in the lanes: a
+// block's scores are keys x packed queries, its weighted sums transposed values x weights, both by register tiles. So
+// neither keys nor values need more than their conversion to float32, and a softmax never adds up the lanes of a
+// vector.
 #include "kernels/simd_targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -10,6 +12,7 @@
 #include <algorithm>
 #include <array>
 #include <cassert>
+#include <cfloat>
 #include <cmath>
 
 #include "kernels/attention.h"
@@ -23,163 +26,211 @@ namespace winnow::kernels {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Query rows whose scores are worked on together: a few tiles, so that a panel of keys is read from the first-level
-// cache.
-inline constexpr std::int32_t kChunkRows = 4 * kTileRows;
-
-// Everything that one call works on. Query row index = row * n_group + query head of the group.
+// Everything that one call works on. Query row index = row * n_group + query head of the group; a panel is kPanel
+// neighbours, the last one as many vectors as are needed. Index p of a panel: the panel's own part.
 struct CausalState {
   std::int32_t n_queries;  // n_rows * n_group
-  float* queries;          // [n_tiles][head_dim][kTileRows], times scale * log2(e): scores are exponents of 2
-  float* keys;             // [panels of a block][head_dim][kPanel]
-  float* values;           // [kKeyBlock][head_dim]
-  float* scores;           // [kChunkRows][kKeyBlock]
-  float* sums;             // [n_tiles * kTileRows][head_dim], unnormalised outputs
-  float* high;             // [n_tiles * kTileRows] running maximum of the row's scores
-  double* weight;          // [n_tiles * kTileRows] running sum of 2^(score - high)
-  float* rescale;          // [kChunkRows] what the block's new maximum does to sums
+  std::int32_t n_padded;   // whole vectors of them
+  float* queries;          // per panel p: [head_dim][width of p], times scale * log2(e): scores are exponents of 2
+  float* sums;             // per panel p: [head_dim][width of p], unnormalised outputs
+  float* high;             // [n_padded] running maximum of the row's scores
+  float* weight;           // [n_padded] running sum of 2^(score - high)
+  std::int32_t* first;     // [n_padded] entries [first, last) are seen by the row
+  std::int32_t* last;      // [n_padded]
+  float* keys;             // [kCausalKeyBlock + kTileRows][head_dim]
+  float* values;           // [kCausalKeyBlock + kTileRows][head_dim]
+  float* scores;           // [kCausalKeyBlock + kTileRows][width of the panel]
 };
 
 CausalState make_state(const AttentionShape& shape, std::int32_t n_rows, std::span<std::byte> memory) {
-  const std::int32_t n_queries = n_rows * shape.n_group;
-  const auto padded = static_cast<std::size_t>(round_up(n_queries, kTileRows));
+  CausalState s{};
+  s.n_queries = n_rows * shape.n_group;
+  s.n_padded = round_up(s.n_queries, std::max(kLanes, 4));
+  const auto padded = static_cast<std::size_t>(s.n_padded);
   const auto d = static_cast<std::size_t>(shape.head_dim);
   Scratch scratch(memory);
-  CausalState s{};
-  s.n_queries = n_queries;
   s.queries = scratch.take<float>(padded * d);
-  s.keys = scratch.take<float>(kKeyBlock * d);
-  s.values = scratch.take<float>(kKeyBlock * d);
-  s.scores = scratch.take<float>(kChunkRows * kKeyBlock);
   s.sums = scratch.take<float>(padded * d);
   s.high = scratch.take<float>(padded);
-  s.weight = scratch.take<double>(padded);
-  s.rescale = scratch.take<float>(kChunkRows);
+  s.weight = scratch.take<float>(padded);
+  s.first = scratch.take<std::int32_t>(padded);
+  s.last = scratch.take<std::int32_t>(padded);
+  s.keys = scratch.take<float>((kCausalKeyBlock + kTileRows) * d);
+  s.values = scratch.take<float>((kCausalKeyBlock + kTileRows) * d);
+  s.scores = scratch.take<float>((kCausalKeyBlock + kTileRows) * kPanel);
   std::fill_n(s.sums, padded * d, 0.0F);
   std::fill_n(s.high, padded, -HUGE_VALF);
-  std::fill_n(s.weight, padded, 0.0);
+  std::fill_n(s.weight, padded, 0.0F);
   return s;
 }
 
-// One row's scores [first, last), multiples of kLanes, become weights 2^(score - maximum); updates the row's state.
-HWY_INLINE void soften_row(float* scores, std::int32_t first, std::int32_t last, float& high, double& weight,
-                           float& rescale) {
+// Fills queries, first and last. The lanes behind the last query row repeat it with a query of zeros.
+HWY_INLINE void pack_queries(const AttentionShape& shape, const QueryRows& rows, const VisibleRange* ranges,
+                             const CausalState& s) {
   const F d;
-  const float new_high = std::max(high, greatest(scores, first, last));
-  const VF base = hn::Set(d, new_high == -HUGE_VALF ? 0.0F : new_high);
-  VF total = hn::Zero(d);
-  for (std::int32_t i = first; i < last; i += kLanes) {
-    const VF w = exp2_of_negative(d, hn::Sub(hn::Load(d, scores + i), base));
-    hn::Store(w, d, scores + i);
-    total = hn::Add(total, w);
+  const VF factor = hn::Set(d, shape.scale * kLog2E);
+  alignas(64) float four[4 * kMaxHeadDim];
+  for (std::int32_t index = 0; index < s.n_padded; index += 4) {
+    for (std::int32_t j = 0; j < 4; ++j) {
+      const std::int32_t query = std::min(index + j, s.n_queries - 1);
+      const VisibleRange& range = ranges[query / shape.n_group];
+      s.first[index + j] = range.first;
+      s.last[index + j] = range.last;
+      const float* q = rows.q + query / shape.n_group * rows.row_stride +
+                       static_cast<std::int64_t>(query % shape.n_group) * shape.head_dim;
+      float* out = four + j * shape.head_dim;
+      const VF scale = index + j < s.n_queries ? factor : hn::Zero(d);
+      for (int c = 0; c < shape.head_dim; c += kLanes) hn::Store(hn::Mul(scale, hn::LoadU(d, q + c)), d, out + c);
+    }
+    const std::int32_t panel = index / kPanel * kPanel;
+    const std::int32_t width = std::min(kPanel, s.n_padded - panel);
+    transpose_four(four, shape.head_dim, width,
+                   s.queries + static_cast<std::int64_t>(panel) * shape.head_dim + (index - panel));
   }
-  rescale = high == new_high ? 1.0F : std::exp2(high - new_high);
-  weight = weight * static_cast<double>(rescale) + static_cast<double>(hn::GetLane(hn::SumOfLanes(d, total)));
-  high = new_high;
 }
 
-// sums = sums * rescale + weights * values for a tile of rows and kVecs vectors of columns.
-//   weights [kTileRows][kKeyBlock], values [n][head_dim], sums [kTileRows][head_dim]
+// Hides what a panel's rows do not see: -inf in scores [n][kVecs * kLanes] of entries [entry, entry + n).
 template <int kVecs>
-HWY_INLINE void add_values_tile(const float* HWY_RESTRICT weights, const float* HWY_RESTRICT values, std::int32_t n,
-                                int head_dim, const float* HWY_RESTRICT rescale, float* HWY_RESTRICT sums) {
+HWY_INLINE void hide_scores(const std::int32_t* first, const std::int32_t* last, std::int32_t entry, std::int32_t n,
+                            float* scores) {
   const F d;
-  VF acc[kTileRows][kVecs];
-#pragma GCC unroll 8
-  for (int r = 0; r < kTileRows; ++r) {
-    const VF factor = hn::Set(d, rescale[r]);
-#pragma GCC unroll 8
-    for (int v = 0; v < kVecs; ++v) acc[r][v] = hn::Mul(factor, hn::Load(d, sums + r * head_dim + v * kLanes));
-  }
-  for (std::int32_t i = 0; i < n; ++i, values += head_dim) {
-    VF columns[kVecs];
-#pragma GCC unroll 8
-    for (int v = 0; v < kVecs; ++v) columns[v] = hn::Load(d, values + v * kLanes);
-#pragma GCC unroll 8
-    for (int r = 0; r < kTileRows; ++r) {
-      const VF w = hn::Set(d, weights[r * kKeyBlock + i]);
-#pragma GCC unroll 8
-      for (int v = 0; v < kVecs; ++v) acc[r][v] = hn::MulAdd(w, columns[v], acc[r][v]);
+  const hn::RebindToSigned<F> di;
+  const VF hidden = hn::Set(d, -HUGE_VALF);
+  for (std::int32_t i = 0; i < n; ++i, scores += kVecs * kLanes) {
+    const auto at = hn::Set(di, entry + i);
+    for (int v = 0; v < kVecs; ++v) {
+      const auto before = hn::Gt(hn::Load(di, first + v * kLanes), at);
+      const auto seen = hn::Gt(hn::Load(di, last + v * kLanes), at);
+      float* score = scores + v * kLanes;
+      const VF value = hn::IfThenElse(hn::RebindMask(d, seen), hn::Load(d, score), hidden);
+      hn::Store(hn::IfThenElse(hn::RebindMask(d, before), hidden, value), d, score);
     }
-  }
-#pragma GCC unroll 8
-  for (int r = 0; r < kTileRows; ++r) {
-#pragma GCC unroll 8
-    for (int v = 0; v < kVecs; ++v) hn::Store(acc[r][v], d, sums + r * head_dim + v * kLanes);
   }
 }
 
-// The same for all tiles of a chunk and all columns. A width that does not divide into full tiles is split evenly,
-// since a tile of one vector alone cannot keep the multipliers busy.
-HWY_INLINE void add_values(const float* weights, const float* values, std::int32_t n, std::int32_t n_tiles,
-                           int head_dim, const float* rescale, float* sums) {
-  const int n_vecs = head_dim / kLanes;
-  const int n_parts = (n_vecs + kTileVecs - 1) / kTileVecs;
-  int column = 0;
-  for (int part = 0; part < n_parts; ++part) {
-    const int width = (n_vecs - column / kLanes) / (n_parts - part);
-    for (std::int32_t tile = 0; tile < n_tiles; ++tile) {
-      const float* w = weights + tile * kTileRows * kKeyBlock;
-      const float* factor = rescale + tile * kTileRows;
-      float* out = sums + static_cast<std::int64_t>(tile) * kTileRows * head_dim + column;
-      switch (width) {
-        case 1:
-          add_values_tile<1>(w, values + column, n, head_dim, factor, out);
-          break;
-        case 2:
-          add_values_tile<2>(w, values + column, n, head_dim, factor, out);
-          break;
-        case 3:
-          add_values_tile<3>(w, values + column, n, head_dim, factor, out);
-          break;
-        default:
-          add_values_tile<4>(w, values + column, n, head_dim, factor, out);
-      }
+// The scores [n][kVecs * kLanes] of a panel become weights 2^(score - maximum); updates the rows' high and weight.
+// rescale: what the new maximum does to earlier sums.
+template <int kVecs>
+HWY_INLINE void soften(float* HWY_RESTRICT scores, std::int32_t n, float* HWY_RESTRICT high, float* HWY_RESTRICT weight,
+                       VF (&rescale)[kVecs]) {
+  const F d;
+  VF top[kVecs];
+  VF base[kVecs];
+  VF total[kVecs];
+#pragma GCC unroll 16
+  for (int v = 0; v < kVecs; ++v) top[v] = hn::Set(d, -HUGE_VALF);
+  for (std::int32_t i = 0; i < n; ++i) {
+#pragma GCC unroll 16
+    for (int v = 0; v < kVecs; ++v) top[v] = hn::Max(top[v], hn::Load(d, scores + (i * kVecs + v) * kLanes));
+  }
+#pragma GCC unroll 16
+  for (int v = 0; v < kVecs; ++v) {
+    const VF old = hn::Load(d, high + v * kLanes);
+    const VF now = hn::Max(old, hn::Min(top[v], hn::Set(d, FLT_MAX)));
+    hn::Store(now, d, high + v * kLanes);
+    base[v] = hn::IfThenZeroElse(hn::Eq(now, hn::Set(d, -HUGE_VALF)), now);
+    rescale[v] = exp2_of_negative(d, hn::Sub(old, base[v]));
+    total[v] = hn::Zero(d);
+  }
+  for (std::int32_t i = 0; i < n; ++i) {
+#pragma GCC unroll 16
+    for (int v = 0; v < kVecs; ++v) {
+      float* score = scores + (i * kVecs + v) * kLanes;
+      const VF w = exp2_of_negative(d, hn::Sub(hn::Load(d, score), base[v]));
+      hn::Store(w, d, score);
+      total[v] = hn::Add(total[v], w);
     }
-    column += width * kLanes;
+  }
+#pragma GCC unroll 16
+  for (int v = 0; v < kVecs; ++v) {
+    hn::Store(hn::MulAdd(hn::Load(d, weight + v * kLanes), rescale[v], total[v]), d, weight + v * kLanes);
   }
 }
 
-// All query rows of a chunk against the packed block [block, block + n).
-HWY_INLINE void attend_chunk(const AttentionShape& shape, const CausalState& s, const VisibleRange* ranges,
-                             std::int32_t first_query, std::int32_t block, std::int32_t n) {
-  const std::int32_t n_here = std::min(kChunkRows, s.n_queries - first_query);
-  const VisibleRange& lowest = ranges[first_query / shape.n_group];
-  const VisibleRange& highest = ranges[(first_query + n_here - 1) / shape.n_group];
-  const std::int32_t first = std::max(lowest.first - block, 0) / kLanes * kLanes;
-  const std::int32_t last = round_up(std::min(highest.last - block, n), kLanes);
-  if (first >= last) return;
-  const std::int32_t n_tiles = (n_here + kTileRows - 1) / kTileRows;
-  score_tiles(s.queries + static_cast<std::int64_t>(first_query) * shape.head_dim, n_tiles, shape.head_dim, s.keys,
-              first, last, s.scores);
-  for (std::int32_t i = 0; i < n_here; ++i) {
-    const VisibleRange& range = ranges[(first_query + i) / shape.n_group];
-    float* scores = s.scores + i * kKeyBlock;
-    if (range.first > block + first || range.last < block + last) {
-      hide_columns(range.first - block, range.last - block, last, scores);
-    }
-    soften_row(scores, first, last, s.high[first_query + i], s.weight[first_query + i], s.rescale[i]);
+// sums = sums * rescale + values * weights for kColumns neighbouring columns of the values.
+//   values [n][head_dim] from the first column on, weights [n][kVecs * kLanes], sums [kColumns][kVecs * kLanes]
+template <int kColumns, int kVecs>
+HWY_INLINE void add_values(const float* values, int head_dim, const float* weights, std::int32_t n,
+                           const VF (&rescale)[kVecs], float* sums) {
+  const F d;
+  VF acc[kColumns][kVecs];
+#pragma GCC unroll 16
+  for (int c = 0; c < kColumns; ++c) {
+#pragma GCC unroll 16
+    for (int v = 0; v < kVecs; ++v) acc[c][v] = hn::Mul(rescale[v], hn::Load(d, sums + (c * kVecs + v) * kLanes));
   }
-  for (std::int32_t i = n_here; i < n_tiles * kTileRows; ++i) {
-    std::fill(s.scores + i * kKeyBlock + first, s.scores + i * kKeyBlock + last, 0.0F);
-    s.rescale[i] = 0.0F;
+  multiply_add<Left::kByTerm>(values, head_dim, weights, n, acc);
+#pragma GCC unroll 16
+  for (int c = 0; c < kColumns; ++c) {
+#pragma GCC unroll 16
+    for (int v = 0; v < kVecs; ++v) hn::Store(acc[c][v], d, sums + (c * kVecs + v) * kLanes);
   }
-  add_values(s.scores + first, s.values + static_cast<std::int64_t>(first) * shape.head_dim, std::min(last, n) - first,
-             n_tiles, shape.head_dim, s.rescale, s.sums + static_cast<std::int64_t>(first_query) * shape.head_dim);
+}
+
+// The query rows of a panel that begins at index `first_query` against the converted block of entries [block, block +
+// n).
+template <int kVecs>
+void attend_panel(const AttentionShape& shape, const CausalState& s, std::int32_t first_query, std::int32_t block,
+                  std::int32_t n) {
+  constexpr std::int32_t kWidth = kVecs * kLanes;
+  const int d = shape.head_dim;
+  const std::int32_t* first_seen = s.first + first_query;
+  const std::int32_t* last_seen = s.last + first_query;
+  // Later rows see no less at the end, and no more at the beginning.
+  const std::int32_t begin = std::max(first_seen[0], block);
+  const std::int32_t end = std::min(last_seen[kWidth - 1], block + n);
+  if (begin >= end) return;
+  const float* queries = s.queries + static_cast<std::int64_t>(first_query) * d;
+  float* sums = s.sums + static_cast<std::int64_t>(first_query) * d;
+
+  const float* keys = s.keys + static_cast<std::int64_t>(begin - block) * d;
+  // The last tile may read and score keys behind the end of the block's; kCausalKeyBlock + kTileRows rows are there.
+  for (std::int32_t i = 0; i < end - begin; i += kTileRows) {
+    multiply_tile<kVecs>(keys + static_cast<std::int64_t>(i) * d, queries, d, s.scores + i * kWidth, kWidth);
+  }
+  if (first_seen[kWidth - 1] > begin || last_seen[0] < end) {
+    hide_scores<kVecs>(first_seen, last_seen, begin, end - begin, s.scores);
+  }
+  VF rescale[kVecs];
+  soften<kVecs>(s.scores, end - begin, s.high + first_query, s.weight + first_query, rescale);
+  const float* values = s.values + static_cast<std::int64_t>(begin - block) * d;
+  for (int c = 0; c < d; c += 16) {
+    add_values<6, kVecs>(values + c, d, s.scores, end - begin, rescale, sums + c * kWidth);
+    add_values<5, kVecs>(values + c + 6, d, s.scores, end - begin, rescale, sums + (c + 6) * kWidth);
+    add_values<5, kVecs>(values + c + 11, d, s.scores, end - begin, rescale, sums + (c + 11) * kWidth);
+  }
+}
+
+HWY_INLINE void attend_panels(const AttentionShape& shape, const CausalState& s, std::int32_t block, std::int32_t n) {
+  std::int32_t query = 0;
+  for (; query + kPanel <= s.n_padded; query += kPanel) attend_panel<kTileVecs>(shape, s, query, block, n);
+  switch ((s.n_padded - query) / kLanes) {
+    case 1:
+      return attend_panel<1>(shape, s, query, block, n);
+    case 2:
+      return attend_panel<std::min(2, kTileVecs)>(shape, s, query, block, n);
+    case 3:
+      return attend_panel<std::min(3, kTileVecs)>(shape, s, query, block, n);
+    default:
+      return;
+  }
 }
 
 void write_outputs(const AttentionShape& shape, const CausalState& s, const CausalOutput& output) {
   for (std::int32_t index = 0; index < s.n_queries; ++index) {
     const std::int32_t r = index / shape.n_group;
     const std::int32_t g = index % shape.n_group;
-    const double weight = s.weight[index];
-    const float factor = weight > 0.0 ? static_cast<float>(1.0 / weight) : 0.0F;  // a row that sees nothing gives 0
-    const float* sums = s.sums + static_cast<std::int64_t>(index) * shape.head_dim;
+    const float weight = s.weight[index];
+    const float factor = weight == 0.0F ? 0.0F : 1.0F / weight;  // a row that sees nothing gives 0
+    const std::int32_t panel = index / kPanel * kPanel;
+    const std::int32_t width = std::min(kPanel, s.n_padded - panel);
+    const float* sums = s.sums + static_cast<std::int64_t>(panel) * shape.head_dim + (index - panel);
     float* out = output.out + r * output.row_stride + static_cast<std::int64_t>(g) * shape.head_dim;
-    for (int i = 0; i < shape.head_dim; ++i) out[i] = sums[i] * factor;
+    for (int i = 0; i < shape.head_dim; ++i) out[i] = sums[i * width] * factor;
     if (output.log_sum_exp) {
+      const double lse = static_cast<double>(s.high[index]) * kLn2 + std::log(static_cast<double>(weight));
       output.log_sum_exp[static_cast<std::int64_t>(r) * shape.n_group + g] =
-          weight > 0.0 ? static_cast<float>(static_cast<double>(s.high[index]) * kLn2 + std::log(weight)) : -HUGE_VALF;
+          weight == 0.0F ? -HUGE_VALF : static_cast<float>(lse);
     }
   }
 }
@@ -190,24 +241,16 @@ void attend_rows(const AttentionShape& shape, const HeadEntries& entries, const 
   std::array<VisibleRange, kCausalBlockRows> ranges;
   visible_ranges(shape, entries, rows, ranges.data());
   const CausalState s = make_state(shape, rows.n_rows, scratch);
-  for (std::int32_t index = 0; index < s.n_queries; ++index) {
-    const float* q = rows.q + index / shape.n_group * rows.row_stride +
-                     static_cast<std::int64_t>(index % shape.n_group) * shape.head_dim;
-    pack_query(q, shape.scale * kLog2E, shape.head_dim, index, s.queries);
-  }
-  pack_padding(s.n_queries, shape.head_dim, s.queries);
-
+  pack_queries(shape, rows, ranges.data(), s);
   const std::int32_t first = ranges[0].first;
   const std::int32_t last = ranges[static_cast<std::size_t>(rows.n_rows - 1)].last;
   RunCursor key_cursor(entries);
   RunCursor value_cursor(entries);
-  for (std::int32_t block = first; block < last; block += kKeyBlock) {
-    const std::int32_t n = std::min(kKeyBlock, last - block);
-    pack_keys(shape, key_cursor, block, n, s.keys);
-    unpack_values(shape, value_cursor, block, n, s.values);
-    for (std::int32_t query = 0; query < s.n_queries; query += kChunkRows) {
-      attend_chunk(shape, s, ranges.data(), query, block, n);
-    }
+  for (std::int32_t block = first; block < last; block += kCausalKeyBlock) {
+    const std::int32_t n = std::min(kCausalKeyBlock, last - block);
+    expand_rows<true>(shape, key_cursor, block, n, s.keys);
+    expand_rows<false>(shape, value_cursor, block, n, s.values);
+    attend_panels(shape, s, block, n);
   }
   write_outputs(shape, s, output);
 }
@@ -235,12 +278,11 @@ HWY_AFTER_NAMESPACE();
 namespace winnow::kernels {
 
 std::size_t causal_attention_scratch_bytes(const AttentionShape& shape) {
-  const auto padded = static_cast<std::size_t>(round_up(kCausalBlockRows * shape.n_group, kTileRows));
+  const auto padded = static_cast<std::size_t>(round_up(kCausalBlockRows * shape.n_group, 16));  // the widest vectors
   const auto d = static_cast<std::size_t>(shape.head_dim);
-  constexpr std::size_t kChunkRows = 4 * kTileRows;
-  return 2 * Scratch::bytes<float>(padded * d) + 2 * Scratch::bytes<float>(kKeyBlock * d) +
-         Scratch::bytes<float>(kChunkRows * kKeyBlock) + Scratch::bytes<float>(padded) +
-         Scratch::bytes<double>(padded) + Scratch::bytes<float>(kChunkRows);
+  return 2 * Scratch::bytes<float>(padded * d) + 4 * Scratch::bytes<float>(padded) +
+         2 * Scratch::bytes<float>((kCausalKeyBlock + kTileRows) * d) +
+         Scratch::bytes<float>((kCausalKeyBlock + kTileRows) * 64);  // the widest panel
 }
 
 HWY_EXPORT(causal_attention);

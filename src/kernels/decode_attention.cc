@@ -12,6 +12,8 @@
 #include <cassert>
 #include <cfloat>
 #include <cmath>
+#include <cstring>
+#include <type_traits>
 
 #include "kernels/attention.h"
 #include "kernels/exp-inl.h"
@@ -28,14 +30,15 @@ namespace hn = hwy::HWY_NAMESPACE;
 inline constexpr std::int32_t kEntryBlock = 64;
 inline constexpr int kMaxGroup = 16;
 
-// Query heads that a pass over a block handles: 4 entries x 4 heads (or 4 heads x 4 vectors) of sums in registers.
+// Query heads that a pass over a block handles: their sums and a row's numbers fit the registers (AVX-512 and Arm have
+// 32, the others 16). Half as many heads leave room for twice as many keys or vectors of values.
 #if HWY_TARGET <= HWY_AVX3 || HWY_ARCH_ARM
-inline constexpr int kHeads = 4;
-inline constexpr int kValueVecs = 4;
+inline constexpr int kMaxHeads = 8;
 #else
-inline constexpr int kHeads = 2;
-inline constexpr int kValueVecs = 4;
+inline constexpr int kMaxHeads = 4;
 #endif
+constexpr int keys_at_a_time(int n_heads) { return n_heads > kMaxHeads / 2 ? 2 : 4; }
+constexpr int vecs_at_a_time(int n_heads) { return n_heads > kMaxHeads / 2 ? 2 : 4; }
 
 #if HWY_TARGET == HWY_SCALAR
 HWY_INLINE void store_sums(VF a, VF b, VF c, VF e, float* out) {
@@ -46,7 +49,7 @@ HWY_INLINE void store_sums(VF a, VF b, VF c, VF e, float* out) {
 }
 #else
 // Adds up the blocks of four lanes.
-template <class D, class V = hn::Vec<D> >
+template <class D, class V>
 HWY_INLINE auto fold_to_four(D d, V v) {
   if constexpr (hn::MaxLanes(D()) == 4) {
     (void)d;
@@ -69,75 +72,100 @@ HWY_INLINE void store_sums(VF a, VF b, VF c, VF e, float* out) {
 }
 #endif
 
-// scores [kN][kEntryBlock] of n keys (rows of `stride` bytes) for queries [kN][head_dim]. What is about to be needed
-// next (the block's values) is fetched meanwhile: pages are too short for the processor to see a stream in them.
-template <class Row, int kN>
+// Rows that will be needed next, fetched a few lines at a time while others are worked on: pages are too short for the
+// processor to see a stream in them. They go to the second-level cache, since many at once would fill the first level's
+// few buffers for lines on their way.
+class Ahead {
+ public:
+  Ahead(const std::byte* data, std::size_t bytes) : next_(data), end_(data + bytes) {}
+
+  // Spreads what is left over n_steps calls of fetch.
+  void spread(std::int32_t n_steps) {
+    const auto left = static_cast<std::size_t>(end_ - next_);
+    lines_ = (left / 64 + static_cast<std::size_t>(n_steps)) / static_cast<std::size_t>(n_steps);
+  }
+
+  HWY_INLINE void fetch() {
+    for (std::size_t line = 0; line < lines_ && next_ < end_; ++line, next_ += 64) __builtin_prefetch(next_, 0, 2);
+  }
+
+ private:
+  const std::byte* next_;
+  const std::byte* end_;
+  std::size_t lines_ = 0;  // per step
+};
+
+// scores [kHeads][kEntryBlock] of n keys (rows of `stride` bytes) for queries [kHeads][head_dim].
+template <class Row, int kHeads>
 HWY_INLINE void score_block(const float* HWY_RESTRICT queries, int head_dim, const std::byte* HWY_RESTRICT keys,
-                            std::size_t stride, std::int32_t n, const std::byte* fetch, std::size_t fetch_bytes,
-                            float* HWY_RESTRICT scores) {
-  const std::size_t fetch_step = fetch_bytes * 4 / static_cast<std::size_t>(n);
-  for (std::int32_t i = 0; i < n; i += 4) {
-    const std::byte* k[4];
-    for (std::int32_t j = 0; j < 4; ++j) k[j] = keys + static_cast<std::size_t>(std::min(i + j, n - 1)) * stride;
-    if (fetch) {
-      const std::byte* from = fetch + static_cast<std::size_t>(i / 4) * fetch_step;
-      for (std::size_t at = 0; at < fetch_step; at += 64) hwy::Prefetch(from + at);
-    }
-    VF sums[kN][4];
+                            std::size_t stride, std::int32_t n, Ahead& ahead, float* HWY_RESTRICT scores) {
+  constexpr int kKeys = keys_at_a_time(kHeads);
+  for (std::int32_t i = 0; i < n; i += kKeys) {
+    ahead.fetch();
+    const std::byte* k[kKeys];
+    for (std::int32_t j = 0; j < kKeys; ++j) k[j] = keys + static_cast<std::size_t>(std::min(i + j, n - 1)) * stride;
+    VF sums[kHeads][kKeys];
 #pragma GCC unroll 8
-    for (int h = 0; h < kN; ++h) {
+    for (int h = 0; h < kHeads; ++h) {
 #pragma GCC unroll 8
-      for (int j = 0; j < 4; ++j) sums[h][j] = hn::Zero(F());
+      for (int j = 0; j < kKeys; ++j) sums[h][j] = hn::Zero(F());
     }
     for (int c = 0; c < head_dim; c += kLanes) {
-      VF key[4];
+      VF key[kKeys];
 #pragma GCC unroll 8
-      for (int j = 0; j < 4; ++j) key[j] = Row::load(k[j], c);
+      for (int j = 0; j < kKeys; ++j) key[j] = Row::load(k[j], c);
 #pragma GCC unroll 8
-      for (int h = 0; h < kN; ++h) {
+      for (int h = 0; h < kHeads; ++h) {
         const VF q = hn::Load(F(), queries + h * head_dim + c);
 #pragma GCC unroll 8
-        for (int j = 0; j < 4; ++j) sums[h][j] = hn::MulAdd(q, key[j], sums[h][j]);
+        for (int j = 0; j < kKeys; ++j) sums[h][j] = hn::MulAdd(q, key[j], sums[h][j]);
       }
     }
+    if constexpr (kKeys == 4) {
 #pragma GCC unroll 8
-    for (int h = 0; h < kN; ++h) {
-      store_sums(sums[h][0], sums[h][1], sums[h][2], sums[h][3], scores + h * kEntryBlock + i);
+      for (int h = 0; h < kHeads; ++h) {
+        store_sums(sums[h][0], sums[h][1], sums[h][2], sums[h][3], scores + h * kEntryBlock + i);
+      }
+    } else {
+      alignas(16) float pairs[4];  // of two heads
+#pragma GCC unroll 8
+      for (int h = 0; h < kHeads; h += 2) {
+        const int other = std::min(h + 1, kHeads - 1);
+        store_sums(sums[h][0], sums[h][1], sums[other][0], sums[other][1], pairs);
+        std::memcpy(scores + h * kEntryBlock + i, pairs, 2 * sizeof(float));
+        std::memcpy(scores + other * kEntryBlock + i, pairs + 2, 2 * sizeof(float));
+      }
     }
   }
 }
 
-// Adds the values, weighted, to kVecs vectors of kN heads' sums [kN][sums_stride].
-template <class Row, int kN, int kVecs>
+// Adds the values, weighted, to kVecs vectors of kHeads heads' sums [kHeads][sums_stride].
+template <class Row, int kHeads, int kVecs>
 HWY_INLINE void add_block(const float* HWY_RESTRICT weights, const std::byte* HWY_RESTRICT values, std::size_t stride,
-                          std::int32_t n, int column, const std::byte* fetch, std::size_t fetch_step,
-                          float* HWY_RESTRICT sums, std::size_t sums_stride) {
+                          std::int32_t n, int column, Ahead& ahead, float* HWY_RESTRICT sums, std::size_t sums_stride) {
   const F d;
-  VF acc[kN][kVecs];
+  VF acc[kHeads][kVecs];
 #pragma GCC unroll 8
-  for (int h = 0; h < kN; ++h) {
+  for (int h = 0; h < kHeads; ++h) {
 #pragma GCC unroll 8
     for (int v = 0; v < kVecs; ++v) {
       acc[h][v] = hn::LoadU(d, sums + static_cast<std::size_t>(h) * sums_stride + column + v * kLanes);
     }
   }
   for (std::int32_t i = 0; i < n; ++i, values += stride) {
-    if (fetch) {
-      for (std::size_t at = 0; at < fetch_step; at += 64) hwy::Prefetch(fetch + at);
-      fetch += fetch_step;
-    }
+    ahead.fetch();
     VF value[kVecs];
 #pragma GCC unroll 8
     for (int v = 0; v < kVecs; ++v) value[v] = Row::load(values, column + v * kLanes);
 #pragma GCC unroll 8
-    for (int h = 0; h < kN; ++h) {
+    for (int h = 0; h < kHeads; ++h) {
       const VF w = hn::Set(d, weights[h * kEntryBlock + i]);
 #pragma GCC unroll 8
       for (int v = 0; v < kVecs; ++v) acc[h][v] = hn::MulAdd(w, value[v], acc[h][v]);
     }
   }
 #pragma GCC unroll 8
-  for (int h = 0; h < kN; ++h) {
+  for (int h = 0; h < kHeads; ++h) {
 #pragma GCC unroll 8
     for (int v = 0; v < kVecs; ++v) {
       hn::StoreU(acc[h][v], d, sums + static_cast<std::size_t>(h) * sums_stride + column + v * kLanes);
@@ -154,33 +182,46 @@ HWY_INLINE void with_constant(int n, const Function& f) {
   f(std::integral_constant<int, kMax>());
 }
 
-template <class Row>
-void score_heads(const float* queries, int n_group, int head_dim, const std::byte* keys, std::size_t stride,
-                 std::int32_t n, const std::byte* fetch, std::size_t fetch_bytes, float* scores) {
-  for (int h = 0; h < n_group; h += kHeads) {
-    with_constant<kHeads>(std::min(kHeads, n_group - h), [&](auto heads) HWY_ATTR {
-      score_block<Row, decltype(heads)::value>(queries + h * head_dim, head_dim, keys, stride, n,
-                                               h == 0 ? fetch : nullptr, fetch_bytes, scores + h * kEntryBlock);
-    });
+// n_group heads go in passes of about equal size.
+constexpr int n_head_passes(int n_group) { return (n_group + kMaxHeads - 1) / kMaxHeads; }
+
+// Calls f(first head, constant number of heads) for every pass.
+template <class Function>
+HWY_INLINE void with_head_passes(int n_group, const Function& f) {
+  const int n_passes = n_head_passes(n_group);
+  for (int pass = 0, h = 0; pass < n_passes; ++pass) {
+    const int n = (n_group - h) / (n_passes - pass);
+    with_constant<kMaxHeads>(n, [&](auto heads) HWY_ATTR { f(h, heads); });
+    h += n;
   }
 }
 
 template <class Row>
+void score_heads(const float* queries, int n_group, int head_dim, const std::byte* keys, std::size_t stride,
+                 std::int32_t n, Ahead& ahead, float* scores) {
+  const int n_passes = n_head_passes(n_group);
+  ahead.spread(n_passes * std::max(1, n / keys_at_a_time(n_group / n_passes)));
+  with_head_passes(n_group, [&](int h, auto heads) HWY_ATTR {
+    score_block<Row, decltype(heads)::value>(queries + h * head_dim, head_dim, keys, stride, n, ahead,
+                                             scores + h * kEntryBlock);
+  });
+}
+
+template <class Row>
 void add_heads(const float* weights, int n_group, int head_dim, const std::byte* values, std::size_t stride,
-               std::int32_t n, const std::byte* fetch, std::size_t fetch_bytes, float* sums, std::size_t sums_stride) {
-  const std::size_t fetch_step = fetch_bytes / static_cast<std::size_t>(n);
-  for (int c = 0; c < head_dim; c += kValueVecs * kLanes) {
-    const int n_vecs = std::min(kValueVecs, (head_dim - c) / kLanes);
-    for (int h = 0; h < n_group; h += kHeads) {
-      with_constant<kHeads>(std::min(kHeads, n_group - h), [&](auto heads) HWY_ATTR {
-        with_constant<kValueVecs>(n_vecs, [&](auto vecs) HWY_ATTR {
-          add_block<Row, decltype(heads)::value, decltype(vecs)::value>(
-              weights + h * kEntryBlock, values, stride, n, c, h == 0 && c == 0 ? fetch : nullptr, fetch_step,
-              sums + static_cast<std::size_t>(h) * sums_stride, sums_stride);
-        });
+               std::int32_t n, Ahead& ahead, float* sums, std::size_t sums_stride) {
+  const int n_passes = n_head_passes(n_group);
+  ahead.spread(n_passes * n * std::max(1, head_dim / kLanes / vecs_at_a_time(n_group / n_passes)));
+  with_head_passes(n_group, [&](int h, auto heads) HWY_ATTR {
+    constexpr int kHeads = decltype(heads)::value;
+    constexpr int kVecs = vecs_at_a_time(kHeads);
+    for (int c = 0; c < head_dim; c += kVecs * kLanes) {
+      with_constant<kVecs>(std::min(kVecs, (head_dim - c) / kLanes), [&](auto vecs) HWY_ATTR {
+        add_block<Row, kHeads, decltype(vecs)::value>(weights + h * kEntryBlock, values, stride, n, c, ahead,
+                                                      sums + static_cast<std::size_t>(h) * sums_stride, sums_stride);
       });
     }
-  }
+  });
 }
 
 // Rows of a block type go through a float32 copy of the block; the plain types are read where they are.
@@ -230,6 +271,13 @@ HWY_INLINE void with_row_type(EntryType type, const Function& f) {
   f(F32Row());  // also what expand_block made
 }
 
+// Entries that lie one after the other.
+struct EntryBlock {
+  const std::byte* keys;
+  const std::byte* values;
+  std::int32_t n_entries;
+};
+
 void decode_attention(const AttentionShape& shape, const DecodeSlice& slice, float* partials) {
   const int d = shape.head_dim;
   const int n_group = shape.n_group;
@@ -251,43 +299,44 @@ void decode_attention(const AttentionShape& shape, const DecodeSlice& slice, flo
   const std::size_t key_bytes = row_bytes(shape.key_type, d);
   const std::size_t value_bytes = row_bytes(shape.value_type, d);
   RunCursor cursor(slice.entries);
-  RunCursor::Piece piece = cursor.seek(first);
+  const auto block_at = [&](std::int32_t at) -> EntryBlock {
+    if (at >= slice.last) return {nullptr, nullptr, 0};
+    const RunCursor::Piece piece = cursor.seek(at);
+    const auto offset = static_cast<std::size_t>(piece.offset);
+    return {piece.run->keys + offset * key_bytes, piece.run->values + offset * value_bytes,
+            std::min({kEntryBlock, piece.count, slice.last - at})};
+  };
+  EntryBlock block = block_at(first);
   for (std::int32_t at = first; at < slice.last;) {
-    const std::int32_t n = std::min({kEntryBlock, piece.count, slice.last - at});
-    const std::byte* keys = piece.run->keys + static_cast<std::size_t>(piece.offset) * key_bytes;
-    const std::byte* values = piece.run->values + static_cast<std::size_t>(piece.offset) * value_bytes;
-    const std::size_t values_size = static_cast<std::size_t>(n) * value_bytes;
-    std::size_t key_stride = key_bytes;
-    const std::byte* key_rows = keys;
+    const std::int32_t n = block.n_entries;
+    at += n;
+    const EntryBlock next = block_at(at);
+    const auto n_next = static_cast<std::size_t>(next.n_entries);
+    Ahead next_keys(next.keys, n_next * key_bytes);
+    Ahead next_values(next.values, n_next * value_bytes);
+
+    const std::byte* keys = block.keys;
+    std::size_t stride = key_bytes;
     if (is_blocked(shape.key_type)) {
-      key_rows = expand_block(shape.key_type, keys, key_bytes, n, d, expanded);
-      key_stride = static_cast<std::size_t>(d) * sizeof(float);
+      keys = expand_block(shape.key_type, keys, key_bytes, n, d, expanded);
+      stride = static_cast<std::size_t>(d) * sizeof(float);
     }
     with_row_type(shape.key_type, [&](auto row) HWY_ATTR {
-      score_heads<decltype(row)>(queries, n_group, d, key_rows, key_stride, n, values, values_size, scores);
+      score_heads<decltype(row)>(queries, n_group, d, keys, stride, n, next_keys, scores);
     });
     for (int g = 0; g < n_group; ++g) {
       soften_block(scores + g * kEntryBlock, n, partials + static_cast<std::size_t>(g) * partial_stride, d);
     }
-
-    at += n;
-    const std::byte* next_keys = nullptr;
-    std::size_t next_size = 0;
-    if (at < slice.last) {
-      piece = cursor.seek(at);
-      next_keys = piece.run->keys + static_cast<std::size_t>(piece.offset) * key_bytes;
-      next_size = static_cast<std::size_t>(std::min({kEntryBlock, piece.count, slice.last - at})) * key_bytes;
-    }
-    std::size_t value_stride = value_bytes;
-    const std::byte* value_rows = values;
+    const std::byte* values = block.values;
+    stride = value_bytes;
     if (is_blocked(shape.value_type)) {
-      value_rows = expand_block(shape.value_type, values, value_bytes, n, d, expanded);
-      value_stride = static_cast<std::size_t>(d) * sizeof(float);
+      values = expand_block(shape.value_type, values, value_bytes, n, d, expanded);
+      stride = static_cast<std::size_t>(d) * sizeof(float);
     }
     with_row_type(shape.value_type, [&](auto row) HWY_ATTR {
-      add_heads<decltype(row)>(scores, n_group, d, value_rows, value_stride, n, next_keys, next_size, partials + 2,
-                               partial_stride);
+      add_heads<decltype(row)>(scores, n_group, d, values, stride, n, next_values, partials + 2, partial_stride);
     });
+    block = next;
   }
 }
 

@@ -39,30 +39,23 @@ void projected_value_norms(const AttentionShape& shape, const HeadEntries& entri
   const F d;
   const int head_dim = shape.head_dim;
   const auto width = static_cast<std::size_t>(head_dim);
-  const auto values = hwy::AllocateAligned<float>(kKeyBlock * width);               // [kKeyBlock][head_dim]
-  const auto packed = hwy::AllocateAligned<float>(kNormBlock * width);              // [n_tiles][head_dim][kTileRows]
+  const auto values = hwy::AllocateAligned<float>(kNormBlock * width);              // [kNormBlock][head_dim]
   const auto panel = hwy::AllocateAligned<float>(kPanel * width);                   // [head_dim][kPanel]
   const auto sums = hwy::AllocateAligned<float>(kNormBlock * std::size_t{kLanes});  // [kNormBlock][kLanes]
   alignas(64) float tile_out[kTileRows * kPanel];
   RunCursor cursor(entries);
   for (std::int32_t block = 0; block < entries.n_entries; block += kNormBlock) {
     const std::int32_t n = std::min(kNormBlock, entries.n_entries - block);
-    for (std::int32_t done = 0; done < n; done += kKeyBlock) {
-      const std::int32_t count = std::min(kKeyBlock, n - done);
-      unpack_values(shape, cursor, block + done, count, values.get());
-      for (std::int32_t i = 0; i < count; ++i) {
-        pack_query(values.get() + static_cast<std::int64_t>(i) * head_dim, 1.0F, head_dim, done + i, packed.get());
-      }
-    }
-    pack_padding(n, head_dim, packed.get());
+    expand_rows<false>(shape, cursor, block, n, values.get());
+    std::fill_n(values.get() + n * head_dim, (round_up(n, kTileRows) - n) * head_dim, 0.0F);
     std::fill_n(sums.get(), kNormBlock * kLanes, 0.0F);
     for (int g = 0; g < shape.n_group; ++g) {
       const float* w = w_o + static_cast<std::int64_t>(g) * head_dim * n_embd;
       for (int column = 0; column < n_embd; column += kPanel) {
         pack_columns(w, head_dim, n_embd, column, panel.get());
         for (std::int32_t i = 0; i < n; i += kTileRows) {
-          multiply_tile(packed.get() + static_cast<std::int64_t>(i) * head_dim, panel.get(), head_dim, tile_out,
-                        kPanel);
+          multiply_tile<kTileVecs>(values.get() + static_cast<std::int64_t>(i) * head_dim, panel.get(), head_dim,
+                                   tile_out, kPanel);
           for (int r = 0; r < kTileRows; ++r) {
             float* sum = sums.get() + (i + r) * kLanes;
             VF total = hn::Load(d, sum);

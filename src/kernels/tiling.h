@@ -15,6 +15,10 @@ inline constexpr int kTileRows = 6;
 // Entries that are converted to float32 and packed at a time; a multiple of every instruction set's panel.
 inline constexpr int kKeyBlock = 128;
 
+// Entries that causal attention works on at a time: their values and the weights of a panel of query rows are in the
+// first-level cache together.
+inline constexpr int kCausalKeyBlock = 48;
+
 inline constexpr int kMaxHeadDim = 256;
 
 inline constexpr float kLog2E = 1.44269504088896341F;

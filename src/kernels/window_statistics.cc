@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <cfloat>
 #include <cmath>
 
 #include "kernels/exp-inl.h"
@@ -28,7 +29,7 @@ struct WindowState {
   std::int32_t n_queries;  // n_group * n_rows
   std::int32_t n_tiles;
   VisibleRange* ranges;  // [n_rows]
-  float* queries;        // [n_tiles][head_dim][kTileRows], times scale * log2(e): scores are exponents of 2
+  float* queries;        // [n_tiles * kTileRows][head_dim], times scale * log2(e): scores are exponents of 2
   float* keys;           // [panels of a block][head_dim][kPanel]
   float* scores;         // [n_tiles * kTileRows][kKeyBlock]
   float* high;           // [n_queries] maximum of the row's scores
@@ -57,13 +58,41 @@ WindowState make_state(const AttentionShape& shape, const HeadEntries& entries, 
   s.log_weight = scratch.take<float>(n);
 
   visible_ranges(shape, entries, rows, s.ranges);
-  for (std::int32_t index = 0; index < s.n_queries; ++index) {
-    const float* q =
-        rows.q + index % s.n_rows * rows.row_stride + static_cast<std::int64_t>(index / s.n_rows) * shape.head_dim;
-    pack_query(q, shape.scale * kLog2E, shape.head_dim, index, s.queries);
-  }
-  pack_padding(s.n_queries, shape.head_dim, s.queries);
+  const auto query = [&](std::int32_t index) {
+    return rows.q + index % s.n_rows * rows.row_stride + static_cast<std::int64_t>(index / s.n_rows) * shape.head_dim;
+  };
+  copy_rows(s.n_queries, shape.head_dim, shape.scale * kLog2E, query, s.queries);
   return s;
+}
+
+// Scores of `n_tiles` tiles of query rows against the n columns of a packed block: scores [n_tiles *
+// kTileRows][kKeyBlock]. A panel stays in the first-level cache while the tiles pass.
+HWY_INLINE void score_tiles(const float* queries, std::int32_t n_tiles, int head_dim, const float* panels,
+                            std::int32_t n, float* scores) {
+  for (std::int32_t column = 0; column < n; column += kPanel) {
+    const float* panel = panels + static_cast<std::int64_t>(column) * head_dim;
+    for (std::int32_t tile = 0; tile < n_tiles; ++tile) {
+      multiply_tile<kTileVecs>(queries + static_cast<std::int64_t>(tile) * kTileRows * head_dim, panel, head_dim,
+                               scores + static_cast<std::int64_t>(tile) * kTileRows * kKeyBlock + column, kKeyBlock);
+    }
+  }
+}
+
+// Hides the columns of scores [kKeyBlock] that are outside [first, last), up to the end of the vectors that cover
+// columns [0, end).
+inline void hide_columns(std::int32_t first, std::int32_t last, std::int32_t end, float* scores) {
+  constexpr float kHidden = -HUGE_VALF;
+  end = round_up(end, kLanes);
+  std::fill(scores, scores + std::clamp(first, 0, end), kHidden);
+  std::fill(scores + std::clamp(last, 0, end), scores + end, kHidden);
+}
+
+// The greatest of scores [n], n a multiple of kLanes, at most FLT_MAX; -inf if all are hidden.
+HWY_INLINE float greatest(const float* scores, std::int32_t n) {
+  const F d;
+  VF high = hn::Set(d, -HUGE_VALF);
+  for (std::int32_t i = 0; i < n; i += kLanes) high = hn::Max(high, hn::Load(d, scores + i));
+  return std::min(hn::GetLane(hn::MaxOfLanes(d, high)), FLT_MAX);
 }
 
 // Scores of all query rows against entries [block, block + n), with -inf where a row does not see an entry or the entry
@@ -71,7 +100,7 @@ WindowState make_state(const AttentionShape& shape, const HeadEntries& entries, 
 HWY_INLINE void score_block(const AttentionShape& shape, const WindowState& s, RunCursor& cursor, std::int32_t block,
                             std::int32_t n, std::int32_t limit) {
   pack_keys(shape, cursor, block, n, s.keys);
-  score_tiles(s.queries, s.n_tiles, shape.head_dim, s.keys, 0, n, s.scores);
+  score_tiles(s.queries, s.n_tiles, shape.head_dim, s.keys, n, s.scores);
   const std::int32_t end = round_up(n, kLanes);
   for (std::int32_t index = 0; index < s.n_queries; ++index) {
     const VisibleRange& range = s.ranges[index % s.n_rows];
@@ -95,7 +124,7 @@ void sum_rows(const AttentionShape& shape, const HeadEntries& entries, const Win
     const std::int32_t end = round_up(n, kLanes);
     for (std::int32_t index = 0; index < s.n_queries; ++index) {
       const float* scores = s.scores + static_cast<std::int64_t>(index) * kKeyBlock;
-      const float high = std::max(s.high[index], greatest(scores, 0, end));
+      const float high = std::max(s.high[index], greatest(scores, end));
       if (high == -HUGE_VALF) continue;
       const VF base = hn::Set(d, high);
       VF total = hn::Zero(d);
@@ -126,7 +155,6 @@ struct BlockColumns {
 // Reduces one query head's rows; returns their entropy over these columns. Welford's update: no cancellation in m2.
 HWY_INLINE double reduce_rows(const WindowState& s, std::int32_t first_query, std::int32_t n, BlockColumns& columns) {
   const F d;
-  const VF lowest = hn::Set(d, kLowestExponent);
   const VF minus_ln2 = hn::Set(d, static_cast<float>(-kLn2));
   double entropy = 0.0;
   for (std::int32_t i = 0; i < n; i += kLanes) {
@@ -138,9 +166,8 @@ HWY_INLINE double reduce_rows(const WindowState& s, std::int32_t first_query, st
     for (std::int32_t r = 0; r < s.n_rows; ++r) {
       const std::int32_t index = first_query + r;
       const VF score = hn::Load(d, s.scores + static_cast<std::int64_t>(index) * kKeyBlock + i);
-      const VF exponent = hn::Sub(score, hn::Set(d, s.high[index]));
-      const VF x = clamp_exponent(d, exponent);
-      a = hn::IfThenElseZero(hn::Ge(exponent, lowest), hn::Mul(exp2_in_range(d, x), hn::Set(d, s.inverse[index])));
+      const VF x = clamp_exponent(d, hn::Sub(score, hn::Set(d, s.high[index])));
+      a = hn::Mul(exp2_in_range(d, x), hn::Set(d, s.inverse[index]));
       // -ln A = ln(weight) - x ln 2; finite where A is 0
       surprise = hn::MulAdd(a, hn::MulAdd(x, minus_ln2, hn::Set(d, s.log_weight[index])), surprise);
       const VF delta = hn::Sub(a, mean);

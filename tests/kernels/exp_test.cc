@@ -65,11 +65,13 @@ TEST_P(Exp, RelativeErrorIsBelowAQuarterOfAMillionth) {
 
 TEST_P(Exp, EndsOfTheRange) {
   const std::vector<float> y =
-      exp2({0.0F, -1.0F, -125.0F, -125.01F, -126.0F, -1e30F, -HUGE_VALF, HUGE_VALF, 1.0F, -0.0F, -0.5F, 0, 0, 0, 0, 0});
+      exp2({0.0F, -1.0F, -125.0F, -127.0F, -128.0F, -1e30F, -HUGE_VALF, HUGE_VALF, 1.0F, -0.0F, -0.5F, 0, 0, 0, 0, 0});
   EXPECT_EQ(y[0], 1.0F);
   EXPECT_EQ(y[1], 0.5F);
   EXPECT_EQ(y[2], 0x1p-125F);
   for (const std::size_t i : {3, 4, 5, 6}) EXPECT_EQ(y[i], 0.0F) << i;
+  const std::vector<float> small = exp2(std::vector<float>(16, -126.3F));
+  EXPECT_NEAR(small[0], 0.0F, 0x1p-126F);
   EXPECT_EQ(y[7], 1.0F);
   EXPECT_EQ(y[8], 1.0F);
   EXPECT_EQ(y[9], 1.0F);

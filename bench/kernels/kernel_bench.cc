@@ -1,0 +1,254 @@
+// Each row says what a kernel reaches (GFLOP/s of useful multiply-adds, or GB/s of stored rows read) and which share
+// that is of this machine's limit, measured at the start of the same run.
+#include <benchmark/benchmark.h>
+#include <hwy/aligned_allocator.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+#include <new>
+#include <numeric>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "kernels/attention.h"
+#include "kernels/isa.h"
+#include "kernels/rows.h"
+#include "kernels/window_statistics.h"
+#include "machine_limits.h"
+
+namespace winnow::bench {
+namespace {
+
+using namespace winnow::kernels;
+
+constexpr int kPageEntries = 32;
+constexpr std::size_t kColdBytes = std::size_t{1} << 29;  // beyond what a last-level cache keeps of it
+
+struct Limits {
+  double gflops;
+  double read_gbps[3];  // by number of threads
+} limits;
+
+AttentionShape make_shape(int n_group, int head_dim, EntryType type) {
+  return {.n_group = n_group,
+          .head_dim = head_dim,
+          .scale = 0.1F,
+          .sliding_window = 0,
+          .key_type = type,
+          .value_type = type};
+}
+
+// Memory of its own from the system, in its small pages (4 KiB) or, if `huge`, its large ones where it has them: for
+// rows scattered over much memory that decides how often an address has to be looked up.
+class SystemMemory {
+ public:
+  SystemMemory(std::size_t bytes, bool huge) : bytes_(bytes) {
+    void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (data == MAP_FAILED) throw std::bad_alloc();
+    data_ = static_cast<std::byte*>(data);
+#ifdef MADV_HUGEPAGE
+    if (huge) madvise(data, bytes, MADV_HUGEPAGE);
+#endif
+    std::fill_n(data_, bytes, std::byte{1});
+  }
+  ~SystemMemory() { munmap(data_, bytes_); }
+  SystemMemory(const SystemMemory&) = delete;
+  SystemMemory& operator=(const SystemMemory&) = delete;
+  std::byte* get() const { return data_; }
+  std::size_t size() const { return bytes_; }
+
+ private:
+  std::size_t bytes_;
+  std::byte* data_;
+};
+
+// Heads in pages that lie in memory in random order, as after a while of eviction.
+struct PagedHeads {
+  PagedHeads(const AttentionShape& shape, int n_heads, int n_entries, bool huge = false) {
+    const std::size_t row = row_bytes(shape.key_type, shape.head_dim);
+    const std::size_t page = 2 * kPageEntries * row;
+    const int pages_per_head = (n_entries + kPageEntries - 1) / kPageEntries;
+    const auto n_pages = static_cast<std::size_t>(n_heads * pages_per_head);
+    memory = std::make_unique<SystemMemory>(n_pages * page, huge);
+    std::mt19937 random(1);
+    std::normal_distribution<float> normal;
+    std::vector<float> numbers(static_cast<std::size_t>(shape.head_dim));
+    for (float& x : numbers) x = normal(random);
+    for (std::size_t i = 0; i < n_pages * page / row; ++i) {
+      numbers[i % numbers.size()] = normal(random);
+      store_row(shape.key_type, numbers.data(), memory->get() + i * row, shape.head_dim);
+    }
+    std::vector<std::size_t> order(n_pages);
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    std::shuffle(order.begin(), order.end(), random);
+    positions.resize(static_cast<std::size_t>(n_entries));
+    std::iota(positions.begin(), positions.end(), 0);
+    runs.resize(static_cast<std::size_t>(n_heads));
+    std::size_t next = 0;
+    for (auto& head : runs) {
+      for (int first = 0; first < n_entries; first += kPageEntries) {
+        const std::byte* keys = memory->get() + order[next++] * page;
+        head.push_back(
+            {keys, keys + kPageEntries * row, positions.data() + first, std::min(kPageEntries, n_entries - first)});
+      }
+      entries.push_back({head, n_entries});
+    }
+  }
+
+  std::unique_ptr<SystemMemory> memory;
+  std::vector<std::int32_t> positions;
+  std::vector<std::vector<EntryRun>> runs;
+  std::vector<HeadEntries> entries;
+};
+
+std::vector<float> random_numbers(std::size_t n) {
+  std::mt19937 random(2);
+  std::normal_distribution<float> normal;
+  std::vector<float> numbers(n);
+  for (float& x : numbers) x = normal(random);
+  return numbers;
+}
+
+void count_flops(benchmark::State& state, double flops_per_iteration) {
+  const auto n = static_cast<double>(state.iterations());
+  state.counters["GFLOP/s"] = benchmark::Counter(flops_per_iteration * n / 1e9, benchmark::Counter::kIsRate);
+  state.counters["share"] =
+      benchmark::Counter(flops_per_iteration * n / 1e9 / limits.gflops, benchmark::Counter::kIsRate);
+}
+
+// One block of rows at the end of a prompt of n_entries.
+void causal(benchmark::State& state, int n_group, int head_dim, int n_entries, EntryType type) {
+  const AttentionShape shape = make_shape(n_group, head_dim, type);
+  const PagedHeads heads(shape, 1, n_entries);
+  const std::vector<float> q = random_numbers(static_cast<std::size_t>(kCausalBlockRows * n_group * head_dim));
+  std::vector<float> out(q.size());
+  const auto scratch = hwy::AllocateAligned<std::byte>(causal_attention_scratch_bytes(shape));
+  const int n_visible = n_entries - kCausalBlockRows + 1;
+  const QueryRows rows{q.data(), n_group * head_dim, kCausalBlockRows, n_visible, n_visible - 1};
+  for (auto _ : state) {
+    causal_attention(shape, heads.entries[0], rows, {out.data(), n_group * head_dim, nullptr},
+                     {scratch.get(), causal_attention_scratch_bytes(shape)});
+    benchmark::DoNotOptimize(out.data());
+  }
+  const double seen = kCausalBlockRows * (n_visible + (kCausalBlockRows - 1) / 2.0);
+  count_flops(state, 4.0 * seen * n_group * head_dim);
+}
+
+// Decoding over many heads in turn, each read from memory.
+void decode(benchmark::State& state, int n_group, int head_dim, int n_entries, EntryType type, int n_threads,
+            std::size_t bytes, bool huge) {
+  const AttentionShape shape = make_shape(n_group, head_dim, type);
+  const std::size_t head_bytes = 2 * row_bytes(type, head_dim) * static_cast<std::size_t>(n_entries);
+  const int n_heads = std::max(n_threads, static_cast<int>(bytes / head_bytes));
+  const PagedHeads heads(shape, n_heads, n_entries, huge);
+  const std::vector<float> q = random_numbers(static_cast<std::size_t>(n_group * head_dim));
+  const auto work = [&](int thread) {
+    std::vector<float> partials(partial_floats(head_dim) * static_cast<std::size_t>(n_group));
+    for (int h = thread; h < n_heads; h += n_threads) {
+      decode_attention(shape, {q.data(), heads.entries[static_cast<std::size_t>(h)], 0, n_entries, n_entries},
+                       partials.data());
+      benchmark::DoNotOptimize(partials.data());
+    }
+  };
+  for (auto _ : state) {
+    std::vector<std::jthread> others;
+    for (int t = 1; t < n_threads; ++t) others.emplace_back(work, t);
+    work(0);
+  }
+  const double gbytes = static_cast<double>(head_bytes) * n_heads * static_cast<double>(state.iterations()) / 1e9;
+  state.counters["GB/s"] = benchmark::Counter(gbytes, benchmark::Counter::kIsRate);
+  state.counters["share"] = benchmark::Counter(gbytes / limits.read_gbps[n_threads], benchmark::Counter::kIsRate);
+}
+
+void window(benchmark::State& state, int n_group, int head_dim, int n_rows, int n_entries) {
+  const AttentionShape shape = make_shape(n_group, head_dim, EntryType::kF16);
+  const PagedHeads heads(shape, 1, n_entries);
+  const std::vector<float> q = random_numbers(static_cast<std::size_t>(n_rows * n_group * head_dim));
+  const auto n = static_cast<std::size_t>(n_group * n_entries);
+  std::vector<float> mean(n), m2(n), max(n), last(n);
+  std::vector<double> entropy(static_cast<std::size_t>(n_group));
+  const std::size_t scratch_bytes = window_statistics_scratch_bytes(shape, n_rows);
+  const auto scratch = hwy::AllocateAligned<std::byte>(scratch_bytes);
+  const int n_visible = n_entries - n_rows + 1;
+  const QueryRows rows{q.data(), n_group * head_dim, n_rows, n_visible, n_visible - 1};
+  for (auto _ : state) {
+    window_statistics(shape, heads.entries[0], rows,
+                      {n_entries - n_rows, mean.data(), m2.data(), max.data(), last.data(), entropy.data()},
+                      {scratch.get(), scratch_bytes});
+    benchmark::DoNotOptimize(mean.data());
+  }
+  count_flops(state, 2.0 * 2.0 * n_rows * n_entries * n_group * head_dim);  // the scores, in each of the two passes
+}
+
+void projected(benchmark::State& state, int n_group, int head_dim, int n_embd, int n_entries) {
+  const AttentionShape shape = make_shape(n_group, head_dim, EntryType::kF16);
+  const PagedHeads heads(shape, 1, n_entries);
+  const std::vector<float> w_o = random_numbers(static_cast<std::size_t>(n_group * head_dim * n_embd));
+  std::vector<float> out(static_cast<std::size_t>(n_entries));
+  for (auto _ : state) {
+    projected_value_norms(shape, heads.entries[0], w_o, n_embd, out);
+    benchmark::DoNotOptimize(out.data());
+  }
+  count_flops(state, 2.0 * n_group * head_dim * n_embd * n_entries);
+}
+
+void add_benchmarks() {
+  for (const auto& [n_group, head_dim] : {std::pair{3, 64}, {1, 64}, {2, 80}, {4, 128}, {8, 128}, {8, 256}}) {
+    for (const int n_entries : {512, 4096}) {
+      const std::string name =
+          "causal/f16/G" + std::to_string(n_group) + "/d" + std::to_string(head_dim) + "/N" + std::to_string(n_entries);
+      benchmark::RegisterBenchmark(
+          name.c_str(), [=](benchmark::State& state) { causal(state, n_group, head_dim, n_entries, EntryType::kF16); });
+    }
+  }
+  for (const EntryType type : {EntryType::kF16, EntryType::kF32, EntryType::kQ8_0}) {
+    for (const auto& [n_group, head_dim] : {std::pair{1, 64}, {3, 64}, {4, 128}, {8, 128}}) {
+      for (const int n_threads : {1, 2}) {
+        for (const bool huge : {false, true}) {
+          const std::string name = "decode/" + std::string(entry_type_name(type)) + "/G" + std::to_string(n_group) +
+                                   "/d" + std::to_string(head_dim) + "/threads" + std::to_string(n_threads) +
+                                   (huge ? "/large_pages" : "");
+          benchmark::RegisterBenchmark(name.c_str(), [=](benchmark::State& state) {
+            decode(state, n_group, head_dim, 4096, type, n_threads, kColdBytes, huge);
+          })->UseRealTime();
+        }
+      }
+    }
+  }
+  benchmark::RegisterBenchmark("decode_in_cache/f16/G3/d64", [](benchmark::State& state) {
+    decode(state, 3, 64, 1024, EntryType::kF16, 1, 1 << 18, false);
+  })->UseRealTime();
+  for (const int n_rows : {8, 32, 64}) {
+    benchmark::RegisterBenchmark(("window/f16/G3/d64/w" + std::to_string(n_rows)).c_str(),
+                                 [=](benchmark::State& state) { window(state, 3, 64, n_rows, 4096); });
+  }
+  benchmark::RegisterBenchmark("projected_norms/f16/G3/d64/D576",
+                               [](benchmark::State& state) { projected(state, 3, 64, 576, 4096); });
+  benchmark::RegisterBenchmark("projected_norms/f16/G4/d128/D4096",
+                               [](benchmark::State& state) { projected(state, 4, 128, 4096, 1024); });
+}
+
+}  // namespace
+}  // namespace winnow::bench
+
+int main(int argc, char** argv) {
+  using namespace winnow;
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
+  {
+    const bench::SystemMemory memory(bench::kColdBytes, true);
+    const std::span<const std::byte> all(memory.get(), memory.size());
+    bench::limits = {bench::peak_gflops(),
+                     {0, bench::read_gbytes_per_second(all, 1), bench::read_gbytes_per_second(all, 2)}};
+  }
+  std::printf("limits on %s: %.0f GFLOP/s of float32 per thread, reads at %.1f GB/s on one thread, %.1f on two\n",
+              kernels::current_isa().c_str(), bench::limits.gflops, bench::limits.read_gbps[1],
+              bench::limits.read_gbps[2]);
+  bench::add_benchmarks();
+  benchmark::RunSpecifiedBenchmarks();
+  return 0;
+}
