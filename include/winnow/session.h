@@ -36,6 +36,18 @@ struct SessionOptions {
   EvictionOptions eviction;            // default: full
   std::optional<Budget> budget;        // needed by every method but full
   std::int32_t n_ctx = 0;              // most tokens of the sequence (logical); 0: the model's trained context
+
+  // A first prompt longer than this goes through all layers in chunks of so many tokens, and the cache is cut after each
+  // chunk: its peak is the budget + one chunk, for a prompt of any length. 0: layer by layer, with the whole prompt's keys
+  // and values of ONE layer beside the budget, and exact attention over the prompt.
+  std::int32_t prefill_chunk = 0;
+
+  // While decoding. kKeep: every new entry stays. kTotal: after every `cut_every` decoded tokens a cut to the prompt's
+  // total, scored by the last window queries. kOwn: after every token each head goes back to the number it had after the
+  // prompt, scored by the present query alone (CAKE). The step that decodes a token attends before anything is dropped.
+  enum class DecodeCut { kKeep, kTotal, kOwn };
+  DecodeCut decode_cut = DecodeCut::kKeep;
+  std::int32_t cut_every = 1;
 };
 
 // Seconds and tokens of a session's life so far.

@@ -158,6 +158,7 @@ void Engine::decode(std::span<Session* const> sessions, std::span<const Token> t
     session.logits.assign(row, row + hparams.n_vocab);
     session.statistics.decoded_tokens += 1;
     session.statistics.decode_s += seconds.count();
+    session.cut_after_decode();
   }
 }
 

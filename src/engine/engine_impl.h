@@ -67,10 +67,17 @@ struct Session::Impl {
   // The total T of entries for a sequence of n tokens.
   std::int64_t total_entries(std::int32_t n) const;
 
-  void prefill_empty(std::span<const Token> prompt, const PrefillOptions& callbacks);
+  // The first prompt, layer by layer or in chunks.
+  void prefill_layers(std::span<const Token> prompt, const PrefillOptions& callbacks);
+  void prefill_chunks(std::span<const Token> prompt, const PrefillOptions& callbacks);
   void append(std::span<const Token> more, const PrefillOptions& callbacks);
-  // Cuts what is stored to the budget if it is over it.
-  void cut_to_budget();
+  // Cuts what is stored to `total` entries if it is over it.
+  void cut_to_total(std::int64_t total);
+  // What options.decode_cut asks for after a decoded token.
+  void cut_after_decode();
+  // A one-shot cut over the stored entries.
+  void run_cut(const CutShape& shape, int max_window_rows);
+  void note_head_budgets();
   void note_sizes(std::size_t hidden_bytes, std::size_t staging_bytes);
 
   std::shared_ptr<Engine> engine;
@@ -79,6 +86,9 @@ struct Session::Impl {
   QueryEvidence evidence;
   std::vector<Token> tokens;
   std::vector<float> logits;  // [n_vocab] after the last token; empty before the first
+  std::int64_t total = 0;     // T of the last prompt or turn; 0 where nothing is evicted
+  std::vector<std::int32_t> head_budgets;  // [n_layer][n_kv_head] of the last prompt's cut; empty if it was kept whole
+  std::int32_t decoded_since_cut = 0;
   SessionStatistics statistics;
 };
 

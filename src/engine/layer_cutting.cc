@@ -2,6 +2,8 @@
 
 #include <ggml.h>
 
+#include <algorithm>
+
 #include "engine/rows_attention.h"
 
 namespace winnow {
@@ -28,7 +30,8 @@ std::vector<float> output_projection(Session::Impl& session, int layer) {
 }  // namespace
 
 std::vector<LayerCut> show_layer(Session::Impl& session, Cut& cut, int layer,
-                                 std::span<const kernels::HeadEntries> heads, std::int32_t n_tokens) {
+                                 std::span<const kernels::HeadEntries> heads, std::int32_t n_tokens,
+                                 int max_window_rows) {
   const Hparams& hparams = session.model().hparams;
   const Rotation& rotation = session.engine_impl().rotation;
   LayerView view{
@@ -44,7 +47,7 @@ std::vector<LayerCut> show_layer(Session::Impl& session, Cut& cut, int layer,
                    .magnitude = rotation.magnitude},
       .n_embd = hparams.n_embd,
   };
-  session.evidence.fill(view);
+  session.evidence.fill(view, max_window_rows);
   std::vector<float> w_o;
   if (session.evidence.needs().output_projection) {
     w_o = output_projection(session, layer);

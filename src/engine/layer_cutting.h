@@ -1,6 +1,7 @@
 // Shows a sequence's layers to the eviction policy and carries its decisions out on the cache.
 #pragma once
 
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -9,9 +10,10 @@
 
 namespace winnow {
 
-// Scores layer `layer` of the session, whose present entries are `heads` [n_kv_head]; n_tokens is the logical length.
-// Returns the cuts due now.
+// Scores layer `layer` of the session, whose present entries are `heads` [n_kv_head], by at most max_window_rows of the
+// last queries; n_tokens is the logical length. Returns the cuts due now.
 std::vector<LayerCut> show_layer(Session::Impl& session, Cut& cut, int layer,
-                                 std::span<const kernels::HeadEntries> heads, std::int32_t n_tokens);
+                                 std::span<const kernels::HeadEntries> heads, std::int32_t n_tokens,
+                                 int max_window_rows = std::numeric_limits<int>::max());
 
 }  // namespace winnow

@@ -64,8 +64,8 @@ float* QueryEvidence::log_sum_exp_row(std::int32_t position) {
   return log_sum_exp_.data() + static_cast<std::size_t>(position) * static_cast<std::size_t>(n_head_);
 }
 
-void QueryEvidence::fill(LayerView& view) {
-  const int rows = std::min(needs_.window_rows, view.n_tokens);
+void QueryEvidence::fill(LayerView& view, int max_window_rows) {
+  const int rows = std::min({needs_.window_rows, view.n_tokens, max_window_rows});
   if (rows > 0) {
     window_rows_.resize(static_cast<std::size_t>(rows) * row_floats());
     for (int r = 0; r < rows; ++r) {

@@ -30,8 +30,8 @@ class QueryEvidence {
   // [n_head] of one row of the present layer, or null where nobody asks.
   float* log_sum_exp_row(std::int32_t position);
 
-  // Fills the evidence fields of a view; pointers live until the next call.
-  void fill(LayerView& view);
+  // Fills the evidence fields of a view, with at most max_window_rows of the last rows; pointers live until the next call.
+  void fill(LayerView& view, int max_window_rows);
 
   const std::vector<float>& window() const { return window_; }
   std::vector<float>& window() { return window_; }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <limits>
 #include <numeric>
 
 #include "engine/engine_impl.h"
@@ -54,6 +55,14 @@ SessionOptions checked(SessionOptions options, const Hparams& hparams) {
     throw Error(ErrorCode::kInvalidArgument, "the context must have at least 1 token, not " + std::to_string(options.n_ctx));
   }
   if (options.n_ctx == 0) options.n_ctx = hparams.n_ctx_train;
+  if (options.prefill_chunk < 0 || options.cut_every < 1) {
+    throw Error(ErrorCode::kInvalidArgument, "a prefill chunk and the steps between cuts must be at least 1 token");
+  }
+  const bool cuts_later = options.prefill_chunk > 0 || options.decode_cut != SessionOptions::DecodeCut::kKeep;
+  if (cuts_later && !options.eviction.evicts()) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "chunked prefill and cuts while decoding have no effect with the method 'full': choose one that evicts");
+  }
   return options;
 }
 
@@ -86,6 +95,9 @@ Session::Impl::Impl(const Impl& other)
       evidence(other.evidence),
       tokens(other.tokens),
       logits(other.logits),
+      total(other.total),
+      head_budgets(other.head_budgets),
+      decoded_since_cut(other.decoded_since_cut),
       statistics(other.statistics) {}
 
 void Session::Impl::check_tokens(std::span<const Token> more) const {
@@ -108,15 +120,15 @@ void Session::Impl::check_tokens(std::span<const Token> more) const {
 std::int64_t Session::Impl::total_entries(std::int32_t n) const {
   const CacheShape& shape = cache.shape();
   const std::int64_t n_heads = std::int64_t{shape.n_layer} * shape.n_kv_head;
-  const std::int64_t total = options.budget->total_entries(n, n_heads, shape.entry_bytes());
-  if (options.budget->unit == Budget::Unit::kBytes && total < n * n_heads &&
+  const std::int64_t wanted = options.budget->total_entries(n, n_heads, shape.entry_bytes());
+  if (options.budget->unit == Budget::Unit::kBytes && wanted < n * n_heads &&
       options.budget->amount < static_cast<double>(n_heads) * static_cast<double>(shape.page_bytes())) {
     throw Error(ErrorCode::kInvalidArgument,
                 "a budget of " + options.budget->text() + " cannot hold one page per head: " + std::to_string(n_heads) +
                     " heads with pages of " + std::to_string(shape.page_bytes()) + " bytes need at least " +
                     std::to_string(static_cast<std::size_t>(n_heads) * shape.page_bytes()) + " bytes");
   }
-  return total;
+  return wanted;
 }
 
 void Session::Impl::note_sizes(std::size_t hidden_bytes, std::size_t staging_bytes) {
@@ -124,18 +136,20 @@ void Session::Impl::note_sizes(std::size_t hidden_bytes, std::size_t staging_byt
   statistics.staging_bytes = std::max(statistics.staging_bytes, staging_bytes);
 }
 
-void Session::Impl::prefill_empty(std::span<const Token> prompt, const PrefillOptions& callbacks) {
+void Session::Impl::prefill_layers(std::span<const Token> prompt, const PrefillOptions& callbacks) {
   check_tokens(prompt);
   const Timer timer;
   const CacheShape& shape = cache.shape();
   const auto n = static_cast<std::int32_t>(prompt.size());
 
   std::unique_ptr<Cut> cut;
+  std::int64_t prompt_total = 0;
   if (options.eviction.evicts()) {
+    prompt_total = total_entries(n);
     cut = std::make_unique<Cut>(options.eviction, CutShape{.n_layer = shape.n_layer,
                                                            .n_kv_head = shape.n_kv_head,
                                                            .n_tokens = n,
-                                                           .total = total_entries(n)});
+                                                           .total = prompt_total});
     if (cut->keeps_everything()) cut.reset();
   }
 
@@ -182,6 +196,8 @@ void Session::Impl::prefill_empty(std::span<const Token> prompt, const PrefillOp
   }
   if (cut) engine_impl().pool->trim();
   tokens.assign(prompt.begin(), prompt.end());
+  total = prompt_total;
+  note_head_budgets();
   statistics.prompt_tokens += n;
   statistics.evict_s += evict_s;
   statistics.prefill_s += timer.seconds();
@@ -212,26 +228,89 @@ void Session::Impl::append(std::span<const Token> more, const PrefillOptions& ca
   statistics.prefill_s += timer.seconds();
 }
 
-void Session::Impl::cut_to_budget() {
+void Session::Impl::prefill_chunks(std::span<const Token> prompt, const PrefillOptions& callbacks) {
+  check_tokens(prompt);
+  const std::int64_t prompt_total = total_entries(static_cast<std::int32_t>(prompt.size()));
+  const auto chunk_tokens = static_cast<std::size_t>(options.prefill_chunk);
+  const auto n_layer = std::int64_t{cache.shape().n_layer};
+  try {
+    for (std::size_t first = 0; first < prompt.size(); first += chunk_tokens) {
+      PrefillOptions chunk = callbacks;
+      if (callbacks.on_progress) {
+        chunk.on_progress = [&](std::int64_t done, std::int64_t /*of_the_chunk*/) {
+          return callbacks.on_progress(static_cast<std::int64_t>(first) * n_layer + done,
+                                       static_cast<std::int64_t>(prompt.size()) * n_layer);
+        };
+      }
+      append(prompt.subspan(first, std::min(chunk_tokens, prompt.size() - first)), chunk);
+      cut_to_total(prompt_total);
+    }
+  } catch (...) {
+    cache.clear();
+    tokens.clear();
+    logits.clear();
+    evidence = QueryEvidence(evidence.needs(), model().hparams);
+    statistics.prompt_tokens = 0;
+    engine_impl().pool->trim();
+    throw;
+  }
+}
+
+void Session::Impl::run_cut(const CutShape& cut_shape, int max_window_rows) {
   const Timer timer;
   const CacheShape& shape = cache.shape();
-  const std::int64_t total = total_entries(n_tokens());
-  Cut cut(options.eviction, CutShape{.n_layer = shape.n_layer,
-                                     .n_kv_head = shape.n_kv_head,
-                                     .n_tokens = n_tokens(),
-                                     .total = total,
-                                     .stored = cache.n_entries()});
+  Cut cut(options.eviction, cut_shape);
   if (cut.keeps_everything()) return;
   for (int l = 0; l < shape.n_layer; ++l) {
     std::vector<kernels::HeadEntries> heads;
     for (int h = 0; h < shape.n_kv_head; ++h) heads.push_back(cache.entries(l, h));
-    for (const LayerCut& due : show_layer(*this, cut, l, heads, n_tokens())) {
+    for (const LayerCut& due : show_layer(*this, cut, l, heads, n_tokens(), max_window_rows)) {
       for (int h = 0; h < shape.n_kv_head; ++h) cache.keep(due.layer, h, due.kept[static_cast<std::size_t>(h)]);
     }
   }
-  engine_impl().pool->trim();
   statistics.evict_s += timer.seconds();
+}
+
+void Session::Impl::cut_to_total(std::int64_t new_total) {
+  const Timer timer;
+  const CacheShape& shape = cache.shape();
+  total = new_total;
+  run_cut({.n_layer = shape.n_layer,
+           .n_kv_head = shape.n_kv_head,
+           .n_tokens = n_tokens(),
+           .total = total,
+           .stored = cache.n_entries()},
+          std::numeric_limits<int>::max());
+  note_head_budgets();
+  engine_impl().pool->trim();
+  decoded_since_cut = 0;
   statistics.prefill_s += timer.seconds();
+}
+
+void Session::Impl::note_head_budgets() {
+  head_budgets.clear();
+  if (cache.n_entries() < std::int64_t{n_tokens()} * cache.shape().n_layer * cache.shape().n_kv_head) {
+    for (int l = 0; l < cache.shape().n_layer; ++l) {
+      for (int h = 0; h < cache.shape().n_kv_head; ++h) head_budgets.push_back(cache.n_entries(l, h));
+    }
+  }
+}
+
+void Session::Impl::cut_after_decode() {
+  if (!options.eviction.evicts() || options.decode_cut == SessionOptions::DecodeCut::kKeep) return;
+  const CacheShape& shape = cache.shape();
+  CutShape cut{.n_layer = shape.n_layer,
+               .n_kv_head = shape.n_kv_head,
+               .n_tokens = n_tokens(),
+               .total = total,
+               .stored = cache.n_entries()};
+  if (options.decode_cut == SessionOptions::DecodeCut::kOwn && !head_budgets.empty()) {
+    cut.fixed_budget = head_budgets;
+    run_cut(cut, 1);
+  } else if (++decoded_since_cut >= options.cut_every) {
+    decoded_since_cut = 0;
+    run_cut(cut, std::numeric_limits<int>::max());
+  }
 }
 
 Session::Session(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -241,11 +320,15 @@ Session::~Session() = default;
 
 void Session::prefill(std::span<const Token> prompt, const PrefillOptions& callbacks) {
   const std::lock_guard lock(impl_->engine_impl().mutex);
-  if (impl_->tokens.empty()) {
-    impl_->prefill_empty(prompt, callbacks);
-  } else {
+  const bool evicts = impl_->options.eviction.evicts();
+  const std::int32_t chunk = impl_->options.prefill_chunk;
+  if (!impl_->tokens.empty()) {
     impl_->append(prompt, callbacks);
-    if (impl_->options.eviction.evicts()) impl_->cut_to_budget();
+    if (evicts) impl_->cut_to_total(impl_->total_entries(impl_->n_tokens()));
+  } else if (evicts && chunk > 0 && prompt.size() > static_cast<std::size_t>(chunk)) {
+    impl_->prefill_chunks(prompt, callbacks);
+  } else {
+    impl_->prefill_layers(prompt, callbacks);
   }
 }
 
@@ -300,6 +383,9 @@ void Session::clear() {
   impl_->tokens.clear();
   impl_->logits.clear();
   impl_->evidence = QueryEvidence(impl_->evidence.needs(), impl_->model().hparams);
+  impl_->total = 0;
+  impl_->head_budgets.clear();
+  impl_->decoded_since_cut = 0;
   impl_->statistics = {};
 }
 

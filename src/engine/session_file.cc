@@ -112,10 +112,16 @@ void save_session(const Session::Impl& session, const std::string& path) {
   put(body_stream, session.options.key_type);
   put(body_stream, session.options.value_type);
   put(body_stream, session.options.n_ctx);
+  put(body_stream, session.options.prefill_chunk);
+  put(body_stream, static_cast<std::int32_t>(session.options.decode_cut));
+  put(body_stream, session.options.cut_every);
   put_text(body_stream, session.options.eviction.text());
   put_text(body_stream, session.options.budget ? session.options.budget->text() : "");
   put(body_stream, session.statistics.prompt_tokens);
   put(body_stream, session.statistics.decoded_tokens);
+  put(body_stream, session.total);
+  put(body_stream, session.decoded_since_cut);
+  put_array(body_stream, session.head_budgets);
   put_array(body_stream, session.tokens);
   put_array(body_stream, session.logits);
   put_array(body_stream, session.evidence.window());
@@ -192,12 +198,23 @@ std::unique_ptr<Session::Impl> load_session(std::shared_ptr<Engine> engine, cons
     if (type > EntryType::kQ4_0) reader.damaged();
   }
   options.n_ctx = reader.get<std::int32_t>();
+  options.prefill_chunk = reader.get<std::int32_t>();
+  const auto decode_cut = reader.get<std::int32_t>();
+  if (decode_cut < 0 || decode_cut > static_cast<std::int32_t>(SessionOptions::DecodeCut::kOwn)) reader.damaged();
+  options.decode_cut = static_cast<SessionOptions::DecodeCut>(decode_cut);
+  options.cut_every = reader.get<std::int32_t>();
   options.eviction = EvictionOptions::parse(reader.get_text());
   if (const std::string budget = reader.get_text(); !budget.empty()) options.budget = Budget::parse(budget);
 
   auto session = std::make_unique<Session::Impl>(std::move(engine), options);
   session->statistics.prompt_tokens = reader.get<std::int64_t>();
   session->statistics.decoded_tokens = reader.get<std::int64_t>();
+  session->total = reader.get<std::int64_t>();
+  session->decoded_since_cut = reader.get<std::int32_t>();
+  const CacheShape& shape = session->cache.shape();
+  const auto n_heads = static_cast<std::size_t>(shape.n_layer) * static_cast<std::size_t>(shape.n_kv_head);
+  session->head_budgets = reader.get_array<std::int32_t>(n_heads);
+  if (!session->head_budgets.empty() && session->head_budgets.size() != n_heads) reader.damaged();
   session->tokens = reader.get_array<Token>(static_cast<std::size_t>(std::numeric_limits<std::int32_t>::max()));
   session->logits = reader.get_array<float>(static_cast<std::size_t>(model.hparams.n_vocab));
   const auto window = reader.get_array<float>(session->evidence.window().size());
