@@ -1,13 +1,28 @@
-# winnow_test(name SOURCES... LAYERS...): a GoogleTest program of the folder, linked with the object libraries it tests.
+# winnow_test(name SOURCES... LAYERS... [LIBRARIES...] [LABELS...] [ONE_PROCESS]): a GoogleTest program of the folder,
+# linked with the object libraries it tests (name them all: an object library does not bring those below it).
+#   LABELS        unit (default); e2e: needs the default model, or takes long
+#   ONE_PROCESS   one entry of ctest for the whole program instead of one per case, for costly shared fixtures
+# Tests find WINNOW_TEST_MODEL (path of a model) and WINNOW_SHARED (folder of golden cases and texts) in their environment
+# where these exist (cmake/test_environment.cmake.in), and skip with a message otherwise.
 include(GoogleTest)
 find_package(GTest REQUIRED)
 
 function(winnow_test name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;LAYERS;LIBRARIES" ${ARGN})
+  cmake_parse_arguments(ARG "ONE_PROCESS" "" "SOURCES;LAYERS;LIBRARIES;LABELS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
   list(TRANSFORM ARG_LAYERS PREPEND winnow_)
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
   target_link_libraries(${name} PRIVATE ${ARG_LAYERS} ${ARG_LIBRARIES} GTest::gtest GTest::gtest_main Threads::Threads)
   winnow_target(${name})
-  gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60)
+
+  set(properties LABELS unit TIMEOUT 300)
+  if(ARG_LABELS)
+    set(properties LABELS "${ARG_LABELS}" TIMEOUT 1200 PROCESSORS 2)  # such tests use every core themselves
+  endif()
+  if(ARG_ONE_PROCESS)
+    add_test(NAME ${name} COMMAND ${name})
+    set_tests_properties(${name} PROPERTIES ${properties})
+  else()
+    gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60 PROPERTIES ${properties})
+  endif()
 endfunction()

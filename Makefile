@@ -1,0 +1,64 @@
+# Targets that a person types; the build itself is CMake's (CMakePresets.json). `make help` lists them.
+PREFIX ?= /usr/local
+JOBS ?= $(shell nproc)
+# The model of the demo and the tests; set WINNOW_MODEL to use another.
+MODEL := $(or $(WINNOW_MODEL),models/SmolLM2-135M-Instruct-Q4_1.gguf)
+
+.PHONY: all setup model demo test asan debug install format format-check layers tidy bench clean distclean help
+.NOTPARALLEL:
+
+all: setup  ## build the tool, the library and the tests: build/bin/winnow (the default)
+	@scripts/setup.sh configure release
+	@echo '==> Building'
+	@cmake --build --preset release --parallel $(JOBS)
+
+setup:  ## Debian packages, ggml and libllama
+	@scripts/setup.sh packages
+	@scripts/setup.sh prefix
+
+model:  ## the default model, to models/
+	@scripts/setup.sh model
+
+demo: all model  ## ask a model about a long text, with the whole cache and with a part of it
+	@scripts/demo.sh
+
+test: all model  ## build and run every test
+	@echo '==> Running the tests'
+	@ctest --preset release --parallel $(JOBS) $(CTEST_ARGS)
+
+asan: setup  ## unit tests under AddressSanitizer and UndefinedBehaviorSanitizer
+	@scripts/setup.sh configure asan
+	@echo '==> Building with sanitizers'
+	@cmake --build --preset asan --parallel $(JOBS)
+	@ctest --preset asan --parallel $(JOBS) $(CTEST_ARGS)
+
+debug: setup  ## build with asserts, in build-debug/
+	@scripts/setup.sh configure debug
+	@cmake --build --preset debug --parallel $(JOBS)
+
+install: all  ## install to PREFIX (/usr/local)
+	@cmake --install build --prefix $(PREFIX)
+
+format:  ## format every source file
+	@scripts/format.sh
+
+format-check:  ## name the source files that are not formatted
+	@scripts/format.sh --check
+
+layers:  ## check that no lower layer includes a higher one
+	@scripts/check_layers.sh
+
+tidy: all  ## clang-tidy over src/ and examples/
+	@scripts/tidy.sh
+
+bench: all model  ## speed of prefill and decode at several depths
+	@build/bin/winnow bench -m $(MODEL)
+
+clean:  ## remove what was built
+	@rm -rf build build-debug build-asan
+
+distclean: clean  ## also remove ggml, libllama and the default model (the next build fetches them again)
+	@rm -rf .venv models
+
+help:  ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{ printf "  make %-13s %s\n", $$1, $$2 }'

