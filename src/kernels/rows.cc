@@ -149,7 +149,7 @@ void load_row(EntryType type, const std::byte* src, float* dst, int n) {
 void store_row(EntryType type, const float* src, std::byte* dst, int n) {
   switch (type) {
     case EntryType::kF32:
-      std::memcpy(dst, src, static_cast<std::size_t>(n) * sizeof(float));
+      std::copy_n(reinterpret_cast<const std::byte*>(src), static_cast<std::size_t>(n) * sizeof(float), dst);
       return;
     case EntryType::kF16:
       HWY_DYNAMIC_DISPATCH(store_half_row)(src, dst, n);
