@@ -30,8 +30,9 @@ void QueryEvidence::end_layers() {
   log_sum_exp_ = {};
 }
 
-void QueryEvidence::record(int layer, std::int32_t position, const float* q) {
-  if (needs_.window_rows > 0) {
+void QueryEvidence::record(int layer, std::int32_t position, std::int32_t end, const float* q) {
+  // Threads record rows in any order: one that will not be in the window must not take the slot of one that will.
+  if (end - position <= needs_.window_rows) {
     const auto rows = static_cast<std::size_t>(needs_.window_rows);
     const std::size_t slot = static_cast<std::size_t>(layer) * rows + static_cast<std::size_t>(position) % rows;
     std::copy_n(q, row_floats(), window_.data() + slot * row_floats());

@@ -22,8 +22,8 @@ class QueryEvidence {
   void begin_layers(std::int32_t n_tokens);
   void end_layers();
 
-  // q: one row [n_head][head_dim], rotated.
-  void record(int layer, std::int32_t position, const float* q);
+  // q: one row [n_head][head_dim], rotated, of a pass whose last row has the position end - 1.
+  void record(int layer, std::int32_t position, std::int32_t end, const float* q);
   // q: rows of one head, `row_stride` floats apart, before rotation. The first row has the position first_position.
   void add_moments(int layer, int head, const float* q, std::int64_t row_stride, std::int32_t n_rows,
                    std::int32_t first_position);

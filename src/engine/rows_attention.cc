@@ -110,7 +110,7 @@ void RowsAttention::store_rows(const ggml_tensor* dst, int ith, int nth) {
       kernels::store_row(shape_.key_type, k + at, key, hparams_.head_dim);
       kernels::store_row(shape_.value_type, v + at, value, hparams_.head_dim);
     }
-    evidence_->record(layer_, first_position_ + r, q + std::int64_t{r} * hparams_.n_head * d);
+    evidence_->record(layer_, first_position_ + r, first_position_ + n_rows_, q + std::int64_t{r} * hparams_.n_head * d);
   }
   if (evidence_->needs().query_moments) {
     const auto* unrotated = static_cast<const float*>(dst->src[3]->data);

@@ -99,7 +99,7 @@ void StepAttention::store(const Layer& layer, int head, const ggml_tensor* dst) 
   kernels::store_row(cache.shape().value_type, v, cache.value_row(layer.layer, kv_head, entry), hparams_.head_dim);
   if (kv_head == 0) {
     const auto* q = static_cast<const float*>(dst->src[0]->data) + std::int64_t{s} * hparams_.n_head * hparams_.head_dim;
-    sequence.evidence->record(layer.layer, sequence.position, q);
+    sequence.evidence->record(layer.layer, sequence.position, sequence.position + 1, q);
   }
 }
 
