@@ -173,8 +173,6 @@ MatrixShape& PackedLayer::Impl::shape_of(const ggml_tensor* weight, int typical_
 
 void PackedLayer::Impl::add_product(MatrixShape& shape, std::int64_t n_rows) {
   if (shape.products.contains(n_rows)) return;
-  // Prompts of many different lengths would fill this without end.
-  if (shape.products.size() > 64) shape.products.clear();
   const auto description = product_description(engine, shape, n_rows, shape.packed);
   scratchpad_bytes = std::max(scratchpad_bytes, description.scratchpad_desc().get_size());
   shape.products.emplace(n_rows, dnnl::matmul(description));
@@ -253,6 +251,10 @@ void PackedLayer::pack(std::span<ggml_tensor* const> weights, int max_rows, Comp
 void PackedLayer::prepare(int n_rows) {
   Impl& impl = *impl_;
   const int n_threads = impl.compute->n_threads();
+  for (const PackedMatrix& matrix : impl.matrices) {
+    // Prompts of many different lengths would fill this without end. Not while adding: all of one length's are needed.
+    if (matrix.shape->products.size() > 64) matrix.shape->products.clear();
+  }
   for (const PackedMatrix& matrix : impl.matrices) {
     for (int ith = 0; ith < n_threads; ++ith) {
       const auto [first, last] = share_of_rows(n_rows, ith, n_threads);
