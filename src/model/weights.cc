@@ -78,11 +78,12 @@ class TensorTaker {
 
 void read_rope(const GgufFile& file, const std::string& prefix, const Architecture& architecture, Hparams& h) {
   h.rope_mode = architecture.rope_mode;
-  h.n_rot = static_cast<int>(file.find_integer(prefix + "rope.dimension_count").value_or(h.head_dim));
-  if (h.n_rot < 2 || h.n_rot > h.head_dim || h.n_rot % 2 != 0) {
-    throw Error(ErrorCode::kBadFile, "'" + file.path() + "': rope.dimension_count is " + std::to_string(h.n_rot) +
+  const std::int64_t n_rot = file.find_integer(prefix + "rope.dimension_count").value_or(h.head_dim);
+  if (n_rot < 2 || n_rot > h.head_dim || n_rot % 2 != 0) {
+    throw Error(ErrorCode::kBadFile, "'" + file.path() + "': rope.dimension_count is " + std::to_string(n_rot) +
                                          ", expected an even number up to the head size " + std::to_string(h.head_dim));
   }
+  h.n_rot = static_cast<int>(n_rot);
   h.rope_base = static_cast<float>(file.find_number(prefix + "rope.freq_base").value_or(10000.0));
   if (!(h.rope_base > 0)) throw Error(ErrorCode::kBadFile, "'" + file.path() + "': rope.freq_base must be positive");
   h.n_ctx_orig = static_cast<std::int32_t>(
@@ -117,30 +118,32 @@ Hparams read_hparams(const GgufFile& file, const Architecture& architecture) {
   h.n_embd = static_cast<int>(file.integer(prefix + "embedding_length", 1, 1 << 20));
   h.n_ff = static_cast<int>(file.integer(prefix + "feed_forward_length", 1, 1 << 22));
   h.n_head = static_cast<int>(file.integer(prefix + "attention.head_count", 1, 1 << 14));
-  h.n_kv_head = static_cast<int>(file.find_integer(prefix + "attention.head_count_kv").value_or(h.n_head));
+  const std::int64_t n_kv_head = file.find_integer(prefix + "attention.head_count_kv").value_or(h.n_head);
   h.n_ctx_train = static_cast<std::int32_t>(file.integer(prefix + "context_length", 1, 1 << 30));
-  if (h.n_kv_head < 1 || h.n_head % h.n_kv_head != 0) {
+  if (n_kv_head < 1 || h.n_head % n_kv_head != 0) {
     throw Error(ErrorCode::kBadFile, "'" + file.path() + "': " + std::to_string(h.n_head) +
-                                         " query heads cannot be shared among " + std::to_string(h.n_kv_head) +
+                                         " query heads cannot be shared among " + std::to_string(n_kv_head) +
                                          " KV heads");
   }
-  h.head_dim = static_cast<int>(file.find_integer(prefix + "attention.key_length").value_or(h.n_embd / h.n_head));
+  h.n_kv_head = static_cast<int>(n_kv_head);
+  const auto key_length = file.find_integer(prefix + "attention.key_length").value_or(h.n_embd / h.n_head);
   const auto value_length = file.find_integer(prefix + "attention.value_length").value_or(h.n_embd / h.n_head);
-  if (value_length != h.head_dim) {
-    throw Error(ErrorCode::kUnsupported, "'" + file.path() + "': keys of " + std::to_string(h.head_dim) +
+  if (value_length != key_length) {
+    throw Error(ErrorCode::kUnsupported, "'" + file.path() + "': keys of " + std::to_string(key_length) +
                                              " and values of " + std::to_string(value_length) +
                                              " numbers: different sizes are not supported");
   }
-  if (h.head_dim < 16 || h.head_dim > 256 || h.head_dim % 16 != 0) {
-    throw Error(ErrorCode::kUnsupported, "'" + file.path() + "': the head size " + std::to_string(h.head_dim) +
+  if (key_length < 16 || key_length > 256 || key_length % 16 != 0) {
+    throw Error(ErrorCode::kUnsupported, "'" + file.path() + "': the head size " + std::to_string(key_length) +
                                              " is not supported; it must be a multiple of 16, at most 256");
   }
+  h.head_dim = static_cast<int>(key_length);
   if (h.n_group() > 64) {
     throw Error(ErrorCode::kUnsupported, "'" + file.path() + "': groups of more than 64 query heads are not supported");
   }
   h.norm_eps = static_cast<float>(file.find_number(prefix + "attention.layer_norm_rms_epsilon").value_or(1e-5));
-  h.sliding_window = static_cast<std::int32_t>(file.find_integer(prefix + "attention.sliding_window").value_or(0));
-  if (h.sliding_window < 0) h.sliding_window = 0;
+  const std::int64_t sliding_window = file.find_integer(prefix + "attention.sliding_window").value_or(0);
+  h.sliding_window = static_cast<std::int32_t>(std::clamp<std::int64_t>(sliding_window, 0, 1 << 30));
   if (file.find_integer(prefix + "expert_count").value_or(0) > 0) {
     throw Error(ErrorCode::kUnsupported, "'" + file.path() + "': mixture-of-experts models are not supported");
   }
