@@ -1,0 +1,162 @@
+// The forward pass of every architecture and variant against libllama's on the same file.
+#include <ggml.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "model/tiny_model.h"
+#include "winnow/session.h"
+
+namespace winnow::test {
+namespace {
+
+struct Variant {
+  std::string name;
+  TinyModelOptions options;
+};
+
+void PrintTo(const Variant& variant, std::ostream* out) { *out << variant.name; }
+
+using Logits = std::vector<std::vector<float>>;
+
+const SessionOptions kF32{.key_type = EntryType::kF32, .value_type = EntryType::kF32};
+
+Session open_session(const TinyModel& file, const EngineOptions& options) {
+  return Engine::create(Model::load(file.path()), options)->open(kF32);
+}
+
+Logits prefill_logits(const TinyModel& file, const std::vector<Token>& tokens) {
+  Session session = open_session(file, {.n_threads = 2, .n_batch = 48});
+  Logits logits;
+  session.prefill(tokens, {.on_logits = [&](std::int32_t position, std::span<const float> row) {
+                    EXPECT_EQ(position, static_cast<std::int32_t>(logits.size()));
+                    logits.emplace_back(row.begin(), row.end());
+                  }});
+  EXPECT_EQ(max_difference(logits.back(), session.logits()), 0);
+  return logits;
+}
+
+Logits decode_logits(const TinyModel& file, const std::vector<Token>& tokens) {
+  Session session = open_session(file, {.n_threads = 2});
+  Logits logits;
+  for (const Token token : tokens) {
+    session.decode(token);
+    logits.emplace_back(session.logits().begin(), session.logits().end());
+  }
+  return logits;
+}
+
+double max_difference_of_rows(const Logits& a, const Logits& b) {
+  EXPECT_EQ(a.size(), b.size());
+  double most = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) most = std::max(most, max_difference(a[i], b[i]));
+  return most;
+}
+
+class ForwardTest : public testing::TestWithParam<Variant> {};
+
+// 150 tokens: several batches, a ragged last one, positions beyond the original context of the scaled variants.
+TEST_P(ForwardTest, EqualsLibllama) {
+  const TinyModel file(GetParam().options);
+  const std::vector<Token> tokens = random_tokens(150, GetParam().options.n_vocab, 7);
+  const Logits expected = libllama_logits(file.path(), tokens);
+  // ggml looks GELU up by an argument rounded to f16: there a difference in the last bit may grow to 2^-11.
+  const double tolerance = GetParam().options.architecture == "gemma" ? 5e-3 : 1e-3;
+  EXPECT_LT(max_difference_of_rows(prefill_logits(file, tokens), expected), tolerance);
+  EXPECT_LT(max_difference_of_rows(decode_logits(file, tokens), expected), tolerance);
+}
+
+std::vector<Variant> variants() {
+  std::vector<Variant> all;
+  for (const char* name : {"llama", "qwen2", "qwen3", "gemma"}) {
+    const auto add = [&](const std::string& what, auto change) {
+      TinyModelOptions options{.architecture = name};
+      change(options);
+      // libllama takes other widths of the projections for the rest only.
+      if (options.architecture == "qwen2") options.n_embd = options.n_head * options.head_dim;
+      all.push_back({std::string(name) + "_" + what, options});
+    };
+    add("plain", [](TinyModelOptions&) {});
+    add("tied", [](TinyModelOptions& o) { o.is_output_tied = true; });
+    add("one_kv_head", [](TinyModelOptions& o) { o.n_kv_head = 1; });
+    add("no_groups", [](TinyModelOptions& o) { o.n_kv_head = o.n_head; });
+    add("three_per_group", [](TinyModelOptions& o) { o.n_head = 6; });
+    add("small_heads", [](TinyModelOptions& o) { o.head_dim = 16; });
+    add("heads_of_80", [](TinyModelOptions& o) { o.head_dim = 80; });
+    add("heads_of_128", [](TinyModelOptions& o) { o.head_dim = 128; });
+    add("heads_of_256", [](TinyModelOptions& o) { o.n_head = 2, o.n_kv_head = 1, o.head_dim = 256; });
+    add("linear", [](TinyModelOptions& o) { o.rope_scaling = "linear"; });
+    add("yarn", [](TinyModelOptions& o) { o.rope_scaling = "yarn"; });
+    if (std::string(name) != "llama") continue;
+    add("rope_freqs", [](TinyModelOptions& o) { o.has_rope_freqs = true; });
+    add("biases", [](TinyModelOptions& o) { o.has_all_biases = true; });
+    add("no_tokenizer", [](TinyModelOptions& o) { o.has_tokenizer = false; });
+  }
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Architectures, ForwardTest, testing::ValuesIn(variants()),
+                         [](const auto& test) { return test.param.name; });
+
+class WeightTypeTest : public testing::TestWithParam<ggml_type> {};
+
+// Decoding uses ggml's own products, as libllama does. Prefill converts the weights and keeps the activations whole,
+// which libllama rounds to 8 or 16 bits: near, not equal.
+TEST_P(WeightTypeTest, IsNearLibllama) {
+  const TinyModel file({.weight_type = GetParam()});
+  const std::vector<Token> tokens = random_tokens(80, 300, 8);
+  const Logits expected = libllama_logits(file.path(), tokens);
+  const Logits decoded = decode_logits(file, tokens);
+  const Logits prefilled = prefill_logits(file, tokens);
+  double kl_decoded = 0;
+  double kl_prefilled = 0;
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    kl_decoded += kl_divergence(expected[i], decoded[i]) / static_cast<double>(expected.size());
+    kl_prefilled += kl_divergence(expected[i], prefilled[i]) / static_cast<double>(expected.size());
+  }
+  EXPECT_LT(kl_decoded, 1e-3);
+  EXPECT_LT(kl_prefilled, 2e-3);
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, WeightTypeTest,
+                         testing::Values(GGML_TYPE_F16, GGML_TYPE_BF16, GGML_TYPE_Q4_0, GGML_TYPE_Q4_1, GGML_TYPE_Q5_0,
+                                         GGML_TYPE_Q5_1, GGML_TYPE_Q8_0),
+                         [](const auto& test) { return std::string(ggml_type_name(test.param)); });
+
+TEST(ForwardTest, ReadsWeightsIntoMemoryWithTheSameResult) {
+  const TinyModel file;
+  const std::vector<Token> tokens = random_tokens(40, 300, 9);
+  Session session = Engine::create(Model::load(file.path(), {.use_mmap = false}), {.n_threads = 1})->open(kF32);
+  session.prefill(tokens);
+  Session mapped = Engine::create(Model::load(file.path()), {.n_threads = 1})->open(kF32);
+  mapped.prefill(tokens);
+  EXPECT_EQ(max_difference(session.logits(), mapped.logits()), 0);
+}
+
+// RoPE sees distances only. So with one layer, the last row's logits depend on the window's tokens alone, wherever they
+// stand; libllama reads no window for these architectures, and is no oracle here.
+TEST(SlidingWindowTest, RowsSeeTheirWindowOnly) {
+  constexpr int kWindow = 24;
+  const TinyModel file({.n_layer = 1, .sliding_window = kWindow});
+  const TinyModel without({.n_layer = 1});
+  const std::vector<Token> tokens = random_tokens(90, 300, 10);
+  const Logits all = prefill_logits(file, tokens);
+  const Logits unlimited = prefill_logits(without, tokens);
+  EXPECT_LT(max_difference_of_rows(decode_logits(file, tokens), all), 1e-3);
+  for (const int last : {10, kWindow - 1, kWindow, 60, 89}) {
+    const int first = std::max(0, last + 1 - kWindow);
+    const std::vector<Token> seen(tokens.begin() + first, tokens.begin() + last + 1);
+    const auto at = static_cast<std::size_t>(last);
+    EXPECT_LT(max_difference(prefill_logits(without, seen).back(), all[at]), 1e-3) << last;
+    const double difference = max_difference(unlimited[at], all[at]);
+    if (first == 0) {
+      EXPECT_LT(difference, 1e-4) << last;
+    } else {
+      EXPECT_GT(difference, 1e-2) << last;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace winnow::test

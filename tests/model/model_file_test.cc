@@ -1,0 +1,291 @@
+// Files that are not what they should be: every one is an Error with a sentence, none a crash.
+#include <ggml.h>
+#include <gguf.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <functional>
+#include <limits>
+
+#include "model/tiny_model.h"
+#include "winnow/error.h"
+#include "winnow/model.h"
+
+namespace winnow::test {
+namespace {
+
+void expect_error(ErrorCode code, const std::string& part, const std::function<void()>& body) {
+  try {
+    body();
+    ADD_FAILURE() << "no error; expected one with '" << part << "'";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), code) << error.what();
+    EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << "'" << part << "' is not in: " << error.what();
+  }
+}
+
+void expect_load_error(ErrorCode code, const std::string& part, const std::string& path) {
+  for (const bool use_mmap : {true, false}) {
+    expect_error(code, part, [&] { Model::load(path, {.use_mmap = use_mmap}); });
+  }
+}
+
+void expect_refused(ErrorCode code, const std::string& part, const TinyModelOptions& options) {
+  const TinyModel file(options);
+  expect_load_error(code, part, file.path());
+}
+
+std::function<void(gguf_context*)> set_integer(const std::string& key, std::int64_t value) {
+  return [=](gguf_context* file) { gguf_set_val_i64(file, key.c_str(), value); };
+}
+
+TEST(ModelFileTest, DescribesTheModel) {
+  const TinyModel file({.architecture = "qwen3", .n_layer = 2, .sliding_window = 77, .weight_type = GGML_TYPE_Q8_0});
+  const ModelInfo info = Model::load(file.path())->info();
+  EXPECT_EQ(info.architecture, "qwen3");
+  EXPECT_EQ(info.name, "tiny");
+  EXPECT_EQ(info.file_type, "q8_0");
+  EXPECT_EQ(info.n_layer, 2);
+  EXPECT_EQ(info.n_head, 4);
+  EXPECT_EQ(info.n_kv_head, 2);
+  EXPECT_EQ(info.head_dim, 32);
+  EXPECT_EQ(info.n_embd, 64);
+  EXPECT_EQ(info.n_ff, 96);
+  EXPECT_EQ(info.n_vocab, 300);
+  EXPECT_EQ(info.n_ctx_train, 2048);
+  EXPECT_EQ(info.sliding_window, 77);
+  const std::uint64_t per_layer = 2 * 64 + 2 * 32 + 64 * (128 + 2 * 64) + 128 * 64 + 3 * 64 * 96;
+  EXPECT_EQ(info.n_parameters, 2 * 300 * 64 + 64 + 2 * per_layer);
+}
+
+TEST(ModelFileTest, FingerprintTellsModelsApart) {
+  const auto fingerprint = [](const TinyModelOptions& options) {
+    return Model::load(TinyModel(options).path())->info().fingerprint;
+  };
+  EXPECT_EQ(fingerprint({}), fingerprint({}));
+  EXPECT_NE(fingerprint({}), fingerprint({.seed = 2}));
+  EXPECT_NE(fingerprint({}), fingerprint({.weight_type = GGML_TYPE_Q8_0}));
+  EXPECT_NE(fingerprint({}), fingerprint({.n_layer = 2}));
+}
+
+TEST(ModelFileTest, NoSuchFile) {
+  const TemporaryDirectory directory;
+  expect_load_error(ErrorCode::kNotFound, "nowhere.gguf", directory.file("nowhere.gguf"));
+  expect_load_error(ErrorCode::kNotFound, "open the model", "");
+}
+
+TEST(ModelFileTest, NotAModel) {
+  const TemporaryDirectory directory;
+  expect_load_error(ErrorCode::kBadFile, "not a regular file", directory.file("."));
+  expect_load_error(ErrorCode::kBadFile, "0 bytes", directory.write("empty.gguf", ""));
+  expect_load_error(ErrorCode::kBadFile, "3 bytes", directory.write("short.gguf", "GGU"));
+  expect_load_error(ErrorCode::kBadFile, "begin with GGUF",
+                    directory.write("text.gguf", "It was the best of times, it was the worst of times."));
+  expect_load_error(ErrorCode::kBadFile, "damaged", directory.write("zeros.gguf", "GGUF" + std::string(200, '\0')));
+}
+
+TEST(ModelFileTest, UnsupportedArchitectureNamesThoseSupported) {
+  const auto edit = [](gguf_context* file) { gguf_set_val_str(file, "general.architecture", "mamba"); };
+  expect_refused(ErrorCode::kUnsupported, "'mamba'", {.edit_metadata = edit});
+  expect_refused(ErrorCode::kUnsupported, "llama, qwen2, qwen3, gemma", {.edit_metadata = edit});
+  expect_refused(ErrorCode::kBadFile, "general.architecture",
+                 {.edit_metadata = [](gguf_context* file) { gguf_remove_key(file, "general.architecture"); }});
+  expect_refused(ErrorCode::kBadFile, "not a string",
+                 {.edit_metadata = [](gguf_context* file) { gguf_set_val_u32(file, "general.architecture", 3); }});
+}
+
+TEST(ModelFileTest, EveryTensorMustBeThere) {
+  for (const char* name : {"token_embd.weight", "output_norm.weight", "blk.0.attn_norm.weight", "blk.1.attn_q.weight",
+                           "blk.2.attn_k.weight", "blk.0.attn_v.weight", "blk.2.attn_output.weight",
+                           "blk.1.ffn_norm.weight", "blk.0.ffn_gate.weight", "blk.0.ffn_up.weight",
+                           "blk.2.ffn_down.weight"}) {
+    expect_refused(ErrorCode::kBadFile, name, {.left_out = {name}});
+  }
+  expect_refused(ErrorCode::kBadFile, "blk.0.attn_k.bias",
+                 {.architecture = "qwen2", .left_out = {"blk.0.attn_k.bias"}});
+  expect_refused(ErrorCode::kBadFile, "blk.1.attn_q_norm.weight",
+                 {.architecture = "qwen3", .left_out = {"blk.1.attn_q_norm.weight"}});
+}
+
+TEST(ModelFileTest, TensorsThatNobodyWouldUseAreRefused) {
+  expect_refused(ErrorCode::kUnsupported, "mixture-of-experts", {.extra = {{"blk.0.ffn_gate_exps.weight", 8}}});
+  expect_refused(ErrorCode::kUnsupported, "mixture-of-experts", {.extra = {{"blk.0.ffn_gate_inp.weight", 8}}});
+  expect_refused(ErrorCode::kUnsupported, "mixture-of-experts",
+                 {.edit_metadata = set_integer("llama.expert_count", 8)});
+  expect_refused(ErrorCode::kUnsupported, "blk.0.surprise.weight", {.extra = {{"blk.0.surprise.weight", 8}}});
+  expect_refused(ErrorCode::kUnsupported, "blk.7.attn_norm.weight", {.extra = {{"blk.7.attn_norm.weight", 64}}});
+  // A llama file with qwen3's norms is another model.
+  expect_refused(ErrorCode::kUnsupported, "attn_q_norm", {.extra = {{"blk.0.attn_q_norm.weight", 32}}});
+}
+
+TEST(ModelFileTest, ShapesMustFitTheMetadata) {
+  expect_refused(ErrorCode::kBadFile, "[64, 97]", {.edit_metadata = set_integer("llama.feed_forward_length", 97)});
+  expect_refused(ErrorCode::kBadFile, "shape", {.edit_metadata = set_integer("llama.embedding_length", 128)});
+  expect_refused(ErrorCode::kBadFile, "shape", {.edit_metadata = set_integer("llama.attention.head_count_kv", 4)});
+  expect_refused(ErrorCode::kBadFile, "blk.3", {.edit_metadata = set_integer("llama.block_count", 4)});
+  expect_refused(ErrorCode::kUnsupported, "blk.2", {.edit_metadata = set_integer("llama.block_count", 2)});
+  expect_refused(ErrorCode::kBadFile, "rope_freqs.weight", {.extra = {{"rope_freqs.weight", 5}}});
+}
+
+TEST(ModelFileTest, DimensionsOutOfRange) {
+  for (const char* key : {"block_count", "embedding_length", "feed_forward_length", "context_length",
+                          "attention.head_count"}) {
+    for (const std::int64_t value : {std::int64_t{0}, std::int64_t{-1}, std::int64_t{1} << 32, (std::int64_t{1} << 32) + 3,
+                                     std::numeric_limits<std::int64_t>::max(), std::numeric_limits<std::int64_t>::min()}) {
+      expect_refused(ErrorCode::kBadFile, key, {.edit_metadata = set_integer(std::string("llama.") + key, value)});
+    }
+  }
+  for (const char* key : {"block_count", "embedding_length", "context_length"}) {
+    expect_refused(ErrorCode::kBadFile, key, {.edit_metadata = [=](gguf_context* file) {
+                     gguf_remove_key(file, (std::string("llama.") + key).c_str());
+                   }});
+    expect_refused(ErrorCode::kBadFile, key, {.edit_metadata = [=](gguf_context* file) {
+                     gguf_set_val_str(file, (std::string("llama.") + key).c_str(), "many");
+                   }});
+  }
+}
+
+TEST(ModelFileTest, HeadsThatDoNotFit) {
+  expect_refused(ErrorCode::kBadFile, "cannot be shared", {.edit_metadata = set_integer("llama.attention.head_count_kv", 3)});
+  expect_refused(ErrorCode::kBadFile, "cannot be shared", {.edit_metadata = set_integer("llama.attention.head_count_kv", 0)});
+  expect_refused(ErrorCode::kBadFile, "cannot be shared", {.edit_metadata = set_integer("llama.attention.head_count_kv", -2)});
+  expect_refused(ErrorCode::kUnsupported, "head size", {.head_dim = 24});
+  expect_refused(ErrorCode::kUnsupported, "head size", {.head_dim = 288});
+  expect_refused(ErrorCode::kUnsupported, "different sizes",
+                 {.edit_metadata = set_integer("llama.attention.value_length", 64)});
+  // Numbers that only look right after they lose their upper half.
+  for (const char* key : {"attention.head_count_kv", "attention.key_length", "rope.dimension_count"}) {
+    const std::int64_t value = (std::int64_t{1} << 32) + (std::string(key) == "attention.head_count_kv" ? 2 : 32);
+    const TinyModel file({.edit_metadata = set_integer(std::string("llama.") + key, value)});
+    EXPECT_THROW(Model::load(file.path()), Error) << key;
+  }
+  expect_refused(ErrorCode::kBadFile, "per layer", {.edit_metadata = [](gguf_context* file) {
+                   const std::uint32_t per_layer[] = {2, 2, 1};
+                   gguf_set_arr_data(file, "llama.attention.head_count_kv", GGUF_TYPE_UINT32, per_layer, 3);
+                 }});
+}
+
+TEST(ModelFileTest, RopeOutOfRange) {
+  for (const int n_rot : {0, -2, 1, 17, 34, 1 << 20}) {
+    expect_refused(ErrorCode::kBadFile, "rope.dimension_count",
+                   {.edit_metadata = set_integer("llama.rope.dimension_count", n_rot)});
+  }
+  const auto number = [](const char* key, float value) {
+    return [=](gguf_context* file) { gguf_set_val_f32(file, key, value); };
+  };
+  for (const float base : {0.0F, -1.0F, std::numeric_limits<float>::quiet_NaN()}) {
+    expect_refused(ErrorCode::kBadFile, "rope.freq_base", {.edit_metadata = number("llama.rope.freq_base", base)});
+  }
+  expect_refused(ErrorCode::kBadFile, "rope.scaling.factor",
+                 {.rope_scaling = "linear", .edit_metadata = number("llama.rope.scaling.factor", -2)});
+  expect_refused(ErrorCode::kUnsupported, "none, linear, yarn", {.rope_scaling = "longrope"});
+}
+
+TEST(ModelFileTest, MoreTokensThanEmbeddings) {
+  expect_refused(ErrorCode::kBadFile, "token", {.edit_metadata = [](gguf_context* file) {
+    std::vector<std::string> names(301);
+    std::vector<const char*> texts;
+    for (std::size_t i = 0; i < names.size(); ++i) texts.push_back((names[i] = "t" + std::to_string(i)).c_str());
+    const std::vector<float> scores(301);
+    const std::vector<std::int32_t> types(301, 1);
+    gguf_set_arr_str(file, "tokenizer.ggml.tokens", texts.data(), texts.size());
+    gguf_set_arr_data(file, "tokenizer.ggml.scores", GGUF_TYPE_FLOAT32, scores.data(), scores.size());
+    gguf_set_arr_data(file, "tokenizer.ggml.token_type", GGUF_TYPE_INT32, types.data(), types.size());
+  }});
+}
+
+TEST(ModelFileTest, TruncatedAnywhere) {
+  const TinyModel file({.n_layer = 1});
+  const std::string bytes = read_bytes(file.path());
+  ASSERT_NO_THROW(Model::load(file.path()));
+  const TemporaryDirectory directory;
+  // Densely through the header, sparsely through the weights, and a last byte.
+  std::vector<std::size_t> lengths = {bytes.size() - 1, bytes.size() / 2, bytes.size() * 9 / 10};
+  for (std::size_t n = 0; n < 12000; n += n < 1000 ? 23 : 331) lengths.push_back(n);
+  for (const std::size_t n : lengths) {
+    const std::string path = directory.write("cut.gguf", bytes.substr(0, n));
+    expect_error(ErrorCode::kBadFile, "cut.gguf", [&] { Model::load(path); });
+  }
+}
+
+// A GGUF header written by hand.
+class Header {
+ public:
+  Header(std::uint64_t n_tensors, std::uint64_t n_values) {
+    bytes_ = "GGUF";
+    number(std::uint32_t{3}).number(n_tensors).number(n_values);
+  }
+  template <class T>
+  Header& number(T value) {
+    char raw[sizeof(T)];
+    std::memcpy(raw, &value, sizeof(T));
+    bytes_.append(raw, sizeof(T));
+    return *this;
+  }
+  Header& text(const std::string& value) {
+    number(static_cast<std::uint64_t>(value.size()));
+    bytes_ += value;
+    return *this;
+  }
+  Header& value_text(const std::string& key, const std::string& value) {
+    return text(key).number(std::int32_t{GGUF_TYPE_STRING}).text(value);
+  }
+  std::string bytes() const { return bytes_ + std::string(64, '\0'); }
+
+ private:
+  std::string bytes_;
+};
+
+TEST(ModelFileTest, AbsurdCountsInTheHeader) {
+  constexpr std::uint64_t kMost = std::numeric_limits<std::uint64_t>::max();
+  const TemporaryDirectory directory;
+  const auto refuse = [&](const Header& header) {
+    const std::string path = directory.write("absurd.gguf", header.bytes());
+    expect_load_error(ErrorCode::kBadFile, "absurd.gguf", path);
+  };
+  for (const std::uint64_t n : {std::uint64_t{1} << 20, std::uint64_t{1} << 31, std::uint64_t{1} << 40, kMost / 2, kMost}) {
+    refuse(Header(n, 0));
+    refuse(Header(0, n));
+    refuse(Header(n, n));
+    refuse(Header(0, 1).number(n));                                                     // length of a key
+    refuse(Header(0, 1).text("general.architecture").number(std::int32_t{GGUF_TYPE_STRING}).number(n));  // of a string
+    for (const gguf_type type : {GGUF_TYPE_UINT8, GGUF_TYPE_FLOAT64, GGUF_TYPE_STRING, GGUF_TYPE_ARRAY}) {
+      refuse(Header(0, 1).text("list").number(std::int32_t{GGUF_TYPE_ARRAY}).number(std::int32_t{type}).number(n));
+    }
+    // Dimensions of a tensor.
+    refuse(Header(1, 1).value_text("general.architecture", "llama").text("token_embd.weight")
+               .number(std::uint32_t{2}).number(n).number(n).number(std::int32_t{GGML_TYPE_F32}).number(std::uint64_t{0}));
+    // Where its data is.
+    if (n % 32 == 0) {
+      refuse(Header(1, 1).value_text("general.architecture", "llama").text("token_embd.weight")
+                 .number(std::uint32_t{1}).number(std::uint64_t{8}).number(std::int32_t{GGML_TYPE_F32}).number(n));
+    }
+  }
+  refuse(Header(0, 1).text("key").number(std::int32_t{99}));  // a type that does not exist
+  refuse(Header(1, 0).text("t").number(std::uint32_t{9}).number(std::uint64_t{1}));  // too many dimensions
+  refuse(Header(1, 0).text("t").number(std::uint32_t{1}).number(std::uint64_t{32}).number(std::int32_t{9999}).number(std::uint64_t{0}));
+}
+
+// Any byte of the header may be wrong. What loads must be able to say what it is; what does not says why.
+TEST(ModelFileTest, FlippedBytesNeverCrash) {
+  const TinyModel file({.n_layer = 1});
+  const std::string bytes = read_bytes(file.path());
+  const TemporaryDirectory directory;
+  int n_refused = 0;
+  for (std::size_t at = 4; at < 13000; at += at < 1500 ? 7 : 211) {
+    std::string damaged = bytes;
+    damaged[at] = static_cast<char>(~damaged[at]);
+    const std::string path = directory.write("flipped.gguf", damaged);
+    try {
+      EXPECT_GT(Model::load(path)->info().n_layer, 0);
+    } catch (const Error& error) {
+      ++n_refused;
+      EXPECT_NE(std::string(error.what()), "");
+    }
+  }
+  EXPECT_GT(n_refused, 50);
+}
+
+}  // namespace
+}  // namespace winnow::test

@@ -1,0 +1,268 @@
+#include "model/tiny_model.h"
+
+#include <ggml.h>
+#include <gguf.h>
+#include <stdlib.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <fstream>
+#include <iterator>
+#include <limits>
+#include <memory>
+#include <random>
+#include <sstream>
+#include <stdexcept>
+#include <system_error>
+
+namespace winnow::test {
+namespace {
+
+// Writes the metadata keys of one architecture.
+class Metadata {
+ public:
+  Metadata(gguf_context* file, std::string architecture) : file_(file), prefix_(std::move(architecture) + ".") {}
+  void integer(const std::string& key, int value) {
+    gguf_set_val_u32(file_, (prefix_ + key).c_str(), static_cast<std::uint32_t>(value));
+  }
+  void number(const std::string& key, float value) { gguf_set_val_f32(file_, (prefix_ + key).c_str(), value); }
+  void text(const std::string& key, const std::string& value) {
+    gguf_set_val_str(file_, (prefix_ + key).c_str(), value.c_str());
+  }
+
+ private:
+  gguf_context* file_;
+  std::string prefix_;
+};
+
+// Bytes as SentencePiece's byte tokens, then single characters and a few words: every text can be written.
+void add_tokenizer(gguf_context* file, int n_vocab) {
+  enum Type : std::int32_t { kNormal = 1, kUnknown = 2, kControl = 3, kByte = 6 };
+  std::vector<std::string> tokens = {"<unk>", "<s>", "</s>"};
+  std::vector<std::int32_t> types = {kUnknown, kControl, kControl};
+  for (int byte = 0; byte < 256; ++byte) {
+    char name[8];
+    std::snprintf(name, sizeof(name), "<0x%02X>", static_cast<unsigned>(byte));
+    tokens.emplace_back(name);
+    types.push_back(kByte);
+  }
+  const std::vector<std::string> words = {"\u2581", "e", "t", "a", "o", "n", "h", "th", "the", "\u2581the", "an", "he"};
+  for (int i = 0; static_cast<int>(tokens.size()) < n_vocab; ++i) {
+    const auto n = static_cast<int>(words.size());
+    tokens.push_back(i < n ? words[static_cast<std::size_t>(i)] : "w" + std::to_string(i));
+    types.push_back(kNormal);
+  }
+  std::vector<float> scores(tokens.size(), 0.0F);
+  std::vector<const char*> texts;
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    if (types[i] == kNormal) scores[i] = -static_cast<float>(i);
+    texts.push_back(tokens[i].c_str());
+  }
+  gguf_set_val_str(file, "tokenizer.ggml.model", "llama");
+  gguf_set_arr_str(file, "tokenizer.ggml.tokens", texts.data(), texts.size());
+  gguf_set_arr_data(file, "tokenizer.ggml.scores", GGUF_TYPE_FLOAT32, scores.data(), scores.size());
+  gguf_set_arr_data(file, "tokenizer.ggml.token_type", GGUF_TYPE_INT32, types.data(), types.size());
+  gguf_set_val_u32(file, "tokenizer.ggml.unknown_token_id", 0);
+  gguf_set_val_u32(file, "tokenizer.ggml.bos_token_id", 1);
+  gguf_set_val_u32(file, "tokenizer.ggml.eos_token_id", 2);
+  gguf_set_val_bool(file, "tokenizer.ggml.add_bos_token", true);
+  gguf_set_val_bool(file, "tokenizer.ggml.add_space_prefix", false);
+}
+
+class TensorWriter {
+ public:
+  TensorWriter(gguf_context* file, const TinyModelOptions& options)
+      : file_(file), options_(options), random_(options.seed) {
+    context_.reset(ggml_init({.mem_size = std::size_t{64} << 20, .mem_buffer = nullptr, .no_alloc = false}));
+  }
+
+  // Normal values of variance gain^2 / n_in: outputs as large as inputs, times the gain.
+  void matrix(const std::string& name, int n_in, int n_out, float gain = 1) {
+    std::vector<float> values = normal(n_in * n_out, 0, gain / std::sqrt(static_cast<float>(n_in)));
+    const auto type = static_cast<ggml_type>(options_.weight_type);
+    ggml_tensor* tensor = ggml_new_tensor_2d(context_.get(), type, n_in, n_out);
+    if (type == GGML_TYPE_F32) {
+      std::copy(values.begin(), values.end(), static_cast<float*>(tensor->data));
+    } else {
+      ggml_quantize_chunk(type, values.data(), tensor->data, 0, n_out, n_in, nullptr);
+    }
+    add(name, tensor);
+  }
+
+  void vector(const std::string& name, int n, float mean, float deviation) {
+    const std::vector<float> values = normal(n, mean, deviation);
+    ggml_tensor* tensor = ggml_new_tensor_1d(context_.get(), GGML_TYPE_F32, n);
+    std::copy(values.begin(), values.end(), static_cast<float*>(tensor->data));
+    add(name, tensor);
+  }
+
+ private:
+  struct ContextDeleter {
+    void operator()(ggml_context* context) const { ggml_free(context); }
+  };
+
+  std::vector<float> normal(int n, float mean, float deviation) {
+    std::normal_distribution<float> distribution(mean, deviation);
+    std::vector<float> values(static_cast<std::size_t>(n));
+    for (float& value : values) value = distribution(random_);
+    return values;
+  }
+
+  void add(const std::string& name, ggml_tensor* tensor) {
+    if (std::find(options_.left_out.begin(), options_.left_out.end(), name) != options_.left_out.end()) return;
+    ggml_set_name(tensor, name.c_str());
+    gguf_add_tensor(file_, tensor);
+  }
+
+  gguf_context* file_;
+  const TinyModelOptions& options_;
+  std::mt19937 random_;
+  std::unique_ptr<ggml_context, ContextDeleter> context_;
+};
+
+void add_layer(TensorWriter& tensors, const TinyModelOptions& o, int layer) {
+  const std::string blk = "blk." + std::to_string(layer) + ".";
+  const int q_size = o.n_head * o.head_dim;
+  const int kv_size = o.n_kv_head * o.head_dim;
+  tensors.vector(blk + "attn_norm.weight", o.n_embd, 1, 0.1F);
+  // Queries and keys a little larger: attention that prefers some entries, as in real models.
+  tensors.matrix(blk + "attn_q.weight", o.n_embd, q_size, 1.5F);
+  tensors.matrix(blk + "attn_k.weight", o.n_embd, kv_size, 1.5F);
+  tensors.matrix(blk + "attn_v.weight", o.n_embd, kv_size);
+  tensors.matrix(blk + "attn_output.weight", q_size, o.n_embd);
+  if (o.architecture == "qwen2" || o.has_all_biases) {
+    tensors.vector(blk + "attn_q.bias", q_size, 0, 0.3F);
+    tensors.vector(blk + "attn_k.bias", kv_size, 0, 0.3F);
+    tensors.vector(blk + "attn_v.bias", kv_size, 0, 0.3F);
+  }
+  if (o.has_all_biases) tensors.vector(blk + "attn_output.bias", o.n_embd, 0, 0.3F);
+  if (o.architecture == "qwen3") {
+    tensors.vector(blk + "attn_q_norm.weight", o.head_dim, 1.2F, 0.2F);
+    tensors.vector(blk + "attn_k_norm.weight", o.head_dim, 1.2F, 0.2F);
+  }
+  tensors.vector(blk + "ffn_norm.weight", o.n_embd, 1, 0.1F);
+  tensors.matrix(blk + "ffn_gate.weight", o.n_embd, o.n_ff);
+  tensors.matrix(blk + "ffn_up.weight", o.n_embd, o.n_ff);
+  tensors.matrix(blk + "ffn_down.weight", o.n_ff, o.n_embd);
+}
+
+}  // namespace
+
+void write_tiny_model(const TinyModelOptions& o, const std::string& path) {
+  struct GgufDeleter {
+    void operator()(gguf_context* file) const { gguf_free(file); }
+  };
+  const std::unique_ptr<gguf_context, GgufDeleter> owner(gguf_init_empty());
+  gguf_context* file = owner.get();
+  gguf_set_val_str(file, "general.architecture", o.architecture.c_str());
+  gguf_set_val_str(file, "general.name", "tiny");
+  Metadata metadata(file, o.architecture);
+  metadata.integer("vocab_size", o.n_vocab);
+  metadata.integer("context_length", o.n_ctx);
+  metadata.integer("embedding_length", o.n_embd);
+  metadata.integer("block_count", o.n_layer);
+  metadata.integer("feed_forward_length", o.n_ff);
+  metadata.integer("attention.head_count", o.n_head);
+  metadata.integer("attention.head_count_kv", o.n_kv_head);
+  metadata.integer("attention.key_length", o.head_dim);
+  metadata.integer("attention.value_length", o.head_dim);
+  metadata.number("attention.layer_norm_rms_epsilon", 1e-5F);
+  metadata.integer("rope.dimension_count", o.head_dim);
+  metadata.number("rope.freq_base", 10000);
+  if (o.sliding_window > 0) metadata.integer("attention.sliding_window", o.sliding_window);
+  if (!o.rope_scaling.empty()) {
+    metadata.text("rope.scaling.type", o.rope_scaling);
+    metadata.number("rope.scaling.factor", o.rope_factor);
+    metadata.integer("rope.scaling.original_context_length", o.rope_original_context);
+  }
+  if (o.has_tokenizer) {
+    add_tokenizer(file, o.n_vocab);
+  } else {
+    gguf_set_val_str(file, "tokenizer.ggml.model", "no_vocab");
+  }
+
+  TensorWriter tensors(file, o);
+  tensors.matrix("token_embd.weight", o.n_embd, o.n_vocab, 2);
+  tensors.vector("output_norm.weight", o.n_embd, 1, 0.1F);
+  if (!o.is_output_tied && o.architecture != "gemma") tensors.matrix("output.weight", o.n_embd, o.n_vocab, 2);
+  if (o.has_rope_freqs) tensors.vector("rope_freqs.weight", o.head_dim / 2, 3, 0.5F);
+  for (int layer = 0; layer < o.n_layer; ++layer) add_layer(tensors, o, layer);
+  for (const auto& [name, n] : o.extra) tensors.vector(name, n, 0, 1);
+  if (o.edit_metadata) o.edit_metadata(file);
+  if (!gguf_write_to_file(file, path.c_str(), false)) throw std::runtime_error("cannot write " + path);
+}
+
+TemporaryDirectory::TemporaryDirectory() {
+  std::string name = (std::filesystem::temp_directory_path() / "winnow-test-XXXXXX").string();
+  if (mkdtemp(name.data()) == nullptr) throw std::runtime_error("mkdtemp failed");
+  path_ = name;
+}
+
+TemporaryDirectory::~TemporaryDirectory() {
+  std::error_code ignored;
+  std::filesystem::remove_all(path_, ignored);
+}
+
+std::string TemporaryDirectory::write(const std::string& name, const std::string& content) const {
+  std::ofstream(path_ / name, std::ios::binary) << content;
+  return file(name);
+}
+
+std::vector<std::string> TemporaryDirectory::names() const {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(path_)) names.push_back(entry.path().filename().string());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+std::string read_bytes(const std::string& path) {
+  std::ostringstream content;
+  content << std::ifstream(path, std::ios::binary).rdbuf();
+  return content.str();
+}
+
+std::vector<Token> random_tokens(int n, int n_vocab, std::uint32_t seed) {
+  std::mt19937 random(seed);
+  std::vector<Token> tokens;
+  for (int i = 0; i < n; ++i) {
+    const bool repeats = i > 8 && random() % 4 == 0;
+    tokens.push_back(repeats ? tokens[tokens.size() - 1 - random() % 8]
+                             : static_cast<Token>(3 + random() % static_cast<std::uint32_t>(n_vocab - 3)));
+  }
+  return tokens;
+}
+
+double max_difference(std::span<const float> a, std::span<const float> b) {
+  if (a.size() != b.size()) throw std::runtime_error("vectors of different sizes are compared");
+  double most = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    const double difference = std::abs(double{a[i]} - double{b[i]});
+    if (std::isnan(difference)) return std::numeric_limits<double>::infinity();
+    most = std::max(most, difference);
+  }
+  return most;
+}
+
+double kl_divergence(std::span<const float> a, std::span<const float> b) {
+  const auto log_sum = [](std::span<const float> x) {
+    const double most = double{*std::max_element(x.begin(), x.end())};
+    double sum = 0;
+    for (const float value : x) sum += std::exp(double{value} - most);
+    return most + std::log(sum);
+  };
+  const double log_a = log_sum(a);
+  const double log_b = log_sum(b);
+  double kl = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    const double log_p = double{a[i]} - log_a;
+    kl += std::exp(log_p) * (log_p - (double{b[i]} - log_b));
+  }
+  return kl;
+}
+
+Token argmax(std::span<const float> logits) {
+  return static_cast<Token>(std::distance(logits.begin(), std::max_element(logits.begin(), logits.end())));
+}
+
+}  // namespace winnow::test

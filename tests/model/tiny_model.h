@@ -1,0 +1,90 @@
+// Complete models of random weights in temporary GGUF files, small enough to run in milliseconds: what the tests of the
+// model and engine layers run on.
+#pragma once
+
+#include <gguf.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "winnow/model.h"
+
+namespace winnow::test {
+
+// A directory that goes with the object.
+class TemporaryDirectory {
+ public:
+  TemporaryDirectory();
+  ~TemporaryDirectory();
+  TemporaryDirectory(const TemporaryDirectory&) = delete;
+  TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
+
+  std::string file(const std::string& name) const { return (path_ / name).string(); }
+  std::string write(const std::string& name, const std::string& content) const;
+  std::vector<std::string> names() const;
+
+ private:
+  std::filesystem::path path_;
+};
+
+std::string read_bytes(const std::string& path);
+
+struct TinyModelOptions {
+  std::string architecture = "llama";  // llama, qwen2 (with its biases), qwen3 (with its head norms), gemma
+  int n_layer = 3;
+  int n_head = 4;
+  int n_kv_head = 2;
+  int head_dim = 32;
+  int n_embd = 64;
+  int n_ff = 96;
+  int n_vocab = 300;
+  int n_ctx = 2048;
+  bool is_output_tied = false;  // gemma: always
+  bool has_all_biases = false;  // Q, K, V (llama's are optional) and the output projection's
+  int sliding_window = 0;
+  std::string rope_scaling = {};  // "", "linear", "yarn"
+  float rope_factor = 4;
+  int rope_original_context = 64;
+  bool has_rope_freqs = false;
+  int weight_type = 0;       // ggml_type of the matrices
+  bool has_tokenizer = true;
+  std::uint32_t seed = 1;
+  std::vector<std::string> left_out = {};             // tensors that are not written
+  std::vector<std::pair<std::string, int>> extra = {};  // tensors [n] of f32 that no architecture has
+  std::function<void(gguf_context*)> edit_metadata = {};  // last
+};
+
+// Writes the file. Throws std::runtime_error.
+void write_tiny_model(const TinyModelOptions& options, const std::string& path);
+
+// The file with its directory.
+class TinyModel {
+ public:
+  explicit TinyModel(const TinyModelOptions& options = {}) : path_(directory_.file("tiny.gguf")) {
+    write_tiny_model(options, path_);
+  }
+  const std::string& path() const { return path_; }
+
+ private:
+  TemporaryDirectory directory_;
+  std::string path_;
+};
+
+// n tokens of the vocabulary, with some repetition, as text has.
+std::vector<Token> random_tokens(int n, int n_vocab, std::uint32_t seed);
+
+// llama_decode of libllama on the same file, all tokens in one batch (plain attention, f32 KV cache): logits
+// [n_tokens][n_vocab] after every token. Throws std::runtime_error.
+std::vector<std::vector<float>> libllama_logits(const std::string& path, std::span<const Token> tokens);
+
+// KL divergence of softmax(b) from softmax(a), in nats.
+double kl_divergence(std::span<const float> a, std::span<const float> b);
+double max_difference(std::span<const float> a, std::span<const float> b);
+Token argmax(std::span<const float> logits);
+
+}  // namespace winnow::test

@@ -1,0 +1,143 @@
+// Text to tokens and back with the tokenizer of a tiny model.
+#include <gguf.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "model/tiny_model.h"
+#include "model/tokenizer.h"
+#include "winnow/error.h"
+#include "winnow/model.h"
+
+namespace winnow::test {
+namespace {
+
+ErrorCode error_code(const std::function<void()>& body, std::string* message = nullptr) {
+  try {
+    body();
+  } catch (const Error& error) {
+    if (message != nullptr) *message = error.what();
+    return error.code();
+  }
+  ADD_FAILURE() << "no error";
+  return ErrorCode::kInternal;
+}
+
+class TokenizerTest : public testing::Test {
+ protected:
+  const TinyModel file_;
+  const std::shared_ptr<const Model> model_ = Model::load(file_.path());
+};
+
+TEST_F(TokenizerTest, TextComesBack) {
+  for (const std::string& text : {std::string("the hat on a tent"), std::string("Hello, w\u00f6rld! \u65e5\u672c\u8a9e \U0001F389\n\n  x"),
+                                  std::string(""), std::string(" "), std::string("a\0b", 3), std::string("\xef\xbf\xbf")}) {
+    const std::vector<Token> tokens = model_->tokenize(text, false, false);
+    EXPECT_EQ(model_->detokenize(tokens), text);
+    std::string joined;
+    for (const Token token : tokens) joined += model_->token_text(token);
+    EXPECT_EQ(joined, text);
+  }
+}
+
+TEST_F(TokenizerTest, SpecialTokens) {
+  const std::vector<Token> with = model_->tokenize("the", true, false);
+  const std::vector<Token> without = model_->tokenize("the", false, false);
+  ASSERT_EQ(with.size(), without.size() + 1);
+  EXPECT_EQ(with.front(), 1);
+  EXPECT_EQ(model_->token_text(1), "");
+  EXPECT_EQ(model_->token_text(1, true), "<s>");
+  EXPECT_EQ(model_->tokenize("</s>", false, true), std::vector<Token>{2});
+  EXPECT_GT(model_->tokenize("</s>", false, false).size(), 1U);
+  EXPECT_TRUE(model_->is_end_of_generation(2));
+  EXPECT_FALSE(model_->is_end_of_generation(5));
+  EXPECT_FALSE(model_->is_end_of_generation(-1));
+  EXPECT_FALSE(model_->is_end_of_generation(1 << 30));
+}
+
+TEST_F(TokenizerTest, InvalidUtf8NamesTheByte) {
+  const std::vector<std::pair<std::string, int>> cases = {{"ok\xff", 2},         {"abc\xe2\x82", 3}, {"\xc0\x80", 0},
+                                                          {"\xed\xa0\x80", 0},   {"x\x80", 1},       {"\xf4\x90\x80\x80", 0},
+                                                          {"\u65e5\u672c\xe8", 6}};
+  for (const auto& [text, byte] : cases) {
+    std::string message;
+    EXPECT_EQ(error_code([&] { model_->tokenize(text, true, true); }, &message), ErrorCode::kInvalidArgument);
+    EXPECT_NE(message.find("byte " + std::to_string(byte)), std::string::npos) << message;
+    EXPECT_EQ(find_invalid_utf8(text), static_cast<std::size_t>(byte));
+  }
+}
+
+TEST_F(TokenizerTest, TokensOutsideTheVocabulary) {
+  for (const Token token : {-1, 300, 1 << 30}) {
+    EXPECT_EQ(error_code([&] { model_->token_text(token); }), ErrorCode::kInvalidArgument);
+    EXPECT_EQ(error_code([&] { model_->detokenize(std::span(&token, 1)); }), ErrorCode::kInvalidArgument);
+  }
+}
+
+TEST_F(TokenizerTest, ThreadsMayShareIt) {
+  const std::string text = "then the hen hath an ant 12345";
+  const std::vector<Token> expected = model_->tokenize(text, true, true);
+  std::vector<int> n_wrong(4, 0);
+  std::vector<std::thread> threads;
+  for (int& wrong : n_wrong) {
+    threads.emplace_back([&] {
+      for (int i = 0; i < 200; ++i) wrong += model_->tokenize(text, true, true) != expected;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(n_wrong, std::vector<int>(4, 0));
+}
+
+TEST_F(TokenizerTest, ChatNeedsATemplate) {
+  const std::vector<ChatMessage> messages = {{"user", "Hello"}};
+  EXPECT_FALSE(model_->has_chat_template());
+  EXPECT_EQ(error_code([&] { model_->apply_chat_template(messages, true); }), ErrorCode::kUnsupported);
+}
+
+TEST(ChatTemplateTest, KnownAndUnknownTemplates) {
+  const auto with_template = [](const char* text) {
+    return TinyModelOptions{
+        .edit_metadata = [=](gguf_context* file) { gguf_set_val_str(file, "tokenizer.chat_template", text); }};
+  };
+  const std::vector<ChatMessage> messages = {{"system", "Be brief."}, {"user", "Hello"}};
+  const TinyModel known(with_template("{% for m in messages %}{{'<|im_start|>' + m['role'] + '\n' + m['content'] + "
+                                      "'<|im_end|>' + '\n'}}{% endfor %}"));
+  const auto model = Model::load(known.path());
+  ASSERT_TRUE(model->has_chat_template());
+  EXPECT_EQ(model->apply_chat_template(messages, true),
+            "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nHello<|im_end|>\n<|im_start|>assistant\n");
+  const std::vector<ChatMessage> longer = {{"user", std::string(50000, 'x')}};
+  EXPECT_NE(model->apply_chat_template(longer, false).find(longer[0].content), std::string::npos);
+  EXPECT_EQ(error_code([&] { model->apply_chat_template({}, true); }), ErrorCode::kInvalidArgument);
+  const std::vector<ChatMessage> zero = {{"user", std::string("a\0b", 3)}};
+  EXPECT_EQ(error_code([&] { model->apply_chat_template(zero, true); }), ErrorCode::kInvalidArgument);
+
+  const TinyModel unknown(with_template("{{ nobody knows this }}"));
+  EXPECT_FALSE(Model::load(unknown.path())->has_chat_template());
+  EXPECT_EQ(error_code([&] { Model::load(unknown.path())->apply_chat_template(messages, true); }),
+            ErrorCode::kUnsupported);
+}
+
+TEST(TokenizerFileTest, NoTokenizerStillLoads) {
+  const TinyModel file({.has_tokenizer = false});
+  const auto model = Model::load(file.path());
+  EXPECT_EQ(error_code([&] { model->tokenize("the", true, true); }), ErrorCode::kUnsupported);
+  EXPECT_EQ(error_code([&] { model->token_text(5); }), ErrorCode::kUnsupported);
+  EXPECT_FALSE(model->is_end_of_generation(2));
+}
+
+TEST(TokenizerFileTest, DamagedTokenizers) {
+  const TinyModel unknown(
+      {.edit_metadata = [](gguf_context* file) { gguf_set_val_str(file, "tokenizer.ggml.model", "abacus"); }});
+  EXPECT_EQ(error_code([&] { Model::load(unknown.path()); }), ErrorCode::kBadFile);
+  const TinyModel repeated({.edit_metadata = [](gguf_context* file) {
+    const char* texts[] = {"<unk>", "a", "a"};
+    gguf_set_arr_str(file, "tokenizer.ggml.tokens", texts, 3);
+  }});
+  EXPECT_EQ(error_code([&] { Model::load(repeated.path()); }), ErrorCode::kBadFile);
+}
+
+}  // namespace
+}  // namespace winnow::test
