@@ -41,7 +41,9 @@ HWY_INLINE void copy_rows(std::int32_t n, int head_dim, float scale, const Row& 
   const VF factor = hn::Set(d, scale);
   for (std::int32_t i = 0; i < n; ++i, out += head_dim) {
     const float* from = row(i);
-    for (int c = 0; c < head_dim; c += kLanes) hn::Store(hn::Mul(factor, hn::LoadU(d, from + c)), d, out + c);
+    int c = 0;
+    for (; c + kLanes <= head_dim; c += kLanes) hn::StoreU(hn::Mul(factor, hn::LoadU(d, from + c)), d, out + c);
+    for (; c < head_dim; ++c) out[c] = scale * from[c];  // a head smaller than a vector
   }
   std::fill_n(out, static_cast<std::int64_t>(round_up(n, kTileRows) - n) * head_dim, 0.0F);
 }
