@@ -9,6 +9,7 @@
 #include "cli/number_text.h"
 #include "cli/text_table.h"
 #include "winnow/instruction_set.h"
+#include "winnow/version.h"
 
 namespace winnow::cli {
 namespace {
@@ -20,7 +21,7 @@ Json row_json(const BenchRow& row) {
   std::vector<double> samples_ns(row.samples_ns.begin(), row.samples_ns.end());
   const std::vector<double> samples_ts = row.samples_ts();
   const MeanAndDeviation ns = mean_and_deviation(samples_ns), ts = mean_and_deviation(samples_ts);
-  return {{"build_commit", WINNOW_CLI_VERSION},
+  return {{"build_commit", kVersion},
           {"build_number", 0},
           {"cpu_info", instruction_set()},
           {"gpu_info", ""},

@@ -5,6 +5,11 @@
 #include "winnow/error.h"
 
 namespace winnow::cli {
+namespace {
+
+constexpr int kDefaultChunk = 1024;
+
+}  // namespace
 
 void add_type_flags(CommandLine& line, std::string& key_type, std::string& value_type) {
   line.text("--cache-type-k", "TYPE", key_type, "how keys are stored: f32, f16, bf16, q8_0, q4_0 (default: f16)");
@@ -20,8 +25,11 @@ void add_cache_flags(CommandLine& line, CacheFlags& flags) {
             "how much to keep: tokens per head (512), a share of the prompt (20%) or bytes (64MiB)");
   line.integer("--kv-window", flags.window, 1, "last tokens that are always kept (default: the method's)");
   line.integer("--kv-sinks", flags.sinks, 0, "first tokens that are always kept (default: the method's)");
-  line.text("--prefill", "ORDER", flags.prefill,
-            "order of the prefill: layer (chunked is not there yet) (default: layer)");
+  line.text(
+      "--prefill", "ORDER", flags.prefill,
+      "layer: the whole prompt layer by layer; chunked: the prompt in chunks, with a cut after each, for prompts of "
+      "any length (default: layer)");
+  line.integer("--prefill-chunk", flags.chunk, 1, "tokens of a chunk (default: 1024)");
 }
 
 UsageError missing_budget(const std::string& method) {
@@ -34,15 +42,17 @@ SessionOptions session_options(const CacheFlags& flags) {
   options.n_ctx = flags.n_ctx;
   options.key_type = parse_entry_type(flags.key_type);
   options.value_type = parse_entry_type(flags.value_type);
-  if (flags.prefill == "chunked") {
-    throw Error(ErrorCode::kUnsupported, "--prefill chunked is not there yet: leave it out, or use --prefill layer");
+  const bool chunked = flags.prefill == "chunked";
+  if (!chunked && flags.prefill != "layer") {
+    throw UsageError("--prefill takes layer or chunked, not '" + flags.prefill + "'");
   }
-  if (flags.prefill != "layer") throw UsageError("--prefill takes layer, not '" + flags.prefill + "'");
+  if (flags.chunk && !chunked) throw UsageError("--prefill-chunk has no effect without --prefill chunked");
+  if (chunked) options.prefill_chunk = flags.chunk.value_or(kDefaultChunk);
   if (flags.evict) options.eviction = EvictionOptions::parse(*flags.evict);
   if (!options.eviction.evicts()) {
     for (const auto& [name, given] :
          {std::pair{"--kv-budget", flags.budget.has_value()}, std::pair{"--kv-window", flags.window.has_value()},
-          std::pair{"--kv-sinks", flags.sinks.has_value()}}) {
+          std::pair{"--kv-sinks", flags.sinks.has_value()}, std::pair{"--prefill chunked", chunked}}) {
       if (given) {
         throw UsageError(std::string(name) + " has no effect on the full cache: choose what to keep as well, e.g. " +
                          "--kv-evict snapkv --kv-budget 20%");

@@ -18,6 +18,7 @@ struct CacheFlags {
   std::optional<int> window;          // --kv-window
   std::optional<int> sinks;           // --kv-sinks
   std::string prefill = "layer";      // --prefill
+  std::optional<int> chunk;           // --prefill-chunk
 };
 
 void add_type_flags(CommandLine& line, std::string& key_type, std::string& value_type);

@@ -12,6 +12,7 @@
 #include "cli/commands.h"
 #include "cli/nearest_name.h"
 #include "winnow/instruction_set.h"
+#include "winnow/version.h"
 
 namespace winnow::cli {
 namespace {
@@ -78,7 +79,7 @@ int dispatch(Arguments arguments) {
   std::string name = arguments.front();
   arguments.erase(arguments.begin());
   if (name == "--version") {
-    std::printf("winnow %s (%s)\n", WINNOW_CLI_VERSION, instruction_set().c_str());
+    std::printf("winnow %s (%s)\n", kVersion, instruction_set().c_str());
     return 0;
   }
   if (name == "help" && !arguments.empty()) {

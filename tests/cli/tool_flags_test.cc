@@ -104,9 +104,10 @@ TEST(ToolUsage, BudgetsThatCannotBe) {
   }
 }
 
-TEST(ToolUsage, ChunkedPrefillIsNotThereYet) {
-  expect_error(run_tool({"run", "-p", "x", "--prefill", "chunked"}), 1, "not there yet");
-  expect_error(run_tool({"run", "-p", "x", "--prefill", "sideways"}), 2, "--prefill takes layer");
+TEST(ToolUsage, OrderOfThePrefill) {
+  expect_error(run_tool({"run", "-p", "x", "--prefill", "sideways"}), 2, "--prefill takes layer or chunked");
+  expect_error(run_tool({"run", "-p", "x", "--prefill", "chunked"}), 2, "--prefill chunked has no effect");
+  expect_error(run_tool({"run", "-p", "x", "--prefill-chunk", "64"}), 2, "without --prefill chunked");
 }
 
 TEST(ToolInput, Prompts) {

@@ -38,9 +38,10 @@ class ToolWithModel : public testing::Test {
     model_ = path;
   }
 
-  // `winnow COMMAND -m MODEL ...`
+  // `winnow COMMAND -m MODEL ...`, on one thread: threads that wait for each other crawl on a machine that is busy.
   ProcessResult tool(const std::string& command, const Words& flags, const ProcessOptions& options = {}) const {
     Words arguments{command, "-m", model_};
+    if (command != "info") arguments.insert(arguments.end(), {"-t", "1"});
     arguments.insert(arguments.end(), flags.begin(), flags.end());
     return run_tool(arguments, options);
   }
@@ -127,6 +128,15 @@ TEST_F(ToolWithModel, BudgetIsExact) {
   EXPECT_EQ(part["kv"]["entries_kept"], 128 * n_heads);
 }
 
+TEST_F(ToolWithModel, ChunkedPrefillBoundsThePeak) {
+  const Words flags{"-p", long_text(), "-n", "1", "--kv-evict", "snapkv", "--kv-budget", "64"};
+  Words chunked_flags = flags;
+  chunked_flags.insert(chunked_flags.end(), {"--prefill", "chunked", "--prefill-chunk", "128"});
+  const Json chunked = report(chunked_flags);
+  EXPECT_EQ(chunked["kv"]["entries_kept"], report(flags)["kv"]["entries_kept"]);
+  EXPECT_LT(chunked["kv"]["bytes_peak"], chunked["kv"]["bytes_full"].get<double>() / 2);
+}
+
 TEST_F(ToolWithModel, BudgetAboveThePromptChangesNothing) {
   const Json full = report({"-p", long_text(), "-n", "6"});
   const Json all = report({"-p", long_text(), "-n", "6", "--kv-evict", "snapkv", "--kv-budget", "100000"});
@@ -135,13 +145,19 @@ TEST_F(ToolWithModel, BudgetAboveThePromptChangesNothing) {
 }
 
 TEST_F(ToolWithModel, BudgetsBelowWhatIsProtected) {
-  for (const Words& flags : {Words{"--kv-budget", "8"}, Words{"--kv-budget", "1%"}, Words{"--kv-budget", "1KiB"},
-                             Words{"--kv-budget", "64", "--kv-window", "60", "--kv-sinks", "5"}}) {
+  for (const Words& flags :
+       {Words{"--kv-budget", "8"}, Words{"--kv-budget", "1%"}, Words{"--kv-budget", "1MiB", "--kv-window", "60"},
+        Words{"--kv-budget", "64", "--kv-window", "60", "--kv-sinks", "5"}}) {
     Words all{"-p", long_text(), "-n", "1", "--kv-evict", "snapkv"};
     all.insert(all.end(), flags.begin(), flags.end());
     SCOPED_TRACE(flags.back());
     expect_error(tool("run", all), 1, "window");
   }
+}
+
+TEST_F(ToolWithModel, BytesThatCannotHoldAPageForEveryHead) {
+  expect_error(tool("run", {"-p", long_text(), "-n", "1", "--kv-evict", "snapkv", "--kv-budget", "1KiB"}), 1,
+               "one page per head");
 }
 
 TEST_F(ToolWithModel, QuestionAfterTheContextStaysWhole) {
@@ -159,9 +175,9 @@ TEST_F(ToolWithModel, QuestionAfterTheContextStaysWhole) {
 }
 
 TEST_F(ToolWithModel, QuestionIsAnsweredThroughTheChatTemplate) {
-  const Json json =
-      report({"-p", "The password of the vault is tulip.", "-q", "What is the password of the vault?", "-n", "24"});
-  EXPECT_NE(json["text"].get<std::string>().find("tulip"), std::string::npos) << json["text"];
+  const Json json = report({"-p", "The capital of Norway is Oslo. The capital of Peru is Lima.", "-q",
+                            "What is the capital of Peru?", "-n", "24"});
+  EXPECT_EQ(json["text"], "The capital of Peru is Lima.");
 }
 
 TEST_F(ToolWithModel, PromptThatTheContextCannotHold) {
@@ -224,7 +240,7 @@ TEST_F(ToolWithModel, InterruptEndsThePrefill) {
   options.then_interrupt = true;
   std::string text;
   for (int i = 0; i < 5; ++i) text += long_text();
-  const ProcessResult result = tool("run", {"-p", text, "-n", "1", "-v", "-t", "1", "--json", "-"}, options);
+  const ProcessResult result = tool("run", {"-p", text, "-n", "1", "-v", "--json", "-"}, options);
   EXPECT_FALSE(result.timed_out);
   ASSERT_EQ(result.exit_code, 130) << result.err;
   const Json json = Json::parse(result.out);
@@ -245,15 +261,17 @@ TEST_F(ToolWithModel, ReaderThatLeavesEndsTheRunQuietly) {
 TEST_F(ToolWithModel, ChatRemembersAndSaves) {
   ProcessOptions first, second;
   const std::string path = directory_.file("talk");
-  first.input = "My name is Wilhelmina.\n/stats\n/save " + path + "\n";
+  first.input = "What is the capital of France?\n/stats\n/save " + path + "\n";
   const ProcessResult saved = tool("chat", {"--temp", "0", "-n", "24"}, first);
   ASSERT_EQ(saved.exit_code, 0) << saved.err;
+  EXPECT_EQ(saved.out, "The capital of France is Paris.\n");
   EXPECT_NE(saved.err.find("KV cache"), std::string::npos);
   EXPECT_EQ(saved.err.find("> "), std::string::npos) << "a prompt was printed without a terminal";
-  second.input = "/load " + path + "\nWhat is my name?\n/quit\nnever read\n";
+  second.input = "/load " + path + "\nAnd of Italy?\n/quit\nnever read\n";
   const ProcessResult loaded = tool("chat", {"--temp", "0", "-n", "24"}, second);
   ASSERT_EQ(loaded.exit_code, 0) << loaded.err;
-  EXPECT_NE(loaded.out.find("Wilhelmina"), std::string::npos) << loaded.out;
+  // Only the saved turn says what is asked for.
+  EXPECT_EQ(loaded.out, "The capital of Italy is Rome.\n");
 }
 
 TEST_F(ToolWithModel, ChatStopsAtAWrongCommandInAScript) {
