@@ -1,6 +1,6 @@
-# winnow_test(name SOURCES... LAYERS... [LIBRARIES...] [LABELS...] [ONE_PROCESS]): a GoogleTest program of the folder,
+# winnow_test(name SOURCES... LAYERS... [LIBRARIES...] [E2E] [ONE_PROCESS]): a GoogleTest program of the folder,
 # linked with the object libraries it tests (name them all: an object library does not bring those below it).
-#   LABELS        unit (default); e2e: needs the default model, or takes long
+#   E2E           label e2e instead of unit: needs the default model, or takes long
 #   ONE_PROCESS   one entry of ctest for the whole program instead of one per case, for costly shared fixtures
 # Tests find WINNOW_TEST_MODEL (path of a model) and WINNOW_SHARED (folder of golden cases and texts) in their environment
 # where these exist (cmake/test_environment.cmake.in), and skip with a message otherwise.
@@ -8,7 +8,7 @@ include(GoogleTest)
 find_package(GTest REQUIRED)
 
 function(winnow_test name)
-  cmake_parse_arguments(ARG "ONE_PROCESS" "" "SOURCES;LAYERS;LIBRARIES;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "E2E;ONE_PROCESS" "" "SOURCES;LAYERS;LIBRARIES" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
   list(TRANSFORM ARG_LAYERS PREPEND winnow_)
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
@@ -16,8 +16,8 @@ function(winnow_test name)
   winnow_target(${name})
 
   set(properties LABELS unit TIMEOUT 300)
-  if(ARG_LABELS)
-    set(properties LABELS "${ARG_LABELS}" TIMEOUT 1200 PROCESSORS 2)  # such tests use every core themselves
+  if(ARG_E2E)
+    set(properties LABELS e2e TIMEOUT 1200 PROCESSORS 2)  # such tests use every core themselves
   endif()
   if(ARG_ONE_PROCESS)
     add_test(NAME ${name} COMMAND ${name})

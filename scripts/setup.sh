@@ -212,11 +212,11 @@ setup_configure() {
   [[ $preset == release ]] || dir=build-$preset
   local stamp=$dir/.configured fresh=()
   if [[ -f $dir/build.ninja ]]; then
-    [[ $(cat $stamp 2>/dev/null) == "$(configuration)" ]] && return
+    [[ $(cat "$stamp" 2>/dev/null) == "$(configuration)" ]] && return
     fresh=(--fresh)
   fi
   step "configure-$preset" "Configuring $dir" cmake --preset "$preset" "${fresh[@]}"
-  configuration >$stamp
+  configuration >"$stamp"
 }
 
 mkdir -p build
