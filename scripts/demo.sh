@@ -1,14 +1,22 @@
 #!/usr/bin/env bash
-# make demo: asks the default model (or WINNOW_MODEL) about a long text, with the full cache and with a part of it.
+# make demo: asks the default model (or WINNOW_MODEL) for a fact hidden in a chapter of a novel, with the whole cache and with
+# parts of it. Arguments are methods to compare instead of the demo's own.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 model=${WINNOW_MODEL:-models/SmolLM2-135M-Instruct-Q4_1.gguf}
-text=$(find data -name '*.txt' | sort | head -n 1)
-[[ -n $text ]] || { echo 'error: data/ has no text' >&2; exit 1; }
-for cache in full snapkv:20%; do
-  method=${cache%%:*} budget=${cache#*:}
-  echo "== $cache"
-  options=()
-  [[ $method == full ]] || options=(--kv-evict "$method" --kv-budget "$budget")
-  build/bin/winnow run -m "$model" -f "$text" -n 48 --temp 0 -q 'What is this text about?' "${options[@]}"
-done
+if [[ ! -x build/bin/winnow_demo || ! -f $model ]]; then
+  echo 'error: the demo is not built or its model is not there: run make demo' >&2
+  exit 1
+fi
+build/bin/winnow_demo "$model" demo "$@"
+cat <<'TEXT'
+
+found    the answer has the word of demo/answer.txt. After: the document is cut before the question is known, one cut for
+         any number of questions. Before: document and question are cut together.
+mean KL  how far the predictions of the next 64 tokens of the text move from those of the full cache; cut as in "after"
+
+Your own model and file:
+  build/bin/winnow run -m MODEL.gguf -f FILE -q "QUESTION" --kv-evict snapkv --kv-budget 20% [--question-aware]
+  WINNOW_MODEL=MODEL.gguf make demo
+  scripts/demo.sh METHOD...     other methods; `build/bin/winnow methods` lists them
+TEXT

@@ -1,0 +1,257 @@
+// Asks a model for a fact hidden in a long document, first with the whole KV cache and then with a fifth and a tenth of
+// it under several methods, and compares what that costs and what it changes. Uses the public headers alone.
+//   winnow_demo [-t THREADS] MODEL.gguf FOLDER [METHOD...]
+// FOLDER has four text files: document.txt; question.txt; answer.txt, words that a right answer contains;
+// continuation.txt, how the document goes on.
+#include <winnow/winnow.h>
+
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <optional>
+#include <span>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace {
+
+using winnow::Token;
+
+constexpr const char* kUsage =
+    "usage: winnow_demo [-t THREADS] MODEL.gguf FOLDER [METHOD...]\n"
+    "FOLDER has document.txt, question.txt, answer.txt (words of a right answer) and continuation.txt (how the\n"
+    "document goes on). Methods: see `winnow methods`.\n";
+constexpr const char* kMethods[] = {"streaming-llm", "tova", "snapkv", "ada-snapkv", "lava"};
+constexpr const char* kBudgets[] = {"20%", "10%"};
+constexpr std::size_t kContinuationTokens = 64;
+constexpr int kAnswerTokens = 32;
+
+struct Arguments {
+  int n_threads = 0;  // 0: the physical cores
+  std::string model;
+  std::string folder;
+  std::vector<std::string> methods;
+};
+
+std::optional<Arguments> parse_arguments(int argc, char** argv) {
+  Arguments arguments;
+  std::vector<std::string> words(argv + 1, argv + argc);
+  if (words.size() >= 2 && words[0] == "-t") {
+    arguments.n_threads = std::atoi(words[1].c_str());
+    if (arguments.n_threads < 1) return std::nullopt;
+    words.erase(words.begin(), words.begin() + 2);
+  }
+  if (words.size() < 2 || words[0].starts_with('-')) return std::nullopt;
+  arguments.model = words[0];
+  arguments.folder = words[1];
+  arguments.methods.assign(words.begin() + 2, words.end());
+  if (arguments.methods.empty()) arguments.methods.assign(std::begin(kMethods), std::end(kMethods));
+  return arguments;
+}
+
+std::string read_text(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) throw winnow::Error(winnow::ErrorCode::kNotFound, "cannot open " + path);
+  std::ostringstream content;
+  content << file.rdbuf();
+  std::string text = std::move(content).str();
+  while (text.ends_with('\n')) text.pop_back();
+  if (text.empty()) throw winnow::Error(winnow::ErrorCode::kInvalidArgument, path + " is empty: put some text into it");
+  return text;
+}
+
+// The conversation in tokens, in the pieces in which it is fed.
+struct Task {
+  std::vector<Token> document;      // begin token, start of the user's turn, document
+  std::vector<Token> question;      // question, end of the turn, start of the assistant's
+  std::vector<Token> continuation;  // [kContinuationTokens] or fewer: the text after the document
+  std::string answer;
+};
+
+Task read_task(const winnow::Model& model, const std::string& folder) {
+  const std::string document = read_text(folder + "/document.txt");
+  const std::string question = "\n\n" + read_text(folder + "/question.txt");
+  std::string before = document;
+  std::string after = question;
+  if (model.has_chat_template()) {
+    const std::string marker = "<place of the question>";
+    const winnow::ChatMessage message{"user", document + marker + question};
+    const std::string prompt = model.apply_chat_template(std::span(&message, 1), /*add_assistant=*/true);
+    const std::size_t place = prompt.find(marker);
+    if (place == std::string::npos) {
+      throw winnow::Error(winnow::ErrorCode::kUnsupported,
+                          "the model's chat template does not show the user's message");
+    }
+    before = prompt.substr(0, place);
+    after = prompt.substr(place + marker.size());
+  }
+  Task task{.document = model.tokenize(before, /*add_special=*/true, /*parse_special=*/true),
+            .question = model.tokenize(after, false, true),
+            .continuation = model.tokenize("\n\n" + read_text(folder + "/continuation.txt"), false, false),
+            .answer = read_text(folder + "/answer.txt")};
+  if (task.continuation.size() > kContinuationTokens) task.continuation.resize(kContinuationTokens);
+  return task;
+}
+
+std::vector<float> log_probabilities(std::span<const float> logits) {
+  double largest = -INFINITY;
+  for (const float logit : logits) largest = std::fmax(largest, logit);
+  double sum = 0;
+  for (const float logit : logits) sum += std::exp(logit - largest);
+  const double shift = largest + std::log(sum);
+  std::vector<float> result;
+  result.reserve(logits.size());
+  for (const float logit : logits) result.push_back(static_cast<float>(logit - shift));
+  return result;
+}
+
+// Kullback-Leibler divergence in nats of two distributions, given as logarithms.
+double divergence(std::span<const float> full, std::span<const float> cut) {
+  double sum = 0;
+  for (std::size_t i = 0; i < full.size(); ++i) sum += std::exp(double{full[i]}) * (double{full[i]} - double{cut[i]});
+  return sum;
+}
+
+struct Row {
+  std::string method;
+  winnow::SessionStatistics document;  // right after the document was read and cut
+  double decode_tps = 0;
+  double divergence = 0;
+  bool found_before = false;        // document and question read together, then cut
+  std::optional<bool> found_after;  // cut before the question is known
+};
+
+class Demo {
+ public:
+  Demo(std::shared_ptr<winnow::Engine> engine, Task task) : engine_(std::move(engine)), task_(std::move(task)) {}
+
+  void run(const std::string& method, const std::string& budget) {
+    winnow::SessionOptions options;
+    options.eviction = winnow::EvictionOptions::parse(method);
+    if (options.eviction.evicts()) options.budget = winnow::Budget::parse(budget);
+    Row row;
+    row.method = method;
+    std::printf("%s%s%s\n", method.c_str(), options.budget ? ", keeping " : "", options.budget ? budget.c_str() : "");
+    {
+      winnow::Session session = engine_->open(options);
+      session.prefill(task_.document);
+      row.document = session.statistics();
+      follow_continuation(session.fork(), row);
+      session.append(task_.question);
+      const bool found = answer(session, options.budget ? "cut, then asked" : "asked");
+      if (options.budget) {
+        row.found_after = found;
+      } else {
+        row.found_before = found;  // nothing is cut: there is only one way to ask
+      }
+    }
+    if (options.budget) {
+      winnow::Session session = engine_->open(options);
+      std::vector<Token> prompt = task_.document;
+      prompt.insert(prompt.end(), task_.question.begin(), task_.question.end());
+      session.prefill(prompt);
+      row.found_before = answer(session, "asked, then cut");
+    }
+    rows_.push_back(std::move(row));
+  }
+
+  void print_table() const {
+    std::printf("\n%-22s %5s %8s %6s  %8s %8s  %7s  %7s  %s\n", "", "kept", "entries", "MiB", "prefill", "decode",
+                "peak KV", "mean KL", "found, asked");
+    std::printf("%-22s %5s %8s %6s  %8s %8s  %7s  %7s  %s\n", "method", "%", "kept", "kept", "t/s", "t/s", "MiB",
+                "nats", "after/before");
+    for (const Row& row : rows_) {
+      const winnow::SessionStatistics& document = row.document;
+      const double kept =
+          100.0 * static_cast<double>(document.entries_kept) / static_cast<double>(document.entries_full);
+      std::printf("%-22s %5.1f %8lld %6.2f  %8.0f %8.1f  %7.2f  %7.4f  %-5s / %s\n", row.method.substr(0, 22).c_str(),
+                  kept, static_cast<long long>(document.entries_kept), mebibytes(document.bytes_kept),
+                  static_cast<double>(document.prompt_tokens) / document.prefill_s, row.decode_tps,
+                  mebibytes(document.bytes_peak), row.divergence,
+                  row.found_after ? (*row.found_after ? "yes" : "no") : "-", row.found_before ? "yes" : "no");
+    }
+  }
+
+ private:
+  static double mebibytes(std::size_t bytes) { return static_cast<double>(bytes) / (1024.0 * 1024.0); }
+
+  // Feeds the continuation token by token. The distributions of the first run, that with the full cache, are the ones
+  // that the others are compared with.
+  void follow_continuation(winnow::Session session, Row& row) {
+    const bool first_run = rows_.empty();
+    double sum = 0;
+    for (std::size_t i = 0; i < task_.continuation.size(); ++i) {
+      session.decode(task_.continuation[i]);
+      std::vector<float> distribution = log_probabilities(session.logits());
+      if (first_run) {
+        full_.push_back(std::move(distribution));
+      } else {
+        sum += divergence(full_[i], distribution);
+      }
+    }
+    const winnow::SessionStatistics statistics = session.statistics();
+    row.decode_tps = static_cast<double>(statistics.decoded_tokens) / statistics.decode_s;
+    row.divergence = sum / static_cast<double>(task_.continuation.size());
+  }
+
+  bool answer(winnow::Session& session, const char* order) {
+    std::printf("  %-16s", order);
+    std::fflush(stdout);
+    winnow::SamplingOptions greedy;
+    greedy.temperature = 0.0f;
+    winnow::Sampler sampler(engine_->model(), greedy);
+    std::string text;
+    session.generate(sampler, kAnswerTokens, [&](Token token) {
+      std::string piece = engine_->model()->token_text(token);
+      for (char& c : piece) c = c == '\n' ? ' ' : c;
+      std::fputs(piece.c_str(), stdout);
+      std::fflush(stdout);
+      text += piece;
+      return true;
+    });
+    std::printf("\n");
+    return text.find(task_.answer) != std::string::npos;
+  }
+
+  std::shared_ptr<winnow::Engine> engine_;
+  Task task_;
+  std::vector<Row> rows_;
+  std::vector<std::vector<float>> full_;  // [n_continuation][n_vocab], logarithms of probabilities
+};
+
+void run(const Arguments& arguments) {
+  const std::shared_ptr<const winnow::Model> model = winnow::Model::load(arguments.model);
+  const std::shared_ptr<winnow::Engine> engine = winnow::Engine::create(model, {.n_threads = arguments.n_threads});
+  Task task = read_task(*model, arguments.folder);
+  std::printf("%s, %d threads; %s/document.txt has %zu tokens\n\n", model->info().name.c_str(), engine->n_threads(),
+              arguments.folder.c_str(), task.document.size());
+  Demo demo(engine, std::move(task));
+  demo.run("full", "");
+  for (const std::string& method : arguments.methods) {
+    for (const char* budget : kBudgets) demo.run(method, budget);
+  }
+  demo.print_table();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::optional<Arguments> arguments = parse_arguments(argc, argv);
+  if (!arguments) {
+    std::fputs(kUsage, stderr);
+    return 2;
+  }
+  try {
+    run(*arguments);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "error: %s\n", error.what());
+    return 1;
+  }
+}

@@ -1,0 +1,58 @@
+#!/usr/bin/env python3
+"""Writes the tool's own output into the documentation; with --check only says which files would change.
+
+  docs/refresh.py [--check] [build/bin/winnow]
+
+A line <!-- winnow ARGUMENTS --> is followed by a block with that command's output, <!-- methods --> by the table of
+methods. Run it after a change of flags or methods.
+"""
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+BLOCK = re.compile(r"<!-- (winnow [^>]*?|methods) -->\n.*?<!-- end -->\n", re.S)
+
+
+def output(tool, arguments):
+    environment = {name: value for name, value in os.environ.items() if name != "WINNOW_ISA"}
+    return subprocess.run([tool, *arguments], check=True, capture_output=True, text=True, env=environment).stdout
+
+
+def methods_table(tool):
+    rows = ["| method | scorer | layers | heads | selector | what it keeps | paper |", "|---|---|---|---|---|---|---|"]
+    for m in json.loads(output(tool, ["methods", "--json", "-"])):
+        parts = [m["scorer"], m["layers"], m["heads"], m["selector"]]
+        rows.append("| `" + m["name"] + "` | " + " | ".join([*parts, m["summary"], m["paper"] or "-"]) + " |")
+    return "\n".join(rows) + "\n"
+
+
+def main():
+    arguments = sys.argv[1:]
+    check = "--check" in arguments
+    names = [a for a in arguments if a != "--check"]
+    tool = os.path.abspath(names[0] if names else "build/bin/winnow")
+    status = 0
+    for path in sorted(pathlib.Path(__file__).parent.glob("*.md")):
+        def block(match):
+            name = match.group(1)
+            if name == "methods":
+                body = methods_table(tool)
+            else:
+                body = "```\n" + output(tool, name.split()[1:]) + "```\n"
+            return f"<!-- {name} -->\n{body}<!-- end -->\n"
+
+        text = path.read_text(encoding="utf-8")
+        fresh = BLOCK.sub(block, text)
+        if fresh != text:
+            status = 1 if check else 0
+            print(("out of date: " if check else "updated: ") + path.name)
+            if not check:
+                path.write_text(fresh, encoding="utf-8")
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())
