@@ -60,6 +60,33 @@ void QueryEvidence::add_moments(int layer, int head, const float* q, std::int64_
   if (head == 0) moments.n += n_rows - skipped;
 }
 
+std::vector<double> QueryEvidence::moments() const {
+  std::vector<double> values;
+  for (const Moments& moments : moments_) {
+    values.push_back(static_cast<double>(moments.n));
+    values.insert(values.end(), moments.sum.begin(), moments.sum.end());
+    values.insert(values.end(), moments.outer.begin(), moments.outer.end());
+  }
+  return values;
+}
+
+bool QueryEvidence::set_moments(const std::vector<double>& values) {
+  std::size_t n = 0;
+  for (const Moments& moments : moments_) n += 1 + moments.sum.size() + moments.outer.size();
+  if (values.size() != n) return false;
+  auto at = values.begin();
+  const auto take = [&](std::vector<double>& target) {
+    std::copy_n(at, target.size(), target.begin());
+    at += static_cast<std::ptrdiff_t>(target.size());
+  };
+  for (Moments& moments : moments_) {
+    moments.n = static_cast<std::int64_t>(*at++);
+    take(moments.sum);
+    take(moments.outer);
+  }
+  return true;
+}
+
 float* QueryEvidence::log_sum_exp_row(std::int32_t position) {
   if (!needs_.log_sum_exp || position >= n_tokens_) return nullptr;
   return log_sum_exp_.data() + static_cast<std::size_t>(position) * static_cast<std::size_t>(n_head_);

@@ -36,6 +36,11 @@ class QueryEvidence {
   const std::vector<float>& window() const { return window_; }
   std::vector<float>& window() { return window_; }
 
+  // The running moments as one array, for a file: per layer the number of queries, the sums, the outer products.
+  std::vector<double> moments() const;
+  // False, and nothing changes, for an array of another size.
+  bool set_moments(const std::vector<double>& values);
+
  private:
   struct Moments {
     std::int64_t n = 0;

@@ -125,6 +125,7 @@ void save_session(const Session::Impl& session, const std::string& path) {
   put_array(body_stream, session.tokens);
   put_array(body_stream, session.logits);
   put_array(body_stream, session.evidence.window());
+  put_array(body_stream, session.evidence.moments());
   session.cache.write(body_stream);
   const std::string body = std::move(body_stream).str();
 
@@ -223,6 +224,7 @@ std::unique_ptr<Session::Impl> load_session(std::shared_ptr<Engine> engine, cons
     reader.damaged();
   }
   session->evidence.window() = window;
+  if (!session->evidence.set_moments(reader.get_array<double>(body.size()))) reader.damaged();
   session->cache.restore(body_stream);
   return session;
 }
