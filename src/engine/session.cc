@@ -189,7 +189,7 @@ void Session::Impl::prefill_layers(std::span<const Token> prompt, const PrefillO
     pass.read_logits(callbacks.on_logits);
     note_sizes(pass.hidden_bytes(), staging.bytes());
   } catch (...) {
-    evidence.end_layers();
+    evidence = QueryEvidence(evidence.needs(), model().hparams);
     cache.clear();
     engine_impl().pool->trim();
     throw;
