@@ -11,7 +11,7 @@ namespace winnow::test {
 struct ProcessOptions {
   std::string input;                               // the standard input, closed after it
   std::map<std::string, std::string> environment;  // added to the test's own; "" removes
-  double timeout_s = 120;
+  double timeout_s = 600;                          // a busy machine is no failure
   // After this many bytes of both outputs together ...
   std::size_t react_after = 0;
   bool then_interrupt = false;     // ... send SIGINT once

@@ -304,6 +304,7 @@ TEST_F(ToolWithModel, BenchRows) {
                     "2",  "--kv-evict", "full", "--kv-evict", "snapkv", "--kv-budget", "64"};
   Words json_flags = flags, csv_flags{"-p", "32", "-n", "0", "-r", "1", "-o", "csv"};
   json_flags.insert(json_flags.end(), {"-o", "json"});
+  const Words markdown_flags{"-p", "32", "-n", "4", "-d", "64", "-r", "1", "--kv-evict", "snapkv", "--kv-budget", "48"};
   const ProcessResult result = tool("bench", json_flags);
   ASSERT_EQ(result.exit_code, 0) << result.err;
   const Json rows = Json::parse(result.out);
@@ -323,8 +324,8 @@ TEST_F(ToolWithModel, BenchRows) {
   EXPECT_EQ(cut["kv_method"], "snapkv");
   EXPECT_LT(cut["kv_entries_kept"], cut["kv_entries_full"]);
 
-  const std::string markdown = tool("bench", flags).out;
-  for (const char* cell : {"pp32", "tg4 @ d128", "snapkv", "±"}) {
+  const std::string markdown = tool("bench", markdown_flags).out;
+  for (const char* cell : {"pp32 @ d64", "tg4 @ d64", "snapkv", "±"}) {
     EXPECT_NE(markdown.find(cell), std::string::npos) << cell;
   }
   const std::string csv = tool("bench", csv_flags).out;
