@@ -14,6 +14,7 @@ if(NOT llama_FOUND)
 endif()
 find_package(ggml CONFIG REQUIRED)
 find_package(DNNL 2.6 REQUIRED)
+find_package(OpenMP REQUIRED COMPONENTS CXX)  # oneDNN's threads: only their number is set
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(hwy REQUIRED IMPORTED_TARGET libhwy)
 find_package(nlohmann_json REQUIRED)

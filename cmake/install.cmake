@@ -23,7 +23,7 @@ set(winnow_pc_private)
 foreach(dir IN LISTS WINNOW_LIBRARY_DIRS)
   string(APPEND winnow_pc_private "-L${dir} -Wl,-rpath,${dir} ")
 endforeach()
-string(APPEND winnow_pc_private "-lllama -lggml -lggml-cpu -lggml-base -ldnnl -pthread -lstdc++ -lm")
+string(APPEND winnow_pc_private "-lllama -lggml -lggml-cpu -lggml-base -ldnnl -fopenmp -pthread -lstdc++ -lm")
 # pcfiledir keeps the file right wherever the prefix moves to.
 file(RELATIVE_PATH winnow_pc_prefix /prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig /prefix)
 configure_file(cmake/winnow.pc.in winnow.pc @ONLY)

@@ -2,6 +2,7 @@
 
 #include <ggml-cpu.h>
 #include <ggml.h>
+#include <omp.h>
 
 #include <algorithm>
 #include <cstddef>
@@ -56,6 +57,19 @@ struct MatrixShape {
   dnnl::memory::desc packed;  // as the product wants it
   dnnl::reorder reorder;
   std::map<std::int64_t, dnnl::matmul> products;  // by number of rows
+};
+
+// oneDNN plans and runs with OpenMP's number of threads. Every thread of the team multiplies its own share, so while we
+// call oneDNN that number is 1 for the calling thread; what the host program had set comes back.
+class OneThread {
+ public:
+  OneThread() : before_(omp_get_max_threads()) { omp_set_num_threads(1); }
+  ~OneThread() { omp_set_num_threads(before_); }
+  OneThread(const OneThread&) = delete;
+  OneThread& operator=(const OneThread&) = delete;
+
+ private:
+  int before_;
 };
 
 dnnl::primitive_attr user_scratchpad() {
@@ -114,6 +128,7 @@ std::pair<std::int64_t, std::int64_t> share_of_rows(std::int64_t n_rows, int ith
 void run_product(ggml_tensor* dst, int ith, int nth, void* userdata) {
   const auto& matrix = *static_cast<const PackedMatrix*>(userdata);
   PackedLayer::Impl& layer = *matrix.layer;
+  const OneThread one_thread;
   try {
     const MatrixShape& shape = *matrix.shape;
     const auto [first, last] = share_of_rows(dst->ne[1], ith, nth);
@@ -162,6 +177,7 @@ MatrixShape& PackedLayer::Impl::shape_of(const ggml_tensor* weight, int typical_
   const std::tuple key{weight->ne[0], weight->ne[1], packed_type_for(weight)};
   if (const auto found = shapes.find(key); found != shapes.end()) return found->second;
   using dnnl::memory;
+  const OneThread one_thread;
   MatrixShape shape{};
   std::tie(shape.n_in, shape.n_out, shape.type) = key;
   shape.plain = memory::desc({shape.n_in, shape.n_out}, data_type(shape.type), memory::format_tag::ba);
@@ -173,6 +189,7 @@ MatrixShape& PackedLayer::Impl::shape_of(const ggml_tensor* weight, int typical_
 
 void PackedLayer::Impl::add_product(MatrixShape& shape, std::int64_t n_rows) {
   if (shape.products.contains(n_rows)) return;
+  const OneThread one_thread;
   const auto description = product_description(engine, shape, n_rows, shape.packed);
   scratchpad_bytes = std::max(scratchpad_bytes, description.scratchpad_desc().get_size());
   shape.products.emplace(n_rows, dnnl::matmul(description));
@@ -244,6 +261,7 @@ void PackedLayer::pack(std::span<ggml_tensor* const> weights, int max_rows, Comp
     const dnnl::memory plain(matrix.shape->plain, impl.engine, impl.plain.data() + matrix.plain_offset);
     const dnnl::memory packed(matrix.shape->packed, impl.engine, impl.packed.data() + matrix.offset);
     dnnl::stream stream(impl.engine);
+    const OneThread one_thread;
     matrix.shape->reorder.execute(stream, {{DNNL_ARG_FROM, plain}, {DNNL_ARG_TO, packed}});
   });
 }
