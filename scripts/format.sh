@@ -9,10 +9,12 @@ tool=$(command -v clang-format-14 || command -v clang-format) || {
 }
 mapfile -t files < <(git ls-files --cached --others --exclude-standard '*.h' '*.cc')
 if [[ ${1:-} == --check ]]; then
-  "$tool" --dry-run --Werror "${files[@]}" 2>&1 | grep -oE '^[^:]+:[0-9]+' | sort -t: -k1,1 -u -V && {
+  bad=$("$tool" --dry-run --Werror "${files[@]}" 2>&1 | grep -oE '^[^:]+:[0-9]+' | sort -t: -k1,1 -u -V || true)
+  if [[ -n $bad ]]; then
+    printf '%s\n' "$bad"
     echo 'error: these files are not formatted: make format' >&2
     exit 1
-  }
+  fi
   echo "format: ${#files[@]} files clean"
 else
   "$tool" -i "${files[@]}"

@@ -16,10 +16,10 @@ class GraphBuilder;
 struct LayerWeights;
 
 struct Architecture {
-  std::string_view name;     // general.architecture in the file
-  int rope_mode;             // GGML_ROPE_TYPE_NORMAL or _NEOX
-  bool needs_qkv_bias;       // attn_{q,k,v}.bias must be there
-  bool needs_qk_norm;        // attn_{q,k}_norm.weight must be there
+  std::string_view name;  // general.architecture in the file
+  int rope_mode;          // GGML_ROPE_TYPE_NORMAL or _NEOX
+  bool needs_qkv_bias;    // attn_{q,k,v}.bias must be there
+  bool needs_qk_norm;     // attn_{q,k}_norm.weight must be there
   // What follows from the dimensions but is not in the metadata (scales, activation). May be null.
   void (*configure)(Hparams& hparams);
   // x [n_embd, n_rows] -> the hidden states after the layer, [n_embd, n_rows].

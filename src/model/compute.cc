@@ -47,7 +47,7 @@ void Graph::reset() {
 
 ggml_tensor* Graph::external(int type, std::int64_t ne0, std::int64_t ne1, void* data) {
   ggml_tensor* tensor = ggml_new_tensor_2d(context_.get(), static_cast<ggml_type>(type), ne0, ne1);
-  tensor->data = data;                 // the allocator leaves tensors alone that have data
+  tensor->data = data;               // the allocator leaves tensors alone that have data
   tensor->buffer = borrowed_.get();  // views of it want some buffer
   return tensor;
 }
@@ -135,7 +135,8 @@ void Compute::parallel_for(int n_items, const std::function<void(int)>& body) {
   Graph& graph = impl_->loop;
   graph.reset();
   ggml_tensor* none[1] = {nullptr};
-  ggml_tensor* node = ggml_custom_4d(graph.context(), GGML_TYPE_F32, 1, 1, 1, 1, none, 0, run_loop, GGML_N_TASKS_MAX, &loop);
+  ggml_tensor* node =
+      ggml_custom_4d(graph.context(), GGML_TYPE_F32, 1, 1, 1, 1, none, 0, run_loop, GGML_N_TASKS_MAX, &loop);
   node->data = &impl_->loop_output;
   graph.expand(node);
   run(graph);

@@ -21,16 +21,16 @@ struct Hparams {
 
   // RoPE. Pairs are (2i, 2i+1) in mode GGML_ROPE_TYPE_NORMAL, (i, i + n_rot/2) in GGML_ROPE_TYPE_NEOX.
   int rope_mode = 0;
-  int n_rot = 0;               // rotated dimensions of a head
+  int n_rot = 0;  // rotated dimensions of a head
   float rope_base = 10000.0F;
-  float rope_scale = 1.0F;     // frequency scale: 1 / factor for linear scaling and YaRN
-  std::int32_t n_ctx_orig = 0; // YaRN: the context before scaling
-  float yarn_ext_factor = 0;   // 1 with YaRN
-  float rope_attn_factor = 1;  // magnitude of sine and cosine before ggml's own YaRN factor
+  float rope_scale = 1.0F;      // frequency scale: 1 / factor for linear scaling and YaRN
+  std::int32_t n_ctx_orig = 0;  // YaRN: the context before scaling
+  float yarn_ext_factor = 0;    // 1 with YaRN
+  float rope_attn_factor = 1;   // magnitude of sine and cosine before ggml's own YaRN factor
   float yarn_beta_fast = 32;
   float yarn_beta_slow = 1;
 
-  float embedding_scale = 1;   // gemma: sqrt(n_embd)
+  float embedding_scale = 1;  // gemma: sqrt(n_embd)
   Activation activation = Activation::kSilu;
 
   int n_group() const { return n_head / n_kv_head; }

@@ -25,7 +25,7 @@ class AlignedBytes {
   std::byte* ensure(std::size_t bytes) {
     if (bytes > size_) {
       memory_.reset();  // first, so that the two never exist together
-      memory_.reset(static_cast<std::byte*>(::operator new(bytes, std::align_val_t{kAlignment})));
+      memory_.reset(static_cast<std::byte*>(::operator new (bytes, std::align_val_t{kAlignment})));
       size_ = bytes;
     }
     return memory_.get();
@@ -34,7 +34,7 @@ class AlignedBytes {
 
  private:
   struct Deleter {
-    void operator()(std::byte* memory) const { ::operator delete(memory, std::align_val_t{kAlignment}); }
+    void operator()(std::byte* memory) const { ::operator delete (memory, std::align_val_t{kAlignment}); }
   };
   std::unique_ptr<std::byte, Deleter> memory_;
   std::size_t size_ = 0;
@@ -153,10 +153,9 @@ void run_product(ggml_tensor* dst, int ith, int nth, void* userdata) {
     const memory weight_memory(shape.packed, engine, layer.packed.data() + matrix.offset);
     const memory dst_memory({{n_rows, shape.n_out}, memory::data_type::f32, memory::format_tag::ab}, engine,
                             static_cast<float*>(dst->data) + first * shape.n_out);
-    const memory scratchpad({{static_cast<std::int64_t>(layer.scratchpad_bytes)},
-                             memory::data_type::u8,
-                             memory::format_tag::a},
-                            engine, scratch.scratchpad.data());
+    const memory scratchpad(
+        {{static_cast<std::int64_t>(layer.scratchpad_bytes)}, memory::data_type::u8, memory::format_tag::a}, engine,
+        scratch.scratchpad.data());
     product->second.execute(stream, {{DNNL_ARG_SRC, src_memory},
                                      {DNNL_ARG_WEIGHTS, weight_memory},
                                      {DNNL_ARG_DST, dst_memory},
@@ -240,7 +239,8 @@ void PackedLayer::pack(std::span<ggml_tensor* const> weights, int max_rows, Comp
     std::vector<float> row_floats(static_cast<std::size_t>(shape.n_in));
     const auto to_float = ggml_get_type_traits(weight->type)->to_float;
     for (std::int64_t row = block.first_row; row < std::min(shape.n_out, block.first_row + kBlockRows); ++row) {
-      const std::byte* src = static_cast<const std::byte*>(weight->data) + static_cast<std::size_t>(row) * weight->nb[1];
+      const std::byte* src =
+          static_cast<const std::byte*>(weight->data) + static_cast<std::size_t>(row) * weight->nb[1];
       const float* floats = row_floats.data();
       if (weight->type == GGML_TYPE_F32) {
         floats = reinterpret_cast<const float*>(src);

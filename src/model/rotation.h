@@ -8,10 +8,10 @@
 namespace winnow {
 
 struct Rotation {
-  bool interleaved = false;       // pairs (2i, 2i+1); else (i, i + n_dims/2)
-  int n_dims = 0;                 // rotated dimensions of a head, the first ones
-  std::vector<float> frequency;   // [n_dims/2] radians per position, scaling and frequency factors included
-  float magnitude = 1.0F;         // factor on sine and cosine
+  bool interleaved = false;      // pairs (2i, 2i+1); else (i, i + n_dims/2)
+  int n_dims = 0;                // rotated dimensions of a head, the first ones
+  std::vector<float> frequency;  // [n_dims/2] radians per position, scaling and frequency factors included
+  float magnitude = 1.0F;        // factor on sine and cosine
 };
 
 // The same arithmetic as ggml_rope_ext's.

@@ -34,10 +34,10 @@ class TensorTaker {
     for (const std::int64_t n : shape) same = same && tensor->ne[i++] == n;
     for (; i < GGML_MAX_DIMS; ++i) same = same && tensor->ne[i] == 1;
     if (!same) {
-      throw Error(ErrorCode::kBadFile,
-                  "'" + file_.path() + "': tensor '" + name + "' has the shape " +
-                      shape_text({tensor->ne[0], tensor->ne[1], tensor->ne[2], tensor->ne[3]}) + ", expected " +
-                      shape_text(shape) + ": the metadata and the weights do not belong together");
+      throw Error(ErrorCode::kBadFile, "'" + file_.path() + "': tensor '" + name + "' has the shape " +
+                                           shape_text({tensor->ne[0], tensor->ne[1], tensor->ne[2], tensor->ne[3]}) +
+                                           ", expected " + shape_text(shape) +
+                                           ": the metadata and the weights do not belong together");
     }
     const bool is_vector = shape.size() == 1;
     if (is_vector && tensor->type != GGML_TYPE_F32) {
@@ -65,9 +65,10 @@ class TensorTaker {
       const std::string name = ggml_get_name(file_.tensor(i));
       if (taken_.contains(name)) continue;
       const bool experts = name.find("_exps") != std::string::npos || name.find("ffn_gate_inp") != std::string::npos;
-      throw Error(ErrorCode::kUnsupported,
-                  "'" + file_.path() + "' has a tensor that winnow would not use, '" + name + "'" +
-                      (experts ? ": mixture-of-experts models are not supported" : ": a variant that is not supported"));
+      throw Error(
+          ErrorCode::kUnsupported,
+          "'" + file_.path() + "' has a tensor that winnow would not use, '" + name + "'" +
+              (experts ? ": mixture-of-experts models are not supported" : ": a variant that is not supported"));
     }
   }
 

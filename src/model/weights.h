@@ -23,16 +23,16 @@ struct LayerWeights {
   ggml_tensor* bk = nullptr;
   ggml_tensor* bv = nullptr;
   ggml_tensor* bo = nullptr;
-  ggml_tensor* q_norm = nullptr;     // [head_dim], qwen3
-  ggml_tensor* k_norm = nullptr;     // [head_dim], qwen3
-  ggml_tensor* ffn_norm = nullptr;   // [n_embd]
-  ggml_tensor* gate = nullptr;       // [n_embd, n_ff]
-  ggml_tensor* up = nullptr;         // [n_embd, n_ff]
-  ggml_tensor* down = nullptr;       // [n_ff, n_embd]
+  ggml_tensor* q_norm = nullptr;    // [head_dim], qwen3
+  ggml_tensor* k_norm = nullptr;    // [head_dim], qwen3
+  ggml_tensor* ffn_norm = nullptr;  // [n_embd]
+  ggml_tensor* gate = nullptr;      // [n_embd, n_ff]
+  ggml_tensor* up = nullptr;        // [n_embd, n_ff]
+  ggml_tensor* down = nullptr;      // [n_ff, n_embd]
   ggml_tensor* gate_b = nullptr;
   ggml_tensor* up_b = nullptr;
   ggml_tensor* down_b = nullptr;
-  ggml_tensor* rope_freqs = nullptr; // [n_rot / 2] factors (Llama 3), shared by all layers
+  ggml_tensor* rope_freqs = nullptr;  // [n_rot / 2] factors (Llama 3), shared by all layers
 };
 
 struct Weights {

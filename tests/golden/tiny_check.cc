@@ -71,12 +71,14 @@ Unsure read_margins(const GoldenFile& file, const std::string& prefix, const std
   };
   const std::vector<double> flat = values("flat_margin");
   const std::vector<double> margin = values("margin");
-  const std::vector<std::int32_t> tie = file.has(prefix + "tie") ? file.int32s(prefix + "tie").data : std::vector<std::int32_t>();
+  const std::vector<std::int32_t> tie =
+      file.has(prefix + "tie") ? file.int32s(prefix + "tie").data : std::vector<std::int32_t>();
   for (std::size_t i = 0; i < unsure.head.size(); ++i) {
     const std::size_t l = i / static_cast<std::size_t>(tiny.n_kv_head);
     // Equal tokens at different positions have norms that are equal only up to rounding.
     const bool norm_tie = scorer == "knorm" && !tie.empty() && tie.at(i) > 0;
-    unsure.head[i] = (!flat.empty() && flat.at(l) < kSetMargin) || (!margin.empty() && margin.at(i) < kSetMargin) || norm_tie;
+    unsure.head[i] =
+        (!flat.empty() && flat.at(l) < kSetMargin) || (!margin.empty() && margin.at(i) < kSetMargin) || norm_tie;
     if (unsure.head[i]) tally.skip_margin();
   }
   return unsure;
@@ -134,7 +136,8 @@ void check_mode(const GoldenFile& file, const TinyCase& tiny, const std::string&
   }
   if (file.has(prefix + "end_budget")) compare_kept(file, prefix, "end_", unsure, kept_positions(session, tiny), tally);
   // With other sets kept the logits are others too.
-  if (!unsure.any()) tally.close(file.path() + " " + prefix + "logits", logits, file.doubles(prefix + "logits"), kCutLogits);
+  if (!unsure.any())
+    tally.close(file.path() + " " + prefix + "logits", logits, file.doubles(prefix + "logits"), kCutLogits);
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Gemma: embeddings scaled by sqrt(n_embd), gated GELU feed-forward, output tied to the embeddings, head size 256 that is
-// not n_embd / n_head. The files carry the norms' weights with their +1 already added.
+// Gemma: embeddings scaled by sqrt(n_embd), gated GELU feed-forward, output tied to the embeddings, head size 256 that
+// is not n_embd / n_head. The files carry the norms' weights with their +1 already added.
 #include <ggml.h>
 
 #include <cmath>
