@@ -124,6 +124,7 @@ void Engine::decode(std::span<Session* const> sessions, std::span<const Token> t
       throw Error(ErrorCode::kInvalidArgument, "a session can be in a step only once");
     }
     session.check_tokens(tokens.subspan(i, 1));
+    session.check_cut_after_decode();
   }
 
   const Hparams& hparams = impl_->model->impl().hparams;

@@ -73,6 +73,12 @@ struct Session::Impl {
   void append(std::span<const Token> more, const PrefillOptions& callbacks);
   // Cuts what is stored to `total` entries if it is over it.
   void cut_to_total(std::int64_t total);
+  // Throws what a cut to `new_total` entries would, once n_more tokens have been fed: before they are.
+  void check_cut(std::int32_t n_more, std::int64_t new_total) const;
+  void check_cut_after_decode() const;
+  // The total T of a cut while decoding. A fraction is one of the prompt; tokens and bytes are what they are, although a
+  // prompt shorter than the budget had fewer entries.
+  std::int64_t decode_total(std::int32_t n) const;
   // What options.decode_cut asks for after a decoded token.
   void cut_after_decode();
   // A one-shot cut over the stored entries.

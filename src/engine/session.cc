@@ -66,11 +66,16 @@ SessionOptions checked(SessionOptions options, const Hparams& hparams) {
   return options;
 }
 
-EvidenceNeeds evidence_needs(const EvictionOptions& eviction) {
-  if (!eviction.evicts()) return {};
-  const EvidenceNeeds needs = Cut::needs(eviction);
+EvidenceNeeds evidence_needs(const SessionOptions& options) {
+  if (!options.eviction.evicts()) return {};
+  const EvidenceNeeds needs = Cut::needs(options.eviction);
+  if (needs.all_queries && (options.prefill_chunk > 0 || options.decode_cut != SessionOptions::DecodeCut::kKeep)) {
+    throw Error(ErrorCode::kUnsupported, "the method '" + options.eviction.method +
+                                             "' scores by the first prompt's rows and cannot cut again: set last-rows, or "
+                                             "leave out chunked prefill and cuts while decoding");
+  }
   if (needs.reconstruction_pass) {
-    throw Error(ErrorCode::kUnsupported, "the method '" + eviction.method +
+    throw Error(ErrorCode::kUnsupported, "the method '" + options.eviction.method +
                                              "' needs a reconstruction pass over the context, which prefill does not yet make");
   }
   return needs;
@@ -82,7 +87,7 @@ Session::Impl::Impl(std::shared_ptr<Engine> the_engine, const SessionOptions& th
     : engine(std::move(the_engine)),
       options(checked(the_options, engine->impl().model->impl().hparams)),
       cache(cache_shape(model().hparams, options), engine_impl().pool),
-      evidence(evidence_needs(options.eviction), model().hparams) {
+      evidence(evidence_needs(options), model().hparams) {
   // With nobody else in the pool the peak that is reported is this session's own.
   const PoolStatistics pool = engine_impl().pool->statistics();
   if (pool.bytes_in_use + pool.bytes_reserved == 0) engine_impl().pool->reset_peak();
@@ -287,6 +292,34 @@ void Session::Impl::cut_to_total(std::int64_t new_total) {
   statistics.prefill_s += timer.seconds();
 }
 
+void Session::Impl::check_cut(std::int32_t n_more, std::int64_t new_total) const {
+  const CacheShape& shape = cache.shape();
+  const Cut cut(options.eviction, {.n_layer = shape.n_layer,
+                                   .n_kv_head = shape.n_kv_head,
+                                   .n_tokens = n_tokens() + n_more,
+                                   .total = new_total,
+                                   .stored = cache.n_entries() + std::int64_t{n_more} * shape.n_layer * shape.n_kv_head});
+  if (!cut.keeps_everything() && evidence.needs().all_queries) {
+    throw Error(ErrorCode::kUnsupported, "the method '" + options.eviction.method +
+                                             "' scores by the first prompt's rows and cannot cut again: set last-rows, or "
+                                             "feed later turns with append");
+  }
+}
+
+std::int64_t Session::Impl::decode_total(std::int32_t n) const {
+  const CacheShape& shape = cache.shape();
+  const std::int64_t n_heads = std::int64_t{shape.n_layer} * shape.n_kv_head;
+  const bool is_fraction = options.budget->unit == Budget::Unit::kFraction;
+  if (is_fraction && total == 0) return n * n_heads;  // there was no prompt
+  return is_fraction ? total : options.budget->total_entries(n, n_heads, shape.entry_bytes());
+}
+
+void Session::Impl::check_cut_after_decode() const {
+  if (!options.eviction.evicts() || options.decode_cut == SessionOptions::DecodeCut::kKeep) return;
+  const bool is_own = options.decode_cut == SessionOptions::DecodeCut::kOwn && !head_budgets.empty();
+  if (!is_own && decoded_since_cut + 1 >= options.cut_every) check_cut(1, decode_total(n_tokens() + 1));
+}
+
 void Session::Impl::note_head_budgets() {
   head_budgets.clear();
   if (cache.n_entries() < std::int64_t{n_tokens()} * cache.shape().n_layer * cache.shape().n_kv_head) {
@@ -302,7 +335,7 @@ void Session::Impl::cut_after_decode() {
   CutShape cut{.n_layer = shape.n_layer,
                .n_kv_head = shape.n_kv_head,
                .n_tokens = n_tokens(),
-               .total = total,
+               .total = decode_total(n_tokens()),
                .stored = cache.n_entries()};
   if (options.decode_cut == SessionOptions::DecodeCut::kOwn && !head_budgets.empty()) {
     cut.fixed_budget = head_budgets;
@@ -323,8 +356,15 @@ void Session::prefill(std::span<const Token> prompt, const PrefillOptions& callb
   const bool evicts = impl_->options.eviction.evicts();
   const std::int32_t chunk = impl_->options.prefill_chunk;
   if (!impl_->tokens.empty()) {
+    impl_->check_tokens(prompt);
+    std::int64_t new_total = 0;
+    if (evicts) {
+      const auto n = static_cast<std::int32_t>(prompt.size());
+      new_total = impl_->total_entries(impl_->n_tokens() + n);
+      impl_->check_cut(n, new_total);
+    }
     impl_->append(prompt, callbacks);
-    if (evicts) impl_->cut_to_total(impl_->total_entries(impl_->n_tokens()));
+    if (evicts) impl_->cut_to_total(new_total);
   } else if (evicts && chunk > 0 && prompt.size() > static_cast<std::size_t>(chunk)) {
     impl_->prefill_chunks(prompt, callbacks);
   } else {
