@@ -28,6 +28,7 @@ std::vector<std::vector<float>> libllama_logits(const std::string& path, std::sp
   std::call_once(once, llama_backend_init);
   llama_model_params model_params = llama_model_default_params();
   model_params.n_gpu_layers = 0;
+  model_params.use_extra_bufts = false;  // ggml's AMX products raise SIGILL where the kernel grants no tiles
   const std::unique_ptr<llama_model, ModelDeleter> model(llama_model_load_from_file(path.c_str(), model_params));
   if (!model) throw std::runtime_error("libllama cannot load " + path + ": " + take_ggml_errors());
 

@@ -21,7 +21,8 @@ void expect_error(ErrorCode code, const std::string& part, const std::function<v
     ADD_FAILURE() << "no error; expected one with '" << part << "'";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), code) << error.what();
-    EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << "'" << part << "' is not in: " << error.what();
+    EXPECT_NE(std::string(error.what()).find(part), std::string::npos)
+        << "'" << part << "' is not in: " << error.what();
   }
 }
 
@@ -96,10 +97,10 @@ TEST(ModelFileTest, UnsupportedArchitectureNamesThoseSupported) {
 }
 
 TEST(ModelFileTest, EveryTensorMustBeThere) {
-  for (const char* name : {"token_embd.weight", "output_norm.weight", "blk.0.attn_norm.weight", "blk.1.attn_q.weight",
-                           "blk.2.attn_k.weight", "blk.0.attn_v.weight", "blk.2.attn_output.weight",
-                           "blk.1.ffn_norm.weight", "blk.0.ffn_gate.weight", "blk.0.ffn_up.weight",
-                           "blk.2.ffn_down.weight"}) {
+  for (const char* name :
+       {"token_embd.weight", "output_norm.weight", "blk.0.attn_norm.weight", "blk.1.attn_q.weight",
+        "blk.2.attn_k.weight", "blk.0.attn_v.weight", "blk.2.attn_output.weight", "blk.1.ffn_norm.weight",
+        "blk.0.ffn_gate.weight", "blk.0.ffn_up.weight", "blk.2.ffn_down.weight"}) {
     expect_refused(ErrorCode::kBadFile, name, {.left_out = {name}});
   }
   expect_refused(ErrorCode::kBadFile, "blk.0.attn_k.bias",
@@ -129,10 +130,11 @@ TEST(ModelFileTest, ShapesMustFitTheMetadata) {
 }
 
 TEST(ModelFileTest, DimensionsOutOfRange) {
-  for (const char* key : {"block_count", "embedding_length", "feed_forward_length", "context_length",
-                          "attention.head_count"}) {
-    for (const std::int64_t value : {std::int64_t{0}, std::int64_t{-1}, std::int64_t{1} << 32, (std::int64_t{1} << 32) + 3,
-                                     std::numeric_limits<std::int64_t>::max(), std::numeric_limits<std::int64_t>::min()}) {
+  for (const char* key :
+       {"block_count", "embedding_length", "feed_forward_length", "context_length", "attention.head_count"}) {
+    for (const std::int64_t value :
+         {std::int64_t{0}, std::int64_t{-1}, std::int64_t{1} << 32, (std::int64_t{1} << 32) + 3,
+          std::numeric_limits<std::int64_t>::max(), std::numeric_limits<std::int64_t>::min()}) {
       expect_refused(ErrorCode::kBadFile, key, {.edit_metadata = set_integer(std::string("llama.") + key, value)});
     }
   }
@@ -147,9 +149,12 @@ TEST(ModelFileTest, DimensionsOutOfRange) {
 }
 
 TEST(ModelFileTest, HeadsThatDoNotFit) {
-  expect_refused(ErrorCode::kBadFile, "cannot be shared", {.edit_metadata = set_integer("llama.attention.head_count_kv", 3)});
-  expect_refused(ErrorCode::kBadFile, "cannot be shared", {.edit_metadata = set_integer("llama.attention.head_count_kv", 0)});
-  expect_refused(ErrorCode::kBadFile, "cannot be shared", {.edit_metadata = set_integer("llama.attention.head_count_kv", -2)});
+  expect_refused(ErrorCode::kBadFile, "cannot be shared",
+                 {.edit_metadata = set_integer("llama.attention.head_count_kv", 3)});
+  expect_refused(ErrorCode::kBadFile, "cannot be shared",
+                 {.edit_metadata = set_integer("llama.attention.head_count_kv", 0)});
+  expect_refused(ErrorCode::kBadFile, "cannot be shared",
+                 {.edit_metadata = set_integer("llama.attention.head_count_kv", -2)});
   expect_refused(ErrorCode::kUnsupported, "head size", {.head_dim = 24});
   expect_refused(ErrorCode::kUnsupported, "head size", {.head_dim = 288});
   expect_refused(ErrorCode::kUnsupported, "different sizes",
@@ -184,15 +189,16 @@ TEST(ModelFileTest, RopeOutOfRange) {
 
 TEST(ModelFileTest, MoreTokensThanEmbeddings) {
   expect_refused(ErrorCode::kBadFile, "token", {.edit_metadata = [](gguf_context* file) {
-    std::vector<std::string> names(301);
-    std::vector<const char*> texts;
-    for (std::size_t i = 0; i < names.size(); ++i) texts.push_back((names[i] = "t" + std::to_string(i)).c_str());
-    const std::vector<float> scores(301);
-    const std::vector<std::int32_t> types(301, 1);
-    gguf_set_arr_str(file, "tokenizer.ggml.tokens", texts.data(), texts.size());
-    gguf_set_arr_data(file, "tokenizer.ggml.scores", GGUF_TYPE_FLOAT32, scores.data(), scores.size());
-    gguf_set_arr_data(file, "tokenizer.ggml.token_type", GGUF_TYPE_INT32, types.data(), types.size());
-  }});
+                   std::vector<std::string> names(301);
+                   std::vector<const char*> texts;
+                   for (std::size_t i = 0; i < names.size(); ++i)
+                     texts.push_back((names[i] = "t" + std::to_string(i)).c_str());
+                   const std::vector<float> scores(301);
+                   const std::vector<std::int32_t> types(301, 1);
+                   gguf_set_arr_str(file, "tokenizer.ggml.tokens", texts.data(), texts.size());
+                   gguf_set_arr_data(file, "tokenizer.ggml.scores", GGUF_TYPE_FLOAT32, scores.data(), scores.size());
+                   gguf_set_arr_data(file, "tokenizer.ggml.token_type", GGUF_TYPE_INT32, types.data(), types.size());
+                 }});
 }
 
 TEST(ModelFileTest, TruncatedAnywhere) {
@@ -244,27 +250,44 @@ TEST(ModelFileTest, AbsurdCountsInTheHeader) {
     const std::string path = directory.write("absurd.gguf", header.bytes());
     expect_load_error(ErrorCode::kBadFile, "absurd.gguf", path);
   };
-  for (const std::uint64_t n : {std::uint64_t{1} << 20, std::uint64_t{1} << 31, std::uint64_t{1} << 40, kMost / 2, kMost}) {
+  for (const std::uint64_t n :
+       {std::uint64_t{1} << 20, std::uint64_t{1} << 31, std::uint64_t{1} << 40, kMost / 2, kMost}) {
     refuse(Header(n, 0));
     refuse(Header(0, n));
     refuse(Header(n, n));
-    refuse(Header(0, 1).number(n));                                                     // length of a key
+    refuse(Header(0, 1).number(n));  // length of a key
     refuse(Header(0, 1).text("general.architecture").number(std::int32_t{GGUF_TYPE_STRING}).number(n));  // of a string
     for (const gguf_type type : {GGUF_TYPE_UINT8, GGUF_TYPE_FLOAT64, GGUF_TYPE_STRING, GGUF_TYPE_ARRAY}) {
       refuse(Header(0, 1).text("list").number(std::int32_t{GGUF_TYPE_ARRAY}).number(std::int32_t{type}).number(n));
     }
     // Dimensions of a tensor.
-    refuse(Header(1, 1).value_text("general.architecture", "llama").text("token_embd.weight")
-               .number(std::uint32_t{2}).number(n).number(n).number(std::int32_t{GGML_TYPE_F32}).number(std::uint64_t{0}));
+    refuse(Header(1, 1)
+               .value_text("general.architecture", "llama")
+               .text("token_embd.weight")
+               .number(std::uint32_t{2})
+               .number(n)
+               .number(n)
+               .number(std::int32_t{GGML_TYPE_F32})
+               .number(std::uint64_t{0}));
     // Where its data is.
     if (n % 32 == 0) {
-      refuse(Header(1, 1).value_text("general.architecture", "llama").text("token_embd.weight")
-                 .number(std::uint32_t{1}).number(std::uint64_t{8}).number(std::int32_t{GGML_TYPE_F32}).number(n));
+      refuse(Header(1, 1)
+                 .value_text("general.architecture", "llama")
+                 .text("token_embd.weight")
+                 .number(std::uint32_t{1})
+                 .number(std::uint64_t{8})
+                 .number(std::int32_t{GGML_TYPE_F32})
+                 .number(n));
     }
   }
-  refuse(Header(0, 1).text("key").number(std::int32_t{99}));  // a type that does not exist
+  refuse(Header(0, 1).text("key").number(std::int32_t{99}));                         // a type that does not exist
   refuse(Header(1, 0).text("t").number(std::uint32_t{9}).number(std::uint64_t{1}));  // too many dimensions
-  refuse(Header(1, 0).text("t").number(std::uint32_t{1}).number(std::uint64_t{32}).number(std::int32_t{9999}).number(std::uint64_t{0}));
+  refuse(Header(1, 0)
+             .text("t")
+             .number(std::uint32_t{1})
+             .number(std::uint64_t{32})
+             .number(std::int32_t{9999})
+             .number(std::uint64_t{0}));
 }
 
 // Any byte of the header may be wrong. What loads must be able to say what it is; what does not says why.

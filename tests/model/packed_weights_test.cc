@@ -1,4 +1,6 @@
 // Products with many rows by oneDNN against sums in double precision.
+#include "model/packed_weights.h"
+
 #include <ggml.h>
 #include <gtest/gtest.h>
 
@@ -7,7 +9,6 @@
 #include <vector>
 
 #include "model/compute.h"
-#include "model/packed_weights.h"
 #include "model/weights.h"
 
 namespace winnow {
@@ -75,7 +76,9 @@ double product_deviation(PackedLayer& packed, Compute& compute, ggml_tensor* wei
 }
 
 // bf16 has 8 bits: a product of two rounded numbers is off by 2^-8 of its magnitude at most.
-double tolerance_of(const ggml_tensor* weight) { return packed_type_for(weight) == PackedType::kBF16 ? 1.0 / 256 : 1e-5; }
+double tolerance_of(const ggml_tensor* weight) {
+  return packed_type_for(weight) == PackedType::kBF16 ? 1.0 / 256 : 1e-5;
+}
 
 class PackedWeightsTest : public testing::TestWithParam<ggml_type> {
  protected:

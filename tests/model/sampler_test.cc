@@ -157,8 +157,12 @@ TEST_F(SamplerTest, GrammarErrors) {
 TEST_F(SamplerTest, TextFollowsTheGrammar) {
   for (const float temperature : {0.0F, 1.0F}) {
     for (int round = 0; round < 5; ++round) {
-      Sampler sampler(model_, {.temperature = temperature, .top_k = 0, .top_p = 1, .min_p = 0,
-                               .seed = static_cast<std::uint32_t>(round), .grammar = "root ::= [a-z]{3,5} (\"!\" | \"?\")"});
+      Sampler sampler(model_, {.temperature = temperature,
+                               .top_k = 0,
+                               .top_p = 1,
+                               .min_p = 0,
+                               .seed = static_cast<std::uint32_t>(round),
+                               .grammar = "root ::= [a-z]{3,5} (\"!\" | \"?\")"});
       std::string text;
       bool has_ended = false;
       for (int i = 0; i < 10 && !has_ended; ++i) {

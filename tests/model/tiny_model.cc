@@ -211,7 +211,8 @@ std::string TemporaryDirectory::write(const std::string& name, const std::string
 
 std::vector<std::string> TemporaryDirectory::names() const {
   std::vector<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(path_)) names.push_back(entry.path().filename().string());
+  for (const auto& entry : std::filesystem::directory_iterator(path_))
+    names.push_back(entry.path().filename().string());
   std::sort(names.begin(), names.end());
   return names;
 }

@@ -51,11 +51,11 @@ struct TinyModelOptions {
   float rope_factor = 4;
   int rope_original_context = 64;
   bool has_rope_freqs = false;
-  int weight_type = 0;       // ggml_type of the matrices
+  int weight_type = 0;  // ggml_type of the matrices
   bool has_tokenizer = true;
   std::uint32_t seed = 1;
-  std::vector<std::string> left_out = {};             // tensors that are not written
-  std::vector<std::pair<std::string, int>> extra = {};  // tensors [n] of f32 that no architecture has
+  std::vector<std::string> left_out = {};                 // tensors that are not written
+  std::vector<std::pair<std::string, int>> extra = {};    // tensors [n] of f32 that no architecture has
   std::function<void(gguf_context*)> edit_metadata = {};  // last
 };
 

@@ -1,4 +1,6 @@
 // Text to tokens and back with the tokenizer of a tiny model.
+#include "model/tokenizer.h"
+
 #include <gguf.h>
 #include <gtest/gtest.h>
 
@@ -7,7 +9,6 @@
 #include <vector>
 
 #include "model/tiny_model.h"
-#include "model/tokenizer.h"
 #include "winnow/error.h"
 #include "winnow/model.h"
 
@@ -32,8 +33,9 @@ class TokenizerTest : public testing::Test {
 };
 
 TEST_F(TokenizerTest, TextComesBack) {
-  for (const std::string& text : {std::string("the hat on a tent"), std::string("Hello, w\u00f6rld! \u65e5\u672c\u8a9e \U0001F389\n\n  x"),
-                                  std::string(""), std::string(" "), std::string("a\0b", 3), std::string("\xef\xbf\xbf")}) {
+  for (const std::string& text :
+       {std::string("the hat on a tent"), std::string("Hello, w\u00f6rld! \u65e5\u672c\u8a9e \U0001F389\n\n  x"),
+        std::string(""), std::string(" "), std::string("a\0b", 3), std::string("\xef\xbf\xbf")}) {
     const std::vector<Token> tokens = model_->tokenize(text, false, false);
     EXPECT_EQ(model_->detokenize(tokens), text);
     std::string joined;
@@ -58,9 +60,9 @@ TEST_F(TokenizerTest, SpecialTokens) {
 }
 
 TEST_F(TokenizerTest, InvalidUtf8NamesTheByte) {
-  const std::vector<std::pair<std::string, int>> cases = {{"ok\xff", 2},         {"abc\xe2\x82", 3}, {"\xc0\x80", 0},
-                                                          {"\xed\xa0\x80", 0},   {"x\x80", 1},       {"\xf4\x90\x80\x80", 0},
-                                                          {"\u65e5\u672c\xe8", 6}};
+  const std::vector<std::pair<std::string, int>> cases = {
+      {"ok\xff", 2}, {"abc\xe2\x82", 3},      {"\xc0\x80", 0},        {"\xed\xa0\x80", 0},
+      {"x\x80", 1},  {"\xf4\x90\x80\x80", 0}, {"\u65e5\u672c\xe8", 6}};
   for (const auto& [text, byte] : cases) {
     std::string message;
     EXPECT_EQ(error_code([&] { model_->tokenize(text, true, true); }, &message), ErrorCode::kInvalidArgument);
@@ -102,8 +104,9 @@ TEST(ChatTemplateTest, KnownAndUnknownTemplates) {
         .edit_metadata = [=](gguf_context* file) { gguf_set_val_str(file, "tokenizer.chat_template", text); }};
   };
   const std::vector<ChatMessage> messages = {{"system", "Be brief."}, {"user", "Hello"}};
-  const TinyModel known(with_template("{% for m in messages %}{{'<|im_start|>' + m['role'] + '\n' + m['content'] + "
-                                      "'<|im_end|>' + '\n'}}{% endfor %}"));
+  const TinyModel known(
+      with_template("{% for m in messages %}{{'<|im_start|>' + m['role'] + '\n' + m['content'] + "
+                    "'<|im_end|>' + '\n'}}{% endfor %}"));
   const auto model = Model::load(known.path());
   ASSERT_TRUE(model->has_chat_template());
   EXPECT_EQ(model->apply_chat_template(messages, true),

@@ -1,0 +1,161 @@
+// Steps of several sequences at once, entry types, generation.
+#include <gtest/gtest.h>
+
+#include "engine/engine_test_support.h"
+
+namespace winnow::test {
+namespace {
+
+TEST(BatchTest, EverySequenceIsAsAlone) {
+  for (const char* architecture : {"llama", "qwen2", "qwen3"}) {
+    const auto engine = Engine::create(tiny_model({.architecture = architecture, .n_embd = 128, .seed = 5}),
+                                       {.n_threads = 2, .n_batch = 64});
+    const std::vector<SessionOptions> options = {
+        full_options(),
+        evicting_options("snapkv:window=8", "32"),
+        evicting_options("lava:window=4", "20%"),
+        evicting_options("streaming-llm", "70"),
+        evicting_options("ada-snapkv:window=8", "9%"),
+    };
+    std::vector<Session> alone;
+    std::vector<Session> together;
+    std::vector<Session*> step;
+    for (std::size_t i = 0; i < options.size(); ++i) {
+      alone.push_back(engine->open(options[i]));
+      alone.back().prefill(random_tokens(30 + 55 * static_cast<int>(i), 300, static_cast<std::uint32_t>(i)));
+      together.push_back(alone.back().fork());
+    }
+    for (Session& session : together) step.push_back(&session);
+    for (int n = 0; n < 40; ++n) {
+      std::vector<Token> tokens;
+      for (std::size_t i = 0; i < alone.size(); ++i) {
+        tokens.push_back(argmax(alone[i].logits()));
+        EXPECT_EQ(tokens.back(), argmax(together[i].logits())) << "sequence " << i << ", step " << n;
+        alone[i].decode(tokens.back());
+      }
+      engine->decode(step, tokens);
+      for (std::size_t i = 0; i < alone.size(); ++i) {
+        ASSERT_LT(max_difference(together[i].logits(), alone[i].logits()), 1e-4)
+            << architecture << ", sequence " << i << ", step " << n;
+      }
+      if (n == 20) {  // sequences may leave
+        step.pop_back();
+        alone.pop_back();
+      }
+    }
+    for (std::size_t i = 0; i < alone.size(); ++i) {
+      EXPECT_EQ(kept_positions(together[i]), kept_positions(alone[i]));
+    }
+  }
+}
+
+TEST(BatchTest, SequencesOfDifferentEntryTypes) {
+  const auto engine = Engine::create(tiny_model(), {.n_threads = 2});
+  std::vector<Session> alone;
+  std::vector<Session> together;
+  std::vector<Session*> step;
+  for (const EntryType type :
+       {EntryType::kF32, EntryType::kF16, EntryType::kBF16, EntryType::kQ8_0, EntryType::kQ4_0}) {
+    SessionOptions options;
+    options.key_type = type;
+    options.value_type = type;
+    alone.push_back(engine->open(options));
+    alone.back().prefill(random_tokens(60, 300, 1));
+    together.push_back(alone.back().fork());
+  }
+  for (Session& session : together) step.push_back(&session);
+  const std::vector<Token> tokens = {4, 5, 6, 7, 8};
+  engine->decode(step, tokens);
+  for (std::size_t i = 0; i < alone.size(); ++i) {
+    alone[i].decode(tokens[i]);
+    EXPECT_LT(max_difference(together[i].logits(), alone[i].logits()), 1e-4) << i;
+  }
+}
+
+TEST(ThreadsTest, NumberOfThreadsDoesNotMatter) {
+  const auto model = tiny_model();
+  std::vector<std::vector<float>> expected;
+  for (const int n_threads : {1, 2, 3, 7}) {
+    const auto engine = Engine::create(model, {.n_threads = n_threads});
+    Session session = engine->open(evicting_options("snapkv:window=8", "40"));
+    session.prefill(random_tokens(150, 300, 1));
+    std::vector<std::vector<float>> logits = decode_all(session, random_tokens(40, 300, 2));
+    if (expected.empty()) expected = logits;
+    for (std::size_t i = 0; i < logits.size(); ++i) {
+      EXPECT_LT(max_difference(logits[i], expected[i]), 1e-4) << n_threads << " threads";
+    }
+  }
+}
+
+struct TypeLimit {
+  EntryType type;
+  double max_kl;  // mean nats from f32 entries of the full cache
+};
+
+// Bounds from the types' widths: f16 has 11 bits, bf16 and q8_0 8, q4_0 4 (and a tiny random model is a harsh judge).
+TEST(EntryTypeTest, IsNearF32) {
+  const auto engine = Engine::create(tiny_model(), {.n_threads = 2, .n_batch = 32});
+  const std::vector<Token> prompt = random_tokens(90, 300, 3);
+  const std::vector<Token> later = random_tokens(30, 300, 4);
+  for (const char* method : {"full", "snapkv:window=8"}) {
+    const auto run = [&](EntryType type) {
+      SessionOptions options = std::string(method) == "full" ? full_options() : evicting_options(method, "48");
+      options.key_type = type;
+      options.value_type = type;
+      Session session = engine->open(options);
+      std::vector<std::vector<float>> logits;
+      PrefillOptions callbacks;
+      callbacks.on_logits = [&](std::int32_t, std::span<const float> row) {
+        logits.emplace_back(row.begin(), row.end());
+      };
+      session.prefill(prompt, callbacks);
+      const auto decoded = decode_all(session, later);
+      logits.insert(logits.end(), decoded.begin(), decoded.end());
+      return logits;
+    };
+    const auto expected = run(EntryType::kF32);
+    double before = 0;
+    for (const TypeLimit limit : {TypeLimit{EntryType::kF16, 1e-6}, TypeLimit{EntryType::kBF16, 1e-3},
+                                  TypeLimit{EntryType::kQ8_0, 1e-3}, TypeLimit{EntryType::kQ4_0, 0.2}}) {
+      const auto logits = run(limit.type);
+      double kl = 0;
+      for (std::size_t i = 0; i < logits.size(); ++i) {
+        kl += kl_divergence(expected[i], logits[i]) / static_cast<double>(logits.size());
+      }
+      // Scores of rounded keys may keep other entries.
+      EXPECT_LT(kl, std::string(method) == "full" ? limit.max_kl : 10 * limit.max_kl)
+          << method << " " << entry_type_name(limit.type);
+      EXPECT_GT(kl, 0) << entry_type_name(limit.type);
+      before = kl;
+    }
+    EXPECT_GT(before, 1e-4);  // q4_0 is seen to be coarser
+  }
+}
+
+TEST(GenerateTest, FeedsWhatItSamples) {
+  const auto engine = Engine::create(tiny_model({.n_ctx = 60}), {.n_threads = 2});
+  Session session = engine->open(full_options());
+  session.prefill(random_tokens(40, 300, 1));
+  Session by_hand = session.fork();
+  Sampler greedy(engine->model(), {.temperature = 0});
+  std::vector<Token> seen;
+  const std::vector<Token> generated = session.generate(greedy, 10, [&](Token token) {
+    seen.push_back(token);
+    return seen.size() < 7;
+  });
+  EXPECT_EQ(generated, seen);
+  ASSERT_EQ(generated.size(), 7U);
+  EXPECT_EQ(session.n_tokens(), 47);
+  for (const Token token : generated) {
+    EXPECT_EQ(token, argmax(by_hand.logits()));
+    by_hand.decode(token);
+  }
+  EXPECT_EQ(logits_of(session), logits_of(by_hand));
+  // Up to the context's end, not beyond.
+  const std::vector<Token> rest = session.generate(greedy, 1000, nullptr);
+  EXPECT_EQ(session.n_tokens(), 60);
+  EXPECT_EQ(rest.size(), 13U);
+}
+
+}  // namespace
+}  // namespace winnow::test

@@ -1,0 +1,151 @@
+// The default model on natural text: against libllama, and what it costs in memory. Skipped without the model.
+#include <gtest/gtest.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <fstream>
+
+#include "engine/engine_test_support.h"
+
+extern char** environ;
+
+namespace winnow::test {
+namespace {
+
+constexpr const char* kTextFile = WINNOW_TEST_DATA "/hound-of-the-baskervilles.txt";
+
+std::string model_path() {
+  const char* path = std::getenv("WINNOW_TEST_MODEL");
+  return path != nullptr && access(path, R_OK) == 0 ? path : "";
+}
+
+std::vector<Token> text_tokens(const Model& model, std::size_t n) {
+  std::vector<Token> tokens = model.tokenize(read_bytes(kTextFile), true, false);
+  EXPECT_GE(tokens.size(), n);
+  tokens.resize(n);
+  return tokens;
+}
+
+class DefaultModelTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (model_path().empty()) GTEST_SKIP() << "WINNOW_TEST_MODEL names no file: run scripts/setup.sh";
+  }
+};
+
+TEST_F(DefaultModelTest, EqualsLibllamaOnNaturalText) {
+  constexpr std::size_t kTokens = 1024;
+  const auto model = Model::load(model_path());
+  const std::vector<Token> tokens = text_tokens(*model, kTokens);
+  const auto expected = libllama_logits(model_path(), tokens);
+  const auto engine = Engine::create(model);
+  for (const EntryType type : {EntryType::kF32, EntryType::kF16}) {
+    SessionOptions options;
+    options.key_type = type;
+    options.value_type = type;
+    Session session = engine->open(options);
+    double sum = 0;
+    double most = 0;
+    int n_equal = 0;
+    std::size_t n = 0;
+    PrefillOptions callbacks;
+    callbacks.on_logits = [&](std::int32_t position, std::span<const float> logits) {
+      const std::vector<float>& reference = expected[static_cast<std::size_t>(position)];
+      const double kl = kl_divergence(reference, logits);
+      sum += kl;
+      most = std::max(most, kl);
+      n_equal += argmax(reference) == argmax(logits);
+      ++n;
+    };
+    session.prefill(tokens, callbacks);
+    ASSERT_EQ(n, kTokens);
+    const std::string name(entry_type_name(type));
+    RecordProperty("mean_kl_" + name, std::to_string(sum / kTokens));
+    std::printf("KV %s: mean KL %.3g nats, largest %.3g, top-1 equal at %.2f %% of %zu positions\n", name.c_str(),
+                sum / kTokens, most, 100.0 * n_equal / static_cast<double>(kTokens), kTokens);
+    EXPECT_LE(sum / kTokens, 1e-3) << name;
+    EXPECT_GE(n_equal, kTokens * 99 / 100) << name;
+  }
+}
+
+TEST_F(DefaultModelTest, PagesHoldTheBudgetOfALongPrompt) {
+  const auto model = Model::load(model_path());
+  const auto engine = Engine::create(model);
+  SessionOptions options;
+  options.eviction = EvictionOptions::parse("snapkv");
+  options.budget = Budget::parse("256");
+  const std::vector<Token> tokens = text_tokens(*model, 4096);
+  Session session = engine->open(options);
+  session.prefill(tokens);
+  const CacheShape shape = session.impl().cache.shape();
+  const std::size_t n_heads = static_cast<std::size_t>(shape.n_layer) * static_cast<std::size_t>(shape.n_kv_head);
+  const SessionStatistics statistics = session.statistics();
+  EXPECT_EQ(statistics.entries_kept, static_cast<std::int64_t>(256 * n_heads));
+  EXPECT_EQ(statistics.bytes_in_pages, entries_in_pages(statistics) * shape.page_bytes());
+  const std::size_t one_layer = 4096 * static_cast<std::size_t>(shape.n_kv_head) * shape.entry_bytes();
+  EXPECT_LE(statistics.bytes_peak, 256 * n_heads * shape.entry_bytes() + one_layer + n_heads * shape.page_bytes());
+  EXPECT_EQ(engine->memory().kv_bytes_in_use, statistics.bytes_in_pages);
+}
+
+std::size_t peak_resident_bytes() {
+  std::ifstream status("/proc/self/status");
+  std::string key;
+  while (status >> key) {
+    std::size_t kib = 0;
+    if (key == "VmHWM:" && status >> kib) return kib * 1024;
+    status.ignore(1 << 20, '\n');
+  }
+  return 0;
+}
+
+struct Peaks {
+  std::size_t resident;
+  std::size_t kv;
+};
+
+// A fresh process prefills 4,096 tokens (f32 entries, to have more to measure) and says what it took.
+Peaks peaks_of(const std::string& method) {
+  const TemporaryDirectory directory;
+  setenv("WINNOW_MEASURED_METHOD", method.c_str(), 1);
+  setenv("WINNOW_MEASURED_OUTPUT", directory.file("peaks").c_str(), 1);
+  std::string name = "default_model_test";
+  std::string filter = "--gtest_filter=MeasuredProcess.DISABLED_Prefill";
+  std::string disabled = "--gtest_also_run_disabled_tests";
+  std::string quiet = "--gtest_brief=1";
+  char* arguments[] = {name.data(), filter.data(), disabled.data(), quiet.data(), nullptr};
+  pid_t child = 0;
+  EXPECT_EQ(posix_spawn(&child, "/proc/self/exe", nullptr, nullptr, arguments, environ), 0);
+  int status = 0;
+  EXPECT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << method;
+  Peaks peaks{};
+  std::ifstream(directory.file("peaks")) >> peaks.resident >> peaks.kv;
+  return peaks;
+}
+
+TEST(MeasuredProcess, DISABLED_Prefill) {
+  const char* method = std::getenv("WINNOW_MEASURED_METHOD");
+  const char* output = std::getenv("WINNOW_MEASURED_OUTPUT");
+  if (method == nullptr || output == nullptr || model_path().empty()) GTEST_SKIP() << "run by ProcessMemory only";
+  const auto engine = Engine::create(Model::load(model_path()));
+  Session session = engine->open(std::string(method) == "full" ? full_options() : evicting_options(method, "256"));
+  session.prefill(text_tokens(*engine->model(), 4096));
+  std::ofstream(output) << peak_resident_bytes() << ' ' << engine->memory().kv_bytes_peak << '\n';
+}
+
+TEST_F(DefaultModelTest, ProcessMemoryFallsAsMuchAsTheStatisticsSay) {
+  const Peaks full = peaks_of("full");
+  const Peaks evicted = peaks_of("snapkv");
+  ASSERT_GT(full.kv, evicted.kv);
+  const auto mib = [](std::size_t bytes) { return static_cast<double>(bytes) / (1 << 20); };
+  std::printf("full: %.1f MiB resident, %.1f MiB KV; snapkv: %.1f and %.1f\n", mib(full.resident), mib(full.kv),
+              mib(evicted.resident), mib(evicted.kv));
+  const double saved_kv = mib(full.kv) - mib(evicted.kv);
+  const double saved_resident = mib(full.resident) - mib(evicted.resident);
+  EXPECT_NEAR(saved_resident / saved_kv, 1.0, 0.1);
+}
+
+}  // namespace
+}  // namespace winnow::test

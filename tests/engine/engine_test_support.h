@@ -1,0 +1,126 @@
+// What the engine's tests share: tiny models, sessions on them, and a look at what a session keeps.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "cache/ragged_cache.h"
+#include "engine/engine_impl.h"
+#include "model/tiny_model.h"
+#include "winnow/error.h"
+#include "winnow/session.h"
+
+namespace winnow::test {
+
+inline std::shared_ptr<const Model> tiny_model(const TinyModelOptions& options = {}) {
+  const TinyModel file(options);  // the mapping outlives the name
+  return Model::load(file.path());
+}
+
+inline SessionOptions full_options() {
+  SessionOptions options;
+  options.key_type = EntryType::kF32;
+  options.value_type = EntryType::kF32;
+  return options;
+}
+
+inline SessionOptions evicting_options(const std::string& method, const std::string& budget) {
+  SessionOptions options = full_options();
+  options.eviction = EvictionOptions::parse(method);
+  options.budget = Budget::parse(budget);
+  return options;
+}
+
+// Every preset that a session can use without a file. Those that the engine must take are asserted by name.
+inline std::vector<std::string> session_methods() {
+  const auto engine = Engine::create(tiny_model({.n_layer = 1}), {.n_threads = 1});
+  std::vector<std::string> methods;
+  for (const MethodInfo& info : eviction_methods()) {
+    if (!info.options.evicts()) continue;
+    try {
+      SessionOptions options = full_options();
+      options.eviction = info.options;
+      options.budget = Budget::parse("64");
+      engine->open(options);
+      methods.push_back(info.name);
+    } catch (const Error&) {
+      // Needs a file (headkv, lu-kv) or a pass that the engine does not make.
+    }
+  }
+  return methods;
+}
+
+using HeadPositions = std::vector<std::vector<std::int32_t>>;  // [n_layer * n_kv_head] positions, ascending
+
+inline HeadPositions kept_positions(const Session& session) {
+  const RaggedCache& cache = session.impl().cache;
+  HeadPositions all;
+  for (int l = 0; l < cache.shape().n_layer; ++l) {
+    for (int h = 0; h < cache.shape().n_kv_head; ++h) {
+      std::vector<std::int32_t>& positions = all.emplace_back();
+      for (const kernels::EntryRun& run : cache.entries(l, h).runs) {
+        positions.insert(positions.end(), run.positions, run.positions + run.n_entries);
+      }
+    }
+  }
+  return all;
+}
+
+inline std::vector<float> logits_of(const Session& session) {
+  return {session.logits().begin(), session.logits().end()};
+}
+
+// The logits after each of these tokens, fed one by one.
+inline std::vector<std::vector<float>> decode_all(Session& session, std::span<const Token> tokens) {
+  std::vector<std::vector<float>> logits;
+  for (const Token token : tokens) {
+    session.decode(token);
+    logits.push_back(logits_of(session));
+  }
+  return logits;
+}
+
+// What must not change when a call fails.
+struct SessionState {
+  std::vector<Token> tokens;
+  HeadPositions positions;
+  std::int64_t prompt_tokens;
+  std::int64_t decoded_tokens;
+  std::size_t bytes_in_pages;
+  bool operator==(const SessionState&) const = default;
+};
+
+inline SessionState state_of(const Session& session) {
+  const SessionStatistics statistics = session.statistics();
+  return {.tokens = {session.tokens().begin(), session.tokens().end()},
+          .positions = kept_positions(session),
+          .prompt_tokens = statistics.prompt_tokens,
+          .decoded_tokens = statistics.decoded_tokens,
+          .bytes_in_pages = statistics.bytes_in_pages};
+}
+
+inline void expect_error(ErrorCode code, const std::function<void()>& body) {
+  try {
+    body();
+    ADD_FAILURE() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), code) << error.what();
+    EXPECT_GT(std::string(error.what()).size(), 20U);
+  }
+}
+
+inline std::size_t entries_in_pages(const SessionStatistics& statistics) {
+  std::size_t n_pages = 0;
+  for (const auto& layer : statistics.kept) {
+    for (const std::int32_t n : layer) n_pages += static_cast<std::size_t>((n + kPageEntries - 1) / kPageEntries);
+  }
+  return n_pages;
+}
+
+}  // namespace winnow::test

@@ -1,0 +1,104 @@
+// What a session's memory statistics say is what its pages take, and freed memory is freed.
+#include <gtest/gtest.h>
+
+#include "engine/engine_test_support.h"
+
+namespace winnow::test {
+namespace {
+
+constexpr int kLayers = 3;
+constexpr int kKvHeads = 2;
+
+class MemoryTest : public testing::TestWithParam<std::string> {};
+
+TEST_P(MemoryTest, PagesAreTheKeptEntriesRoundedUp) {
+  const auto engine = Engine::create(tiny_model(), {.n_threads = 2, .n_batch = 128});
+  for (const int n_tokens : {70, 333, 1000}) {
+    Session session = engine->open(evicting_options(GetParam(), "40"));
+    session.prefill(random_tokens(n_tokens, 300, 1));
+    const CacheShape shape = session.impl().cache.shape();
+    const SessionStatistics statistics = session.statistics();
+    EXPECT_EQ(statistics.entries_kept, 40 * kLayers * kKvHeads);
+    EXPECT_EQ(statistics.bytes_in_pages, entries_in_pages(statistics) * shape.page_bytes());
+    EXPECT_EQ(engine->memory().kv_bytes_in_use, statistics.bytes_in_pages);
+    EXPECT_EQ(statistics.bytes_kept, static_cast<std::size_t>(statistics.entries_kept) * shape.entry_bytes());
+
+    // Budget, one layer, and at most a page a head for the rounding, for both.
+    const std::size_t one_layer = static_cast<std::size_t>(n_tokens) * kKvHeads * shape.entry_bytes();
+    const std::size_t rounding = kLayers * kKvHeads * shape.page_bytes();
+    EXPECT_GE(statistics.staging_bytes, static_cast<std::size_t>(n_tokens) * kKvHeads * 2 * 32 * sizeof(float));
+    EXPECT_LE(statistics.staging_bytes, one_layer);
+    EXPECT_LE(statistics.bytes_peak, statistics.bytes_kept + one_layer + rounding) << n_tokens;
+    EXPECT_GE(statistics.bytes_peak, statistics.staging_bytes);
+    EXPECT_EQ(engine->memory().kv_bytes_peak, statistics.bytes_peak);
+
+    decode_all(session, random_tokens(33, 300, 2));
+    const SessionStatistics later = session.statistics();
+    EXPECT_EQ(later.entries_kept, (40 + 33) * kLayers * kKvHeads);
+    EXPECT_EQ(later.bytes_in_pages, entries_in_pages(later) * shape.page_bytes());
+    session.clear();
+    EXPECT_EQ(engine->memory().kv_bytes_in_use, 0U);
+  }
+}
+
+TEST_P(MemoryTest, ChunksNeedTheBudgetAndOneChunk) {
+  const auto engine = Engine::create(tiny_model(), {.n_threads = 2});
+  SessionOptions options = evicting_options(GetParam(), "40");
+  options.prefill_chunk = 64;
+  std::size_t peak = 0;
+  for (const int n_tokens : {300, 1500}) {
+    Session session = engine->open(options);
+    session.prefill(random_tokens(n_tokens, 300, 1));
+    const std::size_t bound = (40 + 64) * kLayers * kKvHeads * session.impl().cache.shape().entry_bytes() +
+                              2 * kLayers * kKvHeads * session.impl().cache.shape().page_bytes();
+    EXPECT_LE(session.statistics().bytes_peak, bound);
+    if (peak != 0) {
+      EXPECT_LE(session.statistics().bytes_peak, peak + kLayers * kKvHeads * session.impl().cache.shape().page_bytes());
+    }
+    peak = session.statistics().bytes_peak;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Methods, MemoryTest,
+                         testing::Values("streaming-llm", "snapkv:window=8", "pyramidkv:window=8",
+                                         "ada-snapkv:window=8", "lava:window=8", "random:window=8"),
+                         [](const auto& test) {
+                           std::string name = test.param.substr(0, test.param.find(':'));
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
+
+TEST(PoolTest, PagesComeBackWhenSessionsDie) {
+  const auto engine = Engine::create(tiny_model(), {.n_threads = 2});
+  std::size_t resident = 0;
+  for (int round = 0; round < 3; ++round) {
+    {
+      Session full = engine->open(full_options());
+      full.prefill(random_tokens(500, 300, 1));
+      EXPECT_EQ(full.statistics().bytes_in_pages, 16U * kLayers * kKvHeads * full.impl().cache.shape().page_bytes());
+      Session fork = full.fork();
+      decode_all(fork, random_tokens(40, 300, 2));
+      Session evicting = engine->open(evicting_options("snapkv:window=8", "40"));
+      evicting.prefill(random_tokens(400, 300, 3));
+      if (round == 0) resident = engine->memory().kv_bytes_resident;
+      EXPECT_LE(engine->memory().kv_bytes_resident, resident + resident / 10);  // pages are used again
+    }
+    EXPECT_EQ(engine->memory().kv_bytes_in_use, 0U);
+    EXPECT_EQ(engine->memory().kv_bytes_resident, 0U);
+  }
+  EXPECT_GT(engine->memory().kv_bytes_peak, 0U);
+  engine->reset_peak();
+  EXPECT_EQ(engine->memory().kv_bytes_peak, 0U);
+}
+
+TEST(PoolTest, ASessionMayOutliveTheLastReferenceToItsEngine) {
+  auto engine = Engine::create(tiny_model(), {.n_threads = 2});
+  Session session = engine->open(full_options());
+  session.prefill(random_tokens(40, 300, 1));
+  engine.reset();
+  session.decode(5);
+  EXPECT_EQ(session.n_tokens(), 41);
+}
+
+}  // namespace
+}  // namespace winnow::test

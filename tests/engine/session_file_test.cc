@@ -1,0 +1,203 @@
+// Saved sessions: bit-identical continuations, and an Error for everything that is not one.
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "engine/engine_test_support.h"
+
+namespace winnow::test {
+namespace {
+
+std::vector<std::string> saved_methods() {
+  std::vector<std::string> methods = {"full"};
+  for (const std::string& method : session_methods()) methods.push_back(method);
+  return methods;
+}
+
+class SavedSessionTest : public testing::TestWithParam<std::string> {
+ protected:
+  SessionOptions options() const { return GetParam() == "full" ? full_options() : evicting_options(GetParam(), "40"); }
+};
+
+TEST_P(SavedSessionTest, ContinuesBitForBit) {
+  const TemporaryDirectory directory;
+  const auto model = tiny_model();
+  const auto engine = Engine::create(model, {.n_threads = 2});
+  Session session = engine->open(options());
+  session.prefill(random_tokens(100, 300, 1));
+  decode_all(session, random_tokens(5, 300, 2));
+  session.save(directory.file("session"));
+  EXPECT_EQ(directory.names(), std::vector<std::string>{"session"});
+
+  const auto other_engine = Engine::create(model, {.n_threads = 2});
+  Session loaded = other_engine->load_session(directory.file("session"));
+  EXPECT_EQ(state_of(loaded), state_of(session));
+  EXPECT_EQ(logits_of(loaded), logits_of(session));
+  EXPECT_EQ(loaded.options().eviction.text(), session.options().eviction.text());
+  const std::vector<Token> later = random_tokens(10, 300, 3);
+  EXPECT_EQ(decode_all(loaded, later), decode_all(session, later));
+
+  // A later turn, which needs what the session remembers of its queries.
+  const std::vector<Token> turn = random_tokens(40, 300, 4);
+  bool refused = false;
+  try {
+    session.prefill(turn);
+  } catch (const Error&) {
+    refused = true;
+  }
+  if (refused) {
+    EXPECT_THROW(loaded.prefill(turn), Error);
+    return;
+  }
+  loaded.prefill(turn);
+  EXPECT_EQ(kept_positions(loaded), kept_positions(session));
+  EXPECT_EQ(logits_of(loaded), logits_of(session));
+  EXPECT_EQ(decode_all(loaded, later), decode_all(session, later));
+}
+
+INSTANTIATE_TEST_SUITE_P(Methods, SavedSessionTest, testing::ValuesIn(saved_methods()), [](const auto& test) {
+  std::string name = test.param;
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+});
+
+class SessionFileTest : public testing::Test {
+ protected:
+  SessionFileTest() {
+    session_.prefill(random_tokens(70, 300, 1));
+    session_.save(path_);
+  }
+  const TemporaryDirectory directory_;
+  const std::string path_ = directory_.file("session");
+  const std::shared_ptr<Engine> engine_ = Engine::create(tiny_model({.n_layer = 1, .head_dim = 16}), {.n_threads = 1});
+  Session session_ = engine_->open(evicting_options("snapkv:window=8", "24"));
+};
+
+TEST_F(SessionFileTest, OptionsComeBack) {
+  SessionOptions options = evicting_options("lava:window=4", "30");
+  options.key_type = EntryType::kBF16;
+  options.value_type = EntryType::kF16;
+  options.n_ctx = 321;
+  options.prefill_chunk = 77;
+  options.decode_cut = SessionOptions::DecodeCut::kTotal;
+  options.cut_every = 3;
+  Session session = engine_->open(options);
+  session.prefill(random_tokens(50, 300, 1));
+  session.decode(4);  // one of three before the next cut
+  session.save(path_);
+  Session loaded = engine_->load_session(path_);
+  EXPECT_EQ(loaded.options().key_type, EntryType::kBF16);
+  EXPECT_EQ(loaded.options().value_type, EntryType::kF16);
+  EXPECT_EQ(loaded.options().n_ctx, 321);
+  EXPECT_EQ(loaded.options().prefill_chunk, 77);
+  EXPECT_EQ(loaded.options().decode_cut, SessionOptions::DecodeCut::kTotal);
+  EXPECT_EQ(loaded.options().cut_every, 3);
+  EXPECT_EQ(loaded.options().budget->text(), "30");
+  const std::vector<Token> later = random_tokens(8, 300, 3);
+  EXPECT_EQ(decode_all(loaded, later), decode_all(session, later));
+  EXPECT_EQ(kept_positions(loaded), kept_positions(session));
+}
+
+TEST_F(SessionFileTest, AnEmptySession) {
+  engine_->open(full_options()).save(path_);
+  Session loaded = engine_->load_session(path_);
+  EXPECT_EQ(loaded.n_tokens(), 0);
+  EXPECT_THROW(loaded.logits(), Error);
+  loaded.prefill(random_tokens(10, 300, 1));
+  EXPECT_EQ(loaded.n_tokens(), 10);
+}
+
+TEST_F(SessionFileTest, EveryDamagedByteIsFound) {
+  const std::string bytes = read_bytes(path_);
+  std::vector<std::size_t> places;
+  for (std::size_t at = 0; at < bytes.size(); at += at < 200 ? 1 : 97) places.push_back(at);
+  places.push_back(bytes.size() - 1);
+  for (const std::size_t at : places) {
+    if (at >= 12 && at < 16) continue;  // reserved
+    std::string damaged = bytes;
+    damaged[at] = static_cast<char>(damaged[at] ^ 0x41);
+    const std::string path = directory_.write("damaged", damaged);
+    expect_error(ErrorCode::kBadFile, [&] { engine_->load_session(path); });
+  }
+  EXPECT_EQ(engine_->memory().kv_bytes_in_use, session_.statistics().bytes_in_pages);
+}
+
+TEST_F(SessionFileTest, TruncatedOrTooLong) {
+  const std::string bytes = read_bytes(path_);
+  for (std::size_t n = 0; n < bytes.size(); n += n < 300 ? 1 : 509) {
+    const std::string path = directory_.write("cut", bytes.substr(0, n));
+    expect_error(ErrorCode::kBadFile, [&] { engine_->load_session(path); });
+  }
+  const std::string path = directory_.write("long", bytes + "x");
+  expect_error(ErrorCode::kBadFile, [&] { engine_->load_session(path); });
+}
+
+TEST_F(SessionFileTest, NotASession) {
+  expect_error(ErrorCode::kNotFound, [&] { engine_->load_session(directory_.file("nowhere")); });
+  expect_error(ErrorCode::kBadFile, [&] { engine_->load_session(directory_.file(".")); });
+  const std::string path = directory_.write("text", std::string(5000, 'x'));
+  expect_error(ErrorCode::kBadFile, [&] { engine_->load_session(path); });
+}
+
+TEST_F(SessionFileTest, AnotherModel) {
+  for (const TinyModelOptions& options :
+       {TinyModelOptions{.n_layer = 1, .head_dim = 16, .seed = 2}, TinyModelOptions{.n_layer = 2, .head_dim = 16},
+        TinyModelOptions{.architecture = "qwen3", .n_layer = 1, .head_dim = 16}}) {
+    const auto other = Engine::create(tiny_model(options), {.n_threads = 1});
+    expect_error(ErrorCode::kBadFile, [&] { other->load_session(path_); });
+  }
+}
+
+TEST_F(SessionFileTest, BeyondTheByteLimit) {
+  const auto small = Engine::create(engine_->model(), {.n_threads = 1, .kv_bytes_limit = 4096});
+  expect_error(ErrorCode::kOutOfMemory, [&] { small->load_session(path_); });
+  EXPECT_EQ(small->memory().kv_bytes_in_use, 0U);
+}
+
+TEST_F(SessionFileTest, NowhereToWrite) {
+  expect_error(ErrorCode::kIo, [&] { session_.save(directory_.file("no-such-directory/session")); });
+  expect_error(ErrorCode::kIo, [&] { session_.save(directory_.file(".")); });
+  EXPECT_EQ(directory_.names(), std::vector<std::string>{"session"});
+}
+
+// The child's writes end after a few hundred bytes: with an error, or with its death.
+TEST_F(SessionFileTest, AFailedOrKilledSaveLosesNothing) {
+  const std::string before = read_bytes(path_);
+  session_.decode(5);
+  for (const bool is_killed : {false, true}) {
+    const pid_t child = fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      signal(SIGXFSZ, is_killed ? SIG_DFL : SIG_IGN);
+      const rlimit limit{500, 500};
+      const rlimit no_core{0, 0};
+      setrlimit(RLIMIT_CORE, &no_core);
+      setrlimit(RLIMIT_FSIZE, &limit);
+      try {
+        session_.save(path_);
+      } catch (const Error& error) {
+        _exit(error.code() == ErrorCode::kIo ? 3 : 4);
+      }
+      _exit(5);
+    }
+    int status = 0;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    if (is_killed) {
+      ASSERT_TRUE(WIFSIGNALED(status));
+      EXPECT_EQ(WTERMSIG(status), SIGXFSZ);
+    } else {
+      ASSERT_TRUE(WIFEXITED(status));
+      EXPECT_EQ(WEXITSTATUS(status), 3);
+      EXPECT_EQ(directory_.names(), std::vector<std::string>{"session"});
+    }
+    EXPECT_EQ(read_bytes(path_), before);
+    EXPECT_EQ(engine_->load_session(path_).n_tokens(), 70);
+  }
+  session_.save(path_);
+  EXPECT_EQ(engine_->load_session(path_).n_tokens(), 71);
+}
+
+}  // namespace
+}  // namespace winnow::test
