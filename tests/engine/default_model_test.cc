@@ -35,38 +35,54 @@ class DefaultModelTest : public testing::Test {
   }
 };
 
+// How far logits [n][n_vocab] are from a reference.
+struct Distance {
+  double mean_kl;  // nats
+  double top1;     // share of the positions with the same likeliest token
+};
+
+Distance distance_between(const std::vector<std::vector<float>>& reference,
+                          const std::vector<std::vector<float>>& logits) {
+  EXPECT_EQ(reference.size(), logits.size());
+  Distance distance{};
+  const auto n = static_cast<double>(reference.size());
+  for (std::size_t i = 0; i < reference.size(); ++i) {
+    distance.mean_kl += kl_divergence(reference[i], logits[i]) / n;
+    distance.top1 += (argmax(reference[i]) == argmax(logits[i])) / n;
+  }
+  return distance;
+}
+
+void print(const std::string& name, const Distance& distance) {
+  std::printf("%-28s mean KL %.3g nats, top-1 equal at %.2f %%\n", name.c_str(), distance.mean_kl, 100 * distance.top1);
+}
+
+// Against the exact result for the file's weights. libllama itself is some 3e-3 nats from it with these weights,
+// because it rounds activations to 8 bits; two runs of it that batch differently are as far from each other.
 TEST_F(DefaultModelTest, EqualsLibllamaOnNaturalText) {
   constexpr std::size_t kTokens = 1024;
   const auto model = Model::load(model_path());
   const std::vector<Token> tokens = text_tokens(*model, kTokens);
-  const auto expected = libllama_logits(model_path(), tokens);
+  const auto exact = libllama_logits(model_path(), tokens, OracleWeights::kF32);
+  const Distance of_libllama = distance_between(exact, libllama_logits(model_path(), tokens));
+  print("libllama", of_libllama);
   const auto engine = Engine::create(model);
   for (const EntryType type : {EntryType::kF32, EntryType::kF16}) {
     SessionOptions options;
     options.key_type = type;
     options.value_type = type;
     Session session = engine->open(options);
-    double sum = 0;
-    double most = 0;
-    int n_equal = 0;
-    std::size_t n = 0;
+    std::vector<std::vector<float>> logits;
     PrefillOptions callbacks;
-    callbacks.on_logits = [&](std::int32_t position, std::span<const float> logits) {
-      const std::vector<float>& reference = expected[static_cast<std::size_t>(position)];
-      const double kl = kl_divergence(reference, logits);
-      sum += kl;
-      most = std::max(most, kl);
-      n_equal += argmax(reference) == argmax(logits);
-      ++n;
+    callbacks.on_logits = [&](std::int32_t, std::span<const float> row) {
+      logits.emplace_back(row.begin(), row.end());
     };
     session.prefill(tokens, callbacks);
-    ASSERT_EQ(n, kTokens);
-    const std::string name(entry_type_name(type));
-    RecordProperty("mean_kl_" + name, std::to_string(sum / kTokens));
-    std::printf("KV %s: mean KL %.3g nats, largest %.3g, top-1 equal at %.2f %% of %zu positions\n", name.c_str(),
-                sum / kTokens, most, 100.0 * n_equal / static_cast<double>(kTokens), kTokens);
-    EXPECT_LE(sum / kTokens, 1e-3) << name;
-    EXPECT_GE(n_equal, kTokens * 99 / 100) << name;
+    const Distance distance = distance_between(exact, logits);
+    print("winnow, KV " + std::string(entry_type_name(type)), distance);
+    EXPECT_LE(distance.mean_kl, 1e-3);
+    EXPECT_LE(distance.mean_kl, of_libllama.mean_kl);
+    EXPECT_GE(distance.top1, of_libllama.top1);
   }
 }
 

@@ -1,14 +1,18 @@
 // The forward pass of libllama, which the model's own is compared with.
 #include <ggml.h>
+#include <gguf.h>
 #include <llama.h>
 
 #include <algorithm>
 #include <memory>
 #include <mutex>
 #include <stdexcept>
+#include <vector>
 
 #include "model/ggml_log.h"
+#include "model/gguf_file.h"
 #include "model/tiny_model.h"
+#include "model/weights.h"
 
 namespace winnow::test {
 namespace {
@@ -20,16 +24,58 @@ struct ContextDeleter {
   void operator()(llama_context* context) const { llama_free(context); }
 };
 
+struct GgufDeleter {
+  void operator()(gguf_context* context) const { gguf_free(context); }
+};
+using ModelPointer = std::unique_ptr<llama_model, ModelDeleter>;
+
+struct GgmlDeleter {
+  void operator()(ggml_context* context) const { ggml_free(context); }
+};
+
+// The same model with every tensor as f32.
+void write_f32_copy(const std::string& path, const std::string& copy_path) {
+  const GgufFile file(path, true);
+  const std::unique_ptr<gguf_context, GgufDeleter> metadata(
+      gguf_init_from_file(path.c_str(), {.no_alloc = true, .ctx = nullptr}));
+  const std::unique_ptr<gguf_context, GgufDeleter> copy(gguf_init_empty());
+  gguf_set_kv(copy.get(), metadata.get());
+  std::size_t bytes = 1 << 20;
+  for (std::int64_t i = 0; i < file.n_tensors(); ++i) {
+    bytes += static_cast<std::size_t>(ggml_nelements(file.tensor(i))) * sizeof(float) + 1024;
+  }
+  const std::unique_ptr<ggml_context, GgmlDeleter> context(
+      ggml_init({.mem_size = bytes, .mem_buffer = nullptr, .no_alloc = false}));
+  for (std::int64_t i = 0; i < file.n_tensors(); ++i) {
+    const ggml_tensor* source = file.tensor(i);
+    ggml_tensor* tensor = ggml_new_tensor(context.get(), GGML_TYPE_F32, ggml_n_dims(source), source->ne);
+    ggml_set_name(tensor, ggml_get_name(source));
+    for (std::int64_t r = 0; r < ggml_nrows(source); ++r) {
+      dequantize_row(source, r, static_cast<float*>(tensor->data) + r * source->ne[0]);
+    }
+    gguf_add_tensor(copy.get(), tensor);
+  }
+  if (!gguf_write_to_file(copy.get(), copy_path.c_str(), false)) throw std::runtime_error("cannot write " + copy_path);
+}
+
+ModelPointer load(const std::string& path, OracleWeights weights, const llama_model_params& params) {
+  if (weights == OracleWeights::kAsInFile) return ModelPointer(llama_model_load_from_file(path.c_str(), params));
+  const TemporaryDirectory directory;  // the mapping outlives the name
+  write_f32_copy(path, directory.file("f32.gguf"));
+  return ModelPointer(llama_model_load_from_file(directory.file("f32.gguf").c_str(), params));
+}
+
 }  // namespace
 
-std::vector<std::vector<float>> libllama_logits(const std::string& path, std::span<const Token> tokens) {
+std::vector<std::vector<float>> libllama_logits(const std::string& path, std::span<const Token> tokens,
+                                                OracleWeights weights) {
   silence_ggml();
   static std::once_flag once;
   std::call_once(once, llama_backend_init);
   llama_model_params model_params = llama_model_default_params();
   model_params.n_gpu_layers = 0;
   model_params.use_extra_bufts = false;  // ggml's AMX products raise SIGILL where the kernel grants no tiles
-  const std::unique_ptr<llama_model, ModelDeleter> model(llama_model_load_from_file(path.c_str(), model_params));
+  const ModelPointer model = load(path, weights, model_params);
   if (!model) throw std::runtime_error("libllama cannot load " + path + ": " + take_ggml_errors());
 
   const auto n = static_cast<std::uint32_t>(tokens.size());

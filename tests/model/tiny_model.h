@@ -78,9 +78,14 @@ class TinyModel {
 // n tokens of the vocabulary, with some repetition, as text has.
 std::vector<Token> random_tokens(int n, int n_vocab, std::uint32_t seed);
 
+// libllama rounds activations to 8 or 16 bits for products with weights of that many: kF32 hands it the same weights as
+// f32 instead, and so its exact result for this file.
+enum class OracleWeights { kAsInFile, kF32 };
+
 // llama_decode of libllama on the same file, all tokens in one batch (plain attention, f32 KV cache): logits
 // [n_tokens][n_vocab] after every token. Throws std::runtime_error.
-std::vector<std::vector<float>> libllama_logits(const std::string& path, std::span<const Token> tokens);
+std::vector<std::vector<float>> libllama_logits(const std::string& path, std::span<const Token> tokens,
+                                                OracleWeights weights = OracleWeights::kAsInFile);
 
 // KL divergence of softmax(b) from softmax(a), in nats.
 double kl_divergence(std::span<const float> a, std::span<const float> b);
