@@ -83,8 +83,9 @@ std::vector<std::vector<float>> libllama_logits(const std::string& path, std::sp
   params.n_ctx = n + 8;
   params.n_batch = n;
   params.n_ubatch = std::min(n, 512U);
-  params.n_threads = 2;
-  params.n_threads_batch = 2;
+  // Threads that wait for each other in a tiny model cost more than they give, above all on a busy machine.
+  params.n_threads = n > 512 ? 2 : 1;
+  params.n_threads_batch = params.n_threads;
   params.flash_attn_type = LLAMA_FLASH_ATTN_TYPE_DISABLED;
   params.type_k = GGML_TYPE_F32;
   params.type_v = GGML_TYPE_F32;
