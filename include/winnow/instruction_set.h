@@ -5,9 +5,9 @@
 
 namespace winnow {
 
-// Forces one by its name ("AVX2", "AVX3_SPR", ...) for the whole process; an empty name goes back to the best one that the
-// machine has. Throws Error(kUnsupported) with the list of those that can be chosen. Call it before any engine exists: it
-// is not safe while another thread computes.
+// Forces one by its name ("AVX2", "AVX3_SPR", ...) for the whole process; an empty name goes back to the best one that
+// the machine has. Throws Error(kUnsupported) with the list of those that can be chosen. Call it before any engine
+// exists: it is not safe while another thread computes.
 void select_instruction_set(const std::string& name);
 
 // The one in use.

@@ -19,19 +19,19 @@ struct ModelOptions {
 
 // Dimensions under the names that the whole project uses.
 struct ModelInfo {
-  std::string architecture;      // "llama", "qwen2", ...
-  std::string name;              // general.name, may be empty
-  std::string file_type;         // most frequent weight type, e.g. "q4_1"
+  std::string architecture;  // "llama", "qwen2", ...
+  std::string name;          // general.name, may be empty
+  std::string file_type;     // most frequent weight type, e.g. "q4_1"
   std::uint64_t n_parameters;
-  std::uint64_t bytes;           // of the file's tensors
+  std::uint64_t bytes;  // of the file's tensors
   int n_layer, n_head, n_kv_head, head_dim, n_embd, n_ff, n_vocab;
-  std::int32_t n_ctx_train;      // the context the file declares
-  std::int32_t sliding_window;   // 0: none
-  std::uint64_t fingerprint;     // of the metadata and tensor table: sessions and profiles remember it
+  std::int32_t n_ctx_train;     // the context the file declares
+  std::int32_t sliding_window;  // 0: none
+  std::uint64_t fingerprint;    // of the metadata and tensor table: sessions and profiles remember it
 };
 
 struct ChatMessage {
-  std::string role;      // "system", "user", "assistant"
+  std::string role;  // "system", "user", "assistant"
   std::string content;
 };
 

@@ -20,8 +20,8 @@ struct SamplingOptions {
   float repeat_penalty = 1.0f;
   float frequency_penalty = 0.0f;
   float presence_penalty = 0.0f;
-  std::uint32_t seed = 0xFFFFFFFFu;   // 0xFFFFFFFF: a random one
-  std::string grammar;                // GBNF, root rule "root"; empty: none
+  std::uint32_t seed = 0xFFFFFFFFu;  // 0xFFFFFFFF: a random one
+  std::string grammar;               // GBNF, root rule "root"; empty: none
 };
 
 // Not thread-safe; one per sequence.

@@ -33,18 +33,19 @@ struct MemoryStatistics {
 struct SessionOptions {
   EntryType key_type = EntryType::kF16;
   EntryType value_type = EntryType::kF16;
-  EvictionOptions eviction;            // default: full
-  std::optional<Budget> budget;        // needed by every method but full
-  std::int32_t n_ctx = 0;              // most tokens of the sequence (logical); 0: the model's trained context
+  EvictionOptions eviction;      // default: full
+  std::optional<Budget> budget;  // needed by every method but full
+  std::int32_t n_ctx = 0;        // most tokens of the sequence (logical); 0: the model's trained context
 
-  // A first prompt longer than this goes through all layers in chunks of so many tokens, and the cache is cut after each
-  // chunk: its peak is the budget + one chunk, for a prompt of any length. 0: layer by layer, with the whole prompt's keys
-  // and values of ONE layer beside the budget, and exact attention over the prompt.
+  // A first prompt longer than this goes through all layers in chunks of so many tokens, and the cache is cut after
+  // each chunk: its peak is the budget + one chunk, for a prompt of any length. 0: layer by layer, with the whole
+  // prompt's keys and values of ONE layer beside the budget, and exact attention over the prompt.
   std::int32_t prefill_chunk = 0;
 
   // While decoding. kKeep: every new entry stays. kTotal: after every `cut_every` decoded tokens a cut to the prompt's
-  // total, scored by the last window queries. kOwn: after every token each head goes back to the number it had after the
-  // prompt, scored by the present query alone (CAKE). The step that decodes a token attends before anything is dropped.
+  // total, scored by the last window queries. kOwn: after every token each head goes back to the number it had after
+  // the prompt, scored by the present query alone (CAKE). The step that decodes a token attends before anything is
+  // dropped.
   enum class DecodeCut { kKeep, kTotal, kOwn };
   DecodeCut decode_cut = DecodeCut::kKeep;
   std::int32_t cut_every = 1;
@@ -52,19 +53,19 @@ struct SessionOptions {
 
 // Seconds and tokens of a session's life so far.
 struct SessionStatistics {
-  std::int64_t prompt_tokens = 0;     // through prefill() and append()
-  std::int64_t decoded_tokens = 0;    // through decode()
-  double prefill_s = 0;               // prefill() and append(), eviction included
-  double evict_s = 0;                 // scoring, allotting, compacting
+  std::int64_t prompt_tokens = 0;   // through prefill() and append()
+  std::int64_t decoded_tokens = 0;  // through decode()
+  double prefill_s = 0;             // prefill() and append(), eviction included
+  double evict_s = 0;               // scoring, allotting, compacting
   double decode_s = 0;
-  std::int64_t entries_full = 0;      // what the full cache would hold
+  std::int64_t entries_full = 0;  // what the full cache would hold
   std::int64_t entries_kept = 0;
-  std::size_t bytes_full = 0;         // entries_full x bytes of an entry (no page rounding)
-  std::size_t bytes_kept = 0;         // entries_kept x bytes of an entry
-  std::size_t bytes_in_pages = 0;     // pages held, whole
-  std::size_t bytes_peak = 0;         // the engine's peak of pages and staging since the session began
-  std::size_t hidden_bytes = 0;       // hidden states of the largest prefill
-  std::size_t staging_bytes = 0;      // staging buffer of the largest prefill
+  std::size_t bytes_full = 0;                   // entries_full x bytes of an entry (no page rounding)
+  std::size_t bytes_kept = 0;                   // entries_kept x bytes of an entry
+  std::size_t bytes_in_pages = 0;               // pages held, whole
+  std::size_t bytes_peak = 0;                   // the engine's peak of pages and staging since the session began
+  std::size_t hidden_bytes = 0;                 // hidden states of the largest prefill
+  std::size_t staging_bytes = 0;                // staging buffer of the largest prefill
   std::vector<std::vector<std::int32_t>> kept;  // [n_layer][n_kv_head] stored entries
 };
 
@@ -77,7 +78,7 @@ using LogitsCallback = std::function<void(std::int32_t position, std::span<const
 
 struct PrefillOptions {
   ProgressCallback on_progress;
-  LogitsCallback on_logits;   // every token's logits instead of only the last one's (slow with large vocabularies)
+  LogitsCallback on_logits;  // every token's logits instead of only the last one's (slow with large vocabularies)
 };
 
 class Session;
@@ -92,8 +93,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   // Throws Error(kInvalidArgument) for options that contradict each other or the model.
   Session open(const SessionOptions& options = {});
 
-  // One step for several sequences of this engine at once: tokens[i] is fed to sessions[i] (distinct sessions), each with
-  // its own cache and policy. Afterwards sessions[i]->logits() are valid.
+  // One step for several sequences of this engine at once: tokens[i] is fed to sessions[i] (distinct sessions), each
+  // with its own cache and policy. Afterwards sessions[i]->logits() are valid.
   void decode(std::span<Session* const> sessions, std::span<const Token> tokens);
 
   // A session saved with Session::save. Throws Error(kBadFile) for a corrupt file or one of another model.
@@ -145,8 +146,8 @@ class Session {
 
   void clear();
 
-  std::int32_t n_tokens() const;            // logical length: the next position
-  std::span<const Token> tokens() const;    // every token fed
+  std::int32_t n_tokens() const;          // logical length: the next position
+  std::span<const Token> tokens() const;  // every token fed
   SessionStatistics statistics() const;
   const SessionOptions& options() const;
 

@@ -132,7 +132,8 @@ void Engine::decode(std::span<Session* const> sessions, std::span<const Token> t
   const auto start = std::chrono::steady_clock::now();
   std::vector<StepSequence> sequences;
   const auto undo = [&] {
-    for (std::size_t i = 0; i < sessions.size(); ++i) sessions[i]->impl().cache.truncate(sessions[i]->impl().n_tokens());
+    for (std::size_t i = 0; i < sessions.size(); ++i)
+      sessions[i]->impl().cache.truncate(sessions[i]->impl().n_tokens());
   };
   try {
     for (std::size_t i = 0; i < sessions.size(); ++i) {

@@ -48,7 +48,7 @@ struct Engine::Impl {
   std::mutex mutex;  // held by every public call that computes
   Compute compute;
   PackedLayer packed;
-  Graph layer_graph;   // of a layer with many rows, and of the output head
+  Graph layer_graph;                                      // of a layer with many rows, and of the output head
   std::map<int, std::unique_ptr<StepGraph>> step_graphs;  // by number of sequences
 };
 
@@ -76,8 +76,8 @@ struct Session::Impl {
   // Throws what a cut to `new_total` entries would, once n_more tokens have been fed: before they are.
   void check_cut(std::int32_t n_more, std::int64_t new_total) const;
   void check_cut_after_decode() const;
-  // The total T of a cut while decoding. A fraction is one of the prompt; tokens and bytes are what they are, although a
-  // prompt shorter than the budget had fewer entries.
+  // The total T of a cut while decoding. A fraction is one of the prompt; tokens and bytes are what they are, although
+  // a prompt shorter than the budget had fewer entries.
   std::int64_t decode_total(std::int32_t n) const;
   // What options.decode_cut asks for after a decoded token.
   void cut_after_decode();
@@ -91,8 +91,8 @@ struct Session::Impl {
   RaggedCache cache;
   QueryEvidence evidence;
   std::vector<Token> tokens;
-  std::vector<float> logits;  // [n_vocab] after the last token; empty before the first
-  std::int64_t total = 0;     // T of the last prompt or turn; 0 where nothing is evicted
+  std::vector<float> logits;               // [n_vocab] after the last token; empty before the first
+  std::int64_t total = 0;                  // T of the last prompt or turn; 0 where nothing is evicted
   std::vector<std::int32_t> head_budgets;  // [n_layer][n_kv_head] of the last prompt's cut; empty if it was kept whole
   std::int32_t decoded_since_cut = 0;
   SessionStatistics statistics;

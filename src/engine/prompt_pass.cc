@@ -11,7 +11,8 @@
 namespace winnow {
 namespace {
 
-// From how many rows on the conversion of a layer's weights pays; below, ggml's products on the file's types are faster.
+// From how many rows on the conversion of a layer's weights pays; below, ggml's products on the file's types are
+// faster.
 constexpr std::int32_t kMinPackedRows = 32;
 
 }  // namespace
@@ -40,7 +41,8 @@ void PromptPass::run(const ProgressCallback& on_progress, const std::function<vo
   engine_.embed(tokens_, row(0));
   for (const LayerWeights& weights : model.weights.layers) {
     if (packed) {
-      const std::array matrices = {weights.wq, weights.wk, weights.wv, weights.wo, weights.gate, weights.up, weights.down};
+      const std::array matrices = {weights.wq,   weights.wk, weights.wv,  weights.wo,
+                                   weights.gate, weights.up, weights.down};
       engine_.packed.pack(matrices, std::min(n, n_batch), engine_.compute);
     }
     for (std::int32_t first = 0; first < n; first += n_batch) {
@@ -91,7 +93,8 @@ void PromptPass::read_logits(const LogitsCallback& on_logits) {
       for (std::int32_t r = 0; r < n_rows; ++r) {
         on_logits(first_position_ + first + r, std::span(rows).subspan(static_cast<std::size_t>(r) * n_vocab, n_vocab));
       }
-      if (first + n_rows == n) std::copy_n(rows.end() - static_cast<std::ptrdiff_t>((kRows - n_rows + 1) * n_vocab), n_vocab, last.begin());
+      if (first + n_rows == n)
+        std::copy_n(rows.end() - static_cast<std::ptrdiff_t>((kRows - n_rows + 1) * n_vocab), n_vocab, last.begin());
     }
   }
   session_.logits = std::move(last);

@@ -1,5 +1,5 @@
-// Sends the rows of one prompt or turn through the model, layer by layer: layer l's weights are converted once, then all
-// rows pass through it in chunks before layer l + 1 begins.
+// Sends the rows of one prompt or turn through the model, layer by layer: layer l's weights are converted once, then
+// all rows pass through it in chunks before layer l + 1 begins.
 #pragma once
 
 #include <functional>

@@ -1,5 +1,5 @@
-// What a sequence keeps of its queries, for cuts now and later: the last rows, running moments, and (for h2o, during one
-// prefill only) every row of the present layer.
+// What a sequence keeps of its queries, for cuts now and later: the last rows, running moments, and (for h2o, during
+// one prefill only) every row of the present layer.
 #pragma once
 
 #include <cstddef>
@@ -30,7 +30,8 @@ class QueryEvidence {
   // [n_head] of one row of the present layer, or null where nobody asks.
   float* log_sum_exp_row(std::int32_t position);
 
-  // Fills the evidence fields of a view, with at most max_window_rows of the last rows; pointers live until the next call.
+  // Fills the evidence fields of a view, with at most max_window_rows of the last rows; pointers live until the next
+  // call.
   void fill(LayerView& view, int max_window_rows);
 
   const std::vector<float>& window() const { return window_; }

@@ -110,7 +110,8 @@ void RowsAttention::store_rows(const ggml_tensor* dst, int ith, int nth) {
       kernels::store_row(shape_.key_type, k + at, key, hparams_.head_dim);
       kernels::store_row(shape_.value_type, v + at, value, hparams_.head_dim);
     }
-    evidence_->record(layer_, first_position_ + r, first_position_ + n_rows_, q + std::int64_t{r} * hparams_.n_head * d);
+    evidence_->record(layer_, first_position_ + r, first_position_ + n_rows_,
+                      q + std::int64_t{r} * hparams_.n_head * d);
   }
   if (evidence_->needs().query_moments) {
     const auto* unrotated = static_cast<const float*>(dst->src[3]->data);
@@ -124,7 +125,8 @@ void RowsAttention::attend_rows(const ggml_tensor* dst, int ith) {
   const auto* q = static_cast<const float*>(dst->src[0]->data);
   auto* out = static_cast<float*>(dst->data);
   const std::int64_t row_floats = std::int64_t{hparams_.n_head} * hparams_.head_dim;
-  const std::span scratch(scratch_[static_cast<std::size_t>(ith)].data(), scratch_[static_cast<std::size_t>(ith)].bytes());
+  const std::span scratch(scratch_[static_cast<std::size_t>(ith)].data(),
+                          scratch_[static_cast<std::size_t>(ith)].bytes());
   const int n_blocks = (n_rows_ + kernels::kCausalBlockRows - 1) / kernels::kCausalBlockRows;
   std::vector<float> log_sum_exp;
 
@@ -133,8 +135,7 @@ void RowsAttention::attend_rows(const ggml_tensor* dst, int ith) {
     const int block = n_blocks - 1 - task / hparams_.n_kv_head;
     const int kv_head = task % hparams_.n_kv_head;
     const std::int32_t first_row = block * kernels::kCausalBlockRows;
-    const std::int64_t at =
-        first_row * row_floats + std::int64_t{kv_head} * hparams_.n_group() * hparams_.head_dim;
+    const std::int64_t at = first_row * row_floats + std::int64_t{kv_head} * hparams_.n_group() * hparams_.head_dim;
     const kernels::QueryRows rows{
         .q = q + at,
         .row_stride = row_floats,
@@ -144,9 +145,9 @@ void RowsAttention::attend_rows(const ggml_tensor* dst, int ith) {
     };
     const bool wants_sums = evidence_->log_sum_exp_row(rows.first_position) != nullptr;
     if (wants_sums) log_sum_exp.resize(static_cast<std::size_t>(rows.n_rows * hparams_.n_group()));
-    kernels::causal_attention(kernel_shape_, heads_[static_cast<std::size_t>(kv_head)], rows,
-                              {.out = out + at, .row_stride = row_floats, .log_sum_exp = wants_sums ? log_sum_exp.data() : nullptr},
-                              scratch);
+    kernels::causal_attention(
+        kernel_shape_, heads_[static_cast<std::size_t>(kv_head)], rows,
+        {.out = out + at, .row_stride = row_floats, .log_sum_exp = wants_sums ? log_sum_exp.data() : nullptr}, scratch);
     for (std::int32_t r = 0; wants_sums && r < rows.n_rows; ++r) {
       std::copy_n(log_sum_exp.data() + r * hparams_.n_group(), hparams_.n_group(),
                   evidence_->log_sum_exp_row(rows.first_position + r) + kv_head * hparams_.n_group());

@@ -16,9 +16,7 @@ namespace {
 
 class Timer {
  public:
-  double seconds() const {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
-  }
+  double seconds() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count(); }
 
  private:
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
@@ -52,7 +50,8 @@ SessionOptions checked(SessionOptions options, const Hparams& hparams) {
                 "a budget has no effect with the method 'full': choose a method that evicts, e.g. snapkv");
   }
   if (options.n_ctx < 0) {
-    throw Error(ErrorCode::kInvalidArgument, "the context must have at least 1 token, not " + std::to_string(options.n_ctx));
+    throw Error(ErrorCode::kInvalidArgument,
+                "the context must have at least 1 token, not " + std::to_string(options.n_ctx));
   }
   if (options.n_ctx == 0) options.n_ctx = hparams.n_ctx_train;
   if (options.prefill_chunk < 0 || options.cut_every < 1) {
@@ -60,8 +59,9 @@ SessionOptions checked(SessionOptions options, const Hparams& hparams) {
   }
   const bool cuts_later = options.prefill_chunk > 0 || options.decode_cut != SessionOptions::DecodeCut::kKeep;
   if (cuts_later && !options.eviction.evicts()) {
-    throw Error(ErrorCode::kInvalidArgument,
-                "chunked prefill and cuts while decoding have no effect with the method 'full': choose one that evicts");
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        "chunked prefill and cuts while decoding have no effect with the method 'full': choose one that evicts");
   }
   return options;
 }
@@ -70,13 +70,15 @@ EvidenceNeeds evidence_needs(const SessionOptions& options) {
   if (!options.eviction.evicts()) return {};
   const EvidenceNeeds needs = Cut::needs(options.eviction);
   if (needs.all_queries && (options.prefill_chunk > 0 || options.decode_cut != SessionOptions::DecodeCut::kKeep)) {
-    throw Error(ErrorCode::kUnsupported, "the method '" + options.eviction.method +
-                                             "' scores by the first prompt's rows and cannot cut again: set last-rows, or "
-                                             "leave out chunked prefill and cuts while decoding");
+    throw Error(ErrorCode::kUnsupported,
+                "the method '" + options.eviction.method +
+                    "' scores by the first prompt's rows and cannot cut again: set last-rows, or "
+                    "leave out chunked prefill and cuts while decoding");
   }
   if (needs.reconstruction_pass) {
-    throw Error(ErrorCode::kUnsupported, "the method '" + options.eviction.method +
-                                             "' needs a reconstruction pass over the context, which prefill does not yet make");
+    throw Error(ErrorCode::kUnsupported,
+                "the method '" + options.eviction.method +
+                    "' needs a reconstruction pass over the context, which prefill does not yet make");
   }
   return needs;
 }
@@ -114,9 +116,9 @@ void Session::Impl::check_tokens(std::span<const Token> more) const {
     }
   }
   if (tokens.size() + more.size() > static_cast<std::size_t>(options.n_ctx)) {
-    const std::string what = tokens.empty() ? "the prompt has " + std::to_string(more.size()) + " tokens"
-                                            : "the sequence would have " + std::to_string(tokens.size() + more.size()) +
-                                                  " tokens";
+    const std::string what = tokens.empty()
+                                 ? "the prompt has " + std::to_string(more.size()) + " tokens"
+                                 : "the sequence would have " + std::to_string(tokens.size() + more.size()) + " tokens";
     throw Error(ErrorCode::kContextFull,
                 what + " and the context " + std::to_string(options.n_ctx) + ": raise -c or shorten it");
   }
@@ -151,10 +153,9 @@ void Session::Impl::prefill_layers(std::span<const Token> prompt, const PrefillO
   std::int64_t prompt_total = 0;
   if (options.eviction.evicts()) {
     prompt_total = total_entries(n);
-    cut = std::make_unique<Cut>(options.eviction, CutShape{.n_layer = shape.n_layer,
-                                                           .n_kv_head = shape.n_kv_head,
-                                                           .n_tokens = n,
-                                                           .total = prompt_total});
+    cut = std::make_unique<Cut>(
+        options.eviction,
+        CutShape{.n_layer = shape.n_layer, .n_kv_head = shape.n_kv_head, .n_tokens = n, .total = prompt_total});
     if (cut->keeps_everything()) cut.reset();
   }
 
@@ -294,15 +295,17 @@ void Session::Impl::cut_to_total(std::int64_t new_total) {
 
 void Session::Impl::check_cut(std::int32_t n_more, std::int64_t new_total) const {
   const CacheShape& shape = cache.shape();
-  const Cut cut(options.eviction, {.n_layer = shape.n_layer,
-                                   .n_kv_head = shape.n_kv_head,
-                                   .n_tokens = n_tokens() + n_more,
-                                   .total = new_total,
-                                   .stored = cache.n_entries() + std::int64_t{n_more} * shape.n_layer * shape.n_kv_head});
+  const Cut cut(options.eviction,
+                {.n_layer = shape.n_layer,
+                 .n_kv_head = shape.n_kv_head,
+                 .n_tokens = n_tokens() + n_more,
+                 .total = new_total,
+                 .stored = cache.n_entries() + std::int64_t{n_more} * shape.n_layer * shape.n_kv_head});
   if (!cut.keeps_everything() && evidence.needs().all_queries) {
-    throw Error(ErrorCode::kUnsupported, "the method '" + options.eviction.method +
-                                             "' scores by the first prompt's rows and cannot cut again: set last-rows, or "
-                                             "feed later turns with append");
+    throw Error(ErrorCode::kUnsupported,
+                "the method '" + options.eviction.method +
+                    "' scores by the first prompt's rows and cannot cut again: set last-rows, or "
+                    "feed later turns with append");
   }
 }
 

@@ -47,7 +47,9 @@ void put_array(std::ostream& out, const std::vector<T>& values) {
   out.write(reinterpret_cast<const char*>(values.data()), static_cast<std::streamsize>(values.size() * sizeof(T)));
 }
 
-void put_text(std::ostream& out, const std::string& text) { put_array(out, std::vector<char>(text.begin(), text.end())); }
+void put_text(std::ostream& out, const std::string& text) {
+  put_array(out, std::vector<char>(text.begin(), text.end()));
+}
 
 // Reads with every count checked against what is left.
 class Reader {
@@ -177,20 +179,22 @@ std::unique_ptr<Session::Impl> load_session(std::shared_ptr<Engine> engine, cons
   }
   const auto file_bytes = static_cast<std::uint64_t>(info.st_size);
   if (header.body_bytes != file_bytes - sizeof(header)) {
-    throw Error(ErrorCode::kBadFile, "the session file '" + path + "' is truncated or damaged: prefill the prompt again");
+    throw Error(ErrorCode::kBadFile,
+                "the session file '" + path + "' is truncated or damaged: prefill the prompt again");
   }
   std::string body(static_cast<std::size_t>(header.body_bytes), '\0');
   in.read(body.data(), static_cast<std::streamsize>(body.size()));
   if (!in || checksum_of(body) != header.checksum) {
-    throw Error(ErrorCode::kBadFile, "the session file '" + path + "' is damaged (its checksum does not match): prefill the prompt again");
+    throw Error(ErrorCode::kBadFile,
+                "the session file '" + path + "' is damaged (its checksum does not match): prefill the prompt again");
   }
 
   std::istringstream body_stream(body, std::ios::binary);
   Reader reader(body_stream, body.size(), path);
   const Model::Impl& model = engine->impl().model->impl();
   if (reader.get<std::uint64_t>() != model.info.fingerprint) {
-    throw Error(ErrorCode::kBadFile, "the session file '" + path + "' was saved with another model than '" +
-                                         model.file.path() + "'");
+    throw Error(ErrorCode::kBadFile,
+                "the session file '" + path + "' was saved with another model than '" + model.file.path() + "'");
   }
   SessionOptions options;
   options.key_type = reader.get<EntryType>();

@@ -50,7 +50,8 @@ void StepAttention::plan_layer(Layer& layer) {
         ++thread;
       }
       const std::int64_t share_end = total * (thread + 1) / n_threads;
-      const auto take = static_cast<std::int32_t>(std::min<std::int64_t>(n - first, std::max<std::int64_t>(share_end - before, 1)));
+      const auto take =
+          static_cast<std::int32_t>(std::min<std::int64_t>(n - first, std::max<std::int64_t>(share_end - before, 1)));
       layer.slices.push_back({.head = head, .first = first, .last = first + take, .partial = -1});
       ++plan.n_slices;
       first += take;
@@ -98,7 +99,8 @@ void StepAttention::store(const Layer& layer, int head, const ggml_tensor* dst) 
   kernels::store_row(cache.shape().key_type, k, cache.key_row(layer.layer, kv_head, entry), hparams_.head_dim);
   kernels::store_row(cache.shape().value_type, v, cache.value_row(layer.layer, kv_head, entry), hparams_.head_dim);
   if (kv_head == 0) {
-    const auto* q = static_cast<const float*>(dst->src[0]->data) + std::int64_t{s} * hparams_.n_head * hparams_.head_dim;
+    const auto* q =
+        static_cast<const float*>(dst->src[0]->data) + std::int64_t{s} * hparams_.n_head * hparams_.head_dim;
     sequence.evidence->record(layer.layer, sequence.position, sequence.position + 1, q);
   }
 }
@@ -118,8 +120,8 @@ void StepAttention::run_layer(const Layer& layer, const ggml_tensor* dst, int it
     if (slice.last == entries.n_entries) store(layer, slice.head, dst);
     const kernels::AttentionShape shape = attention_shape(hparams_, sequence.cache->shape());
     const HeadPlan& plan = layer.heads[static_cast<std::size_t>(slice.head)];
-    float* partial = slice.partial < 0 ? own.data()
-                                       : partials_.data() + static_cast<std::size_t>(slice.partial) * partial_floats_;
+    float* partial =
+        slice.partial < 0 ? own.data() : partials_.data() + static_cast<std::size_t>(slice.partial) * partial_floats_;
     kernels::decode_attention(shape,
                               {.q = q + slice.head * group_floats,
                                .entries = entries,
@@ -136,8 +138,8 @@ void StepAttention::run_layer(const Layer& layer, const ggml_tensor* dst, int it
     std::atomic<int>& done = done_[static_cast<std::size_t>(slice.head)];
     if (done.fetch_add(1, std::memory_order_acq_rel) + 1 == plan.n_slices) {
       done.store(0, std::memory_order_relaxed);
-      kernels::merge_partials(
-          shape, partials_.data() + static_cast<std::size_t>(plan.first_partial) * partial_floats_, plan.n_slices, head_out);
+      kernels::merge_partials(shape, partials_.data() + static_cast<std::size_t>(plan.first_partial) * partial_floats_,
+                              plan.n_slices, head_out);
     }
   }
 }

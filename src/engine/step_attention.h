@@ -17,15 +17,15 @@ namespace winnow {
 
 // One sequence of the step.
 struct StepSequence {
-  RaggedCache* cache;       // extended by the step's entry, which is not yet written
+  RaggedCache* cache;  // extended by the step's entry, which is not yet written
   QueryEvidence* evidence;
-  std::int32_t position;    // of the step's token
+  std::int32_t position;  // of the step's token
 };
 
 // The graph is built once and run for every step; plan() says before each run what it attends to. The entries of all
-// (sequence, KV head) pairs of a layer are laid end to end and cut into equal shares for the threads, so a thread's work
-// does not depend on how ragged the cache is. Partial results of a head that was cut are merged by whichever thread
-// finishes last.
+// (sequence, KV head) pairs of a layer are laid end to end and cut into equal shares for the threads, so a thread's
+// work does not depend on how ragged the cache is. Partial results of a head that was cut are merged by whichever
+// thread finishes last.
 class StepAttention : public AttentionHook {
  public:
   // Sequences may differ in entry types.
@@ -65,8 +65,8 @@ class StepAttention : public AttentionHook {
   Compute& compute_;
   std::vector<StepSequence> sequences_;
   std::vector<Layer> layers_;
-  std::size_t partial_floats_;                   // of one head's group
-  std::vector<float> partials_;                  // [slices that share a head][n_group][partial_floats]
+  std::size_t partial_floats_;                // of one head's group
+  std::vector<float> partials_;               // [slices that share a head][n_group][partial_floats]
   std::unique_ptr<std::atomic<int>[]> done_;  // [n_sequences * n_kv_head] slices finished in the present layer
 };
 
