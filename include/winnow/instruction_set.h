@@ -5,7 +5,7 @@
 
 namespace winnow {
 
-// Forces one by its name ("AVX2", "AVX3_SPR", ...) for the whole process; an empty name goes back to the best one that
+// Forces one by its name ("AVX2", "AVX3", ...) for the whole process; an empty name goes back to the best one that
 // the machine has. Throws Error(kUnsupported) with the list of those that can be chosen. Call it before any engine
 // exists: it is not safe while another thread computes.
 void select_instruction_set(const std::string& name);

@@ -6,7 +6,7 @@
 
 namespace winnow::kernels {
 
-// Names of the instruction sets that this machine can run and this build contains, best first ("AVX3_SPR", "AVX2",
+// Names of the instruction sets that this machine can run and this build contains, best first ("AVX3", "AVX2",
 // ...).
 std::vector<std::string> supported_isas();
 
