@@ -269,14 +269,14 @@ HWY_EXPORT(add_column_sums);
 
 void window_statistics(const AttentionShape& shape, const HeadEntries& entries, const QueryRows& rows,
                        const ColumnStatistics& out, std::span<std::byte> scratch) {
-  assert(shape.head_dim % 16 == 0 && shape.head_dim <= kMaxHeadDim);
+  assert(shape.head_dim % 8 == 0 && shape.head_dim <= kMaxHeadDim);
   assert(scratch.size() >= window_statistics_scratch_bytes(shape, rows.n_rows));
   HWY_DYNAMIC_DISPATCH(window_statistics)(shape, entries, rows, out, scratch);
 }
 
 void add_column_sums(const AttentionShape& shape, const HeadEntries& entries, const QueryRows& rows,
                      const float* log_sum_exp, std::int32_t n_columns, float* sums, std::span<std::byte> scratch) {
-  assert(shape.head_dim % 16 == 0 && shape.head_dim <= kMaxHeadDim);
+  assert(shape.head_dim % 8 == 0 && shape.head_dim <= kMaxHeadDim);
   assert(scratch.size() >= window_statistics_scratch_bytes(shape, rows.n_rows));
   HWY_DYNAMIC_DISPATCH(add_column_sums)(shape, entries, rows, log_sum_exp, n_columns, sums, scratch);
 }
