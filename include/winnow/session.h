@@ -83,6 +83,39 @@ struct PrefillOptions {
 
 class Session;
 
+// A prompt on its way into sessions, a slice of work at a time: for a program that must do other things in between (a
+// server's running answers). Between two steps other sessions of the engine may be fed, also by other prefills; the
+// sessions of this one may not. Destroyed before it is done, it leaves them as they were.
+//
+// Not thread-safe. Must not outlive its sessions.
+class Prefill {
+ public:
+  Prefill(Prefill&&) noexcept;
+  Prefill& operator=(Prefill&&) noexcept;
+  ~Prefill();
+
+  // Sends up to EngineOptions::n_batch tokens through one layer, or does the work that ends the prefill. Returns
+  // whether there is more to do. Throws what Session::prefill throws; the sessions are then as before.
+  bool step();
+
+  bool done() const;
+  std::int64_t work_done() const;   // layers x tokens
+  std::int64_t work_total() const;  // likewise
+
+  struct Impl;
+  explicit Prefill(std::unique_ptr<Impl> impl);
+
+ private:
+  std::unique_ptr<Impl> impl_;
+};
+
+// Memory that a request may take, rounded up to whole pages: never less than what it will.
+struct MemoryEstimate {
+  std::size_t kv_bytes_peak;     // pages and staging, at the worst moment of prefill or decoding
+  std::size_t kv_bytes_staging;  // of these, the staging buffer while prefilling
+  std::size_t hidden_bytes;      // hidden states while prefilling, not in the pool
+};
+
 // Owns the threads, the compute buffers and the page pool; sessions hold a reference to it. One computation at a time:
 // calls of sessions on different threads wait for each other.
 class Engine : public std::enable_shared_from_this<Engine> {
@@ -96,6 +129,22 @@ class Engine : public std::enable_shared_from_this<Engine> {
   // One step for several sequences of this engine at once: tokens[i] is fed to sessions[i] (distinct sessions), each
   // with its own cache and policy. Afterwards sessions[i]->logits() are valid.
   void decode(std::span<Session* const> sessions, std::span<const Token> tokens);
+
+  // Feeds one prompt to several empty sessions of this engine, which may differ in method and budget but not in entry
+  // types, and cuts each to its own: the forward pass is computed once. Throws what Session::prefill throws, and
+  // Error(kInvalidArgument) for several sessions of which one is not empty or prefills in chunks.
+  void prefill(std::span<Session* const> sessions, std::span<const Token> tokens, const PrefillOptions& options = {});
+
+  // The same in slices; one session may be in any state, as with Session::prefill. `tokens` are copied. on_logits is
+  // called from the last steps, on_progress from every one.
+  Prefill start_prefill(std::span<Session* const> sessions, std::span<const Token> tokens,
+                        const PrefillOptions& options = {});
+  // Session::append in slices.
+  Prefill start_append(Session& session, std::span<const Token> tokens, const PrefillOptions& options = {});
+
+  // What a session with these options takes for a prompt of n_prompt tokens and n_decode more. Throws what open and
+  // prefill would throw for them.
+  MemoryEstimate estimate(const SessionOptions& options, std::int32_t n_prompt, std::int32_t n_decode) const;
 
   // A session saved with Session::save. Throws Error(kBadFile) for a corrupt file or one of another model.
   Session load_session(const std::string& path);
