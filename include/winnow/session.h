@@ -144,7 +144,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
 
   // What a session with these options takes for a prompt of n_prompt tokens and n_decode more. Throws what open and
   // prefill would throw for them.
-  MemoryEstimate estimate(const SessionOptions& options, std::int32_t n_prompt, std::int32_t n_decode) const;
+  MemoryEstimate estimate(const SessionOptions& options, std::int32_t n_prompt, std::int32_t n_decode);
 
   // A session saved with Session::save. Throws Error(kBadFile) for a corrupt file or one of another model.
   Session load_session(const std::string& path);

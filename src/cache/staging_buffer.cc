@@ -11,6 +11,19 @@ std::size_t round_up_to_line(std::size_t bytes) { return (bytes + 63) / 64 * 64;
 
 }  // namespace
 
+StagingBuffer::Layout StagingBuffer::layout(const CacheShape& shape, std::int32_t n_tokens) {
+  const std::size_t n_rows = static_cast<std::size_t>(shape.n_kv_head) * static_cast<std::size_t>(n_tokens);
+  const std::size_t values_at = round_up_to_line(n_rows * row_bytes(shape.key_type, shape.head_dim));
+  const std::size_t positions_at = values_at + round_up_to_line(n_rows * row_bytes(shape.value_type, shape.head_dim));
+  return {.values_at = values_at,
+          .positions_at = positions_at,
+          .bytes = positions_at + static_cast<std::size_t>(n_tokens) * sizeof(std::int32_t)};
+}
+
+std::size_t StagingBuffer::bytes_for(const CacheShape& shape, std::int32_t n_tokens) {
+  return layout(shape, n_tokens).bytes;
+}
+
 StagingBuffer::StagingBuffer(const CacheShape& shape, std::int32_t n_tokens, std::int32_t first_position,
                              std::shared_ptr<PagePool> pool)
     : shape_(shape),
@@ -18,10 +31,8 @@ StagingBuffer::StagingBuffer(const CacheShape& shape, std::int32_t n_tokens, std
       key_bytes_(row_bytes(shape.key_type, shape.head_dim)),
       value_bytes_(row_bytes(shape.value_type, shape.head_dim)) {
   assert(n_tokens > 0 && first_position >= 0);
-  const std::size_t n_rows = static_cast<std::size_t>(shape.n_kv_head) * static_cast<std::size_t>(n_tokens);
-  const std::size_t values_at = round_up_to_line(n_rows * key_bytes_);
-  const std::size_t positions_at = values_at + round_up_to_line(n_rows * value_bytes_);
-  bytes_ = positions_at + static_cast<std::size_t>(n_tokens) * sizeof(std::int32_t);
+  const auto [values_at, positions_at, bytes] = layout(shape, n_tokens);
+  bytes_ = bytes;
   reservation_ = pool->reserve(bytes_);
   memory_ = MappedMemory(bytes_);
 

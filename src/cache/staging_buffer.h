@@ -20,6 +20,9 @@ class StagingBuffer {
   StagingBuffer(const StagingBuffer&) = delete;
   StagingBuffer& operator=(const StagingBuffer&) = delete;
 
+  // What one for n_tokens tokens takes.
+  static std::size_t bytes_for(const CacheShape& shape, std::int32_t n_tokens);
+
   // The first n_tokens entries of a KV head, as one run. The view lives as long as the buffer.
   kernels::EntryRun run(int kv_head, std::int32_t n_tokens) const;
 
@@ -28,6 +31,10 @@ class StagingBuffer {
   std::size_t bytes() const { return bytes_; }
 
  private:
+  struct Layout {
+    std::size_t values_at, positions_at, bytes;
+  };
+  static Layout layout(const CacheShape& shape, std::int32_t n_tokens);
   std::size_t row(int kv_head, std::int32_t token) const;
 
   CacheShape shape_;

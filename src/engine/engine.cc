@@ -123,6 +123,7 @@ void Engine::decode(std::span<Session* const> sessions, std::span<const Token> t
     if (std::count(sessions.begin(), sessions.end(), sessions[i]) > 1) {
       throw Error(ErrorCode::kInvalidArgument, "a session can be in a step only once");
     }
+    session.check_idle();
     session.check_tokens(tokens.subspan(i, 1));
     session.check_cut_after_decode();
   }

@@ -48,6 +48,8 @@ struct Engine::Impl {
   std::mutex mutex;  // held by every public call that computes
   Compute compute;
   PackedLayer packed;
+  std::uint64_t packed_by = 0;  // the pass whose weights these are, and their layer
+  int packed_layer = 0;
   Graph layer_graph;                                      // of a layer with many rows, and of the output head
   std::map<int, std::unique_ptr<StepGraph>> step_graphs;  // by number of sequences
 };
@@ -62,15 +64,13 @@ struct Session::Impl {
   const Model::Impl& model() const { return engine_impl().model->impl(); }
   std::int32_t n_tokens() const { return static_cast<std::int32_t>(tokens.size()); }
 
+  // Throws while a Prefill holds the session.
+  void check_idle() const;
   // Throws unless these tokens can be fed now.
   void check_tokens(std::span<const Token> more) const;
   // The total T of entries for a sequence of n tokens.
   std::int64_t total_entries(std::int32_t n) const;
 
-  // The first prompt, layer by layer or in chunks.
-  void prefill_layers(std::span<const Token> prompt, const PrefillOptions& callbacks);
-  void prefill_chunks(std::span<const Token> prompt, const PrefillOptions& callbacks);
-  void append(std::span<const Token> more, const PrefillOptions& callbacks);
   // Cuts what is stored to `total` entries if it is over it.
   void cut_to_total(std::int64_t total);
   // Throws what a cut to `new_total` entries would, once n_more tokens have been fed: before they are.
@@ -95,6 +95,7 @@ struct Session::Impl {
   std::int64_t total = 0;                  // T of the last prompt or turn; 0 where nothing is evicted
   std::vector<std::int32_t> head_budgets;  // [n_layer][n_kv_head] of the last prompt's cut; empty if it was kept whole
   std::int32_t decoded_since_cut = 0;
+  bool is_prefilling = false;
   SessionStatistics statistics;
 };
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <numeric>
 
 #include "winnow/error.h"
@@ -15,89 +16,171 @@ namespace {
 // faster.
 constexpr std::int32_t kMinPackedRows = 32;
 
+std::uint64_t next_id() {
+  static std::atomic<std::uint64_t> id{0};
+  return ++id;
+}
+
+std::size_t count(std::span<const std::vector<Token>> parts) {
+  std::size_t n = 0;
+  for (const std::vector<Token>& part : parts) n += part.size();
+  return n;
+}
+
 }  // namespace
 
-PromptPass::PromptPass(Session::Impl& session, std::span<const Token> tokens, StagingBuffer* staging)
-    : session_(session),
-      engine_(session.engine_impl()),
-      tokens_(tokens),
-      staging_(staging),
-      first_position_(session.n_tokens()),
-      hidden_(tokens.size() * static_cast<std::size_t>(session.model().hparams.n_embd) * sizeof(float)),
-      attention_(session.model().hparams, session.cache.shape(), engine_.compute) {}
+PromptPass::PromptPass(Engine::Impl& engine, const CacheShape& shape, std::size_t n_rows, std::int32_t n_tokens,
+                       std::int32_t first_position, std::vector<QueryEvidence*> recorders)
+    : engine_(engine),
+      id_(next_id()),
+      n_tokens_(n_tokens),
+      first_position_(first_position),
+      n_rows_(static_cast<std::int32_t>(n_rows)),
+      recorders_(std::move(recorders)),
+      hidden_(n_rows * static_cast<std::size_t>(engine.model->impl().hparams.n_embd) * sizeof(float)),
+      attention_(engine.model->impl().hparams, shape, engine.compute) {}
+
+PromptPass::PromptPass(Engine::Impl& engine, const CacheShape& shape, std::span<const Token> tokens,
+                       StagingBuffer& staging, std::vector<QueryEvidence*> recorders,
+                       std::span<const std::vector<Token>> followers)
+    : PromptPass(engine, shape, tokens.size() + count(followers), static_cast<std::int32_t>(tokens.size()), 0,
+                 std::move(recorders)) {
+  staging_ = &staging;
+  const Hparams& hparams = engine.model->impl().hparams;
+  const auto head_dim = static_cast<std::size_t>(hparams.head_dim);
+  follower_q_.resize(count(followers) * static_cast<std::size_t>(hparams.n_head) * head_dim);
+  follower_k_.resize(count(followers) * static_cast<std::size_t>(hparams.n_kv_head) * head_dim);
+  add_part({.first_row = 0, .n_rows = n_tokens_, .first_entry = 0, .first_position = 0, .is_follower = false}, tokens);
+  std::int32_t first_row = n_tokens_;
+  for (const std::vector<Token>& follower : followers) {
+    const auto n = static_cast<std::int32_t>(follower.size());
+    add_part({.first_row = first_row,
+              .n_rows = n,
+              .first_entry = n_tokens_,
+              .first_position = n_tokens_,
+              .is_follower = true},
+             follower);
+    first_row += n;
+  }
+}
+
+PromptPass::PromptPass(Engine::Impl& engine, std::span<const Token> tokens, std::int32_t first_position,
+                       RaggedCache& cache, QueryEvidence& recorder)
+    : PromptPass(engine, cache.shape(), tokens.size(), static_cast<std::int32_t>(tokens.size()), first_position,
+                 {&recorder}) {
+  cache_ = &cache;
+  add_part(
+      {.first_row = 0, .n_rows = n_tokens_, .first_entry = 0, .first_position = first_position, .is_follower = false},
+      tokens);
+}
+
+void PromptPass::add_part(const Part& part, std::span<const Token> tokens) {
+  engine_.embed(tokens, row(part.first_row));
+  for (std::int32_t first = 0; first < part.n_rows; first += engine_.options.n_batch) {
+    batches_.push_back({.part = static_cast<int>(parts_.size()),
+                        .first_row = first,
+                        .n_rows = std::min(engine_.options.n_batch, part.n_rows - first)});
+  }
+  parts_.push_back(part);
+}
 
 float* PromptPass::row(std::int32_t r) {
-  return reinterpret_cast<float*>(hidden_.data()) + std::int64_t{r} * session_.model().hparams.n_embd;
+  return reinterpret_cast<float*>(hidden_.data()) + std::int64_t{r} * engine_.model->impl().hparams.n_embd;
 }
 
-void PromptPass::run(const ProgressCallback& on_progress, const std::function<void(int)>& on_layer) {
-  const Model::Impl& model = session_.model();
-  const auto n = static_cast<std::int32_t>(tokens_.size());
-  const std::int32_t n_batch = engine_.options.n_batch;
-  const bool packed = n >= kMinPackedRows;
-  const std::int64_t work = std::int64_t{n} * model.hparams.n_layer;
-  std::int64_t done = 0;
+std::int64_t PromptPass::work_total() const { return std::int64_t{n_rows_} * engine_.model->impl().hparams.n_layer; }
 
-  engine_.embed(tokens_, row(0));
-  for (const LayerWeights& weights : model.weights.layers) {
-    if (packed) {
-      const std::array matrices = {weights.wq,   weights.wk, weights.wv,  weights.wo,
-                                   weights.gate, weights.up, weights.down};
-      engine_.packed.pack(matrices, std::min(n, n_batch), engine_.compute);
-    }
-    for (std::int32_t first = 0; first < n; first += n_batch) {
-      const std::int32_t n_rows = std::min(n_batch, n - first);
-      run_chunk(weights, first, n_rows, packed);
-      done += n_rows;
-      if (on_progress && !on_progress(done, work)) throw Error(ErrorCode::kCancelled, "the prefill was stopped");
-    }
-    if (on_layer) on_layer(weights.layer);
-  }
+bool PromptPass::step(const std::function<void(int)>& on_layer) {
+  const std::vector<LayerWeights>& layers = engine_.model->impl().weights.layers;
+  const LayerWeights& weights = layers[layer_];
+  run_batch(weights, batches_[batch_]);
+  work_done_ += batches_[batch_].n_rows;
+  if (++batch_ < batches_.size()) return true;
+  if (on_layer) on_layer(weights.layer);
+  batch_ = 0;
+  return ++layer_ < layers.size();
 }
 
-void PromptPass::run_chunk(const LayerWeights& weights, std::int32_t first_row, std::int32_t n_rows, bool packed) {
-  const Model::Impl& model = session_.model();
-  const std::int32_t position = first_position_ + first_row;
-  const auto n = static_cast<std::int32_t>(tokens_.size());
-  if (staging_ != nullptr) {
-    attention_.begin_staged(*staging_, session_.evidence, first_row, n_rows, position);
+// Another pass may have had its turn since this one's last batch.
+void PromptPass::pack_layer(const LayerWeights& weights) {
+  if (engine_.packed_by == id_ && engine_.packed_layer == weights.layer) return;
+  const std::array matrices = {weights.wq, weights.wk, weights.wv, weights.wo, weights.gate, weights.up, weights.down};
+  engine_.packed_by = 0;
+  engine_.packed.pack(matrices, std::min(n_rows_, engine_.options.n_batch), engine_.compute);
+  engine_.packed_by = id_;
+  engine_.packed_layer = weights.layer;
+}
+
+void PromptPass::run_batch(const LayerWeights& weights, const Batch& batch) {
+  const Model::Impl& model = engine_.model->impl();
+  const Part& part = parts_[static_cast<std::size_t>(batch.part)];
+  const std::int32_t position = part.first_position + batch.first_row;
+  const std::int32_t first_row = part.first_row + batch.first_row;
+  if (staging_ == nullptr) {
+    attention_.begin_cached(*cache_, recorders_, weights.layer, batch.n_rows,
+                            part.n_rows - batch.first_row - batch.n_rows, position);
   } else {
-    attention_.begin_cached(session_.cache, session_.evidence, weights.layer, n_rows, n - first_row - n_rows, position);
+    RowCopies copies;
+    if (part.is_follower) {
+      const auto r = static_cast<std::size_t>(first_row - n_tokens_);
+      const auto head_dim = static_cast<std::size_t>(model.hparams.head_dim);
+      copies.q = follower_q_.data() + r * static_cast<std::size_t>(model.hparams.n_head) * head_dim;
+      copies.k = follower_k_.data() + r * static_cast<std::size_t>(model.hparams.n_kv_head) * head_dim;
+    }
+    const std::span<QueryEvidence* const> nobody;
+    attention_.begin_staged(*staging_, part.is_follower ? nobody : recorders_, copies,
+                            part.first_entry + batch.first_row, batch.n_rows, position);
   }
-  if (packed) engine_.packed.prepare(n_rows);
-  std::vector<std::int32_t> positions(static_cast<std::size_t>(n_rows));
+  const bool packed = n_rows_ >= kMinPackedRows;
+  if (packed) {
+    pack_layer(weights);
+    engine_.packed.prepare(batch.n_rows);
+  }
+  std::vector<std::int32_t> positions(static_cast<std::size_t>(batch.n_rows));
   std::iota(positions.begin(), positions.end(), position);
 
   Graph& graph = engine_.layer_graph;
   graph.reset();
-  ggml_tensor* x = graph.external(GGML_TYPE_F32, model.hparams.n_embd, n_rows, row(first_row));
-  ggml_tensor* position_tensor = graph.external(GGML_TYPE_I32, n_rows, 1, positions.data());
+  ggml_tensor* x = graph.external(GGML_TYPE_F32, model.hparams.n_embd, batch.n_rows, row(first_row));
+  ggml_tensor* position_tensor = graph.external(GGML_TYPE_I32, batch.n_rows, 1, positions.data());
   GraphBuilder builder(graph.context(), model.hparams, attention_, position_tensor, packed ? &engine_.packed : nullptr);
   graph.expand(model.architecture.build_layer(builder, weights, x));
   graph.allocate();
   engine_.compute.run(graph);
 }
 
-void PromptPass::read_logits(const LogitsCallback& on_logits) {
-  const auto n = static_cast<std::int32_t>(tokens_.size());
-  const auto n_vocab = static_cast<std::size_t>(session_.model().hparams.n_vocab);
+std::vector<ReconstructionPass> PromptPass::reconstruction() const {
+  const Hparams& hparams = engine_.model->impl().hparams;
+  std::vector<ReconstructionPass> passes;
+  for (const Part& part : parts_) {
+    if (!part.is_follower) continue;
+    const std::int64_t first = std::int64_t{part.first_row - n_tokens_} * hparams.head_dim;
+    passes.push_back({.n_rows = part.n_rows,
+                      .q = follower_q_.data() + first * hparams.n_head,
+                      .k = follower_k_.data() + first * hparams.n_kv_head});
+  }
+  return passes;
+}
+
+std::vector<float> PromptPass::read_logits(const LogitsCallback& on_logits) {
+  const auto n_vocab = static_cast<std::size_t>(engine_.model->impl().hparams.n_vocab);
   std::vector<float> last(n_vocab);
   if (!on_logits) {
-    engine_.output_logits(row(n - 1), 1, last.data());
-  } else {
-    constexpr std::int32_t kRows = 32;  // the logits of a large vocabulary take megabytes a row
-    std::vector<float> rows(kRows * n_vocab);
-    for (std::int32_t first = 0; first < n; first += kRows) {
-      const std::int32_t n_rows = std::min(kRows, n - first);
-      engine_.output_logits(row(first), n_rows, rows.data());
-      for (std::int32_t r = 0; r < n_rows; ++r) {
-        on_logits(first_position_ + first + r, std::span(rows).subspan(static_cast<std::size_t>(r) * n_vocab, n_vocab));
-      }
-      if (first + n_rows == n)
-        std::copy_n(rows.end() - static_cast<std::ptrdiff_t>((kRows - n_rows + 1) * n_vocab), n_vocab, last.begin());
+    engine_.output_logits(row(n_tokens_ - 1), 1, last.data());
+    return last;
+  }
+  constexpr std::int32_t kRows = 32;  // the logits of a large vocabulary take megabytes a row
+  std::vector<float> rows(kRows * n_vocab);
+  for (std::int32_t first = 0; first < n_tokens_; first += kRows) {
+    const std::int32_t n_rows = std::min(kRows, n_tokens_ - first);
+    engine_.output_logits(row(first), n_rows, rows.data());
+    for (std::int32_t r = 0; r < n_rows; ++r) {
+      const auto logits = std::span<const float>(rows).subspan(static_cast<std::size_t>(r) * n_vocab, n_vocab);
+      on_logits(first_position_ + first + r, logits);
+      if (first + r + 1 == n_tokens_) std::copy(logits.begin(), logits.end(), last.begin());
     }
   }
-  session_.logits = std::move(last);
+  return last;
 }
 
 }  // namespace winnow

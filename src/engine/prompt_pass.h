@@ -1,9 +1,11 @@
 // Sends the rows of one prompt or turn through the model, layer by layer: layer l's weights are converted once, then
-// all rows pass through it in chunks before layer l + 1 begins.
+// all rows pass through it in batches before layer l + 1 begins.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <span>
+#include <vector>
 
 #include "cache/mapped_memory.h"
 #include "cache/staging_buffer.h"
@@ -12,32 +14,74 @@
 
 namespace winnow {
 
+// Not thread-safe; the engine's mutex is held while one is made and while it steps. Passes of one engine may take turns
+// batch by batch.
 class PromptPass {
  public:
-  // With a staging buffer the layer's keys and values go there, and on_layer moves what stays to the session's cache.
-  // Without one they go to the session's cache, which has been extended by the rows in every head.
-  PromptPass(Session::Impl& session, std::span<const Token> tokens, StagingBuffer* staging);
+  // Keys and values go to the staging buffer, and on_layer of step() moves what stays to caches. `recorders` receive
+  // the queries. `followers`: rows behind the prompt that go through the layers beside it and are not part of the
+  // sequence (KVzip's reconstruction): each part sees the whole prompt and its own earlier rows, at the positions after
+  // the prompt's; the staging buffer has room for the longest.
+  PromptPass(Engine::Impl& engine, const CacheShape& shape, std::span<const Token> tokens, StagingBuffer& staging,
+             std::vector<QueryEvidence*> recorders, std::span<const std::vector<Token>> followers);
+  // Keys and values go to the cache, which has been extended by the rows in every head.
+  PromptPass(Engine::Impl& engine, std::span<const Token> tokens, std::int32_t first_position, RaggedCache& cache,
+             QueryEvidence& recorder);
 
-  // on_layer(l) is called after layer l's last chunk; may be null. Throws Error(kCancelled) when on_progress says so.
-  void run(const ProgressCallback& on_progress, const std::function<void(int)>& on_layer);
+  // Runs one batch of rows through one layer; on_layer(l) is called after layer l's last batch and may be null. Returns
+  // whether there is more.
+  bool step(const std::function<void(int)>& on_layer);
 
-  // Afterwards: the last row's logits into the session, and every row's to the callback, if there is one.
-  void read_logits(const LogitsCallback& on_logits);
+  std::int64_t work_done() const { return work_done_; }  // layers x rows
+  std::int64_t work_total() const;
+
+  // After the last step: the logits [n_vocab] of the prompt's last row; every row's go to the callback, if there is
+  // one.
+  std::vector<float> read_logits(const LogitsCallback& on_logits);
+
+  // Queries and keys of the present layer's followers, as the policy takes them.
+  std::vector<ReconstructionPass> reconstruction() const;
 
   std::size_t hidden_bytes() const { return hidden_.bytes(); }
-  const kernels::AttentionShape& kernel_shape() const { return attention_.kernel_shape(); }
 
  private:
-  void run_chunk(const LayerWeights& weights, std::int32_t first_row, std::int32_t n_rows, bool packed);
+  // Rows that follow each other in the sequence.
+  struct Part {
+    std::int32_t first_row;  // in the hidden states
+    std::int32_t n_rows;
+    std::int32_t first_entry;  // in the staging buffer
+    std::int32_t first_position;
+    bool is_follower;
+  };
+  struct Batch {
+    int part;
+    std::int32_t first_row;  // in the part
+    std::int32_t n_rows;
+  };
+  PromptPass(Engine::Impl& engine, const CacheShape& shape, std::size_t n_rows, std::int32_t n_tokens,
+             std::int32_t first_position, std::vector<QueryEvidence*> recorders);
+  void add_part(const Part& part, std::span<const Token> tokens);
+  void pack_layer(const LayerWeights& weights);
+  void run_batch(const LayerWeights& weights, const Batch& batch);
   float* row(std::int32_t r);
 
-  Session::Impl& session_;
   Engine::Impl& engine_;
-  std::span<const Token> tokens_;
-  StagingBuffer* staging_;
+  const std::uint64_t id_;  // tells whose weights the engine holds packed
+  std::int32_t n_tokens_;   // of the prompt
   std::int32_t first_position_;
-  MappedMemory hidden_;  // [n_tokens][n_embd] float32: the residual stream, updated in place
+  std::int32_t n_rows_;  // with the followers
+  std::vector<QueryEvidence*> recorders_;
+  StagingBuffer* staging_ = nullptr;  // exactly one of the two
+  RaggedCache* cache_ = nullptr;
+  MappedMemory hidden_;            // [n_rows][n_embd] float32: the residual stream, updated in place
+  std::vector<float> follower_q_;  // [n_rows - n_tokens][n_head][head_dim] of the present layer, rotated
+  std::vector<float> follower_k_;  // [n_rows - n_tokens][n_kv_head][head_dim] likewise
   RowsAttention attention_;
+  std::vector<Part> parts_;
+  std::vector<Batch> batches_;  // of one layer
+  std::size_t layer_ = 0;
+  std::size_t batch_ = 0;
+  std::int64_t work_done_ = 0;
 };
 
 }  // namespace winnow

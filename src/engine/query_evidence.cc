@@ -18,16 +18,31 @@ QueryEvidence::QueryEvidence(const EvidenceNeeds& needs, const Hparams& hparams)
 
 std::size_t QueryEvidence::row_floats() const { return static_cast<std::size_t>(n_head_ * head_dim_); }
 
-void QueryEvidence::begin_layers(std::int32_t n_tokens) {
-  n_tokens_ = n_tokens;
-  if (needs_.all_queries) rows_.resize(static_cast<std::size_t>(n_tokens) * row_floats());
-  if (needs_.log_sum_exp) log_sum_exp_.resize(static_cast<std::size_t>(n_tokens) * static_cast<std::size_t>(n_head_));
+void QueryEvidence::begin_rows(std::int32_t first_position, std::int32_t n_rows, bool all_layers) {
+  if (!needs_.all_queries && !needs_.log_sum_exp) return;
+  first_row_ = first_position;
+  n_rows_ = n_rows;
+  all_layers_ = all_layers;
+  const std::size_t n = static_cast<std::size_t>(n_rows) * static_cast<std::size_t>(all_layers ? n_layer_ : 1);
+  if (needs_.all_queries) rows_.resize(n * row_floats());
+  if (needs_.log_sum_exp) log_sum_exp_.resize(n * static_cast<std::size_t>(n_head_));
 }
 
-void QueryEvidence::end_layers() {
-  n_tokens_ = 0;
+void QueryEvidence::end_rows() {
+  n_rows_ = 0;
   rows_ = {};
   log_sum_exp_ = {};
+}
+
+void QueryEvidence::copy_state(const QueryEvidence& other) {
+  window_ = other.window_;
+  moments_ = other.moments_;
+}
+
+std::optional<std::size_t> QueryEvidence::row_index(int layer, std::int32_t position) const {
+  if (position < first_row_ || position >= first_row_ + n_rows_) return std::nullopt;
+  return static_cast<std::size_t>(all_layers_ ? layer : 0) * static_cast<std::size_t>(n_rows_) +
+         static_cast<std::size_t>(position - first_row_);
 }
 
 void QueryEvidence::record(int layer, std::int32_t position, std::int32_t end, const float* q) {
@@ -37,8 +52,8 @@ void QueryEvidence::record(int layer, std::int32_t position, std::int32_t end, c
     const std::size_t slot = static_cast<std::size_t>(layer) * rows + static_cast<std::size_t>(position) % rows;
     std::copy_n(q, row_floats(), window_.data() + slot * row_floats());
   }
-  if (needs_.all_queries && position < n_tokens_) {
-    std::copy_n(q, row_floats(), rows_.data() + static_cast<std::size_t>(position) * row_floats());
+  if (const auto index = row_index(layer, position); index && needs_.all_queries) {
+    std::copy_n(q, row_floats(), rows_.data() + *index * row_floats());
   }
 }
 
@@ -87,9 +102,10 @@ bool QueryEvidence::set_moments(const std::vector<double>& values) {
   return true;
 }
 
-float* QueryEvidence::log_sum_exp_row(std::int32_t position) {
-  if (!needs_.log_sum_exp || position >= n_tokens_) return nullptr;
-  return log_sum_exp_.data() + static_cast<std::size_t>(position) * static_cast<std::size_t>(n_head_);
+float* QueryEvidence::log_sum_exp_row(int layer, std::int32_t position) {
+  const auto index = row_index(layer, position);
+  if (!needs_.log_sum_exp || !index) return nullptr;
+  return log_sum_exp_.data() + *index * static_cast<std::size_t>(n_head_);
 }
 
 void QueryEvidence::fill(LayerView& view, int max_window_rows) {
@@ -105,10 +121,10 @@ void QueryEvidence::fill(LayerView& view, int max_window_rows) {
     view.window_q = window_rows_.data();
     view.n_window_rows = rows;
   }
-  if (n_tokens_ > 0) {
-    view.n_query_rows = n_tokens_;
-    if (needs_.all_queries) view.all_q = rows_.data();
-    if (needs_.log_sum_exp) view.log_sum_exp = log_sum_exp_.data();
+  if (const auto first = row_index(view.layer, first_row_)) {
+    view.n_query_rows = n_rows_;
+    if (needs_.all_queries) view.all_q = rows_.data() + *first * row_floats();
+    if (needs_.log_sum_exp) view.log_sum_exp = log_sum_exp_.data() + *first * static_cast<std::size_t>(n_head_);
   }
   if (needs_.query_moments) {
     const Moments& moments = moments_[static_cast<std::size_t>(view.layer)];

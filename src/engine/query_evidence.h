@@ -1,9 +1,10 @@
-// What a sequence keeps of its queries, for cuts now and later: the last rows, running moments, and (for h2o, during
-// one prefill only) every row of the present layer.
+// What a sequence keeps of its queries, for cuts now and later: the last rows, running moments, and (for h2o, from the
+// beginning of a prompt or turn to the cut that ends it) every row.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "eviction/evidence.h"
@@ -18,17 +19,21 @@ class QueryEvidence {
 
   const EvidenceNeeds& needs() const { return needs_; }
 
-  // Before a prompt of n_tokens tokens goes through one layer after the other: room for the rows of one layer.
-  void begin_layers(std::int32_t n_tokens);
-  void end_layers();
+  // Before n_rows tokens from first_position on go through the layers: room for their rows where every row is asked
+  // for, of one layer that the others follow (each is judged before the next begins), or of all.
+  void begin_rows(std::int32_t first_position, std::int32_t n_rows, bool all_layers);
+  void end_rows();
+
+  // Takes the last rows and the moments of another sequence with the same needs.
+  void copy_state(const QueryEvidence& other);
 
   // q: one row [n_head][head_dim], rotated, of a pass whose last row has the position end - 1.
   void record(int layer, std::int32_t position, std::int32_t end, const float* q);
   // q: rows of one head, `row_stride` floats apart, before rotation. The first row has the position first_position.
   void add_moments(int layer, int head, const float* q, std::int64_t row_stride, std::int32_t n_rows,
                    std::int32_t first_position);
-  // [n_head] of one row of the present layer, or null where nobody asks.
-  float* log_sum_exp_row(std::int32_t position);
+  // [n_head] of one row, or null where nobody asks.
+  float* log_sum_exp_row(int layer, std::int32_t position);
 
   // Fills the evidence fields of a view, with at most max_window_rows of the last rows; pointers live until the next
   // call.
@@ -49,6 +54,8 @@ class QueryEvidence {
     std::vector<double> outer;  // [n_head][head_dim][head_dim]
   };
   std::size_t row_floats() const;
+  // Index of a row in the two arrays of every row; nothing for one that is not kept.
+  std::optional<std::size_t> row_index(int layer, std::int32_t position) const;
 
   EvidenceNeeds needs_;
   int n_layer_;
@@ -56,9 +63,11 @@ class QueryEvidence {
   int head_dim_;
   std::vector<float> window_;       // [n_layer][window_rows][n_head][head_dim]; position p in slot p % window_rows
   std::vector<Moments> moments_;    // [n_layer]
-  std::int32_t n_tokens_ = 0;       // rows of the two below
-  std::vector<float> rows_;         // [n_tokens][n_head][head_dim]
-  std::vector<float> log_sum_exp_;  // [n_tokens][n_head]
+  std::int32_t first_row_ = 0;      // position of the first row of the two below
+  std::int32_t n_rows_ = 0;         // rows of a layer in the two below
+  bool all_layers_ = false;         // they have a leading [n_layer]
+  std::vector<float> rows_;         // [n_rows][n_head][head_dim]
+  std::vector<float> log_sum_exp_;  // [n_rows][n_head]
   std::vector<float> window_rows_;  // the window in order, for fill
   std::vector<double> mean_;
   std::vector<double> covariance_;

@@ -34,11 +34,13 @@ RowsAttention::RowsAttention(const Hparams& hparams, const CacheShape& shape, Co
   for (int i = 0; i < compute.n_threads(); ++i) scratch_.emplace_back(bytes);
 }
 
-void RowsAttention::begin_staged(StagingBuffer& staging, QueryEvidence& evidence, std::int32_t first_token,
-                                 std::int32_t n_rows, std::int32_t first_position) {
+void RowsAttention::begin_staged(StagingBuffer& staging, std::span<QueryEvidence* const> recorders,
+                                 const RowCopies& copies, std::int32_t first_token, std::int32_t n_rows,
+                                 std::int32_t first_position) {
   staging_ = &staging;
   cache_ = nullptr;
-  evidence_ = &evidence;
+  recorders_ = recorders;
+  copies_ = copies;
   n_rows_ = n_rows;
   first_token_ = first_token;
   first_position_ = first_position;
@@ -49,11 +51,12 @@ void RowsAttention::begin_staged(StagingBuffer& staging, QueryEvidence& evidence
   }
 }
 
-void RowsAttention::begin_cached(RaggedCache& cache, QueryEvidence& evidence, int layer, std::int32_t n_rows,
-                                 std::int32_t n_later, std::int32_t first_position) {
+void RowsAttention::begin_cached(RaggedCache& cache, std::span<QueryEvidence* const> recorders, int layer,
+                                 std::int32_t n_rows, std::int32_t n_later, std::int32_t first_position) {
   staging_ = nullptr;
   cache_ = &cache;
-  evidence_ = &evidence;
+  recorders_ = recorders;
+  copies_ = {};
   n_rows_ = n_rows;
   first_position_ = first_position;
   for (std::size_t h = 0; h < heads_.size(); ++h) {
@@ -67,7 +70,9 @@ ggml_tensor* RowsAttention::attend(ggml_context* context, int layer, ggml_tensor
   layer_ = layer;
   // The unrotated queries are an argument only where they are read: else RoPE can work in their memory.
   ggml_tensor* stored[4] = {k, v, q, q_unrotated};
-  const int n_stored = evidence_->needs().query_moments ? 4 : 3;
+  const bool wants_unrotated = std::any_of(recorders_.begin(), recorders_.end(),
+                                           [](const QueryEvidence* e) { return e->needs().query_moments; });
+  const int n_stored = wants_unrotated ? 4 : 3;
   ggml_tensor* store_node =
       ggml_custom_4d(context, GGML_TYPE_F32, 1, 1, 1, 1, stored, n_stored, store, GGML_N_TASKS_MAX, this);
   ggml_tensor* attended[2] = {q, store_node};
@@ -110,13 +115,19 @@ void RowsAttention::store_rows(const ggml_tensor* dst, int ith, int nth) {
       kernels::store_row(shape_.key_type, k + at, key, hparams_.head_dim);
       kernels::store_row(shape_.value_type, v + at, value, hparams_.head_dim);
     }
-    evidence_->record(layer_, first_position_ + r, first_position_ + n_rows_,
-                      q + std::int64_t{r} * hparams_.n_head * d);
+    const std::int64_t q_row = std::int64_t{hparams_.n_head} * d;
+    const std::int64_t k_row = std::int64_t{hparams_.n_kv_head} * d;
+    for (QueryEvidence* evidence : recorders_) {
+      evidence->record(layer_, first_position_ + r, first_position_ + n_rows_, q + r * q_row);
+    }
+    if (copies_.q != nullptr) std::copy_n(q + r * q_row, q_row, copies_.q + r * q_row);
+    if (copies_.k != nullptr) std::copy_n(k + r * k_row, k_row, copies_.k + r * k_row);
   }
-  if (evidence_->needs().query_moments) {
+  for (QueryEvidence* evidence : recorders_) {
+    if (!evidence->needs().query_moments) continue;
     const auto* unrotated = static_cast<const float*>(dst->src[3]->data);
     for (int h = ith; h < hparams_.n_head; h += nth) {
-      evidence_->add_moments(layer_, h, unrotated + h * d, hparams_.n_head * d, n_rows_, first_position_);
+      evidence->add_moments(layer_, h, unrotated + h * d, hparams_.n_head * d, n_rows_, first_position_);
     }
   }
 }
@@ -143,14 +154,20 @@ void RowsAttention::attend_rows(const ggml_tensor* dst, int ith) {
         .n_visible = n_before_[static_cast<std::size_t>(kv_head)] + first_row + 1,
         .first_position = first_position_ + first_row,
     };
-    const bool wants_sums = evidence_->log_sum_exp_row(rows.first_position) != nullptr;
+    const bool wants_sums = std::any_of(recorders_.begin(), recorders_.end(), [&](QueryEvidence* e) {
+      return e->log_sum_exp_row(layer_, rows.first_position) != nullptr;
+    });
     if (wants_sums) log_sum_exp.resize(static_cast<std::size_t>(rows.n_rows * hparams_.n_group()));
     kernels::causal_attention(
         kernel_shape_, heads_[static_cast<std::size_t>(kv_head)], rows,
         {.out = out + at, .row_stride = row_floats, .log_sum_exp = wants_sums ? log_sum_exp.data() : nullptr}, scratch);
     for (std::int32_t r = 0; wants_sums && r < rows.n_rows; ++r) {
-      std::copy_n(log_sum_exp.data() + r * hparams_.n_group(), hparams_.n_group(),
-                  evidence_->log_sum_exp_row(rows.first_position + r) + kv_head * hparams_.n_group());
+      for (QueryEvidence* evidence : recorders_) {
+        float* sums = evidence->log_sum_exp_row(layer_, rows.first_position + r);
+        if (sums == nullptr) continue;
+        std::copy_n(log_sum_exp.data() + r * hparams_.n_group(), hparams_.n_group(),
+                    sums + kv_head * hparams_.n_group());
+      }
     }
   }
 }

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "cache/mapped_memory.h"
@@ -17,18 +18,25 @@ namespace winnow {
 
 kernels::AttentionShape attention_shape(const Hparams& hparams, const CacheShape& shape);
 
+// Where a batch's queries and keys are copied to besides, from row 0 on; null: nowhere.
+struct RowCopies {
+  float* q = nullptr;  // [n_rows][n_head][head_dim], rotated
+  float* k = nullptr;  // [n_rows][n_kv_head][head_dim], rotated
+};
+
 // Used for one pass of rows through one layer at a time: set up with begin(), then build and run the graph.
 class RowsAttention : public AttentionHook {
  public:
   RowsAttention(const Hparams& hparams, const CacheShape& shape, Compute& compute);
 
-  // The rows' keys and values go to the staging buffer, whose tokens before them are what they attend to.
-  void begin_staged(StagingBuffer& staging, QueryEvidence& evidence, std::int32_t first_token, std::int32_t n_rows,
-                    std::int32_t first_position);
+  // The rows' keys and values go to the staging buffer, whose tokens before them are what they attend to. The recorders
+  // receive their queries and must outlive the run of the graph.
+  void begin_staged(StagingBuffer& staging, std::span<QueryEvidence* const> recorders, const RowCopies& copies,
+                    std::int32_t first_token, std::int32_t n_rows, std::int32_t first_position);
   // The rows' entries are in the cache already (extended, not yet written): the last ones up to and with
   // first_position + n_rows - 1; `n_later` entries behind them belong to later rows of the same append.
-  void begin_cached(RaggedCache& cache, QueryEvidence& evidence, int layer, std::int32_t n_rows, std::int32_t n_later,
-                    std::int32_t first_position);
+  void begin_cached(RaggedCache& cache, std::span<QueryEvidence* const> recorders, int layer, std::int32_t n_rows,
+                    std::int32_t n_later, std::int32_t first_position);
 
   ggml_tensor* attend(ggml_context* context, int layer, ggml_tensor* q_unrotated, ggml_tensor* q, ggml_tensor* k,
                       ggml_tensor* v) override;
@@ -48,7 +56,8 @@ class RowsAttention : public AttentionHook {
 
   StagingBuffer* staging_ = nullptr;  // exactly one of the two
   RaggedCache* cache_ = nullptr;
-  QueryEvidence* evidence_ = nullptr;
+  std::span<QueryEvidence* const> recorders_;
+  RowCopies copies_;
   int layer_ = 0;
   std::int32_t n_rows_ = 0;
   std::int32_t first_position_ = 0;

@@ -1,26 +1,13 @@
 #include "winnow/session.h"
 
 #include <algorithm>
-#include <chrono>
-#include <limits>
-#include <numeric>
 
 #include "engine/engine_impl.h"
-#include "engine/layer_cutting.h"
-#include "engine/prompt_pass.h"
 #include "engine/session_file.h"
 #include "winnow/error.h"
 
 namespace winnow {
 namespace {
-
-class Timer {
- public:
-  double seconds() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count(); }
-
- private:
-  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
-};
 
 CacheShape cache_shape(const Hparams& hparams, const SessionOptions& options) {
   CacheShape shape{.n_layer = hparams.n_layer,
@@ -68,17 +55,10 @@ SessionOptions checked(SessionOptions options, const Hparams& hparams) {
 
 EvidenceNeeds evidence_needs(const SessionOptions& options) {
   if (!options.eviction.evicts()) return {};
-  const EvidenceNeeds needs = Cut::needs(options.eviction);
-  if (needs.all_queries && (options.prefill_chunk > 0 || options.decode_cut != SessionOptions::DecodeCut::kKeep)) {
-    throw Error(ErrorCode::kUnsupported,
-                "the method '" + options.eviction.method +
-                    "' scores by the first prompt's rows and cannot cut again: set last-rows, or "
-                    "leave out chunked prefill and cuts while decoding");
-  }
-  if (needs.reconstruction_pass) {
-    throw Error(ErrorCode::kUnsupported,
-                "the method '" + options.eviction.method +
-                    "' needs a reconstruction pass over the context, which prefill does not yet make");
+  EvidenceNeeds needs = Cut::needs(options.eviction);
+  // A prompt's rows are gone by the time of a cut while decoding: it is the decoded ones that score.
+  if (needs.all_queries && options.decode_cut != SessionOptions::DecodeCut::kKeep) {
+    needs.window_rows = std::max(needs.window_rows, options.cut_every);
   }
   return needs;
 }
@@ -124,6 +104,11 @@ void Session::Impl::check_tokens(std::span<const Token> more) const {
   }
 }
 
+void Session::Impl::check_idle() const {
+  if (!is_prefilling) return;
+  throw Error(ErrorCode::kInvalidArgument, "a prefill of this session is under way: finish it or give it up first");
+}
+
 std::int64_t Session::Impl::total_entries(std::int32_t n) const {
   const CacheShape& shape = cache.shape();
   const std::int64_t n_heads = std::int64_t{shape.n_layer} * shape.n_kv_head;
@@ -143,242 +128,10 @@ void Session::Impl::note_sizes(std::size_t hidden_bytes, std::size_t staging_byt
   statistics.staging_bytes = std::max(statistics.staging_bytes, staging_bytes);
 }
 
-void Session::Impl::prefill_layers(std::span<const Token> prompt, const PrefillOptions& callbacks) {
-  check_tokens(prompt);
-  const Timer timer;
-  const CacheShape& shape = cache.shape();
-  const auto n = static_cast<std::int32_t>(prompt.size());
-
-  std::unique_ptr<Cut> cut;
-  std::int64_t prompt_total = 0;
-  if (options.eviction.evicts()) {
-    prompt_total = total_entries(n);
-    cut = std::make_unique<Cut>(
-        options.eviction,
-        CutShape{.n_layer = shape.n_layer, .n_kv_head = shape.n_kv_head, .n_tokens = n, .total = prompt_total});
-    if (cut->keeps_everything()) cut.reset();
-  }
-
-  double evict_s = 0;
-  try {
-    StagingBuffer staging(shape, n, 0, engine_impl().pool);
-    PromptPass pass(*this, prompt, &staging);
-    std::vector<std::int32_t> all(static_cast<std::size_t>(n));
-    std::iota(all.begin(), all.end(), 0);
-    evidence.begin_layers(n);
-    pass.run(callbacks.on_progress, [&](int layer) {
-      const Timer cutting;
-      std::vector<kernels::EntryRun> runs;
-      std::vector<kernels::HeadEntries> heads;
-      runs.reserve(static_cast<std::size_t>(shape.n_kv_head));
-      for (int h = 0; h < shape.n_kv_head; ++h) {
-        runs.push_back(staging.run(h, n));
-        heads.push_back({.runs = std::span(&runs.back(), 1), .n_entries = n});
-      }
-      if (!cut) {
-        for (int h = 0; h < shape.n_kv_head; ++h) cache.append_from(layer, h, heads[static_cast<std::size_t>(h)], all);
-        return;
-      }
-      for (const LayerCut& due : show_layer(*this, *cut, layer, heads, n)) {
-        for (int h = 0; h < shape.n_kv_head; ++h) {
-          const std::vector<std::int32_t>& kept = due.kept[static_cast<std::size_t>(h)];
-          if (due.layer == layer) {
-            cache.append_from(layer, h, heads[static_cast<std::size_t>(h)], kept);
-          } else {
-            cache.keep(due.layer, h, kept);
-          }
-        }
-      }
-      evict_s += cutting.seconds();
-    });
-    evidence.end_layers();
-    pass.read_logits(callbacks.on_logits);
-    note_sizes(pass.hidden_bytes(), staging.bytes());
-  } catch (...) {
-    evidence = QueryEvidence(evidence.needs(), model().hparams);
-    cache.clear();
-    engine_impl().pool->trim();
-    throw;
-  }
-  if (cut) engine_impl().pool->trim();
-  tokens.assign(prompt.begin(), prompt.end());
-  total = prompt_total;
-  note_head_budgets();
-  statistics.prompt_tokens += n;
-  statistics.evict_s += evict_s;
-  statistics.prefill_s += timer.seconds();
-}
-
-void Session::Impl::append(std::span<const Token> more, const PrefillOptions& callbacks) {
-  check_tokens(more);
-  const Timer timer;
-  const CacheShape& shape = cache.shape();
-  const auto n = static_cast<std::int32_t>(more.size());
-  const std::int32_t position = n_tokens();
-  QueryEvidence before = evidence;
-  try {
-    for (int l = 0; l < shape.n_layer; ++l) {
-      for (int h = 0; h < shape.n_kv_head; ++h) cache.extend(l, h, n, position);
-    }
-    PromptPass pass(*this, more, nullptr);
-    pass.run(callbacks.on_progress, nullptr);
-    pass.read_logits(callbacks.on_logits);
-    note_sizes(pass.hidden_bytes(), 0);
-  } catch (...) {
-    cache.truncate(position);
-    evidence = std::move(before);
-    throw;
-  }
-  tokens.insert(tokens.end(), more.begin(), more.end());
-  statistics.prompt_tokens += n;
-  statistics.prefill_s += timer.seconds();
-}
-
-void Session::Impl::prefill_chunks(std::span<const Token> prompt, const PrefillOptions& callbacks) {
-  check_tokens(prompt);
-  const std::int64_t prompt_total = total_entries(static_cast<std::int32_t>(prompt.size()));
-  const auto chunk_tokens = static_cast<std::size_t>(options.prefill_chunk);
-  const auto n_layer = std::int64_t{cache.shape().n_layer};
-  try {
-    for (std::size_t first = 0; first < prompt.size(); first += chunk_tokens) {
-      PrefillOptions chunk = callbacks;
-      if (callbacks.on_progress) {
-        chunk.on_progress = [&](std::int64_t done, std::int64_t /*of_the_chunk*/) {
-          return callbacks.on_progress(static_cast<std::int64_t>(first) * n_layer + done,
-                                       static_cast<std::int64_t>(prompt.size()) * n_layer);
-        };
-      }
-      append(prompt.subspan(first, std::min(chunk_tokens, prompt.size() - first)), chunk);
-      cut_to_total(prompt_total);
-    }
-  } catch (...) {
-    cache.clear();
-    tokens.clear();
-    logits.clear();
-    evidence = QueryEvidence(evidence.needs(), model().hparams);
-    statistics.prompt_tokens = 0;
-    engine_impl().pool->trim();
-    throw;
-  }
-}
-
-void Session::Impl::run_cut(const CutShape& cut_shape, int max_window_rows) {
-  const Timer timer;
-  const CacheShape& shape = cache.shape();
-  Cut cut(options.eviction, cut_shape);
-  if (cut.keeps_everything()) return;
-  for (int l = 0; l < shape.n_layer; ++l) {
-    std::vector<kernels::HeadEntries> heads;
-    for (int h = 0; h < shape.n_kv_head; ++h) heads.push_back(cache.entries(l, h));
-    for (const LayerCut& due : show_layer(*this, cut, l, heads, n_tokens(), max_window_rows)) {
-      for (int h = 0; h < shape.n_kv_head; ++h) cache.keep(due.layer, h, due.kept[static_cast<std::size_t>(h)]);
-    }
-  }
-  statistics.evict_s += timer.seconds();
-}
-
-void Session::Impl::cut_to_total(std::int64_t new_total) {
-  const Timer timer;
-  const CacheShape& shape = cache.shape();
-  total = new_total;
-  run_cut({.n_layer = shape.n_layer,
-           .n_kv_head = shape.n_kv_head,
-           .n_tokens = n_tokens(),
-           .total = total,
-           .stored = cache.n_entries()},
-          std::numeric_limits<int>::max());
-  note_head_budgets();
-  engine_impl().pool->trim();
-  decoded_since_cut = 0;
-  statistics.prefill_s += timer.seconds();
-}
-
-void Session::Impl::check_cut(std::int32_t n_more, std::int64_t new_total) const {
-  const CacheShape& shape = cache.shape();
-  const Cut cut(options.eviction,
-                {.n_layer = shape.n_layer,
-                 .n_kv_head = shape.n_kv_head,
-                 .n_tokens = n_tokens() + n_more,
-                 .total = new_total,
-                 .stored = cache.n_entries() + std::int64_t{n_more} * shape.n_layer * shape.n_kv_head});
-  if (!cut.keeps_everything() && evidence.needs().all_queries) {
-    throw Error(ErrorCode::kUnsupported,
-                "the method '" + options.eviction.method +
-                    "' scores by the first prompt's rows and cannot cut again: set last-rows, or "
-                    "feed later turns with append");
-  }
-}
-
-std::int64_t Session::Impl::decode_total(std::int32_t n) const {
-  const CacheShape& shape = cache.shape();
-  const std::int64_t n_heads = std::int64_t{shape.n_layer} * shape.n_kv_head;
-  const bool is_fraction = options.budget->unit == Budget::Unit::kFraction;
-  if (is_fraction && total == 0) return n * n_heads;  // there was no prompt
-  return is_fraction ? total : options.budget->total_entries(n, n_heads, shape.entry_bytes());
-}
-
-void Session::Impl::check_cut_after_decode() const {
-  if (!options.eviction.evicts() || options.decode_cut == SessionOptions::DecodeCut::kKeep) return;
-  const bool is_own = options.decode_cut == SessionOptions::DecodeCut::kOwn && !head_budgets.empty();
-  if (!is_own && decoded_since_cut + 1 >= options.cut_every) check_cut(1, decode_total(n_tokens() + 1));
-}
-
-void Session::Impl::note_head_budgets() {
-  head_budgets.clear();
-  if (cache.n_entries() < std::int64_t{n_tokens()} * cache.shape().n_layer * cache.shape().n_kv_head) {
-    for (int l = 0; l < cache.shape().n_layer; ++l) {
-      for (int h = 0; h < cache.shape().n_kv_head; ++h) head_budgets.push_back(cache.n_entries(l, h));
-    }
-  }
-}
-
-void Session::Impl::cut_after_decode() {
-  if (!options.eviction.evicts() || options.decode_cut == SessionOptions::DecodeCut::kKeep) return;
-  const CacheShape& shape = cache.shape();
-  CutShape cut{.n_layer = shape.n_layer,
-               .n_kv_head = shape.n_kv_head,
-               .n_tokens = n_tokens(),
-               .total = decode_total(n_tokens()),
-               .stored = cache.n_entries()};
-  if (options.decode_cut == SessionOptions::DecodeCut::kOwn && !head_budgets.empty()) {
-    cut.fixed_budget = head_budgets;
-    run_cut(cut, 1);
-  } else if (++decoded_since_cut >= options.cut_every) {
-    decoded_since_cut = 0;
-    run_cut(cut, std::numeric_limits<int>::max());
-  }
-}
-
 Session::Session(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Session::Session(Session&&) noexcept = default;
 Session& Session::operator=(Session&&) noexcept = default;
 Session::~Session() = default;
-
-void Session::prefill(std::span<const Token> prompt, const PrefillOptions& callbacks) {
-  const std::lock_guard lock(impl_->engine_impl().mutex);
-  const bool evicts = impl_->options.eviction.evicts();
-  const std::int32_t chunk = impl_->options.prefill_chunk;
-  if (!impl_->tokens.empty()) {
-    impl_->check_tokens(prompt);
-    std::int64_t new_total = 0;
-    if (evicts) {
-      const auto n = static_cast<std::int32_t>(prompt.size());
-      new_total = impl_->total_entries(impl_->n_tokens() + n);
-      impl_->check_cut(n, new_total);
-    }
-    impl_->append(prompt, callbacks);
-    if (evicts) impl_->cut_to_total(new_total);
-  } else if (evicts && chunk > 0 && prompt.size() > static_cast<std::size_t>(chunk)) {
-    impl_->prefill_chunks(prompt, callbacks);
-  } else {
-    impl_->prefill_layers(prompt, callbacks);
-  }
-}
-
-void Session::append(std::span<const Token> more, const PrefillOptions& callbacks) {
-  const std::lock_guard lock(impl_->engine_impl().mutex);
-  impl_->append(more, callbacks);
-}
 
 void Session::decode(Token token) {
   Session* self = this;
@@ -406,11 +159,13 @@ std::vector<Token> Session::generate(Sampler& sampler, int max_tokens, const std
 
 Session Session::fork() const {
   const std::lock_guard lock(impl_->engine_impl().mutex);
+  impl_->check_idle();
   return Session(std::make_unique<Impl>(*impl_));
 }
 
 void Session::save(const std::string& path) const {
   const std::lock_guard lock(impl_->engine_impl().mutex);
+  impl_->check_idle();
   save_session(*impl_, path);
 }
 
@@ -421,6 +176,7 @@ Session Engine::load_session(const std::string& path) {
 
 void Session::clear() {
   const std::lock_guard lock(impl_->engine_impl().mutex);
+  impl_->check_idle();
   impl_->cache.clear();
   impl_->engine_impl().pool->trim();
   impl_->tokens.clear();

@@ -113,7 +113,7 @@ struct Cut::State {
   }
 
   void check_shape() const;
-  void add(const LayerView& view, const ParallelFor& parallel_for);
+  void add(LayerScoring& scoring);
   std::vector<double> table_shares(const HeadTable& table) const;
   std::vector<double> layer_shares(int n_seen) const;
   void allot_joint();
@@ -145,9 +145,9 @@ void Cut::State::check_shape() const {
                   " tokens, or lower the window or the sinks");
 }
 
-void Cut::State::add(const LayerView& view, const ParallelFor& parallel_for) {
-  LayerEvidence evidence(view, options, needs.window_columns, parallel_for);
-  const LayerScores scores = parts.scorer->score(evidence, options);
+void Cut::State::add(LayerScoring& scoring) {
+  LayerEvidence& evidence = scoring.evidence(options);
+  const LayerScores& scores = scoring.scores(options);
   ScoredLayer layer;
   layer.ranking.emplace(evidence, scores);
   parts.selector->prepare(evidence, scores, options, *layer.ranking);
@@ -392,7 +392,14 @@ EvidenceNeeds Cut::needs(const EvictionOptions& options) {
 bool Cut::keeps_everything() const { return state_->is_whole(); }
 
 std::vector<LayerCut> Cut::add_layer(const LayerView& view, const ParallelFor& parallel_for) {
+  LayerScoring scoring(view, state_->needs.window_columns, parallel_for);
+  return add_layer(scoring);
+}
+
+std::vector<LayerCut> Cut::add_layer(LayerScoring& scoring) {
   State& state = *state_;
+  const LayerView& view = scoring.view();
+  const ParallelFor& parallel_for = scoring.parallel_for();
   if (state.is_whole()) return {};
   if (state.is_final || view.layer != std::ssize(state.layers) || view.n_kv_head != state.shape.n_kv_head ||
       view.n_tokens != state.shape.n_tokens) {
@@ -406,7 +413,7 @@ std::vector<LayerCut> Cut::add_layer(const LayerView& view, const ParallelFor& p
       state.is_prefill = false;
     }
   }
-  state.add(view, parallel_for);
+  state.add(scoring);
   int first_layer = 0;
   const std::vector<std::vector<std::int64_t>> budgets = state.due(parallel_for, first_layer);
   std::vector<LayerCut> cuts = state.apply(first_layer, budgets, parallel_for);

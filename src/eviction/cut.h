@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "eviction/evidence.h"
+#include "eviction/layer_scoring.h"
 #include "winnow/eviction.h"
 
 namespace winnow {
@@ -62,6 +63,8 @@ class Cut {
   // them (also when it keeps everything), an earlier one only if it loses entries. Throws Error(kInvalidArgument) for a
   // score that is not a number, naming layer and head.
   std::vector<LayerCut> add_layer(const LayerView& view, const ParallelFor& parallel_for);
+  // The same with scores that other cuts of the same layer share.
+  std::vector<LayerCut> add_layer(LayerScoring& scoring);
 
   // After the last layer; where everything is kept, from the start.
   const CutReport& report() const;

@@ -35,6 +35,7 @@ struct EvidenceNeeds {
   unsigned window_columns = 0;       // WindowColumn bits: reductions that the policy takes itself, nothing to save
 
   EvidenceNeeds& operator|=(const EvidenceNeeds& other);
+  bool operator==(const EvidenceNeeds& other) const = default;
 };
 
 // How the model rotates queries and keys (expected-attention).

@@ -156,7 +156,8 @@ const std::vector<std::vector<float>>& LayerEvidence::value_l1_norms() {
   return value_l1_;
 }
 
-std::vector<std::vector<float>> LayerEvidence::projected_value_norms() {
+const std::vector<std::vector<float>>& LayerEvidence::projected_value_norms() {
+  if (!projected_norms_.empty()) return projected_norms_;
   if (view_.w_o == nullptr) throw Error(ErrorCode::kInternal, "the output projection was not handed to the policy");
   constexpr std::int32_t kBlock = 256;  // entries per work item: heads alone are too few for the threads
   struct Item {
@@ -178,7 +179,8 @@ std::vector<std::vector<float>> LayerEvidence::projected_value_norms() {
     kernels::projected_value_norms(view_.shape, block, {view_.w_o + at(item.head) * n_w_o, n_w_o}, view_.n_embd,
                                    std::span(norms[at(item.head)]).subspan(at(item.first), at(item.last - item.first)));
   });
-  return norms;
+  projected_norms_ = std::move(norms);
+  return projected_norms_;
 }
 
 }  // namespace winnow

@@ -47,7 +47,7 @@ class LayerEvidence {
   const std::vector<std::vector<float>>& value_l1_norms();
 
   // r[i] of CriticalKV for every entry (section 4): [n_kv_head][n_entries].
-  std::vector<std::vector<float>> projected_value_norms();
+  const std::vector<std::vector<float>>& projected_value_norms();
 
   // Throws Error(kInvalidArgument), naming layer and head, for a stored key or one of `n_rows` query rows
   // ([n_rows][n_head][head_dim]) that is not finite. The attention kernels would take it for an entry that nobody looks
@@ -66,6 +66,7 @@ class LayerEvidence {
   std::vector<std::int32_t> n_prefix_, n_sinks_;  // [n_kv_head]
   std::map<int, WindowStatistics> windows_;       // by number of rows
   std::vector<std::vector<float>> value_l1_;
+  std::vector<std::vector<float>> projected_norms_;
   bool keys_are_checked_ = false;
 };
 

@@ -55,6 +55,8 @@ const std::vector<MethodInfo>& eviction_methods() {
              "KeyDiff (arXiv 2504.15364)"),
       preset(with(parts("expected-attention", "expected-attention", "uniform", "uniform"), "sinks", "4"),
              "tokens that queries to come are expected to attend to", "Expected Attention (arXiv 2510.00636)"),
+      preset(parts("kvzip", "kvzip", "global", "global"), "tokens that a pass which repeats the context attends to",
+             "KVzip (arXiv 2505.23416)"),
       preset(parts("random", "random", "uniform", "uniform"), "seeded noise: the control", "-"),
       preset(parts("ada-snapkv", "snapkv", "uniform", "ada"), "snapkv with adaptive head budgets", kAda),
       preset(parts("ada-pyramidkv", "snapkv", "pyramid", "ada"), "pyramidkv with adaptive head budgets", kAda),

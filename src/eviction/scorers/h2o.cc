@@ -1,8 +1,8 @@
 // h2o: the attention that a token got from all query rows, mean over the group.
 // Zhang et al., "H2O: Heavy-Hitter Oracle for Efficient Generative Inference of Large Language Models", arXiv
 // 2306.14048. The column sums of the causal matrix are streamed from the rows' saved log-sum-exps: memory is linear in
-// the prompt. last-rows=n counts the last n rows only (as CriticalKV's authors simulate it); on a re-cut the rows are
-// those of the tokens fed since the last one.
+// the prompt. last-rows=n counts the last n rows only (as CriticalKV's authors simulate it). On a re-cut the rows are
+// those of the turn or chunk fed since the last one, while decoding the last window rows that the engine saved.
 #include <algorithm>
 
 #include "eviction/aligned_bytes.h"
@@ -18,15 +18,17 @@ class H2o final : public Scorer {
  public:
   EvidenceNeeds needs(const EvictionOptions& options) const override {
     if (options.last_rows > 0) return {.window_rows = options.last_rows, .window_columns = kWindowMean};
-    return {.log_sum_exp = true, .all_queries = true};
+    return {.log_sum_exp = true, .all_queries = true, .window_columns = kWindowMean};
   }
   OptionNames options() const override { return {"last-rows"}; }
   bool is_attention() const override { return true; }
 
   LayerScores score(LayerEvidence& evidence, const EvictionOptions& options) const override {
     LayerScores scores(evidence.n_kv_head());
-    if (options.last_rows > 0) {
-      const WindowStatistics& window = evidence.window(options.last_rows);
+    const LayerView& view = evidence.view();
+    if (options.last_rows > 0 || (view.all_q == nullptr && view.n_window_rows > 0)) {
+      const WindowStatistics& window =
+          evidence.window(options.last_rows > 0 ? options.last_rows : view.n_window_rows);
       evidence.for_each_head([&](int h) {
         scores[h] = group_only(window.mean[h], evidence.n_group(), GroupReduction::kMean);
         for (float& score : scores[h]) score *= static_cast<float>(window.n_rows);

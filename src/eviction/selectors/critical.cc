@@ -22,7 +22,7 @@ class Critical final : public Selector {
 
   void prepare(LayerEvidence& evidence, const LayerScores& scores, const EvictionOptions& options,
                LayerRanking& ranking) const override {
-    const std::vector<std::vector<float>> norms = evidence.projected_value_norms();
+    const std::vector<std::vector<float>>& norms = evidence.projected_value_norms();
     evidence.for_each_head([&](int h) {
       std::vector<float> products;
       for (std::size_t i = evidence.n_sinks(h); i < scores[h].size(); ++i) {

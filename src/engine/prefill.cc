@@ -1,0 +1,165 @@
+#include <algorithm>
+#include <chrono>
+#include <mutex>
+
+#include "engine/prefill_impl.h"
+#include "winnow/error.h"
+
+namespace winnow {
+namespace {
+
+void check_sessions(const Engine& engine, std::span<Session* const> sessions) {
+  if (sessions.empty()) throw Error(ErrorCode::kInvalidArgument, "a prefill needs at least one session");
+  for (std::size_t i = 0; i < sessions.size(); ++i) {
+    const Session::Impl& session = sessions[i]->impl();
+    if (session.engine.get() != &engine) {
+      throw Error(ErrorCode::kInvalidArgument, "a session of another engine cannot be in this prefill");
+    }
+    if (std::find(sessions.begin(), sessions.begin() + static_cast<std::ptrdiff_t>(i), sessions[i]) !=
+        sessions.begin() + static_cast<std::ptrdiff_t>(i)) {
+      throw Error(ErrorCode::kInvalidArgument, "a session can be in a prefill only once");
+    }
+    session.check_idle();
+    if (sessions.size() == 1) return;
+    const CacheShape& shape = session.cache.shape();
+    const CacheShape& first = sessions[0]->impl().cache.shape();
+    if (shape.key_type != first.key_type || shape.value_type != first.value_type) {
+      throw Error(ErrorCode::kInvalidArgument, "sessions with different entry types cannot share a prefill");
+    }
+    if (session.n_tokens() > 0 || session.options.prefill_chunk > 0) {
+      throw Error(
+          ErrorCode::kInvalidArgument,
+          "only empty sessions that prefill layer by layer can share a prefill: clear them, or feed them one by "
+          "one");
+    }
+  }
+}
+
+}  // namespace
+
+Prefill::Impl::Impl(std::shared_ptr<Engine> the_engine, std::vector<Session::Impl*> the_sessions,
+                    std::span<const Token> the_tokens, const PrefillOptions& the_callbacks)
+    : engine(std::move(the_engine)),
+      sessions(std::move(the_sessions)),
+      tokens(the_tokens.begin(), the_tokens.end()),
+      callbacks(the_callbacks) {}
+
+Prefill::Impl::~Impl() = default;
+
+bool Prefill::Impl::guarded_step() {
+  if (is_over) return false;
+  const auto start = std::chrono::steady_clock::now();
+  try {
+    const bool more = step();
+    const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
+    seconds += elapsed.count();
+    if (callbacks.on_progress && more && !callbacks.on_progress(work_done(), work_total)) {
+      throw Error(ErrorCode::kCancelled, "the prefill was stopped");
+    }
+    if (more) return true;
+  } catch (...) {
+    undo();
+    is_over = true;
+    for (Session::Impl* session : sessions) session->is_prefilling = false;
+    throw;
+  }
+  for (Session::Impl* session : sessions) {
+    session->statistics.prefill_s += seconds;
+    session->is_prefilling = false;
+  }
+  is_done = is_over = true;
+  if (callbacks.on_progress) callbacks.on_progress(work_total, work_total);
+  return false;
+}
+
+std::unique_ptr<Prefill::Impl> start_prefill(const std::shared_ptr<Engine>& engine, std::span<Session* const> sessions,
+                                             std::span<const Token> tokens, const PrefillOptions& callbacks,
+                                             const LayerObserver* observer) {
+  check_sessions(*engine, sessions);
+  Session::Impl& first = sessions[0]->impl();
+  const bool evicts = first.options.eviction.evicts();
+  std::unique_ptr<Prefill::Impl> prefill;
+  if (first.n_tokens() > 0) {
+    first.check_tokens(tokens);
+    std::optional<std::int64_t> total;
+    if (evicts) {
+      const auto n = static_cast<std::int32_t>(tokens.size());
+      total = first.total_entries(first.n_tokens() + n);
+      first.check_cut(n, *total);
+    }
+    prefill = std::make_unique<AppendPrefill>(engine, first, tokens, callbacks, total);
+  } else if (evicts && first.options.prefill_chunk > 0 &&
+             tokens.size() > static_cast<std::size_t>(first.options.prefill_chunk)) {
+    prefill = std::make_unique<ChunkedPrefill>(engine, first, tokens, callbacks);
+  } else {
+    std::vector<Session::Impl*> targets;
+    for (Session* session : sessions) targets.push_back(&session->impl());
+    prefill = std::make_unique<LayerPrefill>(engine, std::move(targets), tokens, callbacks, observer);
+  }
+  for (Session* session : sessions) session->impl().is_prefilling = true;
+  return prefill;
+}
+
+Prefill::Prefill(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Prefill::Prefill(Prefill&&) noexcept = default;
+
+Prefill& Prefill::operator=(Prefill&& other) noexcept {
+  if (this != &other) {
+    Prefill old(std::move(impl_));  // ends what was under way
+    impl_ = std::move(other.impl_);
+  }
+  return *this;
+}
+
+Prefill::~Prefill() {
+  if (!impl_) return;
+  const std::lock_guard lock(impl_->engine_impl().mutex);
+  if (!impl_->is_over) {
+    impl_->undo();
+    for (Session::Impl* session : impl_->sessions) session->is_prefilling = false;
+  }
+  const std::shared_ptr<Engine> engine = impl_->engine;  // outlives the lock
+  impl_.reset();
+}
+
+bool Prefill::step() {
+  const std::lock_guard lock(impl_->engine_impl().mutex);
+  return impl_->guarded_step();
+}
+
+bool Prefill::done() const { return impl_->is_done; }
+std::int64_t Prefill::work_done() const { return impl_->is_over ? impl_->work_total : impl_->work_done(); }
+std::int64_t Prefill::work_total() const { return impl_->work_total; }
+
+Prefill Engine::start_prefill(std::span<Session* const> sessions, std::span<const Token> tokens,
+                              const PrefillOptions& options) {
+  const std::lock_guard lock(impl_->mutex);
+  return Prefill(winnow::start_prefill(shared_from_this(), sessions, tokens, options));
+}
+
+Prefill Engine::start_append(Session& session, std::span<const Token> tokens, const PrefillOptions& options) {
+  const std::lock_guard lock(impl_->mutex);
+  session.impl().check_idle();
+  auto prefill = std::make_unique<AppendPrefill>(shared_from_this(), session.impl(), tokens, options, std::nullopt);
+  session.impl().is_prefilling = true;
+  return Prefill(std::move(prefill));
+}
+
+void Engine::prefill(std::span<Session* const> sessions, std::span<const Token> tokens, const PrefillOptions& options) {
+  Prefill prefill = start_prefill(sessions, tokens, options);
+  while (prefill.step()) {
+  }
+}
+
+void Session::prefill(std::span<const Token> prompt, const PrefillOptions& callbacks) {
+  Session* self = this;
+  impl_->engine->prefill(std::span(&self, 1), prompt, callbacks);
+}
+
+void Session::append(std::span<const Token> more, const PrefillOptions& callbacks) {
+  Prefill prefill = impl_->engine->start_append(*this, more, callbacks);
+  while (prefill.step()) {
+  }
+}
+
+}  // namespace winnow
