@@ -31,7 +31,10 @@ AppendPrefill::AppendPrefill(std::shared_ptr<Engine> the_engine, Session::Impl& 
 AppendPrefill::~AppendPrefill() = default;
 
 bool AppendPrefill::step() {
-  if (pass_->step(nullptr)) return true;
+  if (!is_through) {
+    is_through = !pass_->step(nullptr);
+    return true;
+  }
   std::vector<float> logits = pass_->read_logits(callbacks.on_logits);
   session_.note_sizes(pass_->hidden_bytes(), 0);
   pass_.reset();
@@ -46,6 +49,7 @@ bool AppendPrefill::step() {
 
 void AppendPrefill::undo() {
   pass_.reset();
+  session_.evidence.end_rows();
   if (is_done) return;  // the cut that followed failed: the tokens are fed, and all of them kept
   session_.cache.truncate(session_.n_tokens());
   session_.evidence = std::move(before_);

@@ -69,9 +69,12 @@ LayerPrefill::LayerPrefill(std::shared_ptr<Engine> the_engine, std::vector<Sessi
 LayerPrefill::~LayerPrefill() = default;
 
 bool LayerPrefill::step() {
-  if (pass_->step([this](int layer) { judge_layer(layer); })) return true;
-  finish();
-  return false;
+  if (is_through) {
+    finish();
+    return false;
+  }
+  is_through = !pass_->step([this](int layer) { judge_layer(layer); });
+  return true;
 }
 
 void LayerPrefill::judge_layer(int layer) {
@@ -108,7 +111,7 @@ void LayerPrefill::cut_layer(int layer, std::span<const kernels::HeadEntries> he
     }
     return view;
   };
-  if (observer_) observer_->on_layer(view_of(*observed_, observer_->needs));
+  if (observer_) observer_->on_layer(view_of(*observed_, observer_->needs), parallel_for);
 
   std::map<std::size_t, LayerView> views;
   std::map<std::size_t, LayerScoring> scorings;

@@ -68,7 +68,6 @@ bool Prefill::Impl::guarded_step() {
     session->is_prefilling = false;
   }
   is_done = is_over = true;
-  if (callbacks.on_progress) callbacks.on_progress(work_total, work_total);
   return false;
 }
 

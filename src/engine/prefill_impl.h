@@ -8,15 +8,10 @@
 #include <vector>
 
 #include "engine/engine_impl.h"
+#include "engine/observe.h"
 #include "engine/prompt_pass.h"
 
 namespace winnow {
-
-// Looks at every layer of a prompt while all of its keys and values are there (analyses, calibration).
-struct LayerObserver {
-  EvidenceNeeds needs;
-  std::function<void(const LayerView&)> on_layer;
-};
 
 // step() is called with the engine's mutex held. Whoever is destroyed before it is done puts the sessions back as they
 // were.
@@ -27,7 +22,7 @@ struct Prefill::Impl {
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
 
-  virtual bool step() = 0;
+  virtual bool step() = 0;  // on_progress is heard after every step but the last
   virtual std::int64_t work_done() const = 0;
   virtual void undo() = 0;
 
@@ -40,7 +35,8 @@ struct Prefill::Impl {
   const std::vector<Token> tokens;
   const PrefillOptions callbacks;
   std::int64_t work_total = 0;
-  double seconds = 0;  // of all steps
+  double seconds = 0;       // of all steps
+  bool is_through = false;  // all rows are through all layers; the step that ends the prefill is left
   bool is_done = false;
   bool is_over = false;  // done or undone: the sessions are free
 };

@@ -60,6 +60,12 @@ EvidenceNeeds evidence_needs(const SessionOptions& options) {
   if (needs.all_queries && options.decode_cut != SessionOptions::DecodeCut::kKeep) {
     needs.window_rows = std::max(needs.window_rows, options.cut_every);
   }
+  if (needs.reconstruction_pass &&
+      (options.prefill_chunk > 0 || options.decode_cut != SessionOptions::DecodeCut::kKeep)) {
+    throw Error(ErrorCode::kUnsupported, "the method '" + options.eviction.method +
+                                             "' scores by a pass that repeats the whole prompt and cannot cut again: "
+                                             "leave out chunked prefill and cuts while decoding");
+  }
   return needs;
 }
 

@@ -4,6 +4,7 @@
 
 #include "engine/engine_impl.h"
 #include "engine/layer_views.h"
+#include "winnow/error.h"
 
 namespace winnow {
 
@@ -47,6 +48,11 @@ void Session::Impl::check_cut(std::int32_t n_more, std::int64_t new_total) const
                  .n_tokens = n_tokens() + n_more,
                  .total = new_total,
                  .stored = cache.n_entries() + std::int64_t{n_more} * shape.n_layer * shape.n_kv_head});
+  if (!cut.keeps_everything() && evidence.needs().reconstruction_pass) {
+    throw Error(ErrorCode::kUnsupported, "the method '" + options.eviction.method +
+                                             "' scores by a pass that repeats the whole prompt and cannot cut again: "
+                                             "feed later turns with append");
+  }
 }
 
 std::int64_t Session::Impl::decode_total(std::int32_t n) const {

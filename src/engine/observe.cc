@@ -1,0 +1,48 @@
+#include "engine/observe.h"
+
+#include <mutex>
+
+#include "engine/layer_views.h"
+#include "engine/prefill_impl.h"
+#include "winnow/error.h"
+
+namespace winnow {
+
+void prefill_observed(Session& session, std::span<const Token> tokens, const LayerObserver& observer,
+                      const PrefillOptions& options) {
+  if (session.n_tokens() > 0 || session.options().prefill_chunk > 0) {
+    throw Error(ErrorCode::kInvalidArgument, "only an empty session that prefills layer by layer can be observed");
+  }
+  Session* self = &session;
+  const std::shared_ptr<Engine>& engine = session.impl().engine;
+  std::unique_ptr<Prefill::Impl> impl;
+  {
+    const std::lock_guard lock(engine->impl().mutex);
+    impl = start_prefill(engine, std::span(&self, 1), tokens, options, &observer);
+  }
+  Prefill prefill(std::move(impl));
+  while (prefill.step()) {
+  }
+}
+
+Session open_observed(Engine& engine, const SessionOptions& options, const EvidenceNeeds& needs) {
+  Session session = engine.open(options);
+  EvidenceNeeds both = session.impl().evidence.needs();
+  both |= needs;
+  session.impl().evidence = QueryEvidence(both, session.impl().model().hparams);
+  return session;
+}
+
+void observe_stored(Session& session, const LayerObserver& observer) {
+  Session::Impl& impl = session.impl();
+  const std::lock_guard lock(impl.engine_impl().mutex);
+  impl.check_idle();
+  const ParallelFor parallel_for = impl.engine_impl().parallel_for();
+  std::vector<kernels::HeadEntries> heads;
+  std::vector<float> w_o;
+  for (int l = 0; l < impl.cache.shape().n_layer; ++l) {
+    observer.on_layer(stored_layer_view(impl, l, heads, w_o), parallel_for);
+  }
+}
+
+}  // namespace winnow

@@ -1,0 +1,184 @@
+// Prefill in slices, of several sessions at once, and what a request is estimated to take.
+#include <gtest/gtest.h>
+
+#include "engine/observe.h"
+#include "engine_test_support.h"
+
+namespace winnow::test {
+namespace {
+
+std::vector<std::string> shared_methods() {
+  return {"full",          "snapkv:window=8", "snapkv:window=8,pool=none",   "critical-snapkv:window=8",
+          "lava:window=8", "h2o:window=8",    "expected-attention:window=8", "kvzip:window=8",
+          "tova:window=4"};
+}
+
+SessionOptions options_of(const std::string& method, const std::string& budget) {
+  return method == "full" ? full_options() : evicting_options(method, budget);
+}
+
+TEST(SharedPrefill, EverySessionIsAsIfAlone) {
+  const auto engine = Engine::create(tiny_model(), {.n_threads = 2, .n_batch = 32});
+  const std::vector<Token> prompt = random_tokens(150, 300, 1);
+  const std::vector<Token> later = random_tokens(40, 300, 2);
+  std::vector<Session> sessions;
+  std::vector<SessionOptions> options;
+  for (const std::string& method : shared_methods()) {
+    for (const char* budget : {"30", "60%"}) options.push_back(options_of(method, budget));
+  }
+  for (const SessionOptions& o : options) sessions.push_back(engine->open(o));
+  std::vector<Session*> pointers;
+  for (Session& session : sessions) pointers.push_back(&session);
+  engine->prefill(pointers, prompt);
+  for (std::size_t i = 0; i < sessions.size(); ++i) {
+    Session alone = engine->open(options[i]);
+    alone.prefill(prompt);
+    const std::string name = options[i].eviction.text();
+    EXPECT_EQ(kept_positions(sessions[i]), kept_positions(alone)) << name;
+    EXPECT_EQ(logits_of(sessions[i]), logits_of(alone)) << name;
+    if (name.starts_with("kvzip")) continue;  // cannot be cut again
+    alone.prefill(later);                     // the queries of the window and the moments were handed on
+    sessions[i].prefill(later);
+    EXPECT_EQ(kept_positions(sessions[i]), kept_positions(alone)) << name;
+    EXPECT_EQ(logits_of(sessions[i]), logits_of(alone)) << name;
+  }
+}
+
+TEST(SharedPrefill, RefusesSessionsThatCannotShare) {
+  const auto engine = Engine::create(tiny_model(), {.n_threads = 1});
+  const std::vector<Token> prompt = random_tokens(20, 300, 1);
+  Session a = engine->open(full_options());
+  Session b = engine->open(full_options());
+  SessionOptions other_type = full_options();
+  other_type.key_type = EntryType::kBF16;
+  Session c = engine->open(other_type);
+  Session* same[] = {&a, &a};
+  Session* types[] = {&a, &c};
+  Session* pair[] = {&a, &b};
+  expect_error(ErrorCode::kInvalidArgument, [&] { engine->prefill(same, prompt); });
+  expect_error(ErrorCode::kInvalidArgument, [&] { engine->prefill(types, prompt); });
+  expect_error(ErrorCode::kInvalidArgument, [&] { engine->prefill({}, prompt); });
+  b.prefill(prompt);
+  expect_error(ErrorCode::kInvalidArgument, [&] { engine->prefill(pair, prompt); });
+  EXPECT_EQ(a.n_tokens(), 0);
+  EXPECT_EQ(b.n_tokens(), 20);
+}
+
+// Two prefills and a decoding session take turns; each ends as it would alone.
+TEST(SlicedPrefill, TakesTurnsWithOthers) {
+  const auto engine = Engine::create(tiny_model(), {.n_threads = 2, .n_batch = 16});
+  const std::vector<Token> first = random_tokens(130, 300, 1), second = random_tokens(90, 300, 2);
+  const std::vector<Token> turn = random_tokens(50, 300, 3);
+  const SessionOptions options = evicting_options("lava:window=8", "24");
+  Session a = engine->open(options), b = engine->open(options), c = engine->open(full_options());
+  c.prefill(second);
+  Session d = c.fork();
+  Session* pa[] = {&a};
+  Session* pb[] = {&b};
+  Prefill one = engine->start_prefill(pa, first), two = engine->start_prefill(pb, second);
+  Prefill three = engine->start_append(d, turn);
+  EXPECT_EQ(one.work_total(), 130 * 3);
+  bool more = true;
+  std::vector<float> decoded;
+  for (int i = 0; more; ++i) {
+    more = one.step();
+    more |= two.step();
+    more |= three.step();
+    c.decode(static_cast<Token>(i % 7));
+    if (!one.done()) expect_error(ErrorCode::kInvalidArgument, [&] { a.decode(1); });
+  }
+  EXPECT_TRUE(one.done() && two.done() && three.done());
+  EXPECT_FALSE(one.step());
+  Session alone = engine->open(options);
+  alone.prefill(first);
+  EXPECT_EQ(logits_of(a), logits_of(alone));
+  EXPECT_EQ(kept_positions(a), kept_positions(alone));
+  alone.clear();
+  alone.prefill(second);
+  EXPECT_EQ(logits_of(b), logits_of(alone));
+  Session appended = engine->open(full_options());
+  appended.prefill(second);
+  appended.append(turn);
+  EXPECT_EQ(logits_of(d), logits_of(appended));
+}
+
+TEST(SlicedPrefill, GivenUpLeavesNothingBehind) {
+  const auto engine = Engine::create(tiny_model(), {.n_threads = 1, .n_batch = 16});
+  Session session = engine->open(evicting_options("cake:window=8", "24"));
+  Session* one[] = {&session};
+  for (const int steps : {0, 1, 8, 20}) {
+    Prefill prefill = engine->start_prefill(one, random_tokens(130, 300, 1));
+    for (int i = 0; i < steps; ++i) prefill.step();
+  }
+  EXPECT_EQ(session.n_tokens(), 0);
+  EXPECT_EQ(engine->memory().kv_bytes_in_use, 0U);
+  session.prefill(random_tokens(130, 300, 1));
+  EXPECT_EQ(session.statistics().entries_kept, 24 * 6);
+}
+
+TEST(ObservedPrefill, ShowsEveryLayerWholeAndWithQueries) {
+  const auto engine = Engine::create(tiny_model(), {.n_threads = 2, .n_batch = 32});
+  Session session = engine->open(evicting_options("snapkv:window=8", "24"));
+  int n_layers = 0;
+  prefill_observed(session, random_tokens(100, 300, 1),
+                   {.needs = {.window_rows = 3, .output_projection = true},
+                    .on_layer = [&](const LayerView& view, const ParallelFor&) {
+                      EXPECT_EQ(view.layer, n_layers++);
+                      EXPECT_EQ(view.n_window_rows, 3);
+                      EXPECT_NE(view.w_o, nullptr);
+                      for (const kernels::HeadEntries& head : view.heads) EXPECT_EQ(head.n_entries, 100);
+                    }});
+  EXPECT_EQ(n_layers, 3);
+  EXPECT_EQ(session.statistics().entries_kept, 24 * 6);
+
+  Session full = open_observed(*engine, full_options(), {.window_rows = 5});
+  full.prefill(random_tokens(40, 300, 1));
+  decode_all(full, random_tokens(5, 300, 2));
+  n_layers = 0;
+  observe_stored(full, {.needs = {}, .on_layer = [&](const LayerView& view, const ParallelFor&) {
+                          EXPECT_EQ(view.layer, n_layers++);
+                          EXPECT_EQ(view.n_window_rows, 5);
+                          EXPECT_EQ(view.n_tokens, 45);
+                        }});
+  EXPECT_EQ(n_layers, 3);
+}
+
+class EstimateTest : public testing::TestWithParam<std::string> {};
+
+// Never less than what is taken, and no more than a page per head and an entry type's rounding above it.
+TEST_P(EstimateTest, BoundsWhatIsTaken) {
+  for (const int n_prompt : {40, 100, 333}) {
+    for (const char* budget : {"24", "50%", "4096"}) {
+      for (const int chunk : {0, 64}) {
+        if (chunk > 0 && (GetParam() == "kvzip:window=8" || GetParam() == "full")) continue;
+        for (const auto cut :
+             {SessionOptions::DecodeCut::kKeep, SessionOptions::DecodeCut::kTotal, SessionOptions::DecodeCut::kOwn}) {
+          if (cut != SessionOptions::DecodeCut::kKeep && (GetParam() == "kvzip:window=8" || GetParam() == "full")) {
+            continue;
+          }
+          const auto engine = Engine::create(tiny_model(), {.n_threads = 1, .n_batch = 64});
+          SessionOptions options = options_of(GetParam(), budget);
+          options.prefill_chunk = chunk;
+          options.decode_cut = cut;
+          options.cut_every = 5;
+          const MemoryEstimate estimate = engine->estimate(options, n_prompt, 12);
+          Session session = engine->open(options);
+          session.prefill(random_tokens(n_prompt, 300, 1));
+          decode_all(session, random_tokens(12, 300, 2));
+          const std::size_t peak = engine->memory().kv_bytes_peak;
+          EXPECT_LE(peak, estimate.kv_bytes_peak) << n_prompt << " " << budget << " " << chunk;
+          const std::size_t page = CacheShape(session.impl().cache.shape()).page_bytes();
+          EXPECT_GE(peak + 2 * 6 * page, estimate.kv_bytes_peak) << n_prompt << " " << budget << " " << chunk;
+          EXPECT_LE(session.statistics().hidden_bytes, estimate.hidden_bytes + 4096);
+        }
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Methods, EstimateTest,
+                         testing::Values("full", "snapkv:window=8", "cake:window=8", "lava:window=8", "kvzip:window=8"),
+                         [](const auto& test) { return test.param.substr(0, test.param.find(':')); });
+
+}  // namespace
+}  // namespace winnow::test
