@@ -1,0 +1,170 @@
+// Many answers from one engine at once: requests join and leave between two steps, long prompts are read in slices
+// while other answers go on, and a context that several requests share is read and compressed once.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "winnow/error.h"
+#include "winnow/sampling.h"
+#include "winnow/session.h"
+
+namespace winnow {
+
+struct BatchOptions {
+  int n_parallel = 8;   // most answers that are prepared or given at a time
+  int max_queued = 64;  // most requests that wait for their turn
+  // Most bytes of KV pages in contexts that are kept for later requests; the least recently used go first. 0: a
+  // context lives as long as requests use it.
+  std::size_t context_bytes = 0;
+  // Folder in which kept contexts are saved, and from which they come back. Empty: none. It is made if it is missing.
+  std::string cache_dir;
+  // Seconds of prefill for every second of decoding, while there are answers to go on with.
+  double prefill_share = 1.0;
+  // Called from the batch's thread with a sentence about something that failed without failing a request (a damaged
+  // saved context, a disk that is full).
+  std::function<void(const std::string&)> on_warning;
+};
+
+enum class FinishReason {
+  kEndOfText,  // the model ended its answer
+  kLength,     // max_tokens, or the context is full
+  kStopped,    // on_token returned false
+  kCancelled,
+  kError,
+};
+
+// A token's logarithmic probability in the model's own distribution, before any sampling option.
+struct TokenProbability {
+  Token token;
+  float log_probability;  // natural
+};
+
+struct BatchToken {
+  int answer;  // 0 .. n_answers - 1
+  Token token;
+  float log_probability;              // NaN unless n_probabilities >= 0
+  std::vector<TokenProbability> top;  // the n_probabilities likeliest, descending
+};
+
+struct BatchResult {
+  FinishReason reason = FinishReason::kEndOfText;  // of the whole request: the first answer's, or kCancelled, kError
+  ErrorCode error_code = ErrorCode::kInternal;     // with kError
+  std::string error;                               // with kError
+  bool started = false;                            // with kError: on_accept was called before
+  std::int32_t prompt_tokens = 0;
+  std::int32_t cached_tokens = 0;  // of these, not read again: they were in a kept context
+  std::int32_t answer_tokens = 0;  // of all answers
+  double queue_s = 0;              // until it was admitted
+  double prefill_s = 0;            // from then until the first token; a share of it went to other requests
+  double decode_s = 0;             // from the first token to the last
+  SessionStatistics cache;         // what was kept: after the prompt, for each of the answers
+  std::string method;              // text form
+  std::string budget;              // text form, empty: all
+};
+
+// All of them are called from the batch's thread and must be quick. They may submit and cancel.
+struct BatchCallbacks {
+  // The request can be answered, and will be once there is room.
+  std::function<void()> on_accept;
+  // False ends this answer with kStopped. End tokens are not reported.
+  std::function<bool(const BatchToken&)> on_token;
+  std::function<void(int answer, FinishReason)> on_finish;  // an answer's last word
+  std::function<void(const BatchResult&)> on_done;          // always the last call, exactly once
+};
+
+struct BatchRequest {
+  // Read and compressed by itself, whatever follows, and shared by all requests with the same tokens and options; what
+  // of it was dropped does not depend on the prompt. May be empty.
+  std::vector<Token> context;
+  // With a context: appended and kept whole. Without: cut as `session` says.
+  std::vector<Token> prompt;
+  SessionOptions session;
+  SamplingOptions sampling;
+  int n_answers = 1;  // with a fixed seed, answer i gets seed + i
+  std::int32_t max_tokens = 1024;
+  int n_probabilities = -1;  // -1: none; 0: only the token's own
+  bool ignore_end = false;   // goes on after end tokens, which are then reported as others are
+  bool keep_context = true;  // for later requests, within BatchOptions::context_bytes
+};
+
+// Thrown by Batch::submit where the queue is full.
+class QueueFull : public Error {
+ public:
+  QueueFull(const std::string& message, int the_retry_after_s)
+      : Error(ErrorCode::kOutOfMemory, message), retry_after_s(the_retry_after_s) {}
+  const int retry_after_s;
+};
+
+// Totals since the start, and what is going on now.
+struct BatchStatistics {
+  std::int64_t requests = 0, refused = 0, cancelled = 0, failed = 0, finished = 0;
+  std::int64_t prompt_tokens = 0;  // read; those from kept contexts are not in it
+  std::int64_t cached_tokens = 0, answer_tokens = 0;
+  std::int64_t steps = 0, slices = 0;  // of decoding and of prefill
+  double decode_s = 0, prefill_s = 0;  // of the engine
+  int n_queued = 0, n_reading = 0, n_answering = 0;
+  std::size_t bytes_promised = 0;  // to requests under way and contexts
+  std::size_t context_bytes = 0;   // in pages of kept contexts
+  std::int64_t context_hits = 0, context_misses = 0, contexts_removed = 0;
+};
+
+// What a kept context or a running request holds.
+struct BatchEntry {
+  enum class Kind { kContext, kRequest } kind = Kind::kContext;
+  std::uint64_t id = 0;
+  std::string state;  // "reading", "kept" or "answering"
+  std::string method, budget;
+  std::int32_t n_tokens = 0;
+  std::int32_t n_users = 0;  // of a context: requests that use it now
+  std::int64_t hits = 0;     // of a context
+  SessionStatistics cache;   // as it was after the prompt
+  std::size_t bytes_promised = 0;
+};
+
+// Owns a thread that does all of the engine's work. Nobody else should feed sessions of the engine meanwhile (they
+// would wait long, and take memory that was promised to requests).
+//
+// Memory is promised before a request starts: the peak by Engine::estimate, with its hidden states, has to fit the
+// engine's kv_bytes_limit beside all other promises. A request that does not fit waits, and with it those behind it:
+// the order is that of arrival. One that could not even fit alone fails with kInvalidArgument and the budget that
+// would. An engine without a limit promises everything.
+//
+// Thread-safe.
+class Batch {
+ public:
+  // Restores saved contexts before it returns. Throws Error(kInvalidArgument), Error(kIo) for a folder that cannot be
+  // used.
+  Batch(std::shared_ptr<Engine> engine, const BatchOptions& options);
+  // Cancels what is still under way.
+  ~Batch();
+  Batch(const Batch&) = delete;
+  Batch& operator=(const Batch&) = delete;
+
+  // Returns the request's number. Throws QueueFull, and Error(kCancelled) after drain(). Everything else that can be
+  // wrong with a request reaches on_done.
+  std::uint64_t submit(BatchRequest request, BatchCallbacks callbacks);
+
+  // Ends a request as soon as the step or slice under way is over; its pages are then free. Does nothing for a request
+  // that is done.
+  void cancel(std::uint64_t id);
+
+  // Accepts nothing more. Returns once everything is answered, or after `seconds`: false, and the rest goes on.
+  bool drain(double seconds);
+
+  BatchStatistics statistics() const;
+  std::vector<BatchEntry> entries() const;
+  const std::shared_ptr<Engine>& engine() const;
+
+  struct Impl;
+
+ private:
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace winnow

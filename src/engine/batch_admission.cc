@@ -1,0 +1,137 @@
+// What a request takes, and whether it can ever fit.
+#include <algorithm>
+#include <cstdio>
+#include <string>
+
+#include "cache/ragged_cache.h"
+#include "engine/batch_job.h"
+#include "winnow/error.h"
+
+namespace winnow {
+namespace {
+
+std::string mib(std::size_t bytes) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.1f MiB", static_cast<double>(bytes) / (1 << 20));
+  return text;
+}
+
+// Pages for n entries in every head behind those that a fork shares: the page that it has to copy and the last one,
+// which may be partly used, come on top.
+std::size_t tail_bytes(const ModelInfo& model, const SessionOptions& options, std::int64_t n) {
+  const CacheShape shape{.n_layer = model.n_layer,
+                         .n_kv_head = model.n_kv_head,
+                         .head_dim = model.head_dim,
+                         .key_type = options.key_type,
+                         .value_type = options.value_type};
+  const std::int64_t n_pages = (n + kPageEntries - 1) / kPageEntries + 2;
+  return static_cast<std::size_t>(n_pages * model.n_layer * model.n_kv_head) * shape.page_bytes();
+}
+
+std::size_t sum(const MemoryEstimate& estimate) { return estimate.kv_bytes_peak + estimate.hidden_bytes; }
+
+BatchNeeds needs_of(const BatchRequest& request, const SessionOptions& options, Engine& engine) {
+  const ModelInfo& model = engine.model()->info();
+  const auto n_context = static_cast<std::int32_t>(request.context.size());
+  const auto n_prompt = static_cast<std::int32_t>(request.prompt.size());
+  const auto n_answers = static_cast<std::size_t>(request.n_answers);
+  // A cut while decoding writes to every page: nothing stays shared.
+  const bool shares = options.decode_cut == SessionOptions::DecodeCut::kKeep;
+  if (request.context.empty()) {
+    const MemoryEstimate one = engine.estimate(options, n_prompt, request.max_tokens);
+    const std::size_t other = shares ? tail_bytes(model, options, request.max_tokens) : one.kv_bytes_peak;
+    return {.own = sum(one) + (n_answers - 1) * other};
+  }
+  const std::size_t hidden = request.prompt.size() * static_cast<std::size_t>(model.n_embd) * sizeof(float);
+  if (!shares) {
+    const MemoryEstimate whole = engine.estimate(options, n_context + n_prompt, request.max_tokens);
+    return {.context = sum(engine.estimate(options, n_context, 0)), .own = n_answers * whole.kv_bytes_peak + hidden};
+  }
+  return {.context = sum(engine.estimate(options, n_context, 0)),
+          .own = tail_bytes(model, options, std::int64_t{n_prompt} + request.max_tokens) +
+                 (n_answers - 1) * tail_bytes(model, options, request.max_tokens) + hidden};
+}
+
+// The largest whole percentage of the prompt with which the request would fit; 0 if none does.
+int fitting_percentage(const BatchRequest& request, Engine& engine, std::size_t limit) {
+  SessionOptions options = request.session;
+  if (!options.eviction.evicts()) options.eviction = EvictionOptions::parse("snapkv");
+  const auto fits = [&](int percentage) {
+    options.budget = Budget{.unit = Budget::Unit::kFraction, .amount = percentage / 100.0};
+    try {
+      const BatchNeeds needs = needs_of(request, options, engine);
+      return needs.context + needs.own <= limit;
+    } catch (const Error&) {
+      return false;  // below what the method always keeps
+    }
+  };
+  int best = 99;
+  while (best > 0 && !fits(best)) --best;
+  return best;
+}
+
+[[noreturn]] void refuse_for_good(const BatchJob& job, Engine& engine, std::size_t limit) {
+  const BatchRequest& request = job.request;
+  const SessionOptions& options = request.session;
+  std::string text = "a request with " + std::to_string(request.context.size() + request.prompt.size()) +
+                     " tokens and up to " + std::to_string(request.max_tokens) + " more for each of " +
+                     std::to_string(request.n_answers) + " answers needs " + mib(job.needs.context + job.needs.own) +
+                     " with the method '" + options.eviction.method + "'" +
+                     (options.budget ? " and a budget of " + options.budget->text() : "") +
+                     ", more than all that there is, " + mib(limit) + ": ";
+  const int percentage = fitting_percentage(request, engine, limit);
+  if (percentage > 0) {
+    text += "a budget of " + std::to_string(percentage) + "% would fit" +
+            (options.eviction.evicts() ? "" : " (with a method that evicts, e.g. snapkv)") +
+            ", as would fewer tokens of answer";
+  } else {
+    text += "no budget makes it fit; shorten the prompt or ask for fewer tokens";
+  }
+  throw Error(ErrorCode::kInvalidArgument, text);
+}
+
+void check_tokens(std::span<const Token> tokens, int n_vocab) {
+  for (const Token token : tokens) {
+    if (token >= 0 && token < n_vocab) continue;
+    throw Error(ErrorCode::kInvalidArgument,
+                "there is no token " + std::to_string(token) + ": the model has 0 to " + std::to_string(n_vocab - 1));
+  }
+}
+
+}  // namespace
+
+void check_job(BatchJob& job, Engine& engine, const BatchOptions& batch) {
+  BatchRequest& request = job.request;
+  const ModelInfo& model = engine.model()->info();
+  if (request.prompt.empty()) throw Error(ErrorCode::kInvalidArgument, "the prompt is empty: give at least one token");
+  check_tokens(request.context, model.n_vocab);
+  check_tokens(request.prompt, model.n_vocab);
+  if (request.n_answers < 1 || request.n_answers > batch.n_parallel) {
+    throw Error(ErrorCode::kInvalidArgument, "the number of answers is " + std::to_string(request.n_answers) +
+                                                 " and must be from 1 to " + std::to_string(batch.n_parallel));
+  }
+  if (request.max_tokens < 1) {
+    throw Error(ErrorCode::kInvalidArgument, "an answer must be allowed at least one token");
+  }
+  if (request.session.n_ctx == 0) request.session.n_ctx = model.n_ctx_train;
+  const std::size_t n_tokens = request.context.size() + request.prompt.size();
+  if (n_tokens >= static_cast<std::size_t>(std::max(request.session.n_ctx, 0))) {
+    throw Error(ErrorCode::kContextFull, "the prompt has " + std::to_string(n_tokens) + " tokens and the context " +
+                                             std::to_string(request.session.n_ctx) +
+                                             ", an answer's first one included: shorten the prompt");
+  }
+  request.max_tokens = std::min(request.max_tokens, request.session.n_ctx - static_cast<std::int32_t>(n_tokens));
+  for (int i = 0; i < request.n_answers; ++i) {
+    SamplingOptions sampling = request.sampling;
+    if (sampling.seed != SamplingOptions{}.seed) sampling.seed += static_cast<std::uint32_t>(i);
+    job.samplers.emplace_back(engine.model(), sampling);
+  }
+  job.needs = needs_of(request, request.session, engine);
+  const std::size_t limit = engine.memory().kv_bytes_limit;
+  if (limit > 0 && job.needs.context + job.needs.own > limit) refuse_for_good(job, engine, limit);
+  job.result.method = request.session.eviction.text();
+  if (request.session.budget) job.result.budget = request.session.budget->text();
+  job.result.prompt_tokens = static_cast<std::int32_t>(n_tokens);
+}
+
+}  // namespace winnow

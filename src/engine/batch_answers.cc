@@ -1,0 +1,189 @@
+// Answers under way: a step for all of them, a choice for each, and how they end.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "engine/batch_impl.h"
+
+namespace winnow {
+namespace {
+
+// log of the sum of exponentials: what logits have to be lowered by to be logarithms of probabilities.
+float log_normaliser(std::span<const float> logits) {
+  const float highest = *std::max_element(logits.begin(), logits.end());
+  double sum = 0;
+  for (const float logit : logits) sum += std::exp(static_cast<double>(logit - highest));
+  return highest + static_cast<float>(std::log(sum));
+}
+
+std::vector<TokenProbability> likeliest(std::span<const float> logits, float normaliser, int n) {
+  std::vector<TokenProbability> all(logits.size());
+  for (std::size_t i = 0; i < logits.size(); ++i) all[i] = {static_cast<Token>(i), logits[i] - normaliser};
+  const auto middle = all.begin() + std::min<std::ptrdiff_t>(n, static_cast<std::ptrdiff_t>(all.size()));
+  std::partial_sort(all.begin(), middle, all.end(),
+                    [](const auto& a, const auto& b) { return a.log_probability > b.log_probability; });
+  all.erase(middle, all.end());
+  return all;
+}
+
+}  // namespace
+
+void Batch::Impl::start_answers(BatchJob& job) {
+  has_changed = true;
+  job.result.cache = job.session->statistics();
+  job.first_token = BatchClock::now();
+  job.result.prefill_s = seconds_between(job.admitted, job.first_token);
+  const std::vector<Token>& prompt = job.request.prompt;
+  const auto n_remembered = std::min(prompt.size(), static_cast<std::size_t>(job.request.sampling.repeat_last_n));
+  for (int i = 0; i < job.request.n_answers; ++i) {
+    const bool is_last = i + 1 == job.request.n_answers;
+    Sampler sampler = std::move(job.samplers[static_cast<std::size_t>(i)]);
+    for (std::size_t t = prompt.size() - n_remembered; t < prompt.size(); ++t) sampler.accept(prompt[t]);
+    job.answers.push_back(
+        std::make_unique<BatchAnswer>(BatchAnswer{.index = i,
+                                                  .session = is_last ? std::move(*job.session) : job.session->fork(),
+                                                  .sampler = std::move(sampler)}));
+  }
+  job.session.reset();
+  job.samplers.clear();
+  std::vector<BatchAnswer*> answers;
+  for (const std::unique_ptr<BatchAnswer>& answer : job.answers) answers.push_back(answer.get());
+  for (BatchAnswer* answer : answers) {
+    if (!choose(job, *answer)) return;
+  }
+}
+
+double Batch::Impl::step() {
+  std::vector<std::pair<BatchJob*, BatchAnswer*>> batch;
+  for (const std::unique_ptr<BatchJob>& job : active) {
+    for (const std::unique_ptr<BatchAnswer>& answer : job->answers) batch.emplace_back(job.get(), answer.get());
+  }
+  if (batch.empty()) return 0;
+  const auto start = BatchClock::now();
+  feed(batch);
+  ++totals.steps;
+  const double seconds = seconds_between(start, BatchClock::now());
+  totals.decode_s += seconds;
+  return seconds;
+}
+
+void Batch::Impl::feed(const std::vector<std::pair<BatchJob*, BatchAnswer*>>& batch) {
+  std::vector<Session*> sessions;
+  std::vector<Token> tokens;
+  for (const auto& [job, answer] : batch) {
+    sessions.push_back(&answer->session);
+    tokens.push_back(answer->next);
+  }
+  try {
+    engine->decode(sessions, tokens);
+  } catch (const std::exception& error) {
+    // A failed step changed nothing. One by one, only those fail whose fault it is.
+    if (batch.size() > 1) {
+      for (const auto& one : batch) {
+        // An earlier one's failure may have ended this one with its job.
+        const auto is_there = [&](const std::unique_ptr<BatchJob>& job) { return job.get() == one.first; };
+        if (std::any_of(active.begin(), active.end(), is_there)) feed({one});
+      }
+      return;
+    }
+    const auto* ours = dynamic_cast<const Error*>(&error);
+    fail(*batch[0].first, ours != nullptr ? ours->code() : ErrorCode::kInternal, error.what());
+    return;
+  }
+  for (std::size_t i = 0; i < batch.size(); ++i) {
+    const auto is_there = [&](const std::unique_ptr<BatchJob>& job) { return job.get() == batch[i].first; };
+    if (std::any_of(active.begin(), active.end(), is_there)) choose(*batch[i].first, *batch[i].second);
+  }
+}
+
+bool Batch::Impl::choose(BatchJob& job, BatchAnswer& answer) {
+  const BatchRequest& request = job.request;
+  BatchToken chosen{.answer = answer.index, .log_probability = std::numeric_limits<float>::quiet_NaN()};
+  bool is_wanted = true;
+  try {
+    const std::span<const float> logits = answer.session.logits();
+    chosen.token = answer.sampler.sample(logits);
+    if (!request.ignore_end && engine->model()->is_end_of_generation(chosen.token)) {
+      return finish_answer(job, answer, FinishReason::kEndOfText);
+    }
+    if (request.n_probabilities >= 0) {
+      const float normaliser = log_normaliser(logits);
+      chosen.log_probability = logits[static_cast<std::size_t>(chosen.token)] - normaliser;
+      if (request.n_probabilities > 0) chosen.top = likeliest(logits, normaliser, request.n_probabilities);
+    }
+    answer.next = chosen.token;
+    ++answer.n_tokens;
+    ++job.result.answer_tokens;
+    ++totals.answer_tokens;
+    is_wanted = !job.callbacks.on_token || job.callbacks.on_token(chosen);
+  } catch (const Error& error) {
+    fail(job, error.code(), error.what());
+    return false;
+  } catch (const std::exception& error) {
+    fail(job, ErrorCode::kInternal, error.what());
+    return false;
+  }
+  if (!is_wanted) return finish_answer(job, answer, FinishReason::kStopped);
+  if (answer.n_tokens >= request.max_tokens) return finish_answer(job, answer, FinishReason::kLength);
+  return true;
+}
+
+bool Batch::Impl::finish_answer(BatchJob& job, BatchAnswer& answer, FinishReason reason) {
+  const int index = answer.index;
+  if (!job.has_finished_answer || index == 0) job.result.reason = reason;
+  job.has_finished_answer = true;
+  std::erase_if(job.answers, [&](const std::unique_ptr<BatchAnswer>& other) { return other.get() == &answer; });
+  has_changed = true;
+  if (job.callbacks.on_finish) job.callbacks.on_finish(index, reason);
+  if (!job.answers.empty()) return true;
+  finish(job, job.result.reason);
+  return false;
+}
+
+void Batch::Impl::fail(BatchJob& job, ErrorCode code, const std::string& message) {
+  job.result.error_code = code;
+  job.result.error = message;
+  finish(job, FinishReason::kError);
+}
+
+void Batch::Impl::finish(BatchJob& job, FinishReason reason) {
+  has_changed = true;
+  std::unique_ptr<BatchJob> owned;
+  const auto is_it = [&](const std::unique_ptr<BatchJob>& other) { return other.get() == &job; };
+  const auto queued = std::find_if(queue.begin(), queue.end(), is_it);
+  const bool was_queued = queued != queue.end();
+  if (was_queued) {
+    owned = std::move(*queued);
+    queue.erase(queued);
+  } else {
+    const auto running = std::find_if(active.begin(), active.end(), is_it);
+    owned = std::move(*running);
+    active.erase(running);
+  }
+  // Pages go before anybody hears of it. A prefill goes before its session.
+  stop_reading(&job, nullptr);
+  job.answers.clear();
+  job.session.reset();
+  if (job.context) {
+    if (job.context->n_users == 1) stop_reading(nullptr, job.context.get());
+    store.release(*job.context);
+    job.context.reset();
+  }
+  job.result.reason = reason;
+  if (job.first_token != BatchClock::time_point{}) {
+    job.result.decode_s = seconds_between(job.first_token, BatchClock::now());
+  }
+  totals.cancelled += reason == FinishReason::kCancelled;
+  totals.failed += reason == FinishReason::kError;
+  totals.finished += reason != FinishReason::kCancelled && reason != FinishReason::kError;
+  publish();
+  const std::uint64_t id = job.id;
+  if (job.callbacks.on_done) job.callbacks.on_done(job.result);
+  owned.reset();  // with the callbacks, before drain() returns
+  const std::lock_guard lock(mutex);
+  n_waiting -= was_queued;
+  live.erase(id);
+  if (live.empty()) drained.notify_all();
+}
+
+}  // namespace winnow

@@ -1,0 +1,196 @@
+#include "engine/batch_context.h"
+
+#include <algorithm>
+#include <cinttypes>
+#include <cstdio>
+#include <filesystem>
+#include <system_error>
+
+#include "winnow/error.h"
+
+namespace winnow {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kSuffix = ".context";
+
+// FNV-1a, for names of files: what is in them is compared in full.
+std::uint64_t hash_bytes(std::uint64_t hash, const void* data, std::size_t n) {
+  const auto* bytes = static_cast<const unsigned char*>(data);
+  for (std::size_t i = 0; i < n; ++i) hash = (hash ^ bytes[i]) * 0x100000001b3U;
+  return hash;
+}
+
+}  // namespace
+
+std::string context_key(const SessionOptions& options) {
+  return std::string(entry_type_name(options.key_type)) + " " + std::string(entry_type_name(options.value_type)) + " " +
+         options.eviction.text() + " " + (options.budget ? options.budget->text() : "all") + " " +
+         std::to_string(options.n_ctx) + " " + std::to_string(options.prefill_chunk) + " " +
+         std::to_string(static_cast<int>(options.decode_cut)) + " " + std::to_string(options.cut_every);
+}
+
+ContextStore::ContextStore(std::shared_ptr<Engine> engine, std::size_t bytes_limit, std::string folder,
+                           std::function<void(const std::string&)> on_warning)
+    : engine_(std::move(engine)),
+      bytes_limit_(bytes_limit),
+      folder_(std::move(folder)),
+      on_warning_(std::move(on_warning)) {
+  if (folder_.empty()) return;
+  std::error_code error;
+  fs::create_directories(folder_, error);
+  if (!fs::is_directory(folder_)) {
+    throw Error(ErrorCode::kIo, "the folder for saved contexts, " + folder_ + ", cannot be made: " + error.message());
+  }
+}
+
+ContextPointer ContextStore::find(const std::string& key, std::span<const Token> tokens) const {
+  const auto found = std::find_if(contexts_.begin(), contexts_.end(), [&](const ContextPointer& context) {
+    return std::equal(tokens.begin(), tokens.end(), context->tokens.begin(), context->tokens.end()) &&
+           context->key == key;
+  });
+  return found == contexts_.end() ? nullptr : *found;
+}
+
+ContextPointer ContextStore::add(const SessionOptions& options, std::vector<Token> tokens, std::size_t bytes,
+                                 bool is_kept) {
+  Session session = engine_->open(options);
+  contexts_.push_back(std::make_shared<BatchContext>(BatchContext{.id = next_id_++,
+                                                                  .key = context_key(options),
+                                                                  .tokens = std::move(tokens),
+                                                                  .session = std::move(session),
+                                                                  .is_kept = is_kept && bytes_limit_ > 0,
+                                                                  .bytes = bytes}));
+  return contexts_.back();
+}
+
+void ContextStore::use(BatchContext& context) {
+  ++context.n_users;
+  context.last_use = ++n_uses_;
+}
+
+void ContextStore::release(BatchContext& context) {
+  --context.n_users;
+  if (context.n_users == 0 && !(context.is_kept && context.is_ready)) remove(context);
+  trim();
+}
+
+void ContextStore::set_ready(BatchContext& context) {
+  context.is_ready = true;
+  context.ready_at = std::chrono::steady_clock::now();
+  context.statistics = context.session.statistics();
+  context.bytes = context.statistics.bytes_in_pages;
+  trim();
+}
+
+void ContextStore::remove(const BatchContext& context) {
+  if (context.is_saved) {
+    std::error_code ignored;
+    fs::remove(path_of(context), ignored);
+  }
+  contexts_.remove_if([&](const ContextPointer& other) { return other.get() == &context; });
+}
+
+bool ContextStore::remove_one(const BatchContext* spared) {
+  const BatchContext* oldest = nullptr;
+  for (const ContextPointer& context : contexts_) {
+    if (context->n_users > 0 || context.get() == spared) continue;
+    if (oldest == nullptr || context->last_use < oldest->last_use) oldest = context.get();
+  }
+  if (oldest == nullptr) return false;
+  remove(*oldest);
+  ++n_removed_;
+  return true;
+}
+
+void ContextStore::trim() {
+  while (bytes_kept() > bytes_limit_ && remove_one(nullptr)) {
+  }
+}
+
+std::size_t ContextStore::bytes() const {
+  std::size_t sum = 0;
+  for (const ContextPointer& context : contexts_) sum += context->bytes;
+  return sum;
+}
+
+std::size_t ContextStore::bytes_kept() const {
+  std::size_t sum = 0;
+  for (const ContextPointer& context : contexts_) sum += context->is_ready && context->is_kept ? context->bytes : 0;
+  return sum;
+}
+
+std::string ContextStore::path_of(const BatchContext& context) const {
+  std::uint64_t hash = hash_bytes(0xcbf29ce484222325U, context.key.data(), context.key.size());
+  hash = hash_bytes(hash, context.tokens.data(), context.tokens.size() * sizeof(Token));
+  char name[32];
+  std::snprintf(name, sizeof(name), "%016" PRIx64, hash);
+  return (fs::path(folder_) / (std::string(name) + kSuffix)).string();
+}
+
+bool ContextStore::save_one(std::chrono::steady_clock::duration age) {
+  if (folder_.empty()) return false;
+  const auto latest = std::chrono::steady_clock::now() - age;
+  for (const ContextPointer& context : contexts_) {
+    if (!context->is_ready || !context->is_kept || context->is_saved || context->ready_at > latest) continue;
+    context->is_saved = true;  // also where it fails: a full disk is not asked again and again
+    try {
+      context->session.save(path_of(*context));
+    } catch (const std::exception& error) {
+      if (on_warning_) on_warning_(std::string("a context could not be saved: ") + error.what());
+    }
+    return true;
+  }
+  return false;
+}
+
+void ContextStore::restore_file(const std::string& path) {
+  Session session = engine_->load_session(path);
+  const std::string key = context_key(session.options());
+  std::vector<Token> tokens(session.tokens().begin(), session.tokens().end());
+  const SessionStatistics statistics = session.statistics();
+  const auto context = std::make_shared<BatchContext>(BatchContext{.id = next_id_,
+                                                                   .key = key,
+                                                                   .tokens = std::move(tokens),
+                                                                   .session = std::move(session),
+                                                                   .is_ready = true,
+                                                                   .is_kept = true,
+                                                                   .bytes = statistics.bytes_in_pages,
+                                                                   .statistics = statistics,
+                                                                   .is_saved = true});
+  if (path_of(*context) != fs::path(path).lexically_normal().string() && path_of(*context) != path) {
+    throw Error(ErrorCode::kBadFile, path + " holds another context than its name says: remove it");
+  }
+  if (bytes() + context->bytes > bytes_limit_) {
+    throw Error(ErrorCode::kOutOfMemory, path + " exceeds the memory for kept contexts: raise it or remove the file");
+  }
+  ++next_id_;
+  contexts_.push_back(context);
+}
+
+void ContextStore::restore() {
+  if (folder_.empty()) return;
+  std::vector<std::pair<fs::file_time_type, std::string>> files;
+  std::error_code ignored;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder_)) {
+    const std::string name = entry.path().filename().string();
+    if (name.ends_with(kSuffix)) {
+      files.emplace_back(entry.last_write_time(ignored), entry.path().string());
+    } else if (name.find(std::string(kSuffix) + ".tmp.") != std::string::npos) {
+      fs::remove(entry.path(), ignored);  // of a save that was killed
+    }
+  }
+  std::sort(files.begin(), files.end(), std::greater<>());
+  for (const auto& [time, path] : files) {
+    try {
+      restore_file(path);
+    } catch (const std::exception& error) {
+      if (on_warning_) on_warning_(std::string("a saved context was passed over: ") + error.what());
+    }
+  }
+  // The newest was used last.
+  for (auto context = contexts_.rbegin(); context != contexts_.rend(); ++context) (*context)->last_use = ++n_uses_;
+}
+
+}  // namespace winnow

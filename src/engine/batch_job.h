@@ -1,0 +1,61 @@
+// A request on its way through the batch. Used by the batch's thread only.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "engine/batch_context.h"
+#include "winnow/batch.h"
+
+namespace winnow {
+
+using BatchClock = std::chrono::steady_clock;
+
+inline double seconds_between(BatchClock::time_point from, BatchClock::time_point to) {
+  return std::chrono::duration<double>(to - from).count();
+}
+
+struct BatchAnswer {
+  int index;
+  Session session;
+  Sampler sampler;
+  Token next = 0;  // chosen, not fed yet
+  std::int32_t n_tokens = 0;
+};
+
+// What has to be promised before a request may start, in bytes.
+struct BatchNeeds {
+  std::size_t context = 0;  // while the context is read; 0 without one
+  std::size_t own = 0;      // everything else
+};
+
+struct BatchJob {
+  std::uint64_t id = 0;
+  BatchRequest request;
+  BatchCallbacks callbacks;
+  BatchResult result;
+  BatchClock::time_point submitted, admitted, first_token;
+  BatchNeeds needs;
+  std::size_t promised = 0;                           // without the context's
+  ContextPointer context;                             // null without one, and before admission
+  std::optional<Session> session;                     // until the first token
+  std::vector<Sampler> samplers;                      // one for each answer, until the first token
+  std::vector<std::unique_ptr<BatchAnswer>> answers;  // under way
+  bool has_finished_answer = false;
+};
+
+// Something that is read in slices: a context, or a request's own part.
+struct BatchReading {
+  ContextPointer context;   // either this
+  BatchJob* job = nullptr;  // or this
+  Prefill prefill;
+};
+
+// Throws what is wrong with the request; completes its options (context length, answer length) and fills needs.
+// Throws Error(kInvalidArgument) for one that cannot fit the engine's limit, with the budget that would.
+void check_job(BatchJob& job, Engine& engine, const BatchOptions& options);
+
+}  // namespace winnow
