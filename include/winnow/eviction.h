@@ -47,14 +47,14 @@ struct UtilityProfile {
   void save(const std::string& path) const;
 };
 
-// Importance of every KV head of a model, for headkv: any positive scale.
+// Importance of every KV head of a model, for headkv and duo-attention: any positive scale.
 struct HeadImportance {
   int n_layer = 0;
   int n_head = 0;              // per layer: KV heads, or query heads (a group's are added up)
   std::vector<double> weight;  // [n_layer][n_head]
 
-  // JSON as HeadKV publishes it: {"layer-head": [scores...], ...}; several scores of a head are averaged. Throws
-  // Error(kIo), or Error(kBadFile) with what is wrong.
+  // JSON as HeadKV publishes it: {"layer-head": [scores...], ...}, several scores of a head averaged; or as DuoAttention
+  // does: a line for each layer, a number for each head. Throws Error(kIo), or Error(kBadFile) with what is wrong.
   static HeadImportance load(const std::string& path);
 };
 
@@ -91,6 +91,7 @@ struct EvictionOptions {
   std::shared_ptr<const UtilityProfile> utility_profile;  // used instead of profile if set
 
   bool evicts() const { return method != "full"; }
+  bool reads_head_file() const;  // whether any part does
 
   // "METHOD[:option=value,...]", e.g. "snapkv:window=16,pool=avg,kernel=5". Options have the names of the specification
   // (window, sinks, rows, pool, kernel, order, group, last-rows, gamma, tau1, tau2, beta, head-beta, safeguard, alpha,

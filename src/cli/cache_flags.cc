@@ -30,7 +30,29 @@ void add_cache_flags(CommandLine& line, CacheFlags& flags) {
       "layer: the whole prompt layer by layer; chunked: the prompt in chunks, with a cut after each, for prompts of "
       "any length (default: layer)");
   line.integer("--prefill-chunk", flags.chunk, 1, "tokens of a chunk (default: 1024)");
+  line.text("--kv-decode", "MODE", flags.decode_cut,
+            "what becomes of new entries while generating: keep, cut:every=N (after every N tokens a cut back to the "
+            "budget) or cut:own (after every token each head back to its own size) (default: keep)");
 }
+
+namespace {
+
+void set_decode_cut(SessionOptions& options, const std::string& mode) {
+  constexpr std::string_view kEvery = "cut:every=";
+  if (mode == "keep") return;
+  if (mode == "cut" || mode.starts_with(kEvery)) {
+    options.decode_cut = SessionOptions::DecodeCut::kTotal;
+    if (mode == "cut") return;
+    options.cut_every = parse_integer("--kv-decode cut:every", mode.substr(kEvery.size()), 1);
+    return;
+  } else if (mode == "cut:own") {
+    options.decode_cut = SessionOptions::DecodeCut::kOwn;
+    return;
+  }
+  throw UsageError("--kv-decode takes keep, cut, cut:every=N (N at least 1) or cut:own, not '" + mode + "'");
+}
+
+}  // namespace
 
 UsageError missing_budget(const std::string& method) {
   return UsageError("--kv-evict " + method + " needs to know how much to keep, e.g. --kv-budget 20% (of the prompt), " +
@@ -52,7 +74,8 @@ SessionOptions session_options(const CacheFlags& flags) {
   if (!options.eviction.evicts()) {
     for (const auto& [name, given] :
          {std::pair{"--kv-budget", flags.budget.has_value()}, std::pair{"--kv-window", flags.window.has_value()},
-          std::pair{"--kv-sinks", flags.sinks.has_value()}, std::pair{"--prefill chunked", chunked}}) {
+          std::pair{"--kv-sinks", flags.sinks.has_value()}, std::pair{"--prefill chunked", chunked},
+          std::pair{"--kv-decode", flags.decode_cut != "keep"}}) {
       if (given) {
         throw UsageError(std::string(name) + " has no effect on the full cache: choose what to keep as well, e.g. " +
                          "--kv-evict snapkv --kv-budget 20%");
@@ -63,6 +86,7 @@ SessionOptions session_options(const CacheFlags& flags) {
   if (flags.window) options.eviction.set("window", std::to_string(*flags.window));
   if (flags.sinks) options.eviction.set("sinks", std::to_string(*flags.sinks));
   options.eviction.validate();
+  set_decode_cut(options, flags.decode_cut);
   if (!flags.budget) throw missing_budget(*flags.evict);
   options.budget = Budget::parse(*flags.budget);
   return options;

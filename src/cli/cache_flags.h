@@ -19,6 +19,7 @@ struct CacheFlags {
   std::optional<int> sinks;           // --kv-sinks
   std::string prefill = "layer";      // --prefill
   std::optional<int> chunk;           // --prefill-chunk
+  std::string decode_cut = "keep";    // --kv-decode
 };
 
 void add_type_flags(CommandLine& line, std::string& key_type, std::string& value_type);

@@ -157,8 +157,8 @@ constexpr OptionRow kOptions[] = {
     {"ea-skip", "integer >= 0", "first queries and keys left out", "expected-attention", set_integer<&O::ea_skip, 0>,
      get_integer<&O::ea_skip>},
     {"seed", "integer >= 0", "seed of the noise", "random", set_seed, get_integer<&O::seed>},
-    {"head-file", "a file", "JSON of head importances", "headkv", set_file<&O::head_file, &O::importance>,
-     get_text<&O::head_file>},
+    {"head-file", "a file", "head importances, JSON or a line for each layer", "headkv, duo-attention",
+     set_file<&O::head_file, &O::importance>, get_text<&O::head_file>},
     {"profile", "a file", "JSON of a calibrated profile", "lu-kv", set_file<&O::profile, &O::utility_profile>,
      get_text<&O::profile>},
 };

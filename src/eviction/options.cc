@@ -83,6 +83,12 @@ void EvictionOptions::set(std::string_view option, std::string_view value) {
          std::string(row.values));
 }
 
+bool EvictionOptions::reads_head_file() const {
+  if (!evicts()) return false;
+  const OptionNames used = options_in_use(*this);
+  return std::find(used.begin(), used.end(), "head-file") != used.end();
+}
+
 void EvictionOptions::validate() const {
   if (!evicts()) return;
   const Parts parts = find_parts(*this);
@@ -112,8 +118,9 @@ void EvictionOptions::validate() const {
     refuse("layers=lava takes the entropy of the scores, and those of '" + scorer +
            "' are negative: take another scorer or other layers");
   }
-  if ((layers == "headkv" || heads == "headkv") && head_file.empty() && importance == nullptr) {
-    refuse("headkv allots by a file of head importances: name it with head-file=FILE");
+  if (reads_head_file() && head_file.empty() && importance == nullptr) {
+    refuse((heads == "uniform" ? layers : heads) +
+           " allots by a file of head importances: name it with head-file=FILE");
   }
   if ((layers == "lu-kv" || heads == "lu-kv") && profile.empty() && utility_profile == nullptr) {
     refuse("lu-kv allots by a calibrated profile: name it with profile=FILE (winnow calibrate makes one)");
@@ -151,7 +158,7 @@ std::string EvictionOptions::scorer_text() const {
 
 void EvictionOptions::load_files() {
   if (!evicts()) return;
-  if ((layers == "headkv" || heads == "headkv") && importance == nullptr) {
+  if (reads_head_file() && importance == nullptr) {
     importance = std::make_shared<const HeadImportance>(HeadImportance::load(head_file));
   }
   if ((layers == "lu-kv" || heads == "lu-kv") && utility_profile == nullptr) {

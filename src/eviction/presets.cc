@@ -70,6 +70,8 @@ const std::vector<MethodInfo>& eviction_methods() {
              kCritical),
       preset(parts("headkv", "snapkv", "headkv", "headkv"), "snapkv with head budgets from a file of importances",
              kHeadKv),
+      preset(with(parts("duo-attention", "streaming-llm", "duo-attention", "duo-attention"), "sinks", "4"),
+             "retrieval heads of a file whole, the others sinks and recency", "DuoAttention (arXiv 2410.10819)"),
       preset(with(with(parts("cake", "cake", "cake", "uniform"), "pool", "avg"), "kernel", "5"),
              "mean and variance of attention, layers by dispersion and shift", "CAKE (ICLR 2025)"),
       preset(with(parts("lava", "lava", "lava", "flat"), "group", "max"),

@@ -31,13 +31,20 @@ constexpr Entry<Scorer> kScorers[] = {
 };
 
 constexpr Entry<LayerAllocator> kLayerAllocators[] = {
-    {"uniform", uniform_layers}, {"pyramid", pyramid_layers}, {"cake", cake_layers},   {"lava", lava_layers},
-    {"global", global_layers},   {"headkv", headkv_layers},   {"lu-kv", lu_kv_layers},
+    {"uniform", uniform_layers},
+    {"pyramid", pyramid_layers},
+    {"cake", cake_layers},
+    {"lava", lava_layers},
+    {"global", global_layers},
+    {"headkv", headkv_layers},
+    {"duo-attention", duo_attention_layers},
+    {"lu-kv", lu_kv_layers},
 };
 
 constexpr Entry<HeadAllocator> kHeadAllocators[] = {
     {"uniform", uniform_heads}, {"ada", ada_heads},       {"flat", flat_heads},
-    {"global", global_heads},   {"headkv", headkv_heads}, {"lu-kv", lu_kv_heads},
+    {"global", global_heads},   {"headkv", headkv_heads}, {"duo-attention", duo_attention_heads},
+    {"lu-kv", lu_kv_heads},
 };
 
 constexpr Entry<Selector> kSelectors[] = {

@@ -31,6 +31,7 @@ const LayerAllocator& cake_layers();
 const LayerAllocator& lava_layers();
 const LayerAllocator& global_layers();
 const LayerAllocator& headkv_layers();
+const LayerAllocator& duo_attention_layers();
 const LayerAllocator& lu_kv_layers();
 
 const HeadAllocator& uniform_heads();
@@ -38,6 +39,7 @@ const HeadAllocator& ada_heads();
 const HeadAllocator& flat_heads();
 const HeadAllocator& global_heads();
 const HeadAllocator& headkv_heads();
+const HeadAllocator& duo_attention_heads();
 const HeadAllocator& lu_kv_heads();
 
 const Selector& top_k_selector();

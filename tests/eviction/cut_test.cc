@@ -294,6 +294,20 @@ TEST(Cut, TablesShareOverAllHeadsOfTheModel) {
   EXPECT_THROW(other.cut(options, 20 * other.n_heads(), false), Error);
 }
 
+// Retrieval heads whole, in the order of their importance, until the total is spent; the others what is protected.
+TEST(Cut, DuoAttentionKeepsTheImportantHeadsWhole) {
+  EvictionOptions options = EvictionOptions::parse("streaming-llm:window=5,sinks=2");
+  options.layers = options.heads = "duo-attention";
+  auto importance = std::make_shared<HeadImportance>();
+  *importance = {.n_layer = 3, .n_head = 2, .weight = {1, 7, 1, 0, 9, 5}};
+  options.importance = importance;
+  for (const bool is_recut : {false, true}) {
+    RandomCache cache(3, 2, 1, 8, 60, 4);
+    const CutReport report = cache.cut(options, 6 * 7 + 53 + 53 + 20, is_recut);
+    EXPECT_EQ(report.budget, (std::vector<std::vector<std::int32_t>>{{7, 60}, {7, 7}, {60, 27}})) << is_recut;
+  }
+}
+
 TEST(Cut, NeedsAreTheUnionOfTheParts) {
   EXPECT_EQ(Cut::needs(EvictionOptions{}).window_rows, 0);
   EXPECT_EQ(Cut::needs(EvictionOptions::parse("streaming-llm")).window_rows, 0);

@@ -22,7 +22,7 @@ std::string text_of(std::string_view scorer, std::string_view layers, std::strin
   return std::string("snapkv:scorer=").append(scorer).append(",layers=").append(layers).append(",heads=").append(heads);
 }
 
-bool needs_a_file(const EvictionOptions& options) { return options.layers == "headkv" || options.layers == "lu-kv"; }
+bool needs_a_file(const EvictionOptions& options) { return options.reads_head_file() || options.layers == "lu-kv"; }
 
 TEST(Options, EveryPresetParsesAndPrintsItsName) {
   for (const MethodInfo& method : eviction_methods()) {
@@ -55,6 +55,7 @@ TEST(Options, PresetsAreThoseOfTheSpecification) {
   check("ada-pyramidkv", "snapkv", "pyramid", "ada", 32, 0);
   check("lava", "lava", "lava", "flat", 32, 0);
   check("cake", "cake", "cake", "uniform", 32, 0);
+  check("kvzip", "kvzip", "global", "global", 32, 0);
   check("expected-attention", "expected-attention", "uniform", "uniform", 32, 4);
   EXPECT_EQ(EvictionOptions::parse("lava").group, GroupReduction::kMax);
   EXPECT_EQ(EvictionOptions::parse("cake").pool, Pooling::kAverage);

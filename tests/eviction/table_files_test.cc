@@ -40,10 +40,18 @@ TEST_F(TableFiles, HeadImportanceAveragesTheScoresOfAHead) {
   EXPECT_EQ(read.weight, (std::vector<double>{2, 4, 0.5, 0, 1, 2}));
 }
 
+TEST_F(TableFiles, HeadImportanceReadsAMatrix) {
+  const HeadImportance read = HeadImportance::load(write("0.5\t1\t0\n0 0.25 1\n\n"));
+  EXPECT_EQ(read.n_layer, 2);
+  EXPECT_EQ(read.n_head, 3);
+  EXPECT_EQ(read.weight, (std::vector<double>{0.5, 1, 0, 0, 0.25, 1}));
+}
+
 TEST_F(TableFiles, BadHeadFilesAreRefused) {
-  for (const char* text : {"", "[]", "{}", "{", R"({"0-0": "x"})", R"({"0-0": [-1]})", R"({"0-0": []})",
-                           R"({"a": [1]})", R"({"0-1": [1]})", R"({"0-0": [1], "1-1": [1]})", R"({"0-0": [0]})",
-                           R"({"-1-0": [1]})", R"({"99999999-0": [1]})", R"({"0-0": [1e999]})"}) {
+  for (const char* text :
+       {"", "[]", "{}", "{", R"({"0-0": "x"})", R"({"0-0": [-1]})", R"({"0-0": []})", R"({"a": [1]})",
+        R"({"0-1": [1]})", R"({"0-0": [1], "1-1": [1]})", R"({"0-0": [0]})", "1 2\n3\n", "1 x\n", "0 0\n", "1 -1\n",
+        R"({"-1-0": [1]})", R"({"99999999-0": [1]})", R"({"0-0": [1e999]})"}) {
     EXPECT_EQ(code_of([&] { HeadImportance::load(write(text)); }), ErrorCode::kBadFile) << text;
   }
   EXPECT_EQ(code_of([&] { HeadImportance::load(path_ + ".missing"); }), ErrorCode::kIo);

@@ -1,5 +1,5 @@
 // headkv: by a static per-head importance, over all heads of the model. HeadKV, arXiv 2410.19258.
-#include "eviction/headkv_table.h"
+#include "eviction/head_importance_table.h"
 #include "eviction/registry.h"
 
 namespace winnow {

@@ -27,8 +27,7 @@ class H2o final : public Scorer {
     LayerScores scores(evidence.n_kv_head());
     const LayerView& view = evidence.view();
     if (options.last_rows > 0 || (view.all_q == nullptr && view.n_window_rows > 0)) {
-      const WindowStatistics& window =
-          evidence.window(options.last_rows > 0 ? options.last_rows : view.n_window_rows);
+      const WindowStatistics& window = evidence.window(options.last_rows > 0 ? options.last_rows : view.n_window_rows);
       evidence.for_each_head([&](int h) {
         scores[h] = group_only(window.mean[h], evidence.n_group(), GroupReduction::kMean);
         for (float& score : scores[h]) score *= static_cast<float>(window.n_rows);

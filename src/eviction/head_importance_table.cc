@@ -1,0 +1,84 @@
+#include "eviction/head_importance_table.h"
+
+#include <algorithm>
+#include <numeric>
+#include <string>
+
+#include "winnow/error.h"
+
+namespace winnow {
+namespace {
+
+// [n_layer * n_kv_head] a group's query heads added up, summing to 1.
+std::vector<double> importance_of(const CutShape& shape, const EvictionOptions& options) {
+  EvictionOptions loaded;
+  const HeadImportance* importance = options.importance.get();
+  if (importance == nullptr) {
+    loaded = options;
+    loaded.load_files();
+    importance = loaded.importance.get();
+  }
+  if (importance->n_layer != shape.n_layer || importance->n_head < 1 || importance->n_head % shape.n_kv_head != 0) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "the head-importance file is for " + std::to_string(importance->n_layer) + " layers of " +
+                    std::to_string(importance->n_head) + " heads, the model has " + std::to_string(shape.n_layer) +
+                    " of " + std::to_string(shape.n_kv_head) + " KV heads: name the file of this model");
+  }
+  const int n_group = importance->n_head / shape.n_kv_head;
+  const double total = std::accumulate(importance->weight.begin(), importance->weight.end(), 0.0);
+  std::vector<double> weights(std::size_t(shape.n_layer) * shape.n_kv_head);
+  for (std::size_t i = 0; i < weights.size(); ++i) {
+    const auto first = importance->weight.begin() + static_cast<std::ptrdiff_t>(i) * n_group;
+    weights[i] = std::accumulate(first, first + n_group, 0.0) / total;
+  }
+  return weights;
+}
+
+class HeadKvTable final : public HeadTable {
+ public:
+  // In units of B.
+  std::vector<double> weights(const CutShape& shape, const EvictionOptions& options) const override {
+    std::vector<double> weights = importance_of(shape, options);
+    const double beta = options.head_beta;
+    const auto n_heads = static_cast<double>(weights.size());
+    for (double& weight : weights) weight = (1.0 - 1.0 / beta) + n_heads / beta * weight;
+    return weights;
+  }
+};
+
+class DuoAttentionTable final : public HeadTable {
+ public:
+  // In entries. The last head that gets any may get a part.
+  std::vector<double> weights(const CutShape& shape, const EvictionOptions& options) const override {
+    const std::vector<double> importance = importance_of(shape, options);
+    std::vector<std::size_t> order(importance.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    std::stable_sort(order.begin(), order.end(),
+                     [&](std::size_t a, std::size_t b) { return importance[a] > importance[b]; });
+    const std::int64_t is_protected =
+        std::min<std::int64_t>(shape.n_tokens, std::int64_t{options.window} + options.sinks);
+    const std::int64_t whole = shape.n_tokens - is_protected;
+    std::int64_t left = std::max<std::int64_t>(0, shape.total - is_protected * std::ssize(importance));
+    std::vector<double> weights(importance.size(), 0.0);
+    for (const std::size_t head : order) {
+      const std::int64_t share = std::min(left, whole);
+      weights[head] = static_cast<double>(share);
+      left -= share;
+    }
+    return weights;
+  }
+};
+
+}  // namespace
+
+const HeadTable& headkv_table() {
+  static const HeadKvTable instance;
+  return instance;
+}
+
+const HeadTable& duo_attention_table() {
+  static const DuoAttentionTable instance;
+  return instance;
+}
+
+}  // namespace winnow

@@ -1,0 +1,21 @@
+// duo-attention: retrieval heads whole, the others sinks and recency. DuoAttention, arXiv 2410.10819.
+#include "eviction/head_importance_table.h"
+#include "eviction/registry.h"
+
+namespace winnow {
+namespace {
+
+class DuoAttentionLayers final : public LayerAllocator {
+ public:
+  OptionNames options() const override { return {"head-file"}; }
+  const HeadTable* table() const override { return &duo_attention_table(); }
+};
+
+}  // namespace
+
+const LayerAllocator& duo_attention_layers() {
+  static const DuoAttentionLayers instance;
+  return instance;
+}
+
+}  // namespace winnow
