@@ -1,0 +1,353 @@
+// The batching engine: answers, contexts, order, cancellation, limits.
+#include <cmath>
+#include <thread>
+
+#include "server/batch_test_support.h"
+
+namespace winnow::test {
+namespace {
+
+TEST_F(BatchTest, AnswersUnderLoadEqualThoseAlone) {
+  const std::vector<SessionOptions> policies = {batch_options(), batch_options("snapkv:window=8", "30%"),
+                                                batch_options("streaming-llm:window=8", "24"),
+                                                batch_options("lava:window=8", "25%")};
+  std::vector<BatchRequest> requests;
+  for (int i = 0; i < 64; ++i) {
+    // Two thirds share one of eight contexts.
+    const int n_context = i % 3 == 0 ? 0 : 100 + 10 * (i % 8);
+    BatchRequest request =
+        batch_request(n_context, 40 + i % 90, 7, policies[static_cast<std::size_t>(i) % 4], 4 + i % 29);
+    request.prompt[0] = static_cast<Token>(10 + i);
+    requests.push_back(request);
+  }
+  std::vector<std::vector<Token>> alone;
+  {
+    const auto batch = make_batch({.n_parallel = 1});
+    for (const BatchRequest& request : requests) {
+      Listener listener;
+      batch->submit(request, listener.callbacks());
+      ASSERT_EQ(listener.wait().reason, FinishReason::kLength) << listener.wait().error;
+      alone.push_back(listener.answer());
+      ASSERT_EQ(alone.back().size(), static_cast<std::size_t>(request.max_tokens));
+    }
+  }
+  const auto batch = make_batch({.n_parallel = 8, .max_queued = 64, .context_bytes = std::size_t{64} << 20});
+  std::vector<Listener> listeners(requests.size());
+  for (std::size_t i = 0; i < requests.size(); ++i) batch->submit(requests[i], listeners[i].callbacks());
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    EXPECT_EQ(listeners[i].wait().reason, FinishReason::kLength) << listeners[i].wait().error;
+    EXPECT_EQ(listeners[i].answer(), alone[i]) << "request " << i;
+  }
+  const BatchStatistics statistics = batch->statistics();
+  EXPECT_EQ(statistics.finished, 64);
+  EXPECT_EQ(statistics.context_hits + statistics.context_misses, 42);
+  EXPECT_GT(statistics.context_hits, 10);
+  // Steps had several answers each.
+  EXPECT_LT(statistics.steps * 2, statistics.answer_tokens);
+}
+
+TEST_F(BatchTest, SecondUseOfAContextReadsOnlyThePrompt) {
+  const auto batch = make_batch({.context_bytes = std::size_t{64} << 20});
+  const SessionOptions options = batch_options("snapkv:window=8", "20%");
+  BatchRequest request = batch_request(400, 20, 1, options, 5);
+  Listener first, second, other_policy, not_kept, not_kept_again;
+  batch->submit(request, first.callbacks());
+  EXPECT_EQ(first.wait().cached_tokens, 0);
+  EXPECT_EQ(first.wait().prompt_tokens, 420);
+  batch->submit(request, second.callbacks());
+  EXPECT_EQ(second.wait().cached_tokens, 400);
+  EXPECT_EQ(second.answer(), first.answer());
+  EXPECT_EQ(batch->statistics().prompt_tokens, 440);
+  // What is kept: a fifth of the context, the whole of the prompt, in each of six heads.
+  EXPECT_EQ(second.wait().cache.entries_kept, 6 * (80 + 20));
+  EXPECT_EQ(second.wait().method, options.eviction.text());
+
+  request.session.budget = Budget::parse("30%");
+  batch->submit(request, other_policy.callbacks());
+  EXPECT_EQ(other_policy.wait().cached_tokens, 0);
+  request.session.budget = Budget::parse("40%");
+  request.keep_context = false;
+  batch->submit(request, not_kept.callbacks());
+  not_kept.wait();
+  batch->submit(request, not_kept_again.callbacks());
+  EXPECT_EQ(not_kept_again.wait().cached_tokens, 0);
+  const std::vector<BatchEntry> entries = batch->entries();
+  ASSERT_EQ(entries.size(), 2U);
+  EXPECT_EQ(entries[0].hits, 1);
+  EXPECT_EQ(entries[0].n_users, 0);
+  EXPECT_EQ(entries[0].cache.entries_kept, 6 * 80);
+  EXPECT_EQ(bytes_in_use(), batch->statistics().context_bytes);
+}
+
+TEST_F(BatchTest, ConcurrentRequestsReadASharedContextOnce) {
+  const auto batch = make_batch();  // and it is kept for nobody else
+  std::vector<Listener> listeners(6);
+  for (std::size_t i = 0; i < listeners.size(); ++i) {
+    BatchRequest request = batch_request(600, 10, 3, batch_options(), 8);
+    request.prompt[1] = static_cast<Token>(i);
+    batch->submit(request, listeners[i].callbacks());
+  }
+  for (Listener& listener : listeners) EXPECT_EQ(listener.wait().reason, FinishReason::kLength);
+  EXPECT_EQ(batch->statistics().prompt_tokens, 600 + 6 * 10);
+  EXPECT_EQ(bytes_in_use(), 0U);
+  EXPECT_EQ(batch->statistics().bytes_promised, 0U);
+}
+
+TEST_F(BatchTest, LeastRecentlyUsedContextsGo) {
+  // A context of 320 tokens in full: 6 heads with 10 pages of 32 * (2 * 64 + 4) bytes.
+  const std::size_t one = std::size_t{6} * 10 * 32 * 132;
+  const auto batch = make_batch({.context_bytes = 2 * one});
+  const auto ask = [&](std::uint32_t seed) {
+    Listener listener;
+    batch->submit(batch_request(320, 5, seed, batch_options(), 2), listener.callbacks());
+    return listener.wait().cached_tokens;
+  };
+  EXPECT_EQ(ask(1), 0);
+  EXPECT_EQ(ask(2), 0);
+  EXPECT_EQ(ask(1), 320);
+  EXPECT_EQ(ask(3), 0);  // 2 goes
+  EXPECT_EQ(ask(1), 320);
+  EXPECT_EQ(ask(2), 0);
+  EXPECT_EQ(batch->statistics().contexts_removed, 2);
+  EXPECT_EQ(bytes_in_use(), 2 * one);
+}
+
+TEST_F(BatchTest, CancellationFreesPagesInEveryState) {
+  const auto batch = make_batch({.n_parallel = 2});
+  Listener reading, answering, queued, context;
+  const std::uint64_t id_answering =
+      batch->submit(batch_request(0, 40, 1, batch_options(), 1500), answering.callbacks());
+  answering.wait_for_tokens(3);
+  const std::uint64_t id_reading = batch->submit(batch_request(0, 1900, 2, batch_options(), 5), reading.callbacks());
+  const std::uint64_t id_queued = batch->submit(batch_request(0, 50, 3, batch_options(), 5), queued.callbacks());
+  queued.wait_for_acceptance();
+  batch->cancel(id_queued);
+  EXPECT_EQ(queued.wait().reason, FinishReason::kCancelled);
+  batch->cancel(id_reading);
+  EXPECT_EQ(reading.wait().reason, FinishReason::kCancelled);
+  EXPECT_TRUE(reading.answer().empty());
+  const std::uint64_t id_context = batch->submit(batch_request(1900, 5, 4, batch_options(), 5), context.callbacks());
+  context.wait_for_acceptance();
+  batch->cancel(id_context);
+  EXPECT_EQ(context.wait().reason, FinishReason::kCancelled);
+  batch->cancel(id_answering);
+  batch->cancel(id_answering);
+  batch->cancel(12345);
+  EXPECT_EQ(answering.wait().reason, FinishReason::kCancelled);
+  EXPECT_EQ(bytes_in_use(), 0U);
+  EXPECT_EQ(batch->statistics().cancelled, 4);
+  EXPECT_TRUE(batch->entries().empty());
+}
+
+TEST_F(BatchTest, AContextGoesOnForThoseWhoStay) {
+  const auto batch = make_batch();
+  Listener leaves, stays;
+  const std::uint64_t id = batch->submit(batch_request(1800, 5, 4, batch_options(), 3), leaves.callbacks());
+  batch->submit(batch_request(1800, 5, 4, batch_options(), 3), stays.callbacks());
+  stays.wait_for_acceptance();
+  batch->cancel(id);
+  EXPECT_EQ(leaves.wait().reason, FinishReason::kCancelled);
+  EXPECT_EQ(stays.wait().reason, FinishReason::kLength);
+  EXPECT_EQ(stays.answer().size(), 3U);
+}
+
+TEST_F(BatchTest, RunningAnswersGoOnWhileAPromptIsRead) {
+  const auto batch = make_batch();
+  Listener answering, reading;
+  batch->submit(batch_request(0, 40, 1, batch_options(), 400), answering.callbacks());
+  answering.wait_for_tokens(3);
+  const std::size_t before = answering.answer().size();
+  batch->submit(batch_request(0, 1900, 2, batch_options(), 1), reading.callbacks());
+  reading.wait_for_tokens(1);
+  EXPECT_GT(answering.answer().size(), before + 3);
+  answering.wait();
+}
+
+TEST_F(BatchTest, SeveralAnswersHaveSeedsOfTheirOwn) {
+  const auto batch = make_batch();
+  BatchRequest request = batch_request(0, 60, 1, batch_options(), 12);
+  request.sampling = {.temperature = 1, .top_k = 0, .top_p = 1, .min_p = 0, .seed = 5};
+  request.n_answers = 3;
+  Listener three, second;
+  batch->submit(request, three.callbacks());
+  EXPECT_EQ(three.wait().answer_tokens, 36);
+  EXPECT_EQ(three.finished().size(), 3U);
+  EXPECT_NE(three.answer(0), three.answer(1));
+  request.n_answers = 1;
+  request.sampling.seed = 6;
+  batch->submit(request, second.callbacks());
+  second.wait();
+  EXPECT_EQ(second.answer(), three.answer(1));
+}
+
+TEST_F(BatchTest, ProbabilitiesAreTheModelsOwn) {
+  const auto batch = make_batch();
+  BatchRequest request = batch_request(0, 30, 1, batch_options(), 3);
+  request.n_probabilities = 300;
+  Listener listener;
+  batch->submit(request, listener.callbacks());
+  listener.wait();
+  for (const BatchToken& token : listener.tokens()) {
+    ASSERT_EQ(token.top.size(), 300U);
+    double sum = 0;
+    for (const TokenProbability& one : token.top) sum += std::exp(one.log_probability);
+    EXPECT_NEAR(sum, 1, 1e-4);
+    EXPECT_EQ(token.top[0].token, token.token);  // greedy
+    EXPECT_FLOAT_EQ(token.top[0].log_probability, token.log_probability);
+  }
+}
+
+TEST_F(BatchTest, TheCallerStopsAnAnswer) {
+  const auto batch = make_batch();
+  Listener listener;
+  listener.wants_token = [n = 0](const BatchToken&) mutable { return ++n < 4; };
+  batch->submit(batch_request(0, 30, 1, batch_options(), 100), listener.callbacks());
+  EXPECT_EQ(listener.wait().reason, FinishReason::kStopped);
+  EXPECT_EQ(listener.answer().size(), 4U);
+}
+
+TEST_F(BatchTest, WrongRequestsReachOnDone) {
+  const auto batch = make_batch();
+  const auto expect_refused = [&](ErrorCode code, const std::function<void(BatchRequest&)>& change) {
+    BatchRequest request = batch_request(0, 30, 1, batch_options(), 5);
+    change(request);
+    Listener listener;
+    batch->submit(request, listener.callbacks());
+    EXPECT_EQ(listener.wait().reason, FinishReason::kError);
+    EXPECT_EQ(listener.wait().error_code, code) << listener.wait().error;
+    EXPECT_FALSE(listener.wait().started);
+    EXPECT_GT(listener.wait().error.size(), 20U);
+  };
+  expect_refused(ErrorCode::kInvalidArgument, [](BatchRequest& r) { r.prompt.clear(); });
+  expect_refused(ErrorCode::kInvalidArgument, [](BatchRequest& r) { r.prompt[3] = 300; });
+  expect_refused(ErrorCode::kInvalidArgument, [](BatchRequest& r) { r.max_tokens = 0; });
+  expect_refused(ErrorCode::kInvalidArgument, [](BatchRequest& r) { r.n_answers = 9; });
+  expect_refused(ErrorCode::kInvalidArgument, [](BatchRequest& r) { r.sampling.grammar = "root ::= ("; });
+  expect_refused(ErrorCode::kInvalidArgument, [](BatchRequest& r) { r.sampling.top_p = 2; });
+  expect_refused(ErrorCode::kInvalidArgument, [](BatchRequest& r) { r.session = batch_options("snapkv", "2"); });
+  expect_refused(ErrorCode::kContextFull, [](BatchRequest& r) { r.prompt = random_tokens(2048, 300, 1); });
+  // Answers are cut to what the context holds.
+  Listener last;
+  batch->submit(batch_request(0, 2046, 1, batch_options(), 100), last.callbacks());
+  EXPECT_EQ(last.wait().reason, FinishReason::kLength);
+  EXPECT_EQ(last.answer().size(), 2U);
+  EXPECT_EQ(bytes_in_use(), 0U);
+}
+
+TEST_F(BatchTest, ThingsThatDoNotFitWaitAndWhatNeverFitsIsRefused) {
+  // 600 tokens in full take about 0.5 MiB of pages and 0.3 MiB of hidden states and staging.
+  const auto batch = make_batch({.n_parallel = 8}, std::size_t{1200} << 10);
+  Listener too_large;
+  batch->submit(batch_request(0, 1500, 1, batch_options(), 10), too_large.callbacks());
+  EXPECT_EQ(too_large.wait().error_code, ErrorCode::kInvalidArgument);
+  EXPECT_NE(too_large.wait().error.find("a budget of "), std::string::npos) << too_large.wait().error;
+  // The budget it names is one that fits.
+  const std::string& text = too_large.wait().error;
+  const std::string percentage = text.substr(text.find("a budget of ") + 12, 3);
+  Listener fits;
+  batch->submit(batch_request(0, 1500, 1, batch_options("snapkv", percentage.substr(0, percentage.find('%') + 1)), 10),
+                fits.callbacks());
+  EXPECT_EQ(fits.wait().reason, FinishReason::kLength) << fits.wait().error;
+
+  std::vector<Listener> listeners(6);
+  for (std::size_t i = 0; i < listeners.size(); ++i) {
+    batch->submit(batch_request(0, 600, static_cast<std::uint32_t>(i), batch_options(), 20), listeners[i].callbacks());
+  }
+  for (Listener& listener : listeners) EXPECT_EQ(listener.wait().reason, FinishReason::kLength);
+  EXPECT_LE(engine_->memory().kv_bytes_peak, std::size_t{1200} << 10);
+  EXPECT_EQ(bytes_in_use(), 0U);
+}
+
+TEST_F(BatchTest, PromisesHoldForManyBudgets) {
+  // Whatever is admitted runs: a kOutOfMemory here would be a promise broken.
+  const auto batch = make_batch({.n_parallel = 6, .max_queued = 100, .context_bytes = std::size_t{300} << 10},
+                                std::size_t{1400} << 10);
+  std::vector<Listener> listeners(60);
+  for (std::size_t i = 0; i < listeners.size(); ++i) {
+    const auto n = static_cast<int>(i);
+    const std::string method =
+        std::vector<std::string>{"snapkv:window=8", "lava:window=8", "tova", "keydiff:window=8"}[i % 4];
+    BatchRequest request = batch_request(n % 2 == 0 ? 0 : 150 + 30 * (n % 5), 130 + 3 * n, 5 + i % 4,
+                                         batch_options(method, std::to_string(20 + n) + "%"), 1 + 2 * n);
+    request.n_answers = 1 + n % 3;
+    batch->submit(request, listeners[i].callbacks());
+  }
+  for (Listener& listener : listeners)
+    EXPECT_EQ(listener.wait().reason, FinishReason::kLength) << listener.wait().error;
+  EXPECT_LE(engine_->memory().kv_bytes_peak, std::size_t{1400} << 10);
+  EXPECT_EQ(bytes_in_use(), batch->statistics().context_bytes);
+}
+
+TEST_F(BatchTest, AFullQueueRefuses) {
+  const auto batch = make_batch({.n_parallel = 1, .max_queued = 2});
+  Listener running;
+  const std::uint64_t id = batch->submit(batch_request(0, 40, 1, batch_options(), 1900), running.callbacks());
+  running.wait_for_tokens(2);
+  std::vector<Listener> waiting(2);
+  for (Listener& listener : waiting) batch->submit(batch_request(0, 40, 1, batch_options(), 2), listener.callbacks());
+  Listener refused;
+  try {
+    batch->submit(batch_request(0, 40, 1, batch_options(), 2), refused.callbacks());
+    ADD_FAILURE() << "no error";
+  } catch (const QueueFull& error) {
+    EXPECT_GE(error.retry_after_s, 1);
+  }
+  EXPECT_EQ(batch->statistics().refused, 1);
+  EXPECT_EQ(batch->statistics().n_queued, 2);
+  batch->cancel(id);
+  for (Listener& listener : waiting) EXPECT_EQ(listener.wait().reason, FinishReason::kLength);
+}
+
+TEST_F(BatchTest, DrainingEndsWhatRunsAndRefusesTheRest) {
+  const auto batch = make_batch();
+  Listener running, late;
+  batch->submit(batch_request(0, 40, 1, batch_options(), 200), running.callbacks());
+  EXPECT_TRUE(batch->drain(60));
+  EXPECT_TRUE(running.is_done());
+  EXPECT_EQ(running.answer().size(), 200U);
+  EXPECT_THROW(batch->submit(batch_request(0, 40, 1, batch_options(), 2), late.callbacks()), Error);
+}
+
+TEST_F(BatchTest, DestructionCancelsWhatIsLeft) {
+  auto batch = make_batch({.n_parallel = 1});
+  Listener running, queued;
+  batch->submit(batch_request(0, 40, 1, batch_options(), 1900), running.callbacks());
+  batch->submit(batch_request(0, 40, 1, batch_options(), 1900), queued.callbacks());
+  EXPECT_FALSE(batch->drain(0.01));
+  batch.reset();
+  EXPECT_EQ(running.wait().reason, FinishReason::kCancelled);
+  EXPECT_EQ(queued.wait().reason, FinishReason::kCancelled);
+  EXPECT_EQ(bytes_in_use(), 0U);
+}
+
+TEST_F(BatchTest, CallsFromManyThreads) {
+  const auto batch = make_batch({.n_parallel = 4, .max_queued = 200, .context_bytes = std::size_t{1} << 20});
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 6; ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < 8; ++i) {
+        Listener listener;
+        const std::uint64_t id = batch->submit(
+            batch_request(100 * (i % 3), 20, static_cast<std::uint32_t>(i), batch_options(), 10), listener.callbacks());
+        if ((i + t) % 3 == 0) batch->cancel(id);
+        batch->statistics();
+        batch->entries();
+        listener.wait();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  const BatchStatistics statistics = batch->statistics();
+  EXPECT_EQ(statistics.finished + statistics.cancelled, 48);
+  EXPECT_EQ(bytes_in_use(), statistics.context_bytes);
+}
+
+TEST_F(BatchTest, OptionsThatCannotBe) {
+  EXPECT_THROW(make_batch({.n_parallel = 0}), Error);
+  EXPECT_THROW(make_batch({.max_queued = -1}), Error);
+  EXPECT_THROW(make_batch({.cache_dir = "x"}), Error);
+  EXPECT_THROW(make_batch({.context_bytes = 1 << 20, .cache_dir = "/proc/none/here"}), Error);
+}
+
+}  // namespace
+}  // namespace winnow::test

@@ -1,0 +1,95 @@
+// Contexts that outlive the process: saved, restored, damaged.
+#include <filesystem>
+#include <fstream>
+
+#include "server/batch_test_support.h"
+
+namespace winnow::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+class SavedContextsTest : public BatchTest {
+ protected:
+  BatchOptions options() {
+    BatchOptions options{.context_bytes = std::size_t{16} << 20, .cache_dir = folder_.file("cache")};
+    options.on_warning = [this](const std::string& text) { warnings_.push_back(text); };
+    return options;
+  }
+  // Cached tokens of a request with the context of that seed.
+  std::int32_t ask(Batch& batch, std::uint32_t seed, std::vector<Token>* answer = nullptr) {
+    Listener listener;
+    batch.submit(batch_request(300, 7, seed, batch_options("snapkv:window=8", "25%"), 6), listener.callbacks());
+    const std::int32_t cached = listener.wait().cached_tokens;
+    if (answer != nullptr) *answer = listener.answer();
+    return cached;
+  }
+  std::vector<fs::path> files() const {
+    std::vector<fs::path> files;
+    for (const fs::directory_entry& entry : fs::directory_iterator(folder_.file("cache")))
+      files.push_back(entry.path());
+    return files;
+  }
+
+  const TemporaryDirectory folder_;
+  std::vector<std::string> warnings_;
+};
+
+TEST_F(SavedContextsTest, ComeBackAfterARestart) {
+  std::vector<Token> before, after;
+  {
+    const auto batch = make_batch(options());
+    EXPECT_EQ(ask(*batch, 1, &before), 0);
+    EXPECT_EQ(ask(*batch, 2), 0);
+  }
+  EXPECT_EQ(files().size(), 2U);
+  const auto batch = make_batch(options());
+  EXPECT_EQ(batch->entries().size(), 2U);
+  EXPECT_EQ(ask(*batch, 1, &after), 300);
+  EXPECT_EQ(ask(*batch, 2), 300);
+  EXPECT_EQ(after, before);
+  EXPECT_TRUE(warnings_.empty());
+}
+
+TEST_F(SavedContextsTest, DamagedFilesArePassedOver) {
+  {
+    const auto batch = make_batch(options());
+    for (const std::uint32_t seed : {1U, 2U, 3U, 4U}) ask(*batch, seed);
+  }
+  std::vector<fs::path> saved = files();
+  ASSERT_EQ(saved.size(), 4U);
+  fs::resize_file(saved[0], fs::file_size(saved[0]) / 2);
+  {
+    std::fstream file(saved[1], std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(static_cast<std::streamoff>(fs::file_size(saved[1]) / 2));
+    file.put('\x55');
+    file.put('\xaa');
+  }
+  fs::rename(saved[2], saved[2].parent_path() / "0123456789abcdef.context");  // not its name
+  std::ofstream(saved[3].string() + ".tmp.77") << "a killed save";
+  const auto batch = make_batch(options());
+  EXPECT_EQ(warnings_.size(), 3U);
+  EXPECT_EQ(batch->entries().size(), 1U);
+  EXPECT_FALSE(fs::exists(saved[3].string() + ".tmp.77"));
+  int n_cached = 0;
+  for (const std::uint32_t seed : {1U, 2U, 3U, 4U}) n_cached += ask(*batch, seed) > 0;
+  EXPECT_EQ(n_cached, 1);
+}
+
+TEST_F(SavedContextsTest, GoWithTheContext) {
+  // 75 of 300 tokens: 6 heads with 3 pages or more of 4,224 bytes.
+  BatchOptions small = options();
+  small.context_bytes = 150 << 10;
+  {
+    const auto batch = make_batch(small);
+    for (const std::uint32_t seed : {1U, 2U, 3U, 4U}) ask(*batch, seed);
+    EXPECT_GT(batch->statistics().contexts_removed, 0);
+  }
+  const std::size_t n = files().size();
+  EXPECT_LT(n, 4U);
+  const auto batch = make_batch(small);
+  EXPECT_EQ(batch->entries().size(), n);
+}
+
+}  // namespace
+}  // namespace winnow::test
