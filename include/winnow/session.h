@@ -198,6 +198,9 @@ class Session {
   std::int32_t n_tokens() const;          // logical length: the next position
   std::span<const Token> tokens() const;  // every token fed
   SessionStatistics statistics() const;
+  // The positions of the entries that a head holds, ascending. Throws Error(kInvalidArgument) for a head that is not
+  // there.
+  std::vector<std::int32_t> positions(int layer, int kv_head) const;
   const SessionOptions& options() const;
 
   struct Impl;

@@ -45,6 +45,7 @@ struct RunFlags {
   SamplingFlags sampling;
   CacheFlags cache;
   std::optional<std::string> json;
+  std::optional<std::string> positions;
   bool verbose = false;
 };
 
@@ -81,6 +82,8 @@ bool parse_flags(const Arguments& arguments, RunFlags& flags) {
   add_cache_flags(line, flags.cache);
   line.group("Output");
   line.text("--json", "FILE", flags.json, "write a report as JSON; - writes it to the standard output, not the text");
+  line.text("--kv-positions", "FILE", flags.positions,
+            "write which positions every head holds in the end, as JSON: [layer][KV head][position]");
   line.flag("-v,--verbose", flags.verbose, "also show model, seed and the kept entries of every head");
   return line.parse(arguments);
 }
@@ -146,6 +149,8 @@ int run_command(const Arguments& arguments) {
   const SamplingOptions sampling = sampling_options(flags.sampling);
   std::optional<OutputFile> report_file;
   if (flags.json) report_file.emplace(*flags.json);
+  std::optional<OutputFile> positions_file;
+  if (flags.positions) positions_file.emplace(*flags.positions);
   const std::string prompt = read_prompt(flags.prompt);
 
   const Clock::time_point load_start = Clock::now();
@@ -196,6 +201,7 @@ int run_command(const Arguments& arguments) {
     if (flags.verbose) std::fputs(kept_entries_text(report.statistics).c_str(), stderr);
   }
   if (report_file) report_file->write(run_report_json(report));
+  if (positions_file) positions_file->write(positions_json(session, model->info()));
   return generation.stop == StopReason::kInterrupted ? kInterruptedExitCode : 0;
 }
 

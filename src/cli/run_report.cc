@@ -47,6 +47,17 @@ std::string run_report_json(const RunReport& report) {
   return text + "\n}\n";
 }
 
+std::string positions_json(const Session& session, const ModelInfo& model) {
+  nlohmann::ordered_json json;
+  json["n_tokens"] = session.n_tokens();
+  nlohmann::ordered_json& layers = json["positions"] = nlohmann::ordered_json::array();
+  for (int l = 0; l < model.n_layer; ++l) {
+    nlohmann::ordered_json& heads = layers.emplace_back(nlohmann::ordered_json::array());
+    for (int h = 0; h < model.n_kv_head; ++h) heads.push_back(session.positions(l, h));
+  }
+  return json.dump() + "\n";
+}
+
 std::string run_report_text(const RunReport& report) {
   const SessionStatistics& statistics = report.statistics;
   const auto generated = static_cast<std::int64_t>(report.token_ids.size());

@@ -22,6 +22,9 @@ struct RunReport {
 
 std::string run_report_json(const RunReport& report);
 
+// {"n_tokens": N, "positions": [layer][KV head][position]}: what the session holds.
+std::string positions_json(const Session& session, const ModelInfo& model);
+
 // Aligned lines of at most 80 columns.
 std::string run_report_text(const RunReport& report);
 

@@ -198,6 +198,21 @@ std::int32_t Session::n_tokens() const { return impl_->n_tokens(); }
 std::span<const Token> Session::tokens() const { return impl_->tokens; }
 const SessionOptions& Session::options() const { return impl_->options; }
 
+std::vector<std::int32_t> Session::positions(int layer, int kv_head) const {
+  const CacheShape& shape = impl_->cache.shape();
+  if (layer < 0 || layer >= shape.n_layer || kv_head < 0 || kv_head >= shape.n_kv_head) {
+    throw Error(ErrorCode::kInvalidArgument, "there is no KV head " + std::to_string(kv_head) + " in layer " +
+                                                 std::to_string(layer) + ": the model has " +
+                                                 std::to_string(shape.n_layer) + " layers of " +
+                                                 std::to_string(shape.n_kv_head));
+  }
+  std::vector<std::int32_t> positions;
+  for (const kernels::EntryRun& run : impl_->cache.entries(layer, kv_head).runs) {
+    positions.insert(positions.end(), run.positions, run.positions + run.n_entries);
+  }
+  return positions;
+}
+
 SessionStatistics Session::statistics() const {
   SessionStatistics statistics = impl_->statistics;
   const CacheShape& shape = impl_->cache.shape();

@@ -59,15 +59,10 @@ inline std::vector<std::string> session_methods() {
 using HeadPositions = std::vector<std::vector<std::int32_t>>;  // [n_layer * n_kv_head] positions, ascending
 
 inline HeadPositions kept_positions(const Session& session) {
-  const RaggedCache& cache = session.impl().cache;
+  const CacheShape& shape = session.impl().cache.shape();
   HeadPositions all;
-  for (int l = 0; l < cache.shape().n_layer; ++l) {
-    for (int h = 0; h < cache.shape().n_kv_head; ++h) {
-      std::vector<std::int32_t>& positions = all.emplace_back();
-      for (const kernels::EntryRun& run : cache.entries(l, h).runs) {
-        positions.insert(positions.end(), run.positions, run.positions + run.n_entries);
-      }
-    }
+  for (int l = 0; l < shape.n_layer; ++l) {
+    for (int h = 0; h < shape.n_kv_head; ++h) all.push_back(session.positions(l, h));
   }
   return all;
 }

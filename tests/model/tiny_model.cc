@@ -74,13 +74,13 @@ class TensorWriter {
  public:
   TensorWriter(gguf_context* file, const TinyModelOptions& options)
       : file_(file), options_(options), random_(options.seed) {
-    context_.reset(ggml_init({.mem_size = std::size_t{64} << 20, .mem_buffer = nullptr, .no_alloc = false}));
+    context_.reset(ggml_init({.mem_size = memory_for(options), .mem_buffer = nullptr, .no_alloc = false}));
   }
 
   // Normal values of variance gain^2 / n_in: outputs as large as inputs, times the gain.
   void matrix(const std::string& name, int n_in, int n_out, float gain = 1) {
-    std::vector<float> values = normal(n_in * n_out, 0, gain / std::sqrt(static_cast<float>(n_in)));
-    const auto type = static_cast<ggml_type>(options_.weight_type);
+    std::vector<float> values = normal(std::int64_t{n_in} * n_out, 0, gain / std::sqrt(static_cast<float>(n_in)));
+    const ggml_type type = type_of(options_);
     ggml_tensor* tensor = ggml_new_tensor_2d(context_.get(), type, n_in, n_out);
     if (type == GGML_TYPE_F32) {
       std::copy(values.begin(), values.end(), static_cast<float*>(tensor->data));
@@ -102,7 +102,18 @@ class TensorWriter {
     void operator()(ggml_context* context) const { ggml_free(context); }
   };
 
-  std::vector<float> normal(int n, float mean, float deviation) {
+  // Enough for every tensor, with ggml's own overhead.
+  static std::size_t memory_for(const TinyModelOptions& o) {
+    const std::int64_t attention = 2LL * (o.n_head + o.n_kv_head) * o.head_dim * o.n_embd;
+    const std::int64_t per_layer = attention + 3LL * o.n_ff * o.n_embd + 8LL * (o.n_embd + o.n_head * o.head_dim);
+    const std::int64_t n_weights = per_layer * o.n_layer + 2LL * o.n_vocab * o.n_embd;
+    return static_cast<std::size_t>(n_weights) * ggml_type_size(type_of(o)) /
+               static_cast<std::size_t>(ggml_blck_size(type_of(o))) +
+           (std::size_t{64} << 20);
+  }
+  static ggml_type type_of(const TinyModelOptions& options) { return static_cast<ggml_type>(options.weight_type); }
+
+  std::vector<float> normal(std::int64_t n, float mean, float deviation) {
     std::normal_distribution<float> distribution(mean, deviation);
     std::vector<float> values(static_cast<std::size_t>(n));
     for (float& value : values) value = distribution(random_);
