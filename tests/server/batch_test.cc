@@ -22,7 +22,7 @@ TEST_F(BatchTest, AnswersUnderLoadEqualThoseAlone) {
   }
   std::vector<std::vector<Token>> alone;
   {
-    const auto batch = make_batch({.n_parallel = 1});
+    const auto batch = make_batch({.n_parallel = 1}, 0, 2);
     for (const BatchRequest& request : requests) {
       Listener listener;
       batch->submit(request, listener.callbacks());
@@ -31,7 +31,7 @@ TEST_F(BatchTest, AnswersUnderLoadEqualThoseAlone) {
       ASSERT_EQ(alone.back().size(), static_cast<std::size_t>(request.max_tokens));
     }
   }
-  const auto batch = make_batch({.n_parallel = 8, .max_queued = 64, .context_bytes = std::size_t{64} << 20});
+  const auto batch = make_batch({.n_parallel = 8, .max_queued = 64, .context_bytes = std::size_t{64} << 20}, 0, 2);
   std::vector<Listener> listeners(requests.size());
   for (std::size_t i = 0; i < requests.size(); ++i) batch->submit(requests[i], listeners[i].callbacks());
   for (std::size_t i = 0; i < requests.size(); ++i) {
@@ -267,7 +267,7 @@ TEST_F(BatchTest, PromisesHoldForManyBudgets) {
     const auto n = static_cast<int>(i);
     const std::string method =
         std::vector<std::string>{"snapkv:window=8", "lava:window=8", "tova", "keydiff:window=8"}[i % 4];
-    BatchRequest request = batch_request(n % 2 == 0 ? 0 : 150 + 30 * (n % 5), 130 + 3 * n, 5 + i % 4,
+    BatchRequest request = batch_request(n % 2 == 0 ? 0 : 150 + 30 * (n % 5), 170 + 3 * n, 5 + i % 4,
                                          batch_options(method, std::to_string(20 + n) + "%"), 1 + 2 * n);
     request.n_answers = 1 + n % 3;
     batch->submit(request, listeners[i].callbacks());

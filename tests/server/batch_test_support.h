@@ -114,8 +114,8 @@ inline BatchRequest batch_request(int n_context, int n_prompt, std::uint32_t see
 
 class BatchTest : public testing::Test {
  protected:
-  std::unique_ptr<Batch> make_batch(const BatchOptions& options = {}, std::size_t kv_limit = 0) {
-    engine_ = Engine::create(model_, {.n_threads = 2, .kv_bytes_limit = kv_limit, .n_batch = 64});
+  std::unique_ptr<Batch> make_batch(const BatchOptions& options = {}, std::size_t kv_limit = 0, int n_threads = 1) {
+    engine_ = Engine::create(model_, {.n_threads = n_threads, .kv_bytes_limit = kv_limit, .n_batch = 64});
     return std::make_unique<Batch>(engine_, options);
   }
   std::size_t bytes_in_use() const { return engine_->memory().kv_bytes_in_use; }
