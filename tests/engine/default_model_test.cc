@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <cstdlib>
 #include <fstream>
 
@@ -103,6 +104,59 @@ TEST_F(DefaultModelTest, PagesHoldTheBudgetOfALongPrompt) {
   const std::size_t one_layer = 4096 * static_cast<std::size_t>(shape.n_kv_head) * shape.entry_bytes();
   EXPECT_LE(statistics.bytes_peak, 256 * n_heads * shape.entry_bytes() + one_layer + n_heads * shape.page_bytes());
   EXPECT_EQ(engine->memory().kv_bytes_in_use, statistics.bytes_in_pages);
+}
+
+// Files that some presets need, made up: importances and kept ratios that differ from head to head.
+void add_tables(EvictionOptions& options, const ModelInfo& model) {
+  const auto n_heads = static_cast<std::size_t>(model.n_layer) * static_cast<std::size_t>(model.n_kv_head);
+  auto importance = std::make_shared<HeadImportance>();
+  *importance = {.n_layer = model.n_layer, .n_head = model.n_kv_head, .weight = {}};
+  auto profile = std::make_shared<UtilityProfile>();
+  profile->n_layer = model.n_layer;
+  profile->n_kv_head = model.n_kv_head;
+  profile->ratios = {0.1, 0.5};
+  for (std::size_t i = 0; i < n_heads; ++i) importance->weight.push_back(static_cast<double>(i * 7 % 11));
+  for (const double ratio : profile->ratios) {
+    for (std::size_t i = 0; i < n_heads; ++i) profile->kept.push_back(ratio * (0.5 + static_cast<double>(i % 5) / 4));
+  }
+  options.importance = importance;
+  options.utility_profile = profile;
+}
+
+TEST_F(DefaultModelTest, EveryPresetKeepsExactlyItsBudget) {
+  const auto engine = Engine::create(Model::load(model_path()));
+  const ModelInfo& model = engine->model()->info();
+  const std::vector<Token> tokens = text_tokens(*engine->model(), 2000);
+  const std::int64_t n_heads = std::int64_t{model.n_layer} * model.n_kv_head;
+  // Sessions of one pass share it; all of them at once would take gigabytes.
+  constexpr std::size_t kPresetsPerPass = 7;
+  const std::vector<MethodInfo>& methods = eviction_methods();
+  for (std::size_t first = 0; first < methods.size(); first += kPresetsPerPass) {
+    std::vector<Session> sessions;
+    std::vector<std::int64_t> expected;
+    for (std::size_t m = first; m < std::min(methods.size(), first + kPresetsPerPass); ++m) {
+      if (!methods[m].options.evicts()) continue;
+      for (const char* budget : {"5%", "10%", "20%", "50%", "64", "128", "1024"}) {
+        SessionOptions options;
+        options.eviction = methods[m].options;
+        add_tables(options.eviction, model);
+        options.budget = Budget::parse(budget);
+        sessions.push_back(engine->open(options));
+        expected.push_back(options.budget->unit == Budget::Unit::kFraction
+                               ? std::llround(options.budget->amount * 2000 * static_cast<double>(n_heads))
+                               : static_cast<std::int64_t>(options.budget->amount) * n_heads);
+      }
+    }
+    std::vector<Session*> pointers;
+    for (Session& session : sessions) pointers.push_back(&session);
+    engine->prefill(pointers, tokens);
+    for (std::size_t i = 0; i < sessions.size(); ++i) {
+      const SessionStatistics statistics = sessions[i].statistics();
+      const std::size_t page_bytes = sessions[i].impl().cache.shape().page_bytes();
+      EXPECT_EQ(statistics.entries_kept, expected[i]) << sessions[i].options().eviction.text();
+      EXPECT_EQ(statistics.bytes_in_pages, entries_in_pages(statistics) * page_bytes);
+    }
+  }
 }
 
 std::size_t peak_resident_bytes() {
