@@ -39,12 +39,32 @@ struct UtilityProfile {
   int n_kv_head = 0;
   std::vector<double> ratios;  // [n_ratio] global kept ratios, ascending, in (0, 1)
   std::vector<double> kept;    // [n_ratio][n_layer][n_kv_head] local kept ratios
-  std::string model;           // fingerprint of the model that it was calibrated on; empty: not checked
+  std::string model;           // model_text() of the model that it was calibrated on; empty: not checked
   std::string scorer;          // text form of the scorer's options; empty: not checked
+
+  // How it was made, for people.
+  std::string model_name;
+  int n_samples = 0;
+  int n_tokens = 0;        // of a sample's context
+  int n_decode = 0;        // most tokens decoded after it
+  std::uint64_t seed = 0;  // of the choice of samples
+  std::string date;        // "2025-11-21", UTC
+  std::string tool;        // version of winnow
 
   // JSON. Throws Error(kIo), or Error(kBadFile) with what is wrong.
   static UtilityProfile load(const std::string& path);
   void save(const std::string& path) const;
+
+  // A ModelInfo::fingerprint as `model` has it.
+  static std::string model_text(std::uint64_t fingerprint);
+
+  // Folders with profiles that need not be named: the environment's WINNOW_PROFILES, share/winnow/profiles beside the
+  // bin folder of the running program, profiles of the repository that it was built in, profiles of the working
+  // directory. Some may not exist.
+  static std::vector<std::string> folders();
+  // The profile in them for a model and a scorer (EvictionOptions::scorer_text), null if there is none. Throws
+  // Error(kBadFile) for a damaged file among them.
+  static std::shared_ptr<const UtilityProfile> find(const std::string& model, const std::string& scorer);
 };
 
 // Importance of every KV head of a model, for headkv and duo-attention: any positive scale.
@@ -53,8 +73,9 @@ struct HeadImportance {
   int n_head = 0;              // per layer: KV heads, or query heads (a group's are added up)
   std::vector<double> weight;  // [n_layer][n_head]
 
-  // JSON as HeadKV publishes it: {"layer-head": [scores...], ...}, several scores of a head averaged; or as DuoAttention
-  // does: a line for each layer, a number for each head. Throws Error(kIo), or Error(kBadFile) with what is wrong.
+  // JSON as HeadKV publishes it: {"layer-head": [scores...], ...}, several scores of a head averaged; or as
+  // DuoAttention does: a line for each layer, a number for each head. Throws Error(kIo), or Error(kBadFile) with what
+  // is wrong.
   static HeadImportance load(const std::string& path);
 };
 
@@ -86,12 +107,13 @@ struct EvictionOptions {
   int ea_skip = 4;
   std::uint64_t seed = 0;                                 // random
   std::string head_file;                                  // headkv, duo-attention
-  std::string profile;                                    // lu-kv
+  std::string profile;                                    // lu-kv; empty: see find_profile
   std::shared_ptr<const HeadImportance> importance;       // used instead of head_file if set
   std::shared_ptr<const UtilityProfile> utility_profile;  // used instead of profile if set
 
   bool evicts() const { return method != "full"; }
   bool reads_head_file() const;  // whether any part does
+  bool reads_profile() const;    // likewise
 
   // "METHOD[:option=value,...]", e.g. "snapkv:window=16,pool=avg,kernel=5". Options have the names of the specification
   // (window, sinks, rows, pool, kernel, order, group, last-rows, gamma, tau1, tau2, beta, head-beta, safeguard, alpha,
@@ -113,8 +135,14 @@ struct EvictionOptions {
   // The scorer with every option that its scores depend on: what a profile is calibrated for.
   std::string scorer_text() const;
 
-  // Reads head_file and profile if the method uses them and they are not in memory yet; parse does it. Throws Error.
+  // Reads head_file and profile if the method uses them, they are named and not in memory yet; parse does it. Throws
+  // Error.
   void load_files();
+
+  // For a method that reads a profile: looks for one that fits model and scorer if none was given. Throws
+  // Error(kNotFound) that says how to make one, Error(kInvalidArgument) for one of another model. Opening a session
+  // does it.
+  void find_profile(std::uint64_t model_fingerprint);
 };
 
 // A row of `winnow methods`.

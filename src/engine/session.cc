@@ -26,7 +26,9 @@ CacheShape cache_shape(const Hparams& hparams, const SessionOptions& options) {
   return shape;
 }
 
-SessionOptions checked(SessionOptions options, const Hparams& hparams) {
+SessionOptions checked(SessionOptions options, const Model::Impl& model) {
+  const Hparams& hparams = model.hparams;
+  options.eviction.find_profile(model.info.fingerprint);
   options.eviction.validate();
   if (options.eviction.evicts() && !options.budget) {
     throw Error(ErrorCode::kInvalidArgument,
@@ -73,7 +75,7 @@ EvidenceNeeds evidence_needs(const SessionOptions& options) {
 
 Session::Impl::Impl(std::shared_ptr<Engine> the_engine, const SessionOptions& the_options)
     : engine(std::move(the_engine)),
-      options(checked(the_options, engine->impl().model->impl().hparams)),
+      options(checked(the_options, engine->impl().model->impl())),
       cache(cache_shape(model().hparams, options), engine_impl().pool),
       evidence(evidence_needs(options), model().hparams) {
   // With nobody else in the pool the peak that is reported is this session's own.

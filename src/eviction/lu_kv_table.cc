@@ -13,28 +13,24 @@ class LuKvTable final : public HeadTable {
   bool counts_protected() const override { return true; }
 
   std::vector<double> weights(const CutShape& shape, const EvictionOptions& options) const override {
-    if (options.utility_profile == nullptr) {
-      EvictionOptions loaded = options;
-      loaded.load_files();
-      return weights_of(*loaded.utility_profile, shape, options);
+    if (options.utility_profile != nullptr) return weights_of(*options.utility_profile, shape);
+    EvictionOptions loaded = options;
+    loaded.load_files();
+    if (loaded.utility_profile == nullptr) {
+      throw Error(ErrorCode::kInvalidArgument, "lu-kv allots by a calibrated profile: name it with profile=FILE");
     }
-    return weights_of(*options.utility_profile, shape, options);
+    loaded.validate();
+    return weights_of(*loaded.utility_profile, shape);
   }
 
  private:
   // In units of N.
-  static std::vector<double> weights_of(const UtilityProfile& profile, const CutShape& shape,
-                                        const EvictionOptions& options) {
+  static std::vector<double> weights_of(const UtilityProfile& profile, const CutShape& shape) {
     if (profile.n_layer != shape.n_layer || profile.n_kv_head != shape.n_kv_head) {
       throw Error(ErrorCode::kInvalidArgument, "the profile is for " + std::to_string(profile.n_layer) + " layers of " +
                                                    std::to_string(profile.n_kv_head) + " KV heads, the model has " +
                                                    std::to_string(shape.n_layer) + " of " +
                                                    std::to_string(shape.n_kv_head) + ": calibrate this model");
-    }
-    if (!profile.scorer.empty() && profile.scorer != options.scorer_text()) {
-      throw Error(ErrorCode::kInvalidArgument, "the profile was calibrated for the scorer " + profile.scorer +
-                                                   ", not " + options.scorer_text() +
-                                                   ": use that scorer or calibrate again");
     }
     const std::size_t n_heads = std::size_t(shape.n_layer) * shape.n_kv_head;
     const double ratio = std::min(

@@ -89,6 +89,8 @@ bool EvictionOptions::reads_head_file() const {
   return std::find(used.begin(), used.end(), "head-file") != used.end();
 }
 
+bool EvictionOptions::reads_profile() const { return layers == "lu-kv" || heads == "lu-kv"; }
+
 void EvictionOptions::validate() const {
   if (!evicts()) return;
   const Parts parts = find_parts(*this);
@@ -122,8 +124,10 @@ void EvictionOptions::validate() const {
     refuse((heads == "uniform" ? layers : heads) +
            " allots by a file of head importances: name it with head-file=FILE");
   }
-  if ((layers == "lu-kv" || heads == "lu-kv") && profile.empty() && utility_profile == nullptr) {
-    refuse("lu-kv allots by a calibrated profile: name it with profile=FILE (winnow calibrate makes one)");
+  if (reads_profile() && utility_profile != nullptr && !utility_profile->scorer.empty() &&
+      utility_profile->scorer != scorer_text()) {
+    refuse("the profile was calibrated for the scorer " + utility_profile->scorer + ", not " + scorer_text() +
+           ": use that scorer or calibrate again");
   }
 }
 
@@ -161,7 +165,7 @@ void EvictionOptions::load_files() {
   if (reads_head_file() && importance == nullptr) {
     importance = std::make_shared<const HeadImportance>(HeadImportance::load(head_file));
   }
-  if ((layers == "lu-kv" || heads == "lu-kv") && utility_profile == nullptr) {
+  if (reads_profile() && utility_profile == nullptr && !profile.empty()) {
     utility_profile = std::make_shared<const UtilityProfile>(UtilityProfile::load(profile));
   }
 }

@@ -22,7 +22,7 @@ std::string text_of(std::string_view scorer, std::string_view layers, std::strin
   return std::string("snapkv:scorer=").append(scorer).append(",layers=").append(layers).append(",heads=").append(heads);
 }
 
-bool needs_a_file(const EvictionOptions& options) { return options.reads_head_file() || options.layers == "lu-kv"; }
+bool needs_a_file(const EvictionOptions& options) { return options.reads_head_file(); }
 
 TEST(Options, EveryPresetParsesAndPrintsItsName) {
   for (const MethodInfo& method : eviction_methods()) {
@@ -191,11 +191,10 @@ TEST(Options, OptionsThatNoPartReadsAreRefused) {
 }
 
 TEST(Options, CombinationsThatMeanNothingAreRefused) {
-  for (const char* text :
-       {"streaming-llm:select=critical", "random:select=critical", "knorm:select=critical", "keydiff:select=critical",
-        "vatp:select=critical", "snapkv:layers=global", "snapkv:heads=global", "knorm:layers=lava",
-        "keydiff:layers=lava", "snapkv:window=0", "lava:window=0", "cake:window=1", "tova:layers=cake,window=1",
-        "snapkv:heads=headkv", "snapkv:layers=lu-kv"}) {
+  for (const char* text : {"streaming-llm:select=critical", "random:select=critical", "knorm:select=critical",
+                           "keydiff:select=critical", "vatp:select=critical", "snapkv:layers=global",
+                           "snapkv:heads=global", "knorm:layers=lava", "keydiff:layers=lava", "snapkv:window=0",
+                           "lava:window=0", "cake:window=1", "tova:layers=cake,window=1", "snapkv:heads=headkv"}) {
     EXPECT_EQ(code_of(text), ErrorCode::kInvalidArgument) << text;
   }
 }

@@ -1,9 +1,12 @@
 #include <gtest/gtest.h>
 
 #include <cstdio>
+#include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <string>
 
+#include "eviction/json_file.h"
 #include "winnow/error.h"
 #include "winnow/eviction.h"
 
@@ -23,10 +26,11 @@ class TableFiles : public ::testing::Test {
 };
 
 template <typename Call>
-ErrorCode code_of(const Call& call) {
+ErrorCode code_of(const Call& call, std::string* message = nullptr) {
   try {
     call();
   } catch (const Error& error) {
+    if (message != nullptr) *message = error.what();
     return error.code();
   }
   return ErrorCode::kInternal;
@@ -66,6 +70,13 @@ TEST_F(TableFiles, ProfileRoundTrips) {
   for (int i = 0; i < 12; ++i) profile.kept.push_back(i / 12.0);
   profile.model = "tiny";
   profile.scorer = "snapkv:window=32";
+  profile.model_name = "Tiny \"one\"";
+  profile.n_samples = 16;
+  profile.n_tokens = 2000;
+  profile.n_decode = 64;
+  profile.seed = 0xFFFFFFFFFFFFFFFFU;
+  profile.date = "2025-11-21";
+  profile.tool = "0.1.0";
   profile.save(path_);
   const UtilityProfile read = UtilityProfile::load(path_);
   EXPECT_EQ(read.n_layer, 2);
@@ -74,6 +85,13 @@ TEST_F(TableFiles, ProfileRoundTrips) {
   EXPECT_EQ(read.kept, profile.kept);
   EXPECT_EQ(read.model, profile.model);
   EXPECT_EQ(read.scorer, profile.scorer);
+  EXPECT_EQ(read.model_name, profile.model_name);
+  EXPECT_EQ(read.n_samples, 16);
+  EXPECT_EQ(read.n_tokens, 2000);
+  EXPECT_EQ(read.n_decode, 64);
+  EXPECT_EQ(read.seed, profile.seed);
+  EXPECT_EQ(read.date, profile.date);
+  EXPECT_EQ(read.tool, profile.tool);
   EXPECT_EQ(code_of([&] { profile.save("/no/such/folder/profile.json"); }), ErrorCode::kIo);
 }
 
@@ -88,6 +106,73 @@ TEST_F(TableFiles, BadProfilesAreRefused) {
                                   std::string(R"({"format":"winnow-lu-kv-profile","version":2})")}) {
     EXPECT_EQ(code_of([&] { UtilityProfile::load(write(text)); }), ErrorCode::kBadFile) << text;
   }
+}
+
+UtilityProfile one_head() {
+  UtilityProfile profile;
+  profile.n_layer = profile.n_kv_head = 1;
+  profile.ratios = {0.25, 0.5};
+  profile.kept = {0.3125, 0.625};
+  profile.model = UtilityProfile::model_text(0x0123456789ABCDEF);
+  profile.scorer = EvictionOptions::parse("lu-kv-snapkv").scorer_text();
+  return profile;
+}
+
+TEST_F(TableFiles, EveryChangedByteOfATableIsFound) {
+  one_head().save(path_);
+  const std::string whole = read_file(path_);
+  EXPECT_NO_THROW(UtilityProfile::load(path_));
+  std::size_t first = whole.find("\"ratios\""), last = whole.find("\"checksum\"");
+  for (std::size_t i = first; i < last; ++i) {
+    if (whole[i] < '0' || whole[i] > '9') continue;
+    std::string changed = whole;
+    changed[i] = whole[i] == '3' ? '4' : '3';
+    EXPECT_EQ(code_of([&] { UtilityProfile::load(write(changed)); }), ErrorCode::kBadFile) << changed;
+  }
+  for (std::size_t length = 0; length + 2 < whole.size(); length += 7) {
+    EXPECT_EQ(code_of([&] { UtilityProfile::load(write(whole.substr(0, length))); }), ErrorCode::kBadFile) << length;
+  }
+}
+
+TEST_F(TableFiles, AProfileIsFoundByModelAndScorer) {
+  namespace fs = std::filesystem;
+  const fs::path folder = path_ + ".folder";
+  fs::create_directories(folder);
+  ASSERT_EQ(setenv("WINNOW_PROFILES", folder.c_str(), 1), 0);
+  const auto prepared = [](const char* method, std::uint64_t model) {
+    EvictionOptions options = EvictionOptions::parse(method);
+    options.find_profile(model);
+    options.validate();
+    return options;
+  };
+  std::string message;
+  const auto refusal = [&](const char* method, std::uint64_t model) {
+    return code_of([&] { prepared(method, model); }, &message);
+  };
+  constexpr std::uint64_t kModel = 0x0123456789ABCDEF;
+  EXPECT_EQ(refusal("lu-kv-snapkv", kModel), ErrorCode::kNotFound);
+  EXPECT_NE(message.find("winnow calibrate"), std::string::npos) << message;
+
+  one_head().save((folder / "any-name.json").string());
+  EXPECT_EQ(prepared("lu-kv-snapkv", kModel).utility_profile->kept, one_head().kept);
+  EXPECT_EQ(prepared("snapkv:layers=lu-kv,sinks=4", kModel).utility_profile->kept, one_head().kept);
+  EXPECT_EQ(prepared("snapkv", kModel).utility_profile, nullptr);
+  EXPECT_EQ(refusal("lu-kv-snapkv", kModel + 1), ErrorCode::kNotFound);
+  EXPECT_EQ(refusal("lu-kv-snapkv:window=16", kModel), ErrorCode::kNotFound);
+  EXPECT_EQ(refusal("lu-kv-keydiff", kModel), ErrorCode::kNotFound);
+
+  // By name: what does not fit is refused with the reason.
+  one_head().save(path_);
+  EXPECT_NO_THROW(prepared(("lu-kv-snapkv:profile=" + path_).c_str(), kModel));
+  EXPECT_EQ(refusal(("lu-kv-snapkv:profile=" + path_).c_str(), kModel + 1), ErrorCode::kInvalidArgument);
+  EXPECT_NE(message.find("another model"), std::string::npos) << message;
+  EXPECT_EQ(refusal(("lu-kv-keydiff:profile=" + path_).c_str(), kModel), ErrorCode::kInvalidArgument);
+  EXPECT_NE(message.find("scorer"), std::string::npos) << message;
+
+  std::ofstream(folder / "a-damaged-one.json") << "{";
+  EXPECT_EQ(refusal("lu-kv-snapkv", kModel), ErrorCode::kBadFile);
+  unsetenv("WINNOW_PROFILES");
+  fs::remove_all(folder);
 }
 
 }  // namespace

@@ -1,0 +1,138 @@
+// LU-KV's profiles as JSON files.
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "eviction/json_file.h"
+#include "winnow/error.h"
+#include "winnow/eviction.h"
+
+namespace winnow {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr const char* kFormat = "winnow-lu-kv-profile";
+constexpr int kVersion = 1;
+
+// FNV-1a of what decides budgets: finds a digit that has changed. Not a signature.
+std::string checksum(const Json& json) {
+  std::uint64_t hash = 0xcbf29ce484222325U;
+  for (const char* field : {"model", "scorer", "ratios", "kept"}) {
+    for (const char c : json.at(field).dump()) {
+      hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3U;
+    }
+  }
+  return UtilityProfile::model_text(hash);
+}
+
+void read_table(const std::string& path, const Json& json, UtilityProfile& profile) {
+  for (const Json& ratio : json.at("ratios")) profile.ratios.push_back(number_of(path, ratio));
+  for (const Json& at_ratio : json.at("kept")) {
+    if (static_cast<int>(at_ratio.size()) != profile.n_layer)
+      refuse_file(path, "has a row of another number of layers");
+    for (const Json& layer : at_ratio) {
+      if (static_cast<int>(layer.size()) != profile.n_kv_head) {
+        refuse_file(path, "has a row of another number of heads");
+      }
+      for (const Json& kept : layer) profile.kept.push_back(number_of(path, kept));
+    }
+  }
+}
+
+void check_table(const std::string& path, const UtilityProfile& profile) {
+  if (profile.n_layer < 1 || profile.n_kv_head < 1 || profile.ratios.empty() ||
+      profile.kept.size() != profile.ratios.size() * static_cast<std::size_t>(profile.n_layer) *
+                                 static_cast<std::size_t>(profile.n_kv_head)) {
+    refuse_file(path, "has a profile of the wrong shape: calibrate again");
+  }
+  for (std::size_t i = 0; i < profile.ratios.size(); ++i) {
+    if (!(profile.ratios[i] > (i == 0 ? 0.0 : profile.ratios[i - 1])) || !(profile.ratios[i] < 1.0)) {
+      refuse_file(path, "has ratios that do not ascend between 0 and 1");
+    }
+  }
+  for (const double kept : profile.kept) {
+    if (kept < 0 || kept > 1) refuse_file(path, "has a kept ratio outside 0 .. 1");
+  }
+}
+
+}  // namespace
+
+UtilityProfile UtilityProfile::load(const std::string& path) {
+  const Json json = read_json(path);
+  if (!json.is_object() || json.value("format", Json()) != kFormat) refuse_file(path, "is not an LU-KV profile");
+  if (json.value("version", Json()) != kVersion) {
+    refuse_file(path, "is a profile of another version: calibrate again with this build");
+  }
+  UtilityProfile profile;
+  try {
+    profile.n_layer = json.at("n_layer").get<int>();
+    profile.n_kv_head = json.at("n_kv_head").get<int>();
+    profile.model = json.at("model").get<std::string>();
+    profile.scorer = json.at("scorer").get<std::string>();
+    profile.model_name = json.value("model_name", "");
+    profile.n_samples = json.value("n_samples", 0);
+    profile.n_tokens = json.value("n_tokens", 0);
+    profile.n_decode = json.value("n_decode", 0);
+    profile.seed = json.value("seed", std::uint64_t{0});
+    profile.date = json.value("date", "");
+    profile.tool = json.value("tool", "");
+    read_table(path, json, profile);
+    if (json.contains("checksum") && json.at("checksum") != checksum(json)) {
+      refuse_file(path, "is damaged, its checksum does not fit: calibrate again, or fetch it again");
+    }
+  } catch (const Json::exception&) {
+    refuse_file(path, "lacks a field of a profile, or holds one of another type: calibrate again");
+  }
+  check_table(path, profile);
+  return profile;
+}
+
+void UtilityProfile::save(const std::string& path) const {
+  Json rows = Json::array();
+  auto next = kept.begin();
+  for (std::size_t r = 0; r < ratios.size(); ++r) {
+    Json by_layer = Json::array();
+    for (int l = 0; l < n_layer; ++l, next += n_kv_head) {
+      by_layer.push_back(std::vector<double>(next, next + n_kv_head));
+    }
+    rows.push_back(std::move(by_layer));
+  }
+  Json json = {{"format", kFormat},      {"version", kVersion},    {"model", model},         {"model_name", model_name},
+               {"scorer", scorer},       {"n_samples", n_samples}, {"n_tokens", n_tokens},   {"n_decode", n_decode},
+               {"seed", seed},           {"date", date},           {"tool", tool},           {"n_layer", n_layer},
+               {"n_kv_head", n_kv_head}, {"ratios", ratios},       {"kept", std::move(rows)}};
+  json["checksum"] = checksum(json);
+  // A line for each field, and for each ratio: what changes from one profile to the next can be read.
+  std::string text = "{";
+  for (const auto& [name, value] : json.items()) {
+    text += (text.size() > 1 ? ",\n" : "\n") + Json(name).dump() + ": ";
+    if (name != "kept") {
+      text += value.dump();
+      continue;
+    }
+    std::string separator = "[\n";
+    for (const Json& row : value) {
+      text += separator + row.dump();
+      separator = ",\n";
+    }
+    text += "]";
+  }
+  text += "\n}\n";
+
+  const std::string temporary = path + ".tmp";
+  std::ofstream file(temporary, std::ios::binary);
+  file << text;
+  file.close();
+  if (!file || std::rename(temporary.c_str(), path.c_str()) != 0) {
+    const std::string why = std::strerror(errno);
+    std::remove(temporary.c_str());
+    throw Error(ErrorCode::kIo, "cannot write '" + path + "' (" + why + "): check the folder and the free space");
+  }
+}
+
+}  // namespace winnow
