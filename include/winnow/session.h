@@ -8,6 +8,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "winnow/entry_type.h"
@@ -17,10 +18,19 @@
 
 namespace winnow {
 
+// In which numbers a prompt's products with the weights are taken. kAuto: prompts of 32 tokens and more in bf16 where
+// the processor multiplies bf16 and the file's weights are not f32, else in f32; shorter ones as kAsIs. kAsIs: ggml's
+// products on the file's types, activations rounded to 8 bits. kBf16 and kF32: every prompt, whatever its length.
+enum class PrefillWeights { kAuto, kAsIs, kBf16, kF32 };
+
+// "auto", "as-is", "bf16", "f32". Throws Error(kInvalidArgument).
+PrefillWeights parse_prefill_weights(std::string_view name);
+
 struct EngineOptions {
   int n_threads = 0;               // 0: the machine's physical cores
   std::size_t kv_bytes_limit = 0;  // hard limit of the page pool with all staging buffers; 0: none
   int n_batch = 512;               // tokens that go through a layer at a time while prefilling
+  PrefillWeights prefill_weights = PrefillWeights::kAuto;
 };
 
 struct MemoryStatistics {

@@ -23,6 +23,9 @@ void add_model_flag(CommandLine& line, ModelFlags& flags) {
 void add_engine_flags(CommandLine& line, ModelFlags& flags) {
   line.integer("-t,--threads", flags.n_threads, 0, "threads (default: the physical cores)");
   line.integer("-b,--batch-size", flags.n_batch, 1, "tokens that pass a layer at a time in the prefill (default: 512)");
+  line.text("--prefill-weights", "TYPE", flags.prefill_weights,
+            "numbers that a prompt is multiplied in: auto (bf16 where the processor has it, else f32), as-is (the "
+            "file's types), bf16, f32 (default: auto)");
   line.text("--kv-limit", "SIZE", flags.kv_limit,
             "hard limit of the memory for KV pages and the prefill's staging buffer, e.g. 2GiB (default: none)");
 }
@@ -57,6 +60,7 @@ EngineOptions engine_options(const ModelFlags& flags) {
   EngineOptions options;
   options.n_threads = flags.n_threads;
   options.n_batch = flags.n_batch;
+  options.prefill_weights = parse_prefill_weights(flags.prefill_weights);
   if (flags.kv_limit) options.kv_bytes_limit = parse_byte_size("--kv-limit", *flags.kv_limit);
   return options;
 }

@@ -12,15 +12,16 @@
 namespace winnow::cli {
 
 struct ModelFlags {
-  std::optional<std::string> path;      // -m
-  int n_threads = 0;                    // -t
-  int n_batch = 512;                    // -b
-  std::optional<std::string> kv_limit;  // --kv-limit
+  std::optional<std::string> path;       // -m
+  int n_threads = 0;                     // -t
+  int n_batch = 512;                     // -b
+  std::optional<std::string> kv_limit;   // --kv-limit
+  std::string prefill_weights = "auto";  // --prefill-weights
 };
 
 // Adds only -m.
 void add_model_flag(CommandLine& line, ModelFlags& flags);
-// Adds -t, -b and --kv-limit.
+// Adds -t, -b, --kv-limit and --prefill-weights.
 void add_engine_flags(CommandLine& line, ModelFlags& flags);
 
 // -m, else WINNOW_MODEL, else the default model if it is there. Throws Error(kNotFound) that says how to get one.

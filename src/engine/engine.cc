@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <optional>
 
 #include "engine/engine_impl.h"
 #include "winnow/error.h"
@@ -23,11 +24,30 @@ EngineOptions checked(EngineOptions options) {
     throw Error(ErrorCode::kInvalidArgument,
                 "the batch size must be between 1 and 65536 tokens, not " + std::to_string(options.n_batch));
   }
+  if (options.prefill_weights == PrefillWeights::kBf16 && !multiplies_bf16()) {
+    throw Error(ErrorCode::kUnsupported,
+                "this processor does not multiply bf16: prefill with weights auto, as-is or f32");
+  }
   if (options.n_threads == 0) options.n_threads = default_thread_count();
   return options;
 }
 
+std::optional<PackedType> packed_type(PrefillWeights weights) {
+  if (weights == PrefillWeights::kBf16) return PackedType::kBF16;
+  if (weights == PrefillWeights::kF32) return PackedType::kF32;
+  return std::nullopt;
+}
+
 }  // namespace
+
+PrefillWeights parse_prefill_weights(std::string_view name) {
+  if (name == "auto") return PrefillWeights::kAuto;
+  if (name == "as-is") return PrefillWeights::kAsIs;
+  if (name == "bf16") return PrefillWeights::kBf16;
+  if (name == "f32") return PrefillWeights::kF32;
+  throw Error(ErrorCode::kInvalidArgument, "the weights of the prefill can be auto, as-is, bf16 or f32, not '" +
+                                               std::string(name.substr(0, 32)) + "'");
+}
 
 StepGraph::StepGraph(const Model::Impl& model, int n_sequences, Compute& compute)
     : attention(model.hparams, n_sequences, compute),
@@ -50,6 +70,7 @@ Engine::Impl::Impl(std::shared_ptr<const Model> the_model, const EngineOptions& 
       pool(PagePool::create(options.kv_bytes_limit)),
       rotation(rotation_of(model->impl().hparams, model->impl().weights)),
       compute(options.n_threads),
+      packed(packed_type(options.prefill_weights)),
       layer_graph(2 * kNodesPerLayer) {}
 
 void Engine::Impl::embed(std::span<const Token> tokens, float* hidden) {

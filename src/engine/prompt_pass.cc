@@ -101,6 +101,19 @@ bool PromptPass::step(const std::function<void(int)>& on_layer) {
   return ++layer_ < layers.size();
 }
 
+bool PromptPass::is_packed() const {
+  switch (engine_.options.prefill_weights) {
+    case PrefillWeights::kAuto:
+      return n_rows_ >= kMinPackedRows;
+    case PrefillWeights::kAsIs:
+      return false;
+    case PrefillWeights::kBf16:
+    case PrefillWeights::kF32:
+      return true;
+  }
+  return false;
+}
+
 // Another pass may have had its turn since this one's last batch.
 void PromptPass::pack_layer(const LayerWeights& weights) {
   if (engine_.packed_by == id_ && engine_.packed_layer == weights.layer) return;
@@ -131,7 +144,7 @@ void PromptPass::run_batch(const LayerWeights& weights, const Batch& batch) {
     attention_.begin_staged(*staging_, part.is_follower ? nobody : recorders_, copies,
                             part.first_entry + batch.first_row, batch.n_rows, position);
   }
-  const bool packed = n_rows_ >= kMinPackedRows;
+  const bool packed = is_packed();
   if (packed) {
     pack_layer(weights);
     engine_.packed.prepare(batch.n_rows);

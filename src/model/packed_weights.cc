@@ -98,6 +98,7 @@ struct PackedMatrix {
 };
 
 struct PackedLayer::Impl {
+  std::optional<PackedType> type;  // of all matrices
   dnnl::engine engine{dnnl::engine::kind::cpu, 0};
   std::map<std::tuple<std::int64_t, std::int64_t, PackedType>, MatrixShape> shapes;
   std::vector<PackedMatrix> matrices;
@@ -167,13 +168,14 @@ void run_product(ggml_tensor* dst, int ith, int nth, void* userdata) {
 
 }  // namespace
 
+bool multiplies_bf16() { return ggml_cpu_has_avx512_bf16() != 0; }
+
 PackedType packed_type_for(const ggml_tensor* weight) {
-  const bool bf16 = ggml_cpu_has_avx512_bf16() != 0;
-  return bf16 && weight->type != GGML_TYPE_F32 ? PackedType::kBF16 : PackedType::kF32;
+  return multiplies_bf16() && weight->type != GGML_TYPE_F32 ? PackedType::kBF16 : PackedType::kF32;
 }
 
 MatrixShape& PackedLayer::Impl::shape_of(const ggml_tensor* weight, int typical_rows) {
-  const std::tuple key{weight->ne[0], weight->ne[1], packed_type_for(weight)};
+  const std::tuple key{weight->ne[0], weight->ne[1], type.value_or(packed_type_for(weight))};
   if (const auto found = shapes.find(key); found != shapes.end()) return found->second;
   using dnnl::memory;
   const OneThread one_thread;
@@ -194,7 +196,7 @@ void PackedLayer::Impl::add_product(MatrixShape& shape, std::int64_t n_rows) {
   shape.products.emplace(n_rows, dnnl::matmul(description));
 }
 
-PackedLayer::PackedLayer() : impl_(std::make_unique<Impl>()) {}
+PackedLayer::PackedLayer(std::optional<PackedType> type) : impl_(std::make_unique<Impl>()) { impl_->type = type; }
 PackedLayer::~PackedLayer() = default;
 
 void PackedLayer::pack(std::span<ggml_tensor* const> weights, int max_rows, Compute& compute) {

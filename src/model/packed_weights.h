@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 
 struct ggml_context;
@@ -17,7 +18,9 @@ class Compute;
 
 enum class PackedType { kF32, kBF16 };
 
-// bf16 where the processor multiplies bf16 (AVX512-BF16, AMX) and the file's weights are not float32; else float32.
+// Whether the processor multiplies bf16 (AVX512-BF16, AMX).
+bool multiplies_bf16();
+// bf16 where the processor multiplies bf16 and the file's weights are not float32; else float32.
 PackedType packed_type_for(const ggml_tensor* weight);
 
 // y = W x for many rows. Owned by its PackedLayer.
@@ -25,7 +28,8 @@ struct PackedMatrix;
 
 class PackedLayer {
  public:
-  PackedLayer();
+  // type: of all matrices; nothing: packed_type_for each.
+  explicit PackedLayer(std::optional<PackedType> type = std::nullopt);
   ~PackedLayer();
   PackedLayer(const PackedLayer&) = delete;
   PackedLayer& operator=(const PackedLayer&) = delete;

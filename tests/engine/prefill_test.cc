@@ -1,4 +1,5 @@
 // Prefill in slices, of several sessions at once, and what a request is estimated to take.
+#include <ggml.h>
 #include <gtest/gtest.h>
 
 #include "engine/observe.h"
@@ -114,6 +115,36 @@ TEST(SlicedPrefill, GivenUpLeavesNothingBehind) {
   EXPECT_EQ(engine->memory().kv_bytes_in_use, 0U);
   session.prefill(random_tokens(130, 300, 1));
   EXPECT_EQ(session.statistics().entries_kept, 24 * 6);
+}
+
+// Weights of 4 bits, products in each kind of number, also of a prompt too short for `auto` to convert them.
+TEST(PrefillWeightsTest, AreNearTheExactProducts) {
+  const auto model = tiny_model({.n_embd = 128, .n_ff = 128, .weight_type = GGML_TYPE_Q8_0});
+  for (const int n_prompt : {90, 7}) {
+    const std::vector<Token> prompt = random_tokens(n_prompt, 300, 1);
+    const auto logits_with = [&](PrefillWeights weights) {
+      const auto engine = Engine::create(model, {.n_threads = 2, .n_batch = 64, .prefill_weights = weights});
+      Session session = engine->open(full_options());
+      session.prefill(prompt);
+      return logits_of(session);
+    };
+    const std::vector<float> exact = logits_with(PrefillWeights::kF32);
+    const std::vector<float> as_is = logits_with(PrefillWeights::kAsIs);
+    EXPECT_LT(max_difference(as_is, exact), 0.3);
+    EXPECT_NE(as_is, exact);
+    const std::vector<float> automatic = logits_with(PrefillWeights::kAuto);
+    EXPECT_EQ(automatic == as_is, n_prompt < 32);
+    if (!multiplies_bf16()) {
+      expect_error(ErrorCode::kUnsupported, [&] { logits_with(PrefillWeights::kBf16); });
+      EXPECT_EQ(automatic == exact, n_prompt >= 32);
+      continue;
+    }
+    const std::vector<float> bf16 = logits_with(PrefillWeights::kBf16);
+    EXPECT_LT(max_difference(bf16, exact), 0.3);
+    EXPECT_NE(bf16, exact);
+    EXPECT_EQ(automatic == bf16, n_prompt >= 32);
+  }
+  expect_error(ErrorCode::kInvalidArgument, [] { parse_prefill_weights("fp8 please"); });
 }
 
 TEST(ObservedPrefill, ShowsEveryLayerWholeAndWithQueries) {
