@@ -16,6 +16,7 @@
 #include <cmath>
 
 #include "kernels/attention.h"
+#include "kernels/bf16_attention.h"
 #include "kernels/exp-inl.h"
 #include "kernels/packing-inl.h"
 #include "kernels/run_cursor.h"
@@ -257,6 +258,7 @@ void attend_rows(const AttentionShape& shape, const HeadEntries& entries, const 
 
 void causal_attention(const AttentionShape& shape, const HeadEntries& entries, const QueryRows& rows,
                       const CausalOutput& output, std::span<std::byte> scratch) {
+  const Bf16Unit unit = prefers_bf16_attention(shape, rows) ? current_bf16_unit() : Bf16Unit::kNone;
   for (std::int32_t first = 0; first < rows.n_rows; first += kCausalBlockRows) {
     QueryRows some = rows;
     some.q += first * rows.row_stride;
@@ -266,7 +268,11 @@ void causal_attention(const AttentionShape& shape, const HeadEntries& entries, c
     CausalOutput out = output;
     out.out += first * output.row_stride;
     if (out.log_sum_exp) out.log_sum_exp += static_cast<std::int64_t>(first) * shape.n_group;
-    attend_rows(shape, entries, some, out, scratch);
+    if (unit != Bf16Unit::kNone) {
+      bf16_attention(unit, shape, entries, some, out, scratch);
+    } else {
+      attend_rows(shape, entries, some, out, scratch);
+    }
   }
 }
 
@@ -280,9 +286,10 @@ namespace winnow::kernels {
 std::size_t causal_attention_scratch_bytes(const AttentionShape& shape) {
   const auto padded = static_cast<std::size_t>(round_up(kCausalBlockRows * shape.n_group, 16));  // the widest vectors
   const auto d = static_cast<std::size_t>(shape.head_dim);
-  return 2 * Scratch::bytes<float>(padded * d) + 4 * Scratch::bytes<float>(padded) +
-         2 * Scratch::bytes<float>((kCausalKeyBlock + kTileRows) * d) +
-         Scratch::bytes<float>((kCausalKeyBlock + kTileRows) * 64);  // the widest panel
+  const std::size_t bytes = 2 * Scratch::bytes<float>(padded * d) + 4 * Scratch::bytes<float>(padded) +
+                            2 * Scratch::bytes<float>((kCausalKeyBlock + kTileRows) * d) +
+                            Scratch::bytes<float>((kCausalKeyBlock + kTileRows) * 64);  // the widest panel
+  return std::max(bytes, bf16_attention_scratch_bytes(shape));
 }
 
 HWY_EXPORT(causal_attention);

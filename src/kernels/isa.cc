@@ -1,7 +1,9 @@
 #include "kernels/isa.h"
 
+#include <atomic>
 #include <cstdint>
 
+#include "kernels/bf16_units.h"
 #include "kernels/simd_targets.h"
 #include "winnow/error.h"
 
@@ -12,17 +14,41 @@ namespace {
 struct Target {
   std::string name;
   std::int64_t bit;
+  Bf16Unit unit;
 };
+
+std::vector<Target> find_targets() {
+  hwy::SetSupportedTargetsForTest(0);
+  std::vector<Target> found;
+  for (const std::int64_t bit : hwy::SupportedAndGeneratedTargets()) {
+    found.push_back({hwy::TargetName(bit), bit, Bf16Unit::kNone});
+  }
+#if HWY_ARCH_X86
+  if (found.front().bit > HWY_AVX3) return found;
+  const std::int64_t best = found.front().bit;
+  const Bf16Support support = detect_bf16_support();
+  // Processors whose products of bfloat16 are no faster than those of float32 have AVX3_BF16 behind AVX3: only for
+  // tests.
+  if (support.avx512) {
+    const auto at = found.begin() + (support.avx512_is_fast ? 0 : 1);
+    found.insert(at, {"AVX3_BF16", best, Bf16Unit::kAvx512});
+  }
+  if (support.amx) found.insert(found.begin(), {"AMX_BF16", best, Bf16Unit::kAmx});
+#endif
+  return found;
+}
 
 // Read once, before any force_isa: afterwards Highway reports the forced one only.
 const std::vector<Target>& machine_targets() {
-  static const std::vector<Target> targets = [] {
-    hwy::SetSupportedTargetsForTest(0);
-    std::vector<Target> found;
-    for (const std::int64_t bit : hwy::SupportedAndGeneratedTargets()) found.push_back({hwy::TargetName(bit), bit});
-    return found;
-  }();
+  static const std::vector<Target> targets = find_targets();
   return targets;
+}
+
+std::atomic<const Target*> forced_target = nullptr;
+
+const Target& current_target() {
+  const Target* forced = forced_target.load(std::memory_order_relaxed);
+  return forced != nullptr ? *forced : machine_targets().front();
 }
 
 }  // namespace
@@ -35,24 +61,23 @@ std::vector<std::string> supported_isas() {
 
 void force_isa(const std::string& name) {
   std::string names;
-  std::int64_t mask = name.empty() ? 0 : -1;
+  const Target* chosen = nullptr;
   for (const Target& target : machine_targets()) {
-    if (target.name == name) mask = target.bit;
+    if (target.name == name) chosen = &target;
     names += names.empty() ? "" : ", ";
     names += target.name;
   }
-  if (mask == -1) {
+  if (chosen == nullptr && !name.empty()) {
     throw Error(ErrorCode::kUnsupported, "the instruction set '" + name +
                                              "' is not one that this machine and build have: choose one of " + names);
   }
-  hwy::SetSupportedTargetsForTest(mask);
+  forced_target = chosen;
+  hwy::SetSupportedTargetsForTest(chosen != nullptr ? chosen->bit : 0);
   hwy::GetChosenTarget().Update(hwy::SupportedTargets());
 }
 
-std::string current_isa() {
-  machine_targets();
-  const std::int64_t supported = hwy::SupportedTargets() & HWY_TARGETS;
-  return hwy::TargetName(supported & -supported);
-}
+std::string current_isa() { return current_target().name; }
+
+Bf16Unit current_bf16_unit() { return current_target().unit; }
 
 }  // namespace winnow::kernels

@@ -6,8 +6,8 @@
 
 namespace winnow::kernels {
 
-// Names of the instruction sets that this machine can run and this build contains, best first ("AVX3", "AVX2",
-// ...).
+// Names of the instruction sets that this machine can run and this build contains, best first ("AMX_BF16", "AVX3",
+// "AVX2", ...).
 std::vector<std::string> supported_isas();
 
 // Forces one for the whole process; throws Error(kUnsupported) with the list if this machine cannot run it. Meant for
@@ -15,5 +15,10 @@ std::vector<std::string> supported_isas();
 void force_isa(const std::string& name);
 
 std::string current_isa();
+
+// Instructions that multiply bfloat16, beyond what Highway 1.0 uses; part of the current instruction set.
+enum class Bf16Unit { kNone, kAvx512, kAmx };
+
+Bf16Unit current_bf16_unit();
 
 }  // namespace winnow::kernels

@@ -3,6 +3,7 @@
 #include <tuple>
 
 #include "kernels/attention.h"
+#include "kernels/bf16_attention.h"
 #include "kernels/reference/reference.h"
 #include "kernels/test_head.h"
 
@@ -17,6 +18,9 @@ struct Case {
   float magnitude = 1.0F;
   double tolerance = 2e-5;
 };
+
+// By how much products of bfloat16 move outputs and log-sum-exps here, where numbers and scores are of the order of 1.
+constexpr double kBf16Tolerance = 2e-2;
 
 // Runs the kernel and the reference on the same random head and compares everything they put out.
 void expect_reference(const AttentionShape& shape, const Case& c) {
@@ -36,12 +40,14 @@ void expect_reference(const AttentionShape& shape, const Case& c) {
   TestScratch scratch(causal_attention_scratch_bytes(shape));
   causal_attention(shape, head.entries(), rows, {out.data(), stride, log_sum_exp.data()}, scratch.span());
 
+  const bool rounded = prefers_bf16_attention(shape, rows);
+  const double tolerance = rounded ? kBf16Tolerance : c.tolerance;
   const reference::CausalResult expected = reference::causal_attention(shape, head.entries(), rows);
   const auto width = static_cast<std::size_t>(shape.n_group * shape.head_dim);
   for (std::size_t r = 0; r < static_cast<std::size_t>(c.n_rows); ++r) {
     const float* row = out.data() + r * static_cast<std::size_t>(stride);
     for (std::size_t i = 0; i < width; ++i) {
-      ASSERT_NEAR(static_cast<double>(row[i]), expected.out[r * width + i], c.tolerance)
+      ASSERT_NEAR(static_cast<double>(row[i]), expected.out[r * width + i], tolerance)
           << "row " << r << " number " << i;
     }
     for (std::size_t i = width; i < static_cast<std::size_t>(stride); ++i)
@@ -52,7 +58,7 @@ void expect_reference(const AttentionShape& shape, const Case& c) {
     if (std::isinf(lse)) {
       ASSERT_EQ(static_cast<double>(log_sum_exp[i]), lse);
     } else {
-      ASSERT_NEAR(static_cast<double>(log_sum_exp[i]), lse, 1e-5 + 1e-6 * std::abs(lse));
+      ASSERT_NEAR(static_cast<double>(log_sum_exp[i]), lse, rounded ? kBf16Tolerance : 1e-5 + 1e-6 * std::abs(lse));
     }
   }
 }
@@ -86,6 +92,48 @@ TEST_P(CausalAttention, MatchesTheReferenceForEveryLength) {
   }
   // A whole prompt, and more rows than a block takes.
   for (const int n_rows : {64, 65, 200}) expect_reference(shape, {.n_visible = 1, .n_rows = n_rows, .run_sizes = {32}});
+}
+
+TEST_P(CausalAttention, Bf16ProductsOfEveryShape) {
+  for (const int head_dim : {32, 48, 64, 80, 96, 128, 256}) {
+    for (int n_group = 1; n_group <= 16; ++n_group) {
+      expect_reference(test_shape(n_group, head_dim, EntryType::kF16),
+                       {.n_visible = 60, .n_rows = 8 + n_group % 3, .run_sizes = {32}});
+    }
+  }
+  for (const int n_visible : {1, 200, 255, 256, 257, 500}) {
+    expect_reference(test_shape(3, 64, EntryType::kF16), {.n_visible = n_visible, .n_rows = 70, .run_sizes = {32}});
+    expect_reference(test_shape(1, 128, EntryType::kQ8_0), {.n_visible = n_visible, .n_rows = 9});
+  }
+}
+
+// Keys, values and scaled queries that bfloat16 holds exactly: what is left is the rounding of the softmax weights, and
+// log-sum-exps have none.
+TEST_P(CausalAttention, NothingButTheSoftmaxWeightsIsRoundedTwice) {
+  constexpr int kRows = 90;
+  constexpr int kEntries = 700;
+  AttentionShape shape = test_shape(3, 64, EntryType::kBF16);
+  shape.scale = std::log(2.0F) / 8.0F;  // times log2(e): a power of two
+  const TestHead head(shape, {.n_entries = kEntries, .run_sizes = {32}}, 21);
+  const TestQueries queries(shape, kRows, 22);
+  std::vector<float> q(static_cast<std::size_t>(kRows * 3 * 64));
+  const QueryRows random = queries.rows(kEntries - kRows + 1, kEntries - kRows);
+  for (std::size_t i = 0; i < q.size(); ++i) {
+    q[i] = std::round(random.q[i / 192 * static_cast<std::size_t>(random.row_stride) + i % 192] * 16.0F) / 16.0F;
+  }
+  QueryRows rows = random;
+  rows.q = q.data();
+  rows.row_stride = 3 * 64;
+  std::vector<float> out(q.size()), log_sum_exp(kRows * 3);
+  TestScratch scratch(causal_attention_scratch_bytes(shape));
+  causal_attention(shape, head.entries(), rows, {out.data(), 3 * 64, log_sum_exp.data()}, scratch.span());
+  const reference::CausalResult expected = reference::causal_attention(shape, head.entries(), rows);
+  for (std::size_t i = 0; i < log_sum_exp.size(); ++i) {
+    ASSERT_NEAR(static_cast<double>(log_sum_exp[i]), expected.log_sum_exp[i], 2e-5);
+  }
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    ASSERT_NEAR(static_cast<double>(out[i]), expected.out[i], 1e-3) << "number " << i;
+  }
 }
 
 TEST_P(CausalAttention, SplitRunsGiveTheSameBitsAsOneRun) {

@@ -1,0 +1,145 @@
+// Packed operands and products of bfloat16, for AVX512-BF16 and AMX. Included within HWY_PUSH_ATTRIBUTES(...) by
+// sources of x86-64, after <immintrin.h> and everything else; nothing here runs before the instruction set was asked
+// for.
+//
+// A pair is two neighbouring terms of a product in 32 bits, as both instruction sets take them. Left operands are rows
+// of pairs. Right ones lie by groups of 16 columns, [columns / 16][pairs of terms][16]: an AMX tile of 16 pairs is 1
+// KiB in a row. Keys are columns of pairs along the width, values are pairs along the keys with the width as columns;
+// `width` is head_dim rounded up to a multiple of kTerms, and what is beyond is zero.
+#pragma once
+
+namespace winnow::kernels {
+namespace {
+
+inline constexpr int kTerms = 32;    // terms that an AMX product takes: 16 pairs
+inline constexpr int kColumns = 16;  // of a group
+
+using Pair = std::uint32_t;
+
+// Rows of a stored type as bfloat16, [width].
+inline void round_row(EntryType type, const std::byte* src, int head_dim, int width, std::uint16_t* out) {
+  alignas(64) float row[kMaxHeadDim];
+  if (type != EntryType::kF16 && type != EntryType::kBF16) load_row(type, src, row, head_dim);
+  for (int c = 0; c < width; c += 32) {
+    const __mmask16 low = c + 16 <= head_dim ? 0xFFFF : 0;  // head_dim is a multiple of 16
+    const __mmask16 high = c + 32 <= head_dim ? 0xFFFF : 0;
+    const auto* half = reinterpret_cast<const std::uint16_t*>(src) + c;
+    __m512i pairs;
+    if (type == EntryType::kBF16) {
+      pairs = _mm512_inserti64x4(_mm512_castsi256_si512(_mm256_maskz_loadu_epi16(low, half)),
+                                 _mm256_maskz_loadu_epi16(high, half + 16), 1);
+    } else {
+      __m512 a, b;
+      if (type == EntryType::kF16) {
+        a = _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(low, half));
+        b = _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(high, half + 16));
+      } else {
+        a = _mm512_maskz_loadu_ps(low, row + c);
+        b = _mm512_maskz_loadu_ps(high, row + c + 16);
+      }
+      pairs = reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(b, a));
+    }
+    _mm512_storeu_si512(out + c, pairs);
+  }
+}
+
+// rows: 16 rows of 16 pairs, row_stride apart -> out: their transpose.
+inline void transpose_pairs(const Pair* rows, std::ptrdiff_t row_stride, Pair* out) {
+  __m512i r[16], t[16];
+#pragma GCC unroll 16
+  for (int i = 0; i < 16; ++i) r[i] = _mm512_loadu_si512(rows + i * row_stride);
+#pragma GCC unroll 16
+  for (int i = 0; i < 16; i += 2) {
+    t[i] = _mm512_unpacklo_epi32(r[i], r[i + 1]);
+    t[i + 1] = _mm512_unpackhi_epi32(r[i], r[i + 1]);
+  }
+  // r[4 k + j]: column j of each 128-bit lane, of rows 4 k .. 4 k + 3
+#pragma GCC unroll 16
+  for (int i = 0; i < 16; i += 4) {
+    r[i] = _mm512_unpacklo_epi64(t[i], t[i + 2]);
+    r[i + 1] = _mm512_unpackhi_epi64(t[i], t[i + 2]);
+    r[i + 2] = _mm512_unpacklo_epi64(t[i + 1], t[i + 3]);
+    r[i + 3] = _mm512_unpackhi_epi64(t[i + 1], t[i + 3]);
+  }
+#pragma GCC unroll 16
+  for (int j = 0; j < 4; ++j) {
+    const __m512i even_low = _mm512_shuffle_i32x4(r[j], r[4 + j], 0x88);
+    const __m512i odd_low = _mm512_shuffle_i32x4(r[j], r[4 + j], 0xDD);
+    const __m512i even_high = _mm512_shuffle_i32x4(r[8 + j], r[12 + j], 0x88);
+    const __m512i odd_high = _mm512_shuffle_i32x4(r[8 + j], r[12 + j], 0xDD);
+    _mm512_store_si512(out + j * 16, _mm512_shuffle_i32x4(even_low, even_high, 0x88));
+    _mm512_storeu_si512(out + (4 + j) * 16, _mm512_shuffle_i32x4(odd_low, odd_high, 0x88));
+    _mm512_storeu_si512(out + (8 + j) * 16, _mm512_shuffle_i32x4(even_low, even_high, 0xDD));
+    _mm512_storeu_si512(out + (12 + j) * 16, _mm512_shuffle_i32x4(odd_low, odd_high, 0xDD));
+  }
+}
+
+// Rounds the stored rows of entries [first, first + n), n_rows at a time with zeros behind the last, and calls
+// take(index of the first, rows [n_rows][width]).
+template <bool kKeys, int kRows, class Take>
+inline void round_rows(const AttentionShape& shape, RunCursor& cursor, std::int32_t first, std::int32_t n, int width,
+                       const Take& take) {
+  const EntryType type = kKeys ? shape.key_type : shape.value_type;
+  const std::size_t stride = row_bytes(type, shape.head_dim);
+  alignas(64) std::uint16_t rows[kRows * kMaxHeadDim];
+  RunCursor::Piece piece{nullptr, 0, 0};
+  for (std::int32_t at = 0; at < n; at += kRows) {
+    for (std::int32_t j = 0; j < kRows; ++j) {
+      std::uint16_t* row = rows + j * width;
+      if (at + j >= n) {
+        std::fill_n(row, width, std::uint16_t{0});
+        continue;
+      }
+      if (piece.count == 0) piece = cursor.seek(first + at + j);
+      const std::byte* stored = kKeys ? piece.run->keys : piece.run->values;
+      round_row(type, stored + static_cast<std::size_t>(piece.offset) * stride, shape.head_dim, width, row);
+      ++piece.offset;
+      --piece.count;
+    }
+    take(at, rows);
+  }
+}
+
+// Keys of entries [first, first + n), zero behind the last up to a multiple of 16.
+inline void pack_keys(const AttentionShape& shape, RunCursor& cursor, std::int32_t first, std::int32_t n, int width,
+                      Pair* out) {
+  round_rows<true, 16>(shape, cursor, first, n, width, [&](std::int32_t key, const std::uint16_t* rows) {
+    Pair* group = out + std::ptrdiff_t{key} * width / 2;
+    for (int i = 0; i < width / 2; i += 16) {
+      transpose_pairs(reinterpret_cast<const Pair*>(rows) + i, width / 2, group + i * kColumns);
+    }
+  });
+}
+
+inline __m512i widen(const std::uint16_t* numbers) {
+  return _mm512_cvtepu16_epi32(_mm256_load_si256(reinterpret_cast<const __m256i*>(numbers)));
+}
+
+// Values of entries [first, first + n), zero behind the last up to a multiple of kTerms; n_keys: of the whole block.
+inline void pack_values(const AttentionShape& shape, RunCursor& cursor, std::int32_t first, std::int32_t n, int width,
+                        std::int32_t n_keys, Pair* out) {
+  round_rows<false, kTerms>(shape, cursor, first, n, width, [&](std::int32_t key, const std::uint16_t* rows) {
+    Pair* to = out + std::ptrdiff_t{key} / 2 * kColumns;
+    for (int c = 0; c < width; c += kColumns, to += std::ptrdiff_t{n_keys} / 2 * kColumns) {
+      for (int j = 0; j < kTerms; j += 2) {
+        const std::uint16_t* row = rows + j * width + c;
+        const __m512i pairs = _mm512_or_si512(widen(row), _mm512_slli_epi32(widen(row + width), 16));
+        _mm512_store_si512(to + j / 2 * kColumns, pairs);
+      }
+    }
+  });
+}
+
+// 2^x for x <= 0; 0 for -inf. Relative error below 8e-5, 5e-6 on average: little beside the rounding to bfloat16 that
+// follows, and no bias in sums.
+inline __m512 exp2_rounded(__m512 x) {
+  const __m512 f = _mm512_reduce_ps(x, 1);  // x - floor(x)
+  __m512 p = _mm512_set1_ps(7.802452300e-2F);
+  p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(2.260671590e-1F));
+  p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(6.958335369e-1F));
+  p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(9.999252192e-1F));
+  return _mm512_scalef_ps(p, x);  // p * 2^floor(x)
+}
+
+}  // namespace
+}  // namespace winnow::kernels
