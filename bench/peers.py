@@ -5,8 +5,8 @@
                    [-p 512,4096] [-n 64] [-d 0,4096] [--rounds 5] [-o md|json]
 
 Every round runs each program once, so that a drift of the machine's speed hits both; the table shows the medians over
-the rounds and the median of the ratios round by round. llama-bench runs with and without flash attention, and each row is
-compared with the better of the two. llama-bench is not part of this repository: give the path of any build, best one
+the rounds and the median of the ratios round by round. llama-bench runs with and without flash attention and with a q8_0
+cache, and each row is compared with the best of them. llama-bench is not part of this repository: give the path of any build, best one
 of the same sources as the libllama that winnow uses. More peers can be added: --llama-bench may be given several times.
 """
 import argparse
@@ -17,6 +17,9 @@ import shlex
 import statistics
 import subprocess
 import sys
+
+# A peer's row is the best of these.
+PEER_CONFIGURATIONS = (["-fa", "0"], ["-fa", "1"], ["-fa", "1", "-ctk", "q8_0", "-ctv", "q8_0"])
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
@@ -62,7 +65,7 @@ def main():
     programs = {"winnow": [[args.winnow, "bench", *flags, *shlex.split(args.winnow_args)]]}
     for path in args.llama_bench:
         peer = [path, *flags, *shlex.split(args.llama_args)]
-        programs[path] = [[*peer, "-fa", "0"], [*peer, "-fa", "1"]]
+        programs[path] = [[*peer, *configuration] for configuration in PEER_CONFIGURATIONS]
 
     speeds = {}  # test -> program -> [tokens/s per round]
     for number in range(args.rounds):
