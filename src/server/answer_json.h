@@ -1,0 +1,55 @@
+// Answers in OpenAI's shapes, whole and in chunks.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "server/api_request.h"
+#include "server/generation.h"
+
+namespace winnow::server {
+
+class AnswerJson {
+ public:
+  // model_name: what is said where the request names none.
+  AnswerJson(const ApiRequest& request, const Model& model, const std::string& model_name);
+
+  // Chunks of a stream, in the order of the events. The role comes first.
+  std::vector<Json> first_chunks() const;
+  Json chunk(const TextPiece& piece);
+  Json chunk(const AnswerEnd& end) const;
+  Json usage_chunk(const BatchResult& result) const;
+
+  // The whole answer: every event but the result, then the object.
+  void add(const TextPiece& piece);
+  void add(const AnswerEnd& end);
+  Json whole(const BatchResult& result) const;
+
+  const std::string& id() const { return id_; }
+
+ private:
+  struct Choice {
+    std::string text;
+    Json probabilities;  // of chat: the list "content"; of completions: the object "logprobs"
+    const char* reason = "stop";
+  };
+  Json head(const char* kind) const;
+  Json empty_probabilities() const;
+  Json probabilities(const TextPiece& piece, std::size_t text_offset) const;
+  void append(Json& all, const Json& more) const;
+
+  const Endpoint endpoint_;
+  const bool wants_probabilities_;
+  const Model& model_;
+  std::string id_, model_name_;
+  std::int64_t created_;
+  std::vector<Choice> choices_;
+  std::vector<std::size_t> shown_;  // bytes of text in chunks so far, by answer
+};
+
+Json usage_json(const BatchResult& result);
+// What the answer took, and what was kept for it.
+Json timings_json(const BatchResult& result);
+
+}  // namespace winnow::server

@@ -1,0 +1,29 @@
+// Sends a generation's answer to its client, whole or as a stream.
+#pragma once
+
+#include <httplib.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "server/answer_json.h"
+#include "server/generation.h"
+
+namespace winnow::server {
+
+struct Answering {
+  ApiRequest request;
+  std::unique_ptr<Generation> generation;
+  std::unique_ptr<AnswerJson> json;
+  std::chrono::steady_clock::time_point deadline;
+  std::function<void(const BatchResult&)> on_done;  // for the log
+};
+
+// Waits for the whole answer. Throws ApiError; a client that goes away ends the wait.
+void answer_at_once(Answering& answering, httplib::Response& response);
+
+// Waits until the request is accepted (or throws ApiError), then leaves the rest to the response.
+void answer_as_stream(std::shared_ptr<Answering> answering, httplib::Response& response);
+
+}  // namespace winnow::server

@@ -1,0 +1,53 @@
+#include "server/api_error.h"
+
+namespace winnow::server {
+namespace {
+
+const char* type_of(int status) {
+  if (status == 401) return "authentication_error";
+  if (status == 403) return "permission_error";
+  if (status == 404) return "not_found_error";
+  if (status == 429 || status == 503) return "overloaded_error";
+  if (status >= 500) return "server_error";
+  return "invalid_request_error";
+}
+
+}  // namespace
+
+Json ApiError::body() const {
+  const auto or_null = [](const std::string& text) { return text.empty() ? Json(nullptr) : Json(text); };
+  return {
+      {"error", {{"message", what()}, {"type", type_of(status)}, {"param", or_null(param)}, {"code", or_null(code)}}}};
+}
+
+ApiError api_error(ErrorCode code, const std::string& message) {
+  switch (code) {
+    case ErrorCode::kContextFull:
+      return ApiError(400, message, "messages", "context_length_exceeded");
+    case ErrorCode::kInvalidArgument:
+    case ErrorCode::kNotFound:
+    case ErrorCode::kUnsupported:
+      return ApiError(400, message);
+    case ErrorCode::kOutOfMemory:
+    case ErrorCode::kCancelled:
+      return ApiError(503, message);
+    case ErrorCode::kBadFile:
+    case ErrorCode::kIo:
+    case ErrorCode::kInternal:
+      break;
+  }
+  return ApiError(500, message);
+}
+
+ApiError api_error(const Error& error) {
+  if (const auto* full = dynamic_cast<const QueueFull*>(&error)) {
+    ApiError busy(503, error.what(), "", "queue_full");
+    busy.retry_after_s = full->retry_after_s;
+    return busy;
+  }
+  return api_error(error.code(), error.what());
+}
+
+std::string to_text(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
+
+}  // namespace winnow::server

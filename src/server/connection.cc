@@ -1,0 +1,145 @@
+#include "server/connection.h"
+
+#include <netdb.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+namespace winnow::server {
+namespace {
+
+// How often a wait looks whether the server is about to end.
+constexpr std::chrono::milliseconds kLook{100};
+
+std::chrono::steady_clock::duration duration_of(double seconds) {
+  return std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double>(seconds));
+}
+
+int poll_one(int socket, short events, std::chrono::steady_clock::duration wait) {
+  pollfd entry{.fd = socket, .events = events, .revents = 0};
+  const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(wait).count();
+  return poll(&entry, 1, static_cast<int>(std::clamp<long long>(ms, 0, 3'600'000)));
+}
+
+using Name = int (*)(int, sockaddr*, socklen_t*);
+void address_of(int socket, Name name, std::string& ip, int& port) {
+  sockaddr_storage address{};
+  socklen_t size = sizeof(address);
+  auto* generic = reinterpret_cast<sockaddr*>(&address);
+  std::array<char, NI_MAXHOST> host{};
+  std::array<char, NI_MAXSERV> service{};
+  if (name(socket, generic, &size) != 0 || getnameinfo(generic, size, host.data(), host.size(), service.data(),
+                                                       service.size(), NI_NUMERICHOST | NI_NUMERICSERV) != 0) {
+    return;
+  }
+  ip = host.data();
+  port = std::atoi(service.data());
+}
+
+}  // namespace
+
+Connection::Connection(int socket, const ConnectionLimits& limits, const std::atomic<bool>& is_stopping)
+    : socket_(socket), limits_(limits), is_stopping_(is_stopping) {}
+
+bool Connection::wait_for_bytes(Clock::time_point until) const {
+  for (;;) {
+    const auto left = until - Clock::now();
+    if (left <= Clock::duration::zero()) return false;
+    const int ready = poll_one(socket_, POLLIN, left);
+    if (ready > 0) return true;
+    if (ready < 0 && errno != EINTR) return false;
+  }
+}
+
+bool Connection::wait_for_request() {
+  is_in_body_ = false;
+  overflow_ = Overflow::kNone;
+  n_allowed_ = limits_.header_bytes;
+  const auto until = Clock::now() + duration_of(limits_.keep_alive_s);
+  while (begin_ == end_) {
+    if (is_stopping_ || Clock::now() >= until) return false;
+    if (wait_for_bytes(std::min(until, Clock::now() + kLook))) break;
+  }
+  deadline_ = Clock::now() + duration_of(limits_.header_s);
+  return true;
+}
+
+void Connection::begin_body() {
+  is_in_body_ = true;
+  // Chunked bodies have sizes in between; what is really in them is counted by its content.
+  n_allowed_ = limits_.body_bytes + limits_.body_bytes / 8 + 4096;
+  deadline_ = Clock::now() + duration_of(limits_.body_s);
+}
+
+bool Connection::fill() {
+  if (!wait_for_bytes(deadline_)) return false;
+  for (;;) {
+    const ssize_t n = recv(socket_, buffer_.data(), buffer_.size(), 0);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return false;
+    begin_ = 0;
+    end_ = static_cast<std::size_t>(n);
+    return true;
+  }
+}
+
+ssize_t Connection::read(char* data, std::size_t size) {
+  if (n_allowed_ == 0) {
+    overflow_ = is_in_body_ ? Overflow::kBody : Overflow::kHeaders;
+    return -1;
+  }
+  if (begin_ == end_ && !fill()) return -1;
+  const std::size_t n = std::min({size, end_ - begin_, n_allowed_});
+  std::memcpy(data, buffer_.data() + begin_, n);
+  begin_ += n;
+  n_allowed_ -= n;
+  return static_cast<ssize_t>(n);
+}
+
+ssize_t Connection::write(const char* data, std::size_t size) {
+  std::size_t done = 0;
+  while (done < size) {
+    const int ready = poll_one(socket_, POLLOUT, duration_of(limits_.write_s));
+    if (ready < 0 && errno == EINTR) continue;
+    if (ready <= 0) return -1;
+    const ssize_t n = send(socket_, data + done, size - done, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (n < 0 && (errno == EINTR || errno == EAGAIN)) continue;
+    if (n <= 0) return -1;
+    done += static_cast<std::size_t>(n);
+  }
+  return static_cast<ssize_t>(done);
+}
+
+bool Connection::is_closed() const {
+  pollfd entry{.fd = socket_, .events = POLLIN | POLLRDHUP, .revents = 0};
+  if (poll(&entry, 1, 0) <= 0) return false;
+  if ((entry.revents & (POLLERR | POLLHUP | POLLNVAL)) != 0) return true;
+  // Who has closed only its half may still read; clients that do this and wait are rarer than those that went away.
+  return (entry.revents & POLLRDHUP) != 0;
+}
+
+void Connection::linger() {
+  shutdown(socket_, SHUT_WR);
+  const auto until = Clock::now() + std::chrono::seconds(1);
+  std::size_t n_dropped = 0;
+  while (n_dropped < (std::size_t{4} << 20) && wait_for_bytes(until)) {
+    const ssize_t n = recv(socket_, buffer_.data(), buffer_.size(), MSG_DONTWAIT);
+    if (n <= 0) break;
+    n_dropped += static_cast<std::size_t>(n);
+  }
+}
+
+bool Connection::is_readable() const { return begin_ < end_ || poll_one(socket_, POLLIN, Clock::duration::zero()) > 0; }
+
+bool Connection::is_writable() const { return !is_closed(); }
+
+void Connection::get_remote_ip_and_port(std::string& ip, int& port) const {
+  address_of(socket_, getpeername, ip, port);
+}
+
+void Connection::get_local_ip_and_port(std::string& ip, int& port) const { address_of(socket_, getsockname, ip, port); }
+
+}  // namespace winnow::server

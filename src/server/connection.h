@@ -1,0 +1,69 @@
+// One client's connection: reads that are bounded in bytes and time, writes that are bounded in time.
+#pragma once
+
+#include <httplib.h>
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <string>
+
+namespace winnow::server {
+
+struct ConnectionLimits {
+  std::size_t header_bytes = 32 << 10;  // request line and headers together
+  std::size_t body_bytes = 16 << 20;
+  double header_s = 10;      // from the first byte to the end of the headers
+  double body_s = 60;        // for the body
+  double write_s = 30;       // without the client taking a byte
+  double keep_alive_s = 30;  // between two requests
+};
+
+// Not thread-safe. The socket belongs to the caller.
+class Connection : public httplib::Stream {
+ public:
+  enum class Overflow { kNone, kHeaders, kBody };
+
+  // `is_stopping`: no further request is waited for once it is true.
+  Connection(int socket, const ConnectionLimits& limits, const std::atomic<bool>& is_stopping);
+
+  // Waits for a request. False: there is none.
+  bool wait_for_request();
+  // The headers are through: what follows is the body.
+  void begin_body();
+
+  Overflow overflow() const { return overflow_; }
+  // The rest of this request is not read: no other one can follow it.
+  void abandon_body() { is_abandoned_ = true; }
+  bool is_spent() const { return is_abandoned_ || overflow_ != Overflow::kNone; }
+  // Whether the client has gone away.
+  bool is_closed() const;
+  // Lets the client read the last answer before the socket is closed.
+  void linger();
+
+  bool is_readable() const override;
+  bool is_writable() const override;
+  ssize_t read(char* data, std::size_t size) override;
+  ssize_t write(const char* data, std::size_t size) override;
+  void get_remote_ip_and_port(std::string& ip, int& port) const override;
+  void get_local_ip_and_port(std::string& ip, int& port) const override;
+  socket_t socket() const override { return socket_; }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  bool wait_for_bytes(Clock::time_point until) const;
+  bool fill();
+
+  const int socket_;
+  const ConnectionLimits limits_;
+  const std::atomic<bool>& is_stopping_;
+  std::array<char, 16384> buffer_;  // read ahead
+  std::size_t begin_ = 0, end_ = 0;
+  std::size_t n_allowed_ = 0;  // bytes that this part of the request may still have
+  Clock::time_point deadline_;
+  bool is_in_body_ = false, is_abandoned_ = false;
+  Overflow overflow_ = Overflow::kNone;
+};
+
+}  // namespace winnow::server

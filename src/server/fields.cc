@@ -1,0 +1,102 @@
+#include "server/fields.h"
+
+#include <cmath>
+#include <sstream>
+
+namespace winnow::server {
+namespace {
+
+constexpr int kMostLevels = 64;
+
+std::string number_text(double value) {
+  std::ostringstream text;
+  text << value;
+  return text.str();
+}
+
+}  // namespace
+
+Json parse_body(const std::string& text) {
+  bool is_too_deep = false;
+  const auto watch = [&](int depth, Json::parse_event_t, Json&) {
+    if (depth > kMostLevels) is_too_deep = true;
+    return depth <= kMostLevels;  // false: what is below is not stored
+  };
+  Json json;
+  try {
+    json = Json::parse(text, watch);
+  } catch (const Json::parse_error& error) {
+    throw ApiError(400, "the body is not JSON, at byte " + std::to_string(error.byte));
+  } catch (const Json::exception& error) {
+    throw ApiError(400, std::string("the body is not JSON that can be used: ") + error.what());
+  }
+  if (is_too_deep) {
+    throw ApiError(400, "the body is nested deeper than " + std::to_string(kMostLevels) + " levels: flatten it");
+  }
+  if (!json.is_object()) throw ApiError(400, "the body must be a JSON object");
+  return json;
+}
+
+const Json* Fields::find(const std::string& name) const {
+  const auto found = object_.find(name);
+  return found == object_.end() || found->is_null() ? nullptr : &*found;
+}
+
+void Fields::refuse(const std::string& name, const std::string& what) const {
+  throw ApiError(400, "'" + path(name) + "' " + what, path(name));
+}
+
+std::optional<std::string> Fields::text(const std::string& name) const {
+  const Json* json = find(name);
+  if (json == nullptr) return std::nullopt;
+  if (!json->is_string()) refuse(name, "must be a string");
+  return json->get<std::string>();
+}
+
+std::optional<bool> Fields::boolean(const std::string& name) const {
+  const Json* json = find(name);
+  if (json == nullptr) return std::nullopt;
+  if (!json->is_boolean()) refuse(name, "must be true or false");
+  return json->get<bool>();
+}
+
+std::optional<std::int64_t> Fields::integer(const std::string& name, std::int64_t lowest, std::int64_t highest) const {
+  const Json* json = find(name);
+  if (json == nullptr) return std::nullopt;
+  const std::string range = "must be a whole number from " + std::to_string(lowest) + " to " + std::to_string(highest);
+  // 64.0 is a whole number too; 1e300 and 2^63 are not in range.
+  if (!json->is_number()) refuse(name, range);
+  if (json->is_number_float()) {
+    const auto value = json->get<double>();
+    if (!(value >= static_cast<double>(lowest) && value <= static_cast<double>(highest)) ||
+        value != std::floor(value)) {
+      refuse(name, range);
+    }
+    return static_cast<std::int64_t>(value);
+  }
+  if (json->is_number_unsigned() && json->get<std::uint64_t>() > static_cast<std::uint64_t>(INT64_MAX)) {
+    refuse(name, range);
+  }
+  const auto value = json->get<std::int64_t>();
+  if (value < lowest || value > highest) refuse(name, range);
+  return value;
+}
+
+std::optional<double> Fields::number(const std::string& name, double lowest, double highest) const {
+  const Json* json = find(name);
+  if (json == nullptr) return std::nullopt;
+  const auto value = json->is_number() ? json->get<double>() : std::nan("");
+  if (!(value >= lowest && value <= highest)) {
+    refuse(name, "must be a number from " + number_text(lowest) + " to " + number_text(highest));
+  }
+  return value;
+}
+
+std::optional<Json> Fields::object(const std::string& name) const {
+  const Json* json = find(name);
+  if (json == nullptr) return std::nullopt;
+  if (!json->is_object()) refuse(name, "must be an object");
+  return *json;
+}
+
+}  // namespace winnow::server

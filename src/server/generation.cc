@@ -1,0 +1,69 @@
+#include "server/generation.h"
+
+namespace winnow::server {
+namespace {
+
+const char* reason_text(FinishReason reason) {
+  if (reason == FinishReason::kLength) return "length";
+  if (reason == FinishReason::kEndOfText || reason == FinishReason::kStopped) return "stop";
+  return "error";
+}
+
+}  // namespace
+
+struct Generation::Mailbox {
+  std::shared_ptr<const Model> model;
+  bool wants_tokens;
+  std::vector<AnswerText> texts;  // by answer; the batch's thread only
+
+  std::mutex mutex;
+  std::condition_variable arrived;
+  std::deque<GenerationEvent> events;
+
+  void put(GenerationEvent event) {
+    const std::lock_guard lock(mutex);
+    events.push_back(std::move(event));
+    arrived.notify_one();
+  }
+
+  bool take_token(const BatchToken& token) {
+    AnswerText& text = texts[static_cast<std::size_t>(token.answer)];
+    TextPiece piece{.answer = token.answer, .text = text.add(model->token_text(token.token))};
+    if (wants_tokens && !text.is_stopped()) piece.tokens.push_back(token);
+    if (!piece.text.empty() || !piece.tokens.empty()) put(std::move(piece));
+    return !text.is_stopped();
+  }
+
+  void finish_answer(int answer, FinishReason reason) {
+    AnswerText& text = texts[static_cast<std::size_t>(answer)];
+    const std::string rest = text.finish();
+    if (!rest.empty()) put(TextPiece{.answer = answer, .text = rest});
+    put(AnswerEnd{.answer = answer, .reason = reason_text(reason)});
+  }
+};
+
+Generation::Generation(Batch& batch, const ApiRequest& request) : batch_(batch), mailbox_(std::make_shared<Mailbox>()) {
+  mailbox_->model = batch.engine()->model();
+  mailbox_->wants_tokens = request.batch.n_probabilities >= 0;
+  mailbox_->texts.assign(static_cast<std::size_t>(request.batch.n_answers), AnswerText(request.stops));
+  const std::shared_ptr<Mailbox> mailbox = mailbox_;
+  BatchCallbacks callbacks;
+  callbacks.on_accept = [mailbox] { mailbox->put(Accepted{}); };
+  callbacks.on_token = [mailbox](const BatchToken& token) { return mailbox->take_token(token); };
+  callbacks.on_finish = [mailbox](int answer, FinishReason reason) { mailbox->finish_answer(answer, reason); };
+  callbacks.on_done = [mailbox](const BatchResult& result) { mailbox->put(result); };
+  id_ = batch.submit(request.batch, std::move(callbacks));
+}
+
+Generation::~Generation() { batch_.cancel(id_); }
+
+std::optional<GenerationEvent> Generation::next(std::chrono::milliseconds wait) {
+  std::unique_lock lock(mailbox_->mutex);
+  mailbox_->arrived.wait_for(lock, wait, [&] { return !mailbox_->events.empty(); });
+  if (mailbox_->events.empty()) return std::nullopt;
+  GenerationEvent event = std::move(mailbox_->events.front());
+  mailbox_->events.pop_front();
+  return event;
+}
+
+}  // namespace winnow::server

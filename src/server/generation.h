@@ -1,0 +1,55 @@
+// A request's answers on their way from the batch's thread to the one that talks to the client.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "server/answer_text.h"
+#include "server/api_request.h"
+#include "winnow/batch.h"
+
+namespace winnow::server {
+
+struct Accepted {};
+struct TextPiece {
+  int answer;
+  std::string text;
+  std::vector<BatchToken> tokens;  // where probabilities are wanted
+};
+struct AnswerEnd {
+  int answer;
+  const char* reason;  // "stop", "length" or "error"
+};
+using GenerationEvent = std::variant<Accepted, TextPiece, AnswerEnd, BatchResult>;
+
+// The last event is the BatchResult. Gone (and cancelled) with its last owner.
+class Generation {
+ public:
+  // Throws what Batch::submit throws.
+  Generation(Batch& batch, const ApiRequest& request);
+  // Cancels what is not done.
+  ~Generation();
+  Generation(const Generation&) = delete;
+  Generation& operator=(const Generation&) = delete;
+
+  // The next event, or nothing if there was none in that time.
+  std::optional<GenerationEvent> next(std::chrono::milliseconds wait);
+  std::uint64_t id() const { return id_; }
+
+ private:
+  // Shared with the batch's thread.
+  struct Mailbox;
+
+  Batch& batch_;
+  std::shared_ptr<Mailbox> mailbox_;
+  std::uint64_t id_ = 0;
+};
+
+}  // namespace winnow::server

@@ -1,0 +1,147 @@
+#include "server/http_server.h"
+
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <condition_variable>
+#include <cstring>
+#include <functional>
+#include <list>
+#include <mutex>
+#include <system_error>
+#include <thread>
+
+#include "winnow/error.h"
+
+namespace winnow::server {
+namespace {
+
+constexpr int kBacklog = 256;
+// A client that never closes its connection gives others a turn after so many requests.
+constexpr int kMostRequests = 1000;
+
+thread_local Connection* t_connection = nullptr;
+thread_local bool t_is_refused = false;  // there are connections enough
+
+constexpr char kRefusal[] =
+    "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nRetry-After: 1\r\nConnection: close\r\n"
+    "Content-Length: 115\r\n\r\n"
+    "{\"error\":{\"message\":\"too many connections; try again\",\"type\":\"overloaded_error\",\"param\":null,"
+    "\"code\":\"connections\"}}";
+
+// A thread for each connection, up to a number of them.
+class ConnectionThreads : public httplib::TaskQueue {
+ public:
+  explicit ConnectionThreads(int most) : most_(most) {}
+
+  void enqueue(std::function<void()> task) override {
+    std::list<std::thread> ended;
+    {
+      const std::lock_guard lock(mutex_);
+      ended.swap(ended_);
+      if (n_running_ < most_) {
+        try {
+          threads_.emplace_front();
+          const auto place = threads_.begin();
+          ++n_running_;
+          *place = std::thread([this, place, task] {
+            task();
+            const std::lock_guard inner(mutex_);
+            ended_.splice(ended_.begin(), threads_, place);
+            --n_running_;
+            changed_.notify_all();
+          });
+          task = nullptr;
+        } catch (const std::system_error&) {  // the machine has no thread left
+          threads_.pop_front();
+          --n_running_;
+        }
+      }
+    }
+    for (std::thread& thread : ended) thread.join();
+    if (!task) return;
+    t_is_refused = true;
+    task();
+    t_is_refused = false;
+  }
+
+  void shutdown() override {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return n_running_ == 0; });
+    for (std::thread& thread : ended_) thread.join();
+    ended_.clear();
+  }
+
+ private:
+  const int most_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::list<std::thread> threads_, ended_;
+  int n_running_ = 0;
+};
+
+}  // namespace
+
+HttpServer::HttpServer(const ConnectionLimits& limits, int max_connections) : limits_(limits) {
+  new_task_queue = [max_connections] { return new ConnectionThreads(max_connections); };
+  set_payload_max_length(limits.body_bytes);
+  set_tcp_nodelay(true);
+  set_keep_alive_timeout(static_cast<time_t>(limits.keep_alive_s));
+  set_keep_alive_max_count(kMostRequests);
+  // Not the library's SO_REUSEPORT, with which two servers would share a port unknowingly.
+  set_socket_options([](socket_t socket) {
+    const int yes = 1;
+    setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
+  });
+}
+
+HttpServer::~HttpServer() = default;
+
+int HttpServer::bind(const std::string& host, int port) {
+  errno = 0;
+  const bool is_bound = port == 0 ? (port = bind_to_any_port(host)) > 0 : bind_to_port(host, port);
+  if (!is_bound) {
+    const std::string reason = errno != 0 ? std::strerror(errno) : "no such address";
+    throw Error(ErrorCode::kIo, "cannot listen on " + host + ", port " + std::to_string(port) + ": " + reason +
+                                    "; choose others with --host and --port");
+  }
+  ::listen(svr_sock_, kBacklog);  // the library's own backlog is 5
+  return port;
+}
+
+void HttpServer::serve() { listen_after_bind(); }
+
+void HttpServer::stop_serving() {
+  is_stopping_ = true;
+  stop();
+}
+
+Connection* HttpServer::current() { return t_connection; }
+
+bool HttpServer::process(httplib::Stream& stream, bool is_last) {
+  bool is_closed = false;
+  const bool is_answered = process_request(stream, is_last, is_closed, [](httplib::Request&) {
+    if (t_connection != nullptr) t_connection->begin_body();
+  });
+  return is_answered && !is_closed && !is_last;
+}
+
+bool HttpServer::process_and_close_socket(socket_t socket) {
+  if (t_is_refused) {
+    send(socket, kRefusal, sizeof(kRefusal) - 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+    close(socket);
+    return false;
+  }
+  Connection connection(socket, limits_, is_stopping_);
+  t_connection = &connection;
+  for (int n = 1; n <= kMostRequests && connection.wait_for_request(); ++n) {
+    const bool is_last = n == kMostRequests || is_stopping_;
+    if (!process(connection, is_last) || connection.is_spent()) break;
+  }
+  t_connection = nullptr;
+  connection.linger();
+  close(socket);
+  return true;
+}
+
+}  // namespace winnow::server

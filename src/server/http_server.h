@@ -1,0 +1,37 @@
+// cpp-httplib's server with limits: on connections, on the size of headers and bodies, on time.
+#pragma once
+
+#include <httplib.h>
+
+#include <atomic>
+#include <string>
+
+#include "server/connection.h"
+
+namespace winnow::server {
+
+class HttpServer : public httplib::Server {
+ public:
+  HttpServer(const ConnectionLimits& limits, int max_connections);
+  ~HttpServer() override;
+
+  // Port 0: any free one. Returns the port. Throws Error(kIo) that says why.
+  int bind(const std::string& host, int port);
+  // Serves until stop_serving(). Connections end after the request that they are at.
+  void serve();
+  void stop_serving();
+
+  // The connection whose request is handled on this thread; null elsewhere.
+  static Connection* current();
+
+  // One request from a stream to its answer; for tests and fuzzing. False: the connection is to be closed.
+  bool process(httplib::Stream& stream, bool is_last);
+
+ private:
+  bool process_and_close_socket(socket_t socket) override;
+
+  const ConnectionLimits limits_;
+  std::atomic<bool> is_stopping_{false};
+};
+
+}  // namespace winnow::server

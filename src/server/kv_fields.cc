@@ -1,0 +1,94 @@
+#include "server/kv_fields.h"
+
+#include <algorithm>
+#include <set>
+
+namespace winnow::server {
+namespace {
+
+// A context of fewer tokens costs less to read again than to keep.
+constexpr std::size_t kLeastShared = 32;
+
+SessionOptions chosen_session(const KvFields& kv, const RequestDefaults& defaults) {
+  SessionOptions session = defaults.session;
+  if (kv.evict) {
+    session.eviction = EvictionOptions::parse(*kv.evict);
+    if (!session.eviction.evicts()) {
+      session.budget.reset();
+      session.prefill_chunk = 0;
+      session.decode_cut = SessionOptions::DecodeCut::kKeep;
+    }
+  }
+  if (kv.budget) {
+    if (!session.eviction.evicts()) {
+      throw ApiError(400, "'kv.budget' has no effect on the full cache: name a method in 'kv.evict', e.g. snapkv",
+                     "kv.budget");
+    }
+    session.budget = Budget::parse(*kv.budget);
+  }
+  if (session.eviction.evicts() && !session.budget) {
+    throw ApiError(400,
+                   "'kv.evict' needs a 'kv.budget', e.g. \"20%\" of the prompt, \"512\" tokens a head or \"64MiB\"",
+                   "kv.budget");
+  }
+  return session;
+}
+
+SessionOptions full_session(const RequestDefaults& defaults) {
+  SessionOptions session;
+  session.key_type = defaults.session.key_type;
+  session.value_type = defaults.session.value_type;
+  session.n_ctx = defaults.session.n_ctx;
+  return session;
+}
+
+}  // namespace
+
+KvFields parse_kv(const Fields& fields) {
+  KvFields kv;
+  const std::optional<Json> object = fields.object("kv");
+  if (!object) return kv;
+  static const std::set<std::string> kNames = {"evict", "budget", "context", "question_aware", "keep"};
+  for (const auto& [name, value] : object->items()) {
+    if (kNames.contains(name)) continue;
+    throw ApiError(400,
+                   "there is no field 'kv." + name + "'; there are evict, budget, context, question_aware and keep",
+                   "kv." + name);
+  }
+  const Fields inner(*object, "kv.");
+  kv.evict = inner.text("evict");
+  // head-file and profile: a client must not have the server open files.
+  if (kv.evict && kv.evict->find("file") != std::string::npos) {
+    inner.refuse("evict", "may not name files: have the server started with that --kv-evict");
+  }
+  if (const Json* budget = inner.find("budget")) {
+    kv.budget = budget->is_number_integer() ? budget->dump() : inner.text("budget");
+  }
+  kv.document = inner.text("context");
+  if (kv.document && kv.document->empty()) inner.refuse("context", "is empty: leave it out");
+  kv.is_question_aware = inner.boolean("question_aware");
+  kv.is_kept = inner.boolean("keep").value_or(true);
+  return kv;
+}
+
+void apply_kv(const KvFields& kv, const RequestDefaults& defaults, PromptParts parts, BatchRequest& request) {
+  request.session = chosen_session(kv, defaults);
+  request.keep_context = kv.is_kept;
+  const bool is_asked_for = kv.evict || kv.budget;
+  const auto least = static_cast<std::size_t>(is_asked_for ? 0 : defaults.min_kv_tokens);
+  const bool evicts = request.session.eviction.evicts();
+  bool is_shared = parts.context.size() >= kLeastShared;
+  if (!kv.document && evicts) is_shared &= parts.context.size() >= static_cast<std::size_t>(defaults.min_kv_tokens);
+  if (kv.document) is_shared = !parts.context.empty();
+  if (kv.is_question_aware) is_shared = !*kv.is_question_aware && !parts.context.empty();
+  if (!is_shared) {
+    parts.rest.insert(parts.rest.begin(), parts.context.begin(), parts.context.end());
+    parts.context.clear();
+  }
+  const std::size_t n_cut = is_shared ? parts.context.size() : parts.rest.size();
+  if (evicts && n_cut < least) request.session = full_session(defaults);
+  request.context = std::move(parts.context);
+  request.prompt = std::move(parts.rest);
+}
+
+}  // namespace winnow::server

@@ -1,0 +1,106 @@
+#include "server/kv_json.h"
+
+#include "server/answer_text.h"
+#include "server/fields.h"
+
+namespace winnow::server {
+namespace {
+
+Json text_or_null(const std::string& text) { return text.empty() ? Json(nullptr) : Json(text); }
+
+Json entry_json(const BatchEntry& entry) {
+  Json json = {{"id", entry.id},
+               {"state", entry.state},
+               {"method", entry.method},
+               {"budget", text_or_null(entry.budget)},
+               {"tokens", entry.n_tokens},
+               {"entries_full", entry.cache.entries_full},
+               {"entries_kept", entry.cache.entries_kept},
+               {"bytes_full", entry.cache.bytes_full},
+               {"bytes_kept", entry.cache.bytes_kept},
+               {"bytes_in_pages", entry.cache.bytes_in_pages},
+               {"bytes_promised", entry.bytes_promised},
+               {"kept", entry.cache.kept}};  // [n_layer][n_kv_head]
+  if (entry.kind == BatchEntry::Kind::kContext) {
+    json["users"] = entry.n_users;
+    json["hits"] = entry.hits;
+  }
+  return json;
+}
+
+}  // namespace
+
+Json models_json(const Model& model, const std::string& name) {
+  const ModelInfo& info = model.info();
+  return {{"object", "list"},
+          {"data",
+           {{{"id", name},
+             {"object", "model"},
+             {"created", 0},
+             {"owned_by", "winnow"},
+             {"meta",
+              {{"architecture", info.architecture},
+               {"name", info.name},
+               {"file_type", info.file_type},
+               {"n_params", info.n_parameters},
+               {"size", info.bytes},
+               {"n_ctx_train", info.n_ctx_train},
+               {"n_vocab", info.n_vocab},
+               {"n_embd", info.n_embd},
+               {"n_layer", info.n_layer},
+               {"n_kv_head", info.n_kv_head},
+               {"has_chat_template", model.has_chat_template()}}}}}}};
+}
+
+Json kv_json(const Batch& batch, const RequestDefaults& defaults) {
+  const MemoryStatistics memory = batch.engine()->memory();
+  const BatchStatistics now = batch.statistics();
+  Json json = {{"bytes_in_use", memory.kv_bytes_in_use},
+               {"bytes_resident", memory.kv_bytes_resident},
+               {"bytes_limit", memory.kv_bytes_limit},
+               {"bytes_promised", now.bytes_promised},
+               {"bytes_contexts", now.context_bytes},
+               {"queued", now.n_queued},
+               {"reading", now.n_reading},
+               {"answering", now.n_answering},
+               {"contexts", Json::array()},
+               {"requests", Json::array()},
+               {"methods", Json::array()},
+               {"default",
+                {{"evict", defaults.session.eviction.text()},
+                 {"budget", defaults.session.budget ? Json(defaults.session.budget->text()) : Json(nullptr)},
+                 {"min_tokens", defaults.min_kv_tokens}}}};
+  for (const BatchEntry& entry : batch.entries()) {
+    json[entry.kind == BatchEntry::Kind::kContext ? "contexts" : "requests"].push_back(entry_json(entry));
+  }
+  for (const MethodInfo& method : eviction_methods()) {
+    const EvictionOptions& options = method.options;
+    const bool needs_file = options.scorer == "lu-kv" || options.heads == "lu-kv" || options.heads == "headkv";
+    if (!needs_file) json["methods"].push_back({{"name", method.name}, {"summary", method.summary}});
+  }
+  return json;
+}
+
+Json tokenize_json(const Model& model, const Json& body) {
+  const Fields fields(body);
+  const std::optional<std::string> content = fields.text("content");
+  if (!content) fields.refuse("content", "is missing");
+  return {{"tokens", model.tokenize(*content, fields.boolean("add_special").value_or(false),
+                                    fields.boolean("parse_special").value_or(true))}};
+}
+
+Json detokenize_json(const Model& model, const Json& body) {
+  const Fields fields(body);
+  const Json* list = fields.find("tokens");
+  if (list == nullptr || !list->is_array()) fields.refuse("tokens", "must be a list of tokens");
+  std::vector<Token> tokens;
+  for (const Json& token : *list) {
+    if (!token.is_number_integer() || token < 0 || token >= model.info().n_vocab) {
+      fields.refuse("tokens", "must be whole numbers below " + std::to_string(model.info().n_vocab));
+    }
+    tokens.push_back(token);
+  }
+  return {{"content", valid_utf8(model.detokenize(tokens))}};
+}
+
+}  // namespace winnow::server

@@ -1,0 +1,85 @@
+#include "server/metrics.h"
+
+#include <unistd.h>
+
+#include <cstdio>
+#include <fstream>
+#include <vector>
+
+namespace winnow::server {
+namespace {
+
+struct Sample {
+  std::string labels;  // name="value", or empty
+  double value;
+};
+
+std::string metric(const std::string& name, const char* type, const char* help, const std::vector<Sample>& samples) {
+  std::string text = "# HELP winnow_" + name + " " + help + "\n# TYPE winnow_" + name + " " + type + "\n";
+  for (const Sample& sample : samples) {
+    char value[40];
+    std::snprintf(value, sizeof(value), "%.17g", sample.value);
+    text += "winnow_" + name + (sample.labels.empty() ? "" : "{" + sample.labels + "}") + " " + value + "\n";
+  }
+  return text;
+}
+
+double number(std::int64_t value) { return static_cast<double>(value); }
+double number(std::size_t value) { return static_cast<double>(value); }
+
+std::size_t resident_bytes() {
+  std::ifstream file("/proc/self/statm");
+  std::size_t n_all = 0, n_resident = 0;
+  file >> n_all >> n_resident;
+  return n_resident * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+}
+
+std::string batch_text(const Batch& batch) {
+  const BatchStatistics now = batch.statistics();
+  const MemoryStatistics memory = batch.engine()->memory();
+  return metric("requests_total", "counter", "Generation requests by outcome.",
+                {{"outcome=\"finished\"", number(now.finished)},
+                 {"outcome=\"cancelled\"", number(now.cancelled)},
+                 {"outcome=\"failed\"", number(now.failed)},
+                 {"outcome=\"refused\"", number(now.refused)}}) +
+         metric("requests", "gauge", "Requests waiting and read, and answers under way.",
+                {{"state=\"queued\"", double(now.n_queued)},
+                 {"state=\"reading\"", double(now.n_reading)},
+                 {"state=\"answering\"", double(now.n_answering)}}) +
+         metric("tokens_total", "counter", "Tokens read, taken from kept contexts, and answered.",
+                {{"kind=\"prompt\"", number(now.prompt_tokens)},
+                 {"kind=\"cached\"", number(now.cached_tokens)},
+                 {"kind=\"answer\"", number(now.answer_tokens)}}) +
+         metric("engine_seconds_total", "counter", "Seconds of the engine's work.",
+                {{"work=\"prefill\"", now.prefill_s}, {"work=\"decode\"", now.decode_s}}) +
+         metric("engine_runs_total", "counter", "Slices of prefill and steps of decoding.",
+                {{"work=\"prefill\"", number(now.slices)}, {"work=\"decode\"", number(now.steps)}}) +
+         metric("context_lookups_total", "counter", "Requests whose context was kept already, or was not.",
+                {{"result=\"hit\"", number(now.context_hits)}, {"result=\"miss\"", number(now.context_misses)}}) +
+         metric("contexts_removed_total", "counter", "Kept contexts that had to make room.",
+                {{"", number(now.contexts_removed)}}) +
+         metric("kv_bytes", "gauge", "KV memory in use, resident, promised, in kept contexts, and its limit.",
+                {{"kind=\"in_use\"", number(memory.kv_bytes_in_use)},
+                 {"kind=\"resident\"", number(memory.kv_bytes_resident)},
+                 {"kind=\"promised\"", number(now.bytes_promised)},
+                 {"kind=\"contexts\"", number(now.context_bytes)},
+                 {"kind=\"limit\"", number(memory.kv_bytes_limit)}});
+}
+
+}  // namespace
+
+std::string StatusCounts::text() const {
+  std::vector<Sample> samples;
+  for (std::size_t status = 0; status < counts_.size(); ++status) {
+    if (counts_[status] > 0) samples.push_back({"status=\"" + std::to_string(status) + "\"", number(counts_[status])});
+  }
+  return metric("http_responses_total", "counter", "HTTP answers by status.", samples);
+}
+
+std::string metrics_text(const StatusCounts& counts, const Batch* batch) {
+  return metric("ready", "gauge", "Whether the model is loaded.", {{"", batch != nullptr ? 1.0 : 0.0}}) +
+         metric("resident_bytes", "gauge", "Resident memory of the process.", {{"", number(resident_bytes())}}) +
+         counts.text() + (batch != nullptr ? batch_text(*batch) : "");
+}
+
+}  // namespace winnow::server

@@ -1,0 +1,8 @@
+// The page at "/": page.html, put into the program when it is built.
+#pragma once
+
+namespace winnow::server {
+
+extern const char* const kPage;
+
+}  // namespace winnow::server

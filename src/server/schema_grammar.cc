@@ -1,0 +1,297 @@
+#include "server/schema_grammar.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <vector>
+
+#include "server/api_error.h"
+
+namespace winnow::server {
+namespace {
+
+// Rules that others use. White space is bounded: a small model would fill its answer with it.
+constexpr const char* kCommonRules =
+    "ws ::= | \" \" | \"\\n\" [ ]{0,16}\n"
+    "char ::= [^\"\\\\\\x7F\\x00-\\x1F] | \"\\\\\" ([\"\\\\/bfnrt] | \"u\" [0-9a-fA-F]{4})\n"
+    "string ::= \"\\\"\" char* \"\\\"\"\n"
+    "integer ::= \"-\"? (\"0\" | [1-9] [0-9]{0,15})\n"
+    "number ::= integer (\".\" [0-9]{1,16})? ([eE] [-+]? [0-9]{1,3})?\n"
+    "boolean ::= \"true\" | \"false\"\n"
+    "null ::= \"null\"\n"
+    "pair ::= string \":\" ws value\n"
+    "object ::= \"{\" ws (pair (\",\" ws pair)*)? ws \"}\"\n"
+    "array ::= \"[\" ws (value (\",\" ws value)*)? ws \"]\"\n"
+    "value ::= object | array | string | number | boolean | null\n";
+
+constexpr std::int64_t kMostRepeats = 1000;
+
+const std::set<std::string> kAnnotations = {"title", "description", "default",    "examples",     "$schema",
+                                            "$id",   "$comment",    "deprecated", "readOnly",     "writeOnly",
+                                            "$defs", "definitions", "strict",     "discriminator"};
+
+// `text` as a GBNF literal.
+std::string literal(const std::string& text) {
+  std::string quoted = "\"";
+  for (const char c : text) {
+    switch (c) {
+      case '"':
+        quoted += "\\\"";
+        break;
+      case '\\':
+        quoted += "\\\\";
+        break;
+      case '\n':
+        quoted += "\\n";
+        break;
+      case '\r':
+        quoted += "\\r";
+        break;
+      case '\t':
+        quoted += "\\t";
+        break;
+      default:
+        quoted += c;
+    }
+  }
+  return quoted + "\"";
+}
+
+std::string value_literal(const OrderedJson& value) {
+  return literal(value.dump(-1, ' ', false, OrderedJson::error_handler_t::replace));
+}
+
+class Converter {
+ public:
+  explicit Converter(const OrderedJson& root) : root_(root) {}
+
+  std::string convert() {
+    const std::string expression = expression_of(root_, "schema");
+    std::string grammar = "root ::= " + expression + "\n";
+    for (const auto& [name, text] : rules_) grammar += name + " ::= " + text + "\n";
+    return grammar + kCommonRules;
+  }
+
+ private:
+  [[noreturn]] static void refuse(const std::string& place, const std::string& what) {
+    throw ApiError(400, "the JSON schema cannot be used: " + what + " (at " + place + ")", "response_format");
+  }
+
+  // Refuses keywords other than those.
+  static void allow(const OrderedJson& schema, const std::string& place, const std::set<std::string>& keywords) {
+    for (const auto& [key, value] : schema.items()) {
+      if (!keywords.contains(key) && !kAnnotations.contains(key)) {
+        refuse(place, "'" + key + "' is not supported here");
+      }
+    }
+  }
+
+  static std::int64_t count(const OrderedJson& schema, const std::string& place, const char* name,
+                            std::int64_t fallback) {
+    const auto found = schema.find(name);
+    if (found == schema.end()) return fallback;
+    if (!found->is_number_integer() || found->is_number_float() || *found < 0 || *found > kMostRepeats) {
+      refuse(place, std::string("'") + name + "' must be a whole number from 0 to " + std::to_string(kMostRepeats));
+    }
+    return found->get<std::int64_t>();
+  }
+
+  std::string new_rule(const std::string& text) {
+    const std::string name = "r" + std::to_string(rules_.size());
+    rules_.emplace_back(name, text);
+    return name;
+  }
+
+  // A GBNF expression that may stand anywhere in a sequence.
+  std::string expression_of(const OrderedJson& schema, const std::string& place) {
+    if (schema.is_boolean()) {
+      if (!schema.get<bool>()) refuse(place, "nothing matches 'false'");
+      return "value";
+    }
+    if (!schema.is_object()) refuse(place, "a schema must be an object");
+    if (schema.contains("$ref")) {
+      allow(schema, place, {"$ref"});
+      return reference(schema["$ref"], place);
+    }
+    for (const char* name : {"anyOf", "oneOf", "allOf"}) {
+      if (!schema.contains(name)) continue;
+      allow(schema, place, {name});
+      const OrderedJson& options = schema[name];
+      if (!options.is_array() || options.empty())
+        refuse(place, std::string("'") + name + "' must be a list of schemas");
+      if (name == std::string("allOf") && options.size() > 1)
+        refuse(place, "'allOf' of several schemas is not supported");
+      return alternatives(options, place + "." + name);
+    }
+    if (schema.contains("enum")) {
+      allow(schema, place, {"enum", "type"});
+      if (!schema["enum"].is_array() || schema["enum"].empty()) refuse(place, "'enum' must be a list of values");
+      std::string text;
+      for (const OrderedJson& value : schema["enum"]) text += (text.empty() ? "" : " | ") + value_literal(value);
+      return "(" + text + ")";
+    }
+    if (schema.contains("const")) {
+      allow(schema, place, {"const", "type"});
+      return value_literal(schema["const"]);
+    }
+    return typed(schema, place);
+  }
+
+  std::string alternatives(const OrderedJson& options, const std::string& place) {
+    std::string text;
+    for (std::size_t i = 0; i < options.size(); ++i) {
+      text += (i == 0 ? "" : " | ") + expression_of(options[i], place + "[" + std::to_string(i) + "]");
+    }
+    return "(" + text + ")";
+  }
+
+  std::string reference(const OrderedJson& target, const std::string& place) {
+    if (!target.is_string()) refuse(place, "'$ref' must be a string");
+    const auto name = target.get<std::string>();
+    if (const auto known = references_.find(name); known != references_.end()) return known->second;
+    if (name != "#" && !name.starts_with("#/$defs/") && !name.starts_with("#/definitions/")) {
+      refuse(place, "'$ref' may point to #, #/$defs/... and #/definitions/..., not to '" + name + "'");
+    }
+    const OrderedJson* schema = nullptr;
+    try {
+      schema = &root_.at(OrderedJson::json_pointer(name.substr(1)));
+    } catch (const OrderedJson::exception&) {
+      refuse(place, "there is no '" + name + "'");
+    }
+    // The name goes first: the schema may refer to itself.
+    const std::string rule = new_rule("");
+    references_[name] = rule;
+    const std::size_t index = rules_.size() - 1;
+    const std::string text = expression_of(*schema, name);
+    rules_[index].second = text;
+    return rule;
+  }
+
+  std::string typed(const OrderedJson& schema, const std::string& place) {
+    const auto type = schema.find("type");
+    if (type == schema.end()) {
+      if (schema.contains("properties")) return object(schema, place);
+      if (schema.contains("items")) return array(schema, place);
+      allow(schema, place, {});
+      return "value";
+    }
+    if (type->is_array() && !type->empty()) {
+      // Keywords of another type than the one at hand say nothing.
+      std::string text;
+      for (const OrderedJson& one : *type) {
+        OrderedJson single = OrderedJson::object();
+        for (const auto& [key, value] : schema.items()) {
+          if (belongs(key, one)) single[key] = value;
+        }
+        single["type"] = one;
+        text += (text.empty() ? "" : " | ") + typed(single, place);
+      }
+      std::set<std::string> all = {"type"};
+      for (const auto& [keyword, owner] : keywords()) all.insert(keyword);
+      allow(schema, place, all);
+      return "(" + text + ")";
+    }
+    if (!type->is_string()) refuse(place, "'type' must be a string or a list of strings");
+    const auto name = type->get<std::string>();
+    if (name == "object") return object(schema, place);
+    if (name == "array") return array(schema, place);
+    if (name == "string") return string(schema, place);
+    if (name != "integer" && name != "number" && name != "boolean" && name != "null") {
+      refuse(place, "there is no type '" + name + "'");
+    }
+    allow(schema, place, {"type"});
+    return name;
+  }
+
+  static const std::map<std::string, std::string>& keywords() {
+    static const std::map<std::string, std::string> owners = {
+        {"properties", "object"}, {"required", "object"}, {"additionalProperties", "object"},
+        {"items", "array"},       {"minItems", "array"},  {"maxItems", "array"},
+        {"minLength", "string"},  {"maxLength", "string"}};
+    return owners;
+  }
+  static bool belongs(const std::string& keyword, const OrderedJson& type) {
+    const auto owner = keywords().find(keyword);
+    return owner == keywords().end() || (type.is_string() && owner->second == type.get<std::string>());
+  }
+
+  std::string string(const OrderedJson& schema, const std::string& place) {
+    allow(schema, place, {"type", "minLength", "maxLength"});
+    const std::int64_t least = count(schema, place, "minLength", 0);
+    const std::int64_t most = count(schema, place, "maxLength", -1);
+    if (least == 0 && most < 0) return "string";
+    if (most >= 0 && most < least) refuse(place, "'maxLength' is below 'minLength'");
+    return new_rule("\"\\\"\" char{" + std::to_string(least) + "," + (most < 0 ? "" : std::to_string(most)) +
+                    "} \"\\\"\"");
+  }
+
+  std::string array(const OrderedJson& schema, const std::string& place) {
+    allow(schema, place, {"type", "items", "minItems", "maxItems"});
+    const std::int64_t least = count(schema, place, "minItems", 0);
+    const std::int64_t most = count(schema, place, "maxItems", -1);
+    if (most >= 0 && most < least) refuse(place, "'maxItems' is below 'minItems'");
+    const std::string item = schema.contains("items") ? expression_of(schema["items"], place + ".items") : "value";
+    if (most == 0) return "\"[]\"";
+    std::string list = item + " (\",\" ws " + item + "){" + std::to_string(std::max<std::int64_t>(least - 1, 0)) + "," +
+                       (most < 0 ? "" : std::to_string(most - 1)) + "}";
+    if (least == 0) list = "(" + list + ")?";
+    return new_rule("\"[\" ws " + list + " ws \"]\"");
+  }
+
+  std::string object(const OrderedJson& schema, const std::string& place) {
+    allow(schema, place, {"type", "properties", "required", "additionalProperties"});
+    std::set<std::string> required;
+    if (schema.contains("required")) {
+      if (!schema["required"].is_array()) refuse(place, "'required' must be a list of names");
+      for (const OrderedJson& name : schema["required"]) {
+        if (!name.is_string()) refuse(place, "'required' must be a list of names");
+        required.insert(name.get<std::string>());
+      }
+    }
+    const OrderedJson properties = schema.value("properties", OrderedJson::object());
+    if (!properties.is_object()) refuse(place, "'properties' must be an object");
+    for (const std::string& name : required) {
+      if (!properties.contains(name)) refuse(place, "'" + name + "' is required, and 'properties' does not have it");
+    }
+    if (properties.empty()) return map(schema, place);
+
+    // Backwards: `rest` is what may follow where a property went before, `start` where none did.
+    std::string rest, start;
+    std::vector<std::pair<std::string, bool>> pairs;
+    for (const auto& [name, property] : properties.items()) {
+      const std::string pair =
+          value_literal(name) + " \":\" ws " + expression_of(property, place + "." + std::string(name));
+      pairs.emplace_back(new_rule(pair), required.contains(name));
+    }
+    for (auto pair = pairs.rbegin(); pair != pairs.rend(); ++pair) {
+      const auto& [rule, is_required] = *pair;
+      const std::string first = rule + (rest.empty() ? "" : " " + rest);
+      start = is_required ? first : "(" + first + " | " + (start.empty() ? "\"\"" : start) + ")";
+      start = new_rule(start);
+      std::string next = is_required ? "\",\" ws " + rule : "(\",\" ws " + rule + ")?";
+      rest = new_rule(next + (rest.empty() ? "" : " " + rest));
+    }
+    return new_rule("\"{\" ws " + start + " ws \"}\"");
+  }
+
+  // An object whose names are free.
+  std::string map(const OrderedJson& schema, const std::string& place) {
+    const auto more = schema.find("additionalProperties");
+    if (more == schema.end() || *more == true) return "object";
+    if (*more == false) return "\"{}\"";
+    const std::string pair = new_rule("string \":\" ws " + expression_of(*more, place + ".additionalProperties"));
+    return new_rule("\"{\" ws (" + pair + " (\",\" ws " + pair + ")*)? ws \"}\"");
+  }
+
+  const OrderedJson& root_;
+  std::vector<std::pair<std::string, std::string>> rules_;  // name and text
+  std::map<std::string, std::string> references_;           // "#/$defs/..." to the rule's name
+};
+
+}  // namespace
+
+std::string schema_grammar(const OrderedJson& schema) { return Converter(schema).convert(); }
+
+std::string json_object_grammar() { return std::string("root ::= object\n") + kCommonRules; }
+
+}  // namespace winnow::server

@@ -1,0 +1,63 @@
+// The server: its routes, from the first byte of a request to the last of its answer.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "server/access.h"
+#include "server/api_request.h"
+#include "server/http_server.h"
+#include "server/metrics.h"
+#include "winnow/batch.h"
+
+namespace winnow::server {
+
+struct ServiceOptions {
+  AccessOptions access;
+  ConnectionLimits limits;
+  int max_connections = 128;
+  RequestDefaults defaults;
+  std::string model_name;
+  double request_s = 600;  // from the arrival of a request to the end of its answer
+  // A line of the log: an object with "event" and what belongs to it. From any thread.
+  std::function<void(const Json&)> log;
+};
+
+class Service {
+ public:
+  explicit Service(ServiceOptions options);
+  ~Service();
+  Service(const Service&) = delete;
+  Service& operator=(const Service&) = delete;
+
+  int bind(const std::string& host, int port) { return http_.bind(host, port); }
+  // Serves until stop(). Until set_batch was called every answer is 503.
+  void serve() { http_.serve(); }
+  // The batch has to outlive the last connection, that is serve().
+  void set_batch(Batch* batch) { batch_ = batch; }
+  // Refuses new requests, waits up to `seconds` for those under way, then ends.
+  void stop(double seconds);
+
+  HttpServer& http() { return http_; }
+
+ private:
+  using Handler = std::function<void(Batch&, const httplib::Request&, httplib::Response&)>;
+  void add_routes();
+  void get(const std::string& path, const Handler& handler);
+  void post(const std::string& path, const Handler& handler);
+  httplib::Server::Handler guarded(const Handler& handler);
+  void add_hooks();
+
+  void generate(Endpoint endpoint, Batch& batch, const httplib::Request& request, httplib::Response& response);
+  void log(const Json& line) const;
+
+  const ServiceOptions options_;
+  HttpServer http_;
+  std::atomic<Batch*> batch_{nullptr};
+  std::atomic<bool> is_stopping_{false};
+  StatusCounts counts_;
+};
+
+}  // namespace winnow::server
