@@ -11,6 +11,7 @@
 #include <tuple>
 #include <vector>
 
+#include "kernels/weight_rows.h"
 #include "model/compute.h"
 #include "winnow/error.h"
 
@@ -238,20 +239,26 @@ void PackedLayer::pack(std::span<ggml_tensor* const> weights, int max_rows, Comp
     const Block& block = blocks[static_cast<std::size_t>(i)];
     const MatrixShape& shape = *block.matrix->shape;
     const ggml_tensor* weight = block.matrix->weight;
-    std::vector<float> row_floats(static_cast<std::size_t>(shape.n_in));
+    const bool to_bf16 = shape.type == PackedType::kBF16;
+    const auto known = to_bf16 ? kernels::weight_blocks(ggml_type_name(weight->type)) : std::nullopt;
+    std::vector<float> row_floats(known ? 0 : static_cast<std::size_t>(shape.n_in));
     const auto to_float = ggml_get_type_traits(weight->type)->to_float;
     for (std::int64_t row = block.first_row; row < std::min(shape.n_out, block.first_row + kBlockRows); ++row) {
       const std::byte* src =
           static_cast<const std::byte*>(weight->data) + static_cast<std::size_t>(row) * weight->nb[1];
+      std::byte* dst = impl.plain.data() + block.matrix->plain_offset +
+                       static_cast<std::size_t>(row * shape.n_in) * type_size(shape.type);
+      if (known) {
+        kernels::weight_row_to_bf16(*known, src, reinterpret_cast<std::uint16_t*>(dst), shape.n_in);
+        continue;
+      }
       const float* floats = row_floats.data();
       if (weight->type == GGML_TYPE_F32) {
         floats = reinterpret_cast<const float*>(src);
       } else {
         to_float(src, row_floats.data(), shape.n_in);
       }
-      std::byte* dst = impl.plain.data() + block.matrix->plain_offset +
-                       static_cast<std::size_t>(row * shape.n_in) * type_size(shape.type);
-      if (shape.type == PackedType::kBF16) {
+      if (to_bf16) {
         ggml_cpu_fp32_to_bf16(floats, reinterpret_cast<ggml_bf16_t*>(dst), shape.n_in);
       } else {
         std::copy_n(floats, shape.n_in, reinterpret_cast<float*>(dst));

@@ -8,6 +8,8 @@
 #include <random>
 #include <vector>
 
+#include "kernels/isa.h"
+#include "kernels/weight_rows.h"
 #include "model/compute.h"
 #include "model/weights.h"
 
@@ -142,6 +144,39 @@ TEST(PackedWeightsTest, LaterLayersMayBeLarger) {
     packed.pack(std::span(&weight, 1), n, compute);
     EXPECT_LT(product_deviation(packed, compute, weight, n), tolerance_of(weight)) << n;
   }
+}
+
+// Against ggml's conversion, on every instruction set: the nearest bfloat16, but for the rounding of the sum.
+TEST(WeightRows, AreGgmlsWeightsRounded) {
+  constexpr int kIn = 512;
+  for (const ggml_type type : {GGML_TYPE_Q4_0, GGML_TYPE_Q4_1, GGML_TYPE_Q8_0, GGML_TYPE_Q4_K, GGML_TYPE_Q6_K}) {
+    const ContextPointer context(
+        ggml_init({.mem_size = std::size_t{1} << 20, .mem_buffer = nullptr, .no_alloc = false}));
+    const ggml_tensor* weight = random_matrix(context.get(), type, kIn, 5, 7);
+    const auto blocks = kernels::weight_blocks(ggml_type_name(type));
+    ASSERT_TRUE(blocks) << ggml_type_name(type);
+    EXPECT_EQ(kernels::block_weights(*blocks), ggml_blck_size(type));
+    for (const std::string& isa : kernels::supported_isas()) {
+      kernels::force_isa(isa);
+      for (int row = 0; row < 5; ++row) {
+        std::vector<float> expected(kIn);
+        dequantize_row(weight, row, expected.data());
+        std::vector<std::uint16_t> got(kIn);
+        kernels::weight_row_to_bf16(*blocks, static_cast<const std::byte*>(weight->data) + row * weight->nb[1],
+                                    got.data(), kIn);
+        float largest = 0;
+        for (const float x : expected) largest = std::max(largest, std::abs(x));
+        for (std::size_t i = 0; i < expected.size(); ++i) {
+          const float value = ggml_bf16_to_fp32({got[i]});
+          // Half a unit in bfloat16's last place, and where scale * q + minimum cancels, float32's.
+          EXPECT_LE(std::abs(value - expected[i]), std::abs(expected[i]) / 256 + largest * 1e-6F)
+              << ggml_type_name(type) << " " << isa << " " << row << " " << i;
+        }
+      }
+    }
+    kernels::force_isa("");
+  }
+  EXPECT_FALSE(kernels::weight_blocks("iq4_xs"));
 }
 
 }  // namespace
