@@ -84,7 +84,8 @@ const std::vector<const Benchmark*>& benchmarks();
 const Benchmark& find_benchmark(std::string_view name);
 
 // Where jieba's dictionary is: its package's folder (dict.txt, finalseg/prob_emit.py). Until it is set, Chinese words
-// are single characters. Not thread-safe: before the first answer is scored. Throws Error(kNotFound, kBadFile).
+// are single characters; "" goes back to that. Not thread-safe: before the first answer is scored. Throws
+// Error(kNotFound, kBadFile).
 void set_jieba(const std::string& folder);
 // Whether the metric splits Chinese text, so that without jieba its scores are not comparable with published ones.
 bool metric_wants_jieba(std::string_view metric);
