@@ -110,15 +110,18 @@ HWY_INLINE void score_block(const float* HWY_RESTRICT queries, int head_dim, con
 #pragma GCC unroll 8
       for (int j = 0; j < kKeys; ++j) sums[h][j] = hn::Zero(F());
     }
-    for (int c = 0; c < head_dim; c += kLanes) {
-      VF key[kKeys];
+    for (int unit = 0; unit < head_dim; unit += Row::kUnit) {
+#pragma GCC unroll 4
+      for (int c = unit; c < unit + Row::kUnit; c += kLanes) {
+        VF key[kKeys];
 #pragma GCC unroll 8
-      for (int j = 0; j < kKeys; ++j) key[j] = Row::load(k[j], c);
+        for (int j = 0; j < kKeys; ++j) key[j] = Row::load(k[j], c);
 #pragma GCC unroll 8
-      for (int h = 0; h < kHeads; ++h) {
-        const VF q = hn::Load(F(), queries + h * head_dim + c);
+        for (int h = 0; h < kHeads; ++h) {
+          const VF q = hn::Load(F(), queries + h * head_dim + c);
 #pragma GCC unroll 8
-        for (int j = 0; j < kKeys; ++j) sums[h][j] = hn::MulAdd(q, key[j], sums[h][j]);
+          for (int j = 0; j < kKeys; ++j) sums[h][j] = hn::MulAdd(q, key[j], sums[h][j]);
+        }
       }
     }
     if constexpr (kKeys == 4) {
@@ -224,15 +227,6 @@ void add_heads(const float* weights, int n_group, int head_dim, const std::byte*
   });
 }
 
-// Rows of a block type go through a float32 copy of the block; the plain types are read where they are.
-HWY_INLINE bool is_blocked(EntryType type) { return type == EntryType::kQ8_0 || type == EntryType::kQ4_0; }
-
-HWY_INLINE const std::byte* expand_block(EntryType type, const std::byte* rows, std::size_t stride, std::int32_t n,
-                                         int head_dim, float* out) {
-  for (std::int32_t i = 0; i < n; ++i, rows += stride) expand_row(type, rows, out + i * head_dim, head_dim);
-  return reinterpret_cast<const std::byte*>(out);
-}
-
 // The scores of one head's block become weights exp(score - maximum); the head's partial is brought to the new maximum.
 HWY_INLINE void soften_block(float* scores, std::int32_t n, float* partial, int head_dim) {
   const F d;
@@ -266,9 +260,18 @@ HWY_INLINE void soften_block(float* scores, std::int32_t n, float* partial, int 
 
 template <class Function>
 HWY_INLINE void with_row_type(EntryType type, const Function& f) {
-  if (type == EntryType::kF16) return f(F16Row());
-  if (type == EntryType::kBF16) return f(BF16Row());
-  f(F32Row());  // also what expand_block made
+  switch (type) {
+    case EntryType::kF32:
+      return f(F32Row());
+    case EntryType::kF16:
+      return f(F16Row());
+    case EntryType::kBF16:
+      return f(BF16Row());
+    case EntryType::kQ8_0:
+      return f(Q8Row());
+    case EntryType::kQ4_0:
+      return f(Q4Row());
+  }
 }
 
 // Entries that lie one after the other.
@@ -294,7 +297,6 @@ void decode_attention(const AttentionShape& shape, const DecodeSlice& slice, flo
   alignas(64) float queries[kMaxGroup * kMaxHeadDim];
   for (int i = 0; i < n_group * d; ++i) queries[i] = slice.q[i] * shape.scale;
   alignas(64) float scores[kMaxGroup * kEntryBlock];
-  alignas(64) float expanded[kEntryBlock * kMaxHeadDim];
 
   const std::size_t key_bytes = row_bytes(shape.key_type, d);
   const std::size_t value_bytes = row_bytes(shape.value_type, d);
@@ -315,26 +317,15 @@ void decode_attention(const AttentionShape& shape, const DecodeSlice& slice, flo
     Ahead next_keys(next.keys, n_next * key_bytes);
     Ahead next_values(next.values, n_next * value_bytes);
 
-    const std::byte* keys = block.keys;
-    std::size_t stride = key_bytes;
-    if (is_blocked(shape.key_type)) {
-      keys = expand_block(shape.key_type, keys, key_bytes, n, d, expanded);
-      stride = static_cast<std::size_t>(d) * sizeof(float);
-    }
     with_row_type(shape.key_type, [&](auto row) HWY_ATTR {
-      score_heads<decltype(row)>(queries, n_group, d, keys, stride, n, next_keys, scores);
+      score_heads<decltype(row)>(queries, n_group, d, block.keys, key_bytes, n, next_keys, scores);
     });
     for (int g = 0; g < n_group; ++g) {
       soften_block(scores + g * kEntryBlock, n, partials + static_cast<std::size_t>(g) * partial_stride, d);
     }
-    const std::byte* values = block.values;
-    stride = value_bytes;
-    if (is_blocked(shape.value_type)) {
-      values = expand_block(shape.value_type, values, value_bytes, n, d, expanded);
-      stride = static_cast<std::size_t>(d) * sizeof(float);
-    }
     with_row_type(shape.value_type, [&](auto row) HWY_ATTR {
-      add_heads<decltype(row)>(scores, n_group, d, values, stride, n, next_values, partials + 2, partial_stride);
+      add_heads<decltype(row)>(scores, n_group, d, block.values, value_bytes, n, next_values, partials + 2,
+                               partial_stride);
     });
     block = next;
   }
