@@ -1,0 +1,260 @@
+#include "eval/run/result_store.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "winnow/error.h"
+#include "winnow/version.h"
+
+namespace winnow::eval {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+constexpr const char* kRunFile = "run.json";
+
+[[noreturn]] void fail(const std::string& what, const std::string& path) {
+  throw Error(ErrorCode::kIo, what + " '" + path + "': " + std::strerror(errno));
+}
+
+void write_all(int descriptor, std::string_view bytes, const std::string& path) {
+  while (!bytes.empty()) {
+    const ssize_t written = ::write(descriptor, bytes.data(), bytes.size());
+    if (written >= 0) {
+      bytes.remove_prefix(static_cast<std::size_t>(written));
+    } else if (errno != EINTR) {
+      fail("cannot write", path);
+    }
+  }
+}
+
+std::string line_of(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n"; }
+
+// A temporary file beside `path` with this content, on the disk.
+std::string write_beside(const std::string& path, std::string_view content) {
+  std::string name = path + ".XXXXXX";
+  const int file = mkstemp(name.data());
+  if (file < 0) fail("cannot write", path);
+  try {
+    write_all(file, content, path);
+    const mode_t mask = umask(0);
+    umask(mask);
+    if (fchmod(file, 0666 & ~mask) != 0 || fsync(file) != 0) fail("cannot write", path);
+  } catch (...) {
+    close(file);
+    unlink(name.c_str());
+    throw;
+  }
+  close(file);
+  return name;
+}
+
+std::string read_text(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream content;
+  if (!file || !(content << file.rdbuf())) {
+    if (file && fs::file_size(path) == 0) return "";
+    fail("cannot read", path);
+  }
+  return std::move(content).str();
+}
+
+// Files of the folder whose names begin so, in order.
+std::vector<std::string> files_of(const std::string& folder, const std::string& beginning) {
+  std::vector<std::string> paths;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
+    const std::string name = entry.path().filename().string();
+    if (name.starts_with(beginning) && name.ends_with(".jsonl")) paths.push_back(entry.path().string());
+  }
+  std::sort(paths.begin(), paths.end());
+  return paths;
+}
+
+// Calls `take` for every whole line. A last line without its newline is being written, or was when the process died.
+void for_each_line(const std::string& path, const std::function<void(const Json&)>& take) {
+  const std::string content = read_text(path);
+  std::size_t begin = 0;
+  for (int number = 1; begin < content.size(); ++number) {
+    const std::size_t end = content.find('\n', begin);
+    if (end == std::string::npos) return;
+    try {
+      take(Json::parse(content.begin() + static_cast<std::ptrdiff_t>(begin),
+                       content.begin() + static_cast<std::ptrdiff_t>(end)));
+    } catch (const Json::exception& error) {
+      throw Error(ErrorCode::kBadFile, "line " + std::to_string(number) + " of '" + path +
+                                           "' is damaged: delete that line, and its sample is run again");
+    }
+    begin = end + 1;
+  }
+}
+
+// "budgets are ["20%"] there and ["10%"] here"
+std::string difference(const Json& there, const Json& here) {
+  for (const auto& [name, value] : here.items()) {
+    if (!there.contains(name) || there[name] != value) {
+      return name + " is " + (there.contains(name) ? there[name].dump() : "not set") + " there and " + value.dump() +
+             " here";
+    }
+  }
+  for (const auto& [name, value] : there.items()) {
+    if (!here.contains(name)) return name + " is " + value.dump() + " there and not set here";
+  }
+  return "";
+}
+
+}  // namespace
+
+void write_whole_file(const std::string& path, std::string_view content) {
+  const std::string name = write_beside(path, content);
+  if (std::rename(name.c_str(), path.c_str()) != 0) {
+    unlink(name.c_str());
+    fail("cannot write", path);
+  }
+}
+
+ResultStore::ResultStore(const std::string& folder, const Json& configuration, const Json& defaults, const Shard& shard,
+                         Start start)
+    : folder_(folder), shard_name_(std::to_string(shard.index + 1) + "-of-" + std::to_string(shard.count) + ".jsonl") {
+  answers_path_ = (fs::path(folder_) / ("answers-" + shard_name_)).string();
+  load_or_write_configuration(configuration, defaults, start);
+  open_answers();
+  read_answers();
+}
+
+ResultStore::~ResultStore() {
+  if (descriptor_ >= 0) close(descriptor_);
+}
+
+void ResultStore::load_or_write_configuration(const Json& configuration, const Json& defaults, Start start) {
+  std::error_code error;
+  const std::string path = (fs::path(folder_) / kRunFile).string();
+  if (!fs::exists(path, error)) {
+    if (start == Start::kResume) {
+      throw Error(ErrorCode::kNotFound,
+                  "there is no run to resume in '" + folder_ + "': leave --resume out to begin it");
+    }
+    fs::create_directories(folder_, error);
+    if (error) throw Error(ErrorCode::kIo, "cannot make the folder '" + folder_ + "': " + error.message());
+    for (const fs::directory_entry& entry : fs::directory_iterator(folder_)) {
+      // Temporary files of shards that begin at the same moment may be there.
+      if (!entry.path().filename().string().starts_with(kRunFile)) {
+        throw Error(ErrorCode::kInvalidArgument,
+                    "'" + folder_ + "' has files, but not of an evaluation: name a new folder");
+      }
+    }
+    Json run = defaults;
+    run.update(configuration);
+    const Json content{{"winnow", kVersion}, {"run", run}};
+    const std::string name = write_beside(path, content.dump(2) + "\n");
+    // A link fails where another shard was first; its configuration is then checked as any other.
+    const bool was_first = link(name.c_str(), path.c_str()) == 0;
+    const int reason = errno;
+    unlink(name.c_str());
+    if (!was_first && reason != EEXIST) {
+      errno = reason;
+      fail("cannot write", path);
+    }
+  }
+  Json stored;
+  try {
+    stored = Json::parse(read_text(path)).at("run");
+  } catch (const Json::exception&) {
+    throw Error(ErrorCode::kBadFile, "'" + path + "' is damaged: name a new folder");
+  }
+  Json here = configuration;
+  for (const auto& [name, value] : defaults.items()) {
+    if (!here.contains(name) && stored.contains(name)) here[name] = stored[name];
+  }
+  if (const std::string what = difference(stored, here); !what.empty()) {
+    throw Error(ErrorCode::kInvalidArgument, "'" + folder_ + "' holds another run (" + what +
+                                                 "): name a new folder, or give the flags of that run to resume it");
+  }
+  configuration_ = std::move(stored);
+}
+
+void ResultStore::open_answers() {
+  descriptor_ = open(answers_path_.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+  if (descriptor_ < 0) fail("cannot write", answers_path_);
+  if (flock(descriptor_, LOCK_EX | LOCK_NB) != 0) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "another process is writing '" + answers_path_ + "': wait for it, or run another shard");
+  }
+  // What a killed process left of a line.
+  const std::string content = read_text(answers_path_);
+  const std::size_t last = content.rfind('\n');
+  const std::size_t whole = last == std::string::npos ? 0 : last + 1;
+  if (whole < content.size() && ftruncate(descriptor_, static_cast<off_t>(whole)) != 0) {
+    fail("cannot shorten", answers_path_);
+  }
+}
+
+void ResultStore::read_answers() {
+  for (const std::string& path : files_of(folder_, "answers-")) {
+    for_each_line(path, [&](const Json& json) {
+      const Answer answer = answer_from_json(json);
+      done_.insert(answer.key);
+      if (answer.error.empty()) {
+        failed_.erase(answer.key);
+      } else {
+        failed_.insert(answer.key);
+      }
+    });
+  }
+}
+
+void ResultStore::forget_failures() {
+  for (const AnswerKey& key : failed_) done_.erase(key);
+  failed_.clear();
+}
+
+void ResultStore::write_samples(std::span<const WorkItem* const> items) const {
+  std::string content;
+  for (const WorkItem* item : items) content += line_of(sample_to_json(*item));
+  write_whole_file((fs::path(folder_) / ("samples-" + shard_name_)).string(), content);
+}
+
+void ResultStore::append(const Answer& answer) {
+  write_all(descriptor_, line_of(to_json(answer)), answers_path_);
+  if (fsync(descriptor_) != 0) fail("cannot write", answers_path_);
+  done_.insert(answer.key);
+}
+
+StoredRun read_run(const std::string& folder) {
+  const std::string path = (fs::path(folder) / kRunFile).string();
+  std::error_code error;
+  if (!fs::exists(path, error)) {
+    throw Error(ErrorCode::kNotFound, "'" + folder + "' holds no evaluation (it has no " + kRunFile +
+                                          "): name the --out folder of `winnow eval`");
+  }
+  StoredRun run;
+  try {
+    run.configuration = Json::parse(read_text(path)).at("run");
+  } catch (const Json::exception&) {
+    throw Error(ErrorCode::kBadFile, "'" + path + "' is damaged");
+  }
+  for (const std::string& file : files_of(folder, "answers-")) {
+    for_each_line(file, [&](const Json& json) {
+      Answer answer = answer_from_json(json);
+      const auto [place, is_new] = run.answers.try_emplace(answer.key, answer);
+      // A failure never takes the place of an answer.
+      if (!is_new && answer.error.empty()) place->second = std::move(answer);
+    });
+  }
+  for (const std::string& file : files_of(folder, "samples-")) {
+    for_each_line(file, [&](const Json& json) { run.samples.push_back(json); });
+  }
+  return run;
+}
+
+}  // namespace winnow::eval

@@ -1,0 +1,275 @@
+#include "eval/run/runner.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "eval/run/runner_impl.h"
+
+namespace winnow::eval {
+namespace {
+
+// Forks copy the page that they write to; so many tokens more than are fed pay for that and for rounding.
+constexpr std::int32_t kForkSlack = 2 * 32;
+
+std::size_t count_passes(const WorkItem& item) {
+  const bool is_shared = item.mode == QuestionMode::kAgnostic || is_multi_turn(item);
+  return is_shared ? 1 : item.sample.turns.size();
+}
+
+std::size_t count_turns(const WorkItem& item) {
+  return item.protocol == Protocol::kAnswer ? item.sample.turns.size() : 1;
+}
+
+std::string mebibytes(std::size_t bytes) { return std::to_string((bytes + (1 << 20) - 1) >> 20) + " MiB"; }
+
+}  // namespace
+
+std::int64_t count_answers(std::span<const WorkItem* const> items, std::size_t n_cells) {
+  std::int64_t n = 0;
+  for (const WorkItem* item : items) n += static_cast<std::int64_t>(count_turns(*item) * n_cells);
+  return n;
+}
+
+Runner::Impl::Impl(std::shared_ptr<Engine> the_engine, const PromptBuilder& the_prompts, RunnerOptions the_options,
+                   RunnerCallbacks the_callbacks)
+    : engine(std::move(the_engine)),
+      prompts(the_prompts),
+      options(std::move(the_options)),
+      callbacks(std::move(the_callbacks)),
+      newline(newline_token(*engine->model())) {}
+
+SessionOptions Runner::Impl::full_options() const {
+  SessionOptions session;
+  session.key_type = options.key_type;
+  session.value_type = options.value_type;
+  session.n_ctx = options.n_ctx;
+  return session;
+}
+
+SessionOptions Runner::Impl::session_options(std::size_t cell) const {
+  SessionOptions session = full_options();
+  session.eviction = options.cells[cell].eviction;
+  session.budget = options.cells[cell].budget;
+  return session;
+}
+
+AnswerKey Runner::Impl::key_of(const WorkItem& item, std::size_t turn, std::size_t cell) const {
+  return {.benchmark = item.benchmark,
+          .task = item.sample.task,
+          .id = item.sample.id,
+          .turn = static_cast<int>(turn),
+          .question = std::string(question_mode_name(item.mode)),
+          .method = options.cells[cell].method,
+          .budget = options.cells[cell].budget_text};
+}
+
+bool Runner::Impl::is_done(const WorkItem& item) const {
+  for (std::size_t turn = 0; turn < count_turns(item); ++turn) {
+    for (std::size_t cell = 0; cell < options.cells.size(); ++cell) {
+      if (!store->has(key_of(item, turn, cell))) return false;
+    }
+  }
+  return true;
+}
+
+ProgressCallback Runner::Impl::stop_callback() const {
+  return [this](std::int64_t, std::int64_t) { return !stop(); };
+}
+
+void Runner::Impl::put(const Answer& answer) {
+  // Computed again because a neighbour in its batch was missing.
+  if (store->has(answer.key)) return;
+  store->append(answer);
+  ++n_done;
+  if (callbacks.on_progress) callbacks.on_progress(n_done, n_total);
+}
+
+void Runner::Impl::put_failure(const WorkItem& item, std::size_t turn, std::size_t cell, const std::string& reason) {
+  put({.key = key_of(item, turn, cell), .error = reason});
+}
+
+void Runner::Impl::put_failures(const Pass& pass, std::size_t cell, const std::string& reason) {
+  for (const std::size_t turn : pass.turns) put_failure(*pass.item, turn, cell, reason);
+}
+
+void Runner::Impl::add_passes(const WorkItem& item, std::vector<Pass>& passes) {
+  const Sample& sample = item.sample;
+  const std::size_t n_turns = sample.turns.size();
+  for (std::size_t p = 0; p < count_passes(item); ++p) {
+    Pass pass{.item = &item};
+    const bool is_agnostic = item.mode == QuestionMode::kAgnostic;
+    if (count_passes(item) == 1) {
+      for (std::size_t turn = 0; turn < n_turns; ++turn) pass.turns.push_back(turn);
+    } else {
+      pass.turns = {p};
+    }
+    guarded(
+        [&] {
+          pass.prompt = is_agnostic ? prompts.context(sample) : prompts.whole(sample, p);
+          std::size_t appended = 0;
+          for (const std::size_t turn : pass.turns) {
+            const auto n_new = static_cast<std::size_t>(std::max(sample.turns[turn].max_new, 0));
+            std::size_t n_question = 0;
+            if (is_agnostic) n_question = prompts.question(sample, turn).size();
+            if (is_multi_turn(item) && turn > 0) appended += prompts.follow_up(sample, turn).size();
+            pass.n_after = std::max(pass.n_after, appended + n_question + std::max(n_new, kMostReferenceTokens));
+          }
+          passes.push_back(std::move(pass));
+        },
+        [&](const std::string& reason) {
+          for (std::size_t cell = 0; cell < options.cells.size(); ++cell) put_failures(pass, cell, reason);
+        });
+  }
+}
+
+std::vector<std::vector<Job>> Runner::Impl::make_groups(const std::vector<Pass>& passes, std::size_t beside) {
+  std::vector<std::vector<Job>> groups(1);
+  std::size_t pages = beside,
+              passing = 0;  // bytes of the group: what stays, and the most that a prefill needs beside it
+  for (const Pass& pass : passes) {
+    for (std::size_t cell = 0; cell < options.cells.size(); ++cell) {
+      guarded(
+          [&] {
+            const MemoryEstimate estimate =
+                engine->estimate(session_options(cell), static_cast<std::int32_t>(pass.prompt.tokens.size()),
+                                 static_cast<std::int32_t>(pass.n_after) + kForkSlack);
+            const std::size_t own_pages = estimate.kv_bytes_peak - estimate.kv_bytes_staging;
+            const std::size_t own_passing = estimate.kv_bytes_staging + estimate.hidden_bytes;
+            if (beside + own_pages + own_passing > options.kv_memory) {
+              throw Error(ErrorCode::kOutOfMemory, "it needs " + mebibytes(beside + own_pages + own_passing) +
+                                                       " and --kv-memory is " + mebibytes(options.kv_memory));
+            }
+            const bool is_full = static_cast<int>(groups.back().size()) >= options.batch;
+            if (is_full || pages + own_pages + std::max(passing, own_passing) > options.kv_memory) {
+              if (!groups.back().empty()) groups.emplace_back();
+              pages = passing = 0;
+            }
+            pages += own_pages;
+            passing = std::max(passing, own_passing);
+            groups.back().push_back({.pass = &pass, .cell = cell});
+          },
+          [&](const std::string& reason) { put_failures(pass, cell, reason); });
+    }
+  }
+  return groups;
+}
+
+void Runner::Impl::prefill_pass(std::span<Job> jobs, Session* beside) {
+  const Pass& pass = *jobs[0].pass;
+  guarded(
+      [&] {
+        std::vector<Session*> sessions;
+        if (beside != nullptr) sessions.push_back(beside);
+        for (Job& job : jobs) {
+          job.session.emplace(engine->open(session_options(job.cell)));
+          sessions.push_back(&*job.session);
+        }
+        PrefillOptions prefill_options;
+        prefill_options.on_progress = stop_callback();
+        engine->prefill(sessions, pass.prompt.tokens, prefill_options);
+        for (Job& job : jobs) job.after_cut = job.session->statistics();
+      },
+      [&](const std::string& reason) {
+        for (Job& job : jobs) job.session.reset();
+        if (jobs.size() == 1) {
+          put_failures(pass, jobs[0].cell, reason);
+          return;
+        }
+        // One that cannot be cut takes the others with it: each by itself.
+        for (std::size_t i = 0; i < jobs.size(); ++i) {
+          const bool feed_beside = beside != nullptr && beside->n_tokens() == 0;
+          prefill_pass(jobs.subspan(i, 1), feed_beside ? beside : nullptr);
+        }
+      });
+}
+
+void Runner::Impl::prefill(std::vector<Job>& group, Session* beside) {
+  for (std::size_t begin = 0; begin < group.size();) {
+    std::size_t end = begin;
+    while (end < group.size() && group[end].pass == group[begin].pass) ++end;
+    prefill_pass(std::span(group).subspan(begin, end - begin), begin == 0 ? beside : nullptr);
+    begin = end;
+  }
+  std::erase_if(group, [](const Job& job) { return !job.session.has_value(); });
+}
+
+Answer Runner::Impl::answer_of(const Job& job, std::size_t turn, std::size_t n_together) const {
+  const SessionStatistics& cut = job.after_cut;
+  Answer answer{.key = key_of(*job.pass->item, turn, job.cell)};
+  answer.prompt_tokens = static_cast<int>(cut.prompt_tokens);
+  answer.is_truncated = job.pass->prompt.is_truncated;
+  answer.is_whole = options.cells[job.cell].budget.has_value() && cut.entries_kept == cut.entries_full;
+  answer.entries_full = cut.entries_full;
+  answer.entries_kept = cut.entries_kept;
+  answer.bytes_full = cut.bytes_full;
+  answer.bytes_kept = cut.bytes_kept;
+  if (n_together == 1) answer.bytes_peak = cut.bytes_peak;
+  answer.n_together = static_cast<int>(n_together);
+  answer.prefill_s = cut.prefill_s;
+  answer.evict_s = cut.evict_s;
+  return answer;
+}
+
+Runner::Runner(std::shared_ptr<Engine> engine, const PromptBuilder& prompts, RunnerOptions options,
+               RunnerCallbacks callbacks)
+    : impl_(std::make_unique<Impl>(std::move(engine), prompts, std::move(options), std::move(callbacks))) {
+  for (std::size_t cell = 0; cell < impl_->options.cells.size(); ++cell) {
+    try {
+      impl_->engine->estimate(impl_->session_options(cell), impl_->options.n_ctx, 1);
+    } catch (const Error& error) {
+      const Cell& what = impl_->options.cells[cell];
+      throw Error(error.code(), "'" + what.method + "' with the budget " + what.budget_text + ": " + error.what());
+    }
+  }
+}
+
+Runner::~Runner() = default;
+
+bool Runner::run(std::span<const WorkItem* const> items, ResultStore& store) {
+  Impl& self = *impl_;
+  self.store = &store;
+  self.n_total = count_answers(items, self.options.cells.size());
+  self.n_done = 0;
+  for (const WorkItem* item : items) {
+    for (std::size_t turn = 0; turn < count_turns(*item); ++turn) {
+      for (std::size_t cell = 0; cell < self.options.cells.size(); ++cell) {
+        self.n_done += store.has(self.key_of(*item, turn, cell));
+      }
+    }
+  }
+  if (self.callbacks.on_progress) self.callbacks.on_progress(self.n_done, self.n_total);
+  try {
+    for (std::size_t begin = 0; begin < items.size();) {
+      if (self.stop()) return false;
+      // Samples that run together: as many as fill the batch. Always the same ones, done or not.
+      std::size_t end = begin, n_sequences = 0;
+      const auto sequences_of = [&](const WorkItem& item) { return count_passes(item) * self.options.cells.size(); };
+      do {
+        n_sequences += sequences_of(*items[end]);
+        ++end;
+      } while (end < items.size() && items[begin]->protocol == Protocol::kAnswer &&
+               items[end]->protocol == Protocol::kAnswer &&
+               n_sequences + sequences_of(*items[end]) <= static_cast<std::size_t>(self.options.batch));
+      const std::span<const WorkItem* const> unit = items.subspan(begin, end - begin);
+      begin = end;
+      if (std::all_of(unit.begin(), unit.end(), [&](const WorkItem* item) { return self.is_done(*item); })) continue;
+      if (unit[0]->protocol != Protocol::kAnswer) {
+        self.force_item(*unit[0]);
+        continue;
+      }
+      std::vector<Pass> passes;
+      for (const WorkItem* item : unit) self.add_passes(*item, passes);
+      for (std::vector<Job>& group : self.make_groups(passes)) {
+        self.prefill(group);
+        self.answer_group(group);
+        group.clear();
+      }
+    }
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::kCancelled) return false;
+    throw;
+  }
+  return true;
+}
+
+}  // namespace winnow::eval

@@ -1,0 +1,56 @@
+// Runs a matrix of methods and budgets over samples. The prompt passes through the model once for all cells that fit in
+// memory together, each cut to its own budget; the answers are decoded together.
+//
+// What is computed together depends on the samples, the matrix and the two limits alone, never on what is already done:
+// a run that was killed ends with the answers, bit for bit, of one that was not (on the same machine and threads).
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "eval/run/answer.h"
+#include "eval/run/prompt.h"
+#include "eval/run/result_store.h"
+#include "winnow/session.h"
+
+namespace winnow::eval {
+
+struct RunnerOptions {
+  std::vector<Cell> cells;
+  EntryType key_type = EntryType::kF16;
+  EntryType value_type = EntryType::kF16;
+  std::int32_t n_ctx = 0;     // most tokens of a sequence
+  int batch = 32;             // most sequences at a time; 1: every cell alone, so that its times are its own
+  std::size_t kv_memory = 0;  // bytes of KV pages, staging buffer and hidden states of what runs together
+};
+
+struct RunnerCallbacks {
+  std::function<double(const Sample&, const Turn&, std::string_view answer)> score;
+  std::function<bool()> should_stop;                                       // looked at between steps
+  std::function<void(std::int64_t done, std::int64_t total)> on_progress;  // answers
+};
+
+// Not thread-safe. Throws Error(kInvalidArgument) for a cell that no prompt of the context could be cut to.
+class Runner {
+ public:
+  Runner(std::shared_ptr<Engine> engine, const PromptBuilder& prompts, RunnerOptions options,
+         RunnerCallbacks callbacks);
+  ~Runner();
+
+  // Appends an answer, or the reason why there is none, to the store for every turn and cell that it lacks. False when
+  // stopped. Throws what the store throws; what goes wrong with one sample is written down and does not end the run.
+  bool run(std::span<const WorkItem* const> items, ResultStore& store);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// Answers that a run of these items has in the end.
+std::int64_t count_answers(std::span<const WorkItem* const> items, std::size_t n_cells);
+
+}  // namespace winnow::eval

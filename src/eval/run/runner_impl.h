@@ -1,0 +1,91 @@
+// The runner's parts, for its own files.
+#pragma once
+
+#include <exception>
+#include <new>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "eval/run/continuation.h"
+#include "eval/run/decoding.h"
+#include "eval/run/runner.h"
+#include "winnow/error.h"
+
+namespace winnow::eval {
+
+// Of a reference, for its likelihood.
+inline constexpr std::size_t kMostReferenceTokens = 128;
+
+// A prompt that is prefilled once, into a session for every cell.
+struct Pass {
+  const WorkItem* item = nullptr;
+  std::vector<std::size_t> turns;  // answered from it
+  Prompt prompt;
+  std::size_t n_after = 0;  // most tokens that follow it
+};
+
+// A cell of a pass.
+struct Job {
+  const Pass* pass = nullptr;
+  std::size_t cell = 0;
+  std::optional<Session> session;
+  SessionStatistics after_cut = {};
+};
+
+struct Runner::Impl {
+  std::shared_ptr<Engine> engine;
+  const PromptBuilder& prompts;
+  RunnerOptions options;
+  RunnerCallbacks callbacks;
+  Token newline;
+  ResultStore* store = nullptr;
+  std::int64_t n_done = 0, n_total = 0;
+
+  Impl(std::shared_ptr<Engine> engine, const PromptBuilder& prompts, RunnerOptions options, RunnerCallbacks callbacks);
+
+  // runner.cc
+  SessionOptions full_options() const;
+  SessionOptions session_options(std::size_t cell) const;
+  AnswerKey key_of(const WorkItem& item, std::size_t turn, std::size_t cell) const;
+  bool is_done(const WorkItem& item) const;
+  bool stop() const { return callbacks.should_stop && callbacks.should_stop(); }
+  ProgressCallback stop_callback() const;
+  // What a pass becomes; a prompt that cannot be made is written down as a failure of its turns.
+  void add_passes(const WorkItem& item, std::vector<Pass>& passes);
+  // Groups of jobs that run together. Jobs that can never run are written down as failures. `beside`: bytes that the
+  // first group leaves to something else.
+  std::vector<std::vector<Job>> make_groups(const std::vector<Pass>& passes, std::size_t beside = 0);
+  // Prefills a group; the jobs of a pass that fails are written down and taken out. `beside` gets the first pass, too.
+  void prefill(std::vector<Job>& group, Session* beside = nullptr);
+  void prefill_pass(std::span<Job> jobs, Session* beside);
+  Answer answer_of(const Job& job, std::size_t turn, std::size_t n_together) const;
+  void put(const Answer& answer);
+  void put_failure(const WorkItem& item, std::size_t turn, std::size_t cell, const std::string& reason);
+  void put_failures(const Pass& pass, std::size_t cell, const std::string& reason);
+
+  // answering.cc
+  void answer_group(std::vector<Job>& group);
+  void answer_round(std::vector<Job>& group, std::size_t round);
+
+  // forcing.cc
+  void force_item(const WorkItem& item);
+};
+
+// Calls `work`, and `failed` with the reason if it throws anything but a request to stop.
+template <typename Work, typename Failed>
+void guarded(const Work& work, const Failed& failed) {
+  try {
+    work();
+    return;
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::kCancelled) throw;
+    failed(std::string(error.what()));
+  } catch (const std::bad_alloc&) {
+    failed(std::string("the machine has no memory left for it: give a smaller --kv-memory or --batch"));
+  } catch (const std::exception& error) {
+    failed(std::string(error.what()));
+  }
+}
+
+}  // namespace winnow::eval

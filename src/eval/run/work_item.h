@@ -1,0 +1,38 @@
+// What the runner gets: a sample, where it is from, and how it is asked.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "eval/run/matrix.h"
+#include "eval/sample.h"
+
+namespace winnow::eval {
+
+enum class Protocol {
+  kAnswer,      // generate, and score the answer
+  kFidelity,    // force the true continuation, and compare with the full cache's predictions
+  kPerplexity,  // force the true continuation
+};
+
+struct WorkItem {
+  std::string benchmark;
+  Sample sample;
+  QuestionMode mode = QuestionMode::kAgnostic;
+  Protocol protocol = Protocol::kAnswer;
+};
+
+// Whether its turns after the first go on with the cache of the turn before (SCBench's multi-turn mode).
+bool is_multi_turn(const Sample& sample);
+inline bool is_multi_turn(const WorkItem& item) {
+  return item.mode == QuestionMode::kAware && is_multi_turn(item.sample);
+}
+
+// By the benchmark's name.
+Protocol protocol_of(std::string_view benchmark);
+
+// Changes when any of the samples does: a resumed run must go on with the same ones.
+std::string digest(const std::vector<WorkItem>& items);
+
+}  // namespace winnow::eval
