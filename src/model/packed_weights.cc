@@ -5,6 +5,7 @@
 #include <omp.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <map>
 #include <oneapi/dnnl/dnnl.hpp>
@@ -13,6 +14,7 @@
 
 #include "kernels/weight_rows.h"
 #include "model/compute.h"
+#include "model/weights.h"
 #include "winnow/error.h"
 
 namespace winnow {
@@ -54,9 +56,15 @@ struct MatrixShape {
   std::int64_t n_in;
   std::int64_t n_out;
   PackedType type;
-  dnnl::memory::desc plain;   // [n_in][n_out] as the file has it: n_in contiguous
-  dnnl::memory::desc packed;  // as the product wants it
-  dnnl::reorder reorder;
+  dnnl::memory::desc packed;  // [n_in][n_out] as the product wants it
+  // A matrix is packed in blocks of so many outputs, which a core's cache holds; where the packed form cannot be cut
+  // there, in one.
+  std::int64_t block_outputs;
+  struct Packing {
+    dnnl::memory::desc target;  // the block that the primitive was made for; others differ in where they begin
+    dnnl::reorder reorder;
+  };
+  std::map<std::int64_t, Packing> packing;        // by number of outputs: of a whole block, of the last one
   std::map<std::int64_t, dnnl::matmul> products;  // by number of rows
 };
 
@@ -94,8 +102,7 @@ struct PackedMatrix {
   PackedLayer::Impl* layer = nullptr;
   const ggml_tensor* weight = nullptr;
   MatrixShape* shape = nullptr;
-  std::size_t offset = 0;        // bytes into Impl::packed
-  std::size_t plain_offset = 0;  // bytes into Impl::plain
+  std::size_t offset = 0;  // bytes into Impl::packed
 };
 
 struct PackedLayer::Impl {
@@ -104,17 +111,18 @@ struct PackedLayer::Impl {
   std::map<std::tuple<std::int64_t, std::int64_t, PackedType>, MatrixShape> shapes;
   std::vector<PackedMatrix> matrices;
   AlignedBytes packed;  // all matrices of the layer
-  AlignedBytes plain;   // the same before packing
   Compute* compute = nullptr;
   std::size_t scratchpad_bytes = 0;
   struct ThreadScratch {
     AlignedBytes rows;        // the thread's share of x, converted
     AlignedBytes scratchpad;  // oneDNN's
-    AlignedBytes floats;      // one dequantised row
+    AlignedBytes block;       // weights before packing: [block_outputs][n_in]
   };
   std::vector<ThreadScratch> scratch;
 
   MatrixShape& shape_of(const ggml_tensor* weight, int typical_rows);
+  void add_packing(MatrixShape& shape);
+  void pack_block(const PackedMatrix& matrix, std::int64_t first_output, std::byte* block) const;
   void add_product(MatrixShape& shape, std::int64_t n_rows);
 };
 
@@ -182,11 +190,74 @@ MatrixShape& PackedLayer::Impl::shape_of(const ggml_tensor* weight, int typical_
   const OneThread one_thread;
   MatrixShape shape{};
   std::tie(shape.n_in, shape.n_out, shape.type) = key;
-  shape.plain = memory::desc({shape.n_in, shape.n_out}, data_type(shape.type), memory::format_tag::ba);
   const memory::desc any({shape.n_in, shape.n_out}, data_type(shape.type), memory::format_tag::any);
   shape.packed = product_description(engine, shape, typical_rows, any).weights_desc();
-  shape.reorder = dnnl::reorder(dnnl::reorder::primitive_desc(engine, shape.plain, engine, shape.packed));
+  add_packing(shape);
   return shapes.emplace(key, std::move(shape)).first->second;
+}
+
+// [n_in][n_outputs] as the file has it: n_in contiguous.
+dnnl::memory::desc plain_block(const MatrixShape& shape, std::int64_t n_outputs) {
+  return {{shape.n_in, n_outputs}, data_type(shape.type), dnnl::memory::format_tag::ba};
+}
+
+// The part of the packed matrix that holds these outputs.
+dnnl::memory::desc packed_block(const MatrixShape& shape, std::int64_t first, std::int64_t n_outputs) {
+  return shape.packed.submemory_desc({shape.n_in, n_outputs}, {0, first});
+}
+
+void PackedLayer::Impl::add_packing(MatrixShape& shape) {
+  constexpr std::int64_t kBlockOutputs = 64;
+  const auto add = [&](std::int64_t first, std::int64_t n) {
+    const auto target = packed_block(shape, first, n);
+    const dnnl::reorder::primitive_desc description(engine, plain_block(shape, n), engine, target);
+    shape.packing.emplace(n, MatrixShape::Packing{target, dnnl::reorder(description)});
+  };
+  // Only the packing of a whole matrix fills its padding, which the product multiplies as well.
+  const dnnl_memory_desc_t& packed_desc = shape.packed.data;
+  const bool is_padded = !std::equal(packed_desc.dims, packed_desc.dims + 2, packed_desc.padded_dims);
+  try {
+    shape.block_outputs = is_padded ? shape.n_out : std::min(kBlockOutputs, shape.n_out);
+    add(0, shape.block_outputs);
+    const std::int64_t rest = shape.n_out % shape.block_outputs;
+    if (rest > 0) add(shape.n_out - rest, rest);
+  } catch (const dnnl::error&) {  // it cannot be cut there
+    shape.packing.clear();
+    shape.block_outputs = shape.n_out;
+    add(0, shape.n_out);
+  }
+}
+
+// Dequantises up to block_outputs outputs into `block` and packs them.
+void PackedLayer::Impl::pack_block(const PackedMatrix& matrix, std::int64_t first_output, std::byte* block) const {
+  const MatrixShape& shape = *matrix.shape;
+  const ggml_tensor* weight = matrix.weight;
+  const bool to_bf16 = shape.type == PackedType::kBF16;
+  const auto known = to_bf16 ? kernels::weight_blocks(ggml_type_name(weight->type)) : std::nullopt;
+  const auto n_in = static_cast<std::size_t>(shape.n_in);
+  const std::int64_t n_outputs = std::min(shape.block_outputs, shape.n_out - first_output);
+  std::vector<float> floats(known ? 0 : n_in);
+  for (std::int64_t i = 0; i < n_outputs; ++i) {
+    std::byte* dst = block + static_cast<std::size_t>(i) * n_in * type_size(shape.type);
+    const std::byte* src =
+        static_cast<const std::byte*>(weight->data) + static_cast<std::size_t>(first_output + i) * weight->nb[1];
+    if (known) {
+      kernels::weight_row_to_bf16(*known, src, reinterpret_cast<std::uint16_t*>(dst), shape.n_in);
+      continue;
+    }
+    float* row = to_bf16 ? floats.data() : reinterpret_cast<float*>(dst);
+    dequantize_row(weight, first_output + i, row);
+    if (to_bf16) ggml_cpu_fp32_to_bf16(row, reinterpret_cast<ggml_bf16_t*>(dst), shape.n_in);
+  }
+
+  const MatrixShape::Packing& packing = shape.packing.at(n_outputs);
+  const auto begin = packed_block(shape, first_output, n_outputs).data.offset0 - packing.target.data.offset0;
+  const dnnl::memory from(plain_block(shape, n_outputs), engine, block);
+  const dnnl::memory to(packing.target, engine,
+                        packed.data() + matrix.offset + static_cast<std::size_t>(begin) * type_size(shape.type));
+  dnnl::stream stream(engine);
+  const OneThread one_thread;
+  packing.reorder.execute(stream, {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}});
 }
 
 void PackedLayer::Impl::add_product(MatrixShape& shape, std::int64_t n_rows) {
@@ -207,71 +278,39 @@ void PackedLayer::pack(std::span<ggml_tensor* const> weights, int max_rows, Comp
   impl.scratch.resize(static_cast<std::size_t>(n_threads));
   impl.matrices.clear();
   const std::int64_t share = (max_rows + n_threads - 1) / n_threads;
-  std::size_t packed_bytes = 0;
-  std::size_t plain_bytes = 0;
+  std::size_t packed_bytes = 0, block_bytes = 0;
   std::int64_t max_in = 0;
   for (const ggml_tensor* weight : weights) {
     MatrixShape& shape = impl.shape_of(weight, static_cast<int>(share));
-    impl.matrices.push_back(
-        {.layer = &impl, .weight = weight, .shape = &shape, .offset = packed_bytes, .plain_offset = plain_bytes});
+    impl.matrices.push_back({.layer = &impl, .weight = weight, .shape = &shape, .offset = packed_bytes});
     packed_bytes += round_up(shape.packed.get_size());
-    plain_bytes += round_up(shape.plain.get_size());
+    block_bytes =
+        std::max(block_bytes, static_cast<std::size_t>(shape.block_outputs * shape.n_in) * type_size(shape.type));
     max_in = std::max(max_in, shape.n_in);
   }
   impl.packed.ensure(packed_bytes);
-  impl.plain.ensure(plain_bytes);
   for (auto& scratch : impl.scratch) {
     scratch.rows.ensure(static_cast<std::size_t>(share * max_in) * 2);
-    scratch.floats.ensure(static_cast<std::size_t>(max_in) * sizeof(float));
+    scratch.block.ensure(block_bytes);
   }
 
-  // Dequantise in blocks of rows, then pack matrix by matrix.
-  constexpr std::int64_t kBlockRows = 64;
   struct Block {
     const PackedMatrix* matrix;
-    std::int64_t first_row;
+    std::int64_t first_output;
   };
   std::vector<Block> blocks;
   for (const PackedMatrix& matrix : impl.matrices) {
-    for (std::int64_t row = 0; row < matrix.shape->n_out; row += kBlockRows) blocks.push_back({&matrix, row});
-  }
-  compute.parallel_for(static_cast<int>(blocks.size()), [&](int i) {
-    const Block& block = blocks[static_cast<std::size_t>(i)];
-    const MatrixShape& shape = *block.matrix->shape;
-    const ggml_tensor* weight = block.matrix->weight;
-    const bool to_bf16 = shape.type == PackedType::kBF16;
-    const auto known = to_bf16 ? kernels::weight_blocks(ggml_type_name(weight->type)) : std::nullopt;
-    std::vector<float> row_floats(known ? 0 : static_cast<std::size_t>(shape.n_in));
-    const auto to_float = ggml_get_type_traits(weight->type)->to_float;
-    for (std::int64_t row = block.first_row; row < std::min(shape.n_out, block.first_row + kBlockRows); ++row) {
-      const std::byte* src =
-          static_cast<const std::byte*>(weight->data) + static_cast<std::size_t>(row) * weight->nb[1];
-      std::byte* dst = impl.plain.data() + block.matrix->plain_offset +
-                       static_cast<std::size_t>(row * shape.n_in) * type_size(shape.type);
-      if (known) {
-        kernels::weight_row_to_bf16(*known, src, reinterpret_cast<std::uint16_t*>(dst), shape.n_in);
-        continue;
-      }
-      const float* floats = row_floats.data();
-      if (weight->type == GGML_TYPE_F32) {
-        floats = reinterpret_cast<const float*>(src);
-      } else {
-        to_float(src, row_floats.data(), shape.n_in);
-      }
-      if (to_bf16) {
-        ggml_cpu_fp32_to_bf16(floats, reinterpret_cast<ggml_bf16_t*>(dst), shape.n_in);
-      } else {
-        std::copy_n(floats, shape.n_in, reinterpret_cast<float*>(dst));
-      }
+    for (std::int64_t first = 0; first < matrix.shape->n_out; first += matrix.shape->block_outputs) {
+      blocks.push_back({&matrix, first});
     }
-  });
-  compute.parallel_for(static_cast<int>(impl.matrices.size()), [&](int i) {
-    const PackedMatrix& matrix = impl.matrices[static_cast<std::size_t>(i)];
-    const dnnl::memory plain(matrix.shape->plain, impl.engine, impl.plain.data() + matrix.plain_offset);
-    const dnnl::memory packed(matrix.shape->packed, impl.engine, impl.packed.data() + matrix.offset);
-    dnnl::stream stream(impl.engine);
-    const OneThread one_thread;
-    matrix.shape->reorder.execute(stream, {{DNNL_ARG_FROM, plain}, {DNNL_ARG_TO, packed}});
+  }
+  // One item a thread, so that each has its own memory for a block.
+  std::atomic<std::size_t> next{0};
+  compute.parallel_for(n_threads, [&](int ith) {
+    std::byte* memory = impl.scratch[static_cast<std::size_t>(ith)].block.data();
+    for (std::size_t i = next++; i < blocks.size(); i = next++) {
+      impl.pack_block(*blocks[i].matrix, blocks[i].first_output, memory);
+    }
   });
 }
 
