@@ -1,6 +1,9 @@
 #include "engine/query_evidence.h"
 
 #include <algorithm>
+#include <span>
+
+#include "kernels/query_moments.h"
 
 namespace winnow {
 
@@ -61,17 +64,10 @@ void QueryEvidence::add_moments(int layer, int head, const float* q, std::int64_
                                 std::int32_t first_position) {
   Moments& moments = moments_[static_cast<std::size_t>(layer)];
   const auto d = static_cast<std::size_t>(head_dim_);
-  double* sum = moments.sum.data() + static_cast<std::size_t>(head) * d;
-  double* outer = moments.outer.data() + static_cast<std::size_t>(head) * d * d;
   const std::int32_t skipped = std::clamp(needs_.moments_skip - first_position, 0, n_rows);
-  for (std::int32_t r = skipped; r < n_rows; ++r) {
-    const float* row = q + r * row_stride;
-    for (std::size_t i = 0; i < d; ++i) {
-      const double qi = static_cast<double>(row[i]);
-      sum[i] += qi;
-      for (std::size_t j = 0; j < d; ++j) outer[i * d + j] += qi * static_cast<double>(row[j]);
-    }
-  }
+  kernels::add_query_moments(q + skipped * row_stride, row_stride, n_rows - skipped, head_dim_,
+                             std::span(moments.sum).subspan(static_cast<std::size_t>(head) * d, d),
+                             std::span(moments.outer).subspan(static_cast<std::size_t>(head) * d * d, d * d));
   if (head == 0) moments.n += n_rows - skipped;
 }
 

@@ -6,10 +6,9 @@
 // ea-future positions; the first ea-skip queries and keys are left out (those keys get the best score).
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
-#include "eviction/key_rows.h"
 #include "eviction/registry.h"
+#include "kernels/query_moments.h"
 #include "kernels/rows.h"
 #include "winnow/error.h"
 
@@ -72,8 +71,6 @@ class ExpectedAttention final : public Scorer {
   }
 
  private:
-  static constexpr int kBlock = 16;  // keys
-
   static std::vector<float> score_head(const LayerEvidence& evidence, const EvictionOptions& options,
                                        const Rotation& rotation, int h) {
     const LayerView& view = evidence.view();
@@ -82,49 +79,26 @@ class ExpectedAttention final : public Scorer {
     const std::vector<std::int32_t> positions = evidence.positions(h);
     const auto skipped =
         static_cast<int>(std::lower_bound(positions.begin(), positions.end(), options.ea_skip) - positions.begin());
+    const std::size_t n_group = evidence.n_group();
+    const std::size_t head = std::size_t(h) * n_group;
+    std::vector<double> mean(view.query_mean + head * d, view.query_mean + (head + n_group) * d);
+    const double* covariance_begin = view.query_covariance + head * d * d;
+    std::vector<double> covariance(covariance_begin, covariance_begin + n_group * d * d);
+    for (std::size_t g = 0; g < n_group; ++g) {
+      rotation.apply(mean.data() + g * d, 1);
+      double* matrix = covariance.data() + g * d * d;
+      for (int c = 0; c < d; ++c) rotation.apply(matrix + c, d);                   // the columns
+      for (int r = 0; r < d; ++r) rotation.apply(matrix + std::size_t(r) * d, 1);  // the rows
+    }
+    std::vector<double> logits(n_group * n);
+    kernels::expected_scores(view.shape, view.heads[h], n, mean, covariance, logits);
     std::vector<double> expected(n, 0.0);  // sum over the group of the softmaxes
-    std::vector<double> logits(n);
-    for (int g = 0; g < evidence.n_group(); ++g) {
-      const std::size_t head = std::size_t(h) * evidence.n_group() + g;
-      std::vector<double> mean(view.query_mean + head * d, view.query_mean + (head + 1) * d);
-      const double* covariance_begin = view.query_covariance + head * d * d;
-      std::vector<double> covariance(covariance_begin, covariance_begin + std::size_t(d) * d);
-      rotation.apply(mean.data(), 1);
-      for (int c = 0; c < d; ++c) rotation.apply(covariance.data() + c, d);                   // the columns
-      for (int r = 0; r < d; ++r) rotation.apply(covariance.data() + std::size_t(r) * d, 1);  // the rows
-      const double scale = static_cast<double>(view.shape.scale);
-      double max = -std::numeric_limits<double>::infinity();
-      // Blocks of keys, transposed: the inner loops run over keys and vectorise.
-      std::vector<double> keys(std::size_t(d) * kBlock);  // [head_dim][kBlock]
-      const auto flush = [&](int first, int count) {
-        double dot[kBlock] = {}, square[kBlock] = {};
-        for (int r = 0; r < d; ++r) {
-          const double* key = keys.data() + std::size_t(r) * kBlock;
-          // The covariance is symmetric: what lies left of the diagonal counts twice.
-          double product[kBlock] = {};
-          for (int c = 0; c < r; ++c) {
-            const double twice = 2.0 * covariance[std::size_t(r) * d + c];
-            const double* other = keys.data() + std::size_t(c) * kBlock;
-            for (int k = 0; k < kBlock; ++k) product[k] += twice * other[k];
-          }
-          const double diagonal = covariance[std::size_t(r) * d + r];
-          for (int k = 0; k < kBlock; ++k) {
-            square[k] += (product[k] + diagonal * key[k]) * key[k];
-            dot[k] += mean[r] * key[k];
-          }
-        }
-        for (int k = 0; k < count; ++k) {
-          logits[first + k] = scale * dot[k] + 0.5 * scale * scale * square[k];
-          if (first + k >= skipped) max = std::max(max, logits[first + k]);
-        }
-      };
-      for_each_key(view.shape, view.heads[h], n, [&](std::int32_t i, const float* key) {
-        for (int c = 0; c < d; ++c) keys[std::size_t(c) * kBlock + i % kBlock] = static_cast<double>(key[c]);
-        if (i % kBlock == kBlock - 1 || i == n - 1) flush(i - i % kBlock, i % kBlock + 1);
-      });
+    for (std::size_t g = 0; g < n_group && skipped < n; ++g) {
+      double* row = logits.data() + g * n;
+      const double max = *std::max_element(row + skipped, row + n);
       double sum = 0;
-      for (int i = skipped; i < n; ++i) sum += logits[i] = std::exp(logits[i] - max);
-      for (int i = skipped; i < n; ++i) expected[i] += logits[i] / sum;
+      for (int i = skipped; i < n; ++i) sum += row[i] = std::exp(row[i] - max);
+      for (int i = skipped; i < n; ++i) expected[i] += row[i] / sum;
     }
     std::vector<float> norms(n);
     kernels::value_l2_norms(view.shape, view.heads[h], norms);

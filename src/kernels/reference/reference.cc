@@ -252,4 +252,39 @@ std::vector<double> projected_value_norms(const AttentionShape& shape, const Hea
   return out;
 }
 
+MomentSums query_moments(const float* q, std::int64_t row_stride, int n_rows, int head_dim) {
+  const auto d = static_cast<std::size_t>(head_dim);
+  MomentSums moments{std::vector<double>(d), std::vector<double>(d * d)};
+  for (int r = 0; r < n_rows; ++r) {
+    const float* row = q + r * row_stride;
+    for (std::size_t i = 0; i < d; ++i) {
+      moments.sum[i] += static_cast<double>(row[i]);
+      for (std::size_t j = 0; j < d; ++j) {
+        moments.outer[i * d + j] += static_cast<double>(row[i]) * static_cast<double>(row[j]);
+      }
+    }
+  }
+  return moments;
+}
+
+std::vector<double> expected_scores(const AttentionShape& shape, const HeadEntries& entries, int n_columns,
+                                    std::span<const double> mean, std::span<const double> covariance) {
+  const auto d = static_cast<std::size_t>(shape.head_dim);
+  const double scale = static_cast<double>(shape.scale);
+  const std::vector<std::vector<double>> keys = all_rows(shape, entries, true);
+  std::vector<double> scores;
+  for (std::size_t g = 0; g < static_cast<std::size_t>(shape.n_group); ++g) {
+    for (std::size_t n = 0; n < static_cast<std::size_t>(n_columns); ++n) {
+      const std::vector<double>& k = keys[n];
+      double dot = 0, square = 0;
+      for (std::size_t i = 0; i < d; ++i) {
+        dot += mean[g * d + i] * k[i];
+        for (std::size_t j = 0; j < d; ++j) square += k[i] * covariance[(g * d + i) * d + j] * k[j];
+      }
+      scores.push_back(scale * dot + 0.5 * scale * scale * square);
+    }
+  }
+  return scores;
+}
+
 }  // namespace winnow::kernels::reference

@@ -54,4 +54,14 @@ std::vector<double> key_l2_norms(const AttentionShape& shape, const HeadEntries&
 std::vector<double> projected_value_norms(const AttentionShape& shape, const HeadEntries& entries,
                                           std::span<const float> w_o, int n_embd);
 
+struct MomentSums {
+  std::vector<double> sum;    // [head_dim]
+  std::vector<double> outer;  // [head_dim][head_dim]
+};
+MomentSums query_moments(const float* q, std::int64_t row_stride, int n_rows, int head_dim);
+
+// [n_group][n_columns]
+std::vector<double> expected_scores(const AttentionShape& shape, const HeadEntries& entries, int n_columns,
+                                    std::span<const double> mean, std::span<const double> covariance);
+
 }  // namespace winnow::kernels::reference
