@@ -2,12 +2,14 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <ctime>
 #include <memory>
 #include <optional>
 #include <random>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -26,7 +28,8 @@ namespace {
 struct BenchFlags {
   ModelFlags model;
   std::vector<int> n_prompt{512}, n_gen{128}, n_depth{0};
-  std::vector<int> n_threads{0}, n_batch{512};
+  std::vector<int> n_threads{0}, n_batch{512}, n_parallel{1};
+  int prefill_chunk = 0;
   int repetitions = 5;
   std::vector<std::string> key_types{"f16"}, value_types{"f16"};
   std::vector<std::string> methods{"full"}, budgets;
@@ -53,12 +56,18 @@ bool parse_flags(const Arguments& arguments, BenchFlags& flags) {
   line.integers("-p,--n-prompt", flags.n_prompt, 0, "tokens to prefill; 0: no such test (default: 512)");
   line.integers("-n,--n-gen", flags.n_gen, 0, "tokens to generate; 0: no such test (default: 128)");
   line.integers("-d,--n-depth", flags.n_depth, 0, "tokens that are there before, cut to the budget (default: 0)");
+  line.integers("--parallel", flags.n_parallel, 1,
+                "sequences that generate at once, each with its own cache (default: 1)");
   line.integer("-r,--repetitions", flags.repetitions, 1, "times that each test is measured (default: 5)");
   line.group("KV cache");
   line.texts("--cache-type-k", "TYPE,..", ',', flags.key_types, "how keys are stored (default: f16)");
   line.texts("--cache-type-v", "TYPE,..", ',', flags.value_types, "how values are stored (default: f16)");
   line.texts("--kv-evict", "METHOD", '\0', flags.methods, "method; repeat the flag for several (default: full)");
   line.texts("--kv-budget", "AMOUNT,..", ',', flags.budgets, "budgets of the methods, e.g. 512,20%");
+  line.integer("--prefill-chunk", flags.prefill_chunk, 0,
+               "tokens between cuts while prefilling with a method that evicts; 0: layer by layer (default: 0)");
+  line.text("--prefill-weights", "TYPE", flags.model.prefill_weights,
+            "numbers that a prompt is multiplied in: auto, as-is, bf16, f32 (default: auto)");
   line.text("--kv-limit", "SIZE", flags.model.kv_limit, "hard limit of the KV memory (default: none)");
   line.group("Output");
   line.text("-o,--output", "FORMAT", flags.format, "md, json or csv (default: md)");
@@ -87,6 +96,9 @@ std::vector<EvictionSetup> eviction_setups(const BenchFlags& flags) {
   }
   if (!budgets.empty() && !any_evicts) {
     throw UsageError("--kv-budget has no effect on the full cache: add a method, e.g. --kv-evict snapkv");
+  }
+  if (flags.prefill_chunk > 0 && !any_evicts) {
+    throw UsageError("--prefill-chunk has no effect on the full cache: add a method, e.g. --kv-evict snapkv");
   }
   return setups;
 }
@@ -117,37 +129,66 @@ std::string utc_now() {
 }
 
 struct Test {
-  int n_prompt, n_gen, n_depth;
+  int n_prompt, n_gen, n_depth, n_parallel;
 };
 
-void run_once(Session& session, const Test& test, RandomTokens& tokens) {
-  if (test.n_prompt > 0) session.prefill(tokens.next(test.n_prompt));
-  for (int i = 0; i < test.n_gen; ++i) session.decode(tokens.next());
+// One sequence prefills, or all of them generate.
+void run_once(Engine& engine, std::span<Session* const> sessions, const Test& test, RandomTokens& tokens) {
+  if (test.n_prompt > 0) sessions.front()->prefill(tokens.next(test.n_prompt));
+  for (int i = 0; i < test.n_gen; ++i) engine.decode(sessions, tokens.next(test.n_parallel));
+}
+
+std::vector<Session*> pointers_to(std::vector<Session>& sessions) {
+  std::vector<Session*> pointers;
+  for (Session& session : sessions) pointers.push_back(&session);
+  return pointers;
 }
 
 // Fills the measured fields of the row.
 void measure(Engine& engine, const SessionOptions& options, const Test& test, int repetitions, BenchRow& row) {
   RandomTokens tokens(row.model.n_vocab);
+  const auto open_all = [&] {
+    std::vector<Session> sessions;
+    for (int i = 0; i < test.n_parallel; ++i) sessions.push_back(engine.open(options));
+    return sessions;
+  };
   // As llama-bench warms up: the whole prompt, or one token.
   {
-    Session session = engine.open(options);
-    run_once(session, {test.n_prompt, test.n_gen > 0 ? 1 : 0, 0}, tokens);
+    std::vector<Session> sessions = open_all();
+    Test warm_up = test;
+    warm_up.n_gen = std::min(test.n_gen, 1);
+    run_once(engine, pointers_to(sessions), warm_up, tokens);
   }
   engine.reset_peak();
   reset_rss_peak();
   row.test_time = utc_now();
-  Session base = engine.open(options);
-  if (test.n_depth > 0) base.prefill(tokens.next(test.n_depth));
+  std::vector<Session> base = open_all();
+  if (test.n_depth > 0) {
+    // Chunked prefill is of one sequence at a time; each has pages of its own either way.
+    const std::vector<Token> depth = tokens.next(test.n_depth);
+    if (options.prefill_chunk == 0) {
+      engine.prefill(pointers_to(base), depth);
+    } else {
+      for (Session& session : base) session.prefill(depth);
+    }
+  }
   for (int i = 0; i < repetitions; ++i) {
-    Session session = test.n_depth > 0 ? base.fork() : engine.open(options);
+    std::vector<Session> sessions;
+    if (test.n_depth == 0) sessions = open_all();
+    for (const Session& session : base) {
+      if (test.n_depth > 0) sessions.push_back(session.fork());
+    }
+    const std::vector<Session*> pointers = pointers_to(sessions);
     const auto start = std::chrono::steady_clock::now();
-    run_once(session, test, tokens);
+    run_once(engine, pointers, test, tokens);
     const auto elapsed = std::chrono::steady_clock::now() - start;
     row.samples_ns.push_back(std::chrono::duration_cast<std::chrono::nanoseconds>(elapsed).count());
-    const SessionStatistics statistics = session.statistics();
-    row.entries_full = statistics.entries_full;
-    row.entries_kept = statistics.entries_kept;
-    row.bytes_kept = statistics.bytes_kept;
+    const SessionStatistics statistics = sessions.front().statistics();
+    row.entries_full = statistics.entries_full * test.n_parallel;
+    row.entries_kept = statistics.entries_kept * test.n_parallel;
+    row.bytes_kept = statistics.bytes_kept * static_cast<std::size_t>(test.n_parallel);
+    row.prefill_s = statistics.prefill_s;
+    row.evict_s = statistics.evict_s;
   }
   row.bytes_peak = engine.memory().kv_bytes_peak;
   row.rss_peak_bytes = rss_peak_bytes();
@@ -157,10 +198,12 @@ std::vector<Test> tests_of(const BenchFlags& flags) {
   std::vector<Test> tests;
   for (const int depth : flags.n_depth) {
     for (const int count : flags.n_prompt) {
-      if (count > 0) tests.push_back({count, 0, depth});
+      if (count > 0) tests.push_back({count, 0, depth, 1});
     }
     for (const int count : flags.n_gen) {
-      if (count > 0) tests.push_back({0, count, depth});
+      for (const int parallel : flags.n_parallel) {
+        if (count > 0) tests.push_back({0, count, depth, parallel});
+      }
     }
   }
   if (tests.empty()) throw UsageError("-p 0 with -n 0 leaves nothing to measure");
@@ -193,6 +236,9 @@ int bench_command(const Arguments& arguments) {
         options.value_type = value;
         options.eviction = setup.eviction;
         options.budget = setup.budget;
+        if (setup.eviction.evicts()) options.prefill_chunk = flags.prefill_chunk;
+        // Speed is asked for, not sense: the trained context is no limit.
+        options.n_ctx = std::max(model->info().n_ctx_train, test.n_prompt + test.n_gen + test.n_depth);
         BenchRow row{.model_filename = path,
                      .model = model->info(),
                      .n_batch = engine_settings.n_batch,
@@ -202,6 +248,7 @@ int bench_command(const Arguments& arguments) {
                      .n_prompt = test.n_prompt,
                      .n_gen = test.n_gen,
                      .n_depth = test.n_depth,
+                     .n_parallel = test.n_parallel,
                      .method = setup.eviction.text(),
                      .budget = setup.budget ? setup.budget->text() : ""};
         measure(engine, options, test, flags.repetitions, row);

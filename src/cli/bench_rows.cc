@@ -46,6 +46,9 @@ Json row_json(const BenchRow& row) {
           {"stddev_ts", ts.deviation},
           {"samples_ns", row.samples_ns},
           {"samples_ts", samples_ts},
+          {"n_parallel", row.n_parallel},
+          {"prefill_s", row.prefill_s},
+          {"evict_s", row.evict_s},
           {"kv_method", row.method},
           {"kv_budget", row.budget},
           {"kv_entries_full", row.entries_full},
@@ -121,6 +124,7 @@ class MarkdownFormat : public BenchFormat {
                                  row.budget.empty() ? "-" : row.budget,
                                  row.test(),
                                  fixed_text(ts.mean, 2) + " ± " + fixed_text(ts.deviation, 2),
+                                 row.evict_s > 0 ? fixed_text(100 * row.evict_s / row.prefill_s, 1) : "-",
                                  mebibytes_text(row.bytes_kept),
                                  mebibytes_text(row.bytes_peak),
                                  mebibytes_text(row.rss_peak_bytes)};
@@ -139,11 +143,11 @@ class MarkdownFormat : public BenchFormat {
     Align align;
   };
   static constexpr Column kColumns[] = {
-      {"model", 20, Align::kLeft},         {"size", 10, Align::kRight},   {"params", 7, Align::kRight},
-      {"backend", 7, Align::kLeft},        {"threads", 7, Align::kRight}, {"type kv", 7, Align::kLeft},
-      {"method", 16, Align::kLeft},        {"budget", 7, Align::kRight},  {"test", 16, Align::kRight},
-      {"t/s", 19, Align::kRight},          {"KV MiB", 8, Align::kRight},  {"KV peak MiB", 11, Align::kRight},
-      {"RSS peak MiB", 12, Align::kRight},
+      {"model", 20, Align::kLeft},        {"size", 10, Align::kRight},         {"params", 7, Align::kRight},
+      {"backend", 7, Align::kLeft},       {"threads", 7, Align::kRight},       {"type kv", 7, Align::kLeft},
+      {"method", 16, Align::kLeft},       {"budget", 7, Align::kRight},        {"test", 16, Align::kRight},
+      {"t/s", 19, Align::kRight},         {"evict %", 7, Align::kRight},       {"KV MiB", 8, Align::kRight},
+      {"KV peak MiB", 11, Align::kRight}, {"RSS peak MiB", 12, Align::kRight},
   };
 };
 
@@ -152,13 +156,14 @@ class MarkdownFormat : public BenchFormat {
 std::vector<double> BenchRow::samples_ts() const {
   std::vector<double> rates;
   for (const std::int64_t ns : samples_ns) {
-    rates.push_back(1e9 * (n_prompt + n_gen) / static_cast<double>(std::max<std::int64_t>(ns, 1)));
+    rates.push_back(1e9 * (n_prompt + n_gen * n_parallel) / static_cast<double>(std::max<std::int64_t>(ns, 1)));
   }
   return rates;
 }
 
 std::string BenchRow::test() const {
   std::string name = n_prompt > 0 ? "pp" + std::to_string(n_prompt) : "tg" + std::to_string(n_gen);
+  if (n_parallel > 1) name += " x" + std::to_string(n_parallel);
   if (n_depth > 0) name += " @ d" + std::to_string(n_depth);
   return name;
 }

@@ -17,16 +17,18 @@ struct BenchRow {
   int n_batch = 0, n_threads = 0;
   std::string type_k, type_v;
   int n_prompt = 0, n_gen = 0, n_depth = 0;
+  int n_parallel = 1;                         // sequences that generate at once
   std::string method, budget;                 // text forms; budget "" for the full cache
   std::string test_time = {};                 // ISO 8601, UTC
   std::vector<std::int64_t> samples_ns = {};  // one a repetition
+  double prefill_s = 0, evict_s = 0;          // of the last repetition, or of the depth; evict is a part of prefill
   std::int64_t entries_full = 0, entries_kept = 0;
   std::size_t bytes_kept = 0;  // entries, without page rounding
   std::size_t bytes_peak = 0;  // pages and staging buffers
   std::size_t rss_peak_bytes = 0;
 
-  std::vector<double> samples_ts() const;  // tokens per second
-  std::string test() const;                // "pp512", "tg64 @ d4096"
+  std::vector<double> samples_ts() const;  // tokens per second, of all sequences together
+  std::string test() const;                // "pp512", "tg64 @ d4096", "tg64 x4 @ d4096"
   std::string model_type() const;          // "llama 135M Q4_1"
 };
 
