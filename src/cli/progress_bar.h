@@ -16,6 +16,7 @@ class ProgressBar {
   ProgressBar& operator=(const ProgressBar&) = delete;
 
   void update(std::int64_t done, std::int64_t total);
+  bool enabled() const { return enabled_; }
 
  private:
   using Clock = std::chrono::steady_clock;

@@ -1,6 +1,9 @@
 #include "eviction/json_file.h"
 
+#include <cerrno>
 #include <cmath>
+#include <cstdio>
+#include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -27,6 +30,18 @@ std::string read_file(const std::string& path) {
     throw Error(ErrorCode::kIo, "cannot read '" + path + "': is it a directory?");
   }
   return text.str();
+}
+
+void write_file(const std::string& path, const std::string& text) {
+  const std::string temporary = path + ".tmp";
+  std::ofstream file(temporary, std::ios::binary);
+  file << text;
+  file.close();
+  if (!file || std::rename(temporary.c_str(), path.c_str()) != 0) {
+    const std::string why = std::strerror(errno);
+    std::remove(temporary.c_str());
+    throw Error(ErrorCode::kIo, "cannot write '" + path + "' (" + why + "): check the folder and the free space");
+  }
 }
 
 nlohmann::json read_json(const std::string& path) {

@@ -15,6 +15,9 @@ std::string read_file(const std::string& path);
 // Throws Error(kIo), or Error(kBadFile) for what is not JSON.
 nlohmann::json read_json(const std::string& path);
 
+// Writes under a temporary name and renames: a file is either whole or as it was. Throws Error(kIo).
+void write_file(const std::string& path, const std::string& text);
+
 // Throws Error(kBadFile) for anything but a finite number.
 double number_of(const std::string& path, const nlohmann::json& value);
 

@@ -107,6 +107,10 @@ std::vector<double> convex_surrogate(std::span<const double> loss) {
 }
 
 std::vector<std::int32_t> greedy_budgets(const Curves& convex, std::int64_t total) {
+  return greedy_path(convex, {&total, 1}).front();
+}
+
+std::vector<std::vector<std::int32_t>> greedy_path(const Curves& convex, std::span<const std::int64_t> totals) {
   struct Gain {
     double value;
     std::size_t head;
@@ -121,13 +125,18 @@ std::vector<std::int32_t> greedy_budgets(const Curves& convex, std::int64_t tota
     if (next < convex[head].size()) gains.push({convex[head][next - 1] - convex[head][next], head});
   };
   for (std::size_t head = 0; head < convex.size(); ++head) offer(head);
-  for (; total > 0 && !gains.empty(); --total) {
-    const std::size_t head = gains.top().head;
-    gains.pop();
-    ++budgets[head];
-    offer(head);
+  std::vector<std::vector<std::int32_t>> path;
+  std::int64_t given = 0;
+  for (const std::int64_t total : totals) {
+    for (; given < total && !gains.empty(); ++given) {
+      const std::size_t head = gains.top().head;
+      gains.pop();
+      ++budgets[head];
+      offer(head);
+    }
+    path.push_back(budgets);
   }
-  return budgets;
+  return path;
 }
 
 double least_loss(const Curves& curves, std::int64_t total) {

@@ -42,6 +42,9 @@ using Curves = std::vector<std::vector<double>>;
 // curves. [n_heads], sum total (at most all candidates).
 std::vector<std::int32_t> greedy_budgets(const Curves& convex, std::int64_t total);
 
+// The same for several totals, ascending: [n_totals][n_heads]. One pass, as a larger total only adds units.
+std::vector<std::vector<std::int32_t>> greedy_path(const Curves& convex, std::span<const std::int64_t> totals);
+
 // The least sum of losses for exactly `total` units on any curves: the exact dynamic programme, O(n_heads * total * n).
 double least_loss(const Curves& curves, std::int64_t total);
 

@@ -57,7 +57,7 @@ void EvictionOptions::find_profile(std::uint64_t model_fingerprint) {
   load_files();
   const std::string model = UtilityProfile::model_text(model_fingerprint);
   const std::string remedy =
-      "make one with `winnow calibrate -m MODEL --scorer " + method + " -o FILE` and name it with profile=FILE";
+      "make one with `winnow calibrate -m MODEL --scorer " + scorer_text() + " -o FILE` and name it with profile=FILE";
   if (utility_profile == nullptr) utility_profile = UtilityProfile::find(model, scorer_text());
   if (utility_profile == nullptr) {
     throw Error(ErrorCode::kNotFound,

@@ -1,9 +1,6 @@
 // LU-KV's profiles as JSON files.
 #include <cmath>
 #include <cstdint>
-#include <cstdio>
-#include <cstring>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -123,16 +120,7 @@ void UtilityProfile::save(const std::string& path) const {
     text += "]";
   }
   text += "\n}\n";
-
-  const std::string temporary = path + ".tmp";
-  std::ofstream file(temporary, std::ios::binary);
-  file << text;
-  file.close();
-  if (!file || std::rename(temporary.c_str(), path.c_str()) != 0) {
-    const std::string why = std::strerror(errno);
-    std::remove(temporary.c_str());
-    throw Error(ErrorCode::kIo, "cannot write '" + path + "' (" + why + "): check the folder and the free space");
-  }
+  write_file(path, text);
 }
 
 }  // namespace winnow

@@ -70,6 +70,16 @@ TEST(LuKv, GreedyTiesGoToTheLowerHead) {
   EXPECT_EQ(greedy_budgets(curves, 99), (std::vector<std::int32_t>{3, 3}));
 }
 
+TEST(LuKv, ThePathIsTheGreedyBudgetsOfEveryTotal) {
+  std::mt19937 random(3);
+  Curves convex;
+  for (int head = 0; head < 5; ++head) convex.push_back(convex_surrogate(random_curve(random, 4 + 5 * head)));
+  const std::vector<std::int64_t> totals = {0, 1, 7, 7, 30, 64, 70, 99};
+  const auto path = greedy_path(convex, totals);
+  ASSERT_EQ(path.size(), totals.size());
+  for (std::size_t i = 0; i < totals.size(); ++i) EXPECT_EQ(path[i], greedy_budgets(convex, totals[i])) << totals[i];
+}
+
 TEST(LuKv, LeastLossIsBruteForce) {
   const Curves curves = {{10, 9, 0}, {8, 3, 2}};
   EXPECT_EQ(least_loss(curves, 0), 18);

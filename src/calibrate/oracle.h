@@ -1,0 +1,21 @@
+// What a model's later tokens turn out to need of a prompt: LU-KV's oracle importance, on real prompts.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "eviction/evidence.h"
+#include "winnow/session.h"
+
+namespace winnow {
+
+// One layer: max over the view's last n_rows queries of A[k][j] || v_j W_O[h] ||_2, the group's largest, for the first
+// n_context tokens: [n_kv_head][n_context]. The view holds every token's entry, and W_O.
+std::vector<std::vector<double>> oracle_importance(const LayerView& view, std::int32_t n_context, int n_rows,
+                                                   const ParallelFor& parallel_for);
+
+// Feeds the likeliest token up to n times, the end token as the last one. Returns those fed, at least one.
+std::vector<Token> decode_greedily(Session& session, int n);
+
+}  // namespace winnow

@@ -1,0 +1,58 @@
+#include "calibrate/passages.h"
+
+#include <random>
+#include <utility>
+
+#include "winnow/error.h"
+
+namespace winnow {
+namespace {
+
+bool continues_character(char byte) { return (static_cast<unsigned char>(byte) & 0xC0U) == 0x80U; }
+
+// Bytes of the character that begins with this one.
+std::size_t character_bytes(char first) {
+  const auto byte = static_cast<unsigned char>(first);
+  return byte < 0x80 ? 1 : byte < 0xE0 ? 2 : byte < 0xF0 ? 3 : 4;
+}
+
+}  // namespace
+
+std::string passage_text(const Model& model, std::span<const Token> tokens) {
+  std::string text = model.detokenize(tokens);
+  std::size_t begin = 0;
+  while (begin < text.size() && continues_character(text[begin])) ++begin;
+  std::size_t last = text.size();
+  while (last > begin && continues_character(text[last - 1])) --last;
+  if (last > begin && last - 1 + character_bytes(text[last - 1]) != text.size()) text.resize(last - 1);
+  return text.substr(begin);
+}
+
+std::vector<std::string> choose_passages(const Model& model, std::span<const std::string> texts, int n, int n_tokens,
+                                         std::uint64_t seed) {
+  std::vector<std::vector<Token>> tokens;
+  std::vector<std::pair<std::size_t, std::size_t>> starts;  // text, first token
+  for (const std::string& text : texts) {
+    tokens.push_back(model.tokenize(text, false, false));
+    for (std::size_t first = 0; first + static_cast<std::size_t>(n_tokens) <= tokens.back().size();
+         first += static_cast<std::size_t>(n_tokens)) {
+      starts.emplace_back(tokens.size() - 1, first);
+    }
+  }
+  if (starts.size() < static_cast<std::size_t>(n)) {
+    throw Error(ErrorCode::kInvalidArgument, "the text has " + std::to_string(starts.size()) + " passages of " +
+                                                 std::to_string(n_tokens) + " tokens, and " + std::to_string(n) +
+                                                 " are to be taken: give more text, fewer samples or shorter ones");
+  }
+  // Not std::shuffle and its distributions: what they do is not the same in every standard library.
+  std::mt19937_64 random(seed);
+  std::vector<std::string> passages;
+  for (std::size_t i = 0; i < static_cast<std::size_t>(n); ++i) {
+    std::swap(starts[i], starts[i + random() % (starts.size() - i)]);
+    const auto [text, first] = starts[i];
+    passages.push_back(passage_text(model, std::span(tokens[text]).subspan(first, static_cast<std::size_t>(n_tokens))));
+  }
+  return passages;
+}
+
+}  // namespace winnow

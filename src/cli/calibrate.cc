@@ -1,0 +1,189 @@
+// winnow calibrate: an LU-KV profile for a model and a scorer.
+
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <ctime>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <system_error>
+#include <vector>
+
+#include "calibrate/calibration.h"
+#include "calibrate/passages.h"
+#include "calibrate/questions.h"
+#include "calibrate/scorer_choice.h"
+#include "cli/chat_prompt.h"
+#include "cli/commands.h"
+#include "cli/interrupt.h"
+#include "cli/model_flags.h"
+#include "cli/number_text.h"
+#include "cli/output_file.h"
+#include "cli/progress_bar.h"
+#include "cli/prompt_source.h"
+#include "winnow/error.h"
+
+namespace winnow::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr const char* kShippedText = "treasure-island.txt";
+
+struct CalibrateFlags {
+  ModelFlags model;
+  std::string scorer = "snapkv";
+  std::vector<std::string> files;
+  std::optional<std::string> questions;
+  int n_samples = 16;
+  int n_tokens = 2000;
+  int n_decode = 64;
+  int seed = 0;
+  bool no_chat = false;
+  std::string output;
+};
+
+constexpr const char* kExamples =
+    "  winnow calibrate --scorer snapkv -o snapkv.json\n"
+    "  winnow calibrate -m model.gguf --scorer keydiff -f one.txt -f two.txt \\\n"
+    "      --samples 32 --tokens 4000 -o keydiff.json\n"
+    "  winnow run -m model.gguf -f book.txt -q \"Who is the narrator?\" \\\n"
+    "      --kv-evict lu-kv-keydiff:profile=keydiff.json --kv-budget 10%\n";
+
+bool parse_flags(const Arguments& arguments, CalibrateFlags& flags) {
+  CommandLine line("winnow calibrate", "-o FILE [flags]",
+                   "Learns from sample prompts how a budget is best shared among a model's heads under a scorer, and "
+                   "writes the profile that the lu-kv methods allot by. After Ctrl-C or worse the same command goes on "
+                   "with the samples that are done, which lie in FILE.partial.",
+                   kExamples);
+  line.group("Model");
+  add_model_flag(line, flags.model);
+  add_engine_flags(line, flags.model);
+  line.group("Samples");
+  line.text("--scorer", "SCORER", flags.scorer,
+            "the scorer, SCORER[:option=value,...] as in --kv-evict; the defaults are those of its lu-kv preset if it "
+            "has one (default: snapkv)");
+  line.texts("-f,--file", "FILE", '\0', flags.files,
+             "text from which contexts are taken; repeat the flag for several (default: the novel that comes with "
+             "winnow)");
+  line.text("--questions", "FILE", flags.questions,
+            "questions to ask, a JSON object a line: {\"question\": \"...\"} (default: some about any text)");
+  line.integer("--samples", flags.n_samples, 1, "contexts to take, each with one question (default: 16)");
+  line.integer("--tokens", flags.n_tokens, 16, "tokens of a context (default: 2000)");
+  line.integer("--decode", flags.n_decode, 1, "most tokens of an answer (default: 64)");
+  line.integer("-s,--seed", flags.seed, 0, "chooses the contexts (default: 0)");
+  line.flag("--no-chat", flags.no_chat, "without the model's chat template");
+  line.group("Output");
+  line.text("-o,--output", "FILE", flags.output, "the profile");
+  if (!line.parse(arguments)) return false;
+  if (flags.output.empty()) throw UsageError("the profile needs a file: name it with -o FILE");
+  if (flags.output == "-") throw UsageError("the profile needs a file of its own: name it with -o FILE");
+  return true;
+}
+
+std::vector<std::string> read_texts(const CalibrateFlags& flags) {
+  std::vector<std::string> texts;
+  for (const std::string& path : flags.files) {
+    texts.push_back(read_text_file(path));
+    if (texts.back().find_first_not_of(" \t\r\n") != std::string::npos) continue;
+    throw Error(ErrorCode::kInvalidArgument, "'" + path + "' is empty: give a text to take contexts from");
+  }
+  if (!texts.empty()) return texts;
+  std::error_code ignored;
+  for (const std::string& folder : UtilityProfile::folders()) {
+    const std::filesystem::path path = std::filesystem::path(folder) / kShippedText;
+    if (std::filesystem::exists(path, ignored)) return {read_text_file(path.string())};
+  }
+  throw Error(ErrorCode::kNotFound, std::string("the text that comes with winnow, ") + kShippedText +
+                                        ", is not there: give a text with -f FILE");
+}
+
+// The day, UTC; SOURCE_DATE_EPOCH sets it as it does for other tools.
+std::string today() {
+  std::time_t now = std::time(nullptr);
+  if (const char* given = std::getenv("SOURCE_DATE_EPOCH"); given != nullptr && *given != '\0') {
+    now = parse_integer("SOURCE_DATE_EPOCH", given, 0);
+  }
+  std::tm parts = {};
+  gmtime_r(&now, &parts);
+  char buffer[16];
+  std::strftime(buffer, sizeof buffer, "%Y-%m-%d", &parts);
+  return buffer;
+}
+
+std::vector<CalibrationSample> make_samples(const Model& model, const CalibrateFlags& flags,
+                                            const std::vector<std::string>& texts,
+                                            const std::vector<std::string>& questions) {
+  const std::vector<std::string> contexts =
+      choose_passages(model, texts, flags.n_samples, flags.n_tokens, static_cast<std::uint64_t>(flags.seed));
+  std::vector<CalibrationSample> samples;
+  for (std::size_t i = 0; i < contexts.size(); ++i) {
+    SplitPrompt prompt{contexts[i], "\n\n" + questions[i % questions.size()]};
+    if (!flags.no_chat && model.has_chat_template()) prompt = render_first_turn(model, "", prompt.before, prompt.after);
+    samples.push_back({model.tokenize(prompt.before, true, true), model.tokenize(prompt.after, false, true)});
+  }
+  return samples;
+}
+
+std::string duration_text(double seconds) {
+  return seconds < 100 ? fixed_text(seconds, 0) + " s" : fixed_text(seconds / 60, 0) + " min";
+}
+
+}  // namespace
+
+int calibrate_command(const Arguments& arguments) {
+  CalibrateFlags flags;
+  if (!parse_flags(arguments, flags)) return 0;
+
+  EvictionOptions method = choose_scorer(flags.scorer);
+  const OutputFile probe(flags.output);  // before the work is done
+  const std::vector<std::string> texts = read_texts(flags);
+  const std::vector<std::string> questions = flags.questions ? read_questions(*flags.questions) : generic_questions();
+  const std::shared_ptr<const Model> model = Model::load(model_path(flags.model));
+  Calibration calibration(Engine::create(model, engine_options(flags.model)),
+                          {.method = method,
+                           .n_decode = flags.n_decode,
+                           .n_tokens = flags.n_tokens,
+                           .seed = static_cast<std::uint64_t>(flags.seed),
+                           .date = today()},
+                          make_samples(*model, flags, texts, questions), flags.output + ".partial");
+
+  const int n_before = calibration.n_done(), n_samples = calibration.n_samples();
+  std::fprintf(stderr, "%s, %d samples of %s tokens%s\n", method.scorer_text().c_str(), n_samples,
+               count_text(flags.n_tokens).c_str(),
+               n_before > 0 ? (", " + std::to_string(n_before) + " of them done before").c_str() : "");
+  Interrupt interrupt;
+  const Clock::time_point start = Clock::now();
+  const auto seconds = [&] { return std::chrono::duration<double>(Clock::now() - start).count(); };
+  try {
+    ProgressBar bar("calibrate");
+    constexpr double kSteps = 1000;  // of a sample
+    while (calibration.n_done() < n_samples) {
+      const int n_new = calibration.n_done() - n_before;
+      calibration.step([&](double part) {
+        bar.update(static_cast<std::int64_t>((n_new + part) * kSteps),
+                   static_cast<std::int64_t>((n_samples - n_before) * kSteps));
+        return !interrupt.requested();
+      });
+      if (bar.enabled()) continue;
+      const double left = seconds() / (n_new + 1) * (n_samples - calibration.n_done());
+      std::fprintf(stderr, "sample %d of %d, %s left\n", calibration.n_done(), n_samples, duration_text(left).c_str());
+    }
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kCancelled) throw;
+    std::fprintf(stderr, "interrupted: the same command goes on after sample %d of %d\n", calibration.n_done(),
+                 n_samples);
+    return kInterruptedExitCode;
+  }
+  calibration.profile().save(flags.output);
+  calibration.remove_state();
+  method.profile = flags.output;
+  std::fprintf(stderr, "%s written in %s; use it with --kv-evict %s\n", flags.output.c_str(),
+               duration_text(seconds()).c_str(), method.text().c_str());
+  return 0;
+}
+
+}  // namespace winnow::cli
