@@ -24,4 +24,11 @@ std::size_t bf16_attention_scratch_bytes(const AttentionShape& shape);
 void bf16_attention(Bf16Unit unit, const AttentionShape& shape, const HeadEntries& entries, const QueryRows& rows,
                     const CausalOutput& output, std::span<std::byte> scratch);
 
+// add_column_sums of window_statistics.h for calls that prefer the products of bfloat16. A column sum is off by 1e-2 of
+// its size at most where scores are of the order of 1, and rows that bf16_attention computed still add up to 1.
+std::size_t bf16_column_sums_scratch_bytes(const AttentionShape& shape, int n_rows);
+
+void bf16_column_sums(Bf16Unit unit, const AttentionShape& shape, const HeadEntries& entries, const QueryRows& rows,
+                      const float* log_sum_exp, std::int32_t n_columns, float* sums, std::span<std::byte> scratch);
+
 }  // namespace winnow::kernels

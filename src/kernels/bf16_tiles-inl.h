@@ -1,6 +1,5 @@
-// Packed operands and products of bfloat16, for AVX512-BF16 and AMX. Included within HWY_PUSH_ATTRIBUTES(...) by
-// sources of x86-64, after <immintrin.h> and everything else; nothing here runs before the instruction set was asked
-// for.
+// Packed operands of products of bfloat16, for AVX512-BF16 and AMX. Included behind bf16_begin-inl.h; nothing here runs
+// before the instruction set was asked for.
 //
 // A pair is two neighbouring terms of a product in 32 bits, as both instruction sets take them. Left operands are rows
 // of pairs. Right ones lie by groups of 16 columns, [columns / 16][pairs of terms][16]: an AMX tile of 16 pairs is 1

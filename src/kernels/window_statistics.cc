@@ -12,6 +12,7 @@
 #include <cfloat>
 #include <cmath>
 
+#include "kernels/bf16_attention.h"
 #include "kernels/exp-inl.h"
 #include "kernels/packing-inl.h"
 #include "kernels/run_cursor.h"
@@ -259,9 +260,11 @@ std::size_t window_statistics_scratch_bytes(const AttentionShape& shape, int n_r
   const auto n = static_cast<std::size_t>(n_rows * shape.n_group);
   const auto padded = static_cast<std::size_t>(round_up(n_rows * shape.n_group, kTileRows));
   const auto d = static_cast<std::size_t>(shape.head_dim);
-  return Scratch::bytes<VisibleRange>(static_cast<std::size_t>(n_rows)) + Scratch::bytes<float>(padded * d) +
-         Scratch::bytes<float>(kKeyBlock * d) + Scratch::bytes<float>(padded * kKeyBlock) +
-         3 * Scratch::bytes<float>(n) + Scratch::bytes<double>(n);
+  const std::size_t bytes = Scratch::bytes<VisibleRange>(static_cast<std::size_t>(n_rows)) +
+                            Scratch::bytes<float>(padded * d) + Scratch::bytes<float>(kKeyBlock * d) +
+                            Scratch::bytes<float>(padded * kKeyBlock) + 3 * Scratch::bytes<float>(n) +
+                            Scratch::bytes<double>(n);
+  return std::max(bytes, bf16_column_sums_scratch_bytes(shape, n_rows));
 }
 
 HWY_EXPORT(window_statistics);
@@ -278,6 +281,10 @@ void add_column_sums(const AttentionShape& shape, const HeadEntries& entries, co
                      const float* log_sum_exp, std::int32_t n_columns, float* sums, std::span<std::byte> scratch) {
   assert(shape.head_dim % 8 == 0 && shape.head_dim <= kMaxHeadDim);
   assert(scratch.size() >= window_statistics_scratch_bytes(shape, rows.n_rows));
+  if (rows.n_rows > 0 && prefers_bf16_attention(shape, rows)) {
+    bf16_column_sums(current_bf16_unit(), shape, entries, rows, log_sum_exp, n_columns, sums, scratch);
+    return;
+  }
   HWY_DYNAMIC_DISPATCH(add_column_sums)(shape, entries, rows, log_sum_exp, n_columns, sums, scratch);
 }
 

@@ -192,6 +192,11 @@ void expect_column_sums(EntryType type) {
     }
     const double tolerance = prefers_bf16_attention(shape, rows) ? 2e-2 : 1e-5;
     expect_close(sums, reference::column_sums(shape, head.entries(), rows, kTokens), "column sum", tolerance);
+    // Scores and log-sum-exps are of the same products: every row still spreads a weight of 1.
+    for (int g = 0; g < 3; ++g) {
+      const auto first = sums.begin() + static_cast<std::ptrdiff_t>(g) * kTokens;
+      EXPECT_NEAR(std::accumulate(first, first + kTokens, 0.0), kTokens, 2e-4 * kTokens);
+    }
   }
 }
 

@@ -1,0 +1,13 @@
+// The vector instructions of x86-64, and from here to HWY_POP_ATTRIBUTES functions that may use those for bfloat16.
+// Included after every other header, so that none of their inline functions is compiled for a processor that is not
+// asked for.
+#pragma once
+
+// gcc 12 finds uninitialised variables in its own header of the vector instructions.
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#endif
+#include <immintrin.h>
+
+HWY_PUSH_ATTRIBUTES("avx512f,avx512bw,avx512dq,avx512vl,avx512cd,avx512bf16,amx-tile,amx-bf16,fma,f16c")

@@ -1,0 +1,215 @@
+// Products of bfloat16 between packed operands, by either unit. Included behind bf16_begin-inl.h.
+#pragma once
+
+#include "kernels/bf16_tiles-inl.h"
+
+namespace winnow::kernels {
+namespace {
+
+inline constexpr std::int32_t kBlockKeys = 256;
+// Rows of the score buffer are a line longer than a power of two, so that a column's rows lie in different sets
+// of the first-level cache.
+inline constexpr std::int32_t kScoreStride = kBlockKeys + 16;
+
+// Query rows that pass over a block together: two AMX tiles, or four register tiles of six rows.
+template <Bf16Unit kUnit>
+inline constexpr std::int32_t kStripRows = kUnit == Bf16Unit::kAmx ? 32 : 24;
+inline constexpr std::int32_t kMaxStripRows = 32;
+
+// AMX. Tiles 0 to 3 hold 2 x 2 tiles of sums, 4 and 5 rows of the left operand, 6 and 7 columns of the right one.
+struct TileConfig {
+  std::uint8_t palette = 1;
+  std::uint8_t start_row = 0;
+  std::uint8_t reserved[14] = {};
+  std::uint16_t bytes_per_row[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+  std::uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+};
+static_assert(sizeof(TileConfig) == 64);
+
+// A product of a strip's rows and some columns: out (+)= left x right over its pairs [first_pair, last_pair), multiples
+// of 16, for columns [first_column, last_column), multiples of 32.
+struct Product {
+  const Pair* left;  // [strip's rows][left_stride]
+  std::ptrdiff_t left_stride;
+  const Pair* right;  // [columns / 16][right_pairs][16]
+  std::ptrdiff_t right_pairs;
+  std::int32_t first_pair, last_pair;
+  std::int32_t first_column, last_column;
+  float* out;  // [strip's rows][out_stride]
+  std::ptrdiff_t out_stride;
+};
+
+// Tiles 0 to 3 hold 2 x 2 tiles of sums, 4 and 5 rows of the left operand, 6 and 7 columns of the right one.
+template <bool kAdd>
+void multiply_amx(const Product& p) {
+  const std::size_t left_bytes = static_cast<std::size_t>(p.left_stride) * sizeof(Pair);
+  const std::size_t out_bytes = static_cast<std::size_t>(p.out_stride) * sizeof(float);
+  const std::ptrdiff_t group_pairs = p.right_pairs * kColumns;
+  for (std::int32_t column = p.first_column; column < p.last_column; column += 32) {
+    float* out = p.out + column;
+    if constexpr (kAdd) {
+      _tile_loadd(0, out, out_bytes);
+      _tile_loadd(1, out + 16, out_bytes);
+      _tile_loadd(2, out + 16 * p.out_stride, out_bytes);
+      _tile_loadd(3, out + 16 * p.out_stride + 16, out_bytes);
+    } else {
+      _tile_zero(0);
+      _tile_zero(1);
+      _tile_zero(2);
+      _tile_zero(3);
+    }
+    const Pair* left = p.left + p.first_pair;
+    const Pair* right = p.right + column / kColumns * group_pairs + p.first_pair * kColumns;
+    for (std::int32_t pair = p.first_pair; pair < p.last_pair; pair += 16, left += 16, right += 16 * kColumns) {
+      _tile_loadd(4, left, left_bytes);
+      _tile_loadd(6, right, kColumns * sizeof(Pair));
+      _tile_loadd(7, right + group_pairs, kColumns * sizeof(Pair));
+      _tile_dpbf16ps(0, 4, 6);
+      _tile_dpbf16ps(1, 4, 7);
+      _tile_loadd(5, left + 16 * p.left_stride, left_bytes);
+      _tile_dpbf16ps(2, 5, 6);
+      _tile_dpbf16ps(3, 5, 7);
+    }
+    _tile_stored(0, out, out_bytes);
+    _tile_stored(1, out + 16, out_bytes);
+    _tile_stored(2, out + 16 * p.out_stride, out_bytes);
+    _tile_stored(3, out + 16 * p.out_stride + 16, out_bytes);
+  }
+}
+
+// AVX512-BF16. out [6][out_stride] (+)= rows [6][row_stride] of n_pairs pairs x kVecs groups of columns, group_pairs
+// apart.
+template <int kVecs, bool kAdd>
+inline void multiply_registers(const Pair* rows, std::ptrdiff_t row_stride, const Pair* columns,
+                               std::ptrdiff_t group_pairs, std::int32_t n_pairs, float* out,
+                               std::ptrdiff_t out_stride) {
+  __m512 sums[6][kVecs];
+#pragma GCC unroll 6
+  for (int r = 0; r < 6; ++r) {
+#pragma GCC unroll 4
+    for (int v = 0; v < kVecs; ++v) {
+      sums[r][v] = kAdd ? _mm512_load_ps(out + r * out_stride + 16 * v) : _mm512_setzero_ps();
+    }
+  }
+  for (std::int32_t i = 0; i < n_pairs; ++i, columns += kColumns) {
+    __m512i column[kVecs];
+#pragma GCC unroll 4
+    for (int v = 0; v < kVecs; ++v) column[v] = _mm512_load_si512(columns + v * group_pairs);
+#pragma GCC unroll 6
+    for (int r = 0; r < 6; ++r) {
+      const __m512i row = _mm512_set1_epi32(static_cast<int>(rows[r * row_stride + i]));
+#pragma GCC unroll 4
+      for (int v = 0; v < kVecs; ++v) {
+        sums[r][v] =
+            _mm512_dpbf16_ps(sums[r][v], reinterpret_cast<__m512bh>(row), reinterpret_cast<__m512bh>(column[v]));
+      }
+    }
+  }
+#pragma GCC unroll 6
+  for (int r = 0; r < 6; ++r) {
+#pragma GCC unroll 4
+    for (int v = 0; v < kVecs; ++v) _mm512_store_ps(out + r * out_stride + 16 * v, sums[r][v]);
+  }
+}
+
+template <bool kAdd>
+void multiply_avx512(const Product& p) {
+  const std::ptrdiff_t group_pairs = p.right_pairs * kColumns;
+  const std::int32_t n_pairs = p.last_pair - p.first_pair;
+  for (std::int32_t column = p.first_column; column < p.last_column;) {
+    const Pair* columns = p.right + column / kColumns * group_pairs + p.first_pair * kColumns;
+    const bool wide = column + 64 <= p.last_column;
+    // The columns stay in the first-level cache while the rows pass.
+    for (int r = 0; r < kStripRows<Bf16Unit::kAvx512>; r += 6) {
+      const Pair* rows = p.left + r * p.left_stride + p.first_pair;
+      float* out = p.out + r * p.out_stride + column;
+      if (wide) {
+        multiply_registers<4, kAdd>(rows, p.left_stride, columns, group_pairs, n_pairs, out, p.out_stride);
+      } else {
+        multiply_registers<2, kAdd>(rows, p.left_stride, columns, group_pairs, n_pairs, out, p.out_stride);
+      }
+    }
+    column += wide ? 64 : 32;
+  }
+}
+
+template <Bf16Unit kUnit, bool kAdd>
+inline void multiply(const Product& p) {
+  if constexpr (kUnit == Bf16Unit::kAmx) {
+    multiply_amx<kAdd>(p);
+  } else {
+    multiply_avx512<kAdd>(p);
+  }
+}
+
+// A row of float32 times `factor` as pairs, [width / 2]; zeros if `row` is null.
+inline void pack_query(const float* row, float factor, int head_dim, int width, Pair* out) {
+  for (int c = 0; c < width; c += 16) {
+    const __mmask16 mask = row != nullptr && c < head_dim ? 0xFFFF : 0;
+    const __m512 scaled = _mm512_mul_ps(_mm512_set1_ps(factor), _mm512_maskz_loadu_ps(mask, row + c));
+    _mm256_store_si256(reinterpret_cast<__m256i*>(out + c / 2), reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(scaled)));
+  }
+}
+
+// Keys [begin, end) of a block, multiples of kTerms; none: begin == end.
+struct KeyRange {
+  std::int32_t begin = 0;
+  std::int32_t end = 0;
+};
+
+// Scores of a strip of query rows against the part of the packed block of entries [block, block + n) that any of them
+// sees: scores [strip's rows][kScoreStride], from the part's first key on; -inf where a row does not see an entry.
+//   ranges: of the strip's rows, in ascending order
+template <Bf16Unit kUnit>
+inline KeyRange score_strip(const Pair* queries, const VisibleRange* ranges, int width, const Pair* keys,
+                            std::int32_t block, std::int32_t n, float* scores) {
+  // Later rows see no less at the end, and no more at the beginning.
+  const std::int32_t first = std::max(ranges[0].first - block, 0);
+  const std::int32_t last = std::min(ranges[kStripRows<kUnit> - 1].last - block, n);
+  if (first >= last) return {};
+  const KeyRange part{first / kTerms * kTerms, round_up(last, kTerms)};
+  multiply<kUnit, false>({.left = queries,
+                          .left_stride = width / 2,
+                          .right = keys,
+                          .right_pairs = width / 2,
+                          .first_pair = 0,
+                          .last_pair = width / 2,
+                          .first_column = part.begin,
+                          .last_column = part.end,
+                          .out = scores - part.begin,
+                          .out_stride = kScoreStride});
+  for (std::int32_t r = 0; r < kStripRows<kUnit>; ++r, scores += kScoreStride) {
+    const std::int32_t from = ranges[r].first - block;
+    const std::int32_t to = ranges[r].last - block;
+    if (from <= part.begin && to >= part.end) continue;
+    const std::int32_t size = part.end - part.begin;
+    std::fill(scores, scores + std::clamp(from - part.begin, 0, size), -HUGE_VALF);
+    std::fill(scores + std::clamp(to - part.begin, 0, size), scores + size, -HUGE_VALF);
+  }
+  return part;
+}
+
+// The calling thread's unit is ready while one lives. Numbers below float32's normal ones, whose arithmetic is slow,
+// count as zero.
+class UnitInUse {
+ public:
+  explicit UnitInUse(Bf16Unit unit) : unit_(unit), control_(_mm_getcsr()) {
+    _mm_setcsr(control_ | 0x8040U);
+    if (unit != Bf16Unit::kAmx) return;
+    const TileConfig config;
+    _tile_loadconfig(&config);
+  }
+  ~UnitInUse() {
+    if (unit_ == Bf16Unit::kAmx) _tile_release();
+    _mm_setcsr(control_);
+  }
+  UnitInUse(const UnitInUse&) = delete;
+  UnitInUse& operator=(const UnitInUse&) = delete;
+
+ private:
+  Bf16Unit unit_;
+  unsigned control_;
+};
+
+}  // namespace
+}  // namespace winnow::kernels
