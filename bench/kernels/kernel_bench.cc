@@ -1,11 +1,13 @@
-// Each row says what a kernel reaches (GFLOP/s of useful multiply-adds, or GB/s of stored rows read) and which share
-// that is of this machine's limit, measured at the start of the same run.
+// WINNOW_ISA forces an instruction set, as in the tool. Each row says what a kernel reaches (GFLOP/s of useful
+// multiply-adds, or GB/s of stored rows read) and which share that is of this machine's limit, measured at the start of
+// the same run.
 #include <benchmark/benchmark.h>
 #include <hwy/aligned_allocator.h>
 #include <sys/mman.h>
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <memory>
 #include <new>
 #include <numeric>
@@ -15,7 +17,9 @@
 #include <vector>
 
 #include "kernels/attention.h"
+#include "kernels/bf16_attention.h"
 #include "kernels/isa.h"
+#include "kernels/query_moments.h"
 #include "kernels/rows.h"
 #include "kernels/window_statistics.h"
 #include "machine_limits.h"
@@ -29,7 +33,8 @@ constexpr int kPageEntries = 32;
 constexpr std::size_t kColdBytes = std::size_t{1} << 29;  // beyond what a last-level cache keeps of it
 
 struct Limits {
-  double gflops;
+  double gflops;        // of float32
+  double bf16_gflops;   // of bfloat16, by the unit in use; 0: none
   double read_gbps[3];  // by number of threads
 } limits;
 
@@ -113,11 +118,11 @@ std::vector<float> random_numbers(std::size_t n) {
   return numbers;
 }
 
-void count_flops(benchmark::State& state, double flops_per_iteration) {
+// `peak`: the limit that `share` is of
+void count_flops(benchmark::State& state, double flops_per_iteration, double peak = limits.gflops) {
   const auto n = static_cast<double>(state.iterations());
   state.counters["GFLOP/s"] = benchmark::Counter(flops_per_iteration * n / 1e9, benchmark::Counter::kIsRate);
-  state.counters["share"] =
-      benchmark::Counter(flops_per_iteration * n / 1e9 / limits.gflops, benchmark::Counter::kIsRate);
+  state.counters["share"] = benchmark::Counter(flops_per_iteration * n / 1e9 / peak, benchmark::Counter::kIsRate);
 }
 
 // One block of rows at the end of a prompt of n_entries.
@@ -135,7 +140,8 @@ void causal(benchmark::State& state, int n_group, int head_dim, int n_entries, E
     benchmark::DoNotOptimize(out.data());
   }
   const double seen = kCausalBlockRows * (n_visible + (kCausalBlockRows - 1) / 2.0);
-  count_flops(state, 4.0 * seen * n_group * head_dim);
+  count_flops(state, 4.0 * seen * n_group * head_dim,
+              prefers_bf16_attention(shape, rows) ? limits.bf16_gflops : limits.gflops);
 }
 
 // Decoding over many heads in turn, each read from memory.
@@ -184,6 +190,51 @@ void window(benchmark::State& state, int n_group, int head_dim, int n_rows, int 
   count_flops(state, 2.0 * 2.0 * n_rows * n_entries * n_group * head_dim);  // the scores, in each of the two passes
 }
 
+// One block of H2O's rows at the end of a prompt of n_entries.
+void column_sums(benchmark::State& state, int n_group, int head_dim, int n_entries, EntryType type) {
+  constexpr int kRows = 256;
+  const AttentionShape shape = make_shape(n_group, head_dim, type);
+  const PagedHeads heads(shape, 1, n_entries);
+  const std::vector<float> q = random_numbers(static_cast<std::size_t>(kRows * n_group * head_dim));
+  const std::vector<float> log_sum_exp(static_cast<std::size_t>(kRows * n_group), 10.0F);
+  std::vector<float> sums(static_cast<std::size_t>(n_group * n_entries));
+  const std::size_t scratch_bytes = window_statistics_scratch_bytes(shape, kRows);
+  const auto scratch = hwy::AllocateAligned<std::byte>(scratch_bytes);
+  const int n_visible = n_entries - kRows + 1;
+  const QueryRows rows{q.data(), n_group * head_dim, kRows, n_visible, n_visible - 1};
+  for (auto _ : state) {
+    add_column_sums(shape, heads.entries[0], rows, log_sum_exp.data(), n_entries, sums.data(),
+                    {scratch.get(), scratch_bytes});
+    benchmark::DoNotOptimize(sums.data());
+  }
+  count_flops(state, 2.0 * kRows * (n_visible + (kRows - 1) / 2.0) * n_group * head_dim,
+              prefers_bf16_attention(shape, rows) ? limits.bf16_gflops : limits.gflops);
+}
+
+void moments(benchmark::State& state, int head_dim, int n_rows) {
+  const std::vector<float> q = random_numbers(static_cast<std::size_t>(n_rows * head_dim));
+  std::vector<double> sum(static_cast<std::size_t>(head_dim)), outer(sum.size() * sum.size());
+  for (auto _ : state) {
+    add_query_moments(q.data(), head_dim, n_rows, head_dim, sum, outer);
+    benchmark::DoNotOptimize(outer.data());
+  }
+  count_flops(state, 2.0 * n_rows * head_dim * head_dim);
+}
+
+// In double precision, whose limit is half of float32's.
+void expected(benchmark::State& state, int n_group, int head_dim, int n_entries) {
+  const AttentionShape shape = make_shape(n_group, head_dim, EntryType::kF16);
+  const PagedHeads heads(shape, 1, n_entries);
+  const std::vector<double> mean(static_cast<std::size_t>(n_group * head_dim), 0.1);
+  const std::vector<double> covariance(mean.size() * static_cast<std::size_t>(head_dim), 0.01);
+  std::vector<double> out(static_cast<std::size_t>(n_group * n_entries));
+  for (auto _ : state) {
+    expected_scores(shape, heads.entries[0], n_entries, mean, covariance, out);
+    benchmark::DoNotOptimize(out.data());
+  }
+  count_flops(state, 1.0 * n_entries * head_dim * head_dim * n_group, limits.gflops / 2);  // a triangle
+}
+
 void projected(benchmark::State& state, int n_group, int head_dim, int n_embd, int n_entries) {
   const AttentionShape shape = make_shape(n_group, head_dim, EntryType::kF16);
   const PagedHeads heads(shape, 1, n_entries);
@@ -205,7 +256,19 @@ void add_benchmarks() {
           name.c_str(), [=](benchmark::State& state) { causal(state, n_group, head_dim, n_entries, EntryType::kF16); });
     }
   }
-  for (const EntryType type : {EntryType::kF16, EntryType::kF32, EntryType::kQ8_0}) {
+  for (const EntryType type : {EntryType::kF32, EntryType::kBF16, EntryType::kQ8_0}) {
+    const std::string name(entry_type_name(type));
+    benchmark::RegisterBenchmark(("causal/" + name + "/G3/d64/N4096").c_str(),
+                                 [=](benchmark::State& state) { causal(state, 3, 64, 4096, type); });
+  }
+  for (const EntryType type : {EntryType::kF32, EntryType::kF16}) {
+    benchmark::RegisterBenchmark(("column_sums/" + std::string(entry_type_name(type)) + "/G3/d64/N4096").c_str(),
+                                 [=](benchmark::State& state) { column_sums(state, 3, 64, 4096, type); });
+  }
+  benchmark::RegisterBenchmark("query_moments/d64", [](benchmark::State& state) { moments(state, 64, 512); });
+  benchmark::RegisterBenchmark("expected_scores/f16/G3/d64/N4096",
+                               [](benchmark::State& state) { expected(state, 3, 64, 4096); });
+  for (const EntryType type : {EntryType::kF16, EntryType::kF32, EntryType::kQ8_0, EntryType::kQ4_0}) {
     for (const auto& [n_group, head_dim] : {std::pair{1, 64}, {3, 64}, {4, 128}, {8, 128}}) {
       for (const int n_threads : {1, 2}) {
         for (const bool huge : {false, true}) {
@@ -237,17 +300,21 @@ void add_benchmarks() {
 
 int main(int argc, char** argv) {
   using namespace winnow;
+  if (const char* name = std::getenv("WINNOW_ISA"); name != nullptr) kernels::force_isa(name);
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
   {
     const bench::SystemMemory memory(bench::kColdBytes, true);
     const std::span<const std::byte> all(memory.get(), memory.size());
     bench::limits = {bench::peak_gflops(),
+                     bench::peak_bf16_gflops(kernels::current_bf16_unit()),
                      {0, bench::read_gbytes_per_second(all, 1), bench::read_gbytes_per_second(all, 2)}};
   }
-  std::printf("limits on %s: %.0f GFLOP/s of float32 per thread, reads at %.1f GB/s on one thread, %.1f on two\n",
-              kernels::current_isa().c_str(), bench::limits.gflops, bench::limits.read_gbps[1],
-              bench::limits.read_gbps[2]);
+  std::printf(
+      "limits on %s, per thread: %.0f GFLOP/s of float32, %.0f of bfloat16; reads at %.1f GB/s on one thread, %.1f on "
+      "two\n",
+      kernels::current_isa().c_str(), bench::limits.gflops, bench::limits.bf16_gflops, bench::limits.read_gbps[1],
+      bench::limits.read_gbps[2]);
   bench::add_benchmarks();
   benchmark::RunSpecifiedBenchmarks();
   return 0;
