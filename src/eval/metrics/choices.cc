@@ -80,10 +80,10 @@ double boxed(const Turn& turn, TextView answer) {
   }
   if (end == answer.size()) return 0;
   Text text(answer.substr(at + kBoxed.size(), end - at - kBoxed.size()));
-  text = replace_all(std::move(text), U"\\text", U"");
-  std::erase_if(text, [](char32_t c) { return TextView(U"'\"\\{}‘’“”").find(c) != TextView::npos; });
+  text = join(split(replace_all(std::move(text), U"\\text", U"")), U" ");
+  std::erase_if(text, [](char32_t c) { return TextView(U"'\"\\{}").find(c) != TextView::npos; });
   text = replace_all(std::move(text), U"~", U" ");
-  return encode(join(split(text), U" ")) == turn.references[0] ? 1 : 0;
+  return encode(strip(text)) == turn.references[0] ? 1 : 0;
 }
 
 }  // namespace winnow::eval

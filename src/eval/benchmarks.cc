@@ -1,0 +1,26 @@
+#include <algorithm>
+
+#include "eval/benchmarks/all.h"
+#include "eviction/nearest_name.h"
+#include "winnow/error.h"
+
+namespace winnow::eval {
+
+const std::vector<const Benchmark*>& benchmarks() {
+  static const std::vector<const Benchmark*> all = {&niah(),        &fidelity(),      &perplexity(),
+                                                    &ruler(),       &longbench(),     &longbench_e(),
+                                                    &needlebench(), &infinitebench(), &scbench()};
+  return all;
+}
+
+const Benchmark& find_benchmark(std::string_view name) {
+  std::vector<std::string_view> names;
+  for (const Benchmark* benchmark : benchmarks()) {
+    if (benchmark->name() == name) return *benchmark;
+    names.push_back(benchmark->name());
+  }
+  throw Error(ErrorCode::kNotFound, "unknown benchmark '" + std::string(name) + "': did you mean '" +
+                                        std::string(nearest_name(name, names)) + "'?");
+}
+
+}  // namespace winnow::eval

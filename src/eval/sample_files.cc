@@ -1,0 +1,129 @@
+#include "eval/sample_files.h"
+
+#include <algorithm>
+#include <fstream>
+#include <set>
+#include <sstream>
+
+#include "eval/task_table.h"
+#include "eviction/json_file.h"
+#include "winnow/error.h"
+
+namespace winnow::eval {
+namespace fs = std::filesystem;
+
+const nlohmann::json& Record::at(const char* field) const {
+  if (!value_.contains(field)) throw BadRecord(std::string("the field \"") + field + "\" is missing");
+  return value_.at(field);
+}
+
+std::string Record::text(const char* field) const {
+  const nlohmann::json& value = at(field);
+  if (!value.is_string()) throw BadRecord(std::string("\"") + field + "\" is not a string");
+  return value.get<std::string>();
+}
+
+std::vector<std::string> Record::texts(const char* field) const { return texts_of(at(field), field); }
+
+std::vector<std::string> texts_of(const nlohmann::json& value, const char* field) {
+  std::vector<std::string> texts;
+  const auto add = [&](const nlohmann::json& one) {
+    if (!one.is_string() && !one.is_number()) {
+      throw BadRecord(std::string("\"") + field + "\" is not a list of strings or numbers");
+    }
+    texts.push_back(one.is_string() ? one.get<std::string>() : one.dump());
+  };
+  if (value.is_array()) {
+    for (const nlohmann::json& one : value) add(one);
+  } else {
+    add(value);
+  }
+  return texts;
+}
+
+void read_jsonl(const fs::path& path, const SampleOptions& options, const std::function<bool(const Record&)>& take) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) throw Error(ErrorCode::kIo, "cannot open '" + path.string() + "': check the path");
+  int number = 0;
+  for (std::string line; std::getline(file, line);) {
+    ++number;
+    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
+    std::string why;
+    try {
+      nlohmann::json value = nlohmann::json::parse(line);
+      if (!value.is_object()) throw BadRecord("it is not a JSON object");
+      if (!take(Record(std::move(value), number))) return;
+      continue;
+    } catch (const BadRecord& bad) {
+      why = bad.what();
+    } catch (const nlohmann::json::exception&) {
+      why = "it is not JSON";
+    }
+    const std::string message = "'" + path.string() + "', line " + std::to_string(number) + ": " + why;
+    if (!options.skip_bad) throw Error(ErrorCode::kBadFile, message + "; --skip-bad goes on without such lines");
+    if (options.on_skipped) options.on_skipped(message);
+  }
+  if (file.bad()) throw Error(ErrorCode::kIo, "cannot read '" + path.string() + "' to its end");
+}
+
+std::vector<TaskFile> task_files(const SampleOptions& options, const std::vector<std::string>& all,
+                                 std::string_view benchmark,
+                                 const std::function<std::string(const std::string&)>& file_name,
+                                 std::string_view source) {
+  const std::vector<std::string> tasks = selected_tasks(options, all, benchmark);
+  const std::string from = " (from " + std::string(source) + ")";
+  if (options.data.empty()) {
+    throw Error(ErrorCode::kNotFound,
+                std::string(benchmark) + " needs its files" + from + ": name their folder with --data");
+  }
+  const fs::path data = options.data;
+  if (fs::is_regular_file(data)) {
+    for (const std::string& task : tasks) {
+      if (tasks.size() == 1 || data.stem() == file_name(task)) return {{task, data}};
+    }
+    throw Error(ErrorCode::kNotFound, "'" + data.string() + "' has no task's name: name its task with --tasks");
+  }
+  if (!fs::is_directory(data)) throw Error(ErrorCode::kNotFound, "there is no '" + data.string() + "': check --data");
+  std::vector<TaskFile> files;
+  for (const std::string& task : tasks) {
+    const std::string name = file_name(task) + ".jsonl";
+    const fs::path path = fs::exists(data / name) ? data / name : data / "data" / name;
+    if (fs::is_regular_file(path)) {
+      files.push_back({task, path});
+      continue;
+    }
+    const std::string message = "there is no " + name + from + " in '" + data.string() + "'";
+    if (!options.tasks.empty()) throw Error(ErrorCode::kNotFound, message);
+    if (options.on_skipped) options.on_skipped(message + ": left out");
+  }
+  if (files.empty()) {
+    throw Error(ErrorCode::kNotFound, "'" + data.string() + "' holds no file of " + std::string(benchmark) +
+                                          ", such as " + file_name(tasks.front()) + ".jsonl" + from);
+  }
+  return files;
+}
+
+void make_ids_unique(std::vector<Sample>& samples, std::size_t first) {
+  std::set<std::string> seen;
+  for (std::size_t i = first; i < samples.size(); ++i) {
+    const std::string id = samples[i].id;
+    for (int copy = 2; !seen.insert(samples[i].id).second; ++copy) samples[i].id = id + "#" + std::to_string(copy);
+  }
+}
+
+std::string text_key(std::string_view text) {
+  std::uint64_t hash = 14695981039346656037ULL;  // FNV-1a
+  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211ULL;
+  std::ostringstream hex;
+  hex << std::hex << hash;
+  return hex.str();
+}
+
+std::string read_text_file(const fs::path& path) {
+  if (!fs::is_regular_file(path)) {
+    throw Error(ErrorCode::kNotFound, "there is no text file '" + path.string() + "': check the path");
+  }
+  return read_file(path.string());
+}
+
+}  // namespace winnow::eval
