@@ -1,0 +1,241 @@
+// winnow eval: benchmarks x methods x budgets, into a folder of answers.
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/cache_flags.h"
+#include "cli/command_line.h"
+#include "cli/commands.h"
+#include "cli/evaluation_table.h"
+#include "cli/interrupt.h"
+#include "cli/model_flags.h"
+#include "cli/number_text.h"
+#include "cli/process_memory.h"
+#include "cli/progress_bar.h"
+#include "cli/text_output.h"
+#include "eval/run/plan.h"
+#include "eval/run/result_store.h"
+#include "eval/run/runner.h"
+#include "winnow/error.h"
+#include "winnow/session.h"
+
+namespace winnow::cli {
+namespace {
+
+struct EvalFlags {
+  ModelFlags model;
+  std::vector<std::string> methods, budgets, tasks, data, depths;
+  std::vector<int> lengths;
+  std::string question = "agnostic";
+  std::optional<std::string> chat_template, haystack, words, jieba, kv_memory;
+  int n_ctx = 0, limit = 0, seed = 0;
+  std::optional<int> batch;
+  std::string key_type = "f16", value_type = "f16";
+  std::string out, shard = "1/1";
+  bool skip_bad = false, resume = false, retry_failed = false;
+};
+
+constexpr int kDefaultBatch = 32;
+
+constexpr const char* kExamples =
+    "  winnow eval fidelity --methods snapkv,ada-snapkv,tova --budgets 20%,10% \\\n"
+    "      --limit 20 --out results/fidelity\n"
+    "  winnow eval niah ruler --methods 'full;snapkv:window=16,pool=none;tova' \\\n"
+    "      --budgets 20%,128 --question both --lengths 2048,4096 --out results/long\n"
+    "  winnow eval longbench --data LongBench/data --methods full,snapkv \\\n"
+    "      --budgets 128,1024 --question aware --shard 1/4 --out results/longbench\n"
+    "  winnow report results/long\n";
+
+std::string benchmark_names() {
+  std::string names;
+  for (const eval::Benchmark* benchmark : eval::benchmarks()) {
+    names += (names.empty() ? "" : ", ") + std::string(benchmark->name());
+  }
+  return names;
+}
+
+bool parse_flags(Arguments arguments, EvalFlags& flags, std::vector<std::string>& benchmarks) {
+  const auto first_flag =
+      std::find_if(arguments.begin(), arguments.end(), [](const auto& a) { return a.starts_with("-"); });
+  benchmarks.assign(arguments.begin(), first_flag);
+  arguments.erase(arguments.begin(), first_flag);
+  CommandLine line(
+      "winnow eval", "BENCHMARK... --methods LIST --out FOLDER [flags]",
+      "Runs benchmarks with every method at every budget and writes each answer down as it comes. A run that "
+      "was stopped goes on where it was when the same command is given again. Benchmarks: " +
+          benchmark_names() + ".",
+      kExamples);
+  line.group("What to compare");
+  line.texts(
+      "--methods", "LIST", '\0', flags.methods,
+      "methods, see `winnow methods`; separated by commas or semicolons, NAME=VALUE after a comma belongs to the "
+      "method before it; may be repeated");
+  line.texts("--budgets", "AMOUNT,..", ',', flags.budgets, "budgets of the methods, e.g. 5%,20%,128,64MiB");
+  line.text(
+      "--question", "MODE", flags.question,
+      "aware: the cache is cut with the question in sight; agnostic: before it is known; both (default: agnostic)");
+  line.text("--chat-template", "on|off", flags.chat_template,
+            "wrap prompts in the model's chat template (default: on if it has one)");
+  line.group("Samples");
+  line.texts("--tasks", "NAME,..", ',', flags.tasks, "only these tasks");
+  line.integer("--limit", flags.limit, 0, "most samples of a task (default: 0, all there are)");
+  line.integer("--seed", flags.seed, 0, "of what is generated (default: 0)");
+  line.integers("--lengths", flags.lengths, 1, "tokens, of what is generated");
+  line.texts("--depths", "PERCENT,..", ',', flags.depths, "where needles lie");
+  line.texts("--data", "[BENCHMARK=]PATH", '\0', flags.data,
+             "files in a benchmark's own format; repeat it for several benchmarks");
+  line.text("--haystack", "FILE", flags.haystack, "text that needles are hidden in, and that fidelity goes on with");
+  line.text("--words", "FOLDER", flags.words, "RULER's lists of words");
+  line.text("--jieba", "FOLDER", flags.jieba, "jieba's package, for the scores of Chinese tasks");
+  line.flag("--skip-bad", flags.skip_bad, "go on after a malformed line");
+  line.group("Run");
+  line.text("--out", "FOLDER", flags.out, "where answers go; a folder holds one run");
+  line.text("--shard", "I/N", flags.shard, "do the Ith of N parts, into the same folder (default: 1/1)");
+  line.flag("--resume", flags.resume, "refuse to begin a new run");
+  line.flag("--retry-failed", flags.retry_failed, "run failed samples again");
+  line.integer(
+      "--batch", flags.batch, 1,
+      "most sequences at a time (default: 32); 1: every method alone, which is slow, and measures its own times");
+  line.text("--kv-memory", "SIZE", flags.kv_memory,
+            "KV memory of what runs together (default: half of what the machine has free)");
+  line.group("Model");
+  add_model_flag(line, flags.model);
+  line.integer("-c,--ctx-size", flags.n_ctx, 0,
+               "most tokens of prompt and answer; the middle of longer prompts is left out (default: 0, the model's)");
+  add_type_flags(line, flags.key_type, flags.value_type);
+  add_engine_flags(line, flags.model);
+  if (!line.parse(std::move(arguments))) return false;
+  if (benchmarks.empty()) {
+    throw UsageError("name benchmarks before the flags, e.g. `winnow eval fidelity`; there are " + benchmark_names());
+  }
+  if (flags.out.empty()) throw UsageError("--out is missing: name the folder for the answers");
+  return true;
+}
+
+eval::EvaluationRequest request_of(const EvalFlags& flags, const std::vector<std::string>& benchmarks) {
+  eval::EvaluationRequest request;
+  request.benchmarks = benchmarks;
+  request.methods = flags.methods;
+  request.budgets = flags.budgets;
+  request.modes = eval::parse_question_modes(flags.question);
+  if (flags.chat_template) {
+    if (*flags.chat_template != "on" && *flags.chat_template != "off") {
+      throw UsageError("--chat-template is on or off, not '" + *flags.chat_template + "'");
+    }
+    request.use_chat_template = *flags.chat_template == "on";
+  }
+  request.n_ctx = flags.n_ctx;
+  request.key_type = parse_entry_type(flags.key_type);
+  request.value_type = parse_entry_type(flags.value_type);
+  request.prefill_weights = engine_options(flags.model).prefill_weights;
+  eval::SampleOptions& samples = request.samples;
+  samples.tasks = flags.tasks;
+  samples.lengths.assign(flags.lengths.begin(), flags.lengths.end());
+  for (const std::string& depth : flags.depths) {
+    samples.depths.push_back(parse_number("--depths", depth));
+    if (samples.depths.back() < 0 || samples.depths.back() > 100) {
+      throw UsageError("--depths takes percents from 0 to 100, not " + depth);
+    }
+  }
+  samples.haystack = flags.haystack.value_or("");
+  samples.words = flags.words.value_or("");
+  samples.limit = flags.limit;
+  samples.seed = static_cast<std::uint64_t>(flags.seed);
+  samples.skip_bad = flags.skip_bad;
+  samples.on_skipped = [](const std::string& what) { std::fprintf(stderr, "left out: %s\n", what.c_str()); };
+  for (const std::string& text : flags.data) {
+    const std::size_t equals = text.find('=');
+    // A path may have an equals sign, a benchmark's name has none.
+    const bool is_named = equals != std::string::npos && text.find('/') > equals;
+    if (!request.data.emplace(is_named ? text.substr(0, equals) : "", is_named ? text.substr(equals + 1) : text)
+             .second) {
+      throw UsageError("--data is there twice for the same benchmark: write --data BENCHMARK=PATH");
+    }
+  }
+  return request;
+}
+
+// On a terminal a bar; in a job's log a line every minute.
+class Progress {
+ public:
+  void update(std::int64_t done, std::int64_t total) {
+    if (first_ < 0) first_ = done;
+    bar_.update(done - first_, total - first_);
+    const auto now = std::chrono::steady_clock::now();
+    if (isatty(STDERR_FILENO) == 1 || now - last_ < std::chrono::minutes(1)) return;
+    last_ = now;
+    const std::chrono::duration<double> elapsed = now - start_;
+    const double share =
+        static_cast<double>(done - first_) / static_cast<double>(std::max<std::int64_t>(total - first_, 1));
+    std::fprintf(stderr, "%s of %s answers", count_text(done).c_str(), count_text(total).c_str());
+    if (share > 0) std::fprintf(stderr, ", %.0f s left", elapsed.count() * (1 - share) / share);
+    std::fputc('\n', stderr);
+  }
+
+ private:
+  ProgressBar bar_{"answers"};
+  std::int64_t first_ = -1;
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now(), last_ = start_;
+};
+
+}  // namespace
+
+int eval_command(const Arguments& arguments) {
+  EvalFlags flags;
+  std::vector<std::string> benchmarks;
+  if (!parse_flags(arguments, flags, benchmarks)) return 0;
+  eval::EvaluationRequest request = request_of(flags, benchmarks);
+  const eval::Shard shard = eval::Shard::parse(flags.shard);
+  if (flags.jieba) eval::set_jieba(*flags.jieba);
+  const EngineOptions engine_settings = engine_options(flags.model);
+  const std::shared_ptr<const Model> model = Model::load(model_path(flags.model));
+  eval::use_tokenizer(request.samples, model);
+  const eval::Plan plan = make_plan(request, model);
+  for (const std::string& note : plan.notes) std::fprintf(stderr, "note: %s\n", note.c_str());
+  const std::vector<const eval::WorkItem*> items = plan.items_of(shard);
+  if (items.empty()) {
+    throw Error(ErrorCode::kInvalidArgument, "shard " + shard.text() + " has no sample: there are only " +
+                                                 count_text(static_cast<std::int64_t>(plan.items.size())));
+  }
+
+  // Grouping decides which sums are rounded together: a resumed run keeps to what it began with.
+  nlohmann::json configuration = plan.configuration;
+  if (flags.batch) configuration["batch"] = *flags.batch;
+  if (flags.kv_memory) configuration["kv_memory"] = parse_byte_size("--kv-memory", *flags.kv_memory);
+  const nlohmann::json defaults{{"batch", kDefaultBatch}, {"kv_memory", memory_available() / 2}};
+  const auto start = flags.resume ? eval::ResultStore::Start::kResume : eval::ResultStore::Start::kNewOrResume;
+  eval::ResultStore store(flags.out, configuration, defaults, shard, start);
+  if (flags.retry_failed) store.forget_failures();
+  store.write_samples(items);
+
+  bool is_complete = false;
+  {
+    const Interrupt interrupt;
+    Progress progress;
+    const eval::RunnerOptions options{.cells = plan.cells,
+                                      .key_type = request.key_type,
+                                      .value_type = request.value_type,
+                                      .n_ctx = plan.n_ctx,
+                                      .batch = store.configuration().at("batch"),
+                                      .kv_memory = store.configuration().at("kv_memory")};
+    eval::Runner runner(Engine::create(model, engine_settings), *plan.prompts, options,
+                        {.score = eval::score_answer,
+                         .should_stop = [&] { return interrupt.requested(); },
+                         .on_progress = [&](std::int64_t done, std::int64_t total) { progress.update(done, total); }});
+    is_complete = runner.run(items, store);
+  }
+  const std::string table = evaluation_table(flags.out);
+  if (!write_all(STDOUT_FILENO, table, "the standard output")) return 0;
+  if (is_complete) return 0;
+  std::fputs("stopped; the same command goes on from here\n", stderr);
+  return kInterruptedExitCode;
+}
+
+}  // namespace winnow::cli

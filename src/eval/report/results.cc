@@ -1,0 +1,68 @@
+#include "eval/report/results.h"
+
+#include <algorithm>
+#include <set>
+#include <tuple>
+#include <utility>
+
+#include "eval/run/result_store.h"
+#include "winnow/error.h"
+
+namespace winnow::eval {
+namespace {
+
+using Json = nlohmann::json;
+using SampleKey = std::tuple<std::string, std::string, std::string>;  // benchmark, task, id
+
+void add_new(std::vector<std::string>& names, const Json& more) {
+  for (const Json& name : more) {
+    if (std::find(names.begin(), names.end(), name.get<std::string>()) == names.end()) names.push_back(name);
+  }
+}
+
+std::shared_ptr<const SampleInfo> sample_info(const Json& json) {
+  auto info = std::make_shared<SampleInfo>();
+  info->group = json.value("group", "");
+  info->cluster = json.value("cluster", "");
+  info->context = json.value("context", "");
+  info->coordinates = json.value("coordinates", std::map<std::string, double>{});
+  for (const Json& turn : json.at("turns")) {
+    info->turns.push_back({turn.value("question", ""), turn.value("references", std::vector<std::string>{})});
+  }
+  return info;
+}
+
+}  // namespace
+
+Results load_results(const std::vector<std::string>& folders) {
+  Results results;
+  results.folders = folders;
+  std::map<AnswerKey, Answer> answers;
+  std::map<SampleKey, std::shared_ptr<const SampleInfo>> samples;
+  std::string fingerprint;
+  for (const std::string& folder : folders) {
+    StoredRun run = read_run(folder);
+    const std::string own = run.configuration.value("model_fingerprint", "");
+    if (!fingerprint.empty() && own != fingerprint) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  "'" + folder + "' is a run of another model than '" + folders[0] + "': report one model at a time");
+    }
+    fingerprint = own;
+    results.model = run.configuration.value("model", "");
+    add_new(results.methods, run.configuration.at("methods"));
+    add_new(results.budgets, run.configuration.at("budgets"));
+    results.n_expected += run.configuration.value("answers", std::int64_t{0});
+    answers.merge(run.answers);
+    for (const Json& json : run.samples) {
+      samples.try_emplace({json.at("benchmark"), json.at("task"), json.at("id")}, sample_info(json));
+    }
+  }
+  const auto unknown = std::make_shared<const SampleInfo>();
+  for (auto& [key, answer] : answers) {
+    const auto found = samples.find({key.benchmark, key.task, key.id});
+    results.results.push_back({std::move(answer), found == samples.end() ? unknown : found->second});
+  }
+  return results;
+}
+
+}  // namespace winnow::eval

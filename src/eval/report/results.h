@@ -1,0 +1,40 @@
+// The answers of one or several folders of `winnow eval`, joined with what is known of their samples.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "eval/run/answer.h"
+
+namespace winnow::eval {
+
+struct SampleInfo {
+  std::string group, cluster, context;
+  std::map<std::string, double> coordinates;
+  struct Question {
+    std::string text;
+    std::vector<std::string> references;
+  };
+  std::vector<Question> turns;
+};
+
+struct Result {
+  Answer answer;
+  std::shared_ptr<const SampleInfo> sample;  // never null
+};
+
+struct Results {
+  std::string model;                 // name or file of the model that all answers are from
+  std::vector<std::string> methods;  // in the order in which the runs list them
+  std::vector<std::string> budgets;  // likewise; "" (the full cache) is not among them
+  std::vector<std::string> folders;
+  std::vector<Result> results;  // one a key
+  std::int64_t n_expected = 0;  // answers that the runs have when they are through
+};
+
+// Throws Error(kInvalidArgument) for runs of different models, and what read_run throws.
+Results load_results(const std::vector<std::string>& folders);
+
+}  // namespace winnow::eval

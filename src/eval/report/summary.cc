@@ -1,0 +1,337 @@
+#include "eval/report/summary.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <functional>
+#include <map>
+#include <set>
+
+namespace winnow::eval {
+namespace {
+
+using Members = std::vector<const Result*>;
+
+constexpr std::size_t kMostColumns = 40;
+
+Measure measure_of(const std::string& benchmark) {
+  switch (protocol_of(benchmark)) {
+    case Protocol::kFidelity:
+      return Measure::kDivergence;
+    case Protocol::kPerplexity:
+      return Measure::kNll;
+    case Protocol::kAnswer:
+      break;
+  }
+  return Measure::kScore;
+}
+
+std::optional<double> value_of(const Answer& answer, Measure measure) {
+  if (!answer.error.empty()) return std::nullopt;
+  switch (measure) {
+    case Measure::kScore:
+      return answer.score;
+    case Measure::kDivergence:
+      return answer.fidelity ? std::optional(answer.fidelity->kl) : std::nullopt;
+    case Measure::kNll:
+      break;
+  }
+  return answer.nll;
+}
+
+// The turns of one context, and all prompts of one book, stand or fall together.
+std::string cluster_of(const Result& result) {
+  if (!result.sample->cluster.empty()) return result.sample->cluster;
+  return result.sample->turns.size() > 1 ? result.answer.key.task + "/" + result.answer.key.id : "";
+}
+
+Interval interval_of(const Members& members, Measure measure) {
+  std::vector<Observation> observations;
+  for (const Result* result : members) {
+    if (const auto value = value_of(result->answer, measure)) {
+      observations.push_back({*value, cluster_of(*result), result->answer.key.task});
+    }
+  }
+  return bootstrap_mean(observations);
+}
+
+std::optional<double> mean_of(const Members& members, const std::function<std::optional<double>(const Answer&)>& get) {
+  double sum = 0;
+  int n = 0;
+  for (const Result* result : members) {
+    if (!result->answer.error.empty()) continue;
+    if (const std::optional<double> value = get(result->answer)) {
+      sum += *value;
+      ++n;
+    }
+  }
+  return n > 0 ? std::optional(sum / n) : std::nullopt;
+}
+
+SummaryRow summarize_row(const Condition& condition, const Members& members, Measure measure) {
+  SummaryRow row{.condition = condition, .value = interval_of(members, measure)};
+  const auto mean = [&](auto get) {
+    return mean_of(members, [&](const Answer& answer) -> std::optional<double> { return get(answer); });
+  };
+  using Value = std::optional<double>;
+  row.nll = mean([](const Answer& a) { return a.nll; });
+  row.keyword = mean([](const Answer& a) -> Value { return a.has_keyword ? Value(*a.has_keyword ? 1 : 0) : Value(); });
+  row.top1 = mean([](const Answer& a) -> Value { return a.fidelity ? Value(a.fidelity->top1) : Value(); });
+  row.perplexity_ratio = mean(
+      [](const Answer& a) -> Value { return a.fidelity && a.nll ? Value(*a.nll - a.fidelity->full_nll) : Value(); });
+  if (row.perplexity_ratio) row.perplexity_ratio = std::exp(*row.perplexity_ratio);
+  const auto number = [&](auto get) { return mean([&](const Answer& a) -> Value { return get(a); }).value_or(0); };
+  row.kept_share = number([](const Answer& a) {
+    return a.entries_full > 0 ? static_cast<double>(a.entries_kept) / static_cast<double>(a.entries_full) : 1.0;
+  });
+  row.bytes_kept = number([](const Answer& a) { return static_cast<double>(a.bytes_kept); });
+  row.bytes_full = number([](const Answer& a) { return static_cast<double>(a.bytes_full); });
+  row.prompt_tokens = number([](const Answer& a) { return static_cast<double>(a.prompt_tokens); });
+  row.evict_ms = number([](const Answer& a) { return 1000 * a.evict_s; });
+  row.prefill_s = mean([](const Answer& a) { return a.n_together == 1 ? Value(a.prefill_s) : Value(); });
+  row.token_ms = mean([](const Answer& a) {
+    // The last token is not fed.
+    return a.n_together == 1 && a.answer_tokens > 1 ? Value(1000 * a.decode_s / (a.answer_tokens - 1)) : Value();
+  });
+  row.bytes_peak =
+      mean([](const Answer& a) { return a.bytes_peak ? Value(static_cast<double>(*a.bytes_peak)) : Value(); });
+  for (const Result* result : members) {
+    const Answer& answer = result->answer;
+    ++row.n_answers;
+    row.n_failed += !answer.error.empty();
+    row.n_whole += answer.is_whole;
+    row.n_truncated += answer.is_truncated;
+  }
+  return row;
+}
+
+std::string number_text(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.10g", value);
+  return text;
+}
+
+// Names in order of appearance for tasks and groups, of size for numbers.
+std::optional<Breakdown> break_down(const std::string& by, const std::vector<Members>& rows, Measure measure,
+                                    const std::function<std::string(const Result&)>& column_of, bool is_number) {
+  std::vector<std::string> columns;
+  std::set<std::string> known;
+  std::size_t n_samples = 0;  // of the row that has most
+  for (const Members& members : rows) {
+    n_samples = std::max(n_samples, members.size());
+    for (const Result* result : members) {
+      const std::string column = column_of(*result);
+      if (!column.empty() && known.insert(column).second) columns.push_back(column);
+    }
+  }
+  // Lengths that nearly every sample has to itself are no columns.
+  if (columns.size() < 2 || columns.size() > kMostColumns || (is_number && 2 * columns.size() > n_samples))
+    return std::nullopt;
+  if (is_number) {
+    std::sort(columns.begin(), columns.end(),
+              [](const std::string& a, const std::string& b) { return std::stod(a) < std::stod(b); });
+  } else {
+    std::sort(columns.begin(), columns.end());
+  }
+  Breakdown breakdown{.by = by, .columns = columns};
+  for (const Members& members : rows) {
+    std::map<std::string, Members> parts;
+    for (const Result* result : members) parts[column_of(*result)].push_back(result);
+    std::vector<Interval>& cells = breakdown.cells.emplace_back();
+    for (const std::string& column : columns) cells.push_back(interval_of(parts[column], measure));
+  }
+  return breakdown;
+}
+
+using TurnKey = std::tuple<std::string, std::string, int>;
+
+std::vector<Pair> pairs_of(const Members& a, const Members& b, Measure measure) {
+  std::map<TurnKey, const Result*> partners;
+  for (const Result* result : b) {
+    const AnswerKey& key = result->answer.key;
+    partners[{key.task, key.id, key.turn}] = result;
+  }
+  std::vector<Pair> pairs;
+  for (const Result* result : a) {
+    const AnswerKey& key = result->answer.key;
+    const auto partner = partners.find({key.task, key.id, key.turn});
+    if (partner == partners.end()) continue;
+    const auto own = value_of(result->answer, measure), other = value_of(partner->second->answer, measure);
+    if (own && other) pairs.push_back({*own, *other, cluster_of(*result), key.task});
+  }
+  return pairs;
+}
+
+ComparisonTable compare_methods(const std::string& budget, const std::vector<std::string>& methods,
+                                const std::map<Condition, Members>& conditions, Measure measure) {
+  ComparisonTable table{.budget = budget, .methods = methods};
+  for (const std::string& row : methods) {
+    std::vector<Comparison>& cells = table.cells.emplace_back();
+    for (const std::string& column : methods) {
+      if (row == column) {
+        cells.emplace_back();
+        continue;
+      }
+      const auto members_of = [&](const std::string& method) -> const Members& {
+        const auto found = conditions.find({method, budget});
+        return found != conditions.end() ? found->second : conditions.at({method, ""});
+      };
+      const std::vector<Pair> pairs = pairs_of(members_of(row), members_of(column), measure);
+      cells.push_back(measure == Measure::kDivergence ? compare_ratios(pairs) : compare_differences(pairs));
+    }
+  }
+  return table;
+}
+
+std::vector<NeedleMap> needle_maps(const Condition& condition, const Members& members) {
+  std::map<std::string, std::map<std::pair<double, double>, std::pair<double, int>>> tasks;
+  for (const Result* result : members) {
+    const auto& coordinates = result->sample->coordinates;
+    const auto depth = coordinates.find("depth"), length = coordinates.find("length");
+    if (depth == coordinates.end() || length == coordinates.end() || !result->answer.score) continue;
+    auto& [sum, n] = tasks[result->answer.key.task][{depth->second, length->second}];
+    sum += *result->answer.score;
+    ++n;
+  }
+  std::vector<NeedleMap> maps;
+  for (const auto& [task, cells] : tasks) {
+    std::set<double> depths, lengths;
+    for (const auto& [place, cell] : cells) {
+      depths.insert(place.first);
+      lengths.insert(place.second);
+    }
+    if (depths.size() < 2) continue;
+    NeedleMap map{task, condition, {depths.begin(), depths.end()}, {lengths.begin(), lengths.end()}, {}};
+    for (const double depth : map.depths) {
+      auto& row = map.cells.emplace_back();
+      for (const double length : map.lengths) {
+        const auto found = cells.find({depth, length});
+        row.push_back(found == cells.end() ? std::nullopt : std::optional(found->second.first / found->second.second));
+      }
+    }
+    maps.push_back(std::move(map));
+  }
+  return maps;
+}
+
+void add_warnings(Section& section, const std::vector<Members>& rows) {
+  std::map<std::string, std::set<std::string>> samples, clusters;  // by task
+  std::map<std::string, int> failures;
+  for (const Members& members : rows) {
+    for (const Result* result : members) {
+      const Answer& answer = result->answer;
+      if (!answer.error.empty()) ++failures[answer.error];
+      const std::string id = answer.key.id + "/" + std::to_string(answer.key.turn);
+      const std::string cluster = cluster_of(*result);
+      samples[answer.key.task].insert(id);
+      clusters[answer.key.task].insert(cluster.empty() ? id : cluster);
+    }
+  }
+  for (const auto& [task, ids] : samples) {
+    section.n_samples += static_cast<int>(ids.size());
+    const std::string warning =
+        small_sample_warning(static_cast<int>(ids.size()), static_cast<int>(clusters[task].size()));
+    if (!warning.empty()) section.warnings.push_back(task + ": " + warning + ".");
+  }
+  for (const SummaryRow& row : section.rows) {
+    const std::string of = " of " + std::to_string(row.n_answers) + " prompts ";
+    if (row.n_whole > 0) {
+      section.warnings.push_back(row.condition.label() + ": " + std::to_string(row.n_whole) + of +
+                                 "fit in the budget and were kept whole.");
+    }
+    if (row.condition == section.rows[0].condition && row.n_truncated > 0) {
+      section.warnings.push_back(std::to_string(row.n_truncated) + of +
+                                 "were longer than the context: their middle was left out.");
+    }
+  }
+  section.failures.assign(failures.begin(), failures.end());
+}
+
+}  // namespace
+
+std::vector<Section> summarize(const Results& results) {
+  std::map<std::pair<std::string, std::string>, std::map<Condition, Members>> parts;
+  for (const Result& result : results.results) {
+    const AnswerKey& key = result.answer.key;
+    parts[{key.benchmark, key.question}][{key.method, key.budget}].push_back(&result);
+  }
+  std::vector<std::string> budgets = results.budgets;
+  budgets.insert(budgets.begin(), "");
+  std::vector<Section> sections;
+  for (const auto& [name, conditions] : parts) {
+    Section section{.benchmark = name.first, .question = name.second, .measure = measure_of(name.first)};
+    std::vector<Members> rows;
+    for (const std::string& method : results.methods) {
+      for (const std::string& budget : budgets) {
+        const auto found = conditions.find({method, budget});
+        if (found == conditions.end()) continue;
+        section.rows.push_back(summarize_row(found->first, found->second, section.measure));
+        rows.push_back(found->second);
+        for (NeedleMap& map : needle_maps(found->first, found->second)) section.needle_maps.push_back(std::move(map));
+      }
+    }
+    const auto add = [&](const std::string& by, const std::function<std::string(const Result&)>& column_of,
+                         bool is_number) {
+      if (auto breakdown = break_down(by, rows, section.measure, column_of, is_number)) {
+        section.breakdowns.push_back(std::move(*breakdown));
+      }
+    };
+    add(
+        "task", [](const Result& result) { return result.answer.key.task; }, false);
+    add(
+        "group", [](const Result& result) { return result.sample->group; }, false);
+    add(
+        "length",
+        [](const Result& result) {
+          const auto found = result.sample->coordinates.find("length");
+          return found == result.sample->coordinates.end() ? "" : number_text(found->second);
+        },
+        true);
+    for (const std::string& budget : results.budgets) {
+      std::vector<std::string> methods;
+      for (const std::string& method : results.methods) {
+        // The full cache has no fidelity to lose.
+        const bool is_full = conditions.contains({method, ""}) && section.measure != Measure::kDivergence;
+        if (is_full || conditions.contains({method, budget})) methods.push_back(method);
+      }
+      if (methods.size() > 1)
+        section.comparisons.push_back(compare_methods(budget, methods, conditions, section.measure));
+    }
+    add_warnings(section, rows);
+    sections.push_back(std::move(section));
+  }
+  return sections;
+}
+
+double shown_value(double value, Measure measure) { return measure == Measure::kScore ? 100 * value : value; }
+
+std::string value_text(double value, Measure measure) {
+  if (std::isnan(value)) return "-";
+  char text[32];
+  const char* const format = measure == Measure::kScore ? "%.2f" : measure == Measure::kNll ? "%.3f" : "%.4f";
+  std::snprintf(text, sizeof text, format, shown_value(value, measure));
+  return text;
+}
+
+std::string interval_text(const Interval& interval, Measure measure) {
+  if (interval.n_samples == 0) return "-";
+  const std::string mean = value_text(interval.mean, measure);
+  if (!interval.has_bounds()) return mean;
+  return mean + " [" + value_text(interval.low, measure) + ", " + value_text(interval.high, measure) + "]";
+}
+
+std::string measure_name(Measure measure) {
+  switch (measure) {
+    case Measure::kScore:
+      return "score";
+    case Measure::kDivergence:
+      return "KL, nats";
+    case Measure::kNll:
+      break;
+  }
+  return "NLL, nats a token";
+}
+
+bool is_better_higher(Measure measure) { return measure == Measure::kScore; }
+
+}  // namespace winnow::eval

@@ -1,0 +1,89 @@
+// What the answers say: means with intervals for every method and budget, by task, and methods against each other on
+// the same samples.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "eval/report/results.h"
+#include "eval/statistics.h"
+
+namespace winnow::eval {
+
+// What a benchmark is read by.
+enum class Measure { kScore, kDivergence, kNll };
+
+struct Condition {
+  std::string method, budget;
+  auto operator<=>(const Condition&) const = default;
+  std::string label() const { return budget.empty() ? method : method + " " + budget; }
+};
+
+// A row of a table: a method with a budget.
+struct SummaryRow {
+  Condition condition;
+  Interval value;  // of the measure, over all tasks: the mean of the tasks' means
+  // Beside the measure, where the answers have it.
+  std::optional<double> nll;               // nats per token of the reference
+  std::optional<double> keyword;           // share of the answers that have it
+  std::optional<double> top1;              // fidelity
+  std::optional<double> perplexity_ratio;  // fidelity: against the full cache
+  double kept_share = 1;                   // entries kept of the prompt's, mean
+  double bytes_kept = 0, bytes_full = 0;   // mean of a prompt
+  double prompt_tokens = 0;                // mean
+  double evict_ms = 0;                     // mean of a prompt
+  std::optional<double> prefill_s;         // these three only of answers that were computed alone
+  std::optional<double> token_ms;
+  std::optional<double> bytes_peak;
+  int n_answers = 0, n_failed = 0, n_whole = 0, n_truncated = 0;
+};
+
+// The measure by task, length or group: a row for every row of the section.
+struct Breakdown {
+  std::string by;  // "task", "length", "group"
+  std::vector<std::string> columns;
+  std::vector<std::vector<Interval>> cells;  // [row][column], n_samples 0 where there is nothing
+};
+
+// Row against column at one budget, paired.
+struct ComparisonTable {
+  std::string budget;
+  std::vector<std::string> methods;
+  std::vector<std::vector<Comparison>> cells;  // [row][column]; the diagonal is empty
+};
+
+// Mean score by depth and length.
+struct NeedleMap {
+  std::string task;
+  Condition condition;
+  std::vector<double> depths, lengths;                    // ascending
+  std::vector<std::vector<std::optional<double>>> cells;  // [depth][length], in [0, 1]
+};
+
+// A benchmark in one question mode.
+struct Section {
+  std::string benchmark, question;
+  Measure measure = Measure::kScore;
+  int n_samples = 0;
+  std::vector<SummaryRow> rows;  // methods and budgets in the runs' order, the full cache first
+  std::vector<Breakdown> breakdowns;
+  std::vector<ComparisonTable> comparisons;
+  std::vector<NeedleMap> needle_maps;
+  std::vector<std::string> warnings;                  // sentences
+  std::vector<std::pair<std::string, int>> failures;  // reason, how often
+
+  std::string title() const { return benchmark + ", question-" + question; }
+};
+
+std::vector<Section> summarize(const Results& results);
+
+// "12.34 [10.02, 14.60]", in the measure's unit: 100 x score, nats.
+std::string interval_text(const Interval& interval, Measure measure);
+std::string value_text(double value, Measure measure);
+std::string measure_name(Measure measure);  // "score", "KL, nats", "NLL, nats a token"
+bool is_better_higher(Measure measure);
+double shown_value(double value, Measure measure);  // 100 x score
+
+}  // namespace winnow::eval

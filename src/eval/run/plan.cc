@@ -1,0 +1,133 @@
+#include "eval/run/plan.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <set>
+#include <tuple>
+
+#include "eval/run/runner.h"
+#include "winnow/error.h"
+
+namespace winnow::eval {
+namespace {
+
+using Json = nlohmann::json;
+
+std::string hexadecimal(std::uint64_t number) {
+  char text[17];
+  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(number));
+  return text;
+}
+
+void check_lengths(const std::vector<std::int32_t>& lengths, std::int32_t n_ctx) {
+  for (const std::int32_t length : lengths) {
+    if (length <= n_ctx) continue;
+    throw Error(ErrorCode::kInvalidArgument, "a length of " + std::to_string(length) +
+                                                 " tokens does not fit in the context of " + std::to_string(n_ctx) +
+                                                 ": leave it out, or raise -c if the model can do more");
+  }
+}
+
+void check_data_names(const EvaluationRequest& request) {
+  for (const auto& [name, path] : request.data) {
+    const bool is_known = name.empty() || std::find(request.benchmarks.begin(), request.benchmarks.end(), name) !=
+                                              request.benchmarks.end();
+    if (!is_known) {
+      throw Error(ErrorCode::kInvalidArgument, "there is data for '" + name + "', which is not among the benchmarks");
+    }
+  }
+}
+
+// Modes in which a benchmark is run. Running text has no question.
+std::vector<QuestionMode> modes_of(const EvaluationRequest& request, const std::string& benchmark, Plan& plan) {
+  if (protocol_of(benchmark) == Protocol::kAnswer) return request.modes;
+  if (request.modes == std::vector{QuestionMode::kAware}) {
+    if (request.benchmarks.size() == 1) {
+      throw Error(ErrorCode::kInvalidArgument, benchmark + " has no questions to be aware of: leave --question out");
+    }
+    plan.notes.push_back(benchmark + " has no questions: its cache is cut without.");
+  }
+  return {QuestionMode::kAgnostic};
+}
+
+void add_items(const EvaluationRequest& request, const std::string& name, Plan& plan) {
+  const Benchmark& benchmark = find_benchmark(name);
+  SampleOptions options = request.samples;
+  const auto data = request.data.contains(name) ? request.data.find(name) : request.data.find("");
+  if (data != request.data.end()) options.data = data->second;
+  options.chat_prompts = plan.prompts->uses_chat_template();
+  options.reserved_tokens = plan.prompts->template_tokens();
+  for (const QuestionMode mode : modes_of(request, name, plan)) {
+    // The two ways of SCBench are the two modes.
+    options.multi_request = mode == QuestionMode::kAgnostic;
+    std::set<std::pair<std::string, std::string>> known;
+    for (Sample& sample : benchmark.samples(options)) {
+      if (!known.emplace(sample.task, sample.id).second) {
+        throw Error(ErrorCode::kBadFile, "two samples of " + sample.task + " have the id '" + sample.id + "'");
+      }
+      plan.items.push_back({name, std::move(sample), mode, protocol_of(name)});
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<const WorkItem*> Plan::items_of(const Shard& shard) const {
+  std::vector<const WorkItem*> chosen;
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    if (static_cast<int>(i % static_cast<std::size_t>(shard.count)) == shard.index) chosen.push_back(&items[i]);
+  }
+  return chosen;
+}
+
+Plan make_plan(const EvaluationRequest& request, const std::shared_ptr<const Model>& model) {
+  Plan plan;
+  std::vector<std::string> methods;
+  for (const std::string& list : request.methods) {
+    for (std::string& method : split_methods(list)) methods.push_back(std::move(method));
+  }
+  plan.cells = make_cells(methods, request.budgets);
+  for (const std::string& name : request.benchmarks) find_benchmark(name);
+  check_data_names(request);
+
+  const ModelInfo& info = model->info();
+  plan.n_ctx = request.n_ctx > 0 ? request.n_ctx : info.n_ctx_train;
+  check_lengths(request.samples.lengths, plan.n_ctx);
+  const bool use_chat_template = request.use_chat_template.value_or(model->has_chat_template());
+  plan.prompts = std::make_unique<PromptBuilder>(model, use_chat_template, plan.n_ctx);
+  for (const std::string& name : request.benchmarks) add_items(request, name, plan);
+  if (plan.items.empty()) throw Error(ErrorCode::kInvalidArgument, "there are no samples: check --tasks and --data");
+
+  Json method_texts = Json::array(), budget_texts = Json::array(), mode_names = Json::array();
+  const auto add_new = [](Json& list, const std::string& text) {
+    if (!text.empty() && std::find(list.begin(), list.end(), Json(text)) == list.end()) list.push_back(text);
+  };
+  for (const Cell& cell : plan.cells) {
+    add_new(method_texts, cell.method);
+    add_new(budget_texts, cell.budget_text);
+  }
+  for (const QuestionMode mode : request.modes) mode_names.push_back(question_mode_name(mode));
+  const std::vector<const WorkItem*> all = plan.items_of({});
+  plan.configuration = {{"model", info.name},
+                        {"model_fingerprint", hexadecimal(info.fingerprint)},
+                        {"benchmarks", request.benchmarks},
+                        {"tasks", request.samples.tasks},
+                        {"methods", std::move(method_texts)},
+                        {"budgets", std::move(budget_texts)},
+                        {"question", std::move(mode_names)},
+                        {"chat_template", use_chat_template},
+                        {"context", plan.n_ctx},
+                        {"key_type", entry_type_name(request.key_type)},
+                        {"value_type", entry_type_name(request.value_type)},
+                        {"prefill_weights", static_cast<int>(request.prefill_weights)},
+                        {"limit", request.samples.limit},
+                        {"seed", request.samples.seed},
+                        {"lengths", request.samples.lengths},
+                        {"depths", request.samples.depths},
+                        {"samples", plan.items.size()},
+                        {"samples_digest", digest(plan.items)},
+                        {"answers", count_answers(all, plan.cells.size())}};
+  return plan;
+}
+
+}  // namespace winnow::eval
