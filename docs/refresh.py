@@ -6,6 +6,7 @@
 A line <!-- winnow ARGUMENTS --> is followed by a block with that command's output, <!-- methods --> by the table of
 methods. Run it after a change of flags or methods.
 """
+import collections
 import json
 import os
 import pathlib
@@ -22,10 +23,18 @@ def output(tool, arguments):
 
 
 def methods_table(tool):
-    rows = ["| method | scorer | layers | heads | selector | what it keeps | paper |", "|---|---|---|---|---|---|---|"]
-    for m in json.loads(output(tool, ["methods", "--json", "-"])):
+    methods = json.loads(output(tool, ["methods", "--json", "-"]))
+    values = {}  # of each option, over the methods that have it
+    for m in methods:
+        for name, value in m["options"].items():
+            values.setdefault(name, []).append(value)
+    usual = {name: collections.Counter(found).most_common(1)[0][0] for name, found in values.items()}
+    rows = ["| method | scorer | layers | heads | selector | unusual defaults | what it keeps | paper |",
+            "|---|---|---|---|---|---|---|---|"]
+    for m in methods:
         parts = [m["scorer"], m["layers"], m["heads"], m["selector"]]
-        rows.append("| `" + m["name"] + "` | " + " | ".join([*parts, m["summary"], m["paper"] or "-"]) + " |")
+        unusual = ", ".join(f"{name}={value}" for name, value in m["options"].items() if value != usual[name])
+        rows.append(f"| `{m['name']}` | " + " | ".join([*parts, unusual or "-", m["summary"], m["paper"] or "-"]) + " |")
     return "\n".join(rows) + "\n"
 
 
