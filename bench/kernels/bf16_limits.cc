@@ -32,12 +32,13 @@ double multiply_registers(std::int64_t n) {
 
 // Four tiles of sums, as in a kernel's inner loop. The numbers are not zeros: tiles of zeros multiply faster.
 double multiply_tiles(std::int64_t n) {
-  struct {
+  struct Config {
     std::uint8_t palette = 1, start_row = 0, reserved[14] = {};
     std::uint16_t bytes_per_row[16] = {64, 64, 64, 64, 64, 64, 64, 64};
     std::uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
-  } const config;
-  static_assert(sizeof(config) == 64);
+  };
+  static constexpr Config kConfig;
+  static_assert(sizeof(Config) == 64);
   alignas(64) std::uint16_t numbers[16 * 32];
   for (std::size_t i = 0; i < 16 * 32; ++i) {
     const float number = 0.3F + 1e-3F * static_cast<float>(i * 37 % 512);
@@ -45,7 +46,7 @@ double multiply_tiles(std::int64_t n) {
     std::memcpy(&bits, &number, sizeof(bits));
     numbers[i] = static_cast<std::uint16_t>((i % 3 == 0 ? 0x8000U : 0U) | bits >> 16);
   }
-  _tile_loadconfig(&config);
+  _tile_loadconfig(&kConfig);
   _tile_zero(0);
   _tile_zero(1);
   _tile_zero(2);

@@ -25,6 +25,8 @@ struct TileConfig {
   std::uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
 };
 static_assert(sizeof(TileConfig) == 64);
+// Not on a stack: gcc 12 believes that only its first bytes are read.
+inline constexpr TileConfig kTileConfig;
 
 // A product of a strip's rows and some columns: out (+)= left x right over its pairs [first_pair, last_pair), multiples
 // of 16, for columns [first_column, last_column), multiples of 32.
@@ -39,41 +41,59 @@ struct Product {
   std::ptrdiff_t out_stride;
 };
 
-// Tiles 0 to 3 hold 2 x 2 tiles of sums, 4 and 5 rows of the left operand, 6 and 7 columns of the right one.
+inline void zero_sums() {
+  _tile_zero(0);
+  _tile_zero(1);
+  _tile_zero(2);
+  _tile_zero(3);
+}
+
+// The sums from and to memory: [32][stride], of which 32 columns.
+inline void load_sums(const float* sums, std::size_t stride) {
+  const std::size_t bytes = stride * sizeof(float);
+  _tile_loadd(0, sums, bytes);
+  _tile_loadd(1, sums + 16, bytes);
+  _tile_loadd(2, sums + 16 * stride, bytes);
+  _tile_loadd(3, sums + 16 * stride + 16, bytes);
+}
+
+inline void store_sums(float* sums, std::size_t stride) {
+  const std::size_t bytes = stride * sizeof(float);
+  _tile_stored(0, sums, bytes);
+  _tile_stored(1, sums + 16, bytes);
+  _tile_stored(2, sums + 16 * stride, bytes);
+  _tile_stored(3, sums + 16 * stride + 16, bytes);
+}
+
+// The sums += 32 rows of 16 pairs, left_bytes apart, x two groups of columns, group_pairs apart.
+inline void multiply_tiles(const Pair* left, std::size_t left_bytes, const Pair* right, std::ptrdiff_t group_pairs) {
+  _tile_loadd(4, left, left_bytes);
+  _tile_loadd(6, right, kColumns * sizeof(Pair));
+  _tile_loadd(7, right + group_pairs, kColumns * sizeof(Pair));
+  _tile_dpbf16ps(0, 4, 6);
+  _tile_dpbf16ps(1, 4, 7);
+  _tile_loadd(5, reinterpret_cast<const std::byte*>(left) + 16 * left_bytes, left_bytes);
+  _tile_dpbf16ps(2, 5, 6);
+  _tile_dpbf16ps(3, 5, 7);
+}
+
 template <bool kAdd>
 void multiply_amx(const Product& p) {
   const std::size_t left_bytes = static_cast<std::size_t>(p.left_stride) * sizeof(Pair);
-  const std::size_t out_bytes = static_cast<std::size_t>(p.out_stride) * sizeof(float);
+  const auto out_stride = static_cast<std::size_t>(p.out_stride);
   const std::ptrdiff_t group_pairs = p.right_pairs * kColumns;
   for (std::int32_t column = p.first_column; column < p.last_column; column += 32) {
-    float* out = p.out + column;
     if constexpr (kAdd) {
-      _tile_loadd(0, out, out_bytes);
-      _tile_loadd(1, out + 16, out_bytes);
-      _tile_loadd(2, out + 16 * p.out_stride, out_bytes);
-      _tile_loadd(3, out + 16 * p.out_stride + 16, out_bytes);
+      load_sums(p.out + column, out_stride);
     } else {
-      _tile_zero(0);
-      _tile_zero(1);
-      _tile_zero(2);
-      _tile_zero(3);
+      zero_sums();
     }
     const Pair* left = p.left + p.first_pair;
     const Pair* right = p.right + column / kColumns * group_pairs + p.first_pair * kColumns;
     for (std::int32_t pair = p.first_pair; pair < p.last_pair; pair += 16, left += 16, right += 16 * kColumns) {
-      _tile_loadd(4, left, left_bytes);
-      _tile_loadd(6, right, kColumns * sizeof(Pair));
-      _tile_loadd(7, right + group_pairs, kColumns * sizeof(Pair));
-      _tile_dpbf16ps(0, 4, 6);
-      _tile_dpbf16ps(1, 4, 7);
-      _tile_loadd(5, left + 16 * p.left_stride, left_bytes);
-      _tile_dpbf16ps(2, 5, 6);
-      _tile_dpbf16ps(3, 5, 7);
+      multiply_tiles(left, left_bytes, right, group_pairs);
     }
-    _tile_stored(0, out, out_bytes);
-    _tile_stored(1, out + 16, out_bytes);
-    _tile_stored(2, out + 16 * p.out_stride, out_bytes);
-    _tile_stored(3, out + 16 * p.out_stride + 16, out_bytes);
+    store_sums(p.out + column, out_stride);
   }
 }
 
@@ -196,8 +216,7 @@ class UnitInUse {
   explicit UnitInUse(Bf16Unit unit) : unit_(unit), control_(_mm_getcsr()) {
     _mm_setcsr(control_ | 0x8040U);
     if (unit != Bf16Unit::kAmx) return;
-    const TileConfig config;
-    _tile_loadconfig(&config);
+    _tile_loadconfig(&kTileConfig);
   }
   ~UnitInUse() {
     if (unit_ == Bf16Unit::kAmx) _tile_release();
