@@ -170,7 +170,7 @@ void decode(benchmark::State& state, int n_group, int head_dim, int n_entries, E
   state.counters["share"] = benchmark::Counter(gbytes / limits.read_gbps[n_threads], benchmark::Counter::kIsRate);
 }
 
-void window(benchmark::State& state, int n_group, int head_dim, int n_rows, int n_entries) {
+void window(benchmark::State& state, int n_group, int head_dim, int n_rows, int n_entries, bool mean_only) {
   const AttentionShape shape = make_shape(n_group, head_dim, EntryType::kF16);
   const PagedHeads heads(shape, 1, n_entries);
   const std::vector<float> q = random_numbers(static_cast<std::size_t>(n_rows * n_group * head_dim));
@@ -181,10 +181,10 @@ void window(benchmark::State& state, int n_group, int head_dim, int n_rows, int 
   const auto scratch = hwy::AllocateAligned<std::byte>(scratch_bytes);
   const int n_visible = n_entries - n_rows + 1;
   const QueryRows rows{q.data(), n_group * head_dim, n_rows, n_visible, n_visible - 1};
+  ColumnStatistics out{n_entries - n_rows, mean.data(), nullptr, nullptr, nullptr, nullptr};
+  if (!mean_only) out = {n_entries - n_rows, mean.data(), m2.data(), max.data(), last.data(), entropy.data()};
   for (auto _ : state) {
-    window_statistics(shape, heads.entries[0], rows,
-                      {n_entries - n_rows, mean.data(), m2.data(), max.data(), last.data(), entropy.data()},
-                      {scratch.get(), scratch_bytes});
+    window_statistics(shape, heads.entries[0], rows, out, {scratch.get(), scratch_bytes});
     benchmark::DoNotOptimize(mean.data());
   }
   count_flops(state, 2.0 * 2.0 * n_rows * n_entries * n_group * head_dim);  // the scores, in each of the two passes
@@ -286,8 +286,11 @@ void add_benchmarks() {
     decode(state, 3, 64, 1024, EntryType::kF16, 1, 1 << 18, false);
   })->UseRealTime();
   for (const int n_rows : {8, 32, 64}) {
-    benchmark::RegisterBenchmark(("window/f16/G3/d64/w" + std::to_string(n_rows)).c_str(),
-                                 [=](benchmark::State& state) { window(state, 3, 64, n_rows, 4096); });
+    for (const bool mean_only : {false, true}) {
+      const std::string name = "window/f16/G3/d64/w" + std::to_string(n_rows) + (mean_only ? "/mean" : "");
+      benchmark::RegisterBenchmark(name.c_str(),
+                                   [=](benchmark::State& state) { window(state, 3, 64, n_rows, 4096, mean_only); });
+    }
   }
   benchmark::RegisterBenchmark("projected_norms/f16/G3/d64/D576",
                                [](benchmark::State& state) { projected(state, 3, 64, 576, 4096); });

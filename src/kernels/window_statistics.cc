@@ -37,6 +37,7 @@ struct WindowState {
   double* weight;        // [n_queries] sum of 2^(score - high)
   float* inverse;        // [n_queries] 1 / weight
   float* log_weight;     // [n_queries] natural log of weight
+  float* shares;         // [n_rows] 1 / (row + 1)
 };
 
 WindowState make_state(const AttentionShape& shape, const HeadEntries& entries, const QueryRows& rows,
@@ -57,6 +58,8 @@ WindowState make_state(const AttentionShape& shape, const HeadEntries& entries, 
   s.weight = scratch.take<double>(n);
   s.inverse = scratch.take<float>(n);
   s.log_weight = scratch.take<float>(n);
+  s.shares = scratch.take<float>(static_cast<std::size_t>(rows.n_rows));
+  for (std::int32_t r = 0; r < s.n_rows; ++r) s.shares[r] = 1.0F / static_cast<float>(r + 1);
 
   visible_ranges(shape, entries, rows, s.ranges);
   const auto query = [&](std::int32_t index) {
@@ -153,6 +156,21 @@ struct BlockColumns {
   alignas(64) float last[kKeyBlock];
 };
 
+// Reduces one query head's rows to their mean alone.
+HWY_INLINE void average_rows(const WindowState& s, std::int32_t first_query, std::int32_t n, BlockColumns& columns) {
+  const F d;
+  const VF share = hn::Set(d, 1.0F / static_cast<float>(s.n_rows));
+  for (std::int32_t i = 0; i < n; i += kLanes) {
+    VF sum = hn::Zero(d);
+    for (std::int32_t index = first_query; index < first_query + s.n_rows; ++index) {
+      const VF score = hn::Load(d, s.scores + static_cast<std::int64_t>(index) * kKeyBlock + i);
+      const VF weight = exp2_of_negative(d, hn::Sub(score, hn::Set(d, s.high[index])));
+      sum = hn::MulAdd(weight, hn::Set(d, s.inverse[index]), sum);
+    }
+    hn::Store(hn::Mul(sum, share), d, columns.mean + i);
+  }
+}
+
 // Reduces one query head's rows; returns their entropy over these columns. Welford's update: no cancellation in m2.
 HWY_INLINE double reduce_rows(const WindowState& s, std::int32_t first_query, std::int32_t n, BlockColumns& columns) {
   const F d;
@@ -172,7 +190,7 @@ HWY_INLINE double reduce_rows(const WindowState& s, std::int32_t first_query, st
       // -ln A = ln(weight) - x ln 2; finite where A is 0
       surprise = hn::MulAdd(a, hn::MulAdd(x, minus_ln2, hn::Set(d, s.log_weight[index])), surprise);
       const VF delta = hn::Sub(a, mean);
-      mean = hn::MulAdd(delta, hn::Set(d, 1.0F / static_cast<float>(r + 1)), mean);
+      mean = hn::MulAdd(delta, hn::Set(d, s.shares[r]), mean);
       m2 = hn::MulAdd(delta, hn::Sub(a, mean), m2);
       max = hn::Max(max, a);
     }
@@ -202,13 +220,18 @@ void window_statistics(const AttentionShape& shape, const HeadEntries& entries, 
   sum_rows(shape, entries, s);
   RunCursor cursor(entries);
   BlockColumns columns;
+  const bool mean_only = !out.m2 && !out.max && !out.last && !out.entropy;
   const std::int32_t last = std::min(out.n_columns, s.ranges[s.n_rows - 1].last);
   for (std::int32_t block = s.ranges[0].first; block < last; block += kKeyBlock) {
     const std::int32_t n = std::min(kKeyBlock, last - block);
     score_block(shape, s, cursor, block, n, last);
     for (int g = 0; g < shape.n_group; ++g) {
-      const double entropy = reduce_rows(s, g * s.n_rows, n, columns);
-      if (out.entropy) out.entropy[g] += entropy;
+      if (mean_only) {
+        average_rows(s, g * s.n_rows, n, columns);
+      } else {
+        const double entropy = reduce_rows(s, g * s.n_rows, n, columns);
+        if (out.entropy) out.entropy[g] += entropy;
+      }
       const std::int64_t at = static_cast<std::int64_t>(g) * out.n_columns + block;
       copy_columns(columns.mean, n, out.mean, at);
       copy_columns(columns.m2, n, out.m2, at);
@@ -263,7 +286,7 @@ std::size_t window_statistics_scratch_bytes(const AttentionShape& shape, int n_r
   const std::size_t bytes = Scratch::bytes<VisibleRange>(static_cast<std::size_t>(n_rows)) +
                             Scratch::bytes<float>(padded * d) + Scratch::bytes<float>(kKeyBlock * d) +
                             Scratch::bytes<float>(padded * kKeyBlock) + 3 * Scratch::bytes<float>(n) +
-                            Scratch::bytes<double>(n);
+                            Scratch::bytes<double>(n) + Scratch::bytes<float>(static_cast<std::size_t>(n_rows));
   return std::max(bytes, bf16_column_sums_scratch_bytes(shape, n_rows));
 }
 
