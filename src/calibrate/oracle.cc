@@ -8,6 +8,17 @@
 #include "eviction/lukv_calibration.h"
 
 namespace winnow {
+namespace {
+
+// Columns of the window statistics are the tokens before the window: what follows the context is the window here.
+LayerEvidence context_columns(const LayerView& view, std::int32_t n_context, unsigned columns,
+                              const ParallelFor& parallel_for) {
+  EvictionOptions options;
+  options.window = view.n_tokens - n_context;
+  return {view, options, columns, parallel_for};
+}
+
+}  // namespace
 
 std::vector<std::vector<double>> oracle_importance(const LayerView& view, std::int32_t n_context, int n_rows,
                                                    const ParallelFor& parallel_for) {
@@ -17,10 +28,7 @@ std::vector<std::vector<double>> oracle_importance(const LayerView& view, std::i
     norms[static_cast<std::size_t>(h)] = projected_l2_norms(view, h);
     norms[static_cast<std::size_t>(h)].resize(n);
   });
-  // Columns of the window statistics are the tokens before the window: what follows the context is the window here.
-  EvictionOptions columns;
-  columns.window = view.n_tokens - n_context;
-  LayerEvidence evidence(view, columns, kWindowMax, parallel_for);
+  LayerEvidence evidence = context_columns(view, n_context, kWindowMax, parallel_for);
   const WindowStatistics& statistics = evidence.window(n_rows);
   OracleImportance oracle(view.n_kv_head, view.shape.n_group, std::move(norms));
   for (int h = 0; h < view.n_head; ++h) {
@@ -29,6 +37,18 @@ std::vector<std::vector<double>> oracle_importance(const LayerView& view, std::i
     oracle.add_step(h, std::span(largest).subspan(static_cast<std::size_t>(of_group) * n, n));
   }
   return oracle.importance();
+}
+
+std::vector<std::vector<double>> future_attention(const LayerView& view, std::int32_t n_context, int n_rows,
+                                                  const ParallelFor& parallel_for) {
+  const auto n = static_cast<std::size_t>(n_context);
+  LayerEvidence evidence = context_columns(view, n_context, kWindowMean, parallel_for);
+  std::vector<std::vector<double>> attention;
+  for (const std::vector<float>& group : evidence.window(n_rows).mean) {
+    std::vector<double>& head = attention.emplace_back(n, 0.0);
+    for (std::size_t i = 0; i < group.size(); ++i) head[i % n] += static_cast<double>(group[i]) / view.shape.n_group;
+  }
+  return attention;
 }
 
 std::vector<Token> decode_greedily(Session& session, int n) {

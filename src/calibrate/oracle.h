@@ -15,6 +15,10 @@ namespace winnow {
 std::vector<std::vector<double>> oracle_importance(const LayerView& view, std::int32_t n_context, int n_rows,
                                                    const ParallelFor& parallel_for);
 
+// One layer: the mean attention of the same queries, the group's mean: [n_kv_head][n_context].
+std::vector<std::vector<double>> future_attention(const LayerView& view, std::int32_t n_context, int n_rows,
+                                                  const ParallelFor& parallel_for);
+
 // Feeds the likeliest token up to n times, the end token as the last one. Returns those fed, at least one.
 std::vector<Token> decode_greedily(Session& session, int n);
 

@@ -61,79 +61,99 @@ double largest_row(const LayerView& view) {
 
 }  // namespace
 
-LayerLosses measure_losses(const LayerView& view, std::span<const std::vector<std::int32_t>> kept,
-                           std::span<const std::vector<std::int32_t>> certain, const ParallelFor& parallel_for) {
-  const int d = view.shape.head_dim;
-  const std::vector<std::vector<float>> attention = last_row_attention(view, parallel_for);
-
-  LayerLosses losses;
-  losses.loss_head.resize(view.n_head);
-  losses.theta.resize(view.n_head);
-  if (!certain.empty()) losses.theta_hat.resize(view.n_head);
-  std::vector<std::vector<double>> difference(view.n_head);  // (A - A') V W_O[h], [n_embd]
-  std::vector<double> largest_projected(view.n_head, 0.0);   // max_i || v_i W_O[h] ||_1
-  std::vector<double> lost(view.n_head, 0.0);                // attention on what is evicted
-  std::vector<double> largest_value(view.n_head, 0.0);       // max_k || v_k ||_1
+LossMeter::LossMeter(const LayerView& view, const ParallelFor& parallel_for)
+    : view_(view), parallel_for_(parallel_for), largest_row_(largest_row(view)) {
+  const std::vector<std::vector<float>> weights = last_row_attention(view, parallel_for);
+  attention_.resize(view.n_head);
+  projected_.resize(view.n_head);
+  largest_value_.resize(view.n_kv_head);
+  kernels::AttentionShape one_head = view.shape;
+  one_head.n_group = 1;
   parallel_for(view.n_head, [&](int h) {
     const int kv_head = h / view.shape.n_group;
-    const kernels::HeadEntries& entries = view.heads[kv_head];
-    const std::size_t n = entries.n_entries;
-    const float* a = attention[kv_head].data() + std::size_t(h % view.shape.n_group) * n;
-    const float* w_o = view.w_o + std::ptrdiff_t{h} * d * view.n_embd;
-    std::vector<char> is_kept(n, 0);
-    for (const std::int32_t i : kept[kv_head]) is_kept[i] = 1;
-
-    kernels::AttentionShape one_head = view.shape;
-    one_head.n_group = 1;
-    std::vector<float> projected(n), norms(n);
-    kernels::projected_value_norms(one_head, entries, {w_o, std::size_t(d) * view.n_embd}, view.n_embd, projected);
-    kernels::value_l1_norms(view.shape, entries, norms);
-
+    const std::size_t n = view.heads[kv_head].n_entries;
+    const float* a = weights[kv_head].data() + std::size_t(h % view.shape.n_group) * n;
     // Normalised in double: the bounds are differences of nearly equal numbers where little is evicted.
     const double sum = std::accumulate(a, a + n, 0.0);
-    double mass = 0, lost_weighted = 0, kept_weighted = 0;
-    for (std::size_t i = 0; i < n; ++i) {
-      const double attended = static_cast<double>(a[i]) / sum;
-      const double weighted = attended * static_cast<double>(projected[i]);
-      (is_kept[i] != 0 ? mass : lost[h]) += attended;
-      (is_kept[i] != 0 ? kept_weighted : lost_weighted) += weighted;
-      largest_projected[h] = std::max(largest_projected[h], static_cast<double>(projected[i]));
-      largest_value[h] = std::max(largest_value[h], static_cast<double>(norms[i]));
-    }
-    // C - (2 - 1/sigma) sum_kept A_i || v_i W_O ||_1 with C the same sum over all entries and sigma the attention kept.
-    const double grown = lost[h] / mass;  // 1/sigma - 1: what renormalising adds to the kept ones
-    losses.theta[h] = lost_weighted + grown * kept_weighted;
-    if (!certain.empty()) {
-      double certain_mass = 0;
-      for (const std::int32_t i : certain[kv_head]) certain_mass += static_cast<double>(a[i]) / sum;
-      losses.theta_hat[h] = lost_weighted + (1.0 / certain_mass - 1.0) * kept_weighted;
-    }
-    std::vector<double> change(n);
-    for (std::size_t i = 0; i < n; ++i) {
-      change[i] = static_cast<double>(a[i]) / sum * (is_kept[i] != 0 ? -grown : 1.0);
-    }
-    const std::vector<double> values = weighted_values(view, kv_head, change);
-    difference[h].assign(view.n_embd, 0.0);
-    for (int c = 0; c < d; ++c) {
-      for (int j = 0; j < view.n_embd; ++j) {
-        difference[h][j] += values[c] * static_cast<double>(w_o[std::ptrdiff_t{c} * view.n_embd + j]);
-      }
-    }
-    for (const double x : difference[h]) losses.loss_head[h] += std::fabs(x);
+    for (std::size_t i = 0; i < n; ++i) attention_[h].push_back(static_cast<double>(a[i]) / sum);
+    const std::size_t n_w_o = std::size_t(view.shape.head_dim) * view.n_embd;
+    projected_[h].resize(n);
+    kernels::projected_value_norms(one_head, view.heads[kv_head], {view.w_o + h * n_w_o, n_w_o}, view.n_embd,
+                                   projected_[h]);
   });
+  for (const std::vector<float>& head : projected_) {
+    for (const float norm : head) largest_projected_ = std::max(largest_projected_, static_cast<double>(norm));
+  }
+  for (int h = 0; h < view.n_kv_head; ++h) {
+    std::vector<float> norms(view.heads[h].n_entries);
+    kernels::value_l1_norms(view.shape, view.heads[h], norms);
+    for (const float norm : norms) largest_value_[h] = std::max(largest_value_[h], static_cast<double>(norm));
+  }
+}
 
-  for (int j = 0; j < view.n_embd; ++j) {
-    double change = 0;
-    for (const std::vector<double>& head : difference) change += head[j];
-    losses.loss_layer += std::fabs(change);
+// One query head's part of a cut.
+struct LossMeter::HeadChange {
+  double mass = 0, lost = 0;                    // attention on what stays, and on what goes
+  double kept_weighted = 0, lost_weighted = 0;  // the same times || v_i W_O[h] ||_1
+  std::vector<double> difference;               // (A - A') V W_O[h], [n_embd]
+  double grown() const { return lost / mass; }  // 1/sigma - 1: what renormalising adds to what stays
+};
+
+LossMeter::HeadChange LossMeter::change_of(int h, const std::vector<std::int32_t>& kept) const {
+  const std::vector<double>& a = attention_[h];
+  std::vector<char> is_kept(a.size(), 0);
+  for (const std::int32_t i : kept) is_kept[i] = 1;
+  HeadChange change;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    const double weighted = a[i] * static_cast<double>(projected_[h][i]);
+    (is_kept[i] != 0 ? change.mass : change.lost) += a[i];
+    (is_kept[i] != 0 ? change.kept_weighted : change.lost_weighted) += weighted;
   }
+  std::vector<double> weight(a.size());
+  for (std::size_t i = 0; i < a.size(); ++i) weight[i] = a[i] * (is_kept[i] != 0 ? -change.grown() : 1.0);
+  const std::vector<double> values = weighted_values(view_, h / view_.shape.n_group, weight);
+  const int d = view_.shape.head_dim;
+  const float* w_o = view_.w_o + std::ptrdiff_t{h} * d * view_.n_embd;
+  change.difference.assign(view_.n_embd, 0.0);
+  for (int c = 0; c < d; ++c) {
+    for (int j = 0; j < view_.n_embd; ++j) {
+      change.difference[j] += values[c] * static_cast<double>(w_o[std::ptrdiff_t{c} * view_.n_embd + j]);
+    }
+  }
+  return change;
+}
+
+LayerLosses LossMeter::measure(std::span<const std::vector<std::int32_t>> kept,
+                               std::span<const std::vector<std::int32_t>> certain) const {
+  std::vector<HeadChange> changes(view_.n_head);
+  parallel_for_(view_.n_head, [&](int h) { changes[h] = change_of(h, kept[h / view_.shape.n_group]); });
+
+  LayerLosses losses;
   double all_lost = 0, value_lost = 0;
-  for (int h = 0; h < view.n_head; ++h) {
-    all_lost += lost[h];
-    value_lost += largest_value[h] * lost[h];
+  for (int h = 0; h < view_.n_head; ++h) {
+    const int kv_head = h / view_.shape.n_group;
+    const HeadChange& change = changes[h];
+    losses.mass.push_back(change.mass);
+    double loss = 0;
+    for (const double x : change.difference) loss += std::fabs(x);
+    losses.loss_head.push_back(loss);
+    // C - (2 - 1/sigma) sum_kept A_i || v_i W_O ||_1 with C the same sum over all entries and sigma the attention kept.
+    losses.theta.push_back(change.lost_weighted + change.grown() * change.kept_weighted);
+    if (!certain.empty()) {
+      double mass = 0;
+      for (const std::int32_t i : certain[kv_head]) mass += attention_[h][i];
+      losses.theta_hat.push_back(change.lost_weighted + (1.0 / mass - 1.0) * change.kept_weighted);
+    }
+    all_lost += change.lost;
+    value_lost += largest_value_[kv_head] * change.lost;
   }
-  losses.ada_eps = 2.0 * *std::max_element(largest_projected.begin(), largest_projected.end()) * all_lost;
-  losses.lava_bound = 2.0 * largest_row(view) * value_lost;
+  for (int j = 0; j < view_.n_embd; ++j) {
+    double difference = 0;
+    for (const HeadChange& change : changes) difference += change.difference[j];
+    losses.loss_layer += std::fabs(difference);
+  }
+  losses.ada_eps = 2.0 * largest_projected_ * all_lost;
+  losses.lava_bound = 2.0 * largest_row_ * value_lost;
   return losses;
 }
 

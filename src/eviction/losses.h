@@ -9,6 +9,7 @@
 namespace winnow {
 
 struct LayerLosses {
+  std::vector<double> mass;       // [n_head] attention of the last row on what stays, 0 .. 1
   std::vector<double> loss_head;  // [n_head] || (A - A') V W_O[h] ||_1, A' renormalised over the kept entries
   std::vector<double> theta;      // [n_head] CriticalKV, Theorem 3.3
   std::vector<double> theta_hat;  // [n_head] CriticalKV, Theorem 3.5; empty without a first stage
@@ -17,10 +18,36 @@ struct LayerLosses {
   double lava_bound = 0;          // LAVa, Theorem 1
 };
 
-// The view holds the layer's full entries, at least one window row and W_O.
-//   kept: [n_kv_head] ascending indices of the entries that stay, window included
-//   certain: [n_kv_head] those kept for certain before CriticalKV's second stage (stage 1, sinks, window), or empty
-LayerLosses measure_losses(const LayerView& view, std::span<const std::vector<std::int32_t>> kept,
-                           std::span<const std::vector<std::int32_t>> certain, const ParallelFor& parallel_for);
+// Measures cuts of one layer. What does not depend on the cut is computed once.
+//
+// Not thread-safe; parallel inside with the ParallelFor given. Lives as long as the view.
+class LossMeter {
+ public:
+  // The view holds the layer's full entries, at least one window row and W_O.
+  LossMeter(const LayerView& view, const ParallelFor& parallel_for);
+
+  //   kept: [n_kv_head] ascending indices of the entries that stay, window included
+  //   certain: [n_kv_head] those kept for certain before CriticalKV's second stage (stage 1, sinks, window), or empty
+  LayerLosses measure(std::span<const std::vector<std::int32_t>> kept,
+                      std::span<const std::vector<std::int32_t>> certain) const;
+
+ private:
+  struct HeadChange;
+  HeadChange change_of(int head, const std::vector<std::int32_t>& kept) const;
+
+  const LayerView& view_;
+  const ParallelFor& parallel_for_;
+  std::vector<std::vector<double>> attention_;  // [n_head][n_entries] of the last row
+  std::vector<std::vector<float>> projected_;   // [n_head][n_entries] || v_i W_O[h] ||_1
+  std::vector<double> largest_value_;           // [n_kv_head] max_k || v_k ||_1
+  double largest_projected_ = 0;                // Ada-KV's C: max over h, i of || v_i W_O[h] ||_1
+  double largest_row_ = 0;                      // LAVa's C^: the largest L1 norm of a row of W_O
+};
+
+// One cut alone.
+inline LayerLosses measure_losses(const LayerView& view, std::span<const std::vector<std::int32_t>> kept,
+                                  std::span<const std::vector<std::int32_t>> certain, const ParallelFor& parallel_for) {
+  return LossMeter(view, parallel_for).measure(kept, certain);
+}
 
 }  // namespace winnow

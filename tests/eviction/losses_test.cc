@@ -39,5 +39,30 @@ TEST(Losses, EveryBoundHoldsAndNothingEvictedCostsNothing) {
   }
 }
 
+// Two tokens with opposite values, each with half of the attention, and one of them evicted: every bound is reached, so
+// that a factor or a term that is missing in any of them is seen.
+TEST(Losses, EveryBoundIsReachedInTheWorstCase) {
+  RandomCache whole(1, 1, 1, 2, 2, 1);
+  std::fill(whole.keys[0].begin(), whole.keys[0].end(), 0.0F);  // equal attention
+  whole.values[0] = {0, -3, 0, 3};
+  std::fill(whole.w_o[0].begin(), whole.w_o[0].end(), 0.0F);
+  for (int e = 0; e < whole.n_embd; ++e) {
+    whole.w_o[0][e] = 0.25F;  // what the values do not use, and smaller
+    whole.w_o[0][whole.n_embd + e] = e % 2 == 0 ? 1.0F : -0.5F;
+  }
+  const std::vector<std::vector<std::int32_t>> kept = {{1}};
+  whole.with_view(0, {.window_rows = 1}, [&](const LayerView& view) {
+    const LayerLosses losses = measure_losses(view, kept, kept, serial());
+    const double loss = 3 * (6 * 1.0 + 6 * 0.5);  // || (0 - 3) W_O ||_1: the output was 0
+    EXPECT_NEAR(losses.loss_head[0], loss, 1e-5);
+    EXPECT_NEAR(losses.loss_layer, loss, 1e-5);
+    EXPECT_NEAR(losses.mass[0], 0.5, 1e-7);
+    EXPECT_NEAR(losses.theta[0], loss, 1e-5);
+    EXPECT_NEAR(losses.theta_hat[0], loss, 1e-5);
+    EXPECT_NEAR(losses.ada_eps, loss, 1e-5);
+    EXPECT_NEAR(losses.lava_bound, loss, 1e-5);
+  });
+}
+
 }  // namespace
 }  // namespace winnow

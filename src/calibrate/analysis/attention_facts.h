@@ -1,0 +1,17 @@
+// What one layer's full attention is like: CAKE's, LAVa's and Ada-KV's figures.
+#pragma once
+
+#include "calibrate/analysis/analysis.h"
+#include "eviction/evidence.h"
+#include "eviction/layer_scoring.h"
+
+namespace winnow {
+
+inline constexpr int kFactsWindow = 32;  // rows, as most methods have
+
+EvidenceNeeds attention_facts_needs();
+
+// `scoring` has the columns that the needs name.
+LayerAttention attention_facts(LayerScoring& scoring);
+
+}  // namespace winnow

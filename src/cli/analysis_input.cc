@@ -1,0 +1,114 @@
+#include "cli/analysis_input.h"
+
+#include <memory>
+#include <span>
+
+#include "calibrate/passages.h"
+#include "cli/chat_prompt.h"
+#include "cli/number_text.h"
+#include "cli/progress_bar.h"
+#include "winnow/error.h"
+
+namespace winnow::cli {
+
+void add_analysis_flags(CommandLine& line, AnalysisFlags& flags) {
+  line.group("Model");
+  add_model_flag(line, flags.model);
+  add_engine_flags(line, flags.model);
+  line.group("Text");
+  line.text("-p,--prompt", "TEXT", flags.prompt.text, "the text");
+  line.text("-f,--file", "FILE", flags.prompt.file, "the same from a file; - is the standard input");
+  line.text(
+      "-q,--question", "TEXT", flags.question,
+      "a question about the text: the cut text then continues with it, and with the full cache's answer (default: "
+      "the text continues with its own next tokens)");
+  line.integer("--tokens", flags.n_tokens, 1, "tokens of the text to cut (default: all but the continuation)");
+  line.integer("--offset", flags.offset, 0, "tokens of the text to leave out before (default: 0)");
+  line.integer("-n,--predict", flags.n_continuation, 2, "tokens of the continuation (default: 64)");
+  line.flag("--no-chat", flags.no_chat, "with -q: without the model's chat template");
+  line.group("Methods");
+  line.texts("--methods", "METHOD,..", ',', flags.methods,
+             "methods, METHOD[:option=value,...] as in --kv-evict (default: snapkv, ada-snapkv, critical-ada-snapkv, "
+             "cake, lava)");
+  line.texts("--budgets", "AMOUNT,..", ',', flags.budgets, "budgets of each, e.g. 5%,512 (default: 20%)");
+}
+
+std::vector<std::string> split_methods(const std::vector<std::string>& pieces) {
+  std::vector<std::string> methods;
+  for (const std::string& piece : pieces) {
+    const bool continues = piece.find('=') < piece.find(':');
+    if (continues && !methods.empty()) {
+      methods.back() += "," + piece;
+    } else {
+      methods.push_back(piece);
+    }
+  }
+  return methods;
+}
+
+namespace {
+
+// Tokens [offset, offset + n) of the text, all that are left if n is not given; and what follows them.
+struct Passage {
+  std::span<const Token> context, rest;
+};
+
+Passage find_passage(std::span<const Token> tokens, const AnalysisFlags& flags, std::size_t n_after) {
+  const auto offset = static_cast<std::size_t>(flags.offset);
+  const std::size_t n_left = tokens.size() - std::min(offset, tokens.size());
+  const std::size_t n_wanted = flags.n_tokens ? static_cast<std::size_t>(*flags.n_tokens) + n_after : n_after + 1;
+  if (n_left < n_wanted) {
+    throw Error(ErrorCode::kInvalidArgument, "the text has " + count_text(static_cast<std::int64_t>(tokens.size())) +
+                                                 " tokens and " +
+                                                 count_text(static_cast<std::int64_t>(n_wanted + offset)) +
+                                                 " are needed: give more text, or less in --tokens, --offset and -n");
+  }
+  const std::size_t n = flags.n_tokens ? static_cast<std::size_t>(*flags.n_tokens) : n_left - n_after;
+  return {tokens.subspan(offset, n), tokens.subspan(offset + n)};
+}
+
+void take_text(const Model& model, const AnalysisFlags& flags, const std::string& text, AnalysisOptions& options) {
+  const std::vector<Token> tokens = model.tokenize(text, !flags.question, false);
+  if (!flags.question) {
+    const auto n_after = static_cast<std::size_t>(flags.n_continuation);
+    const Passage passage = find_passage(tokens, flags, n_after);
+    options.context.assign(passage.context.begin(), passage.context.end());
+    options.continuation.assign(passage.rest.begin(), passage.rest.begin() + flags.n_continuation);
+    return;
+  }
+  SplitPrompt prompt{passage_text(model, find_passage(tokens, flags, 0).context), "\n\n" + *flags.question};
+  if (!flags.no_chat && model.has_chat_template()) prompt = render_first_turn(model, "", prompt.before, prompt.after);
+  options.context = model.tokenize(prompt.before, true, true);
+  options.question = model.tokenize(prompt.after, false, true);
+  options.n_answer = flags.n_continuation;
+}
+
+}  // namespace
+
+Analysis run_analysis(const AnalysisFlags& flags, const Interrupt& interrupt) {
+  if (flags.no_chat && !flags.question) throw UsageError("--no-chat has no effect without -q QUESTION");
+  if (flags.question && flags.question->empty()) throw UsageError("the question of -q is empty: ask something");
+  AnalysisOptions options;
+  for (const std::string& method : split_methods(flags.methods)) {
+    const EvictionOptions parsed = EvictionOptions::parse(method);
+    for (const std::string& budget : flags.budgets) options.cuts.push_back({parsed, Budget::parse(budget)});
+  }
+  const std::string text = read_prompt(flags.prompt);
+  const std::shared_ptr<const Model> model = Model::load(model_path(flags.model));
+  take_text(*model, flags, text, options);
+  const std::size_t n_all =
+      options.context.size() + options.question.size() + static_cast<std::size_t>(flags.n_continuation);
+  if (n_all > static_cast<std::size_t>(model->info().n_ctx_train)) {
+    throw Error(ErrorCode::kContextFull, "text and continuation have " + count_text(static_cast<std::int64_t>(n_all)) +
+                                             " tokens and the model's context " +
+                                             count_text(model->info().n_ctx_train) + ": take a part with --tokens");
+  }
+  ProgressBar bar("analyze");
+  options.on_progress = [&](double part) {
+    bar.update(static_cast<std::int64_t>(part * 1000), 1000);
+    return !interrupt.requested();
+  };
+  return analyse(Engine::create(model, engine_options(flags.model)), options);
+}
+
+}  // namespace winnow::cli

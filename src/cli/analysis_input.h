@@ -1,0 +1,35 @@
+// Flags of the commands that analyse methods on a text, and the analysis itself.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "calibrate/analysis/analysis.h"
+#include "cli/interrupt.h"
+#include "cli/model_flags.h"
+#include "cli/prompt_source.h"
+
+namespace winnow::cli {
+
+struct AnalysisFlags {
+  ModelFlags model;
+  PromptFlags prompt;
+  std::optional<std::string> question;
+  bool no_chat = false;
+  int offset = 0;               // tokens of the text that are left out before the context
+  std::optional<int> n_tokens;  // of the context
+  int n_continuation = 64;
+  std::vector<std::string> methods = {"snapkv", "ada-snapkv", "critical-ada-snapkv", "cake", "lava"};
+  std::vector<std::string> budgets = {"20%"};
+};
+
+void add_analysis_flags(CommandLine& line, AnalysisFlags& flags);
+
+// "a,b:x=1,y=2,c" to methods: what has a value and no colon before it belongs to the method before.
+std::vector<std::string> split_methods(const std::vector<std::string>& pieces);
+
+// Loads the model and analyses. Throws Error and UsageError; Error(kCancelled) after Ctrl-C.
+Analysis run_analysis(const AnalysisFlags& flags, const Interrupt& interrupt);
+
+}  // namespace winnow::cli

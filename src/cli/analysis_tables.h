@@ -1,0 +1,13 @@
+// An analysis as tables for a terminal.
+#pragma once
+
+#include <string>
+
+#include "calibrate/analysis/analysis.h"
+
+namespace winnow::cli {
+
+// With `layers` also the tables of layers: attention, and entries kept by each cut.
+std::string analysis_tables(const Analysis& analysis, bool layers);
+
+}  // namespace winnow::cli

@@ -1,0 +1,82 @@
+// winnow analyze: what methods lose on a text, measured and bounded.
+
+#include <cstdio>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "calibrate/analysis/analysis.h"
+#include "calibrate/analysis/analysis_text.h"
+#include "cli/analysis_input.h"
+#include "cli/analysis_tables.h"
+#include "cli/commands.h"
+#include "cli/interrupt.h"
+#include "cli/output_file.h"
+#include "cli/progress_bar.h"
+#include "winnow/error.h"
+
+namespace winnow::cli {
+namespace {
+
+struct AnalyzeFlags {
+  AnalysisFlags input;
+  std::optional<std::string> json, csv;
+  bool verbose = false;
+};
+
+constexpr const char* kExamples =
+    "  winnow analyze -f book.txt --tokens 2000 --methods snapkv,ada-snapkv,lava \\\n"
+    "      --budgets 5%,20%\n"
+    "  winnow analyze -f book.txt -q \"Who is the narrator?\" --json analysis.json\n"
+    "  winnow analyze -f book.txt --methods snapkv,critical-snapkv --csv heads.csv\n";
+
+bool parse_flags(const Arguments& arguments, AnalyzeFlags& flags) {
+  CommandLine line("winnow analyze", "[flags]",
+                   "Measures what methods lose on a text: the change of every layer's and head's output beside the "
+                   "bounds of the papers, the entries that later tokens turn out to need, and the next tokens' "
+                   "probabilities against the full cache. Tables go to the standard output.",
+                   kExamples);
+  add_analysis_flags(line, flags.input);
+  line.group("Output");
+  line.text("--json", "FILE", flags.json,
+            "write everything as JSON; - writes it to the standard output, not the tables");
+  line.text("--csv", "FILE", flags.csv, "write a row for every method, budget, layer and query head");
+  line.flag("-v,--verbose", flags.verbose, "also show the layers' tables");
+  return line.parse(arguments);
+}
+
+}  // namespace
+
+int analyze_command(const Arguments& arguments) {
+  AnalyzeFlags flags;
+  if (!parse_flags(arguments, flags)) return 0;
+  std::optional<OutputFile> json_file, csv_file;
+  if (flags.json) json_file.emplace(*flags.json);
+  if (flags.csv) csv_file.emplace(*flags.csv);
+  if (flags.json == "-" && flags.csv == "-")
+    throw UsageError("--json - and --csv - cannot both have the standard output");
+
+  Interrupt interrupt;
+  std::optional<Analysis> analysis;
+  try {
+    analysis = run_analysis(flags.input, interrupt);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kCancelled) throw;
+    std::fputs("interrupted\n", stderr);
+    return kInterruptedExitCode;
+  }
+  if (json_file) json_file->write(analysis_json(*analysis).dump(1) + "\n");
+  if (csv_file) csv_file->write(analysis_csv(*analysis));
+  const bool shows_tables = !(json_file && json_file->is_stdout()) && !(csv_file && csv_file->is_stdout());
+  if (shows_tables) std::fputs(analysis_tables(*analysis, flags.verbose).c_str(), stdout);
+
+  const std::vector<std::string> violations = find_violations(*analysis);
+  if (violations.empty()) return 0;
+  throw Error(ErrorCode::kInternal, std::to_string(violations.size()) +
+                                        " losses are above their bounds, which is a bug " +
+                                        "in winnow, please report it; the first: " + violations.front());
+}
+
+}  // namespace winnow::cli
