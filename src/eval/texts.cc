@@ -39,7 +39,9 @@ bool is_abbreviation(std::string_view text, std::size_t dot) {
   while (begin > 0 && (std::isalpha(static_cast<unsigned char>(text[begin - 1])) != 0 || text[begin - 1] == '.'))
     --begin;
   const std::string_view word = text.substr(begin, dot - begin);
-  const bool initial = word.size() == 1 && word[0] >= 'A' && word[0] <= 'Z' && word[0] != 'I';
+  const char last = word.empty() ? ' ' : word.back();
+  const bool letter_alone = word.size() == 1 ? last != 'I' : word.size() > 1 && word[word.size() - 2] == '.';
+  const bool initial = letter_alone && last >= 'A' && last <= 'Z';
   return initial || std::find(kWords.begin(), kWords.end(), word) != kWords.end();
 }
 

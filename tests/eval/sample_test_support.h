@@ -1,0 +1,94 @@
+// What the tests of samples share: temporary files, a tokenizer without a model, and the shared templates.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cctype>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "eval/sample.h"
+#include "winnow/error.h"
+
+namespace winnow::eval {
+
+class TemporaryFolder {
+ public:
+  TemporaryFolder() {
+    std::string name = (std::filesystem::temp_directory_path() / "winnow-eval-XXXXXX").string();
+    path_ = mkdtemp(name.data());
+  }
+  ~TemporaryFolder() { std::filesystem::remove_all(path_); }
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+
+  std::string path() const { return path_.string(); }
+  std::string write(const std::string& name, const std::string& text) const {
+    std::filesystem::create_directories((path_ / name).parent_path());
+    std::ofstream(path_ / name) << text;
+    return (path_ / name).string();
+  }
+
+ private:
+  std::filesystem::path path_;
+};
+
+// Words with the white space before them, and punctuation, are tokens.
+inline std::vector<std::string> word_tokens(std::string_view text) {
+  std::vector<std::string> tokens;
+  bool in_word = false;
+  bool in_space = false;
+  for (const char c : text) {
+    const bool space = std::isspace(static_cast<unsigned char>(c)) != 0;
+    const bool punctuation = std::ispunct(static_cast<unsigned char>(c)) != 0;
+    const bool goes_on = !tokens.empty() && ((in_word && !space && !punctuation) ||
+                                             (in_space && !punctuation && !space) || (in_space && space));
+    if (!goes_on) tokens.emplace_back();
+    tokens.back() += c;
+    in_word = !space && !punctuation;
+    in_space = space;
+  }
+  return tokens;
+}
+
+inline SampleOptions with_words() {
+  SampleOptions options;
+  options.split_tokens = word_tokens;
+  options.count_tokens = [](std::string_view text) { return static_cast<std::int32_t>(word_tokens(text).size()); };
+  return options;
+}
+
+// The folder of shared data, "" where it is not.
+inline std::string shared_data() {
+  const char* shared = std::getenv("WINNOW_SHARED");
+  return shared == nullptr ? "" : std::string(shared) + "/data";
+}
+
+inline nlohmann::json shared_templates() {
+  return nlohmann::json::parse(std::ifstream(shared_data() + "/templates.json"));
+}
+
+inline std::string whole_prompt(const Sample& sample) {
+  return sample.context + sample.turns[0].question + sample.turns[0].answer_prefix;
+}
+
+// The message of the Error that a call throws, with its code; fails if it throws none.
+inline std::string message_of(ErrorCode code, const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), code) << error.what();
+    return error.what();
+  }
+  ADD_FAILURE() << "no error";
+  return "";
+}
+
+inline bool holds(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+}  // namespace winnow::eval
