@@ -8,9 +8,10 @@ namespace {
 // How often a wait looks whether the client is still there.
 constexpr std::chrono::milliseconds kLook{200};
 
+ApiError broken_off() { return ApiError(503, "the answer was broken off: the server is about to end", "", "stopping"); }
+
 ApiError error_of(const BatchResult& result) {
-  if (result.reason == FinishReason::kCancelled)
-    return ApiError(503, "the answer was broken off: the server is about to end");
+  if (result.reason == FinishReason::kCancelled) return broken_off();
   return api_error(result.error_code, result.error);
 }
 
@@ -21,12 +22,15 @@ bool is_failed(const BatchResult& result) {
 // The next event. Throws ApiError past the deadline, and once nobody is there to read.
 GenerationEvent next_event(Answering& answering) {
   for (;;) {
-    if (auto event = answering.generation->next(kLook)) return std::move(*event);
+    std::optional<GenerationEvent> event = answering.generation->next(kLook);
+    if (event && std::holds_alternative<BatchResult>(*event)) return std::move(*event);
     const Connection* connection = HttpServer::current();
     if (connection != nullptr && connection->is_closed()) throw ApiError(499, "the client went away");
+    if (connection != nullptr && connection->is_stopping()) throw broken_off();
     if (std::chrono::steady_clock::now() > answering.deadline) {
       throw ApiError(503, "the answer took longer than this server allows: ask for less, or later", "", "timeout");
     }
+    if (event) return std::move(*event);
   }
 }
 

@@ -91,7 +91,10 @@ ssize_t Connection::read(char* data, std::size_t size) {
     overflow_ = is_in_body_ ? Overflow::kBody : Overflow::kHeaders;
     return -1;
   }
-  if (begin_ == end_ && !fill()) return -1;
+  if (begin_ == end_ && !fill()) {
+    is_abandoned_ = true;  // half a request: nothing can follow it
+    return -1;
+  }
   const std::size_t n = std::min({size, end_ - begin_, n_allowed_});
   std::memcpy(data, buffer_.data() + begin_, n);
   begin_ += n;

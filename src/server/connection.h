@@ -37,6 +37,8 @@ class Connection : public httplib::Stream {
   // The rest of this request is not read: no other one can follow it.
   void abandon_body() { is_abandoned_ = true; }
   bool is_spent() const { return is_abandoned_ || overflow_ != Overflow::kNone; }
+  // Answers that are still under way are broken off.
+  bool is_stopping() const { return is_stopping_; }
   // Whether the client has gone away.
   bool is_closed() const;
   // Lets the client read the last answer before the socket is closed.

@@ -1,0 +1,63 @@
+"""A `winnow serve` for the scripts beside this file: starts it, waits for it, talks to it with the standard library."""
+import http.client
+import json
+import os
+import signal
+import subprocess
+import threading
+
+
+class Server:
+    def __init__(self, tool, *flags, log=None):
+        self.process = subprocess.Popen([tool, "serve", "--port", "0", *flags], stderr=subprocess.PIPE, text=True,
+                                        env={**os.environ, "OMP_WAIT_POLICY": os.environ.get("OMP_WAIT_POLICY", "passive")})
+        self.port = None
+        self.events = []
+        self._ready = threading.Event()
+        threading.Thread(target=self._read, args=(log,), daemon=True).start()
+        if not self._ready.wait(300) or self.process.poll() is not None:
+            raise RuntimeError("the server did not start: " + json.dumps(self.events))
+
+    def _read(self, log):
+        for line in self.process.stderr:
+            if log:
+                log.write(line)
+            event = json.loads(line) if line.startswith("{") else {"event": "text", "message": line}
+            if event["event"] not in ("request", "answer"):
+                self.events.append(event)
+            self.port = event.get("port", self.port)
+            if event["event"] == "ready":
+                self._ready.set()
+        self._ready.set()
+
+    def request(self, method, path, body=None, timeout=600):
+        """(status, JSON or text)"""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
+        try:
+            connection.request(method, path, None if body is None else json.dumps(body), {"Content-Type": "application/json"})
+            response = connection.getresponse()
+            text = response.read().decode()
+        finally:
+            connection.close()
+        try:
+            return response.status, json.loads(text)
+        except json.JSONDecodeError:
+            return response.status, text
+
+    def get(self, path):
+        return self.request("GET", path)[1]
+
+    def post(self, path, body):
+        return self.request("POST", path, body)
+
+    def rss_bytes(self):
+        with open(f"/proc/{self.process.pid}/statm") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGESIZE")
+
+    def stop(self):
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(120)
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()

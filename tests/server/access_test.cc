@@ -1,0 +1,204 @@
+// Who may ask, and what hostile requests come to.
+#include "server/access.h"
+
+#include "server/http_test_support.h"
+
+namespace winnow::server {
+namespace {
+
+std::string status_of(const std::string& answer) { return answer.substr(0, answer.find('\r')); }
+
+class AccessTest : public HttpTest {
+ protected:
+  void start_with_keys() {
+    start([](ServiceOptions& options) { options.access.api_keys = {"first-key", "second-key"}; });
+  }
+};
+
+TEST(ConstantTimeTest, ComparesAsEqualsDoes) {
+  EXPECT_TRUE(equal_in_constant_time("secret", "secret"));
+  for (const char* wrong : {"", "s", "secre", "secres", "Secret", "secretsecret", "secret "}) {
+    EXPECT_FALSE(equal_in_constant_time(wrong, "secret")) << wrong;
+  }
+  EXPECT_FALSE(equal_in_constant_time("", ""));
+  EXPECT_FALSE(equal_in_constant_time(std::string("a\0b", 3), "a"));
+}
+
+TEST(LoopbackTest, KnowsItsNames) {
+  for (const char* name : {"localhost", "127.0.0.1", "127.3.4.5", "::1", "[::1]", "LOCALHOST"}) {
+    EXPECT_TRUE(is_loopback(name)) << name;
+  }
+  for (const char* name : {"0.0.0.0", "::", "example.org", "localhost.example.org", "192.168.0.1"}) {
+    EXPECT_FALSE(is_loopback(name)) << name;
+  }
+}
+
+TEST_F(AccessTest, KeysAreNeededEverywhereButForHealthAndThePage) {
+  start_with_keys();
+  for (const char* path : {"/v1/models", "/v1/kv", "/metrics", "/nothing"}) {
+    const auto response = client().Get(path);
+    EXPECT_EQ(response->status, 401) << path;
+    EXPECT_EQ(response->get_header_value("WWW-Authenticate"), "Bearer");
+  }
+  EXPECT_EQ(post("/v1/completions", completion(2))->status, 401);
+  EXPECT_EQ(client().Get("/health")->status, 200);
+  EXPECT_EQ(client().Get("/")->status, 200);
+  for (const char* header : {"Bearer wrong", "Bearer first-ke", "Bearer first-keyx", "Basic first-key", "first-key",
+                             "Bearer ", "bearer first-key"}) {
+    EXPECT_EQ(post("/v1/completions", completion(2), {{"Authorization", header}})->status, 401) << header;
+  }
+  for (const char* key : {"first-key", "second-key"}) {
+    EXPECT_EQ(post("/v1/completions", completion(2), {{"Authorization", std::string("Bearer ") + key}})->status, 200);
+  }
+}
+
+TEST_F(AccessTest, ARefusedBodyIsNotTheNextRequest) {
+  start_with_keys();
+  const std::string inner = "GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n";
+  const std::string answer =
+      raw("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+          "Content-Length: " +
+          std::to_string(inner.size()) + "\r\n\r\n" + inner);
+  EXPECT_EQ(status_of(answer), "HTTP/1.1 401 Unauthorized");
+  EXPECT_EQ(answer.find("HTTP/1.1", 5), std::string::npos) << answer;
+}
+
+TEST_F(AccessTest, PagesOfOtherSitesAreRefused) {
+  start();
+  const std::string self = "http://127.0.0.1:" + std::to_string(port_);
+  EXPECT_EQ(client().Get("/v1/models", {{"Origin", self}})->status, 200);
+  for (const char* origin : {"https://evil.example", "null", "http://127.0.0.1:1", "http://127.0.0.1.evil.example"}) {
+    const auto response = client().Get("/v1/models", {{"Origin", origin}});
+    EXPECT_EQ(response->status, 403) << origin;
+    EXPECT_FALSE(response->has_header("Access-Control-Allow-Origin"));
+    EXPECT_EQ(post("/v1/completions", completion(2), {{"Origin", origin}})->status, 403);
+  }
+  // A name that an attacker points here.
+  EXPECT_EQ(client().Get("/v1/models", {{"Host", "evil.example"}})->status, 403);
+  EXPECT_EQ(client().Get("/v1/models", {{"Host", "localhost:9"}})->status, 200);
+  EXPECT_EQ(client().Get("/v1/models", {{"Host", "[::1]:9"}})->status, 200);
+}
+
+TEST_F(AccessTest, AnAllowedSiteMayAsk) {
+  start([](ServiceOptions& options) { options.access.allowed_origin = "https://good.example"; });
+  const auto preflight = client().Options("/v1/completions", {{"Origin", "https://good.example"}});
+  EXPECT_EQ(preflight->status, 204);
+  EXPECT_EQ(preflight->get_header_value("Access-Control-Allow-Origin"), "https://good.example");
+  EXPECT_EQ(client().Get("/v1/models", {{"Origin", "https://good.example"}})->status, 200);
+  EXPECT_EQ(client().Get("/v1/models", {{"Origin", "https://bad.example"}})->status, 403);
+}
+
+TEST_F(AccessTest, LargeBodiesAreRefused) {
+  start([](ServiceOptions& options) { options.limits.body_bytes = 10000; });
+  const std::string fits = R"({"prompt":"x","max_tokens":1,"user":")" + std::string(9000, 'u') + "\"}";
+  EXPECT_EQ(post("/v1/completions", fits)->status, 200);
+  const std::string head =
+      "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\n";
+  for (const std::size_t n : {std::size_t{10001}, std::size_t{1} << 20}) {
+    EXPECT_EQ(status_of(raw(head + "Content-Length: " + std::to_string(n) + "\r\n\r\n" + std::string(n, ' '))),
+              "HTTP/1.1 413 Payload Too Large");
+  }
+  // Announced, never sent: the answer does not wait for it.
+  EXPECT_EQ(status_of(raw(head + "Content-Length: 99999999999\r\n\r\n" + std::string(30000, ' '))),
+            "HTTP/1.1 413 Payload Too Large");
+  std::string chunks = head + "Transfer-Encoding: chunked\r\n\r\n";
+  for (int i = 0; i < 100; ++i) chunks += "400\r\n" + std::string(1024, ' ') + "\r\n";
+  EXPECT_EQ(status_of(raw(chunks)), "HTTP/1.1 413 Payload Too Large");
+}
+
+TEST_F(AccessTest, FloodsOfHeadersAreRefused) {
+  start();
+  std::string many = "GET /health HTTP/1.1\r\nHost: localhost\r\n";
+  for (int i = 0; i < 100000; ++i) many += "X-" + std::to_string(i) + ": y\r\n";
+  EXPECT_EQ(status_of(raw(many)), "HTTP/1.1 431 Request Header Fields Too Large");
+  for (const std::string& endless :
+       {"GET /" + std::string(200000, 'a'), std::string(200000, '\r'),
+        "GET /health HTTP/1.1\r\nX: " + std::string(200000, 'b'), std::string(200000, '\0'),
+        "GET /health HTTP/1.1\r\nHost: localhost\r\nRange: bytes=" + std::string(200000, '1')}) {
+    const std::string answer = raw(endless);
+    EXPECT_TRUE(answer.empty() || answer.starts_with("HTTP/1.1 4")) << status_of(answer);
+  }
+  EXPECT_EQ(client().Get("/health")->status, 200);
+}
+
+TEST_F(AccessTest, OddRangesDoNoHarm) {
+  start();
+  std::string ranges = "0-0";
+  while (ranges.size() < 7900) ranges += ",0-0";
+  for (const std::string& range : {"bytes=" + ranges, "bytes=" + std::string(7900, '1') + "-", std::string("bytes=-0"),
+                                   std::string("bytes=99999999999999999999-1"), std::string("bytes=5-2")}) {
+    raw("GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nRange: " + range + "\r\n\r\n");
+    EXPECT_EQ(client().Get("/health")->status, 200);
+  }
+}
+
+TEST_F(AccessTest, SlowSendersAreGivenUp) {
+  start([](ServiceOptions& options) {
+    options.limits.header_s = 0.3;
+    options.limits.body_s = 0.3;
+  });
+  for (const char* part : {"GET /health HT",
+                           "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: "
+                           "application/json\r\nContent-Length: 50\r\n\r\n{"}) {
+    const int fd = open_connection();
+    send_all(fd, part);
+    const auto start = std::chrono::steady_clock::now();
+    const std::string answer = read_all(fd, 10000);
+    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
+    EXPECT_TRUE(answer.empty() || answer.starts_with("HTTP/1.1 4")) << answer;
+    close(fd);
+  }
+}
+
+TEST_F(AccessTest, IdleConnectionsLeaveRoomForOthers) {
+  start([](ServiceOptions& options) {
+    options.max_connections = 4;
+    options.limits.keep_alive_s = 1;
+  });
+  std::vector<int> idle;
+  for (int i = 0; i < 4; ++i) idle.push_back(open_connection());
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  const std::string answer = raw("GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n");
+  EXPECT_EQ(status_of(answer), "HTTP/1.1 503 Service Unavailable");
+  EXPECT_EQ(Json::parse(answer.substr(answer.find("\r\n\r\n")))["error"]["code"], "connections");
+  wait_until([&] {
+    const auto response = client().Get("/health");
+    return response && response->status == 200;
+  });
+  for (const int fd : idle) close(fd);
+}
+
+TEST_F(AccessTest, PathsAreNotFiles) {
+  start();
+  for (const char* path :
+       {"/../../etc/passwd", "/%2e%2e/%2e%2e/etc/passwd", "//etc/passwd", "/v1/models/../../etc/passwd", "/page.html",
+        "/.git/config", "/v1/models%00", "/\\..\\", "/v1//models"}) {
+    const std::string answer =
+        raw(std::string("GET ") + path + " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    EXPECT_TRUE(answer.starts_with("HTTP/1.1 404") || answer.starts_with("HTTP/1.1 400"))
+        << path << answer.substr(0, 200);
+    EXPECT_EQ(answer.find("root:"), std::string::npos);
+  }
+}
+
+TEST_F(AccessTest, NonsenseIsAnsweredOrDropped) {
+  start();
+  for (const std::string& nonsense :
+       {std::string("\r\n\r\n"), std::string("GET\r\n\r\n"), std::string("GET / HTTP/9.9\r\n\r\n"),
+        std::string("\x16\x03\x01\x02", 4) + std::string(100, 'x') + "\r\n\r\n", std::string("FOO / HTTP/1.1\r\n\r\n"),
+        std::string("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: -5\r\n\r\n"),
+        std::string("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+                    "Transfer-Encoding: chunked\r\n\r\nzz\r\n"),
+        std::string("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")}) {
+    const int fd = open_connection();
+    send_all(fd, nonsense);
+    shutdown(fd, SHUT_WR);
+    const std::string answer = read_all(fd, 2000);
+    EXPECT_TRUE(answer.empty() || answer.starts_with("HTTP/1.1 4")) << answer;
+    close(fd);
+  }
+  EXPECT_EQ(client().Get("/health")->status, 200);
+}
+
+}  // namespace
+}  // namespace winnow::server

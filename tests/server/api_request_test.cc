@@ -1,0 +1,220 @@
+// A request's JSON: what is understood, what is refused, and how prompts are divided.
+#include "server/api_request.h"
+
+#include <gtest/gtest.h>
+
+#include "model/tiny_model.h"
+
+namespace winnow::server {
+namespace {
+
+class ApiRequestTest : public testing::Test {
+ protected:
+  static test::TinyModelOptions with_template() {
+    test::TinyModelOptions options;
+    options.edit_metadata = [](gguf_context* file) {
+      gguf_set_val_str(file, "tokenizer.chat_template",
+                       "{% for message in messages %}{{'<|im_start|>' + message['role'] + '\n' + message['content'] + "
+                       "'<|im_end|>' + '\n'}}{% endfor %}");
+    };
+    return options;
+  }
+  ApiRequest chat(const std::string& more, const std::string& messages = R"([{"role":"user","content":"the hat"}])") {
+    return parse_request(Endpoint::kChat, R"({"messages":)" + messages + (more.empty() ? "" : ",") + more + "}",
+                         *model_, defaults_);
+  }
+  ApiRequest complete(const std::string& body) {
+    return parse_request(Endpoint::kCompletion, body, *model_, defaults_);
+  }
+  std::string refusal(const std::function<void()>& parse) {
+    try {
+      parse();
+    } catch (const ApiError& error) {
+      EXPECT_EQ(error.status, 400);
+      EXPECT_GT(std::string(error.what()).size(), 10U);
+      return error.param;
+    } catch (const Error& error) {
+      EXPECT_EQ(api_error(error).status, 400);
+      return "library";
+    }
+    ADD_FAILURE() << "no error";
+    return "";
+  }
+  std::string text(const std::vector<Token>& tokens) {
+    std::string text;
+    for (const Token token : tokens) text += model_->token_text(token);
+    return text;
+  }
+
+  const test::TinyModel file_{with_template()};
+  const std::shared_ptr<const Model> model_ = Model::load(file_.path());
+  RequestDefaults defaults_;
+};
+
+TEST_F(ApiRequestTest, FieldsArriveWhereTheyBelong) {
+  const ApiRequest request = chat(R"("model":"m","temperature":0.5,"top_p":0.9,"top_k":7,"min_p":0.1,"seed":-3,
+      "frequency_penalty":1,"presence_penalty":-1,"max_tokens":9,"n":2,"stop":["a","b"],"stream":true,
+      "stream_options":{"include_usage":true},"logprobs":true,"top_logprobs":4,"user":"u","unknown":{"x":1})"
+                                  R"(,"ignore_eos":true)");
+  EXPECT_EQ(request.model, "m");
+  EXPECT_FLOAT_EQ(request.batch.sampling.temperature, 0.5F);
+  EXPECT_FLOAT_EQ(request.batch.sampling.top_p, 0.9F);
+  EXPECT_EQ(request.batch.sampling.top_k, 7);
+  EXPECT_FLOAT_EQ(request.batch.sampling.frequency_penalty, 1);
+  EXPECT_FLOAT_EQ(request.batch.sampling.presence_penalty, -1);
+  EXPECT_NE(request.batch.sampling.seed, 0xFFFFFFFFU);
+  EXPECT_EQ(request.batch.max_tokens, 9);
+  EXPECT_EQ(request.batch.n_answers, 2);
+  EXPECT_EQ(request.batch.n_probabilities, 4);
+  EXPECT_TRUE(request.batch.ignore_end);
+  EXPECT_EQ(request.stops, (std::vector<std::string>{"a", "b"}));
+  EXPECT_TRUE(request.is_streamed);
+  EXPECT_TRUE(request.wants_usage);
+  const ApiRequest plain = chat("");
+  EXPECT_EQ(plain.batch.max_tokens, 1024);
+  EXPECT_EQ(plain.batch.n_probabilities, -1);
+  EXPECT_EQ(chat(R"("max_completion_tokens":5,"temperature":null)").batch.max_tokens, 5);
+}
+
+TEST_F(ApiRequestTest, NoSeedIsTheRandomOne) {
+  for (const char* seed : {"4294967295", "-1", "9223372036854775807", "0"}) {
+    EXPECT_NE(chat(std::string(R"("seed":)") + seed).batch.sampling.seed, 0xFFFFFFFFU) << seed;
+  }
+}
+
+TEST_F(ApiRequestTest, WrongFieldsAreNamed) {
+  for (const auto& [body, param] : std::vector<std::pair<std::string, std::string>>{
+           {R"("temperature":"hot")", "temperature"},
+           {R"("temperature":-1)", "temperature"},
+           {R"("top_p":1.5)", "top_p"},
+           {R"("n":0)", "n"},
+           {R"("n":9)", "n"},
+           {R"("n":1.5)", "n"},
+           {R"("max_tokens":0)", "max_tokens"},
+           {R"("max_tokens":1e300)", "max_tokens"},
+           {R"("max_tokens":18446744073709551615)", "max_tokens"},
+           {R"("stop":[1])", "stop"},
+           {R"("stop":{})", "stop"},
+           {R"("stream":1)", "stream"},
+           {R"("stream_options":{})", "stream_options"},
+           {R"("top_logprobs":2)", "top_logprobs"},
+           {R"("logprobs":true,"top_logprobs":21)", "top_logprobs"},
+           {R"("tools":[{}])", "tools"},
+           {R"("tool_choice":"required")", "tool_choice"},
+           {R"("logit_bias":{"5":1})", "logit_bias"},
+           {R"("modalities":["audio"])", "modalities"},
+           {R"("response_format":{"type":"xml"})", "response_format.type"},
+           {R"("response_format":{"type":"json_schema"})", "response_format.json_schema"},
+           {R"("response_format":{"type":"json_schema","json_schema":{"schema":{"type":"x"}}})", "response_format"},
+           {R"("kv":7)", "kv"},
+           {R"("kv":{"evct":"snapkv"})", "kv.evct"},
+           {R"("kv":{"evict":7})", "kv.evict"},
+           {R"("kv":{"budget":"20%"})", "kv.budget"},
+           {R"("kv":{"evict":"snapkv"})", "kv.budget"},
+           {R"("kv":{"evict":"headkv:head-file=/etc/passwd","budget":"20%"})", "kv.evict"},
+           {R"("kv":{"evict":"lu-kv:profile=/etc/passwd","budget":"20%"})", "kv.evict"},
+           {R"("kv":{"context":""})", "kv.context"},
+           {R"("kv":{"evict":"snapkw","budget":"20%"})", "library"},
+           {R"("kv":{"evict":"snapkv","budget":"200%"})", "library"}}) {
+    EXPECT_EQ(refusal([&] { chat(body); }), param) << body;
+  }
+  for (const char* messages : {"[]", "7", "[7]", R"([{"role":"tool","content":"x"}])", R"([{"role":"user"}])",
+                               R"([{"role":"user","content":[{"type":"image_url"}]}])", R"([{"content":"x"}])"}) {
+    EXPECT_FALSE(refusal([&] { chat("", messages); }).empty()) << messages;
+  }
+  for (const char* body : {"", "[]", "{", "nul", "{}", R"({"prompt":["a","b"]})", R"({"prompt":[1.5]})",
+                           R"({"prompt":7})", R"({"prompt":"x","suffix":"y"})", R"({"prompt":"x","echo":true})",
+                           R"({"prompt":[]})", R"({"prompt":"x","best_of":3})", "{\"prompt\":\"\xFF\"}"}) {
+    refusal([&] { complete(body); });
+  }
+  std::string deep = R"({"prompt":"x","y":)";
+  for (int i = 0; i < 100000; ++i) deep += '[';
+  refusal([&] { complete(deep); });
+  for (int i = 0; i < 100000; ++i) deep += ']';
+  refusal([&] { complete(deep + "}"); });
+}
+
+TEST_F(ApiRequestTest, HarmlessValuesOfUnsupportedFields) {
+  chat(R"("tools":[],"tool_choice":"auto","logit_bias":{},"modalities":["text"],"response_format":{"type":"text"})");
+  complete(R"({"prompt":"x","echo":false,"best_of":1,"suffix":""})");
+}
+
+TEST_F(ApiRequestTest, PartsOfAContentAreJoined) {
+  const ApiRequest request =
+      chat("", R"([{"role":"user","content":[{"type":"text","text":"the "},{"type":"text","text":"hat"}]}])");
+  EXPECT_EQ(request.batch.prompt, chat("").batch.prompt);
+}
+
+TEST_F(ApiRequestTest, DocumentsAreContexts) {
+  const std::string messages = R"([{"role":"system","content":"S"},{"role":"user","content":"first"},
+      {"role":"assistant","content":"A"},{"role":"user","content":"second"}])";
+  const ApiRequest request =
+      chat(R"("kv":{"context":"the document","evict":"snapkv:window=2","budget":"50%"})", messages);
+  const std::string context = text(request.batch.context);
+  EXPECT_TRUE(context.ends_with("the document\n\n")) << context;
+  EXPECT_NE(context.find("S<|im_end|>"), std::string::npos);
+  const std::string rest = text(request.batch.prompt);
+  EXPECT_TRUE(rest.starts_with("first")) << rest;
+  EXPECT_NE(rest.find("second"), std::string::npos);
+  EXPECT_TRUE(request.batch.session.eviction.evicts());
+  // The same document with another question is the same context.
+  const ApiRequest other = chat(R"("kv":{"context":"the document","evict":"snapkv:window=2","budget":"50%"})",
+                                R"([{"role":"system","content":"S"},{"role":"user","content":"other"}])");
+  EXPECT_EQ(other.batch.context, request.batch.context);
+  const ApiRequest aware = chat(R"("kv":{"context":"the document","question_aware":true,"keep":false})", messages);
+  EXPECT_TRUE(aware.batch.context.empty());
+  EXPECT_FALSE(aware.batch.keep_context);
+  EXPECT_EQ(text(aware.batch.prompt), context + rest);
+  EXPECT_EQ(refusal([&] { chat(R"("kv":{"context":"d"})", R"([{"role":"system","content":"S"}])"); }), "library");
+  const ApiRequest completion = complete(R"({"prompt":"ask","kv":{"context":"doc"}})");
+  EXPECT_EQ(text(completion.batch.context), "doc");
+  EXPECT_EQ(text(completion.batch.prompt), "ask");
+}
+
+TEST_F(ApiRequestTest, WithoutADocumentTheHistoryIsTheContext) {
+  const std::string messages =
+      R"([{"role":"system","content":"a long enough instruction, so that it is worth to be kept"},
+          {"role":"user","content":"ask"}])";
+  const ApiRequest full = chat("", messages);
+  EXPECT_TRUE(text(full.batch.context).ends_with("user\n"));
+  EXPECT_TRUE(text(full.batch.prompt).starts_with("ask"));
+  // Where something is evicted a short history is not cut by itself.
+  const ApiRequest cut = chat(R"("kv":{"evict":"snapkv:window=2","budget":"50%"})", messages);
+  EXPECT_TRUE(cut.batch.context.empty());
+  EXPECT_TRUE(cut.batch.session.eviction.evicts());
+  defaults_.min_kv_tokens = 10;
+  EXPECT_FALSE(chat(R"("kv":{"evict":"snapkv:window=2","budget":"50%"})", messages).batch.context.empty());
+  EXPECT_TRUE(chat("").batch.context.empty());  // next to nothing before the question
+}
+
+TEST_F(ApiRequestTest, DefaultsOfTheServer) {
+  defaults_.session.eviction = EvictionOptions::parse("snapkv");
+  defaults_.session.budget = Budget::parse("25%");
+  defaults_.min_kv_tokens = 100;
+  EXPECT_FALSE(complete(R"({"prompt":"short"})").batch.session.eviction.evicts());
+  const std::string longer(200, 'x');
+  EXPECT_TRUE(complete(R"({"prompt":")" + longer + "\"}").batch.session.eviction.evicts());
+  EXPECT_EQ(complete(R"({"prompt":"short","kv":{"budget":"50%"}})").batch.session.budget->text(), "50%");
+  EXPECT_EQ(complete(R"({"prompt":"short","kv":{"budget":64}})").batch.session.budget->text(), "64");
+  EXPECT_FALSE(complete(R"({"prompt":")" + longer + R"(","kv":{"evict":"full"}})").batch.session.budget);
+  EXPECT_EQ(complete(R"({"prompt":"short","kv":{"evict":"tova"}})").batch.session.budget->text(), "25%");
+}
+
+TEST_F(ApiRequestTest, TokensAsAPrompt) {
+  EXPECT_EQ(complete(R"({"prompt":[5,6,7]})").batch.prompt, (std::vector<Token>{5, 6, 7}));
+  EXPECT_EQ(complete(R"({"prompt":[[5,6,7]]})").batch.prompt, (std::vector<Token>{5, 6, 7}));
+  EXPECT_EQ(complete(R"({"prompt":["the"]})").batch.prompt, complete(R"({"prompt":"the"})").batch.prompt);
+}
+
+TEST_F(ApiRequestTest, SchemasKeepTheirOrder) {
+  const ApiRequest request = chat(R"("response_format":{"type":"json_schema","json_schema":{"name":"x","strict":true,
+      "schema":{"type":"object","properties":{"z":{"type":"null"},"a":{"type":"null"}},"required":["z","a"]}}})");
+  const std::string& grammar = request.batch.sampling.grammar;
+  EXPECT_LT(grammar.find("\\\"z\\\""), grammar.find("\\\"a\\\"")) << grammar;
+  std::string many = R"("response_format":{"type":"json_schema","json_schema":{"schema":{"properties":{"a":{})";
+  for (int i = 0; i < 5000; ++i) many += ",\"k" + std::to_string(i) + "\":{}";
+  EXPECT_EQ(refusal([&] { chat(many + "}}}}"); }), "response_format");
+}
+
+}  // namespace
+}  // namespace winnow::server

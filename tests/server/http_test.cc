@@ -1,0 +1,262 @@
+// The API over HTTP: answers, streams, errors, cancellation, the end.
+#include "server/http_test_support.h"
+
+namespace winnow::server {
+namespace {
+
+// The objects of a stream; [DONE] as a string.
+std::vector<Json> events(const std::string& body) {
+  std::vector<Json> all;
+  for (std::size_t at = 0; (at = body.find("data: ", at)) != std::string::npos; ++at) {
+    const std::string data = body.substr(at + 6, body.find("\n\n", at) - at - 6);
+    all.push_back(data == "[DONE]" ? Json(data) : Json::parse(data));
+  }
+  return all;
+}
+
+TEST_F(HttpTest, HealthAndModelsAndTokens) {
+  start();
+  EXPECT_EQ(client().Get("/health")->status, 200);
+  const Json models = Json::parse(client().Get("/v1/models")->body);
+  EXPECT_EQ(models["data"][0]["id"], "tiny");
+  const Json tokens = Json::parse(post("/tokenize", R"({"content":"the hat"})")->body);
+  const Json text = Json::parse(post("/detokenize", tokens.dump())->body);
+  EXPECT_EQ(text["content"], "the hat");
+  EXPECT_EQ(post("/detokenize", R"({"tokens":[300]})")->status, 400);
+  EXPECT_EQ(post("/tokenize", R"({"content":7})")->status, 400);
+  EXPECT_NE(client().Get("/metrics")->body.find("winnow_ready 1"), std::string::npos);
+  EXPECT_NE(client().Get("/")->body.find("<!doctype html>"), std::string::npos);
+  EXPECT_NE(client().Get("/")->get_header_value("Content-Security-Policy"), "");
+}
+
+TEST_F(HttpTest, NothingIsServedBeforeTheModelIsThere) {
+  start();
+  service_->set_batch(nullptr);
+  const auto health = client().Get("/health");
+  EXPECT_EQ(health->status, 503);
+  EXPECT_EQ(health->get_header_value("Retry-After"), "5");
+  EXPECT_EQ(Json::parse(health->body)["error"]["code"], "loading");
+  EXPECT_EQ(post("/v1/completions", completion(3))->status, 503);
+  service_->set_batch(batch_.get());
+  EXPECT_EQ(post("/v1/completions", completion(3))->status, 200);
+}
+
+TEST_F(HttpTest, CompletionsHaveOpenAisShape) {
+  start();
+  const auto response = post("/v1/completions", completion(6, R"(,"logprobs":3,"n":2,"model":"other")"));
+  ASSERT_EQ(response->status, 200) << response->body;
+  const Json answer = Json::parse(response->body);
+  EXPECT_EQ(answer["object"], "text_completion");
+  EXPECT_EQ(answer["model"], "other");
+  ASSERT_EQ(answer["choices"].size(), 2U);
+  EXPECT_EQ(answer["choices"][0]["text"], answer["choices"][1]["text"]);  // greedy
+  EXPECT_EQ(answer["choices"][0]["finish_reason"], "length");
+  EXPECT_EQ(answer["choices"][0]["logprobs"]["tokens"].size(), 6U);
+  EXPECT_EQ(answer["choices"][0]["logprobs"]["top_logprobs"].size(), 6U);
+  EXPECT_EQ(answer["usage"]["completion_tokens"], 12);
+  EXPECT_EQ(answer["usage"]["total_tokens"], 12 + answer["usage"]["prompt_tokens"].get<int>());
+  EXPECT_EQ(answer["timings"]["kv"]["method"], "full");
+}
+
+TEST_F(HttpTest, StreamsSayWhatWholeAnswersSay) {
+  start();
+  const std::string messages = R"({"messages":[{"role":"user","content":"the hat"}],"ignore_eos":true,"max_tokens":20)";
+  const Json whole =
+      Json::parse(post("/v1/chat/completions", messages + R"(,"logprobs":true,"top_logprobs":2})")->body);
+  const auto response = post("/v1/chat/completions", messages + R"(,"logprobs":true,"top_logprobs":2,"stream":true,
+      "stream_options":{"include_usage":true}})");
+  EXPECT_EQ(response->get_header_value("Content-Type"), "text/event-stream");
+  const std::vector<Json> all = events(response->body);
+  ASSERT_GE(all.size(), 4U);
+  EXPECT_EQ(all[0]["choices"][0]["delta"]["role"], "assistant");
+  std::string text;
+  Json probabilities = Json::array();
+  for (std::size_t i = 1; i + 3 < all.size(); ++i) {
+    text += all[i]["choices"][0]["delta"].value("content", "");
+    if (!all[i]["choices"][0]["logprobs"].is_null()) {
+      for (const Json& one : all[i]["choices"][0]["logprobs"]["content"]) probabilities.push_back(one);
+    }
+  }
+  EXPECT_EQ(text, whole["choices"][0]["message"]["content"]);
+  EXPECT_EQ(probabilities, whole["choices"][0]["logprobs"]["content"]);
+  EXPECT_EQ(probabilities.size(), 20U);
+  EXPECT_EQ(all[all.size() - 3]["choices"][0]["finish_reason"], "length");
+  EXPECT_TRUE(all[all.size() - 2]["choices"].empty());
+  EXPECT_EQ(all[all.size() - 2]["usage"], whole["usage"]);
+  EXPECT_EQ(all.back(), "[DONE]");
+}
+
+TEST_F(HttpTest, StopSequencesEndTheAnswer) {
+  start();
+  const std::string text = Json::parse(post("/v1/completions", completion(30))->body)["choices"][0]["text"];
+  // A piece from the middle of the answer, of whole characters.
+  std::size_t begin = text.size() / 2;
+  while (begin > 0 && (static_cast<unsigned char>(text[begin]) & 0x80) != 0) --begin;
+  std::size_t end = begin + 1;
+  while (end < text.size() && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) ++end;
+  const std::string stop = text.substr(begin, end - begin);
+  const Json answer = Json::parse(post("/v1/completions", completion(30, ",\"stop\":" + Json(stop).dump()))->body);
+  EXPECT_EQ(answer["choices"][0]["finish_reason"], "stop");
+  EXPECT_EQ(answer["choices"][0]["text"], text.substr(0, text.find(stop)));
+}
+
+TEST_F(HttpTest, SchemasBindTheAnswer) {
+  start();
+  const std::string schema = R"({"type":"object","properties":{"a":{"type":"boolean"},"b":{"enum":["x","y"]}},
+      "required":["a","b"],"additionalProperties":false})";
+  const auto response = post("/v1/chat/completions",
+                             R"({"messages":[{"role":"user","content":"x"}],"max_tokens":200,"temperature":1,"seed":1,
+      "response_format":{"type":"json_schema","json_schema":{"name":"n","schema":)" +
+                                 schema + "}}}");
+  ASSERT_EQ(response->status, 200) << response->body;
+  const std::string text = Json::parse(response->body)["choices"][0]["message"]["content"];
+  const Json object = Json::parse(text);
+  EXPECT_TRUE(object["a"].is_boolean()) << text;
+  EXPECT_TRUE(object["b"] == "x" || object["b"] == "y") << text;
+}
+
+TEST_F(HttpTest, ContextsAreSharedAndShown) {
+  BatchOptions options;
+  options.context_bytes = std::size_t{8} << 20;
+  start({}, options);
+  std::string document;
+  for (int i = 0; i < 80; ++i) document += "the hat ";
+  const auto ask = [&](const std::string& question) {
+    const auto response =
+        post("/v1/chat/completions", R"({"messages":[{"role":"user","content":")" + question +
+                                         R"("}],"ignore_eos":true,"max_tokens":4,"kv":{"context":")" + document +
+                                         R"(","evict":"snapkv:window=8","budget":"25%"}})");
+    EXPECT_EQ(response->status, 200) << response->body;
+    return Json::parse(response->body);
+  };
+  EXPECT_EQ(ask("one")["usage"]["prompt_tokens_details"]["cached_tokens"], 0);
+  const Json second = ask("two");
+  EXPECT_GT(second["usage"]["prompt_tokens_details"]["cached_tokens"], 80);
+  EXPECT_LT(second["timings"]["kv"]["entries_kept"], second["timings"]["kv"]["entries_full"].get<int>() / 2);
+  const Json kv = Json::parse(client().Get("/v1/kv")->body);
+  ASSERT_EQ(kv["contexts"].size(), 1U);
+  EXPECT_EQ(kv["contexts"][0]["hits"], 1);
+  EXPECT_EQ(kv["contexts"][0]["kept"].size(), 3U);  // layers
+  EXPECT_EQ(kv["bytes_in_use"], kv["bytes_contexts"]);
+}
+
+TEST_F(HttpTest, ErrorsHaveOpenAisShape) {
+  start();
+  const auto expect = [&](int status, const httplib::Result& response) {
+    ASSERT_TRUE(response);
+    EXPECT_EQ(response->status, status) << response->body;
+    const Json error = Json::parse(response->body).at("error");
+    EXPECT_TRUE(error.at("message").is_string() && error.at("type").is_string());
+    EXPECT_TRUE(error.contains("param") && error.contains("code"));
+  };
+  expect(400, post("/v1/chat/completions", "{"));
+  expect(400, post("/v1/chat/completions", "{}"));
+  expect(400,
+         post("/v1/completions", R"({"prompt":"the hat and the cat","kv":{"evict":"snapkv:window=8","budget":"2"}})"));
+  expect(404, client().Get("/v1/nothing"));
+  expect(404, client().Get("/v1/completions"));
+  expect(415, client().Post("/v1/completions", completion(3), "text/plain"));
+  expect(415, client().Post("/v1/completions", {{"Content-Encoding", "gzip"}}, completion(3), "application/json"));
+  const auto too_long = post("/v1/completions", R"({"prompt":")" + std::string(3000, 'x') + "\"}");
+  expect(400, too_long);
+  EXPECT_EQ(Json::parse(too_long->body)["error"]["code"], "context_length_exceeded");
+  // A stream that cannot begin is an error, not an empty stream.
+  expect(400, post("/v1/completions", R"({"prompt":"x","stream":true,"grammar":"root ::= ("})"));
+}
+
+TEST_F(HttpTest, AFullQueueSaysWhenToComeBack) {
+  BatchOptions options;
+  options.n_parallel = 1;
+  options.max_queued = 0;
+  start({}, options);
+  std::thread busy([&] { post("/v1/completions", completion(1500)); });
+  wait_until([&] { return batch_->statistics().n_answering == 1; });
+  const auto response = post("/v1/completions", completion(2));
+  EXPECT_EQ(response->status, 503);
+  EXPECT_GE(std::stoi(response->get_header_value("Retry-After")), 1);
+  EXPECT_EQ(Json::parse(response->body)["error"]["code"], "queue_full");
+  busy.join();
+}
+
+TEST_F(HttpTest, WhatNeverFitsIsToldTheBudget) {
+  start({}, {}, std::size_t{1200} << 10);
+  const auto response = post("/v1/completions", R"({"prompt":")" + std::string(1500, 'x') + R"(","max_tokens":10})");
+  EXPECT_EQ(response->status, 400);
+  EXPECT_NE(response->body.find("a budget of"), std::string::npos) << response->body;
+}
+
+TEST_F(HttpTest, ClientsThatGoAwayAreCancelled) {
+  start();
+  for (const char* more : {R"(,"stream":true)", ""}) {
+    const std::int64_t before = batch_->statistics().cancelled;
+    const std::string body = completion(1900, std::string(R"(,"n":8)") + more);
+    const int fd = open_connection();
+    send_all(fd,
+             "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: " +
+                 std::to_string(body.size()) + "\r\n\r\n" + body);
+    wait_until([&] { return batch_->statistics().n_answering >= 1; });
+    close(fd);
+    wait_until([&] { return batch_->statistics().cancelled == before + 1; });
+  }
+  EXPECT_EQ(engine_->memory().kv_bytes_in_use, 0U);
+}
+
+TEST_F(HttpTest, SlowReadersAreGivenUp) {
+  start([](ServiceOptions& options) { options.limits.write_s = 0.3; });
+  const int fd = open_connection();
+  const int small = 2048;
+  setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof(small));
+  const std::string body = completion(1900, R"(,"stream":true,"n":8,"logprobs":20,"temperature":1)");
+  send_all(fd,
+           "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: " +
+               std::to_string(body.size()) + "\r\n\r\n" + body);
+  wait_until([&] { return batch_->statistics().cancelled == 1; });
+  EXPECT_EQ(engine_->memory().kv_bytes_in_use, 0U);
+  close(fd);
+}
+
+TEST_F(HttpTest, LongRequestsTimeOut) {
+  start([](ServiceOptions& options) { options.request_s = 0.05; });
+  const auto response = post("/v1/completions", completion(1900, R"(,"n":8)"));
+  EXPECT_EQ(response->status, 503);
+  EXPECT_EQ(Json::parse(response->body)["error"]["code"], "timeout");
+  wait_until([&] { return batch_->statistics().cancelled == 1; });
+}
+
+TEST_F(HttpTest, TheEndIsGraceful) {
+  start();
+  std::optional<httplib::Result> running;
+  std::thread asking([&] { running.emplace(post("/v1/completions", completion(700))); });
+  wait_until([&] { return batch_->statistics().n_answering == 1; });
+  std::thread stopping([&] { service_->stop(60); });
+  wait_until([&] {
+    const auto response = client().Get("/health");
+    return !response || response->status == 503;
+  });
+  asking.join();
+  stopping.join();
+  ASSERT_TRUE(running && *running);
+  EXPECT_EQ((*running)->status, 200);
+  EXPECT_EQ(Json::parse((*running)->body)["usage"]["completion_tokens"], 700);
+}
+
+TEST_F(HttpTest, AnswersThatOutlastTheGraceAreBrokenOff) {
+  start();
+  std::optional<httplib::Result> running;
+  std::thread asking([&] { running.emplace(post("/v1/completions", completion(1900, R"(,"n":8)"))); });
+  wait_until([&] { return batch_->statistics().n_answering == 8; });
+  stop(0.01);
+  asking.join();
+  ASSERT_TRUE(running && *running);
+  EXPECT_EQ((*running)->status, 503);
+}
+
+TEST_F(HttpTest, ConnectionsAreUsedAgain) {
+  start();
+  httplib::Client one = client();
+  one.set_keep_alive(true);
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(one.Post("/v1/completions", completion(2), "application/json")->status, 200);
+}
+
+}  // namespace
+}  // namespace winnow::server

@@ -1,0 +1,120 @@
+// A whole server on a tiny model, on a free port of this machine, and raw connections to it.
+#pragma once
+
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <httplib.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "model/tiny_model.h"
+#include "server/service.h"
+
+namespace winnow::server {
+
+class HttpTest : public testing::Test {
+ protected:
+  void start(const std::function<void(ServiceOptions&)>& change = {}, const BatchOptions& batch = {},
+             std::size_t kv_limit = std::size_t{64} << 20) {
+    ServiceOptions options;
+    options.access.host = "127.0.0.1";
+    options.model_name = "tiny";
+    options.defaults.n_parallel = batch.n_parallel;
+    options.defaults.sampling.temperature = 0;
+    if (change) change(options);
+    service_ = std::make_unique<Service>(options);
+    port_ = service_->bind("127.0.0.1", 0);
+    thread_ = std::thread([this] { service_->serve(); });
+    engine_ = Engine::create(model_, {.n_threads = 1, .kv_bytes_limit = kv_limit, .n_batch = 64});
+    batch_ = std::make_unique<Batch>(engine_, batch);
+    service_->set_batch(batch_.get());
+  }
+  void TearDown() override { stop(1); }
+  void stop(double seconds) {
+    if (!service_) return;
+    service_->stop(seconds);
+    thread_.join();
+    batch_.reset();
+    service_.reset();
+  }
+
+  httplib::Client client() {
+    httplib::Client client("127.0.0.1", port_);
+    client.set_read_timeout(60);
+    return client;
+  }
+  httplib::Result post(const std::string& path, const std::string& body, const httplib::Headers& headers = {}) {
+    return client().Post(path, headers, body, "application/json");
+  }
+  // A completion of so many tokens that does not end by itself.
+  static std::string completion(int n_tokens, const std::string& more = "") {
+    return R"({"prompt":"the hat and the","ignore_eos":true,"max_tokens":)" + std::to_string(n_tokens) + more + "}";
+  }
+  void wait_until(const std::function<bool()>& condition) {
+    for (int i = 0; i < 1000 && !condition(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    EXPECT_TRUE(condition());
+  }
+
+  int open_connection() const {
+    const int fd = socket(AF_INET, SOCK_STREAM, 0);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(static_cast<std::uint16_t>(port_));
+    inet_pton(AF_INET, "127.0.0.1", &address.sin_addr);
+    EXPECT_EQ(connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
+    return fd;
+  }
+  // What comes back until the server closes or nothing comes for so long.
+  static std::string read_all(int fd, int wait_ms = 5000) {
+    std::string all;
+    char buffer[4096];
+    pollfd entry{.fd = fd, .events = POLLIN, .revents = 0};
+    while (poll(&entry, 1, wait_ms) > 0) {
+      const ssize_t n = recv(fd, buffer, sizeof(buffer), 0);
+      if (n <= 0) break;
+      all.append(buffer, static_cast<std::size_t>(n));
+    }
+    return all;
+  }
+  // Sends bytes as they are; stops where the server takes no more.
+  static void send_all(int fd, const std::string& bytes) {
+    for (std::size_t done = 0; done < bytes.size();) {
+      const ssize_t n = send(fd, bytes.data() + done, bytes.size() - done, MSG_NOSIGNAL);
+      if (n <= 0) return;
+      done += static_cast<std::size_t>(n);
+    }
+  }
+  std::string raw(const std::string& bytes) const {
+    const int fd = open_connection();
+    send_all(fd, bytes);
+    const std::string answer = read_all(fd);
+    close(fd);
+    return answer;
+  }
+
+  static test::TinyModelOptions with_template() {
+    test::TinyModelOptions options;
+    options.edit_metadata = [](gguf_context* file) {
+      gguf_set_val_str(file, "tokenizer.chat_template",
+                       "{% for message in messages %}{{'<|im_start|>' + message['role'] + '\n' + message['content'] + "
+                       "'<|im_end|>' + '\n'}}{% endfor %}");
+    };
+    return options;
+  }
+  const test::TinyModel file_{with_template()};
+  const std::shared_ptr<const Model> model_ = Model::load(file_.path());
+  std::shared_ptr<Engine> engine_;
+  std::unique_ptr<Batch> batch_;
+  std::unique_ptr<Service> service_;
+  std::thread thread_;
+  int port_ = 0;
+};
+
+}  // namespace winnow::server

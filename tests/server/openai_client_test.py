@@ -1,0 +1,234 @@
+#!/usr/bin/env python3
+"""OpenAI's own Python package against `winnow serve` with the default model.
+
+usage: openai_client_test.py WINNOW VENV
+
+WINNOW is the tool; VENV a folder for a private environment with the package `openai`, made when it is missing. Prints a
+line that begins with "skipped: " and exits with 0 where the package or the model (WINNOW_TEST_MODEL) cannot be had.
+"""
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import threading
+import time
+import unittest
+
+PACKAGE = "openai==3.52.0"
+DOCUMENT = pathlib.Path(__file__).resolve().parent.parent / "data" / "hound-of-the-baskervilles.txt"
+
+
+def skip(reason):
+    print("skipped: " + reason)
+    sys.exit(0)
+
+
+def ensure_package(venv):
+    """Starts this script again in the environment that has the package."""
+    python = venv / "bin" / "python"
+    stamp = venv / "openai.stamp"
+    if not stamp.exists() or stamp.read_text() != PACKAGE:
+        made = subprocess.run([sys.executable, "-m", "venv", str(venv)], capture_output=True, text=True)
+        if made.returncode != 0:
+            skip("no Python environment: " + made.stderr.strip()[-200:])
+        got = subprocess.run([str(python), "-m", "pip", "install", "--quiet", PACKAGE], capture_output=True, text=True,
+                             timeout=300)
+        if got.returncode != 0:
+            skip(PACKAGE + " cannot be had: " + got.stderr.strip()[-200:])
+        stamp.write_text(PACKAGE)
+    os.execv(str(python), [str(python), __file__, *sys.argv[1:], "--ready"])
+
+
+class Server:
+    """A server on a free port; its log is read in the background."""
+
+    def __init__(self, *flags):
+        self.process = subprocess.Popen([sys.argv[1], "serve", "--port", "0", *flags], stderr=subprocess.PIPE, text=True)
+        self.port = None
+        self.lines = []
+        ready = threading.Event()
+
+        def read():
+            for line in self.process.stderr:
+                self.lines.append(line)
+                event = json.loads(line) if line.startswith("{") else {}
+                self.port = event.get("port", self.port)
+                if event.get("event") == "ready":
+                    ready.set()
+            ready.set()
+
+        threading.Thread(target=read, daemon=True).start()
+        assert ready.wait(60) and self.process.poll() is None, "".join(self.lines)
+        self.url = f"http://127.0.0.1:{self.port}"
+
+    def stop(self):
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(60)
+
+
+class OpenAiClientTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.server = Server("--api-key", "the-key", "--temp", "0", "-c", "4096")
+        cls.client = openai.OpenAI(base_url=cls.server.url + "/v1", api_key="the-key", max_retries=0, timeout=120)
+
+    @classmethod
+    def tearDownClass(cls):
+        code = cls.server.stop()
+        assert code == 0, "".join(cls.server.lines)
+
+    def chat(self, text, **more):
+        more.setdefault("max_tokens", 24)
+        return self.client.chat.completions.create(
+            model="any", messages=[{"role": "user", "content": text}], **more)
+
+    def kv_in_use(self):
+        return self.client.get("/kv", cast_to=dict)["bytes_in_use"] - self.client.get("/kv", cast_to=dict)["bytes_contexts"]
+
+    def test_chat(self):
+        answer = self.chat("What is the capital of France?")
+        self.assertIn("Paris", answer.choices[0].message.content)
+        self.assertEqual(answer.choices[0].message.role, "assistant")
+        self.assertEqual(answer.choices[0].finish_reason, "stop")
+        self.assertEqual(answer.usage.total_tokens, answer.usage.prompt_tokens + answer.usage.completion_tokens)
+        self.assertEqual(self.chat("Tell me a story.", max_tokens=3).choices[0].finish_reason, "length")
+
+    def test_models(self):
+        self.assertEqual(len(self.client.models.list().data), 1)
+
+    def test_streaming(self):
+        whole = self.chat("Name three colours.").choices[0].message.content
+        chunks = list(self.chat("Name three colours.", stream=True, stream_options={"include_usage": True}))
+        self.assertEqual(chunks[0].choices[0].delta.role, "assistant")
+        self.assertEqual("".join(c.choices[0].delta.content or "" for c in chunks if c.choices), whole)
+        self.assertIsNotNone(chunks[-2].choices[0].finish_reason)
+        self.assertEqual(chunks[-1].choices, [])
+        self.assertGreater(chunks[-1].usage.completion_tokens, 0)
+
+    def test_completions(self):
+        answer = self.client.completions.create(model="any", prompt="The capital of France is", max_tokens=4, logprobs=2)
+        self.assertTrue(answer.choices[0].text.startswith(" Paris"))
+        self.assertEqual(len(answer.choices[0].logprobs.tokens), 4)
+
+    def test_stop(self):
+        answer = self.chat("Count from one to ten, in digits.", stop=["5", "five"])
+        self.assertNotIn("5", answer.choices[0].message.content)
+
+    def test_seed(self):
+        def tell(seed):
+            return self.chat("Tell me a story.", temperature=1.0, seed=seed).choices[0].message.content
+        self.assertEqual(tell(7), tell(7))
+        self.assertNotEqual(tell(7), tell(8))
+
+    def test_n(self):
+        answer = self.chat("Tell me a story.", temperature=1.0, seed=1, n=3)
+        self.assertEqual([c.index for c in answer.choices], [0, 1, 2])
+        self.assertEqual(len({c.message.content for c in answer.choices}), 3)
+
+    def test_logprobs(self):
+        answer = self.chat("What is the capital of France?", logprobs=True, top_logprobs=3)
+        content = answer.choices[0].logprobs.content
+        self.assertEqual(len(content), answer.usage.completion_tokens)
+        for token in content:
+            self.assertLessEqual(token.logprob, 0)
+            self.assertEqual(len(token.top_logprobs), 3)
+            self.assertEqual(token.top_logprobs[0].token, token.token)  # greedy
+        self.assertEqual("".join(t.token for t in content), answer.choices[0].message.content)
+
+    def test_json_schema(self):
+        schema = {"type": "object", "additionalProperties": False, "required": ["city", "population", "tags"],
+                  "properties": {"city": {"type": "string", "maxLength": 20}, "population": {"type": "integer"},
+                                 "tags": {"type": "array", "items": {"enum": ["big", "old"]}, "maxItems": 2}}}
+        answer = self.chat("Describe Paris as JSON.", max_tokens=200, response_format={
+            "type": "json_schema", "json_schema": {"name": "city", "strict": True, "schema": schema}})
+        said = json.loads(answer.choices[0].message.content)
+        self.assertEqual(list(said), ["city", "population", "tags"])
+        self.assertIsInstance(said["population"], int)
+
+    def test_parsed_models(self):
+        import pydantic
+
+        class City(pydantic.BaseModel):
+            name: str
+            is_capital: bool
+
+        answer = self.client.chat.completions.parse(
+            model="any", messages=[{"role": "user", "content": "Describe Paris."}], response_format=City, max_tokens=100)
+        self.assertIsInstance(answer.choices[0].message.parsed.is_capital, bool)
+
+    def test_errors(self):
+        with self.assertRaises(openai.BadRequestError) as caught:
+            self.chat("x", temperature=-1)
+        self.assertEqual(caught.exception.param, "temperature")
+        with self.assertRaises(openai.BadRequestError) as caught:
+            self.chat("word " * 5000)
+        self.assertEqual(caught.exception.code, "context_length_exceeded")
+        with self.assertRaises(openai.BadRequestError):
+            self.chat("x", extra_body={"kv": {"evict": "nothing", "budget": "20%"}})
+        with self.assertRaises(openai.BadRequestError):
+            self.chat("x", tools=[{"type": "function", "function": {"name": "f"}}])
+        with self.assertRaises(openai.NotFoundError):
+            self.client.embeddings.create(model="any", input="x")
+        stranger = openai.OpenAI(base_url=self.server.url + "/v1", api_key="wrong", max_retries=0)
+        with self.assertRaises(openai.AuthenticationError):
+            stranger.models.list()
+
+    def test_cancellation(self):
+        stream = self.chat("Tell me a very long story.", max_tokens=3000, stream=True, extra_body={"ignore_eos": True})
+        for _ in range(5):
+            next(stream)
+        stream.close()
+        deadline = time.time() + 10
+        while self.kv_in_use() > 0 and time.time() < deadline:
+            time.sleep(0.1)
+        self.assertEqual(self.kv_in_use(), 0)
+
+    def test_shared_document(self):
+        document = DOCUMENT.read_text()[:6000]
+        kv = {"context": document, "evict": "snapkv", "budget": "30%"}
+        first = self.chat("Who is Dr. Mortimer?", extra_body={"kv": kv}, max_tokens=8)
+        second = self.chat("Where is the moor?", extra_body={"kv": kv}, max_tokens=8)
+        self.assertEqual(first.usage.prompt_tokens_details.cached_tokens, 0)
+        self.assertGreater(second.usage.prompt_tokens_details.cached_tokens, 1000)
+        kept = second.timings["kv"]
+        self.assertLess(kept["entries_kept"], 0.35 * kept["entries_full"])
+
+
+class LoadTest(unittest.TestCase):
+    """On one thread: with several, a step's attention is divided among them by what else is in the step, and sums are
+    rounded in another order."""
+
+    def test_answers_under_load_equal_those_alone(self):
+        from concurrent.futures import ThreadPoolExecutor
+        server = Server("--temp", "0", "-c", "4096", "-t", "1")
+        client = openai.OpenAI(base_url=server.url + "/v1", api_key="none", max_retries=0, timeout=300)
+        document = DOCUMENT.read_text()[:3000]
+        policies = [None, {"evict": "snapkv", "budget": "40%"}, {"context": document, "evict": "lava", "budget": "40%"}]
+
+        def ask(i):
+            text = f"{document[100 * (i % 16):100 * (i % 16) + 600]}\nSay something about number {i}."
+            return client.chat.completions.create(
+                model="any", messages=[{"role": "user", "content": text}], max_tokens=12,
+                extra_body={"kv": policies[i % 3] or {}}).choices[0].message.content
+
+        n = int(os.environ.get("WINNOW_LOAD_REQUESTS", "12"))
+        alone = [ask(i) for i in range(n)]
+        with ThreadPoolExecutor(8) as pool:
+            together = list(pool.map(ask, range(n)))
+        server.stop()
+        different = [i for i in range(n) if alone[i] != together[i]]
+        print(f"{len(different)} of {n} answers differ under load", file=sys.stderr)
+        self.assertEqual(different, [])
+
+
+if __name__ == "__main__":
+    if not os.environ.get("WINNOW_TEST_MODEL"):
+        skip("WINNOW_TEST_MODEL names no model")
+    os.environ["WINNOW_MODEL"] = os.environ["WINNOW_TEST_MODEL"]
+    if "--ready" not in sys.argv:
+        ensure_package(pathlib.Path(sys.argv[2]))
+    import openai
+
+    unittest.main(argv=[sys.argv[0], *sys.argv[4:]], verbosity=2)
