@@ -161,7 +161,8 @@ Interval bootstrap_mean(std::span<const Observation> observations, const Bootstr
   Interval interval = resample(observations, options);
   const bool all_equal = std::all_of(observations.begin(), observations.end(),
                                      [&](const Observation& o) { return o.value == observations[0].value; });
-  if (!observations.empty() && all_equal && (observations[0].value == 0 || observations[0].value == 1)) {
+  if (options.is_share && !observations.empty() && all_equal &&
+      (observations[0].value == 0 || observations[0].value == 1)) {
     interval.mean = observations[0].value;
     set_wilson_bounds(interval, options.level);
   }

@@ -23,6 +23,7 @@ struct BootstrapOptions {
   double level = 0.95;
   int n_resamples = 2000;
   std::uint64_t seed = 1;
+  bool is_share = false;  // values are in [0, 1]: if all are 0, or all 1, Wilson's interval of a share
 };
 
 struct Interval {
@@ -34,7 +35,7 @@ struct Interval {
   bool has_bounds() const;
 };
 
-// All values equal and either 0 or 1 leave nothing to resample: Wilson's interval of a share instead. NaN without any.
+// NaN without observations.
 Interval bootstrap_mean(std::span<const Observation> observations, const BootstrapOptions& options = {});
 
 // The same sample under two methods.

@@ -52,7 +52,7 @@ Interval interval_of(const Members& members, Measure measure) {
       observations.push_back({*value, cluster_of(*result), result->answer.key.task});
     }
   }
-  return bootstrap_mean(observations);
+  return bootstrap_mean(observations, {.is_share = measure == Measure::kScore});
 }
 
 std::optional<double> mean_of(const Members& members, const std::function<std::optional<double>(const Answer&)>& get) {

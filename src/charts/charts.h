@@ -1,0 +1,68 @@
+// Charts as SVG text: complete files, and parts of an HTML page. Deterministic: the same data, the same bytes.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "charts/axis.h"
+
+namespace winnow::charts {
+
+struct Point {
+  double x = 0, y = 0;
+  std::optional<double> low, high;  // an interval of y
+  std::string note = {};            // for the tooltip, beside the values
+};
+
+struct Series {
+  std::string name;
+  std::vector<Point> points;  // ascending x; points with a NaN are left out
+};
+
+// A level to compare with, drawn dashed across the whole chart.
+struct Level {
+  std::string name;
+  double y = 0;
+};
+
+struct LineChart {
+  std::string title;
+  Axis x, y;
+  std::vector<Series> series;
+  std::vector<Level> levels = {};
+  double width = 640, height = 360;
+};
+std::string to_svg(const LineChart& chart);
+
+struct Bar {
+  std::string name;
+  double value = 0;
+  std::optional<double> low, high;
+  std::size_t colour = 0;  // of svg.h's series
+};
+
+// Horizontal bars from zero, in the order given.
+struct BarChart {
+  std::string title;
+  Axis value;  // linear
+  std::vector<Bar> bars;
+  double width = 640;  // the height follows from the bars
+};
+std::string to_svg(const BarChart& chart);
+
+// Cells coloured from `low` to `high`, light to dark. Empty cells are grey.
+struct HeatMap {
+  std::string title;
+  std::string x_label, y_label;
+  std::vector<std::string> columns, rows;
+  std::vector<std::vector<std::optional<double>>> cells;  // [row][column]
+  double low = 0, high = 1;
+  int decimals = 0;           // of the numbers in the cells
+  bool shows_numbers = true;  // where cells are wide enough
+  double width = 640;
+};
+std::string to_svg(const HeatMap& chart);
+
+}  // namespace winnow::charts

@@ -1,0 +1,154 @@
+#include "charts/svg.h"
+
+#include <array>
+#include <cmath>
+#include <cstdio>
+
+namespace winnow::charts {
+namespace {
+
+constexpr std::size_t kColours = 8;
+
+// Okabe and Ito's palette, which colour-blind readers can tell apart, with its yellow and sky darkened for white paper.
+constexpr std::array<const char*, kColours> kLight = {"#0072b2", "#d55e00", "#009e73", "#b2529b",
+                                                      "#b8860b", "#3a9bd0", "#7a4b2a", "#555555"};
+
+std::string attribute(const char* name, std::string_view value) {
+  return std::string(" ") + name + "=\"" + std::string(value) + "\"";
+}
+
+std::string attribute(const char* name, double value) { return attribute(name, number(value)); }
+
+}  // namespace
+
+std::string escaped(std::string_view text) {
+  std::string out;
+  out.reserve(text.size());
+  for (const char c : text) {
+    switch (c) {
+      case '&':
+        out += "&amp;";
+        break;
+      case '<':
+        out += "&lt;";
+        break;
+      case '>':
+        out += "&gt;";
+        break;
+      case '"':
+        out += "&quot;";
+        break;
+      case '\'':
+        out += "&#39;";
+        break;
+      default:
+        // XML allows no other control characters, not even escaped.
+        out += static_cast<unsigned char>(c) < 0x20 && c != '\n' && c != '\t' && c != '\r' ? ' ' : c;
+    }
+  }
+  return out;
+}
+
+std::string number(double value) {
+  char text[64];
+  std::snprintf(text, sizeof text, "%.2f", value);
+  std::string out = text;
+  out.erase(out.find_last_not_of('0') + 1);
+  if (out.ends_with('.')) out.pop_back();
+  return out == "-0" ? "0" : out;
+}
+
+std::string label_of(double value, bool is_short) {
+  char text[64];
+  if (is_short && std::abs(value) >= 1000 && std::fmod(value, 100) == 0) {
+    std::snprintf(text, sizeof text, "%.4gk", value / 1000);
+  } else if (std::abs(value) >= 1000 && std::abs(value) < 1e6) {
+    std::snprintf(text, sizeof text, "%.0f", value);
+  } else {
+    std::snprintf(text, sizeof text, "%.3g", value);
+  }
+  return text;
+}
+
+std::string ink(Ink ink) {
+  switch (ink) {
+    case Ink::kText:
+      return "var(--text,#1c1c1e)";
+    case Ink::kMuted:
+      return "var(--muted,#63636a)";
+    case Ink::kLine:
+      return "var(--line,#8a8a90)";
+    case Ink::kGrid:
+      return "var(--grid,#e4e4e8)";
+    case Ink::kSurface:
+      break;
+  }
+  return "var(--surface,#ffffff)";
+}
+
+std::string series_colour(std::size_t index) {
+  const std::size_t place = index % kColours;
+  return "var(--series-" + std::to_string(place + 1) + "," + kLight[place] + ")";
+}
+
+std::string series_dash(std::size_t index) {
+  constexpr std::array<const char*, 4> kDashes = {"none", "6 3", "2 3", "8 3 2 3"};
+  return kDashes[index / kColours % kDashes.size()];
+}
+
+double text_width(std::string_view text, double font_size) {
+  double width = 0;
+  for (const char c : text) {
+    if ((static_cast<unsigned char>(c) & 0xC0) == 0x80) continue;  // the rest of a character
+    const bool is_narrow = c == ' ' || c == '.' || c == ',' || c == ':' || c == 'i' || c == 'l' || c == 't';
+    width += is_narrow ? 0.32 : c >= 'A' && c <= 'Z' ? 0.68 : 0.57;
+  }
+  return width * font_size;
+}
+
+std::string svg_begin(double width, double height, std::string_view title) {
+  const std::string name = escaped(title);
+  return "<svg xmlns=\"http://www.w3.org/2000/svg\" role=\"img\" aria-label=\"" + name + "\" viewBox=\"0 0 " +
+         number(width) + " " + number(height) + "\" width=\"" + number(width) + "\" height=\"" + number(height) +
+         "\" style=\"background:" + ink(Ink::kSurface) +
+         "\" font-family=\"system-ui,-apple-system,'Segoe UI',Roboto,'Helvetica Neue',Arial,'DejaVu Sans',sans-serif\">"
+         "<title>" +
+         name + "</title>\n";
+}
+
+std::string svg_end() { return "</svg>\n"; }
+
+std::string svg_text(double x, double y, std::string_view text, const TextStyle& style) {
+  const char* const anchors[] = {"start", "middle", "end"};
+  return "<text" + attribute("x", x) + attribute("y", y) + attribute("font-size", style.size) +
+         attribute("text-anchor", anchors[static_cast<int>(style.anchor)]) +
+         (style.is_bold ? attribute("font-weight", "600") : "") + " style=\"fill:" + ink(style.ink) + "\">" +
+         escaped(text) + "</text>\n";
+}
+
+std::string svg_line(double x1, double y1, double x2, double y2, Ink colour) {
+  return "<line" + attribute("x1", x1) + attribute("y1", y1) + attribute("x2", x2) + attribute("y2", y2) +
+         " style=\"stroke:" + ink(colour) + ";stroke-width:1\"/>\n";
+}
+
+std::string svg_marker(std::size_t index, double x, double y, std::string_view tooltip) {
+  const std::string style = " style=\"fill:" + series_colour(index) + ";stroke:" + ink(Ink::kSurface) + "\"";
+  const std::string title = "<title>" + escaped(tooltip) + "</title>";
+  const auto at = [](double px, double py) { return number(px) + "," + number(py); };
+  switch (index % 4) {
+    case 0:
+      return "<circle" + attribute("cx", x) + attribute("cy", y) + " r=\"4\"" + style + ">" + title + "</circle>\n";
+    case 1:
+      return "<rect" + attribute("x", x - 3.7) + attribute("y", y - 3.7) + " width=\"7.4\" height=\"7.4\"" + style +
+             ">" + title + "</rect>\n";
+    case 2:
+      return "<polygon points=\"" + at(x, y - 5) + " " + at(x + 4.8, y + 3.6) + " " + at(x - 4.8, y + 3.6) + "\"" +
+             style + ">" + title + "</polygon>\n";
+    default:
+      break;
+  }
+  return "<polygon points=\"" + at(x, y - 5) + " " + at(x + 5, y) + " " + at(x, y + 5) + " " + at(x - 5, y) + "\"" +
+         style + ">" + title + "</polygon>\n";
+}
+
+}  // namespace winnow::charts

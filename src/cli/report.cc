@@ -1,0 +1,73 @@
+// winnow report: pages, tables and plots from the folders of `winnow eval`.
+
+#include "eval/report/report.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "cli/command_line.h"
+#include "cli/commands.h"
+#include "cli/output_file.h"
+#include "cli/text_output.h"
+#include "eval/report/results.h"
+#include "winnow/error.h"
+
+namespace winnow::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kExamples =
+    "  winnow report results/longbench\n"
+    "  winnow report results/niah results/fidelity --out report\n";
+
+void make_folder(const fs::path& folder) {
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error) throw Error(ErrorCode::kIo, "cannot make the folder '" + folder.string() + "': " + error.message());
+}
+
+}  // namespace
+
+int report_command(const Arguments& arguments) {
+  Arguments rest = arguments;
+  const auto first_flag = std::find_if(rest.begin(), rest.end(), [](const auto& a) { return a.starts_with("-"); });
+  const std::vector<std::string> folders(rest.begin(), first_flag);
+  rest.erase(rest.begin(), first_flag);
+  std::string out;
+  eval::ReportOptions options;
+  CommandLine line(
+      "winnow report", "FOLDER... [flags]",
+      "Merges the answers of all shards in the folders of `winnow eval` and writes report.html (one page that "
+      "needs nothing else), report.md, results.csv and every plot as an SVG file.",
+      kExamples);
+  line.text("--out", "FOLDER", out, "where they go (default: the folder `report` in the first one)");
+  line.integer("--answers", options.n_answers, 0, "samples of a task whose answers the page shows (default: 20)");
+  if (!line.parse(rest)) return 0;
+  if (folders.empty()) throw UsageError("name the folders before the flags, e.g. `winnow report results`");
+
+  const std::vector<eval::ReportFile> files = make_report(eval::load_results(folders), options);
+  const fs::path folder = out.empty() ? fs::path(folders[0]) / "report" : fs::path(out);
+  make_folder(folder / "figures");
+  std::string list;
+  std::size_t n_figures = 0;
+  for (const eval::ReportFile& file : files) {
+    const std::string path = (folder / file.path).string();
+    OutputFile(path).write(file.content);
+    if (file.path.starts_with("figures/")) {
+      ++n_figures;
+    } else {
+      list += path + "\n";
+    }
+  }
+  list += (folder / "figures").string() + " (" + std::to_string(n_figures) + " plots)\n";
+  write_all(STDOUT_FILENO, list, "the standard output");
+  return 0;
+}
+
+}  // namespace winnow::cli

@@ -1,0 +1,27 @@
+// The report of `winnow report` as files.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "eval/report/summary.h"
+
+namespace winnow::eval {
+
+struct ReportOptions {
+  int n_answers = 20;  // samples of a task whose answers can be browsed
+};
+
+struct ReportFile {
+  std::string path;  // relative to the report's folder
+  std::string content;
+};
+
+// report.html (self-contained), report.md, results.csv and figures/*.svg.
+std::vector<ReportFile> make_report(const Results& results, const ReportOptions& options = {});
+
+// The data that the page's browser of answers reads: JSON.
+std::string answers_json(const Results& results, int n_answers);
+
+}  // namespace winnow::eval

@@ -1,0 +1,289 @@
+#include "eval/report/tables.h"
+
+#include <cmath>
+#include <cstdio>
+#include <set>
+
+namespace winnow::eval {
+namespace {
+
+std::string fixed(double value, int decimals) {
+  if (std::isnan(value)) return "-";
+  char text[64];
+  std::snprintf(text, sizeof text, "%.*f", decimals, value);
+  return text;
+}
+
+std::string fixed(const std::optional<double>& value, int decimals, double factor = 1) {
+  return value ? fixed(factor * *value, decimals) : "-";
+}
+
+std::string mebibytes(double bytes) { return fixed(bytes / (1 << 20), 2); }
+
+std::string budget_text(const Condition& condition) { return condition.budget.empty() ? "-" : condition.budget; }
+
+std::vector<std::string> name_cells(const SummaryRow& row) {
+  return {row.condition.method, budget_text(row.condition)};
+}
+
+std::string signed_value(double value, Measure measure) { return (value > 0 ? "+" : "") + value_text(value, measure); }
+
+std::string comparison_text(const Comparison& comparison, Measure measure) {
+  const Interval& difference = comparison.difference;
+  if (difference.n_samples == 0) return "";
+  if (measure == Measure::kDivergence) {
+    const std::string text = fixed(difference.mean, 2) + "x";
+    return difference.has_bounds() ? text + " [" + fixed(difference.low, 2) + ", " + fixed(difference.high, 2) + "]"
+                                   : text;
+  }
+  const std::string text = signed_value(difference.mean, measure);
+  if (!difference.has_bounds()) return text;
+  return text + " [" + signed_value(difference.low, measure) + ", " + signed_value(difference.high, measure) + "]";
+}
+
+// A field with quotes where it needs them.
+std::string csv_field(const std::string& text) {
+  if (text.find_first_of(",\"\n\r") == std::string::npos) return text;
+  std::string quoted = "\"";
+  for (const char c : text) quoted += c == '"' ? "\"\"" : std::string(1, c);
+  return quoted + "\"";
+}
+
+std::string csv_number(double value) {
+  if (!std::isfinite(value)) return "";
+  char text[32];
+  std::snprintf(text, sizeof text, "%.8g", value);
+  return text;
+}
+
+std::string csv_number(const std::optional<double>& value) { return value ? csv_number(*value) : ""; }
+
+std::string csv_line(const std::vector<std::string>& fields) {
+  std::string line;
+  for (const std::string& field : fields) line += (line.empty() ? "" : ",") + csv_field(field);
+  // The first field is never empty.
+  return line + "\n";
+}
+
+// A pipe or a line's end would end the cell.
+std::string markdown_cell(const std::string& text) {
+  std::string cell;
+  for (const char c : text) {
+    if (c == '|') {
+      cell += "\\|";
+    } else {
+      cell += c == '\n' ? ' ' : c;
+    }
+  }
+  return cell;
+}
+
+std::string markdown_table(const TextGrid& grid) {
+  std::string text = grid.title.empty() ? "" : "### " + grid.title + "\n\n";
+  if (!grid.comment.empty()) text += grid.comment + "\n\n";
+  std::string rule = "|";
+  text += "|";
+  for (std::size_t c = 0; c < grid.columns.size(); ++c) {
+    text += " " + markdown_cell(grid.columns[c]) + " |";
+    rule += c < grid.n_left ? "---|" : "---:|";
+  }
+  text += "\n" + rule + "\n";
+  for (std::size_t r = 0; r < grid.rows.size(); ++r) {
+    text += "|";
+    for (std::size_t c = 0; c < grid.rows[r].size(); ++c) {
+      const bool is_strong = !grid.strong.empty() && grid.strong[r][c] && !grid.rows[r][c].empty();
+      const std::string mark = is_strong ? "**" : "";
+      text += " " + mark + markdown_cell(grid.rows[r][c]) + mark + " |";
+    }
+    text += "\n";
+  }
+  return text + "\n";
+}
+
+}  // namespace
+
+TextGrid overview_grid(const Section& section) {
+  TextGrid grid{.columns = {"method", "budget", "kept %", measure_name(section.measure), "n"}};
+  const auto any = [&](auto get) {
+    for (const SummaryRow& row : section.rows) {
+      if (get(row)) return true;
+    }
+    return false;
+  };
+  const bool is_score = section.measure == Measure::kScore;
+  const bool has_nll = is_score && any([](const SummaryRow& row) { return row.nll.has_value(); });
+  const bool has_keyword = any([](const SummaryRow& row) { return row.keyword.has_value(); });
+  const bool has_failures = any([](const SummaryRow& row) { return row.n_failed > 0; });
+  if (section.measure == Measure::kDivergence) {
+    grid.columns.insert(grid.columns.end(), {"top-1 equal %", "perplexity ratio"});
+  }
+  if (section.measure == Measure::kNll) grid.columns.push_back("perplexity");
+  if (has_nll) grid.columns.push_back("NLL of the reference");
+  if (has_keyword) grid.columns.push_back("keyword %");
+  if (has_failures) grid.columns.push_back("failed");
+  for (const SummaryRow& row : section.rows) {
+    std::vector<std::string> cells = name_cells(row);
+    cells.insert(cells.end(), {fixed(100 * row.kept_share, 1), interval_text(row.value, section.measure),
+                               std::to_string(row.value.n_samples)});
+    if (section.measure == Measure::kDivergence) {
+      cells.push_back(fixed(row.top1, 1, 100));
+      cells.push_back(fixed(row.perplexity_ratio, 3));
+    }
+    if (section.measure == Measure::kNll) cells.push_back(fixed(std::exp(row.value.mean), 2));
+    if (has_nll) cells.push_back(fixed(row.nll, 3));
+    if (has_keyword) cells.push_back(fixed(row.keyword, 1, 100));
+    if (has_failures) cells.push_back(std::to_string(row.n_failed));
+    grid.rows.push_back(std::move(cells));
+  }
+  return grid;
+}
+
+TextGrid cost_grid(const Section& section) {
+  TextGrid grid{.title = "Memory and time",
+                .columns = {"method", "budget", measure_name(section.measure), "KV MiB", "of full MiB", "choosing ms"}};
+  bool any_alone = false;
+  for (const SummaryRow& row : section.rows) any_alone = any_alone || row.prefill_s.has_value();
+  if (any_alone) {
+    grid.columns.insert(grid.columns.end(), {"peak KV MiB", "prefill s", "ms a token"});
+  } else {
+    grid.comment =
+        "Times of prefill and decoding belong to all methods that ran together; `winnow eval --batch 1` measures each "
+        "by "
+        "itself.";
+  }
+  for (const SummaryRow& row : section.rows) {
+    std::vector<std::string> cells = name_cells(row);
+    cells.insert(cells.end(), {value_text(row.value.mean, section.measure), mebibytes(row.bytes_kept),
+                               mebibytes(row.bytes_full), fixed(row.evict_ms, 1)});
+    if (any_alone) {
+      cells.push_back(row.bytes_peak ? mebibytes(*row.bytes_peak) : "-");
+      cells.push_back(fixed(row.prefill_s, 2));
+      cells.push_back(fixed(row.token_ms, 1));
+    }
+    grid.rows.push_back(std::move(cells));
+  }
+  return grid;
+}
+
+std::vector<TextGrid> breakdown_grids(const Section& section) {
+  std::vector<TextGrid> grids;
+  for (const Breakdown& breakdown : section.breakdowns) {
+    TextGrid grid{.title = "By " + breakdown.by, .columns = {"method", "budget"}};
+    grid.columns.insert(grid.columns.end(), breakdown.columns.begin(), breakdown.columns.end());
+    for (std::size_t r = 0; r < section.rows.size(); ++r) {
+      std::vector<std::string> cells = name_cells(section.rows[r]);
+      for (const Interval& cell : breakdown.cells[r]) cells.push_back(interval_text(cell, section.measure));
+      grid.rows.push_back(std::move(cells));
+    }
+    grids.push_back(std::move(grid));
+  }
+  return grids;
+}
+
+std::vector<TextGrid> comparison_grids(const Section& section) {
+  std::vector<TextGrid> grids;
+  for (const ComparisonTable& table : section.comparisons) {
+    const bool is_ratio = section.measure == Measure::kDivergence;
+    TextGrid grid{
+        .title = "Methods against each other at " + table.budget,
+        .comment = std::string(is_ratio ? "KL of the row over KL of the column" : "Row minus column") +
+                   ", on the same samples, with 95 % intervals; bold where the interval leaves \"no difference\" out.",
+        .columns = {""},
+        .n_left = 1};
+    grid.columns.insert(grid.columns.end(), table.methods.begin(), table.methods.end());
+    for (std::size_t r = 0; r < table.methods.size(); ++r) {
+      std::vector<std::string> cells{table.methods[r]};
+      std::vector<bool> strong{false};
+      for (const Comparison& comparison : table.cells[r]) {
+        cells.push_back(comparison_text(comparison, section.measure));
+        strong.push_back(comparison.is_clear);
+      }
+      grid.rows.push_back(std::move(cells));
+      grid.strong.push_back(std::move(strong));
+    }
+    grids.push_back(std::move(grid));
+  }
+  return grids;
+}
+
+std::string csv(const std::vector<Section>& sections) {
+  std::string text = csv_line({"benchmark",        "question",   "by",         "part",       "method",
+                               "budget",           "measure",    "mean",       "low",        "high",
+                               "samples",          "clusters",   "nll",        "keyword",    "top1",
+                               "perplexity_ratio", "kept_share", "bytes_kept", "bytes_full", "evict_ms",
+                               "prefill_s",        "token_ms",   "failed",     "kept_whole", "truncated"});
+  for (const Section& section : sections) {
+    const auto add = [&](const std::string& by, const std::string& part, const SummaryRow& row, const Interval& value,
+                         bool is_whole) {
+      std::vector<std::string> fields{section.benchmark,
+                                      section.question,
+                                      by,
+                                      part,
+                                      row.condition.method,
+                                      row.condition.budget,
+                                      measure_name(section.measure),
+                                      csv_number(shown_value(value.mean, section.measure)),
+                                      csv_number(shown_value(value.low, section.measure)),
+                                      csv_number(shown_value(value.high, section.measure)),
+                                      std::to_string(value.n_samples),
+                                      std::to_string(value.n_clusters)};
+      if (is_whole) {
+        for (const auto& number : {row.nll, row.keyword, row.top1, row.perplexity_ratio})
+          fields.push_back(csv_number(number));
+        for (const double number : {row.kept_share, row.bytes_kept, row.bytes_full, row.evict_ms}) {
+          fields.push_back(csv_number(number));
+        }
+        fields.push_back(csv_number(row.prefill_s));
+        fields.push_back(csv_number(row.token_ms));
+        for (const int n : {row.n_failed, row.n_whole, row.n_truncated}) fields.push_back(std::to_string(n));
+      } else {
+        fields.resize(25);
+      }
+      text += csv_line(fields);
+    };
+    for (std::size_t r = 0; r < section.rows.size(); ++r) {
+      add("all", "", section.rows[r], section.rows[r].value, true);
+      for (const Breakdown& breakdown : section.breakdowns) {
+        for (std::size_t c = 0; c < breakdown.columns.size(); ++c) {
+          if (breakdown.cells[r][c].n_samples > 0) {
+            add(breakdown.by, breakdown.columns[c], section.rows[r], breakdown.cells[r][c], false);
+          }
+        }
+      }
+    }
+  }
+  return text;
+}
+
+std::vector<std::string> headline(const Results& results, const std::vector<Section>& sections) {
+  const std::size_t n = results.results.size();
+  std::vector<std::string> lines{
+      std::to_string(n) + " answers of " + (results.model.empty() ? "a model" : results.model) + " to " +
+      std::to_string(sections.size()) + (sections.size() == 1 ? " benchmark." : " benchmarks and question modes.") +
+      " Intervals are 95 % bootstrap intervals over samples; samples of one source are drawn "
+      "together."};
+  if (static_cast<std::int64_t>(n) < results.n_expected) {
+    lines.push_back("The evaluation is not through: " + std::to_string(n) + " of " +
+                    std::to_string(results.n_expected) + " answers are there.");
+  }
+  return lines;
+}
+
+std::string markdown(const Results& results, const std::vector<Section>& sections) {
+  std::string text = "# Evaluation\n\n";
+  for (const std::string& line : headline(results, sections)) text += line + "\n\n";
+  for (const Section& section : sections) {
+    text += "## " + section.title() + "\n\n";
+    for (const std::string& warning : section.warnings) text += "- " + warning + "\n";
+    for (const auto& [reason, n] : section.failures)
+      text += "- Failed " + std::to_string(n) + " times: " + reason + "\n";
+    if (!section.warnings.empty() || !section.failures.empty()) text += "\n";
+    text += markdown_table(overview_grid(section));
+    for (const TextGrid& grid : breakdown_grids(section)) text += markdown_table(grid);
+    for (const TextGrid& grid : comparison_grids(section)) text += markdown_table(grid);
+    text += markdown_table(cost_grid(section));
+  }
+  return text;
+}
+
+}  // namespace winnow::eval

@@ -1,0 +1,34 @@
+// A section's tables as rows of text, for every format of the report.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "eval/report/summary.h"
+
+namespace winnow::eval {
+
+struct TextGrid {
+  std::string title;    // may be empty
+  std::string comment;  // what the numbers are; may be empty
+  std::vector<std::string> columns;
+  std::vector<std::vector<std::string>> rows;
+  std::size_t n_left = 2;                      // columns of names
+  std::vector<std::vector<bool>> strong = {};  // [row][column]; empty: none
+};
+
+TextGrid overview_grid(const Section& section);
+TextGrid cost_grid(const Section& section);
+std::vector<TextGrid> breakdown_grids(const Section& section);
+std::vector<TextGrid> comparison_grids(const Section& section);
+
+// Every mean of every section: a line for each task (and "all"), method and budget.
+std::string csv(const std::vector<Section>& sections);
+
+// The whole report without plots.
+std::string markdown(const Results& results, const std::vector<Section>& sections);
+
+// "1,234 answers of SmolLM2 ..." and what is missing.
+std::vector<std::string> headline(const Results& results, const std::vector<Section>& sections);
+
+}  // namespace winnow::eval
