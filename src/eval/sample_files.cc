@@ -66,41 +66,51 @@ void read_jsonl(const fs::path& path, const SampleOptions& options, const std::f
   if (file.bad()) throw Error(ErrorCode::kIo, "cannot read '" + path.string() + "' to its end");
 }
 
-std::vector<TaskFile> task_files(const SampleOptions& options, const std::vector<std::string>& all,
-                                 std::string_view benchmark,
-                                 const std::function<std::string(const std::string&)>& file_name,
-                                 std::string_view source) {
-  const std::vector<std::string> tasks = selected_tasks(options, all, benchmark);
-  const std::string from = " (from " + std::string(source) + ")";
+namespace {
+
+std::vector<TaskFile> task_files(const SampleOptions& options, const Benchmark& benchmark, const FileSource& source) {
+  const std::vector<std::string> tasks = selected_tasks(options, benchmark.tasks(), benchmark.name());
+  const std::string name(benchmark.name());
+  const std::string from = " (from " + std::string(source.from) + ")";
   if (options.data.empty()) {
-    throw Error(ErrorCode::kNotFound,
-                std::string(benchmark) + " needs its files" + from + ": name their folder with --data");
+    throw Error(ErrorCode::kNotFound, name + " needs its files" + from + ": name their folder with --data");
   }
   const fs::path data = options.data;
   if (fs::is_regular_file(data)) {
     for (const std::string& task : tasks) {
-      if (tasks.size() == 1 || data.stem() == file_name(task)) return {{task, data}};
+      if (tasks.size() == 1 || data.stem() == task + std::string(source.suffix)) return {{task, data}};
     }
     throw Error(ErrorCode::kNotFound, "'" + data.string() + "' has no task's name: name its task with --tasks");
   }
   if (!fs::is_directory(data)) throw Error(ErrorCode::kNotFound, "there is no '" + data.string() + "': check --data");
   std::vector<TaskFile> files;
   for (const std::string& task : tasks) {
-    const std::string name = file_name(task) + ".jsonl";
-    const fs::path path = fs::exists(data / name) ? data / name : data / "data" / name;
+    const std::string file = task + std::string(source.suffix) + ".jsonl";
+    const fs::path path = fs::exists(data / file) ? data / file : data / "data" / file;
     if (fs::is_regular_file(path)) {
       files.push_back({task, path});
       continue;
     }
-    const std::string message = "there is no " + name + from + " in '" + data.string() + "'";
+    const std::string message = "there is no " + file + from + " in '" + data.string() + "'";
     if (!options.tasks.empty()) throw Error(ErrorCode::kNotFound, message);
     if (options.on_skipped) options.on_skipped(message + ": left out");
   }
   if (files.empty()) {
-    throw Error(ErrorCode::kNotFound, "'" + data.string() + "' holds no file of " + std::string(benchmark) +
-                                          ", such as " + file_name(tasks.front()) + ".jsonl" + from);
+    throw Error(ErrorCode::kNotFound, "'" + data.string() + "' holds no file of " + name + ", such as " +
+                                          tasks.front() + std::string(source.suffix) + ".jsonl" + from);
   }
   return files;
+}
+
+}  // namespace
+
+void read_task_files(const SampleOptions& options, const Benchmark& benchmark, const FileSource& source,
+                     const std::function<void(const nlohmann::json& row, const TaskFile& file)>& read) {
+  for (const TaskFile& file : task_files(options, benchmark, source)) {
+    for (const nlohmann::json& row : task_table(source.table)) {
+      if (row.at("task") == file.task) read(row, file);
+    }
+  }
 }
 
 void make_ids_unique(std::vector<Sample>& samples, std::size_t first) {

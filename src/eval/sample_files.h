@@ -48,13 +48,18 @@ struct TaskFile {
   std::filesystem::path path;
 };
 
-// The files NAME.jsonl of the tasks in the folder options.data or its folder data/, or options.data itself if it is a
-// file of one of them. Every named task must be there, of all tasks at least one; others are reported. `file_name`
-// makes a task's NAME, `source` says where to get them. Throws Error(kNotFound).
-std::vector<TaskFile> task_files(const SampleOptions& options, const std::vector<std::string>& all,
-                                 std::string_view benchmark,
-                                 const std::function<std::string(const std::string&)>& file_name,
-                                 std::string_view source);
+// Where a benchmark's files come from.
+struct FileSource {
+  std::string_view table;   // of tasks.json
+  std::string_view suffix;  // of the files' names, behind the task's
+  std::string_view from;    // who has them
+};
+
+// Calls read(row, file) for the files TASK.jsonl of the tasks, in the folder options.data or its folder data/, or for
+// options.data itself if it is a file of one of them. Every named task must be there, of all tasks at least one; others
+// are reported. Throws Error(kNotFound).
+void read_task_files(const SampleOptions& options, const Benchmark& benchmark, const FileSource& source,
+                     const std::function<void(const nlohmann::json& row, const TaskFile& file)>& read);
 
 // Makes the ids of a task's samples unique, should a file repeat one.
 void make_ids_unique(std::vector<Sample>& samples, std::size_t first);

@@ -14,6 +14,12 @@ const nlohmann::json& task_table(std::string_view benchmark) {
   return tables.at(std::string(benchmark));
 }
 
+std::vector<std::string> task_names(std::string_view benchmark) {
+  std::vector<std::string> names;
+  for (const nlohmann::json& row : task_table(benchmark)) names.push_back(row.at("task"));
+  return names;
+}
+
 std::string row_text(const nlohmann::json& row, const char* key) { return row.value(key, std::string()); }
 
 std::string fill(std::string_view text, const Fields& fields) {

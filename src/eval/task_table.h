@@ -14,6 +14,9 @@ namespace winnow::eval {
 // One benchmark's rows, or another table of that file.
 const nlohmann::json& task_table(std::string_view benchmark);
 
+// The names of a table's rows.
+std::vector<std::string> task_names(std::string_view benchmark);
+
 // A string of a row, "" where the row has none.
 std::string row_text(const nlohmann::json& row, const char* key);
 

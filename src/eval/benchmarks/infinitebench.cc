@@ -10,8 +10,6 @@
 namespace winnow::eval {
 namespace {
 
-constexpr const char* kSource = "Hugging Face xinrongzhang2022/InfiniteBench";
-
 // These metrics look at every answer; the others at the first.
 bool uses_all_answers(const std::string& metric) {
   return metric == "f1" || metric == "f1_zh_characters" || metric == "math_calc";
@@ -29,26 +27,19 @@ class InfiniteBench : public Benchmark {
  public:
   std::string_view name() const override { return "infinitebench"; }
   std::string_view summary() const override { return "12 tasks of some 100,000 tokens"; }
-  std::vector<std::string> tasks() const override {
-    std::vector<std::string> names;
-    for (const nlohmann::json& row : task_table(name())) names.push_back(row.at("task"));
-    return names;
-  }
+  std::vector<std::string> tasks() const override { return task_names(name()); }
 
   std::vector<Sample> samples(const SampleOptions& options) const override {
     std::vector<Sample> samples;
-    const auto file_name = [](const std::string& task) { return task; };
-    for (const TaskFile& file : task_files(options, tasks(), name(), file_name, kSource)) {
-      for (nlohmann::json row : task_table(name())) {
-        if (row.at("task") != file.task) continue;
-        if (options.chat_prompts) {
-          row["context"] = row.at("chat_context");
-          row["question"] = row.at("chat_question");
-          row["prefix"] = "";
-        }
-        read(row, file, options, samples);
+    const FileSource source = {name(), "", "Hugging Face xinrongzhang2022/InfiniteBench"};
+    read_task_files(options, *this, source, [&](nlohmann::json row, const TaskFile& file) {
+      if (options.chat_prompts) {
+        row["context"] = row.at("chat_context");
+        row["question"] = row.at("chat_question");
+        row["prefix"] = "";
       }
-    }
+      read(row, file, options, samples);
+    });
     return samples;
   }
 

@@ -7,8 +7,6 @@
 namespace winnow::eval {
 namespace {
 
-constexpr const char* kSource = "Hugging Face THUDM/LongBench, data.zip";
-
 // LongBench-E's buckets, by words (characters in Chinese).
 std::string length_bucket(double length) { return length < 4000 ? "0-4k" : length < 8000 ? "4-8k" : "8k+"; }
 
@@ -31,12 +29,9 @@ class LongBench : public Benchmark {
 
   std::vector<Sample> samples(const SampleOptions& options) const override {
     std::vector<Sample> samples;
-    const auto file_name = [&](const std::string& task) { return task + (by_length_ ? "_e" : ""); };
-    for (const TaskFile& file : task_files(options, tasks(), name(), file_name, kSource)) {
-      for (const nlohmann::json& row : task_table("longbench")) {
-        if (row.at("task") == file.task) read(row, file, options, samples);
-      }
-    }
+    const FileSource source = {"longbench", by_length_ ? "_e" : "", "Hugging Face THUDM/LongBench, data.zip"};
+    read_task_files(options, *this, source,
+                    [&](const nlohmann::json& row, const TaskFile& file) { read(row, file, options, samples); });
     return samples;
   }
 

@@ -69,11 +69,7 @@ class NeedleBench : public Benchmark {
   std::string_view summary() const override {
     return "one needle, several, and chains of facts, in English and Chinese";
   }
-  std::vector<std::string> tasks() const override {
-    std::vector<std::string> names;
-    for (const nlohmann::json& row : task_table(name())) names.push_back(row.at("task"));
-    return names;
-  }
+  std::vector<std::string> tasks() const override { return task_names(name()); }
 
   // Unless they are named: English, because the text that ships is, and what has a context of running text.
   std::vector<Sample> samples(const SampleOptions& options) const override {

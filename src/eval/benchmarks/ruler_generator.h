@@ -66,6 +66,8 @@ std::vector<Sample> generate_ruler(const RulerTask& task, const RulerGenerator& 
 
 const nlohmann::json& ruler_row(std::string_view form);
 
+// Tokens: below it sizes fall by smaller steps, and common words repeat less.
+inline constexpr std::int32_t kShortRulerLength = 4096;
 // A line of noise.
 inline constexpr std::string_view kNoise =
     "The grass is green. The sky is blue. The sun is yellow. Here we go. There and back again.";

@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
-#include <set>
 
 #include "eval/benchmarks/needle_text.h"
 #include "eval/benchmarks/ruler_generator.h"
@@ -11,8 +10,7 @@
 namespace winnow::eval {
 namespace {
 
-constexpr std::size_t kDepths = 40;          // needles of an essay go to 40 depths from 0 to 100 %
-constexpr std::int32_t kShortLength = 4096;  // below it sizes fall by smaller steps
+constexpr std::size_t kDepths = 40;  // needles of an essay go to 40 depths from 0 to 100 %
 
 std::string replaced(std::string text, std::string_view from, std::string_view to) {
   for (std::size_t at = text.find(from); at != std::string::npos; at = text.find(from, at + to.size())) {
@@ -29,7 +27,7 @@ class NiahGenerator : public RulerGenerator {
   std::size_t smallest() const override { return task_.haystack == "essay" ? 1 : task_.n_keys * task_.n_values; }
   std::size_t step() const override {
     if (task_.haystack == "essay") return 500;
-    return length_ < kShortLength ? 5 : 25;
+    return length_ < kShortRulerLength ? 5 : 25;
   }
 
   RulerPrompt make(std::size_t n, std::size_t, Random& random) const override {

@@ -16,7 +16,6 @@
 namespace winnow::eval {
 namespace {
 
-constexpr std::int32_t kShortLength = 4096;
 constexpr std::size_t kVariables = 5;           // one chain of four hops
 constexpr std::int32_t kVtExampleLength = 500;  // tokens
 constexpr std::size_t kCommon = 10;
@@ -36,7 +35,7 @@ class ChainGenerator : public RulerGenerator {
   ChainGenerator(std::size_t n_letters, std::int32_t length) : n_letters_(n_letters), length_(length) {}
 
   std::size_t smallest() const override { return kVariables; }
-  std::size_t step() const override { return length_ < kShortLength ? 5 : 10; }
+  std::size_t step() const override { return length_ < kShortRulerLength ? 5 : 10; }
 
   RulerPrompt make(std::size_t n, std::size_t, Random& random) const override {
     std::vector<std::string> names;
@@ -109,7 +108,7 @@ class CweGenerator : public RulerGenerator {
   }
 
   RulerPrompt make(std::size_t n, std::size_t, Random& random) const override {
-    const bool is_short = length_ < kShortLength;
+    const bool is_short = length_ < kShortRulerLength;
     const RulerPrompt example =
         list(is_short ? kCweExampleWords / 2 : kCweExampleWords, is_short ? 3 : 10, is_short ? 1 : 3, random);
     RulerPrompt prompt = list(n, is_short ? 6 : 30, is_short ? 1 : 3, random);

@@ -8,8 +8,6 @@
 namespace winnow::eval {
 namespace {
 
-constexpr const char* kSource = "Hugging Face microsoft/SCBench";
-
 // A turn of a file's line, with what the row says of it.
 struct RawTurn {
   std::string input, answer, metric;
@@ -55,20 +53,13 @@ class ScBench : public Benchmark {
  public:
   std::string_view name() const override { return "scbench"; }
   std::string_view summary() const override { return "several questions on one shared context: 12 tasks"; }
-  std::vector<std::string> tasks() const override {
-    std::vector<std::string> names;
-    for (const nlohmann::json& row : task_table(name())) names.push_back(row.at("task"));
-    return names;
-  }
+  std::vector<std::string> tasks() const override { return task_names(name()); }
 
   std::vector<Sample> samples(const SampleOptions& options) const override {
     std::vector<Sample> samples;
-    const auto file_name = [](const std::string& task) { return task; };
-    for (const TaskFile& file : task_files(options, tasks(), name(), file_name, kSource)) {
-      for (const nlohmann::json& row : task_table(name())) {
-        if (row.at("task") == file.task) read(row, file, options, samples);
-      }
-    }
+    const FileSource source = {name(), "", "Hugging Face microsoft/SCBench"};
+    read_task_files(options, *this, source,
+                    [&](const nlohmann::json& row, const TaskFile& file) { read(row, file, options, samples); });
     return samples;
   }
 
