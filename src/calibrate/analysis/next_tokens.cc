@@ -50,8 +50,9 @@ NextTokens compare_predictions(std::span<const std::vector<float>> full, std::sp
     surprise += norm_b - static_cast<double>(b[token]);
     const bool agrees =
         std::max_element(a.begin(), a.end()) - a.begin() == std::max_element(b.begin(), b.end()) - b.begin();
-    result.agreement += agrees ? 1.0 / result.n : 0.0;
+    result.agreement += agrees ? 1.0 : 0.0;
   }
+  result.agreement /= result.n;
   result.perplexity = std::exp(surprise / result.n);
   result.perplexity_full = std::exp(surprise_full / result.n);
   return result;
