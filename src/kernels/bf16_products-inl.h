@@ -164,10 +164,14 @@ inline void multiply(const Product& p) {
 
 // A row of float32 times `factor` as pairs, [width / 2]; zeros if `row` is null.
 inline void pack_query(const float* row, float factor, int head_dim, int width, Pair* out) {
+  if (row == nullptr) {
+    std::fill_n(out, width / 2, Pair{0});
+    return;
+  }
   for (int c = 0; c < width; c += 16) {
-    const __mmask16 mask = row != nullptr && c < head_dim ? 0xFFFF : 0;
-    const __m512 scaled = _mm512_mul_ps(_mm512_set1_ps(factor), _mm512_maskz_loadu_ps(mask, row + c));
-    _mm256_store_si256(reinterpret_cast<__m256i*>(out + c / 2), reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(scaled)));
+    __m512 numbers = _mm512_setzero_ps();
+    if (c < head_dim) numbers = _mm512_mul_ps(_mm512_set1_ps(factor), _mm512_loadu_ps(row + c));
+    _mm256_store_si256(reinterpret_cast<__m256i*>(out + c / 2), reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(numbers)));
   }
 }
 
