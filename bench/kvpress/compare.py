@@ -28,6 +28,7 @@ import contextlib
 import dataclasses
 import io
 import json
+import math
 import os
 import pathlib
 import subprocess
@@ -55,7 +56,11 @@ class Case:
 
 
 def share(part, whole):
-    """A fraction for which floor(fraction * whole) is `part`, in the text of an option."""
+    """The shortest decimal fraction for which floor(fraction * whole) is `part`."""
+    for digits in range(1, 17):
+        fraction = math.ceil(part / whole * 10**digits) / 10**digits
+        if math.floor(fraction * whole) == part:
+            return f"{fraction:.{digits}f}"
     return repr(part / whole)
 
 
@@ -94,7 +99,7 @@ def cases(n_tokens, n_layer):
         Case("KeyDiff", kvpress.KeyDiffPress(ratio), "keydiff:window=0", budget),
         Case("Expected Attention", kvpress.ExpectedAttentionPress(ratio), "expected-attention:window=0", budget),
         Case("PyramidKV", kvpress.PyramidKVPress(compression_ratio=ratio, window_size=w, kernel_size=5, beta=beta),
-             f"pyramidkv:{snapkv},beta={pyramid_beta!r}", budget),
+             f"pyramidkv:{snapkv},beta={pyramid_beta:.10g}", budget),
         Case("Ada-SnapKV", kvpress.AdaKVPress(snap(), alpha_safeguard=0.2),
              f"ada-snapkv:{snapkv},safeguard=minimum,alpha={share(minimum, prefix)}", budget, flat=True),
         Case("CriticalKV", kvpress.CriticalKVPress(snap()), f"critical-snapkv:{snapkv},{critical}", budget),
@@ -219,7 +224,7 @@ def compare(case, observer, winnow, n_tokens, tie):
             agreements.append(len(a & b) / max(len(a), len(b)))
             if a == b:
                 continue
-            differing += len(b - a)
+            differing += len(b - a)  # the totals are equal: so many are exchanged
             gaps.append(gap(observer.scores[layer], only_ours[head], only_theirs[head]))
             not_ties += gaps[-1] > tie
     kept = sum(len(head) for layer in observer.kept for head in layer)
