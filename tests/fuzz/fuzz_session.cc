@@ -1,0 +1,49 @@
+// Saved sessions. Inputs that begin with an even byte get a header and the model's fingerprint that fit, so that what
+// is behind the checksum is fuzzed too; the others are files as they are.
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <string>
+
+#include "fuzz/memory_file.h"
+#include "model/tiny_model.h"
+#include "winnow/error.h"
+#include "winnow/session.h"
+
+namespace {
+
+template <class T>
+void put(std::string& text, T value) {
+  text.append(reinterpret_cast<const char*>(&value), sizeof(value));
+}
+
+std::string with_header(std::uint64_t fingerprint, const std::string& rest) {
+  std::string body;
+  put(body, fingerprint);
+  body += rest;
+  std::uint64_t checksum = 14695981039346656037ULL;
+  for (const char c : body) checksum = (checksum ^ static_cast<unsigned char>(c)) * 1099511628211ULL;
+  std::string file = "winnowKV";
+  put(file, std::uint32_t{1});
+  put(file, std::uint32_t{0});
+  put(file, std::uint64_t{body.size()});
+  put(file, checksum);
+  return file + body;
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  static const std::shared_ptr<winnow::Engine> engine = winnow::Engine::create(
+      winnow::Model::load(winnow::test::TinyModel({.n_layer = 1}).path()), {.n_threads = 1, .kv_bytes_limit = 1 << 24});
+  if (size == 0) return 0;
+  std::string bytes(reinterpret_cast<const char*>(data) + 1, size - 1);
+  if (data[0] % 2 == 0) bytes = with_header(engine->model()->info().fingerprint, bytes);
+  const winnow::test::MemoryFile file(reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size());
+  try {
+    engine->load_session(file.path());
+  } catch (const winnow::Error&) {
+  }
+  if (engine->memory().kv_bytes_in_use != 0) __builtin_trap();
+  return 0;
+}

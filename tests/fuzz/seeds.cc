@@ -1,0 +1,36 @@
+// fuzz_seeds FOLDER: seeds that are made, not kept: a model file and a saved session, into FOLDER/gguf and
+// FOLDER/session.
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+
+#include "model/tiny_model.h"
+#include "winnow/session.h"
+
+int main(int argc, char** argv) {
+  namespace fs = std::filesystem;
+  if (argc != 2) return 2;
+  const fs::path folder = argv[1];
+  fs::create_directories(folder / "gguf");
+  fs::create_directories(folder / "session");
+  // As small as a complete model gets.
+  winnow::test::write_tiny_model(
+      {.n_layer = 1, .n_head = 1, .n_kv_head = 1, .head_dim = 8, .n_embd = 8, .n_ff = 8, .n_vocab = 260},
+      (folder / "gguf" / "tiny").string());
+
+  const auto model = winnow::Model::load(winnow::test::TinyModel({.n_layer = 1}).path());
+  for (const char* method : {"full", "snapkv:window=4"}) {
+    winnow::SessionOptions options;
+    options.eviction = winnow::EvictionOptions::parse(method);
+    if (options.eviction.evicts()) options.budget = winnow::Budget::parse("50%");
+    const auto engine = winnow::Engine::create(model, {.n_threads = 1});
+    winnow::Session session = engine->open(options);
+    session.prefill(winnow::test::random_tokens(12, 300, 1));
+    const std::string path = (folder / "session" / options.eviction.method).string();
+    session.save(path);
+    // The header and the fingerprint are the target's own business.
+    const std::string bytes = winnow::test::read_bytes(path);
+    std::ofstream(path, std::ios::binary) << '\0' << bytes.substr(40);
+  }
+  return 0;
+}
