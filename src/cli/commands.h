@@ -14,6 +14,8 @@ int run_command(const Arguments& arguments);
 int chat_command(const Arguments& arguments);
 int serve_command(const Arguments& arguments);
 int bench_command(const Arguments& arguments);
+int eval_command(const Arguments& arguments);
+int report_command(const Arguments& arguments);
 int analyze_command(const Arguments& arguments);
 int calibrate_command(const Arguments& arguments);
 int info_command(const Arguments& arguments);

@@ -28,6 +28,8 @@ constexpr Command kCommands[] = {
     {"chat", "Talk with a model in the terminal.", chat_command},
     {"serve", "Serve a model to OpenAI's clients.", serve_command},
     {"bench", "Measure speed and memory, in llama-bench's rows.", bench_command},
+    {"eval", "Run benchmarks with many methods and budgets.", eval_command},
+    {"report", "Draw the results of eval: pages, tables, plots.", report_command},
     {"analyze", "Measure what methods lose on a text, beside the papers' bounds.", analyze_command},
     {"calibrate", "Learn for a model which heads need how much of a budget (LU-KV).", calibrate_command},
     {"info", "Show a model, and what its KV cache costs on this machine.", info_command},

@@ -60,7 +60,7 @@ std::vector<std::string> split_methods(std::string_view list) {
           throw Error(ErrorCode::kInvalidArgument,
                       "'" + std::string(piece) + "' is an option without a method: write METHOD:" + std::string(piece));
         }
-        methods.back() += "," + std::string(piece);
+        methods.back() += (methods.back().find(':') == std::string::npos ? ":" : ",") + std::string(piece);
       } else {
         methods.emplace_back(piece);
       }
