@@ -44,6 +44,9 @@ std::optional<ApiError> key_refusal(const httplib::Request& request, const Acces
 }
 
 std::optional<ApiError> body_refusal(const httplib::Request& request) {
+  const std::size_t n_lengths =
+      request.get_header_value_count("Content-Length") + request.get_header_value_count("Transfer-Encoding");
+  if (n_lengths > 1) return ApiError(400, "the request has two lengths: send one");
   if (request.method != "POST") return std::nullopt;
   if (request.has_header("Content-Encoding")) {
     return ApiError(415, "compressed bodies are not taken: send it without Content-Encoding");

@@ -69,8 +69,11 @@ void Service::add_hooks() {
       return httplib::Server::HandlerResponse::Handled;
     }
     const std::optional<ApiError> error = refusal(request, options_.access);
+    // Only a POST's body is read; what another request brings must not pass for the next request.
+    Connection* connection = HttpServer::current();
+    const bool has_body = request.has_header("Content-Length") || request.has_header("Transfer-Encoding");
+    if (connection != nullptr && (error || (request.method != "POST" && has_body))) connection->abandon_body();
     if (!error) return httplib::Server::HandlerResponse::Unhandled;
-    if (Connection* connection = HttpServer::current()) connection->abandon_body();
     set_error(response, *error);
     return httplib::Server::HandlerResponse::Handled;
   });

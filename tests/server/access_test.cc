@@ -63,6 +63,20 @@ TEST_F(AccessTest, ARefusedBodyIsNotTheNextRequest) {
   EXPECT_EQ(answer.find("HTTP/1.1", 5), std::string::npos) << answer;
 }
 
+TEST_F(AccessTest, ABodyNobodyReadsIsNotTheNextRequest) {
+  start();
+  const std::string inner = "GET /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n";
+  const std::string length = "Content-Length: " + std::to_string(inner.size()) + "\r\n";
+  const std::string answer = raw("GET /health HTTP/1.1\r\nHost: localhost\r\n" + length + "\r\n" + inner);
+  EXPECT_EQ(status_of(answer), "HTTP/1.1 200 OK");
+  EXPECT_EQ(answer.find("HTTP/1.1", 5), std::string::npos) << answer;
+  for (const char* second : {"Transfer-Encoding: chunked\r\n", "Content-Length: 5\r\n"}) {
+    EXPECT_EQ(status_of(raw("POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n" +
+                            length + second + "\r\n" + inner)),
+              "HTTP/1.1 400 Bad Request");
+  }
+}
+
 TEST_F(AccessTest, PagesOfOtherSitesAreRefused) {
   start();
   const std::string self = "http://127.0.0.1:" + std::to_string(port_);
