@@ -10,6 +10,7 @@ namespace {
 
 constexpr double kTop = 34, kBottom = 48, kRight = 16;
 constexpr double kLegendRow = 18;
+constexpr double kMargin = 20;  // of the data inside the axes
 
 struct Range {
   double low = std::numeric_limits<double>::infinity();
@@ -63,16 +64,18 @@ double add_legend(const LineChart& chart, double left, double y, std::string& sv
   return height;
 }
 
-void add_series(std::size_t index, const Series& series, const AxisMap& x, const AxisMap& y, std::string& svg) {
+// `shift`: pixels to the right, so that intervals at the same place do not cover each other.
+void add_series(std::size_t index, const Series& series, const AxisMap& x, const AxisMap& y, double shift,
+                std::string& svg) {
   const std::string colour = series_colour(index);
   std::string path;
   for (const Point& point : series.points) {
-    path += (path.empty() ? "M" : "L") + number(x.pixel(point.x)) + " " + number(y.pixel(point.y));
+    path += (path.empty() ? "M" : "L") + number(x.pixel(point.x) + shift) + " " + number(y.pixel(point.y));
   }
   svg += "<path d=\"" + path + "\" style=\"fill:none;stroke:" + colour +
          ";stroke-width:2;stroke-dasharray:" + series_dash(index) + "\"/>\n";
   for (const Point& point : series.points) {
-    const double px = x.pixel(point.x);
+    const double px = x.pixel(point.x) + shift;
     if (point.low && point.high && std::isfinite(y.pixel(*point.low)) && std::isfinite(y.pixel(*point.high))) {
       svg += "<path d=\"M" + number(px) + " " + number(y.pixel(*point.low)) + "V" + number(y.pixel(*point.high)) +
              "\" style=\"stroke:" + colour + ";stroke-width:1.5;opacity:.55\"/>\n";
@@ -107,7 +110,7 @@ std::string to_svg(const LineChart& chart) {
   if (!(x_range.low <= x_range.high) || !(y_range.low <= y_range.high)) {
     return svg + svg_text(left, top + 20, "no data", {.ink = Ink::kMuted}) + svg_end();
   }
-  const AxisMap x(chart.x, x_range.low, x_range.high, left + 6, chart.width - kRight - 6, 6);
+  const AxisMap x(chart.x, x_range.low, x_range.high, left + kMargin, chart.width - kRight - kMargin, 6);
   const AxisMap y(chart.y, y_range.low, y_range.high, bottom, top, 6);
   for (const double tick : y.ticks()) {
     svg += svg_line(left, y.pixel(tick), chart.width - kRight, y.pixel(tick), Ink::kGrid);
@@ -133,7 +136,11 @@ std::string to_svg(const LineChart& chart) {
            "\" y2=\"" + number(py) + "\" style=\"stroke:" + ink(Ink::kText) + ";stroke-dasharray:4 4\"/>\n";
     svg += svg_text(chart.width - kRight, py - 5, level.name + " " + y.label(level.y), {.anchor = Anchor::kEnd});
   }
-  for (std::size_t i = 0; i < all.size(); ++i) add_series(i, all[i], x, y, svg);
+  const auto n = static_cast<double>(all.size());
+  const double step = std::min(5.0, 30 / n);
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    add_series(i, all[i], x, y, (static_cast<double>(i) - (n - 1) / 2) * step, svg);
+  }
   return svg + svg_end();
 }
 

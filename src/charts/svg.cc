@@ -101,7 +101,7 @@ double text_width(std::string_view text, double font_size) {
   for (const char c : text) {
     if ((static_cast<unsigned char>(c) & 0xC0) == 0x80) continue;  // the rest of a character
     const bool is_narrow = c == ' ' || c == '.' || c == ',' || c == ':' || c == 'i' || c == 'l' || c == 't';
-    width += is_narrow ? 0.32 : c >= 'A' && c <= 'Z' ? 0.68 : 0.57;
+    width += is_narrow ? 0.36 : c >= 'A' && c <= 'Z' ? 0.7 : 0.62;
   }
   return width * font_size;
 }

@@ -104,7 +104,7 @@ bool parse_flags(Arguments arguments, EvalFlags& flags, std::vector<std::string>
       "--batch", flags.batch, 1,
       "most sequences at a time (default: 32); 1: every method alone, which is slow, and measures its own times");
   line.text("--kv-memory", "SIZE", flags.kv_memory,
-            "KV memory of what runs together (default: half of what the machine has free)");
+            "KV memory of what runs together (default: --kv-limit, else half of what the machine has free)");
   line.group("Model");
   add_model_flag(line, flags.model);
   line.integer("-c,--ctx-size", flags.n_ctx, 0,
@@ -209,7 +209,8 @@ int eval_command(const Arguments& arguments) {
   nlohmann::json configuration = plan.configuration;
   if (flags.batch) configuration["batch"] = *flags.batch;
   if (flags.kv_memory) configuration["kv_memory"] = parse_byte_size("--kv-memory", *flags.kv_memory);
-  const nlohmann::json defaults{{"batch", kDefaultBatch}, {"kv_memory", memory_available() / 2}};
+  const std::size_t free = engine_settings.kv_bytes_limit > 0 ? engine_settings.kv_bytes_limit : memory_available() / 2;
+  const nlohmann::json defaults{{"batch", kDefaultBatch}, {"kv_memory", free}};
   const auto start = flags.resume ? eval::ResultStore::Start::kResume : eval::ResultStore::Start::kNewOrResume;
   eval::ResultStore store(flags.out, configuration, defaults, shard, start);
   if (flags.retry_failed) store.forget_failures();

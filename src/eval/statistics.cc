@@ -165,6 +165,12 @@ Interval bootstrap_mean(std::span<const Observation> observations, const Bootstr
       (observations[0].value == 0 || observations[0].value == 1)) {
     interval.mean = observations[0].value;
     set_wilson_bounds(interval, options.level);
+  } else if (options.is_share && interval.has_bounds()) {
+    // Widened bounds may lie beyond what a share can be.
+    interval.low = std::max(interval.low, 0.0);
+    interval.high = std::min(interval.high, 1.0);
+    // Every task all right or all wrong: nothing varies, and nothing is known about how much it would.
+    if (interval.low == interval.high) interval.low = interval.high = kNaN;
   }
   return interval;
 }

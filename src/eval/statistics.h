@@ -23,7 +23,7 @@ struct BootstrapOptions {
   double level = 0.95;
   int n_resamples = 2000;
   std::uint64_t seed = 1;
-  bool is_share = false;  // values are in [0, 1]: if all are 0, or all 1, Wilson's interval of a share
+  bool is_share = false;  // values and bounds are in [0, 1]; if all are 0, or all 1, Wilson's interval
 };
 
 struct Interval {

@@ -1,6 +1,7 @@
 #include "eval/report/summary.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <cstdio>
 #include <functional>
@@ -184,29 +185,34 @@ ComparisonTable compare_methods(const std::string& budget, const std::vector<std
 }
 
 std::vector<NeedleMap> needle_maps(const Condition& condition, const Members& members) {
-  std::map<std::string, std::map<std::pair<double, double>, std::pair<double, int>>> tasks;
+  struct Task {
+    std::set<double> depths, lengths;  // of failed samples, too: maps of all methods have the same cells
+    std::map<std::pair<double, double>, std::pair<double, int>> cells;
+  };
+  std::map<std::string, Task> tasks;
   for (const Result* result : members) {
     const auto& coordinates = result->sample->coordinates;
     const auto depth = coordinates.find("depth"), length = coordinates.find("length");
-    if (depth == coordinates.end() || length == coordinates.end() || !result->answer.score) continue;
-    auto& [sum, n] = tasks[result->answer.key.task][{depth->second, length->second}];
+    if (depth == coordinates.end() || length == coordinates.end()) continue;
+    Task& task = tasks[result->answer.key.task];
+    task.depths.insert(depth->second);
+    task.lengths.insert(length->second);
+    if (!result->answer.error.empty() || !result->answer.score) continue;
+    auto& [sum, n] = task.cells[{depth->second, length->second}];
     sum += *result->answer.score;
     ++n;
   }
   std::vector<NeedleMap> maps;
-  for (const auto& [task, cells] : tasks) {
-    std::set<double> depths, lengths;
-    for (const auto& [place, cell] : cells) {
-      depths.insert(place.first);
-      lengths.insert(place.second);
-    }
-    if (depths.size() < 2) continue;
-    NeedleMap map{task, condition, {depths.begin(), depths.end()}, {lengths.begin(), lengths.end()}, {}};
+  for (const auto& [name, task] : tasks) {
+    if (task.depths.size() < 2) continue;
+    NeedleMap map{
+        name, condition, {task.depths.begin(), task.depths.end()}, {task.lengths.begin(), task.lengths.end()}, {}};
     for (const double depth : map.depths) {
       auto& row = map.cells.emplace_back();
       for (const double length : map.lengths) {
-        const auto found = cells.find({depth, length});
-        row.push_back(found == cells.end() ? std::nullopt : std::optional(found->second.first / found->second.second));
+        const auto found = task.cells.find({depth, length});
+        row.push_back(found == task.cells.end() ? std::nullopt
+                                                : std::optional(found->second.first / found->second.second));
       }
     }
     maps.push_back(std::move(map));
@@ -214,13 +220,24 @@ std::vector<NeedleMap> needle_maps(const Condition& condition, const Members& me
   return maps;
 }
 
+std::string without_numbers(const std::string& text) {
+  std::string rest;
+  for (const char c : text) {
+    if (std::isdigit(static_cast<unsigned char>(c)) == 0) rest += c;
+  }
+  return rest;
+}
+
 void add_warnings(Section& section, const std::vector<Members>& rows) {
   std::map<std::string, std::set<std::string>> samples, clusters;  // by task
-  std::map<std::string, int> failures;
+  std::map<std::string, std::pair<std::string, int>> failures;     // by the reason without its numbers: one of them
   for (const Members& members : rows) {
     for (const Result* result : members) {
       const Answer& answer = result->answer;
-      if (!answer.error.empty()) ++failures[answer.error];
+      if (!answer.error.empty()) {
+        auto& [reason, n] = failures[without_numbers(answer.error)];
+        if (++n == 1) reason = answer.error;
+      }
       const std::string id = answer.key.id + "/" + std::to_string(answer.key.turn);
       const std::string cluster = cluster_of(*result);
       samples[answer.key.task].insert(id);
@@ -233,18 +250,23 @@ void add_warnings(Section& section, const std::vector<Members>& rows) {
         small_sample_warning(static_cast<int>(ids.size()), static_cast<int>(clusters[task].size()));
     if (!warning.empty()) section.warnings.push_back(task + ": " + warning + ".");
   }
+  std::map<std::pair<std::string, int>, std::vector<const SummaryRow*>> whole;  // by budget and number of prompts
   for (const SummaryRow& row : section.rows) {
-    const std::string of = " of " + std::to_string(row.n_answers) + " prompts ";
-    if (row.n_whole > 0) {
-      section.warnings.push_back(row.condition.label() + ": " + std::to_string(row.n_whole) + of +
-                                 "fit in the budget and were kept whole.");
-    }
-    if (row.condition == section.rows[0].condition && row.n_truncated > 0) {
-      section.warnings.push_back(std::to_string(row.n_truncated) + of +
-                                 "were longer than the context: their middle was left out.");
-    }
+    if (row.n_whole > 0) whole[{row.condition.budget, row.n_whole}].push_back(&row);
   }
-  section.failures.assign(failures.begin(), failures.end());
+  for (const auto& [key, members] : whole) {
+    std::string methods;
+    for (const SummaryRow* row : members) methods += (methods.empty() ? "" : ", ") + row->condition.method;
+    section.warnings.push_back("Budget " + key.first + ": " + std::to_string(key.second) + " of " +
+                               std::to_string(members[0]->n_answers) + " prompts fit in it and were kept whole (" +
+                               methods + ").");
+  }
+  if (!section.rows.empty() && section.rows[0].n_truncated > 0) {
+    section.warnings.push_back(std::to_string(section.rows[0].n_truncated) + " of " +
+                               std::to_string(section.rows[0].n_answers) +
+                               " prompts were longer than the context: their middle was left out.");
+  }
+  for (const auto& [kind, failure] : failures) section.failures.push_back(failure);
 }
 
 }  // namespace
@@ -267,6 +289,7 @@ std::vector<Section> summarize(const Results& results) {
         if (found == conditions.end()) continue;
         section.rows.push_back(summarize_row(found->first, found->second, section.measure));
         rows.push_back(found->second);
+        if (section.measure != Measure::kScore) continue;
         for (NeedleMap& map : needle_maps(found->first, found->second)) section.needle_maps.push_back(std::move(map));
       }
     }

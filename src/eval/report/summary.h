@@ -72,7 +72,7 @@ struct Section {
   std::vector<ComparisonTable> comparisons;
   std::vector<NeedleMap> needle_maps;
   std::vector<std::string> warnings;                  // sentences
-  std::vector<std::pair<std::string, int>> failures;  // reason, how often
+  std::vector<std::pair<std::string, int>> failures;  // an example of each kind, how often
 
   std::string title() const { return benchmark + ", question-" + question; }
 };

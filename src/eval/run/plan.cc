@@ -50,11 +50,25 @@ std::vector<QuestionMode> modes_of(const EvaluationRequest& request, const std::
   return {QuestionMode::kAgnostic};
 }
 
+bool has_task(const Benchmark& benchmark, const std::string& task) {
+  const std::vector<std::string> tasks = benchmark.tasks();
+  return std::find(tasks.begin(), tasks.end(), task) != tasks.end();
+}
+
 void add_items(const EvaluationRequest& request, const std::string& name, Plan& plan) {
   const Benchmark& benchmark = find_benchmark(name);
   SampleOptions options = request.samples;
   const auto data = request.data.contains(name) ? request.data.find(name) : request.data.find("");
   if (data != request.data.end()) options.data = data->second;
+  // With several benchmarks each takes its own tasks of the list; a task that none of them has is left in, and refused.
+  if (request.benchmarks.size() > 1 && !options.tasks.empty()) {
+    std::erase_if(options.tasks, [&](const std::string& task) {
+      return !has_task(benchmark, task) &&
+             std::any_of(request.benchmarks.begin(), request.benchmarks.end(),
+                         [&](const std::string& other) { return has_task(find_benchmark(other), task); });
+    });
+    // None of its tasks was named: all of them.
+  }
   options.chat_prompts = plan.prompts->uses_chat_template();
   options.reserved_tokens = plan.prompts->template_tokens();
   for (const QuestionMode mode : modes_of(request, name, plan)) {

@@ -1,0 +1,17 @@
+// Whether markup is well-formed, for tests of pages and charts.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace winnow::test {
+
+// "" where every element is closed in order, attributes are quoted and entities are known; else what is wrong and
+// where. Contents of <script> and <style> are skipped; HTML's elements without an end are known.
+std::string markup_error(std::string_view markup);
+
+// Addresses that a browser would load or link to: everything with "://" but the names of XML's vocabularies.
+std::vector<std::string> outside_addresses(std::string_view markup);
+
+}  // namespace winnow::test

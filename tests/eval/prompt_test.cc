@@ -1,0 +1,129 @@
+#include "eval/run/prompt.h"
+
+#include <gtest/gtest.h>
+
+#include "eval/run_test_support.h"
+
+namespace winnow::eval {
+namespace {
+
+constexpr const char* kHeader = "<|im_start|>user\n";
+constexpr const char* kMiddle = "<|im_end|>\n<|im_start|>assistant\n";
+
+class PromptTest : public testing::Test {
+ protected:
+  static void SetUpTestSuite() { model_ = test::chat_model(); }
+  static void TearDownTestSuite() { model_.reset(); }
+
+  // Without the begin token, which every whole prompt must have.
+  static std::string whole_text(const std::vector<Token>& tokens) {
+    EXPECT_EQ(tokens.at(0), 1);
+    return text(std::vector<Token>(tokens.begin() + 1, tokens.end()));
+  }
+  static std::string text(const std::vector<Token>& tokens) {
+    std::string text;
+    for (const Token token : tokens) text += model_->token_text(token, true);
+    return text;
+  }
+  static Sample sample() { return test::work_item(1, QuestionMode::kAgnostic).sample; }
+
+  static std::shared_ptr<const Model> model_;
+};
+std::shared_ptr<const Model> PromptTest::model_;
+
+TEST_F(PromptTest, AwareWithAndWithoutTemplate) {
+  const Sample s = sample();
+  const std::string all = s.context + " what is it? It is";
+  EXPECT_EQ(whole_text(PromptBuilder(model_, false, 2000).whole(s, 0).tokens), all);
+  EXPECT_EQ(whole_text(PromptBuilder(model_, true, 2000).whole(s, 0).tokens), kHeader + all + kMiddle);
+  Sample behind = s;
+  behind.prefix_behind_header = true;
+  EXPECT_EQ(whole_text(PromptBuilder(model_, true, 2000).whole(behind, 0).tokens),
+            kHeader + s.context + " what is it? " + kMiddle + "It is");
+  EXPECT_EQ(whole_text(PromptBuilder(model_, false, 2000).whole(behind, 0).tokens), all);
+  Sample plain = s;
+  plain.chat_template = false;
+  EXPECT_EQ(whole_text(PromptBuilder(model_, true, 2000).whole(plain, 0).tokens), all);
+}
+
+TEST_F(PromptTest, AgnosticIsCutBeforeTheQuestion) {
+  const Sample s = sample();
+  const PromptBuilder chat(model_, true, 2000), plain(model_, false, 2000);
+  EXPECT_EQ(whole_text(chat.context(s).tokens), kHeader + s.context);
+  EXPECT_EQ(text(chat.question(s, 0)), std::string(" what is it? ") + kMiddle + "It is");
+  EXPECT_EQ(whole_text(plain.context(s).tokens), s.context);
+  EXPECT_EQ(text(plain.question(s, 0)), " what is it? It is");
+}
+
+TEST_F(PromptTest, TheMiddleIsLeftOut) {
+  const Sample s = sample();
+  const std::string all = s.context + " what is it? It is";
+  // 100 tokens of context, 6 of the answer and the begin token leave 93: 46 and 46 are kept.
+  const Prompt prompt = PromptBuilder(model_, false, 100).whole(s, 0);
+  EXPECT_TRUE(prompt.is_truncated);
+  EXPECT_FALSE(PromptBuilder(model_, false, 2000).whole(s, 0).is_truncated);
+  const std::string shortened = whole_text(prompt.tokens);
+  EXPECT_TRUE(all.starts_with(shortened.substr(0, 46)));
+  EXPECT_TRUE(all.ends_with(shortened.substr(shortened.size() - 46)));
+  EXPECT_LE(prompt.tokens.size() + 6, 100U);
+  EXPECT_GE(prompt.tokens.size() + 6, 98U);
+}
+
+TEST_F(PromptTest, AgnosticTruncationLeavesTheQuestionWhole) {
+  const Sample s = sample();
+  for (const bool use_template : {false, true}) {
+    const PromptBuilder builder(model_, use_template, 140);
+    const Prompt context = builder.context(s);
+    EXPECT_TRUE(context.is_truncated);
+    const std::size_t n = context.tokens.size() + builder.question(s, 0).size() + 6;
+    EXPECT_LE(n, 140U);
+    EXPECT_GE(n, 138U);
+  }
+}
+
+TEST_F(PromptTest, CharactersAcrossTheGapAreReplaced) {
+  Sample s = sample();
+  s.context.clear();
+  for (int i = 0; i < 100; ++i) s.context += "\xC3\xA9";
+  const Prompt prompt = PromptBuilder(model_, false, 101).whole(s, 0);
+  EXPECT_TRUE(prompt.is_truncated);
+}
+
+TEST_F(PromptTest, NoRoomAtAll) { EXPECT_THROW(PromptBuilder(model_, true, 60).context(sample()), Error); }
+
+TEST_F(PromptTest, LaterTurnsFollowTheReference) {
+  Sample s = sample();
+  s.turns.push_back({.question = "and then?", .follow_up = "xyz\n\nand then?", .references = {"w"}, .max_new = 6});
+  EXPECT_TRUE(is_multi_turn(s));
+  EXPECT_EQ(text(PromptBuilder(model_, false, 2000).follow_up(s, 1)), "xyz\n\nand then?");
+  EXPECT_EQ(text(PromptBuilder(model_, true, 2000).follow_up(s, 1)),
+            std::string("xyz<|im_end|>\n") + kHeader + "and then?" + kMiddle);
+}
+
+TEST_F(PromptTest, ReferencesGoOnWhereThePromptEnds) {
+  Sample s = sample();
+  const PromptBuilder chat(model_, true, 2000), plain(model_, false, 2000);
+  EXPECT_EQ(text(plain.reference(s, 0, QuestionMode::kAware)), " xyz");    // after "It is"
+  EXPECT_EQ(text(chat.reference(s, 0, QuestionMode::kAware)), "xyz");      // after the header's newline
+  EXPECT_EQ(text(chat.reference(s, 0, QuestionMode::kAgnostic)), " xyz");  // after "It is" behind it
+  s.turns[0].references.clear();
+  EXPECT_TRUE(plain.reference(s, 0, QuestionMode::kAware).empty());
+}
+
+TEST_F(PromptTest, ContinuationsAreSplitWhereTheTextEnds) {
+  Sample s = sample();
+  s.turns[0].references = {"the rest of it"};
+  const auto continued = PromptBuilder(model_, false, 2000).continued(s);
+  EXPECT_EQ(whole_text(continued.text), s.context);
+  EXPECT_EQ(text(continued.continuation), "the rest of it");
+  s.turns[0].references = {"x"};
+  EXPECT_THROW(PromptBuilder(model_, false, 2000).continued(s), Error);
+}
+
+TEST_F(PromptTest, AModelWithoutTemplate) {
+  const test::TinyModel file;
+  EXPECT_THROW(PromptBuilder(Model::load(file.path()), true, 2000), Error);
+}
+
+}  // namespace
+}  // namespace winnow::eval

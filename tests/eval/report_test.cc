@@ -1,0 +1,198 @@
+// Reports of made-up answers with known means.
+#include "eval/report/report.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "charts/markup_check.h"
+#include "eval/report/figures.h"
+#include "eval/report/tables.h"
+#include "eval/run/result_store.h"
+#include "model/tiny_model.h"
+#include "winnow/error.h"
+
+namespace winnow::eval {
+namespace {
+
+constexpr const char* kNasty = "a<b>&\"</script><script>alert(1)</script>";
+
+Results made_up_results() {
+  Results results;
+  results.model = "model <1>";
+  results.methods = {"full", "snapkv", "tova"};
+  results.budgets = {"20%", "10%"};
+  const auto add = [&](const std::string& benchmark, const std::string& task, int i, const std::string& method,
+                       const std::string& budget) {
+    auto info = std::make_shared<SampleInfo>();
+    info->cluster = "book" + std::to_string(i % 3);
+    info->coordinates = {{"depth", i % 5 * 25.0}, {"length", i % 2 == 0 ? 1000.0 : 2000.0}};
+    info->turns = {{kNasty, {"ref"}}};
+    Answer answer;
+    answer.key = {benchmark, task, "s" + std::to_string(i), 0, "agnostic", method, budget};
+    answer.entries_full = 1000;
+    answer.entries_kept = budget.empty() ? 1000 : budget == "20%" ? 200 : 100;
+    answer.bytes_full = 1 << 20;
+    answer.bytes_kept = static_cast<std::uint64_t>(answer.entries_kept) << 10;
+    answer.text = kNasty;
+    answer.nll = 2.0;
+    const int loss = budget.empty() ? 0 : method == "tova" ? 2 : 1;
+    if (benchmark == "fidelity") {
+      answer.fidelity = Fidelity{0.01 * (i + 1) * (budget == "10%" ? 4 : 2) * loss, 0.9, 1.9};
+    } else {
+      answer.score = i % 10 < 8 - 2 * loss ? 1 : 0;
+      answer.has_keyword = i % 2 == 0;
+    }
+    results.results.push_back({std::move(answer), std::move(info)});
+  };
+  for (int i = 0; i < 20; ++i) {
+    for (const std::string& method : results.methods) {
+      for (const std::string& budget : results.budgets) {
+        if (method != "full") {
+          add("niah", "one", i, method, budget);
+          add("fidelity", "fidelity", i, method, budget);
+        }
+      }
+    }
+    add("niah", "one", i, "full", "");
+    add("niah", "two", i, "full", "");
+    add("niah", "two", i, "snapkv", "20%");
+  }
+  results.n_expected = static_cast<std::int64_t>(results.results.size()) + 5;
+  return results;
+}
+
+const Section& section_of(const std::vector<Section>& sections, const std::string& benchmark) {
+  return *std::find_if(sections.begin(), sections.end(), [&](const Section& s) { return s.benchmark == benchmark; });
+}
+
+const SummaryRow& row_of(const Section& section, const Condition& condition) {
+  return *std::find_if(section.rows.begin(), section.rows.end(),
+                       [&](const SummaryRow& row) { return row.condition == condition; });
+}
+
+TEST(Summary, MeansByTaskAndInAll) {
+  const std::vector<Section> sections = summarize(made_up_results());
+  ASSERT_EQ(sections.size(), 2U);
+  const Section& niah = section_of(sections, "niah");
+  ASSERT_EQ(niah.rows.size(), 5U);
+  EXPECT_EQ(niah.rows[0].condition.method, "full");
+  EXPECT_NEAR(niah.rows[0].value.mean, 0.8, 1e-12);
+  EXPECT_NEAR(row_of(niah, {"snapkv", "20%"}).value.mean, 0.6, 1e-12);
+  EXPECT_NEAR(row_of(niah, {"tova", "10%"}).value.mean, 0.4, 1e-12);
+  EXPECT_NEAR(row_of(niah, {"snapkv", "20%"}).kept_share, 0.2, 1e-12);
+  EXPECT_NEAR(*row_of(niah, {"snapkv", "20%"}).keyword, 0.5, 1e-12);
+  EXPECT_LT(niah.rows[0].value.low, 0.8);
+  EXPECT_GT(niah.rows[0].value.high, 0.8);
+  ASSERT_EQ(niah.breakdowns.size(), 2U);
+  EXPECT_EQ(niah.breakdowns[0].by, "task");
+  EXPECT_EQ(niah.breakdowns[0].columns, (std::vector<std::string>{"one", "two"}));
+  EXPECT_EQ(niah.breakdowns[1].columns, (std::vector<std::string>{"1000", "2000"}));
+}
+
+TEST(Summary, PairsOnTheSameSamples) {
+  const std::vector<Section> sections = summarize(made_up_results());
+  const ComparisonTable& scores = section_of(sections, "niah").comparisons.at(0);
+  EXPECT_EQ(scores.budget, "20%");
+  ASSERT_EQ(scores.methods, (std::vector<std::string>{"full", "snapkv", "tova"}));
+  EXPECT_NEAR(scores.cells[1][2].difference.mean, 0.2, 1e-12);
+  EXPECT_NEAR(scores.cells[2][1].difference.mean, -0.2, 1e-12);
+  EXPECT_EQ(scores.cells[1][2].n_greater, 4);
+  const ComparisonTable& divergences = section_of(sections, "fidelity").comparisons.at(1);
+  ASSERT_EQ(divergences.methods, (std::vector<std::string>{"snapkv", "tova"}));
+  EXPECT_NEAR(divergences.cells[0][1].difference.mean, 0.5, 1e-9);  // half the divergence on every prompt
+  EXPECT_TRUE(divergences.cells[0][1].is_clear);
+}
+
+TEST(Summary, NeedleMapsHaveEveryCell) {
+  const std::vector<Section> sections = summarize(made_up_results());
+  const NeedleMap& map = section_of(sections, "niah").needle_maps.at(0);
+  EXPECT_EQ(map.depths, (std::vector<double>{0, 25, 50, 75, 100}));
+  EXPECT_EQ(map.lengths, (std::vector<double>{1000, 2000}));
+  // Depth 0, length 1000: samples 0 and 10 of the full cache, both right.
+  EXPECT_DOUBLE_EQ(*map.cells[0][0], 1);
+  EXPECT_TRUE(section_of(sections, "fidelity").needle_maps.empty());
+}
+
+TEST(Summary, FailuresAndGapsAreSaid) {
+  Results results = made_up_results();
+  for (Result& result : results.results) {
+    if (result.answer.key.id == "s3" && result.answer.key.method == "tova") {
+      result.answer = {.key = result.answer.key, .error = "no room"};
+    }
+  }
+  const std::vector<Section> sections = summarize(results);
+  EXPECT_EQ(section_of(sections, "niah").failures.at(0), (std::pair<std::string, int>{"no room", 2}));
+  EXPECT_EQ(row_of(section_of(sections, "niah"), {"tova", "20%"}).value.n_samples, 19);
+  const std::string text = markdown(results, sections);
+  EXPECT_NE(text.find("Failed 2 times: no room"), std::string::npos);
+  EXPECT_NE(text.find("is not through"), std::string::npos);
+}
+
+TEST(Report, PageIsWellFormedAndAlone) {
+  const std::vector<ReportFile> files = make_report(made_up_results());
+  ASSERT_GT(files.size(), 6U);
+  EXPECT_EQ(files[0].path, "report.html");
+  const std::string& page = files[0].content;
+  write_whole_file(WINNOW_REPORT_PAGE, page);  // for browser_test.py
+  EXPECT_EQ(test::markup_error(page), "");
+  EXPECT_EQ(test::outside_addresses(page), std::vector<std::string>{});
+  EXPECT_EQ(page.find("<script>alert"), std::string::npos);
+  EXPECT_NE(page.find("model &lt;1&gt;"), std::string::npos);
+  for (const ReportFile& file : files) {
+    if (file.path.ends_with(".svg")) {
+      EXPECT_EQ(test::markup_error(file.content), "") << file.path;
+    }
+  }
+}
+
+TEST(Report, AnswersAreLimitedByTask) {
+  const auto list = nlohmann::json::parse(answers_json(made_up_results(), 3));
+  EXPECT_EQ(list.size(), 6U);  // two tasks
+  EXPECT_EQ(list[0]["answers"].size(), 5U);
+  EXPECT_EQ(list[0]["question"], kNasty);
+  EXPECT_EQ(answers_json(made_up_results(), 0), "[]");
+}
+
+TEST(Report, CsvHasARowForEveryMean) {
+  const std::string text = csv(summarize(made_up_results()));
+  const auto n_lines = std::count(text.begin(), text.end(), '\n');
+  // Header; niah: 5 rows in all, by task 4 x 1 + ... by length 2 each; fidelity: 4 rows, by length 2 each.
+  EXPECT_EQ(n_lines, 1 + 5 + (2 + 2 + 1 + 1 + 1) + 5 * 2 + 4 + 4 * 2);
+  const std::string header = text.substr(0, text.find('\n'));
+  const auto n_fields = std::count(header.begin(), header.end(), ',');
+  std::size_t begin = 0;
+  while (begin < text.size()) {
+    const std::size_t end = text.find('\n', begin);
+    std::string line = text.substr(begin, end - begin);
+    // "KL, nats" is quoted.
+    for (std::size_t quoted = line.find("\"KL, nats\""); quoted != std::string::npos;
+         quoted = line.find("\"KL, nats\"")) {
+      line.erase(quoted, 10);
+    }
+    EXPECT_EQ(std::count(line.begin(), line.end(), ','), n_fields) << line;
+    begin = end + 1;
+  }
+}
+
+TEST(Report, NamesOfFilesArePlain) {
+  EXPECT_EQ(file_stem("niah-agnostic-snapkv:window=16 20%"), "niah-agnostic-snapkv-window-16-20pc");
+  EXPECT_EQ(file_stem("/../x"), "x");
+}
+
+TEST(Results, RunsOfTwoModelsAreRefused) {
+  const test::TemporaryDirectory directory;
+  for (const char* name : {"1", "2", "3"}) {
+    const std::string fingerprint = std::string(name) == "3" ? "1" : name;
+    const ResultStore store(directory.file(name),
+                            {{"model_fingerprint", fingerprint}, {"methods", {"full", name}}, {"budgets", {"5%"}}}, {},
+                            {});
+  }
+  EXPECT_THROW(load_results({directory.file("1"), directory.file("2")}), Error);
+  EXPECT_EQ(load_results({directory.file("1"), directory.file("3")}).methods,
+            (std::vector<std::string>{"full", "1", "3"}));
+  EXPECT_THROW(load_results({directory.file("4")}), Error);
+}
+
+}  // namespace
+}  // namespace winnow::eval

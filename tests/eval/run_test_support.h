@@ -1,0 +1,52 @@
+// Samples and models for the tests of the runner.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "eval/run/result_store.h"
+#include "eval/run/runner.h"
+#include "gguf.h"
+#include "model/tiny_model.h"
+#include "winnow/error.h"
+
+namespace winnow::test {
+
+inline constexpr const char* kChatTemplate =
+    "{% for message in messages %}{{'<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + "
+    "'\\n'}}{% endfor %}";
+
+// With libllama's chatml template.
+inline std::shared_ptr<const Model> chat_model() {
+  TinyModelOptions options;
+  options.edit_metadata = [](gguf_context* file) { gguf_set_val_str(file, "tokenizer.chat_template", kChatTemplate); };
+  const TinyModel file(options);
+  return Model::load(file.path());
+}
+
+// A text of about n tokens of the tiny model's bytes.
+inline std::string text_of(int n, int seed) {
+  std::string text;
+  for (int i = 0; i < n; ++i) text += static_cast<char>('a' + (i * 7 + i / 11 + seed * 3) % 26);
+  return text;
+}
+
+inline eval::WorkItem work_item(int number, eval::QuestionMode mode, int n_text = 200) {
+  eval::WorkItem item{.benchmark = "made-up", .mode = mode};
+  item.sample.id = "s" + std::to_string(number);
+  item.sample.task = "task";
+  item.sample.context = text_of(n_text, number);
+  item.sample.turns = {{.question = " what is it? ", .answer_prefix = "It is", .references = {"xyz"}, .max_new = 6}};
+  return item;
+}
+
+inline std::vector<const eval::WorkItem*> pointers(const std::vector<eval::WorkItem>& items) {
+  std::vector<const eval::WorkItem*> all;
+  for (const eval::WorkItem& item : items) all.push_back(&item);
+  return all;
+}
+
+}  // namespace winnow::test

@@ -1,0 +1,19 @@
+# Tests of the runner, the statistics and the reports. (The benchmarks' own are in CMakeLists.txt.)
+winnow_test(eval_statistics_test SOURCES statistics_test.cc matrix_test.cc LAYERS eval_run eval LIBRARIES winnow)
+
+set(layers eval_report charts markup_check eval_run eval tiny_model engine model eviction cache kernels)
+foreach(name prompt result_store runner report)
+  winnow_test(eval_${name}_test SOURCES ${name}_test.cc LAYERS ${layers})
+endforeach()
+
+# The page of the report test in a real browser, where there is one.
+set(page ${CMAKE_CURRENT_BINARY_DIR}/report.html)
+target_compile_definitions(eval_report_test PRIVATE WINNOW_REPORT_PAGE="${page}")
+find_package(Python3 COMPONENTS Interpreter)
+if(Python3_FOUND)
+  add_test(NAME report_in_browser COMMAND Python3::Interpreter ${PROJECT_SOURCE_DIR}/tests/charts/browser_test.py ${page})
+  set_tests_properties(report_in_browser PROPERTIES LABELS e2e TIMEOUT 600 SKIP_RETURN_CODE 77
+                                                    FIXTURES_REQUIRED report_page)
+  add_test(NAME report_page COMMAND eval_report_test --gtest_filter=Report.PageIsWellFormedAndAlone)
+  set_tests_properties(report_page PROPERTIES LABELS e2e FIXTURES_SETUP report_page)
+endif()

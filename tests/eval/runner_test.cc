@@ -1,0 +1,307 @@
+// The runner on tiny models: what it writes down is what sessions by themselves compute.
+#include "eval/run/runner.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+
+#include "eval/run/decoding.h"
+#include "eval/run_test_support.h"
+
+namespace winnow::eval {
+namespace {
+
+const nlohmann::json kConfiguration{{"model_fingerprint", "1"}};
+
+class RunnerTest : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    model_ = test::chat_model();
+    engine_ = Engine::create(model_, {.n_threads = 1});
+  }
+  static void TearDownTestSuite() {
+    engine_.reset();
+    model_.reset();
+  }
+
+  static RunnerOptions options(const std::vector<std::string>& methods, const std::vector<std::string>& budgets,
+                               int batch = 32) {
+    return {.cells = make_cells(methods, budgets), .n_ctx = 600, .batch = batch, .kv_memory = std::size_t{1} << 30};
+  }
+
+  std::string folder(const std::string& name) const { return directory_.file(name); }
+
+  // Runs into the folder; stops before the answer number stop_after.
+  std::map<AnswerKey, Answer> run(const std::string& name, const std::vector<WorkItem>& items,
+                                  const RunnerOptions& runner_options, int stop_after = -1) {
+    const PromptBuilder prompts(model_, true, runner_options.n_ctx);
+    ResultStore store(folder(name), kConfiguration, {}, {});
+    std::int64_t n_before = -1, n_now = 0;
+    RunnerCallbacks callbacks;
+    callbacks.score = [](const Sample&, const Turn&, std::string_view answer) { return answer.empty() ? 0.0 : 0.5; };
+    callbacks.on_progress = [&](std::int64_t done, std::int64_t) {
+      if (n_before < 0) n_before = done;
+      n_now = done - n_before;
+    };
+    callbacks.should_stop = [&] { return stop_after >= 0 && n_now >= stop_after; };
+    Runner runner(engine_, prompts, runner_options, callbacks);
+    const bool is_complete = runner.run(test::pointers(items), store);
+    EXPECT_EQ(is_complete, stop_after < 0);
+    return read_run(folder(name)).answers;
+  }
+
+  // Everything but the times.
+  static std::string table(const std::map<AnswerKey, Answer>& answers) {
+    std::string text;
+    for (const auto& [key, answer] : answers) {
+      nlohmann::json json = to_json(answer);
+      for (const char* time : {"prefill_s", "evict_s", "decode_s"}) json.erase(time);
+      text += json.dump() + "\n";
+    }
+    return text;
+  }
+
+  static std::vector<WorkItem> several_items() {
+    std::vector<WorkItem> items;
+    for (int i = 0; i < 3; ++i) {
+      items.push_back(test::work_item(i, QuestionMode::kAgnostic));
+      items.push_back(test::work_item(i, QuestionMode::kAware));
+    }
+    return items;
+  }
+
+  static std::shared_ptr<const Model> model_;
+  static std::shared_ptr<Engine> engine_;
+  test::TemporaryDirectory directory_;
+};
+std::shared_ptr<const Model> RunnerTest::model_;
+std::shared_ptr<Engine> RunnerTest::engine_;
+
+// One cell by hand: prefill, append the question, greedy.
+Answer by_hand(Engine& engine, const PromptBuilder& prompts, const WorkItem& item, const Cell& cell) {
+  const Model& model = *engine.model();
+  SessionOptions options;
+  options.eviction = cell.eviction;
+  options.budget = cell.budget;
+  Session session = engine.open(options);
+  const bool is_aware = item.mode == QuestionMode::kAware;
+  session.prefill(is_aware ? prompts.whole(item.sample, 0).tokens : prompts.context(item.sample).tokens);
+  Answer answer;
+  answer.entries_kept = session.statistics().entries_kept;
+  answer.entries_full = session.statistics().entries_full;
+  if (!is_aware) session.append(prompts.question(item.sample, 0));
+  const std::vector<Token> reference = prompts.reference(item.sample, 0, item.mode);
+  Session forced = session.fork();
+  double nll = 0;
+  for (const Token token : reference) {
+    nll -= log_probability(forced.logits(), token);
+    forced.decode(token);
+  }
+  answer.nll = nll / static_cast<double>(reference.size());
+  std::string text;
+  for (int i = 0; i < item.sample.turns[0].max_new; ++i) {
+    const Token token = most_likely(session.logits());
+    if (model.is_end_of_generation(token)) break;
+    text += model.token_text(token);
+    ++answer.answer_tokens;
+    session.decode(token);
+  }
+  answer.text = valid_utf8(text);
+  return answer;
+}
+
+TEST_F(RunnerTest, AnswersAreThoseOfSessionsByThemselves) {
+  const PromptBuilder prompts(model_, true, 600);
+  for (const int batch : {1, 32}) {
+    const RunnerOptions matrix = options({"full", "snapkv", "ada-snapkv", "streaming-llm"}, {"50%", "40"}, batch);
+    const std::vector<WorkItem> items = several_items();
+    const auto answers = run("batch" + std::to_string(batch), items, matrix);
+    ASSERT_EQ(answers.size(), items.size() * matrix.cells.size());
+    for (const WorkItem& item : items) {
+      for (const Cell& cell : matrix.cells) {
+        const AnswerKey key{"made-up",   "task",          item.sample.id, 0, std::string(question_mode_name(item.mode)),
+                            cell.method, cell.budget_text};
+        ASSERT_TRUE(answers.contains(key));
+        const Answer& answer = answers.at(key);
+        const Answer expected = by_hand(*engine_, prompts, item, cell);
+        EXPECT_EQ(answer.error, "");
+        EXPECT_EQ(answer.entries_kept, expected.entries_kept);
+        EXPECT_EQ(answer.entries_full, expected.entries_full);
+        EXPECT_NEAR(*answer.nll, *expected.nll, 1e-4);
+        EXPECT_EQ(answer.text, expected.text) << cell.method << " " << cell.budget_text;
+        EXPECT_EQ(answer.answer_tokens, expected.answer_tokens);
+        EXPECT_EQ(answer.bytes_peak.has_value(), batch == 1);
+      }
+    }
+  }
+}
+
+TEST_F(RunnerTest, AStoppedRunEndsWithTheSameTable) {
+  const std::vector<WorkItem> items = several_items();
+  const RunnerOptions matrix = options({"full", "snapkv", "tova"}, {"50%", "20%"}, 8);
+  const std::string expected = table(run("whole", items, matrix));
+  for (const int stop_after : {1, 2, 7, 11, 17}) {
+    const std::string name = "stopped" + std::to_string(stop_after);
+    const auto part = run(name, items, matrix, stop_after);
+    EXPECT_GE(part.size(), static_cast<std::size_t>(stop_after));
+    EXPECT_LT(part.size(), items.size() * matrix.cells.size());
+    EXPECT_EQ(table(run(name, items, matrix)), expected) << stop_after;
+  }
+}
+
+TEST_F(RunnerTest, LittleMemoryMakesSmallerGroups) {
+  const std::vector<WorkItem> items = several_items();
+  RunnerOptions matrix = options({"full", "snapkv", "tova"}, {"50%", "20%"});
+  const auto expected = run("much", items, matrix);
+  const PromptBuilder prompts(model_, true, 600);
+  SessionOptions full;
+  const MemoryEstimate one = engine_->estimate(full, 260, 300);
+  matrix.kv_memory = one.kv_bytes_peak + one.hidden_bytes;
+  const auto answers = run("little", items, matrix);
+  ASSERT_EQ(answers.size(), expected.size());
+  int n_smaller = 0;
+  for (const auto& [key, answer] : answers) {
+    EXPECT_EQ(answer.error, "");
+    EXPECT_EQ(answer.text, expected.at(key).text);
+    n_smaller += answer.n_together < expected.at(key).n_together;
+  }
+  EXPECT_GT(n_smaller, 0);
+}
+
+TEST_F(RunnerTest, WhatDoesNotFitIsWrittenDown) {
+  RunnerOptions matrix = options({"full", "snapkv"}, {"20%"});
+  matrix.kv_memory = 1000;
+  const auto answers = run("none", {test::work_item(0, QuestionMode::kAgnostic)}, matrix);
+  ASSERT_EQ(answers.size(), 2U);
+  for (const auto& [key, answer] : answers)
+    EXPECT_NE(answer.error.find("--kv-memory"), std::string::npos) << answer.error;
+}
+
+TEST_F(RunnerTest, AFailedSampleDoesNotLoseTheOthers) {
+  std::vector<WorkItem> items{test::work_item(0, QuestionMode::kAgnostic), test::work_item(1, QuestionMode::kAgnostic),
+                              test::work_item(2, QuestionMode::kAgnostic)};
+  items[1].sample.turns[0].question = std::string(700, 'q');  // longer than the context
+  const auto answers = run("failed", items, options({"full", "snapkv"}, {"50%"}));
+  ASSERT_EQ(answers.size(), 6U);
+  for (const auto& [key, answer] : answers) EXPECT_EQ(answer.error.empty(), key.id != "s1") << answer.error;
+}
+
+TEST_F(RunnerTest, ABudgetThatOneMethodCannotMeetFailsAlone) {
+  // 6 % of some 220 tokens is less than snapkv's window of 32.
+  const auto answers =
+      run("window", {test::work_item(0, QuestionMode::kAgnostic)}, options({"snapkv", "tova:window=1"}, {"6%"}));
+  ASSERT_EQ(answers.size(), 2U);
+  for (const auto& [key, answer] : answers)
+    EXPECT_EQ(answer.error.empty(), key.method == "tova:window=1") << answer.error;
+}
+
+TEST_F(RunnerTest, ABudgetThatNoPromptCanMeetIsRefusedAtOnce) {
+  const PromptBuilder prompts(model_, true, 600);
+  EXPECT_THROW(Runner(engine_, prompts, options({"snapkv"}, {"8"}), {}), Error);
+}
+
+TEST_F(RunnerTest, LargeBudgetsKeepEverything) {
+  const auto answers =
+      run("large", {test::work_item(0, QuestionMode::kAgnostic)}, options({"full", "snapkv"}, {"500", "50"}));
+  for (const auto& [key, answer] : answers) {
+    EXPECT_EQ(answer.is_whole, key.budget == "500");
+    EXPECT_EQ(answer.entries_kept == answer.entries_full, key.budget != "50");
+  }
+}
+
+TEST_F(RunnerTest, SeveralQuestionsShareTheCutContext) {
+  WorkItem item = test::work_item(0, QuestionMode::kAgnostic);
+  item.sample.turns.push_back({.question = " and what else? ", .answer_prefix = "", .references = {"v"}, .max_new = 4});
+  const auto answers = run("turns", {item}, options({"snapkv"}, {"50%"}));
+  ASSERT_EQ(answers.size(), 2U);
+  // The second question alone has the same answer: nothing of the first is left.
+  WorkItem alone = item;
+  alone.sample.turns.erase(alone.sample.turns.begin());
+  const auto second = run("alone", {alone}, options({"snapkv"}, {"50%"}));
+  EXPECT_EQ(answers.rbegin()->second.text, second.begin()->second.text);
+  EXPECT_NEAR(*answers.rbegin()->second.nll, *second.begin()->second.nll, 1e-4);
+}
+
+TEST_F(RunnerTest, LaterTurnsSeeTheReferenceOfTheFirst) {
+  WorkItem item = test::work_item(0, QuestionMode::kAware);
+  item.sample.turns.push_back({.question = "next", .follow_up = "xyz\n\nnext", .references = {"v"}, .max_new = 4});
+  const auto answers = run("multi", {item}, options({"snapkv"}, {"50%"}));
+  ASSERT_EQ(answers.size(), 2U);
+  const PromptBuilder prompts(model_, true, 600);
+  SessionOptions session_options;
+  session_options.eviction = EvictionOptions::parse("snapkv");
+  session_options.budget = Budget::parse("50%");
+  Session session = engine_->open(session_options);
+  session.prefill(prompts.whole(item.sample, 0).tokens);
+  session.append(prompts.follow_up(item.sample, 1));
+  EXPECT_NEAR(*answers.rbegin()->second.nll,
+              -log_probability(session.logits(), prompts.reference(item.sample, 1, item.mode).at(0)), 1e-4);
+}
+
+TEST_F(RunnerTest, StopsAtANewlineButNeverBeforeAToken) {
+  WorkItem item = test::work_item(0, QuestionMode::kAgnostic);
+  item.sample.stop_at_newline = true;
+  const auto answers = run("newline", {item}, options({"full"}, {}));
+  const Answer& answer = answers.begin()->second;
+  EXPECT_GE(answer.answer_tokens, 1);
+  EXPECT_EQ(answer.text.find('\n'), std::string::npos);
+}
+
+std::vector<float> log_softmax(std::span<const float> logits) {
+  std::vector<float> row;
+  for (Token token = 0; token < static_cast<Token>(logits.size()); ++token) {
+    row.push_back(static_cast<float>(log_probability(logits, token)));
+  }
+  return row;
+}
+
+TEST_F(RunnerTest, FidelityIsTheDivergenceFromTheFullCache) {
+  WorkItem item = test::work_item(0, QuestionMode::kAgnostic);
+  item.protocol = Protocol::kFidelity;
+  item.sample.turns[0] = {.references = {test::text_of(40, 9)}, .max_new = 32};
+  const auto answers = run("fidelity", {item}, options({"full", "snapkv", "tova"}, {"50%", "200"}));
+  ASSERT_EQ(answers.size(), 5U);
+  const PromptBuilder prompts(model_, true, 600);
+  const PromptBuilder::Continued continued = prompts.continued(item.sample);
+  for (const auto& [key, answer] : answers) {
+    ASSERT_EQ(answer.error, "");
+    SessionOptions session_options;
+    session_options.eviction = EvictionOptions::parse(key.method);
+    if (!key.budget.empty()) session_options.budget = Budget::parse(key.budget);
+    Session cut = engine_->open(session_options), full = engine_->open({});
+    cut.prefill(continued.text);
+    full.prefill(continued.text);
+    double kl = 0, nll = 0;
+    int n_equal = 0;
+    for (std::size_t i = 0; i < 32; ++i) {
+      cut.decode(continued.continuation[i]);
+      full.decode(continued.continuation[i]);
+      kl += test::kl_divergence(full.logits(), cut.logits()) / 32;
+      n_equal += most_likely(full.logits()) == most_likely(cut.logits());
+      nll -= log_softmax(cut.logits())[static_cast<std::size_t>(continued.continuation[i + 1])] / 32;
+    }
+    EXPECT_NEAR(answer.fidelity->kl, kl, 1e-4 + 0.02 * kl) << key.method << key.budget;
+    EXPECT_NEAR(answer.fidelity->top1, n_equal / 32.0, 1.01 / 32);
+    EXPECT_NEAR(*answer.nll, nll, 1e-2);  // attention of many rows rounds to bf16
+    EXPECT_EQ(answer.nll_tokens, 32);
+    if (key.budget == "50%") {
+      EXPECT_GT(answer.fidelity->kl, 1e-6);
+    }
+    if (key.budget.empty()) {
+      EXPECT_EQ(answer.fidelity->kl, 0);
+      EXPECT_EQ(answer.fidelity->top1, 1);
+    }
+  }
+}
+
+TEST_F(RunnerTest, FidelityBeyondTheContextIsWrittenDown) {
+  WorkItem item = test::work_item(0, QuestionMode::kAgnostic, 590);
+  item.protocol = Protocol::kFidelity;
+  item.sample.turns[0] = {.references = {test::text_of(40, 9)}, .max_new = 32};
+  const auto answers = run("long", {item}, options({"snapkv"}, {"50%"}));
+  EXPECT_NE(answers.begin()->second.error.find("context"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace winnow::eval
