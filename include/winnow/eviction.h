@@ -126,6 +126,15 @@ struct EvictionOptions {
   // Sets one option by its name in the text form; checks the value's range, not the combination.
   void set(std::string_view option, std::string_view value);
 
+  // An option's value in the text form. Throws Error(kNotFound).
+  std::string get(std::string_view option) const;
+
+  // Names of the options that the four parts read, window and sinks among them; none for a method that keeps all.
+  std::vector<std::string> used_options() const;
+
+  // What prefill must save or compute for the scores beyond the stored entries, a phrase for each; empty: nothing.
+  std::vector<std::string> evidence() const;
+
   // Checks the combination, as parse does.
   void validate() const;
 
@@ -155,6 +164,8 @@ struct MethodInfo {
 
 // All presets that this build has, in the order in which to show them.
 const std::vector<MethodInfo>& eviction_methods();
+// One of them. Throws Error(kNotFound) with the nearest name.
+const MethodInfo& find_method(std::string_view name);
 
 // A row of the table of options.
 struct OptionInfo {

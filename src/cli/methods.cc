@@ -1,91 +1,34 @@
 // winnow methods: what the KV cache can be cut with.
 
+#include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "cli/command_line.h"
 #include "cli/commands.h"
-#include "cli/number_text.h"
 #include "cli/output_file.h"
 #include "cli/text_table.h"
-#include "winnow/error.h"
 #include "winnow/eviction.h"
 
 namespace winnow::cli {
 namespace {
 
-std::string number_text(double value) {
-  std::string text = fixed_text(value, 6);
-  text.erase(text.find_last_not_of('0') + 1);
-  if (text.ends_with('.')) text.pop_back();
-  return text;
-}
-
-std::string row_reduction_name(RowReduction rows) {
-  return rows == RowReduction::kMean ? "mean" : rows == RowReduction::kSum ? "sum" : "max";
-}
-
-std::string pooling_name(Pooling pool) {
-  return pool == Pooling::kNone ? "none" : pool == Pooling::kMax ? "max" : "avg";
-}
-
-// An option's value in the text form.
-std::optional<std::string> option_value(const EvictionOptions& options, const std::string& name) {
-  if (name == "scorer") return options.scorer;
-  if (name == "layers") return options.layers;
-  if (name == "heads") return options.heads;
-  if (name == "select" || name == "selector") return options.selector;
-  if (name == "window") return std::to_string(options.window);
-  if (name == "sinks") return std::to_string(options.sinks);
-  if (name == "rows") return row_reduction_name(options.rows);
-  if (name == "pool") return pooling_name(options.pool);
-  if (name == "kernel") return std::to_string(options.kernel);
-  if (name == "order") return options.order == PoolOrder::kPoolThenGroup ? "pool-then-group" : "group-then-pool";
-  if (name == "group") return options.group == GroupReduction::kMean ? "mean" : "max";
-  if (name == "last-rows") return std::to_string(options.last_rows);
-  if (name == "gamma") return number_text(options.gamma);
-  if (name == "tau1") return number_text(options.tau1);
-  if (name == "tau2") return number_text(options.tau2);
-  if (name == "beta") return number_text(options.beta);
-  if (name == "head-beta") return number_text(options.head_beta);
-  if (name == "safeguard") return options.safeguard == Safeguard::kBlend ? "blend" : "minimum";
-  if (name == "alpha") return number_text(options.alpha);
-  if (name == "first-stage") return number_text(options.first_stage);
-  if (name == "critical-eps") return number_text(options.critical_eps);
-  if (name == "ea-eps") return number_text(options.ea_eps);
-  if (name == "ea-future") return std::to_string(options.ea_future);
-  if (name == "ea-skip") return std::to_string(options.ea_skip);
-  if (name == "seed") return std::to_string(options.seed);
-  if (name == "head-file") return options.head_file;
-  if (name == "profile") return options.profile;
-  return std::nullopt;
-}
-
-// Whether one of the method's parts reads the option: the text form refuses those that none reads.
-bool takes_option(const MethodInfo& method, const std::string& name, const std::string& value) {
-  try {
-    EvictionOptions::parse(method.name + ":" + name + "=" + (value.empty() ? "file" : value));
-    return true;
-  } catch (const Error&) {
-    return false;
+// The options that are no parts, in the order of the table of options.
+std::vector<OptionInfo> own_options(const EvictionOptions& parts) {
+  const std::vector<std::string> used = parts.used_options();
+  std::vector<OptionInfo> options;
+  for (const OptionInfo& option : eviction_options()) {
+    const bool is_part =
+        option.name == "scorer" || option.name == "layers" || option.name == "heads" || option.name == "selector";
+    if (!is_part && std::find(used.begin(), used.end(), option.name) != used.end()) options.push_back(option);
   }
-}
-
-bool is_part(const std::string& option) {
-  return option == "scorer" || option == "layers" || option == "heads" || option == "select" || option == "selector";
+  return options;
 }
 
 bool has_paper(const MethodInfo& method) { return !method.paper.empty() && method.paper != "-"; }
-
-const MethodInfo& find_method(const std::string& name) {
-  const std::string canonical = EvictionOptions::parse(name).method;
-  for (const MethodInfo& method : eviction_methods()) {
-    if (method.name == canonical) return method;
-  }
-  throw Error(ErrorCode::kInternal, "the method '" + canonical + "' is missing in the list of methods");
-}
 
 nlohmann::ordered_json method_json(const MethodInfo& method) {
   nlohmann::ordered_json json{{"name", method.name},
@@ -96,11 +39,9 @@ nlohmann::ordered_json method_json(const MethodInfo& method) {
                               {"heads", method.options.heads},
                               {"selector", method.options.selector}};
   nlohmann::ordered_json defaults = nlohmann::ordered_json::object();
-  for (const OptionInfo& option : eviction_options()) {
-    const std::optional<std::string> value = option_value(method.options, option.name);
-    if (value && !is_part(option.name) && takes_option(method, option.name, *value)) defaults[option.name] = *value;
-  }
+  for (const OptionInfo& option : own_options(method.options)) defaults[option.name] = method.options.get(option.name);
   json["options"] = defaults;
+  json["evidence"] = method.options.evidence();
   return json;
 }
 
@@ -124,11 +65,15 @@ std::string describe(const MethodInfo& method) {
   if (!parts.evicts()) return text;
   text += "\nscores tokens by       " + parts.scorer + "\nshares among layers    " + parts.layers +
           "\nshares among heads     " + parts.heads + "\nselects                " + parts.selector + "\n\n";
+  const std::vector<std::string> evidence = parts.evidence();
+  text += "beside the entries, prefill saves or computes\n";
+  if (evidence.empty()) text += "  nothing\n";
+  for (const std::string& phrase : evidence) text += wrap_text("  " + phrase, 80, 2) + "\n";
+  text += "\n";
   TextTable options({{"option"}, {"default"}, {"values and meaning"}});
-  for (const OptionInfo& option : eviction_options()) {
-    const std::optional<std::string> value = option_value(parts, option.name);
-    if (!value || is_part(option.name) || !takes_option(method, option.name, *value)) continue;
-    options.row({option.name, value->empty() ? "(none)" : *value, option.values + ": " + option.summary});
+  for (const OptionInfo& option : own_options(parts)) {
+    const std::string value = parts.get(option.name);
+    options.row({option.name, value.empty() ? "(none)" : value, option.values + ": " + option.summary});
   }
   return text + options.plain() + "\nExample: --kv-evict " + method.name + " --kv-budget 20%\n";
 }

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <string>
 
-#include "eviction/nearest_name.h"
+#include "eviction/cut.h"
 #include "eviction/option_table.h"
 #include "eviction/registry.h"
 #include "winnow/error.h"
@@ -22,23 +22,13 @@ OptionNames options_in_use(const EvictionOptions& options) {
   return names;
 }
 
-const EvictionOptions& find_preset(std::string_view method) {
-  std::vector<std::string_view> names;
-  for (const MethodInfo& preset : eviction_methods()) {
-    if (preset.name == method) return preset.options;
-    names.push_back(preset.name);
-  }
-  throw Error(ErrorCode::kNotFound, "there is no eviction method '" + std::string(method.substr(0, 64)) +
-                                        "': did you mean '" + std::string(nearest_name(method, names)) + "'?");
-}
-
 [[noreturn]] void refuse(const std::string& why) { throw Error(ErrorCode::kInvalidArgument, why); }
 
 }  // namespace
 
 EvictionOptions EvictionOptions::parse(std::string_view text) {
   const std::size_t colon = text.find(':');
-  EvictionOptions options = find_preset(text.substr(0, colon));
+  EvictionOptions options = find_method(text.substr(0, colon)).options;
   OptionNames given;
   std::string_view rest = colon == std::string_view::npos ? std::string_view{} : text.substr(colon + 1);
   if (colon != std::string_view::npos && rest.empty()) {
@@ -76,6 +66,35 @@ EvictionOptions EvictionOptions::parse(std::string_view text) {
   return options;
 }
 
+std::string EvictionOptions::get(std::string_view option) const { return find_option(option).get(*this); }
+
+std::vector<std::string> EvictionOptions::used_options() const {
+  std::vector<std::string> names;
+  if (!evicts()) return names;
+  for (const std::string_view name : options_in_use(*this)) {
+    if (std::find(names.begin(), names.end(), name) == names.end()) names.emplace_back(name);
+  }
+  return names;
+}
+
+std::vector<std::string> EvictionOptions::evidence() const {
+  std::vector<std::string> phrases;
+  if (!evicts()) return phrases;
+  const EvidenceNeeds needs = Cut::needs(*this);
+  if (needs.window_rows == 1) {
+    phrases.emplace_back("the last query row of every layer");
+  } else if (needs.window_rows > 1) {
+    phrases.push_back("the last " + std::to_string(needs.window_rows) + " query rows of every layer");
+  }
+  if (needs.all_queries) phrases.emplace_back("every query row of one layer at a time, with the rows' log-sum-exps");
+  if (needs.query_moments) phrases.emplace_back("running mean and covariance of the queries in every query head");
+  if (needs.output_projection) phrases.emplace_back("the output projection of one layer at a time in float32");
+  if (needs.reconstruction_pass) {
+    phrases.emplace_back("a second pass over the prompt: about twice the prefill and its hidden states");
+  }
+  return phrases;
+}
+
 void EvictionOptions::set(std::string_view option, std::string_view value) {
   const OptionRow& row = find_option(option);
   if (row.set(*this, value)) return;
@@ -111,7 +130,7 @@ void EvictionOptions::validate() const {
   }
   if (parts.selector->needs_attention() && !parts.scorer->is_attention()) {
     refuse("selector=" + selector + " multiplies attention with value norms, and the scores of '" + scorer +
-           "' are no attention: take h2o, tova, snapkv, cake or lava as the scorer, or selector=top-k");
+           "' are no attention: take h2o, tova, snapkv, cake, lava or kvzip as the scorer, or selector=top-k");
   }
   if (parts.layers->is_global() != parts.heads->is_global()) {
     refuse("layers=global ranks all heads of the model at once and goes with heads=global only: set both or neither");
@@ -134,7 +153,7 @@ void EvictionOptions::validate() const {
 std::string EvictionOptions::text() const {
   std::string result = method;
   if (!evicts()) return result;
-  const EvictionOptions& preset = find_preset(method);
+  const EvictionOptions& preset = find_method(method).options;
   const OptionNames used = options_in_use(*this);
   char separator = ':';
   for (const OptionRow& row : option_rows()) {

@@ -1,6 +1,8 @@
 // The table of presets: four parts and their defaults under one name.
 #include <string>
 
+#include "eviction/nearest_name.h"
+#include "winnow/error.h"
 #include "winnow/eviction.h"
 
 namespace winnow {
@@ -90,6 +92,16 @@ const std::vector<MethodInfo>& eviction_methods() {
              "expected-attention with head budgets from a calibrated profile", kLuKv),
   };
   return table;
+}
+
+const MethodInfo& find_method(std::string_view name) {
+  std::vector<std::string_view> names;
+  for (const MethodInfo& method : eviction_methods()) {
+    if (method.name == name) return method;
+    names.emplace_back(method.name);
+  }
+  throw Error(ErrorCode::kNotFound, "there is no eviction method '" + std::string(name.substr(0, 64)) +
+                                        "': did you mean '" + std::string(nearest_name(name, names)) + "'?");
 }
 
 }  // namespace winnow
