@@ -11,6 +11,10 @@ declare -A allowed=(
   [eviction]='kernels cache'
   [model]='kernels cache eviction'
   [engine]='kernels cache eviction model'
+  [charts]=''
+  [eval]='kernels cache eviction model engine charts'
+  [inspect]='kernels cache eviction model engine charts calibrate'
+  [cli]='kernels cache eviction model engine charts eval calibrate inspect server'
 )
 readonly everything='kernels cache eviction model engine'
 status=0
