@@ -10,10 +10,10 @@
 
 namespace winnow::kernels {
 
-// Blocked causal attention for many rows (prefill, appended turns). Best called with blocks of kCausalBlockRows rows: the
-// more rows, the less it matters that each call packs all keys and values that its rows see. On an instruction set with
-// products of bfloat16, eight rows or more of entries that are not float32 are computed by these (bf16_attention.h says
-// how exact they are); all other calls in float32.
+// Blocked causal attention for many rows (prefill, appended turns). Best called with blocks of kCausalBlockRows rows:
+// the more rows, the less it matters that each call packs all keys and values that its rows see. On an instruction set
+// with products of bfloat16, eight rows or more of entries that are not float32 are computed by these (bf16_attention.h
+// says how exact they are); all other calls in float32.
 inline constexpr int kCausalBlockRows = 128;
 
 struct CausalOutput {
