@@ -1,6 +1,7 @@
 #include "calibrate/passages.h"
 
 #include <random>
+#include <string_view>
 #include <utility>
 
 #include "winnow/error.h"
@@ -16,16 +17,39 @@ std::size_t character_bytes(char first) {
   return byte < 0x80 ? 1 : byte < 0xE0 ? 2 : byte < 0xF0 ? 3 : 4;
 }
 
+// Bytes of `text` before a character that its end cuts off.
+std::size_t whole_characters(std::string_view text) {
+  std::size_t last = text.size();
+  while (last > 0 && continues_character(text[last - 1])) --last;
+  if (last == 0) return 0;
+  return last - 1 + character_bytes(text[last - 1]) > text.size() ? last - 1 : text.size();
+}
+
+std::size_t first_character(std::string_view text) {
+  std::size_t begin = 0;
+  while (begin < text.size() && continues_character(text[begin])) ++begin;
+  return begin;
+}
+
 }  // namespace
 
 std::string passage_text(const Model& model, std::span<const Token> tokens) {
-  std::string text = model.detokenize(tokens);
-  std::size_t begin = 0;
-  while (begin < text.size() && continues_character(text[begin])) ++begin;
-  std::size_t last = text.size();
-  while (last > begin && continues_character(text[last - 1])) --last;
-  if (last > begin && last - 1 + character_bytes(text[last - 1]) != text.size()) text.resize(last - 1);
-  return text.substr(begin);
+  const std::string text = model.detokenize(tokens);
+  const std::size_t begin = first_character(text);
+  return text.substr(begin, whole_characters(std::string_view(text).substr(begin)));
+}
+
+std::vector<std::string> token_texts(const Model& model, std::span<const Token> tokens) {
+  std::vector<std::string> texts;
+  std::string pending;
+  for (const Token token : tokens) {
+    pending += model.token_text(token, true);
+    if (texts.empty()) pending.erase(0, first_character(pending));
+    const std::size_t n = whole_characters(pending);
+    texts.push_back(pending.substr(0, n));
+    pending.erase(0, n);
+  }
+  return texts;
 }
 
 std::vector<std::string> choose_passages(const Model& model, std::span<const std::string> texts, int n, int n_tokens,

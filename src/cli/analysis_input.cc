@@ -1,10 +1,12 @@
 #include "cli/analysis_input.h"
 
+#include <cstdio>
 #include <memory>
 #include <span>
 
 #include "calibrate/passages.h"
 #include "cli/chat_prompt.h"
+#include "cli/interrupt.h"
 #include "cli/number_text.h"
 #include "cli/progress_bar.h"
 #include "winnow/error.h"
@@ -85,7 +87,7 @@ void take_text(const Model& model, const AnalysisFlags& flags, const std::string
 
 }  // namespace
 
-Analysis run_analysis(const AnalysisFlags& flags, const Interrupt& interrupt) {
+std::optional<Analysis> run_analysis(const AnalysisFlags& flags) {
   if (flags.no_chat && !flags.question) throw UsageError("--no-chat has no effect without -q QUESTION");
   if (flags.question && flags.question->empty()) throw UsageError("the question of -q is empty: ask something");
   AnalysisOptions options;
@@ -103,12 +105,19 @@ Analysis run_analysis(const AnalysisFlags& flags, const Interrupt& interrupt) {
                                              " tokens and the model's context " +
                                              count_text(model->info().n_ctx_train) + ": take a part with --tokens");
   }
+  const Interrupt interrupt;
   ProgressBar bar("analyze");
   options.on_progress = [&](double part) {
     bar.update(static_cast<std::int64_t>(part * 1000), 1000);
     return !interrupt.requested();
   };
-  return analyse(Engine::create(model, engine_options(flags.model)), options);
+  try {
+    return analyse(Engine::create(model, engine_options(flags.model)), options);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kCancelled) throw;
+    std::fputs("interrupted\n", stderr);
+    return std::nullopt;
+  }
 }
 
 }  // namespace winnow::cli

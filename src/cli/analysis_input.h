@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "calibrate/analysis/analysis.h"
-#include "cli/interrupt.h"
 #include "cli/model_flags.h"
 #include "cli/prompt_source.h"
 
@@ -29,7 +28,7 @@ void add_analysis_flags(CommandLine& line, AnalysisFlags& flags);
 // "a,b:x=1,y=2,c" to methods: what has a value and no colon before it belongs to the method before.
 std::vector<std::string> split_methods(const std::vector<std::string>& pieces);
 
-// Loads the model and analyses. Throws Error and UsageError; Error(kCancelled) after Ctrl-C.
-Analysis run_analysis(const AnalysisFlags& flags, const Interrupt& interrupt);
+// Loads the model and analyses. Nothing after Ctrl-C, and the standard error says so. Throws Error and UsageError.
+std::optional<Analysis> run_analysis(const AnalysisFlags& flags);
 
 }  // namespace winnow::cli

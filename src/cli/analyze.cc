@@ -14,7 +14,6 @@
 #include "cli/commands.h"
 #include "cli/interrupt.h"
 #include "cli/output_file.h"
-#include "cli/progress_bar.h"
 #include "winnow/error.h"
 
 namespace winnow::cli {
@@ -58,15 +57,8 @@ int analyze_command(const Arguments& arguments) {
   if (flags.json == "-" && flags.csv == "-")
     throw UsageError("--json - and --csv - cannot both have the standard output");
 
-  Interrupt interrupt;
-  std::optional<Analysis> analysis;
-  try {
-    analysis = run_analysis(flags.input, interrupt);
-  } catch (const Error& error) {
-    if (error.code() != ErrorCode::kCancelled) throw;
-    std::fputs("interrupted\n", stderr);
-    return kInterruptedExitCode;
-  }
+  const std::optional<Analysis> analysis = run_analysis(flags.input);
+  if (!analysis) return kInterruptedExitCode;
   if (json_file) json_file->write(analysis_json(*analysis).dump(1) + "\n");
   if (csv_file) csv_file->write(analysis_csv(*analysis));
   const bool shows_tables = !(json_file && json_file->is_stdout()) && !(csv_file && csv_file->is_stdout());

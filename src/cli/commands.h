@@ -19,6 +19,7 @@ int report_command(const Arguments& arguments);
 int analyze_command(const Arguments& arguments);
 int calibrate_command(const Arguments& arguments);
 int info_command(const Arguments& arguments);
+int inspect_command(const Arguments& arguments);
 int methods_command(const Arguments& arguments);
 
 }  // namespace winnow::cli

@@ -33,6 +33,7 @@ constexpr Command kCommands[] = {
     {"analyze", "Measure what methods lose on a text, beside the papers' bounds.", analyze_command},
     {"calibrate", "Learn for a model which heads need how much of a budget (LU-KV).", calibrate_command},
     {"info", "Show a model, and what its KV cache costs on this machine.", info_command},
+    {"inspect", "Show what methods keep of a text, on an HTML page.", inspect_command},
     {"methods", "List the methods that decide what the KV cache keeps.", methods_command},
 };
 

@@ -112,5 +112,20 @@ TEST(Passages, LoseHalvesOfCharactersAtTheirEnds) {
   }
 }
 
+TEST(Passages, EveryTokensTextIsWhole) {
+  const auto engine = tiny_engine();
+  const Model& model = *engine->model();
+  const std::string text = "aé€𝄞b é";
+  const std::vector<Token> tokens = model.tokenize(text, false, false);
+  std::string joined;
+  const std::vector<std::string> texts = token_texts(model, tokens);
+  ASSERT_EQ(texts.size(), tokens.size());
+  for (const std::string& each : texts) {
+    EXPECT_NO_THROW(model.tokenize(each, false, false)) << each;
+    joined += each;
+  }
+  EXPECT_EQ(joined, text);
+}
+
 }  // namespace
 }  // namespace winnow

@@ -9,6 +9,7 @@
 #include "calibrate/analysis/future_loss.h"
 #include "calibrate/analysis/next_tokens.h"
 #include "calibrate/oracle.h"
+#include "calibrate/passages.h"
 #include "engine/observe.h"
 #include "engine/prefill_impl.h"
 #include "eviction/ranking.h"
@@ -50,6 +51,7 @@ Analyser::Analyser(std::shared_ptr<Engine> engine, const AnalysisOptions& option
     : engine_(std::move(engine)), options_(options) {
   result_.model = engine_->model()->info();
   result_.context = options.context;
+  result_.context_text = token_texts(*engine_->model(), options.context);
   result_.question = options.question;
   result_.is_answer = options.continuation.empty();
   result_.window = std::min(kFactsWindow, static_cast<int>(options.context.size()) - 1);

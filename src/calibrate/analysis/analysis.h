@@ -82,6 +82,8 @@ struct CutOutcome {
 struct Analysis {
   ModelInfo model;
   std::vector<Token> context, question, continuation;
+  std::vector<std::string>
+      context_text;        // [n_context] whole characters; one of several tokens goes to the last of them
   bool is_answer = false;  // the continuation is the full cache's own
   int window = 0;          // rows of LayerAttention
   std::vector<LayerAttention> layers;

@@ -1,0 +1,17 @@
+// What the page's script reads.
+#pragma once
+
+#include <string>
+
+#include "calibrate/analysis/analysis.h"
+
+namespace winnow {
+
+// "snapkv, 20%"
+std::string cut_name(const CutOutcome& cut);
+
+// JSON: n_layer, n_kv_head, tokens [n_tokens] (texts), cuts [{name, method, budget, bits}]. `bits` is base64 of a row
+// of bits for each KV head of each layer, one bit for each token, the lowest first; rows begin with a new byte.
+std::string kept_data(const Analysis& analysis);
+
+}  // namespace winnow

@@ -1,0 +1,193 @@
+// winnow calibrate, analyze and inspect as a person runs them. Needs WINNOW_TEST_MODEL; the shipped profiles are for
+// the default model, and their cases are skipped with another.
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "cli/tool.h"
+
+namespace winnow::test {
+namespace {
+
+using Json = nlohmann::json;
+using Words = std::vector<std::string>;
+
+// Some thousands of tokens in which no part repeats another.
+std::string long_text() {
+  const char* const things[] = {"river", "lantern", "harbour", "violin", "mountain", "garden", "letter", "winter"};
+  std::string text;
+  for (int i = 0; i < 100; ++i) {
+    text += "On day " + std::to_string(i * 7 + 3) + " the traveller found a " + things[i % 8] + " near a " +
+            things[(i * 3 + 1) % 8] + ". ";
+  }
+  return text;
+}
+
+class CalibrateTool : public testing::Test {
+ protected:
+  void SetUp() override {
+    const char* path = std::getenv("WINNOW_TEST_MODEL");
+    if (path == nullptr || *path == '\0' || !std::filesystem::exists(path)) {
+      GTEST_SKIP() << "set WINNOW_TEST_MODEL to a GGUF file";
+    }
+    model_ = path;
+    text_ = directory_.write("text.txt", long_text());
+  }
+
+  // On one thread: threads that wait for each other crawl on a machine that is busy.
+  ProcessResult tool(const std::string& command, const Words& flags, ProcessOptions options = {}) const {
+    Words arguments{command, "-m", model_, "-t", "1"};
+    arguments.insert(arguments.end(), flags.begin(), flags.end());
+    options.environment.try_emplace("WINNOW_PROFILES", "");
+    return run_tool(arguments, options);
+  }
+  ProcessResult calibrate(const Words& more, const ProcessOptions& options = {}) const {
+    Words flags{"--samples", "3", "--tokens", "200", "--decode", "6", "-o", profile()};
+    flags.insert(flags.end(), more.begin(), more.end());
+    return tool("calibrate", flags, options);
+  }
+  std::string profile() const { return directory_.file("profile.json"); }
+  bool is_default_model() const { return model_.find("SmolLM2-135M-Instruct-Q4_1") != std::string::npos; }
+
+  std::string model_, text_;
+  TemporaryDirectory directory_;
+};
+
+TEST_F(CalibrateTool, AnInterruptedCalibrationEndsWithTheSameFile) {
+  ASSERT_EQ(calibrate({"-f", text_}).exit_code, 0);
+  const std::string whole = read_file(profile());
+  EXPECT_EQ(directory_.count(), 2U) << "the state was left, or a temporary file";
+  std::filesystem::remove(profile());
+
+  ProcessOptions options;
+  options.react_after = 120;  // the heading and, without a terminal, the first sample's line
+  options.then_interrupt = true;
+  const ProcessResult stopped = calibrate({"-f", text_}, options);
+  ASSERT_EQ(stopped.exit_code, 130) << stopped.err;
+  EXPECT_NE(stopped.err.find("the same command goes on"), std::string::npos) << stopped.err;
+  EXPECT_FALSE(std::filesystem::exists(profile()));
+
+  expect_error(calibrate({"-f", text_, "-s", "5"}), 1, "delete the file");
+  const ProcessResult resumed = calibrate({"-f", text_});
+  ASSERT_EQ(resumed.exit_code, 0) << resumed.err;
+  EXPECT_NE(resumed.err.find("done before"), std::string::npos) << resumed.err;
+  EXPECT_EQ(read_file(profile()), whole);
+}
+
+TEST_F(CalibrateTool, AProfileServesItsScorerAndNoOther) {
+  ASSERT_EQ(calibrate({"-f", text_, "--scorer", "tova:sinks=2"}).exit_code, 0);
+  const Words prompt{"-f", text_, "-n", "1", "--kv-budget", "20%", "--kv-evict"};
+  const auto run = [&](const std::string& method) {
+    Words flags = prompt;
+    flags.push_back(method);
+    return tool("run", flags);
+  };
+  const ProcessResult right = run("tova:layers=lu-kv,heads=lu-kv,sinks=2,profile=" + profile());
+  EXPECT_EQ(right.exit_code, 0) << right.err;
+  expect_error(run("lu-kv-snapkv:profile=" + profile()), 1, "calibrated for the scorer tova");
+  expect_error(run("tova:layers=lu-kv,heads=lu-kv,profile=" + profile()), 1, "calibrated for the scorer tova");
+  expect_error(run("lu-kv-snapkv:window=5"), 1, "winnow calibrate");
+
+  Json json = Json::parse(read_file(profile()));
+  const auto changed = [&](const char* field, const Json& value) {
+    Json other = json;
+    other[field] = value;
+    other.erase("checksum");
+    return run("tova:layers=lu-kv,heads=lu-kv,sinks=2,profile=" + directory_.write("other.json", other.dump()));
+  };
+  EXPECT_EQ(changed("date", "2000-01-01").exit_code, 0);
+  expect_error(changed("model", "0123456789abcdef"), 1, "another model");
+  expect_error(changed("version", 2), 1, "another version");
+  expect_error(changed("n_layer", 7), 1, "layers");
+  json["kept"][3][0][0] = 0.123;
+  expect_error(run("tova:layers=lu-kv,heads=lu-kv,sinks=2,profile=" + directory_.write("damaged.json", json.dump())), 1,
+               "checksum");
+}
+
+TEST_F(CalibrateTool, BadInputIsRefusedBeforeTheWork) {
+  expect_error(calibrate({"-f", directory_.write("empty", "")}), 1, "empty");
+  expect_error(calibrate({"-f", directory_.write("short", "Too little text.")}), 1, "more text");
+  expect_error(calibrate({"-f", directory_.file("none")}), 1, "none");
+  expect_error(calibrate({"-f", text_, "--questions", directory_.write("q", "{\"input\": \"Who?\"}\n")}), 1,
+               "line 1 has no field \"question\"");
+  expect_error(calibrate({"-f", text_, "--questions", directory_.write("q", "\n")}), 1, "no questions");
+  expect_error(calibrate({"-f", text_, "--scorer", "snapvk"}), 1, "did you mean");
+  expect_error(calibrate({"-f", text_, "--tokens", "36", "--no-chat"}), 1, "longer samples");
+  expect_error(calibrate({"-f", text_, "--decode", "1000000"}), 1, "context");
+  expect_error(calibrate({"-f", text_, "-o", "/no/such/folder/profile.json"}), 1, "/no/such/folder");
+  expect_error(calibrate({"-f", text_, "-o", "-"}), 2, "-o FILE");
+  expect_error(tool("calibrate", {"-f", text_}), 2, "-o FILE");
+  EXPECT_FALSE(std::filesystem::exists(profile()));
+}
+
+TEST_F(CalibrateTool, ShippedProfilesAreFoundAndUsed) {
+  if (!is_default_model()) GTEST_SKIP() << "the shipped profiles are for the default model";
+  ProcessOptions options;
+  options.environment["WINNOW_PROFILES"] = WINNOW_PROFILES_PATH;
+  for (const char* method : {"lu-kv-snapkv", "lu-kv-keydiff", "lu-kv-expected-attention"}) {
+    const ProcessResult result =
+        tool("run", {"-f", text_, "-n", "1", "--kv-evict", method, "--kv-budget", "20%", "--json", "-"}, options);
+    ASSERT_EQ(result.exit_code, 0) << result.err;
+    std::set<int> kept;
+    const Json report = Json::parse(result.out);
+    for (const Json& layer : report["kv"]["kept"]) {
+      for (const int head : layer) kept.insert(head);
+    }
+    EXPECT_GT(kept.size(), 30U) << method << ": the heads are all the same";
+  }
+}
+
+TEST_F(CalibrateTool, AnalyzeMeasuresAndKeepsItsContract) {
+  const ProcessResult result =
+      tool("analyze", {"-f", text_, "--tokens", "500", "--offset", "20", "-n", "20", "--methods",
+                       "snapkv:window=16,pool=avg,critical-ada-snapkv,cake,lava", "--budgets", "15%,100", "--json",
+                       directory_.file("a.json"), "--csv", directory_.file("a.csv"), "-v"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const Json json = Json::parse(read_file(directory_.file("a.json")));
+  EXPECT_EQ(json["context_tokens"], 500);
+  EXPECT_EQ(json["cuts"].size(), 8U);
+  EXPECT_EQ(json["cuts"][0]["method"], "snapkv:window=16,pool=avg");
+  EXPECT_EQ(json["cuts"][1]["budget"], "100");
+  EXPECT_TRUE(json["violations"].empty()) << json["violations"];
+  for (const Json& cut : json["cuts"]) {
+    std::int64_t kept = 0;
+    for (const Json& layer : cut["layers"]) {
+      for (const std::int64_t head : layer["kept"]) kept += head;
+    }
+    EXPECT_EQ(kept, cut["entries_kept"]);
+  }
+  for (const char* word : {"critical-ada-snapkv", "theta-hat", "dispersion", "perplexity"}) {
+    EXPECT_NE(result.out.find(word), std::string::npos) << word;
+  }
+}
+
+TEST_F(CalibrateTool, AnalyzeAsksAQuestion) {
+  const ProcessResult result = tool("analyze", {"-f", text_, "--tokens", "300", "-q", "What was found on day 3?", "-n",
+                                                "12", "--methods", "snapkv", "--json", "-"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const Json json = Json::parse(result.out);
+  EXPECT_TRUE(json["continuation"]["is_answer"]);
+  EXPECT_GT(json["question_tokens"], 5);
+  EXPECT_GT(json["cuts"][0]["next"]["kl_mean"], 0);
+}
+
+TEST_F(CalibrateTool, AnalyzeAndInspectRefuseWhatTheyCannotDo) {
+  expect_error(tool("analyze", {"-f", text_, "--methods", "full"}), 1, "full");
+  expect_error(tool("analyze", {"-f", text_, "--methods", "snapvk"}), 1, "did you mean");
+  expect_error(tool("analyze", {"-f", text_, "--budgets", "0%"}), 1, "budget");
+  expect_error(tool("analyze", {"-p", "short", "--tokens", "50"}), 1, "more text");
+  expect_error(tool("analyze", {"-p", ""}), 1, "empty");
+  expect_error(tool("analyze", {"-f", text_, "--no-chat"}), 2, "no effect");
+  expect_error(tool("analyze", {"-f", text_, "--json", "-", "--csv", "-"}), 2, "standard output");
+  expect_error(tool("inspect", {"-f", text_}), 2, "-o FILE");
+  expect_error(tool("inspect", {"-f", text_, "-o", "/no/such/folder/page.html"}), 1, "/no/such/folder");
+}
+
+}  // namespace
+}  // namespace winnow::test
