@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Compares LU-KV profiles with other ways to share a budget, under the same scorer, on held-out text.
 
-For every prompt one `winnow analyze`: contexts from the texts, each followed by its own next tokens. Prints a table of
-means with standard errors, for LU-KV's loss and for the next tokens' KL divergence from the full cache, and for how many
-prompts the profile has the smaller number.
+For every prompt one `winnow analyze`: contexts from the texts, each followed by its own next tokens, or by a question and
+the full cache's answer. Prints tables of means with standard errors: LU-KV's loss, the next tokens' KL divergence from the
+full cache, the attention mass of the context's last row that is kept; in brackets, on how many prompts the profile has the
+smaller number. The last row of the first table: the best budgets for this ranking and this prompt (convexified).
 
   bench/profiles.py --tool build/bin/winnow TEXT... --scorer snapkv --prompts 16
 """
@@ -38,6 +39,7 @@ def analyze(args, text, offset):
                str(args.continuation), "--methods", methods, "--budgets", args.budgets, "--json", "-"]
     command += ["-m", args.model] if args.model else []
     command += ["-t", str(args.threads)] if args.threads else []
+    command += ["-q", args.question] if args.question else []
     cuts = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)["cuts"]
     n_budgets = len(args.budgets.split(","))
     return {(names[i // n_budgets], cut["budget"]): cut for i, cut in enumerate(cuts)}
@@ -69,6 +71,11 @@ def table(results, title, value, scale, digits):
         print(f"| {name} | " + " | ".join(cells) + " |")
 
 
+def mass(cut):
+    heads = [mean_and_error(layer["mass"])[0] for layer in cut["layers"]]
+    return sum(heads) / len(heads)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("texts", nargs="+", help="texts that no profile was calibrated on")
@@ -79,6 +86,7 @@ def main():
     parser.add_argument("--prompts", type=int, default=16)
     parser.add_argument("--tokens", type=int, default=2000)
     parser.add_argument("--continuation", type=int, default=128)
+    parser.add_argument("-q", "--question", help="ask this after every context")
     parser.add_argument("--budgets", default="5%,10%,20%,50%")
     args = parser.parse_args()
     results = []
@@ -87,13 +95,13 @@ def main():
         offset = 1000 + i // len(args.texts) * 2 * args.tokens
         results.append(analyze(args, text, offset))
         print(f"prompt {i + 1} of {args.prompts}", file=sys.stderr)
-    print(f"{args.scorer}, {args.prompts} prompts of {args.tokens} tokens; in brackets: prompts on which lu-kv has the "
-          "smaller number")
+    print(f"{args.scorer}, {args.prompts} prompts of {args.tokens} tokens")
     table(results, "oracle loss, %", lambda cut: cut["oracle"]["loss"], 100, 1)
-    table(results, "best budgets for this ranking, %", lambda cut: cut["oracle"]["best_allocation"], 100, 1)
+    best = [mean_and_error([result["lu-kv", budget]["oracle"]["best_allocation"] * 100 for result in results])
+            for budget in args.budgets.split(",")]
+    print("| best for the prompt | " + " | ".join(f"{mean:.1f} ± {error:.1f}" for mean, error in best) + " |")
     table(results, "KL, nats", lambda cut: cut["next"]["kl_mean"], 1, 4)
-    table(results, "attention mass kept, %", lambda cut: sum(sum(layer["mass"]) / len(layer["mass"]) for layer in cut["layers"])
-          / len(cut["layers"]), 100, 1)
+    table(results, "mass kept, %", mass, 100, 1)
 
 
 if __name__ == "__main__":
