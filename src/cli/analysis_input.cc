@@ -70,11 +70,12 @@ Passage find_passage(std::span<const Token> tokens, const AnalysisFlags& flags, 
 }
 
 void take_text(const Model& model, const AnalysisFlags& flags, const std::string& text, AnalysisOptions& options) {
-  const std::vector<Token> tokens = model.tokenize(text, !flags.question, false);
+  const std::vector<Token> tokens = model.tokenize(text, false, false);
   if (!flags.question) {
     const auto n_after = static_cast<std::size_t>(flags.n_continuation);
     const Passage passage = find_passage(tokens, flags, n_after);
-    options.context.assign(passage.context.begin(), passage.context.end());
+    options.context = model.tokenize("", true, false);  // the begin token of a model that has one
+    options.context.insert(options.context.end(), passage.context.begin(), passage.context.end());
     options.continuation.assign(passage.rest.begin(), passage.rest.begin() + flags.n_continuation);
     return;
   }
