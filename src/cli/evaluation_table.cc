@@ -30,8 +30,7 @@ std::string section_table(const eval::Section& section) {
   TextTable table(columns);
   for (const eval::SummaryRow& row : section.rows) {
     std::vector<std::string> cells{row.condition.method, row.condition.budget.empty() ? "-" : row.condition.budget,
-                                   fixed_text(100 * row.kept_share, 1),
-                                   mebibytes_text(static_cast<std::size_t>(row.bytes_kept)),
+                                   optional_text(100 * row.kept_share, 1), optional_text(row.bytes_kept / (1 << 20), 1),
                                    eval::interval_text(row.value, section.measure)};
     if (section.measure == eval::Measure::kDivergence) {
       cells.push_back(row.top1 ? fixed_text(100 * *row.top1, 1) : "-");

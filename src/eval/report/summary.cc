@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdio>
 #include <functional>
+#include <limits>
 #include <map>
 #include <set>
 
@@ -14,6 +15,7 @@ namespace {
 using Members = std::vector<const Result*>;
 
 constexpr std::size_t kMostColumns = 40;
+constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
 Measure measure_of(const std::string& benchmark) {
   switch (protocol_of(benchmark)) {
@@ -81,7 +83,7 @@ SummaryRow summarize_row(const Condition& condition, const Members& members, Mea
   row.perplexity_ratio = mean(
       [](const Answer& a) -> Value { return a.fidelity && a.nll ? Value(*a.nll - a.fidelity->full_nll) : Value(); });
   if (row.perplexity_ratio) row.perplexity_ratio = std::exp(*row.perplexity_ratio);
-  const auto number = [&](auto get) { return mean([&](const Answer& a) -> Value { return get(a); }).value_or(0); };
+  const auto number = [&](auto get) { return mean([&](const Answer& a) -> Value { return get(a); }).value_or(kNaN); };
   row.kept_share = number([](const Answer& a) {
     return a.entries_full > 0 ? static_cast<double>(a.entries_kept) / static_cast<double>(a.entries_full) : 1.0;
   });

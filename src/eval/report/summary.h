@@ -30,11 +30,12 @@ struct SummaryRow {
   std::optional<double> keyword;           // share of the answers that have it
   std::optional<double> top1;              // fidelity
   std::optional<double> perplexity_ratio;  // fidelity: against the full cache
-  double kept_share = 1;                   // entries kept of the prompt's, mean
-  double bytes_kept = 0, bytes_full = 0;   // mean of a prompt
-  double prompt_tokens = 0;                // mean
-  double evict_ms = 0;                     // mean of a prompt
-  std::optional<double> prefill_s;         // these three only of answers that were computed alone
+  // NaN where every answer failed:
+  double kept_share = 1;                  // entries kept of the prompt's, mean
+  double bytes_kept = 0, bytes_full = 0;  // mean of a prompt
+  double prompt_tokens = 0;               // mean
+  double evict_ms = 0;                    // mean of a prompt
+  std::optional<double> prefill_s;        // these three only of answers that were computed alone
   std::optional<double> token_ms;
   std::optional<double> bytes_peak;
   int n_answers = 0, n_failed = 0, n_whole = 0, n_truncated = 0;

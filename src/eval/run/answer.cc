@@ -1,6 +1,7 @@
 #include "eval/run/answer.h"
 
 #include <cstdio>
+#include <type_traits>
 
 namespace winnow::eval {
 namespace {
@@ -9,14 +10,42 @@ using Json = nlohmann::json;
 
 constexpr std::size_t kMostShownBytes = 600;
 
-template <typename T>
-void put(Json& json, const char* name, const std::optional<T>& value) {
-  if (value) json[name] = *value;
+// The members of a line, to be written or read.
+template <typename Key, typename Visit>
+void visit_key(Key& key, const Visit& visit) {
+  visit("benchmark", key.benchmark);
+  visit("task", key.task);
+  visit("id", key.id);
+  visit("turn", key.turn);
+  visit("question", key.question);
+  visit("method", key.method);
+  visit("budget", key.budget);
 }
 
-template <typename T>
-void get(const Json& json, const char* name, std::optional<T>& value) {
-  if (const auto found = json.find(name); found != json.end() && !found->is_null()) value = found->get<T>();
+template <typename TheAnswer, typename Visit>
+void visit_members(TheAnswer& answer, const Visit& visit) {
+  visit("answer", answer.text);
+  visit("nll_tokens", answer.nll_tokens);
+  visit("prompt_tokens", answer.prompt_tokens);
+  visit("answer_tokens", answer.answer_tokens);
+  visit("truncated", answer.is_truncated);
+  visit("whole", answer.is_whole);
+  visit("entries_full", answer.entries_full);
+  visit("entries_kept", answer.entries_kept);
+  visit("bytes_full", answer.bytes_full);
+  visit("bytes_kept", answer.bytes_kept);
+  visit("together", answer.n_together);
+  visit("prefill_s", answer.prefill_s);
+  visit("evict_s", answer.evict_s);
+  visit("decode_s", answer.decode_s);
+}
+
+template <typename TheAnswer, typename Visit>
+void visit_optional_members(TheAnswer& answer, const Visit& visit) {
+  visit("score", answer.score);
+  visit("keyword", answer.has_keyword);
+  visit("nll", answer.nll);
+  visit("bytes_peak", answer.bytes_peak);
 }
 
 // The beginning or the end of a text that may be pages long.
@@ -79,70 +108,40 @@ std::string valid_utf8(const std::string& text) {
 }
 
 Json to_json(const Answer& answer) {
-  const AnswerKey& key = answer.key;
-  Json json{{"benchmark", key.benchmark}, {"task", key.task},     {"id", key.id},        {"turn", key.turn},
-            {"question", key.question},   {"method", key.method}, {"budget", key.budget}};
+  Json json = Json::object();
+  const auto put = [&](const char* name, const auto& value) { json[name] = value; };
+  visit_key(answer.key, put);
   if (!answer.error.empty()) {
     json["error"] = answer.error;
     return json;
   }
-  json["answer"] = answer.text;
-  put(json, "score", answer.score);
-  put(json, "keyword", answer.has_keyword);
-  put(json, "nll", answer.nll);
-  if (answer.nll) json["nll_tokens"] = answer.nll_tokens;
+  visit_members(answer, put);
+  visit_optional_members(answer, [&](const char* name, const auto& value) {
+    if (value) json[name] = *value;
+  });
   if (answer.fidelity) {
     json["kl"] = answer.fidelity->kl;
     json["top1"] = answer.fidelity->top1;
     json["full_nll"] = answer.fidelity->full_nll;
   }
-  json["prompt_tokens"] = answer.prompt_tokens;
-  json["answer_tokens"] = answer.answer_tokens;
-  json["truncated"] = answer.is_truncated;
-  json["whole"] = answer.is_whole;
-  json["entries_full"] = answer.entries_full;
-  json["entries_kept"] = answer.entries_kept;
-  json["bytes_full"] = answer.bytes_full;
-  json["bytes_kept"] = answer.bytes_kept;
-  put(json, "bytes_peak", answer.bytes_peak);
-  json["together"] = answer.n_together;
-  json["prefill_s"] = answer.prefill_s;
-  json["evict_s"] = answer.evict_s;
-  json["decode_s"] = answer.decode_s;
   return json;
 }
 
 Answer answer_from_json(const Json& json) {
   Answer answer;
-  AnswerKey& key = answer.key;
-  json.at("benchmark").get_to(key.benchmark);
-  json.at("task").get_to(key.task);
-  json.at("id").get_to(key.id);
-  json.at("turn").get_to(key.turn);
-  json.at("question").get_to(key.question);
-  json.at("method").get_to(key.method);
-  json.at("budget").get_to(key.budget);
+  const auto get = [&](const char* name, auto& value) { json.at(name).get_to(value); };
+  visit_key(answer.key, get);
   answer.error = json.value("error", "");
   if (!answer.error.empty()) return answer;
-  json.at("answer").get_to(answer.text);
-  get(json, "score", answer.score);
-  get(json, "keyword", answer.has_keyword);
-  get(json, "nll", answer.nll);
-  answer.nll_tokens = json.value("nll_tokens", 0);
-  if (json.contains("kl")) answer.fidelity = Fidelity{json.at("kl"), json.at("top1"), json.at("full_nll")};
-  json.at("prompt_tokens").get_to(answer.prompt_tokens);
-  json.at("answer_tokens").get_to(answer.answer_tokens);
-  json.at("truncated").get_to(answer.is_truncated);
-  json.at("whole").get_to(answer.is_whole);
-  json.at("entries_full").get_to(answer.entries_full);
-  json.at("entries_kept").get_to(answer.entries_kept);
-  json.at("bytes_full").get_to(answer.bytes_full);
-  json.at("bytes_kept").get_to(answer.bytes_kept);
-  get(json, "bytes_peak", answer.bytes_peak);
-  json.at("together").get_to(answer.n_together);
-  json.at("prefill_s").get_to(answer.prefill_s);
-  json.at("evict_s").get_to(answer.evict_s);
-  json.at("decode_s").get_to(answer.decode_s);
+  visit_members(answer, get);
+  visit_optional_members(answer, [&](const char* name, auto& value) {
+    // A number that is none (a model's broken logits) is written as null.
+    const auto found = json.find(name);
+    if (found != json.end() && !found->is_null())
+      value = found->get<typename std::decay_t<decltype(value)>::value_type>();
+  });
+  if (json.contains("kl") && json.at("kl").is_number())
+    answer.fidelity = Fidelity{json.at("kl"), json.at("top1"), json.at("full_nll")};
   return answer;
 }
 

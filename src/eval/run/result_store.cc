@@ -146,12 +146,13 @@ void ResultStore::load_or_write_configuration(const Json& configuration, const J
     }
     fs::create_directories(folder_, error);
     if (error) throw Error(ErrorCode::kIo, "cannot make the folder '" + folder_ + "': " + error.message());
-    for (const fs::directory_entry& entry : fs::directory_iterator(folder_)) {
-      // Temporary files of shards that begin at the same moment may be there.
-      if (!entry.path().filename().string().starts_with(kRunFile)) {
-        throw Error(ErrorCode::kInvalidArgument,
-                    "'" + folder_ + "' has files, but not of an evaluation: name a new folder");
-      }
+    // Another shard that began at the same moment may have written its files since: then run.json is there by now.
+    const bool has_others =
+        std::any_of(fs::directory_iterator(folder_), fs::directory_iterator(),
+                    [](const auto& entry) { return !entry.path().filename().string().starts_with(kRunFile); });
+    if (has_others && !fs::exists(path, error)) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  "'" + folder_ + "' has files, but not of an evaluation: name a new folder");
     }
     Json run = defaults;
     run.update(configuration);
