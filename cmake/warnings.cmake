@@ -23,3 +23,11 @@ function(winnow_layer name)
   target_link_libraries(winnow_${name} PUBLIC ${ARG_DEPENDS})
   winnow_target(winnow_${name})
 endfunction()
+
+# winnow_regex_sources(FILES...): sources that include <regex>, in which gcc 12 finds uninitialised members of std::function
+# when it builds with sanitizers (its bug 105562).
+function(winnow_regex_sources)
+  if(WINNOW_SANITIZE)
+    set_source_files_properties(${ARGN} PROPERTIES COMPILE_OPTIONS -Wno-maybe-uninitialized)
+  endif()
+endfunction()
