@@ -18,8 +18,11 @@ memory_file=$out.jobs/kv-memory
 [[ -f $memory_file ]] || echo "$(( free_mib / 2 / jobs ))MiB" >"$memory_file"
 
 # --halt: the first failure stops the others, who leave what they have. Logs are in $out.jobs.
-parallel --jobs "$jobs" --halt now,fail=1 --results "$out.jobs" --quote \
+if ! parallel --jobs "$jobs" --halt now,fail=1 --results "$out.jobs" --quote \
   "$winnow" eval "$@" --out "$out" --shard "{}/$jobs" --threads "$(( threads > 0 ? threads : 1 ))" \
-  --kv-memory "$(cat "$memory_file")" ::: $(seq "$jobs") >/dev/null
+  --kv-memory "$(cat "$memory_file")" ::: $(seq "$jobs") >/dev/null; then
+  tail -n 2 "$out.jobs"/1/*/stderr >&2
+  exit 1
+fi
 
 exec "$winnow" report "$out"

@@ -205,6 +205,11 @@ int eval_command(const Arguments& arguments) {
                                                  count_text(static_cast<std::int64_t>(plan.items.size())));
   }
 
+  const std::shared_ptr<Engine> engine = Engine::create(model, engine_settings);
+  eval::RunnerOptions options{
+      .cells = plan.cells, .key_type = request.key_type, .value_type = request.value_type, .n_ctx = plan.n_ctx};
+  check_cells(*engine, options);  // before there is a folder
+
   // Grouping decides which sums are rounded together: a resumed run keeps to what it began with.
   nlohmann::json configuration = plan.configuration;
   if (flags.batch) configuration["batch"] = *flags.batch;
@@ -220,13 +225,9 @@ int eval_command(const Arguments& arguments) {
   {
     const Interrupt interrupt;
     Progress progress;
-    const eval::RunnerOptions options{.cells = plan.cells,
-                                      .key_type = request.key_type,
-                                      .value_type = request.value_type,
-                                      .n_ctx = plan.n_ctx,
-                                      .batch = store.configuration().at("batch"),
-                                      .kv_memory = store.configuration().at("kv_memory")};
-    eval::Runner runner(Engine::create(model, engine_settings), *plan.prompts, options,
+    options.batch = store.configuration().at("batch");
+    options.kv_memory = store.configuration().at("kv_memory");
+    eval::Runner runner(engine, *plan.prompts, options,
                         {.score = eval::score_answer,
                          .should_stop = [&] { return interrupt.requested(); },
                          .on_progress = [&](std::int64_t done, std::int64_t total) { progress.update(done, total); }});

@@ -17,3 +17,8 @@ if(Python3_FOUND)
   add_test(NAME report_page COMMAND eval_report_test --gtest_filter=Report.PageIsWellFormedAndAlone)
   set_tests_properties(report_page PROPERTIES LABELS e2e FIXTURES_SETUP report_page)
 endif()
+
+# The commands as processes; skipped without a model.
+winnow_test(eval_tool_test SOURCES eval_tool_test.cc ../cli/process.cc ../cli/tool.cc LAYERS markup_check E2E)
+target_compile_definitions(eval_tool_test PRIVATE WINNOW_TOOL_PATH="$<TARGET_FILE:winnow_cli>")
+add_dependencies(eval_tool_test winnow_cli)

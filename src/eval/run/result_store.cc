@@ -101,6 +101,13 @@ void for_each_line(const std::string& path, const std::function<void(const Json&
 
 // "budgets are ["20%"] there and ["10%"] here"
 std::string difference(const Json& there, const Json& here) {
+  // What a user chose says more than what follows from it.
+  for (const char* name :
+       {"model", "benchmarks", "tasks", "methods", "budgets", "question", "lengths", "depths", "limit"}) {
+    if (there.contains(name) && here.contains(name) && there[name] != here[name]) {
+      return std::string(name) + " is " + there[name].dump() + " there and " + here[name].dump() + " here";
+    }
+  }
   for (const auto& [name, value] : here.items()) {
     if (!there.contains(name) || there[name] != value) {
       return name + " is " + (there.contains(name) ? there[name].dump() : "not set") + " there and " + value.dump() +

@@ -20,6 +20,16 @@ std::size_t count_turns(const WorkItem& item) {
   return item.protocol == Protocol::kAnswer ? item.sample.turns.size() : 1;
 }
 
+SessionOptions session_options(const RunnerOptions& options, const Cell& cell) {
+  SessionOptions session;
+  session.key_type = options.key_type;
+  session.value_type = options.value_type;
+  session.eviction = cell.eviction;
+  session.budget = cell.budget;
+  session.n_ctx = options.n_ctx;
+  return session;
+}
+
 std::string mebibytes(std::size_t bytes) { return std::to_string((bytes + (1 << 20) - 1) >> 20) + " MiB"; }
 
 }  // namespace
@@ -38,19 +48,10 @@ Runner::Impl::Impl(std::shared_ptr<Engine> the_engine, const PromptBuilder& the_
       callbacks(std::move(the_callbacks)),
       newline(newline_token(*engine->model())) {}
 
-SessionOptions Runner::Impl::full_options() const {
-  SessionOptions session;
-  session.key_type = options.key_type;
-  session.value_type = options.value_type;
-  session.n_ctx = options.n_ctx;
-  return session;
-}
+SessionOptions Runner::Impl::full_options() const { return eval::session_options(options, {}); }
 
 SessionOptions Runner::Impl::session_options(std::size_t cell) const {
-  SessionOptions session = full_options();
-  session.eviction = options.cells[cell].eviction;
-  session.budget = options.cells[cell].budget;
-  return session;
+  return eval::session_options(options, options.cells[cell]);
 }
 
 AnswerKey Runner::Impl::key_of(const WorkItem& item, std::size_t turn, std::size_t cell) const {
@@ -210,17 +211,21 @@ Answer Runner::Impl::answer_of(const Job& job, std::size_t turn, std::size_t n_t
   return answer;
 }
 
+void check_cells(Engine& engine, const RunnerOptions& options) {
+  for (const Cell& cell : options.cells) {
+    try {
+      engine.estimate(session_options(options, cell), options.n_ctx, 1);
+    } catch (const Error& error) {
+      const std::string budget = cell.budget ? " with the budget " + cell.budget_text : "";
+      throw Error(error.code(), "'" + cell.method + "'" + budget + ": " + error.what());
+    }
+  }
+}
+
 Runner::Runner(std::shared_ptr<Engine> engine, const PromptBuilder& prompts, RunnerOptions options,
                RunnerCallbacks callbacks)
     : impl_(std::make_unique<Impl>(std::move(engine), prompts, std::move(options), std::move(callbacks))) {
-  for (std::size_t cell = 0; cell < impl_->options.cells.size(); ++cell) {
-    try {
-      impl_->engine->estimate(impl_->session_options(cell), impl_->options.n_ctx, 1);
-    } catch (const Error& error) {
-      const Cell& what = impl_->options.cells[cell];
-      throw Error(error.code(), "'" + what.method + "' with the budget " + what.budget_text + ": " + error.what());
-    }
-  }
+  check_cells(*impl_->engine, impl_->options);
 }
 
 Runner::~Runner() = default;

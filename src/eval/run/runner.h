@@ -34,9 +34,14 @@ struct RunnerCallbacks {
   std::function<void(std::int64_t done, std::int64_t total)> on_progress;  // answers
 };
 
-// Not thread-safe. Throws Error(kInvalidArgument) for a cell that no prompt of the context could be cut to.
+// Throws Error(kInvalidArgument) for a cell that no prompt of the context could be cut to. Only the cells, types and
+// the context of the options count.
+void check_cells(Engine& engine, const RunnerOptions& options);
+
+// Not thread-safe.
 class Runner {
  public:
+  // Throws what check_cells throws.
   Runner(std::shared_ptr<Engine> engine, const PromptBuilder& prompts, RunnerOptions options,
          RunnerCallbacks callbacks);
   ~Runner();

@@ -1,0 +1,88 @@
+// `winnow eval` and `winnow report` as processes. Needs WINNOW_TEST_MODEL.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "charts/markup_check.h"
+#include "cli/tool.h"
+
+namespace winnow::test {
+namespace {
+
+using Words = std::vector<std::string>;
+
+class EvalTool : public testing::Test {
+ protected:
+  void SetUp() override {
+    const char* path = std::getenv("WINNOW_TEST_MODEL");
+    if (path == nullptr || *path == '\0' || !std::filesystem::exists(path)) {
+      GTEST_SKIP() << "set WINNOW_TEST_MODEL to a GGUF file";
+    }
+    model_ = path;
+  }
+
+  std::string folder(const std::string& name) const { return directory_.file(name); }
+
+  ProcessResult eval(const std::string& out, const Words& flags) const {
+    Words arguments{"eval", "fidelity", "-m", model_, "-t", "1", "--lengths", "120", "--out", folder(out)};
+    arguments.insert(arguments.end(), flags.begin(), flags.end());
+    return run_tool(arguments);
+  }
+
+  std::string model_;
+  TemporaryDirectory directory_;
+};
+
+const Words kMatrix{"--methods", "full,tova:window=1", "--budgets", "20%", "--limit", "2", "--kv-memory", "1GiB"};
+
+Words with(Words words, const Words& more) {
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
+TEST_F(EvalTool, ShardsAreOneRun) {
+  const ProcessResult whole = eval("whole", kMatrix);
+  ASSERT_EQ(whole.exit_code, 0) << whole.err;
+  EXPECT_NE(whole.out.find("tova:window=1"), std::string::npos);
+  const ProcessResult first = eval("parts", with(kMatrix, {"--shard", "1/2"}));
+  EXPECT_NE(first.out.find("2 of 4 answers"), std::string::npos) << first.out;
+  const ProcessResult second = eval("parts", with(kMatrix, {"--shard", "2/2"}));
+  EXPECT_EQ(second.out.substr(0, second.out.find('`')), whole.out.substr(0, whole.out.find('`')));
+
+  const ProcessResult report = run_tool({"report", folder("parts")});
+  ASSERT_EQ(report.exit_code, 0) << report.err;
+  const std::string page = read_file(folder("parts") + "/report/report.html");
+  EXPECT_EQ(markup_error(page), "");
+  EXPECT_EQ(outside_addresses(page), Words{});
+  EXPECT_TRUE(std::filesystem::exists(folder("parts") + "/report/figures/fidelity-agnostic-by-budget.svg"));
+  EXPECT_NE(read_file(folder("parts") + "/report/report.md").find("tova:window=1"), std::string::npos);
+
+  // Again: nothing to do, nothing written twice.
+  const std::string answers = read_file(folder("whole") + "/answers-1-of-1.jsonl");
+  EXPECT_EQ(eval("whole", with(kMatrix, {"--resume"})).out, whole.out);
+  EXPECT_EQ(read_file(folder("whole") + "/answers-1-of-1.jsonl"), answers);
+  expect_error(eval("whole", {"--methods", "full,snapkv", "--budgets", "50%", "--limit", "2"}), 1,
+               "another run (methods");
+}
+
+TEST_F(EvalTool, MistakesLeaveNothingBehind) {
+  const Words snapkv{"--methods", "snapkv"};
+  expect_error(eval("x", snapkv), 1, "needs a budget");
+  expect_error(eval("x", {"--methods", "full", "--budgets", "5%"}), 1, "no effect");
+  expect_error(eval("x", with(snapkv, {"--budgets", "8"})), 1, "always kept");
+  expect_error(eval("x", with(snapkv, {"--budgets", "50%", "--lengths", "1000000"})), 1, "does not fit");
+  expect_error(eval("x", with(snapkv, {"--budgets", "50%", "--question", "aware"})), 1, "no questions");
+  expect_error(eval("x", with(snapkv, {"--budgets", "50%", "--shard", "3/2"})), 1, "i/n");
+  expect_error(eval("x", with(snapkv, {"--budgets", "50%", "--limit", "1", "--shard", "2/2"})), 1, "no sample");
+  expect_error(eval("x", with(snapkv, {"--budgets", "50%", "--resume"})), 1, "no run to resume");
+  EXPECT_FALSE(std::filesystem::exists(folder("x")));
+  expect_error(run_tool({"eval", "--out", folder("x")}), 2, "name benchmarks");
+  expect_error(run_tool({"eval", "nonsense", "-m", model_, "--methods", "full", "--out", folder("x")}), 1, "nonsense");
+  expect_error(run_tool({"report", folder("x")}), 1, "no evaluation");
+}
+
+}  // namespace
+}  // namespace winnow::test
