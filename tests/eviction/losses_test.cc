@@ -42,9 +42,12 @@ TEST(Losses, EveryBoundHoldsAndNothingEvictedCostsNothing) {
 // Two tokens with opposite values, each with half of the attention, and one of them evicted: every bound is reached, so
 // that a factor or a term that is missing in any of them is seen.
 TEST(Losses, EveryBoundIsReachedInTheWorstCase) {
-  RandomCache whole(1, 1, 1, 2, 2, 1);
+  constexpr int kHeadDim = 8;
+  RandomCache whole(1, 1, 1, kHeadDim, 2, 1);
   std::fill(whole.keys[0].begin(), whole.keys[0].end(), 0.0F);  // equal attention
-  whole.values[0] = {0, -3, 0, 3};
+  std::fill(whole.values[0].begin(), whole.values[0].end(), 0.0F);
+  whole.values[0][1] = -3;
+  whole.values[0][kHeadDim + 1] = 3;
   std::fill(whole.w_o[0].begin(), whole.w_o[0].end(), 0.0F);
   for (int e = 0; e < whole.n_embd; ++e) {
     whole.w_o[0][e] = 0.25F;  // what the values do not use, and smaller
