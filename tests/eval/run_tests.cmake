@@ -19,6 +19,6 @@ if(Python3_FOUND)
 endif()
 
 # The commands as processes; skipped without a model.
-winnow_test(eval_tool_test SOURCES eval_tool_test.cc ../cli/process.cc ../cli/tool.cc LAYERS markup_check E2E)
+winnow_test(eval_tool_test SOURCES eval_tool_test.cc ../cli/process.cc ../cli/tool.cc LAYERS markup_check LIBRARIES winnow E2E)
 target_compile_definitions(eval_tool_test PRIVATE WINNOW_TOOL_PATH="$<TARGET_FILE:winnow_cli>")
 add_dependencies(eval_tool_test winnow_cli)

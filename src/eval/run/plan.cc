@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "eval/run/runner.h"
+#include "eval/sample_files.h"
 #include "winnow/error.h"
 
 namespace winnow::eval {
@@ -84,6 +85,34 @@ void add_items(const EvaluationRequest& request, const std::string& name, Plan& 
   }
 }
 
+// A table of another shape is found only when a cut needs its weights; here it must be found before.
+void check_shape(const std::string& method, const std::string& kind, int n_layer, int n_head, const ModelInfo& info) {
+  const bool fits = n_layer == info.n_layer && (n_head == info.n_kv_head || (kind == "file" && n_head == info.n_head));
+  if (fits) return;
+  throw Error(ErrorCode::kInvalidArgument, "'" + method + "': its " + kind + " is for " + std::to_string(n_layer) +
+                                               " layers of " + std::to_string(n_head) + " heads, the model has " +
+                                               std::to_string(info.n_layer) + " of " + std::to_string(info.n_kv_head) +
+                                               " KV heads: name the " + kind + " of this model");
+}
+
+// Loads what cells read from files, once: a run must not begin with a method that none of its sessions could be opened
+// for. Returns a digest of each method's file, by the method's text, because a file may change between two starts.
+Json load_tables(std::vector<Cell>& cells, const ModelInfo& info) {
+  Json digests = Json::object();
+  for (Cell& cell : cells) {
+    EvictionOptions& eviction = cell.eviction;
+    eviction.find_profile(info.fingerprint);
+    if (eviction.utility_profile) {
+      check_shape(cell.method, "profile", eviction.utility_profile->n_layer, eviction.utility_profile->n_kv_head, info);
+      digests[cell.method] = text_key(Json{eviction.utility_profile->ratios, eviction.utility_profile->kept}.dump());
+    } else if (eviction.importance) {
+      check_shape(cell.method, "file", eviction.importance->n_layer, eviction.importance->n_head, info);
+      digests[cell.method] = text_key(Json(eviction.importance->weight).dump());
+    }
+  }
+  return digests;
+}
+
 }  // namespace
 
 std::vector<const WorkItem*> Plan::items_of(const Shard& shard) const {
@@ -105,6 +134,7 @@ Plan make_plan(const EvaluationRequest& request, const std::shared_ptr<const Mod
   check_data_names(request);
 
   const ModelInfo& info = model->info();
+  const Json tables = load_tables(plan.cells, info);
   plan.n_ctx = request.n_ctx > 0 ? request.n_ctx : info.n_ctx_train;
   check_lengths(request.samples.lengths, plan.n_ctx);
   const bool use_chat_template = request.use_chat_template.value_or(model->has_chat_template());
@@ -141,6 +171,7 @@ Plan make_plan(const EvaluationRequest& request, const std::shared_ptr<const Mod
                         {"samples", plan.items.size()},
                         {"samples_digest", digest(plan.items)},
                         {"answers", count_answers(all, plan.cells.size())}};
+  if (!tables.empty()) plan.configuration["tables"] = tables;
   return plan;
 }
 
