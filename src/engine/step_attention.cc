@@ -8,6 +8,20 @@
 #include "kernels/rows.h"
 
 namespace winnow {
+namespace {
+
+// Where a head is cut into slices. It depends on the head's own entries alone, so sums are rounded in the same order
+// whatever else is in the step and however many threads there are: an answer is the same alone and in any batch.
+// Slices end between pages; 64 entries are worth the bookkeeping of a slice, and 32 slices spread the largest head over
+// many threads.
+std::int32_t slice_entries(std::int32_t n_entries) {
+  constexpr std::int32_t kMinEntries = 64;
+  constexpr std::int32_t kMaxSlices = 32;
+  const std::int32_t size = std::max(kMinEntries, (n_entries + kMaxSlices - 1) / kMaxSlices);
+  return (size + kPageEntries - 1) / kPageEntries * kPageEntries;
+}
+
+}  // namespace
 
 StepAttention::StepAttention(const Hparams& hparams, int n_sequences, Compute& compute)
     : hparams_(hparams),
@@ -40,22 +54,18 @@ void StepAttention::plan_layer(Layer& layer) {
   layer.first_slice.assign(1, 0);
   layer.heads.assign(static_cast<std::size_t>(n_heads), {.first_partial = -1, .n_slices = 0});
   std::int64_t before = 0;  // entries planned so far
-  int thread = 0;
   for (int head = 0; head < n_heads; ++head) {
     const std::int32_t n = entries_of(head);
-    HeadPlan& plan = layer.heads[static_cast<std::size_t>(head)];
-    for (std::int32_t first = 0; first < n;) {
-      while (thread + 1 < n_threads && before >= total * (thread + 1) / n_threads) {
+    const std::int32_t size = slice_entries(n);
+    for (std::int32_t first = 0; first < n; first += size) {
+      const std::int32_t last = std::min(n, first + size);
+      const std::int64_t middle = 2 * before + (last - first);  // twice where the slice's middle lies among all entries
+      while (2 * total * static_cast<std::int64_t>(layer.first_slice.size()) <= middle * n_threads) {
         layer.first_slice.push_back(static_cast<std::int32_t>(layer.slices.size()));
-        ++thread;
       }
-      const std::int64_t share_end = total * (thread + 1) / n_threads;
-      const auto take =
-          static_cast<std::int32_t>(std::min<std::int64_t>(n - first, std::max<std::int64_t>(share_end - before, 1)));
-      layer.slices.push_back({.head = head, .first = first, .last = first + take, .partial = -1});
-      ++plan.n_slices;
-      first += take;
-      before += take;
+      layer.slices.push_back({.head = head, .first = first, .last = last, .partial = -1});
+      ++layer.heads[static_cast<std::size_t>(head)].n_slices;
+      before += last - first;
     }
   }
   layer.first_slice.resize(static_cast<std::size_t>(n_threads) + 1, static_cast<std::int32_t>(layer.slices.size()));

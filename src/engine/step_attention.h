@@ -23,9 +23,9 @@ struct StepSequence {
 };
 
 // The graph is built once and run for every step; plan() says before each run what it attends to. The entries of all
-// (sequence, KV head) pairs of a layer are laid end to end and cut into equal shares for the threads, so a thread's
-// work does not depend on how ragged the cache is. Partial results of a head that was cut are merged by whichever
-// thread finishes last.
+// (sequence, KV head) pairs of a layer are laid end to end, in slices, and every thread takes about as many entries of
+// them, so a thread's work does not depend on how ragged the cache is. Partial results of a head in several slices are
+// merged, in order, by whichever thread finishes last.
 class StepAttention : public AttentionHook {
  public:
   // Sequences may differ in entry types.

@@ -1,4 +1,5 @@
 // Steps of several sequences at once, entry types, generation.
+#include <ggml-cpu.h>
 #include <gtest/gtest.h>
 
 #include "engine/engine_test_support.h"
@@ -6,6 +7,10 @@
 
 namespace winnow::test {
 namespace {
+
+// With tinyBLAS (GGML_LLAMAFILE) ggml multiplies one row of float32, float16, q8_0 or q4_0 in another order than several;
+// scripts/setup.sh builds ggml without it, and then nothing may differ.
+double most_from_alone() { return ggml_cpu_has_llamafile() != 0 ? 1e-4 : 0.0; }
 
 TEST(BatchTest, EverySequenceIsAsAlone) {
   for (const char* architecture : {"llama", "qwen2", "qwen3"}) {
@@ -36,7 +41,7 @@ TEST(BatchTest, EverySequenceIsAsAlone) {
       }
       engine->decode(step, tokens);
       for (std::size_t i = 0; i < alone.size(); ++i) {
-        ASSERT_LT(max_difference(together[i].logits(), alone[i].logits()), 1e-4)
+        ASSERT_LE(max_difference(together[i].logits(), alone[i].logits()), most_from_alone())
             << architecture << ", sequence " << i << ", step " << n;
       }
       if (n == 20) {  // sequences may leave
@@ -69,7 +74,7 @@ TEST(BatchTest, SequencesOfDifferentEntryTypes) {
   engine->decode(step, tokens);
   for (std::size_t i = 0; i < alone.size(); ++i) {
     alone[i].decode(tokens[i]);
-    EXPECT_LT(max_difference(together[i].logits(), alone[i].logits()), 1e-4) << i;
+    EXPECT_LE(max_difference(together[i].logits(), alone[i].logits()), most_from_alone()) << i;
   }
 }
 
@@ -83,7 +88,7 @@ TEST(ThreadsTest, NumberOfThreadsDoesNotMatter) {
     std::vector<std::vector<float>> logits = decode_all(session, random_tokens(40, 300, 2));
     if (expected.empty()) expected = logits;
     for (std::size_t i = 0; i < logits.size(); ++i) {
-      EXPECT_LT(max_difference(logits[i], expected[i]), 1e-4) << n_threads << " threads";
+      EXPECT_EQ(max_difference(logits[i], expected[i]), 0) << n_threads << " threads";
     }
   }
 }

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <fstream>
+#include <tuple>
 
 #include "engine/engine_test_support.h"
 
@@ -84,6 +85,34 @@ TEST_F(DefaultModelTest, EqualsLibllamaOnNaturalText) {
     EXPECT_LE(distance.mean_kl, 1e-3);
     EXPECT_LE(distance.mean_kl, of_libllama.mean_kl);
     EXPECT_GE(distance.top1, of_libllama.top1);
+  }
+}
+
+// Long caches are cut into slices for the threads; sums must not depend on who else is in the step.
+TEST_F(DefaultModelTest, ABatchGivesTheBitsOfEachAlone) {
+  const auto engine = Engine::create(Model::load(model_path()), {.n_threads = 2});
+  const std::vector<Token> tokens = text_tokens(*engine->model(), 1500);
+  std::vector<Session> alone;
+  std::vector<Session> together;
+  std::vector<Session*> step;
+  for (const auto& [method, budget, n] : {std::tuple{"snapkv", "100%", 700}, std::tuple{"tova", "100%", 45},
+                                          std::tuple{"ada-snapkv", "20%", 1500}, std::tuple{"lava", "150", 900}}) {
+    alone.push_back(engine->open(evicting_options(method, budget)));
+    alone.back().prefill(std::span(tokens).first(static_cast<std::size_t>(n)));
+    together.push_back(alone.back().fork());
+  }
+  for (Session& session : together) step.push_back(&session);
+  for (int n = 0; n < 12; ++n) {
+    const std::vector<Token> next(alone.size(), tokens[static_cast<std::size_t>(n)]);
+    engine->decode(step, next);
+    for (std::size_t i = 0; i < alone.size(); ++i) {
+      alone[i].decode(next[i]);
+      ASSERT_EQ(max_difference(together[i].logits(), alone[i].logits()), 0) << "sequence " << i << ", step " << n;
+    }
+    if (n % 4 == 3) {  // sequences leave
+      step.pop_back();
+      alone.pop_back();
+    }
   }
 }
 
