@@ -24,7 +24,8 @@ namespace fs = std::filesystem;
 
 constexpr const char* kExamples =
     "  winnow report results/longbench\n"
-    "  winnow report results/niah results/fidelity --out report\n";
+    "  winnow report results/niah results/fidelity --out report\n"
+    "  winnow report results/fidelity --against snapkv\n";
 
 void make_folder(const fs::path& folder) {
   std::error_code error;
@@ -48,6 +49,7 @@ int report_command(const Arguments& arguments) {
       kExamples);
   line.text("--out", "FOLDER", out, "where they go (default: the folder `report` in the first one)");
   line.integer("--answers", options.n_answers, 0, "samples of a task whose answers the page shows (default: 20)");
+  line.text("--against", "METHOD", options.against, "compare every method with this one, paired, at every budget");
   if (!line.parse(rest)) return 0;
   if (folders.empty()) throw UsageError("name the folders before the flags, e.g. `winnow report results`");
 

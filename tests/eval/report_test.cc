@@ -175,6 +175,34 @@ TEST(Report, CsvHasARowForEveryMean) {
   }
 }
 
+TEST(Report, TablesByBudgetHaveARowForEachMethod) {
+  const std::vector<Section> sections = summarize(made_up_results());
+  const TextGrid scores = budget_grid(section_of(sections, "niah"));
+  EXPECT_EQ(scores.columns, (std::vector<std::string>{"method", "20%", "10%"}));
+  ASSERT_EQ(scores.rows.size(), 3U);
+  EXPECT_EQ(scores.rows[0][0], "full");
+  EXPECT_EQ(scores.rows[0][1], scores.rows[0][2]);
+  EXPECT_TRUE(scores.rows[1][1].starts_with("60.00 [")) << scores.rows[1][1];
+  EXPECT_TRUE(scores.rows[2][2].starts_with("40.00 [")) << scores.rows[2][2];
+  Section one_budget = section_of(sections, "niah");
+  std::erase_if(one_budget.rows, [](const SummaryRow& row) { return row.condition.budget == "10%"; });
+  EXPECT_TRUE(budget_grid(one_budget).rows.empty());
+}
+
+TEST(Report, OneMethodIsSetAgainstAllOthers) {
+  const std::vector<Section> sections = summarize(made_up_results());
+  const TextGrid ratios = against_grid(section_of(sections, "fidelity"), "tova");
+  ASSERT_EQ(ratios.rows.size(), 1U);
+  EXPECT_EQ(ratios.rows[0], (std::vector<std::string>{"snapkv", "0.50x [0.50, 0.50]", "0.50x [0.50, 0.50]"}));
+  EXPECT_TRUE(ratios.strong[0][2]);
+  const TextGrid differences = against_grid(section_of(sections, "niah"), "snapkv");
+  ASSERT_EQ(differences.rows.size(), 2U);
+  EXPECT_TRUE(differences.rows[1][1].starts_with("-20.00 [")) << differences.rows[1][1];
+  EXPECT_TRUE(against_grid(section_of(sections, "niah"), "").rows.empty());
+  EXPECT_NE(make_report(made_up_results(), {.against = "tova"})[1].content.find("### Against tova"), std::string::npos);
+  EXPECT_THROW(make_report(made_up_results(), {.against = "h2o"}), Error);
+}
+
 TEST(Report, NamesOfFilesArePlain) {
   EXPECT_EQ(file_stem("niah-agnostic-snapkv:window=16 20%"), "niah-agnostic-snapkv-window-16-20pc");
   EXPECT_EQ(file_stem("/../x"), "x");

@@ -1,11 +1,13 @@
 #include "eval/report/report.h"
 
+#include <algorithm>
 #include <map>
 #include <set>
 
 #include "charts/page.h"
 #include "eval/report/figures.h"
 #include "eval/report/tables.h"
+#include "winnow/error.h"
 
 namespace winnow::eval {
 namespace {
@@ -112,13 +114,16 @@ void add_grid(const TextGrid& grid, charts::Page& page) {
   page.table(grid.columns, rows, grid.n_left);
 }
 
-void add_section(const Section& section, charts::Page& page, std::vector<Figure>& figures) {
+void add_section(const Section& section, const std::string& against, charts::Page& page, std::vector<Figure>& figures) {
   page.section(section.title());
   for (const std::string& warning : section.warnings) page.note(warning);
   for (const auto& [reason, n] : section.failures) page.note("Failed " + std::to_string(n) + " times: " + reason);
   const std::vector<Figure> quality = quality_figures(section), needles = needle_figures(section),
                             speed = speed_figures(section);
   if (!quality.empty()) page.figure(quality.front().svg);
+  for (const TextGrid& grid : {budget_grid(section), against_grid(section, against)}) {
+    if (!grid.rows.empty()) add_grid(grid, page);
+  }
   add_grid(overview_grid(section), page);
   for (const TextGrid& grid : breakdown_grids(section)) add_grid(grid, page);
   if (!needles.empty()) {
@@ -132,6 +137,15 @@ void add_section(const Section& section, charts::Page& page, std::vector<Figure>
   for (const Figure& figure : speed) further.push_back(figure.svg);
   page.figures(further);
   for (const auto* some : {&quality, &needles, &speed}) figures.insert(figures.end(), some->begin(), some->end());
+}
+
+void check_against(const std::string& method, const Results& results) {
+  if (method.empty() || std::find(results.methods.begin(), results.methods.end(), method) != results.methods.end()) {
+    return;
+  }
+  std::string names;
+  for (const std::string& name : results.methods) names += (names.empty() ? "" : "; ") + name;
+  throw Error(ErrorCode::kNotFound, "there are no answers of '" + method + "' to set the others against: " + names);
 }
 
 }  // namespace
@@ -178,11 +192,12 @@ std::string answers_json(const Results& results, int n_answers) {
 
 std::vector<ReportFile> make_report(const Results& results, const ReportOptions& options) {
   const std::vector<Section> sections = summarize(results);
+  check_against(options.against, results);
   charts::Page page("Evaluation of " + (results.model.empty() ? "a model" : results.model));
   page.style(kBrowserStyle);
   for (const std::string& line : headline(results, sections)) page.paragraph(line);
   std::vector<Figure> figures;
-  for (const Section& section : sections) add_section(section, page, figures);
+  for (const Section& section : sections) add_section(section, options.against, page, figures);
   const std::string answers = answers_json(results, options.n_answers);
   if (answers != "[]") {
     page.section("Answers");
@@ -190,8 +205,9 @@ std::vector<ReportFile> make_report(const Results& results, const ReportOptions&
     page.data("answers", answers);
     page.script(kBrowserScript);
   }
-  std::vector<ReportFile> files{
-      {"report.html", page.html()}, {"report.md", markdown(results, sections)}, {"results.csv", csv(sections)}};
+  std::vector<ReportFile> files{{"report.html", page.html()},
+                                {"report.md", markdown(results, sections, options.against)},
+                                {"results.csv", csv(sections)}};
   std::set<std::string> names;
   for (Figure& figure : figures) {
     std::string name = figure.name;

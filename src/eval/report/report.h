@@ -10,7 +10,8 @@
 namespace winnow::eval {
 
 struct ReportOptions {
-  int n_answers = 20;  // samples of a task whose answers can be browsed
+  int n_answers = 20;   // samples of a task whose answers can be browsed
+  std::string against;  // a method that all others are set against; empty: none
 };
 
 struct ReportFile {
@@ -18,7 +19,8 @@ struct ReportFile {
   std::string content;
 };
 
-// report.html (self-contained), report.md, results.csv and figures/*.svg.
+// report.html (self-contained), report.md, results.csv and figures/*.svg. Throws Error(kNotFound) for an `against` that
+// was not run.
 std::vector<ReportFile> make_report(const Results& results, const ReportOptions& options = {});
 
 // The data that the page's browser of answers reads: JSON.

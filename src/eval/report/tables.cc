@@ -1,8 +1,9 @@
 #include "eval/report/tables.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <set>
+#include <map>
 
 namespace winnow::eval {
 namespace {
@@ -39,6 +40,12 @@ std::string comparison_text(const Comparison& comparison, Measure measure) {
   const std::string text = signed_value(difference.mean, measure);
   if (!difference.has_bounds()) return text;
   return text + " [" + signed_value(difference.low, measure) + ", " + signed_value(difference.high, measure) + "]";
+}
+
+std::string comparison_comment(Measure measure, const std::string& row, const std::string& column) {
+  const bool is_ratio = measure == Measure::kDivergence;
+  return measure_name(measure) + " of " + row + (is_ratio ? " over that of " : " less that of ") + column +
+         ", on the same samples, with 95 % intervals; bold where the interval leaves \"no difference\" out.";
 }
 
 // A field with quotes where it needs them.
@@ -103,7 +110,8 @@ std::string markdown_table(const TextGrid& grid) {
 }  // namespace
 
 TextGrid overview_grid(const Section& section) {
-  TextGrid grid{.columns = {"method", "budget", "kept %", measure_name(section.measure), "n"}};
+  TextGrid grid{.title = "Every method and budget",
+                .columns = {"method", "budget", "kept %", measure_name(section.measure), "n"}};
   const auto any = [&](auto get) {
     for (const SummaryRow& row : section.rows) {
       if (get(row)) return true;
@@ -134,6 +142,69 @@ TextGrid overview_grid(const Section& section) {
     if (has_keyword) cells.push_back(fixed(row.keyword, 1, 100));
     if (has_failures) cells.push_back(std::to_string(row.n_failed));
     grid.rows.push_back(std::move(cells));
+  }
+  return grid;
+}
+
+TextGrid budget_grid(const Section& section) {
+  std::vector<std::string> budgets, methods;
+  std::map<Condition, std::string> values;
+  const auto add_new = [](std::vector<std::string>& list, const std::string& name) {
+    if (std::find(list.begin(), list.end(), name) == list.end()) list.push_back(name);
+  };
+  for (const SummaryRow& row : section.rows) {
+    add_new(methods, row.condition.method);
+    if (!row.condition.budget.empty()) add_new(budgets, row.condition.budget);
+    values[row.condition] = interval_text(row.value, section.measure);
+  }
+  TextGrid grid{.title = "By budget",
+                .comment = measure_name(section.measure) + ", with 95 % intervals; the full cache has no budget.",
+                .columns = {"method"},
+                .n_left = 1};
+  if (budgets.size() < 2) return grid;
+  grid.columns.insert(grid.columns.end(), budgets.begin(), budgets.end());
+  for (const std::string& method : methods) {
+    std::vector<std::string> cells{method};
+    for (const std::string& budget : budgets) {
+      auto found = values.find({method, budget});
+      if (found == values.end()) found = values.find({method, ""});
+      cells.push_back(found == values.end() ? "" : found->second);
+    }
+    grid.rows.push_back(std::move(cells));
+  }
+  return grid;
+}
+
+TextGrid against_grid(const Section& section, const std::string& method) {
+  TextGrid grid{.title = "Against " + method,
+                .comment = comparison_comment(section.measure, "the method", method),
+                .columns = {"method"},
+                .n_left = 1};
+  std::vector<std::string> methods;
+  std::map<Condition, const Comparison*> comparisons;
+  for (const ComparisonTable& table : section.comparisons) {
+    const auto column = std::find(table.methods.begin(), table.methods.end(), method);
+    if (column == table.methods.end()) continue;
+    grid.columns.push_back(table.budget);
+    for (std::size_t r = 0; r < table.methods.size(); ++r) {
+      if (table.methods[r] == method) continue;
+      if (std::find(methods.begin(), methods.end(), table.methods[r]) == methods.end()) {
+        methods.push_back(table.methods[r]);
+      }
+      comparisons[{table.methods[r], table.budget}] =
+          &table.cells[r][static_cast<std::size_t>(column - table.methods.begin())];
+    }
+  }
+  for (const std::string& row : methods) {
+    std::vector<std::string> cells{row};
+    std::vector<bool> strong{false};
+    for (std::size_t c = 1; c < grid.columns.size(); ++c) {
+      const auto found = comparisons.find({row, grid.columns[c]});
+      cells.push_back(found == comparisons.end() ? "" : comparison_text(*found->second, section.measure));
+      strong.push_back(found != comparisons.end() && found->second->is_clear);
+    }
+    grid.rows.push_back(std::move(cells));
+    grid.strong.push_back(std::move(strong));
   }
   return grid;
 }
@@ -183,13 +254,10 @@ std::vector<TextGrid> breakdown_grids(const Section& section) {
 std::vector<TextGrid> comparison_grids(const Section& section) {
   std::vector<TextGrid> grids;
   for (const ComparisonTable& table : section.comparisons) {
-    const bool is_ratio = section.measure == Measure::kDivergence;
-    TextGrid grid{
-        .title = "Methods against each other at " + table.budget,
-        .comment = std::string(is_ratio ? "KL of the row over KL of the column" : "Row minus column") +
-                   ", on the same samples, with 95 % intervals; bold where the interval leaves \"no difference\" out.",
-        .columns = {""},
-        .n_left = 1};
+    TextGrid grid{.title = "Methods against each other at " + table.budget,
+                  .comment = comparison_comment(section.measure, "the row", "the column"),
+                  .columns = {""},
+                  .n_left = 1};
     grid.columns.insert(grid.columns.end(), table.methods.begin(), table.methods.end());
     for (std::size_t r = 0; r < table.methods.size(); ++r) {
       std::vector<std::string> cells{table.methods[r]};
@@ -269,7 +337,7 @@ std::vector<std::string> headline(const Results& results, const std::vector<Sect
   return lines;
 }
 
-std::string markdown(const Results& results, const std::vector<Section>& sections) {
+std::string markdown(const Results& results, const std::vector<Section>& sections, const std::string& against) {
   std::string text = "# Evaluation\n\n";
   for (const std::string& line : headline(results, sections)) text += line + "\n\n";
   for (const Section& section : sections) {
@@ -278,6 +346,9 @@ std::string markdown(const Results& results, const std::vector<Section>& section
     for (const auto& [reason, n] : section.failures)
       text += "- Failed " + std::to_string(n) + " times: " + reason + "\n";
     if (!section.warnings.empty() || !section.failures.empty()) text += "\n";
+    for (const TextGrid& grid : {budget_grid(section), against_grid(section, against)}) {
+      if (!grid.rows.empty()) text += markdown_table(grid);
+    }
     text += markdown_table(overview_grid(section));
     for (const TextGrid& grid : breakdown_grids(section)) text += markdown_table(grid);
     for (const TextGrid& grid : comparison_grids(section)) text += markdown_table(grid);

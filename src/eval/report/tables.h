@@ -18,6 +18,10 @@ struct TextGrid {
 };
 
 TextGrid overview_grid(const Section& section);
+// The measure with a row for each method and a column for each budget; no rows where there is one budget.
+TextGrid budget_grid(const Section& section);
+// Every method against this one, on the same samples: a column for each budget. No rows where it was not run.
+TextGrid against_grid(const Section& section, const std::string& method);
 TextGrid cost_grid(const Section& section);
 std::vector<TextGrid> breakdown_grids(const Section& section);
 std::vector<TextGrid> comparison_grids(const Section& section);
@@ -25,8 +29,8 @@ std::vector<TextGrid> comparison_grids(const Section& section);
 // Every mean of every section: a line for each task (and "all"), method and budget.
 std::string csv(const std::vector<Section>& sections);
 
-// The whole report without plots.
-std::string markdown(const Results& results, const std::vector<Section>& sections);
+// The whole report without plots; `against` is a method of against_grid, or empty.
+std::string markdown(const Results& results, const std::vector<Section>& sections, const std::string& against = "");
 
 // "1,234 answers of SmolLM2 ..." and what is missing.
 std::vector<std::string> headline(const Results& results, const std::vector<Section>& sections);
