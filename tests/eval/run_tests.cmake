@@ -22,3 +22,10 @@ endif()
 winnow_test(eval_tool_test SOURCES eval_tool_test.cc ../cli/process.cc ../cli/tool.cc LAYERS markup_check LIBRARIES winnow E2E)
 target_compile_definitions(eval_tool_test PRIVATE WINNOW_TOOL_PATH="$<TARGET_FILE:winnow_cli>")
 add_dependencies(eval_tool_test winnow_cli)
+
+# The examples for job systems, with two shards; skipped without a model or GNU parallel.
+foreach(example parallel slurm)
+  add_test(NAME job_example_${example} COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/job_examples_test.sh ${example})
+  set_tests_properties(job_example_${example} PROPERTIES
+    LABELS e2e TIMEOUT 600 PROCESSORS 2 SKIP_RETURN_CODE 77 ENVIRONMENT "WINNOW=$<TARGET_FILE:winnow_cli>")
+endforeach()
