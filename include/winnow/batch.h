@@ -19,8 +19,8 @@ namespace winnow {
 struct BatchOptions {
   int n_parallel = 8;   // most answers that are prepared or given at a time
   int max_queued = 64;  // most requests that wait for their turn
-  // Most bytes of KV pages in contexts that are kept for later requests; the least recently used go first. 0: a
-  // context lives as long as requests use it.
+  // Most bytes of contexts that are kept for later requests, in KV pages and queries that their methods save; the least
+  // recently used go first. 0: a context lives as long as requests use it.
   std::size_t context_bytes = 0;
   // Folder in which kept contexts are saved, and from which they come back. Empty: none. It is made if it is missing.
   std::string cache_dir;
@@ -130,10 +130,10 @@ struct BatchEntry {
 // Owns a thread that does all of the engine's work. Nobody else should feed sessions of the engine meanwhile (they
 // would wait long, and take memory that was promised to requests).
 //
-// Memory is promised before a request starts: the peak by Engine::estimate, with its hidden states, has to fit the
-// engine's kv_bytes_limit beside all other promises. A request that does not fit waits, and with it those behind it:
-// the order is that of arrival. One that could not even fit alone fails with kInvalidArgument and the budget that
-// would. An engine without a limit promises everything.
+// Memory is promised before a request starts: the peak by Engine::estimate, with its hidden states and what sessions
+// hold beside pages, has to fit the engine's kv_bytes_limit beside all other promises. A request that does not fit
+// waits, and with it those behind it: the order is that of arrival. One that could not even fit alone fails with
+// kInvalidArgument and the budget that would. An engine without a limit promises everything.
 //
 // Thread-safe.
 class Batch {

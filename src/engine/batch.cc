@@ -109,7 +109,7 @@ void Batch::Impl::publish() {
     now.n_reading += job->answers.empty();
   }
   now.bytes_promised = bytes_promised();
-  now.context_bytes = store.bytes_kept();
+  now.context_bytes = store.bytes_in_pages();
   now.contexts_removed = store.n_removed();
 
   std::vector<BatchEntry> entries;

@@ -5,6 +5,7 @@
 
 #include "cache/ragged_cache.h"
 #include "engine/batch_job.h"
+#include "eviction/cut.h"
 #include "winnow/error.h"
 
 namespace winnow {
@@ -30,7 +31,24 @@ std::size_t tail_bytes(const ModelInfo& model, const SessionOptions& options, st
 
 std::size_t sum(const MemoryEstimate& estimate) { return estimate.kv_bytes_peak + estimate.hidden_bytes; }
 
-BatchNeeds needs_of(const BatchRequest& request, const SessionOptions& options, Engine& engine) {
+std::size_t query_bytes(const ModelInfo& model) {
+  return static_cast<std::size_t>(model.n_head) * static_cast<std::size_t>(model.head_dim) * sizeof(float);
+}
+
+// Queries of the whole prompt, of one layer at a time, where a method asks for them.
+std::size_t reading_bytes(const ModelInfo& model, const SessionOptions& options, std::size_t n_prompt) {
+  const EvidenceNeeds needs = Cut::needs(options.eviction);
+  const std::size_t log_sums = static_cast<std::size_t>(model.n_head) * sizeof(float);
+  return n_prompt * ((needs.all_queries ? query_bytes(model) : 0) + (needs.log_sum_exp ? log_sums : 0));
+}
+
+// A sampler's candidates and the logits that it chooses from.
+std::size_t sampling_bytes(const ModelInfo& model) {
+  constexpr std::size_t kCandidate = 12;
+  return static_cast<std::size_t>(model.n_vocab) * (kCandidate + sizeof(float));
+}
+
+BatchNeeds page_needs(const BatchRequest& request, const SessionOptions& options, Engine& engine) {
   const ModelInfo& model = engine.model()->info();
   const auto n_context = static_cast<std::int32_t>(request.context.size());
   const auto n_prompt = static_cast<std::int32_t>(request.prompt.size());
@@ -52,6 +70,20 @@ BatchNeeds needs_of(const BatchRequest& request, const SessionOptions& options, 
                  (n_answers - 1) * tail_bytes(model, options, request.max_tokens) + hidden};
 }
 
+// The sessions themselves come first: with a window that a client chose they may be beyond all measure, and an estimate
+// of pages makes one.
+BatchNeeds needs_of(const BatchRequest& request, const SessionOptions& options, Engine& engine, std::size_t limit) {
+  const ModelInfo& model = engine.model()->info();
+  const auto n_answers = static_cast<std::size_t>(request.n_answers);
+  const std::size_t state = state_bytes(model, options);
+  BatchNeeds needs{.context = request.context.empty() ? 0 : state, .own = n_answers * (state + sampling_bytes(model))};
+  (request.context.empty() ? needs.own : needs.context) +=
+      reading_bytes(model, options, request.context.empty() ? request.prompt.size() : request.context.size());
+  if (limit > 0 && needs.context + needs.own > limit) return needs;
+  const BatchNeeds pages = page_needs(request, options, engine);
+  return {.context = needs.context + pages.context, .own = needs.own + pages.own};
+}
+
 // The largest whole percentage of the prompt with which the request would fit; 0 if none does.
 int fitting_percentage(const BatchRequest& request, Engine& engine, std::size_t limit) {
   SessionOptions options = request.session;
@@ -59,7 +91,7 @@ int fitting_percentage(const BatchRequest& request, Engine& engine, std::size_t 
   const auto fits = [&](int percentage) {
     options.budget = Budget{.unit = Budget::Unit::kFraction, .amount = percentage / 100.0};
     try {
-      const BatchNeeds needs = needs_of(request, options, engine);
+      const BatchNeeds needs = needs_of(request, options, engine, limit);
       return needs.context + needs.own <= limit;
     } catch (const Error&) {
       return false;  // below what the method always keeps
@@ -100,6 +132,19 @@ void check_tokens(std::span<const Token> tokens, int n_vocab) {
 
 }  // namespace
 
+std::size_t state_bytes(const ModelInfo& model, const SessionOptions& options) {
+  const EvidenceNeeds needs = Cut::needs(options.eviction);
+  const bool cuts_again = needs.all_queries && options.decode_cut != SessionOptions::DecodeCut::kKeep;
+  const auto n_rows = static_cast<std::size_t>(std::max({needs.window_rows, cuts_again ? options.cut_every : 0, 0}));
+  const auto n_layer = static_cast<std::size_t>(model.n_layer);
+  std::size_t bytes = n_layer * n_rows * query_bytes(model);
+  if (needs.query_moments) {
+    const auto dim = static_cast<std::size_t>(model.head_dim);
+    bytes += n_layer * static_cast<std::size_t>(model.n_head) * dim * (dim + 1) * sizeof(double);
+  }
+  return bytes + static_cast<std::size_t>(model.n_vocab) * sizeof(float);
+}
+
 void check_job(BatchJob& job, Engine& engine, const BatchOptions& batch) {
   BatchRequest& request = job.request;
   const ModelInfo& model = engine.model()->info();
@@ -126,8 +171,8 @@ void check_job(BatchJob& job, Engine& engine, const BatchOptions& batch) {
     if (sampling.seed != SamplingOptions{}.seed) sampling.seed += static_cast<std::uint32_t>(i);
     job.samplers.emplace_back(engine.model(), sampling);
   }
-  job.needs = needs_of(request, request.session, engine);
   const std::size_t limit = engine.memory().kv_bytes_limit;
+  job.needs = needs_of(request, request.session, engine, limit);
   if (limit > 0 && job.needs.context + job.needs.own > limit) refuse_for_good(job, engine, limit);
   job.result.method = request.session.eviction.text();
   if (request.session.budget) job.result.budget = request.session.budget->text();

@@ -80,7 +80,7 @@ void ContextStore::set_ready(BatchContext& context) {
   context.is_ready = true;
   context.ready_at = std::chrono::steady_clock::now();
   context.statistics = context.session.statistics();
-  context.bytes = context.statistics.bytes_in_pages;
+  context.bytes = context.statistics.bytes_in_pages + state_bytes(engine_->model()->info(), context.session.options());
   trim();
 }
 
@@ -121,6 +121,14 @@ std::size_t ContextStore::bytes_kept() const {
   return sum;
 }
 
+std::size_t ContextStore::bytes_in_pages() const {
+  std::size_t sum = 0;
+  for (const ContextPointer& context : contexts_) {
+    sum += context->is_ready && context->is_kept ? context->statistics.bytes_in_pages : 0;
+  }
+  return sum;
+}
+
 std::string ContextStore::path_of(const BatchContext& context) const {
   std::uint64_t hash = hash_bytes(0xcbf29ce484222325U, context.key.data(), context.key.size());
   hash = hash_bytes(hash, context.tokens.data(), context.tokens.size() * sizeof(Token));
@@ -150,13 +158,14 @@ void ContextStore::restore_file(const std::string& path) {
   const std::string key = context_key(session.options());
   std::vector<Token> tokens(session.tokens().begin(), session.tokens().end());
   const SessionStatistics statistics = session.statistics();
+  const std::size_t n_bytes = statistics.bytes_in_pages + state_bytes(engine_->model()->info(), session.options());
   const auto context = std::make_shared<BatchContext>(BatchContext{.id = next_id_,
                                                                    .key = key,
                                                                    .tokens = std::move(tokens),
                                                                    .session = std::move(session),
                                                                    .is_ready = true,
                                                                    .is_kept = true,
-                                                                   .bytes = statistics.bytes_in_pages,
+                                                                   .bytes = n_bytes,
                                                                    .statistics = statistics,
                                                                    .is_saved = true});
   if (path_of(*context) != fs::path(path).lexically_normal().string() && path_of(*context) != path) {

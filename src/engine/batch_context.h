@@ -25,12 +25,15 @@ struct BatchContext {
   int n_users = 0;       // requests under way
   std::int64_t n_hits = 0;
   std::uint64_t last_use = 0;  // counts uses of the store
-  std::size_t bytes = 0;       // promised: the peak while it is read, its pages afterwards
+  std::size_t bytes = 0;       // promised: the peak while it is read, its pages and saved queries afterwards
   SessionStatistics statistics;
   bool is_saved = false;
   std::chrono::steady_clock::time_point ready_at;
 };
 using ContextPointer = std::shared_ptr<BatchContext>;
+
+// What a session holds beside its pages, in bytes: saved queries of its method, and logits.
+std::size_t state_bytes(const ModelInfo& model, const SessionOptions& options);
 
 // The text of everything that decides what a session keeps of given tokens.
 std::string context_key(const SessionOptions& options);
@@ -57,8 +60,9 @@ class ContextStore {
   void trim();
 
   const std::list<ContextPointer>& contexts() const { return contexts_; }
-  std::size_t bytes() const;       // promised to all
-  std::size_t bytes_kept() const;  // in pages of kept ones
+  std::size_t bytes() const;           // promised to all
+  std::size_t bytes_kept() const;      // of kept ones: what the limit is about
+  std::size_t bytes_in_pages() const;  // of kept ones, in pages alone
   std::int64_t n_removed() const { return n_removed_; }
 
   // Reads the folder: newest first, while they fit the limits. Damaged files are warned about and passed over.

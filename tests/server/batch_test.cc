@@ -96,7 +96,8 @@ TEST_F(BatchTest, ConcurrentRequestsReadASharedContextOnce) {
 TEST_F(BatchTest, LeastRecentlyUsedContextsGo) {
   // A context of 320 tokens in full: 6 heads with 10 pages of 32 * (2 * 64 + 4) bytes.
   const std::size_t one = std::size_t{6} * 10 * 32 * 132;
-  const auto batch = make_batch({.context_bytes = 2 * one});
+  const std::size_t logits = std::size_t{300} * 4;
+  const auto batch = make_batch({.context_bytes = 2 * (one + logits)});
   const auto ask = [&](std::uint32_t seed) {
     Listener listener;
     batch->submit(batch_request(320, 5, seed, batch_options(), 2), listener.callbacks());
@@ -232,6 +233,27 @@ TEST_F(BatchTest, WrongRequestsReachOnDone) {
   EXPECT_EQ(last.wait().reason, FinishReason::kLength);
   EXPECT_EQ(last.answer().size(), 2U);
   EXPECT_EQ(bytes_in_use(), 0U);
+}
+
+TEST_F(BatchTest, SavedQueriesArePromisedAsPagesAre) {
+  // 3 layers * 900,000 rows * 4 heads of 32 floats: 1.3 GiB that a client asks for in one word.
+  const auto batch = make_batch({.context_bytes = 1 << 20}, std::size_t{64} << 20);
+  const std::string method = "snapkv:window=900000";
+  for (const int n_context : {0, 40}) {
+    Listener listener;
+    batch->submit(batch_request(n_context, 40, 1, batch_options(method, "50%"), 4), listener.callbacks());
+    EXPECT_EQ(listener.wait().error_code, ErrorCode::kInvalidArgument);
+    EXPECT_NE(listener.wait().error.find("no budget makes it fit"), std::string::npos) << listener.wait().error;
+  }
+  // Contexts with a window of 100 rows hold 150 KiB of queries each, far more than their pages.
+  for (std::uint32_t seed = 1; seed <= 20; ++seed) {
+    Listener listener;
+    batch->submit(batch_request(128, 5, seed, batch_options("snapkv:window=100", "110"), 1), listener.callbacks());
+    EXPECT_EQ(listener.wait().reason, FinishReason::kLength) << listener.wait().error;
+  }
+  EXPECT_LE(batch->entries().size(), 6U);
+  EXPECT_GE(batch->entries().size(), 2U);
+  EXPECT_LE(batch->statistics().bytes_promised, std::size_t{1} << 20);
 }
 
 TEST_F(BatchTest, ThingsThatDoNotFitWaitAndWhatNeverFitsIsRefused) {
