@@ -6,6 +6,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <ctime>
 #include <exception>
 #include <filesystem>
@@ -153,6 +154,13 @@ BatchOptions batch_options(const ServeFlags& flags, std::size_t kv_limit) {
   return options;
 }
 
+// oneDNN keeps the code that it made for 1,024 shapes, and prompts have many lengths: tens of MiB. The engine remembers
+// those that it used last by itself. Before any other thread.
+void bound_code_cache() {
+  constexpr int kKeep = 0;
+  setenv("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "128", kKeep);
+}
+
 // Blocks the signals that end the server in this thread and all that it starts: they are waited for instead.
 sigset_t block_signals() {
   sigset_t signals;
@@ -209,6 +217,7 @@ int serve_command(const Arguments& arguments) {
   const server::ServiceOptions options = service_options(flags, path);
   engine_options(flags.model);  // wrong flags are told before the port is taken
 
+  bound_code_cache();
   const sigset_t signals = block_signals();
   server::Service service(options);
   const int port = service.bind(flags.host, flags.port);
