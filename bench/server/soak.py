@@ -1,21 +1,25 @@
 #!/usr/bin/env python3
 """Thousands of mixed requests against `winnow serve`: no leak, every page returned, no 5xx but 503.
 
-usage: soak.py WINNOW -m MODEL [--requests 2000] [--clients 8] [--seed 1]
+usage: soak.py WINNOW -m MODEL [--requests 2000] [--clients 8] [--seed 1] [-- FLAGS OF THE SERVER]
 
-Sizes, policies, contexts, cancellations, broken bodies and slow readers are drawn from the seed. Prints a row each tenth of
-the requests and a verdict; exits with 1 where something did not hold.
+Sizes, policies, contexts, cancellations, broken bodies and slow readers are drawn from the seed. After each tenth of the
+requests it waits until all pages are returned and prints the resident memory beside them. Exits with 1 where something did
+not hold.
 """
 import argparse
 import collections
 import json
 import random
+import re
 import socket
+import sys
 import threading
 import time
 
 from server_process import Server
 
+MOST_GROWTH = 8 << 20
 WORDS = "the a hat cat moor hound fog night letter baronet footprints sir London train dog stone path light".split()
 
 
@@ -91,6 +95,24 @@ def one_request(server, random_, contexts):
     return "whole", raw_request(server, packed(body), status_line)
 
 
+def heap_bytes(server, kind):
+    """Of the allocator: "used" or "free"."""
+    return int(float(re.search(f'winnow_heap_bytes{{kind="{kind}"}} (\\S+)', server.get("/metrics"))[1]))
+
+
+def idle_memory(server, seconds=30):
+    """(resident bytes without KV pages, what is wrong or None) once nothing is under way."""
+    deadline = time.time() + seconds
+    while time.time() < deadline:
+        kv = server.get("/v1/kv")
+        if kv["bytes_in_use"] == kv["bytes_contexts"] and not kv["requests"]:
+            time.sleep(0.3)  # the last connections end
+            return server.rss_bytes() - server.get("/v1/kv")["bytes_resident"], None
+        time.sleep(0.1)
+    return server.rss_bytes() - kv["bytes_resident"], (
+        f"pages are missing: {kv['bytes_in_use']} bytes in use, {kv['bytes_contexts']} in contexts")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("tool")
@@ -98,10 +120,11 @@ def main():
     parser.add_argument("--requests", type=int, default=2000)
     parser.add_argument("--clients", type=int, default=8)
     parser.add_argument("--seed", type=int, default=1)
-    arguments = parser.parse_args()
+    split = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
+    arguments, flags = parser.parse_args(sys.argv[1:split]), sys.argv[split + 1:]
 
     server = Server(arguments.tool, "-m", arguments.model, "--kv-limit", "256MiB", "--kv-contexts", "16MiB", "--queue", "4",
-                    "-c", "4096")
+                    "-c", "4096", *flags)
     random_ = random.Random(arguments.seed)
     contexts = [text(random_, 400 + 100 * i) for i in range(8)]
     seeds = [random_.random() for _ in range(arguments.requests)]
@@ -111,13 +134,12 @@ def main():
     rows = []
     start = time.time()
 
-    def work():
+    def work(n_left):
         while True:
             with lock:
-                if not seeds:
+                if len(seeds) <= n_left:
                     return
                 seed = seeds.pop()
-                done = arguments.requests - len(seeds)
             try:
                 kind, status = one_request(server, random.Random(seed), contexts)
             except OSError as error:
@@ -127,30 +149,27 @@ def main():
                 outcomes[(kind, status)] += 1
                 if status >= 500 and status != 503 or (kind == "whole" and status not in (200, 503)):
                     problems.append(f"{kind}: {status}")
-                if done % max(1, arguments.requests // 10) == 0:
-                    rows.append((done, server.rss_bytes()))
-                    print(f"{done:6} requests  {time.time() - start:7.1f} s  RSS {server.rss_bytes() / 2**20:7.1f} MiB", flush=True)
 
-    threads = [threading.Thread(target=work) for _ in range(arguments.clients)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    deadline = time.time() + 30
-    while time.time() < deadline:
-        kv = server.get("/v1/kv")
-        if kv["bytes_in_use"] == kv["bytes_contexts"] and not kv["requests"]:
-            break
-        time.sleep(0.2)
-    else:
-        problems.append(f"pages are missing: {kv['bytes_in_use']} bytes in use, {kv['bytes_contexts']} in contexts")
+    for tenth in range(1, 11):
+        n_left = arguments.requests * (10 - tenth) // 10
+        threads = [threading.Thread(target=work, args=(n_left,)) for _ in range(arguments.clients)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        resident, problem = idle_memory(server)
+        problems += [problem] if problem else []
+        rows.append(resident)
+        print(f"{arguments.requests - n_left:6} requests  {time.time() - start:7.1f} s  idle, without KV pages: "
+              f"{resident / 2**20:7.1f} MiB, heap {heap_bytes(server, 'used') / 2**20:6.1f} used, "
+              f"{heap_bytes(server, 'free') / 2**20:6.1f} free, {len(server.get('/v1/kv')['contexts'])} contexts", flush=True)
     for (kind, status), n in sorted(outcomes.items()):
         print(f"{kind:12} {status or '-':>4} {n:6}")
-    if len(rows) >= 4:
-        grown = rows[-1][1] - rows[len(rows) // 3][1]
-        print(f"RSS grew by {grown / 2**20:.1f} MiB over the last two thirds")
-        if grown > 32 * 2**20:
-            problems.append("the resident memory grows")
+    # After a third of it everything has been used once.
+    grown = max(rows[7:]) - max(rows[1:4])
+    print(f"the highest of the last three tenths is {grown / 2**20:+.1f} MiB above that of the second to fourth")
+    if grown > MOST_GROWTH:
+        problems.append("the resident memory grows")
     if server.stop() != 0:
         problems.append("the server did not end well")
     print("held" if not problems else "DID NOT HOLD: " + "; ".join(sorted(set(problems))[:10]))

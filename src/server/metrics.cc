@@ -1,5 +1,6 @@
 #include "server/metrics.h"
 
+#include <malloc.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -32,6 +33,13 @@ std::size_t resident_bytes() {
   std::size_t n_all = 0, n_resident = 0;
   file >> n_all >> n_resident;
   return n_resident * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+}
+
+// What the allocator gave out and what it holds back: a leak shows in the first, fragmentation in the second.
+std::string heap_text() {
+  const struct mallinfo2 heap = mallinfo2();
+  return metric("heap_bytes", "gauge", "The allocator's memory: given out, and held back for later.",
+                {{"kind=\"used\"", number(heap.uordblks + heap.hblkhd)}, {"kind=\"free\"", number(heap.fordblks)}});
 }
 
 std::string batch_text(const Batch& batch) {
@@ -79,7 +87,7 @@ std::string StatusCounts::text() const {
 std::string metrics_text(const StatusCounts& counts, const Batch* batch) {
   return metric("ready", "gauge", "Whether the model is loaded.", {{"", batch != nullptr ? 1.0 : 0.0}}) +
          metric("resident_bytes", "gauge", "Resident memory of the process.", {{"", number(resident_bytes())}}) +
-         counts.text() + (batch != nullptr ? batch_text(*batch) : "");
+         heap_text() + counts.text() + (batch != nullptr ? batch_text(*batch) : "");
 }
 
 }  // namespace winnow::server
