@@ -1,6 +1,7 @@
 // Everything of the public interface. See examples/ for a program of forty lines.
 #pragma once
 
+#include "winnow/batch.h"
 #include "winnow/entry_type.h"
 #include "winnow/error.h"
 #include "winnow/eviction.h"

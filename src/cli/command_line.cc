@@ -17,7 +17,7 @@ constexpr std::size_t kHelpColumn = 30;
 struct Alias {
   std::string_view written, declared;
 };
-constexpr Alias kAliases[] = {{"-ctk", "--cache-type-k"}, {"-ctv", "--cache-type-v"}};
+constexpr Alias kAliases[] = {{"-ctk", "--cache-type-k"}, {"-ctv", "--cache-type-v"}, {"-np", "--parallel"}};
 
 // The shortest name, as people type it: "-n" of "-n,--predict".
 std::string short_name(const std::string& names) {
