@@ -198,6 +198,13 @@ int eval_command(const Arguments& arguments) {
   const std::shared_ptr<const Model> model = Model::load(model_path(flags.model));
   eval::use_tokenizer(request.samples, model);
   const eval::Plan plan = make_plan(request, model);
+  if (flags.jieba) {
+    const bool any_wants = std::any_of(plan.items.begin(), plan.items.end(), [](const eval::WorkItem& item) {
+      return std::any_of(item.sample.turns.begin(), item.sample.turns.end(),
+                         [](const eval::Turn& turn) { return eval::metric_wants_jieba(turn.metric); });
+    });
+    if (!any_wants) throw UsageError("--jieba has no effect: none of the tasks is scored by Chinese words");
+  }
   for (const std::string& note : plan.notes) std::fprintf(stderr, "note: %s\n", note.c_str());
   const std::vector<const eval::WorkItem*> items = plan.items_of(shard);
   if (items.empty()) {

@@ -74,6 +74,9 @@ class Benchmark {
   virtual std::string_view name() const = 0;
   virtual std::string_view summary() const = 0;        // one line
   virtual std::vector<std::string> tasks() const = 0;  // in the order of its tables
+  // Which of the optional inputs it reads: "data", "lengths", "depths", "haystack", "words". Another has no effect on
+  // it.
+  virtual std::vector<std::string_view> inputs() const = 0;
   // Throws Error: kNotFound for an unknown task (with the nearest) or a missing file (with where to get it by name),
   // kBadFile naming file and line.
   virtual std::vector<Sample> samples(const SampleOptions& options) const = 0;

@@ -94,6 +94,11 @@ TEST_F(EvalTool, MistakesLeaveNothingBehind) {
   expect_error(eval("x", with(snapkv, {"--budgets", "50%", "--shard", "3/2"})), 1, "i/n");
   expect_error(eval("x", with(snapkv, {"--budgets", "50%", "--limit", "1", "--shard", "2/2"})), 1, "no sample");
   expect_error(eval("x", with(snapkv, {"--budgets", "50%", "--resume"})), 1, "no run to resume");
+  const Words full{"--methods", "full"};
+  expect_error(eval("x", with(full, {"--depths", "50"})), 1, "--depths has no effect on fidelity");
+  expect_error(eval("x", with(full, {"--words", "w"})), 1, "--words has no effect");
+  expect_error(eval("x", with(full, {"--data", "fidelity=d"})), 1, "--data has no effect");
+  expect_error(eval("x", with(full, {"--skip-bad"})), 1, "--skip-bad has no effect");
   EXPECT_FALSE(std::filesystem::exists(folder("x")));
   expect_error(run_tool({"eval", "--out", folder("x")}), 2, "name benchmarks");
   expect_error(run_tool({"eval", "nonsense", "-m", model_, "--methods", "full", "--out", folder("x")}), 1, "nonsense");

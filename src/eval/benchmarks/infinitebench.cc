@@ -28,6 +28,7 @@ class InfiniteBench : public Benchmark {
   std::string_view name() const override { return "infinitebench"; }
   std::string_view summary() const override { return "12 tasks of some 100,000 tokens"; }
   std::vector<std::string> tasks() const override { return task_names(name()); }
+  std::vector<std::string_view> inputs() const override { return {"data"}; }
 
   std::vector<Sample> samples(const SampleOptions& options) const override {
     std::vector<Sample> samples;

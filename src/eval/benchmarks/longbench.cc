@@ -19,6 +19,7 @@ class LongBench : public Benchmark {
   std::string_view summary() const override {
     return by_length_ ? "13 of LongBench's tasks, means by length" : "questions, summaries, few-shot, code: 21 tasks";
   }
+  std::vector<std::string_view> inputs() const override { return {"data"}; }
   std::vector<std::string> tasks() const override {
     std::vector<std::string> names;
     for (const nlohmann::json& row : task_table("longbench")) {

@@ -70,6 +70,7 @@ class NeedleBench : public Benchmark {
     return "one needle, several, and chains of facts, in English and Chinese";
   }
   std::vector<std::string> tasks() const override { return task_names(name()); }
+  std::vector<std::string_view> inputs() const override { return {"data", "lengths", "depths", "haystack"}; }
 
   // Unless they are named: English, because the text that ships is, and what has a context of running text.
   std::vector<Sample> samples(const SampleOptions& options) const override {

@@ -35,6 +35,7 @@ class Niah : public Benchmark {
   std::string_view name() const override { return "niah"; }
   std::string_view summary() const override { return "a sentence hidden in a book, by length and depth"; }
   std::vector<std::string> tasks() const override { return {"niah"}; }
+  std::vector<std::string_view> inputs() const override { return {"lengths", "depths", "haystack"}; }
 
   // More samples than there are depths: the rest hides the needle in other passages of the text.
   std::vector<Sample> samples(const SampleOptions& options) const override {

@@ -22,6 +22,7 @@ class Passages : public Benchmark {
   std::string_view name() const override { return name_; }
   std::string_view summary() const override { return summary_; }
   std::vector<std::string> tasks() const override { return {std::string(name_)}; }
+  std::vector<std::string_view> inputs() const override { return {"lengths", "haystack"}; }
 
   std::vector<Sample> samples(const SampleOptions& options) const override {
     selected_tasks(options, tasks(), name_);

@@ -94,6 +94,7 @@ class Ruler : public Benchmark {
   std::string_view summary() const override {
     return "needles, variables, words and questions at any length: 13 tasks";
   }
+  std::vector<std::string_view> inputs() const override { return {"data", "lengths", "haystack", "words"}; }
   std::vector<std::string> tasks() const override {
     std::vector<std::string> names;
     for (const RulerTask& task : kTasks) names.emplace_back(task.name);

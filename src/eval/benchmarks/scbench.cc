@@ -54,6 +54,7 @@ class ScBench : public Benchmark {
   std::string_view name() const override { return "scbench"; }
   std::string_view summary() const override { return "several questions on one shared context: 12 tasks"; }
   std::vector<std::string> tasks() const override { return task_names(name()); }
+  std::vector<std::string_view> inputs() const override { return {"data"}; }
 
   std::vector<Sample> samples(const SampleOptions& options) const override {
     std::vector<Sample> samples;

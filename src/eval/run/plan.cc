@@ -39,6 +39,34 @@ void check_data_names(const EvaluationRequest& request) {
   }
 }
 
+bool reads(const std::string& benchmark, std::string_view input) {
+  const std::vector<std::string_view> inputs = find_benchmark(benchmark).inputs();
+  return std::find(inputs.begin(), inputs.end(), input) != inputs.end();
+}
+
+// What was given and none of the benchmarks reads.
+void check_inputs(const EvaluationRequest& request) {
+  const SampleOptions& samples = request.samples;
+  const std::tuple<const char*, const char*, bool> given[] = {{"lengths", "--lengths", !samples.lengths.empty()},
+                                                              {"depths", "--depths", !samples.depths.empty()},
+                                                              {"haystack", "--haystack", !samples.haystack.empty()},
+                                                              {"words", "--words", !samples.words.empty()},
+                                                              {"data", "--data", !request.data.empty()},
+                                                              {"data", "--skip-bad", samples.skip_bad}};
+  std::string names;
+  for (const std::string& name : request.benchmarks) names += (names.empty() ? "" : ", ") + name;
+  const auto refuse = [](const std::string& flag, const std::string& benchmarks) {
+    throw Error(ErrorCode::kInvalidArgument, flag + " has no effect on " + benchmarks + ": leave it out");
+  };
+  for (const auto& [input, flag, is_given] : given) {
+    const auto takes_it = [&, input = input](const std::string& name) { return reads(name, input); };
+    if (is_given && std::none_of(request.benchmarks.begin(), request.benchmarks.end(), takes_it)) refuse(flag, names);
+  }
+  for (const auto& [name, path] : request.data) {
+    if (!name.empty() && !reads(name, "data")) refuse("--data", name);
+  }
+}
+
 // Modes in which a benchmark is run. Running text has no question.
 std::vector<QuestionMode> modes_of(const EvaluationRequest& request, const std::string& benchmark, Plan& plan) {
   if (protocol_of(benchmark) == Protocol::kAnswer) return request.modes;
@@ -132,6 +160,7 @@ Plan make_plan(const EvaluationRequest& request, const std::shared_ptr<const Mod
   plan.cells = make_cells(methods, request.budgets);
   for (const std::string& name : request.benchmarks) find_benchmark(name);
   check_data_names(request);
+  check_inputs(request);
 
   const ModelInfo& info = model->info();
   const Json tables = load_tables(plan.cells, info);
