@@ -110,20 +110,59 @@ const WindowStatistics& LayerEvidence::window(int n_rows) {
   allocate(kWindowLast, result.last);
   if ((columns_ & kWindowEntropy) != 0) result.entropy.assign(at(n_kv_head()), std::vector<double>(at(n_group())));
 
+  // Heads alone are too few for the threads. The parts do not depend on their number, so neither do the sums.
+  constexpr std::int32_t kPart = 1024;
+  const auto n_queries = at(n_group()) * at(n_rows);
+  std::vector<HeadPart> parts = cut_heads(kPart, [&](int h) { return n_entries(h); });
+  std::vector<kernels::RowSum> part_sums(parts.size() * n_queries);
   const std::size_t scratch_bytes = kernels::window_statistics_scratch_bytes(view_.shape, n_rows);
-  for_each_head([&](int h) {
+  parallel_for_(static_cast<int>(parts.size()), [&](int i) {
+    const HeadPart& part = parts[at(i)];
     AlignedBytes scratch(scratch_bytes);
-    const auto column = [&](auto& of) { return of.empty() ? nullptr : of[at(h)].data(); };
-    kernels::window_statistics(view_.shape, view_.heads[at(h)], group_rows(view_, q, n_rows, h),
-                               {.n_columns = n_prefix(h),
-                                .mean = column(result.mean),
-                                .m2 = column(result.m2),
-                                .max = column(result.max),
-                                .last = column(result.last),
-                                .entropy = column(result.entropy)},
-                               scratch.span());
+    kernels::window_row_sums(view_.shape, view_.heads[at(part.head)], group_rows(view_, q, n_rows, part.head),
+                             {part.first, part.last}, std::span(part_sums).subspan(at(i) * n_queries, n_queries),
+                             scratch.span());
   });
+  std::vector<kernels::RowSum> sums(at(n_kv_head()) * n_queries);
+  const auto sums_of = [&](int h) { return std::span(sums).subspan(at(h) * n_queries, n_queries); };
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    kernels::merge_row_sums(std::span(part_sums).subspan(i * n_queries, n_queries), sums_of(parts[i].head));
+  }
+
+  parts = cut_heads(kPart, [&](int h) { return n_prefix(h); });
+  const std::size_t n_entropies = result.entropy.empty() ? 0 : at(n_group());
+  std::vector<double> entropies(parts.size() * n_entropies);
+  parallel_for_(static_cast<int>(parts.size()), [&](int i) {
+    const HeadPart& part = parts[at(i)];
+    AlignedBytes scratch(scratch_bytes);
+    const auto column = [&](auto& of) { return of.empty() ? nullptr : of[at(part.head)].data(); };
+    kernels::window_columns(view_.shape, view_.heads[at(part.head)], group_rows(view_, q, n_rows, part.head),
+                            sums_of(part.head), {part.first, part.last},
+                            {.n_columns = n_prefix(part.head),
+                             .mean = column(result.mean),
+                             .m2 = column(result.m2),
+                             .max = column(result.max),
+                             .last = column(result.last),
+                             .entropy = n_entropies == 0 ? nullptr : entropies.data() + at(i) * n_entropies},
+                            scratch.span());
+  });
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    for (std::size_t g = 0; g < n_entropies; ++g) {
+      result.entropy[at(parts[i].head)][g] += entropies[i * n_entropies + g];
+    }
+  }
   return windows_.emplace(n_rows, std::move(result)).first->second;
+}
+
+std::vector<LayerEvidence::HeadPart> LayerEvidence::cut_heads(std::int32_t size,
+                                                              const std::function<std::int32_t(int head)>& n_of) const {
+  std::vector<HeadPart> parts;
+  for (int h = 0; h < n_kv_head(); ++h) {
+    for (std::int32_t first = 0; first < n_of(h); first += size) {
+      parts.push_back({.head = h, .first = first, .last = std::min(first + size, n_of(h))});
+    }
+  }
+  return parts;
 }
 
 void LayerEvidence::check_finite(const float* q, int n_rows) {
@@ -159,25 +198,17 @@ const std::vector<std::vector<float>>& LayerEvidence::value_l1_norms() {
 const std::vector<std::vector<float>>& LayerEvidence::projected_value_norms() {
   if (!projected_norms_.empty()) return projected_norms_;
   if (view_.w_o == nullptr) throw Error(ErrorCode::kInternal, "the output projection was not handed to the policy");
-  constexpr std::int32_t kBlock = 256;  // entries per work item: heads alone are too few for the threads
-  struct Item {
-    int head;
-    std::int32_t first, last;
-  };
-  std::vector<Item> items;
+  const std::vector<HeadPart> parts = cut_heads(256, [&](int h) { return n_entries(h); });
   std::vector<std::vector<float>> norms;
-  for (int h = 0; h < n_kv_head(); ++h) {
-    norms.emplace_back(at(n_entries(h)));
-    for (std::int32_t i = 0; i < n_entries(h); i += kBlock) items.push_back({h, i, std::min(i + kBlock, n_entries(h))});
-  }
+  for (int h = 0; h < n_kv_head(); ++h) norms.emplace_back(at(n_entries(h)));
   const std::size_t n_w_o = at(n_group()) * at(view_.shape.head_dim) * at(view_.n_embd);  // of one group
-  parallel_for_(static_cast<int>(items.size()), [&](int index) {
-    const Item& item = items[at(index)];
+  parallel_for_(static_cast<int>(parts.size()), [&](int index) {
+    const HeadPart& part = parts[at(index)];
     std::vector<kernels::EntryRun> runs;
     const kernels::HeadEntries block =
-        slice_entries(view_.heads[at(item.head)], view_.shape, item.first, item.last, runs);
-    kernels::projected_value_norms(view_.shape, block, {view_.w_o + at(item.head) * n_w_o, n_w_o}, view_.n_embd,
-                                   std::span(norms[at(item.head)]).subspan(at(item.first), at(item.last - item.first)));
+        slice_entries(view_.heads[at(part.head)], view_.shape, part.first, part.last, runs);
+    kernels::projected_value_norms(view_.shape, block, {view_.w_o + at(part.head) * n_w_o, n_w_o}, view_.n_embd,
+                                   std::span(norms[at(part.head)]).subspan(at(part.first), at(part.last - part.first)));
   });
   projected_norms_ = std::move(norms);
   return projected_norms_;

@@ -58,7 +58,17 @@ class LayerEvidence {
   void parallel(int n_items, const std::function<void(int)>& body) const { parallel_for_(n_items, body); }
 
  private:
+  // Entries [first, last) of a head: a work item.
+  struct HeadPart {
+    int head;
+    std::int32_t first;
+    std::int32_t last;
+  };
+
   static std::size_t at(int i) { return static_cast<std::size_t>(i); }
+
+  // The first n_of(head) entries of every head, `size` at a time.
+  std::vector<HeadPart> cut_heads(std::int32_t size, const std::function<std::int32_t(int head)>& n_of) const;
 
   const LayerView& view_;
   const ParallelFor& parallel_for_;

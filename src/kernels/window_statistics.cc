@@ -11,8 +11,10 @@
 #include <cassert>
 #include <cfloat>
 #include <cmath>
+#include <vector>
 
 #include "kernels/bf16_attention.h"
+#include "kernels/bf16_split_scores.h"
 #include "kernels/exp-inl.h"
 #include "kernels/packing-inl.h"
 #include "kernels/run_cursor.h"
@@ -27,17 +29,20 @@ namespace hn = hwy::HWY_NAMESPACE;
 // Query row index = query head of the group * n_rows + row: a head's rows are neighbours.
 struct WindowState {
   std::int32_t n_rows;
-  std::int32_t n_queries;  // n_group * n_rows
-  std::int32_t n_tiles;
-  VisibleRange* ranges;  // [n_rows]
-  float* queries;        // [n_tiles * kTileRows][head_dim], times scale * log2(e): scores are exponents of 2
-  float* keys;           // [panels of a block][head_dim][kPanel]
-  float* scores;         // [n_tiles * kTileRows][kKeyBlock]
-  float* high;           // [n_queries] maximum of the row's scores
-  double* weight;        // [n_queries] sum of 2^(score - high)
-  float* inverse;        // [n_queries] 1 / weight
-  float* log_weight;     // [n_queries] natural log of weight
-  float* shares;         // [n_rows] 1 / (row + 1)
+  std::int32_t n_queries;     // n_group * n_rows
+  std::int32_t n_padded;      // n_queries to whole tiles, or whole strips
+  bool split;                 // queries and keys are packed for split_scores
+  VisibleRange* ranges;       // [n_rows]
+  float* queries;             // [n_padded][head_dim], times scale * log2(e): scores are exponents of 2
+  float* keys;                // [panels of a block][head_dim][kPanel]
+  float* scores;              // [n_padded][kKeyBlock]
+  float* high;                // [n_queries] maximum of the row's scores
+  double* weight;             // [n_queries] sum of 2^(score - high)
+  float* inverse;             // [n_queries] 1 / weight
+  float* log_weight;          // [n_queries] natural log of weight
+  float* shares;              // [n_rows] 1 / (row + 1)
+  std::byte* packed_queries;  // for split_scores, as packed_keys
+  std::byte* packed_keys;
 };
 
 WindowState make_state(const AttentionShape& shape, const HeadEntries& entries, const QueryRows& rows,
@@ -45,14 +50,20 @@ WindowState make_state(const AttentionShape& shape, const HeadEntries& entries, 
   WindowState s{};
   s.n_rows = rows.n_rows;
   s.n_queries = rows.n_rows * shape.n_group;
-  s.n_tiles = round_up(s.n_queries, kTileRows) / kTileRows;
+  s.split = prefers_split_scores(shape);
+  s.n_padded = round_up(s.n_queries, s.split ? kSplitStrip : kTileRows);
   const auto n = static_cast<std::size_t>(s.n_queries);
-  const auto padded = static_cast<std::size_t>(s.n_tiles * kTileRows);
+  const auto padded = static_cast<std::size_t>(s.n_padded);
   const auto d = static_cast<std::size_t>(shape.head_dim);
   Scratch scratch(memory);
   s.ranges = scratch.take<VisibleRange>(static_cast<std::size_t>(rows.n_rows));
-  s.queries = scratch.take<float>(padded * d);
-  s.keys = scratch.take<float>(kKeyBlock * d);
+  s.queries = scratch.take<float>(static_cast<std::size_t>(std::max(s.n_padded, round_up(s.n_queries, kTileRows))) * d);
+  if (s.split) {
+    s.packed_queries = scratch.take<std::byte>(split_rows_bytes(shape.head_dim, s.n_padded));
+    s.packed_keys = scratch.take<std::byte>(split_rows_bytes(shape.head_dim, kKeyBlock));
+  } else {
+    s.keys = scratch.take<float>(kKeyBlock * d);
+  }
   s.scores = scratch.take<float>(padded * kKeyBlock);
   s.high = scratch.take<float>(n);
   s.weight = scratch.take<double>(n);
@@ -66,18 +77,23 @@ WindowState make_state(const AttentionShape& shape, const HeadEntries& entries, 
     return rows.q + index % s.n_rows * rows.row_stride + static_cast<std::int64_t>(index / s.n_rows) * shape.head_dim;
   };
   copy_rows(s.n_queries, shape.head_dim, shape.scale * kLog2E, query, s.queries);
+  if (s.split) {
+    std::fill(s.queries + static_cast<std::int64_t>(s.n_queries) * shape.head_dim,
+              s.queries + static_cast<std::int64_t>(s.n_padded) * shape.head_dim, 0.0F);
+    pack_split_queries(s.queries, shape.head_dim, s.n_padded, s.packed_queries);
+  }
   return s;
 }
 
-// Scores of `n_tiles` tiles of query rows against the n columns of a packed block: scores [n_tiles *
-// kTileRows][kKeyBlock]. A panel stays in the first-level cache while the tiles pass.
-HWY_INLINE void score_tiles(const float* queries, std::int32_t n_tiles, int head_dim, const float* panels,
+// Scores of n_padded query rows, whole tiles, against the n columns of a packed block: scores [n_padded][kKeyBlock]. A
+// panel stays in the first-level cache while the tiles pass.
+HWY_INLINE void score_tiles(const float* queries, std::int32_t n_padded, int head_dim, const float* panels,
                             std::int32_t n, float* scores) {
   for (std::int32_t column = 0; column < n; column += kPanel) {
     const float* panel = panels + static_cast<std::int64_t>(column) * head_dim;
-    for (std::int32_t tile = 0; tile < n_tiles; ++tile) {
-      multiply_tile<kTileVecs>(queries + static_cast<std::int64_t>(tile) * kTileRows * head_dim, panel, head_dim,
-                               scores + static_cast<std::int64_t>(tile) * kTileRows * kKeyBlock + column, kKeyBlock);
+    for (std::int32_t row = 0; row < n_padded; row += kTileRows) {
+      multiply_tile<kTileVecs>(queries + static_cast<std::int64_t>(row) * head_dim, panel, head_dim,
+                               scores + static_cast<std::int64_t>(row) * kKeyBlock + column, kKeyBlock);
     }
   }
 }
@@ -103,8 +119,12 @@ HWY_INLINE float greatest(const float* scores, std::int32_t n) {
 // is not below `limit`, up to the end of the vectors that hold the n columns.
 HWY_INLINE void score_block(const AttentionShape& shape, const WindowState& s, RunCursor& cursor, std::int32_t block,
                             std::int32_t n, std::int32_t limit) {
-  pack_keys(shape, cursor, block, n, s.keys);
-  score_tiles(s.queries, s.n_tiles, shape.head_dim, s.keys, n, s.scores);
+  if (s.split) {
+    split_scores(shape, cursor, block, n, s.packed_queries, s.n_padded, s.packed_keys, s.scores, kKeyBlock);
+  } else {
+    pack_keys(shape, cursor, block, n, s.keys);
+    score_tiles(s.queries, s.n_padded, shape.head_dim, s.keys, n, s.scores);
+  }
   const std::int32_t end = round_up(n, kLanes);
   for (std::int32_t index = 0; index < s.n_queries; ++index) {
     const VisibleRange& range = s.ranges[index % s.n_rows];
@@ -115,14 +135,16 @@ HWY_INLINE void score_block(const AttentionShape& shape, const WindowState& s, R
   }
 }
 
-// high and weight of every query row.
-void sum_rows(const AttentionShape& shape, const HeadEntries& entries, const WindowState& s) {
+// high and weight of every query row over entries [first, last).
+void sum_rows(const AttentionShape& shape, const HeadEntries& entries, const WindowState& s, std::int32_t first,
+              std::int32_t last) {
   const F d;
   std::fill_n(s.high, s.n_queries, -HUGE_VALF);
   std::fill_n(s.weight, s.n_queries, 0.0);
   RunCursor cursor(entries);
-  const std::int32_t last = s.ranges[s.n_rows - 1].last;
-  for (std::int32_t block = s.ranges[0].first; block < last; block += kKeyBlock) {
+  first = std::max(first, s.ranges[0].first);
+  last = std::min(last, s.ranges[s.n_rows - 1].last);
+  for (std::int32_t block = first; block < last; block += kKeyBlock) {
     const std::int32_t n = std::min(kKeyBlock, last - block);
     score_block(shape, s, cursor, block, n, last);
     const std::int32_t end = round_up(n, kLanes);
@@ -140,6 +162,10 @@ void sum_rows(const AttentionShape& shape, const HeadEntries& entries, const Win
       s.high[index] = high;
     }
   }
+}
+
+// What the reduction of columns needs of the rows' sums.
+void invert_sums(const WindowState& s) {
   for (std::int32_t index = 0; index < s.n_queries; ++index) {
     const bool blind = s.weight[index] == 0.0;  // the row sees no entry
     if (blind) s.high[index] = 0.0F;
@@ -207,22 +233,39 @@ inline void copy_columns(const float* columns, std::int32_t n, float* out, std::
   if (out) std::copy_n(columns, n, out + at);
 }
 
-void window_statistics(const AttentionShape& shape, const HeadEntries& entries, const QueryRows& rows,
-                       const ColumnStatistics& out, std::span<std::byte> scratch) {
-  const auto n_out = static_cast<std::int64_t>(out.n_columns) * shape.n_group;
+void window_row_sums(const AttentionShape& shape, const HeadEntries& entries, const QueryRows& rows, EntryRange part,
+                     std::span<RowSum> sums, std::span<std::byte> scratch) {
+  const WindowState s = make_state(shape, entries, rows, scratch);
+  sum_rows(shape, entries, s, part.first, part.last);
+  for (std::int32_t index = 0; index < s.n_queries; ++index) {
+    sums[static_cast<std::size_t>(index)] = {.high = s.high[index], .weight = s.weight[index]};
+  }
+}
+
+void window_columns(const AttentionShape& shape, const HeadEntries& entries, const QueryRows& rows,
+                    std::span<const RowSum> sums, EntryRange part, const ColumnStatistics& out,
+                    std::span<std::byte> scratch) {
   for (float* statistic : {out.mean, out.m2, out.max, out.last}) {
-    if (statistic) std::fill_n(statistic, n_out, 0.0F);
+    for (int g = 0; statistic && g < shape.n_group; ++g) {
+      const std::int64_t at = static_cast<std::int64_t>(g) * out.n_columns;
+      std::fill(statistic + at + part.first, statistic + at + std::max(part.first, part.last), 0.0F);
+    }
   }
   if (out.entropy) std::fill_n(out.entropy, shape.n_group, 0.0);
   if (rows.n_rows == 0) return;
 
   const WindowState s = make_state(shape, entries, rows, scratch);
-  sum_rows(shape, entries, s);
+  for (std::int32_t index = 0; index < s.n_queries; ++index) {
+    s.high[index] = sums[static_cast<std::size_t>(index)].high;
+    s.weight[index] = sums[static_cast<std::size_t>(index)].weight;
+  }
+  invert_sums(s);
   RunCursor cursor(entries);
   BlockColumns columns;
   const bool mean_only = !out.m2 && !out.max && !out.last && !out.entropy;
-  const std::int32_t last = std::min(out.n_columns, s.ranges[s.n_rows - 1].last);
-  for (std::int32_t block = s.ranges[0].first; block < last; block += kKeyBlock) {
+  const std::int32_t first = std::max(part.first, s.ranges[0].first);
+  const std::int32_t last = std::min(part.last, s.ranges[s.n_rows - 1].last);
+  for (std::int32_t block = first; block < last; block += kKeyBlock) {
     const std::int32_t n = std::min(kKeyBlock, last - block);
     score_block(shape, s, cursor, block, n, last);
     for (int g = 0; g < shape.n_group; ++g) {
@@ -281,23 +324,55 @@ namespace winnow::kernels {
 
 std::size_t window_statistics_scratch_bytes(const AttentionShape& shape, int n_rows) {
   const auto n = static_cast<std::size_t>(n_rows * shape.n_group);
-  const auto padded = static_cast<std::size_t>(round_up(n_rows * shape.n_group, kTileRows));
   const auto d = static_cast<std::size_t>(shape.head_dim);
+  const bool split = prefers_split_scores(shape);
+  const std::int32_t n_padded = round_up(n_rows * shape.n_group, split ? kSplitStrip : kTileRows);
+  const auto padded = static_cast<std::size_t>(n_padded);
+  const auto rows = static_cast<std::size_t>(std::max(n_padded, round_up(n_rows * shape.n_group, kTileRows)));
+  const std::size_t operands = split ? Scratch::bytes<std::byte>(split_rows_bytes(shape.head_dim, n_padded)) +
+                                           Scratch::bytes<std::byte>(split_rows_bytes(shape.head_dim, kKeyBlock))
+                                     : Scratch::bytes<float>(kKeyBlock * d);
   const std::size_t bytes = Scratch::bytes<VisibleRange>(static_cast<std::size_t>(n_rows)) +
-                            Scratch::bytes<float>(padded * d) + Scratch::bytes<float>(kKeyBlock * d) +
-                            Scratch::bytes<float>(padded * kKeyBlock) + 3 * Scratch::bytes<float>(n) +
-                            Scratch::bytes<double>(n) + Scratch::bytes<float>(static_cast<std::size_t>(n_rows));
+                            Scratch::bytes<float>(rows * d) + operands + Scratch::bytes<float>(padded * kKeyBlock) +
+                            3 * Scratch::bytes<float>(n) + Scratch::bytes<double>(n) +
+                            Scratch::bytes<float>(static_cast<std::size_t>(n_rows));
   return std::max(bytes, bf16_column_sums_scratch_bytes(shape, n_rows));
 }
 
-HWY_EXPORT(window_statistics);
+HWY_EXPORT(window_row_sums);
+HWY_EXPORT(window_columns);
 HWY_EXPORT(add_column_sums);
+
+void window_row_sums(const AttentionShape& shape, const HeadEntries& entries, const QueryRows& rows, EntryRange part,
+                     std::span<RowSum> sums, std::span<std::byte> scratch) {
+  assert(shape.head_dim % 8 == 0 && shape.head_dim <= kMaxHeadDim);
+  assert(scratch.size() >= window_statistics_scratch_bytes(shape, rows.n_rows));
+  if (rows.n_rows > 0) HWY_DYNAMIC_DISPATCH(window_row_sums)(shape, entries, rows, part, sums, scratch);
+}
+
+void merge_row_sums(std::span<const RowSum> part, std::span<RowSum> sums) {
+  for (std::size_t i = 0; i < sums.size(); ++i) {
+    if (part[i].weight == 0.0) continue;
+    const float high = std::max(sums[i].high, part[i].high);
+    const auto weight_at = [high](const RowSum& sum) {
+      return sum.weight * std::exp2(static_cast<double>(sum.high) - static_cast<double>(high));
+    };
+    sums[i] = {.high = high, .weight = weight_at(sums[i]) + weight_at(part[i])};
+  }
+}
+
+void window_columns(const AttentionShape& shape, const HeadEntries& entries, const QueryRows& rows,
+                    std::span<const RowSum> sums, EntryRange part, const ColumnStatistics& out,
+                    std::span<std::byte> scratch) {
+  assert(scratch.size() >= window_statistics_scratch_bytes(shape, rows.n_rows));
+  HWY_DYNAMIC_DISPATCH(window_columns)(shape, entries, rows, sums, part, out, scratch);
+}
 
 void window_statistics(const AttentionShape& shape, const HeadEntries& entries, const QueryRows& rows,
                        const ColumnStatistics& out, std::span<std::byte> scratch) {
-  assert(shape.head_dim % 8 == 0 && shape.head_dim <= kMaxHeadDim);
-  assert(scratch.size() >= window_statistics_scratch_bytes(shape, rows.n_rows));
-  HWY_DYNAMIC_DISPATCH(window_statistics)(shape, entries, rows, out, scratch);
+  std::vector<RowSum> sums(static_cast<std::size_t>(rows.n_rows * shape.n_group));
+  window_row_sums(shape, entries, rows, {0, entries.n_entries}, sums, scratch);
+  window_columns(shape, entries, rows, sums, {0, out.n_columns}, out, scratch);
 }
 
 void add_column_sums(const AttentionShape& shape, const HeadEntries& entries, const QueryRows& rows,

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <limits>
 #include <span>
 
 #include "kernels/entries.h"
@@ -25,6 +27,33 @@ std::size_t window_statistics_scratch_bytes(const AttentionShape& shape, int n_r
 // A is the softmax over every entry that the row sees (columns beyond n_columns included).
 void window_statistics(const AttentionShape& shape, const HeadEntries& entries, const QueryRows& rows,
                        const ColumnStatistics& out, std::span<std::byte> scratch);
+
+// The same by parts of a head's entries, so that several threads can share a head: the rows' sums of every part, merged
+// in order, then the columns of every part.
+
+struct EntryRange {
+  std::int32_t first;
+  std::int32_t last;
+};
+
+// Of a query row: the greatest of its scores (times log2 e) in a part, and the sum of 2^(score - high).
+struct RowSum {
+  float high = -std::numeric_limits<float>::infinity();
+  double weight = 0.0;
+};
+
+// sums: [n_group][n_rows], written
+void window_row_sums(const AttentionShape& shape, const HeadEntries& entries, const QueryRows& rows, EntryRange part,
+                     std::span<RowSum> sums, std::span<std::byte> scratch);
+
+void merge_row_sums(std::span<const RowSum> part, std::span<RowSum> sums);
+
+// Writes the columns [part.first, part.last), which end at out.n_columns at most; `out.entropy` is that of these
+// columns.
+//   sums: of all entries
+void window_columns(const AttentionShape& shape, const HeadEntries& entries, const QueryRows& rows,
+                    std::span<const RowSum> sums, EntryRange part, const ColumnStatistics& out,
+                    std::span<std::byte> scratch);
 
 // Adds, for every entry i, the sum over the rows of exp(score - log_sum_exp) to sums [n_group][n_columns]: the column
 // sums of the causal matrix (H2O), streamed block by block from the log-sum-exps that causal_attention saved.
