@@ -48,11 +48,27 @@ struct GgufDeleter {
   void operator()(gguf_context* file) const { gguf_free(file); }
 };
 
+// Without tokens libllama believes the size that a file states and makes room for it, be it the whole memory. Every
+// token has a row of embeddings.
+void check_vocabulary_size(const std::string& path, const gguf_context* file) {
+  const std::int64_t embeddings = gguf_find_tensor(file, "token_embd.weight");
+  if (embeddings < 0) return;
+  const std::size_t most = gguf_get_tensor_size(file, embeddings);
+  for (std::int64_t key = 0; key < gguf_get_n_kv(file); ++key) {
+    const std::string_view name = gguf_get_key(file, key);
+    if (!name.ends_with(".vocab_size") || gguf_get_kv_type(file, key) != GGUF_TYPE_UINT32) continue;
+    const std::uint32_t size = gguf_get_val_u32(file, key);
+    if (size <= most) continue;
+    fail_to_load(path, std::string(name) + " is " + std::to_string(size) + ", more tokens than there are embeddings");
+  }
+}
+
 // What libllama would abort on while it loads a vocabulary.
 void check_vocabulary(const std::string& path) {
   const std::unique_ptr<gguf_context, GgufDeleter> file(
       gguf_init_from_file(path.c_str(), {.no_alloc = true, .ctx = nullptr}));
   if (file == nullptr) fail_to_load(path, reason_of(take_ggml_errors()));
+  check_vocabulary_size(path, file.get());
   const std::int64_t key = gguf_find_key(file.get(), "tokenizer.ggml.tokens");
   if (key < 0 || gguf_get_kv_type(file.get(), key) != GGUF_TYPE_ARRAY ||
       gguf_get_arr_type(file.get(), key) != GGUF_TYPE_STRING) {

@@ -14,6 +14,8 @@
 namespace winnow {
 namespace {
 
+constexpr double kSmallest = 1e-9, kLargest = 1e12;  // of a model's constants
+
 std::string shape_text(std::initializer_list<std::int64_t> shape) {
   std::string text;
   for (const std::int64_t n : shape) text += (text.empty() ? "[" : ", ") + std::to_string(n);
@@ -77,6 +79,14 @@ class TensorTaker {
   std::set<std::string> taken_;
 };
 
+// A constant of the model that ggml would abort on, or make nothing but NaN with, if it were out of range.
+float number_in(const GgufFile& file, const std::string& key, double otherwise, double min, double max) {
+  const double value = file.find_number(key).value_or(otherwise);
+  if (value >= min && value <= max) return static_cast<float>(value);
+  throw Error(ErrorCode::kBadFile, "'" + file.path() + "': " + key + " is " + std::to_string(value) + ", expected " +
+                                       std::to_string(min) + " to " + std::to_string(max));
+}
+
 void read_rope(const GgufFile& file, const std::string& prefix, const Architecture& architecture, Hparams& h) {
   h.rope_mode = architecture.rope_mode;
   const std::int64_t n_rot = file.find_integer(prefix + "rope.dimension_count").value_or(h.head_dim);
@@ -85,10 +95,10 @@ void read_rope(const GgufFile& file, const std::string& prefix, const Architectu
                                          ", expected an even number up to the head size " + std::to_string(h.head_dim));
   }
   h.n_rot = static_cast<int>(n_rot);
-  h.rope_base = static_cast<float>(file.find_number(prefix + "rope.freq_base").value_or(10000.0));
-  if (!(h.rope_base > 0)) throw Error(ErrorCode::kBadFile, "'" + file.path() + "': rope.freq_base must be positive");
-  h.n_ctx_orig = static_cast<std::int32_t>(
-      file.find_integer(prefix + "rope.scaling.original_context_length").value_or(h.n_ctx_train));
+  h.rope_base = number_in(file, prefix + "rope.freq_base", 10000.0, kSmallest, kLargest);
+  const std::string original = prefix + "rope.scaling.original_context_length";
+  h.n_ctx_orig =
+      file.find_integer(original) ? static_cast<std::int32_t>(file.integer(original, 1, 1 << 30)) : h.n_ctx_train;
 
   // Where the type is not said, a factor means linear scaling, as in llama.cpp.
   const std::string type = file.find_string(prefix + "rope.scaling.type").value_or("linear");
@@ -96,16 +106,16 @@ void read_rope(const GgufFile& file, const std::string& prefix, const Architectu
     throw Error(ErrorCode::kUnsupported, "'" + file.path() + "': RoPE scaling of type '" + type +
                                              "' is not supported; winnow has: none, linear, yarn");
   }
-  double factor = file.find_number(prefix + "rope.scaling.factor")
-                      .value_or(file.find_number(prefix + "rope.scale_linear").value_or(1.0));
-  if (factor == 0.0) factor = 1.0;
-  if (!(factor > 0)) throw Error(ErrorCode::kBadFile, "'" + file.path() + "': rope.scaling.factor must be positive");
-  if (type != "none") h.rope_scale = static_cast<float>(1.0 / factor);
-  h.rope_attn_factor = static_cast<float>(file.find_number(prefix + "rope.scaling.attn_factor").value_or(1.0));
+  const bool is_linear = !file.find_number(prefix + "rope.scaling.factor");
+  const std::string key = prefix + (is_linear ? "rope.scale_linear" : "rope.scaling.factor");
+  const float factor = number_in(file, key, 1.0, 0, kLargest);  // 0: none
+  if (type != "none" && factor > 0) h.rope_scale = 1.0F / factor;
+  h.rope_attn_factor = number_in(file, prefix + "rope.scaling.attn_factor", 1.0, -kLargest, kLargest);
   if (type == "yarn") {
-    h.yarn_ext_factor = static_cast<float>(file.find_number(prefix + "rope.scaling.yarn_ext_factor").value_or(1.0));
-    h.yarn_beta_fast = static_cast<float>(file.find_number(prefix + "rope.scaling.yarn_beta_fast").value_or(32.0));
-    h.yarn_beta_slow = static_cast<float>(file.find_number(prefix + "rope.scaling.yarn_beta_slow").value_or(1.0));
+    const std::string yarn = prefix + "rope.scaling.yarn_";
+    h.yarn_ext_factor = number_in(file, yarn + "ext_factor", 1.0, -kLargest, kLargest);
+    h.yarn_beta_fast = number_in(file, yarn + "beta_fast", 32.0, kSmallest, kLargest);
+    h.yarn_beta_slow = number_in(file, yarn + "beta_slow", 1.0, kSmallest, kLargest);
     // ggml_rope_ext multiplies by the YaRN magnitude 1 + 0.1 ln(factor) itself (YaRN, arXiv 2309.00071, eq. 22).
   }
 }
@@ -142,7 +152,7 @@ Hparams read_hparams(const GgufFile& file, const Architecture& architecture) {
   if (h.n_group() > 64) {
     throw Error(ErrorCode::kUnsupported, "'" + file.path() + "': groups of more than 64 query heads are not supported");
   }
-  h.norm_eps = static_cast<float>(file.find_number(prefix + "attention.layer_norm_rms_epsilon").value_or(1e-5));
+  h.norm_eps = number_in(file, prefix + "attention.layer_norm_rms_epsilon", 1e-5, 0, 1);
   const std::int64_t sliding_window = file.find_integer(prefix + "attention.sliding_window").value_or(0);
   h.sliding_window = static_cast<std::int32_t>(std::clamp<std::int64_t>(sliding_window, 0, 1 << 30));
   if (file.find_integer(prefix + "expert_count").value_or(0) > 0) {

@@ -185,6 +185,15 @@ TEST(ModelFileTest, RopeOutOfRange) {
   expect_refused(ErrorCode::kBadFile, "rope.scaling.factor",
                  {.rope_scaling = "linear", .edit_metadata = number("llama.rope.scaling.factor", -2)});
   expect_refused(ErrorCode::kUnsupported, "none, linear, yarn", {.rope_scaling = "longrope"});
+  expect_refused(ErrorCode::kBadFile, "original_context_length", {.rope_scaling = "yarn", .rope_original_context = -5});
+}
+
+TEST(ModelFileTest, ConstantsThatGgmlAbortsOn) {
+  for (const float epsilon : {-1e-5F, 2.0F, std::numeric_limits<float>::quiet_NaN()}) {
+    expect_refused(ErrorCode::kBadFile, "layer_norm_rms_epsilon", {.edit_metadata = [=](gguf_context* file) {
+                     gguf_set_val_f32(file, "llama.attention.layer_norm_rms_epsilon", epsilon);
+                   }});
+  }
 }
 
 TEST(ModelFileTest, MoreTokensThanEmbeddings) {

@@ -140,6 +140,11 @@ TEST(TokenizerFileTest, DamagedTokenizers) {
     gguf_set_arr_str(file, "tokenizer.ggml.tokens", texts, 3);
   }});
   EXPECT_EQ(error_code([&] { Model::load(repeated.path()); }), ErrorCode::kBadFile);
+  // libllama would make room for them: 170 GB.
+  const TinyModel huge({.has_tokenizer = false, .edit_metadata = [](gguf_context* file) {
+                          gguf_set_val_u32(file, "llama.vocab_size", 4'000'000'000U);
+                        }});
+  EXPECT_EQ(error_code([&] { Model::load(huge.path()); }), ErrorCode::kBadFile);
 }
 
 }  // namespace
