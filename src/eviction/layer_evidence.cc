@@ -198,7 +198,7 @@ const std::vector<std::vector<float>>& LayerEvidence::value_l1_norms() {
 const std::vector<std::vector<float>>& LayerEvidence::projected_value_norms() {
   if (!projected_norms_.empty()) return projected_norms_;
   if (view_.w_o == nullptr) throw Error(ErrorCode::kInternal, "the output projection was not handed to the policy");
-  const std::vector<HeadPart> parts = cut_heads(256, [&](int h) { return n_entries(h); });
+  const std::vector<HeadPart> parts = cut_heads(512, [&](int h) { return n_entries(h); });
   std::vector<std::vector<float>> norms;
   for (int h = 0; h < n_kv_head(); ++h) norms.emplace_back(at(n_entries(h)));
   const std::size_t n_w_o = at(n_group()) * at(view_.shape.head_dim) * at(view_.n_embd);  // of one group

@@ -1,5 +1,5 @@
-// Blocked causal attention by products of bfloat16 with sums in float32, for entries of fewer bits than float32. Part
-// of causal_attention, which chooses it by the current instruction set.
+// Kernels by products of bfloat16 with sums in float32, for entries of fewer bits than float32. Part of
+// causal_attention, add_column_sums and projected_value_norms, which choose them by the current instruction set.
 //
 // Queries (times the softmax scale), keys, values and softmax weights are rounded to bfloat16; maxima, exponents and
 // sums are float32. Against exact arithmetic a score is off by about 2^-9 of the products' root mean square, so an
@@ -30,5 +30,12 @@ std::size_t bf16_column_sums_scratch_bytes(const AttentionShape& shape, int n_ro
 
 void bf16_column_sums(Bf16Unit unit, const AttentionShape& shape, const HeadEntries& entries, const QueryRows& rows,
                       const float* log_sum_exp, std::int32_t n_columns, float* sums, std::span<std::byte> scratch);
+
+// projected_value_norms of rows.h, for entries of fewer bits than float32: values and W_O are rounded to bfloat16. A
+// norm adds up the absolute sums of n_embd columns, whose errors cancel: it is off by some 1e-4 of its size.
+bool prefers_bf16_norms(const AttentionShape& shape);
+
+void bf16_projected_norms(Bf16Unit unit, const AttentionShape& shape, const HeadEntries& entries,
+                          std::span<const float> w_o, int n_embd, std::span<float> out);
 
 }  // namespace winnow::kernels

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cassert>
 
+#include "kernels/bf16_attention.h"
 #include "kernels/packing-inl.h"
 #include "kernels/rows.h"
 #include "kernels/run_cursor.h"
@@ -87,6 +88,10 @@ void projected_value_norms(const AttentionShape& shape, const HeadEntries& entri
                            int n_embd, std::span<float> out) {
   assert(w_o.size() >= static_cast<std::size_t>(shape.n_group * shape.head_dim) * static_cast<std::size_t>(n_embd));
   assert(out.size() >= static_cast<std::size_t>(entries.n_entries));
+  if (prefers_bf16_norms(shape)) {
+    bf16_projected_norms(current_bf16_unit(), shape, entries, w_o, n_embd, out);
+    return;
+  }
   HWY_DYNAMIC_DISPATCH(projected_value_norms)(shape, entries, w_o.data(), n_embd, out.data());
 }
 
