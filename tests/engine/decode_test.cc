@@ -8,8 +8,8 @@
 namespace winnow::test {
 namespace {
 
-// With tinyBLAS (GGML_LLAMAFILE) ggml multiplies one row of float32, float16, q8_0 or q4_0 in another order than several;
-// scripts/setup.sh builds ggml without it, and then nothing may differ.
+// With tinyBLAS (GGML_LLAMAFILE) ggml multiplies one row of float32, float16, q8_0 or q4_0 in another order than
+// several; scripts/setup.sh builds ggml without it, and then nothing may differ.
 double most_from_alone() { return ggml_cpu_has_llamafile() != 0 ? 1e-4 : 0.0; }
 
 TEST(BatchTest, EverySequenceIsAsAlone) {
