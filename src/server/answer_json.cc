@@ -34,6 +34,7 @@ double rate(double n, double seconds) { return seconds > 0 ? n / seconds : 0; }
 AnswerJson::AnswerJson(const ApiRequest& request, const Model& model, const std::string& model_name)
     : endpoint_(request.endpoint),
       wants_probabilities_(request.batch.n_probabilities >= 0),
+      wants_heads_(request.wants_heads),
       model_(model),
       id_(random_id(request.endpoint == Endpoint::kChat ? "chatcmpl" : "cmpl")),
       model_name_(request.model.empty() ? model_name : request.model),
@@ -141,11 +142,17 @@ Json AnswerJson::chunk(const AnswerEnd& end) const {
   return chunk;
 }
 
+Json AnswerJson::timings(const BatchResult& result) const {
+  Json json = timings_json(result);
+  if (wants_heads_) json["kv"]["kept"] = result.cache.kept;  // [n_layer][n_kv_head]
+  return json;
+}
+
 Json AnswerJson::usage_chunk(const BatchResult& result) const {
   Json chunk = head(endpoint_ == Endpoint::kChat ? "chat.completion.chunk" : "text_completion");
   chunk["choices"] = Json::array();
   chunk["usage"] = usage_json(result);
-  chunk["timings"] = timings_json(result);
+  chunk["timings"] = timings(result);
   return chunk;
 }
 
@@ -174,7 +181,7 @@ Json AnswerJson::whole(const BatchResult& result) const {
     answer["choices"].push_back(choice);
   }
   answer["usage"] = usage_json(result);
-  answer["timings"] = timings_json(result);
+  answer["timings"] = timings(result);
   return answer;
 }
 

@@ -38,9 +38,10 @@ class AnswerJson {
   Json empty_probabilities() const;
   Json probabilities(const TextPiece& piece, std::size_t text_offset) const;
   void append(Json& all, const Json& more) const;
+  Json timings(const BatchResult& result) const;
 
   const Endpoint endpoint_;
-  const bool wants_probabilities_;
+  const bool wants_probabilities_, wants_heads_;
   const Model& model_;
   std::string id_, model_name_;
   std::int64_t created_;

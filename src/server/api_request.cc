@@ -193,6 +193,7 @@ ApiRequest parse_request(Endpoint endpoint, const std::string& text, const Model
   }
 
   const KvFields kv = parse_kv(fields);
+  request.wants_heads = kv.wants_heads;
   PromptParts parts = endpoint == Endpoint::kChat ? chat_parts(model, parse_messages(fields), kv.document)
                                                   : parse_prompt(fields, model, kv.document.value_or(""));
   apply_kv(kv, defaults, std::move(parts), batch);

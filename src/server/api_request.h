@@ -29,6 +29,7 @@ struct ApiRequest {
   std::string model;  // the name that it asked for, repeated in the answer; may be empty
   bool is_streamed = false;
   bool wants_usage = false;  // at the end of the stream
+  bool wants_heads = false;  // the entries of each layer and head, in the timings
 };
 
 // `text` is the body. Throws ApiError for a request that is not understood or asks for what there is not, and

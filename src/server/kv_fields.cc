@@ -48,12 +48,12 @@ KvFields parse_kv(const Fields& fields) {
   KvFields kv;
   const std::optional<Json> object = fields.object("kv");
   if (!object) return kv;
-  static const std::set<std::string> kNames = {"evict", "budget", "context", "question_aware", "keep"};
+  static const std::set<std::string> kNames = {"evict", "budget", "context", "question_aware", "keep", "heads"};
   for (const auto& [name, value] : object->items()) {
     if (kNames.contains(name)) continue;
-    throw ApiError(400,
-                   "there is no field 'kv." + name + "'; there are evict, budget, context, question_aware and keep",
-                   "kv." + name);
+    throw ApiError(
+        400, "there is no field 'kv." + name + "'; there are evict, budget, context, question_aware, keep and heads",
+        "kv." + name);
   }
   const Fields inner(*object, "kv.");
   kv.evict = inner.text("evict");
@@ -68,6 +68,7 @@ KvFields parse_kv(const Fields& fields) {
   if (kv.document && kv.document->empty()) inner.refuse("context", "is empty: leave it out");
   kv.is_question_aware = inner.boolean("question_aware");
   kv.is_kept = inner.boolean("keep").value_or(true);
+  kv.wants_heads = inner.boolean("heads").value_or(false);
   return kv;
 }
 

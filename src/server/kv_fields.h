@@ -16,6 +16,7 @@ struct KvFields {
   std::optional<std::string> document;    // "context": text that many requests share
   std::optional<bool> is_question_aware;  // "question_aware"
   bool is_kept = true;                    // "keep": the context, for later requests
+  bool wants_heads = false;               // "heads": the answer tells what is kept in each of them
 };
 
 // Throws ApiError for a field that there is not, and for options that name files.

@@ -125,7 +125,7 @@ TEST_F(HttpTest, ContextsAreSharedAndShown) {
     const auto response =
         post("/v1/chat/completions", R"({"messages":[{"role":"user","content":")" + question +
                                          R"("}],"ignore_eos":true,"max_tokens":4,"kv":{"context":")" + document +
-                                         R"(","evict":"snapkv:window=8","budget":"25%"}})");
+                                         R"(","evict":"snapkv:window=8","budget":"25%","heads":true}})");
     EXPECT_EQ(response->status, 200) << response->body;
     return Json::parse(response->body);
   };
@@ -133,6 +133,12 @@ TEST_F(HttpTest, ContextsAreSharedAndShown) {
   const Json second = ask("two");
   EXPECT_GT(second["usage"]["prompt_tokens_details"]["cached_tokens"], 80);
   EXPECT_LT(second["timings"]["kv"]["entries_kept"], second["timings"]["kv"]["entries_full"].get<int>() / 2);
+  int n_kept = 0;
+  for (const Json& layer : second["timings"]["kv"]["kept"]) {
+    EXPECT_EQ(layer.size(), 2U);  // heads
+    for (const Json& n : layer) n_kept += n.get<int>();
+  }
+  EXPECT_EQ(second["timings"]["kv"]["entries_kept"], n_kept);
   const Json kv = Json::parse(client().Get("/v1/kv")->body);
   ASSERT_EQ(kv["contexts"].size(), 1U);
   EXPECT_EQ(kv["contexts"][0]["hits"], 1);
