@@ -1,0 +1,104 @@
+"""A browser by the WebDriver protocol: chromedriver and chromium as they are, and the standard library."""
+import base64
+import http.client
+import json
+import shutil
+import subprocess
+import time
+
+ELEMENT = "element-6066-11e4-a52e-4f735466cecf"  # WebDriver's name for a reference
+
+
+def missing():
+    """What is not there, in words, or None."""
+    for name in ("chromedriver", "chromium"):
+        if not shutil.which(name):
+            return "there is no " + name
+    return None
+
+
+class Browser:
+    def __init__(self, width, height, scheme="light"):
+        self.driver = subprocess.Popen(["chromedriver", "--port=0"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                                       text=True)
+        self.port = next(int(line.split()[-1].rstrip(".")) for line in self.driver.stdout if "successfully on port" in line)
+        self.session = ""
+        wanted = {"goog:loggingPrefs": {"browser": "ALL"},
+                  "goog:chromeOptions": {"binary": shutil.which("chromium"),
+                                         "args": ["--headless=new", "--no-sandbox", "--disable-gpu",
+                                                  f"--window-size={width},{height}"]}}
+        self.session = "/session/" + self._call("POST", "/session", {"capabilities": {"alwaysMatch": wanted}})["sessionId"]
+        # Windows have a least width; the emulated screen has none.
+        self.cdp("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600)
+        self.cdp("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        try:
+            self._call("DELETE", self.session)
+        finally:
+            self.driver.terminate()
+            self.driver.wait(30)
+            self.driver.stdout.close()
+
+    def _call(self, method, path, body=None):
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
+        connection.request(method, path, None if body is None else json.dumps(body), {"Content-Type": "application/json"})
+        value = json.loads(connection.getresponse().read())["value"]
+        connection.close()
+        if isinstance(value, dict) and "error" in value:
+            raise RuntimeError(value["error"] + ": " + value["message"].split("\n")[0])
+        return value
+
+    def cdp(self, command, **parameters):
+        return self._call("POST", self.session + "/goog/cdp/execute", {"cmd": command, "params": parameters})
+
+    def open(self, url):
+        self._call("POST", self.session + "/url", {"url": url})
+
+    def script(self, text, *arguments):
+        """The text's `return`; arguments are arguments[0], ..."""
+        return self._call("POST", self.session + "/execute/sync", {"script": text, "args": list(arguments)})
+
+    def find(self, selector):
+        """References to all that match."""
+        return self._call("POST", self.session + "/elements", {"using": "css selector", "value": selector})
+
+    def of(self, element, what):
+        """"text", "computedlabel", "computedrole", ... of an element."""
+        return self._call("GET", f"{self.session}/element/{element[ELEMENT]}/{what}")
+
+    def click(self, selector):
+        self._call("POST", f"{self.session}/element/{self.find(selector)[0][ELEMENT]}/click", {})
+
+    def text(self, selector):
+        return self.of(self.find(selector)[0], "text")
+
+    def keys(self, *keys, held=None):
+        """Presses keys, as people do, wherever the focus is."""
+        actions = [{"type": kind, "value": key} for key in keys for kind in ("keyDown", "keyUp")]
+        if held:
+            actions = [{"type": "keyDown", "value": held}, *actions, {"type": "keyUp", "value": held}]
+        self._call("POST", self.session + "/actions", {"actions": [{"type": "key", "id": "keyboard", "actions": actions}]})
+
+    def wait(self, text, seconds=120):
+        """Until the script's expression is true; returns it."""
+        end = time.time() + seconds
+        while time.time() < end:
+            if value := self.script("return " + text):
+                return value
+            time.sleep(0.1)
+        raise RuntimeError("this did not become true: " + text)
+
+    def log(self):
+        return self._call("POST", self.session + "/se/log", {"type": "browser"})
+
+    def shoot(self, path):
+        """The whole page."""
+        size = self.script("const d = document.documentElement; return [d.clientWidth, d.scrollHeight]")
+        shot = self.cdp("Page.captureScreenshot", captureBeyondViewport=True,
+                        clip={"x": 0, "y": 0, "width": size[0], "height": size[1], "scale": 1})
+        with open(path, "wb") as file:
+            file.write(base64.b64decode(shot["data"]))
