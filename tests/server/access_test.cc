@@ -1,6 +1,9 @@
 // Who may ask, and what hostile requests come to.
 #include "server/access.h"
 
+#include <algorithm>
+#include <chrono>
+
 #include "server/http_test_support.h"
 
 namespace winnow::server {
@@ -22,6 +25,23 @@ TEST(ConstantTimeTest, ComparesAsEqualsDoes) {
   }
   EXPECT_FALSE(equal_in_constant_time("", ""));
   EXPECT_FALSE(equal_in_constant_time(std::string("a\0b", 3), "a"));
+}
+
+TEST(ConstantTimeTest, TimeDoesNotTellWhereTheDifferenceIs) {
+  const std::string secret(4 << 20, 'k');
+  std::string early = secret, late = secret;
+  early.front() = late.back() = 'x';
+  const auto seconds = [&](const std::string& given) {
+    double best = 1e9;
+    for (int i = 0; i < 5; ++i) {
+      const auto start = std::chrono::steady_clock::now();
+      EXPECT_FALSE(equal_in_constant_time(given, secret));
+      best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+    }
+    return best;
+  };
+  // A comparison that ends at the first difference would be thousands of times faster.
+  EXPECT_GT(seconds(early), seconds(late) / 4);
 }
 
 TEST(LoopbackTest, KnowsItsNames) {
@@ -87,6 +107,18 @@ TEST_F(AccessTest, PagesOfOtherSitesAreRefused) {
     EXPECT_FALSE(response->has_header("Access-Control-Allow-Origin"));
     EXPECT_EQ(post("/v1/completions", completion(2), {{"Origin", origin}})->status, 403);
   }
+  for (const char* path : {"/v1/completions", "/v1/kv", "/"}) {
+    const auto preflight =
+        client().Options(path, {{"Origin", "https://evil.example"}, {"Access-Control-Request-Method", "POST"}});
+    EXPECT_EQ(preflight->status, 403) << path;
+    for (const char* header : {"Access-Control-Allow-Origin", "Access-Control-Allow-Methods"}) {
+      EXPECT_FALSE(preflight->has_header(header)) << path;
+    }
+  }
+  // What a form of another site can send without asking.
+  for (const char* type : {"text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x"}) {
+    EXPECT_EQ(client().Post("/v1/completions", completion(2), type)->status, 415) << type;
+  }
   // A name that an attacker points here.
   EXPECT_EQ(client().Get("/v1/models", {{"Host", "evil.example"}})->status, 403);
   EXPECT_EQ(client().Get("/v1/models", {{"Host", "localhost:9"}})->status, 200);
@@ -100,6 +132,18 @@ TEST_F(AccessTest, AnAllowedSiteMayAsk) {
   EXPECT_EQ(preflight->get_header_value("Access-Control-Allow-Origin"), "https://good.example");
   EXPECT_EQ(client().Get("/v1/models", {{"Origin", "https://good.example"}})->status, 200);
   EXPECT_EQ(client().Get("/v1/models", {{"Origin", "https://bad.example"}})->status, 403);
+}
+
+TEST_F(AccessTest, EverySiteMayAskWhereThatIsWanted) {
+  start([](ServiceOptions& options) {
+    options.access.allowed_origin = "*";
+    options.access.api_keys = {"key"};
+  });
+  const httplib::Headers site = {{"Origin", "https://any.example"}};
+  EXPECT_EQ(client().Options("/v1/completions", site)->get_header_value("Access-Control-Allow-Origin"), "*");
+  EXPECT_EQ(client().Get("/v1/models", site)->status, 401);
+  EXPECT_EQ(client().Get("/v1/models", {{"Origin", "https://any.example"}, {"Authorization", "Bearer key"}})->status,
+            200);
 }
 
 TEST_F(AccessTest, LargeBodiesAreRefused) {
