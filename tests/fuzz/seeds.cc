@@ -14,9 +14,9 @@ int main(int argc, char** argv) {
   fs::create_directories(folder / "gguf");
   fs::create_directories(folder / "session");
   // As small as a complete model gets.
-  winnow::test::write_tiny_model(
-      {.n_layer = 1, .n_head = 1, .n_kv_head = 1, .head_dim = 8, .n_embd = 8, .n_ff = 8, .n_vocab = 260},
-      (folder / "gguf" / "tiny").string());
+  const winnow::test::TinyModel tiny(
+      {.n_layer = 1, .n_head = 1, .n_kv_head = 1, .head_dim = 16, .n_embd = 8, .n_ff = 8, .n_vocab = 260});
+  std::ofstream((folder / "gguf" / "tiny").string(), std::ios::binary) << '\1' << winnow::test::read_bytes(tiny.path());
 
   const auto model = winnow::Model::load(winnow::test::TinyModel({.n_layer = 1}).path());
   for (const char* method : {"full", "snapkv:window=4"}) {
