@@ -63,12 +63,24 @@ void check_vocabulary_size(const std::string& path, const gguf_context* file) {
   }
 }
 
+// libllama reads further kinds, of models that winnow does not run, and aborts on damaged ones of them.
+bool is_byte_pair_vocabulary(const std::string& path, const gguf_context* file) {
+  const std::int64_t key = gguf_find_key(file, "tokenizer.ggml.model");
+  if (key < 0 || gguf_get_kv_type(file, key) != GGUF_TYPE_STRING) return false;  // libllama says so itself
+  const std::string_view model = gguf_get_val_str(file, key);
+  if (model != "llama" && model != "gpt2" && model != "no_vocab" && model != "none") {
+    fail_to_load(path, "the kind '" + std::string(model) + "' is not supported; winnow has llama and gpt2");
+  }
+  return model == "gpt2";
+}
+
 // What libllama would abort on while it loads a vocabulary.
 void check_vocabulary(const std::string& path) {
   const std::unique_ptr<gguf_context, GgufDeleter> file(
       gguf_init_from_file(path.c_str(), {.no_alloc = true, .ctx = nullptr}));
   if (file == nullptr) fail_to_load(path, reason_of(take_ggml_errors()));
   check_vocabulary_size(path, file.get());
+  const bool has_pairs = is_byte_pair_vocabulary(path, file.get());
   const std::int64_t key = gguf_find_key(file.get(), "tokenizer.ggml.tokens");
   if (key < 0 || gguf_get_kv_type(file.get(), key) != GGUF_TYPE_ARRAY ||
       gguf_get_arr_type(file.get(), key) != GGUF_TYPE_STRING) {
@@ -82,6 +94,16 @@ void check_vocabulary(const std::string& path) {
     if (text.empty()) text = "[EMPTY_" + std::to_string(i) + "]";  // the name that libllama gives it
     if (!seen.insert(text).second)
       fail_to_load(path, "token " + std::to_string(i) + " repeats the text '" + text + "'");
+  }
+  const std::int64_t types = gguf_find_key(file.get(), "tokenizer.ggml.token_type");
+  if (!has_pairs || types < 0 || gguf_get_kv_type(file.get(), types) != GGUF_TYPE_ARRAY ||
+      gguf_get_arr_type(file.get(), types) != GGUF_TYPE_INT32) {
+    return;
+  }
+  const auto* all = static_cast<const std::int32_t*>(gguf_get_arr_data(file.get(), types));
+  for (std::size_t i = 0; i < std::min(n_tokens, gguf_get_arr_n(file.get(), types)); ++i) {
+    if (all[i] != LLAMA_TOKEN_TYPE_BYTE) continue;
+    fail_to_load(path, "token " + std::to_string(i) + " is a byte, which tokenizers of byte pairs do not have");
   }
 }
 

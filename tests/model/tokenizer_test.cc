@@ -140,6 +140,15 @@ TEST(TokenizerFileTest, DamagedTokenizers) {
     gguf_set_arr_str(file, "tokenizer.ggml.tokens", texts, 3);
   }});
   EXPECT_EQ(error_code([&] { Model::load(repeated.path()); }), ErrorCode::kBadFile);
+  // libllama would abort on byte tokens of these kinds.
+  for (const char* kind : {"bert", "gpt2"}) {
+    const TinyModel other({.edit_metadata = [=](gguf_context* file) {
+      gguf_set_val_str(file, "tokenizer.ggml.model", kind);
+      const char* merges[] = {"t h"};
+      gguf_set_arr_str(file, "tokenizer.ggml.merges", merges, 1);
+    }});
+    EXPECT_EQ(error_code([&] { Model::load(other.path()); }), ErrorCode::kBadFile) << kind;
+  }
   // libllama would make room for them: 170 GB.
   const TinyModel huge({.has_tokenizer = false, .edit_metadata = [](gguf_context* file) {
                           gguf_set_val_u32(file, "llama.vocab_size", 4'000'000'000U);
