@@ -197,12 +197,9 @@ class OpenAiClientTest(unittest.TestCase):
 
 
 class LoadTest(unittest.TestCase):
-    """On one thread: with several, a step's attention is divided among them by what else is in the step, and sums are
-    rounded in another order."""
-
     def test_answers_under_load_equal_those_alone(self):
         from concurrent.futures import ThreadPoolExecutor
-        server = Server("--temp", "0", "-c", "4096", "-t", "1")
+        server = Server("--temp", "0", "-c", "4096", "-t", "2")
         client = openai.OpenAI(base_url=server.url + "/v1", api_key="none", max_retries=0, timeout=300)
         document = DOCUMENT.read_text()[:3000]
         policies = [None, {"evict": "snapkv", "budget": "40%"}, {"context": document, "evict": "lava", "budget": "40%"}]
