@@ -14,6 +14,7 @@ function(winnow_test name)
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
   target_link_libraries(${name} PRIVATE ${ARG_LAYERS} ${ARG_LIBRARIES} GTest::gtest GTest::gtest_main Threads::Threads)
   winnow_target(${name})
+  target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1>)  # half of a build from nothing is compiling tests
 
   set(properties LABELS unit TIMEOUT 300)
   if(ARG_E2E)
