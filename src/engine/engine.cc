@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "engine/engine_impl.h"
+#include "model/stored_product.h"
 #include "winnow/error.h"
 
 namespace winnow {
@@ -56,7 +57,7 @@ StepGraph::StepGraph(const Model::Impl& model, int n_sequences, Compute& compute
       positions(static_cast<std::size_t>(n_sequences)) {
   ggml_tensor* x = graph.external(GGML_TYPE_F32, model.hparams.n_embd, n_sequences, hidden.data());
   ggml_tensor* position_tensor = graph.external(GGML_TYPE_I32, n_sequences, 1, positions.data());
-  GraphBuilder builder(graph.context(), model.hparams, attention, position_tensor, nullptr);
+  GraphBuilder builder(graph.context(), model.hparams, attention, position_tensor, nullptr, compute);
   for (const LayerWeights& weights : model.weights.layers) x = model.architecture.build_layer(builder, weights, x);
   logits = builder.linear(model.weights.output, nullptr, builder.rms_norm(x, model.weights.output_norm));
   ggml_set_output(logits);
@@ -90,7 +91,7 @@ void Engine::Impl::output_logits(float* hidden, int n_rows, float* out) {
   ggml_context* context = layer_graph.context();
   ggml_tensor* x = layer_graph.external(GGML_TYPE_F32, m.hparams.n_embd, n_rows, hidden);
   ggml_tensor* norm = ggml_mul(context, ggml_rms_norm(context, x, m.hparams.norm_eps), m.weights.output_norm);
-  ggml_tensor* y = ggml_mul_mat(context, m.weights.output, norm);
+  ggml_tensor* y = stored_product(context, m.weights.output, norm, compute);
   ggml_set_output(y);
   layer_graph.expand(y);
   layer_graph.allocate();

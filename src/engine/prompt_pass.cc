@@ -156,7 +156,8 @@ void PromptPass::run_batch(const LayerWeights& weights, const Batch& batch) {
   graph.reset();
   ggml_tensor* x = graph.external(GGML_TYPE_F32, model.hparams.n_embd, batch.n_rows, row(first_row));
   ggml_tensor* position_tensor = graph.external(GGML_TYPE_I32, batch.n_rows, 1, positions.data());
-  GraphBuilder builder(graph.context(), model.hparams, attention_, position_tensor, packed ? &engine_.packed : nullptr);
+  GraphBuilder builder(graph.context(), model.hparams, attention_, position_tensor, packed ? &engine_.packed : nullptr,
+                       engine_.compute);
   graph.expand(model.architecture.build_layer(builder, weights, x));
   graph.allocate();
   engine_.compute.run(graph);

@@ -80,4 +80,13 @@ std::string current_isa() { return current_target().name; }
 
 Bf16Unit current_bf16_unit() { return current_target().unit; }
 
+bool current_isa_has_vnni() {
+#if HWY_ARCH_X86
+  static const bool has_vnni = __builtin_cpu_supports("avx512vnni") != 0;
+  return has_vnni && current_target().bit <= HWY_AVX3;
+#else
+  return false;
+#endif
+}
+
 }  // namespace winnow::kernels

@@ -21,4 +21,7 @@ enum class Bf16Unit { kNone, kAvx512, kAmx };
 
 Bf16Unit current_bf16_unit();
 
+// Whether the current instruction set includes AVX512-VNNI, dot products of 8-bit integers.
+bool current_isa_has_vnni();
+
 }  // namespace winnow::kernels

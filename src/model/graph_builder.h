@@ -24,11 +24,16 @@ class AttentionHook {
 
 class GraphBuilder {
  public:
-  // positions [n_rows], i32. packed: the layer's weights converted for many rows, or null for ggml's products on the
-  // file's own types. All must outlive the graph.
+  // positions [n_rows], i32. packed: the layer's weights converted for many rows, or null for products on the file's
+  // own types. compute: runs the graph. All must outlive the graph.
   GraphBuilder(ggml_context* context, const Hparams& hparams, AttentionHook& attention, ggml_tensor* positions,
-               const PackedLayer* packed)
-      : context_(context), hparams_(hparams), attention_(attention), positions_(positions), packed_(packed) {}
+               const PackedLayer* packed, Compute& compute)
+      : context_(context),
+        hparams_(hparams),
+        attention_(attention),
+        positions_(positions),
+        packed_(packed),
+        compute_(compute) {}
 
   ggml_tensor* rms_norm(ggml_tensor* x, ggml_tensor* weight);
   // y = W x + b; bias may be null.
@@ -48,6 +53,7 @@ class GraphBuilder {
   AttentionHook& attention_;
   ggml_tensor* positions_;
   const PackedLayer* packed_;
+  Compute& compute_;
 };
 
 // x + attention(norm x), then x + feed_forward(norm x): the block of every architecture so far.
