@@ -19,6 +19,7 @@
 #include "kernels/attention.h"
 #include "kernels/bf16_attention.h"
 #include "kernels/isa.h"
+#include "kernels/quantised_product.h"
 #include "kernels/query_moments.h"
 #include "kernels/rows.h"
 #include "kernels/window_statistics.h"
@@ -221,6 +222,26 @@ void moments(benchmark::State& state, int head_dim, int n_rows) {
   count_flops(state, 2.0 * n_rows * head_dim * head_dim);
 }
 
+// Weights of one format, cold or in the second-level cache, with n_rows rows.
+void product(benchmark::State& state, WeightBlocks blocks, std::size_t block_bytes, std::int64_t n_in, int n_rows,
+             bool cold) {
+  if (!has_quantised_product(blocks)) return state.SkipWithError("not on this instruction set");
+  const auto row = static_cast<std::size_t>(n_in / 32) * block_bytes;
+  const auto n_out = static_cast<std::int64_t>((cold ? kColdBytes / 4 : std::size_t{1} << 19) / row);
+  const SystemMemory weights(row * static_cast<std::size_t>(n_out), false);
+  const std::vector<float> x = random_numbers(static_cast<std::size_t>(n_rows * n_in));
+  const auto rows = hwy::AllocateAligned<std::byte>(quantised_rows_bytes(n_in, n_rows));
+  quantise_rows(x.data(), n_in, n_rows, rows.get());
+  std::vector<float> y(static_cast<std::size_t>(n_rows * n_out));
+  for (auto _ : state) {
+    quantised_product(blocks, weights.get(), row, 0, n_out, rows.get(), n_in, n_rows, y.data(), n_out);
+    benchmark::DoNotOptimize(y.data());
+  }
+  const double gbytes = static_cast<double>(weights.size()) * static_cast<double>(state.iterations()) / 1e9;
+  state.counters["GB/s"] = benchmark::Counter(gbytes, benchmark::Counter::kIsRate);
+  state.counters["share"] = benchmark::Counter(gbytes / limits.read_gbps[1], benchmark::Counter::kIsRate);
+}
+
 // In double precision, whose limit is half of float32's.
 void expected(benchmark::State& state, int n_group, int head_dim, int n_entries) {
   const AttentionShape shape = make_shape(n_group, head_dim, EntryType::kF16);
@@ -285,6 +306,20 @@ void add_benchmarks() {
   benchmark::RegisterBenchmark("decode_in_cache/f16/G3/d64", [](benchmark::State& state) {
     decode(state, 3, 64, 1024, EntryType::kF16, 1, 1 << 18, false);
   })->UseRealTime();
+  for (const auto& [name, bytes] : {std::pair{"q4_0", 18}, {"q4_1", 20}, {"q8_0", 34}}) {
+    const WeightBlocks blocks = *weight_blocks(name);
+    const auto block_bytes = static_cast<std::size_t>(bytes);
+    for (const int n_in : {576, 1536}) {
+      for (const int n_rows : {1, 8}) {
+        for (const bool cold : {false, true}) {
+          const std::string label = "product/" + std::string(name) + "/" + std::to_string(n_in) + "/rows" +
+                                    std::to_string(n_rows) + (cold ? "" : "/in_cache");
+          benchmark::RegisterBenchmark(
+              label.c_str(), [=](benchmark::State& state) { product(state, blocks, block_bytes, n_in, n_rows, cold); });
+        }
+      }
+    }
+  }
   for (const int n_rows : {8, 32, 64}) {
     for (const bool mean_only : {false, true}) {
       const std::string name = "window/f16/G3/d64/w" + std::to_string(n_rows) + (mean_only ? "/mean" : "");

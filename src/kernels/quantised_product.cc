@@ -22,8 +22,9 @@ HWY_PUSH_ATTRIBUTES("avx512f,avx512bw,avx512dq,avx512vl,avx512cd,avx512vnni,fma,
 namespace winnow::kernels {
 namespace {
 
-inline constexpr std::int64_t kBlock = 32;  // numbers of a block
-inline constexpr std::int64_t kGroup = 16;  // blocks whose scales are taken together
+inline constexpr std::int64_t kBlock = 32;    // numbers of a block
+inline constexpr std::int64_t kGroup = 16;    // blocks whose scales are taken together
+inline constexpr std::int64_t kAhead = 2048;  // bytes of weights that are on their way: measured, with cold weights
 
 // A quantised row: the blocks' scales, scale * sum of the block's integers, and the integers; zero behind the last
 // block up to a whole group.
@@ -97,6 +98,11 @@ inline void multiply_rows(const std::byte* weights, const RowLayout& layout, con
   for (std::int64_t group = 0; group < n_blocks; group += kGroup, weights += kGroup * Blocks::kBytes) {
     const std::int64_t n = std::min(kGroup, n_blocks - group);
     const auto inside = static_cast<__mmask16>((1U << n) - 1U);
+    // The processor's own prefetching begins anew on every page: this adds a third. Behind the last row it does no
+    // harm.
+    for (std::int64_t line = 0; line < n * Blocks::kBytes; line += 64) {
+      __builtin_prefetch(weights + kAhead + line, 0, 2);
+    }
     const __m512i heads = _mm512_mask_i32gather_epi32(_mm512_setzero_si512(), inside, offsets, weights, 1);
     const __m512 d = widen_halves(heads);
     const __m512 minimum = Blocks::kHasMinimum ? widen_halves(_mm512_srli_epi32(heads, 16))
