@@ -117,7 +117,7 @@ int fitting_percentage(const BatchRequest& request, Engine& engine, std::size_t 
             (options.eviction.evicts() ? "" : " (with a method that evicts, e.g. snapkv)") +
             ", as would fewer tokens of answer";
   } else {
-    text += "no budget makes it fit; shorten the prompt or ask for fewer tokens";
+    text += "no budget makes it fit; shorten the prompt, or ask for fewer tokens or a smaller window of the method";
   }
   throw Error(ErrorCode::kInvalidArgument, text);
 }
