@@ -104,8 +104,10 @@ std::string to_svg(const LineChart& chart) {
   std::string legend;
   const double left = 64;
   const double legend_height = add_legend(chart, left, kTop + 8, legend);
-  const double top = kTop + legend_height + 8, bottom = chart.height - kBottom;
-  std::string svg = svg_begin(chart.width, chart.height, chart.title);
+  // A long legend makes the drawing higher, not the plot lower.
+  const double height = chart.height + std::max(0.0, legend_height - 3 * kLegendRow);
+  const double top = kTop + legend_height + 8, bottom = height - kBottom;
+  std::string svg = svg_begin(chart.width, height, chart.title);
   svg += svg_text(left, 20, chart.title, {.size = 14, .is_bold = true}) + legend;
   if (!(x_range.low <= x_range.high) || !(y_range.low <= y_range.high)) {
     return svg + svg_text(left, top + 20, "no data", {.ink = Ink::kMuted}) + svg_end();
@@ -125,7 +127,7 @@ std::string to_svg(const LineChart& chart) {
     svg += svg_text(px, bottom + 18, x.label(tick), {.ink = Ink::kMuted, .anchor = Anchor::kMiddle});
   }
   svg += svg_line(left, bottom, chart.width - kRight, bottom, Ink::kLine);
-  svg += svg_text((left + chart.width - kRight) / 2, chart.height - 10, chart.x.label,
+  svg += svg_text((left + chart.width - kRight) / 2, height - 10, chart.x.label,
                   {.ink = Ink::kMuted, .anchor = Anchor::kMiddle});
   svg += "<g transform=\"translate(15 " + number((top + bottom) / 2) + ") rotate(-90)\">" +
          svg_text(0, 0, chart.y.label, {.ink = Ink::kMuted, .anchor = Anchor::kMiddle}) + "</g>\n";

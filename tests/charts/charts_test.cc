@@ -118,6 +118,25 @@ TEST(LineChartSvg, ManySeriesKeepTheirLegendInside) {
   EXPECT_GT(count(svg, "stroke-dasharray:6 3"), 0);  // the ninth colour is the first again, dashed
 }
 
+TEST(LineChartSvg, ALongLegendDoesNotSquashThePlot) {
+  // Between the markers of the two values of the first series.
+  const auto drawn_height = [](int n_series) {
+    LineChart chart = line_chart();
+    chart.levels.clear();
+    chart.series = {{"first", {{0.1, 0}, {0.2, 100}}}};
+    for (int i = 1; i < n_series; ++i)
+      chart.series.push_back({"a method of some length " + std::to_string(i), {{0.1, 50}}});
+    const std::string svg = to_svg(chart);
+    const std::regex circle("<circle cx=\"[0-9.]+\" cy=\"([0-9.]+)\"[^>]*><title>first: ");
+    std::vector<double> y;
+    for (std::sregex_iterator it(svg.begin(), svg.end(), circle), end; it != end; ++it)
+      y.push_back(std::stod((*it)[1]));
+    return y.at(0) - y.at(1);
+  };
+  EXPECT_GT(drawn_height(1), 200);
+  EXPECT_GT(drawn_height(40), 200);
+}
+
 TEST(BarChartSvg, BarsFromZero) {
   const std::string svg = to_svg(BarChart{.title = "bars",
                                           .value = {.label = "ms"},
