@@ -1,6 +1,7 @@
 // The KV cache of one sequence: every (layer, KV head) has its own length, its own entries and its own pages.
 //
-// Not thread-safe, with one exception: after extend(), different threads may write different rows of the new entries.
+// Not thread-safe, with two exceptions: different threads may change different heads, and after extend() they may write
+// different rows of the new entries.
 // Forks share pages; a write to a shared page copies it first, so forks may live on different threads.
 #pragma once
 

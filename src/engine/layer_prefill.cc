@@ -123,7 +123,7 @@ void LayerPrefill::cut_layer(int layer, std::span<const kernels::HeadEntries> he
         all.resize(static_cast<std::size_t>(n));
         std::iota(all.begin(), all.end(), 0);
       }
-      for (int h = 0; h < n_kv_head; ++h) cache.append_from(layer, h, heads[static_cast<std::size_t>(h)], all);
+      parallel_for(n_kv_head, [&](int h) { cache.append_from(layer, h, heads[static_cast<std::size_t>(h)], all); });
       continue;
     }
     if (!views.contains(target.recorder)) {
@@ -134,15 +134,18 @@ void LayerPrefill::cut_layer(int layer, std::span<const kernels::HeadEntries> he
       const auto [view, is_new] = views.emplace(target.recorder, view_of(sessions[target.recorder]->evidence, needs));
       scorings.try_emplace(target.recorder, view->second, columns, parallel_for);
     }
-    for (const LayerCut& due : target.cut->add_layer(scorings.at(target.recorder))) {
-      for (int h = 0; h < n_kv_head; ++h) {
-        const std::vector<std::int32_t>& kept = due.kept[static_cast<std::size_t>(h)];
-        if (due.layer == layer) {
-          cache.append_from(layer, h, heads[static_cast<std::size_t>(h)], kept);
-        } else {
-          cache.keep(due.layer, h, kept);
-        }
-      }
+    std::vector<LayerCut> due = target.cut->add_layer(scorings.at(target.recorder));
+    // Layers already stored give pages back before the new one takes any.
+    if (!due.empty() && due.back().layer == layer) {
+      const std::vector<std::vector<std::int32_t>> kept = std::move(due.back().kept);
+      due.pop_back();
+      keep_entries(cache, due, parallel_for);
+      parallel_for(n_kv_head, [&](int h) {
+        const auto at = static_cast<std::size_t>(h);
+        cache.append_from(layer, h, heads[at], kept[at]);
+      });
+    } else {
+      keep_entries(cache, due, parallel_for);
     }
     const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
     target.evict_s += elapsed.count();

@@ -56,4 +56,13 @@ LayerView stored_layer_view(Session::Impl& session, int layer, std::vector<kerne
   return view;
 }
 
+void keep_entries(RaggedCache& cache, std::span<const LayerCut> cuts, const ParallelFor& parallel_for) {
+  const int n_kv_head = cache.shape().n_kv_head;
+  parallel_for(static_cast<int>(cuts.size()) * n_kv_head, [&](int item) {
+    const LayerCut& cut = cuts[static_cast<std::size_t>(item / n_kv_head)];
+    const int h = item % n_kv_head;
+    cache.keep(cut.layer, h, cut.kept[static_cast<std::size_t>(h)]);
+  });
+}
+
 }  // namespace winnow

@@ -1,4 +1,5 @@
-// Shows a sequence's layers to those who judge its entries: eviction policies, analyses, calibration.
+// Shows a sequence's layers to those who judge its entries (eviction policies, analyses, calibration), and does what
+// they decide.
 #pragma once
 
 #include <functional>
@@ -22,5 +23,8 @@ std::vector<float> output_projection(Engine::Impl& engine, int layer);
 // the entries and `w_o` the output projection where the session's evidence asks for it; both must outlive the view.
 LayerView stored_layer_view(Session::Impl& session, int layer, std::vector<kernels::HeadEntries>& heads,
                             std::vector<float>& w_o, int max_window_rows = std::numeric_limits<int>::max());
+
+// Drops from stored layers what a cut does not keep, heads side by side.
+void keep_entries(RaggedCache& cache, std::span<const LayerCut> cuts, const ParallelFor& parallel_for);
 
 }  // namespace winnow

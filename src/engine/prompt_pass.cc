@@ -12,9 +12,8 @@
 namespace winnow {
 namespace {
 
-// From how many rows on the conversion of a layer's weights pays; below, ggml's products on the file's types are
-// faster.
-constexpr std::int32_t kMinPackedRows = 32;
+// From how many rows on the conversion of a layer's weights pays; below, products on the file's types are faster.
+constexpr std::int32_t kMinPackedRows = 40;
 
 std::uint64_t next_id() {
   static std::atomic<std::uint64_t> id{0};

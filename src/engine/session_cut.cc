@@ -18,9 +18,7 @@ void Session::Impl::run_cut(const CutShape& cut_shape, int max_window_rows) {
   std::vector<float> w_o;
   for (int l = 0; l < shape.n_layer; ++l) {
     const LayerView view = stored_layer_view(*this, l, heads, w_o, max_window_rows);
-    for (const LayerCut& due : cut.add_layer(view, parallel_for)) {
-      for (int h = 0; h < shape.n_kv_head; ++h) cache.keep(due.layer, h, due.kept[static_cast<std::size_t>(h)]);
-    }
+    keep_entries(cache, cut.add_layer(view, parallel_for), parallel_for);
   }
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
   statistics.evict_s += elapsed.count();
