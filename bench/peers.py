@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """Compare winnow's speed with llama-bench's, in alternation, on one machine.
 
-    bench/peers.py --llama-bench PATH [--llama-args "--repack 0"] [-m MODEL] [-t 2]
-                   [-p 512,4096] [-n 64] [-d 0,4096] [--rounds 5] [-o md|json]
+    bench/peers.py --llama-bench "PATH [ARGUMENTS]" [-m MODEL] [-t 2] [-p 512,4096] [-n 64]
+                   [-d 0,4096] [--configuration "-fa 1"] [--rounds 5] [-o md|json]
 
 Every round runs each program once, so that a drift of the machine's speed hits both; the table shows the medians over
 the rounds and the median of the ratios round by round. llama-bench runs with and without flash attention and with a q8_0
-cache, and each row is compared with the best of them. llama-bench is not part of this repository: give the path of any build, best one
-of the same sources as the libllama that winnow uses. More peers can be added: --llama-bench may be given several times.
+cache (or in the configurations given), and each row is compared with the best of them. llama-bench is not part of this
+repository: give the path of any build with arguments of its own ("PATH --repack 0"), best one of the same sources as the
+libllama that winnow uses. It may be given several times; ik_llama.cpp's, which has -gp instead of -d, is understood.
 """
 import argparse
 import json
@@ -19,7 +20,7 @@ import subprocess
 import sys
 
 # A peer's row is the best of these.
-PEER_CONFIGURATIONS = (["-fa", "0"], ["-fa", "1"], ["-fa", "1", "-ctk", "q8_0", "-ctv", "q8_0"])
+PEER_CONFIGURATIONS = ("-fa 0", "-fa 1", "-fa 1 -ctk q8_0 -ctv q8_0")
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
@@ -41,14 +42,35 @@ def run(command):
 
 
 def test_name(row):
-    name = f"pp{row['n_prompt']}" if row["n_prompt"] else f"tg{row['n_gen']}"
-    return name + (f" @ d{row['n_depth']}" if row["n_depth"] else "")
+    depth = row.get("n_depth", 0)
+    if row["n_prompt"] and row["n_gen"]:  # -gp: generation behind a prompt
+        depth = row["n_prompt"]
+    name = f"tg{row['n_gen']}" if row["n_gen"] else f"pp{row['n_prompt']}"
+    return name + (f" @ d{depth}" if depth else "")
+
+
+def peer_tests(program, prompts, generate, depths):
+    """The flags that ask a llama-bench for prompts and generation at depth 0, and generation at the depths."""
+    has_depth = "--n-depth" in subprocess.run([program, "--help"], capture_output=True, text=True, check=False).stdout
+    if has_depth:
+        return ["-p", prompts, "-n", generate, "-d", depths]
+    flags = ["-p", prompts, "-n", generate if "0" in depths.split(",") else "0"]
+    for depth in depths.split(","):
+        if depth != "0" and generate != "0":
+            flags += ["-gp", f"{depth},{generate}"]
+    return flags
+
+
+def peer_name(command):
+    """The folders of a build tell two builds of one name apart: ik_llama.cpp/build/bin/llama-bench."""
+    path = pathlib.Path(shlex.split(command)[0])
+    return "/".join(path.parts[-4:]) if len(path.parts) > 4 else path.name
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--llama-bench", action="append", required=True, metavar="PATH")
-    parser.add_argument("--llama-args", default="", help="further arguments of every llama-bench")
+    parser.add_argument("--llama-bench", action="append", required=True, metavar="'PATH ARGUMENTS'")
+    parser.add_argument("--configuration", action="append", help="arguments of a run of every llama-bench")
     parser.add_argument("--winnow", default=str(ROOT / "build/bin/winnow"))
     parser.add_argument("--winnow-args", default="", help="further arguments of winnow bench, e.g. '--kv-evict ...'")
     parser.add_argument("-m", "--model", default=str(ROOT / "models/SmolLM2-135M-Instruct-Q4_1.gguf"))
@@ -60,12 +82,13 @@ def main():
     parser.add_argument("-o", "--output", choices=("md", "json"), default="md")
     args = parser.parse_args()
 
-    flags = ["-m", args.model, "-t", args.threads, "-p", args.prompts, "-n", args.generate, "-d", args.depths,
-             "-r", "1", "-o", "json"]
-    programs = {"winnow": [[args.winnow, "bench", *flags, *shlex.split(args.winnow_args)]]}
-    for path in args.llama_bench:
-        peer = [path, *flags, *shlex.split(args.llama_args)]
-        programs[path] = [[*peer, *configuration] for configuration in PEER_CONFIGURATIONS]
+    flags = ["-m", args.model, "-t", args.threads, "-r", "1", "-o", "json"]
+    tests = ["-p", args.prompts, "-n", args.generate, "-d", args.depths]
+    programs = {"winnow": [[args.winnow, "bench", *flags, *tests, *shlex.split(args.winnow_args)]]}
+    for peer in map(shlex.split, args.llama_bench):
+        command = [*peer, *flags, *peer_tests(peer[0], args.prompts, args.generate, args.depths)]
+        configurations = args.configuration or PEER_CONFIGURATIONS
+        programs[shlex.join(peer)] = [[*command, *shlex.split(configuration)] for configuration in configurations]
 
     speeds = {}  # test -> program -> [tokens/s per round]
     for number in range(args.rounds):
@@ -92,13 +115,14 @@ def main():
         return
     print(f"{processor()}, {args.threads} threads, medians of {args.rounds} alternating rounds, tokens/s\n")
     peers = list(programs)[1:]
-    header = ["test", "winnow"] + [x for peer in peers for x in (pathlib.Path(peer).name, "ratio")]
+    header = ["test", "winnow"] + [x for peer in peers for x in (peer_name(peer), "ratio")]
     print("| " + " | ".join(header) + " |")
     print("|" + "---|" * len(header))
     for row in rows:
-        cells = [row["test"], f"{row['winnow']:.1f}"]
+        cells = [row["test"], f"{row['winnow']:.1f}" if "winnow" in row else "-"]
         for peer in peers:
-            cells += [f"{row[peer]:.1f}", f"{row['ratio ' + peer]:.2f}x"]
+            has_row = peer in row and "ratio " + peer in row
+            cells += [f"{row[peer]:.1f}", f"{row['ratio ' + peer]:.2f}x"] if has_row else ["-", "-"]
         print("| " + " | ".join(cells) + " |")
 
 

@@ -4,10 +4,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <fstream>
 #include <tuple>
+#include <utility>
 
 #include "engine/engine_test_support.h"
 
@@ -69,7 +71,13 @@ TEST_F(DefaultModelTest, EqualsLibllamaOnNaturalText) {
   const Distance of_libllama = distance_between(exact, libllama_logits(model_path(), tokens));
   print("libllama", of_libllama);
   const auto engine = Engine::create(model);
-  for (const EntryType type : {EntryType::kF32, EntryType::kF16}) {
+  // Entries of 8 and 4 bits cost more than libllama's rounding of activations.
+  const std::pair<EntryType, double> most_kl[] = {{EntryType::kF32, std::min(1e-3, of_libllama.mean_kl)},
+                                                  {EntryType::kF16, std::min(1e-3, of_libllama.mean_kl)},
+                                                  {EntryType::kBF16, 2e-3},
+                                                  {EntryType::kQ8_0, 3e-3},
+                                                  {EntryType::kQ4_0, 0.2}};
+  for (const auto& [type, limit] : most_kl) {
     SessionOptions options;
     options.key_type = type;
     options.value_type = type;
@@ -82,9 +90,10 @@ TEST_F(DefaultModelTest, EqualsLibllamaOnNaturalText) {
     session.prefill(tokens, callbacks);
     const Distance distance = distance_between(exact, logits);
     print("winnow, KV " + std::string(entry_type_name(type)), distance);
-    EXPECT_LE(distance.mean_kl, 1e-3);
-    EXPECT_LE(distance.mean_kl, of_libllama.mean_kl);
-    EXPECT_GE(distance.top1, of_libllama.top1);
+    EXPECT_LE(distance.mean_kl, limit);
+    if (type == EntryType::kF32 || type == EntryType::kF16) {
+      EXPECT_GE(distance.top1, of_libllama.top1);
+    }
   }
 }
 
