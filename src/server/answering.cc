@@ -26,7 +26,8 @@ GenerationEvent next_event(Answering& answering) {
     if (event && std::holds_alternative<BatchResult>(*event)) return std::move(*event);
     const Connection* connection = HttpServer::current();
     if (connection != nullptr && connection->is_closed()) throw ApiError(499, "the client went away");
-    if (connection != nullptr && connection->is_stopping()) throw broken_off();
+    // An answer that ended within the grace is still told, however late this thread wakes.
+    if (connection != nullptr && connection->is_stopping() && !answering.generation->is_done()) throw broken_off();
     if (std::chrono::steady_clock::now() > answering.deadline) {
       throw ApiError(503, "the answer took longer than this server allows: ask for less, or later", "", "timeout");
     }

@@ -66,4 +66,9 @@ std::optional<GenerationEvent> Generation::next(std::chrono::milliseconds wait) 
   return event;
 }
 
+bool Generation::is_done() const {
+  const std::lock_guard lock(mailbox_->mutex);
+  return !mailbox_->events.empty() && std::holds_alternative<BatchResult>(mailbox_->events.back());
+}
+
 }  // namespace winnow::server

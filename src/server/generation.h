@@ -41,6 +41,8 @@ class Generation {
 
   // The next event, or nothing if there was none in that time.
   std::optional<GenerationEvent> next(std::chrono::milliseconds wait);
+  // Whether the last event has arrived: all that is left can be read without waiting.
+  bool is_done() const;
   std::uint64_t id() const { return id_; }
 
  private:
