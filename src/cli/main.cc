@@ -110,7 +110,7 @@ int run(const Arguments& arguments) {
 }
 
 // Threads that wait for each other spin first. By GNU OpenMP's default they do so for milliseconds, and on a machine
-// that has other work, too, every one of a token's hundred barriers then waits for a thread that got no core: 0.5
+// that has other work, too, every one of a token's hundreds of barriers then waits for a thread that got no core: 0.5
 // tokens per second instead of 24 were measured, and no gain on an idle machine (docs/performance.md). The library
 // reads its environment before main, so this program starts itself again; what a person has set stays.
 void spin_briefly(char** argv) {
