@@ -135,18 +135,17 @@ void LayerPrefill::cut_layer(int layer, std::span<const kernels::HeadEntries> he
       scorings.try_emplace(target.recorder, view->second, columns, parallel_for);
     }
     std::vector<LayerCut> due = target.cut->add_layer(scorings.at(target.recorder));
-    // Layers already stored give pages back before the new one takes any.
+    std::vector<std::vector<std::int32_t>> kept;  // of this layer, if it is due
     if (!due.empty() && due.back().layer == layer) {
-      const std::vector<std::vector<std::int32_t>> kept = std::move(due.back().kept);
+      kept = std::move(due.back().kept);
       due.pop_back();
-      keep_entries(cache, due, parallel_for);
-      parallel_for(n_kv_head, [&](int h) {
-        const auto at = static_cast<std::size_t>(h);
-        cache.append_from(layer, h, heads[at], kept[at]);
-      });
-    } else {
-      keep_entries(cache, due, parallel_for);
     }
+    // Layers already stored give pages back before the new one takes any.
+    keep_entries(cache, due, parallel_for);
+    parallel_for(static_cast<int>(kept.size()), [&](int h) {
+      const auto at = static_cast<std::size_t>(h);
+      cache.append_from(layer, h, heads[at], kept[at]);
+    });
     const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
     target.evict_s += elapsed.count();
   }

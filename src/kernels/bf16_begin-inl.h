@@ -3,11 +3,6 @@
 // asked for.
 #pragma once
 
-// gcc 12 finds uninitialised variables in its own header of the vector instructions.
-#if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#endif
-#include <immintrin.h>
+#include "kernels/x86_vectors-inl.h"
 
 HWY_PUSH_ATTRIBUTES("avx512f,avx512bw,avx512dq,avx512vl,avx512cd,avx512bf16,amx-tile,amx-bf16,fma,f16c")

@@ -34,27 +34,19 @@ void split_row(const float* row, int head_dim, int width, std::uint16_t* out) {
 // [keys / 16][width pairs][16].
 void pack_split_keys(const AttentionShape& shape, RunCursor& cursor, std::int32_t first, std::int32_t n, int width,
                      Pair* out) {
-  const std::size_t stride = row_bytes(shape.key_type, shape.head_dim);
-  alignas(64) float row[kMaxHeadDim];
-  alignas(64) std::uint16_t rows[kColumns * 2 * kMaxHeadDim];
-  RunCursor::Piece piece{nullptr, 0, 0};
-  for (std::int32_t key = 0; key < round_up(n, kSplitStrip); key += kColumns) {
-    for (std::int32_t j = 0; j < kColumns; ++j) {
-      std::uint16_t* packed = rows + std::ptrdiff_t{j} * 2 * width;
-      if (key + j >= n) {
-        std::fill_n(packed, 2 * width, std::uint16_t{0});
-        continue;
+  const auto split = [&](const std::byte* stored, std::uint16_t* packed) {
+    alignas(64) float row[kMaxHeadDim];
+    load_row(shape.key_type, stored, row, shape.head_dim);
+    split_row(row, shape.head_dim, width, packed);
+  };
+  const auto take = [&](std::int32_t /*key*/, const std::uint16_t* rows) {
+    for (int group = 0; group < kSplitStrip; group += kColumns, rows += std::ptrdiff_t{kColumns} * 2 * width) {
+      for (int i = 0; i < width; i += 16, out += 16 * kColumns) {
+        transpose_pairs(reinterpret_cast<const Pair*>(rows) + i, width, out);
       }
-      if (piece.count == 0) piece = cursor.seek(first + key + j);
-      load_row(shape.key_type, piece.run->keys + static_cast<std::size_t>(piece.offset) * stride, row, shape.head_dim);
-      split_row(row, shape.head_dim, width, packed);
-      ++piece.offset;
-      --piece.count;
     }
-    for (int i = 0; i < width; i += 16, out += 16 * kColumns) {
-      transpose_pairs(reinterpret_cast<const Pair*>(rows) + i, width, out);
-    }
-  }
+  };
+  convert_rows<true, kSplitStrip, 2 * kMaxHeadDim>(shape, cursor, first, n, 2 * width, split, take);
 }
 
 }  // namespace

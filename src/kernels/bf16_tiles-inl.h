@@ -73,30 +73,41 @@ inline void transpose_pairs(const Pair* rows, std::ptrdiff_t row_stride, Pair* o
   }
 }
 
-// Rounds the stored rows of entries [first, first + n), n_rows at a time with zeros behind the last, and calls
-// take(index of the first, rows [n_rows][width]).
-template <bool kKeys, int kRows, class Take>
-inline void round_rows(const AttentionShape& shape, RunCursor& cursor, std::int32_t first, std::int32_t n, int width,
-                       const Take& take) {
-  const EntryType type = kKeys ? shape.key_type : shape.value_type;
-  const std::size_t stride = row_bytes(type, shape.head_dim);
-  alignas(64) std::uint16_t rows[kRows * kMaxHeadDim];
+// Converts the stored rows of entries [first, first + n), n_rows at a time with zeros behind the last, and calls
+// take(index of the first, rows [n_rows][row_width]).
+//   convert(stored row, out [row_width])
+template <bool kKeys, int kRows, int kMaxWidth, class Convert, class Take>
+inline void convert_rows(const AttentionShape& shape, RunCursor& cursor, std::int32_t first, std::int32_t n,
+                         int row_width, const Convert& convert, const Take& take) {
+  const std::size_t stride = row_bytes(kKeys ? shape.key_type : shape.value_type, shape.head_dim);
+  alignas(64) std::uint16_t rows[kRows * kMaxWidth];
   RunCursor::Piece piece{nullptr, 0, 0};
   for (std::int32_t at = 0; at < n; at += kRows) {
     for (std::int32_t j = 0; j < kRows; ++j) {
-      std::uint16_t* row = rows + j * width;
+      std::uint16_t* row = rows + j * row_width;
       if (at + j >= n) {
-        std::fill_n(row, width, std::uint16_t{0});
+        std::fill_n(row, row_width, std::uint16_t{0});
         continue;
       }
       if (piece.count == 0) piece = cursor.seek(first + at + j);
       const std::byte* stored = kKeys ? piece.run->keys : piece.run->values;
-      round_row(type, stored + static_cast<std::size_t>(piece.offset) * stride, shape.head_dim, width, row);
+      convert(stored + static_cast<std::size_t>(piece.offset) * stride, row);
       ++piece.offset;
       --piece.count;
     }
     take(at, rows);
   }
+}
+
+// Rounds them: rows [n_rows][width].
+template <bool kKeys, int kRows, class Take>
+inline void round_rows(const AttentionShape& shape, RunCursor& cursor, std::int32_t first, std::int32_t n, int width,
+                       const Take& take) {
+  const EntryType type = kKeys ? shape.key_type : shape.value_type;
+  const auto round = [&](const std::byte* stored, std::uint16_t* row) {
+    round_row(type, stored, shape.head_dim, width, row);
+  };
+  convert_rows<kKeys, kRows, kMaxHeadDim>(shape, cursor, first, n, width, round, take);
 }
 
 // Keys of entries [first, first + n), zero behind the last up to a multiple of 16.

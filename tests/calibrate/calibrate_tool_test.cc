@@ -3,7 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -18,16 +17,8 @@ namespace {
 using Json = nlohmann::json;
 using Words = std::vector<std::string>;
 
-class CalibrateTool : public testing::Test {
+class CalibrateTool : public ModelToolTest {
  protected:
-  void SetUp() override {
-    const char* path = std::getenv("WINNOW_TEST_MODEL");
-    if (path == nullptr || *path == '\0' || !std::filesystem::exists(path)) {
-      GTEST_SKIP() << "set WINNOW_TEST_MODEL to a GGUF file";
-    }
-    model_ = path;
-  }
-
   // On one thread: threads that wait for each other crawl on a machine that is busy.
   ProcessResult tool(const std::string& command, const Words& flags, ProcessOptions options = {}) const {
     Words arguments{command, "-m", model_, "-t", "1"};
@@ -45,8 +36,6 @@ class CalibrateTool : public testing::Test {
   bool is_default_model() const { return model_.find("SmolLM2-135M-Instruct-Q4_1") != std::string::npos; }
 
   const std::string text_ = std::string(WINNOW_PROFILES_PATH) + "/treasure-island.txt";
-  std::string model_;
-  TemporaryDirectory directory_;
 };
 
 TEST_F(CalibrateTool, AnInterruptedCalibrationEndsWithTheSameFile) {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
+#include <cstdlib>
 #include <fstream>
 #include <iterator>
 #include <sstream>
@@ -53,6 +54,14 @@ std::string TemporaryDirectory::write(const std::string& name, const std::string
 
 std::size_t TemporaryDirectory::count() const {
   return static_cast<std::size_t>(std::distance(std::filesystem::directory_iterator(path_), {}));
+}
+
+void ModelToolTest::SetUp() {
+  const char* path = std::getenv("WINNOW_TEST_MODEL");
+  if (path == nullptr || *path == '\0' || !std::filesystem::exists(path)) {
+    GTEST_SKIP() << "set WINNOW_TEST_MODEL to a GGUF file";
+  }
+  model_ = path;
 }
 
 }  // namespace winnow::test

@@ -1,6 +1,8 @@
 // What the tests of the tool share: where it is, the model, and what an error must look like.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <cstddef>
 #include <filesystem>
 #include <string>
@@ -33,6 +35,15 @@ class TemporaryDirectory {
 
  private:
   std::filesystem::path path_;
+};
+
+// A test that runs the tool on the model of the environment's WINNOW_TEST_MODEL, and is skipped without one.
+class ModelToolTest : public testing::Test {
+ protected:
+  void SetUp() override;
+
+  std::string model_;
+  TemporaryDirectory directory_;
 };
 
 }  // namespace winnow::test

@@ -3,8 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdlib>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -28,16 +26,8 @@ std::string long_text() {
   return text;
 }
 
-class ToolWithModel : public testing::Test {
+class ToolWithModel : public ModelToolTest {
  protected:
-  void SetUp() override {
-    const char* path = std::getenv("WINNOW_TEST_MODEL");
-    if (path == nullptr || *path == '\0' || !std::filesystem::exists(path)) {
-      GTEST_SKIP() << "set WINNOW_TEST_MODEL to a GGUF file";
-    }
-    model_ = path;
-  }
-
   // `winnow COMMAND -m MODEL ...`, on one thread: threads that wait for each other crawl on a machine that is busy.
   ProcessResult tool(const std::string& command, const Words& flags, const ProcessOptions& options = {}) const {
     Words arguments{command, "-m", model_};
@@ -53,9 +43,6 @@ class ToolWithModel : public testing::Test {
     EXPECT_EQ(result.exit_code, 0) << result.err;
     return result.exit_code == 0 ? Json::parse(result.out) : Json();
   }
-
-  std::string model_;
-  TemporaryDirectory directory_;
 };
 
 std::int64_t sum_of_kept(const Json& report) {

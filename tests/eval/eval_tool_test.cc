@@ -1,7 +1,6 @@
 // `winnow eval` and `winnow report` as processes. Needs WINNOW_TEST_MODEL.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -15,16 +14,8 @@ namespace {
 
 using Words = std::vector<std::string>;
 
-class EvalTool : public testing::Test {
+class EvalTool : public ModelToolTest {
  protected:
-  void SetUp() override {
-    const char* path = std::getenv("WINNOW_TEST_MODEL");
-    if (path == nullptr || *path == '\0' || !std::filesystem::exists(path)) {
-      GTEST_SKIP() << "set WINNOW_TEST_MODEL to a GGUF file";
-    }
-    model_ = path;
-  }
-
   std::string folder(const std::string& name) const { return directory_.file(name); }
 
   ProcessResult eval(const std::string& out, const Words& flags) const {
@@ -34,9 +25,6 @@ class EvalTool : public testing::Test {
   }
 
   std::string head_scores(int seed) const;
-
-  std::string model_;
-  TemporaryDirectory directory_;
 };
 
 const Words kMatrix{"--methods", "full,tova:window=1", "--budgets", "20%", "--limit", "2", "--kv-memory", "1GiB"};
