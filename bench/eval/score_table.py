@@ -14,7 +14,9 @@ with open(sys.argv[1], encoding="utf-8", newline="") as file:
         if row["by"] == "all" and row["measure"] == "score":
             table = tables.setdefault(f"{row['benchmark']}, question-{row['question']}", {})
             cell = f"{float(row['mean']):.0f} [{float(row['low']):.0f}, {float(row['high']):.0f}], {float(row['nll']):.2f}"
-            table.setdefault(row["method"], {})[row["budget"]] = cell
+            types = dict.fromkeys((row["key_type"], row["value_type"]))  # f16 is not said
+            name = " ".join([row["method"]] + (["/".join(types)] if types.keys() != {"f16"} else []))
+            table.setdefault(name, {})[row["budget"]] = cell
 for title, table in tables.items():
     budgets = [b for b in dict.fromkeys(b for cells in table.values() for b in cells) if b]
     print(f"### {title}\n\n| method | {' | '.join(budgets)} |\n|---|{'---:|' * len(budgets)}")

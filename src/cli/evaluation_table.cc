@@ -15,11 +15,10 @@ std::string optional_text(const std::optional<double>& value, int decimals) {
 }
 
 std::string section_table(const eval::Section& section) {
-  std::vector<TextTable::Column> columns{{"method", Align::kLeft},
-                                         {"budget", Align::kRight},
-                                         {"kept %", Align::kRight},
-                                         {"MiB", Align::kRight},
-                                         {eval::measure_name(section.measure) + " [95 %]", Align::kRight}};
+  std::vector<TextTable::Column> columns{
+      {"method", Align::kLeft},  {"type kv", Align::kLeft},
+      {"budget", Align::kRight}, {"kept %", Align::kRight},
+      {"MiB", Align::kRight},    {eval::measure_name(section.measure) + " [95 %]", Align::kRight}};
   if (section.measure == eval::Measure::kDivergence) {
     columns.push_back({"top-1 %", Align::kRight});
     columns.push_back({"PPL ratio", Align::kRight});
@@ -29,8 +28,11 @@ std::string section_table(const eval::Section& section) {
   columns.push_back({"n", Align::kRight});
   TextTable table(columns);
   for (const eval::SummaryRow& row : section.rows) {
-    std::vector<std::string> cells{row.condition.method, row.condition.budget.empty() ? "-" : row.condition.budget,
-                                   optional_text(100 * row.kept_share, 1), optional_text(row.bytes_kept / (1 << 20), 1),
+    std::vector<std::string> cells{row.condition.method,
+                                   row.condition.types.text(),
+                                   row.condition.budget.empty() ? "-" : row.condition.budget,
+                                   optional_text(100 * row.kept_share, 1),
+                                   optional_text(row.bytes_kept / (1 << 20), 1),
                                    eval::interval_text(row.value, section.measure)};
     if (section.measure == eval::Measure::kDivergence) {
       cells.push_back(row.top1 ? fixed_text(100 * *row.top1, 1) : "-");

@@ -4,13 +4,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <set>
 
 #include "charts/markup_check.h"
 #include "eval/report/figures.h"
 #include "eval/report/tables.h"
 #include "eval/run/result_store.h"
+#include "expect_error.h"
 #include "model/tiny_model.h"
-#include "winnow/error.h"
 
 namespace winnow::eval {
 namespace {
@@ -94,12 +95,12 @@ TEST(Summary, PairsOnTheSameSamples) {
   const std::vector<Section> sections = summarize(made_up_results());
   const ComparisonTable& scores = section_of(sections, "niah").comparisons.at(0);
   EXPECT_EQ(scores.budget, "20%");
-  ASSERT_EQ(scores.methods, (std::vector<std::string>{"full", "snapkv", "tova"}));
+  ASSERT_EQ(scores.variants, (std::vector<Variant>{{"full"}, {"snapkv"}, {"tova"}}));
   EXPECT_NEAR(scores.cells[1][2].difference.mean, 0.2, 1e-12);
   EXPECT_NEAR(scores.cells[2][1].difference.mean, -0.2, 1e-12);
   EXPECT_EQ(scores.cells[1][2].n_greater, 4);
   const ComparisonTable& divergences = section_of(sections, "fidelity").comparisons.at(1);
-  ASSERT_EQ(divergences.methods, (std::vector<std::string>{"snapkv", "tova"}));
+  ASSERT_EQ(divergences.variants, (std::vector<Variant>{{"snapkv"}, {"tova"}}));
   EXPECT_NEAR(divergences.cells[0][1].difference.mean, 0.5, 1e-9);  // half the divergence on every prompt
   EXPECT_TRUE(divergences.cells[0][1].is_clear);
 }
@@ -178,12 +179,13 @@ TEST(Report, CsvHasARowForEveryMean) {
 TEST(Report, TablesByBudgetHaveARowForEachMethod) {
   const std::vector<Section> sections = summarize(made_up_results());
   const TextGrid scores = budget_grid(section_of(sections, "niah"));
-  EXPECT_EQ(scores.columns, (std::vector<std::string>{"method", "20%", "10%"}));
+  EXPECT_EQ(scores.columns, (std::vector<std::string>{"method", "type kv", "20%", "10%"}));
   ASSERT_EQ(scores.rows.size(), 3U);
   EXPECT_EQ(scores.rows[0][0], "full");
-  EXPECT_EQ(scores.rows[0][1], scores.rows[0][2]);
-  EXPECT_TRUE(scores.rows[1][1].starts_with("60.00 [")) << scores.rows[1][1];
-  EXPECT_TRUE(scores.rows[2][2].starts_with("40.00 [")) << scores.rows[2][2];
+  EXPECT_EQ(scores.rows[0][1], "f16");
+  EXPECT_EQ(scores.rows[0][2], scores.rows[0][3]);
+  EXPECT_TRUE(scores.rows[1][2].starts_with("60.00 [")) << scores.rows[1][2];
+  EXPECT_TRUE(scores.rows[2][3].starts_with("40.00 [")) << scores.rows[2][3];
   Section one_budget = section_of(sections, "niah");
   std::erase_if(one_budget.rows, [](const SummaryRow& row) { return row.condition.budget == "10%"; });
   EXPECT_TRUE(budget_grid(one_budget).rows.empty());
@@ -193,14 +195,71 @@ TEST(Report, OneMethodIsSetAgainstAllOthers) {
   const std::vector<Section> sections = summarize(made_up_results());
   const TextGrid ratios = against_grid(section_of(sections, "fidelity"), "tova");
   ASSERT_EQ(ratios.rows.size(), 1U);
-  EXPECT_EQ(ratios.rows[0], (std::vector<std::string>{"snapkv", "0.50x [0.50, 0.50]", "0.50x [0.50, 0.50]"}));
-  EXPECT_TRUE(ratios.strong[0][2]);
+  EXPECT_EQ(ratios.rows[0], (std::vector<std::string>{"snapkv", "f16", "0.50x [0.50, 0.50]", "0.50x [0.50, 0.50]"}));
+  EXPECT_TRUE(ratios.strong[0][3]);
   const TextGrid differences = against_grid(section_of(sections, "niah"), "snapkv");
   ASSERT_EQ(differences.rows.size(), 2U);
-  EXPECT_TRUE(differences.rows[1][1].starts_with("-20.00 [")) << differences.rows[1][1];
+  EXPECT_TRUE(differences.rows[1][2].starts_with("-20.00 [")) << differences.rows[1][2];
   EXPECT_TRUE(against_grid(section_of(sections, "niah"), "").rows.empty());
   EXPECT_NE(make_report(made_up_results(), {.against = "tova"})[1].content.find("### Against tova"), std::string::npos);
-  EXPECT_THROW(make_report(made_up_results(), {.against = "h2o"}), Error);
+  test::expect_error(ErrorCode::kNotFound, "there are those of: full; snapkv; tova",
+                     [] { make_report(made_up_results(), {.against = "h2o"}); });
+}
+
+// The same methods once more, with quantised entries: three times the divergence, and the full cache has one, too.
+Results two_entry_types() {
+  Results results = made_up_results();
+  const std::vector<Result> plain = results.results;
+  for (Result result : plain) {
+    result.answer.key.types = {"q8_0", "q4_0"};
+    if (result.answer.fidelity) result.answer.fidelity->kl *= 3;
+    results.results.push_back(result);
+    if (result.answer.key.method != "full" || result.answer.key.task != "one") continue;
+    result.answer.key.benchmark = result.answer.key.task = "fidelity";
+    result.answer.score.reset();
+    result.answer.fidelity = Fidelity{0.02, 0.95, 1.9};
+    results.results.push_back(result);
+  }
+  return results;
+}
+
+TEST(Report, EntryTypesAreToldApartEverywhere) {
+  const Results results = two_entry_types();
+  const std::vector<Section> sections = summarize(results);
+  const Section& fidelity = section_of(sections, "fidelity");
+  const SummaryRow& plain = row_of(fidelity, {"snapkv", "20%"});
+  const SummaryRow& quantised = row_of(fidelity, {"snapkv", "20%", {"q8_0", "q4_0"}});
+  EXPECT_EQ(plain.value.n_samples, 20);
+  EXPECT_EQ(quantised.value.n_samples, 20);
+  EXPECT_NEAR(quantised.value.mean, 3 * plain.value.mean, 1e-12);
+
+  std::vector<TextGrid> grids{overview_grid(fidelity), budget_grid(fidelity), cost_grid(fidelity),
+                              against_grid(fidelity, "snapkv q8_0/q4_0")};
+  for (TextGrid& grid : breakdown_grids(fidelity)) grids.push_back(std::move(grid));
+  ASSERT_EQ(grids.size(), 5U);
+  for (const TextGrid& grid : grids) {
+    const auto column = std::find(grid.columns.begin(), grid.columns.end(), "type kv") - grid.columns.begin();
+    ASSERT_LT(static_cast<std::size_t>(column), grid.n_left) << grid.title;
+    std::set<std::string> types;
+    for (const auto& row : grid.rows) types.insert(row[static_cast<std::size_t>(column)]);
+    EXPECT_EQ(types, (std::set<std::string>{"f16", "q8_0/q4_0"})) << grid.title;
+  }
+  for (const TextGrid& grid : comparison_grids(fidelity)) {
+    EXPECT_EQ(std::count(grid.columns.begin(), grid.columns.end(), "snapkv q8_0/q4_0"), 1) << grid.title;
+    // The quantised full cache has a distance to compare, the reference none.
+    EXPECT_EQ(std::count(grid.columns.begin(), grid.columns.end(), "full q8_0/q4_0"), 1) << grid.title;
+    EXPECT_EQ(std::count(grid.columns.begin(), grid.columns.end(), "full"), 0) << grid.title;
+  }
+  const std::string table = csv(sections);
+  EXPECT_NE(table.find("fidelity,agnostic,all,,snapkv,20%,f16,f16,"), std::string::npos);
+  EXPECT_NE(table.find("fidelity,agnostic,all,,snapkv,20%,q8_0,q4_0,"), std::string::npos);
+  const Figure plot = quality_figures(fidelity).at(0);
+  for (const char* name : {">snapkv<", ">snapkv q8_0/q4_0<", "full cache q8_0/q4_0"}) {
+    EXPECT_NE(plot.svg.find(name), std::string::npos) << name;
+  }
+  EXPECT_NE(answers_json(results, 3).find("snapkv q8_0/q4_0"), std::string::npos);
+  test::expect_error(ErrorCode::kNotFound, "snapkv; snapkv q8_0/q4_0",
+                     [&] { make_report(results, {.against = "snapkv q8_0"}); });
 }
 
 TEST(Report, NamesOfFilesArePlain) {
@@ -216,10 +275,47 @@ TEST(Results, RunsOfTwoModelsAreRefused) {
                             {{"model_fingerprint", fingerprint}, {"methods", {"full", name}}, {"budgets", {"5%"}}}, {},
                             {});
   }
-  EXPECT_THROW(load_results({directory.file("1"), directory.file("2")}), Error);
+  test::expect_error(ErrorCode::kInvalidArgument, "one model at a time", [&] {
+    load_results({directory.file("1"), directory.file("2")});
+  });
   EXPECT_EQ(load_results({directory.file("1"), directory.file("3")}).methods,
             (std::vector<std::string>{"full", "1", "3"}));
-  EXPECT_THROW(load_results({directory.file("4")}), Error);
+  test::expect_error(ErrorCode::kNotFound, "holds no evaluation", [&] { load_results({directory.file("4")}); });
+}
+
+TEST(Results, RunsOfTwoEntryTypesAreBothThere) {
+  const test::TemporaryDirectory directory;
+  Answer answer{.key = {"fidelity", "fidelity", "s", 0, "agnostic", "tova", "5%"}};
+  answer.fidelity = Fidelity{0.5, 0.5, 2};
+  std::vector<std::string> folders;
+  for (const char* type : {"f16", "q4_0"}) {
+    answer.key.types = {type, type};
+    nlohmann::json configuration{{"model_fingerprint", "1"},
+                                 {"methods", {"tova"}},
+                                 {"budgets", {"5%"}},
+                                 {"key_type", type},
+                                 {"value_type", type}};
+    if (answer.key.types != EntryTypes()) configuration[kReferenceTypes] = "f16";
+    folders.push_back(directory.file(type));
+    ResultStore(folders.back(), configuration, {}, {}).append(answer);
+  }
+  EXPECT_EQ(load_results(folders).results.size(), 2U);
+}
+
+// Such runs took the distance from a full cache that was quantised, too.
+TEST(Results, FidelityFromAQuantisedReferenceIsRefused) {
+  const test::TemporaryDirectory directory;
+  Answer answer{.key = {"fidelity", "fidelity", "s", 0, "agnostic", "full", ""}};
+  answer.key.types = {"q4_0", "q4_0"};
+  ResultStore(directory.file("old"),
+              {{"model_fingerprint", "1"},
+               {"methods", {"full"}},
+               {"budgets", nlohmann::json::array()},
+               {"key_type", "q4_0"},
+               {"value_type", "q4_0"}},
+              {}, {})
+      .append(answer);
+  test::expect_error(ErrorCode::kUnsupported, "run it again", [&] { load_results({directory.file("old")}); });
 }
 
 }  // namespace

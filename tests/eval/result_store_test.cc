@@ -60,6 +60,42 @@ TEST_F(ResultStoreTest, AnswersComeBack) {
   EXPECT_EQ(run.configuration.at("batch"), 32);
 }
 
+TEST_F(ResultStoreTest, EntryTypesTellAnswersApart) {
+  Answer other = answer_number(3);
+  other.key.types = {"q8_0", "q4_0"};
+  {
+    const auto store = open();
+    store->append(answer_number(3));
+    EXPECT_FALSE(store->has(other.key));
+    store->append(other);
+  }
+  const StoredRun run = read_run(folder());
+  ASSERT_EQ(run.answers.size(), 2U);
+  EXPECT_TRUE(run.answers.contains(other.key));
+  EXPECT_EQ(to_json(other).at("key_type"), "q8_0");
+  EXPECT_EQ(to_json(other).at("value_type"), "q4_0");
+}
+
+// Lines once did not say them.
+TEST_F(ResultStoreTest, LinesWithoutEntryTypesHaveThoseOfTheirRun) {
+  Json old = to_json(answer_number(1));
+  old.erase("key_type");
+  old.erase("value_type");
+  Json quantised = kConfiguration;
+  quantised["key_type"] = "q8_0";
+  quantised["value_type"] = "q4_0";
+  for (const auto& [configuration, types] :
+       {std::pair{kConfiguration, EntryTypes()}, std::pair{quantised, EntryTypes{"q8_0", "q4_0"}}}) {
+    open(configuration);
+    std::ofstream(answers(), std::ios::app) << old.dump() << "\n";
+    AnswerKey key = answer_number(1).key;
+    key.types = types;
+    EXPECT_TRUE(read_run(folder()).answers.contains(key)) << types.text();
+    EXPECT_TRUE(open(configuration)->has(key)) << types.text();
+    std::filesystem::remove_all(folder());
+  }
+}
+
 TEST_F(ResultStoreTest, ATornLineIsDroppedAndTheRestKept) {
   {
     const auto store = open();

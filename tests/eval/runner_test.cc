@@ -295,6 +295,62 @@ TEST_F(RunnerTest, FidelityIsTheDivergenceFromTheFullCache) {
   }
 }
 
+// What quantising loses belongs to the distance: the reference stays in f16 whatever the cells' entry types are.
+TEST_F(RunnerTest, FidelityOfQuantisedEntriesIsTheDivergenceFromF16) {
+  WorkItem item = test::work_item(0, QuestionMode::kAgnostic);
+  item.protocol = Protocol::kFidelity;
+  item.sample.turns[0] = {.references = {test::text_of(40, 9)}, .max_new = 32};
+  const PromptBuilder prompts(model_, true, 600);
+  const PromptBuilder::Continued continued = prompts.continued(item.sample);
+  RunnerOptions matrix = options({"full", "tova"}, {"50%"});
+  for (const auto& [key_type, value_type] : {std::pair{EntryType::kQ4_0, EntryType::kQ4_0},
+                                             {EntryType::kQ8_0, EntryType::kQ4_0},
+                                             {EntryType::kF16, EntryType::kQ4_0},
+                                             {EntryType::kF32, EntryType::kF32}}) {
+    matrix.key_type = key_type;
+    matrix.value_type = value_type;
+    const EntryTypes types = entry_types(key_type, value_type);
+    const auto answers = run(std::string(entry_type_name(key_type)) + "-" + types.value, {item}, matrix);
+    ASSERT_EQ(answers.size(), 2U);
+    for (const auto& [key, answer] : answers) {
+      ASSERT_EQ(answer.error, "");
+      EXPECT_EQ(key.types, types);
+      SessionOptions cut_options{.key_type = key_type, .value_type = value_type};
+      cut_options.eviction = EvictionOptions::parse(key.method);
+      if (!key.budget.empty()) cut_options.budget = Budget::parse(key.budget);
+      const SessionOptions full_options{.key_type = reference_type(key_type), .value_type = reference_type(value_type)};
+      Session cut = engine_->open(cut_options), full = engine_->open(full_options);
+      cut.prefill(continued.text);
+      full.prefill(continued.text);
+      double kl = 0;
+      for (std::size_t i = 0; i < 32; ++i) {
+        cut.decode(continued.continuation[i]);
+        full.decode(continued.continuation[i]);
+        kl += test::kl_divergence(full.logits(), cut.logits()) / 32;
+      }
+      EXPECT_NEAR(answer.fidelity->kl, kl, 1e-4 + 0.05 * kl) << key.method << " " << types.text();
+      if (types != reference_types(types)) {
+        EXPECT_GT(answer.fidelity->kl, 1e-5) << key.method << " " << types.text();
+      } else if (key.budget.empty()) {
+        EXPECT_EQ(answer.fidelity->kl, 0) << types.text();
+      }
+    }
+  }
+}
+
+TEST_F(RunnerTest, AReferenceThatDoesNotFitIsWrittenDown) {
+  WorkItem item = test::work_item(0, QuestionMode::kAgnostic);
+  item.protocol = Protocol::kFidelity;
+  item.sample.turns[0] = {.references = {test::text_of(40, 9)}, .max_new = 32};
+  RunnerOptions matrix = options({"full"}, {});
+  matrix.key_type = matrix.value_type = EntryType::kQ4_0;
+  matrix.kv_memory = 1000;
+  const auto answers = run("no-reference", {item}, matrix);
+  ASSERT_EQ(answers.size(), 1U);
+  EXPECT_NE(answers.begin()->second.error.find("the full cache to compare with needs"), std::string::npos)
+      << answers.begin()->second.error;
+}
+
 TEST_F(RunnerTest, FidelityBeyondTheContextIsWrittenDown) {
   WorkItem item = test::work_item(0, QuestionMode::kAgnostic, 590);
   item.protocol = Protocol::kFidelity;

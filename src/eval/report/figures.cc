@@ -27,7 +27,8 @@ std::vector<charts::Series> series_of(const Section& section, const RowNumber& x
   std::vector<charts::Series> all;
   for (const SummaryRow& row : section.rows) {
     if (is_full(row)) continue;
-    if (all.empty() || all.back().name != row.condition.method) all.push_back({row.condition.method, {}});
+    const std::string name = row.condition.variant().name();
+    if (all.empty() || all.back().name != name) all.push_back({name, {}});
     const auto px = x(row), py = y(row);
     if (!px || !py) continue;
     charts::Point point{.x = *px, .y = *py, .note = "budget " + row.condition.budget};
@@ -56,12 +57,16 @@ Axis measure_axis(const Section& section) {
   return {.label = "NLL of the continuation, nats a token"};
 }
 
-std::vector<charts::Level> full_level(const Section& section, const RowNumber& value) {
+// Full caches: one for each pair of entry types. The one that is compared with has no distance, and a logarithmic axis
+// no place for it.
+std::vector<charts::Level> full_levels(const Section& section, const RowNumber& value) {
+  std::vector<charts::Level> levels;
   for (const SummaryRow& row : section.rows) {
     const auto y = value(row);
-    if (is_full(row) && y && section.measure != Measure::kDivergence) return {{"full cache", *y}};
+    if (!is_full(row) || !y || (section.measure == Measure::kDivergence && *y <= 0)) continue;
+    levels.push_back({Variant{"full cache", row.condition.types}.name(), *y});
   }
-  return {};
+  return levels;
 }
 
 }  // namespace
@@ -100,7 +105,7 @@ std::vector<Figure> quality_figures(const Section& section) {
     const bool has_points = std::any_of(chart.series.begin(), chart.series.end(),
                                         [](const charts::Series& series) { return !series.points.empty(); });
     if (!has_points) return;
-    chart.levels = full_level(section, y);
+    chart.levels = full_levels(section, y);
     figures.push_back({stem(section, what), to_svg(chart)});
   };
   add("by-budget", section.title() + ": " + name + " against budget", kept_axis, share, measure_axis(section), value,
@@ -126,8 +131,9 @@ std::vector<Figure> speed_figures(const Section& section) {
   std::string last;
   for (const SummaryRow& row : section.rows) {
     if (is_full(row)) continue;
-    if (!last.empty() && last != row.condition.method) ++colour;
-    last = row.condition.method;
+    const std::string name = row.condition.variant().name();
+    if (!last.empty() && last != name) ++colour;
+    last = name;
     chart.bars.push_back({.name = row.condition.label(), .value = row.evict_ms, .colour = colour});
   }
   if (chart.bars.empty()) return {};

@@ -59,9 +59,9 @@ constexpr const char* kBrowserScript = R"js(
   const chosen = sample => {
     const method = by('method').value, budget = by('budget').value, kind = by('kind').value;
     const text = by('text').value.toLowerCase();
-    const full = sample.answers.find(a => !a.budget);
+    const full = a => sample.answers.find(other => !other.budget && other.types === a.types);
     return sample.answers.filter(a => (!method || a.method === method) && (!budget || a.budget === budget || !a.budget)
-      && (kind !== 'wrong' || a.score < 1) && (kind !== 'lost' || (full && a.score < full.score))
+      && (kind !== 'wrong' || a.score < 1) && (kind !== 'lost' || a.score < full(a)?.score)
       && (!text || (sample.question + ' ' + a.text).toLowerCase().includes(text)));
   };
   const draw = () => {
@@ -139,13 +139,15 @@ void add_section(const Section& section, const std::string& against, charts::Pag
   for (const auto* some : {&quality, &needles, &speed}) figures.insert(figures.end(), some->begin(), some->end());
 }
 
-void check_against(const std::string& method, const Results& results) {
-  if (method.empty() || std::find(results.methods.begin(), results.methods.end(), method) != results.methods.end()) {
-    return;
-  }
+void check_against(const std::string& against, const Results& results) {
+  if (against.empty()) return;
   std::string names;
-  for (const std::string& name : results.methods) names += (names.empty() ? "" : "; ") + name;
-  throw Error(ErrorCode::kNotFound, "there are no answers of '" + method + "' to set the others against: " + names);
+  for (const Variant& variant : variants_of(results)) {
+    if (variant.name() == against) return;
+    names += (names.empty() ? "" : "; ") + variant.name();
+  }
+  throw Error(ErrorCode::kNotFound,
+              "there are no answers of '" + against + "' to set the others against; there are those of: " + names);
 }
 
 }  // namespace
@@ -173,7 +175,8 @@ std::string answers_json(const Results& results, int n_answers) {
     Json answers = Json::array();
     for (const Result* result : shown.answers) {
       const Answer& answer = result->answer;
-      answers.push_back({{"method", answer.key.method},
+      answers.push_back({{"method", Variant{answer.key.method, answer.key.types}.name()},
+                         {"types", answer.key.types.text()},
                          {"budget", answer.key.budget},
                          {"score", answer.score ? Json(*answer.score) : Json()},
                          {"text", answer.error.empty() ? answer.text : "failed: " + answer.error}});

@@ -11,7 +11,7 @@ namespace winnow::eval {
 
 struct ReportOptions {
   int n_answers = 20;   // samples of a task whose answers can be browsed
-  std::string against;  // a method that all others are set against; empty: none
+  std::string against;  // Variant::name that all others are set against; empty: none
 };
 
 struct ReportFile {

@@ -32,6 +32,18 @@ std::shared_ptr<const SampleInfo> sample_info(const Json& json) {
   return info;
 }
 
+// Fidelity was once the distance from the full cache in the run's own types, which hides what quantising costs.
+void check_reference(const std::string& folder, const StoredRun& run) {
+  const EntryTypes types = types_of(run.configuration);
+  if (types == reference_types(types) || run.configuration.contains(kReferenceTypes)) return;
+  for (const auto& [key, answer] : run.answers) {
+    if (protocol_of(key.benchmark) != Protocol::kFidelity) continue;
+    throw Error(ErrorCode::kUnsupported, "'" + folder + "' holds " + key.benchmark + " of " + types.text() +
+                                             " entries that was measured from the full cache in " + types.text() +
+                                             ", not in f16: run it again, into a new folder");
+  }
+}
+
 }  // namespace
 
 Results load_results(const std::vector<std::string>& folders) {
@@ -48,6 +60,7 @@ Results load_results(const std::vector<std::string>& folders) {
                   "'" + folder + "' is a run of another model than '" + folders[0] + "': report one model at a time");
     }
     fingerprint = own;
+    check_reference(folder, run);
     results.model = run.configuration.value("model", "");
     add_new(results.methods, run.configuration.at("methods"));
     add_new(results.budgets, run.configuration.at("budgets"));

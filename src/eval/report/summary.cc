@@ -165,19 +165,19 @@ std::vector<Pair> pairs_of(const Members& a, const Members& b, Measure measure) 
   return pairs;
 }
 
-ComparisonTable compare_methods(const std::string& budget, const std::vector<std::string>& methods,
+ComparisonTable compare_methods(const std::string& budget, const std::vector<Variant>& variants,
                                 const std::map<Condition, Members>& conditions, Measure measure) {
-  ComparisonTable table{.budget = budget, .methods = methods};
-  for (const std::string& row : methods) {
+  ComparisonTable table{.budget = budget, .variants = variants};
+  for (const Variant& row : variants) {
     std::vector<Comparison>& cells = table.cells.emplace_back();
-    for (const std::string& column : methods) {
+    for (const Variant& column : variants) {
       if (row == column) {
         cells.emplace_back();
         continue;
       }
-      const auto members_of = [&](const std::string& method) -> const Members& {
-        const auto found = conditions.find({method, budget});
-        return found != conditions.end() ? found->second : conditions.at({method, ""});
+      const auto members_of = [&](const Variant& variant) -> const Members& {
+        const auto found = conditions.find({variant.method, budget, variant.types});
+        return found != conditions.end() ? found->second : conditions.at({variant.method, "", variant.types});
       };
       const std::vector<Pair> pairs = pairs_of(members_of(row), members_of(column), measure);
       cells.push_back(measure == Measure::kDivergence ? compare_ratios(pairs) : compare_differences(pairs));
@@ -258,7 +258,7 @@ void add_warnings(Section& section, const std::vector<Members>& rows) {
   }
   for (const auto& [key, members] : whole) {
     std::string methods;
-    for (const SummaryRow* row : members) methods += (methods.empty() ? "" : ", ") + row->condition.method;
+    for (const SummaryRow* row : members) methods += (methods.empty() ? "" : ", ") + row->condition.variant().name();
     section.warnings.push_back("Budget " + key.first + ": " + std::to_string(key.second) + " of " +
                                std::to_string(members[0]->n_answers) + " prompts fit in it and were kept whole (" +
                                methods + ").");
@@ -273,21 +273,36 @@ void add_warnings(Section& section, const std::vector<Members>& rows) {
 
 }  // namespace
 
+std::vector<Variant> variants_of(const Results& results) {
+  std::set<Variant> known;
+  for (const Result& result : results.results) known.insert({result.answer.key.method, result.answer.key.types});
+  std::vector<Variant> variants;
+  for (const std::string& method : results.methods) {
+    // The default first.
+    if (known.contains({method})) variants.push_back({method});
+    for (const Variant& variant : known) {
+      if (variant.method == method && variant.types != EntryTypes()) variants.push_back(variant);
+    }
+  }
+  return variants;
+}
+
 std::vector<Section> summarize(const Results& results) {
   std::map<std::pair<std::string, std::string>, std::map<Condition, Members>> parts;
   for (const Result& result : results.results) {
     const AnswerKey& key = result.answer.key;
-    parts[{key.benchmark, key.question}][{key.method, key.budget}].push_back(&result);
+    parts[{key.benchmark, key.question}][{key.method, key.budget, key.types}].push_back(&result);
   }
+  const std::vector<Variant> variants = variants_of(results);
   std::vector<std::string> budgets = results.budgets;
   budgets.insert(budgets.begin(), "");
   std::vector<Section> sections;
   for (const auto& [name, conditions] : parts) {
     Section section{.benchmark = name.first, .question = name.second, .measure = measure_of(name.first)};
     std::vector<Members> rows;
-    for (const std::string& method : results.methods) {
+    for (const Variant& variant : variants) {
       for (const std::string& budget : budgets) {
-        const auto found = conditions.find({method, budget});
+        const auto found = conditions.find({variant.method, budget, variant.types});
         if (found == conditions.end()) continue;
         section.rows.push_back(summarize_row(found->first, found->second, section.measure));
         rows.push_back(found->second);
@@ -313,14 +328,16 @@ std::vector<Section> summarize(const Results& results) {
         },
         true);
     for (const std::string& budget : results.budgets) {
-      std::vector<std::string> methods;
-      for (const std::string& method : results.methods) {
-        // The full cache has no fidelity to lose.
-        const bool is_full = conditions.contains({method, ""}) && section.measure != Measure::kDivergence;
-        if (is_full || conditions.contains({method, budget})) methods.push_back(method);
+      std::vector<Variant> compared;
+      for (const Variant& variant : variants) {
+        // The reference has no fidelity to lose.
+        const bool is_full =
+            conditions.contains({variant.method, "", variant.types}) &&
+            (section.measure != Measure::kDivergence || variant.types != reference_types(variant.types));
+        if (is_full || conditions.contains({variant.method, budget, variant.types})) compared.push_back(variant);
       }
-      if (methods.size() > 1)
-        section.comparisons.push_back(compare_methods(budget, methods, conditions, section.measure));
+      if (compared.size() > 1)
+        section.comparisons.push_back(compare_methods(budget, compared, conditions, section.measure));
     }
     add_warnings(section, rows);
     sections.push_back(std::move(section));

@@ -15,10 +15,20 @@ namespace winnow::eval {
 // What a benchmark is read by.
 enum class Measure { kScore, kDivergence, kNll };
 
+// A method with the entry types of its cache: a line of a plot.
+struct Variant {
+  std::string method;
+  EntryTypes types = {};
+  auto operator<=>(const Variant&) const = default;
+  std::string name() const { return types == EntryTypes() ? method : method + " " + types.text(); }  // "snapkv q4_0"
+};
+
 struct Condition {
   std::string method, budget;
+  EntryTypes types = {};
   auto operator<=>(const Condition&) const = default;
-  std::string label() const { return budget.empty() ? method : method + " " + budget; }
+  Variant variant() const { return {method, types}; }
+  std::string label() const { return variant().name() + (budget.empty() ? "" : " " + budget); }
 };
 
 // A row of a table: a method with a budget.
@@ -51,7 +61,7 @@ struct Breakdown {
 // Row against column at one budget, paired.
 struct ComparisonTable {
   std::string budget;
-  std::vector<std::string> methods;
+  std::vector<Variant> variants;
   std::vector<std::vector<Comparison>> cells;  // [row][column]; the diagonal is empty
 };
 
@@ -77,6 +87,9 @@ struct Section {
 
   std::string title() const { return benchmark + ", question-" + question; }
 };
+
+// Those that have answers, in the runs' order of methods.
+std::vector<Variant> variants_of(const Results& results);
 
 std::vector<Section> summarize(const Results& results);
 

@@ -24,8 +24,10 @@ std::string mebibytes(double bytes) { return fixed(bytes / (1 << 20), 2); }
 std::string budget_text(const Condition& condition) { return condition.budget.empty() ? "-" : condition.budget; }
 
 std::vector<std::string> name_cells(const SummaryRow& row) {
-  return {row.condition.method, budget_text(row.condition)};
+  return {row.condition.method, row.condition.types.text(), budget_text(row.condition)};
 }
+
+constexpr const char* kTypeColumn = "type kv";
 
 std::string signed_value(double value, Measure measure) { return (value > 0 ? "+" : "") + value_text(value, measure); }
 
@@ -111,7 +113,7 @@ std::string markdown_table(const TextGrid& grid) {
 
 TextGrid overview_grid(const Section& section) {
   TextGrid grid{.title = "Every method and budget",
-                .columns = {"method", "budget", "kept %", measure_name(section.measure), "n"}};
+                .columns = {"method", kTypeColumn, "budget", "kept %", measure_name(section.measure), "n"}};
   const auto any = [&](auto get) {
     for (const SummaryRow& row : section.rows) {
       if (get(row)) return true;
@@ -147,27 +149,28 @@ TextGrid overview_grid(const Section& section) {
 }
 
 TextGrid budget_grid(const Section& section) {
-  std::vector<std::string> budgets, methods;
+  std::vector<std::string> budgets;
+  std::vector<Variant> variants;
   std::map<Condition, std::string> values;
-  const auto add_new = [](std::vector<std::string>& list, const std::string& name) {
+  const auto add_new = [](auto& list, const auto& name) {
     if (std::find(list.begin(), list.end(), name) == list.end()) list.push_back(name);
   };
   for (const SummaryRow& row : section.rows) {
-    add_new(methods, row.condition.method);
+    add_new(variants, row.condition.variant());
     if (!row.condition.budget.empty()) add_new(budgets, row.condition.budget);
     values[row.condition] = interval_text(row.value, section.measure);
   }
   TextGrid grid{.title = "By budget",
                 .comment = measure_name(section.measure) + ", with 95 % intervals; the full cache has no budget.",
-                .columns = {"method"},
-                .n_left = 1};
+                .columns = {"method", kTypeColumn},
+                .n_left = 2};
   if (budgets.size() < 2) return grid;
   grid.columns.insert(grid.columns.end(), budgets.begin(), budgets.end());
-  for (const std::string& method : methods) {
-    std::vector<std::string> cells{method};
+  for (const Variant& variant : variants) {
+    std::vector<std::string> cells{variant.method, variant.types.text()};
     for (const std::string& budget : budgets) {
-      auto found = values.find({method, budget});
-      if (found == values.end()) found = values.find({method, ""});
+      auto found = values.find({variant.method, budget, variant.types});
+      if (found == values.end()) found = values.find({variant.method, "", variant.types});
       cells.push_back(found == values.end() ? "" : found->second);
     }
     grid.rows.push_back(std::move(cells));
@@ -175,31 +178,31 @@ TextGrid budget_grid(const Section& section) {
   return grid;
 }
 
-TextGrid against_grid(const Section& section, const std::string& method) {
-  TextGrid grid{.title = "Against " + method,
-                .comment = comparison_comment(section.measure, "the method", method),
-                .columns = {"method"},
-                .n_left = 1};
-  std::vector<std::string> methods;
+TextGrid against_grid(const Section& section, const std::string& variant) {
+  TextGrid grid{.title = "Against " + variant,
+                .comment = comparison_comment(section.measure, "the method", variant),
+                .columns = {"method", kTypeColumn},
+                .n_left = 2};
+  std::vector<Variant> rows;
   std::map<Condition, const Comparison*> comparisons;
   for (const ComparisonTable& table : section.comparisons) {
-    const auto column = std::find(table.methods.begin(), table.methods.end(), method);
-    if (column == table.methods.end()) continue;
+    const auto column = std::find_if(table.variants.begin(), table.variants.end(),
+                                     [&](const Variant& other) { return other.name() == variant; });
+    if (column == table.variants.end()) continue;
     grid.columns.push_back(table.budget);
-    for (std::size_t r = 0; r < table.methods.size(); ++r) {
-      if (table.methods[r] == method) continue;
-      if (std::find(methods.begin(), methods.end(), table.methods[r]) == methods.end()) {
-        methods.push_back(table.methods[r]);
-      }
-      comparisons[{table.methods[r], table.budget}] =
-          &table.cells[r][static_cast<std::size_t>(column - table.methods.begin())];
+    for (std::size_t r = 0; r < table.variants.size(); ++r) {
+      const Variant& row = table.variants[r];
+      if (row == *column) continue;
+      if (std::find(rows.begin(), rows.end(), row) == rows.end()) rows.push_back(row);
+      comparisons[{row.method, table.budget, row.types}] =
+          &table.cells[r][static_cast<std::size_t>(column - table.variants.begin())];
     }
   }
-  for (const std::string& row : methods) {
-    std::vector<std::string> cells{row};
-    std::vector<bool> strong{false};
-    for (std::size_t c = 1; c < grid.columns.size(); ++c) {
-      const auto found = comparisons.find({row, grid.columns[c]});
+  for (const Variant& row : rows) {
+    std::vector<std::string> cells{row.method, row.types.text()};
+    std::vector<bool> strong(grid.n_left, false);
+    for (std::size_t c = grid.n_left; c < grid.columns.size(); ++c) {
+      const auto found = comparisons.find({row.method, grid.columns[c], row.types});
       cells.push_back(found == comparisons.end() ? "" : comparison_text(*found->second, section.measure));
       strong.push_back(found != comparisons.end() && found->second->is_clear);
     }
@@ -211,7 +214,8 @@ TextGrid against_grid(const Section& section, const std::string& method) {
 
 TextGrid cost_grid(const Section& section) {
   TextGrid grid{.title = "Memory and time",
-                .columns = {"method", "budget", measure_name(section.measure), "KV MiB", "of full MiB", "choosing ms"}};
+                .columns = {"method", kTypeColumn, "budget", measure_name(section.measure), "KV MiB", "of full MiB",
+                            "choosing ms"}};
   bool any_alone = false;
   for (const SummaryRow& row : section.rows) any_alone = any_alone || row.prefill_s.has_value();
   if (any_alone) {
@@ -239,7 +243,7 @@ TextGrid cost_grid(const Section& section) {
 std::vector<TextGrid> breakdown_grids(const Section& section) {
   std::vector<TextGrid> grids;
   for (const Breakdown& breakdown : section.breakdowns) {
-    TextGrid grid{.title = "By " + breakdown.by, .columns = {"method", "budget"}};
+    TextGrid grid{.title = "By " + breakdown.by, .columns = {"method", kTypeColumn, "budget"}};
     grid.columns.insert(grid.columns.end(), breakdown.columns.begin(), breakdown.columns.end());
     for (std::size_t r = 0; r < section.rows.size(); ++r) {
       std::vector<std::string> cells = name_cells(section.rows[r]);
@@ -258,9 +262,9 @@ std::vector<TextGrid> comparison_grids(const Section& section) {
                   .comment = comparison_comment(section.measure, "the row", "the column"),
                   .columns = {""},
                   .n_left = 1};
-    grid.columns.insert(grid.columns.end(), table.methods.begin(), table.methods.end());
-    for (std::size_t r = 0; r < table.methods.size(); ++r) {
-      std::vector<std::string> cells{table.methods[r]};
+    for (const Variant& variant : table.variants) grid.columns.push_back(variant.name());
+    for (std::size_t r = 0; r < table.variants.size(); ++r) {
+      std::vector<std::string> cells{table.variants[r].name()};
       std::vector<bool> strong{false};
       for (const Comparison& comparison : table.cells[r]) {
         cells.push_back(comparison_text(comparison, section.measure));
@@ -275,11 +279,13 @@ std::vector<TextGrid> comparison_grids(const Section& section) {
 }
 
 std::string csv(const std::vector<Section>& sections) {
-  std::string text = csv_line({"benchmark",        "question",   "by",         "part",       "method",
-                               "budget",           "measure",    "mean",       "low",        "high",
-                               "samples",          "clusters",   "nll",        "keyword",    "top1",
-                               "perplexity_ratio", "kept_share", "bytes_kept", "bytes_full", "evict_ms",
-                               "prefill_s",        "token_ms",   "failed",     "kept_whole", "truncated"});
+  const std::vector<std::string> columns{
+      "benchmark",  "question",   "by",         "part",     "method",    "budget",
+      "key_type",   "value_type", "measure",    "mean",     "low",       "high",
+      "samples",    "clusters",   "nll",        "keyword",  "top1",      "perplexity_ratio",
+      "kept_share", "bytes_kept", "bytes_full", "evict_ms", "prefill_s", "token_ms",
+      "failed",     "kept_whole", "truncated"};
+  std::string text = csv_line(columns);
   for (const Section& section : sections) {
     const auto add = [&](const std::string& by, const std::string& part, const SummaryRow& row, const Interval& value,
                          bool is_whole) {
@@ -289,6 +295,8 @@ std::string csv(const std::vector<Section>& sections) {
                                       part,
                                       row.condition.method,
                                       row.condition.budget,
+                                      row.condition.types.key,
+                                      row.condition.types.value,
                                       measure_name(section.measure),
                                       csv_number(shown_value(value.mean, section.measure)),
                                       csv_number(shown_value(value.low, section.measure)),
@@ -305,7 +313,7 @@ std::string csv(const std::vector<Section>& sections) {
         fields.push_back(csv_number(row.token_ms));
         for (const int n : {row.n_failed, row.n_whole, row.n_truncated}) fields.push_back(std::to_string(n));
       } else {
-        fields.resize(25);
+        fields.resize(columns.size());
       }
       text += csv_line(fields);
     };

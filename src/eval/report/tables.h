@@ -13,15 +13,17 @@ struct TextGrid {
   std::string comment;  // what the numbers are; may be empty
   std::vector<std::string> columns;
   std::vector<std::vector<std::string>> rows;
-  std::size_t n_left = 2;                      // columns of names
+  std::size_t n_left = 3;                      // columns of names
   std::vector<std::vector<bool>> strong = {};  // [row][column]; empty: none
 };
 
 TextGrid overview_grid(const Section& section);
-// The measure with a row for each method and a column for each budget; no rows where there is one budget.
+// The measure with a row for each method and a column for each budget; no rows where there is one budget. Methods are
+// told apart by their entry types, too: every table has them, in a column or in the methods' names.
 TextGrid budget_grid(const Section& section);
-// Every method against this one, on the same samples: a column for each budget. No rows where it was not run.
-TextGrid against_grid(const Section& section, const std::string& method);
+// Every method against this one (Variant::name), on the same samples: a column for each budget. No rows where it was
+// not run.
+TextGrid against_grid(const Section& section, const std::string& variant);
 TextGrid cost_grid(const Section& section);
 std::vector<TextGrid> breakdown_grids(const Section& section);
 std::vector<TextGrid> comparison_grids(const Section& section);

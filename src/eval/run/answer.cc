@@ -22,6 +22,8 @@ void visit_key(Key& key, const Visit& visit) {
   visit("budget", key.budget);
 }
 
+constexpr const char *kKeyType = "key_type", *kValueType = "value_type";
+
 template <typename TheAnswer, typename Visit>
 void visit_members(TheAnswer& answer, const Visit& visit) {
   visit("answer", answer.text);
@@ -78,6 +80,18 @@ class Fnv1a {
 
 }  // namespace
 
+EntryTypes entry_types(EntryType key, EntryType value) {
+  return {std::string(entry_type_name(key)), std::string(entry_type_name(value))};
+}
+
+EntryType reference_type(EntryType type) { return type == EntryType::kF32 ? type : EntryType::kF16; }
+
+EntryTypes reference_types(const EntryTypes& types) {
+  const std::string_view f32 = entry_type_name(EntryType::kF32);
+  const EntryTypes f16;
+  return {types.key == f32 ? types.key : f16.key, types.value == f32 ? types.value : f16.value};
+}
+
 bool is_multi_turn(const Sample& sample) { return sample.turns.size() > 1 && !sample.turns[1].follow_up.empty(); }
 
 Protocol protocol_of(std::string_view benchmark) {
@@ -111,6 +125,8 @@ Json to_json(const Answer& answer) {
   Json json = Json::object();
   const auto put = [&](const char* name, const auto& value) { json[name] = value; };
   visit_key(answer.key, put);
+  put(kKeyType, answer.key.types.key);
+  put(kValueType, answer.key.types.value);
   if (!answer.error.empty()) {
     json["error"] = answer.error;
     return json;
@@ -127,10 +143,11 @@ Json to_json(const Answer& answer) {
   return json;
 }
 
-Answer answer_from_json(const Json& json) {
+Answer answer_from_json(const Json& json, const EntryTypes& types) {
   Answer answer;
   const auto get = [&](const char* name, auto& value) { json.at(name).get_to(value); };
   visit_key(answer.key, get);
+  answer.key.types = {json.value(kKeyType, types.key), json.value(kValueType, types.value)};
   answer.error = json.value("error", "");
   if (!answer.error.empty()) return answer;
   visit_members(answer, get);

@@ -10,23 +10,39 @@
 #include <vector>
 
 #include "eval/run/work_item.h"
+#include "winnow/entry_type.h"
 
 namespace winnow::eval {
+
+// How a cache's entries are stored: entry_type_name of keys and of values.
+struct EntryTypes {
+  std::string key = "f16", value = "f16";
+
+  auto operator<=>(const EntryTypes&) const = default;
+  std::string text() const { return key == value ? key : key + "/" + value; }  // "f16", "q8_0/q4_0"
+};
+EntryTypes entry_types(EntryType key, EntryType value);
+
+// How the full cache that fidelity compares with stores its keys, or values, beside a cache that stores them so: in
+// f16, or in f32 where the other does. What quantising costs is part of the distance.
+EntryType reference_type(EntryType type);
+EntryTypes reference_types(const EntryTypes& types);
 
 struct AnswerKey {
   std::string benchmark, task, id;
   int turn = 0;
   std::string question;  // "aware", "agnostic"
   std::string method, budget;
+  EntryTypes types = {};
 
   auto operator<=>(const AnswerKey&) const = default;
 };
 
 // Teacher-forced continuation, means over its tokens.
 struct Fidelity {
-  double kl = 0;        // KL(full || cut), nats
+  double kl = 0;        // KL(full || cut), nats; full: the reference, see reference_type
   double top1 = 0;      // share of the tokens after which both expect the same one
-  double full_nll = 0;  // of the full cache on the same tokens, nats
+  double full_nll = 0;  // of the reference on the same tokens, nats
 };
 
 struct Answer {
@@ -52,8 +68,9 @@ struct Answer {
 };
 
 nlohmann::json to_json(const Answer& answer);
-// Throws nlohmann::json::exception for what is not an answer.
-Answer answer_from_json(const nlohmann::json& json);
+// `types`: of a line that does not say its own (they once stood in run.json alone). Throws nlohmann::json::exception
+// for what is not an answer.
+Answer answer_from_json(const nlohmann::json& json, const EntryTypes& types = {});
 
 // What the report shows of a sample's turn, written once per sample.
 nlohmann::json sample_to_json(const WorkItem& item);

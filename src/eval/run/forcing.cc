@@ -10,6 +10,11 @@ constexpr std::size_t kContinuationTokens = 64;
 
 }  // namespace
 
+bool Runner::Impl::reference_shares_pass() const {
+  return reference_type(options.key_type) == options.key_type &&
+         reference_type(options.value_type) == options.value_type;
+}
+
 void Runner::Impl::force_item(const WorkItem& item) {
   const auto fail_everywhere = [&](const std::string& reason) {
     for (std::size_t cell = 0; cell < options.cells.size(); ++cell) put_failure(item, 0, cell, reason);
@@ -37,18 +42,33 @@ void Runner::Impl::force_item(const WorkItem& item) {
   ContinuationResult full;
   const bool compares = item.protocol == Protocol::kFidelity;
   std::size_t beside = 0;
+  bool can_compare = true;
   guarded(
       [&] {
         if (!compares) return;
-        const auto n_prompt = static_cast<std::int32_t>(passes[0].prompt.tokens.size());
-        const MemoryEstimate estimate = engine->estimate(full_options(), n_prompt, static_cast<std::int32_t>(n_feed));
-        beside = estimate.kv_bytes_peak - estimate.kv_bytes_staging;
+        const std::vector<Token>& prompt = passes[0].prompt.tokens;
+        const MemoryEstimate estimate = engine->estimate(reference_options(), static_cast<std::int32_t>(prompt.size()),
+                                                         static_cast<std::int32_t>(n_feed));
+        if (reference_shares_pass()) {
+          beside = estimate.kv_bytes_peak - estimate.kv_bytes_staging;
+          return;
+        }
+        check_memory("the full cache to compare with", estimate.kv_bytes_peak + estimate.hidden_bytes);
+        Session session = engine->open(reference_options());
+        PrefillOptions prefill_options;
+        prefill_options.on_progress = stop_callback();
+        session.prefill(prompt, prefill_options);
+        full = force_continuation(session, continuation, n_feed, nullptr, &reference, stop_callback());
       },
-      fail_everywhere);
+      [&](const std::string& reason) {
+        can_compare = false;
+        fail_everywhere(reason);
+      });
+  if (!can_compare) return;
   for (std::vector<Job>& group : make_groups(passes, beside)) {
     // The full cache goes through the first pass with the others, and is gone before the next.
     std::optional<Session> full_session;
-    if (compares && reference.rows.empty()) full_session.emplace(engine->open(full_options()));
+    if (compares && reference.rows.empty()) full_session.emplace(engine->open(reference_options()));
     prefill(group, full_session ? &*full_session : nullptr);
     if (full_session && full_session->n_tokens() > 0) {
       guarded(

@@ -5,6 +5,7 @@
 #include <set>
 #include <tuple>
 
+#include "eval/run/result_store.h"
 #include "eval/run/runner.h"
 #include "eval/sample_files.h"
 #include "winnow/error.h"
@@ -181,6 +182,7 @@ Plan make_plan(const EvaluationRequest& request, const std::shared_ptr<const Mod
   }
   for (const QuestionMode mode : request.modes) mode_names.push_back(question_mode_name(mode));
   const std::vector<const WorkItem*> all = plan.items_of({});
+  const EntryTypes types = entry_types(request.key_type, request.value_type);
   plan.configuration = {{"model", info.name},
                         {"model_fingerprint", hexadecimal(info.fingerprint)},
                         {"benchmarks", request.benchmarks},
@@ -190,8 +192,8 @@ Plan make_plan(const EvaluationRequest& request, const std::shared_ptr<const Mod
                         {"question", std::move(mode_names)},
                         {"chat_template", use_chat_template},
                         {"context", plan.n_ctx},
-                        {"key_type", entry_type_name(request.key_type)},
-                        {"value_type", entry_type_name(request.value_type)},
+                        {"key_type", types.key},
+                        {"value_type", types.value},
                         {"prefill_weights", static_cast<int>(request.prefill_weights)},
                         {"limit", request.samples.limit},
                         {"seed", request.samples.seed},
@@ -200,6 +202,12 @@ Plan make_plan(const EvaluationRequest& request, const std::shared_ptr<const Mod
                         {"samples", plan.items.size()},
                         {"samples_digest", digest(plan.items)},
                         {"answers", count_answers(all, plan.cells.size())}};
+  const bool has_fidelity = std::any_of(request.benchmarks.begin(), request.benchmarks.end(),
+                                        [](const auto& name) { return protocol_of(name) == Protocol::kFidelity; });
+  if (has_fidelity && types != reference_types(types)) {
+    // Runs from before this was said compared with the full cache in their own types.
+    plan.configuration[kReferenceTypes] = reference_types(types).text();
+  }
   if (!tables.empty()) plan.configuration["tables"] = tables;
   return plan;
 }

@@ -102,8 +102,8 @@ void for_each_line(const std::string& path, const std::function<void(const Json&
 // "budgets are ["20%"] there and ["10%"] here"
 std::string difference(const Json& there, const Json& here) {
   // What a user chose says more than what follows from it.
-  for (const char* name :
-       {"model", "benchmarks", "tasks", "methods", "budgets", "question", "lengths", "depths", "limit"}) {
+  for (const char* name : {"model", "benchmarks", "tasks", "methods", "budgets", "question", "lengths", "depths",
+                           "limit", "key_type", "value_type"}) {
     if (there.contains(name) && here.contains(name) && there[name] != here[name]) {
       return std::string(name) + " is " + there[name].dump() + " there and " + here[name].dump() + " here";
     }
@@ -208,9 +208,10 @@ void ResultStore::open_answers() {
 }
 
 void ResultStore::read_answers() {
+  const EntryTypes types = types_of(configuration_);
   for (const std::string& path : files_of(folder_, "answers-")) {
     for_each_line(path, [&](const Json& json) {
-      const Answer answer = answer_from_json(json);
+      const Answer answer = answer_from_json(json, types);
       done_.insert(answer.key);
       if (answer.error.empty()) {
         failed_.erase(answer.key);
@@ -238,6 +239,11 @@ void ResultStore::append(const Answer& answer) {
   done_.insert(answer.key);
 }
 
+EntryTypes types_of(const Json& configuration) {
+  const EntryTypes f16;
+  return {configuration.value("key_type", f16.key), configuration.value("value_type", f16.value)};
+}
+
 StoredRun read_run(const std::string& folder) {
   const std::string path = (fs::path(folder) / kRunFile).string();
   std::error_code error;
@@ -251,9 +257,10 @@ StoredRun read_run(const std::string& folder) {
   } catch (const Json::exception&) {
     throw Error(ErrorCode::kBadFile, "'" + path + "' is damaged");
   }
+  const EntryTypes types = types_of(run.configuration);
   for (const std::string& file : files_of(folder, "answers-")) {
     for_each_line(file, [&](const Json& json) {
-      Answer answer = answer_from_json(json);
+      Answer answer = answer_from_json(json, types);
       const auto [place, is_new] = run.answers.try_emplace(answer.key, answer);
       // A failure never takes the place of an answer.
       if (!is_new && answer.error.empty()) place->second = std::move(answer);

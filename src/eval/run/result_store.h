@@ -62,6 +62,12 @@ class ResultStore {
   int descriptor_ = -1;
 };
 
+// The entry types of a run's configuration; f16 where it has none.
+EntryTypes types_of(const nlohmann::json& configuration);
+
+// In the configuration of a fidelity of quantised caches: the types of the full cache that it is the distance from.
+inline constexpr const char* kReferenceTypes = "reference_types";
+
 // A folder's answers of all shards: the last of several to the same key counts. `on_sample` gets the lines of the
 // samples files. Throws Error(kNotFound) for a folder without run.json, kBadFile naming file and line.
 struct StoredRun {

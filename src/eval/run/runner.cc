@@ -30,8 +30,6 @@ SessionOptions session_options(const RunnerOptions& options, const Cell& cell) {
   return session;
 }
 
-std::string mebibytes(std::size_t bytes) { return std::to_string((bytes + (1 << 20) - 1) >> 20) + " MiB"; }
-
 }  // namespace
 
 std::int64_t count_answers(std::span<const WorkItem* const> items, std::size_t n_cells) {
@@ -48,7 +46,12 @@ Runner::Impl::Impl(std::shared_ptr<Engine> the_engine, const PromptBuilder& the_
       callbacks(std::move(the_callbacks)),
       newline(newline_token(*engine->model())) {}
 
-SessionOptions Runner::Impl::full_options() const { return eval::session_options(options, {}); }
+SessionOptions Runner::Impl::reference_options() const {
+  SessionOptions session = eval::session_options(options, {});
+  session.key_type = reference_type(options.key_type);
+  session.value_type = reference_type(options.value_type);
+  return session;
+}
 
 SessionOptions Runner::Impl::session_options(std::size_t cell) const {
   return eval::session_options(options, options.cells[cell]);
@@ -61,7 +64,8 @@ AnswerKey Runner::Impl::key_of(const WorkItem& item, std::size_t turn, std::size
           .turn = static_cast<int>(turn),
           .question = std::string(question_mode_name(item.mode)),
           .method = options.cells[cell].method,
-          .budget = options.cells[cell].budget_text};
+          .budget = options.cells[cell].budget_text,
+          .types = entry_types(options.key_type, options.value_type)};
 }
 
 bool Runner::Impl::is_done(const WorkItem& item) const {
@@ -75,6 +79,13 @@ bool Runner::Impl::is_done(const WorkItem& item) const {
 
 ProgressCallback Runner::Impl::stop_callback() const {
   return [this](std::int64_t, std::int64_t) { return !stop(); };
+}
+
+void Runner::Impl::check_memory(const std::string& what, std::size_t bytes) const {
+  const auto mebibytes = [](std::size_t n) { return std::to_string((n + (1 << 20) - 1) >> 20) + " MiB"; };
+  if (bytes <= options.kv_memory) return;
+  throw Error(ErrorCode::kOutOfMemory,
+              what + " needs " + mebibytes(bytes) + " and --kv-memory is " + mebibytes(options.kv_memory));
 }
 
 void Runner::Impl::put(const Answer& answer) {
@@ -136,10 +147,7 @@ std::vector<std::vector<Job>> Runner::Impl::make_groups(const std::vector<Pass>&
                                  static_cast<std::int32_t>(pass.n_after) + kForkSlack);
             const std::size_t own_pages = estimate.kv_bytes_peak - estimate.kv_bytes_staging;
             const std::size_t own_passing = estimate.kv_bytes_staging + estimate.hidden_bytes;
-            if (beside + own_pages + own_passing > options.kv_memory) {
-              throw Error(ErrorCode::kOutOfMemory, "it needs " + mebibytes(beside + own_pages + own_passing) +
-                                                       " and --kv-memory is " + mebibytes(options.kv_memory));
-            }
+            check_memory("it", beside + own_pages + own_passing);
             const bool is_full = static_cast<int>(groups.back().size()) >= options.batch;
             if (is_full || pages + own_pages + std::max(passing, own_passing) > options.kv_memory) {
               if (!groups.back().empty()) groups.emplace_back();

@@ -45,7 +45,7 @@ struct Runner::Impl {
   Impl(std::shared_ptr<Engine> engine, const PromptBuilder& prompts, RunnerOptions options, RunnerCallbacks callbacks);
 
   // runner.cc
-  SessionOptions full_options() const;
+  SessionOptions reference_options() const;  // of the full cache that fidelity compares with
   SessionOptions session_options(std::size_t cell) const;
   AnswerKey key_of(const WorkItem& item, std::size_t turn, std::size_t cell) const;
   bool is_done(const WorkItem& item) const;
@@ -60,6 +60,8 @@ struct Runner::Impl {
   void prefill(std::vector<Job>& group, Session* beside = nullptr);
   void prefill_pass(std::span<Job> jobs, Session* beside);
   Answer answer_of(const Job& job, std::size_t turn, std::size_t n_together) const;
+  // Throws Error(kOutOfMemory) where `bytes` are more than a group may take.
+  void check_memory(const std::string& what, std::size_t bytes) const;
   void put(const Answer& answer);
   void put_failure(const WorkItem& item, std::size_t turn, std::size_t cell, const std::string& reason);
   void put_failures(const Pass& pass, std::size_t cell, const std::string& reason);
@@ -69,6 +71,8 @@ struct Runner::Impl {
   void answer_round(std::vector<Job>& group, std::size_t round);
 
   // forcing.cc
+  // Whether the reference goes through the pass of the others: all sessions of a pass have the same entry types.
+  bool reference_shares_pass() const;
   void force_item(const WorkItem& item);
 };
 

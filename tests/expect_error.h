@@ -1,0 +1,30 @@
+// A refusal must be the right one: its code, and a part of what it says.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <source_location>
+#include <string>
+
+#include "winnow/error.h"
+
+namespace winnow::test {
+
+inline void expect_error(ErrorCode code, const std::string& part, const std::function<void()>& body,
+                         const std::source_location& where = std::source_location::current()) {
+  const int line = static_cast<int>(where.line());
+  try {
+    body();
+    ADD_FAILURE_AT(where.file_name(), line) << "nothing was refused; expected: " << part;
+  } catch (const Error& error) {
+    const std::string message = error.what();
+    if (error.code() != code || message.find(part) == std::string::npos) {
+      ADD_FAILURE_AT(where.file_name(), line)
+          << "refused with code " << static_cast<int>(error.code()) << ": " << message << "\nexpected code "
+          << static_cast<int>(code) << ": " << part;
+    }
+  }
+}
+
+}  // namespace winnow::test
