@@ -1,6 +1,9 @@
 #include "server/access.h"
 
+#include <arpa/inet.h>
+
 #include <algorithm>
+#include <array>
 #include <set>
 
 namespace winnow::server {
@@ -15,13 +18,32 @@ std::string lower(std::string text) {
 }
 
 // "Name:8080" and "[::1]:8080" without the port.
-std::string host_name(const std::string& host) {
+std::string without_port(const std::string& host) {
   const std::size_t bracket = host.rfind(']');
   const std::size_t colon = host.rfind(':');
   const bool has_port = colon != std::string::npos && (bracket == std::string::npos || colon > bracket);
-  std::string name = lower(has_port ? host.substr(0, colon) : host);
-  if (name.size() > 2 && name.front() == '[' && name.back() == ']') name = name.substr(1, name.size() - 2);
+  return has_port ? host.substr(0, colon) : host;
+}
+
+// In lower case, without the brackets of an IPv6 address and the dot at the end of a complete name.
+std::string plain_name(const std::string& host) {
+  std::string name = lower(host);
+  if (name.size() > 2 && name.front() == '[' && name.back() == ']') return name.substr(1, name.size() - 2);
+  if (name.size() > 1 && name.back() == '.') name.pop_back();
   return name;
+}
+
+// DNS rebinding: a site's name that was pointed at this machine shows in the Host that a browser sends.
+std::optional<ApiError> host_refusal(const httplib::Request& request, const AccessOptions& options) {
+  if (!options.api_keys.empty() || !is_loopback(options.host)) return std::nullopt;
+  if (!request.has_header("Host")) {
+    if (request.version == "HTTP/1.0") return std::nullopt;  // no browser; health checks do so
+    return ApiError(400, "the request has no header 'Host'");
+  }
+  const std::string host = request.get_header_value("Host");
+  const std::string name = without_port(host);
+  if (is_loopback(name) || plain_name(name) == plain_name(options.host)) return std::nullopt;
+  return ApiError(403, "this server answers to localhost only, not to '" + host + "': set a key with --api-key");
 }
 
 bool is_same_site(const std::string& origin, const std::string& host) {
@@ -31,9 +53,9 @@ bool is_same_site(const std::string& origin, const std::string& host) {
 
 std::optional<ApiError> key_refusal(const httplib::Request& request, const AccessOptions& options) {
   if (options.api_keys.empty() || kPublic.contains(request.path)) return std::nullopt;
-  constexpr std::string_view kBearer = "Bearer ";
+  constexpr std::string_view kBearer = "bearer ";  // a scheme's case does not matter
   const std::string header = request.get_header_value("Authorization");
-  if (!header.starts_with(kBearer)) {
+  if (lower(header.substr(0, kBearer.size())) != kBearer) {
     return ApiError(401, "this server needs a key: send the header 'Authorization: Bearer KEY'", "", "missing_api_key");
   }
   const std::string given = header.substr(kBearer.size());
@@ -44,9 +66,19 @@ std::optional<ApiError> key_refusal(const httplib::Request& request, const Acces
 }
 
 std::optional<ApiError> body_refusal(const httplib::Request& request) {
+  if (request.get_header_value_count("Host") > 1) return ApiError(400, "the request has two hosts: send one");
   const std::size_t n_lengths =
       request.get_header_value_count("Content-Length") + request.get_header_value_count("Transfer-Encoding");
   if (n_lengths > 1) return ApiError(400, "the request has two lengths: send one");
+  if (request.has_header("Content-Length")) {
+    // The library would read "-5" as a number near 2^64.
+    const std::string length = request.get_header_value("Content-Length");
+    constexpr std::size_t kMostDigits = 18;
+    const bool is_number = std::all_of(length.begin(), length.end(), [](char c) { return c >= '0' && c <= '9'; });
+    if (!is_number || length.empty() || length.size() > kMostDigits) {
+      return ApiError(400, "the header 'Content-Length' is not a length");
+    }
+  }
   if (request.method != "POST") return std::nullopt;
   if (request.has_header("Content-Encoding")) {
     return ApiError(415, "compressed bodies are not taken: send it without Content-Encoding");
@@ -74,8 +106,14 @@ bool equal_in_constant_time(const std::string& given, const std::string& secret)
 }
 
 bool is_loopback(const std::string& host) {
-  const std::string name = lower(host);
-  return name == "localhost" || name == "::1" || name == "[::1]" || name.starts_with("127.");
+  const std::string name = plain_name(host);
+  if (name == "localhost") return true;
+  std::array<unsigned char, sizeof(in6_addr)> bytes{};  // in the order in which they are written
+  if (inet_pton(AF_INET, name.c_str(), bytes.data()) == 1) return bytes[0] == 127;
+  if (inet_pton(AF_INET6, name.c_str(), bytes.data()) != 1) return false;
+  constexpr std::array<unsigned char, 12> kMapped{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF};  // ::ffff:127.0.0.1
+  if (std::equal(kMapped.begin(), kMapped.end(), bytes.begin())) return bytes[kMapped.size()] == 127;
+  return std::count(bytes.begin(), bytes.end() - 1, 0) == std::ssize(bytes) - 1 && bytes.back() == 1;
 }
 
 std::optional<ApiError> refusal(const httplib::Request& request, const AccessOptions& options) {
@@ -85,12 +123,7 @@ std::optional<ApiError> refusal(const httplib::Request& request, const AccessOpt
   if (!origin.empty() && !is_allowed && !is_same_site(origin, host)) {
     return ApiError(403, "pages of " + origin + " may not use this server: start it with --cors-origin to allow them");
   }
-  if (options.api_keys.empty() && is_loopback(options.host)) {
-    const std::string name = host_name(host);
-    if (!is_loopback(name) && name != lower(options.host)) {
-      return ApiError(403, "this server answers to localhost only, not to '" + host + "': set a key with --api-key");
-    }
-  }
+  if (auto error = host_refusal(request, options)) return error;
   if (auto error = key_refusal(request, options)) return error;
   return body_refusal(request);
 }

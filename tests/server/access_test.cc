@@ -45,10 +45,13 @@ TEST(ConstantTimeTest, TimeDoesNotTellWhereTheDifferenceIs) {
 }
 
 TEST(LoopbackTest, KnowsItsNames) {
-  for (const char* name : {"localhost", "127.0.0.1", "127.3.4.5", "::1", "[::1]", "LOCALHOST"}) {
+  for (const char* name : {"localhost", "127.0.0.1", "127.3.4.5", "::1", "[::1]", "LOCALHOST", "localhost.",
+                           "0:0:0:0:0:0:0:1", "::ffff:127.0.0.1"}) {
     EXPECT_TRUE(is_loopback(name)) << name;
   }
-  for (const char* name : {"0.0.0.0", "::", "example.org", "localhost.example.org", "192.168.0.1"}) {
+  for (const char* name : {"0.0.0.0", "::", "example.org", "localhost.example.org", "192.168.0.1", "127.evil.example",
+                           "127.0.0.1.evil.example", "127.0.0.1x", "127.", "127.1.", "", "1::", "::1:1",
+                           "::ffff:8.8.8.8", "localhost..", "[127.0.0.1", "::1]"}) {
     EXPECT_FALSE(is_loopback(name)) << name;
   }
 }
@@ -64,11 +67,11 @@ TEST_F(AccessTest, KeysAreNeededEverywhereButForHealthAndThePage) {
   EXPECT_EQ(client().Get("/health")->status, 200);
   EXPECT_EQ(client().Get("/")->status, 200);
   for (const char* header : {"Bearer wrong", "Bearer first-ke", "Bearer first-keyx", "Basic first-key", "first-key",
-                             "Bearer ", "bearer first-key"}) {
+                             "Bearer ", "Bearerfirst-key"}) {
     EXPECT_EQ(post("/v1/completions", completion(2), {{"Authorization", header}})->status, 401) << header;
   }
-  for (const char* key : {"first-key", "second-key"}) {
-    EXPECT_EQ(post("/v1/completions", completion(2), {{"Authorization", std::string("Bearer ") + key}})->status, 200);
+  for (const char* header : {"Bearer first-key", "Bearer second-key", "bearer first-key", "BEARER second-key"}) {
+    EXPECT_EQ(post("/v1/completions", completion(2), {{"Authorization", header}})->status, 200) << header;
   }
 }
 
@@ -119,10 +122,36 @@ TEST_F(AccessTest, PagesOfOtherSitesAreRefused) {
   for (const char* type : {"text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x"}) {
     EXPECT_EQ(client().Post("/v1/completions", completion(2), type)->status, 415) << type;
   }
-  // A name that an attacker points here.
-  EXPECT_EQ(client().Get("/v1/models", {{"Host", "evil.example"}})->status, 403);
-  EXPECT_EQ(client().Get("/v1/models", {{"Host", "localhost:9"}})->status, 200);
-  EXPECT_EQ(client().Get("/v1/models", {{"Host", "[::1]:9"}})->status, 200);
+}
+
+TEST_F(AccessTest, NamesThatArePointedHereAreRefused) {
+  start();
+  for (const char* host : {"evil.example", "127.evil.example", "127.0.0.1.evil.example:80", "localhost.evil.example",
+                           "[::1].evil.example", "127.0.0.1@evil.example", ":80", "localhost:80:80"}) {
+    EXPECT_EQ(client().Get("/v1/models", {{"Host", host}})->status, 403) << host;
+  }
+  for (const char* host : {"localhost", "localhost:9", "localhost.:9", "LocalHost", "[::1]:9", "127.0.0.1:80"}) {
+    EXPECT_EQ(client().Get("/v1/models", {{"Host", host}})->status, 200) << host;
+  }
+  EXPECT_EQ(status_of(raw("GET /health HTTP/1.0\r\n\r\n")), "HTTP/1.1 200 OK");
+  EXPECT_EQ(status_of(raw("GET /health HTTP/1.0\r\nHost: evil.example\r\n\r\n")), "HTTP/1.1 403 Forbidden");
+  EXPECT_EQ(status_of(raw("GET /health HTTP/1.1\r\nConnection: close\r\n\r\n")), "HTTP/1.1 400 Bad Request");
+  EXPECT_EQ(status_of(raw("GET /health HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n\r\n")),
+            "HTTP/1.1 400 Bad Request");
+}
+
+TEST_F(AccessTest, LengthsThatAreNoneAreRefused) {
+  start();
+  for (const char* length : {"-5", "-1", "5x", "0x5", "1e3", "+5", "18446744073709551616", "99999999999999999999999"}) {
+    for (const char* method : {"POST", "GET"}) {
+      EXPECT_EQ(status_of(raw(std::string(method) +
+                              " /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+                              "Content-Length: " +
+                              length + "\r\n\r\n{\"a\"}")),
+                "HTTP/1.1 400 Bad Request")
+          << method << " " << length;
+    }
+  }
 }
 
 TEST_F(AccessTest, AnAllowedSiteMayAsk) {
