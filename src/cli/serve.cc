@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -180,6 +181,9 @@ class Loader {
   Loader(const Loader&) = delete;
   Loader& operator=(const Loader&) = delete;
 
+  // Whether there is a batch, whose contexts the end has to save, or an error.
+  bool is_done() const { return is_done_; }
+
   std::exception_ptr error;  // set before the process gets its SIGTERM
 
  private:
@@ -197,15 +201,39 @@ class Loader {
                  {"seconds", seconds.count()},
                  {"kv_bytes_limit", engine_settings.kv_bytes_limit},
                  {"contexts", batch_->entries().size()}});
+      is_done_ = true;
     } catch (...) {
       error = std::current_exception();
+      is_done_ = true;
       kill(getpid(), SIGTERM);
     }
   }
 
+  std::atomic<bool> is_done_{false};
   std::unique_ptr<Batch> batch_;
-  std::thread thread_;
+  std::thread thread_;  // last: it uses all of the above
 };
+
+// After the grace and so much more the connections' threads are given up, whatever they are at.
+constexpr std::chrono::seconds kLastResort{15};
+
+// Ends the process at a second signal, and where the connections do not end in time. Set what it returns once they
+// have.
+std::shared_ptr<std::atomic<bool>> watch_the_end(const sigset_t& signals, int grace_s) {
+  const auto have_ended = std::make_shared<std::atomic<bool>>(false);
+  std::thread([signals] {
+    int again = 0;
+    sigwait(&signals, &again);
+    _exit(128 + again);
+  }).detach();
+  std::thread([grace_s, have_ended] {
+    std::this_thread::sleep_for(std::chrono::seconds(grace_s) + kLastResort);
+    if (*have_ended) return;  // contexts are being saved
+    print_log({{"event", "warning"}, {"message", "requests do not end: the server ends without them"}});
+    _exit(1);
+  }).detach();
+  return have_ended;
+}
 
 }  // namespace
 
@@ -236,15 +264,15 @@ int serve_command(const Arguments& arguments) {
     sigwait(&signals, &caught);
     error = loader.error;
     if (!error) print_log({{"event", "stopping"}, {"grace_s", flags.grace_s}});
-    // A second signal ends the process at once.
-    std::thread impatience([&signals] {
-      int again = 0;
-      sigwait(&signals, &again);
-      _exit(128 + again);
-    });
-    impatience.detach();
+    const auto have_ended = watch_the_end(signals, flags.grace_s);
     service.stop(flags.grace_s);
     serving.join();
+    *have_ended = true;
+    // Loading cannot be broken off, may take minutes, and has nothing to save.
+    if (!loader.is_done()) {
+      print_log({{"event", "stopped"}});
+      _exit(0);
+    }
   }
   if (error) std::rethrow_exception(error);
   print_log({{"event", "stopped"}});

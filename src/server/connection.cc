@@ -7,12 +7,15 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <optional>
 
 namespace winnow::server {
 namespace {
 
 // How often a wait looks whether the server is about to end.
 constexpr std::chrono::milliseconds kLook{100};
+// For a client that neither sends nor reads while the server ends.
+constexpr std::chrono::seconds kLastWait{1};
 
 std::chrono::steady_clock::duration duration_of(double seconds) {
   return std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double>(seconds));
@@ -44,13 +47,18 @@ void address_of(int socket, Name name, std::string& ip, int& port) {
 Connection::Connection(int socket, const ConnectionLimits& limits, const std::atomic<bool>& is_stopping)
     : socket_(socket), limits_(limits), is_stopping_(is_stopping) {}
 
-bool Connection::wait_for_bytes(Clock::time_point until) const {
+bool Connection::wait_for(short events, Clock::time_point until) const {
+  std::optional<Clock::time_point> stopped;
   for (;;) {
-    const auto left = until - Clock::now();
-    if (left <= Clock::duration::zero()) return false;
-    const int ready = poll_one(socket_, POLLIN, left);
+    const auto now = Clock::now();
+    if (!stopped && is_stopping_) stopped = now;
+    if (stopped) until = std::min(until, *stopped + kLastWait);
+    // At least one look: what is there already is taken, however late this thread comes.
+    const auto left = std::clamp<Clock::duration>(until - now, Clock::duration::zero(), kLook);
+    const int ready = poll_one(socket_, events, left);
     if (ready > 0) return true;
     if (ready < 0 && errno != EINTR) return false;
+    if (Clock::now() >= until) return false;
   }
 }
 
@@ -61,7 +69,7 @@ bool Connection::wait_for_request() {
   const auto until = Clock::now() + duration_of(limits_.keep_alive_s);
   while (begin_ == end_) {
     if (is_stopping_ || Clock::now() >= until) return false;
-    if (wait_for_bytes(std::min(until, Clock::now() + kLook))) break;
+    if (wait_for(POLLIN, std::min(until, Clock::now() + kLook))) break;
   }
   deadline_ = Clock::now() + duration_of(limits_.header_s);
   return true;
@@ -75,7 +83,7 @@ void Connection::begin_body() {
 }
 
 bool Connection::fill() {
-  if (!wait_for_bytes(deadline_)) return false;
+  if (!wait_for(POLLIN, deadline_)) return false;
   for (;;) {
     const ssize_t n = recv(socket_, buffer_.data(), buffer_.size(), 0);
     if (n < 0 && errno == EINTR) continue;
@@ -105,9 +113,7 @@ ssize_t Connection::read(char* data, std::size_t size) {
 ssize_t Connection::write(const char* data, std::size_t size) {
   std::size_t done = 0;
   while (done < size) {
-    const int ready = poll_one(socket_, POLLOUT, duration_of(limits_.write_s));
-    if (ready < 0 && errno == EINTR) continue;
-    if (ready <= 0) return -1;
+    if (!wait_for(POLLOUT, Clock::now() + duration_of(limits_.write_s))) return -1;
     const ssize_t n = send(socket_, data + done, size - done, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (n < 0 && (errno == EINTR || errno == EAGAIN)) continue;
     if (n <= 0) return -1;
@@ -128,7 +134,7 @@ void Connection::linger() {
   shutdown(socket_, SHUT_WR);
   const auto until = Clock::now() + std::chrono::seconds(1);
   std::size_t n_dropped = 0;
-  while (n_dropped < (std::size_t{4} << 20) && wait_for_bytes(until)) {
+  while (n_dropped < (std::size_t{4} << 20) && wait_for(POLLIN, until)) {
     const ssize_t n = recv(socket_, buffer_.data(), buffer_.size(), MSG_DONTWAIT);
     if (n <= 0) break;
     n_dropped += static_cast<std::size_t>(n);

@@ -54,7 +54,8 @@ class Connection : public httplib::Stream {
 
  private:
   using Clock = std::chrono::steady_clock;
-  bool wait_for_bytes(Clock::time_point until) const;
+  // Waits for POLLIN or POLLOUT; not much longer once the server ends.
+  bool wait_for(short events, Clock::time_point until) const;
   bool fill();
 
   const int socket_;

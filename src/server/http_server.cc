@@ -1,8 +1,11 @@
 #include "server/http_server.h"
 
+#include <fcntl.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <condition_variable>
 #include <cstring>
 #include <functional>
@@ -19,6 +22,10 @@ namespace {
 constexpr int kBacklog = 256;
 // A client that never closes its connection gives others a turn after so many requests.
 constexpr int kMostRequests = 1000;
+// How often the wait for connections looks whether the server is about to end.
+constexpr int kLookMs = 50;
+// So long without a descriptor or memory for a new connection.
+constexpr std::chrono::milliseconds kExhausted{10};
 
 thread_local Connection* t_connection = nullptr;
 thread_local bool t_is_refused = false;  // there are connections enough
@@ -30,11 +37,18 @@ constexpr char kRefusal[] =
     "\"code\":\"connections\"}}";
 
 // A thread for each connection, up to a number of them.
-class ConnectionThreads : public httplib::TaskQueue {
+class ConnectionThreads {
  public:
   explicit ConnectionThreads(int most) : most_(most) {}
+  ~ConnectionThreads() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return n_running_ == 0; });
+    for (std::thread& thread : ended_) thread.join();
+  }
+  ConnectionThreads(const ConnectionThreads&) = delete;
+  ConnectionThreads& operator=(const ConnectionThreads&) = delete;
 
-  void enqueue(std::function<void()> task) override {
+  void start(std::function<void()> task) {
     std::list<std::thread> ended;
     {
       const std::lock_guard lock(mutex_);
@@ -65,13 +79,6 @@ class ConnectionThreads : public httplib::TaskQueue {
     t_is_refused = false;
   }
 
-  void shutdown() override {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return n_running_ == 0; });
-    for (std::thread& thread : ended_) thread.join();
-    ended_.clear();
-  }
-
  private:
   const int most_;
   std::mutex mutex_;
@@ -82,8 +89,8 @@ class ConnectionThreads : public httplib::TaskQueue {
 
 }  // namespace
 
-HttpServer::HttpServer(const ConnectionLimits& limits, int max_connections) : limits_(limits) {
-  new_task_queue = [max_connections] { return new ConnectionThreads(max_connections); };
+HttpServer::HttpServer(const ConnectionLimits& limits, int max_connections)
+    : limits_(limits), max_connections_(max_connections) {
   set_payload_max_length(limits.body_bytes);
   set_tcp_nodelay(true);
   set_keep_alive_timeout(static_cast<time_t>(limits.keep_alive_s));
@@ -106,15 +113,34 @@ int HttpServer::bind(const std::string& host, int port) {
                                     "; choose others with --host and --port");
   }
   ::listen(svr_sock_, kBacklog);  // the library's own backlog is 5
+  // A client that is gone before it is accepted must not block the next wait.
+  fcntl(svr_sock_, F_SETFL, fcntl(svr_sock_, F_GETFL) | O_NONBLOCK);
   return port;
 }
 
-void HttpServer::serve() { listen_after_bind(); }
-
-void HttpServer::stop_serving() {
-  is_stopping_ = true;
-  stop();
+// Not the library's loop: that one misses a stop() which comes before it runs, and ends for good at the first error of
+// accept() that it does not know.
+void HttpServer::serve() {
+  const int listening = svr_sock_;
+  {
+    ConnectionThreads threads(max_connections_);
+    while (!is_stopping_) {
+      pollfd entry{.fd = listening, .events = POLLIN, .revents = 0};
+      if (poll(&entry, 1, kLookMs) <= 0) continue;
+      const int socket = accept4(listening, nullptr, nullptr, SOCK_CLOEXEC);
+      if (socket >= 0) {
+        threads.start([this, socket] { process_and_close_socket(socket); });
+      } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
+        std::this_thread::sleep_for(kExhausted);
+      }
+    }
+    shutdown(listening, SHUT_RDWR);  // who comes now is refused at once
+  }
+  svr_sock_ = INVALID_SOCKET;
+  close(listening);
 }
+
+void HttpServer::stop_serving() { is_stopping_ = true; }
 
 Connection* HttpServer::current() { return t_connection; }
 

@@ -17,7 +17,8 @@ class HttpServer : public httplib::Server {
 
   // Port 0: any free one. Returns the port. Throws Error(kIo) that says why.
   int bind(const std::string& host, int port);
-  // Serves until stop_serving(). Connections end after the request that they are at.
+  // Serves until stop_serving(), which may come at any time, also before. Returns once the connections have ended, each
+  // after the request that it is at.
   void serve();
   void stop_serving();
 
@@ -31,6 +32,7 @@ class HttpServer : public httplib::Server {
   bool process_and_close_socket(socket_t socket) override;
 
   const ConnectionLimits limits_;
+  const int max_connections_;
   std::atomic<bool> is_stopping_{false};
 };
 

@@ -1,4 +1,7 @@
 // The API over HTTP: answers, streams, errors, cancellation, the end.
+#include <cstring>
+#include <future>
+
 #include "server/http_test_support.h"
 
 namespace winnow::server {
@@ -255,6 +258,38 @@ TEST_F(HttpTest, AnswersThatOutlastTheGraceAreBrokenOff) {
   asking.join();
   ASSERT_TRUE(running && *running);
   EXPECT_EQ((*running)->status, 503);
+}
+
+TEST(HttpServerTest, EndsWheneverItIsToldTo) {
+  for (int delay_us = 0; delay_us < 2000; delay_us += 20) {
+    HttpServer server({}, 4);
+    server.bind("127.0.0.1", 0);
+    const bool is_before = delay_us == 0;
+    if (is_before) server.stop_serving();
+    auto serving = std::async(std::launch::async, [&] { server.serve(); });
+    std::this_thread::sleep_for(std::chrono::microseconds(delay_us));
+    server.stop_serving();
+    if (serving.wait_for(std::chrono::seconds(10)) == std::future_status::ready) continue;
+    std::cerr << "serve() goes on after stop_serving(), " << delay_us << " us after its start\n";
+    std::abort();  // nothing could end this thread any more
+  }
+}
+
+TEST(HttpServerTest, EndsAlthoughClientsNeitherSendNorRead) {
+  HttpServer server({}, 4);
+  std::string large(std::size_t{64} << 20, 'x');
+  server.Get("/", [&](const httplib::Request&, httplib::Response& response) { response.body = large; });
+  const int port = server.bind("127.0.0.1", 0);
+  std::thread serving([&] { server.serve(); });
+  for (const char* bytes : {"GET / HT", "GET / HTTP/1.1\r\n\r\n"}) {
+    const int fd = connect_to(port);
+    ASSERT_GT(send(fd, bytes, std::strlen(bytes), 0), 0);
+  }
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  const auto start = std::chrono::steady_clock::now();
+  server.stop_serving();
+  serving.join();
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(8));  // not header_s, not write_s
 }
 
 TEST_F(HttpTest, ConnectionsAreUsedAgain) {

@@ -19,6 +19,16 @@
 
 namespace winnow::server {
 
+inline int connect_to(int port) {
+  const int fd = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<std::uint16_t>(port));
+  inet_pton(AF_INET, "127.0.0.1", &address.sin_addr);
+  EXPECT_EQ(connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
+  return fd;
+}
+
 class HttpTest : public testing::Test {
  protected:
   void start(const std::function<void(ServiceOptions&)>& change = {}, const BatchOptions& batch = {},
@@ -62,15 +72,7 @@ class HttpTest : public testing::Test {
     EXPECT_TRUE(condition());
   }
 
-  int open_connection() const {
-    const int fd = socket(AF_INET, SOCK_STREAM, 0);
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_port = htons(static_cast<std::uint16_t>(port_));
-    inet_pton(AF_INET, "127.0.0.1", &address.sin_addr);
-    EXPECT_EQ(connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
-    return fd;
-  }
+  int open_connection() const { return connect_to(port_); }
   // What comes back until the server closes or nothing comes for so long.
   static std::string read_all(int fd, int wait_ms = 5000) {
     std::string all;
