@@ -155,9 +155,11 @@ void decode(benchmark::State& state, int n_group, int head_dim, int n_entries, E
   const std::vector<float> q = random_numbers(static_cast<std::size_t>(n_group * head_dim));
   const auto work = [&](int thread) {
     std::vector<float> partials(partial_floats(head_dim) * static_cast<std::size_t>(n_group));
+    const std::size_t scratch_bytes = decode_attention_scratch_bytes(shape);
+    const auto scratch = hwy::AllocateAligned<std::byte>(scratch_bytes);
     for (int h = thread; h < n_heads; h += n_threads) {
       decode_attention(shape, {q.data(), heads.entries[static_cast<std::size_t>(h)], 0, n_entries, n_entries},
-                       partials.data());
+                       partials.data(), {scratch.get(), scratch_bytes});
       benchmark::DoNotOptimize(partials.data());
     }
   };

@@ -29,6 +29,11 @@ StepAttention::StepAttention(const Hparams& hparams, int n_sequences, Compute& c
       layers_(static_cast<std::size_t>(hparams.n_layer)),
       partial_floats_(kernels::partial_floats(hparams.head_dim) * static_cast<std::size_t>(hparams.n_group())),
       done_(std::make_unique<std::atomic<int>[]>(static_cast<std::size_t>(n_sequences * hparams.n_kv_head))) {
+  const kernels::AttentionShape shape = attention_shape(hparams, {});  // scratch is the same for all entry types
+  for (int i = 0; i < compute.n_threads(); ++i) {
+    workspaces_.push_back({.partial = std::vector<float>(partial_floats_),
+                           .scratch = AlignedBytes(kernels::decode_attention_scratch_bytes(shape))});
+  }
   for (int l = 0; l < hparams.n_layer; ++l) {
     layers_[static_cast<std::size_t>(l)].owner = this;
     layers_[static_cast<std::size_t>(l)].layer = l;
@@ -119,7 +124,7 @@ void StepAttention::run_layer(const Layer& layer, const ggml_tensor* dst, int it
   const auto* q = static_cast<const float*>(dst->src[0]->data);
   auto* out = static_cast<float*>(dst->data);
   const std::int64_t group_floats = std::int64_t{hparams_.n_group()} * hparams_.head_dim;
-  std::vector<float> own(partial_floats_);
+  Workspace& own = workspaces_[static_cast<std::size_t>(ith)];
   const auto first = static_cast<std::size_t>(layer.first_slice[static_cast<std::size_t>(ith)]);
   const auto last = static_cast<std::size_t>(layer.first_slice[static_cast<std::size_t>(ith) + 1]);
   for (std::size_t i = first; i < last; ++i) {
@@ -130,15 +135,15 @@ void StepAttention::run_layer(const Layer& layer, const ggml_tensor* dst, int it
     if (slice.last == entries.n_entries) store(layer, slice.head, dst);
     const kernels::AttentionShape shape = attention_shape(hparams_, sequence.cache->shape());
     const HeadPlan& plan = layer.heads[static_cast<std::size_t>(slice.head)];
-    float* partial =
-        slice.partial < 0 ? own.data() : partials_.data() + static_cast<std::size_t>(slice.partial) * partial_floats_;
+    float* partial = slice.partial < 0 ? own.partial.data()
+                                       : partials_.data() + static_cast<std::size_t>(slice.partial) * partial_floats_;
     kernels::decode_attention(shape,
                               {.q = q + slice.head * group_floats,
                                .entries = entries,
                                .first = slice.first,
                                .last = slice.last,
                                .position = sequence.position},
-                              partial);
+                              partial, own.scratch.span());
     float* head_out = out + slice.head * group_floats;
     if (slice.partial < 0) {
       kernels::merge_partials(shape, partial, 1, head_out);

@@ -9,6 +9,7 @@
 
 #include "cache/ragged_cache.h"
 #include "engine/query_evidence.h"
+#include "eviction/aligned_bytes.h"
 #include "kernels/attention.h"
 #include "model/compute.h"
 #include "model/graph_builder.h"
@@ -61,12 +62,19 @@ class StepAttention : public AttentionHook {
   void plan_layer(Layer& layer);
   void store(const Layer& layer, int head, const ggml_tensor* dst);
 
+  // What one thread works in.
+  struct Workspace {
+    std::vector<float> partial;  // of a head in one slice: [n_group][partial_floats]
+    AlignedBytes scratch;        // of the kernel
+  };
+
   const Hparams& hparams_;
   Compute& compute_;
   std::vector<StepSequence> sequences_;
   std::vector<Layer> layers_;
   std::size_t partial_floats_;                // of one head's group
   std::vector<float> partials_;               // [slices that share a head][n_group][partial_floats]
+  std::vector<Workspace> workspaces_;         // [n_threads]
   std::unique_ptr<std::atomic<int>[]> done_;  // [n_sequences * n_kv_head] slices finished in the present layer
 };
 

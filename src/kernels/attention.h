@@ -42,8 +42,12 @@ struct DecodeSlice {
 // sum = sum_i exp(s_i - max), acc = sum_i exp(s_i - max) v_i. The empty state is {-inf, 0, 0...}.
 constexpr std::size_t partial_floats(int head_dim) { return 2 + static_cast<std::size_t>(head_dim); }
 
+// Bytes of 64-byte-aligned scratch that one call needs; depends on the group and the head size alone.
+std::size_t decode_attention_scratch_bytes(const AttentionShape& shape);
+
 void decode_attention(const AttentionShape& shape, const DecodeSlice& slice,
-                      float* partials);  // [n_group][partial_floats]
+                      float* partials,  // [n_group][partial_floats]
+                      std::span<std::byte> scratch);
 
 // Merges the partials of `n_slices` slices of one head and writes the normalised output; all-empty gives zeros.
 void merge_partials(const AttentionShape& shape, const float* partials,  // [n_slices][n_group][partial_floats]

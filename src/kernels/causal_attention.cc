@@ -296,7 +296,7 @@ HWY_EXPORT(causal_attention);
 
 void causal_attention(const AttentionShape& shape, const HeadEntries& entries, const QueryRows& rows,
                       const CausalOutput& output, std::span<std::byte> scratch) {
-  assert(shape.head_dim % 16 == 0 && shape.head_dim <= kMaxHeadDim);
+  assert(shape.is_supported());
   assert(scratch.size() >= causal_attention_scratch_bytes(shape));
   HWY_DYNAMIC_DISPATCH(causal_attention)(shape, entries, rows, output, scratch);
 }

@@ -26,10 +26,6 @@ namespace winnow::kernels {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Entries of a run whose scores and weights are worked on together.
-inline constexpr std::int32_t kEntryBlock = 64;
-inline constexpr int kMaxGroup = 16;
-
 // Query heads that a pass over a block handles: their sums and a row's numbers fit the registers (AVX-512 and Arm have
 // 32, the others 16). Half as many heads leave room for twice as many keys or vectors of values.
 #if HWY_TARGET <= HWY_AVX3 || HWY_ARCH_ARM
@@ -281,7 +277,8 @@ struct EntryBlock {
   std::int32_t n_entries;
 };
 
-void decode_attention(const AttentionShape& shape, const DecodeSlice& slice, float* partials) {
+void decode_attention(const AttentionShape& shape, const DecodeSlice& slice, float* partials,
+                      std::span<std::byte> memory) {
   const int d = shape.head_dim;
   const int n_group = shape.n_group;
   const std::size_t partial_stride = partial_floats(d);
@@ -294,9 +291,10 @@ void decode_attention(const AttentionShape& shape, const DecodeSlice& slice, flo
   const std::int32_t first = std::max(slice.first, bound.first_visible(slice.position));
   if (first >= slice.last) return;
 
-  alignas(64) float queries[kMaxGroup * kMaxHeadDim];
+  Scratch scratch(memory);
+  auto* queries = scratch.take<float>(static_cast<std::size_t>(n_group * d));
   for (int i = 0; i < n_group * d; ++i) queries[i] = slice.q[i] * shape.scale;
-  alignas(64) float scores[kMaxGroup * kEntryBlock];
+  auto* scores = scratch.take<float>(static_cast<std::size_t>(n_group * kEntryBlock));
 
   const std::size_t key_bytes = row_bytes(shape.key_type, d);
   const std::size_t value_bytes = row_bytes(shape.value_type, d);
@@ -338,11 +336,19 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace winnow::kernels {
 
+std::size_t decode_attention_scratch_bytes(const AttentionShape& shape) {
+  const auto n_group = static_cast<std::size_t>(shape.n_group);
+  return Scratch::bytes<float>(n_group * static_cast<std::size_t>(shape.head_dim)) +
+         Scratch::bytes<float>(n_group * kEntryBlock);
+}
+
 HWY_EXPORT(decode_attention);
 
-void decode_attention(const AttentionShape& shape, const DecodeSlice& slice, float* partials) {
-  assert(shape.head_dim % 16 == 0 && shape.head_dim <= kMaxHeadDim && shape.n_group <= 16);
-  HWY_DYNAMIC_DISPATCH(decode_attention)(shape, slice, partials);
+void decode_attention(const AttentionShape& shape, const DecodeSlice& slice, float* partials,
+                      std::span<std::byte> scratch) {
+  assert(shape.is_supported());
+  assert(scratch.size() >= decode_attention_scratch_bytes(shape));
+  HWY_DYNAMIC_DISPATCH(decode_attention)(shape, slice, partials, scratch);
 }
 
 void merge_partials(const AttentionShape& shape, const float* partials, int n_slices, float* out) {

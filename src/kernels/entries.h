@@ -12,6 +12,11 @@
 
 namespace winnow::kernels {
 
+// What the kernels take: a model beyond it is refused when it is loaded.
+inline constexpr int kMaxGroup = 128;    // query heads per KV head
+inline constexpr int kMaxHeadDim = 256;  // rows of this size lie on the stack
+inline constexpr int kHeadDimUnit = 16;  // head sizes are multiples of it
+
 struct EntryRun {
   const std::byte* keys;          // [n_entries][head_dim], key_type, rows packed; rotated by the original position
   const std::byte* values;        // [n_entries][head_dim], value_type, rows packed
@@ -26,12 +31,17 @@ struct HeadEntries {
 
 // What is the same for all heads of a model.
 struct AttentionShape {
-  int n_group;                      // query heads per KV head (G)
-  int head_dim;                     // d
+  int n_group;                      // query heads per KV head (G), 1 .. kMaxGroup
+  int head_dim;                     // d, a multiple of kHeadDimUnit, at most kMaxHeadDim
   float scale;                      // softmax scale, usually 1/sqrt(d)
   std::int32_t sliding_window = 0;  // a row sees positions > its own - sliding_window; 0: all
   EntryType key_type;
   EntryType value_type;
+
+  bool is_supported() const {
+    return n_group >= 1 && n_group <= kMaxGroup && head_dim >= kHeadDimUnit && head_dim <= kMaxHeadDim &&
+           head_dim % kHeadDimUnit == 0;
+  }
 };
 
 // A block of consecutive query rows of one KV head's group, and the entries that they attend to. Row r sees the first

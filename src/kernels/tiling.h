@@ -19,7 +19,8 @@ inline constexpr int kKeyBlock = 128;
 // first-level cache together.
 inline constexpr int kCausalKeyBlock = 48;
 
-inline constexpr int kMaxHeadDim = 256;
+// Entries of a run whose scores and weights decoding works on together.
+inline constexpr int kEntryBlock = 64;
 
 inline constexpr float kLog2E = 1.44269504088896341F;
 inline constexpr double kLn2 = 0.693147180559945309;

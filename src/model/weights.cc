@@ -9,6 +9,7 @@
 #include <set>
 #include <string>
 
+#include "kernels/entries.h"
 #include "winnow/error.h"
 
 namespace winnow {
@@ -144,13 +145,17 @@ Hparams read_hparams(const GgufFile& file, const Architecture& architecture) {
                                              " and values of " + std::to_string(value_length) +
                                              " numbers: different sizes are not supported");
   }
-  if (key_length < 16 || key_length > 256 || key_length % 16 != 0) {
+  using kernels::kHeadDimUnit, kernels::kMaxGroup, kernels::kMaxHeadDim;
+  if (key_length < kHeadDimUnit || key_length > kMaxHeadDim || key_length % kHeadDimUnit != 0) {
     throw Error(ErrorCode::kUnsupported, "'" + file.path() + "': the head size " + std::to_string(key_length) +
-                                             " is not supported; it must be a multiple of 16, at most 256");
+                                             " is not supported; it must be a multiple of " +
+                                             std::to_string(kHeadDimUnit) + ", at most " + std::to_string(kMaxHeadDim));
   }
   h.head_dim = static_cast<int>(key_length);
-  if (h.n_group() > 64) {
-    throw Error(ErrorCode::kUnsupported, "'" + file.path() + "': groups of more than 64 query heads are not supported");
+  if (h.n_group() > kMaxGroup) {
+    throw Error(ErrorCode::kUnsupported, "'" + file.path() + "': " + std::to_string(h.n_group()) +
+                                             " query heads for a KV head are not supported; it must be at most " +
+                                             std::to_string(kMaxGroup));
   }
   h.norm_eps = number_in(file, prefix + "attention.layer_norm_rms_epsilon", 1e-5, 0, 1);
   const std::int64_t sliding_window = file.find_integer(prefix + "attention.sliding_window").value_or(0);

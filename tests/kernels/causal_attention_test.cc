@@ -75,6 +75,14 @@ TEST_P(CausalAttention, MatchesTheReferenceForHeadSizesAndGroups) {
   expect_reference(test_shape(16, 256, EntryType::kF32), {.n_visible = 20, .n_rows = 64});
 }
 
+TEST_P(CausalAttention, MatchesTheReferenceForLargeGroups) {
+  for (const EntryType type : {EntryType::kF32, EntryType::kF16}) {
+    expect_reference(test_shape(24, 64, type), {.n_visible = 40, .n_rows = 9, .run_sizes = {32}});
+    expect_reference(test_shape(64, 128, type), {.n_visible = 40, .n_rows = 9});
+    expect_reference(test_shape(kMaxGroup, kMaxHeadDim, type), {.n_visible = 20, .n_rows = 17, .run_sizes = {7}});
+  }
+}
+
 TEST_P(CausalAttention, MatchesTheReferenceForEveryEntryType) {
   for (const EntryType type :
        {EntryType::kF32, EntryType::kF16, EntryType::kBF16, EntryType::kQ8_0, EntryType::kQ4_0}) {

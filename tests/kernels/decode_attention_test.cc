@@ -7,6 +7,11 @@
 namespace winnow::kernels {
 namespace {
 
+void decode_slice(const AttentionShape& shape, const DecodeSlice& slice, float* partials) {
+  TestScratch scratch(decode_attention_scratch_bytes(shape));
+  decode_attention(shape, slice, partials, scratch.span());
+}
+
 // Decodes in n_slices equal slices and merges.
 std::vector<float> decode(const AttentionShape& shape, const HeadEntries& entries, const float* q, int position,
                           int n_slices) {
@@ -15,7 +20,7 @@ std::vector<float> decode(const AttentionShape& shape, const HeadEntries& entrie
   for (int s = 0; s < n_slices; ++s) {
     const DecodeSlice slice{q, entries, entries.n_entries * s / n_slices, entries.n_entries * (s + 1) / n_slices,
                             position};
-    decode_attention(shape, slice, partials.data() + stride * static_cast<std::size_t>(s));
+    decode_slice(shape, slice, partials.data() + stride * static_cast<std::size_t>(s));
   }
   std::vector<float> out(static_cast<std::size_t>(shape.n_group * shape.head_dim), std::nanf(""));
   merge_partials(shape, partials.data(), n_slices, out.data());
@@ -47,6 +52,16 @@ TEST_P(DecodeAttention, MatchesTheReferenceForHeadSizesAndGroups) {
       expect_reference(test_shape(n_group, head_dim, EntryType::kF16), {.n_entries = 83, .run_sizes = {32}});
     }
     expect_reference(test_shape(5, head_dim, EntryType::kF32), {.n_entries = 83});
+  }
+}
+
+// One KV head for all query heads (MQA), and the largest group and head size that a model may have.
+TEST_P(DecodeAttention, MatchesTheReferenceForLargeGroups) {
+  for (const int n_group : {17, 24, 33, 64, 100, kMaxGroup}) {
+    expect_reference(test_shape(n_group, 64, EntryType::kF16), {.n_entries = 83, .run_sizes = {32}});
+  }
+  for (const EntryType type : {EntryType::kF32, EntryType::kF16, EntryType::kQ4_0}) {
+    expect_reference(test_shape(kMaxGroup, kMaxHeadDim, type), {.n_entries = 150, .run_sizes = {32}});
   }
 }
 
@@ -82,12 +97,12 @@ TEST_P(DecodeAttention, EmptySlicesGiveTheEmptyStateAndMergeToZero) {
   const TestHead head(shape, {.n_entries = 40}, 1);
   const TestQueries queries(shape, 1, 2);
   std::vector<float> partials(2 * partial_floats(64), std::nanf(""));
-  decode_attention(shape, {queries.q(), head.entries(), 17, 17, 39}, partials.data());
+  decode_slice(shape, {queries.q(), head.entries(), 17, 17, 39}, partials.data());
   EXPECT_EQ(partials[0], -HUGE_VALF);
   for (std::size_t i = 1; i < partial_floats(64); ++i) ASSERT_EQ(partials[i], 0.0F);
   // A slice that the window hides as a whole is empty too.
   shape.sliding_window = 4;
-  decode_attention(shape, {queries.q(), head.entries(), 0, 10, 39}, partials.data());
+  decode_slice(shape, {queries.q(), head.entries(), 0, 10, 39}, partials.data());
   EXPECT_EQ(partials[0], -HUGE_VALF);
   std::vector<float> out(2 * 64, std::nanf(""));
   merge_partials(shape, partials.data(), 1, out.data());
@@ -101,7 +116,7 @@ TEST_P(DecodeAttention, PartialHoldsTheDocumentedSums) {
   const TestHead head(shape, {.n_entries = 70}, 1);
   const TestQueries queries(shape, 1, 2);
   std::vector<float> partial(partial_floats(16));
-  decode_attention(shape, {queries.q(), head.entries(), 0, 70, 69}, partial.data());
+  decode_slice(shape, {queries.q(), head.entries(), 0, 70, 69}, partial.data());
   const reference::Weights w = reference::weights(shape, head.entries(), queries.rows(70, 69), 0, 0);
   EXPECT_NEAR(static_cast<double>(partial[0]) + std::log(static_cast<double>(partial[1])), w.log_sum_exp, 1e-5);
   double greatest = 0;

@@ -177,7 +177,7 @@ TEST_P(Rows, ProjectedNormsMatchTheReference) {
   for (const Case& c : {Case{3, 64, 192, 100, EntryType::kF16}, Case{1, 16, 1, 5, EntryType::kF32},
                         Case{2, 80, 67, 33, EntryType::kF16}, Case{2, 128, 100, 200, EntryType::kF32},
                         Case{2, 64, 65, 31, EntryType::kQ8_0}, Case{1, 256, 64, 1, EntryType::kBF16},
-                        Case{2, 64, 64, 0, EntryType::kF16}}) {
+                        Case{2, 64, 64, 0, EntryType::kF16}, Case{kMaxGroup, 64, 33, 10, EntryType::kF16}}) {
     const AttentionShape shape = test_shape(c.n_group, c.head_dim, c.type);
     const TestHead head(shape, {.n_entries = c.n_entries, .run_sizes = {32}}, 6);
     const std::vector<float> w_o = random_numbers(static_cast<std::size_t>(c.n_group * c.head_dim * c.n_embd), 7);

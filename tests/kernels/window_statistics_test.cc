@@ -97,6 +97,13 @@ TEST_P(WindowStatistics, MatchesTheReferenceForHeadSizesAndGroups) {
   expect_reference(test_shape(16, 64, EntryType::kF32), {.n_entries = 80, .n_rows = 8, .n_columns = 72});
 }
 
+TEST_P(WindowStatistics, MatchesTheReferenceForLargeGroups) {
+  for (const EntryType type : {EntryType::kF32, EntryType::kF16}) {
+    expect_reference(test_shape(33, 64, type), {.n_entries = 80, .n_rows = 5, .n_columns = 75});
+    expect_reference(test_shape(kMaxGroup, kMaxHeadDim, type), {.n_entries = 40, .n_rows = 3, .n_columns = 37});
+  }
+}
+
 TEST_P(WindowStatistics, MatchesTheReferenceForWindowsAndLengths) {
   const AttentionShape shape = test_shape(2, 64, EntryType::kF16);
   for (const int n_rows : {1, 2, 5, 6, 8, 16, 31, 32, 64}) {
@@ -205,44 +212,46 @@ TEST_P(WindowStatistics, LargeScoresStayFinite) {
   }
 }
 
-void expect_column_sums(EntryType type) {
+void expect_column_sums(EntryType type, int n_group, int n_tokens) {
   for (const int sliding_window : {0, 50}) {
-    AttentionShape shape = test_shape(3, 64, type);
+    AttentionShape shape = test_shape(n_group, 64, type);
     shape.sliding_window = sliding_window;
-    constexpr int kTokens = 210;
-    const TestHead head(shape, {.n_entries = kTokens}, 8);
-    const TestQueries queries(shape, kTokens, 9);
+    const TestHead head(shape, {.n_entries = n_tokens}, 8);
+    const TestQueries queries(shape, n_tokens, 9);
     const QueryRows rows = queries.rows(1, 0);
-    std::vector<float> out(kTokens * 3 * 64);
-    std::vector<float> log_sum_exp(kTokens * 3);
+    const auto n_sums = static_cast<std::size_t>(n_tokens * n_group);
+    std::vector<float> out(n_sums * 64);
+    std::vector<float> log_sum_exp(n_sums);
     TestScratch scratch(causal_attention_scratch_bytes(shape));
-    causal_attention(shape, head.entries(), rows, {out.data(), 3 * 64, log_sum_exp.data()}, scratch.span());
+    causal_attention(shape, head.entries(), rows, {out.data(), n_group * 64, log_sum_exp.data()}, scratch.span());
 
     // In blocks of rows, as the engine does it.
-    std::vector<float> sums(3 * kTokens, 0.0F);
+    std::vector<float> sums(n_sums, 0.0F);
     TestScratch window_scratch(window_statistics_scratch_bytes(shape, 64));
-    for (int first = 0; first < kTokens; first += 64) {
+    for (int first = 0; first < n_tokens; first += 64) {
       QueryRows some = rows;
       some.q += first * rows.row_stride;
-      some.n_rows = std::min(64, kTokens - first);
+      some.n_rows = std::min(64, n_tokens - first);
       some.n_visible += first;
       some.first_position += first;
-      add_column_sums(shape, head.entries(), some, log_sum_exp.data() + first * 3, kTokens, sums.data(),
+      add_column_sums(shape, head.entries(), some, log_sum_exp.data() + first * n_group, n_tokens, sums.data(),
                       window_scratch.span());
     }
     const double tolerance = prefers_bf16_attention(shape, rows) ? 2e-2 : 1e-5;
-    expect_close(sums, reference::column_sums(shape, head.entries(), rows, kTokens), "column sum", tolerance);
+    expect_close(sums, reference::column_sums(shape, head.entries(), rows, n_tokens), "column sum", tolerance);
     // Scores and log-sum-exps are of the same products: every row still spreads a weight of 1.
-    for (int g = 0; g < 3; ++g) {
-      const auto first = sums.begin() + static_cast<std::ptrdiff_t>(g) * kTokens;
-      EXPECT_NEAR(std::accumulate(first, first + kTokens, 0.0), kTokens, 2e-4 * kTokens);
+    for (int g = 0; g < n_group; ++g) {
+      const auto first = sums.begin() + static_cast<std::ptrdiff_t>(g) * n_tokens;
+      EXPECT_NEAR(std::accumulate(first, first + n_tokens, 0.0), n_tokens, 2e-4 * n_tokens);
     }
   }
 }
 
 TEST_P(WindowStatistics, ColumnSumsOfAPromptMatchTheReference) {
-  expect_column_sums(EntryType::kF32);
-  expect_column_sums(EntryType::kF16);
+  for (const EntryType type : {EntryType::kF32, EntryType::kF16}) {
+    expect_column_sums(type, 3, 210);
+    expect_column_sums(type, kMaxGroup, 70);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Isa, WindowStatistics, testing::ValuesIn(supported_isas()), isa_test_name);

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/entries.h"
 #include "model/tiny_model.h"
 #include "winnow/session.h"
 
@@ -82,6 +83,7 @@ std::vector<Variant> variants() {
     add("one_kv_head", [](TinyModelOptions& o) { o.n_kv_head = 1; });
     add("no_groups", [](TinyModelOptions& o) { o.n_kv_head = o.n_head; });
     add("three_per_group", [](TinyModelOptions& o) { o.n_head = 6; });
+    add("24_per_group", [](TinyModelOptions& o) { o.n_head = 24, o.n_kv_head = 1; });
     add("small_heads", [](TinyModelOptions& o) { o.head_dim = 16; });
     add("heads_of_80", [](TinyModelOptions& o) { o.head_dim = 80; });
     add("heads_of_128", [](TinyModelOptions& o) { o.head_dim = 128; });
@@ -89,6 +91,9 @@ std::vector<Variant> variants() {
     add("linear", [](TinyModelOptions& o) { o.rope_scaling = "linear"; });
     add("yarn", [](TinyModelOptions& o) { o.rope_scaling = "yarn"; });
     if (std::string(name) != "llama") continue;
+    add("largest_group", [](TinyModelOptions& o) {
+      o.n_layer = 1, o.n_head = kernels::kMaxGroup, o.n_kv_head = 1, o.head_dim = kernels::kMaxHeadDim;
+    });
     add("rope_freqs", [](TinyModelOptions& o) { o.has_rope_freqs = true; });
     add("biases", [](TinyModelOptions& o) { o.has_all_biases = true; });
     add("no_tokenizer", [](TinyModelOptions& o) { o.has_tokenizer = false; });

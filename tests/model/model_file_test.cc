@@ -8,6 +8,7 @@
 #include <functional>
 #include <limits>
 
+#include "kernels/entries.h"
 #include "model/tiny_model.h"
 #include "winnow/error.h"
 #include "winnow/model.h"
@@ -156,7 +157,9 @@ TEST(ModelFileTest, HeadsThatDoNotFit) {
   expect_refused(ErrorCode::kBadFile, "cannot be shared",
                  {.edit_metadata = set_integer("llama.attention.head_count_kv", -2)});
   expect_refused(ErrorCode::kUnsupported, "head size", {.head_dim = 24});
-  expect_refused(ErrorCode::kUnsupported, "head size", {.head_dim = 288});
+  expect_refused(ErrorCode::kUnsupported, "head size 272", {.head_dim = kernels::kMaxHeadDim + 16});
+  expect_refused(ErrorCode::kUnsupported, "130 query heads",
+                 {.n_layer = 1, .n_head = 130, .n_kv_head = 1, .head_dim = 16});
   expect_refused(ErrorCode::kUnsupported, "different sizes",
                  {.edit_metadata = set_integer("llama.attention.value_length", 64)});
   // Numbers that only look right after they lose their upper half.
