@@ -10,18 +10,29 @@
 
 namespace winnow {
 
-// Names and defaults as llama.cpp's; temperature <= 0 is greedy.
+// What a number of the options may be, both ends included.
+struct SamplingRange {
+  double lowest, highest;
+};
+
+// Names and defaults as llama.cpp's.
 struct SamplingOptions {
-  float temperature = 0.8f;
-  int top_k = 40;
-  float top_p = 0.95f;
-  float min_p = 0.05f;
-  int repeat_last_n = 64;
+  float temperature = 0.8f;  // 0: greedy
+  int top_k = 40;            // 0 or -1: all
+  float top_p = 0.95f;       // 1: all
+  float min_p = 0.05f;       // 0: all
+  int repeat_last_n = 64;    // tokens that the penalties look at; 0: no penalties
   float repeat_penalty = 1.0f;
   float frequency_penalty = 0.0f;
   float presence_penalty = 0.0f;
   std::uint32_t seed = 0xFFFFFFFFu;  // 0xFFFFFFFF: a random one
   std::string grammar;               // GBNF, root rule "root"; empty: none
+
+  static constexpr SamplingRange kTemperature{0, 100}, kTopK{-1, 1 << 24}, kTopP{0, 1}, kMinP{0, 1},
+      kRepeatLastN{0, 1 << 24}, kRepeatPenalty{1e-4, 1e4}, kFrequencyPenalty{-1e4, 1e4}, kPresencePenalty{-1e4, 1e4};
+
+  // Throws Error(kInvalidArgument) naming the first number outside its range. The grammar is for Sampler to check.
+  void validate() const;
 };
 
 // Not thread-safe; one per sequence.

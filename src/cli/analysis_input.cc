@@ -5,6 +5,7 @@
 #include <span>
 
 #include "calibrate/passages.h"
+#include "cli/cache_flags.h"
 #include "cli/chat_prompt.h"
 #include "cli/interrupt.h"
 #include "cli/number_text.h"
@@ -93,8 +94,14 @@ std::optional<Analysis> run_analysis(const AnalysisFlags& flags) {
   if (flags.question && flags.question->empty()) throw UsageError("the question of -q is empty: ask something");
   AnalysisOptions options;
   for (const std::string& method : split_methods(flags.methods)) {
-    const EvictionOptions parsed = EvictionOptions::parse(method);
-    for (const std::string& budget : flags.budgets) options.cuts.push_back({parsed, Budget::parse(budget)});
+    const EvictionOptions parsed = parse_method("--methods", method);
+    if (!parsed.evicts()) {
+      throw UsageError(
+          "--methods: 'full' keeps everything, which is what the others are measured against: leave it out");
+    }
+    for (const std::string& budget : flags.budgets) {
+      options.cuts.push_back({parsed, parse_budget("--budgets", budget)});
+    }
   }
   const std::string text = read_prompt(flags.prompt);
   const std::shared_ptr<const Model> model = Model::load(model_path(flags.model));

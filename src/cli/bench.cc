@@ -81,11 +81,11 @@ struct EvictionSetup {
 
 std::vector<EvictionSetup> eviction_setups(const BenchFlags& flags) {
   std::vector<Budget> budgets;
-  for (const std::string& text : flags.budgets) budgets.push_back(Budget::parse(text));
+  for (const std::string& text : flags.budgets) budgets.push_back(parse_budget("--kv-budget", text));
   std::vector<EvictionSetup> setups;
   bool any_evicts = false;
   for (const std::string& text : flags.methods) {
-    const EvictionOptions eviction = EvictionOptions::parse(text);
+    const EvictionOptions eviction = parse_method("--kv-evict", text);
     if (!eviction.evicts()) {
       setups.push_back({eviction, std::nullopt});
       continue;
@@ -219,8 +219,8 @@ int bench_command(const Arguments& arguments) {
   const std::vector<Test> tests = tests_of(flags);
   const std::vector<EvictionSetup> setups = eviction_setups(flags);
   std::vector<EntryType> key_types, value_types;
-  for (const std::string& name : flags.key_types) key_types.push_back(parse_entry_type(name));
-  for (const std::string& name : flags.value_types) value_types.push_back(parse_entry_type(name));
+  for (const std::string& name : flags.key_types) key_types.push_back(parse_key_type(name));
+  for (const std::string& name : flags.value_types) value_types.push_back(parse_value_type(name));
   EngineOptions engine_settings = engine_options(flags.model);
   const std::string path = model_path(flags.model);
   const std::shared_ptr<const Model> model = Model::load(path);

@@ -1,6 +1,7 @@
 #include "cli/cache_flags.h"
 
 #include <cstdint>
+#include <cstdio>
 
 #include "winnow/error.h"
 
@@ -54,6 +55,22 @@ void set_decode_cut(SessionOptions& options, const std::string& mode) {
 
 }  // namespace
 
+EntryType parse_key_type(const std::string& name) {
+  return value_of("-ctk", [&] { return parse_entry_type(name); });
+}
+
+EntryType parse_value_type(const std::string& name) {
+  return value_of("-ctv", [&] { return parse_entry_type(name); });
+}
+
+EvictionOptions parse_method(const std::string& flag, const std::string& text) {
+  return value_of(flag, [&] { return EvictionOptions::parse(text); });
+}
+
+Budget parse_budget(const std::string& flag, const std::string& text) {
+  return value_of(flag, [&] { return Budget::parse(text); });
+}
+
 UsageError missing_budget(const std::string& method) {
   return UsageError("--kv-evict " + method + " needs to know how much to keep, e.g. --kv-budget 20% (of the prompt), " +
                     "--kv-budget 512 (tokens per head) or --kv-budget 64MiB");
@@ -62,15 +79,15 @@ UsageError missing_budget(const std::string& method) {
 SessionOptions session_options(const CacheFlags& flags) {
   SessionOptions options;
   options.n_ctx = flags.n_ctx;
-  options.key_type = parse_entry_type(flags.key_type);
-  options.value_type = parse_entry_type(flags.value_type);
+  options.key_type = parse_key_type(flags.key_type);
+  options.value_type = parse_value_type(flags.value_type);
   const bool chunked = flags.prefill == "chunked";
   if (!chunked && flags.prefill != "layer") {
     throw UsageError("--prefill takes layer or chunked, not '" + flags.prefill + "'");
   }
   if (flags.chunk && !chunked) throw UsageError("--prefill-chunk has no effect without --prefill chunked");
   if (chunked) options.prefill_chunk = flags.chunk.value_or(kDefaultChunk);
-  if (flags.evict) options.eviction = EvictionOptions::parse(*flags.evict);
+  if (flags.evict) options.eviction = parse_method("--kv-evict", *flags.evict);
   if (!options.eviction.evicts()) {
     for (const auto& [name, given] :
          {std::pair{"--kv-budget", flags.budget.has_value()}, std::pair{"--kv-window", flags.window.has_value()},
@@ -83,13 +100,31 @@ SessionOptions session_options(const CacheFlags& flags) {
     }
     return options;
   }
-  if (flags.window) options.eviction.set("window", std::to_string(*flags.window));
-  if (flags.sinks) options.eviction.set("sinks", std::to_string(*flags.sinks));
-  options.eviction.validate();
+  const auto set = [&](const char* flag, const char* option, const std::optional<int>& value) {
+    if (!value) return;
+    value_of(flag, [&] {
+      options.eviction.set(option, std::to_string(*value));
+      options.eviction.validate();
+    });
+  };
+  set("--kv-window", "window", flags.window);
+  set("--kv-sinks", "sinks", flags.sinks);
   set_decode_cut(options, flags.decode_cut);
   if (!flags.budget) throw missing_budget(*flags.evict);
-  options.budget = Budget::parse(*flags.budget);
+  options.budget = parse_budget("--kv-budget", *flags.budget);
   return options;
+}
+
+std::optional<std::string> context_warning(const ModelInfo& model, int n_ctx) {
+  if (n_ctx <= model.n_ctx_train) return std::nullopt;
+  return "-c " + std::to_string(n_ctx) + " is beyond the " + std::to_string(model.n_ctx_train) +
+         " tokens that the model was trained on: text past those is likely nonsense. No flag stretches its RoPE; a "
+         "file "
+         "made for longer contexts brings its own scaling";
+}
+
+void warn_about_context(const ModelInfo& model, int n_ctx) {
+  if (const auto warning = context_warning(model, n_ctx)) std::fprintf(stderr, "warning: %s\n", warning->c_str());
 }
 
 std::size_t bytes_per_token(const ModelInfo& model, EntryType key_type, EntryType value_type) {

@@ -25,11 +25,23 @@ struct CacheFlags {
 void add_type_flags(CommandLine& line, std::string& key_type, std::string& value_type);
 void add_cache_flags(CommandLine& line, CacheFlags& flags);
 
+// Values of flags. Throw UsageError; parse_method also Error for a file that an option names.
+EntryType parse_key_type(const std::string& name);    // of -ctk
+EntryType parse_value_type(const std::string& name);  // of -ctv
+EvictionOptions parse_method(const std::string& flag, const std::string& text);
+Budget parse_budget(const std::string& flag, const std::string& text);
+
 // Throws Error or UsageError for what contradicts itself or has no effect, before any model is loaded.
 SessionOptions session_options(const CacheFlags& flags);
 
 // The error of a method that evicts and got no budget.
 UsageError missing_budget(const std::string& method);
+
+// What to say of a -c beyond what the model was trained on; nothing for any other.
+std::optional<std::string> context_warning(const ModelInfo& model, int n_ctx);
+
+// The same as a line on the standard error.
+void warn_about_context(const ModelInfo& model, int n_ctx);
 
 // Bytes that one token costs in the cache: keys, values and position in every layer and KV head.
 std::size_t bytes_per_token(const ModelInfo& model, EntryType key_type, EntryType value_type);

@@ -138,7 +138,7 @@ int calibrate_command(const Arguments& arguments) {
   CalibrateFlags flags;
   if (!parse_flags(arguments, flags)) return 0;
 
-  EvictionOptions method = choose_scorer(flags.scorer);
+  EvictionOptions method = value_of("--scorer", [&] { return choose_scorer(flags.scorer); });
   const OutputFile probe(flags.output);  // before the work is done
   const std::vector<std::string> texts = read_texts(flags);
   const std::vector<std::string> questions = flags.questions ? read_questions(*flags.questions) : generic_questions();

@@ -143,6 +143,8 @@ int chat_command(const Arguments& arguments) {
   if (flags.file) options.document = read_text_file(*flags.file);
   const EngineOptions engine_settings = engine_options(flags.model);
   const std::shared_ptr<const Model> model = Model::load(model_path(flags.model));
+  check_grammar(flags.sampling, model);
+  warn_about_context(model->info(), flags.cache.n_ctx);
   Conversation conversation(Engine::create(model, engine_settings), options);
 
   const bool on_terminal = isatty(STDIN_FILENO) == 1;

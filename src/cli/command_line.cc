@@ -3,7 +3,6 @@
 #include <charconv>
 #include <cmath>
 #include <cstdio>
-#include <limits>
 
 #include "cli/nearest_name.h"
 
@@ -74,19 +73,21 @@ std::string wrap_text(std::string_view text, std::size_t width, std::size_t inde
   return wrapped;
 }
 
-int parse_integer(const std::string& flag, const std::string& text, int lowest) {
+int parse_integer(const std::string& flag, const std::string& text, int lowest, int highest) {
   int value = 0;
   const char* end = text.data() + text.size();
   const auto [rest, error] = std::from_chars(text.data(), end, value);
-  if (error == std::errc::result_out_of_range) {
-    throw UsageError(flag + " takes a whole number up to " + std::to_string(std::numeric_limits<int>::max()) +
-                     ", and " + text + " is beyond it");
+  const bool is_beyond = error == std::errc::result_out_of_range;
+  if ((error != std::errc() && !is_beyond) || rest != end) {
+    throw UsageError(flag + " takes a whole number, not '" + text + "'");
   }
-  if (error != std::errc() || rest != end) throw UsageError(flag + " takes a whole number, not '" + text + "'");
-  if (value < lowest) {
+  if (!is_beyond && value >= lowest && value <= highest) return value;
+  const bool is_bounded = highest < std::numeric_limits<int>::max();
+  if (!is_bounded && !is_beyond) {
     throw UsageError(flag + " takes a whole number of at least " + std::to_string(lowest) + ", not " + text);
   }
-  return value;
+  throw UsageError(flag + " takes a whole number from " + std::to_string(lowest) + " to " + std::to_string(highest) +
+                   ", not " + text);
 }
 
 float parse_number(const std::string& flag, const std::string& text) {
@@ -142,9 +143,22 @@ CLI::Option* CommandLine::integer(const std::string& names, std::optional<int>& 
   });
 }
 
-CLI::Option* CommandLine::number(const std::string& names, float& target, const std::string& help) {
-  return add(names, "X", help,
-             [&target](const std::string& name, const std::string& given) { target = parse_number(name, given); });
+CLI::Option* CommandLine::integer(const std::string& names, int& target, int lowest, int highest,
+                                  const std::string& help) {
+  return add(names, "N", help, [&target, lowest, highest](const std::string& name, const std::string& given) {
+    target = parse_integer(name, given, lowest, highest);
+  });
+}
+
+CLI::Option* CommandLine::number(const std::string& names, float& target, double lowest, double highest,
+                                 const std::string& help) {
+  return add(names, "X", help, [&target, lowest, highest](const std::string& name, const std::string& given) {
+    target = parse_number(name, given);
+    if (target >= static_cast<float>(lowest) && target <= static_cast<float>(highest)) return;
+    char range[80];
+    std::snprintf(range, sizeof range, " takes a number from %g to %g, not ", lowest, highest);
+    throw UsageError(name + range + given);
+  });
 }
 
 CLI::Option* CommandLine::flag(const std::string& names, bool& target, const std::string& help) {

@@ -3,11 +3,14 @@
 
 #include <CLI/CLI.hpp>
 #include <functional>
+#include <limits>
 #include <optional>
 #include <stdexcept>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "winnow/error.h"
 
 namespace winnow::cli {
 
@@ -32,8 +35,9 @@ class CommandLine {
   CLI::Option* text(const std::string& names, const std::string& value, std::optional<std::string>& target,
                     const std::string& help);
   CLI::Option* integer(const std::string& names, int& target, int lowest, const std::string& help);
+  CLI::Option* integer(const std::string& names, int& target, int lowest, int highest, const std::string& help);
   CLI::Option* integer(const std::string& names, std::optional<int>& target, int lowest, const std::string& help);
-  CLI::Option* number(const std::string& names, float& target, const std::string& help);
+  CLI::Option* number(const std::string& names, float& target, double lowest, double highest, const std::string& help);
   CLI::Option* flag(const std::string& names, bool& target, const std::string& help);
   // Values separated by commas, of flags that may be repeated; what is given replaces the default.
   CLI::Option* integers(const std::string& names, std::vector<int>& target, int lowest, const std::string& help);
@@ -61,7 +65,20 @@ class CommandLine {
 std::string wrap_text(std::string_view text, std::size_t width, std::size_t indent);
 
 // Whole-string conversions; throw UsageError naming the flag.
-int parse_integer(const std::string& flag, const std::string& text, int lowest);
+int parse_integer(const std::string& flag, const std::string& text, int lowest,
+                  int highest = std::numeric_limits<int>::max());
 float parse_number(const std::string& flag, const std::string& text);
+
+// `parse` for a flag's value: what the library refuses as a value or a name is wrong usage of the flag, while a file
+// that the value names and that cannot be read stays an Error.
+template <typename Parse>
+auto value_of(const std::string& flag, const Parse& parse) {
+  try {
+    return parse();
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kInvalidArgument && error.code() != ErrorCode::kNotFound) throw;
+    throw UsageError(flag + ": " + error.what());
+  }
+}
 
 }  // namespace winnow::cli

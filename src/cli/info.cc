@@ -176,9 +176,9 @@ int info_command(const Arguments& arguments) {
   if (!line.parse(arguments)) return 0;
 
   std::vector<Budget> budgets;
-  for (const std::string& text : budget_texts) budgets.push_back(Budget::parse(text));
-  const EntryType key = parse_entry_type(key_type);
-  const EntryType value = parse_entry_type(value_type);
+  for (const std::string& text : budget_texts) budgets.push_back(parse_budget("--kv-budget", text));
+  const EntryType key = parse_key_type(key_type);
+  const EntryType value = parse_value_type(value_type);
   std::optional<OutputFile> file;
   if (json_path) file.emplace(*json_path);
 

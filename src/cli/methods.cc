@@ -98,7 +98,7 @@ int methods_command(const Arguments& arguments) {
   line.text("--json", "FILE", json_path, "write the list as JSON; - is the standard output");
   if (!line.parse(arguments)) return 0;
 
-  const MethodInfo* method = name.empty() ? nullptr : &find_method(name);
+  const MethodInfo* method = name.empty() ? nullptr : value_of("winnow methods", [&] { return &find_method(name); });
   if (!json_path) {
     std::fputs((method != nullptr ? describe(*method) : describe_all()).c_str(), stdout);
     return 0;

@@ -60,7 +60,7 @@ EngineOptions engine_options(const ModelFlags& flags) {
   EngineOptions options;
   options.n_threads = flags.n_threads;
   options.n_batch = flags.n_batch;
-  options.prefill_weights = parse_prefill_weights(flags.prefill_weights);
+  options.prefill_weights = value_of("--prefill-weights", [&] { return parse_prefill_weights(flags.prefill_weights); });
   if (flags.kv_limit) options.kv_bytes_limit = parse_byte_size("--kv-limit", *flags.kv_limit);
   return options;
 }

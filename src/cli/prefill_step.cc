@@ -30,13 +30,16 @@ bool feed_prompt(Session& session, std::span<const Token> tokens, FeedMode mode,
 }
 
 void check_context(const Session& session, const Model& model, std::size_t n_tokens) {
-  const std::int32_t n_ctx = session.options().n_ctx > 0 ? session.options().n_ctx : model.info().n_ctx_train;
+  const std::int32_t n_trained = model.info().n_ctx_train;
+  const std::int32_t n_ctx = session.options().n_ctx > 0 ? session.options().n_ctx : n_trained;
   const auto needed = static_cast<std::int64_t>(n_tokens) + session.n_tokens();
   if (needed <= n_ctx) return;
   const std::string what = session.n_tokens() > 0 ? "the conversation has " : "the prompt has ";
-  throw Error(ErrorCode::kContextFull, what + count_text(needed) + " tokens and the context " + count_text(n_ctx) +
-                                           ": raise -c (the model was trained on " +
-                                           count_text(model.info().n_ctx_train) + ") or shorten it");
+  const std::string way_out = needed <= n_trained
+                                  ? "raise -c (the model was trained on " + count_text(n_trained) + ") or shorten it"
+                                  : "shorten it (the model was trained on " + count_text(n_trained) + ")";
+  throw Error(ErrorCode::kContextFull,
+              what + count_text(needed) + " tokens and the context " + count_text(n_ctx) + ": " + way_out);
 }
 
 Sampler make_sampler(std::shared_ptr<const Model> model, const SamplingOptions& options, const Session& session) {
@@ -45,8 +48,7 @@ Sampler make_sampler(std::shared_ptr<const Model> model, const SamplingOptions& 
       options.repeat_penalty != 1.0f || options.frequency_penalty != 0.0f || options.presence_penalty != 0.0f;
   if (!penalties) return sampler;
   const std::span<const Token> tokens = session.tokens();
-  const std::size_t look_back =
-      options.repeat_last_n < 0 ? tokens.size() : static_cast<std::size_t>(options.repeat_last_n);
+  const auto look_back = static_cast<std::size_t>(options.repeat_last_n);
   for (const Token token : tokens.last(std::min(look_back, tokens.size()))) sampler.accept(token);
   return sampler;
 }

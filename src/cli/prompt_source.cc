@@ -44,6 +44,7 @@ std::string read_text_file(const std::string& path) {
 
 std::string read_prompt(const PromptFlags& flags) {
   if (flags.text && flags.file) throw UsageError("-p and -f both give a prompt: use one of them");
+  if (flags.text && flags.text->empty()) throw UsageError("the prompt of -p is empty: give some text");
   std::string text;
   if (flags.text) {
     text = *flags.text;

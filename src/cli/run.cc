@@ -161,6 +161,8 @@ int run_command(const Arguments& arguments) {
   report.method = session_settings.eviction.text();
   if (session_settings.budget) report.budget = session_settings.budget->text();
 
+  check_grammar(flags.sampling, model);
+  warn_about_context(model->info(), flags.cache.n_ctx);
   Session session = engine->open(session_settings);
   const PromptTokens tokens = tokenize_prompt(*model, flags, prompt);
   check_context(session, *model, tokens.size());

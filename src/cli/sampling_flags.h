@@ -1,6 +1,7 @@
 // Flags that say how the next token is chosen; names and defaults as llama.cpp's.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -20,5 +21,9 @@ void add_sampling_flags(CommandLine& line, SamplingFlags& flags);
 
 // Reads the grammar's file. Throws Error or UsageError.
 SamplingOptions sampling_options(const SamplingFlags& flags);
+
+// Whether the model can follow the grammar, before there is anything to sample: UsageError for that of --grammar, Error
+// for a file's.
+void check_grammar(const SamplingFlags& flags, const std::shared_ptr<const Model>& model);
 
 }  // namespace winnow::cli

@@ -191,6 +191,10 @@ class Loader {
     try {
       const auto start = std::chrono::steady_clock::now();
       const std::shared_ptr<const Model> model = Model::load(path);
+      check_grammar(flags.sampling, model);
+      if (const auto warning = context_warning(model->info(), flags.cache.n_ctx)) {
+        print_log({{"event", "warning"}, {"message", *warning}});
+      }
       const EngineOptions engine_settings = limited_engine(flags);
       batch_ = std::make_unique<Batch>(Engine::create(model, engine_settings),
                                        batch_options(flags, engine_settings.kv_bytes_limit));

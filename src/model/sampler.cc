@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <cstdio>
 #include <exception>
 #include <limits>
 #include <memory>
@@ -32,24 +33,6 @@ constexpr std::uint32_t kRandomSeed = LLAMA_DEFAULT_SEED;
 
 // Below it a draw is greedy in float32 anyway, and dividing logits by less would overflow.
 constexpr float kColdest = 1e-6f;
-
-void check_options(const SamplingOptions& options) {
-  const auto in = [](float value, float low, float high) { return value >= low && value <= high; };  // false for NaN
-  const auto require = [](bool is_valid, const char* name, auto value, const char* range) {
-    if (!is_valid) refuse(std::string(name) + " is " + std::to_string(value) + " and must be " + range);
-  };
-  require(std::isfinite(options.temperature), "the temperature", options.temperature, "a finite number (0: greedy)");
-  require(in(options.top_p, 0, 1), "top-p", options.top_p, "from 0 to 1");
-  require(in(options.min_p, 0, 1), "min-p", options.min_p, "from 0 to 1");
-  require(options.repeat_last_n >= 0 && options.repeat_last_n <= 1 << 24, "the number of tokens for penalties",
-          options.repeat_last_n, "from 0 (no penalties) to 16777216");
-  require(in(options.repeat_penalty, 1e-4f, 1e4f), "the repeat penalty", options.repeat_penalty,
-          "from 0.0001 to 10000 (1: none)");
-  require(in(options.frequency_penalty, -1e4f, 1e4f), "the frequency penalty", options.frequency_penalty,
-          "from -10000 to 10000 (0: none)");
-  require(in(options.presence_penalty, -1e4f, 1e4f), "the presence penalty", options.presence_penalty,
-          "from -10000 to 10000 (0: none)");
-}
 
 struct SamplerDeleter {
   void operator()(llama_sampler* sampler) const { llama_sampler_free(sampler); }
@@ -110,7 +93,31 @@ bool is_possible(const llama_token_data& candidate) {
   return candidate.logit > -std::numeric_limits<float>::infinity();
 }
 
+std::string number_text(double number) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%g", number);
+  return text;
+}
+
 }  // namespace
+
+void SamplingOptions::validate() const {
+  const auto check = [](const char* name, auto value, const SamplingRange& range, const char* neutral) {
+    using Value = decltype(value);
+    // Also false for what is not a number.
+    if (value >= static_cast<Value>(range.lowest) && value <= static_cast<Value>(range.highest)) return;
+    refuse(std::string(name) + " is " + number_text(value) + ": give a number from " + number_text(range.lowest) +
+           " to " + number_text(range.highest) + " (" + neutral + ")");
+  };
+  check("the temperature", temperature, kTemperature, "0: always the likeliest token");
+  check("top-k", top_k, kTopK, "0: all tokens");
+  check("top-p", top_p, kTopP, "1: all tokens");
+  check("min-p", min_p, kMinP, "0: all tokens");
+  check("the number of tokens for penalties", repeat_last_n, kRepeatLastN, "0: no penalties");
+  check("the repeat penalty", repeat_penalty, kRepeatPenalty, "1: none");
+  check("the frequency penalty", frequency_penalty, kFrequencyPenalty, "0: none");
+  check("the presence penalty", presence_penalty, kPresencePenalty, "0: none");
+}
 
 struct Sampler::Impl {
   std::shared_ptr<const Model> model;  // keeps the vocabulary alive
@@ -149,7 +156,7 @@ struct Sampler::Impl {
 
 Sampler::Sampler(std::shared_ptr<const Model> model, const SamplingOptions& options) {
   if (model == nullptr) refuse("a sampler needs a model");
-  check_options(options);
+  options.validate();
   const Tokenizer& tokenizer = model->impl().tokenizer;
   const int n_vocab = model->info().n_vocab;
   // Some files pad the output matrix beyond the vocabulary.

@@ -96,7 +96,7 @@ TEST_F(CalibrateTool, BadInputIsRefusedBeforeTheWork) {
   expect_error(calibrate({"-f", text_, "--questions", directory_.write("q", "{\"input\": \"Who?\"}\n")}), 1,
                "line 1 has no field \"question\"");
   expect_error(calibrate({"-f", text_, "--questions", directory_.write("q", "\n")}), 1, "no questions");
-  expect_error(calibrate({"-f", text_, "--scorer", "snapvk"}), 1, "did you mean");
+  expect_error(calibrate({"-f", text_, "--scorer", "snapvk"}), 2, "did you mean");
   expect_error(calibrate({"-f", text_, "--tokens", "36", "--no-chat"}), 1, "longer samples");
   expect_error(calibrate({"-f", text_, "--decode", "1000000"}), 1, "context");
   expect_error(calibrate({"-f", text_, "-o", "/no/such/folder/profile.json"}), 1, "/no/such/folder");
@@ -157,11 +157,11 @@ TEST_F(CalibrateTool, AnalyzeAsksAQuestion) {
 }
 
 TEST_F(CalibrateTool, AnalyzeAndInspectRefuseWhatTheyCannotDo) {
-  expect_error(tool("analyze", {"-f", passage(), "--methods", "full"}), 1, "full");
-  expect_error(tool("analyze", {"-f", text_, "--methods", "snapvk"}), 1, "did you mean");
-  expect_error(tool("analyze", {"-f", text_, "--budgets", "0%"}), 1, "budget");
+  expect_error(tool("analyze", {"-f", passage(), "--methods", "full"}), 2, "full");
+  expect_error(tool("analyze", {"-f", text_, "--methods", "snapvk"}), 2, "did you mean");
+  expect_error(tool("analyze", {"-f", text_, "--budgets", "0%"}), 2, "budget");
   expect_error(tool("analyze", {"-p", "short", "--tokens", "50"}), 1, "more text");
-  expect_error(tool("analyze", {"-p", ""}), 1, "empty");
+  expect_error(tool("analyze", {"-p", ""}), 2, "empty");
   expect_error(tool("analyze", {"-f", text_, "--no-chat"}), 2, "no effect");
   expect_error(tool("analyze", {"-f", text_, "--json", "-", "--csv", "-"}), 2, "standard output");
   expect_error(tool("inspect", {"-f", text_}), 2, "-o FILE");

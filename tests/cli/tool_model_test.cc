@@ -171,6 +171,28 @@ TEST_F(ToolWithModel, PromptThatTheContextCannotHold) {
   expect_error(tool("run", {"-p", long_text(), "-c", "64"}), 1, "raise -c");
 }
 
+TEST_F(ToolWithModel, ContextBeyondTheTrainedOneIsAWarning) {
+  const Words flags{"-p", "One two three", "-n", "1", "--temp", "0", "-c"};
+  const auto with = [&](const std::string& n_ctx) {
+    Words all = flags;
+    all.push_back(n_ctx);
+    return tool("run", all);
+  };
+  const std::int64_t n_trained =
+      Json::parse(tool("info", {"--json", "-"}).out)["model"]["n_ctx_train"].get<std::int64_t>();
+  const ProcessResult within = with(std::to_string(n_trained)), beyond = with(std::to_string(n_trained + 1));
+  EXPECT_EQ(within.exit_code, 0) << within.err;
+  EXPECT_EQ(within.err.find("warning"), std::string::npos) << within.err;
+  EXPECT_EQ(beyond.exit_code, 0) << beyond.err;
+  EXPECT_TRUE(beyond.err.starts_with("warning: -c " + std::to_string(n_trained + 1))) << beyond.err;
+  EXPECT_NE(beyond.err.find(std::to_string(n_trained) + " tokens that the model was trained on"), std::string::npos);
+  EXPECT_EQ(beyond.out, within.out);
+  ProcessOptions message;
+  message.input = "Hello!\n";
+  const ProcessResult chat = tool("chat", {"-n", "1", "--temp", "0", "-c", std::to_string(n_trained + 1)}, message);
+  EXPECT_TRUE(chat.err.starts_with("warning: -c ")) << chat.err;
+}
+
 TEST_F(ToolWithModel, FullContextEndsTheText) {
   const ProcessResult result = tool("run", {"-p", "One two three", "-c", "16", "--ignore-eos", "--temp", "0"});
   EXPECT_EQ(result.exit_code, 0) << result.err;
@@ -202,7 +224,9 @@ TEST_F(ToolWithModel, Grammar) {
   broken.push_back("root ::= (");
   const std::string text = tool("run", yes_or_no).out;
   EXPECT_TRUE(text == " yes" || text == " no") << text;
-  expect_error(tool("run", broken), 1, "grammar");
+  expect_error(tool("run", broken), 2, "--grammar: ");
+  Words file{"-p", "x", "--grammar-file", directory_.write("rules", "root ::= (")};
+  expect_error(tool("run", file), 1, "rules': ");
 }
 
 TEST_F(ToolWithModel, InterruptEndsWithStatisticsAndReport) {

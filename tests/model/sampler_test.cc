@@ -104,6 +104,9 @@ TEST_F(SamplerTest, OptionsOutOfRange) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   expect_refused({.temperature = kNaN});
   expect_refused({.temperature = kInfinity});
+  expect_refused({.temperature = -1});
+  expect_refused({.temperature = 101});
+  expect_refused({.top_k = -2});
   expect_refused({.top_p = 1.5F});
   expect_refused({.top_p = -0.1F});
   expect_refused({.min_p = -1});

@@ -1,0 +1,107 @@
+// The exit codes of docs/reference.md, over a table of command lines: 2 for what cannot be meant, 1 for what fails.
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "cli/tool.h"
+
+namespace winnow::test {
+namespace {
+
+struct Case {
+  int exit_code;
+  std::vector<std::string> arguments;
+  std::string part;  // of the message
+};
+
+void check(const std::vector<Case>& cases) {
+  for (const Case& one : cases) {
+    std::string line = "winnow";
+    for (const std::string& argument : one.arguments) line += " '" + argument + "'";
+    SCOPED_TRACE(line);
+    expect_error(run_tool(one.arguments), one.exit_code, one.part);
+  }
+}
+
+TEST(ExitCodes, WrongNamesAreWrongUsage) {
+  check(
+      {{2, {"rnu"}, "did you mean run?"},
+       {2, {"help", "nothing"}, "there is no command"},
+       {2, {"--model", "x"}, "after a command"},
+       {2, {"run", "--no-such-flag"}, "there is no flag"},
+       {2, {"methods", "nothing"}, "there is no eviction method"},
+       {2, {"run", "-p", "x", "--kv-evict", "nothing", "--kv-budget", "5"}, "--kv-evict: there is no eviction method"},
+       {2, {"run", "-p", "x", "--kv-evict", "snapkv:nothing=1", "--kv-budget", "5"}, "there is no option"},
+       {2, {"run", "-p", "x", "--kv-evict", "snapkv:gamma=1", "--kv-budget", "5"}, "no part of this method"},
+       {2, {"bench", "--kv-evict", "nothing", "--kv-budget", "5"}, "--kv-evict: there is no eviction method"},
+       {2, {"analyze", "-p", "x", "--methods", "nothing"}, "--methods: there is no eviction method"},
+       {2, {"inspect", "-p", "x", "-o", "-", "--methods", "nothing"}, "--methods: there is no eviction method"},
+       {2, {"calibrate", "-o", "x", "--scorer", "nothing"}, "--scorer: there is no eviction method"}});
+}
+
+TEST(ExitCodes, WrongValuesAreWrongUsage) {
+  check({{2, {"run", "-p", ""}, "-p is empty"},
+         {2, {"run", "-p", "x", "-q", ""}, "-q is empty"},
+         {2, {"run", "-p", "x", "-n", "-2"}, "-n takes"},
+         {2, {"run", "-p", "x", "-c", "-1"}, "-c takes"},
+         {2, {"run", "-p", "x", "-t", "-1"}, "-t takes"},
+         {2, {"run", "-p", "x", "-ctk", "f12"}, "-ctk: "},
+         {2, {"run", "-p", "x", "-ctv", "q9_0"}, "-ctv: "},
+         {2, {"run", "-p", "x", "--kv-limit", "5"}, "--kv-limit takes"},
+         {2, {"run", "-p", "x", "--prefill-weights", "f8"}, "--prefill-weights: "},
+         {2, {"run", "-p", "x", "--kv-evict", "snapkv", "--kv-budget", "0%"}, "--kv-budget: "},
+         {2, {"run", "-p", "x", "--kv-evict", "snapkv:window=-1", "--kv-budget", "5"}, "--kv-evict: "},
+         {2, {"run", "-p", "x", "--kv-evict", "snapkv:", "--kv-budget", "5"}, "--kv-evict: "},
+         {2, {"run", "-p", "x", "--kv-evict", "cake", "--kv-budget", "5%", "--kv-window", "1"}, "--kv-window: "},
+         {2, {"run", "-p", "x", "--kv-evict", "snapkv", "--kv-budget", "5%", "--kv-decode", "cut:own:"}, "--kv-decode"},
+         {2, {"chat", "-ctk", "f12"}, "-ctk: "},
+         {2, {"chat", "-f", "-"}, "no effect"},
+         {2, {"serve", "--port", "70000"}, "--port takes"},
+         {2, {"serve", "-ctk", "f12"}, "-ctk: "},
+         {2, {"bench", "-ctk", "f12"}, "-ctk: "},
+         {2, {"bench", "--kv-evict", "snapkv", "--kv-budget", "5,0"}, "--kv-budget: "},
+         {2, {"bench", "--prefill-weights", "f8"}, "--prefill-weights: "},
+         {2, {"info", "--kv-budget", "200%"}, "--kv-budget: "},
+         {2, {"info", "-ctk", "f12"}, "-ctk: "},
+         {2, {"analyze", "-p", "x", "--budgets", "0%"}, "--budgets: "},
+         {2, {"analyze", "-p", "x", "--methods", "full"}, "--methods: 'full'"},
+         {2, {"analyze", "-p", "x", "-n", "1"}, "-n takes"}});
+}
+
+TEST(ExitCodes, SamplingOutOfRangeIsWrongUsage) {
+  const struct {
+    std::string flag;
+    std::vector<std::string> wrong;
+  } flags[] = {{"--temp", {"-1", "-0.001", "100.5", "nan", "inf", "warm", ""}},
+               {"--top-k", {"-2", "1.5", "99999999", "99999999999"}},
+               {"--top-p", {"-0.1", "1.01", "nan"}},
+               {"--min-p", {"-0.1", "1.01"}},
+               {"--repeat-last-n", {"-1", "99999999"}},
+               {"--repeat-penalty", {"0", "-1", "10001"}},
+               {"--presence-penalty", {"-10001", "10001"}},
+               {"--frequency-penalty", {"-10001", "10001"}},
+               {"-s", {"-2", "1.5"}}};
+  for (const auto& [flag, wrong] : flags) {
+    for (const std::string& value : wrong) check({{2, {"run", "-p", "x", flag, value}, flag + " takes a "}});
+  }
+  check({{2, {"chat", "--temp", "-1"}, "--temp takes a number from 0 to 100"},
+         {2, {"serve", "--temp", "-1"}, "--temp takes a number from 0 to 100"}});
+}
+
+TEST(ExitCodes, FilesAndLimitsAreErrors) {
+  const TemporaryDirectory directory;
+  const std::string missing = directory.file("missing");
+  check({{1, {"run", "-m", missing, "-p", "x"}, "missing"},
+         {1, {"run", "-f", missing}, "No such file"},
+         {1, {"run", "-f", directory.write("empty", "")}, "the prompt is empty"},
+         {1, {"run", "-p", "x", "--grammar-file", missing}, "No such file"},
+         {1, {"run", "-p", "x", "--kv-evict", "headkv:head-file=" + missing, "--kv-budget", "5"}, "missing"},
+         {1, {"run", "-p", "x", "--json", missing + "/report"}, "missing/report"},
+         {1, {"calibrate", "-f", missing, "-o", directory.file("profile")}, "No such file"},
+         {1, {"info", "-m", directory.write("text", "no model")}, "text"}});
+}
+
+}  // namespace
+}  // namespace winnow::test
