@@ -41,5 +41,12 @@ while IFS=: read -r file line include; do
   [[ $target == winnow/* || $target != *[./]* ]] || report "$file:$line: include/winnow must not include $target"
 done < <(grep -rnE '^[[:space:]]*#[[:space:]]*include' include/winnow)
 
+# winnow.h is everything of the public interface.
+for header in include/winnow/*.h; do
+  name=${header#include/}
+  [[ $name == winnow/winnow.h ]] || grep -qxF "#include \"$name\"" include/winnow/winnow.h ||
+    report "include/winnow/winnow.h: must include $name"
+done
+
 [[ $status -eq 0 ]] && echo 'layers: clean'
 exit $status

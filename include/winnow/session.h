@@ -18,9 +18,13 @@
 
 namespace winnow {
 
-// In which numbers a prompt's products with the weights are taken. kAuto: prompts of 32 tokens and more in bf16 where
-// the processor multiplies bf16 and the file's weights are not f32, else in f32; shorter ones as kAsIs. kAsIs: ggml's
-// products on the file's types, activations rounded to 8 bits. kBf16 and kF32: every prompt, whatever its length.
+// From how many tokens on PrefillWeights::kAuto converts a layer's weights for a prompt or a turn.
+inline constexpr std::int32_t kMinConvertedTokens = 40;
+
+// In which numbers a prompt's products with the weights are taken. kAuto: prompts of kMinConvertedTokens and more in
+// bf16 where the processor multiplies bf16 and the file's weights are not f32, else in f32; shorter ones as kAsIs.
+// kAsIs: products on the file's types, activations rounded to 8 bits. kBf16 and kF32: every prompt, whatever its
+// length.
 enum class PrefillWeights { kAuto, kAsIs, kBf16, kF32 };
 
 // "auto", "as-is", "bf16", "f32". Throws Error(kInvalidArgument).
@@ -35,7 +39,7 @@ struct EngineOptions {
 
 struct MemoryStatistics {
   std::size_t kv_bytes_in_use;    // pages and staging buffers now
-  std::size_t kv_bytes_peak;      // highest since the last reset_peak
+  std::size_t kv_bytes_peak;      // highest since the last reset_peak, or since a session came to an empty pool
   std::size_t kv_bytes_resident;  // in use + free pages kept for reuse
   std::size_t kv_bytes_limit;     // 0: none
 };
@@ -153,8 +157,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   Prefill start_append(Session& session, std::span<const Token> tokens, const PrefillOptions& options = {});
 
   // What a session with these options takes for a prompt of n_prompt tokens and n_decode more. Throws what open and
-  // prefill would throw for them.
-  MemoryEstimate estimate(const SessionOptions& options, std::int32_t n_prompt, std::int32_t n_decode);
+  // prefill would throw for them. Changes nothing, and waits for nobody.
+  MemoryEstimate estimate(const SessionOptions& options, std::int32_t n_prompt, std::int32_t n_decode) const;
 
   // A session saved with Session::save. Throws Error(kBadFile) for a corrupt file or one of another model.
   Session load_session(const std::string& path);

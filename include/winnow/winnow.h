@@ -5,6 +5,7 @@
 #include "winnow/entry_type.h"
 #include "winnow/error.h"
 #include "winnow/eviction.h"
+#include "winnow/instruction_set.h"
 #include "winnow/model.h"
 #include "winnow/sampling.h"
 #include "winnow/session.h"

@@ -70,8 +70,7 @@ BatchNeeds page_needs(const BatchRequest& request, const SessionOptions& options
                  (n_answers - 1) * tail_bytes(model, options, request.max_tokens) + hidden};
 }
 
-// The sessions themselves come first: with a window that a client chose they may be beyond all measure, and an estimate
-// of pages makes one.
+// The sessions themselves come first: with a window that a client chose they may be beyond all measure.
 BatchNeeds needs_of(const BatchRequest& request, const SessionOptions& options, Engine& engine, std::size_t limit) {
   const ModelInfo& model = engine.model()->info();
   const auto n_answers = static_cast<std::size_t>(request.n_answers);

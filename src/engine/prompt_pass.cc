@@ -12,9 +12,6 @@
 namespace winnow {
 namespace {
 
-// From how many rows on the conversion of a layer's weights pays; below, products on the file's types are faster.
-constexpr std::int32_t kMinPackedRows = 40;
-
 std::uint64_t next_id() {
   static std::atomic<std::uint64_t> id{0};
   return ++id;
@@ -103,7 +100,7 @@ bool PromptPass::step(const std::function<void(int)>& on_layer) {
 bool PromptPass::is_packed() const {
   switch (engine_.options.prefill_weights) {
     case PrefillWeights::kAuto:
-      return n_rows_ >= kMinPackedRows;
+      return n_rows_ >= kMinConvertedTokens;  // below, products on the file's types are faster
     case PrefillWeights::kAsIs:
       return false;
     case PrefillWeights::kBf16:

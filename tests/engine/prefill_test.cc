@@ -2,6 +2,8 @@
 #include <ggml.h>
 #include <gtest/gtest.h>
 
+#include <mutex>
+
 #include "engine/observe.h"
 #include "engine_test_support.h"
 
@@ -120,7 +122,7 @@ TEST(SlicedPrefill, GivenUpLeavesNothingBehind) {
 // Weights of 4 bits, products in each kind of number, also of a prompt too short for `auto` to convert them.
 TEST(PrefillWeightsTest, AreNearTheExactProducts) {
   const auto model = tiny_model({.n_embd = 128, .n_ff = 128, .weight_type = GGML_TYPE_Q8_0});
-  for (const int n_prompt : {90, 7}) {
+  for (const int n_prompt : {90, kMinConvertedTokens, kMinConvertedTokens - 1, 7}) {
     const std::vector<Token> prompt = random_tokens(n_prompt, 300, 1);
     const auto logits_with = [&](PrefillWeights weights) {
       const auto engine = Engine::create(model, {.n_threads = 2, .n_batch = 64, .prefill_weights = weights});
@@ -133,16 +135,16 @@ TEST(PrefillWeightsTest, AreNearTheExactProducts) {
     EXPECT_LT(max_difference(as_is, exact), 0.3);
     EXPECT_NE(as_is, exact);
     const std::vector<float> automatic = logits_with(PrefillWeights::kAuto);
-    EXPECT_EQ(automatic == as_is, n_prompt < 32);
+    EXPECT_EQ(automatic == as_is, n_prompt < kMinConvertedTokens);
     if (!multiplies_bf16()) {
       expect_error(ErrorCode::kUnsupported, [&] { logits_with(PrefillWeights::kBf16); });
-      EXPECT_EQ(automatic == exact, n_prompt >= 32);
+      EXPECT_EQ(automatic == exact, n_prompt >= kMinConvertedTokens);
       continue;
     }
     const std::vector<float> bf16 = logits_with(PrefillWeights::kBf16);
     EXPECT_LT(max_difference(bf16, exact), 0.3);
     EXPECT_NE(bf16, exact);
-    EXPECT_EQ(automatic == bf16, n_prompt >= 32);
+    EXPECT_EQ(automatic == bf16, n_prompt >= kMinConvertedTokens);
   }
   expect_error(ErrorCode::kInvalidArgument, [] { parse_prefill_weights("fp8 please"); });
 }
@@ -205,6 +207,27 @@ TEST_P(EstimateTest, BoundsWhatIsTaken) {
       }
     }
   }
+}
+
+TEST(Estimate, ChangesNothing) {
+  const auto engine = Engine::create(tiny_model(), {.n_threads = 1});
+  {
+    Session session = engine->open(full_options());
+    session.prefill(random_tokens(100, 300, 1));
+  }
+  const MemoryStatistics before = engine->memory();
+  ASSERT_EQ(before.kv_bytes_in_use, 0U);
+  ASSERT_GT(before.kv_bytes_peak, 0U);
+  for (const char* method : {"snapkv:window=8", "expected-attention", "kvzip:window=8"}) {
+    engine->estimate(evicting_options(method, "50%"), 100, 20);
+    EXPECT_EQ(engine->memory().kv_bytes_peak, before.kv_bytes_peak) << method;
+  }
+  // Nor does it wait for a computation, or take what a session takes: 10^9 rows of saved queries.
+  const std::lock_guard lock(engine->impl().mutex);
+  const std::shared_ptr<const Engine> asked = engine;
+  SessionOptions options = evicting_options("snapkv:window=1000000000", "2000000000");
+  options.n_ctx = 2000000000;
+  EXPECT_GT(asked->estimate(options, 100, 20).kv_bytes_peak, 0U);
 }
 
 INSTANTIATE_TEST_SUITE_P(Methods, EstimateTest,
