@@ -22,7 +22,7 @@ StoredShape stored_shape(const CacheShape& shape) {
 }
 
 std::string type_name(std::int32_t type) {
-  const bool is_known = type >= 0 && type <= static_cast<std::int32_t>(EntryType::kQ4_0);
+  const bool is_known = type >= 0 && type <= static_cast<std::int32_t>(EntryType::kR3);
   return is_known ? std::string(entry_type_name(static_cast<EntryType>(type))) : "type " + std::to_string(type);
 }
 

@@ -13,7 +13,7 @@ constexpr int kDefaultChunk = 1024;
 }  // namespace
 
 void add_type_flags(CommandLine& line, std::string& key_type, std::string& value_type) {
-  line.text("--cache-type-k", "TYPE", key_type, "how keys are stored: f32, f16, bf16, q8_0, q4_0 (default: f16)");
+  line.text("--cache-type-k", "TYPE", key_type, "how keys are stored: " + entry_type_names() + " (default: f16)");
   line.text("--cache-type-v", "TYPE", value_type, "how values are stored (default: f16)");
 }
 

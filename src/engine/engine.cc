@@ -6,7 +6,6 @@
 #include <optional>
 
 #include "engine/engine_impl.h"
-#include "kernels/isa.h"
 #include "model/stored_product.h"
 #include "winnow/error.h"
 
@@ -17,7 +16,6 @@ namespace {
 constexpr std::size_t kNodesPerLayer = 64;
 
 EngineOptions checked(EngineOptions options) {
-  kernels::use_environment_isa();
   if (options.n_threads < 0 || options.n_threads > 512) {
     throw Error(ErrorCode::kInvalidArgument,
                 "the number of threads must be between 1 and 512 (0: the machine's cores), not " +
@@ -29,8 +27,7 @@ EngineOptions checked(EngineOptions options) {
   }
   if (options.prefill_weights == PrefillWeights::kBf16 && !multiplies_bf16()) {
     throw Error(ErrorCode::kUnsupported,
-                "this processor does not multiply bf16, or DNNL_MAX_CPU_ISA keeps oneDNN from it: prefill with weights "
-                "auto, as-is or f32");
+                "this processor does not multiply bf16: prefill with weights auto, as-is or f32");
   }
   if (options.n_threads == 0) options.n_threads = default_thread_count();
   return options;
@@ -164,7 +161,6 @@ void Engine::decode(std::span<Session* const> sessions, std::span<const Token> t
   try {
     for (std::size_t i = 0; i < sessions.size(); ++i) {
       Session::Impl& session = sessions[i]->impl();
-      session.reserve_step();
       const std::int32_t position = session.n_tokens();
       for (int l = 0; l < hparams.n_layer; ++l) {
         for (int h = 0; h < hparams.n_kv_head; ++h) session.cache.extend(l, h, 1, position);
@@ -179,29 +175,16 @@ void Engine::decode(std::span<Session* const> sessions, std::span<const Token> t
     undo();
     throw;
   }
-  // All of them are recorded before any is cut: a cut that fails must not leave half a step behind.
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-  const auto n_vocab = static_cast<std::size_t>(hparams.n_vocab);
-  const std::span rows(static_cast<const float*>(step.logits->data), sessions.size() * n_vocab);
   for (std::size_t i = 0; i < sessions.size(); ++i) {
-    sessions[i]->impl().record_step(tokens[i], rows.subspan(i * n_vocab, n_vocab), seconds.count());
+    Session::Impl& session = sessions[i]->impl();
+    session.tokens.push_back(tokens[i]);
+    const float* row = static_cast<const float*>(step.logits->data) + i * static_cast<std::size_t>(hparams.n_vocab);
+    session.logits.assign(row, row + hparams.n_vocab);
+    session.statistics.decoded_tokens += 1;
+    session.statistics.decode_s += seconds.count();
+    session.cut_after_decode();
   }
-  std::vector<CutError::Failure> failures;
-  for (std::size_t i = 0; i < sessions.size(); ++i) {
-    try {
-      sessions[i]->impl().cut_after_decode();
-    } catch (const Error& error) {
-      failures.push_back({.session = i, .code = error.code(), .message = error.what()});
-    } catch (const std::exception& error) {
-      failures.push_back({.session = i, .code = ErrorCode::kInternal, .message = error.what()});
-    }
-  }
-  if (!failures.empty()) throw CutError(std::move(failures));
 }
-
-CutError::CutError(std::vector<Failure> the_failures)
-    : Error(the_failures.at(0).code,
-            "the token was decoded, but the cache could not be cut after it: " + the_failures.at(0).message),
-      failures(std::move(the_failures)) {}
 
 }  // namespace winnow

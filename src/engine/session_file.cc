@@ -200,7 +200,7 @@ std::unique_ptr<Session::Impl> load_session(std::shared_ptr<Engine> engine, cons
   options.key_type = reader.get<EntryType>();
   options.value_type = reader.get<EntryType>();
   for (const EntryType type : {options.key_type, options.value_type}) {
-    if (type > EntryType::kQ4_0) reader.damaged();
+    if (type > EntryType::kR3) reader.damaged();
   }
   options.n_ctx = reader.get<std::int32_t>();
   options.prefill_chunk = reader.get<std::int32_t>();

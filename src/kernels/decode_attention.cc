@@ -18,6 +18,7 @@
 #include "kernels/attention.h"
 #include "kernels/exp-inl.h"
 #include "kernels/load-inl.h"
+#include "kernels/rotated_codes.h"
 #include "kernels/run_cursor.h"
 #include "kernels/tiling.h"
 
@@ -254,8 +255,13 @@ HWY_INLINE void soften_block(float* scores, std::int32_t n, float* partial, int 
   }
 }
 
+// Rows whose codes are not read in registers: they are expanded, a block of entries at a time.
+HWY_INLINE bool is_expanded(EntryType type, int head_dim) {
+  return type == EntryType::kR3 || (type == EntryType::kR4 && code_block(head_dim) < kCodeGroup);
+}
+
 template <class Function>
-HWY_INLINE void with_row_type(EntryType type, const Function& f) {
+HWY_INLINE void with_row_type(EntryType type, int head_dim, const Function& f) {
   switch (type) {
     case EntryType::kF32:
       return f(F32Row());
@@ -267,7 +273,26 @@ HWY_INLINE void with_row_type(EntryType type, const Function& f) {
       return f(Q8Row());
     case EntryType::kQ4_0:
       return f(Q4Row());
+    case EntryType::kR4:
+      if (code_block(head_dim) == 32) return f(R4Row<32>());
+      if (code_block(head_dim) == 64) return f(R4Row<64>());
+      if (code_block(head_dim) == 128) return f(R4Row<128>());
+      return f(F32Row());
+    case EntryType::kR3:
+      return f(F32Row());
   }
+}
+
+// n rows as with_row_type's readers take them: as they are stored, or expanded into `space` [n][head_dim].
+struct ReadableRows {
+  const std::byte* data;
+  std::size_t stride;  // bytes
+};
+HWY_INLINE ReadableRows readable_rows(EntryType type, int head_dim, const std::byte* rows, std::size_t stride,
+                                      std::int32_t n, float* space) {
+  if (!is_expanded(type, head_dim)) return {rows, stride};
+  for (std::int32_t i = 0; i < n; ++i, rows += stride) load_rotated_row(type, rows, space + i * head_dim, head_dim);
+  return {reinterpret_cast<const std::byte*>(space), static_cast<std::size_t>(head_dim) * sizeof(float)};
 }
 
 // Entries that lie one after the other.
@@ -294,7 +319,12 @@ void decode_attention(const AttentionShape& shape, const DecodeSlice& slice, flo
   Scratch scratch(memory);
   auto* queries = scratch.take<float>(static_cast<std::size_t>(n_group * d));
   for (int i = 0; i < n_group * d; ++i) queries[i] = slice.q[i] * shape.scale;
+  // Codes are read as they lie, rotated: so is the query, and back at the end what was summed.
+  if (code_bits(shape.key_type) > 0) {
+    for (int g = 0; g < n_group; ++g) rotate_row(queries + g * d, queries + g * d, d);
+  }
   auto* scores = scratch.take<float>(static_cast<std::size_t>(n_group * kEntryBlock));
+  auto* expanded = scratch.take<float>(static_cast<std::size_t>(kEntryBlock * d));
 
   const std::size_t key_bytes = row_bytes(shape.key_type, d);
   const std::size_t value_bytes = row_bytes(shape.value_type, d);
@@ -315,17 +345,25 @@ void decode_attention(const AttentionShape& shape, const DecodeSlice& slice, flo
     Ahead next_keys(next.keys, n_next * key_bytes);
     Ahead next_values(next.values, n_next * value_bytes);
 
-    with_row_type(shape.key_type, [&](auto row) HWY_ATTR {
-      score_heads<decltype(row)>(queries, n_group, d, block.keys, key_bytes, n, next_keys, scores);
+    with_row_type(shape.key_type, d, [&](auto row) HWY_ATTR {
+      const ReadableRows keys = readable_rows(shape.key_type, d, block.keys, key_bytes, n, expanded);
+      score_heads<decltype(row)>(queries, n_group, d, keys.data, keys.stride, n, next_keys, scores);
     });
     for (int g = 0; g < n_group; ++g) {
       soften_block(scores + g * kEntryBlock, n, partials + static_cast<std::size_t>(g) * partial_stride, d);
     }
-    with_row_type(shape.value_type, [&](auto row) HWY_ATTR {
-      add_heads<decltype(row)>(scores, n_group, d, block.values, value_bytes, n, next_values, partials + 2,
+    with_row_type(shape.value_type, d, [&](auto row) HWY_ATTR {
+      const ReadableRows values = readable_rows(shape.value_type, d, block.values, value_bytes, n, expanded);
+      add_heads<decltype(row)>(scores, n_group, d, values.data, values.stride, n, next_values, partials + 2,
                                partial_stride);
     });
     block = next;
+  }
+  if (code_bits(shape.value_type) > 0) {
+    for (int g = 0; g < n_group; ++g) {
+      float* sums = partials + static_cast<std::size_t>(g) * partial_stride + 2;
+      rotate_row(sums, sums, d);
+    }
   }
 }
 
@@ -339,7 +377,8 @@ namespace winnow::kernels {
 std::size_t decode_attention_scratch_bytes(const AttentionShape& shape) {
   const auto n_group = static_cast<std::size_t>(shape.n_group);
   return Scratch::bytes<float>(n_group * static_cast<std::size_t>(shape.head_dim)) +
-         Scratch::bytes<float>(n_group * kEntryBlock);
+         Scratch::bytes<float>(n_group * kEntryBlock) +
+         Scratch::bytes<float>(kEntryBlock * static_cast<std::size_t>(shape.head_dim));
 }
 
 HWY_EXPORT(decode_attention);

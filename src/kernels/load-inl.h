@@ -13,6 +13,7 @@
 #include <cstdint>
 
 #include "kernels/half.h"
+#include "kernels/rotated_codes.h"
 #include "winnow/entry_type.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -102,6 +103,37 @@ struct Q4Row {
   }
 };
 
+// r4, as it was coded: rotated. Blocks of kBlock numbers, 32 or more.
+template <int kBlock>
+struct R4Row {
+  static constexpr int kUnit = 32;
+  static HWY_INLINE VF load(const std::byte* row, int i) {
+    const std::byte* block = row + static_cast<std::ptrdiff_t>(i / kBlock) * (2 + kBlock / 2);
+    const hn::Rebind<std::uint8_t, F> u8;
+    const hn::RebindToSigned<F> i32;
+    const std::byte* group = block + 2 + i % kBlock / kCodeGroup * (kCodeGroup / 2);
+    const auto bytes = hn::PromoteTo(i32, hn::LoadU(u8, reinterpret_cast<const std::uint8_t*>(group) + i % 16));
+    const auto code = hn::And(i % 32 < 16 ? bytes : hn::ShiftRight<4>(bytes), hn::Set(i32, 15));
+    return hn::Mul(block_scale(block), level(code));
+  }
+
+ private:
+  static HWY_INLINE VF level(hn::Vec<hn::RebindToSigned<F>> code) {
+    const F d;
+    const hn::RebindToSigned<F> i32;
+    if constexpr (kLanes == 16) {
+      return hn::TableLookupLanes(hn::Load(d, kCodeLevels), hn::IndicesFromVec(d, code));
+    } else if constexpr (kLanes == 8) {
+      const auto magnitude =
+          hn::TableLookupLanes(hn::Load(d, kCodeLevels), hn::IndicesFromVec(d, hn::And(code, hn::Set(i32, 7))));
+      const auto sign = hn::ShiftLeft<28>(hn::And(code, hn::Set(i32, 8)));
+      return hn::Xor(magnitude, hn::BitCast(d, sign));
+    } else {
+      return hn::GatherIndex(d, kCodeLevels, code);
+    }
+  }
+};
+
 template <class Row>
 HWY_INLINE void expand_blocks(const std::byte* src, float* dst, int n) {
   for (int first = 0; first < n; first += 32) {
@@ -123,6 +155,9 @@ HWY_INLINE void expand_row(EntryType type, const std::byte* src, float* dst, int
       return expand_blocks<Q8Row>(src, dst, n);
     case EntryType::kQ4_0:
       return expand_blocks<Q4Row>(src, dst, n);
+    case EntryType::kR4:
+    case EntryType::kR3:
+      return load_coded_row(type, src, dst, n);
   }
 }
 

@@ -12,6 +12,7 @@
 #include <cstring>
 
 #include "kernels/load-inl.h"
+#include "kernels/rotated_codes.h"
 #include "kernels/rows.h"
 #include "kernels/tiling.h"
 
@@ -160,6 +161,9 @@ void store_row(EntryType type, const float* src, std::byte* dst, int n) {
       return store_q8_0_row(src, dst, n);
     case EntryType::kQ4_0:
       return store_q4_0_row(src, dst, n);
+    case EntryType::kR4:
+    case EntryType::kR3:
+      return store_coded_row(type, src, dst, n);
   }
 }
 

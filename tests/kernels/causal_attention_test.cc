@@ -84,8 +84,7 @@ TEST_P(CausalAttention, MatchesTheReferenceForLargeGroups) {
 }
 
 TEST_P(CausalAttention, MatchesTheReferenceForEveryEntryType) {
-  for (const EntryType type :
-       {EntryType::kF32, EntryType::kF16, EntryType::kBF16, EntryType::kQ8_0, EntryType::kQ4_0}) {
+  for (const EntryType type : entry_types()) {
     expect_reference(test_shape(3, 64, type), {.n_visible = 40, .n_rows = 30, .run_sizes = {32, 7}});
   }
   AttentionShape mixed = test_shape(2, 96, EntryType::kF16);

@@ -66,8 +66,7 @@ TEST_P(DecodeAttention, MatchesTheReferenceForLargeGroups) {
 }
 
 TEST_P(DecodeAttention, MatchesTheReferenceForEveryEntryType) {
-  for (const EntryType type :
-       {EntryType::kF32, EntryType::kF16, EntryType::kBF16, EntryType::kQ8_0, EntryType::kQ4_0}) {
+  for (const EntryType type : entry_types()) {
     expect_reference(test_shape(3, 64, type), {.n_entries = 200, .run_sizes = {32, 7}});
     expect_reference(test_shape(8, 128, type), {.n_entries = 200, .run_sizes = {32, 7}});
   }

@@ -8,8 +8,7 @@ namespace winnow {
 namespace {
 
 TEST(EntryTypes, NamesGoBothWays) {
-  for (const EntryType type :
-       {EntryType::kF32, EntryType::kF16, EntryType::kBF16, EntryType::kQ8_0, EntryType::kQ4_0}) {
+  for (const EntryType type : entry_types()) {
     EXPECT_EQ(parse_entry_type(entry_type_name(type)), type);
   }
 }
@@ -21,7 +20,7 @@ TEST(EntryTypes, UnknownNamesAreRefusedWithTheList) {
       FAIL() << name;
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
-      EXPECT_NE(std::string(error.what()).find("f32, f16, bf16, q8_0, q4_0"), std::string::npos);
+      EXPECT_NE(std::string(error.what()).find("f32, f16, bf16, q8_0, q4_0, r4, r3"), std::string::npos);
     }
   }
 }
@@ -32,6 +31,11 @@ TEST(EntryTypes, RowsHaveTheSizesOfTheirLayouts) {
   EXPECT_EQ(row_bytes(EntryType::kBF16, 64), 128U);
   EXPECT_EQ(row_bytes(EntryType::kQ8_0, 64), 68U);
   EXPECT_EQ(row_bytes(EntryType::kQ4_0, 128), 72U);
+  EXPECT_EQ(row_bytes(EntryType::kR4, 64), 34U);
+  EXPECT_EQ(row_bytes(EntryType::kR4, 80), 50U);  // five blocks of 16
+  EXPECT_EQ(row_bytes(EntryType::kR4, 256), 132U);
+  EXPECT_EQ(row_bytes(EntryType::kR3, 64), 26U);
+  EXPECT_THROW(row_bytes(EntryType::kR4, 24), Error);
   EXPECT_THROW(row_bytes(EntryType::kQ8_0, 80), Error);
   EXPECT_THROW(row_bytes(EntryType::kQ4_0, 16), Error);
 }

@@ -30,8 +30,7 @@ TEST_P(QueryMoments, AddUpAsTheReference) {
 }
 
 TEST_P(QueryMoments, ExpectedScoresMatchTheReference) {
-  for (const EntryType type :
-       {EntryType::kF32, EntryType::kF16, EntryType::kBF16, EntryType::kQ8_0, EntryType::kQ4_0}) {
+  for (const EntryType type : entry_types()) {
     for (const int head_dim : {32, 96, 128}) {
       for (const int n_group : {1, 3, kMaxGroup}) {
         if (n_group == kMaxGroup && head_dim != 32) continue;

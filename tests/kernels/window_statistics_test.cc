@@ -121,8 +121,7 @@ TEST_P(WindowStatistics, ColumnsMayReachIntoTheWindowOrStopEarly) {
 }
 
 TEST_P(WindowStatistics, MatchesTheReferenceForEveryEntryType) {
-  for (const EntryType type :
-       {EntryType::kF32, EntryType::kF16, EntryType::kBF16, EntryType::kQ8_0, EntryType::kQ4_0}) {
+  for (const EntryType type : entry_types()) {
     expect_reference(test_shape(3, 64, type), {.n_entries = 160, .n_rows = 16, .n_columns = 144});
   }
 }

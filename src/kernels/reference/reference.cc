@@ -6,6 +6,8 @@
 #include <cstring>
 #include <limits>
 
+#include "kernels/rotated_codes.h"
+
 namespace winnow::kernels::reference {
 namespace {
 
@@ -48,6 +50,30 @@ double score(const AttentionShape& shape, const float* q, const std::vector<doub
   double dot = 0;
   for (std::size_t i = 0; i < key.size(); ++i) dot += static_cast<double>(q[i]) * key[i];
   return dot * static_cast<double>(shape.scale);
+}
+
+// A row of r4 or r3, decoded by the definition: the Hadamard matrix written out.
+std::vector<double> coded_row(EntryType type, const std::byte* src, int n) {
+  const int block = code_block(n);
+  const int half = 1 << (code_bits(type) - 1);
+  std::vector<std::uint8_t> codes(static_cast<std::size_t>(n));
+  std::vector<float> scales(static_cast<std::size_t>(n / block));
+  unpack_codes(type, src, n, codes, scales);
+  const auto level = [&](int i) {
+    const int code = codes[static_cast<std::size_t>(i)];
+    const auto at = static_cast<std::size_t>(code < half ? half - 1 - code : code - half);
+    const double magnitude = static_cast<double>(code_magnitudes(code_bits(type))[at]);
+    return static_cast<double>(scales[static_cast<std::size_t>(i / block)]) * (code < half ? -magnitude : magnitude);
+  };
+  std::vector<double> numbers(static_cast<std::size_t>(n));
+  for (int i = 0; i < n; ++i) {
+    const int first = i / block * block;
+    for (int j = 0; j < block; ++j) {
+      const bool negative = std::popcount(static_cast<unsigned>((i - first) & j)) % 2 == 1;
+      numbers[static_cast<std::size_t>(i)] += (negative ? -1 : 1) * level(first + j) / std::sqrt(block);
+    }
+  }
+  return numbers;
 }
 
 // scores -> softmax weights; scores of -inf are hidden.
@@ -107,6 +133,7 @@ std::vector<double> norms(const AttentionShape& shape, const HeadEntries& entrie
 }  // namespace
 
 std::vector<double> row(EntryType type, const std::byte* src, int n) {
+  if (code_bits(type) > 0) return coded_row(type, src, n);
   std::vector<double> out;
   for (int i = 0; i < n; ++i) {
     const auto at = static_cast<std::size_t>(i);

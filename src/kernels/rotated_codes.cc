@@ -1,0 +1,193 @@
+#include "kernels/rotated_codes.h"
+
+#include <algorithm>
+#include <array>
+#include <cassert>
+#include <cmath>
+#include <cstring>
+
+#include "kernels/entries.h"
+#include "kernels/half.h"
+
+namespace winnow::kernels {
+namespace {
+
+constexpr int kMaxBlock = 128;
+constexpr auto kMagnitudes4 = [] {
+  std::array<float, 8> magnitudes{};
+  std::copy_n(kCodeLevels, magnitudes.size(), magnitudes.begin());
+  return magnitudes;
+}();
+constexpr std::array<float, 4> kMagnitudes3 = {0.245094F, 0.756005F, 1.343909F, 2.151946F};
+
+std::size_t block_bytes(int bits, int block) { return 2 + static_cast<std::size_t>(block * bits / 8); }
+
+// Of the numbers y[n], the indices of the nearest magnitudes at a scale, and sums for the scale that fits them best.
+struct Match {
+  float yz = 0;  // sum of |y| z, z the chosen magnitude
+  float zz = 0;  // sum of z^2
+};
+
+template <std::size_t kLevels>
+Match match(const std::array<float, kLevels>& magnitudes, const float* y, int n, float scale, std::uint8_t* index) {
+  std::array<float, kLevels - 1> bounds;  // half-way between neighbours
+  for (std::size_t i = 0; i + 1 < kLevels; ++i) bounds[i] = scale * (magnitudes[i] + magnitudes[i + 1]) / 2;
+  Match sums;
+  for (int i = 0; i < n; ++i) {
+    const float x = std::abs(y[i]);
+    int at = 0;
+    for (const float bound : bounds) at += x > bound ? 1 : 0;
+    index[i] = static_cast<std::uint8_t>(at);
+    const float z = magnitudes[static_cast<std::size_t>(at)];
+    sums.yz += x * z;
+    sums.zz += z * z;
+  }
+  return sums;
+}
+
+// The scale's float16 bits; the indices of the magnitudes at that scale are left in `index`.
+template <std::size_t kLevels>
+std::uint16_t fit_scale(const std::array<float, kLevels>& magnitudes, const float* y, int n, std::uint8_t* index) {
+  float squares = 0;
+  for (int i = 0; i < n; ++i) squares += y[i] * y[i];
+  float scale = std::sqrt(squares / static_cast<float>(n));
+  std::uint16_t bits = 0;
+  for (int round = 0; round < 2; ++round) {
+    if (scale == 0.0F) break;
+    const Match sums = match(magnitudes, y, n, scale, index);
+    bits = half_from_float(sums.yz / sums.zz);
+    scale = float_from_half(bits);
+  }
+  match(magnitudes, y, n, scale, index);
+  return scale == 0.0F ? 0 : bits;
+}
+
+// Where a code of 4 bits lies in its block.
+struct Nibble {
+  int byte, shift;
+};
+Nibble nibble(int block, int i) {
+  const int half = std::min(block, kCodeGroup) / 2;
+  const int group = i / (2 * half);
+  return {group * half + i % half, i / half % 2 * 4};
+}
+
+void pack(int bits, const float* y, const std::uint8_t* index, int n, std::byte* out) {
+  std::fill_n(out, n * bits / 8, std::byte{});
+  const auto put = [out](int byte, int shift, unsigned value) { out[byte] |= static_cast<std::byte>(value << shift); };
+  for (int i = 0; i < n; ++i) {
+    const unsigned sign = std::signbit(y[i]) ? 1 : 0;
+    if (bits == 4) {
+      const Nibble at = nibble(n, i);
+      put(at.byte, at.shift, sign << 3 | index[i]);
+    } else {
+      put(i / 4, i % 4 * 2, index[i]);
+      put(n / 4 + i / 8, i % 8, sign);
+    }
+  }
+}
+
+// Sign and magnitude of code i of a block.
+struct Code {
+  bool negative;
+  std::uint8_t magnitude;
+};
+
+Code code_at(int bits, const std::byte* codes, int n, int i) {
+  if (bits == 4) {
+    const Nibble at = nibble(n, i);
+    const auto code = std::to_integer<unsigned>(codes[at.byte]) >> at.shift;
+    return {(code & 8U) != 0, static_cast<std::uint8_t>(code & 7U)};
+  }
+  const auto magnitude = std::to_integer<unsigned>(codes[i / 4]) >> (i % 4 * 2);
+  const auto sign = std::to_integer<unsigned>(codes[n / 4 + i / 8]) >> (i % 8);
+  return {(sign & 1U) != 0, static_cast<std::uint8_t>(magnitude & 3U)};
+}
+
+float read_scale(const std::byte* block) {
+  std::uint16_t bits;
+  std::memcpy(&bits, block, sizeof(bits));
+  return float_from_half(bits);
+}
+
+}  // namespace
+
+int code_bits(EntryType type) { return type == EntryType::kR4 ? 4 : type == EntryType::kR3 ? 3 : 0; }
+
+int code_block(int head_dim) { return std::min(head_dim & -head_dim, kMaxBlock); }
+
+std::span<const float> code_magnitudes(int bits) {
+  if (bits == 4) return kMagnitudes4;
+  return kMagnitudes3;
+}
+
+void rotate_row(const float* x, float* y, int head_dim) {
+  const int block = code_block(head_dim);
+  const float factor = 1.0F / std::sqrt(static_cast<float>(block));
+  for (int i = 0; i < head_dim; ++i) y[i] = factor * x[i];
+  for (float* at = y; at < y + head_dim; at += block) {
+    for (int stride = 1; stride < block; stride *= 2) {
+      for (int first = 0; first < block; first += 2 * stride) {
+        for (int i = first; i < first + stride; ++i) {
+          const float sum = at[i] + at[i + stride];
+          at[i + stride] = at[i] - at[i + stride];
+          at[i] = sum;
+        }
+      }
+    }
+  }
+}
+
+void store_coded_row(EntryType type, const float* src, std::byte* dst, int head_dim) {
+  assert(head_dim <= kMaxHeadDim);
+  const int bits = code_bits(type);
+  const int block = code_block(head_dim);
+  float y[kMaxHeadDim];
+  std::uint8_t index[kMaxBlock];
+  // As for float16: what it cannot hold becomes its largest number.
+  for (int i = 0; i < head_dim; ++i) y[i] = std::clamp(src[i], -65504.0F, 65504.0F);
+  rotate_row(y, y, head_dim);
+  for (int first = 0; first < head_dim; first += block, dst += block_bytes(bits, block)) {
+    const std::uint16_t scale =
+        bits == 4 ? fit_scale(kMagnitudes4, y + first, block, index) : fit_scale(kMagnitudes3, y + first, block, index);
+    std::memcpy(dst, &scale, sizeof(scale));
+    pack(bits, y + first, index, block, dst + sizeof(scale));
+  }
+}
+
+void load_rotated_row(EntryType type, const std::byte* src, float* dst, int head_dim) {
+  const int bits = code_bits(type);
+  const int block = code_block(head_dim);
+  const std::span<const float> magnitudes = code_magnitudes(bits);
+  for (int first = 0; first < head_dim; first += block, src += block_bytes(bits, block)) {
+    const float scale = read_scale(src);
+    for (int i = 0; i < block; ++i) {
+      const Code code = code_at(bits, src + 2, block, i);
+      const float level = scale * magnitudes[code.magnitude];
+      dst[first + i] = code.negative ? -level : level;
+    }
+  }
+}
+
+void load_coded_row(EntryType type, const std::byte* src, float* dst, int head_dim) {
+  load_rotated_row(type, src, dst, head_dim);
+  rotate_row(dst, dst, head_dim);
+}
+
+void unpack_codes(EntryType type, const std::byte* src, int head_dim, std::span<std::uint8_t> codes,
+                  std::span<float> scales) {
+  const int bits = code_bits(type);
+  const int block = code_block(head_dim);
+  const int half = 1 << (bits - 1);
+  assert(std::ssize(codes) == head_dim && std::ssize(scales) == head_dim / block);
+  for (int first = 0; first < head_dim; first += block, src += block_bytes(bits, block)) {
+    scales[static_cast<std::size_t>(first / block)] = read_scale(src);
+    for (int i = 0; i < block; ++i) {
+      const Code code = code_at(bits, src + 2, block, i);
+      codes[static_cast<std::size_t>(first + i)] =
+          static_cast<std::uint8_t>(code.negative ? half - 1 - code.magnitude : half + code.magnitude);
+    }
+  }
+}
+
+}  // namespace winnow::kernels
