@@ -15,13 +15,14 @@ namespace {
 namespace fs = std::filesystem;
 using winnow::golden::Tally;
 
-enum class Kind { kNone, kScoring, kLuKv, kTiny };
+enum class Kind { kNone, kScoring, kLuKv, kCompaction, kTiny };
 
 Kind kind_of(const fs::path& path) {
   const std::string name = path.filename().string();
   if (!name.ends_with(".gguf")) return Kind::kNone;
   if (name.starts_with("scoring-")) return Kind::kScoring;
   if (name.starts_with("lukv")) return Kind::kLuKv;
+  if (name.starts_with("compaction-")) return Kind::kCompaction;
   if (name.starts_with("tiny-") && name.ends_with(".expected.gguf")) return Kind::kTiny;
   return Kind::kNone;  // a tiny model itself
 }
@@ -33,6 +34,8 @@ void check(Kind kind, const std::string& path, Tally& tally) {
         return winnow::golden::check_scoring(path, tally);
       case Kind::kLuKv:
         return winnow::golden::check_lukv(path, tally);
+      case Kind::kCompaction:
+        return winnow::golden::check_compaction(path, tally);
       case Kind::kTiny:
 #ifdef WINNOW_GOLDEN_ENGINE
         return winnow::golden::check_tiny(path, tally);

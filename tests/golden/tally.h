@@ -19,6 +19,10 @@ inline constexpr Tolerance kScores = {1e-4, 0, 1e-6};
 // Losses and bounds.
 inline constexpr Tolerance kLosses = {1e-4, 1e-4, 0};
 
+// Refitted values, by solvers in float32; what attention gives over them.
+inline constexpr Tolerance kFitted = {0, 0, 1e-3};
+inline constexpr Tolerance kFittedOutput = {2e-3, 0, 2e-3};
+
 class Tally {
  public:
   void pass() { ++passed_; }

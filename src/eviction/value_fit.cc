@@ -1,0 +1,186 @@
+#include "eviction/value_fit.h"
+
+#include <oneapi/dnnl/dnnl.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <vector>
+
+#include "winnow/error.h"
+
+namespace winnow {
+namespace {
+
+using Matrix = std::vector<float>;  // row-major
+
+constexpr int kFactorisations = 3;  // before the values are left as they were
+
+// c [m][n] = alpha op(a) op(b) + beta c; op transposes where asked for. Row strides of the arrays as they lie.
+struct Operand {
+  const float* data;
+  int stride;
+  bool transposed = false;
+};
+void multiply(int m, int n, int k, float alpha, const Operand& a, const Operand& b, float beta, float* c, int stride) {
+  if (m == 0 || n == 0) return;
+  const dnnl_status_t status = dnnl_sgemm(a.transposed ? 'T' : 'N', b.transposed ? 'T' : 'N', m, n, k, alpha, a.data,
+                                          a.stride, b.data, b.stride, beta, c, stride);
+  if (status != dnnl_success) throw Error(ErrorCode::kInternal, "oneDNN could not multiply two matrices");
+}
+
+// Cholesky of the lower triangle of one small block; false where a pivot is not positive.
+bool factorise_block(float* a, int n, int stride) {
+  for (int j = 0; j < n; ++j) {
+    float* row = a + std::ptrdiff_t{j} * stride;
+    float pivot = row[j];
+    for (int k = 0; k < j; ++k) pivot -= row[k] * row[k];
+    if (!(pivot > 0.0F) || !std::isfinite(pivot)) return false;
+    row[j] = std::sqrt(pivot);
+    for (int i = j + 1; i < n; ++i) {
+      float* below = a + std::ptrdiff_t{i} * stride;
+      float sum = below[j];
+      for (int k = 0; k < j; ++k) sum -= below[k] * row[k];
+      below[j] = sum / row[j];
+    }
+  }
+  return true;
+}
+
+constexpr int kBlock = 48;
+
+// a [n][n] = L L^T, in the lower triangle. Blocks to the right are updated by products of matrices.
+bool factorise(Matrix& a, int n) {
+  for (int first = 0; first < n; first += kBlock) {
+    const int size = std::min(kBlock, n - first);
+    float* diagonal = a.data() + std::ptrdiff_t{first} * n + first;
+    if (!factorise_block(diagonal, size, n)) return false;
+    const int n_below = n - first - size;
+    float* panel = diagonal + std::ptrdiff_t{size} * n;
+    for (int i = 0; i < n_below; ++i) {
+      float* row = panel + std::ptrdiff_t{i} * n;
+      for (int j = 0; j < size; ++j) {
+        const float* l = diagonal + std::ptrdiff_t{j} * n;
+        float sum = row[j];
+        for (int k = 0; k < j; ++k) sum -= row[k] * l[k];
+        row[j] = sum / l[j];
+      }
+    }
+    // Only the lower triangle is read later; strips of blocks keep most of the other half out.
+    for (int i = 0; i < n_below; i += 4 * kBlock) {
+      const int rows = std::min(4 * kBlock, n_below - i);
+      const float* left = panel + std::ptrdiff_t{i} * n;
+      multiply(rows, i + rows, size, -1.0F, {left, n}, {panel, n, true}, 1.0F,
+               a.data() + std::ptrdiff_t{first + size + i} * n + first + size, n);
+    }
+  }
+  return true;
+}
+
+// b [n][width] becomes (L L^T)^-1 b.
+void solve(const Matrix& l, int n, float* b, int width) {
+  const auto row = [&](int i) { return b + std::ptrdiff_t{i} * width; };
+  const auto subtract = [&](int to, int from, float factor) {
+    for (int c = 0; c < width; ++c) row(to)[c] -= factor * row(from)[c];
+  };
+  const auto divide = [&](int i, float by) {
+    for (int c = 0; c < width; ++c) row(i)[c] /= by;
+  };
+  const auto at = [&](int i, int j) {
+    return l[static_cast<std::size_t>(i) * static_cast<std::size_t>(n) + static_cast<std::size_t>(j)];
+  };
+  for (int first = 0; first < n; first += kBlock) {
+    const int end = std::min(first + kBlock, n);
+    multiply(end - first, width, first, -1.0F, {l.data() + std::ptrdiff_t{first} * n, n}, {b, width}, 1.0F, row(first),
+             width);
+    for (int i = first; i < end; ++i) {
+      for (int j = first; j < i; ++j) subtract(i, j, at(i, j));
+      divide(i, at(i, i));
+    }
+  }
+  for (int end = n; end > 0;) {
+    const int first = (end - 1) / kBlock * kBlock;
+    multiply(end - first, width, n - end, -1.0F, {l.data() + std::ptrdiff_t{end} * n + first, n, true},
+             {row(end), width}, 1.0F, row(first), width);
+    for (int i = end - 1; i >= first; --i) {
+      for (int j = i + 1; j < end; ++j) subtract(i, j, at(j, i));
+      divide(i, at(i, i));
+    }
+    end = first;
+  }
+}
+
+// Attention of the rows over the kept entries alone: x [n_rows][n_kept]; rows that see nothing are zero.
+Matrix attention(const ReferenceRows& rows, const KeptEntries& kept, const ValueFitOptions& options) {
+  const int d = options.head_dim;
+  Matrix x(static_cast<std::size_t>(rows.n_rows) * static_cast<std::size_t>(kept.n_kept));
+  multiply(rows.n_rows, kept.n_kept, d, options.scale, {rows.q, d}, {kept.keys, d, true}, 0.0F, x.data(), kept.n_kept);
+  for (int r = 0; r < rows.n_rows; ++r) {
+    float* row = x.data() + std::ptrdiff_t{r} * kept.n_kept;
+    double sum = 0;
+    for (int i = 0; i < kept.n_kept; ++i) {
+      row[i] = std::exp(row[i] - rows.log_sum_exp[r]);
+      sum += static_cast<double>(row[i]);
+    }
+    const bool is_seen = sum > 0 && std::isfinite(sum);
+    const float factor = is_seen ? static_cast<float>(1.0 / sum) : 0.0F;
+    for (int i = 0; i < kept.n_kept; ++i) row[i] = is_seen ? row[i] * factor : 0.0F;
+  }
+  return x;
+}
+
+bool is_zero_row(const Matrix& x, int row, int n) {
+  const auto first = x.begin() + std::ptrdiff_t{row} * n;
+  return std::all_of(first, first + n, [](float a) { return a == 0.0F; });
+}
+
+}  // namespace
+
+bool fit_values(const ReferenceRows& rows, const KeptEntries& kept, const ValueFitOptions& options, float* out) {
+  const int d = options.head_dim, n = rows.n_rows, t = kept.n_kept;
+  const auto width = static_cast<std::size_t>(d);
+  const std::size_t n_values = static_cast<std::size_t>(t) * width;
+  std::copy_n(kept.values, n_values, out);
+  if (n == 0 || t == 0) return false;
+
+  const Matrix x = attention(rows, kept, options);
+  Matrix residual(rows.target, rows.target + static_cast<std::size_t>(n) * width);  // Y - X V
+  multiply(n, d, t, -1.0F, {x.data(), t}, {kept.values, d}, 1.0F, residual.data(), d);
+  for (int r = 0; r < n; ++r) {
+    if (is_zero_row(x, r, t)) std::fill_n(residual.begin() + std::ptrdiff_t{r} * d, d, 0.0F);
+  }
+
+  const bool by_entries = t <= n;  // the smaller side
+  const int side = by_entries ? t : n;
+  Matrix gram(static_cast<std::size_t>(side) * static_cast<std::size_t>(side));
+  multiply(side, side, by_entries ? n : t, 1.0F, {x.data(), t, by_entries}, {x.data(), t, !by_entries}, 0.0F,
+           gram.data(), side);
+  double squares = 0;
+  for (const float a : x) squares += static_cast<double>(a) * static_cast<double>(a);
+  const double mean_diagonal = squares / t;
+  Matrix right = residual;
+  if (by_entries) {
+    right.assign(n_values, 0.0F);
+    multiply(t, d, n, 1.0F, {x.data(), t, true}, {residual.data(), d}, 0.0F, right.data(), d);
+  }
+
+  double lambda = static_cast<double>(options.lambda);
+  for (int attempt = 0; attempt < kFactorisations; ++attempt, lambda *= 10) {
+    Matrix factor = gram;
+    const auto ridge = static_cast<float>(lambda * mean_diagonal + 1e-12);
+    for (int i = 0; i < side; ++i) factor[static_cast<std::size_t>(i) * static_cast<std::size_t>(side + 1)] += ridge;
+    if (!factorise(factor, side)) continue;
+    solve(factor, side, right.data(), d);
+    if (by_entries) {
+      for (std::size_t i = 0; i < n_values; ++i) out[i] += right[i];
+    } else {
+      multiply(t, d, n, 1.0F, {x.data(), t, true}, {right.data(), d}, 1.0F, out, d);
+    }
+    if (std::all_of(out, out + n_values, [](float v) { return std::isfinite(v); })) return true;
+    break;
+  }
+  std::copy_n(kept.values, n_values, out);
+  return false;
+}
+
+}  // namespace winnow
