@@ -22,20 +22,21 @@ std::string to_svg(const BarChart& chart) {
     }
   }
   const double left = std::min(name_width + 22, chart.width / 2);
-  const double bottom = kTop + kRow * static_cast<double>(chart.bars.size());
-  std::string svg = svg_begin(chart.width, bottom + kBottom, chart.title);
-  svg += svg_text(12, 20, chart.title, {.size = 14, .is_bold = true});
+  double top = kTop;
+  const std::string title = svg_title(chart.title, chart.width, top);
+  const double bottom = top + kRow * static_cast<double>(chart.bars.size());
+  std::string svg = svg_begin(chart.width, bottom + kBottom, chart.title) + title;
   Axis axis = chart.value;
   axis.includes_zero = true;
-  const AxisMap x(axis, low, high, left, chart.width - kRight, 5);
+  const AxisMap x(axis, low, high, left, chart.width - kRight, chart.width < kWide / 1.5 ? 3 : 5);
   for (const double tick : x.ticks()) {
-    svg += svg_line(x.pixel(tick), kTop, x.pixel(tick), bottom, Ink::kGrid);
+    svg += svg_line(x.pixel(tick), top, x.pixel(tick), bottom, Ink::kGrid);
     svg += svg_text(x.pixel(tick), bottom + 16, x.label(tick), {.ink = Ink::kMuted, .anchor = Anchor::kMiddle});
   }
-  double y = kTop;
+  double y = top;
   for (const Bar& bar : chart.bars) {
     const double middle = y + kRow / 2;
-    svg += svg_text(left - 8, middle + 4, bar.name, {.anchor = Anchor::kEnd});
+    svg += svg_fitted_text(left - 8, middle + 4, bar.name, left - 14, {.anchor = Anchor::kEnd});
     y += kRow;
     if (!std::isfinite(bar.value)) continue;
     const double from = std::min(x.pixel(0), x.pixel(bar.value)), to = std::max(x.pixel(0), x.pixel(bar.value));
@@ -49,9 +50,9 @@ std::string to_svg(const BarChart& chart) {
     }
     svg += svg_text(label_at + 6, middle + 4, x.label(bar.value), {.ink = Ink::kMuted});
   }
-  svg += svg_line(x.pixel(0), kTop, x.pixel(0), bottom, Ink::kLine);
-  svg += svg_text((left + chart.width - kRight) / 2, bottom + 36, chart.value.label,
-                  {.ink = Ink::kMuted, .anchor = Anchor::kMiddle});
+  svg += svg_line(x.pixel(0), top, x.pixel(0), bottom, Ink::kLine);
+  svg += svg_fitted_text(chart.width / 2, bottom + 36, chart.value.label, chart.width - 16,
+                         {.ink = Ink::kMuted, .anchor = Anchor::kMiddle});
   return svg + svg_end();
 }
 

@@ -10,6 +10,9 @@
 
 namespace winnow::charts {
 
+// Widths of charts that stand alone on a wide screen; and of those on a phone, or side by side.
+inline constexpr double kWide = 900, kNarrow = 420;
+
 struct Point {
   double x = 0, y = 0;
   std::optional<double> low, high;  // an interval of y
@@ -18,7 +21,8 @@ struct Point {
 
 struct Series {
   std::string name;
-  std::vector<Point> points;  // ascending x; points with a NaN are left out
+  std::vector<Point> points;        // ascending x; points with a NaN are left out
+  std::optional<std::size_t> look;  // colour, dash and marker; none: its place in the chart
 };
 
 // A level to compare with, drawn dashed across the whole chart.
@@ -27,12 +31,14 @@ struct Level {
   double y = 0;
 };
 
+// Lines with markers. The names stand beside the ends of the lines, or where the chart is narrow below the plot, in
+// both from the highest line to the lowest. Intervals are drawn for a few lines only: those of many hide each other.
 struct LineChart {
   std::string title;
   Axis x, y;
   std::vector<Series> series;
   std::vector<Level> levels = {};
-  double width = 640, height = 360;
+  double width = 640, height = 360;  // more names than have room make it higher
 };
 std::string to_svg(const LineChart& chart);
 

@@ -45,20 +45,21 @@ std::string to_svg(const HeatMap& chart) {
   for (const std::string& row : chart.rows) name_width = std::max(name_width, text_width(row, 12));
   for (const std::string& column : chart.columns) column_width = std::max(column_width, text_width(column, 12));
   const double left = 40 + name_width;
+  double top = kTop;
+  const std::string title = svg_title(chart.title, chart.width, top);
   const double cell_width =
       (chart.width - left - kRight) / static_cast<double>(std::max<std::size_t>(chart.columns.size(), 1));
   const double cell_height =
       std::clamp(280.0 / static_cast<double>(std::max<std::size_t>(chart.rows.size(), 1)), 12.0, 30.0);
-  const double bottom = kTop + cell_height * static_cast<double>(chart.rows.size());
-  std::string svg = svg_begin(chart.width, bottom + kBottom, chart.title);
-  svg += svg_text(12, 20, chart.title, {.size = 14, .is_bold = true});
+  const double bottom = top + cell_height * static_cast<double>(chart.rows.size());
+  std::string svg = svg_begin(chart.width, bottom + kBottom, chart.title) + title;
   const auto every = static_cast<std::size_t>(std::ceil((column_width + 8) / cell_width));
   for (std::size_t c = 0; c < chart.columns.size(); c += std::max<std::size_t>(every, 1)) {
     svg += svg_text(left + (static_cast<double>(c) + 0.5) * cell_width, bottom + 16, chart.columns[c],
                     {.ink = Ink::kMuted, .anchor = Anchor::kMiddle});
   }
   for (std::size_t r = 0; r < chart.rows.size(); ++r) {
-    const double y = kTop + static_cast<double>(r) * cell_height;
+    const double y = top + static_cast<double>(r) * cell_height;
     svg += svg_text(left - 6, y + cell_height / 2 + 4, chart.rows[r], {.ink = Ink::kMuted, .anchor = Anchor::kEnd});
     for (std::size_t c = 0; c < chart.columns.size(); ++c) {
       const std::optional<double>& cell = chart.cells[r][c];
@@ -82,7 +83,7 @@ std::string to_svg(const HeatMap& chart) {
   }
   svg += svg_text((left + chart.width - kRight) / 2, bottom + 36, chart.x_label,
                   {.ink = Ink::kMuted, .anchor = Anchor::kMiddle});
-  svg += "<g transform=\"translate(15 " + number((kTop + bottom) / 2) + ") rotate(-90)\">" +
+  svg += "<g transform=\"translate(15 " + number((top + bottom) / 2) + ") rotate(-90)\">" +
          svg_text(0, 0, chart.y_label, {.ink = Ink::kMuted, .anchor = Anchor::kMiddle}) + "</g>\n";
   return svg + svg_end();
 }

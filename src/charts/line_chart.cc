@@ -8,9 +8,13 @@
 namespace winnow::charts {
 namespace {
 
-constexpr double kTop = 34, kBottom = 48, kRight = 16;
-constexpr double kLegendRow = 18;
-constexpr double kMargin = 20;  // of the data inside the axes
+constexpr double kTop = 34, kBottom = 48, kRight = 16, kLeft = 64;
+constexpr double kNameRow = 16;
+constexpr double kSample = 28;             // of a line, before its name
+constexpr double kMargin = 20;             // of the data inside the axes
+constexpr double kLeader = 26;             // from the plot to the names beside it
+constexpr double kNamesBeside = 560;       // width from which there is room for them
+constexpr std::size_t kMostIntervals = 6;  // lines that are drawn with theirs
 
 struct Range {
   double low = std::numeric_limits<double>::infinity();
@@ -25,14 +29,16 @@ bool can_be_drawn(double value, const Axis& axis) {
   return std::isfinite(value) && (axis.scale == Scale::kLinear || value > 0);
 }
 
-// The series without what cannot be drawn.
+// What can be drawn of the series that have something.
 std::vector<Series> drawable(const LineChart& chart) {
   std::vector<Series> all;
-  for (const Series& series : chart.series) {
-    Series& kept = all.emplace_back(Series{series.name, {}});
+  for (std::size_t i = 0; i < chart.series.size(); ++i) {
+    const Series& series = chart.series[i];
+    Series kept{.name = series.name, .points = {}, .look = series.look.value_or(i)};
     for (const Point& point : series.points) {
       if (can_be_drawn(point.x, chart.x) && can_be_drawn(point.y, chart.y)) kept.points.push_back(point);
     }
+    if (!kept.points.empty()) all.push_back(std::move(kept));
   }
   return all;
 }
@@ -45,54 +51,133 @@ std::string tooltip(const Series& series, const Point& point, const AxisMap& x, 
   return text;
 }
 
-// Names with their markers, row by row. Returns the height that they took.
-double add_legend(const LineChart& chart, double left, double y, std::string& svg) {
-  double x = left, height = kLegendRow;
-  for (std::size_t i = 0; i < chart.series.size(); ++i) {
-    const double width = text_width(chart.series[i].name, 12) + 38;
-    if (x > left && x + width > chart.width - kRight) {
-      x = left;
-      y += kLegendRow;
-      height += kLegendRow;
-    }
-    svg += "<line x1=\"" + number(x) + "\" x2=\"" + number(x + 20) + "\" y1=\"" + number(y) + "\" y2=\"" + number(y) +
-           "\" style=\"stroke:" + series_colour(i) + ";stroke-width:2;stroke-dasharray:" + series_dash(i) + "\"/>\n";
-    svg += svg_marker(i, x + 10, y, chart.series[i].name);
-    svg += svg_text(x + 25, y + 4, chart.series[i].name);
-    x += width;
+// A piece of the line with its marker, and the name.
+std::string legend_entry(const Series& series, double x, double y, double width) {
+  return "<path d=\"M" + number(x) + " " + number(y) + "h" + number(kSample - 6) +
+         "\" style=\"stroke:" + series_colour(*series.look) +
+         ";stroke-width:2;stroke-dasharray:" + series_dash(*series.look) + "\"/>\n" +
+         svg_marker(*series.look, x + (kSample - 6) / 2, y, series.name) +
+         svg_fitted_text(x + kSample, y + 4, series.name, width - kSample);
+}
+
+// Places for labels around `wanted`, ascending like these, at least a row apart, from `top` on and where they have room
+// to `bottom`.
+std::vector<double> spread(std::vector<double> wanted, double top, double bottom) {
+  double free_to = bottom;
+  for (std::size_t i = wanted.size(); i-- > 0; free_to = wanted[i] - kNameRow) wanted[i] = std::min(wanted[i], free_to);
+  double free_from = top;
+  for (double& place : wanted) {
+    place = std::max(place, free_from);
+    free_from = place + kNameRow;
   }
-  return height;
+  return wanted;
 }
 
 // `shift`: pixels to the right, so that intervals at the same place do not cover each other.
-void add_series(std::size_t index, const Series& series, const AxisMap& x, const AxisMap& y, double shift,
-                std::string& svg) {
-  const std::string colour = series_colour(index);
-  std::string path;
+std::string drawn(const Series& series, const AxisMap& x, const AxisMap& y, double shift, bool with_intervals) {
+  const std::string colour = series_colour(*series.look);
+  std::string path, svg;
   for (const Point& point : series.points) {
     path += (path.empty() ? "M" : "L") + number(x.pixel(point.x) + shift) + " " + number(y.pixel(point.y));
   }
   svg += "<path d=\"" + path + "\" style=\"fill:none;stroke:" + colour +
-         ";stroke-width:2;stroke-dasharray:" + series_dash(index) + "\"/>\n";
+         ";stroke-width:2;stroke-dasharray:" + series_dash(*series.look) + "\"/>\n";
   for (const Point& point : series.points) {
     const double px = x.pixel(point.x) + shift;
-    if (point.low && point.high && std::isfinite(y.pixel(*point.low)) && std::isfinite(y.pixel(*point.high))) {
+    if (with_intervals && point.low && point.high && std::isfinite(y.pixel(*point.low)) &&
+        std::isfinite(y.pixel(*point.high))) {
       svg += "<path d=\"M" + number(px) + " " + number(y.pixel(*point.low)) + "V" + number(y.pixel(*point.high)) +
              "\" style=\"stroke:" + colour + ";stroke-width:1.5;opacity:.55\"/>\n";
     }
-    svg += svg_marker(index, px, y.pixel(point.y), tooltip(series, point, x, y));
+    svg += svg_marker(*series.look, px, y.pixel(point.y), tooltip(series, point, x, y));
   }
+  return svg;
+}
+
+// Where the parts of a chart are.
+struct Layout {
+  double name_width = 0;  // of an entry of the legend
+  std::size_t n_columns = 0;
+  double top = 0, bottom = 0, right = 0;  // of the plot
+  double height = 0;
+
+  Layout(const LineChart& chart, const std::vector<Series>& series, double title_height) {
+    double widest = 0;
+    for (const Series& one : series) widest = std::max(widest, text_width(one.name, 12) + kSample + 4);
+    const auto n = static_cast<double>(series.size());
+    top = title_height + 6;
+    if (names_beside(chart)) {
+      name_width = std::min(widest, 0.42 * chart.width);
+      right = chart.width - 8 - name_width - kLeader;
+      bottom = std::max(chart.height - kBottom, top + n * kNameRow);
+      height = bottom + kBottom;
+      return;
+    }
+    const double room = chart.width - 24;
+    n_columns = std::max<std::size_t>(1, static_cast<std::size_t>(room / std::max(widest + 8, 1.0)));
+    n_columns = std::min(n_columns, std::max<std::size_t>(series.size(), 1));
+    name_width = room / static_cast<double>(n_columns);
+    right = chart.width - kRight;
+    bottom = chart.height - kBottom + (top - kTop);
+    height = bottom + kBottom + kNameRow * std::ceil(n / static_cast<double>(n_columns));
+  }
+
+  static bool names_beside(const LineChart& chart) { return chart.width >= kNamesBeside; }
+};
+
+std::string drawn_axes(const LineChart& chart, const Layout& at, const AxisMap& x, const AxisMap& y) {
+  std::string svg;
+  for (const double tick : y.ticks()) {
+    svg += svg_line(kLeft, y.pixel(tick), at.right, y.pixel(tick), Ink::kGrid);
+    svg += svg_text(kLeft - 6, y.pixel(tick) + 4, y.label(tick), {.ink = Ink::kMuted, .anchor = Anchor::kEnd});
+  }
+  double free_from = 0;  // labels that would touch the one before are left out
+  for (const double tick : x.ticks()) {
+    const double px = x.pixel(tick), half = text_width(x.label(tick), 12) / 2;
+    svg += svg_line(px, at.bottom, px, at.bottom + 4, Ink::kLine);
+    if (px - half < free_from || px + half > chart.width) continue;
+    free_from = px + half + 6;
+    svg += svg_text(px, at.bottom + 18, x.label(tick), {.ink = Ink::kMuted, .anchor = Anchor::kMiddle});
+  }
+  svg += svg_line(kLeft, at.bottom, at.right, at.bottom, Ink::kLine);
+  const double middle = (kLeft + at.right) / 2;
+  svg += svg_fitted_text(middle, at.bottom + 38, chart.x.label, 2 * std::min(middle, chart.width - middle) - 8,
+                         {.ink = Ink::kMuted, .anchor = Anchor::kMiddle});
+  return svg + "<g transform=\"translate(15 " + number((at.top + at.bottom) / 2) + ") rotate(-90)\">" +
+         svg_fitted_text(0, 0, chart.y.label, at.bottom - at.top + kBottom,
+                         {.ink = Ink::kMuted, .anchor = Anchor::kMiddle}) +
+         "</g>\n";
+}
+
+std::string drawn_levels(const LineChart& chart, const Layout& at, const AxisMap& y) {
+  std::string svg;
+  double free_to = at.bottom + kNameRow;  // names that would touch the one below go up
+  std::vector<Level> levels = chart.levels;
+  std::stable_sort(levels.begin(), levels.end(),
+                   [&](const Level& a, const Level& b) { return y.pixel(a.y) > y.pixel(b.y); });
+  for (const Level& level : levels) {
+    if (!can_be_drawn(level.y, chart.y)) continue;
+    const double py = y.pixel(level.y);
+    svg += "<line x1=\"" + number(kLeft) + "\" x2=\"" + number(at.right) + "\" y1=\"" + number(py) + "\" y2=\"" +
+           number(py) + "\" style=\"stroke:" + ink(Ink::kText) + ";stroke-dasharray:4 4\"/>\n";
+    const double text_y = std::min(py - 5, free_to);
+    free_to = text_y - kNameRow;
+    svg += svg_text(at.right, text_y, level.name + " " + y.label(level.y), {.anchor = Anchor::kEnd});
+  }
+  return svg;
 }
 
 }  // namespace
 
 std::string to_svg(const LineChart& chart) {
-  const std::vector<Series> all = drawable(chart);
+  std::vector<Series> all = drawable(chart);
+  const bool with_intervals = all.size() <= kMostIntervals;
   Range x_range, y_range;
   for (const Series& series : all) {
     for (const Point& point : series.points) {
       x_range.add(point.x);
       y_range.add(point.y);
+      if (!with_intervals) continue;
       for (const auto& bound : {point.low, point.high}) {
         if (bound && can_be_drawn(*bound, chart.y)) y_range.add(*bound);
       }
@@ -101,47 +186,39 @@ std::string to_svg(const LineChart& chart) {
   for (const Level& level : chart.levels) {
     if (can_be_drawn(level.y, chart.y)) y_range.add(level.y);
   }
-  std::string legend;
-  const double left = 64;
-  const double legend_height = add_legend(chart, left, kTop + 8, legend);
-  // A long legend makes the drawing higher, not the plot lower.
-  const double height = chart.height + std::max(0.0, legend_height - 3 * kLegendRow);
-  const double top = kTop + legend_height + 8, bottom = height - kBottom;
-  std::string svg = svg_begin(chart.width, height, chart.title);
-  svg += svg_text(left, 20, chart.title, {.size = 14, .is_bold = true}) + legend;
+  double title_height = kTop;
+  const std::string title = svg_title(chart.title, chart.width, title_height);
+  const Layout at(chart, all, title_height);
+  std::string svg = svg_begin(chart.width, at.height, chart.title) + title;
   if (!(x_range.low <= x_range.high) || !(y_range.low <= y_range.high)) {
-    return svg + svg_text(left, top + 20, "no data", {.ink = Ink::kMuted}) + svg_end();
+    return svg + svg_text(kLeft, at.top + 20, "no data", {.ink = Ink::kMuted}) + svg_end();
   }
-  const AxisMap x(chart.x, x_range.low, x_range.high, left + kMargin, chart.width - kRight - kMargin, 6);
-  const AxisMap y(chart.y, y_range.low, y_range.high, bottom, top, 6);
-  for (const double tick : y.ticks()) {
-    svg += svg_line(left, y.pixel(tick), chart.width - kRight, y.pixel(tick), Ink::kGrid);
-    svg += svg_text(left - 6, y.pixel(tick) + 4, y.label(tick), {.ink = Ink::kMuted, .anchor = Anchor::kEnd});
-  }
-  double free_from = 0;  // labels that would touch the one before are left out
-  for (const double tick : x.ticks()) {
-    const double px = x.pixel(tick), half = text_width(x.label(tick), 12) / 2;
-    svg += svg_line(px, bottom, px, bottom + 4, Ink::kLine);
-    if (px - half < free_from) continue;
-    free_from = px + half + 6;
-    svg += svg_text(px, bottom + 18, x.label(tick), {.ink = Ink::kMuted, .anchor = Anchor::kMiddle});
-  }
-  svg += svg_line(left, bottom, chart.width - kRight, bottom, Ink::kLine);
-  svg += svg_text((left + chart.width - kRight) / 2, height - 10, chart.x.label,
-                  {.ink = Ink::kMuted, .anchor = Anchor::kMiddle});
-  svg += "<g transform=\"translate(15 " + number((top + bottom) / 2) + ") rotate(-90)\">" +
-         svg_text(0, 0, chart.y.label, {.ink = Ink::kMuted, .anchor = Anchor::kMiddle}) + "</g>\n";
-  for (const Level& level : chart.levels) {
-    if (!can_be_drawn(level.y, chart.y)) continue;
-    const double py = y.pixel(level.y);
-    svg += "<line x1=\"" + number(left) + "\" x2=\"" + number(chart.width - kRight) + "\" y1=\"" + number(py) +
-           "\" y2=\"" + number(py) + "\" style=\"stroke:" + ink(Ink::kText) + ";stroke-dasharray:4 4\"/>\n";
-    svg += svg_text(chart.width - kRight, py - 5, level.name + " " + y.label(level.y), {.anchor = Anchor::kEnd});
-  }
+  const AxisMap x(chart.x, x_range.low, x_range.high, kLeft + kMargin, at.right - kMargin, 6);
+  const AxisMap y(chart.y, y_range.low, y_range.high, at.bottom, at.top, 6);
+  svg += drawn_axes(chart, at, x, y) + drawn_levels(chart, at, y);
+
+  // From the line that ends highest to the lowest.
+  const auto end_of = [&](const Series& series) { return y.pixel(series.points.back().y); };
+  std::stable_sort(all.begin(), all.end(), [&](const Series& a, const Series& b) { return end_of(a) < end_of(b); });
+  std::vector<double> places;
+  for (const Series& series : all) places.push_back(end_of(series));
+  places = spread(std::move(places), at.top + kNameRow / 2, at.bottom - kNameRow / 2);
   const auto n = static_cast<double>(all.size());
-  const double step = std::min(5.0, 30 / n);
+  const double step = with_intervals ? 5 : 0;
+  const std::size_t n_rows = at.n_columns == 0 ? 0 : (all.size() + at.n_columns - 1) / at.n_columns;
   for (std::size_t i = 0; i < all.size(); ++i) {
-    add_series(i, all[i], x, y, (static_cast<double>(i) - (n - 1) / 2) * step, svg);
+    const double shift = (static_cast<double>(i) - (n - 1) / 2) * step;
+    svg += "<g class=\"series\">\n";
+    if (Layout::names_beside(chart)) {
+      const double from = x.pixel(all[i].points.back().x) + shift + 6, to = chart.width - 8 - at.name_width;
+      svg += "<path d=\"M" + number(from) + " " + number(end_of(all[i])) + "L" + number(to - 4) + " " +
+             number(places[i]) + "\" style=\"fill:none;stroke:" + series_colour(*all[i].look) +
+             ";stroke-width:1;opacity:.5\"/>\n" + legend_entry(all[i], to, places[i], at.name_width);
+    } else {
+      const double column = static_cast<double>(i / n_rows), row = static_cast<double>(i % n_rows);
+      svg += legend_entry(all[i], 12 + column * at.name_width, at.bottom + kBottom + 4 + row * kNameRow, at.name_width);
+    }
+    svg += drawn(all[i], x, y, shift, with_intervals) + "</g>\n";
   }
   return svg + svg_end();
 }

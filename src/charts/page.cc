@@ -22,24 +22,75 @@ a{color:var(--accent)}
 nav{display:flex;flex-wrap:wrap;gap:.25rem 1rem;margin:.5rem 0 1rem}
 p{margin:.5rem 0;max-width:52rem}
 .note{background:var(--warn);border-radius:.4rem;padding:.4rem .75rem;max-width:52rem;overflow-wrap:anywhere}
-.scroll{overflow-x:auto;max-width:100%;margin:.75rem 0}
-figure{margin:.75rem 0;overflow-x:auto;max-width:100%}
-figure svg{display:block;height:auto;max-width:100%;min-width:min(100%,30rem)}
-.figures{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,26rem),1fr));gap:.5rem}
-.figures figure svg{min-width:0;width:100%}
+.scroll{overflow-x:auto;max-width:100%;margin:.75rem 0;background:
+linear-gradient(90deg,var(--surface) 1rem,transparent 2rem) 0 0/50% 100% no-repeat local,
+linear-gradient(-90deg,var(--surface) 1rem,transparent 2rem) 100% 0/50% 100% no-repeat local,
+linear-gradient(90deg,var(--grid),transparent 1rem) 0 0/50% 100% no-repeat scroll,
+linear-gradient(-90deg,var(--grid),transparent 1rem) 100% 0/50% 100% no-repeat scroll}
+figure{margin:.75rem 0}
+figure svg{display:block;height:auto;max-width:100%}
+figure.narrow{display:none}
+.figures{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,22rem),1fr));gap:.5rem}
+.figures figure svg{width:100%;max-width:34rem}
+svg:has(.series:hover) .series:not(:hover){opacity:.15}
 table{border-collapse:collapse;font-size:.875rem;font-variant-numeric:tabular-nums}
 th,td{padding:.25rem .6rem;text-align:right;white-space:nowrap;border-bottom:1px solid var(--grid)}
 th{color:var(--muted);font-weight:600;border-bottom-color:var(--line)}
 .l{text-align:left}
+th button{font:inherit;color:inherit;background:none;border:0;padding:0;cursor:pointer;text-align:inherit}
+th button::after{content:"\2195";display:inline-block;width:1em;margin-left:.2em;opacity:.35;text-align:center}
+th[aria-sort] button::after{opacity:1;color:var(--accent)}
+th[aria-sort=ascending] button::after{content:"\2191"}
+th[aria-sort=descending] button::after{content:"\2193"}
+td.l:first-child{white-space:normal;overflow-wrap:anywhere;min-width:8rem}
+.l:first-child{position:sticky;left:0;background:var(--surface)}
 tbody tr:hover{background:var(--raised)}
 details{margin:.75rem 0}
 summary{cursor:pointer;color:var(--accent)}
 select,input{font:inherit;color:inherit;background:var(--raised);border:1px solid var(--grid);border-radius:.3rem;
 padding:.25rem .4rem;max-width:100%}
-@media (max-width:40rem){body{padding:.5rem .75rem 3rem;font-size:15px}th,td{padding:.2rem .4rem}
-figure svg{min-width:26rem;max-width:none}.figures figure svg{min-width:0;max-width:100%}}
+@media (max-width:46rem){figure.wide{display:none}figure.narrow{display:block}figure.narrow svg{width:100%;max-width:34rem}}
+@media (max-width:40rem){body{padding:.5rem .75rem 3rem;font-size:15px}th,td{padding:.2rem .4rem}}
 @media print{nav,.controls{display:none}}
 )css";
+
+constexpr const char* kSortScript = R"js(
+(() => {
+  const sort = (table, column, descending) => {
+    const body = table.tBodies[0];
+    const number = text => parseFloat(text.replace(/,/g, ''));
+    const rows = [...body.rows].map(row => {
+      const text = row.cells[column].textContent.trim();
+      return {row, text, number: number(text)};
+    });
+    // What is no number, such as a dash, comes last in both directions.
+    const numeric = rows.some(r => !isNaN(r.number)) && rows.every(r => !isNaN(r.number) || /^\W*$/.test(r.text));
+    const order = descending ? -1 : 1;
+    rows.sort((a, b) => {
+      if (!numeric) return order * (a.text < b.text ? -1 : a.text > b.text ? 1 : 0);
+      if (isNaN(a.number) || isNaN(b.number)) return isNaN(a.number) - isNaN(b.number);
+      return order * (a.number - b.number);
+    });
+    body.append(...rows.map(r => r.row));
+  };
+  for (const table of document.querySelectorAll('table')) {
+    [...table.tHead?.rows[0].cells ?? []].forEach((cell, column) => {
+      if (!cell.textContent) return;
+      const button = document.createElement('button');
+      button.type = 'button';
+      button.title = 'sort by this column';
+      button.append(...cell.childNodes);
+      cell.append(button);
+      button.addEventListener('click', () => {
+        const descending = cell.ariaSort === 'ascending';
+        for (const other of table.tHead.rows[0].cells) other.removeAttribute('aria-sort');
+        cell.setAttribute('aria-sort', descending ? 'descending' : 'ascending');
+        sort(table, column, descending);
+      });
+    });
+  }
+})();
+)js";
 
 }  // namespace
 
@@ -52,11 +103,14 @@ void Page::section(const std::string& heading) {
 void Page::heading(const std::string& text) { body_ += "<h3>" + escaped(text) + "</h3>\n"; }
 void Page::paragraph(const std::string& text) { body_ += "<p>" + escaped(text) + "</p>\n"; }
 void Page::note(const std::string& text) { body_ += "<p class=\"note\">" + escaped(text) + "</p>\n"; }
-void Page::figure(const std::string& svg) { body_ += "<figure>" + svg + "</figure>\n"; }
+
+void Page::figure(const std::string& wide, const std::string& narrow) {
+  body_ += "<figure class=\"wide\">" + wide + "</figure>\n<figure class=\"narrow\">" + narrow + "</figure>\n";
+}
 
 void Page::figures(const std::vector<std::string>& svgs) {
   body_ += "<div class=\"figures\">\n";
-  for (const std::string& svg : svgs) figure(svg);
+  for (const std::string& svg : svgs) body_ += "<figure>" + svg + "</figure>\n";
   body_ += "</div>\n";
 }
 
@@ -65,6 +119,7 @@ void Page::table(const std::vector<std::string>& titles, const std::vector<std::
   const auto open = [&](const char* tag, std::size_t column) {
     return std::string("<") + tag + (column < n_left ? " class=\"l\">" : ">");
   };
+  has_tables_ = true;
   body_ += "<div class=\"scroll\"><table><thead><tr>";
   for (std::size_t c = 0; c < titles.size(); ++c) body_ += open("th", c) + escaped(titles[c]) + "</th>";
   body_ += "</tr></thead><tbody>\n";
@@ -104,7 +159,8 @@ std::string Page::html() const {
   return "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
          "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n<title>" +
          title + "</title>\n<style>" + kStyle + styles_ + "</style></head>\n<body>\n<h1>" + title + "</h1>\n" +
-         (n_sections_ > 1 ? "<nav>" + links_ + "</nav>\n" : "") + body_ + scripts_ + "</body></html>\n";
+         (n_sections_ > 1 ? "<nav>" + links_ + "</nav>\n" : "") + body_ + scripts_ +
+         (has_tables_ ? "<script>\n" + std::string(kSortScript) + "</script>\n" : "") + "</body></html>\n";
 }
 
 }  // namespace winnow::charts

@@ -16,12 +16,13 @@ class Page {
   void heading(const std::string& text);  // a smaller one
   void paragraph(const std::string& text);
   void note(const std::string& text);  // something to mind
-  // An SVG of charts.h; wide ones scroll inside themselves on narrow screens.
-  void figure(const std::string& svg);
-  // Several that stand side by side where there is room.
+  // A chart of charts.h drawn kWide and drawn kNarrow: which one is shown depends on the screen.
+  void figure(const std::string& wide, const std::string& narrow);
+  // Several drawn kNarrow, side by side where there is room.
   void figures(const std::vector<std::string>& svgs);
 
-  // Cells are text. Columns after `n_left` are right-aligned. Cells that begin with kStrong are bold.
+  // Cells are text. Columns after `n_left` are right-aligned. Cells that begin with kStrong are bold. A click on a
+  // column's title sorts the rows by it: by the number that cells begin with, where they do.
   void table(const std::vector<std::string>& titles, const std::vector<std::vector<std::string>>& rows,
              std::size_t n_left = 1);
 
@@ -43,6 +44,7 @@ class Page {
  private:
   std::string title_, body_, scripts_, styles_, links_;
   int n_sections_ = 0;
+  bool has_tables_ = false;
 };
 
 }  // namespace winnow::charts

@@ -3,6 +3,9 @@
 #include <array>
 #include <cmath>
 #include <cstdio>
+#include <string>
+#include <utility>
+#include <vector>
 
 namespace winnow::charts {
 namespace {
@@ -100,10 +103,32 @@ double text_width(std::string_view text, double font_size) {
   double width = 0;
   for (const char c : text) {
     if ((static_cast<unsigned char>(c) & 0xC0) == 0x80) continue;  // the rest of a character
-    const bool is_narrow = c == ' ' || c == '.' || c == ',' || c == ':' || c == 'i' || c == 'l' || c == 't';
-    width += is_narrow ? 0.36 : c >= 'A' && c <= 'Z' ? 0.7 : 0.62;
+    const std::string_view narrow = " .,:;|'()[]-ijlftrI/", wide = "mwMW%@+=";
+    const bool is_narrow = narrow.find(c) != std::string_view::npos, is_wide = wide.find(c) != std::string_view::npos;
+    width += is_narrow ? 0.42 : is_wide ? 0.97 : c >= 'A' && c <= 'Z' ? 0.76 : 0.64;
   }
   return width * font_size;
+}
+
+std::string fitted(std::string_view text, double font_size, double width) {
+  if (text_width(text, font_size) <= width) return std::string(text);
+  const auto is_inside = [&](std::size_t i) {
+    return i < text.size() && (static_cast<unsigned char>(text[i]) & 0xC0) == 0x80;
+  };
+  // Ever less of the middle stays: `begin` bytes before it, the rest from `end` on.
+  std::size_t begin = text.size() / 2, end = begin;
+  for (bool at_front = true; begin > 0 || end < text.size(); at_front = !at_front) {
+    if ((at_front && begin > 0) || end == text.size()) {
+      for (--begin; is_inside(begin); --begin) {
+      }
+    } else {
+      for (++end; is_inside(end); ++end) {
+      }
+    }
+    std::string shorter = std::string(text.substr(0, begin)) + "\xE2\x80\xA6" + std::string(text.substr(end));
+    if (text_width(shorter, font_size) <= width) return shorter;
+  }
+  return "";
 }
 
 std::string svg_begin(double width, double height, std::string_view title) {
@@ -126,29 +151,98 @@ std::string svg_text(double x, double y, std::string_view text, const TextStyle&
          escaped(text) + "</text>\n";
 }
 
+std::string svg_fitted_text(double x, double y, std::string_view text, double width, const TextStyle& style) {
+  const std::string shown = fitted(text, style.size, width);
+  std::string svg = svg_text(x, y, shown, style);
+  if (shown != text) svg.insert(svg.rfind("</text>"), "<title>" + escaped(text) + "</title>");
+  return svg;
+}
+
+std::string svg_title(std::string_view text, double width, double& height) {
+  constexpr double kLeft = 12, kLine = 18;
+  constexpr TextStyle kStyle = {.size = 14, .is_bold = true};
+  const double room = (width - 2 * kLeft) * 0.93;  // bold is wider
+  std::string svg;
+  double y = 20;
+  for (;;) {
+    std::size_t end = text.size();
+    while (text_width(text.substr(0, end), kStyle.size) > room) {
+      const std::size_t space = text.rfind(' ', end - 1);
+      if (space == std::string_view::npos || space == 0) break;
+      end = space;
+    }
+    svg += svg_fitted_text(kLeft, y, text.substr(0, end), room, kStyle);
+    if (end >= text.size()) return svg;
+    text.remove_prefix(end + 1);
+    y += kLine;
+    height += kLine;
+  }
+}
+
 std::string svg_line(double x1, double y1, double x2, double y2, Ink colour) {
   return "<line" + attribute("x1", x1) + attribute("y1", y1) + attribute("x2", x2) + attribute("y2", y2) +
          " style=\"stroke:" + ink(colour) + ";stroke-width:1\"/>\n";
 }
 
 std::string svg_marker(std::size_t index, double x, double y, std::string_view tooltip) {
-  const std::string style = " style=\"fill:" + series_colour(index) + ";stroke:" + ink(Ink::kSurface) + "\"";
+  const bool is_hollow = index / kColours % 2 == 1;
+  const std::string colour = series_colour(index), surface = ink(Ink::kSurface);
+  const std::string style = " style=\"fill:" + (is_hollow ? surface : colour) +
+                            ";stroke:" + (is_hollow ? colour + ";stroke-width:1.5" : surface) + "\"";
   const std::string title = "<title>" + escaped(tooltip) + "</title>";
-  const auto at = [](double px, double py) { return number(px) + "," + number(py); };
-  switch (index % 4) {
-    case 0:
-      return "<circle" + attribute("cx", x) + attribute("cy", y) + " r=\"4\"" + style + ">" + title + "</circle>\n";
-    case 1:
-      return "<rect" + attribute("x", x - 3.7) + attribute("y", y - 3.7) + " width=\"7.4\" height=\"7.4\"" + style +
-             ">" + title + "</rect>\n";
-    case 2:
-      return "<polygon points=\"" + at(x, y - 5) + " " + at(x + 4.8, y + 3.6) + " " + at(x - 4.8, y + 3.6) + "\"" +
-             style + ">" + title + "</polygon>\n";
-    default:
-      break;
+  const std::size_t shape = index % kColours;
+  if (shape == 0) {
+    return "<circle" + attribute("cx", x) + attribute("cy", y) + " r=\"4\"" + style + ">" + title + "</circle>\n";
   }
-  return "<polygon points=\"" + at(x, y - 5) + " " + at(x + 5, y) + " " + at(x, y + 5) + " " + at(x - 5, y) + "\"" +
-         style + ">" + title + "</polygon>\n";
+  if (shape == 1) {
+    return "<rect" + attribute("x", x - 3.7) + attribute("y", y - 3.7) + " width=\"7.4\" height=\"7.4\"" + style + ">" +
+           title + "</rect>\n";
+  }
+  using Corners = std::vector<std::pair<double, double>>;
+  static const std::array<Corners, kColours - 2> kShapes = {{
+      {{0, -5}, {4.8, 3.6}, {-4.8, 3.6}},   // a triangle
+      {{0, -5}, {5, 0}, {0, 5}, {-5, 0}},   // a diamond
+      {{0, 5}, {4.8, -3.6}, {-4.8, -3.6}},  // a triangle on its head
+      {{-1.7, -5},
+       {1.7, -5},
+       {1.7, -1.7},
+       {5, -1.7},
+       {5, 1.7},
+       {1.7, 1.7},
+       {1.7, 5},
+       {-1.7, 5},
+       {-1.7, 1.7},
+       {-5, 1.7},
+       {-5, -1.7},
+       {-1.7, -1.7}},  // a plus
+      {{-4.7, -2.3},
+       {-2.3, -4.7},
+       {0, -2.4},
+       {2.3, -4.7},
+       {4.7, -2.3},
+       {2.4, 0},
+       {4.7, 2.3},
+       {2.3, 4.7},
+       {0, 2.4},
+       {-2.3, 4.7},
+       {-4.7, 2.3},
+       {-2.4, 0}},  // a cross
+      {{0, -5.5},
+       {1.4, -1.9},
+       {5.2, -1.7},
+       {2.2, 0.7},
+       {3.2, 4.4},
+       {0, 2.3},
+       {-3.2, 4.4},
+       {-2.2, 0.7},
+       {-5.2, -1.7},
+       {-1.4, -1.9}},  // a star
+  }};
+  std::string points;
+  for (const auto& [dx, dy] : kShapes[shape - 2]) {
+    points += (points.empty() ? "" : " ") + number(x + dx) + "," + number(y + dy);
+  }
+  return "<polygon points=\"" + points + "\"" + style + ">" + title + "</polygon>\n";
 }
 
 }  // namespace winnow::charts

@@ -19,9 +19,10 @@ using LayerValue = std::function<double(const LayerOutcome&)>;
 
 // A line for each cut over the layers.
 std::string by_layer(const Analysis& analysis, const std::string& title, charts::Axis y, const LayerValue& value) {
-  charts::LineChart chart{.title = title, .x = {.label = "layer"}, .y = std::move(y), .series = {}};
+  charts::LineChart chart{
+      .title = title, .x = {.label = "layer"}, .y = std::move(y), .series = {}, .width = charts::kNarrow};
   for (const CutOutcome& cut : analysis.cuts) {
-    charts::Series& series = chart.series.emplace_back(charts::Series{.name = cut_name(cut), .points = {}});
+    charts::Series& series = chart.series.emplace_back(charts::Series{.name = cut_name(cut), .points = {}, .look = {}});
     for (std::size_t l = 0; l < cut.layers.size(); ++l) {
       const double y_value = value(cut.layers[l]);
       if (chart.y.scale == charts::Scale::kLogarithmic && !(y_value > 0)) continue;
@@ -33,8 +34,9 @@ std::string by_layer(const Analysis& analysis, const std::string& title, charts:
 
 std::string attention_by_layer(const Analysis& analysis, const std::string& title,
                                const std::function<double(const LayerAttention&)>& value) {
-  charts::LineChart chart{.title = title, .x = {.label = "layer"}, .y = {.includes_zero = true}, .series = {}};
-  charts::Series& series = chart.series.emplace_back(charts::Series{.name = title, .points = {}});
+  charts::LineChart chart{
+      .title = title, .x = {.label = "layer"}, .y = {.includes_zero = true}, .series = {}, .width = charts::kNarrow};
+  charts::Series& series = chart.series.emplace_back(charts::Series{.name = title, .points = {}, .look = {}});
   for (std::size_t l = 0; l < analysis.layers.size(); ++l) {
     series.points.push_back({.x = static_cast<double>(l), .y = value(analysis.layers[l])});
   }
@@ -46,6 +48,7 @@ std::string head_map(const Analysis& analysis, const std::string& title,
                      const std::function<double(std::size_t layer, std::size_t head)>& percent) {
   charts::HeatMap map{.title = title, .x_label = "layer", .y_label = "KV head", .columns = {}, .rows = {}, .cells = {}};
   map.high = 100;
+  map.width = charts::kNarrow;
   for (int l = 0; l < analysis.model.n_layer; ++l) map.columns.push_back(std::to_string(l));
   for (std::size_t h = 0; h < static_cast<std::size_t>(analysis.model.n_kv_head); ++h) {
     map.rows.push_back(std::to_string(h));
@@ -57,7 +60,7 @@ std::string head_map(const Analysis& analysis, const std::string& title,
 
 std::string bars(const Analysis& analysis, const std::string& title, charts::Axis axis,
                  const std::function<double(const CutOutcome&)>& value) {
-  charts::BarChart chart{.title = title, .value = std::move(axis), .bars = {}};
+  charts::BarChart chart{.title = title, .value = std::move(axis), .bars = {}, .width = charts::kNarrow};
   for (const CutOutcome& cut : analysis.cuts) {
     chart.bars.push_back({.name = cut_name(cut), .value = value(cut), .colour = chart.bars.size()});
   }

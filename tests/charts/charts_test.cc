@@ -4,7 +4,9 @@
 
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <regex>
+#include <set>
 
 #include "charts/axis.h"
 #include "charts/markup_check.h"
@@ -24,8 +26,8 @@ LineChart line_chart() {
   return {.title = "A & B",
           .x = {.label = "kept", .scale = Scale::kLogarithmic, .is_percent = true},
           .y = {.label = "score", .includes_zero = true},
-          .series = {{"one", {{0.05, 10, 5.0, 15.0}, {0.1, 20, 15.0, 25.0}, {0.2, 40, 30.0, 50.0}}},
-                     {"two <2>", {{0.05, 12}, {0.1, std::nan("")}, {0.2, 30}}}},
+          .series = {{"one", {{0.05, 10, 5.0, 15.0}, {0.1, 20, 15.0, 25.0}, {0.2, 40, 30.0, 50.0}}, {}},
+                     {"two <2>", {{0.05, 12}, {0.1, std::nan("")}, {0.2, 30}}, {}}},
           .levels = {{"full", 60}}};
 }
 
@@ -112,10 +114,79 @@ TEST(LineChartSvg, NothingToDraw) {
 TEST(LineChartSvg, ManySeriesKeepTheirLegendInside) {
   LineChart chart = line_chart();
   for (int i = 0; i < 14; ++i)
-    chart.series.push_back({"a-method-with-a-name:option=" + std::to_string(i), {{0.1, 1.0 * i}}});
+    chart.series.push_back({"a-method-with-a-name:option=" + std::to_string(i), {{0.1, 1.0 * i}}, {}});
   const std::string svg = to_svg(chart);
   EXPECT_EQ(test::markup_error(svg), "");
   EXPECT_GT(count(svg, "stroke-dasharray:6 3"), 0);  // the ninth colour is the first again, dashed
+}
+
+// Fifteen methods on one plot: nobody can tell them apart by colour alone.
+TEST(SeriesLooks, AreDifferentWithoutTheirColours) {
+  std::set<std::pair<std::string, std::string>> looks;  // dash, marker
+  std::set<std::string> colours;
+  const std::regex colour("var\\(--series-[^)]*\\)");
+  for (std::size_t i = 0; i < 32; ++i) {
+    colours.insert(series_colour(i));
+    looks.emplace(series_dash(i), std::regex_replace(svg_marker(i, 0, 0, ""), colour, "colour"));
+  }
+  EXPECT_EQ(looks.size(), 32U);
+  EXPECT_EQ(colours.size(), 8U);
+}
+
+TEST(LineChartSvg, NamesStandInTheOrderOfTheLinesAndApart) {
+  for (const double width : {kWide, kNarrow}) {
+    LineChart chart{.title = "15 methods", .x = {}, .y = {}, .series = {}, .levels = {}, .width = width};
+    for (int i = 0; i < 15; ++i) {
+      // Two bundles of lines that end together.
+      chart.series.push_back({.name = "method-" + std::to_string(i),
+                              .points = {{0, 1.0 * i}, {1, i % 2 + 0.001 * i}},
+                              .look = std::nullopt});
+    }
+    const std::string svg = to_svg(chart);
+    EXPECT_EQ(test::markup_error(svg), "");
+    std::vector<std::pair<double, double>> places;
+    std::vector<int> order;
+    const std::regex name("<text x=\"([0-9.]+)\" y=\"([0-9.]+)\"[^>]*>method-([0-9]+)");
+    for (std::sregex_iterator it(svg.begin(), svg.end(), name), end; it != end; ++it) {
+      places.emplace_back(std::stod((*it)[1]), std::stod((*it)[2]));
+      order.push_back(std::stoi((*it)[3]));
+    }
+    EXPECT_EQ(order, (std::vector<int>{13, 11, 9, 7, 5, 3, 1, 14, 12, 10, 8, 6, 4, 2, 0}));
+    for (std::size_t i = 1; i < places.size(); ++i) {
+      const bool is_below = places[i].second >= places[i - 1].second + 12;
+      EXPECT_TRUE(is_below || places[i].first > places[i - 1].first + 60) << width << ": " << i;
+    }
+  }
+}
+
+TEST(LineChartSvg, ManyLinesHaveNoIntervals) {
+  LineChart chart = line_chart();
+  EXPECT_GT(count(to_svg(chart), "opacity:.55"), 0);
+  for (int i = 0; i < 6; ++i) chart.series.push_back({"line " + std::to_string(i), {{0.1, 1.0 * i}}, {}});
+  EXPECT_EQ(count(to_svg(chart), "opacity:.55"), 0);
+}
+
+TEST(Fitted, TheMiddleOfALongTextIsLeftOut) {
+  EXPECT_EQ(fitted("short", 12, 100), "short");
+  const std::string text = "critical-ada-snapkv:window=16,pool=none";
+  const std::string shorter = fitted(text, 12, 150);
+  EXPECT_LE(text_width(shorter, 12), 150);
+  EXPECT_TRUE(shorter.starts_with("critical")) << shorter;
+  EXPECT_TRUE(shorter.ends_with("none")) << shorter;
+  EXPECT_NE(svg_fitted_text(0, 0, text, 150).find("<title>" + text + "</title>"), std::string::npos);
+  EXPECT_EQ(fitted("\xC3\xA9\xC3\xA9\xC3\xA9\xC3\xA9", 10, 22), "\xC3\xA9\xE2\x80\xA6\xC3\xA9");
+  EXPECT_EQ(fitted("long", 12, 1), "");
+}
+
+TEST(Titles, TakeAsManyLinesAsTheyNeed) {
+  double height = 34;
+  EXPECT_EQ(count(svg_title("niah_single_2, snapkv 20%", kNarrow, height), "<text"), 1);
+  EXPECT_EQ(height, 34);
+  const std::string svg = svg_title(
+      "ruler, question-agnostic: likelihood of the reference answer where the cache is cut before the question",
+      kNarrow, height);
+  EXPECT_EQ(count(svg, "<text"), 3);
+  EXPECT_EQ(height, 70);
 }
 
 TEST(LineChartSvg, ALongLegendDoesNotSquashThePlot) {
@@ -123,9 +194,9 @@ TEST(LineChartSvg, ALongLegendDoesNotSquashThePlot) {
   const auto drawn_height = [](int n_series) {
     LineChart chart = line_chart();
     chart.levels.clear();
-    chart.series = {{"first", {{0.1, 0}, {0.2, 100}}}};
+    chart.series = {{"first", {{0.1, 0}, {0.2, 100}}, {}}};
     for (int i = 1; i < n_series; ++i)
-      chart.series.push_back({"a method of some length " + std::to_string(i), {{0.1, 50}}});
+      chart.series.push_back({"a method of some length " + std::to_string(i), {{0.1, 50}}, {}});
     const std::string svg = to_svg(chart);
     const std::regex circle("<circle cx=\"[0-9.]+\" cy=\"([0-9.]+)\"[^>]*><title>first: ");
     std::vector<double> y;
@@ -170,6 +241,7 @@ TEST(PageHtml, EverythingIsEscapedAndClosed) {
   page.table({"name", "<n>"}, {{"a<b", std::string(1, Page::kStrong) + "5 & 6"}}, 1);
   page.note("careful > here");
   page.begin_details("more");
+  page.figure(to_svg(line_chart()), to_svg(line_chart()));
   page.figures({to_svg(line_chart()), to_svg(line_chart())});
   page.end_details();
   page.data("d", R"(["</script><script>alert(1)</script>"])");
@@ -177,6 +249,7 @@ TEST(PageHtml, EverythingIsEscapedAndClosed) {
   EXPECT_EQ(test::markup_error(html), "");
   EXPECT_TRUE(test::outside_addresses(html).empty());
   EXPECT_NE(html.find("<b>5 &amp; 6</b>"), std::string::npos);
+  EXPECT_NE(html.find("ariaSort"), std::string::npos);  // tables can be sorted
   EXPECT_EQ(html.find("<script>alert"), std::string::npos);
   EXPECT_NE(html.find("prefers-color-scheme:dark"), std::string::npos);
 }

@@ -105,6 +105,27 @@ TEST(Summary, PairsOnTheSameSamples) {
   EXPECT_TRUE(divergences.cells[0][1].is_clear);
 }
 
+// From the largest budget to the smallest, at each from the best to the worst, whatever order the runs had.
+TEST(Summary, RowsAreSorted) {
+  Results results = made_up_results();
+  results.methods = {"tova", "snapkv", "full"};
+  results.budgets = {"10%", "20%"};
+  const std::vector<Condition> evicting{{"snapkv", "20%"}, {"tova", "20%"}, {"snapkv", "10%"}, {"tova", "10%"}};
+  const std::vector<Section> sections = summarize(results);
+  for (const char* benchmark : {"niah", "fidelity"}) {  // more is better, and less
+    const Section& section = section_of(sections, benchmark);
+    std::vector<Condition> order, expected = evicting;
+    for (const SummaryRow& row : section.rows) order.push_back(row.condition);
+    if (section.measure == Measure::kScore) expected.insert(expected.begin(), {"full", ""});
+    EXPECT_EQ(order, expected) << benchmark;
+    EXPECT_EQ(section.comparisons.at(0).budget, "20%");
+    const TextGrid grid = budget_grid(section);
+    EXPECT_EQ(grid.columns, (std::vector<std::string>{"method", "type kv", "20%", "10%"}));
+    EXPECT_EQ(grid.rows.back()[0], "tova");
+    EXPECT_EQ(grid.rows[grid.rows.size() - 2][0], "snapkv");
+  }
+}
+
 TEST(Summary, NeedleMapsHaveEveryCell) {
   const std::vector<Section> sections = summarize(made_up_results());
   const NeedleMap& map = section_of(sections, "niah").needle_maps.at(0);
@@ -135,7 +156,6 @@ TEST(Report, PageIsWellFormedAndAlone) {
   ASSERT_GT(files.size(), 6U);
   EXPECT_EQ(files[0].path, "report.html");
   const std::string& page = files[0].content;
-  write_whole_file(WINNOW_REPORT_PAGE, page);  // for browser_test.py
   EXPECT_EQ(test::markup_error(page), "");
   EXPECT_EQ(test::outside_addresses(page), std::vector<std::string>{});
   EXPECT_EQ(page.find("<script>alert"), std::string::npos);
@@ -260,6 +280,68 @@ TEST(Report, EntryTypesAreToldApartEverywhere) {
   EXPECT_NE(answers_json(results, 3).find("snapkv q8_0/q4_0"), std::string::npos);
   test::expect_error(ErrorCode::kNotFound, "snapkv; snapkv q8_0/q4_0",
                      [&] { make_report(results, {.against = "snapkv q8_0"}); });
+}
+
+// Fifteen methods, some with long names, in two entry types and four budgets: what the browser's test looks at.
+TEST(Report, ManyMethods) {
+  Results results;
+  results.model = "SmolLM2 135M";
+  results.budgets = {"50%", "20%", "10%", "5%"};
+  for (const char* name :
+       {"streaming-llm", "h2o", "tova", "snapkv", "pyramidkv", "ada-snapkv", "ada-pyramidkv", "cake", "critical-snapkv",
+        "critical-ada-snapkv:window=16,pool=none,kernel=3", "lava", "keydiff", "expected-attention", "vatp"}) {
+    results.methods.emplace_back(name);
+  }
+  std::uint64_t state = 1;
+  const auto random = [&] {
+    return static_cast<double>((state = state * 6364136223846793005ULL + 1) >> 40) / (1 << 24);
+  };
+  const auto add = [&](const std::string& benchmark, int i, const std::string& method, const std::string& budget,
+                       const EntryTypes& types, double loss) {
+    auto info = std::make_shared<SampleInfo>();
+    info->cluster = "book" + std::to_string(i % 4);
+    info->coordinates = {{"depth", i % 4 * 33.0}, {"length", i % 2 == 0 ? 1000.0 : 2000.0}};
+    info->turns = {{"Where is it?", {"in the blue tin"}}};
+    Answer answer{.key = {benchmark, benchmark == "niah" ? "niah" : "fidelity", std::to_string(i), 0, "agnostic",
+                          method, budget, types}};
+    answer.entries_full = 180'000;
+    answer.entries_kept = budget.empty() ? answer.entries_full : answer.entries_full * std::stoi(budget) / 100;
+    answer.bytes_full = static_cast<std::uint64_t>(answer.entries_full) * 260;
+    answer.bytes_kept = static_cast<std::uint64_t>(answer.entries_kept) * 260;
+    answer.prompt_tokens = 2000;
+    answer.evict_s = 0.02 + 0.2 * loss;
+    answer.nll = 1 + loss;
+    answer.text = "in the tin";
+    if (benchmark == "niah") {
+      answer.score = random() > loss ? 1 : 0;
+    } else {
+      answer.fidelity = Fidelity{loss * (0.5 + random()), 1 - loss / 2, 1};
+    }
+    results.results.push_back({std::move(answer), std::move(info)});
+  };
+  for (const char* benchmark : {"fidelity", "niah"}) {
+    double of_method = 0.02;
+    for (const std::string& method : results.methods) {
+      of_method *= 1.12;
+      for (const std::string& budget : results.budgets) {
+        for (int i = 0; i < 12; ++i) {
+          add(benchmark, i, method, budget, {}, of_method * 10 / std::stoi(budget) + 0.01 * random());
+        }
+      }
+    }
+    for (const std::string& budget : results.budgets) {
+      for (int i = 0; i < 12; ++i) add(benchmark, i, "snapkv", budget, {"q8_0", "q4_0"}, 0.1 + 1.0 / std::stoi(budget));
+    }
+    for (int i = 0; i < 12; ++i) add(benchmark, i, "full", "", {"q8_0", "q4_0"}, 0.08);
+  }
+  results.methods.emplace_back("full");
+  results.n_expected = static_cast<std::int64_t>(results.results.size());
+  const std::vector<ReportFile> files = make_report(results, {.against = "snapkv"});
+  for (const ReportFile& file : files) {
+    const bool is_markup = file.path.ends_with(".html") || file.path.ends_with(".svg");
+    EXPECT_EQ(is_markup ? test::markup_error(file.content) : "", "") << file.path;
+  }
+  write_whole_file(WINNOW_REPORT_PAGE, files[0].content);  // for report_page_test.py
 }
 
 TEST(Report, NamesOfFilesArePlain) {

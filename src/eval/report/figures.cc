@@ -4,9 +4,11 @@
 #include <cctype>
 #include <cmath>
 #include <functional>
+#include <map>
 
 #include "charts/charts.h"
 #include "charts/svg.h"
+#include "winnow/eviction.h"
 
 namespace winnow::eval {
 namespace {
@@ -21,22 +23,43 @@ using RowNumber = std::function<std::optional<double>(const SummaryRow&)>;
 
 bool is_full(const SummaryRow& row) { return row.condition.budget.empty(); }
 
-// A series for every method that evicts, in the section's order; `colour` of a method is its place.
+template <typename Chart>
+Figure drawn(std::string name, Chart chart) {
+  Figure figure{.name = std::move(name), .svg = {}, .narrow = {}};
+  chart.width = charts::kWide;
+  figure.svg = to_svg(chart);
+  chart.width = charts::kNarrow;
+  figure.narrow = to_svg(chart);
+  return figure;
+}
+
+// How a method looks in all plots of a report: its place among the methods that evict.
+std::size_t look_of(const Section& section, const Variant& variant) {
+  std::size_t place = 0;
+  for (const Variant& other : section.variants) {
+    if (other == variant) break;
+    place += EvictionOptions::parse(other.method).evicts();
+  }
+  return place;
+}
+
+// A series for every method that evicts.
 std::vector<charts::Series> series_of(const Section& section, const RowNumber& x, const RowNumber& y,
                                       bool with_intervals) {
   std::vector<charts::Series> all;
+  std::map<Variant, std::size_t> places;
   for (const SummaryRow& row : section.rows) {
-    if (is_full(row)) continue;
-    const std::string name = row.condition.variant().name();
-    if (all.empty() || all.back().name != name) all.push_back({name, {}});
     const auto px = x(row), py = y(row);
-    if (!px || !py) continue;
+    if (is_full(row) || !px || !py) continue;
+    const Variant variant = row.condition.variant();
+    const auto [place, is_new] = places.try_emplace(variant, all.size());
+    if (is_new) all.push_back({.name = variant.name(), .points = {}, .look = look_of(section, variant)});
     charts::Point point{.x = *px, .y = *py, .note = "budget " + row.condition.budget};
     if (with_intervals && row.value.has_bounds()) {
       point.low = shown_value(row.value.low, section.measure);
       point.high = shown_value(row.value.high, section.measure);
     }
-    all.back().points.push_back(std::move(point));
+    all[place->second].points.push_back(std::move(point));
   }
   for (charts::Series& series : all) {
     std::stable_sort(series.points.begin(), series.points.end(),
@@ -102,11 +125,9 @@ std::vector<Figure> quality_figures(const Section& section) {
   const auto add = [&](const std::string& what, const std::string& title, const Axis& x_axis, const RowNumber& x,
                        const Axis& y_axis, const RowNumber& y, bool with_intervals) {
     LineChart chart{.title = title, .x = x_axis, .y = y_axis, .series = series_of(section, x, y, with_intervals)};
-    const bool has_points = std::any_of(chart.series.begin(), chart.series.end(),
-                                        [](const charts::Series& series) { return !series.points.empty(); });
-    if (!has_points) return;
+    if (chart.series.empty()) return;
     chart.levels = full_levels(section, y);
-    figures.push_back({stem(section, what), to_svg(chart)});
+    figures.push_back(drawn(stem(section, what), chart));
   };
   add("by-budget", section.title() + ": " + name + " against budget", kept_axis, share, measure_axis(section), value,
       true);
@@ -127,17 +148,15 @@ std::vector<Figure> speed_figures(const Section& section) {
                          .value = {.label = "ms a prompt of " +
                                             charts::label_of(section.rows.empty() ? 0 : section.rows[0].prompt_tokens) +
                                             " tokens (mean)"}};
-  std::size_t colour = 0;
-  std::string last;
   for (const SummaryRow& row : section.rows) {
     if (is_full(row)) continue;
-    const std::string name = row.condition.variant().name();
-    if (!last.empty() && last != name) ++colour;
-    last = name;
-    chart.bars.push_back({.name = row.condition.label(), .value = row.evict_ms, .colour = colour});
+    chart.bars.push_back(
+        {.name = row.condition.label(), .value = row.evict_ms, .colour = look_of(section, row.condition.variant())});
   }
   if (chart.bars.empty()) return {};
-  return {{stem(section, "eviction-time"), to_svg(chart)}};
+  std::stable_sort(chart.bars.begin(), chart.bars.end(),
+                   [](const charts::Bar& a, const charts::Bar& b) { return a.value < b.value; });
+  return {drawn(stem(section, "eviction-time"), chart)};
 }
 
 std::vector<Figure> needle_figures(const Section& section) {
@@ -148,14 +167,15 @@ std::vector<Figure> needle_figures(const Section& section) {
                           .y_label = "depth, %",
                           .low = 0,
                           .high = 100,
-                          .width = 420};
+                          .width = charts::kNarrow};
     for (const double length : map.lengths) chart.columns.push_back(charts::label_of(length, true));
     for (const double depth : map.depths) chart.rows.push_back(charts::label_of(depth));
     for (const auto& row : map.cells) {
       auto& cells = chart.cells.emplace_back();
       for (const std::optional<double>& cell : row) cells.push_back(cell ? std::optional(100 * *cell) : std::nullopt);
     }
-    figures.push_back({stem(section, "needles-" + map.task + "-" + map.condition.label()), to_svg(chart)});
+    const std::string svg = to_svg(chart);
+    figures.push_back({stem(section, "needles-" + map.task + "-" + map.condition.label()), svg, svg});
   }
   return figures;
 }

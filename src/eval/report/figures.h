@@ -9,8 +9,8 @@
 namespace winnow::eval {
 
 struct Figure {
-  std::string name;  // of a file, without ".svg"; unique in the report
-  std::string svg;
+  std::string name;         // of a file, without ".svg"; unique in the report
+  std::string svg, narrow;  // drawn charts::kWide (needles: as narrow) and charts::kNarrow
 };
 
 // The measure against what is kept (share, MiB), the references' likelihood, the time of a token where it was measured.

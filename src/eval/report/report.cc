@@ -96,9 +96,9 @@ constexpr const char* kBrowserScript = R"js(
 })();
 )js";
 
-std::vector<std::string> svgs_of(const std::vector<Figure>& figures) {
+std::vector<std::string> narrow_svgs(const std::vector<Figure>& figures) {
   std::vector<std::string> svgs;
-  for (const Figure& figure : figures) svgs.push_back(figure.svg);
+  for (const Figure& figure : figures) svgs.push_back(figure.narrow);
   return svgs;
 }
 
@@ -120,7 +120,7 @@ void add_section(const Section& section, const std::string& against, charts::Pag
   for (const auto& [reason, n] : section.failures) page.note("Failed " + std::to_string(n) + " times: " + reason);
   const std::vector<Figure> quality = quality_figures(section), needles = needle_figures(section),
                             speed = speed_figures(section);
-  if (!quality.empty()) page.figure(quality.front().svg);
+  if (!quality.empty()) page.figure(quality.front().svg, quality.front().narrow);
   for (const TextGrid& grid : {budget_grid(section), against_grid(section, against)}) {
     if (!grid.rows.empty()) add_grid(grid, page);
   }
@@ -128,14 +128,14 @@ void add_section(const Section& section, const std::string& against, charts::Pag
   for (const TextGrid& grid : breakdown_grids(section)) add_grid(grid, page);
   if (!needles.empty()) {
     page.heading("Needles by depth and length");
-    page.figures(svgs_of(needles));
+    page.figures(narrow_svgs(needles));
   }
   for (const TextGrid& grid : comparison_grids(section)) add_grid(grid, page);
   add_grid(cost_grid(section), page);
-  std::vector<std::string> further = svgs_of(quality);
+  std::vector<Figure> further = quality;
   if (!further.empty()) further.erase(further.begin());
-  for (const Figure& figure : speed) further.push_back(figure.svg);
-  page.figures(further);
+  further.insert(further.end(), speed.begin(), speed.end());
+  page.figures(narrow_svgs(further));
   for (const auto* some : {&quality, &needles, &speed}) figures.insert(figures.end(), some->begin(), some->end());
 }
 

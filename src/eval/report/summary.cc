@@ -273,6 +273,34 @@ void add_warnings(Section& section, const std::vector<Members>& rows) {
 
 }  // namespace
 
+// From the largest budget to the smallest, by what they keep, and at each from the best method to the worst; what
+// failed comes last. The order of the runs decides between equals.
+void sort_rows(Section& section) {
+  std::map<std::string, std::pair<double, int>> kept;
+  for (const SummaryRow& row : section.rows) {
+    if (std::isnan(row.kept_share)) continue;
+    auto& [sum, n] = kept[row.condition.budget];
+    sum += row.kept_share;
+    ++n;
+  }
+  const auto kept_by = [&](const SummaryRow& row) {
+    if (row.condition.budget.empty()) return std::numeric_limits<double>::infinity();
+    const auto found = kept.find(row.condition.budget);
+    return found == kept.end() ? -1 : found->second.first / found->second.second;
+  };
+  const auto loss = [&](const SummaryRow& row) {
+    if (std::isnan(row.value.mean)) return std::numeric_limits<double>::infinity();
+    return section.measure == Measure::kScore ? -row.value.mean : row.value.mean;
+  };
+  std::stable_sort(section.rows.begin(), section.rows.end(), [&](const SummaryRow& a, const SummaryRow& b) {
+    const double kept_a = kept_by(a), kept_b = kept_by(b);
+    if (kept_a != kept_b) return kept_a > kept_b;
+    // Two budgets may keep the same.
+    if (a.condition.budget != b.condition.budget) return a.condition.budget < b.condition.budget;
+    return loss(a) < loss(b);
+  });
+}
+
 std::vector<Variant> variants_of(const Results& results) {
   std::set<Variant> known;
   for (const Result& result : results.results) known.insert({result.answer.key.method, result.answer.key.types});
@@ -299,16 +327,25 @@ std::vector<Section> summarize(const Results& results) {
   std::vector<Section> sections;
   for (const auto& [name, conditions] : parts) {
     Section section{.benchmark = name.first, .question = name.second, .measure = measure_of(name.first)};
-    std::vector<Members> rows;
+    section.variants = variants;
     for (const Variant& variant : variants) {
       for (const std::string& budget : budgets) {
         const auto found = conditions.find({variant.method, budget, variant.types});
         if (found == conditions.end()) continue;
         section.rows.push_back(summarize_row(found->first, found->second, section.measure));
-        rows.push_back(found->second);
-        if (section.measure != Measure::kScore) continue;
-        for (NeedleMap& map : needle_maps(found->first, found->second)) section.needle_maps.push_back(std::move(map));
       }
+    }
+    sort_rows(section);
+    std::vector<Members> rows;
+    std::vector<std::string> budgets_in_order;
+    for (const SummaryRow& row : section.rows) {
+      rows.push_back(conditions.at(row.condition));
+      const std::string& budget = row.condition.budget;
+      if (!budget.empty() && (budgets_in_order.empty() || budgets_in_order.back() != budget)) {
+        budgets_in_order.push_back(budget);
+      }
+      if (section.measure != Measure::kScore) continue;
+      for (NeedleMap& map : needle_maps(row.condition, rows.back())) section.needle_maps.push_back(std::move(map));
     }
     const auto add = [&](const std::string& by, const std::function<std::string(const Result&)>& column_of,
                          bool is_number) {
@@ -327,14 +364,14 @@ std::vector<Section> summarize(const Results& results) {
           return found == result.sample->coordinates.end() ? "" : number_text(found->second);
         },
         true);
-    for (const std::string& budget : results.budgets) {
+    for (const std::string& budget : budgets_in_order) {
       std::vector<Variant> compared;
-      for (const Variant& variant : variants) {
+      for (const SummaryRow& row : section.rows) {
+        const Condition& condition = row.condition;
         // The reference has no fidelity to lose.
-        const bool is_full =
-            conditions.contains({variant.method, "", variant.types}) &&
-            (section.measure != Measure::kDivergence || variant.types != reference_types(variant.types));
-        if (is_full || conditions.contains({variant.method, budget, variant.types})) compared.push_back(variant);
+        const bool is_full = condition.budget.empty() && (section.measure != Measure::kDivergence ||
+                                                          condition.types != reference_types(condition.types));
+        if (is_full || condition.budget == budget) compared.push_back(condition.variant());
       }
       if (compared.size() > 1)
         section.comparisons.push_back(compare_methods(budget, compared, conditions, section.measure));
@@ -373,7 +410,5 @@ std::string measure_name(Measure measure) {
   }
   return "NLL, nats a token";
 }
-
-bool is_better_higher(Measure measure) { return measure == Measure::kScore; }
 
 }  // namespace winnow::eval

@@ -61,7 +61,7 @@ struct Breakdown {
 // Row against column at one budget, paired.
 struct ComparisonTable {
   std::string budget;
-  std::vector<Variant> variants;
+  std::vector<Variant> variants;               // as the section's rows of this budget
   std::vector<std::vector<Comparison>> cells;  // [row][column]; the diagonal is empty
 };
 
@@ -78,7 +78,9 @@ struct Section {
   std::string benchmark, question;
   Measure measure = Measure::kScore;
   int n_samples = 0;
-  std::vector<SummaryRow> rows;  // methods and budgets in the runs' order, the full cache first
+  std::vector<Variant> variants;  // of all sections, in the runs' order
+  // The full cache first; then the largest budget, from the best method to the worst, and so on to the smallest.
+  std::vector<SummaryRow> rows;
   std::vector<Breakdown> breakdowns;
   std::vector<ComparisonTable> comparisons;
   std::vector<NeedleMap> needle_maps;
@@ -96,8 +98,7 @@ std::vector<Section> summarize(const Results& results);
 // "12.34 [10.02, 14.60]", in the measure's unit: 100 x score, nats.
 std::string interval_text(const Interval& interval, Measure measure);
 std::string value_text(double value, Measure measure);
-std::string measure_name(Measure measure);  // "score", "KL, nats", "NLL, nats a token"
-bool is_better_higher(Measure measure);
+std::string measure_name(Measure measure);          // "score", "KL, nats", "NLL, nats a token"
 double shown_value(double value, Measure measure);  // 100 x score
 
 }  // namespace winnow::eval

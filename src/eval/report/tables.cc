@@ -148,6 +148,27 @@ TextGrid overview_grid(const Section& section) {
   return grid;
 }
 
+namespace {
+
+// By the mean of their places among the methods at every budget; the full caches stay first.
+void sort_by_rank(const Section& section, std::vector<Variant>& variants) {
+  std::map<Variant, std::pair<double, int>> places;
+  std::string budget;
+  int place = 0;
+  for (const SummaryRow& row : section.rows) {
+    if (row.condition.budget != budget) place = 0;
+    budget = row.condition.budget;
+    auto& [sum, n] = places[row.condition.variant()];
+    sum += budget.empty() ? -1 : place++;
+    ++n;
+  }
+  const auto mean = [&](const Variant& variant) { return places.at(variant).first / places.at(variant).second; };
+  std::stable_sort(variants.begin(), variants.end(),
+                   [&](const Variant& a, const Variant& b) { return mean(a) < mean(b); });
+}
+
+}  // namespace
+
 TextGrid budget_grid(const Section& section) {
   std::vector<std::string> budgets;
   std::vector<Variant> variants;
@@ -165,6 +186,7 @@ TextGrid budget_grid(const Section& section) {
                 .columns = {"method", kTypeColumn},
                 .n_left = 2};
   if (budgets.size() < 2) return grid;
+  sort_by_rank(section, variants);
   grid.columns.insert(grid.columns.end(), budgets.begin(), budgets.end());
   for (const Variant& variant : variants) {
     std::vector<std::string> cells{variant.method, variant.types.text()};
@@ -198,6 +220,7 @@ TextGrid against_grid(const Section& section, const std::string& variant) {
           &table.cells[r][static_cast<std::size_t>(column - table.variants.begin())];
     }
   }
+  sort_by_rank(section, rows);
   for (const Variant& row : rows) {
     std::vector<std::string> cells{row.method, row.types.text()};
     std::vector<bool> strong(grid.n_left, false);
