@@ -3,17 +3,16 @@
 
 usage: page_test.py WINNOW [FOLDER]      with FOLDER screenshots are left there
 
-Prints a line that begins with "skipped: " and exits with 0 where chromium or the model (WINNOW_TEST_MODEL) cannot be had.
+Skips itself without a browser or the model (WINNOW_TEST_MODEL), see ../browser/webdriver.py.
 """
 import os
 import pathlib
 import sys
 import unittest
 
-import webdriver
-
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.append(str(ROOT / "bench" / "server"))
+sys.path += [str(ROOT / "bench" / "server"), str(ROOT / "tests" / "browser")]
+import webdriver  # noqa: E402
 from server_process import Server  # noqa: E402
 
 DOCUMENT = ROOT / "tests" / "data" / "hound-of-the-baskervilles.txt"
@@ -199,8 +198,5 @@ class PageTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    reason = "WINNOW_TEST_MODEL names no model" if not os.environ.get("WINNOW_TEST_MODEL") else webdriver.missing()
-    if reason:
-        print("skipped: " + reason)
-        sys.exit(0)
+    webdriver.require(needs_model=True)
     unittest.main(argv=sys.argv[:1], verbosity=2)

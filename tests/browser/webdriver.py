@@ -2,19 +2,30 @@
 import base64
 import http.client
 import json
+import os
 import shutil
 import subprocess
+import sys
 import time
 
 ELEMENT = "element-6066-11e4-a52e-4f735466cecf"  # WebDriver's name for a reference
 
 
-def missing():
-    """What is not there, in words, or None."""
-    for name in ("chromedriver", "chromium"):
+def skip(reason):
+    """Ends a test that lacks something: as skipped, or as failed where WINNOW_REQUIRE_BROWSER is set (in CI)."""
+    if os.environ.get("WINNOW_REQUIRE_BROWSER"):
+        sys.exit(f"failed: {reason}, and WINNOW_REQUIRE_BROWSER is set")
+    print("skipped: " + reason)
+    sys.exit(0)
+
+
+def require(needs_model):
+    """Skips the test where there is no browser, or no model where one is needed."""
+    for name in ("chromium", "chromedriver"):
         if not shutil.which(name):
-            return "there is no " + name
-    return None
+            skip(f"there is no {name} (Debian's packages: chromium chromium-driver)")
+    if needs_model and not os.path.isfile(os.environ.get("WINNOW_TEST_MODEL", "")):
+        skip("WINNOW_TEST_MODEL names no model")
 
 
 class Browser:
@@ -23,10 +34,20 @@ class Browser:
                                        text=True)
         self.port = next(int(line.split()[-1].rstrip(".")) for line in self.driver.stdout if "successfully on port" in line)
         self.session = ""
+        try:
+            self._begin(width, height, scheme)
+        except BaseException:
+            self._stop_driver()
+            raise
+
+    def _begin(self, width, height, scheme):
         wanted = {"goog:loggingPrefs": {"browser": "ALL"},
                   "goog:chromeOptions": {"binary": shutil.which("chromium"),
-                                         "args": ["--headless=new", "--no-sandbox", "--disable-gpu",
-                                                  f"--window-size={width},{height}"]}}
+                                         "args": ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
+                                                  # No page may reach anything but this machine.
+                                                  "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE localhost",
+                                                  f"--window-size={width},{height}"]},
+                  "timeouts": {"pageLoad": 60000, "script": 60000}}
         self.session = "/session/" + self._call("POST", "/session", {"capabilities": {"alwaysMatch": wanted}})["sessionId"]
         # Windows have a least width; the emulated screen has none.
         self.cdp("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600)
@@ -39,9 +60,12 @@ class Browser:
         try:
             self._call("DELETE", self.session)
         finally:
-            self.driver.terminate()
-            self.driver.wait(30)
-            self.driver.stdout.close()
+            self._stop_driver()
+
+    def _stop_driver(self):
+        self.driver.terminate()
+        self.driver.wait(30)
+        self.driver.stdout.close()
 
     def _call(self, method, path, body=None):
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
