@@ -6,7 +6,6 @@
 #include <winnow/winnow.h>
 
 #include <chrono>
-#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -100,25 +99,6 @@ Task read_task(const winnow::Model& model, const std::string& folder) {
   return task;
 }
 
-std::vector<float> log_probabilities(std::span<const float> logits) {
-  double largest = -INFINITY;
-  for (const float logit : logits) largest = std::fmax(largest, logit);
-  double sum = 0;
-  for (const float logit : logits) sum += std::exp(logit - largest);
-  const double shift = largest + std::log(sum);
-  std::vector<float> result;
-  result.reserve(logits.size());
-  for (const float logit : logits) result.push_back(static_cast<float>(logit - shift));
-  return result;
-}
-
-// Kullback-Leibler divergence in nats of two distributions, given as logarithms.
-double divergence(std::span<const float> full, std::span<const float> cut) {
-  double sum = 0;
-  for (std::size_t i = 0; i < full.size(); ++i) sum += std::exp(double{full[i]}) * (double{full[i]} - double{cut[i]});
-  return sum;
-}
-
 struct Row {
   std::string method;
   winnow::SessionStatistics document;  // right after the document was read and cut
@@ -189,11 +169,13 @@ class Demo {
     double sum = 0;
     for (std::size_t i = 0; i < task_.continuation.size(); ++i) {
       session.decode(task_.continuation[i]);
-      std::vector<float> distribution = log_probabilities(session.logits());
+      const std::span<const float> logits = session.logits();
+      std::vector<float> distribution(logits.size());
+      winnow::log_softmax(logits, distribution);
       if (first_run) {
         full_.push_back(std::move(distribution));
       } else {
-        sum += divergence(full_[i], distribution);
+        sum += winnow::kl_divergence(full_[i], 0, distribution, 0);
       }
     }
     const winnow::SessionStatistics statistics = session.statistics();

@@ -6,17 +6,18 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 # For every folder of src/ those it may include besides itself and include/winnow.
 declare -A allowed=(
-  [kernels]=''
-  [cache]='kernels'
-  [eviction]='kernels cache'
-  [model]='kernels cache eviction'
-  [engine]='kernels cache eviction model'
-  [charts]=''
-  [eval]='kernels cache eviction model engine charts'
-  [inspect]='kernels cache eviction model engine charts calibrate'
-  [cli]='kernels cache eviction model engine charts eval calibrate inspect server'
+  [base]=''
+  [kernels]='base'
+  [cache]='base kernels'
+  [eviction]='base kernels cache'
+  [model]='base kernels cache eviction'
+  [engine]='base kernels cache eviction model'
+  [charts]='base'
+  [eval]='base kernels cache eviction model engine charts'
+  [inspect]='base kernels cache eviction model engine charts calibrate'
+  [cli]='base kernels cache eviction model engine charts eval calibrate inspect server'
 )
-readonly everything='kernels cache eviction model engine'
+readonly everything='base kernels cache eviction model engine'
 status=0
 
 report() { printf '%s\n' "$1" >&2; status=1; }

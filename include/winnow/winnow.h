@@ -6,6 +6,7 @@
 #include "winnow/error.h"
 #include "winnow/eviction.h"
 #include "winnow/instruction_set.h"
+#include "winnow/log_softmax.h"
 #include "winnow/model.h"
 #include "winnow/sampling.h"
 #include "winnow/session.h"

@@ -5,6 +5,7 @@
 #include <system_error>
 #include <utility>
 
+#include "base/fnv1a.h"
 #include "eviction/json_file.h"
 #include "winnow/error.h"
 
@@ -74,15 +75,13 @@ void CalibrationState::save(const std::string& path) const {
 }
 
 std::uint64_t hash_tokens(const std::vector<Token>& context, const std::vector<Token>& question) {
-  std::uint64_t hash = 0xcbf29ce484222325U;  // FNV-1a
-  const auto add = [&](std::uint64_t value) {
-    for (int byte = 0; byte < 8; ++byte, value >>= 8) hash = (hash ^ (value & 0xFFU)) * 0x100000001b3U;
-  };
+  Fnv1a hash;
+  const auto add = [&](std::uint64_t value) { hash.add(&value, sizeof(value)); };
   add(context.size());
   for (const std::vector<Token>* tokens : {&context, &question}) {
     for (const Token token : *tokens) add(static_cast<std::uint64_t>(token));
   }
-  return hash;
+  return hash.value();
 }
 
 }  // namespace winnow

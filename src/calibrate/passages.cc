@@ -4,28 +4,14 @@
 #include <string_view>
 #include <utility>
 
+#include "base/utf8.h"
 #include "winnow/error.h"
 
 namespace winnow {
 namespace {
 
-bool continues_character(char byte) { return (static_cast<unsigned char>(byte) & 0xC0U) == 0x80U; }
-
-// Bytes of the character that begins with this one.
-std::size_t character_bytes(char first) {
-  const auto byte = static_cast<unsigned char>(first);
-  return byte < 0x80 ? 1 : byte < 0xE0 ? 2 : byte < 0xF0 ? 3 : 4;
-}
-
-// Bytes of `text` before a character that its end cuts off.
-std::size_t whole_characters(std::string_view text) {
-  std::size_t last = text.size();
-  while (last > 0 && continues_character(text[last - 1])) --last;
-  if (last == 0) return 0;
-  return last - 1 + character_bytes(text[last - 1]) > text.size() ? last - 1 : text.size();
-}
-
-std::size_t first_character(std::string_view text) {
+// Bytes before the first that a character may begin with.
+std::size_t begin_of_character(std::string_view text) {
   std::size_t begin = 0;
   while (begin < text.size() && continues_character(text[begin])) ++begin;
   return begin;
@@ -35,8 +21,8 @@ std::size_t first_character(std::string_view text) {
 
 std::string passage_text(const Model& model, std::span<const Token> tokens) {
   const std::string text = model.detokenize(tokens);
-  const std::size_t begin = first_character(text);
-  return text.substr(begin, whole_characters(std::string_view(text).substr(begin)));
+  const std::size_t begin = begin_of_character(text);
+  return text.substr(begin, text.size() - incomplete_tail(text) - begin);
 }
 
 std::vector<std::string> token_texts(const Model& model, std::span<const Token> tokens) {
@@ -44,8 +30,8 @@ std::vector<std::string> token_texts(const Model& model, std::span<const Token> 
   std::string pending;
   for (const Token token : tokens) {
     pending += model.token_text(token, true);
-    if (texts.empty()) pending.erase(0, first_character(pending));
-    const std::size_t n = whole_characters(pending);
+    if (texts.empty()) pending.erase(0, begin_of_character(pending));
+    const std::size_t n = pending.size() - incomplete_tail(pending);
     texts.push_back(pending.substr(0, n));
     pending.erase(0, n);
   }

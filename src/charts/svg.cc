@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/utf8.h"
+
 namespace winnow::charts {
 namespace {
 
@@ -102,7 +104,7 @@ std::string series_dash(std::size_t index) {
 double text_width(std::string_view text, double font_size) {
   double width = 0;
   for (const char c : text) {
-    if ((static_cast<unsigned char>(c) & 0xC0) == 0x80) continue;  // the rest of a character
+    if (continues_character(c)) continue;
     const std::string_view narrow = " .,:;|'()[]-ijlftrI/", wide = "mwMW%@+=";
     const bool is_narrow = narrow.find(c) != std::string_view::npos, is_wide = wide.find(c) != std::string_view::npos;
     width += is_narrow ? 0.42 : is_wide ? 0.97 : c >= 'A' && c <= 'Z' ? 0.76 : 0.64;

@@ -8,12 +8,12 @@
 #include <string>
 #include <vector>
 
+#include "base/nearest_name.h"
 #include "cli/cache_flags.h"
 #include "cli/commands.h"
 #include "cli/conversation.h"
 #include "cli/line_input.h"
 #include "cli/model_flags.h"
-#include "cli/nearest_name.h"
 #include "cli/prompt_source.h"
 #include "cli/sampling_flags.h"
 #include "winnow/error.h"
@@ -92,11 +92,10 @@ bool do_command(const std::string& line, Conversation& conversation) {
     conversation.load(path);
     std::fprintf(stderr, "(loaded %s)\n", path.c_str());
   } else {
-    const std::vector<std::string> names{"/help", "/stats", "/clear", "/save", "/load", "/quit"};
-    const std::string nearest = nearest_name(name, names);
-    throw Error(ErrorCode::kNotFound, "there is no command " + name +
-                                          (nearest.empty() ? ";" : "; did you mean " + nearest + "?") +
-                                          " /help lists them");
+    throw Error(ErrorCode::kNotFound,
+                "there is no command " + name +
+                    name_question(name, {"/help", "/stats", "/clear", "/save", "/load", "/quit"}) +
+                    " /help lists them");
   }
   return true;
 }

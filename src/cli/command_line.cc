@@ -4,7 +4,7 @@
 #include <cmath>
 #include <cstdio>
 
-#include "cli/nearest_name.h"
+#include "base/nearest_name.h"
 
 namespace winnow::cli {
 namespace {
@@ -244,8 +244,8 @@ bool CommandLine::parse(std::vector<std::string> arguments) {
       for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
     }
     const std::string given = extra.substr(0, extra.find('='));
-    const std::string nearest = given.starts_with("--") ? nearest_name(given, names) : "";
-    throw UsageError("there is no flag " + given + (nearest.empty() ? ";" : "; did you mean " + nearest + "?") + " `" +
+    if (!given.starts_with("--")) names.clear();
+    throw UsageError("there is no flag " + given + name_question(given, {names.begin(), names.end()}) + " `" +
                      command_ + " --help` lists them");
   }
   return true;

@@ -12,9 +12,9 @@
 #include <system_error>
 #include <vector>
 
+#include "base/nearest_name.h"
 #include "cli/command_line.h"
 #include "cli/commands.h"
-#include "cli/nearest_name.h"
 #include "winnow/instruction_set.h"
 #include "winnow/version.h"
 
@@ -69,7 +69,7 @@ std::string help() {
 }
 
 const Command& find_command(const std::string& name) {
-  std::vector<std::string> names;
+  std::vector<std::string_view> names;
   for (const Command& command : kCommands) {
     if (name == command.name) return command;
     names.emplace_back(command.name);
@@ -77,8 +77,7 @@ const Command& find_command(const std::string& name) {
   if (name.starts_with("-")) {
     throw UsageError("flags come after a command, as in `winnow run " + name + "`; `winnow --help` lists the commands");
   }
-  const std::string nearest = nearest_name(name, names);
-  throw UsageError("there is no command '" + name + "'" + (nearest.empty() ? ";" : "; did you mean " + nearest + "?") +
+  throw UsageError("there is no command '" + name + "'" + name_question(name, names) +
                    " `winnow --help` lists the commands");
 }
 

@@ -3,21 +3,12 @@
 #include <algorithm>
 #include <cassert>
 
+#include "base/utf8.h"
 #include "cli/command_line.h"
 
 namespace winnow::cli {
-namespace {
-
-// Columns on a terminal: characters, not bytes ("±" is two bytes).
-std::size_t characters(const std::string& text) {
-  return static_cast<std::size_t>(
-      std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
-}
-
-}  // namespace
-
 std::string padded_cell(const std::string& text, std::size_t width, Align align) {
-  const std::string padding(width - std::min(width, characters(text)), ' ');
+  const std::string padding(width - std::min(width, count_characters(text)), ' ');
   return align == Align::kLeft ? text + padding : padding + text;
 }
 
@@ -29,8 +20,8 @@ void TextTable::row(std::vector<std::string> cells) {
 std::vector<std::size_t> TextTable::widths() const {
   std::vector<std::size_t> widths;
   for (std::size_t i = 0; i < columns_.size(); ++i) {
-    std::size_t width = characters(columns_[i].title);
-    for (const auto& cells : rows_) width = std::max(width, characters(cells[i]));
+    std::size_t width = count_characters(columns_[i].title);
+    for (const auto& cells : rows_) width = std::max(width, count_characters(cells[i]));
     widths.push_back(width);
   }
   return widths;
@@ -44,7 +35,7 @@ std::string TextTable::plain(std::size_t width) const {
       if (i > 0) text += "  ";
       const bool last = i + 1 == cells.size();
       if (last && columns_[i].align == Align::kLeft) {
-        text += wrap_text(cells[i], width, characters(text));
+        text += wrap_text(cells[i], width, count_characters(text));
       } else {
         text += padded_cell(cells[i], column_widths[i], columns_[i].align);
       }

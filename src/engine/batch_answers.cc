@@ -4,17 +4,10 @@
 #include <limits>
 
 #include "engine/batch_impl.h"
+#include "winnow/log_softmax.h"
 
 namespace winnow {
 namespace {
-
-// log of the sum of exponentials: what logits have to be lowered by to be logarithms of probabilities.
-float log_normaliser(std::span<const float> logits) {
-  const float highest = *std::max_element(logits.begin(), logits.end());
-  double sum = 0;
-  for (const float logit : logits) sum += std::exp(static_cast<double>(logit - highest));
-  return highest + static_cast<float>(std::log(sum));
-}
 
 std::vector<TokenProbability> likeliest(std::span<const float> logits, float normaliser, int n) {
   std::vector<TokenProbability> all(logits.size());
@@ -107,7 +100,7 @@ bool Batch::Impl::choose(BatchJob& job, BatchAnswer& answer) {
       return finish_answer(job, answer, FinishReason::kEndOfText);
     }
     if (request.n_probabilities >= 0) {
-      const float normaliser = log_normaliser(logits);
+      const auto normaliser = static_cast<float>(log_sum_exp(logits));
       chosen.log_probability = logits[static_cast<std::size_t>(chosen.token)] - normaliser;
       if (request.n_probabilities > 0) chosen.top = likeliest(logits, normaliser, request.n_probabilities);
     }

@@ -1,11 +1,10 @@
 #include "engine/batch_context.h"
 
 #include <algorithm>
-#include <cinttypes>
-#include <cstdio>
 #include <filesystem>
 #include <system_error>
 
+#include "base/fnv1a.h"
 #include "winnow/error.h"
 
 namespace winnow {
@@ -14,13 +13,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kSuffix = ".context";
-
-// FNV-1a, for names of files: what is in them is compared in full.
-std::uint64_t hash_bytes(std::uint64_t hash, const void* data, std::size_t n) {
-  const auto* bytes = static_cast<const unsigned char*>(data);
-  for (std::size_t i = 0; i < n; ++i) hash = (hash ^ bytes[i]) * 0x100000001b3U;
-  return hash;
-}
 
 }  // namespace
 
@@ -130,11 +122,10 @@ std::size_t ContextStore::bytes_in_pages() const {
 }
 
 std::string ContextStore::path_of(const BatchContext& context) const {
-  std::uint64_t hash = hash_bytes(0xcbf29ce484222325U, context.key.data(), context.key.size());
-  hash = hash_bytes(hash, context.tokens.data(), context.tokens.size() * sizeof(Token));
-  char name[32];
-  std::snprintf(name, sizeof(name), "%016" PRIx64, hash);
-  return (fs::path(folder_) / (std::string(name) + kSuffix)).string();
+  // A name only: what is in the files is compared in full.
+  Fnv1a hash;
+  hash.add(context.key).add(context.tokens.data(), context.tokens.size() * sizeof(Token));
+  return (fs::path(folder_) / (hex_text(hash.value()) + kSuffix)).string();
 }
 
 bool ContextStore::save_one(std::chrono::steady_clock::duration age) {

@@ -13,6 +13,7 @@
 #include <sstream>
 #include <string_view>
 
+#include "base/fnv1a.h"
 #include "winnow/error.h"
 
 namespace winnow {
@@ -29,12 +30,6 @@ struct FileHeader {
   std::uint64_t body_bytes;
   std::uint64_t checksum;
 };
-
-std::uint64_t checksum_of(std::string_view bytes) {
-  std::uint64_t hash = 14695981039346656037ULL;
-  for (const char c : bytes) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211ULL;
-  return hash;
-}
 
 template <class T>
 void put(std::ostream& out, const T& value) {
@@ -135,7 +130,7 @@ void save_session(const Session::Impl& session, const std::string& path) {
   std::memcpy(header.magic, kMagic, sizeof(kMagic));
   header.version = kVersion;
   header.body_bytes = body.size();
-  header.checksum = checksum_of(body);
+  header.checksum = fnv1a(body);
 
   // The name is unique to this process, so that two savers of one path do not write into each other's file.
   const std::string temporary = path + ".tmp." + std::to_string(getpid());
@@ -184,7 +179,7 @@ std::unique_ptr<Session::Impl> load_session(std::shared_ptr<Engine> engine, cons
   }
   std::string body(static_cast<std::size_t>(header.body_bytes), '\0');
   in.read(body.data(), static_cast<std::streamsize>(body.size()));
-  if (!in || checksum_of(body) != header.checksum) {
+  if (!in || fnv1a(body) != header.checksum) {
     throw Error(ErrorCode::kBadFile,
                 "the session file '" + path + "' is damaged (its checksum does not match): prefill the prompt again");
   }

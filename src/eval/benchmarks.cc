@@ -1,7 +1,7 @@
 #include <algorithm>
 
+#include "base/nearest_name.h"
 #include "eval/benchmarks/all.h"
-#include "eviction/nearest_name.h"
 #include "winnow/error.h"
 
 namespace winnow::eval {
@@ -19,8 +19,7 @@ const Benchmark& find_benchmark(std::string_view name) {
     if (benchmark->name() == name) return *benchmark;
     names.push_back(benchmark->name());
   }
-  throw Error(ErrorCode::kNotFound, "unknown benchmark '" + std::string(name) + "': did you mean '" +
-                                        std::string(nearest_name(name, names)) + "'?");
+  throw Error(ErrorCode::kNotFound, "unknown benchmark '" + std::string(name) + "': " + name_advice(name, names));
 }
 
 }  // namespace winnow::eval

@@ -10,6 +10,7 @@
 #include <sstream>
 #include <unordered_map>
 
+#include "base/utf8.h"
 #include "eval/sample.h"
 #include "winnow/error.h"
 

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <iterator>
 
+#include "base/utf8.h"
+
 namespace winnow::eval {
 namespace {
 
@@ -68,37 +70,15 @@ Text converted(TextView text, const CaseRun (&table)[n], const CaseText (&severa
   return result;
 }
 
-constexpr char32_t kReplacement = 0xfffd;
-
-// Bytes of a sequence by its first byte; 0 for a byte that begins none.
-int sequence_length(unsigned char first) {
-  if (first < 0x80) return 1;
-  if (first >= 0xc2 && first < 0xe0) return 2;
-  if (first >= 0xe0 && first < 0xf0) return 3;
-  if (first >= 0xf0 && first < 0xf5) return 4;
-  return 0;
-}
-
 }  // namespace
 
 Text decode(std::string_view utf8) {
   Text text;
   text.reserve(utf8.size());
-  for (std::size_t i = 0; i < utf8.size();) {
-    const auto first = static_cast<unsigned char>(utf8[i]);
-    const int length = sequence_length(first);
-    char32_t c = length <= 1 ? first : first & (0x7fU >> length);
-    int used = 1;
-    for (; used < length && i + static_cast<std::size_t>(used) < utf8.size(); ++used) {
-      const auto next = static_cast<unsigned char>(utf8[i + static_cast<std::size_t>(used)]);
-      if ((next & 0xc0) != 0x80) break;
-      c = (c << 6) | (next & 0x3f);
-    }
-    constexpr std::array<char32_t, 5> kSmallest = {0, 0, 0x80, 0x800, 0x10000};
-    const bool whole = length > 0 && used == length && c >= kSmallest[static_cast<std::size_t>(length)] &&
-                       c <= 0x10ffff && !(c >= 0xd800 && c < 0xe000);
-    text += whole ? c : kReplacement;
-    i += static_cast<std::size_t>(used);
+  while (!utf8.empty()) {
+    const Utf8Step step = first_character(utf8);
+    text += step.character;
+    utf8.remove_prefix(step.n_bytes);
   }
   return text;
 }
@@ -125,12 +105,6 @@ std::string encode(TextView text) {
     }
   }
   return utf8;
-}
-
-std::size_t whole_characters(std::string_view utf8, std::size_t bytes) {
-  if (bytes >= utf8.size()) return utf8.size();
-  while (bytes > 0 && (static_cast<unsigned char>(utf8[bytes]) & 0xc0) == 0x80) --bytes;
-  return bytes;
 }
 
 bool is_space(char32_t c) { return contains(kSpaces, c); }

@@ -14,8 +14,6 @@ using TextView = std::u32string_view;
 // What is not UTF-8 becomes U+FFFD, as where an answer ends inside a character.
 Text decode(std::string_view utf8);
 std::string encode(TextView text);
-// The number of bytes, at most `bytes`, after which `utf8` can be cut without splitting a character.
-std::size_t whole_characters(std::string_view utf8, std::size_t bytes);
 
 bool is_space(char32_t c);           // str.isspace(), \s
 bool is_digit(char32_t c);           // \d

@@ -2,12 +2,12 @@
 
 #include <unordered_map>
 
+#include "base/fnv1a.h"
+
 namespace winnow::eval {
 
 Random::Random(std::uint64_t seed, std::string_view name) {
-  std::uint64_t hash = 14695981039346656037ULL ^ (seed * 0x9e3779b97f4a7c15ULL);
-  for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211ULL;
-  engine_.seed(hash);
+  engine_.seed(Fnv1a(seed * 0x9e3779b97f4a7c15U).add(name).value());
 }
 
 std::uint64_t Random::below(std::uint64_t n) {

@@ -5,6 +5,7 @@
 #include <set>
 #include <sstream>
 
+#include "base/fnv1a.h"
 #include "eval/task_table.h"
 #include "eviction/json_file.h"
 #include "winnow/error.h"
@@ -121,13 +122,7 @@ void make_ids_unique(std::vector<Sample>& samples, std::size_t first) {
   }
 }
 
-std::string text_key(std::string_view text) {
-  std::uint64_t hash = 14695981039346656037ULL;  // FNV-1a
-  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211ULL;
-  std::ostringstream hex;
-  hex << std::hex << hash;
-  return hex.str();
-}
+std::string text_key(std::string_view text) { return hex_text(fnv1a(text)); }
 
 std::string read_text_file(const fs::path& path) {
   if (!fs::is_regular_file(path)) {

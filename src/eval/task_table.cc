@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "base/nearest_name.h"
 #include "eval/shipped.h"
-#include "eviction/nearest_name.h"
 #include "winnow/error.h"
 
 namespace winnow::eval {
@@ -63,8 +63,8 @@ std::vector<std::string> selected_tasks(const SampleOptions& options, const std:
   for (const std::string& task : options.tasks) {
     if (std::find(all.begin(), all.end(), task) != all.end()) continue;
     const std::vector<std::string_view> names(all.begin(), all.end());
-    throw Error(ErrorCode::kNotFound, "unknown task '" + task + "' of " + std::string(benchmark) + ": did you mean '" +
-                                          std::string(nearest_name(task, names)) + "'?");
+    throw Error(ErrorCode::kNotFound,
+                "unknown task '" + task + "' of " + std::string(benchmark) + ": " + name_advice(task, names));
   }
   return options.tasks.empty() ? all : options.tasks;
 }

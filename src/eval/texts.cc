@@ -7,6 +7,7 @@
 #include <set>
 #include <sstream>
 
+#include "base/utf8.h"
 #include "eval/python_str.h"
 #include "eval/sample_files.h"
 #include "eval/shipped.h"

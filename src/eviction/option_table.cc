@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "eviction/nearest_name.h"
+#include "base/nearest_name.h"
 #include "eviction/numbers.h"
 #include "winnow/error.h"
 
@@ -174,8 +174,8 @@ const OptionRow& find_option(std::string_view name) {
   }
   std::vector<std::string_view> names;
   for (const OptionRow& row : kOptions) names.push_back(row.name);
-  throw Error(ErrorCode::kNotFound, "there is no option '" + std::string(name.substr(0, 64)) + "': did you mean '" +
-                                        std::string(nearest_name(name, names)) + "'?");
+  throw Error(ErrorCode::kNotFound,
+              "there is no option '" + std::string(name.substr(0, 64)) + "': " + name_advice(name, names));
 }
 
 const std::vector<OptionInfo>& eviction_options() {

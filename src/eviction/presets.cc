@@ -1,7 +1,7 @@
 // The table of presets: four parts and their defaults under one name.
 #include <string>
 
-#include "eviction/nearest_name.h"
+#include "base/nearest_name.h"
 #include "winnow/error.h"
 #include "winnow/eviction.h"
 
@@ -100,8 +100,8 @@ const MethodInfo& find_method(std::string_view name) {
     if (method.name == name) return method;
     names.emplace_back(method.name);
   }
-  throw Error(ErrorCode::kNotFound, "there is no eviction method '" + std::string(name.substr(0, 64)) +
-                                        "': did you mean '" + std::string(nearest_name(name, names)) + "'?");
+  throw Error(ErrorCode::kNotFound,
+              "there is no eviction method '" + std::string(name.substr(0, 64)) + "': " + name_advice(name, names));
 }
 
 }  // namespace winnow

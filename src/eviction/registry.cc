@@ -3,7 +3,7 @@
 #include <span>
 #include <string>
 
-#include "eviction/nearest_name.h"
+#include "base/nearest_name.h"
 #include "winnow/error.h"
 
 namespace winnow {
@@ -65,8 +65,8 @@ const Part& find(std::span<const Entry<Part>> table, const char* kind, std::stri
     if (entry.name == name) return entry.instance();
   }
   const std::vector<std::string_view> names = names_of(table);
-  throw Error(ErrorCode::kNotFound, "there is no " + std::string(kind) + " '" + std::string(name) +
-                                        "': did you mean '" + std::string(nearest_name(name, names)) + "'?");
+  throw Error(ErrorCode::kNotFound,
+              "there is no " + std::string(kind) + " '" + std::string(name) + "': " + name_advice(name, names));
 }
 
 }  // namespace

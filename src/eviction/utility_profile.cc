@@ -5,6 +5,7 @@
 #include <string>
 #include <system_error>
 
+#include "base/fnv1a.h"
 #include "winnow/error.h"
 #include "winnow/eviction.h"
 
@@ -12,12 +13,7 @@ namespace winnow {
 
 namespace fs = std::filesystem;
 
-std::string UtilityProfile::model_text(std::uint64_t fingerprint) {
-  constexpr char kDigits[] = "0123456789abcdef";
-  std::string text(16, '0');
-  for (auto digit = text.rbegin(); digit != text.rend(); ++digit, fingerprint >>= 4) *digit = kDigits[fingerprint & 15];
-  return text;
-}
+std::string UtilityProfile::model_text(std::uint64_t fingerprint) { return hex_text(fingerprint); }
 
 std::vector<std::string> UtilityProfile::folders() {
   std::vector<std::string> folders;

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "base/fnv1a.h"
 #include "eviction/json_file.h"
 #include "winnow/error.h"
 #include "winnow/eviction.h"
@@ -16,15 +17,11 @@ using Json = nlohmann::ordered_json;
 constexpr const char* kFormat = "winnow-lu-kv-profile";
 constexpr int kVersion = 1;
 
-// FNV-1a of what decides budgets: finds a digit that has changed. Not a signature.
+// Of what decides budgets: finds a digit that has changed.
 std::string checksum(const Json& json) {
-  std::uint64_t hash = 0xcbf29ce484222325U;
-  for (const char* field : {"model", "scorer", "ratios", "kept"}) {
-    for (const char c : json.at(field).dump()) {
-      hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3U;
-    }
-  }
-  return UtilityProfile::model_text(hash);
+  Fnv1a hash;
+  for (const char* field : {"model", "scorer", "ratios", "kept"}) hash.add(json.at(field).dump());
+  return hex_text(hash.value());
 }
 
 void read_table(const std::string& path, const Json& json, UtilityProfile& profile) {

@@ -14,6 +14,7 @@
 #include <cstring>
 #include <string_view>
 
+#include "base/fnv1a.h"
 #include "model/ggml_log.h"
 #include "winnow/error.h"
 
@@ -87,19 +88,6 @@ class FileBytes {
   bool mapped_ = false;
 };
 
-class Fnv {
- public:
-  void add(const void* data, std::size_t n) {
-    const auto* bytes = static_cast<const unsigned char*>(data);
-    for (std::size_t i = 0; i < n; ++i) hash_ = (hash_ ^ bytes[i]) * 1099511628211ULL;
-  }
-  void add(std::string_view text) { add(text.data(), text.size()); }
-  std::uint64_t value() const { return hash_; }
-
- private:
-  std::uint64_t hash_ = 14695981039346656037ULL;
-};
-
 }  // namespace
 
 struct GgufFile::Impl {
@@ -135,7 +123,7 @@ GgufFile::GgufFile(const std::string& path, bool use_mmap) : path_(path), impl_(
 
   const std::size_t data_offset = gguf_get_data_offset(impl_->gguf.get());
   const std::size_t file_size = impl_->bytes->size();
-  Fnv hash;
+  Fnv1a hash;
   hash.add(find_string("general.architecture").value_or(""));
   impl_->buffer.reset(ggml_backend_cpu_buffer_from_ptr(impl_->bytes->data(), file_size));
   for (std::int64_t i = 0; i < gguf_get_n_tensors(impl_->gguf.get()); ++i) {

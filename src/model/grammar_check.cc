@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/utf8.h"
 #include "model/tokenizer.h"
 #include "winnow/error.h"
 
@@ -125,7 +126,7 @@ class GrammarCheck {
     if (at_end()) fail("the grammar ends inside a literal or character class");
     if (peek() != '\\') {
       ++position_;
-      while (!at_end() && (static_cast<unsigned char>(peek()) & 0xC0) == 0x80) ++position_;
+      while (!at_end() && continues_character(peek())) ++position_;
       return;
     }
     const char escape = peek(1);

@@ -11,6 +11,7 @@
 #include <mutex>
 #include <unordered_set>
 
+#include "base/utf8.h"
 #include "model/ggml_log.h"
 #include "winnow/error.h"
 
@@ -144,29 +145,6 @@ std::string written_text(std::size_t capacity, Write write) {
 }
 
 }  // namespace
-
-std::optional<std::size_t> find_invalid_utf8(std::string_view text) {
-  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
-  std::size_t i = 0;
-  while (i < text.size()) {
-    const unsigned lead = byte(i);
-    if (lead < 0x80) {
-      ++i;
-      continue;
-    }
-    const std::size_t length = lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : 2;
-    if (lead < 0xC2 || lead > 0xF4 || length > text.size() - i) return i;
-    // The second byte's range excludes overlong forms, surrogates and what lies beyond U+10FFFF.
-    const unsigned low = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
-    const unsigned high = lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
-    if (byte(i + 1) < low || byte(i + 1) > high) return i;
-    for (std::size_t k = 2; k < length; ++k) {
-      if ((byte(i + k) & 0xC0) != 0x80) return i;
-    }
-    i += length;
-  }
-  return std::nullopt;
-}
 
 void Tokenizer::ModelDeleter::operator()(llama_model* model) const { llama_model_free(model); }
 

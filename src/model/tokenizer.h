@@ -3,7 +3,6 @@
 
 #include <cstddef>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -15,9 +14,6 @@ struct llama_model;
 struct llama_vocab;
 
 namespace winnow {
-
-// Where the first malformed sequence of UTF-8 begins, in bytes.
-std::optional<std::size_t> find_invalid_utf8(std::string_view text);
 
 // Immutable; all methods may be called from several threads at once. A file without a tokenizer loads, and what needs
 // its tokens throws Error(kUnsupported).

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <random>
 
+#include "base/utf8.h"
 #include "winnow/version.h"
 
 namespace winnow::server {

@@ -29,7 +29,4 @@ class AnswerText {
   bool is_stopped_ = false;
 };
 
-// With U+FFFD for each byte that is not part of a character.
-std::string valid_utf8(const std::string& bytes);
-
 }  // namespace winnow::server

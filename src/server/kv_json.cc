@@ -1,6 +1,6 @@
 #include "server/kv_json.h"
 
-#include "server/answer_text.h"
+#include "base/utf8.h"
 #include "server/fields.h"
 
 namespace winnow::server {

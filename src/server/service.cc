@@ -1,5 +1,6 @@
 #include "server/service.h"
 
+#include "base/utf8.h"
 #include "server/answering.h"
 #include "server/fields.h"
 #include "server/kv_json.h"

@@ -8,7 +8,6 @@
 
 #include "cli/bench_rows.h"
 #include "cli/command_line.h"
-#include "cli/nearest_name.h"
 #include "cli/number_text.h"
 #include "cli/text_output.h"
 #include "cli/text_table.h"
@@ -42,14 +41,6 @@ TEST(CharacterAssembler, ReplacesWhatIsNoCharacter) {
   EXPECT_EQ(whole("\xC0\xAF"), bad + bad);                      // overlong
   EXPECT_EQ(whole("\xED\xA0\x80"), bad + bad + bad);            // a surrogate
   EXPECT_EQ(whole("\xF4\x90\x80\x80"), bad + bad + bad + bad);  // above U+10FFFF
-}
-
-TEST(NearestName, SuggestsOnlyWhatCanBeMeant) {
-  const std::vector<std::string> names{"run", "chat", "bench", "info", "methods"};
-  EXPECT_EQ(nearest_name("rnu", names), "run");
-  EXPECT_EQ(nearest_name("method", names), "methods");
-  EXPECT_EQ(nearest_name("benhc", names), "bench");
-  EXPECT_EQ(nearest_name("serve", names), "");
 }
 
 TEST(NumberText, Units) {

@@ -174,11 +174,5 @@ TEST_F(ResultStoreTest, FailuresCountUntilTheyAreForgotten) {
   EXPECT_EQ(read_run(folder()).answers.at(failed.key).error, "");
 }
 
-TEST(ValidUtf8, ReplacesWhatIsNot) {
-  EXPECT_EQ(valid_utf8("caf\xC3\xA9"), "caf\xC3\xA9");
-  EXPECT_EQ(valid_utf8("caf\xC3"), "caf\xEF\xBF\xBD");
-  EXPECT_EQ(valid_utf8(""), "");
-}
-
 }  // namespace
 }  // namespace winnow::eval

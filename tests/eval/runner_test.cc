@@ -6,8 +6,10 @@
 #include <cmath>
 #include <filesystem>
 
+#include "base/utf8.h"
 #include "eval/run/decoding.h"
 #include "eval/run_test_support.h"
+#include "winnow/log_softmax.h"
 
 namespace winnow::eval {
 namespace {

@@ -1,6 +1,5 @@
 #include <gtest/gtest.h>
 
-#include "eviction/nearest_name.h"
 #include "eviction/option_table.h"
 #include "eviction/registry.h"
 #include "winnow/error.h"
@@ -217,13 +216,6 @@ TEST(Options, AValueSetInAFieldIsCheckedToo) {
   options = EvictionOptions::parse("snapkv");
   options.window = -3;
   EXPECT_THROW(options.validate(), Error);
-}
-
-TEST(EditDistance, CountsSwapsAsOne) {
-  EXPECT_EQ(edit_distance("", ""), 0);
-  EXPECT_EQ(edit_distance("abc", ""), 3);
-  EXPECT_EQ(edit_distance("snapkv", "snapvk"), 1);
-  EXPECT_EQ(edit_distance("kitten", "sitting"), 3);
 }
 
 }  // namespace

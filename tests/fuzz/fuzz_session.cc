@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "base/fnv1a.h"
 #include "fuzz/memory_file.h"
 #include "model/tiny_model.h"
 #include "winnow/error.h"
@@ -21,8 +22,7 @@ std::string with_header(std::uint64_t fingerprint, const std::string& rest) {
   std::string body;
   put(body, fingerprint);
   body += rest;
-  std::uint64_t checksum = 14695981039346656037ULL;
-  for (const char c : body) checksum = (checksum ^ static_cast<unsigned char>(c)) * 1099511628211ULL;
+  const std::uint64_t checksum = winnow::fnv1a(body);
   std::string file = "winnowKV";
   put(file, std::uint32_t{1});
   put(file, std::uint32_t{0});

@@ -16,6 +16,8 @@
 #include <stdexcept>
 #include <system_error>
 
+#include "winnow/log_softmax.h"
+
 namespace winnow::test {
 namespace {
 
@@ -257,20 +259,7 @@ double max_difference(std::span<const float> a, std::span<const float> b) {
 }
 
 double kl_divergence(std::span<const float> a, std::span<const float> b) {
-  const auto log_sum = [](std::span<const float> x) {
-    const double most = double{*std::max_element(x.begin(), x.end())};
-    double sum = 0;
-    for (const float value : x) sum += std::exp(double{value} - most);
-    return most + std::log(sum);
-  };
-  const double log_a = log_sum(a);
-  const double log_b = log_sum(b);
-  double kl = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    const double log_p = double{a[i]} - log_a;
-    kl += std::exp(log_p) * (log_p - (double{b[i]} - log_b));
-  }
-  return kl;
+  return winnow::kl_divergence(a, log_sum_exp(a), b, log_sum_exp(b));
 }
 
 Token argmax(std::span<const float> logits) {

@@ -67,7 +67,6 @@ TEST_F(TokenizerTest, InvalidUtf8NamesTheByte) {
     std::string message;
     EXPECT_EQ(error_code([&] { model_->tokenize(text, true, true); }, &message), ErrorCode::kInvalidArgument);
     EXPECT_NE(message.find("byte " + std::to_string(byte)), std::string::npos) << message;
-    EXPECT_EQ(find_invalid_utf8(text), static_cast<std::size_t>(byte));
   }
 }
 

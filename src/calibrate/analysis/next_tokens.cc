@@ -3,18 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "winnow/log_softmax.h"
+
 namespace winnow {
-namespace {
-
-double log_sum_exp(const std::vector<float>& logits) {
-  const auto largest = static_cast<double>(*std::max_element(logits.begin(), logits.end()));
-  double sum = 0;
-  for (const float x : logits) sum += std::exp(static_cast<double>(x) - largest);
-  return largest + std::log(sum);
-}
-
-}  // namespace
-
 std::vector<std::vector<float>> predict(Session& session, std::span<const Token> tokens, int first) {
   std::vector<std::vector<float>> logits;
   if (first == 0) logits.emplace_back(session.logits().begin(), session.logits().end());
@@ -35,13 +26,9 @@ NextTokens compare_predictions(std::span<const std::vector<float>> full, std::sp
   for (std::size_t i = 0; i < tokens.size(); ++i) {
     const std::vector<float>&a = full[i], &b = cut[i];
     const double norm_a = log_sum_exp(a), norm_b = log_sum_exp(b);
-    double kl = 0, l1 = 0;
-    for (std::size_t j = 0; j < a.size(); ++j) {
-      const double log_p = static_cast<double>(a[j]) - norm_a, log_q = static_cast<double>(b[j]) - norm_b;
-      kl += std::exp(log_p) * (log_p - log_q);
-      l1 += std::fabs(static_cast<double>(a[j]) - static_cast<double>(b[j]));
-    }
-    kl = std::max(kl, 0.0);  // rounding
+    const double kl = kl_divergence(a, norm_a, b, norm_b);
+    double l1 = 0;
+    for (std::size_t j = 0; j < a.size(); ++j) l1 += std::fabs(static_cast<double>(a[j]) - static_cast<double>(b[j]));
     result.kl_mean += kl / result.n;
     result.kl_max = std::max(result.kl_max, kl);
     if (i == 0) result.first_logits_l1 = l1 / static_cast<double>(a.size());

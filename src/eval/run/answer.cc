@@ -3,6 +3,9 @@
 #include <cstdio>
 #include <type_traits>
 
+#include "base/fnv1a.h"
+#include "base/utf8.h"
+
 namespace winnow::eval {
 namespace {
 
@@ -61,23 +64,6 @@ std::string shown_beginning(const std::string& text) {
   return valid_utf8(text.substr(0, kMostShownBytes) + "...");
 }
 
-class Fnv1a {
- public:
-  void add(std::string_view text) {
-    for (const char c : text) mix(static_cast<unsigned char>(c));
-    mix(0xFF);  // never in UTF-8: "ab", "c" is not "a", "bc"
-  }
-  std::string hex() const {
-    char text[17];
-    std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(state_));
-    return text;
-  }
-
- private:
-  void mix(unsigned char byte) { state_ = (state_ ^ byte) * 0x100000001B3ULL; }
-  std::uint64_t state_ = 0xCBF29CE484222325ULL;
-};
-
 }  // namespace
 
 EntryTypes entry_types(EntryType key, EntryType value) {
@@ -102,23 +88,21 @@ Protocol protocol_of(std::string_view benchmark) {
 
 std::string digest(const std::vector<WorkItem>& items) {
   Fnv1a hash;
+  const auto add = [&](std::string_view text) {
+    hash.add(text).add("\xFF");
+  };  // which no UTF-8 has: "ab", "c" is not "a", "bc"
   for (const WorkItem& item : items) {
     for (const std::string* text : {&item.benchmark, &item.sample.task, &item.sample.id, &item.sample.context}) {
-      hash.add(*text);
+      add(*text);
     }
-    hash.add(question_mode_name(item.mode));
+    add(question_mode_name(item.mode));
     for (const Turn& turn : item.sample.turns) {
-      for (const std::string* text : {&turn.question, &turn.answer_prefix, &turn.follow_up, &turn.metric})
-        hash.add(*text);
-      for (const std::string& reference : turn.references) hash.add(reference);
-      hash.add(std::to_string(turn.max_new));
+      for (const std::string* text : {&turn.question, &turn.answer_prefix, &turn.follow_up, &turn.metric}) add(*text);
+      for (const std::string& reference : turn.references) add(reference);
+      add(std::to_string(turn.max_new));
     }
   }
-  return hash.hex();
-}
-
-std::string valid_utf8(const std::string& text) {
-  return Json::parse(Json(text).dump(-1, ' ', false, Json::error_handler_t::replace)).get<std::string>();
+  return hex_text(hash.value());
 }
 
 Json to_json(const Answer& answer) {

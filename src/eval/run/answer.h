@@ -75,7 +75,4 @@ Answer answer_from_json(const nlohmann::json& json, const EntryTypes& types = {}
 // What the report shows of a sample's turn, written once per sample.
 nlohmann::json sample_to_json(const WorkItem& item);
 
-// `text` with U+FFFD for every byte that is not UTF-8.
-std::string valid_utf8(const std::string& text);
-
 }  // namespace winnow::eval

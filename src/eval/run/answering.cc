@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/utf8.h"
 #include "eval/run/runner_impl.h"
 
 namespace winnow::eval {

@@ -4,27 +4,9 @@
 #include <cmath>
 
 #include "eval/run/decoding.h"
+#include "winnow/log_softmax.h"
 
 namespace winnow::eval {
-namespace {
-
-void take_log_softmax(std::span<const float> logits, std::vector<float>& row) {
-  const float largest = *std::max_element(logits.begin(), logits.end());
-  double sum = 0;
-  for (const float logit : logits) sum += std::exp(logit - largest);
-  const auto shift = static_cast<float>(largest + std::log(sum));
-  row.resize(logits.size());
-  std::transform(logits.begin(), logits.end(), row.begin(), [shift](float logit) { return logit - shift; });
-}
-
-double divergence(std::span<const float> p, std::span<const float> q) {
-  double sum = 0;
-  for (std::size_t i = 0; i < p.size(); ++i) sum += std::exp(p[i]) * (p[i] - q[i]);
-  return std::max(sum, 0.0);  // rounding
-}
-
-}  // namespace
-
 ContinuationResult force_continuation(Session& session, std::span<const Token> continuation, std::size_t n_feed,
                                       const ReferencePredictions* reference, ReferencePredictions* record,
                                       const ProgressCallback& on_progress) {
@@ -33,17 +15,18 @@ ContinuationResult force_continuation(Session& session, std::span<const Token> c
   double nll = 0, kl = 0;
   int n_equal = 0;
   std::size_t place = 0;
-  std::vector<float> row;
+  std::vector<float> row;  // [n_vocab] log-probabilities
   PrefillOptions options;
   options.on_progress = on_progress;
   options.on_logits = [&](std::int32_t, std::span<const float> logits) {
-    take_log_softmax(logits, row);
+    row.resize(logits.size());
+    log_softmax(logits, row);
     if (place + 1 < continuation.size()) {
       nll -= row[static_cast<std::size_t>(continuation[place + 1])];
       ++result.nll_tokens;
     }
     if (reference != nullptr) {
-      kl += divergence(reference->rows[place], row);
+      kl += kl_divergence(reference->rows[place], 0, row, 0);
       n_equal += most_likely(reference->rows[place]) == most_likely(row);
     }
     if (record != nullptr) record->rows.push_back(row);

@@ -6,15 +6,9 @@
 #include <utility>
 
 #include "winnow/error.h"
+#include "winnow/log_softmax.h"
 
 namespace winnow::eval {
-
-double log_probability(std::span<const float> logits, Token token) {
-  const double largest = *std::max_element(logits.begin(), logits.end());
-  double sum = 0;
-  for (const float logit : logits) sum += std::exp(logit - largest);
-  return logits[static_cast<std::size_t>(token)] - largest - std::log(sum);
-}
 
 Token most_likely(std::span<const float> logits) {
   return static_cast<Token>(std::max_element(logits.begin(), logits.end()) - logits.begin());

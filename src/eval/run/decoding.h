@@ -11,8 +11,6 @@
 
 namespace winnow::eval {
 
-// The natural logarithm of softmax(logits)[token].
-double log_probability(std::span<const float> logits, Token token);
 Token most_likely(std::span<const float> logits);
 
 // Called between steps; true ends the work with Error(kCancelled).

@@ -5,6 +5,7 @@
 #include <set>
 #include <tuple>
 
+#include "base/fnv1a.h"
 #include "eval/run/result_store.h"
 #include "eval/run/runner.h"
 #include "eval/sample_files.h"
@@ -14,12 +15,6 @@ namespace winnow::eval {
 namespace {
 
 using Json = nlohmann::json;
-
-std::string hexadecimal(std::uint64_t number) {
-  char text[17];
-  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(number));
-  return text;
-}
 
 void check_lengths(const std::vector<std::int32_t>& lengths, std::int32_t n_ctx) {
   for (const std::int32_t length : lengths) {
@@ -184,7 +179,7 @@ Plan make_plan(const EvaluationRequest& request, const std::shared_ptr<const Mod
   const std::vector<const WorkItem*> all = plan.items_of({});
   const EntryTypes types = entry_types(request.key_type, request.value_type);
   plan.configuration = {{"model", info.name},
-                        {"model_fingerprint", hexadecimal(info.fingerprint)},
+                        {"model_fingerprint", hex_text(info.fingerprint)},
                         {"benchmarks", request.benchmarks},
                         {"tasks", request.samples.tasks},
                         {"methods", std::move(method_texts)},

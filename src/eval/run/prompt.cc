@@ -5,6 +5,7 @@
 #include <span>
 #include <utility>
 
+#include "base/utf8.h"
 #include "eval/run/answer.h"
 #include "winnow/error.h"
 
