@@ -19,7 +19,10 @@ setup:  ## Debian packages, ggml and libllama
 model:  ## the default model, to models/
 	@scripts/setup.sh model
 
-demo: all model  ## ask a model about a long text, with the whole cache and with a part of it
+demo: setup model  ## ask a model about a long text, with the whole cache and with a part of it
+	@scripts/setup.sh configure release
+	@echo '==> Building the library and the demo'
+	@cmake --build --preset release --parallel $(JOBS) --target winnow_demo
 	@scripts/demo.sh
 
 test: all model  ## build and run every test
@@ -45,8 +48,9 @@ format:  ## format every source file
 format-check:  ## name the source files that are not formatted
 	@scripts/format.sh --check
 
-layers:  ## check that no lower layer includes a higher one
+layers:  ## check that no lower layer includes a higher one, and that every cited file is there
 	@scripts/check_layers.sh
+	@scripts/check_paths.sh
 
 tidy: all  ## clang-tidy over src/ and examples/
 	@scripts/tidy.sh

@@ -1,46 +1,70 @@
 #!/usr/bin/env bash
-# A lower layer never includes a higher one, and the public headers include nothing of src/. CMake cannot see this: all of
-# src/ is one include path.
+# A lower layer never includes a higher one, no header includes itself by a detour, and the public headers include nothing
+# of src/. CMake cannot see this: all of src/ is one include path.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-# For every folder of src/ those it may include besides itself and include/winnow.
-declare -A allowed=(
-  [base]=''
-  [kernels]='base'
-  [cache]='base kernels'
-  [eviction]='base kernels cache'
-  [model]='base kernels cache eviction'
-  [engine]='base kernels cache eviction model'
-  [charts]='base'
-  [eval]='base kernels cache eviction model engine charts'
-  [inspect]='base kernels cache eviction model engine charts calibrate'
-  [cli]='base kernels cache eviction model engine charts eval calibrate inspect server'
-)
-readonly everything='base kernels cache eviction model engine'
+# The folders of src/ from the ground up, and those that each may include besides itself and include/winnow: only such
+# as stand above it in this table, so that there is no circle.
+readonly engine='base kernels cache eviction model engine'
+readonly table="
+base
+kernels    base
+cache      base kernels
+eviction   base kernels cache
+model      base kernels cache eviction
+engine     base kernels cache eviction model
+generate   base
+charts     base
+eval       $engine generate charts
+calibrate  $engine generate
+inspect    $engine calibrate charts
+server     $engine generate
+cli        $engine generate charts eval calibrate inspect server"
 status=0
 
 report() { printf '%s\n' "$1" >&2; status=1; }
 
+# "FILE:LINE:TARGET" for every #include below the folders.
+includes() {
+  grep -rnE '^[[:space:]]*#[[:space:]]*include[[:space:]]*["<]' "$@" --include='*.h' --include='*.cc' --include='*.inc' |
+    sed -E 's/^([^:]+:[0-9]+):.*["<]([^">]+)[">].*/\1:\2/'
+}
+
+declare -A allowed=()
+below=' '
+while read -r layer may; do
+  [[ -n $layer ]] || continue
+  for folder in $may; do
+    [[ $below == *" $folder "* ]] || report "src/$layer must not be allowed src/$folder, which does not stand above it"
+  done
+  allowed[$layer]=" $layer $may "
+  below+="$layer "
+done <<<"$table"
+
 for dir in src/*/; do
   layer=$(basename "$dir")
-  may=" $layer ${allowed[$layer]-$everything} "
-  while IFS=: read -r file line include; do
-    target=$(sed -E 's/.*["<]([^">]+)[">].*/\1/' <<<"$include")
+  [[ -n ${allowed[$layer]:-} ]] || { report "src/$layer has no row in the table of scripts/check_layers.sh"; continue; }
+  while IFS=: read -r file line target; do
     folder=${target%%/*}
-    [[ $target == */* && -d src/$folder && $may != *" $folder "* ]] &&
+    [[ $target == */* && -d src/$folder && ${allowed[$layer]} != *" $folder "* ]] &&
       report "$file:$line: src/$layer must not include $target"
-  done < <(grep -rnE '^[[:space:]]*#[[:space:]]*include[[:space:]]*["<]' "$dir" --include='*.h' --include='*.cc' || true)
+  done < <(includes "$dir" || true)
 done
 
-# Kernels see spans and plain structs: no ggml, no llama.
-while IFS= read -r hit; do report "$hit: src/kernels must not include ggml or llama"; done < <(
-  grep -rnE '#[[:space:]]*include[[:space:]]*["<](ggml|gguf|llama)' src/kernels || true)
+# Kernels see spans and plain structs: no ggml, no llama. The ground floor knows nothing of models at all.
+while IFS=: read -r file line target; do
+  report "$file:$line: src/kernels and src/base must not include $target"
+done < <(includes src/kernels src/base | grep -E ':(ggml|gguf|llama)' || true)
 
-while IFS=: read -r file line include; do
-  target=$(sed -E 's/.*["<]([^">]+)[">].*/\1/' <<<"$include")
+while IFS=: read -r file line target; do
   [[ $target == winnow/* || $target != *[./]* ]] || report "$file:$line: include/winnow must not include $target"
-done < <(grep -rnE '^[[:space:]]*#[[:space:]]*include' include/winnow)
+done < <(includes include/winnow)
+
+# Headers that include each other, over any number of steps: tsort names those of a loop.
+circle=$(includes src include | grep -vE '^[^:]+\.cc:' | sed -E 's,^(src|include)/,,; s,:[0-9]+:, ,' |
+  awk '$2 ~ /\// && $1 != $2' | tsort 2>&1 >/dev/null || true)
+[[ -z $circle ]] || report "headers include each other: ${circle//$'\n'/ }"
 
 # winnow.h is everything of the public interface.
 for header in include/winnow/*.h; do

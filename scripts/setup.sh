@@ -27,13 +27,28 @@ readonly kLogs=build/log
 say() { printf '==> %s\n' "$*"; }
 fail() { printf 'error: %s\n' "$*" >&2; exit 1; }
 
+# Says every 15 seconds how far a log is that a build writes ("[37/231] Building ..."), for as long as this script lives.
+report_progress() {
+  local log=$1 shown='' now
+  while sleep 15 && kill -0 $$ 2>/dev/null; do
+    now=$(grep -oE '\[[0-9]+/[0-9]+\]' "$log" 2>/dev/null | tail -n 1 | tr -d '[]')
+    if [[ -n $now && $now != "$shown" ]]; then say "    ${now%/*} of ${now#*/}"; fi
+    shown=$now
+  done
+}
+
 # step NAME TEXT COMMAND...: says TEXT and runs COMMAND with its output in a log; a failure shows the log's end.
 step() {
-  local log=$kLogs/$1.log text=$2 status=0 start=$SECONDS
+  local log=$kLogs/$1.log text=$2 status=0 start=$SECONDS watcher
   shift 2
   mkdir -p $kLogs
   say "$text"
+  : >"$log"
+  report_progress "$log" </dev/null 9>&- &
+  watcher=$!
   "$@" >"$log" 2>&1 </dev/null 9>&- || status=$?
+  kill "$watcher" 2>/dev/null || true
+  wait "$watcher" 2>/dev/null || true
   if [[ $status -ne 0 ]]; then
     printf 'error: "%s" failed with status %d; the last lines of %s:\n' "$text" "$status" "$log" >&2
     tail -n 25 "$log" | sed 's/^/    /' >&2
@@ -145,7 +160,7 @@ build_prefix() {
   step llama "Building ggml and libllama ($kLlamaPackage $kLlamaVersion) for this processor: about 5 minutes on 2 cores" \
     env CMAKE_ARGS="$kLlamaOptions ${CMAKE_ARGS:-}" \
     CMAKE_BUILD_PARALLEL_LEVEL="${CMAKE_BUILD_PARALLEL_LEVEL:-$jobs}" \
-    $kVenv/bin/python -m pip install --no-deps --no-cache-dir --force-reinstall --no-binary $kLlamaPackage \
+    $kVenv/bin/python -m pip install --verbose --no-deps --no-cache-dir --force-reinstall --no-binary $kLlamaPackage \
     "$kLlamaPackage==$kLlamaVersion"
   prefix_is_complete "$kVenv/$(venv_prefix)" || fail "$kLlamaPackage was installed, but without libllama and its CMake" \
     "package: see $kLogs/llama.log"

@@ -26,7 +26,7 @@ struct Turn {
   int max_new = 0;      // most tokens of the answer; of perplexity and fidelity, those of the continuation
 };
 
-// All texts are the templates of the benchmark's own code, filled; see ../shared/spec/benchmarks.md, section 0.
+// All texts are the templates of the benchmark's own code, filled; see docs/benchmarks.md.
 struct Sample {
   std::string id;       // unique within the task, stable from run to run
   std::string task;     // "narrativeqa", "niah_single_1", ...

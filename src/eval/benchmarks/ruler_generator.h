@@ -1,4 +1,4 @@
-// RULER's prompts, generated to the letter of its templates; ../shared/spec/benchmarks.md, section 2.
+// RULER's prompts, generated to the letter of its templates; see docs/benchmarks.md.
 #pragma once
 
 #include <cstdint>

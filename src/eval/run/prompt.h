@@ -1,5 +1,5 @@
 // A sample's texts as tokens: wrapped in the model's chat template, cut in two before the question, and shortened in
-// the middle to what the context holds. The rules are those of ../shared/spec/benchmarks.md, section 0.
+// the middle to what the context holds. The rules are those of docs/evaluation.md.
 #pragma once
 
 #include <cstddef>
