@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "winnow/entry_type.h"
+#include "winnow/error.h"
 #include "winnow/eviction.h"
 #include "winnow/model.h"
 #include "winnow/sampling.h"
@@ -95,6 +96,21 @@ struct PrefillOptions {
   LogitsCallback on_logits;  // every token's logits instead of only the last one's (slow with large vocabularies)
 };
 
+// Thrown by Engine::decode and Session::decode where the step went well and a cut that follows it did not. Every
+// session of the step has been fed; those named here hold more than their budget until the next cut, all others are as
+// after any step.
+class CutError : public Error {
+ public:
+  struct Failure {
+    std::size_t session;  // index in the step
+    ErrorCode code;
+    std::string message;
+  };
+  explicit CutError(std::vector<Failure> the_failures);  // of one session at least
+
+  const std::vector<Failure> failures;
+};
+
 class Session;
 
 // A prompt on its way into sessions, a slice of work at a time: for a program that must do other things in between (a
@@ -141,7 +157,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   Session open(const SessionOptions& options = {});
 
   // One step for several sequences of this engine at once: tokens[i] is fed to sessions[i] (distinct sessions), each
-  // with its own cache and policy. Afterwards sessions[i]->logits() are valid.
+  // with its own cache and policy. Afterwards sessions[i]->logits() are valid. Throws CutError once all are fed; with
+  // any other Error (kInvalidArgument, kContextFull, kOutOfMemory) none is, and all are as before.
   void decode(std::span<Session* const> sessions, std::span<const Token> tokens);
 
   // Feeds one prompt to several empty sessions of this engine, which may differ in method and budget but not in entry
@@ -185,13 +202,14 @@ class Session {
 
   // Feeds a prompt and cuts the cache to the budget: layer by layer when the session is empty, else as a later turn
   // (append, then a cut when over the total). Throws Error(kInvalidArgument) for an empty prompt or a token outside the
-  // vocabulary, kContextFull, kOutOfMemory (the session is then as before).
+  // vocabulary, kContextFull, kOutOfMemory: the session is then as before. (Where the cut of a later turn runs out of
+  // memory the turn is fed and kept.)
   void prefill(std::span<const Token> tokens, const PrefillOptions& options = {});
 
   // Feeds tokens after what is there, all of them kept: the question after a compressed context.
   void append(std::span<const Token> tokens, const PrefillOptions& options = {});
 
-  // Feeds one token.
+  // Feeds one token. Throws what Engine::decode throws.
   void decode(Token token);
 
   // Logits [n_vocab] after the last token fed; valid until the session is fed again. Throws if nothing was fed yet.

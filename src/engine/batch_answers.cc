@@ -67,8 +67,11 @@ void Batch::Impl::feed(const std::vector<std::pair<BatchJob*, BatchAnswer*>>& ba
     sessions.push_back(&answer->session);
     tokens.push_back(answer->next);
   }
+  std::vector<CutError::Failure> failures;
   try {
     engine->decode(sessions, tokens);
+  } catch (const CutError& error) {
+    failures = error.failures;
   } catch (const std::exception& error) {
     // A failed step changed nothing. One by one, only those fail whose fault it is.
     if (batch.size() > 1) {
@@ -85,7 +88,13 @@ void Batch::Impl::feed(const std::vector<std::pair<BatchJob*, BatchAnswer*>>& ba
   }
   for (std::size_t i = 0; i < batch.size(); ++i) {
     const auto is_there = [&](const std::unique_ptr<BatchJob>& job) { return job.get() == batch[i].first; };
-    if (std::any_of(active.begin(), active.end(), is_there)) choose(*batch[i].first, *batch[i].second);
+    if (!std::any_of(active.begin(), active.end(), is_there)) continue;
+    const auto failure = std::find_if(failures.begin(), failures.end(), [&](const auto& f) { return f.session == i; });
+    if (failure == failures.end()) {
+      choose(*batch[i].first, *batch[i].second);
+    } else {
+      fail(*batch[i].first, failure->code, failure->message);
+    }
   }
 }
 

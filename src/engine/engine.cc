@@ -161,6 +161,7 @@ void Engine::decode(std::span<Session* const> sessions, std::span<const Token> t
   try {
     for (std::size_t i = 0; i < sessions.size(); ++i) {
       Session::Impl& session = sessions[i]->impl();
+      session.reserve_step();
       const std::int32_t position = session.n_tokens();
       for (int l = 0; l < hparams.n_layer; ++l) {
         for (int h = 0; h < hparams.n_kv_head; ++h) session.cache.extend(l, h, 1, position);
@@ -175,16 +176,29 @@ void Engine::decode(std::span<Session* const> sessions, std::span<const Token> t
     undo();
     throw;
   }
+  // All of them are recorded before any is cut: a cut that fails must not leave half a step behind.
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+  const auto n_vocab = static_cast<std::size_t>(hparams.n_vocab);
+  const std::span rows(static_cast<const float*>(step.logits->data), sessions.size() * n_vocab);
   for (std::size_t i = 0; i < sessions.size(); ++i) {
-    Session::Impl& session = sessions[i]->impl();
-    session.tokens.push_back(tokens[i]);
-    const float* row = static_cast<const float*>(step.logits->data) + i * static_cast<std::size_t>(hparams.n_vocab);
-    session.logits.assign(row, row + hparams.n_vocab);
-    session.statistics.decoded_tokens += 1;
-    session.statistics.decode_s += seconds.count();
-    session.cut_after_decode();
+    sessions[i]->impl().record_step(tokens[i], rows.subspan(i * n_vocab, n_vocab), seconds.count());
   }
+  std::vector<CutError::Failure> failures;
+  for (std::size_t i = 0; i < sessions.size(); ++i) {
+    try {
+      sessions[i]->impl().cut_after_decode();
+    } catch (const Error& error) {
+      failures.push_back({.session = i, .code = error.code(), .message = error.what()});
+    } catch (const std::exception& error) {
+      failures.push_back({.session = i, .code = ErrorCode::kInternal, .message = error.what()});
+    }
+  }
+  if (!failures.empty()) throw CutError(std::move(failures));
 }
+
+CutError::CutError(std::vector<Failure> the_failures)
+    : Error(the_failures.at(0).code,
+            "the token was decoded, but the cache could not be cut after it: " + the_failures.at(0).message),
+      failures(std::move(the_failures)) {}
 
 }  // namespace winnow

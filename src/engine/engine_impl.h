@@ -79,6 +79,10 @@ struct Session::Impl {
   // The total T of a cut while decoding. A fraction is one of the prompt; tokens and bytes are what they are, although
   // a prompt shorter than the budget had fewer entries.
   std::int64_t decode_total(std::int32_t n) const;
+  // Makes room for record_step, which then cannot fail.
+  void reserve_step();
+  // A step fed `token`; its logits [n_vocab].
+  void record_step(Token token, std::span<const float> row, double seconds);
   // What options.decode_cut asks for after a decoded token.
   void cut_after_decode();
   // A one-shot cut over the stored entries.

@@ -53,6 +53,18 @@ void Session::Impl::check_idle() const {
   throw Error(ErrorCode::kInvalidArgument, "a prefill of this session is under way: finish it or give it up first");
 }
 
+void Session::Impl::reserve_step() {
+  if (tokens.size() == tokens.capacity()) tokens.reserve(std::max<std::size_t>(2 * tokens.capacity(), 64));
+  logits.reserve(static_cast<std::size_t>(model().hparams.n_vocab));
+}
+
+void Session::Impl::record_step(Token token, std::span<const float> row, double seconds) {
+  tokens.push_back(token);
+  logits.assign(row.begin(), row.end());
+  statistics.decoded_tokens += 1;
+  statistics.decode_s += seconds;
+}
+
 std::int64_t Session::Impl::total_entries(std::int32_t n) const { return budget_entries(options, cache.shape(), n); }
 
 void Session::Impl::note_sizes(std::size_t hidden_bytes, std::size_t staging_bytes) {

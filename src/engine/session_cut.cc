@@ -88,8 +88,8 @@ void Session::Impl::cut_after_decode() {
     cut.fixed_budget = head_budgets;
     run_cut(cut, 1);
   } else if (++decoded_since_cut >= options.cut_every) {
-    decoded_since_cut = 0;
     run_cut(cut, std::numeric_limits<int>::max());
+    decoded_since_cut = 0;  // one that failed is due again after the next token
   }
 }
 

@@ -78,6 +78,55 @@ TEST(BatchTest, SequencesOfDifferentEntryTypes) {
   }
 }
 
+// The cut of one of three sessions finds no memory: all three are fed, and only that one is left uncut.
+TEST(BatchTest, AFailedCutLeavesNoHalfStep) {
+  constexpr std::size_t kLimit = std::size_t{64} << 20;
+  const auto engine = Engine::create(tiny_model(), {.n_threads = 2, .kv_bytes_limit = kLimit});
+  SessionOptions cutting = evicting_options("snapkv:window=8", "40");
+  cutting.decode_cut = SessionOptions::DecodeCut::kTotal;
+  std::vector<Session> together, alone;
+  std::vector<Session*> step;
+  for (const SessionOptions& options : {full_options(), cutting, full_options()}) {
+    together.push_back(engine->open(options));
+    together.back().prefill(random_tokens(100, 300, static_cast<std::uint32_t>(together.size())));
+    alone.push_back(together.back().fork());
+  }
+  for (Session& session : together) step.push_back(&session);
+  const std::vector<Token> tokens = {5, 6, 7};
+  for (std::size_t i = 0; i < alone.size(); ++i) alone[i].decode(tokens[i]);
+  const std::size_t page = together[1].impl().cache.shape().page_bytes();
+  {
+    // The step copies the last page of each of the second session's 6 heads, which it shares with this fork; the cut
+    // would have to copy the page before, too.
+    const Session shared = together[1].fork();
+    const auto taken = engine->impl().pool->reserve(kLimit - engine->memory().kv_bytes_in_use - 6 * page);
+    try {
+      engine->decode(step, tokens);
+      ADD_FAILURE() << "the cut found memory";
+    } catch (const CutError& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kOutOfMemory);
+      ASSERT_EQ(error.failures.size(), 1U);
+      EXPECT_EQ(error.failures[0].session, 1U);
+      EXPECT_EQ(error.failures[0].code, ErrorCode::kOutOfMemory);
+    }
+  }
+  for (std::size_t i = 0; i < alone.size(); ++i) {
+    EXPECT_EQ(std::vector(together[i].tokens().begin(), together[i].tokens().end()),
+              std::vector(alone[i].tokens().begin(), alone[i].tokens().end()));
+    EXPECT_LE(max_difference(together[i].logits(), alone[i].logits()), most_from_alone()) << i;
+    EXPECT_EQ(together[i].statistics().decoded_tokens, 1);
+  }
+  EXPECT_GT(together[1].statistics().entries_kept, 40 * 6);
+  for (const std::size_t i : {0, 2}) EXPECT_EQ(kept_positions(together[i]), kept_positions(alone[i]));
+  // With memory again the next step's cut makes up for it.
+  engine->decode(step, tokens);
+  EXPECT_EQ(together[1].statistics().entries_kept, 40 * 6);
+  for (const std::size_t i : {0, 2}) {
+    alone[i].decode(tokens[i]);
+    EXPECT_LE(max_difference(together[i].logits(), alone[i].logits()), most_from_alone()) << i;
+  }
+}
+
 TEST(ThreadsTest, NumberOfThreadsDoesNotMatter) {
   const auto model = tiny_model();
   std::vector<std::vector<float>> expected;

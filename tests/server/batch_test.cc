@@ -1,7 +1,9 @@
 // The batching engine: answers, contexts, order, cancellation, limits.
 #include <cmath>
+#include <mutex>
 #include <thread>
 
+#include "engine/engine_impl.h"
 #include "server/batch_test_support.h"
 
 namespace winnow::test {
@@ -298,6 +300,64 @@ TEST_F(BatchTest, PromisesHoldForManyBudgets) {
     EXPECT_EQ(listener.wait().reason, FinishReason::kLength) << listener.wait().error;
   EXPECT_LE(engine_->memory().kv_bytes_peak, std::size_t{1400} << 10);
   EXPECT_EQ(bytes_in_use(), batch->statistics().context_bytes);
+}
+
+// The memory that a cut needs is taken away in the middle of an answer: its request fails, and no other hears of it.
+TEST_F(BatchTest, AFailedCutFailsItsOwnRequestOnly) {
+  constexpr std::size_t kLimit = std::size_t{64} << 20;
+  constexpr int kCutEvery = 12;
+  // Neither needs a page of 32 entries while there is none.
+  const BatchRequest before = batch_request(0, 65, 1, batch_options(), 30);
+  const BatchRequest after = batch_request(0, 40, 3, batch_options(), 20);
+  BatchRequest cut = batch_request(0, 100, 2, batch_options("snapkv:window=8", "40"), 100);
+  cut.session.decode_cut = SessionOptions::DecodeCut::kTotal;
+  cut.session.cut_every = kCutEvery;
+  cut.n_answers = 2;  // they share pages, which the cut would have to copy
+  std::vector<std::vector<Token>> alone;
+  for (const BatchRequest& request : {before, after}) {
+    const auto batch = make_batch({}, kLimit);
+    Listener listener;
+    batch->submit(request, listener.callbacks());
+    listener.wait();
+    alone.push_back(listener.answer());
+  }
+
+  const auto batch = make_batch({.n_parallel = 8, .prefill_share = 1000}, kLimit);
+  Listener first, failing, last;
+  std::mutex submitting;
+  first.wants_token = [&](const BatchToken&) {
+    const std::lock_guard all_submitted(submitting);
+    return true;
+  };
+  std::shared_ptr<void> taken;
+  int n_cut = 0;
+  std::size_t n_first = 0, n_last = 0;  // tokens of the others when the memory goes
+  failing.wants_token = [&](const BatchToken& token) {
+    if (token.answer == 1 && ++n_cut == kCutEvery) {
+      taken = engine_->impl().pool->reserve(kLimit - bytes_in_use());
+      n_first = first.answer().size();
+      n_last = last.answer().size();
+    }
+    return true;
+  };
+  {
+    const std::lock_guard lock(submitting);
+    batch->submit(before, first.callbacks());
+    batch->submit(cut, failing.callbacks());
+    batch->submit(after, last.callbacks());
+  }
+  EXPECT_EQ(failing.wait().reason, FinishReason::kError);
+  EXPECT_EQ(failing.wait().error_code, ErrorCode::kOutOfMemory) << failing.wait().error;
+  taken.reset();
+  EXPECT_EQ(failing.answer(1).size(), static_cast<std::size_t>(kCutEvery));
+  EXPECT_EQ(first.wait().reason, FinishReason::kLength) << first.wait().error;
+  EXPECT_EQ(last.wait().reason, FinishReason::kLength) << last.wait().error;
+  EXPECT_LT(n_first, alone[0].size());
+  EXPECT_GT(n_last, 0U);
+  EXPECT_LT(n_last, alone[1].size());
+  EXPECT_EQ(first.answer(), alone[0]);
+  EXPECT_EQ(last.answer(), alone[1]);
+  EXPECT_EQ(bytes_in_use(), 0U);
 }
 
 TEST_F(BatchTest, AFullQueueRefuses) {
