@@ -340,7 +340,7 @@ void add_benchmarks() {
 
 int main(int argc, char** argv) {
   using namespace winnow;
-  if (const char* name = std::getenv("WINNOW_ISA"); name != nullptr) kernels::force_isa(name);
+  kernels::use_environment_isa();
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
   {

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "engine/engine_impl.h"
+#include "kernels/isa.h"
 #include "model/stored_product.h"
 #include "winnow/error.h"
 
@@ -16,6 +17,7 @@ namespace {
 constexpr std::size_t kNodesPerLayer = 64;
 
 EngineOptions checked(EngineOptions options) {
+  kernels::use_environment_isa();
   if (options.n_threads < 0 || options.n_threads > 512) {
     throw Error(ErrorCode::kInvalidArgument,
                 "the number of threads must be between 1 and 512 (0: the machine's cores), not " +
@@ -27,7 +29,8 @@ EngineOptions checked(EngineOptions options) {
   }
   if (options.prefill_weights == PrefillWeights::kBf16 && !multiplies_bf16()) {
     throw Error(ErrorCode::kUnsupported,
-                "this processor does not multiply bf16: prefill with weights auto, as-is or f32");
+                "this processor does not multiply bf16, or DNNL_MAX_CPU_ISA keeps oneDNN from it: prefill with weights "
+                "auto, as-is or f32");
   }
   if (options.n_threads == 0) options.n_threads = default_thread_count();
   return options;

@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <cstdlib>
 
 #include "kernels/bf16_units.h"
 #include "kernels/simd_targets.h"
@@ -45,8 +46,10 @@ const std::vector<Target>& machine_targets() {
 }
 
 std::atomic<const Target*> forced_target = nullptr;
+std::atomic<bool> has_chosen = false;  // by force_isa: the environment is not asked any more
 
 const Target& current_target() {
+  use_environment_isa();
   const Target* forced = forced_target.load(std::memory_order_relaxed);
   return forced != nullptr ? *forced : machine_targets().front();
 }
@@ -71,9 +74,20 @@ void force_isa(const std::string& name) {
     throw Error(ErrorCode::kUnsupported, "the instruction set '" + name +
                                              "' is not one that this machine and build have: choose one of " + names);
   }
+  has_chosen = true;
   forced_target = chosen;
   hwy::SetSupportedTargetsForTest(chosen != nullptr ? chosen->bit : 0);
   hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+}
+
+void use_environment_isa() {
+  // A name that cannot be used is refused every time: an initialisation that throws is tried again.
+  static const bool is_done = [] {
+    const char* name = std::getenv("WINNOW_ISA");
+    if (!has_chosen && name != nullptr && *name != '\0') force_isa(name);
+    return true;
+  }();
+  static_cast<void>(is_done);
 }
 
 std::string current_isa() { return current_target().name; }

@@ -11,8 +11,12 @@ namespace winnow::kernels {
 std::vector<std::string> supported_isas();
 
 // Forces one for the whole process; throws Error(kUnsupported) with the list if this machine cannot run it. Meant for
-// the start of a program (the tool reads WINNOW_ISA) and for tests. An empty name goes back to the best one.
+// the start of a program and for tests. An empty name goes back to the best one.
 void force_isa(const std::string& name);
+
+// Forces the one that the environment's WINNOW_ISA names, at the first call and unless force_isa was called before.
+// Throws Error(kUnsupported) as force_isa does. Whoever dispatches the first kernel calls it before.
+void use_environment_isa();
 
 std::string current_isa();
 

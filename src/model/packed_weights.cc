@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <map>
 #include <oneapi/dnnl/dnnl.hpp>
+#include <string_view>
 #include <tuple>
 #include <vector>
 
@@ -177,7 +178,34 @@ void run_product(ggml_tensor* dst, int ith, int nth, void* userdata) {
 
 }  // namespace
 
-bool multiplies_bf16() { return ggml_cpu_has_avx512_bf16() != 0; }
+namespace {
+
+// On AVX-512 without the instructions oneDNN multiplies bf16 by way of float32, which takes longer than float32 itself.
+bool has_bf16_instructions() {
+#if defined(__x86_64__)
+  constexpr unsigned kNeeded = dnnl_cpu_isa_avx512_core_bf16;
+  return (static_cast<unsigned>(dnnl_get_effective_cpu_isa()) & kNeeded) == kNeeded;
+#else
+  return true;  // its reference implementation is all that is left to refuse
+#endif
+}
+
+}  // namespace
+
+bool multiplies_bf16() {
+  static const bool does = [] {
+    if (!has_bf16_instructions()) return false;
+    try {
+      const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
+      const MatrixShape shape{.n_in = 64, .n_out = 64, .type = PackedType::kBF16};
+      const dnnl::memory::desc any({64, 64}, dnnl::memory::data_type::bf16, dnnl::memory::format_tag::any);
+      return !std::string_view(product_description(engine, shape, 64, any).impl_info_str()).starts_with("ref");
+    } catch (const dnnl::error&) {
+      return false;
+    }
+  }();
+  return does;
+}
 
 PackedType packed_type_for(const ggml_tensor* weight) {
   return multiplies_bf16() && weight->type != GGML_TYPE_F32 ? PackedType::kBF16 : PackedType::kF32;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cli/tool.h"
@@ -68,6 +69,25 @@ TEST_F(ToolWithModel, StreamsTextAndPrintsStatistics) {
   }
   // No terminal, no bar.
   EXPECT_EQ(result.err.find('\r'), std::string::npos);
+}
+
+// What an older processor would do: oneDNN and winnow's kernels are held to its instructions. The prompt is long enough
+// for products of many rows, and `auto` takes bf16 only where there are instructions for it.
+TEST_F(ToolWithModel, AnswersTheSameOnEveryInstructionSet) {
+  const std::string prompt = long_text().substr(0, 400) + "\nThe capital of France is";
+  const std::pair<const char*, const char*> machines[] = {
+      {"", ""}, {"AVX3", "AVX512_CORE"}, {"AVX2", "AVX2"}, {"SSE4", "SSE41"}};
+  for (const auto& [winnow_isa, onednn_isa] : machines) {
+    ProcessOptions options;
+    options.environment = {{"WINNOW_ISA", winnow_isa}, {"DNNL_MAX_CPU_ISA", onednn_isa}};
+    if (run_tool({"--version"}, options).exit_code != 0) continue;  // not one of this machine's
+    const ProcessResult result = tool("run", {"-p", prompt, "-n", "4", "--temp", "0"}, options);
+    EXPECT_EQ(result.exit_code, 0) << winnow_isa << ": " << result.err;
+    EXPECT_NE(result.out.find("Paris"), std::string::npos) << winnow_isa << ": " << result.out;
+    if (*winnow_isa == '\0') continue;
+    expect_error(tool("run", {"-p", prompt, "-n", "1", "--prefill-weights", "bf16"}, options), 1,
+                 "does not multiply bf16");
+  }
 }
 
 TEST_F(ToolWithModel, PromptFromFileAndPipeAndFlagAreTheSame) {
