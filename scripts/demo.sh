@@ -8,8 +8,6 @@ if [[ ! -x build/bin/winnow_demo || ! -f $model ]]; then
   echo 'error: the demo is not built or its model is not there: run make demo' >&2
   exit 1
 fi
-# As the tool does for itself: waiting threads soon leave their core to others.
-if [[ -z ${OMP_WAIT_POLICY:-} ]]; then export GOMP_SPINCOUNT=${GOMP_SPINCOUNT:-4000}; fi
 build/bin/winnow_demo "$model" demo "$@"
 cat <<'TEXT'
 

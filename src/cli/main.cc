@@ -1,15 +1,10 @@
 // winnow: the command line tool. Finds the command and turns errors into messages and exit codes.
 
-#include <unistd.h>
-
 #include <csignal>
 #include <cstdio>
-#include <cstdlib>
 #include <exception>
-#include <filesystem>
 #include <new>
 #include <string>
-#include <system_error>
 #include <vector>
 
 #include "base/nearest_name.h"
@@ -58,8 +53,7 @@ std::string help() {
       "  winnow --version        the version\n\n"
       "Environment:\n"
       "  WINNOW_MODEL   model file for commands without -m\n"
-      "  WINNOW_ISA     vector instructions to compute with, e.g. AVX2\n"
-      "  GOMP_SPINCOUNT how long a thread waits for others before it sleeps (4000)\n\n"
+      "  WINNOW_ISA     vector instructions to compute with, e.g. AVX2\n\n"
       "Examples:\n"
       "  winnow run -p \"The capital of France is\" -n 16\n"
       "  winnow run -f book.txt -q \"Who is the narrator?\" --kv-evict snapkv \\\n"
@@ -104,20 +98,8 @@ int dispatch(Arguments arguments) {
 }
 
 int run(const Arguments& arguments) {
-  if (const char* name = std::getenv("WINNOW_ISA"); name != nullptr && *name != '\0') select_instruction_set(name);
+  static_cast<void>(instruction_set());  // the library reads WINNOW_ISA: a wrong one is refused before any work
   return dispatch(arguments);
-}
-
-// Threads that wait for each other spin first. By GNU OpenMP's default they do so for milliseconds, and on a machine
-// that has other work, too, every one of a token's hundreds of barriers then waits for a thread that got no core: 0.5
-// tokens per second instead of 24 were measured, and no gain on an idle machine (docs/performance.md). The library
-// reads its environment before main, so this program starts itself again; what a person has set stays.
-void spin_briefly(char** argv) {
-  if (std::getenv("GOMP_SPINCOUNT") != nullptr || std::getenv("OMP_WAIT_POLICY") != nullptr) return;
-  std::error_code failed;
-  const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", failed);
-  if (failed || setenv("GOMP_SPINCOUNT", "4000", 1) != 0) return;
-  execv(program.c_str(), argv);  // if it fails, the default has to do
 }
 
 }  // namespace
@@ -126,7 +108,6 @@ void spin_briefly(char** argv) {
 int main(int argc, char** argv) {
   // A reader that leaves early (`| head -1`) is a failed write, which ends the work quietly.
   std::signal(SIGPIPE, SIG_IGN);
-  winnow::cli::spin_briefly(argv);
   try {
     return winnow::cli::run({argv + (argc > 0 ? 1 : 0), argv + argc});
   } catch (const winnow::cli::UsageError& error) {

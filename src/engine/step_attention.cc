@@ -96,7 +96,8 @@ ggml_tensor* StepAttention::attend(ggml_context* context, int layer, ggml_tensor
 void StepAttention::run(ggml_tensor* dst, int ith, int nth, void* userdata) {
   const auto& layer = *static_cast<const Layer*>(userdata);
   try {
-    layer.owner->run_layer(layer, dst, ith, nth);
+    StepAttention& owner = *layer.owner;
+    for (int part = ith; part < owner.compute_.n_threads(); part += nth) owner.run_part(layer, dst, part);
   } catch (...) {
     layer.owner->compute_.fail(std::current_exception());
   }
@@ -120,13 +121,13 @@ void StepAttention::store(const Layer& layer, int head, const ggml_tensor* dst) 
   }
 }
 
-void StepAttention::run_layer(const Layer& layer, const ggml_tensor* dst, int ith, int /*nth*/) {
+void StepAttention::run_part(const Layer& layer, const ggml_tensor* dst, int part) {
   const auto* q = static_cast<const float*>(dst->src[0]->data);
   auto* out = static_cast<float*>(dst->data);
   const std::int64_t group_floats = std::int64_t{hparams_.n_group()} * hparams_.head_dim;
-  Workspace& own = workspaces_[static_cast<std::size_t>(ith)];
-  const auto first = static_cast<std::size_t>(layer.first_slice[static_cast<std::size_t>(ith)]);
-  const auto last = static_cast<std::size_t>(layer.first_slice[static_cast<std::size_t>(ith) + 1]);
+  Workspace& own = workspaces_[static_cast<std::size_t>(part)];
+  const auto first = static_cast<std::size_t>(layer.first_slice[static_cast<std::size_t>(part)]);
+  const auto last = static_cast<std::size_t>(layer.first_slice[static_cast<std::size_t>(part) + 1]);
   for (std::size_t i = first; i < last; ++i) {
     const Slice& slice = layer.slices[i];
     const StepSequence& sequence = sequences_[static_cast<std::size_t>(slice.head / hparams_.n_kv_head)];

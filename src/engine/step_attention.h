@@ -53,12 +53,12 @@ class StepAttention : public AttentionHook {
     StepAttention* owner = nullptr;
     int layer = 0;
     std::vector<Slice> slices;
-    std::vector<std::int32_t> first_slice;  // [n_threads + 1]
+    std::vector<std::int32_t> first_slice;  // [n_threads + 1] of each part
     std::vector<HeadPlan> heads;            // [n_sequences * n_kv_head]
   };
 
   static void run(ggml_tensor* dst, int ith, int nth, void* userdata);
-  void run_layer(const Layer& layer, const ggml_tensor* dst, int ith, int nth);
+  void run_part(const Layer& layer, const ggml_tensor* dst, int part);
   void plan_layer(Layer& layer);
   void store(const Layer& layer, int head, const ggml_tensor* dst);
 

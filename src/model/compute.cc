@@ -5,9 +5,11 @@
 #include <ggml-cpu.h>
 #include <ggml.h>
 #include <sched.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <exception>
 #include <fstream>
 #include <mutex>
@@ -15,6 +17,7 @@
 #include <string>
 #include <utility>
 
+#include "model/active_threads.h"
 #include "winnow/error.h"
 
 namespace winnow {
@@ -74,7 +77,60 @@ int default_thread_count() {
   return std::max(1, static_cast<int>(cores.size()));
 }
 
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds(const timeval& time) {
+  return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
+}
+
+// Follows what the process gets of the processor while graphs run one after the other.
+class LoadMeter {
+ public:
+  explicit LoadMeter(int n_threads) : active_(n_threads) {}
+
+  int n_threads() const { return active_.count(); }
+
+  void begin() {
+    // Time in which nothing ran says nothing about the machine.
+    if (Clock::now() - last_end_ > std::chrono::milliseconds(2)) start_ = read();
+  }
+
+  void end() {
+    last_end_ = Clock::now();
+    if (last_end_ - start_.time < std::chrono::milliseconds(25)) return;
+    const Reading now = read();
+    active_.add({.wall_s = std::chrono::duration<double>(now.time - start_.time).count(),
+                 .cpu_s = now.cpu_s - start_.cpu_s,
+                 .preemptions = now.preemptions - start_.preemptions});
+    start_ = now;
+  }
+
+ private:
+  struct Reading {
+    Clock::time_point time;
+    double cpu_s = 0;
+    long preemptions = 0;
+  };
+
+  static Reading read() {
+    rusage usage{};
+    getrusage(RUSAGE_SELF, &usage);
+    return {Clock::now(), seconds(usage.ru_utime) + seconds(usage.ru_stime), usage.ru_nivcsw};
+  }
+
+  ActiveThreads active_;
+  Reading start_;
+  Clock::time_point last_end_;
+};
+
+}  // namespace
+
 struct Compute::Impl {
+  explicit Impl(int n_threads) : load(n_threads) {}
+
+  LoadMeter load;
   ggml_threadpool* pool = nullptr;
   std::vector<std::uint8_t> work;
   std::mutex mutex;  // of `error`: several threads may fail at once
@@ -94,19 +150,22 @@ void run_loop(ggml_tensor* /*dst*/, int /*ith*/, int /*nth*/, void* userdata) {
 
 }  // namespace
 
-Compute::Compute(int n_threads) : n_threads_(n_threads), impl_(std::make_unique<Impl>()) {
+Compute::Compute(int n_threads) : n_threads_(n_threads), impl_(std::make_unique<Impl>(n_threads)) {
   ggml_cpu_init();
   ggml_threadpool_params params = ggml_threadpool_params_default(n_threads);
+  params.poll = 0;  // without OpenMP ggml's threads would spin for a second after every graph
   impl_->pool = ggml_threadpool_new(&params);
 }
 
 Compute::~Compute() { ggml_threadpool_free(impl_->pool); }
 
 void Compute::run(Graph& graph) {
-  ggml_cplan plan = ggml_graph_plan(graph.graph_, n_threads_, impl_->pool);
+  if (n_threads_ > 1) impl_->load.begin();
+  ggml_cplan plan = ggml_graph_plan(graph.graph_, impl_->load.n_threads(), impl_->pool);
   if (impl_->work.size() < plan.work_size) impl_->work.resize(plan.work_size);
   plan.work_data = impl_->work.data();
   const ggml_status status = ggml_graph_compute(graph.graph_, &plan);
+  if (n_threads_ > 1) impl_->load.end();
   if (impl_->error) {
     const std::exception_ptr error = std::exchange(impl_->error, nullptr);
     std::rethrow_exception(error);

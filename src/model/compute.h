@@ -66,6 +66,9 @@ class Compute {
   Compute(const Compute&) = delete;
   Compute& operator=(const Compute&) = delete;
 
+  // Most threads that run a graph. On a machine with other work it is fewer (active_threads.h), so a custom node that
+  // has a plan for n_threads() parts may get any smaller number nth of threads: thread ith takes parts ith, ith + nth,
+  // ...
   int n_threads() const { return n_threads_; }
 
   // Runs the graph. An exception that a custom node recorded with `fail` is rethrown.

@@ -129,11 +129,45 @@ struct PackedLayer::Impl {
 
 namespace {
 
-// Rows of thread `ith`: [first, last).
-std::pair<std::int64_t, std::int64_t> share_of_rows(std::int64_t n_rows, int ith, int nth) {
-  const std::int64_t share = (n_rows + nth - 1) / nth;
-  const std::int64_t first = std::min<std::int64_t>(n_rows, share * ith);
-  return {first, std::min<std::int64_t>(n_rows, first + share)};
+// Rows of one share: [first, last).
+std::pair<std::int64_t, std::int64_t> share_of_rows(std::int64_t n_rows, int share, int n_shares) {
+  const std::int64_t size = (n_rows + n_shares - 1) / n_shares;
+  const std::int64_t first = std::min<std::int64_t>(n_rows, size * share);
+  return {first, std::min<std::int64_t>(n_rows, first + size)};
+}
+
+// One share of the rows, of those that prepare() knows.
+void multiply_share(const PackedMatrix& matrix, ggml_tensor* dst, int share,
+                    PackedLayer::Impl::ThreadScratch& scratch) {
+  PackedLayer::Impl& layer = *matrix.layer;
+  const MatrixShape& shape = *matrix.shape;
+  const auto [first, last] = share_of_rows(dst->ne[1], share, layer.compute->n_threads());
+  const std::int64_t n_rows = last - first;
+  if (n_rows == 0) return;
+  const float* src = static_cast<const float*>(dst->src[0]->data) + first * shape.n_in;
+  void* rows = const_cast<float*>(src);
+  if (shape.type == PackedType::kBF16) {
+    rows = scratch.rows.data();
+    ggml_cpu_fp32_to_bf16(src, static_cast<ggml_bf16_t*>(rows), n_rows * shape.n_in);
+  }
+  const auto product = shape.products.find(n_rows);
+  if (product == shape.products.end()) {
+    throw Error(ErrorCode::kInternal, "a product over " + std::to_string(n_rows) + " rows was not prepared");
+  }
+  using dnnl::memory;
+  const dnnl::engine& engine = layer.engine;
+  dnnl::stream stream(engine);
+  const memory src_memory({{n_rows, shape.n_in}, data_type(shape.type), memory::format_tag::ab}, engine, rows);
+  const memory weight_memory(shape.packed, engine, layer.packed.data() + matrix.offset);
+  const memory dst_memory({{n_rows, shape.n_out}, memory::data_type::f32, memory::format_tag::ab}, engine,
+                          static_cast<float*>(dst->data) + first * shape.n_out);
+  const memory scratchpad(
+      {{static_cast<std::int64_t>(layer.scratchpad_bytes)}, memory::data_type::u8, memory::format_tag::a}, engine,
+      scratch.scratchpad.data());
+  product->second.execute(stream, {{DNNL_ARG_SRC, src_memory},
+                                   {DNNL_ARG_WEIGHTS, weight_memory},
+                                   {DNNL_ARG_DST, dst_memory},
+                                   {DNNL_ARG_SCRATCHPAD, scratchpad}});
 }
 
 void run_product(ggml_tensor* dst, int ith, int nth, void* userdata) {
@@ -141,36 +175,8 @@ void run_product(ggml_tensor* dst, int ith, int nth, void* userdata) {
   PackedLayer::Impl& layer = *matrix.layer;
   const OneThread one_thread;
   try {
-    const MatrixShape& shape = *matrix.shape;
-    const auto [first, last] = share_of_rows(dst->ne[1], ith, nth);
-    const std::int64_t n_rows = last - first;
-    if (n_rows == 0) return;
-    const ggml_tensor* x = dst->src[0];
-    const float* src = static_cast<const float*>(x->data) + first * shape.n_in;
     auto& scratch = layer.scratch[static_cast<std::size_t>(ith)];
-    void* rows = const_cast<float*>(src);
-    if (shape.type == PackedType::kBF16) {
-      rows = scratch.rows.data();
-      ggml_cpu_fp32_to_bf16(src, static_cast<ggml_bf16_t*>(rows), n_rows * shape.n_in);
-    }
-    const auto product = shape.products.find(n_rows);
-    if (product == shape.products.end()) {
-      throw Error(ErrorCode::kInternal, "a product over " + std::to_string(n_rows) + " rows was not prepared");
-    }
-    using dnnl::memory;
-    const dnnl::engine& engine = layer.engine;
-    dnnl::stream stream(engine);
-    const memory src_memory({{n_rows, shape.n_in}, data_type(shape.type), memory::format_tag::ab}, engine, rows);
-    const memory weight_memory(shape.packed, engine, layer.packed.data() + matrix.offset);
-    const memory dst_memory({{n_rows, shape.n_out}, memory::data_type::f32, memory::format_tag::ab}, engine,
-                            static_cast<float*>(dst->data) + first * shape.n_out);
-    const memory scratchpad(
-        {{static_cast<std::int64_t>(layer.scratchpad_bytes)}, memory::data_type::u8, memory::format_tag::a}, engine,
-        scratch.scratchpad.data());
-    product->second.execute(stream, {{DNNL_ARG_SRC, src_memory},
-                                     {DNNL_ARG_WEIGHTS, weight_memory},
-                                     {DNNL_ARG_DST, dst_memory},
-                                     {DNNL_ARG_SCRATCHPAD, scratchpad}});
+    for (int share = ith; share < layer.compute->n_threads(); share += nth) multiply_share(matrix, dst, share, scratch);
   } catch (...) {
     layer.compute->fail(std::current_exception());
   }

@@ -90,6 +90,20 @@ TEST_F(ToolWithModel, AnswersTheSameOnEveryInstructionSet) {
   }
 }
 
+// The system or a busy machine may give a team fewer threads than it asked for.
+TEST_F(ToolWithModel, AnswersTheSameOnFewerThreadsThanAskedFor) {
+  const Words flags{"run", "-m", model_, "-t", "3", "-p", long_text(), "-n", "8", "--temp", "0"};
+  const ProcessResult expected = run_tool(flags);
+  EXPECT_EQ(expected.exit_code, 0) << expected.err;
+  for (const char* limit : {"1", "2"}) {
+    ProcessOptions options;
+    options.environment["OMP_THREAD_LIMIT"] = limit;
+    const ProcessResult result = run_tool(flags, options);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_EQ(result.out, expected.out) << limit;
+  }
+}
+
 TEST_F(ToolWithModel, PromptFromFileAndPipeAndFlagAreTheSame) {
   const std::string text = "Once upon a time";
   ProcessOptions piped;
