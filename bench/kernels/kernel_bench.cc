@@ -41,11 +41,11 @@ struct Limits {
 
 AttentionShape make_shape(int n_group, int head_dim, EntryType type) {
   return {.n_group = n_group,
-          .head_dim = head_dim,
-          .scale = 0.1F,
-          .sliding_window = 0,
+          .key_dim = head_dim,
+          .value_dim = head_dim,
           .key_type = type,
-          .value_type = type};
+          .value_type = type,
+          .spec = {.scale = 0.1F}};
 }
 
 // Memory of its own from the system, in its small pages (4 KiB) or, if `huge`, its large ones where it has them: for
@@ -75,18 +75,18 @@ class SystemMemory {
 // Heads in pages that lie in memory in random order, as after a while of eviction.
 struct PagedHeads {
   PagedHeads(const AttentionShape& shape, int n_heads, int n_entries, bool huge = false) {
-    const std::size_t row = row_bytes(shape.key_type, shape.head_dim);
+    const std::size_t row = row_bytes(shape.key_type, shape.key_dim);
     const std::size_t page = 2 * kPageEntries * row;
     const int pages_per_head = (n_entries + kPageEntries - 1) / kPageEntries;
     const auto n_pages = static_cast<std::size_t>(n_heads * pages_per_head);
     memory = std::make_unique<SystemMemory>(n_pages * page, huge);
     std::mt19937 random(1);
     std::normal_distribution<float> normal;
-    std::vector<float> numbers(static_cast<std::size_t>(shape.head_dim));
+    std::vector<float> numbers(static_cast<std::size_t>(shape.key_dim));
     for (float& x : numbers) x = normal(random);
     for (std::size_t i = 0; i < n_pages * page / row; ++i) {
       numbers[i % numbers.size()] = normal(random);
-      store_row(shape.key_type, numbers.data(), memory->get() + i * row, shape.head_dim);
+      store_row(shape.key_type, numbers.data(), memory->get() + i * row, shape.key_dim);
     }
     std::vector<std::size_t> order(n_pages);
     std::iota(order.begin(), order.end(), std::size_t{0});
@@ -154,13 +154,13 @@ void decode(benchmark::State& state, int n_group, int head_dim, int n_entries, E
   const PagedHeads heads(shape, n_heads, n_entries, huge);
   const std::vector<float> q = random_numbers(static_cast<std::size_t>(n_group * head_dim));
   const auto work = [&](int thread) {
-    std::vector<float> partials(partial_floats(head_dim) * static_cast<std::size_t>(n_group));
+    GroupSoftmaxes states(1, n_group, head_dim);
     const std::size_t scratch_bytes = decode_attention_scratch_bytes(shape);
     const auto scratch = hwy::AllocateAligned<std::byte>(scratch_bytes);
     for (int h = thread; h < n_heads; h += n_threads) {
       decode_attention(shape, {q.data(), heads.entries[static_cast<std::size_t>(h)], 0, n_entries, n_entries},
-                       partials.data(), {scratch.get(), scratch_bytes});
-      benchmark::DoNotOptimize(partials.data());
+                       states.at(0), {scratch.get(), scratch_bytes});
+      benchmark::DoNotOptimize(states.at(0).values);
     }
   };
   for (auto _ : state) {

@@ -14,11 +14,11 @@ namespace winnow {
 kernels::AttentionShape attention_shape(const Hparams& hparams, const CacheShape& shape) {
   return {
       .n_group = hparams.n_group(),
-      .head_dim = hparams.head_dim,
-      .scale = 1.0F / std::sqrt(static_cast<float>(hparams.head_dim)),
-      .sliding_window = hparams.sliding_window,
+      .key_dim = hparams.head_dim,
+      .value_dim = hparams.head_dim,
       .key_type = shape.key_type,
       .value_type = shape.value_type,
+      .spec = {.scale = 1.0F / std::sqrt(static_cast<float>(hparams.head_dim)), .window = hparams.sliding_window},
   };
 }
 

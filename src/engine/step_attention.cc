@@ -27,11 +27,10 @@ StepAttention::StepAttention(const Hparams& hparams, int n_sequences, Compute& c
     : hparams_(hparams),
       compute_(compute),
       layers_(static_cast<std::size_t>(hparams.n_layer)),
-      partial_floats_(kernels::partial_floats(hparams.head_dim) * static_cast<std::size_t>(hparams.n_group())),
       done_(std::make_unique<std::atomic<int>[]>(static_cast<std::size_t>(n_sequences * hparams.n_kv_head))) {
-  const kernels::AttentionShape shape = attention_shape(hparams, {});  // scratch is the same for all entry types
+  const kernels::AttentionShape shape = attention_shape(hparams_, {});  // scratch is the same for all entry types
   for (int i = 0; i < compute.n_threads(); ++i) {
-    workspaces_.push_back({.partial = std::vector<float>(partial_floats_),
+    workspaces_.push_back({.state = kernels::GroupSoftmaxes(1, hparams.n_group(), hparams.head_dim),
                            .scratch = AlignedBytes(kernels::decode_attention_scratch_bytes(shape))});
   }
   for (int l = 0; l < hparams.n_layer; ++l) {
@@ -82,8 +81,7 @@ void StepAttention::plan_layer(Layer& layer) {
     if (plan.first_partial < 0) plan.first_partial = n_partials;
     slice.partial = n_partials++;
   }
-  const std::size_t floats = static_cast<std::size_t>(n_partials) * partial_floats_;
-  if (partials_.size() < floats) partials_.resize(floats);
+  partials_.resize(static_cast<std::size_t>(n_partials), hparams_.n_group(), hparams_.head_dim);
 }
 
 ggml_tensor* StepAttention::attend(ggml_context* context, int layer, ggml_tensor* /*q_unrotated*/, ggml_tensor* q,
@@ -136,26 +134,30 @@ void StepAttention::run_part(const Layer& layer, const ggml_tensor* dst, int par
     if (slice.last == entries.n_entries) store(layer, slice.head, dst);
     const kernels::AttentionShape shape = attention_shape(hparams_, sequence.cache->shape());
     const HeadPlan& plan = layer.heads[static_cast<std::size_t>(slice.head)];
-    float* partial = slice.partial < 0 ? own.partial.data()
-                                       : partials_.data() + static_cast<std::size_t>(slice.partial) * partial_floats_;
+    const kernels::GroupSoftmax state =
+        slice.partial < 0 ? own.state.at(0) : partials_.at(static_cast<std::size_t>(slice.partial));
     kernels::decode_attention(shape,
                               {.q = q + slice.head * group_floats,
                                .entries = entries,
                                .first = slice.first,
                                .last = slice.last,
                                .position = sequence.position},
-                              partial, own.scratch.span());
+                              state, own.scratch.span());
     float* head_out = out + slice.head * group_floats;
     if (slice.partial < 0) {
-      kernels::merge_partials(shape, partial, 1, head_out);
+      kernels::finish_attention(shape, state, head_out);
       continue;
     }
     // `done_` counts a head's finished slices; it returns to zero for the next layer.
     std::atomic<int>& done = done_[static_cast<std::size_t>(slice.head)];
     if (done.fetch_add(1, std::memory_order_acq_rel) + 1 == plan.n_slices) {
       done.store(0, std::memory_order_relaxed);
-      kernels::merge_partials(shape, partials_.data() + static_cast<std::size_t>(plan.first_partial) * partial_floats_,
-                              plan.n_slices, head_out);
+      const auto first_partial = static_cast<std::size_t>(plan.first_partial);
+      const kernels::GroupSoftmax whole = partials_.at(first_partial);
+      for (int other = 1; other < plan.n_slices; ++other) {
+        kernels::merge(shape, whole, partials_.at(first_partial + static_cast<std::size_t>(other)));
+      }
+      kernels::finish_attention(shape, whole, head_out);
     }
   }
 }

@@ -64,16 +64,15 @@ class StepAttention : public AttentionHook {
 
   // What one thread works in.
   struct Workspace {
-    std::vector<float> partial;  // of a head in one slice: [n_group][partial_floats]
-    AlignedBytes scratch;        // of the kernel
+    kernels::GroupSoftmaxes state;  // of a slice that is a whole head
+    AlignedBytes scratch;           // of the kernel
   };
 
   const Hparams& hparams_;
   Compute& compute_;
   std::vector<StepSequence> sequences_;
   std::vector<Layer> layers_;
-  std::size_t partial_floats_;                // of one head's group
-  std::vector<float> partials_;               // [slices that share a head][n_group][partial_floats]
+  kernels::GroupSoftmaxes partials_;          // of the slices that share a head
   std::vector<Workspace> workspaces_;         // [n_threads]
   std::unique_ptr<std::atomic<int>[]> done_;  // [n_sequences * n_kv_head] slices finished in the present layer
 };

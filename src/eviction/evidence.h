@@ -50,8 +50,8 @@ struct RotationView {
 // ...
 struct ReconstructionPass {
   int n_rows = 0;
-  const float* q = nullptr;  // [n_rows][n_head][head_dim], rotated
-  const float* k = nullptr;  // [n_rows][n_kv_head][head_dim], rotated
+  const float* q = nullptr;  // [n_rows][n_head][key_dim], rotated
+  const float* k = nullptr;  // [n_rows][n_kv_head][key_dim], rotated
 };
 
 // One layer, as the policy sees it. Views live until the call returns.
@@ -62,17 +62,17 @@ struct LayerView {
   kernels::AttentionShape shape;
   std::int32_t n_tokens;                        // logical length N: the next position
   std::span<const kernels::HeadEntries> heads;  // [n_kv_head] stored entries, window included
-  const float* window_q = nullptr;              // [n_window_rows][n_head][head_dim], rotated; the last row is token N-1
+  const float* window_q = nullptr;              // [n_window_rows][n_head][key_dim], rotated; the last row is token N-1
   int n_window_rows = 0;
   int n_query_rows = 0;                             // rows of the next two: the last so many tokens
   const float* log_sum_exp = nullptr;               // [n_query_rows][n_head]
-  const float* all_q = nullptr;                     // [n_query_rows][n_head][head_dim], rotated (h2o)
-  const double* query_mean = nullptr;               // [n_head][head_dim], of the pre-rotation queries
-  const double* query_covariance = nullptr;         // [n_head][head_dim][head_dim], divided by the number of queries
+  const float* all_q = nullptr;                     // [n_query_rows][n_head][key_dim], rotated (h2o)
+  const double* query_mean = nullptr;               // [n_head][key_dim], of the pre-rotation queries
+  const double* query_covariance = nullptr;         // [n_head][key_dim][key_dim], divided by the number of queries
   RotationView rotation = {};                       // with the moments
   std::span<const ReconstructionPass> passes = {};  // kvzip
   int n_embd = 0;                                   // D
-  const float* w_o = nullptr;                       // [n_head][head_dim][n_embd], float32: the slices W_O[h]
+  const float* w_o = nullptr;                       // [n_head][value_dim][n_embd], float32: the slices W_O[h]
 };
 
 }  // namespace winnow

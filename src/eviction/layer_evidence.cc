@@ -41,8 +41,8 @@ std::int32_t count_below(const kernels::HeadEntries& entries, std::int32_t bound
 }  // namespace
 
 kernels::QueryRows group_rows(const LayerView& view, const float* q, int n_rows, int head) {
-  const std::int64_t row_stride = std::int64_t{view.n_head} * view.shape.head_dim;
-  const std::int64_t group_stride = std::int64_t{view.shape.n_group} * view.shape.head_dim;
+  const std::int64_t row_stride = std::int64_t{view.n_head} * view.shape.key_dim;
+  const std::int64_t group_stride = std::int64_t{view.shape.n_group} * view.shape.key_dim;
   return {.q = q + head * group_stride,
           .row_stride = row_stride,
           .n_rows = n_rows,
@@ -52,8 +52,8 @@ kernels::QueryRows group_rows(const LayerView& view, const float* q, int n_rows,
 
 kernels::HeadEntries slice_entries(const kernels::HeadEntries& entries, const kernels::AttentionShape& shape,
                                    std::int32_t first, std::int32_t last, std::vector<kernels::EntryRun>& runs) {
-  const std::size_t key_bytes = row_bytes(shape.key_type, shape.head_dim);
-  const std::size_t value_bytes = row_bytes(shape.value_type, shape.head_dim);
+  const std::size_t key_bytes = row_bytes(shape.key_type, shape.key_dim);
+  const std::size_t value_bytes = row_bytes(shape.value_type, shape.value_dim);
   runs.clear();
   std::int32_t begin = 0;
   for (const kernels::EntryRun& run : entries.runs) {
@@ -96,7 +96,7 @@ const WindowStatistics& LayerEvidence::window(int n_rows) {
   }
   if (const auto found = windows_.find(n_rows); found != windows_.end()) return found->second;
   const float* q =
-      view_.window_q + static_cast<std::ptrdiff_t>(view_.n_window_rows - n_rows) * view_.n_head * view_.shape.head_dim;
+      view_.window_q + static_cast<std::ptrdiff_t>(view_.n_window_rows - n_rows) * view_.n_head * view_.shape.key_dim;
   check_finite(q, n_rows);
   WindowStatistics result;
   result.n_rows = n_rows;
@@ -171,7 +171,7 @@ void LayerEvidence::check_finite(const float* q, int n_rows) {
                                                  ", KV head " + std::to_string(h) +
                                                  " hold a number that is not finite: the model is broken there");
   };
-  const std::ptrdiff_t per_group = std::ptrdiff_t{n_group()} * view_.shape.head_dim;
+  const std::ptrdiff_t per_group = std::ptrdiff_t{n_group()} * view_.shape.key_dim;
   for (std::ptrdiff_t r = 0; r < n_rows; ++r) {
     for (int h = 0; h < n_kv_head(); ++h) {
       const float* first = q + (r * n_kv_head() + h) * per_group;
@@ -201,7 +201,7 @@ const std::vector<std::vector<float>>& LayerEvidence::projected_value_norms() {
   const std::vector<HeadPart> parts = cut_heads(512, [&](int h) { return n_entries(h); });
   std::vector<std::vector<float>> norms;
   for (int h = 0; h < n_kv_head(); ++h) norms.emplace_back(at(n_entries(h)));
-  const std::size_t n_w_o = at(n_group()) * at(view_.shape.head_dim) * at(view_.n_embd);  // of one group
+  const std::size_t n_w_o = at(n_group()) * at(view_.shape.value_dim) * at(view_.n_embd);  // of one group
   parallel_for_(static_cast<int>(parts.size()), [&](int index) {
     const HeadPart& part = parts[at(index)];
     std::vector<kernels::EntryRun> runs;

@@ -14,7 +14,7 @@ namespace {
 
 // Attention of the last row on every entry, [n_kv_head][n_group * n_entries].
 std::vector<std::vector<float>> last_row_attention(const LayerView& view, const ParallelFor& parallel_for) {
-  const float* q = view.window_q + std::ptrdiff_t{view.n_window_rows - 1} * view.n_head * view.shape.head_dim;
+  const float* q = view.window_q + std::ptrdiff_t{view.n_window_rows - 1} * view.n_head * view.shape.key_dim;
   std::vector<std::vector<float>> attention(view.n_kv_head);
   parallel_for(view.n_kv_head, [&](int h) {
     const kernels::HeadEntries& entries = view.heads[h];
@@ -32,9 +32,9 @@ std::vector<std::vector<float>> last_row_attention(const LayerView& view, const 
   return attention;
 }
 
-// sum_i weight_i v_i, [head_dim].
+// sum_i weight_i v_i, [value_dim].
 std::vector<double> weighted_values(const LayerView& view, int kv_head, const std::vector<double>& weight) {
-  const int d = view.shape.head_dim;
+  const int d = view.shape.value_dim;
   const std::size_t bytes = row_bytes(view.shape.value_type, d);
   std::vector<double> sum(d, 0.0);
   std::vector<float> value(d);
@@ -48,10 +48,10 @@ std::vector<double> weighted_values(const LayerView& view, int kv_head, const st
   return sum;
 }
 
-// The largest L1 norm of a row of the (n_head * head_dim) x n_embd matrix W_O.
+// The largest L1 norm of a row of the (n_head * value_dim) x n_embd matrix W_O.
 double largest_row(const LayerView& view) {
   double largest = 0;
-  for (std::ptrdiff_t row = 0; row < std::ptrdiff_t{view.n_head} * view.shape.head_dim; ++row) {
+  for (std::ptrdiff_t row = 0; row < std::ptrdiff_t{view.n_head} * view.shape.value_dim; ++row) {
     double norm = 0;
     for (int j = 0; j < view.n_embd; ++j) norm += std::fabs(static_cast<double>(view.w_o[row * view.n_embd + j]));
     largest = std::max(largest, norm);
@@ -73,10 +73,11 @@ LossMeter::LossMeter(const LayerView& view, const ParallelFor& parallel_for)
     const int kv_head = h / view.shape.n_group;
     const std::size_t n = view.heads[kv_head].n_entries;
     const float* a = weights[kv_head].data() + std::size_t(h % view.shape.n_group) * n;
-    // Normalised in double: the bounds are differences of nearly equal numbers where little is evicted.
-    const double sum = std::accumulate(a, a + n, 0.0);
+    // Normalised in double: the bounds are differences of nearly equal numbers where little is evicted. A sink's weight
+    // belongs to no entry.
+    const double sum = view.shape.spec.sinks != nullptr ? 1.0 : std::accumulate(a, a + n, 0.0);
     for (std::size_t i = 0; i < n; ++i) attention_[h].push_back(static_cast<double>(a[i]) / sum);
-    const std::size_t n_w_o = std::size_t(view.shape.head_dim) * view.n_embd;
+    const std::size_t n_w_o = std::size_t(view.shape.value_dim) * view.n_embd;
     projected_[h].resize(n);
     kernels::projected_value_norms(one_head, view.heads[kv_head], {view.w_o + h * n_w_o, n_w_o}, view.n_embd,
                                    projected_[h]);
@@ -112,7 +113,7 @@ LossMeter::HeadChange LossMeter::change_of(int h, const std::vector<std::int32_t
   std::vector<double> weight(a.size());
   for (std::size_t i = 0; i < a.size(); ++i) weight[i] = a[i] * (is_kept[i] != 0 ? -change.grown() : 1.0);
   const std::vector<double> values = weighted_values(view_, h / view_.shape.n_group, weight);
-  const int d = view_.shape.head_dim;
+  const int d = view_.shape.value_dim;
   const float* w_o = view_.w_o + std::ptrdiff_t{h} * d * view_.n_embd;
   change.difference.assign(view_.n_embd, 0.0);
   for (int c = 0; c < d; ++c) {

@@ -38,7 +38,7 @@ std::vector<std::vector<double>> OracleImportance::importance() const {
 }
 
 std::vector<float> projected_l2_norms(const LayerView& view, int head) {
-  const int d = view.shape.head_dim;
+  const int d = view.shape.value_dim;
   const kernels::HeadEntries& entries = view.heads[head / view.shape.n_group];
   const float* w_o = view.w_o + std::ptrdiff_t{head} * d * view.n_embd;
   // || v W ||^2 = v (W W') v': one d x d matrix instead of a product with n_embd columns for every entry.

@@ -7,6 +7,7 @@
 #include <span>
 
 #include "kernels/entries.h"
+#include "kernels/softmax_state.h"
 
 namespace winnow::kernels {
 
@@ -17,9 +18,9 @@ namespace winnow::kernels {
 inline constexpr int kCausalBlockRows = 128;
 
 struct CausalOutput {
-  float* out;               // row r, query head g: out + r * row_stride + g * head_dim
+  float* out;               // row r, query head g: out + r * row_stride + g * value_dim
   std::int64_t row_stride;  // in floats
-  float* log_sum_exp;       // [n_rows][n_group] natural log of the softmax denominators, or null if not wanted
+  float* log_sum_exp;       // [n_rows][n_group] natural log of the softmax denominators (sinks included), or null
 };
 
 // Bytes of 64-byte-aligned scratch that one call needs; depends on the shape alone.
@@ -29,29 +30,28 @@ void causal_attention(const AttentionShape& shape, const HeadEntries& entries, c
                       const CausalOutput& output, std::span<std::byte> scratch);
 
 // One query row of a whole group against the slice [first, last) of a head's entries: each K/V row is read once for all
-// n_group query heads. Partial results of several slices are merged with merge_partials.
+// n_group query heads.
 struct DecodeSlice {
-  const float* q;  // [n_group][head_dim], rotated
+  const float* q;  // [n_group][key_dim], rotated
   HeadEntries entries;
   std::int32_t first;  // entries [first, last); the empty slice is allowed
   std::int32_t last;
   std::int32_t position;  // of the query row (sliding window)
 };
 
-// The online-softmax state of one (slice, query head): max, sum, then acc[head_dim], all float32, unnormalised:
-// sum = sum_i exp(s_i - max), acc = sum_i exp(s_i - max) v_i. The empty state is {-inf, 0, 0...}.
-constexpr std::size_t partial_floats(int head_dim) { return 2 + static_cast<std::size_t>(head_dim); }
-
-// Bytes of 64-byte-aligned scratch that one call needs; depends on the group and the head size alone.
-std::size_t decode_attention_scratch_bytes(const AttentionShape& shape);
-
-void decode_attention(const AttentionShape& shape, const DecodeSlice& slice,
-                      float* partials,  // [n_group][partial_floats]
+// Sinks are not in the states of slices: finish_attention adds them once.
+void decode_attention(const AttentionShape& shape, const DecodeSlice& slice, const GroupSoftmax& out,
                       std::span<std::byte> scratch);
 
-// Merges the partials of `n_slices` slices of one head and writes the normalised output; all-empty gives zeros.
-void merge_partials(const AttentionShape& shape, const float* partials,  // [n_slices][n_group][partial_floats]
-                    int n_slices,
-                    float* out);  // [n_group][head_dim]
+// Bytes of 64-byte-aligned scratch that one call needs; depends on the group and the size of keys alone.
+std::size_t decode_attention_scratch_bytes(const AttentionShape& shape);
+
+// Merges `from` into `into`, another slice of the same head.
+void merge(const AttentionShape& shape, const GroupSoftmax& into, const GroupSoftmax& from);
+
+// Adds the sinks to the state of all of a head's entries and writes the normalised output: zeros where there is nothing
+// to attend to. The state is used up.
+void finish_attention(const AttentionShape& shape, const GroupSoftmax& state,
+                      float* out);  // [n_group][value_dim]
 
 }  // namespace winnow::kernels

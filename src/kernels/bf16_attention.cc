@@ -10,6 +10,7 @@
 #include <cmath>
 #include <cstdint>
 
+#include "kernels/row_output.h"
 #include "kernels/rows.h"
 #include "kernels/run_cursor.h"
 #include "kernels/tiling.h"
@@ -24,36 +25,39 @@ namespace {
 
 // Everything that one call works on. Query row index = row * n_group + query head of the group.
 struct State {
-  int width;               // head_dim, padded
+  int key_width;           // key_dim, padded
+  int value_width;         // value_dim, padded
   std::int32_t n_queries;  // n_rows * n_group
   std::int32_t n_padded;   // whole strips of them
-  Pair* queries;           // [n_padded][width / 2], times scale * log2(e): scores are exponents of 2
-  float* sums;             // [n_padded][width], unnormalised outputs
+  Pair* queries;           // [n_padded][key_width / 2], times scale * log2(e): scores are exponents of 2
+  float* sums;             // [n_padded][value_width], unnormalised outputs
   float* high;             // [n_padded] running maximum of the row's scores
   float* weight;           // [n_padded][16] running sums of 2^(score - high), by lane
   VisibleRange* ranges;    // [n_padded]
-  Pair* keys;              // [kBlockKeys / 16][width / 2][16]
-  Pair* values;            // [width / 16][kBlockKeys / 2][16]
+  Pair* keys;              // [kBlockKeys / 16][key_width / 2][16]
+  Pair* values;            // [value_width / 16][kBlockKeys / 2][16]
   float* scores;           // [kMaxStripRows][kScoreStride], then the weights as pairs
 };
 
 State make_state(const AttentionShape& shape, std::int32_t n_rows, std::int32_t strip, std::span<std::byte> memory) {
   State s{};
-  s.width = round_up(shape.head_dim, kTerms);
+  s.key_width = round_up(shape.key_dim, kTerms);
+  s.value_width = round_up(shape.value_dim, kTerms);
   s.n_queries = n_rows * shape.n_group;
   s.n_padded = round_up(s.n_queries, strip);
   const auto padded = static_cast<std::size_t>(s.n_padded);
-  const auto width = static_cast<std::size_t>(s.width);
+  const auto key_width = static_cast<std::size_t>(s.key_width);
+  const auto value_width = static_cast<std::size_t>(s.value_width);
   Scratch scratch(memory);
-  s.queries = scratch.take<Pair>(padded * width / 2);
-  s.sums = scratch.take<float>(padded * width);
+  s.queries = scratch.take<Pair>(padded * key_width / 2);
+  s.sums = scratch.take<float>(padded * value_width);
   s.high = scratch.take<float>(padded);
   s.weight = scratch.take<float>(padded * 16);
   s.ranges = scratch.take<VisibleRange>(padded);
-  s.keys = scratch.take<Pair>(kBlockKeys * width / 2);
-  s.values = scratch.take<Pair>(kBlockKeys / 2 * width);
+  s.keys = scratch.take<Pair>(kBlockKeys * key_width / 2);
+  s.values = scratch.take<Pair>(kBlockKeys / 2 * value_width);
   s.scores = scratch.take<float>(kMaxStripRows * kScoreStride);
-  std::fill_n(s.sums, padded * width, 0.0F);
+  std::fill_n(s.sums, padded * value_width, 0.0F);
   std::fill_n(s.high, padded, -HUGE_VALF);
   std::fill_n(s.weight, padded * 16, 0.0F);
   return s;
@@ -65,9 +69,9 @@ void pack_queries(const AttentionShape& shape, const QueryRows& rows, const Visi
     const std::int32_t query = std::min(index, s.n_queries - 1);
     s.ranges[index] = ranges[query / shape.n_group];
     const float* q = rows.q + query / shape.n_group * rows.row_stride +
-                     static_cast<std::int64_t>(query % shape.n_group) * shape.head_dim;
-    pack_query(index < s.n_queries ? q : nullptr, shape.scale * kLog2E, shape.head_dim, s.width,
-               s.queries + static_cast<std::int64_t>(index) * s.width / 2);
+                     static_cast<std::int64_t>(query % shape.n_group) * shape.key_dim;
+    pack_query(index < s.n_queries ? q : nullptr, shape.spec.scale * kLog2E, shape.key_dim, s.key_width,
+               s.queries + static_cast<std::int64_t>(index) * s.key_width / 2);
   }
 }
 
@@ -107,13 +111,15 @@ inline void soften_row(float* scores, std::int32_t n, int width, float* high, fl
 
 // A strip that begins at query row `query` against the packed block of entries [block, block + n).
 template <Bf16Unit kUnit>
-void attend_strip(const State& s, std::int32_t query, std::int32_t block, std::int32_t n) {
-  const std::int64_t at = static_cast<std::int64_t>(query) * s.width;
-  const KeyRange part = score_strip<kUnit>(s.queries + at / 2, s.ranges + query, s.width, s.keys, block, n, s.scores);
+void attend_strip(const State& s, const AttentionSpec& spec, std::int32_t query, std::int32_t block, std::int32_t n) {
+  const Pair* queries = s.queries + static_cast<std::int64_t>(query) * s.key_width / 2;
+  float* sums = s.sums + static_cast<std::int64_t>(query) * s.value_width;
+  const KeyRange part =
+      score_strip<kUnit>(queries, s.ranges + query, s.key_width, s.keys, block, n, spec.soft_cap, s.scores);
   if (part.begin == part.end) return;
   for (std::int32_t r = 0; r < kStripRows<kUnit>; ++r) {
-    soften_row(s.scores + r * kScoreStride, part.end - part.begin, s.width, s.high + query + r,
-               s.weight + (query + r) * 16, s.sums + at + r * s.width);
+    soften_row(s.scores + r * kScoreStride, part.end - part.begin, s.value_width, s.high + query + r,
+               s.weight + (query + r) * 16, sums + std::ptrdiff_t{r} * s.value_width);
   }
   multiply<kUnit, true>({.left = reinterpret_cast<const Pair*>(s.scores) - part.begin / 2,
                          .left_stride = kScoreStride,
@@ -122,9 +128,9 @@ void attend_strip(const State& s, std::int32_t query, std::int32_t block, std::i
                          .first_pair = part.begin / 2,
                          .last_pair = part.end / 2,
                          .first_column = 0,
-                         .last_column = s.width,
-                         .out = s.sums + at,
-                         .out_stride = s.width});
+                         .last_column = s.value_width,
+                         .out = sums,
+                         .out_stride = s.value_width});
 }
 
 void write_outputs(const AttentionShape& shape, const State& s, const CausalOutput& output) {
@@ -132,17 +138,14 @@ void write_outputs(const AttentionShape& shape, const State& s, const CausalOutp
     const std::int32_t r = index / shape.n_group;
     const std::int32_t g = index % shape.n_group;
     const float weight = _mm512_reduce_add_ps(_mm512_load_ps(s.weight + index * 16));
-    const __m512 factor = _mm512_set1_ps(weight == 0.0F ? 0.0F : 1.0F / weight);  // a row that sees nothing gives 0
-    const float* sums = s.sums + static_cast<std::int64_t>(index) * s.width;
-    float* out = output.out + r * output.row_stride + static_cast<std::int64_t>(g) * shape.head_dim;
-    for (int c = 0; c < shape.head_dim; c += 16) {
+    const RowOutput row = finish_row(shape.spec, g, s.high[index], weight);
+    const __m512 factor = _mm512_set1_ps(row.factor);
+    const float* sums = s.sums + static_cast<std::int64_t>(index) * s.value_width;
+    float* out = output.out + r * output.row_stride + static_cast<std::int64_t>(g) * shape.value_dim;
+    for (int c = 0; c < shape.value_dim; c += 16) {
       _mm512_storeu_ps(out + c, _mm512_mul_ps(factor, _mm512_load_ps(sums + c)));
     }
-    if (output.log_sum_exp) {
-      const double lse = static_cast<double>(s.high[index]) * kLn2 + std::log(static_cast<double>(weight));
-      output.log_sum_exp[static_cast<std::int64_t>(r) * shape.n_group + g] =
-          weight == 0.0F ? -HUGE_VALF : static_cast<float>(lse);
-    }
+    if (output.log_sum_exp) output.log_sum_exp[static_cast<std::int64_t>(r) * shape.n_group + g] = row.log_sum_exp;
   }
 }
 
@@ -159,10 +162,10 @@ void attend_rows(const AttentionShape& shape, const HeadEntries& entries, const 
   RunCursor value_cursor(entries);
   for (std::int32_t block = ranges[0].first; block < last; block += kBlockKeys) {
     const std::int32_t n = std::min(kBlockKeys, last - block);
-    pack_keys(shape, key_cursor, block, n, s.width, s.keys);
-    pack_values(shape, value_cursor, block, n, s.width, kBlockKeys, s.values);
+    pack_keys(shape, key_cursor, block, n, s.key_width, s.keys);
+    pack_values(shape, value_cursor, block, n, s.value_width, kBlockKeys, s.values);
     for (std::int32_t query = 0; query < s.n_padded; query += kStripRows<kUnit>) {
-      attend_strip<kUnit>(s, query, block, n);
+      attend_strip<kUnit>(s, shape.spec, query, block, n);
     }
   }
   write_outputs(shape, s, output);
@@ -178,10 +181,12 @@ bool prefers_bf16_attention(const AttentionShape& shape, const QueryRows& rows) 
 
 std::size_t bf16_attention_scratch_bytes(const AttentionShape& shape) {
   const auto padded = static_cast<std::size_t>(kCausalBlockRows * shape.n_group + kMaxStripRows);
-  const auto width = static_cast<std::size_t>(round_up(shape.head_dim, kTerms));
-  return Scratch::bytes<Pair>(padded * width / 2) + Scratch::bytes<float>(padded * width) +
+  const auto key_width = static_cast<std::size_t>(round_up(shape.key_dim, kTerms));
+  const auto value_width = static_cast<std::size_t>(round_up(shape.value_dim, kTerms));
+  return Scratch::bytes<Pair>(padded * key_width / 2) + Scratch::bytes<float>(padded * value_width) +
          Scratch::bytes<float>(padded) + Scratch::bytes<float>(padded * 16) + Scratch::bytes<VisibleRange>(padded) +
-         2 * Scratch::bytes<Pair>(kBlockKeys / 2 * width) + Scratch::bytes<float>(kMaxStripRows * kScoreStride);
+         Scratch::bytes<Pair>(kBlockKeys / 2 * key_width) + Scratch::bytes<Pair>(kBlockKeys / 2 * value_width) +
+         Scratch::bytes<float>(kMaxStripRows * kScoreStride);
 }
 
 void bf16_attention(Bf16Unit unit, const AttentionShape& shape, const HeadEntries& entries, const QueryRows& rows,

@@ -31,7 +31,7 @@ struct State {
 
 State make_state(const AttentionShape& shape, std::int32_t n_rows, std::int32_t strip, std::span<std::byte> memory) {
   State s{};
-  s.width = round_up(shape.head_dim, kTerms);
+  s.width = round_up(shape.key_dim, kTerms);
   s.n_padded = round_up(n_rows, strip);
   const auto padded = static_cast<std::size_t>(s.n_padded);
   const std::size_t queries = padded * static_cast<std::size_t>(shape.n_group);
@@ -74,8 +74,9 @@ void add_sums(const AttentionShape& shape, const HeadEntries& entries, const Que
     for (std::int32_t r = 0; r < s.n_padded; ++r) {
       const std::int64_t index = static_cast<std::int64_t>(g) * s.n_padded + r;
       const bool real = r < rows.n_rows;
-      const float* q = rows.q + r * rows.row_stride + static_cast<std::int64_t>(g) * shape.head_dim;
-      pack_query(real ? q : nullptr, shape.scale * kLog2E, shape.head_dim, s.width, s.queries + index * s.width / 2);
+      const float* q = rows.q + r * rows.row_stride + static_cast<std::int64_t>(g) * shape.key_dim;
+      pack_query(real ? q : nullptr, shape.spec.scale * kLog2E, shape.key_dim, s.width,
+                 s.queries + index * s.width / 2);
       const float lse = real ? log_sum_exp[static_cast<std::int64_t>(r) * shape.n_group + g] : HUGE_VALF;
       s.high[index] = lse == -HUGE_VALF ? 0.0F : static_cast<float>(static_cast<double>(lse) / kLn2);
     }
@@ -89,8 +90,8 @@ void add_sums(const AttentionShape& shape, const HeadEntries& entries, const Que
       std::fill_n(totals, kBlockKeys, 0.0F);
       for (std::int32_t row = 0; row < s.n_padded; row += kStripRows<kUnit>) {
         const std::int64_t index = static_cast<std::int64_t>(g) * s.n_padded + row;
-        const KeyRange part =
-            score_strip<kUnit>(s.queries + index * s.width / 2, s.ranges + row, s.width, s.keys, block, n, s.scores);
+        const KeyRange part = score_strip<kUnit>(s.queries + index * s.width / 2, s.ranges + row, s.width, s.keys,
+                                                 block, n, shape.spec.soft_cap, s.scores);
         add_strip<kUnit>(s.scores, s.high + index, part.end - part.begin, totals + part.begin);
       }
       float* out = sums + static_cast<std::int64_t>(g) * n_columns + block;
@@ -104,7 +105,7 @@ void add_sums(const AttentionShape& shape, const HeadEntries& entries, const Que
 std::size_t bf16_column_sums_scratch_bytes(const AttentionShape& shape, int n_rows) {
   const auto padded = static_cast<std::size_t>(n_rows + kMaxStripRows);
   const std::size_t queries = padded * static_cast<std::size_t>(shape.n_group);
-  const auto width = static_cast<std::size_t>(round_up(shape.head_dim, kTerms));
+  const auto width = static_cast<std::size_t>(round_up(shape.key_dim, kTerms));
   return Scratch::bytes<Pair>(queries * width / 2) + Scratch::bytes<float>(queries) +
          Scratch::bytes<VisibleRange>(padded) + Scratch::bytes<Pair>(kBlockKeys * width / 2) +
          Scratch::bytes<float>(kMaxStripRows * kScoreStride);

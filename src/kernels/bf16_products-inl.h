@@ -175,6 +175,20 @@ inline void pack_query(const float* row, float factor, int head_dim, int width, 
   }
 }
 
+// Scores [n], n a multiple of 16, become cap * tanh(score / cap), off by less than 1e-4 * cap.
+inline void soft_cap_row(float* scores, std::int32_t n, float cap) {
+  const __m512 factor = _mm512_set1_ps(-2.0F * kLog2E / cap);
+  const __m512 one = _mm512_set1_ps(1.0F);
+  const __m512i sign = _mm512_set1_epi32(INT32_MIN);
+  for (std::int32_t i = 0; i < n; i += 16) {
+    const __m512 x = _mm512_load_ps(scores + i);
+    const __m512 t = exp2_rounded(_mm512_max_ps(_mm512_mul_ps(_mm512_abs_ps(x), factor), _mm512_set1_ps(-127.0F)));
+    const __m512 size = _mm512_mul_ps(_mm512_set1_ps(cap), _mm512_div_ps(_mm512_sub_ps(one, t), _mm512_add_ps(one, t)));
+    const __m512i bits = _mm512_ternarylogic_epi32(sign, _mm512_castps_si512(x), _mm512_castps_si512(size), 0xCA);
+    _mm512_store_ps(scores + i, _mm512_castsi512_ps(bits));
+  }
+}
+
 // Keys [begin, end) of a block, multiples of kTerms; none: begin == end.
 struct KeyRange {
   std::int32_t begin = 0;
@@ -183,10 +197,10 @@ struct KeyRange {
 
 // Scores of a strip of query rows against the part of the packed block of entries [block, block + n) that any of them
 // sees: scores [strip's rows][kScoreStride], from the part's first key on; -inf where a row does not see an entry.
-//   ranges: of the strip's rows, in ascending order
+//   ranges: of the strip's rows, in ascending order; soft_cap: AttentionSpec's
 template <Bf16Unit kUnit>
 inline KeyRange score_strip(const Pair* queries, const VisibleRange* ranges, int width, const Pair* keys,
-                            std::int32_t block, std::int32_t n, float* scores) {
+                            std::int32_t block, std::int32_t n, float soft_cap, float* scores) {
   // Later rows see no less at the end, and no more at the beginning.
   const std::int32_t first = std::max(ranges[0].first - block, 0);
   const std::int32_t last = std::min(ranges[kStripRows<kUnit> - 1].last - block, n);
@@ -202,11 +216,12 @@ inline KeyRange score_strip(const Pair* queries, const VisibleRange* ranges, int
                           .last_column = part.end,
                           .out = scores - part.begin,
                           .out_stride = kScoreStride});
+  const std::int32_t size = part.end - part.begin;
   for (std::int32_t r = 0; r < kStripRows<kUnit>; ++r, scores += kScoreStride) {
+    if (soft_cap != 0) soft_cap_row(scores, size, soft_cap * kLog2E);
     const std::int32_t from = ranges[r].first - block;
     const std::int32_t to = ranges[r].last - block;
     if (from <= part.begin && to >= part.end) continue;
-    const std::int32_t size = part.end - part.begin;
     std::fill(scores, scores + std::clamp(from - part.begin, 0, size), -HUGE_VALF);
     std::fill(scores + std::clamp(to - part.begin, 0, size), scores + size, -HUGE_VALF);
   }

@@ -42,7 +42,7 @@ void pack_projection(const float* w, int head_dim, int n_embd, int width, int n_
 template <Bf16Unit kUnit>
 void add_norms(const AttentionShape& shape, const HeadEntries& entries, const float* w_o, int n_embd, float* out) {
   constexpr std::int32_t kStrip = kStripRows<kUnit>;
-  const int width = round_up(shape.head_dim, kTerms);
+  const int width = round_up(shape.value_dim, kTerms);
   const int n_columns = round_up(n_embd, kColumnBlock);
   const auto n_pairs = static_cast<std::size_t>(width / 2);
   const std::int32_t n_padded = round_up(entries.n_entries, kMaxStripRows) + kMaxStripRows;
@@ -58,7 +58,7 @@ void add_norms(const AttentionShape& shape, const HeadEntries& entries, const fl
   std::fill_n(out, entries.n_entries, 0.0F);
   alignas(64) float products[kMaxStripRows * kColumnBlock];
   for (int g = 0; g < shape.n_group; ++g) {
-    pack_projection(w_o + std::int64_t{g} * shape.head_dim * n_embd, shape.head_dim, n_embd, width, n_columns,
+    pack_projection(w_o + std::int64_t{g} * shape.value_dim * n_embd, shape.value_dim, n_embd, width, n_columns,
                     weights.get());
     for (std::int32_t first = 0; first < entries.n_entries; first += kStrip) {
       __m512 sums[kStrip];
@@ -92,7 +92,7 @@ void add_norms(const AttentionShape& shape, const HeadEntries& entries, const fl
 }  // namespace
 
 bool prefers_bf16_norms(const AttentionShape& shape) {
-  return current_bf16_unit() != Bf16Unit::kNone && shape.value_type != EntryType::kF32 && shape.head_dim % 16 == 0;
+  return current_bf16_unit() != Bf16Unit::kNone && shape.value_type != EntryType::kF32 && shape.value_dim % 16 == 0;
 }
 
 void bf16_projected_norms(Bf16Unit unit, const AttentionShape& shape, const HeadEntries& entries,

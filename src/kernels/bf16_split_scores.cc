@@ -36,8 +36,8 @@ void pack_split_keys(const AttentionShape& shape, RunCursor& cursor, std::int32_
                      Pair* out) {
   const auto split = [&](const std::byte* stored, std::uint16_t* packed) {
     alignas(64) float row[kMaxHeadDim];
-    load_row(shape.key_type, stored, row, shape.head_dim);
-    split_row(row, shape.head_dim, width, packed);
+    load_row(shape.key_type, stored, row, shape.key_dim);
+    split_row(row, shape.key_dim, width, packed);
   };
   const auto take = [&](std::int32_t /*key*/, const std::uint16_t* rows) {
     for (int group = 0; group < kSplitStrip; group += kColumns, rows += std::ptrdiff_t{kColumns} * 2 * width) {
@@ -52,7 +52,7 @@ void pack_split_keys(const AttentionShape& shape, RunCursor& cursor, std::int32_
 }  // namespace
 
 bool prefers_split_scores(const AttentionShape& shape) {
-  return current_bf16_unit() == Bf16Unit::kAmx && shape.key_type != EntryType::kF32 && shape.head_dim % 16 == 0;
+  return current_bf16_unit() == Bf16Unit::kAmx && shape.key_type != EntryType::kF32 && shape.key_dim % 16 == 0;
 }
 
 std::size_t split_rows_bytes(int head_dim, std::int32_t n_rows) {
@@ -70,7 +70,7 @@ void pack_split_queries(const float* queries, int head_dim, std::int32_t n_rows,
 void split_scores(const AttentionShape& shape, RunCursor& cursor, std::int32_t first, std::int32_t n,
                   const std::byte* queries, std::int32_t n_rows, std::byte* keys, float* scores,
                   std::ptrdiff_t stride) {
-  const int width = round_up(shape.head_dim, kTerms);
+  const int width = round_up(shape.key_dim, kTerms);
   auto* packed_keys = reinterpret_cast<Pair*>(keys);
   pack_split_keys(shape, cursor, first, n, width, packed_keys);
 

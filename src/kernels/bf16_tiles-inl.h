@@ -4,7 +4,7 @@
 // A pair is two neighbouring terms of a product in 32 bits, as both instruction sets take them. Left operands are rows
 // of pairs. Right ones lie by groups of 16 columns, [columns / 16][pairs of terms][16]: an AMX tile of 16 pairs is 1
 // KiB in a row. Keys are columns of pairs along the width, values are pairs along the keys with the width as columns;
-// `width` is head_dim rounded up to a multiple of kTerms, and what is beyond is zero.
+// `width` is the rows' size rounded up to a multiple of kTerms, and what is beyond is zero.
 #pragma once
 
 namespace winnow::kernels {
@@ -79,7 +79,8 @@ inline void transpose_pairs(const Pair* rows, std::ptrdiff_t row_stride, Pair* o
 template <bool kKeys, int kRows, int kMaxWidth, class Convert, class Take>
 inline void convert_rows(const AttentionShape& shape, RunCursor& cursor, std::int32_t first, std::int32_t n,
                          int row_width, const Convert& convert, const Take& take) {
-  const std::size_t stride = row_bytes(kKeys ? shape.key_type : shape.value_type, shape.head_dim);
+  const std::size_t stride =
+      kKeys ? row_bytes(shape.key_type, shape.key_dim) : row_bytes(shape.value_type, shape.value_dim);
   alignas(64) std::uint16_t rows[kRows * kMaxWidth];
   RunCursor::Piece piece{nullptr, 0, 0};
   for (std::int32_t at = 0; at < n; at += kRows) {
@@ -104,8 +105,9 @@ template <bool kKeys, int kRows, class Take>
 inline void round_rows(const AttentionShape& shape, RunCursor& cursor, std::int32_t first, std::int32_t n, int width,
                        const Take& take) {
   const EntryType type = kKeys ? shape.key_type : shape.value_type;
+  const int n_numbers = kKeys ? shape.key_dim : shape.value_dim;
   const auto round = [&](const std::byte* stored, std::uint16_t* row) {
-    round_row(type, stored, shape.head_dim, width, row);
+    round_row(type, stored, n_numbers, width, row);
   };
   convert_rows<kKeys, kRows, kMaxHeadDim>(shape, cursor, first, n, width, round, take);
 }

@@ -13,12 +13,12 @@
 #include <array>
 #include <cassert>
 #include <cfloat>
-#include <cmath>
 
 #include "kernels/attention.h"
 #include "kernels/bf16_attention.h"
 #include "kernels/exp-inl.h"
 #include "kernels/packing-inl.h"
+#include "kernels/row_output.h"
 #include "kernels/run_cursor.h"
 #include "kernels/tiling.h"
 
@@ -32,14 +32,14 @@ namespace hn = hwy::HWY_NAMESPACE;
 struct CausalState {
   std::int32_t n_queries;  // n_rows * n_group
   std::int32_t n_padded;   // whole vectors of them
-  float* queries;          // per panel p: [head_dim][width of p], times scale * log2(e): scores are exponents of 2
-  float* sums;             // per panel p: [head_dim][width of p], unnormalised outputs
+  float* queries;          // per panel p: [key_dim][width of p], times scale * log2(e): scores are exponents of 2
+  float* sums;             // per panel p: [value_dim][width of p], unnormalised outputs
   float* high;             // [n_padded] running maximum of the row's scores
   float* weight;           // [n_padded] running sum of 2^(score - high)
   std::int32_t* first;     // [n_padded] entries [first, last) are seen by the row
   std::int32_t* last;      // [n_padded]
-  float* keys;             // [kCausalKeyBlock + kTileRows][head_dim]
-  float* values;           // [kCausalKeyBlock + kTileRows][head_dim]
+  float* keys;             // [kCausalKeyBlock + kTileRows][key_dim]
+  float* values;           // [kCausalKeyBlock + kTileRows][value_dim]
   float* scores;           // [kCausalKeyBlock + kTileRows][width of the panel]
 };
 
@@ -48,18 +48,19 @@ CausalState make_state(const AttentionShape& shape, std::int32_t n_rows, std::sp
   s.n_queries = n_rows * shape.n_group;
   s.n_padded = round_up(s.n_queries, std::max(kLanes, 4));
   const auto padded = static_cast<std::size_t>(s.n_padded);
-  const auto d = static_cast<std::size_t>(shape.head_dim);
+  const auto d = static_cast<std::size_t>(shape.key_dim);
+  const auto value_dim = static_cast<std::size_t>(shape.value_dim);
   Scratch scratch(memory);
   s.queries = scratch.take<float>(padded * d);
-  s.sums = scratch.take<float>(padded * d);
+  s.sums = scratch.take<float>(padded * value_dim);
   s.high = scratch.take<float>(padded);
   s.weight = scratch.take<float>(padded);
   s.first = scratch.take<std::int32_t>(padded);
   s.last = scratch.take<std::int32_t>(padded);
   s.keys = scratch.take<float>((kCausalKeyBlock + kTileRows) * d);
-  s.values = scratch.take<float>((kCausalKeyBlock + kTileRows) * d);
+  s.values = scratch.take<float>((kCausalKeyBlock + kTileRows) * value_dim);
   s.scores = scratch.take<float>((kCausalKeyBlock + kTileRows) * kPanel);
-  std::fill_n(s.sums, padded * d, 0.0F);
+  std::fill_n(s.sums, padded * value_dim, 0.0F);
   std::fill_n(s.high, padded, -HUGE_VALF);
   std::fill_n(s.weight, padded, 0.0F);
   return s;
@@ -69,7 +70,7 @@ CausalState make_state(const AttentionShape& shape, std::int32_t n_rows, std::sp
 HWY_INLINE void pack_queries(const AttentionShape& shape, const QueryRows& rows, const VisibleRange* ranges,
                              const CausalState& s) {
   const F d;
-  const VF factor = hn::Set(d, shape.scale * kLog2E);
+  const VF factor = hn::Set(d, shape.spec.scale * kLog2E);
   alignas(64) float four[4 * kMaxHeadDim];
   for (std::int32_t index = 0; index < s.n_padded; index += 4) {
     for (std::int32_t j = 0; j < 4; ++j) {
@@ -78,15 +79,15 @@ HWY_INLINE void pack_queries(const AttentionShape& shape, const QueryRows& rows,
       s.first[index + j] = range.first;
       s.last[index + j] = range.last;
       const float* q = rows.q + query / shape.n_group * rows.row_stride +
-                       static_cast<std::int64_t>(query % shape.n_group) * shape.head_dim;
-      float* out = four + j * shape.head_dim;
+                       static_cast<std::int64_t>(query % shape.n_group) * shape.key_dim;
+      float* out = four + j * shape.key_dim;
       const VF scale = index + j < s.n_queries ? factor : hn::Zero(d);
-      for (int c = 0; c < shape.head_dim; c += kLanes) hn::Store(hn::Mul(scale, hn::LoadU(d, q + c)), d, out + c);
+      for (int c = 0; c < shape.key_dim; c += kLanes) hn::Store(hn::Mul(scale, hn::LoadU(d, q + c)), d, out + c);
     }
     const std::int32_t panel = index / kPanel * kPanel;
     const std::int32_t width = std::min(kPanel, s.n_padded - panel);
-    transpose_four(four, shape.head_dim, width,
-                   s.queries + static_cast<std::int64_t>(panel) * shape.head_dim + (index - panel));
+    transpose_four(four, shape.key_dim, width,
+                   s.queries + static_cast<std::int64_t>(panel) * shape.key_dim + (index - panel));
   }
 }
 
@@ -149,9 +150,9 @@ HWY_INLINE void soften(float* HWY_RESTRICT scores, std::int32_t n, float* HWY_RE
 }
 
 // sums = sums * rescale + values * weights for kColumns neighbouring columns of the values.
-//   values [n][head_dim] from the first column on, weights [n][kVecs * kLanes], sums [kColumns][kVecs * kLanes]
+//   values [n][value_dim] from the first column on, weights [n][kVecs * kLanes], sums [kColumns][kVecs * kLanes]
 template <int kColumns, int kVecs>
-HWY_INLINE void add_values(const float* values, int head_dim, const float* weights, std::int32_t n,
+HWY_INLINE void add_values(const float* values, int value_dim, const float* weights, std::int32_t n,
                            const VF (&rescale)[kVecs], float* sums) {
   const F d;
   VF acc[kColumns][kVecs];
@@ -160,7 +161,7 @@ HWY_INLINE void add_values(const float* values, int head_dim, const float* weigh
 #pragma GCC unroll 16
     for (int v = 0; v < kVecs; ++v) acc[c][v] = hn::Mul(rescale[v], hn::Load(d, sums + (c * kVecs + v) * kLanes));
   }
-  multiply_add<Left::kByTerm>(values, head_dim, weights, n, acc);
+  multiply_add<Left::kByTerm>(values, value_dim, weights, n, acc);
 #pragma GCC unroll 16
   for (int c = 0; c < kColumns; ++c) {
 #pragma GCC unroll 16
@@ -174,7 +175,7 @@ template <int kVecs>
 void attend_panel(const AttentionShape& shape, const CausalState& s, std::int32_t first_query, std::int32_t block,
                   std::int32_t n) {
   constexpr std::int32_t kWidth = kVecs * kLanes;
-  const int d = shape.head_dim;
+  const int d = shape.key_dim;
   const std::int32_t* first_seen = s.first + first_query;
   const std::int32_t* last_seen = s.last + first_query;
   // Later rows see no less at the end, and no more at the beginning.
@@ -182,23 +183,27 @@ void attend_panel(const AttentionShape& shape, const CausalState& s, std::int32_
   const std::int32_t end = std::min(last_seen[kWidth - 1], block + n);
   if (begin >= end) return;
   const float* queries = s.queries + static_cast<std::int64_t>(first_query) * d;
-  float* sums = s.sums + static_cast<std::int64_t>(first_query) * d;
+  const int value_dim = shape.value_dim;
+  float* sums = s.sums + static_cast<std::int64_t>(first_query) * value_dim;
 
   const float* keys = s.keys + static_cast<std::int64_t>(begin - block) * d;
   // The last tile may read and score keys behind the end of the block's; kCausalKeyBlock + kTileRows rows are there.
   for (std::int32_t i = 0; i < end - begin; i += kTileRows) {
     multiply_tile<kVecs>(keys + static_cast<std::int64_t>(i) * d, queries, d, s.scores + i * kWidth, kWidth);
   }
+  if (shape.spec.soft_cap != 0) {
+    soft_cap_scores(F(), s.scores, std::int64_t{end - begin} * kWidth, shape.spec.soft_cap * kLog2E);
+  }
   if (first_seen[kWidth - 1] > begin || last_seen[0] < end) {
     hide_scores<kVecs>(first_seen, last_seen, begin, end - begin, s.scores);
   }
   VF rescale[kVecs];
   soften<kVecs>(s.scores, end - begin, s.high + first_query, s.weight + first_query, rescale);
-  const float* values = s.values + static_cast<std::int64_t>(begin - block) * d;
-  for (int c = 0; c < d; c += 16) {
-    add_values<6, kVecs>(values + c, d, s.scores, end - begin, rescale, sums + c * kWidth);
-    add_values<5, kVecs>(values + c + 6, d, s.scores, end - begin, rescale, sums + (c + 6) * kWidth);
-    add_values<5, kVecs>(values + c + 11, d, s.scores, end - begin, rescale, sums + (c + 11) * kWidth);
+  const float* values = s.values + static_cast<std::int64_t>(begin - block) * value_dim;
+  for (int c = 0; c < value_dim; c += 16) {
+    add_values<6, kVecs>(values + c, value_dim, s.scores, end - begin, rescale, sums + c * kWidth);
+    add_values<5, kVecs>(values + c + 6, value_dim, s.scores, end - begin, rescale, sums + (c + 6) * kWidth);
+    add_values<5, kVecs>(values + c + 11, value_dim, s.scores, end - begin, rescale, sums + (c + 11) * kWidth);
   }
 }
 
@@ -221,18 +226,13 @@ void write_outputs(const AttentionShape& shape, const CausalState& s, const Caus
   for (std::int32_t index = 0; index < s.n_queries; ++index) {
     const std::int32_t r = index / shape.n_group;
     const std::int32_t g = index % shape.n_group;
-    const float weight = s.weight[index];
-    const float factor = weight == 0.0F ? 0.0F : 1.0F / weight;  // a row that sees nothing gives 0
+    const RowOutput row = finish_row(shape.spec, g, s.high[index], s.weight[index]);
     const std::int32_t panel = index / kPanel * kPanel;
     const std::int32_t width = std::min(kPanel, s.n_padded - panel);
-    const float* sums = s.sums + static_cast<std::int64_t>(panel) * shape.head_dim + (index - panel);
-    float* out = output.out + r * output.row_stride + static_cast<std::int64_t>(g) * shape.head_dim;
-    for (int i = 0; i < shape.head_dim; ++i) out[i] = sums[i * width] * factor;
-    if (output.log_sum_exp) {
-      const double lse = static_cast<double>(s.high[index]) * kLn2 + std::log(static_cast<double>(weight));
-      output.log_sum_exp[static_cast<std::int64_t>(r) * shape.n_group + g] =
-          weight == 0.0F ? -HUGE_VALF : static_cast<float>(lse);
-    }
+    const float* sums = s.sums + static_cast<std::int64_t>(panel) * shape.value_dim + (index - panel);
+    float* out = output.out + r * output.row_stride + static_cast<std::int64_t>(g) * shape.value_dim;
+    for (int i = 0; i < shape.value_dim; ++i) out[i] = sums[i * width] * row.factor;
+    if (output.log_sum_exp) output.log_sum_exp[static_cast<std::int64_t>(r) * shape.n_group + g] = row.log_sum_exp;
   }
 }
 
@@ -285,9 +285,12 @@ namespace winnow::kernels {
 
 std::size_t causal_attention_scratch_bytes(const AttentionShape& shape) {
   const auto padded = static_cast<std::size_t>(round_up(kCausalBlockRows * shape.n_group, 16));  // the widest vectors
-  const auto d = static_cast<std::size_t>(shape.head_dim);
-  const std::size_t bytes = 2 * Scratch::bytes<float>(padded * d) + 4 * Scratch::bytes<float>(padded) +
-                            2 * Scratch::bytes<float>((kCausalKeyBlock + kTileRows) * d) +
+  const auto keys = static_cast<std::size_t>(shape.key_dim);
+  const auto values = static_cast<std::size_t>(shape.value_dim);
+  const std::size_t bytes = Scratch::bytes<float>(padded * keys) + Scratch::bytes<float>(padded * values) +
+                            4 * Scratch::bytes<float>(padded) +
+                            Scratch::bytes<float>((kCausalKeyBlock + kTileRows) * keys) +
+                            Scratch::bytes<float>((kCausalKeyBlock + kTileRows) * values) +
                             Scratch::bytes<float>((kCausalKeyBlock + kTileRows) * 64);  // the widest panel
   return std::max(bytes, bf16_attention_scratch_bytes(shape));
 }

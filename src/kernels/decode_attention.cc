@@ -224,14 +224,15 @@ void add_heads(const float* weights, int n_group, int head_dim, const std::byte*
   });
 }
 
-// The scores of one head's block become weights exp(score - maximum); the head's partial is brought to the new maximum.
-HWY_INLINE void soften_block(float* scores, std::int32_t n, float* partial, int head_dim) {
+// The scores of one head's block become weights exp(score - maximum); the head's state and its sums of values are
+// brought to the new maximum.
+HWY_INLINE void soften_block(float* scores, std::int32_t n, SoftmaxState& state, float* values, int value_dim) {
   const F d;
   const std::int32_t end = round_up(n, kLanes);
   std::fill(scores + n, scores + end, -HUGE_VALF);
   VF high = hn::Load(d, scores);
   for (std::int32_t i = kLanes; i < end; i += kLanes) high = hn::Max(high, hn::Load(d, scores + i));
-  const float old_high = partial[0];
+  const float old_high = state.max;
   const float new_high = std::max(old_high, std::min(hn::GetLane(hn::MaxOfLanes(d, high)), FLT_MAX));
   const VF base = hn::Set(d, new_high == -HUGE_VALF ? 0.0F : new_high);
   const VF log2_e = hn::Set(d, kLog2E);
@@ -243,15 +244,14 @@ HWY_INLINE void soften_block(float* scores, std::int32_t n, float* partial, int 
   }
   const float sum = hn::GetLane(hn::SumOfLanes(d, total));
   if (new_high == old_high) {
-    partial[1] += sum;
+    state.sum += sum;
     return;
   }
   const float rescale = std::exp(old_high - new_high);
-  partial[0] = new_high;
-  partial[1] = partial[1] * rescale + sum;
+  state = {.max = new_high, .sum = state.sum * rescale + sum};
   const VF factor = hn::Set(d, rescale);
-  for (int i = 0; i < head_dim; i += kLanes) {
-    hn::StoreU(hn::Mul(factor, hn::LoadU(d, partial + 2 + i)), d, partial + 2 + i);
+  for (int i = 0; i < value_dim; i += kLanes) {
+    hn::StoreU(hn::Mul(factor, hn::LoadU(d, values + i)), d, values + i);
   }
 }
 
@@ -302,32 +302,29 @@ struct EntryBlock {
   std::int32_t n_entries;
 };
 
-void decode_attention(const AttentionShape& shape, const DecodeSlice& slice, float* partials,
+void decode_attention(const AttentionShape& shape, const DecodeSlice& slice, const GroupSoftmax& out,
                       std::span<std::byte> memory) {
-  const int d = shape.head_dim;
+  const int d = shape.key_dim;
+  const int value_dim = shape.value_dim;
   const int n_group = shape.n_group;
-  const std::size_t partial_stride = partial_floats(d);
-  for (int g = 0; g < n_group; ++g) {
-    float* partial = partials + static_cast<std::size_t>(g) * partial_stride;
-    partial[0] = -HUGE_VALF;
-    std::fill_n(partial + 1, partial_stride - 1, 0.0F);
-  }
-  WindowBound bound(slice.entries, shape.sliding_window);
+  std::fill(out.states.begin(), out.states.end(), SoftmaxState{});
+  std::fill_n(out.values, n_group * value_dim, 0.0F);
+  WindowBound bound(slice.entries, shape.spec.window);
   const std::int32_t first = std::max(slice.first, bound.first_visible(slice.position));
   if (first >= slice.last) return;
 
   Scratch scratch(memory);
   auto* queries = scratch.take<float>(static_cast<std::size_t>(n_group * d));
-  for (int i = 0; i < n_group * d; ++i) queries[i] = slice.q[i] * shape.scale;
+  for (int i = 0; i < n_group * d; ++i) queries[i] = slice.q[i] * shape.spec.scale;
   // Codes are read as they lie, rotated: so is the query, and back at the end what was summed.
   if (code_bits(shape.key_type) > 0) {
     for (int g = 0; g < n_group; ++g) rotate_row(queries + g * d, queries + g * d, d);
   }
   auto* scores = scratch.take<float>(static_cast<std::size_t>(n_group * kEntryBlock));
-  auto* expanded = scratch.take<float>(static_cast<std::size_t>(kEntryBlock * d));
+  auto* expanded = scratch.take<float>(static_cast<std::size_t>(kEntryBlock * std::max(d, value_dim)));
 
   const std::size_t key_bytes = row_bytes(shape.key_type, d);
-  const std::size_t value_bytes = row_bytes(shape.value_type, d);
+  const std::size_t value_bytes = row_bytes(shape.value_type, value_dim);
   RunCursor cursor(slice.entries);
   const auto block_at = [&](std::int32_t at) -> EntryBlock {
     if (at >= slice.last) return {nullptr, nullptr, 0};
@@ -349,20 +346,26 @@ void decode_attention(const AttentionShape& shape, const DecodeSlice& slice, flo
       const ReadableRows keys = readable_rows(shape.key_type, d, block.keys, key_bytes, n, expanded);
       score_heads<decltype(row)>(queries, n_group, d, keys.data, keys.stride, n, next_keys, scores);
     });
-    for (int g = 0; g < n_group; ++g) {
-      soften_block(scores + g * kEntryBlock, n, partials + static_cast<std::size_t>(g) * partial_stride, d);
+    if (shape.spec.soft_cap != 0) {
+      for (int g = 0; g < n_group; ++g) {
+        soft_cap_scores(F(), scores + g * kEntryBlock, round_up(n, kLanes), shape.spec.soft_cap);
+      }
     }
-    with_row_type(shape.value_type, d, [&](auto row) HWY_ATTR {
-      const ReadableRows values = readable_rows(shape.value_type, d, block.values, value_bytes, n, expanded);
-      add_heads<decltype(row)>(scores, n_group, d, values.data, values.stride, n, next_values, partials + 2,
-                               partial_stride);
+    for (int g = 0; g < n_group; ++g) {
+      soften_block(scores + g * kEntryBlock, n, out.states[static_cast<std::size_t>(g)], out.values + g * value_dim,
+                   value_dim);
+    }
+    with_row_type(shape.value_type, value_dim, [&](auto row) HWY_ATTR {
+      const ReadableRows values = readable_rows(shape.value_type, value_dim, block.values, value_bytes, n, expanded);
+      add_heads<decltype(row)>(scores, n_group, value_dim, values.data, values.stride, n, next_values, out.values,
+                               static_cast<std::size_t>(value_dim));
     });
     block = next;
   }
   if (code_bits(shape.value_type) > 0) {
     for (int g = 0; g < n_group; ++g) {
-      float* sums = partials + static_cast<std::size_t>(g) * partial_stride + 2;
-      rotate_row(sums, sums, d);
+      float* sums = out.values + g * value_dim;
+      rotate_row(sums, sums, value_dim);
     }
   }
 }
@@ -376,39 +379,38 @@ namespace winnow::kernels {
 
 std::size_t decode_attention_scratch_bytes(const AttentionShape& shape) {
   const auto n_group = static_cast<std::size_t>(shape.n_group);
-  return Scratch::bytes<float>(n_group * static_cast<std::size_t>(shape.head_dim)) +
+  return Scratch::bytes<float>(n_group * static_cast<std::size_t>(shape.key_dim)) +
          Scratch::bytes<float>(n_group * kEntryBlock) +
-         Scratch::bytes<float>(kEntryBlock * static_cast<std::size_t>(shape.head_dim));
+         Scratch::bytes<float>(kEntryBlock * static_cast<std::size_t>(std::max(shape.key_dim, shape.value_dim)));
 }
 
 HWY_EXPORT(decode_attention);
 
-void decode_attention(const AttentionShape& shape, const DecodeSlice& slice, float* partials,
+void decode_attention(const AttentionShape& shape, const DecodeSlice& slice, const GroupSoftmax& out,
                       std::span<std::byte> scratch) {
   assert(shape.is_supported());
   assert(scratch.size() >= decode_attention_scratch_bytes(shape));
-  HWY_DYNAMIC_DISPATCH(decode_attention)(shape, slice, partials, scratch);
+  HWY_DYNAMIC_DISPATCH(decode_attention)(shape, slice, out, scratch);
 }
 
-void merge_partials(const AttentionShape& shape, const float* partials, int n_slices, float* out) {
-  const std::size_t stride = partial_floats(shape.head_dim);
-  const auto n_group = static_cast<std::size_t>(shape.n_group);
-  for (std::size_t g = 0; g < n_group; ++g, out += shape.head_dim) {
-    const auto partial = [&](int slice) { return partials + (static_cast<std::size_t>(slice) * n_group + g) * stride; };
-    float high = -HUGE_VALF;
-    for (int s = 0; s < n_slices; ++s) high = std::max(high, partial(s)[0]);
-    std::fill_n(out, shape.head_dim, 0.0F);
-    float sum = 0.0F;
-    for (int s = 0; s < n_slices; ++s) {
-      const float* p = partial(s);
-      if (p[1] == 0.0F) continue;  // empty: its maximum is -inf, and so may be `high`
-      const float weight = std::exp(p[0] - high);
-      sum += weight * p[1];
-      for (int i = 0; i < shape.head_dim; ++i) out[i] += weight * p[2 + i];
-    }
-    if (sum > 0.0F) {
-      for (int i = 0; i < shape.head_dim; ++i) out[i] /= sum;
-    }
+void merge(const AttentionShape& shape, const GroupSoftmax& into, const GroupSoftmax& from) {
+  float* sums = into.values;
+  const float* others = from.values;
+  for (std::size_t g = 0; g < into.states.size(); ++g, sums += shape.value_dim, others += shape.value_dim) {
+    const MergeFactors factors = merge(into.states[g], from.states[g]);
+    if (factors.from == 0.0F) continue;
+    for (int i = 0; i < shape.value_dim; ++i) sums[i] = sums[i] * factors.into + others[i] * factors.from;
+  }
+}
+
+void finish_attention(const AttentionShape& shape, const GroupSoftmax& state, float* out) {
+  const float* sums = state.values;
+  for (std::size_t g = 0; g < state.states.size(); ++g, out += shape.value_dim, sums += shape.value_dim) {
+    SoftmaxState& softmax = state.states[g];
+    float factor = softmax.is_empty() ? 0.0F : 1.0F;
+    if (shape.spec.sinks != nullptr) factor *= merge(softmax, SoftmaxState::of(shape.spec.sinks[g])).into;
+    if (factor != 0.0F) factor /= softmax.sum;
+    for (int i = 0; i < shape.value_dim; ++i) out[i] = sums[i] * factor;
   }
 }
 

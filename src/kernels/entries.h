@@ -18,8 +18,8 @@ inline constexpr int kMaxHeadDim = 256;  // rows of this size lie on the stack
 inline constexpr int kHeadDimUnit = 16;  // head sizes are multiples of it
 
 struct EntryRun {
-  const std::byte* keys;          // [n_entries][head_dim], key_type, rows packed; rotated by the original position
-  const std::byte* values;        // [n_entries][head_dim], value_type, rows packed
+  const std::byte* keys;          // [n_entries][key_dim], key_type, rows packed; rotated by the original position
+  const std::byte* values;        // [n_entries][value_dim], value_type, rows packed
   const std::int32_t* positions;  // [n_entries], original positions, ascending
   std::int32_t n_entries;
 };
@@ -29,25 +29,35 @@ struct HeadEntries {
   std::int32_t n_entries = 0;  // sum over the runs
 };
 
-// What is the same for all heads of a model.
+// How scores become weights.
+struct AttentionSpec {
+  float scale;                   // softmax scale, usually 1/sqrt(key_dim)
+  std::int32_t window = 0;       // a row sees positions > its own - window; 0: all
+  float soft_cap = 0;            // a score s becomes soft_cap * tanh(s / soft_cap) (Gemma 2, arXiv 2408.00118); 0: s
+  const float* sinks = nullptr;  // [n_group] a logit beside the scores that takes weight and has no value; null: none
+};
+
+// What is the same for all entries of a head.
 struct AttentionShape {
-  int n_group;                      // query heads per KV head (G), 1 .. kMaxGroup
-  int head_dim;                     // d, a multiple of kHeadDimUnit, at most kMaxHeadDim
-  float scale;                      // softmax scale, usually 1/sqrt(d)
-  std::int32_t sliding_window = 0;  // a row sees positions > its own - sliding_window; 0: all
+  int n_group;    // query heads per KV head (G), 1 .. kMaxGroup
+  int key_dim;    // numbers of a query or key row, a multiple of kHeadDimUnit, at most kMaxHeadDim
+  int value_dim;  // numbers of a value row and of an output, likewise
   EntryType key_type;
   EntryType value_type;
+  AttentionSpec spec;
 
+  static bool is_supported_size(int dim) {
+    return dim >= kHeadDimUnit && dim <= kMaxHeadDim && dim % kHeadDimUnit == 0;
+  }
   bool is_supported() const {
-    return n_group >= 1 && n_group <= kMaxGroup && head_dim >= kHeadDimUnit && head_dim <= kMaxHeadDim &&
-           head_dim % kHeadDimUnit == 0;
+    return n_group >= 1 && n_group <= kMaxGroup && is_supported_size(key_dim) && is_supported_size(value_dim);
   }
 };
 
 // A block of consecutive query rows of one KV head's group, and the entries that they attend to. Row r sees the first
 // `n_visible + r` entries (less what a sliding window hides): the entries' last ones are the rows' own.
 struct QueryRows {
-  const float* q;           // row r, query head g of the group: q + r * row_stride + g * head_dim; rotated
+  const float* q;           // row r, query head g of the group: q + r * row_stride + g * key_dim; rotated
   std::int64_t row_stride;  // in floats
   std::int32_t n_rows;
   std::int32_t n_visible;       // entries seen by row 0, itself included

@@ -8,6 +8,10 @@
 
 #include <hwy/highway.h>
 
+#include <cstdint>
+
+#include "kernels/tiling.h"
+
 HWY_BEFORE_NAMESPACE();
 namespace winnow::kernels {
 namespace HWY_NAMESPACE {
@@ -46,6 +50,23 @@ HWY_INLINE V exp2_in_range(D d, V x) {
 template <class D, class V>
 HWY_INLINE V exp2_of_negative(D d, V x) {
   return exp2_in_range(d, clamp_exponent(d, x));
+}
+
+// cap * tanh(x / cap), off by less than 1e-7 * cap. -inf becomes -cap: hide afterwards.
+template <class D, class V>
+HWY_INLINE V soft_capped(D d, V x, float cap) {
+  const V doubled = hn::Mul(hn::Abs(x), hn::Set(d, -2.0F * kLog2E / cap));
+  const V t = exp2_of_negative(d, doubled);
+  const V one = hn::Set(d, 1.0F);
+  return hn::CopySign(hn::Mul(hn::Set(d, cap), hn::Div(hn::Sub(one, t), hn::Add(one, t))), x);
+}
+
+// The same for scores [n], n a multiple of the vectors' lanes.
+template <class D>
+HWY_INLINE void soft_cap_scores(D d, float* scores, std::int64_t n, float cap) {
+  for (std::int64_t i = 0; i < n; i += static_cast<std::int64_t>(hn::Lanes(d))) {
+    hn::Store(soft_capped(d, hn::Load(d, scores + i), cap), d, scores + i);
+  }
 }
 
 }  // namespace HWY_NAMESPACE

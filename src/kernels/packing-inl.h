@@ -75,11 +75,11 @@ HWY_INLINE void transpose_four(const float* rows, int n, int width, float* dst) 
 #endif
 }
 
-// Keys of entries [first, first + n), n <= kKeyBlock, as panels [round_up(n, kPanel) / kPanel][head_dim][kPanel]; the
+// Keys of entries [first, first + n), n <= kKeyBlock, as panels [round_up(n, kPanel) / kPanel][key_dim][kPanel]; the
 // columns behind the last key are zero.
 HWY_INLINE void pack_keys(const AttentionShape& shape, RunCursor& cursor, std::int32_t first, std::int32_t n,
                           float* panels) {
-  const int d = shape.head_dim;
+  const int d = shape.key_dim;
   const std::size_t stride = row_bytes(shape.key_type, d);
   alignas(64) float rows[4 * kMaxHeadDim];
   const std::int32_t end = round_up(n, kPanel);
@@ -100,19 +100,20 @@ HWY_INLINE void pack_keys(const AttentionShape& shape, RunCursor& cursor, std::i
   }
 }
 
-// Rows of entries [first, first + n) as float32: [n][head_dim].
+// Rows of entries [first, first + n) as float32: [n][key_dim] or [n][value_dim].
 template <bool kKeys>
 HWY_INLINE void expand_rows(const AttentionShape& shape, RunCursor& cursor, std::int32_t first, std::int32_t n,
                             float* out) {
   const EntryType type = kKeys ? shape.key_type : shape.value_type;
-  const std::size_t stride = row_bytes(type, shape.head_dim);
+  const int width = kKeys ? shape.key_dim : shape.value_dim;
+  const std::size_t stride = row_bytes(type, width);
   for (std::int32_t done = 0; done < n;) {
     const RunCursor::Piece piece = cursor.seek(first + done);
     const std::int32_t count = std::min(piece.count, n - done);
     const std::byte* src =
         (kKeys ? piece.run->keys : piece.run->values) + static_cast<std::size_t>(piece.offset) * stride;
-    for (std::int32_t i = 0; i < count; ++i, src += stride, out += shape.head_dim) {
-      expand_row(type, src, out, shape.head_dim);
+    for (std::int32_t i = 0; i < count; ++i, src += stride, out += width) {
+      expand_row(type, src, out, width);
     }
     done += count;
   }

@@ -38,7 +38,7 @@ HWY_INLINE void pack_columns(const float* w, int head_dim, int n_embd, int colum
 void projected_value_norms(const AttentionShape& shape, const HeadEntries& entries, const float* w_o, int n_embd,
                            float* out) {
   const F d;
-  const int head_dim = shape.head_dim;
+  const int head_dim = shape.value_dim;
   const auto width = static_cast<std::size_t>(head_dim);
   const auto values = hwy::AllocateAligned<float>(kNormBlock * width);              // [kNormBlock][head_dim]
   const auto panel = hwy::AllocateAligned<float>(kPanel * width);                   // [head_dim][kPanel]
@@ -86,7 +86,7 @@ HWY_EXPORT(projected_value_norms);
 
 void projected_value_norms(const AttentionShape& shape, const HeadEntries& entries, std::span<const float> w_o,
                            int n_embd, std::span<float> out) {
-  assert(w_o.size() >= static_cast<std::size_t>(shape.n_group * shape.head_dim) * static_cast<std::size_t>(n_embd));
+  assert(w_o.size() >= static_cast<std::size_t>(shape.n_group * shape.value_dim) * static_cast<std::size_t>(n_embd));
   assert(out.size() >= static_cast<std::size_t>(entries.n_entries));
   if (prefers_bf16_norms(shape)) {
     bf16_projected_norms(current_bf16_unit(), shape, entries, w_o, n_embd, out);

@@ -120,7 +120,7 @@ HWY_INLINE void quadratic_forms(const double* keys, int head_dim, const double* 
 
 void expected_scores(const AttentionShape& shape, const HeadEntries& entries, std::int32_t n_columns,
                      const double* mean, const double* covariance, double* out) {
-  const int head_dim = shape.head_dim;
+  const int head_dim = shape.key_dim;
   const auto width = static_cast<std::size_t>(head_dim);
   const auto n_group = static_cast<std::size_t>(shape.n_group);
   // Symmetric: what is left of the diagonal counts twice, what is right of it nothing.
@@ -137,7 +137,7 @@ void expected_scores(const AttentionShape& shape, const HeadEntries& entries, st
   const auto keys = hwy::AllocateAligned<double>(kKeysAtOnce * width);
   alignas(64) double squares[kKeysAtOnce];
   alignas(64) double dots[kKeysAtOnce];
-  const double scale = static_cast<double>(shape.scale);
+  const double scale = static_cast<double>(shape.spec.scale);
   RunCursor cursor(entries);
   for (std::int32_t first = 0; first < n_columns; first += kKeysAtOnce) {
     const std::int32_t n = std::min(kKeysAtOnce, n_columns - first);
@@ -174,9 +174,9 @@ void add_query_moments(const float* q, std::int64_t row_stride, std::int32_t n_r
 
 void expected_scores(const AttentionShape& shape, const HeadEntries& entries, std::int32_t n_columns,
                      std::span<const double> mean, std::span<const double> covariance, std::span<double> out) {
-  assert(shape.head_dim % 8 == 0 && n_columns <= entries.n_entries);
-  assert(mean.size() == static_cast<std::size_t>(shape.n_group * shape.head_dim));
-  assert(covariance.size() == mean.size() * static_cast<std::size_t>(shape.head_dim));
+  assert(shape.key_dim % 8 == 0 && n_columns <= entries.n_entries);
+  assert(mean.size() == static_cast<std::size_t>(shape.n_group * shape.key_dim));
+  assert(covariance.size() == mean.size() * static_cast<std::size_t>(shape.key_dim));
   assert(out.size() >= static_cast<std::size_t>(shape.n_group) * static_cast<std::size_t>(n_columns));
   HWY_DYNAMIC_DISPATCH(expected_scores)(shape, entries, n_columns, mean.data(), covariance.data(), out.data());
 }

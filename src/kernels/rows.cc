@@ -62,12 +62,13 @@ template <Norm kNorm, bool kKeys>
 HWY_INLINE void norms(const AttentionShape& shape, const HeadEntries& entries, float* out) {
   alignas(64) float row[kMaxHeadDim] = {};
   const EntryType type = kKeys ? shape.key_type : shape.value_type;
-  const std::size_t stride = row_bytes(type, shape.head_dim);
+  const int n = kKeys ? shape.key_dim : shape.value_dim;
+  const std::size_t stride = row_bytes(type, n);
   for (const EntryRun& run : entries.runs) {
     const std::byte* src = kKeys ? run.keys : run.values;
     for (std::int32_t i = 0; i < run.n_entries; ++i, src += stride) {
-      expand_row(type, src, row, shape.head_dim);
-      *out++ = row_norm<kNorm>(row, shape.head_dim);
+      expand_row(type, src, row, n);
+      *out++ = row_norm<kNorm>(row, n);
     }
   }
 }

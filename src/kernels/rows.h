@@ -20,7 +20,7 @@ void key_l2_norms(const AttentionShape& shape, const HeadEntries& entries, std::
 
 // CriticalKV's value term: out[i] = mean over the group's heads of || v_i W_O[h] ||_1, computed in blocks of entries;
 // nothing of size n_entries x n_embd is stored.
-//   w_o: the d x D slices of the group's heads: [n_group][head_dim][n_embd], float32
+//   w_o: the d x D slices of the group's heads: [n_group][value_dim][n_embd], float32
 void projected_value_norms(const AttentionShape& shape, const HeadEntries& entries, std::span<const float> w_o,
                            int n_embd, std::span<float> out);
 

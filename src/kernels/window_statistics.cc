@@ -33,8 +33,8 @@ struct WindowState {
   std::int32_t n_padded;      // n_queries to whole tiles, or whole strips
   bool split;                 // queries and keys are packed for split_scores
   VisibleRange* ranges;       // [n_rows]
-  float* queries;             // [n_padded][head_dim], times scale * log2(e): scores are exponents of 2
-  float* keys;                // [panels of a block][head_dim][kPanel]
+  float* queries;             // [n_padded][key_dim], times scale * log2(e): scores are exponents of 2
+  float* keys;                // [panels of a block][key_dim][kPanel]
   float* scores;              // [n_padded][kKeyBlock]
   float* high;                // [n_queries] maximum of the row's scores
   double* weight;             // [n_queries] sum of 2^(score - high)
@@ -54,13 +54,13 @@ WindowState make_state(const AttentionShape& shape, const HeadEntries& entries, 
   s.n_padded = round_up(s.n_queries, s.split ? kSplitStrip : kTileRows);
   const auto n = static_cast<std::size_t>(s.n_queries);
   const auto padded = static_cast<std::size_t>(s.n_padded);
-  const auto d = static_cast<std::size_t>(shape.head_dim);
+  const auto d = static_cast<std::size_t>(shape.key_dim);
   Scratch scratch(memory);
   s.ranges = scratch.take<VisibleRange>(static_cast<std::size_t>(rows.n_rows));
   s.queries = scratch.take<float>(static_cast<std::size_t>(std::max(s.n_padded, round_up(s.n_queries, kTileRows))) * d);
   if (s.split) {
-    s.packed_queries = scratch.take<std::byte>(split_rows_bytes(shape.head_dim, s.n_padded));
-    s.packed_keys = scratch.take<std::byte>(split_rows_bytes(shape.head_dim, kKeyBlock));
+    s.packed_queries = scratch.take<std::byte>(split_rows_bytes(shape.key_dim, s.n_padded));
+    s.packed_keys = scratch.take<std::byte>(split_rows_bytes(shape.key_dim, kKeyBlock));
   } else {
     s.keys = scratch.take<float>(kKeyBlock * d);
   }
@@ -74,13 +74,13 @@ WindowState make_state(const AttentionShape& shape, const HeadEntries& entries, 
 
   visible_ranges(shape, entries, rows, s.ranges);
   const auto query = [&](std::int32_t index) {
-    return rows.q + index % s.n_rows * rows.row_stride + static_cast<std::int64_t>(index / s.n_rows) * shape.head_dim;
+    return rows.q + index % s.n_rows * rows.row_stride + static_cast<std::int64_t>(index / s.n_rows) * shape.key_dim;
   };
-  copy_rows(s.n_queries, shape.head_dim, shape.scale * kLog2E, query, s.queries);
+  copy_rows(s.n_queries, shape.key_dim, shape.spec.scale * kLog2E, query, s.queries);
   if (s.split) {
-    std::fill(s.queries + static_cast<std::int64_t>(s.n_queries) * shape.head_dim,
-              s.queries + static_cast<std::int64_t>(s.n_padded) * shape.head_dim, 0.0F);
-    pack_split_queries(s.queries, shape.head_dim, s.n_padded, s.packed_queries);
+    std::fill(s.queries + static_cast<std::int64_t>(s.n_queries) * shape.key_dim,
+              s.queries + static_cast<std::int64_t>(s.n_padded) * shape.key_dim, 0.0F);
+    pack_split_queries(s.queries, shape.key_dim, s.n_padded, s.packed_queries);
   }
   return s;
 }
@@ -123,9 +123,14 @@ HWY_INLINE void score_block(const AttentionShape& shape, const WindowState& s, R
     split_scores(shape, cursor, block, n, s.packed_queries, s.n_padded, s.packed_keys, s.scores, kKeyBlock);
   } else {
     pack_keys(shape, cursor, block, n, s.keys);
-    score_tiles(s.queries, s.n_padded, shape.head_dim, s.keys, n, s.scores);
+    score_tiles(s.queries, s.n_padded, shape.key_dim, s.keys, n, s.scores);
   }
   const std::int32_t end = round_up(n, kLanes);
+  if (shape.spec.soft_cap != 0) {
+    for (std::int32_t index = 0; index < s.n_queries; ++index) {
+      soft_cap_scores(F(), s.scores + static_cast<std::int64_t>(index) * kKeyBlock, end, shape.spec.soft_cap * kLog2E);
+    }
+  }
   for (std::int32_t index = 0; index < s.n_queries; ++index) {
     const VisibleRange& range = s.ranges[index % s.n_rows];
     const std::int32_t last = std::min(range.last, limit);
@@ -164,8 +169,20 @@ void sum_rows(const AttentionShape& shape, const HeadEntries& entries, const Win
   }
 }
 
+// Adds a sink, which no column has, to each row's sums.
+void add_sinks(const float* sinks, const WindowState& s) {
+  for (std::int32_t index = 0; index < s.n_queries; ++index) {
+    const float sink = sinks[index / s.n_rows] * kLog2E;
+    const float high = std::max(s.high[index], sink);
+    const auto share = [high](float of) { return std::exp2(static_cast<double>(of) - static_cast<double>(high)); };
+    s.weight[index] = (s.weight[index] == 0.0 ? 0.0 : s.weight[index] * share(s.high[index])) + share(sink);
+    s.high[index] = high;
+  }
+}
+
 // What the reduction of columns needs of the rows' sums.
-void invert_sums(const WindowState& s) {
+void invert_sums(const AttentionSpec& spec, const WindowState& s) {
+  if (spec.sinks != nullptr) add_sinks(spec.sinks, s);
   for (std::int32_t index = 0; index < s.n_queries; ++index) {
     const bool blind = s.weight[index] == 0.0;  // the row sees no entry
     if (blind) s.high[index] = 0.0F;
@@ -259,7 +276,7 @@ void window_columns(const AttentionShape& shape, const HeadEntries& entries, con
     s.high[index] = sums[static_cast<std::size_t>(index)].high;
     s.weight[index] = sums[static_cast<std::size_t>(index)].weight;
   }
-  invert_sums(s);
+  invert_sums(shape.spec, s);
   RunCursor cursor(entries);
   BlockColumns columns;
   const bool mean_only = !out.m2 && !out.max && !out.last && !out.entropy;
@@ -324,13 +341,13 @@ namespace winnow::kernels {
 
 std::size_t window_statistics_scratch_bytes(const AttentionShape& shape, int n_rows) {
   const auto n = static_cast<std::size_t>(n_rows * shape.n_group);
-  const auto d = static_cast<std::size_t>(shape.head_dim);
+  const auto d = static_cast<std::size_t>(shape.key_dim);
   const bool split = prefers_split_scores(shape);
   const std::int32_t n_padded = round_up(n_rows * shape.n_group, split ? kSplitStrip : kTileRows);
   const auto padded = static_cast<std::size_t>(n_padded);
   const auto rows = static_cast<std::size_t>(std::max(n_padded, round_up(n_rows * shape.n_group, kTileRows)));
-  const std::size_t operands = split ? Scratch::bytes<std::byte>(split_rows_bytes(shape.head_dim, n_padded)) +
-                                           Scratch::bytes<std::byte>(split_rows_bytes(shape.head_dim, kKeyBlock))
+  const std::size_t operands = split ? Scratch::bytes<std::byte>(split_rows_bytes(shape.key_dim, n_padded)) +
+                                           Scratch::bytes<std::byte>(split_rows_bytes(shape.key_dim, kKeyBlock))
                                      : Scratch::bytes<float>(kKeyBlock * d);
   const std::size_t bytes = Scratch::bytes<VisibleRange>(static_cast<std::size_t>(n_rows)) +
                             Scratch::bytes<float>(rows * d) + operands + Scratch::bytes<float>(padded * kKeyBlock) +
@@ -345,7 +362,7 @@ HWY_EXPORT(add_column_sums);
 
 void window_row_sums(const AttentionShape& shape, const HeadEntries& entries, const QueryRows& rows, EntryRange part,
                      std::span<RowSum> sums, std::span<std::byte> scratch) {
-  assert(shape.head_dim % 8 == 0 && shape.head_dim <= kMaxHeadDim);
+  assert(shape.key_dim % 8 == 0 && shape.key_dim <= kMaxHeadDim);
   assert(scratch.size() >= window_statistics_scratch_bytes(shape, rows.n_rows));
   if (rows.n_rows > 0) HWY_DYNAMIC_DISPATCH(window_row_sums)(shape, entries, rows, part, sums, scratch);
 }
@@ -377,7 +394,7 @@ void window_statistics(const AttentionShape& shape, const HeadEntries& entries, 
 
 void add_column_sums(const AttentionShape& shape, const HeadEntries& entries, const QueryRows& rows,
                      const float* log_sum_exp, std::int32_t n_columns, float* sums, std::span<std::byte> scratch) {
-  assert(shape.head_dim % 8 == 0 && shape.head_dim <= kMaxHeadDim);
+  assert(shape.key_dim % 8 == 0 && shape.key_dim <= kMaxHeadDim);
   assert(scratch.size() >= window_statistics_scratch_bytes(shape, rows.n_rows));
   if (rows.n_rows > 0 && prefers_bf16_attention(shape, rows)) {
     bf16_column_sums(current_bf16_unit(), shape, entries, rows, log_sum_exp, n_columns, sums, scratch);

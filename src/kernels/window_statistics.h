@@ -24,7 +24,7 @@ struct ColumnStatistics {
 // Bytes of 64-byte-aligned scratch that a call of either kernel below needs.
 std::size_t window_statistics_scratch_bytes(const AttentionShape& shape, int n_rows);
 
-// A is the softmax over every entry that the row sees (columns beyond n_columns included).
+// A is the softmax over every entry that the row sees (columns beyond n_columns and sinks included).
 void window_statistics(const AttentionShape& shape, const HeadEntries& entries, const QueryRows& rows,
                        const ColumnStatistics& out, std::span<std::byte> scratch);
 
@@ -36,7 +36,8 @@ struct EntryRange {
   std::int32_t last;
 };
 
-// Of a query row: the greatest of its scores (times log2 e) in a part, and the sum of 2^(score - high).
+// Of a query row: the greatest of its scores (times log2 e) in a part, and the sum of 2^(score - high). Sinks are not
+// in it: window_columns adds them.
 struct RowSum {
   float high = -std::numeric_limits<float>::infinity();
   double weight = 0.0;

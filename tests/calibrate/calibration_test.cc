@@ -175,7 +175,7 @@ TEST(Oracle, IsWhatTheRowsOfTheContinuationAttendTo) {
       session, {.needs = {}, .on_layer = [&](const LayerView& view, const ParallelFor& parallel_for) {
                   const auto importance = oracle_importance(view, kContext, kRows, parallel_for);
                   const auto attention = future_attention(view, kContext, kRows, parallel_for);
-                  const int d = view.shape.head_dim, n_group = view.shape.n_group, n = kContext + kRows;
+                  const int d = view.shape.key_dim, n_group = view.shape.n_group, n = kContext + kRows;
                   for (int kv = 0; kv < view.n_kv_head; ++kv) {
                     std::vector<std::vector<float>> keys, values;
                     for (const kernels::EntryRun& run : view.heads[static_cast<std::size_t>(kv)].runs) {
@@ -197,7 +197,7 @@ TEST(Oracle, IsWhatTheRowsOfTheContinuationAttendTo) {
                         for (int i = 0; i < seen; ++i) {
                           double score = 0;
                           for (int c = 0; c < d; ++c) score += double{q[c]} * double{keys[i][c]};
-                          sum += weight[i] = std::exp(score * double{view.shape.scale});
+                          sum += weight[i] = std::exp(score * double{view.shape.spec.scale});
                         }
                         for (int i = 0; i < kContext; ++i) {
                           double square = 0;

@@ -88,10 +88,11 @@ class RandomCache {
                    .n_head = n_head(),
                    .n_kv_head = n_kv_head,
                    .shape = {.n_group = n_group,
-                             .head_dim = head_dim,
-                             .scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(head_dim))),
+                             .key_dim = head_dim,
+                             .value_dim = head_dim,
                              .key_type = EntryType::kF32,
-                             .value_type = EntryType::kF32},
+                             .value_type = EntryType::kF32,
+                             .spec = {.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(head_dim)))}},
                    .n_tokens = n_tokens,
                    .heads = heads};
     view.window_q =

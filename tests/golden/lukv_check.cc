@@ -71,10 +71,11 @@ std::vector<std::vector<double>> oracle_of(const GoldenFile& file, const Sizes& 
                  .n_head = s.n_head,
                  .n_kv_head = s.n_kv_head,
                  .shape = {.n_group = s.n_head / s.n_kv_head,
-                           .head_dim = s.head_dim,
-                           .scale = 1.0F,
+                           .key_dim = s.head_dim,
+                           .value_dim = s.head_dim,
                            .key_type = EntryType::kF32,
-                           .value_type = EntryType::kF32},
+                           .value_type = EntryType::kF32,
+                           .spec = {.scale = 1.0F}},
                  .n_tokens = s.n_tokens,
                  .heads = heads};
   view.n_embd = s.n_embd;

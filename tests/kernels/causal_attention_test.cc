@@ -24,17 +24,17 @@ constexpr double kBf16Tolerance = 2e-2;
 
 // Runs the kernel and the reference on the same random head and compares everything they put out.
 void expect_reference(const AttentionShape& shape, const Case& c) {
-  SCOPED_TRACE(testing::Message() << "n_group " << shape.n_group << " head_dim " << shape.head_dim << " type "
+  SCOPED_TRACE(testing::Message() << "n_group " << shape.n_group << " head_dim " << shape.key_dim << " type "
                                   << entry_type_name(shape.key_type) << " n_visible " << c.n_visible << " n_rows "
-                                  << c.n_rows << " window " << shape.sliding_window);
+                                  << c.n_rows << " window " << shape.spec.window);
   const int n_entries = std::max(0, c.n_visible + c.n_rows - 1);
   const TestHead head(
       shape, {.n_entries = n_entries, .run_sizes = c.run_sizes, .max_gap = c.max_gap, .magnitude = c.magnitude},
-      static_cast<unsigned>(n_entries * 31 + shape.head_dim));
+      static_cast<unsigned>(n_entries * 31 + shape.key_dim));
   const TestQueries queries(shape, c.n_rows, 7);
   const QueryRows rows = queries.rows(c.n_visible, head.last_position() - c.n_rows + 1);
 
-  const std::int64_t stride = shape.n_group * shape.head_dim + 5;
+  const std::int64_t stride = shape.n_group * shape.value_dim + 5;
   std::vector<float> out(static_cast<std::size_t>(stride * c.n_rows), 99.0F);
   std::vector<float> log_sum_exp(static_cast<std::size_t>(c.n_rows * shape.n_group), 99.0F);
   TestScratch scratch(causal_attention_scratch_bytes(shape));
@@ -43,7 +43,7 @@ void expect_reference(const AttentionShape& shape, const Case& c) {
   const bool rounded = prefers_bf16_attention(shape, rows);
   const double tolerance = rounded ? kBf16Tolerance : c.tolerance;
   const reference::CausalResult expected = reference::causal_attention(shape, head.entries(), rows);
-  const auto width = static_cast<std::size_t>(shape.n_group * shape.head_dim);
+  const auto width = static_cast<std::size_t>(shape.n_group * shape.value_dim);
   for (std::size_t r = 0; r < static_cast<std::size_t>(c.n_rows); ++r) {
     const float* row = out.data() + r * static_cast<std::size_t>(stride);
     for (std::size_t i = 0; i < width; ++i) {
@@ -120,7 +120,7 @@ TEST_P(CausalAttention, NothingButTheSoftmaxWeightsIsRoundedTwice) {
   constexpr int kRows = 90;
   constexpr int kEntries = 700;
   AttentionShape shape = test_shape(3, 64, EntryType::kBF16);
-  shape.scale = std::log(2.0F) / 8.0F;  // times log2(e): a power of two
+  shape.spec.scale = std::log(2.0F) / 8.0F;  // times log2(e): a power of two
   const TestHead head(shape, {.n_entries = kEntries, .run_sizes = {32}}, 21);
   const TestQueries queries(shape, kRows, 22);
   std::vector<float> q(static_cast<std::size_t>(kRows * 3 * 64));
@@ -159,9 +159,37 @@ TEST_P(CausalAttention, SplitRunsGiveTheSameBitsAsOneRun) {
 TEST_P(CausalAttention, HidesWhatTheSlidingWindowHides) {
   for (const int window : {1, 2, 16, 100, 128, 1000}) {
     AttentionShape shape = test_shape(2, 64, EntryType::kF16);
-    shape.sliding_window = window;
+    shape.spec.window = window;
     expect_reference(shape, {.n_visible = 1, .n_rows = 150, .run_sizes = {32}});
     expect_reference(shape, {.n_visible = 290, .n_rows = 20, .run_sizes = {32}, .max_gap = 5});
+  }
+}
+
+TEST_P(CausalAttention, KeysAndValuesMayHaveDifferentSizes) {
+  for (const EntryType type : {EntryType::kF32, EntryType::kF16, EntryType::kQ8_0}) {
+    for (const auto& [key_dim, value_dim] : {std::pair{192, 128}, {64, 256}, {96, 32}, {48, 80}}) {
+      if (type == EntryType::kQ8_0 && key_dim % 32 != 0) continue;
+      AttentionShape shape = test_shape(3, key_dim, type);
+      shape.value_dim = value_dim;
+      for (const int n_rows : {5, 40}) expect_reference(shape, {.n_visible = 100, .n_rows = n_rows, .run_sizes = {32}});
+    }
+  }
+}
+
+TEST_P(CausalAttention, CapsScoresAndGivesWeightToSinks) {
+  const std::vector<float> sinks = {-3.0F, 0.5F, 40.0F};
+  for (const EntryType type : {EntryType::kF32, EntryType::kF16}) {
+    for (const float soft_cap : {0.0F, 0.5F, 30.0F}) {
+      for (const bool has_sinks : {false, true}) {
+        AttentionShape shape = test_shape(3, 64, type);
+        shape.spec.soft_cap = soft_cap;
+        shape.spec.sinks = has_sinks ? sinks.data() : nullptr;
+        expect_reference(shape, {.n_visible = 1, .n_rows = 150, .run_sizes = {32}});
+        expect_reference(shape, {.n_visible = 0, .n_rows = 3});  // the first row sees nothing but the sinks
+        shape.spec.window = 20;
+        expect_reference(shape, {.n_visible = 100, .n_rows = 30, .run_sizes = {32}});
+      }
+    }
   }
 }
 

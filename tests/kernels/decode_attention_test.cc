@@ -7,31 +7,32 @@
 namespace winnow::kernels {
 namespace {
 
-void decode_slice(const AttentionShape& shape, const DecodeSlice& slice, float* partials) {
+void decode_slice(const AttentionShape& shape, const DecodeSlice& slice, const GroupSoftmax& out) {
   TestScratch scratch(decode_attention_scratch_bytes(shape));
-  decode_attention(shape, slice, partials, scratch.span());
+  decode_attention(shape, slice, out, scratch.span());
 }
 
 // Decodes in n_slices equal slices and merges.
 std::vector<float> decode(const AttentionShape& shape, const HeadEntries& entries, const float* q, int position,
                           int n_slices) {
-  const std::size_t stride = partial_floats(shape.head_dim) * static_cast<std::size_t>(shape.n_group);
-  std::vector<float> partials(stride * static_cast<std::size_t>(n_slices), std::nanf(""));
+  GroupSoftmaxes states(static_cast<std::size_t>(n_slices), shape.n_group, shape.value_dim);
   for (int s = 0; s < n_slices; ++s) {
     const DecodeSlice slice{q, entries, entries.n_entries * s / n_slices, entries.n_entries * (s + 1) / n_slices,
                             position};
-    decode_slice(shape, slice, partials.data() + stride * static_cast<std::size_t>(s));
+    std::fill_n(states.at(static_cast<std::size_t>(s)).values, shape.n_group * shape.value_dim, std::nanf(""));
+    decode_slice(shape, slice, states.at(static_cast<std::size_t>(s)));
   }
-  std::vector<float> out(static_cast<std::size_t>(shape.n_group * shape.head_dim), std::nanf(""));
-  merge_partials(shape, partials.data(), n_slices, out.data());
+  for (int s = 1; s < n_slices; ++s) merge(shape, states.at(0), states.at(static_cast<std::size_t>(s)));
+  std::vector<float> out(static_cast<std::size_t>(shape.n_group * shape.value_dim), std::nanf(""));
+  finish_attention(shape, states.at(0), out.data());
   return out;
 }
 
 void expect_reference(const AttentionShape& shape, const TestHead::Options& options, double tolerance = 2e-5) {
-  SCOPED_TRACE(testing::Message() << "n_group " << shape.n_group << " head_dim " << shape.head_dim << " type "
+  SCOPED_TRACE(testing::Message() << "n_group " << shape.n_group << " head_dim " << shape.key_dim << " type "
                                   << entry_type_name(shape.key_type) << " n_entries " << options.n_entries << " window "
-                                  << shape.sliding_window);
-  const TestHead head(shape, options, static_cast<unsigned>(options.n_entries + shape.head_dim));
+                                  << shape.spec.window);
+  const TestHead head(shape, options, static_cast<unsigned>(options.n_entries + shape.key_dim));
   const TestQueries queries(shape, 1, 4);
   const int position = head.last_position();
   const std::vector<double> expected =
@@ -86,8 +87,34 @@ TEST_P(DecodeAttention, MatchesTheReferenceForEveryLength) {
 TEST_P(DecodeAttention, HidesWhatTheSlidingWindowHides) {
   for (const int window : {1, 2, 31, 100, 5000}) {
     AttentionShape shape = test_shape(3, 64, EntryType::kF16);
-    shape.sliding_window = window;
+    shape.spec.window = window;
     expect_reference(shape, {.n_entries = 150, .run_sizes = {32}, .max_gap = 4});
+  }
+}
+
+TEST_P(DecodeAttention, KeysAndValuesMayHaveDifferentSizes) {
+  for (const EntryType type : {EntryType::kF32, EntryType::kF16, EntryType::kQ8_0}) {
+    for (const auto& [key_dim, value_dim] : {std::pair{192, 128}, {64, 256}, {96, 32}}) {
+      AttentionShape shape = test_shape(3, key_dim, type);
+      shape.value_dim = value_dim;
+      expect_reference(shape, {.n_entries = 150, .run_sizes = {32}});
+    }
+  }
+}
+
+TEST_P(DecodeAttention, CapsScoresAndGivesWeightToSinks) {
+  const std::vector<float> sinks = {-3.0F, 0.5F, 40.0F};
+  for (const float soft_cap : {0.0F, 0.5F, 30.0F}) {
+    for (const bool has_sinks : {false, true}) {
+      for (const int n_entries : {0, 1, 150}) {
+        AttentionShape shape = test_shape(3, 64, EntryType::kF16);
+        shape.spec.soft_cap = soft_cap;
+        shape.spec.sinks = has_sinks ? sinks.data() : nullptr;
+        expect_reference(shape, {.n_entries = n_entries, .run_sizes = {32}, .magnitude = 3.0F}, 5e-5);
+        shape.spec.window = 20;
+        expect_reference(shape, {.n_entries = n_entries, .run_sizes = {32}}, 5e-5);
+      }
+    }
   }
 }
 
@@ -95,32 +122,55 @@ TEST_P(DecodeAttention, EmptySlicesGiveTheEmptyStateAndMergeToZero) {
   AttentionShape shape = test_shape(2, 64, EntryType::kF16);
   const TestHead head(shape, {.n_entries = 40}, 1);
   const TestQueries queries(shape, 1, 2);
-  std::vector<float> partials(2 * partial_floats(64), std::nanf(""));
-  decode_slice(shape, {queries.q(), head.entries(), 17, 17, 39}, partials.data());
-  EXPECT_EQ(partials[0], -HUGE_VALF);
-  for (std::size_t i = 1; i < partial_floats(64); ++i) ASSERT_EQ(partials[i], 0.0F);
+  GroupSoftmaxes states(3, 2, 64);
+  const GroupSoftmax state = states.at(0);
+  const auto expect_empty = [](const GroupSoftmax& group) {
+    for (const SoftmaxState& s : group.states) {
+      EXPECT_TRUE(s.is_empty());
+      EXPECT_EQ(s.max, -HUGE_VALF);
+    }
+    for (int i = 0; i < 2 * 64; ++i) ASSERT_EQ(group.values[i], 0.0F);
+  };
+  std::fill_n(state.values, 2 * 64, std::nanf(""));
+  decode_slice(shape, {queries.q(), head.entries(), 17, 17, 39}, state);
+  expect_empty(state);
   // A slice that the window hides as a whole is empty too.
-  shape.sliding_window = 4;
-  decode_slice(shape, {queries.q(), head.entries(), 0, 10, 39}, partials.data());
-  EXPECT_EQ(partials[0], -HUGE_VALF);
+  shape.spec.window = 4;
+  decode_slice(shape, {queries.q(), head.entries(), 0, 10, 39}, state);
+  expect_empty(state);
+  // The empty state is neutral on both sides.
+  decode_slice(shape, {queries.q(), head.entries(), 36, 40, 39}, states.at(1));
+  const std::vector<float> values(states.at(1).values, states.at(1).values + 2 * 64);
+  const SoftmaxState first = states.at(1).states[0];
+  merge(shape, states.at(1), state);
+  merge(shape, state, states.at(1));
+  for (const std::size_t i : {std::size_t{0}, std::size_t{1}}) {
+    EXPECT_EQ(states.at(i).states[0].max, first.max);
+    EXPECT_EQ(states.at(i).states[0].sum, first.sum);
+    EXPECT_EQ(std::vector<float>(states.at(i).values, states.at(i).values + 2 * 64), values);
+  }
+  // Two empty ones stay empty, and give zeros.
+  decode_slice(shape, {queries.q(), head.entries(), 0, 10, 39}, state);
+  decode_slice(shape, {queries.q(), head.entries(), 0, 10, 39}, states.at(2));
+  merge(shape, state, states.at(2));
+  expect_empty(state);
   std::vector<float> out(2 * 64, std::nanf(""));
-  merge_partials(shape, partials.data(), 1, out.data());
-  for (const float x : out) ASSERT_EQ(x, 0.0F);
-  merge_partials(shape, partials.data(), 0, out.data());
+  finish_attention(shape, state, out.data());
   for (const float x : out) ASSERT_EQ(x, 0.0F);
 }
 
-TEST_P(DecodeAttention, PartialHoldsTheDocumentedSums) {
+TEST_P(DecodeAttention, StateHoldsTheDocumentedSums) {
   const AttentionShape shape = test_shape(1, 16, EntryType::kF32);
   const TestHead head(shape, {.n_entries = 70}, 1);
   const TestQueries queries(shape, 1, 2);
-  std::vector<float> partial(partial_floats(16));
-  decode_slice(shape, {queries.q(), head.entries(), 0, 70, 69}, partial.data());
+  GroupSoftmaxes states(1, 1, 16);
+  decode_slice(shape, {queries.q(), head.entries(), 0, 70, 69}, states.at(0));
+  const SoftmaxState state = states.at(0).states[0];
   const reference::Weights w = reference::weights(shape, head.entries(), queries.rows(70, 69), 0, 0);
-  EXPECT_NEAR(static_cast<double>(partial[0]) + std::log(static_cast<double>(partial[1])), w.log_sum_exp, 1e-5);
+  EXPECT_NEAR(static_cast<double>(state.log_sum_exp()), w.log_sum_exp, 1e-5);
   double greatest = 0;
   for (const double a : w.a) greatest = std::max(greatest, a);
-  EXPECT_NEAR(static_cast<double>(partial[1]), 1.0 / greatest, 1e-5 / greatest);
+  EXPECT_NEAR(static_cast<double>(state.sum), 1.0 / greatest, 1e-5 / greatest);
 }
 
 TEST_P(DecodeAttention, LargeScoresStayFinite) {

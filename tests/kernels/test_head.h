@@ -32,12 +32,12 @@ class TestHead {
     std::mt19937 random(seed);
     std::normal_distribution<float> normal;
     std::uniform_int_distribution<int> gap(1, options.max_gap);
-    std::vector<float> row(static_cast<std::size_t>(shape.head_dim));
-    const auto add_row = [&](EntryType type, float magnitude, std::vector<std::byte>& to) {
+    const auto add_row = [&](EntryType type, int n, float magnitude, std::vector<std::byte>& to) {
+      std::vector<float> row(static_cast<std::size_t>(n));
       for (float& x : row) x = magnitude * normal(random);
-      const std::size_t bytes = row_bytes(type, shape.head_dim);
+      const std::size_t bytes = row_bytes(type, n);
       to.resize(to.size() + bytes);
-      store_row(type, row.data(), to.data() + to.size() - bytes, shape.head_dim);
+      store_row(type, row.data(), to.data() + to.size() - bytes, n);
     };
     int position = -1;
     for (int done = 0, turn = 0; done < options.n_entries; ++turn) {
@@ -47,8 +47,8 @@ class TestHead {
       const int n = std::min(wanted, options.n_entries - done);
       Run& run = runs_.emplace_back();
       for (int i = 0; i < n; ++i) {
-        add_row(shape.key_type, options.magnitude, run.keys);
-        add_row(shape.value_type, 1.0F, run.values);
+        add_row(shape.key_type, shape.key_dim, options.magnitude, run.keys);
+        add_row(shape.value_type, shape.value_dim, 1.0F, run.values);
         run.positions.push_back(position += gap(random));
       }
       run.keys.shrink_to_fit();
@@ -85,7 +85,7 @@ class TestHead {
 class TestQueries {
  public:
   TestQueries(const AttentionShape& shape, int n_rows, unsigned seed, float magnitude = 1.0F)
-      : stride_(shape.n_group * shape.head_dim + 48), n_rows_(n_rows) {
+      : stride_(shape.n_group * shape.key_dim + 48), n_rows_(n_rows) {
     std::mt19937 random(seed);
     std::normal_distribution<float> normal;
     numbers_.resize(static_cast<std::size_t>(stride_) * static_cast<std::size_t>(n_rows) + 16);
@@ -105,10 +105,11 @@ class TestQueries {
 
 inline AttentionShape test_shape(int n_group, int head_dim, EntryType type) {
   return {.n_group = n_group,
-          .head_dim = head_dim,
-          .scale = 1.0F / std::sqrt(static_cast<float>(head_dim)),
+          .key_dim = head_dim,
+          .value_dim = head_dim,
           .key_type = type,
-          .value_type = type};
+          .value_type = type,
+          .spec = {.scale = 1.0F / std::sqrt(static_cast<float>(head_dim))}};
 }
 
 // 64-byte-aligned scratch memory of exactly the size asked for, filled with NaN.

@@ -49,9 +49,9 @@ struct Case {
 };
 
 void expect_reference(const AttentionShape& shape, const Case& c) {
-  SCOPED_TRACE(testing::Message() << "n_group " << shape.n_group << " head_dim " << shape.head_dim << " type "
+  SCOPED_TRACE(testing::Message() << "n_group " << shape.n_group << " head_dim " << shape.key_dim << " type "
                                   << entry_type_name(shape.key_type) << " n_entries " << c.n_entries << " n_rows "
-                                  << c.n_rows << " n_columns " << c.n_columns << " window " << shape.sliding_window);
+                                  << c.n_rows << " n_columns " << c.n_columns << " window " << shape.spec.window);
   const TestHead head(
       shape, {.n_entries = c.n_entries, .run_sizes = c.run_sizes, .max_gap = c.max_gap, .magnitude = c.magnitude},
       static_cast<unsigned>(c.n_entries));
@@ -126,10 +126,26 @@ TEST_P(WindowStatistics, MatchesTheReferenceForEveryEntryType) {
   }
 }
 
+TEST_P(WindowStatistics, CapsScoresAndGivesWeightToSinks) {
+  const std::vector<float> sinks = {-3.0F, 2.0F};
+  for (const EntryType type : {EntryType::kF32, EntryType::kF16}) {
+    for (const float soft_cap : {0.0F, 0.5F, 30.0F}) {
+      for (const bool has_sinks : {false, true}) {
+        AttentionShape shape = test_shape(2, 64, type);
+        shape.spec.soft_cap = soft_cap;
+        shape.spec.sinks = has_sinks ? sinks.data() : nullptr;
+        expect_reference(shape, {.n_entries = 300, .n_rows = 16, .n_columns = 284});
+        shape.spec.window = 40;
+        expect_reference(shape, {.n_entries = 300, .n_rows = 16, .n_columns = 284});
+      }
+    }
+  }
+}
+
 TEST_P(WindowStatistics, HidesWhatTheSlidingWindowHides) {
   for (const int window : {1, 10, 40, 128, 1000}) {
     AttentionShape shape = test_shape(2, 64, EntryType::kF16);
-    shape.sliding_window = window;
+    shape.spec.window = window;
     expect_reference(shape, {.n_entries = 300, .n_rows = 16, .n_columns = 284, .max_gap = 2});
   }
 }
@@ -145,7 +161,7 @@ TEST_P(WindowStatistics, RowsMaySeeFewerEntriesThanThereAre) {
 TEST_P(WindowStatistics, PartsAddUpToTheWhole) {
   AttentionShape shape = test_shape(3, 64, EntryType::kF16);
   for (const int window : {0, 90}) {
-    shape.sliding_window = window;
+    shape.spec.window = window;
     const TestHead head(shape, {.n_entries = 300, .run_sizes = {32}}, 1);
     const TestQueries queries(shape, 16, 2);
     const QueryRows rows = queries.rows(285, 284);
@@ -212,9 +228,10 @@ TEST_P(WindowStatistics, LargeScoresStayFinite) {
 }
 
 void expect_column_sums(EntryType type, int n_group, int n_tokens) {
-  for (const int sliding_window : {0, 50}) {
+  for (const auto& [window, soft_cap] : {std::pair{0, 0.0F}, {50, 0.0F}, {0, 1.5F}}) {
     AttentionShape shape = test_shape(n_group, 64, type);
-    shape.sliding_window = sliding_window;
+    shape.spec.window = window;
+    shape.spec.soft_cap = soft_cap;
     const TestHead head(shape, {.n_entries = n_tokens}, 8);
     const TestQueries queries(shape, n_tokens, 9);
     const QueryRows rows = queries.rows(1, 0);

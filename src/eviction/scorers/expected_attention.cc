@@ -64,7 +64,7 @@ class ExpectedAttention final : public Scorer {
       throw Error(ErrorCode::kInternal,
                   "expected-attention got no moments of the queries: the engine did not save them");
     }
-    const Rotation rotation(view.rotation, view.shape.head_dim, view.n_tokens, options.ea_future);
+    const Rotation rotation(view.rotation, view.shape.key_dim, view.n_tokens, options.ea_future);
     LayerScores scores(evidence.n_kv_head());
     evidence.for_each_head([&](int h) { scores[h] = score_head(evidence, options, rotation, h); });
     return scores;
@@ -74,7 +74,7 @@ class ExpectedAttention final : public Scorer {
   static std::vector<float> score_head(const LayerEvidence& evidence, const EvictionOptions& options,
                                        const Rotation& rotation, int h) {
     const LayerView& view = evidence.view();
-    const int d = view.shape.head_dim;
+    const int d = view.shape.key_dim;
     const int n = evidence.n_entries(h);
     const std::vector<std::int32_t> positions = evidence.positions(h);
     const auto skipped =

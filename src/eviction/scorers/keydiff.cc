@@ -14,7 +14,7 @@ class KeyDiff final : public Scorer {
   EvidenceNeeds needs(const EvictionOptions&) const override { return {}; }
 
   LayerScores score(LayerEvidence& evidence, const EvictionOptions&) const override {
-    const int d = evidence.view().shape.head_dim;
+    const int d = evidence.view().shape.key_dim;
     LayerScores scores(evidence.n_kv_head());
     evidence.for_each_head([&](int h) {
       const kernels::HeadEntries& entries = evidence.view().heads[h];

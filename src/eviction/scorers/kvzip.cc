@@ -33,7 +33,7 @@ class KvZip final : public Scorer {
 
   static std::vector<float> score_head(const LayerEvidence& evidence, int h) {
     const LayerView& view = evidence.view();
-    const int d = view.shape.head_dim;
+    const int d = view.shape.key_dim;
     const std::int32_t n_columns = evidence.n_prefix(h);
     const std::size_t key_bytes = row_bytes(view.shape.key_type, d);
     AlignedBytes scratch(kernels::window_statistics_scratch_bytes(view.shape, kBlockRows));

@@ -29,11 +29,12 @@ double half_value(std::uint16_t bits) {
 
 std::vector<std::vector<double>> all_rows(const AttentionShape& shape, const HeadEntries& entries, bool keys) {
   const EntryType type = keys ? shape.key_type : shape.value_type;
+  const int n = keys ? shape.key_dim : shape.value_dim;
   std::vector<std::vector<double>> rows;
   for (const EntryRun& run : entries.runs) {
     for (int i = 0; i < run.n_entries; ++i) {
       const std::byte* base = keys ? run.keys : run.values;
-      rows.push_back(row(type, base + static_cast<std::size_t>(i) * row_bytes(type, shape.head_dim), shape.head_dim));
+      rows.push_back(row(type, base + static_cast<std::size_t>(i) * row_bytes(type, n), n));
     }
   }
   return rows;
@@ -49,7 +50,9 @@ std::vector<int> all_positions(const HeadEntries& entries) {
 double score(const AttentionShape& shape, const float* q, const std::vector<double>& key) {
   double dot = 0;
   for (std::size_t i = 0; i < key.size(); ++i) dot += static_cast<double>(q[i]) * key[i];
-  return dot * static_cast<double>(shape.scale);
+  const double scaled = dot * static_cast<double>(shape.spec.scale);
+  const double cap = static_cast<double>(shape.spec.soft_cap);
+  return cap == 0 ? scaled : cap * std::tanh(scaled / cap);
 }
 
 // A row of r4 or r3, decoded by the definition: the Hadamard matrix written out.
@@ -76,12 +79,13 @@ std::vector<double> coded_row(EntryType type, const std::byte* src, int n) {
   return numbers;
 }
 
-// scores -> softmax weights; scores of -inf are hidden.
-Weights softmax(std::vector<double> scores) {
-  double high = -kInfinity;
+// scores -> softmax weights of a query head of the group; scores of -inf are hidden.
+Weights softmax(const AttentionShape& shape, int g, std::vector<double> scores) {
+  const double sink = shape.spec.sinks != nullptr ? static_cast<double>(shape.spec.sinks[g]) : -kInfinity;
+  double high = sink;
   for (const double s : scores) high = std::max(high, s);
   if (high == -kInfinity) return {std::vector<double>(scores.size(), 0.0), -kInfinity};
-  double sum = 0;
+  double sum = std::exp(sink - high);
   for (const double s : scores) sum += std::exp(s - high);
   for (double& s : scores) s = std::exp(s - high) / sum;
   return {std::move(scores), high + std::log(sum)};
@@ -96,15 +100,14 @@ struct Head {
         positions(all_positions(entries)) {}
 
   Weights weights(const QueryRows& rows, int r, int g) const {
-    const float* q = rows.q + r * rows.row_stride + g * shape.head_dim;
+    const float* q = rows.q + r * rows.row_stride + g * shape.key_dim;
     std::vector<double> scores(keys.size(), -kInfinity);
     for (int i = 0; i < rows.n_visible + r && i < static_cast<int>(keys.size()); ++i) {
       const auto entry = static_cast<std::size_t>(i);
-      const bool in_window =
-          shape.sliding_window <= 0 || positions[entry] > rows.first_position + r - shape.sliding_window;
+      const bool in_window = shape.spec.window <= 0 || positions[entry] > rows.first_position + r - shape.spec.window;
       if (in_window) scores[entry] = score(shape, q, keys[entry]);
     }
-    return softmax(std::move(scores));
+    return softmax(shape, g, std::move(scores));
   }
 
   void add_output(const std::vector<double>& a, double* out) const {
@@ -114,7 +117,7 @@ struct Head {
   }
 
   const AttentionShape& shape;
-  std::vector<std::vector<double>> keys, values;  // [n_entries][head_dim]
+  std::vector<std::vector<double>> keys, values;  // [n_entries][key_dim], [n_entries][value_dim]
   std::vector<int> positions;                     // [n_entries]
 };
 
@@ -179,7 +182,7 @@ Weights weights(const AttentionShape& shape, const HeadEntries& entries, const Q
 CausalResult causal_attention(const AttentionShape& shape, const HeadEntries& entries, const QueryRows& rows) {
   const Head head(shape, entries);
   CausalResult result;
-  const auto d = static_cast<std::size_t>(shape.head_dim);
+  const auto d = static_cast<std::size_t>(shape.value_dim);
   for (int r = 0; r < rows.n_rows; ++r) {
     for (int g = 0; g < shape.n_group; ++g) {
       const Weights w = head.weights(rows, r, g);
@@ -193,16 +196,16 @@ CausalResult causal_attention(const AttentionShape& shape, const HeadEntries& en
 
 std::vector<double> decode_attention(const AttentionShape& shape, const DecodeSlice& slice) {
   const Head head(shape, slice.entries);
-  const auto d = static_cast<std::size_t>(shape.head_dim);
+  const auto d = static_cast<std::size_t>(shape.value_dim);
   std::vector<double> out(d * static_cast<std::size_t>(shape.n_group), 0.0);
   for (int g = 0; g < shape.n_group; ++g) {
     std::vector<double> scores(head.keys.size(), -kInfinity);
     for (int i = slice.first; i < slice.last; ++i) {
       const auto entry = static_cast<std::size_t>(i);
-      if (shape.sliding_window > 0 && head.positions[entry] <= slice.position - shape.sliding_window) continue;
-      scores[entry] = score(shape, slice.q + g * shape.head_dim, head.keys[entry]);
+      if (shape.spec.window > 0 && head.positions[entry] <= slice.position - shape.spec.window) continue;
+      scores[entry] = score(shape, slice.q + g * shape.key_dim, head.keys[entry]);
     }
-    head.add_output(softmax(std::move(scores)).a, out.data() + static_cast<std::size_t>(g) * d);
+    head.add_output(softmax(shape, g, std::move(scores)).a, out.data() + static_cast<std::size_t>(g) * d);
   }
   return out;
 }
@@ -296,8 +299,8 @@ MomentSums query_moments(const float* q, std::int64_t row_stride, int n_rows, in
 
 std::vector<double> expected_scores(const AttentionShape& shape, const HeadEntries& entries, int n_columns,
                                     std::span<const double> mean, std::span<const double> covariance) {
-  const auto d = static_cast<std::size_t>(shape.head_dim);
-  const double scale = static_cast<double>(shape.scale);
+  const auto d = static_cast<std::size_t>(shape.key_dim);
+  const double scale = static_cast<double>(shape.spec.scale);
   const std::vector<std::vector<double>> keys = all_rows(shape, entries, true);
   std::vector<double> scores;
   for (std::size_t g = 0; g < static_cast<std::size_t>(shape.n_group); ++g) {

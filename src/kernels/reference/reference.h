@@ -26,12 +26,12 @@ struct Weights {
 Weights weights(const AttentionShape& shape, const HeadEntries& entries, const QueryRows& rows, int r, int g);
 
 struct CausalResult {
-  std::vector<double> out;          // [n_rows][n_group][head_dim]
+  std::vector<double> out;          // [n_rows][n_group][value_dim]
   std::vector<double> log_sum_exp;  // [n_rows][n_group]
 };
 CausalResult causal_attention(const AttentionShape& shape, const HeadEntries& entries, const QueryRows& rows);
 
-// Normalised: [n_group][head_dim].
+// Normalised: [n_group][value_dim].
 std::vector<double> decode_attention(const AttentionShape& shape, const DecodeSlice& slice);
 
 struct WindowResult {
@@ -50,7 +50,7 @@ std::vector<double> value_l1_norms(const AttentionShape& shape, const HeadEntrie
 std::vector<double> value_l2_norms(const AttentionShape& shape, const HeadEntries& entries);
 std::vector<double> key_l2_norms(const AttentionShape& shape, const HeadEntries& entries);
 
-// w_o: [n_group][head_dim][n_embd] -> [n_entries]
+// w_o: [n_group][value_dim][n_embd] -> [n_entries]
 std::vector<double> projected_value_norms(const AttentionShape& shape, const HeadEntries& entries,
                                           std::span<const float> w_o, int n_embd);
 

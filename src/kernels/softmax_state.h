@@ -1,0 +1,79 @@
+// The state of an online softmax over some entries, for one query (FlashAttention, arXiv 2205.14135): what parts of a
+// head's entries are summed to, apart from each other, and merged from.
+//
+// The empty state, {-inf, 0} with zeros for sums of values, is the neutral element: merging it changes nothing, and a
+// merge into it copies. A state whose maximum is -inf is empty whatever its sum: products beyond float32 may leave one.
+#pragma once
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <vector>
+
+namespace winnow::kernels {
+
+// Of scores s_i in natural units.
+struct SoftmaxState {
+  float max = -std::numeric_limits<float>::infinity();  // the greatest s_i
+  float sum = 0.0F;                                     // of exp(s_i - max)
+
+  bool is_empty() const { return sum == 0.0F || max == -std::numeric_limits<float>::infinity(); }
+  float log_sum_exp() const { return is_empty() ? -std::numeric_limits<float>::infinity() : max + std::log(sum); }
+
+  // The state of a single score (an attention sink has no more than that).
+  static SoftmaxState of(float score) { return {.max = score, .sum = 1.0F}; }
+};
+
+// What the sums of values of two states are multiplied by before they are added up.
+struct MergeFactors {
+  float into;
+  float from;
+};
+
+// `into` becomes the state of the entries of both.
+inline MergeFactors merge(SoftmaxState& into, const SoftmaxState& from) {
+  if (from.is_empty()) return {1.0F, 0.0F};
+  if (into.is_empty()) {
+    into = from;
+    return {0.0F, 1.0F};
+  }
+  const float max = std::fmax(into.max, from.max);
+  const MergeFactors factors{std::exp(into.max - max), std::exp(from.max - max)};
+  into = {.max = max, .sum = into.sum * factors.into + from.sum * factors.from};
+  return factors;
+}
+
+// The states of a KV head's query heads over the same entries, with their sums of values.
+struct GroupSoftmax {
+  std::span<SoftmaxState> states;  // [n_group]
+  float* values;                   // [n_group][value_dim], sum_i exp(s_i - max) v_i
+};
+
+// Memory for the states of several slices of entries.
+class GroupSoftmaxes {
+ public:
+  GroupSoftmaxes() = default;
+  GroupSoftmaxes(std::size_t n, int n_group, int value_dim) { resize(n, n_group, value_dim); }
+
+  // Room for n of them; what was there is lost.
+  void resize(std::size_t n, int n_group, int value_dim) {
+    n_group_ = static_cast<std::size_t>(n_group);
+    group_values_ = n_group_ * static_cast<std::size_t>(value_dim);
+    if (states_.size() < n * n_group_) states_.resize(n * n_group_);
+    if (values_.size() < n * group_values_) values_.resize(n * group_values_);
+  }
+
+  GroupSoftmax at(std::size_t i) {
+    return {.states = std::span(states_).subspan(i * n_group_, n_group_), .values = values_.data() + i * group_values_};
+  }
+
+ private:
+  std::size_t n_group_ = 0;
+  std::size_t group_values_ = 0;
+  std::vector<SoftmaxState> states_;
+  std::vector<float> values_;
+};
+
+}  // namespace winnow::kernels
