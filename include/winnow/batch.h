@@ -146,8 +146,8 @@ class Batch {
   Batch(const Batch&) = delete;
   Batch& operator=(const Batch&) = delete;
 
-  // Returns the request's number. Throws QueueFull, and Error(kCancelled) after drain(). Everything else that can be
-  // wrong with a request reaches on_done.
+  // Returns the request's number. Reads its grammar on the caller's thread. Throws QueueFull, and Error(kCancelled)
+  // after drain(). Everything else that can be wrong with a request reaches on_done.
   std::uint64_t submit(BatchRequest request, BatchCallbacks callbacks);
 
   // Ends a request as soon as the step or slice under way is over; its pages are then free. Does nothing for a request

@@ -50,6 +50,7 @@ std::uint64_t Batch::submit(BatchRequest request, BatchCallbacks callbacks) {
   job->request = std::move(request);
   job->callbacks = std::move(callbacks);
   job->submitted = BatchClock::now();
+  make_samplers(*job, *impl_->engine, impl_->options);
   const std::lock_guard lock(impl_->mutex);
   if (impl_->is_draining || impl_->is_stopping) {
     throw Error(ErrorCode::kCancelled, "no more requests are taken: this process is about to end");

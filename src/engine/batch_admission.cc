@@ -144,6 +144,20 @@ std::size_t state_bytes(const ModelInfo& model, const SessionOptions& options) {
   return bytes + static_cast<std::size_t>(model.n_vocab) * sizeof(float);
 }
 
+void make_samplers(BatchJob& job, const Engine& engine, const BatchOptions& batch) {
+  const BatchRequest& request = job.request;
+  if (request.n_answers > batch.n_parallel) return;  // check_job says so
+  try {
+    for (int i = 0; i < request.n_answers; ++i) {
+      SamplingOptions sampling = request.sampling;
+      if (sampling.seed != SamplingOptions{}.seed) sampling.seed += static_cast<std::uint32_t>(i);
+      job.samplers.emplace_back(engine.model(), sampling);
+    }
+  } catch (const Error& error) {
+    job.sampling_error = error;
+  }
+}
+
 void check_job(BatchJob& job, Engine& engine, const BatchOptions& batch) {
   BatchRequest& request = job.request;
   const ModelInfo& model = engine.model()->info();
@@ -165,11 +179,7 @@ void check_job(BatchJob& job, Engine& engine, const BatchOptions& batch) {
                                              ", an answer's first one included: shorten the prompt");
   }
   request.max_tokens = std::min(request.max_tokens, request.session.n_ctx - static_cast<std::int32_t>(n_tokens));
-  for (int i = 0; i < request.n_answers; ++i) {
-    SamplingOptions sampling = request.sampling;
-    if (sampling.seed != SamplingOptions{}.seed) sampling.seed += static_cast<std::uint32_t>(i);
-    job.samplers.emplace_back(engine.model(), sampling);
-  }
+  if (job.sampling_error) throw Error(*job.sampling_error);
   const std::size_t limit = engine.memory().kv_bytes_limit;
   job.needs = needs_of(request, request.session, engine, limit);
   if (limit > 0 && job.needs.context + job.needs.own > limit) refuse_for_good(job, engine, limit);

@@ -43,6 +43,7 @@ struct BatchJob {
   ContextPointer context;                             // null without one, and before admission
   std::optional<Session> session;                     // until the first token
   std::vector<Sampler> samplers;                      // one for each answer, until the first token
+  std::optional<Error> sampling_error;                // where they could not be made
   std::vector<std::unique_ptr<BatchAnswer>> answers;  // under way
   bool has_finished_answer = false;
 };
@@ -53,6 +54,9 @@ struct BatchReading {
   BatchJob* job = nullptr;  // or this
   Prefill prefill;
 };
+
+// Reads the request's grammar, which may take a while: on the thread that submits it, not on the one that decodes.
+void make_samplers(BatchJob& job, const Engine& engine, const BatchOptions& options);
 
 // Throws what is wrong with the request; completes its options (context length, answer length) and fills needs.
 // Throws Error(kInvalidArgument) for one that cannot fit the engine's limit, with the budget that would.

@@ -1,14 +1,14 @@
-// Choosing the next token with libllama's samplers, in llama.cpp's default order: grammar, penalties, top-k, top-p,
-// min-p, temperature, draw.
+// Choosing the next token with libllama's samplers, in llama.cpp's default order: penalties, top-k, top-p, min-p,
+// temperature, draw; with a grammar a second time where it does not allow the first choice.
 #include <llama.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
-#include <exception>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <random>
 #include <span>
 #include <string>
@@ -16,8 +16,7 @@
 #include <utility>
 #include <vector>
 
-#include "model/ggml_log.h"
-#include "model/grammar_check.h"
+#include "model/grammar_matcher.h"
 #include "model/model_impl.h"
 #include "model/tokenizer.h"
 #include "winnow/error.h"
@@ -39,26 +38,13 @@ struct SamplerDeleter {
 };
 using SamplerPointer = std::unique_ptr<llama_sampler, SamplerDeleter>;
 
-SamplerPointer make_grammar(const Tokenizer& tokenizer, const std::string& grammar) {
-  if (grammar.empty()) return nullptr;
+std::optional<GrammarMatcher> make_matcher(const Tokenizer& tokenizer, const std::string& grammar) {
+  if (grammar.empty()) return std::nullopt;
   if (!tokenizer.has_tokens()) {
     throw Error(ErrorCode::kUnsupported,
                 "the model file has no tokenizer, which a grammar needs: leave the grammar out");
   }
-  check_grammar(grammar, tokenizer.vocab());
-  take_ggml_errors();
-  SamplerPointer sampler;
-  try {
-    sampler.reset(llama_sampler_init_grammar(tokenizer.vocab(), grammar.c_str(), "root"));
-  } catch (const std::exception& error) {
-    refuse(std::string("libllama refuses the grammar: ") + error.what());
-  }
-  if (sampler == nullptr) {
-    std::string reason = take_ggml_errors();
-    while (!reason.empty() && reason.back() == '\n') reason.pop_back();
-    refuse("libllama refuses the grammar: " + (reason.empty() ? "no reason given" : reason));
-  }
-  return sampler;
+  return GrammarMatcher(std::make_shared<const Grammar>(parse_grammar(grammar, tokenizer.vocab())), tokenizer);
 }
 
 bool is_greedy(const SamplingOptions& options) { return options.temperature < kColdest; }
@@ -124,33 +110,49 @@ struct Sampler::Impl {
   int n_vocab;                         // length of the logits
   int n_candidates;                    // those of them that are tokens of the vocabulary
   std::uint32_t seed;
-  bool is_greedy;
-  SamplerPointer grammar;  // apart from the chain: prompt tokens are not held against it. Null: none
+  std::optional<GrammarMatcher> grammar;  // prompt tokens are not held against it
   SamplerPointer chain;
-  bool is_grammar_lost = false;              // libllama's state is unusable after it threw
-  std::vector<llama_token_data> candidates;  // [n_candidates], filled anew for each token
+  bool is_grammar_lost = false;              // it threw
+  std::vector<llama_token_data> candidates;  // [n_candidates], filled anew for each choice
 
-  void apply_grammar(llama_token_data_array& array) {
-    llama_sampler_apply(grammar.get(), &array);
-    if (std::none_of(array.data, array.data + array.size, is_possible)) {
-      throw Error(ErrorCode::kInvalidArgument, "the grammar allows no token of this model here: change the grammar");
+  // Chooses among the candidates; without regard to the grammar, but for what it has taken out of them.
+  Token choose() {
+    llama_token_data_array array{candidates.data(), candidates.size(), -1, false};
+    llama_sampler_apply(chain.get(), &array);
+    const std::span<const llama_token_data> chosen_from(array.data, array.size);
+    auto chosen = chosen_from.begin() + std::max<std::int64_t>(array.selected, 0);
+    if (!is_possible(*chosen)) {  // a draw of exactly 0 takes the first candidate, however unlikely
+      chosen = std::max_element(chosen_from.begin(), chosen_from.end(),
+                                [](const auto& a, const auto& b) { return a.logit < b.logit; });
     }
+    return chosen->id;
   }
 
-  bool grammar_allows(llama_token_data candidate) {
-    llama_token_data_array array{&candidate, 1, -1, false};
-    llama_sampler_apply(grammar.get(), &array);
-    return is_possible(candidate);
+  void fill(std::span<const float> logits) {
+    candidates.resize(static_cast<std::size_t>(n_candidates));
+    for (std::size_t i = 0; i < candidates.size(); ++i) candidates[i] = {static_cast<Token>(i), logits[i], 0.0f};
   }
 
-  void accept_in_grammar(Token token) {
-    try {
-      llama_sampler_accept(grammar.get(), token);
-    } catch (const std::exception& error) {
-      is_grammar_lost = true;
-      throw Error(ErrorCode::kInvalidArgument,
-                  std::string("the grammar cannot be followed any further: change it (") + error.what() + ")");
+  // A token is chosen first and only that one held against the grammar: all tokens are where it does not fit. Most fit,
+  // and a choice from all costs milliseconds with a large vocabulary.
+  Token choose_by_grammar(std::span<const float> logits) {
+    is_grammar_lost = true;  // until the end
+    fill(logits);
+    Token token = choose();
+    if (!grammar->allows(token)) {
+      const std::vector<bool> allowed = grammar->allowed();
+      fill(logits);
+      for (std::size_t i = 0; i < candidates.size(); ++i) {
+        if (!allowed[i]) candidates[i].logit = -std::numeric_limits<float>::infinity();
+      }
+      if (std::none_of(candidates.begin(), candidates.end(), is_possible)) {
+        throw Error(ErrorCode::kInvalidArgument, "the grammar allows no token of this model here: change the grammar");
+      }
+      token = choose();
     }
+    grammar->accept(token);
+    is_grammar_lost = false;
+    return token;
   }
 };
 
@@ -162,15 +164,12 @@ Sampler::Sampler(std::shared_ptr<const Model> model, const SamplingOptions& opti
   // Some files pad the output matrix beyond the vocabulary.
   const int n_candidates = tokenizer.has_tokens() ? std::min(n_vocab, tokenizer.n_vocab()) : n_vocab;
   const std::uint32_t seed = choose_seed(options.seed);
-  impl_ =
-      std::make_unique<Impl>(Impl{.model = model,
-                                  .n_vocab = n_vocab,
-                                  .n_candidates = n_candidates,
-                                  .seed = seed,
-                                  .is_greedy = is_greedy(options),
-                                  .grammar = make_grammar(tokenizer, options.grammar),
-                                  .chain = make_chain(options, n_vocab, seed),
-                                  .candidates = std::vector<llama_token_data>(static_cast<std::size_t>(n_candidates))});
+  impl_ = std::make_unique<Impl>(Impl{.model = model,
+                                      .n_vocab = n_vocab,
+                                      .n_candidates = n_candidates,
+                                      .seed = seed,
+                                      .grammar = make_matcher(tokenizer, options.grammar),
+                                      .chain = make_chain(options, n_vocab, seed)});
 }
 
 Sampler::~Sampler() = default;
@@ -181,38 +180,19 @@ Token Sampler::sample(std::span<const float> logits) {
   if (std::cmp_not_equal(logits.size(), impl_->n_vocab)) {
     refuse("sampling needs " + std::to_string(impl_->n_vocab) + " logits and got " + std::to_string(logits.size()));
   }
-  if (impl_->is_grammar_lost) refuse("the text does not follow the grammar any more: begin with a new sampler");
-  std::vector<llama_token_data>& candidates = impl_->candidates;
-  bool is_valid = true;
-  for (std::size_t i = 0; i < candidates.size(); ++i) {
-    candidates[i] = {static_cast<Token>(i), logits[i], 0.0f};
-    is_valid &= logits[i] <= std::numeric_limits<float>::max();  // false for NaN as well
-  }
-  if (!is_valid || std::none_of(candidates.begin(), candidates.end(), is_possible)) {
+  if (impl_->is_grammar_lost) refuse("the text could not follow the grammar: begin with a new sampler");
+  const std::span<const float> used = logits.first(static_cast<std::size_t>(impl_->n_candidates));
+  const bool is_valid = std::all_of(used.begin(), used.end(), [](float logit) {
+    return logit <= std::numeric_limits<float>::max();  // false for NaN as well
+  });
+  const auto is_finite = [](float logit) { return logit > -std::numeric_limits<float>::infinity(); };
+  if (!is_valid || std::none_of(used.begin(), used.end(), is_finite)) {
     throw Error(
         ErrorCode::kInternal,
         "the logits are not numbers: check the model file against its checksum, and report this if it is intact");
   }
-
-  const bool has_grammar = impl_->grammar != nullptr;
-  llama_token_data_array array{candidates.data(), candidates.size(), -1, false};
-  if (has_grammar && !impl_->is_greedy) impl_->apply_grammar(array);
-  llama_sampler_apply(impl_->chain.get(), &array);
-  const std::span<const llama_token_data> chosen_from(array.data, array.size);
-  const auto likeliest = [&] {
-    return std::max_element(chosen_from.begin(), chosen_from.end(),
-                            [](const auto& a, const auto& b) { return a.logit < b.logit; });
-  };
-  auto chosen = chosen_from.begin() + std::max<std::int64_t>(array.selected, 0);
-  if (!is_possible(*chosen)) chosen = likeliest();  // a draw of exactly 0 takes the first candidate, however unlikely
-  // The grammar costs far more than a greedy choice (milliseconds with a large vocabulary), and the penalties do not
-  // depend on it: one token is asked about first, all of them only when that one is refused.
-  if (has_grammar && impl_->is_greedy && !impl_->grammar_allows(*chosen)) {
-    impl_->apply_grammar(array);
-    chosen = likeliest();
-  }
-  const Token token = chosen->id;
-  if (has_grammar) impl_->accept_in_grammar(token);
+  if (!impl_->grammar) impl_->fill(logits);
+  const Token token = impl_->grammar ? impl_->choose_by_grammar(logits) : impl_->choose();
   accept(token);
   return token;
 }

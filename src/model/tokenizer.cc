@@ -228,6 +228,11 @@ std::string Tokenizer::token_text(Token token, bool special) const {
   });
 }
 
+const TokenPieces& Tokenizer::pieces() const {
+  std::call_once(pieces_once_, [this] { pieces_ = std::make_unique<TokenPieces>(*this); });
+  return *pieces_;
+}
+
 std::string Tokenizer::detokenize(std::span<const Token> tokens) const {
   require_tokens();
   for (const Token token : tokens) require_token(token);

@@ -3,11 +3,13 @@
 
 #include <cstddef>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "model/token_pieces.h"
 #include "winnow/model.h"
 
 struct llama_model;
@@ -37,6 +39,8 @@ class Tokenizer {
   bool has_tokens() const { return has_tokens_; }
   // Whether tokenize(..., add_special = true, ...) puts a begin token first.
   bool adds_begin_token() const { return adds_begin_token_; }
+  // Made when it is asked for first.
+  const TokenPieces& pieces() const;
 
  private:
   struct ModelDeleter {
@@ -54,6 +58,8 @@ class Tokenizer {
   bool adds_begin_token_ = false;
   bool adds_end_token_ = false;
   bool knows_chat_template_ = false;
+  mutable std::once_flag pieces_once_;
+  mutable std::unique_ptr<const TokenPieces> pieces_;
 };
 
 }  // namespace winnow

@@ -15,6 +15,7 @@ constexpr int kMostStops = 16;
 constexpr std::size_t kMostStopBytes = 1024;
 constexpr int kMostProbabilities = 20;
 constexpr int kMostSchemaKeys = 4096;  // looking up names in ordered JSON is linear
+constexpr int kMostSchemaValues = 100'000;
 
 // Fields that would change the answer, and that nothing here honours.
 void refuse_unsupported(const Fields& fields) {
@@ -71,17 +72,24 @@ std::vector<std::string> parse_stops(const Fields& fields) {
 
 // The schema as it stands in the body, its properties in their order.
 OrderedJson find_schema(const std::string& text) {
-  int n_keys = 0;
+  int n_keys = 0, n_values = 0;
+  bool is_format = false;  // or another field, whose names and values are not counted
   const auto only_format = [&](int depth, OrderedJson::parse_event_t event, OrderedJson& parsed) {
-    if (event != OrderedJson::parse_event_t::key) return true;
-    if (depth == 1) return parsed == "response_format";
-    return ++n_keys <= kMostSchemaKeys;
+    if (event == OrderedJson::parse_event_t::key) {
+      if (depth == 1) return is_format = parsed == "response_format";
+      return is_format && ++n_keys <= kMostSchemaKeys;
+    }
+    if (depth == 0) return true;  // the body
+    return is_format && (event != OrderedJson::parse_event_t::value || ++n_values <= kMostSchemaValues);
   };
   const OrderedJson body = OrderedJson::parse(text, only_format);
-  if (n_keys > kMostSchemaKeys) {
-    throw ApiError(400, "the JSON schema has more than " + std::to_string(kMostSchemaKeys) + " names",
+  const auto refuse_beyond = [](int n, int most, const std::string& what) {
+    if (n <= most) return;
+    throw ApiError(400, "the JSON schema has more than " + std::to_string(most) + " " + what + ": shorten it",
                    "response_format");
-  }
+  };
+  refuse_beyond(n_keys, kMostSchemaKeys, "names");
+  refuse_beyond(n_values, kMostSchemaValues, "values");
   return body["response_format"]["json_schema"]["schema"];
 }
 

@@ -1,6 +1,7 @@
 #include "server/schema_grammar.h"
 
 #include <algorithm>
+#include <deque>
 #include <map>
 #include <set>
 #include <vector>
@@ -25,6 +26,9 @@ constexpr const char* kCommonRules =
     "value ::= object | array | string | number | boolean | null\n";
 
 constexpr std::int64_t kMostRepeats = 1000;
+// Less than what a grammar may have: the common rules and repetitions come on top.
+constexpr std::size_t kMostRules = 9000;
+constexpr std::size_t kMostBytes = 1'000'000;
 
 const std::set<std::string> kAnnotations = {"title", "description", "default",    "examples",     "$schema",
                                             "$id",   "$comment",    "deprecated", "readOnly",     "writeOnly",
@@ -66,9 +70,18 @@ class Converter {
   explicit Converter(const OrderedJson& root) : root_(root) {}
 
   std::string convert() {
-    const std::string expression = expression_of(root_, "schema");
-    std::string grammar = "root ::= " + expression + "\n";
-    for (const auto& [name, text] : rules_) grammar += name + " ::= " + text + "\n";
+    std::string grammar = "root ::= " + expression_of(root_, "schema") + "\n";
+    // Not from where they are referred to: references may follow each other thousands deep, and in circles.
+    for (; !referred_.empty(); referred_.pop_front()) {
+      const auto& [rule, schema, place] = referred_.front();
+      rules_[rule].second = expression_of(*schema, place);
+    }
+    if (rules_.size() > kMostRules) refuse("schema", "it has more parts than a grammar may have rules: simplify it");
+    for (const auto& [name, text] : rules_) {
+      if (grammar.size() > kMostBytes) break;
+      grammar += name + " ::= " + text + "\n";
+    }
+    if (grammar.size() > kMostBytes) refuse("schema", "it is too long as a grammar: shorten it");
     return grammar + kCommonRules;
   }
 
@@ -158,12 +171,9 @@ class Converter {
     } catch (const OrderedJson::exception&) {
       refuse(place, "there is no '" + name + "'");
     }
-    // The name goes first: the schema may refer to itself.
     const std::string rule = new_rule("");
     references_[name] = rule;
-    const std::size_t index = rules_.size() - 1;
-    const std::string text = expression_of(*schema, name);
-    rules_[index].second = text;
+    referred_.push_back({rules_.size() - 1, schema, name});
     return rule;
   }
 
@@ -175,34 +185,30 @@ class Converter {
       allow(schema, place, {});
       return "value";
     }
-    if (type->is_array() && !type->empty()) {
-      // Keywords of another type than the one at hand say nothing.
-      std::string text;
-      for (const OrderedJson& one : *type) {
-        OrderedJson single = OrderedJson::object();
-        for (const auto& [key, value] : schema.items()) {
-          if (belongs(key, one)) single[key] = value;
-        }
-        single["type"] = one;
-        text += (text.empty() ? "" : " | ") + typed(single, place);
-      }
-      std::set<std::string> all = {"type"};
-      for (const auto& [keyword, owner] : keywords()) all.insert(keyword);
-      allow(schema, place, all);
-      return "(" + text + ")";
+    if (type->is_string()) return of_type(type->get<std::string>(), schema, place);
+    if (!type->is_array() || type->empty()) refuse(place, "'type' must be a string or a list of strings");
+    std::set<std::string> names;  // each once: a list that repeats its types would double the work at every level
+    std::string text;
+    for (const OrderedJson& one : *type) {
+      if (!one.is_string()) refuse(place, "'type' must be a string or a list of strings");
+      if (!names.insert(one.get<std::string>()).second) continue;
+      text += (text.empty() ? "" : " | ") + of_type(one.get<std::string>(), schema, place);
     }
-    if (!type->is_string()) refuse(place, "'type' must be a string or a list of strings");
-    const auto name = type->get<std::string>();
+    return "(" + text + ")";
+  }
+
+  std::string of_type(const std::string& name, const OrderedJson& schema, const std::string& place) {
     if (name == "object") return object(schema, place);
     if (name == "array") return array(schema, place);
     if (name == "string") return string(schema, place);
     if (name != "integer" && name != "number" && name != "boolean" && name != "null") {
       refuse(place, "there is no type '" + name + "'");
     }
-    allow(schema, place, {"type"});
+    allow_type(schema, place, name);
     return name;
   }
 
+  // Which type a keyword says something about.
   static const std::map<std::string, std::string>& keywords() {
     static const std::map<std::string, std::string> owners = {
         {"properties", "object"}, {"required", "object"}, {"additionalProperties", "object"},
@@ -210,13 +216,20 @@ class Converter {
         {"minLength", "string"},  {"maxLength", "string"}};
     return owners;
   }
-  static bool belongs(const std::string& keyword, const OrderedJson& type) {
-    const auto owner = keywords().find(keyword);
-    return owner == keywords().end() || (type.is_string() && owner->second == type.get<std::string>());
+
+  // Refuses keywords that say nothing about the type, unless it is one of several.
+  static void allow_type(const OrderedJson& schema, const std::string& place, const std::string& name) {
+    const auto type = schema.find("type");
+    const bool is_one_of_many = type != schema.end() && type->is_array();
+    std::set<std::string> allowed = {"type"};
+    for (const auto& [keyword, owner] : keywords()) {
+      if (is_one_of_many || owner == name) allowed.insert(keyword);
+    }
+    allow(schema, place, allowed);
   }
 
   std::string string(const OrderedJson& schema, const std::string& place) {
-    allow(schema, place, {"type", "minLength", "maxLength"});
+    allow_type(schema, place, "string");
     const std::int64_t least = count(schema, place, "minLength", 0);
     const std::int64_t most = count(schema, place, "maxLength", -1);
     if (least == 0 && most < 0) return "string";
@@ -226,7 +239,7 @@ class Converter {
   }
 
   std::string array(const OrderedJson& schema, const std::string& place) {
-    allow(schema, place, {"type", "items", "minItems", "maxItems"});
+    allow_type(schema, place, "array");
     const std::int64_t least = count(schema, place, "minItems", 0);
     const std::int64_t most = count(schema, place, "maxItems", -1);
     if (most >= 0 && most < least) refuse(place, "'maxItems' is below 'minItems'");
@@ -239,7 +252,7 @@ class Converter {
   }
 
   std::string object(const OrderedJson& schema, const std::string& place) {
-    allow(schema, place, {"type", "properties", "required", "additionalProperties"});
+    allow_type(schema, place, "object");
     std::set<std::string> required;
     if (schema.contains("required")) {
       if (!schema["required"].is_array()) refuse(place, "'required' must be a list of names");
@@ -248,7 +261,8 @@ class Converter {
         required.insert(name.get<std::string>());
       }
     }
-    const OrderedJson properties = schema.value("properties", OrderedJson::object());
+    static const OrderedJson kNone = OrderedJson::object();
+    const OrderedJson& properties = schema.contains("properties") ? schema["properties"] : kNone;
     if (!properties.is_object()) refuse(place, "'properties' must be an object");
     for (const std::string& name : required) {
       if (!properties.contains(name)) refuse(place, "'" + name + "' is required, and 'properties' does not have it");
@@ -286,6 +300,12 @@ class Converter {
   const OrderedJson& root_;
   std::vector<std::pair<std::string, std::string>> rules_;  // name and text
   std::map<std::string, std::string> references_;           // "#/$defs/..." to the rule's name
+  struct Referred {
+    std::size_t rule;
+    const OrderedJson* schema;
+    std::string place;
+  };
+  std::deque<Referred> referred_;  // what their rules say is still to be found out
 };
 
 }  // namespace

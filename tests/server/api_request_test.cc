@@ -214,6 +214,14 @@ TEST_F(ApiRequestTest, SchemasKeepTheirOrder) {
   std::string many = R"("response_format":{"type":"json_schema","json_schema":{"schema":{"properties":{"a":{})";
   for (int i = 0; i < 5000; ++i) many += ",\"k" + std::to_string(i) + "\":{}";
   EXPECT_EQ(refusal([&] { chat(many + "}}}}"); }), "response_format");
+  many = R"("response_format":{"type":"json_schema","json_schema":{"schema":{"enum":[0)";
+  for (int i = 0; i < 100'000; ++i) many += ",1";
+  EXPECT_EQ(refusal([&] { chat(many + "]}}}"); }), "response_format");
+  // What is beside the schema does not count.
+  std::string beside = R"("response_format":{"type":"json_schema","json_schema":{"schema":{"enum":[0]}}},"user":[0)";
+  for (int i = 0; i < 120'000; ++i) beside += ",1";
+  for (int i = 0; i < 5'000; ++i) beside += R"(,{"a":1})";
+  EXPECT_NE(chat(beside + "]").batch.sampling.grammar, "");
 }
 
 }  // namespace

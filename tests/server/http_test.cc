@@ -118,6 +118,21 @@ TEST_F(HttpTest, SchemasBindTheAnswer) {
   EXPECT_TRUE(object["b"] == "x" || object["b"] == "y") << text;
 }
 
+// Such grammars stopped the server for hours.
+TEST_F(HttpTest, GrammarsThatAreFollowedInManyWays) {
+  start();
+  const auto ask = [&](const std::string& grammar) {
+    return post("/v1/completions", completion(200, R"(,"temperature":0,"grammar":)" + Json(grammar).dump()));
+  };
+  EXPECT_EQ(ask("root ::= (\"a\"?){900} (\"a\"){900}")->status, 200);
+  EXPECT_EQ(ask("root ::= (((\"a\"?){12}){12}){12}")->status, 200);
+  const auto refused = ask("root ::= \"a\" root \"b\" | \"a\" root \"c\"");
+  EXPECT_EQ(refused->status, 400);
+  EXPECT_NE(refused->body.find("too many ways"), std::string::npos) << refused->body;
+  EXPECT_EQ(post("/v1/completions", completion(5))->status, 200);
+  EXPECT_EQ(engine_->memory().kv_bytes_in_use, 0U);
+}
+
 TEST_F(HttpTest, ContextsAreSharedAndShown) {
   BatchOptions options;
   options.context_bytes = std::size_t{8} << 20;

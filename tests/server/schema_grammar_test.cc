@@ -119,6 +119,29 @@ TEST_F(SchemaGrammarTest, JsonObjects) {
   EXPECT_FALSE(test::gbnf_matches(grammar, "[1]"));
 }
 
+// Each of them took seconds and gigabytes, or more stack than there is.
+TEST_F(SchemaGrammarTest, LargeSchemasAreReadInTime) {
+  std::string nested = R"({"type":"null"})";
+  for (int i = 0; i < 28; ++i) nested = R"({"type":["array","array"],"items":)" + nested + "}";
+  EXPECT_LT(grammar_of(nested).size(), 10'000U);
+  check(R"({"type":["array","null","array"],"items":{"type":"null"}})", {"[null]", "null"}, {"1"});
+
+  std::string chain = R"({"$ref":"#/$defs/d0","$defs":{)";
+  for (int i = 0; i < 4000; ++i) {
+    chain += "\"d" + std::to_string(i) + R"(":{"$ref":"#/$defs/d)" + std::to_string(i + 1) + "\"},";
+  }
+  check(chain + R"("d4000":{"type":"null"}}})", {"null"}, {"1"});
+
+  std::string values;
+  for (int i = 0; i < 10'000; ++i) values += (i > 0 ? ",\"value " : "\"value ") + std::to_string(i) + "\"";
+  grammar_of(R"({"enum":[)" + values + "]}");
+  EXPECT_NE(refusal(R"({"enum":[")" + std::string(std::size_t{2} << 20, 'x') + R"("]})").find("too long"),
+            std::string::npos);
+  std::string properties;
+  for (int i = 0; i < 4000; ++i) properties += (i > 0 ? ",\"p" : "\"p") + std::to_string(i) + R"(":{"type":"null"})";
+  EXPECT_NE(refusal(R"({"properties":{)" + properties + "}}").find("more parts"), std::string::npos);
+}
+
 TEST_F(SchemaGrammarTest, WhatCannotBeDoneIsRefused) {
   EXPECT_NE(refusal(R"({"type":"string","pattern":"a+"})").find("'pattern'"), std::string::npos);
   EXPECT_NE(refusal(R"({"type":"integer","minimum":3})").find("'minimum'"), std::string::npos);

@@ -1,0 +1,379 @@
+#include <llama.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/utf8.h"
+#include "model/grammar.h"
+#include "model/left_recursion.h"
+#include "model/tokenizer.h"
+#include "winnow/error.h"
+
+namespace winnow {
+namespace {
+
+[[noreturn]] void refuse(const std::string& sentence) { throw Error(ErrorCode::kInvalidArgument, sentence); }
+
+// The syntax and the limits of repetitions are libllama's.
+class Parser {
+ public:
+  Parser(std::string_view text, const llama_vocab* vocab) : text_(text), vocab_(vocab) {}
+
+  Grammar run() {
+    if (text_.size() > kMostBytes) {
+      refuse("the grammar has " + std::to_string(text_.size()) + " bytes and may have " + std::to_string(kMostBytes) +
+             ": shorten it");
+    }
+    if (text_.find('\0') != std::string_view::npos) refuse("the grammar holds a zero byte: remove it");
+    if (const auto offset = find_invalid_utf8(text_)) {
+      refuse("the grammar is not UTF-8 at byte " + std::to_string(*offset) + ": convert it");
+    }
+    skip_space(true);
+    while (!at_end()) read_rule();
+    for (const auto& [name, rule] : ids_) {
+      if (!rules_[rule].is_defined) refuse("the grammar uses the rule '" + name + "' and does not define it");
+    }
+    const auto root = ids_.find("root");
+    if (root == ids_.end()) refuse("the grammar has no rule named 'root': name the one to start with so");
+    grammar_.root = root->second;
+    for (const Rule& rule : rules_) {
+      std::vector<std::uint32_t>& sequences = grammar_.rules.emplace_back();
+      for (const Sequence& sequence : rule.alternates) {
+        sequences.push_back(static_cast<std::uint32_t>(grammar_.symbols.size()));
+        grammar_.symbols.insert(grammar_.symbols.end(), sequence.begin(), sequence.end());
+        grammar_.symbols.push_back({});
+      }
+    }
+    return std::move(grammar_);
+  }
+
+ private:
+  static constexpr std::size_t kMostBytes = std::size_t{1} << 20;
+  static constexpr std::uint64_t kMostRepetitions = 2000;
+  static constexpr std::uint64_t kMostRules = 10'000;
+  static constexpr std::uint64_t kMostSymbols = 1'000'000;
+  static constexpr int kMostNested = 200;
+  static constexpr std::uint64_t kUnbounded = std::numeric_limits<std::uint64_t>::max();
+
+  using Sequence = std::vector<Grammar::Symbol>;
+  struct Rule {
+    std::vector<Sequence> alternates;
+    bool is_defined = false;
+  };
+
+  bool at_end() const { return position_ >= text_.size(); }
+  char peek(std::size_t ahead = 0) const { return position_ + ahead < text_.size() ? text_[position_ + ahead] : '\0'; }
+  static bool is_digit(char c) { return c >= '0' && c <= '9'; }
+  static bool is_word(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-' || is_digit(c); }
+
+  [[noreturn]] void fail(const std::string& what) const {
+    const std::string_view before = text_.substr(0, std::min(position_, text_.size()));
+    const auto line = 1 + std::count(before.begin(), before.end(), '\n');
+    const std::size_t column = before.size() - (before.rfind('\n') + 1) + 1;  // npos + 1 is 0
+    refuse("the grammar does not parse at line " + std::to_string(line) + ", byte " + std::to_string(column) + ": " +
+           what);
+  }
+
+  void skip_space(bool newline_too) {
+    while (!at_end()) {
+      const char c = peek();
+      if (c == '#') {
+        while (!at_end() && peek() != '\r' && peek() != '\n') ++position_;
+      } else if (c == ' ' || c == '\t' || (newline_too && (c == '\r' || c == '\n'))) {
+        ++position_;
+      } else {
+        return;
+      }
+    }
+  }
+
+  std::string_view read_name() {
+    const std::size_t begin = position_;
+    while (is_word(peek())) ++position_;
+    if (position_ == begin) fail("a rule's name is expected here");
+    return text_.substr(begin, position_ - begin);
+  }
+
+  std::uint32_t rule_named(std::string_view name) {
+    const auto [entry, is_new] = ids_.try_emplace(std::string(name), static_cast<std::uint32_t>(rules_.size()));
+    if (is_new) add_rule();
+    return entry->second;
+  }
+
+  std::uint32_t add_rule() {
+    count_rules(1);
+    rules_.emplace_back();
+    return static_cast<std::uint32_t>(rules_.size()) - 1;
+  }
+
+  void count_rules(std::uint64_t n) {
+    n_rules_ += n;
+    if (n_rules_ > kMostRules)
+      fail("more than " + std::to_string(kMostRules) + " rules, repetitions included: simplify it");
+  }
+
+  void count_symbols(std::uint64_t n) {
+    n_symbols_ += n;
+    if (n_symbols_ > kMostSymbols) fail("the repetitions expand to too much: lower their counts");
+  }
+
+  // Its code point.
+  std::uint32_t read_character() {
+    if (at_end()) fail("the grammar ends inside a literal or character class");
+    if (peek() != '\\') {
+      const auto lead = static_cast<unsigned char>(peek());
+      std::uint32_t value = lead < 0x80 ? lead : lead < 0xE0 ? lead & 0x1FU : lead < 0xF0 ? lead & 0x0FU : lead & 0x07U;
+      for (++position_; !at_end() && (static_cast<unsigned char>(peek()) & 0xC0) == 0x80; ++position_) {
+        value = (value << 6) | (static_cast<unsigned char>(peek()) & 0x3FU);
+      }
+      return value;
+    }
+    const char escape = peek(1);
+    const int n_hex = escape == 'x' ? 2 : escape == 'u' ? 4 : escape == 'U' ? 8 : 0;
+    if (n_hex == 0 && (escape == '\0' || std::string_view("trn\\\"[]-").find(escape) == std::string_view::npos)) {
+      fail("unknown escape; known are \\x \\u \\U \\t \\r \\n \\\\ \\\" \\[ \\] \\-");
+    }
+    position_ += 2;
+    if (n_hex == 0)
+      return static_cast<unsigned char>(escape == 't' ? '\t' : escape == 'r' ? '\r' : escape == 'n' ? '\n' : escape);
+    std::uint32_t value = 0;
+    for (int i = 0; i < n_hex; ++i, ++position_) {
+      const char c = peek();
+      const int lower = c | 0x20;
+      if (!is_digit(c) && !(lower >= 'a' && lower <= 'f')) {
+        fail("the escape needs " + std::to_string(n_hex) + " hexadecimal digits");
+      }
+      value = (value << 4) | static_cast<std::uint32_t>(is_digit(c) ? c - '0' : lower - 'a' + 10);
+    }
+    return value;
+  }
+
+  // Behind '['.
+  void read_class(Sequence& sequence) {
+    Grammar::CharacterClass read;
+    read.is_negated = peek() == '^';
+    if (read.is_negated) ++position_;
+    const std::size_t begin = position_;
+    while (peek() != ']') {
+      const std::uint32_t first = read_character();
+      std::uint32_t last = first;
+      if (peek() == '-' && peek(1) != ']') {
+        ++position_;
+        last = read_character();
+      }
+      count_symbols(1);
+      if (first <= last) read.ranges.push_back({first, last});
+    }
+    const bool is_empty = position_ == begin;
+    ++position_;
+    if (is_empty) return;  // as the literal ""
+    std::sort(read.ranges.begin(), read.ranges.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+    std::vector<Grammar::Range> apart;
+    for (const Grammar::Range& range : read.ranges) {
+      if (!apart.empty() && (range.first <= apart.back().last || range.first == apart.back().last + 1)) {
+        apart.back().last = std::max(apart.back().last, range.last);
+      } else {
+        apart.push_back(range);
+      }
+    }
+    read.ranges = std::move(apart);
+    sequence.push_back({Grammar::Kind::kClass, static_cast<std::uint32_t>(grammar_.classes.size())});
+    grammar_.classes.push_back(std::move(read));
+  }
+
+  // <[id]> or <text of one token>.
+  std::uint32_t read_token() {
+    const std::size_t begin = position_;
+    if (peek() != '<') fail("'<' is expected here");
+    if (peek(1) == '[') {
+      position_ += 2;
+      const std::uint64_t id = read_count(std::numeric_limits<std::uint32_t>::max());
+      if (peek() != ']' || peek(1) != '>') fail("']>' is expected here");
+      position_ += 2;
+      return static_cast<std::uint32_t>(id);
+    }
+    while (!at_end() && peek() != '>') ++position_;
+    if (at_end()) fail("'>' is expected after a token");
+    ++position_;
+    const std::string_view text = text_.substr(begin, position_ - begin);
+    Token tokens[2];
+    if (llama_tokenize(vocab_, text.data(), static_cast<std::int32_t>(text.size()), tokens, 2, false, true) != 1) {
+      fail("'" + std::string(text) + "' is not one token of this model");
+    }
+    return static_cast<std::uint32_t>(tokens[0]);
+  }
+
+  std::uint64_t read_count(std::uint64_t most) {
+    if (!is_digit(peek())) fail("a number is expected here");
+    std::uint64_t value = 0;
+    while (is_digit(peek())) {
+      value = value * 10 + static_cast<std::uint64_t>(peek() - '0');
+      if (value > most) fail("the number is larger than " + std::to_string(most));
+      ++position_;
+    }
+    return value;
+  }
+
+  void read_rule() {
+    const std::uint32_t rule = rule_named(read_name());
+    skip_space(false);
+    if (text_.substr(position_, 3) != "::=") fail("'::=' is expected here");
+    position_ += 3;
+    skip_space(true);
+    read_alternates(rule, 0);
+    if (!at_end() && peek() != '\r' && peek() != '\n') fail("the end of the line is expected here");
+    skip_space(true);
+  }
+
+  void read_alternates(std::uint32_t rule, int depth) {
+    if (depth > kMostNested) fail("groups are nested deeper than " + std::to_string(kMostNested));
+    std::vector<Sequence> alternates{read_sequence(depth)};
+    while (peek() == '|') {
+      ++position_;
+      skip_space(true);
+      alternates.push_back(read_sequence(depth));
+    }
+    count_symbols(alternates.size());                 // their ends
+    rules_[rule].alternates = std::move(alternates);  // the last definition counts, as in libllama
+    rules_[rule].is_defined = true;
+  }
+
+  Sequence read_sequence(int depth) {
+    Sequence sequence;
+    std::size_t item = 0;            // where the last item begins in it
+    std::uint64_t n_item_rules = 1;  // libllama's measure of the last item's weight
+    while (!at_end()) {
+      const char c = peek();
+      if (c == '*' || c == '+' || c == '?' || c == '{') {
+        if (item == sequence.size()) fail("there is nothing to repeat before this");
+        n_item_rules = repeat(sequence, item, n_item_rules, depth > 0);
+        skip_space(depth > 0);
+        continue;
+      }
+      const std::size_t begin = sequence.size();
+      std::uint64_t n_rules = 1;
+      if (c == '"') {
+        ++position_;
+        while (peek() != '"') sequence.push_back({Grammar::Kind::kCharacter, read_character()});
+        ++position_;
+      } else if (c == '[') {
+        ++position_;
+        read_class(sequence);
+      } else if (c == '<' || c == '!') {
+        if (c == '!') ++position_;
+        sequence.push_back({c == '!' ? Grammar::Kind::kOtherToken : Grammar::Kind::kToken, read_token()});
+      } else if (is_word(c)) {
+        sequence.push_back({Grammar::Kind::kRule, rule_named(read_name())});
+      } else if (c == '(') {
+        ++position_;
+        skip_space(true);
+        const std::uint64_t n_rules_before = n_rules_;
+        const std::uint32_t group = add_rule();
+        read_alternates(group, depth + 1);
+        if (peek() != ')') fail("')' is expected here");
+        ++position_;
+        sequence.push_back({Grammar::Kind::kRule, group});
+        n_rules = n_rules_ - n_rules_before;
+      } else if (c == '.') {
+        ++position_;
+        sequence.push_back({Grammar::Kind::kClass, static_cast<std::uint32_t>(grammar_.classes.size())});
+        grammar_.classes.push_back({.is_negated = true});
+      } else {
+        break;
+      }
+      count_symbols(sequence.size() - begin);
+      item = begin;
+      n_item_rules = n_rules;
+      skip_space(depth > 0);
+    }
+    return sequence;
+  }
+
+  // Writes out how often the item from `item` to the end of `sequence` may occur; what is repeated next is all of that.
+  // x{2,4} becomes x x s, s ::= x t |, t ::= x |; without an upper bound s ::= x s |. Returns the weight.
+  std::uint64_t repeat(Sequence& sequence, std::size_t item, std::uint64_t n_item_rules, bool newline_too) {
+    const auto [least, most] = read_repetition(newline_too);
+    n_item_rules *= most != kUnbounded && most > 0 ? most : std::max<std::uint64_t>(least, 1);
+    if (n_item_rules > kMostRepetitions) {
+      fail("repeats more than " + std::to_string(kMostRepetitions) + " times, inner groups included: lower the counts");
+    }
+    const Sequence repeated(sequence.begin() + static_cast<std::ptrdiff_t>(item), sequence.end());
+    const std::uint64_t n_optional = most == kUnbounded ? 1 : most - least;
+    count_symbols(repeated.size() * (least + n_optional) + 3 * n_optional);
+    if (least == 0) sequence.resize(item);
+    for (std::uint64_t i = 1; i < least; ++i) sequence.insert(sequence.end(), repeated.begin(), repeated.end());
+    std::uint32_t last = 0;
+    for (std::uint64_t i = 0; i < n_optional; ++i) {
+      const std::uint32_t rule = add_rule();
+      Sequence more = repeated;
+      if (most == kUnbounded) {
+        more.push_back({Grammar::Kind::kRule, rule});
+      } else if (i > 0) {
+        more.push_back({Grammar::Kind::kRule, last});
+      }
+      rules_[rule] = {.alternates = {std::move(more), {}}, .is_defined = true};
+      last = rule;
+    }
+    if (n_optional > 0) sequence.push_back({Grammar::Kind::kRule, last});
+    return n_item_rules;
+  }
+
+  std::pair<std::uint64_t, std::uint64_t> read_repetition(bool newline_too) {
+    const char c = peek();
+    ++position_;
+    if (c == '*') return {0, kUnbounded};
+    if (c == '+') return {1, kUnbounded};
+    if (c == '?') return {0, 1};
+    skip_space(newline_too);
+    const std::uint64_t least = read_count(kMostRepetitions);
+    std::uint64_t most = least;
+    skip_space(newline_too);
+    if (peek() == ',') {
+      ++position_;
+      skip_space(newline_too);
+      most = is_digit(peek()) ? read_count(std::numeric_limits<std::uint32_t>::max()) : kUnbounded;
+      if (most < least) fail("the upper bound of the repetition is below the lower one");
+      if (most > kMostRepetitions) most = kUnbounded;
+      skip_space(newline_too);
+    }
+    if (peek() != '}') fail("'}' is expected here");
+    ++position_;
+    return {least, most};
+  }
+
+  std::string_view text_;
+  const llama_vocab* vocab_;
+  std::size_t position_ = 0;  // in text_
+  std::map<std::string, std::uint32_t, std::less<>> ids_;
+  std::vector<Rule> rules_;
+  Grammar grammar_;
+  std::uint64_t n_rules_ = 0, n_symbols_ = 0;
+};
+
+}  // namespace
+
+bool Grammar::CharacterClass::meets(std::uint32_t first, std::uint32_t last) const {
+  const auto behind = std::upper_bound(ranges.begin(), ranges.end(), last,
+                                       [](std::uint32_t value, const Range& range) { return value < range.first; });
+  const bool is_met = behind != ranges.begin() && std::prev(behind)->last >= first;
+  if (!is_negated) return is_met;
+  return !is_met || std::prev(behind)->first > first || std::prev(behind)->last < last;
+}
+
+bool Grammar::CharacterClass::contains(std::uint32_t code_point) const { return meets(code_point, code_point); }
+
+Grammar parse_grammar(std::string_view text, const llama_vocab* vocab) {
+  Grammar grammar = Parser(text, vocab).run();
+  if (is_left_recursive(grammar)) {
+    refuse("the grammar is left-recursive: put a character before a rule's use of itself");
+  }
+  return grammar;
+}
+
+}  // namespace winnow
