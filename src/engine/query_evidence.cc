@@ -1,6 +1,9 @@
 #include "engine/query_evidence.h"
 
 #include <algorithm>
+#include <istream>
+#include <limits>
+#include <ostream>
 #include <span>
 
 #include "kernels/query_moments.h"
@@ -71,29 +74,47 @@ void QueryEvidence::add_moments(int layer, int head, const float* q, std::int64_
   if (head == 0) moments.n += n_rows - skipped;
 }
 
-std::vector<double> QueryEvidence::moments() const {
-  std::vector<double> values;
+void QueryEvidence::write(std::ostream& out) const {
+  const auto put = [&](const void* data, std::size_t bytes) {
+    out.write(static_cast<const char*>(data), static_cast<std::streamsize>(bytes));
+  };
+  const std::uint64_t n_window = window_.size();
+  put(&n_window, sizeof(n_window));
+  put(window_.data(), window_.size() * sizeof(float));
+  std::uint64_t n_moments = 0;
+  for (const Moments& moments : moments_) n_moments += 1 + moments.sum.size() + moments.outer.size();
+  put(&n_moments, sizeof(n_moments));
   for (const Moments& moments : moments_) {
-    values.push_back(static_cast<double>(moments.n));
-    values.insert(values.end(), moments.sum.begin(), moments.sum.end());
-    values.insert(values.end(), moments.outer.begin(), moments.outer.end());
+    const auto n = static_cast<double>(moments.n);
+    put(&n, sizeof(n));
+    put(moments.sum.data(), moments.sum.size() * sizeof(double));
+    put(moments.outer.data(), moments.outer.size() * sizeof(double));
   }
-  return values;
 }
 
-bool QueryEvidence::set_moments(const std::vector<double>& values) {
-  std::size_t n = 0;
-  for (const Moments& moments : moments_) n += 1 + moments.sum.size() + moments.outer.size();
-  if (values.size() != n) return false;
-  auto at = values.begin();
-  const auto take = [&](std::vector<double>& target) {
-    std::copy_n(at, target.size(), target.begin());
-    at += static_cast<std::ptrdiff_t>(target.size());
+std::uint64_t QueryEvidence::written_bytes(const EvidenceNeeds& needs, const Hparams& hparams) {
+  const auto n_layer = static_cast<double>(hparams.n_layer);
+  const double row = static_cast<double>(hparams.n_head) * hparams.head_dim;
+  double bytes = 2 * sizeof(std::uint64_t) + n_layer * needs.window_rows * row * sizeof(float);
+  if (needs.query_moments) bytes += n_layer * (1 + row + row * hparams.head_dim) * sizeof(double);
+  return bytes < 0x1p53 ? static_cast<std::uint64_t>(bytes) : std::numeric_limits<std::uint64_t>::max();
+}
+
+bool QueryEvidence::read(std::istream& in) {
+  const auto take = [&](auto* data, std::size_t n) {
+    in.read(reinterpret_cast<char*>(data), static_cast<std::streamsize>(n * sizeof(*data)));
+    return static_cast<bool>(in);
   };
+  std::uint64_t n_window = 0, n_moments = 0, expected = 0;
+  if (!take(&n_window, 1) || n_window != window_.size() || !take(window_.data(), window_.size())) return false;
+  for (const Moments& moments : moments_) expected += 1 + moments.sum.size() + moments.outer.size();
+  if (!take(&n_moments, 1) || n_moments != expected) return false;
   for (Moments& moments : moments_) {
-    moments.n = static_cast<std::int64_t>(*at++);
-    take(moments.sum);
-    take(moments.outer);
+    double n = 0;
+    if (!take(&n, 1) || !(n >= 0 && n <= 0x1p53)) return false;
+    moments.n = static_cast<std::int64_t>(n);
+    if (!take(moments.sum.data(), moments.sum.size()) || !take(moments.outer.data(), moments.outer.size()))
+      return false;
   }
   return true;
 }

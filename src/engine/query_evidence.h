@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <iosfwd>
 #include <optional>
 #include <vector>
 
@@ -39,13 +40,13 @@ class QueryEvidence {
   // call.
   void fill(LayerView& view, int max_window_rows);
 
-  const std::vector<float>& window() const { return window_; }
-  std::vector<float>& window() { return window_; }
-
-  // The running moments as one array, for a file: per layer the number of queries, the sums, the outer products.
-  std::vector<double> moments() const;
-  // False, and nothing changes, for an array of another size.
-  bool set_moments(const std::vector<double>& values);
+  // What stays of the queries, as bytes: a count and the window's numbers; a count and, per layer, the number of
+  // queries, the sums, the outer products (as doubles, all of them).
+  void write(std::ostream& out) const;
+  // How many bytes these are where the needs are known; the most there can be if they are absurdly many.
+  static std::uint64_t written_bytes(const EvidenceNeeds& needs, const Hparams& hparams);
+  // Takes what evidence with the same needs wrote; false for anything else, of which a part may have been taken.
+  bool read(std::istream& in);
 
  private:
   struct Moments {

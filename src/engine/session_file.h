@@ -1,4 +1,4 @@
-// Sessions on disk: one checksummed file, written under a temporary name and renamed.
+// Sessions on disk: one file with a checksum, streamed both ways, so that neither needs a second copy of the session.
 #pragma once
 
 #include <memory>

@@ -5,6 +5,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstring>
+
+#include "base/fnv1a.h"
+#include "cache/cache_test_support.h"
 #include "engine/engine_test_support.h"
 
 namespace winnow::test {
@@ -132,6 +136,114 @@ TEST_F(SessionFileTest, TruncatedOrTooLong) {
   }
   const std::string path = directory_.write("long", bytes + "x");
   expect_error(ErrorCode::kBadFile, [&] { engine_->load_session(path); });
+}
+
+// The same body with a header that fits it: what is behind the checksum has to be sound, too.
+std::string with_header_of(const std::string& saved, const std::string& body) {
+  const std::uint64_t checksum = fnv1a(body);
+  const std::uint64_t n_bytes = body.size();
+  std::string file = saved.substr(0, 16);
+  file.append(reinterpret_cast<const char*>(&n_bytes), sizeof(n_bytes));
+  file.append(reinterpret_cast<const char*>(&checksum), sizeof(checksum));
+  return file + body;
+}
+
+constexpr std::size_t kHeaderBytes = 32;
+
+TEST_F(SessionFileTest, NumbersBehindTheChecksumAreChecked) {
+  const std::string bytes = read_bytes(path_);
+  const std::size_t in_use = engine_->memory().kv_bytes_in_use;
+  int n_refused = 0;
+  for (std::size_t at = kHeaderBytes; at + 4 <= bytes.size(); at += at < 1000 ? 2 : 126) {
+    for (const std::int32_t value : {0, -1, 0x7fffffff}) {
+      std::string body = bytes.substr(kHeaderBytes);
+      std::memcpy(body.data() + at - kHeaderBytes, &value, sizeof(value));
+      const std::string path = directory_.write("changed", with_header_of(bytes, body));
+      try {
+        Session loaded = engine_->load_session(path);
+        decode_all(loaded, random_tokens(2, 300, 1));
+        loaded.append(random_tokens(3, 300, 1));
+      } catch (const Error& error) {
+        ++n_refused;
+        EXPECT_GT(std::string(error.what()).size(), 20U);
+      }
+    }
+  }
+  EXPECT_GT(n_refused, 100);
+  EXPECT_EQ(engine_->memory().kv_bytes_in_use, in_use);
+}
+
+// A token that no vocabulary has, a context shorter than the tokens, positions of tokens that were never fed.
+TEST_F(SessionFileTest, TokensAndPositionsMustBeThose) {
+  const std::string bytes = read_bytes(path_);
+  const auto refuse = [&](const std::string& from, const std::string& to) {
+    std::string body = bytes.substr(kHeaderBytes);
+    const std::size_t at = body.find(from);
+    ASSERT_NE(at, std::string::npos);
+    body.replace(at, from.size(), to);
+    const std::string path = directory_.write("changed", with_header_of(bytes, body));
+    expect_error(ErrorCode::kBadFile, [&] { engine_->load_session(path); });
+  };
+  const auto text_of = [](const auto& values) {
+    return std::string(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(values[0]));
+  };
+  const std::vector<Token> tokens(session_.tokens().begin(), session_.tokens().end());
+  std::vector<Token> other = tokens;
+  other[7] = 300;
+  refuse(text_of(tokens), text_of(other));
+  const std::vector<std::int32_t> positions = session_.positions(0, 0);
+  std::vector<std::int32_t> later = positions;
+  later.back() = 70;
+  refuse(text_of(positions), text_of(later));
+  refuse(std::string("\0\0\x00\x08\0\0", 6), std::string("\0\0\x20\0\0\0", 6));  // n_ctx: 2,048 becomes 32
+}
+
+// A window of 10^9 rows would take 240 GB.
+TEST_F(SessionFileTest, QueriesThatTheFileDoesNotHoldTakeNoMemory) {
+  const std::string bytes = read_bytes(path_);
+  std::string body = bytes.substr(kHeaderBytes);
+  const std::string from = "window=8", to = "window=1000000000";
+  const std::size_t at = body.find(from);
+  ASSERT_NE(at, std::string::npos);
+  body.replace(at, from.size(), to);
+  const std::size_t length_at = body.find("snapkv") - sizeof(std::uint64_t);
+  std::uint64_t length = 0;
+  std::memcpy(&length, body.data() + length_at, sizeof(length));
+  length += to.size() - from.size();
+  std::memcpy(body.data() + length_at, &length, sizeof(length));
+  const std::string path = directory_.write("changed", with_header_of(bytes, body));
+  expect_error(ErrorCode::kBadFile, [&] { engine_->load_session(path); });
+}
+
+TEST_F(SessionFileTest, NeitherWayTakesASecondCopy) {
+  if (!kMeasuresResidentSize) GTEST_SKIP() << "the sanitizer hides what memory is taken";
+  constexpr std::int32_t kTokens = 400'000;
+  constexpr std::int64_t kAllowed = 16 << 20;
+  std::int64_t n_bytes = 0;
+  {
+    SessionOptions options = full_options();
+    options.n_ctx = 1 << 20;
+    Session large = engine_->open(options);
+    large.prefill(random_tokens(2, 300, 1));
+    Session::Impl& impl = large.impl();
+    for (int h = 0; h < impl.cache.shape().n_kv_head; ++h) {
+      impl.cache.extend(0, h, kTokens, 2);
+      for (std::int32_t i = 2; i < kTokens + 2; ++i) {
+        std::memset(impl.cache.key_row(0, h, i), i % 100, 64);
+        std::memset(impl.cache.value_row(0, h, i), i % 90, 64);
+      }
+    }
+    impl.tokens.resize(kTokens + 2, 5);
+    n_bytes = static_cast<std::int64_t>(large.statistics().bytes_kept);
+    ASSERT_GT(n_bytes, 6 * kAllowed);
+    const std::int64_t before = peak_resident_bytes();
+    large.save(path_);
+    EXPECT_LT(peak_resident_bytes() - before, kAllowed);
+  }
+  const std::int64_t before = peak_resident_bytes();
+  const Session loaded = engine_->load_session(path_);
+  EXPECT_LT(peak_resident_bytes() - before, kAllowed);
+  EXPECT_EQ(static_cast<std::int64_t>(loaded.statistics().bytes_kept), n_bytes);
 }
 
 TEST_F(SessionFileTest, NotASession) {
