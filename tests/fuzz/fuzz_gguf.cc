@@ -1,7 +1,9 @@
 // Model files. An input's first byte says what the rest is: a file as it is (odd), or edits of a small complete model
-// (even), so that what is behind the reader of the format is fuzzed too. What loads is asked for tokens, and for
-// logits.
-#include <cmath>
+// (even), so that what is behind the reader of the format is fuzzed too; from 128 on the model has heads of another
+// shape first, and how it is used is the input's choice, too. What loads is asked for tokens; its prompt is prefilled,
+// tokens are decoded, more are appended.
+#include <algorithm>
+#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -35,7 +37,67 @@ std::vector<GgufParts> complete_models() {
   return parts;
 }
 
-void use(const std::shared_ptr<const Model>& model) {
+// Bytes of the input, then zeros.
+class Bytes {
+ public:
+  Bytes(const std::uint8_t* data, std::size_t size) : data_(data), left_(size) {}
+  std::uint8_t next() {
+    if (left_ == 0) return 0;
+    --left_;
+    return *data_++;
+  }
+  template <class T, std::size_t n>
+  const T& of(const std::array<T, n>& choices) {
+    return choices[next() % n];
+  }
+  const std::uint8_t* data() const { return data_; }
+  std::size_t left() const { return left_; }
+
+ private:
+  const std::uint8_t* data_;
+  std::size_t left_;
+};
+
+// Around every limit that a loader or a kernel has: 128 query heads for a KV head, heads of 256 in steps of 16, tiles
+// of 4, 6 and 8 rows, strips of 16 and 32.
+HeadShape choose_shape(Bytes& bytes) {
+  static constexpr std::array<std::uint32_t, 32> kGroups = {1,  2,  3,  4,  5,   6,   7,   8,   9,   12, 15,
+                                                            16, 17, 20, 24, 25,  31,  32,  33,  40,  48, 63,
+                                                            64, 65, 71, 96, 100, 127, 128, 129, 160, 256};
+  static constexpr std::array<std::uint32_t, 6> kKvHeads = {1, 1, 2, 3, 5, 8};
+  static constexpr std::array<std::uint32_t, 24> kDims = {8,   16,  24,  32,  40,  48,  64,  72,  80,  96,  112, 128,
+                                                          144, 160, 176, 192, 208, 224, 240, 256, 264, 272, 288, 512};
+  const std::uint32_t n_kv_head = bytes.of(kKvHeads);
+  return {.n_head = bytes.of(kGroups) * n_kv_head, .n_kv_head = n_kv_head, .head_dim = bytes.of(kDims)};
+}
+
+struct Use {
+  SessionOptions session;
+  std::size_t n_prompt = 4;
+  int n_decoded = 2;
+};
+
+Use choose_use(Bytes& bytes) {
+  static const std::array<const char*, 12> kMethods = {
+      "full",    "streaming-llm:window=2",   "h2o:window=2",  "tova",          "snapkv:window=3", "expected-attention",
+      "keydiff", "critical-snapkv:window=2", "cake:window=4", "lava:window=2", "vatp:window=2",   "kvzip:window=2"};
+  Use use;
+  use.session.key_type = static_cast<EntryType>(bytes.next() % entry_types().size());
+  use.session.value_type = static_cast<EntryType>(bytes.next() % entry_types().size());
+  use.session.eviction = EvictionOptions::parse(bytes.of(kMethods));
+  if (use.session.eviction.evicts()) use.session.budget = Budget::parse(bytes.next() % 2 == 0 ? "6" : "40%");
+  use.session.decode_cut = static_cast<SessionOptions::DecodeCut>(bytes.next() % 3);
+  use.session.prefill_chunk = bytes.next() % 4 == 0 ? 7 : 0;
+  use.n_prompt = 1 + bytes.next() % 70;
+  use.n_decoded = bytes.next() % 8;
+  if (!use.session.eviction.evicts()) {
+    use.session.decode_cut = SessionOptions::DecodeCut::kKeep;
+    use.session.prefill_chunk = 0;
+  }
+  return use;
+}
+
+void run(const std::shared_ptr<const Model>& model, const Use& use) {
   std::vector<Token> tokens = {0};
   try {
     tokens = model->tokenize("Hello, \xc3\xa9 world", true, true);
@@ -45,11 +107,19 @@ void use(const std::shared_ptr<const Model>& model) {
   } catch (const Error&) {
   }
   for (Token& token : tokens) token = std::min(token, model->info().n_vocab - 1);
-  tokens.resize(std::min<std::size_t>(tokens.size(), 4));
   if (tokens.empty()) tokens = {0};
-  const auto engine = Engine::create(model, {.n_threads = 1, .kv_bytes_limit = 1 << 22});
-  Session session = engine->open({});
+  for (std::size_t i = 0; tokens.size() < use.n_prompt; ++i) tokens.push_back(tokens[i]);
+  tokens.resize(use.n_prompt);
+  const auto engine = Engine::create(model, {.n_threads = 1, .kv_bytes_limit = 1 << 24, .n_batch = 32});
+  Session session = engine->open(use.session);
   session.prefill(tokens);
+  Session fork = session.fork();
+  for (int i = 0; i < use.n_decoded; ++i) {
+    Session* both[] = {&session, &fork};
+    const std::array<Token, 2> next = {tokens[0], tokens.back()};
+    engine->decode(both, next);
+  }
+  session.append(tokens);
 }
 
 }  // namespace
@@ -58,15 +128,23 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   static const std::vector<GgufParts> complete = complete_models();
   if (size == 0) return 0;
   std::string file(reinterpret_cast<const char*>(data) + 1, size - 1);
+  Use use;
+  bool is_used = data[size - 1] % 4 == 0;  // takes longer than all the rest
   if (data[0] % 2 == 0) {
     GgufParts parts = complete[data[0] / 2 % complete.size()];
-    edit(parts, data + 1, size - 1);
+    Bytes bytes(data + 1, size - 1);
+    if (data[0] >= 128) {
+      reshape(parts, choose_shape(bytes));
+      use = choose_use(bytes);
+      is_used = true;
+    }
+    edit(parts, bytes.data(), bytes.left());
     file = put_together(parts);
   }
   const MemoryFile memory(reinterpret_cast<const std::uint8_t*>(file.data()), file.size());
   try {
     const auto model = Model::load(memory.path());
-    if (data[size - 1] % 4 == 0) use(model);  // takes longer than all the rest
+    if (is_used) run(model, use);
   } catch (const Error&) {
   }
   return 0;

@@ -1,9 +1,10 @@
 // Saved sessions. Inputs that begin with an even byte get a header and the model's fingerprint that fit, so that what
-// is behind the checksum is fuzzed too; the others are files as they are.
+// is behind the checksum is fuzzed too; the others are files as they are. What loads goes on.
 #include <cstdint>
 #include <cstring>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/fnv1a.h"
 #include "fuzz/memory_file.h"
@@ -41,7 +42,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (data[0] % 2 == 0) bytes = with_header(engine->model()->info().fingerprint, bytes);
   const winnow::test::MemoryFile file(reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size());
   try {
-    engine->load_session(file.path());
+    winnow::Session session = engine->load_session(file.path());
+    for (const winnow::Token token : {1, 2}) session.decode(token);
+    session.append(std::vector<winnow::Token>{3, 4, 5});
   } catch (const winnow::Error&) {
   }
   if (engine->memory().kv_bytes_in_use != 0) __builtin_trap();

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <stdexcept>
 #include <string_view>
+#include <utility>
 
 namespace winnow::test {
 namespace {
@@ -73,6 +74,20 @@ void put_text(std::string& file, const std::string& text) {
 }
 
 void pad(std::string& file) { file.resize((file.size() + kAlignment - 1) / kAlignment * kAlignment, '\0'); }
+
+// Of the types that complete models have; 0 for others.
+std::size_t tensor_bytes(const GgufTensor& tensor) {
+  constexpr std::uint32_t kF32Type = 0, kF16Type = 1, kQ80Type = 8;
+  if (tensor.dims.empty()) return 0;
+  std::uint64_t n_rows = 1;
+  for (std::size_t i = 1; i < tensor.dims.size(); ++i) n_rows *= tensor.dims[i];
+  const std::uint64_t width = tensor.dims[0];
+  if (width > 1 << 20 || n_rows > 1 << 20) return 0;
+  if (tensor.type == kF32Type) return n_rows * width * 4;
+  if (tensor.type == kF16Type) return n_rows * width * 2;
+  if (tensor.type == kQ80Type && width % 32 == 0) return n_rows * width / 32 * 34;
+  return 0;
+}
 
 // What readers look for, and what they might trip over.
 const std::array kKeys = {"general.architecture",
@@ -385,6 +400,53 @@ std::string put_together(const GgufParts& parts) {
   }
   pad(file);
   return file + parts.data;
+}
+
+void reshape(GgufParts& parts, const HeadShape& shape) {
+  const std::uint64_t q_size = std::uint64_t{shape.n_head} * shape.head_dim;
+  const std::uint64_t kv_size = std::uint64_t{shape.n_kv_head} * shape.head_dim;
+  const auto new_dims = [&](const GgufTensor& tensor) -> std::vector<std::uint64_t> {
+    const std::string& name = tensor.name;
+    const std::vector<std::uint64_t>& dims = tensor.dims;
+    const bool is_matrix = dims.size() == 2;
+    if (name.ends_with("attn_q.weight") && is_matrix) return {dims[0], q_size};
+    if (name.ends_with("attn_k.weight") && is_matrix) return {dims[0], kv_size};
+    if (name.ends_with("attn_v.weight") && is_matrix) return {dims[0], kv_size};
+    if (name.ends_with("attn_output.weight") && is_matrix) return {q_size, dims[1]};
+    if (name.ends_with("attn_q.bias")) return {q_size};
+    if (name.ends_with("attn_k.bias") || name.ends_with("attn_v.bias")) return {kv_size};
+    if (name.ends_with("attn_q_norm.weight") || name.ends_with("attn_k_norm.weight")) return {shape.head_dim};
+    if (name.ends_with("rope_freqs.weight")) return {shape.head_dim / 2};
+    return dims;
+  };
+
+  GgufParts made = parts;
+  made.data.clear();
+  for (GgufTensor& tensor : made.tensors) {
+    const std::size_t n_old = tensor_bytes(tensor);
+    if (n_old == 0 || tensor.offset > parts.data.size() || n_old > parts.data.size() - tensor.offset) return;
+    const std::string_view old = std::string_view(parts.data).substr(tensor.offset, n_old);
+    tensor.dims = new_dims(tensor);
+    const std::size_t n_new = tensor_bytes(tensor);
+    if (n_new == 0 || made.data.size() + n_new > (std::size_t{16} << 20)) return;
+    tensor.offset = made.data.size();
+    for (std::size_t left = n_new; left > 0; left -= std::min(left, n_old)) made.data += old.substr(0, left);
+    pad(made.data);
+  }
+  const std::array<std::pair<const char*, std::uint32_t>, 5> numbers = {{{".attention.head_count", shape.n_head},
+                                                                         {".attention.head_count_kv", shape.n_kv_head},
+                                                                         {".attention.key_length", shape.head_dim},
+                                                                         {".attention.value_length", shape.head_dim},
+                                                                         {".rope.dimension_count", shape.head_dim}}};
+  for (GgufValue& value : made.values) {
+    for (const auto& [key, number] : numbers) {
+      if (!value.key.ends_with(key)) continue;
+      value.type = kU32;
+      value.bytes.clear();
+      put(value.bytes, number);
+    }
+  }
+  parts = std::move(made);
 }
 
 void edit(GgufParts& parts, const std::uint8_t* data, std::size_t size) { Editor(parts, data, size).run(); }

@@ -40,6 +40,16 @@ struct GgufParts {
 GgufParts take_apart(const std::string& file);
 std::string put_together(const GgufParts& parts);
 
+struct HeadShape {
+  std::uint32_t n_head;
+  std::uint32_t n_kv_head;
+  std::uint32_t head_dim;
+};
+
+// Gives a model other heads: metadata and tensors that fit together, of the numbers that were there. Nothing changes
+// where that would take more than 16 MiB, or a tensor is not one of a complete model's.
+void reshape(GgufParts& parts, const HeadShape& shape);
+
 // Changes that the bytes of an input choose, one after the other until they are used up.
 void edit(GgufParts& parts, const std::uint8_t* data, std::size_t size);
 
