@@ -43,6 +43,9 @@ struct MemoryStatistics {
   std::size_t kv_bytes_peak;      // highest since the last reset_peak, or since a session came to an empty pool
   std::size_t kv_bytes_resident;  // in use + free pages kept for reuse
   std::size_t kv_bytes_limit;     // 0: none
+  // Not in the pool and its limit: activations, logits and nodes of the last step's graph, which is for as many
+  // sequences as that step had, and of the prefill's.
+  std::size_t graph_bytes;
 };
 
 struct SessionOptions {

@@ -5,6 +5,7 @@
 
 #include "cache/ragged_cache.h"
 #include "engine/batch_job.h"
+#include "engine/step_graph.h"
 #include "eviction/cut.h"
 #include "winnow/error.h"
 
@@ -75,7 +76,8 @@ BatchNeeds needs_of(const BatchRequest& request, const SessionOptions& options, 
   const ModelInfo& model = engine.model()->info();
   const auto n_answers = static_cast<std::size_t>(request.n_answers);
   const std::size_t state = state_bytes(model, options);
-  BatchNeeds needs{.context = request.context.empty() ? 0 : state, .own = n_answers * (state + sampling_bytes(model))};
+  BatchNeeds needs{.context = request.context.empty() ? 0 : state,
+                   .own = n_answers * (state + sampling_bytes(model) + step_bytes_per_sequence(model))};
   (request.context.empty() ? needs.own : needs.context) +=
       reading_bytes(model, options, request.context.empty() ? request.prompt.size() : request.context.size());
   if (limit > 0 && needs.context + needs.own > limit) return needs;

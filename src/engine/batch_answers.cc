@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "engine/batch_impl.h"
+#include "engine/engine_impl.h"
 #include "winnow/log_softmax.h"
 
 namespace winnow {
@@ -46,12 +47,20 @@ void Batch::Impl::start_answers(BatchJob& job) {
   }
 }
 
+void Batch::Impl::drop_step() {
+  const std::lock_guard lock(engine->impl().mutex);
+  engine->impl().drop_step_graph();
+}
+
 double Batch::Impl::step() {
   std::vector<std::pair<BatchJob*, BatchAnswer*>> batch;
   for (const std::unique_ptr<BatchJob>& job : active) {
     for (const std::unique_ptr<BatchAnswer>& answer : job->answers) batch.emplace_back(job.get(), answer.get());
   }
-  if (batch.empty()) return 0;
+  if (batch.empty()) {
+    drop_step();
+    return 0;
+  }
   const auto start = BatchClock::now();
   feed(batch);
   ++totals.steps;

@@ -45,6 +45,8 @@ struct Batch::Impl {
 
   // One step for all answers. Returns its seconds.
   double step();
+  // Gives back what the last step took, which was promised to answers that are over.
+  void drop_step();
   void feed(const std::vector<std::pair<BatchJob*, BatchAnswer*>>& batch);
   // Chooses an answer's next token and reports it; ends the answer where it is over. False: the job is gone.
   bool choose(BatchJob& job, BatchAnswer& answer);

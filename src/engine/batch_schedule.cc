@@ -44,7 +44,10 @@ bool Batch::Impl::receive() {
     if (active.empty() && queue.empty() && !has_news()) {
       lock.unlock();
       const bool is_saving = store.save_one(std::chrono::seconds(0));
-      if (!is_saving) engine->impl().pool->trim();
+      if (!is_saving) {
+        drop_step();
+        engine->impl().pool->trim();
+      }
       lock.lock();
       if (!is_saving) wake.wait(lock, has_news);
     }

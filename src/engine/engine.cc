@@ -13,9 +13,6 @@
 namespace winnow {
 namespace {
 
-// Nodes of one layer of any architecture, with room to spare.
-constexpr std::size_t kNodesPerLayer = 64;
-
 EngineOptions checked(EngineOptions options) {
   kernels::use_environment_isa();
   if (options.n_threads < 0 || options.n_threads > 512) {
@@ -53,21 +50,6 @@ PrefillWeights parse_prefill_weights(std::string_view name) {
                                                std::string(name.substr(0, 32)) + "'");
 }
 
-StepGraph::StepGraph(const Model::Impl& model, int n_sequences, Compute& compute)
-    : attention(model.hparams, n_sequences, compute),
-      graph(kNodesPerLayer * static_cast<std::size_t>(model.hparams.n_layer + 1)),
-      hidden(static_cast<std::size_t>(n_sequences) * static_cast<std::size_t>(model.hparams.n_embd)),
-      positions(static_cast<std::size_t>(n_sequences)) {
-  ggml_tensor* x = graph.external(GGML_TYPE_F32, model.hparams.n_embd, n_sequences, hidden.data());
-  ggml_tensor* position_tensor = graph.external(GGML_TYPE_I32, n_sequences, 1, positions.data());
-  GraphBuilder builder(graph.context(), model.hparams, attention, position_tensor, nullptr, compute);
-  for (const LayerWeights& weights : model.weights.layers) x = model.architecture.build_layer(builder, weights, x);
-  logits = builder.linear(model.weights.output, nullptr, builder.rms_norm(x, model.weights.output_norm));
-  ggml_set_output(logits);
-  graph.expand(logits);
-  graph.allocate();
-}
-
 Engine::Impl::Impl(std::shared_ptr<const Model> the_model, const EngineOptions& the_options)
     : model(std::move(the_model)),
       options(checked(the_options)),
@@ -75,7 +57,9 @@ Engine::Impl::Impl(std::shared_ptr<const Model> the_model, const EngineOptions& 
       rotation(rotation_of(model->impl().hparams, model->impl().weights)),
       compute(options.n_threads),
       packed(packed_type(options.prefill_weights)),
-      layer_graph(2 * kNodesPerLayer) {}
+      layer_graph(2 * kGraphNodesPerLayer) {
+  note_graph_bytes();
+}
 
 void Engine::Impl::embed(std::span<const Token> tokens, float* hidden) {
   const Hparams& hparams = model->impl().hparams;
@@ -98,15 +82,25 @@ void Engine::Impl::output_logits(float* hidden, int n_rows, float* out) {
   ggml_set_output(y);
   layer_graph.expand(y);
   layer_graph.allocate();
+  note_graph_bytes();
   compute.run(layer_graph);
   std::memcpy(out, y->data, ggml_nbytes(y));
 }
 
 StepGraph& Engine::Impl::step_graph(int n_sequences) {
-  std::unique_ptr<StepGraph>& graph = step_graphs[n_sequences];
-  if (!graph) graph = std::make_unique<StepGraph>(model->impl(), n_sequences, compute);
-  return *graph;
+  if (!last_step || last_step->positions.size() != static_cast<std::size_t>(n_sequences)) {
+    last_step.reset();
+    last_step = std::make_unique<StepGraph>(model->impl(), n_sequences, compute);
+  }
+  return *last_step;
 }
+
+void Engine::Impl::drop_step_graph() {
+  last_step.reset();
+  note_graph_bytes();
+}
+
+void Engine::Impl::note_graph_bytes() { graph_bytes = layer_graph.bytes() + (last_step ? last_step->bytes() : 0); }
 
 ParallelFor Engine::Impl::parallel_for() {
   return [this](int n_items, const std::function<void(int)>& body) { compute.parallel_for(n_items, body); };
@@ -128,7 +122,8 @@ MemoryStatistics Engine::memory() const {
   return {.kv_bytes_in_use = pool.bytes_in_use + pool.bytes_reserved,
           .kv_bytes_peak = pool.bytes_peak,
           .kv_bytes_resident = pool.bytes_resident + pool.bytes_reserved,
-          .kv_bytes_limit = pool.bytes_limit};
+          .kv_bytes_limit = pool.bytes_limit,
+          .graph_bytes = impl_->graph_bytes};
 }
 
 Session Engine::open(const SessionOptions& options) {
@@ -174,6 +169,7 @@ void Engine::decode(std::span<Session* const> sessions, std::span<const Token> t
     }
     impl_->embed(tokens, step.hidden.data());
     step.attention.plan(sequences);
+    impl_->note_graph_bytes();
     impl_->compute.run(step.graph);
   } catch (...) {
     undo();

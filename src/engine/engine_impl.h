@@ -1,7 +1,7 @@
 // What is behind winnow::Engine and winnow::Session.
 #pragma once
 
-#include <map>
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -9,7 +9,7 @@
 #include "cache/page_pool.h"
 #include "cache/ragged_cache.h"
 #include "engine/query_evidence.h"
-#include "engine/step_attention.h"
+#include "engine/step_graph.h"
 #include "eviction/cut.h"
 #include "eviction/evidence.h"
 #include "model/compute.h"
@@ -20,17 +20,6 @@
 
 namespace winnow {
 
-// The graph of one decoding step for a fixed number of sequences, reused from step to step.
-struct StepGraph {
-  StepGraph(const Model::Impl& model, int n_sequences, Compute& compute);
-
-  StepAttention attention;
-  Graph graph;
-  std::vector<float> hidden;            // [n_sequences][n_embd]
-  std::vector<std::int32_t> positions;  // [n_sequences]
-  ggml_tensor* logits = nullptr;        // [n_vocab, n_sequences]
-};
-
 struct Engine::Impl {
   Impl(std::shared_ptr<const Model> model, const EngineOptions& options);
 
@@ -38,7 +27,12 @@ struct Engine::Impl {
   void embed(std::span<const Token> tokens, float* hidden);
   // Logits of n_rows rows of hidden states after the last layer, into out [n_rows][n_vocab].
   void output_logits(float* hidden, int n_rows, float* out);
+  // With the mutex held: the graph of a step for so many sequences. There is one at a time, so what a step takes is
+  // what its own sequences need; another width builds it anew.
   StepGraph& step_graph(int n_sequences);
+  // Gives its memory back until the next step.
+  void drop_step_graph();
+  void note_graph_bytes();
   ParallelFor parallel_for();
 
   const std::shared_ptr<const Model> model;
@@ -50,8 +44,9 @@ struct Engine::Impl {
   PackedLayer packed;
   std::uint64_t packed_by = 0;  // the pass whose weights these are, and their layer
   int packed_layer = 0;
-  Graph layer_graph;                                      // of a layer with many rows, and of the output head
-  std::map<int, std::unique_ptr<StepGraph>> step_graphs;  // by number of sequences
+  Graph layer_graph;                     // of a layer with many rows, and of the output head
+  std::unique_ptr<StepGraph> last_step;  // null before the first
+  std::atomic<std::size_t> graph_bytes = 0;
 };
 
 struct Session::Impl {

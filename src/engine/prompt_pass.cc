@@ -156,6 +156,7 @@ void PromptPass::run_batch(const LayerWeights& weights, const Batch& batch) {
                        engine_.compute);
   graph.expand(model.architecture.build_layer(builder, weights, x));
   graph.allocate();
+  engine_.note_graph_bytes();
   engine_.compute.run(graph);
 }
 

@@ -10,13 +10,14 @@
 namespace winnow {
 namespace {
 
+constexpr std::int32_t kMaxSlices = 32;  // of a head
+
 // Where a head is cut into slices. It depends on the head's own entries alone, so sums are rounded in the same order
 // whatever else is in the step and however many threads there are: an answer is the same alone and in any batch.
 // Slices end between pages; 64 entries are worth the bookkeeping of a slice, and 32 slices spread the largest head over
 // many threads.
 std::int32_t slice_entries(std::int32_t n_entries) {
   constexpr std::int32_t kMinEntries = 64;
-  constexpr std::int32_t kMaxSlices = 32;
   const std::int32_t size = std::max(kMinEntries, (n_entries + kMaxSlices - 1) / kMaxSlices);
   return (size + kPageEntries - 1) / kPageEntries * kPageEntries;
 }
@@ -82,6 +83,17 @@ void StepAttention::plan_layer(Layer& layer) {
     slice.partial = n_partials++;
   }
   partials_.resize(static_cast<std::size_t>(n_partials), hparams_.n_group(), hparams_.head_dim);
+}
+
+std::size_t StepAttention::bytes() const {
+  std::size_t bytes = partials_.bytes();
+  for (const Workspace& workspace : workspaces_) bytes += workspace.state.bytes() + workspace.scratch.size();
+  return bytes;
+}
+
+std::size_t StepAttention::most_partial_bytes(int n_head, int head_dim) {
+  return std::size_t{kMaxSlices} * static_cast<std::size_t>(n_head) *
+         (sizeof(kernels::SoftmaxState) + static_cast<std::size_t>(head_dim) * sizeof(float));
 }
 
 ggml_tensor* StepAttention::attend(ggml_context* context, int layer, ggml_tensor* /*q_unrotated*/, ggml_tensor* q,

@@ -34,6 +34,11 @@ class StepAttention : public AttentionHook {
 
   void plan(std::span<const StepSequence> sequences);
 
+  // Partial results and the threads' workspaces.
+  std::size_t bytes() const;
+  // The most that one sequence needs of partial results.
+  static std::size_t most_partial_bytes(int n_head, int head_dim);
+
   ggml_tensor* attend(ggml_context* context, int layer, ggml_tensor* q_unrotated, ggml_tensor* q, ggml_tensor* k,
                       ggml_tensor* v) override;
 

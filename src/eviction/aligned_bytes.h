@@ -15,6 +15,7 @@ class AlignedBytes {
       : size_((n_bytes + 63) / 64 * 64), data_(size_ == 0 ? nullptr : std::aligned_alloc(64, size_)) {
     if (size_ != 0 && data_ == nullptr) throw std::bad_alloc();
   }
+  std::size_t size() const { return size_; }
   std::span<std::byte> span() { return {static_cast<std::byte*>(data_.get()), size_}; }
 
  private:

@@ -61,9 +61,11 @@ class GroupSoftmaxes {
   void resize(std::size_t n, int n_group, int value_dim) {
     n_group_ = static_cast<std::size_t>(n_group);
     group_values_ = n_group_ * static_cast<std::size_t>(value_dim);
-    if (states_.size() < n * n_group_) states_.resize(n * n_group_);
-    if (values_.size() < n * group_values_) values_.resize(n * group_values_);
+    if (states_.size() < n * n_group_) states_ = std::vector<SoftmaxState>(n * n_group_);
+    if (values_.size() < n * group_values_) values_ = std::vector<float>(n * group_values_);
   }
+
+  std::size_t bytes() const { return states_.size() * sizeof(SoftmaxState) + values_.size() * sizeof(float); }
 
   GroupSoftmax at(std::size_t i) {
     return {.states = std::span(states_).subspan(i * n_group_, n_group_), .values = values_.data() + i * group_values_};

@@ -63,6 +63,8 @@ void Graph::allocate() {
   }
 }
 
+std::size_t Graph::bytes() const { return arena_.size() + ggml_gallocr_get_buffer_size(allocator_.get(), 0); }
+
 int default_thread_count() {
   cpu_set_t allowed;
   CPU_ZERO(&allowed);

@@ -34,6 +34,8 @@ class Graph {
   void expand(ggml_tensor* node);
   // Gives every node its memory. Throws Error(kOutOfMemory).
   void allocate();
+  // What the graph has taken, externals not counted.
+  std::size_t bytes() const;
 
  private:
   friend class Compute;

@@ -71,7 +71,9 @@ std::string batch_text(const Batch& batch) {
                  {"kind=\"resident\"", number(memory.kv_bytes_resident)},
                  {"kind=\"promised\"", number(now.bytes_promised)},
                  {"kind=\"contexts\"", number(now.context_bytes)},
-                 {"kind=\"limit\"", number(memory.kv_bytes_limit)}});
+                 {"kind=\"limit\"", number(memory.kv_bytes_limit)}}) +
+         metric("graph_bytes", "gauge", "Activations and logits of steps and slices, beside the KV memory.",
+                {{"", number(memory.graph_bytes)}});
 }
 
 }  // namespace

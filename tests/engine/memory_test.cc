@@ -91,6 +91,40 @@ TEST(PoolTest, PagesComeBackWhenSessionsDie) {
   EXPECT_EQ(engine->memory().kv_bytes_peak, 0U);
 }
 
+// A graph for each number of sequences, with the logits of all, would be gigabytes with a large vocabulary.
+TEST(GraphMemoryTest, IsThatOfOneStepOfTheLastWidth) {
+  constexpr int kVocab = 5000;
+  for (const char* architecture : {"llama", "qwen2", "qwen3", "gemma"}) {
+    for (const int n_kv_head : {1, 4}) {
+      const auto engine = Engine::create(
+          tiny_model({.architecture = architecture, .n_kv_head = n_kv_head, .n_vocab = kVocab}), {.n_threads = 2});
+      const std::size_t per_sequence = step_bytes_per_sequence(engine->model()->info());
+      const std::size_t without = engine->memory().graph_bytes;
+      std::vector<Session> sessions;
+      std::vector<Session*> step;
+      for (int i = 0; i < 12; ++i) {
+        sessions.push_back(engine->open(full_options()));
+        // Heads in one slice and in several.
+        sessions.back().impl().cache.extend(0, 0, 1 + 150 * i, 0);
+        sessions.back().impl().tokens.resize(static_cast<std::size_t>(1 + 150 * i));
+      }
+      for (Session& session : sessions) step.push_back(&session);
+      const auto bytes_of_step = [&](std::size_t n) {
+        engine->decode(std::span(step).first(n), std::vector<Token>(n, 5));
+        return engine->memory().graph_bytes - without;
+      };
+      const std::size_t one = bytes_of_step(1);
+      EXPECT_GE(one, kVocab * sizeof(float));
+      for (const std::size_t n : {2UL, 3UL, 7UL, 12UL}) {
+        const std::size_t several = bytes_of_step(n);
+        EXPECT_GE(several, n * kVocab * sizeof(float));
+        EXPECT_LE(several, one + (n - 1) * per_sequence) << architecture << ", " << n << " sequences";
+      }
+      EXPECT_LE(bytes_of_step(1), one) << architecture;
+    }
+  }
+}
+
 TEST(PoolTest, ASessionMayOutliveTheLastReferenceToItsEngine) {
   auto engine = Engine::create(tiny_model(), {.n_threads = 2});
   Session session = engine->open(full_options());

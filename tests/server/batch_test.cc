@@ -360,6 +360,30 @@ TEST_F(BatchTest, AFailedCutFailsItsOwnRequestOnly) {
   EXPECT_EQ(bytes_in_use(), 0U);
 }
 
+TEST_F(BatchTest, WhatAStepTakesIsPromisedAndGoesWithItsAnswers) {
+  const auto batch = make_batch({.n_parallel = 8});
+  const std::size_t before = engine_->memory().graph_bytes;
+  const std::size_t per_answer = step_bytes_per_sequence(model_->info());
+  Listener listener;
+  std::size_t at_work = 0, promised = 0;
+  listener.wants_token = [&](const BatchToken&) {
+    at_work = std::max(at_work, engine_->memory().graph_bytes);
+    promised = std::max(promised, batch->statistics().bytes_promised);
+    return true;
+  };
+  BatchRequest request = batch_request(0, 20, 1, batch_options(), 10);
+  request.n_answers = 8;
+  batch->submit(request, listener.callbacks());
+  EXPECT_EQ(listener.wait().reason, FinishReason::kLength);
+  EXPECT_GE(at_work, before + std::size_t{8} * 300 * sizeof(float));
+  EXPECT_GE(promised, 8 * per_answer);
+  // The batch gives it back once it is idle, or reads another request's prompt. That of slices stays.
+  for (int i = 0; i < 1000 && engine_->memory().graph_bytes + 8 * 300 * sizeof(float) > at_work; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  EXPECT_LE(engine_->memory().graph_bytes + std::size_t{8} * 300 * sizeof(float), at_work);
+}
+
 TEST_F(BatchTest, AFullQueueRefuses) {
   const auto batch = make_batch({.n_parallel = 1, .max_queued = 2});
   Listener running;

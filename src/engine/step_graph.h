@@ -1,0 +1,33 @@
+// The graph of one decoding step for a fixed number of sequences, and the memory that it takes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "engine/step_attention.h"
+#include "model/compute.h"
+#include "model/model_impl.h"
+
+namespace winnow {
+
+// Nodes of one layer of any architecture, with room to spare.
+inline constexpr std::size_t kGraphNodesPerLayer = 64;
+
+struct StepGraph {
+  StepGraph(const Model::Impl& model, int n_sequences, Compute& compute);
+
+  std::size_t bytes() const;
+
+  StepAttention attention;
+  Graph graph;
+  std::vector<float> hidden;            // [n_sequences][n_embd]
+  std::vector<std::int32_t> positions;  // [n_sequences]
+  ggml_tensor* logits = nullptr;        // [n_vocab, n_sequences]
+};
+
+// The most that each sequence adds to a step's graph: activations, logits, partial results of attention. What does not
+// depend on their number (nodes, workspaces of threads) is not in it.
+std::size_t step_bytes_per_sequence(const ModelInfo& model);
+
+}  // namespace winnow
