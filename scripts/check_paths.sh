@@ -6,7 +6,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 # Files that a text tells the reader to make, or that a program makes.
-readonly made=' src/eviction/scorers/value_norm.cc scorers/value_norm.cc models/unpack tests/fuzz/corpus/NAME data/hotpotqa_e.jsonl '
+readonly made=' src/eviction/scorers/value_norm.cc scorers/value_norm.cc tests/fuzz/corpus/NAME data/hotpotqa_e.jsonl '
 status=0
 report() { printf '%s: there is no %s\n' "$1" "$2" >&2; status=1; }
 
@@ -20,7 +20,7 @@ while IFS=: read -r file line path; do
   path=${path#"${path%%[A-Za-z.]*}"}            # what stands before it
   path=${path%%[.,]}                            # the end of a sentence
   is_there "$path" || report "$file:$line" "$path"
-done < <(grep -noE '(^|[^A-Za-z0-9_/.<-])(src|include|tests|docs|scripts|bench|cmake|demo|examples|profiles|data|models|\.ci)/[A-Za-z0-9_./*-]*' \
+done < <(grep -noE '(^|[^A-Za-z0-9_/.<-])(src|include|tests|docs|scripts|bench|cmake|demo|examples|profiles|data|\.ci)/[A-Za-z0-9_./*-]*' \
   "${texts[@]}" || true)
 
 while IFS=: read -r file line link; do
