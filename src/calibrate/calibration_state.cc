@@ -43,7 +43,7 @@ void CalibrationState::take_up(const std::string& path, const std::vector<std::u
                                std::size_t n_heads) {
   std::error_code ignored;
   if (!std::filesystem::exists(path, ignored)) return;
-  const Json json = read_json(path);
+  const Json json = read_json(path, input::kCalibration);
   if (!json.is_object() || json.value("format", Json()) != kFormat || json.value("version", Json()) != kVersion) {
     refuse_file(path, "is not the state of a calibration by this build: delete it");
   }

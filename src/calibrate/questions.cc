@@ -22,7 +22,7 @@ const std::vector<std::string>& generic_questions() {
 }
 
 std::vector<std::string> read_questions(const std::string& path) {
-  std::istringstream lines(read_file(path));
+  std::istringstream lines(read_input(path, input::kQuestions));
   std::vector<std::string> questions;
   std::string line;
   for (int number = 1; std::getline(lines, line); ++number) {
@@ -30,10 +30,10 @@ std::vector<std::string> read_questions(const std::string& path) {
     const auto refuse = [&](const std::string& why) {
       refuse_file(path, "line " + std::to_string(number) + " " + why);
     };
-    const nlohmann::json json = nlohmann::json::parse(line, nullptr, false);
-    if (!json.is_object()) refuse("is not a JSON object: write {\"question\": \"...\"}");
-    const auto question = json.find("question");
-    if (question == json.end()) refuse("has no field \"question\"");
+    const std::optional<nlohmann::json> json = parse_flat_json(line);
+    if (!json || !json->is_object()) refuse("is not a JSON object: write {\"question\": \"...\"}");
+    const auto question = json->find("question");
+    if (question == json->end()) refuse("has no field \"question\"");
     if (!question->is_string() || question->get<std::string>().find_first_not_of(" \t\r\n") == std::string::npos) {
       refuse("has a \"question\" that is not a text");
     }

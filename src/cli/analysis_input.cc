@@ -10,6 +10,7 @@
 #include "cli/interrupt.h"
 #include "cli/number_text.h"
 #include "cli/progress_bar.h"
+#include "engine/planned_cuts.h"
 #include "winnow/error.h"
 
 namespace winnow::cli {
@@ -70,6 +71,12 @@ Passage find_passage(std::span<const Token> tokens, const AnalysisFlags& flags, 
   return {tokens.subspan(offset, n), tokens.subspan(offset + n)};
 }
 
+// What of the text can be needed, and a little more, by which a text that is too long is known.
+std::string read_text(const Model& model, const AnalysisFlags& flags, PromptSource& source) {
+  const std::int64_t n_context = flags.n_tokens.value_or(model.info().n_ctx_train);
+  return source.read_beginning(model, flags.offset + n_context + flags.n_continuation);
+}
+
 void take_text(const Model& model, const AnalysisFlags& flags, const std::string& text, AnalysisOptions& options) {
   const std::vector<Token> tokens = model.tokenize(text, false, false);
   if (!flags.question) {
@@ -93,26 +100,31 @@ std::optional<Analysis> run_analysis(const AnalysisFlags& flags) {
   if (flags.no_chat && !flags.question) throw UsageError("--no-chat has no effect without -q QUESTION");
   if (flags.question && flags.question->empty()) throw UsageError("the question of -q is empty: ask something");
   AnalysisOptions options;
-  for (const std::string& method : split_methods(flags.methods)) {
-    const EvictionOptions parsed = parse_method("--methods", method);
-    if (!parsed.evicts()) {
-      throw UsageError(
-          "--methods: 'full' keeps everything, which is what the others are measured against: leave it out");
+  const std::vector<Budget> budgets = parse_budgets("--budgets", flags.budgets);
+  for (const EvictionOptions& method : parse_methods("--methods", split_methods(flags.methods))) {
+    if (!method.evicts()) {
+      throw UsageError("--methods: 'full' keeps everything, which the others are measured against: leave it out");
     }
-    for (const std::string& budget : flags.budgets) {
-      options.cuts.push_back({parsed, parse_budget("--budgets", budget)});
-    }
+    for (const Budget& budget : budgets) options.cuts.push_back({method, budget});
   }
-  const std::string text = read_prompt(flags.prompt);
+  PromptSource source(flags.prompt, "text");
   const std::shared_ptr<const Model> model = Model::load(model_path(flags.model));
-  take_text(*model, flags, text, options);
+  take_text(*model, flags, read_text(*model, flags, source), options);
   const std::size_t n_all =
       options.context.size() + options.question.size() + static_cast<std::size_t>(flags.n_continuation);
   if (n_all > static_cast<std::size_t>(model->info().n_ctx_train)) {
-    throw Error(ErrorCode::kContextFull, "text and continuation have " + count_text(static_cast<std::int64_t>(n_all)) +
-                                             " tokens and the model's context " +
-                                             count_text(model->info().n_ctx_train) + ": take a part with --tokens");
+    throw Error(ErrorCode::kContextFull,
+                std::string("text and continuation have ") + (source.is_whole() ? "" : "at least ") +
+                    count_text(static_cast<std::int64_t>(n_all)) + " tokens and the model's context " +
+                    count_text(model->info().n_ctx_train) + ": take a part with --tokens");
   }
+  const std::shared_ptr<Engine> engine = Engine::create(model, engine_options(flags.model));
+  std::vector<PlannedCut> planned;
+  for (const AnalysedCut& cut : options.cuts) {
+    planned.push_back(
+        {{.eviction = cut.method, .budget = cut.budget}, static_cast<std::int32_t>(options.context.size())});
+  }
+  check_cuts(*engine, planned);
   const Interrupt interrupt;
   ProgressBar bar("analyze");
   options.on_progress = [&](double part) {
@@ -120,7 +132,7 @@ std::optional<Analysis> run_analysis(const AnalysisFlags& flags) {
     return !interrupt.requested();
   };
   try {
-    return analyse(Engine::create(model, engine_options(flags.model)), options);
+    return analyse(engine, options);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kCancelled) throw;
     std::fputs("interrupted\n", stderr);

@@ -19,6 +19,7 @@
 #include "cli/model_flags.h"
 #include "cli/process_memory.h"
 #include "cli/text_output.h"
+#include "engine/planned_cuts.h"
 #include "winnow/error.h"
 #include "winnow/session.h"
 
@@ -80,18 +81,16 @@ struct EvictionSetup {
 };
 
 std::vector<EvictionSetup> eviction_setups(const BenchFlags& flags) {
-  std::vector<Budget> budgets;
-  for (const std::string& text : flags.budgets) budgets.push_back(parse_budget("--kv-budget", text));
+  const std::vector<Budget> budgets = parse_budgets("--kv-budget", flags.budgets);
   std::vector<EvictionSetup> setups;
   bool any_evicts = false;
-  for (const std::string& text : flags.methods) {
-    const EvictionOptions eviction = parse_method("--kv-evict", text);
+  for (const EvictionOptions& eviction : parse_methods("--kv-evict", flags.methods)) {
     if (!eviction.evicts()) {
       setups.push_back({eviction, std::nullopt});
       continue;
     }
     any_evicts = true;
-    if (budgets.empty()) throw missing_budget(text);
+    if (budgets.empty()) throw missing_budget(eviction.text());
     for (const Budget& budget : budgets) setups.push_back({eviction, budget});
   }
   if (!budgets.empty() && !any_evicts) {
@@ -225,20 +224,38 @@ int bench_command(const Arguments& arguments) {
   const std::string path = model_path(flags.model);
   const std::shared_ptr<const Model> model = Model::load(path);
 
+  const auto options_of = [&](const EvictionSetup& setup, const Test& test, EntryType key, EntryType value) {
+    SessionOptions options;
+    options.key_type = key;
+    options.value_type = value;
+    options.eviction = setup.eviction;
+    options.budget = setup.budget;
+    if (setup.eviction.evicts()) options.prefill_chunk = flags.prefill_chunk;
+    // Speed is asked for, not sense: the trained context is no limit.
+    options.n_ctx = std::max(model->info().n_ctx_train, test.n_prompt + test.n_gen + test.n_depth);
+    return options;
+  };
+  std::vector<PlannedCut> cuts;
+  for (const EntryType key : key_types) {
+    for (const EntryType value : value_types) {
+      for (const EvictionSetup& setup : setups) {
+        for (const Test& test : tests) {
+          const SessionOptions options = options_of(setup, test, key, value);
+          if (test.n_depth > 0) cuts.push_back({options, test.n_depth});
+          if (test.n_prompt > 0) cuts.push_back({options, test.n_depth + test.n_prompt});
+        }
+      }
+    }
+  }
+  check_cuts(*Engine::create(model, engine_settings), cuts);
+
   const auto print = [](const std::string& text) { return write_all(STDOUT_FILENO, text, "the standard output"); };
   if (!print(format->begin())) return 0;
   // False: nobody reads any more.
   const auto measure_engine = [&](Engine& engine, EntryType key, EntryType value) {
     for (const EvictionSetup& setup : setups) {
       for (const Test& test : tests) {
-        SessionOptions options;
-        options.key_type = key;
-        options.value_type = value;
-        options.eviction = setup.eviction;
-        options.budget = setup.budget;
-        if (setup.eviction.evicts()) options.prefill_chunk = flags.prefill_chunk;
-        // Speed is asked for, not sense: the trained context is no limit.
-        options.n_ctx = std::max(model->info().n_ctx_train, test.n_prompt + test.n_gen + test.n_depth);
+        const SessionOptions options = options_of(setup, test, key, value);
         BenchRow row{.model_filename = path,
                      .model = model->info(),
                      .n_batch = engine_settings.n_batch,

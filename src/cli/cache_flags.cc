@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <cstdio>
 
+#include "eviction/same_method.h"
 #include "winnow/error.h"
 
 namespace winnow::cli {
@@ -69,6 +70,35 @@ EvictionOptions parse_method(const std::string& flag, const std::string& text) {
 
 Budget parse_budget(const std::string& flag, const std::string& text) {
   return value_of(flag, [&] { return Budget::parse(text); });
+}
+
+std::vector<EvictionOptions> parse_methods(const std::string& flag, const std::vector<std::string>& texts) {
+  std::vector<EvictionOptions> methods;
+  for (const std::string& text : texts) {
+    const EvictionOptions method = parse_method(flag, text);
+    for (std::size_t i = 0; i < methods.size(); ++i) {
+      if (!is_same_method(method, methods[i])) continue;
+      throw UsageError(flag + ": " +
+                       (text == texts[i]
+                            ? "'" + text + "' is there twice: name it once"
+                            : "'" + texts[i] + "' and '" + text + "' are the same method: name one of them"));
+    }
+    methods.push_back(method);
+  }
+  return methods;
+}
+
+std::vector<Budget> parse_budgets(const std::string& flag, const std::vector<std::string>& texts) {
+  std::vector<Budget> budgets;
+  for (const std::string& text : texts) {
+    const Budget budget = parse_budget(flag, text);
+    for (const Budget& other : budgets) {
+      if (budget.unit != other.unit || budget.amount != other.amount) continue;
+      throw UsageError(flag + ": the budget " + budget.text() + " is there twice: name it once");
+    }
+    budgets.push_back(budget);
+  }
+  return budgets;
 }
 
 UsageError missing_budget(const std::string& method) {

@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "cli/command_line.h"
 #include "winnow/session.h"
@@ -30,6 +31,10 @@ EntryType parse_key_type(const std::string& name);    // of -ctk
 EntryType parse_value_type(const std::string& name);  // of -ctv
 EvictionOptions parse_method(const std::string& flag, const std::string& text);
 Budget parse_budget(const std::string& flag, const std::string& text);
+
+// Lists of them, in which none may be there twice, however it is written.
+std::vector<EvictionOptions> parse_methods(const std::string& flag, const std::vector<std::string>& texts);
+std::vector<Budget> parse_budgets(const std::string& flag, const std::vector<std::string>& texts);
 
 // Throws Error or UsageError for what contradicts itself or has no effect, before any model is loaded.
 SessionOptions session_options(const CacheFlags& flags);

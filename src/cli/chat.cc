@@ -139,7 +139,7 @@ int chat_command(const Arguments& arguments) {
   options.sampling = sampling_options(flags.sampling);
   options.max_tokens = flags.max_tokens;
   options.system = flags.system;
-  if (flags.file) options.document = read_text_file(*flags.file);
+  if (flags.file) options.document = read_text_file(*flags.file, input::kText);
   const EngineOptions engine_settings = engine_options(flags.model);
   const std::shared_ptr<const Model> model = Model::load(model_path(flags.model));
   check_grammar(flags.sampling, model);

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdio>
 #include <memory>
@@ -124,7 +125,7 @@ eval::EvaluationRequest request_of(const EvalFlags& flags, const std::vector<std
   request.benchmarks = benchmarks;
   request.methods = flags.methods;
   request.budgets = flags.budgets;
-  request.modes = eval::parse_question_modes(flags.question);
+  request.modes = value_of("--question", [&] { return eval::parse_question_modes(flags.question); });
   if (flags.chat_template) {
     if (*flags.chat_template != "on" && *flags.chat_template != "off") {
       throw UsageError("--chat-template is on or off, not '" + *flags.chat_template + "'");
@@ -132,8 +133,8 @@ eval::EvaluationRequest request_of(const EvalFlags& flags, const std::vector<std
     request.use_chat_template = *flags.chat_template == "on";
   }
   request.n_ctx = flags.n_ctx;
-  request.key_type = parse_entry_type(flags.key_type);
-  request.value_type = parse_entry_type(flags.value_type);
+  request.key_type = parse_key_type(flags.key_type);
+  request.value_type = parse_value_type(flags.value_type);
   request.prefill_weights = engine_options(flags.model).prefill_weights;
   eval::SampleOptions& samples = request.samples;
   samples.tasks = flags.tasks;
@@ -192,12 +193,14 @@ int eval_command(const Arguments& arguments) {
   std::vector<std::string> benchmarks;
   if (!parse_flags(arguments, flags, benchmarks)) return 0;
   eval::EvaluationRequest request = request_of(flags, benchmarks);
-  const eval::Shard shard = eval::Shard::parse(flags.shard);
+  const eval::Shard shard = value_of("--shard", [&] { return eval::Shard::parse(flags.shard); });
+  std::vector<eval::Cell> cells = value_of("winnow eval", [&] { return check_request(request); });
   if (flags.jieba) eval::set_jieba(*flags.jieba);
   const EngineOptions engine_settings = engine_options(flags.model);
   const std::shared_ptr<const Model> model = Model::load(model_path(flags.model));
+  warn_about_context(model->info(), flags.n_ctx);
   eval::use_tokenizer(request.samples, model);
-  const eval::Plan plan = make_plan(request, model);
+  const eval::Plan plan = make_plan(request, std::move(cells), model);
   if (flags.jieba) {
     const bool any_wants = std::any_of(plan.items.begin(), plan.items.end(), [](const eval::WorkItem& item) {
       return std::any_of(item.sample.turns.begin(), item.sample.turns.end(),
@@ -215,7 +218,7 @@ int eval_command(const Arguments& arguments) {
   const std::shared_ptr<Engine> engine = Engine::create(model, engine_settings);
   eval::RunnerOptions options{
       .cells = plan.cells, .key_type = request.key_type, .value_type = request.value_type, .n_ctx = plan.n_ctx};
-  check_cells(*engine, options);  // before there is a folder
+  check_cells(*engine, options, std::array{plan.shortest_prompt(), plan.n_ctx});  // before there is a folder
 
   // Grouping decides which sums are rounded together: a resumed run keeps to what it began with.
   nlohmann::json configuration = plan.configuration;

@@ -175,8 +175,7 @@ int info_command(const Arguments& arguments) {
   line.text("--json", "FILE", json_path, "write it as JSON; - is the standard output");
   if (!line.parse(arguments)) return 0;
 
-  std::vector<Budget> budgets;
-  for (const std::string& text : budget_texts) budgets.push_back(parse_budget("--kv-budget", text));
+  const std::vector<Budget> budgets = parse_budgets("--kv-budget", budget_texts);
   const EntryType key = parse_key_type(key_type);
   const EntryType value = parse_value_type(value_type);
   std::optional<OutputFile> file;

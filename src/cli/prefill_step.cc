@@ -29,17 +29,19 @@ bool feed_prompt(Session& session, std::span<const Token> tokens, FeedMode mode,
   }
 }
 
-void check_context(const Session& session, const Model& model, std::size_t n_tokens) {
+void refuse_length(const Model& model, std::int32_t n_ctx, const std::string& what, std::int64_t n_tokens) {
   const std::int32_t n_trained = model.info().n_ctx_train;
-  const std::int32_t n_ctx = session.options().n_ctx > 0 ? session.options().n_ctx : n_trained;
+  const std::string trained = "(the model was trained on " + count_text(n_trained) + ")";
+  throw Error(ErrorCode::kContextFull,
+              what + count_text(n_tokens) + " tokens and the context " + count_text(n_ctx) + ": " +
+                  (n_tokens <= n_trained ? "raise -c " + trained + " or shorten it" : "shorten it " + trained));
+}
+
+void check_context(const Session& session, const Model& model, std::size_t n_tokens) {
+  const std::int32_t n_ctx = session.options().n_ctx > 0 ? session.options().n_ctx : model.info().n_ctx_train;
   const auto needed = static_cast<std::int64_t>(n_tokens) + session.n_tokens();
   if (needed <= n_ctx) return;
-  const std::string what = session.n_tokens() > 0 ? "the conversation has " : "the prompt has ";
-  const std::string way_out = needed <= n_trained
-                                  ? "raise -c (the model was trained on " + count_text(n_trained) + ") or shorten it"
-                                  : "shorten it (the model was trained on " + count_text(n_trained) + ")";
-  throw Error(ErrorCode::kContextFull,
-              what + count_text(needed) + " tokens and the context " + count_text(n_ctx) + ": " + way_out);
+  refuse_length(model, n_ctx, session.n_tokens() > 0 ? "the conversation has " : "the prompt has ", needed);
 }
 
 Sampler make_sampler(std::shared_ptr<const Model> model, const SamplingOptions& options, const Session& session) {

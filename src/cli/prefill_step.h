@@ -22,6 +22,9 @@ bool feed_prompt(Session& session, std::span<const Token> tokens, FeedMode mode,
 // Throws Error(kContextFull) if n_tokens more do not fit.
 void check_context(const Session& session, const Model& model, std::size_t n_tokens);
 
+// Throws Error(kContextFull): `what` ("the prompt has ") n_tokens tokens, which a context of n_ctx does not hold.
+[[noreturn]] void refuse_length(const Model& model, std::int32_t n_ctx, const std::string& what, std::int64_t n_tokens);
+
 // A sampler that knows the session's tokens as far as its penalties look back.
 Sampler make_sampler(std::shared_ptr<const Model> model, const SamplingOptions& options, const Session& session);
 

@@ -2,61 +2,82 @@
 
 #include <unistd.h>
 
-#include <cerrno>
-#include <cstring>
-#include <filesystem>
-#include <fstream>
-#include <iostream>
-#include <sstream>
-#include <system_error>
+#include <algorithm>
 #include <utility>
 
+#include "base/utf8.h"
 #include "cli/command_line.h"
+#include "cli/prefill_step.h"
+#include "model/longest_token.h"
 #include "winnow/error.h"
 
 namespace winnow::cli {
 namespace {
 
-std::string read_stream(std::istream& stream, const std::string& name) {
-  std::ostringstream content;
-  content << stream.rdbuf();
-  std::string text = std::move(content).str();
-  if (stream.bad()) throw Error(ErrorCode::kIo, "reading " + name + " failed: " + std::strerror(errno));
+// Of a file before the model is loaded: most prompts are no longer, and an empty one is known.
+constexpr std::size_t kFirstBytes = std::size_t{1} << 16;
+
+// A text that is cut may lose tokens at its end that go on behind it.
+constexpr std::int64_t kSpareTokens = 64;
+
+void drop_newline(std::string& text) {
   if (text.ends_with('\n')) text.pop_back();
-  return text;
 }
 
 }  // namespace
 
-std::string read_text_file(const std::string& path) {
-  if (path == "-") return read_stream(std::cin, "the standard input");
-  std::error_code ignored;
-  if (std::filesystem::is_directory(path, ignored)) {
-    throw Error(ErrorCode::kInvalidArgument, "'" + path + "' is a directory; -f takes a text file");
-  }
-  std::ifstream file(path, std::ios::binary);
-  if (!file) {
-    const bool missing = errno == ENOENT;
-    throw Error(missing ? ErrorCode::kNotFound : ErrorCode::kIo, "cannot read '" + path + "': " + std::strerror(errno));
-  }
-  return read_stream(file, "'" + path + "'");
+std::string read_text_file(const std::string& path, const InputKind& kind) {
+  std::string text = read_input(path, kind);
+  drop_newline(text);
+  return text;
 }
 
-std::string read_prompt(const PromptFlags& flags) {
-  if (flags.text && flags.file) throw UsageError("-p and -f both give a prompt: use one of them");
-  if (flags.text && flags.text->empty()) throw UsageError("the prompt of -p is empty: give some text");
-  std::string text;
+PromptSource::PromptSource(const PromptFlags& flags, std::string what) : what_(std::move(what)) {
+  if (flags.text && flags.file) throw UsageError("-p and -f both give a " + what_ + ": use one of them");
   if (flags.text) {
-    text = *flags.text;
-  } else if (flags.file) {
-    text = read_text_file(*flags.file);
-  } else if (isatty(STDIN_FILENO) == 0) {
-    text = read_text_file("-");
-  } else {
-    throw UsageError("there is no prompt: give one with -p TEXT or -f FILE, or pipe it in");
+    if (flags.text->empty()) throw UsageError("the " + what_ + " of -p is empty: give some text");
+    text_ = *flags.text;
+    is_whole_ = true;
+    return;
   }
-  if (text.empty()) throw Error(ErrorCode::kInvalidArgument, "the prompt is empty: give some text with -p or -f");
-  return text;
+  if (!flags.file && isatty(STDIN_FILENO) == 1) {
+    throw UsageError("there is no " + what_ + ": give one with -p TEXT or -f FILE, or pipe it in");
+  }
+  stream_ = std::make_unique<InputStream>(flags.file.value_or("-"));
+  read_bytes(kFirstBytes);
+  if (is_whole_ && text_.empty()) {
+    throw Error(ErrorCode::kInvalidArgument, "the " + what_ + " is empty: give some text with -p or -f");
+  }
+}
+
+void PromptSource::read_bytes(std::size_t n_bytes) {
+  if (is_whole_) return;
+  stream_->read(n_bytes, text_);
+  is_whole_ = stream_->ended();
+  if (is_whole_) drop_newline(text_);
+}
+
+std::string PromptSource::read(const Model& model, std::int32_t n_ctx) {
+  const std::size_t longest = longest_token_bytes(model);
+  const std::size_t most = longest * static_cast<std::size_t>(n_ctx);
+  read_bytes(most + 2);  // a newline at the end does not count
+  if (!is_whole_ || text_.size() > most) {
+    const std::uint64_t n_bytes =
+        std::max<std::uint64_t>(text_.size(), stream_ == nullptr ? 0 : stream_->size().value_or(0));
+    refuse_length(model, n_ctx, "the " + what_ + " has at least ",
+                  static_cast<std::int64_t>((n_bytes + longest - 1) / longest));
+  }
+  return std::move(text_);
+}
+
+std::string PromptSource::read_beginning(const Model& model, std::int64_t n_tokens) {
+  const std::size_t enough = longest_token_bytes(model) * static_cast<std::size_t>(n_tokens + kSpareTokens);
+  read_bytes(enough);
+  if (text_.size() > enough) {
+    text_.resize(whole_characters(text_, enough));
+    is_whole_ = false;
+  }
+  return std::move(text_);
 }
 
 }  // namespace winnow::cli

@@ -151,7 +151,7 @@ int run_command(const Arguments& arguments) {
   if (flags.json) report_file.emplace(*flags.json);
   std::optional<OutputFile> positions_file;
   if (flags.positions) positions_file.emplace(*flags.positions);
-  const std::string prompt = read_prompt(flags.prompt);
+  PromptSource source(flags.prompt);
 
   const Clock::time_point load_start = Clock::now();
   const std::shared_ptr<const Model> model = Model::load(model_path(flags.model));
@@ -164,6 +164,7 @@ int run_command(const Arguments& arguments) {
   check_grammar(flags.sampling, model);
   warn_about_context(model->info(), flags.cache.n_ctx);
   Session session = engine->open(session_settings);
+  const std::string prompt = source.read(*model, flags.cache.n_ctx > 0 ? flags.cache.n_ctx : model->info().n_ctx_train);
   const PromptTokens tokens = tokenize_prompt(*model, flags, prompt);
   check_context(session, *model, tokens.size());
 

@@ -40,7 +40,7 @@ SamplingOptions sampling_options(const SamplingFlags& flags) {
   SamplingOptions options = flags.options;
   if (flags.seed >= 0) options.seed = static_cast<std::uint32_t>(flags.seed);
   if (flags.grammar) options.grammar = *flags.grammar;
-  if (flags.grammar_file) options.grammar = read_text_file(*flags.grammar_file);
+  if (flags.grammar_file) options.grammar = read_text_file(*flags.grammar_file, input::kGrammar);
   const bool empty_grammar = (flags.grammar || flags.grammar_file) && options.grammar.empty();
   if (empty_grammar) throw UsageError("the grammar is empty: leave the flag out, or give rules with a `root`");
   return options;

@@ -95,7 +95,7 @@ bool parse_flags(const Arguments& arguments, ServeFlags& flags) {
 std::vector<std::string> all_keys(const ServeFlags& flags) {
   std::vector<std::string> keys = flags.api_keys;
   if (flags.api_key_file) {
-    std::string text = read_text_file(*flags.api_key_file) + "\n";
+    std::string text = read_text_file(*flags.api_key_file, input::kKeys) + "\n";
     for (std::size_t end; (end = text.find('\n')) != std::string::npos; text.erase(0, end + 1)) {
       std::string key = text.substr(0, end);
       while (!key.empty() && (key.back() == '\r' || key.back() == ' ')) key.pop_back();

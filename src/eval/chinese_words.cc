@@ -6,10 +6,10 @@
 #include <cmath>
 #include <cstdint>
 #include <filesystem>
-#include <fstream>
 #include <sstream>
 #include <unordered_map>
 
+#include "base/input_file.h"
 #include "base/utf8.h"
 #include "eval/sample.h"
 #include "winnow/error.h"
@@ -49,15 +49,12 @@ void for_runs(TextView text, bool (*test)(char32_t), Take take) {
 }
 
 std::string file_text(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  if (!file || !std::filesystem::is_regular_file(path)) {
+  if (!std::filesystem::is_regular_file(path)) {
     throw Error(ErrorCode::kNotFound,
                 "there is no '" + path.string() +
                     "': name the folder of the Python package jieba 0.42.1, which holds dict.txt and finalseg/");
   }
-  text << file.rdbuf();
-  return text.str();
+  return read_input(path.string(), input::kText);
 }
 
 // The numbers of a file that is a Python dictionary of numbers or of such dictionaries: put(outer key, key, number).

@@ -1,11 +1,12 @@
 #include "eval/sample_files.h"
 
 #include <algorithm>
-#include <fstream>
+#include <optional>
 #include <set>
 #include <sstream>
 
 #include "base/fnv1a.h"
+#include "base/input_file.h"
 #include "eval/task_table.h"
 #include "eviction/json_file.h"
 #include "winnow/error.h"
@@ -43,17 +44,17 @@ std::vector<std::string> texts_of(const nlohmann::json& value, const char* field
 }
 
 void read_jsonl(const fs::path& path, const SampleOptions& options, const std::function<bool(const Record&)>& take) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) throw Error(ErrorCode::kIo, "cannot open '" + path.string() + "': check the path");
+  InputLines lines(path.string(), input::kSampleLine);
   int number = 0;
-  for (std::string line; std::getline(file, line);) {
+  while (const std::optional<std::string> line = lines.next()) {
     ++number;
-    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
+    if (line->find_first_not_of(" \t\r") == std::string::npos) continue;
     std::string why;
     try {
-      nlohmann::json value = nlohmann::json::parse(line);
-      if (!value.is_object()) throw BadRecord("it is not a JSON object");
-      if (!take(Record(std::move(value), number))) return;
+      std::optional<nlohmann::json> value = parse_flat_json(*line);
+      if (!value) throw BadRecord("it is not JSON (or nested too deep)");
+      if (!value->is_object()) throw BadRecord("it is not a JSON object");
+      if (!take(Record(*std::move(value), number))) return;
       continue;
     } catch (const BadRecord& bad) {
       why = bad.what();
@@ -64,7 +65,6 @@ void read_jsonl(const fs::path& path, const SampleOptions& options, const std::f
     if (!options.skip_bad) throw Error(ErrorCode::kBadFile, message + "; --skip-bad goes on without such lines");
     if (options.on_skipped) options.on_skipped(message);
   }
-  if (file.bad()) throw Error(ErrorCode::kIo, "cannot read '" + path.string() + "' to its end");
 }
 
 namespace {
@@ -128,7 +128,7 @@ std::string read_text_file(const fs::path& path) {
   if (!fs::is_regular_file(path)) {
     throw Error(ErrorCode::kNotFound, "there is no text file '" + path.string() + "': check the path");
   }
-  return read_file(path.string());
+  return read_input(path.string(), input::kText);
 }
 
 }  // namespace winnow::eval

@@ -16,8 +16,8 @@ namespace {
 constexpr int kMaxHeads = 1 << 16;  // per model: a damaged file must not ask for absurd memory
 
 // {"layer-head": [scores], ...}
-HeadImportance from_json(const std::string& path) {
-  const nlohmann::json json = read_json(path);
+HeadImportance from_json(const std::string& path, const std::string& text) {
+  const nlohmann::json json = parse_json(path, text);
   if (!json.is_object() || json.empty()) refuse_file(path, "is not of the form {\"layer-head\": [scores], ...}");
   struct Item {
     int layer, head;
@@ -85,10 +85,10 @@ HeadImportance from_matrix(const std::string& path, const std::string& text) {
 }  // namespace
 
 HeadImportance HeadImportance::load(const std::string& path) {
-  const std::string text = read_file(path);
+  const std::string text = read_input(path, input::kHeadFile);
   const std::size_t first = text.find_first_not_of(" \t\r\n");
   const bool is_json = first != std::string::npos && (text[first] == '{' || text[first] == '[' || text[first] == '"');
-  HeadImportance result = is_json ? from_json(path) : from_matrix(path, text);
+  HeadImportance result = is_json ? from_json(path, text) : from_matrix(path, text);
   const double total = std::accumulate(result.weight.begin(), result.weight.end(), 0.0);
   if (!(total > 0) || !std::isfinite(total)) refuse_file(path, "has no importance above 0");
   return result;

@@ -6,30 +6,19 @@
 #include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "winnow/error.h"
 
 namespace winnow {
 
+namespace {
+
+constexpr int kDeepest = 16;
+
+}  // namespace
+
 void refuse_file(const std::string& path, const std::string& why) {
   throw Error(ErrorCode::kBadFile, "'" + path + "' " + why);
-}
-
-std::string read_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) throw Error(ErrorCode::kIo, "cannot open '" + path + "': check the path");
-  std::ostringstream text;
-  try {
-    text << file.rdbuf();
-  } catch (const std::ios_base::failure&) {
-    text.setstate(std::ios::failbit);
-  }
-  // An empty file sets failbit as well, but is no failure to read.
-  if (file.bad() || (text.fail() && file.peek() != std::ifstream::traits_type::eof())) {
-    throw Error(ErrorCode::kIo, "cannot read '" + path + "': is it a directory?");
-  }
-  return text.str();
 }
 
 void write_file(const std::string& path, const std::string& text) {
@@ -44,13 +33,28 @@ void write_file(const std::string& path, const std::string& text) {
   }
 }
 
-nlohmann::json read_json(const std::string& path) {
-  const std::string text = read_file(path);
+std::optional<nlohmann::json> parse_flat_json(std::string_view text) {
+  struct TooDeep {};
   try {
-    return nlohmann::json::parse(text);
+    return nlohmann::json::parse(text, [](int depth, nlohmann::json::parse_event_t, nlohmann::json&) {
+      if (depth > kDeepest) throw TooDeep();
+      return true;
+    });
   } catch (const nlohmann::json::exception&) {
-    refuse_file(path, "is not a JSON file");
+    return std::nullopt;
+  } catch (const TooDeep&) {
+    return std::nullopt;
   }
+}
+
+nlohmann::json parse_json(const std::string& path, std::string_view text) {
+  std::optional<nlohmann::json> json = parse_flat_json(text);
+  if (!json) refuse_file(path, "is not a JSON file (or nested more than " + std::to_string(kDeepest) + " deep)");
+  return *std::move(json);
+}
+
+nlohmann::json read_json(const std::string& path, const InputKind& kind) {
+  return parse_json(path, read_input(path, kind));
 }
 
 double number_of(const std::string& path, const nlohmann::json& value) {

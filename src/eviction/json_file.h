@@ -2,18 +2,26 @@
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
+#include <string_view>
+
+#include "base/input_file.h"
 
 namespace winnow {
 
 // Error(kBadFile): "'path' why".
 [[noreturn]] void refuse_file(const std::string& path, const std::string& why);
 
-// Throws Error(kIo) for a file that cannot be read.
-std::string read_file(const std::string& path);
+// Nothing for what is not JSON, and for what is nested deeper than any file that is read here: a level takes far more
+// memory than the byte that opens it.
+std::optional<nlohmann::json> parse_flat_json(std::string_view text);
 
-// Throws Error(kIo), or Error(kBadFile) for what is not JSON.
-nlohmann::json read_json(const std::string& path);
+// Throws Error(kBadFile) where parse_flat_json gives nothing.
+nlohmann::json parse_json(const std::string& path, std::string_view text);
+
+// Throws Error(kIo), or Error(kBadFile) for more than the kind may have and as parse_json does.
+nlohmann::json read_json(const std::string& path, const InputKind& kind);
 
 // Writes under a temporary name and renames: a file is either whole or as it was. Throws Error(kIo).
 void write_file(const std::string& path, const std::string& text);

@@ -57,7 +57,7 @@ void check_table(const std::string& path, const UtilityProfile& profile) {
 }  // namespace
 
 UtilityProfile UtilityProfile::load(const std::string& path) {
-  const Json json = read_json(path);
+  const Json json = read_json(path, input::kProfile);
   if (!json.is_object() || json.value("format", Json()) != kFormat) refuse_file(path, "is not an LU-KV profile");
   if (json.value("version", Json()) != kVersion) {
     refuse_file(path, "is a profile of another version: calibrate again with this build");

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -115,8 +116,10 @@ ProcessResult run_process(const std::vector<std::string>& arguments, const Proce
     }
   }
   int status = 0;
-  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  rusage usage = {};
+  while (wait4(child, &status, 0, &usage) < 0 && errno == EINTR) {
   }
+  result.rss_peak_bytes = static_cast<std::size_t>(usage.ru_maxrss) * 1024;
   if (WIFEXITED(status)) result.exit_code = WEXITSTATUS(status);
   if (WIFSIGNALED(status)) result.signal = WTERMSIG(status);
   return result;

@@ -22,6 +22,7 @@ struct ProcessResult {
   int exit_code = -1;  // -1: ended by a signal
   int signal = 0;
   bool timed_out = false;
+  std::size_t rss_peak_bytes = 0;
   std::string out, err;
 };
 

@@ -13,6 +13,8 @@
 namespace winnow::test {
 namespace {
 
+using Words = std::vector<std::string>;
+
 std::size_t longest_line(const std::string& text) {
   std::size_t longest = 0;
   std::istringstream lines(text);
@@ -65,6 +67,12 @@ TEST(ToolUsage, NearestNames) {
   expect_error(run_tool({"run", "-p", "x", "--kv-evict", "snapvk", "--kv-budget", "5"}), 2, "snapkv");
   expect_error(run_tool({"run", "-p", "x", "--kv-evict", "snapkv:widnow=4", "--kv-budget", "5"}), 2, "window");
   expect_error(run_tool({"methods", "pyramdkv"}), 2, "pyramidkv");
+  for (const Words& flags : {Words{"methods", "foo"}, Words{"run", "-p", "x", "--kv-evict", "foo", "--kv-budget", "5"},
+                             Words{"run", "-p", "x", "--kv-evict", "snapkv:foo=1", "--kv-budget", "5"}}) {
+    const ProcessResult result = run_tool(flags);
+    EXPECT_EQ(result.exit_code, 2);
+    EXPECT_EQ(result.err.find("did you mean"), std::string::npos) << result.err;
+  }
 }
 
 TEST(ToolUsage, ValuesOfFlags) {

@@ -74,36 +74,42 @@ TEST_F(EvalTool, ShardsAreOneRun) {
 
 TEST_F(EvalTool, MistakesLeaveNothingBehind) {
   const Words snapkv{"--methods", "snapkv"};
-  expect_error(eval("x", snapkv), 1, "needs a budget");
-  expect_error(eval("x", {"--methods", "full", "--budgets", "5%"}), 1, "no effect");
+  expect_error(eval("x", snapkv), 2, "needs a budget");
+  expect_error(eval("x", {"--methods", "full", "--budgets", "5%"}), 2, "no effect");
   expect_error(eval("x", with(snapkv, {"--budgets", "8"})), 1, "always kept");
+  expect_error(eval("x", {"--methods", "tova,snapkv,lava", "--budgets", "50%,1%,8"}), 1,
+               "\n  lava with the budget 1% at ");
+  expect_error(eval("x", {"--methods", "snapkv,snapkv:window=32", "--budgets", "50%"}), 2, "is there twice");
+  expect_error(eval("x", {"--methods", "ada-snapkv;snapkv:heads=ada", "--budgets", "50%"}), 2, "are the same method");
+  expect_error(eval("x", with(snapkv, {"--budgets", "50%", "--tasks", "nothing"})), 2, "unknown task 'nothing'");
   expect_error(eval("x", with(snapkv, {"--budgets", "50%", "--lengths", "1000000"})), 1, "does not fit");
-  expect_error(eval("x", with(snapkv, {"--budgets", "50%", "--question", "aware"})), 1, "no questions");
-  expect_error(eval("x", with(snapkv, {"--budgets", "50%", "--shard", "3/2"})), 1, "i/n");
+  expect_error(eval("x", with(snapkv, {"--budgets", "50%", "--question", "aware"})), 2, "no questions");
+  expect_error(eval("x", with(snapkv, {"--budgets", "50%", "--shard", "3/2"})), 2, "i/n");
   expect_error(eval("x", with(snapkv, {"--budgets", "50%", "--limit", "1", "--shard", "2/2"})), 1, "no sample");
   expect_error(eval("x", with(snapkv, {"--budgets", "50%", "--resume"})), 1, "no run to resume");
   const Words full{"--methods", "full"};
-  expect_error(eval("x", with(full, {"--depths", "50"})), 1, "--depths has no effect on fidelity");
-  expect_error(eval("x", with(full, {"--words", "w"})), 1, "--words has no effect");
-  expect_error(eval("x", with(full, {"--data", "fidelity=d"})), 1, "--data has no effect");
-  expect_error(eval("x", with(full, {"--skip-bad"})), 1, "--skip-bad has no effect");
+  expect_error(eval("x", with(full, {"--depths", "50"})), 2, "--depths has no effect on fidelity");
+  expect_error(eval("x", with(full, {"--words", "w"})), 2, "--words has no effect");
+  expect_error(eval("x", with(full, {"--data", "fidelity=d"})), 2, "--data has no effect");
+  expect_error(eval("x", with(full, {"--skip-bad"})), 2, "--skip-bad has no effect");
   EXPECT_FALSE(std::filesystem::exists(folder("x")));
   expect_error(run_tool({"eval", "--out", folder("x")}), 2, "name benchmarks");
-  expect_error(run_tool({"eval", "nonsense", "-m", model_, "--methods", "full", "--out", folder("x")}), 1, "nonsense");
+  expect_error(run_tool({"eval", "nonsense", "-m", model_, "--methods", "full", "--out", folder("x")}), 2, "nonsense");
   expect_error(run_tool({"report", folder("x")}), 1, "no evaluation");
 }
 
 // A method late in the list whose file is missing or not for this model must not be found out after hours of the
 // others.
 TEST_F(EvalTool, FilesOfAllMethodsAreReadBeforeTheRunBegins) {
-  const auto mistake = [&](const std::string& method, const std::string& part) {
-    expect_error(eval("x", {"--methods", "full;snapkv;" + method, "--budgets", "50%", "--limit", "1"}), 1, part);
+  const auto mistake = [&](const std::string& method, const std::string& part, int exit_code = 1) {
+    expect_error(eval("x", {"--methods", "full;snapkv;" + method, "--budgets", "50%", "--limit", "1"}), exit_code,
+                 part);
     EXPECT_FALSE(std::filesystem::exists(folder("x"))) << method;
   };
   mistake("lu-kv-snapkv:window=5,kernel=3", "make one with `winnow calibrate");  // no profile for these options
-  mistake("lu-kv-snapkv:profile=" + folder("none.json"), "cannot open");
-  mistake("headkv", "head-file=FILE");
-  mistake("headkv:head-file=" + folder("none.json"), "cannot open");
+  mistake("lu-kv-snapkv:profile=" + folder("none.json"), "No such file");
+  mistake("headkv", "head-file=FILE", 2);
+  mistake("headkv:head-file=" + folder("none.json"), "No such file");
   mistake("headkv:head-file=" + directory_.write("broken.json", R"({"0-0": [1)"), "broken.json");
   mistake("duo-attention:head-file=" + directory_.write("small.json", R"({"0-0": [1], "1-0": [2]})"), "layers");
 }

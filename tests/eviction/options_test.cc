@@ -2,6 +2,7 @@
 
 #include "eviction/option_table.h"
 #include "eviction/registry.h"
+#include "eviction/same_method.h"
 #include "winnow/error.h"
 
 namespace winnow {
@@ -74,6 +75,22 @@ TEST(Options, TextRoundTrips) {
   EXPECT_EQ(EvictionOptions::parse("snapkv:window=32").text(), "snapkv");  // the default needs no words
   // Defaults of options that only the new part reads count too.
   EXPECT_EQ(EvictionOptions::parse("snapkv:scorer=cake,gamma=7").text(), "snapkv:scorer=cake,gamma=7");
+}
+
+TEST(Options, TheSameMethodHoweverItIsWritten) {
+  const auto same = [](const char* a, const char* b) {
+    return is_same_method(EvictionOptions::parse(a), EvictionOptions::parse(b));
+  };
+  EXPECT_TRUE(same("full", "full"));
+  EXPECT_TRUE(same("snapkv", "snapkv:window=32"));
+  EXPECT_TRUE(same("snapkv:window=16,pool=avg", "snapkv:pool=avg,window=16"));
+  EXPECT_TRUE(same("ada-snapkv", "snapkv:heads=ada"));
+  EXPECT_TRUE(same("critical-ada-snapkv", "ada-snapkv:selector=critical"));
+  EXPECT_FALSE(same("snapkv", "full"));
+  EXPECT_FALSE(same("snapkv", "snapkv:window=16"));
+  EXPECT_FALSE(same("snapkv", "ada-snapkv"));
+  EXPECT_FALSE(same("random", "random:seed=1"));
+  EXPECT_FALSE(same("snapkv", "pyramidkv"));
 }
 
 TEST(Options, EveryOptionPrintsWhatItReads) {

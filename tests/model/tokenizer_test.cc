@@ -8,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "model/longest_token.h"
 #include "model/tiny_model.h"
 #include "winnow/error.h"
 #include "winnow/model.h"
@@ -57,6 +58,18 @@ TEST_F(TokenizerTest, SpecialTokens) {
   EXPECT_FALSE(model_->is_end_of_generation(5));
   EXPECT_FALSE(model_->is_end_of_generation(-1));
   EXPECT_FALSE(model_->is_end_of_generation(1 << 30));
+}
+
+TEST_F(TokenizerTest, NoTokenHoldsMoreThanTheLongest) {
+  const std::size_t longest = longest_token_bytes(*model_);
+  EXPECT_GE(longest, 4u);
+  for (Token token = 0; token < model_->info().n_vocab; ++token) {
+    EXPECT_LE(model_->token_text(token, true).size(), longest);
+  }
+  for (const std::string& text :
+       {std::string(1000, ' '), std::string(1000, 'a'), std::string("<|end|><|end|><|end|>")}) {
+    EXPECT_GE(model_->tokenize(text, false, true).size() * longest, text.size());
+  }
 }
 
 TEST_F(TokenizerTest, InvalidUtf8NamesTheByte) {

@@ -52,7 +52,7 @@ NeedleData read_needle_data(const SampleOptions& options) {
     data.needles.push_back(needle_of(record));
     return true;
   });
-  data.names = read_json((folder / "names.json").string());
+  data.names = read_json((folder / "names.json").string(), input::kDataset);
   if (!data.names.is_object()) refuse_file((folder / "names.json").string(), "is not an object of languages");
   return data;
 }

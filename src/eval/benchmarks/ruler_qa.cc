@@ -133,7 +133,7 @@ fs::path find_qa_source(const std::string& folder, std::string_view task) {
 }
 
 RulerGeneratorPtr make_qa_generator(const fs::path& source, std::string_view task) {
-  const nlohmann::json file = read_json(source.string());
+  const nlohmann::json file = read_json(source.string(), input::kDataset);
   Corpus corpus;
   try {
     corpus = task == "qa_1" ? read_squad(file) : read_hotpot(file);

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <charconv>
-#include <set>
 
+#include "eviction/same_method.h"
 #include "winnow/error.h"
 
 namespace winnow::eval {
@@ -74,14 +74,16 @@ std::vector<Cell> make_cells(const std::vector<std::string>& methods, const std:
   if (methods.empty())
     throw Error(ErrorCode::kInvalidArgument, "there is no method to evaluate: name one, e.g. snapkv");
   std::vector<Cell> cells;
-  std::set<std::pair<std::string, std::string>> seen;
   bool any_evicts = false;
   const auto add = [&](const EvictionOptions& eviction, const std::optional<Budget>& budget) {
     Cell cell{eviction, budget, eviction.text(), budget ? budget->text() : ""};
-    if (!seen.emplace(cell.method, cell.budget_text).second) {
-      throw Error(ErrorCode::kInvalidArgument, "'" + cell.method + "'" +
-                                                   (budget ? " with the budget " + cell.budget_text : "") +
-                                                   " is there twice: name it once");
+    for (const Cell& other : cells) {
+      if (cell.budget_text != other.budget_text || !is_same_method(eviction, other.eviction)) continue;
+      const std::string at = budget ? " with the budget " + cell.budget_text : "";
+      throw Error(ErrorCode::kInvalidArgument,
+                  cell.method == other.method
+                      ? "'" + cell.method + "'" + at + " is there twice: name it once"
+                      : "'" + other.method + "' and '" + cell.method + "' are the same method: name one of them");
     }
     cells.push_back(std::move(cell));
   };

@@ -9,6 +9,7 @@
 #include "eval/run/result_store.h"
 #include "eval/run/runner.h"
 #include "eval/sample_files.h"
+#include "eval/task_table.h"
 #include "winnow/error.h"
 
 namespace winnow::eval {
@@ -61,15 +62,17 @@ void check_inputs(const EvaluationRequest& request) {
   for (const auto& [name, path] : request.data) {
     if (!name.empty() && !reads(name, "data")) refuse("--data", name);
   }
+  const bool has_questions = std::any_of(request.benchmarks.begin(), request.benchmarks.end(),
+                                         [](const auto& name) { return protocol_of(name) == Protocol::kAnswer; });
+  if (!has_questions && request.benchmarks.size() == 1 && request.modes == std::vector{QuestionMode::kAware}) {
+    throw Error(ErrorCode::kInvalidArgument, names + " has no questions to be aware of: leave --question out");
+  }
 }
 
 // Modes in which a benchmark is run. Running text has no question.
 std::vector<QuestionMode> modes_of(const EvaluationRequest& request, const std::string& benchmark, Plan& plan) {
   if (protocol_of(benchmark) == Protocol::kAnswer) return request.modes;
   if (request.modes == std::vector{QuestionMode::kAware}) {
-    if (request.benchmarks.size() == 1) {
-      throw Error(ErrorCode::kInvalidArgument, benchmark + " has no questions to be aware of: leave --question out");
-    }
     plan.notes.push_back(benchmark + " has no questions: its cache is cut without.");
   }
   return {QuestionMode::kAgnostic};
@@ -80,20 +83,25 @@ bool has_task(const Benchmark& benchmark, const std::string& task) {
   return std::find(tasks.begin(), tasks.end(), task) != tasks.end();
 }
 
+// With several benchmarks each takes its own tasks of the list, or all of them if none is there; a task that none of
+// them has is left in, and refused.
+std::vector<std::string> tasks_of(const EvaluationRequest& request, const Benchmark& benchmark) {
+  std::vector<std::string> tasks = request.samples.tasks;
+  if (request.benchmarks.size() == 1) return tasks;
+  std::erase_if(tasks, [&](const std::string& task) {
+    return !has_task(benchmark, task) &&
+           std::any_of(request.benchmarks.begin(), request.benchmarks.end(),
+                       [&](const std::string& other) { return has_task(find_benchmark(other), task); });
+  });
+  return tasks;
+}
+
 void add_items(const EvaluationRequest& request, const std::string& name, Plan& plan) {
   const Benchmark& benchmark = find_benchmark(name);
   SampleOptions options = request.samples;
   const auto data = request.data.contains(name) ? request.data.find(name) : request.data.find("");
   if (data != request.data.end()) options.data = data->second;
-  // With several benchmarks each takes its own tasks of the list; a task that none of them has is left in, and refused.
-  if (request.benchmarks.size() > 1 && !options.tasks.empty()) {
-    std::erase_if(options.tasks, [&](const std::string& task) {
-      return !has_task(benchmark, task) &&
-             std::any_of(request.benchmarks.begin(), request.benchmarks.end(),
-                         [&](const std::string& other) { return has_task(find_benchmark(other), task); });
-    });
-    // None of its tasks was named: all of them.
-  }
+  options.tasks = tasks_of(request, benchmark);
   options.chat_prompts = plan.prompts->uses_chat_template();
   options.reserved_tokens = plan.prompts->template_tokens();
   for (const QuestionMode mode : modes_of(request, name, plan)) {
@@ -147,16 +155,39 @@ std::vector<const WorkItem*> Plan::items_of(const Shard& shard) const {
   return chosen;
 }
 
-Plan make_plan(const EvaluationRequest& request, const std::shared_ptr<const Model>& model) {
-  Plan plan;
+std::int32_t Plan::shortest_prompt() const {
+  const auto n_bytes = [](const WorkItem& item) {
+    const bool is_aware = item.protocol == Protocol::kAnswer && item.mode == QuestionMode::kAware;
+    return item.sample.context.size() + (is_aware ? item.sample.turns.front().question.size() : 0);
+  };
+  const WorkItem& item = *std::min_element(
+      items.begin(), items.end(), [&](const WorkItem& a, const WorkItem& b) { return n_bytes(a) < n_bytes(b); });
+  if (item.protocol != Protocol::kAnswer) return static_cast<std::int32_t>(prompts->continued(item.sample).text.size());
+  const Prompt prompt =
+      item.mode == QuestionMode::kAware ? prompts->whole(item.sample, 0) : prompts->context(item.sample);
+  return static_cast<std::int32_t>(prompt.tokens.size());
+}
+
+std::vector<Cell> check_request(const EvaluationRequest& request) {
   std::vector<std::string> methods;
   for (const std::string& list : request.methods) {
     for (std::string& method : split_methods(list)) methods.push_back(std::move(method));
   }
-  plan.cells = make_cells(methods, request.budgets);
-  for (const std::string& name : request.benchmarks) find_benchmark(name);
+  std::vector<Cell> cells = make_cells(methods, request.budgets);
+  for (const std::string& name : request.benchmarks) {
+    const Benchmark& benchmark = find_benchmark(name);
+    SampleOptions options;
+    options.tasks = tasks_of(request, benchmark);
+    selected_tasks(options, benchmark.tasks(), name);
+  }
   check_data_names(request);
   check_inputs(request);
+  return cells;
+}
+
+Plan make_plan(const EvaluationRequest& request, std::vector<Cell> cells, const std::shared_ptr<const Model>& model) {
+  Plan plan;
+  plan.cells = std::move(cells);
 
   const ModelInfo& info = model->info();
   const Json tables = load_tables(plan.cells, info);

@@ -37,9 +37,17 @@ struct Plan {
   std::vector<std::string> notes;  // for the user: sentences
 
   std::vector<const WorkItem*> items_of(const Shard& shard) const;
+
+  // Tokens that are cut of the item with the shortest text, which a budget in parts of the prompt is hardest for.
+  std::int32_t shortest_prompt() const;
 };
 
+// What can be known to be wrong without a model: methods, budgets and benchmarks, tasks, and inputs without effect.
+// Throws Error. Returns every method at every budget.
+std::vector<Cell> check_request(const EvaluationRequest& request);
+
 // Throws Error for what contradicts itself or the model, and what the benchmarks throw.
-Plan make_plan(const EvaluationRequest& request, const std::shared_ptr<const Model>& model);
+// `cells` are those of check_request.
+Plan make_plan(const EvaluationRequest& request, std::vector<Cell> cells, const std::shared_ptr<const Model>& model);
 
 }  // namespace winnow::eval

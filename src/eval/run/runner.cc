@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "engine/planned_cuts.h"
 #include "eval/run/runner_impl.h"
 
 namespace winnow::eval {
@@ -219,21 +220,18 @@ Answer Runner::Impl::answer_of(const Job& job, std::size_t turn, std::size_t n_t
   return answer;
 }
 
-void check_cells(Engine& engine, const RunnerOptions& options) {
+void check_cells(const Engine& engine, const RunnerOptions& options, std::span<const std::int32_t> lengths) {
+  std::vector<PlannedCut> cuts;
   for (const Cell& cell : options.cells) {
-    try {
-      engine.estimate(session_options(options, cell), options.n_ctx, 1);
-    } catch (const Error& error) {
-      const std::string budget = cell.budget ? " with the budget " + cell.budget_text : "";
-      throw Error(error.code(), "'" + cell.method + "'" + budget + ": " + error.what());
-    }
+    for (const std::int32_t length : lengths) cuts.push_back({session_options(options, cell), length});
   }
+  check_cuts(engine, cuts);
 }
 
 Runner::Runner(std::shared_ptr<Engine> engine, const PromptBuilder& prompts, RunnerOptions options,
                RunnerCallbacks callbacks)
     : impl_(std::make_unique<Impl>(std::move(engine), prompts, std::move(options), std::move(callbacks))) {
-  check_cells(*impl_->engine, impl_->options);
+  check_cells(*impl_->engine, impl_->options, std::span(&impl_->options.n_ctx, 1));
 }
 
 Runner::~Runner() = default;

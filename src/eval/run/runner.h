@@ -34,14 +34,14 @@ struct RunnerCallbacks {
   std::function<void(std::int64_t done, std::int64_t total)> on_progress;  // answers
 };
 
-// Throws Error(kInvalidArgument) for a cell that no prompt of the context could be cut to. Only the cells, types and
-// the context of the options count.
-void check_cells(Engine& engine, const RunnerOptions& options);
+// Throws Error that lists the cells to which prompts of these lengths could not be cut. Only the cells, types and the
+// context of the options count.
+void check_cells(const Engine& engine, const RunnerOptions& options, std::span<const std::int32_t> lengths);
 
 // Not thread-safe.
 class Runner {
  public:
-  // Throws what check_cells throws.
+  // Throws what check_cells throws for a prompt as long as the context.
   Runner(std::shared_ptr<Engine> engine, const PromptBuilder& prompts, RunnerOptions options,
          RunnerCallbacks callbacks);
   ~Runner();

@@ -1,0 +1,78 @@
+// What a user names to be read: files, pipes and devices, none of them without a bound.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace winnow {
+
+// A kind of input and the most bytes that one may have; docs/reference.md has the table. A prompt is bounded by the
+// context instead.
+struct InputKind {
+  const char* name;  // for messages
+  std::size_t most_bytes;
+};
+
+namespace input {
+
+inline constexpr std::size_t kMiB = std::size_t{1} << 20;
+
+inline constexpr InputKind kText{"a text", 64 * kMiB};
+inline constexpr InputKind kDataset{"a data set in one piece", 256 * kMiB};
+inline constexpr InputKind kSampleLine{"a line of samples", 64 * kMiB};
+inline constexpr InputKind kQuestions{"a file of questions", 16 * kMiB};
+inline constexpr InputKind kProfile{"a profile", 16 * kMiB};
+inline constexpr InputKind kHeadFile{"a file of head importances", 16 * kMiB};
+inline constexpr InputKind kCalibration{"an unfinished calibration", 64 * kMiB};
+inline constexpr InputKind kGrammar{"a grammar", kMiB};
+inline constexpr InputKind kKeys{"a file of keys", kMiB};
+inline constexpr InputKind kHistory{"a history", kMiB};
+
+}  // namespace input
+
+// Read in order, and only as far as it is asked for.
+class InputStream {
+ public:
+  // "-" is the standard input. Throws Error(kIo), also for a directory.
+  explicit InputStream(const std::string& path);
+  ~InputStream();
+  InputStream(const InputStream&) = delete;
+  InputStream& operator=(const InputStream&) = delete;
+
+  // Appends to `text` until it has n_bytes bytes or the stream has ended.
+  void read(std::size_t n_bytes, std::string& text);
+  // Whether a read has met the end.
+  bool ended() const { return ended_; }
+  // Bytes of a regular file; nothing for what has no size.
+  std::optional<std::uint64_t> size() const;
+  // "'path'" or "the standard input".
+  const std::string& name() const { return name_; }
+
+ private:
+  std::string name_;
+  int descriptor_;
+  bool ended_ = false;
+};
+
+// The whole of it. Throws Error(kIo), and Error(kBadFile) for more than the kind may have, of which no more is read.
+std::string read_input(const std::string& path, const InputKind& kind);
+
+// The lines of a file, one at a time, each of at most the kind's bytes.
+class InputLines {
+ public:
+  InputLines(const std::string& path, const InputKind& line) : stream_(path), line_(line) {}
+
+  // The next line without its newline; nothing at the end. Throws Error(kIo), and Error(kBadFile) for a longer line.
+  std::optional<std::string> next();
+
+ private:
+  InputStream stream_;
+  InputKind line_;
+  std::string buffer_;
+  std::size_t begin_ = 0;  // of what has not been returned
+  int number_ = 0;
+};
+
+}  // namespace winnow

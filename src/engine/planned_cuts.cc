@@ -1,0 +1,44 @@
+#include "engine/planned_cuts.h"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "winnow/error.h"
+
+namespace winnow {
+namespace {
+
+constexpr std::size_t kMostListed = 20;
+
+std::string name_of(const PlannedCut& cut) {
+  return cut.options.eviction.text() + (cut.options.budget ? " with the budget " + cut.options.budget->text() : "") +
+         " at " + std::to_string(cut.n_tokens) + " tokens";
+}
+
+}  // namespace
+
+void check_cuts(const Engine& engine, std::span<const PlannedCut> cuts) {
+  std::vector<std::string> failures;
+  ErrorCode code = ErrorCode::kInvalidArgument;
+  for (const PlannedCut& cut : cuts) {
+    try {
+      engine.estimate(cut.options, cut.n_tokens, 0);
+    } catch (const Error& error) {
+      // What is no matter of these cuts but of the machine.
+      if (error.code() == ErrorCode::kInternal || error.code() == ErrorCode::kOutOfMemory) throw;
+      const std::string failure = name_of(cut) + ": " + error.what();
+      if (std::find(failures.begin(), failures.end(), failure) != failures.end()) continue;
+      if (failures.empty()) code = error.code();
+      failures.push_back(failure);
+    }
+  }
+  if (failures.empty()) return;
+  if (failures.size() == 1) throw Error(code, failures.front());
+  std::string list = std::to_string(failures.size()) + " of these cuts cannot be made:";
+  for (std::size_t i = 0; i < std::min(failures.size(), kMostListed); ++i) list += "\n  " + failures[i];
+  if (failures.size() > kMostListed) list += "\n  and " + std::to_string(failures.size() - kMostListed) + " more";
+  throw Error(code, list);
+}
+
+}  // namespace winnow
