@@ -22,6 +22,8 @@ find_package(Threads REQUIRED)
 if(WINNOW_TOOLS)
   find_package(CLI11 REQUIRED)
   pkg_check_modules(httplib REQUIRED IMPORTED_TARGET cpp-httplib)
+  # Edits the lines of `winnow chat` (BSD licence). Without it the terminal's own lines have to do.
+  pkg_check_modules(libedit IMPORTED_TARGET libedit)
 endif()
 
 # Folders of shared libraries that the loader does not search by itself: they go into the RPATH of what is installed. (In the

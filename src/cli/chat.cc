@@ -10,12 +10,16 @@
 
 #include "base/nearest_name.h"
 #include "cli/cache_flags.h"
+#include "cli/chat_history.h"
 #include "cli/commands.h"
 #include "cli/conversation.h"
+#include "cli/line_editor.h"
 #include "cli/line_input.h"
 #include "cli/model_flags.h"
+#include "cli/number_text.h"
 #include "cli/prompt_source.h"
 #include "cli/sampling_flags.h"
+#include "model/longest_token.h"
 #include "winnow/error.h"
 
 namespace winnow::cli {
@@ -24,6 +28,7 @@ namespace {
 struct ChatFlags {
   ModelFlags model;
   std::optional<std::string> file;
+  bool history = false;
   std::string system;
   int max_tokens = -1;
   SamplingFlags sampling;
@@ -41,8 +46,9 @@ constexpr const char* kChatHelp =
     "  /clear       start again\n"
     "  /save FILE   save the conversation with its cache\n"
     "  /load FILE   go on with a saved one\n"
-    "  /quit        leave (or Ctrl-C, or the end of the input)\n"
-    "A line that ends in \\ goes on in the next. Ctrl-C stops an answer.\n";
+    "  /quit        leave (or Ctrl-D, or Ctrl-C twice)\n"
+    "A line that ends in \\ goes on in the next. Ctrl-C stops an answer, and clears a\n"
+    "line that is being typed.\n";
 
 bool parse_flags(const Arguments& arguments, ChatFlags& flags) {
   CommandLine line(
@@ -56,7 +62,11 @@ bool parse_flags(const Arguments& arguments, ChatFlags& flags) {
   add_engine_flags(line, flags.model);
   line.group("Prompt");
   line.text("--system", "TEXT", flags.system, "system message");
-  line.text("-f,--file", "FILE", flags.file, "a document to talk about; it is compressed before the first message");
+  line.text("-f,--file", "FILE", flags.file,
+            "a document to talk about; it is read and compressed before the first message");
+  line.flag("--history", flags.history,
+            "remember typed lines from one chat to the next, in a file that nobody else may read: "
+            "$XDG_STATE_HOME/winnow/chat-history");
   line.group("Generation");
   line.integer("-n,--predict", flags.max_tokens, -1, "most tokens of an answer (default: -1, until the model ends)");
   add_sampling_flags(line, flags.sampling);
@@ -68,7 +78,7 @@ bool parse_flags(const Arguments& arguments, ChatFlags& flags) {
 }
 
 // What a line that begins with / asks for. False: leave.
-bool do_command(const std::string& line, Conversation& conversation) {
+bool do_command(const std::string& line, Conversation& conversation, const Interrupt& interrupt) {
   const std::size_t space = line.find(' ');
   const std::string name = line.substr(0, space);
   const std::string path = space == std::string::npos ? "" : line.substr(line.find_first_not_of(' ', space));
@@ -83,6 +93,7 @@ bool do_command(const std::string& line, Conversation& conversation) {
   } else if (name == "/clear") {
     conversation.clear();
     std::fputs("(cleared)\n", stderr);
+    conversation.read_document(interrupt);
   } else if (name == "/save") {
     need_path();
     conversation.save(path);
@@ -102,7 +113,7 @@ bool do_command(const std::string& line, Conversation& conversation) {
 
 // False: leave.
 bool do_turn(const std::string& line, Conversation& conversation, const Interrupt& interrupt, bool verbose) {
-  if (line.starts_with('/')) return do_command(line, conversation);
+  if (line.starts_with('/')) return do_command(line, conversation, interrupt);
   const StopReason stop = conversation.say(line, interrupt);
   if (stop == StopReason::kOutputClosed) return false;
   if (stop == StopReason::kInterrupted) std::fputs("(stopped)\n", stderr);
@@ -112,18 +123,46 @@ bool do_turn(const std::string& line, Conversation& conversation, const Interrup
 }
 
 // A message: a line, with those that follow while one ends in a backslash.
-std::optional<std::string> next_message(LineInput& input, const Interrupt& interrupt, bool on_terminal) {
-  if (on_terminal) std::fputs("> ", stderr);
-  std::optional<std::string> line = input.next(interrupt);
-  while (line && line->ends_with('\\')) {
-    line->back() = '\n';
-    if (on_terminal) std::fputs(". ", stderr);
-    const std::optional<std::string> more = input.next(interrupt);
-    if (!more) break;
-    *line += *more;
+InputLine next_message(LineSource& lines, const Interrupt& interrupt) {
+  InputLine message = lines.next("> ", interrupt);
+  while (message.kind == InputLine::Kind::kText && message.text.ends_with('\\')) {
+    message.text.back() = '\n';
+    const InputLine more = lines.next(". ", interrupt);
+    if (more.kind == InputLine::Kind::kEnd) break;
+    if (more.kind == InputLine::Kind::kInterrupted) return {.kind = more.kind, .had_text = true};
+    message.text += more.text;
   }
-  if (interrupt.requested()) return std::nullopt;
-  return line;
+  if (message.kind == InputLine::Kind::kText && interrupt.requested()) {
+    return {.kind = InputLine::Kind::kInterrupted, .had_text = true};
+  }
+  return message;
+}
+
+// Until the input ends or somebody leaves. Returns the exit code.
+int talk(Conversation& conversation, LineSource& lines, Interrupt& interrupt, bool on_terminal, bool verbose) {
+  bool was_asked = false;  // Ctrl-C was the last that was typed
+  while (true) {
+    const InputLine message = next_message(lines, interrupt);
+    if (message.kind == InputLine::Kind::kEnd) break;
+    if (message.kind == InputLine::Kind::kInterrupted) {
+      if (!on_terminal || (was_asked && !message.had_text)) return kInterruptedExitCode;
+      was_asked = true;
+      std::fputs("(Ctrl-C again or Ctrl-D leaves)\n", stderr);
+      interrupt.rearm();
+      continue;
+    }
+    was_asked = false;
+    if (message.text.empty()) continue;
+    try {
+      if (!do_turn(message.text, conversation, interrupt, verbose)) break;
+    } catch (const Error& error) {
+      // A person can try again; a script must not go on as if nothing had happened.
+      if (!on_terminal) throw;
+      std::fprintf(stderr, "error: %s\n", error.what());
+    }
+    interrupt.rearm();
+  }
+  return 0;
 }
 
 }  // namespace
@@ -139,30 +178,38 @@ int chat_command(const Arguments& arguments) {
   options.sampling = sampling_options(flags.sampling);
   options.max_tokens = flags.max_tokens;
   options.system = flags.system;
-  if (flags.file) options.document = read_text_file(*flags.file, input::kText);
+  std::optional<PromptSource> document;
+  if (flags.file) document.emplace(PromptFlags{.file = flags.file}, "document");
+  if (flags.history && !can_edit_lines()) {
+    throw UsageError("--history has no effect where lines are not edited on a terminal: leave it out");
+  }
+  std::optional<ChatHistory> history;
+  if (flags.history) history.emplace(default_history_path());
   const EngineOptions engine_settings = engine_options(flags.model);
   const std::shared_ptr<const Model> model = Model::load(model_path(flags.model));
   check_grammar(flags.sampling, model);
   warn_about_context(model->info(), flags.cache.n_ctx);
+  const std::int32_t n_ctx = flags.cache.n_ctx > 0 ? flags.cache.n_ctx : model->info().n_ctx_train;
+  if (document) options.document = document->read(*model, n_ctx);
+  const bool on_terminal = isatty(STDIN_FILENO) == 1;
+  const std::unique_ptr<LineSource> lines =
+      can_edit_lines() ? make_line_editor(history ? &*history : nullptr)
+                       : make_line_reader(on_terminal, longest_token_bytes(*model) * static_cast<std::size_t>(n_ctx));
   Conversation conversation(Engine::create(model, engine_settings), options);
 
-  const bool on_terminal = isatty(STDIN_FILENO) == 1;
   if (on_terminal) std::fprintf(stderr, "%s\n/help shows the commands\n", model->info().name.c_str());
-  Interrupt interrupt;
-  LineInput input;
-  while (const std::optional<std::string> message = next_message(input, interrupt, on_terminal)) {
-    if (message->empty()) continue;
-    try {
-      if (!do_turn(*message, conversation, interrupt, flags.verbose)) break;
-    } catch (const Error& error) {
-      // A person can try again; a script must not go on as if nothing had happened.
-      if (!on_terminal) throw;
-      std::fprintf(stderr, "error: %s\n", error.what());
-    }
-    interrupt.rearm();
+  constexpr int kPatience = 3;  // an answer takes a moment to stop, and two Ctrl-C must not lose a conversation
+  Interrupt interrupt(on_terminal ? kPatience : 2);
+  if (!conversation.read_document(interrupt)) {
+    std::fputs("interrupted\n", stderr);
+    return kInterruptedExitCode;
   }
-  if (on_terminal) std::fputs("\n", stderr);
-  return 0;
+  if (on_terminal && document) {
+    std::fprintf(stderr, "(%s: %s tokens)\n", flags.file->c_str(), count_text(conversation.n_tokens()).c_str());
+  }
+  const int exit_code = talk(conversation, *lines, interrupt, on_terminal, flags.verbose);
+  if (on_terminal && exit_code == 0) std::fputs("\n", stderr);
+  return exit_code;
 }
 
 }  // namespace winnow::cli

@@ -17,7 +17,8 @@ Conversation::Conversation(std::shared_ptr<Engine> engine, ConversationOptions o
   render_later_turn(*engine_->model(), "");
 }
 
-bool Conversation::feed_document(const Interrupt& interrupt) {
+bool Conversation::read_document(const Interrupt& interrupt) {
+  if (options_.document.empty() || session_.n_tokens() > 0) return true;
   const Model& model = *engine_->model();
   const SplitPrompt text = render_first_turn(model, options_.system, options_.document + "\n\n", "");
   const std::vector<Token> tokens = model.tokenize(text.before, true, true);
@@ -39,9 +40,7 @@ Sampler Conversation::next_sampler() {
 StopReason Conversation::say(const std::string& message, const Interrupt& interrupt) {
   const auto start = std::chrono::steady_clock::now();
   const Model& model = *engine_->model();
-  if (session_.n_tokens() == 0 && !options_.document.empty() && !feed_document(interrupt)) {
-    return StopReason::kInterrupted;
-  }
+  if (!read_document(interrupt)) return StopReason::kInterrupted;
   std::string text;
   if (document_end_) {
     text = message + *document_end_;

@@ -24,6 +24,10 @@ class Conversation {
  public:
   Conversation(std::shared_ptr<Engine> engine, ConversationOptions options);
 
+  // Feeds the document, if there is one and it is not there yet. False when interrupted; it is then fed before the next
+  // message.
+  bool read_document(const Interrupt& interrupt);
+
   // Feeds a message and streams the answer to the standard output.
   StopReason say(const std::string& message, const Interrupt& interrupt);
 
@@ -33,11 +37,10 @@ class Conversation {
   // On an error the conversation is as before.
   void load(const std::string& path);
 
+  std::int32_t n_tokens() const { return session_.n_tokens(); }
   RunReport report() const;
 
  private:
-  // Feeds the document if it is still to come. False when interrupted.
-  bool feed_document(const Interrupt& interrupt);
   Sampler next_sampler();
 
   std::shared_ptr<Engine> engine_;

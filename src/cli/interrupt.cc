@@ -5,22 +5,28 @@
 namespace winnow::cli {
 namespace {
 
-volatile std::sig_atomic_t g_requested = 0;
+volatile std::sig_atomic_t g_requested = 0;  // how often
+volatile std::sig_atomic_t g_to_end = 2;
 
-void on_signal(int) { g_requested = 1; }
+void on_signal(int) {
+  g_requested = g_requested + 1;
+  if (g_requested + 1 >= g_to_end) std::signal(SIGINT, SIG_DFL);  // the next one ends the process
+}
 
 void install() {
   struct sigaction action = {};
   action.sa_handler = on_signal;
   // No SA_RESTART: waiting for a line of input must end too.
-  action.sa_flags = static_cast<int>(SA_RESETHAND);
   sigemptyset(&action.sa_mask);
   sigaction(SIGINT, &action, nullptr);
 }
 
 }  // namespace
 
-Interrupt::Interrupt() { rearm(); }
+Interrupt::Interrupt(int n_to_end) {
+  g_to_end = n_to_end;
+  rearm();
+}
 
 Interrupt::~Interrupt() { std::signal(SIGINT, SIG_DFL); }
 

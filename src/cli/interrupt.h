@@ -3,11 +3,11 @@
 
 namespace winnow::cli {
 
-// While one exists the first Ctrl-C only sets a flag (and ends a blocking read); a second one kills the process as
-// usual. One at a time in the process.
+// While one exists Ctrl-C only sets a flag (and ends a blocking read), until there were `n_to_end` of them since the
+// last rearm: that one kills the process as usual. One at a time in the process.
 class Interrupt {
  public:
-  Interrupt();
+  explicit Interrupt(int n_to_end = 2);
   ~Interrupt();
   Interrupt(const Interrupt&) = delete;
   Interrupt& operator=(const Interrupt&) = delete;

@@ -1,6 +1,8 @@
-// Lines from a terminal or a pipe that Ctrl-C can interrupt (std::getline cannot be).
+// Lines of a conversation, from a pipe or a terminal.
 #pragma once
 
+#include <cstddef>
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -8,14 +10,22 @@
 
 namespace winnow::cli {
 
-class LineInput {
- public:
-  // Without the newline; nothing at the end of the input or when interrupted.
-  std::optional<std::string> next(const Interrupt& interrupt);
-
- private:
-  std::string buffer_;
-  bool ended_ = false;
+struct InputLine {
+  enum class Kind { kText, kInterrupted, kEnd };
+  Kind kind;
+  std::string text = {};  // kText: without the newline
+  bool had_text = false;  // kInterrupted: something was typed, and is gone
 };
+
+class LineSource {
+ public:
+  virtual ~LineSource() = default;
+  // Waits for a line, which Ctrl-C ends; `prompt` is shown on a terminal. Throws Error(kIo).
+  virtual InputLine next(const std::string& prompt, const Interrupt& interrupt) = 0;
+};
+
+// Reads lines as they come (std::getline cannot be interrupted). Throws Error(kInvalidArgument) for one of more than
+// `most_bytes`. Prompts are shown on the standard error if `shows_prompts`.
+std::unique_ptr<LineSource> make_line_reader(bool shows_prompts, std::size_t most_bytes);
 
 }  // namespace winnow::cli

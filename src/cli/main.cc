@@ -10,6 +10,7 @@
 #include "base/nearest_name.h"
 #include "cli/command_line.h"
 #include "cli/commands.h"
+#include "cli/line_editor.h"
 #include "winnow/instruction_set.h"
 #include "winnow/version.h"
 
@@ -83,7 +84,9 @@ int dispatch(Arguments arguments) {
   std::string name = arguments.front();
   arguments.erase(arguments.begin());
   if (name == "--version") {
-    std::printf("winnow %s (%s)\n", kVersion, instruction_set().c_str());
+    const std::string editor = line_editor_name();
+    std::printf("winnow %s (%s, %s)\n", kVersion, instruction_set().c_str(),
+                editor.empty() ? "no line editing" : ("line editing by " + editor).c_str());
     return 0;
   }
   if (name == "help" && !arguments.empty()) {

@@ -63,11 +63,13 @@ class InputBoundsWithModel : public ModelToolTest {
 TEST_F(InputBoundsWithModel, PromptsThatNoContextHolds) {
   const std::string sparse = directory_.write("sparse", "A text. ");
   std::filesystem::resize_file(sparse, 500'000'000);
-  ProcessOptions pipe;
+  ProcessOptions pipe, line;
   pipe.input = std::string(40'000'000, 'x');
+  line.input = pipe.input + "\n";
   for (const ProcessResult& result :
        {tool("run", {"-f", "/dev/zero"}), tool("run", {"-f", sparse}), tool("run", {}, pipe),
-        tool("run", {"-f", "-", "-q", "What?"}, pipe), tool("analyze", {"-f", "/dev/zero", "-n", "2"})}) {
+        tool("run", {"-f", "-", "-q", "What?"}, pipe), tool("chat", {"-f", "/dev/zero"}), tool("chat", {}, line),
+        tool("analyze", {"-f", "/dev/zero", "-n", "2"})}) {
     EXPECT_EQ(result.exit_code, 1) << result.err;
     EXPECT_FALSE(result.timed_out);
     EXPECT_TRUE(result.err.starts_with("error: ")) << result.err;

@@ -1,0 +1,12 @@
+// A build without libedit: the terminal's own lines have to do.
+#include "cli/line_editor.h"
+
+namespace winnow::cli {
+
+const char* line_editor_name() { return ""; }
+
+bool can_edit_lines() { return false; }
+
+std::unique_ptr<LineSource> make_line_editor(const ChatHistory*) { return nullptr; }
+
+}  // namespace winnow::cli
