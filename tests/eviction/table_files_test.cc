@@ -120,7 +120,7 @@ UtilityProfile one_head() {
 
 TEST_F(TableFiles, EveryChangedByteOfATableIsFound) {
   one_head().save(path_);
-  const std::string whole = read_file(path_);
+  const std::string whole = read_input(path_, input::kProfile);
   EXPECT_NO_THROW(UtilityProfile::load(path_));
   std::size_t first = whole.find("\"ratios\""), last = whole.find("\"checksum\"");
   for (std::size_t i = first; i < last; ++i) {
