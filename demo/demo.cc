@@ -75,24 +75,11 @@ struct Task {
 };
 
 Task read_task(const winnow::Model& model, const std::string& folder) {
-  const std::string document = read_text(folder + "/document.txt");
-  const std::string question = "\n\n" + read_text(folder + "/question.txt");
-  std::string before = document;
-  std::string after = question;
-  if (model.has_chat_template()) {
-    const std::string marker = "<place of the question>";
-    const winnow::ChatMessage message{"user", document + marker + question};
-    const std::string prompt = model.apply_chat_template(std::span(&message, 1), /*add_assistant=*/true);
-    const std::size_t place = prompt.find(marker);
-    if (place == std::string::npos) {
-      throw winnow::Error(winnow::ErrorCode::kUnsupported,
-                          "the model's chat template does not show the user's message");
-    }
-    before = prompt.substr(0, place);
-    after = prompt.substr(place + marker.size());
-  }
-  Task task{.document = model.tokenize(before, /*add_special=*/true, /*parse_special=*/true),
-            .question = model.tokenize(after, false, true),
+  winnow::SplitPrompt prompt{read_text(folder + "/document.txt"), "\n\n" + read_text(folder + "/question.txt")};
+  if (model.has_chat_template()) prompt = winnow::split_chat(model, "", prompt.before, prompt.after);
+  winnow::PromptTokens tokens = winnow::tokenize(model, prompt);
+  Task task{.document = std::move(tokens.context),
+            .question = std::move(tokens.question),
             .continuation = model.tokenize("\n\n" + read_text(folder + "/continuation.txt"), false, false),
             .answer = read_text(folder + "/answer.txt")};
   if (task.continuation.size() > kContinuationTokens) task.continuation.resize(kContinuationTokens);
@@ -189,17 +176,14 @@ class Demo {
     winnow::SamplingOptions greedy;
     greedy.temperature = 0.0f;
     winnow::Sampler sampler(engine_->model(), greedy);
-    std::string text;
-    session.generate(sampler, kAnswerTokens, [&](Token token) {
-      std::string piece = engine_->model()->token_text(token);
-      for (char& c : piece) c = c == '\n' ? ' ' : c;
-      std::fputs(piece.c_str(), stdout);
-      std::fflush(stdout);
-      text += piece;
-      return true;
-    });
+    const winnow::GenerationResult result = winnow::generate(
+        session, sampler, {.max_tokens = kAnswerTokens, .feed_last = false}, [](const winnow::GenerationStep& step) {
+          for (const char c : step.text) std::putchar(c == '\n' ? ' ' : c);
+          std::fflush(stdout);
+          return true;
+        });
     std::printf("\n");
-    return text.find(task_.answer) != std::string::npos;
+    return result.text.find(task_.answer) != std::string::npos;
   }
 
   std::shared_ptr<winnow::Engine> engine_;

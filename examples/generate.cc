@@ -29,12 +29,14 @@ int main(int argc, char** argv) {
     winnow::SamplingOptions greedy;
     greedy.temperature = 0.0f;
     winnow::Sampler sampler(model, greedy);
-    session.generate(sampler, /*max_tokens=*/32, [&](winnow::Token token) {
-      std::cout << model->token_text(token) << std::flush;
-      return true;
-    });
+    const winnow::GenerationResult answer = winnow::generate(
+        session, sampler, {.max_tokens = 32, .stops = {"\n\n"}}, [](const winnow::GenerationStep& step) {
+          std::cout << step.text << std::flush;  // whole characters
+          return true;
+        });
     const winnow::SessionStatistics statistics = session.statistics();
     std::cout << "\n";
+    if (answer.reason == winnow::FinishReason::kLength) std::cerr << "(cut off after 32 tokens)\n";
     std::cerr << statistics.entries_kept << " of " << statistics.entries_full << " entries kept\n";
   } catch (const winnow::Error& error) {
     std::cerr << "error: " << error.what() << "\n";

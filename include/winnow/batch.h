@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "winnow/error.h"
+#include "winnow/generate.h"
 #include "winnow/sampling.h"
 #include "winnow/session.h"
 
@@ -29,14 +30,6 @@ struct BatchOptions {
   // Called from the batch's thread with a sentence about something that failed without failing a request (a damaged
   // saved context, a disk that is full).
   std::function<void(const std::string&)> on_warning;
-};
-
-enum class FinishReason {
-  kEndOfText,  // the model ended its answer
-  kLength,     // max_tokens, or the context is full
-  kStopped,    // on_token returned false
-  kCancelled,
-  kError,
 };
 
 // A token's logarithmic probability in the model's own distribution, before any sampling option.

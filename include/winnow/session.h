@@ -15,7 +15,6 @@
 #include "winnow/error.h"
 #include "winnow/eviction.h"
 #include "winnow/model.h"
-#include "winnow/sampling.h"
 
 namespace winnow {
 
@@ -218,10 +217,6 @@ class Session {
   // Logits [n_vocab] after the last token fed; valid until the session is fed again. Throws if nothing was fed yet.
   std::span<const float> logits() const;
 
-  // Samples and feeds until an end-of-generation token, max_tokens, or the callback returns false. Returns the tokens
-  // (without the end token).
-  std::vector<Token> generate(Sampler& sampler, int max_tokens, const std::function<bool(Token)>& on_token);
-
   // An independent sequence with the same state; pages are shared until one of the two writes.
   Session fork() const;
 
@@ -237,6 +232,7 @@ class Session {
   // there.
   std::vector<std::int32_t> positions(int layer, int kv_head) const;
   const SessionOptions& options() const;
+  const std::shared_ptr<const Model>& model() const;
 
   struct Impl;
   explicit Session(std::unique_ptr<Impl> impl);

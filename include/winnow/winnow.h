@@ -5,6 +5,7 @@
 #include "winnow/entry_type.h"
 #include "winnow/error.h"
 #include "winnow/eviction.h"
+#include "winnow/generate.h"
 #include "winnow/instruction_set.h"
 #include "winnow/log_softmax.h"
 #include "winnow/model.h"

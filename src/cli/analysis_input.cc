@@ -6,12 +6,12 @@
 
 #include "calibrate/passages.h"
 #include "cli/cache_flags.h"
-#include "cli/chat_prompt.h"
 #include "cli/interrupt.h"
 #include "cli/number_text.h"
 #include "cli/progress_bar.h"
 #include "engine/planned_cuts.h"
 #include "winnow/error.h"
+#include "winnow/generate.h"
 
 namespace winnow::cli {
 
@@ -88,9 +88,10 @@ void take_text(const Model& model, const AnalysisFlags& flags, const std::string
     return;
   }
   SplitPrompt prompt{passage_text(model, find_passage(tokens, flags, 0).context), "\n\n" + *flags.question};
-  if (!flags.no_chat && model.has_chat_template()) prompt = render_first_turn(model, "", prompt.before, prompt.after);
-  options.context = model.tokenize(prompt.before, true, true);
-  options.question = model.tokenize(prompt.after, false, true);
+  if (!flags.no_chat && model.has_chat_template()) prompt = split_chat(model, "", prompt.before, prompt.after);
+  PromptTokens parts = tokenize(model, prompt);
+  options.context = std::move(parts.context);
+  options.question = std::move(parts.question);
   options.n_answer = flags.n_continuation;
 }
 

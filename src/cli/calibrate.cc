@@ -16,7 +16,6 @@
 #include "calibrate/passages.h"
 #include "calibrate/questions.h"
 #include "calibrate/scorer_choice.h"
-#include "cli/chat_prompt.h"
 #include "cli/commands.h"
 #include "cli/interrupt.h"
 #include "cli/model_flags.h"
@@ -25,6 +24,7 @@
 #include "cli/progress_bar.h"
 #include "cli/prompt_source.h"
 #include "winnow/error.h"
+#include "winnow/generate.h"
 
 namespace winnow::cli {
 namespace {
@@ -122,8 +122,9 @@ std::vector<CalibrationSample> make_samples(const Model& model, const CalibrateF
   std::vector<CalibrationSample> samples;
   for (std::size_t i = 0; i < contexts.size(); ++i) {
     SplitPrompt prompt{contexts[i], "\n\n" + questions[i % questions.size()]};
-    if (!flags.no_chat && model.has_chat_template()) prompt = render_first_turn(model, "", prompt.before, prompt.after);
-    samples.push_back({model.tokenize(prompt.before, true, true), model.tokenize(prompt.after, false, true)});
+    if (!flags.no_chat && model.has_chat_template()) prompt = split_chat(model, "", prompt.before, prompt.after);
+    PromptTokens parts = tokenize(model, prompt);
+    samples.push_back({std::move(parts.context), std::move(parts.question)});
   }
   return samples;
 }

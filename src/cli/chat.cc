@@ -114,10 +114,10 @@ bool do_command(const std::string& line, Conversation& conversation, const Inter
 // False: leave.
 bool do_turn(const std::string& line, Conversation& conversation, const Interrupt& interrupt, bool verbose) {
   if (line.starts_with('/')) return do_command(line, conversation, interrupt);
-  const StopReason stop = conversation.say(line, interrupt);
-  if (stop == StopReason::kOutputClosed) return false;
-  if (stop == StopReason::kInterrupted) std::fputs("(stopped)\n", stderr);
-  if (stop == StopReason::kContextFull) std::fputs("(the context is full: /clear starts again)\n", stderr);
+  const FinishReason stop = conversation.say(line, interrupt);
+  if (stop == FinishReason::kStopped) return false;
+  if (stop == FinishReason::kCancelled) std::fputs("(stopped)\n", stderr);
+  if (stop == FinishReason::kContextFull) std::fputs("(the context is full: /clear starts again)\n", stderr);
   if (verbose) std::fputs(run_report_text(conversation.report()).c_str(), stderr);
   return true;
 }

@@ -4,7 +4,6 @@
 
 #include <utility>
 
-#include "cli/chat_prompt.h"
 #include "cli/prefill_step.h"
 #include "cli/process_memory.h"
 #include "cli/text_output.h"
@@ -14,13 +13,13 @@ namespace winnow::cli {
 Conversation::Conversation(std::shared_ptr<Engine> engine, ConversationOptions options)
     : engine_(std::move(engine)), options_(std::move(options)), session_(engine_->open(options_.session)) {
   // A model without a template is refused before anybody types.
-  render_later_turn(*engine_->model(), "");
+  chat_turn(*engine_->model(), "");
 }
 
 bool Conversation::read_document(const Interrupt& interrupt) {
   if (options_.document.empty() || session_.n_tokens() > 0) return true;
   const Model& model = *engine_->model();
-  const SplitPrompt text = render_first_turn(model, options_.system, options_.document + "\n\n", "");
+  const SplitPrompt text = split_chat(model, options_.system, options_.document + "\n\n", "");
   const std::vector<Token> tokens = model.tokenize(text.before, true, true);
   check_context(session_, model, tokens.size());
   if (!feed_prompt(session_, tokens, FeedMode::kCut, interrupt)) return false;
@@ -37,32 +36,32 @@ Sampler Conversation::next_sampler() {
   return make_sampler(engine_->model(), sampling, session_);
 }
 
-StopReason Conversation::say(const std::string& message, const Interrupt& interrupt) {
+FinishReason Conversation::say(const std::string& message, const Interrupt& interrupt) {
   const auto start = std::chrono::steady_clock::now();
   const Model& model = *engine_->model();
-  if (!read_document(interrupt)) return StopReason::kInterrupted;
+  if (!read_document(interrupt)) return FinishReason::kCancelled;
   std::string text;
   if (document_end_) {
     text = message + *document_end_;
   } else if (session_.n_tokens() == 0) {
-    const SplitPrompt turn = render_first_turn(model, options_.system, "", message);
+    const SplitPrompt turn = split_chat(model, options_.system, "", message);
     text = turn.before + turn.after;
   } else {
-    text = render_later_turn(model, message);
+    text = chat_turn(model, message);
   }
   const std::vector<Token> tokens = model.tokenize(text, session_.n_tokens() == 0, true);
   check_context(session_, model, tokens.size());
-  if (!feed_prompt(session_, tokens, FeedMode::kCut, interrupt)) return StopReason::kInterrupted;
+  if (!feed_prompt(session_, tokens, FeedMode::kCut, interrupt)) return FinishReason::kCancelled;
   document_end_.reset();
 
   Sampler sampler = next_sampler();
-  const Generation answer =
-      generate(session_, model, sampler, {.max_tokens = options_.max_tokens, .feed_last_token = true}, interrupt,
-               [](std::string_view piece) { return write_all(STDOUT_FILENO, piece, "the standard output"); });
+  const GenerationResult answer = generate(
+      session_, sampler, {.max_tokens = options_.max_tokens, .is_cancelled = [&] { return interrupt.requested(); }},
+      [](const GenerationStep& step) { return write_all(STDOUT_FILENO, step.text, "the standard output"); });
   generated_.insert(generated_.end(), answer.tokens.begin(), answer.tokens.end());
   if (!answer.tokens.empty()) ttft_s_ = std::chrono::duration<double>(answer.first_token_at - start).count();
-  if (answer.stop == StopReason::kOutputClosed) return answer.stop;
-  return write_all(STDOUT_FILENO, "\n", "the standard output") ? answer.stop : StopReason::kOutputClosed;
+  if (answer.reason == FinishReason::kStopped) return answer.reason;
+  return write_all(STDOUT_FILENO, "\n", "the standard output") ? answer.reason : FinishReason::kStopped;
 }
 
 void Conversation::clear() {

@@ -5,9 +5,9 @@
 #include <optional>
 #include <string>
 
-#include "cli/generation.h"
 #include "cli/interrupt.h"
 #include "cli/run_report.h"
+#include "winnow/generate.h"
 #include "winnow/session.h"
 
 namespace winnow::cli {
@@ -28,8 +28,8 @@ class Conversation {
   // message.
   bool read_document(const Interrupt& interrupt);
 
-  // Feeds a message and streams the answer to the standard output.
-  StopReason say(const std::string& message, const Interrupt& interrupt);
+  // Feeds a message and streams the answer to the standard output. kStopped: nobody reads it any more.
+  FinishReason say(const std::string& message, const Interrupt& interrupt);
 
   // Back to before the first message.
   void clear();

@@ -10,9 +10,7 @@
 #include <vector>
 
 #include "cli/cache_flags.h"
-#include "cli/chat_prompt.h"
 #include "cli/commands.h"
-#include "cli/generation.h"
 #include "cli/interrupt.h"
 #include "cli/model_flags.h"
 #include "cli/number_text.h"
@@ -24,6 +22,7 @@
 #include "cli/sampling_flags.h"
 #include "cli/text_output.h"
 #include "winnow/error.h"
+#include "winnow/generate.h"
 
 namespace winnow::cli {
 namespace {
@@ -97,13 +96,7 @@ void check_flags(const RunFlags& flags) {
   }
 }
 
-// The prompt's tokens in the pieces in which they are fed.
-struct PromptTokens {
-  std::vector<Token> context;   // cut to the budget
-  std::vector<Token> question;  // appended whole; empty unless question-agnostic
-  std::size_t size() const { return context.size() + question.size(); }
-};
-
+// In the pieces in which it is fed: the context is cut to the budget, the question appended whole.
 PromptTokens tokenize_prompt(const Model& model, const RunFlags& flags, const std::string& prompt) {
   const bool chat = flags.chat || (flags.question && !flags.no_chat && model.has_chat_template());
   if (flags.system && !chat) {
@@ -111,15 +104,10 @@ PromptTokens tokenize_prompt(const Model& model, const RunFlags& flags, const st
   }
   const std::string question = flags.question ? "\n\n" + *flags.question : "";
   SplitPrompt text{prompt, question};
-  if (chat) text = render_first_turn(model, flags.system.value_or(""), prompt, question);
-  PromptTokens tokens;
-  if (!flags.question) {
-    tokens.context = model.tokenize(text.before + text.after, true, true);
-    return tokens;
-  }
+  if (chat) text = split_chat(model, flags.system.value_or(""), prompt, question);
+  if (!flags.question) return {.context = model.tokenize(text.before + text.after, true, true), .question = {}};
   // Both modes split at the same place, so that they differ in nothing but the eviction.
-  tokens.context = model.tokenize(text.before, true, true);
-  tokens.question = model.tokenize(text.after, false, true);
+  PromptTokens tokens = tokenize(model, text);
   if (flags.question_aware) {
     tokens.context.insert(tokens.context.end(), tokens.question.begin(), tokens.question.end());
     tokens.question.clear();
@@ -127,11 +115,11 @@ PromptTokens tokenize_prompt(const Model& model, const RunFlags& flags, const st
   return tokens;
 }
 
-void explain(StopReason stop, std::size_t n_tokens) {
-  if (stop == StopReason::kContextFull) {
+void explain(FinishReason reason, std::size_t n_tokens) {
+  if (reason == FinishReason::kContextFull) {
     std::fprintf(stderr, "the context is full after %s generated tokens: -c sets its size\n",
                  count_text(static_cast<std::int64_t>(n_tokens)).c_str());
-  } else if (stop == StopReason::kInterrupted) {
+  } else if (reason == FinishReason::kCancelled) {
     std::fputs("interrupted\n", stderr);
   }
 }
@@ -175,37 +163,42 @@ int run_command(const Arguments& arguments) {
                  count_text(static_cast<std::int64_t>(tokens.size())).c_str());
   }
   const Clock::time_point prefill_start = Clock::now();
-  Generation generation;
-  generation.stop = StopReason::kInterrupted;
+  GenerationResult answer;
+  answer.reason = FinishReason::kCancelled;
   const bool fed = feed_prompt(session, tokens.context, FeedMode::kCut, interrupt) &&
                    (tokens.question.empty() || feed_prompt(session, tokens.question, FeedMode::kAppend, interrupt));
   if (fed) {
     Sampler sampler = make_sampler(model, sampling, session);
     if (flags.verbose) std::fprintf(stderr, "seed %u\n", sampler.seed());
     const bool show_text = !report_file || !report_file->is_stdout();
-    generation = generate(
-        session, *model, sampler, {.max_tokens = flags.max_tokens, .ignore_end = flags.ignore_eos}, interrupt,
-        [&](std::string_view text) { return !show_text || write_all(STDOUT_FILENO, text, "the standard output"); });
-    if (!generation.tokens.empty()) {
-      report.ttft_s = std::chrono::duration<double>(generation.first_token_at - prefill_start).count();
+    answer = generate(session, sampler,
+                      {.max_tokens = flags.max_tokens,
+                       .ignore_end = flags.ignore_eos,
+                       .feed_last = false,
+                       .is_cancelled = [&] { return interrupt.requested(); }},
+                      [&](const GenerationStep& step) {
+                        return !show_text || write_all(STDOUT_FILENO, step.text, "the standard output");
+                      });
+    if (!answer.tokens.empty()) {
+      report.ttft_s = std::chrono::duration<double>(answer.first_token_at - prefill_start).count();
     }
-    const bool ends_line = generation.text.empty() || generation.text.ends_with('\n');
+    const bool ends_line = answer.text.empty() || answer.text.ends_with('\n');
     if (show_text && !ends_line && isatty(STDOUT_FILENO) == 1) write_all(STDOUT_FILENO, "\n", "the standard output");
   }
 
   report.statistics = session.statistics();
   report.rss_peak_bytes = rss_peak_bytes();
-  report.text = std::move(generation.text);
-  report.token_ids = std::move(generation.tokens);
+  report.text = std::move(answer.text);
+  report.token_ids = std::move(answer.tokens);
   // Whoever closed the pipe has seen enough, of the statistics as well.
-  if (generation.stop != StopReason::kOutputClosed) {
-    explain(generation.stop, report.token_ids.size());
+  if (answer.reason != FinishReason::kStopped) {
+    explain(answer.reason, report.token_ids.size());
     std::fprintf(stderr, "\n%s", run_report_text(report).c_str());
     if (flags.verbose) std::fputs(kept_entries_text(report.statistics).c_str(), stderr);
   }
   if (report_file) report_file->write(run_report_json(report));
   if (positions_file) positions_file->write(positions_json(session, model->info()));
-  return generation.stop == StopReason::kInterrupted ? kInterruptedExitCode : 0;
+  return answer.reason == FinishReason::kCancelled ? kInterruptedExitCode : 0;
 }
 
 }  // namespace winnow::cli

@@ -7,7 +7,6 @@
 #include <cstddef>
 #include <cstring>
 
-#include "base/utf8.h"
 #include "winnow/error.h"
 
 namespace winnow::cli {
@@ -23,20 +22,6 @@ bool write_all(int descriptor, std::string_view bytes, const std::string& name) 
     }
   }
   return true;
-}
-
-std::string CharacterAssembler::put(std::string_view bytes) {
-  waiting_ += bytes;
-  const std::size_t n_whole = waiting_.size() - incomplete_tail(waiting_);
-  std::string text = valid_utf8(std::string_view(waiting_).substr(0, n_whole));
-  waiting_.erase(0, n_whole);
-  return text;
-}
-
-std::string CharacterAssembler::finish() {
-  std::string text = valid_utf8(waiting_);
-  waiting_.clear();
-  return text;
 }
 
 }  // namespace winnow::cli

@@ -87,20 +87,6 @@ std::span<const float> Session::logits() const {
   return impl_->logits;
 }
 
-std::vector<Token> Session::generate(Sampler& sampler, int max_tokens, const std::function<bool(Token)>& on_token) {
-  std::vector<Token> generated;
-  while (static_cast<int>(generated.size()) < max_tokens) {
-    const Token token = sampler.sample(logits());
-    if (impl_->engine->model()->is_end_of_generation(token)) break;
-    generated.push_back(token);
-    const bool go_on = !on_token || on_token(token);
-    // The last token is fed too: the session then continues where the text ends.
-    if (impl_->n_tokens() < impl_->options.n_ctx) decode(token);
-    if (!go_on || impl_->n_tokens() >= impl_->options.n_ctx) break;
-  }
-  return generated;
-}
-
 Session Session::fork() const {
   const std::lock_guard lock(impl_->engine_impl().mutex);
   impl_->check_idle();
@@ -135,6 +121,8 @@ void Session::clear() {
 std::int32_t Session::n_tokens() const { return impl_->n_tokens(); }
 std::span<const Token> Session::tokens() const { return impl_->tokens; }
 const SessionOptions& Session::options() const { return impl_->options; }
+
+const std::shared_ptr<const Model>& Session::model() const { return impl_->engine->model(); }
 
 std::vector<std::int32_t> Session::positions(int layer, int kv_head) const {
   const CacheShape& shape = impl_->cache.shape();

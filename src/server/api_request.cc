@@ -145,18 +145,18 @@ std::vector<ChatMessage> parse_messages(const Fields& fields) {
   return messages;
 }
 
-PromptParts parse_prompt(const Fields& fields, const Model& model, const std::string& document) {
+PromptTokens parse_prompt(const Fields& fields, const Model& model, const std::string& document) {
   const Json* json = fields.find("prompt");
   if (json == nullptr) fields.refuse("prompt", "is missing");
   const Json& prompt = json->is_array() && json->size() == 1 && !(*json)[0].is_number() ? (*json)[0] : *json;
-  if (prompt.is_string()) return text_parts(model, document, prompt);
+  if (prompt.is_string()) return tokenize(model, {document, prompt.get<std::string>()});
   const auto is_token = [](const Json& token) { return token.is_number_integer() && token >= 0 && token <= INT32_MAX; };
   if (!prompt.is_array() || prompt.empty() || !std::all_of(prompt.begin(), prompt.end(), is_token)) {
     fields.refuse("prompt", "must be one string or one list of tokens");
   }
-  PromptParts parts;
+  PromptTokens parts;
   if (!document.empty()) parts.context = model.tokenize(document, true, true);
-  parts.rest = prompt.get<std::vector<Token>>();
+  parts.question = prompt.get<std::vector<Token>>();
   return parts;
 }
 
@@ -202,8 +202,8 @@ ApiRequest parse_request(Endpoint endpoint, const std::string& text, const Model
 
   const KvFields kv = parse_kv(fields);
   request.wants_heads = kv.wants_heads;
-  PromptParts parts = endpoint == Endpoint::kChat ? chat_parts(model, parse_messages(fields), kv.document)
-                                                  : parse_prompt(fields, model, kv.document.value_or(""));
+  PromptTokens parts = endpoint == Endpoint::kChat ? chat_tokens(model, parse_messages(fields), kv.document)
+                                                   : parse_prompt(fields, model, kv.document.value_or(""));
   apply_kv(kv, defaults, std::move(parts), batch);
   return request;
 }

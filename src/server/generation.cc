@@ -4,8 +4,18 @@ namespace winnow::server {
 namespace {
 
 const char* reason_text(FinishReason reason) {
-  if (reason == FinishReason::kLength) return "length";
-  if (reason == FinishReason::kEndOfText || reason == FinishReason::kStopped) return "stop";
+  switch (reason) {
+    case FinishReason::kEndOfText:
+    case FinishReason::kStopText:
+    case FinishReason::kStopped:
+      return "stop";
+    case FinishReason::kLength:
+    case FinishReason::kContextFull:
+      return "length";
+    case FinishReason::kCancelled:
+    case FinishReason::kError:
+      break;
+  }
   return "error";
 }
 
@@ -14,7 +24,7 @@ const char* reason_text(FinishReason reason) {
 struct Generation::Mailbox {
   std::shared_ptr<const Model> model;
   bool wants_tokens;
-  std::vector<AnswerText> texts;  // by answer; the batch's thread only
+  std::vector<TextStream> texts;  // by answer; the batch's thread only
 
   std::mutex mutex;
   std::condition_variable arrived;
@@ -27,7 +37,7 @@ struct Generation::Mailbox {
   }
 
   bool take_token(const BatchToken& token) {
-    AnswerText& text = texts[static_cast<std::size_t>(token.answer)];
+    TextStream& text = texts[static_cast<std::size_t>(token.answer)];
     TextPiece piece{.answer = token.answer, .text = text.add(model->token_text(token.token))};
     if (wants_tokens && !text.is_stopped()) piece.tokens.push_back(token);
     if (!piece.text.empty() || !piece.tokens.empty()) put(std::move(piece));
@@ -35,7 +45,7 @@ struct Generation::Mailbox {
   }
 
   void finish_answer(int answer, FinishReason reason) {
-    AnswerText& text = texts[static_cast<std::size_t>(answer)];
+    TextStream& text = texts[static_cast<std::size_t>(answer)];
     const std::string rest = text.finish();
     if (!rest.empty()) put(TextPiece{.answer = answer, .text = rest});
     put(AnswerEnd{.answer = answer, .reason = reason_text(reason)});
@@ -45,7 +55,7 @@ struct Generation::Mailbox {
 Generation::Generation(Batch& batch, const ApiRequest& request) : batch_(batch), mailbox_(std::make_shared<Mailbox>()) {
   mailbox_->model = batch.engine()->model();
   mailbox_->wants_tokens = request.batch.n_probabilities >= 0;
-  mailbox_->texts.assign(static_cast<std::size_t>(request.batch.n_answers), AnswerText(request.stops));
+  mailbox_->texts.assign(static_cast<std::size_t>(request.batch.n_answers), TextStream(request.stops));
   const std::shared_ptr<Mailbox> mailbox = mailbox_;
   BatchCallbacks callbacks;
   callbacks.on_accept = [mailbox] { mailbox->put(Accepted{}); };

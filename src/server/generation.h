@@ -11,9 +11,9 @@
 #include <variant>
 #include <vector>
 
-#include "server/answer_text.h"
 #include "server/api_request.h"
 #include "winnow/batch.h"
+#include "winnow/generate.h"
 
 namespace winnow::server {
 

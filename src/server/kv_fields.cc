@@ -72,7 +72,7 @@ KvFields parse_kv(const Fields& fields) {
   return kv;
 }
 
-void apply_kv(const KvFields& kv, const RequestDefaults& defaults, PromptParts parts, BatchRequest& request) {
+void apply_kv(const KvFields& kv, const RequestDefaults& defaults, PromptTokens parts, BatchRequest& request) {
   request.session = chosen_session(kv, defaults);
   request.keep_context = kv.is_kept;
   const bool is_asked_for = kv.evict || kv.budget;
@@ -83,13 +83,13 @@ void apply_kv(const KvFields& kv, const RequestDefaults& defaults, PromptParts p
   if (kv.document) is_shared = !parts.context.empty();
   if (kv.is_question_aware) is_shared = !*kv.is_question_aware && !parts.context.empty();
   if (!is_shared) {
-    parts.rest.insert(parts.rest.begin(), parts.context.begin(), parts.context.end());
+    parts.question.insert(parts.question.begin(), parts.context.begin(), parts.context.end());
     parts.context.clear();
   }
-  const std::size_t n_cut = is_shared ? parts.context.size() : parts.rest.size();
+  const std::size_t n_cut = is_shared ? parts.context.size() : parts.question.size();
   if (evicts && n_cut < least) request.session = full_session(defaults);
   request.context = std::move(parts.context);
-  request.prompt = std::move(parts.rest);
+  request.prompt = std::move(parts.question);
 }
 
 }  // namespace winnow::server

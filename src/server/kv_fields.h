@@ -28,6 +28,6 @@ KvFields parse_kv(const Fields& fields);
 // the last user message's text; else that too if it has min_kv_tokens or more. All other prompts are cut as a whole,
 // with the question in view, and with "question_aware" every prompt is. Prompts (or contexts) below min_kv_tokens are
 // kept whole unless the request itself names a method or a budget.
-void apply_kv(const KvFields& kv, const RequestDefaults& defaults, PromptParts parts, BatchRequest& request);
+void apply_kv(const KvFields& kv, const RequestDefaults& defaults, PromptTokens parts, BatchRequest& request);
 
 }  // namespace winnow::server

@@ -9,39 +9,10 @@
 #include "cli/bench_rows.h"
 #include "cli/command_line.h"
 #include "cli/number_text.h"
-#include "cli/text_output.h"
 #include "cli/text_table.h"
 
 namespace winnow::cli {
 namespace {
-
-TEST(CharacterAssembler, WaitsForWholeCharacters) {
-  const std::string text = "a\xC3\xA9\xE2\x82\xAC\xF0\x9F\x98\x80z";
-  CharacterAssembler characters;
-  std::vector<std::string> pieces;
-  for (const char byte : text) {
-    const std::string piece = characters.put(std::string_view(&byte, 1));
-    if (!piece.empty()) pieces.push_back(piece);
-  }
-  EXPECT_EQ(pieces, (std::vector<std::string>{"a", "\xC3\xA9", "\xE2\x82\xAC", "\xF0\x9F\x98\x80", "z"}));
-  EXPECT_EQ(characters.finish(), "");
-}
-
-TEST(CharacterAssembler, ReplacesWhatIsNoCharacter) {
-  const auto whole = [](std::string_view bytes) {
-    CharacterAssembler characters;
-    const std::string text = characters.put(bytes);
-    return text + characters.finish();
-  };
-  const std::string bad = "\xEF\xBF\xBD";
-  EXPECT_EQ(whole("a\xFFz"), "a" + bad + "z");
-  EXPECT_EQ(whole("\x80z"), bad + "z");
-  EXPECT_EQ(whole("\xE2\x82z"), bad + "z");                     // cut short by another character
-  EXPECT_EQ(whole("\xE2\x82"), bad);                            // cut short by the end
-  EXPECT_EQ(whole("\xC0\xAF"), bad + bad);                      // overlong
-  EXPECT_EQ(whole("\xED\xA0\x80"), bad + bad + bad);            // a surrogate
-  EXPECT_EQ(whole("\xF4\x90\x80\x80"), bad + bad + bad + bad);  // above U+10FFFF
-}
 
 TEST(NumberText, Units) {
   EXPECT_EQ(count_text(0), "0");

@@ -189,30 +189,5 @@ TEST(EntryTypeTest, IsNearF32) {
   }
 }
 
-TEST(GenerateTest, FeedsWhatItSamples) {
-  const auto engine = Engine::create(tiny_model({.n_ctx = 60}), {.n_threads = 2});
-  Session session = engine->open(full_options());
-  session.prefill(random_tokens(40, 300, 1));
-  Session by_hand = session.fork();
-  Sampler greedy(engine->model(), {.temperature = 0});
-  std::vector<Token> seen;
-  const std::vector<Token> generated = session.generate(greedy, 10, [&](Token token) {
-    seen.push_back(token);
-    return seen.size() < 7;
-  });
-  EXPECT_EQ(generated, seen);
-  ASSERT_EQ(generated.size(), 7U);
-  EXPECT_EQ(session.n_tokens(), 47);
-  for (const Token token : generated) {
-    EXPECT_EQ(token, argmax(by_hand.logits()));
-    by_hand.decode(token);
-  }
-  EXPECT_EQ(logits_of(session), logits_of(by_hand));
-  // Up to the context's end, not beyond.
-  const std::vector<Token> rest = session.generate(greedy, 1000, nullptr);
-  EXPECT_EQ(session.n_tokens(), 60);
-  EXPECT_EQ(rest.size(), 13U);
-}
-
 }  // namespace
 }  // namespace winnow::test

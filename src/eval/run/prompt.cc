@@ -8,23 +8,10 @@
 #include "base/utf8.h"
 #include "eval/run/answer.h"
 #include "winnow/error.h"
+#include "winnow/generate.h"
 
 namespace winnow::eval {
 namespace {
-
-constexpr const char* kFirst = "winnow-first-message";
-constexpr const char* kSecond = "winnow-second-message";
-constexpr const char* kThird = "winnow-third-message";
-
-// Where `marker` stands in `text`, the only time; else the template cannot be taken apart.
-std::size_t place_of(const std::string& text, const std::string& marker) {
-  const std::size_t place = text.find(marker);
-  if (place == std::string::npos || text.find(marker, place + 1) != std::string::npos) {
-    throw Error(ErrorCode::kUnsupported,
-                "the model's chat template does not show a message exactly once: evaluate with --chat-template off");
-  }
-  return place;
-}
 
 bool ends_with_space(const std::string& text) {
   return text.empty() || std::isspace(static_cast<unsigned char>(text.back())) != 0;
@@ -35,14 +22,13 @@ bool ends_with_space(const std::string& text) {
 PromptBuilder::PromptBuilder(std::shared_ptr<const Model> model, bool use_chat_template, std::int32_t n_ctx)
     : model_(std::move(model)), use_chat_template_(use_chat_template), n_ctx_(n_ctx) {
   if (!use_chat_template_) return;
-  const std::vector<ChatMessage> one{{"user", kFirst}};
-  const std::string first = model_->apply_chat_template(one, true);
-  before_ = first.substr(0, place_of(first, kFirst));
-  after_ = first.substr(before_.size() + std::string(kFirst).size());
-  const std::vector<ChatMessage> three{{"user", kFirst}, {"assistant", kSecond}, {"user", kThird}};
-  const std::string later = model_->apply_chat_template(three, true);
-  const std::size_t begin = place_of(later, kSecond) + std::string(kSecond).size();
-  between_ = later.substr(begin, place_of(later, kThird) - begin);
+  const SplitPrompt first = split_chat(*model_, "", "", "");
+  before_ = first.before;
+  after_ = first.after;
+  // What follows an answer, up to where the next message's text begins.
+  const std::string mark = "<winnow-next-message>";
+  const std::string turn = chat_turn(*model_, mark);
+  between_ = turn.substr(0, turn.find(mark));
 }
 
 std::int64_t PromptBuilder::count(const std::string& text, bool with_template) const {

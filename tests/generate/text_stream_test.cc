@@ -1,13 +1,14 @@
-// Stop sequences and characters that come in pieces.
-#include "server/answer_text.h"
+// Stop texts and characters that come in pieces.
 
 #include <gtest/gtest.h>
 
 #include <random>
 
 #include "base/utf8.h"
+#include "winnow/error.h"
+#include "winnow/generate.h"
 
-namespace winnow::server {
+namespace winnow {
 namespace {
 
 struct Shown {
@@ -17,14 +18,14 @@ struct Shown {
 
 // Feeds `text` in pieces of `n` bytes.
 Shown show(const std::string& text, std::size_t n, const std::vector<std::string>& stops) {
-  AnswerText answer(stops);
+  TextStream answer(stops);
   std::string shown;
   for (std::size_t i = 0; i < text.size() && !answer.is_stopped(); i += n) shown += answer.add(text.substr(i, n));
   const bool is_stopped = answer.is_stopped();
   return {shown + answer.finish(), is_stopped};
 }
 
-TEST(AnswerTextTest, StopsAreFoundAcrossPieces) {
+TEST(TextStreamTest, StopsAreFoundAcrossPieces) {
   for (std::size_t n = 1; n < 12; ++n) {
     const Shown one = show("Hello world. Next", n, {"world"});
     EXPECT_EQ(one.text, "Hello ");
@@ -37,24 +38,24 @@ TEST(AnswerTextTest, StopsAreFoundAcrossPieces) {
   }
 }
 
-TEST(AnswerTextTest, TheFirstOfSeveralStopsCounts) {
-  AnswerText answer({"two", "one"});
+TEST(TextStreamTest, TheFirstOfSeveralStopsCounts) {
+  TextStream answer(std::vector<std::string>{"two", "one"});
   EXPECT_EQ(answer.add("zero one two"), "zero ");
   EXPECT_TRUE(answer.is_stopped());
   EXPECT_EQ(answer.add("more"), "");
   EXPECT_EQ(answer.finish(), "");
 }
 
-TEST(AnswerTextTest, NothingOfAStopIsShownEarly) {
-  AnswerText answer({"STOP"});
+TEST(TextStreamTest, NothingOfAStopIsShownEarly) {
+  TextStream answer(std::vector<std::string>{"STOP"});
   EXPECT_EQ(answer.add("abcST"), "abc");
   EXPECT_EQ(answer.add("A"), "STA");
   EXPECT_EQ(answer.add("STO"), "");
   EXPECT_EQ(answer.finish(), "STO");
 }
 
-TEST(AnswerTextTest, CharactersComeWhole) {
-  AnswerText answer({});
+TEST(TextStreamTest, CharactersComeWhole) {
+  TextStream answer;
   EXPECT_EQ(answer.add("a\xF0\x9F"), "a");
   EXPECT_EQ(answer.add("\x98"), "");
   EXPECT_EQ(answer.add("\x80!"), "\xF0\x9F\x98\x80!");
@@ -62,7 +63,27 @@ TEST(AnswerTextTest, CharactersComeWhole) {
   EXPECT_EQ(answer.finish(), "\xEF\xBF\xBD");
 }
 
-TEST(AnswerTextTest, PiecesChangeNothing) {
+TEST(TextStreamTest, ByteByByteEveryCharacterComesWhole) {
+  TextStream stream;
+  std::vector<std::string> pieces;
+  for (const char byte : std::string("a\xC3\xA9\xE2\x82\xAC\xF0\x9F\x98\x80z")) {
+    const std::string piece = stream.add({&byte, 1});
+    if (!piece.empty()) pieces.push_back(piece);
+  }
+  EXPECT_EQ(pieces, (std::vector<std::string>{"a", "\xC3\xA9", "\xE2\x82\xAC", "\xF0\x9F\x98\x80", "z"}));
+  EXPECT_EQ(stream.finish(), "");
+}
+
+TEST(TextStreamTest, WhatIsNoCharacterIsReplaced) {
+  const std::string bad = "\xEF\xBF\xBD";
+  EXPECT_EQ(show("a\xFFz", 1, {}).text, "a" + bad + "z");
+  EXPECT_EQ(show("\xE2\x82z", 1, {}).text, bad + "z");  // cut short by another character
+  EXPECT_EQ(show("\xE2\x82", 1, {}).text, bad);         // cut short by the end
+}
+
+TEST(TextStreamTest, EmptyStopsAreRefused) { EXPECT_THROW(TextStream(std::vector<std::string>{"a", ""}), Error); }
+
+TEST(TextStreamTest, PiecesChangeNothing) {
   std::mt19937 random(1);
   const std::string alphabet = "ab\xC3\xA9 \n";
   for (int round = 0; round < 2000; ++round) {
@@ -78,4 +99,4 @@ TEST(AnswerTextTest, PiecesChangeNothing) {
 }
 
 }  // namespace
-}  // namespace winnow::server
+}  // namespace winnow

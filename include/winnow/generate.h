@@ -1,0 +1,121 @@
+// Text after a prompt: tokens are chosen and fed until there is a reason to end, and shown as whole characters; and
+// chats split before the question, so that what comes before it can be read and compressed for itself.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "winnow/model.h"
+#include "winnow/sampling.h"
+
+namespace winnow {
+
+class Session;
+
+// Why an answer ended.
+enum class FinishReason {
+  kEndOfText,    // the model ended it
+  kLength,       // max_tokens (which a Batch lowers to what the context has room for)
+  kContextFull,  // the context has no room for another token
+  kStopText,     // one of the stop texts appeared
+  kStopped,      // a callback returned false
+  kCancelled,    // somebody asked for the end of the work
+  kError,
+};
+
+// Tokens' bytes on their way to a reader: whole characters of UTF-8 only, and nothing of a stop text. Bytes that are no
+// character become U+FFFD.
+//
+// Not thread-safe; one per answer.
+class TextStream {
+ public:
+  // `stops`: texts that end the answer and do not belong to it. Throws Error(kInvalidArgument) for an empty one.
+  explicit TextStream(std::vector<std::string> stops = {});
+
+  // Adds a token's bytes; returns what can be shown now. What may be the beginning of a stop text or is a part of a
+  // character is held back. Nothing is shown any more once is_stopped().
+  std::string add(std::string_view bytes);
+  // What was held back, at the end of an answer that no stop text ended.
+  std::string finish();
+  bool is_stopped() const { return is_stopped_; }
+
+ private:
+  // Bytes of held_ that cannot be shown yet.
+  std::size_t held_back() const;
+
+  std::vector<std::string> stops_;
+  std::string held_;
+  bool is_stopped_ = false;
+};
+
+struct GenerationOptions {
+  int max_tokens = -1;             // -1: until there is another reason
+  std::vector<std::string> stops;  // texts that end the answer and do not belong to it
+  bool ignore_end = false;         // never choose an end-of-generation token
+  // Whether the session ends behind the last token, to go on from there (a chat), or before it, which saves a step.
+  bool feed_last = true;
+  std::function<bool()> is_cancelled;  // asked before every token
+};
+
+// What happened for one token.
+struct GenerationStep {
+  Token token = -1;          // -1 in the last step, which no token belongs to
+  std::string_view text;     // whole characters that can be shown now, possibly none; valid during the call
+  bool is_last = false;      // nothing follows; `text` is what was held back
+  FinishReason reason = {};  // in the last step
+};
+
+// Called for every token, and once more for the end. False ends the answer with kStopped; it is then not called again.
+using StepCallback = std::function<bool(const GenerationStep&)>;
+
+struct GenerationResult {
+  std::vector<Token> tokens;  // without an end token; those of a stop text are among them
+  std::string text;           // as it was shown
+  FinishReason reason = FinishReason::kEndOfText;
+  std::chrono::steady_clock::time_point first_token_at;  // when it was chosen; valid if there are tokens
+};
+
+// Goes on from the session's logits. Throws what Session::logits and Session::decode throw but for kContextFull, which
+// is a reason, and Error(kInvalidArgument) for an empty stop text.
+GenerationResult generate(Session& session, Sampler& sampler, const GenerationOptions& options = {},
+                          const StepCallback& on_step = {});
+
+// A prompt in two pieces: what is known before the question, and the rest up to where the answer begins.
+struct SplitPrompt {
+  std::string before, after;
+};
+
+// A place in a chat: before byte `offset` of what message `message` says.
+struct ChatPlace {
+  std::size_t message;
+  std::size_t offset = 0;
+};
+
+// The messages in the model's chat template, with the header of an answer to come, split at a place. Throws
+// Error(kUnsupported) for a model without a template, or one whose template does not show a message exactly once.
+SplitPrompt split_chat(const Model& model, std::vector<ChatMessage> messages, ChatPlace place);
+
+// One user message `document` + `question`, split between the two; with a system message unless `system` is empty.
+SplitPrompt split_chat(const Model& model, const std::string& system, const std::string& document,
+                       const std::string& question);
+
+// What follows an assistant's answer when the user speaks again: the answer's end mark, the message, the header of the
+// next answer. It does not depend on what was said before.
+std::string chat_turn(const Model& model, const std::string& message);
+
+struct PromptTokens {
+  std::vector<Token> context;   // with the begin token; empty where `before` is
+  std::vector<Token> question;  // with the begin token where there is no context
+  std::size_t size() const { return context.size() + question.size(); }
+};
+
+// The pieces are tokenised apart: what of the context is kept does not depend on the question. Texts of special tokens
+// become those tokens.
+PromptTokens tokenize(const Model& model, const SplitPrompt& prompt);
+
+}  // namespace winnow

@@ -1,0 +1,56 @@
+// Chat templates cut at the places where a prompt has to be cut.
+#include <algorithm>
+#include <utility>
+
+#include "winnow/error.h"
+#include "winnow/generate.h"
+
+namespace winnow {
+namespace {
+
+// A word that no message has, to find a place of the template again after rendering.
+std::string unused_word(const std::vector<ChatMessage>& messages) {
+  std::string word = "<winnow-split>";
+  const auto occurs = [&](const ChatMessage& message) { return message.content.find(word) != std::string::npos; };
+  while (std::any_of(messages.begin(), messages.end(), occurs)) word += '>';
+  return word;
+}
+
+}  // namespace
+
+SplitPrompt split_chat(const Model& model, std::vector<ChatMessage> messages, ChatPlace place) {
+  if (place.message >= messages.size() || place.offset > messages[place.message].content.size()) {
+    throw Error(ErrorCode::kInvalidArgument, "the chat has no such place to split it at");
+  }
+  const std::string word = unused_word(messages);
+  messages[place.message].content.insert(place.offset, word);
+  const std::string prompt = model.apply_chat_template(messages, true);
+  const std::size_t at = prompt.find(word);
+  if (at == std::string::npos || prompt.find(word, at + 1) != std::string::npos) {
+    throw Error(ErrorCode::kUnsupported,
+                "the model's chat template does not show a message exactly once: give the prompt without the template");
+  }
+  return {prompt.substr(0, at), prompt.substr(at + word.size())};
+}
+
+SplitPrompt split_chat(const Model& model, const std::string& system, const std::string& document,
+                       const std::string& question) {
+  std::vector<ChatMessage> messages;
+  if (!system.empty()) messages.push_back({"system", system});
+  messages.push_back({"user", document + question});
+  const std::size_t last = messages.size() - 1;
+  return split_chat(model, std::move(messages), {.message = last, .offset = document.size()});
+}
+
+std::string chat_turn(const Model& model, const std::string& message) {
+  return split_chat(model, {{"user", "."}, {"assistant", ""}, {"user", message}}, {.message = 1}).after;
+}
+
+PromptTokens tokenize(const Model& model, const SplitPrompt& prompt) {
+  PromptTokens tokens;
+  if (!prompt.before.empty()) tokens.context = model.tokenize(prompt.before, true, true);
+  tokens.question = model.tokenize(prompt.after, prompt.before.empty(), true);
+  return tokens;
+}
+
+}  // namespace winnow

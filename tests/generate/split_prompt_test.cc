@@ -1,0 +1,78 @@
+// Chat templates taken apart before the question.
+#include <gtest/gtest.h>
+
+#include "engine/engine_test_support.h"
+#include "winnow/generate.h"
+
+namespace winnow::test {
+namespace {
+
+constexpr const char* kTemplate =
+    "{% for m in messages %}{{'<|im_start|>' + m['role'] + '\n' + m['content'] + '<|im_end|>' + '\n'}}{% endfor %}";
+
+std::shared_ptr<const Model> chat_model() {
+  return tiny_model(
+      {.edit_metadata = [](gguf_context* file) { gguf_set_val_str(file, "tokenizer.chat_template", kTemplate); }});
+}
+
+TEST(SplitChat, CutsBetweenDocumentAndQuestion) {
+  const auto model = chat_model();
+  const SplitPrompt prompt = split_chat(*model, "Be brief.", "A document.\n\n", "A question?");
+  EXPECT_EQ(prompt.before, "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nA document.\n\n");
+  EXPECT_EQ(prompt.after, "A question?<|im_end|>\n<|im_start|>assistant\n");
+  EXPECT_EQ(split_chat(*model, "", "A", "B").before, "<|im_start|>user\nA");
+  // The pieces are the whole.
+  const std::vector<ChatMessage> whole{{"user", "AB"}};
+  EXPECT_EQ(split_chat(*model, "", "A", "B").before + split_chat(*model, "", "A", "B").after,
+            model->apply_chat_template(whole, true));
+}
+
+TEST(SplitChat, CutsAtAnyPlaceOfAnyMessage) {
+  const auto model = chat_model();
+  const std::vector<ChatMessage> messages{{"user", "one"}, {"assistant", "two"}, {"user", "three"}};
+  const std::string whole = model->apply_chat_template(messages, true);
+  for (std::size_t i = 0; i < messages.size(); ++i) {
+    for (std::size_t offset = 0; offset <= messages[i].content.size(); ++offset) {
+      const SplitPrompt prompt = split_chat(*model, messages, {.message = i, .offset = offset});
+      EXPECT_EQ(prompt.before + prompt.after, whole);
+      EXPECT_TRUE(prompt.after.starts_with(messages[i].content.substr(offset)));
+      EXPECT_TRUE(prompt.before.ends_with(messages[i].content.substr(0, offset)));
+    }
+  }
+  EXPECT_THROW(split_chat(*model, messages, {.message = 3}), Error);
+  EXPECT_THROW(split_chat(*model, messages, {.message = 0, .offset = 4}), Error);
+}
+
+TEST(SplitChat, TextsThatLookLikeTheMarkerAreTexts) {
+  const auto model = chat_model();
+  const SplitPrompt prompt = split_chat(*model, "", "<winnow-split>", "<winnow-split>>");
+  EXPECT_TRUE(prompt.before.ends_with("<winnow-split>"));
+  EXPECT_TRUE(prompt.after.starts_with("<winnow-split>>"));
+}
+
+TEST(SplitChat, NeedsATemplate) {
+  try {
+    split_chat(*tiny_model(), "", "A", "B");
+    ADD_FAILURE();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kUnsupported);
+  }
+}
+
+TEST(ChatTurn, FollowsAnAnswer) {
+  EXPECT_EQ(chat_turn(*chat_model(), "And then?"),
+            "<|im_end|>\n<|im_start|>user\nAnd then?<|im_end|>\n<|im_start|>assistant\n");
+}
+
+TEST(TokenizePrompt, TheBeginTokenComesFirst) {
+  const auto model = chat_model();
+  const PromptTokens both = tokenize(*model, {"ab", "cd"});
+  EXPECT_EQ(both.context, model->tokenize("ab", true, true));
+  EXPECT_EQ(both.question, model->tokenize("cd", false, true));
+  const PromptTokens alone = tokenize(*model, {"", "cd"});
+  EXPECT_TRUE(alone.context.empty());
+  EXPECT_EQ(alone.question, model->tokenize("cd", true, true));
+}
+
+}  // namespace
+}  // namespace winnow::test
