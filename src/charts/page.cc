@@ -45,8 +45,6 @@ th[aria-sort=descending] button::after{content:"\2193"}
 td.l:first-child{white-space:normal;overflow-wrap:anywhere;min-width:8rem}
 .l:first-child{position:sticky;left:0;background:var(--surface)}
 tbody tr:hover{background:var(--raised)}
-details{margin:.75rem 0}
-summary{cursor:pointer;color:var(--accent)}
 select,input{font:inherit;color:inherit;background:var(--raised);border:1px solid var(--grid);border-radius:.3rem;
 padding:.25rem .4rem;max-width:100%}
 @media (max-width:46rem){figure.wide{display:none}figure.narrow{display:block}figure.narrow svg{width:100%;max-width:34rem}}
@@ -134,12 +132,6 @@ void Page::table(const std::vector<std::string>& titles, const std::vector<std::
   }
   body_ += "</tbody></table></div>\n";
 }
-
-void Page::begin_details(const std::string& summary) {
-  body_ += "<details><summary>" + escaped(summary) + "</summary>\n";
-}
-
-void Page::end_details() { body_ += "</details>\n"; }
 
 void Page::data(const std::string& id, std::string_view json) {
   // "</script>" inside a string would end the element: JSON may write "<" as an escape.

@@ -26,10 +26,6 @@ class Page {
   void table(const std::vector<std::string>& titles, const std::vector<std::vector<std::string>>& rows,
              std::size_t n_left = 1);
 
-  // A part that is shown when it is clicked.
-  void begin_details(const std::string& summary);
-  void end_details();
-
   // HTML and script as they are.
   void raw(std::string_view html) { body_ += html; }
   void script(std::string_view code) { scripts_ += "<script>\n" + std::string(code) + "</script>\n"; }

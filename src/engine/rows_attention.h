@@ -41,8 +41,6 @@ class RowsAttention : public AttentionHook {
   ggml_tensor* attend(ggml_context* context, int layer, ggml_tensor* q_unrotated, ggml_tensor* q, ggml_tensor* k,
                       ggml_tensor* v) override;
 
-  const kernels::AttentionShape& kernel_shape() const { return kernel_shape_; }
-
  private:
   static void store(ggml_tensor* dst, int ith, int nth, void* userdata);
   static void run(ggml_tensor* dst, int ith, int nth, void* userdata);

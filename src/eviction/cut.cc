@@ -118,7 +118,6 @@ struct Cut::State {
   std::vector<double> layer_shares(int n_seen) const;
   void allot_joint();
   void allot_layers();
-  void allot_heads(int l, std::int64_t budget, const ParallelFor& parallel_for);
   std::vector<std::vector<std::int64_t>> stage_ceilings(const ParallelFor& parallel_for);
   std::vector<std::vector<std::int64_t>> global_counts() const;
   void fill_report(int l, std::vector<double> head_share, const std::vector<std::int64_t>& budget);

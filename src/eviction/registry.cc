@@ -90,8 +90,5 @@ Parts find_parts(const EvictionOptions& options) {
 }
 
 std::vector<std::string_view> scorer_names() { return names_of<Scorer>(kScorers); }
-std::vector<std::string_view> layer_allocator_names() { return names_of<LayerAllocator>(kLayerAllocators); }
-std::vector<std::string_view> head_allocator_names() { return names_of<HeadAllocator>(kHeadAllocators); }
-std::vector<std::string_view> selector_names() { return names_of<Selector>(kSelectors); }
 
 }  // namespace winnow

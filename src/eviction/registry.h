@@ -64,8 +64,5 @@ const Selector& find_selector(std::string_view name);
 Parts find_parts(const EvictionOptions& options);
 
 std::vector<std::string_view> scorer_names();
-std::vector<std::string_view> layer_allocator_names();
-std::vector<std::string_view> head_allocator_names();
-std::vector<std::string_view> selector_names();
 
 }  // namespace winnow

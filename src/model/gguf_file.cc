@@ -212,12 +212,6 @@ std::int64_t GgufFile::integer(const std::string& key, std::int64_t min, std::in
   return *value;
 }
 
-std::optional<std::int64_t> GgufFile::array_length(const std::string& key) const {
-  const std::int64_t id = gguf_find_key(impl_->gguf.get(), key.c_str());
-  if (id < 0 || gguf_get_kv_type(impl_->gguf.get(), id) != GGUF_TYPE_ARRAY) return std::nullopt;
-  return static_cast<std::int64_t>(gguf_get_arr_n(impl_->gguf.get(), id));
-}
-
 ggml_tensor* GgufFile::find_tensor(const std::string& name) const {
   return ggml_get_tensor(impl_->tensors.get(), name.c_str());
 }

@@ -30,7 +30,6 @@ class GgufFile {
   std::optional<double> find_number(const std::string& key) const;
   std::string string(const std::string& key) const;  // throws Error(kBadFile) naming an absent key
   std::int64_t integer(const std::string& key, std::int64_t min, std::int64_t max) const;  // likewise, and out of range
-  std::optional<std::int64_t> array_length(const std::string& key) const;
 
   // The tensors, their data pointing into the mapping. Null if there is none of that name.
   ggml_tensor* find_tensor(const std::string& name) const;

@@ -37,8 +37,6 @@ class Tokenizer {
   // Tokens that the file lists; may be 0 in a file without a tokenizer.
   int n_vocab() const { return n_vocab_; }
   bool has_tokens() const { return has_tokens_; }
-  // Whether tokenize(..., add_special = true, ...) puts a begin token first.
-  bool adds_begin_token() const { return adds_begin_token_; }
   // Made when it is asked for first.
   const TokenPieces& pieces() const;
 

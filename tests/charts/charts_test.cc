@@ -240,10 +240,8 @@ TEST(PageHtml, EverythingIsEscapedAndClosed) {
   page.section("three");
   page.table({"name", "<n>"}, {{"a<b", std::string(1, Page::kStrong) + "5 & 6"}}, 1);
   page.note("careful > here");
-  page.begin_details("more");
   page.figure(to_svg(line_chart()), to_svg(line_chart()));
   page.figures({to_svg(line_chart()), to_svg(line_chart())});
-  page.end_details();
   page.data("d", R"(["</script><script>alert(1)</script>"])");
   const std::string html = page.html();
   EXPECT_EQ(test::markup_error(html), "");
