@@ -5,6 +5,7 @@
 #include <system_error>
 #include <utility>
 
+#include "base/atomic_file.h"
 #include "base/fnv1a.h"
 #include "eviction/json_file.h"
 #include "winnow/error.h"

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/atomic_file.h"
 #include "cli/text_output.h"
 #include "winnow/error.h"
 
@@ -18,14 +19,6 @@ namespace {
 
 [[noreturn]] void fail(const std::string& path) {
   throw Error(ErrorCode::kIo, "cannot write '" + path + "': " + std::strerror(errno));
-}
-
-// Opens a new file of a name that nobody has, beside `path`.
-int open_beside(const std::string& path, std::string& name) {
-  name = path + ".XXXXXX";
-  const int file = mkstemp(name.data());
-  if (file < 0) fail(path);
-  return file;
 }
 
 }  // namespace
@@ -43,9 +36,7 @@ OutputFile::OutputFile(std::string path) : path_(std::move(path)) {
     in_place_ = !S_ISREG(existing.st_mode);
     if (in_place_) return;
   }
-  std::string probe;
-  close(open_beside(path_, probe));
-  unlink(probe.c_str());
+  const AtomicFile probe(path_);
 }
 
 void OutputFile::write(std::string_view content) const {
@@ -53,24 +44,16 @@ void OutputFile::write(std::string_view content) const {
     write_all(STDOUT_FILENO, content, "the standard output");
     return;
   }
-  std::string name = path_;
-  const int file = in_place_ ? open(path_.c_str(), O_WRONLY | O_TRUNC | O_CLOEXEC) : open_beside(path_, name);
-  if (file < 0) fail(path_);
-  try {
-    write_all(file, content, "'" + path_ + "'");
-    if (in_place_) {
-      close(file);
-      return;
-    }
-    // mkstemp makes private files; a result has the rights of any other new file.
-    const mode_t mask = umask(0);
-    umask(mask);
-    if (fchmod(file, 0666 & ~mask) != 0 || fsync(file) != 0 || close(file) != 0) fail(path_);
-    if (std::rename(name.c_str(), path_.c_str()) != 0) fail(path_);
-  } catch (...) {
-    if (!in_place_) unlink(name.c_str());
-    throw;
+  if (!in_place_) {
+    write_file(path_, content);
+    return;
   }
+  const int file = open(path_.c_str(), O_WRONLY | O_TRUNC | O_CLOEXEC);
+  if (file < 0) fail(path_);
+  const int reason = winnow::write_all(file, content);
+  close(file);
+  errno = reason;
+  if (reason != 0 && reason != EPIPE) fail(path_);  // who closes a pipe has seen enough
 }
 
 }  // namespace winnow::cli

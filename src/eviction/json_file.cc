@@ -1,10 +1,6 @@
 #include "eviction/json_file.h"
 
-#include <cerrno>
 #include <cmath>
-#include <cstdio>
-#include <cstring>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "winnow/error.h"
@@ -19,18 +15,6 @@ constexpr int kDeepest = 16;
 
 void refuse_file(const std::string& path, const std::string& why) {
   throw Error(ErrorCode::kBadFile, "'" + path + "' " + why);
-}
-
-void write_file(const std::string& path, const std::string& text) {
-  const std::string temporary = path + ".tmp";
-  std::ofstream file(temporary, std::ios::binary);
-  file << text;
-  file.close();
-  if (!file || std::rename(temporary.c_str(), path.c_str()) != 0) {
-    const std::string why = std::strerror(errno);
-    std::remove(temporary.c_str());
-    throw Error(ErrorCode::kIo, "cannot write '" + path + "' (" + why + "): check the folder and the free space");
-  }
 }
 
 std::optional<nlohmann::json> parse_flat_json(std::string_view text) {

@@ -23,9 +23,6 @@ nlohmann::json parse_json(const std::string& path, std::string_view text);
 // Throws Error(kIo), or Error(kBadFile) for more than the kind may have and as parse_json does.
 nlohmann::json read_json(const std::string& path, const InputKind& kind);
 
-// Writes under a temporary name and renames: a file is either whole or as it was. Throws Error(kIo).
-void write_file(const std::string& path, const std::string& text);
-
 // Throws Error(kBadFile) for anything but a finite number.
 double number_of(const std::string& path, const nlohmann::json& value);
 

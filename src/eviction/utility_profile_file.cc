@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "base/atomic_file.h"
 #include "base/fnv1a.h"
 #include "eviction/json_file.h"
 #include "winnow/error.h"

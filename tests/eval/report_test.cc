@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <set>
 
+#include "base/atomic_file.h"
 #include "charts/markup_check.h"
 #include "eval/report/figures.h"
 #include "eval/report/tables.h"
@@ -341,7 +342,7 @@ TEST(Report, ManyMethods) {
     const bool is_markup = file.path.ends_with(".html") || file.path.ends_with(".svg");
     EXPECT_EQ(is_markup ? test::markup_error(file.content) : "", "") << file.path;
   }
-  write_whole_file(WINNOW_REPORT_PAGE, files[0].content);  // for report_page_test.py
+  write_file(WINNOW_REPORT_PAGE, files[0].content);  // for report_page_test.py
 }
 
 TEST(Report, NamesOfFilesArePlain) {

@@ -13,6 +13,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "base/atomic_file.h"
 #include "winnow/error.h"
 #include "winnow/version.h"
 
@@ -28,37 +29,7 @@ constexpr const char* kRunFile = "run.json";
   throw Error(ErrorCode::kIo, what + " '" + path + "': " + std::strerror(errno));
 }
 
-void write_all(int descriptor, std::string_view bytes, const std::string& path) {
-  while (!bytes.empty()) {
-    const ssize_t written = ::write(descriptor, bytes.data(), bytes.size());
-    if (written >= 0) {
-      bytes.remove_prefix(static_cast<std::size_t>(written));
-    } else if (errno != EINTR) {
-      fail("cannot write", path);
-    }
-  }
-}
-
 std::string line_of(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n"; }
-
-// A temporary file beside `path` with this content, on the disk.
-std::string write_beside(const std::string& path, std::string_view content) {
-  std::string name = path + ".XXXXXX";
-  const int file = mkstemp(name.data());
-  if (file < 0) fail("cannot write", path);
-  try {
-    write_all(file, content, path);
-    const mode_t mask = umask(0);
-    umask(mask);
-    if (fchmod(file, 0666 & ~mask) != 0 || fsync(file) != 0) fail("cannot write", path);
-  } catch (...) {
-    close(file);
-    unlink(name.c_str());
-    throw;
-  }
-  close(file);
-  return name;
-}
 
 std::string read_text(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
@@ -122,14 +93,6 @@ std::string difference(const Json& there, const Json& here) {
 
 }  // namespace
 
-void write_whole_file(const std::string& path, std::string_view content) {
-  const std::string name = write_beside(path, content);
-  if (std::rename(name.c_str(), path.c_str()) != 0) {
-    unlink(name.c_str());
-    fail("cannot write", path);
-  }
-}
-
 ResultStore::ResultStore(const std::string& folder, const Json& configuration, const Json& defaults, const Shard& shard,
                          Start start)
     : folder_(folder), shard_name_(std::to_string(shard.index + 1) + "-of-" + std::to_string(shard.count) + ".jsonl") {
@@ -164,15 +127,9 @@ void ResultStore::load_or_write_configuration(const Json& configuration, const J
     Json run = defaults;
     run.update(configuration);
     const Json content{{"winnow", kVersion}, {"run", run}};
-    const std::string name = write_beside(path, content.dump(2) + "\n");
-    // A link fails where another shard was first; its configuration is then checked as any other.
-    const bool was_first = link(name.c_str(), path.c_str()) == 0;
-    const int reason = errno;
-    unlink(name.c_str());
-    if (!was_first && reason != EEXIST) {
-      errno = reason;
-      fail("cannot write", path);
-    }
+    AtomicFile file(path);
+    file.write(content.dump(2) + "\n");
+    file.commit_new();  // where another shard was first, its configuration is then checked as any other
   }
   Json stored;
   try {
@@ -230,12 +187,12 @@ void ResultStore::forget_failures() {
 void ResultStore::write_samples(std::span<const WorkItem* const> items) const {
   std::string content;
   for (const WorkItem* item : items) content += line_of(sample_to_json(*item));
-  write_whole_file((fs::path(folder_) / ("samples-" + shard_name_)).string(), content);
+  write_file((fs::path(folder_) / ("samples-" + shard_name_)).string(), content);
 }
 
 void ResultStore::append(const Answer& answer) {
-  write_all(descriptor_, line_of(to_json(answer)), answers_path_);
-  if (fsync(descriptor_) != 0) fail("cannot write", answers_path_);
+  errno = write_all(descriptor_, line_of(to_json(answer)));
+  if (errno != 0 || fsync(descriptor_) != 0) fail("cannot write", answers_path_);
   done_.insert(answer.key);
 }
 

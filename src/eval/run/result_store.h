@@ -77,7 +77,4 @@ struct StoredRun {
 };
 StoredRun read_run(const std::string& folder);
 
-// Writes a whole file under a temporary name and renames it. Throws Error(kIo).
-void write_whole_file(const std::string& path, std::string_view content);
-
 }  // namespace winnow::eval

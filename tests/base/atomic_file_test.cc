@@ -1,0 +1,119 @@
+#include "base/atomic_file.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <thread>
+#include <vector>
+
+#include "winnow/error.h"
+
+namespace winnow {
+namespace {
+
+namespace fs = std::filesystem;
+
+class AtomicFileTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = (fs::temp_directory_path() / "winnow-atomic-XXXXXX").string();
+    folder_ = mkdtemp(pattern.data());
+    path_ = (folder_ / "file").string();
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+
+  std::string content() const {
+    std::ifstream file(path_, std::ios::binary);
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+  long n_files() const { return std::distance(fs::directory_iterator(folder_), {}); }
+  unsigned mode() const {
+    struct stat info = {};
+    EXPECT_EQ(stat(path_.c_str(), &info), 0);
+    return info.st_mode & 0777U;
+  }
+
+  fs::path folder_;
+  std::string path_;
+};
+
+TEST_F(AtomicFileTest, TakesThePlaceOfTheOldOne) {
+  write_file(path_, "old");
+  AtomicFile file(path_);
+  file.write("ne");
+  file.write("w");
+  EXPECT_EQ(content(), "old");  // until all is there
+  file.commit();
+  EXPECT_EQ(content(), "new");
+  EXPECT_EQ(n_files(), 1);
+}
+
+TEST_F(AtomicFileTest, WhatIsNotCommittedLeavesNothing) {
+  write_file(path_, "old");
+  { AtomicFile(path_).write("half"); }
+  EXPECT_EQ(content(), "old");
+  EXPECT_EQ(n_files(), 1);
+}
+
+TEST_F(AtomicFileTest, HasTheRightsOfANewFileOrFewer) {
+  const mode_t before = umask(022);
+  write_file(path_, "for all");
+  EXPECT_EQ(mode(), 0644U);
+  write_file(path_, "for one", 0600);
+  EXPECT_EQ(mode(), 0600U);
+  umask(before);
+}
+
+TEST_F(AtomicFileTest, ANewOneSparesWhatIsThere) {
+  AtomicFile first(path_), second(path_);
+  first.write("first");
+  second.write("second");
+  EXPECT_TRUE(first.commit_new());
+  EXPECT_FALSE(second.commit_new());
+  EXPECT_EQ(content(), "first");
+}
+
+TEST_F(AtomicFileTest, ManyWritersNeverMix) {
+  const std::string a(100000, 'a'), b(100000, 'b');
+  std::vector<std::thread> threads;
+  for (const std::string& text : {a, b}) {
+    threads.emplace_back([&, text] {
+      for (int i = 0; i < 20; ++i) write_file(path_, text);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_TRUE(content() == a || content() == b);
+  EXPECT_EQ(n_files(), 1);
+}
+
+TEST_F(AtomicFileTest, WhatCannotBeWrittenIsSaid) {
+  for (const std::string& path : {(folder_ / "none" / "file").string(), folder_.string() + "/file/below"}) {
+    write_file(path_, "a file, not a folder");
+    try {
+      write_file(path, "x");
+      ADD_FAILURE() << path;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kIo);
+      EXPECT_NE(std::string(error.what()).find("cannot write '" + path + "'"), std::string::npos) << error.what();
+    }
+  }
+  EXPECT_THROW(write_file(folder_.string(), "x"), Error);  // a folder
+  EXPECT_EQ(n_files(), 1);
+}
+
+TEST_F(AtomicFileTest, FailuresOfADescriptorAreErrno) {
+  const int full = open("/dev/full", O_WRONLY);
+  if (full < 0) GTEST_SKIP() << "there is no /dev/full";
+  EXPECT_EQ(write_all(full, "x"), ENOSPC);
+  EXPECT_EQ(write_all(full, ""), 0);
+  close(full);
+}
+
+}  // namespace
+}  // namespace winnow
