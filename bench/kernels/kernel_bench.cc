@@ -36,6 +36,7 @@ constexpr std::size_t kColdBytes = std::size_t{1} << 29;  // beyond what a last-
 struct Limits {
   double gflops;        // of float32
   double bf16_gflops;   // of bfloat16, by the unit in use; 0: none
+  double int8_gops;     // of integers of 8 bits, by the instructions in use; 0: none
   double read_gbps[3];  // by number of threads
 } limits;
 
@@ -224,24 +225,39 @@ void moments(benchmark::State& state, int head_dim, int n_rows) {
   count_flops(state, 2.0 * n_rows * head_dim * head_dim);
 }
 
-// Weights of one format, cold or in the second-level cache, with n_rows rows.
-void product(benchmark::State& state, WeightBlocks blocks, std::size_t block_bytes, std::int64_t n_in, int n_rows,
-             bool cold) {
-  if (!has_quantised_product(blocks)) return state.SkipWithError("not on this instruction set");
-  const auto row = static_cast<std::size_t>(n_in / 32) * block_bytes;
-  const auto n_out = static_cast<std::int64_t>((cold ? kColdBytes / 4 : std::size_t{1} << 19) / row);
+// Weights of one format with n_rows rows, by operations with many rows, else by bytes of weights; cold ones, or in the
+// second-level cache.
+void product(benchmark::State& state, const WeightBlocksInfo& info, std::int64_t n_in, int n_rows, bool cold) {
+  if (!has_quantised_products()) return state.SkipWithError("not on this instruction set");
+  const auto row = static_cast<std::size_t>(n_in / info.n_weights) * info.n_bytes;
+  const std::size_t bytes = n_rows > 16 ? std::size_t{1} << 22 : kColdBytes / 4;
+  const auto n_out = static_cast<std::int64_t>((cold ? bytes : std::size_t{1} << 19) / row);
   const SystemMemory weights(row * static_cast<std::size_t>(n_out), false);
   const std::vector<float> x = random_numbers(static_cast<std::size_t>(n_rows * n_in));
-  const auto rows = hwy::AllocateAligned<std::byte>(quantised_rows_bytes(n_in, n_rows));
+  const auto rows = hwy::AllocateAligned<RowBlock>(static_cast<std::size_t>(n_rows * n_in / kRowBlock));
   quantise_rows(x.data(), n_in, n_rows, rows.get());
   std::vector<float> y(static_cast<std::size_t>(n_rows * n_out));
+  const ProductTask task{.weights = weights.get(),
+                         .weight_stride = row,
+                         .n_out = n_out,
+                         .first = 0,
+                         .last = n_out,
+                         .rows = rows.get(),
+                         .n_in = n_in,
+                         .n_rows = n_rows,
+                         .y = y.data(),
+                         .y_stride = n_out};
   for (auto _ : state) {
-    quantised_product(blocks, weights.get(), row, 0, n_out, rows.get(), n_in, n_rows, y.data(), n_out);
+    quantised_product(info.blocks, task);
     benchmark::DoNotOptimize(y.data());
   }
-  const double gbytes = static_cast<double>(weights.size()) * static_cast<double>(state.iterations()) / 1e9;
+  const auto n = static_cast<double>(state.iterations());
+  const double gbytes = static_cast<double>(weights.size()) * n / 1e9;
+  const double gops = 2.0 * static_cast<double>(n_in * n_out * n_rows) * n / 1e9;
+  const double share = n_rows > 16 ? gops / limits.int8_gops : gbytes / limits.read_gbps[1];
   state.counters["GB/s"] = benchmark::Counter(gbytes, benchmark::Counter::kIsRate);
-  state.counters["share"] = benchmark::Counter(gbytes / limits.read_gbps[1], benchmark::Counter::kIsRate);
+  state.counters["GOP/s"] = benchmark::Counter(gops, benchmark::Counter::kIsRate);
+  state.counters["share"] = benchmark::Counter(share, benchmark::Counter::kIsRate);
 }
 
 // In double precision, whose limit is half of float32's.
@@ -308,17 +324,13 @@ void add_benchmarks() {
   benchmark::RegisterBenchmark("decode_in_cache/f16/G3/d64", [](benchmark::State& state) {
     decode(state, 3, 64, 1024, EntryType::kF16, 1, 1 << 18, false);
   })->UseRealTime();
-  for (const auto& [name, bytes] : {std::pair{"q4_0", 18}, {"q4_1", 20}, {"q8_0", 34}}) {
-    const WeightBlocks blocks = *weight_blocks(name);
-    const auto block_bytes = static_cast<std::size_t>(bytes);
-    for (const int n_in : {576, 1536}) {
-      for (const int n_rows : {1, 8}) {
-        for (const bool cold : {false, true}) {
-          const std::string label = "product/" + std::string(name) + "/" + std::to_string(n_in) + "/rows" +
-                                    std::to_string(n_rows) + (cold ? "" : "/in_cache");
-          benchmark::RegisterBenchmark(
-              label.c_str(), [=](benchmark::State& state) { product(state, blocks, block_bytes, n_in, n_rows, cold); });
-        }
+  for (const WeightBlocksInfo& info : kWeightBlocks) {
+    for (const int n_rows : {1, 4, 16, 64, 512}) {
+      for (const bool cold : {false, true}) {
+        const std::string label =
+            "product/" + std::string(info.name) + "/2048/rows" + std::to_string(n_rows) + (cold ? "" : "/in_cache");
+        benchmark::RegisterBenchmark(label.c_str(),
+                                     [=](benchmark::State& state) { product(state, info, 2048, n_rows, cold); });
       }
     }
   }
@@ -348,13 +360,15 @@ int main(int argc, char** argv) {
     const std::span<const std::byte> all(memory.get(), memory.size());
     bench::limits = {bench::peak_gflops(),
                      bench::peak_bf16_gflops(kernels::current_bf16_unit()),
+                     bench::peak_int8_gops(kernels::current_int8_unit()),
                      {0, bench::read_gbytes_per_second(all, 1), bench::read_gbytes_per_second(all, 2)}};
   }
   std::printf(
-      "limits on %s, per thread: %.0f GFLOP/s of float32, %.0f of bfloat16; reads at %.1f GB/s on one thread, %.1f on "
+      "limits on %s, per thread: %.0f GFLOP/s of float32, %.0f of bfloat16, %.0f GOP/s of 8-bit integers; "
+      "reads at %.1f GB/s on one thread, %.1f on "
       "two\n",
-      kernels::current_isa().c_str(), bench::limits.gflops, bench::limits.bf16_gflops, bench::limits.read_gbps[1],
-      bench::limits.read_gbps[2]);
+      kernels::current_isa().c_str(), bench::limits.gflops, bench::limits.bf16_gflops, bench::limits.int8_gops,
+      bench::limits.read_gbps[1], bench::limits.read_gbps[2]);
   bench::add_benchmarks();
   benchmark::RunSpecifiedBenchmarks();
   return 0;

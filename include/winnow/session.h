@@ -18,16 +18,24 @@
 
 namespace winnow {
 
-// From how many tokens on PrefillWeights::kAuto converts a layer's weights for a prompt or a turn.
+// From how many tokens on PrefillWeights::kAuto converts a layer's weights for a prompt or a turn: those of types that
+// winnow does not multiply as they are, and the others.
 inline constexpr std::int32_t kMinConvertedTokens = 40;
+inline constexpr std::int32_t kMinConvertedInt8Tokens = 1024;
 
-// In which numbers a prompt's products with the weights are taken. kAuto: prompts of kMinConvertedTokens and more in
-// bf16 where the processor multiplies bf16 and the file's weights are not f32, else in f32; shorter ones as kAsIs.
-// kAsIs: products on the file's types, activations rounded to 8 bits. kBf16 and kF32: every prompt, whatever its
-// length.
-enum class PrefillWeights { kAuto, kAsIs, kBf16, kF32 };
+// In which numbers a prompt's products with the weights are taken.
+enum class PrefillWeights {
+  kAuto,  // as kInt8, but converted are all weights from kMinConvertedInt8Tokens on, where the processor multiplies
+          // bf16, and none below kMinConvertedTokens
+  kAsIs,  // on the file's types; beside quantised weights activations are rounded to 8 bits
+  kBf16,
+  kF32,
+  kInt8,  // as kAsIs for types that winnow multiplies itself (q4_0 to q8_0, q2_K to q6_K, iq4_nl, iq4_xs, mxfp4);
+          // others are converted to bf16 where the processor multiplies bf16 and the file's weights are not f32, else
+          // to f32
+};
 
-// "auto", "as-is", "bf16", "f32". Throws Error(kInvalidArgument).
+// "auto", "as-is", "int8", "bf16", "f32". Throws Error(kInvalidArgument).
 PrefillWeights parse_prefill_weights(std::string_view name);
 
 struct EngineOptions {

@@ -7,6 +7,7 @@
 
 #include "engine/engine_impl.h"
 #include "kernels/isa.h"
+#include "kernels/quantised_product.h"
 #include "model/stored_product.h"
 #include "winnow/error.h"
 
@@ -27,7 +28,13 @@ EngineOptions checked(EngineOptions options) {
   if (options.prefill_weights == PrefillWeights::kBf16 && !multiplies_bf16()) {
     throw Error(ErrorCode::kUnsupported,
                 "this processor does not multiply bf16, or DNNL_MAX_CPU_ISA keeps oneDNN from it: prefill with weights "
-                "auto, as-is or f32");
+                "auto, as-is, int8 or f32");
+  }
+  if (options.prefill_weights == PrefillWeights::kInt8 && !kernels::has_quantised_products()) {
+    throw Error(
+        ErrorCode::kUnsupported,
+        "this processor has none of the instructions for 8-bit products (AVX2, AVX512-VNNI): prefill with weights "
+        "auto, as-is or f32");
   }
   if (options.n_threads == 0) options.n_threads = default_thread_count();
   return options;
@@ -44,9 +51,10 @@ std::optional<PackedType> packed_type(PrefillWeights weights) {
 PrefillWeights parse_prefill_weights(std::string_view name) {
   if (name == "auto") return PrefillWeights::kAuto;
   if (name == "as-is") return PrefillWeights::kAsIs;
+  if (name == "int8") return PrefillWeights::kInt8;
   if (name == "bf16") return PrefillWeights::kBf16;
   if (name == "f32") return PrefillWeights::kF32;
-  throw Error(ErrorCode::kInvalidArgument, "the weights of the prefill can be auto, as-is, bf16 or f32, not '" +
+  throw Error(ErrorCode::kInvalidArgument, "the weights of the prefill can be auto, as-is, int8, bf16 or f32, not '" +
                                                std::string(name.substr(0, 32)) + "'");
 }
 
@@ -78,7 +86,8 @@ void Engine::Impl::output_logits(float* hidden, int n_rows, float* out) {
   ggml_context* context = layer_graph.context();
   ggml_tensor* x = layer_graph.external(GGML_TYPE_F32, m.hparams.n_embd, n_rows, hidden);
   ggml_tensor* norm = ggml_mul(context, ggml_rms_norm(context, x, m.hparams.norm_eps), m.weights.output_norm);
-  ggml_tensor* y = stored_product(context, m.weights.output, norm, compute);
+  QuantisedRows rows;
+  ggml_tensor* y = stored_product(context, m.weights.output, norm, compute, rows);
   ggml_set_output(y);
   layer_graph.expand(y);
   layer_graph.allocate();

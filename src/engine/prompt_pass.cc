@@ -3,10 +3,10 @@
 #include <ggml.h>
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <numeric>
 
+#include "model/stored_product.h"
 #include "winnow/error.h"
 
 namespace winnow {
@@ -97,12 +97,15 @@ bool PromptPass::step(const std::function<void(int)>& on_layer) {
   return ++layer_ < layers.size();
 }
 
-bool PromptPass::is_packed() const {
+bool PromptPass::is_packed(const ggml_tensor* weight) const {
   switch (engine_.options.prefill_weights) {
     case PrefillWeights::kAuto:
-      return n_rows_ >= kMinConvertedTokens;  // below, products on the file's types are faster
+      if (!has_int8_product(weight)) return n_rows_ >= kMinConvertedTokens;  // below, ggml's products are faster
+      return multiplies_bf16() && n_rows_ >= kMinConvertedInt8Tokens;
     case PrefillWeights::kAsIs:
       return false;
+    case PrefillWeights::kInt8:
+      return !has_int8_product(weight);
     case PrefillWeights::kBf16:
     case PrefillWeights::kF32:
       return true;
@@ -111,13 +114,17 @@ bool PromptPass::is_packed() const {
 }
 
 // Another pass may have had its turn since this one's last batch.
-void PromptPass::pack_layer(const LayerWeights& weights) {
-  if (engine_.packed_by == id_ && engine_.packed_layer == weights.layer) return;
-  const std::array matrices = {weights.wq, weights.wk, weights.wv, weights.wo, weights.gate, weights.up, weights.down};
+bool PromptPass::pack_layer(const LayerWeights& weights) {
+  std::vector<ggml_tensor*> matrices = {weights.wq,   weights.wk, weights.wv,  weights.wo,
+                                        weights.gate, weights.up, weights.down};
+  std::erase_if(matrices, [this](const ggml_tensor* weight) { return !is_packed(weight); });
+  if (matrices.empty()) return false;
+  if (engine_.packed_by == id_ && engine_.packed_layer == weights.layer) return true;
   engine_.packed_by = 0;
   engine_.packed.pack(matrices, std::min(n_rows_, engine_.options.n_batch), engine_.compute);
   engine_.packed_by = id_;
   engine_.packed_layer = weights.layer;
+  return true;
 }
 
 void PromptPass::run_batch(const LayerWeights& weights, const Batch& batch) {
@@ -140,11 +147,8 @@ void PromptPass::run_batch(const LayerWeights& weights, const Batch& batch) {
     attention_.begin_staged(*staging_, part.is_follower ? nobody : recorders_, copies,
                             part.first_entry + batch.first_row, batch.n_rows, position);
   }
-  const bool packed = is_packed();
-  if (packed) {
-    pack_layer(weights);
-    engine_.packed.prepare(batch.n_rows);
-  }
+  const bool packed = pack_layer(weights);
+  if (packed) engine_.packed.prepare(batch.n_rows);
   std::vector<std::int32_t> positions(static_cast<std::size_t>(batch.n_rows));
   std::iota(positions.begin(), positions.end(), position);
 

@@ -61,8 +61,9 @@ class PromptPass {
   PromptPass(Engine::Impl& engine, const CacheShape& shape, std::size_t n_rows, std::int32_t n_tokens,
              std::int32_t first_position, std::vector<QueryEvidence*> recorders);
   void add_part(const Part& part, std::span<const Token> tokens);
-  bool is_packed() const;
-  void pack_layer(const LayerWeights& weights);
+  bool is_packed(const ggml_tensor* weight) const;
+  // Returns whether any of the layer's matrices is multiplied in its converted form.
+  bool pack_layer(const LayerWeights& weights);
   void run_batch(const LayerWeights& weights, const Batch& batch);
   float* row(std::int32_t r);
 

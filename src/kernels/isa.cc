@@ -1,5 +1,6 @@
 #include "kernels/isa.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <cstdlib>
@@ -7,6 +8,10 @@
 #include "kernels/bf16_units.h"
 #include "kernels/simd_targets.h"
 #include "winnow/error.h"
+
+#if HWY_ARCH_X86
+#include <cpuid.h>
+#endif
 
 namespace winnow::kernels {
 namespace {
@@ -16,15 +21,36 @@ struct Target {
   std::string name;
   std::int64_t bit;
   Bf16Unit unit;
+  Int8Unit int8;
 };
+
+#if HWY_ARCH_X86
+bool has_avx_vnni() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return __get_cpuid_count(7, 1, &a, &b, &c, &d) != 0 && (a >> 4 & 1U) != 0;
+}
+
+// Of one of Highway's targets.
+Int8Unit int8_unit(std::int64_t bit) {
+  if (bit <= HWY_AVX3 && __builtin_cpu_supports("avx512vnni") != 0) return Int8Unit::kAvx512Vnni;
+  return bit <= HWY_AVX2 ? Int8Unit::kAvx2 : Int8Unit::kNone;
+}
+#else
+Int8Unit int8_unit(std::int64_t) { return Int8Unit::kNone; }
+#endif
 
 std::vector<Target> find_targets() {
   hwy::SetSupportedTargetsForTest(0);
   std::vector<Target> found;
   for (const std::int64_t bit : hwy::SupportedAndGeneratedTargets()) {
-    found.push_back({hwy::TargetName(bit), bit, Bf16Unit::kNone});
+    found.push_back({hwy::TargetName(bit), bit, Bf16Unit::kNone, int8_unit(bit)});
   }
 #if HWY_ARCH_X86
+  // The dot products that AVX512-VNNI has, on 256 bits for processors without AVX-512.
+  const auto avx2 = std::find_if(found.begin(), found.end(), [](const Target& t) { return t.bit == HWY_AVX2; });
+  if (avx2 != found.end() && has_avx_vnni()) {
+    found.insert(avx2, {"AVX2_VNNI", HWY_AVX2, Bf16Unit::kNone, Int8Unit::kAvxVnni});
+  }
   if (found.front().bit > HWY_AVX3) return found;
   const std::int64_t best = found.front().bit;
   const Bf16Support support = detect_bf16_support();
@@ -32,9 +58,9 @@ std::vector<Target> find_targets() {
   // tests.
   if (support.avx512) {
     const auto at = found.begin() + (support.avx512_is_fast ? 0 : 1);
-    found.insert(at, {"AVX3_BF16", best, Bf16Unit::kAvx512});
+    found.insert(at, {"AVX3_BF16", best, Bf16Unit::kAvx512, int8_unit(best)});
   }
-  if (support.amx) found.insert(found.begin(), {"AMX_BF16", best, Bf16Unit::kAmx});
+  if (support.amx) found.insert(found.begin(), {"AMX_BF16", best, Bf16Unit::kAmx, int8_unit(best)});
 #endif
   return found;
 }
@@ -94,13 +120,6 @@ std::string current_isa() { return current_target().name; }
 
 Bf16Unit current_bf16_unit() { return current_target().unit; }
 
-bool current_isa_has_vnni() {
-#if HWY_ARCH_X86
-  static const bool has_vnni = __builtin_cpu_supports("avx512vnni") != 0;
-  return has_vnni && current_target().bit <= HWY_AVX3;
-#else
-  return false;
-#endif
-}
+Int8Unit current_int8_unit() { return current_target().int8; }
 
 }  // namespace winnow::kernels

@@ -25,7 +25,9 @@ enum class Bf16Unit { kNone, kAvx512, kAmx };
 
 Bf16Unit current_bf16_unit();
 
-// Whether the current instruction set includes AVX512-VNNI, dot products of 8-bit integers.
-bool current_isa_has_vnni();
+// Instructions for dot products of 8-bit integers that belong to the current instruction set.
+enum class Int8Unit { kNone, kAvx2, kAvxVnni, kAvx512Vnni };
+
+Int8Unit current_int8_unit();
 
 }  // namespace winnow::kernels

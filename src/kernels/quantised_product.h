@@ -1,28 +1,23 @@
-// Products of quantised weight matrices and a few rows, as decoding needs them: the rows are quantised, too, to 8 bits
-// by blocks of 32 with a float32 scale each (ggml's q8_1, more exact), and blocks are multiplied as integers. A row's
-// results do not depend on the others: they are the same bits alone and in any batch.
+// Products of quantised weight matrices with rows of float32 numbers: the rows are quantised, too, to 8 bits by blocks
+// of 32 with a float32 scale each (as ggml's q8_1, more exact), and blocks are multiplied as integers. A result takes
+// the same steps for any number of rows and any division of the weights: it is the same bits alone and in any batch.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/weight_rows.h"
+#include "kernels/int8_product.h"
+#include "kernels/weight_blocks.h"
 
 namespace winnow::kernels {
 
-// Whether the current instruction set has a product for the format (AVX512-VNNI; q4_0, q4_1 and q8_0).
-bool has_quantised_product(WeightBlocks blocks);
+// Whether the current instruction set has products (AVX512-VNNI, AVX-VNNI, AVX2); it then has them for every format.
+bool has_quantised_products();
 
-// Bytes of n_rows quantised rows of n_in numbers, n_in a multiple of 32.
-std::size_t quantised_rows_bytes(std::int64_t n_in, std::int64_t n_rows);
+// rows: [n_rows][n_in], contiguous, n_in a multiple of 32 -> out [n_rows][n_in / 32]
+void quantise_rows(const float* rows, std::int64_t n_in, std::int64_t n_rows, RowBlock* out);
 
-// rows: [n_rows][n_in], contiguous -> out, 64-byte aligned
-void quantise_rows(const float* rows, std::int64_t n_in, std::int64_t n_rows, std::byte* out);
-
-// y[r][i] = (weight row i) . (row r) for weight rows [first, last).
-//   weights: row 0, of n_in weights; a row takes weight_stride bytes. y: [n_rows][y_stride]
-void quantised_product(WeightBlocks blocks, const std::byte* weights, std::size_t weight_stride, std::int64_t first,
-                       std::int64_t last, const std::byte* rows, std::int64_t n_in, std::int64_t n_rows, float* y,
-                       std::int64_t y_stride);
+// y[r][i] = (weight row i) . (row r) for the task's weight rows; n_in is a multiple of the format's block.
+void quantised_product(WeightBlocks blocks, const ProductTask& task);
 
 }  // namespace winnow::kernels

@@ -167,6 +167,8 @@ void weight_row_to_bf16(WeightBlocks blocks, const std::byte* src, std::uint16_t
       return convert_q4_k(src, dst, n / 256);
     case WeightBlocks::kQ6_K:
       return convert_q6_k(src, dst, n / 256);
+    default:
+      break;  // converts_to_bf16 says which
   }
 }
 
@@ -179,21 +181,21 @@ namespace winnow::kernels {
 
 HWY_EXPORT(weight_row_to_bf16);
 
-std::optional<WeightBlocks> weight_blocks(std::string_view ggml_name) {
-  if (ggml_name == "q4_0") return WeightBlocks::kQ4_0;
-  if (ggml_name == "q4_1") return WeightBlocks::kQ4_1;
-  if (ggml_name == "q8_0") return WeightBlocks::kQ8_0;
-  if (ggml_name == "q4_K") return WeightBlocks::kQ4_K;
-  if (ggml_name == "q6_K") return WeightBlocks::kQ6_K;
-  return std::nullopt;
-}
-
-int block_weights(WeightBlocks blocks) {
-  return blocks == WeightBlocks::kQ4_K || blocks == WeightBlocks::kQ6_K ? 256 : 32;
+bool converts_to_bf16(WeightBlocks blocks) {
+  switch (blocks) {
+    case WeightBlocks::kQ4_0:
+    case WeightBlocks::kQ4_1:
+    case WeightBlocks::kQ8_0:
+    case WeightBlocks::kQ4_K:
+    case WeightBlocks::kQ6_K:
+      return true;
+    default:
+      return false;
+  }
 }
 
 void weight_row_to_bf16(WeightBlocks blocks, const std::byte* src, std::uint16_t* dst, std::int64_t n) {
-  assert(n % block_weights(blocks) == 0);
+  assert(converts_to_bf16(blocks) && n % weight_blocks_info(blocks).n_weights == 0);
   HWY_DYNAMIC_DISPATCH(weight_row_to_bf16)(blocks, src, dst, n);
 }
 

@@ -2,8 +2,6 @@
 
 #include <ggml.h>
 
-#include "model/stored_product.h"
-
 namespace winnow {
 
 ggml_tensor* GraphBuilder::rms_norm(ggml_tensor* x, ggml_tensor* weight) {
@@ -12,8 +10,8 @@ ggml_tensor* GraphBuilder::rms_norm(ggml_tensor* x, ggml_tensor* weight) {
 
 ggml_tensor* GraphBuilder::linear(ggml_tensor* weight, ggml_tensor* bias, ggml_tensor* x) {
   const PackedMatrix* packed = packed_ != nullptr ? packed_->find(weight) : nullptr;
-  ggml_tensor* y =
-      packed != nullptr ? packed_product(context_, *packed, x) : stored_product(context_, weight, x, compute_);
+  ggml_tensor* y = packed != nullptr ? packed_product(context_, *packed, x)
+                                     : stored_product(context_, weight, x, compute_, quantised_);
   return bias != nullptr ? ggml_add(context_, y, bias) : y;
 }
 

@@ -5,6 +5,7 @@
 
 #include "model/architecture.h"
 #include "model/packed_weights.h"
+#include "model/stored_product.h"
 #include "model/weights.h"
 
 struct ggml_context;
@@ -54,6 +55,7 @@ class GraphBuilder {
   ggml_tensor* positions_;
   const PackedLayer* packed_;
   Compute& compute_;
+  QuantisedRows quantised_;
 };
 
 // x + attention(norm x), then x + feed_forward(norm x): the block of every architecture so far.

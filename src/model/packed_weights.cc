@@ -267,7 +267,8 @@ void PackedLayer::Impl::pack_block(const PackedMatrix& matrix, std::int64_t firs
   const MatrixShape& shape = *matrix.shape;
   const ggml_tensor* weight = matrix.weight;
   const bool to_bf16 = shape.type == PackedType::kBF16;
-  const auto known = to_bf16 ? kernels::weight_blocks(ggml_type_name(weight->type)) : std::nullopt;
+  const auto blocks = kernels::weight_blocks(ggml_type_name(weight->type));
+  const bool known = to_bf16 && blocks && kernels::converts_to_bf16(*blocks);
   const auto n_in = static_cast<std::size_t>(shape.n_in);
   const std::int64_t n_outputs = std::min(shape.block_outputs, shape.n_out - first_output);
   std::vector<float> floats(known ? 0 : n_in);
@@ -276,7 +277,7 @@ void PackedLayer::Impl::pack_block(const PackedMatrix& matrix, std::int64_t firs
     const std::byte* src =
         static_cast<const std::byte*>(weight->data) + static_cast<std::size_t>(first_output + i) * weight->nb[1];
     if (known) {
-      kernels::weight_row_to_bf16(*known, src, reinterpret_cast<std::uint16_t*>(dst), shape.n_in);
+      kernels::weight_row_to_bf16(*blocks, src, reinterpret_cast<std::uint16_t*>(dst), shape.n_in);
       continue;
     }
     float* row = to_bf16 ? floats.data() : reinterpret_cast<float*>(dst);

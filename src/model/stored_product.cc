@@ -3,6 +3,8 @@
 #include <ggml.h>
 #include <hwy/aligned_allocator.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <exception>
 #include <new>
 #include <optional>
@@ -13,53 +15,102 @@
 namespace winnow {
 namespace {
 
+using kernels::RowBlock;
+
+// From so many rows on the threads share the quantising, as a node of its own; below, every thread quantises all rows:
+// that takes less time than waiting for the others.
+constexpr std::int64_t kSharedRows = 4;
+
 // Memory of one of ggml's threads for quantised rows; it grows to the largest product and lives as long as the thread.
-std::byte* thread_memory(std::size_t bytes) {
-  thread_local hwy::AlignedFreeUniquePtr<std::byte[]> memory;
+RowBlock* thread_memory(std::size_t n_blocks) {
+  thread_local hwy::AlignedFreeUniquePtr<RowBlock[]> memory;
   thread_local std::size_t size = 0;
-  if (size < bytes) {
-    memory = hwy::AllocateAligned<std::byte>(bytes);
-    size = memory ? bytes : 0;
+  if (size < n_blocks) {
+    memory = hwy::AllocateAligned<RowBlock>(n_blocks);
+    size = memory ? n_blocks : 0;
     if (!memory) throw std::bad_alloc();
   }
   return memory.get();
 }
 
-// Every thread quantises all rows: cheaper than waiting for the others.
-void multiply(ggml_tensor* dst, int ith, int nth) {
-  const ggml_tensor* weight = dst->src[0];
-  const ggml_tensor* x = dst->src[1];
-  const std::int64_t n_in = weight->ne[0];
-  const std::int64_t n_out = weight->ne[1];
-  const std::int64_t n_rows = x->ne[1];
-  const std::int64_t first = n_out * ith / nth;
-  const std::int64_t last = n_out * (ith + 1) / nth;
-  if (first == last) return;
-  std::byte* rows = thread_memory(kernels::quantised_rows_bytes(n_in, n_rows));
-  kernels::quantise_rows(static_cast<const float*>(x->data), n_in, n_rows, rows);
-  kernels::quantised_product(*kernels::weight_blocks(ggml_type_name(weight->type)),
-                             static_cast<const std::byte*>(weight->data), weight->nb[1], first, last, rows, n_in,
-                             n_rows, static_cast<float*>(dst->data), n_out);
+// ggml aligns tensors to less than a block: there is room for one more in front.
+RowBlock* blocks_of(const ggml_tensor* quantised) {
+  const auto address = reinterpret_cast<std::uintptr_t>(quantised->data);
+  return reinterpret_cast<RowBlock*>((address + alignof(RowBlock) - 1) / alignof(RowBlock) * alignof(RowBlock));
 }
 
-void run_stored_product(ggml_tensor* dst, int ith, int nth, void* userdata) {
+void multiply(ggml_tensor* dst, const RowBlock* rows, int ith, int nth) {
+  constexpr std::int64_t kGrain = 32;  // weight rows that a kernel takes at once on the widest vectors
+  const ggml_tensor* weight = dst->src[0];
+  const std::int64_t n_out = weight->ne[1];
+  const std::int64_t n_grains = (n_out + kGrain - 1) / kGrain;
+  kernels::quantised_product(*kernels::weight_blocks(ggml_type_name(weight->type)),
+                             {.weights = static_cast<const std::byte*>(weight->data),
+                              .weight_stride = weight->nb[1],
+                              .n_out = n_out,
+                              .first = n_grains * ith / nth * kGrain,
+                              .last = std::min(n_out, n_grains * (ith + 1) / nth * kGrain),
+                              .rows = rows,
+                              .n_in = weight->ne[0],
+                              .n_rows = dst->ne[1],
+                              .y = static_cast<float*>(dst->data),
+                              .y_stride = n_out});
+}
+
+void catching(void* userdata, auto&& body) {
   try {
-    multiply(dst, ith, nth);
+    body();
   } catch (...) {
     static_cast<Compute*>(userdata)->fail(std::current_exception());
   }
 }
 
+void run_quantising(ggml_tensor* dst, int ith, int nth, void* userdata) {
+  catching(userdata, [&] {
+    const ggml_tensor* x = dst->src[0];
+    const std::int64_t first = x->ne[1] * ith / nth, last = x->ne[1] * (ith + 1) / nth;
+    kernels::quantise_rows(static_cast<const float*>(x->data) + first * x->ne[0], x->ne[0], last - first,
+                           blocks_of(dst) + first * x->ne[0] / kernels::kRowBlock);
+  });
+}
+
+void run_product(ggml_tensor* dst, int ith, int nth, void* userdata) {
+  catching(userdata, [&] { multiply(dst, blocks_of(dst->src[1]), ith, nth); });
+}
+
+void run_quantising_product(ggml_tensor* dst, int ith, int nth, void* userdata) {
+  catching(userdata, [&] {
+    const ggml_tensor* x = dst->src[1];
+    RowBlock* rows = thread_memory(static_cast<std::size_t>(x->ne[0] * x->ne[1] / kernels::kRowBlock));
+    kernels::quantise_rows(static_cast<const float*>(x->data), x->ne[0], x->ne[1], rows);
+    multiply(dst, rows, ith, nth);
+  });
+}
+
 }  // namespace
 
-ggml_tensor* stored_product(ggml_context* context, ggml_tensor* weight, ggml_tensor* x, Compute& compute) {
-  const std::optional<kernels::WeightBlocks> blocks = kernels::weight_blocks(ggml_type_name(weight->type));
-  const bool is_plain =
-      x->type == GGML_TYPE_F32 && ggml_is_contiguous(x) && ggml_n_dims(x) <= 2 && ggml_n_dims(weight) <= 2;
-  if (!blocks || !is_plain || !kernels::has_quantised_product(*blocks)) return ggml_mul_mat(context, weight, x);
+bool has_int8_product(const ggml_tensor* weight) {
+  return kernels::has_quantised_products() && kernels::weight_blocks(ggml_type_name(weight->type)) &&
+         ggml_n_dims(weight) <= 2;
+}
+
+ggml_tensor* stored_product(ggml_context* context, ggml_tensor* weight, ggml_tensor* x, Compute& compute,
+                            QuantisedRows& rows) {
+  const bool is_plain = x->type == GGML_TYPE_F32 && ggml_is_contiguous(x) && ggml_n_dims(x) <= 2;
+  if (!is_plain || !has_int8_product(weight)) return ggml_mul_mat(context, weight, x);
+  const std::int64_t n_rows = x->ne[1];
   ggml_tensor* args[2] = {weight, x};
-  return ggml_custom_4d(context, GGML_TYPE_F32, weight->ne[1], x->ne[1], 1, 1, args, 2, run_stored_product,
-                        GGML_N_TASKS_MAX, &compute);
+  if (n_rows >= kSharedRows) {
+    if (rows.x != x) {
+      const std::int64_t n_blocks = n_rows * x->ne[0] / kernels::kRowBlock + 1;
+      const auto n_bytes = n_blocks * static_cast<std::int64_t>(sizeof(RowBlock));
+      rows = {x, ggml_custom_4d(context, GGML_TYPE_I8, n_bytes, 1, 1, 1, &x, 1, run_quantising, GGML_N_TASKS_MAX,
+                                &compute)};
+    }
+    args[1] = rows.quantised;
+  }
+  return ggml_custom_4d(context, GGML_TYPE_F32, weight->ne[1], n_rows, 1, 1, args, 2,
+                        n_rows >= kSharedRows ? run_product : run_quantising_product, GGML_N_TASKS_MAX, &compute);
 }
 
 }  // namespace winnow

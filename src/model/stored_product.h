@@ -1,4 +1,4 @@
-// Products of the file's own weights with few rows (decoding, short turns).
+// Products of the file's own weights: of any number of rows by winnow's products of 8-bit integers, else by ggml's.
 #pragma once
 
 struct ggml_context;
@@ -8,9 +8,18 @@ namespace winnow {
 
 class Compute;
 
-// A node y [n_out, n_rows] = W x, weight [n_in, n_out] of any type of ggml, x [n_in, n_rows] float32: by
-// kernels/quantised_product.h where it has the weight's type on this processor, else by ggml. Quantised x has 8 bits by
-// blocks in both. `compute` runs the graph.
-ggml_tensor* stored_product(ggml_context* context, ggml_tensor* weight, ggml_tensor* x, Compute& compute);
+// Whether the weight's type has a product of ours on this processor (kernels/quantised_product.h).
+bool has_int8_product(const ggml_tensor* weight);
+
+// The rows that a product quantised last: the next one of the same rows takes them, too.
+struct QuantisedRows {
+  ggml_tensor* x = nullptr;
+  ggml_tensor* quantised = nullptr;
+};
+
+// A node y [n_out, n_rows] = W x, weight [n_in, n_out] of any type of ggml, x [n_in, n_rows] float32. Beside quantised
+// weights x is rounded to 8 bits by blocks. `compute` runs the graph.
+ggml_tensor* stored_product(ggml_context* context, ggml_tensor* weight, ggml_tensor* x, Compute& compute,
+                            QuantisedRows& rows);
 
 }  // namespace winnow

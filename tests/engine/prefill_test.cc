@@ -8,6 +8,7 @@
 #include "engine/observe.h"
 #include "engine_test_support.h"
 #include "kernels/isa.h"
+#include "kernels/quantised_product.h"
 #include "winnow/instruction_set.h"
 
 namespace winnow::test {
@@ -122,10 +123,15 @@ TEST(SlicedPrefill, GivenUpLeavesNothingBehind) {
   EXPECT_EQ(session.statistics().entries_kept, 24 * 6);
 }
 
-// Weights of 4 bits, products in each kind of number, also of a prompt too short for `auto` to convert them.
-TEST(PrefillWeightsTest, AreNearTheExactProducts) {
-  const auto model = tiny_model({.n_embd = 128, .n_ff = 128, .weight_type = GGML_TYPE_Q8_0});
-  for (const int n_prompt : {90, kMinConvertedTokens, kMinConvertedTokens - 1, 7}) {
+// Products in each kind of number, of prompts around the lengths from which on `auto` converts the weights: those of a
+// type that winnow multiplies as it is, and of one that ggml does.
+class PrefillWeightsTest : public testing::TestWithParam<ggml_type> {};
+
+TEST_P(PrefillWeightsTest, AreNearTheExactProducts) {
+  const bool is_ours = GetParam() == GGML_TYPE_Q8_0;
+  const auto model = tiny_model({.n_embd = 128, .n_ff = 128, .weight_type = GetParam()});
+  const std::int32_t converted = is_ours ? kMinConvertedInt8Tokens : kMinConvertedTokens;
+  for (const int n_prompt : {converted, converted - 1, 90, 7}) {
     const std::vector<Token> prompt = random_tokens(n_prompt, 300, 1);
     const auto logits_with = [&](PrefillWeights weights) {
       const auto engine = Engine::create(model, {.n_threads = 2, .n_batch = 64, .prefill_weights = weights});
@@ -138,18 +144,33 @@ TEST(PrefillWeightsTest, AreNearTheExactProducts) {
     EXPECT_LT(max_difference(as_is, exact), 0.3);
     EXPECT_NE(as_is, exact);
     const std::vector<float> automatic = logits_with(PrefillWeights::kAuto);
-    EXPECT_EQ(automatic == as_is, n_prompt < kMinConvertedTokens);
+    const bool has_int8 = kernels::has_quantised_products();
+    if (has_int8) {
+      EXPECT_EQ(logits_with(PrefillWeights::kInt8) == as_is, is_ours);
+    } else {
+      expect_error(ErrorCode::kUnsupported, [&] { logits_with(PrefillWeights::kInt8); });
+    }
+    const bool converts =
+        has_int8 && is_ours ? multiplies_bf16() && n_prompt >= converted : n_prompt >= kMinConvertedTokens;
+    EXPECT_EQ(automatic == as_is, !converts) << n_prompt;
     if (!multiplies_bf16()) {
       expect_error(ErrorCode::kUnsupported, [&] { logits_with(PrefillWeights::kBf16); });
-      EXPECT_EQ(automatic == exact, n_prompt >= kMinConvertedTokens);
+      EXPECT_EQ(automatic == exact, converts);
       continue;
     }
     const std::vector<float> bf16 = logits_with(PrefillWeights::kBf16);
     EXPECT_LT(max_difference(bf16, exact), 0.3);
     EXPECT_NE(bf16, exact);
-    EXPECT_EQ(automatic == bf16, n_prompt >= kMinConvertedTokens);
+    EXPECT_EQ(automatic == bf16, converts);
   }
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, PrefillWeightsTest, testing::Values(GGML_TYPE_Q8_0, GGML_TYPE_F16),
+                         [](const auto& test) { return std::string(ggml_type_name(test.param)); });
+
+TEST(PrefillWeightsNames, OthersAreRefused) {
   expect_error(ErrorCode::kInvalidArgument, [] { parse_prefill_weights("fp8 please"); });
+  EXPECT_EQ(parse_prefill_weights("int8"), PrefillWeights::kInt8);
 }
 
 // In a process of its own: the environment is read once.

@@ -2,6 +2,7 @@
 #include <ggml.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -113,15 +114,16 @@ double mean_kl(const Logits& reference, const Logits& logits) {
   return sum / static_cast<double>(reference.size());
 }
 
-// Against the exact result for these weights. Decoding uses ggml's products, which round activations as libllama's do.
-// Prefill converts the weights to bf16 (2^-9 of each) or f32.
+// Against the exact result for these weights. Decoding rounds activations to 8 bits beside quantised weights, as
+// libllama does, and so does a prompt of this length where winnow multiplies the type itself; else prefill converts the
+// weights to bf16 (2^-9 of each) or f32.
 TEST_P(WeightTypeTest, IsAsNearTheExactResultAsLibllama) {
   const TinyModel file({.weight_type = GetParam()});
   const std::vector<Token> tokens = random_tokens(80, 300, 8);
   const Logits exact = libllama_logits(file.path(), tokens, OracleWeights::kF32);
   const double of_libllama = mean_kl(exact, libllama_logits(file.path(), tokens));
   EXPECT_LT(mean_kl(exact, decode_logits(file, tokens)), 2 * of_libllama + 1e-6);
-  EXPECT_LT(mean_kl(exact, prefill_logits(file, tokens)), 1e-3);
+  EXPECT_LT(mean_kl(exact, prefill_logits(file, tokens)), std::max(1e-3, 2 * of_libllama));
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, WeightTypeTest,

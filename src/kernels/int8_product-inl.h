@@ -1,0 +1,272 @@
+// Products of panels (int8_panels-inl.h) with rows quantised to 8 bits. A panel of weights is unpacked once for all
+// rows, a chunk of its columns after the other, so that it is in the nearest cache while the rows are multiplied with
+// it. Lanes are weight rows: nothing is added across a vector, and a result's steps are the same for any number of
+// rows.
+#pragma once
+
+namespace winnow::kernels {
+namespace {
+
+inline constexpr int kPanels = 2;  // that are multiplied at once
+
+HWY_INLINE Int broadcast_four(const std::int8_t* from) {
+  std::int32_t bits;
+  std::memcpy(&bits, from, sizeof(bits));
+  return Vectors::set(bits);
+}
+
+// Adds the products of four weights, groups [first, last), to sums.
+template <class Format, int kRows, int kColumns, class V = Vectors>
+HWY_INLINE void add_products(const Panel* panels, std::int64_t first, std::int64_t n,
+                             const RowBlock* const (&rows)[kRows], int offset, Int (&sums)[kRows][kColumns]) {
+  if constexpr (!V::kDotSaturates) {
+#pragma GCC unroll 8
+    for (int i = 0; i < n; ++i) {
+      Int w[kColumns];
+#pragma GCC unroll 2
+      for (int p = 0; p < kColumns; ++p) w[p] = V::load(panels[p].q[first + i]);
+#pragma GCC unroll 8
+      for (int r = 0; r < kRows; ++r) {
+        const Int x = broadcast_four(rows[r]->q + offset + 4 * i);
+#pragma GCC unroll 2
+        for (int p = 0; p < kColumns; ++p) sums[r][p] = V::dot(sums[r][p], w[p], x);
+      }
+    }
+  } else {
+    // So many products fit into 16 bits.
+    constexpr bool kIsWide = Format::kMaxInteger > 127;
+    constexpr int kFit = kIsWide ? 1 : std::min(4, 32767 / (2 * 127 * Format::kMaxInteger));
+    constexpr int kStep = static_cast<int>(std::bit_floor(static_cast<unsigned>(kFit)));
+#pragma GCC unroll 8
+    for (int i = 0; i < n; i += kStep) {
+      Int words[kRows][kColumns];
+#pragma GCC unroll 4
+      for (int j = 0; j < kStep; ++j) {
+#pragma GCC unroll 2
+        for (int p = 0; p < kColumns; ++p) {
+          const Int w = V::load(panels[p].q[first + i + j]);
+          const Int u = kIsWide ? V::absolute(w) : w;
+#pragma GCC unroll 8
+          for (int r = 0; r < kRows; ++r) {
+            const Int x = broadcast_four(rows[r]->q + offset + 4 * (i + j));
+            const Int pairs = V::pairs(u, kIsWide ? V::with_sign_of(x, w) : x);
+            words[r][p] = j == 0 ? pairs : V::add_words(words[r][p], pairs);
+          }
+        }
+      }
+#pragma GCC unroll 8
+      for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 2
+        for (int p = 0; p < kColumns; ++p) sums[r][p] = V::add_pairs(sums[r][p], words[r][p]);
+      }
+    }
+  }
+}
+
+// Adds kColumns panels' products with kRows rows over n_blocks blocks to sums [kRows][sums_stride].
+//   rows: the first row's first block; the next row's is row_stride blocks further
+template <class Format, int kRows, int kColumns>
+HWY_NOINLINE void multiply_tile(const Panel* panels, std::int64_t n_blocks, const RowBlock* rows,
+                                std::int64_t row_stride, float* sums, std::int64_t sums_stride) {
+  constexpr bool kHasOffset =
+      Format::kOffsetShift != 0 && !(Vectors::kDotSaturates && Format::kMaxInteger > 127);  // else they are signed
+  const RowBlock* row[kRows];
+  Float total[kRows][kColumns];
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r) {
+    row[r] = rows + r * row_stride;
+#pragma GCC unroll 2
+    for (int p = 0; p < kColumns; ++p) total[r][p] = Vectors::load_float(sums + r * sums_stride + p * kLanes);
+  }
+  for (std::int64_t b = 0; b < n_blocks; ++b) {
+    Int integers[kRows][kColumns];
+    // What the offset adds to every product is taken away beforehand.
+    const auto begin = [&](std::int32_t(RowBlock::*negative)) {
+#pragma GCC unroll 8
+      for (int r = 0; r < kRows; ++r) {
+        const Int start =
+            kHasOffset ? Vectors::shift_left(Vectors::set(row[r]->*negative), Format::kOffsetShift) : Vectors::set(0);
+#pragma GCC unroll 2
+        for (int p = 0; p < kColumns; ++p) integers[r][p] = start;
+      }
+    };
+    if constexpr (Format::kHalves) {
+      Float scaled[kRows][kColumns];
+      begin(&RowBlock::negative_low);
+      add_products<Format>(panels, 8 * b, 4, row, 0, integers);
+#pragma GCC unroll 8
+      for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 2
+        for (int p = 0; p < kColumns; ++p) {
+          scaled[r][p] =
+              Vectors::multiply(Vectors::to_float(integers[r][p]), Vectors::load_float(panels[p].scales[2 * b]));
+        }
+      }
+      begin(&RowBlock::negative_high);
+      add_products<Format>(panels, 8 * b + 4, 4, row, 16, integers);
+#pragma GCC unroll 8
+      for (int r = 0; r < kRows; ++r) {
+        const Float scale = Vectors::set_float(row[r]->scale);
+#pragma GCC unroll 2
+        for (int p = 0; p < kColumns; ++p) {
+          scaled[r][p] = Vectors::multiply_add(Vectors::to_float(integers[r][p]),
+                                               Vectors::load_float(panels[p].scales[2 * b + 1]), scaled[r][p]);
+          total[r][p] = Vectors::multiply_add(scaled[r][p], scale, total[r][p]);
+          if constexpr (Format::kHasMinimum) {
+            total[r][p] = Vectors::multiply_add(Vectors::load_float(panels[p].minima[2 * b]),
+                                                Vectors::set_float(row[r]->sum_low), total[r][p]);
+            total[r][p] = Vectors::multiply_add(Vectors::load_float(panels[p].minima[2 * b + 1]),
+                                                Vectors::set_float(row[r]->sum_high), total[r][p]);
+          }
+        }
+      }
+    } else {
+      begin(&RowBlock::negative_sum);
+      add_products<Format>(panels, 8 * b, 8, row, 0, integers);
+#pragma GCC unroll 8
+      for (int r = 0; r < kRows; ++r) {
+        const Float scale = Vectors::set_float(row[r]->scale);
+#pragma GCC unroll 2
+        for (int p = 0; p < kColumns; ++p) {
+          const Float scaled =
+              Vectors::multiply(Vectors::to_float(integers[r][p]), Vectors::load_float(panels[p].scales[b]));
+          total[r][p] = Vectors::multiply_add(scaled, scale, total[r][p]);
+          if constexpr (Format::kHasMinimum) {
+            total[r][p] = Vectors::multiply_add(Vectors::load_float(panels[p].minima[b]),
+                                                Vectors::set_float(row[r]->sum), total[r][p]);
+          }
+        }
+      }
+    }
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) ++row[r];
+  }
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 2
+    for (int p = 0; p < kColumns; ++p) Vectors::store_float(sums + r * sums_stride + p * kLanes, total[r][p]);
+  }
+}
+
+template <class Format, int kColumns, int kRows = Vectors::kTileRows>
+inline void multiply_rows(int n_rows, const Panel* panels, std::int64_t n_blocks, const RowBlock* rows,
+                          std::int64_t row_stride, float* sums, std::int64_t sums_stride) {
+  if (n_rows == kRows) {
+    multiply_tile<Format, kRows, kColumns>(panels, n_blocks, rows, row_stride, sums, sums_stride);
+  } else if constexpr (kRows > 1) {
+    multiply_rows<Format, kColumns, kRows - 1>(n_rows, panels, n_blocks, rows, row_stride, sums, sums_stride);
+  }
+}
+
+// kColumns panels, the first from weight row `begin` on, with all rows.
+template <class Format, int kColumns>
+void multiply_panels(const ProductTask& task, const WeightBlocksInfo& info, std::int64_t begin, float* sums,
+                     std::int64_t sums_stride) {
+  Panel panels[kColumns];
+  const std::int64_t n_blocks = task.n_in / kRowBlock;
+  const std::byte* first = task.weights + static_cast<std::size_t>(begin) * task.weight_stride;
+  const std::size_t panel_bytes = static_cast<std::size_t>(kLanes) * task.weight_stride;
+  const std::int64_t n_tiles = (task.n_rows + Vectors::kTileRows - 1) / Vectors::kTileRows;
+  for (std::int64_t r = 0; r < task.n_rows; ++r) {
+    std::fill_n(sums + r * sums_stride, kColumns * kLanes, 0.0F);
+  }
+  for (std::int64_t block = 0; block < n_blocks; block += kPanelBlocks) {
+    const std::int64_t n = std::min(kPanelBlocks, n_blocks - block);
+    const std::size_t bytes_before = static_cast<std::size_t>(block * kRowBlock / info.n_weights) * info.n_bytes;
+    const std::size_t bytes = static_cast<std::size_t>(n * kRowBlock / info.n_weights) * info.n_bytes;
+    // The next panels lie behind these ones: as many bytes of them are sent for as are used here. Behind the last
+    // weights it does no harm.
+    const std::byte* ahead = first + kColumns * (panel_bytes + kLanes * bytes_before);
+    for (std::size_t line = 0; line < kColumns * kLanes * bytes; line += 64) __builtin_prefetch(ahead + line, 0, 2);
+    for (std::size_t p = 0; p < kColumns; ++p) {
+      Format::unpack(PanelRows{first + p * panel_bytes + bytes_before, task.weight_stride}, n, panels[p]);
+    }
+    for (std::int64_t tile = 0; tile < n_tiles; ++tile) {
+      const std::int64_t r = task.n_rows * tile / n_tiles;  // tiles of nearly equal numbers of rows
+      const auto n_rows = static_cast<int>(task.n_rows * (tile + 1) / n_tiles - r);
+      multiply_rows<Format, kColumns>(n_rows, panels, n, task.rows + r * n_blocks + block, n_blocks,
+                                      sums + r * sums_stride, sums_stride);
+    }
+  }
+}
+
+template <class Format>
+void multiply_format(const ProductTask& task, const WeightBlocksInfo& info) {
+  std::int64_t i = task.first;
+  for (; i + kPanels * kLanes <= task.last; i += kPanels * kLanes) {
+    multiply_panels<Format, kPanels>(task, info, i, task.y + i, task.y_stride);
+  }
+  for (; i + kLanes <= task.last; i += kLanes) {
+    multiply_panels<Format, 1>(task, info, i, task.y + i, task.y_stride);
+  }
+  if (i == task.last) return;
+  // The rest shares a panel with weight rows before or behind it, or with copies.
+  ProductTask rest = task;
+  std::vector<std::byte> copies;
+  std::int64_t begin = std::min(i, task.n_out - kLanes);
+  if (begin < 0) {
+    copies.resize(static_cast<std::size_t>(kLanes) * task.weight_stride);
+    const auto n_copied = std::min(copies.size(), static_cast<std::size_t>(task.n_out) * task.weight_stride);
+    std::copy_n(task.weights, n_copied, copies.begin());
+    rest.weights = copies.data();
+    begin = 0;
+  }
+  std::vector<float> sums(static_cast<std::size_t>(task.n_rows * kLanes));
+  multiply_panels<Format, 1>(rest, info, begin, sums.data(), kLanes);
+  for (std::int64_t r = 0; r < task.n_rows; ++r) {
+    std::copy(sums.begin() + r * kLanes + (i - begin), sums.begin() + r * kLanes + (task.last - begin),
+              task.y + r * task.y_stride + i);
+  }
+}
+
+void multiply(WeightBlocks blocks, const ProductTask& task) {
+  const WeightBlocksInfo& info = weight_blocks_info(blocks);
+  switch (blocks) {
+    case WeightBlocks::kQ4_0:
+      return multiply_format<Q4_0>(task, info);
+    case WeightBlocks::kQ4_1:
+      return multiply_format<Q4_1>(task, info);
+    case WeightBlocks::kQ5_0:
+      return multiply_format<Q5_0>(task, info);
+    case WeightBlocks::kQ5_1:
+      return multiply_format<Q5_1>(task, info);
+    case WeightBlocks::kQ8_0:
+      return multiply_format<Q8_0>(task, info);
+    case WeightBlocks::kQ2_K:
+      return multiply_format<Q2_K>(task, info);
+    case WeightBlocks::kQ3_K:
+      return multiply_format<Q3_K>(task, info);
+    case WeightBlocks::kQ4_K:
+      return multiply_format<Q4_K>(task, info);
+    case WeightBlocks::kQ5_K:
+      return multiply_format<Q5_K>(task, info);
+    case WeightBlocks::kQ6_K:
+      return multiply_format<Q6_K>(task, info);
+    case WeightBlocks::kIQ4_NL:
+      return multiply_format<IQ4_NL>(task, info);
+    case WeightBlocks::kIQ4_XS:
+      return multiply_format<IQ4_XS>(task, info);
+    case WeightBlocks::kMXFP4:
+      return multiply_format<MXFP4>(task, info);
+  }
+}
+
+void quantise(const float* rows, std::int64_t n_in, std::int64_t n_rows, RowBlock* out) {
+  for (const float* end = rows + n_in * n_rows; rows != end; rows += kRowBlock, ++out) {
+    const float most = std::max(Vectors::max_16(rows), Vectors::max_16(rows + 16));
+    const float inverse = most > 0.0F ? 127.0F / most : 0.0F;
+    const std::int32_t low = Vectors::quantise_16(rows, inverse, out->q);
+    const std::int32_t high = Vectors::quantise_16(rows + 16, inverse, out->q + 16);
+    out->scale = most / 127.0F;
+    out->sum = out->scale * static_cast<float>(low + high);
+    out->sum_low = out->scale * static_cast<float>(low);
+    out->sum_high = out->scale * static_cast<float>(high);
+    out->negative_sum = -low - high;
+    out->negative_low = -low;
+    out->negative_high = -high;
+    out->padding = 0;
+  }
+}
+
+}  // namespace
+}  // namespace winnow::kernels

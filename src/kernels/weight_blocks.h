@@ -1,0 +1,57 @@
+// Block formats of quantised weights, as GGUF files hold them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+namespace winnow::kernels {
+
+// The formats of ggml that have products or conversions here; every other one is ggml's.
+enum class WeightBlocks {
+  kQ4_0,
+  kQ4_1,
+  kQ5_0,
+  kQ5_1,
+  kQ8_0,
+  kQ2_K,
+  kQ3_K,
+  kQ4_K,
+  kQ5_K,
+  kQ6_K,
+  kIQ4_NL,
+  kIQ4_XS,
+  kMXFP4
+};
+
+struct WeightBlocksInfo {
+  WeightBlocks blocks;
+  std::string_view name;   // ggml's
+  std::int64_t n_weights;  // of one block: a row's length is a multiple of it
+  std::size_t n_bytes;     // of one block
+};
+
+inline constexpr WeightBlocksInfo kWeightBlocks[] = {
+    {WeightBlocks::kQ4_0, "q4_0", 32, 18},     {WeightBlocks::kQ4_1, "q4_1", 32, 20},
+    {WeightBlocks::kQ5_0, "q5_0", 32, 22},     {WeightBlocks::kQ5_1, "q5_1", 32, 24},
+    {WeightBlocks::kQ8_0, "q8_0", 32, 34},     {WeightBlocks::kQ2_K, "q2_K", 256, 84},
+    {WeightBlocks::kQ3_K, "q3_K", 256, 110},   {WeightBlocks::kQ4_K, "q4_K", 256, 144},
+    {WeightBlocks::kQ5_K, "q5_K", 256, 176},   {WeightBlocks::kQ6_K, "q6_K", 256, 210},
+    {WeightBlocks::kIQ4_NL, "iq4_nl", 32, 18}, {WeightBlocks::kIQ4_XS, "iq4_xs", 256, 136},
+    {WeightBlocks::kMXFP4, "mxfp4", 32, 17},
+};
+
+constexpr const WeightBlocksInfo& weight_blocks_info(WeightBlocks blocks) {
+  return kWeightBlocks[static_cast<std::size_t>(blocks)];
+}
+
+// By ggml's name of the type ("q4_1"); nothing for one that is not here.
+constexpr std::optional<WeightBlocks> weight_blocks(std::string_view ggml_name) {
+  for (const WeightBlocksInfo& info : kWeightBlocks) {
+    if (info.name == ggml_name) return info.blocks;
+  }
+  return std::nullopt;
+}
+
+}  // namespace winnow::kernels
