@@ -11,7 +11,8 @@
 
 namespace winnow {
 
-// How much to keep, in one of three units. All become one exact total T of entries over all layers and KV heads.
+// How much to keep, in one of three units. All become one exact total T of entries over the KV heads
+// of all layers that methods cut; layers with a sliding window are not among them and hold what their window sees.
 struct Budget {
   enum class Unit { kTokens, kFraction, kBytes };
   Unit unit = Unit::kFraction;
@@ -23,8 +24,9 @@ struct Budget {
   std::string text() const;
 
   // The total T for a prompt of n_tokens tokens: tokens give B * n_heads, a fraction f gives round(f * N * n_heads),
-  // halves up, bytes give floor(bytes / entry_bytes). Capped at N * n_heads. n_heads = layers x KV heads.
-  std::int64_t total_entries(std::int64_t n_tokens, std::int64_t n_heads, std::size_t entry_bytes) const;
+  // halves up, bytes give floor(bytes / entry_bytes), the mean size where layers differ. Capped at N * n_heads.
+  // n_heads: KV heads of all layers that are cut.
+  std::int64_t total_entries(std::int64_t n_tokens, std::int64_t n_heads, double entry_bytes) const;
 };
 
 enum class RowReduction { kMean, kSum, kMax };
@@ -35,10 +37,9 @@ enum class Safeguard { kBlend, kMinimum };
 
 // A calibrated LU-KV profile: which part of each head's entries to keep at a global kept ratio.
 struct UtilityProfile {
-  int n_layer = 0;
-  int n_kv_head = 0;
+  std::vector<int> heads;      // [n_layer] KV heads; 0: a layer that is not cut
   std::vector<double> ratios;  // [n_ratio] global kept ratios, ascending, in (0, 1)
-  std::vector<double> kept;    // [n_ratio][n_layer][n_kv_head] local kept ratios
+  std::vector<double> kept;    // [n_ratio][heads of all layers] local kept ratios
   std::string model;           // model_text() of the model that it was calibrated on; empty: not checked
   std::string scorer;          // text form of the scorer's options; empty: not checked
 
@@ -69,9 +70,8 @@ struct UtilityProfile {
 
 // Importance of every KV head of a model, for headkv and duo-attention: any positive scale.
 struct HeadImportance {
-  int n_layer = 0;
-  int n_head = 0;              // per layer: KV heads, or query heads (a group's are added up)
-  std::vector<double> weight;  // [n_layer][n_head]
+  // [n_layer][heads]: KV heads, or query heads (a group's are added up). Layers that are not cut are not read.
+  std::vector<std::vector<double>> weight;
 
   // JSON as HeadKV publishes it: {"layer-head": [scores...], ...}, several scores of a head averaged; or as
   // DuoAttention does: a line for each layer, a number for each head. Throws Error(kIo), or Error(kBadFile) with what

@@ -17,17 +17,39 @@ struct ModelOptions {
   bool use_mmap = true;  // false: read the weights into memory
 };
 
-// Dimensions under the names that the whole project uses.
+enum class LayerKind {
+  kFullAttention,  // every row sees all rows before it: what eviction methods cut
+  kSlidingWindow,  // every row sees the last `window` tokens: what is out of reach is freed, whatever the method
+  kRecurrent,      // a state of a fixed size instead of keys and values
+};
+
+// One layer's dimensions under the names that the whole project uses.
+struct LayerInfo {
+  LayerKind kind;
+  int n_head, n_kv_head;   // 0 in a recurrent layer
+  int key_dim, value_dim;  // of a head
+  int n_ff;                // width of the feed-forward
+  std::int32_t window;     // 0: none
+
+  bool is_cut() const { return kind == LayerKind::kFullAttention; }  // whether methods cut it
+};
+
 struct ModelInfo {
   std::string architecture;  // "llama", "qwen2", ...
   std::string name;          // general.name, may be empty
   std::string file_type;     // most frequent weight type, e.g. "q4_1"
   std::uint64_t n_parameters;
   std::uint64_t bytes;  // of the file's tensors
-  int n_layer, n_head, n_kv_head, head_dim, n_embd, n_ff, n_vocab;
-  std::int32_t n_ctx_train;     // the context the file declares
-  std::int32_t sliding_window;  // 0: none
-  std::uint64_t fingerprint;    // of the metadata and tensor table: sessions and profiles remember it
+  int n_embd, n_vocab;
+  std::int32_t n_ctx_train;  // the context the file declares
+  std::vector<LayerInfo> layers;
+  std::uint64_t fingerprint;  // of the metadata and tensor table: sessions and profiles remember it
+
+  int n_layer() const { return static_cast<int>(layers.size()); }
+  int n_cut_heads() const;  // KV heads of all layers that methods cut
+
+  // A dimension of the layers, e.g. &LayerInfo::n_head: one number where all layers have the same, else [n_layer].
+  std::vector<int> dimension(int LayerInfo::*field) const;
 };
 
 struct ChatMessage {

@@ -21,17 +21,40 @@ namespace winnow {
 // a run keeps the attention kernels busy.
 inline constexpr std::int32_t kPageEntries = 32;
 
+// What a layer stores of a token.
+struct LayerShape {
+  int n_kv_head = 0;  // 0: no entries (a recurrent layer)
+  int key_dim = 0;
+  int value_dim = 0;
+  std::int32_t window = 0;  // entries that can still be seen, the others are freed by slide(); 0: all
+
+  // Whether eviction methods cut the layer.
+  bool is_cut() const { return n_kv_head > 0 && window == 0; }
+  bool operator==(const LayerShape&) const = default;
+};
+
 struct CacheShape {
-  int n_layer;
-  int n_kv_head;
-  int head_dim;
+  std::vector<LayerShape> layers;
   EntryType key_type = EntryType::kF16;
   EntryType value_type = EntryType::kF16;
 
-  // Keys, value and position of one token in one (layer, KV head).
-  std::size_t entry_bytes() const;
+  int n_layer() const { return static_cast<int>(layers.size()); }
+  const LayerShape& layer(int l) const { return layers[static_cast<std::size_t>(l)]; }
+  int n_heads() const;      // KV heads of all layers
+  int n_cut_heads() const;  // of the layers that methods cut
+  std::size_t key_bytes(int layer) const { return row_bytes(key_type, this->layer(layer).key_dim); }
+  std::size_t value_bytes(int layer) const { return row_bytes(value_type, this->layer(layer).value_dim); }
+  // Keys, value and position of one token in one KV head of the layer.
+  std::size_t entry_bytes(int layer) const;
   // kPageEntries keys, then as many values, then as many positions.
-  std::size_t page_bytes() const;
+  std::size_t page_bytes(int layer) const { return kPageEntries * entry_bytes(layer); }
+
+  // Of what methods cut: what budgets in bytes are taken in (the mean where layers differ).
+  double cut_entry_bytes() const;
+  // What n_tokens tokens take when nothing is cut: windows hold what they can see.
+  std::int64_t full_entries(std::int64_t n_tokens) const;
+  std::size_t full_bytes(std::int64_t n_tokens) const;
+
   bool operator==(const CacheShape&) const = default;
 };
 
@@ -47,6 +70,8 @@ class RaggedCache {
   const CacheShape& shape() const { return shape_; }
   std::int32_t n_entries(int layer, int kv_head) const;
   std::int64_t n_entries() const;      // over all heads
+  std::int64_t n_cut_entries() const;  // over the heads of the layers that methods cut
+  std::size_t bytes() const;           // of all entries
   std::size_t bytes_in_pages() const;  // whole pages, shared ones included
 
   // The stored entries in ascending position; valid until the head is next changed. O(1).
@@ -57,6 +82,13 @@ class RaggedCache {
   // before.
   void extend(int layer, int kv_head, std::int32_t n, std::int32_t first_position);
 
+  // extend() of every head of every layer. On Error(kOutOfMemory) some heads are longer: truncate() them.
+  void extend_all(std::int32_t n, std::int32_t first_position);
+
+  // Drops what the windows of sliding layers have left: their heads keep their last `window` entries, and emptied pages
+  // go back to the pool. Nothing is copied.
+  void slide();
+
   // A row to write to. On a page shared with a fork this copies the page, and may throw Error(kOutOfMemory); the rows
   // of a fresh extend() are never on one.
   std::byte* key_row(int layer, int kv_head, std::int32_t entry);
@@ -66,7 +98,8 @@ class RaggedCache {
   // source is not a view of this head. Strong guarantee.
   void append_from(int layer, int kv_head, const kernels::HeadEntries& source, std::span<const std::int32_t> indices);
 
-  // Keeps the entries `indices` (ascending), compacts them and returns emptied pages to the pool. Entries move within
+  // Keeps the entries `indices` (ascending) of a head of a layer without a window, compacts them and returns emptied
+  // pages to the pool. Entries move within
   // the head's own pages; only pages shared with a fork are replaced by fresh ones, before anything moves: strong
   // guarantee.
   void keep(int layer, int kv_head, std::span<const std::int32_t> indices);
@@ -83,11 +116,20 @@ class RaggedCache {
   void restore(std::istream& in);
 
  private:
-  // Entry e is in slot e % kPageEntries of page e / kPageEntries: all pages but the last are full.
+  // Entry e is in slot n_skipped + e, slot s on page s / kPageEntries: all pages but the first and the last are full.
+  // In a layer with a window the first entry's slot is that of its position, modulo kPageEntries: runs, and with them
+  // sums, depend on nothing else.
   struct Head {
     std::vector<PageRef> pages;
     std::vector<kernels::EntryRun> runs;  // one per page, kept in step with it
     std::int32_t n_entries = 0;
+    std::int32_t n_skipped = 0;  // slots of the first page before the first entry
+  };
+  // Sizes of one layer.
+  struct Layout {
+    std::size_t first_head;  // in heads_
+    std::size_t key_bytes, value_bytes, page_bytes;
+    std::int32_t window;
   };
   // The parts of a page that belong to one entry.
   struct Slot {
@@ -98,23 +140,24 @@ class RaggedCache {
 
   Head& head(int layer, int kv_head);
   const Head& head(int layer, int kv_head) const;
-  Slot slot(const PageRef& page, std::int32_t index) const;
+  const Layout& layout(int layer) const { return layouts_[static_cast<std::size_t>(layer)]; }
+  static Slot slot(const Layout& layout, const PageRef& page, std::int32_t index);
+  static Slot slot_of(const Layout& layout, const Head& head, std::int32_t entry);
 
-  // The first n_entries entries of a page.
-  kernels::EntryRun run_of(const PageRef& page, std::int32_t n_entries) const;
-  void copy_entry(const kernels::EntryRun& source, std::int32_t index, const Slot& target) const;
-  void make_writable(Head& head, std::size_t page);
-  // Adds n entries without contents. Strong guarantee.
-  void grow(Head& head, std::int32_t n);
+  // The run of `n_entries` entries from a slot of a page on.
+  static kernels::EntryRun run_of(const Layout& layout, const PageRef& page, std::int32_t first_slot,
+                                  std::int32_t n_entries);
+  void make_writable(const Layout& layout, Head& head, std::size_t page);
+  // Adds n entries, of which the first has the position first_position, without contents. Strong guarantee.
+  void grow(const Layout& layout, Head& head, std::int32_t n, std::int32_t first_position);
   // Drops all entries but the first n.
-  void shrink(Head& head, std::int32_t n);
-  void restore_head(Head& head, std::istream& in);
+  static void shrink(Head& head, std::int32_t n);
+  void restore_head(const Layout& layout, Head& head, std::istream& in);
 
   CacheShape shape_;
-  std::size_t key_bytes_;    // of a row
-  std::size_t value_bytes_;  // of a row
+  std::vector<Layout> layouts_;  // [n_layer]
   std::shared_ptr<PagePool> pool_;
-  std::vector<Head> heads_;  // [n_layer][n_kv_head]
+  std::vector<Head> heads_;  // of all layers, one layer after the other
 };
 
 }  // namespace winnow

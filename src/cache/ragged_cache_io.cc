@@ -1,9 +1,9 @@
 // RaggedCache::write and restore. The file's integrity (magic, checksum) is the caller's; here every number is checked
 // before it is used, and memory is taken only as fast as data arrives: an absurd count ends at the end of the data.
 #include <algorithm>
-#include <array>
 #include <istream>
 #include <ostream>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -13,12 +13,25 @@
 namespace winnow {
 namespace {
 
-// n_layer, n_kv_head, head_dim, key_type, value_type
-using StoredShape = std::array<std::int32_t, 5>;
+// n_layer, n_kv_head, head_dim, key_type, value_type; where layers differ, n_kv_head and head_dim are 0 and n_kv_head,
+// key_dim and value_dim of every layer follow.
+constexpr std::size_t kCommonNumbers = 5;
 
-StoredShape stored_shape(const CacheShape& shape) {
-  return {shape.n_layer, shape.n_kv_head, shape.head_dim, static_cast<std::int32_t>(shape.key_type),
-          static_cast<std::int32_t>(shape.value_type)};
+std::vector<std::int32_t> stored_shape(const CacheShape& shape) {
+  const LayerShape& first = shape.layers.front();
+  bool is_same = first.key_dim == first.value_dim;
+  for (const LayerShape& layer : shape.layers) {
+    is_same &=
+        layer.n_kv_head == first.n_kv_head && layer.key_dim == first.key_dim && layer.value_dim == first.value_dim;
+  }
+  std::vector<std::int32_t> numbers = {shape.n_layer(), is_same ? first.n_kv_head : 0, is_same ? first.key_dim : 0,
+                                       static_cast<std::int32_t>(shape.key_type),
+                                       static_cast<std::int32_t>(shape.value_type)};
+  if (is_same) return numbers;
+  for (const LayerShape& layer : shape.layers) {
+    numbers.insert(numbers.end(), {layer.n_kv_head, layer.key_dim, layer.value_dim});
+  }
+  return numbers;
 }
 
 std::string type_name(std::int32_t type) {
@@ -26,9 +39,11 @@ std::string type_name(std::int32_t type) {
   return is_known ? std::string(entry_type_name(static_cast<EntryType>(type))) : "type " + std::to_string(type);
 }
 
-std::string describe(const StoredShape& shape) {
-  return std::to_string(shape[0]) + " layers, " + std::to_string(shape[1]) + " KV heads of " +
-         std::to_string(shape[2]) + ", keys " + type_name(shape[3]) + ", values " + type_name(shape[4]);
+std::string describe(std::span<const std::int32_t> shape) {
+  const std::string heads =
+      shape[1] == 0 ? "of different heads" : std::to_string(shape[1]) + " KV heads of " + std::to_string(shape[2]);
+  return std::to_string(shape[0]) + " layers, " + heads + ", keys " + type_name(shape[3]) + ", values " +
+         type_name(shape[4]);
 }
 
 [[noreturn]] void fail(const std::string& what) { throw Error(ErrorCode::kBadFile, "the stored cache " + what); }
@@ -62,36 +77,50 @@ std::vector<std::int32_t> read_positions(std::istream& in, std::int32_t count) {
 }  // namespace
 
 void RaggedCache::write(std::ostream& out) const {
-  const StoredShape shape = stored_shape(shape_);
-  write_bytes(out, shape.data(), sizeof(shape));
-  for (const Head& h : heads_) {
-    write_bytes(out, &h.n_entries, sizeof(h.n_entries));
-    for (const auto& run : h.runs) {
-      write_bytes(out, run.positions, static_cast<std::size_t>(run.n_entries) * sizeof(std::int32_t));
+  const std::vector<std::int32_t> shape = stored_shape(shape_);
+  write_bytes(out, shape.data(), shape.size() * sizeof(std::int32_t));
+  for (int l = 0; l < shape_.n_layer(); ++l) {
+    for (int kv_head = 0; kv_head < shape_.layer(l).n_kv_head; ++kv_head) {
+      const Head& h = head(l, kv_head);
+      const auto write_rows = [&](const std::byte* rows, std::int32_t n, std::size_t row) {
+        write_bytes(out, rows, static_cast<std::size_t>(n) * row);
+      };
+      write_bytes(out, &h.n_entries, sizeof(h.n_entries));
+      for (const auto& run : h.runs) {
+        write_bytes(out, run.positions, static_cast<std::size_t>(run.n_entries) * sizeof(std::int32_t));
+      }
+      for (const auto& run : h.runs) write_rows(run.keys, run.n_entries, layout(l).key_bytes);
+      for (const auto& run : h.runs) write_rows(run.values, run.n_entries, layout(l).value_bytes);
     }
-    for (const auto& run : h.runs) write_bytes(out, run.keys, static_cast<std::size_t>(run.n_entries) * key_bytes_);
-    for (const auto& run : h.runs) write_bytes(out, run.values, static_cast<std::size_t>(run.n_entries) * value_bytes_);
   }
   if (!out) throw Error(ErrorCode::kIo, "the session could not be written: check the free space of the disk");
 }
 
 void RaggedCache::restore(std::istream& in) {
   clear();
-  StoredShape found;
-  read_bytes(in, found.data(), sizeof(found));
-  if (found != stored_shape(shape_)) {
-    fail("has " + describe(found) + ", but this session has " + describe(stored_shape(shape_)) +
+  const std::vector<std::int32_t> expected = stored_shape(shape_);
+  std::vector<std::int32_t> found(kCommonNumbers);
+  read_bytes(in, found.data(), found.size() * sizeof(std::int32_t));
+  const bool is_common = std::equal(found.begin(), found.end(), expected.begin());
+  if (is_common) {
+    found.resize(expected.size());
+    read_bytes(in, found.data() + kCommonNumbers, (found.size() - kCommonNumbers) * sizeof(std::int32_t));
+  }
+  if (found != expected) {
+    fail("has " + describe(found) + ", but this session has " + describe(expected) +
          ": load it with the model and the cache types that it was saved with");
   }
   try {
-    for (Head& h : heads_) restore_head(h, in);
+    for (int l = 0; l < shape_.n_layer(); ++l) {
+      for (int h = 0; h < shape_.layer(l).n_kv_head; ++h) restore_head(layout(l), head(l, h), in);
+    }
   } catch (...) {
     clear();
     throw;
   }
 }
 
-void RaggedCache::restore_head(Head& h, std::istream& in) {
+void RaggedCache::restore_head(const Layout& layout, Head& h, std::istream& in) {
   std::int32_t count = 0;
   read_bytes(in, &count, sizeof(count));
   if (count < 0) fail("has a head of " + std::to_string(count) + " entries: the file is corrupt");
@@ -100,15 +129,16 @@ void RaggedCache::restore_head(Head& h, std::istream& in) {
   const std::vector<std::int32_t> positions = read_positions(in, count);
   while (h.n_entries < count) {
     const std::int32_t first = h.n_entries;
-    const std::int32_t n = std::min(kPageEntries, count - first);
-    grow(h, n);
-    const Slot target = slot(h.pages.back(), 0);
+    const std::int32_t first_slot = first > 0 || layout.window == 0 ? 0 : positions[0] % kPageEntries;
+    const std::int32_t n = std::min(kPageEntries - first_slot, count - first);
+    grow(layout, h, n, positions[static_cast<std::size_t>(first)]);
+    const Slot target = slot_of(layout, h, first);
     std::copy_n(positions.begin() + first, n, target.position);
-    read_bytes(in, target.key, static_cast<std::size_t>(n) * key_bytes_);
+    read_bytes(in, target.key, static_cast<std::size_t>(n) * layout.key_bytes);
   }
   for (std::size_t page = 0; page < h.pages.size(); ++page) {
     const auto n = static_cast<std::size_t>(h.runs[page].n_entries);
-    read_bytes(in, slot(h.pages[page], 0).value, n * value_bytes_);
+    read_bytes(in, slot(layout, h.pages[page], page == 0 ? h.n_skipped : 0).value, n * layout.value_bytes);
   }
 }
 

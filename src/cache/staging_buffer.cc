@@ -1,5 +1,6 @@
 #include "cache/staging_buffer.h"
 
+#include <algorithm>
 #include <cassert>
 #include <numeric>
 
@@ -11,39 +12,44 @@ std::size_t round_up_to_line(std::size_t bytes) { return (bytes + 63) / 64 * 64;
 
 }  // namespace
 
-StagingBuffer::Layout StagingBuffer::layout(const CacheShape& shape, std::int32_t n_tokens) {
-  const std::size_t n_rows = static_cast<std::size_t>(shape.n_kv_head) * static_cast<std::size_t>(n_tokens);
-  const std::size_t values_at = round_up_to_line(n_rows * row_bytes(shape.key_type, shape.head_dim));
-  const std::size_t positions_at = values_at + round_up_to_line(n_rows * row_bytes(shape.value_type, shape.head_dim));
-  return {.values_at = values_at,
-          .positions_at = positions_at,
-          .bytes = positions_at + static_cast<std::size_t>(n_tokens) * sizeof(std::int32_t)};
+// Positions come first: they are the same for all layers.
+StagingBuffer::Layout StagingBuffer::layout(const CacheShape& shape, int layer, std::int32_t n_tokens) {
+  const std::size_t keys_at = round_up_to_line(static_cast<std::size_t>(n_tokens) * sizeof(std::int32_t));
+  const auto n_rows = static_cast<std::size_t>(shape.layer(layer).n_kv_head) * static_cast<std::size_t>(n_tokens);
+  if (n_rows == 0) return {.keys_at = keys_at, .values_at = keys_at, .bytes = keys_at};
+  const std::size_t values_at = keys_at + round_up_to_line(n_rows * shape.key_bytes(layer));
+  return {.keys_at = keys_at, .values_at = values_at, .bytes = values_at + n_rows * shape.value_bytes(layer)};
 }
 
 std::size_t StagingBuffer::bytes_for(const CacheShape& shape, std::int32_t n_tokens) {
-  return layout(shape, n_tokens).bytes;
+  std::size_t bytes = 0;
+  for (int l = 0; l < shape.n_layer(); ++l) bytes = std::max(bytes, layout(shape, l, n_tokens).bytes);
+  return bytes;
 }
 
 StagingBuffer::StagingBuffer(const CacheShape& shape, std::int32_t n_tokens, std::int32_t first_position,
                              std::shared_ptr<PagePool> pool)
-    : shape_(shape),
-      n_tokens_(n_tokens),
-      key_bytes_(row_bytes(shape.key_type, shape.head_dim)),
-      value_bytes_(row_bytes(shape.value_type, shape.head_dim)) {
+    : shape_(shape), n_tokens_(n_tokens), bytes_(bytes_for(shape, n_tokens)) {
   assert(n_tokens > 0 && first_position >= 0);
-  const auto [values_at, positions_at, bytes] = layout(shape, n_tokens);
-  bytes_ = bytes;
   reservation_ = pool->reserve(bytes_);
   memory_ = MappedMemory(bytes_);
-
-  keys_ = memory_.data();
-  values_ = memory_.data() + values_at;
-  positions_ = static_cast<std::int32_t*>(static_cast<void*>(memory_.data() + positions_at));
+  positions_ = static_cast<std::int32_t*>(static_cast<void*>(memory_.data()));
   std::iota(positions_, positions_ + n_tokens, first_position);
+  begin_layer(0);
+}
+
+void StagingBuffer::begin_layer(int layer) {
+  layer_ = layer;
+  const Layout sizes = layout(shape_, layer, n_tokens_);
+  keys_ = memory_.data() + sizes.keys_at;
+  values_ = memory_.data() + sizes.values_at;
+  const bool has_entries = shape_.layer(layer).n_kv_head > 0;
+  key_bytes_ = has_entries ? shape_.key_bytes(layer) : 0;
+  value_bytes_ = has_entries ? shape_.value_bytes(layer) : 0;
 }
 
 std::size_t StagingBuffer::row(int kv_head, std::int32_t token) const {
-  assert(kv_head >= 0 && kv_head < shape_.n_kv_head && token >= 0 && token < n_tokens_);
+  assert(kv_head >= 0 && kv_head < shape_.layer(layer_).n_kv_head && token >= 0 && token < n_tokens_);
   return static_cast<std::size_t>(kv_head) * static_cast<std::size_t>(n_tokens_) + static_cast<std::size_t>(token);
 }
 

@@ -77,8 +77,7 @@ Calibration::Calibration(std::shared_ptr<Engine> engine, const CalibrationOption
   state_.n_decode = options_.n_decode;
   state_.seed = options_.seed;
   state_.date = options_.date;
-  state_.take_up(state_path_, hashes, kRatios,
-                 static_cast<std::size_t>(model.n_layer) * static_cast<std::size_t>(model.n_kv_head));
+  state_.take_up(state_path_, hashes, kRatios, static_cast<std::size_t>(model.n_cut_heads()));
 }
 
 void Calibration::step(const std::function<bool(double)>& on_progress) {
@@ -95,7 +94,7 @@ SampleBudgets Calibration::measure(const CalibrationSample& sample, const std::f
   const EvictionOptions& method = options_.method;
 
   // The ranking is what it would be at the cut: taken when the context has been read, before the question.
-  std::vector<std::vector<float>> scores;  // [n_layer * n_kv_head][n_context - window]
+  std::vector<std::vector<float>> scores;  // [heads that are cut][n_context - window]
   LayerObserver ranking{.needs = Cut::needs(method),
                         .on_layer = [&](const LayerView& view, const ParallelFor& parallel_for) {
                           LayerScoring scoring(view, Cut::needs(method).window_columns, parallel_for);
@@ -114,7 +113,7 @@ SampleBudgets Calibration::measure(const CalibrationSample& sample, const std::f
   const auto n_rows = static_cast<int>(decode_greedily(session, options_.n_decode).size());
   report(kPrefillPart + kDecodePart);
 
-  const int n_layer = engine_->model()->info().n_layer;
+  const int n_layer = engine_->model()->info().n_layer();
   const auto sinks = static_cast<std::size_t>(method.sinks);
   Curves convex;
   observe_stored(
@@ -136,8 +135,7 @@ SampleBudgets Calibration::measure(const CalibrationSample& sample, const std::f
 UtilityProfile Calibration::profile() const {
   const ModelInfo& model = engine_->model()->info();
   UtilityProfile profile;
-  profile.n_layer = model.n_layer;
-  profile.n_kv_head = model.n_kv_head;
+  for (const LayerInfo& layer : model.layers) profile.heads.push_back(layer.is_cut() ? layer.n_kv_head : 0);
   profile.ratios = profile_ratios();
   profile.model = state_.model;
   profile.scorer = state_.scorer;
@@ -148,7 +146,7 @@ UtilityProfile Calibration::profile() const {
   profile.seed = options_.seed;
   profile.date = state_.date;
   profile.tool = kVersion;
-  const std::size_t n_heads = static_cast<std::size_t>(model.n_layer) * static_cast<std::size_t>(model.n_kv_head);
+  const auto n_heads = static_cast<std::size_t>(model.n_cut_heads());
   for (std::size_t r = 0; r < profile.ratios.size(); ++r) {
     for (std::size_t head = 0; head < n_heads; ++head) {
       double sum = 0;

@@ -13,7 +13,7 @@ namespace winnow {
 struct SampleBudgets {
   std::uint64_t hash = 0;      // of its tokens
   std::int32_t n_context = 0;  // N
-  // [n_ratio][n_layer * n_kv_head] entries kept, sinks and window included; an empty row where the total is below
+  // [n_ratio][heads that are cut] entries kept, sinks and window included; an empty row where the total is below
   // those: every head gets the global ratio.
   std::vector<std::vector<std::int32_t>> budgets;
 };

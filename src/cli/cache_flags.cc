@@ -157,10 +157,4 @@ void warn_about_context(const ModelInfo& model, int n_ctx) {
   if (const auto warning = context_warning(model, n_ctx)) std::fprintf(stderr, "warning: %s\n", warning->c_str());
 }
 
-std::size_t bytes_per_token(const ModelInfo& model, EntryType key_type, EntryType value_type) {
-  const std::size_t entry =
-      row_bytes(key_type, model.head_dim) + row_bytes(value_type, model.head_dim) + sizeof(std::int32_t);
-  return entry * static_cast<std::size_t>(model.n_layer) * static_cast<std::size_t>(model.n_kv_head);
-}
-
 }  // namespace winnow::cli

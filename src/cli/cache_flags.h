@@ -48,7 +48,4 @@ std::optional<std::string> context_warning(const ModelInfo& model, int n_ctx);
 // The same as a line on the standard error.
 void warn_about_context(const ModelInfo& model, int n_ctx);
 
-// Bytes that one token costs in the cache: keys, values and position in every layer and KV head.
-std::size_t bytes_per_token(const ModelInfo& model, EntryType key_type, EntryType value_type);
-
 }  // namespace winnow::cli

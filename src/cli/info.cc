@@ -1,6 +1,7 @@
 // winnow info: a model's dimensions, what a token costs in its KV cache, and what fits in this machine's memory.
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <memory>
@@ -25,27 +26,46 @@ namespace {
 // Bytes that a prompt needs with a model and entry types.
 struct CostModel {
   ModelInfo model;
-  std::size_t bytes_per_token;  // in the cache, all layers
-  std::size_t bytes_per_entry;
+  std::size_t bytes_per_token = 0;   // in the cache, all layers
+  std::size_t cut_token_bytes = 0;   // in the layers that methods cut
+  std::size_t largest_layer = 0;     // bytes of a token in it
+  std::vector<std::size_t> entries;  // [n_layer] bytes of an entry, 0 in a layer without
 
-  CostModel(const ModelInfo& info, EntryType key_type, EntryType value_type)
-      : model(info),
-        bytes_per_token(cli::bytes_per_token(info, key_type, value_type)),
-        bytes_per_entry(bytes_per_token / static_cast<std::size_t>(n_heads())) {}
+  CostModel(const ModelInfo& info, EntryType key_type, EntryType value_type) : model(info) {
+    for (const LayerInfo& layer : model.layers) {
+      entries.push_back(layer.n_kv_head == 0 ? 0
+                                             : row_bytes(key_type, layer.key_dim) +
+                                                   row_bytes(value_type, layer.value_dim) + sizeof(std::int32_t));
+      const std::size_t token = entries.back() * static_cast<std::size_t>(layer.n_kv_head);
+      bytes_per_token += token;
+      cut_token_bytes += layer.is_cut() ? token : 0;
+      largest_layer = std::max(largest_layer, token);
+    }
+  }
 
-  std::int64_t n_heads() const { return std::int64_t{model.n_layer} * model.n_kv_head; }
+  // Of what budgets count, the mean where layers differ; of all layers where no method cuts any.
+  double bytes_per_entry() const {
+    if (n_heads() > 0) return static_cast<double>(cut_token_bytes) / static_cast<double>(n_heads());
+    return static_cast<double>(entries.front());
+  }
+  std::int64_t n_heads() const { return model.n_cut_heads(); }
 
-  // Entries kept of n_tokens tokens; no budget: all.
+  // Kept of n_tokens tokens; no budget: all. A sliding window holds what it sees.
   std::size_t kept_bytes(std::int64_t n_tokens, const std::optional<Budget>& budget) const {
-    const std::int64_t entries =
-        budget ? budget->total_entries(n_tokens, n_heads(), bytes_per_entry) : n_tokens * n_heads();
-    return static_cast<std::size_t>(entries) * bytes_per_entry;
+    const std::int64_t n =
+        budget ? budget->total_entries(n_tokens, n_heads(), bytes_per_entry()) : n_tokens * n_heads();
+    auto bytes = static_cast<std::size_t>(static_cast<double>(n) * bytes_per_entry());
+    for (std::size_t l = 0; l < model.layers.size(); ++l) {
+      const LayerInfo& layer = model.layers[l];
+      if (layer.window == 0) continue;
+      bytes += entries[l] * static_cast<std::size_t>(layer.n_kv_head * std::min<std::int64_t>(n_tokens, layer.window));
+    }
+    return bytes;
   }
 
   // While a prompt is prefilled: one layer in full and the hidden states, in f32.
   std::size_t prefill_bytes_per_token() const {
-    return bytes_per_token / static_cast<std::size_t>(model.n_layer) +
-           static_cast<std::size_t>(model.n_embd) * sizeof(float);
+    return largest_layer + static_cast<std::size_t>(model.n_embd) * sizeof(float);
   }
 
   std::size_t peak_bytes(std::int64_t n_tokens, const std::optional<Budget>& budget) const {
@@ -74,6 +94,32 @@ struct Machine {
   std::size_t total, available, for_prompt;  // for_prompt: available without the model's weights
 };
 
+// One number, or the smallest and the largest where layers differ.
+std::string range_text(const ModelInfo& model, int LayerInfo::*dimension) {
+  const std::vector<int> values = model.dimension(dimension);
+  const auto [low, high] = std::minmax_element(values.begin(), values.end());
+  return count_text(*low) + (*low == *high ? "" : " to " + count_text(*high));
+}
+
+int largest_window(const ModelInfo& model) {
+  int window = 0;
+  for (const LayerInfo& layer : model.layers) window = std::max(window, layer.window);
+  return window;
+}
+
+std::string layers_text(const ModelInfo& model) {
+  const auto n_sliding = std::count_if(model.layers.begin(), model.layers.end(),
+                                       [](const LayerInfo& layer) { return layer.kind == LayerKind::kSlidingWindow; });
+  std::string text = count_text(model.n_layer());
+  if (n_sliding > 0 && n_sliding < model.n_layer()) text += ", " + count_text(n_sliding) + " with a sliding window";
+  return text;
+}
+
+// A dimension of the layers: a number, or a list where they differ.
+nlohmann::ordered_json one_or_all(const std::vector<int>& values) {
+  return values.size() == 1 ? nlohmann::ordered_json(values.front()) : nlohmann::ordered_json(values);
+}
+
 std::string describe(const CostModel& cost, const Machine& machine, const std::string& types,
                      const std::vector<Budget>& budgets) {
   const ModelInfo& model = cost.model;
@@ -81,13 +127,16 @@ std::string describe(const CostModel& cost, const Machine& machine, const std::s
   TextTable facts({{"model"}, {model.name.empty() ? "(no name)" : model.name}});
   facts.row({"architecture", model.architecture + ", " + short_count_text(static_cast<double>(model.n_parameters)) +
                                  " parameters, " + model.file_type + ", " + bytes_text(model.bytes)});
-  facts.row({"layers", number(model.n_layer)});
-  facts.row({"heads", number(model.n_head) + " for queries, " + number(model.n_kv_head) + " for keys and values, of " +
-                          number(model.head_dim)});
-  facts.row({"width", number(model.n_embd) + ", feed-forward " + number(model.n_ff)});
+  facts.row({"layers", layers_text(model)});
+  const std::string sizes = range_text(model, &LayerInfo::key_dim);
+  const std::string value_sizes = range_text(model, &LayerInfo::value_dim);
+  facts.row({"heads", range_text(model, &LayerInfo::n_head) + " for queries, " +
+                          range_text(model, &LayerInfo::n_kv_head) + " for keys and values, of " + sizes +
+                          (value_sizes == sizes ? "" : " and " + value_sizes)});
+  facts.row({"width", number(model.n_embd) + ", feed-forward " + range_text(model, &LayerInfo::n_ff)});
   facts.row({"vocabulary", number(model.n_vocab)});
-  facts.row({"context", number(model.n_ctx_train) +
-                            (model.sliding_window > 0 ? ", sliding window " + number(model.sliding_window) : "")});
+  const int window = largest_window(model);
+  facts.row({"context", number(model.n_ctx_train) + (window > 0 ? ", sliding window " + number(window) : "")});
   facts.row({"KV cache", bytes_text(cost.bytes_per_token) + " a token (" + types + ")"});
   facts.row({"memory", bytes_text(machine.available) + " available of " + bytes_text(machine.total) + ", " +
                            bytes_text(machine.for_prompt) + " beside the weights"});
@@ -120,18 +169,18 @@ std::string to_json(const CostModel& cost, const Machine& machine, const std::st
                    {"file_type", model.file_type},
                    {"n_parameters", model.n_parameters},
                    {"bytes", model.bytes},
-                   {"n_layer", model.n_layer},
-                   {"n_head", model.n_head},
-                   {"n_kv_head", model.n_kv_head},
-                   {"head_dim", model.head_dim},
+                   {"n_layer", model.n_layer()},
+                   {"n_head", one_or_all(model.dimension(&LayerInfo::n_head))},
+                   {"n_kv_head", one_or_all(model.dimension(&LayerInfo::n_kv_head))},
+                   {"head_dim", one_or_all(model.dimension(&LayerInfo::key_dim))},
                    {"n_embd", model.n_embd},
-                   {"n_ff", model.n_ff},
+                   {"n_ff", one_or_all(model.dimension(&LayerInfo::n_ff))},
                    {"n_vocab", model.n_vocab},
                    {"n_ctx_train", model.n_ctx_train},
-                   {"sliding_window", model.sliding_window}};
+                   {"sliding_window", one_or_all(model.dimension(&LayerInfo::window))}};
   json["kv"] = {{"type_k", key_type},
                 {"type_v", value_type},
-                {"bytes_per_entry", cost.bytes_per_entry},
+                {"bytes_per_entry", std::llround(cost.bytes_per_entry())},
                 {"bytes_per_token", cost.bytes_per_token}};
   json["memory"] = {{"total_bytes", machine.total},
                     {"available_bytes", machine.available},

@@ -51,9 +51,10 @@ std::string positions_json(const Session& session, const ModelInfo& model) {
   nlohmann::ordered_json json;
   json["n_tokens"] = session.n_tokens();
   nlohmann::ordered_json& layers = json["positions"] = nlohmann::ordered_json::array();
-  for (int l = 0; l < model.n_layer; ++l) {
+  for (int l = 0; l < model.n_layer(); ++l) {
     nlohmann::ordered_json& heads = layers.emplace_back(nlohmann::ordered_json::array());
-    for (int h = 0; h < model.n_kv_head; ++h) heads.push_back(session.positions(l, h));
+    for (int h = 0; h < model.layers[static_cast<std::size_t>(l)].n_kv_head; ++h)
+      heads.push_back(session.positions(l, h));
   }
   return json.dump() + "\n";
 }

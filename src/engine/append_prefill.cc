@@ -13,12 +13,9 @@ AppendPrefill::AppendPrefill(std::shared_ptr<Engine> the_engine, Session::Impl& 
       cut_total_(cut_total),
       before_(session.evidence) {
   session.check_tokens(tokens);
-  const CacheShape& shape = session.cache.shape();
   const auto n = static_cast<std::int32_t>(tokens.size());
   try {
-    for (int l = 0; l < shape.n_layer; ++l) {
-      for (int h = 0; h < shape.n_kv_head; ++h) session.cache.extend(l, h, n, session.n_tokens());
-    }
+    session.cache.extend_all(n, session.n_tokens());
     if (cut_total) session.evidence.begin_rows(session.n_tokens(), n, true);
     pass_.emplace(engine_impl(), tokens, session.n_tokens(), session.cache, session.evidence);
   } catch (...) {
@@ -41,6 +38,7 @@ bool AppendPrefill::step() {
   session_.logits = std::move(logits);
   session_.tokens.insert(session_.tokens.end(), tokens.begin(), tokens.end());
   session_.statistics.prompt_tokens += static_cast<std::int64_t>(tokens.size());
+  session_.cache.slide();
   is_done = true;
   if (cut_total_) session_.cut_to_total(*cut_total_);
   session_.evidence.end_rows();
@@ -60,7 +58,7 @@ ChunkedPrefill::ChunkedPrefill(std::shared_ptr<Engine> the_engine, Session::Impl
     : Impl(std::move(the_engine), {&session}, the_tokens, the_callbacks), session_(session) {
   session.check_tokens(tokens);
   total_ = session.total_entries(static_cast<std::int32_t>(tokens.size()));
-  work_total = static_cast<std::int64_t>(tokens.size()) * session.cache.shape().n_layer;
+  work_total = static_cast<std::int64_t>(tokens.size()) * session.cache.shape().n_layer();
 }
 
 ChunkedPrefill::~ChunkedPrefill() = default;
@@ -82,7 +80,7 @@ bool ChunkedPrefill::step() {
 }
 
 std::int64_t ChunkedPrefill::work_done() const {
-  return static_cast<std::int64_t>(fed_) * session_.cache.shape().n_layer + (append_ ? append_->work_done() : 0);
+  return static_cast<std::int64_t>(fed_) * session_.cache.shape().n_layer() + (append_ ? append_->work_done() : 0);
 }
 
 void ChunkedPrefill::undo() {
@@ -90,7 +88,7 @@ void ChunkedPrefill::undo() {
   session_.cache.clear();
   session_.tokens.clear();
   session_.logits.clear();
-  session_.evidence = QueryEvidence(session_.evidence.needs(), session_.model().hparams);
+  session_.evidence = QueryEvidence(session_.evidence.needs(), session_.model().spec);
   session_.statistics.prompt_tokens = 0;
   engine_impl().pool->trim();
 }

@@ -21,26 +21,30 @@ std::string mib(std::size_t bytes) {
 // Pages for n entries in every head behind those that a fork shares: the page that it has to copy and the last one,
 // which may be partly used, come on top.
 std::size_t tail_bytes(const ModelInfo& model, const SessionOptions& options, std::int64_t n) {
-  const CacheShape shape{.n_layer = model.n_layer,
-                         .n_kv_head = model.n_kv_head,
-                         .head_dim = model.head_dim,
-                         .key_type = options.key_type,
-                         .value_type = options.value_type};
-  const std::int64_t n_pages = (n + kPageEntries - 1) / kPageEntries + 2;
-  return static_cast<std::size_t>(n_pages * model.n_layer * model.n_kv_head) * shape.page_bytes();
+  const auto n_pages = static_cast<std::size_t>((n + kPageEntries - 1) / kPageEntries + 2);
+  std::size_t bytes = 0;
+  for (const LayerInfo& layer : model.layers) {
+    if (layer.n_kv_head == 0) continue;
+    const std::size_t entry = row_bytes(options.key_type, layer.key_dim) +
+                              row_bytes(options.value_type, layer.value_dim) + sizeof(std::int32_t);
+    bytes += n_pages * static_cast<std::size_t>(layer.n_kv_head) * kPageEntries * entry;
+  }
+  return bytes;
 }
 
 std::size_t sum(const MemoryEstimate& estimate) { return estimate.kv_bytes_peak + estimate.hidden_bytes; }
 
-std::size_t query_bytes(const ModelInfo& model) {
-  return static_cast<std::size_t>(model.n_head) * static_cast<std::size_t>(model.head_dim) * sizeof(float);
-}
-
 // Queries of the whole prompt, of one layer at a time, where a method asks for them.
 std::size_t reading_bytes(const ModelInfo& model, const SessionOptions& options, std::size_t n_prompt) {
   const EvidenceNeeds needs = Cut::needs(options.eviction);
-  const std::size_t log_sums = static_cast<std::size_t>(model.n_head) * sizeof(float);
-  return n_prompt * ((needs.all_queries ? query_bytes(model) : 0) + (needs.log_sum_exp ? log_sums : 0));
+  std::size_t queries = 0, log_sums = 0;
+  for (const LayerInfo& layer : model.layers) {
+    if (!layer.is_cut()) continue;
+    const auto n_head = static_cast<std::size_t>(layer.n_head);
+    queries = std::max(queries, n_head * static_cast<std::size_t>(layer.key_dim) * sizeof(float));
+    log_sums = std::max(log_sums, n_head * sizeof(float));
+  }
+  return n_prompt * ((needs.all_queries ? queries : 0) + (needs.log_sum_exp ? log_sums : 0));
 }
 
 // A sampler's candidates and the logits that it chooses from.
@@ -137,11 +141,12 @@ std::size_t state_bytes(const ModelInfo& model, const SessionOptions& options) {
   const EvidenceNeeds needs = Cut::needs(options.eviction);
   const bool cuts_again = needs.all_queries && options.decode_cut != SessionOptions::DecodeCut::kKeep;
   const auto n_rows = static_cast<std::size_t>(std::max({needs.window_rows, cuts_again ? options.cut_every : 0, 0}));
-  const auto n_layer = static_cast<std::size_t>(model.n_layer);
-  std::size_t bytes = n_layer * n_rows * query_bytes(model);
-  if (needs.query_moments) {
-    const auto dim = static_cast<std::size_t>(model.head_dim);
-    bytes += n_layer * static_cast<std::size_t>(model.n_head) * dim * (dim + 1) * sizeof(double);
+  std::size_t bytes = 0;
+  for (const LayerInfo& layer : model.layers) {
+    if (!layer.is_cut()) continue;
+    const auto dim = static_cast<std::size_t>(layer.key_dim);
+    const std::size_t row = static_cast<std::size_t>(layer.n_head) * dim;
+    bytes += n_rows * row * sizeof(float) + (needs.query_moments ? row * (dim + 1) * sizeof(double) : 0);
   }
   return bytes + static_cast<std::size_t>(model.n_vocab) * sizeof(float);
 }

@@ -46,6 +46,14 @@ std::optional<PackedType> packed_type(PrefillWeights weights) {
   return std::nullopt;
 }
 
+std::vector<Rotation> rotations_of(const Model::Impl& model) {
+  std::vector<Rotation> rotations;
+  for (std::size_t l = 0; l < model.spec.layers.size(); ++l) {
+    rotations.push_back(rotation_of(model.spec.layers[l].rope, model.weights.layers[l]));
+  }
+  return rotations;
+}
+
 }  // namespace
 
 PrefillWeights parse_prefill_weights(std::string_view name) {
@@ -62,7 +70,7 @@ Engine::Impl::Impl(std::shared_ptr<const Model> the_model, const EngineOptions& 
     : model(std::move(the_model)),
       options(checked(the_options)),
       pool(PagePool::create(options.kv_bytes_limit)),
-      rotation(rotation_of(model->impl().hparams, model->impl().weights)),
+      rotations(rotations_of(model->impl())),
       compute(options.n_threads),
       packed(packed_type(options.prefill_weights)),
       layer_graph(2 * kGraphNodesPerLayer) {
@@ -70,12 +78,12 @@ Engine::Impl::Impl(std::shared_ptr<const Model> the_model, const EngineOptions& 
 }
 
 void Engine::Impl::embed(std::span<const Token> tokens, float* hidden) {
-  const Hparams& hparams = model->impl().hparams;
+  const ModelSpec& spec = model->impl().spec;
   for (std::size_t i = 0; i < tokens.size(); ++i) {
-    float* row = hidden + i * static_cast<std::size_t>(hparams.n_embd);
+    float* row = hidden + i * static_cast<std::size_t>(spec.n_embd);
     dequantize_row(model->impl().weights.token_embd, tokens[i], row);
-    if (hparams.embedding_scale != 1) {
-      std::for_each_n(row, hparams.n_embd, [&](float& x) { x *= hparams.embedding_scale; });
+    if (spec.embedding_scale != 1) {
+      std::for_each_n(row, spec.n_embd, [&](float& x) { x *= spec.embedding_scale; });
     }
   }
 }
@@ -84,8 +92,8 @@ void Engine::Impl::output_logits(float* hidden, int n_rows, float* out) {
   const Model::Impl& m = model->impl();
   layer_graph.reset();
   ggml_context* context = layer_graph.context();
-  ggml_tensor* x = layer_graph.external(GGML_TYPE_F32, m.hparams.n_embd, n_rows, hidden);
-  ggml_tensor* norm = ggml_mul(context, ggml_rms_norm(context, x, m.hparams.norm_eps), m.weights.output_norm);
+  ggml_tensor* x = layer_graph.external(GGML_TYPE_F32, m.spec.n_embd, n_rows, hidden);
+  ggml_tensor* norm = ggml_mul(context, ggml_rms_norm(context, x, m.spec.norm_eps), m.weights.output_norm);
   QuantisedRows rows;
   ggml_tensor* y = stored_product(context, m.weights.output, norm, compute, rows);
   ggml_set_output(y);
@@ -157,7 +165,7 @@ void Engine::decode(std::span<Session* const> sessions, std::span<const Token> t
     session.check_cut_after_decode();
   }
 
-  const Hparams& hparams = impl_->model->impl().hparams;
+  const auto n_vocab = static_cast<std::size_t>(impl_->model->impl().spec.n_vocab);
   StepGraph& step = impl_->step_graph(static_cast<int>(sessions.size()));
   const auto start = std::chrono::steady_clock::now();
   std::vector<StepSequence> sequences;
@@ -170,9 +178,7 @@ void Engine::decode(std::span<Session* const> sessions, std::span<const Token> t
       Session::Impl& session = sessions[i]->impl();
       session.reserve_step();
       const std::int32_t position = session.n_tokens();
-      for (int l = 0; l < hparams.n_layer; ++l) {
-        for (int h = 0; h < hparams.n_kv_head; ++h) session.cache.extend(l, h, 1, position);
-      }
+      session.cache.extend_all(1, position);
       sequences.push_back({.cache = &session.cache, .evidence = &session.evidence, .position = position});
       step.positions[i] = position;
     }
@@ -186,7 +192,6 @@ void Engine::decode(std::span<Session* const> sessions, std::span<const Token> t
   }
   // All of them are recorded before any is cut: a cut that fails must not leave half a step behind.
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-  const auto n_vocab = static_cast<std::size_t>(hparams.n_vocab);
   const std::span rows(static_cast<const float*>(step.logits->data), sessions.size() * n_vocab);
   for (std::size_t i = 0; i < sessions.size(); ++i) {
     sessions[i]->impl().record_step(tokens[i], rows.subspan(i * n_vocab, n_vocab), seconds.count());

@@ -38,8 +38,8 @@ struct Engine::Impl {
   const std::shared_ptr<const Model> model;
   const EngineOptions options;
   const std::shared_ptr<PagePool> pool;
-  const Rotation rotation;
-  std::mutex mutex;  // held by every public call that computes
+  const std::vector<Rotation> rotations;  // [n_layer]
+  std::mutex mutex;                       // held by every public call that computes
   Compute compute;
   PackedLayer packed;
   std::uint64_t packed_by = 0;  // the pass whose weights these are, and their layer
@@ -90,9 +90,10 @@ struct Session::Impl {
   RaggedCache cache;
   QueryEvidence evidence;
   std::vector<Token> tokens;
-  std::vector<float> logits;               // [n_vocab] after the last token; empty before the first
-  std::int64_t total = 0;                  // T of the last prompt or turn; 0 where nothing is evicted
-  std::vector<std::int32_t> head_budgets;  // [n_layer][n_kv_head] of the last prompt's cut; empty if it was kept whole
+  std::vector<float> logits;  // [n_vocab] after the last token; empty before the first
+  std::int64_t total = 0;     // T of the last prompt or turn; 0 where nothing is evicted
+  std::vector<std::int32_t>
+      head_budgets;  // of the heads that were cut with the last prompt; empty if it was kept whole
   std::int32_t decoded_since_cut = 0;
   bool is_prefilling = false;
   SessionStatistics statistics;

@@ -14,27 +14,49 @@ MemoryEstimate Engine::estimate(const SessionOptions& wanted, std::int32_t n_pro
   }
   const Model::Impl& model = impl_->model->impl();
   const SessionOptions options = checked_session_options(wanted, model);
-  const CacheShape shape = cache_shape(model.hparams, options);
+  const CacheShape shape = cache_shape(model.spec, options);
   const EvidenceNeeds needs = evidence_needs(options);
-  const std::int64_t n_heads = std::int64_t{shape.n_layer} * shape.n_kv_head;
+  const std::int64_t n_heads = shape.n_cut_heads();
   const std::int64_t whole = n_prompt * n_heads;
   const std::int64_t total = options.eviction.evicts() ? budget_entries(options, shape, n_prompt) : whole;
   if (total < whole) {
-    const Cut check(options.eviction,
-                    {.n_layer = shape.n_layer, .n_kv_head = shape.n_kv_head, .n_tokens = n_prompt, .total = total});
+    const Cut check(options.eviction, cut_shape(shape, n_prompt, total));
   }
 
-  // Every head's last page may hold a single entry.
-  const auto page_bytes = [&](std::int64_t n_entries) {
+  // Every head's last page may hold a single entry. How entries are shared among layers of different sizes is not known
+  // before: each is counted as the largest layer's, but no more than there are.
+  std::size_t largest_page = 0;
+  const auto pages_of = [](std::int64_t n) { return static_cast<std::size_t>((n + kPageEntries - 1) / kPageEntries); };
+  for (int l = 0; l < shape.n_layer(); ++l) {
+    if (!shape.layer(l).is_cut()) continue;
+    largest_page = std::max(largest_page, shape.page_bytes(l));
+  }
+  const auto cut_bytes = [&](std::int64_t n_entries, std::int64_t n_tokens) {
     const std::int64_t n_pages = (n_entries + n_heads * (kPageEntries - 1)) / kPageEntries;
-    return static_cast<std::size_t>(n_pages) * shape.page_bytes();
+    std::size_t whole_bytes = 0;
+    for (int l = 0; l < shape.n_layer(); ++l) {
+      if (!shape.layer(l).is_cut()) continue;
+      whole_bytes += static_cast<std::size_t>(shape.layer(l).n_kv_head) * pages_of(n_tokens) * shape.page_bytes(l);
+    }
+    return std::min(static_cast<std::size_t>(n_pages) * largest_page, whole_bytes);
+  };
+  // A window's first entry lies anywhere on its page.
+  const auto window_bytes = [&](std::int64_t n_tokens, std::int64_t n_new) {
+    std::size_t bytes = 0;
+    for (int l = 0; l < shape.n_layer(); ++l) {
+      const LayerShape& layer = shape.layer(l);
+      if (layer.window == 0 || layer.n_kv_head == 0) continue;
+      const std::int64_t n = std::min(n_tokens, layer.window + n_new) + kPageEntries - 1;
+      bytes += static_cast<std::size_t>(layer.n_kv_head) * pages_of(n) * shape.page_bytes(l);
+    }
+    return bytes;
   };
   const bool is_chunked = options.eviction.evicts() && options.prefill_chunk > 0 && n_prompt > options.prefill_chunk;
   MemoryEstimate estimate{};
   std::size_t prefill_peak = 0;
   if (is_chunked) {
     const std::int64_t chunk = options.prefill_chunk;
-    prefill_peak = page_bytes(std::min(whole, total + chunk * n_heads));
+    prefill_peak = cut_bytes(std::min(whole, total + chunk * n_heads), n_prompt) + window_bytes(n_prompt, chunk);
     estimate.hidden_bytes = static_cast<std::size_t>(chunk);
   } else {
     std::int32_t n_staged = n_prompt, n_hidden = n_prompt;
@@ -50,11 +72,13 @@ MemoryEstimate Engine::estimate(const SessionOptions& wanted, std::int32_t n_pro
     }
     estimate.kv_bytes_staging = StagingBuffer::bytes_for(shape, n_staged);
     // A stage of the cascade rounds every share up.
-    prefill_peak = page_bytes(std::min(whole, total + n_heads)) + estimate.kv_bytes_staging;
+    prefill_peak =
+        cut_bytes(std::min(whole, total + n_heads), n_prompt) + window_bytes(n_prompt, 0) + estimate.kv_bytes_staging;
     estimate.hidden_bytes = static_cast<std::size_t>(n_hidden);
   }
   estimate.hidden_bytes *= static_cast<std::size_t>(model.info.n_embd) * sizeof(float);
 
+  const std::int64_t n_end = std::int64_t{n_prompt} + n_decode;
   std::int64_t grown = n_decode;
   if (options.decode_cut == SessionOptions::DecodeCut::kTotal) {
     grown = std::min<std::int64_t>(grown, options.cut_every);
@@ -64,13 +88,13 @@ MemoryEstimate Engine::estimate(const SessionOptions& wanted, std::int32_t n_pro
   std::int64_t decoding = total;
   if (options.decode_cut == SessionOptions::DecodeCut::kTotal && options.eviction.evicts()) {
     // A prompt shorter than the budget grows up to it.
-    const std::int64_t n_end = std::int64_t{n_prompt} + n_decode;
     const std::int64_t final_total = options.budget->unit == Budget::Unit::kFraction
                                          ? total
-                                         : options.budget->total_entries(n_end, n_heads, shape.entry_bytes());
+                                         : options.budget->total_entries(n_end, n_heads, shape.cut_entry_bytes());
     decoding = std::max(total, final_total);
   }
-  estimate.kv_bytes_peak = std::max(prefill_peak, page_bytes(decoding + grown * n_heads));
+  estimate.kv_bytes_peak =
+      std::max(prefill_peak, cut_bytes(decoding + grown * n_heads, n_end) + window_bytes(n_end, 1));
   return estimate;
 }
 

@@ -5,6 +5,7 @@
 
 #include "engine/layer_views.h"
 #include "engine/prefill_impl.h"
+#include "engine/session_options.h"
 
 namespace winnow {
 namespace {
@@ -38,9 +39,7 @@ LayerPrefill::LayerPrefill(std::shared_ptr<Engine> the_engine, std::vector<Sessi
     Target target{.session = &session, .cut = nullptr, .recorder = i};
     if (session.options.eviction.evicts()) {
       target.total = session.total_entries(n);
-      target.cut = std::make_unique<Cut>(
-          session.options.eviction,
-          CutShape{.n_layer = shape.n_layer, .n_kv_head = shape.n_kv_head, .n_tokens = n, .total = target.total});
+      target.cut = std::make_unique<Cut>(session.options.eviction, cut_shape(shape, n, target.total));
       if (target.cut->keeps_everything()) target.cut.reset();
       reconstructs |= target.cut != nullptr && session.evidence.needs().reconstruction_pass;
     }
@@ -53,7 +52,7 @@ LayerPrefill::LayerPrefill(std::shared_ptr<Engine> the_engine, std::vector<Sessi
   }
   if (observer != nullptr) {
     observer_ = *observer;
-    observed_ = std::make_unique<QueryEvidence>(observer->needs, sessions[0]->model().hparams);
+    observed_ = std::make_unique<QueryEvidence>(observer->needs, sessions[0]->model().spec);
     recorders.push_back(observed_.get());
     reconstructs |= observer->needs.reconstruction_pass;
   }
@@ -79,7 +78,7 @@ bool LayerPrefill::step() {
 
 void LayerPrefill::judge_layer(int layer) {
   const auto n = static_cast<std::int32_t>(tokens.size());
-  const CacheShape& shape = sessions[0]->cache.shape();
+  const LayerShape& shape = sessions[0]->cache.shape().layer(layer);
   std::vector<kernels::EntryRun> runs;
   std::vector<kernels::HeadEntries> heads;
   runs.reserve(static_cast<std::size_t>(shape.n_kv_head));
@@ -87,12 +86,27 @@ void LayerPrefill::judge_layer(int layer) {
     runs.push_back(staging_->run(h, n));
     heads.push_back({.runs = std::span(&runs.back(), 1), .n_entries = n});
   }
-  cut_layer(layer, heads);
+  if (shape.is_cut()) {
+    cut_layer(layer, heads);
+  } else {
+    keep_window(layer, heads);
+  }
+}
+
+void LayerPrefill::keep_window(int layer, std::span<const kernels::HeadEntries> heads) {
+  const auto n = static_cast<std::int32_t>(tokens.size());
+  std::vector<std::int32_t> last(static_cast<std::size_t>(std::min(n, sessions[0]->cache.shape().layer(layer).window)));
+  std::iota(last.begin(), last.end(), n - static_cast<std::int32_t>(last.size()));
+  for (const Target& target : targets_) {
+    engine_impl().parallel_for()(static_cast<int>(heads.size()), [&](int h) {
+      target.session->cache.append_from(layer, h, heads[static_cast<std::size_t>(h)], last);
+    });
+  }
 }
 
 void LayerPrefill::cut_layer(int layer, std::span<const kernels::HeadEntries> heads) {
   const auto n = static_cast<std::int32_t>(tokens.size());
-  const int n_kv_head = sessions[0]->cache.shape().n_kv_head;
+  const int n_kv_head = sessions[0]->cache.shape().layer(layer).n_kv_head;
   const ParallelFor parallel_for = engine_impl().parallel_for();
   const std::vector<ReconstructionPass> passes = pass_->reconstruction();
   std::vector<std::int32_t> all;
@@ -177,7 +191,7 @@ void LayerPrefill::undo() {
   pass_.reset();
   staging_.reset();
   for (Session::Impl* session : sessions) {
-    session->evidence = QueryEvidence(session->evidence.needs(), session->model().hparams);
+    session->evidence = QueryEvidence(session->evidence.needs(), session->model().spec);
     session->cache.clear();
     session->tokens.clear();
     session->logits.clear();

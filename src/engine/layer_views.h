@@ -16,7 +16,8 @@ namespace winnow {
 LayerView layer_view(const Engine::Impl& engine, const CacheShape& shape, int layer,
                      std::span<const kernels::HeadEntries> heads, std::int32_t n_tokens);
 
-// The slices W_O[h] of a layer as [n_head][head_dim][n_embd] float32, from the file's [n_embd rows][n_head * head_dim].
+// The slices W_O[h] of a layer as [n_head][value_dim][n_embd] float32, from the file's [n_embd rows][n_head *
+// value_dim].
 std::vector<float> output_projection(Engine::Impl& engine, int layer);
 
 // The view of a layer as it is stored in a session, with at most max_window_rows of its last queries. `heads` receives

@@ -29,7 +29,7 @@ Session open_observed(Engine& engine, const SessionOptions& options, const Evide
   Session session = engine.open(options);
   EvidenceNeeds both = session.impl().evidence.needs();
   both |= needs;
-  session.impl().evidence = QueryEvidence(both, session.impl().model().hparams);
+  session.impl().evidence = QueryEvidence(both, session.impl().model().spec);
   return session;
 }
 
@@ -40,7 +40,8 @@ void observe_stored(Session& session, const LayerObserver& observer) {
   const ParallelFor parallel_for = impl.engine_impl().parallel_for();
   std::vector<kernels::HeadEntries> heads;
   std::vector<float> w_o;
-  for (int l = 0; l < impl.cache.shape().n_layer; ++l) {
+  for (int l = 0; l < impl.cache.shape().n_layer(); ++l) {
+    if (!impl.cache.shape().layer(l).is_cut()) continue;
     observer.on_layer(stored_layer_view(impl, l, heads, w_o), parallel_for);
   }
 }

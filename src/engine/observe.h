@@ -1,4 +1,5 @@
-// A look at every layer's keys, values and queries, for those who study what eviction does: calibration, analyses.
+// A look at the keys, values and queries of every layer that methods cut, for those who study what eviction does:
+// calibration, analyses.
 #pragma once
 
 #include <functional>
@@ -23,8 +24,8 @@ void prefill_observed(Session& session, std::span<const Token> tokens, const Lay
 // A session that saves queries beyond what its own method asks for: needs.window_rows of the last ones, moments.
 Session open_observed(Engine& engine, const SessionOptions& options, const EvidenceNeeds& needs);
 
-// Shows every layer of what is stored, with the queries that the session has saved (observer.needs is not read: see
-// open_observed).
+// Shows every such layer of what is stored, with the queries that the session has saved (observer.needs is not read:
+// see open_observed).
 void observe_stored(Session& session, const LayerObserver& observer);
 
 }  // namespace winnow

@@ -62,6 +62,7 @@ class LayerPrefill final : public Prefill::Impl {
     double evict_s = 0;
   };
   void judge_layer(int layer);
+  void keep_window(int layer, std::span<const kernels::HeadEntries> heads);
   void cut_layer(int layer, std::span<const kernels::HeadEntries> heads);
   void finish();
 

@@ -33,8 +33,8 @@ PromptPass::PromptPass(Engine::Impl& engine, const CacheShape& shape, std::size_
       first_position_(first_position),
       n_rows_(static_cast<std::int32_t>(n_rows)),
       recorders_(std::move(recorders)),
-      hidden_(n_rows * static_cast<std::size_t>(engine.model->impl().hparams.n_embd) * sizeof(float)),
-      attention_(engine.model->impl().hparams, shape, engine.compute) {}
+      hidden_(n_rows * static_cast<std::size_t>(engine.model->impl().spec.n_embd) * sizeof(float)),
+      attention_(engine.model->impl(), shape, engine.compute) {}
 
 PromptPass::PromptPass(Engine::Impl& engine, const CacheShape& shape, std::span<const Token> tokens,
                        StagingBuffer& staging, std::vector<QueryEvidence*> recorders,
@@ -42,10 +42,13 @@ PromptPass::PromptPass(Engine::Impl& engine, const CacheShape& shape, std::span<
     : PromptPass(engine, shape, tokens.size() + count(followers), static_cast<std::int32_t>(tokens.size()), 0,
                  std::move(recorders)) {
   staging_ = &staging;
-  const Hparams& hparams = engine.model->impl().hparams;
-  const auto head_dim = static_cast<std::size_t>(hparams.head_dim);
-  follower_q_.resize(count(followers) * static_cast<std::size_t>(hparams.n_head) * head_dim);
-  follower_k_.resize(count(followers) * static_cast<std::size_t>(hparams.n_kv_head) * head_dim);
+  int q_size = 0, k_size = 0;
+  for (const LayerSpec& layer : engine.model->impl().spec.layers) {
+    q_size = std::max(q_size, layer.q_size());
+    k_size = std::max(k_size, layer.k_size());
+  }
+  follower_q_.resize(count(followers) * static_cast<std::size_t>(q_size));
+  follower_k_.resize(count(followers) * static_cast<std::size_t>(k_size));
   add_part({.first_row = 0, .n_rows = n_tokens_, .first_entry = 0, .first_position = 0, .is_follower = false}, tokens);
   std::int32_t first_row = n_tokens_;
   for (const std::vector<Token>& follower : followers) {
@@ -81,10 +84,10 @@ void PromptPass::add_part(const Part& part, std::span<const Token> tokens) {
 }
 
 float* PromptPass::row(std::int32_t r) {
-  return reinterpret_cast<float*>(hidden_.data()) + std::int64_t{r} * engine_.model->impl().hparams.n_embd;
+  return reinterpret_cast<float*>(hidden_.data()) + std::int64_t{r} * engine_.model->impl().spec.n_embd;
 }
 
-std::int64_t PromptPass::work_total() const { return std::int64_t{n_rows_} * engine_.model->impl().hparams.n_layer; }
+std::int64_t PromptPass::work_total() const { return std::int64_t{n_rows_} * engine_.model->impl().spec.n_layer(); }
 
 bool PromptPass::step(const std::function<void(int)>& on_layer) {
   const std::vector<LayerWeights>& layers = engine_.model->impl().weights.layers;
@@ -129,6 +132,7 @@ bool PromptPass::pack_layer(const LayerWeights& weights) {
 
 void PromptPass::run_batch(const LayerWeights& weights, const Batch& batch) {
   const Model::Impl& model = engine_.model->impl();
+  const LayerSpec& spec = model.spec.layers[static_cast<std::size_t>(weights.layer)];
   const Part& part = parts_[static_cast<std::size_t>(batch.part)];
   const std::int32_t position = part.first_position + batch.first_row;
   const std::int32_t first_row = part.first_row + batch.first_row;
@@ -136,15 +140,15 @@ void PromptPass::run_batch(const LayerWeights& weights, const Batch& batch) {
     attention_.begin_cached(*cache_, recorders_, weights.layer, batch.n_rows,
                             part.n_rows - batch.first_row - batch.n_rows, position);
   } else {
+    staging_->begin_layer(weights.layer);
     RowCopies copies;
     if (part.is_follower) {
       const auto r = static_cast<std::size_t>(first_row - n_tokens_);
-      const auto head_dim = static_cast<std::size_t>(model.hparams.head_dim);
-      copies.q = follower_q_.data() + r * static_cast<std::size_t>(model.hparams.n_head) * head_dim;
-      copies.k = follower_k_.data() + r * static_cast<std::size_t>(model.hparams.n_kv_head) * head_dim;
+      copies.q = follower_q_.data() + r * static_cast<std::size_t>(spec.q_size());
+      copies.k = follower_k_.data() + r * static_cast<std::size_t>(spec.k_size());
     }
     const std::span<QueryEvidence* const> nobody;
-    attention_.begin_staged(*staging_, part.is_follower ? nobody : recorders_, copies,
+    attention_.begin_staged(*staging_, part.is_follower ? nobody : recorders_, copies, weights.layer,
                             part.first_entry + batch.first_row, batch.n_rows, position);
   }
   const bool packed = pack_layer(weights);
@@ -154,31 +158,31 @@ void PromptPass::run_batch(const LayerWeights& weights, const Batch& batch) {
 
   Graph& graph = engine_.layer_graph;
   graph.reset();
-  ggml_tensor* x = graph.external(GGML_TYPE_F32, model.hparams.n_embd, batch.n_rows, row(first_row));
+  ggml_tensor* x = graph.external(GGML_TYPE_F32, model.spec.n_embd, batch.n_rows, row(first_row));
   ggml_tensor* position_tensor = graph.external(GGML_TYPE_I32, batch.n_rows, 1, positions.data());
-  GraphBuilder builder(graph.context(), model.hparams, attention_, position_tensor, packed ? &engine_.packed : nullptr,
+  GraphBuilder builder(graph.context(), attention_, position_tensor, packed ? &engine_.packed : nullptr,
                        engine_.compute);
-  graph.expand(model.architecture.build_layer(builder, weights, x));
+  graph.expand(model.architecture.build_layer(builder, spec, weights, x));
   graph.allocate();
   engine_.note_graph_bytes();
   engine_.compute.run(graph);
 }
 
 std::vector<ReconstructionPass> PromptPass::reconstruction() const {
-  const Hparams& hparams = engine_.model->impl().hparams;
+  const LayerSpec& spec = engine_.model->impl().spec.layers[layer_];
   std::vector<ReconstructionPass> passes;
   for (const Part& part : parts_) {
     if (!part.is_follower) continue;
-    const std::int64_t first = std::int64_t{part.first_row - n_tokens_} * hparams.head_dim;
+    const std::int64_t first = part.first_row - n_tokens_;
     passes.push_back({.n_rows = part.n_rows,
-                      .q = follower_q_.data() + first * hparams.n_head,
-                      .k = follower_k_.data() + first * hparams.n_kv_head});
+                      .q = follower_q_.data() + first * spec.q_size(),
+                      .k = follower_k_.data() + first * spec.k_size()});
   }
   return passes;
 }
 
 std::vector<float> PromptPass::read_logits(const LogitsCallback& on_logits) {
-  const auto n_vocab = static_cast<std::size_t>(engine_.model->impl().hparams.n_vocab);
+  const auto n_vocab = static_cast<std::size_t>(engine_.model->impl().spec.n_vocab);
   std::vector<float> last(n_vocab);
   if (!on_logits) {
     engine_.output_logits(row(n_tokens_ - 1), 1, last.data());

@@ -76,8 +76,8 @@ class PromptPass {
   StagingBuffer* staging_ = nullptr;  // exactly one of the two
   RaggedCache* cache_ = nullptr;
   MappedMemory hidden_;            // [n_rows][n_embd] float32: the residual stream, updated in place
-  std::vector<float> follower_q_;  // [n_rows - n_tokens][n_head][head_dim] of the present layer, rotated
-  std::vector<float> follower_k_;  // [n_rows - n_tokens][n_kv_head][head_dim] likewise
+  std::vector<float> follower_q_;  // [n_rows - n_tokens][n_head][key_dim] of the present layer, rotated
+  std::vector<float> follower_k_;  // [n_rows - n_tokens][n_kv_head][key_dim] likewise
   RowsAttention attention_;
   std::vector<Part> parts_;
   std::vector<Batch> batches_;  // of one layer

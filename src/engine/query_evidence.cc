@@ -10,28 +10,43 @@
 
 namespace winnow {
 
-QueryEvidence::QueryEvidence(const EvidenceNeeds& needs, const Hparams& hparams)
-    : needs_(needs), n_layer_(hparams.n_layer), n_head_(hparams.n_head), head_dim_(hparams.head_dim) {
-  window_.resize(static_cast<std::size_t>(n_layer_) * static_cast<std::size_t>(needs.window_rows) * row_floats());
+QueryEvidence::QueryEvidence(const EvidenceNeeds& needs, const ModelSpec& spec) : needs_(needs) {
+  std::size_t window_floats = 0, row_floats = 0, n_heads = 0;
+  for (const LayerSpec& layer : spec.layers) {
+    const bool is_cut = layer.kind == LayerKind::kFullAttention;
+    layers_.push_back({.n_head = is_cut ? static_cast<std::size_t>(layer.n_head) : 0,
+                       .key_dim = static_cast<std::size_t>(layer.key_dim),
+                       .row_floats = is_cut ? static_cast<std::size_t>(layer.q_size()) : 0,
+                       .window_at = window_floats,
+                       .rows_before = row_floats,
+                       .heads_before = n_heads});
+    window_floats += static_cast<std::size_t>(needs.window_rows) * layers_.back().row_floats;
+    row_floats += layers_.back().row_floats;
+    n_heads += layers_.back().n_head;
+  }
+  window_.resize(window_floats);
   if (needs.query_moments) {
-    moments_.resize(static_cast<std::size_t>(n_layer_));
-    for (Moments& moments : moments_) {
-      moments.sum.resize(row_floats());
-      moments.outer.resize(row_floats() * static_cast<std::size_t>(head_dim_));
+    moments_.resize(layers_.size());
+    for (std::size_t l = 0; l < layers_.size(); ++l) {
+      moments_[l].sum.resize(layers_[l].row_floats);
+      moments_[l].outer.resize(layers_[l].row_floats * layers_[l].key_dim);
     }
   }
 }
-
-std::size_t QueryEvidence::row_floats() const { return static_cast<std::size_t>(n_head_ * head_dim_); }
 
 void QueryEvidence::begin_rows(std::int32_t first_position, std::int32_t n_rows, bool all_layers) {
   if (!needs_.all_queries && !needs_.log_sum_exp) return;
   first_row_ = first_position;
   n_rows_ = n_rows;
   all_layers_ = all_layers;
-  const std::size_t n = static_cast<std::size_t>(n_rows) * static_cast<std::size_t>(all_layers ? n_layer_ : 1);
-  if (needs_.all_queries) rows_.resize(n * row_floats());
-  if (needs_.log_sum_exp) log_sum_exp_.resize(n * static_cast<std::size_t>(n_head_));
+  std::size_t floats = 0, heads = 0;  // of a row
+  for (const Layer& layer : layers_) {
+    floats = all_layers ? floats + layer.row_floats : std::max(floats, layer.row_floats);
+    heads = all_layers ? heads + layer.n_head : std::max(heads, layer.n_head);
+  }
+  const auto n = static_cast<std::size_t>(n_rows);
+  if (needs_.all_queries) rows_.resize(n * floats);
+  if (needs_.log_sum_exp) log_sum_exp_.resize(n * heads);
 }
 
 void QueryEvidence::end_rows() {
@@ -46,29 +61,37 @@ void QueryEvidence::copy_state(const QueryEvidence& other) {
 }
 
 std::optional<std::size_t> QueryEvidence::row_index(int layer, std::int32_t position) const {
+  if (this->layer(layer).row_floats == 0) return std::nullopt;
   if (position < first_row_ || position >= first_row_ + n_rows_) return std::nullopt;
-  return static_cast<std::size_t>(all_layers_ ? layer : 0) * static_cast<std::size_t>(n_rows_) +
-         static_cast<std::size_t>(position - first_row_);
+  return static_cast<std::size_t>(position - first_row_);
+}
+
+std::size_t QueryEvidence::rows_at(const Layer& layer, std::size_t row) const {
+  return (all_layers_ ? layer.rows_before * static_cast<std::size_t>(n_rows_) : 0) + row * layer.row_floats;
+}
+
+std::size_t QueryEvidence::sums_at(const Layer& layer, std::size_t row) const {
+  return (all_layers_ ? layer.heads_before * static_cast<std::size_t>(n_rows_) : 0) + row * layer.n_head;
 }
 
 void QueryEvidence::record(int layer, std::int32_t position, std::int32_t end, const float* q) {
+  const Layer& sizes = this->layer(layer);
   // Threads record rows in any order: one that will not be in the window must not take the slot of one that will.
   if (end - position <= needs_.window_rows) {
-    const auto rows = static_cast<std::size_t>(needs_.window_rows);
-    const std::size_t slot = static_cast<std::size_t>(layer) * rows + static_cast<std::size_t>(position) % rows;
-    std::copy_n(q, row_floats(), window_.data() + slot * row_floats());
+    const std::size_t slot = static_cast<std::size_t>(position) % static_cast<std::size_t>(needs_.window_rows);
+    std::copy_n(q, sizes.row_floats, window_.data() + sizes.window_at + slot * sizes.row_floats);
   }
   if (const auto index = row_index(layer, position); index && needs_.all_queries) {
-    std::copy_n(q, row_floats(), rows_.data() + *index * row_floats());
+    std::copy_n(q, sizes.row_floats, rows_.data() + rows_at(sizes, *index));
   }
 }
 
 void QueryEvidence::add_moments(int layer, int head, const float* q, std::int64_t row_stride, std::int32_t n_rows,
                                 std::int32_t first_position) {
   Moments& moments = moments_[static_cast<std::size_t>(layer)];
-  const auto d = static_cast<std::size_t>(head_dim_);
+  const std::size_t d = this->layer(layer).key_dim;
   const std::int32_t skipped = std::clamp(needs_.moments_skip - first_position, 0, n_rows);
-  kernels::add_query_moments(q + skipped * row_stride, row_stride, n_rows - skipped, head_dim_,
+  kernels::add_query_moments(q + skipped * row_stride, row_stride, n_rows - skipped, static_cast<int>(d),
                              std::span(moments.sum).subspan(static_cast<std::size_t>(head) * d, d),
                              std::span(moments.outer).subspan(static_cast<std::size_t>(head) * d * d, d * d));
   if (head == 0) moments.n += n_rows - skipped;
@@ -92,11 +115,13 @@ void QueryEvidence::write(std::ostream& out) const {
   }
 }
 
-std::uint64_t QueryEvidence::written_bytes(const EvidenceNeeds& needs, const Hparams& hparams) {
-  const auto n_layer = static_cast<double>(hparams.n_layer);
-  const double row = static_cast<double>(hparams.n_head) * hparams.head_dim;
-  double bytes = 2 * sizeof(std::uint64_t) + n_layer * needs.window_rows * row * sizeof(float);
-  if (needs.query_moments) bytes += n_layer * (1 + row + row * hparams.head_dim) * sizeof(double);
+std::uint64_t QueryEvidence::written_bytes(const EvidenceNeeds& needs, const ModelSpec& spec) {
+  double bytes = 2 * sizeof(std::uint64_t);
+  for (const LayerSpec& layer : spec.layers) {
+    const double row = layer.kind == LayerKind::kFullAttention ? layer.q_size() : 0;
+    bytes += row * needs.window_rows * sizeof(float);
+    if (needs.query_moments) bytes += (1 + row + row * layer.key_dim) * sizeof(double);
+  }
   return bytes < 0x1p53 ? static_cast<std::uint64_t>(bytes) : std::numeric_limits<std::uint64_t>::max();
 }
 
@@ -122,35 +147,37 @@ bool QueryEvidence::read(std::istream& in) {
 float* QueryEvidence::log_sum_exp_row(int layer, std::int32_t position) {
   const auto index = row_index(layer, position);
   if (!needs_.log_sum_exp || !index) return nullptr;
-  return log_sum_exp_.data() + *index * static_cast<std::size_t>(n_head_);
+  return log_sum_exp_.data() + sums_at(this->layer(layer), *index);
 }
 
 void QueryEvidence::fill(LayerView& view, int max_window_rows) {
-  const int rows = std::min({needs_.window_rows, view.n_tokens, max_window_rows});
+  const Layer& sizes = layer(view.layer);
+  const std::size_t row_floats = sizes.row_floats;
+  const int rows = row_floats == 0 ? 0 : std::min({needs_.window_rows, view.n_tokens, max_window_rows});
   if (rows > 0) {
-    window_rows_.resize(static_cast<std::size_t>(rows) * row_floats());
+    window_rows_.resize(static_cast<std::size_t>(rows) * row_floats);
     for (int r = 0; r < rows; ++r) {
       const std::int32_t position = view.n_tokens - rows + r;
-      const auto slot = static_cast<std::size_t>(view.layer * needs_.window_rows + position % needs_.window_rows);
-      std::copy_n(window_.data() + slot * row_floats(), row_floats(),
-                  window_rows_.data() + static_cast<std::size_t>(r) * row_floats());
+      const auto slot = static_cast<std::size_t>(position % needs_.window_rows);
+      std::copy_n(window_.data() + sizes.window_at + slot * row_floats, row_floats,
+                  window_rows_.data() + static_cast<std::size_t>(r) * row_floats);
     }
     view.window_q = window_rows_.data();
     view.n_window_rows = rows;
   }
   if (const auto first = row_index(view.layer, first_row_)) {
     view.n_query_rows = n_rows_;
-    if (needs_.all_queries) view.all_q = rows_.data() + *first * row_floats();
-    if (needs_.log_sum_exp) view.log_sum_exp = log_sum_exp_.data() + *first * static_cast<std::size_t>(n_head_);
+    if (needs_.all_queries) view.all_q = rows_.data() + rows_at(sizes, *first);
+    if (needs_.log_sum_exp) view.log_sum_exp = log_sum_exp_.data() + sums_at(sizes, *first);
   }
   if (needs_.query_moments) {
     const Moments& moments = moments_[static_cast<std::size_t>(view.layer)];
-    const auto d = static_cast<std::size_t>(head_dim_);
+    const std::size_t d = sizes.key_dim;
     const double scale = moments.n > 0 ? 1.0 / static_cast<double>(moments.n) : 0.0;
     mean_.resize(moments.sum.size());
     covariance_.resize(moments.outer.size());
     for (std::size_t i = 0; i < mean_.size(); ++i) mean_[i] = moments.sum[i] * scale;
-    for (std::size_t h = 0; h < static_cast<std::size_t>(n_head_); ++h) {
+    for (std::size_t h = 0; h < sizes.n_head; ++h) {
       const double* mean = mean_.data() + h * d;
       for (std::size_t i = 0; i < d; ++i) {
         for (std::size_t j = 0; j < d; ++j) {

@@ -1,5 +1,5 @@
-// What a sequence keeps of its queries, for cuts now and later: the last rows, running moments, and (for h2o, from the
-// beginning of a prompt or turn to the cut that ends it) every row.
+// What a sequence keeps of its queries in the layers that methods cut, for cuts now and later: the last rows, running
+// moments, and (for h2o, from the beginning of a prompt or turn to the cut that ends it) every row.
 #pragma once
 
 #include <cstddef>
@@ -9,14 +9,14 @@
 #include <vector>
 
 #include "eviction/evidence.h"
-#include "model/hparams.h"
+#include "model/layer_spec.h"
 
 namespace winnow {
 
 // Not thread-safe, but different rows (record) and different heads (add_moments) may be written by different threads.
 class QueryEvidence {
  public:
-  QueryEvidence(const EvidenceNeeds& needs, const Hparams& hparams);
+  QueryEvidence(const EvidenceNeeds& needs, const ModelSpec& spec);
 
   const EvidenceNeeds& needs() const { return needs_; }
 
@@ -28,7 +28,11 @@ class QueryEvidence {
   // Takes the last rows and the moments of another sequence with the same needs.
   void copy_state(const QueryEvidence& other);
 
-  // q: one row [n_head][head_dim], rotated, of a pass whose last row has the position end - 1.
+  // Whether anybody wants the moments of the layer's queries.
+  bool wants_moments(int layer) const { return needs_.query_moments && this->layer(layer).row_floats > 0; }
+
+  // Nothing happens in layers that no method cuts. q: one row [n_head][key_dim], rotated, of a pass whose last row has
+  // the position end - 1.
   void record(int layer, std::int32_t position, std::int32_t end, const float* q);
   // q: rows of one head, `row_stride` floats apart, before rotation. The first row has the position first_position.
   void add_moments(int layer, int head, const float* q, std::int64_t row_stride, std::int32_t n_rows,
@@ -44,30 +48,39 @@ class QueryEvidence {
   // queries, the sums, the outer products (as doubles, all of them).
   void write(std::ostream& out) const;
   // How many bytes these are where the needs are known; the most there can be if they are absurdly many.
-  static std::uint64_t written_bytes(const EvidenceNeeds& needs, const Hparams& hparams);
+  static std::uint64_t written_bytes(const EvidenceNeeds& needs, const ModelSpec& spec);
   // Takes what evidence with the same needs wrote; false for anything else, of which a part may have been taken.
   bool read(std::istream& in);
 
  private:
   struct Moments {
     std::int64_t n = 0;
-    std::vector<double> sum;    // [n_head][head_dim]
-    std::vector<double> outer;  // [n_head][head_dim][head_dim]
+    std::vector<double> sum;    // [n_head][key_dim]
+    std::vector<double> outer;  // [n_head][key_dim][key_dim]
   };
-  std::size_t row_floats() const;
-  // Index of a row in the two arrays of every row; nothing for one that is not kept.
+  // Where a layer's rows are; a layer that no method cuts has rows of no floats.
+  struct Layer {
+    std::size_t n_head, key_dim;
+    std::size_t row_floats;    // n_head * key_dim
+    std::size_t window_at;     // of its first row in window_
+    std::size_t rows_before;   // floats of a row of all layers before
+    std::size_t heads_before;  // query heads of all layers before
+  };
+  const Layer& layer(int l) const { return layers_[static_cast<std::size_t>(l)]; }
+  // Index of a row among those of its layer that are kept for all rows; nothing for one that is not kept.
   std::optional<std::size_t> row_index(int layer, std::int32_t position) const;
+  // Where such a row begins in rows_ and in log_sum_exp_.
+  std::size_t rows_at(const Layer& layer, std::size_t row) const;
+  std::size_t sums_at(const Layer& layer, std::size_t row) const;
 
   EvidenceNeeds needs_;
-  int n_layer_;
-  int n_head_;
-  int head_dim_;
-  std::vector<float> window_;       // [n_layer][window_rows][n_head][head_dim]; position p in slot p % window_rows
+  std::vector<Layer> layers_;
+  std::vector<float> window_;       // of each layer [window_rows][n_head][key_dim]; position p in slot p % window_rows
   std::vector<Moments> moments_;    // [n_layer]
   std::int32_t first_row_ = 0;      // position of the first row of the two below
   std::int32_t n_rows_ = 0;         // rows of a layer in the two below
-  bool all_layers_ = false;         // they have a leading [n_layer]
-  std::vector<float> rows_;         // [n_rows][n_head][head_dim]
+  bool all_layers_ = false;         // they hold all layers, one after the other; else one in turn
+  std::vector<float> rows_;         // [n_rows][n_head][key_dim]
   std::vector<float> log_sum_exp_;  // [n_rows][n_head]
   std::vector<float> window_rows_;  // the window in order, for fill
   std::vector<double> mean_;

@@ -3,7 +3,6 @@
 #include <ggml.h>
 
 #include <algorithm>
-#include <cmath>
 #include <span>
 
 #include "kernels/attention.h"
@@ -11,32 +10,47 @@
 
 namespace winnow {
 
-kernels::AttentionShape attention_shape(const Hparams& hparams, const CacheShape& shape) {
+kernels::AttentionShape attention_shape(const Model::Impl& model, int layer, EntryType key_type, EntryType value_type) {
+  const LayerSpec& spec = model.spec.layers[static_cast<std::size_t>(layer)];
+  const ggml_tensor* sinks = model.weights.layers[static_cast<std::size_t>(layer)].sinks;
   return {
-      .n_group = hparams.n_group(),
-      .key_dim = hparams.head_dim,
-      .value_dim = hparams.head_dim,
-      .key_type = shape.key_type,
-      .value_type = shape.value_type,
-      .spec = {.scale = 1.0F / std::sqrt(static_cast<float>(hparams.head_dim)), .window = hparams.sliding_window},
+      .n_group = spec.n_group(),
+      .key_dim = spec.key_dim,
+      .value_dim = spec.value_dim,
+      .key_type = key_type,
+      .value_type = value_type,
+      .spec = {.scale = spec.scale,
+               .window = spec.window,
+               .soft_cap = spec.soft_cap,
+               .sinks = sinks != nullptr ? static_cast<const float*>(sinks->data) : nullptr},
   };
 }
 
-RowsAttention::RowsAttention(const Hparams& hparams, const CacheShape& shape, Compute& compute)
-    : hparams_(hparams),
-      shape_(shape),
-      kernel_shape_(attention_shape(hparams, shape)),
-      compute_(compute),
-      n_before_(static_cast<std::size_t>(hparams.n_kv_head)),
-      staged_runs_(static_cast<std::size_t>(hparams.n_kv_head)),
-      heads_(static_cast<std::size_t>(hparams.n_kv_head)) {
-  const std::size_t bytes = kernels::causal_attention_scratch_bytes(kernel_shape_);
+RowsAttention::RowsAttention(const Model::Impl& model, const CacheShape& shape, Compute& compute)
+    : model_(model), key_type_(shape.key_type), value_type_(shape.value_type), compute_(compute) {
+  std::size_t bytes = 0;
+  for (int l = 0; l < model.spec.n_layer(); ++l) {
+    if (model.spec.layers[static_cast<std::size_t>(l)].n_kv_head == 0) continue;
+    const kernels::AttentionShape layer = attention_shape(model, l, key_type_, value_type_);
+    bytes = std::max(bytes, kernels::causal_attention_scratch_bytes(layer));
+  }
   for (int i = 0; i < compute.n_threads(); ++i) scratch_.emplace_back(bytes);
 }
 
+void RowsAttention::begin_layer(int layer) {
+  layer_ = layer;
+  spec_ = &model_.spec.layers[static_cast<std::size_t>(layer)];
+  kernel_shape_ = attention_shape(model_, layer, key_type_, value_type_);
+  const auto n_kv_head = static_cast<std::size_t>(spec_->n_kv_head);
+  n_before_.resize(n_kv_head);
+  staged_runs_.resize(n_kv_head);
+  heads_.resize(n_kv_head);
+}
+
 void RowsAttention::begin_staged(StagingBuffer& staging, std::span<QueryEvidence* const> recorders,
-                                 const RowCopies& copies, std::int32_t first_token, std::int32_t n_rows,
+                                 const RowCopies& copies, int layer, std::int32_t first_token, std::int32_t n_rows,
                                  std::int32_t first_position) {
+  begin_layer(layer);
   staging_ = &staging;
   cache_ = nullptr;
   recorders_ = recorders;
@@ -53,6 +67,7 @@ void RowsAttention::begin_staged(StagingBuffer& staging, std::span<QueryEvidence
 
 void RowsAttention::begin_cached(RaggedCache& cache, std::span<QueryEvidence* const> recorders, int layer,
                                  std::int32_t n_rows, std::int32_t n_later, std::int32_t first_position) {
+  begin_layer(layer);
   staging_ = nullptr;
   cache_ = &cache;
   recorders_ = recorders;
@@ -65,19 +80,18 @@ void RowsAttention::begin_cached(RaggedCache& cache, std::span<QueryEvidence* co
   }
 }
 
-ggml_tensor* RowsAttention::attend(ggml_context* context, int layer, ggml_tensor* q_unrotated, ggml_tensor* q,
+ggml_tensor* RowsAttention::attend(ggml_context* context, int /*layer*/, ggml_tensor* q_unrotated, ggml_tensor* q,
                                    ggml_tensor* k, ggml_tensor* v) {
-  layer_ = layer;
   // The unrotated queries are an argument only where they are read: else RoPE can work in their memory.
   ggml_tensor* stored[4] = {k, v, q, q_unrotated};
   const bool wants_unrotated = std::any_of(recorders_.begin(), recorders_.end(),
-                                           [](const QueryEvidence* e) { return e->needs().query_moments; });
+                                           [&](const QueryEvidence* e) { return e->wants_moments(layer_); });
   const int n_stored = wants_unrotated ? 4 : 3;
   ggml_tensor* store_node =
       ggml_custom_4d(context, GGML_TYPE_F32, 1, 1, 1, 1, stored, n_stored, store, GGML_N_TASKS_MAX, this);
   ggml_tensor* attended[2] = {q, store_node};
-  return ggml_custom_4d(context, GGML_TYPE_F32, std::int64_t{hparams_.head_dim} * hparams_.n_head, n_rows_, 1, 1,
-                        attended, 2, run, GGML_N_TASKS_MAX, this);
+  return ggml_custom_4d(context, GGML_TYPE_F32, spec_->output_size(), n_rows_, 1, 1, attended, 2, run, GGML_N_TASKS_MAX,
+                        this);
 }
 
 void RowsAttention::store(ggml_tensor* dst, int ith, int nth, void* userdata) {
@@ -103,20 +117,21 @@ void RowsAttention::store_rows(const ggml_tensor* dst, int ith, int nth) {
   const auto* k = static_cast<const float*>(dst->src[0]->data);
   const auto* v = static_cast<const float*>(dst->src[1]->data);
   const auto* q = static_cast<const float*>(dst->src[2]->data);
-  const std::int64_t d = hparams_.head_dim;
+  const std::int64_t key_dim = spec_->key_dim;
+  const std::int64_t value_dim = spec_->value_dim;
+  const std::int64_t q_row = spec_->q_size();
+  const std::int64_t k_row = spec_->k_size();
   const int first = static_cast<int>(std::int64_t{n_rows_} * ith / nth);
   const int last = static_cast<int>(std::int64_t{n_rows_} * (ith + 1) / nth);
   for (int r = first; r < last; ++r) {
-    for (int h = 0; h < hparams_.n_kv_head; ++h) {
-      const std::int64_t at = (std::int64_t{r} * hparams_.n_kv_head + h) * d;
+    for (int h = 0; h < spec_->n_kv_head; ++h) {
+      const std::int64_t at = std::int64_t{r} * spec_->n_kv_head + h;
       const std::int32_t entry = n_before_[static_cast<std::size_t>(h)] + r;
       std::byte* key = staging_ != nullptr ? staging_->key_row(h, entry) : cache_->key_row(layer_, h, entry);
       std::byte* value = staging_ != nullptr ? staging_->value_row(h, entry) : cache_->value_row(layer_, h, entry);
-      kernels::store_row(shape_.key_type, k + at, key, hparams_.head_dim);
-      kernels::store_row(shape_.value_type, v + at, value, hparams_.head_dim);
+      kernels::store_row(key_type_, k + at * key_dim, key, spec_->key_dim);
+      kernels::store_row(value_type_, v + at * value_dim, value, spec_->value_dim);
     }
-    const std::int64_t q_row = std::int64_t{hparams_.n_head} * d;
-    const std::int64_t k_row = std::int64_t{hparams_.n_kv_head} * d;
     for (QueryEvidence* evidence : recorders_) {
       evidence->record(layer_, first_position_ + r, first_position_ + n_rows_, q + r * q_row);
     }
@@ -124,10 +139,10 @@ void RowsAttention::store_rows(const ggml_tensor* dst, int ith, int nth) {
     if (copies_.k != nullptr) std::copy_n(k + r * k_row, k_row, copies_.k + r * k_row);
   }
   for (QueryEvidence* evidence : recorders_) {
-    if (!evidence->needs().query_moments) continue;
+    if (!evidence->wants_moments(layer_)) continue;
     const auto* unrotated = static_cast<const float*>(dst->src[3]->data);
-    for (int h = ith; h < hparams_.n_head; h += nth) {
-      evidence->add_moments(layer_, h, unrotated + h * d, hparams_.n_head * d, n_rows_, first_position_);
+    for (int h = ith; h < spec_->n_head; h += nth) {
+      evidence->add_moments(layer_, h, unrotated + h * key_dim, q_row, n_rows_, first_position_);
     }
   }
 }
@@ -135,21 +150,22 @@ void RowsAttention::store_rows(const ggml_tensor* dst, int ith, int nth) {
 void RowsAttention::attend_rows(const ggml_tensor* dst, int ith) {
   const auto* q = static_cast<const float*>(dst->src[0]->data);
   auto* out = static_cast<float*>(dst->data);
-  const std::int64_t row_floats = std::int64_t{hparams_.n_head} * hparams_.head_dim;
+  const std::int64_t q_row = spec_->q_size();
+  const std::int64_t out_row = spec_->output_size();
+  const int n_group = spec_->n_group();
   const std::span scratch(scratch_[static_cast<std::size_t>(ith)].data(),
                           scratch_[static_cast<std::size_t>(ith)].bytes());
   const int n_blocks = (n_rows_ + kernels::kCausalBlockRows - 1) / kernels::kCausalBlockRows;
   std::vector<float> log_sum_exp;
 
   // Later blocks see more entries: hand the expensive ones out first.
-  for (int task = next_task_++; task < n_blocks * hparams_.n_kv_head; task = next_task_++) {
-    const int block = n_blocks - 1 - task / hparams_.n_kv_head;
-    const int kv_head = task % hparams_.n_kv_head;
+  for (int task = next_task_++; task < n_blocks * spec_->n_kv_head; task = next_task_++) {
+    const int block = n_blocks - 1 - task / spec_->n_kv_head;
+    const int kv_head = task % spec_->n_kv_head;
     const std::int32_t first_row = block * kernels::kCausalBlockRows;
-    const std::int64_t at = first_row * row_floats + std::int64_t{kv_head} * hparams_.n_group() * hparams_.head_dim;
     const kernels::QueryRows rows{
-        .q = q + at,
-        .row_stride = row_floats,
+        .q = q + first_row * q_row + std::int64_t{kv_head} * n_group * spec_->key_dim,
+        .row_stride = q_row,
         .n_rows = std::min(kernels::kCausalBlockRows, n_rows_ - first_row),
         .n_visible = n_before_[static_cast<std::size_t>(kv_head)] + first_row + 1,
         .first_position = first_position_ + first_row,
@@ -157,16 +173,17 @@ void RowsAttention::attend_rows(const ggml_tensor* dst, int ith) {
     const bool wants_sums = std::any_of(recorders_.begin(), recorders_.end(), [&](QueryEvidence* e) {
       return e->log_sum_exp_row(layer_, rows.first_position) != nullptr;
     });
-    if (wants_sums) log_sum_exp.resize(static_cast<std::size_t>(rows.n_rows * hparams_.n_group()));
-    kernels::causal_attention(
-        kernel_shape_, heads_[static_cast<std::size_t>(kv_head)], rows,
-        {.out = out + at, .row_stride = row_floats, .log_sum_exp = wants_sums ? log_sum_exp.data() : nullptr}, scratch);
+    if (wants_sums) log_sum_exp.resize(static_cast<std::size_t>(rows.n_rows * n_group));
+    kernels::causal_attention(kernel_shape_.of_head(kv_head), heads_[static_cast<std::size_t>(kv_head)], rows,
+                              {.out = out + first_row * out_row + std::int64_t{kv_head} * n_group * spec_->value_dim,
+                               .row_stride = out_row,
+                               .log_sum_exp = wants_sums ? log_sum_exp.data() : nullptr},
+                              scratch);
     for (std::int32_t r = 0; wants_sums && r < rows.n_rows; ++r) {
       for (QueryEvidence* evidence : recorders_) {
         float* sums = evidence->log_sum_exp_row(layer_, rows.first_position + r);
         if (sums == nullptr) continue;
-        std::copy_n(log_sum_exp.data() + r * hparams_.n_group(), hparams_.n_group(),
-                    sums + kv_head * hparams_.n_group());
+        std::copy_n(log_sum_exp.data() + r * n_group, n_group, sums + kv_head * n_group);
       }
     }
   }

@@ -13,26 +13,28 @@
 #include "kernels/entries.h"
 #include "model/compute.h"
 #include "model/graph_builder.h"
+#include "model/model_impl.h"
 
 namespace winnow {
 
-kernels::AttentionShape attention_shape(const Hparams& hparams, const CacheShape& shape);
+// What the kernels get of a layer with attention.
+kernels::AttentionShape attention_shape(const Model::Impl& model, int layer, EntryType key_type, EntryType value_type);
 
 // Where a batch's queries and keys are copied to besides, from row 0 on; null: nowhere.
 struct RowCopies {
-  float* q = nullptr;  // [n_rows][n_head][head_dim], rotated
-  float* k = nullptr;  // [n_rows][n_kv_head][head_dim], rotated
+  float* q = nullptr;  // [n_rows][n_head][key_dim], rotated
+  float* k = nullptr;  // [n_rows][n_kv_head][key_dim], rotated
 };
 
 // Used for one pass of rows through one layer at a time: set up with begin(), then build and run the graph.
 class RowsAttention : public AttentionHook {
  public:
-  RowsAttention(const Hparams& hparams, const CacheShape& shape, Compute& compute);
+  RowsAttention(const Model::Impl& model, const CacheShape& shape, Compute& compute);
 
   // The rows' keys and values go to the staging buffer, whose tokens before them are what they attend to. The recorders
   // receive their queries and must outlive the run of the graph.
   void begin_staged(StagingBuffer& staging, std::span<QueryEvidence* const> recorders, const RowCopies& copies,
-                    std::int32_t first_token, std::int32_t n_rows, std::int32_t first_position);
+                    int layer, std::int32_t first_token, std::int32_t n_rows, std::int32_t first_position);
   // The rows' entries are in the cache already (extended, not yet written): the last ones up to and with
   // first_position + n_rows - 1; `n_later` entries behind them belong to later rows of the same append.
   void begin_cached(RaggedCache& cache, std::span<QueryEvidence* const> recorders, int layer, std::int32_t n_rows,
@@ -44,13 +46,16 @@ class RowsAttention : public AttentionHook {
  private:
   static void store(ggml_tensor* dst, int ith, int nth, void* userdata);
   static void run(ggml_tensor* dst, int ith, int nth, void* userdata);
+  void begin_layer(int layer);
   void store_rows(const ggml_tensor* dst, int ith, int nth);
   void attend_rows(const ggml_tensor* dst, int ith);
 
-  const Hparams& hparams_;
-  CacheShape shape_;
-  kernels::AttentionShape kernel_shape_;
+  const Model::Impl& model_;
+  EntryType key_type_;
+  EntryType value_type_;
   Compute& compute_;
+  const LayerSpec* spec_ = nullptr;  // of the present layer
+  kernels::AttentionShape kernel_shape_{};
 
   StagingBuffer* staging_ = nullptr;  // exactly one of the two
   RaggedCache* cache_ = nullptr;

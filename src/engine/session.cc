@@ -12,8 +12,8 @@ namespace winnow {
 Session::Impl::Impl(std::shared_ptr<Engine> the_engine, const SessionOptions& the_options)
     : engine(std::move(the_engine)),
       options(checked_session_options(the_options, model())),
-      cache(cache_shape(model().hparams, options), engine_impl().pool),
-      evidence(evidence_needs(options), model().hparams) {
+      cache(cache_shape(model().spec, options), engine_impl().pool),
+      evidence(evidence_needs(options), model().spec) {
   // With nobody else in the pool the peak that is reported is this session's own.
   const PoolStatistics pool = engine_impl().pool->statistics();
   if (pool.bytes_in_use + pool.bytes_reserved == 0) engine_impl().pool->reset_peak();
@@ -34,9 +34,9 @@ Session::Impl::Impl(const Impl& other)
 void Session::Impl::check_tokens(std::span<const Token> more) const {
   if (more.empty()) throw Error(ErrorCode::kInvalidArgument, "the prompt is empty: give at least one token");
   for (const Token token : more) {
-    if (token < 0 || token >= model().hparams.n_vocab) {
+    if (token < 0 || token >= model().spec.n_vocab) {
       throw Error(ErrorCode::kInvalidArgument, "token " + std::to_string(token) + " is outside the vocabulary of " +
-                                                   std::to_string(model().hparams.n_vocab));
+                                                   std::to_string(model().spec.n_vocab));
     }
   }
   if (tokens.size() + more.size() > static_cast<std::size_t>(options.n_ctx)) {
@@ -55,11 +55,12 @@ void Session::Impl::check_idle() const {
 
 void Session::Impl::reserve_step() {
   if (tokens.size() == tokens.capacity()) tokens.reserve(std::max<std::size_t>(2 * tokens.capacity(), 64));
-  logits.reserve(static_cast<std::size_t>(model().hparams.n_vocab));
+  logits.reserve(static_cast<std::size_t>(model().spec.n_vocab));
 }
 
 void Session::Impl::record_step(Token token, std::span<const float> row, double seconds) {
   tokens.push_back(token);
+  cache.slide();
   logits.assign(row.begin(), row.end());
   statistics.decoded_tokens += 1;
   statistics.decode_s += seconds;
@@ -111,7 +112,7 @@ void Session::clear() {
   impl_->engine_impl().pool->trim();
   impl_->tokens.clear();
   impl_->logits.clear();
-  impl_->evidence = QueryEvidence(impl_->evidence.needs(), impl_->model().hparams);
+  impl_->evidence = QueryEvidence(impl_->evidence.needs(), impl_->model().spec);
   impl_->total = 0;
   impl_->head_budgets.clear();
   impl_->decoded_since_cut = 0;
@@ -126,11 +127,12 @@ const std::shared_ptr<const Model>& Session::model() const { return impl_->engin
 
 std::vector<std::int32_t> Session::positions(int layer, int kv_head) const {
   const CacheShape& shape = impl_->cache.shape();
-  if (layer < 0 || layer >= shape.n_layer || kv_head < 0 || kv_head >= shape.n_kv_head) {
-    throw Error(ErrorCode::kInvalidArgument, "there is no KV head " + std::to_string(kv_head) + " in layer " +
-                                                 std::to_string(layer) + ": the model has " +
-                                                 std::to_string(shape.n_layer) + " layers of " +
-                                                 std::to_string(shape.n_kv_head));
+  const bool is_layer = layer >= 0 && layer < shape.n_layer();
+  if (!is_layer || kv_head < 0 || kv_head >= shape.layer(layer).n_kv_head) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "there is no KV head " + std::to_string(kv_head) + " in layer " + std::to_string(layer) +
+                    (is_layer ? ": it has " + std::to_string(shape.layer(layer).n_kv_head) + " of them"
+                              : ": the model has " + std::to_string(shape.n_layer()) + " layers"));
   }
   std::vector<std::int32_t> positions;
   for (const kernels::EntryRun& run : impl_->cache.entries(layer, kv_head).runs) {
@@ -141,16 +143,17 @@ std::vector<std::int32_t> Session::positions(int layer, int kv_head) const {
 
 SessionStatistics Session::statistics() const {
   SessionStatistics statistics = impl_->statistics;
-  const CacheShape& shape = impl_->cache.shape();
-  statistics.entries_full = std::int64_t{impl_->n_tokens()} * shape.n_layer * shape.n_kv_head;
-  statistics.entries_kept = impl_->cache.n_entries();
-  statistics.bytes_full = static_cast<std::size_t>(statistics.entries_full) * shape.entry_bytes();
-  statistics.bytes_kept = static_cast<std::size_t>(statistics.entries_kept) * shape.entry_bytes();
-  statistics.bytes_in_pages = impl_->cache.bytes_in_pages();
+  const RaggedCache& cache = impl_->cache;
+  const CacheShape& shape = cache.shape();
+  statistics.entries_full = shape.full_entries(impl_->n_tokens());
+  statistics.entries_kept = cache.n_entries();
+  statistics.bytes_full = shape.full_bytes(impl_->n_tokens());
+  statistics.bytes_kept = cache.bytes();
+  statistics.bytes_in_pages = cache.bytes_in_pages();
   statistics.bytes_peak = impl_->engine_impl().pool->statistics().bytes_peak;
-  for (int l = 0; l < shape.n_layer; ++l) {
+  for (int l = 0; l < shape.n_layer(); ++l) {
     std::vector<std::int32_t>& row = statistics.kept.emplace_back();
-    for (int h = 0; h < shape.n_kv_head; ++h) row.push_back(impl_->cache.n_entries(l, h));
+    for (int h = 0; h < shape.layer(l).n_kv_head; ++h) row.push_back(cache.n_entries(l, h));
   }
   return statistics;
 }

@@ -117,8 +117,8 @@ SessionOptions get_options(Reader& reader) {
 
 // The positions of the tokens that are stored must be those of tokens that were fed.
 bool has_only_positions_below(const RaggedCache& cache, std::int32_t n_tokens) {
-  for (int l = 0; l < cache.shape().n_layer; ++l) {
-    for (int h = 0; h < cache.shape().n_kv_head; ++h) {
+  for (int l = 0; l < cache.shape().n_layer(); ++l) {
+    for (int h = 0; h < cache.shape().layer(l).n_kv_head; ++h) {
       const kernels::HeadEntries entries = cache.entries(l, h);
       if (entries.n_entries == 0) continue;
       const kernels::EntryRun& last = entries.runs.back();
@@ -157,7 +157,7 @@ std::unique_ptr<Session::Impl> load_session(std::shared_ptr<Engine> engine, cons
   }
   const SessionOptions options = checked_session_options(get_options(reader), model);
   // A session takes as much for its queries as the file has to hold of them.
-  const std::uint64_t evidence_bytes = QueryEvidence::written_bytes(evidence_needs(options), model.hparams);
+  const std::uint64_t evidence_bytes = QueryEvidence::written_bytes(evidence_needs(options), model.spec);
   reader.require(evidence_bytes <= reader.left());
 
   auto session = std::make_unique<Session::Impl>(std::move(engine), options);
@@ -166,21 +166,21 @@ std::unique_ptr<Session::Impl> load_session(std::shared_ptr<Engine> engine, cons
   session->statistics.decoded_tokens = reader.get_in<std::int64_t>(0, kMost);
   session->total = reader.get_in<std::int64_t>(0, kMost);
   session->decoded_since_cut = reader.get_in<std::int32_t>(0, std::numeric_limits<std::int32_t>::max());
-  const CacheShape& shape = session->cache.shape();
-  const auto n_heads = static_cast<std::size_t>(shape.n_layer) * static_cast<std::size_t>(shape.n_kv_head);
+  const auto n_heads = static_cast<std::size_t>(session->cache.shape().n_cut_heads());
   session->head_budgets = reader.get_array<std::int32_t>(n_heads);
   reader.require(session->head_budgets.empty() || session->head_budgets.size() == n_heads);
   session->tokens = reader.get_array<Token>(static_cast<std::size_t>(options.n_ctx));
   for (const std::int32_t n : session->head_budgets) reader.require(n >= 0 && n <= session->n_tokens());
-  for (const Token token : session->tokens) reader.require(token >= 0 && token < model.hparams.n_vocab);
-  session->logits = reader.get_array<float>(static_cast<std::size_t>(model.hparams.n_vocab));
+  for (const Token token : session->tokens) reader.require(token >= 0 && token < model.spec.n_vocab);
+  session->logits = reader.get_array<float>(static_cast<std::size_t>(model.spec.n_vocab));
   const bool is_fed = !session->tokens.empty();
-  reader.require(session->logits.size() == (is_fed ? static_cast<std::size_t>(model.hparams.n_vocab) : 0));
+  reader.require(session->logits.size() == (is_fed ? static_cast<std::size_t>(model.spec.n_vocab) : 0));
   reader.take(static_cast<std::size_t>(evidence_bytes));
   reader.require(session->evidence.read(file.body()));
   session->cache.restore(file.body());
   reader.require(file.body().peek() == std::istream::traits_type::eof());
   reader.require(has_only_positions_below(session->cache, session->n_tokens()));
+  session->cache.slide();
   return session;
 }
 

@@ -1,6 +1,7 @@
 #include "engine/session_options.h"
 
 #include <algorithm>
+#include <cmath>
 #include <string>
 
 #include "eviction/cut.h"
@@ -8,25 +9,32 @@
 
 namespace winnow {
 
-CacheShape cache_shape(const Hparams& hparams, const SessionOptions& options) {
-  CacheShape shape{.n_layer = hparams.n_layer,
-                   .n_kv_head = hparams.n_kv_head,
-                   .head_dim = hparams.head_dim,
-                   .key_type = options.key_type,
-                   .value_type = options.value_type};
-  for (const EntryType type : {options.key_type, options.value_type}) {
+CacheShape cache_shape(const ModelSpec& spec, const SessionOptions& options) {
+  CacheShape shape{.layers = {}, .key_type = options.key_type, .value_type = options.value_type};
+  const auto check = [](EntryType type, int head_dim) {
     const bool blocks = type == EntryType::kQ8_0 || type == EntryType::kQ4_0;
-    if (blocks && hparams.head_dim % 32 != 0) {
+    if (blocks && head_dim % 32 != 0) {
       throw Error(ErrorCode::kInvalidArgument, "entries of type " + std::string(entry_type_name(type)) +
                                                    " need a head size that is a multiple of 32; this model's is " +
-                                                   std::to_string(hparams.head_dim) + ": use f16, bf16 or f32");
+                                                   std::to_string(head_dim) + ": use f16, bf16 or f32");
     }
+  };
+  for (const LayerSpec& layer : spec.layers) {
+    shape.layers.push_back(
+        {.n_kv_head = layer.n_kv_head, .key_dim = layer.key_dim, .value_dim = layer.value_dim, .window = layer.window});
+    check(options.key_type, layer.key_dim);
+    check(options.value_type, layer.value_dim);
   }
   return shape;
 }
 
+CutShape cut_shape(const CacheShape& shape, std::int32_t n, std::int64_t total) {
+  CutShape cut{.heads = {}, .n_tokens = n, .total = total};
+  for (const LayerShape& layer : shape.layers) cut.heads.push_back(layer.is_cut() ? layer.n_kv_head : 0);
+  return cut;
+}
+
 SessionOptions checked_session_options(SessionOptions options, const Model::Impl& model) {
-  const Hparams& hparams = model.hparams;
   options.eviction.find_profile(model.info.fingerprint);
   options.eviction.validate();
   if (options.eviction.evicts() && !options.budget) {
@@ -37,11 +45,17 @@ SessionOptions checked_session_options(SessionOptions options, const Model::Impl
     throw Error(ErrorCode::kInvalidArgument,
                 "a budget has no effect with the method 'full': choose a method that evicts, e.g. snapkv");
   }
+  if (options.eviction.evicts() && model.info.n_cut_heads() == 0) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "the method '" + options.eviction.method +
+                    "' has no effect on this model: all its layers have a sliding window, whose entries are freed when "
+                    "they are out of reach; leave the method out");
+  }
   if (options.n_ctx < 0) {
     throw Error(ErrorCode::kInvalidArgument,
                 "the context must have at least 1 token, not " + std::to_string(options.n_ctx));
   }
-  if (options.n_ctx == 0) options.n_ctx = hparams.n_ctx_train;
+  if (options.n_ctx == 0) options.n_ctx = model.spec.n_ctx_train;
   if (options.prefill_chunk < 0 || options.cut_every < 1) {
     throw Error(ErrorCode::kInvalidArgument, "a prefill chunk and the steps between cuts must be at least 1 token");
   }
@@ -71,14 +85,15 @@ EvidenceNeeds evidence_needs(const SessionOptions& options) {
 }
 
 std::int64_t budget_entries(const SessionOptions& options, const CacheShape& shape, std::int32_t n) {
-  const std::int64_t n_heads = std::int64_t{shape.n_layer} * shape.n_kv_head;
-  const std::int64_t wanted = options.budget->total_entries(n, n_heads, shape.entry_bytes());
-  if (options.budget->unit == Budget::Unit::kBytes && wanted < n * n_heads &&
-      options.budget->amount < static_cast<double>(n_heads) * static_cast<double>(shape.page_bytes())) {
+  const std::int64_t n_heads = shape.n_cut_heads();
+  const std::int64_t wanted = options.budget->total_entries(n, n_heads, shape.cut_entry_bytes());
+  const double page_bytes = kPageEntries * shape.cut_entry_bytes();
+  const double needed = static_cast<double>(n_heads) * page_bytes;
+  if (options.budget->unit == Budget::Unit::kBytes && wanted < n * n_heads && options.budget->amount < needed) {
     throw Error(ErrorCode::kInvalidArgument,
                 "a budget of " + options.budget->text() + " cannot hold one page per head: " + std::to_string(n_heads) +
-                    " heads with pages of " + std::to_string(shape.page_bytes()) + " bytes need at least " +
-                    std::to_string(static_cast<std::size_t>(n_heads) * shape.page_bytes()) + " bytes");
+                    " heads with pages of " + std::to_string(std::llround(page_bytes)) + " bytes need at least " +
+                    std::to_string(std::llround(needed)) + " bytes");
   }
   return wanted;
 }

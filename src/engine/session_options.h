@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "cache/ragged_cache.h"
+#include "eviction/cut.h"
 #include "eviction/evidence.h"
 #include "model/model_impl.h"
 #include "winnow/session.h"
@@ -16,7 +17,10 @@ SessionOptions checked_session_options(SessionOptions options, const Model::Impl
 // The functions below take checked options.
 
 // Throws Error(kInvalidArgument) for entry types that do not go with the model's head size.
-CacheShape cache_shape(const Hparams& hparams, const SessionOptions& options);
+CacheShape cache_shape(const ModelSpec& spec, const SessionOptions& options);
+
+// The cut of a sequence of n tokens to `total` entries: of the layers that methods cut.
+CutShape cut_shape(const CacheShape& shape, std::int32_t n, std::int64_t total);
 
 // Throws Error(kUnsupported) for a method that cannot cut when these options ask for it.
 EvidenceNeeds evidence_needs(const SessionOptions& options);

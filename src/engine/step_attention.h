@@ -13,6 +13,7 @@
 #include "kernels/attention.h"
 #include "model/compute.h"
 #include "model/graph_builder.h"
+#include "model/model_impl.h"
 
 namespace winnow {
 
@@ -23,14 +24,36 @@ struct StepSequence {
   std::int32_t position;  // of the step's token
 };
 
-// The graph is built once and run for every step; plan() says before each run what it attends to. The entries of all
-// (sequence, KV head) pairs of a layer are laid end to end, in slices, and every thread takes about as many entries of
-// them, so a thread's work does not depend on how ragged the cache is. Partial results of a head in several slices are
-// merged, in order, by whichever thread finishes last.
+// What the threads do in one layer of a step. A head is a (sequence, KV head) pair: sequence * n_kv_head + KV head.
+struct StepPlan {
+  // A run of entries [first, last) of one head.
+  struct Slice {
+    std::int32_t head;
+    std::int32_t first;
+    std::int32_t last;
+    std::int32_t partial;  // index of its state among those to be merged, or -1: the slice is the whole head
+  };
+  struct Head {
+    std::int32_t first_partial;
+    std::int32_t n_slices;
+  };
+  std::vector<Slice> slices;              // of all heads, end to end
+  std::vector<std::int32_t> first_slice;  // [n_threads + 1] of each part
+  std::vector<Head> heads;                // [n_sequences * n_kv_head]
+  std::int32_t n_partials = 0;
+};
+
+// The entries of all heads are laid end to end, in slices, and every thread takes about as many entries of them, so a
+// thread's work does not depend on how ragged the cache is.
+//   n_entries: [n_sequences * n_kv_head]
+void plan_step(std::span<const std::int32_t> n_entries, int n_threads, StepPlan& plan);
+
+// The graph is built once and run for every step; plan() says before each run what it attends to. Partial results of a
+// head in several slices are merged, in order, by whichever thread finishes last.
 class StepAttention : public AttentionHook {
  public:
-  // Sequences may differ in entry types.
-  StepAttention(const Hparams& hparams, int n_sequences, Compute& compute);
+  // Sequences may differ in entry types. The model must outlive it.
+  StepAttention(const Model::Impl& model, int n_sequences, Compute& compute);
 
   void plan(std::span<const StepSequence> sequences);
 
@@ -43,43 +66,30 @@ class StepAttention : public AttentionHook {
                       ggml_tensor* v) override;
 
  private:
-  // A run of entries [first, last) of one head.
-  struct Slice {
-    std::int32_t head;  // sequence * n_kv_head + KV head
-    std::int32_t first;
-    std::int32_t last;
-    std::int32_t partial;  // index of its partial state, or -1: the slice is the whole head
-  };
-  struct HeadPlan {
-    std::int32_t first_partial;
-    std::int32_t n_slices;
-  };
   struct Layer {
     StepAttention* owner = nullptr;
     int layer = 0;
-    std::vector<Slice> slices;
-    std::vector<std::int32_t> first_slice;  // [n_threads + 1] of each part
-    std::vector<HeadPlan> heads;            // [n_sequences * n_kv_head]
+    StepPlan plan;
   };
-
-  static void run(ggml_tensor* dst, int ith, int nth, void* userdata);
-  void run_part(const Layer& layer, const ggml_tensor* dst, int part);
-  void plan_layer(Layer& layer);
-  void store(const Layer& layer, int head, const ggml_tensor* dst);
-
   // What one thread works in.
   struct Workspace {
     kernels::GroupSoftmaxes state;  // of a slice that is a whole head
     AlignedBytes scratch;           // of the kernel
   };
 
-  const Hparams& hparams_;
+  const LayerSpec& spec(int layer) const { return model_.spec.layers[static_cast<std::size_t>(layer)]; }
+  static void run(ggml_tensor* dst, int ith, int nth, void* userdata);
+  void run_part(const Layer& layer, const ggml_tensor* dst, int part);
+  void store(int layer, int head, const ggml_tensor* dst);
+
+  const Model::Impl& model_;
   Compute& compute_;
   std::vector<StepSequence> sequences_;
   std::vector<Layer> layers_;
+  std::vector<std::int32_t> n_entries_;       // of the layer that is being planned
   kernels::GroupSoftmaxes partials_;          // of the slices that share a head
   std::vector<Workspace> workspaces_;         // [n_threads]
-  std::unique_ptr<std::atomic<int>[]> done_;  // [n_sequences * n_kv_head] slices finished in the present layer
+  std::unique_ptr<std::atomic<int>[]> done_;  // [heads] slices finished in the present layer
 };
 
 }  // namespace winnow

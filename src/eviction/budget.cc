@@ -98,7 +98,7 @@ std::string Budget::text() const {
   return {};
 }
 
-std::int64_t Budget::total_entries(std::int64_t n_tokens, std::int64_t n_heads, std::size_t entry_bytes) const {
+std::int64_t Budget::total_entries(std::int64_t n_tokens, std::int64_t n_heads, double entry_bytes) const {
   const auto all = static_cast<double>(n_tokens * n_heads);
   double total = all;
   switch (unit) {
@@ -110,7 +110,7 @@ std::int64_t Budget::total_entries(std::int64_t n_tokens, std::int64_t n_heads, 
       total = std::floor(amount * all + 0.5 + 1e-9);
       break;
     case Unit::kBytes:
-      total = std::floor(amount / static_cast<double>(entry_bytes));
+      total = std::floor(amount / entry_bytes);
       break;
   }
   return static_cast<std::int64_t>(std::min(total, all));

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "eviction/registry.h"
@@ -21,6 +22,7 @@ struct ScoredLayer {
   std::vector<std::int32_t> n_candidates = {};         // [n_kv_head] when the layer was added
   std::vector<std::vector<std::int32_t>> stored = {};  // [n_kv_head] candidates still stored, ascending offsets
   bool is_new = true;                                  // never cut yet
+  bool is_cut = true;                                  // false: a layer that is left alone
 
   std::int64_t n_protected(int h) const { return std::int64_t{n_sinks[h]} + n_window[h]; }
   std::int64_t n_stored() const {
@@ -56,6 +58,16 @@ std::vector<std::int32_t> kept_indices(const ScoredLayer& layer, int h, const st
 
 }  // namespace
 
+int CutShape::n_cut_layers() const {
+  return static_cast<int>(std::count_if(heads.begin(), heads.end(), [](int n) { return n > 0; }));
+}
+
+std::int64_t CutShape::n_heads() const { return first_head(n_layer()); }
+
+std::int64_t CutShape::first_head(int layer) const {
+  return std::accumulate(heads.begin(), heads.begin() + layer, std::int64_t{0});
+}
+
 struct Cut::State {
   EvictionOptions options;
   CutShape shape;
@@ -70,8 +82,15 @@ struct Cut::State {
   std::vector<std::int64_t> layer_budgets;
   std::vector<std::int64_t> joint_budgets;
 
-  std::int64_t n_heads() const { return std::int64_t{shape.n_layer} * shape.n_kv_head; }
-  bool is_last() const { return std::ssize(layers) == shape.n_layer; }
+  std::int64_t n_heads() const { return shape.n_heads(); }
+  int n_kv_head(int l) const { return shape.heads[l]; }
+  bool is_last() const { return next_layer() == shape.n_layer(); }
+  // The next layer that has to be added.
+  int next_layer() const {
+    int l = static_cast<int>(layers.size());
+    while (l < shape.n_layer() && shape.heads[l] == 0) ++l;
+    return l;
+  }
   bool is_whole() const {
     if (!options.evicts()) return true;
     if (!shape.fixed_budget.empty()) return false;
@@ -96,17 +115,23 @@ struct Cut::State {
     return l < std::ssize(layers) ? layers[l].n_candidates[h] : shape.n_tokens - whole_protected();
   }
 
+  // A layer's part of numbers for all heads.
+  template <class T>
+  std::span<const T> of_layer(const std::vector<T>& all, int l) const {
+    return std::span(all).subspan(shape.first_head(l), n_kv_head(l));
+  }
+
   std::int64_t layer_candidates(int l) const {
     std::int64_t n = 0;
-    for (int h = 0; h < shape.n_kv_head; ++h) n += n_candidates(l, h);
+    for (int h = 0; h < n_kv_head(l); ++h) n += n_candidates(l, h);
     return n;
   }
 
   // What is shared out: T less the protected entries of all layers, at most all candidates.
   std::int64_t shared_total() const {
     std::int64_t total = shape.total, candidates = 0;
-    for (int l = 0; l < shape.n_layer; ++l) {
-      for (int h = 0; h < shape.n_kv_head; ++h) total -= n_protected(l, h);
+    for (int l = 0; l < shape.n_layer(); ++l) {
+      for (int h = 0; h < n_kv_head(l); ++h) total -= n_protected(l, h);
       candidates += layer_candidates(l);
     }
     return std::clamp<std::int64_t>(total, 0, candidates);
@@ -151,7 +176,7 @@ void Cut::State::add(LayerScoring& scoring) {
   layer.ranking.emplace(evidence, scores);
   parts.selector->prepare(evidence, scores, options, *layer.ranking);
   if (parts.layers->is_measured()) layer.weight = parts.layers->measure(evidence, scores, options);
-  for (int h = 0; h < shape.n_kv_head; ++h) {
+  for (int h = 0; h < evidence.n_kv_head(); ++h) {
     layer.n_sinks.push_back(evidence.n_sinks(h));
     layer.n_window.push_back(evidence.n_entries(h) - evidence.n_prefix(h));
     layer.n_candidates.push_back(evidence.n_candidates(h));
@@ -165,8 +190,8 @@ void Cut::State::add(LayerScoring& scoring) {
 std::vector<double> Cut::State::table_shares(const HeadTable& table) const {
   const std::vector<double> weights = table.weights(shape, options);
   std::vector<std::int64_t> floors, caps;
-  for (int l = 0; l < shape.n_layer; ++l) {
-    for (int h = 0; h < shape.n_kv_head; ++h) {
+  for (int l = 0; l < shape.n_layer(); ++l) {
+    for (int h = 0; h < n_kv_head(l); ++h) {
       const std::int64_t floor = table.counts_protected() ? n_protected(l, h) : 0;
       floors.push_back(floor);
       caps.push_back(floor + n_candidates(l, h));
@@ -181,12 +206,12 @@ std::vector<double> Cut::State::table_shares(const HeadTable& table) const {
 std::vector<double> Cut::State::layer_shares(int n_seen) const {
   std::vector<double> weights;
   if (parts.layers->is_measured()) {
-    for (int l = 0; l < n_seen; ++l) weights.push_back(layers[l].weight);
+    for (int l = 0; l < n_seen; ++l) weights.push_back(l < std::ssize(layers) ? layers[l].weight : 0);
   } else if (parts.layers->table() != nullptr) {
     const std::vector<double> shares = table_shares(*parts.layers->table());
-    for (int l = 0; l < shape.n_layer; ++l) {
-      const auto first = shares.begin() + std::ptrdiff_t{l} * shape.n_kv_head;
-      weights.push_back(std::accumulate(first, first + shape.n_kv_head, 0.0));
+    for (int l = 0; l < shape.n_layer(); ++l) {
+      const std::span<const double> layer = of_layer(shares, l);
+      weights.push_back(std::accumulate(layer.begin(), layer.end(), 0.0));
     }
     return weights;
   } else {
@@ -200,22 +225,22 @@ std::vector<double> Cut::State::layer_shares(int n_seen) const {
 void Cut::State::allot_joint() {
   const std::vector<double> shares = table_shares(*parts.joint_table());
   joint_budgets = round_shares(shares, shared_total());
-  for (int l = 0; l < shape.n_layer; ++l) {
-    const auto first = shares.begin() + std::ptrdiff_t{l} * shape.n_kv_head;
-    report.head_share[l].assign(first, first + shape.n_kv_head);
-    report.layer_share[l] = std::accumulate(first, first + shape.n_kv_head, 0.0);
+  for (int l = 0; l < shape.n_layer(); ++l) {
+    const std::span<const double> layer = of_layer(shares, l);
+    report.head_share[l].assign(layer.begin(), layer.end());
+    report.layer_share[l] = std::accumulate(layer.begin(), layer.end(), 0.0);
   }
 }
 
 void Cut::State::allot_layers() {
-  report.layer_share = layer_shares(shape.n_layer);
+  report.layer_share = layer_shares(shape.n_layer());
   layer_budgets = round_shares(report.layer_share, shared_total());
 }
 
 void Cut::State::fill_report(int l, std::vector<double> head_share, const std::vector<std::int64_t>& budget) {
   if (!head_share.empty()) report.head_share[l] = std::move(head_share);
   report.budget[l].clear();
-  for (int h = 0; h < shape.n_kv_head; ++h) {
+  for (int h = 0; h < n_kv_head(l); ++h) {
     report.budget[l].push_back(static_cast<std::int32_t>(n_protected(l, h) + budget[h]));
   }
 }
@@ -226,12 +251,13 @@ std::vector<std::vector<std::int64_t>> Cut::State::stage_ceilings(const Parallel
   const std::vector<double> shares = layer_shares(n_seen);
   std::vector<std::vector<std::int64_t>> ceilings(n_seen);
   parallel_for(n_seen, [&](int l) {
+    if (!layers[l].is_cut) return;
     const std::int64_t budget = std::min(ceiling(shares[l]), layer_candidates(l));
     HeadRequest request{.budget = budget, .ranking = *layers[l].ranking};
     if (const HeadTable* table = parts.heads->table()) {
       const std::vector<double> weights = table->weights(shape, options);
-      request.weights.assign(weights.begin() + std::ptrdiff_t{l} * shape.n_kv_head,
-                             weights.begin() + std::ptrdiff_t{l + 1} * shape.n_kv_head);
+      const std::span<const double> layer = of_layer(weights, l);
+      request.weights.assign(layer.begin(), layer.end());
     }
     ceilings[l] = parts.heads->ceilings(request, options);
   });
@@ -246,10 +272,11 @@ std::vector<std::vector<std::int64_t>> Cut::State::global_counts() const {
     std::int32_t position;
     std::int32_t layer, head;
   };
-  std::vector<std::vector<std::int64_t>> counts(layers.size(), std::vector<std::int64_t>(shape.n_kv_head, 0));
+  std::vector<std::vector<std::int64_t>> counts;
+  for (std::size_t l = 0; l < layers.size(); ++l) counts.emplace_back(shape.heads[l], 0);
   std::vector<Candidate> candidates;
   for (int l = 0; l < std::ssize(layers); ++l) {
-    for (int h = 0; h < shape.n_kv_head; ++h) {
+    for (int h = 0; h < n_kv_head(l); ++h) {
       const HeadRanking& ranking = layers[l].ranking->head(h);
       // What a stage left out cannot come back: a head's survivors here are the first of its ranking.
       for (std::size_t i = 0; i < layers[l].stored[h].size(); ++i) {
@@ -275,8 +302,8 @@ std::vector<std::vector<std::int64_t>> Cut::State::due(const ParallelFor& parall
   first_layer = newest;
   if (!shape.fixed_budget.empty()) {
     std::vector<std::int64_t> budget;
-    for (int h = 0; h < shape.n_kv_head; ++h) {
-      const std::int64_t fixed = shape.fixed_budget[std::size_t(newest) * shape.n_kv_head + h];
+    for (int h = 0; h < n_kv_head(newest); ++h) {
+      const std::int64_t fixed = shape.fixed_budget[shape.first_head(newest) + h];
       budget.push_back(std::clamp<std::int64_t>(fixed - n_protected(newest, h), 0, n_candidates(newest, h)));
     }
     fill_report(newest, {budget.begin(), budget.end()}, budget);
@@ -295,7 +322,7 @@ std::vector<std::vector<std::int64_t>> Cut::State::due(const ParallelFor& parall
   std::vector<std::vector<std::int64_t>> budgets;
   if (is_global) {
     budgets = global_counts();
-    for (int l = 0; l < shape.n_layer; ++l) {
+    for (int l = 0; l <= newest; ++l) {
       report.layer_share[l] = static_cast<double>(sum(budgets[l]));
       fill_report(l, {budgets[l].begin(), budgets[l].end()}, budgets[l]);
     }
@@ -305,8 +332,8 @@ std::vector<std::vector<std::int64_t>> Cut::State::due(const ParallelFor& parall
   if (parts.joint_table() != nullptr) {
     if (joint_budgets.empty()) allot_joint();
     for (int l = first_layer; l <= newest; ++l) {
-      const auto first = joint_budgets.begin() + std::ptrdiff_t{l} * shape.n_kv_head;
-      budgets.emplace_back(first, first + shape.n_kv_head);
+      const std::span<const std::int64_t> layer = of_layer(joint_budgets, l);
+      budgets.emplace_back(layer.begin(), layer.end());
       fill_report(l, {}, budgets.back());
     }
     return budgets;
@@ -316,10 +343,11 @@ std::vector<std::vector<std::int64_t>> Cut::State::due(const ParallelFor& parall
   budgets.resize(newest + 1 - first_layer);
   parallel_for(static_cast<int>(budgets.size()), [&](int i) {
     const int l = first_layer + i;
+    if (!layers[l].is_cut) return;
     HeadRequest request{.budget = layer_budgets[l], .ranking = *layers[l].ranking};
     if (table != nullptr) {
-      const auto first = weights.begin() + std::ptrdiff_t{l} * shape.n_kv_head;
-      request.weights.assign(first, first + shape.n_kv_head);
+      const std::span<const double> layer = of_layer(weights, l);
+      request.weights.assign(layer.begin(), layer.end());
     }
     std::vector<double> shares = parts.heads->shares(request, options);
     budgets[i] = round_shares(shares, layer_budgets[l]);
@@ -331,17 +359,23 @@ std::vector<std::vector<std::int64_t>> Cut::State::due(const ParallelFor& parall
 std::vector<LayerCut> Cut::State::apply(int first_layer, const std::vector<std::vector<std::int64_t>>& budgets,
                                         const ParallelFor& parallel_for) {
   std::vector<LayerCut> cuts;
+  struct Item {
+    std::size_t cut;
+    int head;
+  };
+  std::vector<Item> items;
   for (int i = 0; i < std::ssize(budgets); ++i) {
     const ScoredLayer& layer = layers[first_layer + i];
     bool is_due = layer.is_new;
-    for (int h = 0; h < shape.n_kv_head; ++h) is_due |= budgets[i][h] != std::ssize(layer.stored[h]);
+    for (int h = 0; h < n_kv_head(first_layer + i); ++h) is_due |= budgets[i][h] != std::ssize(layer.stored[h]);
     if (!is_due) continue;
     cuts.push_back({.layer = first_layer + i, .kept = {}});
-    cuts.back().kept.resize(shape.n_kv_head);
+    cuts.back().kept.resize(n_kv_head(first_layer + i));
+    for (int h = 0; h < n_kv_head(first_layer + i); ++h) items.push_back({cuts.size() - 1, h});
   }
-  parallel_for(static_cast<int>(cuts.size()) * shape.n_kv_head, [&](int item) {
-    LayerCut& cut = cuts[item / shape.n_kv_head];
-    const int h = item % shape.n_kv_head;
+  parallel_for(static_cast<int>(items.size()), [&](int item) {
+    LayerCut& cut = cuts[items[item].cut];
+    const int h = items[item].head;
     ScoredLayer& layer = layers[cut.layer];
     const std::int64_t budget = budgets[cut.layer - first_layer][h];
     std::vector<std::int32_t> chosen = budget == std::ssize(layer.stored[h])
@@ -364,9 +398,11 @@ Cut::Cut(const EvictionOptions& options, const CutShape& shape)
                                            .layer_budgets = {},
                                            .joint_budgets = {}})) {
   State& state = *state_;
-  state.report.layer_share.assign(shape.n_layer, 0.0);
-  state.report.head_share.assign(shape.n_layer, std::vector<double>(shape.n_kv_head, 0.0));
-  state.report.budget.assign(shape.n_layer, std::vector<std::int32_t>(shape.n_kv_head, shape.n_tokens));
+  state.report.layer_share.assign(shape.n_layer(), 0.0);
+  for (const int n_kv_head : shape.heads) {
+    state.report.head_share.emplace_back(n_kv_head, 0.0);
+    state.report.budget.emplace_back(n_kv_head, shape.n_tokens);
+  }
   if (!options.evicts()) return;
   options.validate();
   state.parts = find_parts(options);
@@ -400,7 +436,7 @@ std::vector<LayerCut> Cut::add_layer(LayerScoring& scoring) {
   const LayerView& view = scoring.view();
   const ParallelFor& parallel_for = scoring.parallel_for();
   if (state.is_whole()) return {};
-  if (state.is_final || view.layer != std::ssize(state.layers) || view.n_kv_head != state.shape.n_kv_head ||
+  if (state.is_final || view.layer != state.next_layer() || view.n_kv_head != state.shape.heads[view.layer] ||
       view.n_tokens != state.shape.n_tokens) {
     throw Error(ErrorCode::kInternal,
                 "a cut got layer " + std::to_string(view.layer) + " out of order or of another shape");
@@ -408,9 +444,13 @@ std::vector<LayerCut> Cut::add_layer(LayerScoring& scoring) {
   if (state.is_prefill && state.shape.fixed_budget.empty()) {
     for (const kernels::HeadEntries& head : view.heads) {
       if (head.n_entries == view.n_tokens) continue;
-      if (view.layer > 0) throw Error(ErrorCode::kInternal, "a cut of a ragged cache was taken for a prefill");
+      if (!state.layers.empty()) throw Error(ErrorCode::kInternal, "a cut of a ragged cache was taken for a prefill");
       state.is_prefill = false;
     }
+  }
+  while (std::ssize(state.layers) < view.layer) {
+    ScoredLayer& alone = state.layers.emplace_back();
+    alone.is_new = alone.is_cut = false;
   }
   state.add(scoring);
   int first_layer = 0;

@@ -18,16 +18,20 @@ namespace winnow {
 
 // The sequence that is being cut.
 struct CutShape {
-  int n_layer;
-  int n_kv_head;
-  std::int32_t n_tokens;  // logical length N
-  std::int64_t total;     // T, entries over all layers and heads
+  std::vector<int> heads;  // [n_layer] KV heads; 0: a layer that is left alone, and counts nowhere
+  std::int32_t n_tokens;   // logical length N
+  std::int64_t total;      // T, entries over all layers and heads that are cut
   // Entries stored at present over all layers and heads, when the cache is cut again; 0 in layer-major prefill, where
   // every head of every layer comes with all N. A re-cut is one-shot: nothing is returned before the last layer.
   std::int64_t stored = 0;
-  // [n_layer][n_kv_head] entries, protected ones included: every head is cut back to its own number and nothing is
+  // [heads of all layers] entries, protected ones included: every head is cut back to its own number and nothing is
   // allotted (CAKE's cut while decoding). `total` is not looked at then. Empty: allot.
   std::vector<std::int32_t> fixed_budget = {};
+
+  int n_layer() const { return static_cast<int>(heads.size()); }
+  int n_cut_layers() const;
+  std::int64_t n_heads() const;
+  std::int64_t first_head(int layer) const;  // heads of the layers before
 };
 
 // One layer's survivors.
@@ -38,10 +42,10 @@ struct LayerCut {
 
 // Real-valued shares and integer budgets of a finished cut (golden files, analyses, statistics).
 struct CutReport {
-  std::vector<double> layer_share;                // [n_layer], protected entries not counted
+  std::vector<double> layer_share;                // [n_layer], protected entries not counted; 0 for one left alone
   std::vector<std::vector<double>> head_share;    // [n_layer][n_kv_head], of the rounded layer budget, likewise
   std::vector<std::vector<std::int32_t>> budget;  // [n_layer][n_kv_head], entries kept, protected ones included
-  std::vector<std::int64_t> stage_stored;         // [n_layer] entries stored after each stage
+  std::vector<std::int64_t> stage_stored;         // [layers that are cut] entries stored after each stage
 };
 
 class Cut {
@@ -58,7 +62,7 @@ class Cut {
   // Whether all that is stored (N * heads in a prefill) fits in T: no layer need be added then.
   bool keeps_everything() const;
 
-  // Scores layer view.layer (layers come in order 0, 1, ...), and returns the cuts that are due now, at most one per
+  // Scores layer view.layer (layers that are cut come in order), and returns the cuts that are due now, at most one per
   // layer, in ascending order; after the last layer they are final. In prefill the layer just added is always among
   // them (also when it keeps everything), an earlier one only if it loses entries. Throws Error(kInvalidArgument) for a
   // score that is not a number, naming layer and head.

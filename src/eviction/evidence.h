@@ -59,7 +59,7 @@ struct LayerView {
   int layer;
   int n_head;  // query heads (H)
   int n_kv_head;
-  kernels::AttentionShape shape;
+  kernels::AttentionShape shape;                // of the layer: see of_head
   std::int32_t n_tokens;                        // logical length N: the next position
   std::span<const kernels::HeadEntries> heads;  // [n_kv_head] stored entries, window included
   const float* window_q = nullptr;              // [n_window_rows][n_head][key_dim], rotated; the last row is token N-1

@@ -25,6 +25,7 @@ HeadImportance from_json(const std::string& path, const std::string& text) {
   };
   std::vector<Item> items;
   HeadImportance result;
+  int n_layer = 0, most_heads = 0;
   for (const auto& [key, value] : json.items()) {
     const std::size_t dash = key.find('-');
     const auto layer = parse_integer<int>(std::string_view(key).substr(0, dash));
@@ -44,17 +45,22 @@ HeadImportance from_json(const std::string& path, const std::string& text) {
     }
     if (sum < 0) refuse_file(path, "has a negative importance for head '" + key + "'");
     items.push_back({*layer, *head, sum / static_cast<double>(n)});
-    result.n_layer = std::max(result.n_layer, *layer + 1);
-    result.n_head = std::max(result.n_head, *head + 1);
+    n_layer = std::max(n_layer, *layer + 1);
+    most_heads = std::max(most_heads, *head + 1);
   }
-  if (items.size() != static_cast<std::size_t>(result.n_layer) * static_cast<std::size_t>(result.n_head)) {
-    refuse_file(path, "does not name every head of " + std::to_string(result.n_layer) + " layers x " +
-                          std::to_string(result.n_head) + " heads");
-  }
-  result.weight.resize(items.size());
+  // Every layer's heads are there from 0 on.
+  std::vector<int> n_heads(n_layer, 0), last_head(n_layer, -1);
   for (const Item& item : items) {
-    result.weight[static_cast<std::size_t>(item.layer) * result.n_head + item.head] = item.weight;
+    ++n_heads[item.layer];
+    last_head[item.layer] = std::max(last_head[item.layer], item.head);
   }
+  for (int l = 0; l < n_layer; ++l) {
+    if (n_heads[l] == last_head[l] + 1 && n_heads[l] > 0) continue;
+    refuse_file(path, "does not name every head of " + std::to_string(n_layer) + " layers x " +
+                          std::to_string(most_heads) + " heads");
+  }
+  for (const int n : n_heads) result.weight.emplace_back(n, 0.0);
+  for (const Item& item : items) result.weight[item.layer][item.head] = item.weight;
   return result;
 }
 
@@ -64,21 +70,16 @@ HeadImportance from_matrix(const std::string& path, const std::string& text) {
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) {
     std::istringstream numbers(line);
-    int n_head = 0;
-    for (double weight = 0; numbers >> weight; ++n_head) {
-      if (weight < 0) refuse_file(path, "has a negative importance in line " + std::to_string(result.n_layer + 1));
-      result.weight.push_back(weight);
+    std::vector<double> layer;
+    const std::string where = "line " + std::to_string(result.weight.size() + 1);
+    for (double weight = 0; numbers >> weight;) {
+      if (weight < 0) refuse_file(path, "has a negative importance in " + where);
+      layer.push_back(weight);
     }
-    if (!numbers.eof()) {
-      refuse_file(path, "is neither JSON nor a line of numbers for each layer (line " +
-                            std::to_string(result.n_layer + 1) + ")");
-    }
-    if (n_head == 0) continue;
-    if (result.n_layer > 0 && n_head != result.n_head) refuse_file(path, "has lines with different numbers of heads");
-    result.n_head = n_head;
-    ++result.n_layer;
+    if (!numbers.eof()) refuse_file(path, "is neither JSON nor a line of numbers for each layer (" + where + ")");
+    if (!layer.empty()) result.weight.push_back(std::move(layer));
   }
-  if (result.n_layer == 0) refuse_file(path, "holds no head importances");
+  if (result.weight.empty()) refuse_file(path, "holds no head importances");
   return result;
 }
 
@@ -89,7 +90,8 @@ HeadImportance HeadImportance::load(const std::string& path) {
   const std::size_t first = text.find_first_not_of(" \t\r\n");
   const bool is_json = first != std::string::npos && (text[first] == '{' || text[first] == '[' || text[first] == '"');
   HeadImportance result = is_json ? from_json(path, text) : from_matrix(path, text);
-  const double total = std::accumulate(result.weight.begin(), result.weight.end(), 0.0);
+  double total = 0;
+  for (const std::vector<double>& layer : result.weight) total += std::accumulate(layer.begin(), layer.end(), 0.0);
   if (!(total > 0) || !std::isfinite(total)) refuse_file(path, "has no importance above 0");
   return result;
 }

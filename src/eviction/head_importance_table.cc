@@ -9,7 +9,7 @@
 namespace winnow {
 namespace {
 
-// [n_layer * n_kv_head] a group's query heads added up, summing to 1.
+// [heads of all layers that are cut] a group's query heads added up, summing to 1.
 std::vector<double> importance_of(const CutShape& shape, const EvictionOptions& options) {
   EvictionOptions loaded;
   const HeadImportance* importance = options.importance.get();
@@ -18,19 +18,29 @@ std::vector<double> importance_of(const CutShape& shape, const EvictionOptions& 
     loaded.load_files();
     importance = loaded.importance.get();
   }
-  if (importance->n_layer != shape.n_layer || importance->n_head < 1 || importance->n_head % shape.n_kv_head != 0) {
+  const auto refuse = [](const std::string& what) {
     throw Error(ErrorCode::kInvalidArgument,
-                "the head-importance file is for " + std::to_string(importance->n_layer) + " layers of " +
-                    std::to_string(importance->n_head) + " heads, the model has " + std::to_string(shape.n_layer) +
-                    " of " + std::to_string(shape.n_kv_head) + " KV heads: name the file of this model");
+                "the head-importance file is for " + what + ": name the file of this model");
+  };
+  if (std::ssize(importance->weight) != shape.n_layer()) {
+    refuse(std::to_string(importance->weight.size()) + " layers, the model has " + std::to_string(shape.n_layer()));
   }
-  const int n_group = importance->n_head / shape.n_kv_head;
-  const double total = std::accumulate(importance->weight.begin(), importance->weight.end(), 0.0);
-  std::vector<double> weights(std::size_t(shape.n_layer) * shape.n_kv_head);
-  for (std::size_t i = 0; i < weights.size(); ++i) {
-    const auto first = importance->weight.begin() + static_cast<std::ptrdiff_t>(i) * n_group;
-    weights[i] = std::accumulate(first, first + n_group, 0.0) / total;
+  std::vector<double> weights;
+  for (int l = 0; l < shape.n_layer(); ++l) {
+    const std::vector<double>& layer = importance->weight[l];
+    const int n_kv_head = shape.heads[l];
+    if (n_kv_head == 0) continue;
+    if (layer.empty() || layer.size() % n_kv_head != 0) {
+      refuse(std::to_string(layer.size()) + " heads in layer " + std::to_string(l) + ", the model has " +
+             std::to_string(n_kv_head) + " KV heads there");
+    }
+    const auto n_group = static_cast<std::ptrdiff_t>(layer.size() / n_kv_head);
+    for (auto first = layer.begin(); first != layer.end(); first += n_group) {
+      weights.push_back(std::accumulate(first, first + n_group, 0.0));
+    }
   }
+  const double total = std::accumulate(weights.begin(), weights.end(), 0.0);
+  for (double& weight : weights) weight /= total;
   return weights;
 }
 

@@ -11,7 +11,7 @@ class HeadTable {
  public:
   virtual ~HeadTable() = default;
 
-  // [n_layer * n_kv_head]; only their proportions count. Throws Error for a missing or wrong-shaped table.
+  // [heads of all layers that are cut]; only their proportions count. Throws Error for a missing or wrong-shaped table.
   virtual std::vector<double> weights(const CutShape& shape, const EvictionOptions& options) const = 0;
 
   // Whether the weights share out all of T, the protected entries being a head's floor, instead of T less those.

@@ -1,6 +1,7 @@
 // How the total is shared among the layers.
 #pragma once
 
+#include <algorithm>
 #include <vector>
 
 #include "eviction/cut.h"
@@ -8,6 +9,17 @@
 #include "eviction/scorer.h"
 
 namespace winnow {
+
+// Weights of layers from weights of a head: of_head(i) of the i-th layer that is cut, times its number of heads in
+// parts of the largest.
+template <class OfHead>
+std::vector<double> by_heads(const CutShape& shape, const OfHead& of_head) {
+  const int most = *std::max_element(shape.heads.begin(), shape.heads.end());
+  std::vector<double> weights;
+  int i = 0;
+  for (const int n : shape.heads) weights.push_back(n == 0 ? 0.0 : of_head(i++) * n / most);
+  return weights;
+}
 
 // Stateless; one instance per process, safe to use from any thread. An allocator is one of three kinds:
 //  - fixed: weights() are known before the first layer;

@@ -119,9 +119,9 @@ const WindowStatistics& LayerEvidence::window(int n_rows) {
   parallel_for_(static_cast<int>(parts.size()), [&](int i) {
     const HeadPart& part = parts[at(i)];
     AlignedBytes scratch(scratch_bytes);
-    kernels::window_row_sums(view_.shape, view_.heads[at(part.head)], group_rows(view_, q, n_rows, part.head),
-                             {part.first, part.last}, std::span(part_sums).subspan(at(i) * n_queries, n_queries),
-                             scratch.span());
+    kernels::window_row_sums(view_.shape.of_head(part.head), view_.heads[at(part.head)],
+                             group_rows(view_, q, n_rows, part.head), {part.first, part.last},
+                             std::span(part_sums).subspan(at(i) * n_queries, n_queries), scratch.span());
   });
   std::vector<kernels::RowSum> sums(at(n_kv_head()) * n_queries);
   const auto sums_of = [&](int h) { return std::span(sums).subspan(at(h) * n_queries, n_queries); };
@@ -136,8 +136,8 @@ const WindowStatistics& LayerEvidence::window(int n_rows) {
     const HeadPart& part = parts[at(i)];
     AlignedBytes scratch(scratch_bytes);
     const auto column = [&](auto& of) { return of.empty() ? nullptr : of[at(part.head)].data(); };
-    kernels::window_columns(view_.shape, view_.heads[at(part.head)], group_rows(view_, q, n_rows, part.head),
-                            sums_of(part.head), {part.first, part.last},
+    kernels::window_columns(view_.shape.of_head(part.head), view_.heads[at(part.head)],
+                            group_rows(view_, q, n_rows, part.head), sums_of(part.head), {part.first, part.last},
                             {.n_columns = n_prefix(part.head),
                              .mean = column(result.mean),
                              .m2 = column(result.m2),

@@ -20,7 +20,7 @@ std::vector<std::vector<float>> last_row_attention(const LayerView& view, const 
     const kernels::HeadEntries& entries = view.heads[h];
     attention[h].resize(std::size_t(view.shape.n_group) * entries.n_entries);
     AlignedBytes scratch(kernels::window_statistics_scratch_bytes(view.shape, 1));
-    kernels::window_statistics(view.shape, entries, group_rows(view, q, 1, h),
+    kernels::window_statistics(view.shape.of_head(h), entries, group_rows(view, q, 1, h),
                                {.n_columns = entries.n_entries,
                                 .mean = nullptr,
                                 .m2 = nullptr,
@@ -68,7 +68,7 @@ LossMeter::LossMeter(const LayerView& view, const ParallelFor& parallel_for)
   projected_.resize(view.n_head);
   largest_value_.resize(view.n_kv_head);
   kernels::AttentionShape one_head = view.shape;
-  one_head.n_group = 1;
+  one_head.n_group = 1;  // for norms of values alone
   parallel_for(view.n_head, [&](int h) {
     const int kv_head = h / view.shape.n_group;
     const std::size_t n = view.heads[kv_head].n_entries;

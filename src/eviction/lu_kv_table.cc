@@ -1,12 +1,18 @@
 #include "eviction/lu_kv_table.h"
 
 #include <algorithm>
+#include <numeric>
 #include <string>
 
 #include "winnow/error.h"
 
 namespace winnow {
 namespace {
+
+std::string text_of(const std::vector<int>& heads) {
+  return std::to_string(heads.size()) + " layers with " +
+         std::to_string(std::accumulate(heads.begin(), heads.end(), 0)) + " KV heads that are cut";
+}
 
 class LuKvTable final : public HeadTable {
  public:
@@ -26,13 +32,11 @@ class LuKvTable final : public HeadTable {
  private:
   // In units of N.
   static std::vector<double> weights_of(const UtilityProfile& profile, const CutShape& shape) {
-    if (profile.n_layer != shape.n_layer || profile.n_kv_head != shape.n_kv_head) {
-      throw Error(ErrorCode::kInvalidArgument, "the profile is for " + std::to_string(profile.n_layer) + " layers of " +
-                                                   std::to_string(profile.n_kv_head) + " KV heads, the model has " +
-                                                   std::to_string(shape.n_layer) + " of " +
-                                                   std::to_string(shape.n_kv_head) + ": calibrate this model");
+    if (profile.heads != shape.heads) {
+      throw Error(ErrorCode::kInvalidArgument, "the profile is for " + text_of(profile.heads) + ", the model has " +
+                                                   text_of(shape.heads) + ": calibrate this model");
     }
-    const std::size_t n_heads = std::size_t(shape.n_layer) * shape.n_kv_head;
+    const auto n_heads = static_cast<std::size_t>(shape.n_heads());
     const double ratio = std::min(
         1.0, static_cast<double>(shape.total) / (static_cast<double>(shape.n_tokens) * static_cast<double>(n_heads)));
     const std::size_t n_ratio = profile.ratios.size();

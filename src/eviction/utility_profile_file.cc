@@ -1,7 +1,9 @@
 // LU-KV's profiles as JSON files.
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <string>
 
 #include "base/atomic_file.h"
@@ -25,13 +27,24 @@ std::string checksum(const Json& json) {
   return hex_text(hash.value());
 }
 
+// n_kv_head is one number where all layers have the same, else a list; 0: a layer that is not cut.
+std::vector<int> read_heads(const std::string& path, const Json& json) {
+  constexpr int kMaxLayers = 1 << 16;  // a damaged file must not ask for absurd memory
+  const int n_layer = json.at("n_layer").get<int>();
+  if (n_layer < 1 || n_layer > kMaxLayers) refuse_file(path, "has a profile of the wrong shape: calibrate again");
+  const Json& n_kv_head = json.at("n_kv_head");
+  if (!n_kv_head.is_array()) return std::vector<int>(static_cast<std::size_t>(n_layer), n_kv_head.get<int>());
+  if (std::ssize(n_kv_head) != n_layer) refuse_file(path, "has a profile of the wrong shape: calibrate again");
+  return n_kv_head.get<std::vector<int>>();
+}
+
 void read_table(const std::string& path, const Json& json, UtilityProfile& profile) {
   for (const Json& ratio : json.at("ratios")) profile.ratios.push_back(number_of(path, ratio));
   for (const Json& at_ratio : json.at("kept")) {
-    if (static_cast<int>(at_ratio.size()) != profile.n_layer)
-      refuse_file(path, "has a row of another number of layers");
+    if (at_ratio.size() != profile.heads.size()) refuse_file(path, "has a row of another number of layers");
+    auto n_kv_head = profile.heads.begin();
     for (const Json& layer : at_ratio) {
-      if (static_cast<int>(layer.size()) != profile.n_kv_head) {
+      if (std::ssize(layer) != *n_kv_head++) {
         refuse_file(path, "has a row of another number of heads");
       }
       for (const Json& kept : layer) profile.kept.push_back(number_of(path, kept));
@@ -40,9 +53,9 @@ void read_table(const std::string& path, const Json& json, UtilityProfile& profi
 }
 
 void check_table(const std::string& path, const UtilityProfile& profile) {
-  if (profile.n_layer < 1 || profile.n_kv_head < 1 || profile.ratios.empty() ||
-      profile.kept.size() != profile.ratios.size() * static_cast<std::size_t>(profile.n_layer) *
-                                 static_cast<std::size_t>(profile.n_kv_head)) {
+  const int n_heads = std::accumulate(profile.heads.begin(), profile.heads.end(), 0);
+  if (n_heads < 1 || *std::min_element(profile.heads.begin(), profile.heads.end()) < 0 || profile.ratios.empty() ||
+      profile.kept.size() != profile.ratios.size() * static_cast<std::size_t>(n_heads)) {
     refuse_file(path, "has a profile of the wrong shape: calibrate again");
   }
   for (std::size_t i = 0; i < profile.ratios.size(); ++i) {
@@ -65,8 +78,7 @@ UtilityProfile UtilityProfile::load(const std::string& path) {
   }
   UtilityProfile profile;
   try {
-    profile.n_layer = json.at("n_layer").get<int>();
-    profile.n_kv_head = json.at("n_kv_head").get<int>();
+    profile.heads = read_heads(path, json);
     profile.model = json.at("model").get<std::string>();
     profile.scorer = json.at("scorer").get<std::string>();
     profile.model_name = json.value("model_name", "");
@@ -92,14 +104,17 @@ void UtilityProfile::save(const std::string& path) const {
   auto next = kept.begin();
   for (std::size_t r = 0; r < ratios.size(); ++r) {
     Json by_layer = Json::array();
-    for (int l = 0; l < n_layer; ++l, next += n_kv_head) {
-      by_layer.push_back(std::vector<double>(next, next + n_kv_head));
+    for (const int n : heads) {
+      by_layer.push_back(std::vector<double>(next, next + n));
+      next += n;
     }
     rows.push_back(std::move(by_layer));
   }
+  const bool is_even = std::equal(heads.begin() + 1, heads.end(), heads.begin());
+  const Json n_kv_head = is_even ? Json(heads.front()) : Json(heads);
   Json json = {{"format", kFormat},      {"version", kVersion},    {"model", model},         {"model_name", model_name},
                {"scorer", scorer},       {"n_samples", n_samples}, {"n_tokens", n_tokens},   {"n_decode", n_decode},
-               {"seed", seed},           {"date", date},           {"tool", tool},           {"n_layer", n_layer},
+               {"seed", seed},           {"date", date},           {"tool", tool},           {"n_layer", heads.size()},
                {"n_kv_head", n_kv_head}, {"ratios", ratios},       {"kept", std::move(rows)}};
   json["checksum"] = checksum(json);
   // A line for each field, and for each ratio: what changes from one profile to the next can be read.

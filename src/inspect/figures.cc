@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 #include <numeric>
+#include <optional>
 
 #include "charts/charts.h"
 #include "inspect/kept_data.h"
@@ -24,6 +25,7 @@ std::string by_layer(const Analysis& analysis, const std::string& title, charts:
   for (const CutOutcome& cut : analysis.cuts) {
     charts::Series& series = chart.series.emplace_back(charts::Series{.name = cut_name(cut), .points = {}, .look = {}});
     for (std::size_t l = 0; l < cut.layers.size(); ++l) {
+      if (cut.layers[l].kept.empty()) continue;  // not cut
       const double y_value = value(cut.layers[l]);
       if (chart.y.scale == charts::Scale::kLogarithmic && !(y_value > 0)) continue;
       series.points.push_back({.x = static_cast<double>(l), .y = y_value});
@@ -38,6 +40,7 @@ std::string attention_by_layer(const Analysis& analysis, const std::string& titl
       .title = title, .x = {.label = "layer"}, .y = {.includes_zero = true}, .series = {}, .width = charts::kNarrow};
   charts::Series& series = chart.series.emplace_back(charts::Series{.name = title, .points = {}, .look = {}});
   for (std::size_t l = 0; l < analysis.layers.size(); ++l) {
+    if (!analysis.model.layers[l].is_cut()) continue;
     series.points.push_back({.x = static_cast<double>(l), .y = value(analysis.layers[l])});
   }
   return to_svg(chart);
@@ -49,11 +52,18 @@ std::string head_map(const Analysis& analysis, const std::string& title,
   charts::HeatMap map{.title = title, .x_label = "layer", .y_label = "KV head", .columns = {}, .rows = {}, .cells = {}};
   map.high = 100;
   map.width = charts::kNarrow;
-  for (int l = 0; l < analysis.model.n_layer; ++l) map.columns.push_back(std::to_string(l));
-  for (std::size_t h = 0; h < static_cast<std::size_t>(analysis.model.n_kv_head); ++h) {
+  std::size_t most_heads = 0;
+  const std::vector<LayerOutcome>& layers = analysis.cuts.front().layers;
+  for (std::size_t l = 0; l < layers.size(); ++l) {
+    map.columns.push_back(std::to_string(l));
+    most_heads = std::max(most_heads, layers[l].kept.size());
+  }
+  for (std::size_t h = 0; h < most_heads; ++h) {
     map.rows.push_back(std::to_string(h));
     std::vector<std::optional<double>>& row = map.cells.emplace_back();
-    for (std::size_t l = 0; l < map.columns.size(); ++l) row.emplace_back(percent(l, h));
+    for (std::size_t l = 0; l < layers.size(); ++l) {
+      row.push_back(h < layers[l].kept.size() ? std::optional(percent(l, h)) : std::nullopt);
+    }
   }
   return to_svg(map);
 }
@@ -72,11 +82,12 @@ const charts::Axis kPercent = {.is_percent = true, .includes_zero = true};
 }  // namespace
 
 std::vector<std::string> layer_budget_figures(const Analysis& analysis) {
-  const auto n = static_cast<double>(analysis.context.size() * static_cast<std::size_t>(analysis.model.n_kv_head));
+  const auto n = static_cast<double>(analysis.context.size());
   return {
       by_layer(analysis, "entries kept", kPercent,
                [&](const LayerOutcome& layer) {
-                 return static_cast<double>(std::accumulate(layer.kept.begin(), layer.kept.end(), std::int64_t{0})) / n;
+                 return static_cast<double>(std::accumulate(layer.kept.begin(), layer.kept.end(), std::int64_t{0})) /
+                        (n * static_cast<double>(layer.kept.size()));
                }),
       attention_by_layer(analysis, "dispersion (CAKE)", [](const LayerAttention& layer) { return layer.dispersion; }),
       attention_by_layer(analysis, "shift (CAKE)", [](const LayerAttention& layer) { return layer.shift; }),

@@ -3,7 +3,9 @@
 (() => {
   const begin = performance.now();
   const data = JSON.parse(document.getElementById("kept").textContent);
-  const nTokens = data.tokens.length, nHeads = data.n_layer * data.n_kv_head, rowBytes = (nTokens + 7) >> 3;
+  const nTokens = data.tokens.length, rowBytes = (nTokens + 7) >> 3;
+  const heads = data.heads.flatMap((n, layer) => Array.from({length: n}, (_, head) => ({layer, head})));
+  const nHeads = heads.length, nLayers = data.heads.length, mostHeads = Math.max(...data.heads);
   const kLevels = 8;  // shades
   const sides = {};
 
@@ -22,7 +24,7 @@
   }
   const holds = (cut, head, token) => (cut.bytes[head * rowBytes + (token >> 3)] >> (token & 7)) & 1;
   const escaped = (text) => text.replace(/[&<>]/g, (c) => ({"&": "&amp;", "<": "&lt;", ">": "&gt;"})[c]);
-  const headName = (head) => "layer " + Math.floor(head / data.n_kv_head) + ", KV head " + (head % data.n_kv_head);
+  const headName = (head) => "layer " + heads[head].layer + ", KV head " + heads[head].head;
   // Shades that dark text can be read on, and light text on dark.
   const shade = (level) => "rgba(30,136,229," + (0.06 + 0.5 * level / kLevels).toFixed(3) + ")";
   const levelOf = (part) => part <= 0 ? 0 : Math.max(1, Math.round(part * kLevels));
@@ -50,9 +52,10 @@
         runStart = c;
       }
     }
-    const gap = data.n_kv_head * rowHeight;
     let lines = "";
-    for (let l = 5; l < data.n_layer; l += 5) lines += `M0 ${l * gap}h${nColumns}`;
+    for (let l = 5; l < nLayers; l += 5) {
+      lines += `M0 ${heads.filter((head) => head.layer < l).length * rowHeight}h${nColumns}`;
+    }
     return `<svg viewBox="0 0 ${nColumns} ${nHeads * rowHeight}" preserveAspectRatio="none" role="img" ` +
         `style="height:${Math.max(nHeads * rowHeight, 160)}px"><title>kept entries of every head: ${escaped(cut.name)}</title>` +
         paths.map((path, level) => path.length ? `<path fill="var(--accent)" fill-opacity="${level / kLevels}" d="${path.join("")}"/>` : "").join("") +
@@ -72,10 +75,10 @@
     const size = 10;
     let filled = "", empty = "";
     for (let h = 0; h < nHeads; ++h) {
-      const square = `M${Math.floor(h / data.n_kv_head) * size + 1} ${(h % data.n_kv_head) * size + 1}h8v8h-8z`;
+      const square = `M${heads[h].layer * size + 1} ${heads[h].head * size + 1}h8v8h-8z`;
       if (holds(cut, h, token)) filled += square; else empty += square;
     }
-    return `<svg width="${data.n_layer * size}" height="${data.n_kv_head * size}" role="img"><title>heads that hold the token: a column for each layer</title>` +
+    return `<svg width="${nLayers * size}" height="${mostHeads * size}" role="img"><title>heads that hold the token: a column for each layer</title>` +
         `<path fill="var(--accent)" d="${filled}"/><path fill="none" stroke="var(--grid)" d="${empty}"/></svg>`;
   }
 

@@ -1,5 +1,6 @@
 #include "inspect/inspect_page.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <numeric>
 
@@ -42,25 +43,31 @@ std::string percent(double part) {
 template <typename Values>
 double layer_mean(const CutOutcome& cut, const Values& values) {
   double sum = 0;
+  std::size_t n_layers = 0;  // that are cut
   for (const LayerOutcome& layer : cut.layers) {
+    if (layer.kept.empty()) continue;
+    ++n_layers;
     const std::vector<double>& of_layer = values(layer);
     sum += std::accumulate(of_layer.begin(), of_layer.end(), 0.0) / static_cast<double>(of_layer.size());
   }
-  return sum / static_cast<double>(cut.layers.size());
+  return sum / static_cast<double>(n_layers);
 }
 
 void add_summary(const Analysis& analysis, charts::Page& page) {
   const ModelInfo& model = analysis.model;
   const CutOutcome& first = analysis.cuts.front();
-  page.paragraph(model.name + ": " + std::to_string(model.n_layer) + " layers of " + std::to_string(model.n_kv_head) +
-                 " KV heads. The text has " + std::to_string(analysis.context.size()) +
-                 " tokens; the full cache has an entry for each token in each of the " +
-                 std::to_string(model.n_layer * model.n_kv_head) + " heads, " + std::to_string(first.entries_full) +
-                 " in all. What follows was measured while " +
-                 (analysis.is_answer ? "the full cache's answer of " : "the text's own next ") +
-                 std::to_string(analysis.continuation.size()) + " tokens " + (analysis.is_answer ? "was" : "were") +
-                 " fed after each cut; the full cache's perplexity on them is " +
-                 significant(first.next.perplexity_full) + ".");
+  const std::vector<int> n_kv_head = model.dimension(&LayerInfo::n_kv_head);
+  const bool is_all_cut =
+      std::all_of(model.layers.begin(), model.layers.end(), [](const LayerInfo& layer) { return layer.is_cut(); });
+  page.paragraph(
+      model.name + ": " + std::to_string(model.n_layer()) + " layers" +
+      (n_kv_head.size() == 1 ? " of " + std::to_string(n_kv_head.front()) + " KV heads" : "") + ". The text has " +
+      std::to_string(analysis.context.size()) + " tokens; the full cache has an entry for each token in each of the " +
+      std::to_string(model.n_cut_heads()) + " heads" + (is_all_cut ? "" : " of the layers that methods cut") + ", " +
+      std::to_string(first.entries_full) + " in all. What follows was measured while " +
+      (analysis.is_answer ? "the full cache's answer of " : "the text's own next ") +
+      std::to_string(analysis.continuation.size()) + " tokens " + (analysis.is_answer ? "was" : "were") +
+      " fed after each cut; the full cache's perplexity on them is " + significant(first.next.perplexity_full) + ".");
   std::vector<std::vector<std::string>> rows;
   for (const CutOutcome& cut : analysis.cuts) {
     rows.push_back({cut.method, cut.budget, std::to_string(cut.entries_kept),

@@ -41,10 +41,9 @@ std::string kept_data(const Analysis& analysis) {
     const CutOutcome& cut = analysis.cuts[c];
     cuts.push_back({{"name", cut_name(cut)}, {"method", cut.method}, {"budget", cut.budget}, {"bits", base64(bits)}});
   }
-  const nlohmann::json json = {{"n_layer", analysis.model.n_layer},
-                               {"n_kv_head", analysis.model.n_kv_head},
-                               {"tokens", analysis.context_text},
-                               {"cuts", std::move(cuts)}};
+  std::vector<std::size_t> heads;
+  for (const auto& layer : analysis.positions.front()) heads.push_back(layer.size());
+  const nlohmann::json json = {{"heads", heads}, {"tokens", analysis.context_text}, {"cuts", std::move(cuts)}};
   return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 

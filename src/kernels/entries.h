@@ -49,6 +49,13 @@ struct AttentionShape {
   static bool is_supported_size(int dim) {
     return dim >= kHeadDimUnit && dim <= kMaxHeadDim && dim % kHeadDimUnit == 0;
   }
+  // Of one KV head, for the shape of a layer, whose sinks are those of all its heads.
+  AttentionShape of_head(int kv_head) const {
+    AttentionShape shape = *this;
+    if (spec.sinks != nullptr) shape.spec.sinks += kv_head * n_group;
+    return shape;
+  }
+
   bool is_supported() const {
     return n_group >= 1 && n_group <= kMaxGroup && is_supported_size(key_dim) && is_supported_size(value_dim);
   }

@@ -51,29 +51,29 @@ struct GroupSoftmax {
   float* values;                   // [n_group][value_dim], sum_i exp(s_i - max) v_i
 };
 
-// Memory for the states of several slices of entries.
+// Memory for the states of several slices of entries; layers of any size use it in turn.
 class GroupSoftmaxes {
  public:
   GroupSoftmaxes() = default;
-  GroupSoftmaxes(std::size_t n, int n_group, int value_dim) { resize(n, n_group, value_dim); }
+  GroupSoftmaxes(std::size_t n, int n_group, int value_dim) { reserve(n, n_group, value_dim); }
 
-  // Room for n of them; what was there is lost.
-  void resize(std::size_t n, int n_group, int value_dim) {
-    n_group_ = static_cast<std::size_t>(n_group);
-    group_values_ = n_group_ * static_cast<std::size_t>(value_dim);
-    if (states_.size() < n * n_group_) states_ = std::vector<SoftmaxState>(n * n_group_);
-    if (values_.size() < n * group_values_) values_ = std::vector<float>(n * group_values_);
+  // Room for n of that size, beside what there was room for before; what was there is lost.
+  void reserve(std::size_t n, int n_group, int value_dim) {
+    const std::size_t n_states = n * static_cast<std::size_t>(n_group);
+    const std::size_t n_values = n_states * static_cast<std::size_t>(value_dim);
+    if (states_.size() < n_states) states_ = std::vector<SoftmaxState>(n_states);
+    if (values_.size() < n_values) values_ = std::vector<float>(n_values);
   }
 
   std::size_t bytes() const { return states_.size() * sizeof(SoftmaxState) + values_.size() * sizeof(float); }
 
-  GroupSoftmax at(std::size_t i) {
-    return {.states = std::span(states_).subspan(i * n_group_, n_group_), .values = values_.data() + i * group_values_};
+  GroupSoftmax at(std::size_t i, int n_group, int value_dim) {
+    const auto n = static_cast<std::size_t>(n_group);
+    return {.states = std::span(states_).subspan(i * n, n),
+            .values = values_.data() + i * n * static_cast<std::size_t>(value_dim)};
   }
 
  private:
-  std::size_t n_group_ = 0;
-  std::size_t group_values_ = 0;
   std::vector<SoftmaxState> states_;
   std::vector<float> values_;
 };

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "model/hparams.h"
+#include "model/layer_spec.h"
 
 struct ggml_tensor;
 
@@ -21,9 +21,9 @@ struct Architecture {
   bool needs_qkv_bias;    // attn_{q,k,v}.bias must be there
   bool needs_qk_norm;     // attn_{q,k}_norm.weight must be there
   // What follows from the dimensions but is not in the metadata (scales, activation). May be null.
-  void (*configure)(Hparams& hparams);
+  void (*configure)(ModelSpec& spec);
   // x [n_embd, n_rows] -> the hidden states after the layer, [n_embd, n_rows].
-  ggml_tensor* (*build_layer)(GraphBuilder& graph, const LayerWeights& weights, ggml_tensor* x);
+  ggml_tensor* (*build_layer)(GraphBuilder& graph, const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x);
 };
 
 extern const Architecture kLlama;

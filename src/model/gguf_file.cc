@@ -160,31 +160,63 @@ std::optional<std::string> GgufFile::find_string(const std::string& key) const {
   return gguf_get_val_str(impl_->gguf.get(), id);
 }
 
+namespace {
+
+// An integer of any width at `data`; nothing for another type.
+std::optional<std::int64_t> integer_at(gguf_type type, const void* data, std::size_t index) {
+  const auto at = [&](auto zero) { return static_cast<std::int64_t>(static_cast<const decltype(zero)*>(data)[index]); };
+  switch (type) {
+    case GGUF_TYPE_UINT8:
+      return at(std::uint8_t{});
+    case GGUF_TYPE_INT8:
+    case GGUF_TYPE_BOOL:  // a byte
+      return at(std::int8_t{});
+    case GGUF_TYPE_UINT16:
+      return at(std::uint16_t{});
+    case GGUF_TYPE_INT16:
+      return at(std::int16_t{});
+    case GGUF_TYPE_UINT32:
+      return at(std::uint32_t{});
+    case GGUF_TYPE_INT32:
+      return at(std::int32_t{});
+    case GGUF_TYPE_UINT64:
+      return at(std::uint64_t{});
+    case GGUF_TYPE_INT64:
+      return at(std::int64_t{});
+    default:
+      return std::nullopt;
+  }
+}
+
+}  // namespace
+
 std::optional<std::int64_t> GgufFile::find_integer(const std::string& key) const {
   const gguf_context* gguf = impl_->gguf.get();
   const std::int64_t id = gguf_find_key(gguf, key.c_str());
   if (id < 0) return std::nullopt;
-  switch (gguf_get_kv_type(gguf, id)) {
-    case GGUF_TYPE_UINT8:
-      return gguf_get_val_u8(gguf, id);
-    case GGUF_TYPE_INT8:
-      return gguf_get_val_i8(gguf, id);
-    case GGUF_TYPE_UINT16:
-      return gguf_get_val_u16(gguf, id);
-    case GGUF_TYPE_INT16:
-      return gguf_get_val_i16(gguf, id);
-    case GGUF_TYPE_UINT32:
-      return gguf_get_val_u32(gguf, id);
-    case GGUF_TYPE_INT32:
-      return gguf_get_val_i32(gguf, id);
-    case GGUF_TYPE_UINT64:
-      return static_cast<std::int64_t>(gguf_get_val_u64(gguf, id));
-    case GGUF_TYPE_INT64:
-      return gguf_get_val_i64(gguf, id);
-    default:
-      throw Error(ErrorCode::kBadFile, "'" + path_ + "': the metadata key '" + key +
-                                           "' is not one integer (values that differ per layer are not supported)");
+  const gguf_type type = gguf_get_kv_type(gguf, id);
+  if (type != GGUF_TYPE_ARRAY && type != GGUF_TYPE_STRING && type != GGUF_TYPE_BOOL) {
+    if (const auto value = integer_at(type, gguf_get_val_data(gguf, id), 0)) return value;
   }
+  throw Error(ErrorCode::kBadFile, "'" + path_ + "': the metadata key '" + key + "' is not one integer");
+}
+
+std::optional<std::vector<std::int64_t>> GgufFile::find_integers(const std::string& key) const {
+  const gguf_context* gguf = impl_->gguf.get();
+  const std::int64_t id = gguf_find_key(gguf, key.c_str());
+  if (id < 0) return std::nullopt;
+  if (gguf_get_kv_type(gguf, id) != GGUF_TYPE_ARRAY) return std::vector<std::int64_t>{*find_integer(key)};
+  const gguf_type type = gguf_get_arr_type(gguf, id);
+  std::vector<std::int64_t> values;
+  for (std::size_t i = 0; type != GGUF_TYPE_STRING && i < gguf_get_arr_n(gguf, id); ++i) {
+    const auto value = integer_at(type, gguf_get_arr_data(gguf, id), i);
+    if (!value) break;
+    values.push_back(*value);
+  }
+  if (values.empty()) {
+    throw Error(ErrorCode::kBadFile, "'" + path_ + "': the metadata key '" + key + "' is not a list of integers");
+  }
+  return values;
 }
 
 std::optional<double> GgufFile::find_number(const std::string& key) const {

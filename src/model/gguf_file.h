@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 struct ggml_context;
 struct gguf_context;
@@ -27,6 +28,8 @@ class GgufFile {
   // Metadata. The optional forms give nothing when the key is absent and throw Error(kBadFile) on a wrong type.
   std::optional<std::string> find_string(const std::string& key) const;
   std::optional<std::int64_t> find_integer(const std::string& key) const;
+  // An array's integers or truth values; a single one as an array of one.
+  std::optional<std::vector<std::int64_t>> find_integers(const std::string& key) const;
   std::optional<double> find_number(const std::string& key) const;
   std::string string(const std::string& key) const;  // throws Error(kBadFile) naming an absent key
   std::int64_t integer(const std::string& key, std::int64_t min, std::int64_t max) const;  // likewise, and out of range

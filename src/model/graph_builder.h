@@ -17,8 +17,8 @@ namespace winnow {
 class AttentionHook {
  public:
   virtual ~AttentionHook() = default;
-  // q_unrotated, q [head_dim, n_head, n_rows], k, v [head_dim, n_kv_head, n_rows], all float32; q and k rotated.
-  // Returns the nodes' output [head_dim * n_head, n_rows].
+  // q_unrotated, q [key_dim, n_head, n_rows], k [key_dim, n_kv_head, n_rows], v [value_dim, n_kv_head, n_rows], all
+  // float32; q and k rotated. Returns the nodes' output [value_dim * n_head, n_rows].
   virtual ggml_tensor* attend(ggml_context* context, int layer, ggml_tensor* q_unrotated, ggml_tensor* q,
                               ggml_tensor* k, ggml_tensor* v) = 0;
 };
@@ -27,30 +27,24 @@ class GraphBuilder {
  public:
   // positions [n_rows], i32. packed: the layer's weights converted for many rows, or null for products on the file's
   // own types. compute: runs the graph. All must outlive the graph.
-  GraphBuilder(ggml_context* context, const Hparams& hparams, AttentionHook& attention, ggml_tensor* positions,
-               const PackedLayer* packed, Compute& compute)
-      : context_(context),
-        hparams_(hparams),
-        attention_(attention),
-        positions_(positions),
-        packed_(packed),
-        compute_(compute) {}
+  GraphBuilder(ggml_context* context, AttentionHook& attention, ggml_tensor* positions, const PackedLayer* packed,
+               Compute& compute)
+      : context_(context), attention_(attention), positions_(positions), packed_(packed), compute_(compute) {}
 
-  ggml_tensor* rms_norm(ggml_tensor* x, ggml_tensor* weight);
+  ggml_tensor* rms_norm(ggml_tensor* x, ggml_tensor* weight, float eps);
   // y = W x + b; bias may be null.
   ggml_tensor* linear(ggml_tensor* weight, ggml_tensor* bias, ggml_tensor* x);
   // x + y, written over x: the hidden states never move.
   ggml_tensor* add_to(ggml_tensor* x, ggml_tensor* y);
   // Q, K, V with biases and head norms where the layer has them, RoPE, attention, output projection.
-  ggml_tensor* self_attention(const LayerWeights& weights, ggml_tensor* x);
+  ggml_tensor* self_attention(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x);
   // down(activation(gate x) * up x)
-  ggml_tensor* gated_feed_forward(const LayerWeights& weights, ggml_tensor* x);
+  ggml_tensor* gated_feed_forward(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x);
 
  private:
-  ggml_tensor* rope(ggml_tensor* x, ggml_tensor* freq_factors);
+  ggml_tensor* rope(const RopeSpec& spec, ggml_tensor* x, ggml_tensor* freq_factors);
 
   ggml_context* context_;
-  const Hparams& hparams_;
   AttentionHook& attention_;
   ggml_tensor* positions_;
   const PackedLayer* packed_;
@@ -59,6 +53,7 @@ class GraphBuilder {
 };
 
 // x + attention(norm x), then x + feed_forward(norm x): the block of every architecture so far.
-ggml_tensor* build_pre_norm_layer(GraphBuilder& graph, const LayerWeights& weights, ggml_tensor* x);
+ggml_tensor* build_pre_norm_layer(GraphBuilder& graph, const LayerSpec& spec, const LayerWeights& weights,
+                                  ggml_tensor* x);
 
 }  // namespace winnow

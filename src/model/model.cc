@@ -2,6 +2,7 @@
 
 #include <ggml.h>
 
+#include <algorithm>
 #include <map>
 
 #include "model/model_impl.h"
@@ -10,7 +11,7 @@
 namespace winnow {
 namespace {
 
-ModelInfo describe(const GgufFile& file, const Architecture& architecture, const Hparams& h) {
+ModelInfo describe(const GgufFile& file, const Architecture& architecture, const ModelSpec& spec) {
   ModelInfo info{};
   info.architecture = std::string(architecture.name);
   info.name = file.find_string("general.name").value_or("");
@@ -28,15 +29,18 @@ ModelInfo describe(const GgufFile& file, const Architecture& architecture, const
     info.file_type = ggml_type_name(type);
   }
   info.bytes = file.tensor_bytes();
-  info.n_layer = h.n_layer;
-  info.n_head = h.n_head;
-  info.n_kv_head = h.n_kv_head;
-  info.head_dim = h.head_dim;
-  info.n_embd = h.n_embd;
-  info.n_ff = h.n_ff;
-  info.n_vocab = h.n_vocab;
-  info.n_ctx_train = h.n_ctx_train;
-  info.sliding_window = h.sliding_window;
+  info.n_embd = spec.n_embd;
+  info.n_vocab = spec.n_vocab;
+  info.n_ctx_train = spec.n_ctx_train;
+  for (const LayerSpec& layer : spec.layers) {
+    info.layers.push_back({.kind = layer.kind,
+                           .n_head = layer.n_head,
+                           .n_kv_head = layer.n_kv_head,
+                           .key_dim = layer.key_dim,
+                           .value_dim = layer.value_dim,
+                           .n_ff = layer.feed_forward.width,
+                           .window = layer.window});
+  }
   info.fingerprint = file.fingerprint();
   return info;
 }
@@ -46,14 +50,27 @@ ModelInfo describe(const GgufFile& file, const Architecture& architecture, const
 Model::Impl::Impl(const std::string& path, const ModelOptions& options)
     : file(path, options.use_mmap),
       architecture(find_architecture(file.string("general.architecture"))),
-      hparams(read_hparams(file, architecture)),
-      weights(load_weights(file, architecture, hparams)),
+      spec(read_spec(file, architecture)),
+      weights(load_weights(file, spec)),
       tokenizer(path),
-      info(describe(file, architecture, hparams)) {
-  if (tokenizer.n_vocab() > hparams.n_vocab) {
+      info(describe(file, architecture, spec)) {
+  if (tokenizer.n_vocab() > spec.n_vocab) {
     throw Error(ErrorCode::kBadFile, "'" + path + "': the tokenizer knows " + std::to_string(tokenizer.n_vocab()) +
-                                         " tokens, the embeddings only " + std::to_string(hparams.n_vocab));
+                                         " tokens, the embeddings only " + std::to_string(spec.n_vocab));
   }
+}
+
+int ModelInfo::n_cut_heads() const {
+  int n = 0;
+  for (const LayerInfo& layer : layers) n += layer.is_cut() ? layer.n_kv_head : 0;
+  return n;
+}
+
+std::vector<int> ModelInfo::dimension(int LayerInfo::*field) const {
+  std::vector<int> values;
+  for (const LayerInfo& layer : layers) values.push_back(layer.*field);
+  if (std::equal(values.begin() + 1, values.end(), values.begin())) values.resize(1);
+  return values;
 }
 
 std::shared_ptr<const Model> Model::load(const std::string& path, const ModelOptions& options) {

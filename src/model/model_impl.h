@@ -14,7 +14,7 @@ struct Model::Impl {
 
   GgufFile file;
   const Architecture& architecture;
-  Hparams hparams;
+  ModelSpec spec;
   Weights weights;
   Tokenizer tokenizer;
   ModelInfo info;

@@ -32,6 +32,7 @@ Json entry_json(const BatchEntry& entry) {
 
 Json models_json(const Model& model, const std::string& name) {
   const ModelInfo& info = model.info();
+  const std::vector<int> n_kv_head = info.dimension(&LayerInfo::n_kv_head);
   return {{"object", "list"},
           {"data",
            {{{"id", name},
@@ -47,8 +48,8 @@ Json models_json(const Model& model, const std::string& name) {
                {"n_ctx_train", info.n_ctx_train},
                {"n_vocab", info.n_vocab},
                {"n_embd", info.n_embd},
-               {"n_layer", info.n_layer},
-               {"n_kv_head", info.n_kv_head},
+               {"n_layer", info.n_layer()},
+               {"n_kv_head", n_kv_head.size() == 1 ? Json(n_kv_head.front()) : Json(n_kv_head)},
                {"has_chat_template", model.has_chat_template()}}}}}}};
 }
 

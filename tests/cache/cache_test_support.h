@@ -23,11 +23,20 @@ struct TestEntry {
   bool operator==(const TestEntry&) const = default;
 };
 
-// Entries whose bytes follow from the position and a seed (which tells sequences apart).
+// Layers that are all the same.
+inline CacheShape even_shape(int n_layer, int n_kv_head, int head_dim, EntryType key_type = EntryType::kF16,
+                             EntryType value_type = EntryType::kF16) {
+  const LayerShape layer{.n_kv_head = n_kv_head, .key_dim = head_dim, .value_dim = head_dim};
+  return {.layers = std::vector<LayerShape>(static_cast<std::size_t>(n_layer), layer),
+          .key_type = key_type,
+          .value_type = value_type};
+}
+
+// Entries of the first layer's sizes whose bytes follow from the position and a seed (which tells sequences apart).
 inline TestEntry make_entry(const CacheShape& shape, std::int32_t position, std::uint32_t seed) {
   TestEntry entry{.position = position,
-                  .key = std::vector<std::byte>(row_bytes(shape.key_type, shape.head_dim)),
-                  .value = std::vector<std::byte>(row_bytes(shape.value_type, shape.head_dim))};
+                  .key = std::vector<std::byte>(shape.key_bytes(0)),
+                  .value = std::vector<std::byte>(shape.value_bytes(0))};
   std::uint32_t state = static_cast<std::uint32_t>(position) * 2654435761U + seed * 40503U + 1;
   const auto next = [&state] { return static_cast<std::byte>((state = state * 1664525U + 1013904223U) >> 24); };
   for (std::byte& b : entry.key) b = next();
@@ -51,8 +60,8 @@ inline void extend_and_write(RaggedCache& cache, int layer, int kv_head, std::in
 }
 
 inline std::vector<TestEntry> read_entries(const CacheShape& shape, const kernels::HeadEntries& entries) {
-  const std::size_t key_bytes = row_bytes(shape.key_type, shape.head_dim);
-  const std::size_t value_bytes = row_bytes(shape.value_type, shape.head_dim);
+  const std::size_t key_bytes = shape.key_bytes(0);
+  const std::size_t value_bytes = shape.value_bytes(0);
   std::vector<TestEntry> result;
   for (const kernels::EntryRun& run : entries.runs) {
     for (std::size_t i = 0; i < static_cast<std::size_t>(run.n_entries); ++i) {

@@ -11,8 +11,7 @@
 namespace winnow {
 namespace {
 
-constexpr CacheShape kShape{
-    .n_layer = 2, .n_kv_head = 2, .head_dim = 4, .key_type = EntryType::kF16, .value_type = EntryType::kF32};
+const CacheShape kShape = even_shape(2, 2, 4, EntryType::kF16, EntryType::kF32);
 constexpr std::size_t kShapeBytes = 5 * sizeof(std::int32_t);
 
 RaggedCache small_cache(const std::shared_ptr<PagePool>& pool) {
@@ -48,7 +47,7 @@ std::string refusal(const std::string& bytes) {
     EXPECT_EQ(error.code(), ErrorCode::kBadFile) << error.what();
     EXPECT_EQ(cache.n_entries(), 0);
     EXPECT_EQ(pool->statistics().pages_in_use, 0U);
-    EXPECT_LE(pool->statistics().bytes_peak, 8 * kShape.page_bytes());
+    EXPECT_LE(pool->statistics().bytes_peak, 8 * kShape.page_bytes(0));
     return error.what();
   }
   ADD_FAILURE() << "a corrupt stream of " << bytes.size() << " bytes was accepted";
@@ -59,7 +58,7 @@ TEST(RaggedCacheIo, RestoresWhatWasWritten) {
   const auto pool = PagePool::create(0);
   const RaggedCache cache = small_cache(pool);
   const std::string bytes = bytes_of(cache);
-  EXPECT_EQ(bytes.size(), kShapeBytes + 4 * sizeof(std::int32_t) + 38 * kShape.entry_bytes());
+  EXPECT_EQ(bytes.size(), kShapeBytes + 4 * sizeof(std::int32_t) + 38 * kShape.entry_bytes(0));
 
   RaggedCache restored(kShape, pool);
   extend_and_write(restored, 0, 1, 50, 0, 9);  // goes
@@ -98,7 +97,7 @@ TEST(RaggedCacheIo, RefusesAbsurdCountsWithoutTakingMemory) {
     for (const std::int32_t absurd : {-1, kLowest, kHighest, 1'000'000, count + 1}) {
       EXPECT_FALSE(refusal(with_int(bytes, offset, absurd)).empty()) << "count " << absurd << " for " << count;
     }
-    offset += sizeof(count) + n * kShape.entry_bytes();
+    offset += sizeof(count) + n * kShape.entry_bytes(0);
   }
   if (kMeasuresResidentSize) {
     EXPECT_LT(peak_resident_bytes() - peak_before, 64 << 20);
@@ -134,10 +133,10 @@ TEST(RaggedCacheIo, RefusesAnotherShapeAndNamesBoth) {
 }
 
 TEST(RaggedCacheIo, IsEmptyAfterRunningOutOfMemory) {
-  const CacheShape shape{.n_layer = 1, .n_kv_head = 1, .head_dim = 64};
+  const CacheShape shape = even_shape(1, 1, 64);
   RaggedCache cache(shape, PagePool::create(0));
   extend_and_write(cache, 0, 0, 200, 0, 1);
-  const auto pool = PagePool::create(3 * shape.page_bytes());
+  const auto pool = PagePool::create(3 * shape.page_bytes(0));
   RaggedCache restored(shape, pool);
   std::istringstream in(bytes_of(cache));
   try {

@@ -25,9 +25,9 @@ class RaggedCacheRandomTest : public testing::TestWithParam<CacheShape> {
   void SetUp() override { add_sequence(); }
 
   std::int32_t below(std::size_t n) { return static_cast<std::int32_t>(random_() % n); }
-  std::size_t n_heads() const { return static_cast<std::size_t>(shape_.n_layer * shape_.n_kv_head); }
-  int layer_of(std::size_t head) const { return static_cast<int>(head) / shape_.n_kv_head; }
-  int kv_head_of(std::size_t head) const { return static_cast<int>(head) % shape_.n_kv_head; }
+  std::size_t n_heads() const { return static_cast<std::size_t>(shape_.n_heads()); }
+  int layer_of(std::size_t head) const { return static_cast<int>(head) / shape_.layer(0).n_kv_head; }
+  int kv_head_of(std::size_t head) const { return static_cast<int>(head) % shape_.layer(0).n_kv_head; }
 
   void add_sequence() { sequences_.push_back({RaggedCache(shape_, pool_), Mirror(n_heads()), 0}); }
 
@@ -118,7 +118,7 @@ class RaggedCacheRandomTest : public testing::TestWithParam<CacheShape> {
         n_pages += (expected.size() + kPageEntries - 1) / kPageEntries;
       }
       ASSERT_EQ(s.cache.n_entries(), n_entries) << operation;
-      ASSERT_EQ(s.cache.bytes_in_pages(), n_pages * shape_.page_bytes()) << operation;
+      ASSERT_EQ(s.cache.bytes_in_pages(), n_pages * shape_.page_bytes(0)) << operation;
     }
     // With one sequence nothing is shared: the pool holds its pages and no others.
     if (sequences_.size() == 1) {
@@ -188,16 +188,16 @@ TEST_P(RaggedCacheRandomTest, EqualsPlainVectors) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, RaggedCacheRandomTest,
-                         testing::Values(CacheShape{1, 1, 2, EntryType::kF16, EntryType::kF16},
-                                         CacheShape{2, 3, 16, EntryType::kF16, EntryType::kF16},
-                                         CacheShape{3, 1, 8, EntryType::kF32, EntryType::kF32},
-                                         CacheShape{1, 2, 10, EntryType::kF16, EntryType::kF32},
-                                         CacheShape{2, 2, 64, EntryType::kF32, EntryType::kF16}),
+                         testing::Values(even_shape(1, 1, 2, EntryType::kF16, EntryType::kF16),
+                                         even_shape(2, 3, 16, EntryType::kF16, EntryType::kF16),
+                                         even_shape(3, 1, 8, EntryType::kF32, EntryType::kF32),
+                                         even_shape(1, 2, 10, EntryType::kF16, EntryType::kF32),
+                                         even_shape(2, 2, 64, EntryType::kF32, EntryType::kF16)),
                          [](const auto& test) {
                            const CacheShape& s = test.param;
-                           return std::to_string(s.n_layer) + "x" + std::to_string(s.n_kv_head) + "x" +
-                                  std::to_string(s.head_dim) + "_" + std::string(entry_type_name(s.key_type)) + "_" +
-                                  std::string(entry_type_name(s.value_type));
+                           return std::to_string(s.n_layer()) + "x" + std::to_string(s.layer(0).n_kv_head) + "x" +
+                                  std::to_string(s.layer(0).key_dim) + "_" + std::string(entry_type_name(s.key_type)) +
+                                  "_" + std::string(entry_type_name(s.value_type));
                          });
 
 }  // namespace

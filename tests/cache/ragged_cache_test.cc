@@ -15,7 +15,7 @@ namespace {
 
 using Positions = std::vector<std::int32_t>;
 
-constexpr CacheShape kShape{.n_layer = 2, .n_kv_head = 3, .head_dim = 16};
+const CacheShape kShape = even_shape(2, 3, 16);
 
 // Pages that n entries take.
 std::size_t n_pages(std::int32_t n) { return static_cast<std::size_t>((n + kPageEntries - 1) / kPageEntries); }
@@ -41,9 +41,9 @@ class RaggedCacheTest : public testing::Test {
 };
 
 TEST(CacheShape, CountsBytes) {
-  const CacheShape shape{.n_layer = 30, .n_kv_head = 3, .head_dim = 64};
-  EXPECT_EQ(shape.entry_bytes(), 128U + 128U + 4U);
-  EXPECT_EQ(shape.page_bytes(), 8320U);
+  const CacheShape shape = even_shape(30, 3, 64);
+  EXPECT_EQ(shape.entry_bytes(0), 128U + 128U + 4U);
+  EXPECT_EQ(shape.page_bytes(0), 8320U);
 }
 
 TEST_F(RaggedCacheTest, StartsEmpty) {
@@ -62,7 +62,7 @@ TEST_F(RaggedCacheTest, HeadsHaveTheirOwnLengths) {
       extend_and_write(cache_, layer, kv_head, n, 7, static_cast<std::uint32_t>(10 * layer + kv_head));
       pages += n_pages(n);
       EXPECT_EQ(pages_in_use(), pages);
-      EXPECT_EQ(cache_.bytes_in_pages(), pages * kShape.page_bytes());
+      EXPECT_EQ(cache_.bytes_in_pages(), pages * kShape.page_bytes(0));
       EXPECT_EQ(pool_->statistics().bytes_in_use, cache_.bytes_in_pages());
     }
   }
@@ -181,7 +181,7 @@ TEST_F(RaggedCacheTest, RewritingARowCopiesASharedPageInBothDirections) {
 TEST_F(RaggedCacheTest, RewritingAValueAloneCopiesASharedPage) {
   extend_and_write(cache_, 0, 0, 64, 0, 1);
   const RaggedCache fork = cache_.fork();
-  std::memset(cache_.value_row(0, 0, 33), 0, row_bytes(kShape.value_type, kShape.head_dim));
+  std::memset(cache_.value_row(0, 0, 33), 0, kShape.value_bytes(0));
   EXPECT_EQ(read_head(fork, 0, 0), expected_entries(range(0, 64), 1));
   EXPECT_NE(read_head(cache_, 0, 0), read_head(fork, 0, 0));
   EXPECT_EQ(pages_in_use(), 3U);
@@ -290,7 +290,7 @@ TEST_F(RaggedCacheTest, ClearReturnsEverything) {
 
 // Every operation that takes pages, against a pool that has none left.
 TEST(RaggedCacheLimit, FailedOperationsChangeNothing) {
-  const auto pool = PagePool::create(4 * kShape.page_bytes());
+  const auto pool = PagePool::create(4 * kShape.page_bytes(0));
   RaggedCache cache(kShape, pool);
   extend_and_write(cache, 0, 0, 40, 0, 1);
   RaggedCache fork = cache.fork();
@@ -333,7 +333,7 @@ TEST(RaggedCacheLimit, FailedOperationsChangeNothing) {
 TEST(RaggedCacheMemory, EvictionLowersTheResidentSize) {
   if (!kMeasuresResidentSize) GTEST_SKIP() << "the resident size says nothing under ThreadSanitizer";
   constexpr std::int64_t kMiB = 1 << 20;
-  const CacheShape shape{.n_layer = 30, .n_kv_head = 3, .head_dim = 64};
+  const CacheShape shape = even_shape(30, 3, 64);
   const auto pool = PagePool::create(0);
   const std::int64_t before = resident_bytes();
   RaggedCache cache(shape, pool);

@@ -12,8 +12,7 @@ namespace winnow {
 namespace {
 
 TEST(StagingBuffer, HoldsEveryRowAtItsPlace) {
-  const CacheShape shape{
-      .n_layer = 2, .n_kv_head = 3, .head_dim = 10, .key_type = EntryType::kF16, .value_type = EntryType::kF32};
+  const CacheShape shape = even_shape(2, 3, 10, EntryType::kF16, EntryType::kF32);
   StagingBuffer buffer(shape, 37, 1000, PagePool::create(0));
   for (int kv_head = 0; kv_head < 3; ++kv_head) {
     for (std::int32_t token = 0; token < 37; ++token) {
@@ -35,7 +34,7 @@ TEST(StagingBuffer, HoldsEveryRowAtItsPlace) {
 }
 
 TEST(StagingBuffer, CountsTowardsThePoolAndItsLimit) {
-  const CacheShape shape{.n_layer = 30, .n_kv_head = 3, .head_dim = 64};
+  const CacheShape shape = even_shape(30, 3, 64);
   const auto pool = PagePool::create(1 << 20);
   const std::size_t rows = 3 * 512 * (128 + 128);
   {
@@ -56,11 +55,7 @@ TEST(StagingBuffer, CountsTowardsThePoolAndItsLimit) {
 }
 
 TEST(StagingBuffer, EndsTheReservationWhenTheSystemRefuses) {
-  const CacheShape shape{.n_layer = 1,
-                         .n_kv_head = 1 << 20,
-                         .head_dim = 1 << 10,
-                         .key_type = EntryType::kF32,
-                         .value_type = EntryType::kF32};
+  const CacheShape shape = even_shape(1, 1 << 20, 1 << 10, EntryType::kF32, EntryType::kF32);
   const auto pool = PagePool::create(0);
   try {
     const StagingBuffer too_large(shape, 1 << 20, 0, pool);  // 2^53 bytes: more than an address space
@@ -73,7 +68,7 @@ TEST(StagingBuffer, EndsTheReservationWhenTheSystemRefuses) {
 
 TEST(StagingBuffer, ReturnsItsMemoryToTheSystem) {
   if (!kMeasuresResidentSize) GTEST_SKIP() << "the resident size says nothing under ThreadSanitizer";
-  const CacheShape shape{.n_layer = 1, .n_kv_head = 8, .head_dim = 128};
+  const CacheShape shape = even_shape(1, 8, 128);
   const std::int64_t before = resident_bytes();
   {
     StagingBuffer buffer(shape, 8192, 0, PagePool::create(0));

@@ -94,7 +94,7 @@ TEST(BatchTest, AFailedCutLeavesNoHalfStep) {
   for (Session& session : together) step.push_back(&session);
   const std::vector<Token> tokens = {5, 6, 7};
   for (std::size_t i = 0; i < alone.size(); ++i) alone[i].decode(tokens[i]);
-  const std::size_t page = together[1].impl().cache.shape().page_bytes();
+  const std::size_t page = together[1].impl().cache.shape().page_bytes(0);
   {
     // The step copies the last page of each of the second session's 6 heads, which it shares with this fork; the cut
     // would have to copy the page before, too.

@@ -145,25 +145,27 @@ TEST_F(DefaultModelTest, PagesHoldTheBudgetOfALongPrompt) {
   Session session = engine->open(options);
   session.prefill(tokens);
   const CacheShape shape = session.impl().cache.shape();
-  const std::size_t n_heads = static_cast<std::size_t>(shape.n_layer) * static_cast<std::size_t>(shape.n_kv_head);
+  const auto n_heads = static_cast<std::size_t>(shape.n_heads());
   const SessionStatistics statistics = session.statistics();
   EXPECT_EQ(statistics.entries_kept, static_cast<std::int64_t>(256 * n_heads));
-  EXPECT_EQ(statistics.bytes_in_pages, entries_in_pages(statistics) * shape.page_bytes());
-  const std::size_t one_layer = 4096 * static_cast<std::size_t>(shape.n_kv_head) * shape.entry_bytes();
-  EXPECT_LE(statistics.bytes_peak, 256 * n_heads * shape.entry_bytes() + one_layer + n_heads * shape.page_bytes());
+  EXPECT_EQ(statistics.bytes_in_pages, entries_in_pages(statistics) * shape.page_bytes(0));
+  const std::size_t one_layer = 4096 * static_cast<std::size_t>(shape.layer(0).n_kv_head) * shape.entry_bytes(0);
+  EXPECT_LE(statistics.bytes_peak, 256 * n_heads * shape.entry_bytes(0) + one_layer + n_heads * shape.page_bytes(0));
   EXPECT_EQ(engine->memory().kv_bytes_in_use, statistics.bytes_in_pages);
 }
 
 // Files that some presets need, made up: importances and kept ratios that differ from head to head.
 void add_tables(EvictionOptions& options, const ModelInfo& model) {
-  const auto n_heads = static_cast<std::size_t>(model.n_layer) * static_cast<std::size_t>(model.n_kv_head);
+  const auto n_heads = static_cast<std::size_t>(model.n_cut_heads());
   auto importance = std::make_shared<HeadImportance>();
-  *importance = {.n_layer = model.n_layer, .n_head = model.n_kv_head, .weight = {}};
   auto profile = std::make_shared<UtilityProfile>();
-  profile->n_layer = model.n_layer;
-  profile->n_kv_head = model.n_kv_head;
+  std::size_t head = 0;
+  for (const LayerInfo& layer : model.layers) {
+    profile->heads.push_back(layer.n_kv_head);
+    std::vector<double>& weights = importance->weight.emplace_back();
+    for (int h = 0; h < layer.n_kv_head; ++h) weights.push_back(static_cast<double>(head++ * 7 % 11));
+  }
   profile->ratios = {0.1, 0.5};
-  for (std::size_t i = 0; i < n_heads; ++i) importance->weight.push_back(static_cast<double>(i * 7 % 11));
   for (const double ratio : profile->ratios) {
     for (std::size_t i = 0; i < n_heads; ++i) profile->kept.push_back(ratio * (0.5 + static_cast<double>(i % 5) / 4));
   }
@@ -175,7 +177,7 @@ TEST_F(DefaultModelTest, EveryPresetKeepsExactlyItsBudget) {
   const auto engine = Engine::create(Model::load(model_path()));
   const ModelInfo& model = engine->model()->info();
   const std::vector<Token> tokens = text_tokens(*engine->model(), 2000);
-  const std::int64_t n_heads = std::int64_t{model.n_layer} * model.n_kv_head;
+  const std::int64_t n_heads = model.n_cut_heads();
   // Sessions of one pass share it; all of them at once would take gigabytes.
   constexpr std::size_t kPresetsPerPass = 7;
   const std::vector<MethodInfo>& methods = eviction_methods();
@@ -200,7 +202,7 @@ TEST_F(DefaultModelTest, EveryPresetKeepsExactlyItsBudget) {
     engine->prefill(pointers, tokens);
     for (std::size_t i = 0; i < sessions.size(); ++i) {
       const SessionStatistics statistics = sessions[i].statistics();
-      const std::size_t page_bytes = sessions[i].impl().cache.shape().page_bytes();
+      const std::size_t page_bytes = sessions[i].impl().cache.shape().page_bytes(0);
       EXPECT_EQ(statistics.entries_kept, expected[i]) << sessions[i].options().eviction.text();
       EXPECT_EQ(statistics.bytes_in_pages, entries_in_pages(statistics) * page_bytes);
     }

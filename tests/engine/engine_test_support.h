@@ -61,8 +61,8 @@ using HeadPositions = std::vector<std::vector<std::int32_t>>;  // [n_layer * n_k
 inline HeadPositions kept_positions(const Session& session) {
   const CacheShape& shape = session.impl().cache.shape();
   HeadPositions all;
-  for (int l = 0; l < shape.n_layer; ++l) {
-    for (int h = 0; h < shape.n_kv_head; ++h) all.push_back(session.positions(l, h));
+  for (int l = 0; l < shape.n_layer(); ++l) {
+    for (int h = 0; h < shape.layer(l).n_kv_head; ++h) all.push_back(session.positions(l, h));
   }
   return all;
 }

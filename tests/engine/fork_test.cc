@@ -82,7 +82,7 @@ TEST_P(ForkTest, SharesPagesUntilItWrites) {
   Session fork = parent.fork();
   EXPECT_EQ(engine_->memory().kv_bytes_in_use, before);
   fork.decode(5);
-  const std::size_t page = parent.impl().cache.shape().page_bytes();
+  const std::size_t page = parent.impl().cache.shape().page_bytes(0);
   EXPECT_LE(engine_->memory().kv_bytes_in_use, before + 6 * page);  // one page a head at most
 }
 

@@ -181,12 +181,12 @@ TEST_F(LimitsTest, BudgetBelowTheWindow) {
 TEST_F(LimitsTest, ByteBudgets) {
   const CacheShape shape = engine_->open(full_options()).impl().cache.shape();
   const std::size_t entries = 50;
-  const std::string exact = std::to_string(entries * shape.entry_bytes() * kHeads) + "B";
+  const std::string exact = std::to_string(entries * shape.entry_bytes(0) * kHeads) + "B";
   Session session = engine_->open(evicting_options("snapkv:window=8", exact));
   session.prefill(random_tokens(100, 300, 1));
   EXPECT_EQ(session.statistics().entries_kept, static_cast<std::int64_t>(entries) * kHeads);
-  EXPECT_EQ(session.statistics().bytes_kept, entries * shape.entry_bytes() * kHeads);
-  const std::string small = std::to_string(shape.page_bytes() * kHeads - 1) + "B";
+  EXPECT_EQ(session.statistics().bytes_kept, entries * shape.entry_bytes(0) * kHeads);
+  const std::string small = std::to_string(shape.page_bytes(0) * kHeads - 1) + "B";
   Session none = engine_->open(evicting_options("snapkv:window=8", small));
   expect_error(ErrorCode::kInvalidArgument, [&] { none.prefill(random_tokens(100, 300, 1)); });
   EXPECT_EQ(none.n_tokens(), 0);

@@ -19,13 +19,13 @@ TEST_P(MemoryTest, PagesAreTheKeptEntriesRoundedUp) {
     const CacheShape shape = session.impl().cache.shape();
     const SessionStatistics statistics = session.statistics();
     EXPECT_EQ(statistics.entries_kept, 40 * kLayers * kKvHeads);
-    EXPECT_EQ(statistics.bytes_in_pages, entries_in_pages(statistics) * shape.page_bytes());
+    EXPECT_EQ(statistics.bytes_in_pages, entries_in_pages(statistics) * shape.page_bytes(0));
     EXPECT_EQ(engine->memory().kv_bytes_in_use, statistics.bytes_in_pages);
-    EXPECT_EQ(statistics.bytes_kept, static_cast<std::size_t>(statistics.entries_kept) * shape.entry_bytes());
+    EXPECT_EQ(statistics.bytes_kept, static_cast<std::size_t>(statistics.entries_kept) * shape.entry_bytes(0));
 
     // Budget, one layer, and at most a page a head for the rounding, for both.
-    const std::size_t one_layer = static_cast<std::size_t>(n_tokens) * kKvHeads * shape.entry_bytes();
-    const std::size_t rounding = kLayers * kKvHeads * shape.page_bytes();
+    const std::size_t one_layer = static_cast<std::size_t>(n_tokens) * kKvHeads * shape.entry_bytes(0);
+    const std::size_t rounding = kLayers * kKvHeads * shape.page_bytes(0);
     EXPECT_GE(statistics.staging_bytes, static_cast<std::size_t>(n_tokens) * kKvHeads * 2 * 32 * sizeof(float));
     EXPECT_LE(statistics.staging_bytes, one_layer);
     EXPECT_LE(statistics.bytes_peak, statistics.bytes_kept + one_layer + rounding) << n_tokens;
@@ -35,7 +35,7 @@ TEST_P(MemoryTest, PagesAreTheKeptEntriesRoundedUp) {
     decode_all(session, random_tokens(33, 300, 2));
     const SessionStatistics later = session.statistics();
     EXPECT_EQ(later.entries_kept, (40 + 33) * kLayers * kKvHeads);
-    EXPECT_EQ(later.bytes_in_pages, entries_in_pages(later) * shape.page_bytes());
+    EXPECT_EQ(later.bytes_in_pages, entries_in_pages(later) * shape.page_bytes(0));
     session.clear();
     EXPECT_EQ(engine->memory().kv_bytes_in_use, 0U);
   }
@@ -49,11 +49,12 @@ TEST_P(MemoryTest, ChunksNeedTheBudgetAndOneChunk) {
   for (const int n_tokens : {300, 1500}) {
     Session session = engine->open(options);
     session.prefill(random_tokens(n_tokens, 300, 1));
-    const std::size_t bound = (40 + 64) * kLayers * kKvHeads * session.impl().cache.shape().entry_bytes() +
-                              2 * kLayers * kKvHeads * session.impl().cache.shape().page_bytes();
+    const std::size_t bound = (40 + 64) * kLayers * kKvHeads * session.impl().cache.shape().entry_bytes(0) +
+                              2 * kLayers * kKvHeads * session.impl().cache.shape().page_bytes(0);
     EXPECT_LE(session.statistics().bytes_peak, bound);
     if (peak != 0) {
-      EXPECT_LE(session.statistics().bytes_peak, peak + kLayers * kKvHeads * session.impl().cache.shape().page_bytes());
+      EXPECT_LE(session.statistics().bytes_peak,
+                peak + kLayers * kKvHeads * session.impl().cache.shape().page_bytes(0));
     }
     peak = session.statistics().bytes_peak;
   }
@@ -75,7 +76,7 @@ TEST(PoolTest, PagesComeBackWhenSessionsDie) {
     {
       Session full = engine->open(full_options());
       full.prefill(random_tokens(500, 300, 1));
-      EXPECT_EQ(full.statistics().bytes_in_pages, 16U * kLayers * kKvHeads * full.impl().cache.shape().page_bytes());
+      EXPECT_EQ(full.statistics().bytes_in_pages, 16U * kLayers * kKvHeads * full.impl().cache.shape().page_bytes(0));
       Session fork = full.fork();
       decode_all(fork, random_tokens(40, 300, 2));
       Session evicting = engine->open(evicting_options("snapkv:window=8", "40"));

@@ -246,7 +246,7 @@ TEST_P(EstimateTest, BoundsWhatIsTaken) {
           decode_all(session, random_tokens(12, 300, 2));
           const std::size_t peak = engine->memory().kv_bytes_peak;
           EXPECT_LE(peak, estimate.kv_bytes_peak) << n_prompt << " " << budget << " " << chunk;
-          const std::size_t page = CacheShape(session.impl().cache.shape()).page_bytes();
+          const std::size_t page = CacheShape(session.impl().cache.shape()).page_bytes(0);
           EXPECT_GE(peak + 2 * 6 * page, estimate.kv_bytes_peak) << n_prompt << " " << budget << " " << chunk;
           EXPECT_LE(session.statistics().hidden_bytes, estimate.hidden_bytes + 4096);
         }

@@ -226,7 +226,7 @@ TEST_F(SessionFileTest, NeitherWayTakesASecondCopy) {
     Session large = engine_->open(options);
     large.prefill(random_tokens(2, 300, 1));
     Session::Impl& impl = large.impl();
-    for (int h = 0; h < impl.cache.shape().n_kv_head; ++h) {
+    for (int h = 0; h < impl.cache.shape().layer(0).n_kv_head; ++h) {
       impl.cache.extend(0, h, kTokens, 2);
       for (std::int32_t i = 2; i < kTokens + 2; ++i) {
         std::memset(impl.cache.key_row(0, h, i), i % 100, 64);

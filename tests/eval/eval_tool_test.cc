@@ -38,8 +38,8 @@ Words with(Words words, const Words& more) {
 std::string EvalTool::head_scores(int seed) const {
   const ModelInfo info = Model::load(model_)->info();
   std::string text;
-  for (int layer = 0; layer < info.n_layer; ++layer) {
-    for (int head = 0; head < info.n_head; ++head) {
+  for (int layer = 0; layer < info.n_layer(); ++layer) {
+    for (int head = 0; head < info.layers[static_cast<std::size_t>(layer)].n_head; ++head) {
       text += (text.empty() ? "{\"" : ", \"") + std::to_string(layer) + "-" + std::to_string(head) + "\": [" +
               std::to_string(1 + (layer + seed * head) % 5) + "]";
     }

@@ -133,7 +133,7 @@ TEST(Cut, AShortPromptIsKeptWholeByEveryMethod) {
     EXPECT_EQ(cache.n_stored(), 20 * cache.n_heads());
     EXPECT_EQ(sum(report.budget), 20 * cache.n_heads());
   }
-  Cut full(EvictionOptions{}, {.n_layer = 2, .n_kv_head = 2, .n_tokens = 100, .total = 4});
+  Cut full(EvictionOptions{}, {.heads = {2, 2}, .n_tokens = 100, .total = 4});
   EXPECT_TRUE(full.keeps_everything());
 }
 
@@ -177,9 +177,8 @@ TEST(Cut, FixedBudgetsCutEveryHeadBackToItsOwn) {
   for (const auto& layer : first.budget) {
     for (const std::int32_t b : layer) budgets.push_back(b - 1);
   }
-  Cut cut(
-      options,
-      {.n_layer = 3, .n_kv_head = 2, .n_tokens = 60, .total = 0, .stored = cache.n_stored(), .fixed_budget = budgets});
+  Cut cut(options,
+          {.heads = {2, 2, 2}, .n_tokens = 60, .total = 0, .stored = cache.n_stored(), .fixed_budget = budgets});
   const CutReport report = cache.run(cut, options);
   for (int l = 0; l < 3; ++l) {
     for (int h = 0; h < 2; ++h) {
@@ -236,16 +235,16 @@ TEST(Cut, ABudgetBelowWhatIsProtectedIsRefusedWithTheLeast) {
   const EvictionOptions options = EvictionOptions::parse("snapkv:window=8,sinks=4");
   for (const std::int64_t total : {0, 1, 12 * 6 - 1}) {
     try {
-      Cut cut(options, {.n_layer = 3, .n_kv_head = 2, .n_tokens = 100, .total = total});
+      Cut cut(options, {.heads = {2, 2, 2}, .n_tokens = 100, .total = total});
       ADD_FAILURE() << total << " was taken";
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
       EXPECT_NE(std::string(error.what()).find("at least 12 tokens"), std::string::npos) << error.what();
     }
   }
-  EXPECT_NO_THROW(Cut(options, {.n_layer = 3, .n_kv_head = 2, .n_tokens = 100, .total = 72}));
-  EXPECT_NO_THROW(Cut(options, {.n_layer = 3, .n_kv_head = 2, .n_tokens = 10, .total = 60}));  // N <= B
-  EXPECT_THROW(Cut(options, {.n_layer = 3, .n_kv_head = 2, .n_tokens = 10, .total = 59}), Error);
+  EXPECT_NO_THROW(Cut(options, {.heads = {2, 2, 2}, .n_tokens = 100, .total = 72}));
+  EXPECT_NO_THROW(Cut(options, {.heads = {2, 2, 2}, .n_tokens = 10, .total = 60}));  // N <= B
+  EXPECT_THROW(Cut(options, {.heads = {2, 2, 2}, .n_tokens = 10, .total = 59}), Error);
 }
 
 TEST(Cut, ANaNIsAnErrorThatNamesLayerAndHead) {
@@ -283,7 +282,7 @@ TEST(Cut, TablesShareOverAllHeadsOfTheModel) {
   EvictionOptions options = EvictionOptions::parse("snapkv:window=5");
   options.layers = options.heads = "headkv";
   auto importance = std::make_shared<HeadImportance>();
-  *importance = {.n_layer = 3, .n_head = 2, .weight = {1, 1, 1, 1, 1, 5}};
+  *importance = {.weight = {{1, 1}, {1, 1}, {1, 5}}};
   options.importance = importance;
   RandomCache cache(3, 2, 1, 8, 60, 4);
   const CutReport report = cache.cut(options, 20 * cache.n_heads(), false);
@@ -299,7 +298,7 @@ TEST(Cut, DuoAttentionKeepsTheImportantHeadsWhole) {
   EvictionOptions options = EvictionOptions::parse("streaming-llm:window=5,sinks=2");
   options.layers = options.heads = "duo-attention";
   auto importance = std::make_shared<HeadImportance>();
-  *importance = {.n_layer = 3, .n_head = 2, .weight = {1, 7, 1, 0, 9, 5}};
+  *importance = {.weight = {{1, 7}, {1, 0}, {9, 5}}};
   options.importance = importance;
   for (const bool is_recut : {false, true}) {
     RandomCache cache(3, 2, 1, 8, 60, 4);

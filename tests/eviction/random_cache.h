@@ -107,8 +107,7 @@ class RandomCache {
   // time.
   CutReport cut(const EvictionOptions& options, std::int64_t total, bool one_shot,
                 std::int64_t* most_stored = nullptr) {
-    Cut cut(options, {.n_layer = n_layer,
-                      .n_kv_head = n_kv_head,
+    Cut cut(options, {.heads = std::vector<int>(n_layer, n_kv_head),
                       .n_tokens = n_tokens,
                       .total = total,
                       .stored = one_shot ? n_stored() : 0});

@@ -39,22 +39,33 @@ ErrorCode code_of(const Call& call, std::string* message = nullptr) {
 TEST_F(TableFiles, HeadImportanceAveragesTheScoresOfAHead) {
   const HeadImportance read =
       HeadImportance::load(write(R"({"0-0": [1, 3], "0-1": [4], "1-0": 0.5, "1-1": [0], "2-0": [1], "2-1": [2]})"));
-  EXPECT_EQ(read.n_layer, 3);
-  EXPECT_EQ(read.n_head, 2);
-  EXPECT_EQ(read.weight, (std::vector<double>{2, 4, 0.5, 0, 1, 2}));
+  EXPECT_EQ(read.weight, (std::vector<std::vector<double>>{{2, 4}, {0.5, 0}, {1, 2}}));
 }
 
 TEST_F(TableFiles, HeadImportanceReadsAMatrix) {
   const HeadImportance read = HeadImportance::load(write("0.5\t1\t0\n0 0.25 1\n\n"));
-  EXPECT_EQ(read.n_layer, 2);
-  EXPECT_EQ(read.n_head, 3);
-  EXPECT_EQ(read.weight, (std::vector<double>{0.5, 1, 0, 0, 0.25, 1}));
+  EXPECT_EQ(read.weight, (std::vector<std::vector<double>>{{0.5, 1, 0}, {0, 0.25, 1}}));
+}
+
+TEST_F(TableFiles, LayersMayHaveDifferentNumbersOfHeads) {
+  const std::vector<std::vector<double>> expected{{1, 2}, {3}};
+  EXPECT_EQ(HeadImportance::load(write("1 2\n3\n")).weight, expected);
+  EXPECT_EQ(HeadImportance::load(write(R"({"0-0": [1], "0-1": [2], "1-0": [3]})")).weight, expected);
+
+  UtilityProfile profile;
+  profile.heads = {2, 0, 1};
+  profile.ratios = {0.5};
+  profile.kept = {0.25, 0.75, 0.5};
+  profile.save(path_);
+  const UtilityProfile read = UtilityProfile::load(path_);
+  EXPECT_EQ(read.heads, profile.heads);
+  EXPECT_EQ(read.kept, profile.kept);
 }
 
 TEST_F(TableFiles, BadHeadFilesAreRefused) {
   for (const char* text :
        {"", "[]", "{}", "{", R"({"0-0": "x"})", R"({"0-0": [-1]})", R"({"0-0": []})", R"({"a": [1]})",
-        R"({"0-1": [1]})", R"({"0-0": [1], "1-1": [1]})", R"({"0-0": [0]})", "1 2\n3\n", "1 x\n", "0 0\n", "1 -1\n",
+        R"({"0-1": [1]})", R"({"0-0": [1], "1-1": [1]})", R"({"0-0": [0]})", "1 x\n", "0 0\n", "1 -1\n",
         R"({"-1-0": [1]})", R"({"99999999-0": [1]})", R"({"0-0": [1e999]})"}) {
     EXPECT_EQ(code_of([&] { HeadImportance::load(write(text)); }), ErrorCode::kBadFile) << text;
   }
@@ -64,8 +75,7 @@ TEST_F(TableFiles, BadHeadFilesAreRefused) {
 
 TEST_F(TableFiles, ProfileRoundTrips) {
   UtilityProfile profile;
-  profile.n_layer = 2;
-  profile.n_kv_head = 3;
+  profile.heads = {3, 3};
   profile.ratios = {0.1, 0.5};
   for (int i = 0; i < 12; ++i) profile.kept.push_back(i / 12.0);
   profile.model = "tiny";
@@ -79,8 +89,7 @@ TEST_F(TableFiles, ProfileRoundTrips) {
   profile.tool = "0.1.0";
   profile.save(path_);
   const UtilityProfile read = UtilityProfile::load(path_);
-  EXPECT_EQ(read.n_layer, 2);
-  EXPECT_EQ(read.n_kv_head, 3);
+  EXPECT_EQ(read.heads, profile.heads);
   EXPECT_EQ(read.ratios, profile.ratios);
   EXPECT_EQ(read.kept, profile.kept);
   EXPECT_EQ(read.model, profile.model);
@@ -110,7 +119,7 @@ TEST_F(TableFiles, BadProfilesAreRefused) {
 
 UtilityProfile one_head() {
   UtilityProfile profile;
-  profile.n_layer = profile.n_kv_head = 1;
+  profile.heads = {1};
   profile.ratios = {0.25, 0.5};
   profile.kept = {0.3125, 0.625};
   profile.model = UtilityProfile::model_text(0x0123456789ABCDEF);

@@ -175,7 +175,7 @@ void check_run(const GoldenFile& file, const Sizes& s, int run, std::int32_t n_t
   options.sinks = s.sinks;
   options.window = s.window;
   options.utility_profile = profile;
-  Cut cut(options, {.n_layer = s.n_layer, .n_kv_head = s.n_kv_head, .n_tokens = n_tokens, .total = total});
+  Cut cut(options, {.heads = std::vector<int>(s.n_layer, s.n_kv_head), .n_tokens = n_tokens, .total = total});
   std::vector<std::int32_t> positions(n_tokens);
   std::iota(positions.begin(), positions.end(), 0);
   const kernels::EntryRun entries{
@@ -211,8 +211,7 @@ void check_lukv(const std::string& path, Tally& tally) {
   tally.close(file.path() + " profile", profile, file.doubles("profile"), kScores);
 
   auto at_run_time = std::make_shared<UtilityProfile>();
-  at_run_time->n_layer = s.n_layer;
-  at_run_time->n_kv_head = s.n_kv_head;
+  at_run_time->heads.assign(s.n_layer, s.n_kv_head);
   at_run_time->kept = file.doubles("profile99");
   for (int i = 1; i < 100; ++i) at_run_time->ratios.push_back(i / 100.0);
   const Tensor<std::int32_t> runs = file.int32s("run.n_and_total");

@@ -45,6 +45,15 @@ const ParallelFor& serial() {
   return instance;
 }
 
+HeadImportance head_importance(const GoldenFile& file, int n_kv_head) {
+  const std::vector<double> weights = file.doubles("headkv.importance");
+  HeadImportance importance;
+  for (auto layer = weights.begin(); layer != weights.end(); layer += n_kv_head) {
+    importance.weight.emplace_back(layer, layer + n_kv_head);
+  }
+  return importance;
+}
+
 EvictionOptions parse_option_list(const std::string& list) {
   EvictionOptions options = EvictionOptions::parse("snapkv");
   for (std::size_t begin = 0; begin < list.size();) {

@@ -15,6 +15,9 @@ namespace winnow::golden {
 // `key=value;...` on top of nothing. Throws winnow::Error.
 EvictionOptions parse_option_list(const std::string& list);
 
+// Head importances [n_layer][n_kv_head] of a file's "headkv.importance".
+HeadImportance head_importance(const GoldenFile& file, int n_kv_head);
+
 // One layer's stored entries and the evidence that an engine would have saved.
 struct CaseLayer {
   std::vector<float> k, v;         // [n_kv_head][n_tokens][head_dim]

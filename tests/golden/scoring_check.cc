@@ -27,8 +27,7 @@ struct CutResult {
 // Runs a cut over the case's layers. `one_shot`: as a re-cut of a cache that is stored in full.
 CutResult run_cut(const ScoringCase& prompt, const EvictionOptions& options, std::int64_t total, bool one_shot) {
   const std::int64_t n_heads = std::int64_t{prompt.n_layer} * prompt.n_kv_head;
-  Cut cut(options, {.n_layer = prompt.n_layer,
-                    .n_kv_head = prompt.n_kv_head,
+  Cut cut(options, {.heads = std::vector<int>(prompt.n_layer, prompt.n_kv_head),
                     .n_tokens = prompt.n_tokens,
                     .total = total,
                     .stored = one_shot ? n_heads * prompt.n_tokens : 0});
@@ -317,11 +316,10 @@ void check_scoring(const std::string& path, Tally& tally) {
   auto importance = std::make_shared<HeadImportance>();
   auto profile = std::make_shared<UtilityProfile>();
   if (file.has("headkv.importance")) {
-    *importance = {.n_layer = prompt.n_layer, .n_head = prompt.n_kv_head, .weight = file.doubles("headkv.importance")};
+    *importance = head_importance(file, prompt.n_kv_head);
   }
   if (file.has("lukv.profile")) {
-    profile->n_layer = prompt.n_layer;
-    profile->n_kv_head = prompt.n_kv_head;
+    profile->heads.assign(prompt.n_layer, prompt.n_kv_head);
     profile->kept = file.doubles("lukv.profile");
     for (int i = 1; i < 100; ++i) profile->ratios.push_back(i / 100.0);
   }

@@ -148,8 +148,8 @@ void check_tiny(const std::string& expected_path, Tally& tally) {
   TinyCase tiny;
   const auto model = Model::load((folder / file.text("winnow.model")).string());
   tiny.engine = Engine::create(model, {.n_threads = 2});
-  tiny.n_layer = model->info().n_layer;
-  tiny.n_kv_head = model->info().n_kv_head;
+  tiny.n_layer = model->info().n_layer();
+  tiny.n_kv_head = model->info().layers.front().n_kv_head;
   tiny.n_prompt = file.integer("winnow.n_prompt");
   tiny.n_question = file.integer("winnow.n_question");
   tiny.chunk = file.integer("winnow.chunk");
@@ -169,11 +169,10 @@ void check_tiny(const std::string& expected_path, Tally& tally) {
   tally.close(expected_path + " full/logits", full, file.doubles("full/logits"), kFullLogits);
 
   if (file.has("headkv.importance")) {
-    *tiny.importance = {.n_layer = tiny.n_layer, .n_head = tiny.n_kv_head, .weight = file.doubles("headkv.importance")};
+    *tiny.importance = head_importance(file, tiny.n_kv_head);
   }
   if (file.has("lukv.profile")) {
-    tiny.profile->n_layer = tiny.n_layer;
-    tiny.profile->n_kv_head = tiny.n_kv_head;
+    tiny.profile->heads.assign(tiny.n_layer, tiny.n_kv_head);
     tiny.profile->kept = file.doubles("lukv.profile");
     for (int i = 1; i < 100; ++i) tiny.profile->ratios.push_back(i / 100.0);
   }

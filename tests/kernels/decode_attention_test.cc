@@ -16,15 +16,16 @@ void decode_slice(const AttentionShape& shape, const DecodeSlice& slice, const G
 std::vector<float> decode(const AttentionShape& shape, const HeadEntries& entries, const float* q, int position,
                           int n_slices) {
   GroupSoftmaxes states(static_cast<std::size_t>(n_slices), shape.n_group, shape.value_dim);
+  const auto at = [&](int s) { return states.at(static_cast<std::size_t>(s), shape.n_group, shape.value_dim); };
   for (int s = 0; s < n_slices; ++s) {
     const DecodeSlice slice{q, entries, entries.n_entries * s / n_slices, entries.n_entries * (s + 1) / n_slices,
                             position};
-    std::fill_n(states.at(static_cast<std::size_t>(s)).values, shape.n_group * shape.value_dim, std::nanf(""));
-    decode_slice(shape, slice, states.at(static_cast<std::size_t>(s)));
+    std::fill_n(at(s).values, shape.n_group * shape.value_dim, std::nanf(""));
+    decode_slice(shape, slice, at(s));
   }
-  for (int s = 1; s < n_slices; ++s) merge(shape, states.at(0), states.at(static_cast<std::size_t>(s)));
+  for (int s = 1; s < n_slices; ++s) merge(shape, at(0), at(s));
   std::vector<float> out(static_cast<std::size_t>(shape.n_group * shape.value_dim), std::nanf(""));
-  finish_attention(shape, states.at(0), out.data());
+  finish_attention(shape, at(0), out.data());
   return out;
 }
 
@@ -123,7 +124,7 @@ TEST_P(DecodeAttention, EmptySlicesGiveTheEmptyStateAndMergeToZero) {
   const TestHead head(shape, {.n_entries = 40}, 1);
   const TestQueries queries(shape, 1, 2);
   GroupSoftmaxes states(3, 2, 64);
-  const GroupSoftmax state = states.at(0);
+  const GroupSoftmax state = states.at(0, 2, 64);
   const auto expect_empty = [](const GroupSoftmax& group) {
     for (const SoftmaxState& s : group.states) {
       EXPECT_TRUE(s.is_empty());
@@ -139,20 +140,20 @@ TEST_P(DecodeAttention, EmptySlicesGiveTheEmptyStateAndMergeToZero) {
   decode_slice(shape, {queries.q(), head.entries(), 0, 10, 39}, state);
   expect_empty(state);
   // The empty state is neutral on both sides.
-  decode_slice(shape, {queries.q(), head.entries(), 36, 40, 39}, states.at(1));
-  const std::vector<float> values(states.at(1).values, states.at(1).values + 2 * 64);
-  const SoftmaxState first = states.at(1).states[0];
-  merge(shape, states.at(1), state);
-  merge(shape, state, states.at(1));
+  decode_slice(shape, {queries.q(), head.entries(), 36, 40, 39}, states.at(1, 2, 64));
+  const std::vector<float> values(states.at(1, 2, 64).values, states.at(1, 2, 64).values + 2 * 64);
+  const SoftmaxState first = states.at(1, 2, 64).states[0];
+  merge(shape, states.at(1, 2, 64), state);
+  merge(shape, state, states.at(1, 2, 64));
   for (const std::size_t i : {std::size_t{0}, std::size_t{1}}) {
-    EXPECT_EQ(states.at(i).states[0].max, first.max);
-    EXPECT_EQ(states.at(i).states[0].sum, first.sum);
-    EXPECT_EQ(std::vector<float>(states.at(i).values, states.at(i).values + 2 * 64), values);
+    EXPECT_EQ(states.at(i, 2, 64).states[0].max, first.max);
+    EXPECT_EQ(states.at(i, 2, 64).states[0].sum, first.sum);
+    EXPECT_EQ(std::vector<float>(states.at(i, 2, 64).values, states.at(i, 2, 64).values + 2 * 64), values);
   }
   // Two empty ones stay empty, and give zeros.
   decode_slice(shape, {queries.q(), head.entries(), 0, 10, 39}, state);
-  decode_slice(shape, {queries.q(), head.entries(), 0, 10, 39}, states.at(2));
-  merge(shape, state, states.at(2));
+  decode_slice(shape, {queries.q(), head.entries(), 0, 10, 39}, states.at(2, 2, 64));
+  merge(shape, state, states.at(2, 2, 64));
   expect_empty(state);
   std::vector<float> out(2 * 64, std::nanf(""));
   finish_attention(shape, state, out.data());
@@ -164,8 +165,8 @@ TEST_P(DecodeAttention, StateHoldsTheDocumentedSums) {
   const TestHead head(shape, {.n_entries = 70}, 1);
   const TestQueries queries(shape, 1, 2);
   GroupSoftmaxes states(1, 1, 16);
-  decode_slice(shape, {queries.q(), head.entries(), 0, 70, 69}, states.at(0));
-  const SoftmaxState state = states.at(0).states[0];
+  decode_slice(shape, {queries.q(), head.entries(), 0, 70, 69}, states.at(0, 1, 16));
+  const SoftmaxState state = states.at(0, 1, 16).states[0];
   const reference::Weights w = reference::weights(shape, head.entries(), queries.rows(70, 69), 0, 0);
   EXPECT_NEAR(static_cast<double>(state.log_sum_exp()), w.log_sum_exp, 1e-5);
   double greatest = 0;

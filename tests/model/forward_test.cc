@@ -69,6 +69,21 @@ TEST_P(ForwardTest, EqualsLibllama) {
   EXPECT_LT(max_difference_of_rows(decode_logits(file, tokens), expected), tolerance);
 }
 
+// libllama reads lists of heads and widths for DeciLM, whose layers are llama's.
+TEST(LayersThatDiffer, EqualLibllama) {
+  TinyModelOptions options{.layers = {{.n_head = 4, .n_kv_head = 2, .n_ff = 96},
+                                      {.n_head = 2, .n_kv_head = 1, .n_ff = 64},
+                                      {.n_head = 6, .n_kv_head = 3, .n_ff = 128},
+                                      {.n_head = 4, .n_kv_head = 4, .n_ff = 32}}};
+  const TinyModel file(options);
+  options.architecture = "deci";
+  const TinyModel twin(options);
+  const std::vector<Token> tokens = random_tokens(150, options.n_vocab, 7);
+  const Logits expected = libllama_logits(twin.path(), tokens);
+  EXPECT_LT(max_difference_of_rows(prefill_logits(file, tokens), expected), 1e-3);
+  EXPECT_LT(max_difference_of_rows(decode_logits(file, tokens), expected), 1e-3);
+}
+
 std::vector<Variant> variants() {
   std::vector<Variant> all;
   for (const char* name : {"llama", "qwen2", "qwen3", "gemma"}) {

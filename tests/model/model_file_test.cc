@@ -48,15 +48,19 @@ TEST(ModelFileTest, DescribesTheModel) {
   EXPECT_EQ(info.architecture, "qwen3");
   EXPECT_EQ(info.name, "tiny");
   EXPECT_EQ(info.file_type, "q8_0");
-  EXPECT_EQ(info.n_layer, 2);
-  EXPECT_EQ(info.n_head, 4);
-  EXPECT_EQ(info.n_kv_head, 2);
-  EXPECT_EQ(info.head_dim, 32);
+  ASSERT_EQ(info.n_layer(), 2);
+  for (const LayerInfo& layer : info.layers) {
+    EXPECT_EQ(layer.kind, LayerKind::kSlidingWindow);
+    EXPECT_EQ(layer.n_head, 4);
+    EXPECT_EQ(layer.n_kv_head, 2);
+    EXPECT_EQ(layer.key_dim, 32);
+    EXPECT_EQ(layer.value_dim, 32);
+    EXPECT_EQ(layer.n_ff, 96);
+    EXPECT_EQ(layer.window, 77);
+  }
   EXPECT_EQ(info.n_embd, 64);
-  EXPECT_EQ(info.n_ff, 96);
   EXPECT_EQ(info.n_vocab, 300);
   EXPECT_EQ(info.n_ctx_train, 2048);
-  EXPECT_EQ(info.sliding_window, 77);
   const std::uint64_t per_layer = 2 * 64 + 2 * 32 + 64 * (128 + 2 * 64) + 128 * 64 + 3 * 64 * 96;
   EXPECT_EQ(info.n_parameters, 2 * 300 * 64 + 64 + 2 * per_layer);
 }
@@ -160,17 +164,24 @@ TEST(ModelFileTest, HeadsThatDoNotFit) {
   expect_refused(ErrorCode::kUnsupported, "head size 272", {.head_dim = kernels::kMaxHeadDim + 16});
   expect_refused(ErrorCode::kUnsupported, "130 query heads",
                  {.n_layer = 1, .n_head = 130, .n_kv_head = 1, .head_dim = 16});
-  expect_refused(ErrorCode::kUnsupported, "different sizes",
-                 {.edit_metadata = set_integer("llama.attention.value_length", 64)});
+  expect_refused(ErrorCode::kBadFile, "shape", {.edit_metadata = set_integer("llama.attention.value_length", 64)});
   // Numbers that only look right after they lose their upper half.
   for (const char* key : {"attention.head_count_kv", "attention.key_length", "rope.dimension_count"}) {
     const std::int64_t value = (std::int64_t{1} << 32) + (std::string(key) == "attention.head_count_kv" ? 2 : 32);
     const TinyModel file({.edit_metadata = set_integer(std::string("llama.") + key, value)});
     EXPECT_THROW(Model::load(file.path()), Error) << key;
   }
-  expect_refused(ErrorCode::kBadFile, "per layer", {.edit_metadata = [](gguf_context* file) {
-                   const std::uint32_t per_layer[] = {2, 2, 1};
-                   gguf_set_arr_data(file, "llama.attention.head_count_kv", GGUF_TYPE_UINT32, per_layer, 3);
+  const auto set_array = [](std::vector<std::uint32_t> numbers) {
+    return [numbers = std::move(numbers)](gguf_context* file) {
+      gguf_set_arr_data(file, "llama.attention.head_count_kv", GGUF_TYPE_UINT32, numbers.data(), numbers.size());
+    };
+  };
+  expect_refused(ErrorCode::kBadFile, "shape", {.edit_metadata = set_array({2, 2, 1})});
+  expect_refused(ErrorCode::kBadFile, "cannot be shared", {.edit_metadata = set_array({2, 2, 0})});
+  expect_refused(ErrorCode::kBadFile, "has 2 numbers, the model 3 layers", {.edit_metadata = set_array({2, 2})});
+  expect_refused(ErrorCode::kBadFile, "not a list of integers", {.edit_metadata = [](gguf_context* file) {
+                   const float numbers[] = {2, 2, 2};
+                   gguf_set_arr_data(file, "llama.attention.head_count_kv", GGUF_TYPE_FLOAT32, numbers, 3);
                  }});
 }
 
@@ -313,7 +324,7 @@ TEST(ModelFileTest, FlippedBytesNeverCrash) {
     damaged[at] = static_cast<char>(~damaged[at]);
     const std::string path = directory.write("flipped.gguf", damaged);
     try {
-      EXPECT_GT(Model::load(path)->info().n_layer, 0);
+      EXPECT_GT(Model::load(path)->info().n_layer(), 0);
     } catch (const Error& error) {
       ++n_refused;
       EXPECT_NE(std::string(error.what()), "");

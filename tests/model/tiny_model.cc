@@ -21,12 +21,27 @@
 namespace winnow::test {
 namespace {
 
+std::vector<TinyLayer> layers_of(const TinyModelOptions& o) {
+  if (!o.layers.empty()) return o.layers;
+  const TinyLayer layer{
+      .n_head = o.n_head, .n_kv_head = o.n_kv_head, .key_dim = o.head_dim, .value_dim = o.head_dim, .n_ff = o.n_ff};
+  return std::vector<TinyLayer>(static_cast<std::size_t>(o.n_layer), layer);
+}
+
 // Writes the metadata keys of one architecture.
 class Metadata {
  public:
   Metadata(gguf_context* file, std::string architecture) : file_(file), prefix_(std::move(architecture) + ".") {}
   void integer(const std::string& key, int value) {
     gguf_set_val_u32(file_, (prefix_ + key).c_str(), static_cast<std::uint32_t>(value));
+  }
+  // One number, or a list where layers differ.
+  void integers(const std::string& key, const std::vector<std::int32_t>& values) {
+    if (std::equal(values.begin() + 1, values.end(), values.begin())) return integer(key, values.front());
+    gguf_set_arr_data(file_, (prefix_ + key).c_str(), GGUF_TYPE_INT32, values.data(), values.size());
+  }
+  void truths(const std::string& key, const std::vector<std::int8_t>& values) {
+    gguf_set_arr_data(file_, (prefix_ + key).c_str(), GGUF_TYPE_BOOL, values.data(), values.size());
   }
   void number(const std::string& key, float value) { gguf_set_val_f32(file_, (prefix_ + key).c_str(), value); }
   void text(const std::string& key, const std::string& value) {
@@ -106,9 +121,12 @@ class TensorWriter {
 
   // Enough for every tensor, with ggml's own overhead.
   static std::size_t memory_for(const TinyModelOptions& o) {
-    const std::int64_t attention = 2LL * (o.n_head + o.n_kv_head) * o.head_dim * o.n_embd;
-    const std::int64_t per_layer = attention + 3LL * o.n_ff * o.n_embd + 8LL * (o.n_embd + o.n_head * o.head_dim);
-    const std::int64_t n_weights = per_layer * o.n_layer + 2LL * o.n_vocab * o.n_embd;
+    std::int64_t n_weights = 2LL * o.n_vocab * o.n_embd;
+    for (const TinyLayer& layer : layers_of(o)) {
+      const std::int64_t dims = layer.key_dim + layer.value_dim;
+      n_weights += (layer.n_head + layer.n_kv_head) * dims * o.n_embd + 3LL * layer.n_ff * o.n_embd +
+                   8LL * (o.n_embd + layer.n_head * dims);
+    }
     return static_cast<std::size_t>(n_weights) * ggml_type_size(type_of(o)) /
                static_cast<std::size_t>(ggml_blck_size(type_of(o))) +
            (std::size_t{64} << 20);
@@ -134,30 +152,32 @@ class TensorWriter {
   std::unique_ptr<ggml_context, ContextDeleter> context_;
 };
 
-void add_layer(TensorWriter& tensors, const TinyModelOptions& o, int layer) {
-  const std::string blk = "blk." + std::to_string(layer) + ".";
-  const int q_size = o.n_head * o.head_dim;
-  const int kv_size = o.n_kv_head * o.head_dim;
+void add_layer(TensorWriter& tensors, const TinyModelOptions& o, const TinyLayer& layer, int index) {
+  const std::string blk = "blk." + std::to_string(index) + ".";
+  const int q_size = layer.n_head * layer.key_dim;
+  const int k_size = layer.n_kv_head * layer.key_dim;
+  const int v_size = layer.n_kv_head * layer.value_dim;
   tensors.vector(blk + "attn_norm.weight", o.n_embd, 1, 0.1F);
   // Queries and keys a little larger: attention that prefers some entries, as in real models.
   tensors.matrix(blk + "attn_q.weight", o.n_embd, q_size, 1.5F);
-  tensors.matrix(blk + "attn_k.weight", o.n_embd, kv_size, 1.5F);
-  tensors.matrix(blk + "attn_v.weight", o.n_embd, kv_size);
-  tensors.matrix(blk + "attn_output.weight", q_size, o.n_embd);
+  tensors.matrix(blk + "attn_k.weight", o.n_embd, k_size, 1.5F);
+  tensors.matrix(blk + "attn_v.weight", o.n_embd, v_size);
+  tensors.matrix(blk + "attn_output.weight", layer.n_head * layer.value_dim, o.n_embd);
+  if (o.has_sinks) tensors.vector(blk + "attn_sinks.weight", layer.n_head, 0.5F, 1);
   if (o.architecture == "qwen2" || o.has_all_biases) {
     tensors.vector(blk + "attn_q.bias", q_size, 0, 0.3F);
-    tensors.vector(blk + "attn_k.bias", kv_size, 0, 0.3F);
-    tensors.vector(blk + "attn_v.bias", kv_size, 0, 0.3F);
+    tensors.vector(blk + "attn_k.bias", k_size, 0, 0.3F);
+    tensors.vector(blk + "attn_v.bias", v_size, 0, 0.3F);
   }
   if (o.has_all_biases) tensors.vector(blk + "attn_output.bias", o.n_embd, 0, 0.3F);
   if (o.architecture == "qwen3") {
-    tensors.vector(blk + "attn_q_norm.weight", o.head_dim, 1.2F, 0.2F);
-    tensors.vector(blk + "attn_k_norm.weight", o.head_dim, 1.2F, 0.2F);
+    tensors.vector(blk + "attn_q_norm.weight", layer.key_dim, 1.2F, 0.2F);
+    tensors.vector(blk + "attn_k_norm.weight", layer.key_dim, 1.2F, 0.2F);
   }
   tensors.vector(blk + "ffn_norm.weight", o.n_embd, 1, 0.1F);
-  tensors.matrix(blk + "ffn_gate.weight", o.n_embd, o.n_ff);
-  tensors.matrix(blk + "ffn_up.weight", o.n_embd, o.n_ff);
-  tensors.matrix(blk + "ffn_down.weight", o.n_ff, o.n_embd);
+  tensors.matrix(blk + "ffn_gate.weight", o.n_embd, layer.n_ff);
+  tensors.matrix(blk + "ffn_up.weight", o.n_embd, layer.n_ff);
+  tensors.matrix(blk + "ffn_down.weight", layer.n_ff, o.n_embd);
 }
 
 }  // namespace
@@ -174,14 +194,28 @@ void write_tiny_model(const TinyModelOptions& o, const std::string& path) {
   metadata.integer("vocab_size", o.n_vocab);
   metadata.integer("context_length", o.n_ctx);
   metadata.integer("embedding_length", o.n_embd);
-  metadata.integer("block_count", o.n_layer);
-  metadata.integer("feed_forward_length", o.n_ff);
-  metadata.integer("attention.head_count", o.n_head);
-  metadata.integer("attention.head_count_kv", o.n_kv_head);
-  metadata.integer("attention.key_length", o.head_dim);
-  metadata.integer("attention.value_length", o.head_dim);
+  const std::vector<TinyLayer> layers = layers_of(o);
+  const auto each = [&](const std::string& key, int TinyLayer::*field) {
+    std::vector<std::int32_t> values;
+    for (const TinyLayer& layer : layers) values.push_back(layer.*field);
+    metadata.integers(key, values);
+  };
+  metadata.integer("block_count", static_cast<int>(layers.size()));
+  each("feed_forward_length", &TinyLayer::n_ff);
+  each("attention.head_count", &TinyLayer::n_head);
+  each("attention.head_count_kv", &TinyLayer::n_kv_head);
+  each("attention.key_length", &TinyLayer::key_dim);
+  each("attention.value_length", &TinyLayer::value_dim);
+  if (o.soft_cap > 0) metadata.number("attn_logit_softcapping", o.soft_cap);
+  int n_rot = layers.front().key_dim;
+  std::vector<std::int8_t> slides;
+  for (const TinyLayer& layer : layers) {
+    n_rot = std::min(n_rot, layer.key_dim);
+    slides.push_back(layer.slides ? 1 : 0);
+  }
+  if (!o.layers.empty() && o.sliding_window > 0) metadata.truths("attention.sliding_window_pattern", slides);
   metadata.number("attention.layer_norm_rms_epsilon", 1e-5F);
-  metadata.integer("rope.dimension_count", o.head_dim);
+  metadata.integer("rope.dimension_count", n_rot);
   metadata.number("rope.freq_base", 10000);
   if (o.sliding_window > 0) metadata.integer("attention.sliding_window", o.sliding_window);
   if (!o.rope_scaling.empty()) {
@@ -199,8 +233,8 @@ void write_tiny_model(const TinyModelOptions& o, const std::string& path) {
   tensors.matrix("token_embd.weight", o.n_embd, o.n_vocab, 2);
   tensors.vector("output_norm.weight", o.n_embd, 1, 0.1F);
   if (!o.is_output_tied && o.architecture != "gemma") tensors.matrix("output.weight", o.n_embd, o.n_vocab, 2);
-  if (o.has_rope_freqs) tensors.vector("rope_freqs.weight", o.head_dim / 2, 3, 0.5F);
-  for (int layer = 0; layer < o.n_layer; ++layer) add_layer(tensors, o, layer);
+  if (o.has_rope_freqs) tensors.vector("rope_freqs.weight", n_rot / 2, 3, 0.5F);
+  for (std::size_t l = 0; l < layers.size(); ++l) add_layer(tensors, o, layers[l], static_cast<int>(l));
   for (const auto& [name, n] : o.extra) tensors.vector(name, n, 0, 1);
   if (o.edit_metadata) o.edit_metadata(file);
   if (!gguf_write_to_file(file, path.c_str(), false)) throw std::runtime_error("cannot write " + path);

@@ -34,6 +34,16 @@ class TemporaryDirectory {
 
 std::string read_bytes(const std::string& path);
 
+// One layer of a model whose layers differ.
+struct TinyLayer {
+  int n_head = 4;
+  int n_kv_head = 2;
+  int key_dim = 32;
+  int value_dim = 32;
+  int n_ff = 96;
+  bool slides = false;
+};
+
 struct TinyModelOptions {
   std::string architecture = "llama";  // llama, qwen2 (with its biases), qwen3 (with its head norms), gemma
   int n_layer = 3;
@@ -47,6 +57,9 @@ struct TinyModelOptions {
   bool is_output_tied = false;  // gemma: always
   bool has_all_biases = false;  // Q, K, V (llama's are optional) and the output projection's
   int sliding_window = 0;
+  std::vector<TinyLayer> layers = {};  // instead of n_layer and the sizes above; sliding_window for those that slide
+  float soft_cap = 0;
+  bool has_sinks = false;
   std::string rope_scaling = {};  // "", "linear", "yarn"
   float rope_factor = 4;
   int rope_original_context = 64;

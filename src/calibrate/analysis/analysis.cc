@@ -19,7 +19,7 @@
 namespace winnow {
 namespace {
 
-using HeadScores = std::vector<std::vector<float>>;  // [n_layer * n_kv_head][n_context - window]
+using HeadScores = std::vector<std::vector<float>>;  // [heads that are cut][n_context - window]
 
 class Analyser {
  public:
@@ -37,7 +37,16 @@ class Analyser {
   void compare_continuations();
   void measure_future();
 
-  std::size_t n_kv_head() const { return static_cast<std::size_t>(result_.model.n_kv_head); }
+  // KV heads of a layer that methods cut, and of those before it; none in other layers.
+  std::size_t n_kv_head(int layer) const {
+    const LayerInfo& info = result_.model.layers[static_cast<std::size_t>(layer)];
+    return info.is_cut() ? static_cast<std::size_t>(info.n_kv_head) : 0;
+  }
+  std::size_t first_head(int layer) const {
+    std::size_t n = 0;
+    for (int l = 0; l < layer; ++l) n += n_kv_head(l);
+    return n;
+  }
   std::int32_t n_context() const { return static_cast<std::int32_t>(options_.context.size()); }
 
   const std::shared_ptr<Engine> engine_;
@@ -60,6 +69,10 @@ Analyser::Analyser(std::shared_ptr<Engine> engine, const AnalysisOptions& option
       throw Error(ErrorCode::kInvalidArgument, "'full' loses nothing: name methods that evict, e.g. snapkv");
     }
   }
+  if (result_.model.n_cut_heads() == 0) {
+    throw Error(ErrorCode::kInvalidArgument, "all layers of this model have a sliding window: no method cuts them");
+  }
+  result_.layers.resize(result_.model.layers.size());
   if (options.context.size() <= kFactsWindow + 1) {
     throw Error(ErrorCode::kInvalidArgument, "a context of " + std::to_string(options.context.size()) +
                                                  " tokens is too short to analyse: give at least " +
@@ -106,10 +119,10 @@ void Analyser::read_context() {
   for (const AnalysedCut& cut : options_.cuts) observer.needs |= Cut::needs(cut.method);
   observer.on_layer = [&](const LayerView& view, const ParallelFor& parallel_for) {
     LayerScoring scoring(view, observer.needs.window_columns, parallel_for);
-    result_.layers.push_back(attention_facts(scoring));
+    result_.layers[static_cast<std::size_t>(view.layer)] = attention_facts(scoring);
     for (const AnalysedCut& cut : options_.cuts) {
       HeadScores& scores = scores_[cut.method.scorer_text()];
-      if (scores.size() > static_cast<std::size_t>(view.layer) * n_kv_head()) continue;  // another cut's scorer too
+      if (scores.size() > first_head(view.layer)) continue;  // another cut's scorer too
       const LayerScores& layer = scoring.scores(cut.method);
       scores.insert(scores.end(), layer.begin(), layer.end());
     }
@@ -134,15 +147,15 @@ void Analyser::read_context() {
     CutOutcome& cut = result_.cuts.emplace_back();
     cut.method = session.options().eviction.text();
     cut.budget = session.options().budget->text();
-    const SessionStatistics statistics = session.statistics();
-    cut.entries_kept = statistics.entries_kept;
-    cut.entries_full = statistics.entries_full;
+    cut.entries_full = std::int64_t{n_context()} * result_.model.n_cut_heads();
     result_.positions.emplace_back();
-    for (int l = 0; l < result_.model.n_layer; ++l) {
-      cut.layers.emplace_back().kept = statistics.kept[static_cast<std::size_t>(l)];
+    for (int l = 0; l < result_.model.n_layer(); ++l) {
+      LayerOutcome& layer = cut.layers.emplace_back();
       result_.positions.back().emplace_back();
-      for (int h = 0; h < result_.model.n_kv_head; ++h) {
-        result_.positions.back().back().push_back(session.positions(l, h));
+      for (std::size_t h = 0; h < n_kv_head(l); ++h) {
+        result_.positions.back().back().push_back(session.positions(l, static_cast<int>(h)));
+        layer.kept.push_back(static_cast<std::int32_t>(result_.positions.back().back().back().size()));
+        cut.entries_kept += layer.kept.back();
       }
     }
   }
@@ -153,8 +166,8 @@ std::vector<std::vector<std::int32_t>> Analyser::first_stage(const CutOutcome& c
                                                              int layer) const {
   std::vector<std::vector<std::int32_t>> certain;
   const HeadScores& scores = scores_.at(method.scorer_text());
-  for (std::size_t h = 0; h < n_kv_head(); ++h) {
-    const std::vector<float>& all = scores[static_cast<std::size_t>(layer) * n_kv_head() + h];
+  for (std::size_t h = 0; h < n_kv_head(layer); ++h) {
+    const std::vector<float>& all = scores[first_head(layer) + h];
     const auto n_prefix = static_cast<std::int32_t>(all.size()), sinks = std::min(method.sinks, n_prefix);
     const std::int32_t kept = cut.layers[static_cast<std::size_t>(layer)].kept[h];
     const auto n_first = static_cast<std::size_t>(first_stage_size(kept - sinks - (n_context() - n_prefix), method));
@@ -179,7 +192,7 @@ void Analyser::measure_losses_of_cuts() {
                                     // Every token's entry is there: positions are indices.
                                     cut.layers[layer].losses = meter.measure(result_.positions[c][layer], certain);
                                   }
-                                  progress(0.4 + 0.2 * (view.layer + 1) / result_.model.n_layer);
+                                  progress(0.4 + 0.2 * (view.layer + 1) / result_.model.n_layer());
                                 }});
 }
 
@@ -227,7 +240,7 @@ void Analyser::measure_future() {
                       add_future_losses(result_.positions[c][layer], oracle, attention, result_.cuts[c].layers[layer]);
                     }
                     importance.insert(importance.end(), oracle.begin(), oracle.end());
-                    progress(0.8 + 0.15 * (view.layer + 1) / result_.model.n_layer);
+                    progress(0.8 + 0.15 * (view.layer + 1) / result_.model.n_layer());
                   }});
   for (std::size_t c = 0; c < result_.cuts.size(); ++c) {
     const EvictionOptions& method = options_.cuts[c].method;

@@ -63,9 +63,9 @@ struct NextTokens {
 };
 
 struct CutOutcome {
-  std::string method, budget;  // text forms
-  std::int64_t entries_kept = 0, entries_full = 0;
-  std::vector<LayerOutcome> layers;
+  std::string method, budget;                       // text forms
+  std::int64_t entries_kept = 0, entries_full = 0;  // of the layers that methods cut
+  std::vector<LayerOutcome> layers;                 // [n_layer]; empty vectors for a layer that is not cut
   // Sums over the model, as parts of all importance:
   double oracle_loss = 0;  // LU-KV's loss
   double least_loss = 0;   // with these head budgets and a perfect ranking
@@ -83,12 +83,12 @@ struct Analysis {
   ModelInfo model;
   std::vector<Token> context, question, continuation;
   std::vector<std::string>
-      context_text;        // [n_context] whole characters; one of several tokens goes to the last of them
-  bool is_answer = false;  // the continuation is the full cache's own
-  int window = 0;          // rows of LayerAttention
-  std::vector<LayerAttention> layers;
+      context_text;                    // [n_context] whole characters; one of several tokens goes to the last of them
+  bool is_answer = false;              // the continuation is the full cache's own
+  int window = 0;                      // rows of LayerAttention
+  std::vector<LayerAttention> layers;  // [n_layer]; empty vectors for a layer that is not cut
   std::vector<CutOutcome> cuts;
-  // [n_cuts][n_layer][n_kv_head] positions that are kept, ascending.
+  // [n_cuts][n_layer][n_kv_head] positions that are kept, ascending; no heads in a layer that is not cut.
   std::vector<std::vector<std::vector<std::vector<std::int32_t>>>> positions;
 };
 

@@ -91,6 +91,9 @@ std::string csv_cell(const std::string& text) {
   return quoted + "\"";
 }
 
+// A dimension of the layers: a number, or a list where they differ.
+Json one_or_all(const std::vector<int>& values) { return values.size() == 1 ? Json(values.front()) : Json(values); }
+
 }  // namespace
 
 Json analysis_json(const Analysis& analysis) {
@@ -102,9 +105,9 @@ Json analysis_json(const Analysis& analysis) {
           {"model",
            {{"name", model.name},
             {"fingerprint", UtilityProfile::model_text(model.fingerprint)},
-            {"n_layer", model.n_layer},
-            {"n_head", model.n_head},
-            {"n_kv_head", model.n_kv_head}}},
+            {"n_layer", model.n_layer()},
+            {"n_head", one_or_all(model.dimension(&LayerInfo::n_head))},
+            {"n_kv_head", one_or_all(model.dimension(&LayerInfo::n_kv_head))}}},
           {"context_tokens", analysis.context.size()},
           {"question_tokens", analysis.question.size()},
           {"continuation", {{"tokens", analysis.continuation.size()}, {"is_answer", analysis.is_answer}}},
@@ -119,13 +122,12 @@ std::string analysis_csv(const Analysis& analysis) {
   std::string text =
       "method,budget,layer,kv_head,head,kept,loss_head,theta,theta_hat,mass,loss_layer,ada_eps,lava_bound,oracle_loss,"
       "least_loss,recall,future_mass,dispersion,shift,lava_entropy\n";
-  const auto n_group = static_cast<std::size_t>(analysis.model.n_head / analysis.model.n_kv_head);
   for (const CutOutcome& cut : analysis.cuts) {
     for (std::size_t l = 0; l < cut.layers.size(); ++l) {
       const LayerOutcome& layer = cut.layers[l];
       const LayerAttention& attention = analysis.layers[l];
       for (std::size_t head = 0; head < layer.losses.loss_head.size(); ++head) {
-        const std::size_t kv_head = head / n_group;
+        const std::size_t kv_head = head * layer.kept.size() / layer.losses.loss_head.size();
         text += csv_cell(cut.method) + "," + csv_cell(cut.budget) + "," + std::to_string(l) + "," +
                 std::to_string(kv_head) + "," + std::to_string(head) + "," + std::to_string(layer.kept[kv_head]);
         const auto add = [&](double value) { text += "," + number_text(value); };

@@ -9,7 +9,7 @@
 
 namespace winnow {
 
-using HeadValues = std::vector<std::vector<double>>;  // [n_layer * n_kv_head][n_context]
+using HeadValues = std::vector<std::vector<double>>;  // [heads that are cut][n_context]
 
 // Fills loss, least_loss, recall and future_mass of a layer's outcome. `positions` [n_kv_head] are kept, `importance`
 // and `attention` [n_kv_head][n_context] of that layer.
@@ -17,7 +17,7 @@ void add_future_losses(std::span<const std::vector<std::int32_t>> positions,
                        std::span<const std::vector<double>> importance, std::span<const std::vector<double>> attention,
                        LayerOutcome& outcome);
 
-// Fills the sums of a cut whose layers are done. `scores` [n_layer * n_kv_head][n_context - window] are its scorer's.
+// Fills the sums of a cut whose layers are done. `scores` [heads that are cut][n_context - window] are its scorer's.
 void add_model_losses(const HeadValues& importance, const std::vector<std::vector<float>>& scores,
                       const EvictionOptions& method, CutOutcome& outcome);
 

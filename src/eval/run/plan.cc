@@ -118,12 +118,26 @@ void add_items(const EvaluationRequest& request, const std::string& name, Plan& 
 }
 
 // A table of another shape is found only when a cut needs its weights; here it must be found before.
-void check_shape(const std::string& method, const std::string& kind, int n_layer, int n_head, const ModelInfo& info) {
-  const bool fits = n_layer == info.n_layer && (n_head == info.n_kv_head || (kind == "file" && n_head == info.n_head));
+//   heads: [n_layer] of the table; a file of head importances may have query heads
+void check_shape(const std::string& method, const std::string& kind, const std::vector<int>& heads,
+                 const ModelInfo& info) {
+  bool fits = heads.size() == info.layers.size();
+  for (std::size_t l = 0; fits && l < heads.size(); ++l) {
+    const LayerInfo& layer = info.layers[l];
+    if (kind == "profile") {
+      fits = heads[l] == (layer.is_cut() ? layer.n_kv_head : 0);
+    } else if (layer.is_cut()) {
+      fits = heads[l] == layer.n_kv_head || heads[l] == layer.n_head;
+    }
+  }
   if (fits) return;
-  throw Error(ErrorCode::kInvalidArgument, "'" + method + "': its " + kind + " is for " + std::to_string(n_layer) +
-                                               " layers of " + std::to_string(n_head) + " heads, the model has " +
-                                               std::to_string(info.n_layer) + " of " + std::to_string(info.n_kv_head) +
+  const auto text = [](std::size_t n_layer, const std::vector<int>& of_layers) {
+    const bool is_even = std::equal(of_layers.begin() + 1, of_layers.end(), of_layers.begin());
+    return std::to_string(n_layer) + (is_even ? " layers of " + std::to_string(of_layers.front()) : " layers of other");
+  };
+  throw Error(ErrorCode::kInvalidArgument, "'" + method + "': its " + kind + " is for " + text(heads.size(), heads) +
+                                               " heads, the model has " +
+                                               text(info.layers.size(), info.dimension(&LayerInfo::n_kv_head)) +
                                                " KV heads: name the " + kind + " of this model");
 }
 
@@ -135,11 +149,15 @@ Json load_tables(std::vector<Cell>& cells, const ModelInfo& info) {
     EvictionOptions& eviction = cell.eviction;
     eviction.find_profile(info.fingerprint);
     if (eviction.utility_profile) {
-      check_shape(cell.method, "profile", eviction.utility_profile->n_layer, eviction.utility_profile->n_kv_head, info);
+      check_shape(cell.method, "profile", eviction.utility_profile->heads, info);
       digests[cell.method] = text_key(Json{eviction.utility_profile->ratios, eviction.utility_profile->kept}.dump());
     } else if (eviction.importance) {
-      check_shape(cell.method, "file", eviction.importance->n_layer, eviction.importance->n_head, info);
-      digests[cell.method] = text_key(Json(eviction.importance->weight).dump());
+      std::vector<int> heads;
+      for (const auto& layer : eviction.importance->weight) heads.push_back(static_cast<int>(layer.size()));
+      check_shape(cell.method, "file", heads, info);
+      std::vector<double> weights;
+      for (const auto& layer : eviction.importance->weight) weights.insert(weights.end(), layer.begin(), layer.end());
+      digests[cell.method] = text_key(Json(weights).dump());
     }
   }
   return digests;

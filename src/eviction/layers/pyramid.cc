@@ -10,13 +10,10 @@ class Pyramid final : public LayerAllocator {
   OptionNames options() const override { return {"beta"}; }
 
   std::vector<double> weights(const CutShape& shape, const EvictionOptions& options) const override {
-    std::vector<double> weights;
     const double last = 1.0 / options.beta;
     const double first = 2.0 - last;
-    for (int l = 0; l < shape.n_layer; ++l) {
-      weights.push_back(shape.n_layer == 1 ? 1.0 : first + (last - first) * l / (shape.n_layer - 1));
-    }
-    return weights;
+    const int n = shape.n_cut_layers();
+    return by_heads(shape, [&](int i) { return n == 1 ? 1.0 : first + (last - first) * i / (n - 1); });
   }
 };
 

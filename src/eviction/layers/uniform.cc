@@ -1,4 +1,4 @@
-// uniform: every layer the same.
+// uniform: every layer the same for each of its heads.
 #include "eviction/registry.h"
 
 namespace winnow {
@@ -7,7 +7,7 @@ namespace {
 class UniformLayers final : public LayerAllocator {
  public:
   std::vector<double> weights(const CutShape& shape, const EvictionOptions&) const override {
-    return std::vector<double>(shape.n_layer, 1.0);
+    return by_heads(shape, [](int) { return 1.0; });
   }
 };
 

@@ -57,7 +57,7 @@ class KvZip final : public Scorer {
         rows.q += first * rows.row_stride;
         rows.n_visible = view.heads[h].n_entries + first + 1;
         rows.first_position = view.n_tokens + first;
-        kernels::window_statistics(view.shape, entries, rows,
+        kernels::window_statistics(view.shape.of_head(h), entries, rows,
                                    {.n_columns = n_columns,
                                     .mean = nullptr,
                                     .m2 = nullptr,

@@ -10,9 +10,9 @@
 namespace winnow {
 namespace {
 
-void configure(Hparams& hparams) {
-  hparams.embedding_scale = std::sqrt(static_cast<float>(hparams.n_embd));
-  hparams.activation = Activation::kGelu;
+void configure(ModelSpec& spec) {
+  spec.embedding_scale = std::sqrt(static_cast<float>(spec.n_embd));
+  for (LayerSpec& layer : spec.layers) layer.feed_forward.activation = Activation::kGelu;
 }
 
 }  // namespace
