@@ -7,6 +7,8 @@
 
 #include "base/fnv1a.h"
 #include "base/input_file.h"
+#include "base/running_text.h"
+#include "base/utf8.h"
 #include "eval/task_table.h"
 #include "eviction/json_file.h"
 #include "winnow/error.h"
@@ -51,6 +53,9 @@ void read_jsonl(const fs::path& path, const SampleOptions& options, const std::f
     if (line->find_first_not_of(" \t\r") == std::string::npos) continue;
     std::string why;
     try {
+      if (const auto bad = find_invalid_utf8(*line)) {
+        throw BadRecord("it is not UTF-8 at byte " + std::to_string(*bad) + " of the line");
+      }
       std::optional<nlohmann::json> value = parse_flat_json(*line);
       if (!value) throw BadRecord("it is not JSON (or nested too deep)");
       if (!value->is_object()) throw BadRecord("it is not a JSON object");
@@ -128,7 +133,7 @@ std::string read_text_file(const fs::path& path) {
   if (!fs::is_regular_file(path)) {
     throw Error(ErrorCode::kNotFound, "there is no text file '" + path.string() + "': check the path");
   }
-  return read_input(path.string(), input::kText);
+  return running_text(read_input(path.string(), input::kText), path.string());
 }
 
 }  // namespace winnow::eval

@@ -66,6 +66,7 @@ void make_ids_unique(std::vector<Sample>& samples, std::size_t first);
 // The same for the same text, different for different ones as far as 64 bits go.
 std::string text_key(std::string_view text);
 
+// A file of running text or of words, see running_text. Throws Error(kNotFound, kBadFile, kIo).
 std::string read_text_file(const std::filesystem::path& path);
 
 }  // namespace winnow::eval

@@ -7,6 +7,7 @@
 #include <set>
 #include <sstream>
 
+#include "base/running_text.h"
 #include "base/utf8.h"
 #include "eval/python_str.h"
 #include "eval/sample_files.h"
@@ -24,7 +25,7 @@ std::string text_of_file(const fs::path& path, const SampleOptions& options) {
   std::string text;
   if (!fs::is_regular_file(path)) throw Error(ErrorCode::kNotFound, "there is no '" + path.string() + "'");
   read_jsonl(path, options, [&](const Record& record) {
-    text += record.text("text");
+    text += with_plain_line_ends(record.text("text"));
     return true;
   });
   return text;

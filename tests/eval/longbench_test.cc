@@ -72,7 +72,7 @@ TEST(LongBench, ABadLineIsNamedOrSkipped) {
       {R"({"input": "", "context": "", "answers": [], "length": 1})", "\"answers\" is empty"},
       {R"({"input": "", "context": "", "answers": [null], "length": 1})", "\"answers\" is not a list"},
       {R"({"input": "", "context": "", "answers": ["a"], "length": "x"})", "\"length\" is not a number"},
-      {"{\"input\": \"\xff\"}", "not JSON"}};
+      {"{\"input\": \"\xff\"}", "not UTF-8 at byte 11 of the line"}};
   for (const auto& [line, why] : bad) {
     const TemporaryFolder folder;
     const std::string path = folder.write("qasper.jsonl", kGood + line + "\n" + kGood);

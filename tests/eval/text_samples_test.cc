@@ -192,6 +192,47 @@ TEST(Texts, SentencesEndWhereTheyDo) {
   EXPECT_TRUE(sentences_of("").empty());
 }
 
+// Most files of Project Gutenberg begin with a byte order mark and end their lines with CR LF.
+TEST(Texts, NovelsFromOtherSystemsGiveTheSameSamples) {
+  std::string novel, from_windows = "\xEF\xBB\xBF";
+  for (int i = 0; i < 400; ++i) {
+    const std::string line = "Line " + std::to_string(i) + " of a tale of the caf\xC3\xA9, and so on it goes.";
+    novel += line + (i % 9 == 8 ? "\n\n" : "\n");
+    from_windows += line + (i % 9 == 8 ? "\r\n\r\n" : "\r\n");
+  }
+  const TemporaryFolder folder;
+  SampleOptions options = with_words();
+  options.lengths = {300};
+  options.limit = 3;
+  for (const char* name : {"fidelity", "niah"}) {
+    options.haystack = folder.write("plain/tale.txt", novel);
+    const std::vector<Sample> plain = find_benchmark(name).samples(options);
+    options.haystack = folder.write("windows/tale.txt", from_windows);
+    const std::vector<Sample> samples = find_benchmark(name).samples(options);
+    ASSERT_EQ(samples.size(), plain.size());
+    for (std::size_t i = 0; i < samples.size(); ++i) {
+      EXPECT_EQ(samples[i].context, plain[i].context);
+      EXPECT_EQ(samples[i].turns[0].references, plain[i].turns[0].references);
+    }
+  }
+  options.haystack = folder.write("tale.jsonl", nlohmann::json{{"text", from_windows.substr(3)}}.dump());
+  EXPECT_EQ(books(options).at(0).text, novel);
+  EXPECT_EQ(distinct_lines("one\r\ntwo\r\none"), (std::vector<std::string>{"one", "two"}));
+}
+
+TEST(Texts, AFileThatIsNotUtf8IsNamed) {
+  const TemporaryFolder folder;
+  SampleOptions options = with_words();
+  folder.write("novels/a.txt", "All is well.");
+  const std::string latin1 = folder.write("novels/b.txt", "The caf\xE9.");
+  options.haystack = folder.path() + "/novels";
+  EXPECT_TRUE(
+      holds(message_of(ErrorCode::kBadFile, [&] { books(options); }), "'" + latin1 + "' is not UTF-8 at byte 7"));
+  options.haystack = folder.write("c.jsonl", "{\"text\": \"well\"}\n{\"text\": \"caf\xE9\"}\n");
+  EXPECT_TRUE(holds(message_of(ErrorCode::kBadFile, [&] { books(options); }),
+                    "c.jsonl', line 2: it is not UTF-8 at byte 13 of the line"));
+}
+
 TEST(Texts, CutsDoNotSplitCharacters) {
   SampleOptions options;
   options.split_tokens = [](std::string_view text) {

@@ -1,0 +1,31 @@
+#include "base/running_text.h"
+
+#include "base/utf8.h"
+#include "winnow/error.h"
+
+namespace winnow {
+
+std::string with_plain_line_ends(std::string_view text) {
+  std::string plain;
+  plain.reserve(text.size());
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (text[i] != '\r') {
+      plain += text[i];
+    } else if (i + 1 == text.size() || text[i + 1] != '\n') {
+      plain += '\n';
+    }
+  }
+  return plain;
+}
+
+std::string running_text(std::string_view bytes, std::string_view name) {
+  constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+  if (const auto bad = find_invalid_utf8(bytes)) {
+    throw Error(ErrorCode::kBadFile, "'" + std::string(name) + "' is not UTF-8 at byte " + std::to_string(*bad) +
+                                         ": convert it, for example with iconv -t UTF-8");
+  }
+  if (bytes.starts_with(kByteOrderMark)) bytes.remove_prefix(kByteOrderMark.size());
+  return with_plain_line_ends(bytes);
+}
+
+}  // namespace winnow
