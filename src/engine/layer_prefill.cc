@@ -17,6 +17,12 @@ EvidenceNeeds recorded_part(EvidenceNeeds needs) {
   return needs;
 }
 
+double seconds_of(const std::function<void()>& work) {
+  const auto start = std::chrono::steady_clock::now();
+  work();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
 std::int32_t longest(std::span<const std::vector<Token>> parts) {
   std::size_t n = 0;
   for (const std::vector<Token>& part : parts) n = std::max(n, part.size());
@@ -111,6 +117,7 @@ void LayerPrefill::cut_layer(int layer, std::span<const kernels::HeadEntries> he
   const std::vector<ReconstructionPass> passes = pass_->reconstruction();
   std::vector<std::int32_t> all;
   std::vector<float> w_o;
+  double w_o_s = 0;
   unsigned columns = 0;
   for (const Target& target : targets_) columns |= target.session->evidence.needs().window_columns;
 
@@ -120,17 +127,17 @@ void LayerPrefill::cut_layer(int layer, std::span<const kernels::HeadEntries> he
     evidence.fill(view, std::numeric_limits<int>::max());
     if (needs.reconstruction_pass) view.passes = passes;
     if (needs.output_projection) {
-      if (w_o.empty()) w_o = output_projection(engine_impl(), layer);
+      if (w_o.empty()) w_o_s = seconds_of([&] { w_o = output_projection(engine_impl(), layer); });
       view.w_o = w_o.data();
     }
     return view;
   };
   if (observer_) observer_->on_layer(view_of(*observed_, observer_->needs), parallel_for);
 
+  // What targets share is made by the first of them and costs each as much as if it were alone.
   std::map<std::size_t, LayerView> views;
   std::map<std::size_t, LayerScoring> scorings;
   for (Target& target : targets_) {
-    const auto start = std::chrono::steady_clock::now();
     RaggedCache& cache = target.session->cache;
     if (!target.cut) {
       if (all.empty()) {
@@ -148,7 +155,11 @@ void LayerPrefill::cut_layer(int layer, std::span<const kernels::HeadEntries> he
       const auto [view, is_new] = views.emplace(target.recorder, view_of(sessions[target.recorder]->evidence, needs));
       scorings.try_emplace(target.recorder, view->second, columns, parallel_for);
     }
-    std::vector<LayerCut> due = target.cut->add_layer(scorings.at(target.recorder));
+    if (target.session->evidence.needs().output_projection) target.evict_s += w_o_s;
+    LayerScoring& scoring = scorings.at(target.recorder);
+    scoring.costs().begin_payer();
+    const auto start = std::chrono::steady_clock::now();
+    std::vector<LayerCut> due = target.cut->add_layer(scoring);
     std::vector<std::vector<std::int32_t>> kept;  // of this layer, if it is due
     if (!due.empty() && due.back().layer == layer) {
       kept = std::move(due.back().kept);
@@ -161,7 +172,7 @@ void LayerPrefill::cut_layer(int layer, std::span<const kernels::HeadEntries> he
       cache.append_from(layer, h, heads[at], kept[at]);
     });
     const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
-    target.evict_s += elapsed.count();
+    target.evict_s += elapsed.count() + scoring.costs().made_by_others();
   }
 }
 

@@ -72,8 +72,8 @@ kernels::HeadEntries slice_entries(const kernels::HeadEntries& entries, const ke
 }
 
 LayerEvidence::LayerEvidence(const LayerView& view, const EvictionOptions& options, unsigned columns,
-                             const ParallelFor& parallel_for)
-    : view_(view), parallel_for_(parallel_for), columns_(columns) {
+                             const ParallelFor& parallel_for, SharedCosts* costs)
+    : view_(view), parallel_for_(parallel_for), columns_(columns), costs_(costs) {
   for (const kernels::HeadEntries& entries : view.heads) {
     n_prefix_.push_back(count_below(entries, view.n_tokens - options.window));
     n_sinks_.push_back(std::min(count_below(entries, options.sinks), n_prefix_.back()));
@@ -94,7 +94,10 @@ const WindowStatistics& LayerEvidence::window(int n_rows) {
   if (n_rows < 1 || view_.window_q == nullptr) {
     throw Error(ErrorCode::kInternal, "a scorer asked for window rows that were not saved");
   }
-  if (const auto found = windows_.find(n_rows); found != windows_.end()) return found->second;
+  return once<WindowStatistics>(windows_[n_rows], [&] { return make_window(n_rows); });
+}
+
+WindowStatistics LayerEvidence::make_window(int n_rows) {
   const float* q =
       view_.window_q + static_cast<std::ptrdiff_t>(view_.n_window_rows - n_rows) * view_.n_head * view_.shape.key_dim;
   check_finite(q, n_rows);
@@ -151,7 +154,7 @@ const WindowStatistics& LayerEvidence::window(int n_rows) {
       result.entropy[at(parts[i].head)][g] += entropies[i * n_entropies + g];
     }
   }
-  return windows_.emplace(n_rows, std::move(result)).first->second;
+  return result;
 }
 
 std::vector<LayerEvidence::HeadPart> LayerEvidence::cut_heads(std::int32_t size,
@@ -178,40 +181,45 @@ void LayerEvidence::check_finite(const float* q, int n_rows) {
       if (!std::all_of(first, first + per_group, [](float x) { return std::isfinite(x); })) refuse("queries", h);
     }
   }
-  if (keys_are_checked_) return;
-  keys_are_checked_ = true;
-  for_each_head([&](int h) {
-    std::vector<float> norms(at(n_entries(h)));
-    kernels::key_l2_norms(view_.shape, view_.heads[at(h)], norms);
-    if (!std::all_of(norms.begin(), norms.end(), [](float x) { return std::isfinite(x); })) refuse("keys", h);
+  once<bool>(keys_are_checked_, [&] {
+    for_each_head([&](int h) {
+      std::vector<float> norms(at(n_entries(h)));
+      kernels::key_l2_norms(view_.shape, view_.heads[at(h)], norms);
+      if (!std::all_of(norms.begin(), norms.end(), [](float x) { return std::isfinite(x); })) refuse("keys", h);
+    });
+    return true;
   });
 }
 
 const std::vector<std::vector<float>>& LayerEvidence::value_l1_norms() {
-  if (value_l1_.empty()) {
-    for (int h = 0; h < n_kv_head(); ++h) value_l1_.emplace_back(at(n_entries(h)));
-    for_each_head([&](int h) { kernels::value_l1_norms(view_.shape, view_.heads[at(h)], value_l1_[at(h)]); });
-  }
-  return value_l1_;
+  using Norms = std::vector<std::vector<float>>;
+  return once<Norms>(value_l1_, [&] {
+    Norms norms;
+    for (int h = 0; h < n_kv_head(); ++h) norms.emplace_back(at(n_entries(h)));
+    for_each_head([&](int h) { kernels::value_l1_norms(view_.shape, view_.heads[at(h)], norms[at(h)]); });
+    return norms;
+  });
 }
 
 const std::vector<std::vector<float>>& LayerEvidence::projected_value_norms() {
-  if (!projected_norms_.empty()) return projected_norms_;
   if (view_.w_o == nullptr) throw Error(ErrorCode::kInternal, "the output projection was not handed to the policy");
-  const std::vector<HeadPart> parts = cut_heads(512, [&](int h) { return n_entries(h); });
-  std::vector<std::vector<float>> norms;
-  for (int h = 0; h < n_kv_head(); ++h) norms.emplace_back(at(n_entries(h)));
-  const std::size_t n_w_o = at(n_group()) * at(view_.shape.value_dim) * at(view_.n_embd);  // of one group
-  parallel_for_(static_cast<int>(parts.size()), [&](int index) {
-    const HeadPart& part = parts[at(index)];
-    std::vector<kernels::EntryRun> runs;
-    const kernels::HeadEntries block =
-        slice_entries(view_.heads[at(part.head)], view_.shape, part.first, part.last, runs);
-    kernels::projected_value_norms(view_.shape, block, {view_.w_o + at(part.head) * n_w_o, n_w_o}, view_.n_embd,
-                                   std::span(norms[at(part.head)]).subspan(at(part.first), at(part.last - part.first)));
+  using Norms = std::vector<std::vector<float>>;
+  return once<Norms>(projected_norms_, [&] {
+    const std::vector<HeadPart> parts = cut_heads(512, [&](int h) { return n_entries(h); });
+    Norms norms;
+    for (int h = 0; h < n_kv_head(); ++h) norms.emplace_back(at(n_entries(h)));
+    const std::size_t n_w_o = at(n_group()) * at(view_.shape.value_dim) * at(view_.n_embd);  // of one group
+    parallel_for_(static_cast<int>(parts.size()), [&](int index) {
+      const HeadPart& part = parts[at(index)];
+      std::vector<kernels::EntryRun> runs;
+      const kernels::HeadEntries block =
+          slice_entries(view_.heads[at(part.head)], view_.shape, part.first, part.last, runs);
+      kernels::projected_value_norms(
+          view_.shape, block, {view_.w_o + at(part.head) * n_w_o, n_w_o}, view_.n_embd,
+          std::span(norms[at(part.head)]).subspan(at(part.first), at(part.last - part.first)));
+    });
+    return norms;
   });
-  projected_norms_ = std::move(norms);
-  return projected_norms_;
 }
 
 }  // namespace winnow

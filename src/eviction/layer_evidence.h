@@ -8,9 +8,11 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <vector>
 
 #include "eviction/evidence.h"
+#include "eviction/shared_costs.h"
 #include "winnow/eviction.h"
 
 namespace winnow {
@@ -27,9 +29,9 @@ struct WindowStatistics {
 
 class LayerEvidence {
  public:
-  // `columns`: WindowColumn bits that any part will ask for.
+  // `columns`: WindowColumn bits that any part will ask for. `costs`: of those who share this, if somebody counts.
   LayerEvidence(const LayerView& view, const EvictionOptions& options, unsigned columns,
-                const ParallelFor& parallel_for);
+                const ParallelFor& parallel_for, SharedCosts* costs = nullptr);
 
   const LayerView& view() const { return view_; }
   int n_kv_head() const { return view_.n_kv_head; }
@@ -67,17 +69,39 @@ class LayerEvidence {
 
   static std::size_t at(int i) { return static_cast<std::size_t>(i); }
 
+  // Statistics and what they cost those who share them.
+  template <typename Value>
+  struct Shared {
+    std::optional<Value> value;
+    SharedCosts::Item cost;
+  };
+  // The value, made by `make` at the first call.
+  template <typename Value>
+  const Value& once(Shared<Value>& shared, const std::function<Value()>& make) {
+    const auto work = [&] {
+      if (!shared.value) shared.value = make();
+    };
+    if (costs_ == nullptr) {
+      work();
+    } else {
+      costs_->use(shared.cost, work);
+    }
+    return *shared.value;
+  }
+
+  WindowStatistics make_window(int n_rows);
+
   // The first n_of(head) entries of every head, `size` at a time.
   std::vector<HeadPart> cut_heads(std::int32_t size, const std::function<std::int32_t(int head)>& n_of) const;
 
   const LayerView& view_;
   const ParallelFor& parallel_for_;
   unsigned columns_;
-  std::vector<std::int32_t> n_prefix_, n_sinks_;  // [n_kv_head]
-  std::map<int, WindowStatistics> windows_;       // by number of rows
-  std::vector<std::vector<float>> value_l1_;
-  std::vector<std::vector<float>> projected_norms_;
-  bool keys_are_checked_ = false;
+  SharedCosts* costs_;
+  std::vector<std::int32_t> n_prefix_, n_sinks_;     // [n_kv_head]
+  std::map<int, Shared<WindowStatistics>> windows_;  // by number of rows
+  Shared<std::vector<std::vector<float>>> value_l1_, projected_norms_;
+  Shared<bool> keys_are_checked_;
 };
 
 // A window's worth of query rows of one KV head's group. `q` points at row 0 of all heads.

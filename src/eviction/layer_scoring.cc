@@ -6,14 +6,14 @@ namespace winnow {
 
 LayerEvidence& LayerScoring::evidence(const EvictionOptions& options) {
   const auto [at, is_new] =
-      evidence_.try_emplace({options.window, options.sinks}, view_, options, columns_, parallel_for_);
+      evidence_.try_emplace({options.window, options.sinks}, view_, options, columns_, parallel_for_, &costs_);
   return at->second;
 }
 
 const LayerScores& LayerScoring::scores(const EvictionOptions& options) {
-  const auto [at, is_new] = scores_.try_emplace(options.scorer_text());
-  if (is_new) at->second = find_scorer(options.scorer).score(evidence(options), options);
-  return at->second;
+  Scored& scored = scores_[options.scorer_text()];
+  costs_.use(scored.cost, [&] { scored.scores = find_scorer(options.scorer).score(evidence(options), options); });
+  return scored.scores;
 }
 
 }  // namespace winnow

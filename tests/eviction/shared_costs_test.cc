@@ -1,0 +1,90 @@
+// Who shares work pays for it as if alone, whoever did it. Time here is a counter.
+#include "eviction/shared_costs.h"
+
+#include <gtest/gtest.h>
+
+#include "eviction/layer_scoring.h"
+#include "eviction/random_cache.h"
+
+namespace winnow {
+namespace {
+
+TEST(SharedCosts, EveryUserPaysOnceForWhatItUses) {
+  double now = 0;
+  SharedCosts costs([&] { return now; });
+  SharedCosts::Item statistics, scores, others;
+  const auto use_statistics = [&] { costs.use(statistics, [&] { now += 10; }); };
+  const auto use_scores = [&] {
+    costs.use(scores, [&] {
+      now += 1;
+      use_statistics();
+      now += 2;
+    });
+  };
+  // The first does the work: its own clock says all.
+  costs.begin_payer();
+  use_scores();
+  use_statistics();
+  EXPECT_EQ(now, 13);
+  EXPECT_EQ(costs.made_by_others(), 0);
+  // The second finds it done. Statistics are a part of the scores, and cost nothing more.
+  costs.begin_payer();
+  use_scores();
+  use_statistics();
+  EXPECT_EQ(now, 13);
+  EXPECT_EQ(costs.made_by_others(), 13);
+  // The third does something else with the same statistics.
+  costs.begin_payer();
+  costs.use(others, [&] {
+    use_statistics();
+    now += 5;
+  });
+  EXPECT_EQ(now, 18);
+  EXPECT_EQ(costs.made_by_others(), 10);
+  costs.begin_payer();
+  EXPECT_EQ(costs.made_by_others(), 0);
+}
+
+TEST(SharedCosts, WorkThatFailsIsTriedAgain) {
+  double now = 0;
+  SharedCosts costs([&] { return now; });
+  SharedCosts::Item item;
+  costs.begin_payer();
+  EXPECT_THROW(costs.use(item, [] { throw 1; }), int);
+  costs.use(item, [&] { now += 4; });
+  costs.begin_payer();
+  costs.use(item, [] { FAIL() << "it was made"; });
+  EXPECT_EQ(costs.made_by_others(), 4);
+}
+
+// Every look at the clock is a second: a scoring takes some, and each cut pays for as many.
+TEST(SharedCosts, CutsOfALayerPayForScoringAlike) {
+  const testing::RandomCache cache(1, 2, 2, 16, 60, 1);
+  const EvictionOptions snapkv = EvictionOptions::parse("ada-snapkv:window=5");
+  const EvictionOptions critical = EvictionOptions::parse("tova:window=5,select=critical");
+  EvidenceNeeds needs = Cut::needs(snapkv);
+  needs |= Cut::needs(critical);
+  cache.with_view(0, needs, [&](const LayerView& view) {
+    double now = 0;
+    LayerScoring scoring(view, needs.window_columns, testing::serial(), SharedCosts([&] { return ++now; }));
+    const auto others_of = [&](const EvictionOptions& options) {
+      scoring.costs().begin_payer();
+      scoring.scores(options);
+      return scoring.costs().made_by_others();
+    };
+    EXPECT_EQ(others_of(snapkv), 0);
+    const double alone = now;
+    EXPECT_GT(alone, 0);
+    const double second = others_of(snapkv);
+    EXPECT_EQ(now, alone);
+    EXPECT_GT(second, 0);
+    EXPECT_EQ(others_of(snapkv), second);
+    // Another scorer makes its own scores, and finds only the check of the keys.
+    const double of_another = others_of(critical);
+    EXPECT_GT(now, alone);
+    EXPECT_LT(of_another, second);
+  });
+}
+
+}  // namespace
+}  // namespace winnow
