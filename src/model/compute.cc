@@ -15,7 +15,9 @@
 #include <mutex>
 #include <set>
 #include <string>
+#include <thread>
 #include <utility>
+#include <vector>
 
 #include "model/active_threads.h"
 #include "winnow/error.h"
@@ -127,6 +129,33 @@ class LoadMeter {
   Clock::time_point last_end_;
 };
 
+// GNU OpenMP ends the process if the system does not start a thread. Each host thread has a team of its own, which
+// starts with its first graph: start as many before.
+void require_threads(int n_threads) {
+  thread_local int n_started = 1;
+  if (n_threads <= n_started) return;
+  std::atomic<bool> all_there{false};
+  std::vector<std::thread> threads;
+  const auto end = [&] {
+    all_there = true;
+    all_there.notify_all();
+    for (std::thread& thread : threads) thread.join();
+  };
+  try {
+    threads.reserve(static_cast<std::size_t>(n_threads));
+    for (int i = 1; i < n_threads; ++i) threads.emplace_back([&] { all_there.wait(false); });
+  } catch (const std::exception&) {
+    const std::size_t n = threads.size() + 1;
+    end();
+    throw Error(ErrorCode::kOutOfMemory, "the operating system starts only " + std::to_string(n) + " of " +
+                                             std::to_string(n_threads) +
+                                             " threads: take fewer (-t), or raise the limits of address space and of "
+                                             "processes (ulimit -v, ulimit -u)");
+  }
+  end();
+  n_started = n_threads;
+}
+
 }  // namespace
 
 struct Compute::Impl {
@@ -162,6 +191,7 @@ Compute::Compute(int n_threads) : n_threads_(n_threads), impl_(std::make_unique<
 Compute::~Compute() { ggml_threadpool_free(impl_->pool); }
 
 void Compute::run(Graph& graph) {
+  require_threads(n_threads_);
   if (n_threads_ > 1) impl_->load.begin();
   ggml_cplan plan = ggml_graph_plan(graph.graph_, impl_->load.n_threads(), impl_->pool);
   if (impl_->work.size() < plan.work_size) impl_->work.resize(plan.work_size);

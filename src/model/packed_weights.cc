@@ -3,6 +3,7 @@
 #include <ggml-cpu.h>
 #include <ggml.h>
 #include <omp.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <atomic>
@@ -81,6 +82,37 @@ class OneThread {
  private:
   int before_;
 };
+
+// oneDNN generates code for every primitive and writes it to where mmap has put it without looking whether mmap has: in
+// a limited address space that ends in a crash. So ask first for more than a primitive was seen to take, executable as
+// its pages will be.
+void require_room_for_code() {
+  constexpr std::size_t kBytes = std::size_t{16} << 20;
+  constexpr std::size_t kPage = 4096;
+  void* memory = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  const bool has_room = memory != MAP_FAILED;
+  const bool may_execute = has_room && mprotect(memory, kPage, PROT_READ | PROT_EXEC) == 0;
+  if (has_room) munmap(memory, kBytes);
+  if (may_execute) return;
+  throw Error(has_room ? ErrorCode::kUnsupported : ErrorCode::kOutOfMemory,
+              std::string("the operating system refuses memory for generated code (oneDNN's products of a prompt): ") +
+                  (has_room ? "it forbids this process to make memory executable"
+                            : "raise the limit of address space (ulimit -v)") +
+                  ", or prefill with the weights as they are (--prefill-weights as-is), which needs none");
+}
+
+// make() with what oneDNN throws as an error of ours.
+template <class Make>
+auto with_room_for_code(const Make& make) {
+  require_room_for_code();
+  try {
+    return make();
+  } catch (const dnnl::error& error) {
+    throw Error(error.status == dnnl_out_of_memory ? ErrorCode::kOutOfMemory : ErrorCode::kInternal,
+                std::string("oneDNN cannot multiply a prompt with these weights: ") + error.what() +
+                    "; prefill with the weights as they are (--prefill-weights as-is)");
+  }
+}
 
 dnnl::primitive_attr user_scratchpad() {
   dnnl::primitive_attr attributes;
@@ -225,8 +257,11 @@ MatrixShape& PackedLayer::Impl::shape_of(const ggml_tensor* weight, int typical_
   MatrixShape shape{};
   std::tie(shape.n_in, shape.n_out, shape.type) = key;
   const memory::desc any({shape.n_in, shape.n_out}, data_type(shape.type), memory::format_tag::any);
-  shape.packed = product_description(engine, shape, typical_rows, any).weights_desc();
-  add_packing(shape);
+  with_room_for_code([&] {
+    shape.packed = product_description(engine, shape, typical_rows, any).weights_desc();
+    add_packing(shape);
+    return true;
+  });
   return shapes.emplace(key, std::move(shape)).first->second;
 }
 
@@ -298,9 +333,11 @@ void PackedLayer::Impl::pack_block(const PackedMatrix& matrix, std::int64_t firs
 void PackedLayer::Impl::add_product(MatrixShape& shape, std::int64_t n_rows) {
   if (shape.products.contains(n_rows)) return;
   const OneThread one_thread;
-  const auto description = product_description(engine, shape, n_rows, shape.packed);
-  scratchpad_bytes = std::max(scratchpad_bytes, description.scratchpad_desc().get_size());
-  shape.products.emplace(n_rows, dnnl::matmul(description));
+  with_room_for_code([&] {
+    const auto description = product_description(engine, shape, n_rows, shape.packed);
+    scratchpad_bytes = std::max(scratchpad_bytes, description.scratchpad_desc().get_size());
+    return shape.products.emplace(n_rows, dnnl::matmul(description)).second;
+  });
 }
 
 PackedLayer::PackedLayer(std::optional<PackedType> type) : impl_(std::make_unique<Impl>()) { impl_->type = type; }

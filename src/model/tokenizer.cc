@@ -21,6 +21,10 @@ namespace {
 constexpr std::size_t kMostBytes = std::numeric_limits<std::int32_t>::max();  // of a text: libllama's lengths
 
 [[noreturn]] void fail_to_load(const std::string& path, const std::string& reason) {
+  if (reason.find("bad_alloc") != std::string::npos) {
+    throw Error(ErrorCode::kOutOfMemory, "there is no memory left to read the tokenizer of " + path +
+                                             ": free some, or raise the limit of address space (ulimit -v)");
+  }
   throw Error(ErrorCode::kBadFile,
               "cannot read the tokenizer of " + path + ": " + reason + "; download or convert the model file again");
 }

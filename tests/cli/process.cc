@@ -56,6 +56,10 @@ class Pipe {
       setenv(name.c_str(), value.c_str(), 1);
     }
   }
+  if (options.address_space > 0) {
+    const rlimit limit{options.address_space, options.address_space};
+    setrlimit(RLIMIT_AS, &limit);
+  }
   std::vector<char*> argv;
   for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
   argv.push_back(nullptr);

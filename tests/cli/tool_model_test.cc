@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
@@ -102,6 +103,30 @@ TEST_F(ToolWithModel, AnswersTheSameOnFewerThreadsThanAskedFor) {
     EXPECT_EQ(result.exit_code, 0) << result.err;
     EXPECT_EQ(result.out, expected.out) << limit;
   }
+}
+
+// Wherever memory ends while a model loads, a prompt is read or threads start: an error, never a signal.
+TEST_F(ToolWithModel, EndsInAnErrorWhereTheAddressSpaceEnds) {
+  const std::size_t mebibyte = std::size_t{1} << 20;
+  const std::size_t model_bytes = std::filesystem::file_size(model_);
+  int n_errors = 0, n_answers = 0;
+  for (std::size_t more = 40; more <= 160; more += 5) {
+    ProcessOptions options;
+    options.address_space = model_bytes + more * mebibyte;
+    if (run_tool({"--version"}, options).exit_code != 0) continue;  // the libraries do not load
+    const ProcessResult result =
+        run_tool({"run", "-m", model_, "-t", "3", "-p", long_text().substr(0, 400), "-n", "2", "--temp", "0"}, options);
+    EXPECT_EQ(result.signal, 0) << more << " MiB: " << result.err;
+    if (result.exit_code == 0) {
+      ++n_answers;
+    } else {
+      ++n_errors;
+      EXPECT_EQ(result.exit_code, 1) << more << " MiB: " << result.err;
+      EXPECT_EQ(result.err.rfind("error: ", 0), 0u) << more << " MiB: " << result.err;
+    }
+  }
+  EXPECT_GT(n_errors, 0);
+  EXPECT_GT(n_answers, 0);
 }
 
 TEST_F(ToolWithModel, PromptFromFileAndPipeAndFlagAreTheSame) {
