@@ -86,7 +86,7 @@ struct EvictionOptions {
   std::string layers = "uniform";
   std::string heads = "uniform";
   std::string selector = "top-k";
-  int window = 32;  // last tokens, always kept
+  int window = 32;  // last tokens, always kept; half of the budget beside the sinks where it does not hold them
   int sinks = 0;    // first tokens, always kept
   RowReduction rows = RowReduction::kMean;
   Pooling pool = Pooling::kMax;
@@ -98,6 +98,7 @@ struct EvictionOptions {
   double tau1 = 1.0, tau2 = 1.0;  // cake: exponents 1/tau of dispersion and shift
   double beta = 20.0;             // pyramid: B / beta for the last layer
   double head_beta = 1.01;        // headkv
+  int floor = 8;                  // global: a head's best entries that stay whatever the others' scores
   Safeguard safeguard = Safeguard::kBlend;
   double alpha = 0.2;          // ada: share of the safeguard
   double first_stage = 0.5;    // critical: share chosen by attention alone
@@ -116,8 +117,8 @@ struct EvictionOptions {
   bool reads_profile() const;    // likewise
 
   // "METHOD[:option=value,...]", e.g. "snapkv:window=16,pool=avg,kernel=5". Options have the names of the specification
-  // (window, sinks, rows, pool, kernel, order, group, last-rows, gamma, tau1, tau2, beta, head-beta, safeguard, alpha,
-  // first-stage, critical-eps, ea-eps, ea-future, ea-skip, seed, head-file, profile; select or selector; scorer,
+  // (window, sinks, rows, pool, kernel, order, group, last-rows, gamma, tau1, tau2, beta, head-beta, floor, safeguard,
+  // alpha, first-stage, critical-eps, ea-eps, ea-future, ea-skip, seed, head-file, profile; select or selector; scorer,
   // layers, heads). Throws Error(kNotFound) with the nearest name for an unknown method or option,
   // Error(kInvalidArgument) for a value out of range, an option that none of the parts uses, and a combination that
   // means nothing.
@@ -134,6 +135,8 @@ struct EvictionOptions {
 
   // What prefill must save or compute for the scores beyond the stored entries, a phrase for each; empty: nothing.
   std::vector<std::string> evidence() const;
+  // The dearest of it in a few words, "nothing" to "the prompt again": what the choice costs beside the prefill.
+  std::string cost() const;
 
   // Checks the combination, as parse does.
   void validate() const;

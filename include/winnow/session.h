@@ -81,7 +81,8 @@ struct SessionStatistics {
   std::int64_t prompt_tokens = 0;   // through prefill() and append()
   std::int64_t decoded_tokens = 0;  // through decode()
   double prefill_s = 0;             // prefill() and append(), eviction included
-  // Scoring, allotting, compacting; of what sessions of one prefill share, as much as it costs a session by itself.
+  // Scoring, a pass over the prompt for it, allotting, compacting; of what sessions of one prefill share, as much as it
+  // costs a session by itself.
   double evict_s = 0;
   double decode_s = 0;
   std::int64_t entries_full = 0;  // what the full cache would hold

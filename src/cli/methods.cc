@@ -42,13 +42,15 @@ nlohmann::ordered_json method_json(const MethodInfo& method) {
   for (const OptionInfo& option : own_options(method.options)) defaults[option.name] = method.options.get(option.name);
   json["options"] = defaults;
   json["evidence"] = method.options.evidence();
+  json["cost"] = method.options.cost();
   return json;
 }
 
 std::string describe_all() {
-  TextTable methods({{"method"}, {"what it keeps"}});
+  TextTable methods({{"method"}, {"what it keeps, and costs beside the prefill"}});
   for (const MethodInfo& method : eviction_methods()) {
-    methods.row({method.name, method.summary + (has_paper(method) ? "; " + method.paper : "")});
+    methods.row({method.name,
+                 method.summary + (has_paper(method) ? "; " + method.paper : "") + "; costs " + method.options.cost()});
   }
   TextTable options({{"option"}, {"values and meaning"}});
   for (const OptionInfo& option : eviction_options()) {
@@ -66,7 +68,7 @@ std::string describe(const MethodInfo& method) {
   text += "\nscores tokens by       " + parts.scorer + "\nshares among layers    " + parts.layers +
           "\nshares among heads     " + parts.heads + "\nselects                " + parts.selector + "\n\n";
   const std::vector<std::string> evidence = parts.evidence();
-  text += "beside the entries, prefill saves or computes\n";
+  text += "costs beside the prefill: " + parts.cost() + "; saved or computed beside the entries\n";
   if (evidence.empty()) text += "  nothing\n";
   for (const std::string& phrase : evidence) text += wrap_text("  " + phrase, 80, 2) + "\n";
   text += "\n";

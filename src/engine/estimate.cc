@@ -4,6 +4,7 @@
 #include "cache/staging_buffer.h"
 #include "engine/prefill_impl.h"
 #include "engine/session_options.h"
+#include "eviction/fitting_window.h"
 #include "winnow/error.h"
 
 namespace winnow {
@@ -20,7 +21,8 @@ MemoryEstimate Engine::estimate(const SessionOptions& wanted, std::int32_t n_pro
   const std::int64_t whole = n_prompt * n_heads;
   const std::int64_t total = options.eviction.evicts() ? budget_entries(options, shape, n_prompt) : whole;
   if (total < whole) {
-    const Cut check(options.eviction, cut_shape(shape, n_prompt, total));
+    const CutShape to_cut = cut_shape(shape, n_prompt, total);
+    const Cut check(with_fitting_window(options.eviction, to_cut), to_cut);
   }
 
   // Every head's last page may hold a single entry. How entries are shared among layers of different sizes is not known

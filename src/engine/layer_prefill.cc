@@ -6,6 +6,7 @@
 #include "engine/layer_views.h"
 #include "engine/prefill_impl.h"
 #include "engine/session_options.h"
+#include "eviction/fitting_window.h"
 
 namespace winnow {
 namespace {
@@ -45,7 +46,8 @@ LayerPrefill::LayerPrefill(std::shared_ptr<Engine> the_engine, std::vector<Sessi
     Target target{.session = &session, .cut = nullptr, .recorder = i};
     if (session.options.eviction.evicts()) {
       target.total = session.total_entries(n);
-      target.cut = std::make_unique<Cut>(session.options.eviction, cut_shape(shape, n, target.total));
+      const CutShape to_cut = cut_shape(shape, n, target.total);
+      target.cut = std::make_unique<Cut>(with_fitting_window(session.options.eviction, to_cut), to_cut);
       if (target.cut->keeps_everything()) target.cut.reset();
       reconstructs |= target.cut != nullptr && session.evidence.needs().reconstruction_pass;
     }
@@ -190,6 +192,9 @@ void LayerPrefill::finish() {
     session.note_sizes(pass_->hidden_bytes(), staging_->bytes());
     session.statistics.prompt_tokens += static_cast<std::int64_t>(tokens.size());
     session.statistics.evict_s += target.evict_s;
+    if (target.cut != nullptr && session.evidence.needs().reconstruction_pass) {
+      session.statistics.evict_s += pass_->follower_s();
+    }
   }
   pass_.reset();
   staging_.reset();

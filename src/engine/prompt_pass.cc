@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <numeric>
 
 #include "model/stored_product.h"
@@ -92,7 +93,11 @@ std::int64_t PromptPass::work_total() const { return std::int64_t{n_rows_} * eng
 bool PromptPass::step(const std::function<void(int)>& on_layer) {
   const std::vector<LayerWeights>& layers = engine_.model->impl().weights.layers;
   const LayerWeights& weights = layers[layer_];
+  const auto start = std::chrono::steady_clock::now();
   run_batch(weights, batches_[batch_]);
+  if (parts_[static_cast<std::size_t>(batches_[batch_].part)].is_follower) {
+    follower_s_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  }
   work_done_ += batches_[batch_].n_rows;
   if (++batch_ < batches_.size()) return true;
   if (on_layer) on_layer(weights.layer);

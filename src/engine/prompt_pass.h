@@ -41,6 +41,8 @@ class PromptPass {
 
   // Queries and keys of the present layer's followers, as the policy takes them.
   std::vector<ReconstructionPass> reconstruction() const;
+  // What the followers' rows took so far.
+  double follower_s() const { return follower_s_; }
 
   std::size_t hidden_bytes() const { return hidden_.bytes(); }
 
@@ -84,6 +86,7 @@ class PromptPass {
   std::size_t layer_ = 0;
   std::size_t batch_ = 0;
   std::int64_t work_done_ = 0;
+  double follower_s_ = 0;
 };
 
 }  // namespace winnow

@@ -5,6 +5,7 @@
 #include "engine/engine_impl.h"
 #include "engine/layer_views.h"
 #include "engine/session_options.h"
+#include "eviction/fitting_window.h"
 #include "winnow/error.h"
 
 namespace winnow {
@@ -12,7 +13,7 @@ namespace winnow {
 void Session::Impl::run_cut(const CutShape& shape_of_cut, int max_window_rows) {
   const auto start = std::chrono::steady_clock::now();
   const CacheShape& shape = cache.shape();
-  Cut cut(options.eviction, shape_of_cut);
+  Cut cut(with_fitting_window(options.eviction, shape_of_cut), shape_of_cut);
   if (cut.keeps_everything()) return;
   const ParallelFor parallel_for = engine_impl().parallel_for();
   std::vector<kernels::HeadEntries> heads;
@@ -39,7 +40,7 @@ void Session::Impl::cut_to_total(std::int64_t new_total) {
 void Session::Impl::check_cut(std::int32_t n_more, std::int64_t new_total) const {
   CutShape shape = cut_shape(cache.shape(), n_tokens() + n_more, new_total);
   shape.stored = cache.n_cut_entries() + n_more * shape.n_heads();
-  const Cut cut(options.eviction, shape);
+  const Cut cut(with_fitting_window(options.eviction, shape), shape);
   if (!cut.keeps_everything() && evidence.needs().reconstruction_pass) {
     throw Error(ErrorCode::kUnsupported, "the method '" + options.eviction.method +
                                              "' scores by a pass that repeats the whole prompt and cannot cut again: "

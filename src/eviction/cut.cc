@@ -264,27 +264,33 @@ std::vector<std::vector<std::int64_t>> Cut::State::stage_ceilings(const Parallel
   return ceilings;
 }
 
-// How many of the best T candidates of all layers seen each head has: equal scores go to the later token, then to the
-// lower layer and head.
+// How many of the best T candidates of all layers seen each head has, the best `floor` of each head before all others:
+// equal scores go to the later token, then to the lower layer and head.
 std::vector<std::vector<std::int64_t>> Cut::State::global_counts() const {
   struct Candidate {
     float score;
     std::int32_t position;
     std::int32_t layer, head;
   };
+  // The same in every stage of the cascade.
+  const std::int64_t floor = std::min<std::int64_t>(options.floor, shared_total() / n_heads());
   std::vector<std::vector<std::int64_t>> counts;
   for (std::size_t l = 0; l < layers.size(); ++l) counts.emplace_back(shape.heads[l], 0);
   std::vector<Candidate> candidates;
+  std::int64_t left = shared_total();
   for (int l = 0; l < std::ssize(layers); ++l) {
     for (int h = 0; h < n_kv_head(l); ++h) {
       const HeadRanking& ranking = layers[l].ranking->head(h);
       // What a stage left out cannot come back: a head's survivors here are the first of its ranking.
-      for (std::size_t i = 0; i < layers[l].stored[h].size(); ++i) {
+      const std::int64_t n_stored = std::ssize(layers[l].stored[h]);
+      counts[l][h] = std::min(floor, n_stored);
+      left -= counts[l][h];
+      for (std::int64_t i = counts[l][h]; i < n_stored; ++i) {
         candidates.push_back({ranking.scores[i], layers[l].ranking->position(h, ranking.order[i]), l, h});
       }
     }
   }
-  const std::int64_t n = std::min<std::int64_t>(shared_total(), std::ssize(candidates));
+  const std::int64_t n = std::min<std::int64_t>(left, std::ssize(candidates));
   const auto better = [](const Candidate& a, const Candidate& b) {
     if (a.score != b.score) return a.score > b.score;
     if (a.position != b.position) return a.position > b.position;

@@ -26,6 +26,14 @@ OptionNames options_in_use(const EvictionOptions& options) {
 
 }  // namespace
 
+int least_window(const EvictionOptions& options) {
+  if (options.layers == "cake") return 2;
+  constexpr unsigned kRows = kWindowMean | kWindowM2 | kWindowMax;
+  const bool reads_rows =
+      options.scorer != "h2o" && (find_parts(options).scorer->needs(options).window_columns & kRows) != 0;
+  return reads_rows ? 1 : 0;
+}
+
 EvictionOptions EvictionOptions::parse(std::string_view text) {
   const std::size_t colon = text.find(':');
   EvictionOptions options = find_method(text.substr(0, colon)).options;
@@ -95,6 +103,17 @@ std::vector<std::string> EvictionOptions::evidence() const {
   return phrases;
 }
 
+std::string EvictionOptions::cost() const {
+  if (!evicts()) return "nothing";
+  const EvidenceNeeds needs = Cut::needs(*this);
+  if (needs.reconstruction_pass) return "the prompt again";
+  if (needs.all_queries) return "its attention again";
+  if (needs.query_moments) return "all rows' moments";
+  if (needs.output_projection) return "projected values";
+  if (needs.window_rows > 0) return "a few rows' attention";
+  return "nothing";
+}
+
 void EvictionOptions::set(std::string_view option, std::string_view value) {
   const OptionRow& row = find_option(option);
   if (row.set(*this, value)) return;
@@ -121,12 +140,10 @@ void EvictionOptions::validate() const {
       refuse("the option '" + std::string(row.name) + "' cannot be '" + value + "': give " + std::string(row.values));
     }
   }
-  if (window == 0 && (parts.scorer->needs(*this).window_columns & (kWindowMean | kWindowM2 | kWindowMax)) != 0 &&
-      scorer != "h2o") {
-    refuse("the scorer '" + scorer + "' reads the window's rows and the window is 0: raise it to 1 or more");
-  }
-  if (layers == "cake" && window < 2) {
-    refuse("layers=cake takes the variance over the window's rows: raise the window to 2 or more");
+  if (window < least_window(*this)) {
+    refuse(layers == "cake"
+               ? "layers=cake takes the variance over the window's rows: raise the window to 2 or more"
+               : "the scorer '" + scorer + "' reads the window's rows and the window is 0: raise it to 1 or more");
   }
   if (parts.selector->needs_attention() && !parts.scorer->is_attention()) {
     refuse("selector=" + selector + " multiplies attention with value norms, and the scores of '" + scorer +

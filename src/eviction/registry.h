@@ -63,6 +63,9 @@ const HeadAllocator& find_head_allocator(std::string_view name);
 const Selector& find_selector(std::string_view name);
 Parts find_parts(const EvictionOptions& options);
 
+// The shortest window with which these parts can score.
+int least_window(const EvictionOptions& options);
+
 std::vector<std::string_view> scorer_names();
 
 }  // namespace winnow

@@ -2,6 +2,7 @@
 #include <ggml.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <mutex>
 
@@ -171,6 +172,32 @@ INSTANTIATE_TEST_SUITE_P(Types, PrefillWeightsTest, testing::Values(GGML_TYPE_Q8
 TEST(PrefillWeightsNames, OthersAreRefused) {
   expect_error(ErrorCode::kInvalidArgument, [] { parse_prefill_weights("fp8 please"); });
   EXPECT_EQ(parse_prefill_weights("int8"), PrefillWeights::kInt8);
+}
+
+// The pass that repeats the prompt is a part of what choosing costs. Its batches follow the prompt's in every layer.
+TEST(EvictionTime, CountsThePassOverThePrompt) {
+  constexpr int kBatch = 32, kPrompt = 320;
+  const auto model = tiny_model({.n_embd = 128, .n_ff = 512});
+  const auto engine = Engine::create(model, {.n_threads = 1, .n_batch = kBatch});
+  Session session = engine->open(evicting_options("kvzip:window=8", "50%"));
+  Session* self = &session;
+  Prefill prefill = engine->start_prefill(std::span(&self, 1), random_tokens(kPrompt, 300, 1), {});
+  const std::int64_t n_layer = model->info().n_layer;
+  double of_pass = 0;
+  std::int64_t before = 0;
+  bool more = true;
+  while (more) {
+    const auto start = std::chrono::steady_clock::now();
+    more = prefill.step();
+    const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
+    const std::int64_t of_layer = prefill.work_total() / n_layer;
+    const std::int64_t at = prefill.work_done() % of_layer;  // 0 after a layer's last batch, with which it is cut
+    if (at > kPrompt && prefill.work_done() > before) of_pass += elapsed.count();
+    before = prefill.work_done();
+  }
+  EXPECT_GT(of_pass, 0);
+  EXPECT_GT(session.statistics().evict_s, of_pass / 2);
+  EXPECT_LT(session.statistics().evict_s, session.statistics().prefill_s);
 }
 
 // In a process of its own: the environment is read once.

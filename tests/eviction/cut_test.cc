@@ -5,6 +5,7 @@
 #include <limits>
 #include <numeric>
 
+#include "eviction/fitting_window.h"
 #include "eviction/random_cache.h"
 #include "eviction/registry.h"
 #include "winnow/error.h"
@@ -27,6 +28,8 @@ const std::vector<std::string>& window_methods() {
       "snapkv:window=5",
       "snapkv:window=5,sinks=3,rows=sum,order=group-then-pool",
       "snapkv:window=5,layers=global,heads=global",
+      "snapkv:window=5,layers=global,heads=global,floor=0",
+      "snapkv:window=5,layers=global,heads=global,floor=3,sinks=2",
       "snapkv:window=5,layers=global,heads=global,select=critical",
       "pyramidkv",
       "ada-snapkv:window=5",
@@ -228,6 +231,69 @@ TEST(Cut, FlatBudgetsMinimiseAdasBound) {
     for (std::int64_t b = 0; b <= shared; ++b) best = std::max(best, kept_mass(0, b) + kept_mass(1, shared - b));
     const std::int64_t chosen = std::ssize(cache.stored[0][0]) - 4;
     EXPECT_NEAR(kept_mass(0, chosen) + kept_mass(1, shared - chosen), best, 1e-7);
+  }
+}
+
+// Some heads have no score among the best of the model; each keeps its own best ones all the same.
+TEST(Cut, AGlobalRankingLeavesEveryHeadItsFloor) {
+  const auto kept_of = [](const std::string& method, std::int64_t per_head) {
+    RandomCache cache(4, 3, 1, 8, 60, 5);
+    for (std::size_t i = 0; i < cache.queries.size(); ++i) {  // layers 2 and 3 attend to all tokens alike
+      if (i >= 2) std::fill(cache.queries[i].begin(), cache.queries[i].end(), 0.0F);
+    }
+    cache.cut(EvictionOptions::parse(method + ",window=5,pool=none,layers=global,heads=global"),
+              per_head * cache.n_heads(), false);
+    EXPECT_EQ(cache.n_stored(), per_head * cache.n_heads());
+    std::size_t least = 60;
+    for (const auto& layer : cache.stored) {
+      for (const auto& head : layer) least = std::min(least, head.size());
+    }
+    return least;
+  };
+  EXPECT_EQ(kept_of("snapkv:floor=0", 15), 5u);
+  EXPECT_EQ(kept_of("snapkv:floor=3", 15), 8u);
+  EXPECT_EQ(kept_of("snapkv:floor=8", 15), 13u);
+  EXPECT_EQ(kept_of("snapkv:floor=8", 7), 7u) << "a floor above the budget is the budget";
+}
+
+TEST(FittingWindow, IsHalfOfWhatTheSinksLeaveOfTheBudget) {
+  const auto window_of = [](const char* method, std::int64_t per_head, std::int32_t n_tokens = 100) {
+    const CutShape shape{.heads = {2, 2, 2}, .n_tokens = n_tokens, .total = per_head * 6};
+    return with_fitting_window(EvictionOptions::parse(method), shape).window;
+  };
+  for (const std::int64_t per_head : {8, 20, 27}) {
+    EXPECT_EQ(window_of("snapkv:window=24,sinks=4", per_head), (per_head - 4) / 2);
+    EXPECT_EQ(window_of("kvzip:window=24", per_head), (per_head - 4) / 2);
+    EXPECT_EQ(window_of("streaming-llm:window=24", per_head), (per_head - 4) / 2);
+  }
+  EXPECT_EQ(window_of("snapkv:window=24,sinks=4", 28), 24) << "it fits";
+  EXPECT_EQ(window_of("snapkv:window=24,sinks=4", 20, 20), 24) << "nothing is cut";
+  // What cannot be scored with less; the cut then says what the least budget is.
+  EXPECT_EQ(window_of("snapkv:window=24,sinks=4", 3), 1);
+  EXPECT_EQ(window_of("cake:window=24,sinks=4", 5), 2);
+  EXPECT_EQ(window_of("knorm:window=24,sinks=4", 4), 0);
+}
+
+TEST(FittingWindow, CutsKeepTheBudgetSinksAndWindow) {
+  for (const char* method : {"snapkv:window=24,sinks=4", "cake:window=24,sinks=4", "knorm:window=24,sinks=4",
+                             "snapkv:window=24,sinks=4,layers=global,heads=global"}) {
+    for (const std::int64_t per_head : {6, 8, 20, 27}) {
+      RandomCache cache(3, 2, 2, 8, 100, 8), asked = cache;
+      const CutShape shape{.heads = {2, 2, 2}, .n_tokens = 100, .total = per_head * cache.n_heads()};
+      const EvictionOptions options = with_fitting_window(EvictionOptions::parse(method), shape);
+      // The rows are those of the session's own window: more than the options now say.
+      Cut cut(options, shape);
+      cache.run(cut, EvictionOptions::parse(method));
+      EXPECT_EQ(cache.n_stored(), shape.total) << method;
+      asked.cut(options, shape.total, false);
+      EXPECT_EQ(cache.stored, asked.stored) << method << ", as if the window had been asked for";
+      for (const auto& layer : cache.stored) {
+        for (const auto& head : layer) {
+          EXPECT_EQ(head[3], 3) << method;
+          for (int i = 1; i <= options.window; ++i) EXPECT_EQ(head[head.size() - std::size_t(i)], 100 - i) << method;
+        }
+      }
+    }
   }
 }
 

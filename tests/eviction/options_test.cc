@@ -55,7 +55,8 @@ TEST(Options, PresetsAreThoseOfTheSpecification) {
   check("ada-pyramidkv", "snapkv", "pyramid", "ada", 32, 0);
   check("lava", "lava", "lava", "flat", 32, 0);
   check("cake", "cake", "cake", "uniform", 32, 0);
-  check("kvzip", "kvzip", "global", "global", 32, 0);
+  check("kvzip", "kvzip", "global", "global", 32, 4);
+  EXPECT_EQ(EvictionOptions::parse("kvzip").floor, 8);
   check("expected-attention", "expected-attention", "uniform", "uniform", 32, 4);
   EXPECT_EQ(EvictionOptions::parse("lava").group, GroupReduction::kMax);
   EXPECT_EQ(EvictionOptions::parse("cake").pool, Pooling::kAverage);
@@ -64,11 +65,24 @@ TEST(Options, PresetsAreThoseOfTheSpecification) {
   EXPECT_FALSE(EvictionOptions::parse("full").evicts());
 }
 
+TEST(Options, CostsFollowFromThePartsNeeds) {
+  const auto cost = [](const char* text) { return EvictionOptions::parse(text).cost(); };
+  EXPECT_EQ(cost("full"), "nothing");
+  EXPECT_EQ(cost("streaming-llm"), "nothing");
+  EXPECT_EQ(cost("snapkv"), cost("lava"));
+  EXPECT_NE(cost("snapkv"), "nothing");
+  EXPECT_EQ(cost("kvzip"), "the prompt again");
+  EXPECT_EQ(cost("snapkv:scorer=kvzip"), cost("kvzip"));
+  EXPECT_NE(cost("h2o"), cost("h2o:last-rows=64"));
+  EXPECT_NE(cost("critical-snapkv"), cost("snapkv"));
+  EXPECT_NE(cost("expected-attention"), cost("snapkv"));
+}
+
 TEST(Options, TextRoundTrips) {
   for (const char* text : {"snapkv:window=16,pool=avg,kernel=5", "ada-snapkv:safeguard=minimum,alpha=0.25",
                            "lava:heads=ada,selector=critical", "random:seed=18446744073709551615", "pyramidkv:beta=7.5",
                            "cake:gamma=5,tau1=1.6,tau2=0.6", "tova:layers=pyramid,heads=flat,beta=3",
-                           "snapkv:layers=global,heads=global", "h2o:last-rows=256"}) {
+                           "snapkv:layers=global,heads=global", "h2o:last-rows=256", "kvzip:sinks=0,floor=0"}) {
     EXPECT_EQ(EvictionOptions::parse(text).text(), text);
   }
   EXPECT_EQ(EvictionOptions::parse("lava:select=critical").selector, "critical");
@@ -96,32 +110,15 @@ TEST(Options, TheSameMethodHoweverItIsWritten) {
 TEST(Options, EveryOptionPrintsWhatItReads) {
   const struct {
     const char *name, *value;
-  } cases[] = {{"window", "16"},
-               {"sinks", "2"},
-               {"rows", "max"},
-               {"pool", "none"},
-               {"kernel", "9"},
-               {"order", "group-then-pool"},
-               {"group", "max"},
-               {"last-rows", "64"},
-               {"gamma", "0.5"},
-               {"tau1", "1.6"},
-               {"tau2", "0.6"},
-               {"beta", "10"},
-               {"head-beta", "1.5"},
-               {"safeguard", "minimum"},
-               {"alpha", "0.75"},
-               {"first-stage", "0.25"},
-               {"critical-eps", "0.001"},
-               {"ea-eps", "0.02"},
-               {"ea-future", "64"},
-               {"ea-skip", "0"},
-               {"seed", "7"},
-               {"head-file", "a.json"},
-               {"profile", "b.json"},
-               {"scorer", "lava"},
-               {"layers", "cake"},
-               {"heads", "flat"},
+  } cases[] = {{"window", "16"},        {"sinks", "2"},          {"rows", "max"},
+               {"pool", "none"},        {"kernel", "9"},         {"order", "group-then-pool"},
+               {"group", "max"},        {"last-rows", "64"},     {"gamma", "0.5"},
+               {"tau1", "1.6"},         {"tau2", "0.6"},         {"beta", "10"},
+               {"head-beta", "1.5"},    {"floor", "2"},          {"safeguard", "minimum"},
+               {"alpha", "0.75"},       {"first-stage", "0.25"}, {"critical-eps", "0.001"},
+               {"ea-eps", "0.02"},      {"ea-future", "64"},     {"ea-skip", "0"},
+               {"seed", "7"},           {"head-file", "a.json"}, {"profile", "b.json"},
+               {"scorer", "lava"},      {"layers", "cake"},      {"heads", "flat"},
                {"selector", "critical"}};
   EXPECT_EQ(std::size(cases), option_rows().size());
   for (const auto& c : cases) {

@@ -1,5 +1,5 @@
-// global: no shares: the best scores of the whole model, over all layers and heads. Exact in cascade, since the best T
-// of a union only shrinks.
+// global: no shares: the best scores of the whole model, over all layers and heads, after `floor` of each head. Exact
+// in cascade, since the best T of a union only shrinks.
 #include "eviction/registry.h"
 
 namespace winnow {
@@ -8,6 +8,7 @@ namespace {
 class GlobalLayers final : public LayerAllocator {
  public:
   bool is_global() const override { return true; }
+  OptionNames options() const override { return {"floor"}; }
 };
 
 }  // namespace
