@@ -102,6 +102,7 @@ struct BatchStatistics {
   std::int64_t steps = 0, slices = 0;  // of decoding and of prefill
   double decode_s = 0, prefill_s = 0;  // of the engine
   int n_queued = 0, n_reading = 0, n_answering = 0;
+  double turn_s = 0;  // that the turn under way (a step, a slice of prefill, a context's file) has taken; 0: idle
   std::size_t bytes_promised = 0;  // to requests under way and contexts
   std::size_t context_bytes = 0;   // in pages of kept contexts
   std::int64_t context_hits = 0, context_misses = 0, contexts_removed = 0;

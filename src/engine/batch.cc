@@ -93,6 +93,7 @@ BatchStatistics Batch::statistics() const {
   BatchStatistics statistics = impl_->published;
   statistics.refused = impl_->n_refused;
   statistics.n_queued = static_cast<int>(impl_->n_waiting);
+  if (impl_->turn_begin) statistics.turn_s = seconds_between(*impl_->turn_begin, BatchClock::now());
   return statistics;
 }
 

@@ -6,6 +6,7 @@
 #include <list>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <unordered_set>
 #include <vector>
@@ -79,6 +80,7 @@ struct Batch::Impl {
   std::size_t n_waiting = 0;               // incoming and queue
   std::uint64_t next_id = 1;
   std::int64_t n_refused = 0;
+  std::optional<BatchClock::time_point> turn_begin;  // nothing: the thread waits for work
   bool is_draining = false, is_stopping = false;
   BatchStatistics published;
   std::vector<BatchEntry> published_entries;

@@ -49,8 +49,12 @@ bool Batch::Impl::receive() {
         engine->impl().pool->trim();
       }
       lock.lock();
-      if (!is_saving) wake.wait(lock, has_news);
+      if (!is_saving) {
+        turn_begin.reset();
+        wake.wait(lock, has_news);
+      }
     }
+    turn_begin = BatchClock::now();
     arrived.swap(incoming);
     ids.swap(cancelled);
     if (is_stopping) {

@@ -8,12 +8,20 @@
 namespace winnow {
 namespace {
 
-// A word that no message has, to find a place of the template again after rendering.
+// A word that no message has, to find a place of the template again after rendering. One look at each byte, whatever
+// the messages hold.
 std::string unused_word(const std::vector<ChatMessage>& messages) {
-  std::string word = "<winnow-split>";
-  const auto occurs = [&](const ChatMessage& message) { return message.content.find(word) != std::string::npos; };
-  while (std::any_of(messages.begin(), messages.end(), occurs)) word += '>';
-  return word;
+  const std::string word = "<winnow-split";
+  std::size_t longest = 0;  // run of '>' behind it
+  for (const ChatMessage& message : messages) {
+    const std::string& text = message.content;
+    for (std::size_t at = 0; (at = text.find(word, at)) != std::string::npos;) {
+      const std::size_t begin = at + word.size();
+      at = std::min(text.find_first_not_of('>', begin), text.size());
+      longest = std::max(longest, at - begin);
+    }
+  }
+  return word + std::string(longest + 1, '>');
 }
 
 }  // namespace

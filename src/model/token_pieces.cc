@@ -10,11 +10,12 @@ namespace winnow {
 TokenPieces::TokenPieces(const Tokenizer& tokenizer) {
   std::vector<std::pair<std::string, Token>> all;
   for (Token token = 0; token < tokenizer.n_vocab(); ++token) {
+    std::string text = tokenizer.token_text(token, true);
+    longest = std::max(longest, text.size());
     if (tokenizer.is_end_of_generation(token)) {
       ends.push_back(token);
       continue;
     }
-    std::string text = tokenizer.token_text(token, true);
     if (!text.empty()) all.emplace_back(std::move(text), token);
   }
   std::sort(all.begin(), all.end());

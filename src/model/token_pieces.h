@@ -23,6 +23,7 @@ struct TokenPieces {
   std::vector<Token> ends;
   std::vector<Token> tokens;            // [n]
   std::vector<std::uint32_t> n_shared;  // [n]: bytes at its beginning that it has in common with the one before
+  std::size_t longest = 0;              // bytes of the longest token, ends included
   std::string bytes;
   std::vector<std::uint32_t> begin;  // [n + 1], in bytes
 };

@@ -136,19 +136,28 @@ std::vector<ChatMessage> parse_messages(const Fields& fields) {
     const Fields message(one, place);
     std::string role = message.text("role").value_or("");
     if (role == "developer") role = "system";
+    if (role == "tool" || role == "function") {
+      message.refuse("role",
+                     "is that of a tool, and this server has no tools: give what the tool said as a user's text");
+    }
+    if (const Json* calls = message.find("tool_calls"); calls != nullptr && !calls->empty()) {
+      message.refuse("tool_calls", "need tools, which this server does not have: leave them out");
+    }
     if (role != "system" && role != "user" && role != "assistant") {
       message.refuse("role", "must be system, user or assistant");
     }
-    if (!one.contains("content")) message.refuse("content", "is missing");
-    messages.push_back({role, parse_content(one["content"], message)});
+    const bool has_content = one.contains("content");
+    if (!has_content && role != "assistant") message.refuse("content", "is missing");
+    messages.push_back({role, has_content ? parse_content(one["content"], message) : ""});
   }
   return messages;
 }
 
-PromptTokens parse_prompt(const Fields& fields, const Model& model, const std::string& document) {
+PromptTokens parse_prompt(const Fields& fields, const Model& model, const std::string& document, std::int32_t n_ctx) {
   const Json* json = fields.find("prompt");
   if (json == nullptr) fields.refuse("prompt", "is missing");
   const Json& prompt = json->is_array() && json->size() == 1 && !(*json)[0].is_number() ? (*json)[0] : *json;
+  check_bytes(model, document.size() + (prompt.is_string() ? prompt.get_ref<const std::string&>().size() : 0), n_ctx);
   if (prompt.is_string()) return tokenize(model, {document, prompt.get<std::string>()});
   const auto is_token = [](const Json& token) { return token.is_number_integer() && token >= 0 && token <= INT32_MAX; };
   if (!prompt.is_array() || prompt.empty() || !std::all_of(prompt.begin(), prompt.end(), is_token)) {
@@ -202,8 +211,9 @@ ApiRequest parse_request(Endpoint endpoint, const std::string& text, const Model
 
   const KvFields kv = parse_kv(fields);
   request.wants_heads = kv.wants_heads;
-  PromptTokens parts = endpoint == Endpoint::kChat ? chat_tokens(model, parse_messages(fields), kv.document)
-                                                   : parse_prompt(fields, model, kv.document.value_or(""));
+  const std::int32_t n_ctx = defaults.session.n_ctx > 0 ? defaults.session.n_ctx : model.info().n_ctx_train;
+  PromptTokens parts = endpoint == Endpoint::kChat ? chat_tokens(model, parse_messages(fields), kv.document, n_ctx)
+                                                   : parse_prompt(fields, model, kv.document.value_or(""), n_ctx);
   apply_kv(kv, defaults, std::move(parts), batch);
   return request;
 }

@@ -1,6 +1,8 @@
 // Where requests are cut: chats and documents as tokens, what many requests may share before what follows it.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -12,7 +14,11 @@ namespace winnow::server {
 // With a document: it goes before the first user message's text, and the context ends behind it. Without: the context
 // ends where the last user message's text begins. Throws Error for a model without a chat template, and for a document
 // without a user message.
+// Throws Error(kContextFull) before the template is applied to a chat that cannot fit `n_ctx` tokens.
 PromptTokens chat_tokens(const Model& model, std::vector<ChatMessage> messages,
-                         const std::optional<std::string>& document);
+                         const std::optional<std::string>& document, std::int32_t n_ctx);
+
+// Throws Error(kContextFull) for so many bytes of text, before they are read, where they cannot fit `n_ctx` tokens.
+void check_bytes(const Model& model, std::size_t n_bytes, std::int32_t n_ctx);
 
 }  // namespace winnow::server

@@ -30,27 +30,25 @@ Json entry_json(const BatchEntry& entry) {
 
 }  // namespace
 
-Json models_json(const Model& model, const std::string& name) {
+Json model_json(const Model& model, const std::string& name) {
   const ModelInfo& info = model.info();
   const std::vector<int> n_kv_head = info.dimension(&LayerInfo::n_kv_head);
-  return {{"object", "list"},
-          {"data",
-           {{{"id", name},
-             {"object", "model"},
-             {"created", 0},
-             {"owned_by", "winnow"},
-             {"meta",
-              {{"architecture", info.architecture},
-               {"name", info.name},
-               {"file_type", info.file_type},
-               {"n_params", info.n_parameters},
-               {"size", info.bytes},
-               {"n_ctx_train", info.n_ctx_train},
-               {"n_vocab", info.n_vocab},
-               {"n_embd", info.n_embd},
-               {"n_layer", info.n_layer()},
-               {"n_kv_head", n_kv_head.size() == 1 ? Json(n_kv_head.front()) : Json(n_kv_head)},
-               {"has_chat_template", model.has_chat_template()}}}}}}};
+  return {{"id", name},
+          {"object", "model"},
+          {"created", 0},
+          {"owned_by", "winnow"},
+          {"meta",
+           {{"architecture", info.architecture},
+            {"name", info.name},
+            {"file_type", info.file_type},
+            {"n_params", info.n_parameters},
+            {"size", info.bytes},
+            {"n_ctx_train", info.n_ctx_train},
+            {"n_vocab", info.n_vocab},
+            {"n_embd", info.n_embd},
+            {"n_layer", info.n_layer()},
+            {"n_kv_head", n_kv_head.size() == 1 ? Json(n_kv_head.front()) : Json(n_kv_head)},
+            {"has_chat_template", model.has_chat_template()}}}};
 }
 
 Json kv_json(const Batch& batch, const RequestDefaults& defaults) {
@@ -86,6 +84,10 @@ Json tokenize_json(const Model& model, const Json& body) {
   const Fields fields(body);
   const std::optional<std::string> content = fields.text("content");
   if (!content) fields.refuse("content", "is missing");
+  constexpr std::size_t kMostBytes = std::size_t{1} << 20;  // some seconds of work, whatever is in it
+  if (content->size() > kMostBytes) {
+    fields.refuse("content", "may have " + std::to_string(kMostBytes) + " bytes: send it in parts");
+  }
   return {{"tokens", model.tokenize(*content, fields.boolean("add_special").value_or(false),
                                     fields.boolean("parse_special").value_or(true))}};
 }

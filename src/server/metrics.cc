@@ -3,6 +3,7 @@
 #include <malloc.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <fstream>
 #include <vector>
@@ -15,12 +16,17 @@ struct Sample {
   double value;
 };
 
+std::string number_text(double value) {
+  char text[40];
+  std::snprintf(text, sizeof(text), "%.17g", value);
+  return text;
+}
+
 std::string metric(const std::string& name, const char* type, const char* help, const std::vector<Sample>& samples) {
   std::string text = "# HELP winnow_" + name + " " + help + "\n# TYPE winnow_" + name + " " + type + "\n";
   for (const Sample& sample : samples) {
-    char value[40];
-    std::snprintf(value, sizeof(value), "%.17g", sample.value);
-    text += "winnow_" + name + (sample.labels.empty() ? "" : "{" + sample.labels + "}") + " " + value + "\n";
+    text += "winnow_" + name + (sample.labels.empty() ? "" : "{" + sample.labels + "}") + " " +
+            number_text(sample.value) + "\n";
   }
   return text;
 }
@@ -50,7 +56,7 @@ std::string batch_text(const Batch& batch) {
                  {"outcome=\"cancelled\"", number(now.cancelled)},
                  {"outcome=\"failed\"", number(now.failed)},
                  {"outcome=\"refused\"", number(now.refused)}}) +
-         metric("requests", "gauge", "Requests waiting and read, and answers under way.",
+         metric("active_requests", "gauge", "Requests waiting and read, and answers under way.",
                 {{"state=\"queued\"", double(now.n_queued)},
                  {"state=\"reading\"", double(now.n_reading)},
                  {"state=\"answering\"", double(now.n_answering)}}) +
@@ -86,10 +92,43 @@ std::string StatusCounts::text() const {
   return metric("http_responses_total", "counter", "HTTP answers by status.", samples);
 }
 
-std::string metrics_text(const StatusCounts& counts, const Batch* batch) {
+void Histogram::add(double seconds) {
+  const auto bucket = std::lower_bound(bounds_.begin(), bounds_.end(), seconds) - bounds_.begin();
+  const std::lock_guard lock(mutex_);
+  ++counts_[static_cast<std::size_t>(bucket)];
+  sum_ += seconds;
+}
+
+std::string Histogram::text(const std::string& name, const char* help) const {
+  const std::string full = "winnow_" + name;
+  std::string text = "# HELP " + full + " " + help + "\n# TYPE " + full + " histogram\n";
+  const std::lock_guard lock(mutex_);
+  std::int64_t n = 0;
+  for (std::size_t i = 0; i < counts_.size(); ++i) {
+    n += counts_[i];
+    char bound[40] = "+Inf";
+    if (i < bounds_.size()) std::snprintf(bound, sizeof(bound), "%g", bounds_[i]);
+    text += full + "_bucket{le=\"" + bound + "\"} " + std::to_string(n) + "\n";
+  }
+  return text + full + "_sum " + number_text(sum_) + "\n" + full + "_count " + std::to_string(n) + "\n";
+}
+
+void Latencies::add(const BatchResult& result, double seconds) {
+  request_.add(seconds);
+  if (result.answer_tokens > 0) first_token_.add(result.queue_s + result.prefill_s);
+  if (result.answer_tokens > 1) token_.add(result.decode_s / (result.answer_tokens - 1));
+}
+
+std::string Latencies::text() const {
+  return request_.text("request_duration_seconds", "From the arrival of a request to the end of its answer.") +
+         first_token_.text("time_to_first_token_seconds", "From the arrival of a request to its first token.") +
+         token_.text("time_per_token_seconds", "Between two tokens, the mean of each request.");
+}
+
+std::string metrics_text(const StatusCounts& counts, const Latencies& latencies, const Batch* batch) {
   return metric("ready", "gauge", "Whether the model is loaded.", {{"", batch != nullptr ? 1.0 : 0.0}}) +
          metric("resident_bytes", "gauge", "Resident memory of the process.", {{"", number(resident_bytes())}}) +
-         heap_text() + counts.text() + (batch != nullptr ? batch_text(*batch) : "");
+         heap_text() + counts.text() + latencies.text() + (batch != nullptr ? batch_text(*batch) : "");
 }
 
 }  // namespace winnow::server

@@ -118,13 +118,29 @@ void Service::post(const std::string& path, const Handler& handler) { http_.Post
 void Service::add_routes() {
   http_.Get("/", [](const httplib::Request&, httplib::Response& response) { set_page(response); });
   http_.Get("/metrics", [this](const httplib::Request&, httplib::Response& response) {
-    response.set_content(metrics_text(counts_, batch_), "text/plain; version=0.0.4");
+    response.set_content(metrics_text(counts_, latencies_, batch_), "text/plain; version=0.0.4");
   });
-  get("/health", [](Batch&, const httplib::Request&, httplib::Response& response) {
+  get("/health", [this](Batch& batch, const httplib::Request&, httplib::Response& response) {
+    if (batch.statistics().turn_s > options_.stall_s) {
+      throw ApiError(503,
+                     "the engine has stood still for " + std::to_string(static_cast<int>(options_.stall_s)) +
+                         " seconds: look at the log, and start the server again",
+                     "", "stalled");
+    }
     response.set_content(R"({"status":"ok"})", kJson);
   });
   get("/v1/models", [this](Batch& batch, const httplib::Request&, httplib::Response& response) {
-    response.set_content(to_text(models_json(*batch.engine()->model(), options_.model_name)), kJson);
+    const Json models = {{"object", "list"},
+                         {"data", Json::array({model_json(*batch.engine()->model(), options_.model_name)})}};
+    response.set_content(to_text(models), kJson);
+  });
+  get("/v1/models/(.+)", [this](Batch& batch, const httplib::Request& request, httplib::Response& response) {
+    if (request.matches[1].str() != options_.model_name) {
+      throw ApiError(404,
+                     "there is no model '" + valid_utf8(request.matches[1].str()) + "': /v1/models lists what there is",
+                     "", "model_not_found");
+    }
+    response.set_content(to_text(model_json(*batch.engine()->model(), options_.model_name)), kJson);
   });
   get("/v1/kv", [this](Batch& batch, const httplib::Request&, httplib::Response& response) {
     response.set_content(to_text(kv_json(batch, options_.defaults)), kJson);
@@ -154,6 +170,7 @@ void Service::generate(Endpoint endpoint, Batch& batch, const httplib::Request& 
   answering->generation = std::make_unique<Generation>(batch, answering->request);
   answering->on_done = [this, start, id = answering->json->id()](const BatchResult& result) {
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+    latencies_.add(result, seconds.count());
     Json line = {{"event", "answer"},
                  {"id", id},
                  {"ms", seconds.count() * 1e3},

@@ -21,6 +21,7 @@ struct ServiceOptions {
   RequestDefaults defaults;
   std::string model_name;
   double request_s = 600;  // from the arrival of a request to the end of its answer
+  double stall_s = 60;     // one turn of the engine that takes longer is told by /health
   // A line of the log: an object with "event" and what belongs to it. From any thread.
   std::function<void(const Json&)> log;
 };
@@ -58,6 +59,7 @@ class Service {
   std::atomic<Batch*> batch_{nullptr};
   std::atomic<bool> is_stopping_{false};
   StatusCounts counts_;
+  Latencies latencies_;
 };
 
 }  // namespace winnow::server

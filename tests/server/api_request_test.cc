@@ -145,6 +145,19 @@ TEST_F(ApiRequestTest, PartsOfAContentAreJoined) {
   EXPECT_EQ(request.batch.prompt, chat("").batch.prompt);
 }
 
+TEST_F(ApiRequestTest, MessagesThatAreNotAPersons) {
+  const auto prompt = [&](const std::string& assistant) {
+    const ApiRequest request = chat("", R"([{"role":"user","content":"a"},{"role":"assistant")" + assistant +
+                                            R"(},{"role":"user","content":"b"}])");
+    return text(request.batch.context) + text(request.batch.prompt);
+  };
+  EXPECT_EQ(prompt(""), prompt(R"(,"content":"")"));
+  EXPECT_EQ(prompt(R"(,"tool_calls":[])"), prompt(R"(,"content":null)"));
+  EXPECT_EQ(refusal([&] { prompt(R"(,"tool_calls":[{"id":"1"}])"); }), "messages[1].tool_calls");
+  EXPECT_EQ(refusal([&] { chat("", R"([{"role":"tool","content":"x"}])"); }), "messages[0].role");
+  EXPECT_EQ(refusal([&] { chat("", R"([{"role":"user"}])"); }), "messages[0].content");
+}
+
 TEST_F(ApiRequestTest, DocumentsAreContexts) {
   const std::string messages = R"([{"role":"system","content":"S"},{"role":"user","content":"first"},
       {"role":"assistant","content":"A"},{"role":"user","content":"second"}])";

@@ -1,6 +1,9 @@
 // The API over HTTP: answers, streams, errors, cancellation, the end.
 #include <cstring>
 #include <future>
+#include <map>
+#include <set>
+#include <sstream>
 
 #include "server/http_test_support.h"
 
@@ -30,6 +33,89 @@ TEST_F(HttpTest, HealthAndModelsAndTokens) {
   EXPECT_NE(client().Get("/metrics")->body.find("winnow_ready 1"), std::string::npos);
   EXPECT_NE(client().Get("/")->body.find("<!doctype html>"), std::string::npos);
   EXPECT_NE(client().Get("/")->get_header_value("Content-Security-Policy"), "");
+}
+
+TEST_F(HttpTest, HealthNoticesAnEngineThatStandsStill) {
+  start([](ServiceOptions& options) { options.stall_s = 0.2; });
+  std::promise<void> go_on;
+  std::shared_future<void> may_go_on = go_on.get_future().share();
+  BatchRequest request{.prompt = model_->tokenize("the hat", true, true), .max_tokens = 2, .ignore_end = true};
+  batch_->submit(request, {.on_token = [may_go_on](const BatchToken&) {
+                   may_go_on.wait();
+                   return true;
+                 }});
+  wait_until([&] { return client().Get("/health")->status == 503; });
+  EXPECT_EQ(Json::parse(client().Get("/health")->body)["error"]["code"], "stalled");
+  go_on.set_value();
+  wait_until([&] { return client().Get("/health")->status == 200; });
+  std::this_thread::sleep_for(std::chrono::milliseconds(400));  // nothing to do is no standstill
+  EXPECT_EQ(client().Get("/health")->status, 200);
+}
+
+TEST_F(HttpTest, ModelsAreFoundByTheirNames) {
+  start();
+  EXPECT_EQ(Json::parse(client().Get("/v1/models/tiny")->body)["id"], "tiny");
+  const auto missing = client().Get("/v1/models/other/one");
+  EXPECT_EQ(missing->status, 404);
+  EXPECT_EQ(Json::parse(missing->body)["error"]["code"], "model_not_found");
+}
+
+// Every family once, its samples behind its type, histograms that add up.
+TEST_F(HttpTest, MetricsAreInPrometheusFormat) {
+  start();
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(post("/v1/completions", completion(5))->status, 200);
+  std::istringstream lines(client().Get("/metrics")->body);
+  std::set<std::string> families;
+  std::map<std::string, double> values;
+  std::string family, type;
+  double last_bucket = 0;
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream words(line);
+    std::string first, second, third;
+    words >> first >> second >> third;
+    if (first == "#" && second == "TYPE") {
+      family = third;
+      words >> type;
+      // Without the ending that OpenMetrics adds to counters.
+      const std::string bare = family.ends_with("_total") ? family.substr(0, family.size() - 6) : family;
+      EXPECT_TRUE(families.insert(bare).second) << line;
+      EXPECT_EQ(type == "counter", family.ends_with("_total")) << line;
+      last_bucket = 0;
+    }
+    if (first == "#") continue;
+    const std::string name = first.substr(0, first.find('{'));
+    const bool is_histogram = type == "histogram";
+    EXPECT_TRUE(is_histogram ? name == family + "_bucket" || name == family + "_sum" || name == family + "_count"
+                             : name == family)
+        << line;
+    values[first] = std::stod(second);
+    if (name != family + "_bucket") continue;
+    EXPECT_GE(values[first], last_bucket) << line;
+    last_bucket = values[first];
+  }
+  for (const std::string name : {"request_duration_seconds", "time_to_first_token_seconds", "time_per_token_seconds"}) {
+    EXPECT_EQ(values["winnow_" + name + "_count"], 3) << name;
+    EXPECT_EQ(values["winnow_" + name + "_bucket{le=\"+Inf\"}"], 3) << name;
+    EXPECT_GT(values["winnow_" + name + "_sum"], 0) << name;
+  }
+  EXPECT_TRUE(values.contains("winnow_active_requests{state=\"queued\"}"));
+}
+
+TEST_F(HttpTest, WhatIsTooLongIsRefusedBeforeItIsRead) {
+  start();
+  EXPECT_EQ(post("/tokenize", R"({"content":")" + std::string((1 << 20) + 1, 'x') + "\"}")->status, 400);
+  const auto expect_full = [&](const std::string& path, const std::string& body) {
+    const auto response = post(path, body);
+    EXPECT_EQ(response->status, 400);
+    EXPECT_EQ(Json::parse(response->body)["error"]["code"], "context_length_exceeded") << response->body.substr(0, 300);
+  };
+  expect_full("/v1/completions", R"({"prompt":")" + std::string(4 << 20, 'x') + "\"}");
+  std::string chat = R"({"messages":[{"role":"user","content":"x"})";
+  for (int i = 0; i < 5000; ++i) chat += R"(,{"role":"user","content":""})";
+  expect_full("/v1/chat/completions", chat + "]}");
+  // As often as it is tried, the word that marks the place is there already.
+  expect_full("/v1/chat/completions",
+              R"({"messages":[{"role":"user","content":"<winnow-split)" + std::string(8 << 20, '>') + "\"}]}");
 }
 
 TEST_F(HttpTest, NothingIsServedBeforeTheModelIsThere) {
