@@ -68,7 +68,7 @@ std::string describe(const MethodInfo& method) {
   text += "\nscores tokens by       " + parts.scorer + "\nshares among layers    " + parts.layers +
           "\nshares among heads     " + parts.heads + "\nselects                " + parts.selector + "\n\n";
   const std::vector<std::string> evidence = parts.evidence();
-  text += "costs beside the prefill: " + parts.cost() + "; saved or computed beside the entries\n";
+  text += "costs beside the prefill\n  " + parts.cost() + "\n\nsaved or computed beside the entries\n";
   if (evidence.empty()) text += "  nothing\n";
   for (const std::string& phrase : evidence) text += wrap_text("  " + phrase, 80, 2) + "\n";
   text += "\n";

@@ -1,5 +1,8 @@
 #include "engine/batch_context.h"
 
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <system_error>
@@ -13,6 +16,31 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kSuffix = ".context";
+
+// What a file holds beside the entries, queries and logits that a context is charged for: tokens, tables, options.
+constexpr std::size_t kFileOverhead = std::size_t{1} << 20;
+
+// Saved contexts hold users' texts and are loaded as they are: nobody else may read the folder, and nobody else's files
+// are taken from it.
+void check_folder(const std::string& folder, bool is_new) {
+  struct stat info {};
+  if (is_new && chmod(folder.c_str(), 0700) != 0) throw Error(ErrorCode::kIo, "cannot close " + folder + " to others");
+  if (stat(folder.c_str(), &info) != 0) throw Error(ErrorCode::kIo, "cannot look at the folder " + folder);
+  if (info.st_uid != geteuid() || (info.st_mode & 077) != 0) {
+    throw Error(ErrorCode::kIo, "the folder for saved contexts, " + folder +
+                                    ", is open to others, and the files in it hold what users wrote: chmod 700 it, or "
+                                    "name another");
+  }
+}
+
+void check_file(const std::string& path, std::size_t bytes_limit) {
+  struct stat info {};
+  if (lstat(path.c_str(), &info) != 0 || !S_ISREG(info.st_mode)) throw Error(ErrorCode::kBadFile, path + " is no file");
+  if (info.st_uid != geteuid()) throw Error(ErrorCode::kBadFile, path + " belongs to another user: remove it");
+  if (static_cast<std::size_t>(info.st_size) > bytes_limit + kFileOverhead) {
+    throw Error(ErrorCode::kOutOfMemory, path + " exceeds the memory for kept contexts: raise it or remove the file");
+  }
+}
 
 }  // namespace
 
@@ -31,10 +59,11 @@ ContextStore::ContextStore(std::shared_ptr<Engine> engine, std::size_t bytes_lim
       on_warning_(std::move(on_warning)) {
   if (folder_.empty()) return;
   std::error_code error;
-  fs::create_directories(folder_, error);
+  const bool is_new = fs::create_directories(folder_, error);
   if (!fs::is_directory(folder_)) {
     throw Error(ErrorCode::kIo, "the folder for saved contexts, " + folder_ + ", cannot be made: " + error.message());
   }
+  check_folder(folder_, is_new);
 }
 
 ContextPointer ContextStore::find(const std::string& key, std::span<const Token> tokens) const {
@@ -145,6 +174,7 @@ bool ContextStore::save_one(std::chrono::steady_clock::duration age) {
 }
 
 void ContextStore::restore_file(const std::string& path) {
+  check_file(path, bytes_limit_);
   Session session = engine_->load_session(path);
   const std::string key = context_key(session.options());
   std::vector<Token> tokens(session.tokens().begin(), session.tokens().end());

@@ -57,7 +57,7 @@ std::string temporary_name(const std::string& path) {
 class CheckedFileWriter::Stream : public std::streambuf {
  public:
   explicit Stream(const std::string& path)
-      : name_(temporary_name(path)), fd_(open(name_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644)) {
+      : name_(temporary_name(path)), fd_(open(name_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600)) {
     if (fd_ < 0) throw_io("cannot create the session file", name_);
     setp(buffer_.data(), buffer_.data() + buffer_.size());
   }

@@ -14,7 +14,8 @@
 namespace winnow {
 
 // Writes under a temporary name beside the file, which commit() renames: whatever happens before leaves the file of
-// that name, if any, as it was. All that fails throws Error(kIo).
+// that name, if any, as it was. All that fails throws Error(kIo). Only the user may read the file (mode 0600): it holds
+// texts.
 class CheckedFileWriter {
  public:
   explicit CheckedFileWriter(std::string path);

@@ -39,22 +39,40 @@ TEST(MethodLists, TheSameBudgetInTwoForms) {
 class MethodListsWithModel : public ModelToolTest {};
 
 TEST_F(MethodListsWithModel, BudgetsThatCannotBeMetAreListedBeforeTheWork) {
-  const ProcessResult bench =
-      run_tool({"bench", "-m",         model_, "-t",         "1",      "-r",          "1",
-                "-p",    "64",         "-n",   "2",          "-d",     "0,400",       "--kv-evict",
-                "full",  "--kv-evict", "tova", "--kv-evict", "snapkv", "--kv-budget", "10%,50%,4"});
+  const ProcessResult bench = run_tool({"bench",
+                                        "-m",
+                                        model_,
+                                        "-t",
+                                        "1",
+                                        "-r",
+                                        "1",
+                                        "-p",
+                                        "64",
+                                        "-n",
+                                        "2",
+                                        "-d",
+                                        "0,400",
+                                        "--kv-evict",
+                                        "full",
+                                        "--kv-evict",
+                                        "tova",
+                                        "--kv-evict",
+                                        "snapkv:sinks=7",
+                                        "--kv-budget",
+                                        "10%,50%,4"});
   expect_error(bench, 1, " of these cuts cannot be made:");  // and no row on the standard output
   const auto has = [](const ProcessResult& result, const std::string& part) {
     EXPECT_NE(result.err.find(part), std::string::npos) << "'" << part << "' is not in: " << result.err;
   };
-  has(bench, "\n  snapkv with the budget 10% at 64 tokens: ");
-  has(bench, "\n  snapkv with the budget 4 at 64 tokens: ");
-  has(bench, "\n  snapkv with the budget 4 at 400 tokens: ");
-  EXPECT_EQ(bench.err.find("snapkv with the budget 50% at 400"), std::string::npos) << bench.err;
+  has(bench, "\n  snapkv:sinks=7 with the budget 10% at 64 tokens: ");
+  has(bench, "\n  snapkv:sinks=7 with the budget 4 at 64 tokens: ");
+  has(bench, "\n  snapkv:sinks=7 with the budget 4 at 400 tokens: ");
+  EXPECT_EQ(bench.err.find("snapkv:sinks=7 with the budget 50% at 400"), std::string::npos) << bench.err;
 
   std::string text;
   for (int i = 0; i < 60; ++i) text += "On day " + std::to_string(i) + " the traveller found a river. ";
-  const Words flags{"-m",        model_,      "-t", "1", "-p", text, "--tokens", "300", "--methods", "tova,snapkv,lava",
+  const Words flags{"-m",        model_,      "-t",  "1",         "-p",
+                    text,        "--tokens",  "300", "--methods", "tova,snapkv:sinks=31,lava:sinks=7",
                     "--budgets", "10%,2%,50%"};
   for (const char* command : {"analyze", "inspect"}) {
     Words all{command};
@@ -62,8 +80,8 @@ TEST_F(MethodListsWithModel, BudgetsThatCannotBeMetAreListedBeforeTheWork) {
     if (all[0] == "inspect") all.insert(all.end(), {"-o", directory_.file("page.html")});
     const ProcessResult result = run_tool(all);
     expect_error(result, 1, " of these cuts cannot be made:");
-    has(result, "\n  snapkv with the budget 10% at 300 tokens: ");
-    has(result, "\n  lava with the budget 2% at 300 tokens: ");
+    has(result, "\n  snapkv:sinks=31 with the budget 10% at 300 tokens: ");
+    has(result, "\n  lava:sinks=7 with the budget 2% at 300 tokens: ");
   }
   EXPECT_EQ(directory_.count(), 0u);
 }

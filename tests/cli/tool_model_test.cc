@@ -192,8 +192,9 @@ TEST_F(ToolWithModel, BudgetAboveThePromptChangesNothing) {
 
 TEST_F(ToolWithModel, BudgetsBelowWhatIsProtected) {
   for (const Words& flags :
-       {Words{"--kv-budget", "8"}, Words{"--kv-budget", "1%"}, Words{"--kv-budget", "1MiB", "--kv-window", "60"},
-        Words{"--kv-budget", "64", "--kv-window", "60", "--kv-sinks", "5"}}) {
+       {Words{"--kv-budget", "8", "--kv-sinks", "8"}, Words{"--kv-budget", "1%", "--kv-sinks", "40"},
+        Words{"--kv-budget", "1MiB", "--kv-sinks", "60"},
+        Words{"--kv-budget", "64", "--kv-window", "60", "--kv-sinks", "64"}}) {
     Words all{"-p", long_text(), "-n", "1", "--kv-evict", "snapkv"};
     all.insert(all.end(), flags.begin(), flags.end());
     SCOPED_TRACE(flags.back());

@@ -166,8 +166,9 @@ TEST_F(LimitsTest, ProgressGoesUpToTheEnd) {
 }
 
 // A turn that cannot be cut to the budget is refused before it is fed.
-TEST_F(LimitsTest, BudgetBelowTheWindow) {
-  Session session = engine_->open(evicting_options("snapkv:window=32", "16"));
+// A window shrinks to what the budget leaves; sinks do not.
+TEST_F(LimitsTest, BudgetBelowTheSinks) {
+  Session session = engine_->open(evicting_options("snapkv:window=32,sinks=20", "16"));
   expect_error(ErrorCode::kInvalidArgument, [&] { session.prefill(random_tokens(80, 300, 1)); });
   EXPECT_EQ(session.n_tokens(), 0);
   session.prefill(random_tokens(10, 300, 1));
@@ -193,8 +194,8 @@ TEST_F(LimitsTest, ByteBudgets) {
 }
 
 // The same while decoding: the token that would make the cut necessary is not fed.
-TEST_F(LimitsTest, BudgetBelowTheWindowWhileDecoding) {
-  SessionOptions options = evicting_options("snapkv:window=32", "16");
+TEST_F(LimitsTest, BudgetBelowTheSinksWhileDecoding) {
+  SessionOptions options = evicting_options("snapkv:window=32,sinks=20", "16");
   options.decode_cut = SessionOptions::DecodeCut::kTotal;
   Session session = engine_->open(options);
   session.prefill(random_tokens(14, 300, 1));

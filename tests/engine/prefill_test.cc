@@ -182,7 +182,7 @@ TEST(EvictionTime, CountsThePassOverThePrompt) {
   Session session = engine->open(evicting_options("kvzip:window=8", "50%"));
   Session* self = &session;
   Prefill prefill = engine->start_prefill(std::span(&self, 1), random_tokens(kPrompt, 300, 1), {});
-  const std::int64_t n_layer = model->info().n_layer;
+  const std::int64_t n_layer = model->info().n_layer();
   double of_pass = 0;
   std::int64_t before = 0;
   bool more = true;

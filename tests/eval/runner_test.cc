@@ -190,9 +190,9 @@ TEST_F(RunnerTest, AFailedSampleDoesNotLoseTheOthers) {
 }
 
 TEST_F(RunnerTest, ABudgetThatOneMethodCannotMeetFailsAlone) {
-  // 6 % of some 220 tokens is less than snapkv's window of 32.
-  const auto answers =
-      run("window", {test::work_item(0, QuestionMode::kAgnostic)}, options({"snapkv", "tova:window=1"}, {"6%"}));
+  // 6 % of some 220 tokens is less than 20 sinks.
+  const auto answers = run("window", {test::work_item(0, QuestionMode::kAgnostic)},
+                           options({"snapkv:sinks=20", "tova:window=1"}, {"6%"}));
   ASSERT_EQ(answers.size(), 2U);
   for (const auto& [key, answer] : answers)
     EXPECT_EQ(answer.error.empty(), key.method == "tova:window=1") << answer.error;
@@ -200,7 +200,7 @@ TEST_F(RunnerTest, ABudgetThatOneMethodCannotMeetFailsAlone) {
 
 TEST_F(RunnerTest, ABudgetThatNoPromptCanMeetIsRefusedAtOnce) {
   const PromptBuilder prompts(model_, true, 600);
-  EXPECT_THROW(Runner(engine_, prompts, options({"snapkv"}, {"8"}), {}), Error);
+  EXPECT_THROW(Runner(engine_, prompts, options({"snapkv:sinks=8"}, {"8"}), {}), Error);
 }
 
 TEST_F(RunnerTest, LargeBudgetsKeepEverything) {

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/utf8.h"
 #include "model/grammar_matcher.h"
 #include "model/tiny_model.h"
 #include "winnow/error.h"

@@ -227,7 +227,8 @@ TEST_F(BatchTest, WrongRequestsReachOnDone) {
   expect_refused(ErrorCode::kInvalidArgument, [](BatchRequest& r) { r.n_answers = 9; });
   expect_refused(ErrorCode::kInvalidArgument, [](BatchRequest& r) { r.sampling.grammar = "root ::= ("; });
   expect_refused(ErrorCode::kInvalidArgument, [](BatchRequest& r) { r.sampling.top_p = 2; });
-  expect_refused(ErrorCode::kInvalidArgument, [](BatchRequest& r) { r.session = batch_options("snapkv", "2"); });
+  expect_refused(ErrorCode::kInvalidArgument,
+                 [](BatchRequest& r) { r.session = batch_options("snapkv:sinks=4", "2"); });
   expect_refused(ErrorCode::kContextFull, [](BatchRequest& r) { r.prompt = random_tokens(2048, 300, 1); });
   // Answers are cut to what the context holds.
   Listener last;

@@ -261,8 +261,8 @@ TEST_F(HttpTest, ErrorsHaveOpenAisShape) {
   };
   expect(400, post("/v1/chat/completions", "{"));
   expect(400, post("/v1/chat/completions", "{}"));
-  expect(400,
-         post("/v1/completions", R"({"prompt":"the hat and the cat","kv":{"evict":"snapkv:window=8","budget":"2"}})"));
+  expect(400, post("/v1/completions",
+                   R"({"prompt":"the hat and the cat","kv":{"evict":"snapkv:window=8,sinks=4","budget":"2"}})"));
   expect(404, client().Get("/v1/nothing"));
   expect(404, client().Get("/v1/completions"));
   expect(415, client().Post("/v1/completions", completion(3), "text/plain"));

@@ -76,6 +76,35 @@ TEST_F(SavedContextsTest, DamagedFilesArePassedOver) {
   EXPECT_EQ(n_cached, 1);
 }
 
+TEST_F(SavedContextsTest, AreForTheirUserAlone) {
+  {
+    const auto batch = make_batch(options());
+    ask(*batch, 1);
+  }
+  ASSERT_EQ(files().size(), 1U);
+  EXPECT_EQ(fs::status(folder_.file("cache")).permissions(), fs::perms::owner_all);
+  EXPECT_EQ(fs::status(files()[0]).permissions(), fs::perms::owner_read | fs::perms::owner_write);
+
+  fs::permissions(folder_.file("cache"), fs::perms::others_read, fs::perm_options::add);
+  try {
+    make_batch(options());
+    FAIL() << "a folder that is open to others was taken";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kIo);
+    EXPECT_NE(std::string(error.what()).find("chmod 700"), std::string::npos);
+  }
+}
+
+TEST_F(SavedContextsTest, AreNotReadBeyondTheMemoryForThem) {
+  { make_batch(options()); }
+  const std::string path = folder_.file("cache") + "/0123456789abcdef.context";
+  { std::ofstream(path) << "x"; }
+  fs::resize_file(path, std::uintmax_t{1} << 40);  // sparse
+  make_batch(options());
+  ASSERT_EQ(warnings_.size(), 1U);
+  EXPECT_NE(warnings_[0].find("exceeds the memory"), std::string::npos) << warnings_[0];
+}
+
 TEST_F(SavedContextsTest, GoWithTheContext) {
   // 75 of 300 tokens: 6 heads with 3 pages or more of 4,224 bytes.
   BatchOptions small = options();
