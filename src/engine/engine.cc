@@ -95,7 +95,7 @@ void Engine::Impl::output_logits(float* hidden, int n_rows, float* out) {
   ggml_tensor* x = layer_graph.external(GGML_TYPE_F32, m.spec.n_embd, n_rows, hidden);
   ggml_tensor* norm = ggml_mul(context, ggml_rms_norm(context, x, m.spec.norm_eps), m.weights.output_norm);
   QuantisedRows rows;
-  ggml_tensor* y = stored_product(context, m.weights.output, norm, compute, rows);
+  ggml_tensor* y = stored_product(context, m.weights.output, norm, compute, ProductRows::kFew, rows);
   ggml_set_output(y);
   layer_graph.expand(y);
   layer_graph.allocate();

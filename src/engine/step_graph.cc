@@ -13,7 +13,7 @@ StepGraph::StepGraph(const Model::Impl& model, int n_sequences, Compute& compute
       positions(static_cast<std::size_t>(n_sequences)) {
   ggml_tensor* x = graph.external(GGML_TYPE_F32, model.spec.n_embd, n_sequences, hidden.data());
   ggml_tensor* position_tensor = graph.external(GGML_TYPE_I32, n_sequences, 1, positions.data());
-  GraphBuilder builder(graph.context(), attention, position_tensor, nullptr, compute);
+  GraphBuilder builder(graph.context(), attention, position_tensor, nullptr, ProductRows::kFew, compute);
   for (std::size_t l = 0; l < model.spec.layers.size(); ++l) {
     x = model.architecture.build_layer(builder, model.spec.layers[l], model.weights.layers[l], x);
   }

@@ -11,7 +11,7 @@ ggml_tensor* GraphBuilder::rms_norm(ggml_tensor* x, ggml_tensor* weight, float e
 ggml_tensor* GraphBuilder::linear(ggml_tensor* weight, ggml_tensor* bias, ggml_tensor* x) {
   const PackedMatrix* packed = packed_ != nullptr ? packed_->find(weight) : nullptr;
   ggml_tensor* y = packed != nullptr ? packed_product(context_, *packed, x)
-                                     : stored_product(context_, weight, x, compute_, quantised_);
+                                     : stored_product(context_, weight, x, compute_, rows_, quantised_);
   return bias != nullptr ? ggml_add(context_, y, bias) : y;
 }
 

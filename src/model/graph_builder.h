@@ -26,10 +26,15 @@ class AttentionHook {
 class GraphBuilder {
  public:
   // positions [n_rows], i32. packed: the layer's weights converted for many rows, or null for products on the file's
-  // own types. compute: runs the graph. All must outlive the graph.
+  // own types, of rows of that kind. compute: runs the graph. All must outlive the graph.
   GraphBuilder(ggml_context* context, AttentionHook& attention, ggml_tensor* positions, const PackedLayer* packed,
-               Compute& compute)
-      : context_(context), attention_(attention), positions_(positions), packed_(packed), compute_(compute) {}
+               ProductRows rows, Compute& compute)
+      : context_(context),
+        attention_(attention),
+        positions_(positions),
+        packed_(packed),
+        rows_(rows),
+        compute_(compute) {}
 
   ggml_tensor* rms_norm(ggml_tensor* x, ggml_tensor* weight, float eps);
   // y = W x + b; bias may be null.
@@ -48,6 +53,7 @@ class GraphBuilder {
   AttentionHook& attention_;
   ggml_tensor* positions_;
   const PackedLayer* packed_;
+  ProductRows rows_;
   Compute& compute_;
   QuantisedRows quantised_;
 };

@@ -9,6 +9,7 @@
 #include <new>
 #include <optional>
 
+#include "kernels/few_rows_product.h"
 #include "kernels/quantised_product.h"
 #include "model/compute.h"
 
@@ -87,6 +88,25 @@ void run_quantising_product(ggml_tensor* dst, int ith, int nth, void* userdata) 
   });
 }
 
+void multiply_few_rows(ggml_tensor* dst, int ith, int nth) {
+  const ggml_tensor* weight = dst->src[0];
+  const ggml_tensor* x = dst->src[1];
+  const std::int64_t n_in = weight->ne[0], n_out = weight->ne[1], n_rows = x->ne[1];
+  const std::int64_t first = n_out * ith / nth, last = n_out * (ith + 1) / nth;
+  if (first == last) return;
+  // Every thread quantises all rows: cheaper than waiting for the others.
+  const std::size_t bytes = kernels::few_rows_bytes(n_in, n_rows);
+  auto* rows = reinterpret_cast<std::byte*>(thread_memory((bytes + sizeof(RowBlock) - 1) / sizeof(RowBlock)));
+  kernels::quantise_few_rows(static_cast<const float*>(x->data), n_in, n_rows, rows);
+  kernels::few_rows_product(*kernels::weight_blocks(ggml_type_name(weight->type)),
+                            static_cast<const std::byte*>(weight->data), weight->nb[1], first, last, rows, n_in, n_rows,
+                            static_cast<float*>(dst->data), n_out);
+}
+
+void run_few_rows_product(ggml_tensor* dst, int ith, int nth, void* userdata) {
+  catching(userdata, [&] { multiply_few_rows(dst, ith, nth); });
+}
+
 }  // namespace
 
 bool has_int8_product(const ggml_tensor* weight) {
@@ -95,8 +115,16 @@ bool has_int8_product(const ggml_tensor* weight) {
 }
 
 ggml_tensor* stored_product(ggml_context* context, ggml_tensor* weight, ggml_tensor* x, Compute& compute,
-                            QuantisedRows& rows) {
+                            ProductRows kind, QuantisedRows& rows) {
   const bool is_plain = x->type == GGML_TYPE_F32 && ggml_is_contiguous(x) && ggml_n_dims(x) <= 2;
+  if (kind == ProductRows::kFew) {
+    const std::optional<kernels::WeightBlocks> blocks = kernels::weight_blocks(ggml_type_name(weight->type));
+    const bool is_ours = is_plain && ggml_n_dims(weight) <= 2 && blocks && kernels::has_few_rows_product(*blocks);
+    if (!is_ours) return ggml_mul_mat(context, weight, x);
+    ggml_tensor* args[2] = {weight, x};
+    return ggml_custom_4d(context, GGML_TYPE_F32, weight->ne[1], x->ne[1], 1, 1, args, 2, run_few_rows_product,
+                          GGML_N_TASKS_MAX, &compute);
+  }
   if (!is_plain || !has_int8_product(weight)) return ggml_mul_mat(context, weight, x);
   const std::int64_t n_rows = x->ne[1];
   ggml_tensor* args[2] = {weight, x};

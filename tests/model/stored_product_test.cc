@@ -64,7 +64,7 @@ std::vector<float> computed(Compute& compute, std::vector<float> x, const Produc
 std::vector<float> stored(Compute& compute, const std::vector<float>& x, ggml_tensor* weight) {
   return computed(compute, x, [&](ggml_context* context, ggml_tensor* input) {
     QuantisedRows rows;
-    return stored_product(context, weight, input, compute, rows);
+    return stored_product(context, weight, input, compute, ProductRows::kMany, rows);
   });
 }
 
@@ -132,13 +132,13 @@ TEST(StoredProductTest, ProductsOfTheSameRowsShareWhatIsQuantised) {
   const std::vector<float> x = normal(9 * kIn, 99);
   const std::vector<float> both = computed(compute, x, [&](ggml_context* graph_context, ggml_tensor* input) {
     QuantisedRows rows;
-    ggml_tensor* first = stored_product(graph_context, weights[0], input, compute, rows);
+    ggml_tensor* first = stored_product(graph_context, weights[0], input, compute, ProductRows::kMany, rows);
     ggml_tensor* quantised = rows.quantised;
-    ggml_tensor* second = stored_product(graph_context, weights[1], input, compute, rows);
+    ggml_tensor* second = stored_product(graph_context, weights[1], input, compute, ProductRows::kMany, rows);
     EXPECT_EQ(rows.quantised, quantised);
     // Other rows are quantised anew.
     ggml_tensor* other = ggml_scale(graph_context, input, 2);
-    ggml_tensor* third = stored_product(graph_context, weights[0], other, compute, rows);
+    ggml_tensor* third = stored_product(graph_context, weights[0], other, compute, ProductRows::kMany, rows);
     EXPECT_NE(rows.quantised, quantised);
     return ggml_add(graph_context, ggml_add(graph_context, first, second), third);
   });
