@@ -45,7 +45,12 @@ struct Class : Node {
 struct Reference : Node {
   std::string name;
   const Rules* rules = nullptr;
-  Ends match(const std::string& text, std::size_t at) const override { return rules->at(name)->match(text, at); }
+  // A rule that is another rule's name is followed in a loop: a chain of thousands does not deepen the stack.
+  Ends match(const std::string& text, std::size_t at) const override {
+    const Node* node = rules->at(name).get();
+    while (const auto* next = dynamic_cast<const Reference*>(node)) node = rules->at(next->name).get();
+    return node->match(text, at);
+  }
 };
 
 struct Sequence : Node {
@@ -124,12 +129,16 @@ class Parser {
     }
     return static_cast<unsigned char>(c == 'n' ? '\n' : c == 'r' ? '\r' : c == 't' ? '\t' : c);
   }
+  // A list of one is that one.
+  static NodePointer only(const std::vector<NodePointer>& nodes, const NodePointer& list) {
+    return nodes.size() == 1 ? nodes.front() : list;
+  }
   NodePointer alternatives() {
     auto node = std::make_shared<Alternatives>();
     for (;;) {
       node->options.push_back(sequence());
       skip(false);
-      if (at_ >= text_.size() || text_[at_] != '|') return node;
+      if (at_ >= text_.size() || text_[at_] != '|') return only(node->options, node);
       ++at_;
     }
   }
@@ -137,7 +146,9 @@ class Parser {
     auto node = std::make_shared<Sequence>();
     for (;;) {
       skip(false);
-      if (at_ >= text_.size() || text_[at_] == '|' || text_[at_] == ')' || text_[at_] == '\n') return node;
+      if (at_ >= text_.size() || text_[at_] == '|' || text_[at_] == ')' || text_[at_] == '\n') {
+        return only(node->parts, node);
+      }
       node->parts.push_back(repeated(atom()));
     }
   }
