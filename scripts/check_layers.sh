@@ -15,12 +15,13 @@ eviction   base kernels cache
 model      base kernels cache eviction
 engine     base kernels cache eviction model
 generate   base
+batch      $engine
 charts     base
 eval       $engine generate charts
 calibrate  $engine generate
 inspect    $engine calibrate charts
-server     $engine generate
-cli        $engine generate charts eval calibrate inspect server"
+server     $engine generate batch
+cli        $engine generate batch charts eval calibrate inspect server"
 status=0
 
 report() { printf '%s\n' "$1" >&2; status=1; }
@@ -51,6 +52,13 @@ for dir in src/*/; do
       report "$file:$line: src/$layer must not include $target"
   done < <(includes "$dir" || true)
 done
+
+# Rooms of the engine know its own files and what is saved for scorers, not each other.
+while IFS=: read -r file line target; do
+  room=${file#src/engine/}
+  [[ $target == "engine/${room%%/*}/"* || ${room%%/*} != evidence && $target == engine/evidence/* ]] ||
+    report "$file:$line: src/engine/${room%%/*} must not include $target"
+done < <(includes src/engine/*/ | grep -E ':engine/[a-z]+/' || true)
 
 # Kernels see spans and plain structs: no ggml, no llama. The ground floor knows nothing of models at all.
 while IFS=: read -r file line target; do

@@ -8,8 +8,8 @@
 
 #include "cache/page_pool.h"
 #include "cache/ragged_cache.h"
-#include "engine/query_evidence.h"
-#include "engine/step_graph.h"
+#include "engine/decode/step_graph.h"
+#include "engine/evidence/query_evidence.h"
 #include "eviction/cut.h"
 #include "eviction/evidence.h"
 #include "model/compute.h"

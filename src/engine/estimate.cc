@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "cache/staging_buffer.h"
-#include "engine/prefill_impl.h"
+#include "engine/prefill/prefill_impl.h"
 #include "engine/session_options.h"
 #include "eviction/fitting_window.h"
 #include "winnow/error.h"

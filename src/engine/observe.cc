@@ -2,8 +2,8 @@
 
 #include <mutex>
 
-#include "engine/layer_views.h"
-#include "engine/prefill_impl.h"
+#include "engine/evidence/layer_views.h"
+#include "engine/prefill/prefill_impl.h"
 #include "winnow/error.h"
 
 namespace winnow {

@@ -3,7 +3,7 @@
 #include <limits>
 
 #include "engine/engine_impl.h"
-#include "engine/layer_views.h"
+#include "engine/evidence/layer_views.h"
 #include "engine/session_options.h"
 #include "eviction/fitting_window.h"
 #include "winnow/error.h"

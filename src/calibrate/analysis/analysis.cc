@@ -11,7 +11,7 @@
 #include "calibrate/oracle.h"
 #include "calibrate/passages.h"
 #include "engine/observe.h"
-#include "engine/prefill_impl.h"
+#include "engine/prefill/prefill_impl.h"
 #include "eviction/ranking.h"
 #include "eviction/selectors/critical.h"
 #include "winnow/error.h"

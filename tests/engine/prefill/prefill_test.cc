@@ -6,8 +6,8 @@
 #include <cstdlib>
 #include <mutex>
 
+#include "engine/engine_test_support.h"
 #include "engine/observe.h"
-#include "engine_test_support.h"
 #include "kernels/isa.h"
 #include "kernels/quantised_product.h"
 #include "winnow/instruction_set.h"

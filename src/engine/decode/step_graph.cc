@@ -1,4 +1,4 @@
-#include "engine/step_graph.h"
+#include "engine/decode/step_graph.h"
 
 #include <ggml.h>
 

@@ -2,7 +2,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "server/batch_test_support.h"
+#include "batch/batch_test_support.h"
 
 namespace winnow::test {
 namespace {

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "engine/step_attention.h"
+#include "engine/decode/step_attention.h"
 #include "model/compute.h"
 #include "model/model_impl.h"
 

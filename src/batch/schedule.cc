@@ -1,7 +1,7 @@
 // The batch's thread: who comes next, and when.
 #include <algorithm>
 
-#include "engine/batch_impl.h"
+#include "batch/batch_impl.h"
 #include "engine/engine_impl.h"
 
 namespace winnow {

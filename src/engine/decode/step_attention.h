@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "cache/ragged_cache.h"
-#include "engine/query_evidence.h"
+#include "engine/evidence/query_evidence.h"
 #include "eviction/aligned_bytes.h"
 #include "kernels/attention.h"
 #include "model/compute.h"

@@ -1,4 +1,4 @@
-#include "engine/batch_context.h"
+#include "batch/context_store.h"
 
 #include <sys/stat.h>
 #include <unistd.h>

@@ -11,8 +11,8 @@
 #include <unordered_set>
 #include <vector>
 
-#include "engine/batch_context.h"
-#include "engine/batch_job.h"
+#include "batch/context_store.h"
+#include "batch/job.h"
 #include "winnow/batch.h"
 
 namespace winnow {

@@ -1,4 +1,4 @@
-#include "engine/rows_attention.h"
+#include "engine/prefill/rows_attention.h"
 
 #include <ggml.h>
 
@@ -9,22 +9,6 @@
 #include "kernels/rows.h"
 
 namespace winnow {
-
-kernels::AttentionShape attention_shape(const Model::Impl& model, int layer, EntryType key_type, EntryType value_type) {
-  const LayerSpec& spec = model.spec.layers[static_cast<std::size_t>(layer)];
-  const ggml_tensor* sinks = model.weights.layers[static_cast<std::size_t>(layer)].sinks;
-  return {
-      .n_group = spec.n_group(),
-      .key_dim = spec.key_dim,
-      .value_dim = spec.value_dim,
-      .key_type = key_type,
-      .value_type = value_type,
-      .spec = {.scale = spec.scale,
-               .window = spec.window,
-               .soft_cap = spec.soft_cap,
-               .sinks = sinks != nullptr ? static_cast<const float*>(sinks->data) : nullptr},
-  };
-}
 
 RowsAttention::RowsAttention(const Model::Impl& model, const CacheShape& shape, Compute& compute)
     : model_(model), key_type_(shape.key_type), value_type_(shape.value_type), compute_(compute) {

@@ -1,4 +1,4 @@
-#include "engine/query_evidence.h"
+#include "engine/evidence/query_evidence.h"
 
 #include <algorithm>
 #include <istream>

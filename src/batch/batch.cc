@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "engine/batch_impl.h"
+#include "batch/batch_impl.h"
 
 namespace winnow {
 namespace {

@@ -7,7 +7,7 @@
 #include <optional>
 #include <vector>
 
-#include "engine/batch_context.h"
+#include "batch/context_store.h"
 #include "winnow/batch.h"
 
 namespace winnow {

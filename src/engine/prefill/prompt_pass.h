@@ -10,7 +10,7 @@
 #include "cache/mapped_memory.h"
 #include "cache/staging_buffer.h"
 #include "engine/engine_impl.h"
-#include "engine/rows_attention.h"
+#include "engine/prefill/rows_attention.h"
 
 namespace winnow {
 

@@ -2,7 +2,7 @@
 #include <chrono>
 #include <mutex>
 
-#include "engine/prefill_impl.h"
+#include "engine/prefill/prefill_impl.h"
 #include "winnow/error.h"
 
 namespace winnow {

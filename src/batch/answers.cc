@@ -3,7 +3,7 @@
 #include <cmath>
 #include <limits>
 
-#include "engine/batch_impl.h"
+#include "batch/batch_impl.h"
 #include "engine/engine_impl.h"
 #include "winnow/log_softmax.h"
 

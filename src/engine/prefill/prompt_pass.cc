@@ -1,4 +1,4 @@
-#include "engine/prompt_pass.h"
+#include "engine/prefill/prompt_pass.h"
 
 #include <ggml.h>
 

@@ -1,10 +1,10 @@
-#include "engine/layer_views.h"
+#include "engine/evidence/layer_views.h"
 
 #include <ggml.h>
 
 #include <algorithm>
 
-#include "engine/rows_attention.h"
+#include "engine/attention_shape.h"
 
 namespace winnow {
 

@@ -9,7 +9,7 @@
 
 #include "engine/engine_impl.h"
 #include "engine/observe.h"
-#include "engine/prompt_pass.h"
+#include "engine/prefill/prompt_pass.h"
 
 namespace winnow {
 

@@ -1,10 +1,10 @@
-#include "engine/step_attention.h"
+#include "engine/decode/step_attention.h"
 
 #include <ggml.h>
 
 #include <algorithm>
 
-#include "engine/rows_attention.h"
+#include "engine/attention_shape.h"
 #include "kernels/rows.h"
 
 namespace winnow {

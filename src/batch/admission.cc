@@ -3,9 +3,9 @@
 #include <cstdio>
 #include <string>
 
+#include "batch/job.h"
 #include "cache/ragged_cache.h"
-#include "engine/batch_job.h"
-#include "engine/step_graph.h"
+#include "engine/decode/step_graph.h"
 #include "eviction/cut.h"
 #include "winnow/error.h"
 

@@ -3,8 +3,8 @@
 #include <map>
 #include <numeric>
 
-#include "engine/layer_views.h"
-#include "engine/prefill_impl.h"
+#include "engine/evidence/layer_views.h"
+#include "engine/prefill/prefill_impl.h"
 #include "engine/session_options.h"
 #include "eviction/fitting_window.h"
 

@@ -9,16 +9,14 @@
 #include "cache/mapped_memory.h"
 #include "cache/ragged_cache.h"
 #include "cache/staging_buffer.h"
-#include "engine/query_evidence.h"
+#include "engine/attention_shape.h"
+#include "engine/evidence/query_evidence.h"
 #include "kernels/entries.h"
 #include "model/compute.h"
 #include "model/graph_builder.h"
 #include "model/model_impl.h"
 
 namespace winnow {
-
-// What the kernels get of a layer with attention.
-kernels::AttentionShape attention_shape(const Model::Impl& model, int layer, EntryType key_type, EntryType value_type);
 
 // Where a batch's queries and keys are copied to besides, from row 0 on; null: nowhere.
 struct RowCopies {

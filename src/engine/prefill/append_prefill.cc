@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "engine/prefill_impl.h"
+#include "engine/prefill/prefill_impl.h"
 
 namespace winnow {
 

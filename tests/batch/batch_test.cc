@@ -3,8 +3,8 @@
 #include <mutex>
 #include <thread>
 
+#include "batch/batch_test_support.h"
 #include "engine/engine_impl.h"
-#include "server/batch_test_support.h"
 
 namespace winnow::test {
 namespace {
