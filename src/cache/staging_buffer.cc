@@ -29,7 +29,7 @@ std::size_t StagingBuffer::bytes_for(const CacheShape& shape, std::int32_t n_tok
 
 StagingBuffer::StagingBuffer(const CacheShape& shape, std::int32_t n_tokens, std::int32_t first_position,
                              std::shared_ptr<PagePool> pool)
-    : shape_(shape), n_tokens_(n_tokens), bytes_(bytes_for(shape, n_tokens)) {
+    : shape_(shape), n_tokens_(n_tokens), first_position_(first_position), bytes_(bytes_for(shape, n_tokens)) {
   assert(n_tokens > 0 && first_position >= 0);
   reservation_ = pool->reserve(bytes_);
   memory_ = MappedMemory(bytes_);
@@ -46,6 +46,18 @@ void StagingBuffer::begin_layer(int layer) {
   const bool has_entries = shape_.layer(layer).n_kv_head > 0;
   key_bytes_ = has_entries ? shape_.key_bytes(layer) : 0;
   value_bytes_ = has_entries ? shape_.value_bytes(layer) : 0;
+}
+
+void StagingBuffer::begin_rows(int layer, std::int32_t first_position, std::int32_t n_rows) {
+  begin_layer(layer);
+  n_before_ = first_position - first_position_;
+  runs_.clear();
+  for (int h = 0; h < shape_.layer(layer).n_kv_head; ++h) runs_.push_back(run(h, n_before_ + n_rows));
+}
+
+EntrySink::Head StagingBuffer::head(int kv_head) const {
+  const kernels::EntryRun& run = runs_[static_cast<std::size_t>(kv_head)];
+  return {.entries = {.runs = std::span(&run, 1), .n_entries = run.n_entries}, .n_before = n_before_};
 }
 
 std::size_t StagingBuffer::row(int kv_head, std::int32_t token) const {

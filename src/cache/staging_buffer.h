@@ -5,13 +5,14 @@
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
+#include "cache/entry_sink.h"
 #include "cache/mapped_memory.h"
-#include "cache/ragged_cache.h"
 
 namespace winnow {
 
-class StagingBuffer {
+class StagingBuffer final : public EntrySink {
  public:
   // Room for n_tokens (at least 1) tokens with the positions first_position, ...; counted in the pool's statistics and
   // limit, returned to the operating system at the end. Throws Error(kOutOfMemory).
@@ -26,11 +27,16 @@ class StagingBuffer {
   // From here on the buffer is this layer's; what it holds of another one is lost.
   void begin_layer(int layer);
 
+  const CacheShape& shape() const override { return shape_; }
+  // begin_layer, and heads that end with these rows.
+  void begin_rows(int layer, std::int32_t first_position, std::int32_t n_rows) override;
+  Head head(int kv_head) const override;
+
   // The first n_tokens entries of a KV head, as one run. The view lives as long as the buffer.
   kernels::EntryRun run(int kv_head, std::int32_t n_tokens) const;
 
-  std::byte* key_row(int kv_head, std::int32_t token);
-  std::byte* value_row(int kv_head, std::int32_t token);
+  std::byte* key_row(int kv_head, std::int32_t token) override;
+  std::byte* value_row(int kv_head, std::int32_t token) override;
   std::size_t bytes() const { return bytes_; }
 
  private:
@@ -42,9 +48,12 @@ class StagingBuffer {
 
   CacheShape shape_;
   std::int32_t n_tokens_;
+  std::int32_t first_position_;
   int layer_ = 0;
-  std::size_t key_bytes_ = 0;    // of a row
-  std::size_t value_bytes_ = 0;  // of a row
+  std::int32_t n_before_ = 0;            // entries before the present rows
+  std::vector<kernels::EntryRun> runs_;  // [n_kv_head] of the layer, up to and with the present rows
+  std::size_t key_bytes_ = 0;            // of a row
+  std::size_t value_bytes_ = 0;          // of a row
   std::size_t bytes_;
   std::shared_ptr<void> reservation_;  // outlives the memory that it counts
   MappedMemory memory_;                // holds the three arrays below

@@ -11,13 +11,14 @@ AppendPrefill::AppendPrefill(std::shared_ptr<Engine> the_engine, Session::Impl& 
     : Impl(std::move(the_engine), {&session}, the_tokens, the_callbacks),
       session_(session),
       cut_total_(cut_total),
-      before_(session.evidence) {
+      before_(session.evidence),
+      sink_(session.cache) {
   session.check_tokens(tokens);
   const auto n = static_cast<std::int32_t>(tokens.size());
   try {
     session.cache.extend_all(n, session.n_tokens());
     if (cut_total) session.evidence.begin_rows(session.n_tokens(), n, true);
-    pass_.emplace(engine_impl(), tokens, session.n_tokens(), session.cache, session.evidence);
+    pass_.emplace(engine_impl(), sink_, tokens, session.n_tokens(), std::vector{&session.evidence});
   } catch (...) {
     undo();
     throw;

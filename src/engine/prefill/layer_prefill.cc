@@ -68,7 +68,7 @@ LayerPrefill::LayerPrefill(std::shared_ptr<Engine> the_engine, std::vector<Sessi
   std::vector<std::vector<Token>> followers;
   if (reconstructs) followers = reconstruction_parts(*engine_impl().model, tokens);
   staging_.emplace(shape, n + longest(followers), 0, engine_impl().pool);
-  pass_.emplace(engine_impl(), shape, tokens, *staging_, recorders, followers);
+  pass_.emplace(engine_impl(), *staging_, tokens, 0, recorders, followers);
   work_total = pass_->work_total();
   for (QueryEvidence* recorder : recorders) recorder->begin_rows(0, n, false);
 }

@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "cache/staging_buffer.h"
 #include "engine/engine_impl.h"
 #include "engine/observe.h"
 #include "engine/prefill/prompt_pass.h"
@@ -88,6 +89,7 @@ class AppendPrefill final : public Prefill::Impl {
   Session::Impl& session_;
   std::optional<std::int64_t> cut_total_;
   QueryEvidence before_;
+  CacheSink sink_;
   std::optional<PromptPass> pass_;
 };
 

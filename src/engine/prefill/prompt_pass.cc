@@ -26,23 +26,18 @@ std::size_t count(std::span<const std::vector<Token>> parts) {
 
 }  // namespace
 
-PromptPass::PromptPass(Engine::Impl& engine, const CacheShape& shape, std::size_t n_rows, std::int32_t n_tokens,
-                       std::int32_t first_position, std::vector<QueryEvidence*> recorders)
+PromptPass::PromptPass(Engine::Impl& engine, EntrySink& sink, std::span<const Token> tokens,
+                       std::int32_t first_position, std::vector<QueryEvidence*> recorders,
+                       std::span<const std::vector<Token>> followers)
     : engine_(engine),
       id_(next_id()),
-      n_tokens_(n_tokens),
+      n_tokens_(static_cast<std::int32_t>(tokens.size())),
       first_position_(first_position),
-      n_rows_(static_cast<std::int32_t>(n_rows)),
+      n_rows_(static_cast<std::int32_t>(tokens.size() + count(followers))),
       recorders_(std::move(recorders)),
-      hidden_(n_rows * static_cast<std::size_t>(engine.model->impl().spec.n_embd) * sizeof(float)),
-      attention_(engine.model->impl(), shape, engine.compute) {}
-
-PromptPass::PromptPass(Engine::Impl& engine, const CacheShape& shape, std::span<const Token> tokens,
-                       StagingBuffer& staging, std::vector<QueryEvidence*> recorders,
-                       std::span<const std::vector<Token>> followers)
-    : PromptPass(engine, shape, tokens.size() + count(followers), static_cast<std::int32_t>(tokens.size()), 0,
-                 std::move(recorders)) {
-  staging_ = &staging;
+      hidden_(static_cast<std::size_t>(n_rows_) * static_cast<std::size_t>(engine.model->impl().spec.n_embd) *
+              sizeof(float)),
+      attention_(engine.model->impl(), sink, engine.compute) {
   int q_size = 0, k_size = 0;
   for (const LayerSpec& layer : engine.model->impl().spec.layers) {
     q_size = std::max(q_size, layer.q_size());
@@ -50,28 +45,14 @@ PromptPass::PromptPass(Engine::Impl& engine, const CacheShape& shape, std::span<
   }
   follower_q_.resize(count(followers) * static_cast<std::size_t>(q_size));
   follower_k_.resize(count(followers) * static_cast<std::size_t>(k_size));
-  add_part({.first_row = 0, .n_rows = n_tokens_, .first_entry = 0, .first_position = 0, .is_follower = false}, tokens);
+  add_part({.first_row = 0, .n_rows = n_tokens_, .first_position = first_position, .is_follower = false}, tokens);
   std::int32_t first_row = n_tokens_;
   for (const std::vector<Token>& follower : followers) {
     const auto n = static_cast<std::int32_t>(follower.size());
-    add_part({.first_row = first_row,
-              .n_rows = n,
-              .first_entry = n_tokens_,
-              .first_position = n_tokens_,
-              .is_follower = true},
+    add_part({.first_row = first_row, .n_rows = n, .first_position = first_position + n_tokens_, .is_follower = true},
              follower);
     first_row += n;
   }
-}
-
-PromptPass::PromptPass(Engine::Impl& engine, std::span<const Token> tokens, std::int32_t first_position,
-                       RaggedCache& cache, QueryEvidence& recorder)
-    : PromptPass(engine, cache.shape(), tokens.size(), static_cast<std::int32_t>(tokens.size()), first_position,
-                 {&recorder}) {
-  cache_ = &cache;
-  add_part(
-      {.first_row = 0, .n_rows = n_tokens_, .first_entry = 0, .first_position = first_position, .is_follower = false},
-      tokens);
 }
 
 void PromptPass::add_part(const Part& part, std::span<const Token> tokens) {
@@ -141,20 +122,13 @@ void PromptPass::run_batch(const LayerWeights& weights, const Batch& batch) {
   const Part& part = parts_[static_cast<std::size_t>(batch.part)];
   const std::int32_t position = part.first_position + batch.first_row;
   const std::int32_t first_row = part.first_row + batch.first_row;
-  if (staging_ == nullptr) {
-    attention_.begin_cached(*cache_, recorders_, weights.layer, batch.n_rows,
-                            part.n_rows - batch.first_row - batch.n_rows, position);
+  if (part.is_follower) {
+    const auto r = static_cast<std::size_t>(first_row - n_tokens_);
+    attention_.begin(weights.layer, position, batch.n_rows, {},
+                     {.q = follower_q_.data() + r * static_cast<std::size_t>(spec.q_size()),
+                      .k = follower_k_.data() + r * static_cast<std::size_t>(spec.k_size())});
   } else {
-    staging_->begin_layer(weights.layer);
-    RowCopies copies;
-    if (part.is_follower) {
-      const auto r = static_cast<std::size_t>(first_row - n_tokens_);
-      copies.q = follower_q_.data() + r * static_cast<std::size_t>(spec.q_size());
-      copies.k = follower_k_.data() + r * static_cast<std::size_t>(spec.k_size());
-    }
-    const std::span<QueryEvidence* const> nobody;
-    attention_.begin_staged(*staging_, part.is_follower ? nobody : recorders_, copies, weights.layer,
-                            part.first_entry + batch.first_row, batch.n_rows, position);
+    attention_.begin(weights.layer, position, batch.n_rows, recorders_, {});
   }
   const bool packed = pack_layer(weights);
   if (packed) engine_.packed.prepare(batch.n_rows);

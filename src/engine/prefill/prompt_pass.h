@@ -7,8 +7,8 @@
 #include <span>
 #include <vector>
 
+#include "cache/entry_sink.h"
 #include "cache/mapped_memory.h"
-#include "cache/staging_buffer.h"
 #include "engine/engine_impl.h"
 #include "engine/prefill/rows_attention.h"
 
@@ -18,15 +18,12 @@ namespace winnow {
 // batch by batch.
 class PromptPass {
  public:
-  // Keys and values go to the staging buffer, and on_layer of step() moves what stays to caches. `recorders` receive
-  // the queries. `followers`: rows behind the prompt that go through the layers beside it and are not part of the
-  // sequence (KVzip's reconstruction): each part sees the whole prompt and its own earlier rows, at the positions after
-  // the prompt's; the staging buffer has room for the longest.
-  PromptPass(Engine::Impl& engine, const CacheShape& shape, std::span<const Token> tokens, StagingBuffer& staging,
-             std::vector<QueryEvidence*> recorders, std::span<const std::vector<Token>> followers);
-  // Keys and values go to the cache, which has been extended by the rows in every head.
-  PromptPass(Engine::Impl& engine, std::span<const Token> tokens, std::int32_t first_position, RaggedCache& cache,
-             QueryEvidence& recorder);
+  // tokens: from first_position on. Keys and values go to the sink, whose room begin_rows has to find. `recorders`
+  // receive the queries. `followers`: rows behind the prompt that go through the layers beside it and are not part of
+  // the sequence (KVzip's reconstruction): each part sees the whole prompt and its own earlier rows, at the positions
+  // after the prompt's; the sink has room for the longest.
+  PromptPass(Engine::Impl& engine, EntrySink& sink, std::span<const Token> tokens, std::int32_t first_position,
+             std::vector<QueryEvidence*> recorders, std::span<const std::vector<Token>> followers = {});
 
   // Runs one batch of rows through one layer; on_layer(l) is called after layer l's last batch and may be null. Returns
   // whether there is more.
@@ -51,7 +48,6 @@ class PromptPass {
   struct Part {
     std::int32_t first_row;  // in the hidden states
     std::int32_t n_rows;
-    std::int32_t first_entry;  // in the staging buffer
     std::int32_t first_position;
     bool is_follower;
   };
@@ -60,8 +56,6 @@ class PromptPass {
     std::int32_t first_row;  // in the part
     std::int32_t n_rows;
   };
-  PromptPass(Engine::Impl& engine, const CacheShape& shape, std::size_t n_rows, std::int32_t n_tokens,
-             std::int32_t first_position, std::vector<QueryEvidence*> recorders);
   void add_part(const Part& part, std::span<const Token> tokens);
   bool is_packed(const ggml_tensor* weight) const;
   // Returns whether any of the layer's matrices is multiplied in its converted form.
@@ -75,8 +69,6 @@ class PromptPass {
   std::int32_t first_position_;
   std::int32_t n_rows_;  // with the followers
   std::vector<QueryEvidence*> recorders_;
-  StagingBuffer* staging_ = nullptr;  // exactly one of the two
-  RaggedCache* cache_ = nullptr;
   MappedMemory hidden_;            // [n_rows][n_embd] float32: the residual stream, updated in place
   std::vector<float> follower_q_;  // [n_rows - n_tokens][n_head][key_dim] of the present layer, rotated
   std::vector<float> follower_k_;  // [n_rows - n_tokens][n_kv_head][key_dim] likewise

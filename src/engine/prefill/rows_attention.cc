@@ -10,8 +10,12 @@
 
 namespace winnow {
 
-RowsAttention::RowsAttention(const Model::Impl& model, const CacheShape& shape, Compute& compute)
-    : model_(model), key_type_(shape.key_type), value_type_(shape.value_type), compute_(compute) {
+RowsAttention::RowsAttention(const Model::Impl& model, EntrySink& sink, Compute& compute)
+    : model_(model),
+      sink_(sink),
+      key_type_(sink.shape().key_type),
+      value_type_(sink.shape().value_type),
+      compute_(compute) {
   std::size_t bytes = 0;
   for (int l = 0; l < model.spec.n_layer(); ++l) {
     if (model.spec.layers[static_cast<std::size_t>(l)].n_kv_head == 0) continue;
@@ -21,47 +25,18 @@ RowsAttention::RowsAttention(const Model::Impl& model, const CacheShape& shape, 
   for (int i = 0; i < compute.n_threads(); ++i) scratch_.emplace_back(bytes);
 }
 
-void RowsAttention::begin_layer(int layer) {
+void RowsAttention::begin(int layer, std::int32_t first_position, std::int32_t n_rows,
+                          std::span<QueryEvidence* const> recorders, const RowCopies& copies) {
   layer_ = layer;
   spec_ = &model_.spec.layers[static_cast<std::size_t>(layer)];
   kernel_shape_ = attention_shape(model_, layer, key_type_, value_type_);
-  const auto n_kv_head = static_cast<std::size_t>(spec_->n_kv_head);
-  n_before_.resize(n_kv_head);
-  staged_runs_.resize(n_kv_head);
-  heads_.resize(n_kv_head);
-}
-
-void RowsAttention::begin_staged(StagingBuffer& staging, std::span<QueryEvidence* const> recorders,
-                                 const RowCopies& copies, int layer, std::int32_t first_token, std::int32_t n_rows,
-                                 std::int32_t first_position) {
-  begin_layer(layer);
-  staging_ = &staging;
-  cache_ = nullptr;
   recorders_ = recorders;
   copies_ = copies;
   n_rows_ = n_rows;
-  first_token_ = first_token;
   first_position_ = first_position;
-  for (std::size_t h = 0; h < heads_.size(); ++h) {
-    staged_runs_[h] = staging.run(static_cast<int>(h), first_token + n_rows);
-    heads_[h] = {.runs = std::span(&staged_runs_[h], 1), .n_entries = first_token + n_rows};
-    n_before_[h] = first_token;
-  }
-}
-
-void RowsAttention::begin_cached(RaggedCache& cache, std::span<QueryEvidence* const> recorders, int layer,
-                                 std::int32_t n_rows, std::int32_t n_later, std::int32_t first_position) {
-  begin_layer(layer);
-  staging_ = nullptr;
-  cache_ = &cache;
-  recorders_ = recorders;
-  copies_ = {};
-  n_rows_ = n_rows;
-  first_position_ = first_position;
-  for (std::size_t h = 0; h < heads_.size(); ++h) {
-    heads_[h] = cache.entries(layer, static_cast<int>(h));
-    n_before_[h] = heads_[h].n_entries - n_later - n_rows;
-  }
+  sink_.begin_rows(layer, first_position, n_rows);
+  heads_.clear();
+  for (int h = 0; h < spec_->n_kv_head; ++h) heads_.push_back(sink_.head(h));
 }
 
 ggml_tensor* RowsAttention::attend(ggml_context* context, int /*layer*/, ggml_tensor* q_unrotated, ggml_tensor* q,
@@ -110,11 +85,9 @@ void RowsAttention::store_rows(const ggml_tensor* dst, int ith, int nth) {
   for (int r = first; r < last; ++r) {
     for (int h = 0; h < spec_->n_kv_head; ++h) {
       const std::int64_t at = std::int64_t{r} * spec_->n_kv_head + h;
-      const std::int32_t entry = n_before_[static_cast<std::size_t>(h)] + r;
-      std::byte* key = staging_ != nullptr ? staging_->key_row(h, entry) : cache_->key_row(layer_, h, entry);
-      std::byte* value = staging_ != nullptr ? staging_->value_row(h, entry) : cache_->value_row(layer_, h, entry);
-      kernels::store_row(key_type_, k + at * key_dim, key, spec_->key_dim);
-      kernels::store_row(value_type_, v + at * value_dim, value, spec_->value_dim);
+      const std::int32_t entry = heads_[static_cast<std::size_t>(h)].n_before + r;
+      kernels::store_row(key_type_, k + at * key_dim, sink_.key_row(h, entry), spec_->key_dim);
+      kernels::store_row(value_type_, v + at * value_dim, sink_.value_row(h, entry), spec_->value_dim);
     }
     for (QueryEvidence* evidence : recorders_) {
       evidence->record(layer_, first_position_ + r, first_position_ + n_rows_, q + r * q_row);
@@ -147,18 +120,19 @@ void RowsAttention::attend_rows(const ggml_tensor* dst, int ith) {
     const int block = n_blocks - 1 - task / spec_->n_kv_head;
     const int kv_head = task % spec_->n_kv_head;
     const std::int32_t first_row = block * kernels::kCausalBlockRows;
+    const EntrySink::Head& head = heads_[static_cast<std::size_t>(kv_head)];
     const kernels::QueryRows rows{
         .q = q + first_row * q_row + std::int64_t{kv_head} * n_group * spec_->key_dim,
         .row_stride = q_row,
         .n_rows = std::min(kernels::kCausalBlockRows, n_rows_ - first_row),
-        .n_visible = n_before_[static_cast<std::size_t>(kv_head)] + first_row + 1,
+        .n_visible = head.n_before + first_row + 1,
         .first_position = first_position_ + first_row,
     };
     const bool wants_sums = std::any_of(recorders_.begin(), recorders_.end(), [&](QueryEvidence* e) {
       return e->log_sum_exp_row(layer_, rows.first_position) != nullptr;
     });
     if (wants_sums) log_sum_exp.resize(static_cast<std::size_t>(rows.n_rows * n_group));
-    kernels::causal_attention(kernel_shape_.of_head(kv_head), heads_[static_cast<std::size_t>(kv_head)], rows,
+    kernels::causal_attention(kernel_shape_.of_head(kv_head), head.entries, rows,
                               {.out = out + first_row * out_row + std::int64_t{kv_head} * n_group * spec_->value_dim,
                                .row_stride = out_row,
                                .log_sum_exp = wants_sums ? log_sum_exp.data() : nullptr},

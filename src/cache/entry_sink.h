@@ -1,0 +1,51 @@
+// Where the keys and values of rows go as they pass through a layer, and what these rows attend to: the staging buffer
+// of a prompt, or a sequence's cache.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "cache/ragged_cache.h"
+
+namespace winnow {
+
+// Not thread-safe, but different threads may write different rows.
+class EntrySink {
+ public:
+  // A KV head of the present layer.
+  struct Head {
+    kernels::HeadEntries entries;  // up to and with the last of the rows at least
+    std::int32_t n_before;         // of these, before the first row: row r is entry n_before + r
+  };
+
+  virtual ~EntrySink() = default;
+  virtual const CacheShape& shape() const = 0;
+
+  // From here on heads and rows are those of this layer, for n_rows rows from first_position on, for which the sink has
+  // room. Ends what views of heads show.
+  virtual void begin_rows(int layer, std::int32_t first_position, std::int32_t n_rows) = 0;
+
+  virtual Head head(int kv_head) const = 0;
+  // Where an entry of the present layer is written to.
+  virtual std::byte* key_row(int kv_head, std::int32_t entry) = 0;
+  virtual std::byte* value_row(int kv_head, std::int32_t entry) = 0;
+};
+
+// The end of a sequence's cache, whose heads have been extended by all rows that will come.
+class CacheSink final : public EntrySink {
+ public:
+  explicit CacheSink(RaggedCache& cache) : cache_(cache) {}
+
+  const CacheShape& shape() const override { return cache_.shape(); }
+  void begin_rows(int layer, std::int32_t first_position, std::int32_t n_rows) override;
+  Head head(int kv_head) const override;
+  std::byte* key_row(int kv_head, std::int32_t entry) override { return cache_.key_row(layer_, kv_head, entry); }
+  std::byte* value_row(int kv_head, std::int32_t entry) override { return cache_.value_row(layer_, kv_head, entry); }
+
+ private:
+  RaggedCache& cache_;
+  int layer_ = 0;
+  std::int32_t first_position_ = 0;
+};
+
+}  // namespace winnow
