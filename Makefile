@@ -27,13 +27,13 @@ demo: setup model  ## ask a model about a long text, with the whole cache and wi
 
 test: all model  ## build and run every test
 	@echo '==> Running the tests'
-	@ctest --preset release --parallel $(JOBS) $(CTEST_ARGS)
+	@ctest --preset release --parallel $(JOBS)
 
 asan: setup  ## unit tests under AddressSanitizer and UndefinedBehaviorSanitizer
 	@scripts/setup.sh configure asan
 	@echo '==> Building with sanitizers'
 	@cmake --build --preset asan --parallel $(JOBS)
-	@ctest --preset asan --parallel $(JOBS) $(CTEST_ARGS)
+	@ctest --preset asan --parallel $(JOBS)
 
 debug: setup  ## build with asserts, in build-debug/
 	@scripts/setup.sh configure debug

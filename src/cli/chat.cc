@@ -147,8 +147,8 @@ int talk(Conversation& conversation, LineSource& lines, Interrupt& interrupt, bo
     if (message.kind == InputLine::Kind::kInterrupted) {
       if (!on_terminal || (was_asked && !message.had_text)) return kInterruptedExitCode;
       was_asked = true;
+      interrupt.rearm();  // before it is said: from then on another one counts
       std::fputs("(Ctrl-C again or Ctrl-D leaves)\n", stderr);
-      interrupt.rearm();
       continue;
     }
     was_asked = false;

@@ -55,6 +55,12 @@ class LineEditor : public LineSource {
     el_set(
         editor, EL_PROMPT, +[](EditLine* of) { return self(of)->prompt_.data(); });
     el_set(editor, EL_GETCFN, read_character);
+    // Ctrl-C comes as a character while a line is edited: as a signal it would overtake what was typed before it, and
+    // the terminal would throw that away.
+    // libedit takes the terminal's own keys when it first edits, so only then can one be taken off.
+    el_set(editor, EL_PREP_TERM, 1);
+    el_set(editor, EL_PREP_TERM, 0);
+    el_set(editor, EL_SETTY, "-d", "intr=", nullptr);
     el_set(editor, EL_BIND, "^R", "em-inc-search-prev", nullptr);
     for (const auto& [keys, command] : kKeys) el_set(editor, EL_BIND, keys, command, nullptr);
     el_source(editor, nullptr);  // a person's own ~/.editrc
@@ -63,13 +69,15 @@ class LineEditor : public LineSource {
   InputLine next(const std::string& prompt, const Interrupt& interrupt) override {
     prompt_ = prompt;
     interrupt_ = &interrupt;
-    had_text_ = false;
+    had_text_ = is_interrupted_ = false;
+    // Before the prompt is shown: who sees it types, and the terminal's own editing would eat Ctrl-D and more.
+    el_set(editor_.get(), EL_PREP_TERM, 1);
     el_resize(editor_.get());  // the window may have another size by now
     int n_bytes = 0;
     const char* line = el_gets(editor_.get(), &n_bytes);
     const int error = errno;
     if (line == nullptr || n_bytes <= 0) {
-      if (interrupt.requested()) {
+      if (is_interrupted_) {
         std::fputs("^C\n", output_.get());
         std::fflush(output_.get());
         return {.kind = InputLine::Kind::kInterrupted, .had_text = had_text_};
@@ -97,27 +105,31 @@ class LineEditor : public LineSource {
     return static_cast<LineEditor*>(data);
   }
 
-  // libedit's own reader goes on after a signal; this one lets Ctrl-C end the line.
+  static constexpr char kCtrlC = '\x03', kCtrlD = '\x04';
+
+  // libedit's own reader goes on after a signal; this one lets Ctrl-C and a signal from elsewhere end the line.
   static int read_character(EditLine* editor, wchar_t* character) {
     LineEditor& line = *self(editor);
     std::mbstate_t state = {};
     while (true) {
-      if (!wait_for_input(*line.interrupt_)) {
+      char byte = 0;
+      const bool has_input = wait_for_input(*line.interrupt_);
+      const ssize_t count = has_input ? ::read(STDIN_FILENO, &byte, 1) : 0;
+      if (!has_input || (count == 1 && byte == kCtrlC)) {
         const LineInfoW* info = el_wline(editor);
         line.had_text_ = info->lastchar != info->buffer;
+        line.is_interrupted_ = true;
         return -1;
       }
-      char byte = 0;
-      const ssize_t count = ::read(STDIN_FILENO, &byte, 1);
       if (count < 0 && errno == EINTR) continue;
       if (count <= 0) return static_cast<int>(count);
+      if (byte == '\0') byte = kCtrlD;  // so Linux passes on one that was typed before this line was asked for
       const std::size_t length = std::mbrtowc(character, &byte, 1, &state);
       if (length == static_cast<std::size_t>(-2)) continue;  // more bytes of this character are to come
       if (length == static_cast<std::size_t>(-1)) {
         state = {};
         continue;  // no character
       }
-      if (byte == '\0') *character = L'\0';
       return 1;
     }
   }
@@ -131,7 +143,8 @@ class LineEditor : public LineSource {
   const ChatHistory* file_;
   const Interrupt* interrupt_ = nullptr;
   std::string prompt_;
-  bool had_text_ = false;
+  bool had_text_ = false;        // of an interrupted line
+  bool is_interrupted_ = false;  // the line, by Ctrl-C or a signal
   std::unique_ptr<std::FILE, FileDeleter> output_;
   std::unique_ptr<History, HistoryDeleter> history_;
   std::unique_ptr<EditLine, EditLineDeleter> editor_;

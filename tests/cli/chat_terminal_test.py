@@ -79,10 +79,13 @@ class Terminal:
         self.send(CTRL_C)
 
     def exit_code(self):
+        end = time.monotonic() + PATIENCE
         while self.read(1):
             done, status = os.waitpid(self.pid, os.WNOHANG)
             if done:
                 break
+            if time.monotonic() > end:
+                raise AssertionError(f"it did not end after {self.seen!r}")
         else:
             _, status = os.waitpid(self.pid, 0)
         self.status = status
@@ -154,7 +157,7 @@ class ChatTerminal(unittest.TestCase):
             chat.send("What is the capital of France?\r")
             chat.expect(r"capital of France is Paris")
             chat.expect(r"> ")
-            chat.interrupt_after("not meant")
+            chat.send("not meant" + CTRL_C)
             chat.expect(r"\(Ctrl-C again or Ctrl-D leaves\)")
             chat.expect(r"> ")
             chat.send("/stats\r")  # not "not meant/stats"
@@ -163,14 +166,35 @@ class ChatTerminal(unittest.TestCase):
             chat.send("And of Italy?\r")  # only who remembers knows what is asked for
             chat.expect(r"capital of Italy")
             chat.expect(r"> ")
-            chat.interrupt_after("again")
+            chat.send("again" + CTRL_C)
             chat.expect(r"leaves\)")
             chat.expect(r"> ")
-            chat.interrupt_after("and again")  # something was typed: it does not leave
+            chat.send("and again" + CTRL_C)  # something was typed: it does not leave
             chat.expect(r"leaves\)")
             chat.expect(r"> ")
             chat.send(CTRL_C)
             self.assertEqual(chat.exit_code(), 130)
+
+    def test_keys_keep_their_order(self):
+        with Terminal() as chat:
+            chat.expect(r"> ")
+            chat.send("not meant" + CTRL_C + "nor this" + CTRL_C + "/stats\r" + CTRL_D)  # nothing waits for an echo
+            chat.expect(r"leaves\)(?s:.)*leaves\)(?s:.)*KV cache")
+            self.assertEqual(chat.exit_code(), 0)
+
+    def test_the_end_may_be_typed_ahead(self):
+        with Terminal() as chat:
+            chat.send(CTRL_D)  # the model is still being read
+            self.assertEqual(chat.exit_code(), 0)
+
+    def test_the_prompt_is_there_when_keys_are_read(self):
+        with Terminal() as chat:
+            for _ in range(30):
+                chat.expect(r"> ")
+                local_modes = termios.tcgetattr(chat.terminal)[3]
+                self.assertEqual(local_modes & termios.ICANON, 0)
+                chat.send("/help\r")
+                chat.expect(r"/quit")
 
     def test_ctrl_c_stops_an_answer_and_keeps_the_conversation(self):
         with Terminal() as chat:
