@@ -11,22 +11,33 @@
 
 namespace winnow {
 
-// How much to keep, in one of three units. All become one exact total T of entries over the KV heads
+// Bytes of an entry, a mean over the heads that methods cut where layers differ.
+struct EntryBytes {
+  double stored;    // key and value in the cache's types, and the position
+  double f16_rows;  // key and value in f16
+};
+
+// How much to keep, in one of four units. All become one exact total T of entries over the KV heads
 // of all layers that methods cut; layers with a sliding window are not among them and hold what their window sees.
 struct Budget {
-  enum class Unit { kTokens, kFraction, kBytes };
+  enum class Unit { kTokens, kFraction, kBytes, kByteFraction };
   Unit unit = Unit::kFraction;
-  double amount = 1.0;  // tokens per KV head on average; kept fraction of the prompt in (0, 1]; bytes of entries
+  // Tokens per KV head on average; kept fraction of the prompt's entries in (0, 1]; bytes of entries; bytes of entries
+  // as a fraction in (0, 1] of what the prompt's keys and values take in f16, whatever types the cache has.
+  double amount = 1.0;
 
-  // "512", "20%", "64MiB" (also B, KiB, GiB, KB, MB, GB). Throws Error(kInvalidArgument) for anything else, zero or
-  // less, and more than 100 %.
+  // Whether it is a part of the prompt: what it comes to is then known with the prompt alone.
+  bool is_relative() const { return unit == Unit::kFraction || unit == Unit::kByteFraction; }
+
+  // "512", "20%", "64MiB" (also B, KiB, GiB, KB, MB, GB), "5%bytes". Throws Error(kInvalidArgument) for anything else,
+  // zero or less, and more than 100 %.
   static Budget parse(std::string_view text);
   std::string text() const;
 
   // The total T for a prompt of n_tokens tokens: tokens give B * n_heads, a fraction f gives round(f * N * n_heads),
-  // halves up, bytes give floor(bytes / entry_bytes), the mean size where layers differ. Capped at N * n_heads.
-  // n_heads: KV heads of all layers that are cut.
-  std::int64_t total_entries(std::int64_t n_tokens, std::int64_t n_heads, double entry_bytes) const;
+  // halves up, bytes give floor(bytes / entry.stored), a fraction of the bytes f gives floor(f * N * n_heads *
+  // entry.f16_rows / entry.stored). Capped at N * n_heads. n_heads: KV heads of all layers that are cut.
+  std::int64_t total_entries(std::int64_t n_tokens, std::int64_t n_heads, const EntryBytes& entry) const;
 };
 
 enum class RowReduction { kMean, kSum, kMax };
@@ -34,6 +45,9 @@ enum class Pooling { kNone, kMax, kAverage };
 enum class PoolOrder { kPoolThenGroup, kGroupThenPool };
 enum class GroupReduction { kMean, kMax };
 enum class Safeguard { kBlend, kMinimum };
+// What becomes of the values that stay: as they are, or refitted so that attention's output over them is nearest to
+// that over all entries.
+enum class Fit { kNone, kValues };
 
 // A calibrated LU-KV profile: which part of each head's entries to keep at a global kept ratio.
 struct UtilityProfile {
@@ -106,6 +120,7 @@ struct EvictionOptions {
   double ea_eps = 0.0;         // expected-attention
   int ea_future = 512;
   int ea_skip = 4;
+  Fit fit = Fit::kNone;                                   // any method
   std::uint64_t seed = 0;                                 // random
   std::string head_file;                                  // headkv, duo-attention
   std::string profile;                                    // lu-kv; empty: see find_profile
@@ -118,8 +133,8 @@ struct EvictionOptions {
 
   // "METHOD[:option=value,...]", e.g. "snapkv:window=16,pool=avg,kernel=5". Options have the names of the specification
   // (window, sinks, rows, pool, kernel, order, group, last-rows, gamma, tau1, tau2, beta, head-beta, floor, safeguard,
-  // alpha, first-stage, critical-eps, ea-eps, ea-future, ea-skip, seed, head-file, profile; select or selector; scorer,
-  // layers, heads). Throws Error(kNotFound) with the nearest name for an unknown method or option,
+  // alpha, fit, first-stage, critical-eps, ea-eps, ea-future, ea-skip, seed, head-file, profile; select or selector;
+  // scorer, layers, heads). Throws Error(kNotFound) with the nearest name for an unknown method or option,
   // Error(kInvalidArgument) for a value out of range, an option that none of the parts uses, and a combination that
   // means nothing.
   static EvictionOptions parse(std::string_view text);

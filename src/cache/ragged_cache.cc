@@ -6,6 +6,8 @@
 #include <functional>
 #include <utility>
 
+#include "kernels/rows.h"
+
 namespace winnow {
 namespace {
 
@@ -25,6 +27,28 @@ std::size_t page_of(std::int32_t slot) { return static_cast<std::size_t>(slot / 
          (indices.empty() || (indices.front() >= 0 && indices.back() < n));
 }
 
+// Rows of one type and size as those of another.
+class RowConversion {
+ public:
+  RowConversion(EntryType from, EntryType to, int n)
+      : from_(from), to_(to), n_(n), bytes_(row_bytes(to, n)), numbers_(from == to ? 0 : static_cast<std::size_t>(n)) {}
+
+  void convert(const std::byte* source, std::byte* target) {
+    if (from_ == to_) {
+      std::memcpy(target, source, bytes_);
+      return;
+    }
+    kernels::load_row(from_, source, numbers_.data(), n_);
+    kernels::store_row(to_, numbers_.data(), target, n_);
+  }
+
+ private:
+  EntryType from_, to_;
+  int n_;
+  std::size_t bytes_;
+  std::vector<float> numbers_;
+};
+
 }  // namespace
 
 std::size_t CacheShape::entry_bytes(int layer) const {
@@ -43,12 +67,28 @@ int CacheShape::n_cut_heads() const {
   return n;
 }
 
-double CacheShape::cut_entry_bytes() const {
-  std::size_t bytes = 0;
+CacheShape CacheShape::staged() const {
+  const auto staged_type = [](EntryType type) {
+    const bool is_plain = type == EntryType::kF32 || type == EntryType::kF16 || type == EntryType::kBF16;
+    return is_plain ? type : EntryType::kF16;
+  };
+  CacheShape shape = *this;
+  shape.key_type = staged_type(key_type);
+  shape.value_type = staged_type(value_type);
+  return shape;
+}
+
+EntryBytes CacheShape::cut_entry_bytes() const {
+  std::size_t stored = 0, f16_rows = 0;
   for (int l = 0; l < n_layer(); ++l) {
-    if (layer(l).is_cut()) bytes += static_cast<std::size_t>(layer(l).n_kv_head) * entry_bytes(l);
+    const LayerShape& sizes = layer(l);
+    if (!sizes.is_cut()) continue;
+    const auto n_heads = static_cast<std::size_t>(sizes.n_kv_head);
+    stored += n_heads * entry_bytes(l);
+    f16_rows += n_heads * (row_bytes(EntryType::kF16, sizes.key_dim) + row_bytes(EntryType::kF16, sizes.value_dim));
   }
-  return static_cast<double>(bytes) / std::max(1, n_cut_heads());
+  const double n_heads = std::max(1, n_cut_heads());
+  return {.stored = static_cast<double>(stored) / n_heads, .f16_rows = static_cast<double>(f16_rows) / n_heads};
 }
 
 std::int64_t CacheShape::full_entries(std::int64_t n_tokens) const {
@@ -250,12 +290,15 @@ std::byte* RaggedCache::value_row(int layer, int kv_head, std::int32_t entry) {
 }
 
 void RaggedCache::append_from(int layer, int kv_head, const kernels::HeadEntries& source,
-                              std::span<const std::int32_t> indices) {
+                              std::span<const std::int32_t> indices, const CacheShape& source_shape) {
   assert(are_indices_below(source.n_entries, indices));
   if (indices.empty()) return;
   Head& h = head(layer, kv_head);
   const Layout& sizes = layout(layer);
 
+  const std::size_t key_bytes = source_shape.key_bytes(layer), value_bytes = source_shape.value_bytes(layer);
+  RowConversion keys(source_shape.key_type, shape_.key_type, shape_.layer(layer).key_dim);
+  RowConversion values(source_shape.value_type, shape_.value_type, shape_.layer(layer).value_dim);
   auto run = source.runs.begin();
   std::int32_t run_start = 0;
   const auto seek = [&](std::int32_t index) {
@@ -268,8 +311,8 @@ void RaggedCache::append_from(int layer, int kv_head, const kernels::HeadEntries
   for (const std::int32_t index : indices) {
     const std::size_t i = seek(index);
     const Slot target = slot_of(sizes, h, entry++);
-    std::memcpy(target.key, run->keys + i * sizes.key_bytes, sizes.key_bytes);
-    std::memcpy(target.value, run->values + i * sizes.value_bytes, sizes.value_bytes);
+    keys.convert(run->keys + i * key_bytes, target.key);
+    values.convert(run->values + i * value_bytes, target.value);
     *target.position = run->positions[i];
   }
 }

@@ -14,6 +14,7 @@
 #include "cache/page_pool.h"
 #include "kernels/entries.h"
 #include "winnow/entry_type.h"
+#include "winnow/eviction.h"
 
 namespace winnow {
 
@@ -49,11 +50,14 @@ struct CacheShape {
   // kPageEntries keys, then as many values, then as many positions.
   std::size_t page_bytes(int layer) const { return kPageEntries * entry_bytes(layer); }
 
-  // Of what methods cut: what budgets in bytes are taken in (the mean where layers differ).
-  double cut_entry_bytes() const;
+  // Of what methods cut: what budgets in bytes are taken in.
+  EntryBytes cut_entry_bytes() const;
   // What n_tokens tokens take when nothing is cut: windows hold what they can see.
   std::int64_t full_entries(std::int64_t n_tokens) const;
   std::size_t full_bytes(std::int64_t n_tokens) const;
+
+  // With types in which a prompt's rows wait for what is kept of them: a code is made of what stays only.
+  CacheShape staged() const;
 
   bool operator==(const CacheShape&) const = default;
 };
@@ -94,9 +98,14 @@ class RaggedCache {
   std::byte* key_row(int layer, int kv_head, std::int32_t entry);
   std::byte* value_row(int layer, int kv_head, std::int32_t entry);
 
-  // Copies the entries `indices` (ascending) of `source`, stored with this cache's types, to the end of the head. The
-  // source is not a view of this head. Strong guarantee.
-  void append_from(int layer, int kv_head, const kernels::HeadEntries& source, std::span<const std::int32_t> indices);
+  // Copies the entries `indices` (ascending) of `source`, stored with the types of `source_shape`, to the end of the
+  // head, converted to this cache's where they differ. The source is not a view of this head. Strong guarantee.
+  void append_from(int layer, int kv_head, const kernels::HeadEntries& source, std::span<const std::int32_t> indices,
+                   const CacheShape& source_shape);
+  // With this cache's own types.
+  void append_from(int layer, int kv_head, const kernels::HeadEntries& source, std::span<const std::int32_t> indices) {
+    append_from(layer, kv_head, source, indices, shape_);
+  }
 
   // Keeps the entries `indices` (ascending) of a head of a layer without a window, compacts them and returns emptied
   // pages to the pool. Entries move within

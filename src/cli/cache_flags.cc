@@ -24,7 +24,8 @@ void add_cache_flags(CommandLine& line, CacheFlags& flags) {
   line.text("--kv-evict", "METHOD", flags.evict,
             "what to keep of the prompt's KV cache: METHOD[:option=value,...], see `winnow methods` (default: full)");
   line.text("--kv-budget", "AMOUNT", flags.budget,
-            "how much to keep: tokens per head (512), a share of the prompt (20%) or bytes (64MiB)");
+            "how much to keep: tokens per head (512), a share of the prompt (20%), of its bytes in f16 (5%bytes), or "
+            "bytes (64MiB)");
   line.integer("--kv-window", flags.window, 1, "last tokens that are always kept (default: the method's)");
   line.integer("--kv-sinks", flags.sinks, 0, "first tokens that are always kept (default: the method's)");
   line.text(
@@ -103,7 +104,7 @@ std::vector<Budget> parse_budgets(const std::string& flag, const std::vector<std
 
 UsageError missing_budget(const std::string& method) {
   return UsageError("--kv-evict " + method + " needs to know how much to keep, e.g. --kv-budget 20% (of the prompt), " +
-                    "--kv-budget 512 (tokens per head) or --kv-budget 64MiB");
+                    "--kv-budget 5%bytes, --kv-budget 512 (tokens per head) or --kv-budget 64MiB");
 }
 
 SessionOptions session_options(const CacheFlags& flags) {

@@ -78,7 +78,7 @@ bool parse_flags(Arguments arguments, EvalFlags& flags, std::vector<std::string>
       "--methods", "LIST", '\0', flags.methods,
       "methods, see `winnow methods`; separated by commas or semicolons, NAME=VALUE after a comma belongs to the "
       "method before it; may be repeated");
-  line.texts("--budgets", "AMOUNT,..", ',', flags.budgets, "budgets of the methods, e.g. 5%,20%,128,64MiB");
+  line.texts("--budgets", "AMOUNT,..", ',', flags.budgets, "budgets of the methods, e.g. 5%,20%,5%bytes,128,64MiB");
   line.text(
       "--question", "MODE", flags.question,
       "aware: the cache is cut with the question in sight; agnostic: before it is known; both (default: agnostic)");

@@ -28,6 +28,7 @@ struct CostModel {
   ModelInfo model;
   std::size_t bytes_per_token = 0;   // in the cache, all layers
   std::size_t cut_token_bytes = 0;   // in the layers that methods cut
+  std::size_t cut_f16_bytes = 0;     // of a token's keys and values there in f16
   std::size_t largest_layer = 0;     // bytes of a token in it
   std::vector<std::size_t> entries;  // [n_layer] bytes of an entry, 0 in a layer without
 
@@ -39,6 +40,10 @@ struct CostModel {
       const std::size_t token = entries.back() * static_cast<std::size_t>(layer.n_kv_head);
       bytes_per_token += token;
       cut_token_bytes += layer.is_cut() ? token : 0;
+      if (layer.is_cut()) {
+        cut_f16_bytes += static_cast<std::size_t>(layer.n_kv_head) *
+                         (row_bytes(EntryType::kF16, layer.key_dim) + row_bytes(EntryType::kF16, layer.value_dim));
+      }
       largest_layer = std::max(largest_layer, token);
     }
   }
@@ -52,8 +57,10 @@ struct CostModel {
 
   // Kept of n_tokens tokens; no budget: all. A sliding window holds what it sees.
   std::size_t kept_bytes(std::int64_t n_tokens, const std::optional<Budget>& budget) const {
-    const std::int64_t n =
-        budget ? budget->total_entries(n_tokens, n_heads(), bytes_per_entry()) : n_tokens * n_heads();
+    const EntryBytes entry{
+        .stored = bytes_per_entry(),
+        .f16_rows = static_cast<double>(cut_f16_bytes) / std::max(1.0, static_cast<double>(n_heads()))};
+    const std::int64_t n = budget ? budget->total_entries(n_tokens, n_heads(), entry) : n_tokens * n_heads();
     auto bytes = static_cast<std::size_t>(static_cast<double>(n) * bytes_per_entry());
     for (std::size_t l = 0; l < model.layers.size(); ++l) {
       const LayerInfo& layer = model.layers[l];

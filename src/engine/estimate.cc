@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "cache/staging_buffer.h"
+#include "engine/evidence/reference_attention.h"
 #include "engine/prefill/prefill_impl.h"
 #include "engine/session_options.h"
 #include "eviction/fitting_window.h"
@@ -72,13 +73,17 @@ MemoryEstimate Engine::estimate(const SessionOptions& wanted, std::int32_t n_pro
       }
       n_staged += longest;
     }
-    estimate.kv_bytes_staging = StagingBuffer::bytes_for(shape, n_staged);
+    estimate.kv_bytes_staging = StagingBuffer::bytes_for(shape.staged(), n_staged);
     // A stage of the cascade rounds every share up.
     prefill_peak =
         cut_bytes(std::min(whole, total + n_heads), n_prompt) + window_bytes(n_prompt, 0) + estimate.kv_bytes_staging;
     estimate.hidden_bytes = static_cast<std::size_t>(n_hidden);
   }
   estimate.hidden_bytes *= static_cast<std::size_t>(model.info.n_embd) * sizeof(float);
+
+  if (total < whole && options.eviction.fit == Fit::kValues) {
+    prefill_peak += ReferenceAttention::bytes_for(model.spec, is_chunked ? options.prefill_chunk : n_prompt);
+  }
 
   const std::int64_t n_end = std::int64_t{n_prompt} + n_decode;
   std::int64_t grown = n_decode;
@@ -90,9 +95,8 @@ MemoryEstimate Engine::estimate(const SessionOptions& wanted, std::int32_t n_pro
   std::int64_t decoding = total;
   if (options.decode_cut == SessionOptions::DecodeCut::kTotal && options.eviction.evicts()) {
     // A prompt shorter than the budget grows up to it.
-    const std::int64_t final_total = options.budget->unit == Budget::Unit::kFraction
-                                         ? total
-                                         : options.budget->total_entries(n_end, n_heads, shape.cut_entry_bytes());
+    const std::int64_t final_total =
+        options.budget->is_relative() ? total : options.budget->total_entries(n_end, n_heads, shape.cut_entry_bytes());
     decoding = std::max(total, final_total);
   }
   estimate.kv_bytes_peak =

@@ -1,9 +1,11 @@
 // Cuts of what a session has stored: after a turn or a chunk, and while decoding.
 #include <chrono>
 #include <limits>
+#include <optional>
 
 #include "engine/engine_impl.h"
 #include "engine/evidence/layer_views.h"
+#include "engine/evidence/reference_attention.h"
 #include "engine/session_options.h"
 #include "eviction/fitting_window.h"
 #include "winnow/error.h"
@@ -18,11 +20,17 @@ void Session::Impl::run_cut(const CutShape& shape_of_cut, int max_window_rows) {
   const ParallelFor parallel_for = engine_impl().parallel_for();
   std::vector<kernels::HeadEntries> heads;
   std::vector<float> w_o;
+  std::optional<ReferenceAttention> reference;  // a step of decoding has none
+  if (options.eviction.fit == Fit::kValues && evidence.n_reference_rows() > 0) {
+    reference.emplace(model().spec, evidence.n_reference_rows(), engine_impl().pool);
+  }
   for (int l = 0; l < shape.n_layer(); ++l) {
     if (!shape.layer(l).is_cut()) continue;
     const LayerView view = stored_layer_view(*this, l, heads, w_o, max_window_rows);
+    if (reference) reference->add_layer(view, parallel_for);
     keep_entries(cache, cut.add_layer(view, parallel_for), parallel_for);
   }
+  if (reference) reference->refit(cache, parallel_for);
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
   statistics.evict_s += elapsed.count();
 }
@@ -51,9 +59,9 @@ void Session::Impl::check_cut(std::int32_t n_more, std::int64_t new_total) const
 std::int64_t Session::Impl::decode_total(std::int32_t n) const {
   const CacheShape& shape = cache.shape();
   const std::int64_t n_heads = shape.n_cut_heads();
-  const bool is_fraction = options.budget->unit == Budget::Unit::kFraction;
-  if (is_fraction && total == 0) return n * n_heads;  // there was no prompt
-  return is_fraction ? total : options.budget->total_entries(n, n_heads, shape.cut_entry_bytes());
+  const bool is_relative = options.budget->is_relative();
+  if (is_relative && total == 0) return n * n_heads;  // there was no prompt
+  return is_relative ? total : options.budget->total_entries(n, n_heads, shape.cut_entry_bytes());
 }
 
 void Session::Impl::check_cut_after_decode() const {

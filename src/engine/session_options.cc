@@ -39,7 +39,7 @@ SessionOptions checked_session_options(SessionOptions options, const Model::Impl
   options.eviction.validate();
   if (options.eviction.evicts() && !options.budget) {
     throw Error(ErrorCode::kInvalidArgument,
-                "the method '" + options.eviction.method + "' needs a budget, e.g. 20%, 512 or 64MiB");
+                "the method '" + options.eviction.method + "' needs a budget, e.g. 20%, 5%bytes, 512 or 64MiB");
   }
   if (!options.eviction.evicts() && options.budget) {
     throw Error(ErrorCode::kInvalidArgument,
@@ -75,6 +75,15 @@ EvidenceNeeds evidence_needs(const SessionOptions& options) {
   if (needs.all_queries && options.decode_cut != SessionOptions::DecodeCut::kKeep) {
     needs.window_rows = std::max(needs.window_rows, options.cut_every);
   }
+  if (options.decode_cut != SessionOptions::DecodeCut::kKeep) {
+    EvictionOptions choice = options.eviction;
+    choice.fit = Fit::kNone;  // values are refitted with prompts and turns
+    if (Cut::needs(choice).reference_rows) {
+      throw Error(ErrorCode::kUnsupported, "the method '" + options.eviction.method +
+                                               "' scores by rows spread over a prompt and cannot cut while decoding: "
+                                               "leave cuts while decoding out");
+    }
+  }
   if (needs.reconstruction_pass &&
       (options.prefill_chunk > 0 || options.decode_cut != SessionOptions::DecodeCut::kKeep)) {
     throw Error(ErrorCode::kUnsupported, "the method '" + options.eviction.method +
@@ -87,7 +96,7 @@ EvidenceNeeds evidence_needs(const SessionOptions& options) {
 std::int64_t budget_entries(const SessionOptions& options, const CacheShape& shape, std::int32_t n) {
   const std::int64_t n_heads = shape.n_cut_heads();
   const std::int64_t wanted = options.budget->total_entries(n, n_heads, shape.cut_entry_bytes());
-  const double page_bytes = kPageEntries * shape.cut_entry_bytes();
+  const double page_bytes = kPageEntries * shape.cut_entry_bytes().stored;
   const double needed = static_cast<double>(n_heads) * page_bytes;
   if (options.budget->unit == Budget::Unit::kBytes && wanted < n * n_heads && options.budget->amount < needed) {
     throw Error(ErrorCode::kInvalidArgument,

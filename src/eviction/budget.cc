@@ -26,9 +26,26 @@ constexpr double kMaxTokens = 2147483647.0;
 constexpr double kMaxBytes = 0x1p53;
 
 [[noreturn]] void refuse(std::string_view text, const std::string& why) {
-  throw Error(ErrorCode::kInvalidArgument,
-              "the budget '" + std::string(text.substr(0, 64)) + "' " + why +
-                  ": give tokens per head (512), a part of the prompt (20%) or a size (64MiB)");
+  throw Error(ErrorCode::kInvalidArgument, "the budget '" + std::string(text.substr(0, 64)) + "' " + why +
+                                               ": give tokens per head (512), a part of the prompt (20%), a part of "
+                                               "its bytes in f16 (5%bytes) or a size (64MiB)");
+}
+
+constexpr std::string_view kOfBytes = "%bytes";
+
+// The shortest number of per cent that reads back as this fraction.
+std::string percent_text(double fraction) {
+  for (int digits = 1; digits < 17; ++digits) {
+    char buffer[40];
+    const auto end =
+        std::to_chars(buffer, buffer + sizeof buffer, fraction * 100.0, std::chars_format::general, digits);
+    const std::string_view percent(buffer, static_cast<std::size_t>(end.ptr - buffer));
+    const std::optional<double> back = parse_double(percent);
+    if (back && *back / 100.0 == fraction && percent.find('e') == std::string_view::npos) return std::string(percent);
+  }
+  char buffer[400];
+  const auto end = std::to_chars(buffer, buffer + sizeof buffer, fraction * 100.0, std::chars_format::fixed);
+  return {buffer, end.ptr};
 }
 
 // Plain decimal notation only: no sign, exponent, hexadecimal or infinity.
@@ -42,12 +59,14 @@ std::optional<double> plain_number(std::string_view text) {
 Budget Budget::parse(std::string_view text) {
   if (text.empty()) refuse(text, "is empty");
   if (text.front() == '-') refuse(text, "is negative");
-  if (text.back() == '%') {
-    const std::optional<double> percent = plain_number(text.substr(0, text.size() - 1));
+  const bool is_of_bytes = text.ends_with(kOfBytes);
+  if (text.back() == '%' || is_of_bytes) {
+    const std::optional<double> percent =
+        plain_number(text.substr(0, text.size() - (is_of_bytes ? kOfBytes.size() : 1)));
     if (!percent) refuse(text, "is not a number of per cent");
     if (!(*percent > 0)) refuse(text, "keeps nothing");
     if (*percent > 100) refuse(text, "is more than the whole prompt");
-    return {.unit = Unit::kFraction, .amount = *percent / 100.0};
+    return {.unit = is_of_bytes ? Unit::kByteFraction : Unit::kFraction, .amount = *percent / 100.0};
   }
   for (const ByteUnit& unit : kByteUnits) {
     if (!text.ends_with(unit.name)) continue;
@@ -70,22 +89,10 @@ std::string Budget::text() const {
   switch (unit) {
     case Unit::kTokens:
       return std::to_string(static_cast<std::int64_t>(amount));
-    case Unit::kFraction: {
-      // The shortest number of per cent that reads back as this fraction.
-      for (int digits = 1; digits < 17; ++digits) {
-        char buffer[40];
-        const auto end =
-            std::to_chars(buffer, buffer + sizeof buffer, amount * 100.0, std::chars_format::general, digits);
-        const std::string_view percent(buffer, static_cast<std::size_t>(end.ptr - buffer));
-        const std::optional<double> back = parse_double(percent);
-        if (back && *back / 100.0 == amount && percent.find('e') == std::string_view::npos) {
-          return std::string(percent) + "%";
-        }
-      }
-      char buffer[400];
-      const auto end = std::to_chars(buffer, buffer + sizeof buffer, amount * 100.0, std::chars_format::fixed);
-      return std::string(buffer, end.ptr) + "%";
-    }
+    case Unit::kFraction:
+      return percent_text(amount) + "%";
+    case Unit::kByteFraction:
+      return percent_text(amount) + std::string(kOfBytes);
     case Unit::kBytes:
       for (const ByteUnit& byte_unit : kByteUnits) {
         if (byte_unit.name.size() == 2 || std::fmod(amount, byte_unit.bytes) != 0) continue;  // KiB rather than KB
@@ -98,7 +105,7 @@ std::string Budget::text() const {
   return {};
 }
 
-std::int64_t Budget::total_entries(std::int64_t n_tokens, std::int64_t n_heads, double entry_bytes) const {
+std::int64_t Budget::total_entries(std::int64_t n_tokens, std::int64_t n_heads, const EntryBytes& entry) const {
   const auto all = static_cast<double>(n_tokens * n_heads);
   double total = all;
   switch (unit) {
@@ -110,7 +117,11 @@ std::int64_t Budget::total_entries(std::int64_t n_tokens, std::int64_t n_heads, 
       total = std::floor(amount * all + 0.5 + 1e-9);
       break;
     case Unit::kBytes:
-      total = std::floor(amount / entry_bytes);
+      total = std::floor(amount / entry.stored);
+      break;
+    case Unit::kByteFraction:
+      // As above: a fraction that comes to a whole number of entries must not fall short of it.
+      total = std::floor(amount * all * entry.f16_rows / entry.stored + 1e-9);
       break;
   }
   return static_cast<std::int64_t>(std::min(total, all));

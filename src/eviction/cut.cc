@@ -427,6 +427,7 @@ EvidenceNeeds Cut::needs(const EvictionOptions& options) {
   needs |= parts.scorer->needs(options);
   needs |= parts.layers->needs(options);
   needs |= parts.selector->needs(options);
+  needs.reference_rows |= options.fit == Fit::kValues;
   return needs;
 }
 

@@ -32,6 +32,7 @@ struct EvidenceNeeds {
   int moments_skip = 0;              // first tokens of the prompt left out of the moments
   bool output_projection = false;    // W_O in float32 (critical)
   bool reconstruction_pass = false;  // kvzip
+  bool reference_rows = false;       // rows of the prompt or turn, as if they followed it
   unsigned window_columns = 0;       // WindowColumn bits: reductions that the policy takes itself, nothing to save
 
   EvidenceNeeds& operator|=(const EvidenceNeeds& other);
@@ -64,11 +65,15 @@ struct LayerView {
   std::span<const kernels::HeadEntries> heads;  // [n_kv_head] stored entries, window included
   const float* window_q = nullptr;              // [n_window_rows][n_head][key_dim], rotated; the last row is token N-1
   int n_window_rows = 0;
-  int n_query_rows = 0;                             // rows of the next two: the last so many tokens
-  const float* log_sum_exp = nullptr;               // [n_query_rows][n_head]
-  const float* all_q = nullptr;                     // [n_query_rows][n_head][key_dim], rotated (h2o)
-  const double* query_mean = nullptr;               // [n_head][key_dim], of the pre-rotation queries
-  const double* query_covariance = nullptr;         // [n_head][key_dim][key_dim], divided by the number of queries
+  int n_query_rows = 0;                      // rows of the next two: the last so many tokens
+  const float* log_sum_exp = nullptr;        // [n_query_rows][n_head]
+  const float* all_q = nullptr;              // [n_query_rows][n_head][key_dim], rotated (h2o)
+  const double* query_mean = nullptr;        // [n_head][key_dim], of the pre-rotation queries
+  const double* query_covariance = nullptr;  // [n_head][key_dim][key_dim], divided by the number of queries
+  // Rows of the prompt or turn spread over it, and its last ones, each rotated for a position after it: what queries to
+  // come look like. Every one sees all entries.
+  const float* reference_q = nullptr;  // [n_reference_rows][n_head][key_dim]
+  int n_reference_rows = 0;
   RotationView rotation = {};                       // with the moments
   std::span<const ReconstructionPass> passes = {};  // kvzip
   int n_embd = 0;                                   // D

@@ -20,6 +20,7 @@ EvidenceNeeds& EvidenceNeeds::operator|=(const EvidenceNeeds& other) {
   moments_skip = std::max(moments_skip, other.moments_skip);
   output_projection |= other.output_projection;
   reconstruction_pass |= other.reconstruction_pass;
+  reference_rows |= other.reference_rows;
   window_columns |= other.window_columns;
   return *this;
 }
@@ -48,6 +49,13 @@ kernels::QueryRows group_rows(const LayerView& view, const float* q, int n_rows,
           .n_rows = n_rows,
           .n_visible = view.heads[static_cast<std::size_t>(head)].n_entries - n_rows + 1,
           .first_position = view.n_tokens - n_rows};
+}
+
+kernels::QueryRows reference_rows(const LayerView& view, int head) {
+  kernels::QueryRows rows = group_rows(view, view.reference_q, view.n_reference_rows, head);
+  rows.n_visible = view.heads[static_cast<std::size_t>(head)].n_entries;
+  rows.first_position = view.n_tokens;
+  return rows;
 }
 
 kernels::HeadEntries slice_entries(const kernels::HeadEntries& entries, const kernels::AttentionShape& shape,
@@ -101,17 +109,55 @@ WindowStatistics LayerEvidence::make_window(int n_rows) {
   const float* q =
       view_.window_q + static_cast<std::ptrdiff_t>(view_.n_window_rows - n_rows) * view_.n_head * view_.shape.key_dim;
   check_finite(q, n_rows);
+  return make_statistics(n_rows, columns_, [&](int h) { return group_rows(view_, q, n_rows, h); });
+}
+
+const std::vector<std::vector<float>>& LayerEvidence::reference_rms() {
+  if (view_.n_reference_rows < 1 || view_.reference_q == nullptr) {
+    throw Error(ErrorCode::kInternal, "a scorer asked for reference rows that were not saved");
+  }
+  using Columns = std::vector<std::vector<float>>;
+  return once<Columns>(reference_rms_, [&] {
+    constexpr int kBlockRows = 64;
+    check_finite(view_.reference_q, view_.n_reference_rows);
+    Columns rms;
+    for (int h = 0; h < n_kv_head(); ++h) rms.emplace_back(at(n_prefix(h)));
+    for (int first = 0; first < view_.n_reference_rows; first += kBlockRows) {
+      const int n_rows = std::min(kBlockRows, view_.n_reference_rows - first);
+      const WindowStatistics block = make_statistics(n_rows, kWindowMean | kWindowM2, [&](int h) {
+        kernels::QueryRows rows = reference_rows(view_, h);
+        rows.q += first * rows.row_stride;
+        rows.n_rows = n_rows;
+        return rows;
+      });
+      for_each_head([&](int h) {
+        const std::size_t n = at(n_prefix(h));
+        for (std::size_t i = 0; i < block.mean[at(h)].size(); ++i) {
+          const float mean = block.mean[at(h)][i];
+          rms[at(h)][i % n] += block.m2[at(h)][i] + static_cast<float>(n_rows) * mean * mean;
+        }
+      });
+    }
+    const float scale = 1.0F / static_cast<float>(view_.n_reference_rows * n_group());
+    for (std::vector<float>& of_head : rms) {
+      for (float& square : of_head) square = std::sqrt(square * scale);
+    }
+    return rms;
+  });
+}
+
+WindowStatistics LayerEvidence::make_statistics(int n_rows, unsigned columns, const RowsOf& rows_of) {
   WindowStatistics result;
   result.n_rows = n_rows;
   const auto allocate = [&](unsigned bit, std::vector<std::vector<float>>& out) {
-    if ((columns_ & bit) == 0) return;
+    if ((columns & bit) == 0) return;
     for (int h = 0; h < n_kv_head(); ++h) out.emplace_back(at(n_group()) * at(n_prefix(h)));
   };
   allocate(kWindowMean, result.mean);
   allocate(kWindowM2, result.m2);
   allocate(kWindowMax, result.max);
   allocate(kWindowLast, result.last);
-  if ((columns_ & kWindowEntropy) != 0) result.entropy.assign(at(n_kv_head()), std::vector<double>(at(n_group())));
+  if ((columns & kWindowEntropy) != 0) result.entropy.assign(at(n_kv_head()), std::vector<double>(at(n_group())));
 
   // Heads alone are too few for the threads. The parts do not depend on their number, so neither do the sums.
   constexpr std::int32_t kPart = 1024;
@@ -122,9 +168,9 @@ WindowStatistics LayerEvidence::make_window(int n_rows) {
   parallel_for_(static_cast<int>(parts.size()), [&](int i) {
     const HeadPart& part = parts[at(i)];
     AlignedBytes scratch(scratch_bytes);
-    kernels::window_row_sums(view_.shape.of_head(part.head), view_.heads[at(part.head)],
-                             group_rows(view_, q, n_rows, part.head), {part.first, part.last},
-                             std::span(part_sums).subspan(at(i) * n_queries, n_queries), scratch.span());
+    kernels::window_row_sums(view_.shape.of_head(part.head), view_.heads[at(part.head)], rows_of(part.head),
+                             {part.first, part.last}, std::span(part_sums).subspan(at(i) * n_queries, n_queries),
+                             scratch.span());
   });
   std::vector<kernels::RowSum> sums(at(n_kv_head()) * n_queries);
   const auto sums_of = [&](int h) { return std::span(sums).subspan(at(h) * n_queries, n_queries); };
@@ -139,8 +185,8 @@ WindowStatistics LayerEvidence::make_window(int n_rows) {
     const HeadPart& part = parts[at(i)];
     AlignedBytes scratch(scratch_bytes);
     const auto column = [&](auto& of) { return of.empty() ? nullptr : of[at(part.head)].data(); };
-    kernels::window_columns(view_.shape.of_head(part.head), view_.heads[at(part.head)],
-                            group_rows(view_, q, n_rows, part.head), sums_of(part.head), {part.first, part.last},
+    kernels::window_columns(view_.shape.of_head(part.head), view_.heads[at(part.head)], rows_of(part.head),
+                            sums_of(part.head), {part.first, part.last},
                             {.n_columns = n_prefix(part.head),
                              .mean = column(result.mean),
                              .m2 = column(result.m2),

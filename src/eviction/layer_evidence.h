@@ -45,6 +45,10 @@ class LayerEvidence {
   // Statistics of the last min(n_rows, rows that the engine saved) query rows.
   const WindowStatistics& window(int n_rows);
 
+  // Root of the mean, over the reference rows and the group, of the squared attention on a prefix entry:
+  // [n_kv_head][n_prefix].
+  const std::vector<std::vector<float>>& reference_rms();
+
   // [n_kv_head][n_entries]
   const std::vector<std::vector<float>>& value_l1_norms();
 
@@ -90,6 +94,9 @@ class LayerEvidence {
   }
 
   WindowStatistics make_window(int n_rows);
+  // Of the rows that rows_of(head) gives.
+  using RowsOf = std::function<kernels::QueryRows(int head)>;
+  WindowStatistics make_statistics(int n_rows, unsigned columns, const RowsOf& rows_of);
 
   // The first n_of(head) entries of every head, `size` at a time.
   std::vector<HeadPart> cut_heads(std::int32_t size, const std::function<std::int32_t(int head)>& n_of) const;
@@ -100,12 +107,15 @@ class LayerEvidence {
   SharedCosts* costs_;
   std::vector<std::int32_t> n_prefix_, n_sinks_;     // [n_kv_head]
   std::map<int, Shared<WindowStatistics>> windows_;  // by number of rows
-  Shared<std::vector<std::vector<float>>> value_l1_, projected_norms_;
+  Shared<std::vector<std::vector<float>>> reference_rms_, value_l1_, projected_norms_;
   Shared<bool> keys_are_checked_;
 };
 
 // A window's worth of query rows of one KV head's group. `q` points at row 0 of all heads.
 kernels::QueryRows group_rows(const LayerView& view, const float* q, int n_rows, int head);
+
+// The view's reference rows of one KV head's group: each sees all entries.
+kernels::QueryRows reference_rows(const LayerView& view, int head);
 
 // The entries [first, last) of a head; `runs` receives the runs and must outlive the result.
 kernels::HeadEntries slice_entries(const kernels::HeadEntries& entries, const kernels::AttentionShape& shape,

@@ -24,6 +24,8 @@ constexpr Choice<PoolOrder> kOrders[] = {{"pool-then-group", PoolOrder::kPoolThe
 constexpr Choice<GroupReduction> kGroups[] = {{"mean", GroupReduction::kMean}, {"max", GroupReduction::kMax}};
 constexpr Choice<Safeguard> kSafeguards[] = {{"blend", Safeguard::kBlend}, {"minimum", Safeguard::kMinimum}};
 
+constexpr Choice<Fit> kFits[] = {{"none", Fit::kNone}, {"values", Fit::kValues}};
+
 constexpr int kMaxInteger = 1 << 30;
 
 template <auto Member>
@@ -160,6 +162,8 @@ constexpr OptionRow kOptions[] = {
      set_integer<&O::ea_future, 1>, get_integer<&O::ea_future>},
     {"ea-skip", "integer >= 0", "first queries and keys left out", "expected-attention", set_integer<&O::ea_skip, 0>,
      get_integer<&O::ea_skip>},
+    {"fit", "none | values", "values of what stays refitted, so that attention's output changes least", "every method",
+     set_choice<&O::fit, kFits>, get_choice<&O::fit, kFits>},
     {"seed", "integer >= 0", "seed of the noise", "random", set_seed, get_integer<&O::seed>},
     {"head-file", "a file", "head importances, JSON or a line for each layer", "headkv, duo-attention",
      set_file<&O::head_file, &O::importance>, get_text<&O::head_file>},

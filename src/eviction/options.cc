@@ -13,7 +13,7 @@ namespace {
 
 // Names of the options that the parts in use read.
 OptionNames options_in_use(const EvictionOptions& options) {
-  OptionNames names = {"scorer", "layers", "heads", "selector", "window", "sinks"};
+  OptionNames names = {"scorer", "layers", "heads", "selector", "window", "sinks", "fit"};
   const Parts parts = find_parts(options);
   for (const OptionNames& more :
        {parts.scorer->options(), parts.layers->options(), parts.heads->options(), parts.selector->options()}) {
@@ -100,6 +100,7 @@ std::vector<std::string> EvictionOptions::evidence() const {
   if (needs.reconstruction_pass) {
     phrases.emplace_back("a second pass over the prompt: about twice the prefill and its hidden states");
   }
+  if (needs.reference_rows) phrases.emplace_back("192 query rows of every layer, and their attention's output");
   return phrases;
 }
 
@@ -110,7 +111,7 @@ std::string EvictionOptions::cost() const {
   if (needs.all_queries) return "its attention again";
   if (needs.query_moments) return "all rows' moments";
   if (needs.output_projection) return "projected values";
-  if (needs.window_rows > 0) return "a few rows' attention";
+  if (needs.window_rows > 0 || needs.reference_rows) return "a few rows' attention";
   return "nothing";
 }
 

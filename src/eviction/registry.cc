@@ -27,6 +27,8 @@ constexpr Entry<Scorer> kScorers[] = {
     {"keydiff", keydiff_scorer},
     {"expected-attention", expected_attention_scorer},
     {"kvzip", kvzip_scorer},
+    {"rms", rms_scorer},
+    {"combined", combined_scorer},
     {"random", random_scorer},
 };
 

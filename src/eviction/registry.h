@@ -23,6 +23,8 @@ const Scorer& knorm_scorer();
 const Scorer& keydiff_scorer();
 const Scorer& expected_attention_scorer();
 const Scorer& kvzip_scorer();
+const Scorer& rms_scorer();
+const Scorer& combined_scorer();
 const Scorer& random_scorer();
 
 const LayerAllocator& uniform_layers();

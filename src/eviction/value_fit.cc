@@ -112,13 +112,16 @@ void solve(const Matrix& l, int n, float* b, int width) {
 
 // Attention of the rows over the kept entries alone: x [n_rows][n_kept]; rows that see nothing are zero.
 Matrix attention(const ReferenceRows& rows, const KeptEntries& kept, const ValueFitOptions& options) {
-  const int d = options.head_dim;
+  const int d = options.key_dim;
   Matrix x(static_cast<std::size_t>(rows.n_rows) * static_cast<std::size_t>(kept.n_kept));
   multiply(rows.n_rows, kept.n_kept, d, options.scale, {rows.q, d}, {kept.keys, d, true}, 0.0F, x.data(), kept.n_kept);
   for (int r = 0; r < rows.n_rows; ++r) {
     float* row = x.data() + std::ptrdiff_t{r} * kept.n_kept;
-    double sum = 0;
+    double sum = rows.sinks != nullptr
+                     ? std::exp(static_cast<double>(rows.sinks[r]) - static_cast<double>(rows.log_sum_exp[r]))
+                     : 0;
     for (int i = 0; i < kept.n_kept; ++i) {
+      if (options.soft_cap != 0) row[i] = options.soft_cap * std::tanh(row[i] / options.soft_cap);
       row[i] = std::exp(row[i] - rows.log_sum_exp[r]);
       sum += static_cast<double>(row[i]);
     }
@@ -137,7 +140,7 @@ bool is_zero_row(const Matrix& x, int row, int n) {
 }  // namespace
 
 bool fit_values(const ReferenceRows& rows, const KeptEntries& kept, const ValueFitOptions& options, float* out) {
-  const int d = options.head_dim, n = rows.n_rows, t = kept.n_kept;
+  const int d = options.value_dim, n = rows.n_rows, t = kept.n_kept;
   const auto width = static_cast<std::size_t>(d);
   const std::size_t n_values = static_cast<std::size_t>(t) * width;
   std::copy_n(kept.values, n_values, out);

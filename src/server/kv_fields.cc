@@ -28,7 +28,8 @@ SessionOptions chosen_session(const KvFields& kv, const RequestDefaults& default
   }
   if (session.eviction.evicts() && !session.budget) {
     throw ApiError(400,
-                   "'kv.evict' needs a 'kv.budget', e.g. \"20%\" of the prompt, \"512\" tokens a head or \"64MiB\"",
+                   "'kv.evict' needs a 'kv.budget', e.g. \"20%\" of the prompt, \"5%bytes\" of its bytes in f16, "
+                   "\"512\" tokens a head or \"64MiB\"",
                    "kv.budget");
   }
   return session;

@@ -46,7 +46,7 @@ TEST_P(EvictionTest, BudgetsAreExact) {
       Session session = engine->open(evicting_options(small_window(), budget));
       session.prefill(random_tokens(n_tokens, 300, static_cast<std::uint32_t>(round)));
       const std::int64_t n_heads = std::int64_t{shape.n_layer} * shape.n_kv_head;
-      const std::int64_t total = Budget::parse(budget).total_entries(n_tokens, n_heads, 1);
+      const std::int64_t total = Budget::parse(budget).total_entries(n_tokens, n_heads, {.stored = 1, .f16_rows = 1});
       const SessionStatistics statistics = session.statistics();
       EXPECT_LT(total, n_tokens * n_heads);
       EXPECT_EQ(statistics.entries_kept, total) << GetParam() << " " << budget << " of " << n_tokens;

@@ -8,7 +8,9 @@ namespace {
 
 using Unit = Budget::Unit;
 
-TEST(Budget, ReadsItsThreeUnits) {
+EntryBytes entry_of(double stored) { return {.stored = stored, .f16_rows = 256}; }
+
+TEST(Budget, ReadsItsUnits) {
   const struct {
     const char* text;
     Unit unit;
@@ -28,6 +30,9 @@ TEST(Budget, ReadsItsThreeUnits) {
       {"3MB", Unit::kBytes, 3e6},
       {"3GB", Unit::kBytes, 3e9},
       {"100B", Unit::kBytes, 100},
+      {"5%bytes", Unit::kByteFraction, 0.05},
+      {"12.5%bytes", Unit::kByteFraction, 0.125},
+      {"100%bytes", Unit::kByteFraction, 1.0},
   };
   for (const auto& c : cases) {
     const Budget budget = Budget::parse(c.text);
@@ -40,17 +45,26 @@ TEST(Budget, ReadsItsThreeUnits) {
 }
 
 TEST(Budget, PrintsAsAPersonWouldWrite) {
-  for (const char* text : {"512", "20%", "12.5%", "33.3%", "64MiB", "1GiB", "3KiB", "100B", "1000000"}) {
+  for (const char* text :
+       {"512", "20%", "12.5%", "33.3%", "64MiB", "1GiB", "3KiB", "100B", "1000000", "5%bytes", "12.5%bytes"}) {
     EXPECT_EQ(Budget::parse(text).text(), text);
   }
 }
 
 TEST(Budget, RefusesEverythingElse) {
-  for (const char* text :
-       {"",     "0",    "-5",  "-1%", "0%",   "200%",  "100.1%", "abc",         "1e99",
-        "1e3",  "0x10", "nan", "inf", "5.5",  "%",     "MiB",    "0MiB",        "0.0001B",
-        "12 %", " 12",  "12 ", "+5",  "20%%", "1..5%", "5TiB",   "99999999999", "99999999999999999999GiB",
-        "0.5",  "."}) {
+  for (const char* text : {"",          "0",           "-5",
+                           "-1%",       "0%",          "200%",
+                           "100.1%",    "abc",         "1e99",
+                           "1e3",       "0x10",        "nan",
+                           "inf",       "5.5",         "%",
+                           "MiB",       "0MiB",        "0.0001B",
+                           "12 %",      " 12",         "12 ",
+                           "+5",        "20%%",        "1..5%",
+                           "5TiB",      "99999999999", "99999999999999999999GiB",
+                           "0.5",       ".",           "5%byte",
+                           "5bytes",    "%bytes",      "0%bytes",
+                           "101%bytes", "-5%bytes",    "5%%bytes",
+                           "5 %bytes"}) {
     try {
       Budget::parse(text);
       ADD_FAILURE() << "'" << text << "' was taken";
@@ -62,15 +76,25 @@ TEST(Budget, RefusesEverythingElse) {
 }
 
 TEST(Budget, TotalsAreExactAndRoundHalvesUp) {
-  EXPECT_EQ(Budget::parse("512").total_entries(4096, 90, 256), 512 * 90);
-  EXPECT_EQ(Budget::parse("512").total_entries(100, 90, 256), 100 * 90);  // never more than there is
-  EXPECT_EQ(Budget::parse("20%").total_entries(4096, 90, 256), 73728);
-  EXPECT_EQ(Budget::parse("50%").total_entries(5, 1, 256), 3);       // 2.5
-  EXPECT_EQ(Budget::parse("14.5%").total_entries(100, 1, 256), 15);  // 14.5, which 0.145 * 100 falls short of
-  EXPECT_EQ(Budget::parse("14.4%").total_entries(100, 1, 256), 14);
-  EXPECT_EQ(Budget::parse("100%").total_entries(7, 3, 256), 21);
-  EXPECT_EQ(Budget::parse("1KiB").total_entries(4096, 90, 260), 3);  // down: they must fit
-  EXPECT_EQ(Budget::parse("100B").total_entries(4096, 90, 260), 0);
+  EXPECT_EQ(Budget::parse("512").total_entries(4096, 90, entry_of(256)), 512 * 90);
+  EXPECT_EQ(Budget::parse("512").total_entries(100, 90, entry_of(256)), 100 * 90);  // never more than there is
+  EXPECT_EQ(Budget::parse("20%").total_entries(4096, 90, entry_of(256)), 73728);
+  EXPECT_EQ(Budget::parse("50%").total_entries(5, 1, entry_of(256)), 3);       // 2.5
+  EXPECT_EQ(Budget::parse("14.5%").total_entries(100, 1, entry_of(256)), 15);  // 14.5, which 0.145 * 100 falls short of
+  EXPECT_EQ(Budget::parse("14.4%").total_entries(100, 1, entry_of(256)), 14);
+  EXPECT_EQ(Budget::parse("100%").total_entries(7, 3, entry_of(256)), 21);
+  EXPECT_EQ(Budget::parse("1KiB").total_entries(4096, 90, entry_of(260)), 3);  // down: they must fit
+  EXPECT_EQ(Budget::parse("100B").total_entries(4096, 90, entry_of(260)), 0);
+}
+
+TEST(Budget, APartOfTheBytesIsTakenOfF16RowsAndSpentOnWhatIsStored) {
+  const Budget budget = Budget::parse("5%bytes");
+  EXPECT_EQ(budget.total_entries(2000, 90, entry_of(256)), 9000);   // positions cost nothing here
+  EXPECT_EQ(budget.total_entries(2000, 90, entry_of(260)), 8861);   // f16: 8861.5
+  EXPECT_EQ(budget.total_entries(2000, 90, entry_of(72)), 32000);   // r4
+  EXPECT_EQ(budget.total_entries(2000, 90, entry_of(10)), 180000);  // never more than there is
+  EXPECT_TRUE(budget.is_relative());
+  EXPECT_FALSE(Budget::parse("64MiB").is_relative());
 }
 
 }  // namespace

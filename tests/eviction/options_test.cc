@@ -110,16 +110,21 @@ TEST(Options, TheSameMethodHoweverItIsWritten) {
 TEST(Options, EveryOptionPrintsWhatItReads) {
   const struct {
     const char *name, *value;
-  } cases[] = {{"window", "16"},        {"sinks", "2"},          {"rows", "max"},
-               {"pool", "none"},        {"kernel", "9"},         {"order", "group-then-pool"},
-               {"group", "max"},        {"last-rows", "64"},     {"gamma", "0.5"},
-               {"tau1", "1.6"},         {"tau2", "0.6"},         {"beta", "10"},
-               {"head-beta", "1.5"},    {"floor", "2"},          {"safeguard", "minimum"},
-               {"alpha", "0.75"},       {"first-stage", "0.25"}, {"critical-eps", "0.001"},
-               {"ea-eps", "0.02"},      {"ea-future", "64"},     {"ea-skip", "0"},
-               {"seed", "7"},           {"head-file", "a.json"}, {"profile", "b.json"},
-               {"scorer", "lava"},      {"layers", "cake"},      {"heads", "flat"},
-               {"selector", "critical"}};
+  } cases[] = {{"window", "16"},         {"sinks", "2"},
+               {"rows", "max"},          {"pool", "none"},
+               {"kernel", "9"},          {"order", "group-then-pool"},
+               {"group", "max"},         {"last-rows", "64"},
+               {"gamma", "0.5"},         {"tau1", "1.6"},
+               {"tau2", "0.6"},          {"beta", "10"},
+               {"head-beta", "1.5"},     {"floor", "2"},
+               {"safeguard", "minimum"}, {"alpha", "0.75"},
+               {"first-stage", "0.25"},  {"critical-eps", "0.001"},
+               {"ea-eps", "0.02"},       {"ea-future", "64"},
+               {"ea-skip", "0"},         {"seed", "7"},
+               {"head-file", "a.json"},  {"profile", "b.json"},
+               {"scorer", "lava"},       {"layers", "cake"},
+               {"heads", "flat"},        {"selector", "critical"},
+               {"fit", "values"}};
   EXPECT_EQ(std::size(cases), option_rows().size());
   for (const auto& c : cases) {
     EvictionOptions options;

@@ -63,7 +63,7 @@ struct Case {
   bool fit(std::vector<float>& out, float lambda = 0.03F) const {
     out.assign(values.size(), std::nanf(""));
     return fit_values({n_rows, q.data(), log_sum_exp.data(), target.data()}, {n_kept, keys.data(), values.data()},
-                      {.head_dim = kHeadDim, .scale = kScale, .lambda = lambda}, out.data());
+                      {.key_dim = kHeadDim, .value_dim = kHeadDim, .scale = kScale, .lambda = lambda}, out.data());
   }
 
   // X, in double: [n_rows][n_kept].

@@ -204,7 +204,7 @@ void check_compaction(const std::string& path, Tally& tally) {
   const bool is_fitted =
       fit_values({.n_rows = s.n_rows(), .q = q.data(), .log_sum_exp = log_sum_exp.data(), .target = target.data()},
                  {.n_kept = s.n_keep, .keys = k_hat.data(), .values = kept_v.data()},
-                 {.head_dim = s.head_dim, .scale = s.scale, .lambda = s.ridge}, fitted.data());
+                 {.key_dim = s.head_dim, .value_dim = s.head_dim, .scale = s.scale, .lambda = s.ridge}, fitted.data());
   tally.require(what + "fit", is_fitted, "the values were left as they were");
   tally.close(what + "fitted", widened(fitted), file.doubles("fitted"), kFitted);
   check_codes(file, s, "v", code_rows(sized(file, "fitted", d * s.n_keep), s), tally);

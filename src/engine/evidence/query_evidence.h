@@ -1,5 +1,6 @@
 // What a sequence keeps of its queries in the layers that methods cut, for cuts now and later: the last rows, running
-// moments, and (for h2o, from the beginning of a prompt or turn to the cut that ends it) every row.
+// moments, and, from the beginning of a prompt or turn to the cut that ends it, every row (h2o) or some spread over it
+// (reference rows).
 #pragma once
 
 #include <cstddef>
@@ -16,12 +17,14 @@ namespace winnow {
 // Not thread-safe, but different rows (record) and different heads (add_moments) may be written by different threads.
 class QueryEvidence {
  public:
+  static constexpr std::int32_t kMaxReferenceRows = 192;
+
   QueryEvidence(const EvidenceNeeds& needs, const ModelSpec& spec);
 
   const EvidenceNeeds& needs() const { return needs_; }
 
-  // Before n_rows tokens from first_position on go through the layers: room for their rows where every row is asked
-  // for, of one layer that the others follow (each is judged before the next begins), or of all.
+  // Before n_rows tokens from first_position on go through the layers: room for their rows where every row or reference
+  // rows are asked for, of one layer that the others follow (each is judged before the next begins), or of all.
   void begin_rows(std::int32_t first_position, std::int32_t n_rows, bool all_layers);
   void end_rows();
 
@@ -37,6 +40,8 @@ class QueryEvidence {
   // q: rows of one head, `row_stride` floats apart, before rotation. The first row has the position first_position.
   void add_moments(int layer, int head, const float* q, std::int64_t row_stride, std::int32_t n_rows,
                    std::int32_t first_position);
+  // Between begin_rows and end_rows.
+  int n_reference_rows() const { return static_cast<int>(reference_positions_.size()); }
   // [n_head] of one row, or null where nobody asks.
   float* log_sum_exp_row(int layer, std::int32_t position);
 
@@ -67,6 +72,9 @@ class QueryEvidence {
     std::size_t heads_before;  // query heads of all layers before
   };
   const Layer& layer(int l) const { return layers_[static_cast<std::size_t>(l)]; }
+  // A row that is kept for reference: where it begins in reference_.
+  std::size_t reference_at(const Layer& layer, std::size_t row) const;
+  void fill_reference(LayerView& view);
   // Index of a row among those of its layer that are kept for all rows; nothing for one that is not kept.
   std::optional<std::size_t> row_index(int layer, std::int32_t position) const;
   // Where such a row begins in rows_ and in log_sum_exp_.
@@ -82,7 +90,10 @@ class QueryEvidence {
   bool all_layers_ = false;         // they hold all layers, one after the other; else one in turn
   std::vector<float> rows_;         // [n_rows][n_head][key_dim]
   std::vector<float> log_sum_exp_;  // [n_rows][n_head]
-  std::vector<float> window_rows_;  // the window in order, for fill
+  std::vector<std::int32_t> reference_positions_;  // ascending
+  std::vector<float> reference_;                   // [n_reference][n_head][key_dim], of one layer in turn or of all
+  std::vector<float> reference_q_;                 // the same of one layer, rotated anew, for fill
+  std::vector<float> window_rows_;                 // the window in order, for fill
   std::vector<double> mean_;
   std::vector<double> covariance_;
 };

@@ -39,6 +39,7 @@ LayerPrefill::LayerPrefill(std::shared_ptr<Engine> the_engine, std::vector<Sessi
   const auto n = static_cast<std::int32_t>(tokens.size());
   const CacheShape& shape = sessions[0]->cache.shape();
   std::vector<QueryEvidence*> recorders;
+  std::map<std::size_t, std::shared_ptr<ReferenceAttention>> references;  // by recorder
   bool reconstructs = false;
   for (std::size_t i = 0; i < sessions.size(); ++i) {
     Session::Impl& session = *sessions[i];
@@ -56,6 +57,11 @@ LayerPrefill::LayerPrefill(std::shared_ptr<Engine> the_engine, std::vector<Sessi
       if (recorded_part(sessions[j]->evidence.needs()) == needs) target.recorder = targets_[j].recorder;
     }
     if (target.recorder == i) recorders.push_back(&session.evidence);
+    if (target.cut != nullptr && session.options.eviction.fit == Fit::kValues) {
+      std::shared_ptr<ReferenceAttention>& reference = references[target.recorder];
+      if (!reference) reference = std::make_shared<ReferenceAttention>(session.model().spec, n, engine_impl().pool);
+      target.reference = reference;
+    }
     targets_.push_back(std::move(target));
   }
   if (observer != nullptr) {
@@ -67,7 +73,7 @@ LayerPrefill::LayerPrefill(std::shared_ptr<Engine> the_engine, std::vector<Sessi
 
   std::vector<std::vector<Token>> followers;
   if (reconstructs) followers = reconstruction_parts(*engine_impl().model, tokens);
-  staging_.emplace(shape, n + longest(followers), 0, engine_impl().pool);
+  staging_.emplace(shape.staged(), n + longest(followers), 0, engine_impl().pool);
   pass_.emplace(engine_impl(), *staging_, tokens, 0, recorders, followers);
   work_total = pass_->work_total();
   for (QueryEvidence* recorder : recorders) recorder->begin_rows(0, n, false);
@@ -107,7 +113,7 @@ void LayerPrefill::keep_window(int layer, std::span<const kernels::HeadEntries> 
   std::iota(last.begin(), last.end(), n - static_cast<std::int32_t>(last.size()));
   for (const Target& target : targets_) {
     engine_impl().parallel_for()(static_cast<int>(heads.size()), [&](int h) {
-      target.session->cache.append_from(layer, h, heads[static_cast<std::size_t>(h)], last);
+      target.session->cache.append_from(layer, h, heads[static_cast<std::size_t>(h)], last, staging_->shape());
     });
   }
 }
@@ -125,7 +131,7 @@ void LayerPrefill::cut_layer(int layer, std::span<const kernels::HeadEntries> he
 
   // One view per recording of queries, and with it one scoring; `fill` keeps the pointers valid until its next call.
   const auto view_of = [&](QueryEvidence& evidence, const EvidenceNeeds& needs) {
-    LayerView view = layer_view(engine_impl(), sessions[0]->cache.shape(), layer, heads, n);
+    LayerView view = layer_view(engine_impl(), staging_->shape(), layer, heads, n);
     evidence.fill(view, std::numeric_limits<int>::max());
     if (needs.reconstruction_pass) view.passes = passes;
     if (needs.output_projection) {
@@ -139,6 +145,7 @@ void LayerPrefill::cut_layer(int layer, std::span<const kernels::HeadEntries> he
   // What targets share is made by the first of them and costs each as much as if it were alone.
   std::map<std::size_t, LayerView> views;
   std::map<std::size_t, LayerScoring> scorings;
+  std::map<std::size_t, double> reference_s;
   for (Target& target : targets_) {
     RaggedCache& cache = target.session->cache;
     if (!target.cut) {
@@ -146,7 +153,9 @@ void LayerPrefill::cut_layer(int layer, std::span<const kernels::HeadEntries> he
         all.resize(static_cast<std::size_t>(n));
         std::iota(all.begin(), all.end(), 0);
       }
-      parallel_for(n_kv_head, [&](int h) { cache.append_from(layer, h, heads[static_cast<std::size_t>(h)], all); });
+      parallel_for(n_kv_head, [&](int h) {
+        cache.append_from(layer, h, heads[static_cast<std::size_t>(h)], all, staging_->shape());
+      });
       continue;
     }
     if (!views.contains(target.recorder)) {
@@ -156,6 +165,13 @@ void LayerPrefill::cut_layer(int layer, std::span<const kernels::HeadEntries> he
       }
       const auto [view, is_new] = views.emplace(target.recorder, view_of(sessions[target.recorder]->evidence, needs));
       scorings.try_emplace(target.recorder, view->second, columns, parallel_for);
+    }
+    if (target.reference != nullptr) {
+      double& cost = reference_s[target.recorder];
+      if (cost == 0) {
+        cost = seconds_of([&] { target.reference->add_layer(views.at(target.recorder), parallel_for); });
+      }
+      target.evict_s += cost;
     }
     if (target.session->evidence.needs().output_projection) target.evict_s += w_o_s;
     LayerScoring& scoring = scorings.at(target.recorder);
@@ -171,7 +187,7 @@ void LayerPrefill::cut_layer(int layer, std::span<const kernels::HeadEntries> he
     keep_entries(cache, due, parallel_for);
     parallel_for(static_cast<int>(kept.size()), [&](int h) {
       const auto at = static_cast<std::size_t>(h);
-      cache.append_from(layer, h, heads[at], kept[at]);
+      cache.append_from(layer, h, heads[at], kept[at], staging_->shape());
     });
     const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
     target.evict_s += elapsed.count() + scoring.costs().made_by_others();
@@ -180,6 +196,10 @@ void LayerPrefill::cut_layer(int layer, std::span<const kernels::HeadEntries> he
 
 void LayerPrefill::finish() {
   const std::vector<float> logits = pass_->read_logits(callbacks.on_logits);
+  for (Target& target : targets_) {
+    if (target.reference == nullptr) continue;
+    target.evict_s += seconds_of([&] { target.reference->refit(target.session->cache, engine_impl().parallel_for()); });
+  }
   for (const Target& target : targets_) sessions[target.recorder]->evidence.end_rows();
   for (std::size_t i = 0; i < targets_.size(); ++i) {
     const Target& target = targets_[i];
@@ -198,6 +218,7 @@ void LayerPrefill::finish() {
   }
   pass_.reset();
   staging_.reset();
+  for (Target& target : targets_) target.reference.reset();
   if (std::any_of(targets_.begin(), targets_.end(), [](const Target& t) { return t.cut != nullptr; })) {
     engine_impl().pool->trim();
   }

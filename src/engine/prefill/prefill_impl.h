@@ -9,6 +9,7 @@
 
 #include "cache/staging_buffer.h"
 #include "engine/engine_impl.h"
+#include "engine/evidence/reference_attention.h"
 #include "engine/observe.h"
 #include "engine/prefill/prompt_pass.h"
 
@@ -59,7 +60,8 @@ class LayerPrefill final : public Prefill::Impl {
     Session::Impl* session;
     std::unique_ptr<Cut> cut;  // null: all is kept
     std::int64_t total = 0;
-    std::size_t recorder = 0;  // index of the target whose evidence records for this one
+    std::size_t recorder = 0;                                 // index of the target whose evidence records for this one
+    std::shared_ptr<ReferenceAttention> reference = nullptr;  // where values are refitted; of all with this recorder
     double evict_s = 0;
   };
   void judge_layer(int layer);

@@ -1,0 +1,124 @@
+#include "engine/evidence/reference_attention.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "engine/evidence/query_evidence.h"
+#include "eviction/aligned_bytes.h"
+#include "eviction/layer_evidence.h"
+#include "eviction/value_fit.h"
+#include "kernels/attention.h"
+#include "kernels/rows.h"
+
+namespace winnow {
+namespace {
+
+// All stored rows of a head as float32.
+struct StoredRows {
+  std::vector<float> keys, values;
+};
+
+StoredRows load_rows(const kernels::AttentionShape& shape, const RaggedCache& cache,
+                     const kernels::HeadEntries& entries) {
+  const auto n = static_cast<std::size_t>(entries.n_entries);
+  const auto key_dim = static_cast<std::size_t>(shape.key_dim), value_dim = static_cast<std::size_t>(shape.value_dim);
+  const EntryType key_type = cache.shape().key_type, value_type = cache.shape().value_type;
+  StoredRows rows{.keys = std::vector<float>(n * key_dim), .values = std::vector<float>(n * value_dim)};
+  float* key = rows.keys.data();
+  float* value = rows.values.data();
+  for (const kernels::EntryRun& run : entries.runs) {
+    for (std::size_t i = 0; i < static_cast<std::size_t>(run.n_entries); ++i) {
+      kernels::load_row(key_type, run.keys + i * row_bytes(key_type, shape.key_dim), key, shape.key_dim);
+      kernels::load_row(value_type, run.values + i * row_bytes(value_type, shape.value_dim), value, shape.value_dim);
+      key += key_dim;
+      value += value_dim;
+    }
+  }
+  return rows;
+}
+
+}  // namespace
+
+ReferenceAttention::ReferenceAttention(const ModelSpec& spec, std::int32_t n_tokens,
+                                       const std::shared_ptr<PagePool>& pool)
+    : reservation_(pool->reserve(bytes_for(spec, n_tokens))) {}
+
+std::size_t ReferenceAttention::bytes_for(const ModelSpec& spec, std::int32_t n_tokens) {
+  std::size_t floats = 0;
+  for (const LayerSpec& layer : spec.layers) {
+    if (layer.kind != LayerKind::kFullAttention) continue;
+    floats += static_cast<std::size_t>(layer.n_head) * static_cast<std::size_t>(layer.key_dim + layer.value_dim + 2);
+  }
+  return static_cast<std::size_t>(std::min(n_tokens, QueryEvidence::kMaxReferenceRows)) * floats * sizeof(float);
+}
+
+void ReferenceAttention::add_layer(const LayerView& view, const ParallelFor& parallel_for) {
+  const std::size_t first = heads_.size();
+  const auto n_group = static_cast<std::size_t>(view.shape.n_group);
+  const auto n_rows = static_cast<std::size_t>(view.n_reference_rows);
+  for (int h = 0; h < view.n_kv_head; ++h) {
+    heads_.push_back({.layer = view.layer,
+                      .kv_head = h,
+                      .shape = view.shape.of_head(h),
+                      .n_rows = static_cast<int>(n_rows * n_group),
+                      .q = std::vector<float>(n_rows * n_group * static_cast<std::size_t>(view.shape.key_dim)),
+                      .log_sum_exp = std::vector<float>(n_rows * n_group),
+                      .target = std::vector<float>(n_rows * n_group * static_cast<std::size_t>(view.shape.value_dim)),
+                      .sinks = {}});
+  }
+  constexpr int kRows = 64;  // blocks of rows: heads alone are too few for the threads
+  const int n_blocks = (view.n_reference_rows + kRows - 1) / kRows;
+  parallel_for(view.n_kv_head * n_blocks, [&](int item) {
+    const int h = item / n_blocks;
+    Head& head = heads_[first + static_cast<std::size_t>(h)];
+    kernels::QueryRows rows = reference_rows(view, h);
+    const int first_row = item % n_blocks * kRows;
+    rows.q += first_row * rows.row_stride;
+    rows.n_rows = std::min(kRows, view.n_reference_rows - first_row);
+    const auto at = static_cast<std::size_t>(first_row) * n_group;  // among the rows of all query heads
+    const auto group_floats = static_cast<std::ptrdiff_t>(n_group) * view.shape.key_dim;
+    for (int r = 0; r < rows.n_rows; ++r) {
+      std::copy_n(rows.q + r * rows.row_stride, group_floats, head.q.data() + (first_row + r) * group_floats);
+    }
+    AlignedBytes scratch(kernels::causal_attention_scratch_bytes(view.shape));
+    kernels::causal_attention(head.shape, view.heads[static_cast<std::size_t>(h)], rows,
+                              {.out = head.target.data() + at * static_cast<std::size_t>(view.shape.value_dim),
+                               .row_stride = static_cast<std::int64_t>(n_group) * view.shape.value_dim,
+                               .log_sum_exp = head.log_sum_exp.data() + at},
+                              scratch.span());
+  });
+  if (view.shape.spec.sinks == nullptr) return;
+  for (std::size_t i = first; i < heads_.size(); ++i) {
+    for (std::size_t r = 0; r < n_rows * n_group; ++r)
+      heads_[i].sinks.push_back(heads_[i].shape.spec.sinks[r % n_group]);
+  }
+}
+
+void ReferenceAttention::refit_head(const Head& head, RaggedCache& cache) const {
+  const kernels::HeadEntries entries = cache.entries(head.layer, head.kv_head);
+  const StoredRows stored = load_rows(head.shape, cache, entries);
+  std::vector<float> fitted(stored.values.size());
+  const bool is_fitted =
+      fit_values({.n_rows = head.n_rows,
+                  .q = head.q.data(),
+                  .log_sum_exp = head.log_sum_exp.data(),
+                  .target = head.target.data(),
+                  .sinks = head.sinks.empty() ? nullptr : head.sinks.data()},
+                 {.n_kept = entries.n_entries, .keys = stored.keys.data(), .values = stored.values.data()},
+                 {.key_dim = head.shape.key_dim,
+                  .value_dim = head.shape.value_dim,
+                  .scale = head.shape.spec.scale,
+                  .soft_cap = head.shape.spec.soft_cap},
+                 fitted.data());
+  if (!is_fitted) return;
+  for (std::int32_t e = 0; e < entries.n_entries; ++e) {
+    kernels::store_row(cache.shape().value_type, fitted.data() + std::ptrdiff_t{e} * head.shape.value_dim,
+                       cache.value_row(head.layer, head.kv_head, e), head.shape.value_dim);
+  }
+}
+
+void ReferenceAttention::refit(RaggedCache& cache, const ParallelFor& parallel_for) const {
+  parallel_for(static_cast<int>(heads_.size()), [&](int i) { refit_head(heads_[static_cast<std::size_t>(i)], cache); });
+}
+
+}  // namespace winnow

@@ -1,0 +1,46 @@
+// What reference rows see over all entries of every layer, before anything is dropped: what refitted values are held
+// to.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include "cache/page_pool.h"
+#include "cache/ragged_cache.h"
+#include "eviction/evidence.h"
+#include "model/layer_spec.h"
+
+namespace winnow {
+
+// Not thread-safe. Its memory is counted in the pool.
+class ReferenceAttention {
+ public:
+  // Throws Error(kOutOfMemory) where a prompt or turn of n_tokens tokens would take more than the pool's limit.
+  ReferenceAttention(const ModelSpec& spec, std::int32_t n_tokens, const std::shared_ptr<PagePool>& pool);
+
+  // The most that a prompt or turn of n_tokens tokens takes.
+  static std::size_t bytes_for(const ModelSpec& spec, std::int32_t n_tokens);
+
+  // Takes the attention of the view's reference rows on all its entries.
+  void add_layer(const LayerView& view, const ParallelFor& parallel_for);
+
+  // Once what stays of the layers added is final: refits the values of their entries in `cache` (value_fit.h), each
+  // head by itself. Sinks take part, and so do entries that are always kept.
+  void refit(RaggedCache& cache, const ParallelFor& parallel_for) const;
+
+ private:
+  // One KV head's rows: those of the whole group, [n_rows * n_group].
+  struct Head {
+    int layer, kv_head;
+    kernels::AttentionShape shape;
+    int n_rows;
+    std::vector<float> q, log_sum_exp, target, sinks;
+  };
+  void refit_head(const Head& head, RaggedCache& cache) const;
+
+  std::shared_ptr<void> reservation_;
+  std::vector<Head> heads_;
+};
+
+}  // namespace winnow

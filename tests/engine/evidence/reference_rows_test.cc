@@ -1,0 +1,206 @@
+// Reference rows, the scores taken from them, and values refitted to them.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <vector>
+
+#include "engine/engine_test_support.h"
+#include "engine/observe.h"
+#include "eviction/layer_evidence.h"
+#include "eviction/registry.h"
+#include "expect_error.h"
+#include "kernels/rows.h"
+
+namespace winnow::test {
+namespace {
+
+const TinyModelOptions kShape{.n_layer = 2, .n_head = 4, .n_kv_head = 2, .head_dim = 16, .seed = 3};
+
+std::shared_ptr<Engine> small_engine() { return Engine::create(tiny_model(kShape), {.n_threads = 2, .n_batch = 48}); }
+
+// A row [head_dim] turned by so many positions, in double.
+std::vector<double> turned(const float* row, int head_dim, const RotationView& rotation, double positions) {
+  std::vector<double> out(row, row + head_dim);
+  for (int i = 0; i < rotation.n_dims / 2; ++i) {
+    const int a = rotation.interleaved ? 2 * i : i, b = rotation.interleaved ? 2 * i + 1 : i + rotation.n_dims / 2;
+    const double angle = static_cast<double>(rotation.frequency[i]) * positions;
+    const double x = static_cast<double>(row[a]), y = static_cast<double>(row[b]);
+    out[static_cast<std::size_t>(a)] = x * std::cos(angle) - y * std::sin(angle);
+    out[static_cast<std::size_t>(b)] = x * std::sin(angle) + y * std::cos(angle);
+  }
+  return out;
+}
+
+std::vector<std::vector<double>> keys_of(const LayerView& view, int head) {
+  std::vector<std::vector<double>> keys;
+  const std::size_t bytes = row_bytes(view.shape.key_type, view.shape.key_dim);
+  for (const kernels::EntryRun& run : view.heads[static_cast<std::size_t>(head)].runs) {
+    for (std::int32_t i = 0; i < run.n_entries; ++i) {
+      std::vector<float> key(static_cast<std::size_t>(view.shape.key_dim));
+      kernels::load_row(view.shape.key_type, run.keys + static_cast<std::size_t>(i) * bytes, key.data(),
+                        view.shape.key_dim);
+      keys.emplace_back(key.begin(), key.end());
+    }
+  }
+  return keys;
+}
+
+// Shows every layer of a prompt of n_tokens tokens, with its reference rows and all queries.
+void observe(int n_tokens, const std::function<void(const LayerView&, const ParallelFor&)>& look) {
+  const auto engine = small_engine();
+  Session session = engine->open(full_options());
+  EvidenceNeeds needs;
+  needs.reference_rows = needs.all_queries = true;
+  int n_seen = 0;
+  prefill_observed(session, random_tokens(n_tokens, 300, 5),
+                   {.needs = needs, .on_layer = [&](const LayerView& view, const ParallelFor& parallel_for) {
+                      ++n_seen;
+                      look(view, parallel_for);
+                    }});
+  EXPECT_EQ(n_seen, kShape.n_layer);
+}
+
+TEST(ReferenceRows, AreRowsOfThePromptTurnedToPositionsBehindIt) {
+  for (const int n_tokens : {1, 5, 40, 700}) {
+    observe(n_tokens, [&](const LayerView& view, const ParallelFor&) {
+      ASSERT_EQ(view.n_query_rows, n_tokens);
+      ASSERT_GE(view.n_reference_rows, std::min(n_tokens - std::min(8, n_tokens - 1), 180)) << n_tokens;
+      ASSERT_LE(view.n_reference_rows, 192);
+      const int d = view.shape.key_dim;
+      const std::ptrdiff_t row_floats = std::ptrdiff_t{view.n_head} * d;
+      int last_found = -1;
+      for (int i = 0; i < view.n_reference_rows; ++i) {
+        // Found again among the prompt's rows: the one that lies nearest once it has been turned.
+        int found = -1;
+        for (int p = last_found + 1; p < n_tokens && found < 0; ++p) {
+          double distance = 0;
+          for (int h = 0; h < view.n_head; ++h) {
+            const auto expected = turned(view.all_q + p * row_floats + h * d, d, view.rotation, n_tokens + i % 64 - p);
+            for (int c = 0; c < d; ++c) {
+              const double got = static_cast<double>(view.reference_q[i * row_floats + h * d + c]);
+              distance = std::max(distance, std::abs(got - expected[static_cast<std::size_t>(c)]));
+            }
+          }
+          if (distance < 1e-4) found = p;
+        }
+        ASSERT_GE(found, 0) << "row " << i << " of " << n_tokens;
+        last_found = found;
+      }
+      EXPECT_EQ(last_found, n_tokens - 1);  // the last rows are always among them
+    });
+  }
+}
+
+TEST(ReferenceRows, RmsIsTheRootOfTheMeanSquaredAttention) {
+  observe(300, [](const LayerView& view, const ParallelFor& parallel_for) {
+    const EvictionOptions options = EvictionOptions::parse("snapkv:scorer=rms,window=32,sinks=4");
+    LayerEvidence evidence(view, options, 0, parallel_for);
+    const LayerScores scores = find_scorer("rms").score(evidence, options);
+    const int d = view.shape.key_dim, n_group = view.shape.n_group;
+    for (int h = 0; h < view.n_kv_head; ++h) {
+      const auto keys = keys_of(view, h);
+      std::vector<double> squares(keys.size(), 0.0);
+      for (int r = 0; r < view.n_reference_rows; ++r) {
+        for (int g = 0; g < n_group; ++g) {
+          const float* q = view.reference_q + (std::ptrdiff_t{r} * view.n_head + h * n_group + g) * d;
+          std::vector<double> weights;
+          double sum = 0;
+          for (const std::vector<double>& key : keys) {
+            double score = 0;
+            for (int c = 0; c < d; ++c) score += static_cast<double>(q[c]) * key[static_cast<std::size_t>(c)];
+            weights.push_back(std::exp(score * static_cast<double>(view.shape.spec.scale)));
+            sum += weights.back();
+          }
+          for (std::size_t j = 0; j < keys.size(); ++j) squares[j] += weights[j] * weights[j] / (sum * sum);
+        }
+      }
+      ASSERT_EQ(scores[static_cast<std::size_t>(h)].size(), keys.size() - 32);
+      for (std::size_t j = 0; j < keys.size() - 32; ++j) {
+        const double expected = std::sqrt(squares[j] / (view.n_reference_rows * n_group));
+        EXPECT_NEAR(static_cast<double>(scores[static_cast<std::size_t>(h)][j]), expected, 2e-4 * expected) << j;
+      }
+    }
+  });
+}
+
+double distance(const std::vector<std::vector<float>>& a, const std::vector<std::vector<float>>& b) {
+  double sum = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    for (std::size_t j = 0; j < a[i].size(); ++j) {
+      sum += std::pow(static_cast<double>(a[i][j]) - static_cast<double>(b[i][j]), 2);
+    }
+  }
+  return std::sqrt(sum);
+}
+
+TEST(RefittedValues, BringLaterTokensNearerToTheFullCache) {
+  const auto engine = small_engine();
+  const std::vector<Token> prompt = random_tokens(400, 300, 7), later = random_tokens(24, 300, 8);
+  for (const char* method : {"snapkv", "kvzip:sinks=4", "lava"}) {
+    for (const EntryType type : {EntryType::kF16, EntryType::kR4}) {
+      for (const bool chunked : {false, true}) {
+        if (chunked && std::string_view(method).starts_with("kvzip")) continue;
+        const auto run = [&](const std::string& text, const char* budget) {
+          SessionOptions options = full_options();
+          options.key_type = options.value_type = type;
+          if (!text.empty()) {
+            options = evicting_options(text, budget);
+            options.key_type = options.value_type = type;
+            options.prefill_chunk = chunked ? 200 : 0;
+          } else {
+            options.key_type = options.value_type = EntryType::kF32;
+          }
+          Session session = engine->open(options);
+          session.prefill(prompt);
+          const HeadPositions kept = kept_positions(session);
+          return std::pair(decode_all(session, later), kept);
+        };
+        const std::string name(method);
+        const std::string fitted = name + (name.find(':') == std::string::npos ? ":" : ",") + "fit=values";
+        const auto full = run("", "");
+        const auto plain = run(name, "25%");
+        const auto refitted = run(fitted, "25%");
+        if (!chunked) {
+          EXPECT_EQ(plain.second, refitted.second);
+        }  // the choice is the method's
+        EXPECT_LT(distance(refitted.first, full.first), (chunked ? 1.0 : 0.9) * distance(plain.first, full.first))
+            << method << " " << entry_type_name(type) << (chunked ? " in chunks" : "");
+      }
+    }
+  }
+}
+
+TEST(RefittedValues, StandStillWhereNothingIsCut) {
+  const auto engine = small_engine();
+  const std::vector<Token> prompt = random_tokens(60, 300, 9);
+  Session plain = engine->open(evicting_options("snapkv", "100%"));
+  Session fitted = engine->open(evicting_options("snapkv:fit=values", "100%"));
+  plain.prefill(prompt);
+  fitted.prefill(prompt);
+  EXPECT_EQ(logits_of(plain), logits_of(fitted));
+  EXPECT_EQ(decode_all(plain, random_tokens(3, 300, 1)), decode_all(fitted, random_tokens(3, 300, 1)));
+}
+
+TEST(RefittedValues, TakeNoMoreThanWasEstimated) {
+  const auto engine = small_engine();
+  const SessionOptions options = evicting_options("lava:fit=values", "30%");
+  const MemoryEstimate estimate = engine->estimate(options, 500, 4);
+  Session session = engine->open(options);
+  session.prefill(random_tokens(500, 300, 2));
+  EXPECT_LE(engine->memory().kv_bytes_peak, estimate.kv_bytes_peak);
+}
+
+TEST(ReferenceRows, CannotScoreWhileDecoding) {
+  SessionOptions options = evicting_options("snapkv:scorer=rms", "30%");
+  options.decode_cut = SessionOptions::DecodeCut::kTotal;
+  const auto engine = small_engine();
+  expect_error(ErrorCode::kUnsupported, "while decoding", [&] { engine->open(options); });
+  options.eviction = EvictionOptions::parse("snapkv:fit=values");  // only the values of prompts are refitted
+  Session session = engine->open(options);
+  session.prefill(random_tokens(200, 300, 2));
+  decode_all(session, random_tokens(5, 300, 1));
+  EXPECT_EQ(session.statistics().entries_kept, 60 * kShape.n_layer * kShape.n_kv_head);
+}
+
+}  // namespace
+}  // namespace winnow::test
