@@ -10,11 +10,11 @@
 #include "cache/ragged_cache.h"
 #include "engine/decode/step_graph.h"
 #include "engine/evidence/query_evidence.h"
+#include "engine/prefill/converted_layer.h"
 #include "eviction/cut.h"
 #include "eviction/evidence.h"
 #include "model/compute.h"
 #include "model/model_impl.h"
-#include "model/packed_weights.h"
 #include "model/rotation.h"
 #include "winnow/session.h"
 
@@ -38,12 +38,11 @@ struct Engine::Impl {
   const std::shared_ptr<const Model> model;
   const EngineOptions options;
   const std::shared_ptr<PagePool> pool;
+  const LayerRange layers;                // what this machine computes: all
   const std::vector<Rotation> rotations;  // [n_layer]
   std::mutex mutex;                       // held by every public call that computes
   Compute compute;
-  PackedLayer packed;
-  std::uint64_t packed_by = 0;  // the pass whose weights these are, and their layer
-  int packed_layer = 0;
+  ConvertedLayer converted;
   Graph layer_graph;                     // of a layer with many rows, and of the output head
   std::unique_ptr<StepGraph> last_step;  // null before the first
   std::atomic<std::size_t> graph_bytes = 0;
@@ -58,6 +57,9 @@ struct Session::Impl {
   Engine::Impl& engine_impl() const { return engine->impl(); }
   const Model::Impl& model() const { return engine_impl().model->impl(); }
   std::int32_t n_tokens() const { return static_cast<std::int32_t>(tokens.size()); }
+
+  // Back to a session that was just opened.
+  void reset();
 
   // Throws while a Prefill holds the session.
   void check_idle() const;

@@ -2,8 +2,9 @@
 #include <algorithm>
 
 #include "cache/staging_buffer.h"
+#include "engine/engine_impl.h"
 #include "engine/evidence/reference_attention.h"
-#include "engine/prefill/prefill_impl.h"
+#include "engine/prefill/reconstruction.h"
 #include "engine/session_options.h"
 #include "eviction/fitting_window.h"
 #include "winnow/error.h"

@@ -38,11 +38,10 @@ void observe_stored(Session& session, const LayerObserver& observer) {
   const std::lock_guard lock(impl.engine_impl().mutex);
   impl.check_idle();
   const ParallelFor parallel_for = impl.engine_impl().parallel_for();
-  std::vector<kernels::HeadEntries> heads;
-  std::vector<float> w_o;
   for (int l = 0; l < impl.cache.shape().n_layer(); ++l) {
     if (!impl.cache.shape().layer(l).is_cut()) continue;
-    observer.on_layer(stored_layer_view(impl, l, heads, w_o), parallel_for);
+    LayerViews layer = stored_layer(impl, l);
+    observer.on_layer(layer.of(impl.evidence, impl.evidence.needs()), parallel_for);
   }
 }
 

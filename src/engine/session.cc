@@ -53,6 +53,18 @@ void Session::Impl::check_idle() const {
   throw Error(ErrorCode::kInvalidArgument, "a prefill of this session is under way: finish it or give it up first");
 }
 
+void Session::Impl::reset() {
+  cache.clear();
+  engine_impl().pool->trim();
+  tokens.clear();
+  logits.clear();
+  evidence = QueryEvidence(evidence.needs(), model().spec);
+  total = 0;
+  head_budgets.clear();
+  decoded_since_cut = 0;
+  statistics = {};
+}
+
 void Session::Impl::reserve_step() {
   if (tokens.size() == tokens.capacity()) tokens.reserve(std::max<std::size_t>(2 * tokens.capacity(), 64));
   logits.reserve(static_cast<std::size_t>(model().spec.n_vocab));
@@ -108,15 +120,7 @@ Session Engine::load_session(const std::string& path) {
 void Session::clear() {
   const std::lock_guard lock(impl_->engine_impl().mutex);
   impl_->check_idle();
-  impl_->cache.clear();
-  impl_->engine_impl().pool->trim();
-  impl_->tokens.clear();
-  impl_->logits.clear();
-  impl_->evidence = QueryEvidence(impl_->evidence.needs(), impl_->model().spec);
-  impl_->total = 0;
-  impl_->head_budgets.clear();
-  impl_->decoded_since_cut = 0;
-  impl_->statistics = {};
+  impl_->reset();
 }
 
 std::int32_t Session::n_tokens() const { return impl_->n_tokens(); }

@@ -18,15 +18,14 @@ void Session::Impl::run_cut(const CutShape& shape_of_cut, int max_window_rows) {
   Cut cut(with_fitting_window(options.eviction, shape_of_cut), shape_of_cut);
   if (cut.keeps_everything()) return;
   const ParallelFor parallel_for = engine_impl().parallel_for();
-  std::vector<kernels::HeadEntries> heads;
-  std::vector<float> w_o;
   std::optional<ReferenceAttention> reference;  // a step of decoding has none
   if (options.eviction.fit == Fit::kValues && evidence.n_reference_rows() > 0) {
     reference.emplace(model().spec, evidence.n_reference_rows(), engine_impl().pool);
   }
   for (int l = 0; l < shape.n_layer(); ++l) {
     if (!shape.layer(l).is_cut()) continue;
-    const LayerView view = stored_layer_view(*this, l, heads, w_o, max_window_rows);
+    LayerViews layer = stored_layer(*this, l);
+    const LayerView view = layer.of(evidence, evidence.needs(), max_window_rows);
     if (reference) reference->add_layer(view, parallel_for);
     keep_entries(cache, cut.add_layer(view, parallel_for), parallel_for);
   }

@@ -62,6 +62,16 @@ struct LayerSpec {
   int output_size() const { return n_head * value_dim; }  // of attention, before the output projection
 };
 
+// Layers first, ..., last - 1: what one machine computes of a model. It takes hidden states from the machine before it
+// (the first one embeds tokens) and hands them on to the next (the last one makes logits of them).
+struct LayerRange {
+  int first = 0;
+  int last = 0;
+
+  int size() const { return last - first; }
+  bool operator==(const LayerRange&) const = default;
+};
+
 struct ModelSpec {
   int n_embd = 0;
   int n_vocab = 0;
@@ -71,6 +81,7 @@ struct ModelSpec {
   std::vector<LayerSpec> layers;
 
   int n_layer() const { return static_cast<int>(layers.size()); }
+  LayerRange all_layers() const { return {.first = 0, .last = n_layer()}; }
 };
 
 }  // namespace winnow

@@ -56,24 +56,25 @@ void plan_step(std::span<const std::int32_t> n_entries, int n_threads, StepPlan&
   }
 }
 
-StepAttention::StepAttention(const Model::Impl& model, int n_sequences, Compute& compute)
-    : model_(model), compute_(compute), layers_(model.spec.layers.size()) {
+StepAttention::StepAttention(const Model::Impl& model, LayerRange range, int n_sequences, Compute& compute)
+    : model_(model), compute_(compute), range_(range), layers_(static_cast<std::size_t>(range.size())) {
   int most_heads = 0;
   std::size_t scratch_bytes = 0;
-  for (std::size_t l = 0; l < layers_.size(); ++l) {
-    layers_[l].owner = this;
-    layers_[l].layer = static_cast<int>(l);
-    const LayerSpec& s = model.spec.layers[l];
+  for (std::size_t i = 0; i < layers_.size(); ++i) {
+    layers_[i].owner = this;
+    layers_[i].layer = range.first + static_cast<int>(i);
+    const LayerSpec& s = spec(layers_[i].layer);
     most_heads = std::max(most_heads, s.n_kv_head);
     if (s.n_kv_head == 0) continue;
     // Scratch is the same for all entry types.
-    const kernels::AttentionShape shape = attention_shape(model, static_cast<int>(l), EntryType::kF32, EntryType::kF32);
+    const kernels::AttentionShape shape = attention_shape(model, layers_[i].layer, EntryType::kF32, EntryType::kF32);
     scratch_bytes = std::max(scratch_bytes, kernels::decode_attention_scratch_bytes(shape));
   }
   done_ = std::make_unique<std::atomic<int>[]>(static_cast<std::size_t>(n_sequences * most_heads));
   for (int i = 0; i < compute.n_threads(); ++i) {
     Workspace& workspace = workspaces_.emplace_back(Workspace{.state = {}, .scratch = AlignedBytes(scratch_bytes)});
-    for (const LayerSpec& s : model.spec.layers) {
+    for (const Layer& layer : layers_) {
+      const LayerSpec& s = spec(layer.layer);
       if (s.n_kv_head > 0) workspace.state.reserve(1, s.n_group(), s.value_dim);
     }
   }
@@ -108,7 +109,7 @@ ggml_tensor* StepAttention::attend(ggml_context* context, int layer, ggml_tensor
                                    ggml_tensor* k, ggml_tensor* v) {
   ggml_tensor* args[3] = {q, k, v};
   return ggml_custom_4d(context, GGML_TYPE_F32, spec(layer).output_size(), q->ne[2], 1, 1, args, 3, run,
-                        GGML_N_TASKS_MAX, &layers_[static_cast<std::size_t>(layer)]);
+                        GGML_N_TASKS_MAX, &layers_[static_cast<std::size_t>(layer - range_.first)]);
 }
 
 void StepAttention::run(ggml_tensor* dst, int ith, int nth, void* userdata) {

@@ -52,8 +52,8 @@ void plan_step(std::span<const std::int32_t> n_entries, int n_threads, StepPlan&
 // head in several slices are merged, in order, by whichever thread finishes last.
 class StepAttention : public AttentionHook {
  public:
-  // Sequences may differ in entry types. The model must outlive it.
-  StepAttention(const Model::Impl& model, int n_sequences, Compute& compute);
+  // Of these layers. Sequences may differ in entry types. The model must outlive it.
+  StepAttention(const Model::Impl& model, LayerRange layers, int n_sequences, Compute& compute);
 
   void plan(std::span<const StepSequence> sequences);
 
@@ -85,7 +85,8 @@ class StepAttention : public AttentionHook {
   const Model::Impl& model_;
   Compute& compute_;
   std::vector<StepSequence> sequences_;
-  std::vector<Layer> layers_;
+  LayerRange range_;
+  std::vector<Layer> layers_;                 // of the range
   std::vector<std::int32_t> n_entries_;       // of the layer that is being planned
   kernels::GroupSoftmaxes partials_;          // of the slices that share a head
   std::vector<Workspace> workspaces_;         // [n_threads]

@@ -6,21 +6,25 @@
 
 namespace winnow {
 
-StepGraph::StepGraph(const Model::Impl& model, int n_sequences, Compute& compute)
-    : attention(model, n_sequences, compute),
-      graph(kGraphNodesPerLayer * static_cast<std::size_t>(model.spec.n_layer() + 1)),
+StepGraph::StepGraph(const Model::Impl& model, LayerRange layers, int n_sequences, Compute& compute)
+    : attention(model, layers, n_sequences, compute),
+      graph(kGraphNodesPerLayer * static_cast<std::size_t>(layers.size() + 1)),
       hidden(static_cast<std::size_t>(n_sequences) * static_cast<std::size_t>(model.spec.n_embd)),
       positions(static_cast<std::size_t>(n_sequences)) {
   ggml_tensor* x = graph.external(GGML_TYPE_F32, model.spec.n_embd, n_sequences, hidden.data());
   ggml_tensor* position_tensor = graph.external(GGML_TYPE_I32, n_sequences, 1, positions.data());
   GraphBuilder builder(graph.context(), attention, position_tensor, nullptr, ProductRows::kFew, compute);
-  for (std::size_t l = 0; l < model.spec.layers.size(); ++l) {
-    x = model.architecture.build_layer(builder, model.spec.layers[l], model.weights.layers[l], x);
+  for (int l = layers.first; l < layers.last; ++l) {
+    const auto at = static_cast<std::size_t>(l);
+    x = model.architecture.build_layer(builder, model.spec.layers[at], model.weights.layers[at], x);
   }
-  logits = builder.linear(model.weights.output, nullptr,
-                          builder.rms_norm(x, model.weights.output_norm, model.spec.norm_eps));
-  ggml_set_output(logits);
-  graph.expand(logits);
+  graph.expand(x);
+  if (layers.last == model.spec.n_layer()) {
+    logits = builder.linear(model.weights.output, nullptr,
+                            builder.rms_norm(x, model.weights.output_norm, model.spec.norm_eps));
+    ggml_set_output(logits);
+    graph.expand(logits);
+  }
   graph.allocate();
 }
 

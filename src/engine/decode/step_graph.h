@@ -15,15 +15,15 @@ namespace winnow {
 inline constexpr std::size_t kGraphNodesPerLayer = 64;
 
 struct StepGraph {
-  StepGraph(const Model::Impl& model, int n_sequences, Compute& compute);
+  StepGraph(const Model::Impl& model, LayerRange layers, int n_sequences, Compute& compute);
 
   std::size_t bytes() const;
 
   StepAttention attention;
   Graph graph;
-  std::vector<float> hidden;            // [n_sequences][n_embd]
+  std::vector<float> hidden;            // [n_sequences][n_embd], before the run and after it
   std::vector<std::int32_t> positions;  // [n_sequences]
-  ggml_tensor* logits = nullptr;        // [n_vocab, n_sequences]
+  ggml_tensor* logits = nullptr;        // [n_vocab, n_sequences]; null where the range does not end the model
 };
 
 // The most that each sequence adds to a step's graph: activations, logits, partial results of attention. What does not

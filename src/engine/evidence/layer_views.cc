@@ -3,31 +3,16 @@
 #include <ggml.h>
 
 #include <algorithm>
+#include <chrono>
 
 #include "engine/attention_shape.h"
 
 namespace winnow {
 
-LayerView layer_view(const Engine::Impl& engine, const CacheShape& shape, int layer,
-                     std::span<const kernels::HeadEntries> heads, std::int32_t n_tokens) {
-  const Model::Impl& model = engine.model->impl();
-  const LayerSpec& spec = model.spec.layers[static_cast<std::size_t>(layer)];
-  const Rotation& rotation = engine.rotations[static_cast<std::size_t>(layer)];
-  return {
-      .layer = layer,
-      .n_head = spec.n_head,
-      .n_kv_head = spec.n_kv_head,
-      .shape = attention_shape(model, layer, shape.key_type, shape.value_type),
-      .n_tokens = n_tokens,
-      .heads = heads,
-      .rotation = {.interleaved = rotation.interleaved,
-                   .n_dims = rotation.n_dims,
-                   .frequency = rotation.frequency.data(),
-                   .magnitude = rotation.magnitude},
-      .n_embd = model.spec.n_embd,
-  };
-}
+namespace {
 
+// The slices W_O[h] of a layer as [n_head][value_dim][n_embd] float32, from the file's [n_embd rows][n_head *
+// value_dim].
 std::vector<float> output_projection(Engine::Impl& engine, int layer) {
   const ModelSpec& spec = engine.model->impl().spec;
   const ggml_tensor* wo = engine.model->impl().weights.layers[static_cast<std::size_t>(layer)].wo;
@@ -45,18 +30,53 @@ std::vector<float> output_projection(Engine::Impl& engine, int layer) {
   return slices;
 }
 
-LayerView stored_layer_view(Session::Impl& session, int layer, std::vector<kernels::HeadEntries>& heads,
-                            std::vector<float>& w_o, int max_window_rows) {
-  heads.clear();
-  for (int h = 0; h < session.cache.shape().layer(layer).n_kv_head; ++h)
-    heads.push_back(session.cache.entries(layer, h));
-  LayerView view = layer_view(session.engine_impl(), session.cache.shape(), layer, heads, session.n_tokens());
-  session.evidence.fill(view, max_window_rows);
-  if (session.evidence.needs().output_projection) {
-    w_o = output_projection(session.engine_impl(), layer);
-    view.w_o = w_o.data();
+}  // namespace
+
+LayerViews::LayerViews(Engine::Impl& engine, const CacheShape& shape, int layer,
+                       std::vector<kernels::HeadEntries> heads, std::int32_t n_tokens,
+                       std::vector<ReconstructionPass> passes)
+    : engine_(engine),
+      shape_(shape),
+      layer_(layer),
+      heads_(std::move(heads)),
+      n_tokens_(n_tokens),
+      passes_(std::move(passes)) {}
+
+LayerView LayerViews::of(QueryEvidence& evidence, const EvidenceNeeds& needs, int max_window_rows) {
+  const Model::Impl& model = engine_.model->impl();
+  const LayerSpec& spec = model.spec.layers[static_cast<std::size_t>(layer_)];
+  const Rotation& rotation = engine_.rotations[static_cast<std::size_t>(layer_)];
+  LayerView view{
+      .layer = layer_,
+      .n_head = spec.n_head,
+      .n_kv_head = spec.n_kv_head,
+      .shape = attention_shape(model, layer_, shape_.key_type, shape_.value_type),
+      .n_tokens = n_tokens_,
+      .heads = heads_,
+      .rotation = {.interleaved = rotation.interleaved,
+                   .n_dims = rotation.n_dims,
+                   .frequency = rotation.frequency.data(),
+                   .magnitude = rotation.magnitude},
+      .n_embd = model.spec.n_embd,
+  };
+  evidence.fill(view, max_window_rows);
+  if (needs.reconstruction_pass) view.passes = passes_;
+  if (needs.output_projection) {
+    if (w_o_.empty()) {
+      const auto start = std::chrono::steady_clock::now();
+      w_o_ = output_projection(engine_, layer_);
+      w_o_s_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    }
+    view.w_o = w_o_.data();
   }
   return view;
+}
+
+LayerViews stored_layer(Session::Impl& session, int layer) {
+  const CacheShape& shape = session.cache.shape();
+  std::vector<kernels::HeadEntries> heads;
+  for (int h = 0; h < shape.layer(layer).n_kv_head; ++h) heads.push_back(session.cache.entries(layer, h));
+  return {session.engine_impl(), shape, layer, std::move(heads), session.n_tokens()};
 }
 
 void keep_entries(RaggedCache& cache, std::span<const LayerCut> cuts, const ParallelFor& parallel_for) {

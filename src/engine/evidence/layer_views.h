@@ -2,7 +2,7 @@
 // they decide.
 #pragma once
 
-#include <functional>
+#include <cstdint>
 #include <limits>
 #include <span>
 #include <vector>
@@ -12,18 +12,40 @@
 
 namespace winnow {
 
-// The view of one layer without anybody's queries; `heads` [n_kv_head] must outlive it.
-LayerView layer_view(const Engine::Impl& engine, const CacheShape& shape, int layer,
-                     std::span<const kernels::HeadEntries> heads, std::int32_t n_tokens);
+// One layer of a sequence, for several who look at it one after the other: each gets the same entries with its own
+// queries, and what all need is made once.
+class LayerViews {
+ public:
+  // heads [n_kv_head]; passes: KVzip's. What they point to must outlive this.
+  LayerViews(Engine::Impl& engine, const CacheShape& shape, int layer, std::vector<kernels::HeadEntries> heads,
+             std::int32_t n_tokens, std::vector<ReconstructionPass> passes = {});
 
-// The slices W_O[h] of a layer as [n_head][value_dim][n_embd] float32, from the file's [n_embd rows][n_head *
-// value_dim].
-std::vector<float> output_projection(Engine::Impl& engine, int layer);
+  int layer() const { return layer_; }
+  std::int32_t n_tokens() const { return n_tokens_; }
+  std::span<const kernels::HeadEntries> heads() const { return heads_; }
+  const CacheShape& shape() const { return shape_; }  // with the entries' types
 
-// The view of a layer as it is stored in a session, with at most max_window_rows of its last queries. `heads` receives
-// the entries and `w_o` the output projection where the session's evidence asks for it; both must outlive the view.
-LayerView stored_layer_view(Session::Impl& session, int layer, std::vector<kernels::HeadEntries>& heads,
-                            std::vector<float>& w_o, int max_window_rows = std::numeric_limits<int>::max());
+  // With what `needs` asks for, and at most max_window_rows of the last queries. The view lives as long as this, and
+  // until the same evidence is asked again.
+  LayerView of(QueryEvidence& evidence, const EvidenceNeeds& needs,
+               int max_window_rows = std::numeric_limits<int>::max());
+
+  // What the output projection took to make; 0 if nobody asked for it.
+  double output_projection_s() const { return w_o_s_; }
+
+ private:
+  Engine::Impl& engine_;
+  const CacheShape& shape_;
+  int layer_;
+  std::vector<kernels::HeadEntries> heads_;
+  std::int32_t n_tokens_;
+  std::vector<ReconstructionPass> passes_;
+  std::vector<float> w_o_;  // [n_head][value_dim][n_embd]
+  double w_o_s_ = 0;
+};
+
+// A layer as it is stored in a session.
+LayerViews stored_layer(Session::Impl& session, int layer);
 
 // Drops from stored layers what a cut does not keep, heads side by side.
 void keep_entries(RaggedCache& cache, std::span<const LayerCut> cuts, const ParallelFor& parallel_for);

@@ -1,97 +1,62 @@
-#include <algorithm>
-#include <limits>
+#include "engine/prefill/append_prefill.h"
 
-#include "engine/prefill/prefill_impl.h"
+#include <algorithm>
 
 namespace winnow {
 
 AppendPrefill::AppendPrefill(std::shared_ptr<Engine> the_engine, Session::Impl& session,
                              std::span<const Token> the_tokens, const PrefillOptions& the_callbacks,
-                             std::optional<std::int64_t> cut_total)
+                             std::optional<std::int64_t> cut_total, std::size_t n_chunk)
     : Impl(std::move(the_engine), {&session}, the_tokens, the_callbacks),
       session_(session),
       cut_total_(cut_total),
+      n_chunk_(n_chunk),
+      n_before_(session.n_tokens()),
       before_(session.evidence),
       sink_(session.cache) {
   session.check_tokens(tokens);
-  const auto n = static_cast<std::int32_t>(tokens.size());
-  try {
-    session.cache.extend_all(n, session.n_tokens());
-    if (cut_total) session.evidence.begin_rows(session.n_tokens(), n, true);
-    pass_.emplace(engine_impl(), sink_, tokens, session.n_tokens(), std::vector{&session.evidence});
-  } catch (...) {
-    undo();
-    throw;
-  }
-  work_total = pass_->work_total();
 }
 
 AppendPrefill::~AppendPrefill() = default;
 
-bool AppendPrefill::step() {
-  if (!is_through) {
-    is_through = !pass_->step(nullptr);
-    return true;
-  }
-  std::vector<float> logits = pass_->read_logits(callbacks.on_logits);
-  session_.note_sizes(pass_->hidden_bytes(), 0);
-  pass_.reset();
+std::span<const Token> AppendPrefill::chunk() const {
+  const auto fed = static_cast<std::size_t>(session_.n_tokens() - n_before_);
+  return std::span(tokens).subspan(fed, std::min(n_chunk_, tokens.size() - fed));
+}
+
+void AppendPrefill::begin_pass() {
+  const auto n = static_cast<std::int32_t>(chunk().size());
+  session_.cache.extend_all(n, session_.n_tokens());
+  if (cut_total_) session_.evidence.begin_rows(session_.n_tokens(), n, true);
+  pass.emplace(engine_impl(), engine_impl().layers, sink_, chunk(), session_.n_tokens(),
+               std::vector{&session_.evidence});
+}
+
+void AppendPrefill::end_layer(int /*layer*/) {}  // what is kept is in its place
+
+bool AppendPrefill::end_pass() {
+  std::vector<float> logits = pass->read_logits(callbacks.on_logits);
+  session_.note_sizes(pass->hidden_bytes(), 0);
+  work_before += pass->work_done();
+  pass.reset();
+  const std::span<const Token> fed = chunk();
   session_.logits = std::move(logits);
-  session_.tokens.insert(session_.tokens.end(), tokens.begin(), tokens.end());
-  session_.statistics.prompt_tokens += static_cast<std::int64_t>(tokens.size());
+  session_.tokens.insert(session_.tokens.end(), fed.begin(), fed.end());
+  session_.statistics.prompt_tokens += static_cast<std::int64_t>(fed.size());
   session_.cache.slide();
-  is_done = true;
+  is_done = n_before_ > 0;  // whatever becomes of the cut: the turn is fed
   if (cut_total_) session_.cut_to_total(*cut_total_);
   session_.evidence.end_rows();
-  return false;
+  return !chunk().empty();
 }
 
 void AppendPrefill::undo() {
-  pass_.reset();
+  pass.reset();
+  if (n_before_ == 0) return session_.reset();
   session_.evidence.end_rows();
   if (is_done) return;  // the cut that followed failed: the tokens are fed, and all of them kept
-  session_.cache.truncate(session_.n_tokens());
+  session_.cache.truncate(n_before_);
   session_.evidence = std::move(before_);
-}
-
-ChunkedPrefill::ChunkedPrefill(std::shared_ptr<Engine> the_engine, Session::Impl& session,
-                               std::span<const Token> the_tokens, const PrefillOptions& the_callbacks)
-    : Impl(std::move(the_engine), {&session}, the_tokens, the_callbacks), session_(session) {
-  session.check_tokens(tokens);
-  total_ = session.total_entries(static_cast<std::int32_t>(tokens.size()));
-  work_total = static_cast<std::int64_t>(tokens.size()) * session.cache.shape().n_layer();
-}
-
-ChunkedPrefill::~ChunkedPrefill() = default;
-
-void ChunkedPrefill::begin_chunk() {
-  chunk_ = std::min(tokens.size() - fed_, static_cast<std::size_t>(session_.options.prefill_chunk));
-  PrefillOptions chunk_callbacks;
-  chunk_callbacks.on_logits = callbacks.on_logits;
-  append_ = std::make_unique<AppendPrefill>(engine, session_, std::span(tokens).subspan(fed_, chunk_), chunk_callbacks,
-                                            total_);
-}
-
-bool ChunkedPrefill::step() {
-  if (!append_) begin_chunk();
-  if (append_->step()) return true;
-  append_.reset();
-  fed_ += chunk_;
-  return fed_ < tokens.size();
-}
-
-std::int64_t ChunkedPrefill::work_done() const {
-  return static_cast<std::int64_t>(fed_) * session_.cache.shape().n_layer() + (append_ ? append_->work_done() : 0);
-}
-
-void ChunkedPrefill::undo() {
-  append_.reset();
-  session_.cache.clear();
-  session_.tokens.clear();
-  session_.logits.clear();
-  session_.evidence = QueryEvidence(session_.evidence.needs(), session_.model().spec);
-  session_.statistics.prompt_tokens = 0;
-  engine_impl().pool->trim();
 }
 
 }  // namespace winnow

@@ -2,7 +2,8 @@
 #include <chrono>
 #include <mutex>
 
-#include "engine/prefill/prefill_impl.h"
+#include "engine/prefill/append_prefill.h"
+#include "engine/prefill/layer_prefill.h"
 #include "winnow/error.h"
 
 namespace winnow {
@@ -35,6 +36,17 @@ void check_sessions(const Engine& engine, std::span<Session* const> sessions) {
   }
 }
 
+// Takes the sessions and the memory that the first steps need.
+void begin(Prefill::Impl& prefill) {
+  try {
+    prefill.begin_pass();
+  } catch (...) {
+    prefill.undo();
+    throw;
+  }
+  for (Session::Impl* session : prefill.sessions) session->is_prefilling = true;
+}
+
 }  // namespace
 
 Prefill::Impl::Impl(std::shared_ptr<Engine> the_engine, std::vector<Session::Impl*> the_sessions,
@@ -42,33 +54,16 @@ Prefill::Impl::Impl(std::shared_ptr<Engine> the_engine, std::vector<Session::Imp
     : engine(std::move(the_engine)),
       sessions(std::move(the_sessions)),
       tokens(the_tokens.begin(), the_tokens.end()),
-      callbacks(the_callbacks) {}
+      callbacks(the_callbacks),
+      work_total(static_cast<std::int64_t>(tokens.size()) * engine_impl().layers.size()) {}
 
 Prefill::Impl::~Impl() = default;
 
-bool Prefill::Impl::guarded_step() {
-  if (is_over) return false;
-  const auto start = std::chrono::steady_clock::now();
-  try {
-    const bool more = step();
-    const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
-    seconds += elapsed.count();
-    if (callbacks.on_progress && more && !callbacks.on_progress(work_done(), work_total)) {
-      throw Error(ErrorCode::kCancelled, "the prefill was stopped");
-    }
-    if (more) return true;
-  } catch (...) {
-    undo();
-    is_over = true;
-    for (Session::Impl* session : sessions) session->is_prefilling = false;
-    throw;
-  }
-  for (Session::Impl* session : sessions) {
-    session->statistics.prefill_s += seconds;
-    session->is_prefilling = false;
-  }
-  is_done = is_over = true;
-  return false;
+bool Prefill::Impl::advance() {
+  if (!pass) begin_pass();
+  if (pass->is_through()) return end_pass();
+  if (const std::optional<int> layer = pass->step()) end_layer(*layer);
+  return true;
 }
 
 std::unique_ptr<Prefill::Impl> start_prefill(const std::shared_ptr<Engine>& engine, std::span<Session* const> sessions,
@@ -77,6 +72,7 @@ std::unique_ptr<Prefill::Impl> start_prefill(const std::shared_ptr<Engine>& engi
   check_sessions(*engine, sessions);
   Session::Impl& first = sessions[0]->impl();
   const bool evicts = first.options.eviction.evicts();
+  const auto chunk = static_cast<std::size_t>(first.options.prefill_chunk);
   std::unique_ptr<Prefill::Impl> prefill;
   if (first.n_tokens() > 0) {
     first.check_tokens(tokens);
@@ -86,16 +82,17 @@ std::unique_ptr<Prefill::Impl> start_prefill(const std::shared_ptr<Engine>& engi
       total = first.total_entries(first.n_tokens() + n);
       first.check_cut(n, *total);
     }
-    prefill = std::make_unique<AppendPrefill>(engine, first, tokens, callbacks, total);
-  } else if (evicts && first.options.prefill_chunk > 0 &&
-             tokens.size() > static_cast<std::size_t>(first.options.prefill_chunk)) {
-    prefill = std::make_unique<ChunkedPrefill>(engine, first, tokens, callbacks);
+    prefill = std::make_unique<AppendPrefill>(engine, first, tokens, callbacks, total, tokens.size());
+  } else if (evicts && chunk > 0 && tokens.size() > chunk) {
+    first.check_tokens(tokens);
+    const std::int64_t total = first.total_entries(static_cast<std::int32_t>(tokens.size()));
+    prefill = std::make_unique<AppendPrefill>(engine, first, tokens, callbacks, total, chunk);
   } else {
     std::vector<Session::Impl*> targets;
     for (Session* session : sessions) targets.push_back(&session->impl());
     prefill = std::make_unique<LayerPrefill>(engine, std::move(targets), tokens, callbacks, observer);
   }
-  for (Session* session : sessions) session->impl().is_prefilling = true;
+  begin(*prefill);
   return prefill;
 }
 
@@ -122,13 +119,41 @@ Prefill::~Prefill() {
 }
 
 bool Prefill::step() {
-  const std::lock_guard lock(impl_->engine_impl().mutex);
-  return impl_->guarded_step();
+  Impl& prefill = *impl_;
+  const std::lock_guard lock(prefill.engine_impl().mutex);
+  if (prefill.is_over) return false;
+  const auto start = std::chrono::steady_clock::now();
+  bool more = false;
+  try {
+    more = prefill.advance();
+    const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
+    prefill.seconds += elapsed.count();
+    if (more && prefill.callbacks.on_progress && !prefill.callbacks.on_progress(work_done(), prefill.work_total)) {
+      throw Error(ErrorCode::kCancelled, "the prefill was stopped");
+    }
+  } catch (...) {
+    prefill.undo();
+    prefill.is_over = true;
+    for (Session::Impl* session : prefill.sessions) session->is_prefilling = false;
+    throw;
+  }
+  if (more) return true;
+  for (Session::Impl* session : prefill.sessions) {
+    session->statistics.prefill_s += prefill.seconds;
+    session->is_prefilling = false;
+  }
+  prefill.is_done = prefill.is_over = true;
+  return false;
 }
 
 bool Prefill::done() const { return impl_->is_done; }
-std::int64_t Prefill::work_done() const { return impl_->is_over ? impl_->work_total : impl_->work_done(); }
+
 std::int64_t Prefill::work_total() const { return impl_->work_total; }
+
+std::int64_t Prefill::work_done() const {
+  if (impl_->is_over) return impl_->work_total;
+  return impl_->work_before + (impl_->pass ? impl_->pass->work_done() : 0);
+}
 
 Prefill Engine::start_prefill(std::span<Session* const> sessions, std::span<const Token> tokens,
                               const PrefillOptions& options) {
@@ -139,8 +164,9 @@ Prefill Engine::start_prefill(std::span<Session* const> sessions, std::span<cons
 Prefill Engine::start_append(Session& session, std::span<const Token> tokens, const PrefillOptions& options) {
   const std::lock_guard lock(impl_->mutex);
   session.impl().check_idle();
-  auto prefill = std::make_unique<AppendPrefill>(shared_from_this(), session.impl(), tokens, options, std::nullopt);
-  session.impl().is_prefilling = true;
+  auto prefill =
+      std::make_unique<AppendPrefill>(shared_from_this(), session.impl(), tokens, options, std::nullopt, tokens.size());
+  begin(*prefill);
   return Prefill(std::move(prefill));
 }
 

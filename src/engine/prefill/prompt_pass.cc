@@ -3,20 +3,13 @@
 #include <ggml.h>
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <numeric>
 
-#include "model/stored_product.h"
-#include "winnow/error.h"
+#include "engine/engine_impl.h"
 
 namespace winnow {
 namespace {
-
-std::uint64_t next_id() {
-  static std::atomic<std::uint64_t> id{0};
-  return ++id;
-}
 
 std::size_t count(std::span<const std::vector<Token>> parts) {
   std::size_t n = 0;
@@ -26,18 +19,19 @@ std::size_t count(std::span<const std::vector<Token>> parts) {
 
 }  // namespace
 
-PromptPass::PromptPass(Engine::Impl& engine, EntrySink& sink, std::span<const Token> tokens,
+PromptPass::PromptPass(Engine::Impl& engine, LayerRange layers, EntrySink& sink, std::span<const Token> tokens,
                        std::int32_t first_position, std::vector<QueryEvidence*> recorders,
                        std::span<const std::vector<Token>> followers)
     : engine_(engine),
-      id_(next_id()),
+      layers_(layers),
       n_tokens_(static_cast<std::int32_t>(tokens.size())),
       first_position_(first_position),
       n_rows_(static_cast<std::int32_t>(tokens.size() + count(followers))),
       recorders_(std::move(recorders)),
       hidden_(static_cast<std::size_t>(n_rows_) * static_cast<std::size_t>(engine.model->impl().spec.n_embd) *
               sizeof(float)),
-      attention_(engine.model->impl(), sink, engine.compute) {
+      attention_(engine.model->impl(), sink, engine.compute),
+      layer_(layers.first) {
   int q_size = 0, k_size = 0;
   for (const LayerSpec& layer : engine.model->impl().spec.layers) {
     q_size = std::max(q_size, layer.q_size());
@@ -56,7 +50,7 @@ PromptPass::PromptPass(Engine::Impl& engine, EntrySink& sink, std::span<const To
 }
 
 void PromptPass::add_part(const Part& part, std::span<const Token> tokens) {
-  engine_.embed(tokens, row(part.first_row));
+  if (layers_.first == 0) engine_.embed(tokens, row(part.first_row));
   for (std::int32_t first = 0; first < part.n_rows; first += engine_.options.n_batch) {
     batches_.push_back({.part = static_cast<int>(parts_.size()),
                         .first_row = first,
@@ -69,69 +63,41 @@ float* PromptPass::row(std::int32_t r) {
   return reinterpret_cast<float*>(hidden_.data()) + std::int64_t{r} * engine_.model->impl().spec.n_embd;
 }
 
-std::int64_t PromptPass::work_total() const { return std::int64_t{n_rows_} * engine_.model->impl().spec.n_layer(); }
+std::span<float> PromptPass::hidden() { return {row(0), hidden_.bytes() / sizeof(float)}; }
 
-bool PromptPass::step(const std::function<void(int)>& on_layer) {
-  const std::vector<LayerWeights>& layers = engine_.model->impl().weights.layers;
-  const LayerWeights& weights = layers[layer_];
+std::int64_t PromptPass::work_total() const { return std::int64_t{n_rows_} * layers_.size(); }
+
+std::optional<int> PromptPass::step() {
+  const Batch& batch = batches_[batch_];
   const auto start = std::chrono::steady_clock::now();
-  run_batch(weights, batches_[batch_]);
-  if (parts_[static_cast<std::size_t>(batches_[batch_].part)].is_follower) {
+  run_batch(layer_, batch);
+  if (parts_[static_cast<std::size_t>(batch.part)].is_follower) {
     follower_s_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   }
-  work_done_ += batches_[batch_].n_rows;
-  if (++batch_ < batches_.size()) return true;
-  if (on_layer) on_layer(weights.layer);
+  work_done_ += batch.n_rows;
+  if (++batch_ < batches_.size()) return std::nullopt;
   batch_ = 0;
-  return ++layer_ < layers.size();
+  return layer_++;
 }
 
-bool PromptPass::is_packed(const ggml_tensor* weight) const {
-  switch (engine_.options.prefill_weights) {
-    case PrefillWeights::kAuto:
-      if (!has_int8_product(weight)) return n_rows_ >= kMinConvertedTokens;  // below, ggml's products are faster
-      return multiplies_bf16() && n_rows_ >= kMinConvertedInt8Tokens;
-    case PrefillWeights::kAsIs:
-      return false;
-    case PrefillWeights::kInt8:
-      return !has_int8_product(weight);
-    case PrefillWeights::kBf16:
-    case PrefillWeights::kF32:
-      return true;
-  }
-  return false;
-}
-
-// Another pass may have had its turn since this one's last batch.
-bool PromptPass::pack_layer(const LayerWeights& weights) {
-  std::vector<ggml_tensor*> matrices = {weights.wq,   weights.wk, weights.wv,  weights.wo,
-                                        weights.gate, weights.up, weights.down};
-  std::erase_if(matrices, [this](const ggml_tensor* weight) { return !is_packed(weight); });
-  if (matrices.empty()) return false;
-  if (engine_.packed_by == id_ && engine_.packed_layer == weights.layer) return true;
-  engine_.packed_by = 0;
-  engine_.packed.pack(matrices, std::min(n_rows_, engine_.options.n_batch), engine_.compute);
-  engine_.packed_by = id_;
-  engine_.packed_layer = weights.layer;
-  return true;
-}
-
-void PromptPass::run_batch(const LayerWeights& weights, const Batch& batch) {
+void PromptPass::run_batch(int layer, const Batch& batch) {
   const Model::Impl& model = engine_.model->impl();
-  const LayerSpec& spec = model.spec.layers[static_cast<std::size_t>(weights.layer)];
+  const LayerSpec& spec = model.spec.layers[static_cast<std::size_t>(layer)];
+  const LayerWeights& weights = model.weights.layers[static_cast<std::size_t>(layer)];
   const Part& part = parts_[static_cast<std::size_t>(batch.part)];
   const std::int32_t position = part.first_position + batch.first_row;
   const std::int32_t first_row = part.first_row + batch.first_row;
   if (part.is_follower) {
     const auto r = static_cast<std::size_t>(first_row - n_tokens_);
-    attention_.begin(weights.layer, position, batch.n_rows, {},
+    attention_.begin(layer, position, batch.n_rows, {},
                      {.q = follower_q_.data() + r * static_cast<std::size_t>(spec.q_size()),
                       .k = follower_k_.data() + r * static_cast<std::size_t>(spec.k_size())});
   } else {
-    attention_.begin(weights.layer, position, batch.n_rows, recorders_, {});
+    attention_.begin(layer, position, batch.n_rows, recorders_, {});
   }
-  const bool packed = pack_layer(weights);
-  if (packed) engine_.packed.prepare(batch.n_rows);
+  PackedLayer* converted =
+      engine_.converted.use(weights, n_rows_, std::min(n_rows_, engine_.options.n_batch), engine_.compute);
+  if (converted != nullptr) converted->prepare(batch.n_rows);
   std::vector<std::int32_t> positions(static_cast<std::size_t>(batch.n_rows));
   std::iota(positions.begin(), positions.end(), position);
 
@@ -139,16 +105,15 @@ void PromptPass::run_batch(const LayerWeights& weights, const Batch& batch) {
   graph.reset();
   ggml_tensor* x = graph.external(GGML_TYPE_F32, model.spec.n_embd, batch.n_rows, row(first_row));
   ggml_tensor* position_tensor = graph.external(GGML_TYPE_I32, batch.n_rows, 1, positions.data());
-  GraphBuilder builder(graph.context(), attention_, position_tensor, packed ? &engine_.packed : nullptr,
-                       ProductRows::kMany, engine_.compute);
+  GraphBuilder builder(graph.context(), attention_, position_tensor, converted, ProductRows::kMany, engine_.compute);
   graph.expand(model.architecture.build_layer(builder, spec, weights, x));
   graph.allocate();
   engine_.note_graph_bytes();
   engine_.compute.run(graph);
 }
 
-std::vector<ReconstructionPass> PromptPass::reconstruction() const {
-  const LayerSpec& spec = engine_.model->impl().spec.layers[layer_];
+std::vector<ReconstructionPass> PromptPass::reconstruction(int layer) const {
+  const LayerSpec& spec = engine_.model->impl().spec.layers[static_cast<std::size_t>(layer)];
   std::vector<ReconstructionPass> passes;
   for (const Part& part : parts_) {
     if (!part.is_follower) continue;

@@ -3,7 +3,7 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -18,26 +18,32 @@ namespace winnow {
 // batch by batch.
 class PromptPass {
  public:
-  // tokens: from first_position on. Keys and values go to the sink, whose room begin_rows has to find. `recorders`
-  // receive the queries. `followers`: rows behind the prompt that go through the layers beside it and are not part of
-  // the sequence (KVzip's reconstruction): each part sees the whole prompt and its own earlier rows, at the positions
-  // after the prompt's; the sink has room for the longest.
-  PromptPass(Engine::Impl& engine, EntrySink& sink, std::span<const Token> tokens, std::int32_t first_position,
-             std::vector<QueryEvidence*> recorders, std::span<const std::vector<Token>> followers = {});
+  // Through these layers: from the first of the model on the pass embeds the tokens, from any other on whoever runs it
+  // fills hidden() before the first step. tokens: from first_position on. Keys and values go to the sink, whose room
+  // begin_rows has to find. `recorders` receive the queries. `followers`: rows behind the prompt that go through the
+  // layers beside it and are not part of the sequence (KVzip's reconstruction): each part sees the whole prompt and its
+  // own earlier rows, at the positions after the prompt's; the sink has room for the longest.
+  PromptPass(Engine::Impl& engine, LayerRange layers, EntrySink& sink, std::span<const Token> tokens,
+             std::int32_t first_position, std::vector<QueryEvidence*> recorders,
+             std::span<const std::vector<Token>> followers = {});
 
-  // Runs one batch of rows through one layer; on_layer(l) is called after layer l's last batch and may be null. Returns
-  // whether there is more.
-  bool step(const std::function<void(int)>& on_layer);
+  // Runs one batch of rows through one layer; not once is_through(). Returns the layer if that was its last batch.
+  std::optional<int> step();
+  bool is_through() const { return layer_ == layers_.last; }
 
   std::int64_t work_done() const { return work_done_; }  // layers x rows
   std::int64_t work_total() const;
 
-  // After the last step: the logits [n_vocab] of the prompt's last row; every row's go to the callback, if there is
-  // one.
+  // [n_rows][n_embd], the residual stream, updated in place: after the last step what the next range takes.
+  std::span<float> hidden();
+
+  // After the last step of a range that ends the model: the logits [n_vocab] of the prompt's last row; every row's go
+  // to the callback, if there is one.
   std::vector<float> read_logits(const LogitsCallback& on_logits);
 
-  // Queries and keys of the present layer's followers, as the policy takes them.
-  std::vector<ReconstructionPass> reconstruction() const;
+  // Queries and keys of a layer's followers, as the policy takes them: after the layer's last batch, until the next
+  // step.
+  std::vector<ReconstructionPass> reconstruction(int layer) const;
   // What the followers' rows took so far.
   double follower_s() const { return follower_s_; }
 
@@ -57,25 +63,22 @@ class PromptPass {
     std::int32_t n_rows;
   };
   void add_part(const Part& part, std::span<const Token> tokens);
-  bool is_packed(const ggml_tensor* weight) const;
-  // Returns whether any of the layer's matrices is multiplied in its converted form.
-  bool pack_layer(const LayerWeights& weights);
-  void run_batch(const LayerWeights& weights, const Batch& batch);
+  void run_batch(int layer, const Batch& batch);
   float* row(std::int32_t r);
 
   Engine::Impl& engine_;
-  const std::uint64_t id_;  // tells whose weights the engine holds packed
-  std::int32_t n_tokens_;   // of the prompt
+  const LayerRange layers_;
+  std::int32_t n_tokens_;  // of the prompt
   std::int32_t first_position_;
   std::int32_t n_rows_;  // with the followers
   std::vector<QueryEvidence*> recorders_;
-  MappedMemory hidden_;            // [n_rows][n_embd] float32: the residual stream, updated in place
+  MappedMemory hidden_;            // [n_rows][n_embd] float32
   std::vector<float> follower_q_;  // [n_rows - n_tokens][n_head][key_dim] of the present layer, rotated
   std::vector<float> follower_k_;  // [n_rows - n_tokens][n_kv_head][key_dim] likewise
   RowsAttention attention_;
   std::vector<Part> parts_;
   std::vector<Batch> batches_;  // of one layer
-  std::size_t layer_ = 0;
+  int layer_;
   std::size_t batch_ = 0;
   std::int64_t work_done_ = 0;
   double follower_s_ = 0;

@@ -1,0 +1,38 @@
+// Tokens behind what a session holds: a turn, all of it kept or followed by a cut; or a first prompt in chunks, each
+// followed by a cut.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "cache/entry_sink.h"
+#include "engine/prefill/prefill_impl.h"
+
+namespace winnow {
+
+class AppendPrefill final : public Prefill::Impl {
+ public:
+  // Chunks of n_chunk tokens. cut_total: what everything is cut to after each of them; nothing: all is kept. Throws
+  // what the session has against these tokens.
+  AppendPrefill(std::shared_ptr<Engine> engine, Session::Impl& session, std::span<const Token> tokens,
+                const PrefillOptions& callbacks, std::optional<std::int64_t> cut_total, std::size_t n_chunk);
+  ~AppendPrefill() override;
+
+  void begin_pass() override;
+  void end_layer(int layer) override;
+  bool end_pass() override;
+  void undo() override;
+
+ private:
+  std::span<const Token> chunk() const;  // that is under way
+
+  Session::Impl& session_;
+  const std::optional<std::int64_t> cut_total_;
+  const std::size_t n_chunk_;
+  const std::int32_t n_before_;  // tokens that the session held
+  QueryEvidence before_;
+  CacheSink sink_;
+};
+
+}  // namespace winnow

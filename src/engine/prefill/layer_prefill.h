@@ -1,0 +1,49 @@
+// One prompt into empty sessions, layer by layer: each layer is cut as soon as it is through, for every session in its
+// own way.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "cache/staging_buffer.h"
+#include "engine/evidence/layer_views.h"
+#include "engine/evidence/reference_attention.h"
+#include "engine/prefill/prefill_impl.h"
+#include "engine/prefill/prompt_target.h"
+
+namespace winnow {
+
+class LayerPrefill final : public Prefill::Impl {
+ public:
+  LayerPrefill(std::shared_ptr<Engine> engine, std::vector<Session::Impl*> sessions, std::span<const Token> tokens,
+               const PrefillOptions& callbacks, const LayerObserver* observer);
+  ~LayerPrefill() override;
+
+  void begin_pass() override;
+  void end_layer(int layer) override;
+  bool end_pass() override;
+  void undo() override;
+
+ private:
+  // Sessions whose methods look at the same saved queries: one recording of these, one view of a layer and one scoring
+  // serve them all.
+  struct Group {
+    QueryEvidence* evidence;  // the first one's: it records
+    EvidenceNeeds needs;      // of all
+    std::vector<PromptTarget*> targets;
+    std::optional<ReferenceAttention> reference = std::nullopt;  // while the prompt is read, if one of them refits
+  };
+  void join_group(PromptTarget& target);
+  void judge(Group& group, LayerViews& views);
+
+  std::vector<PromptTarget> targets_;  // [sessions]
+  std::vector<Group> groups_;
+  unsigned window_columns_ = 0;  // of all sessions
+  std::optional<LayerObserver> observer_;
+  std::optional<QueryEvidence> observed_;
+  std::optional<StagingBuffer> staging_;
+};
+
+}  // namespace winnow

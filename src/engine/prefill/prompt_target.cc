@@ -1,0 +1,61 @@
+#include "engine/prefill/prompt_target.h"
+
+#include <chrono>
+#include <numeric>
+
+#include "engine/session_options.h"
+#include "eviction/fitting_window.h"
+
+namespace winnow {
+
+PromptTarget::PromptTarget(Session::Impl& session, std::span<const Token> tokens) : session_(&session) {
+  session.check_tokens(tokens);
+  if (!session.options.eviction.evicts()) return;
+  const auto n = static_cast<std::int32_t>(tokens.size());
+  total_ = session.total_entries(n);
+  const CutShape shape = cut_shape(session.cache.shape(), n, total_);
+  cut_ = std::make_unique<Cut>(with_fitting_window(session.options.eviction, shape), shape);
+  if (cut_->keeps_everything()) cut_.reset();
+}
+
+void PromptTarget::keep_last(const LayerViews& layer, std::int32_t n) {
+  const std::span<const kernels::HeadEntries> heads = layer.heads();
+  std::vector<std::int32_t> last(static_cast<std::size_t>(n));
+  std::iota(last.begin(), last.end(), layer.n_tokens() - n);
+  session_->engine_impl().parallel_for()(static_cast<int>(heads.size()), [&](int h) {
+    session_->cache.append_from(layer.layer(), h, heads[static_cast<std::size_t>(h)], last, layer.shape());
+  });
+}
+
+void PromptTarget::cut(const LayerViews& layer, LayerScoring& scoring) {
+  scoring.costs().begin_payer();
+  const auto start = std::chrono::steady_clock::now();
+  std::vector<LayerCut> due = cut_->add_layer(scoring);
+  std::vector<std::vector<std::int32_t>> kept;  // of this layer, if it is due
+  if (!due.empty() && due.back().layer == layer.layer()) {
+    kept = std::move(due.back().kept);
+    due.pop_back();
+  }
+  // Layers already stored give pages back before the new one takes any.
+  keep_entries(session_->cache, due, scoring.parallel_for());
+  scoring.parallel_for()(static_cast<int>(kept.size()), [&](int h) {
+    const auto at = static_cast<std::size_t>(h);
+    session_->cache.append_from(layer.layer(), h, layer.heads()[at], kept[at], layer.shape());
+  });
+  const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
+  // What targets share is made by the first of them and costs each as much as if it were alone.
+  charge(elapsed.count() + scoring.costs().made_by_others());
+  if (needs(&EvidenceNeeds::output_projection)) charge(layer.output_projection_s());
+}
+
+void PromptTarget::finish(std::span<const Token> tokens, std::span<const float> logits, double follower_s) {
+  session_->tokens.assign(tokens.begin(), tokens.end());
+  session_->logits.assign(logits.begin(), logits.end());
+  session_->total = total_;
+  session_->note_head_budgets();
+  session_->statistics.prompt_tokens += static_cast<std::int64_t>(tokens.size());
+  session_->statistics.evict_s += evict_s_;
+  if (needs(&EvidenceNeeds::reconstruction_pass)) session_->statistics.evict_s += follower_s;
+}
+
+}  // namespace winnow
