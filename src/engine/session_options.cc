@@ -34,6 +34,47 @@ CutShape cut_shape(const CacheShape& shape, std::int32_t n, std::int64_t total) 
   return cut;
 }
 
+namespace {
+
+// Queries that a session saves for scores, in all layers.
+constexpr double kMostRowBytes = 0x1p30;
+
+// A window and its like beyond the context are a mistake, and what is saved for one may not be more than a machine has.
+// What a preset has by itself is for any context.
+void check_lengths(const SessionOptions& options, const ModelSpec& spec) {
+  const EvictionOptions& wanted = options.eviction;
+  if (!wanted.evicts()) return;
+  const EvictionOptions& preset = find_method(wanted.method).options;
+  static constexpr struct {
+    const char* name;
+    int EvictionOptions::*value;
+  } kLengths[] = {{"window", &EvictionOptions::window},
+                  {"sinks", &EvictionOptions::sinks},
+                  {"last-rows", &EvictionOptions::last_rows},
+                  {"floor", &EvictionOptions::floor},
+                  {"ea-skip", &EvictionOptions::ea_skip}};
+  for (const auto& [name, value] : kLengths) {
+    if (wanted.*value <= std::max(options.n_ctx, preset.*value)) continue;
+    throw Error(ErrorCode::kInvalidArgument, std::string("the option '") + name + "' is " +
+                                                 std::to_string(wanted.*value) + " and the context has " +
+                                                 std::to_string(options.n_ctx) + " tokens: give fewer");
+  }
+  double row_bytes = 0;
+  for (const LayerSpec& layer : spec.layers) {
+    if (layer.kind == LayerKind::kFullAttention) row_bytes += static_cast<double>(layer.q_size()) * sizeof(float);
+  }
+  const int n_rows = evidence_needs(options).window_rows;
+  if (n_rows * row_bytes <= kMostRowBytes) return;
+  throw Error(ErrorCode::kInvalidArgument,
+              "the queries of the last " + std::to_string(n_rows) + " rows, which " +
+                  (n_rows > wanted.window ? "cuts while decoding save, are " : "the window saves, are ") +
+                  std::to_string(std::llround(n_rows * row_bytes / 0x1p20)) + " MiB, and " +
+                  std::to_string(std::llround(kMostRowBytes / 0x1p20)) + " MiB are the most: give at most " +
+                  std::to_string(static_cast<int>(kMostRowBytes / row_bytes)));
+}
+
+}  // namespace
+
 SessionOptions checked_session_options(SessionOptions options, const Model::Impl& model) {
   options.eviction.find_profile(model.info.fingerprint);
   options.eviction.validate();
@@ -65,6 +106,7 @@ SessionOptions checked_session_options(SessionOptions options, const Model::Impl
         ErrorCode::kInvalidArgument,
         "chunked prefill and cuts while decoding have no effect with the method 'full': choose one that evicts");
   }
+  check_lengths(options, model.spec);
   return options;
 }
 

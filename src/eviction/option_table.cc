@@ -27,6 +27,10 @@ constexpr Choice<Safeguard> kSafeguards[] = {{"blend", Safeguard::kBlend}, {"min
 constexpr Choice<Fit> kFits[] = {{"none", Fit::kNone}, {"values", Fit::kValues}};
 
 constexpr int kMaxInteger = 1 << 30;
+// The cost of pooling grows with its width, that of expected attention with its positions.
+constexpr int kMaxKernel = 1023, kMaxFuture = 65536;
+// A score or share times a larger one is no number any more, as is a preference to the power of more than ten.
+constexpr double kMaxNumber = 1e9, kMinTau = 0.1;
 
 template <auto Member>
 bool set_text(EvictionOptions& options, std::string_view value) {
@@ -39,10 +43,10 @@ std::string get_text(const EvictionOptions& options) {
   return options.*Member;
 }
 
-template <auto Member, int Min>
+template <auto Member, int Min, int Max = kMaxInteger>
 bool set_integer(EvictionOptions& options, std::string_view value) {
   const std::optional<int> number = parse_integer<int>(value);
-  if (!number || *number < Min || *number > kMaxInteger) return false;
+  if (!number || *number < Min || *number > Max) return false;
   options.*Member = *number;
   return true;
 }
@@ -52,14 +56,14 @@ std::string get_integer(const EvictionOptions& options) {
   return std::to_string(options.*Member);
 }
 
-enum class Range { kNotNegative, kPositive, kUnit, kAtLeastOne };
+enum class Range { kNotNegative, kTau, kUnit, kAtLeastOne };
 
 template <auto Member, Range Allowed>
 bool set_number(EvictionOptions& options, std::string_view value) {
   const std::optional<double> number = parse_double(value);
-  if (!number) return false;
+  if (!number || *number > kMaxNumber) return false;
   const bool is_in_range = Allowed == Range::kNotNegative  ? *number >= 0
-                           : Allowed == Range::kPositive   ? *number > 0
+                           : Allowed == Range::kTau        ? *number >= kMinTau
                            : Allowed == Range::kAtLeastOne ? *number >= 1
                                                            : *number >= 0 && *number <= 1;
   if (is_in_range) options.*Member = *number;
@@ -91,7 +95,7 @@ std::string get_choice(const EvictionOptions& options) {
 
 bool set_kernel(EvictionOptions& options, std::string_view value) {
   EvictionOptions changed = options;
-  if (!set_integer<&EvictionOptions::kernel, 1>(changed, value) || changed.kernel % 2 == 0) return false;
+  if (!set_integer<&EvictionOptions::kernel, 1, kMaxKernel>(changed, value) || changed.kernel % 2 == 0) return false;
   options.kernel = changed.kernel;
   return true;
 }
@@ -128,7 +132,7 @@ constexpr OptionRow kOptions[] = {
      get_choice<&O::rows, kRows>},
     {"pool", "none | max | avg", "pooling along the tokens", "snapkv cake vatp lava", set_choice<&O::pool, kPools>,
      get_choice<&O::pool, kPools>},
-    {"kernel", "odd integer >= 1", "width of the pooling", "snapkv cake vatp lava", set_kernel,
+    {"kernel", "odd integer, 1 to 1023", "width of the pooling", "snapkv cake vatp lava", set_kernel,
      get_integer<&O::kernel>},
     {"order", "pool-then-group | group-then-pool", "which comes first", "snapkv cake vatp lava",
      set_choice<&O::order, kOrders>, get_choice<&O::order, kOrders>},
@@ -136,15 +140,15 @@ constexpr OptionRow kOptions[] = {
      set_choice<&O::group, kGroups>, get_choice<&O::group, kGroups>},
     {"last-rows", "integer >= 0", "last query rows that count, 0: all", "h2o", set_integer<&O::last_rows, 0>,
      get_integer<&O::last_rows>},
-    {"gamma", "number >= 0", "weight of the variance", "cake", set_number<&O::gamma, Range::kNotNegative>,
+    {"gamma", "number, 0 to 1e9", "weight of the variance", "cake", set_number<&O::gamma, Range::kNotNegative>,
      get_number<&O::gamma>},
-    {"tau1", "number > 0", "exponent 1/tau1 of the dispersion", "layers=cake", set_number<&O::tau1, Range::kPositive>,
-     get_number<&O::tau1>},
-    {"tau2", "number > 0", "exponent 1/tau2 of the shift", "layers=cake", set_number<&O::tau2, Range::kPositive>,
+    {"tau1", "number, 0.1 to 1e9", "exponent 1/tau1 of the dispersion", "layers=cake",
+     set_number<&O::tau1, Range::kTau>, get_number<&O::tau1>},
+    {"tau2", "number, 0.1 to 1e9", "exponent 1/tau2 of the shift", "layers=cake", set_number<&O::tau2, Range::kTau>,
      get_number<&O::tau2>},
-    {"beta", "number >= 1", "the last layer gets 1/beta of the average", "layers=pyramid",
+    {"beta", "number, 1 to 1e9", "the last layer gets 1/beta of the average", "layers=pyramid",
      set_number<&O::beta, Range::kAtLeastOne>, get_number<&O::beta>},
-    {"head-beta", "number >= 1", "1/head-beta of the total goes by importance", "headkv",
+    {"head-beta", "number, 1 to 1e9", "1/head-beta of the total goes by importance", "headkv",
      set_number<&O::head_beta, Range::kAtLeastOne>, get_number<&O::head_beta>},
     {"floor", "integer >= 0", "best entries of a head that stay whatever others score", "layers=global",
      set_integer<&O::floor, 0>, get_integer<&O::floor>},
@@ -154,12 +158,12 @@ constexpr OptionRow kOptions[] = {
      get_number<&O::alpha>},
     {"first-stage", "number in [0, 1]", "part chosen by attention alone", "selector=critical",
      set_number<&O::first_stage, Range::kUnit>, get_number<&O::first_stage>},
-    {"critical-eps", "number >= 0", "added to the scores before the product", "selector=critical",
+    {"critical-eps", "number, 0 to 1e9", "added to the scores before the product", "selector=critical",
      set_number<&O::critical_eps, Range::kNotNegative>, get_number<&O::critical_eps>},
-    {"ea-eps", "number >= 0", "added to the expected attention", "expected-attention",
+    {"ea-eps", "number, 0 to 1e9", "added to the expected attention", "expected-attention",
      set_number<&O::ea_eps, Range::kNotNegative>, get_number<&O::ea_eps>},
-    {"ea-future", "integer >= 1", "next positions that the rotation is averaged over", "expected-attention",
-     set_integer<&O::ea_future, 1>, get_integer<&O::ea_future>},
+    {"ea-future", "integer, 1 to 65536", "next positions that the rotation is averaged over", "expected-attention",
+     set_integer<&O::ea_future, 1, kMaxFuture>, get_integer<&O::ea_future>},
     {"ea-skip", "integer >= 0", "first queries and keys left out", "expected-attention", set_integer<&O::ea_skip, 0>,
      get_integer<&O::ea_skip>},
     {"fit", "none | values", "values of what stays refitted, so that attention's output changes least", "every method",

@@ -33,6 +33,49 @@ TEST(OptionsTest, ThatCannotBeUsed) {
   });
 }
 
+// Each of them asked for more memory than there is, or for hours.
+TEST(OptionsTest, AbsurdLengthsAreRefused) {
+  const auto engine = Engine::create(tiny_model(), {.n_threads = 1});
+  const auto refusal = [&](const std::string& method, const std::function<void(SessionOptions&)>& change = {}) {
+    std::string text;
+    SessionOptions options;
+    options.n_ctx = 64;
+    options.budget = Budget::parse("50%");
+    try {
+      options.eviction = EvictionOptions::parse(method);
+      if (change) change(options);
+      engine->open(options);
+      ADD_FAILURE() << method;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument) << method;
+      text = error.what();
+    }
+    return text;
+  };
+  for (const char* method : {"snapkv:window=", "snapkv:sinks=", "h2o:last-rows=", "kvzip:floor=", "kvzip:window=",
+                             "streaming-llm:window=", "cake:window=", "expected-attention:ea-skip="}) {
+    for (const char* value : {"65", "1000000", "1073741824"}) {
+      EXPECT_NE(refusal(std::string(method) + value).find("the context has 64 tokens"), std::string::npos) << method;
+    }
+    EXPECT_NE(refusal(std::string(method) + "2147483647").find("give integer"), std::string::npos) << method;
+  }
+  for (const char* method : {"snapkv:kernel=1025", "snapkv:kernel=1073741823", "expected-attention:ea-future=65537",
+                             "cake:tau1=1e-300", "cake:tau2=0.09", "cake:gamma=1e300", "pyramidkv:beta=1e300",
+                             "critical-snapkv:critical-eps=1e10", "expected-attention:ea-eps=1e300"}) {
+    EXPECT_NE(refusal(method).find("cannot be"), std::string::npos) << method;
+  }
+  const std::string rows = refusal("h2o", [](SessionOptions& options) {
+    options.decode_cut = SessionOptions::DecodeCut::kTotal;
+    options.cut_every = 1 << 30;
+  });
+  EXPECT_NE(rows.find("1024 MiB are the most"), std::string::npos) << rows;
+  // What a preset has by itself fits any context.
+  SessionOptions options{.n_ctx = 8};
+  options.eviction = EvictionOptions::parse("snapkv");
+  options.budget = Budget::parse("50%");
+  EXPECT_NO_THROW(engine->open(options));
+}
+
 class LimitsTest : public testing::Test {
  protected:
   const std::shared_ptr<const Model> model_ = tiny_model();
