@@ -231,9 +231,10 @@ std::vector<bool> GrammarMatcher::allowed() {
 
 void GrammarMatcher::accept(Token token) {
   n_left_ = kMostSteps;
-  if (tokenizer_.is_end_of_generation(token) && may_end()) return;
-  const State behind = behind_token(token);
-  State next = after_text(tokenizer_.token_text(token, true));
+  const bool is_end = tokenizer_.is_end_of_generation(token);
+  if (is_end && may_end()) return;
+  const State behind = is_end ? State() : behind_token(token);
+  State next = is_end ? State() : after_text(tokenizer_.token_text(token, true));
   if (next.nodes.empty() && behind.nodes.empty()) {
     throw Error(ErrorCode::kInvalidArgument, "the text does not follow the grammar");
   }

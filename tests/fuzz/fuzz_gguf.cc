@@ -1,10 +1,14 @@
 // Model files. An input's first byte says what the rest is: a file as it is (odd), or edits of a small complete model
 // (even), so that what is behind the reader of the format is fuzzed too; from 128 on the model has heads of another
 // shape first, and how it is used is the input's choice, too. What loads is asked for tokens; its prompt is prefilled,
-// tokens are decoded, more are appended.
+// the session forked, tokens are decoded, the session saved and loaded, more tokens are appended.
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <cstring>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -64,7 +68,7 @@ HeadShape choose_shape(Bytes& bytes) {
   static constexpr std::array<std::uint32_t, 32> kGroups = {1,  2,  3,  4,  5,   6,   7,   8,   9,   12, 15,
                                                             16, 17, 20, 24, 25,  31,  32,  33,  40,  48, 63,
                                                             64, 65, 71, 96, 100, 127, 128, 129, 160, 256};
-  static constexpr std::array<std::uint32_t, 6> kKvHeads = {1, 1, 2, 3, 5, 8};
+  static constexpr std::array<std::uint32_t, 6> kKvHeads = {1, 1, 1, 2, 3, 5};
   static constexpr std::array<std::uint32_t, 24> kDims = {8,   16,  24,  32,  40,  48,  64,  72,  80,  96,  112, 128,
                                                           144, 160, 176, 192, 208, 224, 240, 256, 264, 272, 288, 512};
   const std::uint32_t n_kv_head = bytes.of(kKvHeads);
@@ -75,6 +79,7 @@ struct Use {
   SessionOptions session;
   std::size_t n_prompt = 4;
   int n_decoded = 2;
+  bool is_saved = false;
 };
 
 Use choose_use(Bytes& bytes) {
@@ -88,13 +93,26 @@ Use choose_use(Bytes& bytes) {
   if (use.session.eviction.evicts()) use.session.budget = Budget::parse(bytes.next() % 2 == 0 ? "6" : "40%");
   use.session.decode_cut = static_cast<SessionOptions::DecodeCut>(bytes.next() % 3);
   use.session.prefill_chunk = bytes.next() % 4 == 0 ? 7 : 0;
-  use.n_prompt = 1 + bytes.next() % 70;
-  use.n_decoded = bytes.next() % 8;
+  use.n_prompt = 1 + bytes.next() % 40;  // a batch has 32
+  use.n_decoded = bytes.next() % 4;
+  use.is_saved = bytes.next() % 4 == 0;
   if (!use.session.eviction.evicts()) {
     use.session.decode_cut = SessionOptions::DecodeCut::kKeep;
     use.session.prefill_chunk = 0;
   }
   return use;
+}
+
+// A session that was saved goes on as one that was not.
+void save_and_load(Engine& engine, Session& session, Token next) {
+  static const std::string path =
+      (std::filesystem::temp_directory_path() / ("fuzz-session-" + std::to_string(getpid()))).string();
+  session.save(path);
+  Session loaded = engine.load_session(path);
+  session.decode(next);
+  loaded.decode(next);
+  const std::span<const float> here = session.logits(), there = loaded.logits();
+  if (here.size() != there.size() || std::memcmp(here.data(), there.data(), here.size_bytes()) != 0) __builtin_trap();
 }
 
 void run(const std::shared_ptr<const Model>& model, const Use& use) {
@@ -119,6 +137,7 @@ void run(const std::shared_ptr<const Model>& model, const Use& use) {
     const std::array<Token, 2> next = {tokens[0], tokens.back()};
     engine->decode(both, next);
   }
+  if (use.is_saved) save_and_load(*engine, session, tokens[0]);
   session.append(tokens);
 }
 

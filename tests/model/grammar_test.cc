@@ -227,6 +227,16 @@ TEST_F(GrammarTest, TokensMayBeNamed) {
   }
 }
 
+// Its name, "</s>" or the like, is no text of the grammar.
+TEST_F(GrammarTest, AnEndIsNoText) {
+  const std::string name = tokenizer_.token_text(end(), true);
+  ASSERT_FALSE(name.empty());
+  GrammarMatcher one = matcher("root ::= .{" + std::to_string(name.size()) + "}");
+  EXPECT_FALSE(one.allows(end()));
+  EXPECT_FALSE(one.allowed()[static_cast<std::size_t>(end())]);
+  EXPECT_THROW(one.accept(end()), Error);
+}
+
 // Each of them kept libllama's sampler busy for minutes or hours at one token.
 TEST_F(GrammarTest, ManyWaysAreFollowedOrRefusedInTime) {
   std::string doubling = "root ::= a0\n";
