@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <cstdio>
 #include <memory>
@@ -218,7 +217,9 @@ int eval_command(const Arguments& arguments) {
   const std::shared_ptr<Engine> engine = Engine::create(model, engine_settings);
   eval::RunnerOptions options{
       .cells = plan.cells, .key_type = request.key_type, .value_type = request.value_type, .n_ctx = plan.n_ctx};
-  check_cells(*engine, options, std::array{plan.shortest_prompt(), plan.n_ctx});  // before there is a folder
+  std::vector<std::int32_t> lengths = prompt_lengths(*plan.prompts, items);
+  lengths.push_back(plan.n_ctx);
+  check_cells(*engine, options, lengths);  // before there is a folder
 
   // Grouping decides which sums are rounded together: a resumed run keeps to what it began with.
   nlohmann::json configuration = plan.configuration;

@@ -1,6 +1,7 @@
 #include "engine/planned_cuts.h"
 
 #include <algorithm>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,7 @@ std::string name_of(const PlannedCut& cut) {
 
 void check_cuts(const Engine& engine, std::span<const PlannedCut> cuts) {
   std::vector<std::string> failures;
+  std::set<std::string> known;
   ErrorCode code = ErrorCode::kInvalidArgument;
   for (const PlannedCut& cut : cuts) {
     try {
@@ -28,7 +30,7 @@ void check_cuts(const Engine& engine, std::span<const PlannedCut> cuts) {
       // What is no matter of these cuts but of the machine.
       if (error.code() == ErrorCode::kInternal || error.code() == ErrorCode::kOutOfMemory) throw;
       const std::string failure = name_of(cut) + ": " + error.what();
-      if (std::find(failures.begin(), failures.end(), failure) != failures.end()) continue;
+      if (!known.insert(failure).second) continue;
       if (failures.empty()) code = error.code();
       failures.push_back(failure);
     }

@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <filesystem>
+#include <set>
 
 #include "base/utf8.h"
 #include "eval/run/decoding.h"
@@ -111,6 +112,31 @@ Answer by_hand(Engine& engine, const PromptBuilder& prompts, const WorkItem& ite
   }
   answer.text = valid_utf8(text);
   return answer;
+}
+
+// The one with the fewest tokens is not the one with the fewest bytes.
+TEST_F(RunnerTest, BudgetsAreCheckedAtTheLengthOfEverySample) {
+  std::vector<WorkItem> items;
+  for (int i = 0; i < 3; ++i) items.push_back(test::work_item(i, QuestionMode::kAgnostic, 300));
+  items[1].sample.context.clear();
+  for (int i = 0; i < 50; ++i) items[1].sample.context += "the";  // one token
+  items[2].sample.context = test::text_of(100, 1);
+  items.push_back(items[2]);
+  items.back().mode = QuestionMode::kAware;
+  items.push_back(items[2]);
+  items.back().sample.turns[0].max_new = 1000;  // leaves no room for a text
+  const RunnerOptions wanted = options({"streaming-llm:sinks=14,window=1"}, {"20%"});
+  const PromptBuilder prompts(model_, true, wanted.n_ctx);
+  const std::vector<std::int32_t> lengths = prompt_lengths(prompts, test::pointers(items));
+  std::set<std::int32_t> expected;
+  for (int i = 0; i < 3; ++i) expected.insert(std::ssize(prompts.context(items[i].sample).tokens));
+  expected.insert(std::ssize(prompts.whole(items[3].sample, 0).tokens));
+  EXPECT_EQ(lengths, std::vector<std::int32_t>(expected.begin(), expected.end()));
+  ASSERT_EQ(lengths.size(), 4U);
+  EXPECT_EQ(lengths.front(), std::ssize(prompts.context(items[1].sample).tokens));
+  EXPECT_GT(items[1].sample.context.size(), items[2].sample.context.size());
+  EXPECT_NO_THROW(check_cells(*engine_, wanted, std::span(lengths).subspan(1)));
+  EXPECT_THROW(check_cells(*engine_, wanted, lengths), Error);
 }
 
 TEST_F(RunnerTest, AnswersAreThoseOfSessionsByThemselves) {

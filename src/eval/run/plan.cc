@@ -173,19 +173,6 @@ std::vector<const WorkItem*> Plan::items_of(const Shard& shard) const {
   return chosen;
 }
 
-std::int32_t Plan::shortest_prompt() const {
-  const auto n_bytes = [](const WorkItem& item) {
-    const bool is_aware = item.protocol == Protocol::kAnswer && item.mode == QuestionMode::kAware;
-    return item.sample.context.size() + (is_aware ? item.sample.turns.front().question.size() : 0);
-  };
-  const WorkItem& item = *std::min_element(
-      items.begin(), items.end(), [&](const WorkItem& a, const WorkItem& b) { return n_bytes(a) < n_bytes(b); });
-  if (item.protocol != Protocol::kAnswer) return static_cast<std::int32_t>(prompts->continued(item.sample).text.size());
-  const Prompt prompt =
-      item.mode == QuestionMode::kAware ? prompts->whole(item.sample, 0) : prompts->context(item.sample);
-  return static_cast<std::int32_t>(prompt.tokens.size());
-}
-
 std::vector<Cell> check_request(const EvaluationRequest& request) {
   std::vector<std::string> methods;
   for (const std::string& list : request.methods) {

@@ -37,9 +37,6 @@ struct Plan {
   std::vector<std::string> notes;  // for the user: sentences
 
   std::vector<const WorkItem*> items_of(const Shard& shard) const;
-
-  // Tokens that are cut of the item with the shortest text, which a budget in parts of the prompt is hardest for.
-  std::int32_t shortest_prompt() const;
 };
 
 // What can be known to be wrong without a model: methods, budgets and benchmarks, tasks, and inputs without effect.

@@ -1,6 +1,7 @@
 #include "eval/run/runner.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "engine/planned_cuts.h"
@@ -15,6 +16,11 @@ constexpr std::int32_t kForkSlack = 2 * 32;
 std::size_t count_passes(const WorkItem& item) {
   const bool is_shared = item.mode == QuestionMode::kAgnostic || is_multi_turn(item);
   return is_shared ? 1 : item.sample.turns.size();
+}
+
+// What is cut in one of them.
+Prompt prompt_of_pass(const PromptBuilder& prompts, const WorkItem& item, std::size_t pass) {
+  return item.mode == QuestionMode::kAgnostic ? prompts.context(item.sample) : prompts.whole(item.sample, pass);
 }
 
 std::size_t count_turns(const WorkItem& item) {
@@ -118,7 +124,7 @@ void Runner::Impl::add_passes(const WorkItem& item, std::vector<Pass>& passes) {
     }
     guarded(
         [&] {
-          pass.prompt = is_agnostic ? prompts.context(sample) : prompts.whole(sample, p);
+          pass.prompt = prompt_of_pass(prompts, item, p);
           std::size_t appended = 0;
           for (const std::size_t turn : pass.turns) {
             const auto n_new = static_cast<std::size_t>(std::max(sample.turns[turn].max_new, 0));
@@ -218,6 +224,23 @@ Answer Runner::Impl::answer_of(const Job& job, std::size_t turn, std::size_t n_t
   answer.prefill_s = cut.prefill_s;
   answer.evict_s = cut.evict_s;
   return answer;
+}
+
+std::vector<std::int32_t> prompt_lengths(const PromptBuilder& prompts, std::span<const WorkItem* const> items) {
+  std::set<std::int32_t> lengths;
+  for (const WorkItem* item : items) {
+    const bool is_asked = item->protocol == Protocol::kAnswer;
+    for (std::size_t p = 0; p < (is_asked ? count_passes(*item) : 1); ++p) {
+      try {
+        const std::size_t n_tokens =
+            is_asked ? prompt_of_pass(prompts, *item, p).tokens.size() : prompts.continued(item->sample).text.size();
+        lengths.insert(static_cast<std::int32_t>(n_tokens));
+      } catch (const Error&) {
+        // The run writes down what is wrong with a sample.
+      }
+    }
+  }
+  return {lengths.begin(), lengths.end()};
 }
 
 void check_cells(const Engine& engine, const RunnerOptions& options, std::span<const std::int32_t> lengths) {

@@ -34,6 +34,10 @@ struct RunnerCallbacks {
   std::function<void(std::int64_t done, std::int64_t total)> on_progress;  // answers
 };
 
+// How many tokens the prompts of these samples have that are cut, each number once, ascending. Samples that cannot be
+// asked are left out.
+std::vector<std::int32_t> prompt_lengths(const PromptBuilder& prompts, std::span<const WorkItem* const> items);
+
 // Throws Error that lists the cells to which prompts of these lengths could not be cut. Only the cells, types and the
 // context of the options count.
 void check_cells(const Engine& engine, const RunnerOptions& options, std::span<const std::int32_t> lengths);
