@@ -14,7 +14,6 @@
 #include <memory>
 #include <optional>
 #include <span>
-#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -56,11 +55,13 @@ std::optional<Arguments> parse_arguments(int argc, char** argv) {
 }
 
 std::string read_text(const std::string& path) {
+  constexpr std::size_t kMostBytes = std::size_t{1} << 20;  // more than the model's context holds
   std::ifstream file(path, std::ios::binary);
   if (!file) throw winnow::Error(winnow::ErrorCode::kNotFound, "cannot open " + path);
-  std::ostringstream content;
-  content << file.rdbuf();
-  std::string text = std::move(content).str();
+  std::string text(kMostBytes + 1, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<std::size_t>(file.gcount()));
+  if (text.size() > kMostBytes) throw winnow::Error(winnow::ErrorCode::kBadFile, path + " has more than a MiB");
   while (text.ends_with('\n')) text.pop_back();
   if (text.empty()) throw winnow::Error(winnow::ErrorCode::kInvalidArgument, path + " is empty: put some text into it");
   return text;

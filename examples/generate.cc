@@ -4,7 +4,20 @@
 
 #include <fstream>
 #include <iostream>
-#include <sstream>
+#include <string>
+
+// No more of a file than a context could hold.
+std::string read_text(const std::string& path, std::size_t most_bytes) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) throw winnow::Error(winnow::ErrorCode::kNotFound, "cannot open " + path);
+  std::string text(most_bytes + 1, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<std::size_t>(file.gcount()));
+  if (text.size() > most_bytes) {
+    throw winnow::Error(winnow::ErrorCode::kContextFull, path + " is longer than any context");
+  }
+  return text;
+}
 
 int main(int argc, char** argv) {
   if (argc != 4) {
@@ -12,18 +25,14 @@ int main(int argc, char** argv) {
     return 2;
   }
   try {
-    std::ifstream file(argv[2], std::ios::binary);
-    if (!file) throw winnow::Error(winnow::ErrorCode::kNotFound, std::string("cannot open ") + argv[2]);
-    std::ostringstream text;
-    text << file.rdbuf();
-
+    const std::string text = read_text(argv[2], std::size_t{16} << 20);
     const auto model = winnow::Model::load(argv[1]);
     const auto engine = winnow::Engine::create(model);
     winnow::Session session = engine->open(
         {.eviction = winnow::EvictionOptions::parse("snapkv:window=32"), .budget = winnow::Budget::parse("20%")});
 
     // The context is cut to its budget; the question after it is kept whole.
-    session.prefill(model->tokenize(text.str(), /*add_special=*/true, /*parse_special=*/false));
+    session.prefill(model->tokenize(text, /*add_special=*/true, /*parse_special=*/false));
     session.append(model->tokenize("\n\nQuestion: " + std::string(argv[3]) + "\nAnswer:", false, false));
 
     winnow::SamplingOptions greedy;

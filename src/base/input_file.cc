@@ -84,6 +84,7 @@ std::optional<std::string> InputLines::next() {
       std::string line = buffer_.substr(begin_, n_bytes);
       begin_ += n_bytes + (end == std::string::npos ? 0 : 1);
       ++number_;
+      had_newline_ = end != std::string::npos;
       return line;
     }
     buffer_.erase(0, begin_);

@@ -29,6 +29,8 @@ inline constexpr InputKind kCalibration{"an unfinished calibration", 64 * kMiB};
 inline constexpr InputKind kGrammar{"a grammar", kMiB};
 inline constexpr InputKind kKeys{"a file of keys", kMiB};
 inline constexpr InputKind kHistory{"a history", kMiB};
+inline constexpr InputKind kRun{"the configuration of a run", 64 * kMiB};
+inline constexpr InputKind kRunLine{"a line of a run", 256 * kMiB};
 
 }  // namespace input
 
@@ -66,6 +68,8 @@ class InputLines {
 
   // The next line without its newline; nothing at the end. Throws Error(kIo), and Error(kBadFile) for a longer line.
   std::optional<std::string> next();
+  // Whether the last line had its newline.
+  bool had_newline() const { return had_newline_; }
 
  private:
   InputStream stream_;
@@ -73,6 +77,7 @@ class InputLines {
   std::string buffer_;
   std::size_t begin_ = 0;  // of what has not been returned
   int number_ = 0;
+  bool had_newline_ = false;
 };
 
 }  // namespace winnow

@@ -87,7 +87,7 @@ bool parse_flags(const Arguments& arguments, CalibrateFlags& flags) {
 std::vector<std::string> read_texts(const CalibrateFlags& flags) {
   std::vector<std::string> texts;
   for (const std::string& path : flags.files) {
-    texts.push_back(read_text_file(path, input::kText));
+    texts.push_back(read_running_text(path));
     if (texts.back().find_first_not_of(" \t\r\n") != std::string::npos) continue;
     throw Error(ErrorCode::kInvalidArgument, "'" + path + "' is empty: give a text to take contexts from");
   }
@@ -95,7 +95,7 @@ std::vector<std::string> read_texts(const CalibrateFlags& flags) {
   std::error_code ignored;
   for (const std::string& folder : UtilityProfile::folders()) {
     const std::filesystem::path path = std::filesystem::path(folder) / kShippedText;
-    if (std::filesystem::exists(path, ignored)) return {read_text_file(path.string(), input::kText)};
+    if (std::filesystem::exists(path, ignored)) return {read_running_text(path.string())};
   }
   throw Error(ErrorCode::kNotFound, std::string("the text that comes with winnow, ") + kShippedText +
                                         ", is not there: give a text with -f FILE");

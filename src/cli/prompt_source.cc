@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/running_text.h"
 #include "base/utf8.h"
 #include "cli/command_line.h"
 #include "cli/prefill_step.h"
@@ -32,18 +33,26 @@ std::string read_text_file(const std::string& path, const InputKind& kind) {
   return text;
 }
 
+std::string read_running_text(const std::string& path) {
+  std::string text = running_text(read_input(path, input::kText), path);
+  drop_newline(text);
+  return text;
+}
+
 PromptSource::PromptSource(const PromptFlags& flags, std::string what) : what_(std::move(what)) {
   if (flags.text && flags.file) throw UsageError("-p and -f both give a " + what_ + ": use one of them");
   if (flags.text) {
     if (flags.text->empty()) throw UsageError("the " + what_ + " of -p is empty: give some text");
     text_ = *flags.text;
+    name_ = "-p";
     is_whole_ = true;
     return;
   }
   if (!flags.file && isatty(STDIN_FILENO) == 1) {
     throw UsageError("there is no " + what_ + ": give one with -p TEXT or -f FILE, or pipe it in");
   }
-  stream_ = std::make_unique<InputStream>(flags.file.value_or("-"));
+  name_ = flags.file.value_or("-");
+  stream_ = std::make_unique<InputStream>(name_);
   read_bytes(kFirstBytes);
   if (is_whole_ && text_.empty()) {
     throw Error(ErrorCode::kInvalidArgument, "the " + what_ + " is empty: give some text with -p or -f");
@@ -72,12 +81,14 @@ std::string PromptSource::read(const Model& model, std::int32_t n_ctx) {
 
 std::string PromptSource::read_beginning(const Model& model, std::int64_t n_tokens) {
   const std::size_t enough = longest_token_bytes(model) * static_cast<std::size_t>(n_tokens + kSpareTokens);
-  read_bytes(enough);
-  if (text_.size() > enough) {
-    text_.resize(whole_characters(text_, enough));
+  read_bytes(2 * enough);  // every other byte may be one of two at a line's end
+  if (!is_whole_) text_.resize(whole_characters(text_, text_.size()));
+  std::string text = running_text(text_, name_);
+  if (text.size() > enough) {
+    text.resize(whole_characters(text, enough));
     is_whole_ = false;
   }
-  return std::move(text_);
+  return text;
 }
 
 }  // namespace winnow::cli

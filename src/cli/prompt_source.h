@@ -18,6 +18,8 @@ struct PromptFlags {
 
 // A text of at most the kind's size, without one newline at its end, as llama.cpp reads it; "-" is the standard input.
 std::string read_text_file(const std::string& path, const InputKind& kind);
+// The same of a text that others are taken from, which is read alike whatever system wrote it: see running_text.
+std::string read_running_text(const std::string& path);
 
 // A prompt: -p, else -f, else the standard input if something is piped into it. It is opened at once, so that what
 // cannot be read is found before a model is loaded, and read only as far as a context can hold it.
@@ -31,7 +33,8 @@ class PromptSource {
   // tokens, of which no more is read than shows that.
   std::string read(const Model& model, std::int32_t n_ctx);
 
-  // As much as surely holds n_tokens tokens, or the whole.
+  // As much as surely holds n_tokens tokens, or the whole, as a running text. Throws Error(kBadFile) for one that is
+  // not UTF-8.
   std::string read_beginning(const Model& model, std::int64_t n_tokens);
 
   // Whether what was read is all there is.
@@ -41,7 +44,7 @@ class PromptSource {
   // Until there are n_bytes bytes or the end is met.
   void read_bytes(std::size_t n_bytes);
 
-  std::string what_, text_;
+  std::string what_, text_, name_;
   bool is_whole_ = false;
   std::unique_ptr<InputStream> stream_;  // null for -p
 };

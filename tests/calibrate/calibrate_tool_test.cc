@@ -105,6 +105,31 @@ TEST_F(CalibrateTool, BadInputIsRefusedBeforeTheWork) {
   EXPECT_FALSE(std::filesystem::exists(profile()));
 }
 
+TEST_F(CalibrateTool, TextsOfOtherSystemsAreReadAlike) {
+  const std::string text = read_file(text_).substr(0, 4000);
+  std::string other = "\xEF\xBB\xBF";
+  for (const char c : text) other += c == '\n' ? "\r\n" : std::string(1, c);
+  const std::string files[] = {directory_.write("unix", text), directory_.write("windows", other)};
+  std::string profiles[2], analyses[2];
+  for (int i = 0; i < 2; ++i) {
+    ProcessOptions options;
+    options.environment["SOURCE_DATE_EPOCH"] = "0";
+    const ProcessResult made = tool(
+        "calibrate", {"--samples", "1", "--tokens", "120", "--decode", "3", "-o", profile(), "-f", files[i]}, options);
+    ASSERT_EQ(made.exit_code, 0) << made.err;
+    profiles[i] = read_file(profile());
+    const Words flags{"-f", files[i], "--tokens", "150", "-n", "3", "--methods", "tova", "--csv", "-"};
+    const ProcessResult analysed = tool("analyze", flags);
+    ASSERT_EQ(analysed.exit_code, 0) << analysed.err;
+    analyses[i] = analysed.out;
+  }
+  EXPECT_EQ(profiles[0], profiles[1]);
+  EXPECT_EQ(analyses[0], analyses[1]);
+  const std::string bad = directory_.write("latin", "caf\xE9 " + text);
+  expect_error(calibrate({"-f", bad}), 1, "not UTF-8 at byte 3");
+  expect_error(tool("analyze", {"-f", bad}), 1, "not UTF-8 at byte 3");
+}
+
 TEST_F(CalibrateTool, ShippedProfilesAreFoundAndUsed) {
   if (!is_default_model()) GTEST_SKIP() << "the shipped profiles are for the default model";
   ProcessOptions options;

@@ -116,6 +116,25 @@ TEST_F(ResultStoreTest, ATornLineIsDroppedAndTheRestKept) {
   }
 }
 
+TEST_F(ResultStoreTest, ALongTornLineIsDropped) {
+  open()->append(answer_number(1));
+  const std::string whole = test::read_bytes(answers());
+  for (const std::size_t size : {1U, 4095U, 4096U, 4097U, 100'000U}) {
+    std::ofstream(answers(), std::ios::app) << std::string(size, '{');
+    EXPECT_TRUE(open()->has(answer_number(1).key));
+    EXPECT_EQ(test::read_bytes(answers()), whole) << size;
+  }
+}
+
+TEST_F(ResultStoreTest, NothingIsReadWithoutBound) {
+  open()->append(answer_number(1));
+  std::filesystem::resize_file(answers(), std::uintmax_t{20} << 30);
+  expect_refused([&] { read_run(folder()); }, "256 MiB that a line of a run");
+  std::filesystem::resize_file(folder() + "/run.json", std::uintmax_t{20} << 30);
+  expect_refused([&] { open(); }, "64 MiB that the configuration of a run");
+  expect_refused([&] { read_run(folder()); }, "64 MiB that the configuration of a run");
+}
+
 TEST_F(ResultStoreTest, ADamagedLineIsNamed) {
   open()->append(answer_number(1));
   std::ofstream(answers(), std::ios::app) << "{\"benchmark\": \n";

@@ -10,10 +10,10 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <sstream>
+#include <string_view>
 
 #include "base/atomic_file.h"
+#include "base/input_file.h"
 #include "winnow/error.h"
 #include "winnow/version.h"
 
@@ -31,16 +31,6 @@ constexpr const char* kRunFile = "run.json";
 
 std::string line_of(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n"; }
 
-std::string read_text(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream content;
-  if (!file || !(content << file.rdbuf())) {
-    if (file && fs::file_size(path) == 0) return "";
-    fail("cannot read", path);
-  }
-  return std::move(content).str();
-}
-
 // Files of the folder whose names begin so, in order.
 std::vector<std::string> files_of(const std::string& folder, const std::string& beginning) {
   std::vector<std::string> paths;
@@ -54,20 +44,32 @@ std::vector<std::string> files_of(const std::string& folder, const std::string& 
 
 // Calls `take` for every whole line. A last line without its newline is being written, or was when the process died.
 void for_each_line(const std::string& path, const std::function<void(const Json&)>& take) {
-  const std::string content = read_text(path);
-  std::size_t begin = 0;
-  for (int number = 1; begin < content.size(); ++number) {
-    const std::size_t end = content.find('\n', begin);
-    if (end == std::string::npos) return;
+  InputLines lines(path, input::kRunLine);
+  for (int number = 1;; ++number) {
+    const std::optional<std::string> line = lines.next();
+    if (!line || !lines.had_newline()) return;
     try {
-      take(Json::parse(content.begin() + static_cast<std::ptrdiff_t>(begin),
-                       content.begin() + static_cast<std::ptrdiff_t>(end)));
+      take(Json::parse(*line));
     } catch (const Json::exception& error) {
       throw Error(ErrorCode::kBadFile, "line " + std::to_string(number) + " of '" + path +
                                            "' is damaged: delete that line, and its sample is run again");
     }
-    begin = end + 1;
   }
+}
+
+// Bytes up to the end of the last whole line.
+off_t whole_lines(int descriptor, const std::string& path) {
+  char block[4096];
+  off_t end = lseek(descriptor, 0, SEEK_END);
+  while (end > 0) {
+    const off_t begin = std::max<off_t>(end - static_cast<off_t>(sizeof block), 0);
+    const ssize_t count = pread(descriptor, block, static_cast<std::size_t>(end - begin), begin);
+    if (count != end - begin) fail("cannot read", path);
+    const std::size_t last = std::string_view(block, static_cast<std::size_t>(count)).rfind('\n');
+    if (last != std::string_view::npos) return begin + static_cast<off_t>(last) + 1;
+    end = begin;
+  }
+  return 0;
 }
 
 // "budgets are ["20%"] there and ["10%"] here"
@@ -133,7 +135,7 @@ void ResultStore::load_or_write_configuration(const Json& configuration, const J
   }
   Json stored;
   try {
-    stored = Json::parse(read_text(path)).at("run");
+    stored = Json::parse(read_input(path, input::kRun)).at("run");
   } catch (const Json::exception&) {
     throw Error(ErrorCode::kBadFile, "'" + path + "' is damaged: name a new folder");
   }
@@ -156,10 +158,8 @@ void ResultStore::open_answers() {
                 "another process is writing '" + answers_path_ + "': wait for it, or run another shard");
   }
   // What a killed process left of a line.
-  const std::string content = read_text(answers_path_);
-  const std::size_t last = content.rfind('\n');
-  const std::size_t whole = last == std::string::npos ? 0 : last + 1;
-  if (whole < content.size() && ftruncate(descriptor_, static_cast<off_t>(whole)) != 0) {
+  const off_t whole = whole_lines(descriptor_, answers_path_);
+  if (whole < lseek(descriptor_, 0, SEEK_END) && ftruncate(descriptor_, whole) != 0) {
     fail("cannot shorten", answers_path_);
   }
 }
@@ -210,7 +210,7 @@ StoredRun read_run(const std::string& folder) {
   }
   StoredRun run;
   try {
-    run.configuration = Json::parse(read_text(path)).at("run");
+    run.configuration = Json::parse(read_input(path, input::kRun)).at("run");
   } catch (const Json::exception&) {
     throw Error(ErrorCode::kBadFile, "'" + path + "' is damaged");
   }
