@@ -379,6 +379,7 @@ GgufParts take_apart(const std::string& file) {
 
 std::string put_together(const GgufParts& parts) {
   std::string file = "GGUF";
+  file.reserve(parts.data.size() + (std::size_t{64} << 10));
   put(file, parts.version);
   put(file, parts.n_tensors.value_or(parts.tensors.size()));
   put(file, parts.n_values.value_or(parts.values.size()));
@@ -399,7 +400,7 @@ std::string put_together(const GgufParts& parts) {
     put(file, tensor.offset);
   }
   pad(file);
-  return file + parts.data;
+  return file.append(parts.data);
 }
 
 void reshape(GgufParts& parts, const HeadShape& shape) {
@@ -422,6 +423,7 @@ void reshape(GgufParts& parts, const HeadShape& shape) {
 
   GgufParts made = parts;
   made.data.clear();
+  made.data.reserve(4 * parts.data.size());
   for (GgufTensor& tensor : made.tensors) {
     const std::size_t n_old = tensor_bytes(tensor);
     if (n_old == 0 || tensor.offset > parts.data.size() || n_old > parts.data.size() - tensor.offset) return;
