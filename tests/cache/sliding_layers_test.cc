@@ -116,7 +116,7 @@ TEST(SlidingLayers, LayersHaveTheirOwnSizes) {
   EXPECT_EQ(shape.entry_bytes(0), 16U * 2 + 64 * 4 + 4);
   EXPECT_EQ(shape.entry_bytes(1), 96U * 2 + 32 * 4 + 4);
   EXPECT_EQ(shape.n_heads(), 4);
-  EXPECT_DOUBLE_EQ(shape.cut_entry_bytes(), (3 * 292.0 + 324.0) / 4);
+  EXPECT_DOUBLE_EQ(shape.cut_entry_bytes().stored, (3 * 292.0 + 324.0) / 4);
   const auto pool = PagePool::create(0);
   RaggedCache cache(shape, pool);
   cache.extend_all(40, 0);
