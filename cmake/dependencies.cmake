@@ -18,6 +18,7 @@ find_package(OpenMP REQUIRED COMPONENTS CXX)  # oneDNN's threads: only their num
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(hwy REQUIRED IMPORTED_TARGET libhwy)
 find_package(nlohmann_json REQUIRED)
+find_package(OpenSSL REQUIRED COMPONENTS Crypto)  # seals of saved contexts
 find_package(Threads REQUIRED)
 if(WINNOW_TOOLS)
   find_package(CLI11 REQUIRED)

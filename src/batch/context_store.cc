@@ -16,6 +16,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kSuffix = ".context";
+constexpr const char* kUnsealed = ".tmp.";  // and the process
 
 // What a file holds beside the entries, queries and logits that a context is charged for: tokens, tables, options.
 constexpr std::size_t kFileOverhead = std::size_t{1} << 20;
@@ -64,6 +65,7 @@ ContextStore::ContextStore(std::shared_ptr<Engine> engine, std::size_t bytes_lim
     throw Error(ErrorCode::kIo, "the folder for saved contexts, " + folder_ + ", cannot be made: " + error.message());
   }
   check_folder(folder_, is_new);
+  seal_.emplace(folder_);
 }
 
 ContextPointer ContextStore::find(const std::string& key, std::span<const Token> tokens) const {
@@ -109,6 +111,7 @@ void ContextStore::remove(const BatchContext& context) {
   if (context.is_saved) {
     std::error_code ignored;
     fs::remove(path_of(context), ignored);
+    fs::remove(ContextSeal::seal_path(path_of(context)), ignored);
   }
   contexts_.remove_if([&](const ContextPointer& other) { return other.get() == &context; });
 }
@@ -157,6 +160,21 @@ std::string ContextStore::path_of(const BatchContext& context) const {
   return (fs::path(folder_) / (hex_text(hash.value()) + kSuffix)).string();
 }
 
+void ContextStore::save(const BatchContext& context) const {
+  const std::string path = path_of(context);
+  // Its seal is there before the file has its name: who is killed in between leaves a seal of nothing.
+  const std::string unsealed = path + kUnsealed + std::to_string(getpid());
+  try {
+    context.session.save(unsealed);
+    seal_->seal(unsealed, path);
+    fs::rename(unsealed, path);
+  } catch (...) {
+    std::error_code ignored;
+    fs::remove(unsealed, ignored);
+    throw;
+  }
+}
+
 bool ContextStore::save_one(std::chrono::steady_clock::duration age) {
   if (folder_.empty()) return false;
   const auto latest = std::chrono::steady_clock::now() - age;
@@ -164,7 +182,7 @@ bool ContextStore::save_one(std::chrono::steady_clock::duration age) {
     if (!context->is_ready || !context->is_kept || context->is_saved || context->ready_at > latest) continue;
     context->is_saved = true;  // also where it fails: a full disk is not asked again and again
     try {
-      context->session.save(path_of(*context));
+      save(*context);
     } catch (const std::exception& error) {
       if (on_warning_) on_warning_(std::string("a context could not be saved: ") + error.what());
     }
@@ -175,6 +193,7 @@ bool ContextStore::save_one(std::chrono::steady_clock::duration age) {
 
 void ContextStore::restore_file(const std::string& path) {
   check_file(path, bytes_limit_);
+  seal_->check(path);
   Session session = engine_->load_session(path);
   const std::string key = context_key(session.options());
   std::vector<Token> tokens(session.tokens().begin(), session.tokens().end());
@@ -207,7 +226,7 @@ void ContextStore::restore() {
     const std::string name = entry.path().filename().string();
     if (name.ends_with(kSuffix)) {
       files.emplace_back(entry.last_write_time(ignored), entry.path().string());
-    } else if (name.find(std::string(kSuffix) + ".tmp.") != std::string::npos) {
+    } else if (name.find(std::string(kSuffix) + kUnsealed) != std::string::npos) {
       fs::remove(entry.path(), ignored);  // of a save that was killed
     }
   }

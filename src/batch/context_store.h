@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "batch/context_seal.h"
 #include "winnow/session.h"
 
 namespace winnow {
@@ -65,18 +66,21 @@ class ContextStore {
   std::size_t bytes_in_pages() const;  // of kept ones, in pages alone
   std::int64_t n_removed() const { return n_removed_; }
 
-  // Reads the folder: newest first, while they fit the limits. Damaged files are warned about and passed over.
+  // Reads the folder: newest first, while they fit the limits. Damaged files, and those that others made, are warned
+  // about and passed over.
   void restore();
   // Saves one context that has waited for at least `age`. False if there is none.
   bool save_one(std::chrono::steady_clock::duration age);
 
  private:
   std::string path_of(const BatchContext& context) const;
+  void save(const BatchContext& context) const;
   void restore_file(const std::string& path);
 
   std::shared_ptr<Engine> engine_;
   std::size_t bytes_limit_;
   std::string folder_;
+  std::optional<ContextSeal> seal_;  // with a folder
   std::function<void(const std::string&)> on_warning_;
   std::list<ContextPointer> contexts_;
   std::uint64_t n_uses_ = 0, next_id_ = 1;

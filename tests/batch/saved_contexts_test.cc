@@ -1,8 +1,12 @@
 // Contexts that outlive the process: saved, restored, damaged.
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <memory>
+#include <thread>
 
 #include "batch/batch_test_support.h"
+#include "batch/context_seal.h"
 
 namespace winnow::test {
 namespace {
@@ -27,7 +31,8 @@ class SavedContextsTest : public BatchTest {
   std::vector<fs::path> files() const {
     std::vector<fs::path> files;
     for (const fs::directory_entry& entry : fs::directory_iterator(folder_.file("cache")))
-      files.push_back(entry.path());
+      if (entry.path().extension() == ".context") files.push_back(entry.path());
+    std::sort(files.begin(), files.end());
     return files;
   }
 
@@ -93,6 +98,68 @@ TEST_F(SavedContextsTest, AreForTheirUserAlone) {
     EXPECT_EQ(error.code(), ErrorCode::kIo);
     EXPECT_NE(std::string(error.what()).find("chmod 700"), std::string::npos);
   }
+}
+
+TEST_F(SavedContextsTest, OthersFilesArePassedOver) {
+  {
+    const auto batch = make_batch(options());
+    for (const std::uint32_t seed : {1U, 2U, 3U}) ask(*batch, seed);
+  }
+  const std::string cache = folder_.file("cache");
+  const fs::path own = folder_.file("own");
+  fs::rename(cache, own);
+  {
+    const auto batch = make_batch(options());  // somebody else's folder, of the same contexts
+    for (const std::uint32_t seed : {1U, 2U, 3U}) ask(*batch, seed);
+  }
+  const std::vector<fs::path> theirs = files();
+  ASSERT_EQ(theirs.size(), 3U);
+  EXPECT_EQ(fs::status(cache + "/key").permissions(), fs::perms::owner_read | fs::perms::owner_write);
+  EXPECT_EQ(fs::file_size(cache + "/key"), 32U);
+  fs::copy_file(own / "key", cache + "/key", fs::copy_options::overwrite_existing);
+  // One with their seal, one without, one with ours: only the last is the same context, written by this folder's owner.
+  fs::remove(theirs[1].string() + ".seal");
+  for (const char* more : {"", ".seal"}) {
+    fs::copy_file((own / theirs[2].filename()).string() + more, theirs[2].string() + more,
+                  fs::copy_options::overwrite_existing);
+  }
+  const auto batch = make_batch(options());
+  ASSERT_EQ(warnings_.size(), 2U);
+  for (const std::string& warning : warnings_) {
+    EXPECT_NE(warning.find("passed over"), std::string::npos) << warning;
+    EXPECT_NE(warning.find("this folder's key"), std::string::npos) << warning;
+  }
+  EXPECT_EQ(batch->entries().size(), 1U);
+}
+
+TEST_F(SavedContextsTest, ServersThatStartTogetherHaveOneKey) {
+  for (int round = 0; round < 20; ++round) {
+    const std::string folder = folder_.file("shared" + std::to_string(round));
+    fs::create_directory(folder);
+    const std::string file = folder + "/x.context";
+    std::ofstream(file) << "text";
+    std::vector<std::unique_ptr<ContextSeal>> seals(8);
+    std::vector<std::thread> threads;
+    for (auto& seal : seals) threads.emplace_back([&] { seal = std::make_unique<ContextSeal>(folder); });
+    for (std::thread& thread : threads) thread.join();
+    seals[0]->seal(file, file);
+    for (const auto& seal : seals) EXPECT_NO_THROW(seal->check(file));
+    std::ofstream(file, std::ios::app) << ".";
+    EXPECT_THROW(seals[1]->check(file), Error);
+  }
+}
+
+TEST_F(SavedContextsTest, AKeyThatOthersKnowIsRefused) {
+  const std::string key = folder_.file("key");
+  const ContextSeal seal(folder_.file(""));
+  fs::permissions(key, fs::perms::group_read, fs::perm_options::add);
+  EXPECT_THROW(ContextSeal(folder_.file("")), Error);
+  fs::permissions(key, fs::perms::owner_read | fs::perms::owner_write);
+  EXPECT_NO_THROW(ContextSeal(folder_.file("")));
+  fs::resize_file(key, 31);
+  EXPECT_THROW(ContextSeal(folder_.file("")), Error);
+  fs::resize_file(key, std::uintmax_t{1} << 40);
+  EXPECT_THROW(ContextSeal(folder_.file("")), Error);
 }
 
 TEST_F(SavedContextsTest, AreNotReadBeyondTheMemoryForThem) {
