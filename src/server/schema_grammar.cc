@@ -7,6 +7,9 @@
 #include <vector>
 
 #include "server/api_error.h"
+#include "server/number_grammar.h"
+#include "server/pattern_grammar.h"
+#include "winnow/error.h"
 
 namespace winnow::server {
 namespace {
@@ -29,6 +32,8 @@ constexpr std::int64_t kMostRepeats = 1000;
 // Less than what a grammar may have: the common rules and repetitions come on top.
 constexpr std::size_t kMostRules = 9000;
 constexpr std::size_t kMostBytes = 1'000'000;
+// Numbers have 16 digits before the point: bounds beyond say nothing.
+constexpr double kBeyondNumbers = 1e16;
 
 const std::set<std::string> kAnnotations = {"title", "description", "default",    "examples",     "$schema",
                                             "$id",   "$comment",    "deprecated", "readOnly",     "writeOnly",
@@ -100,16 +105,18 @@ class Converter {
   }
 
   static std::int64_t count(const OrderedJson& schema, const std::string& place, const char* name,
-                            std::int64_t fallback) {
+                            std::int64_t fallback, std::int64_t most = kMostRepeats) {
     const auto found = schema.find(name);
     if (found == schema.end()) return fallback;
-    if (!found->is_number_integer() || found->is_number_float() || *found < 0 || *found > kMostRepeats) {
-      refuse(place, std::string("'") + name + "' must be a whole number from 0 to " + std::to_string(kMostRepeats));
+    if (!found->is_number_integer() || found->is_number_float() || *found < 0 || *found > most) {
+      refuse(place, std::string("'") + name + "' must be a whole number from 0 to " + std::to_string(most));
     }
     return found->get<std::int64_t>();
   }
 
   std::string new_rule(const std::string& text) {
+    n_bytes_ += text.size();
+    if (n_bytes_ > kMostBytes) refuse("schema", "it is too long as a grammar: shorten it");
     const std::string name = "r" + std::to_string(rules_.size());
     rules_.emplace_back(name, text);
     return name;
@@ -205,15 +212,65 @@ class Converter {
       refuse(place, "there is no type '" + name + "'");
     }
     allow_type(schema, place, name);
-    return name;
+    return name == "integer" || name == "number" ? number(schema, place, name) : name;
+  }
+
+  // What `make` makes; the place is added to what is wrong.
+  template <class Make>
+  std::string made(const std::string& place, const Make& make) {
+    std::string text;
+    try {
+      text = make();
+    } catch (const Error& error) {
+      refuse(place, error.what());
+    }
+    // Alike texts are common, and long.
+    const auto [known, is_new] = made_.try_emplace(text);
+    if (is_new) known->second = new_rule(text);
+    return known->second;
+  }
+
+  std::string number(const OrderedJson& schema, const std::string& place, const std::string& name) {
+    NumberBounds bounds;
+    bool is_bounded = false;
+    const auto take = [&](const char* keyword, bool is_least, bool excludes) {
+      const auto found = schema.find(keyword);
+      if (found == schema.end()) return;
+      if (!found->is_number()) refuse(place, std::string("'") + keyword + "' must be a number");
+      std::optional<Decimal>& bound = is_least ? bounds.least : bounds.most;
+      if (bound) refuse(place, std::string("'") + keyword + "' is one bound too many: give one of the two");
+      is_bounded = true;
+      const auto value = found->get<double>();
+      if (is_least ? value <= -kBeyondNumbers : value >= kBeyondNumbers) return;
+      bound = Decimal::parse(found->dump());
+      (is_least ? bounds.excludes_least : bounds.excludes_most) = excludes;
+    };
+    return made(place, [&]() -> std::string {
+      take("minimum", true, false);
+      take("exclusiveMinimum", true, true);
+      take("maximum", false, false);
+      take("exclusiveMaximum", false, true);
+      if (!is_bounded) return name;
+      return name == "integer" ? integer_grammar(bounds) : number_grammar(bounds);
+    });
   }
 
   // Which type a keyword says something about.
   static const std::map<std::string, std::string>& keywords() {
-    static const std::map<std::string, std::string> owners = {
-        {"properties", "object"}, {"required", "object"}, {"additionalProperties", "object"},
-        {"items", "array"},       {"minItems", "array"},  {"maxItems", "array"},
-        {"minLength", "string"},  {"maxLength", "string"}};
+    static const std::map<std::string, std::string> owners = {{"properties", "object"},
+                                                              {"required", "object"},
+                                                              {"additionalProperties", "object"},
+                                                              {"items", "array"},
+                                                              {"minItems", "array"},
+                                                              {"maxItems", "array"},
+                                                              {"minLength", "string"},
+                                                              {"maxLength", "string"},
+                                                              {"pattern", "string"},
+                                                              {"format", "string"},
+                                                              {"minimum", "number"},
+                                                              {"maximum", "number"},
+                                                              {"exclusiveMinimum", "number"},
+                                                              {"exclusiveMaximum", "number"}};
     return owners;
   }
 
@@ -223,17 +280,31 @@ class Converter {
     const bool is_one_of_many = type != schema.end() && type->is_array();
     std::set<std::string> allowed = {"type"};
     for (const auto& [keyword, owner] : keywords()) {
-      if (is_one_of_many || owner == name) allowed.insert(keyword);
+      if (is_one_of_many || owner == name || (owner == "number" && name == "integer")) allowed.insert(keyword);
     }
     allow(schema, place, allowed);
   }
 
   std::string string(const OrderedJson& schema, const std::string& place) {
     allow_type(schema, place, "string");
-    const std::int64_t least = count(schema, place, "minLength", 0);
-    const std::int64_t most = count(schema, place, "maxLength", -1);
-    if (least == 0 && most < 0) return "string";
+    // A format is not repeated characters: lengths are only compared with its own.
+    const std::int64_t highest = schema.contains("format") ? std::int64_t{1} << 30 : kMostRepeats;
+    const std::int64_t least = count(schema, place, "minLength", 0, highest);
+    const std::int64_t most = count(schema, place, "maxLength", -1, highest);
     if (most >= 0 && most < least) refuse(place, "'maxLength' is below 'minLength'");
+    if (schema.contains("pattern")) {
+      if (!schema["pattern"].is_string()) refuse(place, "'pattern' must be a string");
+      for (const char* other : {"format", "minLength", "maxLength"}) {
+        if (schema.contains(other))
+          refuse(place, std::string("'pattern' does not go with '") + other + "': put all into it");
+      }
+      return made(place, [&] { return pattern_grammar(schema["pattern"].get<std::string>()); });
+    }
+    if (schema.contains("format")) {
+      if (!schema["format"].is_string()) refuse(place, "'format' must be a string");
+      return made(place, [&] { return format_grammar(schema["format"].get<std::string>(), least, most); });
+    }
+    if (least == 0 && most < 0) return "string";
     return new_rule("\"\\\"\" char{" + std::to_string(least) + "," + (most < 0 ? "" : std::to_string(most)) +
                     "} \"\\\"\"");
   }
@@ -300,6 +371,8 @@ class Converter {
   const OrderedJson& root_;
   std::vector<std::pair<std::string, std::string>> rules_;  // name and text
   std::map<std::string, std::string> references_;           // "#/$defs/..." to the rule's name
+  std::map<std::string, std::string> made_;                 // an expression to the rule's name
+  std::size_t n_bytes_ = 0;                                 // of all rules
   struct Referred {
     std::size_t rule;
     const OrderedJson* schema;

@@ -9,9 +9,9 @@ namespace winnow::server {
 using OrderedJson = nlohmann::ordered_json;  // properties come in the schema's order
 
 // The usual subset: type (also several), properties, required, additionalProperties, items, minItems, maxItems,
-// minLength, maxLength, enum, const, anyOf, oneOf, allOf with one entry, $ref to #/$defs and #/definitions; annotations
-// are passed over. Properties that the schema does not name do not occur. Throws ApiError(400) that names the first
-// keyword which is not among these.
+// minLength, maxLength, pattern, format, minimum, maximum, exclusiveMinimum, exclusiveMaximum, enum, const, anyOf,
+// oneOf, allOf with one entry, $ref to #/$defs and #/definitions; annotations are passed over. Properties that the
+// schema does not name do not occur. Throws ApiError(400) that names the first keyword which is not among these.
 std::string schema_grammar(const OrderedJson& schema);
 
 // Any JSON object.

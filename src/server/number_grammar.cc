@@ -1,0 +1,241 @@
+#include "server/number_grammar.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <string_view>
+#include <vector>
+
+#include "winnow/error.h"
+
+namespace winnow::server {
+namespace {
+
+constexpr std::size_t kMostDigits = 16;
+const std::string kMostInteger(kMostDigits, '9');
+
+// Alternatives; none: nothing fits.
+using Choices = std::vector<std::string>;
+
+std::string joined(const Choices& choices) {
+  std::string text;
+  for (const std::string& choice : choices) text += (text.empty() ? "" : " | ") + choice;
+  return choices.size() > 1 ? "(" + text + ")" : text;
+}
+
+void add(Choices& to, const Choices& more) { to.insert(to.end(), more.begin(), more.end()); }
+
+std::string quoted(const std::string& digits) { return "\"" + digits + "\""; }
+
+std::string digit(char first, char last) {
+  return first == last ? quoted({first}) : std::string("[") + first + "-" + last + "]";
+}
+
+std::string digits(std::size_t least, std::size_t most) {
+  if (most == 0) return "\"\"";
+  return "[0-9]{" + std::to_string(least) + "," + std::to_string(most) + "}";
+}
+
+bool is_below(const std::string& a, const std::string& b) { return a.size() != b.size() ? a.size() < b.size() : a < b; }
+
+// `number` plus or minus one; of 0 no minus.
+std::string stepped(std::string number, bool up) {
+  std::size_t i = number.size();
+  for (const char turn = up ? '9' : '0'; i > 0 && number[i - 1] == turn; --i) number[i - 1] = up ? '0' : '9';
+  if (i > 0) {
+    number[i - 1] = static_cast<char>(number[i - 1] + (up ? 1 : -1));
+  } else if (up) {
+    number.insert(0, "1");
+  }
+  const std::size_t leading = number.find_first_not_of('0');
+  return leading == std::string::npos ? "0" : number.substr(leading);
+}
+
+// Numbers of as many digits from `least` to `most`; nothing for a bound that no digit before has kept.
+Choices same_length(const char* least, const char* most, std::size_t n) {
+  if (n == 0) return {"\"\""};
+  if (least == nullptr && most == nullptr) return {digits(n, n)};
+  const auto behind = [&](const char* text) { return text == nullptr ? nullptr : text + 1; };
+  const char first = least == nullptr ? '0' : *least, last = most == nullptr ? '9' : *most;
+  Choices choices;
+  const auto with = [&](const std::string& head, const char* new_least, const char* new_most) {
+    choices.push_back(head + " " + joined(same_length(new_least, new_most, n - 1)));
+  };
+  if (first == last) {
+    with(digit(first, last), behind(least), behind(most));
+    return choices;
+  }
+  const char between_first = least == nullptr ? first : static_cast<char>(first + 1);
+  const char between_last = most == nullptr ? last : static_cast<char>(last - 1);
+  if (least != nullptr) with(digit(first, first), behind(least), nullptr);
+  if (between_first <= between_last) with(digit(between_first, between_last), nullptr, nullptr);
+  if (most != nullptr) with(digit(last, last), nullptr, behind(most));
+  return choices;
+}
+
+Choices natural(const std::string& least, const std::string& most) {
+  Choices choices;
+  for (std::size_t n = least.size(); n <= most.size() && !is_below(most, least); ++n) {
+    const std::string lowest = n == 1 ? "0" : "1" + std::string(n - 1, '0'), highest(n, '9');
+    const std::string from = n == least.size() ? least : lowest, to = n == most.size() ? most : highest;
+    add(choices, same_length(from.data(), to.data(), n));
+  }
+  return choices;
+}
+
+struct Magnitudes {
+  std::string least_integer = "0", least_fraction;
+  bool excludes_least = false;
+  std::string most_integer = kMostInteger;
+  std::optional<std::string> most_fraction;  // none: any
+  bool excludes_most = false;
+};
+
+// What may follow the digits after a point so far. `least`, `most`: the rest of the bound's digits where all digits so
+// far are the bound's; null: kept already. `has_digits`: it may end here.
+Choices fraction(const std::string* least, const std::string* most, const Magnitudes& of, bool has_digits,
+                 std::size_t n_left) {
+  if (least == nullptr && most == nullptr) {
+    return n_left == 0 && !has_digits ? Choices{} : Choices{digits(has_digits ? 0 : 1, n_left)};
+  }
+  if (least == nullptr && most->empty()) {  // nothing but zeros
+    if (of.excludes_most) return {};
+    return {"[0]{" + std::string(has_digits ? "0," : "1,") + std::to_string(n_left) + "}"};
+  }
+  Choices choices;
+  const bool is_least = least != nullptr && least->empty(), is_most = most != nullptr && most->empty();
+  const bool may_end = has_digits && (least == nullptr || (is_least && !of.excludes_least)) &&
+                       (most == nullptr || !is_most || !of.excludes_most);
+  if (may_end) choices.emplace_back("\"\"");
+  if (n_left == 0) return choices;
+  if (is_least && most == nullptr && !of.excludes_least) return fraction(nullptr, nullptr, of, has_digits, n_left);
+  const char first = least == nullptr || is_least ? '0' : least->front();
+  const char last = most == nullptr ? '9' : is_most ? '0' : most->front();
+  const std::string least_rest = least == nullptr || is_least ? "" : least->substr(1);
+  const std::string most_rest = most == nullptr || is_most ? "" : most->substr(1);
+  const auto with = [&](char from, char to, const std::string* new_least, const std::string* new_most) {
+    const Choices rest = fraction(new_least, new_most, of, true, n_left - 1);
+    if (from <= to && !rest.empty()) choices.push_back(digit(from, to) + " " + joined(rest));
+  };
+  const std::string* const next_least = least == nullptr ? nullptr : &least_rest;
+  const std::string* const next_most = most == nullptr ? nullptr : &most_rest;
+  if (first == last && next_least != nullptr && next_most != nullptr) {
+    with(first, first, next_least, next_most);
+    return choices;
+  }
+  if (next_least != nullptr) with(first, first, next_least, nullptr);
+  with(next_least == nullptr ? first : static_cast<char>(first + 1),
+       next_most == nullptr ? last : static_cast<char>(last - 1), nullptr, nullptr);
+  if (next_most != nullptr) with(last, last, nullptr, next_most);
+  return choices;
+}
+
+// Both with and without a point.
+std::string with_fraction(const std::string& integer, const std::string* least, const std::string* most,
+                          const Magnitudes& of) {
+  const Choices behind = fraction(least, most, of, false, kMostDigits);
+  const bool is_whole = (least == nullptr || (least->empty() && !of.excludes_least)) &&
+                        (most == nullptr || !most->empty() || !of.excludes_most);
+  if (behind.empty()) return is_whole ? integer : "";
+  const std::string point = "\".\" " + joined(behind);
+  return integer + " " + (is_whole ? "(" + point + ")?" : point);
+}
+
+Choices magnitudes(const Magnitudes& of) {
+  Choices choices;
+  const auto add_some = [&](const Choices& integers, const std::string* least, const std::string* most) {
+    if (integers.empty()) return;
+    if (std::string text = with_fraction(joined(integers), least, most, of); !text.empty()) {
+      choices.push_back(std::move(text));
+    }
+  };
+  const std::string* const most = of.most_fraction ? &*of.most_fraction : nullptr;
+  if (is_below(of.most_integer, of.least_integer)) return choices;
+  if (of.least_integer == of.most_integer) {
+    const bool is_none = most != nullptr && (*most < of.least_fraction ||
+                                             (*most == of.least_fraction && (of.excludes_least || of.excludes_most)));
+    if (!is_none) add_some({quoted(of.least_integer)}, &of.least_fraction, most);
+    return choices;
+  }
+  add_some({quoted(of.least_integer)}, &of.least_fraction, nullptr);
+  const std::string last = most == nullptr ? of.most_integer : stepped(of.most_integer, false);
+  add_some(natural(stepped(of.least_integer, true), last), nullptr, nullptr);
+  if (most != nullptr) add_some({quoted(of.most_integer)}, nullptr, most);
+  return choices;
+}
+
+std::string any_of(const Choices& choices) {
+  if (choices.empty()) throw Error(ErrorCode::kInvalidArgument, "no number lies between its bounds");
+  return choices.size() == 1 ? "(" + choices[0] + ")" : joined(choices);
+}
+
+bool is_zero(const Decimal& number) { return number.integer == "0" && number.fraction.empty(); }
+
+// The magnitudes on one side of zero that the bounds leave; `near` is the bound that is nearer to zero there.
+std::optional<Magnitudes> side(const std::optional<Decimal>& near, bool excludes_near,
+                               const std::optional<Decimal>& far, bool excludes_far, bool is_negative) {
+  Magnitudes of;
+  if (far) {
+    if (is_zero(*far) ? is_negative : far->is_negative != is_negative) return std::nullopt;
+    of.most_integer = far->integer;
+    of.most_fraction = far->fraction;
+    of.excludes_most = excludes_far;
+  }
+  if (near && (is_zero(*near) || near->is_negative == is_negative)) {
+    of.least_integer = near->integer;
+    of.least_fraction = near->fraction;
+    of.excludes_least = excludes_near;
+  }
+  return of;
+}
+
+}  // namespace
+
+Decimal Decimal::parse(const std::string& text) {
+  double value = 0;
+  std::from_chars(text.data(), text.data() + text.size(), value);
+  if (!(std::abs(value) <= 1e15)) throw Error(ErrorCode::kInvalidArgument, "a bound may be from -1e15 to 1e15");
+  char buffer[512];
+  const auto end = std::to_chars(buffer, buffer + sizeof buffer, std::abs(value), std::chars_format::fixed).ptr;
+  const std::string_view all(buffer, static_cast<std::size_t>(end - buffer));
+  const std::size_t point = std::min(all.find('.'), all.size());
+  Decimal number{.is_negative = value < 0, .integer = std::string(all.substr(0, point))};
+  if (point < all.size()) number.fraction = all.substr(point + 1);
+  while (number.fraction.ends_with('0')) number.fraction.pop_back();
+  if (number.fraction.size() >= kMostDigits) {
+    throw Error(ErrorCode::kInvalidArgument, "a bound may have 15 digits after the point");
+  }
+  return number;
+}
+
+std::string integer_grammar(const NumberBounds& bounds) {
+  Choices choices;
+  const auto add_side = [&](const std::optional<Magnitudes>& of, const char* sign, bool has_zero) {
+    if (!of) return;
+    const bool rounds_up = !of->least_fraction.empty() || of->excludes_least;
+    std::string least = rounds_up ? stepped(of->least_integer, true) : of->least_integer, most = of->most_integer;
+    if (of->most_fraction && of->most_fraction->empty() && of->excludes_most) {
+      if (most == "0") return;
+      most = stepped(most, false);
+    }
+    if (!has_zero && least == "0") least = "1";
+    const Choices numbers = natural(least, most);
+    if (!numbers.empty()) choices.push_back(sign + joined(numbers));
+  };
+  add_side(side(bounds.most, bounds.excludes_most, bounds.least, bounds.excludes_least, true), "\"-\" ", false);
+  add_side(side(bounds.least, bounds.excludes_least, bounds.most, bounds.excludes_most, false), "", true);
+  return any_of(choices);
+}
+
+std::string number_grammar(const NumberBounds& bounds) {
+  Choices choices;
+  if (const auto of = side(bounds.most, bounds.excludes_most, bounds.least, bounds.excludes_least, true)) {
+    if (const Choices some = magnitudes(*of); !some.empty()) choices.push_back("\"-\" " + joined(some));
+  }
+  if (const auto of = side(bounds.least, bounds.excludes_least, bounds.most, bounds.excludes_most, false)) {
+    add(choices, magnitudes(*of));
+  }
+  return any_of(choices);
+}
+
+}  // namespace winnow::server
