@@ -13,10 +13,14 @@
 
 #include "base/utf8.h"
 #include "model/ggml_log.h"
+#include "model/special_tokens.h"
 #include "winnow/error.h"
 
 namespace winnow {
 namespace {
+
+// A token takes a byte or more but for the few that are added around the text.
+constexpr std::size_t kAdded = 8;
 
 constexpr std::size_t kMostBytes = std::numeric_limits<std::int32_t>::max();  // of a text: libllama's lengths
 
@@ -181,19 +185,7 @@ void Tokenizer::require_token(Token token) const {
                                                ": the model has tokens 0 to " + std::to_string(n_vocab_ - 1));
 }
 
-std::vector<Token> Tokenizer::tokenize(std::string_view text, bool add_special, bool parse_special) const {
-  require_tokens();
-  if (const auto offset = find_invalid_utf8(text)) {
-    throw Error(ErrorCode::kInvalidArgument, "the text is not UTF-8 at byte " + std::to_string(*offset) +
-                                                 ": convert it, for example with iconv -t UTF-8");
-  }
-  // A token takes a byte or more but for the few that are added around the text.
-  constexpr std::size_t kAdded = 8;
-  if (text.size() > kMostBytes - kAdded) {
-    throw Error(ErrorCode::kInvalidArgument, "the text has " + std::to_string(text.size()) +
-                                                 " bytes and a tokenizer takes at most " +
-                                                 std::to_string(kMostBytes - kAdded) + ": split it");
-  }
+std::vector<Token> Tokenizer::tokens_of(std::string_view text, bool add_special, bool parse_special) const {
   const bool wants_undefined =
       (llama_vocab_get_add_bos(vocab_) && !adds_begin_token_) || (llama_vocab_get_add_eos(vocab_) && !adds_end_token_);
   std::vector<Token> tokens(text.size() + kAdded);
@@ -216,6 +208,59 @@ std::vector<Token> Tokenizer::tokenize(std::string_view text, bool add_special, 
   if (add_special && wants_undefined && adds_begin_token_) {
     tokens.push_back(llama_vocab_bos(vocab_));
     std::rotate(tokens.begin(), tokens.end() - 1, tokens.end());
+  }
+  return tokens;
+}
+
+// Texts that are long enough for it to matter, and tokenizers that look no further than from one special token to the
+// next.
+std::vector<std::size_t> Tokenizer::cuts(std::string_view text, bool parse_special) const {
+  constexpr std::size_t kPieceBytes = std::size_t{1} << 12;
+  constexpr std::size_t kMostSpecials = 512;
+  const enum llama_vocab_type type = llama_vocab_type(vocab_);
+  const bool is_local = type == LLAMA_VOCAB_TYPE_SPM || type == LLAMA_VOCAB_TYPE_BPE;
+  if (text.size() <= 2 * kPieceBytes || !is_local) return {0};
+  std::call_once(specials_once_, [this] {
+    std::vector<std::string> all, always, if_parsed;
+    for (Token token = 0; token < n_vocab_; ++token) {
+      const int attributes = llama_vocab_get_attr(vocab_, token);
+      const bool is_parsed_only = (attributes & (LLAMA_TOKEN_ATTR_CONTROL | LLAMA_TOKEN_ATTR_UNKNOWN)) != 0;
+      if (!is_parsed_only && (attributes & LLAMA_TOKEN_ATTR_USER_DEFINED) == 0) continue;
+      all.emplace_back(llama_vocab_get_text(vocab_, token));
+      std::vector<std::string>& searched = is_parsed_only ? if_parsed : always;
+      if (searched.size() < kMostSpecials) searched.push_back(all.back());
+    }
+    specials_.always = certain_specials(all, always);
+    specials_.if_parsed = certain_specials(all, if_parsed);
+  });
+  std::vector<std::string> certain = specials_.always;
+  if (parse_special) certain.insert(certain.end(), specials_.if_parsed.begin(), specials_.if_parsed.end());
+  return cuts_at_specials(text, certain, kPieceBytes);
+}
+
+std::vector<Token> Tokenizer::tokenize(std::string_view text, bool add_special, bool parse_special) const {
+  require_tokens();
+  if (const auto offset = find_invalid_utf8(text)) {
+    throw Error(ErrorCode::kInvalidArgument, "the text is not UTF-8 at byte " + std::to_string(*offset) +
+                                                 ": convert it, for example with iconv -t UTF-8");
+  }
+  if (text.size() > kMostBytes - kAdded) {
+    throw Error(ErrorCode::kInvalidArgument, "the text has " + std::to_string(text.size()) +
+                                                 " bytes and a tokenizer takes at most " +
+                                                 std::to_string(kMostBytes - kAdded) + ": split it");
+  }
+  std::vector<Token> tokens;
+  const std::vector<std::size_t> begins = cuts(text, parse_special);
+  if (begins.size() == 1) {
+    tokens = tokens_of(text, add_special, parse_special);
+  } else {
+    if (add_special && adds_begin_token_) tokens.push_back(llama_vocab_bos(vocab_));
+    for (std::size_t i = 0; i < begins.size(); ++i) {
+      const std::size_t end = i + 1 < begins.size() ? begins[i + 1] : text.size();
+      const std::vector<Token> more = tokens_of(text.substr(begins[i], end - begins[i]), false, parse_special);
+      tokens.insert(tokens.end(), more.begin(), more.end());
+    }
+    if (add_special && adds_end_token_) tokens.push_back(llama_vocab_eos(vocab_));
   }
   tokens.shrink_to_fit();
   return tokens;

@@ -45,7 +45,16 @@ class Tokenizer {
     void operator()(llama_model* model) const;
   };
 
+  // Texts before which a long text is cut.
+  struct Specials {
+    std::vector<std::string> always, if_parsed;  // whether or not special tokens are parsed; only if they are
+  };
+
   void require_tokens() const;
+  // In one piece.
+  std::vector<Token> tokens_of(std::string_view text, bool add_special, bool parse_special) const;
+  // Where a text is cut into pieces, 0 first.
+  std::vector<std::size_t> cuts(std::string_view text, bool parse_special) const;
   void require_token(Token token) const;
 
   std::unique_ptr<llama_model, ModelDeleter> model_;  // the vocabulary and the metadata only
@@ -58,6 +67,8 @@ class Tokenizer {
   bool knows_chat_template_ = false;
   mutable std::once_flag pieces_once_;
   mutable std::unique_ptr<const TokenPieces> pieces_;
+  mutable std::once_flag specials_once_;
+  mutable Specials specials_;
 };
 
 }  // namespace winnow

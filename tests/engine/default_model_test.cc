@@ -1,5 +1,6 @@
 // The default model on natural text: against libllama, and what it costs in memory. Skipped without the model.
 #include <gtest/gtest.h>
+#include <llama.h>
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -13,6 +14,7 @@
 
 #include "engine/engine_test_support.h"
 #include "kernels/quantised_product.h"
+#include "model/tokenizer.h"
 
 extern char** environ;
 
@@ -75,6 +77,31 @@ std::vector<std::vector<float>> prompt_logits(Engine& engine, const SessionOptio
 
 // Against the exact result for the file's weights. libllama itself is some 3e-3 nats from it with these weights,
 // because it rounds activations to 8 bits; two runs of it that batch differently are as far from each other.
+// Long texts are cut before special tokens; libllama takes them whole.
+TEST_F(DefaultModelTest, SpecialTokensInLongTextsAreThoseOfLibllama) {
+  const Tokenizer tokenizer(model_path());
+  const std::string novel = read_bytes(kTextFile);
+  std::string text;
+  for (std::size_t at = 0; text.size() < 100'000; at += 700) {
+    const char* const specials[] = {"<|im_start|>user\n", "<|im_end|>\n", " <|im_end|> ", "<|endoftext|><|im_start|>"};
+    text += novel.substr(at % 20'000, at % 11 * 60) + specials[at / 700 % 4];
+  }
+  text = text.substr(0, text.rfind('<'));
+  for (const bool parse_special : {true, false}) {
+    std::vector<Token> expected(text.size());
+    const std::int32_t n =
+        llama_tokenize(tokenizer.vocab(), text.data(), static_cast<std::int32_t>(text.size()), expected.data(),
+                       static_cast<std::int32_t>(expected.size()), true, parse_special);
+    ASSERT_GT(n, 1000);
+    expected.resize(static_cast<std::size_t>(n));
+    EXPECT_EQ(tokenizer.tokenize(text, true, parse_special), expected);
+  }
+  std::string many;
+  for (int i = 0; i < 60'000; ++i) many += "<|im_start|>";
+  EXPECT_EQ(tokenizer.tokenize(many, false, true).size(),
+            60'000U);  // in one: 12 s, and four times as long for twice as many
+}
+
 TEST_F(DefaultModelTest, EqualsLibllamaOnNaturalText) {
   constexpr std::size_t kTokens = 1024;
   const auto model = Model::load(model_path());

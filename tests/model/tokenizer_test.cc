@@ -4,11 +4,13 @@
 #include <gguf.h>
 #include <gtest/gtest.h>
 
+#include <random>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "model/longest_token.h"
+#include "model/special_tokens.h"
 #include "model/tiny_model.h"
 #include "winnow/error.h"
 #include "winnow/model.h"
@@ -43,6 +45,60 @@ TEST_F(TokenizerTest, TextComesBack) {
     for (const Token token : tokens) joined += model_->token_text(token);
     EXPECT_EQ(joined, text);
   }
+}
+
+// In one piece: minutes, by libllama's search for special tokens.
+TEST_F(TokenizerTest, ManySpecialTokensAreFoundInTime) {
+  std::string text;
+  for (int i = 0; i < 400'000; ++i) text += "</s>";
+  const std::vector<Token> tokens = model_->tokenize(text, true, true);
+  ASSERT_EQ(tokens.size(), 400'001U);
+  EXPECT_EQ(tokens.front(), 1);
+  EXPECT_EQ(tokens.back(), 2);
+}
+
+// Pieces have the tokens that the text has in one.
+TEST_F(TokenizerTest, LongTextsAreCutWhereItMakesNoDifference) {
+  const Tokenizer tokenizer(file_.path());
+  std::vector<std::string> all = {"<unk>", "<s>", "</s>"};
+  const std::vector<std::string> certain = certain_specials(all, all);
+  EXPECT_EQ(certain, all);
+  std::mt19937 random(1);
+  std::size_t n_pieces = 0;
+  for (int round = 0; round < 300; ++round) {
+    std::string text;
+    for (int i = 0; i < 60; ++i) {
+      const char* const parts[] = {"<s>", "</s>", "<unk>", " ", "the", "a", "\n", "<", "s>", "\xC3\xA9", "  ", "then"};
+      text += parts[random() % 12];
+    }
+    const std::vector<Token> whole = tokenizer.tokenize(text, false, true);
+    std::vector<std::size_t> cuts = cuts_at_specials(text, certain, 1 + random() % 40);
+    n_pieces += cuts.size();
+    std::vector<Token> joined;
+    for (std::size_t i = 0; i < cuts.size(); ++i) {
+      const std::size_t n_bytes = (i + 1 < cuts.size() ? cuts[i + 1] : text.size()) - cuts[i];
+      const std::vector<Token> more = tokenizer.tokenize(std::string_view(text).substr(cuts[i], n_bytes), false, true);
+      joined.insert(joined.end(), more.begin(), more.end());
+    }
+    EXPECT_EQ(joined, whole) << text;
+  }
+  EXPECT_GT(n_pieces, 600U);
+}
+
+TEST(SpecialTokens, OnlyThoseAreCertainThatNothingDisturbs) {
+  using Texts = std::vector<std::string>;
+  const auto certain = [](const Texts& all) { return certain_specials(all, all); };
+  EXPECT_EQ(certain({"<a>", "<ab>"}), (Texts{"<a>", "<ab>"}));
+  EXPECT_EQ(certain({"aba"}), Texts{});                // overlaps itself
+  EXPECT_EQ(certain({"<a>", "b<a>"}), Texts{"b<a>"});  // is further inside another
+  EXPECT_EQ(certain({"<a>", "<a>b"}), (Texts{"<a>", "<a>b"}));
+  EXPECT_EQ(certain({"<a>", ">x<"}), Texts{});  // may begin in it
+  EXPECT_EQ(certain({" <a>", "", "\n"}), Texts{});
+  EXPECT_EQ(certain_specials({"<a>", "<b>"}, {"<b>"}), Texts{"<b>"});
+  const std::string text = "xx<a><a> <a>yy<a>";
+  EXPECT_EQ(cuts_at_specials(text, {"<a>"}, 1), (std::vector<std::size_t>{0, 2, 5, 14}));
+  EXPECT_EQ(cuts_at_specials(text, {"<a>"}, 6), (std::vector<std::size_t>{0, 14}));
+  EXPECT_EQ(cuts_at_specials(text, {}, 1), (std::vector<std::size_t>{0}));
 }
 
 TEST_F(TokenizerTest, SpecialTokens) {
