@@ -108,6 +108,13 @@ void store_scale(float scale, std::byte* block) {
   std::memcpy(block, &h, sizeof(h));
 }
 
+// A number that is none or beyond the range, as a model with damaged weights makes, has no integer: 0 or the nearest
+// one.
+int to_integer(float x, int least, int most) {
+  if (!(x > static_cast<float>(least))) return std::isnan(x) ? 0 : least;
+  return x < static_cast<float>(most) ? static_cast<int>(x) : most;
+}
+
 // The block types round as ggml does, by the scale before its own rounding to float16.
 void store_q8_0_row(const float* src, std::byte* dst, int n) {
   for (int first = 0; first < n; first += 32, src += 32, dst += 34) {
@@ -117,7 +124,7 @@ void store_q8_0_row(const float* src, std::byte* dst, int n) {
     const float inverse = scale > 0.0F ? 1.0F / scale : 0.0F;
     store_scale(scale, dst);
     for (int i = 0; i < 32; ++i) {
-      dst[2 + i] = static_cast<std::byte>(static_cast<std::int8_t>(std::round(src[i] * inverse)));
+      dst[2 + i] = static_cast<std::byte>(to_integer(std::round(src[i] * inverse), -127, 127));
     }
   }
 }
@@ -129,7 +136,7 @@ void store_q4_0_row(const float* src, std::byte* dst, int n) {
     const float scale = farthest / -8.0F;
     const float inverse = scale != 0.0F ? 1.0F / scale : 0.0F;
     store_scale(scale, dst);
-    const auto quantise = [&](float x) { return std::min(static_cast<int>(x * inverse + 8.5F), 15); };
+    const auto quantise = [&](float x) { return to_integer(x * inverse + 8.5F, 0, 15); };
     for (int i = 0; i < 16; ++i) {
       dst[2 + i] = static_cast<std::byte>(quantise(src[i]) | quantise(src[i + 16]) << 4);
     }
