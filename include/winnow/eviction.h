@@ -4,6 +4,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -40,11 +43,6 @@ struct Budget {
   std::int64_t total_entries(std::int64_t n_tokens, std::int64_t n_heads, const EntryBytes& entry) const;
 };
 
-enum class RowReduction { kMean, kSum, kMax };
-enum class Pooling { kNone, kMax, kAverage };
-enum class PoolOrder { kPoolThenGroup, kGroupThenPool };
-enum class GroupReduction { kMean, kMax };
-enum class Safeguard { kBlend, kMinimum };
 // What becomes of the values that stay: as they are, or refitted so that attention's output over them is nearest to
 // that over all entries.
 enum class Fit { kNone, kValues };
@@ -93,7 +91,7 @@ struct HeadImportance {
   static HeadImportance load(const std::string& path);
 };
 
-// Every option of the four parts. A preset fills it; the text form overrides.
+// A method with its options. A preset fills it; the text form overrides.
 struct EvictionOptions {
   std::string method = "full";  // the preset's name
   std::string scorer = "none";  // names of the registry
@@ -102,41 +100,26 @@ struct EvictionOptions {
   std::string selector = "top-k";
   int window = 32;  // last tokens, always kept; half of the budget beside the sinks where it does not hold them
   int sinks = 0;    // first tokens, always kept
-  RowReduction rows = RowReduction::kMean;
-  Pooling pool = Pooling::kMax;
-  int kernel = 7;  // pooling width, odd
-  PoolOrder order = PoolOrder::kPoolThenGroup;
-  GroupReduction group = GroupReduction::kMean;
-  int last_rows = 0;              // h2o: rows of the causal matrix that count, 0: all
-  double gamma = 200.0;           // cake: weight of the variance
-  double tau1 = 1.0, tau2 = 1.0;  // cake: exponents 1/tau of dispersion and shift
-  double beta = 20.0;             // pyramid: B / beta for the last layer
-  double head_beta = 1.01;        // headkv
-  int floor = 8;                  // global: a head's best entries that stay whatever the others' scores
-  Safeguard safeguard = Safeguard::kBlend;
-  double alpha = 0.2;          // ada: share of the safeguard
-  double first_stage = 0.5;    // critical: share chosen by attention alone
-  double critical_eps = 1e-4;  // critical: added to the scores before the product
-  double ea_eps = 0.0;         // expected-attention
-  int ea_future = 512;
-  int ea_skip = 4;
-  Fit fit = Fit::kNone;                                   // any method
-  std::uint64_t seed = 0;                                 // random
-  std::string head_file;                                  // headkv, duo-attention
-  std::string profile;                                    // lu-kv; empty: see find_profile
-  std::shared_ptr<const HeadImportance> importance;       // used instead of head_file if set
+  Fit fit = Fit::kNone;
+  // Of the options that the parts declare (option.h), those that are not the declared fallback, in the text form: set()
+  // fills it.
+  std::map<std::string, std::string, std::less<>> values;
+  std::shared_ptr<const HeadImportance> importance;       // used instead of head-file if set
   std::shared_ptr<const UtilityProfile> utility_profile;  // used instead of profile if set
+
+  // The value of an option that a part declares, for the part. Throw Error(kNotFound) for one that none declares.
+  std::int64_t integer(std::string_view option) const;
+  double number(std::string_view option) const;
+  const std::string& text_of(std::string_view option) const;
 
   bool evicts() const { return method != "full"; }
   bool reads_head_file() const;  // whether any part does
   bool reads_profile() const;    // likewise
 
-  // "METHOD[:option=value,...]", e.g. "snapkv:window=16,pool=avg,kernel=5". Options have the names of the specification
-  // (window, sinks, rows, pool, kernel, order, group, last-rows, gamma, tau1, tau2, beta, head-beta, floor, safeguard,
-  // alpha, fit, first-stage, critical-eps, ea-eps, ea-future, ea-skip, seed, head-file, profile; select or selector;
-  // scorer, layers, heads). Throws Error(kNotFound) with the nearest name for an unknown method or option,
-  // Error(kInvalidArgument) for a value out of range, an option that none of the parts uses, and a combination that
-  // means nothing.
+  // "METHOD[:option=value,...]", e.g. "snapkv:window=16,pool=avg,kernel=5". Options: scorer, layers, heads, selector
+  // (or select), window, sinks, fit, and those that the parts declare (eviction_options()). Throws Error(kNotFound)
+  // with the nearest name for an unknown method or option, Error(kInvalidArgument) for a value out of range, an option
+  // that none of the parts uses, and a combination that means nothing.
   static EvictionOptions parse(std::string_view text);
 
   // Sets one option by its name in the text form; checks the value's range, not the combination.
@@ -162,7 +145,7 @@ struct EvictionOptions {
   // The scorer with every option that its scores depend on: what a profile is calibrated for.
   std::string scorer_text() const;
 
-  // Reads head_file and profile if the method uses them, they are named and not in memory yet; parse does it. Throws
+  // Reads head-file and profile if the method uses them, they are named and not in memory yet; parse does it. Throws
   // Error.
   void load_files();
 
@@ -180,8 +163,8 @@ struct MethodInfo {
   EvictionOptions options;
 };
 
-// All presets that this build has, in the order in which to show them.
-const std::vector<MethodInfo>& eviction_methods();
+// All presets, in the order in which to show them: those that are built in, then those that were registered.
+const std::deque<MethodInfo>& eviction_methods();
 // One of them. Throws Error(kNotFound) with the nearest name.
 const MethodInfo& find_method(std::string_view name);
 
@@ -192,6 +175,6 @@ struct OptionInfo {
   std::string summary;
   std::string used_by;  // which parts read it
 };
-const std::vector<OptionInfo>& eviction_options();
+std::vector<OptionInfo> eviction_options();
 
 }  // namespace winnow

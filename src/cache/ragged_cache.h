@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "cache/page_pool.h"
-#include "kernels/entries.h"
+#include "winnow/entries.h"
 #include "winnow/entry_type.h"
 #include "winnow/eviction.h"
 

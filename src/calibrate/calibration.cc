@@ -7,10 +7,10 @@
 #include <utility>
 
 #include "calibrate/oracle.h"
-#include "engine/observe.h"
 #include "eviction/cut.h"
 #include "eviction/lukv_calibration.h"
 #include "winnow/error.h"
+#include "winnow/observe.h"
 #include "winnow/version.h"
 
 namespace winnow {

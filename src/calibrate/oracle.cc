@@ -3,9 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "engine/engine_impl.h"
-#include "eviction/layer_evidence.h"
 #include "eviction/lukv_calibration.h"
+#include "winnow/layer_evidence.h"
 
 namespace winnow {
 namespace {
@@ -52,7 +51,7 @@ std::vector<std::vector<double>> future_attention(const LayerView& view, std::in
 }
 
 std::vector<Token> decode_greedily(Session& session, int n) {
-  const Model& model = *session.impl().engine->model();
+  const Model& model = *session.model();
   std::vector<Token> tokens;
   while (static_cast<int>(tokens.size()) < n) {
     const std::span<const float> logits = session.logits();

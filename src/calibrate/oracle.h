@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "eviction/evidence.h"
+#include "winnow/layer_view.h"
 #include "winnow/session.h"
 
 namespace winnow {

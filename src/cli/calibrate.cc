@@ -181,7 +181,7 @@ int calibrate_command(const Arguments& arguments) {
   }
   calibration.profile().save(flags.output);
   calibration.remove_state();
-  method.profile = flags.output;
+  method.set("profile", flags.output);
   std::fprintf(stderr, "%s written in %s; use it with --kv-evict %s\n", flags.output.c_str(),
                duration_text(seconds()).c_str(), method.text().c_str());
   return 0;

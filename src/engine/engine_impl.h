@@ -12,10 +12,10 @@
 #include "engine/evidence/query_evidence.h"
 #include "engine/prefill/converted_layer.h"
 #include "eviction/cut.h"
-#include "eviction/evidence.h"
 #include "model/compute.h"
 #include "model/model_impl.h"
 #include "model/rotation.h"
+#include "winnow/layer_view.h"
 #include "winnow/session.h"
 
 namespace winnow {

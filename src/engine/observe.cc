@@ -1,4 +1,4 @@
-#include "engine/observe.h"
+#include "winnow/observe.h"
 
 #include <mutex>
 
@@ -8,21 +8,26 @@
 
 namespace winnow {
 
-void prefill_observed(Session& session, std::span<const Token> tokens, const LayerObserver& observer,
-                      const PrefillOptions& options) {
-  if (session.n_tokens() > 0 || session.options().prefill_chunk > 0) {
+void prefill_observed(Engine& engine, std::span<Session* const> sessions, std::span<const Token> tokens,
+                      const LayerObserver& observer, const PrefillOptions& options) {
+  for (const Session* session : sessions) {
+    if (session->n_tokens() == 0 && session->options().prefill_chunk == 0) continue;
     throw Error(ErrorCode::kInvalidArgument, "only an empty session that prefills layer by layer can be observed");
   }
-  Session* self = &session;
-  const std::shared_ptr<Engine>& engine = session.impl().engine;
   std::unique_ptr<Prefill::Impl> impl;
   {
-    const std::lock_guard lock(engine->impl().mutex);
-    impl = start_prefill(engine, std::span(&self, 1), tokens, options, &observer);
+    const std::lock_guard lock(engine.impl().mutex);
+    impl = start_prefill(engine.shared_from_this(), sessions, tokens, options, &observer);
   }
   Prefill prefill(std::move(impl));
   while (prefill.step()) {
   }
+}
+
+void prefill_observed(Session& session, std::span<const Token> tokens, const LayerObserver& observer,
+                      const PrefillOptions& options) {
+  Session* self = &session;
+  prefill_observed(*session.impl().engine, std::span(&self, 1), tokens, observer, options);
 }
 
 Session open_observed(Engine& engine, const SessionOptions& options, const EvidenceNeeds& needs) {

@@ -45,19 +45,12 @@ void check_lengths(const SessionOptions& options, const ModelSpec& spec) {
   const EvictionOptions& wanted = options.eviction;
   if (!wanted.evicts()) return;
   const EvictionOptions& preset = find_method(wanted.method).options;
-  static constexpr struct {
-    const char* name;
-    int EvictionOptions::*value;
-  } kLengths[] = {{"window", &EvictionOptions::window},
-                  {"sinks", &EvictionOptions::sinks},
-                  {"last-rows", &EvictionOptions::last_rows},
-                  {"floor", &EvictionOptions::floor},
-                  {"ea-skip", &EvictionOptions::ea_skip}};
-  for (const auto& [name, value] : kLengths) {
-    if (wanted.*value <= std::max(options.n_ctx, preset.*value)) continue;
-    throw Error(ErrorCode::kInvalidArgument, std::string("the option '") + name + "' is " +
-                                                 std::to_string(wanted.*value) + " and the context has " +
-                                                 std::to_string(options.n_ctx) + " tokens: give fewer");
+  for (const char* name : {"window", "sinks", "last-rows", "floor", "ea-skip"}) {
+    const std::int64_t value = wanted.integer(name);
+    if (value <= std::max<std::int64_t>(options.n_ctx, preset.integer(name))) continue;
+    throw Error(ErrorCode::kInvalidArgument, std::string("the option '") + name + "' is " + std::to_string(value) +
+                                                 " and the context has " + std::to_string(options.n_ctx) +
+                                                 " tokens: give fewer");
   }
   double row_bytes = 0;
   for (const LayerSpec& layer : spec.layers) {

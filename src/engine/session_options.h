@@ -5,8 +5,8 @@
 
 #include "cache/ragged_cache.h"
 #include "eviction/cut.h"
-#include "eviction/evidence.h"
 #include "model/model_impl.h"
+#include "winnow/layer_view.h"
 #include "winnow/session.h"
 
 namespace winnow {

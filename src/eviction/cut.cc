@@ -273,7 +273,7 @@ std::vector<std::vector<std::int64_t>> Cut::State::global_counts() const {
     std::int32_t layer, head;
   };
   // The same in every stage of the cascade.
-  const std::int64_t floor = std::min<std::int64_t>(options.floor, shared_total() / n_heads());
+  const std::int64_t floor = std::min<std::int64_t>(options.integer("floor"), shared_total() / n_heads());
   std::vector<std::vector<std::int64_t>> counts;
   for (std::size_t l = 0; l < layers.size(); ++l) counts.emplace_back(shape.heads[l], 0);
   std::vector<Candidate> candidates;

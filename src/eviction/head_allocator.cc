@@ -1,4 +1,4 @@
-#include "eviction/head_allocator.h"
+#include "winnow/head_allocator.h"
 
 #include "eviction/shares.h"
 

@@ -49,7 +49,7 @@ class HeadKvTable final : public HeadTable {
   // In units of B.
   std::vector<double> weights(const CutShape& shape, const EvictionOptions& options) const override {
     std::vector<double> weights = importance_of(shape, options);
-    const double beta = options.head_beta;
+    const double beta = options.number("head-beta");
     const auto n_heads = static_cast<double>(weights.size());
     for (double& weight : weights) weight = (1.0 - 1.0 / beta) + n_heads / beta * weight;
     return weights;
@@ -89,6 +89,17 @@ const HeadTable& headkv_table() {
 const HeadTable& duo_attention_table() {
   static const DuoAttentionTable instance;
   return instance;
+}
+
+std::vector<Option> duo_attention_options() {
+  return {file_option("head-file", "head importances, JSON or a line for each layer")};
+}
+
+std::vector<Option> headkv_options() {
+  std::vector<Option> options = duo_attention_options();
+  options.push_back(
+      number_option("head-beta", 1, kMaxNumberOption, 1.01, "1/head-beta of the total goes by importance"));
+  return options;
 }
 
 }  // namespace winnow

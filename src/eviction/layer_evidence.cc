@@ -1,11 +1,16 @@
-#include "eviction/layer_evidence.h"
+#include "winnow/layer_evidence.h"
 
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <optional>
+#include <span>
 #include <string>
 #include <utility>
 
 #include "eviction/aligned_bytes.h"
+#include "eviction/query_rows.h"
+#include "eviction/shared_costs.h"
 #include "kernels/rows.h"
 #include "kernels/window_statistics.h"
 #include "winnow/error.h"
@@ -79,13 +84,156 @@ kernels::HeadEntries slice_entries(const kernels::HeadEntries& entries, const ke
   return {.runs = runs, .n_entries = last - first};
 }
 
+namespace {
+
+// Entries [first, last) of a head: a work item.
+struct HeadPart {
+  int head;
+  std::int32_t first;
+  std::int32_t last;
+};
+
+// Statistics and what they cost those who share them.
+template <typename Value>
+struct Shared {
+  std::optional<Value> value;
+  SharedCosts::Item cost;
+};
+
+using Columns = std::vector<std::vector<float>>;
+using RowsOf = std::function<kernels::QueryRows(int head)>;
+
+// The first n_of(head) entries of every head, `size` at a time.
+std::vector<HeadPart> cut_heads(const LayerEvidence& evidence, std::int32_t size,
+                                const std::function<std::int32_t(int head)>& n_of) {
+  std::vector<HeadPart> parts;
+  for (int h = 0; h < evidence.n_kv_head(); ++h) {
+    for (std::int32_t first = 0; first < n_of(h); first += size) {
+      parts.push_back({.head = h, .first = first, .last = std::min(first + size, n_of(h))});
+    }
+  }
+  return parts;
+}
+
+// Rows [first, last) of the arrays that `rows` finds in a run.
+template <typename Rows>
+void read_rows(const kernels::HeadEntries& entries, EntryType type, int dim, std::int32_t first, std::int32_t last,
+               float* out, const Rows& rows) {
+  const std::size_t bytes = row_bytes(type, dim);
+  std::int32_t begin = 0;
+  for (const kernels::EntryRun& run : entries.runs) {
+    const std::int32_t from = std::max(first - begin, 0), to = std::min(last - begin, run.n_entries);
+    for (std::int32_t r = from; r < to; ++r, out += dim) {
+      kernels::load_row(type, rows(run) + static_cast<std::size_t>(r) * bytes, out, dim);
+    }
+    begin += run.n_entries;
+  }
+}
+
+// Reductions of rows over the prefix columns, of the rows that rows_of(head) gives.
+WindowStatistics make_statistics(const LayerEvidence& evidence, int n_rows, unsigned columns, const RowsOf& rows_of) {
+  const LayerView& view = evidence.view();
+  const int n_kv_head = evidence.n_kv_head(), n_group = evidence.n_group();
+  const auto at = [](std::int64_t i) { return static_cast<std::size_t>(i); };
+  WindowStatistics result;
+  result.n_rows = n_rows;
+  const auto allocate = [&](unsigned bit, std::vector<std::vector<float>>& out) {
+    if ((columns & bit) == 0) return;
+    for (int h = 0; h < n_kv_head; ++h) out.emplace_back(at(n_group) * at(evidence.n_prefix(h)));
+  };
+  allocate(kWindowMean, result.mean);
+  allocate(kWindowM2, result.m2);
+  allocate(kWindowMax, result.max);
+  allocate(kWindowLast, result.last);
+  if ((columns & kWindowEntropy) != 0) result.entropy.assign(at(n_kv_head), std::vector<double>(at(n_group)));
+
+  // Heads alone are too few for the threads. The parts do not depend on their number, so neither do the sums.
+  constexpr std::int32_t kPart = 1024;
+  const auto n_queries = at(n_group) * at(n_rows);
+  std::vector<HeadPart> parts = cut_heads(evidence, kPart, [&](int h) { return evidence.n_entries(h); });
+  std::vector<kernels::RowSum> part_sums(parts.size() * n_queries);
+  const std::size_t scratch_bytes = kernels::window_statistics_scratch_bytes(view.shape, n_rows);
+  evidence.parallel(static_cast<int>(parts.size()), [&](int i) {
+    const HeadPart& part = parts[at(i)];
+    AlignedBytes scratch(scratch_bytes);
+    kernels::window_row_sums(view.shape.of_head(part.head), view.heads[at(part.head)], rows_of(part.head),
+                             {part.first, part.last}, std::span(part_sums).subspan(at(i) * n_queries, n_queries),
+                             scratch.span());
+  });
+  std::vector<kernels::RowSum> sums(at(n_kv_head) * n_queries);
+  const auto sums_of = [&](int h) { return std::span(sums).subspan(at(h) * n_queries, n_queries); };
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    kernels::merge_row_sums(std::span(part_sums).subspan(i * n_queries, n_queries), sums_of(parts[i].head));
+  }
+
+  parts = cut_heads(evidence, kPart, [&](int h) { return evidence.n_prefix(h); });
+  const std::size_t n_entropies = result.entropy.empty() ? 0 : at(n_group);
+  std::vector<double> entropies(parts.size() * n_entropies);
+  evidence.parallel(static_cast<int>(parts.size()), [&](int i) {
+    const HeadPart& part = parts[at(i)];
+    AlignedBytes scratch(scratch_bytes);
+    const auto column = [&](auto& of) { return of.empty() ? nullptr : of[at(part.head)].data(); };
+    kernels::window_columns(view.shape.of_head(part.head), view.heads[at(part.head)], rows_of(part.head),
+                            sums_of(part.head), {part.first, part.last},
+                            {.n_columns = evidence.n_prefix(part.head),
+                             .mean = column(result.mean),
+                             .m2 = column(result.m2),
+                             .max = column(result.max),
+                             .last = column(result.last),
+                             .entropy = n_entropies == 0 ? nullptr : entropies.data() + at(i) * n_entropies},
+                            scratch.span());
+  });
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    for (std::size_t g = 0; g < n_entropies; ++g) {
+      result.entropy[at(parts[i].head)][g] += entropies[i * n_entropies + g];
+    }
+  }
+  return result;
+}
+
+}  // namespace
+
+struct LayerEvidence::State {
+  // The value, made by `make` at the first call.
+  template <typename Value>
+  const Value& once(Shared<Value>& shared, const std::function<Value()>& make) {
+    const auto work = [&] {
+      if (!shared.value) shared.value = make();
+    };
+    if (costs == nullptr) {
+      work();
+    } else {
+      costs->use(shared.cost, work);
+    }
+    return *shared.value;
+  }
+
+  unsigned columns;
+  SharedCosts* costs;
+  std::map<int, Shared<WindowStatistics>> windows = {};  // by number of rows
+  Shared<Columns> reference_rms = {}, value_l1 = {}, projected_norms = {};
+  Shared<bool> keys_are_checked = {};
+};
+
 LayerEvidence::LayerEvidence(const LayerView& view, const EvictionOptions& options, unsigned columns,
                              const ParallelFor& parallel_for, SharedCosts* costs)
-    : view_(view), parallel_for_(parallel_for), columns_(columns), costs_(costs) {
+    : view_(view), parallel_for_(parallel_for), state_(new State{.columns = columns, .costs = costs}) {
   for (const kernels::HeadEntries& entries : view.heads) {
     n_prefix_.push_back(count_below(entries, view.n_tokens - options.window));
     n_sinks_.push_back(std::min(count_below(entries, options.sinks), n_prefix_.back()));
   }
+}
+
+LayerEvidence::~LayerEvidence() = default;
+
+void LayerEvidence::read_keys(int head, std::int32_t first, std::int32_t last, float* out) const {
+  read_rows(view_.heads[at(head)], view_.shape.key_type, view_.shape.key_dim, first, last, out,
+            [](const kernels::EntryRun& run) { return run.keys; });
+}
+
+void LayerEvidence::read_values(int head, std::int32_t first, std::int32_t last, float* out) const {
+  read_rows(view_.heads[at(head)], view_.shape.value_type, view_.shape.value_dim, first, last, out,
+            [](const kernels::EntryRun& run) { return run.values; });
 }
 
 std::vector<std::int32_t> LayerEvidence::positions(int head) const {
@@ -102,29 +250,25 @@ const WindowStatistics& LayerEvidence::window(int n_rows) {
   if (n_rows < 1 || view_.window_q == nullptr) {
     throw Error(ErrorCode::kInternal, "a scorer asked for window rows that were not saved");
   }
-  return once<WindowStatistics>(windows_[n_rows], [&] { return make_window(n_rows); });
-}
-
-WindowStatistics LayerEvidence::make_window(int n_rows) {
-  const float* q =
-      view_.window_q + static_cast<std::ptrdiff_t>(view_.n_window_rows - n_rows) * view_.n_head * view_.shape.key_dim;
-  check_finite(q, n_rows);
-  return make_statistics(n_rows, columns_, [&](int h) { return group_rows(view_, q, n_rows, h); });
+  return state_->once<WindowStatistics>(state_->windows[n_rows], [&] {
+    const float* q = view_.window_q + std::ptrdiff_t{view_.n_window_rows - n_rows} * view_.n_head * view_.shape.key_dim;
+    check_finite(q, n_rows);
+    return make_statistics(*this, n_rows, state_->columns, [&](int h) { return group_rows(view_, q, n_rows, h); });
+  });
 }
 
 const std::vector<std::vector<float>>& LayerEvidence::reference_rms() {
   if (view_.n_reference_rows < 1 || view_.reference_q == nullptr) {
     throw Error(ErrorCode::kInternal, "a scorer asked for reference rows that were not saved");
   }
-  using Columns = std::vector<std::vector<float>>;
-  return once<Columns>(reference_rms_, [&] {
+  return state_->once<Columns>(state_->reference_rms, [&] {
     constexpr int kBlockRows = 64;
     check_finite(view_.reference_q, view_.n_reference_rows);
     Columns rms;
     for (int h = 0; h < n_kv_head(); ++h) rms.emplace_back(at(n_prefix(h)));
     for (int first = 0; first < view_.n_reference_rows; first += kBlockRows) {
       const int n_rows = std::min(kBlockRows, view_.n_reference_rows - first);
-      const WindowStatistics block = make_statistics(n_rows, kWindowMean | kWindowM2, [&](int h) {
+      const WindowStatistics block = make_statistics(*this, n_rows, kWindowMean | kWindowM2, [&](int h) {
         kernels::QueryRows rows = reference_rows(view_, h);
         rows.q += first * rows.row_stride;
         rows.n_rows = n_rows;
@@ -146,74 +290,6 @@ const std::vector<std::vector<float>>& LayerEvidence::reference_rms() {
   });
 }
 
-WindowStatistics LayerEvidence::make_statistics(int n_rows, unsigned columns, const RowsOf& rows_of) {
-  WindowStatistics result;
-  result.n_rows = n_rows;
-  const auto allocate = [&](unsigned bit, std::vector<std::vector<float>>& out) {
-    if ((columns & bit) == 0) return;
-    for (int h = 0; h < n_kv_head(); ++h) out.emplace_back(at(n_group()) * at(n_prefix(h)));
-  };
-  allocate(kWindowMean, result.mean);
-  allocate(kWindowM2, result.m2);
-  allocate(kWindowMax, result.max);
-  allocate(kWindowLast, result.last);
-  if ((columns & kWindowEntropy) != 0) result.entropy.assign(at(n_kv_head()), std::vector<double>(at(n_group())));
-
-  // Heads alone are too few for the threads. The parts do not depend on their number, so neither do the sums.
-  constexpr std::int32_t kPart = 1024;
-  const auto n_queries = at(n_group()) * at(n_rows);
-  std::vector<HeadPart> parts = cut_heads(kPart, [&](int h) { return n_entries(h); });
-  std::vector<kernels::RowSum> part_sums(parts.size() * n_queries);
-  const std::size_t scratch_bytes = kernels::window_statistics_scratch_bytes(view_.shape, n_rows);
-  parallel_for_(static_cast<int>(parts.size()), [&](int i) {
-    const HeadPart& part = parts[at(i)];
-    AlignedBytes scratch(scratch_bytes);
-    kernels::window_row_sums(view_.shape.of_head(part.head), view_.heads[at(part.head)], rows_of(part.head),
-                             {part.first, part.last}, std::span(part_sums).subspan(at(i) * n_queries, n_queries),
-                             scratch.span());
-  });
-  std::vector<kernels::RowSum> sums(at(n_kv_head()) * n_queries);
-  const auto sums_of = [&](int h) { return std::span(sums).subspan(at(h) * n_queries, n_queries); };
-  for (std::size_t i = 0; i < parts.size(); ++i) {
-    kernels::merge_row_sums(std::span(part_sums).subspan(i * n_queries, n_queries), sums_of(parts[i].head));
-  }
-
-  parts = cut_heads(kPart, [&](int h) { return n_prefix(h); });
-  const std::size_t n_entropies = result.entropy.empty() ? 0 : at(n_group());
-  std::vector<double> entropies(parts.size() * n_entropies);
-  parallel_for_(static_cast<int>(parts.size()), [&](int i) {
-    const HeadPart& part = parts[at(i)];
-    AlignedBytes scratch(scratch_bytes);
-    const auto column = [&](auto& of) { return of.empty() ? nullptr : of[at(part.head)].data(); };
-    kernels::window_columns(view_.shape.of_head(part.head), view_.heads[at(part.head)], rows_of(part.head),
-                            sums_of(part.head), {part.first, part.last},
-                            {.n_columns = n_prefix(part.head),
-                             .mean = column(result.mean),
-                             .m2 = column(result.m2),
-                             .max = column(result.max),
-                             .last = column(result.last),
-                             .entropy = n_entropies == 0 ? nullptr : entropies.data() + at(i) * n_entropies},
-                            scratch.span());
-  });
-  for (std::size_t i = 0; i < parts.size(); ++i) {
-    for (std::size_t g = 0; g < n_entropies; ++g) {
-      result.entropy[at(parts[i].head)][g] += entropies[i * n_entropies + g];
-    }
-  }
-  return result;
-}
-
-std::vector<LayerEvidence::HeadPart> LayerEvidence::cut_heads(std::int32_t size,
-                                                              const std::function<std::int32_t(int head)>& n_of) const {
-  std::vector<HeadPart> parts;
-  for (int h = 0; h < n_kv_head(); ++h) {
-    for (std::int32_t first = 0; first < n_of(h); first += size) {
-      parts.push_back({.head = h, .first = first, .last = std::min(first + size, n_of(h))});
-    }
-  }
-  return parts;
-}
-
 void LayerEvidence::check_finite(const float* q, int n_rows) {
   const auto refuse = [&](const char* what, int h) {
     throw Error(ErrorCode::kInvalidArgument, std::string("the ") + what + " of layer " + std::to_string(view_.layer) +
@@ -227,7 +303,7 @@ void LayerEvidence::check_finite(const float* q, int n_rows) {
       if (!std::all_of(first, first + per_group, [](float x) { return std::isfinite(x); })) refuse("queries", h);
     }
   }
-  once<bool>(keys_are_checked_, [&] {
+  state_->once<bool>(state_->keys_are_checked, [&] {
     for_each_head([&](int h) {
       std::vector<float> norms(at(n_entries(h)));
       kernels::key_l2_norms(view_.shape, view_.heads[at(h)], norms);
@@ -238,9 +314,8 @@ void LayerEvidence::check_finite(const float* q, int n_rows) {
 }
 
 const std::vector<std::vector<float>>& LayerEvidence::value_l1_norms() {
-  using Norms = std::vector<std::vector<float>>;
-  return once<Norms>(value_l1_, [&] {
-    Norms norms;
+  return state_->once<Columns>(state_->value_l1, [&] {
+    Columns norms;
     for (int h = 0; h < n_kv_head(); ++h) norms.emplace_back(at(n_entries(h)));
     for_each_head([&](int h) { kernels::value_l1_norms(view_.shape, view_.heads[at(h)], norms[at(h)]); });
     return norms;
@@ -249,10 +324,9 @@ const std::vector<std::vector<float>>& LayerEvidence::value_l1_norms() {
 
 const std::vector<std::vector<float>>& LayerEvidence::projected_value_norms() {
   if (view_.w_o == nullptr) throw Error(ErrorCode::kInternal, "the output projection was not handed to the policy");
-  using Norms = std::vector<std::vector<float>>;
-  return once<Norms>(projected_norms_, [&] {
-    const std::vector<HeadPart> parts = cut_heads(512, [&](int h) { return n_entries(h); });
-    Norms norms;
+  return state_->once<Columns>(state_->projected_norms, [&] {
+    const std::vector<HeadPart> parts = cut_heads(*this, 512, [&](int h) { return n_entries(h); });
+    Columns norms;
     for (int h = 0; h < n_kv_head(); ++h) norms.emplace_back(at(n_entries(h)));
     const std::size_t n_w_o = at(n_group()) * at(view_.shape.value_dim) * at(view_.n_embd);  // of one group
     parallel_for_(static_cast<int>(parts.size()), [&](int index) {

@@ -8,8 +8,9 @@
 #include <string>
 #include <utility>
 
-#include "eviction/layer_evidence.h"
-#include "eviction/scorer.h"
+#include "eviction/shared_costs.h"
+#include "winnow/layer_evidence.h"
+#include "winnow/scorer.h"
 
 namespace winnow {
 

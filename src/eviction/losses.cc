@@ -5,9 +5,10 @@
 #include <numeric>
 
 #include "eviction/aligned_bytes.h"
-#include "eviction/layer_evidence.h"
+#include "eviction/query_rows.h"
 #include "kernels/rows.h"
 #include "kernels/window_statistics.h"
+#include "winnow/layer_evidence.h"
 
 namespace winnow {
 namespace {

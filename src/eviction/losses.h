@@ -4,7 +4,7 @@
 #include <span>
 #include <vector>
 
-#include "eviction/evidence.h"
+#include "winnow/layer_view.h"
 
 namespace winnow {
 

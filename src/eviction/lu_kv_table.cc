@@ -62,4 +62,6 @@ const HeadTable& lu_kv_table() {
   return instance;
 }
 
+std::vector<Option> lu_kv_options() { return {file_option("profile", "JSON of a calibrated profile")}; }
+
 }  // namespace winnow

@@ -2,10 +2,12 @@
 // T / (N * Hkv * L), with Phi(0) = 0 and Phi(1) = 1. A head's weight is Phi * N, at least its sinks and window.
 #pragma once
 
-#include "eviction/head_table.h"
+#include "winnow/head_table.h"
+#include "winnow/option.h"
 
 namespace winnow {
 
 const HeadTable& lu_kv_table();
+std::vector<Option> lu_kv_options();
 
 }  // namespace winnow

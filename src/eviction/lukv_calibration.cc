@@ -6,8 +6,8 @@
 #include <numeric>
 #include <queue>
 
-#include "eviction/ranking.h"
 #include "kernels/rows.h"
+#include "winnow/ranking.h"
 
 namespace winnow {
 

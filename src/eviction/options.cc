@@ -3,6 +3,7 @@
 #include <string>
 
 #include "eviction/cut.h"
+#include "eviction/numbers.h"
 #include "eviction/option_table.h"
 #include "eviction/registry.h"
 #include "winnow/error.h"
@@ -12,14 +13,17 @@ namespace winnow {
 namespace {
 
 // Names of the options that the parts in use read.
-OptionNames options_in_use(const EvictionOptions& options) {
-  OptionNames names = {"scorer", "layers", "heads", "selector", "window", "sinks", "fit"};
-  const Parts parts = find_parts(options);
-  for (const OptionNames& more :
-       {parts.scorer->options(), parts.layers->options(), parts.heads->options(), parts.selector->options()}) {
-    names.insert(names.end(), more.begin(), more.end());
-  }
+std::vector<std::string> options_in_use(const EvictionOptions& options) {
+  std::vector<std::string> names = {"scorer", "layers", "heads", "selector", "window", "sinks", "fit"};
+  const std::vector<std::string> more = options_of_parts(options);
+  names.insert(names.end(), more.begin(), more.end());
   return names;
+}
+
+bool uses(const EvictionOptions& options, std::string_view name) {
+  if (!options.evicts()) return false;
+  const std::vector<std::string> names = options_of_parts(options);
+  return std::find(names.begin(), names.end(), name) != names.end();
 }
 
 [[noreturn]] void refuse(const std::string& why) { throw Error(ErrorCode::kInvalidArgument, why); }
@@ -27,17 +31,25 @@ OptionNames options_in_use(const EvictionOptions& options) {
 }  // namespace
 
 int least_window(const EvictionOptions& options) {
-  if (options.layers == "cake") return 2;
-  constexpr unsigned kRows = kWindowMean | kWindowM2 | kWindowMax;
-  const bool reads_rows =
-      options.scorer != "h2o" && (find_parts(options).scorer->needs(options).window_columns & kRows) != 0;
-  return reads_rows ? 1 : 0;
+  const Parts parts = find_parts(options);
+  return std::max(parts.scorer->least_window(options), parts.layers->least_window(options));
 }
+
+const std::string& EvictionOptions::text_of(std::string_view option) const {
+  if (const auto found = values.find(option); found != values.end()) return found->second;
+  return find_option(option).fallback;
+}
+
+std::int64_t EvictionOptions::integer(std::string_view option) const {
+  return parse_integer<std::int64_t>(get(option)).value_or(0);
+}
+
+double EvictionOptions::number(std::string_view option) const { return parse_double(get(option)).value_or(0); }
 
 EvictionOptions EvictionOptions::parse(std::string_view text) {
   const std::size_t colon = text.find(':');
   EvictionOptions options = find_method(text.substr(0, colon)).options;
-  OptionNames given;
+  std::vector<std::string> given;
   std::string_view rest = colon == std::string_view::npos ? std::string_view{} : text.substr(colon + 1);
   if (colon != std::string_view::npos && rest.empty()) {
     refuse("there is nothing after the colon of '" + std::string(text) + "': give METHOD or METHOD:option=value,...");
@@ -51,9 +63,9 @@ EvictionOptions EvictionOptions::parse(std::string_view text) {
     if (item.empty() || equals == std::string_view::npos || (!is_last && rest.empty())) {
       refuse("the method " + std::string(text.substr(0, 256)) + " is not of the form METHOD:option=value,...");
     }
-    const std::string_view name = find_option(item.substr(0, equals)).name;
+    const std::string& name = find_option(item.substr(0, equals)).name;
     if (std::find(given.begin(), given.end(), name) != given.end()) {
-      refuse("the option '" + std::string(name) + "' is given twice");
+      refuse("the option '" + name + "' is given twice");
     }
     options.set(name, item.substr(equals + 1));
     given.push_back(name);
@@ -62,12 +74,12 @@ EvictionOptions EvictionOptions::parse(std::string_view text) {
     if (!given.empty()) refuse("the method 'full' keeps everything and takes no options: name another method");
     return options;
   }
-  const OptionNames used = options_in_use(options);
-  for (const std::string_view name : given) {
+  const std::vector<std::string> used = options_in_use(options);
+  for (const std::string& name : given) {
     if (std::find(used.begin(), used.end(), name) != used.end()) continue;
-    refuse("no part of this method reads the option '" + std::string(name) + "' (scorer " + options.scorer +
-           ", layers " + options.layers + ", heads " + options.heads + ", selector " + options.selector +
-           "; it is for " + std::string(find_option(name).used_by) + "): leave it out");
+    refuse("no part of this method reads the option '" + name + "' (scorer " + options.scorer + ", layers " +
+           options.layers + ", heads " + options.heads + ", selector " + options.selector + "; it is for " +
+           find_option(name).used_by + "): leave it out");
   }
   options.validate();
   options.load_files();
@@ -79,8 +91,8 @@ std::string EvictionOptions::get(std::string_view option) const { return find_op
 std::vector<std::string> EvictionOptions::used_options() const {
   std::vector<std::string> names;
   if (!evicts()) return names;
-  for (const std::string_view name : options_in_use(*this)) {
-    if (std::find(names.begin(), names.end(), name) == names.end()) names.emplace_back(name);
+  for (const std::string& name : options_in_use(*this)) {
+    if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
   }
   return names;
 }
@@ -117,34 +129,35 @@ std::string EvictionOptions::cost() const {
 
 void EvictionOptions::set(std::string_view option, std::string_view value) {
   const OptionRow& row = find_option(option);
-  if (row.set(*this, value)) return;
-  refuse("the option '" + std::string(row.name) + "' cannot be '" + std::string(value.substr(0, 64)) + "': give " +
-         std::string(row.values));
+  if (!row.set(*this, value)) {
+    refuse("the option '" + row.name + "' cannot be '" + std::string(value.substr(0, 64)) + "': give " + row.values);
+  }
+  if (row.name == "head-file") importance.reset();
+  if (row.name == "profile") utility_profile.reset();
 }
 
-bool EvictionOptions::reads_head_file() const {
-  if (!evicts()) return false;
-  const OptionNames used = options_in_use(*this);
-  return std::find(used.begin(), used.end(), "head-file") != used.end();
-}
-
-bool EvictionOptions::reads_profile() const { return layers == "lu-kv" || heads == "lu-kv"; }
+bool EvictionOptions::reads_head_file() const { return uses(*this, "head-file"); }
+bool EvictionOptions::reads_profile() const { return uses(*this, "profile"); }
 
 void EvictionOptions::validate() const {
   if (!evicts()) return;
   const Parts parts = find_parts(*this);
+  for (const auto& [name, value] : values) static_cast<void>(find_option(name));
   // Values set in the fields directly have not gone through set().
   for (const OptionRow& row : option_rows()) {
     const std::string value = row.get(*this);
     EvictionOptions copy;
     if (!value.empty() && !row.set(copy, value)) {
-      refuse("the option '" + std::string(row.name) + "' cannot be '" + value + "': give " + std::string(row.values));
+      refuse("the option '" + row.name + "' cannot be '" + value + "': give " + row.values);
     }
   }
-  if (window < least_window(*this)) {
-    refuse(layers == "cake"
-               ? "layers=cake takes the variance over the window's rows: raise the window to 2 or more"
-               : "the scorer '" + scorer + "' reads the window's rows and the window is 0: raise it to 1 or more");
+  if (window < parts.layers->least_window(*this)) {
+    refuse("layers=" + layers + " takes the variance over the window's rows: raise the window to " +
+           std::to_string(parts.layers->least_window(*this)) + " or more");
+  }
+  if (window < parts.scorer->least_window(*this)) {
+    refuse("the scorer '" + scorer + "' reads the window's rows and the window is " + std::to_string(window) +
+           ": raise it to " + std::to_string(parts.scorer->least_window(*this)) + " or more");
   }
   if (parts.selector->needs_attention() && !parts.scorer->is_attention()) {
     refuse("selector=" + selector + " multiplies attention with value norms, and the scores of '" + scorer +
@@ -153,11 +166,11 @@ void EvictionOptions::validate() const {
   if (parts.layers->is_global() != parts.heads->is_global()) {
     refuse("layers=global ranks all heads of the model at once and goes with heads=global only: set both or neither");
   }
-  if (layers == "lava" && !parts.scorer->is_mass()) {
-    refuse("layers=lava takes the entropy of the scores, and those of '" + scorer +
+  if (parts.layers->needs_mass() && !parts.scorer->is_mass()) {
+    refuse("layers=" + layers + " takes the entropy of the scores, and those of '" + scorer +
            "' are negative: take another scorer or other layers");
   }
-  if (reads_head_file() && head_file.empty() && importance == nullptr) {
+  if (reads_head_file() && text_of("head-file").empty() && importance == nullptr) {
     refuse((heads == "uniform" ? layers : heads) +
            " allots by a file of head importances: name it with head-file=FILE");
   }
@@ -172,7 +185,7 @@ std::string EvictionOptions::text() const {
   std::string result = method;
   if (!evicts()) return result;
   const EvictionOptions& preset = find_method(method).options;
-  const OptionNames used = options_in_use(*this);
+  const std::vector<std::string> used = options_in_use(*this);
   char separator = ':';
   for (const OptionRow& row : option_rows()) {
     const std::string value = row.get(*this);
@@ -185,11 +198,11 @@ std::string EvictionOptions::text() const {
 }
 
 std::string EvictionOptions::scorer_text() const {
-  OptionNames names = find_scorer(scorer).options();
+  std::vector<std::string> names = scorer_options(scorer);
   names.insert(names.begin(), {"window", "sinks"});
   std::string result = scorer;
   char separator = ':';
-  for (const std::string_view name : names) {
+  for (const std::string& name : names) {
     result.push_back(separator);
     result.append(name).append("=").append(find_option(name).get(*this));
     separator = ',';
@@ -200,10 +213,10 @@ std::string EvictionOptions::scorer_text() const {
 void EvictionOptions::load_files() {
   if (!evicts()) return;
   if (reads_head_file() && importance == nullptr) {
-    importance = std::make_shared<const HeadImportance>(HeadImportance::load(head_file));
+    importance = std::make_shared<const HeadImportance>(HeadImportance::load(text_of("head-file")));
   }
-  if (reads_profile() && utility_profile == nullptr && !profile.empty()) {
-    utility_profile = std::make_shared<const UtilityProfile>(UtilityProfile::load(profile));
+  if (reads_profile() && utility_profile == nullptr && !text_of("profile").empty()) {
+    utility_profile = std::make_shared<const UtilityProfile>(UtilityProfile::load(text_of("profile")));
   }
 }
 

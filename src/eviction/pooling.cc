@@ -4,6 +4,24 @@
 
 namespace winnow {
 
+std::vector<Option> pooling_options() {
+  constexpr int kMaxKernel = 1023;  // the cost grows with the width
+  Option kernel = integer_option("kernel", 1, kMaxKernel, 7, "width of the pooling");
+  kernel.values = "odd " + kernel.values;
+  kernel.read = [read = kernel.read](std::string_view text) {
+    std::optional<std::string> number = read(text);
+    if (number && (number->back() - '0') % 2 == 0) number.reset();
+    return number;
+  };
+  return {choice_option("pool", {"none", "max", "avg"}, "max", "pooling along the tokens"), kernel,
+          choice_option("order", {"pool-then-group", "group-then-pool"}, "pool-then-group", "which comes first"),
+          choice_option("group", {"mean", "max"}, "mean", "reduction over the query heads of a KV head")};
+}
+
+GroupReduction group_reduction(const EvictionOptions& options) {
+  return options.text_of("group") == "max" ? GroupReduction::kMax : GroupReduction::kMean;
+}
+
 void pool_row(std::span<const float> in, Pooling pool, int kernel, std::span<float> out) {
   const auto n = static_cast<std::ptrdiff_t>(in.size());
   const std::ptrdiff_t half = kernel / 2;
@@ -47,16 +65,19 @@ std::vector<float> group_only(std::span<const float> columns, int n_group, Group
 
 std::vector<float> pool_and_group(std::span<const float> columns, int n_group, const EvictionOptions& options,
                                   GroupReduction reduction) {
-  if (options.order == PoolOrder::kGroupThenPool) {
+  const std::string& name = options.text_of("pool");
+  const Pooling pool = name == "none" ? Pooling::kNone : name == "avg" ? Pooling::kAverage : Pooling::kMax;
+  const auto kernel = static_cast<int>(options.integer("kernel"));
+  if (options.text_of("order") == "group-then-pool") {
     const std::vector<float> grouped = group_only(columns, n_group, reduction);
     std::vector<float> out(grouped.size());
-    pool_row(grouped, options.pool, options.kernel, out);
+    pool_row(grouped, pool, kernel, out);
     return out;
   }
   const std::size_t n = columns.size() / static_cast<std::size_t>(n_group);
   std::vector<float> pooled(columns.size());
   for (std::size_t g = 0; g < static_cast<std::size_t>(n_group); ++g) {
-    pool_row(columns.subspan(g * n, n), options.pool, options.kernel, std::span(pooled).subspan(g * n, n));
+    pool_row(columns.subspan(g * n, n), pool, kernel, std::span(pooled).subspan(g * n, n));
   }
   return group_only(pooled, n_group, reduction);
 }

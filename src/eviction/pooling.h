@@ -5,8 +5,16 @@
 #include <vector>
 
 #include "winnow/eviction.h"
+#include "winnow/option.h"
 
 namespace winnow {
+
+enum class Pooling { kNone, kMax, kAverage };
+enum class GroupReduction { kMean, kMax };
+
+// The options pool, kernel, order and group, for scorers that read them.
+std::vector<Option> pooling_options();
+GroupReduction group_reduction(const EvictionOptions& options);
 
 // Stride 1, same length. Max ignores what lies outside; average counts it as zeros and always divides by kernel.
 void pool_row(std::span<const float> in, Pooling pool, int kernel, std::span<float> out);

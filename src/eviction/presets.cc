@@ -1,9 +1,12 @@
 // The table of presets: four parts and their defaults under one name.
+#include <deque>
 #include <string>
 
 #include "base/nearest_name.h"
+#include "eviction/registry.h"
 #include "winnow/error.h"
 #include "winnow/eviction.h"
+#include "winnow/registry.h"
 
 namespace winnow {
 namespace {
@@ -35,10 +38,8 @@ constexpr const char* kHeadKv = "HeadKV (arXiv 2410.19258)";
 constexpr const char* kLava = "LAVa (EMNLP 2025)";
 constexpr const char* kLuKv = "LU-KV (Predicting Future Utility)";
 
-}  // namespace
-
-const std::vector<MethodInfo>& eviction_methods() {
-  static const std::vector<MethodInfo> table = {
+std::deque<MethodInfo>& methods() {
+  static std::deque<MethodInfo> table = {
       preset({}, "keep everything", "-"),
       preset(with(parts("streaming-llm", "streaming-llm", "uniform", "uniform"), "sinks", "4"),
              "the first tokens and the last ones", "StreamingLLM (arXiv 2309.17453)"),
@@ -92,6 +93,23 @@ const std::vector<MethodInfo>& eviction_methods() {
              "expected-attention with head budgets from a calibrated profile", kLuKv),
   };
   return table;
+}
+
+}  // namespace
+
+const std::deque<MethodInfo>& eviction_methods() { return methods(); }
+
+void register_method(const std::string& name, const std::string& text, const std::string& summary,
+                     const std::string& paper) {
+  check_name("method", name);
+  for (const MethodInfo& method : methods()) {
+    if (method.name != name) continue;
+    throw Error(ErrorCode::kInvalidArgument, "there is a method '" + name + "' already: give it another name");
+  }
+  EvictionOptions options = EvictionOptions::parse(text);
+  if (!options.evicts()) throw Error(ErrorCode::kInvalidArgument, "a method cannot stand for 'full', which keeps all");
+  options.method = name;
+  methods().push_back({.name = name, .summary = summary, .paper = paper, .options = std::move(options)});
 }
 
 const MethodInfo& find_method(std::string_view name) {

@@ -1,4 +1,4 @@
-#include "eviction/ranking.h"
+#include "winnow/ranking.h"
 
 #include <algorithm>
 #include <bit>

@@ -1,14 +1,15 @@
-// The table of parts: names to implementations. A new method touches its own file, registry.cc (one line here and
-// there) and, if it gets a preset, presets.cc.
+// The table of parts: names to implementations. A new method of ours touches its own file, registry.cc (one line here
+// and there) and, if it gets a preset, presets.cc.
 #pragma once
 
+#include <string>
 #include <string_view>
 #include <vector>
 
-#include "eviction/head_allocator.h"
-#include "eviction/layer_allocator.h"
-#include "eviction/scorer.h"
-#include "eviction/selector.h"
+#include "winnow/head_allocator.h"
+#include "winnow/layer_allocator.h"
+#include "winnow/scorer.h"
+#include "winnow/selector.h"
 
 namespace winnow {
 
@@ -47,6 +48,12 @@ const HeadAllocator& lu_kv_heads();
 const Selector& top_k_selector();
 const Selector& critical_selector();
 
+// Throws Error(kInvalidArgument) for what cannot be the name of a part or preset.
+void check_name(std::string_view kind, std::string_view name);
+
+// Adds the parts above to those that programs have registered, before anything is looked up.
+void register_built_in_parts();
+
 // The four parts that options name.
 struct Parts {
   const Scorer* scorer;
@@ -65,9 +72,13 @@ const HeadAllocator& find_head_allocator(std::string_view name);
 const Selector& find_selector(std::string_view name);
 Parts find_parts(const EvictionOptions& options);
 
+// Names of the options that the parts declare.
+std::vector<std::string> scorer_options(std::string_view scorer);
+std::vector<std::string> options_of_parts(const EvictionOptions& options);
+
 // The shortest window with which these parts can score.
 int least_window(const EvictionOptions& options);
 
-std::vector<std::string_view> scorer_names();
+std::vector<std::string> scorer_names();
 
 }  // namespace winnow

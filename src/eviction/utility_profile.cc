@@ -61,6 +61,7 @@ void EvictionOptions::find_profile(std::uint64_t model_fingerprint) {
                     "for this model (" + model + ") and the scorer " + scorer_text() + ": " + remedy);
   }
   if (!utility_profile->model.empty() && utility_profile->model != model) {
+    const std::string& profile = text_of("profile");
     throw Error(ErrorCode::kInvalidArgument,
                 "the profile" + (profile.empty() ? "" : " '" + profile + "'") + " was calibrated on another model (" +
                     (utility_profile->model_name.empty() ? "" : utility_profile->model_name + ", ") +

@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <span>
 
-#include "kernels/entries.h"
 #include "kernels/softmax_state.h"
+#include "winnow/entries.h"
 
 namespace winnow::kernels {
 

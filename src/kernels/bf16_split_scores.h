@@ -7,8 +7,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/entries.h"
 #include "kernels/run_cursor.h"
+#include "winnow/entries.h"
 
 namespace winnow::kernels {
 

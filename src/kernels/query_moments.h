@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <span>
 
-#include "kernels/entries.h"
+#include "winnow/entries.h"
 
 namespace winnow::kernels {
 

@@ -6,8 +6,8 @@
 #include <cmath>
 #include <cstring>
 
-#include "kernels/entries.h"
 #include "kernels/half.h"
+#include "winnow/entries.h"
 
 namespace winnow::kernels {
 namespace {

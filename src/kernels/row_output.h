@@ -5,8 +5,8 @@
 #include <cmath>
 #include <limits>
 
-#include "kernels/entries.h"
 #include "kernels/tiling.h"
+#include "winnow/entries.h"
 
 namespace winnow::kernels {
 

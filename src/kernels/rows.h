@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <span>
 
-#include "kernels/entries.h"
+#include "winnow/entries.h"
 
 namespace winnow::kernels {
 

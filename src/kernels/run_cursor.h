@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "kernels/entries.h"
+#include "winnow/entries.h"
 
 namespace winnow::kernels {
 

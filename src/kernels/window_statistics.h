@@ -7,7 +7,7 @@
 #include <limits>
 #include <span>
 
-#include "kernels/entries.h"
+#include "winnow/entries.h"
 
 namespace winnow::kernels {
 

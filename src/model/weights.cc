@@ -10,7 +10,7 @@
 #include <set>
 #include <string>
 
-#include "kernels/entries.h"
+#include "winnow/entries.h"
 #include "winnow/error.h"
 
 namespace winnow {

@@ -8,9 +8,9 @@
 #include "calibrate/oracle.h"
 #include "calibrate/scorer_choice.h"
 #include "calibrate/tiny_prompt.h"
-#include "engine/observe.h"
 #include "kernels/rows.h"
 #include "winnow/error.h"
+#include "winnow/observe.h"
 
 namespace winnow {
 namespace {
@@ -70,7 +70,7 @@ TEST(Calibration, AProfileIsRightAndRunsInASession) {
     profile.save(folder.file("profile.json"));
     SessionOptions session_options;
     session_options.eviction = choose_scorer(scorer);
-    session_options.eviction.profile = folder.file("profile.json");
+    session_options.eviction.set("profile", folder.file("profile.json"));
     session_options.budget = Budget::parse("40%");
     Session session = engine->open(session_options);
     session.prefill(samples_of(1)[0].context);

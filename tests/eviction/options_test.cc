@@ -56,12 +56,12 @@ TEST(Options, PresetsAreThoseOfTheSpecification) {
   check("lava", "lava", "lava", "flat", 32, 0);
   check("cake", "cake", "cake", "uniform", 32, 0);
   check("kvzip", "kvzip", "global", "global", 32, 4);
-  EXPECT_EQ(EvictionOptions::parse("kvzip").floor, 8);
+  EXPECT_EQ(EvictionOptions::parse("kvzip").integer("floor"), 8);
   check("expected-attention", "expected-attention", "uniform", "uniform", 32, 4);
-  EXPECT_EQ(EvictionOptions::parse("lava").group, GroupReduction::kMax);
-  EXPECT_EQ(EvictionOptions::parse("cake").pool, Pooling::kAverage);
-  EXPECT_EQ(EvictionOptions::parse("cake").kernel, 5);
-  EXPECT_EQ(EvictionOptions::parse("expected-attention").ea_eps, 0.0);
+  EXPECT_EQ(EvictionOptions::parse("lava").text_of("group"), "max");
+  EXPECT_EQ(EvictionOptions::parse("cake").text_of("pool"), "avg");
+  EXPECT_EQ(EvictionOptions::parse("cake").integer("kernel"), 5);
+  EXPECT_EQ(EvictionOptions::parse("expected-attention").number("ea-eps"), 0.0);
   EXPECT_FALSE(EvictionOptions::parse("full").evicts());
 }
 
@@ -218,7 +218,7 @@ TEST(Options, CombinationsThatMeanNothingAreRefused) {
 }
 
 TEST(Options, EveryOtherCombinationIsTaken) {
-  for (const std::string_view scorer : scorer_names()) {
+  for (const std::string& scorer : scorer_names()) {
     for (const std::string_view layers : {"uniform", "pyramid", "cake"}) {
       for (const std::string_view heads : {"uniform", "ada", "flat"}) {
         const std::string text = text_of(scorer, layers, heads);
@@ -230,7 +230,7 @@ TEST(Options, EveryOtherCombinationIsTaken) {
 
 TEST(Options, AValueSetInAFieldIsCheckedToo) {
   EvictionOptions options = EvictionOptions::parse("snapkv");
-  options.kernel = 4;
+  options.values["kernel"] = "4";
   EXPECT_THROW(options.validate(), Error);
   options = EvictionOptions::parse("snapkv");
   options.window = -3;

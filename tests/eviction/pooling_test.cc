@@ -30,10 +30,10 @@ TEST(PoolRow, NoneCopiesAndKernelMayExceedTheRow) {
 TEST(PoolAndGroup, TheOrderMatters) {
   const Row columns = {0, 4, 0, /* second head */ 8, 0, 0};
   EvictionOptions options;
-  options.kernel = 3;
+  options.set("kernel", "3");
   EXPECT_EQ(pool_and_group(columns, 2, options, GroupReduction::kMean), (Row{6, 6, 2}));
   EXPECT_EQ(pool_and_group(columns, 2, options, GroupReduction::kMax), (Row{8, 8, 4}));
-  options.order = PoolOrder::kGroupThenPool;
+  options.set("order", "group-then-pool");
   EXPECT_EQ(pool_and_group(columns, 2, options, GroupReduction::kMean), (Row{4, 4, 2}));
   EXPECT_EQ(group_only(columns, 2, GroupReduction::kMean), (Row{4, 2, 0}));
 }

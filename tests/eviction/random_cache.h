@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "eviction/cut.h"
-#include "eviction/evidence.h"
+#include "winnow/layer_view.h"
 
 namespace winnow::testing {
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "eviction/cut.h"
-#include "eviction/evidence.h"
+#include "winnow/layer_view.h"
 #include "golden/golden_file.h"
 
 namespace winnow::golden {

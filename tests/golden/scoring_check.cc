@@ -252,7 +252,7 @@ void check_scorer(const GoldenFile& file, const ScoringCase& prompt, const std::
   if (options.scorer == "expected-attention") {  // the first keys are out of the softmax
     const std::int64_t n_prefix = file.floats(tensor).dim(0);
     for (std::size_t i = 0; i < std::min(actual.size(), expected.size()); ++i) {
-      if (static_cast<std::int64_t>(i) % n_prefix < options.ea_skip) actual[i] = expected[i] = 0;
+      if (static_cast<std::int64_t>(i) % n_prefix < options.integer("ea-skip")) actual[i] = expected[i] = 0;
     }
   }
   tally.close(file.path() + " " + tensor, actual, expected, kScores);

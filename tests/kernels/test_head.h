@@ -12,9 +12,9 @@
 #include <string>
 #include <vector>
 
-#include "kernels/entries.h"
 #include "kernels/isa.h"
 #include "kernels/rows.h"
+#include "winnow/entries.h"
 
 namespace winnow::kernels {
 

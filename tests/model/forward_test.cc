@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "kernels/entries.h"
 #include "model/tiny_model.h"
+#include "winnow/entries.h"
 #include "winnow/session.h"
 
 namespace winnow::test {

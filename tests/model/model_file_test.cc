@@ -8,8 +8,8 @@
 #include <functional>
 #include <limits>
 
-#include "kernels/entries.h"
 #include "model/tiny_model.h"
+#include "winnow/entries.h"
 #include "winnow/error.h"
 #include "winnow/model.h"
 

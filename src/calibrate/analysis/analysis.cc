@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <map>
-#include <mutex>
 #include <utility>
 
 #include "calibrate/analysis/attention_facts.h"
@@ -10,11 +9,11 @@
 #include "calibrate/analysis/next_tokens.h"
 #include "calibrate/oracle.h"
 #include "calibrate/passages.h"
-#include "engine/observe.h"
-#include "engine/prefill/prefill_impl.h"
-#include "eviction/ranking.h"
+#include "eviction/cut.h"
 #include "eviction/selectors/critical.h"
 #include "winnow/error.h"
+#include "winnow/observe.h"
+#include "winnow/ranking.h"
 
 namespace winnow {
 namespace {
@@ -134,14 +133,7 @@ void Analyser::read_context() {
   };
   std::vector<Session*> all;
   for (Session& session : sessions_) all.push_back(&session);
-  std::unique_ptr<Prefill::Impl> impl;
-  {
-    const std::lock_guard lock(engine_->impl().mutex);
-    impl = start_prefill(engine_, all, options_.context, callbacks, &observer);
-  }
-  Prefill prefill(std::move(impl));
-  while (prefill.step()) {
-  }
+  prefill_observed(*engine_, all, options_.context, observer, callbacks);
   for (std::size_t c = 0; c < options_.cuts.size(); ++c) {
     const Session& session = sessions_[c + 1];
     CutOutcome& cut = result_.cuts.emplace_back();

@@ -2,8 +2,8 @@
 #pragma once
 
 #include "calibrate/analysis/analysis.h"
-#include "eviction/evidence.h"
 #include "eviction/layer_scoring.h"
+#include "winnow/layer_view.h"
 
 namespace winnow {
 

@@ -9,8 +9,8 @@
 #include <optional>
 #include <vector>
 
-#include "eviction/evidence.h"
 #include "model/layer_spec.h"
+#include "winnow/layer_view.h"
 
 namespace winnow {
 

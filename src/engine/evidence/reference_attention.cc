@@ -5,10 +5,11 @@
 
 #include "engine/evidence/query_evidence.h"
 #include "eviction/aligned_bytes.h"
-#include "eviction/layer_evidence.h"
+#include "eviction/query_rows.h"
 #include "eviction/value_fit.h"
 #include "kernels/attention.h"
 #include "kernels/rows.h"
+#include "winnow/layer_evidence.h"
 
 namespace winnow {
 namespace {

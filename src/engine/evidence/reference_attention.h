@@ -8,8 +8,8 @@
 
 #include "cache/page_pool.h"
 #include "cache/ragged_cache.h"
-#include "eviction/evidence.h"
 #include "model/layer_spec.h"
+#include "winnow/layer_view.h"
 
 namespace winnow {
 

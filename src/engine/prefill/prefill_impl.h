@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "engine/engine_impl.h"
-#include "engine/observe.h"
 #include "engine/prefill/prompt_pass.h"
+#include "winnow/observe.h"
 
 namespace winnow {
 

@@ -10,10 +10,10 @@
 #include "cache/mapped_memory.h"
 #include "engine/attention_shape.h"
 #include "engine/evidence/query_evidence.h"
-#include "kernels/entries.h"
 #include "model/compute.h"
 #include "model/graph_builder.h"
 #include "model/model_impl.h"
+#include "winnow/entries.h"
 
 namespace winnow {
 

@@ -13,17 +13,21 @@ namespace {
 
 class Ada final : public HeadAllocator {
  public:
-  OptionNames options() const override { return {"safeguard", "alpha"}; }
+  std::vector<Option> options() const override {
+    return {choice_option("safeguard", {"blend", "minimum"}, "blend", "how flat heads are protected"),
+            number_option("alpha", 0, 1, 0.2, "strength of the safeguard")};
+  }
 
   std::vector<double> shares(const HeadRequest& request, const EvictionOptions& options) const override {
-    if (options.safeguard == Safeguard::kMinimum) {
+    if (options.text_of("safeguard") == "minimum") {
       const std::vector<std::int64_t> counts = with_minimum(request, options);
       return {counts.begin(), counts.end()};
     }
     const std::vector<std::int64_t> counts = request.ranking.flat_counts(request.budget);
+    const double alpha = options.number("alpha");
     std::vector<double> blend;
     for (const std::int64_t count : counts) {
-      blend.push_back((1.0 - options.alpha) * static_cast<double>(count) + options.alpha * average(request));
+      blend.push_back((1.0 - alpha) * static_cast<double>(count) + alpha * average(request));
     }
     return water_fill(blend, head_caps(request.ranking), request.budget);
   }
@@ -31,7 +35,7 @@ class Ada final : public HeadAllocator {
   // A smaller budget can raise a head's count under `minimum` (others' minima shrink), but never above its flat count
   // or its own minimum under the larger one.
   std::vector<std::int64_t> ceilings(const HeadRequest& request, const EvictionOptions& options) const override {
-    if (options.safeguard != Safeguard::kMinimum) return HeadAllocator::ceilings(request, options);
+    if (options.text_of("safeguard") != "minimum") return HeadAllocator::ceilings(request, options);
     std::vector<std::int64_t> counts = request.ranking.flat_counts(request.budget);
     const std::vector<std::int64_t> caps = head_caps(request.ranking);
     for (std::size_t h = 0; h < counts.size(); ++h) {
@@ -46,7 +50,7 @@ class Ada final : public HeadAllocator {
   }
 
   static std::int64_t minimum(const HeadRequest& request, const EvictionOptions& options) {
-    return static_cast<std::int64_t>(std::floor(options.alpha * average(request) + kShareTolerance));
+    return static_cast<std::int64_t>(std::floor(options.number("alpha") * average(request) + kShareTolerance));
   }
 
   static std::vector<std::int64_t> with_minimum(const HeadRequest& request, const EvictionOptions& options) {

@@ -9,7 +9,7 @@ namespace {
 
 class DuoAttentionHeads final : public HeadAllocator {
  public:
-  OptionNames options() const override { return {"head-file"}; }
+  std::vector<Option> options() const override { return duo_attention_options(); }
   const HeadTable* table() const override { return &duo_attention_table(); }
 
   std::vector<double> shares(const HeadRequest& request, const EvictionOptions&) const override {

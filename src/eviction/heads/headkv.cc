@@ -9,7 +9,7 @@ namespace {
 
 class HeadKvHeads final : public HeadAllocator {
  public:
-  OptionNames options() const override { return {"head-beta", "head-file"}; }
+  std::vector<Option> options() const override { return headkv_options(); }
   const HeadTable* table() const override { return &headkv_table(); }
 
   std::vector<double> shares(const HeadRequest& request, const EvictionOptions&) const override {

@@ -9,7 +9,7 @@ namespace {
 
 class LuKvHeads final : public HeadAllocator {
  public:
-  OptionNames options() const override { return {"profile"}; }
+  std::vector<Option> options() const override { return lu_kv_options(); }
   const HeadTable* table() const override { return &lu_kv_table(); }
 
   std::vector<double> shares(const HeadRequest& request, const EvictionOptions&) const override {

@@ -18,12 +18,18 @@ class CakeLayers final : public LayerAllocator {
   EvidenceNeeds needs(const EvictionOptions& options) const override {
     return {.window_rows = options.window, .window_columns = kWindowMean | kWindowM2 | kWindowEntropy};
   }
-  OptionNames options() const override { return {"tau1", "tau2"}; }
+  std::vector<Option> options() const override {
+    constexpr double kMinTau = 0.1;  // a preference to the power of more than ten is no number any more
+    return {number_option("tau1", kMinTau, kMaxNumberOption, 1.0, "exponent 1/tau1 of the dispersion"),
+            number_option("tau2", kMinTau, kMaxNumberOption, 1.0, "exponent 1/tau2 of the shift")};
+  }
+  int least_window(const EvictionOptions&) const override { return 2; }
   bool is_measured() const override { return true; }
 
   double measure(LayerEvidence& evidence, const LayerScores&, const EvictionOptions& options) const override {
     const CakePreference preference = cake_preference(evidence, options);
-    return std::pow(preference.dispersion, 1.0 / options.tau1) * std::pow(preference.shift, 1.0 / options.tau2);
+    return std::pow(preference.dispersion, 1.0 / options.number("tau1")) *
+           std::pow(preference.shift, 1.0 / options.number("tau2"));
   }
 };
 

@@ -1,7 +1,7 @@
 // CAKE's two statistics of a layer's window attention.
 #pragma once
 
-#include "eviction/layer_evidence.h"
+#include "winnow/layer_evidence.h"
 
 namespace winnow {
 

@@ -7,7 +7,7 @@ namespace {
 
 class DuoAttentionLayers final : public LayerAllocator {
  public:
-  OptionNames options() const override { return {"head-file"}; }
+  std::vector<Option> options() const override { return duo_attention_options(); }
   const HeadTable* table() const override { return &duo_attention_table(); }
 };
 

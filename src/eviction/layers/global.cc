@@ -8,7 +8,9 @@ namespace {
 class GlobalLayers final : public LayerAllocator {
  public:
   bool is_global() const override { return true; }
-  OptionNames options() const override { return {"floor"}; }
+  std::vector<Option> options() const override {
+    return {integer_option("floor", 0, kMaxIntegerOption, 8, "best entries of a head that stay whatever others score")};
+  }
 };
 
 }  // namespace

@@ -7,7 +7,7 @@ namespace {
 
 class HeadKvLayers final : public LayerAllocator {
  public:
-  OptionNames options() const override { return {"head-beta", "head-file"}; }
+  std::vector<Option> options() const override { return headkv_options(); }
   const HeadTable* table() const override { return &headkv_table(); }
 };
 

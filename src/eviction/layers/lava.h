@@ -1,7 +1,7 @@
 // LAVa's statistic of a layer's scores.
 #pragma once
 
-#include "eviction/scorer.h"
+#include "winnow/scorer.h"
 
 namespace winnow {
 

@@ -7,7 +7,7 @@ namespace {
 
 class LuKvLayers final : public LayerAllocator {
  public:
-  OptionNames options() const override { return {"profile"}; }
+  std::vector<Option> options() const override { return lu_kv_options(); }
   const HeadTable* table() const override { return &lu_kv_table(); }
 };
 

@@ -7,10 +7,12 @@ namespace {
 
 class Pyramid final : public LayerAllocator {
  public:
-  OptionNames options() const override { return {"beta"}; }
+  std::vector<Option> options() const override {
+    return {number_option("beta", 1, kMaxNumberOption, 20.0, "the last layer gets 1/beta of the average")};
+  }
 
   std::vector<double> weights(const CutShape& shape, const EvictionOptions& options) const override {
-    const double last = 1.0 / options.beta;
+    const double last = 1.0 / options.number("beta");
     const double first = 2.0 - last;
     const int n = shape.n_cut_layers();
     return by_heads(shape, [&](int i) { return n == 1 ? 1.0 : first + (last - first) * i / (n - 1); });

@@ -12,19 +12,23 @@ class Cake final : public Scorer {
   EvidenceNeeds needs(const EvictionOptions& options) const override {
     return {.window_rows = options.window, .window_columns = kWindowMean | kWindowM2};
   }
-  OptionNames options() const override { return {"gamma", "pool", "kernel", "order", "group"}; }
+  std::vector<Option> options() const override {
+    std::vector<Option> options = pooling_options();
+    options.push_back(number_option("gamma", 0, kMaxNumberOption, 200.0, "weight of the variance"));
+    return options;
+  }
   bool is_attention() const override { return true; }
 
   LayerScores score(LayerEvidence& evidence, const EvictionOptions& options) const override {
     const WindowStatistics& window = evidence.window(options.window);
-    const double factor = window.n_rows > 1 ? options.gamma / (window.n_rows - 1) : 0.0;
+    const double factor = window.n_rows > 1 ? options.number("gamma") / (window.n_rows - 1) : 0.0;
     LayerScores scores(evidence.n_kv_head());
     evidence.for_each_head([&](int h) {
       std::vector<float> columns(window.mean[h].size());
       for (std::size_t i = 0; i < columns.size(); ++i) {
         columns[i] = static_cast<float>(static_cast<double>(window.mean[h][i]) + factor * window.m2[h][i]);
       }
-      scores[h] = pool_and_group(columns, evidence.n_group(), options, options.group);
+      scores[h] = pool_and_group(columns, evidence.n_group(), options, group_reduction(options));
     });
     return scores;
   }

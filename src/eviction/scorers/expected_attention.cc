@@ -53,9 +53,14 @@ class Rotation {
 class ExpectedAttention final : public Scorer {
  public:
   EvidenceNeeds needs(const EvictionOptions& options) const override {
-    return {.query_moments = true, .moments_skip = options.ea_skip};
+    return {.query_moments = true, .moments_skip = skip(options)};
   }
-  OptionNames options() const override { return {"ea-eps", "ea-future", "ea-skip"}; }
+  std::vector<Option> options() const override {
+    constexpr int kMaxFuture = 65536;  // the cost grows with the positions
+    return {number_option("ea-eps", 0, kMaxNumberOption, 0.0, "added to the expected attention"),
+            integer_option("ea-future", 1, kMaxFuture, 512, "next positions that the rotation is averaged over"),
+            integer_option("ea-skip", 0, kMaxIntegerOption, 4, "first queries and keys left out")};
+  }
   bool is_mass() const override { return true; }
 
   LayerScores score(LayerEvidence& evidence, const EvictionOptions& options) const override {
@@ -64,13 +69,16 @@ class ExpectedAttention final : public Scorer {
       throw Error(ErrorCode::kInternal,
                   "expected-attention got no moments of the queries: the engine did not save them");
     }
-    const Rotation rotation(view.rotation, view.shape.key_dim, view.n_tokens, options.ea_future);
+    const Rotation rotation(view.rotation, view.shape.key_dim, view.n_tokens,
+                            static_cast<int>(options.integer("ea-future")));
     LayerScores scores(evidence.n_kv_head());
     evidence.for_each_head([&](int h) { scores[h] = score_head(evidence, options, rotation, h); });
     return scores;
   }
 
  private:
+  static int skip(const EvictionOptions& options) { return static_cast<int>(options.integer("ea-skip")); }
+
   static std::vector<float> score_head(const LayerEvidence& evidence, const EvictionOptions& options,
                                        const Rotation& rotation, int h) {
     const LayerView& view = evidence.view();
@@ -78,7 +86,7 @@ class ExpectedAttention final : public Scorer {
     const int n = evidence.n_entries(h);
     const std::vector<std::int32_t> positions = evidence.positions(h);
     const auto skipped =
-        static_cast<int>(std::lower_bound(positions.begin(), positions.end(), options.ea_skip) - positions.begin());
+        static_cast<int>(std::lower_bound(positions.begin(), positions.end(), skip(options)) - positions.begin());
     const std::size_t n_group = evidence.n_group();
     const std::size_t head = std::size_t(h) * n_group;
     std::vector<double> mean(view.query_mean + head * d, view.query_mean + (head + n_group) * d);
@@ -103,9 +111,10 @@ class ExpectedAttention final : public Scorer {
     std::vector<float> norms(n);
     kernels::value_l2_norms(view.shape, view.heads[h], norms);
     std::vector<float> scores(evidence.n_prefix(h));
+    const double eps = options.number("ea-eps");
     float best = 0;
     for (int i = skipped; i < evidence.n_prefix(h); ++i) {
-      scores[i] = static_cast<float>((expected[i] / evidence.n_group() + options.ea_eps) * norms[i]);
+      scores[i] = static_cast<float>((expected[i] / evidence.n_group() + eps) * norms[i]);
       best = std::max(best, scores[i]);
     }
     std::fill(scores.begin(), scores.begin() + std::min(skipped, evidence.n_prefix(h)), best);

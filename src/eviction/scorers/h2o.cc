@@ -7,6 +7,7 @@
 
 #include "eviction/aligned_bytes.h"
 #include "eviction/pooling.h"
+#include "eviction/query_rows.h"
 #include "eviction/registry.h"
 #include "kernels/window_statistics.h"
 #include "winnow/error.h"
@@ -17,17 +18,22 @@ namespace {
 class H2o final : public Scorer {
  public:
   EvidenceNeeds needs(const EvictionOptions& options) const override {
-    if (options.last_rows > 0) return {.window_rows = options.last_rows, .window_columns = kWindowMean};
+    const int n_last = last_rows(options);
+    if (n_last > 0) return {.window_rows = n_last, .window_columns = kWindowMean};
     return {.log_sum_exp = true, .all_queries = true, .window_columns = kWindowMean};
   }
-  OptionNames options() const override { return {"last-rows"}; }
+  std::vector<Option> options() const override {
+    return {integer_option("last-rows", 0, kMaxIntegerOption, 0, "last query rows that count, 0: all")};
+  }
+  int least_window(const EvictionOptions&) const override { return 0; }  // its rows are saved beside the window
   bool is_attention() const override { return true; }
 
   LayerScores score(LayerEvidence& evidence, const EvictionOptions& options) const override {
     LayerScores scores(evidence.n_kv_head());
     const LayerView& view = evidence.view();
-    if (options.last_rows > 0 || (view.all_q == nullptr && view.n_window_rows > 0)) {
-      const WindowStatistics& window = evidence.window(options.last_rows > 0 ? options.last_rows : view.n_window_rows);
+    const int n_last = last_rows(options);
+    if (n_last > 0 || (view.all_q == nullptr && view.n_window_rows > 0)) {
+      const WindowStatistics& window = evidence.window(n_last > 0 ? n_last : view.n_window_rows);
       evidence.for_each_head([&](int h) {
         scores[h] = group_only(window.mean[h], evidence.n_group(), GroupReduction::kMean);
         for (float& score : scores[h]) score *= static_cast<float>(window.n_rows);
@@ -40,6 +46,8 @@ class H2o final : public Scorer {
   }
 
  private:
+  static int last_rows(const EvictionOptions& options) { return static_cast<int>(options.integer("last-rows")); }
+
   // A head's rows are split in so many parts, whatever the number of threads: results do not depend on it.
   static constexpr int kParts = 4;
   static constexpr int kBlockRows = 256;

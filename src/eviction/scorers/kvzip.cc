@@ -5,6 +5,7 @@
 
 #include "eviction/aligned_bytes.h"
 #include "eviction/pooling.h"
+#include "eviction/query_rows.h"
 #include "eviction/registry.h"
 #include "kernels/rows.h"
 #include "kernels/window_statistics.h"

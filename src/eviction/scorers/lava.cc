@@ -11,7 +11,7 @@ namespace {
 class Lava final : public Scorer {
  public:
   EvidenceNeeds needs(const EvictionOptions& options) const override { return window_score_needs(options); }
-  OptionNames options() const override { return {"rows", "pool", "kernel", "order", "group"}; }
+  std::vector<Option> options() const override { return window_score_options(); }
   bool is_attention() const override { return true; }  // up to a factor per head
 
   LayerScores score(LayerEvidence& evidence, const EvictionOptions& options) const override {

@@ -1,5 +1,6 @@
 // random: uniform noise in [0, 1), the control that every quality table needs. A number depends on (seed, layer, head,
 // position) alone: not on threads, and a token keeps it when the cache is cut again.
+#include "eviction/numbers.h"
 #include "eviction/registry.h"
 
 namespace winnow {
@@ -8,14 +9,21 @@ namespace {
 class Random final : public Scorer {
  public:
   EvidenceNeeds needs(const EvictionOptions&) const override { return {}; }
-  OptionNames options() const override { return {"seed"}; }
+  std::vector<Option> options() const override {
+    const auto read = [](std::string_view text) -> std::optional<std::string> {
+      const std::optional<std::uint64_t> seed = parse_integer<std::uint64_t>(text);
+      return seed ? std::optional(std::to_string(*seed)) : std::nullopt;
+    };
+    return {{.name = "seed", .values = "integer >= 0", .summary = "seed of the noise", .fallback = "0", .read = read}};
+  }
   bool is_mass() const override { return true; }
 
   LayerScores score(LayerEvidence& evidence, const EvictionOptions& options) const override {
+    const std::uint64_t seed = parse_integer<std::uint64_t>(options.text_of("seed")).value_or(0);
     LayerScores scores(evidence.n_kv_head());
     evidence.for_each_head([&](int h) {
       const std::vector<std::int32_t> positions = evidence.positions(h);
-      const std::uint64_t layer = mix(options.seed) ^ static_cast<std::uint64_t>(evidence.view().layer);
+      const std::uint64_t layer = mix(seed) ^ static_cast<std::uint64_t>(evidence.view().layer);
       const std::uint64_t head = mix(layer) ^ static_cast<std::uint64_t>(h);
       for (int i = 0; i < evidence.n_prefix(h); ++i) {
         const std::uint64_t bits = mix(mix(head) ^ static_cast<std::uint64_t>(positions[i]));

@@ -9,7 +9,7 @@ namespace {
 class SnapKv final : public Scorer {
  public:
   EvidenceNeeds needs(const EvictionOptions& options) const override { return window_score_needs(options); }
-  OptionNames options() const override { return {"rows", "pool", "kernel", "order", "group"}; }
+  std::vector<Option> options() const override { return window_score_options(); }
   bool is_attention() const override { return true; }
 
   LayerScores score(LayerEvidence& evidence, const EvictionOptions& options) const override {

@@ -17,17 +17,20 @@ namespace {
 class Critical final : public Selector {
  public:
   EvidenceNeeds needs(const EvictionOptions&) const override { return {.output_projection = true}; }
-  OptionNames options() const override { return {"first-stage", "critical-eps"}; }
+  std::vector<Option> options() const override {
+    return {number_option("first-stage", 0, 1, 0.5, "part chosen by attention alone"),
+            number_option("critical-eps", 0, kMaxNumberOption, 1e-4, "added to the scores before the product")};
+  }
   bool needs_attention() const override { return true; }
 
   void prepare(LayerEvidence& evidence, const LayerScores& scores, const EvictionOptions& options,
                LayerRanking& ranking) const override {
     const std::vector<std::vector<float>>& norms = evidence.projected_value_norms();
+    const double eps = options.number("critical-eps");
     evidence.for_each_head([&](int h) {
       std::vector<float> products;
       for (std::size_t i = evidence.n_sinks(h); i < scores[h].size(); ++i) {
-        products.push_back(
-            static_cast<float>((static_cast<double>(scores[h][i]) + options.critical_eps) * norms[h][i]));
+        products.push_back(static_cast<float>((static_cast<double>(scores[h][i]) + eps) * norms[h][i]));
         if (std::isfinite(products.back())) continue;
         throw Error(ErrorCode::kInvalidArgument, "the value term of entry " + std::to_string(i) + " in layer " +
                                                      std::to_string(evidence.view().layer) + ", KV head " +
@@ -61,7 +64,8 @@ class Critical final : public Selector {
 }  // namespace
 
 std::int64_t first_stage_size(std::int64_t budget, const EvictionOptions& options) {
-  return static_cast<std::int64_t>(std::floor(options.first_stage * static_cast<double>(budget) + kShareTolerance));
+  return static_cast<std::int64_t>(
+      std::floor(options.number("first-stage") * static_cast<double>(budget) + kShareTolerance));
 }
 
 const Selector& critical_selector() {

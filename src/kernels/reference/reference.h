@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "kernels/attention.h"
-#include "kernels/entries.h"
+#include "winnow/entries.h"
 
 namespace winnow::kernels::reference {
 

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "engine/engine_test_support.h"
-#include "engine/observe.h"
-#include "eviction/layer_evidence.h"
+#include "winnow/observe.h"
+#include "winnow/layer_evidence.h"
 #include "eviction/registry.h"
 #include "expect_error.h"
 #include "kernels/rows.h"

@@ -7,7 +7,7 @@
 #include <mutex>
 
 #include "engine/engine_test_support.h"
-#include "engine/observe.h"
+#include "winnow/observe.h"
 #include "kernels/isa.h"
 #include "kernels/quantised_product.h"
 #include "winnow/instruction_set.h"

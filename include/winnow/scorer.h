@@ -1,19 +1,16 @@
 // One score per KV head and stored prefix token; higher means keep.
 #pragma once
 
-#include <string_view>
 #include <vector>
 
-#include "eviction/layer_evidence.h"
 #include "winnow/eviction.h"
+#include "winnow/layer_evidence.h"
+#include "winnow/option.h"
 
 namespace winnow {
 
 // [n_kv_head][prefix entries of that head], in the order of the stored entries; sinks included, window not.
 using LayerScores = std::vector<std::vector<float>>;
-
-// Names of the options that a part reads, as in the text form.
-using OptionNames = std::vector<std::string_view>;
 
 // Stateless; one instance per process, safe to use from any thread.
 class Scorer {
@@ -21,7 +18,9 @@ class Scorer {
   virtual ~Scorer() = default;
   virtual EvidenceNeeds needs(const EvictionOptions& options) const = 0;
   virtual LayerScores score(LayerEvidence& evidence, const EvictionOptions& options) const = 0;
-  virtual OptionNames options() const { return {}; }
+  virtual std::vector<Option> options() const { return {}; }
+  // The shortest window with which it can score; by default one row where window_columns are needed.
+  virtual int least_window(const EvictionOptions& options) const;
   // Whether a score is an attention weight (what the `critical` selector multiplies with value norms).
   virtual bool is_attention() const { return false; }
   // Whether scores are never negative (what an entropy over them needs).

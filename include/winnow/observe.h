@@ -5,7 +5,7 @@
 #include <functional>
 #include <span>
 
-#include "eviction/evidence.h"
+#include "winnow/layer_view.h"
 #include "winnow/session.h"
 
 namespace winnow {
@@ -20,6 +20,11 @@ struct LayerObserver {
 // values, before the session's own method cuts it. Throws what Session::prefill throws.
 void prefill_observed(Session& session, std::span<const Token> tokens, const LayerObserver& observer,
                       const PrefillOptions& options = {});
+
+// Engine::prefill likewise: one look at each layer, before any of the sessions cuts it. Throws what Engine::prefill
+// throws.
+void prefill_observed(Engine& engine, std::span<Session* const> sessions, std::span<const Token> tokens,
+                      const LayerObserver& observer, const PrefillOptions& options = {});
 
 // A session that saves queries beyond what its own method asks for: needs.window_rows of the last ones, moments.
 Session open_observed(Engine& engine, const SessionOptions& options, const EvidenceNeeds& needs);

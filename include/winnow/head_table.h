@@ -3,7 +3,8 @@
 
 #include <vector>
 
-#include "eviction/cut.h"
+#include "winnow/cut_shape.h"
+#include "winnow/eviction.h"
 
 namespace winnow {
 

@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <vector>
 
-#include "eviction/cut.h"
-#include "eviction/head_table.h"
-#include "eviction/scorer.h"
+#include "winnow/cut_shape.h"
+#include "winnow/head_table.h"
+#include "winnow/scorer.h"
 
 namespace winnow {
 
@@ -29,7 +29,12 @@ class LayerAllocator {
  public:
   virtual ~LayerAllocator() = default;
   virtual EvidenceNeeds needs(const EvictionOptions&) const { return {}; }
-  virtual OptionNames options() const { return {}; }
+  virtual std::vector<Option> options() const { return {}; }
+
+  // The shortest window with which it can measure.
+  virtual int least_window(const EvictionOptions&) const { return 0; }
+  // Whether scores must not be negative.
+  virtual bool needs_mass() const { return false; }
 
   virtual std::vector<double> weights(const CutShape&, const EvictionOptions&) const { return {}; }  // [n_layer]
 

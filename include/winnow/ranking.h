@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "eviction/scorer.h"
+#include "winnow/scorer.h"
 
 namespace winnow {
 

@@ -5,7 +5,7 @@
 #include <functional>
 #include <span>
 
-#include "kernels/entries.h"
+#include "winnow/entries.h"
 
 namespace winnow {
 

@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "eviction/ranking.h"
-#include "eviction/scorer.h"
+#include "winnow/ranking.h"
+#include "winnow/scorer.h"
 
 namespace winnow {
 
@@ -14,7 +14,7 @@ class Selector {
  public:
   virtual ~Selector() = default;
   virtual EvidenceNeeds needs(const EvictionOptions&) const { return {}; }
-  virtual OptionNames options() const { return {}; }
+  virtual std::vector<Option> options() const { return {}; }
 
   // Whether the scores must be attention weights.
   virtual bool needs_attention() const { return false; }

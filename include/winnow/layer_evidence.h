@@ -7,15 +7,15 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <map>
-#include <optional>
+#include <memory>
 #include <vector>
 
-#include "eviction/evidence.h"
-#include "eviction/shared_costs.h"
 #include "winnow/eviction.h"
+#include "winnow/layer_view.h"
 
 namespace winnow {
+
+class SharedCosts;
 
 // Reductions of the window rows over the prefix columns; vectors not asked for are empty.
 struct WindowStatistics {
@@ -32,6 +32,9 @@ class LayerEvidence {
   // `columns`: WindowColumn bits that any part will ask for. `costs`: of those who share this, if somebody counts.
   LayerEvidence(const LayerView& view, const EvictionOptions& options, unsigned columns,
                 const ParallelFor& parallel_for, SharedCosts* costs = nullptr);
+  ~LayerEvidence();
+  LayerEvidence(const LayerEvidence&) = delete;
+  LayerEvidence& operator=(const LayerEvidence&) = delete;
 
   const LayerView& view() const { return view_; }
   int n_kv_head() const { return view_.n_kv_head; }
@@ -41,6 +44,10 @@ class LayerEvidence {
   std::int32_t n_sinks(int head) const { return n_sinks_[at(head)]; }    // of these, the first tokens
   std::int32_t n_candidates(int head) const { return n_prefix(head) - n_sinks(head); }
   std::vector<std::int32_t> positions(int head) const;  // [n_entries]
+
+  // Stored rows [first, last) of a head as float32: keys [last - first][key_dim], values [last - first][value_dim].
+  void read_keys(int head, std::int32_t first, std::int32_t last, float* out) const;
+  void read_values(int head, std::int32_t first, std::int32_t last, float* out) const;
 
   // Statistics of the last min(n_rows, rows that the engine saved) query rows.
   const WindowStatistics& window(int n_rows);
@@ -64,61 +71,13 @@ class LayerEvidence {
   void parallel(int n_items, const std::function<void(int)>& body) const { parallel_for_(n_items, body); }
 
  private:
-  // Entries [first, last) of a head: a work item.
-  struct HeadPart {
-    int head;
-    std::int32_t first;
-    std::int32_t last;
-  };
-
+  struct State;
   static std::size_t at(int i) { return static_cast<std::size_t>(i); }
-
-  // Statistics and what they cost those who share them.
-  template <typename Value>
-  struct Shared {
-    std::optional<Value> value;
-    SharedCosts::Item cost;
-  };
-  // The value, made by `make` at the first call.
-  template <typename Value>
-  const Value& once(Shared<Value>& shared, const std::function<Value()>& make) {
-    const auto work = [&] {
-      if (!shared.value) shared.value = make();
-    };
-    if (costs_ == nullptr) {
-      work();
-    } else {
-      costs_->use(shared.cost, work);
-    }
-    return *shared.value;
-  }
-
-  WindowStatistics make_window(int n_rows);
-  // Of the rows that rows_of(head) gives.
-  using RowsOf = std::function<kernels::QueryRows(int head)>;
-  WindowStatistics make_statistics(int n_rows, unsigned columns, const RowsOf& rows_of);
-
-  // The first n_of(head) entries of every head, `size` at a time.
-  std::vector<HeadPart> cut_heads(std::int32_t size, const std::function<std::int32_t(int head)>& n_of) const;
 
   const LayerView& view_;
   const ParallelFor& parallel_for_;
-  unsigned columns_;
-  SharedCosts* costs_;
-  std::vector<std::int32_t> n_prefix_, n_sinks_;     // [n_kv_head]
-  std::map<int, Shared<WindowStatistics>> windows_;  // by number of rows
-  Shared<std::vector<std::vector<float>>> reference_rms_, value_l1_, projected_norms_;
-  Shared<bool> keys_are_checked_;
+  std::vector<std::int32_t> n_prefix_, n_sinks_;  // [n_kv_head]
+  std::unique_ptr<State> state_;                  // what was computed so far
 };
-
-// A window's worth of query rows of one KV head's group. `q` points at row 0 of all heads.
-kernels::QueryRows group_rows(const LayerView& view, const float* q, int n_rows, int head);
-
-// The view's reference rows of one KV head's group: each sees all entries.
-kernels::QueryRows reference_rows(const LayerView& view, int head);
-
-// The entries [first, last) of a head; `runs` receives the runs and must outlive the result.
-kernels::HeadEntries slice_entries(const kernels::HeadEntries& entries, const kernels::AttentionShape& shape,
-                                   std::int32_t first, std::int32_t last, std::vector<kernels::EntryRun>& runs);
 
 }  // namespace winnow

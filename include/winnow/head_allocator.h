@@ -4,9 +4,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "eviction/head_table.h"
-#include "eviction/ranking.h"
-#include "eviction/scorer.h"
+#include "winnow/head_table.h"
+#include "winnow/ranking.h"
+#include "winnow/scorer.h"
 
 namespace winnow {
 
@@ -24,7 +24,7 @@ std::vector<std::int64_t> head_caps(const LayerRanking& ranking);
 class HeadAllocator {
  public:
   virtual ~HeadAllocator() = default;
-  virtual OptionNames options() const { return {}; }
+  virtual std::vector<Option> options() const { return {}; }
 
   // [n_kv_head] real-valued, between 0 and the head's candidates, with sum request.budget.
   virtual std::vector<double> shares(const HeadRequest& request, const EvictionOptions& options) const = 0;
