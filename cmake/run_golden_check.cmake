@@ -1,9 +1,11 @@
-# cmake -DGOLDEN_CHECK=PROGRAM -P run_golden_check.cmake: the golden cases of $WINNOW_SHARED, where there are any.
-if("$ENV{WINNOW_SHARED}" STREQUAL "" OR NOT EXISTS "$ENV{WINNOW_SHARED}/golden")
-  message("skipped: ../shared/golden is not here")
-  return()
+# cmake -DGOLDEN_CHECK=PROGRAM -DCASES=FOLDER -P run_golden_check.cmake: the golden cases of the repository, and those of
+# $WINNOW_SHARED where there are any. None may be skipped.
+set(folders ${CASES})
+if(NOT "$ENV{WINNOW_SHARED}" STREQUAL "" AND EXISTS "$ENV{WINNOW_SHARED}/golden")
+  list(APPEND folders $ENV{WINNOW_SHARED}/golden)
 endif()
-execute_process(COMMAND ${GOLDEN_CHECK} $ENV{WINNOW_SHARED}/golden RESULT_VARIABLE status)
-if(NOT status EQUAL 0)
+execute_process(COMMAND ${GOLDEN_CHECK} ${folders} RESULT_VARIABLE status OUTPUT_VARIABLE output)
+message("${output}")
+if(NOT status EQUAL 0 OR NOT output MATCHES "[1-9][0-9]* passed, 0 failed, 0 skipped")
   message(FATAL_ERROR "golden_check: ${status}")
 endif()

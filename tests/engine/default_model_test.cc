@@ -207,7 +207,7 @@ TEST_F(DefaultModelTest, EveryPresetKeepsExactlyItsBudget) {
   const std::int64_t n_heads = model.n_cut_heads();
   // Sessions of one pass share it; all of them at once would take gigabytes.
   constexpr std::size_t kPresetsPerPass = 7;
-  const std::vector<MethodInfo>& methods = eviction_methods();
+  const std::deque<MethodInfo>& methods = eviction_methods();
   for (std::size_t first = 0; first < methods.size(); first += kPresetsPerPass) {
     std::vector<Session> sessions;
     std::vector<std::int64_t> expected;

@@ -20,15 +20,6 @@ class EvictionTest : public testing::TestWithParam<std::string> {
  protected:
   // The preset with a window that leaves something to choose in short prompts.
   static std::string method(int window = 8) { return GetParam() + ":window=" + std::to_string(window); }
-  // Whether the text form takes a window; the scorers without one refuse the option.
-  static std::string small_window() {
-    try {
-      EvictionOptions::parse(method());
-      return method();
-    } catch (const Error&) {
-      return GetParam();
-    }
-  }
 };
 
 TEST_P(EvictionTest, BudgetsAreExact) {
@@ -43,7 +34,7 @@ TEST_P(EvictionTest, BudgetsAreExact) {
     const auto engine = Engine::create(tiny_model(shape), {.n_threads = 2, .n_batch = 64});
     for (const char* budget : {"48", "37%", "61%"}) {
       const int n_tokens = 100 + static_cast<int>(random() % 130);
-      Session session = engine->open(evicting_options(small_window(), budget));
+      Session session = engine->open(evicting_options(method(), budget));
       session.prefill(random_tokens(n_tokens, 300, static_cast<std::uint32_t>(round)));
       const std::int64_t n_heads = std::int64_t{shape.n_layer} * shape.n_kv_head;
       const std::int64_t total = Budget::parse(budget).total_entries(n_tokens, n_heads, {.stored = 1, .f16_rows = 1});
@@ -105,7 +96,7 @@ TEST_P(EvictionTest, CutsWhileDecodingReturnToTheBudget) {
   if (GetParam() == "kvzip") return;  // refused: see above
   const auto engine = Engine::create(tiny_model(), {.n_threads = 1});
   for (const int n_prompt : {100, 30}) {  // beyond the budget and within it
-    SessionOptions options = evicting_options(small_window(), "40");
+    SessionOptions options = evicting_options(method(), "40");
     options.decode_cut = SessionOptions::DecodeCut::kTotal;
     options.cut_every = 4;
     Session session = engine->open(options);
@@ -129,7 +120,7 @@ TEST_P(EvictionTest, BatchSizeDoesNotMatter) {
   std::vector<float> expected_next;
   for (const int n_batch : {512, 64, 33, 7}) {
     const auto engine = Engine::create(model, {.n_threads = 2, .n_batch = n_batch});
-    Session session = engine->open(evicting_options(small_window(), "48"));
+    Session session = engine->open(evicting_options(method(), "48"));
     session.prefill(prompt);
     const std::vector<float> logits = logits_of(session);
     const HeadPositions positions = kept_positions(session);
@@ -150,7 +141,7 @@ TEST_P(EvictionTest, BatchSizeDoesNotMatter) {
 TEST_P(EvictionTest, AppendEqualsDecoding) {
   const auto engine = Engine::create(tiny_model(), {.n_threads = 2, .n_batch = 16});
   for (const int n_question : {1, 5, 45}) {
-    Session session = engine->open(evicting_options(small_window(), "40"));
+    Session session = engine->open(evicting_options(method(), "40"));
     session.prefill(random_tokens(120, 300, 4));
     Session stepwise = session.fork();
     const std::vector<Token> question = random_tokens(n_question, 300, 5);
@@ -172,7 +163,7 @@ TEST_P(EvictionTest, AppendEqualsDecoding) {
 // A later turn is cut as well; kvzip, which cannot, says so before anything changes.
 TEST_P(EvictionTest, LaterTurnsStayWithinTheBudget) {
   const auto engine = Engine::create(tiny_model(), {.n_threads = 2});
-  Session session = engine->open(evicting_options(small_window(), "40"));
+  Session session = engine->open(evicting_options(method(), "40"));
   session.prefill(random_tokens(100, 300, 6));
   decode_all(session, random_tokens(6, 300, 7));
   const SessionState before = state_of(session);
@@ -190,7 +181,7 @@ TEST_P(EvictionTest, LaterTurnsStayWithinTheBudget) {
 
 TEST_P(EvictionTest, ChunksStayWithinTheBudget) {
   const auto engine = Engine::create(tiny_model(), {.n_threads = 2});
-  SessionOptions options = evicting_options(small_window(), "40");
+  SessionOptions options = evicting_options(method(), "40");
   options.prefill_chunk = 32;
   if (GetParam() == "kvzip") {
     expect_error(ErrorCode::kUnsupported, [&] { engine->open(options); });
@@ -209,7 +200,7 @@ TEST_P(EvictionTest, ThePromptsOwnLogitsAreThoseOfTheFullCache) {
   const std::vector<Token> prompt = random_tokens(120, 300, 9);
   Session full = engine->open(full_options());
   full.prefill(prompt);
-  Session session = engine->open(evicting_options(small_window(), "24"));
+  Session session = engine->open(evicting_options(method(), "24"));
   session.prefill(prompt);
   EXPECT_EQ(logits_of(session), logits_of(full));
   full.decode(5);
@@ -221,7 +212,7 @@ TEST_P(EvictionTest, ThePromptsOwnLogitsAreThoseOfTheFullCache) {
 TEST_P(EvictionTest, PrefillAfterACancelledOneIsAsTheFirst) {
   const auto engine = Engine::create(tiny_model(), {.n_threads = 2, .n_batch = 32});
   const std::vector<Token> prompt = random_tokens(120, 300, 10);
-  const SessionOptions options = evicting_options(small_window(), "40");
+  const SessionOptions options = evicting_options(method(), "40");
   Session fresh = engine->open(options);
   fresh.prefill(prompt);
   for (const int stop_after : {1, 6, 11}) {

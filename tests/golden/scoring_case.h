@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "eviction/cut.h"
-#include "winnow/layer_view.h"
 #include "golden/golden_file.h"
+#include "winnow/layer_view.h"
 
 namespace winnow::golden {
 

@@ -286,7 +286,7 @@ void check_statistics(const GoldenFile& file, const ScoringCase& prompt, Tally& 
   }
 }
 
-// Options of a list, or nothing (counted as skipped) if it names a part that this build does not have.
+// Options of a list, or nothing (a failure) if it names a part that this build does not have.
 bool read_options(const GoldenFile& file, const std::string& key, EvictionOptions& options, Tally& tally) {
   try {
     options = parse_option_list(file.text(key));
@@ -294,7 +294,7 @@ bool read_options(const GoldenFile& file, const std::string& key, EvictionOption
     return true;
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kNotFound) throw;
-    tally.skip(error.what());
+    tally.fail(file.path() + " " + key, error.what());
     return false;
   }
 }

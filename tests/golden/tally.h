@@ -27,7 +27,7 @@ class Tally {
  public:
   void pass() { ++passed_; }
   void fail(const std::string& what, const std::string& why);  // prints a line
-  void skip(const std::string& reason);                        // a method or case that is not there yet
+  void skip(const std::string& reason);                        // a case that this program was built without
   void skip_margin() { ++margins_; }                           // a head, layer or config too close to call
 
   // One comparison.

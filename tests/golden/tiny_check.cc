@@ -183,7 +183,7 @@ void check_tiny(const std::string& expected_path, Tally& tally) {
       find_parts(options);
     } catch (const Error& error) {
       if (error.code() != ErrorCode::kNotFound) throw;
-      tally.skip(error.what());
+      tally.fail(file.path() + " " + config, error.what());
       continue;
     }
     options.method = config;

@@ -5,11 +5,11 @@
 #include <vector>
 
 #include "engine/engine_test_support.h"
-#include "winnow/observe.h"
-#include "winnow/layer_evidence.h"
 #include "eviction/registry.h"
 #include "expect_error.h"
 #include "kernels/rows.h"
+#include "winnow/layer_evidence.h"
+#include "winnow/observe.h"
 
 namespace winnow::test {
 namespace {
