@@ -144,7 +144,7 @@ TEST_F(SchemaGrammarTest, LargeSchemasAreReadInTime) {
   EXPECT_NE(refusal(R"({"properties":{)" + properties + "}}").find("more parts"), std::string::npos);
 }
 
-// Every number from -130 to 130 in steps of a quarter, against the bounds themselves.
+// Numbers from -130 to 130, in steps of a quarter around the bounds, against the bounds themselves.
 TEST_F(SchemaGrammarTest, NumbersBetweenBounds) {
   const std::vector<double> bounds = {-120.25, -100, -99, -10, -1, -0.5, 0, 0.25, 1, 7, 9, 10, 19.75, 99, 100, 127};
   const auto text_of = [](double value) { return OrderedJson(value).dump(); };
@@ -174,6 +174,8 @@ TEST_F(SchemaGrammarTest, NumbersBetweenBounds) {
           }
           for (int i = 4 * -130; i <= 4 * 130; ++i) {
             const double value = i / 4.0;
+            const bool is_near = std::abs(value - least) <= 1.5 || std::abs(value - most) <= 1.5;
+            if (!is_near && i % 36 != 0) continue;
             const bool is_whole = i % 4 == 0;
             const std::string text = is_whole ? std::to_string(i / 4) : text_of(value);
             const bool expected = is_inside(value) && (is_whole || !is_integer);

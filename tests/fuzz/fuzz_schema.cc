@@ -1,0 +1,102 @@
+// JSON schemas' strings and numbers: a pattern (an input that begins with an odd byte), or the bounds of a number. What
+// is not refused is a grammar that parses, unless it repeats too much; a number's is followed by the numbers
+// themselves.
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <string>
+
+#include "model/grammar_matcher.h"
+#include "model/tiny_model.h"
+#include "server/api_error.h"
+#include "server/schema_grammar.h"
+#include "winnow/error.h"
+
+namespace {
+
+using namespace winnow;          // NOLINT(google-build-using-namespace)
+using namespace winnow::server;  // NOLINT(google-build-using-namespace)
+
+std::shared_ptr<const Grammar> parsed(const std::string& text, const Tokenizer& tokenizer) {
+  try {
+    return std::make_shared<const Grammar>(parse_grammar(text, tokenizer.vocab()));
+  } catch (const Error& error) {
+    const std::string_view what = error.what();
+    const bool is_large = what.find("repeats more") != what.npos || what.find("more than") != what.npos ||
+                          what.find("expand to too much") != what.npos;
+    if (!is_large) __builtin_trap();
+    return nullptr;
+  }
+}
+
+bool matches(const std::shared_ptr<const Grammar>& grammar, const Tokenizer& tokenizer, const std::string& text) {
+  constexpr Token kFirstByte = 3;  // of the tiny model
+  GrammarMatcher matcher(grammar, tokenizer);
+  for (const char byte : text) {
+    const Token token = kFirstByte + static_cast<unsigned char>(byte);
+    if (!matcher.allows(token)) return false;
+    matcher.accept(token);
+  }
+  return matcher.allows(tokenizer.pieces().ends.at(0));
+}
+
+void check_numbers(const std::uint8_t* data, std::size_t size, const Tokenizer& tokenizer) {
+  std::uint8_t bytes[16] = {};
+  std::memcpy(bytes, data, std::min(size, sizeof bytes));
+  const auto number = [&](int at) {
+    std::int32_t n = 0;
+    std::memcpy(&n, bytes + at, sizeof n);
+    return static_cast<double>(n >> (bytes[at] % 32)) / std::pow(10, bytes[at + 4] % 5);
+  };
+  const double least = number(1), most = number(8);
+  const bool is_integer = bytes[0] % 2 == 0, no_least = bytes[0] / 2 % 2 == 0, no_most = bytes[0] / 4 % 2 == 0;
+  const OrderedJson schema = {{"type", is_integer ? "integer" : "number"},
+                              {no_least ? "exclusiveMinimum" : "minimum", least},
+                              {no_most ? "exclusiveMaximum" : "maximum", most}};
+  const auto is_inside = [&](double value) {
+    return (no_least ? value > least : value >= least) && (no_most ? value < most : value <= most) &&
+           (!is_integer || value == std::floor(value));
+  };
+  std::shared_ptr<const Grammar> grammar;
+  try {
+    grammar = parsed(schema_grammar(schema), tokenizer);
+  } catch (const ApiError&) {
+    for (const double value : {least, most, std::ceil(least), std::floor(most)}) {
+      if (is_inside(value)) __builtin_trap();
+    }
+    return;
+  }
+  for (const double base : {least, most, (least + most) / 2, 0.0}) {
+    for (const double step : {0.0, 1.0, -1.0, 0.1, -0.1, 0.0001, -0.0001}) {
+      double value = std::round((base + step) * 1e4) / 1e4;
+      if (is_integer) value = std::floor(value);
+      std::string text = OrderedJson(value).dump();
+      if (text.ends_with(".0")) text.resize(text.size() - 2);
+      if (value == 0) text = "0";
+      if (text.find('e') != std::string::npos || std::abs(value) > 1e9) continue;
+      if (matches(grammar, tokenizer, text) != is_inside(value)) __builtin_trap();
+    }
+  }
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  static const test::TinyModel file({.n_layer = 1});
+  static const Tokenizer tokenizer(file.path());
+  if (size == 0) return 0;
+  if (data[0] % 2 == 0) {
+    check_numbers(data + 1, size - 1, tokenizer);
+    return 0;
+  }
+  const OrderedJson schema = {{"type", "string"},
+                              {"pattern", std::string(reinterpret_cast<const char*>(data) + 1, size - 1)}};
+  try {
+    parsed(schema_grammar(schema), tokenizer);
+  } catch (const ApiError& error) {
+    if (error.status != 400) __builtin_trap();
+  }
+  return 0;
+}
