@@ -128,6 +128,17 @@ bool has_only_positions_below(const RaggedCache& cache, std::int32_t n_tokens) {
   return true;
 }
 
+// What a file says of its options is as little to be believed as the rest of it.
+SessionOptions checked_options(const SessionOptions& options, const Model::Impl& model, const std::string& path) {
+  try {
+    return checked_session_options(options, model);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kInvalidArgument) throw;
+    throw Error(ErrorCode::kBadFile, "the session file '" + path + "' has options that no session of this model has (" +
+                                         error.what() + "): prefill the prompt again");
+  }
+}
+
 }  // namespace
 
 void save_session(const Session::Impl& session, const std::string& path) {
@@ -155,7 +166,7 @@ std::unique_ptr<Session::Impl> load_session(std::shared_ptr<Engine> engine, cons
     throw Error(ErrorCode::kBadFile,
                 "the session file '" + path + "' was saved with another model than '" + model.file.path() + "'");
   }
-  const SessionOptions options = checked_session_options(get_options(reader), model);
+  const SessionOptions options = checked_options(get_options(reader), model, path);
   // A session takes as much for its queries as the file has to hold of them.
   const std::uint64_t evidence_bytes = QueryEvidence::written_bytes(evidence_needs(options), model.spec);
   reader.require(evidence_bytes <= reader.left());
