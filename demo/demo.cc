@@ -28,6 +28,9 @@ constexpr const char* kUsage =
     "document goes on). Methods: see `winnow methods`.\n";
 constexpr const char* kMethods[] = {"streaming-llm", "tova", "snapkv", "ada-snapkv", "lava"};
 constexpr const char* kBudgets[] = {"20%", "10%"};
+// And the method for those who do not choose, at a tenth and a twentieth of the full cache's bytes.
+constexpr const char* kAuto = "auto";
+constexpr const char* kAutoBudgets[] = {"10%bytes", "5%bytes"};
 constexpr std::size_t kContinuationTokens = 64;
 constexpr int kAnswerTokens = 32;
 
@@ -35,7 +38,7 @@ struct Arguments {
   int n_threads = 0;  // 0: the physical cores
   std::string model;
   std::string folder;
-  std::vector<std::string> methods;
+  std::vector<std::string> methods;  // empty: the demo's own
 };
 
 std::optional<Arguments> parse_arguments(int argc, char** argv) {
@@ -50,7 +53,6 @@ std::optional<Arguments> parse_arguments(int argc, char** argv) {
   arguments.model = words[0];
   arguments.folder = words[1];
   arguments.methods.assign(words.begin() + 2, words.end());
-  if (arguments.methods.empty()) arguments.methods.assign(std::begin(kMethods), std::end(kMethods));
   return arguments;
 }
 
@@ -201,8 +203,13 @@ void run(const Arguments& arguments) {
               arguments.folder.c_str(), task.document.size());
   Demo demo(engine, std::move(task));
   demo.run("full", "");
-  for (const std::string& method : arguments.methods) {
+  const bool is_own_choice = arguments.methods.empty();
+  for (const std::string& method :
+       is_own_choice ? std::vector<std::string>(std::begin(kMethods), std::end(kMethods)) : arguments.methods) {
     for (const char* budget : kBudgets) demo.run(method, budget);
+  }
+  for (const char* budget : kAutoBudgets) {
+    if (is_own_choice) demo.run(kAuto, budget);
   }
   demo.print_table();
 }

@@ -17,11 +17,18 @@ inline constexpr int kMaxGroup = 128;    // query heads per KV head
 inline constexpr int kMaxHeadDim = 256;  // rows of this size lie on the stack
 inline constexpr int kHeadDimUnit = 16;  // head sizes are multiples of it
 
+// The type in which rows wait before they are coded: their own for numbers without a code.
+constexpr EntryType plain_type(EntryType type) {
+  const bool is_plain = type == EntryType::kF32 || type == EntryType::kF16 || type == EntryType::kBF16;
+  return is_plain ? type : EntryType::kF16;
+}
+
 struct EntryRun {
-  const std::byte* keys;          // [n_entries][key_dim], key_type, rows packed; rotated by the original position
-  const std::byte* values;        // [n_entries][value_dim], value_type, rows packed
+  const std::byte* keys;          // [n_entries][key_dim], rows packed; rotated by the original position
+  const std::byte* values;        // [n_entries][value_dim], rows packed
   const std::int32_t* positions;  // [n_entries], original positions, ascending
   std::int32_t n_entries;
+  bool is_plain = false;  // rows are not coded yet: plain_type() of the shape's types, see row_type()
 };
 
 struct HeadEntries {
@@ -39,11 +46,11 @@ struct AttentionSpec {
 
 // What is the same for all entries of a head.
 struct AttentionShape {
-  int n_group;    // query heads per KV head (G), 1 .. kMaxGroup
-  int key_dim;    // numbers of a query or key row, a multiple of kHeadDimUnit, at most kMaxHeadDim
-  int value_dim;  // numbers of a value row and of an output, likewise
-  EntryType key_type;
-  EntryType value_type;
+  int n_group;           // query heads per KV head (G), 1 .. kMaxGroup
+  int key_dim;           // numbers of a query or key row, a multiple of kHeadDimUnit, at most kMaxHeadDim
+  int value_dim;         // numbers of a value row and of an output, likewise
+  EntryType key_type;    // of runs that are not plain
+  EntryType value_type;  // likewise
   AttentionSpec spec;
 
   static bool is_supported_size(int dim) {
@@ -60,6 +67,21 @@ struct AttentionShape {
     return n_group >= 1 && n_group <= kMaxGroup && is_supported_size(key_dim) && is_supported_size(value_dim);
   }
 };
+
+enum class RowKind { kKey, kValue };
+
+// What a run's rows are stored as.
+inline EntryType row_type(const AttentionShape& shape, const EntryRun& run, RowKind kind) {
+  const EntryType type = kind == RowKind::kKey ? shape.key_type : shape.value_type;
+  return run.is_plain ? plain_type(type) : type;
+}
+
+// Entry i of a run.
+inline const std::byte* row_at(const AttentionShape& shape, const EntryRun& run, RowKind kind, std::int32_t i) {
+  const int n = kind == RowKind::kKey ? shape.key_dim : shape.value_dim;
+  return (kind == RowKind::kKey ? run.keys : run.values) +
+         static_cast<std::size_t>(i) * row_bytes(row_type(shape, run, kind), n);
+}
 
 // A block of consecutive query rows of one KV head's group, and the entries that they attend to. Row r sees the first
 // `n_visible + r` entries (less what a sliding window hides): the entries' last ones are the rows' own.

@@ -18,6 +18,8 @@ namespace winnow {
 struct EntryBytes {
   double stored;    // key and value in the cache's types, and the position
   double f16_rows;  // key and value in f16
+  // What a head takes beside its entries: where rows are coded its first four are not.
+  double head_extra = 0;
 };
 
 // How much to keep, in one of four units. All become one exact total T of entries over the KV heads
@@ -38,14 +40,17 @@ struct Budget {
   std::string text() const;
 
   // The total T for a prompt of n_tokens tokens: tokens give B * n_heads, a fraction f gives round(f * N * n_heads),
-  // halves up, bytes give floor(bytes / entry.stored), a fraction of the bytes f gives floor(f * N * n_heads *
-  // entry.f16_rows / entry.stored). Capped at N * n_heads. n_heads: KV heads of all layers that are cut.
+  // halves up, bytes give floor((bytes - n_heads * entry.head_extra) / entry.stored), and a fraction f of the bytes is
+  // one of N * n_heads * entry.f16_rows bytes. Capped at N * n_heads. n_heads: KV heads of all layers that are cut.
   std::int64_t total_entries(std::int64_t n_tokens, std::int64_t n_heads, const EntryBytes& entry) const;
 };
 
 // What becomes of the values that stay: as they are, or refitted so that attention's output over them is nearest to
 // that over all entries.
 enum class Fit { kNone, kValues };
+// In how many bits what stays is stored: in the session's own types; in q8_0 or r4 instead of f16; or by the size of
+// the budget.
+enum class Bits { kOwn, k8, k4, kByBudget };
 
 // A calibrated LU-KV profile: which part of each head's entries to keep at a global kept ratio.
 struct UtilityProfile {
@@ -101,6 +106,7 @@ struct EvictionOptions {
   int window = 32;  // last tokens, always kept; half of the budget beside the sinks where it does not hold them
   int sinks = 0;    // first tokens, always kept
   Fit fit = Fit::kNone;
+  Bits bits = Bits::kOwn;
   // Of the options that the parts declare (option.h), those that are not the declared fallback, in the text form: set()
   // fills it.
   std::map<std::string, std::string, std::less<>> values;
@@ -116,10 +122,11 @@ struct EvictionOptions {
   bool reads_head_file() const;  // whether any part does
   bool reads_profile() const;    // likewise
 
-  // "METHOD[:option=value,...]", e.g. "snapkv:window=16,pool=avg,kernel=5". Options: scorer, layers, heads, selector
-  // (or select), window, sinks, fit, and those that the parts declare (eviction_options()). Throws Error(kNotFound)
-  // with the nearest name for an unknown method or option, Error(kInvalidArgument) for a value out of range, an option
-  // that none of the parts uses, and a combination that means nothing.
+  // "METHOD[:option=value,...]", e.g. "snapkv:window=16,pool=avg,kernel=5"; "auto:fast" is auto-fast. Options: scorer,
+  // layers, heads, selector (or select), window, sinks, fit, bits, and those that the parts declare
+  // (eviction_options()). Throws Error(kNotFound) with the nearest name for an unknown method or option,
+  // Error(kInvalidArgument) for a value out of range, an option that none of the parts uses, and a combination that
+  // means nothing.
   static EvictionOptions parse(std::string_view text);
 
   // Sets one option by its name in the text form; checks the value's range, not the combination.

@@ -31,7 +31,8 @@ struct EvidenceNeeds {
   bool query_moments = false;        // running mean and covariance of the pre-rotation queries (expected-attention)
   int moments_skip = 0;              // first tokens of the prompt left out of the moments
   bool output_projection = false;    // W_O in float32 (critical)
-  bool reconstruction_pass = false;  // kvzip
+  bool reconstruction_pass = false;  // kvzip, of a prompt that is read layer by layer
+  bool reconstruction_only = false;  // there are no scores without it: what is stored cannot be cut again
   bool reference_rows = false;       // rows of the prompt or turn, as if they followed it
   unsigned window_columns = 0;       // WindowColumn bits: reductions that the policy takes itself, nothing to save
 

@@ -74,6 +74,10 @@ struct SessionOptions {
   enum class DecodeCut { kKeep, kTotal, kOwn };
   DecodeCut decode_cut = DecodeCut::kKeep;
   std::int32_t cut_every = 1;
+
+  // Sets the types that eviction.bits asks for, as Engine::open does. Throws Error(kInvalidArgument) where they are
+  // others than f16 already.
+  void choose_types();
 };
 
 // Seconds and tokens of a session's life so far.
@@ -173,9 +177,10 @@ class Engine : public std::enable_shared_from_this<Engine> {
   // any other Error (kInvalidArgument, kContextFull, kOutOfMemory) none is, and all are as before.
   void decode(std::span<Session* const> sessions, std::span<const Token> tokens);
 
-  // Feeds one prompt to several empty sessions of this engine, which may differ in method and budget but not in entry
-  // types, and cuts each to its own: the forward pass is computed once. Throws what Session::prefill throws, and
-  // Error(kInvalidArgument) for several sessions of which one is not empty or prefills in chunks.
+  // Feeds one prompt to several empty sessions of this engine, which may differ in method, budget and codes (but not
+  // one have f16 and another f32 or bf16), and cuts each to its own: the forward pass is computed once. Throws what
+  // Session::prefill throws, and Error(kInvalidArgument) for several sessions of which one is not empty or prefills in
+  // chunks.
   void prefill(std::span<Session* const> sessions, std::span<const Token> tokens, const PrefillOptions& options = {});
 
   // The same in slices; one session may be in any state, as with Session::prefill. `tokens` are copied. on_logits is

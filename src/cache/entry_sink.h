@@ -19,6 +19,7 @@ class EntrySink {
   };
 
   virtual ~EntrySink() = default;
+  // The types of what heads show; rows are written in its plain() types.
   virtual const CacheShape& shape() const = 0;
 
   // From here on heads and rows are those of this layer, for n_rows rows from first_position on, for which the sink has

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "kernels/rows.h"
+#include "winnow/error.h"
 
 namespace winnow {
 namespace {
@@ -27,27 +28,16 @@ std::size_t page_of(std::int32_t slot) { return static_cast<std::size_t>(slot / 
          (indices.empty() || (indices.front() >= 0 && indices.back() < n));
 }
 
-// Rows of one type and size as those of another.
-class RowConversion {
- public:
-  RowConversion(EntryType from, EntryType to, int n)
-      : from_(from), to_(to), n_(n), bytes_(row_bytes(to, n)), numbers_(from == to ? 0 : static_cast<std::size_t>(n)) {}
-
-  void convert(const std::byte* source, std::byte* target) {
-    if (from_ == to_) {
-      std::memcpy(target, source, bytes_);
-      return;
-    }
-    kernels::load_row(from_, source, numbers_.data(), n_);
-    kernels::store_row(to_, numbers_.data(), target, n_);
+// A row of n numbers from one type to another.
+void convert_row(EntryType from, EntryType to, int n, const std::byte* source, std::byte* target) {
+  if (from == to) {
+    std::memcpy(target, source, row_bytes(to, n));
+    return;
   }
-
- private:
-  EntryType from_, to_;
-  int n_;
-  std::size_t bytes_;
-  std::vector<float> numbers_;
-};
+  float numbers[kernels::kMaxHeadDim];
+  kernels::load_row(from, source, numbers, n);
+  kernels::store_row(to, numbers, target, n);
+}
 
 }  // namespace
 
@@ -67,28 +57,34 @@ int CacheShape::n_cut_heads() const {
   return n;
 }
 
-CacheShape CacheShape::staged() const {
-  const auto staged_type = [](EntryType type) {
-    const bool is_plain = type == EntryType::kF32 || type == EntryType::kF16 || type == EntryType::kBF16;
-    return is_plain ? type : EntryType::kF16;
-  };
+CacheShape CacheShape::plain() const {
   CacheShape shape = *this;
-  shape.key_type = staged_type(key_type);
-  shape.value_type = staged_type(value_type);
+  shape.key_type = kernels::plain_type(key_type);
+  shape.value_type = kernels::plain_type(value_type);
   return shape;
 }
 
 EntryBytes CacheShape::cut_entry_bytes() const {
-  std::size_t stored = 0, f16_rows = 0;
+  std::size_t stored = 0, f16_rows = 0, first = 0;
   for (int l = 0; l < n_layer(); ++l) {
     const LayerShape& sizes = layer(l);
     if (!sizes.is_cut()) continue;
     const auto n_heads = static_cast<std::size_t>(sizes.n_kv_head);
     stored += n_heads * entry_bytes(l);
+    first += n_heads * (head_bytes(l, kPlainEntries) - kPlainEntries * entry_bytes(l));
     f16_rows += n_heads * (row_bytes(EntryType::kF16, sizes.key_dim) + row_bytes(EntryType::kF16, sizes.value_dim));
   }
   const double n_heads = std::max(1, n_cut_heads());
-  return {.stored = static_cast<double>(stored) / n_heads, .f16_rows = static_cast<double>(f16_rows) / n_heads};
+  return {.stored = static_cast<double>(stored) / n_heads,
+          .f16_rows = static_cast<double>(f16_rows) / n_heads,
+          .head_extra = static_cast<double>(first) / n_heads};
+}
+
+std::size_t CacheShape::head_bytes(int layer, std::int64_t n) const {
+  const std::size_t coded = entry_bytes(layer);
+  const std::size_t plain = has_codes() && this->layer(layer).window == 0 ? this->plain().entry_bytes(layer) : coded;
+  const std::int64_t n_plain = std::min<std::int64_t>(n, kPlainEntries);
+  return static_cast<std::size_t>(n_plain) * plain + static_cast<std::size_t>(n - n_plain) * coded;
 }
 
 std::int64_t CacheShape::full_entries(std::int64_t n_tokens) const {
@@ -104,23 +100,37 @@ std::size_t CacheShape::full_bytes(std::int64_t n_tokens) const {
   for (int l = 0; l < n_layer(); ++l) {
     if (layer(l).n_kv_head == 0) continue;
     const std::int64_t n = layer(l).window > 0 ? std::min<std::int64_t>(n_tokens, layer(l).window) : n_tokens;
-    bytes += static_cast<std::size_t>(n * layer(l).n_kv_head) * entry_bytes(l);
+    bytes += static_cast<std::size_t>(layer(l).n_kv_head) * head_bytes(l, n);
   }
   return bytes;
 }
 
 RaggedCache::RaggedCache(const CacheShape& shape, std::shared_ptr<PagePool> pool)
     : shape_(shape), pool_(std::move(pool)) {
+  const CacheShape plain = shape.plain();
   std::size_t n_heads = 0;
   for (int l = 0; l < shape.n_layer(); ++l) {
     const LayerShape& layer = shape.layer(l);
-    const bool has_entries = layer.n_kv_head > 0;
-    layouts_.push_back({.first_head = n_heads,
-                        .key_bytes = has_entries ? shape.key_bytes(l) : 0,
-                        .value_bytes = has_entries ? shape.value_bytes(l) : 0,
-                        .page_bytes = has_entries ? shape.page_bytes(l) : 0,
-                        .window = layer.window});
+    Layout& sizes = layouts_.emplace_back(Layout{.first_head = n_heads,
+                                                 .key_dim = layer.key_dim,
+                                                 .value_dim = layer.value_dim,
+                                                 .formats = {},
+                                                 .window = layer.window,
+                                                 .has_codes = shape.has_codes()});
     n_heads += static_cast<std::size_t>(layer.n_kv_head);
+    if (layer.n_kv_head == 0) continue;
+    const auto format = [&](const CacheShape& types, std::int32_t first_slot) {
+      return Format{.key_type = types.key_type,
+                    .value_type = types.value_type,
+                    .key_bytes = types.key_bytes(l),
+                    .value_bytes = types.value_bytes(l),
+                    .first_slot = first_slot,
+                    .is_plain = &types == &plain};
+    };
+    for (Format& any : sizes.formats) any = format(shape, 0);
+    if (!shape.has_codes()) continue;
+    sizes.formats[kPlain] = format(plain, 0);
+    sizes.formats[kFirst] = format(plain, kPageEntries - kPlainEntries);
   }
   heads_.resize(n_heads);
 }
@@ -160,8 +170,11 @@ std::int64_t RaggedCache::n_cut_entries() const {
 std::size_t RaggedCache::bytes() const {
   std::size_t bytes = 0;
   for (int l = 0; l < shape_.n_layer(); ++l) {
-    for (int h = 0; h < shape_.layer(l).n_kv_head; ++h) {
-      bytes += static_cast<std::size_t>(n_entries(l, h)) * shape_.entry_bytes(l);
+    for (int kv_head = 0; kv_head < shape_.layer(l).n_kv_head; ++kv_head) {
+      const Head& h = head(l, kv_head);
+      for (std::size_t page = 0; page < h.pages.size(); ++page) {
+        bytes += static_cast<std::size_t>(h.runs[page].n_entries) * layout(l).formats[h.kinds[page]].entry_bytes();
+      }
     }
   }
   return bytes;
@@ -170,7 +183,9 @@ std::size_t RaggedCache::bytes() const {
 std::size_t RaggedCache::bytes_in_pages() const {
   std::size_t bytes = 0;
   for (int l = 0; l < shape_.n_layer(); ++l) {
-    for (int h = 0; h < shape_.layer(l).n_kv_head; ++h) bytes += head(l, h).pages.size() * layout(l).page_bytes;
+    for (int h = 0; h < shape_.layer(l).n_kv_head; ++h) {
+      for (const Kind kind : head(l, h).kinds) bytes += layout(l).formats[kind].page_bytes();
+    }
   }
   return bytes;
 }
@@ -180,49 +195,80 @@ kernels::HeadEntries RaggedCache::entries(int layer, int kv_head) const {
   return {.runs = h.runs, .n_entries = h.n_entries};
 }
 
-RaggedCache::Slot RaggedCache::slot(const Layout& layout, const PageRef& page, std::int32_t index) {
-  const auto i = static_cast<std::size_t>(index);
-  std::byte* values = page.data() + kPageEntries * layout.key_bytes;
-  std::byte* positions = values + kPageEntries * layout.value_bytes;
-  return {.key = page.data() + i * layout.key_bytes,
-          .value = values + i * layout.value_bytes,
+RaggedCache::Slot RaggedCache::slot(const Format& format, const PageRef& page, std::int32_t index) {
+  assert(index >= format.first_slot);
+  const auto i = static_cast<std::size_t>(index - format.first_slot);
+  std::byte* values = page.data() + format.n_slots() * format.key_bytes;
+  std::byte* positions = values + format.n_slots() * format.value_bytes;
+  return {.key = page.data() + i * format.key_bytes,
+          .value = values + i * format.value_bytes,
           .position = static_cast<std::int32_t*>(static_cast<void*>(positions)) + i};
 }
 
 RaggedCache::Slot RaggedCache::slot_of(const Layout& layout, const Head& head, std::int32_t entry) {
   const std::int32_t index = head.n_skipped + entry;
-  return slot(layout, head.pages[page_of(index)], index % kPageEntries);
+  const std::size_t page = page_of(index);
+  return slot(layout.formats[head.kinds[page]], head.pages[page], index % kPageEntries);
 }
 
-kernels::EntryRun RaggedCache::run_of(const Layout& layout, const PageRef& page, std::int32_t first_slot,
+kernels::EntryRun RaggedCache::run_of(const Format& format, const PageRef& page, std::int32_t first_slot,
                                       std::int32_t n_entries) {
-  const Slot first = slot(layout, page, first_slot);
-  return {.keys = first.key, .values = first.value, .positions = first.position, .n_entries = n_entries};
+  const Slot first = slot(format, page, first_slot);
+  return {.keys = first.key,
+          .values = first.value,
+          .positions = first.position,
+          .n_entries = n_entries,
+          .is_plain = format.is_plain};
 }
 
 void RaggedCache::make_writable(const Layout& layout, Head& head, std::size_t page) {
   if (!head.pages[page].is_shared()) return;
-  PageRef copy = pool_->acquire(layout.page_bytes);
-  std::memcpy(copy.data(), head.pages[page].data(), layout.page_bytes);
-  head.runs[page] = run_of(layout, copy, page == 0 ? head.n_skipped : 0, head.runs[page].n_entries);
+  const Format& format = layout.formats[head.kinds[page]];
+  PageRef copy = acquire(layout, head.kinds[page]);
+  std::memcpy(copy.data(), head.pages[page].data(), format.page_bytes());
+  head.runs[page] = run_of(format, copy, page == 0 ? head.n_skipped : 0, head.runs[page].n_entries);
   head.pages[page] = std::move(copy);
 }
 
-void RaggedCache::grow(const Layout& layout, Head& head, std::int32_t n, std::int32_t first_position) {
+void RaggedCache::recode(const Layout& layout, Head& head, std::size_t page, Kind kind) {
+  const Format& from = layout.formats[head.kinds[page]];
+  const Format& to = layout.formats[kind];
+  PageRef fresh = acquire(layout, kind);
+  const std::int32_t first_slot = page == 0 ? head.n_skipped : 0;
+  for (std::int32_t i = first_slot; i < first_slot + head.runs[page].n_entries; ++i) {
+    const Slot source = slot(from, head.pages[page], i), target = slot(to, fresh, i);
+    convert_row(from.key_type, to.key_type, layout.key_dim, source.key, target.key);
+    convert_row(from.value_type, to.value_type, layout.value_dim, source.value, target.value);
+    *target.position = *source.position;
+  }
+  head.runs[page] = run_of(to, fresh, first_slot, head.runs[page].n_entries);
+  head.pages[page] = std::move(fresh);
+  head.kinds[page] = kind;
+}
+
+void RaggedCache::grow(const Layout& layout, Head& head, std::int32_t n, std::int32_t first_position, bool is_settled) {
   if (n == 0) return;
-  if (head.n_entries == 0) head.n_skipped = layout.window > 0 ? first_position % kPageEntries : 0;
+  if (head.n_entries == 0) head.n_skipped = layout.skipped(first_position);
   const std::size_t n_old = head.pages.size();
   const std::int32_t first_slot = head.n_skipped + head.n_entries;
   const std::int32_t end = first_slot + n;
   try {
     while (head.pages.size() < pages_for(end)) {
-      head.pages.push_back(pool_->acquire(layout.page_bytes));
-      head.runs.push_back(run_of(layout, head.pages.back(), head.pages.size() == 1 ? head.n_skipped : 0, 0));
+      const std::size_t page = head.pages.size();
+      const Kind kind = is_settled ? layout.settled(page) : layout.plain(page);
+      head.pages.push_back(acquire(layout, kind));
+      head.kinds.push_back(kind);
+      head.runs.push_back(run_of(layout.formats[kind], head.pages.back(), page == 0 ? head.n_skipped : 0, 0));
     }
     const bool writes_to_old_page = n_old > 0 && first_slot % kPageEntries != 0;
-    if (writes_to_old_page) make_writable(layout, head, n_old - 1);
+    if (writes_to_old_page && !is_settled && head.kinds[n_old - 1] != layout.plain(n_old - 1)) {
+      recode(layout, head, n_old - 1, layout.plain(n_old - 1));
+    } else if (writes_to_old_page) {
+      make_writable(layout, head, n_old - 1);
+    }
   } catch (...) {
     head.pages.resize(n_old);
+    head.kinds.resize(n_old);
     head.runs.resize(n_old);
     throw;
   }
@@ -235,6 +281,7 @@ void RaggedCache::grow(const Layout& layout, Head& head, std::int32_t n, std::in
 void RaggedCache::shrink(Head& head, std::int32_t n) {
   const std::int32_t end = n == 0 ? 0 : head.n_skipped + n;
   head.pages.resize(pages_for(end));
+  head.kinds.resize(pages_for(end));
   head.runs.resize(pages_for(end));
   head.n_entries = n;
   if (n == 0) return;
@@ -247,7 +294,7 @@ void RaggedCache::extend(int layer, int kv_head, std::int32_t n, std::int32_t fi
   assert(n >= 0 && first_position >= 0);
   assert(n == 0 || h.n_entries == 0 || h.runs.back().positions[h.runs.back().n_entries - 1] < first_position);
   const std::int32_t n_before = h.n_entries;
-  grow(layout(layer), h, n, first_position);
+  grow(layout(layer), h, n, first_position, false);
   for (std::int32_t i = 0; i < n; ++i) *slot_of(layout(layer), h, n_before + i).position = first_position + i;
 }
 
@@ -257,22 +304,47 @@ void RaggedCache::extend_all(std::int32_t n, std::int32_t first_position) {
   }
 }
 
-void RaggedCache::slide() {
-  for (int l = 0; l < shape_.n_layer(); ++l) {
-    const Layout& sizes = layout(l);
-    for (int kv_head = 0; sizes.window > 0 && kv_head < shape_.layer(l).n_kv_head; ++kv_head) {
-      Head& h = head(l, kv_head);
-      if (h.n_entries <= sizes.window) continue;
-      h.n_skipped += h.n_entries - sizes.window;
-      h.n_entries = sizes.window;
-      const auto n_gone = static_cast<std::ptrdiff_t>(page_of(h.n_skipped));
-      h.pages.erase(h.pages.begin(), h.pages.begin() + n_gone);
-      h.runs.erase(h.runs.begin(), h.runs.begin() + n_gone);
-      h.n_skipped %= kPageEntries;
-      const std::int32_t on_first = entries_on_page(h.n_skipped + h.n_entries, 0) - h.n_skipped;
-      h.runs.front() = run_of(sizes, h.pages.front(), h.n_skipped, on_first);
+void RaggedCache::slide(const Layout& sizes, Head& h) {
+  if (sizes.window == 0 || h.n_entries <= sizes.window) return;
+  h.n_skipped += h.n_entries - sizes.window;
+  h.n_entries = sizes.window;
+  const auto n_gone = static_cast<std::ptrdiff_t>(page_of(h.n_skipped));
+  h.pages.erase(h.pages.begin(), h.pages.begin() + n_gone);
+  h.kinds.erase(h.kinds.begin(), h.kinds.begin() + n_gone);
+  h.runs.erase(h.runs.begin(), h.runs.begin() + n_gone);
+  h.n_skipped %= kPageEntries;
+  const std::int32_t on_first = entries_on_page(h.n_skipped + h.n_entries, 0) - h.n_skipped;
+  h.runs.front() = run_of(sizes.formats[h.kinds.front()], h.pages.front(), h.n_skipped, on_first);
+}
+
+void RaggedCache::settle(int layer, int kv_head) {
+  Head& h = head(layer, kv_head);
+  const Layout& sizes = layout(layer);
+  slide(sizes, h);
+  if (!sizes.has_codes) return;
+  for (std::size_t page = page_of(h.n_skipped + h.n_entries); page-- > 0 && h.kinds[page] == kPlain;) {
+    try {
+      recode(sizes, h, page, kCoded);
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kOutOfMemory) throw;
+      return;
     }
   }
+}
+
+void RaggedCache::settle() {
+  for (int l = 0; l < shape_.n_layer(); ++l) {
+    for (int h = 0; h < shape_.layer(l).n_kv_head; ++h) settle(l, h);
+  }
+}
+
+void RaggedCache::store_value(int layer, int kv_head, std::int32_t entry, const float* value) {
+  Head& h = head(layer, kv_head);
+  assert(entry >= 0 && entry < h.n_entries);
+  const std::size_t page = page_of(h.n_skipped + entry);
+  make_writable(layout(layer), h, page);
+  kernels::store_row(layout(layer).formats[h.kinds[page]].value_type, value, slot_of(layout(layer), h, entry).value,
+                     layout(layer).value_dim);
 }
 
 std::byte* RaggedCache::key_row(int layer, int kv_head, std::int32_t entry) {
@@ -296,9 +368,6 @@ void RaggedCache::append_from(int layer, int kv_head, const kernels::HeadEntries
   Head& h = head(layer, kv_head);
   const Layout& sizes = layout(layer);
 
-  const std::size_t key_bytes = source_shape.key_bytes(layer), value_bytes = source_shape.value_bytes(layer);
-  RowConversion keys(source_shape.key_type, shape_.key_type, shape_.layer(layer).key_dim);
-  RowConversion values(source_shape.value_type, shape_.value_type, shape_.layer(layer).value_dim);
   auto run = source.runs.begin();
   std::int32_t run_start = 0;
   const auto seek = [&](std::int32_t index) {
@@ -307,12 +376,16 @@ void RaggedCache::append_from(int layer, int kv_head, const kernels::HeadEntries
   };
   const std::size_t first = seek(indices.front());
   std::int32_t entry = h.n_entries;
-  grow(sizes, h, static_cast<std::int32_t>(indices.size()), run->positions[first]);
+  grow(sizes, h, static_cast<std::int32_t>(indices.size()), run->positions[first], true);
+  const CacheShape plain_source = source_shape.plain();
   for (const std::int32_t index : indices) {
     const std::size_t i = seek(index);
+    const CacheShape& from = run->is_plain ? plain_source : source_shape;
+    const Format& to = sizes.formats[h.kinds[page_of(h.n_skipped + entry)]];
     const Slot target = slot_of(sizes, h, entry++);
-    keys.convert(run->keys + i * key_bytes, target.key);
-    values.convert(run->values + i * value_bytes, target.value);
+    convert_row(from.key_type, to.key_type, sizes.key_dim, run->keys + i * from.key_bytes(layer), target.key);
+    convert_row(from.value_type, to.value_type, sizes.value_dim, run->values + i * from.value_bytes(layer),
+                target.value);
     *target.position = run->positions[i];
   }
 }
@@ -320,39 +393,50 @@ void RaggedCache::append_from(int layer, int kv_head, const kernels::HeadEntries
 void RaggedCache::keep(int layer, int kv_head, std::span<const std::int32_t> indices) {
   Head& h = head(layer, kv_head);
   const Layout& sizes = layout(layer);
-  assert(sizes.window == 0 && h.n_skipped == 0);
+  assert(sizes.window == 0);
   assert(are_indices_below(h.n_entries, indices));
   const auto n_kept = static_cast<std::int32_t>(indices.size());
 
-  // Entries before the first gap stay where they are, and so do the pages that hold nothing else.
+  // Entries before the first gap stay where they are, and so do the pages that hold nothing else and are settled.
   std::int32_t n_still = 0;
   while (n_still < n_kept && indices[static_cast<std::size_t>(n_still)] == n_still) ++n_still;
-  if (n_still == n_kept) return shrink(h, n_kept);
+  const std::size_t n_pages = n_kept == 0 ? 0 : pages_for(h.n_skipped + n_kept);
+  std::size_t first_page = n_still == n_kept ? n_pages : page_of(h.n_skipped + n_still);
+  for (std::size_t page = 0; page < first_page; ++page) {
+    if (h.kinds[page] != sizes.settled(page)) first_page = page;
+  }
+  if (first_page == n_pages) return shrink(h, n_kept);
 
-  // The first page to be written, and fresh pages in place of those that a fork sees. All acquired before anything
-  // moves.
-  const std::size_t first_page = page_of(n_still);
-  std::vector<PageRef> fresh(pages_for(n_kept));
-  for (std::size_t page = first_page; page < fresh.size(); ++page) {
-    if (h.pages[page].is_shared()) fresh[page] = pool_->acquire(sizes.page_bytes);
+  // The first page to be written, and fresh pages in place of those that a fork sees or that are of another kind. All
+  // acquired before anything moves.
+  std::vector<PageRef> fresh(n_pages);
+  for (std::size_t page = first_page; page < n_pages; ++page) {
+    const Kind kind = sizes.settled(page);
+    if (h.pages[page].is_shared() || h.kinds[page] != kind) fresh[page] = acquire(sizes, kind);
   }
 
   // An entry never moves up, so in ascending order each is read before its slot is written.
-  for (std::int32_t to = static_cast<std::int32_t>(first_page) * kPageEntries; to < n_kept; ++to) {
-    const std::int32_t from = indices[static_cast<std::size_t>(to)];
-    const std::size_t page = page_of(to);
-    if (from == to && !fresh[page]) continue;
-    const Slot source = slot(sizes, h.pages[page_of(from)], from % kPageEntries);
-    const Slot target = slot(sizes, fresh[page] ? fresh[page] : h.pages[page], to % kPageEntries);
-    std::memcpy(target.key, source.key, sizes.key_bytes);
-    std::memcpy(target.value, source.value, sizes.value_bytes);
+  const auto first_slot = static_cast<std::int32_t>(first_page) * kPageEntries;
+  for (std::int32_t to = std::max(0, first_slot - h.n_skipped); to < n_kept; ++to) {
+    const std::int32_t from_slot = h.n_skipped + indices[static_cast<std::size_t>(to)];
+    const std::int32_t to_slot = h.n_skipped + to;
+    const std::size_t page = page_of(to_slot);
+    if (from_slot == to_slot && !fresh[page]) continue;
+    const Format& from_format = sizes.formats[h.kinds[page_of(from_slot)]];
+    const Format& to_format = sizes.formats[sizes.settled(page)];
+    const Slot source = slot(from_format, h.pages[page_of(from_slot)], from_slot % kPageEntries);
+    const Slot target = slot(to_format, fresh[page] ? fresh[page] : h.pages[page], to_slot % kPageEntries);
+    convert_row(from_format.key_type, to_format.key_type, sizes.key_dim, source.key, target.key);
+    convert_row(from_format.value_type, to_format.value_type, sizes.value_dim, source.value, target.value);
     *target.position = *source.position;
   }
 
-  // The shared pages were read until here.
-  for (std::size_t page = first_page; page < fresh.size(); ++page) {
+  // The pages in whose place fresh ones come were read until here.
+  for (std::size_t page = first_page; page < n_pages; ++page) {
     if (!fresh[page]) continue;
-    h.runs[page] = run_of(sizes, fresh[page], 0, kPageEntries);
+    const std::int32_t skipped = page == 0 ? h.n_skipped : 0;
+    h.kinds[page] = sizes.settled(page);
+    h.runs[page] = run_of(sizes.formats[h.kinds[page]], fresh[page], skipped, kPageEntries - skipped);
     h.pages[page] = std::move(fresh[page]);
   }
   shrink(h, n_kept);

@@ -22,6 +22,9 @@ namespace winnow {
 // a run keeps the attention kernels busy.
 inline constexpr std::int32_t kPageEntries = 32;
 
+// Where rows are coded, a head's first entries stay as they came: the sinks, on which most attention lies.
+inline constexpr std::int32_t kPlainEntries = 4;
+
 // What a layer stores of a token.
 struct LayerShape {
   int n_kv_head = 0;  // 0: no entries (a recurrent layer)
@@ -43,12 +46,18 @@ struct CacheShape {
   const LayerShape& layer(int l) const { return layers[static_cast<std::size_t>(l)]; }
   int n_heads() const;      // KV heads of all layers
   int n_cut_heads() const;  // of the layers that methods cut
+  // Whether rows are stored as codes, in other types than those in which they come.
+  bool has_codes() const {
+    return kernels::plain_type(key_type) != key_type || kernels::plain_type(value_type) != value_type;
+  }
   std::size_t key_bytes(int layer) const { return row_bytes(key_type, this->layer(layer).key_dim); }
   std::size_t value_bytes(int layer) const { return row_bytes(value_type, this->layer(layer).value_dim); }
   // Keys, value and position of one token in one KV head of the layer.
   std::size_t entry_bytes(int layer) const;
   // kPageEntries keys, then as many values, then as many positions.
   std::size_t page_bytes(int layer) const { return kPageEntries * entry_bytes(layer); }
+  // What n entries of a head take once they are settled: all coded but the first ones of a layer that is cut.
+  std::size_t head_bytes(int layer, std::int64_t n) const;
 
   // Of what methods cut: what budgets in bytes are taken in.
   EntryBytes cut_entry_bytes() const;
@@ -56,12 +65,15 @@ struct CacheShape {
   std::int64_t full_entries(std::int64_t n_tokens) const;
   std::size_t full_bytes(std::int64_t n_tokens) const;
 
-  // With types in which a prompt's rows wait for what is kept of them: a code is made of what stays only.
-  CacheShape staged() const;
+  // With the types in which rows come: a code is made of what stays only.
+  CacheShape plain() const;
 
   bool operator==(const CacheShape&) const = default;
 };
 
+// Rows come as they are computed and are coded, where the cache's types have codes, when their page is full (settle) or
+// when a cut is made (append_from, keep): until then they stand on pages of the plain() types. Entries that follow
+// coded ones on the last page turn it plain again.
 class RaggedCache {
  public:
   RaggedCache(const CacheShape& shape, std::shared_ptr<PagePool> pool);
@@ -81,22 +93,27 @@ class RaggedCache {
   // The stored entries in ascending position; valid until the head is next changed. O(1).
   kernels::HeadEntries entries(int layer, int kv_head) const;
 
-  // Adds n entries with the positions first_position, first_position + 1, ... (above those stored); their rows are
-  // undefined until written through key_row / value_row. Strong guarantee: on Error(kOutOfMemory) the head is as
-  // before.
+  // Adds n entries of the plain() types with the positions first_position, first_position + 1, ... (above those
+  // stored); their rows are undefined until written through key_row / value_row. Strong guarantee: on
+  // Error(kOutOfMemory) the head is as before.
   void extend(int layer, int kv_head, std::int32_t n, std::int32_t first_position);
 
   // extend() of every head of every layer. On Error(kOutOfMemory) some heads are longer: truncate() them.
   void extend_all(std::int32_t n, std::int32_t first_position);
 
-  // Drops what the windows of sliding layers have left: their heads keep their last `window` entries, and emptied pages
-  // go back to the pool. Nothing is copied.
-  void slide();
+  // After a step or turn. Drops what the windows of sliding layers have left: their heads keep their last `window`
+  // entries, and emptied pages go back to the pool; nothing is copied. Codes full pages that are plain; one for which
+  // there is no memory stays as it is until the next time.
+  void settle(int layer, int kv_head);
+  void settle();
 
-  // A row to write to. On a page shared with a fork this copies the page, and may throw Error(kOutOfMemory); the rows
-  // of a fresh extend() are never on one.
+  // A row of the plain() types to write to, of an entry whose page has not been coded. On a page shared with a fork
+  // this copies the page, and may throw Error(kOutOfMemory); the rows of a fresh extend() are never on one.
   std::byte* key_row(int layer, int kv_head, std::int32_t entry);
   std::byte* value_row(int layer, int kv_head, std::int32_t entry);
+
+  // Replaces an entry's value [value_dim], in the type in which it is stored.
+  void store_value(int layer, int kv_head, std::int32_t entry, const float* value);
 
   // Copies the entries `indices` (ascending) of `source`, stored with the types of `source_shape`, to the end of the
   // head, converted to this cache's where they differ. The source is not a view of this head. Strong guarantee.
@@ -118,18 +135,35 @@ class RaggedCache {
 
   void clear();
 
-  // The entries as bytes (shape, then per head: count, positions, key rows, value rows), in this machine's byte order.
+  // The entries as bytes (shape, then per head: count, then per page: count, whether it is plain, positions, key rows,
+  // value rows), in this machine's byte order.
   // write throws Error(kIo). restore throws Error(kBadFile) on anything that does not fit this cache's shape, and
   // Error(kOutOfMemory); either leaves the cache empty.
   void write(std::ostream& out) const;
   void restore(std::istream& in);
 
  private:
+  // How the slots of a page lie: keys, then values, then positions.
+  struct Format {
+    EntryType key_type, value_type;
+    std::size_t key_bytes, value_bytes;
+    std::int32_t first_slot;  // a head's first page has room for its plain entries only, its last slots
+    bool is_plain;            // in another type than coded pages
+
+    std::size_t n_slots() const { return static_cast<std::size_t>(kPageEntries - first_slot); }
+    std::size_t entry_bytes() const { return key_bytes + value_bytes + sizeof(std::int32_t); }
+    // As the pool takes it: in units of a cache line.
+    std::size_t page_bytes() const { return (n_slots() * entry_bytes() + 63) / 64 * 64; }
+  };
+  enum Kind : std::uint8_t { kCoded, kPlain, kFirst };
+  static constexpr int kKinds = 3;
+
   // Entry e is in slot n_skipped + e, slot s on page s / kPageEntries: all pages but the first and the last are full.
   // In a layer with a window the first entry's slot is that of its position, modulo kPageEntries: runs, and with them
-  // sums, depend on nothing else.
+  // sums, depend on nothing else. Where rows are coded, the first page of other layers holds the plain entries.
   struct Head {
     std::vector<PageRef> pages;
+    std::vector<Kind> kinds;              // [pages]
     std::vector<kernels::EntryRun> runs;  // one per page, kept in step with it
     std::int32_t n_entries = 0;
     std::int32_t n_skipped = 0;  // slots of the first page before the first entry
@@ -137,8 +171,19 @@ class RaggedCache {
   // Sizes of one layer.
   struct Layout {
     std::size_t first_head;  // in heads_
-    std::size_t key_bytes, value_bytes, page_bytes;
+    int key_dim, value_dim;
+    Format formats[kKinds];  // all the same where nothing is coded
     std::int32_t window;
+    bool has_codes;
+
+    const Format& coded() const { return formats[kCoded]; }
+    // How a page is stored once it is settled.
+    Kind settled(std::size_t page) const { return has_codes && window == 0 && page == 0 ? kFirst : kCoded; }
+    Kind plain(std::size_t page) const { return settled(page) == kFirst || !has_codes ? settled(page) : kPlain; }
+    // Slots before the entry of this position, if it is a head's first.
+    std::int32_t skipped(std::int32_t position) const {
+      return window > 0 ? position % kPageEntries : formats[settled(0)].first_slot;
+    }
   };
   // The parts of a page that belong to one entry.
   struct Slot {
@@ -150,17 +195,22 @@ class RaggedCache {
   Head& head(int layer, int kv_head);
   const Head& head(int layer, int kv_head) const;
   const Layout& layout(int layer) const { return layouts_[static_cast<std::size_t>(layer)]; }
-  static Slot slot(const Layout& layout, const PageRef& page, std::int32_t index);
+  static Slot slot(const Format& format, const PageRef& page, std::int32_t index);
   static Slot slot_of(const Layout& layout, const Head& head, std::int32_t entry);
 
   // The run of `n_entries` entries from a slot of a page on.
-  static kernels::EntryRun run_of(const Layout& layout, const PageRef& page, std::int32_t first_slot,
+  static kernels::EntryRun run_of(const Format& format, const PageRef& page, std::int32_t first_slot,
                                   std::int32_t n_entries);
+  PageRef acquire(const Layout& layout, Kind kind) { return pool_->acquire(layout.formats[kind].page_bytes()); }
   void make_writable(const Layout& layout, Head& head, std::size_t page);
-  // Adds n entries, of which the first has the position first_position, without contents. Strong guarantee.
-  void grow(const Layout& layout, Head& head, std::int32_t n, std::int32_t first_position);
+  // Moves a page's entries to one of another kind. Strong guarantee.
+  void recode(const Layout& layout, Head& head, std::size_t page, Kind kind);
+  // Adds n entries, of which the first has the position first_position, without contents: on pages as they come, or as
+  // they are settled. Strong guarantee.
+  void grow(const Layout& layout, Head& head, std::int32_t n, std::int32_t first_position, bool is_settled);
   // Drops all entries but the first n.
   static void shrink(Head& head, std::int32_t n);
+  void slide(const Layout& layout, Head& head);
   void restore_head(const Layout& layout, Head& head, std::istream& in);
 
   CacheShape shape_;

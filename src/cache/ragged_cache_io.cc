@@ -57,23 +57,6 @@ void read_bytes(std::istream& in, void* data, std::size_t bytes) {
   if (!in) fail("ends too early: the file is truncated or corrupt, save the session again");
 }
 
-// Reads `count` positions. The vector grows with what was read, whatever the count says.
-std::vector<std::int32_t> read_positions(std::istream& in, std::int32_t count) {
-  constexpr std::size_t kChunk = 1024;
-  std::vector<std::int32_t> positions;
-  const auto n = static_cast<std::size_t>(count);
-  while (positions.size() < n) {
-    const std::size_t first = positions.size();
-    positions.resize(std::min(n, first + kChunk));
-    read_bytes(in, positions.data() + first, (positions.size() - first) * sizeof(std::int32_t));
-    for (std::size_t i = first; i < positions.size(); ++i) {
-      const bool is_in_order = i == 0 ? positions[i] >= 0 : positions[i] > positions[i - 1];
-      if (!is_in_order) fail("has positions out of order: the file is corrupt, save the session again");
-    }
-  }
-  return positions;
-}
-
 }  // namespace
 
 void RaggedCache::write(std::ostream& out) const {
@@ -82,15 +65,17 @@ void RaggedCache::write(std::ostream& out) const {
   for (int l = 0; l < shape_.n_layer(); ++l) {
     for (int kv_head = 0; kv_head < shape_.layer(l).n_kv_head; ++kv_head) {
       const Head& h = head(l, kv_head);
-      const auto write_rows = [&](const std::byte* rows, std::int32_t n, std::size_t row) {
-        write_bytes(out, rows, static_cast<std::size_t>(n) * row);
-      };
       write_bytes(out, &h.n_entries, sizeof(h.n_entries));
-      for (const auto& run : h.runs) {
-        write_bytes(out, run.positions, static_cast<std::size_t>(run.n_entries) * sizeof(std::int32_t));
+      for (std::size_t page = 0; page < h.pages.size(); ++page) {
+        const kernels::EntryRun& run = h.runs[page];
+        const Format& format = layout(l).formats[h.kinds[page]];
+        const auto n = static_cast<std::size_t>(run.n_entries);
+        const std::int32_t numbers[] = {run.n_entries, h.kinds[page] == kPlain ? 1 : 0};
+        write_bytes(out, numbers, sizeof(numbers));
+        write_bytes(out, run.positions, n * sizeof(std::int32_t));
+        write_bytes(out, run.keys, n * format.key_bytes);
+        write_bytes(out, run.values, n * format.value_bytes);
       }
-      for (const auto& run : h.runs) write_rows(run.keys, run.n_entries, layout(l).key_bytes);
-      for (const auto& run : h.runs) write_rows(run.values, run.n_entries, layout(l).value_bytes);
     }
   }
   if (!out) throw Error(ErrorCode::kIo, "the session could not be written: check the free space of the disk");
@@ -125,20 +110,38 @@ void RaggedCache::restore_head(const Layout& layout, Head& h, std::istream& in) 
   read_bytes(in, &count, sizeof(count));
   if (count < 0) fail("has a head of " + std::to_string(count) + " entries: the file is corrupt");
 
-  // A page is acquired when its positions have been read and its keys come.
-  const std::vector<std::int32_t> positions = read_positions(in, count);
+  // A page is acquired when its positions have been read and its rows come.
+  std::int32_t last_position = -1;
   while (h.n_entries < count) {
+    std::int32_t numbers[2];
+    read_bytes(in, numbers, sizeof(numbers));
+    const std::int32_t n = numbers[0];
+    const bool is_plain = numbers[1] == 1;
+    if (n < 1 || n > std::min(kPageEntries, count - h.n_entries) || (!is_plain && numbers[1] != 0)) {
+      fail("has a page that cannot be: the file is corrupt, save the session again");
+    }
+    std::int32_t positions[kPageEntries];
+    read_bytes(in, positions, static_cast<std::size_t>(n) * sizeof(std::int32_t));
+    for (std::int32_t i = 0; i < n; ++i) {
+      if (positions[i] <= last_position) {
+        fail("has positions out of order: the file is corrupt, save the session again");
+      }
+      last_position = positions[i];
+    }
+    const std::int32_t first_slot = h.n_entries == 0 ? layout.skipped(positions[0]) : 0;
+    const bool is_last = h.n_entries + n == count;
+    const std::size_t page = h.pages.size();
+    if (first_slot + n > kPageEntries || (!is_last && first_slot + n != kPageEntries) ||
+        (is_plain && layout.plain(page) != kPlain)) {
+      fail("has a page that cannot be: the file is corrupt, save the session again");
+    }
     const std::int32_t first = h.n_entries;
-    const std::int32_t first_slot = first > 0 || layout.window == 0 ? 0 : positions[0] % kPageEntries;
-    const std::int32_t n = std::min(kPageEntries - first_slot, count - first);
-    grow(layout, h, n, positions[static_cast<std::size_t>(first)]);
+    grow(layout, h, n, positions[0], !is_plain);
     const Slot target = slot_of(layout, h, first);
-    std::copy_n(positions.begin() + first, n, target.position);
-    read_bytes(in, target.key, static_cast<std::size_t>(n) * layout.key_bytes);
-  }
-  for (std::size_t page = 0; page < h.pages.size(); ++page) {
-    const auto n = static_cast<std::size_t>(h.runs[page].n_entries);
-    read_bytes(in, slot(layout, h.pages[page], page == 0 ? h.n_skipped : 0).value, n * layout.value_bytes);
+    std::copy_n(positions, n, target.position);
+    const Format& format = layout.formats[h.kinds[page]];
+    read_bytes(in, target.key, static_cast<std::size_t>(n) * format.key_bytes);
+    read_bytes(in, target.value, static_cast<std::size_t>(n) * format.value_bytes);
   }
 }
 

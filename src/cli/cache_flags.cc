@@ -118,7 +118,11 @@ SessionOptions session_options(const CacheFlags& flags) {
   }
   if (flags.chunk && !chunked) throw UsageError("--prefill-chunk has no effect without --prefill chunked");
   if (chunked) options.prefill_chunk = flags.chunk.value_or(kDefaultChunk);
-  if (flags.evict) options.eviction = parse_method("--kv-evict", *flags.evict);
+  if (flags.evict) {
+    options.eviction = parse_method("--kv-evict", *flags.evict);
+  } else if (flags.budget) {
+    options.eviction = EvictionOptions::parse("auto");
+  }
   if (!options.eviction.evicts()) {
     for (const auto& [name, given] :
          {std::pair{"--kv-budget", flags.budget.has_value()}, std::pair{"--kv-window", flags.window.has_value()},

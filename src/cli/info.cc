@@ -18,6 +18,7 @@
 #include "cli/output_file.h"
 #include "cli/process_memory.h"
 #include "cli/text_table.h"
+#include "winnow/entries.h"
 #include "winnow/eviction.h"
 
 namespace winnow::cli {
@@ -44,7 +45,14 @@ struct CostModel {
         cut_f16_bytes += static_cast<std::size_t>(layer.n_kv_head) *
                          (row_bytes(EntryType::kF16, layer.key_dim) + row_bytes(EntryType::kF16, layer.value_dim));
       }
-      largest_layer = std::max(largest_layer, token);
+      // Rows come in plain types, whatever they are stored as.
+      const std::size_t plain =
+          layer.n_kv_head == 0
+              ? 0
+              : static_cast<std::size_t>(layer.n_kv_head) *
+                    (row_bytes(kernels::plain_type(key_type), layer.key_dim) +
+                     row_bytes(kernels::plain_type(value_type), layer.value_dim) + sizeof(std::int32_t));
+      largest_layer = std::max(largest_layer, plain);
     }
   }
 

@@ -68,6 +68,8 @@ struct Session::Impl {
   // The total T of entries for a sequence of n tokens.
   std::int64_t total_entries(std::int32_t n) const;
 
+  // RaggedCache::settle on all threads, after a turn; the engine's mutex is held.
+  void settle_cache();
   // Cuts what is stored to `total` entries if it is over it.
   void cut_to_total(std::int64_t total);
   // Throws what a cut to `new_total` entries would, once n_more tokens have been fed: before they are.

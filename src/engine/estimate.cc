@@ -29,20 +29,32 @@ MemoryEstimate Engine::estimate(const SessionOptions& wanted, std::int32_t n_pro
 
   // Every head's last page may hold a single entry. How entries are shared among layers of different sizes is not known
   // before: each is counted as the largest layer's, but no more than there are.
-  std::size_t largest_page = 0;
+  // Entries that come later stand on plain pages until these are full; so do a head's first ones.
+  const CacheShape plain = shape.plain();
+  std::size_t largest_page = 0, largest_plain_page = 0, all_heads_plain = 0;
   const auto pages_of = [](std::int64_t n) { return static_cast<std::size_t>((n + kPageEntries - 1) / kPageEntries); };
   for (int l = 0; l < shape.n_layer(); ++l) {
     if (!shape.layer(l).is_cut()) continue;
     largest_page = std::max(largest_page, shape.page_bytes(l));
+    largest_plain_page = std::max(largest_plain_page, plain.page_bytes(l));
+    all_heads_plain += static_cast<std::size_t>(shape.layer(l).n_kv_head) * plain.page_bytes(l);
   }
-  const auto cut_bytes = [&](std::int64_t n_entries, std::int64_t n_tokens) {
-    const std::int64_t n_pages = (n_entries + n_heads * (kPageEntries - 1)) / kPageEntries;
-    std::size_t whole_bytes = 0;
-    for (int l = 0; l < shape.n_layer(); ++l) {
-      if (!shape.layer(l).is_cut()) continue;
-      whole_bytes += static_cast<std::size_t>(shape.layer(l).n_kv_head) * pages_of(n_tokens) * shape.page_bytes(l);
-    }
-    return std::min(static_cast<std::size_t>(n_pages) * largest_page, whole_bytes);
+  const auto cut_bytes = [&](std::int64_t n_entries, std::int64_t n_later, std::int64_t n_tokens) {
+    const auto bytes_of = [&](const CacheShape& types, std::size_t largest, std::int64_t n, std::int64_t n_in_head) {
+      const std::int64_t n_pages = (n + n_heads * (kPageEntries - 1)) / kPageEntries;
+      std::size_t whole_bytes = 0;
+      for (int l = 0; l < types.n_layer(); ++l) {
+        if (!types.layer(l).is_cut()) continue;
+        whole_bytes += static_cast<std::size_t>(types.layer(l).n_kv_head) * pages_of(n_in_head) * types.page_bytes(l);
+      }
+      return std::min(static_cast<std::size_t>(n_pages) * largest, whole_bytes);
+    };
+    if (!shape.has_codes()) return bytes_of(shape, largest_page, n_entries + n_later, n_tokens);
+    // A first page and a last one of each head, and those that are coded while they are still held plain.
+    const std::size_t turning = 2 * all_heads_plain + static_cast<std::size_t>(impl_->compute.n_threads()) *
+                                                          (largest_page + largest_plain_page);
+    return bytes_of(shape, largest_page, n_entries, n_tokens) + turning +
+           (n_later > n_heads ? bytes_of(plain, largest_plain_page, n_later, n_later / n_heads + 1) : 0);
   };
   // A window's first entry lies anywhere on its page.
   const auto window_bytes = [&](std::int64_t n_tokens, std::int64_t n_new) {
@@ -51,7 +63,7 @@ MemoryEstimate Engine::estimate(const SessionOptions& wanted, std::int32_t n_pro
       const LayerShape& layer = shape.layer(l);
       if (layer.window == 0 || layer.n_kv_head == 0) continue;
       const std::int64_t n = std::min(n_tokens, layer.window + n_new) + kPageEntries - 1;
-      bytes += static_cast<std::size_t>(layer.n_kv_head) * pages_of(n) * shape.page_bytes(l);
+      bytes += static_cast<std::size_t>(layer.n_kv_head) * pages_of(n) * plain.page_bytes(l);
     }
     return bytes;
   };
@@ -60,7 +72,8 @@ MemoryEstimate Engine::estimate(const SessionOptions& wanted, std::int32_t n_pro
   std::size_t prefill_peak = 0;
   if (is_chunked) {
     const std::int64_t chunk = options.prefill_chunk;
-    prefill_peak = cut_bytes(std::min(whole, total + chunk * n_heads), n_prompt) + window_bytes(n_prompt, chunk);
+    prefill_peak =
+        cut_bytes(std::min(whole, total), std::min(whole, chunk * n_heads), n_prompt) + window_bytes(n_prompt, chunk);
     estimate.hidden_bytes = static_cast<std::size_t>(chunk);
   } else {
     std::int32_t n_staged = n_prompt, n_hidden = n_prompt;
@@ -74,10 +87,10 @@ MemoryEstimate Engine::estimate(const SessionOptions& wanted, std::int32_t n_pro
       }
       n_staged += longest;
     }
-    estimate.kv_bytes_staging = StagingBuffer::bytes_for(shape.staged(), n_staged);
+    estimate.kv_bytes_staging = StagingBuffer::bytes_for(shape.plain(), n_staged);
     // A stage of the cascade rounds every share up.
-    prefill_peak =
-        cut_bytes(std::min(whole, total + n_heads), n_prompt) + window_bytes(n_prompt, 0) + estimate.kv_bytes_staging;
+    prefill_peak = cut_bytes(std::min(whole, total + n_heads), 0, n_prompt) + window_bytes(n_prompt, 0) +
+                   estimate.kv_bytes_staging;
     estimate.hidden_bytes = static_cast<std::size_t>(n_hidden);
   }
   estimate.hidden_bytes *= static_cast<std::size_t>(model.info.n_embd) * sizeof(float);
@@ -100,8 +113,7 @@ MemoryEstimate Engine::estimate(const SessionOptions& wanted, std::int32_t n_pro
         options.budget->is_relative() ? total : options.budget->total_entries(n_end, n_heads, shape.cut_entry_bytes());
     decoding = std::max(total, final_total);
   }
-  estimate.kv_bytes_peak =
-      std::max(prefill_peak, cut_bytes(decoding + grown * n_heads, n_end) + window_bytes(n_end, 1));
+  estimate.kv_bytes_peak = std::max(prefill_peak, cut_bytes(decoding, grown * n_heads, n_end) + window_bytes(n_end, 1));
   return estimate;
 }
 

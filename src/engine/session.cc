@@ -72,7 +72,7 @@ void Session::Impl::reserve_step() {
 
 void Session::Impl::record_step(Token token, std::span<const float> row, double seconds) {
   tokens.push_back(token);
-  cache.slide();
+  cache.settle();
   logits.assign(row.begin(), row.end());
   statistics.decoded_tokens += 1;
   statistics.decode_s += seconds;

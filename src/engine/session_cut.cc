@@ -34,6 +34,19 @@ void Session::Impl::run_cut(const CutShape& shape_of_cut, int max_window_rows) {
   statistics.evict_s += elapsed.count();
 }
 
+void Session::Impl::settle_cache() {
+  const CacheShape& shape = cache.shape();
+  if (!shape.has_codes()) return cache.settle();
+  std::vector<std::pair<int, int>> heads;
+  for (int l = 0; l < shape.n_layer(); ++l) {
+    for (int h = 0; h < shape.layer(l).n_kv_head; ++h) heads.emplace_back(l, h);
+  }
+  engine_impl().parallel_for()(static_cast<int>(heads.size()), [&](int i) {
+    const auto [layer, kv_head] = heads[static_cast<std::size_t>(i)];
+    cache.settle(layer, kv_head);
+  });
+}
+
 void Session::Impl::cut_to_total(std::int64_t new_total) {
   total = new_total;
   CutShape shape = cut_shape(cache.shape(), n_tokens(), total);
@@ -48,7 +61,7 @@ void Session::Impl::check_cut(std::int32_t n_more, std::int64_t new_total) const
   CutShape shape = cut_shape(cache.shape(), n_tokens() + n_more, new_total);
   shape.stored = cache.n_cut_entries() + n_more * shape.n_heads();
   const Cut cut(with_fitting_window(options.eviction, shape), shape);
-  if (!cut.keeps_everything() && evidence.needs().reconstruction_pass) {
+  if (!cut.keeps_everything() && evidence.needs().reconstruction_only) {
     throw Error(ErrorCode::kUnsupported, "the method '" + options.eviction.method +
                                              "' scores by a pass that repeats the whole prompt and cannot cut again: "
                                              "feed later turns with append");

@@ -191,7 +191,7 @@ std::unique_ptr<Session::Impl> load_session(std::shared_ptr<Engine> engine, cons
   session->cache.restore(file.body());
   reader.require(file.body().peek() == std::istream::traits_type::eof());
   reader.require(has_only_positions_below(session->cache, session->n_tokens()));
-  session->cache.slide();
+  session->cache.settle();
   return session;
 }
 

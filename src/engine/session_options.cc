@@ -28,6 +28,23 @@ CacheShape cache_shape(const ModelSpec& spec, const SessionOptions& options) {
   return shape;
 }
 
+void SessionOptions::choose_types() {
+  if (!eviction.evicts() || eviction.bits == Bits::kOwn) return;
+  constexpr double kEightBitsFrom = 0.15;  // below it more entries are worth more than more bits
+  const bool is_large = budget && budget->is_relative() && budget->amount >= kEightBitsFrom;
+  const bool takes_eight = eviction.bits == Bits::k8 || (eviction.bits == Bits::kByBudget && is_large);
+  const EntryType type = takes_eight ? EntryType::kQ8_0 : EntryType::kR4;
+  for (EntryType* own : {&key_type, &value_type}) {
+    if (*own != EntryType::kF16 && *own != type) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  "the method '" + eviction.text() + "' stores what stays as " + std::string(entry_type_name(type)) +
+                      ", and the cache's type is to be " + std::string(entry_type_name(*own)) +
+                      ": leave the type out, or add bits=own to the method");
+    }
+    *own = type;
+  }
+}
+
 CutShape cut_shape(const CacheShape& shape, std::int32_t n, std::int64_t total) {
   CutShape cut{.heads = {}, .n_tokens = n, .total = total};
   for (const LayerShape& layer : shape.layers) cut.heads.push_back(layer.is_cut() ? layer.n_kv_head : 0);
@@ -71,6 +88,7 @@ void check_lengths(const SessionOptions& options, const ModelSpec& spec) {
 SessionOptions checked_session_options(SessionOptions options, const Model::Impl& model) {
   options.eviction.find_profile(model.info.fingerprint);
   options.eviction.validate();
+  options.choose_types();
   if (options.eviction.evicts() && !options.budget) {
     throw Error(ErrorCode::kInvalidArgument,
                 "the method '" + options.eviction.method + "' needs a budget, e.g. 20%, 5%bytes, 512 or 64MiB");
@@ -119,7 +137,7 @@ EvidenceNeeds evidence_needs(const SessionOptions& options) {
                                                "leave cuts while decoding out");
     }
   }
-  if (needs.reconstruction_pass &&
+  if (needs.reconstruction_only &&
       (options.prefill_chunk > 0 || options.decode_cut != SessionOptions::DecodeCut::kKeep)) {
     throw Error(ErrorCode::kUnsupported, "the method '" + options.eviction.method +
                                              "' scores by a pass that repeats the whole prompt and cannot cut again: "

@@ -107,6 +107,7 @@ std::string Budget::text() const {
 
 std::int64_t Budget::total_entries(std::int64_t n_tokens, std::int64_t n_heads, const EntryBytes& entry) const {
   const auto all = static_cast<double>(n_tokens * n_heads);
+  const double extra = static_cast<double>(n_heads) * entry.head_extra;
   double total = all;
   switch (unit) {
     case Unit::kTokens:
@@ -117,14 +118,14 @@ std::int64_t Budget::total_entries(std::int64_t n_tokens, std::int64_t n_heads, 
       total = std::floor(amount * all + 0.5 + 1e-9);
       break;
     case Unit::kBytes:
-      total = std::floor(amount / entry.stored);
+      total = std::floor((amount - extra) / entry.stored);
       break;
     case Unit::kByteFraction:
       // As above: a fraction that comes to a whole number of entries must not fall short of it.
-      total = std::floor(amount * all * entry.f16_rows / entry.stored + 1e-9);
+      total = std::floor((amount * all * entry.f16_rows - extra) / entry.stored + 1e-9);
       break;
   }
-  return static_cast<std::int64_t>(std::min(total, all));
+  return static_cast<std::int64_t>(std::clamp(total, 0.0, all));
 }
 
 }  // namespace winnow

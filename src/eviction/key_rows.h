@@ -11,13 +11,13 @@ namespace winnow {
 template <typename Body>
 void for_each_key(const kernels::AttentionShape& shape, const kernels::HeadEntries& entries, std::int32_t n,
                   const Body& body) {
-  const std::size_t bytes = row_bytes(shape.key_type, shape.key_dim);
   std::vector<float> key(shape.key_dim);
   std::int32_t i = 0;
   for (const kernels::EntryRun& run : entries.runs) {
     for (std::int32_t r = 0; r < run.n_entries; ++r, ++i) {
       if (i == n) return;
-      kernels::load_row(shape.key_type, run.keys + r * bytes, key.data(), shape.key_dim);
+      kernels::load_row(kernels::row_type(shape, run, kernels::RowKind::kKey),
+                        kernels::row_at(shape, run, kernels::RowKind::kKey, r), key.data(), shape.key_dim);
       body(i, key.data());
     }
   }

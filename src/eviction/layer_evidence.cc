@@ -25,6 +25,7 @@ EvidenceNeeds& EvidenceNeeds::operator|=(const EvidenceNeeds& other) {
   moments_skip = std::max(moments_skip, other.moments_skip);
   output_projection |= other.output_projection;
   reconstruction_pass |= other.reconstruction_pass;
+  reconstruction_only |= other.reconstruction_only;
   reference_rows |= other.reference_rows;
   window_columns |= other.window_columns;
   return *this;
@@ -65,19 +66,17 @@ kernels::QueryRows reference_rows(const LayerView& view, int head) {
 
 kernels::HeadEntries slice_entries(const kernels::HeadEntries& entries, const kernels::AttentionShape& shape,
                                    std::int32_t first, std::int32_t last, std::vector<kernels::EntryRun>& runs) {
-  const std::size_t key_bytes = row_bytes(shape.key_type, shape.key_dim);
-  const std::size_t value_bytes = row_bytes(shape.value_type, shape.value_dim);
   runs.clear();
   std::int32_t begin = 0;
   for (const kernels::EntryRun& run : entries.runs) {
     const std::int32_t from = std::max(first - begin, 0);
     const std::int32_t to = std::min(last - begin, run.n_entries);
     if (from < to) {
-      const auto skip = static_cast<std::size_t>(from);
-      runs.push_back({.keys = run.keys + skip * key_bytes,
-                      .values = run.values + skip * value_bytes,
-                      .positions = run.positions + skip,
-                      .n_entries = to - from});
+      runs.push_back({.keys = kernels::row_at(shape, run, kernels::RowKind::kKey, from),
+                      .values = kernels::row_at(shape, run, kernels::RowKind::kValue, from),
+                      .positions = run.positions + from,
+                      .n_entries = to - from,
+                      .is_plain = run.is_plain});
     }
     begin += run.n_entries;
   }

@@ -36,13 +36,13 @@ std::vector<std::vector<float>> last_row_attention(const LayerView& view, const 
 // sum_i weight_i v_i, [value_dim].
 std::vector<double> weighted_values(const LayerView& view, int kv_head, const std::vector<double>& weight) {
   const int d = view.shape.value_dim;
-  const std::size_t bytes = row_bytes(view.shape.value_type, d);
   std::vector<double> sum(d, 0.0);
   std::vector<float> value(d);
   std::size_t i = 0;
   for (const kernels::EntryRun& run : view.heads[kv_head].runs) {
     for (std::int32_t r = 0; r < run.n_entries; ++r, ++i) {
-      kernels::load_row(view.shape.value_type, run.values + r * bytes, value.data(), d);
+      kernels::load_row(kernels::row_type(view.shape, run, kernels::RowKind::kValue),
+                        kernels::row_at(view.shape, run, kernels::RowKind::kValue, r), value.data(), d);
       for (int c = 0; c < d; ++c) sum[c] += weight[i] * static_cast<double>(value[c]);
     }
   }

@@ -53,12 +53,12 @@ std::vector<float> projected_l2_norms(const LayerView& view, int head) {
       gram[std::size_t(a) * d + b] = gram[std::size_t(b) * d + a] = sum;
     }
   }
-  const std::size_t bytes = row_bytes(view.shape.value_type, d);
   std::vector<float> value(d), norms;
   norms.reserve(entries.n_entries);
   for (const kernels::EntryRun& run : entries.runs) {
     for (std::int32_t r = 0; r < run.n_entries; ++r) {
-      kernels::load_row(view.shape.value_type, run.values + r * bytes, value.data(), d);
+      kernels::load_row(kernels::row_type(view.shape, run, kernels::RowKind::kValue),
+                        kernels::row_at(view.shape, run, kernels::RowKind::kValue, r), value.data(), d);
       double square = 0;
       for (int a = 0; a < d; ++a) {
         double product = 0;

@@ -1,6 +1,8 @@
 #include "eviction/option_table.h"
 
 #include <algorithm>
+#include <iterator>
+#include <utility>
 #include <vector>
 
 #include "base/nearest_name.h"
@@ -44,6 +46,22 @@ bool set_fit(EvictionOptions& options, std::string_view value) {
   return true;
 }
 
+constexpr std::pair<std::string_view, Bits> kBits[] = {
+    {"own", Bits::kOwn}, {"8", Bits::k8}, {"4", Bits::k4}, {"by-budget", Bits::kByBudget}};
+
+bool set_bits(EvictionOptions& options, std::string_view value) {
+  const auto* found = std::find_if(std::begin(kBits), std::end(kBits), [&](const auto& b) { return b.first == value; });
+  if (found == std::end(kBits)) return false;
+  options.bits = found->second;
+  return true;
+}
+
+std::string get_bits(const EvictionOptions& options) {
+  const auto* found =
+      std::find_if(std::begin(kBits), std::end(kBits), [&](const auto& b) { return b.second == options.bits; });
+  return std::string(found->first);
+}
+
 std::string get_fit(const EvictionOptions& options) { return options.fit == Fit::kValues ? "values" : "none"; }
 
 using O = EvictionOptions;
@@ -66,6 +84,10 @@ std::deque<OptionRow> common_rows() {
        get_integer<&O::sinks>},
       {"fit", "none | values", "values of what stays refitted, so that attention's output changes least", kEveryMethod,
        set_fit, get_fit},
+      {"bits", "own | 8 | 4 | by-budget",
+       "what stays is stored in the cache's own types, in q8_0, in r4, or in q8_0 from 15 % of the budget on, else in "
+       "r4",
+       kEveryMethod, set_bits, get_bits},
   };
 }
 

@@ -14,7 +14,7 @@ namespace {
 
 // Names of the options that the parts in use read.
 std::vector<std::string> options_in_use(const EvictionOptions& options) {
-  std::vector<std::string> names = {"scorer", "layers", "heads", "selector", "window", "sinks", "fit"};
+  std::vector<std::string> names = {"scorer", "layers", "heads", "selector", "window", "sinks", "fit", "bits"};
   const std::vector<std::string> more = options_of_parts(options);
   names.insert(names.end(), more.begin(), more.end());
   return names;
@@ -47,6 +47,13 @@ std::int64_t EvictionOptions::integer(std::string_view option) const {
 double EvictionOptions::number(std::string_view option) const { return parse_double(get(option)).value_or(0); }
 
 EvictionOptions EvictionOptions::parse(std::string_view text) {
+  constexpr std::string_view kAutoFast = "auto:fast";
+  std::string respelled;
+  if (text == kAutoFast || text.starts_with(std::string(kAutoFast) + ",")) {
+    respelled = "auto-fast" + std::string(text.substr(kAutoFast.size()));
+    if (const std::size_t comma = respelled.find(','); comma != std::string::npos) respelled[comma] = ':';
+    text = respelled;
+  }
   const std::size_t colon = text.find(':');
   EvictionOptions options = find_method(text.substr(0, colon)).options;
   std::vector<std::string> given;

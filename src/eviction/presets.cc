@@ -31,6 +31,14 @@ MethodInfo preset(const EvictionOptions& options, const char* summary, const cha
   return {.name = options.method, .summary = summary, .paper = paper, .options = options};
 }
 
+// Ranked over the whole model, stored in few bits, values refitted.
+EvictionOptions compact(const char* method, const char* scorer) {
+  EvictionOptions options = with(parts(method, scorer, "global", "global"), "sinks", "4");
+  options.fit = Fit::kValues;
+  options.bits = Bits::kByBudget;
+  return options;
+}
+
 constexpr const char* kPyramid = "PyramidKV (arXiv 2406.02069)";
 constexpr const char* kAda = "Ada-KV (arXiv 2407.11550)";
 constexpr const char* kCritical = "CriticalKV (arXiv 2502.03805)";
@@ -60,6 +68,11 @@ std::deque<MethodInfo>& methods() {
              "tokens that queries to come are expected to attend to", "Expected Attention (arXiv 2510.00636)"),
       preset(with(parts("kvzip", "kvzip", "global", "global"), "sinks", "4"),
              "tokens that a pass which repeats the context attends to", "KVzip (arXiv 2505.23416)"),
+      preset(compact("auto", "combined"),
+             "the choice for those who do not want to choose: kvzip and rms, few bits, values refitted",
+             "KVzip, Attention Matching (Zweiger et al., 2026), QuaRot (arXiv 2404.00456)"),
+      preset(compact("auto-fast", "rms"), "the same without a second pass over the prompt",
+             "Attention Matching (Zweiger et al., 2026)"),
       preset(parts("random", "random", "uniform", "uniform"), "seeded noise: the control", "-"),
       preset(parts("ada-snapkv", "snapkv", "uniform", "ada"), "snapkv with adaptive head budgets", kAda),
       preset(parts("ada-pyramidkv", "snapkv", "pyramid", "ada"), "pyramidkv with adaptive head budgets", kAda),

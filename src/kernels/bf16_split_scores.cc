@@ -34,9 +34,9 @@ void split_row(const float* row, int head_dim, int width, std::uint16_t* out) {
 // [keys / 16][width pairs][16].
 void pack_split_keys(const AttentionShape& shape, RunCursor& cursor, std::int32_t first, std::int32_t n, int width,
                      Pair* out) {
-  const auto split = [&](const std::byte* stored, std::uint16_t* packed) {
+  const auto split = [&](EntryType type, const std::byte* stored, std::uint16_t* packed) {
     alignas(64) float row[kMaxHeadDim];
-    load_row(shape.key_type, stored, row, shape.key_dim);
+    load_row(type, stored, row, shape.key_dim);
     split_row(row, shape.key_dim, width, packed);
   };
   const auto take = [&](std::int32_t /*key*/, const std::uint16_t* rows) {

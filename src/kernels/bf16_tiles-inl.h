@@ -75,12 +75,11 @@ inline void transpose_pairs(const Pair* rows, std::ptrdiff_t row_stride, Pair* o
 
 // Converts the stored rows of entries [first, first + n), n_rows at a time with zeros behind the last, and calls
 // take(index of the first, rows [n_rows][row_width]).
-//   convert(stored row, out [row_width])
+//   convert(type of the stored row, the row, out [row_width])
 template <bool kKeys, int kRows, int kMaxWidth, class Convert, class Take>
 inline void convert_rows(const AttentionShape& shape, RunCursor& cursor, std::int32_t first, std::int32_t n,
                          int row_width, const Convert& convert, const Take& take) {
-  const std::size_t stride =
-      kKeys ? row_bytes(shape.key_type, shape.key_dim) : row_bytes(shape.value_type, shape.value_dim);
+  constexpr RowKind kKind = kKeys ? RowKind::kKey : RowKind::kValue;
   alignas(64) std::uint16_t rows[kRows * kMaxWidth];
   RunCursor::Piece piece{nullptr, 0, 0};
   for (std::int32_t at = 0; at < n; at += kRows) {
@@ -91,8 +90,7 @@ inline void convert_rows(const AttentionShape& shape, RunCursor& cursor, std::in
         continue;
       }
       if (piece.count == 0) piece = cursor.seek(first + at + j);
-      const std::byte* stored = kKeys ? piece.run->keys : piece.run->values;
-      convert(stored + static_cast<std::size_t>(piece.offset) * stride, row);
+      convert(row_type(shape, *piece.run, kKind), row_at(shape, *piece.run, kKind, piece.offset), row);
       ++piece.offset;
       --piece.count;
     }
@@ -104,9 +102,8 @@ inline void convert_rows(const AttentionShape& shape, RunCursor& cursor, std::in
 template <bool kKeys, int kRows, class Take>
 inline void round_rows(const AttentionShape& shape, RunCursor& cursor, std::int32_t first, std::int32_t n, int width,
                        const Take& take) {
-  const EntryType type = kKeys ? shape.key_type : shape.value_type;
   const int n_numbers = kKeys ? shape.key_dim : shape.value_dim;
-  const auto round = [&](const std::byte* stored, std::uint16_t* row) {
+  const auto round = [&](EntryType type, const std::byte* stored, std::uint16_t* row) {
     round_row(type, stored, n_numbers, width, row);
   };
   convert_rows<kKeys, kRows, kMaxHeadDim>(shape, cursor, first, n, width, round, take);

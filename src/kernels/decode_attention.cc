@@ -300,6 +300,7 @@ struct EntryBlock {
   const std::byte* keys;
   const std::byte* values;
   std::int32_t n_entries;
+  EntryType key_type, value_type;
 };
 
 void decode_attention(const AttentionShape& shape, const DecodeSlice& slice, const GroupSoftmax& out,
@@ -316,22 +317,24 @@ void decode_attention(const AttentionShape& shape, const DecodeSlice& slice, con
   Scratch scratch(memory);
   auto* queries = scratch.take<float>(static_cast<std::size_t>(n_group * d));
   for (int i = 0; i < n_group * d; ++i) queries[i] = slice.q[i] * shape.spec.scale;
-  // Codes are read as they lie, rotated: so is the query, and back at the end what was summed.
-  if (code_bits(shape.key_type) > 0) {
-    for (int g = 0; g < n_group; ++g) rotate_row(queries + g * d, queries + g * d, d);
-  }
+  // Codes are read as they lie, rotated: so are the queries and the sums meanwhile. A rotation undoes itself.
+  bool are_queries_rotated = false, are_sums_rotated = false;
+  const auto set_rotation = [n_group](bool& is_rotated, EntryType type, float* rows, int n) {
+    if (is_rotated == (code_bits(type) > 0)) return;
+    for (int g = 0; g < n_group; ++g) rotate_row(rows + g * n, rows + g * n, n);
+    is_rotated = !is_rotated;
+  };
   auto* scores = scratch.take<float>(static_cast<std::size_t>(n_group * kEntryBlock));
   auto* expanded = scratch.take<float>(static_cast<std::size_t>(kEntryBlock * std::max(d, value_dim)));
 
-  const std::size_t key_bytes = row_bytes(shape.key_type, d);
-  const std::size_t value_bytes = row_bytes(shape.value_type, value_dim);
   RunCursor cursor(slice.entries);
   const auto block_at = [&](std::int32_t at) -> EntryBlock {
-    if (at >= slice.last) return {nullptr, nullptr, 0};
+    if (at >= slice.last) return {nullptr, nullptr, 0, shape.key_type, shape.value_type};
     const RunCursor::Piece piece = cursor.seek(at);
-    const auto offset = static_cast<std::size_t>(piece.offset);
-    return {piece.run->keys + offset * key_bytes, piece.run->values + offset * value_bytes,
-            std::min({kEntryBlock, piece.count, slice.last - at})};
+    return {row_at(shape, *piece.run, RowKind::kKey, piece.offset),
+            row_at(shape, *piece.run, RowKind::kValue, piece.offset),
+            std::min({kEntryBlock, piece.count, slice.last - at}), row_type(shape, *piece.run, RowKind::kKey),
+            row_type(shape, *piece.run, RowKind::kValue)};
   };
   EntryBlock block = block_at(first);
   for (std::int32_t at = first; at < slice.last;) {
@@ -339,11 +342,12 @@ void decode_attention(const AttentionShape& shape, const DecodeSlice& slice, con
     at += n;
     const EntryBlock next = block_at(at);
     const auto n_next = static_cast<std::size_t>(next.n_entries);
-    Ahead next_keys(next.keys, n_next * key_bytes);
-    Ahead next_values(next.values, n_next * value_bytes);
+    Ahead next_keys(next.keys, n_next * row_bytes(next.key_type, d));
+    Ahead next_values(next.values, n_next * row_bytes(next.value_type, value_dim));
 
-    with_row_type(shape.key_type, d, [&](auto row) HWY_ATTR {
-      const ReadableRows keys = readable_rows(shape.key_type, d, block.keys, key_bytes, n, expanded);
+    set_rotation(are_queries_rotated, block.key_type, queries, d);
+    with_row_type(block.key_type, d, [&](auto row) HWY_ATTR {
+      const ReadableRows keys = readable_rows(block.key_type, d, block.keys, row_bytes(block.key_type, d), n, expanded);
       score_heads<decltype(row)>(queries, n_group, d, keys.data, keys.stride, n, next_keys, scores);
     });
     if (shape.spec.soft_cap != 0) {
@@ -355,19 +359,16 @@ void decode_attention(const AttentionShape& shape, const DecodeSlice& slice, con
       soften_block(scores + g * kEntryBlock, n, out.states[static_cast<std::size_t>(g)], out.values + g * value_dim,
                    value_dim);
     }
-    with_row_type(shape.value_type, value_dim, [&](auto row) HWY_ATTR {
-      const ReadableRows values = readable_rows(shape.value_type, value_dim, block.values, value_bytes, n, expanded);
+    set_rotation(are_sums_rotated, block.value_type, out.values, value_dim);
+    with_row_type(block.value_type, value_dim, [&](auto row) HWY_ATTR {
+      const ReadableRows values =
+          readable_rows(block.value_type, value_dim, block.values, row_bytes(block.value_type, value_dim), n, expanded);
       add_heads<decltype(row)>(scores, n_group, value_dim, values.data, values.stride, n, next_values, out.values,
                                static_cast<std::size_t>(value_dim));
     });
     block = next;
   }
-  if (code_bits(shape.value_type) > 0) {
-    for (int g = 0; g < n_group; ++g) {
-      float* sums = out.values + g * value_dim;
-      rotate_row(sums, sums, value_dim);
-    }
-  }
+  set_rotation(are_sums_rotated, EntryType::kF32, out.values, value_dim);
 }
 
 }  // namespace HWY_NAMESPACE

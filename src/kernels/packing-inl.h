@@ -80,7 +80,6 @@ HWY_INLINE void transpose_four(const float* rows, int n, int width, float* dst) 
 HWY_INLINE void pack_keys(const AttentionShape& shape, RunCursor& cursor, std::int32_t first, std::int32_t n,
                           float* panels) {
   const int d = shape.key_dim;
-  const std::size_t stride = row_bytes(shape.key_type, d);
   alignas(64) float rows[4 * kMaxHeadDim];
   const std::int32_t end = round_up(n, kPanel);
   RunCursor::Piece piece{nullptr, 0, 0};
@@ -92,7 +91,8 @@ HWY_INLINE void pack_keys(const AttentionShape& shape, RunCursor& cursor, std::i
         continue;
       }
       if (piece.count == 0) piece = cursor.seek(first + key + j);
-      expand_row(shape.key_type, piece.run->keys + static_cast<std::size_t>(piece.offset) * stride, row, d);
+      expand_row(row_type(shape, *piece.run, RowKind::kKey), row_at(shape, *piece.run, RowKind::kKey, piece.offset),
+                 row, d);
       ++piece.offset;
       --piece.count;
     }
@@ -104,14 +104,14 @@ HWY_INLINE void pack_keys(const AttentionShape& shape, RunCursor& cursor, std::i
 template <bool kKeys>
 HWY_INLINE void expand_rows(const AttentionShape& shape, RunCursor& cursor, std::int32_t first, std::int32_t n,
                             float* out) {
-  const EntryType type = kKeys ? shape.key_type : shape.value_type;
+  constexpr RowKind kKind = kKeys ? RowKind::kKey : RowKind::kValue;
   const int width = kKeys ? shape.key_dim : shape.value_dim;
-  const std::size_t stride = row_bytes(type, width);
   for (std::int32_t done = 0; done < n;) {
     const RunCursor::Piece piece = cursor.seek(first + done);
     const std::int32_t count = std::min(piece.count, n - done);
-    const std::byte* src =
-        (kKeys ? piece.run->keys : piece.run->values) + static_cast<std::size_t>(piece.offset) * stride;
+    const EntryType type = row_type(shape, *piece.run, kKind);
+    const std::size_t stride = row_bytes(type, width);
+    const std::byte* src = row_at(shape, *piece.run, kKind, piece.offset);
     for (std::int32_t i = 0; i < count; ++i, src += stride, out += width) {
       expand_row(type, src, out, width);
     }

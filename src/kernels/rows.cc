@@ -58,31 +58,29 @@ HWY_INLINE float row_norm(const float* row, int n) {
   return kNorm == Norm::kL1 ? total : std::sqrt(total);
 }
 
-template <Norm kNorm, bool kKeys>
+template <Norm kNorm, RowKind kKind>
 HWY_INLINE void norms(const AttentionShape& shape, const HeadEntries& entries, float* out) {
   alignas(64) float row[kMaxHeadDim] = {};
-  const EntryType type = kKeys ? shape.key_type : shape.value_type;
-  const int n = kKeys ? shape.key_dim : shape.value_dim;
-  const std::size_t stride = row_bytes(type, n);
+  const int n = kKind == RowKind::kKey ? shape.key_dim : shape.value_dim;
   for (const EntryRun& run : entries.runs) {
-    const std::byte* src = kKeys ? run.keys : run.values;
-    for (std::int32_t i = 0; i < run.n_entries; ++i, src += stride) {
-      expand_row(type, src, row, n);
+    const EntryType type = row_type(shape, run, kKind);
+    for (std::int32_t i = 0; i < run.n_entries; ++i) {
+      expand_row(type, row_at(shape, run, kKind, i), row, n);
       *out++ = row_norm<kNorm>(row, n);
     }
   }
 }
 
 void value_l1_norms(const AttentionShape& shape, const HeadEntries& entries, float* out) {
-  norms<Norm::kL1, false>(shape, entries, out);
+  norms<Norm::kL1, RowKind::kValue>(shape, entries, out);
 }
 
 void value_l2_norms(const AttentionShape& shape, const HeadEntries& entries, float* out) {
-  norms<Norm::kL2, false>(shape, entries, out);
+  norms<Norm::kL2, RowKind::kValue>(shape, entries, out);
 }
 
 void key_l2_norms(const AttentionShape& shape, const HeadEntries& entries, float* out) {
-  norms<Norm::kL2, true>(shape, entries, out);
+  norms<Norm::kL2, RowKind::kKey>(shape, entries, out);
 }
 
 }  // namespace HWY_NAMESPACE

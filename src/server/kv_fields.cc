@@ -20,10 +20,11 @@ SessionOptions chosen_session(const KvFields& kv, const RequestDefaults& default
     }
   }
   if (kv.budget) {
-    if (!session.eviction.evicts()) {
-      throw ApiError(400, "'kv.budget' has no effect on the full cache: name a method in 'kv.evict', e.g. snapkv",
+    if (!session.eviction.evicts() && kv.evict) {
+      throw ApiError(400, "'kv.budget' has no effect on the full cache: name another method in 'kv.evict', e.g. auto",
                      "kv.budget");
     }
+    if (!session.eviction.evicts()) session.eviction = EvictionOptions::parse("auto");
     session.budget = Budget::parse(*kv.budget);
   }
   if (session.eviction.evicts() && !session.budget) {

@@ -55,7 +55,7 @@ TEST(EntrySink, ACacheTakesRowsBehindWhatItsHeadsHold) {
         if (l == 0) cache.keep(l, h, std::span(kept).first(static_cast<std::size_t>(2 + h % 2)));
       }
     }
-    cache.slide();
+    cache.settle();
     cache.extend_all(70, 40);
     CacheSink sink(cache);
     write_rows(sink, 40, 70, n_piece);

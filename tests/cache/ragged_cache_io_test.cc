@@ -58,7 +58,8 @@ TEST(RaggedCacheIo, RestoresWhatWasWritten) {
   const auto pool = PagePool::create(0);
   const RaggedCache cache = small_cache(pool);
   const std::string bytes = bytes_of(cache);
-  EXPECT_EQ(bytes.size(), kShapeBytes + 4 * sizeof(std::int32_t) + 38 * kShape.entry_bytes(0));
+  EXPECT_EQ(bytes.size(), kShapeBytes + (4 + 2 * 4) * sizeof(std::int32_t) + 38 * kShape.entry_bytes(0))
+      << "a count for each of four heads, two numbers for each of four pages";
 
   RaggedCache restored(kShape, pool);
   extend_and_write(restored, 0, 1, 50, 0, 9);  // goes
@@ -97,28 +98,40 @@ TEST(RaggedCacheIo, RefusesAbsurdCountsWithoutTakingMemory) {
     for (const std::int32_t absurd : {-1, kLowest, kHighest, 1'000'000, count + 1}) {
       EXPECT_FALSE(refusal(with_int(bytes, offset, absurd)).empty()) << "count " << absurd << " for " << count;
     }
-    offset += sizeof(count) + n * kShape.entry_bytes(0);
+    const std::size_t n_pages = (n + kPageEntries - 1) / kPageEntries;
+    offset += sizeof(count) + n_pages * 2 * sizeof(std::int32_t) + n * kShape.entry_bytes(0);
   }
   if (kMeasuresResidentSize) {
     EXPECT_LT(peak_resident_bytes() - peak_before, 64 << 20);
   }
 }
 
-TEST(RaggedCacheIo, RefusesALongRunOfPositionsWithoutRows) {
+TEST(RaggedCacheIo, RefusesPositionsWithoutRows) {
   std::string bytes = bytes_of(RaggedCache(kShape, PagePool::create(0))).substr(0, kShapeBytes);
-  std::vector<std::int32_t> head = {1 << 30};
-  for (std::int32_t i = 0; i < 200'000; ++i) head.push_back(i);
+  std::vector<std::int32_t> head = {1 << 30, kPageEntries, 0};
+  for (std::int32_t i = 0; i < kPageEntries; ++i) head.push_back(i);
   bytes.append(static_cast<const char*>(static_cast<const void*>(head.data())), head.size() * sizeof(std::int32_t));
   EXPECT_NE(refusal(bytes).find("too early"), std::string::npos);
 }
 
 TEST(RaggedCacheIo, RefusesPositionsOutOfOrder) {
   const std::string bytes = bytes_of(small_cache(PagePool::create(0)));
-  const std::size_t positions = kShapeBytes + sizeof(std::int32_t);  // 10, 11, 12
+  const std::size_t positions = kShapeBytes + 3 * sizeof(std::int32_t);  // 10, 11, 12
   EXPECT_NE(refusal(with_int(bytes, positions, -1)).find("order"), std::string::npos);
   EXPECT_NE(refusal(with_int(bytes, positions, 11)).find("order"), std::string::npos);
   EXPECT_NE(refusal(with_int(bytes, positions + 4, std::numeric_limits<std::int32_t>::max())).find("order"),
             std::string::npos);
+}
+
+TEST(RaggedCacheIo, RefusesPagesThatCannotBe) {
+  const std::string bytes = bytes_of(small_cache(PagePool::create(0)));
+  const std::size_t n_entries = kShapeBytes + sizeof(std::int32_t), is_plain = n_entries + sizeof(std::int32_t);
+  for (const std::int32_t n : {0, -1, 2, 4, kPageEntries + 1, std::numeric_limits<std::int32_t>::min()}) {
+    EXPECT_FALSE(refusal(with_int(bytes, n_entries, n)).empty()) << n;
+  }
+  for (const std::int32_t flag : {1, 2, -1}) {  // nothing is coded here, so nothing is plain
+    EXPECT_NE(refusal(with_int(bytes, is_plain, flag)).find("cannot be"), std::string::npos) << flag;
+  }
 }
 
 TEST(RaggedCacheIo, RefusesAnotherShapeAndNamesBoth) {

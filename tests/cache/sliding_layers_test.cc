@@ -45,7 +45,7 @@ TEST(SlidingLayers, KeepTheirWindowWhateverTheSteps) {
     RaggedCache cache(sliding_shape(), pool);
     for (std::int32_t n = 0; n < 400; n += step) {
       extend_layers(cache, step, n);
-      cache.slide();
+      cache.settle();
       const std::int32_t end = n + step;
       for (const int l : {1, 3}) {
         const auto expected = expected_entries(cache.shape(), std::max(0, end - kWindow), end);
@@ -69,12 +69,12 @@ TEST(SlidingLayers, RunsDependOnPositionsAlone) {
   RaggedCache steps(sliding_shape(), pool), whole(sliding_shape(), pool), copied(sliding_shape(), pool);
   for (std::int32_t n = 0; n < 133; ++n) {
     extend_layers(steps, 1, n);
-    steps.slide();
+    steps.settle();
   }
   extend_layers(whole, 133, 0);
   const kernels::HeadEntries source = whole.entries(1, 0);
   copied.append_from(1, 0, source, range(133 - kWindow, 133));
-  whole.slide();
+  whole.settle();
   const auto run_sizes = [](const RaggedCache& cache) {
     std::vector<std::int32_t> sizes;
     for (const kernels::EntryRun& run : cache.entries(1, 0).runs) sizes.push_back(run.n_entries);
@@ -94,10 +94,10 @@ TEST(SlidingLayers, ForksSlideApart) {
   const auto pool = PagePool::create(0);
   RaggedCache cache(sliding_shape(), pool);
   extend_layers(cache, 60, 0);
-  cache.slide();
+  cache.settle();
   RaggedCache fork = cache.fork();
   extend_layers(fork, 40, 60);
-  fork.slide();
+  fork.settle();
   EXPECT_EQ(read_head(cache, 1, 0), expected_entries(cache.shape(), 10, 60));
   EXPECT_EQ(read_head(fork, 1, 0), expected_entries(cache.shape(), 50, 100));
   extend_layers(cache, 3, 60);

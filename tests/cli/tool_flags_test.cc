@@ -89,7 +89,8 @@ TEST(ToolUsage, ValuesOfFlags) {
 }
 
 TEST(ToolUsage, FlagsWithoutEffect) {
-  expect_error(run_tool({"run", "-p", "x", "--kv-budget", "20%"}), 2, "--kv-budget has no effect");
+  expect_error(run_tool({"run", "-p", "x", "--kv-evict", "full", "--kv-budget", "20%"}), 2,
+               "--kv-budget has no effect");
   expect_error(run_tool({"run", "-p", "x", "--kv-evict", "full", "--kv-window", "8"}), 2, "--kv-window has no effect");
   expect_error(run_tool({"run", "-p", "x", "--kv-sinks", "8"}), 2, "--kv-sinks has no effect");
   expect_error(run_tool({"run", "-p", "x", "--question-aware"}), 2, "-q");
@@ -97,7 +98,7 @@ TEST(ToolUsage, FlagsWithoutEffect) {
   expect_error(run_tool({"run", "-p", "x", "-f", "y"}), 2, "-p and -f");
   expect_error(run_tool({"run", "-p", "x", "--chat", "--no-chat"}), 2, "contradict");
   expect_error(run_tool({"run", "-p", "x", "--grammar", "a", "--grammar-file", "b"}), 2, "--grammar-file");
-  expect_error(run_tool({"bench", "--kv-budget", "20%"}), 2, "--kv-budget has no effect");
+  expect_error(run_tool({"bench", "--kv-evict", "full", "--kv-budget", "20%"}), 2, "--kv-budget has no effect");
 }
 
 TEST(ToolUsage, EvictionNeedsABudgetAndShowsOne) {

@@ -33,6 +33,7 @@ inline SessionOptions full_options() {
 inline SessionOptions evicting_options(const std::string& method, const std::string& budget) {
   SessionOptions options = full_options();
   options.eviction = EvictionOptions::parse(method);
+  options.eviction.bits = Bits::kOwn;  // codes have tests of their own
   options.budget = Budget::parse(budget);
   return options;
 }
@@ -43,10 +44,7 @@ inline std::vector<std::string> session_methods() {
   std::vector<std::string> methods;
   for (const MethodInfo& info : eviction_methods()) {
     if (!info.options.evicts() || info.options.reads_head_file() || info.options.reads_profile()) continue;
-    SessionOptions options = full_options();
-    options.eviction = info.options;
-    options.budget = Budget::parse("64");
-    engine->open(options);
+    engine->open(evicting_options(info.name, "64"));
     methods.push_back(info.name);
   }
   return methods;

@@ -45,7 +45,7 @@ TEST_P(SavedSessionTest, ContinuesBitForBit) {
 
   // A later turn, which needs what the session remembers of its queries.
   const std::vector<Token> turn = random_tokens(40, 300, 4);
-  if (session.impl().evidence.needs().reconstruction_pass) {
+  if (session.impl().evidence.needs().reconstruction_only) {
     for (Session* each : {&session, &loaded}) expect_error(ErrorCode::kUnsupported, [&] { each->prefill(turn); });
     return;
   }

@@ -109,7 +109,7 @@ TEST_F(ApiRequestTest, WrongFieldsAreNamed) {
            {R"("kv":7)", "kv"},
            {R"("kv":{"evct":"snapkv"})", "kv.evct"},
            {R"("kv":{"evict":7})", "kv.evict"},
-           {R"("kv":{"budget":"20%"})", "kv.budget"},
+           {R"("kv":{"evict":"full","budget":"20%"})", "kv.budget"},
            {R"("kv":{"evict":"snapkv"})", "kv.budget"},
            {R"("kv":{"evict":"headkv:head-file=/etc/passwd","budget":"20%"})", "kv.evict"},
            {R"("kv":{"evict":"lu-kv:profile=/etc/passwd","budget":"20%"})", "kv.evict"},

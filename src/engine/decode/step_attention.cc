@@ -131,8 +131,10 @@ void StepAttention::store(int layer, int head, const ggml_tensor* dst) {
   const std::int32_t entry = cache.n_entries(layer, kv_head) - 1;
   const auto* k = static_cast<const float*>(dst->src[1]->data) + std::int64_t{head} * layer_spec.key_dim;
   const auto* v = static_cast<const float*>(dst->src[2]->data) + std::int64_t{head} * layer_spec.value_dim;
-  kernels::store_row(cache.shape().key_type, k, cache.key_row(layer, kv_head, entry), layer_spec.key_dim);
-  kernels::store_row(cache.shape().value_type, v, cache.value_row(layer, kv_head, entry), layer_spec.value_dim);
+  kernels::store_row(kernels::plain_type(cache.shape().key_type), k, cache.key_row(layer, kv_head, entry),
+                     layer_spec.key_dim);
+  kernels::store_row(kernels::plain_type(cache.shape().value_type), v, cache.value_row(layer, kv_head, entry),
+                     layer_spec.value_dim);
   if (kv_head == 0) {
     const auto* q = static_cast<const float*>(dst->src[0]->data) + std::int64_t{s} * layer_spec.q_size();
     sequence.evidence->record(layer, sequence.position, sequence.position + 1, q);

@@ -14,23 +14,25 @@
 namespace winnow {
 namespace {
 
+using kernels::RowKind;
+
 // All stored rows of a head as float32.
 struct StoredRows {
   std::vector<float> keys, values;
 };
 
-StoredRows load_rows(const kernels::AttentionShape& shape, const RaggedCache& cache,
-                     const kernels::HeadEntries& entries) {
+StoredRows load_rows(const kernels::AttentionShape& shape, const kernels::HeadEntries& entries) {
   const auto n = static_cast<std::size_t>(entries.n_entries);
   const auto key_dim = static_cast<std::size_t>(shape.key_dim), value_dim = static_cast<std::size_t>(shape.value_dim);
-  const EntryType key_type = cache.shape().key_type, value_type = cache.shape().value_type;
   StoredRows rows{.keys = std::vector<float>(n * key_dim), .values = std::vector<float>(n * value_dim)};
   float* key = rows.keys.data();
   float* value = rows.values.data();
   for (const kernels::EntryRun& run : entries.runs) {
-    for (std::size_t i = 0; i < static_cast<std::size_t>(run.n_entries); ++i) {
-      kernels::load_row(key_type, run.keys + i * row_bytes(key_type, shape.key_dim), key, shape.key_dim);
-      kernels::load_row(value_type, run.values + i * row_bytes(value_type, shape.value_dim), value, shape.value_dim);
+    for (std::int32_t i = 0; i < run.n_entries; ++i) {
+      kernels::load_row(kernels::row_type(shape, run, RowKind::kKey), kernels::row_at(shape, run, RowKind::kKey, i),
+                        key, shape.key_dim);
+      kernels::load_row(kernels::row_type(shape, run, RowKind::kValue), kernels::row_at(shape, run, RowKind::kValue, i),
+                        value, shape.value_dim);
       key += key_dim;
       value += value_dim;
     }
@@ -97,7 +99,10 @@ void ReferenceAttention::add_layer(const LayerView& view, const ParallelFor& par
 
 void ReferenceAttention::refit_head(const Head& head, RaggedCache& cache) const {
   const kernels::HeadEntries entries = cache.entries(head.layer, head.kv_head);
-  const StoredRows stored = load_rows(head.shape, cache, entries);
+  kernels::AttentionShape shape = head.shape;  // the rows' types were those of a prompt
+  shape.key_type = cache.shape().key_type;
+  shape.value_type = cache.shape().value_type;
+  const StoredRows stored = load_rows(shape, entries);
   std::vector<float> fitted(stored.values.size());
   const bool is_fitted =
       fit_values({.n_rows = head.n_rows,
@@ -113,8 +118,7 @@ void ReferenceAttention::refit_head(const Head& head, RaggedCache& cache) const 
                  fitted.data());
   if (!is_fitted) return;
   for (std::int32_t e = 0; e < entries.n_entries; ++e) {
-    kernels::store_row(cache.shape().value_type, fitted.data() + std::ptrdiff_t{e} * head.shape.value_dim,
-                       cache.value_row(head.layer, head.kv_head, e), head.shape.value_dim);
+    cache.store_value(head.layer, head.kv_head, e, fitted.data() + std::ptrdiff_t{e} * head.shape.value_dim);
   }
 }
 

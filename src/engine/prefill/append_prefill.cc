@@ -43,9 +43,14 @@ bool AppendPrefill::end_pass() {
   session_.logits = std::move(logits);
   session_.tokens.insert(session_.tokens.end(), fed.begin(), fed.end());
   session_.statistics.prompt_tokens += static_cast<std::int64_t>(fed.size());
-  session_.cache.slide();
   is_done = n_before_ > 0;  // whatever becomes of the cut: the turn is fed
-  if (cut_total_) session_.cut_to_total(*cut_total_);
+  try {
+    if (cut_total_) session_.cut_to_total(*cut_total_);
+  } catch (...) {
+    session_.settle_cache();
+    throw;
+  }
+  session_.settle_cache();  // after the cut: what it drops need not be coded
   session_.evidence.end_rows();
   return !chunk().empty();
 }

@@ -77,7 +77,7 @@ void LayerPrefill::begin_pass() {
   std::vector<std::vector<Token>> followers;
   if (reconstructs) followers = reconstruction_parts(*engine_impl().model, tokens);
 
-  staging_.emplace(sessions[0]->cache.shape().staged(), n + longest(followers), 0, engine_impl().pool);
+  staging_.emplace(sessions[0]->cache.shape().plain(), n + longest(followers), 0, engine_impl().pool);
   pass.emplace(engine_impl(), engine_impl().layers, *staging_, tokens, 0, recorders, followers);
   work_total = pass->work_total();
   for (QueryEvidence* recorder : recorders) recorder->begin_rows(0, n, false);

@@ -22,8 +22,7 @@ void check_sessions(const Engine& engine, std::span<Session* const> sessions) {
     }
     session.check_idle();
     if (sessions.size() == 1) return;
-    const CacheShape& shape = session.cache.shape();
-    const CacheShape& first = sessions[0]->impl().cache.shape();
+    const CacheShape shape = session.cache.shape().plain(), first = sessions[0]->impl().cache.shape().plain();
     if (shape.key_type != first.key_type || shape.value_type != first.value_type) {
       throw Error(ErrorCode::kInvalidArgument, "sessions with different entry types cannot share a prefill");
     }

@@ -86,8 +86,9 @@ void RowsAttention::store_rows(const ggml_tensor* dst, int ith, int nth) {
     for (int h = 0; h < spec_->n_kv_head; ++h) {
       const std::int64_t at = std::int64_t{r} * spec_->n_kv_head + h;
       const std::int32_t entry = heads_[static_cast<std::size_t>(h)].n_before + r;
-      kernels::store_row(key_type_, k + at * key_dim, sink_.key_row(h, entry), spec_->key_dim);
-      kernels::store_row(value_type_, v + at * value_dim, sink_.value_row(h, entry), spec_->value_dim);
+      kernels::store_row(kernels::plain_type(key_type_), k + at * key_dim, sink_.key_row(h, entry), spec_->key_dim);
+      kernels::store_row(kernels::plain_type(value_type_), v + at * value_dim, sink_.value_row(h, entry),
+                         spec_->value_dim);
     }
     for (QueryEvidence* evidence : recorders_) {
       evidence->record(layer_, first_position_ + r, first_position_ + n_rows_, q + r * q_row);

@@ -34,6 +34,7 @@ SessionOptions session_options(const RunnerOptions& options, const Cell& cell) {
   session.eviction = cell.eviction;
   session.budget = cell.budget;
   session.n_ctx = options.n_ctx;
+  session.choose_types();
   return session;
 }
 
@@ -65,6 +66,7 @@ SessionOptions Runner::Impl::session_options(std::size_t cell) const {
 }
 
 AnswerKey Runner::Impl::key_of(const WorkItem& item, std::size_t turn, std::size_t cell) const {
+  const SessionOptions session = session_options(cell);
   return {.benchmark = item.benchmark,
           .task = item.sample.task,
           .id = item.sample.id,
@@ -72,7 +74,7 @@ AnswerKey Runner::Impl::key_of(const WorkItem& item, std::size_t turn, std::size
           .question = std::string(question_mode_name(item.mode)),
           .method = options.cells[cell].method,
           .budget = options.cells[cell].budget_text,
-          .types = entry_types(options.key_type, options.value_type)};
+          .types = entry_types(session.key_type, session.value_type)};
 }
 
 bool Runner::Impl::is_done(const WorkItem& item) const {

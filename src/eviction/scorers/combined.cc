@@ -2,6 +2,8 @@
 // and what the output of attention is made of: with the first alone running text suffers, with the second alone needles
 // are lost.
 //
+// What is stored is cut again by rms alone: there is no context to repeat then.
+//
 // The ratio of the means is the layer's own, so that a layer's scores are final when the layer is: scores keep kvzip's
 // scale, by which layers are ranked against each other.
 #include <cstddef>
@@ -24,13 +26,14 @@ double mean_of(const LayerScores& scores) {
 class Combined final : public Scorer {
  public:
   EvidenceNeeds needs(const EvictionOptions& options) const override {
-    EvidenceNeeds needs = kvzip_scorer().needs(options);
-    needs |= rms_scorer().needs(options);
+    EvidenceNeeds needs = rms_scorer().needs(options);
+    needs.reconstruction_pass = true;
     return needs;
   }
   bool is_mass() const override { return true; }
 
   LayerScores score(LayerEvidence& evidence, const EvictionOptions& options) const override {
+    if (evidence.view().passes.empty()) return evidence.reference_rms();
     LayerScores scores = kvzip_scorer().score(evidence, options);
     const LayerScores& rms = evidence.reference_rms();
     const double rms_mean = mean_of(rms);

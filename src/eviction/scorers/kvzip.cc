@@ -16,7 +16,9 @@ namespace {
 
 class KvZip final : public Scorer {
  public:
-  EvidenceNeeds needs(const EvictionOptions&) const override { return {.reconstruction_pass = true}; }
+  EvidenceNeeds needs(const EvictionOptions&) const override {
+    return {.reconstruction_pass = true, .reconstruction_only = true};
+  }
   bool is_attention() const override { return true; }
 
   LayerScores score(LayerEvidence& evidence, const EvictionOptions&) const override {
@@ -36,7 +38,8 @@ class KvZip final : public Scorer {
     const LayerView& view = evidence.view();
     const int d = view.shape.key_dim;
     const std::int32_t n_columns = evidence.n_prefix(h);
-    const std::size_t key_bytes = row_bytes(view.shape.key_type, d);
+    const EntryType key_type = kernels::plain_type(view.shape.key_type);
+    const std::size_t key_bytes = row_bytes(key_type, d);
     AlignedBytes scratch(kernels::window_statistics_scratch_bytes(view.shape, kBlockRows));
     std::vector<float> best(std::size_t(view.shape.n_group) * n_columns, 0.0F);
     std::vector<float> max(best.size());
@@ -45,12 +48,16 @@ class KvZip final : public Scorer {
       std::vector<std::byte> keys(pass.n_rows * key_bytes);
       std::vector<std::int32_t> positions(pass.n_rows);
       for (int r = 0; r < pass.n_rows; ++r) {
-        kernels::store_row(view.shape.key_type, pass.k + (std::ptrdiff_t{r} * view.n_kv_head + h) * d,
-                           keys.data() + r * key_bytes, d);
+        kernels::store_row(key_type, pass.k + (std::ptrdiff_t{r} * view.n_kv_head + h) * d, keys.data() + r * key_bytes,
+                           d);
         positions[r] = view.n_tokens + r;
       }
       std::vector<kernels::EntryRun> runs(view.heads[h].runs.begin(), view.heads[h].runs.end());
-      runs.push_back({.keys = keys.data(), .values = nullptr, .positions = positions.data(), .n_entries = pass.n_rows});
+      runs.push_back({.keys = keys.data(),
+                      .values = nullptr,
+                      .positions = positions.data(),
+                      .n_entries = pass.n_rows,
+                      .is_plain = true});
       const kernels::HeadEntries entries{.runs = runs, .n_entries = view.heads[h].n_entries + pass.n_rows};
       for (int first = 0; first < pass.n_rows; first += kBlockRows) {
         const int n_rows = std::min(kBlockRows, pass.n_rows - first);

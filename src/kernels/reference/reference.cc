@@ -28,13 +28,12 @@ double half_value(std::uint16_t bits) {
 }
 
 std::vector<std::vector<double>> all_rows(const AttentionShape& shape, const HeadEntries& entries, bool keys) {
-  const EntryType type = keys ? shape.key_type : shape.value_type;
+  const RowKind kind = keys ? RowKind::kKey : RowKind::kValue;
   const int n = keys ? shape.key_dim : shape.value_dim;
   std::vector<std::vector<double>> rows;
   for (const EntryRun& run : entries.runs) {
     for (int i = 0; i < run.n_entries; ++i) {
-      const std::byte* base = keys ? run.keys : run.values;
-      rows.push_back(row(type, base + static_cast<std::size_t>(i) * row_bytes(type, n), n));
+      rows.push_back(row(row_type(shape, run, kind), row_at(shape, run, kind, i), n));
     }
   }
   return rows;

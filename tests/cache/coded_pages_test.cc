@@ -1,0 +1,302 @@
+// Caches whose types are codes: rows come plain, are coded with their page or with a cut, and a head's first entries
+// never.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+#include <sstream>
+#include <string>
+
+#include "cache/cache_test_support.h"
+#include "expect_error.h"
+#include "kernels/rows.h"
+
+namespace winnow {
+namespace {
+
+using kernels::RowKind;
+
+struct Row {
+  std::int32_t position;
+  std::vector<float> key, value;
+};
+
+std::vector<float> normal_row(std::mt19937& random, int n) {
+  std::normal_distribution<float> normal;
+  std::vector<float> row(static_cast<std::size_t>(n));
+  for (float& x : row) x = normal(random);
+  return row;
+}
+
+void store(RaggedCache& cache, int layer, int head, std::int32_t entry, const Row& row) {
+  const CacheShape plain = cache.shape().plain();
+  kernels::store_row(plain.key_type, row.key.data(), cache.key_row(layer, head, entry),
+                     static_cast<int>(row.key.size()));
+  kernels::store_row(plain.value_type, row.value.data(), cache.value_row(layer, head, entry),
+                     static_cast<int>(row.value.size()));
+}
+
+std::vector<Row> extend(RaggedCache& cache, int layer, int head, std::int32_t n, std::int32_t first_position,
+                        std::mt19937& random) {
+  const LayerShape& sizes = cache.shape().layer(layer);
+  const std::int32_t n_before = cache.n_entries(layer, head);
+  cache.extend(layer, head, n, first_position);
+  std::vector<Row> rows;
+  for (std::int32_t i = 0; i < n; ++i) {
+    rows.push_back({first_position + i, normal_row(random, sizes.key_dim), normal_row(random, sizes.value_dim)});
+    store(cache, layer, head, n_before + i, rows.back());
+  }
+  return rows;
+}
+
+// The entries of a head and how they are stored.
+struct Found {
+  std::vector<Row> rows;
+  std::vector<bool> is_plain;
+};
+
+Found find(const RaggedCache& cache, int layer, int head) {
+  const LayerShape& sizes = cache.shape().layer(layer);
+  const kernels::AttentionShape shape{.n_group = 1,
+                                      .key_dim = sizes.key_dim,
+                                      .value_dim = sizes.value_dim,
+                                      .key_type = cache.shape().key_type,
+                                      .value_type = cache.shape().value_type,
+                                      .spec = {.scale = 1}};
+  Found found;
+  for (const kernels::EntryRun& run : cache.entries(layer, head).runs) {
+    for (std::int32_t i = 0; i < run.n_entries; ++i) {
+      Row row{run.positions[i], std::vector<float>(static_cast<std::size_t>(sizes.key_dim)),
+              std::vector<float>(static_cast<std::size_t>(sizes.value_dim))};
+      kernels::load_row(kernels::row_type(shape, run, RowKind::kKey), kernels::row_at(shape, run, RowKind::kKey, i),
+                        row.key.data(), sizes.key_dim);
+      kernels::load_row(kernels::row_type(shape, run, RowKind::kValue), kernels::row_at(shape, run, RowKind::kValue, i),
+                        row.value.data(), sizes.value_dim);
+      found.rows.push_back(std::move(row));
+      found.is_plain.push_back(run.is_plain);
+    }
+  }
+  return found;
+}
+
+// |a - b| / |b|
+double relative_distance(const std::vector<float>& a, const std::vector<float>& b) {
+  double difference = 0, size = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    difference += std::pow(static_cast<double>(a[i]) - static_cast<double>(b[i]), 2);
+    size += std::pow(static_cast<double>(b[i]), 2);
+  }
+  return std::sqrt(difference / size);
+}
+
+double most_error(EntryType type) {
+  switch (type) {
+    case EntryType::kF32:
+    case EntryType::kF16:
+    case EntryType::kBF16:
+      return 1e-3;
+    case EntryType::kQ8_0:
+      return 0.01;
+    case EntryType::kQ4_0:
+    case EntryType::kR4:
+      return 0.2;
+    case EntryType::kR3:
+      return 0.35;
+  }
+  return 0;
+}
+
+void expect_rows(const RaggedCache& cache, int layer, int head, const std::vector<Row>& expected,
+                 const std::string& what) {
+  const Found found = find(cache, layer, head);
+  ASSERT_EQ(found.rows.size(), expected.size()) << what;
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    ASSERT_EQ(found.rows[i].position, expected[i].position) << what << ", entry " << i;
+    ASSERT_LT(relative_distance(found.rows[i].key, expected[i].key), most_error(cache.shape().key_type)) << what << i;
+    ASSERT_LT(relative_distance(found.rows[i].value, expected[i].value), most_error(cache.shape().value_type))
+        << what << i;
+  }
+}
+
+class CodedPages : public testing::TestWithParam<EntryType> {
+ protected:
+  CacheShape shape_ = even_shape(2, 2, 64, GetParam(), GetParam());
+  std::shared_ptr<PagePool> pool_ = PagePool::create(0);
+  std::mt19937 random_{7};
+};
+
+TEST_P(CodedPages, AreCodedWhenTheyAreFull) {
+  RaggedCache cache(shape_, pool_);
+  std::vector<Row> rows;
+  for (std::int32_t n = 0; n < 3 * kPageEntries; ++n) {
+    for (Row& row : extend(cache, 1, 0, 1, n, random_)) rows.push_back(std::move(row));
+    EXPECT_TRUE(find(cache, 1, 0).is_plain.back()) << "a row comes plain";
+    cache.settle();
+    const Found found = find(cache, 1, 0);
+    const std::int32_t n_coded = (n + 1 - kPlainEntries) / kPageEntries * kPageEntries;
+    for (std::int32_t i = 0; i <= n; ++i) {
+      const bool is_coded = i >= kPlainEntries && i < kPlainEntries + n_coded;
+      ASSERT_EQ(found.is_plain[static_cast<std::size_t>(i)], !is_coded) << i << " of " << n + 1;
+    }
+    expect_rows(cache, 1, 0, rows, "after " + std::to_string(n));
+  }
+  // A plain row is what was written, to f16's rounding.
+  EXPECT_LT(relative_distance(find(cache, 1, 0).rows[0].key, rows[0].key), 1e-3);
+}
+
+TEST_P(CodedPages, ACutCodesAllButTheFirstEntries) {
+  RaggedCache source(shape_.plain(), pool_);
+  const std::vector<Row> rows = extend(source, 0, 0, 150, 0, random_);
+  std::vector<std::int32_t> chosen;
+  std::vector<Row> expected;
+  for (std::int32_t i = 0; i < 150; i += 2) {
+    chosen.push_back(i);
+    expected.push_back(rows[static_cast<std::size_t>(i)]);
+  }
+  RaggedCache copied(shape_, pool_), kept(shape_, pool_);
+  copied.append_from(0, 0, source.entries(0, 0), chosen, source.shape());
+  kept.append_from(0, 0, source.entries(0, 0), std::vector<std::int32_t>{}, source.shape());
+  kept.extend(0, 0, 150, 0);
+  for (std::int32_t i = 0; i < 150; ++i) store(kept, 0, 0, i, rows[static_cast<std::size_t>(i)]);
+  kept.keep(0, 0, chosen);
+  for (const RaggedCache* cache : {&copied, &kept}) {
+    expect_rows(*cache, 0, 0, expected, "cut");
+    EXPECT_EQ(cache->bytes(), shape_.head_bytes(0, 75));
+    const Found found = find(*cache, 0, 0);
+    for (std::size_t i = 0; i < found.is_plain.size(); ++i) EXPECT_EQ(found.is_plain[i], i < kPlainEntries) << i;
+  }
+  EXPECT_EQ(find(copied, 0, 0).rows[50].key, find(kept, 0, 0).rows[50].key) << "the same code either way";
+
+  // What follows turns the last page plain, and back when it is full.
+  const std::size_t before = copied.bytes();
+  extend(copied, 0, 0, 1, 150, random_);
+  EXPECT_GT(copied.bytes(), before + shape_.entry_bytes(0));
+  extend(copied, 0, 0, kPageEntries, 151, random_);
+  copied.settle();
+  for (std::int32_t i = kPlainEntries; i < 100; ++i)
+    EXPECT_FALSE(find(copied, 0, 0).is_plain[static_cast<std::size_t>(i)]);
+}
+
+TEST_P(CodedPages, DoNotDriftWhenTheyAreCodedAgain) {
+  RaggedCache cache(shape_, pool_);
+  extend(cache, 0, 0, 70, 0, random_);
+  cache.settle();
+  std::vector<std::int32_t> all(70);
+  for (std::int32_t i = 0; i < 70; ++i) all[static_cast<std::size_t>(i)] = i;
+  cache.keep(0, 0, all);
+  const Found first = find(cache, 0, 0);
+  for (std::int32_t round = 0; round < 40; ++round) {
+    extend(cache, 0, 0, 1, 100 + round, random_);  // the last page turns plain
+    cache.keep(0, 0, all);                         // and is coded again
+  }
+  const Found last = find(cache, 0, 0);
+  for (std::size_t i = 0; i < 70; ++i) {
+    EXPECT_LT(relative_distance(last.rows[i].key, first.rows[i].key), 0.02) << i;
+    EXPECT_LT(relative_distance(last.rows[i].value, first.rows[i].value), 0.02) << i;
+  }
+}
+
+TEST_P(CodedPages, EqualPlainVectorsUnderRandomOperations) {
+  struct Sequence {
+    RaggedCache cache;
+    std::vector<std::vector<Row>> rows;  // [heads]
+    std::int32_t next_position = 0;
+  };
+  std::vector<Sequence> sequences;
+  sequences.push_back({RaggedCache(shape_, pool_), std::vector<std::vector<Row>>(4), 0});
+  for (int step = 0; step < 250; ++step) {
+    Sequence& s = sequences[random_() % sequences.size()];
+    const int head = static_cast<int>(random_() % 4);
+    std::vector<Row>& rows = s.rows[static_cast<std::size_t>(head)];
+    const auto operation = random_() % 8;
+    if (operation < 3) {
+      const auto n = static_cast<std::int32_t>(random_() % (operation == 0 ? 80 : 3));
+      for (Row& row : extend(s.cache, head / 2, head % 2, n, s.next_position, random_)) rows.push_back(std::move(row));
+      s.next_position += n;
+    } else if (operation == 3) {
+      s.cache.settle();
+    } else if (operation == 4) {
+      std::vector<std::int32_t> chosen;
+      std::vector<Row> kept;
+      for (std::size_t i = 0; i < rows.size(); ++i) {
+        if (random_() % 3 == 0) continue;
+        chosen.push_back(static_cast<std::int32_t>(i));
+        kept.push_back(rows[i]);
+      }
+      s.cache.keep(head / 2, head % 2, chosen);
+      rows = kept;
+    } else if (operation == 5 && sequences.size() < 4) {
+      Sequence fork{s.cache.fork(), s.rows, s.next_position};
+      sequences.push_back(std::move(fork));
+    } else if (operation == 6) {
+      std::stringstream stream;
+      s.cache.write(stream);
+      RaggedCache restored(shape_, pool_);
+      restored.restore(stream);
+      std::ostringstream again;
+      restored.write(again);
+      ASSERT_EQ(again.str(), stream.str());
+      ASSERT_EQ(restored.bytes(), s.cache.bytes());
+      s.cache = std::move(restored);
+    } else if (operation == 7 && !rows.empty()) {
+      const std::size_t i = random_() % rows.size();
+      rows[i].value = normal_row(random_, 64);
+      s.cache.store_value(head / 2, head % 2, static_cast<std::int32_t>(i), rows[i].value.data());
+    }
+    for (const Sequence& other : sequences) {
+      for (int h = 0; h < 4; ++h) {
+        expect_rows(other.cache, h / 2, h % 2, other.rows[static_cast<std::size_t>(h)],
+                    "operation " + std::to_string(operation) + ", step " + std::to_string(step) + ", entry ");
+      }
+    }
+    if (sequences.size() == 1) {
+      ASSERT_EQ(pool_->statistics().bytes_in_use, s.cache.bytes_in_pages());
+    }
+  }
+  sequences.clear();
+  EXPECT_EQ(pool_->statistics().pages_in_use, 0U);
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, CodedPages,
+                         testing::Values(EntryType::kQ8_0, EntryType::kQ4_0, EntryType::kR4, EntryType::kR3),
+                         [](const auto& test) { return std::string(entry_type_name(test.param)); });
+
+TEST(CodedPagesOfWindows, AreCodedAndGivenBack) {
+  CacheShape shape = even_shape(1, 1, 64, EntryType::kR4, EntryType::kQ8_0);
+  shape.layers[0].window = 100;
+  std::mt19937 random(3);
+  const auto pool = PagePool::create(0);
+  RaggedCache cache(shape, pool);
+  std::vector<Row> rows;
+  for (std::int32_t position = 5; position < 400;) {
+    const auto n = static_cast<std::int32_t>(1 + random() % 40);
+    for (Row& row : extend(cache, 0, 0, n, position, random)) rows.push_back(std::move(row));
+    position += n;
+    cache.settle();
+    if (rows.size() > 100) rows.erase(rows.begin(), rows.end() - 100);
+    expect_rows(cache, 0, 0, rows, "at " + std::to_string(position) + ", entry ");
+    const Found found = find(cache, 0, 0);
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      EXPECT_EQ(found.is_plain[i], rows[i].position / kPageEntries == position / kPageEntries) << i;
+    }
+  }
+}
+
+TEST(CodedPagesWithoutMemory, StayPlain) {
+  const CacheShape shape = even_shape(1, 1, 64, EntryType::kR4, EntryType::kR4);
+  const CacheShape plain = shape.plain();
+  std::mt19937 random(5);
+  const std::size_t first = (plain.entry_bytes(0) * kPlainEntries + 63) / 64 * 64;
+  const auto pool = PagePool::create(first + plain.page_bytes(0) + 64);
+  RaggedCache cache(shape, pool);
+  const std::vector<Row> rows = extend(cache, 0, 0, kPlainEntries + kPageEntries, 0, random);
+  cache.settle();  // no room for a coded page beside the plain one
+  EXPECT_TRUE(find(cache, 0, 0).is_plain.back());
+  expect_rows(cache, 0, 0, rows, "entry ");
+  test::expect_error(ErrorCode::kOutOfMemory, "limit", [&] { extend(cache, 0, 0, 1, 40, random); });
+  expect_rows(cache, 0, 0, rows, "entry ");
+}
+
+}  // namespace
+}  // namespace winnow
