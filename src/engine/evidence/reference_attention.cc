@@ -47,12 +47,13 @@ ReferenceAttention::ReferenceAttention(const ModelSpec& spec, std::int32_t n_tok
     : reservation_(pool->reserve(bytes_for(spec, n_tokens))) {}
 
 std::size_t ReferenceAttention::bytes_for(const ModelSpec& spec, std::int32_t n_tokens) {
-  std::size_t floats = 0;
+  std::size_t row_bytes_of_all = 0;
   for (const LayerSpec& layer : spec.layers) {
     if (layer.kind != LayerKind::kFullAttention) continue;
-    floats += static_cast<std::size_t>(layer.n_head) * static_cast<std::size_t>(layer.key_dim + layer.value_dim + 2);
+    row_bytes_of_all += static_cast<std::size_t>(layer.n_head) *
+                        (row_bytes(kStored, layer.key_dim) + row_bytes(kStored, layer.value_dim) + 2 * sizeof(float));
   }
-  return static_cast<std::size_t>(std::min(n_tokens, QueryEvidence::kMaxReferenceRows)) * floats * sizeof(float);
+  return static_cast<std::size_t>(std::min(n_tokens, QueryEvidence::kMaxReferenceRows)) * row_bytes_of_all;
 }
 
 void ReferenceAttention::add_layer(const LayerView& view, const ParallelFor& parallel_for) {
@@ -64,9 +65,9 @@ void ReferenceAttention::add_layer(const LayerView& view, const ParallelFor& par
                       .kv_head = h,
                       .shape = view.shape.of_head(h),
                       .n_rows = static_cast<int>(n_rows * n_group),
-                      .q = std::vector<float>(n_rows * n_group * static_cast<std::size_t>(view.shape.key_dim)),
+                      .q = std::vector<std::byte>(n_rows * n_group * row_bytes(kStored, view.shape.key_dim)),
+                      .target = std::vector<std::byte>(n_rows * n_group * row_bytes(kStored, view.shape.value_dim)),
                       .log_sum_exp = std::vector<float>(n_rows * n_group),
-                      .target = std::vector<float>(n_rows * n_group * static_cast<std::size_t>(view.shape.value_dim)),
                       .sinks = {}});
   }
   constexpr int kRows = 64;  // blocks of rows: heads alone are too few for the threads
@@ -79,16 +80,20 @@ void ReferenceAttention::add_layer(const LayerView& view, const ParallelFor& par
     rows.q += first_row * rows.row_stride;
     rows.n_rows = std::min(kRows, view.n_reference_rows - first_row);
     const auto at = static_cast<std::size_t>(first_row) * n_group;  // among the rows of all query heads
-    const auto group_floats = static_cast<std::ptrdiff_t>(n_group) * view.shape.key_dim;
-    for (int r = 0; r < rows.n_rows; ++r) {
-      std::copy_n(rows.q + r * rows.row_stride, group_floats, head.q.data() + (first_row + r) * group_floats);
-    }
+    const int d = view.shape.key_dim, value_dim = view.shape.value_dim, group = view.shape.n_group;
+    std::vector<float> out(static_cast<std::size_t>(rows.n_rows * group * value_dim));
     AlignedBytes scratch(kernels::causal_attention_scratch_bytes(view.shape));
-    kernels::causal_attention(head.shape, view.heads[static_cast<std::size_t>(h)], rows,
-                              {.out = head.target.data() + at * static_cast<std::size_t>(view.shape.value_dim),
-                               .row_stride = static_cast<std::int64_t>(n_group) * view.shape.value_dim,
-                               .log_sum_exp = head.log_sum_exp.data() + at},
-                              scratch.span());
+    kernels::causal_attention(
+        head.shape, view.heads[static_cast<std::size_t>(h)], rows,
+        {.out = out.data(), .row_stride = std::int64_t{group} * value_dim, .log_sum_exp = head.log_sum_exp.data() + at},
+        scratch.span());
+    for (int r = 0; r < rows.n_rows * group; ++r) {
+      const std::size_t to = at + static_cast<std::size_t>(r);
+      kernels::store_row(kStored, rows.q + r / group * rows.row_stride + r % group * d,
+                         head.q.data() + to * row_bytes(kStored, d), d);
+      kernels::store_row(kStored, out.data() + std::ptrdiff_t{r} * value_dim,
+                         head.target.data() + to * row_bytes(kStored, value_dim), value_dim);
+    }
   });
   if (view.shape.spec.sinks == nullptr) return;
   for (std::size_t i = first; i < heads_.size(); ++i) {
@@ -103,12 +108,21 @@ void ReferenceAttention::refit_head(const Head& head, RaggedCache& cache) const 
   shape.key_type = cache.shape().key_type;
   shape.value_type = cache.shape().value_type;
   const StoredRows stored = load_rows(shape, entries);
+  const auto loaded = [&](const std::vector<std::byte>& rows, int n) {
+    std::vector<float> numbers(static_cast<std::size_t>(head.n_rows) * static_cast<std::size_t>(n));
+    for (int r = 0; r < head.n_rows; ++r) {
+      kernels::load_row(kStored, rows.data() + static_cast<std::size_t>(r) * row_bytes(kStored, n),
+                        numbers.data() + std::ptrdiff_t{r} * n, n);
+    }
+    return numbers;
+  };
+  const std::vector<float> q = loaded(head.q, shape.key_dim), target = loaded(head.target, shape.value_dim);
   std::vector<float> fitted(stored.values.size());
   const bool is_fitted =
       fit_values({.n_rows = head.n_rows,
-                  .q = head.q.data(),
+                  .q = q.data(),
                   .log_sum_exp = head.log_sum_exp.data(),
-                  .target = head.target.data(),
+                  .target = target.data(),
                   .sinks = head.sinks.empty() ? nullptr : head.sinks.data()},
                  {.n_kept = entries.n_entries, .keys = stored.keys.data(), .values = stored.values.data()},
                  {.key_dim = head.shape.key_dim,

@@ -30,12 +30,15 @@ class ReferenceAttention {
   void refit(RaggedCache& cache, const ParallelFor& parallel_for) const;
 
  private:
+  static constexpr EntryType kStored = EntryType::kF16;
+
   // One KV head's rows: those of the whole group, [n_rows * n_group].
   struct Head {
     int layer, kv_head;
     kernels::AttentionShape shape;
     int n_rows;
-    std::vector<float> q, log_sum_exp, target, sinks;
+    std::vector<std::byte> q, target;  // [n_rows][key_dim], [n_rows][value_dim], kStored
+    std::vector<float> log_sum_exp, sinks;
   };
   void refit_head(const Head& head, RaggedCache& cache) const;
 
