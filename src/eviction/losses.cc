@@ -6,7 +6,7 @@
 
 #include "eviction/aligned_bytes.h"
 #include "eviction/query_rows.h"
-#include "kernels/rows.h"
+#include "eviction/stored_rows.h"
 #include "kernels/window_statistics.h"
 #include "winnow/layer_evidence.h"
 
@@ -37,15 +37,11 @@ std::vector<std::vector<float>> last_row_attention(const LayerView& view, const 
 std::vector<double> weighted_values(const LayerView& view, int kv_head, const std::vector<double>& weight) {
   const int d = view.shape.value_dim;
   std::vector<double> sum(d, 0.0);
-  std::vector<float> value(d);
-  std::size_t i = 0;
-  for (const kernels::EntryRun& run : view.heads[kv_head].runs) {
-    for (std::int32_t r = 0; r < run.n_entries; ++r, ++i) {
-      kernels::load_row(kernels::row_type(view.shape, run, kernels::RowKind::kValue),
-                        kernels::row_at(view.shape, run, kernels::RowKind::kValue, r), value.data(), d);
-      for (int c = 0; c < d; ++c) sum[c] += weight[i] * static_cast<double>(value[c]);
-    }
-  }
+  const kernels::HeadEntries& entries = view.heads[kv_head];
+  for_each_row(view.shape, entries, kernels::RowKind::kValue, entries.n_entries,
+               [&](std::int32_t i, const float* value) {
+                 for (int c = 0; c < d; ++c) sum[c] += weight[i] * static_cast<double>(value[c]);
+               });
   return sum;
 }
 

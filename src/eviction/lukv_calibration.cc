@@ -6,7 +6,7 @@
 #include <numeric>
 #include <queue>
 
-#include "kernels/rows.h"
+#include "eviction/stored_rows.h"
 #include "winnow/ranking.h"
 
 namespace winnow {
@@ -53,21 +53,17 @@ std::vector<float> projected_l2_norms(const LayerView& view, int head) {
       gram[std::size_t(a) * d + b] = gram[std::size_t(b) * d + a] = sum;
     }
   }
-  std::vector<float> value(d), norms;
+  std::vector<float> norms;
   norms.reserve(entries.n_entries);
-  for (const kernels::EntryRun& run : entries.runs) {
-    for (std::int32_t r = 0; r < run.n_entries; ++r) {
-      kernels::load_row(kernels::row_type(view.shape, run, kernels::RowKind::kValue),
-                        kernels::row_at(view.shape, run, kernels::RowKind::kValue, r), value.data(), d);
-      double square = 0;
-      for (int a = 0; a < d; ++a) {
-        double product = 0;
-        for (int b = 0; b < d; ++b) product += gram[std::size_t(a) * d + b] * static_cast<double>(value[b]);
-        square += product * static_cast<double>(value[a]);
-      }
-      norms.push_back(static_cast<float>(std::sqrt(std::max(square, 0.0))));
+  for_each_row(view.shape, entries, kernels::RowKind::kValue, entries.n_entries, [&](std::int32_t, const float* value) {
+    double square = 0;
+    for (int a = 0; a < d; ++a) {
+      double product = 0;
+      for (int b = 0; b < d; ++b) product += gram[std::size_t(a) * d + b] * static_cast<double>(value[b]);
+      square += product * static_cast<double>(value[a]);
     }
-  }
+    norms.push_back(static_cast<float>(std::sqrt(std::max(square, 0.0))));
+  });
   return norms;
 }
 

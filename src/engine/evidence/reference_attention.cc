@@ -6,6 +6,7 @@
 #include "engine/evidence/query_evidence.h"
 #include "eviction/aligned_bytes.h"
 #include "eviction/query_rows.h"
+#include "eviction/stored_rows.h"
 #include "eviction/value_fit.h"
 #include "kernels/attention.h"
 #include "kernels/rows.h"
@@ -14,29 +15,14 @@
 namespace winnow {
 namespace {
 
-using kernels::RowKind;
-
-// All stored rows of a head as float32.
-struct StoredRows {
-  std::vector<float> keys, values;
-};
-
-StoredRows load_rows(const kernels::AttentionShape& shape, const kernels::HeadEntries& entries) {
-  const auto n = static_cast<std::size_t>(entries.n_entries);
-  const auto key_dim = static_cast<std::size_t>(shape.key_dim), value_dim = static_cast<std::size_t>(shape.value_dim);
-  StoredRows rows{.keys = std::vector<float>(n * key_dim), .values = std::vector<float>(n * value_dim)};
-  float* key = rows.keys.data();
-  float* value = rows.values.data();
-  for (const kernels::EntryRun& run : entries.runs) {
-    for (std::int32_t i = 0; i < run.n_entries; ++i) {
-      kernels::load_row(kernels::row_type(shape, run, RowKind::kKey), kernels::row_at(shape, run, RowKind::kKey, i),
-                        key, shape.key_dim);
-      kernels::load_row(kernels::row_type(shape, run, RowKind::kValue), kernels::row_at(shape, run, RowKind::kValue, i),
-                        value, shape.value_dim);
-      key += key_dim;
-      value += value_dim;
-    }
-  }
+// All of a head's stored keys or values as float32.
+std::vector<float> load_rows(const kernels::AttentionShape& shape, const kernels::HeadEntries& entries,
+                             kernels::RowKind kind) {
+  const int size = kind == kernels::RowKind::kKey ? shape.key_dim : shape.value_dim;
+  std::vector<float> rows;
+  rows.reserve(static_cast<std::size_t>(entries.n_entries) * static_cast<std::size_t>(size));
+  for_each_row(shape, entries, kind, entries.n_entries,
+               [&](std::int32_t, const float* row) { rows.insert(rows.end(), row, row + size); });
   return rows;
 }
 
@@ -107,7 +93,8 @@ void ReferenceAttention::refit_head(const Head& head, RaggedCache& cache) const 
   kernels::AttentionShape shape = head.shape;  // the rows' types were those of a prompt
   shape.key_type = cache.shape().key_type;
   shape.value_type = cache.shape().value_type;
-  const StoredRows stored = load_rows(shape, entries);
+  const std::vector<float> keys = load_rows(shape, entries, kernels::RowKind::kKey);
+  const std::vector<float> values = load_rows(shape, entries, kernels::RowKind::kValue);
   const auto loaded = [&](const std::vector<std::byte>& rows, int n) {
     std::vector<float> numbers(static_cast<std::size_t>(head.n_rows) * static_cast<std::size_t>(n));
     for (int r = 0; r < head.n_rows; ++r) {
@@ -117,19 +104,18 @@ void ReferenceAttention::refit_head(const Head& head, RaggedCache& cache) const 
     return numbers;
   };
   const std::vector<float> q = loaded(head.q, shape.key_dim), target = loaded(head.target, shape.value_dim);
-  std::vector<float> fitted(stored.values.size());
-  const bool is_fitted =
-      fit_values({.n_rows = head.n_rows,
-                  .q = q.data(),
-                  .log_sum_exp = head.log_sum_exp.data(),
-                  .target = target.data(),
-                  .sinks = head.sinks.empty() ? nullptr : head.sinks.data()},
-                 {.n_kept = entries.n_entries, .keys = stored.keys.data(), .values = stored.values.data()},
-                 {.key_dim = head.shape.key_dim,
-                  .value_dim = head.shape.value_dim,
-                  .scale = head.shape.spec.scale,
-                  .soft_cap = head.shape.spec.soft_cap},
-                 fitted.data());
+  std::vector<float> fitted(values.size());
+  const bool is_fitted = fit_values({.n_rows = head.n_rows,
+                                     .q = q.data(),
+                                     .log_sum_exp = head.log_sum_exp.data(),
+                                     .target = target.data(),
+                                     .sinks = head.sinks.empty() ? nullptr : head.sinks.data()},
+                                    {.n_kept = entries.n_entries, .keys = keys.data(), .values = values.data()},
+                                    {.key_dim = head.shape.key_dim,
+                                     .value_dim = head.shape.value_dim,
+                                     .scale = head.shape.spec.scale,
+                                     .soft_cap = head.shape.spec.soft_cap},
+                                    fitted.data());
   if (!is_fitted) return;
   for (std::int32_t e = 0; e < entries.n_entries; ++e) {
     cache.store_value(head.layer, head.kv_head, e, fitted.data() + std::ptrdiff_t{e} * head.shape.value_dim);

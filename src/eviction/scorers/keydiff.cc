@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "eviction/key_rows.h"
 #include "eviction/registry.h"
+#include "eviction/stored_rows.h"
 
 namespace winnow {
 namespace {
@@ -19,19 +19,21 @@ class KeyDiff final : public Scorer {
     evidence.for_each_head([&](int h) {
       const kernels::HeadEntries& entries = evidence.view().heads[h];
       std::vector<double> mean(d, 0.0);  // up to a factor
-      for_each_key(evidence.view().shape, entries, entries.n_entries, [&](std::int32_t, const float* key) {
-        const double norm = length(key, d);
-        for (int c = 0; c < d; ++c) mean[c] += static_cast<double>(key[c]) / norm;
-      });
+      for_each_row(evidence.view().shape, entries, kernels::RowKind::kKey, entries.n_entries,
+                   [&](std::int32_t, const float* key) {
+                     const double norm = length(key, d);
+                     for (int c = 0; c < d; ++c) mean[c] += static_cast<double>(key[c]) / norm;
+                   });
       double mean_norm = 0;
       for (const double m : mean) mean_norm += m * m;
       mean_norm = std::max(std::sqrt(mean_norm), kTiny);
       scores[h].reserve(evidence.n_prefix(h));
-      for_each_key(evidence.view().shape, entries, evidence.n_prefix(h), [&](std::int32_t, const float* key) {
-        double dot = 0;
-        for (int c = 0; c < d; ++c) dot += static_cast<double>(key[c]) * mean[c];
-        scores[h].push_back(static_cast<float>(-dot / (length(key, d) * mean_norm)));
-      });
+      for_each_row(evidence.view().shape, entries, kernels::RowKind::kKey, evidence.n_prefix(h),
+                   [&](std::int32_t, const float* key) {
+                     double dot = 0;
+                     for (int c = 0; c < d; ++c) dot += static_cast<double>(key[c]) * mean[c];
+                     scores[h].push_back(static_cast<float>(-dot / (length(key, d) * mean_norm)));
+                   });
     });
     return scores;
   }

@@ -1,0 +1,26 @@
+// Goes through a head's stored rows as float32, however each run stores them.
+#pragma once
+
+#include <vector>
+
+#include "kernels/rows.h"
+
+namespace winnow {
+
+// body(i, row [key_dim] or [value_dim]) for the first n entries, in order.
+template <typename Body>
+void for_each_row(const kernels::AttentionShape& shape, const kernels::HeadEntries& entries, kernels::RowKind kind,
+                  std::int32_t n, const Body& body) {
+  const int size = kind == kernels::RowKind::kKey ? shape.key_dim : shape.value_dim;
+  std::vector<float> row(size);
+  std::int32_t i = 0;
+  for (const kernels::EntryRun& run : entries.runs) {
+    for (std::int32_t r = 0; r < run.n_entries; ++r, ++i) {
+      if (i == n) return;
+      kernels::load_row(kernels::row_type(shape, run, kind), kernels::row_at(shape, run, kind, r), row.data(), size);
+      body(i, row.data());
+    }
+  }
+}
+
+}  // namespace winnow
