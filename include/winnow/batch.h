@@ -10,12 +10,13 @@
 #include <utility>
 #include <vector>
 
+#include "winnow/api.h"
 #include "winnow/error.h"
 #include "winnow/generate.h"
 #include "winnow/sampling.h"
 #include "winnow/session.h"
 
-namespace winnow {
+namespace WINNOW_API winnow {
 
 struct BatchOptions {
   int n_parallel = 8;   // most answers that are prepared or given at a time

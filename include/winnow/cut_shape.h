@@ -4,7 +4,9 @@
 #include <cstdint>
 #include <vector>
 
-namespace winnow {
+#include "winnow/api.h"
+
+namespace WINNOW_API winnow {
 
 struct CutShape {
   std::vector<int> heads;  // [n_layer] KV heads; 0: a layer that is left alone, and counts nowhere

@@ -7,7 +7,9 @@
 #include <string>
 #include <string_view>
 
-namespace winnow {
+#include "winnow/api.h"
+
+namespace WINNOW_API winnow {
 
 enum class EntryType : std::uint8_t { kF32, kF16, kBF16, kQ8_0, kQ4_0, kR4, kR3 };
 

@@ -4,7 +4,9 @@
 #include <stdexcept>
 #include <string>
 
-namespace winnow {
+#include "winnow/api.h"
+
+namespace WINNOW_API winnow {
 
 enum class ErrorCode {
   kInvalidArgument,  // an option, budget or prompt that cannot be used as given

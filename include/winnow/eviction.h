@@ -12,7 +12,9 @@
 #include <string_view>
 #include <vector>
 
-namespace winnow {
+#include "winnow/api.h"
+
+namespace WINNOW_API winnow {
 
 // Bytes of an entry, a mean over the heads that methods cut where layers differ.
 struct EntryBytes {

@@ -10,10 +10,11 @@
 #include <string_view>
 #include <vector>
 
+#include "winnow/api.h"
 #include "winnow/model.h"
 #include "winnow/sampling.h"
 
-namespace winnow {
+namespace WINNOW_API winnow {
 
 class Session;
 

@@ -4,11 +4,12 @@
 #include <cstdint>
 #include <vector>
 
+#include "winnow/api.h"
 #include "winnow/head_table.h"
 #include "winnow/ranking.h"
 #include "winnow/scorer.h"
 
-namespace winnow {
+namespace WINNOW_API winnow {
 
 // What a head allocator looks at. Numbers do not include protected entries.
 struct HeadRequest {

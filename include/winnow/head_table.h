@@ -3,10 +3,11 @@
 
 #include <vector>
 
+#include "winnow/api.h"
 #include "winnow/cut_shape.h"
 #include "winnow/eviction.h"
 
-namespace winnow {
+namespace WINNOW_API winnow {
 
 class HeadTable {
  public:

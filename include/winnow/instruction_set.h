@@ -3,7 +3,9 @@
 
 #include <string>
 
-namespace winnow {
+#include "winnow/api.h"
+
+namespace WINNOW_API winnow {
 
 // Forces one by its name ("AVX2", "AVX3", ...) for the whole process; an empty name goes back to the best one that
 // the machine has. Throws Error(kUnsupported) with the list of those that can be chosen. Call it before any engine

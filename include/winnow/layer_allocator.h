@@ -4,11 +4,12 @@
 #include <algorithm>
 #include <vector>
 
+#include "winnow/api.h"
 #include "winnow/cut_shape.h"
 #include "winnow/head_table.h"
 #include "winnow/scorer.h"
 
-namespace winnow {
+namespace WINNOW_API winnow {
 
 // Weights of layers from weights of a head: of_head(i) of the i-th layer that is cut, times its number of heads in
 // parts of the largest.

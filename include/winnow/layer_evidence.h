@@ -10,10 +10,11 @@
 #include <memory>
 #include <vector>
 
+#include "winnow/api.h"
 #include "winnow/eviction.h"
 #include "winnow/layer_view.h"
 
-namespace winnow {
+namespace WINNOW_API winnow {
 
 class SharedCosts;
 

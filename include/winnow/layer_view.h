@@ -5,9 +5,10 @@
 #include <functional>
 #include <span>
 
+#include "winnow/api.h"
 #include "winnow/entries.h"
 
-namespace winnow {
+namespace WINNOW_API winnow {
 
 // Runs body(i) for i in [0, n_items) on the engine's threads and returns when all are done. An exception thrown by body
 // is rethrown here.

@@ -4,7 +4,9 @@
 #include <cstdint>
 #include <span>
 
-namespace winnow {
+#include "winnow/api.h"
+
+namespace WINNOW_API winnow {
 
 // The natural log of the softmax's denominator, summed in double precision: a token's log-probability is its logit
 // minus this. `logits` is not empty. [n_vocab]

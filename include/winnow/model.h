@@ -9,7 +9,9 @@
 #include <string_view>
 #include <vector>
 
-namespace winnow {
+#include "winnow/api.h"
+
+namespace WINNOW_API winnow {
 
 using Token = std::int32_t;
 

@@ -5,10 +5,11 @@
 #include <functional>
 #include <span>
 
+#include "winnow/api.h"
 #include "winnow/layer_view.h"
 #include "winnow/session.h"
 
-namespace winnow {
+namespace WINNOW_API winnow {
 
 // Looks at one layer after the other, in order. The view and all it points at live until on_layer returns.
 struct LayerObserver {

@@ -4,9 +4,10 @@
 #include <cstdint>
 #include <vector>
 
+#include "winnow/api.h"
 #include "winnow/scorer.h"
 
-namespace winnow {
+namespace WINNOW_API winnow {
 
 // One head's candidates as offsets into its candidates (stored prefix entries less the sinks).
 struct HeadRanking {

@@ -9,13 +9,14 @@
 #include <memory>
 #include <string>
 
+#include "winnow/api.h"
 #include "winnow/eviction.h"
 #include "winnow/head_allocator.h"
 #include "winnow/layer_allocator.h"
 #include "winnow/scorer.h"
 #include "winnow/selector.h"
 
-namespace winnow {
+namespace WINNOW_API winnow {
 
 void register_scorer(const std::string& name, std::unique_ptr<const Scorer> scorer);
 void register_layer_allocator(const std::string& name, std::unique_ptr<const LayerAllocator> allocator);

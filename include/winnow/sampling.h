@@ -6,9 +6,10 @@
 #include <span>
 #include <string>
 
+#include "winnow/api.h"
 #include "winnow/model.h"
 
-namespace winnow {
+namespace WINNOW_API winnow {
 
 // What a number of the options may be, both ends included.
 struct SamplingRange {

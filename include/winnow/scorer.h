@@ -3,11 +3,12 @@
 
 #include <vector>
 
+#include "winnow/api.h"
 #include "winnow/eviction.h"
 #include "winnow/layer_evidence.h"
 #include "winnow/option.h"
 
-namespace winnow {
+namespace WINNOW_API winnow {
 
 // [n_kv_head][prefix entries of that head], in the order of the stored entries; sinks included, window not.
 using LayerScores = std::vector<std::vector<float>>;

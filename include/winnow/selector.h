@@ -4,10 +4,11 @@
 #include <cstdint>
 #include <vector>
 
+#include "winnow/api.h"
 #include "winnow/ranking.h"
 #include "winnow/scorer.h"
 
-namespace winnow {
+namespace WINNOW_API winnow {
 
 // Stateless; one instance per process, safe to use from any thread.
 class Selector {

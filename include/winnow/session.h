@@ -11,12 +11,13 @@
 #include <string_view>
 #include <vector>
 
+#include "winnow/api.h"
 #include "winnow/entry_type.h"
 #include "winnow/error.h"
 #include "winnow/eviction.h"
 #include "winnow/model.h"
 
-namespace winnow {
+namespace WINNOW_API winnow {
 
 // From how many tokens on PrefillWeights::kAuto converts a layer's weights for a prompt or a turn: those of types that
 // winnow does not multiply as they are, and the others.

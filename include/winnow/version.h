@@ -1,6 +1,8 @@
 // The one place where the version stands; CMakeLists.txt reads it from here.
 #pragma once
 
+#include "winnow/api.h"
+
 #define WINNOW_VERSION_MAJOR 0
 #define WINNOW_VERSION_MINOR 1
 #define WINNOW_VERSION_PATCH 0
@@ -8,7 +10,7 @@
 #define WINNOW_STRINGIZE_(x) #x
 #define WINNOW_STRINGIZE(x) WINNOW_STRINGIZE_(x)
 
-namespace winnow {
+namespace WINNOW_API winnow {
 
 // "MAJOR.MINOR.PATCH"
 inline constexpr const char* kVersion = WINNOW_STRINGIZE(WINNOW_VERSION_MAJOR) "." WINNOW_STRINGIZE(

@@ -1,6 +1,7 @@
 // Everything of the public interface. See examples/ for a program of forty lines.
 #pragma once
 
+#include "winnow/api.h"
 #include "winnow/batch.h"
 #include "winnow/cut_shape.h"
 #include "winnow/entries.h"

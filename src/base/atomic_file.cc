@@ -56,6 +56,11 @@ void AtomicFile::write(std::string_view bytes) {
   if (const int reason = write_all(descriptor_, bytes); reason != 0) fail(path_, reason);
 }
 
+void AtomicFile::write_over_begin(std::string_view bytes) {
+  if (lseek(descriptor_, 0, SEEK_SET) != 0) fail(path_, errno);
+  write(bytes);
+}
+
 void AtomicFile::flush() {
   if (fsync(descriptor_) != 0) fail(path_, errno);
   const int closed = close(std::exchange(descriptor_, -1));

@@ -20,6 +20,7 @@ class AtomicFile {
   AtomicFile& operator=(const AtomicFile&) = delete;
 
   void write(std::string_view bytes);
+  void write_over_begin(std::string_view bytes);  // what is written next follows these bytes
   void commit();
   // False, and nothing is changed, where there is a file of that name by now.
   bool commit_new();

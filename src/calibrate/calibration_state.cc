@@ -7,7 +7,7 @@
 
 #include "base/atomic_file.h"
 #include "base/fnv1a.h"
-#include "eviction/json_file.h"
+#include "base/json_file.h"
 #include "winnow/error.h"
 
 namespace winnow {

@@ -3,7 +3,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "eviction/json_file.h"
+#include "base/json_file.h"
 
 namespace winnow {
 

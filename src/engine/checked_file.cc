@@ -1,18 +1,14 @@
 #include "engine/checked_file.h"
 
-#include <fcntl.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
-#include <cstdio>
 #include <cstring>
 #include <string_view>
-#include <utility>
 #include <vector>
 
+#include "base/atomic_file.h"
 #include "base/fnv1a.h"
 #include "winnow/error.h"
 
@@ -32,41 +28,14 @@ struct FileHeader {
   std::uint64_t checksum;  // FNV-1a of the body
 };
 
-[[noreturn]] void throw_io(const std::string& what, const std::string& path) {
-  throw Error(ErrorCode::kIo, what + " '" + path + "': " + std::strerror(errno));
-}
-
-void write_all(int fd, std::string_view bytes, const std::string& path) {
-  while (!bytes.empty()) {
-    const ssize_t n = write(fd, bytes.data(), std::min<std::size_t>(bytes.size(), std::size_t{1} << 30));
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) throw_io("cannot write the session file", path);
-    bytes.remove_prefix(static_cast<std::size_t>(n));
-  }
-}
-
-// Unique in this process and to it, so that two savers of one path do not write into each other's file.
-std::string temporary_name(const std::string& path) {
-  static std::atomic<unsigned> n_made{0};
-  return path + ".tmp." + std::to_string(getpid()) + "." + std::to_string(n_made++);
-}
-
 }  // namespace
 
-// The temporary file behind a stream. What it throws passes through the stream.
+// The file behind a stream. What it throws passes through the stream.
 class CheckedFileWriter::Stream : public std::streambuf {
  public:
-  explicit Stream(const std::string& path)
-      : name_(temporary_name(path)), fd_(open(name_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600)) {
-    if (fd_ < 0) throw_io("cannot create the session file", name_);
+  explicit Stream(const std::string& path) : file_(path, 0600) {
     setp(buffer_.data(), buffer_.data() + buffer_.size());
   }
-  ~Stream() override {
-    if (fd_ >= 0) close(fd_);
-    if (!name_.empty()) unlink(name_.c_str());
-  }
-  Stream(const Stream&) = delete;
-  Stream& operator=(const Stream&) = delete;
 
   // Of what was written so far.
   void write_header() {
@@ -76,15 +45,12 @@ class CheckedFileWriter::Stream : public std::streambuf {
     header.version = kVersion;
     header.body_bytes = n_bytes_;
     header.checksum = hash_.value();
-    if (lseek(fd_, 0, SEEK_SET) != 0) throw_io("cannot write the session file", name_);
-    write_all(fd_, {reinterpret_cast<const char*>(&header), sizeof(header)}, name_);
+    file_.write_over_begin({reinterpret_cast<const char*>(&header), sizeof(header)});
   }
 
-  void commit(const std::string& path) {
+  void commit() {
     write_header();
-    if (fsync(fd_) != 0 || close(std::exchange(fd_, -1)) != 0) throw_io("cannot write the session file", name_);
-    if (std::rename(name_.c_str(), path.c_str()) != 0) throw_io("cannot write the session file", path);
-    name_.clear();
+    file_.commit();
   }
 
  protected:
@@ -104,21 +70,20 @@ class CheckedFileWriter::Stream : public std::streambuf {
  private:
   void flush() {
     const std::string_view bytes(pbase(), static_cast<std::size_t>(pptr() - pbase()));
-    write_all(fd_, bytes, name_);
+    file_.write(bytes);
     hash_.add(bytes);
     n_bytes_ += bytes.size();
     setp(buffer_.data(), buffer_.data() + buffer_.size());
   }
 
-  std::string name_;  // empty once it is renamed
-  int fd_;
+  AtomicFile file_;
   std::vector<char> buffer_ = std::vector<char>(kBufferBytes);
   Fnv1a hash_;
   std::uint64_t n_bytes_ = 0;
 };
 
-CheckedFileWriter::CheckedFileWriter(std::string path)
-    : path_(std::move(path)), stream_(std::make_unique<Stream>(path_)), body_(stream_.get()) {
+CheckedFileWriter::CheckedFileWriter(const std::string& path)
+    : stream_(std::make_unique<Stream>(path)), body_(stream_.get()) {
   body_.exceptions(std::ios::badbit);
   stream_->write_header();  // its place
 }
@@ -126,7 +91,7 @@ CheckedFileWriter::CheckedFileWriter(std::string path)
 CheckedFileWriter::~CheckedFileWriter() = default;
 
 std::ostream& CheckedFileWriter::body() { return body_; }
-void CheckedFileWriter::commit() { stream_->commit(path_); }
+void CheckedFileWriter::commit() { stream_->commit(); }
 
 CheckedFileReader::CheckedFileReader(const std::string& path) {
   struct stat info {};

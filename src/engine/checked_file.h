@@ -13,12 +13,11 @@
 
 namespace winnow {
 
-// Writes under a temporary name beside the file, which commit() renames: whatever happens before leaves the file of
-// that name, if any, as it was. All that fails throws Error(kIo). Only the user may read the file (mode 0600): it holds
-// texts.
+// An AtomicFile with that header: whatever happens before commit() leaves the file of that name, if any, as it was. All
+// that fails throws Error(kIo). Only the user may read the file (mode 0600): it holds texts.
 class CheckedFileWriter {
  public:
-  explicit CheckedFileWriter(std::string path);
+  explicit CheckedFileWriter(const std::string& path);
   ~CheckedFileWriter();  // without commit(): removes what was written
   CheckedFileWriter(const CheckedFileWriter&) = delete;
   CheckedFileWriter& operator=(const CheckedFileWriter&) = delete;
@@ -29,7 +28,6 @@ class CheckedFileWriter {
 
  private:
   class Stream;
-  std::string path_;
   std::unique_ptr<Stream> stream_;
   std::ostream body_;
 };

@@ -7,10 +7,10 @@
 
 #include "base/fnv1a.h"
 #include "base/input_file.h"
+#include "base/json_file.h"
 #include "base/running_text.h"
 #include "base/utf8.h"
 #include "eval/task_table.h"
-#include "eviction/json_file.h"
 #include "winnow/error.h"
 
 namespace winnow::eval {

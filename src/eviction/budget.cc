@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "eviction/numbers.h"
+#include "base/numbers.h"
 #include "winnow/error.h"
 #include "winnow/eviction.h"
 

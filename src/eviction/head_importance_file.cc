@@ -6,8 +6,8 @@
 #include <sstream>
 #include <string>
 
-#include "eviction/json_file.h"
-#include "eviction/numbers.h"
+#include "base/json_file.h"
+#include "base/numbers.h"
 #include "winnow/eviction.h"
 
 namespace winnow {

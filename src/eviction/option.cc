@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "eviction/numbers.h"
+#include "base/numbers.h"
 
 namespace winnow {
 Option integer_option(std::string name, std::int64_t min, std::int64_t max, std::int64_t fallback,
@@ -24,13 +24,13 @@ Option number_option(std::string name, double min, double max, double fallback, 
   const auto read = [min, max](std::string_view text) -> std::optional<std::string> {
     const std::optional<double> number = parse_double(text);
     if (!number || *number < min || *number > max) return std::nullopt;
-    return format_double(*number);
+    return format_number(*number);
   };
-  const std::string most = max == kMaxNumberOption ? "1e9" : format_double(max);
+  const std::string most = max == kMaxNumberOption ? "1e9" : format_number(max);
   return {.name = std::move(name),
-          .values = min == 0 && max == 1 ? "number in [0, 1]" : "number, " + format_double(min) + " to " + most,
+          .values = min == 0 && max == 1 ? "number in [0, 1]" : "number, " + format_number(min) + " to " + most,
           .summary = std::move(summary),
-          .fallback = format_double(fallback),
+          .fallback = format_number(fallback),
           .read = read};
 }
 

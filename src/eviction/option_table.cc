@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/nearest_name.h"
-#include "eviction/numbers.h"
+#include "base/numbers.h"
 #include "eviction/registry.h"
 #include "winnow/error.h"
 

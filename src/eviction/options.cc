@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <string>
 
+#include "base/numbers.h"
 #include "eviction/cut.h"
-#include "eviction/numbers.h"
 #include "eviction/option_table.h"
 #include "eviction/registry.h"
 #include "winnow/error.h"

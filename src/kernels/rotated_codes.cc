@@ -142,7 +142,7 @@ void store_coded_row(EntryType type, const float* src, std::byte* dst, int head_
   assert(head_dim <= kMaxHeadDim);
   const int bits = code_bits(type);
   const int block = code_block(head_dim);
-  float y[kMaxHeadDim];
+  float y[kMaxHeadDim] = {};
   std::uint8_t index[kMaxBlock];
   // As for float16: what it cannot hold becomes its largest number.
   for (int i = 0; i < head_dim; ++i) y[i] = std::clamp(src[i], -65504.0F, 65504.0F);

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <cstdio>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -16,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/numbers.h"
 #include "model/grammar_matcher.h"
 #include "model/model_impl.h"
 #include "model/tokenizer.h"
@@ -79,12 +79,6 @@ bool is_possible(const llama_token_data& candidate) {
   return candidate.logit > -std::numeric_limits<float>::infinity();
 }
 
-std::string number_text(double number) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%g", number);
-  return text;
-}
-
 }  // namespace
 
 void SamplingOptions::validate() const {
@@ -92,8 +86,8 @@ void SamplingOptions::validate() const {
     using Value = decltype(value);
     // Also false for what is not a number.
     if (value >= static_cast<Value>(range.lowest) && value <= static_cast<Value>(range.highest)) return;
-    refuse(std::string(name) + " is " + number_text(value) + ": give a number from " + number_text(range.lowest) +
-           " to " + number_text(range.highest) + " (" + neutral + ")");
+    refuse(std::string(name) + " is " + format_number(value) + ": give a number from " + format_number(range.lowest) +
+           " to " + format_number(range.highest) + " (" + neutral + ")");
   };
   check("the temperature", temperature, kTemperature, "0: always the likeliest token");
   check("top-k", top_k, kTopK, "0: all tokens");

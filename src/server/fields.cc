@@ -1,18 +1,13 @@
 #include "server/fields.h"
 
 #include <cmath>
-#include <sstream>
+
+#include "base/numbers.h"
 
 namespace winnow::server {
 namespace {
 
 constexpr int kMostLevels = 64;
-
-std::string number_text(double value) {
-  std::ostringstream text;
-  text << value;
-  return text.str();
-}
 
 }  // namespace
 
@@ -87,7 +82,7 @@ std::optional<double> Fields::number(const std::string& name, double lowest, dou
   if (json == nullptr) return std::nullopt;
   const auto value = json->is_number() ? json->get<double>() : std::nan("");
   if (!(value >= lowest && value <= highest)) {
-    refuse(name, "must be a number from " + number_text(lowest) + " to " + number_text(highest));
+    refuse(name, "must be a number from " + format_number(lowest) + " to " + format_number(highest));
   }
   return value;
 }

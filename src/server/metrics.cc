@@ -8,6 +8,8 @@
 #include <fstream>
 #include <vector>
 
+#include "base/numbers.h"
+
 namespace winnow::server {
 namespace {
 
@@ -16,17 +18,11 @@ struct Sample {
   double value;
 };
 
-std::string number_text(double value) {
-  char text[40];
-  std::snprintf(text, sizeof(text), "%.17g", value);
-  return text;
-}
-
 std::string metric(const std::string& name, const char* type, const char* help, const std::vector<Sample>& samples) {
   std::string text = "# HELP winnow_" + name + " " + help + "\n# TYPE winnow_" + name + " " + type + "\n";
   for (const Sample& sample : samples) {
     text += "winnow_" + name + (sample.labels.empty() ? "" : "{" + sample.labels + "}") + " " +
-            number_text(sample.value) + "\n";
+            format_number(sample.value) + "\n";
   }
   return text;
 }
@@ -110,7 +106,7 @@ std::string Histogram::text(const std::string& name, const char* help) const {
     if (i < bounds_.size()) std::snprintf(bound, sizeof(bound), "%g", bounds_[i]);
     text += full + "_bucket{le=\"" + bound + "\"} " + std::to_string(n) + "\n";
   }
-  return text + full + "_sum " + number_text(sum_) + "\n" + full + "_count " + std::to_string(n) + "\n";
+  return text + full + "_sum " + format_number(sum_) + "\n" + full + "_count " + std::to_string(n) + "\n";
 }
 
 void Latencies::add(const BatchResult& result, double seconds) {

@@ -6,7 +6,7 @@
 #include <fstream>
 #include <string>
 
-#include "eviction/json_file.h"
+#include "base/json_file.h"
 #include "winnow/error.h"
 #include "winnow/eviction.h"
 

@@ -3,10 +3,10 @@
 #include <filesystem>
 #include <sstream>
 
+#include "base/json_file.h"
 #include "eval/sample_files.h"
 #include "eval/shipped.h"
 #include "eval/task_table.h"
-#include "eviction/json_file.h"
 #include "winnow/error.h"
 
 namespace winnow::eval {

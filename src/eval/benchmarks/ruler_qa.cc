@@ -4,9 +4,9 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "base/json_file.h"
 #include "eval/benchmarks/ruler_generator.h"
 #include "eval/task_table.h"
-#include "eviction/json_file.h"
 #include "winnow/error.h"
 
 namespace winnow::eval {

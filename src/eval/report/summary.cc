@@ -9,6 +9,8 @@
 #include <map>
 #include <set>
 
+#include "base/numbers.h"
+
 namespace winnow::eval {
 namespace {
 
@@ -106,12 +108,6 @@ SummaryRow summarize_row(const Condition& condition, const Members& members, Mea
     row.n_truncated += answer.is_truncated;
   }
   return row;
-}
-
-std::string number_text(double value) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.10g", value);
-  return text;
 }
 
 // Names in order of appearance for tasks and groups, of size for numbers.
@@ -361,7 +357,7 @@ std::vector<Section> summarize(const Results& results) {
         "length",
         [](const Result& result) {
           const auto found = result.sample->coordinates.find("length");
-          return found == result.sample->coordinates.end() ? "" : number_text(found->second);
+          return found == result.sample->coordinates.end() ? "" : format_number(found->second);
         },
         true);
     for (const std::string& budget : budgets_in_order) {

@@ -1,6 +1,6 @@
 // random: uniform noise in [0, 1), the control that every quality table needs. A number depends on (seed, layer, head,
 // position) alone: not on threads, and a token keeps it when the cache is cut again.
-#include "eviction/numbers.h"
+#include "base/numbers.h"
 #include "eviction/registry.h"
 
 namespace winnow {

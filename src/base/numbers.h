@@ -1,4 +1,4 @@
-// Numbers in option texts: the whole text, C locale, shortest form back.
+// Numbers in texts that programs read, too: the whole text, C locale, shortest form back.
 #pragma once
 
 #include <charconv>
@@ -25,7 +25,8 @@ std::optional<Integer> parse_integer(std::string_view text) {
   return value;
 }
 
-inline std::string format_double(double value) {
+template <typename Number>
+std::string format_number(Number value) {
   char buffer[40];
   const auto end = std::to_chars(buffer, buffer + sizeof buffer, value);
   return {buffer, end.ptr};

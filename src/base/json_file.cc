@@ -1,4 +1,4 @@
-#include "eviction/json_file.h"
+#include "base/json_file.h"
 
 #include <cmath>
 #include <nlohmann/json.hpp>
