@@ -18,10 +18,9 @@ generate   base
 batch      $engine
 charts     base
 eval       $engine generate charts
-calibrate  $engine generate
-inspect    $engine calibrate charts
+study      $engine generate charts
 server     $engine generate batch
-cli        $engine generate batch charts eval calibrate inspect server"
+cli        $engine generate batch charts eval study server"
 status=0
 
 report() { printf '%s\n' "$1" >&2; status=1; }

@@ -4,12 +4,12 @@
 #include <memory>
 #include <span>
 
-#include "calibrate/passages.h"
 #include "cli/cache_flags.h"
 #include "cli/interrupt.h"
 #include "cli/number_text.h"
 #include "cli/progress_bar.h"
 #include "engine/planned_cuts.h"
+#include "study/passages.h"
 #include "winnow/error.h"
 #include "winnow/generate.h"
 

@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "calibrate/analysis/analysis.h"
 #include "cli/model_flags.h"
 #include "cli/prompt_source.h"
+#include "study/analysis/analysis.h"
 
 namespace winnow::cli {
 

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "calibrate/analysis/analysis.h"
+#include "study/analysis/analysis.h"
 
 namespace winnow::cli {
 

@@ -7,13 +7,13 @@
 #include <string>
 #include <vector>
 
-#include "calibrate/analysis/analysis.h"
-#include "calibrate/analysis/analysis_text.h"
 #include "cli/analysis_input.h"
 #include "cli/analysis_tables.h"
 #include "cli/commands.h"
 #include "cli/interrupt.h"
 #include "cli/output_file.h"
+#include "study/analysis/analysis.h"
+#include "study/analysis/analysis_text.h"
 #include "winnow/error.h"
 
 namespace winnow::cli {

@@ -12,10 +12,6 @@
 #include <system_error>
 #include <vector>
 
-#include "calibrate/calibration.h"
-#include "calibrate/passages.h"
-#include "calibrate/questions.h"
-#include "calibrate/scorer_choice.h"
 #include "cli/commands.h"
 #include "cli/interrupt.h"
 #include "cli/model_flags.h"
@@ -23,6 +19,10 @@
 #include "cli/output_file.h"
 #include "cli/progress_bar.h"
 #include "cli/prompt_source.h"
+#include "study/calibrate/calibration.h"
+#include "study/calibrate/questions.h"
+#include "study/calibrate/scorer_choice.h"
+#include "study/passages.h"
 #include "winnow/error.h"
 #include "winnow/generate.h"
 

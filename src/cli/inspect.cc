@@ -5,13 +5,13 @@
 #include <optional>
 #include <string>
 
-#include "calibrate/analysis/analysis_text.h"
 #include "cli/analysis_input.h"
 #include "cli/commands.h"
 #include "cli/interrupt.h"
 #include "cli/number_text.h"
 #include "cli/output_file.h"
-#include "inspect/inspect_page.h"
+#include "study/analysis/analysis_text.h"
+#include "study/inspect/inspect_page.h"
 
 namespace winnow::cli {
 namespace {

@@ -6,10 +6,10 @@
 #include <stdexcept>
 
 #include "eviction/cut.h"
-#include "eviction/lukv_calibration.h"
 #include "golden/checks.h"
 #include "golden/golden_file.h"
 #include "golden/scoring_case.h"
+#include "study/calibrate/marginal_utility.h"
 
 namespace winnow::golden {
 namespace {

@@ -5,11 +5,11 @@
 
 #include "eviction/layers/cake.h"
 #include "eviction/layers/lava.h"
-#include "eviction/losses.h"
 #include "eviction/registry.h"
 #include "eviction/selectors/critical.h"
 #include "golden/checks.h"
 #include "golden/scoring_case.h"
+#include "study/losses.h"
 #include "winnow/error.h"
 
 namespace winnow::golden {

@@ -1,0 +1,102 @@
+// What methods lose on a real prompt: the losses that the papers bound, the entries that later tokens turn out to need,
+// and what becomes of the next tokens' probabilities.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "study/losses.h"
+#include "winnow/session.h"
+
+namespace winnow {
+
+// One method with one budget.
+struct AnalysedCut {
+  EvictionOptions method;
+  Budget budget;
+};
+
+struct AnalysisOptions {
+  std::vector<Token> context;       // read whole, then cut
+  std::vector<Token> question;      // appended whole; may be empty
+  std::vector<Token> continuation;  // what follows; empty: what the full cache answers, likeliest token by token
+  int n_answer = 64;                // most tokens of that answer
+  std::vector<AnalysedCut> cuts;
+  std::function<bool(double part)> on_progress;  // 0 .. 1; false stops with Error(kCancelled)
+};
+
+// Shares of the entries for which a head's concentration is given (Ada-KV's figure).
+inline constexpr std::array<double, 6> kConcentrationShares = {0.01, 0.02, 0.05, 0.1, 0.2, 0.5};
+
+// What the full cache's attention is like in one layer, over the last 32 rows of the context (`window` says how many).
+struct LayerAttention {
+  double dispersion = 0, shift = 0;                 // CAKE, summed over query heads
+  std::vector<double> head_dispersion, head_shift;  // [n_head]
+  double lava_entropy = 0;                          // LAVa's layer weight, 0 .. 1
+  std::vector<std::vector<double>> concentration;   // [n_kv_head][kConcentrationShares] part of the prefix's
+                                                    // attention that falls on so many of its best entries
+  std::vector<double> importance;                   // [n_kv_head] sum of the oracle importance
+};
+
+// One layer under one cut.
+struct LayerOutcome {
+  LayerLosses losses;              // of the context's last row
+  std::vector<std::int32_t> kept;  // [n_kv_head] entries of the context
+  // [n_kv_head] of the oracle importance (largest attention x || v W_O ||_2 over the continuation's rows):
+  std::vector<double> loss;         // what is outside the kept entries
+  std::vector<double> least_loss;   // what would be at least, with as many entries
+  std::vector<double> recall;       // part of the most important entries, as many as are kept, that are kept
+  std::vector<double> future_mass;  // part of the continuation's attention on the context that falls on kept entries
+};
+
+// A cut's effect on the predictions of the continuation, against the full cache.
+struct NextTokens {
+  int n = 0;                                   // predictions
+  double kl_mean = 0, kl_max = 0;              // nats, KL(full || cut)
+  double perplexity = 0, perplexity_full = 0;  // of the continuation
+  double agreement = 0;                        // part with the same likeliest token
+  double first_logits_l1 = 0;                  // mean |difference| of the first prediction's logits
+};
+
+struct CutOutcome {
+  std::string method, budget;                       // text forms
+  std::int64_t entries_kept = 0, entries_full = 0;  // of the layers that methods cut
+  std::vector<LayerOutcome> layers;                 // [n_layer]; empty vectors for a layer that is not cut
+  // Sums over the model, as parts of all importance:
+  double oracle_loss = 0;  // LU-KV's loss
+  double least_loss = 0;   // with these head budgets and a perfect ranking
+  double best_loss = 0;    // with this total, perfect budgets and a perfect ranking
+  double best_allocation =
+      0;  // with this total and this scorer's ranking, perfect budgets (a lower bound: convexified)
+  NextTokens next;
+
+  double recall() const { return 1 - oracle_loss; }
+  double optimality_gap() const { return oracle_loss - best_loss; }
+  double allocation_gap() const { return oracle_loss - best_allocation; }
+};
+
+struct Analysis {
+  ModelInfo model;
+  std::vector<Token> context, question, continuation;
+  std::vector<std::string>
+      context_text;                    // [n_context] whole characters; one of several tokens goes to the last of them
+  bool is_answer = false;              // the continuation is the full cache's own
+  int window = 0;                      // rows of LayerAttention
+  std::vector<LayerAttention> layers;  // [n_layer]; empty vectors for a layer that is not cut
+  std::vector<CutOutcome> cuts;
+  // [n_cuts][n_layer][n_kv_head] positions that are kept, ascending; no heads in a layer that is not cut.
+  std::vector<std::vector<std::vector<std::vector<std::int32_t>>>> positions;
+};
+
+// All cuts share one pass over the context. Throws what Engine::open and prefill throw, Error(kInvalidArgument) for a
+// method that cannot be judged (`full`) and a continuation of less than 2 tokens.
+Analysis analyse(const std::shared_ptr<Engine>& engine, const AnalysisOptions& options);
+
+// Sentences about every loss that is above one of its bounds, by more than rounding: none, unless something is wrong.
+std::vector<std::string> find_violations(const Analysis& analysis);
+
+}  // namespace winnow

@@ -1,0 +1,24 @@
+// LU-KV's losses of cuts, given what later tokens attended to.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "study/analysis/analysis.h"
+
+namespace winnow {
+
+using HeadValues = std::vector<std::vector<double>>;  // [heads that are cut][n_context]
+
+// Fills loss, least_loss, recall and future_mass of a layer's outcome. `positions` [n_kv_head] are kept, `importance`
+// and `attention` [n_kv_head][n_context] of that layer.
+void add_future_losses(std::span<const std::vector<std::int32_t>> positions,
+                       std::span<const std::vector<double>> importance, std::span<const std::vector<double>> attention,
+                       LayerOutcome& outcome);
+
+// Fills the sums of a cut whose layers are done. `scores` [heads that are cut][n_context - window] are its scorer's.
+void add_model_losses(const HeadValues& importance, const std::vector<std::vector<float>>& scores,
+                      const EvictionOptions& method, CutOutcome& outcome);
+
+}  // namespace winnow

@@ -1,0 +1,25 @@
+#include "study/calibrate/scorer_choice.h"
+
+#include <algorithm>
+#include <string>
+
+#include "winnow/error.h"
+
+namespace winnow {
+
+EvictionOptions choose_scorer(std::string_view text) {
+  const std::size_t colon = std::min(text.find(':'), text.size());
+  std::string name(text.substr(0, colon));
+  if (name == "full") {
+    throw Error(ErrorCode::kInvalidArgument, "'full' scores nothing: name a scorer, e.g. snapkv");
+  }
+  for (const MethodInfo& method : eviction_methods()) {
+    if (method.name == "lu-kv-" + name) name = method.name;
+  }
+  // With the allocators in the text the options of those that they replace are refused.
+  std::string full = name + ":layers=lu-kv,heads=lu-kv";
+  if (colon < text.size()) full.append(",").append(text.substr(colon + 1));
+  return EvictionOptions::parse(full);
+}
+
+}  // namespace winnow

@@ -1,0 +1,186 @@
+#include "study/analysis/analysis.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <sstream>
+
+#include "study/analysis/analysis_text.h"
+#include "study/tiny_prompt.h"
+#include "winnow/error.h"
+
+namespace winnow {
+namespace {
+
+using test::tiny_engine;
+using test::tiny_tokens;
+
+AnalysisOptions options_of(const std::vector<const char*>& methods, const std::vector<const char*>& budgets, int n,
+                           std::uint32_t seed) {
+  AnalysisOptions options;
+  options.context = tiny_tokens(n, seed);
+  options.continuation = tiny_tokens(12, seed + 1);
+  for (const char* method : methods) {
+    for (const char* budget : budgets) {
+      options.cuts.push_back({EvictionOptions::parse(method), Budget::parse(budget)});
+    }
+  }
+  return options;
+}
+
+const std::vector<const char*> kMethods = {"streaming-llm:window=4",
+                                           "snapkv:window=8",
+                                           "ada-snapkv:window=8,sinks=2",
+                                           "critical-snapkv:window=8",
+                                           "critical-ada-snapkv:window=4,first-stage=0.25",
+                                           "h2o:window=4",
+                                           "tova:window=2",
+                                           "keydiff:window=4",
+                                           "expected-attention:window=4",
+                                           "random:window=4,seed=3",
+                                           "cake:window=8",
+                                           "lava:window=8",
+                                           "kvzip:window=4"};
+
+TEST(Analysis, EveryLossIsBelowItsBoundsAndEveryPartAddsUp) {
+  for (std::uint32_t seed = 1; seed <= 3; ++seed) {
+    const auto engine = tiny_engine({.n_layer = 4, .seed = seed});
+    AnalysisOptions options = options_of(kMethods, {"12%", "35%", "80%"}, 120, seed * 10);
+    if (seed == 2) options.question = tiny_tokens(5, 77);
+    if (seed == 3) options.continuation.clear();
+    if (seed == 3) options.n_answer = 9;
+    const Analysis analysis = analyse(engine, options);
+    EXPECT_EQ(find_violations(analysis), std::vector<std::string>{});
+    ASSERT_EQ(analysis.cuts.size(), kMethods.size() * 3);
+    for (std::size_t c = 0; c < analysis.cuts.size(); ++c) {
+      const CutOutcome& cut = analysis.cuts[c];
+      SCOPED_TRACE(cut.method + " " + cut.budget);
+      std::int64_t n_kept = 0;
+      double importance = 0, loss = 0;
+      for (std::size_t l = 0; l < 4; ++l) {
+        const LayerOutcome& layer = cut.layers[l];
+        for (std::size_t h = 0; h < 2; ++h) {
+          n_kept += layer.kept[h];
+          EXPECT_EQ(std::ssize(analysis.positions[c][l][h]), layer.kept[h]);
+          importance += analysis.layers[l].importance[h];
+          loss += layer.loss[h];
+          EXPECT_LE(layer.least_loss[h], layer.loss[h] + 1e-12);
+          EXPECT_GE(layer.recall[h], 0);
+          EXPECT_LE(layer.recall[h], 1);
+          EXPECT_GT(layer.future_mass[h], 0);
+          EXPECT_LE(layer.future_mass[h], 1 + 1e-9);
+        }
+        for (const double mass : layer.losses.mass) {
+          EXPECT_GT(mass, 0);
+          EXPECT_LE(mass, 1 + 1e-9);
+        }
+        EXPECT_EQ(layer.losses.theta_hat.empty(), cut.method.find("critical") == std::string::npos);
+      }
+      EXPECT_EQ(n_kept, cut.entries_kept);
+      EXPECT_EQ(cut.entries_full, 120 * 8);
+      EXPECT_NEAR(cut.oracle_loss, loss / importance, 1e-12);
+      EXPECT_LE(cut.best_loss, cut.least_loss + 1e-12);
+      EXPECT_LE(cut.least_loss, cut.oracle_loss + 1e-12);
+      EXPECT_LE(cut.best_loss, cut.best_allocation + 1e-9);
+      // Their selection is not the scorer's ranking.
+      if (cut.method.find("critical") == std::string::npos) {
+        EXPECT_LE(cut.best_allocation, cut.oracle_loss + 1e-9);
+      }
+      EXPECT_GT(cut.next.kl_mean, 0);
+      EXPECT_GE(cut.next.kl_max, cut.next.kl_mean);
+      EXPECT_GT(cut.next.perplexity_full, 1);
+    }
+    EXPECT_EQ(analysis.is_answer, seed == 3);
+  }
+}
+
+TEST(Analysis, ABudgetForEverythingLosesNothing) {
+  const Analysis analysis = analyse(tiny_engine(), options_of({"snapkv:window=8", "lava:window=8"}, {"100%"}, 60, 5));
+  for (const CutOutcome& cut : analysis.cuts) {
+    EXPECT_EQ(cut.entries_kept, cut.entries_full);
+    EXPECT_EQ(cut.next.kl_max, 0);
+    EXPECT_EQ(cut.next.perplexity, cut.next.perplexity_full);
+    EXPECT_EQ(cut.next.agreement, 1);
+    EXPECT_EQ(cut.next.first_logits_l1, 0);
+    EXPECT_EQ(cut.oracle_loss, 0);
+    EXPECT_EQ(cut.best_loss, 0);
+    for (const LayerOutcome& layer : cut.layers) {
+      EXPECT_EQ(layer.losses.loss_layer, 0);
+      EXPECT_EQ(layer.recall, (std::vector<double>{1, 1}));
+      EXPECT_NEAR(layer.future_mass[0], 1, 1e-12);
+    }
+  }
+  EXPECT_TRUE(find_violations(analysis).empty());
+}
+
+TEST(Analysis, EveryPlantedViolationIsFound) {
+  const Analysis sound = analyse(tiny_engine(), options_of({"critical-snapkv:window=8"}, {"20%"}, 80, 9));
+  ASSERT_TRUE(find_violations(sound).empty());
+  const auto found = [&](const std::function<void(LayerLosses&)>& plant) {
+    Analysis planted = sound;
+    plant(planted.cuts[0].layers[1].losses);
+    return find_violations(planted).size();
+  };
+  EXPECT_EQ(found([](LayerLosses& l) { l.ada_eps = l.loss_layer * 0.999; }), 1U);
+  EXPECT_EQ(found([](LayerLosses& l) { l.lava_bound = l.loss_layer * 0.999; }), 1U);
+  EXPECT_EQ(found([](LayerLosses& l) { l.theta[2] = l.loss_head[2] * 0.999; }), 1U);
+  EXPECT_EQ(found([](LayerLosses& l) { l.theta_hat[3] = l.loss_head[3] * 0.999; }), 2U);  // below theta as well
+  EXPECT_EQ(found([](LayerLosses& l) { l.theta_hat[0] = l.theta[0] * 0.999; }), 1U);
+  EXPECT_EQ(found([](LayerLosses& l) { l.loss_head[1] = std::nan(""); }), 2U);
+}
+
+TEST(Analysis, TextHasEveryRow) {
+  const Analysis analysis = analyse(
+      tiny_engine(), options_of({"snapkv:window=8,pool=none", "critical-snapkv:window=8"}, {"20%", "30"}, 80, 4));
+  const nlohmann::ordered_json json = analysis_json(analysis);
+  ASSERT_EQ(json["cuts"].size(), 4U);
+  ASSERT_EQ(json["attention"].size(), 3U);
+  EXPECT_EQ(json["violations"].size(), 0U);
+  EXPECT_TRUE(json["cuts"][0]["layers"][0]["theta_hat"].is_null());
+  EXPECT_EQ(json["cuts"][2]["layers"][0]["theta_hat"].size(), 4U);
+  EXPECT_NEAR(json["cuts"][3]["next"]["kl_mean"].get<double>(), analysis.cuts[3].next.kl_mean, 1e-6);
+  for (const auto& head : json["attention"][1]["concentration"]) {
+    double before = 0;
+    for (const double part : head) {
+      EXPECT_GE(part, before);
+      EXPECT_LE(part, 1);
+      before = part;
+    }
+  }
+  std::istringstream lines(analysis_csv(analysis));
+  std::string line;
+  int n_lines = 0;
+  while (std::getline(lines, line)) {
+    // The method with a comma stands in quotes.
+    const auto in_quotes = line.starts_with("\"snapkv:window=8,pool=none\",") ? 1 : 0;
+    EXPECT_EQ(std::count(line.begin(), line.end(), ','), 19 + in_quotes) << line;
+    ++n_lines;
+  }
+  EXPECT_EQ(n_lines, 1 + 4 * 3 * 4);
+}
+
+TEST(Analysis, WhatCannotBeJudgedIsRefused) {
+  const auto engine = tiny_engine();
+  const auto code = [&](const AnalysisOptions& options) {
+    try {
+      analyse(engine, options);
+    } catch (const Error& error) {
+      return error.code();
+    }
+    return ErrorCode::kInternal;
+  };
+  EXPECT_EQ(code(options_of({"full"}, {"20%"}, 80, 1)), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code(options_of({"snapkv"}, {"20%"}, 20, 1)), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code(options_of({"snapkv"}, {"1%"}, 80, 1)), ErrorCode::kInvalidArgument) << "below the window";
+  AnalysisOptions options = options_of({"snapkv:window=4"}, {"20%"}, 80, 1);
+  options.on_progress = [](double part) { return part < 0.5; };
+  EXPECT_EQ(code(options), ErrorCode::kCancelled);
+  options.on_progress = nullptr;
+  options.continuation.resize(1);
+  EXPECT_EQ(code(options), ErrorCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace winnow
