@@ -5,6 +5,7 @@
 
 #include "batch/batch_test_support.h"
 #include "engine/engine_impl.h"
+#include "expect_error.h"
 
 namespace winnow::test {
 namespace {
@@ -412,7 +413,8 @@ TEST_F(BatchTest, DrainingEndsWhatRunsAndRefusesTheRest) {
   EXPECT_TRUE(batch->drain(60));
   EXPECT_TRUE(running.is_done());
   EXPECT_EQ(running.answer().size(), 200U);
-  EXPECT_THROW(batch->submit(batch_request(0, 40, 1, batch_options(), 2), late.callbacks()), Error);
+  test::expect_error(ErrorCode::kCancelled, "about to end",
+                     [&] { batch->submit(batch_request(0, 40, 1, batch_options(), 2), late.callbacks()); });
 }
 
 TEST_F(BatchTest, DestructionCancelsWhatIsLeft) {
@@ -450,10 +452,12 @@ TEST_F(BatchTest, CallsFromManyThreads) {
 }
 
 TEST_F(BatchTest, OptionsThatCannotBe) {
-  EXPECT_THROW(make_batch({.n_parallel = 0}), Error);
-  EXPECT_THROW(make_batch({.max_queued = -1}), Error);
-  EXPECT_THROW(make_batch({.cache_dir = "x"}), Error);
-  EXPECT_THROW(make_batch({.context_bytes = 1 << 20, .cache_dir = "/proc/none/here"}), Error);
+  test::expect_error(ErrorCode::kInvalidArgument, "a batch gives 1 to 256", [&] { make_batch({.n_parallel = 0}); });
+  test::expect_error(ErrorCode::kInvalidArgument, "a queue cannot have fewer", [&] { make_batch({.max_queued = -1}); });
+  test::expect_error(ErrorCode::kInvalidArgument, "saved contexts need memory",
+                     [&] { make_batch({.cache_dir = "x"}); });
+  test::expect_error(ErrorCode::kIo, "cannot be made",
+                     [&] { make_batch({.context_bytes = 1 << 20, .cache_dir = "/proc/none/here"}); });
 }
 
 }  // namespace

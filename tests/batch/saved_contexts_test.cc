@@ -7,6 +7,7 @@
 
 #include "batch/batch_test_support.h"
 #include "batch/context_seal.h"
+#include "expect_error.h"
 
 namespace winnow::test {
 namespace {
@@ -145,7 +146,7 @@ TEST_F(SavedContextsTest, ServersThatStartTogetherHaveOneKey) {
     seals[0]->seal(file, file);
     for (const auto& seal : seals) EXPECT_NO_THROW(seal->check(file));
     std::ofstream(file, std::ios::app) << ".";
-    EXPECT_THROW(seals[1]->check(file), Error);
+    test::expect_error(ErrorCode::kBadFile, "was not written with this folder's key", [&] { seals[1]->check(file); });
   }
 }
 
@@ -153,13 +154,13 @@ TEST_F(SavedContextsTest, AKeyThatOthersKnowIsRefused) {
   const std::string key = folder_.file("key");
   const ContextSeal seal(folder_.file(""));
   fs::permissions(key, fs::perms::group_read, fs::perm_options::add);
-  EXPECT_THROW(ContextSeal(folder_.file("")), Error);
+  test::expect_error(ErrorCode::kBadFile, "is open to others", [&] { ContextSeal(folder_.file("")); });
   fs::permissions(key, fs::perms::owner_read | fs::perms::owner_write);
   EXPECT_NO_THROW(ContextSeal(folder_.file("")));
   fs::resize_file(key, 31);
-  EXPECT_THROW(ContextSeal(folder_.file("")), Error);
+  test::expect_error(ErrorCode::kBadFile, "is damaged", [&] { ContextSeal(folder_.file("")); });
   fs::resize_file(key, std::uintmax_t{1} << 40);
-  EXPECT_THROW(ContextSeal(folder_.file("")), Error);
+  test::expect_error(ErrorCode::kBadFile, "more than the 32 bytes", [&] { ContextSeal(folder_.file("")); });
 }
 
 TEST_F(SavedContextsTest, AreNotReadBeyondTheMemoryForThem) {

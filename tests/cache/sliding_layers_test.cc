@@ -6,6 +6,7 @@
 
 #include "cache/cache_test_support.h"
 #include "cache/staging_buffer.h"
+#include "expect_error.h"
 #include "winnow/error.h"
 
 namespace winnow {
@@ -141,7 +142,8 @@ TEST(SlidingLayers, LayersHaveTheirOwnSizes) {
   other.layers[1].key_dim = 64;
   RaggedCache refusing(other, pool);
   file.seekg(0);
-  EXPECT_THROW(refusing.restore(file), Error);
+  test::expect_error(ErrorCode::kBadFile, "load it with the model and the cache types",
+                     [&] { refusing.restore(file); });
 
   // The staging buffer serves the layers in turn, with room for the largest.
   StagingBuffer staging(shape, 100, 0, pool);

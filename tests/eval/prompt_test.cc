@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "eval/run_test_support.h"
+#include "expect_error.h"
 
 namespace winnow::eval {
 namespace {
@@ -89,7 +90,10 @@ TEST_F(PromptTest, CharactersAcrossTheGapAreReplaced) {
   EXPECT_TRUE(prompt.is_truncated);
 }
 
-TEST_F(PromptTest, NoRoomAtAll) { EXPECT_THROW(PromptBuilder(model_, true, 60).context(sample()), Error); }
+TEST_F(PromptTest, NoRoomAtAll) {
+  test::expect_error(ErrorCode::kContextFull, "leave no room for the text",
+                     [&] { PromptBuilder(model_, true, 60).context(sample()); });
+}
 
 TEST_F(PromptTest, LaterTurnsFollowTheReference) {
   Sample s = sample();
@@ -117,12 +121,14 @@ TEST_F(PromptTest, ContinuationsAreSplitWhereTheTextEnds) {
   EXPECT_EQ(whole_text(continued.text), s.context);
   EXPECT_EQ(text(continued.continuation), "the rest of it");
   s.turns[0].references = {"x"};
-  EXPECT_THROW(PromptBuilder(model_, false, 2000).continued(s), Error);
+  test::expect_error(ErrorCode::kBadFile, "less than two tokens",
+                     [&] { PromptBuilder(model_, false, 2000).continued(s); });
 }
 
 TEST_F(PromptTest, AModelWithoutTemplate) {
   const test::TinyModel file;
-  EXPECT_THROW(PromptBuilder(Model::load(file.path()), true, 2000), Error);
+  test::expect_error(ErrorCode::kUnsupported, "no chat template",
+                     [&] { PromptBuilder(Model::load(file.path()), true, 2000); });
 }
 
 }  // namespace

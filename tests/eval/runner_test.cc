@@ -10,6 +10,7 @@
 #include "base/utf8.h"
 #include "eval/run/decoding.h"
 #include "eval/run_test_support.h"
+#include "expect_error.h"
 #include "winnow/log_softmax.h"
 
 namespace winnow::eval {
@@ -136,7 +137,8 @@ TEST_F(RunnerTest, BudgetsAreCheckedAtTheLengthOfEverySample) {
   EXPECT_EQ(lengths.front(), std::ssize(prompts.context(items[1].sample).tokens));
   EXPECT_GT(items[1].sample.context.size(), items[2].sample.context.size());
   EXPECT_NO_THROW(check_cells(*engine_, wanted, std::span(lengths).subspan(1)));
-  EXPECT_THROW(check_cells(*engine_, wanted, lengths), Error);
+  test::expect_error(ErrorCode::kInvalidArgument, "below the 84 that are always kept",
+                     [&] { check_cells(*engine_, wanted, lengths); });
 }
 
 TEST_F(RunnerTest, AnswersAreThoseOfSessionsByThemselves) {
@@ -226,7 +228,8 @@ TEST_F(RunnerTest, ABudgetThatOneMethodCannotMeetFailsAlone) {
 
 TEST_F(RunnerTest, ABudgetThatNoPromptCanMeetIsRefusedAtOnce) {
   const PromptBuilder prompts(model_, true, 600);
-  EXPECT_THROW(Runner(engine_, prompts, options({"snapkv:sinks=8"}, {"8"}), {}), Error);
+  test::expect_error(ErrorCode::kInvalidArgument, "raise the budget to at least 9 tokens",
+                     [&] { Runner(engine_, prompts, options({"snapkv:sinks=8"}, {"8"}), {}); });
 }
 
 TEST_F(RunnerTest, LargeBudgetsKeepEverything) {

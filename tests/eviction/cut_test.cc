@@ -8,6 +8,7 @@
 #include "eviction/fitting_window.h"
 #include "eviction/random_cache.h"
 #include "eviction/registry.h"
+#include "expect_error.h"
 #include "winnow/error.h"
 
 namespace winnow {
@@ -310,7 +311,9 @@ TEST(Cut, ABudgetBelowWhatIsProtectedIsRefusedWithTheLeast) {
   }
   EXPECT_NO_THROW(Cut(options, {.heads = {2, 2, 2}, .n_tokens = 100, .total = 72}));
   EXPECT_NO_THROW(Cut(options, {.heads = {2, 2, 2}, .n_tokens = 10, .total = 60}));  // N <= B
-  EXPECT_THROW(Cut(options, {.heads = {2, 2, 2}, .n_tokens = 10, .total = 59}), Error);
+  test::expect_error(ErrorCode::kInvalidArgument, "below the 60 that are always kept", [&] {
+    Cut(options, {.heads = {2, 2, 2}, .n_tokens = 10, .total = 59});
+  });
 }
 
 TEST(Cut, ANaNIsAnErrorThatNamesLayerAndHead) {
@@ -356,7 +359,8 @@ TEST(Cut, TablesShareOverAllHeadsOfTheModel) {
   EXPECT_GT(report.budget[2][1], 2 * report.budget[2][0]);
   EXPECT_EQ(report.budget[0], report.budget[1]);
   RandomCache other(2, 2, 1, 8, 60, 4);
-  EXPECT_THROW(other.cut(options, 20 * other.n_heads(), false), Error);
+  test::expect_error(ErrorCode::kInvalidArgument, "for 3 layers, the model has 2",
+                     [&] { other.cut(options, 20 * other.n_heads(), false); });
 }
 
 // Retrieval heads whole, in the order of their importance, until the total is spent; the others what is protected.

@@ -3,6 +3,7 @@
 #include "eviction/option_table.h"
 #include "eviction/registry.h"
 #include "eviction/same_method.h"
+#include "expect_error.h"
 #include "winnow/error.h"
 
 namespace winnow {
@@ -237,10 +238,10 @@ TEST(Options, EveryOtherCombinationIsTaken) {
 TEST(Options, AValueSetInAFieldIsCheckedToo) {
   EvictionOptions options = EvictionOptions::parse("snapkv");
   options.values["kernel"] = "4";
-  EXPECT_THROW(options.validate(), Error);
+  test::expect_error(ErrorCode::kInvalidArgument, "give odd integer, 1 to 1023", [&] { options.validate(); });
   options = EvictionOptions::parse("snapkv");
   options.window = -3;
-  EXPECT_THROW(options.validate(), Error);
+  test::expect_error(ErrorCode::kInvalidArgument, "give integer >= 0", [&] { options.validate(); });
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "engine/engine_test_support.h"
+#include "expect_error.h"
 #include "winnow/generate.h"
 
 namespace winnow::test {
@@ -39,8 +40,10 @@ TEST(SplitChat, CutsAtAnyPlaceOfAnyMessage) {
       EXPECT_TRUE(prompt.before.ends_with(messages[i].content.substr(0, offset)));
     }
   }
-  EXPECT_THROW(split_chat(*model, messages, {.message = 3}), Error);
-  EXPECT_THROW(split_chat(*model, messages, {.message = 0, .offset = 4}), Error);
+  test::expect_error(ErrorCode::kInvalidArgument, "no such place to split it",
+                     [&] { split_chat(*model, messages, {.message = 3}); });
+  test::expect_error(ErrorCode::kInvalidArgument, "no such place to split it",
+                     [&] { split_chat(*model, messages, {.message = 0, .offset = 4}); });
 }
 
 TEST(SplitChat, TextsThatLookLikeTheMarkerAreTexts) {

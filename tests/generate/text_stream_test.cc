@@ -5,6 +5,7 @@
 #include <random>
 
 #include "base/utf8.h"
+#include "expect_error.h"
 #include "winnow/error.h"
 #include "winnow/generate.h"
 
@@ -81,7 +82,11 @@ TEST(TextStreamTest, WhatIsNoCharacterIsReplaced) {
   EXPECT_EQ(show("\xE2\x82", 1, {}).text, bad);         // cut short by the end
 }
 
-TEST(TextStreamTest, EmptyStopsAreRefused) { EXPECT_THROW(TextStream(std::vector<std::string>{"a", ""}), Error); }
+TEST(TextStreamTest, EmptyStopsAreRefused) {
+  test::expect_error(ErrorCode::kInvalidArgument, "a stop text is empty", [&] {
+    TextStream(std::vector<std::string>{"a", ""});
+  });
+}
 
 TEST(TextStreamTest, PiecesChangeNothing) {
   std::mt19937 random(1);

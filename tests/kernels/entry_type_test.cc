@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "expect_error.h"
 #include "winnow/error.h"
 
 namespace winnow {
@@ -35,9 +36,12 @@ TEST(EntryTypes, RowsHaveTheSizesOfTheirLayouts) {
   EXPECT_EQ(row_bytes(EntryType::kR4, 80), 50U);  // five blocks of 16
   EXPECT_EQ(row_bytes(EntryType::kR4, 256), 132U);
   EXPECT_EQ(row_bytes(EntryType::kR3, 64), 26U);
-  EXPECT_THROW(row_bytes(EntryType::kR4, 24), Error);
-  EXPECT_THROW(row_bytes(EntryType::kQ8_0, 80), Error);
-  EXPECT_THROW(row_bytes(EntryType::kQ4_0, 16), Error);
+  test::expect_error(ErrorCode::kUnsupported, "multiple of 16, and this model's is 24",
+                     [&] { row_bytes(EntryType::kR4, 24); });
+  test::expect_error(ErrorCode::kUnsupported, "multiple of 32, and this model's is 80",
+                     [&] { row_bytes(EntryType::kQ8_0, 80); });
+  test::expect_error(ErrorCode::kUnsupported, "multiple of 32, and this model's is 16",
+                     [&] { row_bytes(EntryType::kQ4_0, 16); });
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <filesystem>
 
+#include "expect_error.h"
 #include "kernels/rows.h"
 #include "study/calibrate/oracle.h"
 #include "study/calibrate/scorer_choice.h"
@@ -95,7 +96,8 @@ TEST(Calibration, GoesOnAfterAKillWithTheSameFile) {
       Calibration calibration(tiny_engine(), options_of("snapkv:window=4"), samples_of(4), state);
       for (int i = 0; i < n_before; ++i) calibration.step(nullptr);
       // Stopped within the next sample: that one is lost.
-      EXPECT_THROW(calibration.step([](double part) { return part < 0.5; }), Error);
+      test::expect_error(ErrorCode::kCancelled, "the calibration was stopped",
+                         [&] { calibration.step([](double part) { return part < 0.5; }); });
       EXPECT_EQ(calibration.n_done(), n_before);
     }
     CalibrationOptions later = options_of("snapkv:window=4");
