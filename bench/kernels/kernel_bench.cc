@@ -18,6 +18,7 @@
 
 #include "kernels/attention.h"
 #include "kernels/bf16_attention.h"
+#include "kernels/few_rows_product.h"
 #include "kernels/isa.h"
 #include "kernels/quantised_product.h"
 #include "kernels/query_moments.h"
@@ -260,6 +261,39 @@ void product(benchmark::State& state, const WeightBlocksInfo& info, std::int64_t
   state.counters["share"] = benchmark::Counter(share, benchmark::Counter::kIsRate);
 }
 
+// A step of decoding's product on n_threads threads: GB/s of weights.
+void few_rows(benchmark::State& state, const WeightBlocksInfo& info, std::int64_t n_in, int n_rows, int n_threads,
+              bool cold) {
+  if (!has_few_rows_product()) return state.SkipWithError("not on this instruction set");
+  const auto row = static_cast<std::size_t>(n_in / info.n_weights) * info.n_bytes;
+  const auto n_out = static_cast<std::int64_t>((cold ? kColdBytes / 2 : std::size_t{1} << 19) / row);
+  const SystemMemory weights(row * static_cast<std::size_t>(n_out), false);
+  std::fill_n(weights.get(), weights.size(), std::byte{0x3C});  // scales that are no subnormal numbers
+  const std::vector<float> x = random_numbers(static_cast<std::size_t>(n_rows * n_in));
+  const auto rows = hwy::AllocateAligned<std::byte>(few_rows_bytes(n_in, n_rows));
+  quantise_few_rows(x.data(), n_in, n_rows, rows.get());
+  std::vector<float> y(static_cast<std::size_t>(n_rows * n_out));
+  const auto work = [&](std::int64_t thread) {
+    few_rows_product(info.blocks, {.weights = weights.get(),
+                                   .weight_stride = row,
+                                   .first = n_out * thread / n_threads,
+                                   .last = n_out * (thread + 1) / n_threads,
+                                   .rows = rows.get(),
+                                   .n_in = n_in,
+                                   .n_rows = n_rows,
+                                   .y = y.data(),
+                                   .y_stride = n_out});
+  };
+  for (auto _ : state) {
+    std::vector<std::jthread> others;
+    for (int t = 1; t < n_threads; ++t) others.emplace_back(work, t);
+    work(0);
+  }
+  const double gbytes = static_cast<double>(weights.size()) * static_cast<double>(state.iterations()) / 1e9;
+  state.counters["GB/s"] = benchmark::Counter(gbytes, benchmark::Counter::kIsRate);
+  state.counters["share"] = benchmark::Counter(gbytes / limits.read_gbps[n_threads], benchmark::Counter::kIsRate);
+}
+
 // In double precision, whose limit is half of float32's.
 void expected(benchmark::State& state, int n_group, int head_dim, int n_entries) {
   const AttentionShape shape = make_shape(n_group, head_dim, EntryType::kF16);
@@ -332,6 +366,21 @@ void add_benchmarks() {
         benchmark::RegisterBenchmark(label.c_str(),
                                      [=](benchmark::State& state) { product(state, info, 2048, n_rows, cold); });
       }
+    }
+  }
+  for (const WeightBlocksInfo& info : kWeightBlocks) {
+    for (const int n_rows : {1, 4}) {
+      for (const int n_threads : {1, 2}) {
+        const std::string name = "few_rows/" + std::string(info.name) + "/2048/rows" + std::to_string(n_rows) +
+                                 "/threads" + std::to_string(n_threads);
+        auto* registered = benchmark::RegisterBenchmark(
+            name.c_str(), [=](benchmark::State& state) { few_rows(state, info, 2048, n_rows, n_threads, true); });
+        if (n_threads > 1) registered->UseRealTime();
+      }
+      const std::string name =
+          "few_rows/" + std::string(info.name) + "/2048/rows" + std::to_string(n_rows) + "/in_cache";
+      benchmark::RegisterBenchmark(name.c_str(),
+                                   [=](benchmark::State& state) { few_rows(state, info, 2048, n_rows, 1, false); });
     }
   }
   for (const int n_rows : {8, 32, 64}) {

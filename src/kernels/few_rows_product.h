@@ -11,8 +11,8 @@
 
 namespace winnow::kernels {
 
-// Whether the current instruction set has a product for the format (AVX512-VNNI; q4_0, q4_1 and q8_0).
-bool has_few_rows_product(WeightBlocks blocks);
+// Whether the current instruction set has products (AVX512-VNNI); it then has them for every format.
+bool has_few_rows_product();
 
 // Bytes of n_rows quantised rows of n_in numbers, n_in a multiple of 32.
 std::size_t few_rows_bytes(std::int64_t n_in, std::int64_t n_rows);
@@ -21,9 +21,17 @@ std::size_t few_rows_bytes(std::int64_t n_in, std::int64_t n_rows);
 void quantise_few_rows(const float* rows, std::int64_t n_in, std::int64_t n_rows, std::byte* out);
 
 // y[r][i] = (weight row i) . (row r) for weight rows [first, last).
-//   weights: row 0, of n_in weights; a row takes weight_stride bytes. y: [n_rows][y_stride]
-void few_rows_product(WeightBlocks blocks, const std::byte* weights, std::size_t weight_stride, std::int64_t first,
-                      std::int64_t last, const std::byte* rows, std::int64_t n_in, std::int64_t n_rows, float* y,
-                      std::int64_t y_stride);
+struct FewRowsTask {
+  const std::byte* weights;   // row 0
+  std::size_t weight_stride;  // bytes
+  std::int64_t first, last;
+  const std::byte* rows;  // quantised, n_rows
+  std::int64_t n_in, n_rows;
+  float* y;  // [n_rows][y_stride]
+  std::int64_t y_stride;
+};
+
+// n_in is a multiple of the format's block.
+void few_rows_product(WeightBlocks blocks, const FewRowsTask& task);
 
 }  // namespace winnow::kernels

@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <exception>
 #include <new>
-#include <optional>
 
 #include "kernels/few_rows_product.h"
 #include "kernels/quantised_product.h"
@@ -99,8 +98,15 @@ void multiply_few_rows(ggml_tensor* dst, int ith, int nth) {
   auto* rows = reinterpret_cast<std::byte*>(thread_memory((bytes + sizeof(RowBlock) - 1) / sizeof(RowBlock)));
   kernels::quantise_few_rows(static_cast<const float*>(x->data), n_in, n_rows, rows);
   kernels::few_rows_product(*kernels::weight_blocks(ggml_type_name(weight->type)),
-                            static_cast<const std::byte*>(weight->data), weight->nb[1], first, last, rows, n_in, n_rows,
-                            static_cast<float*>(dst->data), n_out);
+                            {.weights = static_cast<const std::byte*>(weight->data),
+                             .weight_stride = weight->nb[1],
+                             .first = first,
+                             .last = last,
+                             .rows = rows,
+                             .n_in = n_in,
+                             .n_rows = n_rows,
+                             .y = static_cast<float*>(dst->data),
+                             .y_stride = n_out});
 }
 
 void run_few_rows_product(ggml_tensor* dst, int ith, int nth, void* userdata) {
@@ -118,8 +124,8 @@ ggml_tensor* stored_product(ggml_context* context, ggml_tensor* weight, ggml_ten
                             ProductRows kind, QuantisedRows& rows) {
   const bool is_plain = x->type == GGML_TYPE_F32 && ggml_is_contiguous(x) && ggml_n_dims(x) <= 2;
   if (kind == ProductRows::kFew) {
-    const std::optional<kernels::WeightBlocks> blocks = kernels::weight_blocks(ggml_type_name(weight->type));
-    const bool is_ours = is_plain && ggml_n_dims(weight) <= 2 && blocks && kernels::has_few_rows_product(*blocks);
+    const bool is_ours = is_plain && kernels::has_few_rows_product() && ggml_n_dims(weight) <= 2 &&
+                         kernels::weight_blocks(ggml_type_name(weight->type));
     if (!is_ours) return ggml_mul_mat(context, weight, x);
     ggml_tensor* args[2] = {weight, x};
     return ggml_custom_4d(context, GGML_TYPE_F32, weight->ne[1], x->ne[1], 1, 1, args, 2, run_few_rows_product,

@@ -12,7 +12,7 @@ class Compute;
 bool has_int8_product(const ggml_tensor* weight);
 
 // What a product's rows are. A step of decoding has few, and reading the weights decides: kernels/few_rows_product.h
-// for its types, else ggml; a row's bits are the same alone and in any batch. A prompt's are many: 8-bit products.
+// where it has one, else ggml; a row's bits are the same alone and in any batch. A prompt's are many: 8-bit products.
 enum class ProductRows { kFew, kMany };
 
 // The rows that a product quantised last: the next one of the same rows takes them, too.
