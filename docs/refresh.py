@@ -4,7 +4,8 @@
   docs/refresh.py [--check] [build/bin/winnow]
 
 A line <!-- winnow ARGUMENTS --> is followed by a block with that command's output, <!-- methods --> by the table of
-methods. Run it after a change of flags or methods.
+methods, <!-- models --> by that of architectures (winnow_model_table, beside the tool), <!-- file PATH --> by a file of the
+repository. Run it after a change of flags, methods or architectures.
 """
 import collections
 import json
@@ -14,7 +15,7 @@ import re
 import subprocess
 import sys
 
-BLOCK = re.compile(r"<!-- (winnow [^>]*?|methods) -->\n.*?<!-- end -->\n", re.S)
+BLOCK = re.compile(r"<!-- (winnow [^>]*?|methods|models|file [^>]*?) -->\n.*?<!-- end -->\n", re.S)
 
 
 def output(tool, arguments):
@@ -49,6 +50,11 @@ def main():
             name = match.group(1)
             if name == "methods":
                 body = methods_table(tool)
+            elif name == "models":
+                body = output(os.path.join(os.path.dirname(tool), "winnow_model_table"), [])
+            elif name.startswith("file "):
+                source = pathlib.Path(__file__).parent.parent / name.split()[1]
+                body = "```cpp\n" + source.read_text(encoding="utf-8") + "```\n"
             else:
                 body = "```\n" + output(tool, name.split()[1:]) + "```\n"
             return f"<!-- {name} -->\n{body}<!-- end -->\n"

@@ -3,10 +3,13 @@
 #include <ggml.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <exception>
 #include <string>
 
+#include "model/architecture.h"
+#include "model/tiny_architectures.h"
 #include "model/tiny_model.h"
 
 namespace {
@@ -17,6 +20,31 @@ int weight_type(const std::string& name) {
     if (known != nullptr && name == known) return type;
   }
   throw CLI::ValidationError("--type", "there is no weight type '" + name + "': take f32, bf16, q8_0, q4_0 or q4_1");
+}
+
+// What the architecture has besides the dimensions: the constants that the tests' models have.
+void take_architecture(const std::string& name, winnow::test::TinyModelOptions& options) {
+  if (std::none_of(winnow::architectures().begin(), winnow::architectures().end(),
+                   [&](const winnow::Architecture* architecture) { return architecture->name == name; })) {
+    throw CLI::ValidationError("--arch", "there is no architecture '" + name + "'");
+  }
+  const winnow::test::TinyModelOptions tiny = winnow::test::tiny_options(name);
+  options.architecture = name;
+  options.constants = tiny.constants;
+  options.rope_scaling = tiny.rope_scaling;
+  options.rope_original_context = options.n_ctx;
+  if (tiny.sliding_window > 0 && options.sliding_window == 0) options.sliding_window = 1024;
+  const bool has_experts = winnow::test::tiny_architecture(name).has_experts;
+  const bool may_have_experts = has_experts || name == "llama" || name == "mistral3" || name == "granite";
+  if (options.n_expert > 0 && !may_have_experts) {
+    throw CLI::ValidationError("--experts", "models of " + name + " have no experts");
+  }
+  if (has_experts && options.n_expert == 0) options.n_expert = 64;
+  if (options.n_expert_used == 0) options.n_expert_used = std::min(8, options.n_expert);
+  if (options.n_expert_used > options.n_expert) {
+    throw CLI::ValidationError("--experts-used", "there are only " + std::to_string(options.n_expert) + " experts");
+  }
+  if (tiny.shared_n_ff > 0 && options.shared_n_ff == 0) options.shared_n_ff = options.n_ff;
 }
 
 }  // namespace
@@ -31,10 +59,14 @@ int main(int argc, char** argv) {
                                          .n_vocab = 32000,
                                          .n_ctx = 131072,
                                          .is_output_tied = true};
-  std::string path, type = "q4_1";
+  std::string path, architecture = "llama", type = "q4_1", expert_type;
   CLI::App app("Writes a GGUF model of random weights. The defaults are shaped as Llama-3.2-1B.", "winnow_make_model");
   app.add_option("file", path, "the file to write")->required();
-  app.add_option("--arch", options.architecture, "llama, qwen2, qwen3 or gemma")->capture_default_str();
+  std::string names;
+  for (const winnow::Architecture* known : winnow::architectures()) {
+    names += (names.empty() ? "" : ", ") + std::string(known->name);
+  }
+  app.add_option("--arch", architecture, names)->capture_default_str();
   app.add_option("--layers", options.n_layer)->capture_default_str()->check(CLI::Range(1, 1024));
   app.add_option("--heads", options.n_head, "query heads")->capture_default_str()->check(CLI::Range(1, 1024));
   app.add_option("--kv-heads", options.n_kv_head)->capture_default_str()->check(CLI::Range(1, 1024));
@@ -43,13 +75,25 @@ int main(int argc, char** argv) {
   app.add_option("--ff", options.n_ff, "width of the feed-forward")
       ->capture_default_str()
       ->check(CLI::Range(8, 262144));
+  app.add_option("--experts", options.n_expert, "0: dense, or for architectures of experts only, 64")
+      ->check(CLI::Range(0, 4096));
+  app.add_option("--experts-used", options.n_expert_used, "of a token; by default 8, or all")
+      ->check(CLI::Range(1, 4096));
+  app.add_option("--shared-ff", options.shared_n_ff, "width of an expert that every token takes")
+      ->check(CLI::Range(0, 262144));
+  app.add_option("--window", options.sliding_window,
+                 "tokens that a sliding layer sees; which layers slide is the architecture's")
+      ->check(CLI::Range(1, 1 << 30));
   app.add_option("--vocab", options.n_vocab)->capture_default_str()->check(CLI::Range(300, 1000000));
   app.add_option("--ctx", options.n_ctx, "trained context")->capture_default_str()->check(CLI::Range(1, 1 << 30));
   app.add_option("--type", type, "weight type")->capture_default_str();
+  app.add_option("--expert-type", expert_type, "weight type of the experts; by default that of the others");
   app.add_option("--seed", options.seed)->capture_default_str();
   try {
     app.parse(argc, argv);
     options.weight_type = weight_type(type);
+    if (!expert_type.empty()) options.expert_weight_type = weight_type(expert_type);
+    take_architecture(architecture, options);
     if (options.n_head % options.n_kv_head != 0) {
       throw CLI::ValidationError("--kv-heads", "the query heads must be a multiple of the KV heads");
     }

@@ -30,8 +30,11 @@ struct LayerInfo {
   LayerKind kind;
   int n_head, n_kv_head;   // 0 in a recurrent layer
   int key_dim, value_dim;  // of a head
-  int n_ff;                // width of the feed-forward
+  int n_ff;                // width of the feed-forward; of one expert where there are experts
   std::int32_t window;     // 0: none
+  int n_expert = 0;        // 0: dense
+  int n_expert_used = 0;   // of a token
+  int shared_n_ff = 0;     // of an expert that every token takes besides
 
   bool is_cut() const { return kind == LayerKind::kFullAttention; }  // whether methods cut it
 };

@@ -116,10 +116,9 @@ std::string range_text(const ModelInfo& model, int LayerInfo::*dimension) {
   return count_text(*low) + (*low == *high ? "" : " to " + count_text(*high));
 }
 
-int largest_window(const ModelInfo& model) {
-  int window = 0;
-  for (const LayerInfo& layer : model.layers) window = std::max(window, layer.window);
-  return window;
+int largest(const ModelInfo& model, int LayerInfo::*dimension) {
+  const std::vector<int> values = model.dimension(dimension);
+  return *std::max_element(values.begin(), values.end());
 }
 
 std::string layers_text(const ModelInfo& model) {
@@ -128,6 +127,14 @@ std::string layers_text(const ModelInfo& model) {
   std::string text = count_text(model.n_layer());
   if (n_sliding > 0 && n_sliding < model.n_layer()) text += ", " + count_text(n_sliding) + " with a sliding window";
   return text;
+}
+
+// Empty where there are none.
+std::string experts_text(const ModelInfo& model) {
+  if (largest(model, &LayerInfo::n_expert) == 0) return "";
+  const int shared = largest(model, &LayerInfo::shared_n_ff);
+  return range_text(model, &LayerInfo::n_expert) + ", " + range_text(model, &LayerInfo::n_expert_used) +
+         " of them for a token" + (shared > 0 ? ", and one of width " + count_text(shared) + " for every token" : "");
 }
 
 // A dimension of the layers: a number, or a list where they differ.
@@ -149,8 +156,9 @@ std::string describe(const CostModel& cost, const Machine& machine, const std::s
                           range_text(model, &LayerInfo::n_kv_head) + " for keys and values, of " + sizes +
                           (value_sizes == sizes ? "" : " and " + value_sizes)});
   facts.row({"width", number(model.n_embd) + ", feed-forward " + range_text(model, &LayerInfo::n_ff)});
+  if (const std::string experts = experts_text(model); !experts.empty()) facts.row({"experts", experts});
   facts.row({"vocabulary", number(model.n_vocab)});
-  const int window = largest_window(model);
+  const int window = largest(model, &LayerInfo::window);
   facts.row({"context", number(model.n_ctx_train) + (window > 0 ? ", sliding window " + number(window) : "")});
   facts.row({"KV cache", bytes_text(cost.bytes_per_token) + " a token (" + types + ")"});
   facts.row({"memory", bytes_text(machine.available) + " available of " + bytes_text(machine.total) + ", " +
@@ -190,6 +198,8 @@ std::string to_json(const CostModel& cost, const Machine& machine, const std::st
                    {"head_dim", one_or_all(model.dimension(&LayerInfo::key_dim))},
                    {"n_embd", model.n_embd},
                    {"n_ff", one_or_all(model.dimension(&LayerInfo::n_ff))},
+                   {"n_expert", one_or_all(model.dimension(&LayerInfo::n_expert))},
+                   {"n_expert_used", one_or_all(model.dimension(&LayerInfo::n_expert_used))},
                    {"n_vocab", model.n_vocab},
                    {"n_ctx_train", model.n_ctx_train},
                    {"sliding_window", one_or_all(model.dimension(&LayerInfo::window))}};

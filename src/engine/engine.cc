@@ -84,11 +84,9 @@ void Engine::Impl::embed(std::span<const Token> tokens, float* hidden) {
 void Engine::Impl::output_logits(float* hidden, int n_rows, float* out) {
   const Model::Impl& m = model->impl();
   layer_graph.reset();
-  ggml_context* context = layer_graph.context();
   ggml_tensor* x = layer_graph.external(GGML_TYPE_F32, m.spec.n_embd, n_rows, hidden);
-  ggml_tensor* norm = ggml_mul(context, ggml_rms_norm(context, x, m.spec.norm_eps), m.weights.output_norm);
-  QuantisedRows rows;
-  ggml_tensor* y = stored_product(context, m.weights.output, norm, compute, ProductRows::kFew, rows);
+  GraphBuilder builder(layer_graph.context(), ProductRows::kFew, compute);
+  ggml_tensor* y = builder.logits(m.spec, m.weights, x);
   ggml_set_output(y);
   layer_graph.expand(y);
   layer_graph.allocate();

@@ -2,14 +2,21 @@
 
 #include <array>
 
+#include "model/architectures/all.h"
 #include "winnow/error.h"
 
 namespace winnow {
 namespace {
 
-const std::array kArchitectures = {&kLlama, &kQwen2, &kQwen3, &kGemma};
+const std::array kArchitectures = {
+    &kLlama,   &kMistral3,     &kQwen2,   &kQwen3,    &kGemma,      &kGemma2,   &kGemma3,     &kPhi3,      &kSmolLm3,
+    &kGranite, &kMiniCpm,      &kOlmo2,   &kCohere2,  &kStarCoder2, &kStableLm, &kGlm4,       &kInternLm2, &kErnie45,
+    &kSeedOss, &kHunyuanDense, &kExaone4, &kQwen2Moe, &kQwen3Moe,   &kOlmoe,    &kGraniteMoe, &kGptOss,
+};
 
 }  // namespace
+
+std::span<const Architecture* const> architectures() { return kArchitectures; }
 
 const Architecture& find_architecture(std::string_view name) {
   std::string names;

@@ -1,5 +1,6 @@
-// A model architecture: how its layers are built. Adding one is one file in architectures/ and one line in the table of
-// architecture.cc.
+// A model architecture: what all of its layers have in common, and what it reads from a file beyond what every
+// architecture does. Adding one is one file in architectures/ and one line in the table of architecture.cc
+// (docs/add-an-architecture.md).
 #pragma once
 
 #include <span>
@@ -8,28 +9,31 @@
 
 #include "model/layer_spec.h"
 
-struct ggml_tensor;
-
 namespace winnow {
 
-class GraphBuilder;
-struct LayerWeights;
+class Metadata;
 
-struct Architecture {
-  std::string_view name;  // general.architecture in the file
-  int rope_mode;          // GGML_ROPE_TYPE_NORMAL or _NEOX
-  bool needs_qkv_bias;    // attn_{q,k,v}.bias must be there
-  bool needs_qk_norm;     // attn_{q,k}_norm.weight must be there
-  // What follows from the dimensions but is not in the metadata (scales, activation). May be null.
-  void (*configure)(ModelSpec& spec);
-  // x [n_embd, n_rows] -> the hidden states after the layer, [n_embd, n_rows].
-  ggml_tensor* (*build_layer)(GraphBuilder& graph, const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x);
+// Which layers have a sliding window where the file does not list them, and how those differ.
+struct SlidingRule {
+  bool is_ignored = false;  // whatever the file says, no layer slides
+  std::int32_t window = 0;  // where the file gives none; 0: then no layer slides
+  int period = 0;           // the last layer of every so many sees all; 0: every layer slides
+  float rope_base = 0;      // of sliding layers, where the file gives none; 0: that of the others
+  bool is_rope_scaled = true;
 };
 
-extern const Architecture kLlama;
-extern const Architecture kQwen2;
-extern const Architecture kQwen3;
-extern const Architecture kGemma;
+struct Architecture {
+  std::string_view name;    // general.architecture in the file
+  std::string_view models;  // who uses it, for people
+  int rope_mode;            // GGML_ROPE_TYPE_NORMAL or _NEOX
+  LayerSpec layer = {};     // of every layer; dimensions, RoPE and windows come from the file
+  SlidingRule sliding = {};
+  // Reads what only this architecture has. May be null. Throws Error(kBadFile, kUnsupported).
+  void (*configure)(const Metadata& metadata, ModelSpec& spec) = nullptr;
+};
+
+// In the order of the documentation.
+std::span<const Architecture* const> architectures();
 
 // Throws Error(kUnsupported) with the list of names.
 const Architecture& find_architecture(std::string_view name);

@@ -228,6 +228,17 @@ std::optional<double> GgufFile::find_number(const std::string& key) const {
   return static_cast<double>(*find_integer(key));
 }
 
+std::optional<bool> GgufFile::find_truth(const std::string& key) const {
+  const std::int64_t id = gguf_find_key(impl_->gguf.get(), key.c_str());
+  if (id < 0) return std::nullopt;
+  if (gguf_get_kv_type(impl_->gguf.get(), id) != GGUF_TYPE_BOOL) {
+    throw Error(ErrorCode::kBadFile, "'" + path_ + "': the metadata key '" + key + "' is not a truth value");
+  }
+  return *static_cast<const std::int8_t*>(gguf_get_val_data(impl_->gguf.get(), id)) != 0;
+}
+
+bool GgufFile::has(const std::string& key) const { return gguf_find_key(impl_->gguf.get(), key.c_str()) >= 0; }
+
 std::string GgufFile::string(const std::string& key) const {
   auto value = find_string(key);
   if (!value) throw Error(ErrorCode::kBadFile, "'" + path_ + "' has no metadata key '" + key + "'");

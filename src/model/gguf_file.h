@@ -31,6 +31,8 @@ class GgufFile {
   // An array's integers or truth values; a single one as an array of one.
   std::optional<std::vector<std::int64_t>> find_integers(const std::string& key) const;
   std::optional<double> find_number(const std::string& key) const;
+  std::optional<bool> find_truth(const std::string& key) const;
+  bool has(const std::string& key) const;
   std::string string(const std::string& key) const;  // throws Error(kBadFile) naming an absent key
   std::int64_t integer(const std::string& key, std::int64_t min, std::int64_t max) const;  // likewise, and out of range
 

@@ -2,10 +2,32 @@
 
 #include <ggml.h>
 
-namespace winnow {
+#include <cmath>
 
-ggml_tensor* GraphBuilder::rms_norm(ggml_tensor* x, ggml_tensor* weight, float eps) {
-  return ggml_mul(context_, ggml_rms_norm(context_, x, eps), weight);
+#include "model/expert_products.h"
+
+namespace winnow {
+namespace {
+
+// dst [n_rows] = 1 + temperature * ln(1 + floor(position / length)), of src[0] [n_rows] positions.
+void run_temperature(ggml_tensor* dst, int ith, int /*nth*/, void* userdata) {
+  if (ith != 0) return;
+  const auto& spec = *static_cast<const LayerSpec*>(userdata);
+  const auto* positions = static_cast<const std::int32_t*>(dst->src[0]->data);
+  auto* out = static_cast<float*>(dst->data);
+  for (std::int64_t r = 0; r < dst->ne[2]; ++r) {
+    const std::int32_t periods = positions[r] / spec.temperature_length;
+    out[r] = 1.0F + spec.temperature * std::log(1.0F + static_cast<float>(periods));
+  }
+}
+
+}  // namespace
+
+ggml_tensor* GraphBuilder::norm(NormKind kind, float eps, const NormWeights& weights, ggml_tensor* x) {
+  if (weights.weight == nullptr) return x;
+  x = kind == NormKind::kRms ? ggml_rms_norm(context_, x, eps) : ggml_norm(context_, x, eps);
+  x = ggml_mul(context_, x, weights.weight);
+  return weights.bias != nullptr ? ggml_add(context_, x, weights.bias) : x;
 }
 
 ggml_tensor* GraphBuilder::linear(ggml_tensor* weight, ggml_tensor* bias, ggml_tensor* x) {
@@ -15,7 +37,9 @@ ggml_tensor* GraphBuilder::linear(ggml_tensor* weight, ggml_tensor* bias, ggml_t
   return bias != nullptr ? ggml_add(context_, y, bias) : y;
 }
 
-ggml_tensor* GraphBuilder::add_to(ggml_tensor* x, ggml_tensor* y) { return ggml_add_inplace(context_, x, y); }
+ggml_tensor* GraphBuilder::scaled(ggml_tensor* x, float factor) {
+  return factor == 1 ? x : ggml_scale(context_, x, factor);
+}
 
 ggml_tensor* GraphBuilder::rope(const RopeSpec& spec, ggml_tensor* x, ggml_tensor* freq_factors) {
   if (spec.n_dims == 0) return x;
@@ -23,35 +47,123 @@ ggml_tensor* GraphBuilder::rope(const RopeSpec& spec, ggml_tensor* x, ggml_tenso
                        spec.scale, spec.yarn_ext_factor, spec.attn_factor, spec.yarn_beta_fast, spec.yarn_beta_slow);
 }
 
+// x [n_head * key_dim, n_rows] -> [key_dim, n_head, n_rows], normalised.
+ggml_tensor* GraphBuilder::heads(const LayerSpec& spec, ggml_tensor* x, int n_head, ggml_tensor* norm_weight) {
+  const NormWeights weights{.weight = norm_weight};
+  if (spec.qk_norm == QkNorm::kProjection) x = norm(spec.norm, spec.norm_eps, weights, x);
+  x = ggml_reshape_3d(context_, x, spec.key_dim, n_head, x->ne[1]);
+  const bool is_each = spec.qk_norm == QkNorm::kHead || spec.qk_norm == QkNorm::kOwnHead;
+  return is_each && !spec.is_norm_after_rope ? norm(spec.norm, spec.norm_eps, weights, x) : x;
+}
+
+ggml_tensor* GraphBuilder::with_temperature(const LayerSpec& spec, ggml_tensor* q) {
+  if (spec.temperature == 0) return q;
+  ggml_tensor* factors = ggml_custom_4d(context_, GGML_TYPE_F32, 1, 1, q->ne[2], 1, &positions_, 1, run_temperature, 1,
+                                        const_cast<LayerSpec*>(&spec));
+  return ggml_mul(context_, q, factors);
+}
+
 ggml_tensor* GraphBuilder::self_attention(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x) {
   const std::int64_t n_rows = x->ne[1];
   ggml_tensor* q = linear(weights.wq, weights.bq, x);
   ggml_tensor* k = linear(weights.wk, weights.bk, x);
   ggml_tensor* v = linear(weights.wv, weights.bv, x);
-  q = ggml_reshape_3d(context_, q, spec.key_dim, spec.n_head, n_rows);
-  k = ggml_reshape_3d(context_, k, spec.key_dim, spec.n_kv_head, n_rows);
+  q = with_temperature(spec, heads(spec, q, spec.n_head, weights.q_norm));
+  k = heads(spec, k, spec.n_kv_head, weights.k_norm);
   v = ggml_reshape_3d(context_, v, spec.value_dim, spec.n_kv_head, n_rows);
-  if (weights.q_norm != nullptr) q = rms_norm(q, weights.q_norm, spec.norm_eps);
-  if (weights.k_norm != nullptr) k = rms_norm(k, weights.k_norm, spec.norm_eps);
   ggml_tensor* q_rotated = rope(spec.rope, q, weights.rope_freqs);
   ggml_tensor* k_rotated = rope(spec.rope, k, weights.rope_freqs);
-  ggml_tensor* y = attention_.attend(context_, weights.layer, q, q_rotated, k_rotated, v);
+  if (spec.is_norm_after_rope) {
+    // For methods that reason about the queries before rotation: exact but for weights that differ within a pair.
+    q = norm(spec.norm, spec.norm_eps, {.weight = weights.q_norm}, q);
+    q_rotated = norm(spec.norm, spec.norm_eps, {.weight = weights.q_norm}, q_rotated);
+    k_rotated = norm(spec.norm, spec.norm_eps, {.weight = weights.k_norm}, k_rotated);
+  }
+  ggml_tensor* y = attention_->attend(context_, weights.layer, q, q_rotated, k_rotated, v);
   return linear(weights.wo, weights.bo, y);
 }
 
-ggml_tensor* GraphBuilder::gated_feed_forward(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x) {
-  ggml_tensor* gate = linear(weights.gate, weights.gate_b, x);
-  ggml_tensor* up = linear(weights.up, weights.up_b, x);
-  ggml_tensor* h = spec.feed_forward.activation == Activation::kGelu ? ggml_geglu_split(context_, gate, up)
-                                                                     : ggml_swiglu_split(context_, gate, up);
-  return linear(weights.down, weights.down_b, h);
+ggml_tensor* GraphBuilder::activated(Activation activation, ggml_tensor* gate, ggml_tensor* up) {
+  constexpr float kAlpha = 1.702F, kLimit = 7.0F;  // gpt-oss's
+  switch (activation) {
+    case Activation::kSilu:
+      return ggml_swiglu_split(context_, gate, up);
+    case Activation::kGelu:
+      return ggml_geglu_split(context_, gate, up);
+    case Activation::kClampedSilu:
+      return ggml_swiglu_oai(context_, gate, up, kAlpha, kLimit);
+  }
+  return nullptr;
 }
 
-ggml_tensor* build_pre_norm_layer(GraphBuilder& graph, const LayerSpec& spec, const LayerWeights& weights,
-                                  ggml_tensor* x) {
-  const auto norm = [&](ggml_tensor* weight) { return graph.rms_norm(x, weight, spec.norm_eps); };
-  x = graph.add_to(x, graph.self_attention(spec, weights, norm(weights.attn_norm)));
-  return graph.add_to(x, graph.gated_feed_forward(spec, weights, norm(weights.ffn_norm)));
+ggml_tensor* GraphBuilder::dense_feed_forward(const FeedForwardSpec& spec, const LayerWeights& weights,
+                                              ggml_tensor* x) {
+  if (!spec.is_gated) {
+    ggml_tensor* up = linear(weights.up, weights.up_b, x);
+    up = spec.activation == Activation::kGelu ? ggml_gelu(context_, up) : ggml_silu(context_, up);
+    return linear(weights.down, weights.down_b, up);
+  }
+  ggml_tensor* gate = linear(weights.gate, weights.gate_b, x);
+  ggml_tensor* up = linear(weights.up, weights.up_b, x);
+  return linear(weights.down, weights.down_b, activated(spec.activation, gate, up));
+}
+
+ggml_tensor* GraphBuilder::experts(const FeedForwardSpec& spec, const LayerWeights& weights, ggml_tensor* x) {
+  const std::int64_t n_rows = x->ne[1];
+  ggml_tensor* scores = linear(weights.router, weights.router_b, x);  // [n_expert, n_rows]
+  if (spec.routing != Routing::kSoftmaxOfChosen) scores = ggml_soft_max(context_, scores);
+  ggml_tensor* chosen = ggml_argsort_top_k(context_, scores, spec.n_expert_used);  // [n_expert_used, n_rows]
+  ggml_tensor* shares = ggml_get_rows(context_, ggml_reshape_3d(context_, scores, 1, spec.n_expert, n_rows), chosen);
+  shares = ggml_reshape_2d(context_, shares, spec.n_expert_used, n_rows);
+  if (spec.routing == Routing::kSoftmaxOfChosen) shares = ggml_soft_max(context_, shares);
+  if (spec.routing == Routing::kNormalisedSoftmax) {
+    constexpr float kSmallestSum = 6.103515625e-5F;  // the smallest normal f16, as libllama has it
+    ggml_tensor* sum = ggml_clamp(context_, ggml_sum_rows(context_, shares), kSmallestSum, INFINITY);
+    shares = ggml_div(context_, shares, sum);
+  }
+  const auto product = [&](ggml_tensor* matrices, ggml_tensor* biases, ggml_tensor* of) {
+    ggml_tensor* y = ggml_mul_mat_id(context_, matrices, of, chosen);  // [n_out, n_expert_used, n_rows]
+    return biases != nullptr ? ggml_add_id(context_, y, biases, chosen) : y;
+  };
+  ggml_tensor* rows = ggml_reshape_3d(context_, x, x->ne[0], 1, n_rows);
+  ggml_tensor* gate = product(weights.gate_experts, weights.gate_experts_b, rows);
+  ggml_tensor* up = product(weights.up_experts, weights.up_experts_b, rows);
+  ggml_tensor* down = product(weights.down_experts, weights.down_experts_b, activated(spec.activation, gate, up));
+  return weighted_sum(context_, down, shares);
+}
+
+ggml_tensor* GraphBuilder::feed_forward(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x) {
+  const FeedForwardSpec& ffn = spec.feed_forward;
+  if (ffn.n_expert == 0) return dense_feed_forward(ffn, weights, x);
+  ggml_tensor* y = experts(ffn, weights, x);
+  if (weights.down == nullptr) return y;
+  ggml_tensor* shared = dense_feed_forward(ffn, weights, x);
+  if (weights.shared_gate != nullptr) {
+    shared = ggml_mul(context_, shared, ggml_sigmoid(context_, linear(weights.shared_gate, nullptr, x)));
+  }
+  return ggml_add(context_, y, shared);
+}
+
+ggml_tensor* GraphBuilder::layer(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x) {
+  const auto normed = [&](const NormWeights& norm_weights, ggml_tensor* of) {
+    return norm(spec.norm, spec.norm_eps, norm_weights, of);
+  };
+  const auto add = [&](const NormWeights& post_norm, ggml_tensor* y) {
+    return ggml_add_inplace(context_, x, scaled(normed(post_norm, y), spec.residual_scale));
+  };
+  ggml_tensor* rows = normed(weights.attn_norm, x);
+  x = add(weights.attn_post_norm, self_attention(spec, weights, rows));
+  if (!spec.is_parallel) rows = normed(weights.ffn_norm, x);
+  return add(weights.ffn_post_norm, feed_forward(spec, weights, rows));
+}
+
+ggml_tensor* GraphBuilder::logits(const ModelSpec& spec, const Weights& weights, ggml_tensor* x) {
+  ggml_tensor* y = linear(weights.output, weights.output_b, norm(spec.norm, spec.norm_eps, weights.output_norm, x));
+  if (spec.logit_soft_cap > 0) {
+    y = ggml_scale(context_, ggml_tanh(context_, ggml_scale(context_, y, 1.0F / spec.logit_soft_cap)),
+                   spec.logit_soft_cap);
+  }
+  return scaled(y, spec.logit_scale);
 }
 
 }  // namespace winnow

@@ -1,9 +1,9 @@
-// The blocks that architectures are made of, as nodes of a ggml graph.
+// The blocks that models are made of, as nodes of a ggml graph.
 #pragma once
 
-#include <deque>
+#include <cstddef>
 
-#include "model/architecture.h"
+#include "model/layer_spec.h"
 #include "model/packed_weights.h"
 #include "model/stored_product.h"
 #include "model/weights.h"
@@ -12,6 +12,9 @@ struct ggml_context;
 struct ggml_tensor;
 
 namespace winnow {
+
+// Nodes of one layer of any architecture, with room to spare.
+inline constexpr std::size_t kGraphNodesPerLayer = 96;
 
 // The engine's side of attention: stores the rows' keys and values and attends to what is stored.
 class AttentionHook {
@@ -30,36 +33,43 @@ class GraphBuilder {
   GraphBuilder(ggml_context* context, AttentionHook& attention, ggml_tensor* positions, const PackedLayer* packed,
                ProductRows rows, Compute& compute)
       : context_(context),
-        attention_(attention),
+        attention_(&attention),
         positions_(positions),
         packed_(packed),
         rows_(rows),
         compute_(compute) {}
+  // For what has no attention: `logits` only.
+  GraphBuilder(ggml_context* context, ProductRows rows, Compute& compute)
+      : context_(context), rows_(rows), compute_(compute) {}
 
-  ggml_tensor* rms_norm(ggml_tensor* x, ggml_tensor* weight, float eps);
-  // y = W x + b; bias may be null.
-  ggml_tensor* linear(ggml_tensor* weight, ggml_tensor* bias, ggml_tensor* x);
-  // x + y, written over x: the hidden states never move.
-  ggml_tensor* add_to(ggml_tensor* x, ggml_tensor* y);
-  // Q, K, V with biases and head norms where the layer has them, RoPE, attention, output projection.
-  ggml_tensor* self_attention(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x);
-  // down(activation(gate x) * up x)
-  ggml_tensor* gated_feed_forward(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x);
+  // x [n_embd, n_rows] -> the hidden states after the layer, written over x: they never move.
+  ggml_tensor* layer(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x);
+  // x [n_embd, n_rows], the hidden states after the last layer -> [n_vocab, n_rows].
+  ggml_tensor* logits(const ModelSpec& spec, const Weights& weights, ggml_tensor* x);
 
  private:
+  // x itself where there is no such norm. x [n, ...].
+  ggml_tensor* norm(NormKind kind, float eps, const NormWeights& weights, ggml_tensor* x);
+  // y = W x + b; bias may be null.
+  ggml_tensor* linear(ggml_tensor* weight, ggml_tensor* bias, ggml_tensor* x);
+  ggml_tensor* scaled(ggml_tensor* x, float factor);
   ggml_tensor* rope(const RopeSpec& spec, ggml_tensor* x, ggml_tensor* freq_factors);
+  ggml_tensor* heads(const LayerSpec& spec, ggml_tensor* x, int n_head, ggml_tensor* norm_weight);
+  ggml_tensor* with_temperature(const LayerSpec& spec, ggml_tensor* q);
+  // Q, K, V with biases and norms where the layer has them, RoPE, attention, output projection.
+  ggml_tensor* self_attention(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x);
+  ggml_tensor* activated(Activation activation, ggml_tensor* gate, ggml_tensor* up);
+  ggml_tensor* feed_forward(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x);
+  ggml_tensor* dense_feed_forward(const FeedForwardSpec& spec, const LayerWeights& weights, ggml_tensor* x);
+  ggml_tensor* experts(const FeedForwardSpec& spec, const LayerWeights& weights, ggml_tensor* x);
 
   ggml_context* context_;
-  AttentionHook& attention_;
-  ggml_tensor* positions_;
-  const PackedLayer* packed_;
+  AttentionHook* attention_ = nullptr;
+  ggml_tensor* positions_ = nullptr;
+  const PackedLayer* packed_ = nullptr;
   ProductRows rows_;
   Compute& compute_;
   QuantisedRows quantised_;
 };
-
-// x + attention(norm x), then x + feed_forward(norm x): the block of every architecture so far.
-ggml_tensor* build_pre_norm_layer(GraphBuilder& graph, const LayerSpec& spec, const LayerWeights& weights,
-                                  ggml_tensor* x);
 
 }  // namespace winnow

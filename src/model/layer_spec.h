@@ -9,9 +9,21 @@
 
 namespace winnow {
 
-enum class NormKind { kRms };
-enum class FeedForwardKind { kGated };  // down(activation(gate x) * up x)
-enum class Activation { kSilu, kGelu };
+enum class NormKind { kRms, kLayer };
+// What of a block is normalised: the rows that attention and feed-forward read, what they give, or both.
+enum class NormPlacement { kBefore, kAfter, kBoth };
+// What of queries and keys is normalised: every head with the same weights, every head with its own, or all heads of a
+// token together.
+enum class QkNorm { kNone, kHead, kOwnHead, kProjection };
+enum class Activation { kSilu, kGelu, kClampedSilu };  // kClampedSilu: gpt-oss's swiglu
+
+// How a token's experts are chosen and weighed, from the router's logits; the largest are taken.
+enum class Routing {
+  kNone,               // the architecture has no experts
+  kSoftmax,            // softmax over all experts
+  kNormalisedSoftmax,  // and then the weights of those that are taken divided by their sum
+  kSoftmaxOfChosen,    // softmax over those that are taken
+};
 
 // Rotary position embedding. Pairs are (2i, 2i+1) in mode GGML_ROPE_TYPE_NORMAL, (i, i + n_dims/2) in
 // GGML_ROPE_TYPE_NEOX.
@@ -20,7 +32,9 @@ struct RopeSpec {
   int n_dims = 0;  // rotated dimensions of a head, the first ones; 0: the layer rotates nothing
   float base = 10000.0F;
   float scale = 1.0F;           // frequency scale: 1 / factor for linear scaling and YaRN
-  std::int32_t n_ctx_orig = 0;  // YaRN: the context before scaling
+  std::int32_t n_ctx_orig = 0;  // the context before scaling (YaRN, long RoPE)
+  bool is_extended = false;     // the model's context is longer than that
+  bool needs_factors = false;   // rope_factors_long and _short have to be there (long RoPE)
   float yarn_ext_factor = 0;    // 1 with YaRN
   float attn_factor = 1;        // magnitude of sine and cosine before ggml's own YaRN factor
   float yarn_beta_fast = 32;
@@ -28,11 +42,15 @@ struct RopeSpec {
 };
 
 struct FeedForwardSpec {
-  FeedForwardKind kind = FeedForwardKind::kGated;
+  bool is_gated = true;        // down(activation(gate x) * up x); else down(activation(up x))
+  bool is_gate_in_up = false;  // the file's ffn_up holds gate and up, one after the other
   Activation activation = Activation::kSilu;
-  int width = 0;          // of one expert where there are experts
-  int n_expert = 0;       // 0: dense
-  int n_expert_used = 0;  // of a token
+  int width = 0;  // of one expert where there are experts
+  Routing routing = Routing::kNone;
+  int n_expert = 0;              // 0: dense
+  int n_expert_used = 0;         // of a token
+  int shared_width = 0;          // of an expert that every token takes besides; 0: none
+  bool has_shared_gate = false;  // the shared expert's output is weighed by a sigmoid of its own
 };
 
 struct LayerSpec {
@@ -48,12 +66,26 @@ struct LayerSpec {
   float soft_cap = 0;       // of scores; 0: none
   bool has_sinks = false;   // a logit per query head beside the scores
   RopeSpec rope = {};
-  bool has_qkv_bias = false;  // must be there
-  bool has_qk_norm = false;   // every query and key head is normalised before rotation
+  // Queries are multiplied by 1 + temperature * ln(1 + floor(position / temperature_length)); 0: they are not.
+  float temperature = 0;
+  std::int32_t temperature_length = 1;
+  QkNorm qk_norm = QkNorm::kNone;
+  bool is_norm_after_rope = false;  // of queries and keys; else before
 
   NormKind norm = NormKind::kRms;
   float norm_eps = 1e-5F;
+  NormPlacement norms = NormPlacement::kBefore;
+  // x + attention(norm x) + feed_forward(norm x), with one norm; else feed_forward reads what attention was added to.
+  bool is_parallel = false;
+  float residual_scale = 1;  // of what attention and feed-forward add
   FeedForwardSpec feed_forward = {};
+
+  // Biases that must be there; others are taken where the file has them.
+  bool has_qkv_bias = false;
+  bool has_output_bias = false;
+  bool has_norm_bias = false;
+  bool has_feed_forward_bias = false;
+  const char* ffn_norm_name = "ffn_norm";  // tensor of the norm before the feed-forward
 
   int n_group() const { return n_head / n_kv_head; }
   int q_size() const { return n_head * key_dim; }         // of all query heads
@@ -76,8 +108,11 @@ struct ModelSpec {
   int n_embd = 0;
   int n_vocab = 0;
   std::int32_t n_ctx_train = 0;
-  float norm_eps = 1e-5F;     // of the norm before the output
+  NormKind norm = NormKind::kRms;  // before the output
+  float norm_eps = 1e-5F;
   float embedding_scale = 1;  // gemma: sqrt(n_embd)
+  float logit_scale = 1;
+  float logit_soft_cap = 0;  // 0: none
   std::vector<LayerSpec> layers;
 
   int n_layer() const { return static_cast<int>(layers.size()); }

@@ -39,7 +39,10 @@ ModelInfo describe(const GgufFile& file, const Architecture& architecture, const
                            .key_dim = layer.key_dim,
                            .value_dim = layer.value_dim,
                            .n_ff = layer.feed_forward.width,
-                           .window = layer.window});
+                           .window = layer.window,
+                           .n_expert = layer.feed_forward.n_expert,
+                           .n_expert_used = layer.feed_forward.n_expert_used,
+                           .shared_n_ff = layer.feed_forward.shared_width});
   }
   info.fingerprint = file.fingerprint();
   return info;

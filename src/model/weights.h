@@ -1,46 +1,71 @@
 // The tensors of a model under the names that the graph builders use.
 #pragma once
 
+#include <memory>
 #include <vector>
 
 #include "model/architecture.h"
 #include "model/gguf_file.h"
 #include "model/layer_spec.h"
 
+struct ggml_context;
 struct ggml_tensor;
 
 namespace winnow {
 
-// All tensors point into the file's mapping. Optional ones are null where the file has none.
+// Both null where there is no such norm; bias null where it has none.
+struct NormWeights {
+  ggml_tensor* weight = nullptr;  // [n]
+  ggml_tensor* bias = nullptr;    // [n]
+};
+
+// All tensors point into the file's mapping; what the file holds in one tensor (attn_qkv; gate and up) is a slice of
+// it. Null where the layer has none.
 struct LayerWeights {
   int layer = 0;
-  ggml_tensor* attn_norm = nullptr;  // [n_embd]
-  ggml_tensor* wq = nullptr;         // [n_embd, n_head * key_dim]
-  ggml_tensor* wk = nullptr;         // [n_embd, n_kv_head * key_dim]
-  ggml_tensor* wv = nullptr;         // [n_embd, n_kv_head * value_dim]
-  ggml_tensor* wo = nullptr;         // [n_head * value_dim, n_embd]
-  ggml_tensor* bq = nullptr;         // biases: optional, qwen2 has the first three
+  NormWeights attn_norm;       // [n_embd], before attention
+  NormWeights attn_post_norm;  // [n_embd], after the output projection
+  ggml_tensor* wq = nullptr;   // [n_embd, n_head * key_dim]
+  ggml_tensor* wk = nullptr;   // [n_embd, n_kv_head * key_dim]
+  ggml_tensor* wv = nullptr;   // [n_embd, n_kv_head * value_dim]
+  ggml_tensor* wo = nullptr;   // [n_head * value_dim, n_embd]
+  ggml_tensor* bq = nullptr;
   ggml_tensor* bk = nullptr;
   ggml_tensor* bv = nullptr;
   ggml_tensor* bo = nullptr;
-  ggml_tensor* q_norm = nullptr;    // [key_dim], qwen3
-  ggml_tensor* k_norm = nullptr;    // [key_dim], qwen3
-  ggml_tensor* sinks = nullptr;     // [n_head] logits
-  ggml_tensor* ffn_norm = nullptr;  // [n_embd]
-  ggml_tensor* gate = nullptr;      // [n_embd, n_ff]
-  ggml_tensor* up = nullptr;        // [n_embd, n_ff]
-  ggml_tensor* down = nullptr;      // [n_ff, n_embd]
+  ggml_tensor* q_norm = nullptr;  // QkNorm: [key_dim], [key_dim, n_head] or [n_head * key_dim]
+  ggml_tensor* k_norm = nullptr;  // likewise of the KV heads
+  ggml_tensor* sinks = nullptr;   // [n_head] logits
+  NormWeights ffn_norm;           // [n_embd]
+  NormWeights ffn_post_norm;      // [n_embd]
+  ggml_tensor* gate = nullptr;    // [n_embd, n_ff]; where there are experts, of the shared one
+  ggml_tensor* up = nullptr;      // [n_embd, n_ff]
+  ggml_tensor* down = nullptr;    // [n_ff, n_embd]
   ggml_tensor* gate_b = nullptr;
   ggml_tensor* up_b = nullptr;
   ggml_tensor* down_b = nullptr;
-  ggml_tensor* rope_freqs = nullptr;  // [rope.n_dims / 2] factors (Llama 3), shared by all layers
+  ggml_tensor* router = nullptr;          // [n_embd, n_expert]
+  ggml_tensor* router_b = nullptr;        // [n_expert]
+  ggml_tensor* gate_experts = nullptr;    // [n_embd, n_ff, n_expert]
+  ggml_tensor* up_experts = nullptr;      // [n_embd, n_ff, n_expert]
+  ggml_tensor* down_experts = nullptr;    // [n_ff, n_embd, n_expert]
+  ggml_tensor* gate_experts_b = nullptr;  // [n_ff, n_expert]
+  ggml_tensor* up_experts_b = nullptr;    // [n_ff, n_expert]
+  ggml_tensor* down_experts_b = nullptr;  // [n_embd, n_expert]
+  ggml_tensor* shared_gate = nullptr;     // [n_embd, 1], of the shared expert
+  ggml_tensor* rope_freqs = nullptr;      // [rope.n_dims / 2] factors, shared by all layers
+
+  // Those that every row is multiplied by.
+  std::vector<ggml_tensor*> matrices() const;
 };
 
 struct Weights {
-  ggml_tensor* token_embd = nullptr;   // [n_embd, n_vocab]
-  ggml_tensor* output_norm = nullptr;  // [n_embd]
-  ggml_tensor* output = nullptr;       // [n_embd, n_vocab]; token_embd itself where the file ties them
+  ggml_tensor* token_embd = nullptr;  // [n_embd, n_vocab]
+  NormWeights output_norm;            // [n_embd]
+  ggml_tensor* output = nullptr;      // [n_embd, n_vocab]; token_embd itself where the file ties them
+  ggml_tensor* output_b = nullptr;    // [n_vocab]
   std::vector<LayerWeights> layers;
+  std::shared_ptr<ggml_context> views;  // of the slices
 };
 
 // Reads and checks the metadata. Throws Error(kBadFile), and kUnsupported for what this build cannot do.

@@ -14,6 +14,7 @@
 
 #include "fuzz/gguf_parts.h"
 #include "fuzz/memory_file.h"
+#include "model/tiny_architectures.h"
 #include "model/tiny_model.h"
 #include "winnow/error.h"
 #include "winnow/model.h"
@@ -28,15 +29,21 @@ std::vector<GgufParts> complete_models() {
   constexpr int kQ80 = 8;  // GGML_TYPE_Q8_0
   const TinyModelOptions small{
       .n_layer = 1, .n_head = 2, .n_kv_head = 1, .head_dim = 16, .n_embd = 8, .n_ff = 8, .n_vocab = 262};
-  std::vector<TinyModelOptions> all(6, small);
-  all[1].architecture = "qwen2";
-  all[2].architecture = "qwen3";
-  all[3].architecture = "gemma";
-  all[4].weight_type = kQ80;
-  all[4].n_embd = all[4].n_ff = 32;  // a block
-  all[4].has_rope_freqs = true;
-  all[5].has_tokenizer = false;
-  all[5].rope_scaling = "yarn";
+  std::vector<TinyModelOptions> all(2, small);
+  all[0].weight_type = kQ80;
+  all[0].n_embd = all[0].n_ff = 32;  // a block
+  all[0].has_rope_freqs = true;
+  all[1].has_tokenizer = false;
+  all[1].rope_scaling = "yarn";
+  for (const TinyArchitecture& architecture : tiny_architectures()) {
+    if (architecture.name == "deci") continue;
+    TinyModelOptions options = tiny_options(architecture.name);
+    options.n_layer = 1, options.n_head = 2, options.n_kv_head = 1, options.head_dim = 16;
+    options.n_embd = 32, options.n_ff = 8, options.n_vocab = 262;
+    options.shared_n_ff = std::min(options.shared_n_ff, 8);
+    if (architecture.name == "olmoe") options.n_kv_head = 2;
+    all.push_back(options);
+  }
   std::vector<GgufParts> parts;
   for (const TinyModelOptions& options : all) parts.push_back(take_apart(read_bytes(TinyModel(options).path())));
   return parts;

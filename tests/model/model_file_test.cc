@@ -9,6 +9,7 @@
 #include <limits>
 
 #include "expect_error.h"
+#include "model/architecture.h"
 #include "model/tiny_model.h"
 #include "winnow/entries.h"
 #include "winnow/error.h"
@@ -95,7 +96,9 @@ TEST(ModelFileTest, NotAModel) {
 TEST(ModelFileTest, UnsupportedArchitectureNamesThoseSupported) {
   const auto edit = [](gguf_context* file) { gguf_set_val_str(file, "general.architecture", "mamba"); };
   expect_refused(ErrorCode::kUnsupported, "'mamba'", {.edit_metadata = edit});
-  expect_refused(ErrorCode::kUnsupported, "llama, qwen2, qwen3, gemma", {.edit_metadata = edit});
+  for (const Architecture* architecture : architectures()) {
+    expect_refused(ErrorCode::kUnsupported, std::string(architecture->name), {.edit_metadata = edit});
+  }
   expect_refused(ErrorCode::kBadFile, "general.architecture",
                  {.edit_metadata = [](gguf_context* file) { gguf_remove_key(file, "general.architecture"); }});
   expect_refused(ErrorCode::kBadFile, "not a string",
@@ -116,14 +119,35 @@ TEST(ModelFileTest, EveryTensorMustBeThere) {
 }
 
 TEST(ModelFileTest, TensorsThatNobodyWouldUseAreRefused) {
-  expect_refused(ErrorCode::kUnsupported, "mixture-of-experts", {.extra = {{"blk.0.ffn_gate_exps.weight", 8}}});
-  expect_refused(ErrorCode::kUnsupported, "mixture-of-experts", {.extra = {{"blk.0.ffn_gate_inp.weight", 8}}});
+  expect_refused(ErrorCode::kUnsupported, "blk.0.ffn_gate_exps.weight", {.extra = {{"blk.0.ffn_gate_exps.weight", 8}}});
+  expect_refused(ErrorCode::kUnsupported, "blk.0.ffn_gate_inp.weight", {.extra = {{"blk.0.ffn_gate_inp.weight", 8}}});
   expect_refused(ErrorCode::kUnsupported, "mixture-of-experts",
-                 {.edit_metadata = set_integer("llama.expert_count", 8)});
+                 {.architecture = "qwen3", .edit_metadata = set_integer("qwen3.expert_count", 8)});
   expect_refused(ErrorCode::kUnsupported, "blk.0.surprise.weight", {.extra = {{"blk.0.surprise.weight", 8}}});
   expect_refused(ErrorCode::kUnsupported, "blk.7.attn_norm.weight", {.extra = {{"blk.7.attn_norm.weight", 64}}});
   // A llama file with qwen3's norms is another model.
   expect_refused(ErrorCode::kUnsupported, "attn_q_norm", {.extra = {{"blk.0.attn_q_norm.weight", 32}}});
+}
+
+TEST(ModelFileTest, ExpertsMustFitTheMetadata) {
+  const TinyModelOptions experts{.n_expert = 4, .n_expert_used = 2};
+  const auto refuse = [&](ErrorCode code, const std::string& part, const std::string& key, std::int64_t value) {
+    TinyModelOptions options = experts;
+    options.edit_metadata = set_integer("llama." + key, value);
+    expect_refused(code, part, options);
+  };
+  refuse(ErrorCode::kBadFile, "[64, 4, 1, 1]", "expert_count", 5);
+  refuse(ErrorCode::kBadFile, "expert_count is -1", "expert_count", -1);
+  refuse(ErrorCode::kBadFile, "expert_count is 9999999", "expert_count", 9999999);
+  refuse(ErrorCode::kBadFile, "expert_used_count is 0", "expert_used_count", 0);
+  refuse(ErrorCode::kBadFile, "expert_used_count is 5", "expert_used_count", 5);
+  refuse(ErrorCode::kBadFile, "expert_feed_forward_length is 0", "expert_feed_forward_length", 0);
+  refuse(ErrorCode::kBadFile, "ffn_gate_shexp", "expert_shared_feed_forward_length", 8);
+  TinyModelOptions without = experts;
+  for (const char* name : {"blk.0.ffn_gate_inp.weight", "blk.1.ffn_up_exps.weight", "blk.2.ffn_down_exps.weight"}) {
+    without.left_out = {name};
+    expect_refused(ErrorCode::kBadFile, name, without);
+  }
 }
 
 TEST(ModelFileTest, ShapesMustFitTheMetadata) {
@@ -199,7 +223,12 @@ TEST(ModelFileTest, RopeOutOfRange) {
   }
   expect_refused(ErrorCode::kBadFile, "rope.scaling.factor",
                  {.rope_scaling = "linear", .edit_metadata = number("llama.rope.scaling.factor", -2)});
-  expect_refused(ErrorCode::kUnsupported, "none, linear, yarn", {.rope_scaling = "longrope"});
+  expect_refused(ErrorCode::kUnsupported, "none, linear, yarn, longrope", {.rope_scaling = "dynamic"});
+  expect_refused(ErrorCode::kBadFile, "rope_factors_long.weight", {.rope_scaling = "longrope"});
+  expect_refused(ErrorCode::kUnsupported, "rope.dimension_sections", {.edit_metadata = [](gguf_context* file) {
+                   const std::int32_t sections[] = {8, 4, 4, 0};
+                   gguf_set_arr_data(file, "llama.rope.dimension_sections", GGUF_TYPE_INT32, sections, 4);
+                 }});
   expect_refused(ErrorCode::kBadFile, "original_context_length", {.rope_scaling = "yarn", .rope_original_context = -5});
 }
 

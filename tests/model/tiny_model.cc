@@ -16,6 +16,7 @@
 #include <stdexcept>
 #include <system_error>
 
+#include "model/tiny_architectures.h"
 #include "winnow/log_softmax.h"
 
 namespace winnow::test {
@@ -96,14 +97,21 @@ class TensorWriter {
 
   // Normal values of variance gain^2 / n_in: outputs as large as inputs, times the gain.
   void matrix(const std::string& name, int n_in, int n_out, float gain = 1) {
-    std::vector<float> values = normal(std::int64_t{n_in} * n_out, 0, gain / std::sqrt(static_cast<float>(n_in)));
-    const ggml_type type = type_of(options_);
-    ggml_tensor* tensor = ggml_new_tensor_2d(context_.get(), type, n_in, n_out);
-    if (type == GGML_TYPE_F32) {
-      std::copy(values.begin(), values.end(), static_cast<float*>(tensor->data));
-    } else {
-      ggml_quantize_chunk(type, values.data(), tensor->data, 0, n_out, n_in, nullptr);
-    }
+    add(name, values_of(options_.weight_type, n_in, n_out, 1, gain));
+  }
+  // One matrix for each expert.
+  void matrices(const std::string& name, int n_in, int n_out) {
+    const int type = options_.expert_weight_type >= 0 ? options_.expert_weight_type : options_.weight_type;
+    add(name, values_of(type, n_in, n_out, options_.n_expert, 1));
+  }
+  // Of float32, whatever the other weights are.
+  void float_matrix(const std::string& name, int n_in, int n_out, float gain) {
+    add(name, values_of(GGML_TYPE_F32, n_in, n_out, 1, gain));
+  }
+  void constants(const std::string& name, int n, int n_rows, float mean, float deviation) {
+    const std::vector<float> values = normal(std::int64_t{n} * n_rows, mean, deviation);
+    ggml_tensor* tensor = ggml_new_tensor_2d(context_.get(), GGML_TYPE_F32, n, n_rows);
+    std::copy(values.begin(), values.end(), static_cast<float*>(tensor->data));
     add(name, tensor);
   }
 
@@ -119,19 +127,44 @@ class TensorWriter {
     void operator()(ggml_context* context) const { ggml_free(context); }
   };
 
+  ggml_tensor* values_of(int weight_type, int n_in, int n_out, int n_matrices, float gain) {
+    const auto type = static_cast<ggml_type>(weight_type);
+    ggml_tensor* tensor = ggml_new_tensor_3d(context_.get(), type, n_in, n_out, n_matrices);
+    for (int i = 0; i < n_matrices; ++i) {
+      const std::vector<float> values =
+          normal(std::int64_t{n_in} * n_out, 0, gain / std::sqrt(static_cast<float>(n_in)));
+      std::byte* out = static_cast<std::byte*>(tensor->data) + static_cast<std::size_t>(i) * tensor->nb[2];
+      if (type == GGML_TYPE_F32) {
+        std::copy(values.begin(), values.end(), reinterpret_cast<float*>(out));
+      } else {
+        // Some types are made only with the importance of each input.
+        const std::vector<float> importance(static_cast<std::size_t>(n_in), 1.0F);
+        ggml_quantize_chunk(type, values.data(), out, 0, n_out, n_in,
+                            ggml_quantize_requires_imatrix(type) ? importance.data() : nullptr);
+      }
+    }
+    return tensor;
+  }
+
   // Enough for every tensor, with ggml's own overhead.
   static std::size_t memory_for(const TinyModelOptions& o) {
     std::int64_t n_weights = 2LL * o.n_vocab * o.n_embd;
     for (const TinyLayer& layer : layers_of(o)) {
       const std::int64_t dims = layer.key_dim + layer.value_dim;
-      n_weights += (layer.n_head + layer.n_kv_head) * dims * o.n_embd + 3LL * layer.n_ff * o.n_embd +
-                   8LL * (o.n_embd + layer.n_head * dims);
+      n_weights += (layer.n_head + layer.n_kv_head) * dims * o.n_embd +
+                   3LL * layer.n_ff * o.n_embd * std::max(1, o.n_expert) + 3LL * o.shared_n_ff * o.n_embd +
+                   std::int64_t{o.n_expert} * (o.n_embd + 3LL * layer.n_ff) + 8LL * (o.n_embd + layer.n_head * dims);
     }
-    return static_cast<std::size_t>(n_weights) * ggml_type_size(type_of(o)) /
-               static_cast<std::size_t>(ggml_blck_size(type_of(o))) +
-           (std::size_t{64} << 20);
+    const auto bytes_of = [&](int weight_type) {
+      const auto type = static_cast<ggml_type>(weight_type);
+      return static_cast<std::size_t>(n_weights) * ggml_type_size(type) /
+             static_cast<std::size_t>(ggml_blck_size(type));
+    };
+    const int expert_type = o.expert_weight_type >= 0 ? o.expert_weight_type : o.weight_type;
+    const std::size_t float_bytes =  // of routers, norms and biases
+        4 * (layers_of(o).size() * static_cast<std::size_t>(o.n_expert + 20) * static_cast<std::size_t>(o.n_embd));
+    return std::max(bytes_of(o.weight_type), bytes_of(expert_type)) + float_bytes + (std::size_t{64} << 20);
   }
-  static ggml_type type_of(const TinyModelOptions& options) { return static_cast<ggml_type>(options.weight_type); }
 
   std::vector<float> normal(std::int64_t n, float mean, float deviation) {
     std::normal_distribution<float> distribution(mean, deviation);
@@ -152,32 +185,85 @@ class TensorWriter {
   std::unique_ptr<ggml_context, ContextDeleter> context_;
 };
 
-void add_layer(TensorWriter& tensors, const TinyModelOptions& o, const TinyLayer& layer, int index) {
-  const std::string blk = "blk." + std::to_string(index) + ".";
+void add_norm(TensorWriter& tensors, const TinyArchitecture& a, const std::string& name, int n) {
+  tensors.vector(name + ".weight", n, 1, 0.1F);
+  if (a.has_norm_bias) tensors.vector(name + ".bias", n, 0, 0.3F);
+}
+
+void add_attention(TensorWriter& tensors, const TinyModelOptions& o, const TinyArchitecture& a, const TinyLayer& layer,
+                   const std::string& blk) {
   const int q_size = layer.n_head * layer.key_dim;
   const int k_size = layer.n_kv_head * layer.key_dim;
   const int v_size = layer.n_kv_head * layer.value_dim;
-  tensors.vector(blk + "attn_norm.weight", o.n_embd, 1, 0.1F);
   // Queries and keys a little larger: attention that prefers some entries, as in real models.
-  tensors.matrix(blk + "attn_q.weight", o.n_embd, q_size, 1.5F);
-  tensors.matrix(blk + "attn_k.weight", o.n_embd, k_size, 1.5F);
-  tensors.matrix(blk + "attn_v.weight", o.n_embd, v_size);
+  if (a.has_fused_qkv) {
+    tensors.matrix(blk + "attn_qkv.weight", o.n_embd, q_size + k_size + v_size, 1.3F);
+  } else {
+    tensors.matrix(blk + "attn_q.weight", o.n_embd, q_size, 1.5F);
+    tensors.matrix(blk + "attn_k.weight", o.n_embd, k_size, 1.5F);
+    tensors.matrix(blk + "attn_v.weight", o.n_embd, v_size);
+  }
   tensors.matrix(blk + "attn_output.weight", layer.n_head * layer.value_dim, o.n_embd);
-  if (o.has_sinks) tensors.vector(blk + "attn_sinks.weight", layer.n_head, 0.5F, 1);
-  if (o.architecture == "qwen2" || o.has_all_biases) {
-    tensors.vector(blk + "attn_q.bias", q_size, 0, 0.3F);
-    tensors.vector(blk + "attn_k.bias", k_size, 0, 0.3F);
-    tensors.vector(blk + "attn_v.bias", v_size, 0, 0.3F);
+  if (o.has_sinks || a.has_sinks) tensors.vector(blk + "attn_sinks.weight", layer.n_head, 0.5F, 1);
+  if (a.has_qkv_bias || o.has_all_biases) {
+    if (a.has_fused_qkv) {
+      tensors.vector(blk + "attn_qkv.bias", q_size + k_size + v_size, 0, 0.3F);
+    } else {
+      tensors.vector(blk + "attn_q.bias", q_size, 0, 0.3F);
+      tensors.vector(blk + "attn_k.bias", k_size, 0, 0.3F);
+      tensors.vector(blk + "attn_v.bias", v_size, 0, 0.3F);
+    }
   }
-  if (o.has_all_biases) tensors.vector(blk + "attn_output.bias", o.n_embd, 0, 0.3F);
-  if (o.architecture == "qwen3") {
-    tensors.vector(blk + "attn_q_norm.weight", layer.key_dim, 1.2F, 0.2F);
-    tensors.vector(blk + "attn_k_norm.weight", layer.key_dim, 1.2F, 0.2F);
+  if (a.has_output_bias || o.has_all_biases) tensors.vector(blk + "attn_output.bias", o.n_embd, 0, 0.3F);
+  const std::string q_norm = blk + "attn_q_norm.weight", k_norm = blk + "attn_k_norm.weight";
+  if (o.has_own_head_norms) {
+    tensors.constants(q_norm, layer.key_dim, layer.n_head, 1.2F, 0.2F);
+    tensors.constants(k_norm, layer.key_dim, layer.n_kv_head, 1.2F, 0.2F);
+  } else if (a.qk_norm != TinyQkNorm::kNone) {
+    const bool is_head = a.qk_norm == TinyQkNorm::kHead;
+    tensors.vector(q_norm, is_head ? layer.key_dim : q_size, 1.2F, 0.2F);
+    tensors.vector(k_norm, is_head ? layer.key_dim : k_size, 1.2F, 0.2F);
   }
-  tensors.vector(blk + "ffn_norm.weight", o.n_embd, 1, 0.1F);
-  tensors.matrix(blk + "ffn_gate.weight", o.n_embd, layer.n_ff);
-  tensors.matrix(blk + "ffn_up.weight", o.n_embd, layer.n_ff);
-  tensors.matrix(blk + "ffn_down.weight", layer.n_ff, o.n_embd);
+}
+
+void add_experts(TensorWriter& tensors, const TinyModelOptions& o, const TinyArchitecture& a, int n_ff,
+                 const std::string& blk) {
+  tensors.float_matrix(blk + "ffn_gate_inp.weight", o.n_embd, o.n_expert, 2);
+  tensors.matrices(blk + "ffn_gate_exps.weight", o.n_embd, n_ff);
+  tensors.matrices(blk + "ffn_up_exps.weight", o.n_embd, n_ff);
+  tensors.matrices(blk + "ffn_down_exps.weight", n_ff, o.n_embd);
+  if (a.has_ffn_bias) {
+    tensors.vector(blk + "ffn_gate_inp.bias", o.n_expert, 0, 0.5F);
+    tensors.constants(blk + "ffn_gate_exps.bias", n_ff, o.n_expert, 0, 0.3F);
+    tensors.constants(blk + "ffn_up_exps.bias", n_ff, o.n_expert, 0, 0.3F);
+    tensors.constants(blk + "ffn_down_exps.bias", o.n_embd, o.n_expert, 0, 0.3F);
+  }
+  if (o.shared_n_ff == 0) return;
+  if (a.has_shared_gate) tensors.vector(blk + "ffn_gate_inp_shexp.weight", o.n_embd, 0, 0.2F);
+  tensors.matrix(blk + "ffn_gate_shexp.weight", o.n_embd, o.shared_n_ff);
+  tensors.matrix(blk + "ffn_up_shexp.weight", o.n_embd, o.shared_n_ff);
+  tensors.matrix(blk + "ffn_down_shexp.weight", o.shared_n_ff, o.n_embd);
+}
+
+void add_layer(TensorWriter& tensors, const TinyModelOptions& o, const TinyArchitecture& a, const TinyLayer& layer,
+               int index) {
+  const std::string blk = "blk." + std::to_string(index) + ".";
+  if (a.has_attn_norm) add_norm(tensors, a, blk + "attn_norm", o.n_embd);
+  add_attention(tensors, o, a, layer, blk);
+  if (a.has_post_norms) add_norm(tensors, a, blk + "post_attention_norm", o.n_embd);
+  if (!a.ffn_norm.empty() && !o.has_own_head_norms) add_norm(tensors, a, blk + a.ffn_norm, o.n_embd);
+  if (o.n_expert > 0) {
+    add_experts(tensors, o, a, layer.n_ff, blk);
+  } else {
+    if (a.has_gate && !a.has_fused_gate) tensors.matrix(blk + "ffn_gate.weight", o.n_embd, layer.n_ff);
+    tensors.matrix(blk + "ffn_up.weight", o.n_embd, a.has_fused_gate ? 2 * layer.n_ff : layer.n_ff);
+    tensors.matrix(blk + "ffn_down.weight", layer.n_ff, o.n_embd);
+    if (a.has_ffn_bias) {
+      tensors.vector(blk + "ffn_up.bias", layer.n_ff, 0, 0.3F);
+      tensors.vector(blk + "ffn_down.bias", o.n_embd, 0, 0.3F);
+    }
+  }
+  if (a.has_post_norms) add_norm(tensors, a, blk + "post_ffw_norm", o.n_embd);
 }
 
 }  // namespace
@@ -190,6 +276,7 @@ void write_tiny_model(const TinyModelOptions& o, const std::string& path) {
   gguf_context* file = owner.get();
   gguf_set_val_str(file, "general.architecture", o.architecture.c_str());
   gguf_set_val_str(file, "general.name", "tiny");
+  const TinyArchitecture& architecture = tiny_architecture(o.architecture);
   Metadata metadata(file, o.architecture);
   metadata.integer("vocab_size", o.n_vocab);
   metadata.integer("context_length", o.n_ctx);
@@ -214,7 +301,9 @@ void write_tiny_model(const TinyModelOptions& o, const std::string& path) {
     slides.push_back(layer.slides ? 1 : 0);
   }
   if (!o.layers.empty() && o.sliding_window > 0) metadata.truths("attention.sliding_window_pattern", slides);
-  metadata.number("attention.layer_norm_rms_epsilon", 1e-5F);
+  metadata.number(architecture.has_layer_norm ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon",
+                  1e-5F);
+  n_rot /= architecture.rope_divisor;
   metadata.integer("rope.dimension_count", n_rot);
   metadata.number("rope.freq_base", 10000);
   if (o.sliding_window > 0) metadata.integer("attention.sliding_window", o.sliding_window);
@@ -223,6 +312,13 @@ void write_tiny_model(const TinyModelOptions& o, const std::string& path) {
     metadata.number("rope.scaling.factor", o.rope_factor);
     metadata.integer("rope.scaling.original_context_length", o.rope_original_context);
   }
+  if (o.n_expert > 0) {
+    metadata.integer("expert_count", o.n_expert);
+    metadata.integer("expert_used_count", o.n_expert_used);
+    metadata.integer("expert_feed_forward_length", layers.front().n_ff);
+    if (o.shared_n_ff > 0) metadata.integer("expert_shared_feed_forward_length", o.shared_n_ff);
+  }
+  for (const auto& [key, value] : o.constants) metadata.number(key, value);
   if (o.has_tokenizer) {
     add_tokenizer(file, o.n_vocab);
   } else {
@@ -231,10 +327,14 @@ void write_tiny_model(const TinyModelOptions& o, const std::string& path) {
 
   TensorWriter tensors(file, o);
   tensors.matrix("token_embd.weight", o.n_embd, o.n_vocab, 2);
-  tensors.vector("output_norm.weight", o.n_embd, 1, 0.1F);
-  if (!o.is_output_tied && o.architecture != "gemma") tensors.matrix("output.weight", o.n_embd, o.n_vocab, 2);
+  add_norm(tensors, architecture, "output_norm", o.n_embd);
+  if (!o.is_output_tied && !architecture.is_tied) tensors.matrix("output.weight", o.n_embd, o.n_vocab, 2);
+  if (architecture.has_two_factors) {
+    tensors.vector("rope_factors_long.weight", n_rot / 2, 3, 0.5F);
+    tensors.vector("rope_factors_short.weight", n_rot / 2, 1.2F, 0.1F);
+  }
   if (o.has_rope_freqs) tensors.vector("rope_freqs.weight", n_rot / 2, 3, 0.5F);
-  for (std::size_t l = 0; l < layers.size(); ++l) add_layer(tensors, o, layers[l], static_cast<int>(l));
+  for (std::size_t l = 0; l < layers.size(); ++l) add_layer(tensors, o, architecture, layers[l], static_cast<int>(l));
   for (const auto& [name, n] : o.extra) tensors.vector(name, n, 0, 1);
   if (o.edit_metadata) o.edit_metadata(file);
   if (!gguf_write_to_file(file, path.c_str(), false)) throw std::runtime_error("cannot write " + path);

@@ -45,7 +45,7 @@ struct TinyLayer {
 };
 
 struct TinyModelOptions {
-  std::string architecture = "llama";  // llama, qwen2 (with its biases), qwen3 (with its head norms), gemma
+  std::string architecture = "llama";  // of tiny_architectures.h
   int n_layer = 3;
   int n_head = 4;
   int n_kv_head = 2;
@@ -54,17 +54,23 @@ struct TinyModelOptions {
   int n_ff = 96;
   int n_vocab = 300;
   int n_ctx = 2048;
-  bool is_output_tied = false;  // gemma: always
-  bool has_all_biases = false;  // Q, K, V (llama's are optional) and the output projection's
+  bool is_output_tied = false;      // gemma: always
+  bool has_all_biases = false;      // Q, K, V (llama's are optional) and the output projection's
+  bool has_own_head_norms = false;  // stablelm's 12B: norms of queries and keys, none before the feed-forward
   int sliding_window = 0;
   std::vector<TinyLayer> layers = {};  // instead of n_layer and the sizes above; sliding_window for those that slide
   float soft_cap = 0;
   bool has_sinks = false;
-  std::string rope_scaling = {};  // "", "linear", "yarn"
+  int n_expert = 0;  // of width n_ff; only for architectures that can have experts
+  int n_expert_used = 0;
+  int shared_n_ff = 0;                                        // of an expert that every token takes
+  std::vector<std::pair<std::string, float>> constants = {};  // metadata without the architecture's name
+  std::string rope_scaling = {};                              // "", "linear", "yarn", "longrope"
   float rope_factor = 4;
   int rope_original_context = 64;
   bool has_rope_freqs = false;
-  int weight_type = 0;  // ggml_type of the matrices
+  int weight_type = 0;          // ggml_type of the matrices
+  int expert_weight_type = -1;  // of the experts' matrices; -1: as the others
   bool has_tokenizer = true;
   std::uint32_t seed = 1;
   std::vector<std::string> left_out = {};                 // tensors that are not written

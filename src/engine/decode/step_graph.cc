@@ -16,12 +16,11 @@ StepGraph::StepGraph(const Model::Impl& model, LayerRange layers, int n_sequence
   GraphBuilder builder(graph.context(), attention, position_tensor, nullptr, ProductRows::kFew, compute);
   for (int l = layers.first; l < layers.last; ++l) {
     const auto at = static_cast<std::size_t>(l);
-    x = model.architecture.build_layer(builder, model.spec.layers[at], model.weights.layers[at], x);
+    x = builder.layer(model.spec.layers[at], model.weights.layers[at], x);
   }
   graph.expand(x);
   if (layers.last == model.spec.n_layer()) {
-    logits = builder.linear(model.weights.output, nullptr,
-                            builder.rms_norm(x, model.weights.output_norm, model.spec.norm_eps));
+    logits = builder.logits(model.spec, model.weights, x);
     ggml_set_output(logits);
     graph.expand(logits);
   }
@@ -40,7 +39,13 @@ std::size_t step_bytes_per_sequence(const ModelInfo& model) {
   for (const LayerInfo& layer : model.layers) {
     const auto n_heads = static_cast<std::size_t>(layer.n_head + layer.n_kv_head);
     const auto head_dim = static_cast<std::size_t>(std::max(layer.key_dim, layer.value_dim));
-    largest = std::max(largest, 3 * n_heads * head_dim + 3 * static_cast<std::size_t>(layer.n_ff));
+    // Of experts all that a token takes, with what each gives; the router's scores, their order and shares.
+    const auto n_used = static_cast<std::size_t>(std::max(1, layer.n_expert_used));
+    const auto n_ff = static_cast<std::size_t>(layer.n_ff) * n_used + static_cast<std::size_t>(layer.shared_n_ff);
+    const std::size_t of_experts = layer.n_expert > 0 ? n_used * (static_cast<std::size_t>(model.n_embd) + 4) +
+                                                            4 * static_cast<std::size_t>(layer.n_expert)
+                                                      : 0;
+    largest = std::max(largest, 3 * n_heads * head_dim + 3 * n_ff + of_experts);
     partials = std::max(partials, StepAttention::most_partial_bytes(layer.n_head, layer.value_dim));
   }
   const std::size_t numbers =

@@ -11,9 +11,6 @@
 
 namespace winnow {
 
-// Nodes of one layer of any architecture, with room to spare.
-inline constexpr std::size_t kGraphNodesPerLayer = 64;
-
 struct StepGraph {
   StepGraph(const Model::Impl& model, LayerRange layers, int n_sequences, Compute& compute);
 

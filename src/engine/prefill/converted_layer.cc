@@ -38,8 +38,7 @@ bool ConvertedLayer::converts(const ggml_tensor* weight, std::int32_t n_rows) co
 }
 
 PackedLayer* ConvertedLayer::use(const LayerWeights& weights, std::int32_t n_rows, int max_batch, Compute& compute) {
-  std::vector<ggml_tensor*> matrices = {weights.wq,   weights.wk, weights.wv,  weights.wo,
-                                        weights.gate, weights.up, weights.down};
+  std::vector<ggml_tensor*> matrices = weights.matrices();
   std::erase_if(matrices, [&](const ggml_tensor* weight) { return !converts(weight, n_rows); });
   if (matrices.empty()) return nullptr;
   if (held_ != matrices || held_batch_ != max_batch) {

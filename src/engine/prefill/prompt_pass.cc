@@ -106,7 +106,7 @@ void PromptPass::run_batch(int layer, const Batch& batch) {
   ggml_tensor* x = graph.external(GGML_TYPE_F32, model.spec.n_embd, batch.n_rows, row(first_row));
   ggml_tensor* position_tensor = graph.external(GGML_TYPE_I32, batch.n_rows, 1, positions.data());
   GraphBuilder builder(graph.context(), attention_, position_tensor, converted, ProductRows::kMany, engine_.compute);
-  graph.expand(model.architecture.build_layer(builder, spec, weights, x));
+  graph.expand(builder.layer(spec, weights, x));
   graph.allocate();
   engine_.note_graph_bytes();
   engine_.compute.run(graph);

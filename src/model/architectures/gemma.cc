@@ -1,29 +1,24 @@
-// Gemma: embeddings scaled by sqrt(n_embd), gated GELU feed-forward, output tied to the embeddings, head size 256 that
-// is not n_embd / n_head. The files carry the norms' weights with their +1 already added.
+// Embeddings are multiplied by sqrt(n_embd); the feed-forward is gated with GELU. Output is tied to the embeddings and
+// the head size is not n_embd / n_head. The files carry the norms' weights with their +1 already added.
 #include <ggml.h>
 
 #include <cmath>
 
-#include "model/architecture.h"
-#include "model/graph_builder.h"
+#include "model/architectures/all.h"
 
 namespace winnow {
 namespace {
 
-void configure(ModelSpec& spec) {
-  spec.embedding_scale = std::sqrt(static_cast<float>(spec.n_embd));
-  for (LayerSpec& layer : spec.layers) layer.feed_forward.activation = Activation::kGelu;
-}
+void configure(const Metadata&, ModelSpec& spec) { spec.embedding_scale = std::sqrt(static_cast<float>(spec.n_embd)); }
 
 }  // namespace
 
 const Architecture kGemma = {
     .name = "gemma",
+    .models = "Gemma, CodeGemma",
     .rope_mode = GGML_ROPE_TYPE_NEOX,
-    .needs_qkv_bias = false,
-    .needs_qk_norm = false,
+    .layer = {.feed_forward = {.activation = Activation::kGelu}},
     .configure = configure,
-    .build_layer = build_pre_norm_layer,
 };
 
 }  // namespace winnow

@@ -1,17 +1,14 @@
-// Llama 2 and 3, Mistral, SmolLM2, TinyLlama: pre-norm blocks, RoPE on pairs (2i, 2i+1), gated SiLU feed-forward.
+// RMS norm before attention and feed-forward, RoPE on pairs (2i, 2i+1), gated SiLU; mixtures of experts as Mixtral.
 #include <ggml.h>
 
-#include "model/architecture.h"
-#include "model/graph_builder.h"
+#include "model/architectures/all.h"
 
 namespace winnow {
 const Architecture kLlama = {
     .name = "llama",
+    .models = "Llama 2 and 3, Mistral, Mixtral, SmolLM2, TinyLlama",
     .rope_mode = GGML_ROPE_TYPE_NORMAL,
-    .needs_qkv_bias = false,
-    .needs_qk_norm = false,
-    .configure = nullptr,
-    .build_layer = build_pre_norm_layer,
+    .layer = {.feed_forward = {.routing = Routing::kNormalisedSoftmax}},
 };
 
 }  // namespace winnow

@@ -1,17 +1,14 @@
-// Qwen3 (dense): every query and key head is RMS-normalised before RoPE, which turns pairs (i, i + d/2).
+// Every query and key head is RMS-normalised before RoPE, which turns pairs (i, i + d/2).
 #include <ggml.h>
 
-#include "model/architecture.h"
-#include "model/graph_builder.h"
+#include "model/architectures/all.h"
 
 namespace winnow {
 const Architecture kQwen3 = {
     .name = "qwen3",
+    .models = "Qwen3 (dense)",
     .rope_mode = GGML_ROPE_TYPE_NEOX,
-    .needs_qkv_bias = false,
-    .needs_qk_norm = true,
-    .configure = nullptr,
-    .build_layer = build_pre_norm_layer,
+    .layer = {.qk_norm = QkNorm::kHead},
 };
 
 }  // namespace winnow

@@ -1,0 +1,38 @@
+// The architectures, one file each.
+#pragma once
+
+#include "model/architecture.h"
+
+namespace winnow {
+
+extern const Architecture kLlama;
+extern const Architecture kMistral3;
+extern const Architecture kQwen2;
+extern const Architecture kQwen3;
+extern const Architecture kGemma;
+extern const Architecture kGemma2;
+extern const Architecture kGemma3;
+extern const Architecture kPhi3;
+extern const Architecture kSmolLm3;
+extern const Architecture kGranite;
+extern const Architecture kMiniCpm;
+extern const Architecture kOlmo2;
+extern const Architecture kCohere2;
+extern const Architecture kStarCoder2;
+extern const Architecture kStableLm;
+extern const Architecture kGlm4;
+extern const Architecture kInternLm2;
+extern const Architecture kErnie45;
+extern const Architecture kSeedOss;
+extern const Architecture kHunyuanDense;
+extern const Architecture kExaone4;
+extern const Architecture kQwen2Moe;
+extern const Architecture kQwen3Moe;
+extern const Architecture kOlmoe;
+extern const Architecture kGraniteMoe;
+extern const Architecture kGptOss;
+
+// Granite's multipliers, where the file has them: of embeddings, attention, residuals and logits.
+void read_multipliers(const Metadata& metadata, ModelSpec& spec);
+
+}  // namespace winnow

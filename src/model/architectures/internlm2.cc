@@ -1,0 +1,13 @@
+// llama's block.
+#include <ggml.h>
+
+#include "model/architectures/all.h"
+
+namespace winnow {
+const Architecture kInternLm2 = {
+    .name = "internlm2",
+    .models = "InternLM 2, 2.5 and 3",
+    .rope_mode = GGML_ROPE_TYPE_NORMAL,
+};
+
+}  // namespace winnow

@@ -1,0 +1,27 @@
+// llama's block, with YaRN whose magnitude is divided by a second one and queries that grow with their position.
+#include <ggml.h>
+
+#include "model/architectures/all.h"
+#include "model/metadata.h"
+
+namespace winnow {
+namespace {
+
+void configure(const Metadata& metadata, ModelSpec& spec) {
+  for (LayerSpec& layer : spec.layers) {
+    layer.temperature = metadata.number_or("attention.temperature_scale", 0, 0, 100);
+    layer.temperature_length = layer.rope.n_ctx_orig;
+  }
+}
+
+}  // namespace
+
+const Architecture kMistral3 = {
+    .name = "mistral3",
+    .models = "Ministral 3, Mistral Small 3.2 and later",
+    .rope_mode = GGML_ROPE_TYPE_NORMAL,
+    .layer = {.feed_forward = {.routing = Routing::kNormalisedSoftmax}},
+    .configure = configure,
+};
+
+}  // namespace winnow

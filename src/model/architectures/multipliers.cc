@@ -1,0 +1,20 @@
+#include "model/architectures/all.h"
+#include "model/metadata.h"
+
+namespace winnow {
+
+void read_multipliers(const Metadata& metadata, ModelSpec& spec) {
+  const auto read = [&](const char* key, float& value) {
+    if (metadata.has(key)) value = metadata.number(key, kSmallestConstant, kLargestConstant);
+  };
+  read("embedding_scale", spec.embedding_scale);
+  float divisor = 1.0F / spec.logit_scale;
+  read("logit_scale", divisor);
+  spec.logit_scale = 1.0F / divisor;
+  for (LayerSpec& layer : spec.layers) {
+    read("residual_scale", layer.residual_scale);
+    read("attention.scale", layer.scale);
+  }
+}
+
+}  // namespace winnow

@@ -1,0 +1,14 @@
+// qwen2 with experts, and an expert that every token takes, weighed by a gate of its own.
+#include <ggml.h>
+
+#include "model/architectures/all.h"
+
+namespace winnow {
+const Architecture kQwen2Moe = {
+    .name = "qwen2moe",
+    .models = "Qwen1.5-MoE, Qwen2-57B-A14B",
+    .rope_mode = GGML_ROPE_TYPE_NEOX,
+    .layer = {.feed_forward = {.routing = Routing::kSoftmax, .has_shared_gate = true}, .has_qkv_bias = true},
+};
+
+}  // namespace winnow

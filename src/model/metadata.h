@@ -1,0 +1,45 @@
+// The metadata of one architecture in a file, every number with its bounds.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "model/gguf_file.h"
+#include "winnow/error.h"
+
+namespace winnow {
+
+inline constexpr double kSmallestConstant = 1e-9, kLargestConstant = 1e12;  // of a model's constants
+
+// Keys are given without the architecture's name. What is out of its bounds throws Error(kBadFile) naming the key.
+class Metadata {
+ public:
+  Metadata(const GgufFile& file, std::string_view architecture)
+      : file_(file), prefix_(std::string(architecture) + ".") {}
+
+  const GgufFile& file() const { return file_; }
+  bool has(const std::string& key) const;
+  float number(const std::string& key, double min, double max) const;
+  float number_or(const std::string& key, double otherwise, double min, double max) const;
+  int integer(const std::string& key, int min, int max) const;
+  int integer_or(const std::string& key, int otherwise, int min, int max) const;
+  bool truth_or(const std::string& key, bool otherwise) const;
+  std::string text_or(const std::string& key, const std::string& otherwise) const;
+  // A whole number of every layer: an array with one for each, or one number for all.
+  std::vector<int> of_layers(const std::string& key, int n_layer, int min, int max,
+                             std::optional<std::vector<int>> otherwise = std::nullopt) const;
+  std::optional<std::vector<std::int64_t>> find_integers(const std::string& key) const;
+
+  // Throws with the file's name before the sentence.
+  [[noreturn]] void refuse(ErrorCode code, const std::string& sentence) const;
+
+ private:
+  float checked(const std::string& key, double value, double min, double max) const;
+
+  const GgufFile& file_;
+  std::string prefix_;
+};
+
+}  // namespace winnow

@@ -1,0 +1,196 @@
+#include <ggml.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <string>
+
+#include "model/metadata.h"
+#include "model/weights.h"
+#include "winnow/entries.h"
+#include "winnow/error.h"
+
+namespace winnow {
+namespace {
+
+constexpr int kMostLayers = 4096;
+constexpr int kMostExperts = 4096;
+constexpr int kMostHeads = 1 << 14;
+constexpr int kWidest = 1 << 22;  // of a feed-forward
+
+void check_heads(const Metadata& metadata, const LayerSpec& layer) {
+  if (layer.n_kv_head < 1 || layer.n_head % layer.n_kv_head != 0) {
+    metadata.refuse(ErrorCode::kBadFile, std::to_string(layer.n_head) + " query heads cannot be shared among " +
+                                             std::to_string(layer.n_kv_head) + " KV heads");
+  }
+  using kernels::kHeadDimUnit, kernels::kMaxGroup, kernels::kMaxHeadDim;
+  for (const int size : {layer.key_dim, layer.value_dim}) {
+    if (kernels::AttentionShape::is_supported_size(size)) continue;
+    metadata.refuse(ErrorCode::kUnsupported,
+                    "the head size " + std::to_string(size) + " is not supported; it must be a multiple of " +
+                        std::to_string(kHeadDimUnit) + ", at most " + std::to_string(kMaxHeadDim));
+  }
+  if (layer.n_group() > kMaxGroup) {
+    metadata.refuse(ErrorCode::kUnsupported, std::to_string(layer.n_group()) +
+                                                 " query heads for a KV head are not supported; it must be at most " +
+                                                 std::to_string(kMaxGroup));
+  }
+}
+
+// YaRN's magnitude (arXiv 2309.00071, eq. 22), which ggml_rope_ext multiplies by itself, replaced by the quotient of
+// two where the file has a multiplier for the second (DeepSeek's "mscale_all_dim").
+float yarn_attn_factor(float factor, float log_multiplier) {
+  if (log_multiplier == 0 || factor <= 1) return 1;
+  return 1.0F / (1.0F + 0.1F * log_multiplier * std::log(factor));
+}
+
+RopeSpec read_rope(const Metadata& metadata, const Architecture& architecture, int key_dim, std::int32_t n_ctx_train) {
+  RopeSpec rope;
+  rope.mode = architecture.rope_mode;
+  const std::string dimension_count = "rope.dimension_count";
+  const int n_dims =
+      metadata.integer_or(dimension_count, key_dim, std::numeric_limits<int>::min(), std::numeric_limits<int>::max());
+  if (n_dims < 2 || n_dims > key_dim || n_dims % 2 != 0) {
+    metadata.refuse(ErrorCode::kBadFile, "rope.dimension_count is " + std::to_string(n_dims) +
+                                             ", expected an even number up to the head size " +
+                                             std::to_string(key_dim));
+  }
+  const auto sections = metadata.find_integers("rope.dimension_sections").value_or(std::vector<std::int64_t>{});
+  if (std::any_of(sections.begin(), sections.end(), [](std::int64_t n) { return n != 0; })) {
+    metadata.refuse(ErrorCode::kUnsupported,
+                    "RoPE in sections (rope.dimension_sections, models that see images) is not supported");
+  }
+  rope.n_dims = n_dims;
+  rope.base = metadata.number_or("rope.freq_base", 10000.0, kSmallestConstant, kLargestConstant);
+  rope.n_ctx_orig = metadata.integer_or("rope.scaling.original_context_length", n_ctx_train, 1, 1 << 30);
+  rope.is_extended = n_ctx_train > rope.n_ctx_orig;
+
+  // Where the type is not said, a factor means linear scaling, as in llama.cpp.
+  const std::string type = metadata.text_or("rope.scaling.type", "linear");
+  if (type != "none" && type != "linear" && type != "yarn" && type != "longrope") {
+    metadata.refuse(ErrorCode::kUnsupported,
+                    "RoPE scaling of type '" + type + "' is not supported; winnow has: none, linear, yarn, longrope");
+  }
+  rope.needs_factors = type == "longrope";
+  const bool has_factor = metadata.has("rope.scaling.factor");
+  const float factor =  // 0: none
+      metadata.number_or(has_factor ? "rope.scaling.factor" : "rope.scale_linear", 1.0, 0, kLargestConstant);
+  if (type != "none" && factor > 0) rope.scale = 1.0F / factor;
+  rope.attn_factor = metadata.number_or("rope.scaling.attn_factor", 1.0, -kLargestConstant, kLargestConstant);
+  if (type == "yarn") {
+    const std::string yarn = "rope.scaling.yarn_";
+    rope.yarn_ext_factor = metadata.number_or(yarn + "ext_factor", 1.0, -kLargestConstant, kLargestConstant);
+    rope.yarn_beta_fast = metadata.number_or(yarn + "beta_fast", 32.0, kSmallestConstant, kLargestConstant);
+    rope.yarn_beta_slow = metadata.number_or(yarn + "beta_slow", 1.0, kSmallestConstant, kLargestConstant);
+    rope.attn_factor *= yarn_attn_factor(factor, metadata.number_or(yarn + "log_multiplier", 0, 0, 100));
+  }
+  return rope;
+}
+
+// Which layers slide: an array with a truth value for each, or a period of which the last layer sees all.
+std::vector<bool> sliding_layers(const Metadata& metadata, const SlidingRule& rule, int n_layer) {
+  const std::string key = "attention.sliding_window_pattern";
+  std::vector<bool> slides(static_cast<std::size_t>(n_layer), true);
+  const auto pattern = metadata.find_integers(key);
+  if (pattern && (pattern->size() != 1 || n_layer == 1)) {
+    const std::vector<int> each = metadata.of_layers(key, n_layer, 0, 1);
+    for (std::size_t l = 0; l < slides.size(); ++l) slides[l] = each[l] != 0;
+    return slides;
+  }
+  const std::int64_t period = pattern ? pattern->front() : rule.period;
+  if (period < 0) metadata.refuse(ErrorCode::kBadFile, key + " is negative");
+  for (std::size_t l = 0; period > 0 && l < slides.size(); ++l) {
+    slides[l] = l % static_cast<std::size_t>(period) + 1 < static_cast<std::size_t>(period);
+  }
+  return slides;
+}
+
+void slide(const Metadata& metadata, const SlidingRule& rule, std::int32_t window, LayerSpec& layer) {
+  layer.kind = LayerKind::kSlidingWindow;
+  layer.window = window;
+  const float base = rule.rope_base > 0 ? rule.rope_base : layer.rope.base;
+  layer.rope.base =
+      metadata.number_or("rope.freq_base_swa", static_cast<double>(base), kSmallestConstant, kLargestConstant);
+  if (rule.is_rope_scaled) return;
+  layer.rope.scale = layer.rope.attn_factor = 1;
+  layer.rope.yarn_ext_factor = 0;
+}
+
+// The widths and numbers of experts; n_ff: the feed-forward length of every layer, 0 where the file has none.
+void read_feed_forward(const Metadata& metadata, const std::vector<int>& n_ff, ModelSpec& spec) {
+  const int n_expert = metadata.integer_or("expert_count", 0, 0, kMostExperts);
+  const Routing routing = spec.layers.front().feed_forward.routing;
+  if (n_expert > 0 && routing == Routing::kNone) {
+    metadata.refuse(ErrorCode::kUnsupported, "mixture-of-experts models of this architecture are not supported");
+  }
+  std::vector<int> width = n_ff;
+  int n_used = 0, shared_width = 0;
+  if (n_expert > 0) {
+    n_used = metadata.integer("expert_used_count", 1, n_expert);
+    width = metadata.of_layers("expert_feed_forward_length", spec.n_layer(), 1, kWidest, n_ff);
+    shared_width = metadata.integer_or("expert_shared_feed_forward_length", 0, 0, kWidest);
+  }
+  for (std::size_t l = 0; l < spec.layers.size(); ++l) {
+    FeedForwardSpec& feed_forward = spec.layers[l].feed_forward;
+    if (width[l] < 1) metadata.refuse(ErrorCode::kBadFile, "feed_forward_length is 0, expected at least 1");
+    feed_forward.width = width[l];
+    feed_forward.n_expert = n_expert;
+    feed_forward.n_expert_used = n_used;
+    feed_forward.shared_width = shared_width;
+    if (n_expert > 0 && feed_forward.has_shared_gate && shared_width == 0) feed_forward.shared_width = n_ff[l];
+  }
+}
+
+}  // namespace
+
+ModelSpec read_spec(const GgufFile& file, const Architecture& architecture) {
+  const Metadata metadata(file, architecture.name);
+  ModelSpec spec;
+  const int n_layer = metadata.integer("block_count", 1, kMostLayers);
+  spec.n_embd = metadata.integer("embedding_length", 1, 1 << 20);
+  spec.n_ctx_train = metadata.integer("context_length", 1, 1 << 30);
+  spec.norm = architecture.layer.norm;
+  const std::string eps = "attention.layer_norm_" + std::string(spec.norm == NormKind::kRms ? "rms_" : "") + "epsilon";
+  spec.norm_eps = metadata.number_or(eps, 1e-5, 0, 1);
+  const bool needs_width = architecture.layer.feed_forward.routing == Routing::kNone;
+  const std::vector<int> none(static_cast<std::size_t>(n_layer), 0);
+  const std::vector<int> n_ff = needs_width ? metadata.of_layers("feed_forward_length", n_layer, 1, kWidest)
+                                            : metadata.of_layers("feed_forward_length", n_layer, 0, kWidest, none);
+  const std::vector<int> n_head = metadata.of_layers("attention.head_count", n_layer, 1, kMostHeads);
+  const std::vector<int> n_kv_head =
+      metadata.of_layers("attention.head_count_kv", n_layer, -kMostHeads, kMostHeads, n_head);
+  std::vector<int> head_dim;
+  for (const int n : n_head) head_dim.push_back(spec.n_embd / n);
+  const std::vector<int> key_dim = metadata.of_layers("attention.key_length", n_layer, 1, 1 << 16, head_dim);
+  const std::vector<int> value_dim = metadata.of_layers("attention.value_length", n_layer, 1, 1 << 16, head_dim);
+  const SlidingRule& rule = architecture.sliding;
+  const auto window = static_cast<std::int32_t>(std::clamp<std::int64_t>(
+      file.find_integer(std::string(architecture.name) + ".attention.sliding_window").value_or(rule.window), 0,
+      1 << 30));
+  const std::vector<bool> slides = sliding_layers(metadata, rule, n_layer);
+  for (std::size_t l = 0; l < static_cast<std::size_t>(n_layer); ++l) {
+    LayerSpec& layer = spec.layers.emplace_back(architecture.layer);
+    layer.n_head = n_head[l];
+    layer.n_kv_head = n_kv_head[l];
+    layer.key_dim = key_dim[l];
+    layer.value_dim = value_dim[l];
+    check_heads(metadata, layer);
+    layer.scale = 1.0F / std::sqrt(static_cast<float>(layer.key_dim));
+    layer.soft_cap = metadata.number_or("attn_logit_softcapping", 0, 0, kLargestConstant);
+    layer.has_sinks = file.find_tensor("blk." + std::to_string(l) + ".attn_sinks.weight") != nullptr;
+    layer.rope = read_rope(metadata, architecture, layer.key_dim, spec.n_ctx_train);
+    layer.norm_eps = spec.norm_eps;
+    if (slides[l] && window > 0 && !rule.is_ignored) slide(metadata, rule, window, layer);
+  }
+  read_feed_forward(metadata, n_ff, spec);
+
+  const ggml_tensor* embeddings = file.find_tensor("token_embd.weight");
+  if (embeddings == nullptr) {
+    metadata.refuse(ErrorCode::kBadFile, "there is no tensor 'token_embd.weight': not a complete model");
+  }
+  spec.n_vocab = static_cast<int>(embeddings->ne[1]);
+  if (architecture.configure != nullptr) architecture.configure(metadata, spec);
+  return spec;
+}
+
+}  // namespace winnow

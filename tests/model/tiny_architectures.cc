@@ -1,0 +1,116 @@
+#include "model/tiny_architectures.h"
+
+#include <algorithm>
+#include <array>
+#include <stdexcept>
+
+namespace winnow::test {
+namespace {
+
+const std::array kArchitectures = {
+    TinyArchitecture{.name = "llama"},
+    TinyArchitecture{.name = "mistral3"},
+    TinyArchitecture{.name = "qwen2", .has_qkv_bias = true, .is_square = true},
+    TinyArchitecture{.name = "qwen3", .qk_norm = TinyQkNorm::kHead},
+    TinyArchitecture{.name = "gemma", .is_tied = true},
+    TinyArchitecture{.name = "gemma2", .has_post_norms = true, .is_tied = true},
+    TinyArchitecture{.name = "gemma3", .has_post_norms = true, .qk_norm = TinyQkNorm::kHead},
+    TinyArchitecture{
+        .name = "phi3", .has_fused_qkv = true, .has_fused_gate = true, .is_square = true, .has_two_factors = true},
+    TinyArchitecture{.name = "smollm3"},
+    TinyArchitecture{.name = "granite"},
+    TinyArchitecture{.name = "minicpm"},
+    TinyArchitecture{.name = "olmo2",
+                     .has_attn_norm = false,
+                     .ffn_norm = "",
+                     .has_post_norms = true,
+                     .qk_norm = TinyQkNorm::kProjection,
+                     .is_square = true},
+    TinyArchitecture{.name = "cohere2", .has_layer_norm = true, .ffn_norm = "", .is_tied = true, .is_square = true},
+    TinyArchitecture{.name = "starcoder2",
+                     .has_layer_norm = true,
+                     .has_norm_bias = true,
+                     .has_qkv_bias = true,
+                     .has_output_bias = true,
+                     .has_gate = false,
+                     .has_ffn_bias = true,
+                     .is_square = true},
+    TinyArchitecture{
+        .name = "stablelm", .has_layer_norm = true, .has_norm_bias = true, .is_square = true, .rope_divisor = 4},
+    TinyArchitecture{.name = "glm4", .has_post_norms = true, .has_fused_gate = true, .rope_divisor = 2},
+    TinyArchitecture{.name = "internlm2", .is_square = true},
+    TinyArchitecture{.name = "ernie4_5"},
+    TinyArchitecture{.name = "seed_oss", .ffn_norm = "post_attention_norm", .has_qkv_bias = true},
+    TinyArchitecture{.name = "hunyuan-dense", .qk_norm = TinyQkNorm::kHead},
+    TinyArchitecture{.name = "exaone4",
+                     .has_attn_norm = false,
+                     .ffn_norm = "",
+                     .has_post_norms = true,
+                     .qk_norm = TinyQkNorm::kHead,
+                     .is_square = true},
+    TinyArchitecture{
+        .name = "qwen2moe", .has_qkv_bias = true, .has_experts = true, .has_shared_gate = true, .is_square = true},
+    TinyArchitecture{.name = "qwen3moe", .qk_norm = TinyQkNorm::kHead, .has_experts = true},
+    TinyArchitecture{.name = "olmoe", .qk_norm = TinyQkNorm::kProjection, .has_experts = true, .is_square = true},
+    TinyArchitecture{.name = "granitemoe", .has_experts = true},
+    TinyArchitecture{.name = "gpt-oss",
+                     .ffn_norm = "post_attention_norm",
+                     .has_qkv_bias = true,
+                     .has_output_bias = true,
+                     .has_ffn_bias = true,
+                     .has_experts = true,
+                     .has_sinks = true},
+    // Not one of winnow's: where libllama reads lists of heads and widths, for layers that are llama's.
+    TinyArchitecture{.name = "deci"},
+};
+
+}  // namespace
+
+std::span<const TinyArchitecture> tiny_architectures() { return kArchitectures; }
+
+const TinyArchitecture& tiny_architecture(const std::string& name) {
+  const auto found = std::find_if(kArchitectures.begin(), kArchitectures.end(),
+                                  [&](const TinyArchitecture& architecture) { return architecture.name == name; });
+  if (found == kArchitectures.end()) throw std::runtime_error("there is no architecture '" + name + "'");
+  return *found;
+}
+
+TinyModelOptions tiny_options(const std::string& name) {
+  const TinyArchitecture& architecture = tiny_architecture(name);
+  TinyModelOptions o{.architecture = name,
+                     .n_layer = 5,
+                     .n_head = 6,
+                     .n_kv_head = 2,
+                     .head_dim = 48,
+                     .n_embd = 72,
+                     .n_ff = 110,
+                     .n_vocab = 307};
+  if (architecture.has_experts) o.n_expert = 7, o.n_expert_used = 3;
+  const auto constants = [&](std::vector<std::pair<std::string, float>> values) { o.constants = std::move(values); };
+  const auto slide = [&](const std::string& scaling = {}) { o.sliding_window = 24, o.rope_scaling = scaling; };
+  if (name == "qwen2moe") o.shared_n_ff = 90;
+  if (name == "granitemoe") o.shared_n_ff = 52;
+  if (name == "olmoe") o.n_kv_head = o.n_head;  // libllama takes k_norm to be as wide as the model
+  if (name == "granite" || name == "granitemoe" || name == "minicpm") {
+    constants({{"embedding_scale", 3}, {"residual_scale", 0.4F}, {"logit_scale", 2.5F}});
+    if (name != "minicpm") o.constants.emplace_back("attention.scale", 0.2F);
+  }
+  if (name == "gemma2") slide(), constants({{"attn_logit_softcapping", 5}, {"final_logit_softcapping", 20}});
+  if (name == "gemma3") {
+    slide("linear");
+    o.n_layer = 8;
+    constants({{"rope.freq_base_swa", 3000}, {"final_logit_softcapping", 20}});
+  }
+  if (name == "cohere2") slide(), constants({{"logit_scale", 0.25F}});
+  if (name == "gpt-oss") slide("yarn");
+  if (name == "mistral3") {
+    o.rope_scaling = "yarn";
+    constants({{"attention.temperature_scale", 0.3F}, {"rope.scaling.yarn_log_multiplier", 0.7F}});
+  }
+  if (name == "phi3") o.rope_scaling = "longrope", constants({{"rope.scaling.attn_factor", 1.2F}});
+  if (name == "hunyuan-dense") constants({{"rope.scaling.alpha", 50}});
+  if (architecture.is_square) o.n_embd = o.n_head * o.head_dim;
+  return o;
+}
+
+}  // namespace winnow::test

@@ -1,0 +1,46 @@
+// What the files of every architecture hold, for the writer of tiny models: written down once more than in src/, so
+// that libllama, which refuses a file with a tensor too many or too few, is the judge of both.
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "model/tiny_model.h"
+
+namespace winnow::test {
+
+enum class TinyQkNorm { kNone, kHead, kOwnHead, kProjection };
+
+struct TinyArchitecture {
+  std::string name;
+  bool has_layer_norm = false;  // else RMS norm
+  bool has_norm_bias = false;
+  bool has_attn_norm = true;          // before attention
+  std::string ffn_norm = "ffn_norm";  // "": none
+  bool has_post_norms = false;
+  bool has_fused_qkv = false;
+  bool has_qkv_bias = false;
+  bool has_output_bias = false;
+  TinyQkNorm qk_norm = TinyQkNorm::kNone;
+  bool has_gate = true;
+  bool has_fused_gate = false;
+  bool has_ffn_bias = false;
+  bool has_experts = false;
+  bool has_shared_gate = false;
+  bool has_sinks = false;
+  bool is_tied = false;
+  // libllama takes no other width of the model than that of all query heads.
+  bool is_square = false;
+  int rope_divisor = 1;          // of a head's dimensions, one part of so many is rotated
+  bool has_two_factors = false;  // rope_factors_long and _short
+};
+
+std::span<const TinyArchitecture> tiny_architectures();
+// Throws std::runtime_error for an unknown name.
+const TinyArchitecture& tiny_architecture(const std::string& name);
+
+// A model of this architecture with everything in it that the architecture can have, in odd shapes: windows of 24,
+// constants that matter.
+TinyModelOptions tiny_options(const std::string& name);
+
+}  // namespace winnow::test
