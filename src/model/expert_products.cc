@@ -1,31 +1,273 @@
 #include "model/expert_products.h"
 
+#include <ggml-cpu.h>
 #include <ggml.h>
 
-#include <cstdint>
+#include <algorithm>
+#include <exception>
+
+#include "kernels/few_rows_product.h"
+#include "kernels/quantised_product.h"
+#include "model/compute.h"
+#include "model/thread_memory.h"
 
 namespace winnow {
 namespace {
 
+using kernels::RowBlock;
+
+// How rows are laid out beside weights of a type: a ggml_type, or one of these.
+constexpr int kFloats = -1;     // as they are: every thread converts them for itself
+constexpr int kRowBlocks = -2;  // kernels::RowBlock
+
+// The plan, i32: first_slot [n_expert + 1], row_of [n_slots], slot_of [n_rows][n_used].
+struct Plan {
+  explicit Plan(const ggml_tensor* plan, std::int64_t n_expert, std::int64_t n_slots)
+      : first_slot(static_cast<std::int32_t*>(plan->data)),
+        row_of(first_slot + n_expert + 1),
+        slot_of(row_of + n_slots) {}
+  std::int32_t* first_slot;
+  std::int32_t* row_of;
+  std::int32_t* slot_of;
+};
+
+void run_plan(ggml_tensor* dst, int ith, int /*nth*/, void* /*userdata*/) {
+  if (ith != 0) return;
+  const ggml_tensor* chosen = dst->src[0];
+  const std::int64_t n_used = chosen->ne[0], n_rows = chosen->ne[1], n_slots = n_used * n_rows;
+  const std::int64_t n_expert = dst->ne[0] - 1 - 2 * n_slots;
+  const Plan plan(dst, n_expert, n_slots);
+  const auto expert_of = [&](std::int64_t row, std::int64_t i) {
+    const char* at = static_cast<const char*>(chosen->data) + static_cast<std::size_t>(row) * chosen->nb[1] +
+                     static_cast<std::size_t>(i) * chosen->nb[0];
+    return *reinterpret_cast<const std::int32_t*>(at);
+  };
+  const auto for_each = [&](auto&& body) {
+    for (std::int64_t row = 0; row < n_rows; ++row) {
+      for (std::int64_t i = 0; i < n_used; ++i) body(row, i, expert_of(row, i));
+    }
+  };
+  // A counting sort, which keeps an expert's rows in their order.
+  std::fill_n(plan.first_slot, n_expert + 1, 0);
+  for_each([&](std::int64_t, std::int64_t, std::int32_t e) { ++plan.first_slot[e + 1]; });
+  for (std::int64_t e = 0; e < n_expert; ++e) plan.first_slot[e + 1] += plan.first_slot[e];
+  for_each([&](std::int64_t row, std::int64_t i, std::int32_t e) {
+    const std::int32_t slot = plan.first_slot[e]++;
+    plan.row_of[slot] = static_cast<std::int32_t>(row);
+    plan.slot_of[row * n_used + i] = slot;
+  });
+  for (std::int64_t e = n_expert; e > 0; --e) plan.first_slot[e] = plan.first_slot[e - 1];
+  plan.first_slot[0] = 0;
+}
+
+void catching(void* userdata, auto&& body) {
+  try {
+    body();
+  } catch (...) {
+    static_cast<Compute*>(userdata)->fail(std::current_exception());
+  }
+}
+
+// ggml aligns tensors to less than a block: there is room for one more in front.
+std::byte* aligned(const ggml_tensor* tensor) {
+  const auto address = reinterpret_cast<std::uintptr_t>(tensor->data);
+  return reinterpret_cast<std::byte*>((address + alignof(RowBlock) - 1) / alignof(RowBlock) * alignof(RowBlock));
+}
+
+std::size_t row_bytes(int format, std::int64_t n) {
+  return format == kRowBlocks ? static_cast<std::size_t>(n / kernels::kRowBlock) * sizeof(RowBlock)
+                              : ggml_row_size(static_cast<ggml_type>(format), n);
+}
+
+// Of dst->src[0], x.
+void run_to_blocks(ggml_tensor* dst, int ith, int nth, void* /*userdata*/) {
+  const ggml_tensor* x = dst->src[0];
+  const std::int64_t first = x->ne[1] * ith / nth, last = x->ne[1] * (ith + 1) / nth;
+  kernels::quantise_rows(static_cast<const float*>(x->data) + first * x->ne[0], x->ne[0], last - first,
+                         reinterpret_cast<RowBlock*>(aligned(dst)) + first * x->ne[0] / kernels::kRowBlock);
+}
+
+// As ggml multiplies with dst->src[1], the weights.
+void run_to_type(ggml_tensor* dst, int ith, int nth, void* /*userdata*/) {
+  const ggml_tensor* x = dst->src[0];
+  const ggml_type type = ggml_get_type_traits_cpu(dst->src[1]->type)->vec_dot_type;
+  const ggml_from_float_t convert = ggml_get_type_traits_cpu(type)->from_float;
+  const std::size_t bytes = row_bytes(type, x->ne[0]);
+  for (std::int64_t r = x->ne[1] * ith / nth; r < x->ne[1] * (ith + 1) / nth; ++r) {
+    const float* row = static_cast<const float*>(x->data) + r * x->ne[0];
+    std::byte* out = aligned(dst) + static_cast<std::size_t>(r) * bytes;
+    if (type == GGML_TYPE_F32) {
+      std::copy_n(row, x->ne[0], reinterpret_cast<float*>(out));
+    } else {
+      convert(row, out, x->ne[0]);
+    }
+  }
+}
+
+// One product node: weights, rows, plan, and biases where there are.
+struct Product {
+  explicit Product(const ggml_tensor* dst)
+      : weights(dst->src[0]),
+        rows(dst->src[1]),
+        biases(dst->src[3]),
+        n_in(weights->ne[0]),
+        n_out(weights->ne[1]),
+        n_expert(weights->ne[2]),
+        plan(dst->src[2], n_expert, dst->ne[1]),
+        y(static_cast<float*>(dst->data)) {}
+
+  // body(expert's weights, first slot, number of slots) for every expert that has rows, then its biases on outputs
+  // [first, last).
+  void for_each_expert(std::int64_t first, std::int64_t last, auto&& body) const {
+    if (first >= last) return;
+    for (std::int64_t e = 0; e < n_expert; ++e) {
+      const std::int64_t slot = plan.first_slot[e], n = plan.first_slot[e + 1] - slot;
+      if (n == 0) continue;
+      body(static_cast<const std::byte*>(weights->data) + static_cast<std::size_t>(e) * weights->nb[2], slot, n);
+      if (biases == nullptr) continue;
+      const float* bias = static_cast<const float*>(biases->data) + e * n_out;
+      for (std::int64_t s = slot; s < slot + n; ++s) {
+        for (std::int64_t i = first; i < last; ++i) y[s * n_out + i] += bias[i];
+      }
+    }
+  }
+
+  const ggml_tensor *weights, *rows, *biases;
+  std::int64_t n_in, n_out, n_expert;
+  Plan plan;
+  float* y;  // [n_slots][n_out]
+};
+
+void run_few_rows(ggml_tensor* dst, int ith, int nth, void* userdata) {
+  catching(userdata, [&] {
+    const Product p(dst);
+    const auto blocks = *kernels::weight_blocks(ggml_type_name(p.weights->type));
+    const std::int64_t first = p.n_out * ith / nth, last = p.n_out * (ith + 1) / nth;
+    p.for_each_expert(first, last, [&](const std::byte* weights, std::int64_t slot, std::int64_t n) {
+      std::byte* rows = thread_memory(kernels::few_rows_bytes(p.n_in, n));
+      kernels::quantise_few_rows(static_cast<const float*>(p.rows->data) + slot * p.n_in, p.n_in, n, rows);
+      kernels::few_rows_product(blocks, {.weights = weights,
+                                         .weight_stride = p.weights->nb[1],
+                                         .first = first,
+                                         .last = last,
+                                         .rows = rows,
+                                         .n_in = p.n_in,
+                                         .n_rows = n,
+                                         .y = p.y + slot * p.n_out,
+                                         .y_stride = p.n_out});
+    });
+  });
+}
+
+void run_blocks(ggml_tensor* dst, int ith, int nth, void* userdata) {
+  catching(userdata, [&] {
+    constexpr std::int64_t kGrain = 32;  // weight rows that a kernel takes at once on the widest vectors
+    const Product p(dst);
+    const auto blocks = *kernels::weight_blocks(ggml_type_name(p.weights->type));
+    const std::int64_t n_grains = (p.n_out + kGrain - 1) / kGrain;
+    const std::int64_t first = n_grains * ith / nth * kGrain;
+    const std::int64_t last = std::min(p.n_out, n_grains * (ith + 1) / nth * kGrain);
+    const auto* rows = reinterpret_cast<const RowBlock*>(aligned(p.rows));
+    p.for_each_expert(first, last, [&](const std::byte* weights, std::int64_t slot, std::int64_t n) {
+      kernels::quantised_product(blocks, {.weights = weights,
+                                          .weight_stride = p.weights->nb[1],
+                                          .n_out = p.n_out,
+                                          .first = first,
+                                          .last = last,
+                                          .rows = rows + slot * p.n_in / kernels::kRowBlock,
+                                          .n_in = p.n_in,
+                                          .n_rows = n,
+                                          .y = p.y + slot * p.n_out,
+                                          .y_stride = p.n_out});
+    });
+  });
+}
+
+// ggml's products of two rows, for the types that have no kernel here.
+void run_dots(ggml_tensor* dst, int ith, int nth, void* userdata) {
+  catching(userdata, [&] {
+    constexpr std::int64_t kGrain = 16;  // weight rows that stay in the cache while all rows pass
+    const Product p(dst);
+    const ggml_type_traits_cpu* traits = ggml_get_type_traits_cpu(p.weights->type);
+    const std::size_t bytes = row_bytes(traits->vec_dot_type, p.n_in);
+    const std::byte* rows = aligned(p.rows);
+    const std::int64_t first = p.n_out * ith / nth, last = p.n_out * (ith + 1) / nth;
+    p.for_each_expert(first, last, [&](const std::byte* weights, std::int64_t slot, std::int64_t n) {
+      for (std::int64_t begin = first; begin < last; begin += kGrain) {
+        for (std::int64_t s = slot; s < slot + n; ++s) {
+          for (std::int64_t i = begin; i < std::min(last, begin + kGrain); ++i) {
+            traits->vec_dot(static_cast<int>(p.n_in), p.y + s * p.n_out + i, 0,
+                            weights + static_cast<std::size_t>(i) * p.weights->nb[1], 0,
+                            rows + static_cast<std::size_t>(s) * bytes, 0, 1);
+          }
+        }
+      }
+    });
+  });
+}
+
 void run_weighted_sum(ggml_tensor* dst, int ith, int nth, void* /*userdata*/) {
-  const ggml_tensor* outputs = dst->src[0];
+  const ggml_tensor* y = dst->src[0];
   const ggml_tensor* shares = dst->src[1];
-  const std::int64_t n = dst->ne[0], n_used = outputs->ne[1], n_rows = dst->ne[1];
+  const std::int64_t n = dst->ne[0], n_rows = dst->ne[1], n_used = shares->ne[0], n_slots = y->ne[1];
+  const std::int64_t n_expert = dst->src[2]->ne[0] - 1 - 2 * n_slots;
+  const Plan plan(dst->src[2], n_expert, n_slots);
   for (std::int64_t r = n_rows * ith / nth; r < n_rows * (ith + 1) / nth; ++r) {
-    auto* sum = static_cast<float*>(dst->data) + r * n;
-    for (std::int64_t e = 0; e < n_used; ++e) {
-      const float share = static_cast<const float*>(shares->data)[r * n_used + e];
-      const auto* output = static_cast<const float*>(outputs->data) + (r * n_used + e) * n;
-      for (std::int64_t i = 0; i < n; ++i) sum[i] = (e == 0 ? 0.0F : sum[i]) + share * output[i];
+    float* sum = static_cast<float*>(dst->data) + r * n;
+    std::fill_n(sum, n, 0.0F);
+    for (std::int64_t i = 0; i < n_used; ++i) {
+      const float share = static_cast<const float*>(shares->data)[r * n_used + i];
+      const float* of_expert = static_cast<const float*>(y->data) + plan.slot_of[r * n_used + i] * n;
+      for (std::int64_t c = 0; c < n; ++c) sum[c] += share * of_expert[c];
     }
   }
 }
 
 }  // namespace
 
-ggml_tensor* weighted_sum(ggml_context* context, ggml_tensor* outputs, ggml_tensor* shares) {
-  ggml_tensor* args[2] = {outputs, shares};
-  return ggml_custom_4d(context, GGML_TYPE_F32, outputs->ne[0], outputs->ne[2], 1, 1, args, 2, run_weighted_sum,
+ExpertProducts::ExpertProducts(ggml_context* context, ggml_tensor* chosen, std::int64_t n_expert, ProductRows kind,
+                               Compute& compute)
+    : context_(context), compute_(compute), kind_(kind), n_slots_(chosen->ne[0] * chosen->ne[1]) {
+  plan_ =
+      ggml_custom_4d(context, GGML_TYPE_I32, n_expert + 1 + 2 * n_slots_, 1, 1, 1, &chosen, 1, run_plan, 1, nullptr);
+}
+
+ggml_tensor* ExpertProducts::gather(ggml_tensor* x) {
+  const std::int64_t n_expert = plan_->ne[0] - 1 - 2 * n_slots_;
+  ggml_tensor* row_of =
+      ggml_view_1d(context_, plan_, n_slots_, static_cast<std::size_t>(n_expert + 1) * sizeof(std::int32_t));
+  return ggml_get_rows(context_, x, row_of);
+}
+
+ggml_tensor* ExpertProducts::converted(ggml_tensor* x, ggml_tensor* weights, int format) {
+  if (format == kFloats) return x;
+  if (converted_of_ == x && converted_format_ == format) return converted_;
+  const std::size_t bytes = static_cast<std::size_t>(x->ne[1]) * row_bytes(format, x->ne[0]) + alignof(RowBlock);
+  ggml_tensor* args[2] = {x, weights};
+  converted_ = ggml_custom_4d(context_, GGML_TYPE_I8, static_cast<std::int64_t>(bytes), 1, 1, 1, args, 2,
+                              format == kRowBlocks ? run_to_blocks : run_to_type, GGML_N_TASKS_MAX, nullptr);
+  converted_of_ = x;
+  converted_format_ = format;
+  return converted_;
+}
+
+ggml_tensor* ExpertProducts::product(ggml_tensor* weights, ggml_tensor* biases, ggml_tensor* x) {
+  const bool has_blocks = kernels::weight_blocks(ggml_type_name(weights->type)).has_value();
+  int format = ggml_get_type_traits_cpu(weights->type)->vec_dot_type;
+  ggml_custom_op_t run = run_dots;
+  if (has_blocks && kind_ == ProductRows::kFew && kernels::has_few_rows_product()) {
+    format = kFloats, run = run_few_rows;
+  } else if (has_blocks && kind_ == ProductRows::kMany && kernels::has_quantised_products()) {
+    format = kRowBlocks, run = run_blocks;
+  }
+  ggml_tensor* args[4] = {weights, converted(x, weights, format), plan_, biases};
+  return ggml_custom_4d(context_, GGML_TYPE_F32, weights->ne[1], n_slots_, 1, 1, args, biases != nullptr ? 4 : 3, run,
+                        GGML_N_TASKS_MAX, &compute_);
+}
+
+ggml_tensor* ExpertProducts::weighted_sum(ggml_tensor* y, ggml_tensor* shares) {
+  ggml_tensor* args[3] = {y, shares, plan_};
+  return ggml_custom_4d(context_, GGML_TYPE_F32, y->ne[0], shares->ne[1], 1, 1, args, 3, run_weighted_sum,
                         GGML_N_TASKS_MAX, nullptr);
 }
 

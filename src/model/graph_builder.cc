@@ -121,15 +121,13 @@ ggml_tensor* GraphBuilder::experts(const FeedForwardSpec& spec, const LayerWeigh
     ggml_tensor* sum = ggml_clamp(context_, ggml_sum_rows(context_, shares), kSmallestSum, INFINITY);
     shares = ggml_div(context_, shares, sum);
   }
-  const auto product = [&](ggml_tensor* matrices, ggml_tensor* biases, ggml_tensor* of) {
-    ggml_tensor* y = ggml_mul_mat_id(context_, matrices, of, chosen);  // [n_out, n_expert_used, n_rows]
-    return biases != nullptr ? ggml_add_id(context_, y, biases, chosen) : y;
-  };
-  ggml_tensor* rows = ggml_reshape_3d(context_, x, x->ne[0], 1, n_rows);
-  ggml_tensor* gate = product(weights.gate_experts, weights.gate_experts_b, rows);
-  ggml_tensor* up = product(weights.up_experts, weights.up_experts_b, rows);
-  ggml_tensor* down = product(weights.down_experts, weights.down_experts_b, activated(spec.activation, gate, up));
-  return weighted_sum(context_, down, shares);
+  ExpertProducts products(context_, chosen, spec.n_expert, rows_, compute_);
+  ggml_tensor* rows = products.gather(x);
+  ggml_tensor* gate = products.product(weights.gate_experts, weights.gate_experts_b, rows);
+  ggml_tensor* up = products.product(weights.up_experts, weights.up_experts_b, rows);
+  ggml_tensor* down =
+      products.product(weights.down_experts, weights.down_experts_b, activated(spec.activation, gate, up));
+  return products.weighted_sum(down, shares);
 }
 
 ggml_tensor* GraphBuilder::feed_forward(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x) {

@@ -1,16 +1,15 @@
 #include "model/stored_product.h"
 
 #include <ggml.h>
-#include <hwy/aligned_allocator.h>
 
 #include <algorithm>
 #include <cstdint>
 #include <exception>
-#include <new>
 
 #include "kernels/few_rows_product.h"
 #include "kernels/quantised_product.h"
 #include "model/compute.h"
+#include "model/thread_memory.h"
 
 namespace winnow {
 namespace {
@@ -20,18 +19,6 @@ using kernels::RowBlock;
 // From so many rows on the threads share the quantising, as a node of its own; below, every thread quantises all rows:
 // that takes less time than waiting for the others.
 constexpr std::int64_t kSharedRows = 4;
-
-// Memory of one of ggml's threads for quantised rows; it grows to the largest product and lives as long as the thread.
-RowBlock* thread_memory(std::size_t n_blocks) {
-  thread_local hwy::AlignedFreeUniquePtr<RowBlock[]> memory;
-  thread_local std::size_t size = 0;
-  if (size < n_blocks) {
-    memory = hwy::AllocateAligned<RowBlock>(n_blocks);
-    size = memory ? n_blocks : 0;
-    if (!memory) throw std::bad_alloc();
-  }
-  return memory.get();
-}
 
 // ggml aligns tensors to less than a block: there is room for one more in front.
 RowBlock* blocks_of(const ggml_tensor* quantised) {
@@ -81,7 +68,8 @@ void run_product(ggml_tensor* dst, int ith, int nth, void* userdata) {
 void run_quantising_product(ggml_tensor* dst, int ith, int nth, void* userdata) {
   catching(userdata, [&] {
     const ggml_tensor* x = dst->src[1];
-    RowBlock* rows = thread_memory(static_cast<std::size_t>(x->ne[0] * x->ne[1] / kernels::kRowBlock));
+    const auto n_blocks = static_cast<std::size_t>(x->ne[0] * x->ne[1] / kernels::kRowBlock);
+    auto* rows = reinterpret_cast<RowBlock*>(thread_memory(n_blocks * sizeof(RowBlock)));
     kernels::quantise_rows(static_cast<const float*>(x->data), x->ne[0], x->ne[1], rows);
     multiply(dst, rows, ith, nth);
   });
@@ -94,8 +82,7 @@ void multiply_few_rows(ggml_tensor* dst, int ith, int nth) {
   const std::int64_t first = n_out * ith / nth, last = n_out * (ith + 1) / nth;
   if (first == last) return;
   // Every thread quantises all rows: cheaper than waiting for the others.
-  const std::size_t bytes = kernels::few_rows_bytes(n_in, n_rows);
-  auto* rows = reinterpret_cast<std::byte*>(thread_memory((bytes + sizeof(RowBlock) - 1) / sizeof(RowBlock)));
+  std::byte* rows = thread_memory(kernels::few_rows_bytes(n_in, n_rows));
   kernels::quantise_few_rows(static_cast<const float*>(x->data), n_in, n_rows, rows);
   kernels::few_rows_product(*kernels::weight_blocks(ggml_type_name(weight->type)),
                             {.weights = static_cast<const std::byte*>(weight->data),

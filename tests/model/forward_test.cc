@@ -1,4 +1,5 @@
 // The forward pass of every architecture and variant against libllama's on the same file.
+#include <ggml-cpu.h>
 #include <ggml.h>
 #include <gtest/gtest.h>
 
@@ -6,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "model/tiny_architectures.h"
 #include "model/tiny_model.h"
 #include "winnow/entries.h"
 #include "winnow/session.h"
@@ -122,6 +124,28 @@ INSTANTIATE_TEST_SUITE_P(Architectures, ForwardTest, testing::ValuesIn(variants(
 
 class WeightTypeTest : public testing::TestWithParam<ggml_type> {};
 
+// Every type that ggml can read and write.
+std::vector<ggml_type> all_weight_types() {
+  std::vector<ggml_type> types;
+  for (int i = 0; i < GGML_TYPE_COUNT; ++i) {
+    const auto type = static_cast<ggml_type>(i);
+    const bool is_float = type == GGML_TYPE_F16 || type == GGML_TYPE_BF16;
+    if (!is_float && !ggml_is_quantized(type)) continue;
+    const ggml_type_traits* traits = ggml_get_type_traits(type);
+    // Those of intermediate results have no products.
+    if (traits->to_float == nullptr || ggml_get_type_traits_cpu(type)->vec_dot == nullptr) continue;
+    types.push_back(type);
+  }
+  return types;
+}
+
+// Rows of whole blocks of 256.
+TinyModelOptions with_blocks(TinyModelOptions options) {
+  options.n_layer = 2, options.n_head = 4, options.n_kv_head = 2, options.head_dim = 64;
+  options.n_embd = options.n_ff = 256;
+  return options;
+}
+
 double mean_kl(const Logits& reference, const Logits& logits) {
   EXPECT_EQ(reference.size(), logits.size());
   double sum = 0;
@@ -129,11 +153,8 @@ double mean_kl(const Logits& reference, const Logits& logits) {
   return sum / static_cast<double>(reference.size());
 }
 
-// Against the exact result for these weights. Decoding rounds activations to 8 bits beside quantised weights, as
-// libllama does, and so does a prompt of this length where winnow multiplies the type itself; else prefill converts the
-// weights to bf16 (2^-9 of each) or f32.
-TEST_P(WeightTypeTest, IsAsNearTheExactResultAsLibllama) {
-  const TinyModel file({.weight_type = GetParam()});
+void expect_as_near_as_libllama(const TinyModelOptions& options) {
+  const TinyModel file(options);
   const std::vector<Token> tokens = random_tokens(80, 300, 8);
   const Logits exact = libllama_logits(file.path(), tokens, OracleWeights::kF32);
   const double of_libllama = mean_kl(exact, libllama_logits(file.path(), tokens));
@@ -141,10 +162,38 @@ TEST_P(WeightTypeTest, IsAsNearTheExactResultAsLibllama) {
   EXPECT_LT(mean_kl(exact, prefill_logits(file, tokens)), std::max(1e-3, 2 * of_libllama));
 }
 
-INSTANTIATE_TEST_SUITE_P(Types, WeightTypeTest,
-                         testing::Values(GGML_TYPE_F16, GGML_TYPE_BF16, GGML_TYPE_Q4_0, GGML_TYPE_Q4_1, GGML_TYPE_Q5_0,
-                                         GGML_TYPE_Q5_1, GGML_TYPE_Q8_0),
+// Against the exact result for these weights. Decoding rounds activations to 8 bits beside quantised weights, as
+// libllama does, and so does a prompt of this length where winnow multiplies the type itself; else prefill converts the
+// weights to bf16 (2^-9 of each) or f32.
+TEST_P(WeightTypeTest, IsAsNearTheExactResultAsLibllama) {
+  expect_as_near_as_libllama(with_blocks({.weight_type = GetParam()}));
+}
+
+TEST_P(WeightTypeTest, OfExpertsIsAsNearTheExactResultAsLibllama) {
+  for (const char* architecture : {"qwen3moe", "gpt-oss"}) {
+    SCOPED_TRACE(architecture);
+    TinyModelOptions options = with_blocks(tiny_options(architecture));
+    options.n_vocab = 300;
+    options.weight_type = options.expert_weight_type = GetParam();
+    // A row takes every expert: else rounding alone may make it take another, which says nothing about products.
+    options.n_expert = options.n_expert_used = 4;
+    expect_as_near_as_libllama(options);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, WeightTypeTest, testing::ValuesIn(all_weight_types()),
                          [](const auto& test) { return std::string(ggml_type_name(test.param)); });
+
+// The mixtures that files have: embeddings and output in more bits than the rest, experts in fewer.
+TEST(MixedWeightTypes, AreAsNearTheExactResultAsLibllama) {
+  TinyModelOptions options = with_blocks({.weight_type = GGML_TYPE_Q4_K});
+  options.type_of = [](const std::string& name) {
+    if (name == "output.weight" || name.find("attn_v") != std::string::npos) return int{GGML_TYPE_Q6_K};
+    if (name == "token_embd.weight") return int{GGML_TYPE_Q5_K};
+    return int{name.find("ffn_down") != std::string::npos ? GGML_TYPE_IQ4_XS : GGML_TYPE_Q4_K};
+  };
+  expect_as_near_as_libllama(options);
+}
 
 TEST(ForwardTest, ReadsWeightsIntoMemoryWithTheSameResult) {
   const TinyModel file;

@@ -97,7 +97,8 @@ class TensorWriter {
 
   // Normal values of variance gain^2 / n_in: outputs as large as inputs, times the gain.
   void matrix(const std::string& name, int n_in, int n_out, float gain = 1) {
-    add(name, values_of(options_.weight_type, n_in, n_out, 1, gain));
+    const int type = options_.type_of ? options_.type_of(name) : options_.weight_type;
+    add(name, values_of(type, n_in, n_out, 1, gain));
   }
   // One matrix for each expert.
   void matrices(const std::string& name, int n_in, int n_out) {
@@ -129,6 +130,10 @@ class TensorWriter {
 
   ggml_tensor* values_of(int weight_type, int n_in, int n_out, int n_matrices, float gain) {
     const auto type = static_cast<ggml_type>(weight_type);
+    if (n_in % ggml_blck_size(type) != 0) {
+      throw std::runtime_error("rows of " + std::to_string(n_in) + " numbers cannot be " + ggml_type_name(type) +
+                               ", whose blocks have " + std::to_string(ggml_blck_size(type)));
+    }
     ggml_tensor* tensor = ggml_new_tensor_3d(context_.get(), type, n_in, n_out, n_matrices);
     for (int i = 0; i < n_matrices; ++i) {
       const std::vector<float> values =

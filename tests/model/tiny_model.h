@@ -69,8 +69,9 @@ struct TinyModelOptions {
   float rope_factor = 4;
   int rope_original_context = 64;
   bool has_rope_freqs = false;
-  int weight_type = 0;          // ggml_type of the matrices
-  int expert_weight_type = -1;  // of the experts' matrices; -1: as the others
+  int weight_type = 0;                                  // ggml_type of the matrices
+  int expert_weight_type = -1;                          // of the experts' matrices; -1: as the others
+  std::function<int(const std::string&)> type_of = {};  // ggml_type of the matrix of that name, instead
   bool has_tokenizer = true;
   std::uint32_t seed = 1;
   std::vector<std::string> left_out = {};                 // tensors that are not written

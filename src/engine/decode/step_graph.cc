@@ -42,7 +42,7 @@ std::size_t step_bytes_per_sequence(const ModelInfo& model) {
     // Of experts all that a token takes, with what each gives; the router's scores, their order and shares.
     const auto n_used = static_cast<std::size_t>(std::max(1, layer.n_expert_used));
     const auto n_ff = static_cast<std::size_t>(layer.n_ff) * n_used + static_cast<std::size_t>(layer.shared_n_ff);
-    const std::size_t of_experts = layer.n_expert > 0 ? n_used * (static_cast<std::size_t>(model.n_embd) + 4) +
+    const std::size_t of_experts = layer.n_expert > 0 ? n_used * (2 * static_cast<std::size_t>(model.n_embd) + 8) +
                                                             4 * static_cast<std::size_t>(layer.n_expert)
                                                       : 0;
     largest = std::max(largest, 3 * n_heads * head_dim + 3 * n_ff + of_experts);
