@@ -341,7 +341,7 @@ void add_benchmarks() {
   benchmark::RegisterBenchmark("query_moments/d64", [](benchmark::State& state) { moments(state, 64, 512); });
   benchmark::RegisterBenchmark("expected_scores/f16/G3/d64/N4096",
                                [](benchmark::State& state) { expected(state, 3, 64, 4096); });
-  for (const EntryType type : {EntryType::kF16, EntryType::kF32, EntryType::kQ8_0, EntryType::kQ4_0}) {
+  for (const EntryType type : {EntryType::kF16, EntryType::kF32, EntryType::kQ8_0, EntryType::kQ4_0, EntryType::kR4}) {
     for (const auto& [n_group, head_dim] : {std::pair{1, 64}, {3, 64}, {4, 128}, {8, 128}}) {
       for (const int n_threads : {1, 2}) {
         for (const bool huge : {false, true}) {
@@ -355,9 +355,10 @@ void add_benchmarks() {
       }
     }
   }
-  benchmark::RegisterBenchmark("decode_in_cache/f16/G3/d64", [](benchmark::State& state) {
-    decode(state, 3, 64, 1024, EntryType::kF16, 1, 1 << 18, false);
-  })->UseRealTime();
+  for (const EntryType type : {EntryType::kF16, EntryType::kQ8_0, EntryType::kQ4_0, EntryType::kR4}) {
+    benchmark::RegisterBenchmark(("decode_in_cache/" + std::string(entry_type_name(type)) + "/G3/d64").c_str(),
+                                 [=](benchmark::State& state) { decode(state, 3, 64, 1024, type, 1, 1 << 18, false); });
+  }
   for (const WeightBlocksInfo& info : kWeightBlocks) {
     for (const int n_rows : {1, 4, 16, 64, 512}) {
       for (const bool cold : {false, true}) {

@@ -22,6 +22,16 @@
 #include "kernels/run_cursor.h"
 #include "kernels/tiling.h"
 
+#ifndef WINNOW_KERNELS_DECODE_ATTENTION_ONCE_
+#define WINNOW_KERNELS_DECODE_ATTENTION_ONCE_
+namespace winnow::kernels {
+// Room for a scale of each 32 numbers of a block of rows.
+constexpr std::size_t scale_floats(int head_dim) {
+  return static_cast<std::size_t>((head_dim + 31) / 32) * static_cast<std::size_t>(kEntryBlock);
+}
+}  // namespace winnow::kernels
+#endif
+
 HWY_BEFORE_NAMESPACE();
 namespace winnow::kernels {
 namespace HWY_NAMESPACE {
@@ -92,15 +102,52 @@ class Ahead {
   std::size_t lines_ = 0;  // per step
 };
 
-// scores [kHeads][kEntryBlock] of n keys (rows of `stride` bytes) for queries [kHeads][head_dim].
+template <class Row>
+inline constexpr bool kHasScales = requires {
+  Row::kScaleBlock;
+};
+
+// n rows as they are read: as they are stored, or expanded.
+struct Rows {
+  const std::byte* data;
+  std::size_t stride;   // bytes
+  const float* scales;  // of types in blocks: [blocks of a row][kEntryBlock]
+};
+
+// The scales of all rows at once: one by one, and as often as they are needed, they take longer than the numbers. (So
+// does gathering them.)
+template <class Row>
+HWY_INLINE void load_scales(const std::byte* rows, std::size_t stride, std::int32_t n, int head_dim,
+                            float* HWY_RESTRICT scales) {
+  const F d;
+  const hn::Rebind<hwy::float16_t, F> half;
+  const int n_blocks = head_dim / Row::kScaleBlock;
+  alignas(64) std::uint16_t bits[kMaxHeadDim / Row::kScaleBlock][kEntryBlock];
+  for (int block = 0; block < n_blocks; ++block) {
+    const std::byte* from = rows + block * Row::kBlockBytes;
+#pragma GCC unroll 8
+    for (std::int32_t i = 0; i < n; ++i, from += stride) std::memcpy(bits[block] + i, from, sizeof(**bits));
+    for (std::int32_t i = n; i < round_up(n, kLanes); ++i) bits[block][i] = 0;
+  }
+  for (int block = 0; block < n_blocks; ++block, scales += kEntryBlock) {
+    for (std::int32_t i = 0; i < n; i += kLanes) {
+      const auto* from = reinterpret_cast<const hwy::float16_t*>(bits[block] + i);
+      hn::Store(hn::PromoteTo(d, hn::Load(half, from)), d, scales + i);
+    }
+  }
+}
+
+// scores [kHeads][kEntryBlock] of n keys for queries [kHeads][head_dim].
 template <class Row, int kHeads>
-HWY_INLINE void score_block(const float* HWY_RESTRICT queries, int head_dim, const std::byte* HWY_RESTRICT keys,
-                            std::size_t stride, std::int32_t n, Ahead& ahead, float* HWY_RESTRICT scores) {
+HWY_INLINE void score_block(const float* HWY_RESTRICT queries, int head_dim, const Rows& keys, std::int32_t n,
+                            Ahead& ahead, float* HWY_RESTRICT scores) {
   constexpr int kKeys = keys_at_a_time(kHeads);
   for (std::int32_t i = 0; i < n; i += kKeys) {
     ahead.fetch();
     const std::byte* k[kKeys];
-    for (std::int32_t j = 0; j < kKeys; ++j) k[j] = keys + static_cast<std::size_t>(std::min(i + j, n - 1)) * stride;
+    for (std::int32_t j = 0; j < kKeys; ++j) {
+      k[j] = keys.data + static_cast<std::size_t>(std::min(i + j, n - 1)) * keys.stride;
+    }
     VF sums[kHeads][kKeys];
 #pragma GCC unroll 8
     for (int h = 0; h < kHeads; ++h) {
@@ -109,10 +156,19 @@ HWY_INLINE void score_block(const float* HWY_RESTRICT queries, int head_dim, con
     }
     for (int unit = 0; unit < head_dim; unit += Row::kUnit) {
 #pragma GCC unroll 4
-      for (int c = unit; c < unit + Row::kUnit; c += kLanes) {
+      for (int offset = 0; offset < Row::kUnit; offset += kLanes) {
+        const int c = unit + offset;
         VF key[kKeys];
 #pragma GCC unroll 8
-        for (int j = 0; j < kKeys; ++j) key[j] = Row::load(k[j], c);
+        for (int j = 0; j < kKeys; ++j) {
+          if constexpr (kHasScales<Row>) {
+            // Behind the last row they are of no consequence.
+            const float scale = keys.scales[unit / Row::kScaleBlock * kEntryBlock + i + j];
+            key[j] = hn::Mul(Row::raw(k[j], unit, offset), hn::Set(F(), scale));
+          } else {
+            key[j] = Row::load(k[j], c);
+          }
+        }
 #pragma GCC unroll 8
         for (int h = 0; h < kHeads; ++h) {
           const VF q = hn::Load(F(), queries + h * head_dim + c);
@@ -139,10 +195,17 @@ HWY_INLINE void score_block(const float* HWY_RESTRICT queries, int head_dim, con
   }
 }
 
+// [n_group][kEntryBlock] weights of a block of entries; those of types in blocks times the values' scales, one set for
+// each block of a row.
+struct BlockWeights {
+  const float* data;
+  int set_size;  // floats
+};
+
 // Adds the values, weighted, to kVecs vectors of kHeads heads' sums [kHeads][sums_stride].
 template <class Row, int kHeads, int kVecs>
-HWY_INLINE void add_block(const float* HWY_RESTRICT weights, const std::byte* HWY_RESTRICT values, std::size_t stride,
-                          std::int32_t n, int column, Ahead& ahead, float* HWY_RESTRICT sums, std::size_t sums_stride) {
+HWY_INLINE void add_block(const BlockWeights& weights, const Rows& values, std::int32_t n, int column, Ahead& ahead,
+                          float* HWY_RESTRICT sums, std::size_t sums_stride) {
   const F d;
   VF acc[kHeads][kVecs];
 #pragma GCC unroll 8
@@ -152,16 +215,33 @@ HWY_INLINE void add_block(const float* HWY_RESTRICT weights, const std::byte* HW
       acc[h][v] = hn::LoadU(d, sums + static_cast<std::size_t>(h) * sums_stride + column + v * kLanes);
     }
   }
-  for (std::int32_t i = 0; i < n; ++i, values += stride) {
+  const std::byte* row = values.data;
+  const float* weight = weights.data;
+  if constexpr (kHasScales<Row>) weight += column / Row::kScaleBlock * weights.set_size;
+  for (std::int32_t i = 0; i < n; ++i, row += values.stride, ++weight) {
     ahead.fetch();
     VF value[kVecs];
 #pragma GCC unroll 8
-    for (int v = 0; v < kVecs; ++v) value[v] = Row::load(values, column + v * kLanes);
+    for (int v = 0; v < kVecs; ++v) {
+      if constexpr (kHasScales<Row>) {
+        // Columns begin with a unit where a unit fits.
+        constexpr int kUnit = Row::kUnit;
+        const int offset = kVecs * kLanes % kUnit == 0 ? v * kLanes % kUnit : (column + v * kLanes) % kUnit;
+        value[v] = Row::raw(row, column + v * kLanes - offset, offset);
+      } else {
+        value[v] = Row::load(row, column + v * kLanes);
+      }
+    }
 #pragma GCC unroll 8
     for (int h = 0; h < kHeads; ++h) {
-      const VF w = hn::Set(d, weights[h * kEntryBlock + i]);
 #pragma GCC unroll 8
-      for (int v = 0; v < kVecs; ++v) acc[h][v] = hn::MulAdd(w, value[v], acc[h][v]);
+      for (int v = 0; v < kVecs; ++v) {
+        // Columns begin with a block, or lie in one.
+        int set = 0;
+        if constexpr (kHasScales<Row>) set = v * kLanes / Row::kScaleBlock;
+        const VF w = hn::Set(d, weight[set * weights.set_size + h * kEntryBlock]);
+        acc[h][v] = hn::MulAdd(w, value[v], acc[h][v]);
+      }
     }
   }
 #pragma GCC unroll 8
@@ -197,31 +277,45 @@ HWY_INLINE void with_head_passes(int n_group, const Function& f) {
 }
 
 template <class Row>
-void score_heads(const float* queries, int n_group, int head_dim, const std::byte* keys, std::size_t stride,
-                 std::int32_t n, Ahead& ahead, float* scores) {
+void score_heads(const float* queries, int n_group, int head_dim, const Rows& keys, std::int32_t n, Ahead& ahead,
+                 float* scores) {
   const int n_passes = n_head_passes(n_group);
   ahead.spread(n_passes * std::max(1, n / keys_at_a_time(n_group / n_passes)));
   with_head_passes(n_group, [&](int h, auto heads) HWY_ATTR {
-    score_block<Row, decltype(heads)::value>(queries + h * head_dim, head_dim, keys, stride, n, ahead,
+    score_block<Row, decltype(heads)::value>(queries + h * head_dim, head_dim, keys, n, ahead,
                                              scores + h * kEntryBlock);
   });
 }
 
 template <class Row>
-void add_heads(const float* weights, int n_group, int head_dim, const std::byte* values, std::size_t stride,
-               std::int32_t n, Ahead& ahead, float* sums, std::size_t sums_stride) {
+void add_heads(const BlockWeights& weights, int n_group, int head_dim, const Rows& values, std::int32_t n, Ahead& ahead,
+               float* sums, std::size_t sums_stride) {
   const int n_passes = n_head_passes(n_group);
   ahead.spread(n_passes * n * std::max(1, head_dim / kLanes / vecs_at_a_time(n_group / n_passes)));
   with_head_passes(n_group, [&](int h, auto heads) HWY_ATTR {
     constexpr int kHeads = decltype(heads)::value;
     constexpr int kVecs = vecs_at_a_time(kHeads);
+    const BlockWeights of_heads = {weights.data + h * kEntryBlock, weights.set_size};
     for (int c = 0; c < head_dim; c += kVecs * kLanes) {
       with_constant<kVecs>(std::min(kVecs, (head_dim - c) / kLanes), [&](auto vecs) HWY_ATTR {
-        add_block<Row, kHeads, decltype(vecs)::value>(weights + h * kEntryBlock, values, stride, n, c, ahead,
+        add_block<Row, kHeads, decltype(vecs)::value>(of_heads, values, n, c, ahead,
                                                       sums + static_cast<std::size_t>(h) * sums_stride, sums_stride);
       });
     }
   });
+}
+
+// weights [n_group][kEntryBlock] times the scales of n rows -> scaled [blocks of a row][n_group][kEntryBlock]
+HWY_INLINE void scale_weights(const float* HWY_RESTRICT weights, int n_group, const float* HWY_RESTRICT scales,
+                              std::int32_t n, int n_blocks, float* HWY_RESTRICT scaled) {
+  const F d;
+  for (int block = 0; block < n_blocks; ++block, scales += kEntryBlock) {
+    for (int g = 0; g < n_group; ++g, scaled += kEntryBlock) {
+      for (std::int32_t i = 0; i < n; i += kLanes) {
+        hn::Store(hn::Mul(hn::Load(d, weights + g * kEntryBlock + i), hn::Load(d, scales + i)), d, scaled + i);
+      }
+    }
+  }
 }
 
 // The scores of one head's block become weights exp(score - maximum); the head's state and its sums of values are
@@ -283,24 +377,43 @@ HWY_INLINE void with_row_type(EntryType type, int head_dim, const Function& f) {
   }
 }
 
-// n rows as with_row_type's readers take them: as they are stored, or expanded into `space` [n][head_dim].
-struct ReadableRows {
-  const std::byte* data;
-  std::size_t stride;  // bytes
-};
-HWY_INLINE ReadableRows readable_rows(EntryType type, int head_dim, const std::byte* rows, std::size_t stride,
-                                      std::int32_t n, float* space) {
-  if (!is_expanded(type, head_dim)) return {rows, stride};
-  for (std::int32_t i = 0; i < n; ++i, rows += stride) load_rotated_row(type, rows, space + i * head_dim, head_dim);
-  return {reinterpret_cast<const std::byte*>(space), static_cast<std::size_t>(head_dim) * sizeof(float)};
+// Rows as with_row_type's readers take them: expanded into `space` [n][head_dim] where they are read so, and with their
+// scales in `scales`.
+template <class Row>
+HWY_INLINE Rows readable_rows(EntryType type, int head_dim, const std::byte* rows, std::size_t stride, std::int32_t n,
+                              float* space, float* scales) {
+  if (is_expanded(type, head_dim)) {
+    for (std::int32_t i = 0; i < n; ++i, rows += stride) load_rotated_row(type, rows, space + i * head_dim, head_dim);
+    return {reinterpret_cast<const std::byte*>(space), static_cast<std::size_t>(head_dim) * sizeof(float), nullptr};
+  }
+  if constexpr (kHasScales<Row>) load_scales<Row>(rows, stride, n, head_dim, scales);
+  return {rows, stride, scales};
 }
+
+// Bytes of a head's rows.
+class RowSizes {
+ public:
+  explicit RowSizes(const AttentionShape& shape) {
+    for (const bool is_plain : {false, true}) {
+      const EntryRun run{nullptr, nullptr, nullptr, 0, is_plain};
+      keys_[is_plain] = row_bytes(row_type(shape, run, RowKind::kKey), shape.key_dim);
+      values_[is_plain] = row_bytes(row_type(shape, run, RowKind::kValue), shape.value_dim);
+    }
+  }
+  std::size_t key(const EntryRun& run) const { return keys_[run.is_plain]; }
+  std::size_t value(const EntryRun& run) const { return values_[run.is_plain]; }
+
+ private:
+  std::size_t keys_[2], values_[2];
+};
 
 // Entries that lie one after the other.
 struct EntryBlock {
-  const std::byte* keys;
-  const std::byte* values;
-  std::int32_t n_entries;
-  EntryType key_type, value_type;
+  const std::byte* keys = nullptr;
+  const std::byte* values = nullptr;
+  std::size_t key_bytes = 0, value_bytes = 0;  // of a row
+  std::int32_t n_entries = 0;
+  EntryType key_type = EntryType::kF32, value_type = EntryType::kF32;
 };
 
 void decode_attention(const AttentionShape& shape, const DecodeSlice& slice, const GroupSoftmax& out,
@@ -327,14 +440,23 @@ void decode_attention(const AttentionShape& shape, const DecodeSlice& slice, con
   auto* scores = scratch.take<float>(static_cast<std::size_t>(n_group * kEntryBlock));
   auto* expanded = scratch.take<float>(static_cast<std::size_t>(kEntryBlock * std::max(d, value_dim)));
 
+  auto* scales = scratch.take<float>(scale_floats(std::max(d, value_dim)));
+  auto* scaled = scratch.take<float>(static_cast<std::size_t>(n_group) * scale_floats(value_dim));
+
+  const RowSizes sizes(shape);
   RunCursor cursor(slice.entries);
   const auto block_at = [&](std::int32_t at) -> EntryBlock {
-    if (at >= slice.last) return {nullptr, nullptr, 0, shape.key_type, shape.value_type};
+    if (at >= slice.last) return {};
     const RunCursor::Piece piece = cursor.seek(at);
-    return {row_at(shape, *piece.run, RowKind::kKey, piece.offset),
-            row_at(shape, *piece.run, RowKind::kValue, piece.offset),
-            std::min({kEntryBlock, piece.count, slice.last - at}), row_type(shape, *piece.run, RowKind::kKey),
-            row_type(shape, *piece.run, RowKind::kValue)};
+    const std::size_t key_bytes = sizes.key(*piece.run), value_bytes = sizes.value(*piece.run);
+    const auto offset = static_cast<std::size_t>(piece.offset);
+    return {.keys = piece.run->keys + offset * key_bytes,
+            .values = piece.run->values + offset * value_bytes,
+            .key_bytes = key_bytes,
+            .value_bytes = value_bytes,
+            .n_entries = std::min({kEntryBlock, piece.count, slice.last - at}),
+            .key_type = row_type(shape, *piece.run, RowKind::kKey),
+            .value_type = row_type(shape, *piece.run, RowKind::kValue)};
   };
   EntryBlock block = block_at(first);
   for (std::int32_t at = first; at < slice.last;) {
@@ -342,13 +464,14 @@ void decode_attention(const AttentionShape& shape, const DecodeSlice& slice, con
     at += n;
     const EntryBlock next = block_at(at);
     const auto n_next = static_cast<std::size_t>(next.n_entries);
-    Ahead next_keys(next.keys, n_next * row_bytes(next.key_type, d));
-    Ahead next_values(next.values, n_next * row_bytes(next.value_type, value_dim));
+    Ahead next_keys(next.keys, n_next * next.key_bytes);
+    Ahead next_values(next.values, n_next * next.value_bytes);
 
     set_rotation(are_queries_rotated, block.key_type, queries, d);
     with_row_type(block.key_type, d, [&](auto row) HWY_ATTR {
-      const ReadableRows keys = readable_rows(block.key_type, d, block.keys, row_bytes(block.key_type, d), n, expanded);
-      score_heads<decltype(row)>(queries, n_group, d, keys.data, keys.stride, n, next_keys, scores);
+      using Row = decltype(row);
+      const Rows keys = readable_rows<Row>(block.key_type, d, block.keys, block.key_bytes, n, expanded, scales);
+      score_heads<Row>(queries, n_group, d, keys, n, next_keys, scores);
     });
     if (shape.spec.soft_cap != 0) {
       for (int g = 0; g < n_group; ++g) {
@@ -361,10 +484,16 @@ void decode_attention(const AttentionShape& shape, const DecodeSlice& slice, con
     }
     set_rotation(are_sums_rotated, block.value_type, out.values, value_dim);
     with_row_type(block.value_type, value_dim, [&](auto row) HWY_ATTR {
-      const ReadableRows values =
-          readable_rows(block.value_type, value_dim, block.values, row_bytes(block.value_type, value_dim), n, expanded);
-      add_heads<decltype(row)>(scores, n_group, value_dim, values.data, values.stride, n, next_values, out.values,
-                               static_cast<std::size_t>(value_dim));
+      using Row = decltype(row);
+      const Rows values =
+          readable_rows<Row>(block.value_type, value_dim, block.values, block.value_bytes, n, expanded, scales);
+      BlockWeights weights{scores, n_group * kEntryBlock};
+      if constexpr (kHasScales<Row>) {
+        scale_weights(scores, n_group, scales, n, value_dim / Row::kScaleBlock, scaled);
+        weights.data = scaled;
+      }
+      add_heads<Row>(weights, n_group, value_dim, values, n, next_values, out.values,
+                     static_cast<std::size_t>(value_dim));
     });
     block = next;
   }
@@ -382,7 +511,9 @@ std::size_t decode_attention_scratch_bytes(const AttentionShape& shape) {
   const auto n_group = static_cast<std::size_t>(shape.n_group);
   return Scratch::bytes<float>(n_group * static_cast<std::size_t>(shape.key_dim)) +
          Scratch::bytes<float>(n_group * kEntryBlock) +
-         Scratch::bytes<float>(kEntryBlock * static_cast<std::size_t>(std::max(shape.key_dim, shape.value_dim)));
+         Scratch::bytes<float>(kEntryBlock * static_cast<std::size_t>(std::max(shape.key_dim, shape.value_dim))) +
+         Scratch::bytes<float>(scale_floats(std::max(shape.key_dim, shape.value_dim))) +
+         Scratch::bytes<float>(n_group * scale_floats(shape.value_dim));
 }
 
 HWY_EXPORT(decode_attention);

@@ -66,40 +66,53 @@ HWY_INLINE void expand_plain(const std::byte* src, float* dst, int n) {
   for (; i < n; ++i) dst[i] = Row::load_one(src, i);
 }
 
-// The scale of a block in every lane.
-HWY_INLINE VF block_scale(const std::byte* block) {
+HWY_INLINE float block_scale(const std::byte* block) {
   std::uint16_t bits;
   __builtin_memcpy(&bits, block, sizeof(bits));
-#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2
-  const hn::Rebind<hwy::float16_t, F> half;
-  const hn::Rebind<std::uint16_t, F> u16;
-  return hn::PromoteTo(F(), hn::BitCast(half, hn::Set(u16, bits)));
-#else
-  return hn::Set(F(), float_from_half(bits));
-#endif
+  return float_from_half(bits);
 }
 
+// The types in blocks: `raw` are a row's numbers before they are multiplied by the scale of their block, a float16 at
+// the block's begin. They are numbers [unit + offset, unit + offset + kLanes), unit a multiple of kUnit and offset less
+// than it: cheap where the compiler knows the offset.
 struct Q8Row {
   static constexpr int kUnit = 32;
-  static HWY_INLINE VF load(const std::byte* row, int i) {
-    const std::byte* block = row + static_cast<std::ptrdiff_t>(i / 32) * 34;
+  static constexpr int kScaleBlock = 32;  // numbers that share a scale
+  static constexpr int kBlockBytes = 34;
+  static HWY_INLINE VF raw(const std::byte* row, int unit, int offset) {
+    const std::byte* block = row + static_cast<std::ptrdiff_t>(unit / kScaleBlock) * kBlockBytes;
     const hn::Rebind<std::int8_t, F> i8;
     const hn::RebindToSigned<F> i32;
-    const auto q = hn::LoadU(i8, reinterpret_cast<const std::int8_t*>(block + 2) + i % 32);
-    return hn::Mul(block_scale(block), hn::ConvertTo(F(), hn::PromoteTo(i32, q)));
+    const auto q = hn::LoadU(i8, reinterpret_cast<const std::int8_t*>(block + 2) + offset);
+    return hn::ConvertTo(F(), hn::PromoteTo(i32, q));
   }
 };
 
-// Byte j of a block holds number j in its low and number j + 16 in its high four bits, both plus 8.
+using Codes = hn::Vec<hn::RebindToSigned<F>>;
+
+// Codes [i, i + kLanes) of 32 of 4 bits, where byte j of 16 holds number j in its low and number j + 16 in its high
+// half.
+HWY_INLINE Codes load_nibbles(const std::byte* bytes, int i) {
+  const hn::Rebind<std::uint8_t, F> u8;
+  const hn::RebindToSigned<F> i32;
+  const auto both = hn::PromoteTo(i32, hn::LoadU(u8, reinterpret_cast<const std::uint8_t*>(bytes) + i % 16));
+  return i < 16 ? hn::And(both, hn::Set(i32, 15)) : hn::ShiftRight<4>(both);
+}
+
 struct Q4Row {
   static constexpr int kUnit = 32;
-  static HWY_INLINE VF load(const std::byte* row, int i) {
-    const std::byte* block = row + static_cast<std::ptrdiff_t>(i / 32) * 18;
-    const hn::Rebind<std::uint8_t, F> u8;
-    const hn::RebindToSigned<F> i32;
-    const auto bytes = hn::PromoteTo(i32, hn::LoadU(u8, reinterpret_cast<const std::uint8_t*>(block + 2) + i % 16));
-    const auto q = i % 32 < 16 ? hn::And(bytes, hn::Set(i32, 15)) : hn::ShiftRight<4>(bytes);
-    return hn::Mul(block_scale(block), hn::ConvertTo(F(), hn::Sub(q, hn::Set(i32, 8))));
+  static constexpr int kScaleBlock = 32;
+  static constexpr int kBlockBytes = 18;
+  static HWY_INLINE VF raw(const std::byte* row, int unit, int offset) {
+    const F d;
+    const std::byte* block = row + static_cast<std::ptrdiff_t>(unit / kScaleBlock) * kBlockBytes;
+    const Codes codes = load_nibbles(block + 2, offset);
+    if constexpr (kLanes == 16) {
+      alignas(64) static constexpr float kNumbers[16] = {-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7};
+      return hn::TableLookupLanes(hn::Load(d, kNumbers), hn::IndicesFromVec(d, codes));
+    } else {
+      return hn::ConvertTo(d, hn::Sub(codes, hn::Set(hn::RebindToSigned<F>(), 8)));
+    }
   }
 };
 
@@ -107,20 +120,13 @@ struct Q4Row {
 template <int kBlock>
 struct R4Row {
   static constexpr int kUnit = 32;
-  static HWY_INLINE VF load(const std::byte* row, int i) {
-    const std::byte* block = row + static_cast<std::ptrdiff_t>(i / kBlock) * (2 + kBlock / 2);
-    const hn::Rebind<std::uint8_t, F> u8;
-    const hn::RebindToSigned<F> i32;
-    const std::byte* group = block + 2 + i % kBlock / kCodeGroup * (kCodeGroup / 2);
-    const auto bytes = hn::PromoteTo(i32, hn::LoadU(u8, reinterpret_cast<const std::uint8_t*>(group) + i % 16));
-    const auto code = hn::And(i % 32 < 16 ? bytes : hn::ShiftRight<4>(bytes), hn::Set(i32, 15));
-    return hn::Mul(block_scale(block), level(code));
-  }
-
- private:
-  static HWY_INLINE VF level(hn::Vec<hn::RebindToSigned<F>> code) {
+  static constexpr int kScaleBlock = kBlock;
+  static constexpr int kBlockBytes = 2 + kBlock / 2;
+  static HWY_INLINE VF raw(const std::byte* row, int unit, int offset) {
     const F d;
     const hn::RebindToSigned<F> i32;
+    const std::byte* block = row + static_cast<std::ptrdiff_t>(unit / kScaleBlock) * kBlockBytes;
+    const Codes code = load_nibbles(block + 2 + unit % kBlock / kCodeGroup * (kCodeGroup / 2), offset);
     if constexpr (kLanes == 16) {
       return hn::TableLookupLanes(hn::Load(d, kCodeLevels), hn::IndicesFromVec(d, code));
     } else if constexpr (kLanes == 8) {
@@ -137,8 +143,11 @@ struct R4Row {
 template <class Row>
 HWY_INLINE void expand_blocks(const std::byte* src, float* dst, int n) {
   for (int first = 0; first < n; first += 32) {
+    const VF scale = hn::Set(F(), block_scale(src + first / Row::kScaleBlock * Row::kBlockBytes));
 #pragma GCC unroll 4
-    for (int i = 0; i < 32; i += kLanes) hn::StoreU(Row::load(src, first + i), F(), dst + first + i);
+    for (int i = 0; i < 32; i += kLanes) {
+      hn::StoreU(hn::Mul(scale, Row::raw(src, first, i)), F(), dst + first + i);
+    }
   }
 }
 

@@ -121,23 +121,6 @@ std::span<const float> code_magnitudes(int bits) {
   return kMagnitudes3;
 }
 
-void rotate_row(const float* x, float* y, int head_dim) {
-  const int block = code_block(head_dim);
-  const float factor = 1.0F / std::sqrt(static_cast<float>(block));
-  for (int i = 0; i < head_dim; ++i) y[i] = factor * x[i];
-  for (float* at = y; at < y + head_dim; at += block) {
-    for (int stride = 1; stride < block; stride *= 2) {
-      for (int first = 0; first < block; first += 2 * stride) {
-        for (int i = first; i < first + stride; ++i) {
-          const float sum = at[i] + at[i + stride];
-          at[i + stride] = at[i] - at[i + stride];
-          at[i] = sum;
-        }
-      }
-    }
-  }
-}
-
 void store_coded_row(EntryType type, const float* src, std::byte* dst, int head_dim) {
   assert(head_dim <= kMaxHeadDim);
   const int bits = code_bits(type);

@@ -34,7 +34,7 @@ int code_block(int head_dim);
 std::span<const float> code_magnitudes(int bits);
 
 // y = H x / sqrt(b) for every block of b numbers, H the Walsh-Hadamard matrix in natural order; its own inverse. In
-// place is allowed.
+// place is allowed. The bits are the same on every instruction set.
 void rotate_row(const float* x, float* y, int head_dim);
 
 // One row of head_dim numbers <-> its codes. load_coded_row gives the numbers before the rotation, load_rotated_row

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kernels/reference/reference.h"
+#include "kernels/test_head.h"
 
 namespace winnow::kernels {
 namespace {
@@ -51,6 +52,31 @@ TEST(RotatedCodes, TheRotationIsItsOwnInverseAndKeepsLengths) {
     for (std::size_t i = 0; i < x.size(); ++i) ASSERT_NEAR(back[i], x[i], 1e-5F) << n;
   }
 }
+
+class Rotation : public EveryIsa {};
+
+// Number i of a block becomes the sum of (-1)^popcount(i & j) x[j], in steps that every instruction set takes.
+TEST_P(Rotation, IsTheSameBitsOnEveryInstructionSet) {
+  for (const int n : kHeadSizes) {
+    const int block = code_block(n);
+    const std::vector<float> x = random_row(n, 3);
+    std::vector<float> y(x.size()), expected = x;
+    rotate_row(x.data(), y.data(), n);
+    for (float& number : expected) number *= 1.0F / std::sqrt(static_cast<float>(block));
+    for (std::size_t stride = 1; stride < static_cast<std::size_t>(block); stride *= 2) {
+      const std::vector<float> before = expected;
+      for (std::size_t i = 0; i < expected.size(); ++i) {
+        expected[i] = (i & stride) == 0 ? before[i] + before[i + stride] : before[i - stride] - before[i];
+      }
+    }
+    EXPECT_EQ(y, expected) << n;
+    y = x;
+    rotate_row(y.data(), y.data(), n);
+    EXPECT_EQ(y, expected) << n << ", in place";
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Isa, Rotation, testing::ValuesIn(supported_isas()), isa_test_name);
 
 TEST(RotatedCodes, BlocksAreTheLargestPowersOfTwo) {
   EXPECT_EQ(code_block(64), 64);
