@@ -33,6 +33,15 @@ void take_architecture(const std::string& name, winnow::test::TinyModelOptions& 
   options.constants = tiny.constants;
   options.rope_scaling = tiny.rope_scaling;
   options.rope_original_context = options.n_ctx;
+  // Layers of several kinds come in the order that the tests' model has.
+  for (int l = 0; l < options.n_layer && !tiny.layers.empty(); ++l) {
+    const bool has_heads = tiny.layers[static_cast<std::size_t>(l) % tiny.layers.size()].n_kv_head > 0;
+    options.layers.push_back({.n_head = options.n_head,
+                              .n_kv_head = has_heads ? options.n_kv_head : 0,
+                              .key_dim = options.head_dim,
+                              .value_dim = options.head_dim,
+                              .n_ff = options.n_ff});
+  }
   if (tiny.sliding_window > 0 && options.sliding_window == 0) options.sliding_window = 1024;
   const bool has_experts = winnow::test::tiny_architecture(name).has_experts;
   const bool may_have_experts = has_experts || name == "llama" || name == "mistral3" || name == "granite";

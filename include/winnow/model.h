@@ -1,6 +1,7 @@
 // A language model loaded from a GGUF file: weights, tokenizer, chat template.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -28,13 +29,14 @@ enum class LayerKind {
 // One layer's dimensions under the names that the whole project uses.
 struct LayerInfo {
   LayerKind kind;
-  int n_head, n_kv_head;   // 0 in a recurrent layer
-  int key_dim, value_dim;  // of a head
-  int n_ff;                // width of the feed-forward; of one expert where there are experts
-  std::int32_t window;     // 0: none
-  int n_expert = 0;        // 0: dense
-  int n_expert_used = 0;   // of a token
-  int shared_n_ff = 0;     // of an expert that every token takes besides
+  int n_head, n_kv_head;        // 0 in a recurrent layer
+  int key_dim, value_dim;       // of a head
+  int n_ff;                     // width of the feed-forward; of one expert where there are experts
+  std::int32_t window;          // 0: none
+  int n_expert = 0;             // 0: dense
+  int n_expert_used = 0;        // of a token
+  std::size_t state_bytes = 0;  // of a sequence, in a recurrent layer
+  int shared_n_ff = 0;          // of an expert that every token takes besides
 
   bool is_cut() const { return kind == LayerKind::kFullAttention; }  // whether methods cut it
 };
@@ -51,7 +53,8 @@ struct ModelInfo {
   std::uint64_t fingerprint;  // of the metadata and tensor table: sessions and profiles remember it
 
   int n_layer() const { return static_cast<int>(layers.size()); }
-  int n_cut_heads() const;  // KV heads of all layers that methods cut
+  std::size_t state_bytes() const;  // of a sequence, in all recurrent layers
+  int n_cut_heads() const;          // KV heads of all layers that methods cut
 
   // A dimension of the layers, e.g. &LayerInfo::n_head: one number where all layers have the same, else [n_layer].
   std::vector<int> dimension(int LayerInfo::*field) const;

@@ -95,6 +95,7 @@ struct SessionStatistics {
   std::size_t bytes_full = 0;                   // entries_full x bytes of an entry (no page rounding)
   std::size_t bytes_kept = 0;                   // entries_kept x bytes of an entry
   std::size_t bytes_in_pages = 0;               // pages held, whole
+  std::size_t recurrent_bytes = 0;              // states of recurrent layers, beside the pages; forks share them
   std::size_t bytes_peak = 0;                   // the engine's peak of pages and staging since the session began
   std::size_t hidden_bytes = 0;                 // hidden states of the largest prefill
   std::size_t staging_bytes = 0;                // staging buffer of the largest prefill
@@ -161,6 +162,7 @@ struct MemoryEstimate {
   std::size_t kv_bytes_peak;     // pages and staging, at the worst moment of prefill or decoding
   std::size_t kv_bytes_staging;  // of these, the staging buffer while prefilling
   std::size_t hidden_bytes;      // hidden states while prefilling, not in the pool
+  std::size_t recurrent_bytes;   // states of recurrent layers, not in the pool
 };
 
 // Owns the threads, the compute buffers and the page pool; sessions hold a reference to it. One computation at a time:

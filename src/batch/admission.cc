@@ -32,7 +32,9 @@ std::size_t tail_bytes(const ModelInfo& model, const SessionOptions& options, st
   return bytes;
 }
 
-std::size_t sum(const MemoryEstimate& estimate) { return estimate.kv_bytes_peak + estimate.hidden_bytes; }
+std::size_t sum(const MemoryEstimate& estimate) {
+  return estimate.kv_bytes_peak + estimate.hidden_bytes + estimate.recurrent_bytes;
+}
 
 // Queries of the whole prompt, of one layer at a time, where a method asks for them.
 std::size_t reading_bytes(const ModelInfo& model, const SessionOptions& options, std::size_t n_prompt) {
@@ -148,7 +150,8 @@ std::size_t state_bytes(const ModelInfo& model, const SessionOptions& options) {
     const std::size_t row = static_cast<std::size_t>(layer.n_head) * dim;
     bytes += n_rows * row * sizeof(float) + (needs.query_moments ? row * (dim + 1) * sizeof(double) : 0);
   }
-  return bytes + static_cast<std::size_t>(model.n_vocab) * sizeof(float);
+  // Of recurrent layers, the present state and the next.
+  return bytes + 2 * model.state_bytes() + static_cast<std::size_t>(model.n_vocab) * sizeof(float);
 }
 
 void make_samplers(BatchJob& job, const Engine& engine, const BatchOptions& batch) {

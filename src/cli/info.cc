@@ -111,7 +111,9 @@ struct Machine {
 
 // One number, or the smallest and the largest where layers differ.
 std::string range_text(const ModelInfo& model, int LayerInfo::*dimension) {
-  const std::vector<int> values = model.dimension(dimension);
+  std::vector<int> values = model.dimension(dimension);
+  std::erase(values, 0);  // of layers that have no such thing
+  if (values.empty()) values.push_back(0);
   const auto [low, high] = std::minmax_element(values.begin(), values.end());
   return count_text(*low) + (*low == *high ? "" : " to " + count_text(*high));
 }
@@ -126,6 +128,9 @@ std::string layers_text(const ModelInfo& model) {
                                        [](const LayerInfo& layer) { return layer.kind == LayerKind::kSlidingWindow; });
   std::string text = count_text(model.n_layer());
   if (n_sliding > 0 && n_sliding < model.n_layer()) text += ", " + count_text(n_sliding) + " with a sliding window";
+  const auto n_recurrent = std::count_if(model.layers.begin(), model.layers.end(),
+                                         [](const LayerInfo& layer) { return layer.kind == LayerKind::kRecurrent; });
+  if (n_recurrent > 0) text += ", " + count_text(n_recurrent) + " recurrent";
   return text;
 }
 
@@ -160,6 +165,7 @@ std::string describe(const CostModel& cost, const Machine& machine, const std::s
   facts.row({"vocabulary", number(model.n_vocab)});
   const int window = largest(model, &LayerInfo::window);
   facts.row({"context", number(model.n_ctx_train) + (window > 0 ? ", sliding window " + number(window) : "")});
+  if (model.state_bytes() > 0) facts.row({"state", bytes_text(model.state_bytes()) + " a sequence, of any length"});
   facts.row({"KV cache", bytes_text(cost.bytes_per_token) + " a token (" + types + ")"});
   facts.row({"memory", bytes_text(machine.available) + " available of " + bytes_text(machine.total) + ", " +
                            bytes_text(machine.for_prompt) + " beside the weights"});
@@ -200,6 +206,7 @@ std::string to_json(const CostModel& cost, const Machine& machine, const std::st
                    {"n_ff", one_or_all(model.dimension(&LayerInfo::n_ff))},
                    {"n_expert", one_or_all(model.dimension(&LayerInfo::n_expert))},
                    {"n_expert_used", one_or_all(model.dimension(&LayerInfo::n_expert_used))},
+                   {"state_bytes", model.state_bytes()},
                    {"n_vocab", model.n_vocab},
                    {"n_ctx_train", model.n_ctx_train},
                    {"sliding_window", one_or_all(model.dimension(&LayerInfo::window))}};

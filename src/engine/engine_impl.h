@@ -11,6 +11,7 @@
 #include "engine/decode/step_graph.h"
 #include "engine/evidence/query_evidence.h"
 #include "engine/prefill/converted_layer.h"
+#include "engine/recurrent_state.h"
 #include "eviction/cut.h"
 #include "model/compute.h"
 #include "model/model_impl.h"
@@ -92,6 +93,7 @@ struct Session::Impl {
   std::shared_ptr<Engine> engine;
   SessionOptions options;
   RaggedCache cache;
+  RecurrentState recurrent;
   QueryEvidence evidence;
   std::vector<Token> tokens;
   std::vector<float> logits;  // [n_vocab] after the last token; empty before the first

@@ -114,6 +114,7 @@ MemoryEstimate Engine::estimate(const SessionOptions& wanted, std::int32_t n_pro
     decoding = std::max(total, final_total);
   }
   estimate.kv_bytes_peak = std::max(prefill_peak, cut_bytes(decoding, grown * n_heads, n_end) + window_bytes(n_end, 1));
+  estimate.recurrent_bytes = 2 * model.info.state_bytes();  // the present state and the next
   return estimate;
 }
 

@@ -13,6 +13,7 @@ Session::Impl::Impl(std::shared_ptr<Engine> the_engine, const SessionOptions& th
     : engine(std::move(the_engine)),
       options(checked_session_options(the_options, model())),
       cache(cache_shape(model().spec, options), engine_impl().pool),
+      recurrent(model().spec),
       evidence(evidence_needs(options), model().spec) {
   // With nobody else in the pool the peak that is reported is this session's own.
   const PoolStatistics pool = engine_impl().pool->statistics();
@@ -23,6 +24,7 @@ Session::Impl::Impl(const Impl& other)
     : engine(other.engine),
       options(other.options),
       cache(other.cache.fork()),
+      recurrent(other.recurrent),
       evidence(other.evidence),
       tokens(other.tokens),
       logits(other.logits),
@@ -56,6 +58,7 @@ void Session::Impl::check_idle() const {
 void Session::Impl::reset() {
   cache.clear();
   engine_impl().pool->trim();
+  recurrent = RecurrentState(model().spec);
   tokens.clear();
   logits.clear();
   evidence = QueryEvidence(evidence.needs(), model().spec);
@@ -73,6 +76,7 @@ void Session::Impl::reserve_step() {
 void Session::Impl::record_step(Token token, std::span<const float> row, double seconds) {
   tokens.push_back(token);
   cache.settle();
+  recurrent.commit();
   logits.assign(row.begin(), row.end());
   statistics.decoded_tokens += 1;
   statistics.decode_s += seconds;
@@ -154,6 +158,7 @@ SessionStatistics Session::statistics() const {
   statistics.bytes_full = shape.full_bytes(impl_->n_tokens());
   statistics.bytes_kept = cache.bytes();
   statistics.bytes_in_pages = cache.bytes_in_pages();
+  statistics.recurrent_bytes = impl_->recurrent.bytes();
   statistics.bytes_peak = impl_->engine_impl().pool->statistics().bytes_peak;
   for (int l = 0; l < shape.n_layer(); ++l) {
     std::vector<std::int32_t>& row = statistics.kept.emplace_back();

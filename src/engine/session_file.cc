@@ -153,6 +153,9 @@ void save_session(const Session::Impl& session, const std::string& path) {
   put_array(out, std::span<const std::int32_t>(session.head_budgets));
   put_array(out, std::span<const Token>(session.tokens));
   put_array(out, std::span<const float>(session.logits));
+  for (int l = 0; l < session.cache.shape().n_layer(); ++l) {
+    if (session.recurrent.is_recurrent(l)) put_array(out, session.recurrent.layer(l));
+  }
   session.evidence.write(out);
   session.cache.write(out);
   file.commit();
@@ -186,6 +189,13 @@ std::unique_ptr<Session::Impl> load_session(std::shared_ptr<Engine> engine, cons
   session->logits = reader.get_array<float>(static_cast<std::size_t>(model.spec.n_vocab));
   const bool is_fed = !session->tokens.empty();
   reader.require(session->logits.size() == (is_fed ? static_cast<std::size_t>(model.spec.n_vocab) : 0));
+  for (int l = 0; l < model.spec.n_layer(); ++l) {
+    if (!session->recurrent.is_recurrent(l)) continue;
+    const std::size_t size = session->recurrent.layer_size(l);
+    const std::vector<float> values = reader.get_array<float>(size);
+    reader.require(values.size() == (is_fed ? size : 0));
+    session->recurrent.restore(l, values);
+  }
   reader.take(static_cast<std::size_t>(evidence_bytes));
   reader.require(session->evidence.read(file.body()));
   session->cache.restore(file.body());

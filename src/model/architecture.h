@@ -28,6 +28,7 @@ struct Architecture {
   int rope_mode;            // GGML_ROPE_TYPE_NORMAL or _NEOX
   LayerSpec layer = {};     // of every layer; dimensions, RoPE and windows come from the file
   SlidingRule sliding = {};
+  RecurrenceKind recurrence = RecurrenceKind::kNone;  // of the layers that have no KV heads
   // Reads what only this architecture has. May be null. Throws Error(kBadFile, kUnsupported).
   void (*configure)(const Metadata& metadata, ModelSpec& spec) = nullptr;
 };

@@ -79,8 +79,13 @@ ggml_tensor* GraphBuilder::self_attention(const LayerSpec& spec, const LayerWeig
     q_rotated = norm(spec.norm, spec.norm_eps, {.weight = weights.q_norm}, q_rotated);
     k_rotated = norm(spec.norm, spec.norm_eps, {.weight = weights.k_norm}, k_rotated);
   }
-  ggml_tensor* y = attention_->attend(context_, weights.layer, q, q_rotated, k_rotated, v);
+  ggml_tensor* y = sequences_->attend(context_, weights.layer, q, q_rotated, k_rotated, v);
   return linear(weights.wo, weights.bo, y);
+}
+
+ggml_tensor* GraphBuilder::recurrence(const LayerWeights& weights, ggml_tensor* x) {
+  ggml_tensor* y = sequences_->recur(context_, weights.layer, linear(weights.conv_in, nullptr, x));
+  return linear(weights.conv_out, nullptr, y);
 }
 
 ggml_tensor* GraphBuilder::activated(Activation activation, ggml_tensor* gate, ggml_tensor* up) {
@@ -150,7 +155,8 @@ ggml_tensor* GraphBuilder::layer(const LayerSpec& spec, const LayerWeights& weig
     return ggml_add_inplace(context_, x, scaled(normed(post_norm, y), spec.residual_scale));
   };
   ggml_tensor* rows = normed(weights.attn_norm, x);
-  x = add(weights.attn_post_norm, self_attention(spec, weights, rows));
+  const bool is_recurrent = spec.kind == LayerKind::kRecurrent;
+  x = add(weights.attn_post_norm, is_recurrent ? recurrence(weights, rows) : self_attention(spec, weights, rows));
   if (!spec.is_parallel) rows = normed(weights.ffn_norm, x);
   return add(weights.ffn_post_norm, feed_forward(spec, weights, rows));
 }

@@ -16,24 +16,28 @@ namespace winnow {
 // Nodes of one layer of any architecture, with room to spare.
 inline constexpr std::size_t kGraphNodesPerLayer = 96;
 
-// The engine's side of attention: stores the rows' keys and values and attends to what is stored.
-class AttentionHook {
+// The engine's side of what sees other rows: stores keys and values and attends to what is stored; carries the state of
+// recurrent layers.
+class SequenceHook {
  public:
-  virtual ~AttentionHook() = default;
+  virtual ~SequenceHook() = default;
   // q_unrotated, q [key_dim, n_head, n_rows], k [key_dim, n_kv_head, n_rows], v [value_dim, n_kv_head, n_rows], all
   // float32; q and k rotated. Returns the nodes' output [value_dim * n_head, n_rows].
   virtual ggml_tensor* attend(ggml_context* context, int layer, ggml_tensor* q_unrotated, ggml_tensor* q,
                               ggml_tensor* k, ggml_tensor* v) = 0;
+  // x [3 * n_embd, n_rows], the input projection of a recurrent layer's rows -> [n_embd, n_rows]; the state of every
+  // sequence moves on.
+  virtual ggml_tensor* recur(ggml_context* context, int layer, ggml_tensor* x) = 0;
 };
 
 class GraphBuilder {
  public:
   // positions [n_rows], i32. packed: the layer's weights converted for many rows, or null for products on the file's
   // own types, of rows of that kind. compute: runs the graph. All must outlive the graph.
-  GraphBuilder(ggml_context* context, AttentionHook& attention, ggml_tensor* positions, const PackedLayer* packed,
+  GraphBuilder(ggml_context* context, SequenceHook& sequences, ggml_tensor* positions, const PackedLayer* packed,
                ProductRows rows, Compute& compute)
       : context_(context),
-        attention_(&attention),
+        sequences_(&sequences),
         positions_(positions),
         packed_(packed),
         rows_(rows),
@@ -58,13 +62,14 @@ class GraphBuilder {
   ggml_tensor* with_temperature(const LayerSpec& spec, ggml_tensor* q);
   // Q, K, V with biases and norms where the layer has them, RoPE, attention, output projection.
   ggml_tensor* self_attention(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x);
+  ggml_tensor* recurrence(const LayerWeights& weights, ggml_tensor* x);
   ggml_tensor* activated(Activation activation, ggml_tensor* gate, ggml_tensor* up);
   ggml_tensor* feed_forward(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x);
   ggml_tensor* dense_feed_forward(const FeedForwardSpec& spec, const LayerWeights& weights, ggml_tensor* x);
   ggml_tensor* experts(const FeedForwardSpec& spec, const LayerWeights& weights, ggml_tensor* x);
 
   ggml_context* context_;
-  AttentionHook* attention_ = nullptr;
+  SequenceHook* sequences_ = nullptr;
   ggml_tensor* positions_ = nullptr;
   const PackedLayer* packed_ = nullptr;
   ProductRows rows_;

@@ -53,8 +53,23 @@ struct FeedForwardSpec {
   bool has_shared_gate = false;  // the shared expert's output is weighed by a sigmoid of its own
 };
 
+enum class RecurrenceKind { kNone, kShortConvolution };  // LFM2's
+
+// What a recurrent layer does instead of attention.
+struct RecurrenceSpec {
+  RecurrenceKind kind = RecurrenceKind::kNone;
+  int n_taps = 0;  // rows that the convolution sees, the present one included
+
+  // Numbers that it carries from token to token.
+  std::int64_t state_size(std::int64_t n_embd) const {
+    return kind == RecurrenceKind::kNone ? 0 : (n_taps - 1) * n_embd;
+  }
+};
+
 struct LayerSpec {
   LayerKind kind = LayerKind::kFullAttention;
+
+  RecurrenceSpec recurrence = {};  // kRecurrent
 
   // Attention; all 0 in a recurrent layer.
   int n_head = 0;
@@ -87,7 +102,7 @@ struct LayerSpec {
   bool has_feed_forward_bias = false;
   const char* ffn_norm_name = "ffn_norm";  // tensor of the norm before the feed-forward
 
-  int n_group() const { return n_head / n_kv_head; }
+  int n_group() const { return n_kv_head > 0 ? n_head / n_kv_head : 0; }
   int q_size() const { return n_head * key_dim; }         // of all query heads
   int k_size() const { return n_kv_head * key_dim; }      // of all keys of a token
   int v_size() const { return n_kv_head * value_dim; }    // of all values of a token
@@ -108,7 +123,8 @@ struct ModelSpec {
   int n_embd = 0;
   int n_vocab = 0;
   std::int32_t n_ctx_train = 0;
-  NormKind norm = NormKind::kRms;  // before the output
+  const char* output_norm_name = "output_norm";  // tensor of the norm before the output
+  NormKind norm = NormKind::kRms;
   float norm_eps = 1e-5F;
   float embedding_scale = 1;  // gemma: sqrt(n_embd)
   float logit_scale = 1;

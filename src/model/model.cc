@@ -33,16 +33,18 @@ ModelInfo describe(const GgufFile& file, const Architecture& architecture, const
   info.n_vocab = spec.n_vocab;
   info.n_ctx_train = spec.n_ctx_train;
   for (const LayerSpec& layer : spec.layers) {
-    info.layers.push_back({.kind = layer.kind,
-                           .n_head = layer.n_head,
-                           .n_kv_head = layer.n_kv_head,
-                           .key_dim = layer.key_dim,
-                           .value_dim = layer.value_dim,
-                           .n_ff = layer.feed_forward.width,
-                           .window = layer.window,
-                           .n_expert = layer.feed_forward.n_expert,
-                           .n_expert_used = layer.feed_forward.n_expert_used,
-                           .shared_n_ff = layer.feed_forward.shared_width});
+    info.layers.push_back(
+        {.kind = layer.kind,
+         .n_head = layer.n_head,
+         .n_kv_head = layer.n_kv_head,
+         .key_dim = layer.key_dim,
+         .value_dim = layer.value_dim,
+         .n_ff = layer.feed_forward.width,
+         .window = layer.window,
+         .n_expert = layer.feed_forward.n_expert,
+         .n_expert_used = layer.feed_forward.n_expert_used,
+         .state_bytes = static_cast<std::size_t>(layer.recurrence.state_size(spec.n_embd)) * sizeof(float),
+         .shared_n_ff = layer.feed_forward.shared_width});
   }
   info.fingerprint = file.fingerprint();
   return info;
@@ -61,6 +63,12 @@ Model::Impl::Impl(const std::string& path, const ModelOptions& options)
     throw Error(ErrorCode::kBadFile, "'" + path + "': the tokenizer knows " + std::to_string(tokenizer.n_vocab()) +
                                          " tokens, the embeddings only " + std::to_string(spec.n_vocab));
   }
+}
+
+std::size_t ModelInfo::state_bytes() const {
+  std::size_t n = 0;
+  for (const LayerInfo& layer : layers) n += layer.state_bytes;
+  return n;
 }
 
 int ModelInfo::n_cut_heads() const {

@@ -5,6 +5,7 @@
 #include <limits>
 #include <string>
 
+#include "kernels/short_convolution.h"
 #include "model/metadata.h"
 #include "model/weights.h"
 #include "winnow/entries.h"
@@ -116,6 +117,13 @@ void slide(const Metadata& metadata, const SlidingRule& rule, std::int32_t windo
   layer.rope.yarn_ext_factor = 0;
 }
 
+void make_recurrent(const Metadata& metadata, const Architecture& architecture, LayerSpec& layer) {
+  layer.kind = LayerKind::kRecurrent;
+  layer.n_head = layer.key_dim = layer.value_dim = 0;
+  layer.recurrence = {.kind = architecture.recurrence,
+                      .n_taps = metadata.integer("shortconv.l_cache", 2, kernels::kMaxTaps)};
+}
+
 // The widths and numbers of experts; n_ff: the feed-forward length of every layer, 0 where the file has none.
 void read_feed_forward(const Metadata& metadata, const std::vector<int>& n_ff, ModelSpec& spec) {
   const int n_expert = metadata.integer_or("expert_count", 0, 0, kMostExperts);
@@ -174,6 +182,11 @@ ModelSpec read_spec(const GgufFile& file, const Architecture& architecture) {
     layer.n_kv_head = n_kv_head[l];
     layer.key_dim = key_dim[l];
     layer.value_dim = value_dim[l];
+    if (layer.n_kv_head == 0 && architecture.recurrence != RecurrenceKind::kNone) {
+      make_recurrent(metadata, architecture, layer);
+      layer.norm_eps = spec.norm_eps;
+      continue;
+    }
     check_heads(metadata, layer);
     layer.scale = 1.0F / std::sqrt(static_cast<float>(layer.key_dim));
     layer.soft_cap = metadata.number_or("attn_logit_softcapping", 0, 0, kLargestConstant);

@@ -119,11 +119,11 @@ class LayerLoader {
 
   LayerWeights load() {
     load_norms();
-    load_qkv();
-    weights_.wo = take_.matrix(blk_ + "attn_output.weight", {spec_.output_size(), n_embd_});
-    weights_.bo = bias("attn_output", n_embd_, spec_.has_output_bias);
-    load_qk_norms();
-    if (spec_.has_sinks) weights_.sinks = take_.constants(blk_ + "attn_sinks.weight", {spec_.n_head}, true);
+    if (spec_.kind == LayerKind::kRecurrent) {
+      load_recurrence();
+    } else {
+      load_attention();
+    }
     if (spec_.feed_forward.n_expert > 0) {
       load_experts();
     } else {
@@ -134,6 +134,20 @@ class LayerLoader {
   }
 
  private:
+  void load_attention() {
+    load_qkv();
+    weights_.wo = take_.matrix(blk_ + "attn_output.weight", {spec_.output_size(), n_embd_});
+    weights_.bo = bias("attn_output", n_embd_, spec_.has_output_bias);
+    load_qk_norms();
+    if (spec_.has_sinks) weights_.sinks = take_.constants(blk_ + "attn_sinks.weight", {spec_.n_head}, true);
+  }
+
+  void load_recurrence() {
+    weights_.conv = take_.constants(blk_ + "shortconv.conv.weight", {spec_.recurrence.n_taps, n_embd_}, true);
+    weights_.conv_in = take_.matrix(blk_ + "shortconv.in_proj.weight", {n_embd_, 3 * n_embd_});
+    weights_.conv_out = take_.matrix(blk_ + "shortconv.out_proj.weight", {n_embd_, n_embd_});
+  }
+
   ggml_tensor* bias(const char* name, std::int64_t n, bool required) {
     return take_.constants(blk_ + name + ".bias", {n}, required);
   }
@@ -263,7 +277,7 @@ class LayerLoader {
 }  // namespace
 
 std::vector<ggml_tensor*> LayerWeights::matrices() const {
-  std::vector<ggml_tensor*> all = {wq, wk, wv, wo, gate, up, down};
+  std::vector<ggml_tensor*> all = {wq, wk, wv, wo, conv_in, conv_out, gate, up, down};
   std::erase(all, nullptr);
   return all;
 }
@@ -276,7 +290,7 @@ Weights load_weights(const GgufFile& file, const ModelSpec& spec) {
   Weights w;
   w.views = views.context();
   w.token_embd = take.matrix("token_embd.weight", {n_embd, spec.n_vocab});
-  w.output_norm = take.norm("output_norm", n_embd, spec.layers.front().has_norm_bias);
+  w.output_norm = take.norm(spec.output_norm_name, n_embd, spec.layers.front().has_norm_bias);
   w.output = take.matrix("output.weight", {n_embd, spec.n_vocab}, false);
   w.output_b = take.constants("output.bias", {spec.n_vocab}, false);
   if (w.output == nullptr) w.output = w.token_embd;

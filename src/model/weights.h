@@ -33,14 +33,17 @@ struct LayerWeights {
   ggml_tensor* bk = nullptr;
   ggml_tensor* bv = nullptr;
   ggml_tensor* bo = nullptr;
-  ggml_tensor* q_norm = nullptr;  // QkNorm: [key_dim], [key_dim, n_head] or [n_head * key_dim]
-  ggml_tensor* k_norm = nullptr;  // likewise of the KV heads
-  ggml_tensor* sinks = nullptr;   // [n_head] logits
-  NormWeights ffn_norm;           // [n_embd]
-  NormWeights ffn_post_norm;      // [n_embd]
-  ggml_tensor* gate = nullptr;    // [n_embd, n_ff]; where there are experts, of the shared one
-  ggml_tensor* up = nullptr;      // [n_embd, n_ff]
-  ggml_tensor* down = nullptr;    // [n_ff, n_embd]
+  ggml_tensor* q_norm = nullptr;    // QkNorm: [key_dim], [key_dim, n_head] or [n_head * key_dim]
+  ggml_tensor* k_norm = nullptr;    // likewise of the KV heads
+  ggml_tensor* sinks = nullptr;     // [n_head] logits
+  ggml_tensor* conv = nullptr;      // [n_taps, n_embd], of a recurrent layer
+  ggml_tensor* conv_in = nullptr;   // [n_embd, 3 * n_embd]
+  ggml_tensor* conv_out = nullptr;  // [n_embd, n_embd]
+  NormWeights ffn_norm;             // [n_embd]
+  NormWeights ffn_post_norm;        // [n_embd]
+  ggml_tensor* gate = nullptr;      // [n_embd, n_ff]; where there are experts, of the shared one
+  ggml_tensor* up = nullptr;        // [n_embd, n_ff]
+  ggml_tensor* down = nullptr;      // [n_ff, n_embd]
   ggml_tensor* gate_b = nullptr;
   ggml_tensor* up_b = nullptr;
   ggml_tensor* down_b = nullptr;

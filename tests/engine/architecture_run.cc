@@ -48,13 +48,14 @@ namespace {
 using Logits = std::vector<std::vector<float>>;
 
 std::string layers_text(const ModelInfo& info) {
-  std::map<std::int32_t, int> n_of_window;
-  for (const LayerInfo& layer : info.layers) ++n_of_window[layer.window];
-  std::string text;
-  for (const auto& [window, n] : n_of_window) {
-    text += (text.empty() ? "" : ", ") + std::to_string(n) +
-            (window == 0 ? " full" : " of window " + std::to_string(window));
+  std::map<std::string, int> n_of_kind;
+  for (const LayerInfo& layer : info.layers) {
+    ++n_of_kind[layer.kind == LayerKind::kRecurrent ? "recurrent"
+                : layer.window == 0                 ? "full"
+                                                    : "of window " + std::to_string(layer.window)];
   }
+  std::string text;
+  for (const auto& [kind, n] : n_of_kind) text += (text.empty() ? "" : ", ") + std::to_string(n) + " " + kind;
   return text;
 }
 

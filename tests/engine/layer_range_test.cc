@@ -23,6 +23,7 @@ class SplitModel {
       : engine_(engine),
         ranges_{{.first = 0, .last = cut}, {.first = cut, .last = kLayers}},
         cache_(session_shape(), engine.pool),
+        state_(engine.model->impl().spec),
         evidence_({}, engine.model->impl().spec) {}
 
   std::vector<float> feed(std::span<const Token> tokens) {
@@ -32,7 +33,7 @@ class SplitModel {
     std::vector<float> between;
     std::vector<float> logits;
     for (const LayerRange& range : ranges_) {
-      PromptPass pass(engine_, range, sink, tokens, n_tokens_, {&evidence_});
+      PromptPass pass(engine_, range, sink, state_, tokens, n_tokens_, {&evidence_});
       std::copy(between.begin(), between.end(), pass.hidden().begin());
       std::vector<int> ended;
       while (!pass.is_through()) {
@@ -50,7 +51,7 @@ class SplitModel {
 
   std::vector<float> decode(Token token) {
     cache_.extend_all(1, n_tokens_);
-    const StepSequence sequence{.cache = &cache_, .evidence = &evidence_, .position = n_tokens_};
+    const StepSequence sequence{.cache = &cache_, .evidence = &evidence_, .state = &state_, .position = n_tokens_};
     std::vector<float> between(static_cast<std::size_t>(engine_.model->impl().spec.n_embd));
     engine_.embed(std::span(&token, 1), between.data());
     std::vector<float> logits;
@@ -82,6 +83,7 @@ class SplitModel {
   Engine::Impl& engine_;
   std::vector<LayerRange> ranges_;
   RaggedCache cache_;
+  RecurrentState state_;
   QueryEvidence evidence_;
   std::int32_t n_tokens_ = 0;
 };

@@ -49,6 +49,8 @@ const std::array kArchitectures = {
                      .qk_norm = TinyQkNorm::kHead,
                      .is_square = true},
     TinyArchitecture{
+        .name = "lfm2", .output_norm = "token_embd_norm", .n_taps = 4, .qk_norm = TinyQkNorm::kHead, .is_square = true},
+    TinyArchitecture{
         .name = "qwen2moe", .has_qkv_bias = true, .has_experts = true, .has_shared_gate = true, .is_square = true},
     TinyArchitecture{.name = "qwen3moe", .qk_norm = TinyQkNorm::kHead, .has_experts = true},
     TinyArchitecture{.name = "olmoe", .qk_norm = TinyQkNorm::kProjection, .has_experts = true, .is_square = true},
@@ -109,6 +111,11 @@ TinyModelOptions tiny_options(const std::string& name) {
   }
   if (name == "phi3") o.rope_scaling = "longrope", constants({{"rope.scaling.attn_factor", 1.2F}});
   if (name == "hunyuan-dense") constants({{"rope.scaling.alpha", 50}});
+  if (name == "lfm2") {
+    for (const int n_kv_head : {0, 0, 2, 0, 2}) {
+      o.layers.push_back({.n_head = 6, .n_kv_head = n_kv_head, .key_dim = 48, .value_dim = 48, .n_ff = 110});
+    }
+  }
   if (architecture.is_square) o.n_embd = o.n_head * o.head_dim;
   return o;
 }

@@ -15,7 +15,9 @@ struct TinyArchitecture {
   std::string name;
   bool has_layer_norm = false;  // else RMS norm
   bool has_norm_bias = false;
-  bool has_attn_norm = true;          // before attention
+  bool has_attn_norm = true;  // before attention
+  std::string output_norm = "output_norm";
+  int n_taps = 0;                     // of the convolution in layers without KV heads
   std::string ffn_norm = "ffn_norm";  // "": none
   bool has_post_norms = false;
   bool has_fused_qkv = false;

@@ -156,6 +156,7 @@ class TensorWriter {
     std::int64_t n_weights = 2LL * o.n_vocab * o.n_embd;
     for (const TinyLayer& layer : layers_of(o)) {
       const std::int64_t dims = layer.key_dim + layer.value_dim;
+      if (layer.n_kv_head == 0) n_weights += 5LL * o.n_embd * o.n_embd;
       n_weights += (layer.n_head + layer.n_kv_head) * dims * o.n_embd +
                    3LL * layer.n_ff * o.n_embd * std::max(1, o.n_expert) + 3LL * o.shared_n_ff * o.n_embd +
                    std::int64_t{o.n_expert} * (o.n_embd + 3LL * layer.n_ff) + 8LL * (o.n_embd + layer.n_head * dims);
@@ -254,7 +255,13 @@ void add_layer(TensorWriter& tensors, const TinyModelOptions& o, const TinyArchi
                int index) {
   const std::string blk = "blk." + std::to_string(index) + ".";
   if (a.has_attn_norm) add_norm(tensors, a, blk + "attn_norm", o.n_embd);
-  add_attention(tensors, o, a, layer, blk);
+  if (layer.n_kv_head > 0) {
+    add_attention(tensors, o, a, layer, blk);
+  } else {
+    tensors.constants(blk + "shortconv.conv.weight", a.n_taps, o.n_embd, 0, 0.7F);
+    tensors.matrix(blk + "shortconv.in_proj.weight", o.n_embd, 3 * o.n_embd);
+    tensors.matrix(blk + "shortconv.out_proj.weight", o.n_embd, o.n_embd);
+  }
   if (a.has_post_norms) add_norm(tensors, a, blk + "post_attention_norm", o.n_embd);
   if (!a.ffn_norm.empty() && !o.has_own_head_norms) add_norm(tensors, a, blk + a.ffn_norm, o.n_embd);
   if (o.n_expert > 0) {
@@ -317,6 +324,7 @@ void write_tiny_model(const TinyModelOptions& o, const std::string& path) {
     metadata.number("rope.scaling.factor", o.rope_factor);
     metadata.integer("rope.scaling.original_context_length", o.rope_original_context);
   }
+  if (architecture.n_taps > 0) metadata.integer("shortconv.l_cache", architecture.n_taps);
   if (o.n_expert > 0) {
     metadata.integer("expert_count", o.n_expert);
     metadata.integer("expert_used_count", o.n_expert_used);
@@ -332,7 +340,7 @@ void write_tiny_model(const TinyModelOptions& o, const std::string& path) {
 
   TensorWriter tensors(file, o);
   tensors.matrix("token_embd.weight", o.n_embd, o.n_vocab, 2);
-  add_norm(tensors, architecture, "output_norm", o.n_embd);
+  add_norm(tensors, architecture, architecture.output_norm, o.n_embd);
   if (!o.is_output_tied && !architecture.is_tied) tensors.matrix("output.weight", o.n_embd, o.n_vocab, 2);
   if (architecture.has_two_factors) {
     tensors.vector("rope_factors_long.weight", n_rot / 2, 3, 0.5F);

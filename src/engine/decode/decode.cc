@@ -45,8 +45,10 @@ void Engine::decode(std::span<Session* const> sessions, std::span<const Token> t
   const auto start = std::chrono::steady_clock::now();
   std::vector<StepSequence> sequences;
   const auto undo = [&] {
-    for (std::size_t i = 0; i < sessions.size(); ++i)
-      sessions[i]->impl().cache.truncate(sessions[i]->impl().n_tokens());
+    for (Session* session : sessions) {
+      session->impl().cache.truncate(session->impl().n_tokens());
+      session->impl().recurrent.discard();
+    }
   };
   try {
     for (std::size_t i = 0; i < sessions.size(); ++i) {
@@ -54,7 +56,8 @@ void Engine::decode(std::span<Session* const> sessions, std::span<const Token> t
       session.reserve_step();
       const std::int32_t position = session.n_tokens();
       session.cache.extend_all(1, position);
-      sequences.push_back({.cache = &session.cache, .evidence = &session.evidence, .position = position});
+      sequences.push_back(
+          {.cache = &session.cache, .evidence = &session.evidence, .state = &session.recurrent, .position = position});
       step.positions[i] = position;
     }
     impl_->embed(tokens, step.hidden.data());

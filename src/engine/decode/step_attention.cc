@@ -65,6 +65,10 @@ StepAttention::StepAttention(const Model::Impl& model, LayerRange range, int n_s
     layers_[i].layer = range.first + static_cast<int>(i);
     const LayerSpec& s = spec(layers_[i].layer);
     most_heads = std::max(most_heads, s.n_kv_head);
+    layers_[i].recurrent = {.spec = &s,
+                            .weights = &model.weights.layers[static_cast<std::size_t>(layers_[i].layer)],
+                            .compute = &compute,
+                            .sequences = {}};
     if (s.n_kv_head == 0) continue;
     // Scratch is the same for all entry types.
     const kernels::AttentionShape shape = attention_shape(model, layers_[i].layer, EntryType::kF32, EntryType::kF32);
@@ -84,6 +88,11 @@ void StepAttention::plan(std::span<const StepSequence> sequences) {
   sequences_.assign(sequences.begin(), sequences.end());
   for (Layer& layer : layers_) {
     const LayerSpec& s = spec(layer.layer);
+    layer.recurrent.sequences.clear();
+    for (std::size_t i = 0; i < sequences_.size() && s.kind == LayerKind::kRecurrent; ++i) {
+      const RecurrentState::Update state = sequences_[i].state->update(layer.layer);
+      layer.recurrent.sequences.push_back({.state = state, .first_row = static_cast<std::int64_t>(i), .n_rows = 1});
+    }
     if (s.n_kv_head == 0) continue;
     n_entries_.clear();
     for (const StepSequence& sequence : sequences_) {
@@ -110,6 +119,10 @@ ggml_tensor* StepAttention::attend(ggml_context* context, int layer, ggml_tensor
   ggml_tensor* args[3] = {q, k, v};
   return ggml_custom_4d(context, GGML_TYPE_F32, spec(layer).output_size(), q->ne[2], 1, 1, args, 3, run,
                         GGML_N_TASKS_MAX, &layers_[static_cast<std::size_t>(layer - range_.first)]);
+}
+
+ggml_tensor* StepAttention::recur(ggml_context* context, int layer, ggml_tensor* x) {
+  return recurrent_node(context, layers_[static_cast<std::size_t>(layer - range_.first)].recurrent, x);
 }
 
 void StepAttention::run(ggml_tensor* dst, int ith, int nth, void* userdata) {

@@ -9,6 +9,7 @@
 
 #include "cache/ragged_cache.h"
 #include "engine/evidence/query_evidence.h"
+#include "engine/recurrent_rows.h"
 #include "eviction/aligned_bytes.h"
 #include "kernels/attention.h"
 #include "model/compute.h"
@@ -21,6 +22,7 @@ namespace winnow {
 struct StepSequence {
   RaggedCache* cache;  // extended by the step's entry, which is not yet written
   QueryEvidence* evidence;
+  RecurrentState* state;  // to be committed after the step, or discarded
   std::int32_t position;  // of the step's token
 };
 
@@ -50,7 +52,7 @@ void plan_step(std::span<const std::int32_t> n_entries, int n_threads, StepPlan&
 
 // The graph is built once and run for every step; plan() says before each run what it attends to. Partial results of a
 // head in several slices are merged, in order, by whichever thread finishes last.
-class StepAttention : public AttentionHook {
+class StepAttention : public SequenceHook {
  public:
   // Of these layers. Sequences may differ in entry types. The model must outlive it.
   StepAttention(const Model::Impl& model, LayerRange layers, int n_sequences, Compute& compute);
@@ -64,12 +66,14 @@ class StepAttention : public AttentionHook {
 
   ggml_tensor* attend(ggml_context* context, int layer, ggml_tensor* q_unrotated, ggml_tensor* q, ggml_tensor* k,
                       ggml_tensor* v) override;
+  ggml_tensor* recur(ggml_context* context, int layer, ggml_tensor* x) override;
 
  private:
   struct Layer {
     StepAttention* owner = nullptr;
     int layer = 0;
     StepPlan plan;
+    RecurrentRows recurrent;
   };
   // What one thread works in.
   struct Workspace {

@@ -28,7 +28,7 @@ void AppendPrefill::begin_pass() {
   const auto n = static_cast<std::int32_t>(chunk().size());
   session_.cache.extend_all(n, session_.n_tokens());
   if (cut_total_) session_.evidence.begin_rows(session_.n_tokens(), n, true);
-  pass.emplace(engine_impl(), engine_impl().layers, sink_, chunk(), session_.n_tokens(),
+  pass.emplace(engine_impl(), engine_impl().layers, sink_, session_.recurrent, chunk(), session_.n_tokens(),
                std::vector{&session_.evidence});
 }
 
@@ -39,6 +39,7 @@ bool AppendPrefill::end_pass() {
   session_.note_sizes(pass->hidden_bytes(), 0);
   work_before += pass->work_done();
   pass.reset();
+  session_.recurrent.commit();
   const std::span<const Token> fed = chunk();
   session_.logits = std::move(logits);
   session_.tokens.insert(session_.tokens.end(), fed.begin(), fed.end());
@@ -61,6 +62,7 @@ void AppendPrefill::undo() {
   session_.evidence.end_rows();
   if (is_done) return;  // the cut that followed failed: the tokens are fed, and all of them kept
   session_.cache.truncate(n_before_);
+  session_.recurrent.discard();
   session_.evidence = std::move(before_);
 }
 

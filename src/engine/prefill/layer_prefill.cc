@@ -78,13 +78,15 @@ void LayerPrefill::begin_pass() {
   if (reconstructs) followers = reconstruction_parts(*engine_impl().model, tokens);
 
   staging_.emplace(sessions[0]->cache.shape().plain(), n + longest(followers), 0, engine_impl().pool);
-  pass.emplace(engine_impl(), engine_impl().layers, *staging_, tokens, 0, recorders, followers);
+  state_.emplace(engine_impl().model->impl().spec);
+  pass.emplace(engine_impl(), engine_impl().layers, *staging_, *state_, tokens, 0, recorders, followers);
   work_total = pass->work_total();
   for (QueryEvidence* recorder : recorders) recorder->begin_rows(0, n, false);
 }
 
 // The survivors of a layer move from the staging buffer to the sessions' pages.
 void LayerPrefill::end_layer(int layer) {
+  if (state_->is_recurrent(layer)) return;
   const auto n = static_cast<std::int32_t>(tokens.size());
   const LayerShape& shape = staging_->shape().layer(layer);
   staging_->begin_rows(layer, 0, n);
@@ -133,12 +135,15 @@ bool LayerPrefill::end_pass() {
     }
     group.reference.reset();
   }
+  state_->commit();
   for (PromptTarget& target : targets_) {
+    target.session().recurrent = *state_;
     target.finish(tokens, logits, pass->follower_s());
     target.session().note_sizes(pass->hidden_bytes(), staging_->bytes());
   }
   pass.reset();
   staging_.reset();
+  state_.reset();
   if (std::any_of(targets_.begin(), targets_.end(), [](const PromptTarget& t) { return t.is_cut(); })) {
     engine_impl().pool->trim();
   }

@@ -44,6 +44,7 @@ class LayerPrefill final : public Prefill::Impl {
   std::optional<LayerObserver> observer_;
   std::optional<QueryEvidence> observed_;
   std::optional<StagingBuffer> staging_;
+  std::optional<RecurrentState> state_;  // of the recurrent layers, for all sessions
 };
 
 }  // namespace winnow

@@ -19,15 +19,16 @@ std::size_t count(std::span<const std::vector<Token>> parts) {
 
 }  // namespace
 
-PromptPass::PromptPass(Engine::Impl& engine, LayerRange layers, EntrySink& sink, std::span<const Token> tokens,
-                       std::int32_t first_position, std::vector<QueryEvidence*> recorders,
-                       std::span<const std::vector<Token>> followers)
+PromptPass::PromptPass(Engine::Impl& engine, LayerRange layers, EntrySink& sink, RecurrentState& state,
+                       std::span<const Token> tokens, std::int32_t first_position,
+                       std::vector<QueryEvidence*> recorders, std::span<const std::vector<Token>> followers)
     : engine_(engine),
       layers_(layers),
       n_tokens_(static_cast<std::int32_t>(tokens.size())),
       first_position_(first_position),
       n_rows_(static_cast<std::int32_t>(tokens.size() + count(followers))),
       recorders_(std::move(recorders)),
+      state_(state),
       hidden_(static_cast<std::size_t>(n_rows_) * static_cast<std::size_t>(engine.model->impl().spec.n_embd) *
               sizeof(float)),
       attention_(engine.model->impl(), sink, engine.compute),
@@ -80,6 +81,14 @@ std::optional<int> PromptPass::step() {
   return layer_++;
 }
 
+// What follows the prompt goes on from the prompt's state in memory of its own.
+RecurrentState::Update PromptPass::state_of(int layer, const Batch& batch) {
+  if (!parts_[static_cast<std::size_t>(batch.part)].is_follower) return state_.update(layer);
+  const std::span<const float> latest = state_.latest(layer);
+  follower_state_.resize(latest.size());
+  return {.from = batch.first_row == 0 ? latest.data() : follower_state_.data(), .to = follower_state_.data()};
+}
+
 void PromptPass::run_batch(int layer, const Batch& batch) {
   const Model::Impl& model = engine_.model->impl();
   const LayerSpec& spec = model.spec.layers[static_cast<std::size_t>(layer)];
@@ -87,7 +96,9 @@ void PromptPass::run_batch(int layer, const Batch& batch) {
   const Part& part = parts_[static_cast<std::size_t>(batch.part)];
   const std::int32_t position = part.first_position + batch.first_row;
   const std::int32_t first_row = part.first_row + batch.first_row;
-  if (part.is_follower) {
+  if (spec.kind == LayerKind::kRecurrent) {
+    attention_.begin(layer, batch.n_rows, state_of(layer, batch));
+  } else if (part.is_follower) {
     const auto r = static_cast<std::size_t>(first_row - n_tokens_);
     attention_.begin(layer, position, batch.n_rows, {},
                      {.q = follower_q_.data() + r * static_cast<std::size_t>(spec.q_size()),

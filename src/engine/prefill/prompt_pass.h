@@ -19,12 +19,13 @@ namespace winnow {
 class PromptPass {
  public:
   // Through these layers: from the first of the model on the pass embeds the tokens, from any other on whoever runs it
-  // fills hidden() before the first step. tokens: from first_position on. Keys and values go to the sink, whose room
-  // begin_rows has to find. `recorders` receive the queries. `followers`: rows behind the prompt that go through the
-  // layers beside it and are not part of the sequence (KVzip's reconstruction): each part sees the whole prompt and its
-  // own earlier rows, at the positions after the prompt's; the sink has room for the longest.
-  PromptPass(Engine::Impl& engine, LayerRange layers, EntrySink& sink, std::span<const Token> tokens,
-             std::int32_t first_position, std::vector<QueryEvidence*> recorders,
+  // fills hidden() before the first step. tokens: from first_position on. `state`: of the rows before them; it moves on
+  // by the pass and is to be committed after it, or discarded. Keys and values go to the sink, whose room begin_rows
+  // has to find. `recorders` receive the queries. `followers`: rows behind the prompt that go through the layers beside
+  // it and are not part of the sequence (KVzip's reconstruction): each part sees the whole prompt and its own earlier
+  // rows, at the positions after the prompt's; the sink has room for the longest.
+  PromptPass(Engine::Impl& engine, LayerRange layers, EntrySink& sink, RecurrentState& state,
+             std::span<const Token> tokens, std::int32_t first_position, std::vector<QueryEvidence*> recorders,
              std::span<const std::vector<Token>> followers = {});
 
   // Runs one batch of rows through one layer; not once is_through(). Returns the layer if that was its last batch.
@@ -63,6 +64,7 @@ class PromptPass {
     std::int32_t n_rows;
   };
   void add_part(const Part& part, std::span<const Token> tokens);
+  RecurrentState::Update state_of(int layer, const Batch& batch);
   void run_batch(int layer, const Batch& batch);
   float* row(std::int32_t r);
 
@@ -72,9 +74,11 @@ class PromptPass {
   std::int32_t first_position_;
   std::int32_t n_rows_;  // with the followers
   std::vector<QueryEvidence*> recorders_;
-  MappedMemory hidden_;            // [n_rows][n_embd] float32
-  std::vector<float> follower_q_;  // [n_rows - n_tokens][n_head][key_dim] of the present layer, rotated
-  std::vector<float> follower_k_;  // [n_rows - n_tokens][n_kv_head][key_dim] likewise
+  RecurrentState& state_;
+  std::vector<float> follower_state_;  // of the present part and layer
+  MappedMemory hidden_;                // [n_rows][n_embd] float32
+  std::vector<float> follower_q_;      // [n_rows - n_tokens][n_head][key_dim] of the present layer, rotated
+  std::vector<float> follower_k_;      // [n_rows - n_tokens][n_kv_head][key_dim] likewise
   RowsAttention attention_;
   std::vector<Part> parts_;
   std::vector<Batch> batches_;  // of one layer

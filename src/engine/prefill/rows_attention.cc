@@ -39,6 +39,18 @@ void RowsAttention::begin(int layer, std::int32_t first_position, std::int32_t n
   for (int h = 0; h < spec_->n_kv_head; ++h) heads_.push_back(sink_.head(h));
 }
 
+void RowsAttention::begin(int layer, std::int32_t n_rows, RecurrentState::Update state) {
+  const auto at = static_cast<std::size_t>(layer);
+  recurrent_ = {.spec = &model_.spec.layers[at],
+                .weights = &model_.weights.layers[at],
+                .compute = &compute_,
+                .sequences = {{.state = state, .first_row = 0, .n_rows = n_rows}}};
+}
+
+ggml_tensor* RowsAttention::recur(ggml_context* context, int /*layer*/, ggml_tensor* x) {
+  return recurrent_node(context, recurrent_, x);
+}
+
 ggml_tensor* RowsAttention::attend(ggml_context* context, int /*layer*/, ggml_tensor* q_unrotated, ggml_tensor* q,
                                    ggml_tensor* k, ggml_tensor* v) {
   // The unrotated queries are an argument only where they are read: else RoPE can work in their memory.

@@ -10,6 +10,7 @@
 #include "cache/mapped_memory.h"
 #include "engine/attention_shape.h"
 #include "engine/evidence/query_evidence.h"
+#include "engine/recurrent_rows.h"
 #include "model/compute.h"
 #include "model/graph_builder.h"
 #include "model/model_impl.h"
@@ -24,7 +25,7 @@ struct RowCopies {
 };
 
 // Used for one pass of rows through one layer at a time: set up with begin(), then build and run the graph.
-class RowsAttention : public AttentionHook {
+class RowsAttention : public SequenceHook {
  public:
   // Keys and values go to the sink. Sink and recorders must outlive the pass.
   RowsAttention(const Model::Impl& model, EntrySink& sink, Compute& compute);
@@ -32,9 +33,12 @@ class RowsAttention : public AttentionHook {
   // n_rows rows from first_position on; the recorders receive their queries.
   void begin(int layer, std::int32_t first_position, std::int32_t n_rows, std::span<QueryEvidence* const> recorders,
              const RowCopies& copies);
+  // The same of a recurrent layer.
+  void begin(int layer, std::int32_t n_rows, RecurrentState::Update state);
 
   ggml_tensor* attend(ggml_context* context, int layer, ggml_tensor* q_unrotated, ggml_tensor* q, ggml_tensor* k,
                       ggml_tensor* v) override;
+  ggml_tensor* recur(ggml_context* context, int layer, ggml_tensor* x) override;
 
  private:
   static void store(ggml_tensor* dst, int ith, int nth, void* userdata);
@@ -56,6 +60,7 @@ class RowsAttention : public AttentionHook {
   std::int32_t n_rows_ = 0;
   std::int32_t first_position_ = 0;
   std::vector<EntrySink::Head> heads_;  // [n_kv_head]
+  RecurrentRows recurrent_;
   std::atomic<int> next_task_{0};
   std::vector<MappedMemory> scratch_;  // [n_threads]
 };

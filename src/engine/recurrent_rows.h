@@ -1,0 +1,31 @@
+// The node of a recurrent layer in a graph: rows of one sequence, or one row of each of several.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "engine/recurrent_state.h"
+#include "model/compute.h"
+#include "model/model_impl.h"
+
+struct ggml_context;
+struct ggml_tensor;
+
+namespace winnow {
+
+// What one layer's node works on; set before every run of the graph. Outlives the graph.
+struct RecurrentRows {
+  struct Sequence {
+    RecurrentState::Update state;
+    std::int64_t first_row = 0, n_rows = 0;
+  };
+  const LayerSpec* spec = nullptr;
+  const LayerWeights* weights = nullptr;
+  Compute* compute = nullptr;
+  std::vector<Sequence> sequences;
+};
+
+// x [n_in, n_rows], the projections of the layer's rows -> [n_out, n_rows], before the output projection.
+ggml_tensor* recurrent_node(ggml_context* context, RecurrentRows& rows, ggml_tensor* x);
+
+}  // namespace winnow

@@ -1,0 +1,58 @@
+// What the recurrent layers of one sequence carry from token to token: numbers of a fixed size for each layer, whatever
+// the sequence's length.
+//
+// A turn or a step reads what is there and writes the next state beside it; commit() makes that the present one and
+// discard() forgets it, so a turn that fails leaves nothing behind. Copies (forks) share memory until one of them is
+// written. Not thread-safe: the engine's mutex is held by whoever writes.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "model/layer_spec.h"
+
+namespace winnow {
+
+class RecurrentState {
+ public:
+  // Zeros: the state before the first token.
+  explicit RecurrentState(const ModelSpec& spec);
+  RecurrentState(const RecurrentState& other);
+  RecurrentState& operator=(const RecurrentState& other);
+  RecurrentState(RecurrentState&&) noexcept = default;
+  RecurrentState& operator=(RecurrentState&&) noexcept = default;
+
+  // Of a recurrent layer: where its rows read and write. `from` is what the rows before them have left, those of the
+  // same turn included; it may be the same memory as `to`.
+  struct Update {
+    const float* from = nullptr;
+    float* to = nullptr;
+  };
+  Update update(int layer);
+  // What the rows so far have left, those of the turn under way included.
+  std::span<const float> latest(int layer) const;
+  void commit();
+  void discard();
+
+  bool is_recurrent(int layer) const { return layer_size(layer) > 0; }
+  std::size_t layer_size(int layer) const { return layers_[static_cast<std::size_t>(layer)].size; }
+  // Empty before the first token.
+  std::span<const float> layer(int layer) const;
+  void restore(int layer, std::span<const float> values);
+  // What it holds, shared or not.
+  std::size_t bytes() const;
+
+ private:
+  using Numbers = std::vector<float>;
+  struct Layer {
+    std::size_t size = 0;
+    std::shared_ptr<Numbers> now = nullptr;   // null: zeros
+    std::shared_ptr<Numbers> next = nullptr;  // never shared
+    bool is_written = false;
+  };
+  std::vector<Layer> layers_;
+};
+
+}  // namespace winnow

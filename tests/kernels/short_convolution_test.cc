@@ -1,0 +1,70 @@
+// The gated convolution against double precision, in turns of every size and on parts of the channels.
+#include "kernels/short_convolution.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace winnow::kernels {
+namespace {
+
+std::vector<float> normal(std::size_t n, std::uint32_t seed) {
+  std::mt19937 random(seed);
+  std::normal_distribution<float> distribution;
+  std::vector<float> values(n);
+  for (float& value : values) value = distribution(random);
+  return values;
+}
+
+// y [n_rows][n] of all rows from an empty past.
+std::vector<double> reference(const ShortConvolution& convolution, const std::vector<float>& rows, std::size_t n_rows) {
+  const auto n = static_cast<std::size_t>(convolution.n_channels);
+  const auto n_taps = static_cast<std::size_t>(convolution.n_taps);
+  std::vector<double> y(n_rows * n);
+  for (std::size_t r = 0; r < n_rows; ++r) {
+    for (std::size_t i = 0; i < n; ++i) {
+      double sum = 0;
+      for (std::size_t back = 0; back < std::min(n_taps, r + 1); ++back) {
+        const float* row = rows.data() + (r - back) * 3 * n;
+        sum += double{convolution.weights[i * n_taps + n_taps - 1 - back]} * double{row[i]} * double{row[2 * n + i]};
+      }
+      y[r * n + i] = double{rows[r * 3 * n + n + i]} * sum;
+    }
+  }
+  return y;
+}
+
+TEST(ShortConvolutionTest, IsTheDefinitionInTurnsOfAnySize) {
+  for (const int n_taps : {2, 3, 4, kMaxTaps}) {
+    for (const std::size_t n : {1U, 15U, 16U, 17U, 40U}) {
+      SCOPED_TRACE(std::to_string(n_taps) + " taps, " + std::to_string(n) + " channels");
+      constexpr std::size_t kRows = 23;
+      const std::vector<float> weights = normal(n * static_cast<std::size_t>(n_taps), 1),
+                               rows = normal(kRows * 3 * n, 2);
+      const ShortConvolution convolution{
+          .weights = weights.data(), .n_channels = static_cast<std::int64_t>(n), .n_taps = n_taps};
+      const std::vector<double> expected = reference(convolution, rows, kRows);
+      std::vector<float> y(kRows * n), state(static_cast<std::size_t>(n_taps - 1) * n), next(state.size());
+      std::size_t at = 0;
+      for (const std::size_t n_rows : {1U, 5U, 1U, 16U}) {
+        const auto half = static_cast<std::int64_t>(n / 2);
+        const bool in_place = n_rows == 5;
+        float* to = in_place ? state.data() : next.data();
+        for (const auto& [first, last] : {std::pair{std::int64_t{0}, half}, {half, static_cast<std::int64_t>(n)}}) {
+          short_convolution(convolution, rows.data() + at * 3 * n, static_cast<std::int64_t>(n_rows), state.data(), to,
+                            y.data() + at * n, first, last);
+        }
+        if (!in_place) state.swap(next);
+        at += n_rows;
+      }
+      for (std::size_t i = 0; i < y.size(); ++i) ASSERT_NEAR(double{y[i]}, expected[i], 1e-5) << i;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace winnow::kernels
