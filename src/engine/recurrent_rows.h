@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "engine/recurrent_state.h"
@@ -25,7 +26,8 @@ struct RecurrentRows {
   std::vector<Sequence> sequences;
 };
 
-// x [n_in, n_rows], the projections of the layer's rows -> [n_out, n_rows], before the output projection.
-ggml_tensor* recurrent_node(ggml_context* context, RecurrentRows& rows, ggml_tensor* x);
+// As SequenceHook::recur.
+ggml_tensor* recurrent_node(ggml_context* context, RecurrentRows& rows, RecurrentStep step,
+                            std::span<ggml_tensor* const> inputs);
 
 }  // namespace winnow

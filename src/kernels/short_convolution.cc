@@ -1,11 +1,16 @@
 #include "kernels/short_convolution.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace winnow::kernels {
 
-void short_convolution(const ShortConvolution& convolution, const float* rows, std::int64_t n_rows, const float* before,
-                       float* after, float* y, std::int64_t first, std::int64_t last) {
+namespace {
+
+// kGated: rows of b, c and x; else of x, with SiLU after.
+template <bool kGated>
+void convolve(const ShortConvolution& convolution, const float* rows, std::int64_t n_rows, const float* before,
+              float* after, float* y, std::int64_t first, std::int64_t last) {
   constexpr std::int64_t kBlock = 16;  // channels at a time: loops over them become vectors
   const std::int64_t n = convolution.n_channels;
   const int n_taps = convolution.n_taps, n_past = n_taps - 1;
@@ -20,21 +25,33 @@ void short_convolution(const ShortConvolution& convolution, const float* rows, s
       }
     }
     for (std::int64_t r = 0; r < n_rows; ++r) {
-      const float* b = rows + r * 3 * n + begin;
-      const float* c = b + n;
-      const float* x = c + n;
-      for (std::int64_t i = 0; i < n_block; ++i) past[n_past][i] = b[i] * x[i];
+      const float* row = rows + r * (kGated ? 3 * n : n) + begin;  // [b, c, x] or [x]
+      for (std::int64_t i = 0; i < n_block; ++i) past[n_past][i] = kGated ? row[i] * row[2 * n + i] : row[i];
       float sum[kBlock] = {};
       for (int tap = 0; tap < n_taps; ++tap) {
         for (std::int64_t i = 0; i < kBlock; ++i) sum[i] += weights[tap][i] * past[tap][i];
       }
-      for (std::int64_t i = 0; i < n_block; ++i) y[r * n + begin + i] = c[i] * sum[i];
+      for (std::int64_t i = 0; i < n_block; ++i) {
+        y[r * n + begin + i] = kGated ? row[n + i] * sum[i] : sum[i] / (1.0F + std::exp(-sum[i]));
+      }
       for (int tap = 0; tap < n_past; ++tap) std::copy_n(past[tap + 1], kBlock, past[tap]);
     }
     for (int tap = 0; tap < n_past; ++tap) {
       for (std::int64_t i = 0; i < n_block; ++i) after[tap * n + begin + i] = past[tap][i];
     }
   }
+}
+
+}  // namespace
+
+void short_convolution(const ShortConvolution& convolution, const float* rows, std::int64_t n_rows, const float* before,
+                       float* after, float* y, std::int64_t first, std::int64_t last) {
+  convolve<true>(convolution, rows, n_rows, before, after, y, first, last);
+}
+
+void silu_convolution(const ShortConvolution& convolution, const float* rows, std::int64_t n_rows, const float* before,
+                      float* after, float* y, std::int64_t first, std::int64_t last) {
+  convolve<false>(convolution, rows, n_rows, before, after, y, first, last);
 }
 
 }  // namespace winnow::kernels

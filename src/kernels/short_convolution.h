@@ -1,4 +1,5 @@
-// A causal convolution over a few rows, gated before and after (LFM2's): y = c * (w (*) (b * x)).
+// Causal convolutions over a few rows, channel by channel: LFM2's, gated before and after, y = c * (w (*) (b * x)), and
+// DeltaNet's, y = silu(w (*) x).
 #pragma once
 
 #include <cstdint>
@@ -19,5 +20,8 @@ struct ShortConvolution {
 //   same memory
 void short_convolution(const ShortConvolution& convolution, const float* rows, std::int64_t n_rows, const float* before,
                        float* after, float* y, std::int64_t first, std::int64_t last);
+// The same with rows [n_rows][n_channels], x alone; before, after: x of the rows before and of the last ones.
+void silu_convolution(const ShortConvolution& convolution, const float* rows, std::int64_t n_rows, const float* before,
+                      float* after, float* y, std::int64_t first, std::int64_t last);
 
 }  // namespace winnow::kernels

@@ -28,7 +28,8 @@ struct Architecture {
   int rope_mode;            // GGML_ROPE_TYPE_NORMAL or _NEOX
   LayerSpec layer = {};     // of every layer; dimensions, RoPE and windows come from the file
   SlidingRule sliding = {};
-  RecurrenceKind recurrence = RecurrenceKind::kNone;  // of the layers that have no KV heads
+  RecurrenceKind recurrence = RecurrenceKind::kNone;  // of the layers that have no attention
+  bool has_rope_sections = false;  // the file divides RoPE's dimensions for images; in a text they turn as without
   // Reads what only this architecture has. May be null. Throws Error(kBadFile, kUnsupported).
   void (*configure)(const Metadata& metadata, ModelSpec& spec) = nullptr;
 };

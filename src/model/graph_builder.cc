@@ -3,6 +3,7 @@
 #include <ggml.h>
 
 #include <cmath>
+#include <initializer_list>
 
 #include "model/expert_products.h"
 
@@ -68,6 +69,16 @@ ggml_tensor* GraphBuilder::self_attention(const LayerSpec& spec, const LayerWeig
   ggml_tensor* q = linear(weights.wq, weights.bq, x);
   ggml_tensor* k = linear(weights.wk, weights.bk, x);
   ggml_tensor* v = linear(weights.wv, weights.bv, x);
+  ggml_tensor* gate = nullptr;
+  if (spec.has_output_gate) {  // a head's query, then its gate
+    const std::size_t head = static_cast<std::size_t>(spec.key_dim) * sizeof(float);
+    const auto half = [&](std::size_t offset) {
+      ggml_tensor* part = ggml_view_3d(context_, q, spec.key_dim, spec.n_head, n_rows, 2 * head, q->nb[1], offset);
+      return ggml_cont_2d(context_, part, spec.q_size(), n_rows);
+    };
+    gate = ggml_sigmoid(context_, half(head));
+    q = half(0);
+  }
   q = with_temperature(spec, heads(spec, q, spec.n_head, weights.q_norm));
   k = heads(spec, k, spec.n_kv_head, weights.k_norm);
   v = ggml_reshape_3d(context_, v, spec.value_dim, spec.n_kv_head, n_rows);
@@ -80,12 +91,27 @@ ggml_tensor* GraphBuilder::self_attention(const LayerSpec& spec, const LayerWeig
     k_rotated = norm(spec.norm, spec.norm_eps, {.weight = weights.k_norm}, k_rotated);
   }
   ggml_tensor* y = sequences_->attend(context_, weights.layer, q, q_rotated, k_rotated, v);
+  if (gate != nullptr) y = ggml_mul(context_, y, gate);
   return linear(weights.wo, weights.bo, y);
 }
 
-ggml_tensor* GraphBuilder::recurrence(const LayerWeights& weights, ggml_tensor* x) {
-  ggml_tensor* y = sequences_->recur(context_, weights.layer, linear(weights.conv_in, nullptr, x));
-  return linear(weights.conv_out, nullptr, y);
+ggml_tensor* GraphBuilder::recurrence(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x) {
+  const auto recur = [&](RecurrentStep step, std::initializer_list<ggml_tensor*> inputs) {
+    return sequences_->recur(context_, weights.layer, step, std::span(inputs.begin(), inputs.size()));
+  };
+  ggml_tensor* projected = linear(weights.conv_in, nullptr, x);
+  if (spec.recurrence.kind == RecurrenceKind::kShortConvolution) {
+    return linear(weights.conv_out, nullptr, recur(RecurrentStep::kGatedConvolution, {projected}));
+  }
+  ggml_tensor* gate = linear(weights.delta_gate, nullptr, x);
+  ggml_tensor* alpha = linear(weights.delta_alpha, nullptr, x);
+  ggml_tensor* beta = linear(weights.delta_beta, nullptr, x);
+  ggml_tensor* qkv = recur(RecurrentStep::kSiluConvolution, {projected});
+  ggml_tensor* y = recur(RecurrentStep::kDeltaRule, {qkv, alpha, beta});
+  y = ggml_reshape_3d(context_, y, spec.recurrence.head_dim, spec.recurrence.n_value_heads, x->ne[1]);
+  y = norm(NormKind::kRms, spec.norm_eps, {.weight = weights.delta_norm}, y);
+  y = ggml_reshape_2d(context_, y, spec.recurrence.n_values(), x->ne[1]);
+  return linear(weights.conv_out, nullptr, ggml_swiglu_split(context_, gate, y));
 }
 
 ggml_tensor* GraphBuilder::activated(Activation activation, ggml_tensor* gate, ggml_tensor* up) {
@@ -156,7 +182,7 @@ ggml_tensor* GraphBuilder::layer(const LayerSpec& spec, const LayerWeights& weig
   };
   ggml_tensor* rows = normed(weights.attn_norm, x);
   const bool is_recurrent = spec.kind == LayerKind::kRecurrent;
-  x = add(weights.attn_post_norm, is_recurrent ? recurrence(weights, rows) : self_attention(spec, weights, rows));
+  x = add(weights.attn_post_norm, is_recurrent ? recurrence(spec, weights, rows) : self_attention(spec, weights, rows));
   if (!spec.is_parallel) rows = normed(weights.ffn_norm, x);
   return add(weights.ffn_post_norm, feed_forward(spec, weights, rows));
 }

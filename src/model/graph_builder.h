@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <span>
 
 #include "model/layer_spec.h"
 #include "model/packed_weights.h"
@@ -25,9 +26,11 @@ class SequenceHook {
   // float32; q and k rotated. Returns the nodes' output [value_dim * n_head, n_rows].
   virtual ggml_tensor* attend(ggml_context* context, int layer, ggml_tensor* q_unrotated, ggml_tensor* q,
                               ggml_tensor* k, ggml_tensor* v) = 0;
-  // x [3 * n_embd, n_rows], the input projection of a recurrent layer's rows -> [n_embd, n_rows]; the state of every
-  // sequence moves on.
-  virtual ggml_tensor* recur(ggml_context* context, int layer, ggml_tensor* x) = 0;
+  // A part of a recurrent layer; the state of every sequence moves on. inputs, [n, n_rows] each, contiguous: of a
+  // convolution what is projected for it, of the delta rule the convolution's output, alpha and beta. Returns
+  // [n_channels, n_rows] and [n_values, n_rows].
+  virtual ggml_tensor* recur(ggml_context* context, int layer, RecurrentStep step,
+                             std::span<ggml_tensor* const> inputs) = 0;
 };
 
 class GraphBuilder {
@@ -62,7 +65,7 @@ class GraphBuilder {
   ggml_tensor* with_temperature(const LayerSpec& spec, ggml_tensor* q);
   // Q, K, V with biases and norms where the layer has them, RoPE, attention, output projection.
   ggml_tensor* self_attention(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x);
-  ggml_tensor* recurrence(const LayerWeights& weights, ggml_tensor* x);
+  ggml_tensor* recurrence(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x);
   ggml_tensor* activated(Activation activation, ggml_tensor* gate, ggml_tensor* up);
   ggml_tensor* feed_forward(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x);
   ggml_tensor* dense_feed_forward(const FeedForwardSpec& spec, const LayerWeights& weights, ggml_tensor* x);

@@ -53,18 +53,29 @@ struct FeedForwardSpec {
   bool has_shared_gate = false;  // the shared expert's output is weighed by a sigmoid of its own
 };
 
-enum class RecurrenceKind { kNone, kShortConvolution };  // LFM2's
+enum class RecurrenceKind { kNone, kShortConvolution, kDeltaNet };  // LFM2's; Qwen3.5's
 
 // What a recurrent layer does instead of attention.
 struct RecurrenceSpec {
   RecurrenceKind kind = RecurrenceKind::kNone;
   int n_taps = 0;  // rows that the convolution sees, the present one included
+  // DeltaNet: heads, and numbers of a query, key and value.
+  int n_key_heads = 0, n_value_heads = 0;
+  int head_dim = 0;
 
-  // Numbers that it carries from token to token.
+  std::int64_t n_values() const { return std::int64_t{n_value_heads} * head_dim; }
+  std::int64_t n_channels(std::int64_t n_embd) const {  // of the convolution
+    return kind == RecurrenceKind::kDeltaNet ? std::int64_t{2} * n_key_heads * head_dim + n_values() : n_embd;
+  }
+  // Numbers that the layer carries from token to token: the convolution's, then DeltaNet's matrices.
+  std::int64_t convolution_size(std::int64_t n_embd) const { return (n_taps - 1) * n_channels(n_embd); }
   std::int64_t state_size(std::int64_t n_embd) const {
-    return kind == RecurrenceKind::kNone ? 0 : (n_taps - 1) * n_embd;
+    return kind == RecurrenceKind::kNone ? 0 : convolution_size(n_embd) + n_values() * head_dim;
   }
 };
+
+// One part of it, a node of its own: the convolutions of short_convolution.h, and delta_rule.h.
+enum class RecurrentStep { kGatedConvolution, kSiluConvolution, kDeltaRule };
 
 struct LayerSpec {
   LayerKind kind = LayerKind::kFullAttention;
@@ -85,6 +96,7 @@ struct LayerSpec {
   float temperature = 0;
   std::int32_t temperature_length = 1;
   QkNorm qk_norm = QkNorm::kNone;
+  bool has_output_gate = false;     // a head's query is followed by a gate, whose sigmoid its output is multiplied by
   bool is_norm_after_rope = false;  // of queries and keys; else before
 
   NormKind norm = NormKind::kRms;

@@ -5,6 +5,7 @@
 #include <limits>
 #include <string>
 
+#include "kernels/delta_rule.h"
 #include "kernels/short_convolution.h"
 #include "model/metadata.h"
 #include "model/weights.h"
@@ -45,6 +46,23 @@ float yarn_attn_factor(float factor, float log_multiplier) {
   return 1.0F / (1.0F + 0.1F * log_multiplier * std::log(factor));
 }
 
+// In a text all positions of a token are one, so that dimensions turn as they do without sections; those that no
+// section has would not turn at all.
+void check_sections(const Metadata& metadata, const Architecture& architecture, int n_dims) {
+  const std::string key = "rope.dimension_sections";
+  std::vector<std::int64_t> sections = metadata.find_integers(key).value_or(std::vector<std::int64_t>{});
+  if (std::all_of(sections.begin(), sections.end(), [](std::int64_t n) { return n == 0; })) return;
+  sections.resize(4);
+  bool is_covered = architecture.has_rope_sections;
+  for (std::size_t i = 0; i < static_cast<std::size_t>(n_dims / 2); ++i) {
+    const std::int64_t n = sections[i % 3];  // they are interleaved
+    is_covered = is_covered && n >= 0 && static_cast<std::int64_t>(i / 3) < n;
+  }
+  if (is_covered) return;
+  metadata.refuse(ErrorCode::kUnsupported,
+                  "RoPE in sections like these (" + key + ", models that see images) is not supported");
+}
+
 RopeSpec read_rope(const Metadata& metadata, const Architecture& architecture, int key_dim, std::int32_t n_ctx_train) {
   RopeSpec rope;
   rope.mode = architecture.rope_mode;
@@ -56,11 +74,7 @@ RopeSpec read_rope(const Metadata& metadata, const Architecture& architecture, i
                                              ", expected an even number up to the head size " +
                                              std::to_string(key_dim));
   }
-  const auto sections = metadata.find_integers("rope.dimension_sections").value_or(std::vector<std::int64_t>{});
-  if (std::any_of(sections.begin(), sections.end(), [](std::int64_t n) { return n != 0; })) {
-    metadata.refuse(ErrorCode::kUnsupported,
-                    "RoPE in sections (rope.dimension_sections, models that see images) is not supported");
-  }
+  check_sections(metadata, architecture, n_dims);
   rope.n_dims = n_dims;
   rope.base = metadata.number_or("rope.freq_base", 10000.0, kSmallestConstant, kLargestConstant);
   rope.n_ctx_orig = metadata.integer_or("rope.scaling.original_context_length", n_ctx_train, 1, 1 << 30);
@@ -117,11 +131,51 @@ void slide(const Metadata& metadata, const SlidingRule& rule, std::int32_t windo
   layer.rope.yarn_ext_factor = 0;
 }
 
+// Which layers are recurrent: in some files those without KV heads, in others a list or a period of which the last
+// layer has attention.
+std::vector<bool> recurrent_layers(const Metadata& metadata, RecurrenceKind kind, const std::vector<int>& n_kv_head) {
+  std::vector<bool> recurs(n_kv_head.size(), false);
+  if (kind == RecurrenceKind::kNone) return recurs;
+  if (kind == RecurrenceKind::kShortConvolution) {
+    std::transform(n_kv_head.begin(), n_kv_head.end(), recurs.begin(), [](int n) { return n == 0; });
+    return recurs;
+  }
+  const auto n_layer = static_cast<int>(recurs.size());
+  const std::string key = "attention.recurrent_layers";
+  if (metadata.has(key)) {
+    const std::vector<int> each = metadata.of_layers(key, n_layer, 0, 1);
+    std::transform(each.begin(), each.end(), recurs.begin(), [](int n) { return n != 0; });
+    return recurs;
+  }
+  const int period = metadata.integer_or("full_attention_interval", 4, 1, kMostLayers);
+  for (int l = 0; l < n_layer; ++l) recurs[static_cast<std::size_t>(l)] = (l + 1) % period != 0;
+  return recurs;
+}
+
 void make_recurrent(const Metadata& metadata, const Architecture& architecture, LayerSpec& layer) {
   layer.kind = LayerKind::kRecurrent;
-  layer.n_head = layer.key_dim = layer.value_dim = 0;
-  layer.recurrence = {.kind = architecture.recurrence,
-                      .n_taps = metadata.integer("shortconv.l_cache", 2, kernels::kMaxTaps)};
+  layer.n_head = layer.n_kv_head = layer.key_dim = layer.value_dim = 0;
+  RecurrenceSpec& recurrence = layer.recurrence;
+  recurrence.kind = architecture.recurrence;
+  if (recurrence.kind == RecurrenceKind::kShortConvolution) {
+    recurrence.n_taps = metadata.integer("shortconv.l_cache", 2, kernels::kMaxTaps);
+    return;
+  }
+  constexpr int kLargestHead = 1024;
+  recurrence.n_taps = metadata.integer("ssm.conv_kernel", 2, kernels::kMaxTaps);
+  recurrence.head_dim = metadata.integer("ssm.state_size", kernels::kDeltaUnit, kLargestHead);
+  recurrence.n_key_heads = metadata.integer("ssm.group_count", 1, kMostHeads);
+  recurrence.n_value_heads = metadata.integer("ssm.time_step_rank", 1, kMostHeads);
+  const std::int64_t inner = metadata.integer("ssm.inner_size", 1, kWidest);
+  if (recurrence.head_dim % kernels::kDeltaUnit != 0) {
+    metadata.refuse(ErrorCode::kUnsupported, "ssm.state_size is " + std::to_string(recurrence.head_dim) +
+                                                 ", expected a multiple of " + std::to_string(kernels::kDeltaUnit));
+  }
+  if (recurrence.n_values() != inner || recurrence.n_value_heads % recurrence.n_key_heads != 0) {
+    metadata.refuse(ErrorCode::kBadFile,
+                    "ssm.inner_size, ssm.state_size, ssm.time_step_rank and ssm.group_count do not "
+                    "belong together");
+  }
 }
 
 // The widths and numbers of experts; n_ff: the feed-forward length of every layer, 0 where the file has none.
@@ -155,6 +209,11 @@ ModelSpec read_spec(const GgufFile& file, const Architecture& architecture) {
   const Metadata metadata(file, architecture.name);
   ModelSpec spec;
   const int n_layer = metadata.integer("block_count", 1, kMostLayers);
+  if (metadata.integer_or("nextn_predict_layers", 0, 0, kMostLayers) > 0) {
+    metadata.refuse(
+        ErrorCode::kUnsupported,
+        "layers that predict further tokens (nextn_predict_layers) are not supported: convert without them");
+  }
   spec.n_embd = metadata.integer("embedding_length", 1, 1 << 20);
   spec.n_ctx_train = metadata.integer("context_length", 1, 1 << 30);
   spec.norm = architecture.layer.norm;
@@ -176,13 +235,14 @@ ModelSpec read_spec(const GgufFile& file, const Architecture& architecture) {
       file.find_integer(std::string(architecture.name) + ".attention.sliding_window").value_or(rule.window), 0,
       1 << 30));
   const std::vector<bool> slides = sliding_layers(metadata, rule, n_layer);
+  const std::vector<bool> recurs = recurrent_layers(metadata, architecture.recurrence, n_kv_head);
   for (std::size_t l = 0; l < static_cast<std::size_t>(n_layer); ++l) {
     LayerSpec& layer = spec.layers.emplace_back(architecture.layer);
     layer.n_head = n_head[l];
     layer.n_kv_head = n_kv_head[l];
     layer.key_dim = key_dim[l];
     layer.value_dim = value_dim[l];
-    if (layer.n_kv_head == 0 && architecture.recurrence != RecurrenceKind::kNone) {
+    if (recurs[l]) {
       make_recurrent(metadata, architecture, layer);
       layer.norm_eps = spec.norm_eps;
       continue;

@@ -143,9 +143,23 @@ class LayerLoader {
   }
 
   void load_recurrence() {
-    weights_.conv = take_.constants(blk_ + "shortconv.conv.weight", {spec_.recurrence.n_taps, n_embd_}, true);
-    weights_.conv_in = take_.matrix(blk_ + "shortconv.in_proj.weight", {n_embd_, 3 * n_embd_});
-    weights_.conv_out = take_.matrix(blk_ + "shortconv.out_proj.weight", {n_embd_, n_embd_});
+    const RecurrenceSpec& spec = spec_.recurrence;
+    if (spec.kind == RecurrenceKind::kShortConvolution) {
+      weights_.conv = take_.constants(blk_ + "shortconv.conv.weight", {spec.n_taps, n_embd_}, true);
+      weights_.conv_in = take_.matrix(blk_ + "shortconv.in_proj.weight", {n_embd_, 3 * n_embd_});
+      weights_.conv_out = take_.matrix(blk_ + "shortconv.out_proj.weight", {n_embd_, n_embd_});
+      return;
+    }
+    const std::int64_t n_channels = spec.n_channels(n_embd_), n_heads = spec.n_value_heads;
+    weights_.conv = take_.constants(blk_ + "ssm_conv1d.weight", {spec.n_taps, n_channels}, true);
+    weights_.conv_in = take_.matrix(blk_ + "attn_qkv.weight", {n_embd_, n_channels});
+    weights_.conv_out = take_.matrix(blk_ + "ssm_out.weight", {spec.n_values(), n_embd_});
+    weights_.delta_gate = take_.matrix(blk_ + "attn_gate.weight", {n_embd_, spec.n_values()});
+    weights_.delta_alpha = take_.matrix(blk_ + "ssm_alpha.weight", {n_embd_, n_heads});
+    weights_.delta_beta = take_.matrix(blk_ + "ssm_beta.weight", {n_embd_, n_heads});
+    weights_.delta_decay = take_.constants(blk_ + "ssm_a", {n_heads}, true);
+    weights_.delta_decay_bias = take_.constants(blk_ + "ssm_dt.bias", {n_heads}, true);
+    weights_.delta_norm = take_.constants(blk_ + "ssm_norm.weight", {spec.head_dim}, true);
   }
 
   ggml_tensor* bias(const char* name, std::int64_t n, bool required) {
@@ -166,7 +180,7 @@ class LayerLoader {
 
   // In one tensor or in three.
   void load_qkv() {
-    const std::int64_t q = spec_.q_size(), k = spec_.k_size(), v = spec_.v_size();
+    const std::int64_t q = spec_.q_size() * (spec_.has_output_gate ? 2 : 1), k = spec_.k_size(), v = spec_.v_size();
     if (take_.has(blk_ + "attn_qkv.weight")) {
       ggml_tensor* fused = take_.matrix(blk_ + "attn_qkv.weight", {n_embd_, q + k + v});
       weights_.wq = views_.slice(fused, 0, q);
@@ -277,7 +291,7 @@ class LayerLoader {
 }  // namespace
 
 std::vector<ggml_tensor*> LayerWeights::matrices() const {
-  std::vector<ggml_tensor*> all = {wq, wk, wv, wo, conv_in, conv_out, gate, up, down};
+  std::vector<ggml_tensor*> all = {wq, wk, wv, wo, conv_in, conv_out, delta_gate, gate, up, down};
   std::erase(all, nullptr);
   return all;
 }

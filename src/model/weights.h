@@ -25,7 +25,7 @@ struct LayerWeights {
   int layer = 0;
   NormWeights attn_norm;       // [n_embd], before attention
   NormWeights attn_post_norm;  // [n_embd], after the output projection
-  ggml_tensor* wq = nullptr;   // [n_embd, n_head * key_dim]
+  ggml_tensor* wq = nullptr;   // [n_embd, n_head * key_dim]; twice that with has_output_gate
   ggml_tensor* wk = nullptr;   // [n_embd, n_kv_head * key_dim]
   ggml_tensor* wv = nullptr;   // [n_embd, n_kv_head * value_dim]
   ggml_tensor* wo = nullptr;   // [n_head * value_dim, n_embd]
@@ -33,17 +33,24 @@ struct LayerWeights {
   ggml_tensor* bk = nullptr;
   ggml_tensor* bv = nullptr;
   ggml_tensor* bo = nullptr;
-  ggml_tensor* q_norm = nullptr;    // QkNorm: [key_dim], [key_dim, n_head] or [n_head * key_dim]
-  ggml_tensor* k_norm = nullptr;    // likewise of the KV heads
-  ggml_tensor* sinks = nullptr;     // [n_head] logits
-  ggml_tensor* conv = nullptr;      // [n_taps, n_embd], of a recurrent layer
-  ggml_tensor* conv_in = nullptr;   // [n_embd, 3 * n_embd]
-  ggml_tensor* conv_out = nullptr;  // [n_embd, n_embd]
-  NormWeights ffn_norm;             // [n_embd]
-  NormWeights ffn_post_norm;        // [n_embd]
-  ggml_tensor* gate = nullptr;      // [n_embd, n_ff]; where there are experts, of the shared one
-  ggml_tensor* up = nullptr;        // [n_embd, n_ff]
-  ggml_tensor* down = nullptr;      // [n_ff, n_embd]
+  ggml_tensor* q_norm = nullptr;  // QkNorm: [key_dim], [key_dim, n_head] or [n_head * key_dim]
+  ggml_tensor* k_norm = nullptr;  // likewise of the KV heads
+  ggml_tensor* sinks = nullptr;   // [n_head] logits
+  // Of a recurrent layer.
+  ggml_tensor* conv = nullptr;              // [n_taps, n_channels]
+  ggml_tensor* conv_in = nullptr;           // [n_embd, 3 * n_embd]; DeltaNet's [n_embd, n_channels]
+  ggml_tensor* conv_out = nullptr;          // [n_embd, n_embd]; DeltaNet's [n_values, n_embd]
+  ggml_tensor* delta_gate = nullptr;        // [n_embd, n_values], of the output
+  ggml_tensor* delta_alpha = nullptr;       // [n_embd, n_value_heads]
+  ggml_tensor* delta_beta = nullptr;        // [n_embd, n_value_heads]
+  ggml_tensor* delta_decay = nullptr;       // [n_value_heads]
+  ggml_tensor* delta_decay_bias = nullptr;  // [n_value_heads]
+  ggml_tensor* delta_norm = nullptr;        // [head_dim]
+  NormWeights ffn_norm;                     // [n_embd]
+  NormWeights ffn_post_norm;                // [n_embd]
+  ggml_tensor* gate = nullptr;              // [n_embd, n_ff]; where there are experts, of the shared one
+  ggml_tensor* up = nullptr;                // [n_embd, n_ff]
+  ggml_tensor* down = nullptr;              // [n_ff, n_embd]
   ggml_tensor* gate_b = nullptr;
   ggml_tensor* up_b = nullptr;
   ggml_tensor* down_b = nullptr;

@@ -10,9 +10,12 @@
 namespace winnow::test {
 namespace {
 
-std::shared_ptr<Engine> recurrent_engine() {
-  return Engine::create(tiny_model(tiny_options("lfm2")), {.n_threads = 2, .n_batch = 16});
-}
+class RecurrentStateTest : public testing::TestWithParam<std::string> {
+ protected:
+  std::shared_ptr<Engine> recurrent_engine() const {
+    return Engine::create(tiny_model(tiny_options(GetParam())), {.n_threads = 2, .n_batch = 16});
+  }
+};
 
 std::vector<Token> some_tokens(int n, std::uint32_t seed) { return random_tokens(n, 307, seed); }
 
@@ -25,13 +28,13 @@ std::vector<std::vector<float>> state_numbers(const Session& session) {
   return all;
 }
 
-TEST(RecurrentStateTest, IsThatOfThePromptWhateverIsCut) {
+TEST_P(RecurrentStateTest, IsThatOfThePromptWhateverIsCut) {
   const auto engine = recurrent_engine();
   const std::vector<Token> prompt = some_tokens(70, 1);
   Session whole = engine->open(full_options());
   whole.prefill(prompt);
   const auto expected = state_numbers(whole);
-  ASSERT_EQ(expected.size(), 3U);
+  ASSERT_GE(expected.size(), 3U);
   for (const std::vector<float>& layer : expected)
     EXPECT_GT(max_difference(layer, std::vector<float>(layer.size())), 0);
   // kvzip sends rows through the layers behind the prompt, which are no part of it.
@@ -47,7 +50,7 @@ TEST(RecurrentStateTest, IsThatOfThePromptWhateverIsCut) {
   EXPECT_EQ(state_numbers(together[1]), expected);
 }
 
-TEST(RecurrentStateTest, TurnsOfAnySizeGiveTheLogitsOfOnePrompt) {
+TEST_P(RecurrentStateTest, TurnsOfAnySizeGiveTheLogitsOfOnePrompt) {
   const auto engine = recurrent_engine();
   const std::vector<Token> tokens = some_tokens(90, 2);
   Session whole = engine->open(full_options());
@@ -67,7 +70,7 @@ TEST(RecurrentStateTest, TurnsOfAnySizeGiveTheLogitsOfOnePrompt) {
   for (std::size_t i = 0; i < logits.size(); ++i) EXPECT_LT(max_difference(logits[i], expected[i]), 1e-3) << i;
 }
 
-TEST(RecurrentStateTest, ATurnThatIsStoppedLeavesIt) {
+TEST_P(RecurrentStateTest, ATurnThatIsStoppedLeavesIt) {
   const auto engine = recurrent_engine();
   Session session = engine->open(full_options());
   session.prefill(some_tokens(50, 3));
@@ -82,7 +85,7 @@ TEST(RecurrentStateTest, ATurnThatIsStoppedLeavesIt) {
   EXPECT_EQ(decode_all(session, later), decode_all(fork, later));
 }
 
-TEST(RecurrentStateTest, ForksShareItUntilOneGoesOn) {
+TEST_P(RecurrentStateTest, ForksShareItUntilOneGoesOn) {
   const auto engine = recurrent_engine();
   Session session = engine->open(full_options());
   session.prefill(some_tokens(50, 3));
@@ -100,8 +103,11 @@ TEST(RecurrentStateTest, ForksShareItUntilOneGoesOn) {
   EXPECT_TRUE(session.impl().recurrent.layer(0).empty());
 }
 
-TEST(RecurrentStateTest, IsCounted) {
-  const auto engine = recurrent_engine();
+INSTANTIATE_TEST_SUITE_P(Kinds, RecurrentStateTest, testing::Values("lfm2", "qwen35"),
+                         [](const auto& test) { return test.param; });
+
+TEST(RecurrentBytes, AreCounted) {
+  const auto engine = Engine::create(tiny_model(tiny_options("lfm2")), {.n_threads = 2});
   Session session = engine->open(full_options());
   EXPECT_EQ(session.statistics().recurrent_bytes, 0U);
   session.prefill(some_tokens(50, 3));

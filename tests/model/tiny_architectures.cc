@@ -50,6 +50,20 @@ const std::array kArchitectures = {
                      .is_square = true},
     TinyArchitecture{
         .name = "lfm2", .output_norm = "token_embd_norm", .n_taps = 4, .qk_norm = TinyQkNorm::kHead, .is_square = true},
+    TinyArchitecture{.name = "qwen35",
+                     .ffn_norm = "post_attention_norm",
+                     .qk_norm = TinyQkNorm::kHead,
+                     .has_output_gate = true,
+                     .has_delta_net = true,
+                     .rope_divisor = 2},
+    TinyArchitecture{.name = "qwen35moe",
+                     .ffn_norm = "post_attention_norm",
+                     .qk_norm = TinyQkNorm::kHead,
+                     .has_experts = true,
+                     .has_shared_gate = true,
+                     .has_output_gate = true,
+                     .has_delta_net = true,
+                     .rope_divisor = 2},
     TinyArchitecture{
         .name = "qwen2moe", .has_qkv_bias = true, .has_experts = true, .has_shared_gate = true, .is_square = true},
     TinyArchitecture{.name = "qwen3moe", .qk_norm = TinyQkNorm::kHead, .has_experts = true},
@@ -90,7 +104,7 @@ TinyModelOptions tiny_options(const std::string& name) {
   if (architecture.has_experts) o.n_expert = 7, o.n_expert_used = 3;
   const auto constants = [&](std::vector<std::pair<std::string, float>> values) { o.constants = std::move(values); };
   const auto slide = [&](const std::string& scaling = {}) { o.sliding_window = 24, o.rope_scaling = scaling; };
-  if (name == "qwen2moe") o.shared_n_ff = 90;
+  if (name == "qwen2moe" || name == "qwen35moe") o.shared_n_ff = 90;
   if (name == "granitemoe") o.shared_n_ff = 52;
   if (name == "olmoe") o.n_kv_head = o.n_head;  // libllama takes k_norm to be as wide as the model
   if (name == "granite" || name == "granitemoe" || name == "minicpm") {

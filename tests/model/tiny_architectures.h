@@ -30,6 +30,8 @@ struct TinyArchitecture {
   bool has_experts = false;
   bool has_shared_gate = false;
   bool has_sinks = false;
+  bool has_output_gate = false;
+  bool has_delta_net = false;  // in three layers of four
   bool is_tied = false;
   // libllama takes no other width of the model than that of all query heads.
   bool is_square = false;

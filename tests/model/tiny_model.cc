@@ -41,6 +41,9 @@ class Metadata {
     if (std::equal(values.begin() + 1, values.end(), values.begin())) return integer(key, values.front());
     gguf_set_arr_data(file_, (prefix_ + key).c_str(), GGUF_TYPE_INT32, values.data(), values.size());
   }
+  void list(const std::string& key, std::span<const std::int32_t> values) {
+    gguf_set_arr_data(file_, (prefix_ + key).c_str(), GGUF_TYPE_INT32, values.data(), values.size());
+  }
   void truths(const std::string& key, const std::vector<std::int8_t>& values) {
     gguf_set_arr_data(file_, (prefix_ + key).c_str(), GGUF_TYPE_BOOL, values.data(), values.size());
   }
@@ -156,6 +159,7 @@ class TensorWriter {
     std::int64_t n_weights = 2LL * o.n_vocab * o.n_embd;
     for (const TinyLayer& layer : layers_of(o)) {
       const std::int64_t dims = layer.key_dim + layer.value_dim;
+      n_weights += 3LL * 256 * o.n_embd;  // DeltaNet's
       if (layer.n_kv_head == 0) n_weights += 5LL * o.n_embd * o.n_embd;
       n_weights += (layer.n_head + layer.n_kv_head) * dims * o.n_embd +
                    3LL * layer.n_ff * o.n_embd * std::max(1, o.n_expert) + 3LL * o.shared_n_ff * o.n_embd +
@@ -205,7 +209,7 @@ void add_attention(TensorWriter& tensors, const TinyModelOptions& o, const TinyA
   if (a.has_fused_qkv) {
     tensors.matrix(blk + "attn_qkv.weight", o.n_embd, q_size + k_size + v_size, 1.3F);
   } else {
-    tensors.matrix(blk + "attn_q.weight", o.n_embd, q_size, 1.5F);
+    tensors.matrix(blk + "attn_q.weight", o.n_embd, a.has_output_gate ? 2 * q_size : q_size, 1.5F);
     tensors.matrix(blk + "attn_k.weight", o.n_embd, k_size, 1.5F);
     tensors.matrix(blk + "attn_v.weight", o.n_embd, v_size);
   }
@@ -232,6 +236,22 @@ void add_attention(TensorWriter& tensors, const TinyModelOptions& o, const TinyA
   }
 }
 
+// Heads of 32 numbers: 2 of keys, 4 of values.
+constexpr int kDeltaDim = 32, kDeltaKeyHeads = 2, kDeltaValueHeads = 4, kDeltaTaps = 4;
+
+void add_delta_net(TensorWriter& tensors, const TinyModelOptions& o, const std::string& blk) {
+  constexpr int kValues = kDeltaValueHeads * kDeltaDim, kChannels = 2 * kDeltaKeyHeads * kDeltaDim + kValues;
+  tensors.matrix(blk + "attn_qkv.weight", o.n_embd, kChannels);
+  tensors.matrix(blk + "attn_gate.weight", o.n_embd, kValues);
+  tensors.constants(blk + "ssm_conv1d.weight", kDeltaTaps, kChannels, 0, 0.7F);
+  tensors.vector(blk + "ssm_dt.bias", kDeltaValueHeads, 0, 0.5F);
+  tensors.vector(blk + "ssm_a", kDeltaValueHeads, -0.3F, 0.05F);
+  tensors.matrix(blk + "ssm_beta.weight", o.n_embd, kDeltaValueHeads);
+  tensors.matrix(blk + "ssm_alpha.weight", o.n_embd, kDeltaValueHeads);
+  tensors.vector(blk + "ssm_norm.weight", kDeltaDim, 1, 0.1F);
+  tensors.matrix(blk + "ssm_out.weight", kValues, o.n_embd);
+}
+
 void add_experts(TensorWriter& tensors, const TinyModelOptions& o, const TinyArchitecture& a, int n_ff,
                  const std::string& blk) {
   tensors.float_matrix(blk + "ffn_gate_inp.weight", o.n_embd, o.n_expert, 2);
@@ -255,7 +275,9 @@ void add_layer(TensorWriter& tensors, const TinyModelOptions& o, const TinyArchi
                int index) {
   const std::string blk = "blk." + std::to_string(index) + ".";
   if (a.has_attn_norm) add_norm(tensors, a, blk + "attn_norm", o.n_embd);
-  if (layer.n_kv_head > 0) {
+  if (a.has_delta_net && (index + 1) % 4 != 0) {
+    add_delta_net(tensors, o, blk);
+  } else if (layer.n_kv_head > 0) {
     add_attention(tensors, o, a, layer, blk);
   } else {
     tensors.constants(blk + "shortconv.conv.weight", a.n_taps, o.n_embd, 0, 0.7F);
@@ -323,6 +345,16 @@ void write_tiny_model(const TinyModelOptions& o, const std::string& path) {
     metadata.text("rope.scaling.type", o.rope_scaling);
     metadata.number("rope.scaling.factor", o.rope_factor);
     metadata.integer("rope.scaling.original_context_length", o.rope_original_context);
+  }
+  if (architecture.has_delta_net) {
+    metadata.integer("ssm.conv_kernel", kDeltaTaps);
+    metadata.integer("ssm.inner_size", kDeltaValueHeads * kDeltaDim);
+    metadata.integer("ssm.state_size", kDeltaDim);
+    metadata.integer("ssm.time_step_rank", kDeltaValueHeads);
+    metadata.integer("ssm.group_count", kDeltaKeyHeads);
+    const std::int32_t section = (n_rot / 2 + 2) / 3;
+    const std::int32_t sections[] = {section, section, section, 0};
+    metadata.list("rope.dimension_sections", sections);
   }
   if (architecture.n_taps > 0) metadata.integer("shortconv.l_cache", architecture.n_taps);
   if (o.n_expert > 0) {

@@ -121,8 +121,9 @@ ggml_tensor* StepAttention::attend(ggml_context* context, int layer, ggml_tensor
                         GGML_N_TASKS_MAX, &layers_[static_cast<std::size_t>(layer - range_.first)]);
 }
 
-ggml_tensor* StepAttention::recur(ggml_context* context, int layer, ggml_tensor* x) {
-  return recurrent_node(context, layers_[static_cast<std::size_t>(layer - range_.first)].recurrent, x);
+ggml_tensor* StepAttention::recur(ggml_context* context, int layer, RecurrentStep step,
+                                  std::span<ggml_tensor* const> inputs) {
+  return recurrent_node(context, layers_[static_cast<std::size_t>(layer - range_.first)].recurrent, step, inputs);
 }
 
 void StepAttention::run(ggml_tensor* dst, int ith, int nth, void* userdata) {

@@ -66,7 +66,8 @@ class StepAttention : public SequenceHook {
 
   ggml_tensor* attend(ggml_context* context, int layer, ggml_tensor* q_unrotated, ggml_tensor* q, ggml_tensor* k,
                       ggml_tensor* v) override;
-  ggml_tensor* recur(ggml_context* context, int layer, ggml_tensor* x) override;
+  ggml_tensor* recur(ggml_context* context, int layer, RecurrentStep step,
+                     std::span<ggml_tensor* const> inputs) override;
 
  private:
   struct Layer {

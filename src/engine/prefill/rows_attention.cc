@@ -47,8 +47,9 @@ void RowsAttention::begin(int layer, std::int32_t n_rows, RecurrentState::Update
                 .sequences = {{.state = state, .first_row = 0, .n_rows = n_rows}}};
 }
 
-ggml_tensor* RowsAttention::recur(ggml_context* context, int /*layer*/, ggml_tensor* x) {
-  return recurrent_node(context, recurrent_, x);
+ggml_tensor* RowsAttention::recur(ggml_context* context, int /*layer*/, RecurrentStep step,
+                                  std::span<ggml_tensor* const> inputs) {
+  return recurrent_node(context, recurrent_, step, inputs);
 }
 
 ggml_tensor* RowsAttention::attend(ggml_context* context, int /*layer*/, ggml_tensor* q_unrotated, ggml_tensor* q,
