@@ -7,6 +7,8 @@
 #include <random>
 #include <vector>
 
+#include "kernels/test_head.h"
+
 namespace winnow::kernels {
 namespace {
 
@@ -56,7 +58,9 @@ std::vector<double> reference(const DeltaRule& rule, const Inputs& in, std::size
   return out;
 }
 
-TEST(DeltaRuleTest, IsTheDefinitionInTurnsOfAnySize) {
+class DeltaRuleTest : public EveryIsa {};
+
+TEST_P(DeltaRuleTest, IsTheDefinitionInTurnsOfAnySize) {
   constexpr std::size_t kRows = 29, kKeyHeads = 2, kValueHeads = 6;
   for (const std::size_t d : {16U, 48U, 128U}) {
     SCOPED_TRACE(d);
@@ -87,6 +91,8 @@ TEST(DeltaRuleTest, IsTheDefinitionInTurnsOfAnySize) {
     for (std::size_t i = 0; i < out.size(); ++i) ASSERT_NEAR(double{out[i]}, expected[i], 1e-5) << i;
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Isa, DeltaRuleTest, testing::ValuesIn(supported_isas()), isa_test_name);
 
 }  // namespace
 }  // namespace winnow::kernels
