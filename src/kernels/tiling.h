@@ -19,8 +19,13 @@ inline constexpr int kKeyBlock = 128;
 // first-level cache together.
 inline constexpr int kCausalKeyBlock = 48;
 
-// Entries of a run whose scores and weights decoding works on together.
-inline constexpr int kEntryBlock = 64;
+// Entries whose scores and weights decoding works on together.
+inline constexpr int kEntryBlock = 128;
+
+// Room for a scale of each 32 numbers of a block of rows.
+constexpr std::size_t scale_floats(int head_dim) {
+  return static_cast<std::size_t>((head_dim + 31) / 32) * static_cast<std::size_t>(kEntryBlock);
+}
 
 inline constexpr float kLog2E = 1.44269504088896341F;
 inline constexpr double kLn2 = 0.693147180559945309;

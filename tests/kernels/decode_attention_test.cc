@@ -77,6 +77,14 @@ TEST_P(DecodeAttention, MatchesTheReferenceForEveryEntryType) {
   expect_reference(mixed, {.n_entries = 77});
 }
 
+TEST_P(DecodeAttention, ReadsPlainAndCodedRunsTogether) {
+  for (const EntryType type : {EntryType::kQ8_0, EntryType::kQ4_0, EntryType::kR4, EntryType::kR3}) {
+    for (const std::vector<int>& run_sizes : {std::vector{4, 32, 32}, {4, 32, 28, 32, 1}, {1, 2, 3}}) {
+      expect_reference(test_shape(3, 64, type), {.n_entries = 301, .run_sizes = run_sizes, .has_plain = true});
+    }
+  }
+}
+
 TEST_P(DecodeAttention, MatchesTheReferenceForEveryLength) {
   for (const int n_entries : {0, 1, 2, 3, 4, 5, 15, 16, 17, 31, 32, 33, 63, 64, 65, 100, 127, 128, 129, 257, 1000}) {
     expect_reference(test_shape(3, 64, EntryType::kF16), {.n_entries = n_entries});

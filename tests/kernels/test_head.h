@@ -26,6 +26,7 @@ class TestHead {
     std::vector<int> run_sizes = {};  // used in turn; empty: one long run
     int max_gap = 1;                  // positions grow by 1 to max_gap
     float magnitude = 1.0F;           // standard deviation of the keys
+    bool has_plain = false;           // every other run is not coded yet
   };
 
   TestHead(const AttentionShape& shape, const Options& options, unsigned seed) : shape_(shape) {
@@ -46,9 +47,11 @@ class TestHead {
                              : options.run_sizes[static_cast<std::size_t>(turn) % options.run_sizes.size()];
       const int n = std::min(wanted, options.n_entries - done);
       Run& run = runs_.emplace_back();
+      run.is_plain = options.has_plain && turn % 2 == 0;
+      const auto stored_as = [&](EntryType type) { return run.is_plain ? plain_type(type) : type; };
       for (int i = 0; i < n; ++i) {
-        add_row(shape.key_type, shape.key_dim, options.magnitude, run.keys);
-        add_row(shape.value_type, shape.value_dim, 1.0F, run.values);
+        add_row(stored_as(shape.key_type), shape.key_dim, options.magnitude, run.keys);
+        add_row(stored_as(shape.value_type), shape.value_dim, 1.0F, run.values);
         run.positions.push_back(position += gap(random));
       }
       run.keys.shrink_to_fit();
@@ -56,8 +59,8 @@ class TestHead {
       done += n;
     }
     for (const Run& run : runs_) {
-      views_.push_back(
-          {run.keys.data(), run.values.data(), run.positions.data(), static_cast<int>(run.positions.size())});
+      views_.push_back({run.keys.data(), run.values.data(), run.positions.data(),
+                        static_cast<int>(run.positions.size()), run.is_plain});
     }
     entries_ = {views_, options.n_entries};
     last_position_ = position;
@@ -73,6 +76,7 @@ class TestHead {
   struct Run {
     std::vector<std::byte> keys, values;
     std::vector<std::int32_t> positions;
+    bool is_plain = false;
   };
   AttentionShape shape_;
   std::vector<Run> runs_;
