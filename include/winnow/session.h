@@ -26,9 +26,10 @@ inline constexpr std::int32_t kMinConvertedInt8Tokens = 1024;
 
 // In which numbers a prompt's products with the weights are taken.
 enum class PrefillWeights {
-  kAuto,  // as kInt8, but converted are all weights from kMinConvertedInt8Tokens on, where the processor multiplies
-          // bf16, and none below kMinConvertedTokens
-  kAsIs,  // on the file's types; beside quantised weights activations are rounded to 8 bits
+  kAuto,   // as kInt8, but converted are all weights from kMinConvertedInt8Tokens on, where the processor multiplies
+           // bf16, and none below kMinConvertedTokens
+  kAsIs,   // on the file's types; beside quantised weights activations are rounded to 8 bits
+  kFloat,  // as kBf16 where the processor multiplies bf16, else as kF32: nothing is rounded to 8 bits
   kBf16,
   kF32,
   kInt8,  // as kAsIs for types that winnow multiplies itself (q4_0 to q8_0, q2_K to q6_K, iq4_nl, iq4_xs, mxfp4);
@@ -36,7 +37,7 @@ enum class PrefillWeights {
           // to f32
 };
 
-// "auto", "as-is", "int8", "bf16", "f32". Throws Error(kInvalidArgument).
+// "auto", "as-is", "int8", "float", "bf16", "f32". Throws Error(kInvalidArgument).
 PrefillWeights parse_prefill_weights(std::string_view name);
 
 struct EngineOptions {

@@ -64,6 +64,12 @@ CacheShape CacheShape::plain() const {
   return shape;
 }
 
+CacheShape CacheShape::held() const {
+  CacheShape shape = *this;
+  shape.value_type = kernels::plain_type(value_type);
+  return shape;
+}
+
 EntryBytes CacheShape::cut_entry_bytes() const {
   std::size_t stored = 0, f16_rows = 0, first = 0;
   for (int l = 0; l < n_layer(); ++l) {
@@ -107,7 +113,7 @@ std::size_t CacheShape::full_bytes(std::int64_t n_tokens) const {
 
 RaggedCache::RaggedCache(const CacheShape& shape, std::shared_ptr<PagePool> pool)
     : shape_(shape), pool_(std::move(pool)) {
-  const CacheShape plain = shape.plain();
+  const CacheShape plain = shape.plain(), held = shape.held();
   std::size_t n_heads = 0;
   for (int l = 0; l < shape.n_layer(); ++l) {
     const LayerShape& layer = shape.layer(l);
@@ -130,6 +136,7 @@ RaggedCache::RaggedCache(const CacheShape& shape, std::shared_ptr<PagePool> pool
     for (Format& any : sizes.formats) any = format(shape, 0);
     if (!shape.has_codes()) continue;
     sizes.formats[kPlain] = format(plain, 0);
+    sizes.formats[kHeld] = format(held, 0);
     sizes.formats[kFirst] = format(plain, kPageEntries - kPlainEntries);
   }
   heads_.resize(n_heads);
@@ -338,6 +345,50 @@ void RaggedCache::settle() {
   }
 }
 
+void RaggedCache::hold_values() {
+  if (shape_.held() == shape_) return;
+  holds_values_ = true;
+  for (Layout& layout : layouts_) layout.holds_values = layout.window == 0;
+}
+
+void RaggedCache::code_page(const Layout& sizes, Head& h, std::size_t page) {
+  try {
+    return recode(sizes, h, page, kCoded);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kOutOfMemory) throw;
+  }
+  // The page is this cut's own. Every part begins where it did or lower, so in ascending order each is read before it
+  // is written over.
+  const Format& from = sizes.formats[kHeld];
+  const Format& to = sizes.formats[kCoded];
+  const std::int32_t n = h.runs[page].n_entries;
+  std::vector<std::byte> value(to.value_bytes);
+  for (std::int32_t i = 0; i < n; ++i) {
+    convert_row(from.value_type, to.value_type, sizes.value_dim, slot(from, h.pages[page], i).value, value.data());
+    std::memcpy(slot(to, h.pages[page], i).value, value.data(), value.size());
+  }
+  std::memmove(slot(to, h.pages[page], 0).position, slot(from, h.pages[page], 0).position,
+               static_cast<std::size_t>(n) * sizeof(std::int32_t));
+  h.kinds[page] = kCoded;
+  h.runs[page] = run_of(to, h.pages[page], 0, n);
+}
+
+void RaggedCache::code_values(const ParallelFor& parallel_for) {
+  if (!holds_values_) return;
+  std::vector<std::pair<const Layout*, Head*>> heads;
+  for (int l = 0; l < shape_.n_layer(); ++l) {
+    layouts_[static_cast<std::size_t>(l)].holds_values = false;
+    for (int h = 0; h < shape_.layer(l).n_kv_head; ++h) heads.emplace_back(&layout(l), &head(l, h));
+  }
+  holds_values_ = false;
+  parallel_for(static_cast<int>(heads.size()), [&](int i) {
+    const auto& [sizes, h] = heads[static_cast<std::size_t>(i)];
+    for (std::size_t page = 0; page < h->pages.size(); ++page) {
+      if (h->kinds[page] == kHeld) code_page(*sizes, *h, page);
+    }
+  });
+}
+
 void RaggedCache::store_value(int layer, int kv_head, std::int32_t entry, const float* value) {
   Head& h = head(layer, kv_head);
   assert(entry >= 0 && entry < h.n_entries);
@@ -460,6 +511,8 @@ void RaggedCache::truncate(std::int32_t position) {
 
 void RaggedCache::clear() {
   for (Head& h : heads_) h = Head();
+  for (Layout& layout : layouts_) layout.holds_values = false;
+  holds_values_ = false;
 }
 
 }  // namespace winnow

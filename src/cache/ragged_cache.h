@@ -15,6 +15,7 @@
 #include "winnow/entries.h"
 #include "winnow/entry_type.h"
 #include "winnow/eviction.h"
+#include "winnow/layer_view.h"
 
 namespace winnow {
 
@@ -67,6 +68,8 @@ struct CacheShape {
 
   // With the types in which rows come: a code is made of what stays only.
   CacheShape plain() const;
+  // With the types in which entries wait for their values to be refitted (RaggedCache::hold_values).
+  CacheShape held() const;
 
   bool operator==(const CacheShape&) const = default;
 };
@@ -112,6 +115,12 @@ class RaggedCache {
   std::byte* key_row(int layer, int kv_head, std::int32_t entry);
   std::byte* value_row(int layer, int kv_head, std::int32_t entry);
 
+  // While values wait to be refitted: from here on what a cut stores has the types of shape().held(), until
+  // code_values() codes the values. Nobody but who holds them may read entries meanwhile.
+  void hold_values();
+  void code_values(const ParallelFor& parallel_for);
+  bool holds_values() const { return holds_values_; }
+
   // Replaces an entry's value [value_dim], in the type in which it is stored.
   void store_value(int layer, int kv_head, std::int32_t entry, const float* value);
 
@@ -155,8 +164,8 @@ class RaggedCache {
     // As the pool takes it: in units of a cache line.
     std::size_t page_bytes() const { return (n_slots() * entry_bytes() + 63) / 64 * 64; }
   };
-  enum Kind : std::uint8_t { kCoded, kPlain, kFirst };
-  static constexpr int kKinds = 3;
+  enum Kind : std::uint8_t { kCoded, kPlain, kFirst, kHeld };
+  static constexpr int kKinds = 4;
 
   // Entry e is in slot n_skipped + e, slot s on page s / kPageEntries: all pages but the first and the last are full.
   // In a layer with a window the first entry's slot is that of its position, modulo kPageEntries: runs, and with them
@@ -175,10 +184,14 @@ class RaggedCache {
     Format formats[kKinds];  // all the same where nothing is coded
     std::int32_t window;
     bool has_codes;
+    bool holds_values = false;
 
     const Format& coded() const { return formats[kCoded]; }
     // How a page is stored once it is settled.
-    Kind settled(std::size_t page) const { return has_codes && window == 0 && page == 0 ? kFirst : kCoded; }
+    Kind settled(std::size_t page) const {
+      if (has_codes && window == 0 && page == 0) return kFirst;
+      return holds_values ? kHeld : kCoded;
+    }
     Kind plain(std::size_t page) const { return settled(page) == kFirst || !has_codes ? settled(page) : kPlain; }
     // Slots before the entry of this position, if it is a head's first.
     std::int32_t skipped(std::int32_t position) const {
@@ -211,12 +224,15 @@ class RaggedCache {
   // Drops all entries but the first n.
   static void shrink(Head& head, std::int32_t n);
   void slide(const Layout& layout, Head& head);
+  // Codes the values of a page that holds them, where they lie if there is no memory for a smaller page.
+  void code_page(const Layout& layout, Head& head, std::size_t page);
   void restore_head(const Layout& layout, Head& head, std::istream& in);
 
   CacheShape shape_;
   std::vector<Layout> layouts_;  // [n_layer]
   std::shared_ptr<PagePool> pool_;
   std::vector<Head> heads_;  // of all layers, one layer after the other
+  bool holds_values_ = false;
 };
 
 }  // namespace winnow

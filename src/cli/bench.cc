@@ -68,7 +68,7 @@ bool parse_flags(const Arguments& arguments, BenchFlags& flags) {
   line.integer("--prefill-chunk", flags.prefill_chunk, 0,
                "tokens between cuts while prefilling with a method that evicts; 0: layer by layer (default: 0)");
   line.text("--prefill-weights", "TYPE", flags.model.prefill_weights,
-            "numbers that a prompt is multiplied in: auto, as-is, int8, bf16, f32 (default: auto)");
+            "numbers that a prompt is multiplied in: auto, as-is, int8, float, bf16, f32 (default: auto)");
   line.text("--kv-limit", "SIZE", flags.model.kv_limit, "hard limit of the KV memory (default: none)");
   line.group("Output");
   line.text("-o,--output", "FORMAT", flags.format, "md, json or csv (default: md)");

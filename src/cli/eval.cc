@@ -110,6 +110,7 @@ bool parse_flags(Arguments arguments, EvalFlags& flags, std::vector<std::string>
   line.integer("-c,--ctx-size", flags.n_ctx, 0,
                "most tokens of prompt and answer; the middle of longer prompts is left out (default: 0, the model's)");
   add_type_flags(line, flags.key_type, flags.value_type);
+  flags.model.prefill_weights = "float";  // activations in 8 bits would drown what a cut costs
   add_engine_flags(line, flags.model);
   if (!line.parse(std::move(arguments))) return false;
   if (benchmarks.empty()) {

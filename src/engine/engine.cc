@@ -52,10 +52,12 @@ PrefillWeights parse_prefill_weights(std::string_view name) {
   if (name == "auto") return PrefillWeights::kAuto;
   if (name == "as-is") return PrefillWeights::kAsIs;
   if (name == "int8") return PrefillWeights::kInt8;
+  if (name == "float") return PrefillWeights::kFloat;
   if (name == "bf16") return PrefillWeights::kBf16;
   if (name == "f32") return PrefillWeights::kF32;
-  throw Error(ErrorCode::kInvalidArgument, "the weights of the prefill can be auto, as-is, int8, bf16 or f32, not '" +
-                                               std::string(name.substr(0, 32)) + "'");
+  throw Error(ErrorCode::kInvalidArgument,
+              "the weights of the prefill can be auto, as-is, int8, float, bf16 or f32, not '" +
+                  std::string(name.substr(0, 32)) + "'");
 }
 
 Engine::Impl::Impl(std::shared_ptr<const Model> the_model, const EngineOptions& the_options)

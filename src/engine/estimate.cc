@@ -31,30 +31,37 @@ MemoryEstimate Engine::estimate(const SessionOptions& wanted, std::int32_t n_pro
   // before: each is counted as the largest layer's, but no more than there are.
   // Entries that come later stand on plain pages until these are full; so do a head's first ones.
   const CacheShape plain = shape.plain();
-  std::size_t largest_page = 0, largest_plain_page = 0, all_heads_plain = 0;
+  const bool refits = total < whole && options.eviction.fit == Fit::kValues;
+  const CacheShape cut_types = refits ? shape.held() : shape;  // of what a cut stores until its values are refitted
+  const auto largest_page = [&](const CacheShape& types) {
+    std::size_t largest = 0;
+    for (int l = 0; l < types.n_layer(); ++l) {
+      if (types.layer(l).is_cut()) largest = std::max(largest, types.page_bytes(l));
+    }
+    return largest;
+  };
+  // Every head has n_pages pages.
+  const auto heads_bytes = [&](const CacheShape& types, std::size_t n_pages) {
+    std::size_t bytes = 0;
+    for (int l = 0; l < types.n_layer(); ++l) {
+      if (types.layer(l).is_cut()) bytes += static_cast<std::size_t>(types.layer(l).n_kv_head) * types.page_bytes(l);
+    }
+    return bytes * n_pages;
+  };
   const auto pages_of = [](std::int64_t n) { return static_cast<std::size_t>((n + kPageEntries - 1) / kPageEntries); };
-  for (int l = 0; l < shape.n_layer(); ++l) {
-    if (!shape.layer(l).is_cut()) continue;
-    largest_page = std::max(largest_page, shape.page_bytes(l));
-    largest_plain_page = std::max(largest_plain_page, plain.page_bytes(l));
-    all_heads_plain += static_cast<std::size_t>(shape.layer(l).n_kv_head) * plain.page_bytes(l);
-  }
-  const auto cut_bytes = [&](std::int64_t n_entries, std::int64_t n_later, std::int64_t n_tokens) {
-    const auto bytes_of = [&](const CacheShape& types, std::size_t largest, std::int64_t n, std::int64_t n_in_head) {
+  const auto cut_bytes = [&](const CacheShape& types, std::int64_t n_entries, std::int64_t n_later,
+                             std::int64_t n_tokens) {
+    const auto bytes_of = [&](const CacheShape& stored, std::int64_t n, std::int64_t n_in_head) {
       const std::int64_t n_pages = (n + n_heads * (kPageEntries - 1)) / kPageEntries;
-      std::size_t whole_bytes = 0;
-      for (int l = 0; l < types.n_layer(); ++l) {
-        if (!types.layer(l).is_cut()) continue;
-        whole_bytes += static_cast<std::size_t>(types.layer(l).n_kv_head) * pages_of(n_in_head) * types.page_bytes(l);
-      }
-      return std::min(static_cast<std::size_t>(n_pages) * largest, whole_bytes);
+      return std::min(static_cast<std::size_t>(n_pages) * largest_page(stored),
+                      heads_bytes(stored, pages_of(n_in_head)));
     };
-    if (!shape.has_codes()) return bytes_of(shape, largest_page, n_entries + n_later, n_tokens);
+    if (!types.has_codes()) return bytes_of(types, n_entries + n_later, n_tokens);
     // A first page and a last one of each head, and those that are coded while they are still held plain.
-    const std::size_t turning = 2 * all_heads_plain + static_cast<std::size_t>(impl_->compute.n_threads()) *
-                                                          (largest_page + largest_plain_page);
-    return bytes_of(shape, largest_page, n_entries, n_tokens) + turning +
-           (n_later > n_heads ? bytes_of(plain, largest_plain_page, n_later, n_later / n_heads + 1) : 0);
+    const std::size_t turning = 2 * heads_bytes(plain, 1) + static_cast<std::size_t>(impl_->compute.n_threads()) *
+                                                                (largest_page(types) + largest_page(plain));
+    return bytes_of(types, n_entries, n_tokens) + turning +
+           (n_later > n_heads ? bytes_of(plain, n_later, n_later / n_heads + 1) : 0);
   };
   // A window's first entry lies anywhere on its page.
   const auto window_bytes = [&](std::int64_t n_tokens, std::int64_t n_new) {
@@ -72,8 +79,8 @@ MemoryEstimate Engine::estimate(const SessionOptions& wanted, std::int32_t n_pro
   std::size_t prefill_peak = 0;
   if (is_chunked) {
     const std::int64_t chunk = options.prefill_chunk;
-    prefill_peak =
-        cut_bytes(std::min(whole, total), std::min(whole, chunk * n_heads), n_prompt) + window_bytes(n_prompt, chunk);
+    prefill_peak = cut_bytes(cut_types, std::min(whole, total), std::min(whole, chunk * n_heads), n_prompt) +
+                   window_bytes(n_prompt, chunk);
     estimate.hidden_bytes = static_cast<std::size_t>(chunk);
   } else {
     std::int32_t n_staged = n_prompt, n_hidden = n_prompt;
@@ -89,13 +96,13 @@ MemoryEstimate Engine::estimate(const SessionOptions& wanted, std::int32_t n_pro
     }
     estimate.kv_bytes_staging = StagingBuffer::bytes_for(shape.plain(), n_staged);
     // A stage of the cascade rounds every share up.
-    prefill_peak = cut_bytes(std::min(whole, total + n_heads), 0, n_prompt) + window_bytes(n_prompt, 0) +
+    prefill_peak = cut_bytes(cut_types, std::min(whole, total + n_heads), 0, n_prompt) + window_bytes(n_prompt, 0) +
                    estimate.kv_bytes_staging;
     estimate.hidden_bytes = static_cast<std::size_t>(n_hidden);
   }
   estimate.hidden_bytes *= static_cast<std::size_t>(model.info.n_embd) * sizeof(float);
 
-  if (total < whole && options.eviction.fit == Fit::kValues) {
+  if (refits) {
     prefill_peak += ReferenceAttention::bytes_for(model.spec, is_chunked ? options.prefill_chunk : n_prompt);
   }
 
@@ -113,7 +120,8 @@ MemoryEstimate Engine::estimate(const SessionOptions& wanted, std::int32_t n_pro
         options.budget->is_relative() ? total : options.budget->total_entries(n_end, n_heads, shape.cut_entry_bytes());
     decoding = std::max(total, final_total);
   }
-  estimate.kv_bytes_peak = std::max(prefill_peak, cut_bytes(decoding, grown * n_heads, n_end) + window_bytes(n_end, 1));
+  estimate.kv_bytes_peak =
+      std::max(prefill_peak, cut_bytes(shape, decoding, grown * n_heads, n_end) + window_bytes(n_end, 1));
   estimate.recurrent_bytes = 2 * model.info.state_bytes();  // the present state and the next
   return estimate;
 }

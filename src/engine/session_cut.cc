@@ -21,6 +21,7 @@ void Session::Impl::run_cut(const CutShape& shape_of_cut, int max_window_rows) {
   std::optional<ReferenceAttention> reference;  // a step of decoding has none
   if (options.eviction.fit == Fit::kValues && evidence.n_reference_rows() > 0) {
     reference.emplace(model().spec, evidence.n_reference_rows(), engine_impl().pool);
+    cache.hold_values();
   }
   for (int l = 0; l < shape.n_layer(); ++l) {
     if (!shape.layer(l).is_cut()) continue;

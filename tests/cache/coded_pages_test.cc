@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <random>
 #include <sstream>
 #include <string>
@@ -256,6 +257,46 @@ TEST_P(CodedPages, EqualPlainVectorsUnderRandomOperations) {
   }
   sequences.clear();
   EXPECT_EQ(pool_->statistics().pages_in_use, 0U);
+}
+
+// Values that waited are those of one coding, whatever was dropped meanwhile.
+void expect_held_values_are_coded_once(EntryType type, std::size_t limit) {
+  const CacheShape shape = even_shape(1, 1, 64, type, type);
+  const auto pool = PagePool::create(0), limited = PagePool::create(limit);
+  std::mt19937 random(11);
+  RaggedCache source(shape.plain(), pool), at_once(shape, pool), waiting(shape, limited);
+  extend(source, 0, 0, 150, 0, random);
+  std::vector<std::int32_t> all(150), third;
+  for (std::int32_t i = 0; i < 150; ++i) {
+    all[static_cast<std::size_t>(i)] = i;
+    if (i < kPlainEntries || i % 3 != 1) third.push_back(i);
+  }
+  at_once.append_from(0, 0, source.entries(0, 0), third, source.shape());
+  waiting.hold_values();
+  waiting.append_from(0, 0, source.entries(0, 0), all, source.shape());
+  waiting.keep(0, 0, third);
+  EXPECT_EQ(waiting.holds_values(), shape.held() != shape);
+  waiting.code_values([](int n, const std::function<void(int)>& body) {
+    for (int i = 0; i < n; ++i) body(i);
+  });
+  EXPECT_FALSE(waiting.holds_values());
+  EXPECT_EQ(waiting.bytes(), at_once.bytes());
+  const Found found = find(waiting, 0, 0), expected = find(at_once, 0, 0);
+  ASSERT_EQ(found.rows.size(), expected.rows.size());
+  EXPECT_EQ(found.is_plain, expected.is_plain);
+  for (std::size_t i = 0; i < expected.rows.size(); ++i) {
+    EXPECT_EQ(found.rows[i].position, expected.rows[i].position) << i;
+    EXPECT_EQ(found.rows[i].key, expected.rows[i].key) << i;
+    EXPECT_EQ(found.rows[i].value, expected.rows[i].value) << i;
+  }
+}
+
+TEST_P(CodedPages, ValuesMayWaitForTheirCodes) { expect_held_values_are_coded_once(GetParam(), 0); }
+
+TEST_P(CodedPages, ValuesThatWaitedAreCodedWithoutMemory) {
+  const CacheShape shape = even_shape(1, 1, 64, GetParam(), GetParam());
+  const std::size_t first = (shape.plain().entry_bytes(0) * kPlainEntries + 63) / 64 * 64;
+  expect_held_values_are_coded_once(GetParam(), first + 5 * ((shape.held().page_bytes(0) + 63) / 64 * 64));
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, CodedPages,

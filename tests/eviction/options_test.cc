@@ -131,7 +131,8 @@ TEST(Options, EveryOptionPrintsWhatItReads) {
                {"head-file", "a.json"},  {"profile", "b.json"},
                {"scorer", "lava"},       {"layers", "cake"},
                {"heads", "flat"},        {"selector", "critical"},
-               {"fit", "values"},        {"bits", "4"}};
+               {"fit", "values"},        {"bits", "4"},
+               {"rms-weight", "0.5"}};
   EXPECT_EQ(std::size(cases), option_rows().size());
   for (const auto& c : cases) {
     EvictionOptions options;

@@ -91,8 +91,9 @@ void ReferenceAttention::add_layer(const LayerView& view, const ParallelFor& par
 void ReferenceAttention::refit_head(const Head& head, RaggedCache& cache) const {
   const kernels::HeadEntries entries = cache.entries(head.layer, head.kv_head);
   kernels::AttentionShape shape = head.shape;  // the rows' types were those of a prompt
-  shape.key_type = cache.shape().key_type;
-  shape.value_type = cache.shape().value_type;
+  const CacheShape types = cache.holds_values() ? cache.shape().held() : cache.shape();
+  shape.key_type = types.key_type;
+  shape.value_type = types.value_type;
   const std::vector<float> keys = load_rows(shape, entries, kernels::RowKind::kKey);
   const std::vector<float> values = load_rows(shape, entries, kernels::RowKind::kValue);
   const auto loaded = [&](const std::vector<std::byte>& rows, int n) {
@@ -124,6 +125,7 @@ void ReferenceAttention::refit_head(const Head& head, RaggedCache& cache) const 
 
 void ReferenceAttention::refit(RaggedCache& cache, const ParallelFor& parallel_for) const {
   parallel_for(static_cast<int>(heads_.size()), [&](int i) { refit_head(heads_[static_cast<std::size_t>(i)], cache); });
+  cache.code_values(parallel_for);
 }
 
 }  // namespace winnow

@@ -12,6 +12,7 @@ namespace winnow {
 namespace {
 
 std::optional<PackedType> packed_type(PrefillWeights choice) {
+  if (choice == PrefillWeights::kFloat) return multiplies_bf16() ? PackedType::kBF16 : PackedType::kF32;
   if (choice == PrefillWeights::kBf16) return PackedType::kBF16;
   if (choice == PrefillWeights::kF32) return PackedType::kF32;
   return std::nullopt;
@@ -30,6 +31,7 @@ bool ConvertedLayer::converts(const ggml_tensor* weight, std::int32_t n_rows) co
       return false;
     case PrefillWeights::kInt8:
       return !has_int8_product(weight);
+    case PrefillWeights::kFloat:
     case PrefillWeights::kBf16:
     case PrefillWeights::kF32:
       return true;

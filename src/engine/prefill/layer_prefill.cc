@@ -69,6 +69,9 @@ void LayerPrefill::begin_pass() {
       group.reference.emplace(engine_impl().model->impl().spec, n, engine_impl().pool);
     }
   }
+  for (const PromptTarget& target : targets_) {
+    if (target.refits()) target.session().cache.hold_values();
+  }
   if (observed_) recorders.push_back(&*observed_);
   const bool reconstructs = (observer_ && observer_->needs.reconstruction_pass) ||
                             std::any_of(targets_.begin(), targets_.end(), [](const PromptTarget& target) {
