@@ -23,14 +23,19 @@ void Session::Impl::run_cut(const CutShape& shape_of_cut, int max_window_rows) {
     reference.emplace(model().spec, evidence.n_reference_rows(), engine_impl().pool);
     cache.hold_values();
   }
-  for (int l = 0; l < shape.n_layer(); ++l) {
-    if (!shape.layer(l).is_cut()) continue;
-    LayerViews layer = stored_layer(*this, l);
-    const LayerView view = layer.of(evidence, evidence.needs(), max_window_rows);
-    if (reference) reference->add_layer(view, parallel_for);
-    keep_entries(cache, cut.add_layer(view, parallel_for), parallel_for);
+  try {
+    for (int l = 0; l < shape.n_layer(); ++l) {
+      if (!shape.layer(l).is_cut()) continue;
+      LayerViews layer = stored_layer(*this, l);
+      const LayerView view = layer.of(evidence, evidence.needs(), max_window_rows);
+      if (reference) reference->add_layer(view, parallel_for);
+      keep_entries(cache, cut.add_layer(view, parallel_for), parallel_for);
+    }
+    if (reference) reference->refit(cache, parallel_for);
+  } catch (...) {
+    cache.code_values(parallel_for);  // what waits for a fit that does not come
+    throw;
   }
-  if (reference) reference->refit(cache, parallel_for);
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
   statistics.evict_s += elapsed.count();
 }

@@ -10,6 +10,7 @@
 #include "kernels/rows.h"
 #include "winnow/layer_evidence.h"
 #include "winnow/observe.h"
+#include "winnow/registry.h"
 
 namespace winnow::test {
 namespace {
@@ -188,6 +189,39 @@ TEST(RefittedValues, TakeNoMoreThanWasEstimated) {
   Session session = engine->open(options);
   session.prefill(random_tokens(500, 300, 2));
   EXPECT_LE(engine->memory().kv_bytes_peak, estimate.kv_bytes_peak);
+}
+
+// Keys of small norm, until it is told to fail in the second layer.
+class Failing final : public Scorer {
+ public:
+  static inline bool fails = false;
+  EvidenceNeeds needs(const EvictionOptions& options) const override { return find_scorer("knorm").needs(options); }
+  LayerScores score(LayerEvidence& evidence, const EvictionOptions& options) const override {
+    if (fails && evidence.view().layer == 1) throw Error(ErrorCode::kCancelled, "told to fail");
+    return find_scorer("knorm").score(evidence, options);
+  }
+};
+
+TEST(RefittedValues, OutliveACutThatFails) {
+  register_scorer("failing", std::make_unique<Failing>());
+  const auto engine = small_engine();
+  SessionOptions options;
+  options.eviction = EvictionOptions::parse("snapkv:scorer=failing,window=4,fit=values,bits=4");
+  options.budget = Budget::parse("100");
+  options.decode_cut = SessionOptions::DecodeCut::kTotal;
+  options.cut_every = 4;
+  Session session = engine->open(options);
+  session.prefill(random_tokens(300, 300, 1));
+  Session uncut = session.fork();
+  const std::vector<Token> turn = random_tokens(50, 300, 2), later = random_tokens(12, 300, 3);
+  uncut.append(turn);
+  Failing::fails = true;
+  expect_error(ErrorCode::kCancelled, "told to fail", [&] { session.prefill(turn); });
+  Failing::fails = false;
+  EXPECT_EQ(kept_positions(session), kept_positions(uncut));
+  // Cuts of decoding refit nothing: what they move is coded as it lies.
+  EXPECT_EQ(decode_all(session, later), decode_all(uncut, later));
+  EXPECT_EQ(kept_positions(session), kept_positions(uncut));
 }
 
 TEST(ReferenceRows, CannotScoreWhileDecoding) {
