@@ -27,4 +27,15 @@ inline void expect_error(ErrorCode code, const std::string& part, const std::fun
   }
 }
 
+// The code with which body is refused; kInternal if it is not.
+inline ErrorCode code_of(const std::function<void()>& body, std::string* message = nullptr) {
+  try {
+    body();
+  } catch (const Error& error) {
+    if (message != nullptr) *message = error.what();
+    return error.code();
+  }
+  return ErrorCode::kInternal;
+}
+
 }  // namespace winnow::test

@@ -20,23 +20,10 @@ std::int32_t entries_on_page(std::int32_t n, std::size_t page) {
   return std::min(kPageEntries, n - static_cast<std::int32_t>(page) * kPageEntries);
 }
 
-std::size_t page_of(std::int32_t slot) { return static_cast<std::size_t>(slot / kPageEntries); }
-
 // Strictly ascending and within [0, n).
 [[maybe_unused]] bool are_indices_below(std::int32_t n, std::span<const std::int32_t> indices) {
   return std::adjacent_find(indices.begin(), indices.end(), std::greater_equal<>()) == indices.end() &&
          (indices.empty() || (indices.front() >= 0 && indices.back() < n));
-}
-
-// A row of n numbers from one type to another.
-void convert_row(EntryType from, EntryType to, int n, const std::byte* source, std::byte* target) {
-  if (from == to) {
-    std::memcpy(target, source, row_bytes(to, n));
-    return;
-  }
-  float numbers[kernels::kMaxHeadDim];
-  kernels::load_row(from, source, numbers, n);
-  kernels::store_row(to, numbers, target, n);
 }
 
 }  // namespace
@@ -237,22 +224,6 @@ void RaggedCache::make_writable(const Layout& layout, Head& head, std::size_t pa
   head.pages[page] = std::move(copy);
 }
 
-void RaggedCache::recode(const Layout& layout, Head& head, std::size_t page, Kind kind) {
-  const Format& from = layout.formats[head.kinds[page]];
-  const Format& to = layout.formats[kind];
-  PageRef fresh = acquire(layout, kind);
-  const std::int32_t first_slot = page == 0 ? head.n_skipped : 0;
-  for (std::int32_t i = first_slot; i < first_slot + head.runs[page].n_entries; ++i) {
-    const Slot source = slot(from, head.pages[page], i), target = slot(to, fresh, i);
-    convert_row(from.key_type, to.key_type, layout.key_dim, source.key, target.key);
-    convert_row(from.value_type, to.value_type, layout.value_dim, source.value, target.value);
-    *target.position = *source.position;
-  }
-  head.runs[page] = run_of(to, fresh, first_slot, head.runs[page].n_entries);
-  head.pages[page] = std::move(fresh);
-  head.kinds[page] = kind;
-}
-
 void RaggedCache::grow(const Layout& layout, Head& head, std::int32_t n, std::int32_t first_position, bool is_settled) {
   if (n == 0) return;
   if (head.n_entries == 0) head.n_skipped = layout.skipped(first_position);
@@ -324,80 +295,6 @@ void RaggedCache::slide(const Layout& sizes, Head& h) {
   h.runs.front() = run_of(sizes.formats[h.kinds.front()], h.pages.front(), h.n_skipped, on_first);
 }
 
-void RaggedCache::settle(int layer, int kv_head) {
-  Head& h = head(layer, kv_head);
-  const Layout& sizes = layout(layer);
-  slide(sizes, h);
-  if (!sizes.has_codes) return;
-  for (std::size_t page = page_of(h.n_skipped + h.n_entries); page-- > 0 && h.kinds[page] == kPlain;) {
-    try {
-      recode(sizes, h, page, kCoded);
-    } catch (const Error& error) {
-      if (error.code() != ErrorCode::kOutOfMemory) throw;
-      return;
-    }
-  }
-}
-
-void RaggedCache::settle() {
-  for (int l = 0; l < shape_.n_layer(); ++l) {
-    for (int h = 0; h < shape_.layer(l).n_kv_head; ++h) settle(l, h);
-  }
-}
-
-void RaggedCache::hold_values() {
-  if (shape_.held() == shape_) return;
-  holds_values_ = true;
-  for (Layout& layout : layouts_) layout.holds_values = layout.window == 0;
-}
-
-void RaggedCache::code_page(const Layout& sizes, Head& h, std::size_t page) {
-  try {
-    return recode(sizes, h, page, kCoded);
-  } catch (const Error& error) {
-    if (error.code() != ErrorCode::kOutOfMemory) throw;
-  }
-  // The page is this cut's own. Every part begins where it did or lower, so in ascending order each is read before it
-  // is written over.
-  const Format& from = sizes.formats[kHeld];
-  const Format& to = sizes.formats[kCoded];
-  const std::int32_t n = h.runs[page].n_entries;
-  std::vector<std::byte> value(to.value_bytes);
-  for (std::int32_t i = 0; i < n; ++i) {
-    convert_row(from.value_type, to.value_type, sizes.value_dim, slot(from, h.pages[page], i).value, value.data());
-    std::memcpy(slot(to, h.pages[page], i).value, value.data(), value.size());
-  }
-  std::memmove(slot(to, h.pages[page], 0).position, slot(from, h.pages[page], 0).position,
-               static_cast<std::size_t>(n) * sizeof(std::int32_t));
-  h.kinds[page] = kCoded;
-  h.runs[page] = run_of(to, h.pages[page], 0, n);
-}
-
-void RaggedCache::code_values(const ParallelFor& parallel_for) {
-  if (!holds_values_) return;
-  std::vector<std::pair<const Layout*, Head*>> heads;
-  for (int l = 0; l < shape_.n_layer(); ++l) {
-    layouts_[static_cast<std::size_t>(l)].holds_values = false;
-    for (int h = 0; h < shape_.layer(l).n_kv_head; ++h) heads.emplace_back(&layout(l), &head(l, h));
-  }
-  holds_values_ = false;
-  parallel_for(static_cast<int>(heads.size()), [&](int i) {
-    const auto& [sizes, h] = heads[static_cast<std::size_t>(i)];
-    for (std::size_t page = 0; page < h->pages.size(); ++page) {
-      if (h->kinds[page] == kHeld) code_page(*sizes, *h, page);
-    }
-  });
-}
-
-void RaggedCache::store_value(int layer, int kv_head, std::int32_t entry, const float* value) {
-  Head& h = head(layer, kv_head);
-  assert(entry >= 0 && entry < h.n_entries);
-  const std::size_t page = page_of(h.n_skipped + entry);
-  make_writable(layout(layer), h, page);
-  kernels::store_row(layout(layer).formats[h.kinds[page]].value_type, value, slot_of(layout(layer), h, entry).value,
-                     layout(layer).value_dim);
-}
-
 std::byte* RaggedCache::key_row(int layer, int kv_head, std::int32_t entry) {
   Head& h = head(layer, kv_head);
   assert(entry >= 0 && entry < h.n_entries);
@@ -434,9 +331,9 @@ void RaggedCache::append_from(int layer, int kv_head, const kernels::HeadEntries
     const CacheShape& from = run->is_plain ? plain_source : source_shape;
     const Format& to = sizes.formats[h.kinds[page_of(h.n_skipped + entry)]];
     const Slot target = slot_of(sizes, h, entry++);
-    convert_row(from.key_type, to.key_type, sizes.key_dim, run->keys + i * from.key_bytes(layer), target.key);
-    convert_row(from.value_type, to.value_type, sizes.value_dim, run->values + i * from.value_bytes(layer),
-                target.value);
+    kernels::convert_row(from.key_type, to.key_type, run->keys + i * from.key_bytes(layer), target.key, sizes.key_dim);
+    kernels::convert_row(from.value_type, to.value_type, run->values + i * from.value_bytes(layer), target.value,
+                         sizes.value_dim);
     *target.position = run->positions[i];
   }
 }
@@ -477,8 +374,8 @@ void RaggedCache::keep(int layer, int kv_head, std::span<const std::int32_t> ind
     const Format& to_format = sizes.formats[sizes.settled(page)];
     const Slot source = slot(from_format, h.pages[page_of(from_slot)], from_slot % kPageEntries);
     const Slot target = slot(to_format, fresh[page] ? fresh[page] : h.pages[page], to_slot % kPageEntries);
-    convert_row(from_format.key_type, to_format.key_type, sizes.key_dim, source.key, target.key);
-    convert_row(from_format.value_type, to_format.value_type, sizes.value_dim, source.value, target.value);
+    kernels::convert_row(from_format.key_type, to_format.key_type, source.key, target.key, sizes.key_dim);
+    kernels::convert_row(from_format.value_type, to_format.value_type, source.value, target.value, sizes.value_dim);
     *target.position = *source.position;
   }
 
@@ -512,7 +409,6 @@ void RaggedCache::truncate(std::int32_t position) {
 void RaggedCache::clear() {
   for (Head& h : heads_) h = Head();
   for (Layout& layout : layouts_) layout.holds_values = false;
-  holds_values_ = false;
 }
 
 }  // namespace winnow

@@ -119,7 +119,7 @@ class RaggedCache {
   // code_values() codes the values. Nobody but who holds them may read entries meanwhile.
   void hold_values();
   void code_values(const ParallelFor& parallel_for);
-  bool holds_values() const { return holds_values_; }
+  bool holds_values() const;
 
   // Replaces an entry's value [value_dim], in the type in which it is stored.
   void store_value(int layer, int kv_head, std::int32_t entry, const float* value);
@@ -205,6 +205,7 @@ class RaggedCache {
     std::int32_t* position;
   };
 
+  static std::size_t page_of(std::int32_t slot) { return static_cast<std::size_t>(slot / kPageEntries); }
   Head& head(int layer, int kv_head);
   const Head& head(int layer, int kv_head) const;
   const Layout& layout(int layer) const { return layouts_[static_cast<std::size_t>(layer)]; }
@@ -232,7 +233,6 @@ class RaggedCache {
   std::vector<Layout> layouts_;  // [n_layer]
   std::shared_ptr<PagePool> pool_;
   std::vector<Head> heads_;  // of all layers, one layer after the other
-  bool holds_values_ = false;
 };
 
 }  // namespace winnow

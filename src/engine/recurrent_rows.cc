@@ -3,7 +3,6 @@
 #include <ggml.h>
 
 #include <algorithm>
-#include <exception>
 
 #include "kernels/delta_rule.h"
 #include "kernels/short_convolution.h"
@@ -13,18 +12,10 @@ namespace {
 
 constexpr std::int64_t kGrain = 16;  // channels that a thread takes at least
 
-void catching(void* userdata, auto&& body) {
-  const auto& rows = *static_cast<const RecurrentRows*>(userdata);
-  try {
-    body(rows);
-  } catch (...) {
-    rows.compute->fail(std::current_exception());
-  }
-}
-
 template <auto convolve>
 void run_convolution(ggml_tensor* dst, int ith, int nth, void* userdata) {
-  catching(userdata, [&](const RecurrentRows& rows) {
+  const auto& rows = *static_cast<const RecurrentRows*>(userdata);
+  rows.compute->guard([&] {
     const auto* x = static_cast<const float*>(dst->src[0]->data);
     auto* y = static_cast<float*>(dst->data);
     const std::int64_t n = dst->ne[0], n_in = dst->src[0]->ne[0], n_grains = (n + kGrain - 1) / kGrain;
@@ -41,7 +32,8 @@ void run_convolution(ggml_tensor* dst, int ith, int nth, void* userdata) {
 }
 
 void run_delta_rule(ggml_tensor* dst, int ith, int nth, void* userdata) {
-  catching(userdata, [&](const RecurrentRows& rows) {
+  const auto& rows = *static_cast<const RecurrentRows*>(userdata);
+  rows.compute->guard([&] {
     const RecurrenceSpec& spec = rows.spec->recurrence;
     const auto constants = [](const ggml_tensor* tensor) { return static_cast<const float*>(tensor->data); };
     const kernels::DeltaRule rule{.head_dim = spec.head_dim,

@@ -173,6 +173,16 @@ void store_row(EntryType type, const float* src, std::byte* dst, int n) {
   }
 }
 
+void convert_row(EntryType from, EntryType to, const std::byte* src, std::byte* dst, int n) {
+  if (from == to) {
+    std::memcpy(dst, src, row_bytes(to, n));
+    return;
+  }
+  float numbers[kMaxHeadDim];
+  load_row(from, src, numbers, n);
+  store_row(to, numbers, dst, n);
+}
+
 void value_l1_norms(const AttentionShape& shape, const HeadEntries& entries, std::span<float> out) {
   assert(out.size() >= static_cast<std::size_t>(entries.n_entries));
   HWY_DYNAMIC_DISPATCH(value_l1_norms)(shape, entries, out.data());

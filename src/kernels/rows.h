@@ -12,6 +12,8 @@ namespace winnow::kernels {
 // float32 -> entry type and back, one row of n numbers.
 void store_row(EntryType type, const float* src, std::byte* dst, int n);
 void load_row(EntryType type, const std::byte* src, float* dst, int n);
+// From one entry type to another.
+void convert_row(EntryType from, EntryType to, const std::byte* src, std::byte* dst, int n);
 
 // Per stored entry, in order: out [n_entries].
 void value_l1_norms(const AttentionShape& shape, const HeadEntries& entries, std::span<float> out);

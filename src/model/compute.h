@@ -73,16 +73,24 @@ class Compute {
   // ...
   int n_threads() const { return n_threads_; }
 
-  // Runs the graph. An exception that a custom node recorded with `fail` is rethrown.
+  // Runs the graph. An exception that a custom node let out (guard) is rethrown.
   void run(Graph& graph);
 
   // body(i) for every i in [0, n_items) on the threads, handed out one by one.
   void parallel_for(int n_items, const std::function<void(int)>& body);
 
-  // For custom nodes: exceptions must not cross ggml's threads. Keeps the first one for run() to throw.
-  void fail(std::exception_ptr error) noexcept;
+  // For custom nodes: exceptions must not cross ggml's threads. Keeps the first one of body() for run() to throw.
+  void guard(auto&& body) noexcept {
+    try {
+      body();
+    } catch (...) {
+      fail(std::current_exception());
+    }
+  }
 
  private:
+  void fail(std::exception_ptr error) noexcept;
+
   struct Impl;
   int n_threads_;
   std::unique_ptr<Impl> impl_;

@@ -4,11 +4,11 @@
 #include <ggml.h>
 
 #include <algorithm>
-#include <exception>
 
 #include "kernels/few_rows_product.h"
 #include "kernels/quantised_product.h"
 #include "model/compute.h"
+#include "model/quantised_rows.h"
 #include "model/thread_memory.h"
 
 namespace winnow {
@@ -60,20 +60,6 @@ void run_plan(ggml_tensor* dst, int ith, int /*nth*/, void* /*userdata*/) {
   plan.first_slot[0] = 0;
 }
 
-void catching(void* userdata, auto&& body) {
-  try {
-    body();
-  } catch (...) {
-    static_cast<Compute*>(userdata)->fail(std::current_exception());
-  }
-}
-
-// ggml aligns tensors to less than a block: there is room for one more in front.
-std::byte* aligned(const ggml_tensor* tensor) {
-  const auto address = reinterpret_cast<std::uintptr_t>(tensor->data);
-  return reinterpret_cast<std::byte*>((address + alignof(RowBlock) - 1) / alignof(RowBlock) * alignof(RowBlock));
-}
-
 std::size_t row_bytes(int format, std::int64_t n) {
   return format == kRowBlocks ? static_cast<std::size_t>(n / kernels::kRowBlock) * sizeof(RowBlock)
                               : ggml_row_size(static_cast<ggml_type>(format), n);
@@ -84,7 +70,7 @@ void run_to_blocks(ggml_tensor* dst, int ith, int nth, void* /*userdata*/) {
   const ggml_tensor* x = dst->src[0];
   const std::int64_t first = x->ne[1] * ith / nth, last = x->ne[1] * (ith + 1) / nth;
   kernels::quantise_rows(static_cast<const float*>(x->data) + first * x->ne[0], x->ne[0], last - first,
-                         reinterpret_cast<RowBlock*>(aligned(dst)) + first * x->ne[0] / kernels::kRowBlock);
+                         reinterpret_cast<RowBlock*>(aligned_rows(dst)) + first * x->ne[0] / kernels::kRowBlock);
 }
 
 // As ggml multiplies with dst->src[1], the weights.
@@ -95,7 +81,7 @@ void run_to_type(ggml_tensor* dst, int ith, int nth, void* /*userdata*/) {
   const std::size_t bytes = row_bytes(type, x->ne[0]);
   for (std::int64_t r = x->ne[1] * ith / nth; r < x->ne[1] * (ith + 1) / nth; ++r) {
     const float* row = static_cast<const float*>(x->data) + r * x->ne[0];
-    std::byte* out = aligned(dst) + static_cast<std::size_t>(r) * bytes;
+    std::byte* out = aligned_rows(dst) + static_cast<std::size_t>(r) * bytes;
     if (type == GGML_TYPE_F32) {
       std::copy_n(row, x->ne[0], reinterpret_cast<float*>(out));
     } else {
@@ -139,7 +125,7 @@ struct Product {
 };
 
 void run_few_rows(ggml_tensor* dst, int ith, int nth, void* userdata) {
-  catching(userdata, [&] {
+  static_cast<Compute*>(userdata)->guard([&] {
     const Product p(dst);
     const auto blocks = *kernels::weight_blocks(ggml_type_name(p.weights->type));
     const std::int64_t first = p.n_out * ith / nth, last = p.n_out * (ith + 1) / nth;
@@ -160,14 +146,11 @@ void run_few_rows(ggml_tensor* dst, int ith, int nth, void* userdata) {
 }
 
 void run_blocks(ggml_tensor* dst, int ith, int nth, void* userdata) {
-  catching(userdata, [&] {
-    constexpr std::int64_t kGrain = 32;  // weight rows that a kernel takes at once on the widest vectors
+  static_cast<Compute*>(userdata)->guard([&] {
     const Product p(dst);
     const auto blocks = *kernels::weight_blocks(ggml_type_name(p.weights->type));
-    const std::int64_t n_grains = (p.n_out + kGrain - 1) / kGrain;
-    const std::int64_t first = n_grains * ith / nth * kGrain;
-    const std::int64_t last = std::min(p.n_out, n_grains * (ith + 1) / nth * kGrain);
-    const auto* rows = reinterpret_cast<const RowBlock*>(aligned(p.rows));
+    const auto [first, last] = OutputPart(p.n_out, ith, nth);
+    const auto* rows = reinterpret_cast<const RowBlock*>(aligned_rows(p.rows));
     p.for_each_expert(first, last, [&](const std::byte* weights, std::int64_t slot, std::int64_t n) {
       kernels::quantised_product(blocks, {.weights = weights,
                                           .weight_stride = p.weights->nb[1],
@@ -185,12 +168,12 @@ void run_blocks(ggml_tensor* dst, int ith, int nth, void* userdata) {
 
 // ggml's products of two rows, for the types that have no kernel here.
 void run_dots(ggml_tensor* dst, int ith, int nth, void* userdata) {
-  catching(userdata, [&] {
+  static_cast<Compute*>(userdata)->guard([&] {
     constexpr std::int64_t kGrain = 16;  // weight rows that stay in the cache while all rows pass
     const Product p(dst);
     const ggml_type_traits_cpu* traits = ggml_get_type_traits_cpu(p.weights->type);
     const std::size_t bytes = row_bytes(traits->vec_dot_type, p.n_in);
-    const std::byte* rows = aligned(p.rows);
+    const std::byte* rows = aligned_rows(p.rows);
     const std::int64_t first = p.n_out * ith / nth, last = p.n_out * (ith + 1) / nth;
     p.for_each_expert(first, last, [&](const std::byte* weights, std::int64_t slot, std::int64_t n) {
       for (std::int64_t begin = first; begin < last; begin += kGrain) {

@@ -206,12 +206,10 @@ void run_product(ggml_tensor* dst, int ith, int nth, void* userdata) {
   const auto& matrix = *static_cast<const PackedMatrix*>(userdata);
   PackedLayer::Impl& layer = *matrix.layer;
   const OneThread one_thread;
-  try {
+  layer.compute->guard([&] {
     auto& scratch = layer.scratch[static_cast<std::size_t>(ith)];
     for (int share = ith; share < layer.compute->n_threads(); share += nth) multiply_share(matrix, dst, share, scratch);
-  } catch (...) {
-    layer.compute->fail(std::current_exception());
-  }
+  });
 }
 
 }  // namespace

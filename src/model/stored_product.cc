@@ -4,11 +4,11 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <exception>
 
 #include "kernels/few_rows_product.h"
 #include "kernels/quantised_product.h"
 #include "model/compute.h"
+#include "model/quantised_rows.h"
 #include "model/thread_memory.h"
 
 namespace winnow {
@@ -20,23 +20,18 @@ using kernels::RowBlock;
 // that takes less time than waiting for the others.
 constexpr std::int64_t kSharedRows = 4;
 
-// ggml aligns tensors to less than a block: there is room for one more in front.
-RowBlock* blocks_of(const ggml_tensor* quantised) {
-  const auto address = reinterpret_cast<std::uintptr_t>(quantised->data);
-  return reinterpret_cast<RowBlock*>((address + alignof(RowBlock) - 1) / alignof(RowBlock) * alignof(RowBlock));
-}
+RowBlock* blocks_of(const ggml_tensor* quantised) { return reinterpret_cast<RowBlock*>(aligned_rows(quantised)); }
 
 void multiply(ggml_tensor* dst, const RowBlock* rows, int ith, int nth) {
-  constexpr std::int64_t kGrain = 32;  // weight rows that a kernel takes at once on the widest vectors
   const ggml_tensor* weight = dst->src[0];
   const std::int64_t n_out = weight->ne[1];
-  const std::int64_t n_grains = (n_out + kGrain - 1) / kGrain;
+  const OutputPart part(n_out, ith, nth);
   kernels::quantised_product(*kernels::weight_blocks(ggml_type_name(weight->type)),
                              {.weights = static_cast<const std::byte*>(weight->data),
                               .weight_stride = weight->nb[1],
                               .n_out = n_out,
-                              .first = n_grains * ith / nth * kGrain,
-                              .last = std::min(n_out, n_grains * (ith + 1) / nth * kGrain),
+                              .first = part.first,
+                              .last = part.last,
                               .rows = rows,
                               .n_in = weight->ne[0],
                               .n_rows = dst->ne[1],
@@ -44,16 +39,8 @@ void multiply(ggml_tensor* dst, const RowBlock* rows, int ith, int nth) {
                               .y_stride = n_out});
 }
 
-void catching(void* userdata, auto&& body) {
-  try {
-    body();
-  } catch (...) {
-    static_cast<Compute*>(userdata)->fail(std::current_exception());
-  }
-}
-
 void run_quantising(ggml_tensor* dst, int ith, int nth, void* userdata) {
-  catching(userdata, [&] {
+  static_cast<Compute*>(userdata)->guard([&] {
     const ggml_tensor* x = dst->src[0];
     const std::int64_t first = x->ne[1] * ith / nth, last = x->ne[1] * (ith + 1) / nth;
     kernels::quantise_rows(static_cast<const float*>(x->data) + first * x->ne[0], x->ne[0], last - first,
@@ -62,11 +49,11 @@ void run_quantising(ggml_tensor* dst, int ith, int nth, void* userdata) {
 }
 
 void run_product(ggml_tensor* dst, int ith, int nth, void* userdata) {
-  catching(userdata, [&] { multiply(dst, blocks_of(dst->src[1]), ith, nth); });
+  static_cast<Compute*>(userdata)->guard([&] { multiply(dst, blocks_of(dst->src[1]), ith, nth); });
 }
 
 void run_quantising_product(ggml_tensor* dst, int ith, int nth, void* userdata) {
-  catching(userdata, [&] {
+  static_cast<Compute*>(userdata)->guard([&] {
     const ggml_tensor* x = dst->src[1];
     const auto n_blocks = static_cast<std::size_t>(x->ne[0] * x->ne[1] / kernels::kRowBlock);
     auto* rows = reinterpret_cast<RowBlock*>(thread_memory(n_blocks * sizeof(RowBlock)));
@@ -97,7 +84,7 @@ void multiply_few_rows(ggml_tensor* dst, int ith, int nth) {
 }
 
 void run_few_rows_product(ggml_tensor* dst, int ith, int nth, void* userdata) {
-  catching(userdata, [&] { multiply_few_rows(dst, ith, nth); });
+  static_cast<Compute*>(userdata)->guard([&] { multiply_few_rows(dst, ith, nth); });
 }
 
 }  // namespace

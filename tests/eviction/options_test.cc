@@ -10,13 +10,7 @@ namespace winnow {
 namespace {
 
 ErrorCode code_of(const std::string& text, std::string* message = nullptr) {
-  try {
-    EvictionOptions::parse(text);
-  } catch (const Error& error) {
-    if (message != nullptr) *message = error.what();
-    return error.code();
-  }
-  return ErrorCode::kInternal;
+  return test::code_of([&] { EvictionOptions::parse(text); }, message);
 }
 
 std::string text_of(std::string_view scorer, std::string_view layers, std::string_view heads) {

@@ -7,11 +7,14 @@
 #include <string>
 
 #include "base/json_file.h"
+#include "expect_error.h"
 #include "winnow/error.h"
 #include "winnow/eviction.h"
 
 namespace winnow {
 namespace {
+
+using test::code_of;
 
 class TableFiles : public ::testing::Test {
  protected:
@@ -24,17 +27,6 @@ class TableFiles : public ::testing::Test {
   std::string path_ = ::testing::TempDir() + "winnow_table_files_test_" +
                       ::testing::UnitTest::GetInstance()->current_test_info()->name() + ".json";
 };
-
-template <typename Call>
-ErrorCode code_of(const Call& call, std::string* message = nullptr) {
-  try {
-    call();
-  } catch (const Error& error) {
-    if (message != nullptr) *message = error.what();
-    return error.code();
-  }
-  return ErrorCode::kInternal;
-}
 
 TEST_F(TableFiles, HeadImportanceAveragesTheScoresOfAHead) {
   const HeadImportance read =

@@ -2,6 +2,7 @@
 
 #include <set>
 
+#include "expect_error.h"
 #include "study/calibrate/questions.h"
 #include "study/calibrate/scorer_choice.h"
 #include "study/passages.h"
@@ -11,18 +12,9 @@
 namespace winnow {
 namespace {
 
+using test::code_of;
 using test::TemporaryDirectory;
 using test::tiny_engine;
-
-ErrorCode code_of(const std::function<void()>& call, std::string* message = nullptr) {
-  try {
-    call();
-  } catch (const Error& error) {
-    if (message != nullptr) *message = error.what();
-    return error.code();
-  }
-  return ErrorCode::kInternal;
-}
 
 TEST(Questions, AreReadFromLines) {
   const TemporaryDirectory folder;

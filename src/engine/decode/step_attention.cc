@@ -128,12 +128,10 @@ ggml_tensor* StepAttention::recur(ggml_context* context, int layer, RecurrentSte
 
 void StepAttention::run(ggml_tensor* dst, int ith, int nth, void* userdata) {
   const auto& layer = *static_cast<const Layer*>(userdata);
-  try {
-    StepAttention& owner = *layer.owner;
+  StepAttention& owner = *layer.owner;
+  owner.compute_.guard([&] {
     for (int part = ith; part < owner.compute_.n_threads(); part += nth) owner.run_part(layer, dst, part);
-  } catch (...) {
-    layer.owner->compute_.fail(std::current_exception());
-  }
+  });
 }
 
 void StepAttention::store(int layer, int head, const ggml_tensor* dst) {

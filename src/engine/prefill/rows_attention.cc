@@ -68,20 +68,12 @@ ggml_tensor* RowsAttention::attend(ggml_context* context, int /*layer*/, ggml_te
 
 void RowsAttention::store(ggml_tensor* dst, int ith, int nth, void* userdata) {
   auto& self = *static_cast<RowsAttention*>(userdata);
-  try {
-    self.store_rows(dst, ith, nth);
-  } catch (...) {
-    self.compute_.fail(std::current_exception());
-  }
+  self.compute_.guard([&] { self.store_rows(dst, ith, nth); });
 }
 
 void RowsAttention::run(ggml_tensor* dst, int ith, int /*nth*/, void* userdata) {
   auto& self = *static_cast<RowsAttention*>(userdata);
-  try {
-    self.attend_rows(dst, ith);
-  } catch (...) {
-    self.compute_.fail(std::current_exception());
-  }
+  self.compute_.guard([&] { self.attend_rows(dst, ith); });
 }
 
 void RowsAttention::store_rows(const ggml_tensor* dst, int ith, int nth) {

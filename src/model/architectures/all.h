@@ -38,4 +38,7 @@ extern const Architecture kGptOss;
 // Granite's multipliers, where the file has them: of embeddings, attention, residuals and logits.
 void read_multipliers(const Metadata& metadata, ModelSpec& spec);
 
+// Gemma's 27B, which is known by its number of layers, scales queries by the width of a head that n_embd would give.
+void scale_queries_of_27b(int n_layer_of_27b, ModelSpec& spec);
+
 }  // namespace winnow

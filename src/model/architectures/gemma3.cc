@@ -10,16 +10,10 @@
 namespace winnow {
 namespace {
 
-constexpr int kLayersOf27B = 62;  // whose queries are scaled by the width of a head that n_embd would give
-
 void configure(const Metadata& metadata, ModelSpec& spec) {
   spec.embedding_scale = std::sqrt(static_cast<float>(spec.n_embd));
   spec.logit_soft_cap = metadata.number_or("final_logit_softcapping", 0, 0, kLargestConstant);
-  for (LayerSpec& layer : spec.layers) {
-    if (spec.n_layer() == kLayersOf27B) {
-      layer.scale = 1.0F / std::sqrt(static_cast<float>(spec.n_embd / layer.n_head));
-    }
-  }
+  scale_queries_of_27b(62, spec);
 }
 
 }  // namespace

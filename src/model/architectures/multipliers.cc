@@ -1,3 +1,5 @@
+#include <cmath>
+
 #include "model/architectures/all.h"
 #include "model/metadata.h"
 
@@ -14,6 +16,13 @@ void read_multipliers(const Metadata& metadata, ModelSpec& spec) {
   for (LayerSpec& layer : spec.layers) {
     read("residual_scale", layer.residual_scale);
     read("attention.scale", layer.scale);
+  }
+}
+
+void scale_queries_of_27b(int n_layer_of_27b, ModelSpec& spec) {
+  if (spec.n_layer() != n_layer_of_27b) return;
+  for (LayerSpec& layer : spec.layers) {
+    layer.scale = 1.0F / std::sqrt(static_cast<float>(spec.n_embd / layer.n_head));
   }
 }
 

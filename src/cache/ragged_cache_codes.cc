@@ -1,0 +1,107 @@
+// When a RaggedCache codes its entries: full pages once they are settled, values once they are refitted.
+#include <algorithm>
+#include <cassert>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "cache/ragged_cache.h"
+#include "kernels/rows.h"
+#include "winnow/error.h"
+
+namespace winnow {
+
+void RaggedCache::recode(const Layout& layout, Head& head, std::size_t page, Kind kind) {
+  const Format& from = layout.formats[head.kinds[page]];
+  const Format& to = layout.formats[kind];
+  PageRef fresh = acquire(layout, kind);
+  const std::int32_t first_slot = page == 0 ? head.n_skipped : 0;
+  for (std::int32_t i = first_slot; i < first_slot + head.runs[page].n_entries; ++i) {
+    const Slot source = slot(from, head.pages[page], i), target = slot(to, fresh, i);
+    kernels::convert_row(from.key_type, to.key_type, source.key, target.key, layout.key_dim);
+    kernels::convert_row(from.value_type, to.value_type, source.value, target.value, layout.value_dim);
+    *target.position = *source.position;
+  }
+  head.runs[page] = run_of(to, fresh, first_slot, head.runs[page].n_entries);
+  head.pages[page] = std::move(fresh);
+  head.kinds[page] = kind;
+}
+
+void RaggedCache::settle(int layer, int kv_head) {
+  Head& h = head(layer, kv_head);
+  const Layout& sizes = layout(layer);
+  slide(sizes, h);
+  if (!sizes.has_codes) return;
+  for (std::size_t page = page_of(h.n_skipped + h.n_entries); page-- > 0 && h.kinds[page] == kPlain;) {
+    try {
+      recode(sizes, h, page, kCoded);
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kOutOfMemory) throw;
+      return;
+    }
+  }
+}
+
+void RaggedCache::settle() {
+  for (int l = 0; l < shape_.n_layer(); ++l) {
+    for (int h = 0; h < shape_.layer(l).n_kv_head; ++h) settle(l, h);
+  }
+}
+
+void RaggedCache::hold_values() {
+  if (shape_.held() == shape_) return;
+  for (Layout& layout : layouts_) layout.holds_values = layout.window == 0;
+}
+
+bool RaggedCache::holds_values() const {
+  return std::any_of(layouts_.begin(), layouts_.end(), [](const Layout& layout) { return layout.holds_values; });
+}
+
+void RaggedCache::code_page(const Layout& sizes, Head& h, std::size_t page) {
+  try {
+    return recode(sizes, h, page, kCoded);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kOutOfMemory) throw;
+  }
+  // The page is this cut's own. Every part begins where it did or lower, so in ascending order each is read before it
+  // is written over.
+  const Format& from = sizes.formats[kHeld];
+  const Format& to = sizes.formats[kCoded];
+  const std::int32_t n = h.runs[page].n_entries;
+  std::vector<std::byte> value(to.value_bytes);
+  for (std::int32_t i = 0; i < n; ++i) {
+    kernels::convert_row(from.value_type, to.value_type, slot(from, h.pages[page], i).value, value.data(),
+                         sizes.value_dim);
+    std::memcpy(slot(to, h.pages[page], i).value, value.data(), value.size());
+  }
+  std::memmove(slot(to, h.pages[page], 0).position, slot(from, h.pages[page], 0).position,
+               static_cast<std::size_t>(n) * sizeof(std::int32_t));
+  h.kinds[page] = kCoded;
+  h.runs[page] = run_of(to, h.pages[page], 0, n);
+}
+
+void RaggedCache::code_values(const ParallelFor& parallel_for) {
+  if (!holds_values()) return;
+  std::vector<std::pair<const Layout*, Head*>> heads;
+  for (int l = 0; l < shape_.n_layer(); ++l) {
+    layouts_[static_cast<std::size_t>(l)].holds_values = false;
+    for (int h = 0; h < shape_.layer(l).n_kv_head; ++h) heads.emplace_back(&layout(l), &head(l, h));
+  }
+  parallel_for(static_cast<int>(heads.size()), [&](int i) {
+    const auto& [sizes, h] = heads[static_cast<std::size_t>(i)];
+    for (std::size_t page = 0; page < h->pages.size(); ++page) {
+      if (h->kinds[page] == kHeld) code_page(*sizes, *h, page);
+    }
+  });
+}
+
+void RaggedCache::store_value(int layer, int kv_head, std::int32_t entry, const float* value) {
+  Head& h = head(layer, kv_head);
+  assert(entry >= 0 && entry < h.n_entries);
+  const std::size_t page = page_of(h.n_skipped + entry);
+  make_writable(layout(layer), h, page);
+  kernels::store_row(layout(layer).formats[h.kinds[page]].value_type, value, slot_of(layout(layer), h, entry).value,
+                     layout(layer).value_dim);
+}
+
+}  // namespace winnow
