@@ -5,12 +5,17 @@
 #include <algorithm>
 
 #include "kernels/delta_rule.h"
+#include "kernels/selective_scan.h"
 #include "kernels/short_convolution.h"
 
 namespace winnow {
 namespace {
 
 constexpr std::int64_t kGrain = 16;  // channels that a thread takes at least
+
+const float* constants(const ggml_tensor* tensor) {
+  return tensor != nullptr ? static_cast<const float*>(tensor->data) : nullptr;
+}
 
 template <auto convolve>
 void run_convolution(ggml_tensor* dst, int ith, int nth, void* userdata) {
@@ -21,7 +26,8 @@ void run_convolution(ggml_tensor* dst, int ith, int nth, void* userdata) {
     const std::int64_t n = dst->ne[0], n_in = dst->src[0]->ne[0], n_grains = (n + kGrain - 1) / kGrain;
     const std::int64_t first = std::min(n, n_grains * ith / nth * kGrain);
     const std::int64_t last = std::min(n, n_grains * (ith + 1) / nth * kGrain);
-    const kernels::ShortConvolution convolution{.weights = static_cast<const float*>(rows.weights->conv->data),
+    const kernels::ShortConvolution convolution{.weights = constants(rows.weights->conv),
+                                                .biases = constants(rows.weights->conv_b),
                                                 .n_channels = n,
                                                 .n_taps = rows.spec->recurrence.n_taps};
     for (const RecurrentRows::Sequence& s : rows.sequences) {
@@ -31,27 +37,57 @@ void run_convolution(ggml_tensor* dst, int ith, int nth, void* userdata) {
   });
 }
 
+// body(sequence, its state before and after without the convolution's part, head) for this thread's heads of all
+// sequences.
+void for_each_head(const RecurrentRows& rows, int ith, int nth, auto&& body) {
+  const std::int64_t convolution = rows.weights->conv->ne[1] * (rows.spec->recurrence.n_taps - 1);
+  const int n_heads = rows.spec->recurrence.n_value_heads, n_tasks = n_heads * static_cast<int>(rows.sequences.size());
+  for (int task = n_tasks * ith / nth; task < n_tasks * (ith + 1) / nth; ++task) {
+    const RecurrentRows::Sequence& s = rows.sequences[static_cast<std::size_t>(task / n_heads)];
+    body(s, s.state.from + convolution, s.state.to + convolution, task % n_heads);
+  }
+}
+
+// Rows of one sequence of dst or of one of its sources.
+const float* rows_of(const ggml_tensor* tensor, const RecurrentRows::Sequence& sequence) {
+  return constants(tensor) + sequence.first_row * tensor->ne[0];
+}
+float* output_rows(ggml_tensor* dst, const RecurrentRows::Sequence& sequence) {
+  return static_cast<float*>(dst->data) + sequence.first_row * dst->ne[0];
+}
+
 void run_delta_rule(ggml_tensor* dst, int ith, int nth, void* userdata) {
   const auto& rows = *static_cast<const RecurrentRows*>(userdata);
   rows.compute->guard([&] {
     const RecurrenceSpec& spec = rows.spec->recurrence;
-    const auto constants = [](const ggml_tensor* tensor) { return static_cast<const float*>(tensor->data); };
-    const kernels::DeltaRule rule{.head_dim = spec.head_dim,
+    const kernels::DeltaRule rule{.head_dim = spec.key_dim,
                                   .n_key_heads = spec.n_key_heads,
                                   .n_value_heads = spec.n_value_heads,
                                   .eps = rows.spec->norm_eps,
-                                  .decay = constants(rows.weights->delta_decay),
-                                  .decay_bias = constants(rows.weights->delta_decay_bias)};
-    // The convolution's part of the state stands before.
-    const std::int64_t before = rows.weights->conv->ne[1] * (spec.n_taps - 1), n_in = dst->src[0]->ne[0];
-    const int n_heads = spec.n_value_heads, n_tasks = n_heads * static_cast<int>(rows.sequences.size());
-    for (int task = n_tasks * ith / nth; task < n_tasks * (ith + 1) / nth; ++task) {
-      const RecurrentRows::Sequence& s = rows.sequences[static_cast<std::size_t>(task / n_heads)];
-      kernels::delta_rule(
-          rule, constants(dst->src[0]) + s.first_row * n_in, constants(dst->src[1]) + s.first_row * n_heads,
-          constants(dst->src[2]) + s.first_row * n_heads, s.n_rows, s.state.from + before, s.state.to + before,
-          static_cast<float*>(dst->data) + s.first_row * dst->ne[0], task % n_heads);
-    }
+                                  .decay = constants(rows.weights->state_decay),
+                                  .decay_bias = constants(rows.weights->state_decay_bias)};
+    for_each_head(rows, ith, nth, [&](const RecurrentRows::Sequence& s, const float* before, float* after, int head) {
+      kernels::delta_rule(rule, rows_of(dst->src[0], s), rows_of(dst->src[1], s), rows_of(dst->src[2], s), s.n_rows,
+                          before, after, output_rows(dst, s), head);
+    });
+  });
+}
+
+void run_selective_scan(ggml_tensor* dst, int ith, int nth, void* userdata) {
+  const auto& rows = *static_cast<const RecurrentRows*>(userdata);
+  rows.compute->guard([&] {
+    const RecurrenceSpec& spec = rows.spec->recurrence;
+    const kernels::SelectiveScan scan{.key_dim = spec.key_dim,
+                                      .value_dim = spec.value_dim,
+                                      .n_key_heads = spec.n_key_heads,
+                                      .n_value_heads = spec.n_value_heads,
+                                      .decay = constants(rows.weights->state_decay),
+                                      .step_bias = constants(rows.weights->state_decay_bias),
+                                      .skip = constants(rows.weights->state_skip)};
+    for_each_head(rows, ith, nth, [&](const RecurrentRows::Sequence& s, const float* before, float* after, int head) {
+      kernels::selective_scan(scan, rows_of(dst->src[0], s), rows_of(dst->src[1], s), s.n_rows, before, after,
+                              output_rows(dst, s), head);
+    });
   });
 }
 
@@ -63,6 +99,7 @@ ggml_tensor* recurrent_node(ggml_context* context, RecurrentRows& rows, Recurren
   ggml_custom_op_t run = run_convolution<kernels::silu_convolution>;
   if (step == RecurrentStep::kGatedConvolution) n /= 3, run = run_convolution<kernels::short_convolution>;
   if (step == RecurrentStep::kDeltaRule) n = rows.spec->recurrence.n_values(), run = run_delta_rule;
+  if (step == RecurrentStep::kSelectiveScan) n = rows.spec->recurrence.n_values(), run = run_selective_scan;
   std::vector<ggml_tensor*> args(inputs.begin(), inputs.end());
   return ggml_custom_4d(context, GGML_TYPE_F32, n, inputs[0]->ne[1], 1, 1, args.data(), static_cast<int>(args.size()),
                         run, GGML_N_TASKS_MAX, &rows);

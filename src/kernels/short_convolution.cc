@@ -18,6 +18,8 @@ void convolve(const ShortConvolution& convolution, const float* rows, std::int64
     const std::int64_t n_block = std::min(kBlock, last - begin);
     float past[kMaxTaps][kBlock] = {};  // the last taps is the present row
     float weights[kMaxTaps][kBlock] = {};
+    float biases[kBlock] = {};
+    if (!kGated && convolution.biases != nullptr) std::copy_n(convolution.biases + begin, n_block, biases);
     for (int tap = 0; tap < n_taps; ++tap) {
       for (std::int64_t i = 0; i < n_block; ++i) {
         weights[tap][i] = convolution.weights[(begin + i) * n_taps + tap];
@@ -27,7 +29,8 @@ void convolve(const ShortConvolution& convolution, const float* rows, std::int64
     for (std::int64_t r = 0; r < n_rows; ++r) {
       const float* row = rows + r * (kGated ? 3 * n : n) + begin;  // [b, c, x] or [x]
       for (std::int64_t i = 0; i < n_block; ++i) past[n_past][i] = kGated ? row[i] * row[2 * n + i] : row[i];
-      float sum[kBlock] = {};
+      float sum[kBlock];
+      std::copy_n(biases, kBlock, sum);
       for (int tap = 0; tap < n_taps; ++tap) {
         for (std::int64_t i = 0; i < kBlock; ++i) sum[i] += weights[tap][i] * past[tap][i];
       }

@@ -1,5 +1,5 @@
 // Causal convolutions over a few rows, channel by channel: LFM2's, gated before and after, y = c * (w (*) (b * x)), and
-// DeltaNet's, y = silu(w (*) x).
+// DeltaNet's and Mamba-2's, y = silu(w (*) x + b).
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,8 @@ namespace winnow::kernels {
 inline constexpr int kMaxTaps = 16;
 
 struct ShortConvolution {
-  const float* weights;  // [n_channels][n_taps], the last for the present row
+  const float* weights;           // [n_channels][n_taps], the last for the present row
+  const float* biases = nullptr;  // [n_channels], or null; of silu_convolution
   std::int64_t n_channels;
   int n_taps;  // 2 to kMaxTaps
 };

@@ -103,14 +103,23 @@ ggml_tensor* GraphBuilder::recurrence(const LayerSpec& spec, const LayerWeights&
   if (spec.recurrence.kind == RecurrenceKind::kShortConvolution) {
     return linear(weights.conv_out, nullptr, recur(RecurrentStep::kGatedConvolution, {projected}));
   }
-  ggml_tensor* gate = linear(weights.delta_gate, nullptr, x);
-  ggml_tensor* alpha = linear(weights.delta_alpha, nullptr, x);
-  ggml_tensor* beta = linear(weights.delta_beta, nullptr, x);
+  const std::int64_t n_values = spec.recurrence.n_values(), n_rows = x->ne[1];
+  const auto normed = [&](ggml_tensor* y, std::int64_t n_parts) {  // every part by itself
+    y = ggml_reshape_3d(context_, y, n_values / n_parts, n_parts, n_rows);
+    y = norm(NormKind::kRms, spec.norm_eps, {.weight = weights.state_norm}, y);
+    return ggml_reshape_2d(context_, y, n_values, n_rows);
+  };
+  ggml_tensor* gate = linear(weights.state_gate, nullptr, x);
+  ggml_tensor* alpha = linear(weights.state_alpha, nullptr, x);
+  if (spec.recurrence.kind == RecurrenceKind::kMamba2) {
+    ggml_tensor* values = recur(RecurrentStep::kSiluConvolution, {projected});
+    ggml_tensor* y = recur(RecurrentStep::kSelectiveScan, {values, alpha});
+    y = normed(ggml_swiglu_split(context_, gate, y), spec.recurrence.n_key_heads);
+    return linear(weights.conv_out, nullptr, y);
+  }
+  ggml_tensor* beta = linear(weights.state_beta, nullptr, x);
   ggml_tensor* qkv = recur(RecurrentStep::kSiluConvolution, {projected});
-  ggml_tensor* y = recur(RecurrentStep::kDeltaRule, {qkv, alpha, beta});
-  y = ggml_reshape_3d(context_, y, spec.recurrence.head_dim, spec.recurrence.n_value_heads, x->ne[1]);
-  y = norm(NormKind::kRms, spec.norm_eps, {.weight = weights.delta_norm}, y);
-  y = ggml_reshape_2d(context_, y, spec.recurrence.n_values(), x->ne[1]);
+  ggml_tensor* y = normed(recur(RecurrentStep::kDeltaRule, {qkv, alpha, beta}), spec.recurrence.n_value_heads);
   return linear(weights.conv_out, nullptr, ggml_swiglu_split(context_, gate, y));
 }
 

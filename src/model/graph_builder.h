@@ -27,8 +27,8 @@ class SequenceHook {
   virtual ggml_tensor* attend(ggml_context* context, int layer, ggml_tensor* q_unrotated, ggml_tensor* q,
                               ggml_tensor* k, ggml_tensor* v) = 0;
   // A part of a recurrent layer; the state of every sequence moves on. inputs, [n, n_rows] each, contiguous: of a
-  // convolution what is projected for it, of the delta rule the convolution's output, alpha and beta. Returns
-  // [n_channels, n_rows] and [n_values, n_rows].
+  // convolution what is projected for it, of the others the convolution's output, alpha, and the delta rule's beta.
+  // Returns [n_channels, n_rows] and [n_values, n_rows].
   virtual ggml_tensor* recur(ggml_context* context, int layer, RecurrentStep step,
                              std::span<ggml_tensor* const> inputs) = 0;
 };

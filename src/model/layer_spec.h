@@ -53,29 +53,30 @@ struct FeedForwardSpec {
   bool has_shared_gate = false;  // the shared expert's output is weighed by a sigmoid of its own
 };
 
-enum class RecurrenceKind { kNone, kShortConvolution, kDeltaNet };  // LFM2's; Qwen3.5's
+enum class RecurrenceKind { kNone, kShortConvolution, kDeltaNet, kMamba2 };  // LFM2's; Qwen3.5's; Granite 4's
 
 // What a recurrent layer does instead of attention.
 struct RecurrenceSpec {
   RecurrenceKind kind = RecurrenceKind::kNone;
   int n_taps = 0;  // rows that the convolution sees, the present one included
-  // DeltaNet: heads, and numbers of a query, key and value.
+  // Layers that carry a matrix per value head: heads, and numbers of a query and key, and of a value. Mamba-2 calls
+  // keys B, queries C, values x, and a key head a group.
   int n_key_heads = 0, n_value_heads = 0;
-  int head_dim = 0;
+  int key_dim = 0, value_dim = 0;
 
-  std::int64_t n_values() const { return std::int64_t{n_value_heads} * head_dim; }
+  std::int64_t n_values() const { return std::int64_t{n_value_heads} * value_dim; }
   std::int64_t n_channels(std::int64_t n_embd) const {  // of the convolution
-    return kind == RecurrenceKind::kDeltaNet ? std::int64_t{2} * n_key_heads * head_dim + n_values() : n_embd;
+    return kind == RecurrenceKind::kShortConvolution ? n_embd : std::int64_t{2} * n_key_heads * key_dim + n_values();
   }
-  // Numbers that the layer carries from token to token: the convolution's, then DeltaNet's matrices.
+  // Numbers that the layer carries from token to token: the convolution's, then the matrices.
   std::int64_t convolution_size(std::int64_t n_embd) const { return (n_taps - 1) * n_channels(n_embd); }
   std::int64_t state_size(std::int64_t n_embd) const {
-    return kind == RecurrenceKind::kNone ? 0 : convolution_size(n_embd) + n_values() * head_dim;
+    return kind == RecurrenceKind::kNone ? 0 : convolution_size(n_embd) + n_values() * key_dim;
   }
 };
 
-// One part of it, a node of its own: the convolutions of short_convolution.h, and delta_rule.h.
-enum class RecurrentStep { kGatedConvolution, kSiluConvolution, kDeltaRule };
+// One part of it, a node of its own: the convolutions of short_convolution.h, delta_rule.h and selective_scan.h.
+enum class RecurrentStep { kGatedConvolution, kSiluConvolution, kDeltaRule, kSelectiveScan };
 
 struct LayerSpec {
   LayerKind kind = LayerKind::kFullAttention;

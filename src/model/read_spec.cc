@@ -6,6 +6,7 @@
 #include <string>
 
 #include "kernels/delta_rule.h"
+#include "kernels/selective_scan.h"
 #include "kernels/short_convolution.h"
 #include "model/metadata.h"
 #include "model/weights.h"
@@ -136,7 +137,7 @@ void slide(const Metadata& metadata, const SlidingRule& rule, std::int32_t windo
 std::vector<bool> recurrent_layers(const Metadata& metadata, RecurrenceKind kind, const std::vector<int>& n_kv_head) {
   std::vector<bool> recurs(n_kv_head.size(), false);
   if (kind == RecurrenceKind::kNone) return recurs;
-  if (kind == RecurrenceKind::kShortConvolution) {
+  if (kind != RecurrenceKind::kDeltaNet) {
     std::transform(n_kv_head.begin(), n_kv_head.end(), recurs.begin(), [](int n) { return n == 0; });
     return recurs;
   }
@@ -163,14 +164,18 @@ void make_recurrent(const Metadata& metadata, const Architecture& architecture, 
   }
   constexpr int kLargestHead = 1024;
   recurrence.n_taps = metadata.integer("ssm.conv_kernel", 2, kernels::kMaxTaps);
-  recurrence.head_dim = metadata.integer("ssm.state_size", kernels::kDeltaUnit, kLargestHead);
+  static_assert(kernels::kDeltaUnit == kernels::kScanUnit);
+  recurrence.key_dim = metadata.integer("ssm.state_size", kernels::kDeltaUnit, kLargestHead);
   recurrence.n_key_heads = metadata.integer("ssm.group_count", 1, kMostHeads);
   recurrence.n_value_heads = metadata.integer("ssm.time_step_rank", 1, kMostHeads);
-  const std::int64_t inner = metadata.integer("ssm.inner_size", 1, kWidest);
-  if (recurrence.head_dim % kernels::kDeltaUnit != 0) {
-    metadata.refuse(ErrorCode::kUnsupported, "ssm.state_size is " + std::to_string(recurrence.head_dim) +
+  const int inner = metadata.integer("ssm.inner_size", 1, kWidest);
+  if (recurrence.key_dim % kernels::kDeltaUnit != 0) {
+    metadata.refuse(ErrorCode::kUnsupported, "ssm.state_size is " + std::to_string(recurrence.key_dim) +
                                                  ", expected a multiple of " + std::to_string(kernels::kDeltaUnit));
   }
+  // A value has as many numbers as a key in DeltaNet; in Mamba-2 what the heads leave for each.
+  const bool is_mamba2 = recurrence.kind == RecurrenceKind::kMamba2;
+  recurrence.value_dim = is_mamba2 ? inner / recurrence.n_value_heads : recurrence.key_dim;
   if (recurrence.n_values() != inner || recurrence.n_value_heads % recurrence.n_key_heads != 0) {
     metadata.refuse(ErrorCode::kBadFile,
                     "ssm.inner_size, ssm.state_size, ssm.time_step_rank and ssm.group_count do not "

@@ -85,7 +85,7 @@ class TensorTaker {
 class Views {
  public:
   explicit Views(int n_layer) {
-    constexpr std::size_t kPerLayer = 8;  // q, k, v with biases; gate and up
+    constexpr std::size_t kPerLayer = 8;  // q, k, v with biases, or a recurrent layer's three; gate and up
     const std::size_t n = kPerLayer * static_cast<std::size_t>(n_layer);
     context_.reset(ggml_init({.mem_size = n * ggml_tensor_overhead(), .mem_buffer = nullptr, .no_alloc = true}),
                    ggml_free);
@@ -144,6 +144,7 @@ class LayerLoader {
 
   void load_recurrence() {
     const RecurrenceSpec& spec = spec_.recurrence;
+    if (spec.kind == RecurrenceKind::kMamba2) return load_mamba2();
     if (spec.kind == RecurrenceKind::kShortConvolution) {
       weights_.conv = take_.constants(blk_ + "shortconv.conv.weight", {spec.n_taps, n_embd_}, true);
       weights_.conv_in = take_.matrix(blk_ + "shortconv.in_proj.weight", {n_embd_, 3 * n_embd_});
@@ -154,12 +155,30 @@ class LayerLoader {
     weights_.conv = take_.constants(blk_ + "ssm_conv1d.weight", {spec.n_taps, n_channels}, true);
     weights_.conv_in = take_.matrix(blk_ + "attn_qkv.weight", {n_embd_, n_channels});
     weights_.conv_out = take_.matrix(blk_ + "ssm_out.weight", {spec.n_values(), n_embd_});
-    weights_.delta_gate = take_.matrix(blk_ + "attn_gate.weight", {n_embd_, spec.n_values()});
-    weights_.delta_alpha = take_.matrix(blk_ + "ssm_alpha.weight", {n_embd_, n_heads});
-    weights_.delta_beta = take_.matrix(blk_ + "ssm_beta.weight", {n_embd_, n_heads});
-    weights_.delta_decay = take_.constants(blk_ + "ssm_a", {n_heads}, true);
-    weights_.delta_decay_bias = take_.constants(blk_ + "ssm_dt.bias", {n_heads}, true);
-    weights_.delta_norm = take_.constants(blk_ + "ssm_norm.weight", {spec.head_dim}, true);
+    weights_.state_gate = take_.matrix(blk_ + "attn_gate.weight", {n_embd_, spec.n_values()});
+    weights_.state_alpha = take_.matrix(blk_ + "ssm_alpha.weight", {n_embd_, n_heads});
+    weights_.state_beta = take_.matrix(blk_ + "ssm_beta.weight", {n_embd_, n_heads});
+    weights_.state_decay = take_.constants(blk_ + "ssm_a", {n_heads}, true);
+    weights_.state_decay_bias = take_.constants(blk_ + "ssm_dt.bias", {n_heads}, true);
+    weights_.state_norm = take_.constants(blk_ + "ssm_norm.weight", {spec.value_dim}, true);
+  }
+
+  // One tensor projects to the output's gate, the convolution's channels and the decay.
+  void load_mamba2() {
+    const RecurrenceSpec& spec = spec_.recurrence;
+    const std::int64_t n_channels = spec.n_channels(n_embd_), n_values = spec.n_values(), n_heads = spec.n_value_heads;
+    ggml_tensor* fused = take_.matrix(blk_ + "ssm_in.weight", {n_embd_, n_values + n_channels + n_heads});
+    weights_.state_gate = views_.slice(fused, 0, n_values);
+    weights_.conv_in = views_.slice(fused, n_values, n_channels);
+    weights_.state_alpha = views_.slice(fused, n_values + n_channels, n_heads);
+    weights_.conv = take_.constants(blk_ + "ssm_conv1d.weight", {spec.n_taps, n_channels}, true);
+    weights_.conv_b = bias("ssm_conv1d", n_channels, false);
+    weights_.conv_out = take_.matrix(blk_ + "ssm_out.weight", {n_values, n_embd_});
+    weights_.state_decay = take_.constants(blk_ + "ssm_a", {1, n_heads}, true);
+    weights_.state_decay_bias = bias("ssm_dt", n_heads, true);
+    weights_.state_skip = take_.constants(blk_ + "ssm_d", {1, n_heads}, true);
+    weights_.state_norm =
+        take_.constants(blk_ + "ssm_norm.weight", {n_values / spec.n_key_heads, spec.n_key_heads}, true);
   }
 
   ggml_tensor* bias(const char* name, std::int64_t n, bool required) {
@@ -291,7 +310,7 @@ class LayerLoader {
 }  // namespace
 
 std::vector<ggml_tensor*> LayerWeights::matrices() const {
-  std::vector<ggml_tensor*> all = {wq, wk, wv, wo, conv_in, conv_out, delta_gate, gate, up, down};
+  std::vector<ggml_tensor*> all = {wq, wk, wv, wo, conv_in, conv_out, state_gate, gate, up, down};
   std::erase(all, nullptr);
   return all;
 }

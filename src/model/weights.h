@@ -38,14 +38,16 @@ struct LayerWeights {
   ggml_tensor* sinks = nullptr;   // [n_head] logits
   // Of a recurrent layer.
   ggml_tensor* conv = nullptr;              // [n_taps, n_channels]
-  ggml_tensor* conv_in = nullptr;           // [n_embd, 3 * n_embd]; DeltaNet's [n_embd, n_channels]
-  ggml_tensor* conv_out = nullptr;          // [n_embd, n_embd]; DeltaNet's [n_values, n_embd]
-  ggml_tensor* delta_gate = nullptr;        // [n_embd, n_values], of the output
-  ggml_tensor* delta_alpha = nullptr;       // [n_embd, n_value_heads]
-  ggml_tensor* delta_beta = nullptr;        // [n_embd, n_value_heads]
-  ggml_tensor* delta_decay = nullptr;       // [n_value_heads]
-  ggml_tensor* delta_decay_bias = nullptr;  // [n_value_heads]
-  ggml_tensor* delta_norm = nullptr;        // [head_dim]
+  ggml_tensor* conv_b = nullptr;            // [n_channels]
+  ggml_tensor* conv_in = nullptr;           // [n_embd, n_channels]; the gated convolution's [n_embd, 3 * n_embd]
+  ggml_tensor* conv_out = nullptr;          // [n_values, n_embd]; the gated convolution's [n_embd, n_embd]
+  ggml_tensor* state_gate = nullptr;        // [n_embd, n_values], of the output
+  ggml_tensor* state_alpha = nullptr;       // [n_embd, n_value_heads], how much a row makes it decay
+  ggml_tensor* state_beta = nullptr;        // [n_embd, n_value_heads], DeltaNet: how much of it a row replaces
+  ggml_tensor* state_decay = nullptr;       // [n_value_heads]
+  ggml_tensor* state_decay_bias = nullptr;  // [n_value_heads]
+  ggml_tensor* state_skip = nullptr;        // [n_value_heads], Mamba-2: of the value that is added to what is read
+  ggml_tensor* state_norm = nullptr;        // [value_dim]; Mamba-2 [n_values / n_key_heads, n_key_heads]
   NormWeights ffn_norm;                     // [n_embd]
   NormWeights ffn_post_norm;                // [n_embd]
   ggml_tensor* gate = nullptr;              // [n_embd, n_ff]; where there are experts, of the shared one

@@ -34,6 +34,7 @@ std::vector<ArchitectureVariant> architecture_variants() {
     o.edit_metadata = [](gguf_context* file) { gguf_set_val_bool(file, "granite.rope.scaling.finetuned", false); };
   });
   add("granitemoe", "no shared expert", [](TinyModelOptions& o) { o.shared_n_ff = 0; });
+  add("granitehybrid", "dense", [](TinyModelOptions& o) { o.n_expert = o.shared_n_ff = 0; });
   add("olmo2", "OLMo 3", [](TinyModelOptions& o) { o.sliding_window = 24, o.rope_scaling = "yarn"; });
   add("stablelm", "12B", [](TinyModelOptions& o) { o.has_own_head_norms = true; });
   add("exaone4", "32B", [](TinyModelOptions& o) {  // libllama looks for windows in models of 64 layers only

@@ -103,7 +103,7 @@ TEST_P(RecurrentStateTest, ForksShareItUntilOneGoesOn) {
   EXPECT_TRUE(session.impl().recurrent.layer(0).empty());
 }
 
-INSTANTIATE_TEST_SUITE_P(Kinds, RecurrentStateTest, testing::Values("lfm2", "qwen35"),
+INSTANTIATE_TEST_SUITE_P(Kinds, RecurrentStateTest, testing::Values("lfm2", "qwen35", "granitehybrid"),
                          [](const auto& test) { return test.param; });
 
 TEST(RecurrentBytes, AreCounted) {

@@ -1,4 +1,4 @@
-// The gated convolution against double precision, in turns of every size and on parts of the channels.
+// The convolutions against double precision, in turns of every size and on parts of the channels.
 #include "kernels/short_convolution.h"
 
 #include <gtest/gtest.h>
@@ -30,7 +30,7 @@ std::vector<double> reference(const ShortConvolution& convolution, const std::ve
   std::vector<double> y(n_rows * n);
   for (std::size_t r = 0; r < n_rows; ++r) {
     for (std::size_t i = 0; i < n; ++i) {
-      double sum = 0;
+      double sum = convolution.biases != nullptr ? double{convolution.biases[i]} : 0;
       for (std::size_t back = 0; back < std::min(n_taps, r + 1); ++back) {
         const float* row = rows.data() + (r - back) * width * n;
         const double x = is_gated ? double{row[i]} * double{row[2 * n + i]} : double{row[i]};
@@ -51,8 +51,11 @@ void expect_the_definition(bool is_gated) {
       constexpr std::size_t kRows = 23;
       const std::vector<float> weights = normal(n * static_cast<std::size_t>(n_taps), 1),
                                rows = normal(kRows * width * n, 2);
-      const ShortConvolution convolution{
-          .weights = weights.data(), .n_channels = static_cast<std::int64_t>(n), .n_taps = n_taps};
+      const std::vector<float> biases = normal(n, 3);
+      const ShortConvolution convolution{.weights = weights.data(),
+                                         .biases = is_gated || n_taps == 3 ? nullptr : biases.data(),
+                                         .n_channels = static_cast<std::int64_t>(n),
+                                         .n_taps = n_taps};
       const std::vector<double> expected = reference(convolution, rows, kRows, is_gated);
       std::vector<float> y(kRows * n), state(static_cast<std::size_t>(n_taps - 1) * n), next(state.size());
       std::size_t at = 0;

@@ -64,6 +64,7 @@ const std::array kArchitectures = {
                      .has_output_gate = true,
                      .has_delta_net = true,
                      .rope_divisor = 2},
+    TinyArchitecture{.name = "granitehybrid", .has_experts = true, .has_mamba2 = true},
     TinyArchitecture{
         .name = "qwen2moe", .has_qkv_bias = true, .has_experts = true, .has_shared_gate = true, .is_square = true},
     TinyArchitecture{.name = "qwen3moe", .qk_norm = TinyQkNorm::kHead, .has_experts = true},
@@ -105,9 +106,10 @@ TinyModelOptions tiny_options(const std::string& name) {
   const auto constants = [&](std::vector<std::pair<std::string, float>> values) { o.constants = std::move(values); };
   const auto slide = [&](const std::string& scaling = {}) { o.sliding_window = 24, o.rope_scaling = scaling; };
   if (name == "qwen2moe" || name == "qwen35moe") o.shared_n_ff = 90;
-  if (name == "granitemoe") o.shared_n_ff = 52;
+  const bool is_granite_moe = name == "granitemoe" || name == "granitehybrid";
+  if (is_granite_moe) o.shared_n_ff = 52;
   if (name == "olmoe") o.n_kv_head = o.n_head;  // libllama takes k_norm to be as wide as the model
-  if (name == "granite" || name == "granitemoe" || name == "minicpm") {
+  if (name == "granite" || is_granite_moe || name == "minicpm") {
     constants({{"embedding_scale", 3}, {"residual_scale", 0.4F}, {"logit_scale", 2.5F}});
     if (name != "minicpm") o.constants.emplace_back("attention.scale", 0.2F);
   }
@@ -125,7 +127,7 @@ TinyModelOptions tiny_options(const std::string& name) {
   }
   if (name == "phi3") o.rope_scaling = "longrope", constants({{"rope.scaling.attn_factor", 1.2F}});
   if (name == "hunyuan-dense") constants({{"rope.scaling.alpha", 50}});
-  if (name == "lfm2") {
+  if (name == "lfm2" || architecture.has_mamba2) {
     for (const int n_kv_head : {0, 0, 2, 0, 2}) {
       o.layers.push_back({.n_head = 6, .n_kv_head = n_kv_head, .key_dim = 48, .value_dim = 48, .n_ff = 110});
     }

@@ -32,6 +32,7 @@ struct TinyArchitecture {
   bool has_sinks = false;
   bool has_output_gate = false;
   bool has_delta_net = false;  // in three layers of four
+  bool has_mamba2 = false;     // in layers without KV heads
   bool is_tied = false;
   // libllama takes no other width of the model than that of all query heads.
   bool is_square = false;

@@ -160,7 +160,7 @@ class TensorWriter {
     for (const TinyLayer& layer : layers_of(o)) {
       const std::int64_t dims = layer.key_dim + layer.value_dim;
       n_weights += 3LL * 256 * o.n_embd;  // DeltaNet's
-      if (layer.n_kv_head == 0) n_weights += 5LL * o.n_embd * o.n_embd;
+      if (layer.n_kv_head == 0) n_weights += 8LL * o.n_embd * o.n_embd;
       n_weights += (layer.n_head + layer.n_kv_head) * dims * o.n_embd +
                    3LL * layer.n_ff * o.n_embd * std::max(1, o.n_expert) + 3LL * o.shared_n_ff * o.n_embd +
                    std::int64_t{o.n_expert} * (o.n_embd + 3LL * layer.n_ff) + 8LL * (o.n_embd + layer.n_head * dims);
@@ -252,6 +252,30 @@ void add_delta_net(TensorWriter& tensors, const TinyModelOptions& o, const std::
   tensors.matrix(blk + "ssm_out.weight", kValues, o.n_embd);
 }
 
+// Mamba-2 is twice as wide as the model (libllama takes nothing else); small models have heads and groups in odd
+// numbers.
+struct MambaSizes {
+  explicit MambaSizes(int n_embd)
+      : n_values(2 * n_embd),
+        n_heads(n_values / (n_embd < 1024 ? 16 : 64)),
+        n_groups(n_heads % 3 == 0 ? 3 : 1),
+        n_keys(n_embd < 1024 ? 48 : 128) {}
+  int n_channels() const { return n_values + 2 * n_groups * n_keys; }
+  int n_values, n_heads, n_groups, n_keys;
+};
+
+void add_mamba2(TensorWriter& tensors, const TinyModelOptions& o, const std::string& blk) {
+  const MambaSizes sizes(o.n_embd);
+  tensors.matrix(blk + "ssm_in.weight", o.n_embd, sizes.n_values + sizes.n_channels() + sizes.n_heads);
+  tensors.constants(blk + "ssm_conv1d.weight", kDeltaTaps, sizes.n_channels(), 0, 0.7F);
+  tensors.vector(blk + "ssm_conv1d.bias", sizes.n_channels(), 0, 0.3F);
+  tensors.vector(blk + "ssm_dt.bias", sizes.n_heads, 0, 0.5F);
+  tensors.constants(blk + "ssm_a", 1, sizes.n_heads, -0.3F, 0.05F);
+  tensors.constants(blk + "ssm_d", 1, sizes.n_heads, 1, 0.3F);
+  tensors.constants(blk + "ssm_norm.weight", sizes.n_values / sizes.n_groups, sizes.n_groups, 1, 0.1F);
+  tensors.matrix(blk + "ssm_out.weight", sizes.n_values, o.n_embd);
+}
+
 void add_experts(TensorWriter& tensors, const TinyModelOptions& o, const TinyArchitecture& a, int n_ff,
                  const std::string& blk) {
   tensors.float_matrix(blk + "ffn_gate_inp.weight", o.n_embd, o.n_expert, 2);
@@ -279,6 +303,8 @@ void add_layer(TensorWriter& tensors, const TinyModelOptions& o, const TinyArchi
     add_delta_net(tensors, o, blk);
   } else if (layer.n_kv_head > 0) {
     add_attention(tensors, o, a, layer, blk);
+  } else if (a.has_mamba2) {
+    add_mamba2(tensors, o, blk);
   } else {
     tensors.constants(blk + "shortconv.conv.weight", a.n_taps, o.n_embd, 0, 0.7F);
     tensors.matrix(blk + "shortconv.in_proj.weight", o.n_embd, 3 * o.n_embd);
@@ -355,6 +381,14 @@ void write_tiny_model(const TinyModelOptions& o, const std::string& path) {
     const std::int32_t section = (n_rot / 2 + 2) / 3;
     const std::int32_t sections[] = {section, section, section, 0};
     metadata.list("rope.dimension_sections", sections);
+  }
+  if (architecture.has_mamba2) {
+    const MambaSizes sizes(o.n_embd);
+    metadata.integer("ssm.conv_kernel", kDeltaTaps);
+    metadata.integer("ssm.inner_size", sizes.n_values);
+    metadata.integer("ssm.state_size", sizes.n_keys);
+    metadata.integer("ssm.time_step_rank", sizes.n_heads);
+    metadata.integer("ssm.group_count", sizes.n_groups);
   }
   if (architecture.n_taps > 0) metadata.integer("shortconv.l_cache", architecture.n_taps);
   if (o.n_expert > 0) {

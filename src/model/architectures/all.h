@@ -27,6 +27,7 @@ extern const Architecture kSeedOss;
 extern const Architecture kHunyuanDense;
 extern const Architecture kExaone4;
 extern const Architecture kLfm2;
+extern const Architecture kGraniteHybrid;
 extern const Architecture kQwen35;
 extern const Architecture kQwen35Moe;
 extern const Architecture kQwen2Moe;

@@ -1,4 +1,5 @@
-// llama's block with multipliers for embeddings, attention, what is added to the residual stream, and logits.
+// llama's block with multipliers for embeddings, attention, what is added to the residual stream, and logits; and the
+// same with Mamba-2 in most layers, those for which the file counts no KV heads.
 #include <ggml.h>
 
 #include "model/architectures/all.h"
@@ -20,6 +21,15 @@ const Architecture kGranite = {
     .models = "Granite 3 (dense)",
     .rope_mode = GGML_ROPE_TYPE_NORMAL,
     .layer = {.feed_forward = {.routing = Routing::kNormalisedSoftmax}},
+    .configure = configure,
+};
+
+const Architecture kGraniteHybrid = {
+    .name = "granitehybrid",
+    .models = "Granite 4 (hybrid, dense and with experts)",
+    .rope_mode = GGML_ROPE_TYPE_NORMAL,
+    .layer = {.feed_forward = {.routing = Routing::kNormalisedSoftmax}},
+    .recurrence = RecurrenceKind::kMamba2,
     .configure = configure,
 };
 

@@ -15,7 +15,7 @@ void read_multipliers(const Metadata& metadata, ModelSpec& spec) {
   spec.logit_scale = 1.0F / divisor;
   for (LayerSpec& layer : spec.layers) {
     read("residual_scale", layer.residual_scale);
-    read("attention.scale", layer.scale);
+    if (layer.kind != LayerKind::kRecurrent) read("attention.scale", layer.scale);
   }
 }
 
