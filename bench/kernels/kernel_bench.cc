@@ -195,22 +195,22 @@ void window(benchmark::State& state, int n_group, int head_dim, int n_rows, int 
   count_flops(state, 2.0 * 2.0 * n_rows * n_entries * n_group * head_dim);  // the scores, in each of the two passes
 }
 
-// One block of H2O's rows at the end of a prompt of n_entries.
-void column_sums(benchmark::State& state, int n_group, int head_dim, int n_entries, EntryType type) {
+// One block of rows at the end of a prompt of n_entries, as H2O (sums) and KVzip (maxima) fold it.
+void fold(benchmark::State& state, ColumnFold fold, int n_group, int head_dim, int n_entries, EntryType type) {
   constexpr int kRows = 256;
   const AttentionShape shape = make_shape(n_group, head_dim, type);
   const PagedHeads heads(shape, 1, n_entries);
   const std::vector<float> q = random_numbers(static_cast<std::size_t>(kRows * n_group * head_dim));
   const std::vector<float> log_sum_exp(static_cast<std::size_t>(kRows * n_group), 10.0F);
-  std::vector<float> sums(static_cast<std::size_t>(n_group * n_entries));
+  std::vector<float> columns(static_cast<std::size_t>(n_group * n_entries));
   const std::size_t scratch_bytes = window_statistics_scratch_bytes(shape, kRows);
   const auto scratch = hwy::AllocateAligned<std::byte>(scratch_bytes);
   const int n_visible = n_entries - kRows + 1;
   const QueryRows rows{q.data(), n_group * head_dim, kRows, n_visible, n_visible - 1};
   for (auto _ : state) {
-    add_column_sums(shape, heads.entries[0], rows, log_sum_exp.data(), n_entries, sums.data(),
-                    {scratch.get(), scratch_bytes});
-    benchmark::DoNotOptimize(sums.data());
+    fold_columns(fold, shape, heads.entries[0], rows, log_sum_exp.data(), n_entries, columns.data(),
+                 {scratch.get(), scratch_bytes});
+    benchmark::DoNotOptimize(columns.data());
   }
   count_flops(state, 2.0 * kRows * (n_visible + (kRows - 1) / 2.0) * n_group * head_dim,
               prefers_bf16_attention(shape, rows) ? limits.bf16_gflops : limits.gflops);
@@ -335,8 +335,11 @@ void add_benchmarks() {
                                  [=](benchmark::State& state) { causal(state, 3, 64, 4096, type); });
   }
   for (const EntryType type : {EntryType::kF32, EntryType::kF16}) {
-    benchmark::RegisterBenchmark(("column_sums/" + std::string(entry_type_name(type)) + "/G3/d64/N4096").c_str(),
-                                 [=](benchmark::State& state) { column_sums(state, 3, 64, 4096, type); });
+    for (const auto& [name, how] :
+         {std::pair{"column_sums/", ColumnFold::kSum}, {"column_maxima/", ColumnFold::kMax}}) {
+      benchmark::RegisterBenchmark((name + std::string(entry_type_name(type)) + "/G3/d64/N4096").c_str(),
+                                   [=](benchmark::State& state) { fold(state, how, 3, 64, 4096, type); });
+    }
   }
   benchmark::RegisterBenchmark("query_moments/d64", [](benchmark::State& state) { moments(state, 64, 512); });
   benchmark::RegisterBenchmark("expected_scores/f16/G3/d64/N4096",

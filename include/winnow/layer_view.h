@@ -53,8 +53,8 @@ struct RotationView {
 // ...
 struct ReconstructionPass {
   int n_rows = 0;
-  const float* q = nullptr;  // [n_rows][n_head][key_dim], rotated
-  const float* k = nullptr;  // [n_rows][n_kv_head][key_dim], rotated
+  const float* q = nullptr;            // [n_rows][n_head][key_dim], rotated
+  const float* log_sum_exp = nullptr;  // [n_rows][n_head], of the whole context and the pass's own rows so far
 };
 
 // One layer, as the policy sees it. Views live until the call returns.
@@ -76,6 +76,7 @@ struct LayerView {
   // come look like. Every one sees all entries.
   const float* reference_q = nullptr;  // [n_reference_rows][n_head][key_dim]
   int n_reference_rows = 0;
+  const float* reference_log_sum_exp = nullptr;     // [n_reference_rows][n_head], where the engine has them
   RotationView rotation = {};                       // with the moments
   std::span<const ReconstructionPass> passes = {};  // kvzip
   int n_embd = 0;                                   // D

@@ -27,7 +27,7 @@ void Session::Impl::run_cut(const CutShape& shape_of_cut, int max_window_rows) {
     for (int l = 0; l < shape.n_layer(); ++l) {
       if (!shape.layer(l).is_cut()) continue;
       LayerViews layer = stored_layer(*this, l);
-      const LayerView view = layer.of(evidence, evidence.needs(), max_window_rows);
+      LayerView view = layer.of(evidence, evidence.needs(), max_window_rows);
       if (reference) reference->add_layer(view, parallel_for);
       keep_entries(cache, cut.add_layer(view, parallel_for), parallel_for);
     }

@@ -9,6 +9,8 @@
 #include <utility>
 
 #include "eviction/aligned_bytes.h"
+#include "eviction/column_folds.h"
+#include "eviction/pooling.h"
 #include "eviction/query_rows.h"
 #include "eviction/shared_costs.h"
 #include "kernels/rows.h"
@@ -129,6 +131,53 @@ void read_rows(const kernels::HeadEntries& entries, EntryType type, int dim, std
   }
 }
 
+// Heads alone are too few for the threads. The parts do not depend on their number, so neither do the sums.
+constexpr std::int32_t kPart = 1024;
+
+// The rows' sums over all of a head's entries, sinks not among them: [n_kv_head][n_group * n_rows].
+std::vector<std::vector<kernels::RowSum>> row_sums(const LayerEvidence& evidence, int n_rows, const RowsOf& rows_of) {
+  const LayerView& view = evidence.view();
+  const auto at = [](std::int64_t i) { return static_cast<std::size_t>(i); };
+  const auto n_queries = at(evidence.n_group()) * at(n_rows);
+  const std::vector<HeadPart> parts = cut_heads(evidence, kPart, [&](int h) { return evidence.n_entries(h); });
+  std::vector<kernels::RowSum> part_sums(parts.size() * n_queries);
+  const std::size_t scratch_bytes = kernels::window_statistics_scratch_bytes(view.shape, n_rows);
+  evidence.parallel(static_cast<int>(parts.size()), [&](int i) {
+    const HeadPart& part = parts[at(i)];
+    AlignedBytes scratch(scratch_bytes);
+    kernels::window_row_sums(view.shape.of_head(part.head), view.heads[at(part.head)], rows_of(part.head),
+                             {part.first, part.last}, std::span(part_sums).subspan(at(i) * n_queries, n_queries),
+                             scratch.span());
+  });
+  std::vector<std::vector<kernels::RowSum>> sums(at(evidence.n_kv_head()), std::vector<kernels::RowSum>(n_queries));
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    kernels::merge_row_sums(std::span(part_sums).subspan(i * n_queries, n_queries), sums[at(parts[i].head)]);
+  }
+  return sums;
+}
+
+// The log-sum-exps of rows, sinks included, -inf where a row sees nothing: [n_rows][n_head].
+std::vector<float> log_sum_exps(const LayerEvidence& evidence, int n_rows, const RowsOf& rows_of) {
+  const LayerView& view = evidence.view();
+  const std::vector<std::vector<kernels::RowSum>> sums = row_sums(evidence, n_rows, rows_of);
+  std::vector<float> result;
+  for (int r = 0; r < n_rows; ++r) {
+    for (int head = 0; head < view.n_head; ++head) {
+      const int kv_head = head / view.shape.n_group, g = head % view.shape.n_group;
+      const kernels::RowSum& sum = sums[static_cast<std::size_t>(kv_head)][static_cast<std::size_t>(g * n_rows + r)];
+      const float* sinks = view.shape.of_head(kv_head).spec.sinks;
+      const double of_entries = static_cast<double>(sum.high) * std::log(2.0) + std::log(sum.weight);
+      const double sink = sinks == nullptr ? -HUGE_VAL : static_cast<double>(sinks[g]);
+      const double high = std::max(of_entries, sink);
+      const bool is_blind = high == -HUGE_VAL;
+      result.push_back(is_blind
+                           ? -HUGE_VALF
+                           : static_cast<float>(high + std::log(std::exp(of_entries - high) + std::exp(sink - high))));
+    }
+  }
+  return result;
+}
+
 // Reductions of rows over the prefix columns, of the rows that rows_of(head) gives.
 WindowStatistics make_statistics(const LayerEvidence& evidence, int n_rows, unsigned columns, const RowsOf& rows_of) {
   const LayerView& view = evidence.view();
@@ -146,26 +195,9 @@ WindowStatistics make_statistics(const LayerEvidence& evidence, int n_rows, unsi
   allocate(kWindowLast, result.last);
   if ((columns & kWindowEntropy) != 0) result.entropy.assign(at(n_kv_head), std::vector<double>(at(n_group)));
 
-  // Heads alone are too few for the threads. The parts do not depend on their number, so neither do the sums.
-  constexpr std::int32_t kPart = 1024;
-  const auto n_queries = at(n_group) * at(n_rows);
-  std::vector<HeadPart> parts = cut_heads(evidence, kPart, [&](int h) { return evidence.n_entries(h); });
-  std::vector<kernels::RowSum> part_sums(parts.size() * n_queries);
+  const std::vector<std::vector<kernels::RowSum>> sums = row_sums(evidence, n_rows, rows_of);
   const std::size_t scratch_bytes = kernels::window_statistics_scratch_bytes(view.shape, n_rows);
-  evidence.parallel(static_cast<int>(parts.size()), [&](int i) {
-    const HeadPart& part = parts[at(i)];
-    AlignedBytes scratch(scratch_bytes);
-    kernels::window_row_sums(view.shape.of_head(part.head), view.heads[at(part.head)], rows_of(part.head),
-                             {part.first, part.last}, std::span(part_sums).subspan(at(i) * n_queries, n_queries),
-                             scratch.span());
-  });
-  std::vector<kernels::RowSum> sums(at(n_kv_head) * n_queries);
-  const auto sums_of = [&](int h) { return std::span(sums).subspan(at(h) * n_queries, n_queries); };
-  for (std::size_t i = 0; i < parts.size(); ++i) {
-    kernels::merge_row_sums(std::span(part_sums).subspan(i * n_queries, n_queries), sums_of(parts[i].head));
-  }
-
-  parts = cut_heads(evidence, kPart, [&](int h) { return evidence.n_prefix(h); });
+  const std::vector<HeadPart> parts = cut_heads(evidence, kPart, [&](int h) { return evidence.n_prefix(h); });
   const std::size_t n_entropies = result.entropy.empty() ? 0 : at(n_group);
   std::vector<double> entropies(parts.size() * n_entropies);
   evidence.parallel(static_cast<int>(parts.size()), [&](int i) {
@@ -173,7 +205,7 @@ WindowStatistics make_statistics(const LayerEvidence& evidence, int n_rows, unsi
     AlignedBytes scratch(scratch_bytes);
     const auto column = [&](auto& of) { return of.empty() ? nullptr : of[at(part.head)].data(); };
     kernels::window_columns(view.shape.of_head(part.head), view.heads[at(part.head)], rows_of(part.head),
-                            sums_of(part.head), {part.first, part.last},
+                            sums[at(part.head)], {part.first, part.last},
                             {.n_columns = evidence.n_prefix(part.head),
                              .mean = column(result.mean),
                              .m2 = column(result.m2),
@@ -261,29 +293,19 @@ const std::vector<std::vector<float>>& LayerEvidence::reference_rms() {
     throw Error(ErrorCode::kInternal, "a scorer asked for reference rows that were not saved");
   }
   return state_->once<Columns>(state_->reference_rms, [&] {
-    constexpr int kBlockRows = 64;
     check_finite(view_.reference_q, view_.n_reference_rows);
-    Columns rms;
-    for (int h = 0; h < n_kv_head(); ++h) rms.emplace_back(at(n_prefix(h)));
-    for (int first = 0; first < view_.n_reference_rows; first += kBlockRows) {
-      const int n_rows = std::min(kBlockRows, view_.n_reference_rows - first);
-      const WindowStatistics block = make_statistics(*this, n_rows, kWindowMean | kWindowM2, [&](int h) {
-        kernels::QueryRows rows = reference_rows(view_, h);
-        rows.q += first * rows.row_stride;
-        rows.n_rows = n_rows;
-        return rows;
-      });
-      for_each_head([&](int h) {
-        const std::size_t n = at(n_prefix(h));
-        for (std::size_t i = 0; i < block.mean[at(h)].size(); ++i) {
-          const float mean = block.mean[at(h)][i];
-          rms[at(h)][i % n] += block.m2[at(h)][i] + static_cast<float>(n_rows) * mean * mean;
-        }
-      });
+    const auto rows_of = [&](int h) { return reference_rows(view_, h); };
+    std::vector<float> sums;
+    const float* log_sum_exp = view_.reference_log_sum_exp;
+    if (log_sum_exp == nullptr) {
+      sums = log_sum_exps(*this, view_.n_reference_rows, rows_of);
+      log_sum_exp = sums.data();
     }
-    const float scale = 1.0F / static_cast<float>(view_.n_reference_rows * n_group());
-    for (std::vector<float>& of_head : rms) {
-      for (float& square : of_head) square = std::sqrt(square * scale);
+    const Columns squares = fold_prefix(*this, kernels::ColumnFold::kSquares, rows_of, log_sum_exp);
+    Columns rms;
+    for (int h = 0; h < n_kv_head(); ++h) {
+      rms.push_back(group_only(squares[at(h)], n_group(), GroupReduction::kMean));
+      for (float& square : rms.back()) square = std::sqrt(square / static_cast<float>(view_.n_reference_rows));
     }
     return rms;
   });

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <vector>
 
+#include "base/one_openmp_thread.h"
 #include "winnow/error.h"
 
 namespace winnow {
@@ -29,43 +30,51 @@ void multiply(int m, int n, int k, float alpha, const Operand& a, const Operand&
   if (status != dnnl_success) throw Error(ErrorCode::kInternal, "oneDNN could not multiply two matrices");
 }
 
+// A column's share is subtracted from all that is to the right of it before the next column is taken: sums along a row
+// would be slower, as the compiler must not change their order.
+
 // Cholesky of the lower triangle of one small block; false where a pivot is not positive.
 bool factorise_block(float* a, int n, int stride) {
+  const auto row = [&](int i) { return a + std::ptrdiff_t{i} * stride; };
+  std::vector<float> column(static_cast<std::size_t>(n));
   for (int j = 0; j < n; ++j) {
-    float* row = a + std::ptrdiff_t{j} * stride;
-    float pivot = row[j];
-    for (int k = 0; k < j; ++k) pivot -= row[k] * row[k];
+    const float pivot = row(j)[j];
     if (!(pivot > 0.0F) || !std::isfinite(pivot)) return false;
-    row[j] = std::sqrt(pivot);
+    row(j)[j] = std::sqrt(pivot);
+    for (int i = j + 1; i < n; ++i) column[static_cast<std::size_t>(i)] = row(i)[j] /= row(j)[j];
     for (int i = j + 1; i < n; ++i) {
-      float* below = a + std::ptrdiff_t{i} * stride;
-      float sum = below[j];
-      for (int k = 0; k < j; ++k) sum -= below[k] * row[k];
-      below[j] = sum / row[j];
+      const float factor = row(i)[j];
+      for (int k = j + 1; k <= i; ++k) row(i)[k] -= factor * column[static_cast<std::size_t>(k)];
     }
   }
   return true;
+}
+
+// row [n] becomes what follows below the factor L: row L^-T. columns: L transposed, [n][n].
+void solve_row(const float* columns, int n, float* row) {
+  for (int j = 0; j < n; ++j) {
+    const float* column = columns + std::ptrdiff_t{j} * n;
+    const float x = row[j] /= column[j];
+    for (int k = j + 1; k < n; ++k) row[k] -= x * column[k];
+  }
 }
 
 constexpr int kBlock = 48;
 
 // a [n][n] = L L^T, in the lower triangle. Blocks to the right are updated by products of matrices.
 bool factorise(Matrix& a, int n) {
+  Matrix columns(kBlock * kBlock);  // of a block's factor
   for (int first = 0; first < n; first += kBlock) {
     const int size = std::min(kBlock, n - first);
     float* diagonal = a.data() + std::ptrdiff_t{first} * n + first;
     if (!factorise_block(diagonal, size, n)) return false;
     const int n_below = n - first - size;
     float* panel = diagonal + std::ptrdiff_t{size} * n;
-    for (int i = 0; i < n_below; ++i) {
-      float* row = panel + std::ptrdiff_t{i} * n;
-      for (int j = 0; j < size; ++j) {
-        const float* l = diagonal + std::ptrdiff_t{j} * n;
-        float sum = row[j];
-        for (int k = 0; k < j; ++k) sum -= row[k] * l[k];
-        row[j] = sum / l[j];
-      }
+    for (int i = 0; i < size; ++i) {
+      for (int j = i; j < size; ++j)
+        columns[static_cast<std::size_t>(i * size + j)] = diagonal[std::ptrdiff_t{j} * n + i];
     }
+    for (int i = 0; i < n_below; ++i) solve_row(columns.data(), size, panel + std::ptrdiff_t{i} * n);
     // Only the lower triangle is read later; strips of blocks keep most of the other half out.
     for (int i = 0; i < n_below; i += 4 * kBlock) {
       const int rows = std::min(4 * kBlock, n_below - i);
@@ -146,6 +155,7 @@ bool fit_values(const ReferenceRows& rows, const KeptEntries& kept, const ValueF
   std::copy_n(kept.values, n_values, out);
   if (n == 0 || t == 0) return false;
 
+  const OneOpenMpThread one_thread;  // heads are shared out among the threads
   const Matrix x = attention(rows, kept, options);
   Matrix residual(rows.target, rows.target + static_cast<std::size_t>(n) * width);  // Y - X V
   multiply(n, d, t, -1.0F, {x.data(), t}, {kept.values, d}, 1.0F, residual.data(), d);

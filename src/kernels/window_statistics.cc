@@ -301,33 +301,55 @@ void window_columns(const AttentionShape& shape, const HeadEntries& entries, con
   }
 }
 
-void add_column_sums(const AttentionShape& shape, const HeadEntries& entries, const QueryRows& rows,
-                     const float* log_sum_exp, std::int32_t n_columns, float* sums, std::span<std::byte> scratch) {
-  if (rows.n_rows == 0) return;
+// One query head's rows of a block, folded into columns [n].
+template <ColumnFold kFold>
+HWY_INLINE void fold_block(const WindowState& s, std::int32_t first_query, std::int32_t n, float* columns) {
   const F d;
+  alignas(64) float block[kKeyBlock];
+  for (std::int32_t i = 0; i < n; i += kLanes) {
+    VF folded = hn::Set(d, kFold == ColumnFold::kMax ? -HUGE_VALF : 0.0F);
+    for (std::int32_t index = first_query; index < first_query + s.n_rows; ++index) {
+      const VF score = hn::Load(d, s.scores + static_cast<std::int64_t>(index) * kKeyBlock + i);
+      const VF exponent = hn::Sub(score, hn::Set(d, s.high[index]));
+      if constexpr (kFold == ColumnFold::kMax) {
+        folded = hn::Max(folded, exponent);
+      } else {
+        const VF a = exp2_of_negative(d, exponent);
+        folded = kFold == ColumnFold::kSum ? hn::Add(folded, a) : hn::MulAdd(a, a, folded);
+      }
+    }
+    hn::Store(kFold == ColumnFold::kMax ? exp2_of_negative(d, folded) : folded, d, block + i);
+  }
+  for (std::int32_t i = 0; i < n; ++i) {
+    columns[i] = kFold == ColumnFold::kMax ? std::max(columns[i], block[i]) : columns[i] + block[i];
+  }
+}
+
+void fold_columns(ColumnFold fold, const AttentionShape& shape, const HeadEntries& entries, const QueryRows& rows,
+                  const float* log_sum_exp, std::int32_t n_columns, float* columns, std::span<std::byte> scratch) {
   const WindowState s = make_state(shape, entries, rows, scratch);
   for (std::int32_t index = 0; index < s.n_queries; ++index) {
     const float lse = log_sum_exp[static_cast<std::int64_t>(index % s.n_rows) * shape.n_group + index / s.n_rows];
     s.high[index] = lse == -HUGE_VALF ? 0.0F : static_cast<float>(static_cast<double>(lse) / kLn2);
   }
   RunCursor cursor(entries);
-  alignas(64) float totals[kKeyBlock];
   const std::int32_t last = std::min(n_columns, s.ranges[s.n_rows - 1].last);
   for (std::int32_t block = s.ranges[0].first; block < last; block += kKeyBlock) {
     const std::int32_t n = std::min(kKeyBlock, last - block);
     score_block(shape, s, cursor, block, n, last);
     for (int g = 0; g < shape.n_group; ++g) {
-      for (std::int32_t i = 0; i < n; i += kLanes) {
-        VF total = hn::Zero(d);
-        for (std::int32_t r = 0; r < s.n_rows; ++r) {
-          const std::int32_t index = g * s.n_rows + r;
-          const VF score = hn::Load(d, s.scores + static_cast<std::int64_t>(index) * kKeyBlock + i);
-          total = hn::Add(total, exp2_of_negative(d, hn::Sub(score, hn::Set(d, s.high[index]))));
-        }
-        hn::Store(total, d, totals + i);
+      float* out = columns + static_cast<std::int64_t>(g) * n_columns + block;
+      switch (fold) {
+        case ColumnFold::kSum:
+          fold_block<ColumnFold::kSum>(s, g * s.n_rows, n, out);
+          break;
+        case ColumnFold::kSquares:
+          fold_block<ColumnFold::kSquares>(s, g * s.n_rows, n, out);
+          break;
+        case ColumnFold::kMax:
+          fold_block<ColumnFold::kMax>(s, g * s.n_rows, n, out);
+          break;
       }
-      float* out = sums + static_cast<std::int64_t>(g) * n_columns + block;
-      for (std::int32_t i = 0; i < n; ++i) out[i] += totals[i];
     }
   }
 }
@@ -353,12 +375,12 @@ std::size_t window_statistics_scratch_bytes(const AttentionShape& shape, int n_r
                             Scratch::bytes<float>(rows * d) + operands + Scratch::bytes<float>(padded * kKeyBlock) +
                             3 * Scratch::bytes<float>(n) + Scratch::bytes<double>(n) +
                             Scratch::bytes<float>(static_cast<std::size_t>(n_rows));
-  return std::max(bytes, bf16_column_sums_scratch_bytes(shape, n_rows));
+  return std::max(bytes, bf16_columns_scratch_bytes(shape, n_rows));
 }
 
 HWY_EXPORT(window_row_sums);
 HWY_EXPORT(window_columns);
-HWY_EXPORT(add_column_sums);
+HWY_EXPORT(fold_columns);
 
 void window_row_sums(const AttentionShape& shape, const HeadEntries& entries, const QueryRows& rows, EntryRange part,
                      std::span<RowSum> sums, std::span<std::byte> scratch) {
@@ -392,15 +414,16 @@ void window_statistics(const AttentionShape& shape, const HeadEntries& entries, 
   window_columns(shape, entries, rows, sums, {0, out.n_columns}, out, scratch);
 }
 
-void add_column_sums(const AttentionShape& shape, const HeadEntries& entries, const QueryRows& rows,
-                     const float* log_sum_exp, std::int32_t n_columns, float* sums, std::span<std::byte> scratch) {
+void fold_columns(ColumnFold fold, const AttentionShape& shape, const HeadEntries& entries, const QueryRows& rows,
+                  const float* log_sum_exp, std::int32_t n_columns, float* columns, std::span<std::byte> scratch) {
   assert(shape.key_dim % 8 == 0 && shape.key_dim <= kMaxHeadDim);
   assert(scratch.size() >= window_statistics_scratch_bytes(shape, rows.n_rows));
-  if (rows.n_rows > 0 && prefers_bf16_attention(shape, rows)) {
-    bf16_column_sums(current_bf16_unit(), shape, entries, rows, log_sum_exp, n_columns, sums, scratch);
+  if (rows.n_rows == 0) return;
+  if (prefers_bf16_attention(shape, rows)) {
+    bf16_fold_columns(current_bf16_unit(), fold, shape, entries, rows, log_sum_exp, n_columns, columns, scratch);
     return;
   }
-  HWY_DYNAMIC_DISPATCH(add_column_sums)(shape, entries, rows, log_sum_exp, n_columns, sums, scratch);
+  HWY_DYNAMIC_DISPATCH(fold_columns)(fold, shape, entries, rows, log_sum_exp, n_columns, columns, scratch);
 }
 
 }  // namespace winnow::kernels

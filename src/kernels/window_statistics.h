@@ -56,10 +56,15 @@ void window_columns(const AttentionShape& shape, const HeadEntries& entries, con
                     std::span<const RowSum> sums, EntryRange part, const ColumnStatistics& out,
                     std::span<std::byte> scratch);
 
-// Adds, for every entry i, the sum over the rows of exp(score - log_sum_exp) to sums [n_group][n_columns]: the column
-// sums of the causal matrix (H2O), streamed block by block from the log-sum-exps that causal_attention saved.
-void add_column_sums(const AttentionShape& shape, const HeadEntries& entries, const QueryRows& rows,
-                     const float* log_sum_exp,  // [n_rows][n_group]
-                     std::int32_t n_columns, float* sums, std::span<std::byte> scratch);
+// What becomes of a column of attention over the rows: its sum (H2O), the sum of its squares (rms), its largest
+// (KVzip).
+enum class ColumnFold { kSum, kSquares, kMax };
+
+// Folds A[row][i] = exp(score - log_sum_exp) of every row and entry i into columns [n_group][n_columns], which hold
+// what rows before these left there, at first 0. One pass over the keys, block by block, by the log-sum-exps that
+// causal_attention saved.
+void fold_columns(ColumnFold fold, const AttentionShape& shape, const HeadEntries& entries, const QueryRows& rows,
+                  const float* log_sum_exp,  // [n_rows][n_group]
+                  std::int32_t n_columns, float* columns, std::span<std::byte> scratch);
 
 }  // namespace winnow::kernels

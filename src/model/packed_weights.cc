@@ -2,7 +2,6 @@
 
 #include <ggml-cpu.h>
 #include <ggml.h>
-#include <omp.h>
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -14,6 +13,7 @@
 #include <tuple>
 #include <vector>
 
+#include "base/one_openmp_thread.h"
 #include "kernels/weight_rows.h"
 #include "model/compute.h"
 #include "model/weights.h"
@@ -68,19 +68,6 @@ struct MatrixShape {
   };
   std::map<std::int64_t, Packing> packing;        // by number of outputs: of a whole block, of the last one
   std::map<std::int64_t, dnnl::matmul> products;  // by number of rows
-};
-
-// oneDNN plans and runs with OpenMP's number of threads. Every thread of the team multiplies its own share, so while we
-// call oneDNN that number is 1 for the calling thread; what the host program had set comes back.
-class OneThread {
- public:
-  OneThread() : before_(omp_get_max_threads()) { omp_set_num_threads(1); }
-  ~OneThread() { omp_set_num_threads(before_); }
-  OneThread(const OneThread&) = delete;
-  OneThread& operator=(const OneThread&) = delete;
-
- private:
-  int before_;
 };
 
 // oneDNN generates code for every primitive and writes it to where mmap has put it without looking whether mmap has: in
@@ -205,7 +192,7 @@ void multiply_share(const PackedMatrix& matrix, ggml_tensor* dst, int share,
 void run_product(ggml_tensor* dst, int ith, int nth, void* userdata) {
   const auto& matrix = *static_cast<const PackedMatrix*>(userdata);
   PackedLayer::Impl& layer = *matrix.layer;
-  const OneThread one_thread;
+  const OneOpenMpThread one_thread;
   layer.compute->guard([&] {
     auto& scratch = layer.scratch[static_cast<std::size_t>(ith)];
     for (int share = ith; share < layer.compute->n_threads(); share += nth) multiply_share(matrix, dst, share, scratch);
@@ -251,7 +238,7 @@ MatrixShape& PackedLayer::Impl::shape_of(const ggml_tensor* weight, int typical_
   const std::tuple key{weight->ne[0], weight->ne[1], type.value_or(packed_type_for(weight))};
   if (const auto found = shapes.find(key); found != shapes.end()) return found->second;
   using dnnl::memory;
-  const OneThread one_thread;
+  const OneOpenMpThread one_thread;
   MatrixShape shape{};
   std::tie(shape.n_in, shape.n_out, shape.type) = key;
   const memory::desc any({shape.n_in, shape.n_out}, data_type(shape.type), memory::format_tag::any);
@@ -324,13 +311,13 @@ void PackedLayer::Impl::pack_block(const PackedMatrix& matrix, std::int64_t firs
   const dnnl::memory to(packing.target, engine,
                         packed.data() + matrix.offset + static_cast<std::size_t>(begin) * type_size(shape.type));
   dnnl::stream stream(engine);
-  const OneThread one_thread;
+  const OneOpenMpThread one_thread;
   packing.reorder.execute(stream, {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}});
 }
 
 void PackedLayer::Impl::add_product(MatrixShape& shape, std::int64_t n_rows) {
   if (shape.products.contains(n_rows)) return;
-  const OneThread one_thread;
+  const OneOpenMpThread one_thread;
   with_room_for_code([&] {
     const auto description = product_description(engine, shape, n_rows, shape.packed);
     scratchpad_bytes = std::max(scratchpad_bytes, description.scratchpad_desc().get_size());

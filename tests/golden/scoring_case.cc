@@ -36,6 +36,22 @@ std::vector<float> rows_first(const std::vector<float>& data, std::int64_t d, st
   return result;
 }
 
+// Appends the scaled products of a row with n keys.
+void add_logits(const float* row, const float* keys, std::int64_t n, std::int64_t d, std::vector<double>& logits) {
+  for (std::int64_t j = 0; j < n; ++j) {
+    double dot = 0;
+    for (std::int64_t c = 0; c < d; ++c) dot += static_cast<double>(row[c]) * static_cast<double>(keys[j * d + c]);
+    logits.push_back(dot / std::sqrt(static_cast<double>(d)));
+  }
+}
+
+double log_sum_exp(const std::vector<double>& logits) {
+  const double max = *std::max_element(logits.begin(), logits.end());
+  double sum = 0;
+  for (const double logit : logits) sum += std::exp(logit - max);
+  return max + std::log(sum);
+}
+
 }  // namespace
 
 const ParallelFor& serial() {
@@ -95,13 +111,14 @@ ScoringCase::ScoringCase(const GoldenFile& file)
     const std::vector<float> q = sized(file, prefix + "q", d * n * n_head);
     const std::vector<float> w_o = sized(file, prefix + "w_o", d * n_head * n_embd);
     layer.q = rows_first(q, d, n, n_head);
+    std::vector<float> pass_k;  // [n_kv_head][n_pass][head_dim]
     if (file.has(prefix + "pass_q")) {
       const Tensor<float> pass_q = file.floats(prefix + "pass_q");
       layer.n_pass = static_cast<int>(pass_q.dim(1));
       layer.pass_q = rows_first(sized(file, prefix + "pass_q", d * layer.n_pass * n_head), d, layer.n_pass, n_head);
-      layer.pass_k =
-          rows_first(sized(file, prefix + "pass_k", d * layer.n_pass * n_kv_head), d, layer.n_pass, n_kv_head);
+      pass_k = sized(file, prefix + "pass_k", d * layer.n_pass * n_kv_head);
     }
+    layer.pass_log_sum_exp.resize(static_cast<std::size_t>(layer.n_pass) * n_head);
     layer.w_o.resize(w_o.size());
     layer.log_sum_exp.resize(n * n_head);
     for (std::int64_t h = 0; h < n_head; ++h) {
@@ -109,16 +126,15 @@ ScoringCase::ScoringCase(const GoldenFile& file)
       for (std::int64_t i = 0; i < n; ++i) {
         const float* row = q.data() + (h * n + i) * d;
         std::vector<double> logits;
-        for (std::int64_t j = 0; j <= i; ++j) {
-          double dot = 0;
-          for (std::int64_t c = 0; c < d; ++c)
-            dot += static_cast<double>(row[c]) * static_cast<double>(keys[j * d + c]);
-          logits.push_back(dot / std::sqrt(static_cast<double>(d)));
-        }
-        const double max = *std::max_element(logits.begin(), logits.end());
-        double sum = 0;
-        for (const double logit : logits) sum += std::exp(logit - max);
-        layer.log_sum_exp[i * n_head + h] = static_cast<float>(max + std::log(sum));
+        add_logits(row, keys, i + 1, d, logits);
+        layer.log_sum_exp[i * n_head + h] = static_cast<float>(log_sum_exp(logits));
+      }
+      for (std::int64_t i = 0; i < layer.n_pass; ++i) {
+        const float* row = layer.pass_q.data() + (i * n_head + h) * d;
+        std::vector<double> logits;
+        add_logits(row, keys, n, d, logits);
+        add_logits(row, pass_k.data() + h / (n_head / n_kv_head) * layer.n_pass * d, i + 1, d, logits);
+        layer.pass_log_sum_exp[i * n_head + h] = static_cast<float>(log_sum_exp(logits));
       }
       for (std::int64_t c = 0; c < d; ++c) {
         for (std::int64_t j = 0; j < n_embd; ++j) {
@@ -192,7 +208,8 @@ void ScoringCase::with_view(int l, const EvidenceNeeds& needs,
     view.rotation = {
         .interleaved = interleaved_, .n_dims = static_cast<int>(2 * frequency_.size()), .frequency = frequency_.data()};
   }
-  const ReconstructionPass pass{.n_rows = layer.n_pass, .q = layer.pass_q.data(), .k = layer.pass_k.data()};
+  const ReconstructionPass pass{
+      .n_rows = layer.n_pass, .q = layer.pass_q.data(), .log_sum_exp = layer.pass_log_sum_exp.data()};
   if (layer.n_pass > 0) view.passes = {&pass, 1};
   view.n_embd = n_embd;
   if (needs.output_projection) view.w_o = layer.w_o.data();

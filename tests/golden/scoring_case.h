@@ -20,14 +20,14 @@ HeadImportance head_importance(const GoldenFile& file, int n_kv_head);
 
 // One layer's stored entries and the evidence that an engine would have saved.
 struct CaseLayer {
-  std::vector<float> k, v;         // [n_kv_head][n_tokens][head_dim]
-  std::vector<float> q;            // [n_tokens][n_head][head_dim]
-  std::vector<float> q_pre;        // [n_head][n_tokens][head_dim]
-  std::vector<float> w_o;          // [n_head][head_dim][n_embd]
-  std::vector<float> log_sum_exp;  // [n_tokens][n_head]
-  int n_pass = 0;                  // rows of the reconstruction pass, 0: none
-  std::vector<float> pass_q;       // [n_pass][n_head][head_dim]
-  std::vector<float> pass_k;       // [n_pass][n_kv_head][head_dim]
+  std::vector<float> k, v;              // [n_kv_head][n_tokens][head_dim]
+  std::vector<float> q;                 // [n_tokens][n_head][head_dim]
+  std::vector<float> q_pre;             // [n_head][n_tokens][head_dim]
+  std::vector<float> w_o;               // [n_head][head_dim][n_embd]
+  std::vector<float> log_sum_exp;       // [n_tokens][n_head]
+  int n_pass = 0;                       // rows of the reconstruction pass, 0: none
+  std::vector<float> pass_q;            // [n_pass][n_head][head_dim]
+  std::vector<float> pass_log_sum_exp;  // [n_pass][n_head], of the context and the pass so far
 };
 
 class ScoringCase {

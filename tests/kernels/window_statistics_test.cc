@@ -227,7 +227,7 @@ TEST_P(WindowStatistics, LargeScoresStayFinite) {
   }
 }
 
-void expect_column_sums(EntryType type, int n_group, int n_tokens) {
+void expect_folded_columns(EntryType type, int n_group, int n_tokens) {
   for (const auto& [window, soft_cap] : {std::pair{0, 0.0F}, {50, 0.0F}, {0, 1.5F}}) {
     AttentionShape shape = test_shape(n_group, 64, type);
     shape.spec.window = window;
@@ -243,6 +243,8 @@ void expect_column_sums(EntryType type, int n_group, int n_tokens) {
 
     // In blocks of rows, as the engine does it.
     std::vector<float> sums(n_sums, 0.0F);
+    std::vector<float> squares(n_sums, 0.0F);
+    std::vector<float> maxima(n_sums, 0.0F);
     TestScratch window_scratch(window_statistics_scratch_bytes(shape, 64));
     for (int first = 0; first < n_tokens; first += 64) {
       QueryRows some = rows;
@@ -250,11 +252,21 @@ void expect_column_sums(EntryType type, int n_group, int n_tokens) {
       some.n_rows = std::min(64, n_tokens - first);
       some.n_visible += first;
       some.first_position += first;
-      add_column_sums(shape, head.entries(), some, log_sum_exp.data() + first * n_group, n_tokens, sums.data(),
-                      window_scratch.span());
+      for (const auto& [fold, columns] :
+           {std::pair{ColumnFold::kSum, &sums}, {ColumnFold::kSquares, &squares}, {ColumnFold::kMax, &maxima}}) {
+        fold_columns(fold, shape, head.entries(), some, log_sum_exp.data() + first * n_group, n_tokens, columns->data(),
+                     window_scratch.span());
+      }
     }
     const double tolerance = prefers_bf16_attention(shape, rows) ? 2e-2 : 1e-5;
     expect_close(sums, reference::column_sums(shape, head.entries(), rows, n_tokens), "column sum", tolerance);
+    const reference::WindowResult expected = reference::window_statistics(shape, head.entries(), rows, n_tokens);
+    expect_close(maxima, expected.max, "column maximum", tolerance);
+    std::vector<double> expected_squares;
+    for (std::size_t i = 0; i < n_sums; ++i) {
+      expected_squares.push_back(expected.m2[i] + n_tokens * expected.mean[i] * expected.mean[i]);
+    }
+    expect_close(squares, expected_squares, "column of squares", tolerance);
     // Scores and log-sum-exps are of the same products: every row still spreads a weight of 1.
     for (int g = 0; g < n_group; ++g) {
       const auto first = sums.begin() + static_cast<std::ptrdiff_t>(g) * n_tokens;
@@ -263,10 +275,10 @@ void expect_column_sums(EntryType type, int n_group, int n_tokens) {
   }
 }
 
-TEST_P(WindowStatistics, ColumnSumsOfAPromptMatchTheReference) {
+TEST_P(WindowStatistics, FoldedColumnsOfAPromptMatchTheReference) {
   for (const EntryType type : {EntryType::kF32, EntryType::kF16}) {
-    expect_column_sums(type, 3, 210);
-    expect_column_sums(type, kMaxGroup, 70);
+    expect_folded_columns(type, 3, 210);
+    expect_folded_columns(type, kMaxGroup, 70);
   }
 }
 

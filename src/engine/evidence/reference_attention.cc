@@ -42,7 +42,7 @@ std::size_t ReferenceAttention::bytes_for(const ModelSpec& spec, std::int32_t n_
   return static_cast<std::size_t>(std::min(n_tokens, QueryEvidence::kMaxReferenceRows)) * row_bytes_of_all;
 }
 
-void ReferenceAttention::add_layer(const LayerView& view, const ParallelFor& parallel_for) {
+void ReferenceAttention::add_layer(LayerView& view, const ParallelFor& parallel_for) {
   const std::size_t first = heads_.size();
   const auto n_group = static_cast<std::size_t>(view.shape.n_group);
   const auto n_rows = static_cast<std::size_t>(view.n_reference_rows);
@@ -81,6 +81,14 @@ void ReferenceAttention::add_layer(const LayerView& view, const ParallelFor& par
                          head.target.data() + to * row_bytes(kStored, value_dim), value_dim);
     }
   });
+  log_sum_exp_.resize(n_rows * static_cast<std::size_t>(view.n_head));
+  for (std::size_t h = 0; h < static_cast<std::size_t>(view.n_kv_head); ++h) {
+    const std::vector<float>& of_head = heads_[first + h].log_sum_exp;
+    for (std::size_t i = 0; i < of_head.size(); ++i) {
+      log_sum_exp_[(i / n_group * static_cast<std::size_t>(view.n_kv_head) + h) * n_group + i % n_group] = of_head[i];
+    }
+  }
+  view.reference_log_sum_exp = log_sum_exp_.data();
   if (view.shape.spec.sinks == nullptr) return;
   for (std::size_t i = first; i < heads_.size(); ++i) {
     for (std::size_t r = 0; r < n_rows * n_group; ++r)

@@ -22,8 +22,9 @@ class ReferenceAttention {
   // The most that a prompt or turn of n_tokens tokens takes.
   static std::size_t bytes_for(const ModelSpec& spec, std::int32_t n_tokens);
 
-  // Takes the attention of the view's reference rows on all its entries.
-  void add_layer(const LayerView& view, const ParallelFor& parallel_for);
+  // Takes the attention of the view's reference rows on all its entries, and gives the view their log-sum-exps, which
+  // last until the next layer is added.
+  void add_layer(LayerView& view, const ParallelFor& parallel_for);
 
   // Once what stays of the layers added is final: refits the values of their entries in `cache` (value_fit.h), each
   // head by itself. Sinks take part, and so do entries that are always kept.
@@ -44,6 +45,7 @@ class ReferenceAttention {
 
   std::shared_ptr<void> reservation_;
   std::vector<Head> heads_;
+  std::vector<float> log_sum_exp_;  // [n_reference_rows][n_head] of the latest layer
 };
 
 }  // namespace winnow

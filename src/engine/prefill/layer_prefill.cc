@@ -115,9 +115,9 @@ void LayerPrefill::judge(Group& group, LayerViews& views) {
   }
   if (cut.empty()) return;
   const ParallelFor parallel_for = engine_impl().parallel_for();
-  const LayerView view = views.of(*group.evidence, group.needs);
-  LayerScoring scoring(view, window_columns_, parallel_for);
+  LayerView view = views.of(*group.evidence, group.needs);
   const double reference_s = group.reference ? seconds_of([&] { group.reference->add_layer(view, parallel_for); }) : 0;
+  LayerScoring scoring(view, window_columns_, parallel_for);
   for (PromptTarget* target : cut) {
     if (target->refits()) target->charge(reference_s);
     target->cut(views, scoring);

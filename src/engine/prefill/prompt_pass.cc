@@ -33,13 +33,13 @@ PromptPass::PromptPass(Engine::Impl& engine, LayerRange layers, EntrySink& sink,
               sizeof(float)),
       attention_(engine.model->impl(), sink, engine.compute),
       layer_(layers.first) {
-  int q_size = 0, k_size = 0;
+  int q_size = 0, n_head = 0;
   for (const LayerSpec& layer : engine.model->impl().spec.layers) {
     q_size = std::max(q_size, layer.q_size());
-    k_size = std::max(k_size, layer.k_size());
+    n_head = std::max(n_head, layer.n_head);
   }
   follower_q_.resize(count(followers) * static_cast<std::size_t>(q_size));
-  follower_k_.resize(count(followers) * static_cast<std::size_t>(k_size));
+  follower_sums_.resize(count(followers) * static_cast<std::size_t>(n_head));
   add_part({.first_row = 0, .n_rows = n_tokens_, .first_position = first_position, .is_follower = false}, tokens);
   std::int32_t first_row = n_tokens_;
   for (const std::vector<Token>& follower : followers) {
@@ -102,7 +102,7 @@ void PromptPass::run_batch(int layer, const Batch& batch) {
     const auto r = static_cast<std::size_t>(first_row - n_tokens_);
     attention_.begin(layer, position, batch.n_rows, {},
                      {.q = follower_q_.data() + r * static_cast<std::size_t>(spec.q_size()),
-                      .k = follower_k_.data() + r * static_cast<std::size_t>(spec.k_size())});
+                      .log_sum_exp = follower_sums_.data() + r * static_cast<std::size_t>(spec.n_head)});
   } else {
     attention_.begin(layer, position, batch.n_rows, recorders_, {});
   }
@@ -131,7 +131,7 @@ std::vector<ReconstructionPass> PromptPass::reconstruction(int layer) const {
     const std::int64_t first = part.first_row - n_tokens_;
     passes.push_back({.n_rows = part.n_rows,
                       .q = follower_q_.data() + first * spec.q_size(),
-                      .k = follower_k_.data() + first * spec.k_size()});
+                      .log_sum_exp = follower_sums_.data() + first * spec.n_head});
   }
   return passes;
 }

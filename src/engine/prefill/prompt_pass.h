@@ -42,7 +42,7 @@ class PromptPass {
   // to the callback, if there is one.
   std::vector<float> read_logits(const LogitsCallback& on_logits);
 
-  // Queries and keys of a layer's followers, as the policy takes them: after the layer's last batch, until the next
+  // Queries of a layer's followers, as the policy takes them: after the layer's last batch, until the next
   // step.
   std::vector<ReconstructionPass> reconstruction(int layer) const;
   // What the followers' rows took so far.
@@ -78,7 +78,7 @@ class PromptPass {
   std::vector<float> follower_state_;  // of the present part and layer
   MappedMemory hidden_;                // [n_rows][n_embd] float32
   std::vector<float> follower_q_;      // [n_rows - n_tokens][n_head][key_dim] of the present layer, rotated
-  std::vector<float> follower_k_;      // [n_rows - n_tokens][n_kv_head][key_dim] likewise
+  std::vector<float> follower_sums_;   // [n_rows - n_tokens][n_head] their log-sum-exps
   RowsAttention attention_;
   std::vector<Part> parts_;
   std::vector<Batch> batches_;  // of one layer

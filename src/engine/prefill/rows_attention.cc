@@ -84,7 +84,6 @@ void RowsAttention::store_rows(const ggml_tensor* dst, int ith, int nth) {
   const std::int64_t key_dim = spec_->key_dim;
   const std::int64_t value_dim = spec_->value_dim;
   const std::int64_t q_row = spec_->q_size();
-  const std::int64_t k_row = spec_->k_size();
   const int first = static_cast<int>(std::int64_t{n_rows_} * ith / nth);
   const int last = static_cast<int>(std::int64_t{n_rows_} * (ith + 1) / nth);
   for (int r = first; r < last; ++r) {
@@ -99,7 +98,6 @@ void RowsAttention::store_rows(const ggml_tensor* dst, int ith, int nth) {
       evidence->record(layer_, first_position_ + r, first_position_ + n_rows_, q + r * q_row);
     }
     if (copies_.q != nullptr) std::copy_n(q + r * q_row, q_row, copies_.q + r * q_row);
-    if (copies_.k != nullptr) std::copy_n(k + r * k_row, k_row, copies_.k + r * k_row);
   }
   for (QueryEvidence* evidence : recorders_) {
     if (!evidence->wants_moments(layer_)) continue;
@@ -134,9 +132,10 @@ void RowsAttention::attend_rows(const ggml_tensor* dst, int ith) {
         .n_visible = head.n_before + first_row + 1,
         .first_position = first_position_ + first_row,
     };
-    const bool wants_sums = std::any_of(recorders_.begin(), recorders_.end(), [&](QueryEvidence* e) {
-      return e->log_sum_exp_row(layer_, rows.first_position) != nullptr;
-    });
+    const bool wants_sums =
+        copies_.log_sum_exp != nullptr || std::any_of(recorders_.begin(), recorders_.end(), [&](QueryEvidence* e) {
+          return e->log_sum_exp_row(layer_, rows.first_position) != nullptr;
+        });
     if (wants_sums) log_sum_exp.resize(static_cast<std::size_t>(rows.n_rows * n_group));
     kernels::causal_attention(kernel_shape_.of_head(kv_head), head.entries, rows,
                               {.out = out + first_row * out_row + std::int64_t{kv_head} * n_group * spec_->value_dim,
@@ -144,10 +143,12 @@ void RowsAttention::attend_rows(const ggml_tensor* dst, int ith) {
                                .log_sum_exp = wants_sums ? log_sum_exp.data() : nullptr},
                               scratch);
     for (std::int32_t r = 0; wants_sums && r < rows.n_rows; ++r) {
-      for (QueryEvidence* evidence : recorders_) {
-        float* sums = evidence->log_sum_exp_row(layer_, rows.first_position + r);
-        if (sums == nullptr) continue;
-        std::copy_n(log_sum_exp.data() + r * n_group, n_group, sums + kv_head * n_group);
+      const auto save = [&](float* of_row) {
+        if (of_row != nullptr) std::copy_n(log_sum_exp.data() + r * n_group, n_group, of_row + kv_head * n_group);
+      };
+      for (QueryEvidence* evidence : recorders_) save(evidence->log_sum_exp_row(layer_, rows.first_position + r));
+      if (copies_.log_sum_exp != nullptr) {
+        save(copies_.log_sum_exp + std::int64_t{first_row + r} * spec_->n_head);
       }
     }
   }

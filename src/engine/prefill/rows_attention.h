@@ -18,10 +18,10 @@
 
 namespace winnow {
 
-// Where a batch's queries and keys are copied to besides, from row 0 on; null: nowhere.
+// Where a batch's queries and their log-sum-exps are copied to besides, from row 0 on; null: nowhere.
 struct RowCopies {
-  float* q = nullptr;  // [n_rows][n_head][key_dim], rotated
-  float* k = nullptr;  // [n_rows][n_kv_head][key_dim], rotated
+  float* q = nullptr;            // [n_rows][n_head][key_dim], rotated
+  float* log_sum_exp = nullptr;  // [n_rows][n_head]
 };
 
 // Used for one pass of rows through one layer at a time: set up with begin(), then build and run the graph.

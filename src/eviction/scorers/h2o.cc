@@ -3,13 +3,10 @@
 // 2306.14048. The column sums of the causal matrix are streamed from the rows' saved log-sum-exps: memory is linear in
 // the prompt. last-rows=n counts the last n rows only (as CriticalKV's authors simulate it). On a re-cut the rows are
 // those of the turn or chunk fed since the last one, while decoding the last window rows that the engine saved.
-#include <algorithm>
-
-#include "eviction/aligned_bytes.h"
+#include "eviction/column_folds.h"
 #include "eviction/pooling.h"
 #include "eviction/query_rows.h"
 #include "eviction/registry.h"
-#include "kernels/window_statistics.h"
 #include "winnow/error.h"
 
 namespace winnow {
@@ -40,62 +37,19 @@ class H2o final : public Scorer {
       });
       return scores;
     }
-    const std::vector<std::vector<float>> sums = column_sums(evidence);
+    if (view.all_q == nullptr || view.log_sum_exp == nullptr || view.n_query_rows < 1) {
+      throw Error(ErrorCode::kInternal, "h2o got no query rows: the engine did not save them");
+    }
+    evidence.check_finite(view.all_q, view.n_query_rows);
+    const auto rows_of = [&](int h) { return group_rows(view, view.all_q, view.n_query_rows, h); };
+    const std::vector<std::vector<float>> sums =
+        fold_prefix(evidence, kernels::ColumnFold::kSum, rows_of, view.log_sum_exp);
     evidence.for_each_head([&](int h) { scores[h] = group_only(sums[h], evidence.n_group(), GroupReduction::kMean); });
     return scores;
   }
 
  private:
   static int last_rows(const EvictionOptions& options) { return static_cast<int>(options.integer("last-rows")); }
-
-  // A head's rows are split in so many parts, whatever the number of threads: results do not depend on it.
-  static constexpr int kParts = 4;
-  static constexpr int kBlockRows = 256;
-
-  // [n_kv_head][n_group * n_prefix]
-  static std::vector<std::vector<float>> column_sums(LayerEvidence& evidence) {
-    const LayerView& view = evidence.view();
-    if (view.all_q == nullptr || view.log_sum_exp == nullptr || view.n_query_rows < 1) {
-      throw Error(ErrorCode::kInternal, "h2o got no query rows: the engine did not save them");
-    }
-    const int n_rows = view.n_query_rows;
-    const int n_group = evidence.n_group();
-    evidence.check_finite(view.all_q, n_rows);
-    std::vector<std::vector<float>> partial(std::size_t(evidence.n_kv_head()) * kParts);
-    evidence.parallel(static_cast<int>(partial.size()), [&](int item) {
-      const int h = item / kParts;
-      const int part = item % kParts;
-      const auto bound = [&](int p) { return static_cast<int>(std::int64_t{n_rows} * p / kParts); };
-      std::vector<float>& sums = partial[item];
-      sums.resize(std::size_t(n_group) * evidence.n_prefix(h), 0.0F);
-      AlignedBytes scratch(kernels::window_statistics_scratch_bytes(view.shape, kBlockRows));
-      std::vector<float> log_sum_exp;
-      for (int first = bound(part); first < bound(part + 1); first += kBlockRows) {
-        const int n = std::min(kBlockRows, bound(part + 1) - first);
-        log_sum_exp.clear();
-        for (int r = first; r < first + n; ++r) {
-          const float* row = view.log_sum_exp + std::ptrdiff_t{r} * view.n_head + h * n_group;
-          log_sum_exp.insert(log_sum_exp.end(), row, row + n_group);
-        }
-        kernels::QueryRows rows = group_rows(view, view.all_q, n_rows, h);
-        rows.q += first * rows.row_stride;
-        rows.n_rows = n;
-        rows.n_visible += first;
-        rows.first_position += first;
-        kernels::add_column_sums(view.shape, view.heads[h], rows, log_sum_exp.data(), evidence.n_prefix(h), sums.data(),
-                                 scratch.span());
-      }
-    });
-    std::vector<std::vector<float>> sums(evidence.n_kv_head());
-    evidence.for_each_head([&](int h) {
-      sums[h] = std::move(partial[std::size_t(h) * kParts]);
-      for (int part = 1; part < kParts; ++part) {
-        const std::vector<float>& more = partial[std::size_t(h) * kParts + part];
-        for (std::size_t i = 0; i < more.size(); ++i) sums[h][i] += more[i];
-      }
-    });
-    return sums;
-  }
 };
 
 }  // namespace

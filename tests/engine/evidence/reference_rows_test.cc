@@ -98,6 +98,7 @@ TEST(ReferenceRows, RmsIsTheRootOfTheMeanSquaredAttention) {
     LayerEvidence evidence(view, options, 0, parallel_for);
     const LayerScores scores = find_scorer("rms").score(evidence, options);
     const int d = view.shape.key_dim, n_group = view.shape.n_group;
+    std::vector<float> log_sum_exp(static_cast<std::size_t>(view.n_reference_rows * view.n_head));
     for (int h = 0; h < view.n_kv_head; ++h) {
       const auto keys = keys_of(view, h);
       std::vector<double> squares(keys.size(), 0.0);
@@ -113,6 +114,7 @@ TEST(ReferenceRows, RmsIsTheRootOfTheMeanSquaredAttention) {
             sum += weights.back();
           }
           for (std::size_t j = 0; j < keys.size(); ++j) squares[j] += weights[j] * weights[j] / (sum * sum);
+          log_sum_exp[static_cast<std::size_t>(r * view.n_head + h * n_group + g)] = static_cast<float>(std::log(sum));
         }
       }
       ASSERT_EQ(scores[static_cast<std::size_t>(h)].size(), keys.size() - 32);
@@ -120,6 +122,14 @@ TEST(ReferenceRows, RmsIsTheRootOfTheMeanSquaredAttention) {
         const double expected = std::sqrt(squares[j] / (view.n_reference_rows * n_group));
         EXPECT_NEAR(static_cast<double>(scores[static_cast<std::size_t>(h)][j]), expected, 2e-4 * expected) << j;
       }
+    }
+
+    LayerView known = view;  // whoever has the log-sum-exps already gives them
+    known.reference_log_sum_exp = log_sum_exp.data();
+    LayerEvidence of_known(known, options, 0, parallel_for);
+    const LayerScores same = find_scorer("rms").score(of_known, options);
+    for (std::size_t h = 0; h < scores.size(); ++h) {
+      for (std::size_t j = 0; j < scores[h].size(); ++j) EXPECT_NEAR(same[h][j], scores[h][j], 1e-4F * scores[h][j]);
     }
   });
 }
@@ -274,6 +284,19 @@ TEST(Auto, StoresInBitsByTheBudget) {
   EXPECT_EQ(engine->open(options).options().value_type, EntryType::kF16);
   options.eviction.bits = Bits::k8;
   EXPECT_EQ(engine->open(options).options().value_type, EntryType::kQ8_0);
+}
+
+TEST(Auto, NumberOfThreadsDoesNotMatter) {
+  const std::vector<Token> prompt = random_tokens(400, 300, 4), later = random_tokens(20, 300, 5);
+  std::vector<std::vector<float>> expected;
+  for (const int n_threads : {1, 2, 5}) {
+    const auto engine = Engine::create(tiny_model(kShape), {.n_threads = n_threads, .n_batch = 48});
+    Session session = engine->open(auto_options("auto", "10%bytes"));
+    session.prefill(prompt);
+    const std::vector<std::vector<float>> logits = decode_all(session, later);
+    if (expected.empty()) expected = logits;
+    EXPECT_EQ(logits, expected) << n_threads << " threads";
+  }
 }
 
 TEST(Auto, GoesOnWithLaterTurnsChunksAndForks) {

@@ -1,4 +1,4 @@
-// add_column_sums (H2O) by products of bfloat16: the same scores as in bf16_attention, whose log-sum-exps it reads.
+// fold_columns by products of bfloat16: the same scores as in bf16_attention, whose log-sum-exps it reads.
 #include <hwy/base.h>
 
 #include <algorithm>
@@ -45,27 +45,46 @@ State make_state(const AttentionShape& shape, std::int32_t n_rows, std::int32_t 
   return s;
 }
 
-// Adds the sums over a strip's rows of 2^(score - high) of n columns, a multiple of 32, to totals.
-template <Bf16Unit kUnit>
-inline void add_strip(const float* scores, const float* high, std::int32_t n, float* totals) {
+// What a block's columns start from, and what a strip's exponents (score - high, base 2) make of them. Rounding may
+// leave a score above the row's log-sum-exp, by less than its own error.
+template <ColumnFold kFold>
+inline constexpr float kStart = kFold == ColumnFold::kMax ? -HUGE_VALF : 0.0F;
+
+template <ColumnFold kFold>
+inline __m512 fold(__m512 column, __m512 exponents) {
+  if constexpr (kFold == ColumnFold::kMax) return _mm512_max_ps(column, exponents);
+  if constexpr (kFold == ColumnFold::kSquares) exponents = _mm512_add_ps(exponents, exponents);
+  return _mm512_add_ps(column, exp2_rounded(exponents));
+}
+
+// Folds a strip's rows of n columns, a multiple of 32.
+template <Bf16Unit kUnit, ColumnFold kFold>
+inline void fold_strip(const float* scores, const float* high, std::int32_t n, float* columns) {
   for (std::int32_t i = 0; i < n; i += 32) {
-    __m512 total0 = _mm512_loadu_ps(totals + i);
-    __m512 total1 = _mm512_loadu_ps(totals + i + 16);
+    __m512 column0 = _mm512_loadu_ps(columns + i);
+    __m512 column1 = _mm512_loadu_ps(columns + i + 16);
     for (std::int32_t r = 0; r < kStripRows<kUnit>; ++r) {
       const float* row = scores + r * kScoreStride + i;
       const __m512 base = _mm512_set1_ps(high[r]);
-      // Rounding may leave a score above the row's log-sum-exp, by less than its own error.
-      total0 = _mm512_add_ps(total0, exp2_rounded(_mm512_sub_ps(_mm512_load_ps(row), base)));
-      total1 = _mm512_add_ps(total1, exp2_rounded(_mm512_sub_ps(_mm512_load_ps(row + 16), base)));
+      column0 = fold<kFold>(column0, _mm512_sub_ps(_mm512_load_ps(row), base));
+      column1 = fold<kFold>(column1, _mm512_sub_ps(_mm512_load_ps(row + 16), base));
     }
-    _mm512_storeu_ps(totals + i, total0);
-    _mm512_storeu_ps(totals + i + 16, total1);
+    _mm512_storeu_ps(columns + i, column0);
+    _mm512_storeu_ps(columns + i + 16, column1);
   }
 }
 
-template <Bf16Unit kUnit>
-void add_sums(const AttentionShape& shape, const HeadEntries& entries, const QueryRows& rows, const float* log_sum_exp,
-              std::int32_t n_columns, float* sums, std::span<std::byte> scratch) {
+// A block's columns into those of the call.
+template <ColumnFold kFold>
+inline void merge_block(const float* block, std::int32_t n, float* columns) {
+  for (std::int32_t i = 0; i < n; ++i) {
+    columns[i] = kFold == ColumnFold::kMax ? std::max(columns[i], std::exp2(block[i])) : columns[i] + block[i];
+  }
+}
+
+template <Bf16Unit kUnit, ColumnFold kFold>
+void fold_rows(const AttentionShape& shape, const HeadEntries& entries, const QueryRows& rows, const float* log_sum_exp,
+               std::int32_t n_columns, float* columns, std::span<std::byte> scratch) {
   const State s = make_state(shape, rows.n_rows, kStripRows<kUnit>, scratch);
   visible_ranges(shape, entries, rows, s.ranges);
   const std::int32_t last = std::min(n_columns, s.ranges[rows.n_rows - 1].last);
@@ -82,27 +101,26 @@ void add_sums(const AttentionShape& shape, const HeadEntries& entries, const Que
     }
   }
   RunCursor cursor(entries);
-  alignas(64) float totals[kBlockKeys];
+  alignas(64) float folded[kBlockKeys];
   for (std::int32_t block = s.ranges[0].first; block < last; block += kBlockKeys) {
     const std::int32_t n = std::min(kBlockKeys, last - block);
     pack_keys(shape, cursor, block, n, s.width, s.keys);
     for (int g = 0; g < shape.n_group; ++g) {
-      std::fill_n(totals, kBlockKeys, 0.0F);
+      std::fill_n(folded, kBlockKeys, kStart<kFold>);
       for (std::int32_t row = 0; row < s.n_padded; row += kStripRows<kUnit>) {
         const std::int64_t index = static_cast<std::int64_t>(g) * s.n_padded + row;
         const KeyRange part = score_strip<kUnit>(s.queries + index * s.width / 2, s.ranges + row, s.width, s.keys,
                                                  block, n, shape.spec.soft_cap, s.scores);
-        add_strip<kUnit>(s.scores, s.high + index, part.end - part.begin, totals + part.begin);
+        fold_strip<kUnit, kFold>(s.scores, s.high + index, part.end - part.begin, folded + part.begin);
       }
-      float* out = sums + static_cast<std::int64_t>(g) * n_columns + block;
-      for (std::int32_t i = 0; i < n; ++i) out[i] += totals[i];
+      merge_block<kFold>(folded, n, columns + static_cast<std::int64_t>(g) * n_columns + block);
     }
   }
 }
 
 }  // namespace
 
-std::size_t bf16_column_sums_scratch_bytes(const AttentionShape& shape, int n_rows) {
+std::size_t bf16_columns_scratch_bytes(const AttentionShape& shape, int n_rows) {
   const auto padded = static_cast<std::size_t>(n_rows + kMaxStripRows);
   const std::size_t queries = padded * static_cast<std::size_t>(shape.n_group);
   const auto width = static_cast<std::size_t>(round_up(shape.key_dim, kTerms));
@@ -111,13 +129,22 @@ std::size_t bf16_column_sums_scratch_bytes(const AttentionShape& shape, int n_ro
          Scratch::bytes<float>(kMaxStripRows * kScoreStride);
 }
 
-void bf16_column_sums(Bf16Unit unit, const AttentionShape& shape, const HeadEntries& entries, const QueryRows& rows,
-                      const float* log_sum_exp, std::int32_t n_columns, float* sums, std::span<std::byte> scratch) {
+void bf16_fold_columns(Bf16Unit unit, ColumnFold fold, const AttentionShape& shape, const HeadEntries& entries,
+                       const QueryRows& rows, const float* log_sum_exp, std::int32_t n_columns, float* columns,
+                       std::span<std::byte> scratch) {
   const UnitInUse in_use(unit);
-  if (unit == Bf16Unit::kAmx) {
-    add_sums<Bf16Unit::kAmx>(shape, entries, rows, log_sum_exp, n_columns, sums, scratch);
-  } else {
-    add_sums<Bf16Unit::kAvx512>(shape, entries, rows, log_sum_exp, n_columns, sums, scratch);
+  const auto run = [&]<ColumnFold kFold>() {
+    const auto rows_by =
+        unit == Bf16Unit::kAmx ? fold_rows<Bf16Unit::kAmx, kFold> : fold_rows<Bf16Unit::kAvx512, kFold>;
+    rows_by(shape, entries, rows, log_sum_exp, n_columns, columns, scratch);
+  };
+  switch (fold) {
+    case ColumnFold::kSum:
+      return run.operator()<ColumnFold::kSum>();
+    case ColumnFold::kSquares:
+      return run.operator()<ColumnFold::kSquares>();
+    case ColumnFold::kMax:
+      return run.operator()<ColumnFold::kMax>();
   }
 }
 
@@ -129,9 +156,9 @@ HWY_POP_ATTRIBUTES
 
 namespace winnow::kernels {
 
-std::size_t bf16_column_sums_scratch_bytes(const AttentionShape&, int) { return 0; }
-void bf16_column_sums(Bf16Unit, const AttentionShape&, const HeadEntries&, const QueryRows&, const float*, std::int32_t,
-                      float*, std::span<std::byte>) {}
+std::size_t bf16_columns_scratch_bytes(const AttentionShape&, int) { return 0; }
+void bf16_fold_columns(Bf16Unit, ColumnFold, const AttentionShape&, const HeadEntries&, const QueryRows&, const float*,
+                       std::int32_t, float*, std::span<std::byte>) {}
 
 }  // namespace winnow::kernels
 #endif
