@@ -55,6 +55,9 @@ struct ModelInfo {
   int n_layer() const { return static_cast<int>(layers.size()); }
   std::size_t state_bytes() const;  // of a sequence, in all recurrent layers
   int n_cut_heads() const;          // KV heads of all layers that methods cut
+  // Of a token while a prompt passes through the layers: its hidden state; with experts, what those that it takes give
+  // besides, and which they are.
+  std::size_t hidden_bytes_per_token() const;
 
   // A dimension of the layers, e.g. &LayerInfo::n_head: one number where all layers have the same, else [n_layer].
   std::vector<int> dimension(int LayerInfo::*field) const;

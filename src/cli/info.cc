@@ -79,9 +79,7 @@ struct CostModel {
   }
 
   // While a prompt is prefilled: one layer in full and the hidden states, in f32.
-  std::size_t prefill_bytes_per_token() const {
-    return largest_layer + static_cast<std::size_t>(model.n_embd) * sizeof(float);
-  }
+  std::size_t prefill_bytes_per_token() const { return largest_layer + model.hidden_bytes_per_token(); }
 
   std::size_t peak_bytes(std::int64_t n_tokens, const std::optional<Budget>& budget) const {
     return kept_bytes(n_tokens, budget) + static_cast<std::size_t>(n_tokens) * prefill_bytes_per_token();

@@ -100,7 +100,7 @@ MemoryEstimate Engine::estimate(const SessionOptions& wanted, std::int32_t n_pro
                    estimate.kv_bytes_staging;
     estimate.hidden_bytes = static_cast<std::size_t>(n_hidden);
   }
-  estimate.hidden_bytes *= static_cast<std::size_t>(model.info.n_embd) * sizeof(float);
+  estimate.hidden_bytes *= model.info.hidden_bytes_per_token();
 
   if (refits) {
     prefill_peak += ReferenceAttention::bytes_for(model.spec, is_chunked ? options.prefill_chunk : n_prompt);

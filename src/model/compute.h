@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
@@ -79,6 +80,10 @@ class Compute {
   // body(i) for every i in [0, n_items) on the threads, handed out one by one.
   void parallel_for(int n_items, const std::function<void(int)>& body);
 
+  // What products have read of experts' matrices: bytes of weights, as often as they were read.
+  std::uint64_t expert_bytes_read() const { return expert_bytes_read_; }
+  void count_expert_bytes(std::uint64_t n) { expert_bytes_read_ += n; }  // from any thread
+
   // For custom nodes: exceptions must not cross ggml's threads. Keeps the first one of body() for run() to throw.
   void guard(auto&& body) noexcept {
     try {
@@ -93,6 +98,7 @@ class Compute {
 
   struct Impl;
   int n_threads_;
+  std::atomic<std::uint64_t> expert_bytes_read_ = 0;
   std::unique_ptr<Impl> impl_;
 };
 

@@ -20,23 +20,16 @@ using kernels::RowBlock;
 constexpr int kFloats = -1;     // as they are: every thread converts them for itself
 constexpr int kRowBlocks = -2;  // kernels::RowBlock
 
-// The plan, i32: first_slot [n_expert + 1], row_of [n_slots], slot_of [n_rows][n_used].
-struct Plan {
-  explicit Plan(const ggml_tensor* plan, std::int64_t n_expert, std::int64_t n_slots)
-      : first_slot(static_cast<std::int32_t*>(plan->data)),
-        row_of(first_slot + n_expert + 1),
-        slot_of(row_of + n_slots) {}
-  std::int32_t* first_slot;
-  std::int32_t* row_of;
-  std::int32_t* slot_of;
-};
+std::int32_t* integers(const ggml_tensor* tensor) { return static_cast<std::int32_t*>(tensor->data); }
 
+// dst, i32: first_slot [n_expert + 1], row_of [n_slots], slot_of [n_rows][n_used].
 void run_plan(ggml_tensor* dst, int ith, int /*nth*/, void* /*userdata*/) {
   if (ith != 0) return;
   const ggml_tensor* chosen = dst->src[0];
   const std::int64_t n_used = chosen->ne[0], n_rows = chosen->ne[1], n_slots = n_used * n_rows;
   const std::int64_t n_expert = dst->ne[0] - 1 - 2 * n_slots;
-  const Plan plan(dst, n_expert, n_slots);
+  std::int32_t* first_slot = integers(dst);
+  std::int32_t *row_of = first_slot + n_expert + 1, *slot_of = row_of + n_slots;
   const auto expert_of = [&](std::int64_t row, std::int64_t i) {
     const char* at = static_cast<const char*>(chosen->data) + static_cast<std::size_t>(row) * chosen->nb[1] +
                      static_cast<std::size_t>(i) * chosen->nb[0];
@@ -48,16 +41,16 @@ void run_plan(ggml_tensor* dst, int ith, int /*nth*/, void* /*userdata*/) {
     }
   };
   // A counting sort, which keeps an expert's rows in their order.
-  std::fill_n(plan.first_slot, n_expert + 1, 0);
-  for_each([&](std::int64_t, std::int64_t, std::int32_t e) { ++plan.first_slot[e + 1]; });
-  for (std::int64_t e = 0; e < n_expert; ++e) plan.first_slot[e + 1] += plan.first_slot[e];
+  std::fill_n(first_slot, n_expert + 1, 0);
+  for_each([&](std::int64_t, std::int64_t, std::int32_t e) { ++first_slot[e + 1]; });
+  for (std::int64_t e = 0; e < n_expert; ++e) first_slot[e + 1] += first_slot[e];
   for_each([&](std::int64_t row, std::int64_t i, std::int32_t e) {
-    const std::int32_t slot = plan.first_slot[e]++;
-    plan.row_of[slot] = static_cast<std::int32_t>(row);
-    plan.slot_of[row * n_used + i] = slot;
+    const std::int32_t slot = first_slot[e]++;
+    row_of[slot] = static_cast<std::int32_t>(row);
+    slot_of[row * n_used + i] = slot;
   });
-  for (std::int64_t e = n_expert; e > 0; --e) plan.first_slot[e] = plan.first_slot[e - 1];
-  plan.first_slot[0] = 0;
+  for (std::int64_t e = n_expert; e > 0; --e) first_slot[e] = first_slot[e - 1];
+  first_slot[0] = 0;
 }
 
 std::size_t row_bytes(int format, std::int64_t n) {
@@ -90,16 +83,17 @@ void run_to_type(ggml_tensor* dst, int ith, int nth, void* /*userdata*/) {
   }
 }
 
-// One product node: weights, rows, plan, and biases where there are.
+// One product node: weights, rows, first slots, and biases where there are.
 struct Product {
-  explicit Product(const ggml_tensor* dst)
-      : weights(dst->src[0]),
+  Product(const ggml_tensor* dst, Compute& the_compute)
+      : compute(the_compute),
+        weights(dst->src[0]),
         rows(dst->src[1]),
         biases(dst->src[3]),
         n_in(weights->ne[0]),
         n_out(weights->ne[1]),
         n_expert(weights->ne[2]),
-        plan(dst->src[2], n_expert, dst->ne[1]),
+        first_slot(integers(dst->src[2])),
         y(static_cast<float*>(dst->data)) {}
 
   // body(expert's weights, first slot, number of slots) for every expert that has rows, then its biases on outputs
@@ -107,8 +101,9 @@ struct Product {
   void for_each_expert(std::int64_t first, std::int64_t last, auto&& body) const {
     if (first >= last) return;
     for (std::int64_t e = 0; e < n_expert; ++e) {
-      const std::int64_t slot = plan.first_slot[e], n = plan.first_slot[e + 1] - slot;
+      const std::int64_t slot = first_slot[e], n = first_slot[e + 1] - slot;
       if (n == 0) continue;
+      compute.count_expert_bytes(static_cast<std::uint64_t>(last - first) * ggml_row_size(weights->type, n_in));
       body(static_cast<const std::byte*>(weights->data) + static_cast<std::size_t>(e) * weights->nb[2], slot, n);
       if (biases == nullptr) continue;
       const float* bias = static_cast<const float*>(biases->data) + e * n_out;
@@ -118,15 +113,17 @@ struct Product {
     }
   }
 
+  Compute& compute;
   const ggml_tensor *weights, *rows, *biases;
   std::int64_t n_in, n_out, n_expert;
-  Plan plan;
-  float* y;  // [n_slots][n_out]
+  const std::int32_t* first_slot;  // [n_expert + 1]
+  float* y;                        // [n_slots][n_out]
 };
 
 void run_few_rows(ggml_tensor* dst, int ith, int nth, void* userdata) {
-  static_cast<Compute*>(userdata)->guard([&] {
-    const Product p(dst);
+  auto& compute = *static_cast<Compute*>(userdata);
+  compute.guard([&] {
+    const Product p(dst, compute);
     const auto blocks = *kernels::weight_blocks(ggml_type_name(p.weights->type));
     const std::int64_t first = p.n_out * ith / nth, last = p.n_out * (ith + 1) / nth;
     p.for_each_expert(first, last, [&](const std::byte* weights, std::int64_t slot, std::int64_t n) {
@@ -146,8 +143,9 @@ void run_few_rows(ggml_tensor* dst, int ith, int nth, void* userdata) {
 }
 
 void run_blocks(ggml_tensor* dst, int ith, int nth, void* userdata) {
-  static_cast<Compute*>(userdata)->guard([&] {
-    const Product p(dst);
+  auto& compute = *static_cast<Compute*>(userdata);
+  compute.guard([&] {
+    const Product p(dst, compute);
     const auto blocks = *kernels::weight_blocks(ggml_type_name(p.weights->type));
     const auto [first, last] = OutputPart(p.n_out, ith, nth);
     const auto* rows = reinterpret_cast<const RowBlock*>(aligned_rows(p.rows));
@@ -168,9 +166,10 @@ void run_blocks(ggml_tensor* dst, int ith, int nth, void* userdata) {
 
 // ggml's products of two rows, for the types that have no kernel here.
 void run_dots(ggml_tensor* dst, int ith, int nth, void* userdata) {
-  static_cast<Compute*>(userdata)->guard([&] {
+  auto& compute = *static_cast<Compute*>(userdata);
+  compute.guard([&] {
     constexpr std::int64_t kGrain = 16;  // weight rows that stay in the cache while all rows pass
-    const Product p(dst);
+    const Product p(dst, compute);
     const ggml_type_traits_cpu* traits = ggml_get_type_traits_cpu(p.weights->type);
     const std::size_t bytes = row_bytes(traits->vec_dot_type, p.n_in);
     const std::byte* rows = aligned_rows(p.rows);
@@ -192,17 +191,29 @@ void run_dots(ggml_tensor* dst, int ith, int nth, void* userdata) {
 void run_weighted_sum(ggml_tensor* dst, int ith, int nth, void* /*userdata*/) {
   const ggml_tensor* y = dst->src[0];
   const ggml_tensor* shares = dst->src[1];
-  const std::int64_t n = dst->ne[0], n_rows = dst->ne[1], n_used = shares->ne[0], n_slots = y->ne[1];
-  const std::int64_t n_expert = dst->src[2]->ne[0] - 1 - 2 * n_slots;
-  const Plan plan(dst->src[2], n_expert, n_slots);
+  const std::int32_t* slot_of = integers(dst->src[2]);
+  const std::int64_t n = dst->ne[0], n_rows = dst->ne[1], n_used = shares->ne[0];
   for (std::int64_t r = n_rows * ith / nth; r < n_rows * (ith + 1) / nth; ++r) {
     float* sum = static_cast<float*>(dst->data) + r * n;
     std::fill_n(sum, n, 0.0F);
     for (std::int64_t i = 0; i < n_used; ++i) {
       const float share = static_cast<const float*>(shares->data)[r * n_used + i];
-      const float* of_expert = static_cast<const float*>(y->data) + plan.slot_of[r * n_used + i] * n;
+      const float* of_expert = static_cast<const float*>(y->data) + slot_of[r * n_used + i] * n;
       for (std::int64_t c = 0; c < n; ++c) sum[c] += share * of_expert[c];
     }
+  }
+}
+
+// dst is src[0], the sums. Threads take columns: a row may have several slots.
+void run_add_weighted(ggml_tensor* dst, int ith, int nth, void* /*userdata*/) {
+  const ggml_tensor* y = dst->src[1];
+  const auto* shares = static_cast<const float*>(dst->src[2]->data);
+  const std::int32_t* row_of = integers(dst->src[3]);
+  const std::int64_t n = y->ne[0], first = n * ith / nth, last = n * (ith + 1) / nth;
+  for (std::int64_t s = 0; s < y->ne[1]; ++s) {
+    float* sum = static_cast<float*>(dst->data) + row_of[s] * n;
+    const float* of_expert = static_cast<const float*>(y->data) + s * n;
+    for (std::int64_t c = first; c < last; ++c) sum[c] += shares[s] * of_expert[c];
   }
 }
 
@@ -210,17 +221,21 @@ void run_weighted_sum(ggml_tensor* dst, int ith, int nth, void* /*userdata*/) {
 
 ExpertProducts::ExpertProducts(ggml_context* context, ggml_tensor* chosen, std::int64_t n_expert, ProductRows kind,
                                Compute& compute)
-    : context_(context), compute_(compute), kind_(kind), n_slots_(chosen->ne[0] * chosen->ne[1]) {
-  plan_ =
-      ggml_custom_4d(context, GGML_TYPE_I32, n_expert + 1 + 2 * n_slots_, 1, 1, 1, &chosen, 1, run_plan, 1, nullptr);
+    : context_(context), compute_(compute), kind_(kind) {
+  const std::int64_t n_slots = chosen->ne[0] * chosen->ne[1];
+  ggml_tensor* plan =
+      ggml_custom_4d(context, GGML_TYPE_I32, n_expert + 1 + 2 * n_slots, 1, 1, 1, &chosen, 1, run_plan, 1, nullptr);
+  const auto part = [&](std::int64_t first, std::int64_t n) {
+    return ggml_view_1d(context, plan, n, static_cast<std::size_t>(first) * sizeof(std::int32_t));
+  };
+  slots_ = {.first_slot = part(0, n_expert + 1), .row_of = part(n_expert + 1, n_slots)};
+  slot_of_ = part(n_expert + 1 + n_slots, n_slots);
 }
 
-ggml_tensor* ExpertProducts::gather(ggml_tensor* x) {
-  const std::int64_t n_expert = plan_->ne[0] - 1 - 2 * n_slots_;
-  ggml_tensor* row_of =
-      ggml_view_1d(context_, plan_, n_slots_, static_cast<std::size_t>(n_expert + 1) * sizeof(std::int32_t));
-  return ggml_get_rows(context_, x, row_of);
-}
+ExpertProducts::ExpertProducts(ggml_context* context, const ExpertSlots& slots, ProductRows kind, Compute& compute)
+    : context_(context), compute_(compute), kind_(kind), slots_(slots) {}
+
+ggml_tensor* ExpertProducts::gather(ggml_tensor* x) { return ggml_get_rows(context_, x, slots_.row_of); }
 
 ggml_tensor* ExpertProducts::converted(ggml_tensor* x, ggml_tensor* weights, int format) {
   if (format == kFloats) return x;
@@ -243,15 +258,20 @@ ggml_tensor* ExpertProducts::product(ggml_tensor* weights, ggml_tensor* biases, 
   } else if (has_blocks && kind_ == ProductRows::kMany && kernels::has_quantised_products()) {
     format = kRowBlocks, run = run_blocks;
   }
-  ggml_tensor* args[4] = {weights, converted(x, weights, format), plan_, biases};
-  return ggml_custom_4d(context_, GGML_TYPE_F32, weights->ne[1], n_slots_, 1, 1, args, biases != nullptr ? 4 : 3, run,
+  ggml_tensor* args[4] = {weights, converted(x, weights, format), slots_.first_slot, biases};
+  return ggml_custom_4d(context_, GGML_TYPE_F32, weights->ne[1], x->ne[1], 1, 1, args, biases != nullptr ? 4 : 3, run,
                         GGML_N_TASKS_MAX, &compute_);
 }
 
 ggml_tensor* ExpertProducts::weighted_sum(ggml_tensor* y, ggml_tensor* shares) {
-  ggml_tensor* args[3] = {y, shares, plan_};
+  ggml_tensor* args[3] = {y, shares, slot_of_};
   return ggml_custom_4d(context_, GGML_TYPE_F32, y->ne[0], shares->ne[1], 1, 1, args, 3, run_weighted_sum,
                         GGML_N_TASKS_MAX, nullptr);
+}
+
+ggml_tensor* ExpertProducts::add_weighted(ggml_tensor* sums, ggml_tensor* y, ggml_tensor* shares) {
+  ggml_tensor* args[3] = {y, shares, slots_.row_of};
+  return ggml_custom_inplace(context_, sums, args, 3, run_add_weighted, GGML_N_TASKS_MAX, nullptr);
 }
 
 }  // namespace winnow

@@ -14,10 +14,18 @@ namespace winnow {
 
 class Compute;
 
+// Slots in order of the experts, i32; an expert's rows keep their order.
+struct ExpertSlots {
+  ggml_tensor* first_slot = nullptr;  // [n_expert + 1], of each expert
+  ggml_tensor* row_of = nullptr;      // [n_slots]
+};
+
 class ExpertProducts {
  public:
   // chosen [n_used, n_rows], i32: the experts of every row, each below n_expert. All must outlive the graph.
   ExpertProducts(ggml_context* context, ggml_tensor* chosen, std::int64_t n_expert, ProductRows kind, Compute& compute);
+  // Of slots that stand in order already.
+  ExpertProducts(ggml_context* context, const ExpertSlots& slots, ProductRows kind, Compute& compute);
 
   // x [n, n_rows] float32 -> [n, n_slots], in order of the experts.
   ggml_tensor* gather(ggml_tensor* x);
@@ -29,6 +37,8 @@ class ExpertProducts {
   // y [n, n_slots] in that order, shares [n_used, n_rows] -> [n, n_rows]: the sum over a row's experts, in the order in
   // which it has chosen them.
   ggml_tensor* weighted_sum(ggml_tensor* y, ggml_tensor* shares);
+  // sums [n, ...] += shares [n_slots] times y [n, n_slots] at the slots' rows, in order of the slots.
+  ggml_tensor* add_weighted(ggml_tensor* sums, ggml_tensor* y, ggml_tensor* shares);
 
  private:
   ggml_tensor* converted(ggml_tensor* x, ggml_tensor* weights, int format);
@@ -36,8 +46,8 @@ class ExpertProducts {
   ggml_context* context_;
   Compute& compute_;
   ProductRows kind_;
-  std::int64_t n_slots_;
-  ggml_tensor* plan_;
+  ExpertSlots slots_;
+  ggml_tensor* slot_of_ = nullptr;  // [n_used, n_rows]; null where only the slots are known
   // The rows that were converted last: gate and up have the same.
   ggml_tensor* converted_of_ = nullptr;
   int converted_format_ = 0;

@@ -5,8 +5,6 @@
 #include <cmath>
 #include <initializer_list>
 
-#include "model/expert_products.h"
-
 namespace winnow {
 namespace {
 
@@ -148,7 +146,7 @@ ggml_tensor* GraphBuilder::dense_feed_forward(const FeedForwardSpec& spec, const
   return linear(weights.down, weights.down_b, activated(spec.activation, gate, up));
 }
 
-ggml_tensor* GraphBuilder::experts(const FeedForwardSpec& spec, const LayerWeights& weights, ggml_tensor* x) {
+GraphBuilder::Routed GraphBuilder::routed(const FeedForwardSpec& spec, const LayerWeights& weights, ggml_tensor* x) {
   const std::int64_t n_rows = x->ne[1];
   ggml_tensor* scores = linear(weights.router, weights.router_b, x);  // [n_expert, n_rows]
   if (spec.routing != Routing::kSoftmaxOfChosen) scores = ggml_soft_max(context_, scores);
@@ -161,39 +159,72 @@ ggml_tensor* GraphBuilder::experts(const FeedForwardSpec& spec, const LayerWeigh
     ggml_tensor* sum = ggml_clamp(context_, ggml_sum_rows(context_, shares), kSmallestSum, INFINITY);
     shares = ggml_div(context_, shares, sum);
   }
-  ExpertProducts products(context_, chosen, spec.n_expert, rows_, compute_);
-  ggml_tensor* rows = products.gather(x);
-  ggml_tensor* gate = products.product(weights.gate_experts, weights.gate_experts_b, rows);
-  ggml_tensor* up = products.product(weights.up_experts, weights.up_experts_b, rows);
-  ggml_tensor* down =
-      products.product(weights.down_experts, weights.down_experts_b, activated(spec.activation, gate, up));
-  return products.weighted_sum(down, shares);
+  return {.chosen = chosen, .shares = shares};
 }
 
-ggml_tensor* GraphBuilder::feed_forward(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x) {
-  const FeedForwardSpec& ffn = spec.feed_forward;
-  if (ffn.n_expert == 0) return dense_feed_forward(ffn, weights, x);
-  ggml_tensor* y = experts(ffn, weights, x);
+ggml_tensor* GraphBuilder::products(const FeedForwardSpec& spec, const LayerWeights& weights, ExpertProducts& experts,
+                                    ggml_tensor* rows) {
+  ggml_tensor* gate = experts.product(weights.gate_experts, weights.gate_experts_b, rows);
+  ggml_tensor* up = experts.product(weights.up_experts, weights.up_experts_b, rows);
+  return experts.product(weights.down_experts, weights.down_experts_b, activated(spec.activation, gate, up));
+}
+
+ggml_tensor* GraphBuilder::with_shared_expert(const FeedForwardSpec& spec, const LayerWeights& weights, ggml_tensor* x,
+                                              ggml_tensor* y) {
   if (weights.down == nullptr) return y;
-  ggml_tensor* shared = dense_feed_forward(ffn, weights, x);
+  ggml_tensor* shared = dense_feed_forward(spec, weights, x);
   if (weights.shared_gate != nullptr) {
     shared = ggml_mul(context_, shared, ggml_sigmoid(context_, linear(weights.shared_gate, nullptr, x)));
   }
   return ggml_add(context_, y, shared);
 }
 
-ggml_tensor* GraphBuilder::layer(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x) {
-  const auto normed = [&](const NormWeights& norm_weights, ggml_tensor* of) {
-    return norm(spec.norm, spec.norm_eps, norm_weights, of);
-  };
-  const auto add = [&](const NormWeights& post_norm, ggml_tensor* y) {
-    return ggml_add_inplace(context_, x, scaled(normed(post_norm, y), spec.residual_scale));
-  };
-  ggml_tensor* rows = normed(weights.attn_norm, x);
+ggml_tensor* GraphBuilder::feed_forward(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x) {
+  const FeedForwardSpec& ffn = spec.feed_forward;
+  if (ffn.n_expert == 0) return dense_feed_forward(ffn, weights, x);
+  const Routed rows = routed(ffn, weights, x);
+  ExpertProducts experts(context_, rows.chosen, ffn.n_expert, rows_, compute_);
+  ggml_tensor* y = experts.weighted_sum(products(ffn, weights, experts, experts.gather(x)), rows.shares);
+  return with_shared_expert(ffn, weights, x, y);
+}
+
+ggml_tensor* GraphBuilder::added(const LayerSpec& spec, const NormWeights& post_norm, ggml_tensor* x, ggml_tensor* y) {
+  return ggml_add_inplace(context_, x, scaled(norm(spec.norm, spec.norm_eps, post_norm, y), spec.residual_scale));
+}
+
+ggml_tensor* GraphBuilder::attention_block(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x,
+                                           ggml_tensor* rows) {
   const bool is_recurrent = spec.kind == LayerKind::kRecurrent;
-  x = add(weights.attn_post_norm, is_recurrent ? recurrence(spec, weights, rows) : self_attention(spec, weights, rows));
-  if (!spec.is_parallel) rows = normed(weights.ffn_norm, x);
-  return add(weights.ffn_post_norm, feed_forward(spec, weights, rows));
+  return added(spec, weights.attn_post_norm, x,
+               is_recurrent ? recurrence(spec, weights, rows) : self_attention(spec, weights, rows));
+}
+
+ggml_tensor* GraphBuilder::layer(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x) {
+  ggml_tensor* rows = norm(spec.norm, spec.norm_eps, weights.attn_norm, x);
+  x = attention_block(spec, weights, x, rows);
+  if (!spec.is_parallel) rows = norm(spec.norm, spec.norm_eps, weights.ffn_norm, x);
+  return added(spec, weights.ffn_post_norm, x, feed_forward(spec, weights, rows));
+}
+
+GraphBuilder::Routed GraphBuilder::until_experts(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x) {
+  x = attention_block(spec, weights, x, norm(spec.norm, spec.norm_eps, weights.attn_norm, x));
+  return routed(spec.feed_forward, weights, norm(spec.norm, spec.norm_eps, weights.ffn_norm, x));
+}
+
+ggml_tensor* GraphBuilder::through_experts(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x,
+                                           ggml_tensor* sums, const ExpertSlots& slots, ggml_tensor* shares) {
+  ExpertProducts experts(context_, slots, rows_, compute_);
+  ggml_tensor* rows = norm(spec.norm, spec.norm_eps, weights.ffn_norm, experts.gather(x));
+  return experts.add_weighted(sums, products(spec.feed_forward, weights, experts, rows), shares);
+}
+
+ggml_tensor* GraphBuilder::after_experts(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x,
+                                         ggml_tensor* sums) {
+  if (weights.down != nullptr) {
+    ggml_tensor* rows = norm(spec.norm, spec.norm_eps, weights.ffn_norm, x);
+    sums = with_shared_expert(spec.feed_forward, weights, rows, sums);
+  }
+  return added(spec, weights.ffn_post_norm, x, sums);
 }
 
 ggml_tensor* GraphBuilder::logits(const ModelSpec& spec, const Weights& weights, ggml_tensor* x) {

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <span>
 
+#include "model/expert_products.h"
 #include "model/layer_spec.h"
 #include "model/packed_weights.h"
 #include "model/stored_product.h"
@@ -45,12 +46,28 @@ class GraphBuilder {
         packed_(packed),
         rows_(rows),
         compute_(compute) {}
-  // For what has no attention: `logits` only.
+  // For what has no attention: `through_experts`, `logits`.
   GraphBuilder(ggml_context* context, ProductRows rows, Compute& compute)
       : context_(context), rows_(rows), compute_(compute) {}
 
   // x [n_embd, n_rows] -> the hidden states after the layer, written over x: they never move.
   ggml_tensor* layer(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x);
+
+  // The same of a layer with experts in three parts, so that many batches of rows go through its attention before all
+  // of them go through the experts. Which experts a row takes, and the share of each: [n_expert_used, n_rows].
+  struct Routed {
+    ggml_tensor* chosen;  // i32
+    ggml_tensor* shares;
+  };
+  // x becomes what the experts read.
+  Routed until_experts(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x);
+  // Adds to sums [n_embd, n_all_rows] what the slots' experts make of their rows of x [n_embd, n_all_rows], times the
+  // slots' shares [n_slots].
+  ggml_tensor* through_experts(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x, ggml_tensor* sums,
+                               const ExpertSlots& slots, ggml_tensor* shares);
+  // The shared expert, and what is added to x; sums as x.
+  ggml_tensor* after_experts(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x, ggml_tensor* sums);
+
   // x [n_embd, n_rows], the hidden states after the last layer -> [n_vocab, n_rows].
   ggml_tensor* logits(const ModelSpec& spec, const Weights& weights, ggml_tensor* x);
 
@@ -66,10 +83,19 @@ class GraphBuilder {
   // Q, K, V with biases and norms where the layer has them, RoPE, attention, output projection.
   ggml_tensor* self_attention(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x);
   ggml_tensor* recurrence(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x);
+  // What a block gives, normed and scaled, added to x.
+  ggml_tensor* added(const LayerSpec& spec, const NormWeights& post_norm, ggml_tensor* x, ggml_tensor* y);
+  // x -> x with attention's, or the recurrence's, output; the rows that it has read.
+  ggml_tensor* attention_block(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x, ggml_tensor* rows);
   ggml_tensor* activated(Activation activation, ggml_tensor* gate, ggml_tensor* up);
+  Routed routed(const FeedForwardSpec& spec, const LayerWeights& weights, ggml_tensor* x);
+  ggml_tensor* products(const FeedForwardSpec& spec, const LayerWeights& weights, ExpertProducts& experts,
+                        ggml_tensor* rows);
+  // y with the shared expert's output of x, where there is one.
+  ggml_tensor* with_shared_expert(const FeedForwardSpec& spec, const LayerWeights& weights, ggml_tensor* x,
+                                  ggml_tensor* y);
   ggml_tensor* feed_forward(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x);
   ggml_tensor* dense_feed_forward(const FeedForwardSpec& spec, const LayerWeights& weights, ggml_tensor* x);
-  ggml_tensor* experts(const FeedForwardSpec& spec, const LayerWeights& weights, ggml_tensor* x);
 
   ggml_context* context_;
   SequenceHook* sequences_ = nullptr;

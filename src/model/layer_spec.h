@@ -104,6 +104,7 @@ struct LayerSpec {
   float norm_eps = 1e-5F;
   NormPlacement norms = NormPlacement::kBefore;
   // x + attention(norm x) + feed_forward(norm x), with one norm; else feed_forward reads what attention was added to.
+  // Not with experts.
   bool is_parallel = false;
   float residual_scale = 1;  // of what attention and feed-forward add
   FeedForwardSpec feed_forward = {};

@@ -77,6 +77,15 @@ int ModelInfo::n_cut_heads() const {
   return n;
 }
 
+std::size_t ModelInfo::hidden_bytes_per_token() const {
+  int n_used = 0;
+  for (const LayerInfo& layer : layers) n_used = std::max(n_used, layer.n_expert_used);
+  const std::size_t row = static_cast<std::size_t>(n_embd) * sizeof(float);
+  // An expert's number and its share, in order of the rows and in order of the experts.
+  constexpr std::size_t kPerExpert = 2 * (sizeof(float) + sizeof(std::int32_t));
+  return n_used == 0 ? row : 2 * row + static_cast<std::size_t>(n_used) * kPerExpert;
+}
+
 std::vector<int> ModelInfo::dimension(int LayerInfo::*field) const {
   std::vector<int> values;
   for (const LayerInfo& layer : layers) values.push_back(layer.*field);

@@ -92,13 +92,15 @@ class Views {
     if (!context_) throw Error(ErrorCode::kOutOfMemory, "there is no memory for the table of tensors");
   }
 
-  // Outputs first, ..., first + n - 1 of a matrix [n_in, n_out]; of a bias [n_out] its numbers. Null for null.
+  // Outputs first, ..., first + n - 1 of a matrix [n_in, n_out], or of every one of experts' matrices; of a bias
+  // [n_out] its numbers. Null for null.
   ggml_tensor* slice(ggml_tensor* whole, std::int64_t first, std::int64_t n) {
     if (whole == nullptr) return nullptr;
     const bool is_matrix = whole->ne[1] > 1;
-    ggml_tensor* part = is_matrix ? ggml_new_tensor_2d(context_.get(), whole->type, whole->ne[0], n)
+    ggml_tensor* part = is_matrix ? ggml_new_tensor_3d(context_.get(), whole->type, whole->ne[0], n, whole->ne[2])
                                   : ggml_new_tensor_1d(context_.get(), whole->type, n);
     part->data = static_cast<std::byte*>(whole->data) + static_cast<std::size_t>(first) * whole->nb[is_matrix ? 1 : 0];
+    part->nb[2] = is_matrix ? whole->nb[2] : part->nb[2];
     part->buffer = whole->buffer;
     return part;
   }
@@ -270,8 +272,13 @@ class LayerLoader {
     };
     weights_.router = take_.matrix(blk_ + "ffn_gate_inp.weight", {n_embd_, n_expert});
     weights_.router_b = bias("ffn_gate_inp", n_expert, biased);
-    weights_.gate_experts = take_.matrix(blk_ + "ffn_gate_exps.weight", {n_embd_, n_ff, n_expert});
-    weights_.up_experts = take_.matrix(blk_ + "ffn_up_exps.weight", {n_embd_, n_ff, n_expert});
+    if (ggml_tensor* fused = take_.matrix(blk_ + "ffn_gate_up_exps.weight", {n_embd_, 2 * n_ff, n_expert}, false)) {
+      weights_.gate_experts = views_.slice(fused, 0, n_ff);
+      weights_.up_experts = views_.slice(fused, n_ff, n_ff);
+    } else {
+      weights_.gate_experts = take_.matrix(blk_ + "ffn_gate_exps.weight", {n_embd_, n_ff, n_expert});
+      weights_.up_experts = take_.matrix(blk_ + "ffn_up_exps.weight", {n_embd_, n_ff, n_expert});
+    }
     weights_.down_experts = take_.matrix(blk_ + "ffn_down_exps.weight", {n_ff, n_embd_, n_expert});
     weights_.gate_experts_b = biases("ffn_gate_exps", n_ff);
     weights_.up_experts_b = biases("ffn_up_exps", n_ff);

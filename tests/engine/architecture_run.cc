@@ -35,6 +35,7 @@ std::vector<ArchitectureVariant> architecture_variants() {
   });
   add("granitemoe", "no shared expert", [](TinyModelOptions& o) { o.shared_n_ff = 0; });
   add("granitehybrid", "dense", [](TinyModelOptions& o) { o.n_expert = o.shared_n_ff = 0; });
+  add("qwen35moe", "gate and up in one tensor", [](TinyModelOptions& o) { o.has_fused_experts = true; });
   add("olmo2", "OLMo 3", [](TinyModelOptions& o) { o.sliding_window = 24, o.rope_scaling = "yarn"; });
   add("stablelm", "12B", [](TinyModelOptions& o) { o.has_own_head_norms = true; });
   add("exaone4", "32B", [](TinyModelOptions& o) {  // libllama looks for windows in models of 64 layers only

@@ -279,8 +279,12 @@ void add_mamba2(TensorWriter& tensors, const TinyModelOptions& o, const std::str
 void add_experts(TensorWriter& tensors, const TinyModelOptions& o, const TinyArchitecture& a, int n_ff,
                  const std::string& blk) {
   tensors.float_matrix(blk + "ffn_gate_inp.weight", o.n_embd, o.n_expert, 2);
-  tensors.matrices(blk + "ffn_gate_exps.weight", o.n_embd, n_ff);
-  tensors.matrices(blk + "ffn_up_exps.weight", o.n_embd, n_ff);
+  if (o.has_fused_experts) {
+    tensors.matrices(blk + "ffn_gate_up_exps.weight", o.n_embd, 2 * n_ff);
+  } else {
+    tensors.matrices(blk + "ffn_gate_exps.weight", o.n_embd, n_ff);
+    tensors.matrices(blk + "ffn_up_exps.weight", o.n_embd, n_ff);
+  }
   tensors.matrices(blk + "ffn_down_exps.weight", n_ff, o.n_embd);
   if (a.has_ffn_bias) {
     tensors.vector(blk + "ffn_gate_inp.bias", o.n_expert, 0, 0.5F);

@@ -63,6 +63,7 @@ struct TinyModelOptions {
   bool has_sinks = false;
   int n_expert = 0;  // of width n_ff; only for architectures that can have experts
   int n_expert_used = 0;
+  bool has_fused_experts = false;                             // gate and up of an expert in one matrix
   int shared_n_ff = 0;                                        // of an expert that every token takes
   std::vector<std::pair<std::string, float>> constants = {};  // metadata without the architecture's name
   std::string rope_scaling = {};                              // "", "linear", "yarn", "longrope"

@@ -40,6 +40,7 @@ PromptPass::PromptPass(Engine::Impl& engine, LayerRange layers, EntrySink& sink,
   }
   follower_q_.resize(count(followers) * static_cast<std::size_t>(q_size));
   follower_sums_.resize(count(followers) * static_cast<std::size_t>(n_head));
+  if (ExpertPass::is_needed(engine.model->impl().spec)) experts_.emplace(engine, row(0), n_rows_);
   add_part({.first_row = 0, .n_rows = n_tokens_, .first_position = first_position, .is_follower = false}, tokens);
   std::int32_t first_row = n_tokens_;
   for (const std::vector<Token>& follower : followers) {
@@ -68,16 +69,30 @@ std::span<float> PromptPass::hidden() { return {row(0), hidden_.bytes() / sizeof
 
 std::int64_t PromptPass::work_total() const { return std::int64_t{n_rows_} * layers_.size(); }
 
+bool PromptPass::has_experts(int layer) const {
+  return engine_.model->impl().spec.layers[static_cast<std::size_t>(layer)].feed_forward.n_expert > 0;
+}
+
 std::optional<int> PromptPass::step() {
-  const Batch& batch = batches_[batch_];
   const auto start = std::chrono::steady_clock::now();
-  run_batch(layer_, batch);
-  if (parts_[static_cast<std::size_t>(batch.part)].is_follower) {
-    follower_s_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  double follower_share = 0;
+  const Stage stage = stage_;
+  if (stage == Stage::kExperts) {
+    follower_share = static_cast<double>(n_rows_ - n_tokens_) / n_rows_;
+    if (!experts_->step()) stage_ = Stage::kAfterExperts;
+  } else {
+    const Batch& batch = batches_[batch_];
+    follower_share = parts_[static_cast<std::size_t>(batch.part)].is_follower ? 1 : 0;
+    run_batch(layer_, batch);
+    if (stage == Stage::kLayer) work_done_ += batch.n_rows;
+    if (++batch_ == batches_.size()) {
+      batch_ = 0;
+      stage_ = stage == Stage::kLayer && has_experts(layer_) ? Stage::kExperts : Stage::kLayer;
+      if (stage_ == Stage::kExperts) experts_->begin(layer_);
+    }
   }
-  work_done_ += batch.n_rows;
-  if (++batch_ < batches_.size()) return std::nullopt;
-  batch_ = 0;
+  follower_s_ += follower_share * std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  if (stage_ != Stage::kLayer || batch_ > 0) return std::nullopt;
   return layer_++;
 }
 
@@ -89,35 +104,50 @@ RecurrentState::Update PromptPass::state_of(int layer, const Batch& batch) {
   return {.from = batch.first_row == 0 ? latest.data() : follower_state_.data(), .to = follower_state_.data()};
 }
 
-void PromptPass::run_batch(int layer, const Batch& batch) {
-  const Model::Impl& model = engine_.model->impl();
-  const LayerSpec& spec = model.spec.layers[static_cast<std::size_t>(layer)];
-  const LayerWeights& weights = model.weights.layers[static_cast<std::size_t>(layer)];
+void PromptPass::begin_attention(int layer, const Batch& batch) {
+  const LayerSpec& spec = engine_.model->impl().spec.layers[static_cast<std::size_t>(layer)];
   const Part& part = parts_[static_cast<std::size_t>(batch.part)];
   const std::int32_t position = part.first_position + batch.first_row;
-  const std::int32_t first_row = part.first_row + batch.first_row;
   if (spec.kind == LayerKind::kRecurrent) {
     attention_.begin(layer, batch.n_rows, state_of(layer, batch));
   } else if (part.is_follower) {
-    const auto r = static_cast<std::size_t>(first_row - n_tokens_);
+    const auto r = static_cast<std::size_t>(part.first_row + batch.first_row - n_tokens_);
     attention_.begin(layer, position, batch.n_rows, {},
                      {.q = follower_q_.data() + r * static_cast<std::size_t>(spec.q_size()),
                       .log_sum_exp = follower_sums_.data() + r * static_cast<std::size_t>(spec.n_head)});
   } else {
     attention_.begin(layer, position, batch.n_rows, recorders_, {});
   }
+}
+
+void PromptPass::run_batch(int layer, const Batch& batch) {
+  const Model::Impl& model = engine_.model->impl();
+  const LayerSpec& spec = model.spec.layers[static_cast<std::size_t>(layer)];
+  const LayerWeights& weights = model.weights.layers[static_cast<std::size_t>(layer)];
+  const Part& part = parts_[static_cast<std::size_t>(batch.part)];
+  const std::int32_t first_row = part.first_row + batch.first_row;
+  if (stage_ == Stage::kLayer) begin_attention(layer, batch);
   PackedLayer* converted =
       engine_.converted.use(weights, n_rows_, std::min(n_rows_, engine_.options.n_batch), engine_.compute);
   if (converted != nullptr) converted->prepare(batch.n_rows);
   std::vector<std::int32_t> positions(static_cast<std::size_t>(batch.n_rows));
-  std::iota(positions.begin(), positions.end(), position);
+  std::iota(positions.begin(), positions.end(), part.first_position + batch.first_row);
 
   Graph& graph = engine_.layer_graph;
   graph.reset();
-  ggml_tensor* x = graph.external(GGML_TYPE_F32, model.spec.n_embd, batch.n_rows, row(first_row));
+  const auto rows_of = [&](float* rows) {
+    return graph.external(GGML_TYPE_F32, model.spec.n_embd, batch.n_rows, rows);
+  };
+  ggml_tensor* x = rows_of(row(first_row));
   ggml_tensor* position_tensor = graph.external(GGML_TYPE_I32, batch.n_rows, 1, positions.data());
   GraphBuilder builder(graph.context(), attention_, position_tensor, converted, ProductRows::kMany, engine_.compute);
-  graph.expand(builder.layer(spec, weights, x));
+  if (!has_experts(layer)) {
+    graph.expand(builder.layer(spec, weights, x));
+  } else if (stage_ == Stage::kLayer) {
+    experts_->note(graph, builder.until_experts(spec, weights, x), first_row);
+  } else {
+    graph.expand(builder.after_experts(spec, weights, x, rows_of(experts_->sums(first_row))));
+  }
   graph.allocate();
   engine_.note_graph_bytes();
   engine_.compute.run(graph);

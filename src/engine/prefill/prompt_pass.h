@@ -1,5 +1,6 @@
 // Sends the rows of one prompt or turn through the model, layer by layer: layer l's weights are converted once, then
-// all rows pass through it in batches before layer l + 1 begins.
+// all rows pass through it in batches before layer l + 1 begins. In a layer with experts all rows pass through
+// attention first, then through the experts (expert_pass.h), then through what comes after these.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +11,7 @@
 #include "cache/entry_sink.h"
 #include "cache/mapped_memory.h"
 #include "engine/engine_impl.h"
+#include "engine/prefill/expert_pass.h"
 #include "engine/prefill/rows_attention.h"
 
 namespace winnow {
@@ -28,7 +30,8 @@ class PromptPass {
              std::span<const Token> tokens, std::int32_t first_position, std::vector<QueryEvidence*> recorders,
              std::span<const std::vector<Token>> followers = {});
 
-  // Runs one batch of rows through one layer; not once is_through(). Returns the layer if that was its last batch.
+  // Runs one batch of rows through one layer, or through some of its experts; not once is_through(). Returns the layer
+  // if it is through with it.
   std::optional<int> step();
   bool is_through() const { return layer_ == layers_.last; }
 
@@ -48,7 +51,7 @@ class PromptPass {
   // What the followers' rows took so far.
   double follower_s() const { return follower_s_; }
 
-  std::size_t hidden_bytes() const { return hidden_.bytes(); }
+  std::size_t hidden_bytes() const { return hidden_.bytes() + (experts_ ? experts_->bytes() : 0); }
 
  private:
   // Rows that follow each other in the sequence.
@@ -65,6 +68,9 @@ class PromptPass {
   };
   void add_part(const Part& part, std::span<const Token> tokens);
   RecurrentState::Update state_of(int layer, const Batch& batch);
+  enum class Stage { kLayer, kExperts, kAfterExperts };  // the last two: of layers with experts
+  bool has_experts(int layer) const;
+  void begin_attention(int layer, const Batch& batch);
   void run_batch(int layer, const Batch& batch);
   float* row(std::int32_t r);
 
@@ -80,9 +86,11 @@ class PromptPass {
   std::vector<float> follower_q_;      // [n_rows - n_tokens][n_head][key_dim] of the present layer, rotated
   std::vector<float> follower_sums_;   // [n_rows - n_tokens][n_head] their log-sum-exps
   RowsAttention attention_;
+  std::optional<ExpertPass> experts_;  // of the present layer; where layers have experts
   std::vector<Part> parts_;
   std::vector<Batch> batches_;  // of one layer
   int layer_;
+  Stage stage_ = Stage::kLayer;
   std::size_t batch_ = 0;
   std::int64_t work_done_ = 0;
   double follower_s_ = 0;

@@ -1,0 +1,51 @@
+// The experts of a layer over all rows of a pass. While rows go through attention batch by batch, the graph leaves here
+// which experts every row takes; then the rows of one expert after the other go through it together, so that its
+// weights are read once for a whole prompt and not once for every batch.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "cache/mapped_memory.h"
+#include "engine/engine_impl.h"
+#include "model/graph_builder.h"
+
+namespace winnow {
+
+// Not thread-safe; the engine's mutex is held while it steps.
+class ExpertPass {
+ public:
+  // hidden: [n_rows][n_embd], what the experts read; outlives the pass.
+  ExpertPass(Engine::Impl& engine, float* hidden, std::int32_t n_rows);
+
+  static bool is_needed(const ModelSpec& spec);
+  std::size_t bytes() const { return memory_.bytes(); }
+
+  // Adds nodes to the graph that leave the routing of rows first_row, ... here.
+  void note(Graph& graph, const GraphBuilder::Routed& routed, std::int32_t first_row);
+  // All rows of this layer are noted.
+  void begin(int layer);
+  // Takes some experts; returns whether there are more. An expert with more rows than a step takes, which is as many as
+  // a batch sends to all experts, is taken in several.
+  bool step();
+  // After the last step: [n_rows][n_embd], the sums of what a row's experts gave, from this row on.
+  float* sums(std::int32_t row) { return sums_ + std::int64_t{row} * n_embd_; }
+
+ private:
+  Engine::Impl& engine_;
+  float* hidden_;
+  std::int64_t n_embd_, n_rows_, n_used_;
+  MappedMemory memory_;
+  float* sums_;           // [n_rows][n_embd]
+  float* shares_;         // [n_rows][n_used]
+  std::int32_t* chosen_;  // [n_rows][n_used]
+  // In order of the experts.
+  float* slot_shares_;               // [n_rows * n_used]
+  std::int32_t* row_of_;             // [n_rows * n_used]
+  std::vector<std::int32_t> first_;  // [n_expert + 1], of each expert
+  int layer_ = 0;
+  std::int32_t done_ = 0;  // slots
+};
+
+}  // namespace winnow
