@@ -13,6 +13,18 @@ if(NOT llama_FOUND)
     "prefix of a llama.cpp in CMAKE_PREFIX_PATH.")
 endif()
 find_package(ggml CONFIG REQUIRED)
+find_package(LlamaCommon)  # chat templates
+if(NOT LlamaCommon_FOUND)
+  message(FATAL_ERROR
+    "libllama-common was not found beside libllama in ${LLAMA_LIB_DIR}: build that llama.cpp with -DLLAMA_BUILD_COMMON=ON, or "
+    "leave it out of CMAKE_PREFIX_PATH and run scripts/setup.sh prefix, which builds one under .venv.")
+endif()
+if(NOT LLAMA_COMMON_INCLUDE_DIR)
+  message(FATAL_ERROR
+    "The llama.cpp in ${LLAMA_LIB_DIR} has libllama-common without its headers, which llama.cpp does not install. Name the "
+    "folder 'common' of the sources that it was built from: LLAMA_COMMON_INCLUDE_DIR=/path/to/llama.cpp/common, in the "
+    "environment or as a -D of CMake. (winnow's own, under .venv, gets them from scripts/setup.sh prefix.)")
+endif()
 find_package(DNNL 2.6 REQUIRED)
 find_package(OpenMP REQUIRED COMPONENTS CXX)  # oneDNN's threads: only their number is set
 find_package(PkgConfig REQUIRED)
@@ -30,7 +42,7 @@ endif()
 # Folders of shared libraries that the loader does not search by itself: they go into the RPATH of what is installed. (In the
 # build tree CMake does this unasked.)
 set(WINNOW_LIBRARY_DIRS)
-foreach(target IN ITEMS llama ggml::ggml DNNL::dnnl)
+foreach(target IN ITEMS llama llama::common ggml::ggml DNNL::dnnl)
   get_target_property(location ${target} LOCATION)
   get_filename_component(location ${location} DIRECTORY)
   if(NOT location IN_LIST CMAKE_CXX_IMPLICIT_LINK_DIRECTORIES)

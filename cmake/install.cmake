@@ -23,7 +23,7 @@ endif()
 configure_package_config_file(cmake/winnowConfig.cmake.in winnowConfig.cmake INSTALL_DESTINATION ${package_dir})
 write_basic_package_version_file(winnowConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/winnowConfig.cmake ${PROJECT_BINARY_DIR}/winnowConfigVersion.cmake
-  cmake/FindDNNL.cmake DESTINATION ${package_dir})
+  cmake/FindDNNL.cmake cmake/FindLlamaCommon.cmake DESTINATION ${package_dir})
 
 # The static library's own libraries are private ones: pkg-config --static winnow. ggml's and llama's own
 # .pc files are not used: those of the Python package name a folder that is gone.
@@ -31,7 +31,7 @@ set(winnow_pc_private)
 foreach(dir IN LISTS WINNOW_LIBRARY_DIRS)
   string(APPEND winnow_pc_private "-L${dir} -Wl,-rpath,${dir} ")
 endforeach()
-string(APPEND winnow_pc_private "-lllama -lggml -lggml-cpu -lggml-base -ldnnl -fopenmp -pthread -lstdc++ -lm")
+string(APPEND winnow_pc_private "-lllama-common -lllama -lggml -lggml-cpu -lggml-base -ldnnl -fopenmp -pthread -lstdc++ -lm")
 # pcfiledir keeps the file right wherever the prefix moves to.
 file(RELATIVE_PATH winnow_pc_prefix /prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig /prefix)
 configure_file(cmake/winnow.pc.in winnow.pc @ONLY)

@@ -2,7 +2,8 @@
 # Brings a machine to where winnow builds and runs. Every step looks first whether its work is already there, so a second
 # call costs nothing and needs no network.
 #   scripts/setup.sh packages            the Debian packages that winnow builds with
-#   scripts/setup.sh prefix              ggml and libllama, in .venv (not with one of yours in CMAKE_PREFIX_PATH)
+#   scripts/setup.sh prefix              ggml, libllama and libllama-common with its headers, in .venv (not with one of yours
+#                                        in CMAKE_PREFIX_PATH)
 #   scripts/setup.sh model               the default model, in models/ (not with one of yours in WINNOW_MODEL)
 #   scripts/setup.sh configure PRESET    CMake, in the preset's build folder
 #   scripts/setup.sh all PRESET          all of these
@@ -11,7 +12,8 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 readonly kPackages=(cmake ninja-build g++ pkg-config python3 python3-venv ca-certificates libhwy-dev libdnnl-dev
-  nlohmann-json3-dev libcli11-dev libcpp-httplib-dev libedit-dev libssl-dev libgtest-dev libbenchmark-dev)
+  nlohmann-json3-dev libcli11-dev libcpp-httplib-dev libedit-dev libssl-dev libgtest-dev libbenchmark-dev
+  python3-jinja2)
 readonly kLlamaPackage=llama-cpp-python
 readonly kLlamaVersion=0.3.36
 # For this processor; without tinyBLAS, which adds up one row in another order than several, so that an answer in a batch
@@ -22,6 +24,7 @@ readonly kModelSha256=b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea3737281
 readonly kModel=models/SmolLM2-135M-Instruct-Q4_1.gguf
 readonly kVenv=.venv
 readonly kStamp=$kVenv/winnow.stamp
+readonly kSources=$kVenv/winnow-sources/llama.tar.gz  # while they are needed
 readonly kLogs=build/log
 
 say() { printf '==> %s\n' "$*"; }
@@ -122,8 +125,14 @@ venv_prefix() {
 }
 
 prefix_is_complete() {
-  [[ -f $1/include/llama.h && -f $1/lib/libllama.so && -f $1/lib/cmake/llama/llama-config.cmake &&
+  [[ -f $1/include/llama.h && -f $1/lib/libllama.so && -f $1/lib/libllama-common.so &&
+    -f $1/lib/cmake/llama/llama-config.cmake &&
     -f $1/lib/cmake/ggml/ggml-config.cmake ]]
+}
+
+# What libllama-common declares is not installed with it.
+headers_are_complete() {
+  [[ -f $1/include/llama-common/chat.h && $(cat "$1/include/llama-common/VERSION" 2>/dev/null) == "$kLlamaVersion" ]]
 }
 
 stamp_value() { sed -n "s/^$1=//p" $kStamp; }
@@ -151,17 +160,50 @@ assert not cpu.ggml_cpu_has_llamafile()
 PYTHON
 }
 
+# fetch_sources FOLDER: the source package, as $kSources. (Called by step, where errexit is off.)
+fetch_sources() {
+  rm -rf "$1"
+  $kVenv/bin/python -m pip download --no-deps --no-cache-dir --no-binary $kLlamaPackage --dest "$1" \
+    "$kLlamaPackage==$kLlamaVersion" || return 1
+  mv "$1"/*.tar.gz "$kSources"
+}
+
+# install_headers PREFIX: of libllama-common, and the chat templates of well-known models, which the tests read. The folder
+# gets its name when all is there.
+install_headers() {
+  local to=$1/include/llama-common
+  rm -rf "$to" "$to.new"
+  mkdir -p "$to.new"
+  tar -xzf "$kSources" -C "$to.new" --strip-components=4 --wildcards '*/vendor/llama.cpp/common/*.h' || return 1
+  tar -xzf "$kSources" -C "$to.new" --strip-components=4 --wildcards '*/vendor/llama.cpp/models/templates/*.jinja' || return 1
+  [[ -f $to.new/chat.h ]] || { echo "$kLlamaPackage $kLlamaVersion has no common/chat.h"; return 1; }
+  echo $kLlamaVersion >"$to.new/VERSION"
+  mv "$to.new" "$to"
+}
+
+setup_headers() {
+  local prefix
+  prefix=$kVenv/$(stamp_value prefix)
+  headers_are_complete "$prefix" && return
+  [[ -f $kSources ]] || step llama-sources "Fetching the sources of libllama ($kLlamaPackage $kLlamaVersion, 77 MB)" \
+    fetch_sources $kVenv/winnow-sources
+  step llama-headers "Taking the headers of libllama-common from them" install_headers "$prefix"
+  rm -rf $kVenv/winnow-sources
+}
+
 build_prefix() {
   local jobs
   jobs=$(nproc)
   rm -f $kStamp
   ensure_venv
+  step llama-sources "Fetching the sources of libllama ($kLlamaPackage $kLlamaVersion, 77 MB)" \
+    fetch_sources $kVenv/winnow-sources
   # Neither pip's cache of built wheels nor one that is already installed: both may be another processor's.
   step llama "Building ggml and libllama ($kLlamaPackage $kLlamaVersion) for this processor: about 5 minutes on 2 cores" \
     env CMAKE_ARGS="$kLlamaOptions ${CMAKE_ARGS:-}" \
     CMAKE_BUILD_PARALLEL_LEVEL="${CMAKE_BUILD_PARALLEL_LEVEL:-$jobs}" \
-    $kVenv/bin/python -m pip install --verbose --no-deps --no-cache-dir --force-reinstall --no-binary $kLlamaPackage \
-    "$kLlamaPackage==$kLlamaVersion"
+    $kVenv/bin/python -m pip install --verbose --no-deps --no-cache-dir --force-reinstall "$kSources"
+  rm -rf "$kVenv/$(venv_prefix)/include/llama-common"
   prefix_is_complete "$kVenv/$(venv_prefix)" || fail "$kLlamaPackage was installed, but without libllama and its CMake" \
     "package: see $kLogs/llama.log"
   write_stamp
@@ -185,14 +227,17 @@ setup_prefix() {
     elif [[ $(stamp_value processor) != "$(processor_id)" ]]; then
       say "$kVenv was built on another processor: building ggml and libllama again"
     elif prefix_is_complete "$kVenv/$(stamp_value prefix)"; then
+      setup_headers
       return
     fi
   elif adoptable; then
     say "ggml and libllama: found a complete $kVenv"
     write_stamp
+    setup_headers
     return
   fi
   build_prefix
+  setup_headers
 }
 
 # --- Model -------------------------------------------------------------------------------------------------------------
@@ -254,5 +299,5 @@ case ${1:-} in
   model) setup_model ;;
   configure) setup_configure "${2:-release}" ;;
   all) install_packages "${kPackages[@]}"; setup_prefix; setup_model; setup_configure "${2:-release}" ;;
-  *) sed -n '2,9s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 2 ;;
+  *) sed -n '2,10s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 2 ;;
 esac

@@ -17,7 +17,8 @@ namespace WINNOW_API winnow {
 using Token = std::int32_t;
 
 struct ModelOptions {
-  bool use_mmap = true;  // false: read the weights into memory
+  bool use_mmap = true;       // false: read the weights into memory
+  std::string chat_template;  // Jinja, instead of the file's own; "chatml": that of <|im_start|>. Empty: the file's
 };
 
 enum class LayerKind {
@@ -71,7 +72,8 @@ struct ChatMessage {
 // Immutable after loading; safe to use from several threads and engines at once.
 class Model {
  public:
-  // Throws Error: kNotFound, kBadFile, kUnsupported (architecture, with the list of those supported).
+  // Throws Error: kNotFound, kBadFile, kUnsupported (architecture, with the list of those supported; a chat template in
+  // the options that cannot be read).
   static std::shared_ptr<const Model> load(const std::string& path, const ModelOptions& options = {});
   ~Model();
 
@@ -85,8 +87,11 @@ class Model {
   std::string detokenize(std::span<const Token> tokens) const;
   bool is_end_of_generation(Token token) const;
 
-  // Whether the file carries a chat template that is known; apply_chat_template throws Error(kUnsupported) otherwise.
+  // Whether the file carries a chat template, or one was given to load().
   bool has_chat_template() const;
+  // The messages as the template renders them; add_assistant: with the header of an answer to come. Time and memory are
+  // bounded, since a template may be anybody's. Throws Error(kUnsupported) without a template, for one that cannot be
+  // read or asks for too much, and for messages that it refuses; Error(kInvalidArgument) without messages.
   std::string apply_chat_template(std::span<const ChatMessage> messages, bool add_assistant) const;
 
   // The internals, for winnow's own layers.

@@ -27,6 +27,7 @@ inline constexpr InputKind kProfile{"a profile", 16 * kMiB};
 inline constexpr InputKind kHeadFile{"a file of head importances", 16 * kMiB};
 inline constexpr InputKind kCalibration{"an unfinished calibration", 64 * kMiB};
 inline constexpr InputKind kGrammar{"a grammar", kMiB};
+inline constexpr InputKind kChatTemplate{"a chat template", kMiB};
 inline constexpr InputKind kKeys{"a file of keys", kMiB};
 inline constexpr InputKind kHistory{"a history", kMiB};
 inline constexpr InputKind kRun{"the configuration of a run", 64 * kMiB};

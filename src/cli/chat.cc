@@ -59,6 +59,7 @@ bool parse_flags(const Arguments& arguments, ChatFlags& flags) {
       kExamples);
   line.group("Model");
   add_model_flag(line, flags.model);
+  add_template_flags(line, flags.model);
   add_engine_flags(line, flags.model);
   line.group("Prompt");
   line.text("--system", "TEXT", flags.system, "system message");
@@ -186,7 +187,7 @@ int chat_command(const Arguments& arguments) {
   std::optional<ChatHistory> history;
   if (flags.history) history.emplace(default_history_path());
   const EngineOptions engine_settings = engine_options(flags.model);
-  const std::shared_ptr<const Model> model = Model::load(model_path(flags.model));
+  const std::shared_ptr<const Model> model = Model::load(model_path(flags.model), model_options(flags.model));
   check_grammar(flags.sampling, model);
   warn_about_context(model->info(), flags.cache.n_ctx);
   const std::int32_t n_ctx = flags.cache.n_ctx > 0 ? flags.cache.n_ctx : model->info().n_ctx_train;

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <system_error>
 
+#include "base/input_file.h"
 #include "winnow/error.h"
 
 namespace winnow::cli {
@@ -31,6 +32,27 @@ void add_engine_flags(CommandLine& line, ModelFlags& flags) {
           flags.prefill_weights + ")");
   line.text("--kv-limit", "SIZE", flags.kv_limit,
             "hard limit of the memory for KV pages and the prefill's staging buffer, e.g. 2GiB (default: none)");
+}
+
+void add_template_flags(CommandLine& line, ModelFlags& flags) {
+  line.text("--chat-template", "JINJA", flags.chat_template,
+            "a chat template instead of the model file's: its text, or chatml for that of <|im_start|>");
+  line.text("--chat-template-file", "FILE", flags.chat_template_file, "a chat template from a file");
+  line.flag("--jinja", flags.jinja,
+            "has chat templates read as Jinja, as they always are; for scripts made for llama.cpp");
+}
+
+bool has_template_flags(const ModelFlags& flags) { return flags.chat_template || flags.chat_template_file; }
+
+ModelOptions model_options(const ModelFlags& flags) {
+  if (flags.chat_template && flags.chat_template_file) {
+    throw UsageError("--chat-template and --chat-template-file exclude each other: leave one out");
+  }
+  ModelOptions options;
+  if (flags.chat_template) options.chat_template = *flags.chat_template;
+  if (flags.chat_template_file) options.chat_template = read_input(*flags.chat_template_file, input::kChatTemplate);
+  if (has_template_flags(flags) && options.chat_template.empty()) throw UsageError("the chat template is empty");
+  return options;
 }
 
 std::string model_path(const ModelFlags& flags) {

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "cli/command_line.h"
+#include "winnow/model.h"
 #include "winnow/session.h"
 
 namespace winnow::cli {
@@ -17,6 +18,8 @@ struct ModelFlags {
   int n_batch = 512;                     // -b
   std::optional<std::string> kv_limit;   // --kv-limit
   std::string prefill_weights = "auto";  // --prefill-weights
+  std::optional<std::string> chat_template, chat_template_file;
+  bool jinja = false;  // accepted only: templates always are
 };
 
 // Adds only -m.
@@ -24,9 +27,15 @@ void add_model_flag(CommandLine& line, ModelFlags& flags);
 // Adds -t, -b, --kv-limit and --prefill-weights.
 void add_engine_flags(CommandLine& line, ModelFlags& flags);
 
+// Adds --chat-template, --chat-template-file and --jinja.
+void add_template_flags(CommandLine& line, ModelFlags& flags);
+bool has_template_flags(const ModelFlags& flags);
+
 // -m, else WINNOW_MODEL, else the default model if it is there. Throws Error(kNotFound) that says how to get one.
 std::string model_path(const ModelFlags& flags);
 
+// The chat template of the flags. Throws UsageError for two of them, Error(kIo).
+ModelOptions model_options(const ModelFlags& flags);
 EngineOptions engine_options(const ModelFlags& flags);
 
 // "64MiB" to bytes.

@@ -62,6 +62,7 @@ bool parse_flags(const Arguments& arguments, RunFlags& flags) {
       kExamples);
   line.group("Model");
   add_model_flag(line, flags.model);
+  add_template_flags(line, flags.model);
   add_engine_flags(line, flags.model);
   line.group("Prompt");
   line.text("-p,--prompt", "TEXT", flags.prompt.text, "the prompt, or the document that -q asks about");
@@ -93,6 +94,9 @@ void check_flags(const RunFlags& flags) {
   if (flags.question_aware && !flags.question) throw UsageError("--question-aware has no effect without -q QUESTION");
   if (flags.system && (flags.no_chat || (!flags.chat && !flags.question))) {
     throw UsageError("--system has no effect without the chat template: add --chat");
+  }
+  if (has_template_flags(flags.model) && (flags.no_chat || (!flags.chat && !flags.question))) {
+    throw UsageError("--chat-template has no effect on a plain prompt: add --chat");
   }
 }
 
@@ -142,7 +146,7 @@ int run_command(const Arguments& arguments) {
   PromptSource source(flags.prompt);
 
   const Clock::time_point load_start = Clock::now();
-  const std::shared_ptr<const Model> model = Model::load(model_path(flags.model));
+  const std::shared_ptr<const Model> model = Model::load(model_path(flags.model), model_options(flags.model));
   const std::shared_ptr<Engine> engine = Engine::create(model, engine_settings);
   RunReport report;
   report.load_s = seconds_since(load_start);

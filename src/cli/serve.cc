@@ -77,6 +77,7 @@ bool parse_flags(const Arguments& arguments, ServeFlags& flags) {
   line.integer("--max-connections", flags.max_connections, 1, "most connections (default: 128)");
   line.group("Model");
   add_model_flag(line, flags.model);
+  add_template_flags(line, flags.model);
   line.text("-a,--alias", "NAME", flags.alias, "the model's name for clients (default: that of the file)");
   add_engine_flags(line, flags.model);
   line.group("KV cache");
@@ -190,7 +191,7 @@ class Loader {
   void load(const ServeFlags& flags, const std::string& path, server::Service& service) {
     try {
       const auto start = std::chrono::steady_clock::now();
-      const std::shared_ptr<const Model> model = Model::load(path);
+      const std::shared_ptr<const Model> model = Model::load(path, model_options(flags.model));
       check_grammar(flags.sampling, model);
       if (const auto warning = context_warning(model->info(), flags.cache.n_ctx)) {
         print_log({{"event", "warning"}, {"message", *warning}});
@@ -247,6 +248,7 @@ int serve_command(const Arguments& arguments) {
   if (flags.port > 65535) throw UsageError("--port takes a number up to 65535, not " + std::to_string(flags.port));
   const std::string path = model_path(flags.model);
   const server::ServiceOptions options = service_options(flags, path);
+  model_options(flags.model);
   engine_options(flags.model);  // wrong flags are told before the port is taken
 
   bound_code_cache();

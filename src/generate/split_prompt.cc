@@ -31,7 +31,13 @@ SplitPrompt split_chat(const Model& model, std::vector<ChatMessage> messages, Ch
     throw Error(ErrorCode::kInvalidArgument, "the chat has no such place to split it at");
   }
   const std::string word = unused_word(messages);
-  messages[place.message].content.insert(place.offset, word);
+  std::string& content = messages[place.message].content;
+  // Templates trim messages: space at a message's begin goes, as without the word.
+  constexpr const char* kSpace = " \t\r\n";
+  if (content.find_first_not_of(kSpace) >= place.offset) {
+    place.offset = std::min(content.find_first_not_of(kSpace, place.offset), content.size());
+  }
+  content.insert(place.offset, word);
   const std::string prompt = model.apply_chat_template(messages, true);
   const std::size_t at = prompt.find(word);
   if (at == std::string::npos || prompt.find(word, at + 1) != std::string::npos) {

@@ -58,7 +58,8 @@ Model::Impl::Impl(const std::string& path, const ModelOptions& options)
       spec(read_spec(file, architecture)),
       weights(load_weights(file, spec)),
       tokenizer(path),
-      info(describe(file, architecture, spec)) {
+      info(describe(file, architecture, spec)),
+      chat_template(tokenizer.model(), options.chat_template) {
   if (tokenizer.n_vocab() > spec.n_vocab) {
     throw Error(ErrorCode::kBadFile, "'" + path + "': the tokenizer knows " + std::to_string(tokenizer.n_vocab()) +
                                          " tokens, the embeddings only " + std::to_string(spec.n_vocab));
@@ -108,9 +109,9 @@ std::vector<Token> Model::tokenize(std::string_view text, bool add_special, bool
 std::string Model::token_text(Token token, bool special) const { return impl_->tokenizer.token_text(token, special); }
 std::string Model::detokenize(std::span<const Token> tokens) const { return impl_->tokenizer.detokenize(tokens); }
 bool Model::is_end_of_generation(Token token) const { return impl_->tokenizer.is_end_of_generation(token); }
-bool Model::has_chat_template() const { return impl_->tokenizer.has_chat_template(); }
+bool Model::has_chat_template() const { return impl_->chat_template.exists(); }
 std::string Model::apply_chat_template(std::span<const ChatMessage> messages, bool add_assistant) const {
-  return impl_->tokenizer.apply_chat_template(messages, add_assistant);
+  return impl_->chat_template.render(messages, add_assistant);
 }
 
 }  // namespace winnow

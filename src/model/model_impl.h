@@ -1,6 +1,7 @@
 // What is behind winnow::Model; read by the engine.
 #pragma once
 
+#include "model/chat_template.h"
 #include "model/gguf_file.h"
 #include "model/tokenizer.h"
 #include "model/weights.h"
@@ -18,6 +19,7 @@ struct Model::Impl {
   Weights weights;
   Tokenizer tokenizer;
   ModelInfo info;
+  ChatTemplate chat_template;
 };
 
 }  // namespace winnow

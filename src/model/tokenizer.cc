@@ -163,12 +163,6 @@ Tokenizer::Tokenizer(const std::string& path) : model_(load_vocabulary(path)) {
   // A file may ask for tokens that it does not define; libllama would abort on adding them.
   adds_begin_token_ = llama_vocab_get_add_bos(vocab_) && llama_vocab_bos(vocab_) != LLAMA_TOKEN_NULL;
   adds_end_token_ = llama_vocab_get_add_eos(vocab_) && llama_vocab_eos(vocab_) != LLAMA_TOKEN_NULL;
-
-  chat_template_ = llama_model_chat_template(model_.get(), nullptr);
-  if (chat_template_ != nullptr) {
-    const llama_chat_message trial{"user", "hello"};
-    knows_chat_template_ = llama_chat_apply_template(chat_template_, &trial, 1, true, nullptr, 0) >= 0;
-  }
 }
 
 void Tokenizer::require_tokens() const {
@@ -295,43 +289,5 @@ std::string Tokenizer::detokenize(std::span<const Token> tokens) const {
 }
 
 bool Tokenizer::is_end_of_generation(Token token) const { return has_tokens_ && llama_vocab_is_eog(vocab_, token); }
-
-std::string Tokenizer::apply_chat_template(std::span<const ChatMessage> messages, bool add_assistant) const {
-  if (chat_template_ == nullptr) {
-    throw Error(
-        ErrorCode::kUnsupported,
-        "the model file has no chat template: give the whole prompt as text, or use an instruction-tuned model");
-  }
-  if (!knows_chat_template_) {
-    throw Error(
-        ErrorCode::kUnsupported,
-        "the model file's chat template is none of those that libllama recognises: give the whole prompt as text");
-  }
-  if (messages.empty()) throw Error(ErrorCode::kInvalidArgument, "a chat needs at least one message");
-  std::vector<llama_chat_message> chat;
-  chat.reserve(messages.size());
-  std::size_t n_bytes = 256;
-  for (const ChatMessage& message : messages) {
-    // libllama takes C strings, and a silently shortened message would be worse than an error.
-    if (message.content.find('\0') != std::string::npos || message.role.find('\0') != std::string::npos) {
-      throw Error(ErrorCode::kInvalidArgument,
-                  "message " + std::to_string(chat.size() + 1) + " of the chat holds a zero byte: remove it");
-    }
-    chat.push_back({message.role.c_str(), message.content.c_str()});
-    n_bytes += message.role.size() + message.content.size() + 64;  // what templates put around a message
-  }
-  if (n_bytes > kMostBytes / 2) throw Error(ErrorCode::kInvalidArgument, "the chat is longer than 1 GiB: shorten it");
-  std::string text(n_bytes, '\0');
-  for (int attempt = 0; attempt < 2; ++attempt) {
-    const std::int32_t n = llama_chat_apply_template(chat_template_, chat.data(), chat.size(), add_assistant,
-                                                     text.data(), static_cast<std::int32_t>(text.size()));
-    if (n < 0) break;
-    const bool fits = static_cast<std::size_t>(n) <= text.size();
-    text.resize(static_cast<std::size_t>(n));
-    if (fits) return text;
-  }
-  throw Error(ErrorCode::kUnsupported,
-              "the model file's chat template cannot render these messages: give the whole prompt as text");
-}
 
 }  // namespace winnow

@@ -1,4 +1,4 @@
-// Text to tokens and back, and the chat template: libllama's, for the file of a model.
+// Text to tokens and back: libllama's, for the file of a model.
 #pragma once
 
 #include <cstddef>
@@ -29,11 +29,10 @@ class Tokenizer {
   std::string token_text(Token token, bool special = false) const;
   std::string detokenize(std::span<const Token> tokens) const;
   bool is_end_of_generation(Token token) const;
-  bool has_chat_template() const { return knows_chat_template_; }
-  std::string apply_chat_template(std::span<const ChatMessage> messages, bool add_assistant) const;
 
   // Owned by the tokenizer.
   const llama_vocab* vocab() const { return vocab_; }
+  const llama_model* model() const { return model_.get(); }
   // Tokens that the file lists; may be 0 in a file without a tokenizer.
   int n_vocab() const { return n_vocab_; }
   bool has_tokens() const { return has_tokens_; }
@@ -59,12 +58,10 @@ class Tokenizer {
 
   std::unique_ptr<llama_model, ModelDeleter> model_;  // the vocabulary and the metadata only
   const llama_vocab* vocab_ = nullptr;
-  const char* chat_template_ = nullptr;  // owned by model_; null: the file has none
   int n_vocab_ = 0;
   bool has_tokens_ = false;
   bool adds_begin_token_ = false;
   bool adds_end_token_ = false;
-  bool knows_chat_template_ = false;
   mutable std::once_flag pieces_once_;
   mutable std::unique_ptr<const TokenPieces> pieces_;
   mutable std::once_flag specials_once_;

@@ -9,21 +9,13 @@
 
 #include "eval/run/result_store.h"
 #include "eval/run/runner.h"
-#include "gguf.h"
 #include "model/tiny_model.h"
 #include "winnow/error.h"
 
 namespace winnow::test {
 
-inline constexpr const char* kChatTemplate =
-    "{% for message in messages %}{{'<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + "
-    "'\\n'}}{% endfor %}";
-
-// With libllama's chatml template.
 inline std::shared_ptr<const Model> chat_model() {
-  TinyModelOptions options;
-  options.edit_metadata = [](gguf_context* file) { gguf_set_val_str(file, "tokenizer.chat_template", kChatTemplate); };
-  const TinyModel file(options);
+  const TinyModel file({.chat_template = kChatmlTemplate});
   return Model::load(file.path());
 }
 

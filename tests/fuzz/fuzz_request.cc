@@ -12,11 +12,7 @@ using namespace winnow::server;  // NOLINT(google-build-using-namespace)
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   static const std::shared_ptr<const Model> model = [] {
-    test::TinyModelOptions options;
-    options.edit_metadata = [](gguf_context* file) {
-      gguf_set_val_str(file, "tokenizer.chat_template", "{{'<|im_start|>' + message['role']}}<|im_end|>");
-    };
-    return Model::load(test::TinyModel(options).path());
+    return Model::load(test::TinyModel({.chat_template = test::kChatmlTemplate}).path());
   }();
   if (size == 0) return 0;
   const std::string text(reinterpret_cast<const char*>(data) + 1, size - 1);

@@ -1,6 +1,10 @@
 // Chat templates taken apart before the question.
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
 #include "engine/engine_test_support.h"
 #include "expect_error.h"
 #include "winnow/generate.h"
@@ -8,13 +12,7 @@
 namespace winnow::test {
 namespace {
 
-constexpr const char* kTemplate =
-    "{% for m in messages %}{{'<|im_start|>' + m['role'] + '\n' + m['content'] + '<|im_end|>' + '\n'}}{% endfor %}";
-
-std::shared_ptr<const Model> chat_model() {
-  return tiny_model(
-      {.edit_metadata = [](gguf_context* file) { gguf_set_val_str(file, "tokenizer.chat_template", kTemplate); }});
-}
+std::shared_ptr<const Model> chat_model() { return tiny_model({.chat_template = kChatmlTemplate}); }
 
 TEST(SplitChat, CutsBetweenDocumentAndQuestion) {
   const auto model = chat_model();
@@ -51,6 +49,40 @@ TEST(SplitChat, TextsThatLookLikeTheMarkerAreTexts) {
   const SplitPrompt prompt = split_chat(*model, "", "<winnow-split>", "<winnow-split>>");
   EXPECT_TRUE(prompt.before.ends_with("<winnow-split>"));
   EXPECT_TRUE(prompt.after.starts_with("<winnow-split>>"));
+}
+
+std::string file_text(const std::filesystem::path& path) {
+  std::stringstream text;
+  text << std::ifstream(path).rdbuf();
+  return text.str();
+}
+
+// Whatever a template does to messages, the document's end is found, and the two pieces are the whole.
+TEST(SplitChat, WellKnownTemplates) {
+  int n_templates = 0;
+  for (const auto& file : std::filesystem::directory_iterator(WINNOW_TEMPLATES)) {
+    SCOPED_TRACE(file.path().filename());
+    const auto model = tiny_model({.chat_template = file_text(file.path())});
+    const std::string document = "  The boot\n\n  was new.  \n\n", question = " Who found  it?\n";
+    for (const char* system : {"", "Be brief."}) {
+      std::vector<ChatMessage> messages{{"user", document + question}};
+      if (*system != '\0') messages.insert(messages.begin(), {"system", system});
+      const std::string whole = model->apply_chat_template(messages, true);
+      const SplitPrompt prompt = split_chat(*model, system, document, question);
+      EXPECT_EQ(prompt.before + prompt.after, whole);
+      EXPECT_TRUE(prompt.before.ends_with("was new.  \n\n"));
+      EXPECT_TRUE(prompt.after.starts_with(" Who found"));
+      // What is kept of the document does not depend on the question.
+      EXPECT_EQ(split_chat(*model, system, document, "Why?").before, prompt.before);
+      // As a server splits a chat: before the last question, whatever it begins with.
+      const SplitPrompt last = split_chat(*model, messages, {.message = messages.size() - 1});
+      EXPECT_EQ(last.before + last.after, whole);
+    }
+    const std::string turn = chat_turn(*model, "And then?");
+    EXPECT_NE(turn.find("And then?"), std::string::npos);
+    ++n_templates;
+  }
+  EXPECT_GT(n_templates, 50);
 }
 
 TEST(SplitChat, NeedsATemplate) {

@@ -419,6 +419,7 @@ void write_tiny_model(const TinyModelOptions& o, const std::string& path) {
   if (o.has_rope_freqs) tensors.vector("rope_freqs.weight", n_rot / 2, 3, 0.5F);
   for (std::size_t l = 0; l < layers.size(); ++l) add_layer(tensors, o, architecture, layers[l], static_cast<int>(l));
   for (const auto& [name, n] : o.extra) tensors.vector(name, n, 0, 1);
+  if (!o.chat_template.empty()) gguf_set_val_str(file, "tokenizer.chat_template", o.chat_template.c_str());
   if (o.edit_metadata) o.edit_metadata(file);
   if (!gguf_write_to_file(file, path.c_str(), false)) throw std::runtime_error("cannot write " + path);
 }

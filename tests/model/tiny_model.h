@@ -44,6 +44,11 @@ struct TinyLayer {
   bool slides = false;
 };
 
+// What <|im_start|> models have.
+inline constexpr const char* kChatmlTemplate =
+    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>\\n' }}"
+    "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";
+
 struct TinyModelOptions {
   std::string architecture = "llama";  // of tiny_architectures.h
   int n_layer = 3;
@@ -74,6 +79,7 @@ struct TinyModelOptions {
   int expert_weight_type = -1;                          // of the experts' matrices; -1: as the others
   std::function<int(const std::string&)> type_of = {};  // ggml_type of the matrix of that name, instead
   bool has_tokenizer = true;
+  std::string chat_template = {};
   std::uint32_t seed = 1;
   std::vector<std::string> left_out = {};                 // tensors that are not written
   std::vector<std::pair<std::string, int>> extra = {};    // tensors [n] of f32 that no architecture has

@@ -160,37 +160,6 @@ TEST_F(TokenizerTest, ThreadsMayShareIt) {
   EXPECT_EQ(n_wrong, std::vector<int>(4, 0));
 }
 
-TEST_F(TokenizerTest, ChatNeedsATemplate) {
-  const std::vector<ChatMessage> messages = {{"user", "Hello"}};
-  EXPECT_FALSE(model_->has_chat_template());
-  EXPECT_EQ(error_code([&] { model_->apply_chat_template(messages, true); }), ErrorCode::kUnsupported);
-}
-
-TEST(ChatTemplateTest, KnownAndUnknownTemplates) {
-  const auto with_template = [](const char* text) {
-    return TinyModelOptions{
-        .edit_metadata = [=](gguf_context* file) { gguf_set_val_str(file, "tokenizer.chat_template", text); }};
-  };
-  const std::vector<ChatMessage> messages = {{"system", "Be brief."}, {"user", "Hello"}};
-  const TinyModel known(
-      with_template("{% for m in messages %}{{'<|im_start|>' + m['role'] + '\n' + m['content'] + "
-                    "'<|im_end|>' + '\n'}}{% endfor %}"));
-  const auto model = Model::load(known.path());
-  ASSERT_TRUE(model->has_chat_template());
-  EXPECT_EQ(model->apply_chat_template(messages, true),
-            "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nHello<|im_end|>\n<|im_start|>assistant\n");
-  const std::vector<ChatMessage> longer = {{"user", std::string(50000, 'x')}};
-  EXPECT_NE(model->apply_chat_template(longer, false).find(longer[0].content), std::string::npos);
-  EXPECT_EQ(error_code([&] { model->apply_chat_template({}, true); }), ErrorCode::kInvalidArgument);
-  const std::vector<ChatMessage> zero = {{"user", std::string("a\0b", 3)}};
-  EXPECT_EQ(error_code([&] { model->apply_chat_template(zero, true); }), ErrorCode::kInvalidArgument);
-
-  const TinyModel unknown(with_template("{{ nobody knows this }}"));
-  EXPECT_FALSE(Model::load(unknown.path())->has_chat_template());
-  EXPECT_EQ(error_code([&] { Model::load(unknown.path())->apply_chat_template(messages, true); }),
-            ErrorCode::kUnsupported);
-}
-
 TEST(TokenizerFileTest, NoTokenizerStillLoads) {
   const TinyModel file({.has_tokenizer = false});
   const auto model = Model::load(file.path());

@@ -10,15 +10,6 @@ namespace {
 
 class ApiRequestTest : public testing::Test {
  protected:
-  static test::TinyModelOptions with_template() {
-    test::TinyModelOptions options;
-    options.edit_metadata = [](gguf_context* file) {
-      gguf_set_val_str(file, "tokenizer.chat_template",
-                       "{% for message in messages %}{{'<|im_start|>' + message['role'] + '\n' + message['content'] + "
-                       "'<|im_end|>' + '\n'}}{% endfor %}");
-    };
-    return options;
-  }
   ApiRequest chat(const std::string& more, const std::string& messages = R"([{"role":"user","content":"the hat"}])") {
     return parse_request(Endpoint::kChat, R"({"messages":)" + messages + (more.empty() ? "" : ",") + more + "}",
                          *model_, defaults_);
@@ -46,7 +37,7 @@ class ApiRequestTest : public testing::Test {
     return text;
   }
 
-  const test::TinyModel file_{with_template()};
+  const test::TinyModel file_{{.chat_template = test::kChatmlTemplate}};
   const std::shared_ptr<const Model> model_ = Model::load(file_.path());
   RequestDefaults defaults_;
 };

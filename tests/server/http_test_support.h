@@ -101,16 +101,7 @@ class HttpTest : public testing::Test {
     return answer;
   }
 
-  static test::TinyModelOptions with_template() {
-    test::TinyModelOptions options;
-    options.edit_metadata = [](gguf_context* file) {
-      gguf_set_val_str(file, "tokenizer.chat_template",
-                       "{% for message in messages %}{{'<|im_start|>' + message['role'] + '\n' + message['content'] + "
-                       "'<|im_end|>' + '\n'}}{% endfor %}");
-    };
-    return options;
-  }
-  const test::TinyModel file_{with_template()};
+  const test::TinyModel file_{{.chat_template = test::kChatmlTemplate}};
   const std::shared_ptr<const Model> model_ = Model::load(file_.path());
   std::shared_ptr<Engine> engine_;
   std::unique_ptr<Batch> batch_;

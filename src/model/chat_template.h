@@ -1,0 +1,41 @@
+// A model's chat template: Jinja, as libllama-common renders it.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+
+#include "winnow/model.h"
+
+struct common_chat_templates;
+struct llama_model;
+
+namespace winnow {
+
+// Thread-safe. Templates come from model files: what one may cost is bounded (template_limits.h).
+class ChatTemplate {
+ public:
+  // `model` has to outlive it. `source`: a template instead of the file's own, or "chatml"; empty: the file's, which is
+  // read when it is first used. Throws Error(kUnsupported) for a source that cannot be read.
+  ChatTemplate(const llama_model* model, const std::string& source);
+  ~ChatTemplate();
+  ChatTemplate(const ChatTemplate&) = delete;
+  ChatTemplate& operator=(const ChatTemplate&) = delete;
+
+  bool exists() const { return !main_source_.empty(); }
+  // As Model::apply_chat_template.
+  std::string render(std::span<const ChatMessage> messages, bool add_assistant) const;
+
+ private:
+  // Throws Error(kUnsupported).
+  const common_chat_templates* templates() const;
+
+  const llama_model* model_;
+  std::string main_source_, tool_source_;  // the second: where a file has one of its own for tools
+  mutable std::once_flag once_;
+  mutable std::unique_ptr<common_chat_templates> templates_;
+  mutable std::string failure_;  // why there are none
+};
+
+}  // namespace winnow

@@ -1,0 +1,37 @@
+// render_chat TEMPLATE: renders the chats on the standard input, one a line, {"messages": [{"role", "content"}...],
+// "add_generation_prompt"}, with a tiny model and the template of that file. Answers each with a line: {"text"} or
+// {"error"}. The first line tells {"bos_token", "eos_token"}. For chat_template_jinja_test.py.
+#include <fstream>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "model/tiny_model.h"
+#include "winnow/error.h"
+
+using winnow::ChatMessage;
+using Json = nlohmann::json;
+
+int main(int argc, char** argv) {
+  if (argc != 2) return 2;
+  std::stringstream source;
+  source << std::ifstream(argv[1]).rdbuf();
+  const winnow::test::TinyModel file({.chat_template = source.str()});
+  const auto model = winnow::Model::load(file.path());
+  const auto text_of = [&](winnow::Token token) { return model->token_text(token, true); };
+  std::cout << Json{{"bos_token", text_of(1)}, {"eos_token", text_of(2)}}.dump() << std::endl;
+  for (std::string line; std::getline(std::cin, line);) {
+    const Json chat = Json::parse(line);
+    std::vector<ChatMessage> messages;
+    for (const Json& one : chat.at("messages")) messages.push_back({one.at("role"), one.at("content")});
+    Json answer;
+    try {
+      answer["text"] = model->apply_chat_template(messages, chat.at("add_generation_prompt"));
+    } catch (const winnow::Error& error) {
+      answer["error"] = error.what();
+    }
+    std::cout << answer.dump() << std::endl;
+  }
+}
