@@ -42,6 +42,13 @@ void take_architecture(const std::string& name, winnow::test::TinyModelOptions& 
                               .value_dim = options.head_dim,
                               .n_ff = options.n_ff});
   }
+  if (tiny.latent_rank > 0) {  // as DeepSeek-V2-Lite's
+    options.latent_rank = 512;
+    options.expert_gating = tiny.expert_gating;
+    options.n_dense_lead = tiny.n_dense_lead;
+    options.query_rank = 768;
+    if (options.expert_n_ff == 0) options.expert_n_ff = options.n_ff;
+  }
   if (tiny.sliding_window > 0 && options.sliding_window == 0) options.sliding_window = 1024;
   const bool has_experts = winnow::test::tiny_architecture(name).has_experts;
   const bool may_have_experts = has_experts || name == "llama" || name == "mistral3" || name == "granite";
@@ -86,6 +93,8 @@ int main(int argc, char** argv) {
       ->check(CLI::Range(8, 262144));
   app.add_option("--experts", options.n_expert, "0: dense, or for architectures of experts only, 64")
       ->check(CLI::Range(0, 4096));
+  app.add_option("--expert-ff", options.expert_n_ff, "width of an expert; by default --ff")
+      ->check(CLI::Range(8, 262144));
   app.add_option("--experts-used", options.n_expert_used, "of a token; by default 8, or all")
       ->check(CLI::Range(1, 4096));
   app.add_option("--shared-ff", options.shared_n_ff, "width of an expert that every token takes")

@@ -29,6 +29,7 @@ struct Architecture {
   LayerSpec layer = {};     // of every layer; dimensions, RoPE and windows come from the file
   SlidingRule sliding = {};
   RecurrenceKind recurrence = RecurrenceKind::kNone;  // of the layers that have no attention
+  bool has_latent_attention = false;                  // key_length_mla and value_length_mla are the sizes of heads
   bool has_rope_sections = false;  // the file divides RoPE's dimensions for images; in a text they turn as without
   // Reads what only this architecture has. May be null. Throws Error(kBadFile, kUnsupported).
   void (*configure)(const Metadata& metadata, ModelSpec& spec) = nullptr;

@@ -62,7 +62,49 @@ ggml_tensor* GraphBuilder::with_temperature(const LayerSpec& spec, ggml_tensor* 
   return ggml_mul(context_, q, factors);
 }
 
+// Keys and values are stored as every head reads them, not as the latent that they are made of: see docs/models.md.
+ggml_tensor* GraphBuilder::latent_attention(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x) {
+  const std::int64_t n_rows = x->ne[1], n_head = spec.n_head, n_rotated = spec.rope.n_dims, rank = spec.latent_rank;
+  const std::int64_t n_fixed = spec.key_dim - n_rotated;
+  // Numbers first, ..., first + n - 1 of each part of every row.
+  const auto slice = [&](ggml_tensor* parts, std::int64_t first, std::int64_t n) {
+    return ggml_view_3d(context_, parts, n, parts->ne[1], n_rows, parts->nb[1], parts->nb[2],
+                        static_cast<std::size_t>(first) * sizeof(float));
+  };
+  const auto normed = [&](ggml_tensor* weight, ggml_tensor* rows) {
+    return norm(NormKind::kRms, spec.norm_eps, {.weight = weight}, rows);
+  };
+  ggml_tensor* query_rows =
+      weights.query_a == nullptr ? x : normed(weights.query_a_norm, linear(weights.query_a, nullptr, x));
+  ggml_tensor* q = ggml_reshape_3d(context_, linear(weights.wq, nullptr, query_rows), spec.key_dim, n_head, n_rows);
+  ggml_tensor *q_rotated = slice(q, n_fixed, n_rotated), *q_fixed = slice(q, 0, n_fixed);
+
+  ggml_tensor* made = ggml_reshape_3d(context_, linear(weights.latent, nullptr, x), rank + n_rotated, 1, n_rows);
+  ggml_tensor* k_rotated = rope(spec.rope, slice(made, rank, n_rotated), nullptr);
+  ggml_tensor* latent = normed(weights.latent_norm, ggml_cont_2d(context_, slice(made, 0, rank), rank, n_rows));
+  ggml_tensor *k_fixed = nullptr, *v = nullptr;
+  if (weights.latent_kv != nullptr) {
+    ggml_tensor* both =
+        ggml_reshape_3d(context_, linear(weights.latent_kv, nullptr, latent), n_fixed + spec.value_dim, n_head, n_rows);
+    k_fixed = slice(both, 0, n_fixed);
+    v = ggml_cont(context_, slice(both, n_fixed, spec.value_dim));
+  } else {
+    k_fixed = ggml_reshape_3d(context_, linear(weights.latent_k, nullptr, latent), n_fixed, n_head, n_rows);
+    v = ggml_reshape_3d(context_, linear(weights.latent_v, nullptr, latent), spec.value_dim, n_head, n_rows);
+  }
+  // The rotated numbers come first, as in every other architecture.
+  const auto joined = [&](ggml_tensor* rotated, ggml_tensor* fixed) {
+    return ggml_concat(context_, rotated, fixed, 0);
+  };
+  k_rotated = ggml_repeat_4d(context_, k_rotated, n_rotated, n_head, n_rows, 1);
+  ggml_tensor* y =
+      sequences_->attend(context_, weights.layer, joined(q_rotated, q_fixed),
+                         joined(rope(spec.rope, q_rotated, nullptr), q_fixed), joined(k_rotated, k_fixed), v);
+  return linear(weights.wo, weights.bo, y);
+}
+
 ggml_tensor* GraphBuilder::self_attention(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x) {
+  if (spec.latent_rank > 0) return latent_attention(spec, weights, x);
   const std::int64_t n_rows = x->ne[1];
   ggml_tensor* q = linear(weights.wq, weights.bq, x);
   ggml_tensor* k = linear(weights.wk, weights.bk, x);
@@ -149,17 +191,23 @@ ggml_tensor* GraphBuilder::dense_feed_forward(const FeedForwardSpec& spec, const
 GraphBuilder::Routed GraphBuilder::routed(const FeedForwardSpec& spec, const LayerWeights& weights, ggml_tensor* x) {
   const std::int64_t n_rows = x->ne[1];
   ggml_tensor* scores = linear(weights.router, weights.router_b, x);  // [n_expert, n_rows]
-  if (spec.routing != Routing::kSoftmaxOfChosen) scores = ggml_soft_max(context_, scores);
-  ggml_tensor* chosen = ggml_argsort_top_k(context_, scores, spec.n_expert_used);  // [n_expert_used, n_rows]
+  const bool is_sigmoid = spec.routing == Routing::kSigmoid || spec.routing == Routing::kNormalisedSigmoid;
+  if (is_sigmoid) {
+    scores = ggml_sigmoid(context_, scores);
+  } else if (spec.routing != Routing::kSoftmaxOfChosen) {
+    scores = ggml_soft_max(context_, scores);
+  }
+  ggml_tensor* to_choose = weights.choice_b == nullptr ? scores : ggml_add(context_, scores, weights.choice_b);
+  ggml_tensor* chosen = ggml_argsort_top_k(context_, to_choose, spec.n_expert_used);  // [n_expert_used, n_rows]
   ggml_tensor* shares = ggml_get_rows(context_, ggml_reshape_3d(context_, scores, 1, spec.n_expert, n_rows), chosen);
   shares = ggml_reshape_2d(context_, shares, spec.n_expert_used, n_rows);
   if (spec.routing == Routing::kSoftmaxOfChosen) shares = ggml_soft_max(context_, shares);
-  if (spec.routing == Routing::kNormalisedSoftmax) {
+  if (spec.routing == Routing::kNormalisedSoftmax || spec.routing == Routing::kNormalisedSigmoid) {
     constexpr float kSmallestSum = 6.103515625e-5F;  // the smallest normal f16, as libllama has it
     ggml_tensor* sum = ggml_clamp(context_, ggml_sum_rows(context_, shares), kSmallestSum, INFINITY);
     shares = ggml_div(context_, shares, sum);
   }
-  return {.chosen = chosen, .shares = shares};
+  return {.chosen = chosen, .shares = scaled(shares, spec.share_scale)};
 }
 
 ggml_tensor* GraphBuilder::products(const FeedForwardSpec& spec, const LayerWeights& weights, ExpertProducts& experts,

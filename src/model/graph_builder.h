@@ -82,6 +82,7 @@ class GraphBuilder {
   ggml_tensor* with_temperature(const LayerSpec& spec, ggml_tensor* q);
   // Q, K, V with biases and norms where the layer has them, RoPE, attention, output projection.
   ggml_tensor* self_attention(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x);
+  ggml_tensor* latent_attention(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x);
   ggml_tensor* recurrence(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x);
   // What a block gives, normed and scaled, added to x.
   ggml_tensor* added(const LayerSpec& spec, const NormWeights& post_norm, ggml_tensor* x, ggml_tensor* y);

@@ -23,6 +23,8 @@ enum class Routing {
   kSoftmax,            // softmax over all experts
   kNormalisedSoftmax,  // and then the weights of those that are taken divided by their sum
   kSoftmaxOfChosen,    // softmax over those that are taken
+  kSigmoid,            // of each expert by itself
+  kNormalisedSigmoid,
 };
 
 // Rotary position embedding. Pairs are (2i, 2i+1) in mode GGML_ROPE_TYPE_NORMAL, (i, i + n_dims/2) in
@@ -49,6 +51,7 @@ struct FeedForwardSpec {
   Routing routing = Routing::kNone;
   int n_expert = 0;              // 0: dense
   int n_expert_used = 0;         // of a token
+  float share_scale = 1;         // of the weights, after all else
   int shared_width = 0;          // of an expert that every token takes besides; 0: none
   bool has_shared_gate = false;  // the shared expert's output is weighed by a sigmoid of its own
 };
@@ -97,6 +100,11 @@ struct LayerSpec {
   float temperature = 0;
   std::int32_t temperature_length = 1;
   QkNorm qk_norm = QkNorm::kNone;
+  // Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434): every head's keys and values are made of one latent of
+  // so many numbers; a key's first rope.n_dims numbers are made of the hidden state, once for all heads. 0: they are
+  // not.
+  int latent_rank = 0;
+  int query_rank = 0;               // of the latent that queries are made of; 0: they are made of the hidden state
   bool has_output_gate = false;     // a head's query is followed by a gate, whose sigmoid its output is multiplied by
   bool is_norm_after_rope = false;  // of queries and keys; else before
 
@@ -144,6 +152,7 @@ struct ModelSpec {
   float logit_scale = 1;
   float logit_soft_cap = 0;  // 0: none
   std::vector<LayerSpec> layers;
+  int n_skipped_layers = 0;  // behind these, in the file alone: they predict further tokens
 
   int n_layer() const { return static_cast<int>(layers.size()); }
   LayerRange all_layers() const { return {.first = 0, .last = n_layer()}; }

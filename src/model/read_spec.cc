@@ -194,7 +194,7 @@ void read_feed_forward(const Metadata& metadata, const std::vector<int>& n_ff, M
   int n_used = 0, shared_width = 0;
   if (n_expert > 0) {
     n_used = metadata.integer("expert_used_count", 1, n_expert);
-    width = metadata.of_layers("expert_feed_forward_length", spec.n_layer(), 1, kWidest, n_ff);
+    width = metadata.of_layers("expert_feed_forward_length", static_cast<int>(n_ff.size()), 1, kWidest, n_ff);
     shared_width = metadata.integer_or("expert_shared_feed_forward_length", 0, 0, kWidest);
   }
   for (std::size_t l = 0; l < spec.layers.size(); ++l) {
@@ -213,12 +213,8 @@ void read_feed_forward(const Metadata& metadata, const std::vector<int>& n_ff, M
 ModelSpec read_spec(const GgufFile& file, const Architecture& architecture) {
   const Metadata metadata(file, architecture.name);
   ModelSpec spec;
-  const int n_layer = metadata.integer("block_count", 1, kMostLayers);
-  if (metadata.integer_or("nextn_predict_layers", 0, 0, kMostLayers) > 0) {
-    metadata.refuse(
-        ErrorCode::kUnsupported,
-        "layers that predict further tokens (nextn_predict_layers) are not supported: convert without them");
-  }
+  const int n_layer = metadata.integer("block_count", 1, kMostLayers);  // with those that predict further tokens
+  spec.n_skipped_layers = metadata.integer_or("nextn_predict_layers", 0, 0, n_layer - 1);
   spec.n_embd = metadata.integer("embedding_length", 1, 1 << 20);
   spec.n_ctx_train = metadata.integer("context_length", 1, 1 << 30);
   spec.norm = architecture.layer.norm;
@@ -229,19 +225,23 @@ ModelSpec read_spec(const GgufFile& file, const Architecture& architecture) {
   const std::vector<int> n_ff = needs_width ? metadata.of_layers("feed_forward_length", n_layer, 1, kWidest)
                                             : metadata.of_layers("feed_forward_length", n_layer, 0, kWidest, none);
   const std::vector<int> n_head = metadata.of_layers("attention.head_count", n_layer, 1, kMostHeads);
-  const std::vector<int> n_kv_head =
-      metadata.of_layers("attention.head_count_kv", n_layer, -kMostHeads, kMostHeads, n_head);
+  std::vector<int> n_kv_head = metadata.of_layers("attention.head_count_kv", n_layer, -kMostHeads, kMostHeads, n_head);
   std::vector<int> head_dim;
   for (const int n : n_head) head_dim.push_back(spec.n_embd / n);
-  const std::vector<int> key_dim = metadata.of_layers("attention.key_length", n_layer, 1, 1 << 16, head_dim);
-  const std::vector<int> value_dim = metadata.of_layers("attention.value_length", n_layer, 1, 1 << 16, head_dim);
+  std::vector<int> key_dim = metadata.of_layers("attention.key_length", n_layer, 1, 1 << 16, head_dim);
+  std::vector<int> value_dim = metadata.of_layers("attention.value_length", n_layer, 1, 1 << 16, head_dim);
+  if (architecture.has_latent_attention) {  // those keys are of the latent, where the file has these
+    n_kv_head = n_head;
+    key_dim = metadata.of_layers("attention.key_length_mla", n_layer, 1, 1 << 16, key_dim);
+    value_dim = metadata.of_layers("attention.value_length_mla", n_layer, 1, 1 << 16, value_dim);
+  }
   const SlidingRule& rule = architecture.sliding;
   const auto window = static_cast<std::int32_t>(std::clamp<std::int64_t>(
       file.find_integer(std::string(architecture.name) + ".attention.sliding_window").value_or(rule.window), 0,
       1 << 30));
   const std::vector<bool> slides = sliding_layers(metadata, rule, n_layer);
   const std::vector<bool> recurs = recurrent_layers(metadata, architecture.recurrence, n_kv_head);
-  for (std::size_t l = 0; l < static_cast<std::size_t>(n_layer); ++l) {
+  for (std::size_t l = 0; l < static_cast<std::size_t>(n_layer - spec.n_skipped_layers); ++l) {
     LayerSpec& layer = spec.layers.emplace_back(architecture.layer);
     layer.n_head = n_head[l];
     layer.n_kv_head = n_kv_head[l];

@@ -2,11 +2,14 @@
 
 #include <ggml.h>
 
+#include <algorithm>
 #include <cstring>
 #include <initializer_list>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "winnow/error.h"
 
@@ -17,6 +20,14 @@ std::string shape_text(std::initializer_list<std::int64_t> shape) {
   std::string text;
   for (const std::int64_t n : shape) text += (text.empty() ? "[" : ", ") + std::to_string(n);
   return text + "]";
+}
+
+void to_float(ggml_type type, const std::byte* row, std::int64_t n, float* out) {
+  if (type == GGML_TYPE_F32) {
+    std::memcpy(out, row, static_cast<std::size_t>(n) * sizeof(float));
+  } else {
+    ggml_get_type_traits(type)->to_float(row, out, n);
+  }
 }
 
 // Takes tensors out of a file by name, checking shapes, and remembers which were taken.
@@ -38,10 +49,12 @@ class TensorTaker {
   }
   bool has(const std::string& name) const { return file_.find_tensor(name) != nullptr; }
 
-  void refuse_leftovers() const {
+  // skipped: names that begin so.
+  void refuse_leftovers(std::span<const std::string> skipped) const {
     for (std::int64_t i = 0; i < file_.n_tensors(); ++i) {
       const std::string name = ggml_get_name(file_.tensor(i));
-      if (taken_.contains(name)) continue;
+      const auto begins_name = [&](const std::string& prefix) { return name.starts_with(prefix); };
+      if (taken_.contains(name) || std::any_of(skipped.begin(), skipped.end(), begins_name)) continue;
       throw Error(ErrorCode::kUnsupported, "'" + file_.path() + "' has a tensor that winnow would not use, '" + name +
                                                "': a variant of the architecture that is not supported");
     }
@@ -105,17 +118,72 @@ class Views {
     return part;
   }
 
+  // [n_in, n_out, n] as one matrix [n_in, n_out * n].
+  ggml_tensor* rows(ggml_tensor* whole) {
+    ggml_tensor* all = ggml_new_tensor_2d(context_.get(), whole->type, whole->ne[0], whole->ne[1] * whole->ne[2]);
+    all->data = whole->data;
+    all->buffer = whole->buffer;
+    return all;
+  }
+
   std::shared_ptr<ggml_context> context() const { return context_; }
 
  private:
   std::shared_ptr<ggml_context> context_;
 };
 
+// Matrices in another order than the file's, in memory of their own.
+class Copies {
+ public:
+  // Heads' matrices [n, n_in, n_head] -> [n_in, n * n_head], so that a row makes an output. Quantised numbers become
+  // f16.
+  ggml_tensor* transposed(const ggml_tensor* heads) {
+    const std::int64_t n = heads->ne[0], n_in = heads->ne[1], n_head = heads->ne[2];
+    const bool is_kept = heads->type == GGML_TYPE_F32 || heads->type == GGML_TYPE_BF16;
+    const ggml_type type = is_kept ? heads->type : GGML_TYPE_F16;
+    const std::size_t bytes = ggml_row_size(type, n_in) * static_cast<std::size_t>(n * n_head);
+    const std::shared_ptr<ggml_context> context(
+        ggml_init({.mem_size = bytes + 2 * ggml_tensor_overhead(), .mem_buffer = nullptr, .no_alloc = false}),
+        ggml_free);
+    if (!context) throw Error(ErrorCode::kOutOfMemory, "there is no memory for the weights of latent attention");
+    ggml_tensor* out = ggml_new_tensor_2d(context.get(), type, n_in, n * n_head);
+    out->buffer = heads->buffer;
+    std::vector<float> of_head(static_cast<std::size_t>(n * n_in)), row(static_cast<std::size_t>(n_in));
+    for (std::int64_t h = 0; h < n_head; ++h) {
+      const std::byte* head = static_cast<const std::byte*>(heads->data) + static_cast<std::size_t>(h) * heads->nb[2];
+      for (std::int64_t i = 0; i < n_in; ++i) {
+        to_float(heads->type, head + static_cast<std::size_t>(i) * heads->nb[1], n, of_head.data() + i * n);
+      }
+      for (std::int64_t o = 0; o < n; ++o) {
+        for (std::int64_t i = 0; i < n_in; ++i)
+          row[static_cast<std::size_t>(i)] = of_head[static_cast<std::size_t>(i * n + o)];
+        std::byte* at = static_cast<std::byte*>(out->data) + static_cast<std::size_t>(h * n + o) * out->nb[1];
+        if (type == GGML_TYPE_F32) {
+          std::memcpy(at, row.data(), row.size() * sizeof(float));
+        } else {
+          ggml_get_type_traits(type)->from_float_ref(row.data(), at, n_in);
+        }
+      }
+    }
+    all_.push_back(context);
+    return out;
+  }
+  std::vector<std::shared_ptr<ggml_context>> all() && { return std::move(all_); }
+
+ private:
+  std::vector<std::shared_ptr<ggml_context>> all_;
+};
+
 // Finds the tensors of one layer.
 class LayerLoader {
  public:
-  LayerLoader(TensorTaker& take, Views& views, const LayerSpec& spec, std::int64_t n_embd, int layer)
-      : take_(take), views_(views), spec_(spec), n_embd_(n_embd), blk_("blk." + std::to_string(layer) + ".") {
+  LayerLoader(TensorTaker& take, Views& views, Copies& copies, const LayerSpec& spec, std::int64_t n_embd, int layer)
+      : take_(take),
+        views_(views),
+        copies_(copies),
+        spec_(spec),
+        n_embd_(n_embd),
+        blk_("blk." + std::to_string(layer) + ".") {
     weights_.layer = layer;
   }
 
@@ -137,7 +205,11 @@ class LayerLoader {
 
  private:
   void load_attention() {
-    load_qkv();
+    if (spec_.latent_rank > 0) {
+      load_latent();
+    } else {
+      load_qkv();
+    }
     weights_.wo = take_.matrix(blk_ + "attn_output.weight", {spec_.output_size(), n_embd_});
     weights_.bo = bias("attn_output", n_embd_, spec_.has_output_bias);
     load_qk_norms();
@@ -223,6 +295,27 @@ class LayerLoader {
     }
   }
 
+  void load_latent() {
+    const std::int64_t n_head = spec_.n_head, rank = spec_.latent_rank, n_rotated = spec_.rope.n_dims;
+    const std::int64_t n_fixed = spec_.key_dim - n_rotated;
+    if (spec_.query_rank > 0) {
+      weights_.query_a = take_.matrix(blk_ + "attn_q_a.weight", {n_embd_, spec_.query_rank});
+      weights_.query_a_norm = take_.constants(blk_ + "attn_q_a_norm.weight", {spec_.query_rank}, true);
+      weights_.wq = take_.matrix(blk_ + "attn_q_b.weight", {spec_.query_rank, spec_.q_size()});
+    } else {
+      weights_.wq = take_.matrix(blk_ + "attn_q.weight", {n_embd_, spec_.q_size()});
+    }
+    weights_.latent = take_.matrix(blk_ + "attn_kv_a_mqa.weight", {n_embd_, rank + n_rotated});
+    weights_.latent_norm = take_.constants(blk_ + "attn_kv_a_norm.weight", {rank}, true);
+    if (take_.has(blk_ + "attn_kv_b.weight")) {
+      weights_.latent_kv = take_.matrix(blk_ + "attn_kv_b.weight", {rank, n_head * (n_fixed + spec_.value_dim)});
+      return;
+    }
+    weights_.latent_k = copies_.transposed(take_.matrix(blk_ + "attn_k_b.weight", {n_fixed, rank, n_head}));
+    ggml_tensor* values = take_.matrix(blk_ + "attn_v_b.weight", {rank, spec_.value_dim, n_head});
+    weights_.latent_v = views_.rows(values);
+  }
+
   void load_qk_norms() {
     const std::string q = blk_ + "attn_q_norm.weight", k = blk_ + "attn_k_norm.weight";
     switch (spec_.qk_norm) {
@@ -272,6 +365,7 @@ class LayerLoader {
     };
     weights_.router = take_.matrix(blk_ + "ffn_gate_inp.weight", {n_embd_, n_expert});
     weights_.router_b = bias("ffn_gate_inp", n_expert, biased);
+    weights_.choice_b = bias("exp_probs_b", n_expert, false);
     if (ggml_tensor* fused = take_.matrix(blk_ + "ffn_gate_up_exps.weight", {n_embd_, 2 * n_ff, n_expert}, false)) {
       weights_.gate_experts = views_.slice(fused, 0, n_ff);
       weights_.up_experts = views_.slice(fused, n_ff, n_ff);
@@ -308,6 +402,7 @@ class LayerLoader {
 
   TensorTaker& take_;
   Views& views_;
+  Copies& copies_;
   const LayerSpec& spec_;
   std::int64_t n_embd_;
   std::string blk_;
@@ -317,7 +412,8 @@ class LayerLoader {
 }  // namespace
 
 std::vector<ggml_tensor*> LayerWeights::matrices() const {
-  std::vector<ggml_tensor*> all = {wq, wk, wv, wo, conv_in, conv_out, state_gate, gate, up, down};
+  std::vector<ggml_tensor*> all = {query_a,   wq,      wk,       wv,         wo,   latent, latent_k, latent_v,
+                                   latent_kv, conv_in, conv_out, state_gate, gate, up,     down};
   std::erase(all, nullptr);
   return all;
 }
@@ -325,6 +421,7 @@ std::vector<ggml_tensor*> LayerWeights::matrices() const {
 Weights load_weights(const GgufFile& file, const ModelSpec& spec) {
   TensorTaker take(file);
   Views views(spec.n_layer());
+  Copies copies;
   const std::int64_t n_embd = spec.n_embd;
 
   Weights w;
@@ -335,19 +432,18 @@ Weights load_weights(const GgufFile& file, const ModelSpec& spec) {
   w.output_b = take.constants("output.bias", {spec.n_vocab}, false);
   if (w.output == nullptr) w.output = w.token_embd;
   for (int l = 0; l < spec.n_layer(); ++l) {
-    w.layers.push_back(LayerLoader(take, views, spec.layers[static_cast<std::size_t>(l)], n_embd, l).load());
+    w.layers.push_back(LayerLoader(take, views, copies, spec.layers[static_cast<std::size_t>(l)], n_embd, l).load());
   }
-  take.refuse_leftovers();
+  std::vector<std::string> skipped;
+  for (int l = 0; l < spec.n_skipped_layers; ++l) skipped.push_back("blk." + std::to_string(spec.n_layer() + l) + ".");
+  take.refuse_leftovers(skipped);
+  w.copies = std::move(copies).all();
   return w;
 }
 
 void dequantize_row(const ggml_tensor* tensor, std::int64_t row, float* out) {
   const std::byte* src = static_cast<const std::byte*>(tensor->data) + static_cast<std::size_t>(row) * tensor->nb[1];
-  if (tensor->type == GGML_TYPE_F32) {
-    std::memcpy(out, src, static_cast<std::size_t>(tensor->ne[0]) * sizeof(float));
-  } else {
-    ggml_get_type_traits(tensor->type)->to_float(src, out, tensor->ne[0]);
-  }
+  to_float(tensor->type, src, tensor->ne[0], out);
 }
 
 }  // namespace winnow

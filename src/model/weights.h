@@ -36,6 +36,14 @@ struct LayerWeights {
   ggml_tensor* q_norm = nullptr;  // QkNorm: [key_dim], [key_dim, n_head] or [n_head * key_dim]
   ggml_tensor* k_norm = nullptr;  // likewise of the KV heads
   ggml_tensor* sinks = nullptr;   // [n_head] logits
+  // Of latent attention: wq reads what query_a makes, where there is one; a head's keys without the rotated part.
+  ggml_tensor* query_a = nullptr;       // [n_embd, query_rank]
+  ggml_tensor* query_a_norm = nullptr;  // [query_rank]
+  ggml_tensor* latent = nullptr;        // [n_embd, latent_rank + rope.n_dims]
+  ggml_tensor* latent_norm = nullptr;   // [latent_rank]
+  ggml_tensor* latent_k = nullptr;      // [latent_rank, n_head * (key_dim - rope.n_dims)]
+  ggml_tensor* latent_v = nullptr;      // [latent_rank, n_head * value_dim]
+  ggml_tensor* latent_kv = nullptr;     // instead of these two: of every head its keys' outputs, then its values'
   // Of a recurrent layer.
   ggml_tensor* conv = nullptr;              // [n_taps, n_channels]
   ggml_tensor* conv_b = nullptr;            // [n_channels]
@@ -58,6 +66,7 @@ struct LayerWeights {
   ggml_tensor* down_b = nullptr;
   ggml_tensor* router = nullptr;          // [n_embd, n_expert]
   ggml_tensor* router_b = nullptr;        // [n_expert]
+  ggml_tensor* choice_b = nullptr;        // [n_expert], added to the weights for the choice alone
   ggml_tensor* gate_experts = nullptr;    // [n_embd, n_ff, n_expert]
   ggml_tensor* up_experts = nullptr;      // [n_embd, n_ff, n_expert]
   ggml_tensor* down_experts = nullptr;    // [n_ff, n_embd, n_expert]
@@ -77,7 +86,8 @@ struct Weights {
   ggml_tensor* output = nullptr;      // [n_embd, n_vocab]; token_embd itself where the file ties them
   ggml_tensor* output_b = nullptr;    // [n_vocab]
   std::vector<LayerWeights> layers;
-  std::shared_ptr<ggml_context> views;  // of the slices
+  std::shared_ptr<ggml_context> views;                // of the slices
+  std::vector<std::shared_ptr<ggml_context>> copies;  // of the matrices that the file holds in another order
 };
 
 // Reads and checks the metadata. Throws Error(kBadFile), and kUnsupported for what this build cannot do.

@@ -36,6 +36,21 @@ std::vector<ArchitectureVariant> architecture_variants() {
   add("granitemoe", "no shared expert", [](TinyModelOptions& o) { o.shared_n_ff = 0; });
   add("granitehybrid", "dense", [](TinyModelOptions& o) { o.n_expert = o.shared_n_ff = 0; });
   add("qwen35moe", "gate and up in one tensor", [](TinyModelOptions& o) { o.has_fused_experts = true; });
+  add("deepseek2", "DeepSeek-V2-Lite", [](TinyModelOptions& o) {  // libllama knows it by its 27 layers
+    o.layers.assign(27, {.n_head = 2, .n_kv_head = 2, .key_dim = 32, .value_dim = 16, .n_ff = 40});
+    o.n_embd = 32, o.latent_rank = 24, o.query_rank = 0, o.has_joined_latent = true, o.expert_gating = 0;
+    o.expert_n_ff = 20, o.shared_n_ff = 40;
+    std::erase_if(o.constants, [](const auto& constant) { return constant.first == "expert_weights_scale"; });
+  });
+  add("deepseek2", "a layer for further tokens", [](TinyModelOptions& o) {
+    o.rope_scaling.clear(), o.has_fused_experts = true;
+    std::erase_if(o.constants, [](const auto& constant) { return constant.first.starts_with("rope"); });
+    o.extra = {{"blk.5.nextn.enorm.weight", o.n_embd}};
+    o.edit_metadata = [](gguf_context* file) {
+      gguf_set_val_u32(file, "deepseek2.block_count", 6);
+      gguf_set_val_u32(file, "deepseek2.nextn_predict_layers", 1);
+    };
+  });
   add("olmo2", "OLMo 3", [](TinyModelOptions& o) { o.sliding_window = 24, o.rope_scaling = "yarn"; });
   add("stablelm", "12B", [](TinyModelOptions& o) { o.has_own_head_norms = true; });
   add("exaone4", "32B", [](TinyModelOptions& o) {  // libllama looks for windows in models of 64 layers only

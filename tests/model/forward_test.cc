@@ -195,6 +195,19 @@ TEST(MixedWeightTypes, AreAsNearTheExactResultAsLibllama) {
   expect_as_near_as_libllama(options);
 }
 
+// A latent's keys are turned when they are loaded, and their numbers with them.
+TEST(MixedWeightTypes, OfLatentAttentionAreAsNearTheExactResultAsLibllama) {
+  for (const int type : {GGML_TYPE_Q8_0, GGML_TYPE_BF16}) {
+    SCOPED_TRACE(type);
+    TinyModelOptions options = tiny_options("deepseek2");
+    options.layers.assign(3, {.n_head = 4, .n_kv_head = 4, .key_dim = 64, .value_dim = 32, .n_ff = 128});
+    options.n_embd = options.latent_rank = options.query_rank = options.expert_n_ff = 64;
+    options.shared_n_ff = 128, options.n_expert = options.n_expert_used = 4, options.n_vocab = 300;
+    options.weight_type = options.expert_weight_type = type;
+    expect_as_near_as_libllama(options);
+  }
+}
+
 TEST(ForwardTest, ReadsWeightsIntoMemoryWithTheSameResult) {
   const TinyModel file;
   const std::vector<Token> tokens = random_tokens(40, 300, 9);

@@ -77,6 +77,7 @@ const std::array kArchitectures = {
                      .has_ffn_bias = true,
                      .has_experts = true,
                      .has_sinks = true},
+    TinyArchitecture{.name = "deepseek2", .has_experts = true, .has_latent = true, .rope_divisor = 2},
     // Not one of winnow's: where libllama reads lists of heads and widths, for layers that are llama's.
     TinyArchitecture{.name = "deci"},
 };
@@ -131,6 +132,12 @@ TinyModelOptions tiny_options(const std::string& name) {
     for (const int n_kv_head : {0, 0, 2, 0, 2}) {
       o.layers.push_back({.n_head = 6, .n_kv_head = n_kv_head, .key_dim = 48, .value_dim = 48, .n_ff = 110});
     }
+  }
+  if (architecture.has_latent) {
+    o.layers.assign(5, {.n_head = 6, .n_kv_head = 6, .key_dim = 48, .value_dim = 32, .n_ff = 110});
+    o.latent_rank = 40, o.query_rank = 56, o.n_dense_lead = 1, o.expert_n_ff = 38, o.shared_n_ff = 2 * o.expert_n_ff;
+    o.expert_gating = 2, o.rope_scaling = "yarn";
+    constants({{"expert_weights_scale", 2.5F}, {"rope.scaling.yarn_log_multiplier", 0.07F}});
   }
   if (architecture.is_square) o.n_embd = o.n_head * o.head_dim;
   return o;

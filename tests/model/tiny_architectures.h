@@ -33,6 +33,7 @@ struct TinyArchitecture {
   bool has_output_gate = false;
   bool has_delta_net = false;  // in three layers of four
   bool has_mamba2 = false;     // in layers without KV heads
+  bool has_latent = false;     // keys and values are made of a latent
   bool is_tied = false;
   // libllama takes no other width of the model than that of all query heads.
   bool is_square = false;

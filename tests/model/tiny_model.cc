@@ -47,6 +47,7 @@ class Metadata {
   void truths(const std::string& key, const std::vector<std::int8_t>& values) {
     gguf_set_arr_data(file_, (prefix_ + key).c_str(), GGUF_TYPE_BOOL, values.data(), values.size());
   }
+  void truth(const std::string& key, bool value) { gguf_set_val_bool(file_, (prefix_ + key).c_str(), value); }
   void number(const std::string& key, float value) { gguf_set_val_f32(file_, (prefix_ + key).c_str(), value); }
   void text(const std::string& key, const std::string& value) {
     gguf_set_val_str(file_, (prefix_ + key).c_str(), value.c_str());
@@ -104,9 +105,13 @@ class TensorWriter {
     add(name, values_of(type, n_in, n_out, 1, gain));
   }
   // One matrix for each expert.
-  void matrices(const std::string& name, int n_in, int n_out) {
+  void expert_matrices(const std::string& name, int n_in, int n_out) {
     const int type = options_.expert_weight_type >= 0 ? options_.expert_weight_type : options_.weight_type;
     add(name, values_of(type, n_in, n_out, options_.n_expert, 1));
+  }
+  // One for each head.
+  void matrices(const std::string& name, int n_in, int n_out, int n) {
+    add(name, values_of(options_.type_of ? options_.type_of(name) : options_.weight_type, n_in, n_out, n, 1));
   }
   // Of float32, whatever the other weights are.
   void float_matrix(const std::string& name, int n_in, int n_out, float gain) {
@@ -160,6 +165,7 @@ class TensorWriter {
     for (const TinyLayer& layer : layers_of(o)) {
       const std::int64_t dims = layer.key_dim + layer.value_dim;
       n_weights += 3LL * 256 * o.n_embd;  // DeltaNet's
+      n_weights += static_cast<std::int64_t>(o.latent_rank + o.query_rank) * (layer.n_head * dims + o.n_embd);
       if (layer.n_kv_head == 0) n_weights += 8LL * o.n_embd * o.n_embd;
       n_weights += (layer.n_head + layer.n_kv_head) * dims * o.n_embd +
                    3LL * layer.n_ff * o.n_embd * std::max(1, o.n_expert) + 3LL * o.shared_n_ff * o.n_embd +
@@ -236,6 +242,27 @@ void add_attention(TensorWriter& tensors, const TinyModelOptions& o, const TinyA
   }
 }
 
+void add_latent_attention(TensorWriter& tensors, const TinyModelOptions& o, const TinyLayer& layer, int n_rot,
+                          const std::string& blk) {
+  const int n_fixed = layer.key_dim - n_rot, q_size = layer.n_head * layer.key_dim;
+  if (o.query_rank > 0) {
+    tensors.matrix(blk + "attn_q_a.weight", o.n_embd, o.query_rank);
+    tensors.vector(blk + "attn_q_a_norm.weight", o.query_rank, 1, 0.1F);
+    tensors.matrix(blk + "attn_q_b.weight", o.query_rank, q_size, 1.5F);
+  } else {
+    tensors.matrix(blk + "attn_q.weight", o.n_embd, q_size, 1.5F);
+  }
+  tensors.matrix(blk + "attn_kv_a_mqa.weight", o.n_embd, o.latent_rank + n_rot, 1.5F);
+  tensors.vector(blk + "attn_kv_a_norm.weight", o.latent_rank, 1, 0.1F);
+  if (o.has_joined_latent) {
+    tensors.matrix(blk + "attn_kv_b.weight", o.latent_rank, layer.n_head * (n_fixed + layer.value_dim));
+  } else {
+    tensors.matrices(blk + "attn_k_b.weight", n_fixed, o.latent_rank, layer.n_head);
+    tensors.matrices(blk + "attn_v_b.weight", o.latent_rank, layer.value_dim, layer.n_head);
+  }
+  tensors.matrix(blk + "attn_output.weight", layer.n_head * layer.value_dim, o.n_embd);
+}
+
 // Heads of 32 numbers: 2 of keys, 4 of values.
 constexpr int kDeltaDim = 32, kDeltaKeyHeads = 2, kDeltaValueHeads = 4, kDeltaTaps = 4;
 
@@ -278,14 +305,16 @@ void add_mamba2(TensorWriter& tensors, const TinyModelOptions& o, const std::str
 
 void add_experts(TensorWriter& tensors, const TinyModelOptions& o, const TinyArchitecture& a, int n_ff,
                  const std::string& blk) {
+  if (o.expert_n_ff > 0) n_ff = o.expert_n_ff;
+  if (o.expert_gating == 2) tensors.vector(blk + "exp_probs_b.bias", o.n_expert, 0, 0.2F);
   tensors.float_matrix(blk + "ffn_gate_inp.weight", o.n_embd, o.n_expert, 2);
   if (o.has_fused_experts) {
-    tensors.matrices(blk + "ffn_gate_up_exps.weight", o.n_embd, 2 * n_ff);
+    tensors.expert_matrices(blk + "ffn_gate_up_exps.weight", o.n_embd, 2 * n_ff);
   } else {
-    tensors.matrices(blk + "ffn_gate_exps.weight", o.n_embd, n_ff);
-    tensors.matrices(blk + "ffn_up_exps.weight", o.n_embd, n_ff);
+    tensors.expert_matrices(blk + "ffn_gate_exps.weight", o.n_embd, n_ff);
+    tensors.expert_matrices(blk + "ffn_up_exps.weight", o.n_embd, n_ff);
   }
-  tensors.matrices(blk + "ffn_down_exps.weight", n_ff, o.n_embd);
+  tensors.expert_matrices(blk + "ffn_down_exps.weight", n_ff, o.n_embd);
   if (a.has_ffn_bias) {
     tensors.vector(blk + "ffn_gate_inp.bias", o.n_expert, 0, 0.5F);
     tensors.constants(blk + "ffn_gate_exps.bias", n_ff, o.n_expert, 0, 0.3F);
@@ -305,6 +334,8 @@ void add_layer(TensorWriter& tensors, const TinyModelOptions& o, const TinyArchi
   if (a.has_attn_norm) add_norm(tensors, a, blk + "attn_norm", o.n_embd);
   if (a.has_delta_net && (index + 1) % 4 != 0) {
     add_delta_net(tensors, o, blk);
+  } else if (a.has_latent) {
+    add_latent_attention(tensors, o, layer, layer.key_dim / a.rope_divisor, blk);
   } else if (layer.n_kv_head > 0) {
     add_attention(tensors, o, a, layer, blk);
   } else if (a.has_mamba2) {
@@ -316,7 +347,7 @@ void add_layer(TensorWriter& tensors, const TinyModelOptions& o, const TinyArchi
   }
   if (a.has_post_norms) add_norm(tensors, a, blk + "post_attention_norm", o.n_embd);
   if (!a.ffn_norm.empty() && !o.has_own_head_norms) add_norm(tensors, a, blk + a.ffn_norm, o.n_embd);
-  if (o.n_expert > 0) {
+  if (o.n_expert > 0 && index >= o.n_dense_lead) {
     add_experts(tensors, o, a, layer.n_ff, blk);
   } else {
     if (a.has_gate && !a.has_fused_gate) tensors.matrix(blk + "ffn_gate.weight", o.n_embd, layer.n_ff);
@@ -357,6 +388,24 @@ void write_tiny_model(const TinyModelOptions& o, const std::string& path) {
   each("attention.head_count_kv", &TinyLayer::n_kv_head);
   each("attention.key_length", &TinyLayer::key_dim);
   each("attention.value_length", &TinyLayer::value_dim);
+  if (architecture.has_latent) {
+    const TinyLayer& layer = layers.front();
+    metadata.integer("attention.kv_lora_rank", o.latent_rank);
+    if (o.query_rank > 0) metadata.integer("attention.q_lora_rank", o.query_rank);
+    if (!o.has_joined_latent) {
+      metadata.integer("attention.head_count_kv", 1);
+      metadata.integer("attention.key_length", o.latent_rank + layer.key_dim / architecture.rope_divisor);
+      metadata.integer("attention.value_length", o.latent_rank);
+      metadata.integer("attention.key_length_mla", layer.key_dim);
+      metadata.integer("attention.value_length_mla", layer.value_dim);
+    }
+    metadata.integer("leading_dense_block_count", o.n_dense_lead);
+    metadata.integer("expert_shared_count", o.expert_n_ff > 0 ? o.shared_n_ff / o.expert_n_ff : 1);
+    if (o.expert_gating > 0) {
+      metadata.integer("expert_gating_func", o.expert_gating);
+      metadata.truth("expert_weights_norm", true);
+    }
+  }
   if (o.soft_cap > 0) metadata.number("attn_logit_softcapping", o.soft_cap);
   int n_rot = layers.front().key_dim;
   std::vector<std::int8_t> slides;
@@ -398,8 +447,9 @@ void write_tiny_model(const TinyModelOptions& o, const std::string& path) {
   if (o.n_expert > 0) {
     metadata.integer("expert_count", o.n_expert);
     metadata.integer("expert_used_count", o.n_expert_used);
-    metadata.integer("expert_feed_forward_length", layers.front().n_ff);
-    if (o.shared_n_ff > 0) metadata.integer("expert_shared_feed_forward_length", o.shared_n_ff);
+    metadata.integer("expert_feed_forward_length", o.expert_n_ff > 0 ? o.expert_n_ff : layers.front().n_ff);
+    if (o.shared_n_ff > 0 && !architecture.has_latent)
+      metadata.integer("expert_shared_feed_forward_length", o.shared_n_ff);
   }
   for (const auto& [key, value] : o.constants) metadata.number(key, value);
   if (o.has_tokenizer) {

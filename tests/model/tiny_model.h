@@ -68,8 +68,13 @@ struct TinyModelOptions {
   bool has_sinks = false;
   int n_expert = 0;  // of width n_ff; only for architectures that can have experts
   int n_expert_used = 0;
-  bool has_fused_experts = false;                             // gate and up of an expert in one matrix
-  int shared_n_ff = 0;                                        // of an expert that every token takes
+  bool has_fused_experts = false;       // gate and up of an expert in one matrix
+  int expert_n_ff = 0;                  // where it is not n_ff
+  int n_dense_lead = 0;                 // layers before those with experts
+  int expert_gating = 0;                // 2: sigmoid, and a bias for the choice
+  int latent_rank = 0, query_rank = 0;  // 0: queries are made of the hidden state
+  bool has_joined_latent = false;       // keys' and values' outputs in one tensor, as older files have them
+  int shared_n_ff = 0;                  // of an expert that every token takes
   std::vector<std::pair<std::string, float>> constants = {};  // metadata without the architecture's name
   std::string rope_scaling = {};                              // "", "linear", "yarn", "longrope"
   float rope_factor = 4;

@@ -35,6 +35,7 @@ extern const Architecture kQwen3Moe;
 extern const Architecture kOlmoe;
 extern const Architecture kGraniteMoe;
 extern const Architecture kGptOss;
+extern const Architecture kDeepSeek2;
 
 // Granite's multipliers, where the file has them: of embeddings, attention, residuals and logits.
 void read_multipliers(const Metadata& metadata, ModelSpec& spec);
