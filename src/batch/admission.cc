@@ -32,8 +32,9 @@ std::size_t tail_bytes(const ModelInfo& model, const SessionOptions& options, st
   return bytes;
 }
 
+// Without recurrent layers: those are the sessions' own (state_bytes).
 std::size_t sum(const MemoryEstimate& estimate) {
-  return estimate.kv_bytes_peak + estimate.hidden_bytes + estimate.recurrent_bytes;
+  return estimate.kv_bytes_peak - estimate.recurrent_bytes + estimate.hidden_bytes;
 }
 
 // Queries of the whole prompt, of one layer at a time, where a method asks for them.
@@ -67,7 +68,7 @@ BatchNeeds page_needs(const BatchRequest& request, const SessionOptions& options
     const std::size_t other = shares ? tail_bytes(model, options, request.max_tokens) : one.kv_bytes_peak;
     return {.own = sum(one) + (n_answers - 1) * other};
   }
-  const std::size_t hidden = request.prompt.size() * static_cast<std::size_t>(model.n_embd) * sizeof(float);
+  const std::size_t hidden = request.prompt.size() * model.hidden_bytes_per_token();
   if (!shares) {
     const MemoryEstimate whole = engine.estimate(options, n_context + n_prompt, request.max_tokens);
     return {.context = sum(engine.estimate(options, n_context, 0)), .own = n_answers * whole.kv_bytes_peak + hidden};

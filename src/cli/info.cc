@@ -82,7 +82,9 @@ struct CostModel {
   std::size_t prefill_bytes_per_token() const { return largest_layer + model.hidden_bytes_per_token(); }
 
   std::size_t peak_bytes(std::int64_t n_tokens, const std::optional<Budget>& budget) const {
-    return kept_bytes(n_tokens, budget) + static_cast<std::size_t>(n_tokens) * prefill_bytes_per_token();
+    // Of recurrent layers, the present state and the next.
+    return kept_bytes(n_tokens, budget) + 2 * model.state_bytes() +
+           static_cast<std::size_t>(n_tokens) * prefill_bytes_per_token();
   }
 
   // The longest prompt whose peak is at most `bytes`.

@@ -31,7 +31,8 @@ void add_engine_flags(CommandLine& line, ModelFlags& flags) {
       "(default: " +
           flags.prefill_weights + ")");
   line.text("--kv-limit", "SIZE", flags.kv_limit,
-            "hard limit of the memory for KV pages and the prefill's staging buffer, e.g. 2GiB (default: none)");
+            "hard limit of the memory for KV pages, recurrent states and the prefill's staging buffer, e.g. 2GiB "
+            "(default: none)");
 }
 
 void add_template_flags(CommandLine& line, ModelFlags& flags) {

@@ -120,9 +120,10 @@ MemoryEstimate Engine::estimate(const SessionOptions& wanted, std::int32_t n_pro
         options.budget->is_relative() ? total : options.budget->total_entries(n_end, n_heads, shape.cut_entry_bytes());
     decoding = std::max(total, final_total);
   }
-  estimate.kv_bytes_peak =
-      std::max(prefill_peak, cut_bytes(shape, decoding, grown * n_heads, n_end) + window_bytes(n_end, 1));
   estimate.recurrent_bytes = 2 * model.info.state_bytes();  // the present state and the next
+  estimate.kv_bytes_peak =
+      estimate.recurrent_bytes +
+      std::max(prefill_peak, cut_bytes(shape, decoding, grown * n_heads, n_end) + window_bytes(n_end, 1));
   return estimate;
 }
 

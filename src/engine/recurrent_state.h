@@ -3,7 +3,7 @@
 //
 // A turn or a step reads what is there and writes the next state beside it; commit() makes that the present one and
 // discard() forgets it, so a turn that fails leaves nothing behind. Copies (forks) share memory until one of them is
-// written. Not thread-safe: the engine's mutex is held by whoever writes.
+// written. All of it counts towards the pool's limit. Not thread-safe: the engine's mutex is held by whoever writes.
 #pragma once
 
 #include <cstddef>
@@ -11,6 +11,7 @@
 #include <span>
 #include <vector>
 
+#include "cache/page_pool.h"
 #include "model/layer_spec.h"
 
 namespace winnow {
@@ -18,7 +19,7 @@ namespace winnow {
 class RecurrentState {
  public:
   // Zeros: the state before the first token.
-  explicit RecurrentState(const ModelSpec& spec);
+  RecurrentState(const ModelSpec& spec, std::shared_ptr<PagePool> pool);
   RecurrentState(const RecurrentState& other);
   RecurrentState& operator=(const RecurrentState& other);
   RecurrentState(RecurrentState&&) noexcept = default;
@@ -30,6 +31,7 @@ class RecurrentState {
     const float* from = nullptr;
     float* to = nullptr;
   };
+  // Throws Error(kOutOfMemory) where the pool has no room for the state.
   Update update(int layer);
   // What the rows so far have left, those of the turn under way included.
   std::span<const float> latest(int layer) const;
@@ -40,18 +42,23 @@ class RecurrentState {
   std::size_t layer_size(int layer) const { return layers_[static_cast<std::size_t>(layer)].size; }
   // Empty before the first token.
   std::span<const float> layer(int layer) const;
-  void restore(int layer, std::span<const float> values);
+  void restore(int layer, std::span<const float> values);  // throws as update()
   // What it holds, shared or not.
   std::size_t bytes() const;
 
  private:
-  using Numbers = std::vector<float>;
+  struct Numbers {
+    Numbers(std::size_t size, PagePool& pool) : reservation(pool.reserve(size * sizeof(float))), values(size) {}
+    std::shared_ptr<void> reservation;
+    std::vector<float> values;
+  };
   struct Layer {
     std::size_t size = 0;
     std::shared_ptr<Numbers> now = nullptr;   // null: zeros
     std::shared_ptr<Numbers> next = nullptr;  // never shared
     bool is_written = false;
   };
+  std::shared_ptr<PagePool> pool_;
   std::vector<Layer> layers_;
 };
 

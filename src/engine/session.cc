@@ -13,7 +13,7 @@ Session::Impl::Impl(std::shared_ptr<Engine> the_engine, const SessionOptions& th
     : engine(std::move(the_engine)),
       options(checked_session_options(the_options, model())),
       cache(cache_shape(model().spec, options), engine_impl().pool),
-      recurrent(model().spec),
+      recurrent(model().spec, engine_impl().pool),
       evidence(evidence_needs(options), model().spec) {
   // With nobody else in the pool the peak that is reported is this session's own.
   const PoolStatistics pool = engine_impl().pool->statistics();
@@ -58,7 +58,7 @@ void Session::Impl::check_idle() const {
 void Session::Impl::reset() {
   cache.clear();
   engine_impl().pool->trim();
-  recurrent = RecurrentState(model().spec);
+  recurrent = RecurrentState(model().spec, engine_impl().pool);
   tokens.clear();
   logits.clear();
   evidence = QueryEvidence(evidence.needs(), model().spec);

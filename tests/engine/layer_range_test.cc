@@ -23,7 +23,7 @@ class SplitModel {
       : engine_(engine),
         ranges_{{.first = 0, .last = cut}, {.first = cut, .last = kLayers}},
         cache_(session_shape(), engine.pool),
-        state_(engine.model->impl().spec),
+        state_(engine.model->impl().spec, engine.pool),
         evidence_({}, engine.model->impl().spec) {}
 
   std::vector<float> feed(std::span<const Token> tokens) {

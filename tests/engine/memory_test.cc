@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "engine/engine_test_support.h"
+#include "model/tiny_architectures.h"
 
 namespace winnow::test {
 namespace {
@@ -122,6 +123,30 @@ TEST(GraphMemoryTest, IsThatOfOneStepOfTheLastWidth) {
         EXPECT_LE(several, one + (n - 1) * per_sequence) << architecture << ", " << n << " sequences";
       }
       EXPECT_LE(bytes_of_step(1), one) << architecture;
+    }
+  }
+}
+
+// As much with layers of every kind.
+TEST(GraphMemoryTest, IsPromisedForLayersOfEveryKind) {
+  for (const char* architecture : {"gemma3", "lfm2", "qwen35", "qwen35moe", "granitehybrid", "gpt-oss", "deepseek2"}) {
+    const TinyModelOptions options = tiny_options(architecture);
+    const auto engine = Engine::create(tiny_model(options), {.n_threads = 2});
+    const std::size_t per_sequence = step_bytes_per_sequence(engine->model()->info());
+    std::vector<Session> sessions;
+    std::vector<Session*> step;
+    for (int i = 0; i < 12; ++i) {
+      sessions.push_back(engine->open(full_options()));
+      sessions.back().prefill(random_tokens(3, options.n_vocab, 1));
+    }
+    for (Session& session : sessions) step.push_back(&session);
+    const auto bytes_of_step = [&](std::size_t n) {
+      engine->decode(std::span(step).first(n), std::vector<Token>(n, 5));
+      return engine->memory().graph_bytes;
+    };
+    const std::size_t one = bytes_of_step(1);
+    for (const std::size_t n : {3UL, 12UL}) {
+      EXPECT_LE(bytes_of_step(n), one + (n - 1) * per_sequence) << architecture << ", " << n << " sequences";
     }
   }
 }

@@ -118,5 +118,40 @@ TEST(RecurrentBytes, AreCounted) {
   EXPECT_EQ(Model::load(TinyModel(tiny_options("lfm2")).path())->info().state_bytes(), kState);
 }
 
+TEST(RecurrentBytes, CountTowardsTheLimit) {
+  const TinyModelOptions options = tiny_options("granitehybrid");
+  const auto model = tiny_model(options);
+  const std::vector<Token> prompt = some_tokens(40, 3), later = some_tokens(12, 5);
+  std::vector<std::vector<float>> expected;
+  std::size_t one_session = 0, pages = 0;
+  {
+    const auto engine = Engine::create(model, {.n_threads = 2});
+    Session session = engine->open(full_options());
+    session.prefill(prompt);
+    expected = decode_all(session, later);
+    one_session = engine->memory().kv_bytes_peak;
+    pages = session.statistics().bytes_in_pages;
+    EXPECT_GE(one_session, 2 * model->info().state_bytes());
+    EXPECT_LE(one_session, engine->estimate(full_options(), 40, 12).kv_bytes_peak);
+  }
+  // Room for one session, its fork's pages and what they share of a state, and not for a fourth state.
+  const auto engine =
+      Engine::create(model, {.n_threads = 2, .kv_bytes_limit = one_session + pages + model->info().state_bytes()});
+  Session session = engine->open(full_options());
+  session.prefill(prompt);
+  Session fork = session.fork();
+  std::vector<std::vector<float>> logits = decode_all(session, std::span(later).first(6));
+  expect_error(ErrorCode::kOutOfMemory, [&] { fork.decode(later[0]); });
+  Session second = engine->open(full_options());
+  expect_error(ErrorCode::kOutOfMemory, [&] { second.prefill(prompt); });
+  for (const std::vector<float>& row : decode_all(session, std::span(later).subspan(6))) logits.push_back(row);
+  EXPECT_EQ(logits, expected);
+  session.clear();
+  fork.clear();
+  EXPECT_EQ(engine->memory().kv_bytes_in_use, 0U);
+  second.prefill(prompt);
+  EXPECT_EQ(decode_all(second, later), expected);
+}
+
 }  // namespace
 }  // namespace winnow::test

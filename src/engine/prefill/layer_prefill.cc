@@ -81,7 +81,7 @@ void LayerPrefill::begin_pass() {
   if (reconstructs) followers = reconstruction_parts(*engine_impl().model, tokens);
 
   staging_.emplace(sessions[0]->cache.shape().plain(), n + longest(followers), 0, engine_impl().pool);
-  state_.emplace(engine_impl().model->impl().spec);
+  state_.emplace(engine_impl().model->impl().spec, engine_impl().pool);
   pass.emplace(engine_impl(), engine_impl().layers, *staging_, *state_, tokens, 0, recorders, followers);
   work_total = pass->work_total();
   for (QueryEvidence* recorder : recorders) recorder->begin_rows(0, n, false);
