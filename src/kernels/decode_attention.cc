@@ -14,6 +14,7 @@
 #include <cstring>
 
 #include "kernels/attention.h"
+#include "kernels/code_products.h"
 #include "kernels/decode_products-inl.h"
 #include "kernels/exp-inl.h"
 #include "kernels/load-inl.h"
@@ -162,6 +163,10 @@ void decode_attention(const AttentionShape& shape, const DecodeSlice& slice, con
 
   auto* scales = scratch.take<float>(scale_floats(std::max(d, value_dim)));
   auto* scaled = scratch.take<float>(static_cast<std::size_t>(n_group) * scale_floats(value_dim));
+  auto* coded_queries = scratch.take<std::byte>(coded_queries_bytes(n_group, d));
+  const bool has_key_products = shape.key_type == EntryType::kR4 && has_code_products(d);
+  const bool has_value_products = shape.value_type == EntryType::kR4 && has_code_products(value_dim);
+  bool are_queries_packed = false;
 
   const RowSizes sizes(shape);
   RunCursor cursor(slice.entries);
@@ -197,6 +202,13 @@ void decode_attention(const AttentionShape& shape, const DecodeSlice& slice, con
       const EntryPiece& piece = block.pieces[p];
       Ahead ahead = next.pieces[p].fetched_keys();
       set_rotation(are_queries_rotated, piece.key_type, queries, d);
+      if (has_key_products && piece.key_type == EntryType::kR4) {
+        if (!are_queries_packed) pack_coded_queries(queries, n_group, d, coded_queries);
+        are_queries_packed = true;
+        score_codes(coded_queries, n_group, d, {piece.keys, piece.key_bytes, piece.n_entries}, ahead, of_piece);
+        of_piece += piece.n_entries;
+        continue;
+      }
       with_row_type(piece.key_type, d, [&](auto row) HWY_ATTR {
         using Row = decltype(row);
         const Rows keys =
@@ -219,6 +231,11 @@ void decode_attention(const AttentionShape& shape, const DecodeSlice& slice, con
       const EntryPiece& piece = block.pieces[p];
       Ahead ahead = next.pieces[p].fetched_values();
       set_rotation(are_sums_rotated, piece.value_type, out.values, value_dim);
+      if (has_value_products && piece.value_type == EntryType::kR4) {
+        add_codes(of_piece, n_group, value_dim, {piece.values, piece.value_bytes, piece.n_entries}, ahead, out.values);
+        of_piece += piece.n_entries;
+        continue;
+      }
       with_row_type(piece.value_type, value_dim, [&](auto row) HWY_ATTR {
         using Row = decltype(row);
         const Rows values = readable_rows<Row>(piece.value_type, value_dim, piece.values, piece.value_bytes,
@@ -251,7 +268,8 @@ std::size_t decode_attention_scratch_bytes(const AttentionShape& shape) {
          Scratch::bytes<float>(n_group * kEntryBlock) +
          Scratch::bytes<float>(kEntryBlock * static_cast<std::size_t>(std::max(shape.key_dim, shape.value_dim))) +
          Scratch::bytes<float>(scale_floats(std::max(shape.key_dim, shape.value_dim))) +
-         Scratch::bytes<float>(n_group * scale_floats(shape.value_dim));
+         Scratch::bytes<float>(n_group * scale_floats(shape.value_dim)) +
+         Scratch::bytes<std::byte>(coded_queries_bytes(shape.n_group, shape.key_dim));
 }
 
 HWY_EXPORT(decode_attention);
