@@ -55,6 +55,7 @@ struct ReconstructionPass {
   int n_rows = 0;
   const float* q = nullptr;            // [n_rows][n_head][key_dim], rotated
   const float* log_sum_exp = nullptr;  // [n_rows][n_head], of the whole context and the pass's own rows so far
+  const float* input_norm = nullptr;   // [n_rows] L2 norm of the residual stream before the layer (kvzip+)
 };
 
 // One layer, as the policy sees it. Views live until the call returns.

@@ -33,7 +33,7 @@ MethodInfo preset(const EvictionOptions& options, const char* summary, const cha
 
 // Ranked over the whole model, stored in few bits, values refitted.
 EvictionOptions compact(const char* method, const char* scorer) {
-  EvictionOptions options = with(parts(method, scorer, "global", "global"), "sinks", "4");
+  EvictionOptions options = with(with(parts(method, scorer, "global", "global"), "sinks", "4"), "window", "8");
   options.fit = Fit::kValues;
   options.bits = Bits::kByBudget;
   return options;
@@ -68,6 +68,8 @@ std::deque<MethodInfo>& methods() {
              "tokens that queries to come are expected to attend to", "Expected Attention (arXiv 2510.00636)"),
       preset(with(parts("kvzip", "kvzip", "global", "global"), "sinks", "4"),
              "tokens that a pass which repeats the context attends to", "KVzip (arXiv 2505.23416)"),
+      preset(with(parts("kvzip+", "kvzip+", "global", "global"), "sinks", "4"),
+             "the same by what they add to the residual stream", "KVzap (arXiv 2601.07891)"),
       preset(compact("auto", "combined"),
              "the choice for those who do not want to choose: kvzip and rms, few bits, values refitted",
              "KVzip, Attention Matching (Zweiger et al., 2026), QuaRot (arXiv 2404.00456)"),

@@ -31,6 +31,7 @@ constexpr BuiltIn<Scorer> kScorers[] = {
     {"keydiff", keydiff_scorer},
     {"expected-attention", expected_attention_scorer},
     {"kvzip", kvzip_scorer},
+    {"kvzip+", kvzip_plus_scorer},
     {"rms", rms_scorer},
     {"combined", combined_scorer},
     {"random", random_scorer},
@@ -149,12 +150,12 @@ PartTable<Selector>& selectors() {
 
 void check_name(std::string_view kind, std::string_view name) {
   const bool is_word = !name.empty() && name.size() <= 64 && std::all_of(name.begin(), name.end(), [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-';
+    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-' || c == '+';
   });
   if (is_word) return;
   throw Error(ErrorCode::kInvalidArgument, "a " + std::string(kind) + " cannot be called '" +
                                                std::string(name.substr(0, 64)) +
-                                               "': take lower-case letters, digits and hyphens");
+                                               "': take lower-case letters, digits, hyphens and plus signs");
 }
 
 void register_built_in_parts() {

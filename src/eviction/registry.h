@@ -24,6 +24,7 @@ const Scorer& knorm_scorer();
 const Scorer& keydiff_scorer();
 const Scorer& expected_attention_scorer();
 const Scorer& kvzip_scorer();
+const Scorer& kvzip_plus_scorer();
 const Scorer& rms_scorer();
 const Scorer& combined_scorer();
 const Scorer& random_scorer();

@@ -1,13 +1,11 @@
 #include "eviction/value_fit.h"
 
-#include <oneapi/dnnl/dnnl.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <vector>
 
-#include "base/one_openmp_thread.h"
+#include "eviction/matrix_product.h"
 #include "winnow/error.h"
 
 namespace winnow {
@@ -16,19 +14,6 @@ namespace {
 using Matrix = std::vector<float>;  // row-major
 
 constexpr int kFactorisations = 3;  // before the values are left as they were
-
-// c [m][n] = alpha op(a) op(b) + beta c; op transposes where asked for. Row strides of the arrays as they lie.
-struct Operand {
-  const float* data;
-  int stride;
-  bool transposed = false;
-};
-void multiply(int m, int n, int k, float alpha, const Operand& a, const Operand& b, float beta, float* c, int stride) {
-  if (m == 0 || n == 0) return;
-  const dnnl_status_t status = dnnl_sgemm(a.transposed ? 'T' : 'N', b.transposed ? 'T' : 'N', m, n, k, alpha, a.data,
-                                          a.stride, b.data, b.stride, beta, c, stride);
-  if (status != dnnl_success) throw Error(ErrorCode::kInternal, "oneDNN could not multiply two matrices");
-}
 
 // A column's share is subtracted from all that is to the right of it before the next column is taken: sums along a row
 // would be slower, as the compiler must not change their order.
@@ -155,7 +140,6 @@ bool fit_values(const ReferenceRows& rows, const KeptEntries& kept, const ValueF
   std::copy_n(kept.values, n_values, out);
   if (n == 0 || t == 0) return false;
 
-  const OneOpenMpThread one_thread;  // heads are shared out among the threads
   const Matrix x = attention(rows, kept, options);
   Matrix residual(rows.target, rows.target + static_cast<std::size_t>(n) * width);  // Y - X V
   multiply(n, d, t, -1.0F, {x.data(), t}, {kept.values, d}, 1.0F, residual.data(), d);

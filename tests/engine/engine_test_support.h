@@ -39,6 +39,14 @@ inline SessionOptions evicting_options(const std::string& method, const std::str
 }
 
 // Every preset that a session can use without a file; each of them must open.
+// A method as a part of a test's name.
+inline std::string method_test_name(const testing::TestParamInfo<std::string>& test) {
+  std::string name;
+  for (const char c : test.param.substr(0, test.param.find(':')))
+    name += c == '-' ? "_" : c == '+' ? "_plus" : std::string(1, c);
+  return name;
+}
+
 inline std::vector<std::string> session_methods() {
   const auto engine = Engine::create(tiny_model({.n_layer = 1}), {.n_threads = 1});
   std::vector<std::string> methods;

@@ -77,7 +77,9 @@ TEST_P(EvictionTest, ABudgetOfThePromptOrMoreChangesNothing) {
 
 // The same with cuts while decoding: the prompt's own length is no budget.
 // By a pass that repeats the prompt, or by rows spread over it.
-bool scores_prompts_only(const std::string& method) { return method == "kvzip" || method.starts_with("auto"); }
+bool scores_prompts_only(const std::string& method) {
+  return method.starts_with("kvzip") || method.starts_with("auto");
+}
 
 TEST_P(EvictionTest, CutsWhileDecodingLeaveASequenceWithinItsBudgetWhole) {
   const auto engine = Engine::create(tiny_model(), {.n_threads = 1});
@@ -171,7 +173,7 @@ TEST_P(EvictionTest, LaterTurnsStayWithinTheBudget) {
   session.prefill(random_tokens(100, 300, 6));
   decode_all(session, random_tokens(6, 300, 7));
   const SessionState before = state_of(session);
-  if (GetParam() == "kvzip") {
+  if (GetParam().starts_with("kvzip")) {
     expect_error(ErrorCode::kUnsupported, [&] { session.prefill(random_tokens(50, 300, 8)); });
     EXPECT_EQ(state_of(session), before);
     return;
@@ -187,7 +189,7 @@ TEST_P(EvictionTest, ChunksStayWithinTheBudget) {
   const auto engine = Engine::create(tiny_model(), {.n_threads = 2});
   SessionOptions options = evicting_options(method(), "40");
   options.prefill_chunk = 32;
-  if (GetParam() == "kvzip") {
+  if (GetParam().starts_with("kvzip")) {
     expect_error(ErrorCode::kUnsupported, [&] { engine->open(options); });
     return;
   }
@@ -234,11 +236,7 @@ TEST_P(EvictionTest, PrefillAfterACancelledOneIsAsTheFirst) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Methods, EvictionTest, testing::ValuesIn(session_methods()), [](const auto& test) {
-  std::string name = test.param;
-  std::replace(name.begin(), name.end(), '-', '_');
-  return name;
-});
+INSTANTIATE_TEST_SUITE_P(Methods, EvictionTest, testing::ValuesIn(session_methods()), method_test_name);
 
 }  // namespace
 }  // namespace winnow::test

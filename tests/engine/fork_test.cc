@@ -89,11 +89,7 @@ TEST_P(ForkTest, SharesPagesUntilItWrites) {
 INSTANTIATE_TEST_SUITE_P(Methods, ForkTest,
                          testing::Values("full", "streaming-llm", "snapkv:window=8", "lava:window=8",
                                          "ada-snapkv:window=8"),
-                         [](const auto& test) {
-                           std::string name = test.param.substr(0, test.param.find(':'));
-                           std::replace(name.begin(), name.end(), '-', '_');
-                           return name;
-                         });
+                         method_test_name);
 
 }  // namespace
 }  // namespace winnow::test

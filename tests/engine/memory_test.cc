@@ -64,11 +64,7 @@ TEST_P(MemoryTest, ChunksNeedTheBudgetAndOneChunk) {
 INSTANTIATE_TEST_SUITE_P(Methods, MemoryTest,
                          testing::Values("streaming-llm", "snapkv:window=8", "pyramidkv:window=8",
                                          "ada-snapkv:window=8", "lava:window=8", "random:window=8"),
-                         [](const auto& test) {
-                           std::string name = test.param.substr(0, test.param.find(':'));
-                           std::replace(name.begin(), name.end(), '-', '_');
-                           return name;
-                         });
+                         method_test_name);
 
 TEST(PoolTest, PagesComeBackWhenSessionsDie) {
   const auto engine = Engine::create(tiny_model(), {.n_threads = 2});

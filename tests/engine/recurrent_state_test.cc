@@ -38,7 +38,7 @@ TEST_P(RecurrentStateTest, IsThatOfThePromptWhateverIsCut) {
   for (const std::vector<float>& layer : expected)
     EXPECT_GT(max_difference(layer, std::vector<float>(layer.size())), 0);
   // kvzip sends rows through the layers behind the prompt, which are no part of it.
-  for (const char* method : {"snapkv:window=8", "h2o", "kvzip"}) {
+  for (const char* method : {"snapkv:window=8", "h2o", "kvzip", "kvzip+"}) {
     Session session = engine->open(evicting_options(method, "20"));
     session.prefill(prompt);
     EXPECT_EQ(state_numbers(session), expected) << method;

@@ -57,11 +57,7 @@ TEST_P(SavedSessionTest, ContinuesBitForBit) {
   EXPECT_EQ(decode_all(loaded, later), decode_all(session, later));
 }
 
-INSTANTIATE_TEST_SUITE_P(Methods, SavedSessionTest, testing::ValuesIn(saved_methods()), [](const auto& test) {
-  std::string name = test.param;
-  std::replace(name.begin(), name.end(), '-', '_');
-  return name;
-});
+INSTANTIATE_TEST_SUITE_P(Methods, SavedSessionTest, testing::ValuesIn(saved_methods()), method_test_name);
 
 class SessionFileTest : public testing::Test {
  protected:

@@ -51,13 +51,14 @@ TEST(Options, PresetsAreThoseOfTheSpecification) {
   check("lava", "lava", "lava", "flat", 32, 0);
   check("cake", "cake", "cake", "uniform", 32, 0);
   check("kvzip", "kvzip", "global", "global", 32, 4);
+  check("kvzip+", "kvzip+", "global", "global", 32, 4);
   EXPECT_EQ(EvictionOptions::parse("kvzip").integer("floor"), 8);
-  check("auto", "combined", "global", "global", 32, 4);
-  check("auto-fast", "rms", "global", "global", 32, 4);
+  check("auto", "combined", "global", "global", 8, 4);
+  check("auto-fast", "rms", "global", "global", 8, 4);
   EXPECT_EQ(EvictionOptions::parse("auto").fit, Fit::kValues);
   EXPECT_EQ(EvictionOptions::parse("auto").bits, Bits::kByBudget);
   EXPECT_EQ(EvictionOptions::parse("auto:fast").text(), "auto-fast");
-  EXPECT_EQ(EvictionOptions::parse("auto:fast,window=8,bits=4").text(), "auto-fast:window=8,bits=4");
+  EXPECT_EQ(EvictionOptions::parse("auto:fast,window=16,bits=4").text(), "auto-fast:window=16,bits=4");
   check("expected-attention", "expected-attention", "uniform", "uniform", 32, 4);
   EXPECT_EQ(EvictionOptions::parse("lava").text_of("group"), "max");
   EXPECT_EQ(EvictionOptions::parse("cake").text_of("pool"), "avg");

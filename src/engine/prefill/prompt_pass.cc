@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <numeric>
 
 #include "engine/engine_impl.h"
@@ -15,6 +16,12 @@ std::size_t count(std::span<const std::vector<Token>> parts) {
   std::size_t n = 0;
   for (const std::vector<Token>& part : parts) n += part.size();
   return n;
+}
+
+float l2_norm(std::span<const float> x) {
+  double squares = 0;
+  for (const float a : x) squares += static_cast<double>(a) * static_cast<double>(a);
+  return static_cast<float>(std::sqrt(squares));
 }
 
 }  // namespace
@@ -40,6 +47,7 @@ PromptPass::PromptPass(Engine::Impl& engine, LayerRange layers, EntrySink& sink,
   }
   follower_q_.resize(count(followers) * static_cast<std::size_t>(q_size));
   follower_sums_.resize(count(followers) * static_cast<std::size_t>(n_head));
+  follower_norms_.resize(count(followers));
   if (ExpertPass::is_needed(engine.model->impl().spec)) experts_.emplace(engine, row(0), n_rows_);
   add_part({.first_row = 0, .n_rows = n_tokens_, .first_position = first_position, .is_follower = false}, tokens);
   std::int32_t first_row = n_tokens_;
@@ -112,6 +120,10 @@ void PromptPass::begin_attention(int layer, const Batch& batch) {
     attention_.begin(layer, batch.n_rows, state_of(layer, batch));
   } else if (part.is_follower) {
     const auto r = static_cast<std::size_t>(part.first_row + batch.first_row - n_tokens_);
+    for (std::int32_t i = 0; i < batch.n_rows; ++i) {
+      follower_norms_[r + static_cast<std::size_t>(i)] = l2_norm(
+          {row(part.first_row + batch.first_row + i), static_cast<std::size_t>(engine_.model->impl().spec.n_embd)});
+    }
     attention_.begin(layer, position, batch.n_rows, {},
                      {.q = follower_q_.data() + r * static_cast<std::size_t>(spec.q_size()),
                       .log_sum_exp = follower_sums_.data() + r * static_cast<std::size_t>(spec.n_head)});
@@ -161,7 +173,8 @@ std::vector<ReconstructionPass> PromptPass::reconstruction(int layer) const {
     const std::int64_t first = part.first_row - n_tokens_;
     passes.push_back({.n_rows = part.n_rows,
                       .q = follower_q_.data() + first * spec.q_size(),
-                      .log_sum_exp = follower_sums_.data() + first * spec.n_head});
+                      .log_sum_exp = follower_sums_.data() + first * spec.n_head,
+                      .input_norm = follower_norms_.data() + first});
   }
   return passes;
 }

@@ -85,6 +85,7 @@ class PromptPass {
   MappedMemory hidden_;                // [n_rows][n_embd] float32
   std::vector<float> follower_q_;      // [n_rows - n_tokens][n_head][key_dim] of the present layer, rotated
   std::vector<float> follower_sums_;   // [n_rows - n_tokens][n_head] their log-sum-exps
+  std::vector<float> follower_norms_;  // [n_rows - n_tokens] L2 norms of what they bring to the layer
   RowsAttention attention_;
   std::optional<ExpertPass> experts_;  // of the present layer; where layers have experts
   std::vector<Part> parts_;

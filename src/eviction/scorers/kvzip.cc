@@ -1,9 +1,16 @@
 // kvzip: the largest attention that a token gets from the rows of a pass that reconstructs the context.
 // Kim et al., "KVzip: Query-Agnostic KV Cache Compression with Context Reconstruction", arXiv 2505.23416. A row's
 // softmax goes over the whole context and its own pass's earlier keys; maximum over rows and over the group.
+//
+// kvzip+: the same of what the attention adds to the residual stream, || A W_O[h] v || / || h ||, h the row's residual
+// stream before the layer. Jegou et al., "KVzap: Fast, Adaptive, and Faithful KV Cache Pruning", arXiv 2601.07891.
+#include <algorithm>
+#include <cmath>
 #include <cstddef>
+#include <cstdint>
 
 #include "eviction/column_folds.h"
+#include "eviction/matrix_product.h"
 #include "eviction/pooling.h"
 #include "eviction/query_rows.h"
 #include "eviction/registry.h"
@@ -12,30 +19,64 @@
 namespace winnow {
 namespace {
 
+using Columns = std::vector<std::vector<float>>;
+
+// || W_O[h] v ||_2 of every prefix entry and query head of a group, from the heads' Gram matrices W_O[h] W_O[h]^T:
+// [n_group][n_prefix].
+std::vector<float> projected_l2_norms(const LayerEvidence& evidence, int kv_head) {
+  constexpr std::int32_t kRows = 256;
+  const LayerView& view = evidence.view();
+  const int d = view.shape.value_dim, n_group = evidence.n_group();
+  const auto width = static_cast<std::size_t>(d);
+  const std::int32_t n = evidence.n_prefix(kv_head);
+  std::vector<float> gram(static_cast<std::size_t>(n_group) * width * width);
+  for (int g = 0; g < n_group; ++g) {
+    const float* w = view.w_o + std::ptrdiff_t{kv_head * n_group + g} * d * view.n_embd;
+    multiply(d, d, view.n_embd, 1, {w, view.n_embd}, {w, view.n_embd, true}, 0, gram.data() + std::ptrdiff_t{g} * d * d,
+             d);
+  }
+  std::vector<float> norms(static_cast<std::size_t>(n_group) * static_cast<std::size_t>(n));
+  std::vector<float> values(kRows * width), products(values.size());
+  for (std::int32_t first = 0; first < n; first += kRows) {
+    const std::int32_t n_rows = std::min(kRows, n - first);
+    evidence.read_values(kv_head, first, first + n_rows, values.data());
+    for (int g = 0; g < n_group; ++g) {
+      multiply(n_rows, d, d, 1, {values.data(), d}, {gram.data() + std::ptrdiff_t{g} * d * d, d}, 0, products.data(),
+               d);
+      for (std::int32_t i = 0; i < n_rows; ++i) {
+        float square = 0;
+        for (std::ptrdiff_t c = std::ptrdiff_t{i} * d; c < std::ptrdiff_t{i + 1} * d; ++c) {
+          square += products[static_cast<std::size_t>(c)] * values[static_cast<std::size_t>(c)];
+        }
+        norms[static_cast<std::size_t>(std::ptrdiff_t{g} * n + first + i)] = std::sqrt(std::max(square, 0.0F));
+      }
+    }
+  }
+  return norms;
+}
+
 class KvZip final : public Scorer {
  public:
+  explicit KvZip(bool is_plus) : is_plus_(is_plus) {}
+
   EvidenceNeeds needs(const EvictionOptions&) const override {
-    return {.reconstruction_pass = true, .reconstruction_only = true};
+    return {.output_projection = is_plus_, .reconstruction_pass = true, .reconstruction_only = true};
   }
-  bool is_attention() const override { return true; }
+  bool is_attention() const override { return !is_plus_; }
+  bool is_mass() const override { return true; }
 
   LayerScores score(LayerEvidence& evidence, const EvictionOptions&) const override {
     const LayerView& view = evidence.view();
     if (view.passes.empty()) {
       throw Error(ErrorCode::kInternal, "kvzip got no reconstruction pass: the engine did not run one");
     }
+    Columns norms(is_plus_ ? static_cast<std::size_t>(evidence.n_kv_head()) : 0);
+    if (is_plus_) evidence.for_each_head([&](int h) { norms[h] = projected_l2_norms(evidence, h); });
     LayerScores scores(evidence.n_kv_head());
     for (const ReconstructionPass& pass : view.passes) {
-      evidence.check_finite(pass.q, pass.n_rows);
-      const auto rows_of = [&](int h) {
-        kernels::QueryRows rows = group_rows(view, pass.q, pass.n_rows, h);
-        rows.n_visible = view.heads[h].n_entries;  // of the context: what the rows see of each other is in their sums
-        rows.first_position = view.n_tokens;
-        return rows;
-      };
-      const std::vector<std::vector<float>> maxima =
-          fold_prefix(evidence, kernels::ColumnFold::kMax, rows_of, pass.log_sum_exp);
+      Columns maxima = largest(evidence, pass);
       for (int h = 0; h < evidence.n_kv_head(); ++h) {
+        for (std::size_t i = 0; is_plus_ && i < maxima[h].size(); ++i) maxima[h][i] *= norms[h][i];
         const std::vector<float> of_pass = group_only(maxima[h], evidence.n_group(), GroupReduction::kMax);
         scores[h].resize(of_pass.size());
         for (std::size_t i = 0; i < of_pass.size(); ++i) {
@@ -45,12 +86,37 @@ class KvZip final : public Scorer {
     }
     return scores;
   }
+
+ private:
+  // Over the rows of a pass, of the attention, or of it divided by the norm of the row's residual stream:
+  // [n_kv_head][n_group * n_prefix].
+  Columns largest(LayerEvidence& evidence, const ReconstructionPass& pass) const {
+    const LayerView& view = evidence.view();
+    evidence.check_finite(pass.q, pass.n_rows);
+    const auto rows_of = [&](int h) {
+      kernels::QueryRows rows = group_rows(view, pass.q, pass.n_rows, h);
+      rows.n_visible = view.heads[h].n_entries;  // of the context: what the rows see of each other is in their sums
+      rows.first_position = view.n_tokens;
+      return rows;
+    };
+    if (!is_plus_) return fold_prefix(evidence, kernels::ColumnFold::kMax, rows_of, pass.log_sum_exp);
+    std::vector<float> divided(pass.log_sum_exp, pass.log_sum_exp + std::ptrdiff_t{pass.n_rows} * view.n_head);
+    for (std::size_t i = 0; i < divided.size(); ++i) divided[i] += std::log(pass.input_norm[i / view.n_head]);
+    return fold_prefix(evidence, kernels::ColumnFold::kMax, rows_of, divided.data());
+  }
+
+  bool is_plus_;
 };
 
 }  // namespace
 
 const Scorer& kvzip_scorer() {
-  static const KvZip instance;
+  static const KvZip instance(false);
+  return instance;
+}
+
+const Scorer& kvzip_plus_scorer() {
+  static const KvZip instance(true);
   return instance;
 }
 

@@ -134,6 +134,63 @@ TEST(ReferenceRows, RmsIsTheRootOfTheMeanSquaredAttention) {
   });
 }
 
+// kvzip+ (KVzap, arXiv 2601.07891) in double from what the engine shows, and that the norms are those of the rows'
+// tokens before the first layer.
+TEST(KvZipPlus, IsWhatAttentionAddsToTheResidualStream) {
+  const auto engine = small_engine();
+  Session session = engine->open(full_options());
+  const std::vector<Token> prompt = random_tokens(90, 300, 5);
+  const EvictionOptions options = EvictionOptions::parse("kvzip+:window=16");
+  EvidenceNeeds needs;
+  needs.reconstruction_pass = needs.output_projection = true;
+  const auto judge = [&](const LayerView& view, const ParallelFor& parallel_for) {
+    LayerEvidence evidence(view, options, 0, parallel_for);
+    const LayerScores scores = find_scorer("kvzip+").score(evidence, options);
+    ASSERT_EQ(view.passes.size(), 1U);
+    const ReconstructionPass& pass = view.passes[0];
+    const int n_request = pass.n_rows - 90, d = view.shape.key_dim, n_group = view.shape.n_group;
+    for (int i = 0; view.layer == 0 && i < 90; ++i) {
+      for (int j = 0; j < i; ++j) {
+        const bool is_same = prompt[static_cast<std::size_t>(i)] == prompt[static_cast<std::size_t>(j)];
+        EXPECT_EQ(pass.input_norm[n_request + i] == pass.input_norm[n_request + j], is_same) << i << ", " << j;
+      }
+    }
+    for (int h = 0; h < view.n_kv_head; ++h) {
+      const auto keys = keys_of(view, h);
+      std::vector<float> values(keys.size() * static_cast<std::size_t>(d));
+      evidence.read_values(h, 0, static_cast<std::int32_t>(keys.size()), values.data());
+      ASSERT_EQ(scores[static_cast<std::size_t>(h)].size(), keys.size() - 16);
+      for (std::size_t i = 0; i < keys.size() - 16; ++i) {
+        double expected = 0;
+        for (int g = 0; g < n_group; ++g) {
+          const int head = h * n_group + g;
+          double square = 0;
+          for (int c = 0; c < view.n_embd; ++c) {
+            double x = 0;
+            for (int e = 0; e < d; ++e) {
+              x += static_cast<double>(values[i * static_cast<std::size_t>(d) + static_cast<std::size_t>(e)]) *
+                   static_cast<double>(view.w_o[(std::ptrdiff_t{head} * d + e) * view.n_embd + c]);
+            }
+            square += x * x;
+          }
+          for (int r = 0; r < pass.n_rows; ++r) {
+            const float* q = pass.q + (std::ptrdiff_t{r} * view.n_head + head) * d;
+            double score = -static_cast<double>(pass.log_sum_exp[r * view.n_head + head]);
+            for (int c = 0; c < d; ++c) {
+              score += static_cast<double>(q[c]) * keys[i][static_cast<std::size_t>(c)] *
+                       static_cast<double>(view.shape.spec.scale);
+            }
+            const double added = std::exp(score) * std::sqrt(square) / static_cast<double>(pass.input_norm[r]);
+            expected = std::max(expected, added);
+          }
+        }
+        EXPECT_NEAR(static_cast<double>(scores[static_cast<std::size_t>(h)][i]), expected, 1e-3 * expected) << i;
+      }
+    }
+  };
+  prefill_observed(session, prompt, {.needs = needs, .on_layer = judge});
+}
+
 double distance(const std::vector<std::vector<float>>& a, const std::vector<std::vector<float>>& b) {
   double sum = 0;
   for (std::size_t i = 0; i < a.size(); ++i) {
