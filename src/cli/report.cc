@@ -25,7 +25,8 @@ namespace fs = std::filesystem;
 constexpr const char* kExamples =
     "  winnow report results/longbench\n"
     "  winnow report results/niah results/fidelity --out report\n"
-    "  winnow report results/fidelity --against snapkv\n";
+    "  winnow report results/fidelity --against snapkv\n"
+    "  winnow report results/f16 results/codes --by bytes\n";
 
 void make_folder(const fs::path& folder) {
   std::error_code error;
@@ -50,7 +51,13 @@ int report_command(const Arguments& arguments) {
   line.text("--out", "FOLDER", out, "where they go (default: the folder `report` in the first one)");
   line.integer("--answers", options.n_answers, 0, "samples of a task whose answers the page shows (default: 20)");
   line.text("--against", "METHOD", options.against, "compare every method with this one, paired, at every budget");
+  std::string by = "entries";
+  line.text("--by", "UNIT", by,
+            "put methods beside each other by the entries that they keep, or by their bytes, whatever their types: "
+            "entries, bytes (default: entries)");
   if (!line.parse(rest)) return 0;
+  if (by != "entries" && by != "bytes") throw UsageError("--by is entries or bytes, not '" + by + "'");
+  options.by = by == "bytes" ? eval::KeptUnit::kBytes : eval::KeptUnit::kEntries;
   if (folders.empty()) throw UsageError("name the folders before the flags, e.g. `winnow report results`");
 
   const std::vector<eval::ReportFile> files = make_report(eval::load_results(folders), options);

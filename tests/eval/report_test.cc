@@ -212,6 +212,49 @@ TEST(Report, TablesByBudgetHaveARowForEachMethod) {
   EXPECT_TRUE(budget_grid(one_budget).rows.empty());
 }
 
+// tova's entries take half the bytes: its 20 % are measured at 10 % of the bytes, and between 10 and 5 % a line is
+// drawn.
+TEST(Report, TablesAndPlotsStandAtEqualBytes) {
+  Results results = made_up_results();
+  for (Result& result : results.results) {
+    if (result.answer.key.method == "tova") result.answer.bytes_kept /= 2;
+  }
+  const std::vector<Section> sections = summarize(results);
+  const Section& fidelity = section_of(sections, "fidelity");
+  const TextGrid grid = bytes_grid(fidelity);
+  EXPECT_EQ(grid.columns, (std::vector<std::string>{"method", "type kv", "20%bytes", "10%bytes", "5%bytes"}));
+  ASSERT_EQ(grid.rows.size(), 2U);
+  const auto row_of = [&](const std::string& method) {
+    return *std::find_if(grid.rows.begin(), grid.rows.end(), [&](const auto& row) { return row[0] == method; });
+  };
+  const auto kl = [&](const std::string& method, const std::string& budget) {
+    for (const SummaryRow& row : fidelity.rows) {
+      if (row.condition.method == method && row.condition.budget == budget)
+        return value_text(row.value.mean, fidelity.measure);
+    }
+    return std::string("nothing");
+  };
+  EXPECT_EQ(row_of("snapkv"),
+            (std::vector<std::string>{"snapkv", "f16", kl("snapkv", "20%"), kl("snapkv", "10%"), ""}));
+  EXPECT_EQ(row_of("tova"), (std::vector<std::string>{"tova", "f16", "", kl("tova", "20%"), kl("tova", "10%")}));
+
+  for (Result& result : results.results) {
+    if (result.answer.key.method == "tova") result.answer.bytes_kept = result.answer.bytes_kept * 10 / 7;
+  }
+  const TextGrid between = bytes_grid(section_of(summarize(results), "fidelity"));
+  const auto tova =
+      std::find_if(between.rows.begin(), between.rows.end(), [](const auto& row) { return row[0] == "tova"; });
+  // 14 and 7 % were measured, and the KL of the second is twice the first's: it goes with one over the bytes.
+  const double share = 200.0 * 1024 / (1 << 20) / 2 * 10 / 7;
+  EXPECT_EQ((*tova)[3], "~" + value_text(0.01 * 10.5 * 2 * 2 * share / 0.1, fidelity.measure));
+  EXPECT_TRUE((*tova)[2].empty());
+
+  EXPECT_NE(quality_figures(fidelity, KeptUnit::kBytes).at(0).svg.find("bytes kept of the full cache"),
+            std::string::npos);
+  EXPECT_NE(markdown(results, sections, "", KeptUnit::kBytes).find("At equal bytes"), std::string::npos);
+  EXPECT_EQ(markdown(results, sections).find("At equal bytes"), std::string::npos);
+}
+
 TEST(Report, OneMethodIsSetAgainstAllOthers) {
   const std::vector<Section> sections = summarize(made_up_results());
   const TextGrid ratios = against_grid(section_of(sections, "fidelity"), "tova");

@@ -110,15 +110,20 @@ std::string file_stem(const std::string& text) {
   return stem;
 }
 
-std::vector<Figure> quality_figures(const Section& section) {
+std::vector<Figure> quality_figures(const Section& section, KeptUnit by) {
   const RowNumber value = [&](const SummaryRow& row) -> std::optional<double> {
     return shown_value(row.value.mean, section.measure);
   };
-  const RowNumber share = [](const SummaryRow& row) -> std::optional<double> { return row.kept_share; };
+  const RowNumber share = [&](const SummaryRow& row) -> std::optional<double> {
+    return by == KeptUnit::kBytes ? section.bytes_share(row) : row.kept_share;
+  };
   const RowNumber mebibytes = [](const SummaryRow& row) -> std::optional<double> { return row.bytes_kept / kMebibyte; };
   const RowNumber nll = [](const SummaryRow& row) { return row.nll; };
   const RowNumber token_ms = [](const SummaryRow& row) { return row.token_ms; };
-  const Axis kept_axis{.label = "entries kept of the prompt's", .scale = Scale::kLogarithmic, .is_percent = true};
+  const Axis kept_axis{
+      .label = by == KeptUnit::kBytes ? "bytes kept of the full cache's in f16" : "entries kept of the prompt's",
+      .scale = Scale::kLogarithmic,
+      .is_percent = true};
   const std::string name = measure_name(section.measure);
 
   std::vector<Figure> figures;
@@ -129,8 +134,9 @@ std::vector<Figure> quality_figures(const Section& section) {
     chart.levels = full_levels(section, y);
     figures.push_back(drawn(stem(section, what), chart));
   };
-  add("by-budget", section.title() + ": " + name + " against budget", kept_axis, share, measure_axis(section), value,
-      true);
+  add(by == KeptUnit::kBytes ? "by-bytes" : "by-budget",
+      section.title() + ": " + name + (by == KeptUnit::kBytes ? " against bytes" : " against budget"), kept_axis, share,
+      measure_axis(section), value, true);
   if (section.measure == Measure::kScore) {
     add("likelihood", section.title() + ": likelihood of the reference answer", kept_axis, share,
         {.label = "NLL, nats a token"}, nll, false);

@@ -13,8 +13,9 @@ struct Figure {
   std::string svg, narrow;  // drawn charts::kWide (needles: as narrow) and charts::kNarrow
 };
 
-// The measure against what is kept (share, MiB), the references' likelihood, the time of a token where it was measured.
-std::vector<Figure> quality_figures(const Section& section);
+// The measure against what is kept (a share of the entries or of the bytes, and MiB), the references' likelihood, the
+// time of a token where it was measured.
+std::vector<Figure> quality_figures(const Section& section, KeptUnit by = KeptUnit::kEntries);
 // Time that the methods take to choose.
 std::vector<Figure> speed_figures(const Section& section);
 // A heat map for every task, method and budget.

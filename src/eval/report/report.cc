@@ -114,14 +114,16 @@ void add_grid(const TextGrid& grid, charts::Page& page) {
   page.table(grid.columns, rows, grid.n_left);
 }
 
-void add_section(const Section& section, const std::string& against, charts::Page& page, std::vector<Figure>& figures) {
+void add_section(const Section& section, const ReportOptions& options, charts::Page& page,
+                 std::vector<Figure>& figures) {
   page.section(section.title());
   for (const std::string& warning : section.warnings) page.note(warning);
   for (const auto& [reason, n] : section.failures) page.note("Failed " + std::to_string(n) + " times: " + reason);
-  const std::vector<Figure> quality = quality_figures(section), needles = needle_figures(section),
+  const std::vector<Figure> quality = quality_figures(section, options.by), needles = needle_figures(section),
                             speed = speed_figures(section);
   if (!quality.empty()) page.figure(quality.front().svg, quality.front().narrow);
-  for (const TextGrid& grid : {budget_grid(section), against_grid(section, against)}) {
+  const TextGrid first = options.by == KeptUnit::kBytes ? bytes_grid(section) : budget_grid(section);
+  for (const TextGrid& grid : {first, against_grid(section, options.against)}) {
     if (!grid.rows.empty()) add_grid(grid, page);
   }
   add_grid(overview_grid(section), page);
@@ -200,7 +202,7 @@ std::vector<ReportFile> make_report(const Results& results, const ReportOptions&
   page.style(kBrowserStyle);
   for (const std::string& line : headline(results, sections)) page.paragraph(line);
   std::vector<Figure> figures;
-  for (const Section& section : sections) add_section(section, options.against, page, figures);
+  for (const Section& section : sections) add_section(section, options, page, figures);
   const std::string answers = answers_json(results, options.n_answers);
   if (answers != "[]") {
     page.section("Answers");
@@ -209,7 +211,7 @@ std::vector<ReportFile> make_report(const Results& results, const ReportOptions&
     page.script(kBrowserScript);
   }
   std::vector<ReportFile> files{{"report.html", page.html()},
-                                {"report.md", markdown(results, sections, options.against)},
+                                {"report.md", markdown(results, sections, options.against, options.by)},
                                 {"results.csv", csv(sections)}};
   std::set<std::string> names;
   for (Figure& figure : figures) {

@@ -12,6 +12,7 @@ namespace winnow::eval {
 struct ReportOptions {
   int n_answers = 20;   // samples of a task whose answers can be browsed
   std::string against;  // Variant::name that all others are set against; empty: none
+  KeptUnit by = KeptUnit::kEntries;
 };
 
 struct ReportFile {

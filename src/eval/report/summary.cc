@@ -297,6 +297,12 @@ void sort_rows(Section& section) {
   });
 }
 
+double Section::bytes_share(const SummaryRow& row) const {
+  const auto in_f16 = std::find_if(rows.begin(), rows.end(),
+                                   [](const SummaryRow& other) { return other.condition.types == EntryTypes(); });
+  return row.bytes_kept / (in_f16 != rows.end() ? in_f16->bytes_full : row.bytes_full);
+}
+
 std::vector<Variant> variants_of(const Results& results) {
   std::set<Variant> known;
   for (const Result& result : results.results) known.insert({result.answer.key.method, result.answer.key.types});

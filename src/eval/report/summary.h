@@ -73,6 +73,9 @@ struct NeedleMap {
   std::vector<std::vector<std::optional<double>>> cells;  // [depth][length], in [0, 1]
 };
 
+// What tables and plots put methods beside each other by: the entries that they keep, or their bytes.
+enum class KeptUnit { kEntries, kBytes };
+
 // A benchmark in one question mode.
 struct Section {
   std::string benchmark, question;
@@ -88,6 +91,8 @@ struct Section {
   std::vector<std::pair<std::string, int>> failures;  // an example of each kind, how often
 
   std::string title() const { return benchmark + ", question-" + question; }
+  // A row's bytes as a part of the full cache's in f16, mean of a prompt; in the runs' own types where none was in f16.
+  double bytes_share(const SummaryRow& row) const;
 };
 
 // Those that have answers, in the runs' order of methods.

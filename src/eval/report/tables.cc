@@ -200,6 +200,58 @@ TextGrid budget_grid(const Section& section) {
   return grid;
 }
 
+namespace {
+
+// A measure at a part of the bytes; points ascend by the part. Empty outside of what was measured.
+std::string at_bytes(const std::vector<std::pair<double, double>>& points, double share, Measure measure) {
+  for (const auto& [x, y] : points) {
+    if (std::abs(std::log(x / share)) < 0.05) return value_text(y, measure);
+  }
+  for (std::size_t i = 1; i < points.size(); ++i) {
+    const auto& [x0, y0] = points[i - 1];
+    const auto& [x1, y1] = points[i];
+    if (share < x0 || share > x1) continue;
+    const double t = std::log(share / x0) / std::log(x1 / x0);
+    const bool is_positive = measure == Measure::kDivergence && y0 > 0 && y1 > 0;
+    const double y = is_positive ? std::exp(std::lerp(std::log(y0), std::log(y1), t)) : std::lerp(y0, y1, t);
+    return "~" + value_text(y, measure);
+  }
+  return "";
+}
+
+}  // namespace
+
+TextGrid bytes_grid(const Section& section) {
+  constexpr double kShares[] = {0.5, 0.3, 0.2, 0.1, 0.05, 0.03, 0.02, 0.01};
+  std::map<Variant, std::vector<std::pair<double, double>>> points;
+  std::vector<Variant> variants;
+  for (const SummaryRow& row : section.rows) {
+    const double share = section.bytes_share(row);
+    if (row.condition.budget.empty() || !(share > 0) || row.value.n_samples == 0) continue;
+    auto& of_variant = points[row.condition.variant()];
+    if (of_variant.empty()) variants.push_back(row.condition.variant());
+    of_variant.emplace_back(share, row.value.mean);
+  }
+  TextGrid grid{.title = "At equal bytes",
+                .comment = measure_name(section.measure) +
+                           " by the bytes that are kept, of the full cache's in f16; ~: between two budgets.",
+                .columns = {"method", kTypeColumn},
+                .n_left = 2};
+  for (auto& [variant, of_variant] : points) std::sort(of_variant.begin(), of_variant.end());
+  sort_by_rank(section, variants);
+  std::vector<std::vector<std::string>> rows;
+  for (const Variant& variant : variants) rows.push_back({variant.method, variant.types.text()});
+  for (const double share : kShares) {
+    std::vector<std::string> cells;
+    for (const Variant& variant : variants) cells.push_back(at_bytes(points.at(variant), share, section.measure));
+    if (std::all_of(cells.begin(), cells.end(), [](const std::string& cell) { return cell.empty(); })) continue;
+    grid.columns.push_back(fixed(100 * share, 0) + "%bytes");
+    for (std::size_t r = 0; r < rows.size(); ++r) rows[r].push_back(std::move(cells[r]));
+  }
+  if (grid.columns.size() > 3) grid.rows = std::move(rows);
+  return grid;
+}
+
 TextGrid against_grid(const Section& section, const std::string& variant) {
   TextGrid grid{.title = "Against " + variant,
                 .comment = comparison_comment(section.measure, "the method", variant),
@@ -368,7 +420,8 @@ std::vector<std::string> headline(const Results& results, const std::vector<Sect
   return lines;
 }
 
-std::string markdown(const Results& results, const std::vector<Section>& sections, const std::string& against) {
+std::string markdown(const Results& results, const std::vector<Section>& sections, const std::string& against,
+                     KeptUnit by) {
   std::string text = "# Evaluation\n\n";
   for (const std::string& line : headline(results, sections)) text += line + "\n\n";
   for (const Section& section : sections) {
@@ -377,7 +430,8 @@ std::string markdown(const Results& results, const std::vector<Section>& section
     for (const auto& [reason, n] : section.failures)
       text += "- Failed " + std::to_string(n) + " times: " + reason + "\n";
     if (!section.warnings.empty() || !section.failures.empty()) text += "\n";
-    for (const TextGrid& grid : {budget_grid(section), against_grid(section, against)}) {
+    const TextGrid first = by == KeptUnit::kBytes ? bytes_grid(section) : budget_grid(section);
+    for (const TextGrid& grid : {first, against_grid(section, against)}) {
       if (!grid.rows.empty()) text += markdown_table(grid);
     }
     text += markdown_table(overview_grid(section));

@@ -21,6 +21,10 @@ TextGrid overview_grid(const Section& section);
 // The measure with a row for each method and a column for each budget; no rows where there is one budget. Methods are
 // told apart by their entry types, too: every table has them, in a column or in the methods' names.
 TextGrid budget_grid(const Section& section);
+// The same at equal bytes, a column for each round part of the full cache's in f16 that is between those measured: what
+// was measured within 5 % of it, else, after a tilde, the line between the two measured beside it (straight in the
+// logarithm of the bytes, and of a KL). No rows where no method has two budgets.
+TextGrid bytes_grid(const Section& section);
 // Every method against this one (Variant::name), on the same samples: a column for each budget. No rows where it was
 // not run.
 TextGrid against_grid(const Section& section, const std::string& variant);
@@ -32,7 +36,8 @@ std::vector<TextGrid> comparison_grids(const Section& section);
 std::string csv(const std::vector<Section>& sections);
 
 // The whole report without plots; `against` is a method of against_grid, or empty.
-std::string markdown(const Results& results, const std::vector<Section>& sections, const std::string& against = "");
+std::string markdown(const Results& results, const std::vector<Section>& sections, const std::string& against = "",
+                     KeptUnit by = KeptUnit::kEntries);
 
 // "1,234 answers of SmolLM2 ..." and what is missing.
 std::vector<std::string> headline(const Results& results, const std::vector<Section>& sections);
