@@ -33,7 +33,7 @@ struct BenchFlags {
   int prefill_chunk = 0;
   int repetitions = 5;
   std::vector<std::string> key_types{"f16"}, value_types{"f16"};
-  std::vector<std::string> methods{"full"}, budgets;
+  std::vector<std::string> methods, budgets;
   std::string format = "md";
 };
 
@@ -63,7 +63,8 @@ bool parse_flags(const Arguments& arguments, BenchFlags& flags) {
   line.group("KV cache");
   line.texts("--cache-type-k", "TYPE,..", ',', flags.key_types, "how keys are stored (default: f16)");
   line.texts("--cache-type-v", "TYPE,..", ',', flags.value_types, "how values are stored (default: f16)");
-  line.texts("--kv-evict", "METHOD", '\0', flags.methods, "method; repeat the flag for several (default: full)");
+  line.texts("--kv-evict", "METHOD", '\0', flags.methods,
+             "method; repeat the flag for several (default: full, with a budget auto)");
   line.texts("--kv-budget", "AMOUNT,..", ',', flags.budgets, "budgets of the methods, e.g. 512,20%");
   line.integer("--prefill-chunk", flags.prefill_chunk, 0,
                "tokens between cuts while prefilling with a method that evicts; 0: layer by layer (default: 0)");
@@ -84,7 +85,9 @@ std::vector<EvictionSetup> eviction_setups(const BenchFlags& flags) {
   const std::vector<Budget> budgets = parse_budgets("--kv-budget", flags.budgets);
   std::vector<EvictionSetup> setups;
   bool any_evicts = false;
-  for (const EvictionOptions& eviction : parse_methods("--kv-evict", flags.methods)) {
+  std::vector<std::string> methods = flags.methods;
+  if (methods.empty()) methods = {budgets.empty() ? "full" : "auto"};
+  for (const EvictionOptions& eviction : parse_methods("--kv-evict", methods)) {
     if (!eviction.evicts()) {
       setups.push_back({eviction, std::nullopt});
       continue;
@@ -256,12 +259,13 @@ int bench_command(const Arguments& arguments) {
     for (const EvictionSetup& setup : setups) {
       for (const Test& test : tests) {
         const SessionOptions options = options_of(setup, test, key, value);
+        const SessionOptions opened = engine.open(options).options();  // a method may choose the types
         BenchRow row{.model_filename = path,
                      .model = model->info(),
                      .n_batch = engine_settings.n_batch,
                      .n_threads = engine.n_threads(),
-                     .type_k = std::string(entry_type_name(key)),
-                     .type_v = std::string(entry_type_name(value)),
+                     .type_k = std::string(entry_type_name(opened.key_type)),
+                     .type_v = std::string(entry_type_name(opened.value_type)),
                      .n_prompt = test.n_prompt,
                      .n_gen = test.n_gen,
                      .n_depth = test.n_depth,

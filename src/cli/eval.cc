@@ -67,7 +67,7 @@ bool parse_flags(Arguments arguments, EvalFlags& flags, std::vector<std::string>
   benchmarks.assign(arguments.begin(), first_flag);
   arguments.erase(arguments.begin(), first_flag);
   CommandLine line(
-      "winnow eval", "BENCHMARK... --methods LIST --out FOLDER [flags]",
+      "winnow eval", "BENCHMARK... --out FOLDER [flags]",
       "Runs benchmarks with every method at every budget and writes each answer down as it comes. A run that "
       "was stopped goes on where it was when the same command is given again. Benchmarks: " +
           benchmark_names() + ".",
@@ -76,7 +76,7 @@ bool parse_flags(Arguments arguments, EvalFlags& flags, std::vector<std::string>
   line.texts(
       "--methods", "LIST", '\0', flags.methods,
       "methods, see `winnow methods`; separated by commas or semicolons, NAME=VALUE after a comma belongs to the "
-      "method before it; may be repeated");
+      "method before it; may be repeated (default where there are budgets: full,auto)");
   line.texts("--budgets", "AMOUNT,..", ',', flags.budgets, "budgets of the methods, e.g. 5%,20%,5%bytes,128,64MiB");
   line.text(
       "--question", "MODE", flags.question,
@@ -124,6 +124,7 @@ eval::EvaluationRequest request_of(const EvalFlags& flags, const std::vector<std
   eval::EvaluationRequest request;
   request.benchmarks = benchmarks;
   request.methods = flags.methods;
+  if (flags.methods.empty() && !flags.budgets.empty()) request.methods = {"full", "auto"};
   request.budgets = flags.budgets;
   request.modes = value_of("--question", [&] { return eval::parse_question_modes(flags.question); });
   if (flags.chat_template) {

@@ -395,6 +395,14 @@ TEST_F(ToolWithModel, BenchRows) {
   EXPECT_EQ(cut["kv_method"], "snapkv");
   EXPECT_LT(cut["kv_entries_kept"], cut["kv_entries_full"]);
 
+  // A budget alone is one of auto, which chooses how entries are stored.
+  const Json chosen =
+      Json::parse(tool("bench", {"-p", "320", "-n", "0", "-r", "1", "--kv-budget", "12%bytes", "-o", "json"}).out);
+  ASSERT_EQ(chosen.size(), 1u);
+  EXPECT_EQ(chosen[0]["kv_method"], "auto");
+  EXPECT_EQ(chosen[0]["type_k"], "r4");
+  EXPECT_EQ(chosen[0]["type_v"], "r4");
+
   const std::string markdown = tool("bench", markdown_flags).out;
   for (const char* cell : {"pp32 @ d64", "tg4 @ d64", "snapkv", "±"}) {
     EXPECT_NE(markdown.find(cell), std::string::npos) << cell;

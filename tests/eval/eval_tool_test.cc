@@ -56,6 +56,10 @@ TEST_F(EvalTool, ShardsAreOneRun) {
   const ProcessResult second = eval("parts", with(kMatrix, {"--shard", "2/2"}));
   EXPECT_EQ(second.out.substr(0, second.out.find('`')), whole.out.substr(0, whole.out.find('`')));
 
+  const ProcessResult by_bytes = run_tool({"report", folder("parts"), "--by", "bytes"});
+  ASSERT_EQ(by_bytes.exit_code, 0) << by_bytes.err;
+  EXPECT_TRUE(std::filesystem::exists(folder("parts") + "/report/figures/fidelity-agnostic-by-bytes.svg"));
+  expect_error(run_tool({"report", folder("parts"), "--by", "tokens"}), 2, "--by is entries or bytes");
   const ProcessResult report = run_tool({"report", folder("parts")});
   ASSERT_EQ(report.exit_code, 0) << report.err;
   const std::string page = read_file(folder("parts") + "/report/report.html");
@@ -70,6 +74,13 @@ TEST_F(EvalTool, ShardsAreOneRun) {
   EXPECT_EQ(read_file(folder("whole") + "/answers-1-of-1.jsonl"), answers);
   expect_error(eval("whole", {"--methods", "full,snapkv", "--budgets", "50%", "--limit", "2"}), 1,
                "another run (methods");
+}
+
+TEST_F(EvalTool, BudgetsWithoutMethodsAreThoseOfAuto) {
+  const ProcessResult result = eval("auto", {"--budgets", "30%bytes", "--limit", "1"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_NE(result.out.find("\nauto "), std::string::npos) << result.out;
+  EXPECT_NE(result.out.find("\nfull "), std::string::npos) << result.out;
 }
 
 TEST_F(EvalTool, MistakesLeaveNothingBehind) {
