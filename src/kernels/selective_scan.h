@@ -14,9 +14,9 @@ struct SelectiveScan {
   std::int64_t key_dim, value_dim;
   std::int64_t n_key_heads, n_value_heads;  // value heads share key heads in order: the first n_value_heads /
                                             // n_key_heads of them read key head 0
-  const float* decay;      // [n_value_heads] a, negative
-  const float* step_bias;  // [n_value_heads]
-  const float* skip;       // [n_value_heads] s
+  const float* decay;                       // [n_value_heads] a, negative
+  const float* step_bias;                   // [n_value_heads]
+  const float* skip;                        // [n_value_heads] s
 };
 
 // Value head `head` of n_rows rows of one sequence.

@@ -3,9 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <random>
 #include <vector>
 
+#include "kernels/normal_numbers.h"
 #include "kernels/rotated_codes.h"
 #include "kernels/rows.h"
 #include "kernels/test_head.h"
@@ -15,14 +15,6 @@ namespace winnow::kernels {
 namespace {
 
 class CodeProducts : public EveryIsa {};
-
-std::vector<float> normal_numbers(std::size_t n, unsigned seed) {
-  std::mt19937 random(seed);
-  std::normal_distribution<float> normal;
-  std::vector<float> numbers(n);
-  for (float& x : numbers) x = normal(random);
-  return numbers;
-}
 
 // Rows of r4 in memory of exactly their size, and the numbers that were coded, in double: [n][head_dim].
 struct Codes {

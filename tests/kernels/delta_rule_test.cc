@@ -4,21 +4,13 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <random>
 #include <vector>
 
+#include "kernels/normal_numbers.h"
 #include "kernels/test_head.h"
 
 namespace winnow::kernels {
 namespace {
-
-std::vector<float> normal(std::size_t n, float mean, float deviation, std::uint32_t seed) {
-  std::mt19937 random(seed);
-  std::normal_distribution<float> distribution(mean, deviation);
-  std::vector<float> values(n);
-  for (float& value : values) value = distribution(random);
-  return values;
-}
 
 struct Inputs {
   std::vector<float> qkv, alpha, beta, decay, decay_bias;
@@ -64,11 +56,11 @@ TEST_P(DeltaRuleTest, IsTheDefinitionInTurnsOfAnySize) {
   constexpr std::size_t kRows = 29, kKeyHeads = 2, kValueHeads = 6;
   for (const std::size_t d : {16U, 48U, 128U}) {
     SCOPED_TRACE(d);
-    const Inputs in{.qkv = normal(kRows * (2 * kKeyHeads + kValueHeads) * d, 0, 1, 1),
-                    .alpha = normal(kRows * kValueHeads, 0, 2, 2),
-                    .beta = normal(kRows * kValueHeads, 0, 2, 3),
-                    .decay = normal(kValueHeads, -0.4F, 0.1F, 4),
-                    .decay_bias = normal(kValueHeads, 0, 1, 5)};
+    const Inputs in{.qkv = normal_numbers(kRows * (2 * kKeyHeads + kValueHeads) * d, 1, 0, 1),
+                    .alpha = normal_numbers(kRows * kValueHeads, 2, 0, 2),
+                    .beta = normal_numbers(kRows * kValueHeads, 3, 0, 2),
+                    .decay = normal_numbers(kValueHeads, 4, -0.4F, 0.1F),
+                    .decay_bias = normal_numbers(kValueHeads, 5, 0, 1)};
     const DeltaRule rule{.head_dim = static_cast<std::int64_t>(d),
                          .n_key_heads = kKeyHeads,
                          .n_value_heads = kValueHeads,

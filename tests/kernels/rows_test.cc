@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "kernels/bf16_attention.h"
+#include "kernels/normal_numbers.h"
 #include "kernels/reference/reference.h"
 #include "kernels/test_head.h"
 
@@ -16,14 +17,6 @@ namespace {
 
 constexpr EntryType kAllTypes[] = {EntryType::kF32, EntryType::kF16, EntryType::kBF16, EntryType::kQ8_0,
                                    EntryType::kQ4_0};
-
-std::vector<float> random_numbers(std::size_t n, unsigned seed) {
-  std::mt19937 random(seed);
-  std::normal_distribution<float> normal;
-  std::vector<float> numbers(n);
-  for (float& x : numbers) x = normal(random);
-  return numbers;
-}
 
 std::vector<std::uint16_t> stored_halves(const std::vector<float>& numbers) {
   std::vector<std::uint16_t> halves(numbers.size());
@@ -74,7 +67,7 @@ TEST_P(Rows, NanStaysNan) {
 TEST_P(Rows, LoadingMatchesTheReferenceBitForBit) {
   for (const EntryType type : kAllTypes) {
     for (const int n : {32, 64, 96, 256}) {
-      const std::vector<float> row = random_numbers(static_cast<std::size_t>(n), 3);
+      const std::vector<float> row = normal_numbers(static_cast<std::size_t>(n), 3);
       std::vector<std::byte> stored(row_bytes(type, n));
       store_row(type, row.data(), stored.data(), n);
       std::vector<float> loaded(static_cast<std::size_t>(n), -99.0F);
@@ -87,7 +80,7 @@ TEST_P(Rows, LoadingMatchesTheReferenceBitForBit) {
   }
   for (const EntryType type : {EntryType::kF32, EntryType::kF16, EntryType::kBF16}) {
     for (const int n : {0, 1, 3, 7, 15, 17, 33, 80}) {
-      const std::vector<float> row = random_numbers(static_cast<std::size_t>(n), 4);
+      const std::vector<float> row = normal_numbers(static_cast<std::size_t>(n), 4);
       std::vector<std::byte> stored(static_cast<std::size_t>(n) * (type == EntryType::kF32 ? 4 : 2));
       store_row(type, row.data(), stored.data(), n);
       std::vector<float> loaded(static_cast<std::size_t>(n) + 1, -99.0F);
@@ -100,7 +93,7 @@ TEST_P(Rows, LoadingMatchesTheReferenceBitForBit) {
 }
 
 TEST_P(Rows, StoringKeepsToTheTypesPrecision) {
-  std::vector<float> row = random_numbers(256, 5);
+  std::vector<float> row = normal_numbers(256, 5);
   std::fill_n(row.begin() + 32, 32, 0.0F);  // a block of zeros has no scale
   for (const EntryType type : kAllTypes) {
     std::vector<std::byte> stored(row_bytes(type, 256));
@@ -153,7 +146,7 @@ TEST_P(Rows, AnyNumberCanBeStored) {
   for (const EntryType type : kAllTypes) {
     for (const float odd : {kNan, -kNan, kInfinity, -kInfinity, kSmallest, -3 * kSmallest, kLargest, -kLargest}) {
       for (const int n_odd : {1, 2, 32}) {
-        std::vector<float> row = n_odd == 2 ? random_numbers(32, 9) : std::vector<float>(32, 0.0F);
+        std::vector<float> row = n_odd == 2 ? normal_numbers(32, 9) : std::vector<float>(32, 0.0F);
         std::fill(row.begin() + 5, row.begin() + std::min(5 + n_odd, 32), odd);
         std::vector<std::byte> stored(row_bytes(type, 32));
         store_row(type, row.data(), stored.data(), 32);
@@ -200,7 +193,7 @@ TEST_P(Rows, ProjectedNormsMatchTheReference) {
                         Case{2, 64, 64, 0, EntryType::kF16}, Case{kMaxGroup, 64, 33, 10, EntryType::kF16}}) {
     const AttentionShape shape = test_shape(c.n_group, c.head_dim, c.type);
     const TestHead head(shape, {.n_entries = c.n_entries, .run_sizes = {32}}, 6);
-    const std::vector<float> w_o = random_numbers(static_cast<std::size_t>(c.n_group * c.head_dim * c.n_embd), 7);
+    const std::vector<float> w_o = normal_numbers(static_cast<std::size_t>(c.n_group * c.head_dim * c.n_embd), 7);
     std::vector<float> out(static_cast<std::size_t>(c.n_entries));
     projected_value_norms(shape, head.entries(), w_o, c.n_embd, out);
     const std::vector<double> expected = reference::projected_value_norms(shape, head.entries(), w_o, c.n_embd);

@@ -4,21 +4,13 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <random>
 #include <vector>
 
+#include "kernels/normal_numbers.h"
 #include "kernels/test_head.h"
 
 namespace winnow::kernels {
 namespace {
-
-std::vector<float> normal(std::size_t n, float mean, float deviation, std::uint32_t seed) {
-  std::mt19937 random(seed);
-  std::normal_distribution<float> distribution(mean, deviation);
-  std::vector<float> values(n);
-  for (float& value : values) value = distribution(random);
-  return values;
-}
 
 struct Shape {
   std::size_t key_dim, value_dim, n_key_heads, n_value_heads;
@@ -61,11 +53,11 @@ TEST_P(SelectiveScanTest, IsTheDefinitionInTurnsOfAnySize) {
   constexpr std::size_t kRows = 29;
   for (const Shape& s : {Shape{16, 7, 1, 3}, Shape{48, 16, 3, 6}, Shape{128, 64, 2, 4}}) {
     SCOPED_TRACE(s.key_dim);
-    const Inputs in{.rows = normal(kRows * s.row_size(), 0, 0.5F, 1),
-                    .steps = normal(kRows * s.n_value_heads, 0, 2, 2),
-                    .decay = normal(s.n_value_heads, -0.4F, 0.1F, 3),
-                    .step_bias = normal(s.n_value_heads, 0, 1, 4),
-                    .skip = normal(s.n_value_heads, 1, 0.5F, 5)};
+    const Inputs in{.rows = normal_numbers(kRows * s.row_size(), 1, 0, 0.5F),
+                    .steps = normal_numbers(kRows * s.n_value_heads, 2, 0, 2),
+                    .decay = normal_numbers(s.n_value_heads, 3, -0.4F, 0.1F),
+                    .step_bias = normal_numbers(s.n_value_heads, 4, 0, 1),
+                    .skip = normal_numbers(s.n_value_heads, 5, 1, 0.5F)};
     const SelectiveScan scan{.key_dim = static_cast<std::int64_t>(s.key_dim),
                              .value_dim = static_cast<std::int64_t>(s.value_dim),
                              .n_key_heads = static_cast<std::int64_t>(s.n_key_heads),

@@ -5,21 +5,14 @@
 
 #include <algorithm>
 #include <cmath>
-#include <random>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "kernels/normal_numbers.h"
+
 namespace winnow::kernels {
 namespace {
-
-std::vector<float> normal(std::size_t n, std::uint32_t seed) {
-  std::mt19937 random(seed);
-  std::normal_distribution<float> distribution;
-  std::vector<float> values(n);
-  for (float& value : values) value = distribution(random);
-  return values;
-}
 
 // y [n_rows][n] of all rows from an empty past; rows of b, c and x, or of x with SiLU after.
 std::vector<double> reference(const ShortConvolution& convolution, const std::vector<float>& rows, std::size_t n_rows,
@@ -49,9 +42,9 @@ void expect_the_definition(bool is_gated) {
     for (const std::size_t n : {1U, 15U, 16U, 17U, 40U}) {
       SCOPED_TRACE(std::to_string(n_taps) + " taps, " + std::to_string(n) + " channels");
       constexpr std::size_t kRows = 23;
-      const std::vector<float> weights = normal(n * static_cast<std::size_t>(n_taps), 1),
-                               rows = normal(kRows * width * n, 2);
-      const std::vector<float> biases = normal(n, 3);
+      const std::vector<float> weights = normal_numbers(n * static_cast<std::size_t>(n_taps), 1),
+                               rows = normal_numbers(kRows * width * n, 2);
+      const std::vector<float> biases = normal_numbers(n, 3);
       const ShortConvolution convolution{.weights = weights.data(),
                                          .biases = is_gated || n_taps == 3 ? nullptr : biases.data(),
                                          .n_channels = static_cast<std::int64_t>(n),
