@@ -147,14 +147,14 @@ void run_blocks(ggml_tensor* dst, int ith, int nth, void* userdata) {
   compute.guard([&] {
     const Product p(dst, compute);
     const auto blocks = *kernels::weight_blocks(ggml_type_name(p.weights->type));
-    const auto [first, last] = OutputPart(p.n_out, ith, nth);
+    const OutputPart part(p.n_out, ith, nth);
     const auto* rows = reinterpret_cast<const RowBlock*>(aligned_rows(p.rows));
-    p.for_each_expert(first, last, [&](const std::byte* weights, std::int64_t slot, std::int64_t n) {
+    p.for_each_expert(part.first, part.last, [&](const std::byte* weights, std::int64_t slot, std::int64_t n) {
       kernels::quantised_product(blocks, {.weights = weights,
                                           .weight_stride = p.weights->nb[1],
                                           .n_out = p.n_out,
-                                          .first = first,
-                                          .last = last,
+                                          .first = part.first,
+                                          .last = part.last,
                                           .rows = rows + slot * p.n_in / kernels::kRowBlock,
                                           .n_in = p.n_in,
                                           .n_rows = n,

@@ -2,177 +2,15 @@
 
 #include <ggml.h>
 
-#include <algorithm>
 #include <cstring>
-#include <initializer_list>
-#include <set>
-#include <span>
 #include <string>
-#include <string_view>
 #include <utility>
 
-#include "winnow/error.h"
+#include "model/derived_tensors.h"
+#include "model/tensor_taker.h"
 
 namespace winnow {
 namespace {
-
-std::string shape_text(std::initializer_list<std::int64_t> shape) {
-  std::string text;
-  for (const std::int64_t n : shape) text += (text.empty() ? "[" : ", ") + std::to_string(n);
-  return text + "]";
-}
-
-void to_float(ggml_type type, const std::byte* row, std::int64_t n, float* out) {
-  if (type == GGML_TYPE_F32) {
-    std::memcpy(out, row, static_cast<std::size_t>(n) * sizeof(float));
-  } else {
-    ggml_get_type_traits(type)->to_float(row, out, n);
-  }
-}
-
-// Takes tensors out of a file by name, checking shapes, and remembers which were taken.
-class TensorTaker {
- public:
-  explicit TensorTaker(const GgufFile& file) : file_(file) {}
-
-  // A matrix, or experts' matrices. Null where the file has none and it is not required.
-  ggml_tensor* matrix(const std::string& name, std::initializer_list<std::int64_t> shape, bool required = true) {
-    return take(name, shape, false, required);
-  }
-  // What is multiplied by or added to activations: float32.
-  ggml_tensor* constants(const std::string& name, std::initializer_list<std::int64_t> shape, bool required) {
-    return take(name, shape, true, required);
-  }
-  // A norm's weights [n], with its bias.
-  NormWeights norm(const std::string& name, std::int64_t n, bool has_bias) {
-    return {.weight = constants(name + ".weight", {n}, true), .bias = constants(name + ".bias", {n}, has_bias)};
-  }
-  bool has(const std::string& name) const { return file_.find_tensor(name) != nullptr; }
-
-  // skipped: names that begin so.
-  void refuse_leftovers(std::span<const std::string> skipped) const {
-    for (std::int64_t i = 0; i < file_.n_tensors(); ++i) {
-      const std::string name = ggml_get_name(file_.tensor(i));
-      const auto begins_name = [&](const std::string& prefix) { return name.starts_with(prefix); };
-      if (taken_.contains(name) || std::any_of(skipped.begin(), skipped.end(), begins_name)) continue;
-      throw Error(ErrorCode::kUnsupported, "'" + file_.path() + "' has a tensor that winnow would not use, '" + name +
-                                               "': a variant of the architecture that is not supported");
-    }
-  }
-
- private:
-  ggml_tensor* take(const std::string& name, std::initializer_list<std::int64_t> shape, bool is_added, bool required) {
-    ggml_tensor* tensor = file_.find_tensor(name);
-    if (tensor == nullptr && required) {
-      throw Error(ErrorCode::kBadFile, "'" + file_.path() + "' has no tensor '" + name +
-                                           "': the file is incomplete or of another kind than its metadata says");
-    }
-    if (tensor == nullptr) return nullptr;
-    taken_.insert(name);
-    std::size_t i = 0;
-    bool same = true;
-    for (const std::int64_t n : shape) same = same && tensor->ne[i++] == n;
-    for (; i < GGML_MAX_DIMS; ++i) same = same && tensor->ne[i] == 1;
-    if (!same) {
-      throw Error(ErrorCode::kBadFile, "'" + file_.path() + "': tensor '" + name + "' has the shape " +
-                                           shape_text({tensor->ne[0], tensor->ne[1], tensor->ne[2], tensor->ne[3]}) +
-                                           ", expected " + shape_text(shape) +
-                                           ": the metadata and the weights do not belong together");
-    }
-    if (is_added && tensor->type != GGML_TYPE_F32) {
-      throw Error(ErrorCode::kUnsupported, "'" + file_.path() + "': tensor '" + name + "' is " +
-                                               ggml_type_name(tensor->type) + "; norms and biases must be f32");
-    }
-    if (tensor->type != GGML_TYPE_F32 && ggml_get_type_traits(tensor->type)->to_float == nullptr) {
-      throw Error(ErrorCode::kUnsupported, "'" + file_.path() + "': tensor '" + name + "' has the weight type " +
-                                               ggml_type_name(tensor->type) + ", which this ggml cannot read");
-    }
-    return tensor;
-  }
-
-  const GgufFile& file_;
-  std::set<std::string> taken_;
-};
-
-// Slices of fused tensors, as tensors of their own.
-class Views {
- public:
-  explicit Views(int n_layer) {
-    constexpr std::size_t kPerLayer = 8;  // q, k, v with biases, or a recurrent layer's three; gate and up
-    const std::size_t n = kPerLayer * static_cast<std::size_t>(n_layer);
-    context_.reset(ggml_init({.mem_size = n * ggml_tensor_overhead(), .mem_buffer = nullptr, .no_alloc = true}),
-                   ggml_free);
-    if (!context_) throw Error(ErrorCode::kOutOfMemory, "there is no memory for the table of tensors");
-  }
-
-  // Outputs first, ..., first + n - 1 of a matrix [n_in, n_out], or of every one of experts' matrices; of a bias
-  // [n_out] its numbers. Null for null.
-  ggml_tensor* slice(ggml_tensor* whole, std::int64_t first, std::int64_t n) {
-    if (whole == nullptr) return nullptr;
-    const bool is_matrix = whole->ne[1] > 1;
-    ggml_tensor* part = is_matrix ? ggml_new_tensor_3d(context_.get(), whole->type, whole->ne[0], n, whole->ne[2])
-                                  : ggml_new_tensor_1d(context_.get(), whole->type, n);
-    part->data = static_cast<std::byte*>(whole->data) + static_cast<std::size_t>(first) * whole->nb[is_matrix ? 1 : 0];
-    part->nb[2] = is_matrix ? whole->nb[2] : part->nb[2];
-    part->buffer = whole->buffer;
-    return part;
-  }
-
-  // [n_in, n_out, n] as one matrix [n_in, n_out * n].
-  ggml_tensor* rows(ggml_tensor* whole) {
-    ggml_tensor* all = ggml_new_tensor_2d(context_.get(), whole->type, whole->ne[0], whole->ne[1] * whole->ne[2]);
-    all->data = whole->data;
-    all->buffer = whole->buffer;
-    return all;
-  }
-
-  std::shared_ptr<ggml_context> context() const { return context_; }
-
- private:
-  std::shared_ptr<ggml_context> context_;
-};
-
-// Matrices in another order than the file's, in memory of their own.
-class Copies {
- public:
-  // Heads' matrices [n, n_in, n_head] -> [n_in, n * n_head], so that a row makes an output. Quantised numbers become
-  // f16.
-  ggml_tensor* transposed(const ggml_tensor* heads) {
-    const std::int64_t n = heads->ne[0], n_in = heads->ne[1], n_head = heads->ne[2];
-    const bool is_kept = heads->type == GGML_TYPE_F32 || heads->type == GGML_TYPE_BF16;
-    const ggml_type type = is_kept ? heads->type : GGML_TYPE_F16;
-    const std::size_t bytes = ggml_row_size(type, n_in) * static_cast<std::size_t>(n * n_head);
-    const std::shared_ptr<ggml_context> context(
-        ggml_init({.mem_size = bytes + 2 * ggml_tensor_overhead(), .mem_buffer = nullptr, .no_alloc = false}),
-        ggml_free);
-    if (!context) throw Error(ErrorCode::kOutOfMemory, "there is no memory for the weights of latent attention");
-    ggml_tensor* out = ggml_new_tensor_2d(context.get(), type, n_in, n * n_head);
-    out->buffer = heads->buffer;
-    std::vector<float> of_head(static_cast<std::size_t>(n * n_in)), row(static_cast<std::size_t>(n_in));
-    for (std::int64_t h = 0; h < n_head; ++h) {
-      const std::byte* head = static_cast<const std::byte*>(heads->data) + static_cast<std::size_t>(h) * heads->nb[2];
-      for (std::int64_t i = 0; i < n_in; ++i) {
-        to_float(heads->type, head + static_cast<std::size_t>(i) * heads->nb[1], n, of_head.data() + i * n);
-      }
-      for (std::int64_t o = 0; o < n; ++o) {
-        for (std::int64_t i = 0; i < n_in; ++i)
-          row[static_cast<std::size_t>(i)] = of_head[static_cast<std::size_t>(i * n + o)];
-        std::byte* at = static_cast<std::byte*>(out->data) + static_cast<std::size_t>(h * n + o) * out->nb[1];
-        if (type == GGML_TYPE_F32) {
-          std::memcpy(at, row.data(), row.size() * sizeof(float));
-        } else {
-          ggml_get_type_traits(type)->from_float_ref(row.data(), at, n_in);
-        }
-      }
-    }
-    all_.push_back(context);
-    return out;
-  }
-  std::vector<std::shared_ptr<ggml_context>> all() && { return std::move(all_); }
-
- private:
-  std::vector<std::shared_ptr<ggml_context>> all_;
-};
 
 // Finds the tensors of one layer.
 class LayerLoader {
@@ -443,7 +281,11 @@ Weights load_weights(const GgufFile& file, const ModelSpec& spec) {
 
 void dequantize_row(const ggml_tensor* tensor, std::int64_t row, float* out) {
   const std::byte* src = static_cast<const std::byte*>(tensor->data) + static_cast<std::size_t>(row) * tensor->nb[1];
-  to_float(tensor->type, src, tensor->ne[0], out);
+  if (tensor->type == GGML_TYPE_F32) {
+    std::memcpy(out, src, static_cast<std::size_t>(tensor->ne[0]) * sizeof(float));
+  } else {
+    ggml_get_type_traits(tensor->type)->to_float(src, out, tensor->ne[0]);
+  }
 }
 
 }  // namespace winnow

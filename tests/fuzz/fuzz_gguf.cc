@@ -40,6 +40,9 @@ std::vector<GgufParts> complete_models() {
     TinyModelOptions options = tiny_options(architecture.name);
     options.n_layer = 1, options.n_head = 2, options.n_kv_head = 1, options.head_dim = 16;
     options.n_embd = 32, options.n_ff = 8, options.n_vocab = 262;
+    if (architecture.has_delta_net) options.n_layer = 4;  // the last has attention
+    if (!options.layers.empty()) options.layers.resize(3);
+    options.expert_n_ff = std::min(options.expert_n_ff, 4);
     options.shared_n_ff = std::min(options.shared_n_ff, 8);
     if (architecture.name == "olmoe") options.n_kv_head = 2;
     all.push_back(options);

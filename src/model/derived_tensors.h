@@ -1,0 +1,44 @@
+// Tensors that are not in a model's file as such: parts of those that are, and copies in another order.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+struct ggml_context;
+struct ggml_tensor;
+
+namespace winnow {
+
+// Slices of fused tensors, as tensors of their own.
+class Views {
+ public:
+  explicit Views(int n_layer);
+
+  // Outputs first, ..., first + n - 1 of a matrix [n_in, n_out], or of every one of experts' matrices; of a bias
+  // [n_out] its numbers. Null for null.
+  ggml_tensor* slice(ggml_tensor* whole, std::int64_t first, std::int64_t n);
+  // [n_in, n_out, n] as one matrix [n_in, n_out * n].
+  ggml_tensor* rows(ggml_tensor* whole);
+
+  std::shared_ptr<ggml_context> context() const { return context_; }
+
+ private:
+  std::shared_ptr<ggml_context> context_;
+};
+
+// Matrices in another order than the file's, in memory of their own.
+class Copies {
+ public:
+  // Heads' matrices [n, n_in, n_head] -> [n_in, n * n_head], so that a row makes an output. Quantised numbers become
+  // f16.
+  ggml_tensor* transposed(const ggml_tensor* heads);
+
+  std::vector<std::shared_ptr<ggml_context>> all() && { return std::move(all_); }
+
+ private:
+  std::vector<std::shared_ptr<ggml_context>> all_;
+};
+
+}  // namespace winnow
