@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "winnow/api.h"
+#include "winnow/chat.h"
 #include "winnow/model.h"
 #include "winnow/sampling.h"
 
@@ -100,6 +101,10 @@ struct ChatPlace {
 // The messages in the model's chat template, with the header of an answer to come, split at a place. Throws
 // Error(kUnsupported) for a model without a template, or one whose template does not show a message exactly once.
 SplitPrompt split_chat(const Model& model, std::vector<ChatMessage> messages, ChatPlace place);
+
+// The same with tools and thinking. `prompt`: all that the template gives, its text the whole.
+SplitPrompt split_chat(const Model& model, std::vector<ChatMessage> messages, ChatPlace place,
+                       const ChatOptions& options, ChatPrompt& prompt);
 
 // One user message `document` + `question`, split between the two; with a system message unless `system` is empty.
 SplitPrompt split_chat(const Model& model, const std::string& system, const std::string& document,

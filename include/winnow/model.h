@@ -64,10 +64,20 @@ struct ModelInfo {
   std::vector<int> dimension(int LayerInfo::*field) const;
 };
 
-struct ChatMessage {
-  std::string role;  // "system", "user", "assistant"
-  std::string content;
+struct ChatToolCall {
+  std::string id, name;
+  std::string arguments;  // JSON
 };
+
+struct ChatMessage {
+  std::string role;  // "system", "user", "assistant", "tool"
+  std::string content;
+  std::string reasoning;                 // of an assistant
+  std::vector<ChatToolCall> tool_calls;  // of an assistant
+  std::string tool_call_id, name;        // of a tool's answer: the call, the tool
+};
+struct ChatOptions;
+struct ChatPrompt;
 
 // Immutable after loading; safe to use from several threads and engines at once.
 class Model {
@@ -93,6 +103,9 @@ class Model {
   // bounded, since a template may be anybody's. Throws Error(kUnsupported) without a template, for one that cannot be
   // read or asks for too much, and for messages that it refuses; Error(kInvalidArgument) without messages.
   std::string apply_chat_template(std::span<const ChatMessage> messages, bool add_assistant) const;
+  // The same with tools and thinking, and how to read the answer (chat.h). Throws Error(kInvalidArgument) also for
+  // tools whose JSON cannot be used.
+  ChatPrompt apply_chat_template(std::span<const ChatMessage> messages, const ChatOptions& options) const;
 
   // The internals, for winnow's own layers.
   struct Impl;

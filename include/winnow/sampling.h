@@ -5,6 +5,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "winnow/api.h"
 #include "winnow/model.h"
@@ -14,6 +15,19 @@ namespace WINNOW_API winnow {
 // What a number of the options may be, both ends included.
 struct SamplingRange {
   double lowest, highest;
+};
+
+// Where in an answer a grammar begins to hold.
+struct GrammarStart {
+  bool is_lazy = false;
+  // Not lazy: what the prompt ends with and the grammar begins with.
+  std::string prefix;
+  // Lazy: the answer is free until one of these texts, which the grammar begins with, or patterns (of ECMAScript; from
+  // their first group on, if they have one) appears. `prefix` is then only looked at for thinking.
+  std::vector<std::string> words, patterns;
+  // None of them counts between these two.
+  std::string thinking_begin;
+  std::vector<std::string> thinking_ends;
 };
 
 // Names and defaults as llama.cpp's.
@@ -28,6 +42,7 @@ struct SamplingOptions {
   float presence_penalty = 0.0f;
   std::uint32_t seed = 0xFFFFFFFFu;  // 0xFFFFFFFF: a random one
   std::string grammar;               // GBNF, root rule "root"; empty: none
+  GrammarStart grammar_start;
 
   static constexpr SamplingRange kTemperature{0, 100}, kTopK{-1, 1 << 24}, kTopP{0, 1}, kMinP{0, 1},
       kRepeatLastN{0, 1 << 24}, kRepeatPenalty{1e-4, 1e4}, kFrequencyPenalty{-1e4, 1e4}, kPresencePenalty{-1e4, 1e4};

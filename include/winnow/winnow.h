@@ -3,6 +3,7 @@
 
 #include "winnow/api.h"
 #include "winnow/batch.h"
+#include "winnow/chat.h"
 #include "winnow/cut_shape.h"
 #include "winnow/entries.h"
 #include "winnow/entry_type.h"

@@ -26,7 +26,8 @@ std::string unused_word(const std::vector<ChatMessage>& messages) {
 
 }  // namespace
 
-SplitPrompt split_chat(const Model& model, std::vector<ChatMessage> messages, ChatPlace place) {
+SplitPrompt split_chat(const Model& model, std::vector<ChatMessage> messages, ChatPlace place,
+                       const ChatOptions& options, ChatPrompt& prompt) {
   if (place.message >= messages.size() || place.offset > messages[place.message].content.size()) {
     throw Error(ErrorCode::kInvalidArgument, "the chat has no such place to split it at");
   }
@@ -38,13 +39,19 @@ SplitPrompt split_chat(const Model& model, std::vector<ChatMessage> messages, Ch
     place.offset = std::min(content.find_first_not_of(kSpace, place.offset), content.size());
   }
   content.insert(place.offset, word);
-  const std::string prompt = model.apply_chat_template(messages, true);
-  const std::size_t at = prompt.find(word);
-  if (at == std::string::npos || prompt.find(word, at + 1) != std::string::npos) {
+  prompt = model.apply_chat_template(messages, options);
+  const std::size_t at = prompt.text.find(word);
+  if (at == std::string::npos || prompt.text.find(word, at + 1) != std::string::npos) {
     throw Error(ErrorCode::kUnsupported,
                 "the model's chat template does not show a message exactly once: give the prompt without the template");
   }
-  return {prompt.substr(0, at), prompt.substr(at + word.size())};
+  prompt.text.erase(at, word.size());
+  return {prompt.text.substr(0, at), prompt.text.substr(at)};
+}
+
+SplitPrompt split_chat(const Model& model, std::vector<ChatMessage> messages, ChatPlace place) {
+  ChatPrompt prompt;
+  return split_chat(model, std::move(messages), place, {}, prompt);
 }
 
 SplitPrompt split_chat(const Model& model, const std::string& system, const std::string& document,

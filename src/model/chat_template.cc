@@ -8,7 +8,10 @@
 #include <llama.h>
 #include <log.h>
 
+#include <algorithm>
 #include <mutex>
+#include <optional>
+#include <random>
 #include <utility>
 
 #include "model/template_limits.h"
@@ -41,10 +44,9 @@ constexpr const char* kChatml =
     "{%- for message in messages -%}{{- '<|im_start|>' + message.role + '\n' + message.content + '<|im_end|>\n' -}}"
     "{%- endfor -%}{%- if add_generation_prompt -%}{{- '<|im_start|>assistant\n' -}}{%- endif -%}";
 
-[[noreturn]] void refuse(const std::string& what) {
-  throw Error(ErrorCode::kUnsupported,
-              "the chat template " + what + ": name another with --chat-template-file, or give the prompt as text");
-}
+[[noreturn]] void refuse(const std::string& what) { throw Error(ErrorCode::kUnsupported, "the chat template " + what); }
+
+constexpr const char* kWayOut = ": name another with --chat-template-file, or give the prompt as text";
 
 // The interpreter's errors have several lines: where, the source there, and at last "Error: " and what.
 std::string reason_of(const std::string& text) {
@@ -63,11 +65,11 @@ auto within(std::size_t n_steps, const std::string& what, Work work) {
   try {
     return work();
   } catch (const TemplateLimit& limit) {
-    refuse(limit.reason);
+    refuse(limit.reason + kWayOut);
   } catch (const Error&) {
     throw;
   } catch (const std::exception& error) {
-    refuse(what + ": " + reason_of(error.what()));
+    refuse(what + ": " + reason_of(error.what()) + kWayOut);
   }
 }
 
@@ -159,19 +161,229 @@ const common_chat_templates* ChatTemplate::templates() const {
   return templates_.get();
 }
 
-std::string ChatTemplate::render(std::span<const ChatMessage> messages, bool add_assistant) const {
-  if (messages.empty()) throw Error(ErrorCode::kInvalidArgument, "a chat needs at least one message");
-  common_chat_templates_inputs inputs;
-  inputs.add_generation_prompt = add_assistant;
-  std::size_t n_steps = kSteps;
-  for (const ChatMessage& message : messages) {
-    common_chat_msg& one = inputs.messages.emplace_back();
-    one.role = message.role;
-    one.content = message.content;
-    n_steps += kStepsOfMessage + message.content.size() / kBytesOfStep;
-  }
-  return within(n_steps, "cannot render these messages",
-                [&, all = templates()] { return common_chat_templates_apply(all, inputs).prompt; });
+namespace {
+
+common_chat_msg common_message(const ChatMessage& message) {
+  common_chat_msg one;
+  one.role = message.role;
+  one.content = message.content;
+  one.reasoning_content = message.reasoning;
+  one.tool_name = message.name;
+  one.tool_call_id = message.tool_call_id;
+  for (const ChatToolCall& call : message.tool_calls) one.tool_calls.push_back({call.name, call.arguments, call.id});
+  return one;
 }
+
+std::size_t steps_of(std::span<const ChatMessage> messages, const ChatOptions& options) {
+  std::size_t n_bytes = 0;
+  for (const ChatMessage& message : messages) {
+    n_bytes += message.content.size() + message.reasoning.size();
+    for (const ChatToolCall& call : message.tool_calls) n_bytes += call.name.size() + call.arguments.size();
+  }
+  for (const ChatTool& tool : options.tools) n_bytes += tool.description.size() + tool.parameters.size();
+  return kSteps + kStepsOfMessage * (messages.size() + options.tools.size()) + n_bytes / kBytesOfStep;
+}
+
+common_chat_templates_inputs inputs_of(std::span<const ChatMessage> messages, const ChatOptions& options,
+                                       const common_chat_templates* templates) {
+  common_chat_templates_inputs inputs;
+  inputs.add_bos = templates->add_bos;
+  inputs.add_eos = templates->add_eos;
+  for (const ChatMessage& message : messages) inputs.messages.push_back(common_message(message));
+  inputs.add_generation_prompt = options.add_answer && !options.continues_last;
+  if (options.continues_last) inputs.continue_final_message = COMMON_CHAT_CONTINUATION_AUTO;
+  for (const ChatTool& tool : options.tools) {
+    inputs.tools.push_back({tool.name, tool.description,
+                            tool.parameters.empty() ? R"({"type":"object","properties":{}})" : tool.parameters});
+  }
+  inputs.tool_choice = options.tool_choice == ToolChoice::kAuto   ? COMMON_CHAT_TOOL_CHOICE_AUTO
+                       : options.tool_choice == ToolChoice::kNone ? COMMON_CHAT_TOOL_CHOICE_NONE
+                                                                  : COMMON_CHAT_TOOL_CHOICE_REQUIRED;
+  const auto& chosen = !options.tools.empty() && templates->template_tool_use ? templates->template_tool_use
+                                                                              : templates->template_default;
+  inputs.parallel_tool_calls = options.parallel_tool_calls.value_or(chosen->caps.supports_parallel_tool_calls);
+  inputs.enable_thinking = options.enable_thinking;
+  inputs.reasoning_format =
+      options.separates_thinking ? COMMON_REASONING_FORMAT_DEEPSEEK : COMMON_REASONING_FORMAT_NONE;
+  inputs.chat_template_kwargs = options.arguments;
+  return inputs;
+}
+
+// Whether the grammar holds from a word on that begins a call.
+bool begins_with_word(const common_chat_params& made) {
+  const auto is_word = [](const common_grammar_trigger& trigger) {
+    return trigger.type == COMMON_GRAMMAR_TRIGGER_TYPE_WORD;
+  };
+  return made.grammar_lazy && !made.grammar_triggers.empty() &&
+         std::all_of(made.grammar_triggers.begin(), made.grammar_triggers.end(), is_word);
+}
+
+// Nine letters and digits: some templates refuse names of calls that are anything else.
+std::string random_call_id() {
+  static thread_local std::mt19937_64 random{std::random_device{}()};
+  constexpr std::string_view kLetters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
+  std::string id(9, ' ');
+  for (char& letter : id) letter = kLetters[random() % kLetters.size()];
+  return id;
+}
+
+// The parser calls itself for every bracket that is open, and a client may have written the beginning of an answer.
+bool is_too_deep(std::string_view text) {
+  constexpr int kMostOpen = 200;
+  int n_open = 0;
+  for (const char letter : text) {
+    n_open += letter == '[' || letter == '{' ? 1 : letter == ']' || letter == '}' ? -1 : 0;
+    if (n_open > kMostOpen) return true;
+  }
+  return false;
+}
+
+// What `now` has beyond `before`; nothing where it is not a longer one of it.
+std::string added(const std::string& before, const std::string& now) {
+  return now.starts_with(before) ? now.substr(before.size()) : "";
+}
+
+}  // namespace
+
+struct ChatFormat {
+  common_chat_parser_params parameters;
+};
+
+std::string ChatTemplate::render(std::span<const ChatMessage> messages, bool add_assistant) const {
+  return apply(messages, {.add_answer = add_assistant}).text;
+}
+
+ChatPrompt ChatTemplate::apply(std::span<const ChatMessage> messages, const ChatOptions& options) const {
+  if (messages.empty()) throw Error(ErrorCode::kInvalidArgument, "a chat needs at least one message");
+  const common_chat_templates* all = templates();
+  bool begins_with_call = false;
+  common_chat_params made = within(steps_of(messages, options), "cannot render these messages", [&] {
+    common_chat_templates_inputs inputs = inputs_of(messages, options, all);
+    common_chat_params first = common_chat_templates_apply(all, inputs);
+    const bool may_think = first.supports_thinking && options.enable_thinking;
+    if (options.tool_choice != ToolChoice::kRequired || options.tools.empty() || may_think) return first;
+    // Its grammar of a call that has to be lets the model talk before it, without end. That of a call which the model
+    // chooses begins with the call.
+    inputs.tool_choice = COMMON_CHAT_TOOL_CHOICE_AUTO;
+    common_chat_params chosen = common_chat_templates_apply(all, inputs);
+    if (!begins_with_word(chosen)) return first;
+    chosen.grammar_lazy = false;
+    chosen.grammar_triggers.clear();
+    begins_with_call = true;
+    return chosen;
+  });
+  if (!options.tools.empty() && options.tool_choice != ToolChoice::kNone) {
+    const jinja::caps& caps = (all->template_tool_use ? all->template_tool_use : all->template_default)->caps;
+    const bool is_held = options.tool_choice == ToolChoice::kAuto || !made.grammar.empty();
+    if ((!caps.supports_tools && !caps.supports_tool_calls) || !is_held) {
+      refuse("knows no tools: leave them out, or name one that does with --chat-template-file");
+    }
+  }
+  // It may be empty, and has several calls whether they are asked for or not.
+  const bool is_parallel = options.parallel_tool_calls.value_or(true);
+  if (begins_with_call || !is_parallel) {
+    replace_all(made.grammar, "root ::= tool-call | tool-calls\n",
+                is_parallel ? "root ::= tool-call (space tool-calls)?\n" : "root ::= tool-call\n");
+  }
+  ChatPrompt prompt{.text = std::move(made.prompt),
+                    .grammar = std::move(made.grammar),
+                    .stops = std::move(made.additional_stops),
+                    .shown_tokens = std::move(made.preserved_tokens)};
+  GrammarStart& start = prompt.grammar_start;
+  start.is_lazy = made.grammar_lazy && !prompt.grammar.empty();
+  if (!begins_with_call) start.prefix = made.generation_prompt;
+  start.thinking_begin = made.thinking_start_tag;
+  start.thinking_ends = made.thinking_end_tags;
+  for (const common_grammar_trigger& trigger : made.grammar_triggers) {
+    (trigger.type == COMMON_GRAMMAR_TRIGGER_TYPE_PATTERN ? start.patterns : start.words).push_back(trigger.value);
+  }
+  if (options.tools.empty() && !(made.supports_thinking && options.separates_thinking)) return prompt;
+  auto format = std::make_shared<ChatFormat>();
+  format->parameters = common_chat_parser_params(made);
+  format->parameters.reasoning_format =
+      options.separates_thinking ? COMMON_REASONING_FORMAT_DEEPSEEK : COMMON_REASONING_FORMAT_NONE;
+  format->parameters.is_continuation = options.continues_last;
+  format->parameters.parse_tool_calls = !options.tools.empty() && options.tool_choice != ToolChoice::kNone;
+  if (!made.parser.empty()) format->parameters.parser.load(made.parser);
+  prompt.format = std::move(format);
+  return prompt;
+}
+
+struct ChatReader::Impl {
+  std::shared_ptr<const ChatFormat> format;
+  std::string text;
+  ChatMessage message;
+
+  // Nothing where the text does not fit.
+  std::optional<common_chat_msg> parse(bool is_partial) const {
+    if (is_too_deep(format->parameters.generation_prompt) || is_too_deep(text)) return std::nullopt;
+    try {
+      return common_chat_parse(text, is_partial, format->parameters);
+    } catch (const std::exception&) {
+      return std::nullopt;
+    }
+  }
+
+  std::vector<ChatDelta> take(const common_chat_msg& now, bool is_last) {
+    std::vector<ChatDelta> deltas;
+    ChatDelta text_delta{.reasoning = added(message.reasoning, now.reasoning_content),
+                         .content = added(message.content, now.content)};
+    message.reasoning += text_delta.reasoning;
+    message.content += text_delta.content;
+    if (!text_delta.reasoning.empty() || !text_delta.content.empty()) deltas.push_back(std::move(text_delta));
+    for (std::size_t i = 0; i < now.tool_calls.size(); ++i) {
+      const common_chat_tool_call& call = now.tool_calls[i];
+      // The name may still be growing until something follows it.
+      const bool is_named = is_last || i + 1 < now.tool_calls.size() || !call.arguments.empty();
+      if (call.name.empty() || !is_named) break;
+      ChatDelta delta{.tool_call = static_cast<int>(i)};
+      if (i == message.tool_calls.size()) {
+        message.tool_calls.push_back({call.id.empty() ? random_call_id() : call.id, call.name, ""});
+        delta.id = message.tool_calls.back().id;
+        delta.name = call.name;
+      }
+      ChatToolCall& kept = message.tool_calls[i];
+      delta.arguments = added(kept.arguments, call.arguments);
+      kept.arguments += delta.arguments;
+      if (!delta.name.empty() || !delta.arguments.empty()) deltas.push_back(std::move(delta));
+    }
+    return deltas;
+  }
+};
+
+ChatReader::ChatReader(std::shared_ptr<const ChatFormat> format) : impl_(std::make_unique<Impl>()) {
+  impl_->message.role = "assistant";
+  impl_->format = std::move(format);
+  if (impl_->format == nullptr || !impl_->format->parameters.is_continuation) return;
+  // What the message had before is not told again.
+  if (const auto before = impl_->parse(true)) impl_->take(*before, false);
+}
+ChatReader::~ChatReader() = default;
+ChatReader::ChatReader(ChatReader&&) noexcept = default;
+ChatReader& ChatReader::operator=(ChatReader&&) noexcept = default;
+
+std::vector<ChatDelta> ChatReader::add(std::string_view text) {
+  impl_->text += text;
+  if (impl_->format == nullptr) {
+    impl_->message.content += text;
+    return {{.content = std::string(text)}};
+  }
+  const auto now = impl_->parse(true);
+  return now ? impl_->take(*now, false) : std::vector<ChatDelta>();
+}
+
+std::vector<ChatDelta> ChatReader::finish(bool is_whole) {
+  if (impl_->format == nullptr) return {};
+  auto now = is_whole ? impl_->parse(false) : std::nullopt;
+  if (!now) now = impl_->parse(true);
+  if (!now && impl_->message.tool_calls.empty()) {
+    now.emplace();
+    now->reasoning_content = impl_->message.reasoning;
+    now->content = impl_->message.content.empty() ? impl_->text : impl_->message.content;
+  }
+  return now ? impl_->take(*now, true) : std::vector<ChatDelta>();
+}
+
+const ChatMessage& ChatReader::message() const { return impl_->message; }
 
 }  // namespace winnow

@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 
+#include "winnow/chat.h"
 #include "winnow/model.h"
 
 struct common_chat_templates;
@@ -26,6 +27,7 @@ class ChatTemplate {
   bool exists() const { return !main_source_.empty(); }
   // As Model::apply_chat_template.
   std::string render(std::span<const ChatMessage> messages, bool add_assistant) const;
+  ChatPrompt apply(std::span<const ChatMessage> messages, const ChatOptions& options) const;
 
  private:
   // Throws Error(kUnsupported).

@@ -13,9 +13,10 @@ namespace {
 using Kind = Grammar::Kind;
 
 // Of one question about the next token, some tens of nanoseconds each; a question about all tokens gets as many for
-// each of them on top. JSON schemas take a few thousand steps for one token and a hundred thousand for all.
+// each of them on top. JSON schemas take a few thousand steps for one token and a hundred thousand for all; within a
+// text of a length of its own (maxLength) ten times that.
 constexpr std::size_t kMostSteps = 300'000;
-constexpr std::size_t kMostStepsEach = 8;
+constexpr std::size_t kMostStepsEach = 24;
 // Nodes that are kept without looking whether they are still needed.
 constexpr std::size_t kTidyNodes = 1 << 16;
 
@@ -227,6 +228,16 @@ std::vector<bool> GrammarMatcher::allowed() {
   }
   tidy();
   return result;
+}
+
+bool GrammarMatcher::accept_text(std::string_view text) {
+  if (text.empty()) return true;
+  n_left_ = kMostSteps + text.size() * kMostStepsEach;
+  State next = after_text(text);
+  if (next.nodes.empty()) return false;
+  state_ = std::move(next);
+  tidy();
+  return true;
 }
 
 void GrammarMatcher::accept(Token token) {

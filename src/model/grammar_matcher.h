@@ -26,6 +26,8 @@ class GrammarMatcher {
   std::vector<bool> allowed();
   // Takes a token as the next one. Throws Error(kInvalidArgument) if it may not come.
   void accept(Token token);
+  // Takes a text, which may end within a character. False, and nothing is taken: it may not come.
+  bool accept_text(std::string_view text);
 
  private:
   // What is left to match, innermost first: a symbol, and the stack below that follows its sequence. Node 0 is the

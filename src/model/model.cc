@@ -6,6 +6,7 @@
 #include <map>
 
 #include "model/model_impl.h"
+#include "winnow/chat.h"
 #include "winnow/error.h"
 
 namespace winnow {
@@ -112,6 +113,9 @@ bool Model::is_end_of_generation(Token token) const { return impl_->tokenizer.is
 bool Model::has_chat_template() const { return impl_->chat_template.exists(); }
 std::string Model::apply_chat_template(std::span<const ChatMessage> messages, bool add_assistant) const {
   return impl_->chat_template.render(messages, add_assistant);
+}
+ChatPrompt Model::apply_chat_template(std::span<const ChatMessage> messages, const ChatOptions& options) const {
+  return impl_->chat_template.apply(messages, options);
 }
 
 }  // namespace winnow

@@ -17,6 +17,7 @@
 
 #include "base/numbers.h"
 #include "model/grammar_matcher.h"
+#include "model/grammar_trigger.h"
 #include "model/model_impl.h"
 #include "model/tokenizer.h"
 #include "winnow/error.h"
@@ -38,13 +39,18 @@ struct SamplerDeleter {
 };
 using SamplerPointer = std::unique_ptr<llama_sampler, SamplerDeleter>;
 
-std::optional<GrammarMatcher> make_matcher(const Tokenizer& tokenizer, const std::string& grammar) {
+std::optional<GrammarMatcher> make_matcher(const Tokenizer& tokenizer, const std::string& grammar,
+                                           const GrammarStart& start) {
   if (grammar.empty()) return std::nullopt;
   if (!tokenizer.has_tokens()) {
     throw Error(ErrorCode::kUnsupported,
                 "the model file has no tokenizer, which a grammar needs: leave the grammar out");
   }
-  return GrammarMatcher(std::make_shared<const Grammar>(parse_grammar(grammar, tokenizer.vocab())), tokenizer);
+  GrammarMatcher matcher(std::make_shared<const Grammar>(parse_grammar(grammar, tokenizer.vocab())), tokenizer);
+  if (!start.is_lazy && !matcher.accept_text(start.prefix)) {
+    refuse("the grammar does not allow what the prompt ends with");
+  }
+  return matcher;
 }
 
 bool is_greedy(const SamplingOptions& options) { return options.temperature < kColdest; }
@@ -105,6 +111,7 @@ struct Sampler::Impl {
   int n_candidates;                    // those of them that are tokens of the vocabulary
   std::uint32_t seed;
   std::optional<GrammarMatcher> grammar;  // prompt tokens are not held against it
+  std::optional<GrammarTrigger> trigger;  // until the grammar begins to hold
   SamplerPointer chain;
   bool is_grammar_lost = false;              // it threw
   std::vector<llama_token_data> candidates;  // [n_candidates], filled anew for each choice
@@ -125,6 +132,15 @@ struct Sampler::Impl {
   void fill(std::span<const float> logits) {
     candidates.resize(static_cast<std::size_t>(n_candidates));
     for (std::size_t i = 0; i < candidates.size(); ++i) candidates[i] = {static_cast<Token>(i), logits[i], 0.0f};
+  }
+
+  // Chooses freely, and looks whether the grammar begins to hold with that.
+  Token choose_before_grammar(std::span<const float> logits) {
+    fill(logits);
+    const Token token = choose();
+    const auto begun = trigger->add(model->token_text(token, true));
+    if (begun && grammar->accept_text(*begun)) trigger.reset();
+    return token;
   }
 
   // A token is chosen first and only that one held against the grammar: all tokens are where it does not fit. Most fit,
@@ -162,8 +178,9 @@ Sampler::Sampler(std::shared_ptr<const Model> model, const SamplingOptions& opti
                                       .n_vocab = n_vocab,
                                       .n_candidates = n_candidates,
                                       .seed = seed,
-                                      .grammar = make_matcher(tokenizer, options.grammar),
+                                      .grammar = make_matcher(tokenizer, options.grammar, options.grammar_start),
                                       .chain = make_chain(options, n_vocab, seed)});
+  if (impl_->grammar && options.grammar_start.is_lazy) impl_->trigger.emplace(options.grammar_start);
 }
 
 Sampler::~Sampler() = default;
@@ -186,7 +203,9 @@ Token Sampler::sample(std::span<const float> logits) {
         "the logits are not numbers: check the model file against its checksum, and report this if it is intact");
   }
   if (!impl_->grammar) impl_->fill(logits);
-  const Token token = impl_->grammar ? impl_->choose_by_grammar(logits) : impl_->choose();
+  const Token token = impl_->trigger   ? impl_->choose_before_grammar(logits)
+                      : impl_->grammar ? impl_->choose_by_grammar(logits)
+                                       : impl_->choose();
   accept(token);
   return token;
 }

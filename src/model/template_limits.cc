@@ -131,7 +131,8 @@ void check_call(const std::string& name, const value& self, std::vector<value> a
 }
 
 bool may_grow(const std::string& name) {
-  static const std::vector<std::string> kNames = {"range", "tojson", "indent", "replace", "join", "split", "rsplit"};
+  static const std::vector<std::string> kNames = {"range", "tojson", "indent", "replace",
+                                                  "join",  "split",  "rsplit", "append"};
   return std::find(kNames.begin(), kNames.end(), name) != kNames.end();
 }
 
@@ -169,6 +170,17 @@ struct Bounded : Node {
   }
 };
 
+// A list that holds itself would never be freed: whoever is refused for it is taken out again.
+void weigh_appended(const value& list) {
+  if (list == nullptr) return;
+  try {
+    weighed(list);
+  } catch (const TemplateLimit&) {
+    if (!list->val_arr.empty()) list->val_arr.pop_back();
+    throw;
+  }
+}
+
 struct BoundedBinary : jinja::binary_expression {
   explicit BoundedBinary(jinja::binary_expression&& node) : jinja::binary_expression(std::move(node)) {}
   value execute_impl(jinja::context& context) const override {
@@ -202,7 +214,9 @@ struct BoundedFilter : jinja::filter_expression {
     auto same_name = std::make_unique<jinja::identifier>(name->val);
     const jinja::filter_expression run(
         hold(self), call != nullptr ? statement_ptr(call_of(std::move(same_name), arguments)) : std::move(same_name));
-    return weighed(run.execute_impl(context));
+    value made = run.execute_impl(context);
+    if (name->val == "append") weigh_appended(self);
+    return weighed(made);
   }
 };
 
@@ -215,23 +229,31 @@ struct BoundedCall : jinja::call_expression {
     if (const auto* known = jinja::cast_val<jinja::value_func>(function); known != nullptr && may_grow(known->name)) {
       check_call(known->name, known->arg0, arguments);
     }
-    value made = weighed(call_of(hold(function), arguments)->execute_impl(context));
-    // append() changes the list that it belongs to.
-    if (const auto* known = jinja::cast_val<jinja::value_func>(function); known != nullptr && known->arg0 != nullptr) {
-      if (known->name == "append") weighed(known->arg0);
+    value made = call_of(hold(function), arguments)->execute_impl(context);
+    if (const auto* known = jinja::cast_val<jinja::value_func>(function); known != nullptr && known->name == "append") {
+      weigh_appended(known->arg0);
     }
-    return made;
+    return weighed(made);
   }
 };
 
-// The whole of what a name is set to: a list may come to hold itself by a member.
+// The whole of the object that a member is set of: it may come to hold itself.
 struct BoundedSet : jinja::set_statement {
   explicit BoundedSet(jinja::set_statement&& node) : jinja::set_statement(std::move(node)) {}
   value execute_impl(jinja::context& context) const override {
     const Step step;
     value made = jinja::set_statement::execute_impl(context);
     const auto* member = dynamic_cast<const jinja::member_expression*>(assignee.get());
-    if (member != nullptr) weighed(member->object->execute(context));
+    if (member == nullptr) return made;
+    const value object = member->object->execute(context);
+    try {
+      weighed(object);
+    } catch (const TemplateLimit&) {
+      if (const auto* name = dynamic_cast<const jinja::identifier*>(member->property.get())) {
+        object->insert(jinja::mk_val<jinja::value_string>(name->val), jinja::mk_val<jinja::value_none>());
+      }
+      throw;
+    }
     return made;
   }
 };

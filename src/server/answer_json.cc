@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdio>
 #include <random>
+#include <string_view>
 
 #include "base/utf8.h"
 #include "winnow/version.h"
@@ -30,6 +31,21 @@ double finite(float log_probability) { return std::isfinite(log_probability) ? l
 
 double rate(double n, double seconds) { return seconds > 0 ? n / seconds : 0; }
 
+Json delta_json(const ChatDelta& delta) {
+  Json json = Json::object();
+  if (!delta.reasoning.empty()) json["reasoning_content"] = delta.reasoning;
+  if (!delta.content.empty()) json["content"] = delta.content;
+  if (delta.tool_call < 0) return json;
+  Json call = {{"index", delta.tool_call}, {"function", {{"arguments", delta.arguments}}}};
+  if (!delta.name.empty()) {
+    call["id"] = delta.id;
+    call["type"] = "function";
+    call["function"]["name"] = delta.name;
+  }
+  json["tool_calls"] = Json::array({call});
+  return json;
+}
+
 }  // namespace
 
 AnswerJson::AnswerJson(const ApiRequest& request, const Model& model, const std::string& model_name)
@@ -41,8 +57,13 @@ AnswerJson::AnswerJson(const ApiRequest& request, const Model& model, const std:
       model_name_(request.model.empty() ? model_name : request.model),
       created_(std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch())
                    .count()),
-      choices_(static_cast<std::size_t>(request.batch.n_answers), Choice{"", empty_probabilities()}),
-      shown_(choices_.size()) {}
+      choices_(static_cast<std::size_t>(request.batch.n_answers)),
+      shown_(choices_.size()) {
+  for (Choice& choice : choices_) {
+    choice.probabilities = empty_probabilities();
+    if (request.format != nullptr) choice.reader.emplace(request.format);
+  }
+}
 
 Json AnswerJson::head(const char* kind) const {
   return {{"id", id_},
@@ -111,7 +132,22 @@ std::vector<Json> AnswerJson::first_chunks() const {
   return chunks;
 }
 
-Json AnswerJson::chunk(const TextPiece& piece) {
+Json AnswerJson::delta_chunk(int answer, const Json& delta) const {
+  Json chunk = head("chat.completion.chunk");
+  chunk["choices"] =
+      Json::array({{{"index", answer}, {"delta", delta}, {"finish_reason", nullptr}, {"logprobs", nullptr}}});
+  return chunk;
+}
+
+std::vector<Json> AnswerJson::chunks(const TextPiece& piece) {
+  Choice& answer = choices_[static_cast<std::size_t>(piece.answer)];
+  std::vector<Json> made;
+  if (answer.reader) {
+    for (const ChatDelta& delta : answer.reader->add(piece.text)) {
+      made.push_back(delta_chunk(piece.answer, delta_json(delta)));
+    }
+    return made;
+  }
   const bool is_chat = endpoint_ == Endpoint::kChat;
   Json chunk = head(is_chat ? "chat.completion.chunk" : "text_completion");
   Json choice = {{"index", piece.answer}, {"finish_reason", nullptr}, {"logprobs", nullptr}};
@@ -127,20 +163,50 @@ Json AnswerJson::chunk(const TextPiece& piece) {
   }
   shown += piece.text.size();
   chunk["choices"] = Json::array({choice});
-  return chunk;
+  made.push_back(std::move(chunk));
+  return made;
 }
 
-Json AnswerJson::chunk(const AnswerEnd& end) const {
+std::vector<Json> AnswerJson::chunks(const AnswerEnd& end) {
   const bool is_chat = endpoint_ == Endpoint::kChat;
+  std::vector<Json> made;
+  Choice& answer = choices_[static_cast<std::size_t>(end.answer)];
+  if (answer.reader) {
+    for (const ChatDelta& delta : answer.reader->finish(end.reason == std::string_view("stop"))) {
+      made.push_back(delta_chunk(end.answer, delta_json(delta)));
+    }
+  }
   Json chunk = head(is_chat ? "chat.completion.chunk" : "text_completion");
-  Json choice = {{"index", end.answer}, {"finish_reason", end.reason}, {"logprobs", nullptr}};
+  Json choice = {{"index", end.answer}, {"finish_reason", reason_of(end)}, {"logprobs", nullptr}};
   if (is_chat) {
     choice["delta"] = Json::object();
   } else {
     choice["text"] = "";
   }
   chunk["choices"] = Json::array({choice});
-  return chunk;
+  made.push_back(std::move(chunk));
+  return made;
+}
+
+const char* AnswerJson::reason_of(const AnswerEnd& end) const {
+  const Choice& choice = choices_[static_cast<std::size_t>(end.answer)];
+  const bool has_calls = choice.reader && !choice.reader->message().tool_calls.empty();
+  return has_calls && end.reason == std::string_view("stop") ? "tool_calls" : end.reason;
+}
+
+Json AnswerJson::message_json(const Choice& choice) const {
+  if (!choice.reader) return {{"role", "assistant"}, {"content", choice.text}, {"refusal", nullptr}};
+  const ChatMessage& message = choice.reader->message();
+  Json json = {{"role", "assistant"}, {"content", message.content}, {"refusal", nullptr}};
+  if (!message.reasoning.empty()) json["reasoning_content"] = message.reasoning;
+  if (message.tool_calls.empty()) return json;
+  if (message.content.empty()) json["content"] = nullptr;
+  json["tool_calls"] = Json::array();
+  for (const ChatToolCall& call : message.tool_calls) {
+    json["tool_calls"].push_back(
+        {{"id", call.id}, {"type", "function"}, {"function", {{"name", call.name}, {"arguments", call.arguments}}}});
+  }
+  return json;
 }
 
 Json AnswerJson::timings(const BatchResult& result) const {
@@ -163,7 +229,15 @@ void AnswerJson::add(const TextPiece& piece) {
   choice.text += piece.text;
 }
 
-void AnswerJson::add(const AnswerEnd& end) { choices_[static_cast<std::size_t>(end.answer)].reason = end.reason; }
+void AnswerJson::add(const AnswerEnd& end) {
+  Choice& choice = choices_[static_cast<std::size_t>(end.answer)];
+  // Read once, in the end: reading as it comes takes as often as there are tokens.
+  if (choice.reader) {
+    choice.reader->add(choice.text);
+    choice.reader->finish(end.reason == std::string_view("stop"));
+  }
+  choice.reason = reason_of(end);
+}
 
 Json AnswerJson::whole(const BatchResult& result) const {
   const bool is_chat = endpoint_ == Endpoint::kChat;
@@ -172,7 +246,7 @@ Json AnswerJson::whole(const BatchResult& result) const {
   for (std::size_t i = 0; i < choices_.size(); ++i) {
     Json choice = {{"index", i}, {"finish_reason", choices_[i].reason}, {"logprobs", nullptr}};
     if (is_chat) {
-      choice["message"] = {{"role", "assistant"}, {"content", choices_[i].text}, {"refusal", nullptr}};
+      choice["message"] = message_json(choices_[i]);
     } else {
       choice["text"] = choices_[i].text;
     }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,8 +18,8 @@ class AnswerJson {
 
   // Chunks of a stream, in the order of the events. The role comes first.
   std::vector<Json> first_chunks() const;
-  Json chunk(const TextPiece& piece);
-  Json chunk(const AnswerEnd& end) const;
+  std::vector<Json> chunks(const TextPiece& piece);
+  std::vector<Json> chunks(const AnswerEnd& end);
   Json usage_chunk(const BatchResult& result) const;
 
   // The whole answer: every event but the result, then the object.
@@ -31,10 +32,15 @@ class AnswerJson {
  private:
   struct Choice {
     std::string text;
-    Json probabilities;  // of chat: the list "content"; of completions: the object "logprobs"
+    std::optional<ChatReader> reader;  // of a chat's answer that is more than text
+    Json probabilities;                // of chat: the list "content"; of completions: the object "logprobs"
     const char* reason = "stop";
   };
   Json head(const char* kind) const;
+  // A chunk with what came to a chat's answer.
+  Json delta_chunk(int answer, const Json& delta) const;
+  const char* reason_of(const AnswerEnd& end) const;
+  Json message_json(const Choice& choice) const;
   Json empty_probabilities() const;
   Json probabilities(const TextPiece& piece, std::size_t text_offset) const;
   void append(Json& all, const Json& more) const;

@@ -37,12 +37,18 @@ GenerationEvent next_event(Answering& answering) {
 
 std::string event_text(const Json& json) { return "data: " + to_text(json) + "\n\n"; }
 
+std::string event_texts(const std::vector<Json>& all) {
+  std::string text;
+  for (const Json& json : all) text += event_text(json);
+  return text;
+}
+
 // What the client is sent next. `is_over`: nothing follows.
 std::string stream_text(Answering& answering, bool& is_over) {
   AnswerJson& json = *answering.json;
   const GenerationEvent event = next_event(answering);
-  if (const auto* piece = std::get_if<TextPiece>(&event)) return event_text(json.chunk(*piece));
-  if (const auto* end = std::get_if<AnswerEnd>(&event)) return event_text(json.chunk(*end));
+  if (const auto* piece = std::get_if<TextPiece>(&event)) return event_texts(json.chunks(*piece));
+  if (const auto* end = std::get_if<AnswerEnd>(&event)) return event_texts(json.chunks(*end));
   const auto* result = std::get_if<BatchResult>(&event);
   if (result == nullptr) return "";
   is_over = true;
@@ -80,7 +86,7 @@ void answer_as_stream(std::shared_ptr<Answering> answering, httplib::Response& r
     bool is_over = false;
     try {
       if (is_first) {
-        for (const Json& chunk : answering->json->first_chunks()) text += event_text(chunk);
+        text += event_texts(answering->json->first_chunks());
       }
       is_first = false;
       text += stream_text(*answering, is_over);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "server/chat_fields.h"
 #include "server/chat_prompt.h"
 #include "server/fields.h"
 #include "server/kv_fields.h"
@@ -14,8 +15,6 @@ namespace {
 constexpr int kMostStops = 16;
 constexpr std::size_t kMostStopBytes = 1024;
 constexpr int kMostProbabilities = 20;
-constexpr int kMostSchemaKeys = 4096;  // looking up names in ordered JSON is linear
-constexpr int kMostSchemaValues = 100'000;
 
 // Fields that would change the answer, and that nothing here honours.
 void refuse_unsupported(const Fields& fields) {
@@ -25,9 +24,8 @@ void refuse_unsupported(const Fields& fields) {
   };
   const auto is_empty = [](const Json& json) { return (json.is_array() || json.is_object()) && json.empty(); };
   const auto is_false = [](const Json& json) { return json == false; };
-  for (const char* name : {"tools", "functions", "logit_bias", "web_search_options"}) refuse_unless(name, is_empty);
+  for (const char* name : {"functions", "logit_bias", "web_search_options"}) refuse_unless(name, is_empty);
   refuse_unless("echo", is_false);
-  refuse_unless("tool_choice", [](const Json& json) { return json == "none" || json == "auto"; });
   refuse_unless("function_call", [](const Json& json) { return json == "none" || json == "auto"; });
   refuse_unless("modalities", [](const Json& json) { return json == Json::array({"text"}); });
   refuse_unless("audio", [](const Json&) { return false; });
@@ -70,29 +68,6 @@ std::vector<std::string> parse_stops(const Fields& fields) {
   return stops;
 }
 
-// The schema as it stands in the body, its properties in their order.
-OrderedJson find_schema(const std::string& text) {
-  int n_keys = 0, n_values = 0;
-  bool is_format = false;  // or another field, whose names and values are not counted
-  const auto only_format = [&](int depth, OrderedJson::parse_event_t event, OrderedJson& parsed) {
-    if (event == OrderedJson::parse_event_t::key) {
-      if (depth == 1) return is_format = parsed == "response_format";
-      return is_format && ++n_keys <= kMostSchemaKeys;
-    }
-    if (depth == 0) return true;  // the body
-    return is_format && (event != OrderedJson::parse_event_t::value || ++n_values <= kMostSchemaValues);
-  };
-  const OrderedJson body = OrderedJson::parse(text, only_format);
-  const auto refuse_beyond = [](int n, int most, const std::string& what) {
-    if (n <= most) return;
-    throw ApiError(400, "the JSON schema has more than " + std::to_string(most) + " " + what + ": shorten it",
-                   "response_format");
-  };
-  refuse_beyond(n_keys, kMostSchemaKeys, "names");
-  refuse_beyond(n_values, kMostSchemaValues, "values");
-  return body["response_format"]["json_schema"]["schema"];
-}
-
 std::string parse_grammar(const Fields& fields, const std::string& text) {
   const std::string grammar = fields.text("grammar").value_or("");
   const std::optional<Json> format = fields.object("response_format");
@@ -105,52 +80,7 @@ std::string parse_grammar(const Fields& fields, const std::string& text) {
   if (type != "json_schema") inner.refuse("type", "must be text, json_object or json_schema");
   const std::optional<Json> schema = inner.object("json_schema");
   if (!schema || !schema->contains("schema")) inner.refuse("json_schema", "must be an object with a 'schema'");
-  return schema_grammar(find_schema(text));
-}
-
-std::string parse_content(const Json& content, const Fields& fields) {
-  if (content.is_null()) return "";
-  if (content.is_string()) return content;
-  if (!content.is_array()) fields.refuse("content", "must be a string or a list of parts");
-  std::string text;
-  for (const Json& part : content) {
-    const auto type = part.is_object() ? part.find("type") : part.end();
-    if (!part.is_object() || type == part.end() || *type != "text" || !part.contains("text") ||
-        !part["text"].is_string()) {
-      fields.refuse("content", "may have parts of type 'text' only");
-    }
-    text += part["text"];
-  }
-  return text;
-}
-
-std::vector<ChatMessage> parse_messages(const Fields& fields) {
-  const Json* json = fields.find("messages");
-  if (json == nullptr || !json->is_array() || json->empty()) {
-    fields.refuse("messages", "must be a list of at least one message");
-  }
-  std::vector<ChatMessage> messages;
-  for (const Json& one : *json) {
-    const std::string place = "messages[" + std::to_string(messages.size()) + "].";
-    if (!one.is_object()) throw ApiError(400, "'" + place + "' must be an object", "messages");
-    const Fields message(one, place);
-    std::string role = message.text("role").value_or("");
-    if (role == "developer") role = "system";
-    if (role == "tool" || role == "function") {
-      message.refuse("role",
-                     "is that of a tool, and this server has no tools: give what the tool said as a user's text");
-    }
-    if (const Json* calls = message.find("tool_calls"); calls != nullptr && !calls->empty()) {
-      message.refuse("tool_calls", "need tools, which this server does not have: leave them out");
-    }
-    if (role != "system" && role != "user" && role != "assistant") {
-      message.refuse("role", "must be system, user or assistant");
-    }
-    const bool has_content = one.contains("content");
-    if (!has_content && role != "assistant") message.refuse("content", "is missing");
-    messages.push_back({role, has_content ? parse_content(one["content"], message) : ""});
-  }
-  return messages;
+  return schema_grammar(parse_ordered_field(text, "response_format")["json_schema"]["schema"]);
 }
 
 PromptTokens parse_prompt(const Fields& fields, const Model& model, const std::string& document, std::int32_t n_ctx) {
@@ -212,8 +142,13 @@ ApiRequest parse_request(Endpoint endpoint, const std::string& text, const Model
   const KvFields kv = parse_kv(fields);
   request.wants_heads = kv.wants_heads;
   const std::int32_t n_ctx = defaults.session.n_ctx > 0 ? defaults.session.n_ctx : model.info().n_ctx_train;
-  PromptTokens parts = endpoint == Endpoint::kChat ? chat_tokens(model, parse_messages(fields), kv.document, n_ctx)
-                                                   : parse_prompt(fields, model, kv.document.value_or(""), n_ctx);
+  PromptTokens parts =
+      endpoint == Endpoint::kChat
+          ? chat_tokens(model, parse_chat(fields, text, !batch.sampling.grammar.empty()), kv.document, n_ctx, request)
+          : parse_prompt(fields, model, kv.document.value_or(""), n_ctx);
+  if (request.format != nullptr && request.is_streamed && batch.n_probabilities >= 0) {
+    fields.refuse("logprobs", "cannot be had in a stream of tool calls or thoughts: leave out one of the three");
+  }
   apply_kv(kv, defaults, std::move(parts), batch);
   return request;
 }

@@ -2,12 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "server/api_error.h"
 #include "winnow/batch.h"
+#include "winnow/chat.h"
 
 namespace winnow::server {
 
@@ -26,7 +28,9 @@ struct ApiRequest {
   Endpoint endpoint = Endpoint::kChat;
   BatchRequest batch;
   std::vector<std::string> stops;
-  std::string model;  // the name that it asked for, repeated in the answer; may be empty
+  std::shared_ptr<const ChatFormat> format;  // of a chat's answer; null: plain text
+  std::vector<Token> shown_tokens;           // special ones whose text belongs to an answer, ascending
+  std::string model;                         // the name that it asked for, repeated in the answer; may be empty
   bool is_streamed = false;
   bool wants_usage = false;  // at the end of the stream
   bool wants_heads = false;  // the entries of each layer and head, in the timings

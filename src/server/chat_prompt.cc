@@ -16,8 +16,28 @@ void check_bytes(const Model& model, std::size_t n_bytes, std::int32_t n_ctx) {
                                            std::to_string(n_ctx) + " tokens of the context: shorten it");
 }
 
-PromptTokens chat_tokens(const Model& model, std::vector<ChatMessage> messages,
-                         const std::optional<std::string>& document, std::int32_t n_ctx) {
+namespace {
+
+void take_format(const Model& model, ChatPrompt prompt, ApiRequest& request) {
+  if (!prompt.grammar.empty()) {
+    request.batch.sampling.grammar = std::move(prompt.grammar);
+    request.batch.sampling.grammar_start = std::move(prompt.grammar_start);
+  }
+  request.format = std::move(prompt.format);
+  request.stops.insert(request.stops.end(), prompt.stops.begin(), prompt.stops.end());
+  if (request.format == nullptr) return;
+  for (const std::string& text : prompt.shown_tokens) {
+    const std::vector<Token> tokens = model.tokenize(text, false, true);
+    if (tokens.size() == 1) request.shown_tokens.push_back(tokens.front());
+  }
+  std::sort(request.shown_tokens.begin(), request.shown_tokens.end());
+}
+
+}  // namespace
+
+PromptTokens chat_tokens(const Model& model, ChatFields chat, const std::optional<std::string>& document,
+                         std::int32_t n_ctx, ApiRequest& request) {
+  std::vector<ChatMessage>& messages = chat.messages;
   // A template puts a token or more around each message.
   if (messages.size() > static_cast<std::size_t>(n_ctx)) {
     throw Error(ErrorCode::kContextFull, "the chat has " + std::to_string(messages.size()) +
@@ -29,20 +49,26 @@ PromptTokens chat_tokens(const Model& model, std::vector<ChatMessage> messages,
   check_bytes(model, n_bytes, n_ctx);
   const auto is_user = [](const ChatMessage& message) { return message.role == "user"; };
   const auto first = std::find_if(messages.begin(), messages.end(), is_user);
+  ChatPrompt prompt;
+  SplitPrompt split;
   if (first == messages.end()) {
     if (document) throw Error(ErrorCode::kInvalidArgument, "a document needs a user message that asks about it");
-    return tokenize(model, {"", model.apply_chat_template(messages, true)});
-  }
-  ChatPlace place;
-  if (document) {
-    const std::string before = *document + "\n\n";
-    first->content.insert(0, before);
-    place = {.message = static_cast<std::size_t>(first - messages.begin()), .offset = before.size()};
+    prompt = model.apply_chat_template(messages, chat.options);
+    split.after = prompt.text;
   } else {
-    const auto last = std::find_if(messages.rbegin(), messages.rend(), is_user);
-    place = {.message = static_cast<std::size_t>(messages.rend() - last) - 1};
+    ChatPlace place;
+    if (document) {
+      const std::string before = *document + "\n\n";
+      first->content.insert(0, before);
+      place = {.message = static_cast<std::size_t>(first - messages.begin()), .offset = before.size()};
+    } else {
+      const auto last = std::find_if(messages.rbegin(), messages.rend(), is_user);
+      place = {.message = static_cast<std::size_t>(messages.rend() - last) - 1};
+    }
+    split = split_chat(model, std::move(messages), place, chat.options, prompt);
   }
-  return tokenize(model, split_chat(model, std::move(messages), place));
+  take_format(model, std::move(prompt), request);
+  return tokenize(model, split);
 }
 
 }  // namespace winnow::server

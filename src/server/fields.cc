@@ -8,6 +8,8 @@ namespace winnow::server {
 namespace {
 
 constexpr int kMostLevels = 64;
+constexpr int kMostOrderedKeys = 4096;
+constexpr int kMostOrderedValues = 100'000;
 
 }  // namespace
 
@@ -30,6 +32,27 @@ Json parse_body(const std::string& text) {
   }
   if (!json.is_object()) throw ApiError(400, "the body must be a JSON object");
   return json;
+}
+
+OrderedJson parse_ordered_field(const std::string& text, const std::string& name) {
+  int n_keys = 0, n_values = 0;
+  bool is_field = false;  // or another one, whose names and values are not counted
+  const auto only_field = [&](int depth, OrderedJson::parse_event_t event, OrderedJson& parsed) {
+    if (event == OrderedJson::parse_event_t::key) {
+      if (depth == 1) return is_field = parsed == name;
+      return is_field && ++n_keys <= kMostOrderedKeys;
+    }
+    if (depth == 0) return true;  // the body
+    return is_field && (event != OrderedJson::parse_event_t::value || ++n_values <= kMostOrderedValues);
+  };
+  const OrderedJson body = OrderedJson::parse(text, only_field);
+  const auto refuse_beyond = [&](int n, int most, const std::string& what) {
+    if (n <= most) return;
+    throw ApiError(400, "'" + name + "' has more than " + std::to_string(most) + " " + what + ": shorten it", name);
+  };
+  refuse_beyond(n_keys, kMostOrderedKeys, "names");
+  refuse_beyond(n_values, kMostOrderedValues, "values");
+  return body.value(name, OrderedJson());
 }
 
 const Json* Fields::find(const std::string& name) const {

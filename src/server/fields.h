@@ -11,6 +11,12 @@ namespace winnow::server {
 // Parses a body: UTF-8, an object, not nested deeper than 64 levels. Throws ApiError(400).
 Json parse_body(const std::string& text);
 
+using OrderedJson = nlohmann::ordered_json;  // names come in the order of the text
+
+// A field of a body that parse_body has accepted, its names in their order. Looking names up in it is linear: throws
+// ApiError(400) for one with more than 4,096 of them or 100,000 values.
+OrderedJson parse_ordered_field(const std::string& text, const std::string& name);
+
 // A field that is missing or null is not there. `path` is what stands before the name in messages ("kv.").
 class Fields {
  public:

@@ -1,5 +1,7 @@
 #include "server/generation.h"
 
+#include <algorithm>
+
 namespace winnow::server {
 namespace {
 
@@ -24,7 +26,8 @@ const char* reason_text(FinishReason reason) {
 struct Generation::Mailbox {
   std::shared_ptr<const Model> model;
   bool wants_tokens;
-  std::vector<TextStream> texts;  // by answer; the batch's thread only
+  std::vector<TextStream> texts;    // by answer; the batch's thread only
+  std::vector<Token> shown_tokens;  // special ones, ascending
 
   std::mutex mutex;
   std::condition_variable arrived;
@@ -38,7 +41,8 @@ struct Generation::Mailbox {
 
   bool take_token(const BatchToken& token) {
     TextStream& text = texts[static_cast<std::size_t>(token.answer)];
-    TextPiece piece{.answer = token.answer, .text = text.add(model->token_text(token.token))};
+    const bool is_shown = std::binary_search(shown_tokens.begin(), shown_tokens.end(), token.token);
+    TextPiece piece{.answer = token.answer, .text = text.add(model->token_text(token.token, is_shown))};
     if (wants_tokens && !text.is_stopped()) piece.tokens.push_back(token);
     if (!piece.text.empty() || !piece.tokens.empty()) put(std::move(piece));
     return !text.is_stopped();
@@ -56,6 +60,7 @@ Generation::Generation(Batch& batch, const ApiRequest& request) : batch_(batch),
   mailbox_->model = batch.engine()->model();
   mailbox_->wants_tokens = request.batch.n_probabilities >= 0;
   mailbox_->texts.assign(static_cast<std::size_t>(request.batch.n_answers), TextStream(request.stops));
+  mailbox_->shown_tokens = request.shown_tokens;
   const std::shared_ptr<Mailbox> mailbox = mailbox_;
   BatchCallbacks callbacks;
   callbacks.on_accept = [mailbox] { mailbox->put(Accepted{}); };

@@ -1,12 +1,13 @@
-// JSON Schema to GBNF: what an answer must look like, in the form that libllama's grammar sampler takes.
+// JSON Schema to GBNF: what an answer must look like. libllama-common has a converter, too, which the grammars of tool
+// calls come from; but it says nothing of keywords that it passes over, and takes minutes and gigabytes for schemas of
+// a few lines (nested counts, long enums, patterns). This one is bounded and refuses what it cannot hold an answer to.
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <string>
 
-namespace winnow::server {
+#include "server/fields.h"
 
-using OrderedJson = nlohmann::ordered_json;  // properties come in the schema's order
+namespace winnow::server {
 
 // The usual subset: type (also several), properties, required, additionalProperties, items, minItems, maxItems,
 // minLength, maxLength, pattern, format, minimum, maximum, exclusiveMinimum, exclusiveMaximum, enum, const, anyOf,

@@ -100,6 +100,7 @@ TEST(ChatTemplateTest, HostileTemplatesAreRefused) {
        "list"},
       {"{% set ns = namespace() %}{% set ns.x = ns %}{{ ns.x|tojson }}", "list"},
       {"{% set x = [1] %}{% for i in range(60) %}{{ x.append(x) }}{% endfor %}{{ x|tojson }}", "list"},
+      {"{% set x = [1] %}{{ x|append(x) }}{{ x|tojson }}", "list"},
       {"{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "nested too deeply"},
       {"{% macro f() %}{% if true %}{% for i in [1] %}{{ 'x' ~ f() }}{% endfor %}{% endif %}{% endmacro %}{{ f() }}",
        "nested too deeply"},

@@ -90,8 +90,23 @@ TEST_F(ApiRequestTest, WrongFieldsAreNamed) {
            {R"("stream_options":{})", "stream_options"},
            {R"("top_logprobs":2)", "top_logprobs"},
            {R"("logprobs":true,"top_logprobs":21)", "top_logprobs"},
-           {R"("tools":[{}])", "tools"},
+           {R"("tools":7)", "tools"},
+           {R"("tools":[7])", "tools"},
+           {R"("tools":[{}])", "tools[0].function"},
+           {R"("tools":[{"type":"retrieval"}])", "tools[0].type"},
+           {R"("tools":[{"type":"function","function":{"name":"a b"}}])", "tools[0].function.name"},
+           {R"("tools":[{"function":{"name":"f","parameters":7}}])", "tools[0].function.parameters"},
+           {R"("tools":[{"function":{"name":"f","parameters":{"maxItems":5000}}}])", "tools[0].function.parameters"},
+           {R"("tools":[{"function":{"name":"f"}}],"grammar":"root ::= \"a\"")", "tools"},
+           {R"("tools":[{"function":{"name":"f"}}])", "library"},  // this template has none
            {R"("tool_choice":"required")", "tool_choice"},
+           {R"("tool_choice":{"type":"function","function":{"name":"g"}})", "tool_choice.function.name"},
+           {R"("parallel_tool_calls":1)", "parallel_tool_calls"},
+           {R"("reasoning_effort":"much")", "reasoning_effort"},
+           {R"("reasoning_format":"odd")", "reasoning_format"},
+           {R"("chat_template_kwargs":7)", "chat_template_kwargs"},
+           {R"("chat_template_kwargs":{"messages":[]})", "chat_template_kwargs"},
+           {R"("chat_template_kwargs":{"enable_thinking":"no"})", "chat_template_kwargs.enable_thinking"},
            {R"("logit_bias":{"5":1})", "logit_bias"},
            {R"("modalities":["audio"])", "modalities"},
            {R"("response_format":{"type":"xml"})", "response_format.type"},
@@ -144,8 +159,12 @@ TEST_F(ApiRequestTest, MessagesThatAreNotAPersons) {
   };
   EXPECT_EQ(prompt(""), prompt(R"(,"content":"")"));
   EXPECT_EQ(prompt(R"(,"tool_calls":[])"), prompt(R"(,"content":null)"));
-  EXPECT_EQ(refusal([&] { prompt(R"(,"tool_calls":[{"id":"1"}])"); }), "messages[1].tool_calls");
-  EXPECT_EQ(refusal([&] { chat("", R"([{"role":"tool","content":"x"}])"); }), "messages[0].role");
+  EXPECT_EQ(refusal([&] { prompt(R"(,"tool_calls":[{"id":"1"}])"); }), "messages[1].tool_calls[0].function");
+  EXPECT_EQ(refusal([&] { prompt(R"(,"tool_calls":[{"function":{"name":"f","arguments":"{"}}])"); }),
+            "messages[1].tool_calls[0].function.arguments");
+  EXPECT_EQ(refusal([&] { chat("", R"([{"role":"tool","content":"x"}])"); }), "messages[0].tool_call_id");
+  EXPECT_EQ(refusal([&] { chat("", R"([{"role":"function","content":"x"}])"); }), "messages[0].role");
+  EXPECT_EQ(refusal([&] { chat("", R"([{"role":"user","content":"x","tool_calls":[]}])"); }), "messages[0].tool_calls");
   EXPECT_EQ(refusal([&] { chat("", R"([{"role":"user"}])"); }), "messages[0].content");
 }
 

@@ -31,6 +31,9 @@ inline int connect_to(int port) {
 
 class HttpTest : public testing::Test {
  protected:
+  explicit HttpTest(const std::string& chat_template = test::kChatmlTemplate)
+      : file_({.chat_template = chat_template}), model_(Model::load(file_.path())) {}
+
   void start(const std::function<void(ServiceOptions&)>& change = {}, const BatchOptions& batch = {},
              std::size_t kv_limit = std::size_t{64} << 20) {
     ServiceOptions options;
@@ -101,8 +104,8 @@ class HttpTest : public testing::Test {
     return answer;
   }
 
-  const test::TinyModel file_{{.chat_template = test::kChatmlTemplate}};
-  const std::shared_ptr<const Model> model_ = Model::load(file_.path());
+  const test::TinyModel file_;
+  const std::shared_ptr<const Model> model_;
   std::shared_ptr<Engine> engine_;
   std::unique_ptr<Batch> batch_;
   std::unique_ptr<Service> service_;

@@ -158,6 +158,45 @@ class OpenAiClientTest(unittest.TestCase):
             model="any", messages=[{"role": "user", "content": "Describe Paris."}], response_format=City, max_tokens=100)
         self.assertIsInstance(answer.choices[0].message.parsed.is_capital, bool)
 
+    def test_tools_over_many_turns(self):
+        templates = os.environ.get("WINNOW_TEMPLATES")
+        if not templates:
+            self.skipTest("the folder of templates is not named")
+        # SmolLM2's own template knows no tools; this one has its marks.
+        server = Server("--temp", "0", "-c", "4096", "--chat-template-file", templates + "/Qwen-Qwen2.5-7B-Instruct.jinja")
+        try:
+            client = openai.OpenAI(base_url=server.url + "/v1", api_key="any", max_retries=0, timeout=120)
+            tools = [{"type": "function", "function": {
+                "name": "get_weather", "description": "The weather of a city.", "strict": True,
+                "parameters": {"type": "object", "required": ["city"], "additionalProperties": False,
+                               "properties": {"city": {"type": "string", "enum": ["Oslo", "Rome"]}}}}}]
+            messages = [{"role": "system", "content": "Be brief."}]
+            for city in ("Oslo", "Rome", "Oslo"):
+                messages.append({"role": "user", "content": f"How is the weather in {city}?"})
+                calls = {}
+                reason = None
+                with client.chat.completions.create(model="any", messages=messages, tools=tools, tool_choice="required",
+                                                    parallel_tool_calls=False, max_tokens=100, stream=True) as stream:
+                    for chunk in stream:
+                        for call in chunk.choices[0].delta.tool_calls or []:
+                            kept = calls.setdefault(call.index, {"id": call.id, "name": call.function.name, "arguments": ""})
+                            kept["arguments"] += call.function.arguments or ""
+                        reason = chunk.choices[0].finish_reason or reason
+                self.assertEqual(reason, "tool_calls")
+                self.assertEqual([call["name"] for call in calls.values()], ["get_weather"])
+                self.assertIn(json.loads(calls[0]["arguments"])["city"], ("Oslo", "Rome"))
+                messages.append({"role": "assistant", "content": None, "tool_calls": [
+                    {"id": calls[0]["id"], "type": "function",
+                     "function": {"name": "get_weather", "arguments": calls[0]["arguments"]}}]})
+                messages.append({"role": "tool", "tool_call_id": calls[0]["id"], "content": "rain, 7 degrees"})
+                answer = client.chat.completions.create(model="any", messages=messages, tools=tools, tool_choice="none",
+                                                        max_tokens=40)
+                self.assertTrue(answer.choices[0].message.content)
+                self.assertIsNone(answer.choices[0].message.tool_calls)
+                messages.append({"role": "assistant", "content": answer.choices[0].message.content})
+        finally:
+            self.assertEqual(server.stop(), 0)
+
     def test_errors(self):
         with self.assertRaises(openai.BadRequestError) as caught:
             self.chat("x", temperature=-1)
@@ -167,8 +206,9 @@ class OpenAiClientTest(unittest.TestCase):
         self.assertEqual(caught.exception.code, "context_length_exceeded")
         with self.assertRaises(openai.BadRequestError):
             self.chat("x", extra_body={"kv": {"evict": "nothing", "budget": "20%"}})
-        with self.assertRaises(openai.BadRequestError):
+        with self.assertRaises(openai.BadRequestError) as caught:  # the template of this model knows none
             self.chat("x", tools=[{"type": "function", "function": {"name": "f"}}])
+        self.assertIn("--chat-template-file", str(caught.exception))
         with self.assertRaises(openai.NotFoundError):
             self.client.embeddings.create(model="any", input="x")
         stranger = openai.OpenAI(base_url=self.server.url + "/v1", api_key="wrong", max_retries=0)

@@ -1,0 +1,251 @@
+#include "server/chat_fields.h"
+
+#include <algorithm>
+#include <cctype>
+#include <set>
+
+namespace winnow::server {
+namespace {
+
+constexpr std::size_t kMostTools = 128;
+constexpr std::size_t kMostNameBytes = 64;  // OpenAI's
+constexpr std::size_t kMostKeyBytes = 256;
+constexpr std::size_t kMostPatternBytes = 512;
+constexpr std::int64_t kMostRepeats = 1024;
+// Of all tools' schemas. libllama-common makes a grammar of each call from them and has no bounds of its own; these
+// keep it to a second or two, on the thread of the request.
+constexpr int kMostSchemaValues = 5'000;
+constexpr std::size_t kMostProperties = 200;  // of an object: what they take grows with their square
+constexpr int kMostArgumentLevels = 64;
+
+std::string parse_content(const Json& content, const Fields& fields) {
+  if (content.is_null()) return "";
+  if (content.is_string()) return content;
+  if (!content.is_array()) fields.refuse("content", "must be a string or a list of parts");
+  std::string text;
+  for (const Json& part : content) {
+    const auto type = part.is_object() ? part.find("type") : part.end();
+    if (!part.is_object() || type == part.end() || *type != "text" || !part.contains("text") ||
+        !part["text"].is_string()) {
+      fields.refuse("content", "may have parts of type 'text' only");
+    }
+    text += part["text"];
+  }
+  return text;
+}
+
+// JSON that is not nested too deeply for whoever renders it.
+bool is_usable_json(const std::string& text) {
+  bool is_too_deep = false;
+  const auto watch = [&](int depth, Json::parse_event_t, Json&) {
+    is_too_deep |= depth > kMostArgumentLevels;
+    return !is_too_deep;
+  };
+  return !Json::parse(text, watch, false).is_discarded() && !is_too_deep;
+}
+
+std::vector<ChatToolCall> parse_calls(const Fields& message) {
+  std::vector<ChatToolCall> calls;
+  const Json* list = message.find("tool_calls");
+  if (list == nullptr) return calls;
+  if (!list->is_array()) message.refuse("tool_calls", "must be a list");
+  for (const Json& one : *list) {
+    const std::string place = message.path("tool_calls[" + std::to_string(calls.size()) + "].");
+    if (!one.is_object()) message.refuse("tool_calls", "must be a list of objects");
+    const Fields call(one, place);
+    const std::optional<Json> function = call.object("function");
+    if (!function) call.refuse("function", "is missing");
+    const Fields inner(*function, place + "function.");
+    ChatToolCall& made = calls.emplace_back();
+    made.id = call.text("id").value_or("");
+    made.name = inner.text("name").value_or("");
+    if (made.name.empty()) inner.refuse("name", "is missing");
+    const Json* arguments = inner.find("arguments");
+    made.arguments = arguments == nullptr     ? "{}"
+                     : arguments->is_string() ? arguments->get<std::string>()
+                                              : to_text(*arguments);
+    if (!is_usable_json(made.arguments)) {
+      inner.refuse("arguments", "must be JSON, nested at most " + std::to_string(kMostArgumentLevels) + " levels deep");
+    }
+  }
+  return calls;
+}
+
+ChatMessage parse_message(const Json& one, const std::string& place) {
+  if (!one.is_object()) throw ApiError(400, "'" + place + "' must be an object", "messages");
+  const Fields message(one, place);
+  ChatMessage made;
+  made.role = message.text("role").value_or("");
+  if (made.role == "function") message.refuse("role", "is an old one: answer calls with role 'tool'");
+  static const std::set<std::string> kRoles = {"system", "developer", "user", "assistant", "tool"};
+  if (!kRoles.contains(made.role)) message.refuse("role", "must be system, developer, user, assistant or tool");
+  const bool is_assistant = made.role == "assistant";
+  if (!one.contains("content") && !is_assistant) message.refuse("content", "is missing");
+  if (one.contains("content")) made.content = parse_content(one["content"], message);
+  made.name = message.text("name").value_or("");
+  made.tool_call_id = message.text("tool_call_id").value_or("");
+  if (is_assistant) {
+    made.reasoning = message.text("reasoning_content").value_or("");
+    made.tool_calls = parse_calls(message);
+  } else if (message.find("tool_calls") != nullptr) {
+    message.refuse("tool_calls", "belong to an assistant's message");
+  }
+  if (made.role == "tool" && made.tool_call_id.empty() && made.name.empty()) {
+    message.refuse("tool_call_id", "is missing: the 'id' of the call that this answers");
+  }
+  return made;
+}
+
+std::vector<ChatMessage> parse_messages(const Fields& fields) {
+  const Json* json = fields.find("messages");
+  if (json == nullptr || !json->is_array() || json->empty()) {
+    fields.refuse("messages", "must be a list of at least one message");
+  }
+  std::vector<ChatMessage> messages;
+  for (const Json& one : *json) {
+    messages.push_back(parse_message(one, "messages[" + std::to_string(messages.size()) + "]."));
+  }
+  // A tool's answer says which call it belongs to; many templates want the tool's name instead.
+  std::map<std::string, std::string> names;
+  for (ChatMessage& message : messages) {
+    for (const ChatToolCall& call : message.tool_calls) names[call.id] = call.name;
+    const auto found = names.find(message.tool_call_id);
+    if (message.role == "tool" && message.name.empty() && found != names.end()) message.name = found->second;
+  }
+  return messages;
+}
+
+void check_schema(const Json& schema, const Fields& function, int& n_values) {
+  const auto refuse = [&](const std::string& what) { function.refuse("parameters", what); };
+  if (++n_values > kMostSchemaValues) {
+    refuse("of all tools have more than " + std::to_string(kMostSchemaValues) + " values: shorten them");
+  }
+  if (!schema.is_structured()) return;
+  for (const auto& [name, value] : schema.items()) {
+    if (schema.is_object() && name.size() > kMostKeyBytes) {
+      refuse("may have names of " + std::to_string(kMostKeyBytes) + " bytes at most");
+    }
+    if (name == "properties" && value.size() > kMostProperties) {
+      refuse("may have " + std::to_string(kMostProperties) + " properties in an object at most");
+    }
+    static const std::set<std::string> kRepeats = {"minItems", "maxItems", "minLength", "maxLength"};
+    if (schema.is_object() && kRepeats.contains(name) && value.is_number() && !(value >= 0 && value <= kMostRepeats)) {
+      refuse("may have '" + name + "' up to " + std::to_string(kMostRepeats));
+    }
+    if (schema.is_object() && name == "pattern" && value.is_string() &&
+        value.get_ref<const std::string&>().size() > kMostPatternBytes) {
+      refuse("may have patterns of " + std::to_string(kMostPatternBytes) + " bytes at most");
+    }
+    check_schema(value, function, n_values);
+  }
+}
+
+std::vector<ChatTool> parse_tools(const Fields& fields, const std::string& text) {
+  std::vector<ChatTool> tools;
+  const Json* list = fields.find("tools");
+  if (list == nullptr) return tools;
+  if (!list->is_array()) fields.refuse("tools", "must be a list");
+  if (list->size() > kMostTools) fields.refuse("tools", "may have " + std::to_string(kMostTools) + " entries at most");
+  // Arguments are written in the order of their schema.
+  const OrderedJson ordered = list->empty() ? OrderedJson() : parse_ordered_field(text, "tools");
+  int n_values = 0;
+  for (const Json& one : *list) {
+    const std::string place = "tools[" + std::to_string(tools.size()) + "].";
+    if (!one.is_object()) fields.refuse("tools", "must be a list of objects");
+    const Fields tool(one, place);
+    if (tool.text("type").value_or("function") != "function") tool.refuse("type", "must be function");
+    const std::optional<Json> object = tool.object("function");
+    if (!object) tool.refuse("function", "is missing");
+    const Fields function(*object, place + "function.");
+    ChatTool& made = tools.emplace_back();
+    made.name = function.text("name").value_or("");
+    const auto is_letter = [](unsigned char c) { return std::isalnum(c) != 0 || c == '_' || c == '-' || c == '.'; };
+    if (made.name.empty() || made.name.size() > kMostNameBytes ||
+        !std::all_of(made.name.begin(), made.name.end(), is_letter)) {
+      function.refuse("name", "must have 1 to " + std::to_string(kMostNameBytes) + " letters, digits, '_', '-' or '.'");
+    }
+    made.description = function.text("description").value_or("");
+    function.boolean("strict");  // calls always follow their schema
+    if (const std::optional<Json> parameters = function.object("parameters")) {
+      check_schema(*parameters, function, n_values);
+      const auto in_order = OrderedJson::json_pointer("/" + std::to_string(tools.size() - 1) + "/function/parameters");
+      made.parameters = ordered.contains(in_order)
+                            ? ordered[in_order].dump(-1, ' ', false, OrderedJson::error_handler_t::replace)
+                            : to_text(*parameters);
+    }
+  }
+  return tools;
+}
+
+void parse_tool_choice(const Fields& fields, ChatOptions& options) {
+  const Json* choice = fields.find("tool_choice");
+  if (choice == nullptr) return;
+  if (*choice == "auto" || *choice == "none" || *choice == "required") {
+    options.tool_choice = *choice == "auto"   ? ToolChoice::kAuto
+                          : *choice == "none" ? ToolChoice::kNone
+                                              : ToolChoice::kRequired;
+    if (*choice == "required" && options.tools.empty())
+      fields.refuse("tool_choice", "is required, but there are no tools");
+    return;
+  }
+  if (!choice->is_object()) fields.refuse("tool_choice", "must be auto, none, required or a function");
+  const std::optional<Json> function = Fields(*choice, "tool_choice.").object("function");
+  const std::string name = function ? Fields(*function, "tool_choice.function.").text("name").value_or("") : "";
+  const auto found =
+      std::find_if(options.tools.begin(), options.tools.end(), [&](const ChatTool& tool) { return tool.name == name; });
+  if (found == options.tools.end()) {
+    throw ApiError(400, "'tool_choice.function.name' must be that of one of the tools", "tool_choice.function.name");
+  }
+  options.tools = {*found};
+  options.tool_choice = ToolChoice::kRequired;
+}
+
+void parse_thinking(const Fields& fields, bool has_grammar, ChatOptions& options) {
+  // What the answer must look like leaves no room for thoughts before it.
+  options.enable_thinking = !has_grammar;
+  if (const std::optional<Json> arguments = fields.object("chat_template_kwargs")) {
+    if (arguments->size() > 64) fields.refuse("chat_template_kwargs", "may have 64 fields at most");
+    static const std::set<std::string> kTaken = {"messages", "tools", "bos_token", "eos_token",
+                                                 "add_generation_prompt"};
+    for (const auto& [name, value] : arguments->items()) {
+      if (kTaken.contains(name))
+        fields.refuse("chat_template_kwargs", "may not have '" + name + "', which the server sets");
+      if (name != "enable_thinking") options.arguments[name] = to_text(value);
+    }
+    const auto on = Fields(*arguments, "chat_template_kwargs.").boolean("enable_thinking");
+    if (on) options.enable_thinking = *on;
+  }
+  if (const auto effort = fields.text("reasoning_effort")) {
+    static const std::set<std::string> kEfforts = {"none", "minimal", "low", "medium", "high", "xhigh", "max"};
+    if (!kEfforts.contains(*effort)) {
+      fields.refuse("reasoning_effort", "must be none, minimal, low, medium, high, xhigh or max");
+    }
+    if (*effort == "none") options.enable_thinking = false;
+    if (*effort != "none") options.arguments["reasoning_effort"] = to_text(*effort);
+  }
+  if (const auto format = fields.text("reasoning_format")) {
+    if (*format != "none" && *format != "auto" && *format != "deepseek") {
+      fields.refuse("reasoning_format", "must be none, auto or deepseek");
+    }
+    options.separates_thinking = *format != "none";
+  }
+}
+
+}  // namespace
+
+ChatFields parse_chat(const Fields& fields, const std::string& text, bool has_grammar) {
+  ChatFields chat{.messages = parse_messages(fields), .options = {}};
+  chat.options.tools = parse_tools(fields, text);
+  parse_tool_choice(fields, chat.options);
+  if (has_grammar && !chat.options.tools.empty()) {
+    fields.refuse("tools", "exclude 'grammar' and 'response_format', since calls have a form of their own");
+  }
+  chat.options.parallel_tool_calls = fields.boolean("parallel_tool_calls");
+  parse_thinking(fields, has_grammar, chat.options);
+  const ChatMessage& last = chat.messages.back();
+  chat.options.continues_last =
+      last.role == "assistant" && last.tool_calls.empty() && (!last.content.empty() || !last.reasoning.empty());
+  return chat;
+}
+
+}  // namespace winnow::server

@@ -1,0 +1,21 @@
+// The fields of a chat request that become its prompt: messages, tools, thinking.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "server/fields.h"
+#include "winnow/chat.h"
+
+namespace winnow::server {
+
+struct ChatFields {
+  std::vector<ChatMessage> messages;
+  ChatOptions options;
+};
+
+// `text` is the body that the fields are of. has_grammar: the answer follows a grammar of the request's own, which
+// excludes tools and, unless it is asked for, thinking. Throws ApiError(400).
+ChatFields parse_chat(const Fields& fields, const std::string& text, bool has_grammar);
+
+}  // namespace winnow::server

@@ -1,0 +1,148 @@
+// Tools and thinking over HTTP, with Qwen3's template on a tiny model whose answers a grammar forces.
+#include <chrono>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "server/http_test_support.h"
+
+namespace winnow::server {
+namespace {
+
+std::string qwen3() {
+  std::stringstream source;
+  source << std::ifstream(WINNOW_TEMPLATES "/Qwen-Qwen3-0.6B.jinja").rdbuf();
+  return source.str();
+}
+
+Json tools() {
+  return Json::parse(R"([{"type":"function","function":{"name":"weather","description":"of a city","strict":true,
+    "parameters":{"type":"object","properties":{"zone":{"enum":["UTC","CET"]},"city":{"enum":["Oslo","Rome"]}},
+                  "required":["zone","city"],"additionalProperties":false}}}])");
+}
+
+class ToolsHttpTest : public HttpTest {
+ protected:
+  ToolsHttpTest() : HttpTest(qwen3()) {}
+
+  Json ask(Json body) {
+    body["max_tokens"] = 200;
+    const auto answer = post("/v1/chat/completions", body.dump());
+    EXPECT_EQ(answer->status, 200) << answer->body;
+    return Json::parse(answer->body);
+  }
+  static Json body(const Json& messages) {
+    return {{"messages", messages},
+            {"tools", tools()},
+            {"tool_choice", "required"},
+            {"parallel_tool_calls", false},
+            {"chat_template_kwargs", {{"enable_thinking", false}}}};
+  }
+};
+
+TEST_F(ToolsHttpTest, CallAnswerCall) {
+  start();
+  Json messages = Json::parse(R"([{"role":"user","content":"Weather?"}])");
+  for (int turn = 0; turn < 3; ++turn) {
+    const Json answer = ask(body(messages));
+    const Json& choice = answer["choices"][0];
+    EXPECT_EQ(choice["finish_reason"], "tool_calls");
+    EXPECT_TRUE(choice["message"]["content"].is_null());
+    const Json& call = choice["message"]["tool_calls"][0];
+    EXPECT_EQ(call["type"], "function");
+    EXPECT_EQ(call["function"]["name"], "weather");
+    const Json arguments = Json::parse(call["function"]["arguments"].get<std::string>());
+    EXPECT_TRUE(arguments["city"] == "Oslo" || arguments["city"] == "Rome");
+    messages.push_back(choice["message"]);
+    messages.push_back({{"role", "tool"}, {"tool_call_id", call["id"]}, {"content", "rain"}});
+  }
+}
+
+TEST_F(ToolsHttpTest, OneNamedFunction) {
+  start();
+  Json request = body(Json::parse(R"([{"role":"user","content":"Weather?"}])"));
+  Json other = tools()[0];
+  other["function"]["name"] = "time";
+  request["tools"].push_back(other);
+  request["tool_choice"] = {{"type", "function"}, {"function", {{"name", "time"}}}};
+  EXPECT_EQ(ask(request)["choices"][0]["message"]["tool_calls"][0]["function"]["name"], "time");
+}
+
+TEST_F(ToolsHttpTest, CallsInAStream) {
+  start();
+  Json request = body(Json::parse(R"([{"role":"developer","content":"Be brief."},{"role":"user","content":"Rain?"}])"));
+  const std::string whole = ask(request)["choices"][0]["message"]["tool_calls"][0]["function"]["arguments"];
+  request["stream"] = true;
+  request["max_tokens"] = 200;
+  const auto answer = post("/v1/chat/completions", request.dump());
+  ASSERT_EQ(answer->status, 200) << answer->body;
+  std::string arguments, name, reason;
+  int n_deltas = 0;
+  std::istringstream lines(answer->body);
+  for (std::string line; std::getline(lines, line);) {
+    if (!line.starts_with("data: {")) continue;
+    const Json choice = Json::parse(line.substr(6))["choices"][0];
+    if (choice["finish_reason"].is_string()) reason = choice["finish_reason"];
+    for (const Json& call : choice["delta"].value("tool_calls", Json::array())) {
+      EXPECT_EQ(call["index"], 0);
+      name += call["function"].value("name", "");
+      arguments += call["function"].value("arguments", "");
+      ++n_deltas;
+    }
+  }
+  EXPECT_EQ(name, "weather");
+  EXPECT_EQ(arguments, whole);
+  EXPECT_EQ(reason, "tool_calls");
+  EXPECT_GT(n_deltas, 5);  // it comes in pieces
+}
+
+TEST_F(ToolsHttpTest, ThoughtsApart) {
+  start();
+  const Json request = {{"messages", Json::parse(R"([{"role":"user","content":"a"}])")},
+                        {"grammar", "root ::= \"<think>\\nwhy\\n</think>\\n\\nso\""},
+                        {"chat_template_kwargs", {{"enable_thinking", true}}}};
+  const Json message = ask(request)["choices"][0]["message"];
+  EXPECT_EQ(message["reasoning_content"], "why\n");
+  EXPECT_EQ(message["content"], "so");
+  Json plain = request;
+  plain["reasoning_format"] = "none";
+  EXPECT_EQ(ask(plain)["choices"][0]["message"]["content"], "<think>\nwhy\n</think>\n\nso");
+}
+
+// Answered or refused, with nobody else held up: the test's own time limit is the bound.
+TEST_F(ToolsHttpTest, HostileSchemasEnd) {
+  start();
+  const auto status = [&](const Json& parameters) {
+    Json request = body(Json::parse(R"([{"role":"user","content":"a"}])"));
+    request["tools"][0]["function"]["parameters"] = parameters;
+    request["max_tokens"] = 1;
+    const auto begin = std::chrono::steady_clock::now();
+    const auto answer = post("/v1/chat/completions", request.dump());
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+    EXPECT_TRUE(answer && (answer->status == 200 || answer->status == 400));
+    RecordProperty("seconds", std::to_string(took.count()));
+    if (took.count() > 1) std::printf("%.1f s\n", took.count());
+    return answer ? answer->status : 0;
+  };
+  Json many = {{"enum", Json::array()}};
+  for (int i = 0; i < 5000; ++i) many["enum"].push_back("value " + std::to_string(i));
+  status({{"type", "object"}, {"properties", {{"x", many}}}});
+  Json nested = {{"type", "string"}};
+  for (int i = 0; i < 12; ++i) nested = {{"type", "array"}, {"items", nested}, {"minItems", 1000}, {"maxItems", 1024}};
+  status({{"type", "object"}, {"properties", {{"x", nested}}}});
+  Json wide = {{"type", "object"}, {"properties", Json::object()}};
+  for (int i = 0; i < 1000; ++i) wide["properties"]["p" + std::to_string(i)] = {{"type", "string"}};
+  EXPECT_EQ(status(wide), 400);
+  Json many_calls = {{"type", "object"}, {"properties", Json::object()}};
+  for (int i = 0; i < 200; ++i) many_calls["properties"]["p" + std::to_string(i)] = {{"type", "string"}};
+  Json all = {{"type", "object"}, {"properties", Json::object()}};
+  for (int i = 0; i < 12; ++i) all["properties"]["q" + std::to_string(i)] = many_calls;
+  status(all);
+  status({{"$ref", "#/$defs/a"}, {"$defs", {{"a", {{"$ref", "#/$defs/a"}}}}}});
+  status({{"type", "object"},
+          {"properties", {{"x", {{"type", "string"}, {"pattern", "^((((a{1,99}){1,99}){1,99}){1,99})$"}}}}}});
+  status({{"type", "object"}, {"properties", {{std::string(200, 'n'), {{"type", "string"}}}}}});
+}
+
+}  // namespace
+}  // namespace winnow::server
