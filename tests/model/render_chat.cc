@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "model/tiny_model.h"
+#include "winnow/chat.h"
 #include "winnow/error.h"
 
 using winnow::ChatMessage;
@@ -25,10 +26,12 @@ int main(int argc, char** argv) {
   for (std::string line; std::getline(std::cin, line);) {
     const Json chat = Json::parse(line);
     std::vector<ChatMessage> messages;
-    for (const Json& one : chat.at("messages")) messages.push_back({one.at("role"), one.at("content")});
+    for (const Json& one : chat.at("messages")) {
+      messages.push_back({.role = one.at("role").get<std::string>(), .content = one.at("content").get<std::string>()});
+    }
     Json answer;
     try {
-      answer["text"] = model->apply_chat_template(messages, chat.at("add_generation_prompt"));
+      answer["text"] = model->apply_chat_template(messages, chat.at("add_generation_prompt").get<bool>());
     } catch (const winnow::Error& error) {
       answer["error"] = error.what();
     }
