@@ -1,6 +1,6 @@
 // JSON Schema to GBNF: what an answer must look like. libllama-common has a converter, too, which the grammars of tool
-// calls come from; but it says nothing of keywords that it passes over, and takes minutes and gigabytes for schemas of
-// a few lines (nested counts, long enums, patterns). This one is bounded and refuses what it cannot hold an answer to.
+// calls come from; but it says nothing of keywords that it passes over, and nothing bounds its work (nested counts,
+// long enums, patterns). This one is bounded and refuses what it cannot hold an answer to.
 #pragma once
 
 #include <string>

@@ -222,9 +222,9 @@ TEST_F(ToolWithModel, QuestionAfterTheContextStaysWhole) {
 }
 
 TEST_F(ToolWithModel, QuestionIsAnsweredThroughTheChatTemplate) {
-  const Json json = report({"-p", "The capital of Norway is Oslo. The capital of Peru is Lima.", "-q",
-                            "What is the capital of Peru?", "-n", "24"});
-  EXPECT_EQ(json["text"], "The capital of Peru is Lima.");
+  const Json json = report({"-p", "The harbour master keeps the key of the lighthouse in a blue tin.", "-q",
+                            "Where is the key?", "-n", "24"});
+  EXPECT_EQ(json["text"], "The key is in a blue tin.");
 }
 
 TEST_F(ToolWithModel, PromptThatTheContextCannotHold) {
