@@ -14,6 +14,7 @@
 #include "eviction/query_rows.h"
 #include "eviction/shared_costs.h"
 #include "kernels/rows.h"
+#include "kernels/softmax_state.h"
 #include "kernels/window_statistics.h"
 #include "winnow/error.h"
 
@@ -166,13 +167,10 @@ std::vector<float> log_sum_exps(const LayerEvidence& evidence, int n_rows, const
       const int kv_head = head / view.shape.n_group, g = head % view.shape.n_group;
       const kernels::RowSum& sum = sums[static_cast<std::size_t>(kv_head)][static_cast<std::size_t>(g * n_rows + r)];
       const float* sinks = view.shape.of_head(kv_head).spec.sinks;
-      const double of_entries = static_cast<double>(sum.high) * std::log(2.0) + std::log(sum.weight);
-      const double sink = sinks == nullptr ? -HUGE_VAL : static_cast<double>(sinks[g]);
-      const double high = std::max(of_entries, sink);
-      const bool is_blind = high == -HUGE_VAL;
-      result.push_back(is_blind
-                           ? -HUGE_VALF
-                           : static_cast<float>(high + std::log(std::exp(of_entries - high) + std::exp(sink - high))));
+      kernels::SoftmaxState state{.max = sum.high * static_cast<float>(std::log(2.0)),
+                                  .sum = static_cast<float>(sum.weight)};
+      if (sinks != nullptr) kernels::merge(state, kernels::SoftmaxState::of(sinks[g]));
+      result.push_back(state.log_sum_exp());
     }
   }
   return result;

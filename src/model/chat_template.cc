@@ -184,6 +184,12 @@ std::size_t steps_of(std::span<const ChatMessage> messages, const ChatOptions& o
   return kSteps + kStepsOfMessage * (messages.size() + options.tools.size()) + n_bytes / kBytesOfStep;
 }
 
+// The template that messages with these options are rendered by.
+const common_chat_template& chosen(const common_chat_templates& templates, const ChatOptions& options) {
+  const bool is_for_tools = !options.tools.empty() && templates.template_tool_use != nullptr;
+  return is_for_tools ? *templates.template_tool_use : *templates.template_default;
+}
+
 common_chat_templates_inputs inputs_of(std::span<const ChatMessage> messages, const ChatOptions& options,
                                        const common_chat_templates* templates) {
   common_chat_templates_inputs inputs;
@@ -199,9 +205,8 @@ common_chat_templates_inputs inputs_of(std::span<const ChatMessage> messages, co
   inputs.tool_choice = options.tool_choice == ToolChoice::kAuto   ? COMMON_CHAT_TOOL_CHOICE_AUTO
                        : options.tool_choice == ToolChoice::kNone ? COMMON_CHAT_TOOL_CHOICE_NONE
                                                                   : COMMON_CHAT_TOOL_CHOICE_REQUIRED;
-  const auto& chosen = !options.tools.empty() && templates->template_tool_use ? templates->template_tool_use
-                                                                              : templates->template_default;
-  inputs.parallel_tool_calls = options.parallel_tool_calls.value_or(chosen->caps.supports_parallel_tool_calls);
+  const jinja::caps& caps = chosen(*templates, options).caps;
+  inputs.parallel_tool_calls = options.parallel_tool_calls.value_or(caps.supports_parallel_tool_calls);
   inputs.enable_thinking = options.enable_thinking;
   inputs.reasoning_format =
       options.separates_thinking ? COMMON_REASONING_FORMAT_DEEPSEEK : COMMON_REASONING_FORMAT_NONE;
@@ -265,15 +270,15 @@ ChatPrompt ChatTemplate::apply(std::span<const ChatMessage> messages, const Chat
     // Its grammar of a call that has to be lets the model talk before it, without end. That of a call which the model
     // chooses begins with the call.
     inputs.tool_choice = COMMON_CHAT_TOOL_CHOICE_AUTO;
-    common_chat_params chosen = common_chat_templates_apply(all, inputs);
-    if (!begins_with_word(chosen)) return first;
-    chosen.grammar_lazy = false;
-    chosen.grammar_triggers.clear();
+    common_chat_params second = common_chat_templates_apply(all, inputs);
+    if (!begins_with_word(second)) return first;
+    second.grammar_lazy = false;
+    second.grammar_triggers.clear();
     begins_with_call = true;
-    return chosen;
+    return second;
   });
   if (!options.tools.empty() && options.tool_choice != ToolChoice::kNone) {
-    const jinja::caps& caps = (all->template_tool_use ? all->template_tool_use : all->template_default)->caps;
+    const jinja::caps& caps = chosen(*all, options).caps;
     const bool is_held = options.tool_choice == ToolChoice::kAuto || !made.grammar.empty();
     if ((!caps.supports_tools && !caps.supports_tool_calls) || !is_held) {
       refuse("knows no tools: leave them out, or name one that does with --chat-template-file");

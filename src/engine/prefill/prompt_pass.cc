@@ -18,10 +18,16 @@ std::size_t count(std::span<const std::vector<Token>> parts) {
   return n;
 }
 
+// In sums side by side: one after the other would take as long as a hundredth of the pass.
 float l2_norm(std::span<const float> x) {
-  double squares = 0;
-  for (const float a : x) squares += static_cast<double>(a) * static_cast<double>(a);
-  return static_cast<float>(std::sqrt(squares));
+  constexpr std::size_t kSums = 8;
+  double squares[kSums] = {};
+  std::size_t i = 0;
+  for (; i + kSums <= x.size(); i += kSums) {
+    for (std::size_t k = 0; k < kSums; ++k) squares[k] += static_cast<double>(x[i + k]) * static_cast<double>(x[i + k]);
+  }
+  for (; i < x.size(); ++i) squares[0] += static_cast<double>(x[i]) * static_cast<double>(x[i]);
+  return static_cast<float>(std::sqrt(std::accumulate(squares, squares + kSums, 0.0)));
 }
 
 }  // namespace

@@ -122,8 +122,7 @@ void add_section(const Section& section, const ReportOptions& options, charts::P
   const std::vector<Figure> quality = quality_figures(section, options.by), needles = needle_figures(section),
                             speed = speed_figures(section);
   if (!quality.empty()) page.figure(quality.front().svg, quality.front().narrow);
-  const TextGrid first = options.by == KeptUnit::kBytes ? bytes_grid(section) : budget_grid(section);
-  for (const TextGrid& grid : {first, against_grid(section, options.against)}) {
+  for (const TextGrid& grid : {kept_grid(section, options.by), against_grid(section, options.against)}) {
     if (!grid.rows.empty()) add_grid(grid, page);
   }
   add_grid(overview_grid(section), page);

@@ -252,6 +252,10 @@ TextGrid bytes_grid(const Section& section) {
   return grid;
 }
 
+TextGrid kept_grid(const Section& section, KeptUnit by) {
+  return by == KeptUnit::kBytes ? bytes_grid(section) : budget_grid(section);
+}
+
 TextGrid against_grid(const Section& section, const std::string& variant) {
   TextGrid grid{.title = "Against " + variant,
                 .comment = comparison_comment(section.measure, "the method", variant),
@@ -430,8 +434,7 @@ std::string markdown(const Results& results, const std::vector<Section>& section
     for (const auto& [reason, n] : section.failures)
       text += "- Failed " + std::to_string(n) + " times: " + reason + "\n";
     if (!section.warnings.empty() || !section.failures.empty()) text += "\n";
-    const TextGrid first = by == KeptUnit::kBytes ? bytes_grid(section) : budget_grid(section);
-    for (const TextGrid& grid : {first, against_grid(section, against)}) {
+    for (const TextGrid& grid : {kept_grid(section, by), against_grid(section, against)}) {
       if (!grid.rows.empty()) text += markdown_table(grid);
     }
     text += markdown_table(overview_grid(section));

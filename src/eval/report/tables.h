@@ -25,6 +25,7 @@ TextGrid budget_grid(const Section& section);
 // was measured within 5 % of it, else, after a tilde, the line between the two measured beside it (straight in the
 // logarithm of the bytes, and of a KL). No rows where no method has two budgets.
 TextGrid bytes_grid(const Section& section);
+TextGrid kept_grid(const Section& section, KeptUnit by);  // one of the two
 // Every method against this one (Variant::name), on the same samples: a column for each budget. No rows where it was
 // not run.
 TextGrid against_grid(const Section& section, const std::string& variant);
