@@ -12,9 +12,10 @@ all: setup  ## build the tool, the library and the tests: build/bin/winnow (the 
 	@echo '==> Building'
 	@cmake --build --preset release --parallel $(JOBS)
 
-setup:  ## Debian packages, ggml and libllama
+setup:  ## Debian packages, ggml and libllama, what the Python package is built with
 	@scripts/setup.sh packages
 	@scripts/setup.sh prefix
+	@scripts/setup.sh python
 
 model:  ## the default model, to models/
 	@scripts/setup.sh model

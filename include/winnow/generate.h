@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstddef>
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -59,6 +60,8 @@ struct GenerationOptions {
   int max_tokens = -1;             // -1: until there is another reason
   std::vector<std::string> stops;  // texts that end the answer and do not belong to it
   bool ignore_end = false;         // never choose an end-of-generation token
+  // Special tokens whose text is a part of the answer's (ChatPrompt::shown_tokens).
+  std::vector<Token> shown_tokens;
   // Whether the session ends behind the last token, to go on from there (a chat), or before it, which saves a step.
   bool feed_last = true;
   std::function<bool()> is_cancelled;  // asked before every token
@@ -86,6 +89,29 @@ struct GenerationResult {
 // is a reason, and Error(kInvalidArgument) for an empty stop text.
 GenerationResult generate(Session& session, Sampler& sampler, const GenerationOptions& options = {},
                           const StepCallback& on_step = {});
+
+// The same a step at a time, for who asks for tokens instead of being called with them. Session and sampler must
+// outlive it; whoever feeds the session in between changes what follows. Not thread-safe.
+class Generator {
+ public:
+  // Throws Error(kInvalidArgument) for an empty stop text.
+  Generator(Session& session, Sampler& sampler, GenerationOptions options = {});
+  ~Generator();
+  Generator(Generator&&) noexcept;
+  Generator& operator=(Generator&&) noexcept;
+
+  // Feeds the token of the step before, where another follows, and chooses one: until the next call Session::logits()
+  // is what it was chosen from. The step's text is valid until then, too. Not to be called behind the last step. Throws
+  // what generate throws.
+  GenerationStep next();
+
+  // Nobody wants more: the next step is the last, with kStopped.
+  void stop();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
 
 // A prompt in two pieces: what is known before the question, and the rest up to where the answer begins.
 struct SplitPrompt {

@@ -1,5 +1,6 @@
 #include "winnow/generate.h"
 
+#include <algorithm>
 #include <limits>
 #include <utility>
 
@@ -33,74 +34,111 @@ class TokenChooser {
   std::vector<float> logits_;  // [n_vocab]
 };
 
-// Shows what a step brings, and remembers that nobody reads any more.
-class Reader {
- public:
-  Reader(const StepCallback& on_step, std::string& text) : on_step_(on_step), text_(text) {}
+}  // namespace
 
-  void show(const GenerationStep& step) {
-    text_ += step.text;
-    if (is_reading_ && on_step_) is_reading_ = on_step_(step);
+struct Generator::Impl {
+  Impl(Session& the_session, Sampler& sampler, GenerationOptions the_options)
+      : session(the_session),
+        model(*the_session.model()),
+        options(std::move(the_options)),
+        stream(options.stops),
+        chooser(model, sampler, options.ignore_end),
+        goes_on(options.max_tokens != 0) {
+    std::sort(options.shown_tokens.begin(), options.shown_tokens.end());
   }
-  bool is_reading() const { return is_reading_; }
 
- private:
-  const StepCallback& on_step_;
-  std::string& text_;
-  bool is_reading_ = true;
+  GenerationStep last_step() {
+    text = stream.finish();
+    return {.text = text, .is_last = true, .reason = reason};
+  }
+
+  void end(FinishReason why) {
+    goes_on = false;
+    reason = why;
+  }
+
+  // The token that was shown last, where it is still to be fed.
+  void feed() {
+    if (!std::exchange(has_token, false) || (!goes_on && !options.feed_last)) return;
+    if (session.n_tokens() < session.options().n_ctx) {
+      session.decode(token);
+    } else if (goes_on) {
+      end(FinishReason::kContextFull);
+    }
+  }
+
+  // Chooses a token; whether there is one.
+  bool choose() {
+    if (options.is_cancelled && options.is_cancelled()) {
+      end(FinishReason::kCancelled);
+      return false;
+    }
+    token = chooser.choose(session.logits());
+    if (options.ignore_end || !model.is_end_of_generation(token)) return true;
+    end(FinishReason::kEndOfText);
+    return false;
+  }
+
+  GenerationStep show() {
+    ++n_tokens;
+    has_token = true;
+    const bool is_shown = std::binary_search(options.shown_tokens.begin(), options.shown_tokens.end(), token);
+    text = stream.add(model.token_text(token, is_shown));
+    if (stream.is_stopped()) {
+      end(FinishReason::kStopText);
+    } else if (n_tokens == options.max_tokens) {
+      end(FinishReason::kLength);
+    }
+    return {.token = token, .text = text};
+  }
+
+  Session& session;
+  const Model& model;
+  GenerationOptions options;
+  TextStream stream;
+  TokenChooser chooser;
+  std::string text;  // of the step
+  Token token = -1;
+  bool has_token = false;  // shown, not fed
+  bool goes_on;
+  int n_tokens = 0;
+  FinishReason reason = FinishReason::kLength;
 };
 
-}  // namespace
+Generator::Generator(Session& session, Sampler& sampler, GenerationOptions options)
+    : impl_(std::make_unique<Impl>(session, sampler, std::move(options))) {}
+Generator::~Generator() = default;
+Generator::Generator(Generator&&) noexcept = default;
+Generator& Generator::operator=(Generator&&) noexcept = default;
+
+GenerationStep Generator::next() {
+  impl_->feed();
+  return impl_->goes_on && impl_->choose() ? impl_->show() : impl_->last_step();
+}
+
+void Generator::stop() { impl_->end(FinishReason::kStopped); }
 
 GenerationResult generate(Session& session, Sampler& sampler, const GenerationOptions& options,
                           const StepCallback& on_step) {
-  const Model& model = *session.model();
+  Generator generator(session, sampler, options);
   GenerationResult result;
-  TextStream stream(options.stops);
-  Reader reader(on_step, result.text);
-  TokenChooser chooser(model, sampler, options.ignore_end);
-
-  // Chooses and shows a token. Whether the answer goes on behind it; else result.reason says why not.
-  const auto take_token = [&](Token token) {
-    result.tokens.push_back(token);
-    const std::string text = stream.add(model.token_text(token));
-    reader.show({.token = token, .text = text});
-    if (!reader.is_reading()) {
-      result.reason = FinishReason::kStopped;
-    } else if (stream.is_stopped()) {
-      result.reason = FinishReason::kStopText;
-    } else if (options.max_tokens >= 0 && result.tokens.size() >= static_cast<std::size_t>(options.max_tokens)) {
-      result.reason = FinishReason::kLength;
+  bool is_reading = true;
+  for (bool is_over = false; !is_over;) {
+    const GenerationStep step = generator.next();
+    is_over = step.is_last;
+    if (is_over) {
+      result.reason = step.reason;
     } else {
-      return true;
+      if (result.tokens.empty()) result.first_token_at = std::chrono::steady_clock::now();
+      result.tokens.push_back(step.token);
     }
-    return false;
-  };
-
-  bool goes_on = options.max_tokens != 0;
-  if (!goes_on) result.reason = FinishReason::kLength;
-  while (goes_on) {
-    if (options.is_cancelled && options.is_cancelled()) {
-      result.reason = FinishReason::kCancelled;
-      break;
-    }
-    const Token token = chooser.choose(session.logits());
-    if (result.tokens.empty()) result.first_token_at = std::chrono::steady_clock::now();
-    if (!options.ignore_end && model.is_end_of_generation(token)) {
-      result.reason = FinishReason::kEndOfText;
-      break;
-    }
-    goes_on = take_token(token);
-    if (!goes_on && !options.feed_last) break;
-    if (session.n_tokens() >= session.options().n_ctx) {
-      result.reason = goes_on ? FinishReason::kContextFull : result.reason;
-      break;
-    }
-    session.decode(token);
+    result.text += step.text;
+    if (!is_reading || !on_step) continue;
+    is_reading = on_step(step);
+    if (is_reading) continue;
+    result.reason = FinishReason::kStopped;
+    generator.stop();
   }
-  const std::string rest = stream.finish();
-  reader.show({.text = rest, .is_last = true, .reason = result.reason});
-  if (!reader.is_reading()) result.reason = FinishReason::kStopped;
   return result;
 }
 

@@ -133,6 +133,68 @@ TEST_F(GenerateTest, AStopTextEndsItAndIsNotShown) {
   EXPECT_LT(result.tokens.size(), 12U);
 }
 
+TEST_F(GenerateTest, AskedStepByStepItGivesTheSame) {
+  Session session = start();
+  Session other = session.fork();
+  Sampler first = greedy(), second = greedy();
+  const GenerationResult whole = generate(session, first, {.max_tokens = 5});
+  Generator generator(other, second, {.max_tokens = 5});
+  std::vector<Token> tokens;
+  std::string text;
+  for (bool is_over = false; !is_over;) {
+    const GenerationStep step = generator.next();
+    is_over = step.is_last;
+    text += step.text;
+    if (is_over) {
+      EXPECT_EQ(step.reason, FinishReason::kLength);
+      continue;
+    }
+    tokens.push_back(step.token);
+    EXPECT_EQ(argmax(other.logits()), step.token);  // not fed yet
+    EXPECT_EQ(other.n_tokens(), 40 + static_cast<int>(tokens.size()) - 1);
+  }
+  EXPECT_EQ(tokens, whole.tokens);
+  EXPECT_EQ(text, whole.text);
+  EXPECT_EQ(logits_of(other), logits_of(session));
+}
+
+TEST_F(GenerateTest, StepsEndWhereNobodyWantsMore) {
+  Session session = start();
+  Sampler sampler = greedy();
+  Generator generator(session, sampler);
+  generator.next();
+  generator.next();
+  generator.stop();
+  const GenerationStep last = generator.next();
+  EXPECT_TRUE(last.is_last);
+  EXPECT_EQ(last.reason, FinishReason::kStopped);
+  EXPECT_EQ(session.n_tokens(), 42);
+}
+
+// A model whose likeliest token is a special one.
+TEST_F(GenerateTest, ShownTokensArePartOfTheText) {
+  Session probe = start();
+  const Token special = argmax(probe.logits());
+  Session session = start({.n_ctx = kContext, .edit_metadata = [special](gguf_context* file) {
+                             const char* const key = "tokenizer.ggml.token_type";
+                             const std::int64_t id = gguf_find_key(file, key);
+                             const auto* data = static_cast<const std::int32_t*>(gguf_get_arr_data(file, id));
+                             std::vector<std::int32_t> types(data, data + gguf_get_arr_n(file, id));
+                             types[static_cast<std::size_t>(special)] = 3;  // control
+                             gguf_set_arr_data(file, key, GGUF_TYPE_INT32, types.data(), types.size());
+                           }});
+  const std::string text = engine_->model()->token_text(special, true);
+  ASSERT_FALSE(text.empty());
+  ASSERT_EQ(engine_->model()->token_text(special), "");
+  const auto answer = [&](std::vector<Token> shown) {
+    Session fork = session.fork();
+    Sampler sampler = greedy();
+    return generate(fork, sampler, {.max_tokens = 1, .shown_tokens = std::move(shown)}).text;
+  };
+  EXPECT_EQ(answer({}), "");
+  EXPECT_EQ(answer({special + 1, special}), valid_utf8(text));
+}
+
 // A model that ends at once, because all tokens end its answers but one, which is far from likely.
 TEST_F(GenerateTest, EndTokensEndItUnlessTheyAreIgnored) {
   Session probe = start();

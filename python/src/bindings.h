@@ -1,0 +1,15 @@
+// The parts of the module winnow._core, a file each. They mirror include/winnow; the package's Python makes what people
+// use of them.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+namespace winnow::python {
+
+void bind_model(nanobind::module_& module);
+void bind_chat(nanobind::module_& module);
+void bind_session(nanobind::module_& module);
+void bind_generation(nanobind::module_& module);
+void bind_methods(nanobind::module_& module);
+
+}  // namespace winnow::python

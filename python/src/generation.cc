@@ -1,0 +1,115 @@
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+#include <tuple>
+#include <utility>
+
+#include "bindings.h"
+#include "winnow/generate.h"
+#include "winnow/log_softmax.h"
+#include "winnow/sampling.h"
+#include "winnow/session.h"
+
+namespace winnow::python {
+namespace {
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+const char* reason_name(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::kEndOfText:
+      return "end-of-text";
+    case FinishReason::kLength:
+      return "length";
+    case FinishReason::kContextFull:
+      return "context-full";
+    case FinishReason::kStopText:
+      return "stop-text";
+    case FinishReason::kStopped:
+      return "stopped";
+    case FinishReason::kCancelled:
+      return "cancelled";
+    case FinishReason::kError:
+      break;
+  }
+  return "error";
+}
+
+using Probability = std::pair<Token, double>;
+
+// Natural logarithms of the model's own probabilities: the token's, and the n likeliest, descending.
+std::pair<double, std::vector<Probability>> log_probabilities(const Session& session, Token token, std::size_t n) {
+  const std::span<const float> logits = session.logits();
+  const double sum = log_sum_exp(logits);
+  std::vector<Token> order(logits.size());
+  for (std::size_t i = 0; i < order.size(); ++i) order[i] = static_cast<Token>(i);
+  const auto logit = [&](Token i) { return logits[static_cast<std::size_t>(i)]; };
+  const auto end = order.begin() + static_cast<std::ptrdiff_t>(std::min(n, order.size()));
+  std::partial_sort(order.begin(), end, order.end(), [&](Token a, Token b) { return logit(a) > logit(b); });
+  std::vector<Probability> top;
+  for (auto at = order.begin(); at != end; ++at) top.emplace_back(*at, logit(*at) - sum);
+  return {logit(token) - sum, top};
+}
+
+}  // namespace
+
+void bind_generation(nb::module_& module) {
+  nb::class_<Sampler>(module, "Sampler")
+      .def(
+          "__init__",
+          [](Sampler* self, std::shared_ptr<Model> model, float temperature, int top_k, float top_p, float min_p,
+             int repeat_last_n, float repeat_penalty, float frequency_penalty, float presence_penalty,
+             std::uint32_t seed, const std::string& grammar, const GrammarStart& grammar_start) {
+            const nb::gil_scoped_release release;
+            new (self) Sampler(std::move(model), {.temperature = temperature,
+                                                  .top_k = top_k,
+                                                  .top_p = top_p,
+                                                  .min_p = min_p,
+                                                  .repeat_last_n = repeat_last_n,
+                                                  .repeat_penalty = repeat_penalty,
+                                                  .frequency_penalty = frequency_penalty,
+                                                  .presence_penalty = presence_penalty,
+                                                  .seed = seed,
+                                                  .grammar = grammar,
+                                                  .grammar_start = grammar_start});
+          },
+          "model"_a, nb::kw_only(), "temperature"_a = 0.8f, "top_k"_a = 40, "top_p"_a = 0.95f, "min_p"_a = 0.05f,
+          "repeat_last_n"_a = 64, "repeat_penalty"_a = 1.0f, "frequency_penalty"_a = 0.0f, "presence_penalty"_a = 0.0f,
+          "seed"_a = SamplingOptions{}.seed, "grammar"_a = "", "grammar_start"_a = GrammarStart{})
+      .def("accept", &Sampler::accept, "token"_a)
+      .def_prop_ro("seed", &Sampler::seed);
+
+  nb::class_<Generator>(module, "Generator")
+      .def(
+          "__init__",
+          [](Generator* self, Session& session, Sampler& sampler, int max_tokens, std::vector<std::string> stops,
+             std::vector<Token> shown_tokens, bool feed_last) {
+            new (self) Generator(session, sampler,
+                                 {.max_tokens = max_tokens,
+                                  .stops = std::move(stops),
+                                  .shown_tokens = std::move(shown_tokens),
+                                  .feed_last = feed_last});
+          },
+          "session"_a, "sampler"_a, nb::kw_only(), "max_tokens"_a = -1, "stops"_a = std::vector<std::string>{},
+          "shown_tokens"_a = std::vector<Token>{}, "feed_last"_a = true, nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>())
+      .def(
+          "next",
+          [](Generator& generator) {
+            GenerationStep step;
+            {
+              const nb::gil_scoped_release release;
+              step = generator.next();
+            }
+            return std::tuple{step.token, std::string(step.text), step.is_last ? reason_name(step.reason) : nullptr};
+          },
+          "(token, text, reason): the reason is None in all steps but the last, which has no token.");
+
+  module.def("log_probabilities", &log_probabilities, "session"_a, "token"_a, "n"_a);
+}
+
+}  // namespace winnow::python

@@ -1,0 +1,41 @@
+"""The default model, loaded once. Without one (WINNOW_TEST_MODEL, else models/) the tests that need it skip themselves."""
+
+import os
+import pathlib
+
+import pytest
+
+import winnow
+
+DEFAULT_MODEL = pathlib.Path(__file__).parents[2] / "models" / "SmolLM2-135M-Instruct-Q4_1.gguf"
+
+# About 700 tokens, with something to find.
+TEXT = (
+    "The harbour of Ferring lies behind a long wall of grey stone, and in winter the boats stay in it. " * 12
+    + "The master keeps the key of the lighthouse in a blue tin under the stairs. "
+    + "In summer the boats leave before the sun is up, and the wall is full of people who wait for them. " * 12
+)
+
+
+@pytest.fixture(scope="session")
+def model_path():
+    path = os.environ.get("WINNOW_TEST_MODEL", str(DEFAULT_MODEL))
+    if not os.path.exists(path):
+        pytest.skip("there is no model: WINNOW_TEST_MODEL names one")
+    return path
+
+
+@pytest.fixture(scope="session")
+def shared_llm(model_path):
+    return winnow.Llama(model_path, n_ctx=2048, n_threads=2)
+
+
+@pytest.fixture
+def llm(shared_llm):
+    shared_llm.reset()
+    return shared_llm
+
+
+@pytest.fixture
+def text():
+    return TEXT

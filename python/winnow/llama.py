@@ -1,0 +1,267 @@
+"""A model, with the surface that users of llama-cpp-python know."""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Union
+
+from . import _core
+from .answer import Completion, Piece, Stop, pieces, stop_list, token_limit
+from .errors import InvalidArgument
+from .methods import Budget, budget_text
+from .progress import progress
+from .sampling import RANDOM_SEED, Sampling
+
+Prompt = Union[str, Sequence[int]]
+
+
+class LlamaState:
+    """What a model has read: its tokens and their cache. Saving one copies nothing; pages are shared until written."""
+
+    def __init__(self, session: Any):
+        self._session = session
+
+    @property
+    def n_tokens(self) -> int:
+        """Tokens that were read, those whose entries were dropped included."""
+        return self._session.n_tokens
+
+    def save(self, path: Union[str, os.PathLike[str]]) -> None:
+        """Writes it to a checksummed file; `Llama.load_state` takes its path."""
+        self._session.save(os.fspath(path))
+
+
+class Llama:
+    """A model from a GGUF file, its threads and the cache of what it read last.
+
+    model_path: a GGUF file.
+    n_ctx: most tokens of prompt and answer; 0: as many as the model was trained on.
+    n_threads: None: the machine's physical cores.
+    n_batch: tokens of a prompt that pass a layer together.
+    seed: of every sampler; None: a random one each time.
+    kv_evict, kv_budget: what of a prompt's cache is kept, see `winnow.methods()`: "snapkv:window=16" and "20%" (of the
+        prompt), "5%bytes", "64MiB", 512 (tokens a head) or 0.2. A budget alone means the method "auto"; without either
+        the cache is full.
+    type_k, type_v: how keys and values are stored: "f32", "f16", "bf16", "q8_0", "q4_0", "r4", "r3".
+    prefill_chunk: prompts longer than this are read and cut in chunks of so many tokens; 0: layer by layer.
+    kv_bytes_limit: hard limit of the caches of this model, in bytes; 0: none.
+    prefill_weights: the numbers that prompts are multiplied in: "auto", "as-is", "int8", "float", "bf16", "f32".
+    chat_format: "chatml", or None for the template in the model file.
+    chat_template: Jinja, instead of the model file's.
+    verbose: progress bars, where tqdm is installed and the standard error is a terminal.
+
+    Calls from several threads wait for each other inside the library, token by token. What is computed is computed
+    without Python's lock, and Ctrl-C ends it after the present step: the model is then as before the call.
+    """
+
+    def __init__(
+        self,
+        model_path: Union[str, os.PathLike[str]],
+        *,
+        n_ctx: int = 0,
+        n_threads: Optional[int] = None,
+        n_batch: int = 512,
+        seed: Optional[int] = None,
+        kv_evict: Optional[str] = None,
+        kv_budget: Optional[Budget] = None,
+        type_k: str = "f16",
+        type_v: str = "f16",
+        prefill_chunk: int = 0,
+        kv_bytes_limit: int = 0,
+        prefill_weights: str = "auto",
+        chat_format: Optional[str] = None,
+        chat_template: Optional[str] = None,
+        use_mmap: bool = True,
+        verbose: bool = True,
+    ):
+        self.model_path = os.fspath(model_path)
+        self.verbose = verbose
+        self._seed = RANDOM_SEED if seed is None else seed
+        self._model = _core.Model.load(self.model_path, use_mmap, _template(chat_format, chat_template))
+        self._engine = _core.Engine.create(self._model, n_threads or 0, kv_bytes_limit, n_batch, prefill_weights)
+        self._options = {
+            "evict": kv_evict,
+            "budget": budget_text(kv_budget),
+            "n_ctx": n_ctx,
+            "key_type": type_k,
+            "value_type": type_v,
+            "prefill_chunk": prefill_chunk,
+        }
+        self._lock = threading.Lock()
+        self._session: Any = self._engine.open(**self._options)  # of what was read last; never fed, only forked
+        self._is_continued = not self._session.evicts  # whether a prompt that begins with it goes on from there
+
+    # --- The model ---------------------------------------------------------------------------------------------------
+
+    @property
+    def info(self) -> Dict[str, Any]:
+        """The model's dimensions, with a row for each layer."""
+        return self._model.info
+
+    def n_ctx(self) -> int:
+        return self._session.n_ctx
+
+    def n_embd(self) -> int:
+        return self.info["n_embd"]
+
+    def n_vocab(self) -> int:
+        return self.info["n_vocab"]
+
+    def tokenize(self, text: Union[bytes, str], add_bos: bool = True, special: bool = False) -> List[int]:
+        """Tokens of a text; special: texts such as <|im_start|> become the tokens they name."""
+        data = text.encode() if isinstance(text, str) else bytes(text)
+        return self._model.tokenize(data, add_bos, special)
+
+    def detokenize(self, tokens: Sequence[int], special: bool = False) -> bytes:
+        """The tokens' bytes; those of special tokens only where they are asked for."""
+        return b"".join(self._model.token_text(token, special) for token in tokens)
+
+    # --- What was read -----------------------------------------------------------------------------------------------
+
+    @property
+    def n_tokens(self) -> int:
+        """Tokens of the prompt and answer that were read last."""
+        return self._session.n_tokens
+
+    @property
+    def statistics(self) -> Dict[str, Any]:
+        """Of what was read last: tokens, entries and bytes of the full cache and of what is kept, seconds."""
+        return self._session.statistics
+
+    def set_seed(self, seed: int) -> None:
+        self._seed = seed
+
+    def reset(self) -> None:
+        """Forgets what was read."""
+        with self._lock:
+            self._session = self._engine.open(**self._options)
+            self._is_continued = not self._session.evicts
+
+    def eval(self, tokens: Sequence[int]) -> None:
+        """Reads tokens behind what was read before. The first of them are cut to the budget, the others kept whole."""
+        with self._lock:
+            session = self._session.fork()
+        self._feed(session, list(tokens))
+        with self._lock:
+            self._session = session
+            self._is_continued = True
+
+    def save_state(self) -> LlamaState:
+        """What was read last, to go on from there later."""
+        with self._lock:
+            return LlamaState(self._session.fork())
+
+    def load_state(self, state: Union[LlamaState, str, os.PathLike[str]]) -> None:
+        """A state of this model, or the file of one: prompts that begin with its tokens go on from there.
+
+        What a method dropped of it stays dropped, and what follows it is kept whole.
+        """
+        if isinstance(state, LlamaState):
+            session = state._session.fork()
+        else:
+            session = self._engine.load_session(os.fspath(state))
+        with self._lock:
+            self._session = session
+            self._is_continued = True
+
+    def _feed(self, session: Any, tokens: List[int]) -> None:
+        with progress(f"prefill {len(tokens):,} tokens", self.verbose) as update:
+            if session.n_tokens == 0:
+                session.prefill(tokens, update)
+            else:
+                session.append(tokens, update)
+
+    def _read(self, tokens: List[int]) -> Any:
+        """A session behind these tokens."""
+        with self._lock:
+            n_read = self._session.n_tokens
+            if self._is_continued and 0 < n_read <= len(tokens) and self._session.tokens == tokens[:n_read]:
+                session = self._session.fork()
+            else:
+                n_read = 0
+                session = self._engine.open(**self._options)
+        if n_read < len(tokens) or n_read == 0:
+            self._feed(session, tokens[n_read:])
+        return session
+
+    def _keep(self, session: Any) -> None:
+        with self._lock:
+            self._session = session
+            self._is_continued = not session.evicts
+
+    # --- Completions -------------------------------------------------------------------------------------------------
+
+    def _answer(self, session: Any, sampler: Any, **options: Any) -> Iterator[Piece]:
+        """An answer whose end is what was read last."""
+        yield from pieces(session, sampler, **options)
+        with self._lock:
+            self._session = session
+            self._is_continued = not session.evicts
+
+    def create_completion(
+        self,
+        prompt: Prompt,
+        max_tokens: Optional[int] = 16,
+        temperature: float = 0.8,
+        top_p: float = 0.95,
+        min_p: float = 0.05,
+        logprobs: Optional[int] = None,
+        echo: bool = False,
+        stop: Stop = None,
+        frequency_penalty: float = 0.0,
+        presence_penalty: float = 0.0,
+        repeat_penalty: float = 1.0,
+        top_k: int = 40,
+        stream: bool = False,
+        seed: Optional[int] = None,
+        grammar: Optional[str] = None,
+    ) -> Any:
+        """The text after a prompt (a text, or tokens), as OpenAI's completions.
+
+        max_tokens: None, 0 or less: as many as the context has room for. logprobs: beside every token so many of the
+        likeliest, natural logarithms in the model's own distribution. stop: texts that end the answer and do not
+        belong to it. grammar: GBNF that it must follow. stream: an iterator of chunks instead of one response.
+        """
+        if echo and logprobs is not None:
+            raise InvalidArgument("echo and logprobs exclude each other: a prompt's own probabilities are not kept")
+        is_text = isinstance(prompt, (str, bytes))
+        tokens = self.tokenize(prompt, True, True) if is_text else list(prompt)
+        echoed = ""
+        if echo:
+            echoed = prompt if isinstance(prompt, str) else self.detokenize(tokens).decode("utf-8", "replace")
+        sampling = Sampling(
+            temperature=temperature,
+            top_k=top_k,
+            top_p=top_p,
+            min_p=min_p,
+            repeat_penalty=repeat_penalty,
+            frequency_penalty=frequency_penalty,
+            presence_penalty=presence_penalty,
+            seed=self._seed if seed is None else seed,
+        )
+        sampler = sampling.sampler(self._model, tokens, grammar=grammar or "")
+        answer = self._answer(
+            self._read(tokens),
+            sampler,
+            n_logprobs=logprobs,
+            max_tokens=token_limit(max_tokens),
+            stops=stop_list(stop),
+        )
+        completion = Completion(self._model, self.model_path, len(tokens), echoed)
+        return completion.chunks(answer) if stream else completion.whole(answer)
+
+    __call__ = create_completion
+
+
+def _template(chat_format: Optional[str], chat_template: Optional[str]) -> str:
+    if chat_format is not None and chat_template is not None:
+        raise InvalidArgument("chat_format and chat_template exclude each other: leave one out")
+    if chat_format is None:
+        return chat_template or ""
+    if chat_format != "chatml":
+        raise InvalidArgument(
+            f"chat_format is 'chatml', or left out for the template in the model file, not {chat_format!r}: give "
+            "another one as Jinja in chat_template"
+        )
+    return chat_format
