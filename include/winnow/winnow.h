@@ -13,6 +13,7 @@
 #include "winnow/head_allocator.h"
 #include "winnow/head_table.h"
 #include "winnow/instruction_set.h"
+#include "winnow/json_grammar.h"
 #include "winnow/layer_allocator.h"
 #include "winnow/layer_evidence.h"
 #include "winnow/layer_view.h"

@@ -52,7 +52,8 @@ void bind_chat(nb::module_& module) {
           [](ChatTool* self, std::string name, std::string description, std::string parameters) {
             new (self) ChatTool{std::move(name), std::move(description), std::move(parameters)};
           },
-          "name"_a, "description"_a, "parameters"_a);
+          "name"_a, "description"_a, "parameters"_a)
+      .def_ro("name", &ChatTool::name);
 
   nb::enum_<ToolChoice>(module, "ToolChoice")
       .value("auto", ToolChoice::kAuto)
@@ -64,6 +65,7 @@ void bind_chat(nb::module_& module) {
       .def_rw("continues_last", &ChatOptions::continues_last)
       .def_rw("tools", &ChatOptions::tools)
       .def_rw("tool_choice", &ChatOptions::tool_choice)
+      .def_rw("parallel_tool_calls", &ChatOptions::parallel_tool_calls)
       .def_rw("enable_thinking", &ChatOptions::enable_thinking)
       .def_rw("arguments", &ChatOptions::arguments);
 

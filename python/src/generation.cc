@@ -1,6 +1,7 @@
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
@@ -10,6 +11,7 @@
 
 #include "bindings.h"
 #include "winnow/generate.h"
+#include "winnow/json_grammar.h"
 #include "winnow/log_softmax.h"
 #include "winnow/sampling.h"
 #include "winnow/session.h"
@@ -109,6 +111,8 @@ void bind_generation(nb::module_& module) {
           },
           "(token, text, reason): the reason is None in all steps but the last, which has no token.");
 
+  module.def("json_schema_grammar", &json_schema_grammar, "schema"_a);
+  module.def("json_object_grammar", &json_object_grammar);
   module.def("log_probabilities", &log_probabilities, "session"_a, "token"_a, "n"_a);
 }
 

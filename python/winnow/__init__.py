@@ -19,6 +19,7 @@ from .errors import (
     OutOfMemory,
     Unsupported,
 )
+from .grammar import LlamaGrammar
 from .llama import Llama, LlamaState
 from .methods import methods
 
@@ -31,6 +32,7 @@ __all__ = [
     "InvalidArgument",
     "IoError",
     "Llama",
+    "LlamaGrammar",
     "LlamaState",
     "NotFound",
     "OutOfMemory",

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import threading
-from typing import Any, Dict, Iterator, List, Optional, Sequence, Union
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Union
 
 from . import _core
 from .answer import Completion, Piece, Stop, pieces, stop_list, token_limit
+from .chat import ChatCompletion, messages_of, options_of, template_of
 from .errors import InvalidArgument
+from .grammar import Grammar, gbnf_of
 from .methods import Budget, budget_text
 from .progress import progress
 from .sampling import RANDOM_SEED, Sampling
@@ -47,7 +49,7 @@ class Llama:
     prefill_chunk: prompts longer than this are read and cut in chunks of so many tokens; 0: layer by layer.
     kv_bytes_limit: hard limit of the caches of this model, in bytes; 0: none.
     prefill_weights: the numbers that prompts are multiplied in: "auto", "as-is", "int8", "float", "bf16", "f32".
-    chat_format: "chatml", or None for the template in the model file.
+    chat_format: "chatml", "llama-2", or None for the template in the model file.
     chat_template: Jinja, instead of the model file's.
     verbose: progress bars, where tqdm is installed and the standard error is a terminal.
 
@@ -78,7 +80,7 @@ class Llama:
         self.model_path = os.fspath(model_path)
         self.verbose = verbose
         self._seed = RANDOM_SEED if seed is None else seed
-        self._model = _core.Model.load(self.model_path, use_mmap, _template(chat_format, chat_template))
+        self._model = _core.Model.load(self.model_path, use_mmap, template_of(chat_format, chat_template))
         self._engine = _core.Engine.create(self._model, n_threads or 0, kv_bytes_limit, n_batch, prefill_weights)
         self._options = {
             "evict": kv_evict,
@@ -215,7 +217,7 @@ class Llama:
         top_k: int = 40,
         stream: bool = False,
         seed: Optional[int] = None,
-        grammar: Optional[str] = None,
+        grammar: Grammar = None,
     ) -> Any:
         """The text after a prompt (a text, or tokens), as OpenAI's completions.
 
@@ -240,7 +242,7 @@ class Llama:
             presence_penalty=presence_penalty,
             seed=self._seed if seed is None else seed,
         )
-        sampler = sampling.sampler(self._model, tokens, grammar=grammar or "")
+        sampler = sampling.sampler(self._model, tokens, grammar=gbnf_of(grammar))
         answer = self._answer(
             self._read(tokens),
             sampler,
@@ -253,15 +255,68 @@ class Llama:
 
     __call__ = create_completion
 
+    def create_chat_completion(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Optional[Sequence[Mapping[str, Any]]] = None,
+        tool_choice: Union[str, Mapping[str, Any], None] = None,
+        temperature: float = 0.2,
+        top_p: float = 0.95,
+        top_k: int = 40,
+        min_p: float = 0.05,
+        stream: bool = False,
+        stop: Stop = None,
+        seed: Optional[int] = None,
+        response_format: Optional[Dict[str, Any]] = None,
+        max_tokens: Optional[int] = None,
+        presence_penalty: float = 0.0,
+        frequency_penalty: float = 0.0,
+        repeat_penalty: float = 1.0,
+        grammar: Grammar = None,
+        logprobs: bool = False,
+        top_logprobs: Optional[int] = None,
+    ) -> Any:
+        """The answer to messages, as OpenAI's chat completions.
 
-def _template(chat_format: Optional[str], chat_template: Optional[str]) -> str:
-    if chat_format is not None and chat_template is not None:
-        raise InvalidArgument("chat_format and chat_template exclude each other: leave one out")
-    if chat_format is None:
-        return chat_template or ""
-    if chat_format != "chatml":
-        raise InvalidArgument(
-            f"chat_format is 'chatml', or left out for the template in the model file, not {chat_format!r}: give "
-            "another one as Jinja in chat_template"
+        messages: dicts with 'role' and 'content'; where the last is an assistant's, the answer goes on with it. tools,
+        tool_choice: functions that the model may, must or must not call. response_format: {"type": "json_object"} for
+        any JSON object, with "schema" for one that follows it ({"type": "json_schema", ...} as OpenAI's, too).
+        logprobs, top_logprobs: natural logarithms in the model's own distribution. stream: an iterator of chunks.
+        """
+        if not messages:
+            raise InvalidArgument("messages are empty: a chat needs one at least")
+        if top_logprobs is not None and not logprobs:
+            raise InvalidArgument("top_logprobs has no effect without logprobs=True")
+        gbnf = gbnf_of(grammar, response_format)
+        made = messages_of(messages)
+        prompt = _core.apply_chat_template(
+            self._model, made, options_of(messages, tools, tool_choice, bool(gbnf))
         )
-    return chat_format
+        tokens = self.tokenize(prompt.text, True, True)
+        sampling = Sampling(
+            temperature=temperature,
+            top_k=top_k,
+            top_p=top_p,
+            min_p=min_p,
+            repeat_penalty=repeat_penalty,
+            frequency_penalty=frequency_penalty,
+            presence_penalty=presence_penalty,
+            seed=self._seed if seed is None else seed,
+        )
+        if gbnf:
+            sampler = sampling.sampler(self._model, tokens, grammar=gbnf)
+        else:
+            sampler = sampling.sampler(
+                self._model, tokens, grammar=prompt.grammar, grammar_start=prompt.grammar_start
+            )
+        shown = (self.tokenize(text, False, True) for text in prompt.shown_tokens)
+        answer = self._answer(
+            self._read(tokens),
+            sampler,
+            n_logprobs=(top_logprobs or 0) if logprobs else None,
+            max_tokens=token_limit(max_tokens),
+            stops=stop_list(stop) + prompt.stops,
+            shown_tokens=[tokens[0] for tokens in shown if len(tokens) == 1],
+        )
+        completion = ChatCompletion(self._model, self.model_path, prompt, len(tokens))
+        return completion.chunks(answer) if stream else completion.whole(answer)

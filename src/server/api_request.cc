@@ -3,11 +3,12 @@
 #include <algorithm>
 #include <array>
 
+#include "generate/schema_grammar.h"
 #include "server/chat_fields.h"
 #include "server/chat_prompt.h"
 #include "server/fields.h"
 #include "server/kv_fields.h"
-#include "server/schema_grammar.h"
+#include "winnow/json_grammar.h"
 
 namespace winnow::server {
 namespace {
@@ -80,7 +81,11 @@ std::string parse_grammar(const Fields& fields, const std::string& text) {
   if (type != "json_schema") inner.refuse("type", "must be text, json_object or json_schema");
   const std::optional<Json> schema = inner.object("json_schema");
   if (!schema || !schema->contains("schema")) inner.refuse("json_schema", "must be an object with a 'schema'");
-  return schema_grammar(parse_ordered_field(text, "response_format")["json_schema"]["schema"]);
+  try {
+    return schema_grammar(parse_ordered_field(text, "response_format")["json_schema"]["schema"]);
+  } catch (const Error& error) {
+    throw ApiError(400, error.what(), "response_format");
+  }
 }
 
 PromptTokens parse_prompt(const Fields& fields, const Model& model, const std::string& document, std::int32_t n_ctx) {

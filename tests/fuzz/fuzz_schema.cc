@@ -8,16 +8,15 @@
 #include <memory>
 #include <string>
 
+#include "generate/schema_grammar.h"
 #include "model/grammar_matcher.h"
 #include "model/tiny_model.h"
-#include "server/api_error.h"
-#include "server/schema_grammar.h"
 #include "winnow/error.h"
 
 namespace {
 
-using namespace winnow;          // NOLINT(google-build-using-namespace)
-using namespace winnow::server;  // NOLINT(google-build-using-namespace)
+using namespace winnow;  // NOLINT(google-build-using-namespace)
+using OrderedJson = nlohmann::ordered_json;
 
 std::shared_ptr<const Grammar> parsed(const std::string& text, const Tokenizer& tokenizer) {
   try {
@@ -62,7 +61,7 @@ void check_numbers(const std::uint8_t* data, std::size_t size, const Tokenizer& 
   std::shared_ptr<const Grammar> grammar;
   try {
     grammar = parsed(schema_grammar(schema), tokenizer);
-  } catch (const ApiError&) {
+  } catch (const Error&) {
     for (const double value : {least, most, std::ceil(least), std::floor(most)}) {
       if (is_inside(value)) __builtin_trap();
     }
@@ -95,8 +94,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
                               {"pattern", std::string(reinterpret_cast<const char*>(data) + 1, size - 1)}};
   try {
     parsed(schema_grammar(schema), tokenizer);
-  } catch (const ApiError& error) {
-    if (error.status != 400) __builtin_trap();
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kInvalidArgument) __builtin_trap();
   }
   return 0;
 }

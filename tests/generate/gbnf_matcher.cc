@@ -1,4 +1,4 @@
-#include "server/gbnf_matcher.h"
+#include "generate/gbnf_matcher.h"
 
 #include <cstdlib>
 #include <map>

@@ -1,19 +1,22 @@
 // JSON Schema to GBNF: what the grammars accept, by a matcher of the tests' own, and that libllama takes them.
-#include "server/schema_grammar.h"
+#include "generate/schema_grammar.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <memory>
 
+#include "generate/gbnf_matcher.h"
 #include "model/grammar_matcher.h"
 #include "model/tiny_model.h"
-#include "server/api_error.h"
-#include "server/gbnf_matcher.h"
+#include "winnow/error.h"
+#include "winnow/json_grammar.h"
 #include "winnow/sampling.h"
 
-namespace winnow::server {
+namespace winnow {
 namespace {
+
+using OrderedJson = nlohmann::ordered_json;
 
 class SchemaGrammarTest : public testing::Test {
  protected:
@@ -34,9 +37,8 @@ class SchemaGrammarTest : public testing::Test {
   static std::string refusal(const std::string& schema) {
     try {
       schema_grammar(OrderedJson::parse(schema));
-    } catch (const ApiError& error) {
-      EXPECT_EQ(error.status, 400);
-      EXPECT_EQ(error.param, "response_format");
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
       return error.what();
     }
     ADD_FAILURE() << "no error for " << schema;
@@ -165,7 +167,7 @@ TEST_F(SchemaGrammarTest, NumbersBetweenBounds) {
           };
           try {
             grammar = schema_grammar(OrderedJson::parse(schema));
-          } catch (const ApiError& error) {
+          } catch (const Error& error) {
             EXPECT_NE(std::string(error.what()).find("no number lies between"), std::string::npos) << error.what();
             for (int i = -130; i <= 130; ++i) EXPECT_FALSE(is_integer && is_inside(i)) << i;
             EXPECT_TRUE(is_integer || least == most);
@@ -326,5 +328,30 @@ TEST_F(SchemaGrammarTest, WhatCannotBeDoneIsRefused) {
   }
 }
 
+// From a text, whose bounds are checked before it is a schema.
+TEST_F(SchemaGrammarTest, TextsAreBounded) {
+  const auto refusal_of = [](const std::string& text) -> std::string {
+    try {
+      json_schema_grammar(text);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
+      return error.what();
+    }
+    return "";
+  };
+  const std::string schema = R"({"type":"object","properties":{"b":{"type":"integer"},"a":{"type":"null"}}})";
+  EXPECT_EQ(json_schema_grammar(schema), schema_grammar(OrderedJson::parse(schema)));
+  EXPECT_TRUE(test::gbnf_matches(json_object_grammar(), R"({"a": [1, {}]})"));
+  EXPECT_NE(refusal_of("").find("no JSON"), std::string::npos);
+  EXPECT_NE(refusal_of("{\"type\":\"integer\"").find("no JSON"), std::string::npos);
+  EXPECT_NE(refusal_of(std::string(1 << 21, ' ')).find("1 MiB"), std::string::npos);
+  EXPECT_NE(refusal_of(std::string(200, '[') + std::string(200, ']')).find("64 levels"), std::string::npos);
+  std::string names = "{\"a\":1", values = "[1";
+  for (int i = 0; i < 5000; ++i) names += ",\"b" + std::to_string(i) + "\":1";
+  for (int i = 0; i < 110'000; ++i) values += ",1";
+  EXPECT_NE(refusal_of(names + "}").find("4096 names"), std::string::npos);
+  EXPECT_NE(refusal_of(values + "]").find("100000 values"), std::string::npos);
+}
+
 }  // namespace
-}  // namespace winnow::server
+}  // namespace winnow

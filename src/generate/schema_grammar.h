@@ -3,19 +3,18 @@
 // long enums, patterns). This one is bounded and refuses what it cannot hold an answer to.
 #pragma once
 
+#include <nlohmann/json.hpp>
 #include <string>
 
-#include "server/fields.h"
+namespace winnow {
 
-namespace winnow::server {
-
+// As it was parsed: properties are written in their order. Names are looked up one after the other, so whoever parses
+// bounds their number.
 // The usual subset: type (also several), properties, required, additionalProperties, items, minItems, maxItems,
 // minLength, maxLength, pattern, format, minimum, maximum, exclusiveMinimum, exclusiveMaximum, enum, const, anyOf,
 // oneOf, allOf with one entry, $ref to #/$defs and #/definitions; annotations are passed over. Properties that the
-// schema does not name do not occur. Throws ApiError(400) that names the first keyword which is not among these.
-std::string schema_grammar(const OrderedJson& schema);
+// schema does not name do not occur. Throws Error(kInvalidArgument) that names the first keyword which is not among
+// these.
+std::string schema_grammar(const nlohmann::ordered_json& schema);
 
-// Any JSON object.
-std::string json_object_grammar();
-
-}  // namespace winnow::server
+}  // namespace winnow

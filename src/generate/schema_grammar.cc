@@ -1,4 +1,4 @@
-#include "server/schema_grammar.h"
+#include "generate/schema_grammar.h"
 
 #include <algorithm>
 #include <deque>
@@ -6,13 +6,15 @@
 #include <set>
 #include <vector>
 
-#include "server/api_error.h"
-#include "server/number_grammar.h"
-#include "server/pattern_grammar.h"
+#include "generate/number_grammar.h"
+#include "generate/pattern_grammar.h"
 #include "winnow/error.h"
+#include "winnow/json_grammar.h"
 
-namespace winnow::server {
+namespace winnow {
 namespace {
+
+using OrderedJson = nlohmann::ordered_json;
 
 // Rules that others use. White space is bounded: a small model would fill its answer with it.
 constexpr const char* kCommonRules =
@@ -28,6 +30,10 @@ constexpr const char* kCommonRules =
     "array ::= \"[\" ws (value (\",\" ws value)*)? ws \"]\"\n"
     "value ::= object | array | string | number | boolean | null\n";
 
+constexpr std::size_t kMostSchemaBytes = 1 << 20;
+constexpr int kMostLevels = 64;
+constexpr int kMostNames = 4096;
+constexpr int kMostValues = 100'000;
 constexpr std::int64_t kMostRepeats = 1000;
 // Less than what a grammar may have: the common rules and repetitions come on top.
 constexpr std::size_t kMostRules = 9000;
@@ -92,7 +98,7 @@ class Converter {
 
  private:
   [[noreturn]] static void refuse(const std::string& place, const std::string& what) {
-    throw ApiError(400, "the JSON schema cannot be used: " + what + " (at " + place + ")", "response_format");
+    throw Error(ErrorCode::kInvalidArgument, "the JSON schema cannot be used: " + what + " (at " + place + ")");
   }
 
   // Refuses keywords other than those.
@@ -381,10 +387,32 @@ class Converter {
   std::deque<Referred> referred_;  // what their rules say is still to be found out
 };
 
+[[noreturn]] void refuse_text(const std::string& what) {
+  throw Error(ErrorCode::kInvalidArgument, "the JSON schema cannot be used: " + what);
+}
+
 }  // namespace
 
 std::string schema_grammar(const OrderedJson& schema) { return Converter(schema).convert(); }
 
+std::string json_schema_grammar(std::string_view schema) {
+  if (schema.size() > kMostSchemaBytes) refuse_text("it has more than 1 MiB");
+  int n_names = 0, n_values = 0;
+  bool is_too_deep = false;
+  const auto is_small = [&](int depth, OrderedJson::parse_event_t event, OrderedJson&) {
+    n_names += event == OrderedJson::parse_event_t::key ? 1 : 0;
+    n_values += event == OrderedJson::parse_event_t::value ? 1 : 0;
+    is_too_deep = is_too_deep || depth > kMostLevels;
+    return !is_too_deep && n_names <= kMostNames && n_values <= kMostValues;
+  };
+  const OrderedJson parsed = OrderedJson::parse(schema, is_small, /*allow_exceptions=*/false);
+  if (is_too_deep) refuse_text("it is nested deeper than " + std::to_string(kMostLevels) + " levels");
+  if (n_names > kMostNames) refuse_text("it has more than " + std::to_string(kMostNames) + " names");
+  if (n_values > kMostValues) refuse_text("it has more than " + std::to_string(kMostValues) + " values");
+  if (parsed.is_discarded()) refuse_text("it is no JSON");
+  return schema_grammar(parsed);
+}
+
 std::string json_object_grammar() { return std::string("root ::= object\n") + kCommonRules; }
 
-}  // namespace winnow::server
+}  // namespace winnow

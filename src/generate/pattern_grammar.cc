@@ -1,4 +1,4 @@
-#include "server/pattern_grammar.h"
+#include "generate/pattern_grammar.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -12,7 +12,7 @@
 #include "base/utf8.h"
 #include "winnow/error.h"
 
-namespace winnow::server {
+namespace winnow {
 namespace {
 
 constexpr std::size_t kMostBytes = 1000;
@@ -360,4 +360,4 @@ std::string format_grammar(const std::string& format, std::int64_t min_length, s
   throw Error(ErrorCode::kInvalidArgument, "'format' may be " + names);
 }
 
-}  // namespace winnow::server
+}  // namespace winnow

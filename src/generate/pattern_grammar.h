@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-namespace winnow::server {
+namespace winnow {
 
 // A JSON string, quotes included, in which a regular expression of ECMAScript's is found: literals and their escapes,
 // ., classes, \d \w \s and their opposites, groups, alternatives, * + ? {m,n}, and ^ and $ at the ends; without them
@@ -16,4 +16,4 @@ std::string pattern_grammar(const std::string& pattern);
 // with the list for another one, and where its texts are not of min_length to max_length characters (-1: any).
 std::string format_grammar(const std::string& format, std::int64_t min_length, std::int64_t max_length);
 
-}  // namespace winnow::server
+}  // namespace winnow

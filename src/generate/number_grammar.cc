@@ -1,4 +1,4 @@
-#include "server/number_grammar.h"
+#include "generate/number_grammar.h"
 
 #include <algorithm>
 #include <charconv>
@@ -8,7 +8,7 @@
 
 #include "winnow/error.h"
 
-namespace winnow::server {
+namespace winnow {
 namespace {
 
 constexpr std::size_t kMostDigits = 16;
@@ -238,4 +238,4 @@ std::string number_grammar(const NumberBounds& bounds) {
   return any_of(choices);
 }
 
-}  // namespace winnow::server
+}  // namespace winnow

@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-namespace winnow::server {
+namespace winnow {
 
 // A decimal number: sign * integer.fraction.
 struct Decimal {
@@ -26,4 +26,4 @@ struct NumberBounds {
 std::string integer_grammar(const NumberBounds& bounds);
 std::string number_grammar(const NumberBounds& bounds);
 
-}  // namespace winnow::server
+}  // namespace winnow
