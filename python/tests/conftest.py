@@ -9,10 +9,10 @@ import winnow
 
 DEFAULT_MODEL = pathlib.Path(__file__).parents[2] / "models" / "SmolLM2-135M-Instruct-Q4_1.gguf"
 
-# About 700 tokens, with something to find.
+# About 600 tokens, with something to find.
 TEXT = (
     "The harbour of Ferring lies behind a long wall of grey stone, and in winter the boats stay in it. " * 12
-    + "The master keeps the key of the lighthouse in a blue tin under the stairs. "
+    + "The best thing to eat in Ferring is a sandwich with smoked eel. "
     + "In summer the boats leave before the sun is up, and the wall is full of people who wait for them. " * 12
 )
 
@@ -39,3 +39,12 @@ def llm(shared_llm):
 @pytest.fixture
 def text():
     return TEXT
+
+
+@pytest.fixture(scope="session")
+def tool():
+    """The command line tool of the same build."""
+    path = pathlib.Path(winnow.__file__).parents[2] / "bin" / "winnow"
+    if not path.exists():
+        pytest.skip("the tool is not built")
+    return str(path)

@@ -7,6 +7,7 @@
 """
 
 from ._core import __version__
+from .context import Context
 from .errors import (
     BadFile,
     Cancelled,
@@ -26,6 +27,7 @@ from .methods import methods
 __all__ = [
     "BadFile",
     "Cancelled",
+    "Context",
     "ContextFull",
     "Error",
     "InternalError",

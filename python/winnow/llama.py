@@ -9,6 +9,7 @@ from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Union
 from . import _core
 from .answer import Completion, Piece, Stop, pieces, stop_list, token_limit
 from .chat import ChatCompletion, messages_of, options_of, template_of
+from .context import Context, split
 from .errors import InvalidArgument
 from .grammar import Grammar, gbnf_of
 from .methods import Budget, budget_text
@@ -320,3 +321,48 @@ class Llama:
         )
         completion = ChatCompletion(self._model, self.model_path, prompt, len(tokens))
         return completion.chunks(answer) if stream else completion.whole(answer)
+
+    # --- Compressed contexts -----------------------------------------------------------------------------------------
+
+    def compress(
+        self,
+        text: str,
+        method: Optional[str] = None,
+        budget: Optional[Budget] = None,
+        *,
+        question: Optional[str] = None,
+        chat: Optional[bool] = None,
+        system: str = "",
+    ) -> Context:
+        """Reads a document and keeps of its cache what the method chooses, for `Context.ask`.
+
+        method, budget: as kv_evict and kv_budget, whose values they have where both are left out. question: a part of
+        what is read and cut, for methods that find more where they know it; the context answers that one alone. chat:
+        document and questions are a user's message in the model's chat template; None: where it has one. system: that
+        chat's system message.
+        """
+        if chat is None:
+            chat = self._model.has_chat_template()
+        if system and not chat:
+            raise InvalidArgument("system has no effect without the chat template")
+        options = dict(self._options)
+        if method is not None or budget is not None:
+            options.update(evict=method, budget=budget_text(budget))
+        before, after = split(self._model, text, question or "", chat, system)
+        tokens = self.tokenize(before, True, True)
+        if question is not None:
+            # Tokenised apart, as ever: the two ways differ in nothing but what the method sees.
+            tokens += self.tokenize(after, False, True)
+        session = self._engine.open(**options)
+        self._feed(session, tokens)
+        return Context(self, session, chat, question is not None)
+
+    def load_context(self, path: Union[str, os.PathLike[str]], chat: Optional[bool] = None) -> Context:
+        """A context that `Context.save` wrote for this model. chat: None: what its first tokens say."""
+        session = self._engine.load_session(os.fspath(path))
+        if chat is None:
+            chat = self._model.has_chat_template()
+            if chat:
+                before, _ = split(self._model, "document", "question", True)
+                chat = session.tokens[:2] == self.tokenize(before, True, True)[:2]
+        return Context(self, session, chat)

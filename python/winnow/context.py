@@ -1,0 +1,164 @@
+"""A document that was read and compressed once, for any number of questions."""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence, Union
+
+import numpy as np
+
+from . import _core
+from .answer import Stop, pieces, stop_list, token_limit
+from .errors import InvalidArgument, Unsupported
+from .sampling import Sampling
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from .llama import Llama
+
+_N_BINS = 256  # columns of the map
+
+
+def split(model: Any, document: str, question: str, chat: bool, system: str = "") -> tuple[str, str]:
+    """The prompt in two pieces: what is known before the question, and the rest up to where the answer begins."""
+    if not chat:
+        return document, "\n\n" + question
+    return _core.split_chat(model, system, document, "\n\n" + question)
+
+
+class Context:
+    """What a method kept of a document. Made by `Llama.compress` and `Llama.load_context`.
+
+    Asking leaves it as it is: every question is put to a fork, whose pages are this one's until it writes.
+    """
+
+    def __init__(self, llm: Llama, session: Any, chat: bool, is_asked: bool = False):
+        self._llm = llm
+        self._session = session  # never fed
+        self._chat = chat
+        self._is_asked = is_asked  # the question was a part of what was read
+        self._lock = threading.Lock()
+
+    def __repr__(self) -> str:
+        statistics = self.statistics
+        return (
+            f"<winnow.Context of {self.n_tokens:,} tokens: {statistics['method']}, "
+            f"{statistics['entries_kept']:,} of {statistics['entries_full']:,} entries>"
+        )
+
+    # --- Questions ---------------------------------------------------------------------------------------------------
+
+    def ask(
+        self,
+        question: Union[str, Sequence[str], None] = None,
+        *,
+        max_tokens: Optional[int] = 128,
+        stop: Stop = None,
+        temperature: float = 0.0,
+        top_k: int = 40,
+        top_p: float = 0.95,
+        min_p: float = 0.05,
+        seed: Optional[int] = None,
+    ) -> Any:
+        """The answer to a question, or a list of answers to a list of them, each as if it were the first.
+
+        Without a question: the answer to the one that the document was read with.
+        """
+        if (question is None) != self._is_asked:
+            raise InvalidArgument(
+                "the context was read with its question: call ask() without one"
+                if self._is_asked
+                else "ask() needs a question, unless compress() had one"
+            )
+        sampling = Sampling(
+            temperature=temperature,
+            top_k=top_k,
+            top_p=top_p,
+            min_p=min_p,
+            seed=self._llm._seed if seed is None else seed,
+        )
+        options = {"max_tokens": token_limit(max_tokens), "stops": stop_list(stop)}
+        if question is None or isinstance(question, str):
+            return self._answer(question, sampling, options)
+        return [self._answer(one, sampling, options) for one in question]
+
+    def _answer(self, question: Optional[str], sampling: Sampling, options: Dict[str, Any]) -> str:
+        with self._lock:
+            session = self._session.fork()
+        if question is not None:
+            # What follows a question does not depend on what was before it.
+            _, after = split(self._llm._model, "document", question, self._chat)
+            self._llm._feed(session, self._llm.tokenize(after, False, True))
+        sampler = sampling.sampler(self._llm._model, session.tokens)
+        return "".join(piece.text for piece in pieces(session, sampler, **options))
+
+    # --- What is kept ------------------------------------------------------------------------------------------------
+
+    @property
+    def n_tokens(self) -> int:
+        """Tokens that were read."""
+        return self._session.n_tokens
+
+    @property
+    def tokens(self) -> List[int]:
+        """The tokens that were read, [n_tokens]."""
+        return self._session.tokens
+
+    @property
+    def statistics(self) -> Dict[str, Any]:
+        """Method and budget, tokens, entries and bytes of the full cache and of what is kept, seconds."""
+        return self._session.statistics
+
+    @property
+    def kept(self) -> np.ndarray:
+        """Entries that every KV head holds: int32 [n_layer][n_kv_head], 0 for heads that a layer does not have."""
+        rows = self._session.kept
+        table = np.zeros((len(rows), max(map(len, rows), default=0)), np.int32)
+        for row, heads in zip(table, rows):
+            row[: len(heads)] = heads
+        return table
+
+    def positions(self, layer: int, head: int) -> np.ndarray:
+        """Positions of the tokens whose entries a KV head holds, ascending: int32 [n_entries]."""
+        return self._session.positions(layer, head)
+
+    def keys(self, layer: int, head: int) -> np.ndarray:
+        """The keys that a KV head holds, rotated by their positions: float32 [n_entries][key_dim], a copy."""
+        with self._lock:
+            return self._session.keys(layer, head)
+
+    def values(self, layer: int, head: int) -> np.ndarray:
+        """The values that a KV head holds: float32 [n_entries][value_dim], a copy."""
+        with self._lock:
+            return self._session.values(layer, head)
+
+    def save(self, path: Union[str, os.PathLike[str]]) -> None:
+        """Writes it to a checksummed file, first under a temporary name, for `Llama.load_context`."""
+        self._session.save(os.fspath(path))
+
+    def plot(self, ax: Optional[Axes] = None) -> Axes:
+        """Draws which positions are kept: a row for every KV head of every layer, the first layer at the top."""
+        try:
+            import matplotlib.pyplot as plt
+        except ImportError:
+            raise Unsupported("plot() needs matplotlib: pip install matplotlib") from None
+        heads = [(layer, head) for layer, row in enumerate(self._session.kept) for head in range(len(row))]
+        edges = np.linspace(0, self.n_tokens, min(_N_BINS, self.n_tokens) + 1)
+        counts = np.stack([np.histogram(self.positions(*head), edges)[0] for head in heads])
+        shares = counts / np.histogram(np.arange(self.n_tokens), edges)[0]
+        if ax is None:
+            _, ax = plt.subplots(figsize=(8, 4.5), layout="constrained")
+        image = ax.imshow(
+            shares, aspect="auto", interpolation="nearest", vmin=0, vmax=1, extent=(0, self.n_tokens, len(heads), 0)
+        )
+        statistics = self.statistics
+        share = statistics["entries_kept"] / statistics["entries_full"]
+        ax.set(
+            xlabel="position",
+            ylabel="KV head, layer by layer",
+            title=f"{statistics['method']}, {share:.1%} of {self.n_tokens:,} tokens",
+        )
+        ax.figure.colorbar(image, ax=ax, label="share kept")
+        return ax
