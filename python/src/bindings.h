@@ -11,5 +11,7 @@ void bind_chat(nanobind::module_& module);
 void bind_session(nanobind::module_& module);
 void bind_generation(nanobind::module_& module);
 void bind_methods(nanobind::module_& module);
+void bind_evidence(nanobind::module_& module);
+void bind_scorer(nanobind::module_& module);
 
 }  // namespace winnow::python

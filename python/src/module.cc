@@ -12,4 +12,6 @@ NB_MODULE(_core, module) {
   winnow::python::bind_session(module);
   winnow::python::bind_generation(module);
   winnow::python::bind_methods(module);
+  winnow::python::bind_evidence(module);
+  winnow::python::bind_scorer(module);
 }

@@ -36,7 +36,7 @@ def llm(shared_llm):
     return shared_llm
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def text():
     return TEXT
 

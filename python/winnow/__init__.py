@@ -23,22 +23,28 @@ from .errors import (
 from .grammar import LlamaGrammar
 from .llama import Llama, LlamaState
 from .methods import methods
+from .scorers import Choice, Integer, LayerEvidence, Number, scorer
 
 __all__ = [
     "BadFile",
     "Cancelled",
+    "Choice",
     "Context",
     "ContextFull",
     "Error",
+    "Integer",
     "InternalError",
     "InvalidArgument",
     "IoError",
+    "LayerEvidence",
     "Llama",
     "LlamaGrammar",
     "LlamaState",
     "NotFound",
+    "Number",
     "OutOfMemory",
     "Unsupported",
     "__version__",
     "methods",
+    "scorer",
 ]

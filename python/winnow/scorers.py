@@ -1,0 +1,143 @@
+"""Scorers in Python: which entries of a layer are worth keeping."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union
+
+import numpy as np
+
+from . import _core
+from .errors import InvalidArgument
+
+LayerEvidence = _core.LayerEvidence
+
+
+@dataclasses.dataclass(frozen=True)
+class Number:
+    """An option of a scorer: a number from low to high."""
+
+    default: float
+    low: float = -1e9
+    high: float = 1e9
+    help: str = ""
+
+    def _declare(self, name: str) -> Any:
+        return _core.number_option(name, self.low, self.high, self.default, self.help)
+
+    def _read(self, text: str) -> float:
+        return float(text)
+
+
+@dataclasses.dataclass(frozen=True)
+class Integer:
+    """An option of a scorer: a whole number from low to high."""
+
+    default: int
+    low: int = 0
+    high: int = 1 << 30
+    help: str = ""
+
+    def _declare(self, name: str) -> Any:
+        return _core.integer_option(name, self.low, self.high, self.default, self.help)
+
+    def _read(self, text: str) -> int:
+        return int(text)
+
+
+@dataclasses.dataclass(frozen=True)
+class Choice:
+    """An option of a scorer: one of several words."""
+
+    default: str
+    choices: Tuple[str, ...]
+    help: str = ""
+
+    def _declare(self, name: str) -> Any:
+        return _core.choice_option(name, list(self.choices), self.default, self.help)
+
+    def _read(self, text: str) -> str:
+        return text
+
+
+Option = Union[Number, Integer, Choice]
+Score = Callable[..., Union[np.ndarray, Sequence[np.ndarray]]]
+
+
+@dataclasses.dataclass
+class _Registered:
+    function: Score
+    options: Dict[str, Option]
+    preset: str
+
+
+_REGISTERED: Dict[str, _Registered] = {}
+
+
+def scorer(
+    name: str,
+    *,
+    needs: Sequence[str] = (),
+    options: Optional[Mapping[str, Option]] = None,
+    preset: Optional[str] = None,
+    is_attention: bool = False,
+    is_mass: bool = False,
+) -> Callable[[Score], Score]:
+    """Registers a function as a scorer, and as a method of the same name: lower-case letters, digits and hyphens.
+
+    The function gets a `LayerEvidence` and its options by name (hyphens as underscores), and returns a score for every
+    entry, higher for what to keep: an array [n_kv_head][n_prefix], or one for each KV head where they differ in length.
+    Scores of the window's entries may follow; the window stays, whatever they are.
+
+    needs: what has to be saved or taken while the layer runs, by the names of LayerEvidence: window_queries,
+        window_mean, window_m2, window_max, window_last, window_entropy, query_moments, all_queries, log_sum_exp,
+        reference_queries, output_projection.
+    options: by name: Number, Integer, Choice. They are given as others are, "mine:power=2".
+    preset: what the method stands for; "snapkv:scorer=NAME" by default.
+    is_attention: scores are attention weights, as `selector=critical` wants them. is_mass: they are never negative, as
+        allocators want them that take their entropy.
+
+    The same name again takes the place of the first, with the same options and preset. Not while something is computed.
+    """
+
+    def register(function: Score) -> Score:
+        table = dict(options or {})
+        text = preset or f"snapkv:scorer={name}"
+        known = _REGISTERED.get(name)
+        if known is not None and (known.options != table or known.preset != text):
+            raise InvalidArgument(
+                f"the scorer '{name}' is there with other options or another preset: give this one another name"
+            )
+        summary = (function.__doc__ or "a scorer in Python").strip().splitlines()[0]
+        declared = [option._declare(option_name) for option_name, option in table.items()]
+        _core.describe_scorer(name, list(needs), declared, is_attention, is_mass, text, summary)
+        _REGISTERED[name] = _Registered(function, table, text)
+        return function
+
+    return register
+
+
+def _score(name: str, layer: Any) -> List[np.ndarray]:
+    """What the library calls: float32 [n_prefix] for every KV head."""
+    registered = _REGISTERED[name]
+    texts = layer.options
+    options = {
+        option_name.replace("-", "_"): option._read(texts[option_name])
+        for option_name, option in registered.options.items()
+    }
+    made = registered.function(layer, **options)
+    if made is None or len(made) != layer.n_kv_head:
+        got = "nothing" if made is None else f"{len(made)}"
+        raise InvalidArgument(
+            f"the scorer '{name}' returns scores for each of the {layer.n_kv_head} KV heads of a layer, not {got}"
+        )
+    rows = []
+    for head, (row, n_prefix, n_entries) in enumerate(zip(made, layer.n_prefix, layer.n_entries)):
+        scores = np.ascontiguousarray(row, dtype=np.float32)
+        if scores.ndim != 1 or len(scores) not in (n_prefix, n_entries):
+            raise InvalidArgument(
+                f"the scorer '{name}' returns {n_prefix} scores for KV head {head} of layer {layer.layer} (or "
+                f"{n_entries}, those of the window included), not an array of shape {list(scores.shape)}"
+            )
+        rows.append(scores[:n_prefix])
+    return rows
