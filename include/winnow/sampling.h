@@ -1,6 +1,7 @@
 // Choosing the next token.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -30,6 +31,12 @@ struct GrammarStart {
   std::vector<std::string> thinking_ends;
 };
 
+// Added to a token's logit before everything else; -infinity: never.
+struct LogitBias {
+  Token token;
+  float bias;
+};
+
 // Names and defaults as llama.cpp's.
 struct SamplingOptions {
   float temperature = 0.8f;  // 0: greedy
@@ -40,15 +47,42 @@ struct SamplingOptions {
   float repeat_penalty = 1.0f;
   float frequency_penalty = 0.0f;
   float presence_penalty = 0.0f;
+  float typical_p = 1.0f;        // 1: all
+  float top_n_sigma = -1.0f;     // 0 or less: all
+  float xtc_probability = 0.0f;  // 0: never
+  float xtc_threshold = 0.1f;    // above 0.5: never
+  float dynatemp_range = 0.0f;   // the temperature is at most so far from the one above; 0: that one
+  float dynatemp_exponent = 1.0f;
+  float dry_multiplier = 0.0f;  // 0: no penalty of repeated sequences
+  float dry_base = 1.75f;
+  int dry_allowed_length = 2;   // tokens that may be repeated freely
+  int dry_penalty_last_n = -1;  // tokens that are looked at; -1: the model's context; 0: none
+  std::vector<std::string> dry_sequence_breakers = {"\n", ":", "\"", "*"};
+  int mirostat = 0;  // 1 or 2: that version of Mirostat, instead of all below the penalties but the temperature
+  float mirostat_tau = 5.0f, mirostat_eta = 0.1f;
+  std::vector<LogitBias> logit_bias;
+  // In their order; names of sampler_names(). The draw comes after them.
+  std::vector<std::string> samplers = sampler_names();
   std::uint32_t seed = 0xFFFFFFFFu;  // 0xFFFFFFFF: a random one
   std::string grammar;               // GBNF, root rule "root"; empty: none
   GrammarStart grammar_start;
 
   static constexpr SamplingRange kTemperature{0, 100}, kTopK{-1, 1 << 24}, kTopP{0, 1}, kMinP{0, 1},
-      kRepeatLastN{0, 1 << 24}, kRepeatPenalty{1e-4, 1e4}, kFrequencyPenalty{-1e4, 1e4}, kPresencePenalty{-1e4, 1e4};
+      kRepeatLastN{0, 1 << 24}, kRepeatPenalty{1e-4, 1e4}, kFrequencyPenalty{-1e4, 1e4}, kPresencePenalty{-1e4, 1e4},
+      kTypicalP{0, 1}, kTopNSigma{-1, 1e4}, kXtcProbability{0, 1}, kXtcThreshold{0, 1}, kDynatempRange{0, 100},
+      kDynatempExponent{0, 1e4}, kDryMultiplier{0, 1e4}, kDryBase{0, 1e4}, kDryAllowedLength{0, 1 << 20},
+      kDryPenaltyLastN{-1, 1 << 24}, kMirostat{0, 2}, kMirostatTau{0, 1e4}, kMirostatEta{0, 1e4};
+  static constexpr std::size_t kMostBreakers = 16, kMostBreakerBytes = 40, kMostBiases = 4096;
+
+  // All samplers, in llama.cpp's order: penalties, dry, top_n_sigma, top_k, typ_p, top_p, min_p, xtc, temperature.
+  static const std::vector<std::string>& sampler_names();
+  // Names with ';' between them, as "top_k;temperature". Throws Error(kInvalidArgument).
+  static std::vector<std::string> parse_samplers(const std::string& text);
 
   // Throws Error(kInvalidArgument) naming the first number outside its range. The grammar is for Sampler to check.
   void validate() const;
+  // Throws Error(kInvalidArgument) for one that is set and has no effect because of another.
+  void check_effects() const;
 };
 
 // Not thread-safe; one per sequence.

@@ -1,8 +1,31 @@
 #include "cli/sampling_flags.h"
 
+#include <cmath>
+
 #include "cli/prompt_source.h"
 
 namespace winnow::cli {
+namespace {
+
+// Without a separator: a flag that is given once for each value.
+constexpr char kNoSeparator = '\0';
+
+// "TOKEN+BIAS" or "TOKEN-BIAS"; "TOKEN-inf": never.
+LogitBias parse_bias(const std::string& text) {
+  const std::size_t sign = text.find_first_of("+-", 1);
+  if (sign == std::string::npos) {
+    throw UsageError(
+        "--logit-bias takes a token's number and what is added to its logit, as 15043+1 or 15043-inf, not '" + text +
+        "'");
+  }
+  LogitBias bias{.token = parse_integer("--logit-bias", text.substr(0, sign), 0), .bias = 0};
+  const std::string size = text.substr(sign + 1);
+  bias.bias = size == "inf" ? INFINITY : parse_number("--logit-bias", size);
+  if (text[sign] == '-') bias.bias = -bias.bias;
+  return bias;
+}
+
+}  // namespace
 
 void add_sampling_flags(CommandLine& line, SamplingFlags& flags) {
   SamplingOptions& options = flags.options;
@@ -29,6 +52,39 @@ void add_sampling_flags(CommandLine& line, SamplingFlags& flags) {
          "penalty of tokens that are there (default: 0)");
   number("--frequency-penalty", options.frequency_penalty, SamplingOptions::kFrequencyPenalty,
          "penalty that grows with each use (default: 0)");
+  number("--typical,--typical-p", options.typical_p, SamplingOptions::kTypicalP,
+         "choose among tokens that surprise as much as is expected, which sum to P; 1: all (default: 1)");
+  number("--top-nsigma,--top-n-sigma", options.top_n_sigma, SamplingOptions::kTopNSigma,
+         "leave out tokens N standard deviations below the likeliest; -1: none (default: -1)");
+  number("--xtc-probability", options.xtc_probability, SamplingOptions::kXtcProbability,
+         "how often all but the least likely of the likely tokens are left out (default: 0)");
+  number("--xtc-threshold", options.xtc_threshold, SamplingOptions::kXtcThreshold,
+         "likely, for --xtc-probability: from this probability on (default: 0.1)");
+  number("--dynatemp-range", options.dynatemp_range, SamplingOptions::kDynatempRange,
+         "let the temperature follow the entropy, so far from --temp (default: 0)");
+  number("--dynatemp-exp", options.dynatemp_exponent, SamplingOptions::kDynatempExponent,
+         "how it follows: the exponent (default: 1)");
+  number("--dry-multiplier", options.dry_multiplier, SamplingOptions::kDryMultiplier,
+         "penalty of sequences that are repeated; 0: none (default: 0)");
+  number("--dry-base", options.dry_base, SamplingOptions::kDryBase,
+         "it grows with each token by this factor (default: 1.75)");
+  integer("--dry-allowed-length", options.dry_allowed_length, SamplingOptions::kDryAllowedLength,
+          "tokens that may be repeated freely (default: 2)");
+  integer("--dry-penalty-last-n", options.dry_penalty_last_n, SamplingOptions::kDryPenaltyLastN,
+          "last tokens that it looks at; -1: the model's context (default: -1)");
+  line.texts(
+      "--dry-sequence-breaker", "TEXT", kNoSeparator, flags.breakers,
+      "a text that no such sequence goes across, instead of newline : \" *; may be repeated; none: no such text");
+  integer("--mirostat", options.mirostat, SamplingOptions::kMirostat,
+          "1 or 2: Mirostat instead of top-k, top-p, min-p and their like; 0: none (default: 0)");
+  number("--mirostat-ent", options.mirostat_tau, SamplingOptions::kMirostatTau,
+         "the entropy that it aims at (default: 5)");
+  number("--mirostat-lr", options.mirostat_eta, SamplingOptions::kMirostatEta, "how fast it learns (default: 0.1)");
+  line.text("--samplers", "NAMES", flags.samplers,
+            "the samplers in their order, with ; between them (default: "
+            "penalties;dry;top_n_sigma;top_k;typ_p;top_p;min_p;xtc;temperature)");
+  line.texts("-l,--logit-bias", "TOKEN+BIAS", kNoSeparator, flags.biases,
+             "make a token likelier, as 15043+1, or less likely, as 15043-1 or 15043-inf; may be repeated");
   line.text("--grammar", "GBNF", flags.grammar, "grammar that the text must follow, with the rule `root`");
   line.text("--grammar-file", "FILE", flags.grammar_file, "the same from a file");
 }
@@ -39,6 +95,17 @@ SamplingOptions sampling_options(const SamplingFlags& flags) {
   }
   SamplingOptions options = flags.options;
   if (flags.seed >= 0) options.seed = static_cast<std::uint32_t>(flags.seed);
+  for (const std::string& text : flags.biases) options.logit_bias.push_back(parse_bias(text));
+  if (!flags.breakers.empty()) options.dry_sequence_breakers = flags.breakers;
+  if (flags.breakers == std::vector<std::string>{"none"}) options.dry_sequence_breakers.clear();
+  if (flags.samplers) {
+    options.samplers = value_of("--samplers", [&] { return SamplingOptions::parse_samplers(*flags.samplers); });
+  }
+  value_of("sampling", [&] {
+    options.validate();
+    options.check_effects();
+    return 0;
+  });
   if (flags.grammar) options.grammar = *flags.grammar;
   if (flags.grammar_file) options.grammar = read_text_file(*flags.grammar_file, input::kGrammar);
   const bool empty_grammar = (flags.grammar || flags.grammar_file) && options.grammar.empty();

@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "cli/command_line.h"
 #include "winnow/sampling.h"
@@ -13,13 +14,16 @@ namespace winnow::cli {
 struct SamplingFlags {
   SamplingOptions options;
   int seed = -1;                            // -s, -1: a random one
+  std::optional<std::string> samplers;      // --samplers
+  std::vector<std::string> breakers;        // --dry-sequence-breaker
+  std::vector<std::string> biases;          // -l
   std::optional<std::string> grammar;       // --grammar
   std::optional<std::string> grammar_file;  // --grammar-file
 };
 
 void add_sampling_flags(CommandLine& line, SamplingFlags& flags);
 
-// Reads the grammar's file. Throws Error or UsageError.
+// Reads the grammar's file. Throws Error, or UsageError also for an option that has no effect beside the others.
 SamplingOptions sampling_options(const SamplingFlags& flags);
 
 // Whether the model can follow the grammar, before there is anything to sample: UsageError for that of --grammar, Error

@@ -1,9 +1,8 @@
-// Choosing the next token with libllama's samplers, in llama.cpp's default order: penalties, top-k, top-p, min-p,
-// temperature, draw; with a grammar a second time where it does not allow the first choice.
+// Choosing the next token with libllama's samplers; with a grammar a second time where it does not allow the first
+// choice.
 #include <llama.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
 #include <limits>
 #include <memory>
@@ -11,14 +10,13 @@
 #include <random>
 #include <span>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
-#include "base/numbers.h"
 #include "model/grammar_matcher.h"
 #include "model/grammar_trigger.h"
 #include "model/model_impl.h"
+#include "model/sampler_chain.h"
 #include "model/tokenizer.h"
 #include "winnow/error.h"
 #include "winnow/sampling.h"
@@ -30,14 +28,6 @@ namespace {
 
 // As libllama's default seed: asks for a random one.
 constexpr std::uint32_t kRandomSeed = LLAMA_DEFAULT_SEED;
-
-// Below it a draw is greedy in float32 anyway, and dividing logits by less would overflow.
-constexpr float kColdest = 1e-6f;
-
-struct SamplerDeleter {
-  void operator()(llama_sampler* sampler) const { llama_sampler_free(sampler); }
-};
-using SamplerPointer = std::unique_ptr<llama_sampler, SamplerDeleter>;
 
 std::optional<GrammarMatcher> make_matcher(const Tokenizer& tokenizer, const std::string& grammar,
                                            const GrammarStart& start) {
@@ -51,25 +41,6 @@ std::optional<GrammarMatcher> make_matcher(const Tokenizer& tokenizer, const std
     refuse("the grammar does not allow what the prompt ends with");
   }
   return matcher;
-}
-
-bool is_greedy(const SamplingOptions& options) { return options.temperature < kColdest; }
-
-SamplerPointer make_chain(const SamplingOptions& options, int n_vocab, std::uint32_t seed) {
-  SamplerPointer chain(llama_sampler_chain_init(llama_sampler_chain_default_params()));
-  const auto add = [&](llama_sampler* sampler) { llama_sampler_chain_add(chain.get(), sampler); };
-  add(llama_sampler_init_penalties(n_vocab, options.repeat_last_n, options.repeat_penalty, options.frequency_penalty,
-                                   options.presence_penalty));
-  if (is_greedy(options)) {
-    add(llama_sampler_init_greedy());
-    return chain;
-  }
-  add(llama_sampler_init_top_k(options.top_k));
-  add(llama_sampler_init_top_p(options.top_p, 1));
-  add(llama_sampler_init_min_p(options.min_p, 1));
-  add(llama_sampler_init_temp(options.temperature));
-  add(llama_sampler_init_dist(seed));
-  return chain;
 }
 
 std::uint32_t choose_seed(std::uint32_t seed) {
@@ -86,24 +57,6 @@ bool is_possible(const llama_token_data& candidate) {
 }
 
 }  // namespace
-
-void SamplingOptions::validate() const {
-  const auto check = [](const char* name, auto value, const SamplingRange& range, const char* neutral) {
-    using Value = decltype(value);
-    // Also false for what is not a number.
-    if (value >= static_cast<Value>(range.lowest) && value <= static_cast<Value>(range.highest)) return;
-    refuse(std::string(name) + " is " + format_number(value) + ": give a number from " + format_number(range.lowest) +
-           " to " + format_number(range.highest) + " (" + neutral + ")");
-  };
-  check("the temperature", temperature, kTemperature, "0: always the likeliest token");
-  check("top-k", top_k, kTopK, "0: all tokens");
-  check("top-p", top_p, kTopP, "1: all tokens");
-  check("min-p", min_p, kMinP, "0: all tokens");
-  check("the number of tokens for penalties", repeat_last_n, kRepeatLastN, "0: no penalties");
-  check("the repeat penalty", repeat_penalty, kRepeatPenalty, "1: none");
-  check("the frequency penalty", frequency_penalty, kFrequencyPenalty, "0: none");
-  check("the presence penalty", presence_penalty, kPresencePenalty, "0: none");
-}
 
 struct Sampler::Impl {
   std::shared_ptr<const Model> model;  // keeps the vocabulary alive
@@ -179,7 +132,7 @@ Sampler::Sampler(std::shared_ptr<const Model> model, const SamplingOptions& opti
                                       .n_candidates = n_candidates,
                                       .seed = seed,
                                       .grammar = make_matcher(tokenizer, options.grammar, options.grammar_start),
-                                      .chain = make_chain(options, n_vocab, seed)});
+                                      .chain = make_chain(options, *model, seed)});
   if (impl_->grammar && options.grammar_start.is_lazy) impl_->trigger.emplace(options.grammar_start);
 }
 

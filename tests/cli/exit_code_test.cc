@@ -82,12 +82,40 @@ TEST(ExitCodes, SamplingOutOfRangeIsWrongUsage) {
                {"--repeat-penalty", {"0", "-1", "10001"}},
                {"--presence-penalty", {"-10001", "10001"}},
                {"--frequency-penalty", {"-10001", "10001"}},
+               {"--typical", {"-0.1", "1.1"}},
+               {"--top-nsigma", {"-2"}},
+               {"--xtc-probability", {"-0.1", "1.1"}},
+               {"--xtc-threshold", {"-0.1", "1.1"}},
+               {"--dynatemp-range", {"-1"}},
+               {"--dry-multiplier", {"-1"}},
+               {"--dry-allowed-length", {"-1"}},
+               {"--dry-penalty-last-n", {"-2"}},
+               {"--mirostat", {"-1", "3"}},
                {"-s", {"-2", "1.5"}}};
   for (const auto& [flag, wrong] : flags) {
     for (const std::string& value : wrong) check({{2, {"run", "-p", "x", flag, value}, flag + " takes a "}});
   }
   check({{2, {"chat", "--temp", "-1"}, "--temp takes a number from 0 to 100"},
          {2, {"serve", "--temp", "-1"}, "--temp takes a number from 0 to 100"}});
+}
+
+TEST(ExitCodes, SamplersWithoutEffectAreWrongUsage) {
+  const auto run = [](std::vector<std::string> flags) {
+    flags.insert(flags.begin(), {"run", "-p", "x"});
+    return flags;
+  };
+  check({{2, run({"--xtc-threshold", "0.3"}), "no effect without"},
+         {2, run({"--dry-base", "3"}), "no effect without"},
+         {2, run({"--dry-sequence-breaker", "x"}), "no effect without"},
+         {2, run({"--mirostat-ent", "3"}), "no effect without"},
+         {2, run({"--dynatemp-exp", "3"}), "no effect without"},
+         {2, run({"--mirostat", "2", "--temp", "0"}), "no effect without"},
+         {2, run({"--mirostat", "2", "--top-k", "5"}), "no effect beside"},
+         {2, run({"--samplers", "top_k", "--typical", "0.5"}), "no effect: "},
+         {2, run({"--samplers", "top_k;odd"}), "no sampler 'odd'"},
+         {2, run({"--samplers", "top_k;top_k"}), "named twice"},
+         {2, run({"--logit-bias", "5"}), "--logit-bias takes"},
+         {2, run({"-l", "5+x"}), "--logit-bias takes"}});
 }
 
 TEST(ExitCodes, FilesAndLimitsAreErrors) {

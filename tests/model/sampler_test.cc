@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 #include <random>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -100,6 +101,170 @@ TEST_F(SamplerTest, TopKAndPenalties) {
   EXPECT_EQ(forgetful.sample(logits), argmax(logits));
 }
 
+// Logits of n tokens with the given probabilities; all others cannot be.
+std::vector<float> logits_of(const std::vector<double>& probabilities) {
+  std::vector<float> logits(kVocab, -std::numeric_limits<float>::infinity());
+  for (std::size_t i = 0; i < probabilities.size(); ++i) logits[i] = static_cast<float>(std::log(probabilities[i]));
+  return logits;
+}
+
+// What comes of many draws by one sampler alone.
+std::set<Token> drawn(const std::shared_ptr<const Model>& model, SamplingOptions options, const std::string& samplers,
+                      const std::vector<float>& logits, int n = 300) {
+  options.samplers = SamplingOptions::parse_samplers(samplers);
+  options.seed = 7;
+  Sampler sampler(model, options);
+  std::set<Token> tokens;
+  for (int i = 0; i < n; ++i) tokens.insert(sampler.sample(logits));
+  return tokens;
+}
+
+TEST_F(SamplerTest, TypicalTakesWhatSurprisesAsExpected) {
+  // Entropy 1.28 nats. Surprisals: 0.69, 1.39, 1.90, 2.30: the second is nearest to it, the first next.
+  const std::vector<float> logits = logits_of({0.5, 0.25, 0.15, 0.1});
+  double entropy = 0;
+  std::vector<std::pair<double, Token>> distances;
+  const std::vector<double> p = {0.5, 0.25, 0.15, 0.1};
+  for (const double one : p) entropy -= one * std::log(one);
+  for (std::size_t i = 0; i < p.size(); ++i) {
+    distances.emplace_back(std::abs(-std::log(p[i]) - entropy), static_cast<Token>(i));
+  }
+  std::sort(distances.begin(), distances.end());
+  EXPECT_EQ(drawn(model_, {.typical_p = 0.2F}, "typ_p", logits), std::set<Token>{distances[0].second});
+  EXPECT_EQ(drawn(model_, {.typical_p = 1}, "typ_p", logits).size(), 4U);
+}
+
+TEST_F(SamplerTest, TopNSigmaCutsBelowTheLikeliest) {
+  std::vector<float> logits(kVocab, 0);
+  logits[3] = 100;
+  logits[4] = 99;
+  double mean = 0, square = 0;
+  for (const float logit : logits) mean += logit / kVocab;
+  for (const float logit : logits) square += (logit - mean) * (logit - mean) / kVocab;
+  ASSERT_GT(std::sqrt(square), 1);  // so that both are within one deviation
+  EXPECT_EQ(drawn(model_, {.temperature = 100, .top_n_sigma = 1}, "top_n_sigma;temperature", logits),
+            (std::set<Token>{3, 4}));
+  EXPECT_GT(drawn(model_, {.temperature = 100, .top_n_sigma = -1}, "top_n_sigma;temperature", logits).size(), 2U);
+}
+
+TEST_F(SamplerTest, XtcLeavesTheLikeliestOut) {
+  const std::vector<float> logits = logits_of({0.5, 0.3, 0.15, 0.05});
+  // Of those from 0.1 on only the least likely is left.
+  EXPECT_EQ(drawn(model_, {.xtc_probability = 1, .xtc_threshold = 0.1F}, "xtc", logits), (std::set<Token>{2, 3}));
+  EXPECT_EQ(drawn(model_, {.xtc_probability = 1, .xtc_threshold = 0.6F}, "xtc", logits).size(), 4U);
+  EXPECT_EQ(drawn(model_, {.xtc_probability = 0.5F, .xtc_threshold = 0.1F}, "xtc", logits).size(), 4U);
+}
+
+TEST_F(SamplerTest, DryPunishesWhatIsRepeated) {
+  std::vector<float> logits = logits_of({0.6, 0.4});
+  const auto next = [&](const std::vector<Token>& before, SamplingOptions options) {
+    options.temperature = 0;
+    Sampler sampler(model_, options);
+    for (const Token token : before) sampler.accept(token);
+    return sampler.sample(logits);
+  };
+  // "10 11 12 0" was said: after "10 11 12" the likeliest token, 0, would say it again.
+  const std::vector<Token> said = {10, 11, 12, 0, 13, 10, 11, 12};
+  EXPECT_EQ(next(said, {}), 0);
+  EXPECT_EQ(next(said, {.dry_multiplier = 5}), 1);
+  EXPECT_EQ(next(said, {.dry_multiplier = 5, .dry_allowed_length = 8}), 0);
+  EXPECT_EQ(next(said, {.dry_multiplier = 5, .dry_penalty_last_n = 4}), 0);
+}
+
+TEST_F(SamplerTest, DynamicTemperatureFollowsTheEntropy) {
+  // Where all is open the temperature is highest, where little is it is lowest: the share of the likeliest says which.
+  const auto share = [&](const SamplingOptions& options, const std::vector<float>& logits) {
+    Sampler sampler(model_, options);
+    int n = 0;
+    for (int i = 0; i < 4000; ++i) n += sampler.sample(logits) == 0;
+    return n / 4000.0;
+  };
+  const std::vector<float> sure = logits_of({0.9, 0.1});
+  SamplingOptions plain{.temperature = 1, .seed = 3};
+  plain.samplers = {"temperature"};
+  SamplingOptions dynamic = plain;
+  dynamic.dynatemp_range = 1;
+  EXPECT_NEAR(share(plain, sure), 0.9, 0.03);
+  // Entropy 0.469 of 1 bit: the temperature is 0 + 2 * 0.469.
+  const double t = 2 * 0.469;
+  const double expected = std::pow(0.9, 1 / t) / (std::pow(0.9, 1 / t) + std::pow(0.1, 1 / t));
+  EXPECT_NEAR(share(dynamic, sure), expected, 0.03);
+}
+
+TEST_F(SamplerTest, MirostatHoldsTheSurprise) {
+  std::vector<float> logits(kVocab);
+  // Zipf's law, which Mirostat 1 builds on.
+  for (int i = 0; i < kVocab; ++i) logits[static_cast<std::size_t>(i)] = -1.1F * std::log(static_cast<float>(i + 1));
+  double sum = 0;
+  for (const float logit : logits) sum += std::exp(static_cast<double>(logit));
+  const auto surprise = [&](int version, float tau) {
+    SamplingOptions options{.temperature = 1, .seed = 5};
+    options.mirostat = version;
+    options.mirostat_tau = tau;
+    Sampler sampler(model_, options);
+    double bits = 0;
+    constexpr int kSettle = 300, kTokens = 1500;
+    for (int i = 0; i < kSettle + kTokens; ++i) {
+      const Token token = sampler.sample(logits);
+      const double p = std::exp(static_cast<double>(logits[static_cast<std::size_t>(token)])) / sum;
+      if (i >= kSettle) bits -= std::log2(p) / kTokens;
+    }
+    return bits;
+  };
+  for (const int version : {1, 2}) {
+    EXPECT_LT(surprise(version, 2), surprise(version, 4) - 0.5) << version;
+  }
+}
+
+TEST_F(SamplerTest, BiasesMoveLogits) {
+  const std::vector<float> logits = logits_of({0.5, 0.3, 0.2});
+  SamplingOptions options{.temperature = 0};
+  options.logit_bias = {{.token = 0, .bias = -std::numeric_limits<float>::infinity()}};
+  EXPECT_EQ(Sampler(model_, options).sample(logits), 1);
+  options.logit_bias.push_back({.token = 2, .bias = 5});
+  EXPECT_EQ(Sampler(model_, options).sample(logits), 2);
+  options.logit_bias = {{.token = kVocab, .bias = 1}};
+  expect_refused(options);
+  options.logit_bias = {{.token = 1, .bias = std::numeric_limits<float>::quiet_NaN()}};
+  expect_refused(options);
+}
+
+// What a grammar or a penalty has made impossible must not spoil sums of probabilities.
+TEST_F(SamplerTest, ImpossibleTokensSpoilNothing) {
+  std::vector<float> logits(kVocab, -1000);
+  logits[7] = 1;
+  logits[8] = 0.5F;
+  logits[9] = -std::numeric_limits<float>::infinity();
+  std::vector<SamplingOptions> all(4);
+  all[0].typical_p = 0.9F;
+  all[1].dynatemp_range = 0.5F;
+  all[2].mirostat = 1;
+  all[3].mirostat = 2;
+  for (SamplingOptions& options : all) {
+    options.presence_penalty = 500;
+    options.samplers = {"penalties", "typ_p", "temperature"};
+    options.seed = 1;
+    Sampler sampler(model_, options);
+    sampler.accept(8);
+    EXPECT_EQ(sampler.sample(logits), 7);
+    for (int i = 0; i < 50; ++i) {
+      const Token token = sampler.sample(logits);
+      EXPECT_TRUE(token == 7 || token == 8) << token;
+    }
+  }
+}
+
+TEST_F(SamplerTest, OrderMatters) {
+  // Top-p on the tempered distribution takes more than on the model's own.
+  const std::vector<float> logits = logits_of({0.7, 0.2, 0.1});
+  const SamplingOptions options{.temperature = 10, .top_p = 0.6F};
+  EXPECT_EQ(drawn(model_, options, "top_p;temperature", logits), std::set<Token>{0});
+  EXPECT_GT(drawn(model_, options, "temperature;top_p", logits).size(), 1U);
+  EXPECT_THROW(SamplingOptions::parse_samplers("top_p;top_p"), Error);
+  EXPECT_THROW(SamplingOptions::parse_samplers("top_p;"), Error);
+  EXPECT_TRUE(SamplingOptions::parse_samplers("").empty());
+}
+
 TEST_F(SamplerTest, OptionsOutOfRange) {
   constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
@@ -116,6 +281,14 @@ TEST_F(SamplerTest, OptionsOutOfRange) {
   expect_refused({.repeat_penalty = 0});
   expect_refused({.frequency_penalty = kNaN});
   expect_refused({.presence_penalty = kInfinity});
+  expect_refused({.typical_p = -1});
+  expect_refused({.xtc_probability = 2});
+  expect_refused({.dynatemp_range = kNaN});
+  expect_refused({.dry_multiplier = kInfinity});
+  expect_refused({.dry_sequence_breakers = {""}});
+  expect_refused({.dry_sequence_breakers = std::vector<std::string>(17, "a")});
+  expect_refused({.mirostat = 3});
+  expect_refused({.samplers = {"odd"}});
 }
 
 TEST_F(SamplerTest, LogitsThatAreNoNumbers) {
