@@ -46,13 +46,15 @@ class TextStream {
   // What was held back, at the end of an answer that no stop text ended.
   std::string finish();
   bool is_stopped() const { return is_stopped_; }
+  // The stop text that came first; empty before.
+  const std::string& stop() const { return stop_; }
 
  private:
   // Bytes of held_ that cannot be shown yet.
   std::size_t held_back() const;
 
   std::vector<std::string> stops_;
-  std::string held_;
+  std::string held_, stop_;
   bool is_stopped_ = false;
 };
 

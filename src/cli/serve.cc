@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <csignal>
@@ -48,7 +49,7 @@ struct ServeFlags {
   std::string cache_dir;
   std::string max_body = "16MiB";
   int max_connections = 128;
-  int timeout_s = 600, grace_s = 30;
+  int timeout_s = 600, grace_s = 30, ping_s = 30;
   SamplingFlags sampling;
   CacheFlags cache;
 };
@@ -60,8 +61,9 @@ constexpr const char* kExamples =
 
 bool parse_flags(const Arguments& arguments, ServeFlags& flags) {
   CommandLine line("winnow serve", "[flags]",
-                   "Serves a model to OpenAI's clients: /v1/chat/completions, /v1/completions, /v1/models, and a page "
-                   "at /. Flags of the KV cache and of sampling hold for requests that say nothing else.",
+                   "Serves a model to the clients of OpenAI (/v1/chat/completions, /v1/completions), Anthropic "
+                   "(/v1/messages) and ollama (/api/chat, /api/generate), and a page at /. Flags of the KV cache and "
+                   "of sampling hold for requests that say nothing else.",
                    kExamples);
   line.group("Server");
   line.text("--host", "ADDRESS", flags.host, "address to listen on (default: 127.0.0.1, this machine only)");
@@ -72,6 +74,8 @@ bool parse_flags(const Arguments& arguments, ServeFlags& flags) {
   line.integer("--parallel", flags.n_parallel, 1, "most answers at a time (default: 8)");
   line.integer("--queue", flags.n_queued, 0, "most requests that wait; more get status 503 (default: 64)");
   line.integer("--timeout", flags.timeout_s, 1, "most seconds of a request (default: 600)");
+  line.integer("--sse-ping-interval", flags.ping_s, -1,
+               "seconds without news after which a stream says that it lives; -1: never (default: 30)");
   line.integer("--grace", flags.grace_s, 0, "seconds that running answers get on SIGTERM (default: 30)");
   line.text("--max-body", "SIZE", flags.max_body, "largest body of a request (default: 16MiB)");
   line.integer("--max-connections", flags.max_connections, 1, "most connections (default: 128)");
@@ -136,6 +140,7 @@ server::ServiceOptions service_options(const ServeFlags& flags, const std::strin
                       .n_parallel = flags.n_parallel};
   options.model_name = flags.alias.empty() ? std::filesystem::path(path).stem().string() : flags.alias;
   options.request_s = flags.timeout_s;
+  options.ping_s = std::max(flags.ping_s, 0);
   options.log = print_log;
   return options;
 }

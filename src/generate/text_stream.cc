@@ -28,7 +28,12 @@ std::string TextStream::add(std::string_view bytes) {
   if (is_stopped_) return "";
   held_ += bytes;
   std::size_t end = std::string::npos;
-  for (const std::string& stop : stops_) end = std::min(end, held_.find(stop));
+  for (const std::string& stop : stops_) {
+    const std::size_t begin = held_.find(stop);
+    if (begin >= end) continue;
+    end = begin;
+    stop_ = stop;
+  }
   is_stopped_ = end != std::string::npos;
   const std::size_t n = is_stopped_ ? end : held_.size() - held_back();
   std::string shown = valid_utf8(std::string_view(held_).substr(0, n));

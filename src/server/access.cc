@@ -55,10 +55,12 @@ std::optional<ApiError> key_refusal(const httplib::Request& request, const Acces
   if (options.api_keys.empty() || kPublic.contains(request.path)) return std::nullopt;
   constexpr std::string_view kBearer = "bearer ";  // a scheme's case does not matter
   const std::string header = request.get_header_value("Authorization");
-  if (lower(header.substr(0, kBearer.size())) != kBearer) {
-    return ApiError(401, "this server needs a key: send the header 'Authorization: Bearer KEY'", "", "missing_api_key");
+  const bool has_bearer = lower(header.substr(0, kBearer.size())) == kBearer;
+  const std::string given = has_bearer ? header.substr(kBearer.size()) : request.get_header_value("x-api-key");
+  if (!has_bearer && given.empty()) {
+    return ApiError(401, "this server needs a key: send the header 'Authorization: Bearer KEY' or 'x-api-key: KEY'", "",
+                    "missing_api_key");
   }
-  const std::string given = header.substr(kBearer.size());
   bool is_known = false;
   for (const std::string& key : options.api_keys) is_known |= equal_in_constant_time(given, key);
   if (is_known) return std::nullopt;

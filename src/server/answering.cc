@@ -1,5 +1,8 @@
 #include "server/answering.h"
 
+#include <algorithm>
+#include <cmath>
+
 #include "server/http_server.h"
 
 namespace winnow::server {
@@ -7,6 +10,8 @@ namespace {
 
 // How often a wait looks whether the client is still there.
 constexpr std::chrono::milliseconds kLook{200};
+// Longer than any deadline.
+constexpr std::chrono::milliseconds kForever = std::chrono::hours(24 * 365);
 
 ApiError broken_off() { return ApiError(503, "the answer was broken off: the server is about to end", "", "stopping"); }
 
@@ -19,42 +24,51 @@ bool is_failed(const BatchResult& result) {
   return result.reason == FinishReason::kError || result.reason == FinishReason::kCancelled;
 }
 
-// The next event. Throws ApiError past the deadline, and once nobody is there to read.
-GenerationEvent next_event(Answering& answering) {
+// The next event, or nothing if there was none for so long. Throws ApiError past the deadline, and once nobody is there
+// to read.
+std::optional<GenerationEvent> next_event(Answering& answering, std::chrono::milliseconds patience) {
+  const auto begin = std::chrono::steady_clock::now();
   for (;;) {
-    std::optional<GenerationEvent> event = answering.generation->next(kLook);
-    if (event && std::holds_alternative<BatchResult>(*event)) return std::move(*event);
+    std::optional<GenerationEvent> event = answering.generation->next(std::min(kLook, patience));
+    if (event && std::holds_alternative<BatchResult>(*event)) return event;
     const Connection* connection = HttpServer::current();
     if (connection != nullptr && connection->is_closed()) throw ApiError(499, "the client went away");
     // An answer that ended within the grace is still told, however late this thread wakes.
     if (connection != nullptr && connection->is_stopping() && !answering.generation->is_done()) throw broken_off();
-    if (std::chrono::steady_clock::now() > answering.deadline) {
+    const auto now = std::chrono::steady_clock::now();
+    if (now > answering.deadline) {
       throw ApiError(503, "the answer took longer than this server allows: ask for less, or later", "", "timeout");
     }
-    if (event) return std::move(*event);
+    if (event) return event;
+    if (now - begin > patience) return std::nullopt;
   }
 }
 
-std::string event_text(const Json& json) { return "data: " + to_text(json) + "\n\n"; }
+GenerationEvent next_event(Answering& answering) { return *next_event(answering, kForever); }
 
-std::string event_texts(const std::vector<Json>& all) {
+std::string texts_of(Dialect& dialect, const std::vector<AnswerEvent>& events) {
   std::string text;
-  for (const Json& json : all) text += event_text(json);
+  for (const AnswerEvent& event : events) {
+    const auto* delta = std::get_if<AnswerDelta>(&event);
+    text += delta != nullptr ? dialect.delta(*delta) : dialect.finish(std::get<AnswerFinish>(event));
+  }
   return text;
 }
 
 // What the client is sent next. `is_over`: nothing follows.
 std::string stream_text(Answering& answering, bool& is_over) {
-  AnswerJson& json = *answering.json;
-  const GenerationEvent event = next_event(answering);
-  if (const auto* piece = std::get_if<TextPiece>(&event)) return event_texts(json.chunks(*piece));
-  if (const auto* end = std::get_if<AnswerEnd>(&event)) return event_texts(json.chunks(*end));
-  const auto* result = std::get_if<BatchResult>(&event);
+  Dialect& dialect = *answering.dialect;
+  auto patience = kForever;
+  if (answering.ping_s > 0) patience = std::chrono::milliseconds(std::llround(answering.ping_s * 1e3));
+  const std::optional<GenerationEvent> event = next_event(answering, patience);
+  if (!event) return dialect.ping();
+  if (const auto* piece = std::get_if<TextPiece>(&*event)) return texts_of(dialect, answering.reader->read(*piece));
+  if (const auto* end = std::get_if<AnswerEnd>(&*event)) return texts_of(dialect, answering.reader->read(*end));
+  const auto* result = std::get_if<BatchResult>(&*event);
   if (result == nullptr) return "";
   is_over = true;
   answering.on_done(*result);
-  if (is_failed(*result)) return event_text(error_of(*result).body());
-  return (answering.request.wants_usage ? event_text(json.usage_chunk(*result)) : "") + "data: [DONE]\n\n";
+  return is_failed(*result) ? dialect.error(error_of(*result)) : dialect.end(*result);
 }
 
 }  // namespace
@@ -62,13 +76,13 @@ std::string stream_text(Answering& answering, bool& is_over) {
 void answer_at_once(Answering& answering, httplib::Response& response) {
   for (;;) {
     const GenerationEvent event = next_event(answering);
-    if (const auto* piece = std::get_if<TextPiece>(&event)) answering.json->add(*piece);
-    if (const auto* end = std::get_if<AnswerEnd>(&event)) answering.json->add(*end);
+    if (const auto* piece = std::get_if<TextPiece>(&event)) answering.reader->add(*piece);
+    if (const auto* end = std::get_if<AnswerEnd>(&event)) answering.reader->add(*end);
     const auto* result = std::get_if<BatchResult>(&event);
     if (result == nullptr) continue;
     answering.on_done(*result);
     if (is_failed(*result)) throw error_of(*result);
-    response.set_content(to_text(answering.json->whole(*result)), "application/json");
+    response.set_content(answering.dialect->whole(answering.reader->take_all(), *result), "application/json");
     return;
   }
 }
@@ -85,21 +99,18 @@ void answer_as_stream(std::shared_ptr<Answering> answering, httplib::Response& r
     std::string text;
     bool is_over = false;
     try {
-      if (is_first) {
-        text += event_texts(answering->json->first_chunks());
-      }
+      text = is_first ? answering->dialect->begin() : stream_text(*answering, is_over);
       is_first = false;
-      text += stream_text(*answering, is_over);
     } catch (const ApiError& error) {
       if (error.status == 499) return false;
-      text += event_text(error.body());
+      text += answering->dialect->error(error);
       is_over = true;
     }
     if (!text.empty() && !sink.write(text.data(), text.size())) return false;
     if (is_over) sink.done();
     return true;
   };
-  response.set_chunked_content_provider("text/event-stream", provide);
+  response.set_chunked_content_provider(answering->dialect->stream_type(), provide);
 }
 
 }  // namespace winnow::server

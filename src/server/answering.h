@@ -7,15 +7,18 @@
 #include <memory>
 #include <string>
 
-#include "server/answer_json.h"
+#include "server/answer_events.h"
+#include "server/dialect.h"
 #include "server/generation.h"
 
 namespace winnow::server {
 
 struct Answering {
   ApiRequest request;
+  std::unique_ptr<Dialect> dialect;
+  std::unique_ptr<AnswerReader> reader;
   std::unique_ptr<Generation> generation;
-  std::unique_ptr<AnswerJson> json;
+  double ping_s = 30;  // a stream without events says so often that it lives; 0: never
   std::chrono::steady_clock::time_point deadline;
   std::function<void(const BatchResult&)> on_done;  // for the log
 };

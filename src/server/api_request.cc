@@ -8,6 +8,7 @@
 #include "server/chat_prompt.h"
 #include "server/fields.h"
 #include "server/kv_fields.h"
+#include "server/sampling_fields.h"
 #include "winnow/json_grammar.h"
 
 namespace winnow::server {
@@ -25,32 +26,13 @@ void refuse_unsupported(const Fields& fields) {
   };
   const auto is_empty = [](const Json& json) { return (json.is_array() || json.is_object()) && json.empty(); };
   const auto is_false = [](const Json& json) { return json == false; };
-  for (const char* name : {"functions", "logit_bias", "web_search_options"}) refuse_unless(name, is_empty);
+  for (const char* name : {"functions", "web_search_options"}) refuse_unless(name, is_empty);
   refuse_unless("echo", is_false);
   refuse_unless("function_call", [](const Json& json) { return json == "none" || json == "auto"; });
   refuse_unless("modalities", [](const Json& json) { return json == Json::array({"text"}); });
   refuse_unless("audio", [](const Json&) { return false; });
   refuse_unless("suffix", [](const Json& json) { return json == ""; });
   refuse_unless("best_of", [](const Json& json) { return json == 1; });
-}
-
-SamplingOptions parse_sampling(const Fields& fields, SamplingOptions sampling) {
-  const auto take = [&](const std::string& name, float& target, double lowest, double highest) {
-    if (const auto value = fields.number(name, lowest, highest)) target = static_cast<float>(*value);
-  };
-  take("temperature", sampling.temperature, 0, 100);
-  take("top_p", sampling.top_p, 0, 1);
-  take("min_p", sampling.min_p, 0, 1);
-  take("frequency_penalty", sampling.frequency_penalty, -100, 100);
-  take("presence_penalty", sampling.presence_penalty, -100, 100);
-  take("repeat_penalty", sampling.repeat_penalty, 0.01, 100);
-  if (const auto value = fields.integer("top_k", -1, 1 << 20)) sampling.top_k = static_cast<int>(*value);
-  if (const auto value = fields.integer("repeat_last_n", 0, 1 << 16)) sampling.repeat_last_n = static_cast<int>(*value);
-  if (const auto value = fields.integer("seed", INT64_MIN, INT64_MAX)) {
-    // The last number asks for a random seed; one that was given is not random.
-    sampling.seed = static_cast<std::uint32_t>(static_cast<std::uint64_t>(*value) % 0xFFFFFFFFU);
-  }
-  return sampling;
 }
 
 std::vector<std::string> parse_stops(const Fields& fields) {
@@ -69,7 +51,7 @@ std::vector<std::string> parse_stops(const Fields& fields) {
   return stops;
 }
 
-std::string parse_grammar(const Fields& fields, const std::string& text) {
+std::string parse_grammar(const Fields& fields, const OrderedJson& ordered) {
   const std::string grammar = fields.text("grammar").value_or("");
   const std::optional<Json> format = fields.object("response_format");
   if (!format) return grammar;
@@ -82,7 +64,7 @@ std::string parse_grammar(const Fields& fields, const std::string& text) {
   const std::optional<Json> schema = inner.object("json_schema");
   if (!schema || !schema->contains("schema")) inner.refuse("json_schema", "must be an object with a 'schema'");
   try {
-    return schema_grammar(parse_ordered_field(text, "response_format")["json_schema"]["schema"]);
+    return schema_grammar(ordered);
   } catch (const Error& error) {
     throw ApiError(400, error.what(), "response_format");
   }
@@ -118,10 +100,29 @@ int parse_probabilities(const Fields& fields, Endpoint endpoint) {
 
 }  // namespace
 
-ApiRequest parse_request(Endpoint endpoint, const std::string& text, const Model& model,
+std::vector<OrderedJson> parameters_in_order(const Json& tools, const std::string& text) {
+  std::vector<OrderedJson> parameters;
+  if (!tools.is_array() || tools.empty()) return parameters;
+  for (const OrderedJson& tool : parse_ordered_field(text, "tools")) {
+    const auto in_order = OrderedJson::json_pointer("/function/parameters");
+    parameters.push_back(tool.contains(in_order) ? tool[in_order] : OrderedJson());
+  }
+  return parameters;
+}
+
+RequestBody::RequestBody(const std::string& text) : fields(parse_body(text)) {
+  // What is not as it must be is refused where it is read.
+  const auto tools = fields.find("tools");
+  if (tools != fields.end()) parameters = parameters_in_order(*tools, text);
+  const auto format = fields.find("response_format");
+  if (format != fields.end() && format->contains(Json::json_pointer("/json_schema/schema"))) {
+    schema = parse_ordered_field(text, "response_format")["json_schema"]["schema"];
+  }
+}
+
+ApiRequest parse_request(Endpoint endpoint, const RequestBody& body, const Model& model,
                          const RequestDefaults& defaults) {
-  const Json body = parse_body(text);
-  const Fields fields(body);
+  const Fields fields(body.fields);
   refuse_unsupported(fields);
 
   ApiRequest request{.endpoint = endpoint};
@@ -132,10 +133,12 @@ ApiRequest parse_request(Endpoint endpoint, const std::string& text, const Model
     request.wants_usage = Fields(*options, "stream_options.").boolean("include_usage").value_or(false);
   }
   request.stops = parse_stops(fields);
+  request.n_own_stops = request.stops.size();
 
   BatchRequest& batch = request.batch;
-  batch.sampling = parse_sampling(fields, defaults.sampling);
-  if (std::string grammar = parse_grammar(fields, text); !grammar.empty()) batch.sampling.grammar = std::move(grammar);
+  batch.sampling = parse_sampling(fields, model, defaults.sampling);
+  if (std::string grammar = parse_grammar(fields, body.schema); !grammar.empty())
+    batch.sampling.grammar = std::move(grammar);
   batch.n_probabilities = parse_probabilities(fields, endpoint);
   batch.n_answers = static_cast<int>(fields.integer("n", 1, defaults.n_parallel).value_or(1));
   batch.ignore_end = fields.boolean("ignore_eos").value_or(false);
@@ -147,10 +150,10 @@ ApiRequest parse_request(Endpoint endpoint, const std::string& text, const Model
   const KvFields kv = parse_kv(fields);
   request.wants_heads = kv.wants_heads;
   const std::int32_t n_ctx = defaults.session.n_ctx > 0 ? defaults.session.n_ctx : model.info().n_ctx_train;
-  PromptTokens parts =
-      endpoint == Endpoint::kChat
-          ? chat_tokens(model, parse_chat(fields, text, !batch.sampling.grammar.empty()), kv.document, n_ctx, request)
-          : parse_prompt(fields, model, kv.document.value_or(""), n_ctx);
+  PromptTokens parts = endpoint == Endpoint::kChat
+                           ? chat_tokens(model, parse_chat(fields, body.parameters, !batch.sampling.grammar.empty()),
+                                         kv.document, n_ctx, request)
+                           : parse_prompt(fields, model, kv.document.value_or(""), n_ctx);
   if (request.format != nullptr && request.is_streamed && batch.n_probabilities >= 0) {
     fields.refuse("logprobs", "cannot be had in a stream of tool calls or thoughts: leave out one of the three");
   }

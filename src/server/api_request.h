@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "server/api_error.h"
+#include "server/fields.h"
 #include "winnow/batch.h"
 #include "winnow/chat.h"
 
@@ -24,21 +24,42 @@ struct RequestDefaults {
 
 enum class Endpoint { kChat, kCompletion };
 
+// What parse_request reads: the fields of OpenAI's chats and completions, which other dialects are translated to.
+struct RequestBody {
+  RequestBody() = default;
+  // Throws ApiError(400).
+  explicit RequestBody(const std::string& text);
+
+  Json fields = Json::object();
+  // Answers are written in the order of their schema, which `fields` does not keep.
+  std::vector<OrderedJson> parameters;  // of fields.tools, by number
+  OrderedJson schema;                   // fields.response_format.json_schema.schema
+};
+
 struct ApiRequest {
   Endpoint endpoint = Endpoint::kChat;
   BatchRequest batch;
+  std::vector<BatchRequest> more;  // other prompts of the same request; their answers are numbered on
   std::vector<std::string> stops;
+  std::size_t n_own_stops = 0;               // that the request named; the rest is the template's
   std::shared_ptr<const ChatFormat> format;  // of a chat's answer; null: plain text
   std::vector<Token> shown_tokens;           // special ones whose text belongs to an answer, ascending
   std::string model;                         // the name that it asked for, repeated in the answer; may be empty
   bool is_streamed = false;
-  bool wants_usage = false;  // at the end of the stream
-  bool wants_heads = false;  // the entries of each layer and head, in the timings
+  bool wants_usage = false;           // at the end of the stream
+  bool wants_heads = false;           // the entries of each layer and head, in the timings
+  std::vector<std::string> warnings;  // for the log: what was passed over
+
+  std::size_t n_prompt_tokens() const { return batch.context.size() + batch.prompt.size(); }  // of the first prompt
+  int n_answers() const { return batch.n_answers * static_cast<int>(1 + more.size()); }
 };
 
-// `text` is the body. Throws ApiError for a request that is not understood or asks for what there is not, and
+// Of the field "tools" of the body `text`, as OpenAI has it; empty for one that is not as it must be.
+std::vector<OrderedJson> parameters_in_order(const Json& tools, const std::string& text);
+
+// Throws ApiError for a request that is not understood or asks for what there is not, and
 // winnow::Error.
-ApiRequest parse_request(Endpoint endpoint, const std::string& text, const Model& model,
+ApiRequest parse_request(Endpoint endpoint, const RequestBody& body, const Model& model,
                          const RequestDefaults& defaults);
 
 }  // namespace winnow::server

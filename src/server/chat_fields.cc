@@ -140,14 +140,12 @@ void check_schema(const Json& schema, const Fields& function, int& n_values) {
   }
 }
 
-std::vector<ChatTool> parse_tools(const Fields& fields, const std::string& text) {
+std::vector<ChatTool> parse_tools(const Fields& fields, const std::vector<OrderedJson>& parameters_in_order) {
   std::vector<ChatTool> tools;
   const Json* list = fields.find("tools");
   if (list == nullptr) return tools;
   if (!list->is_array()) fields.refuse("tools", "must be a list");
   if (list->size() > kMostTools) fields.refuse("tools", "may have " + std::to_string(kMostTools) + " entries at most");
-  // Arguments are written in the order of their schema.
-  const OrderedJson ordered = list->empty() ? OrderedJson() : parse_ordered_field(text, "tools");
   int n_values = 0;
   for (const Json& one : *list) {
     const std::string place = "tools[" + std::to_string(tools.size()) + "].";
@@ -168,10 +166,8 @@ std::vector<ChatTool> parse_tools(const Fields& fields, const std::string& text)
     function.boolean("strict");  // calls always follow their schema
     if (const std::optional<Json> parameters = function.object("parameters")) {
       check_schema(*parameters, function, n_values);
-      const auto in_order = OrderedJson::json_pointer("/" + std::to_string(tools.size() - 1) + "/function/parameters");
-      made.parameters = ordered.contains(in_order)
-                            ? ordered[in_order].dump(-1, ' ', false, OrderedJson::error_handler_t::replace)
-                            : to_text(*parameters);
+      made.parameters =
+          parameters_in_order.at(tools.size() - 1).dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
     }
   }
   return tools;
@@ -233,9 +229,9 @@ void parse_thinking(const Fields& fields, bool has_grammar, ChatOptions& options
 
 }  // namespace
 
-ChatFields parse_chat(const Fields& fields, const std::string& text, bool has_grammar) {
+ChatFields parse_chat(const Fields& fields, const std::vector<OrderedJson>& parameters, bool has_grammar) {
   ChatFields chat{.messages = parse_messages(fields), .options = {}};
-  chat.options.tools = parse_tools(fields, text);
+  chat.options.tools = parse_tools(fields, parameters);
   parse_tool_choice(fields, chat.options);
   if (has_grammar && !chat.options.tools.empty()) {
     fields.refuse("tools", "exclude 'grammar' and 'response_format', since calls have a form of their own");

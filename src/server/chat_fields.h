@@ -14,8 +14,8 @@ struct ChatFields {
   ChatOptions options;
 };
 
-// `text` is the body that the fields are of. has_grammar: the answer follows a grammar of the request's own, which
-// excludes tools and, unless it is asked for, thinking. Throws ApiError(400).
-ChatFields parse_chat(const Fields& fields, const std::string& text, bool has_grammar);
+// `parameters`: of the tools, in the order of their text. has_grammar: the answer follows a grammar of the request's
+// own, which excludes tools and, unless it is asked for, thinking. Throws ApiError(400).
+ChatFields parse_chat(const Fields& fields, const std::vector<OrderedJson>& parameters, bool has_grammar);
 
 }  // namespace winnow::server

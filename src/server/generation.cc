@@ -5,20 +5,38 @@
 namespace winnow::server {
 namespace {
 
-const char* reason_text(FinishReason reason) {
+AnswerCause cause_of(FinishReason reason) {
   switch (reason) {
     case FinishReason::kEndOfText:
     case FinishReason::kStopText:
     case FinishReason::kStopped:
-      return "stop";
+      return AnswerCause::kStop;
     case FinishReason::kLength:
     case FinishReason::kContextFull:
-      return "length";
+      return AnswerCause::kLength;
     case FinishReason::kCancelled:
     case FinishReason::kError:
       break;
   }
-  return "error";
+  return AnswerCause::kError;
+}
+
+// What two prompts of one request took: they were answered side by side.
+void add(BatchResult& sum, const BatchResult& result) {
+  sum.prompt_tokens += result.prompt_tokens;
+  sum.cached_tokens += result.cached_tokens;
+  sum.answer_tokens += result.answer_tokens;
+  sum.queue_s = std::max(sum.queue_s, result.queue_s);
+  sum.prefill_s = std::max(sum.prefill_s, result.prefill_s);
+  sum.decode_s = std::max(sum.decode_s, result.decode_s);
+  sum.cache.entries_full += result.cache.entries_full;
+  sum.cache.entries_kept += result.cache.entries_kept;
+  sum.cache.bytes_full += result.cache.bytes_full;
+  sum.cache.bytes_kept += result.cache.bytes_kept;
+}
+
+bool has_failed(const BatchResult& result) {
+  return result.reason == FinishReason::kError || result.reason == FinishReason::kCancelled;
 }
 
 }  // namespace
@@ -26,8 +44,11 @@ const char* reason_text(FinishReason reason) {
 struct Generation::Mailbox {
   std::shared_ptr<const Model> model;
   bool wants_tokens;
-  std::vector<TextStream> texts;    // by answer; the batch's thread only
+  std::vector<TextStream> texts;  // by answer; the batch's thread only
+  std::vector<std::string> own_stops;
   std::vector<Token> shown_tokens;  // special ones, ascending
+  std::size_t n_left = 0;           // prompts that are not done; the batch's thread only
+  std::optional<BatchResult> sum;   // of those that are
 
   std::mutex mutex;
   std::condition_variable arrived;
@@ -52,25 +73,67 @@ struct Generation::Mailbox {
     TextStream& text = texts[static_cast<std::size_t>(answer)];
     const std::string rest = text.finish();
     if (!rest.empty()) put(TextPiece{.answer = answer, .text = rest});
-    put(AnswerEnd{.answer = answer, .reason = reason_text(reason)});
+    AnswerEnd end{.answer = answer, .cause = cause_of(reason), .stop = ""};
+    if (std::find(own_stops.begin(), own_stops.end(), text.stop()) != own_stops.end()) {
+      end.cause = AnswerCause::kStopText;
+      end.stop = text.stop();
+    }
+    put(std::move(end));
+  }
+
+  void finish_prompt(const BatchResult& result) {
+    if (n_left == 0) return;  // another one failed before
+    if (has_failed(result)) {
+      n_left = 0;
+      put(result);
+      return;
+    }
+    if (sum) {
+      add(*sum, result);
+    } else {
+      sum = result;
+    }
+    if (--n_left == 0) put(*sum);
   }
 };
 
 Generation::Generation(Batch& batch, const ApiRequest& request) : batch_(batch), mailbox_(std::make_shared<Mailbox>()) {
   mailbox_->model = batch.engine()->model();
   mailbox_->wants_tokens = request.batch.n_probabilities >= 0;
-  mailbox_->texts.assign(static_cast<std::size_t>(request.batch.n_answers), TextStream(request.stops));
+  mailbox_->texts.assign(static_cast<std::size_t>(request.n_answers()), TextStream(request.stops));
+  mailbox_->own_stops.assign(request.stops.begin(),
+                             request.stops.begin() + static_cast<std::ptrdiff_t>(request.n_own_stops));
   mailbox_->shown_tokens = request.shown_tokens;
+  mailbox_->n_left = 1 + request.more.size();
   const std::shared_ptr<Mailbox> mailbox = mailbox_;
-  BatchCallbacks callbacks;
-  callbacks.on_accept = [mailbox] { mailbox->put(Accepted{}); };
-  callbacks.on_token = [mailbox](const BatchToken& token) { return mailbox->take_token(token); };
-  callbacks.on_finish = [mailbox](int answer, FinishReason reason) { mailbox->finish_answer(answer, reason); };
-  callbacks.on_done = [mailbox](const BatchResult& result) { mailbox->put(result); };
-  id_ = batch.submit(request.batch, std::move(callbacks));
+  const auto submit = [&](const BatchRequest& prompt) {
+    const int first = static_cast<int>(ids_.size()) * request.batch.n_answers;
+    BatchCallbacks callbacks;
+    callbacks.on_accept = [mailbox] { mailbox->put(Accepted{}); };
+    callbacks.on_token = [mailbox, first](BatchToken token) {
+      token.answer += first;
+      return mailbox->take_token(token);
+    };
+    callbacks.on_finish = [mailbox, first](int answer, FinishReason reason) {
+      mailbox->finish_answer(first + answer, reason);
+    };
+    callbacks.on_done = [mailbox](const BatchResult& result) { mailbox->finish_prompt(result); };
+    ids_.push_back(batch_.submit(prompt, std::move(callbacks)));
+  };
+  try {
+    submit(request.batch);
+    for (const BatchRequest& prompt : request.more) submit(prompt);
+  } catch (...) {
+    cancel();
+    throw;
+  }
 }
 
-Generation::~Generation() { batch_.cancel(id_); }
+Generation::~Generation() { cancel(); }
+
+void Generation::cancel() {
+  for (const std::uint64_t id : ids_) batch_.cancel(id);
+}
 
 std::optional<GenerationEvent> Generation::next(std::chrono::milliseconds wait) {
   std::unique_lock lock(mailbox_->mutex);

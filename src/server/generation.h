@@ -17,6 +17,15 @@
 
 namespace winnow::server {
 
+// Why an answer ended.
+enum class AnswerCause {
+  kStop,       // the model ended it, or a text that belongs to its template
+  kStopText,   // a stop text of the request
+  kLength,     // no tokens or no context left
+  kToolCalls,  // the model waits for answers to its calls
+  kError,
+};
+
 struct Accepted {};
 struct TextPiece {
   int answer;
@@ -25,11 +34,13 @@ struct TextPiece {
 };
 struct AnswerEnd {
   int answer;
-  const char* reason;  // "stop", "length" or "error"
+  AnswerCause cause;
+  std::string stop;  // kStopText: the text
 };
 using GenerationEvent = std::variant<Accepted, TextPiece, AnswerEnd, BatchResult>;
 
-// The last event is the BatchResult. Gone (and cancelled) with its last owner.
+// The last event is the BatchResult: of all of the request's prompts together, or of the first that failed. Gone (and
+// cancelled) with its last owner.
 class Generation {
  public:
   // Throws what Batch::submit throws.
@@ -43,15 +54,16 @@ class Generation {
   std::optional<GenerationEvent> next(std::chrono::milliseconds wait);
   // Whether the last event has arrived: all that is left can be read without waiting.
   bool is_done() const;
-  std::uint64_t id() const { return id_; }
 
  private:
+  void cancel();
+
   // Shared with the batch's thread.
   struct Mailbox;
 
   Batch& batch_;
   std::shared_ptr<Mailbox> mailbox_;
-  std::uint64_t id_ = 0;
+  std::vector<std::uint64_t> ids_;
 };
 
 }  // namespace winnow::server

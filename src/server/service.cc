@@ -1,21 +1,17 @@
 #include "server/service.h"
 
 #include "base/utf8.h"
+#include "server/answer_json.h"
 #include "server/answering.h"
-#include "server/fields.h"
-#include "server/kv_json.h"
-#include "server/page.h"
 
 namespace winnow::server {
 namespace {
 
-constexpr const char* kJson = "application/json";
-
-void set_error(httplib::Response& response, const ApiError& error) {
+void set_error(const httplib::Request& request, httplib::Response& response, const ApiError& error) {
   response.status = error.status;
   if (error.retry_after_s > 0) response.set_header("Retry-After", std::to_string(error.retry_after_s));
   if (error.status == 401) response.set_header("WWW-Authenticate", "Bearer");
-  response.set_content(to_text(error.body()), kJson);
+  response.set_content(to_text(error_body(request.path, error)), "application/json");
 }
 
 // What the library refuses by itself has no body yet.
@@ -29,16 +25,7 @@ void explain_error(const httplib::Request& request, httplib::Response& response)
   if (response.status == 404) message = "there is no " + request.method + " " + valid_utf8(request.path);
   if (response.status == 413) message = "the body is larger than this server takes";
   if (response.status == 431) message = "the request's headers are larger than this server takes";
-  set_error(response, ApiError(response.status, message));
-}
-
-// The page loads nothing but itself, and no site may put it into a frame.
-void set_page(httplib::Response& response) {
-  response.set_header("Content-Security-Policy",
-                      "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; "
-                      "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'");
-  response.set_header("Referrer-Policy", "no-referrer");
-  response.set_content(kPage, "text/html; charset=utf-8");
+  set_error(request, response, ApiError(response.status, message));
 }
 
 }  // namespace
@@ -65,7 +52,7 @@ void Service::add_hooks() {
     }
     if (!origin.empty() && request.method == "OPTIONS") {
       response.set_header("Access-Control-Allow-Methods", "GET, POST");
-      response.set_header("Access-Control-Allow-Headers", "Authorization, Content-Type");
+      response.set_header("Access-Control-Allow-Headers", "Authorization, Content-Type, x-api-key, anthropic-version");
       response.status = 204;
       return httplib::Server::HandlerResponse::Handled;
     }
@@ -75,7 +62,7 @@ void Service::add_hooks() {
     const bool has_body = request.has_header("Content-Length") || request.has_header("Transfer-Encoding");
     if (connection != nullptr && (error || (request.method != "POST" && has_body))) connection->abandon_body();
     if (!error) return httplib::Server::HandlerResponse::Unhandled;
-    set_error(response, *error);
+    set_error(request, response, *error);
     return httplib::Server::HandlerResponse::Handled;
   });
   http_.set_error_handler(httplib::Server::Handler(explain_error));
@@ -101,74 +88,30 @@ httplib::Server::Handler Service::guarded(const Handler& handler) {
       }
       handler(*batch, request, response);
     } catch (const ApiError& error) {
-      set_error(response, error);
+      set_error(request, response, error);
     } catch (const Error& error) {
-      set_error(response, api_error(error));
+      set_error(request, response, api_error(error));
     } catch (const std::bad_alloc&) {
-      set_error(response, ApiError(503, "there is no memory left for this request"));
+      set_error(request, response, ApiError(503, "there is no memory left for this request"));
     } catch (const std::exception& error) {
-      set_error(response, ApiError(500, error.what()));
+      set_error(request, response, ApiError(500, error.what()));
     }
   };
 }
 
-void Service::get(const std::string& path, const Handler& handler) { http_.Get(path, guarded(handler)); }
-void Service::post(const std::string& path, const Handler& handler) { http_.Post(path, guarded(handler)); }
-
-void Service::add_routes() {
-  http_.Get("/", [](const httplib::Request&, httplib::Response& response) { set_page(response); });
-  http_.Get("/metrics", [this](const httplib::Request&, httplib::Response& response) {
-    response.set_content(metrics_text(counts_, latencies_, batch_), "text/plain; version=0.0.4");
-  });
-  get("/health", [this](Batch& batch, const httplib::Request&, httplib::Response& response) {
-    if (batch.statistics().turn_s > options_.stall_s) {
-      throw ApiError(503,
-                     "the engine has stood still for " + std::to_string(static_cast<int>(options_.stall_s)) +
-                         " seconds: look at the log, and start the server again",
-                     "", "stalled");
-    }
-    response.set_content(R"({"status":"ok"})", kJson);
-  });
-  get("/v1/models", [this](Batch& batch, const httplib::Request&, httplib::Response& response) {
-    const Json models = {{"object", "list"},
-                         {"data", Json::array({model_json(*batch.engine()->model(), options_.model_name)})}};
-    response.set_content(to_text(models), kJson);
-  });
-  get("/v1/models/(.+)", [this](Batch& batch, const httplib::Request& request, httplib::Response& response) {
-    if (request.matches[1].str() != options_.model_name) {
-      throw ApiError(404,
-                     "there is no model '" + valid_utf8(request.matches[1].str()) + "': /v1/models lists what there is",
-                     "", "model_not_found");
-    }
-    response.set_content(to_text(model_json(*batch.engine()->model(), options_.model_name)), kJson);
-  });
-  get("/v1/kv", [this](Batch& batch, const httplib::Request&, httplib::Response& response) {
-    response.set_content(to_text(kv_json(batch, options_.defaults)), kJson);
-  });
-  post("/v1/chat/completions", [this](Batch& batch, const httplib::Request& request, httplib::Response& response) {
-    generate(Endpoint::kChat, batch, request, response);
-  });
-  post("/v1/completions", [this](Batch& batch, const httplib::Request& request, httplib::Response& response) {
-    generate(Endpoint::kCompletion, batch, request, response);
-  });
-  post("/tokenize", [](Batch& batch, const httplib::Request& request, httplib::Response& response) {
-    response.set_content(to_text(tokenize_json(*batch.engine()->model(), parse_body(request.body))), kJson);
-  });
-  post("/detokenize", [](Batch& batch, const httplib::Request& request, httplib::Response& response) {
-    response.set_content(to_text(detokenize_json(*batch.engine()->model(), parse_body(request.body))), kJson);
-  });
-}
-
-void Service::generate(Endpoint endpoint, Batch& batch, const httplib::Request& request, httplib::Response& response) {
+void Service::generate(std::unique_ptr<Dialect> dialect, Batch& batch, const httplib::Request& request,
+                       httplib::Response& response) {
   const auto start = std::chrono::steady_clock::now();
-  const Model& model = *batch.engine()->model();
   auto answering = std::make_shared<Answering>();
-  answering->request = parse_request(endpoint, request.body, model, options_.defaults);
-  answering->json = std::make_unique<AnswerJson>(answering->request, model, options_.model_name);
+  answering->dialect = std::move(dialect);
+  answering->request = answering->dialect->parse(request.body, *batch.engine()->model(), options_.defaults);
+  for (const std::string& text : answering->request.warnings) log({{"event", "warning"}, {"message", text}});
+  answering->reader = std::make_unique<AnswerReader>(answering->request);
   answering->deadline = start + std::chrono::duration_cast<std::chrono::steady_clock::duration>(
                                     std::chrono::duration<double>(options_.request_s));
+  answering->ping_s = options_.ping_s;
   answering->generation = std::make_unique<Generation>(batch, answering->request);
-  answering->on_done = [this, start, id = answering->json->id()](const BatchResult& result) {
+  answering->on_done = [this, start, id = answering->dialect->id()](const BatchResult& result) {
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
     latencies_.add(result, seconds.count());
     Json line = {{"event", "answer"},

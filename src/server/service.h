@@ -7,7 +7,7 @@
 #include <string>
 
 #include "server/access.h"
-#include "server/api_request.h"
+#include "server/dialect.h"
 #include "server/http_server.h"
 #include "server/metrics.h"
 #include "winnow/batch.h"
@@ -21,6 +21,7 @@ struct ServiceOptions {
   RequestDefaults defaults;
   std::string model_name;
   double request_s = 600;  // from the arrival of a request to the end of its answer
+  double ping_s = 30;      // a stream without news says so often that it lives; 0: never
   double stall_s = 60;     // one turn of the engine that takes longer is told by /health
   // A line of the log: an object with "event" and what belongs to it. From any thread.
   std::function<void(const Json&)> log;
@@ -45,13 +46,17 @@ class Service {
 
  private:
   using Handler = std::function<void(Batch&, const httplib::Request&, httplib::Response&)>;
-  void add_routes();
-  void get(const std::string& path, const Handler& handler);
-  void post(const std::string& path, const Handler& handler);
+  void add_routes();  // these are in routes.cc
+  void add_dialect_routes();
+  void add_ollama_routes();
+  void get(const std::string& path, const Handler& handler) { http_.Get(path, guarded(handler)); }
+  void post(const std::string& path, const Handler& handler) { http_.Post(path, guarded(handler)); }
   httplib::Server::Handler guarded(const Handler& handler);
   void add_hooks();
 
-  void generate(Endpoint endpoint, Batch& batch, const httplib::Request& request, httplib::Response& response);
+  // Answers by `dialect`.
+  void generate(std::unique_ptr<Dialect> dialect, Batch& batch, const httplib::Request& request,
+                httplib::Response& response);
   void log(const Json& line) const;
 
   const ServiceOptions options_;

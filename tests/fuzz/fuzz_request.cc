@@ -18,7 +18,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::string text(reinterpret_cast<const char*>(data) + 1, size - 1);
   const Endpoint endpoint = (data[0] & 1) == 0 ? Endpoint::kChat : Endpoint::kCompletion;
   try {
-    const ApiRequest request = parse_request(endpoint, text, *model, {});
+    const ApiRequest request = parse_request(endpoint, RequestBody(text), *model, {});
     if (!request.batch.sampling.grammar.empty()) Sampler(model, request.batch.sampling);
   } catch (const ApiError& error) {
     if (error.status != 400) __builtin_trap();

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "model/tiny_model.h"
 
 namespace winnow::server {
@@ -11,11 +13,12 @@ namespace {
 class ApiRequestTest : public testing::Test {
  protected:
   ApiRequest chat(const std::string& more, const std::string& messages = R"([{"role":"user","content":"the hat"}])") {
-    return parse_request(Endpoint::kChat, R"({"messages":)" + messages + (more.empty() ? "" : ",") + more + "}",
-                         *model_, defaults_);
+    return parse_request(Endpoint::kChat,
+                         RequestBody(R"({"messages":)" + messages + (more.empty() ? "" : ",") + more + "}"), *model_,
+                         defaults_);
   }
   ApiRequest complete(const std::string& body) {
-    return parse_request(Endpoint::kCompletion, body, *model_, defaults_);
+    return parse_request(Endpoint::kCompletion, RequestBody(body), *model_, defaults_);
   }
   std::string refusal(const std::function<void()>& parse) {
     try {
@@ -67,6 +70,41 @@ TEST_F(ApiRequestTest, FieldsArriveWhereTheyBelong) {
   EXPECT_EQ(chat(R"("max_completion_tokens":5,"temperature":null)").batch.max_tokens, 5);
 }
 
+TEST_F(ApiRequestTest, SamplersArriveWhereTheyBelong) {
+  const SamplingOptions sampling = chat(R"("typical_p":0.5,"top_n_sigma":1,"xtc_probability":0.2,"xtc_threshold":0.3,
+      "dynatemp_range":0.4,"dynatemp_exponent":2,"dry_multiplier":0.8,"dry_base":1.5,"dry_allowed_length":3,
+      "dry_penalty_last_n":64,"dry_sequence_breakers":["x"],"logit_bias":{"5":-1.5,"6":2},
+      "samplers":["dry","typ_p","top_n_sigma","xtc","temperature"])")
+                                       .batch.sampling;
+  EXPECT_FLOAT_EQ(sampling.typical_p, 0.5F);
+  EXPECT_FLOAT_EQ(sampling.top_n_sigma, 1);
+  EXPECT_FLOAT_EQ(sampling.xtc_probability, 0.2F);
+  EXPECT_FLOAT_EQ(sampling.xtc_threshold, 0.3F);
+  EXPECT_FLOAT_EQ(sampling.dynatemp_range, 0.4F);
+  EXPECT_FLOAT_EQ(sampling.dynatemp_exponent, 2);
+  EXPECT_FLOAT_EQ(sampling.dry_multiplier, 0.8F);
+  EXPECT_FLOAT_EQ(sampling.dry_base, 1.5F);
+  EXPECT_EQ(sampling.dry_allowed_length, 3);
+  EXPECT_EQ(sampling.dry_penalty_last_n, 64);
+  EXPECT_EQ(sampling.dry_sequence_breakers, std::vector<std::string>{"x"});
+  EXPECT_EQ(sampling.samplers.size(), 5U);
+  ASSERT_EQ(sampling.logit_bias.size(), 2U);
+  EXPECT_EQ(sampling.logit_bias[0].token, 5);
+  EXPECT_FLOAT_EQ(sampling.logit_bias[0].bias, -1.5F);
+  const SamplingOptions mirostat = chat(R"("mirostat":1,"mirostat_tau":4,"mirostat_eta":0.2,
+      "logit_bias":[[5,false],["the",1]])")
+                                       .batch.sampling;
+  EXPECT_EQ(mirostat.mirostat, 1);
+  EXPECT_FLOAT_EQ(mirostat.mirostat_tau, 4);
+  EXPECT_FLOAT_EQ(mirostat.mirostat_eta, 0.2F);
+  EXPECT_TRUE(std::isinf(mirostat.logit_bias[0].bias));
+  EXPECT_GE(mirostat.logit_bias.size(), 2U);
+  // A server's own settings do not make a request wrong.
+  defaults_.sampling.typical_p = 0.5F;
+  EXPECT_EQ(chat(R"("samplers":["top_k"])").batch.sampling.samplers.size(), 1U);
+  EXPECT_EQ(chat(R"("temperature":0,"typical_p":0.5)").batch.sampling.temperature, 0);
+}
+
 TEST_F(ApiRequestTest, NoSeedIsTheRandomOne) {
   for (const char* seed : {"4294967295", "-1", "9223372036854775807", "0"}) {
     EXPECT_NE(chat(std::string(R"("seed":)") + seed).batch.sampling.seed, 0xFFFFFFFFU) << seed;
@@ -107,7 +145,20 @@ TEST_F(ApiRequestTest, WrongFieldsAreNamed) {
            {R"("chat_template_kwargs":7)", "chat_template_kwargs"},
            {R"("chat_template_kwargs":{"messages":[]})", "chat_template_kwargs"},
            {R"("chat_template_kwargs":{"enable_thinking":"no"})", "chat_template_kwargs.enable_thinking"},
-           {R"("logit_bias":{"5":1})", "logit_bias"},
+           {R"("logit_bias":{"x":1})", "logit_bias"},
+           {R"("logit_bias":{"5":"a"})", "logit_bias"},
+           {R"("logit_bias":{"999999999":1})", "logit_bias"},
+           {R"("logit_bias":[[1]])", "logit_bias"},
+           {R"("logit_bias":7)", "logit_bias"},
+           {R"("typical_p":2)", "typical_p"},
+           {R"("mirostat":3)", "mirostat"},
+           {R"("samplers":"top_k")", "samplers"},
+           {R"("samplers":["odd"])", "library"},
+           {R"("samplers":["top_k","top_k"])", "library"},
+           {R"("samplers":["top_k"],"typical_p":0.5)", "library"},
+           {R"("mirostat":2,"xtc_probability":0.5)", "library"},
+           {R"("dry_base":3)", "library"},
+           {R"("dry_sequence_breakers":[7])", "dry_sequence_breakers"},
            {R"("modalities":["audio"])", "modalities"},
            {R"("response_format":{"type":"xml"})", "response_format.type"},
            {R"("response_format":{"type":"json_schema"})", "response_format.json_schema"},

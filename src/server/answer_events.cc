@@ -1,0 +1,73 @@
+#include "server/answer_events.h"
+
+namespace winnow::server {
+namespace {
+
+AnswerFinish finish_of(const AnswerEnd& end, const std::optional<ChatReader>& reader) {
+  AnswerFinish finish{.answer = end.answer, .cause = end.cause, .stop = end.stop};
+  const bool has_calls = reader && !reader->message().tool_calls.empty();
+  if (has_calls && end.cause == AnswerCause::kStop) finish.cause = AnswerCause::kToolCalls;
+  return finish;
+}
+
+bool is_whole(const AnswerEnd& end) { return end.cause == AnswerCause::kStop || end.cause == AnswerCause::kStopText; }
+
+}  // namespace
+
+AnswerReader::AnswerReader(const ApiRequest& request) : answers_(static_cast<std::size_t>(request.n_answers())) {
+  if (request.format == nullptr) return;
+  for (Answer& answer : answers_) answer.reader.emplace(request.format);
+}
+
+std::vector<AnswerEvent> AnswerReader::read(const TextPiece& piece) {
+  Answer& to = answer(piece.answer);
+  std::vector<AnswerEvent> events;
+  if (to.reader) {
+    for (ChatDelta& delta : to.reader->add(piece.text)) {
+      events.push_back(AnswerDelta{.answer = piece.answer, .delta = std::move(delta)});
+    }
+    return events;
+  }
+  events.push_back(AnswerDelta{
+      .answer = piece.answer, .delta = {.content = piece.text}, .tokens = piece.tokens, .offset = to.n_bytes});
+  to.n_bytes += piece.text.size();
+  return events;
+}
+
+std::vector<AnswerEvent> AnswerReader::read(const AnswerEnd& end) {
+  Answer& to = answer(end.answer);
+  std::vector<AnswerEvent> events;
+  if (to.reader) {
+    for (ChatDelta& delta : to.reader->finish(is_whole(end))) {
+      events.push_back(AnswerDelta{.answer = end.answer, .delta = std::move(delta)});
+    }
+  }
+  events.push_back(finish_of(end, to.reader));
+  return events;
+}
+
+void AnswerReader::add(const TextPiece& piece) {
+  WholeAnswer& whole = answer(piece.answer).whole;
+  whole.tokens.insert(whole.tokens.end(), piece.tokens.begin(), piece.tokens.end());
+  whole.offsets.resize(whole.tokens.size(), whole.message.content.size());
+  whole.message.content += piece.text;
+}
+
+void AnswerReader::add(const AnswerEnd& end) {
+  Answer& to = answer(end.answer);
+  // Read once, in the end: reading as it comes takes as often as there are tokens.
+  if (to.reader) {
+    to.reader->add(to.whole.message.content);
+    to.reader->finish(is_whole(end));
+    to.whole.message = to.reader->message();
+  }
+  to.whole.finish = finish_of(end, to.reader);
+}
+
+std::vector<WholeAnswer> AnswerReader::take_all() {
+  std::vector<WholeAnswer> all;
+  for (Answer& answer : answers_) all.push_back(std::move(answer.whole));
+  return all;
+}
+
+}  // namespace winnow::server

@@ -1,0 +1,45 @@
+// Anthropic's /v1/messages.
+#pragma once
+
+#include <string>
+
+#include "server/dialect.h"
+
+namespace winnow::server {
+
+class AnthropicDialect : public Dialect {
+ public:
+  // model_name: what is said where the request names none.
+  explicit AnthropicDialect(std::string model_name);
+
+  ApiRequest parse(const std::string& body, const Model& model, const RequestDefaults& defaults) override;
+  std::string whole(const std::vector<WholeAnswer>& answers, const BatchResult& result) override;
+  std::string begin() override;
+  std::string delta(const AnswerDelta& delta) override;
+  std::string finish(const AnswerFinish& finish) override;
+  std::string end(const BatchResult& result) override;
+  std::string error(const ApiError& error) override;
+  std::string ping() const override;
+  const std::string& id() const override { return id_; }
+
+ private:
+  enum class Block { kNone, kText, kThinking, kTool };
+  OrderedJson head() const;
+  // Ends the block that is open.
+  std::string close_block();
+  // Where another one is open: the events that end it and begin this one. `call`: of a tool's.
+  std::string open_block(Block block, const OrderedJson& content, int call = -1);
+  std::string piece(const char* kind, const char* name, const std::string& text) const;
+
+  const std::string id_;
+  std::string model_name_;
+  std::size_t n_prompt_tokens_ = 0;
+  Block block_ = Block::kNone;  // that is open
+  int index_ = -1, call_ = -1;  // of the block that was opened last, and of its call
+  AnswerFinish finish_;
+};
+
+// {"type": "error", "error": ..}
+Json anthropic_error(const ApiError& error);
+
+}  // namespace winnow::server

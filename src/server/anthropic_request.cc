@@ -1,0 +1,208 @@
+#include "server/anthropic_request.h"
+
+#include "server/translation.h"
+
+namespace winnow::server {
+namespace {
+
+// Text of a string or of a list of blocks of type "text".
+std::string text_of(const Json& content, const Fields& fields, const std::string& name) {
+  if (content.is_string()) return content;
+  if (!content.is_array()) fields.refuse(name, "must be a string or a list of blocks");
+  std::string text;
+  for (const Json& block : content) {
+    const bool is_text = block.is_object() && block.value("type", Json()) == "text" && block.contains("text") &&
+                         block["text"].is_string();
+    if (!is_text) fields.refuse(name, "may have blocks of type 'text' only");
+    text += block["text"].get_ref<const std::string&>();
+  }
+  return text;
+}
+
+// A message's blocks as one message or, where tools have answered, several.
+class Blocks {
+ public:
+  Blocks(const Fields& message, bool is_assistant) : message_(message), is_assistant_(is_assistant) {}
+
+  void add(const Json& one, const std::string& place) {
+    if (!one.is_object()) message_.refuse("content", "must be a string or a list of blocks");
+    const Fields block(one, place);
+    const std::string type = block.text("type").value_or("");
+    if (type == "text") {
+      const auto more = block.text("text");
+      if (!more) block.refuse("text", "is missing");
+      text_ += *more;
+    } else if (type == "tool_result" && !is_assistant_) {
+      const auto id = block.text("tool_use_id");
+      if (!id) block.refuse("tool_use_id", "is missing: the 'id' of the call that this answers");
+      const Json* content = block.find("content");
+      results_.push_back({{"role", "tool"},
+                          {"tool_call_id", *id},
+                          {"content", content == nullptr ? "" : text_of(*content, block, "content")}});
+    } else if (type == "tool_use" && is_assistant_) {
+      const auto input = block.object("input");
+      calls_.push_back(
+          {{"id", block.text("id").value_or("")},
+           {"type", "function"},
+           {"function", {{"name", block.text("name").value_or("")}, {"arguments", input ? to_text(*input) : "{}"}}}});
+    } else if (type == "thinking" && is_assistant_) {
+      thoughts_ += block.text("thinking").value_or("");
+    } else if (type != "redacted_thinking" || !is_assistant_) {
+      block.refuse("type", is_assistant_ ? "must be text, thinking or tool_use in an assistant's message"
+                                         : "must be text or tool_result: this server reads no images and no files");
+    }
+  }
+
+  // Answers of tools come before what the user says beside them.
+  void append_to(Json& messages) {
+    for (Json& result : results_) messages.push_back(std::move(result));
+    if (!is_assistant_) {
+      if (!text_.empty() || results_.empty()) messages.push_back({{"role", "user"}, {"content", text_}});
+      return;
+    }
+    Json message = {{"role", "assistant"}, {"content", text_}};
+    if (!thoughts_.empty()) message["reasoning_content"] = thoughts_;
+    if (!calls_.empty()) message["tool_calls"] = std::move(calls_);
+    messages.push_back(std::move(message));
+  }
+
+ private:
+  const Fields& message_;
+  const bool is_assistant_;
+  std::string text_, thoughts_;
+  Json results_ = Json::array(), calls_ = Json::array();
+};
+
+Json messages_of(const Json& system, const Json& list, const Fields& fields) {
+  Json messages = Json::array();
+  if (!system.is_null()) messages.push_back({{"role", "system"}, {"content", text_of(system, fields, "system")}});
+  if (!list.is_array() || list.empty()) fields.refuse("messages", "must be a list of at least one message");
+  std::size_t number = 0;
+  for (const Json& one : list) {
+    const std::string place = "messages[" + std::to_string(number++) + "].";
+    if (!one.is_object()) fields.refuse("messages", "must be a list of objects");
+    const Fields message(one, place);
+    const std::string role = message.text("role").value_or("");
+    if (role != "user" && role != "assistant" && role != "system") {
+      message.refuse("role", "must be user, assistant or system");
+    }
+    const Json* content = message.find("content");
+    if (content == nullptr) message.refuse("content", "is missing");
+    if (content->is_string() || role == "system") {
+      messages.push_back({{"role", role}, {"content", text_of(*content, message, "content")}});
+      continue;
+    }
+    if (!content->is_array()) message.refuse("content", "must be a string or a list of blocks");
+    Blocks blocks(message, role == "assistant");
+    std::size_t n_blocks = 0;
+    for (const Json& block : *content) blocks.add(block, place + "content[" + std::to_string(n_blocks++) + "].");
+    blocks.append_to(messages);
+  }
+  return messages;
+}
+
+// Tools that Anthropic's own servers carry out have a dated type and no schema of their input.
+void translate_tools(const Json& list, const std::string& text, const Fields& fields, RequestBody& body,
+                     std::vector<std::string>& warnings) {
+  if (list.is_null()) return;
+  if (!list.is_array()) fields.refuse("tools", "must be a list");
+  if (list.empty()) return;
+  const OrderedJson ordered = parse_ordered_field(text, "tools");
+  Json tools = Json::array();
+  for (std::size_t i = 0; i < list.size(); ++i) {
+    if (!list[i].is_object()) fields.refuse("tools", "must be a list of objects");
+    const Fields tool(list[i], "tools[" + std::to_string(i) + "].");
+    const std::string type = tool.text("type").value_or("custom");
+    if (type != "custom" && type != "function") {
+      warnings.push_back("a tool of type '" + type.substr(0, 64) +
+                         "' was passed over: this server has no tools itself");
+      continue;
+    }
+    const auto schema = tool.object("input_schema");
+    Json function = {{"name", tool.text("name").value_or("")}, {"description", tool.text("description").value_or("")}};
+    if (schema) function["parameters"] = *schema;
+    tools.push_back({{"type", "function"}, {"function", std::move(function)}});
+    body.parameters.push_back(schema ? ordered[i]["input_schema"] : OrderedJson());
+  }
+  if (!tools.empty()) body.fields["tools"] = std::move(tools);
+}
+
+void translate_tool_choice(const Json& choice, const Fields& fields, Json& body) {
+  if (choice.is_null()) return;
+  if (!choice.is_object()) fields.refuse("tool_choice", "must be an object");
+  const Fields inner(choice, "tool_choice.");
+  const std::string type = inner.text("type").value_or("");
+  if (type == "tool") {
+    body["tool_choice"] = {{"type", "function"}, {"function", {{"name", inner.text("name").value_or("")}}}};
+  } else if (type == "auto" || type == "none" || type == "any") {
+    body["tool_choice"] = type == "any" ? "required" : type;
+  } else {
+    inner.refuse("type", "must be auto, any, tool or none");
+  }
+  if (const auto is_disabled = inner.boolean("disable_parallel_tool_use")) body["parallel_tool_calls"] = !*is_disabled;
+}
+
+// Without a word there are no thoughts, as Anthropic has it.
+void translate_thinking(const Json& thinking, const Fields& fields, Json& body) {
+  bool is_on = false;
+  if (!thinking.is_null()) {
+    if (!thinking.is_object()) fields.refuse("thinking", "must be an object");
+    const Fields inner(thinking, "thinking.");
+    const std::string type = inner.text("type").value_or("");
+    if (type != "enabled" && type != "disabled" && type != "adaptive") {
+      inner.refuse("type", "must be enabled, adaptive or disabled");
+    }
+    is_on = type != "disabled";
+  }
+  Json& arguments = body["chat_template_kwargs"];
+  if (arguments.is_null()) arguments = Json::object();
+  if (arguments.is_object() && !arguments.contains("enable_thinking")) arguments["enable_thinking"] = is_on;
+}
+
+// What the answer must look like: "output_config" with its "format", or the older "output_format".
+void translate_output(const Json& config, const Json& format, const std::string& text, const Fields& fields,
+                      RequestBody& body) {
+  Json wanted = format;
+  bool is_in_config = false;
+  if (!config.is_null()) {
+    if (!config.is_object()) fields.refuse("output_config", "must be an object");
+    const Fields inner(config, "output_config.");
+    if (const auto effort = inner.text("effort")) body.fields["reasoning_effort"] = *effort;
+    if (const auto inner_format = inner.object("format")) {
+      wanted = *inner_format;
+      is_in_config = true;
+    }
+  }
+  if (wanted.is_null()) return;
+  const Fields inner(wanted, is_in_config ? "output_config.format." : "output_format.");
+  if (!wanted.is_object() || wanted.value("type", Json()) != "json_schema") inner.refuse("type", "must be json_schema");
+  if (!inner.object("schema")) inner.refuse("schema", "is missing");
+  body.fields["response_format"] = {{"type", "json_schema"}, {"json_schema", {{"schema", wanted["schema"]}}}};
+  body.schema = is_in_config ? parse_ordered_field(text, "output_config")["format"]["schema"]
+                             : parse_ordered_field(text, "output_format")["schema"];
+}
+
+}  // namespace
+
+RequestBody translate_messages(const std::string& text, std::vector<std::string>& warnings) {
+  RequestBody body;
+  body.fields = parse_body(text);
+  Json& to = body.fields;
+  const Json whole = Json::object();  // for messages that name fields of the body itself
+  const Fields fields(whole);
+  to["messages"] = messages_of(take(to, "system"), take(to, "messages"), fields);
+  if (Json stops = take(to, "stop_sequences"); !stops.is_null()) to["stop"] = std::move(stops);
+  const Json tools = take(to, "tools"), choice = take(to, "tool_choice"), thinking = take(to, "thinking");
+  const Json config = take(to, "output_config"), format = take(to, "output_format");
+  // Of other dialects: one answer, without probabilities, with its usage.
+  for (const char* name : {"n", "logprobs", "top_logprobs", "stream_options", "response_format", "container"}) {
+    to.erase(name);
+  }
+  translate_tools(tools, text, fields, body, warnings);
+  if (to.contains("tools")) translate_tool_choice(choice, fields, to);
+  translate_thinking(thinking, fields, to);
+  translate_output(config, format, text, fields, body);
+  return body;
+}
+
+}  // namespace winnow::server

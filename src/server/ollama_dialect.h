@@ -1,0 +1,53 @@
+// Ollama's /api/chat and /api/generate: objects a line instead of events.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "server/dialect.h"
+
+namespace winnow::server {
+
+class OllamaDialect : public Dialect {
+ public:
+  enum class Kind { kChat, kGenerate };
+  // model_name: what is said where the request names none.
+  OllamaDialect(Kind kind, std::string model_name);
+
+  ApiRequest parse(const std::string& body, const Model& model, const RequestDefaults& defaults) override;
+  std::string whole(const std::vector<WholeAnswer>& answers, const BatchResult& result) override;
+  std::string delta(const AnswerDelta& delta) override;
+  std::string finish(const AnswerFinish& finish) override;
+  std::string end(const BatchResult& result) override;
+  std::string error(const ApiError& error) override;
+  // A line has no comments.
+  std::string ping() const override { return ""; }
+  const char* stream_type() const override { return "application/x-ndjson"; }
+  const std::string& id() const override { return id_; }
+
+  // To a request without a prompt: the model is loaded.
+  Json loaded() const;
+
+ private:
+  Json head() const;
+  Json line(const std::string& content, const std::string& thoughts) const;
+  Json last_line(Json line, AnswerCause cause, const BatchResult& result) const;
+
+  const Kind kind_;
+  const std::string id_;
+  std::string model_name_;
+  std::vector<ChatToolCall> calls_;  // of a stream; they are told whole
+  AnswerCause cause_ = AnswerCause::kStop;
+};
+
+// {"error": ".."}
+Json ollama_error(const ApiError& error);
+
+// What /api/tags, /api/show and /api/ps tell. `name`: the model's.
+Json ollama_tags(const Model& model, const std::string& name);
+Json ollama_show(const Model& model);
+Json ollama_running(const Model& model, const std::string& name);
+// The name under which ollama's clients find it: with a tag.
+std::string ollama_name(const std::string& name);
+
+}  // namespace winnow::server

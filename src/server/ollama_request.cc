@@ -1,0 +1,187 @@
+#include "server/ollama_request.h"
+
+#include <deque>
+#include <set>
+
+#include "server/translation.h"
+
+namespace winnow::server {
+namespace {
+
+// Said of a model's loading, which is over here, or of a machine; the context's size is the server's.
+const std::set<std::string> kPassedOver = {
+    "num_ctx",   "num_keep", "num_batch", "num_gpu", "main_gpu",   "num_thread", "use_mmap",
+    "use_mlock", "numa",     "low_vram",  "f16_kv",  "vocab_only", "logits_all", "penalize_newline"};
+const std::set<std::string> kTaken = {"seed",
+                                      "temperature",
+                                      "top_k",
+                                      "top_p",
+                                      "min_p",
+                                      "typical_p",
+                                      "repeat_last_n",
+                                      "repeat_penalty",
+                                      "presence_penalty",
+                                      "frequency_penalty",
+                                      "mirostat",
+                                      "mirostat_tau",
+                                      "mirostat_eta",
+                                      "stop"};
+
+void translate_options(const Json& options, const Fields& fields, Json& body) {
+  if (options.is_null()) return;
+  if (!options.is_object()) fields.refuse("options", "must be an object");
+  const Fields inner(options, "options.");
+  for (const auto& [name, value] : options.items()) {
+    if (name == "num_predict") {
+      const auto n = inner.integer(name, -2, INT32_MAX);
+      // -1 and -2: as many as the context has room for.
+      if (n) body["max_tokens"] = *n < 0 ? INT32_MAX : std::max<std::int64_t>(*n, 1);
+    } else if (kTaken.contains(name)) {
+      // -1: the whole context.
+      body[name] = name == "repeat_last_n" && value == -1 ? Json(1 << 16) : value;
+    } else if (!kPassedOver.contains(name)) {
+      inner.refuse(name, "is not an option that this server knows: leave it out");
+    }
+  }
+}
+
+// "json", a schema, or nothing.
+void translate_format(const Json& format, const std::string& text, const Fields& fields, RequestBody& body) {
+  if (format.is_null() || format == "") return;
+  if (format == "json") {
+    body.fields["response_format"] = {{"type", "json_object"}};
+  } else if (format.is_object()) {
+    body.fields["response_format"] = {{"type", "json_schema"}, {"json_schema", {{"schema", format}}}};
+    body.schema = parse_ordered_field(text, "format");
+  } else {
+    fields.refuse("format", "must be \"json\" or a schema");
+  }
+}
+
+void translate_thinking(const Json& think, const Fields& fields, Json& body) {
+  if (think.is_null()) return;
+  if (think.is_boolean()) {
+    body["chat_template_kwargs"] = {{"enable_thinking", think}};
+  } else if (think == "low" || think == "medium" || think == "high") {
+    body["reasoning_effort"] = think;
+  } else {
+    fields.refuse("think", "must be true, false, low, medium or high");
+  }
+}
+
+void refuse_unless_empty(const Json& body, const Fields& fields, const char* name, const char* why) {
+  const auto found = body.find(name);
+  if (found == body.end() || found->is_null() || *found == "" || *found == false) return;
+  if (found->is_structured() && found->empty()) return;
+  fields.refuse(name, why);
+}
+
+// What both have: all but the messages or the prompt.
+RequestBody translate_common(const std::string& text, Json given, const Fields& fields) {
+  RequestBody body;
+  Json& to = body.fields;
+  for (const char* name : {"model", "kv"}) {
+    if (given.contains(name)) to[name] = given[name];
+  }
+  to["stream"] = given.value("stream", Json()).is_null() ? Json(true) : given["stream"];
+  refuse_unless_empty(given, fields, "images", "cannot be read by this server: leave them out");
+  refuse_unless_empty(given, fields, "logprobs", "are had from /v1/chat/completions only");
+  translate_options(take(given, "options"), fields, to);
+  translate_format(take(given, "format"), text, fields, body);
+  translate_thinking(take(given, "think"), fields, to);
+  return body;
+}
+
+// A tool's answer says which tool it is of, or, with older clients, is the next that was called.
+Json message_of(const Fields& message, std::deque<std::string>& called) {
+  Json made = Json::object();
+  for (const char* name : {"role", "content", "tool_calls", "tool_call_id"}) {
+    if (const Json* value = message.find(name)) made[name] = *value;
+  }
+  const std::string role = message.text("role").value_or("");
+  if (const Json* images = message.find("images"); images != nullptr && !images->empty()) {
+    message.refuse("images", "cannot be read by this server: leave them out");
+  }
+  if (role == "assistant") {
+    if (const auto thoughts = message.text("thinking")) made["reasoning_content"] = *thoughts;
+    called.clear();
+    if (const Json* calls = message.find("tool_calls"); calls != nullptr && calls->is_array()) {
+      const Json::json_pointer name("/function/name");
+      for (const Json& call : *calls) {
+        if (call.contains(name) && call[name].is_string()) called.push_back(call[name]);
+      }
+    }
+  } else if (!made.contains("content")) {
+    made["content"] = "";
+  }
+  if (role != "tool") return made;
+  std::string name = message.text("tool_name").value_or(message.text("name").value_or(""));
+  if (name.empty() && !called.empty()) name = called.front();
+  if (!called.empty()) called.pop_front();
+  if (!name.empty()) made["name"] = name;
+  return made;
+}
+
+}  // namespace
+
+bool is_ollama_load(const Json& body) {
+  const auto is_nothing = [&](const char* name) {
+    const auto found = body.find(name);
+    return found == body.end() || found->is_null() || *found == "" || (found->is_array() && found->empty());
+  };
+  return is_nothing("messages") && is_nothing("prompt") && is_nothing("system") && is_nothing("suffix");
+}
+
+RequestBody translate_ollama_chat(const std::string& text) {
+  const Json given = parse_body(text);
+  const Fields fields(given);
+  RequestBody body = translate_common(text, given, fields);
+  const Json* messages = fields.find("messages");
+  if (messages == nullptr || !messages->is_array()) fields.refuse("messages", "must be a list of messages");
+  Json& to = body.fields["messages"];
+  to = Json::array();
+  std::deque<std::string> called;
+  for (const Json& one : *messages) {
+    if (!one.is_object()) fields.refuse("messages", "must be a list of objects");
+    to.push_back(message_of(Fields(one, "messages[" + std::to_string(to.size()) + "]."), called));
+  }
+  const Json* tools = fields.find("tools");
+  if (tools != nullptr && !(tools->is_array() && tools->empty())) {
+    body.fields["tools"] = *tools;
+    body.parameters = parameters_in_order(*tools, text);
+  }
+  return body;
+}
+
+OllamaGenerate translate_ollama_generate(const std::string& text) {
+  const Json given = parse_body(text);
+  const Fields fields(given);
+  refuse_unless_empty(given, fields, "template", "is that of the model here: start the server with --chat-template");
+  refuse_unless_empty(given, fields, "context", "is not kept by this server: send the conversation to /api/chat");
+  refuse_unless_empty(given, fields, "tools", "belong to /api/chat");
+  OllamaGenerate made{.endpoint = Endpoint::kChat, .body = translate_common(text, given, fields)};
+  const std::string prompt = fields.text("prompt").value_or("");
+  const std::string system = fields.text("system").value_or("");
+  Json& to = made.body.fields;
+  if (fields.boolean("raw").value_or(false)) {
+    if (!system.empty()) fields.refuse("system", "has no effect with 'raw': put it into the prompt");
+    made.endpoint = Endpoint::kCompletion;
+    to["prompt"] = prompt;
+    if (const auto suffix = fields.text("suffix"); suffix && !suffix->empty()) to["suffix"] = *suffix;
+    to.erase("chat_template_kwargs");
+    return made;
+  }
+  if (const auto suffix = fields.text("suffix"); suffix && !suffix->empty()) {
+    if (!system.empty()) fields.refuse("system", "has no effect with 'suffix': leave it out");
+    made.endpoint = Endpoint::kCompletion;
+    to["prompt"] = prompt;
+    to["suffix"] = *suffix;
+    return made;
+  }
+  to["messages"] = Json::array();
+  if (!system.empty()) to["messages"].push_back({{"role", "system"}, {"content", system}});
+  to["messages"].push_back({{"role", "user"}, {"content", prompt}});
+  return made;
+}
+
+}  // namespace winnow::server

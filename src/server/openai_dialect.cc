@@ -1,0 +1,194 @@
+#include "server/openai_dialect.h"
+
+#include <cmath>
+
+#include "base/utf8.h"
+#include "server/answer_json.h"
+#include "winnow/version.h"
+
+namespace winnow::server {
+namespace {
+
+const char* reason_text(AnswerCause cause) {
+  switch (cause) {
+    case AnswerCause::kStop:
+    case AnswerCause::kStopText:
+      return "stop";
+    case AnswerCause::kLength:
+      return "length";
+    case AnswerCause::kToolCalls:
+      return "tool_calls";
+    case AnswerCause::kError:
+      break;
+  }
+  return "error";
+}
+
+Json bytes_json(const std::string& bytes) {
+  Json list = Json::array();
+  for (const char byte : bytes) list.push_back(static_cast<unsigned char>(byte));
+  return list;
+}
+
+// JSON has no infinity: a token that cannot be is as good as impossible.
+double finite(float log_probability) { return std::isfinite(log_probability) ? log_probability : -9999.0; }
+
+Json delta_json(const ChatDelta& delta) {
+  Json json = Json::object();
+  if (!delta.reasoning.empty()) json["reasoning_content"] = delta.reasoning;
+  if (delta.tool_call < 0) {
+    if (delta.reasoning.empty() || !delta.content.empty()) json["content"] = delta.content;
+    return json;
+  }
+  if (!delta.content.empty()) json["content"] = delta.content;
+  Json call = {{"index", delta.tool_call}, {"function", {{"arguments", delta.arguments}}}};
+  if (!delta.name.empty()) {
+    call["id"] = delta.id;
+    call["type"] = "function";
+    call["function"]["name"] = delta.name;
+  }
+  json["tool_calls"] = Json::array({call});
+  return json;
+}
+
+Json message_json(const ChatMessage& message) {
+  Json json = {{"role", "assistant"}, {"content", message.content}, {"refusal", nullptr}};
+  if (!message.reasoning.empty()) json["reasoning_content"] = message.reasoning;
+  if (message.tool_calls.empty()) return json;
+  if (message.content.empty()) json["content"] = nullptr;
+  json["tool_calls"] = Json::array();
+  for (const ChatToolCall& call : message.tool_calls) {
+    json["tool_calls"].push_back(
+        {{"id", call.id}, {"type", "function"}, {"function", {{"name", call.name}, {"arguments", call.arguments}}}});
+  }
+  return json;
+}
+
+}  // namespace
+
+OpenAiDialect::OpenAiDialect(Endpoint endpoint, std::string model_name)
+    : endpoint_(endpoint),
+      id_(random_id(endpoint == Endpoint::kChat ? "chatcmpl-" : "cmpl-")),
+      created_(unix_seconds()),
+      model_name_(std::move(model_name)) {}
+
+ApiRequest OpenAiDialect::parse(const std::string& body, const Model& model, const RequestDefaults& defaults) {
+  ApiRequest request = parse_request(endpoint_, RequestBody(body), model, defaults);
+  model_ = &model;
+  if (!request.model.empty()) model_name_ = request.model;
+  n_answers_ = request.n_answers();
+  wants_probabilities_ = request.batch.n_probabilities >= 0;
+  wants_usage_ = request.wants_usage;
+  wants_heads_ = request.wants_heads;
+  return request;
+}
+
+Json OpenAiDialect::head(const char* kind) const {
+  return {{"id", id_},
+          {"object", kind},
+          {"created", created_},
+          {"model", model_name_},
+          {"system_fingerprint", std::string("winnow-") + kVersion}};
+}
+
+Json OpenAiDialect::probabilities(const std::vector<BatchToken>& tokens,
+                                  const std::vector<std::size_t>& offsets) const {
+  if (is_chat()) {
+    Json content = Json::array();
+    const auto entry = [&](Token id, float log_probability) {
+      const std::string text = model_->token_text(id, true);
+      return Json{{"token", valid_utf8(text)}, {"logprob", finite(log_probability)}, {"bytes", bytes_json(text)}};
+    };
+    for (const BatchToken& token : tokens) {
+      Json one = entry(token.token, token.log_probability);
+      one["top_logprobs"] = Json::array();
+      for (const TokenProbability& top : token.top) {
+        one["top_logprobs"].push_back(entry(top.token, top.log_probability));
+      }
+      content.push_back(one);
+    }
+    return {{"content", content}};
+  }
+  Json all = {{"tokens", Json::array()},
+              {"token_logprobs", Json::array()},
+              {"top_logprobs", Json::array()},
+              {"text_offset", offsets}};
+  for (const BatchToken& token : tokens) {
+    Json tops = Json::object();
+    for (const TokenProbability& top : token.top) {
+      tops[valid_utf8(model_->token_text(top.token, true))] = finite(top.log_probability);
+    }
+    all["tokens"].push_back(valid_utf8(model_->token_text(token.token, true)));
+    all["token_logprobs"].push_back(finite(token.log_probability));
+    all["top_logprobs"].push_back(tops);
+  }
+  return all;
+}
+
+Json OpenAiDialect::chunk(int answer, const Json& content, const Json& logprobs, const Json& reason) const {
+  Json chunk = head(is_chat() ? "chat.completion.chunk" : "text_completion");
+  chunk["choices"] = Json::array({{{"index", answer},
+                                   {is_chat() ? "delta" : "text", content},
+                                   {"finish_reason", reason},
+                                   {"logprobs", logprobs}}});
+  return chunk;
+}
+
+std::string OpenAiDialect::begin() {
+  std::string text;
+  for (int i = 0; is_chat() && i < n_answers_; ++i) {
+    text += sse_text(chunk(i, {{"role", "assistant"}, {"content", ""}}, nullptr, nullptr));
+  }
+  return text;
+}
+
+std::string OpenAiDialect::delta(const AnswerDelta& delta) {
+  const Json logprobs = delta.tokens.empty()
+                            ? Json(nullptr)
+                            : probabilities(delta.tokens, std::vector<std::size_t>(delta.tokens.size(), delta.offset));
+  const Json content = is_chat() ? delta_json(delta.delta) : Json(delta.delta.content);
+  return sse_text(chunk(delta.answer, content, logprobs, nullptr));
+}
+
+std::string OpenAiDialect::finish(const AnswerFinish& finish) {
+  return sse_text(chunk(finish.answer, is_chat() ? Json::object() : Json(""), nullptr, reason_text(finish.cause)));
+}
+
+std::string OpenAiDialect::end(const BatchResult& result) {
+  constexpr const char* kDone = "data: [DONE]\n\n";
+  if (!wants_usage_) return kDone;
+  Json chunk = head(is_chat() ? "chat.completion.chunk" : "text_completion");
+  chunk["choices"] = Json::array();
+  chunk["usage"] = usage_json(result);
+  chunk["timings"] = timings(result);
+  return sse_text(chunk) + kDone;
+}
+
+std::string OpenAiDialect::error(const ApiError& error) { return sse_text(error.body()); }
+
+Json OpenAiDialect::timings(const BatchResult& result) const {
+  Json json = timings_json(result);
+  if (wants_heads_) json["kv"]["kept"] = result.cache.kept;  // [n_layer][n_kv_head]
+  return json;
+}
+
+std::string OpenAiDialect::whole(const std::vector<WholeAnswer>& answers, const BatchResult& result) {
+  Json whole = head(is_chat() ? "chat.completion" : "text_completion");
+  whole["choices"] = Json::array();
+  for (const WholeAnswer& answer : answers) {
+    Json choice = {{"index", answer.finish.answer},
+                   {"finish_reason", reason_text(answer.finish.cause)},
+                   {"logprobs", wants_probabilities_ ? probabilities(answer.tokens, answer.offsets) : Json(nullptr)}};
+    if (is_chat()) {
+      choice["message"] = message_json(answer.message);
+    } else {
+      choice["text"] = answer.message.content;
+    }
+    whole["choices"].push_back(choice);
+  }
+  whole["usage"] = usage_json(result);
+  whole["timings"] = timings(result);
+  return to_text(whole);
+}
+
+}  // namespace winnow::server

@@ -1,0 +1,42 @@
+// OpenAI's /v1/chat/completions and /v1/completions.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "server/dialect.h"
+
+namespace winnow::server {
+
+class OpenAiDialect : public Dialect {
+ public:
+  // model_name: what is said where the request names none.
+  OpenAiDialect(Endpoint endpoint, std::string model_name);
+
+  ApiRequest parse(const std::string& body, const Model& model, const RequestDefaults& defaults) override;
+  std::string whole(const std::vector<WholeAnswer>& answers, const BatchResult& result) override;
+  std::string begin() override;
+  std::string delta(const AnswerDelta& delta) override;
+  std::string finish(const AnswerFinish& finish) override;
+  std::string end(const BatchResult& result) override;
+  std::string error(const ApiError& error) override;
+  const std::string& id() const override { return id_; }
+
+ private:
+  bool is_chat() const { return endpoint_ == Endpoint::kChat; }
+  Json head(const char* kind) const;
+  // A chunk of one answer. `content`: a chat's delta, or a completion's text.
+  Json chunk(int answer, const Json& content, const Json& logprobs, const Json& reason) const;
+  Json probabilities(const std::vector<BatchToken>& tokens, const std::vector<std::size_t>& offsets) const;
+  Json timings(const BatchResult& result) const;
+
+  const Endpoint endpoint_;
+  const std::string id_;
+  const std::int64_t created_;
+  std::string model_name_;
+  const Model* model_ = nullptr;  // from parse() on
+  int n_answers_ = 0;
+  bool wants_probabilities_ = false, wants_usage_ = false, wants_heads_ = false;
+};
+
+}  // namespace winnow::server

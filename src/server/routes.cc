@@ -1,0 +1,134 @@
+// What the server answers to, by path.
+#include <functional>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "base/utf8.h"
+#include "server/anthropic_dialect.h"
+#include "server/fields.h"
+#include "server/kv_json.h"
+#include "server/ollama_dialect.h"
+#include "server/ollama_request.h"
+#include "server/openai_dialect.h"
+#include "server/page.h"
+#include "server/service.h"
+#include "winnow/version.h"
+
+namespace winnow::server {
+namespace {
+
+void set_json(httplib::Response& response, const Json& json) {
+  response.set_content(to_text(json), "application/json");
+}
+
+// The page loads nothing but itself, and no site may put it into a frame.
+void set_page(httplib::Response& response) {
+  response.set_header("Content-Security-Policy",
+                      "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; "
+                      "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'");
+  response.set_header("Referrer-Policy", "no-referrer");
+  response.set_content(kPage, "text/html; charset=utf-8");
+}
+
+}  // namespace
+
+Json error_body(const std::string& path, const ApiError& error) {
+  if (path.starts_with("/v1/messages")) return anthropic_error(error);
+  if (path.starts_with("/api/")) return ollama_error(error);
+  return error.body();
+}
+
+void Service::add_dialect_routes() {
+  const std::string& name = options_.model_name;
+  using Make = std::function<std::unique_ptr<Dialect>()>;
+  const std::vector<std::pair<const char*, Make>> routes = {
+      {"/v1/chat/completions", [&] { return std::make_unique<OpenAiDialect>(Endpoint::kChat, name); }},
+      {"/v1/completions", [&] { return std::make_unique<OpenAiDialect>(Endpoint::kCompletion, name); }},
+      {"/v1/messages", [&] { return std::make_unique<AnthropicDialect>(name); }},
+  };
+  for (const auto& [path, make] : routes) {
+    post(path, [this, make = make](Batch& batch, const httplib::Request& request, httplib::Response& response) {
+      generate(make(), batch, request, response);
+    });
+  }
+}
+
+void Service::add_ollama_routes() {
+  using Kind = OllamaDialect::Kind;
+  for (const auto& [path, kind] : {std::pair("/api/chat", Kind::kChat), std::pair("/api/generate", Kind::kGenerate)}) {
+    post(path, [this, kind = kind](Batch& batch, const httplib::Request& request, httplib::Response& response) {
+      auto dialect = std::make_unique<OllamaDialect>(kind, options_.model_name);
+      if (is_ollama_load(parse_body(request.body))) {
+        set_json(response, dialect->loaded());
+        return;
+      }
+      generate(std::move(dialect), batch, request, response);
+    });
+  }
+  get("/api/version", [](Batch&, const httplib::Request&, httplib::Response& response) {
+    // Clients ask whether it is new enough for them: that of the interface.
+    set_json(response, {{"version", "0.12.6"}, {"winnow", kVersion}});
+  });
+  get("/api/tags", [this](Batch& batch, const httplib::Request&, httplib::Response& response) {
+    set_json(response, ollama_tags(*batch.engine()->model(), options_.model_name));
+  });
+  get("/api/ps", [this](Batch& batch, const httplib::Request&, httplib::Response& response) {
+    set_json(response, ollama_running(*batch.engine()->model(), options_.model_name));
+  });
+  post("/api/show", [this](Batch& batch, const httplib::Request& request, httplib::Response& response) {
+    const Json body = parse_body(request.body);
+    const Fields fields(body);
+    const std::string name = fields.text("model").value_or(fields.text("name").value_or(""));
+    if (ollama_name(name) != ollama_name(options_.model_name)) {
+      throw ApiError(404, "model '" + name.substr(0, 256) + "' not found: /api/tags lists what there is");
+    }
+    set_json(response, ollama_show(*batch.engine()->model()));
+  });
+}
+
+void Service::add_routes() {
+  add_dialect_routes();
+  add_ollama_routes();
+  http_.Get("/", [](const httplib::Request&, httplib::Response& response) { set_page(response); });
+  http_.Get("/metrics", [this](const httplib::Request&, httplib::Response& response) {
+    response.set_content(metrics_text(counts_, latencies_, batch_), "text/plain; version=0.0.4");
+  });
+  get("/health", [this](Batch& batch, const httplib::Request&, httplib::Response& response) {
+    if (batch.statistics().turn_s > options_.stall_s) {
+      throw ApiError(503,
+                     "the engine has stood still for " + std::to_string(static_cast<int>(options_.stall_s)) +
+                         " seconds: look at the log, and start the server again",
+                     "", "stalled");
+    }
+    set_json(response, {{"status", "ok"}});
+  });
+  get("/v1/models", [this](Batch& batch, const httplib::Request&, httplib::Response& response) {
+    set_json(response,
+             {{"object", "list"}, {"data", Json::array({model_json(*batch.engine()->model(), options_.model_name)})}});
+  });
+  get("/v1/models/(.+)", [this](Batch& batch, const httplib::Request& request, httplib::Response& response) {
+    if (request.matches[1].str() != options_.model_name) {
+      throw ApiError(404,
+                     "there is no model '" + valid_utf8(request.matches[1].str()) + "': /v1/models lists what there is",
+                     "", "model_not_found");
+    }
+    set_json(response, model_json(*batch.engine()->model(), options_.model_name));
+  });
+  get("/v1/kv", [this](Batch& batch, const httplib::Request&, httplib::Response& response) {
+    set_json(response, kv_json(batch, options_.defaults));
+  });
+  post("/v1/messages/count_tokens", [this](Batch& batch, const httplib::Request& request, httplib::Response& response) {
+    const ApiRequest counted =
+        AnthropicDialect(options_.model_name).parse(request.body, *batch.engine()->model(), options_.defaults);
+    set_json(response, {{"input_tokens", counted.n_prompt_tokens()}});
+  });
+  post("/tokenize", [](Batch& batch, const httplib::Request& request, httplib::Response& response) {
+    set_json(response, tokenize_json(*batch.engine()->model(), parse_body(request.body)));
+  });
+  post("/detokenize", [](Batch& batch, const httplib::Request& request, httplib::Response& response) {
+    set_json(response, detokenize_json(*batch.engine()->model(), parse_body(request.body)));
+  });
+}
+
+}  // namespace winnow::server
