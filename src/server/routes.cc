@@ -12,6 +12,7 @@
 #include "server/ollama_request.h"
 #include "server/openai_dialect.h"
 #include "server/page.h"
+#include "server/responses_dialect.h"
 #include "server/service.h"
 #include "winnow/version.h"
 
@@ -45,6 +46,7 @@ void Service::add_dialect_routes() {
   const std::vector<std::pair<const char*, Make>> routes = {
       {"/v1/chat/completions", [&] { return std::make_unique<OpenAiDialect>(Endpoint::kChat, name); }},
       {"/v1/completions", [&] { return std::make_unique<OpenAiDialect>(Endpoint::kCompletion, name); }},
+      {"/v1/responses", [&] { return std::make_unique<ResponsesDialect>(name, responses_); }},
       {"/v1/messages", [&] { return std::make_unique<AnthropicDialect>(name); }},
   };
   for (const auto& [path, make] : routes) {
@@ -87,8 +89,27 @@ void Service::add_ollama_routes() {
   });
 }
 
+void Service::add_response_routes() {
+  const auto unknown = [] {
+    return ApiError(404, "there is no such response (any more): they are kept in memory, the last ones only",
+                    "response_id");
+  };
+  get("/v1/responses/([^/]+)", [this, unknown](Batch&, const httplib::Request& request, httplib::Response& response) {
+    const auto found = responses_->find(request.matches[1].str());
+    if (!found) throw unknown();
+    response.set_content(found->response, "application/json");
+  });
+  http_.Delete("/v1/responses/([^/]+)",
+               guarded([this, unknown](Batch&, const httplib::Request& request, httplib::Response& response) {
+                 const std::string id = request.matches[1].str();
+                 if (!responses_->remove(id)) throw unknown();
+                 set_json(response, {{"id", id}, {"object", "response"}, {"deleted", true}});
+               }));
+}
+
 void Service::add_routes() {
   add_dialect_routes();
+  add_response_routes();
   add_ollama_routes();
   http_.Get("/", [](const httplib::Request&, httplib::Response& response) { set_page(response); });
   http_.Get("/metrics", [this](const httplib::Request&, httplib::Response& response) {

@@ -51,7 +51,7 @@ void Service::add_hooks() {
       response.set_header("Vary", "Origin");
     }
     if (!origin.empty() && request.method == "OPTIONS") {
-      response.set_header("Access-Control-Allow-Methods", "GET, POST");
+      response.set_header("Access-Control-Allow-Methods", "GET, POST, DELETE");
       response.set_header("Access-Control-Allow-Headers", "Authorization, Content-Type, x-api-key, anthropic-version");
       response.status = 204;
       return httplib::Server::HandlerResponse::Handled;

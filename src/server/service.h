@@ -10,6 +10,7 @@
 #include "server/dialect.h"
 #include "server/http_server.h"
 #include "server/metrics.h"
+#include "server/response_store.h"
 #include "winnow/batch.h"
 
 namespace winnow::server {
@@ -49,6 +50,7 @@ class Service {
   void add_routes();  // these are in routes.cc
   void add_dialect_routes();
   void add_ollama_routes();
+  void add_response_routes();
   void get(const std::string& path, const Handler& handler) { http_.Get(path, guarded(handler)); }
   void post(const std::string& path, const Handler& handler) { http_.Post(path, guarded(handler)); }
   httplib::Server::Handler guarded(const Handler& handler);
@@ -65,6 +67,7 @@ class Service {
   std::atomic<bool> is_stopping_{false};
   StatusCounts counts_;
   Latencies latencies_;
+  const std::shared_ptr<ResponseStore> responses_ = std::make_shared<ResponseStore>();
 };
 
 }  // namespace winnow::server

@@ -3,69 +3,19 @@
 
 usage: openai_client_test.py WINNOW VENV
 
-WINNOW is the tool; VENV a folder for a private environment with the package `openai`, made when it is missing. Prints a
-line that begins with "skipped: " and exits with 0 where the package or the model (WINNOW_TEST_MODEL) cannot be had.
+WINNOW is the tool; VENV a folder for a private environment with the packages of clients, made when it is missing. Prints
+a line that begins with "skipped: " and exits with 0 where a package or the model (WINNOW_TEST_MODEL) cannot be had.
 """
 import json
 import os
 import pathlib
-import signal
-import subprocess
 import sys
-import threading
 import time
 import unittest
 
-PACKAGE = "openai==3.52.0"
+from client_support import Server, ensure_packages
+
 DOCUMENT = pathlib.Path(__file__).resolve().parent.parent / "data" / "hound-of-the-baskervilles.txt"
-
-
-def skip(reason):
-    print("skipped: " + reason)
-    sys.exit(0)
-
-
-def ensure_package(venv):
-    """Starts this script again in the environment that has the package."""
-    python = venv / "bin" / "python"
-    stamp = venv / "openai.stamp"
-    if not stamp.exists() or stamp.read_text() != PACKAGE:
-        made = subprocess.run([sys.executable, "-m", "venv", str(venv)], capture_output=True, text=True)
-        if made.returncode != 0:
-            skip("no Python environment: " + made.stderr.strip()[-200:])
-        got = subprocess.run([str(python), "-m", "pip", "install", "--quiet", PACKAGE], capture_output=True, text=True,
-                             timeout=300)
-        if got.returncode != 0:
-            skip(PACKAGE + " cannot be had: " + got.stderr.strip()[-200:])
-        stamp.write_text(PACKAGE)
-    os.execv(str(python), [str(python), __file__, *sys.argv[1:], "--ready"])
-
-
-class Server:
-    """A server on a free port; its log is read in the background."""
-
-    def __init__(self, *flags):
-        self.process = subprocess.Popen([sys.argv[1], "serve", "--port", "0", *flags], stderr=subprocess.PIPE, text=True)
-        self.port = None
-        self.lines = []
-        ready = threading.Event()
-
-        def read():
-            for line in self.process.stderr:
-                self.lines.append(line)
-                event = json.loads(line) if line.startswith("{") else {}
-                self.port = event.get("port", self.port)
-                if event.get("event") == "ready":
-                    ready.set()
-            ready.set()
-
-        threading.Thread(target=read, daemon=True).start()
-        assert ready.wait(60) and self.process.poll() is None, "".join(self.lines)
-        self.url = f"http://127.0.0.1:{self.port}"
-
-    def stop(self):
-        self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(60)
 
 
 class OpenAiClientTest(unittest.TestCase):
@@ -197,6 +147,36 @@ class OpenAiClientTest(unittest.TestCase):
         finally:
             self.assertEqual(server.stop(), 0)
 
+    def test_responses(self):
+        first = self.client.responses.create(model="any", input="What is the capital of France?", max_output_tokens=24)
+        self.assertIn("Paris", first.output_text)
+        self.assertEqual(first.status, "completed")
+        second = self.client.responses.create(
+            model="any", input="And of Italy?", previous_response_id=first.id, max_output_tokens=24)
+        self.assertGreater(second.usage.input_tokens, first.usage.input_tokens)
+        self.assertEqual(self.client.responses.retrieve(first.id).output_text, first.output_text)
+        self.client.responses.delete(first.id)
+        with self.assertRaises(openai.NotFoundError):
+            self.client.responses.retrieve(first.id)
+
+    def test_streamed_responses(self):
+        with self.client.responses.stream(model="any", input="What is the capital of France?",
+                                          max_output_tokens=24) as stream:
+            text = "".join(event.delta for event in stream if event.type == "response.output_text.delta")
+            self.assertEqual(stream.get_final_response().output_text, text)
+        self.assertIn("Paris", text)
+
+    def test_parsed_responses(self):
+        import pydantic
+
+        class City(pydantic.BaseModel):
+            name: str
+            is_capital: bool
+
+        answer = self.client.responses.parse(model="any", input="Describe Paris.", text_format=City,
+                                             max_output_tokens=100)
+        self.assertIsInstance(answer.output_parsed.is_capital, bool)
+
     def test_errors(self):
         with self.assertRaises(openai.BadRequestError) as caught:
             self.chat("x", temperature=-1)
@@ -261,11 +241,7 @@ class LoadTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    if not os.environ.get("WINNOW_TEST_MODEL"):
-        skip("WINNOW_TEST_MODEL names no model")
-    os.environ["WINNOW_MODEL"] = os.environ["WINNOW_TEST_MODEL"]
-    if "--ready" not in sys.argv:
-        ensure_package(pathlib.Path(sys.argv[2]))
+    ensure_packages(__file__)
     import openai
 
     unittest.main(argv=[sys.argv[0], *sys.argv[4:]], verbosity=2)

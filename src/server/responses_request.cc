@@ -1,0 +1,268 @@
+#include "server/responses_request.h"
+
+#include <algorithm>
+
+#include "server/translation.h"
+
+namespace winnow::server {
+namespace {
+
+// Text of a string or of a list of parts.
+std::string text_of(const Json& content, const Fields& fields, const std::string& name) {
+  if (content.is_string()) return content;
+  if (!content.is_array()) fields.refuse(name, "must be a string or a list of parts");
+  std::string text;
+  for (const Json& part : content) {
+    const std::string type = part.is_object() && part.contains("type") && part["type"].is_string() ? part["type"] : "";
+    const bool is_text = type == "input_text" || type == "output_text" || type == "text" || type == "summary_text" ||
+                         type == "reasoning_text";
+    if (!is_text || !part.contains("text") || !part["text"].is_string()) {
+      fields.refuse(name, "may have parts of text only: this server reads no images and no files");
+    }
+    text += part["text"].get_ref<const std::string&>();
+  }
+  return text;
+}
+
+// Items of a conversation as messages: what a model said in one go (thoughts, text, calls) are several items, and one
+// message.
+class Conversation {
+ public:
+  explicit Conversation(Json messages) : messages_(std::move(messages)) {}
+
+  void add(const Fields& item) {
+    const std::string type = item.text("type").value_or("message");
+    if (type == "message") {
+      add_message(item);
+    } else if (type == "function_call") {
+      add_call(item);
+    } else if (type == "function_call_output") {
+      end_turn();
+      const Json* output = item.find("output");
+      messages_.push_back({{"role", "tool"},
+                           {"tool_call_id", item.text("call_id").value_or("")},
+                           {"content", output == nullptr ? "" : text_of(*output, item, "output")}});
+    } else if (type == "reasoning") {
+      begin_turn();
+      std::string thoughts = turn_.value("reasoning_content", "");
+      if (const Json* content = item.find("content")) thoughts += text_of(*content, item, "content");
+      if (!thoughts.empty()) turn_["reasoning_content"] = thoughts;
+    } else {
+      item.refuse("type", "must be message, function_call, function_call_output or reasoning");
+    }
+  }
+
+  Json take() {
+    end_turn();
+    return std::move(messages_);
+  }
+
+ private:
+  void begin_turn() {
+    if (turn_.is_null()) turn_ = {{"role", "assistant"}, {"content", ""}};
+  }
+  void end_turn() {
+    if (!turn_.is_null()) messages_.push_back(std::move(turn_));
+    turn_ = nullptr;
+  }
+
+  void add_message(const Fields& item) {
+    const std::string role = item.text("role").value_or("");
+    if (role != "user" && role != "assistant" && role != "system" && role != "developer") {
+      item.refuse("role", "must be user, assistant, system or developer");
+    }
+    const Json* content = item.find("content");
+    if (content == nullptr) item.refuse("content", "is missing");
+    const std::string text = text_of(*content, item, "content");
+    if (role != "assistant") {
+      end_turn();
+      messages_.push_back({{"role", role}, {"content", text}});
+      return;
+    }
+    // Behind text or calls another message begins.
+    if (!turn_.is_null() && (turn_["content"] != "" || turn_.contains("tool_calls"))) end_turn();
+    begin_turn();
+    turn_["content"] = text;
+  }
+
+  void add_call(const Fields& item) {
+    begin_turn();
+    const auto name = item.text("name");
+    if (!name) item.refuse("name", "is missing");
+    turn_["tool_calls"].push_back(
+        {{"id", item.text("call_id").value_or("")},
+         {"type", "function"},
+         {"function", {{"name", *name}, {"arguments", item.text("arguments").value_or("{}")}}}});
+  }
+
+  Json messages_, turn_;
+};
+
+Json messages_of(const Json& input, Json before, const Fields& fields) {
+  if (input.is_string()) {
+    before.push_back({{"role", "user"}, {"content", input}});
+    return before;
+  }
+  if (!input.is_array() || (input.empty() && before.empty())) {
+    fields.refuse("input", "must be a string or a list of items");
+  }
+  Conversation conversation(std::move(before));
+  std::size_t number = 0;
+  for (const Json& one : input) {
+    if (!one.is_object()) fields.refuse("input", "must be a list of objects");
+    conversation.add(Fields(one, "input[" + std::to_string(number++) + "]."));
+  }
+  return conversation.take();
+}
+
+void translate_tools(const Json& list, const std::string& text, const Fields& fields, ResponsesRequest& request) {
+  if (list.is_null()) return;
+  if (!list.is_array()) fields.refuse("tools", "must be a list");
+  if (list.empty()) return;
+  const OrderedJson ordered = parse_ordered_field(text, "tools");
+  Json tools = Json::array();
+  for (std::size_t i = 0; i < list.size(); ++i) {
+    if (!list[i].is_object()) fields.refuse("tools", "must be a list of objects");
+    const Fields tool(list[i], "tools[" + std::to_string(i) + "].");
+    const std::string type = tool.text("type").value_or("");
+    if (type != "function") {
+      request.warnings.push_back("a tool of type '" + type.substr(0, 64) +
+                                 "' was passed over: this server knows functions only");
+      continue;
+    }
+    Json function = Json::object();
+    for (const char* name : {"name", "description", "parameters", "strict"}) {
+      if (const Json* value = tool.find(name)) function[name] = *value;
+    }
+    tools.push_back({{"type", "function"}, {"function", std::move(function)}});
+    request.body.parameters.push_back(ordered[i].value("parameters", OrderedJson()));
+  }
+  if (!tools.empty()) request.body.fields["tools"] = std::move(tools);
+}
+
+// `tools`: those that were translated.
+void translate_tool_choice(const Json& choice, const Fields& fields, ResponsesRequest& request) {
+  Json& to = request.body.fields;
+  if (choice.is_null() || !to.contains("tools")) return;
+  if (choice.is_string()) {
+    to["tool_choice"] = choice;
+    return;
+  }
+  if (!choice.is_object()) fields.refuse("tool_choice", "must be auto, none, required or an object");
+  const Fields inner(choice, "tool_choice.");
+  const std::string type = inner.text("type").value_or("");
+  if (type == "function") {
+    to["tool_choice"] = {{"type", "function"}, {"function", {{"name", inner.text("name").value_or("")}}}};
+    return;
+  }
+  const Json* allowed = inner.find("tools");
+  if (type != "allowed_tools" || allowed == nullptr || !allowed->is_array()) {
+    inner.refuse("type", "must be function, or allowed_tools with a list 'tools'");
+  }
+  const std::string mode = inner.text("mode").value_or("auto");
+  Json tools = Json::array();
+  std::vector<OrderedJson> parameters;
+  for (std::size_t i = 0; i < to["tools"].size(); ++i) {
+    const Json& name = to["tools"][i]["function"]["name"];
+    const bool is_allowed = std::any_of(allowed->begin(), allowed->end(), [&](const Json& one) {
+      return one.is_object() && one.contains("name") && one["name"] == name;
+    });
+    if (!is_allowed) continue;
+    tools.push_back(to["tools"][i]);
+    parameters.push_back(request.body.parameters[i]);
+  }
+  to["tools"] = std::move(tools);
+  to["tool_choice"] = mode;
+  request.body.parameters = std::move(parameters);
+}
+
+// {"format": {"type": "json_schema", "schema": ..}}
+void translate_format(const Json& wanted, const std::string& text, const Fields& fields, RequestBody& body) {
+  if (wanted.is_null()) return;
+  if (!wanted.is_object()) fields.refuse("text", "must be an object");
+  const auto format = Fields(wanted, "text.").object("format");
+  if (!format) return;
+  const Fields inner(*format, "text.format.");
+  const std::string type = inner.text("type").value_or("text");
+  if (type != "json_schema") {
+    body.fields["response_format"] = {{"type", type}};
+    return;
+  }
+  if (!inner.object("schema")) inner.refuse("schema", "is missing");
+  body.fields["response_format"] = {{"type", type}, {"json_schema", {{"schema", (*format)["schema"]}}}};
+  body.schema = parse_ordered_field(text, "text")["format"]["schema"];
+}
+
+// What the answer repeats, with what it means where it is not there.
+Json repeated(const Json& body) {
+  Json given = {{"instructions", nullptr},
+                {"max_output_tokens", nullptr},
+                {"metadata", Json::object()},
+                {"parallel_tool_calls", true},
+                {"previous_response_id", nullptr},
+                {"temperature", nullptr},
+                {"text", {{"format", {{"type", "text"}}}}},
+                {"tool_choice", "auto"},
+                {"tools", Json::array()},
+                {"top_p", nullptr},
+                {"truncation", "disabled"},
+                {"reasoning", nullptr},
+                {"user", nullptr}};
+  for (auto& [name, value] : given.items()) {
+    const auto found = body.find(name);
+    if (found != body.end() && !found->is_null()) value = *found;
+  }
+  return given;
+}
+
+}  // namespace
+
+ResponsesRequest translate_responses(const std::string& text, ResponseStore& store) {
+  ResponsesRequest request;
+  Json& to = request.body.fields;
+  to = parse_body(text);
+  request.given = repeated(to);
+  const Fields fields(request.given);
+  const auto refuse_true = [&](const char* name, const char* why) {
+    const Json value = take(to, name);
+    if (!value.is_null() && value != false) fields.refuse(name, why);
+  };
+  refuse_true("background", "is not supported by this server: leave it out, and stream the answer");
+  refuse_true("conversation", "is not supported by this server: use 'previous_response_id'");
+  refuse_true("prompt", "is not supported by this server: send 'instructions' and 'input'");
+  const Json is_stored = take(to, "store"), previous = take(to, "previous_response_id");
+  if (!is_stored.is_null() && !is_stored.is_boolean()) fields.refuse("store", "must be true or false");
+  request.is_stored = is_stored != false;
+  Json before = Json::array();
+  if (!previous.is_null()) {
+    if (!previous.is_string()) fields.refuse("previous_response_id", "must be a string");
+    const auto found = store.find(previous);
+    if (!found) {
+      throw ApiError(
+          404, "the response 'previous_response_id' names is not kept (any more): send the conversation as 'input'",
+          "previous_response_id", "previous_response_not_found");
+    }
+    before = Json::parse(found->messages);
+  }
+  request.messages = messages_of(take(to, "input"), std::move(before), fields);
+  to["messages"] = request.messages;
+  if (const Json instructions = take(to, "instructions"); !instructions.is_null()) {
+    if (!instructions.is_string()) fields.refuse("instructions", "must be a string");
+    to["messages"].insert(to["messages"].begin(), Json{{"role", "system"}, {"content", instructions}});
+  }
+  if (Json n = take(to, "max_output_tokens"); !n.is_null()) to["max_tokens"] = std::move(n);
+  if (const Json reasoning = take(to, "reasoning"); !reasoning.is_null()) {
+    if (!reasoning.is_object()) fields.refuse("reasoning", "must be an object");
+    if (const auto effort = Fields(reasoning, "reasoning.").text("effort")) to["reasoning_effort"] = *effort;
+  }
+  const Json tools = take(to, "tools"), choice = take(to, "tool_choice"), format = take(to, "text");
+  for (const char* name : {"n", "logprobs", "top_logprobs", "stream_options", "response_format", "metadata"}) {
+    to.erase(name);
+  }
+  translate_tools(tools, text, fields, request);
+  translate_tool_choice(choice, fields, request);
+  translate_format(format, text, fields, request.body);
+  return request;
+}
+
+}  // namespace winnow::server

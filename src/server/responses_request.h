@@ -1,0 +1,23 @@
+// A request to /v1/responses in the fields of OpenAI's chats.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "server/api_request.h"
+#include "server/response_store.h"
+
+namespace winnow::server {
+
+struct ResponsesRequest {
+  RequestBody body;
+  Json messages;  // the conversation so far, without the instructions
+  Json given;     // the fields that the answer repeats
+  bool is_stored = true;
+  std::vector<std::string> warnings;  // of what is passed over
+};
+
+// `text` is the body. Throws ApiError: 400, 404 for a previous response that is not in the store.
+ResponsesRequest translate_responses(const std::string& text, ResponseStore& store);
+
+}  // namespace winnow::server

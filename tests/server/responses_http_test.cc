@@ -1,0 +1,252 @@
+// /v1/responses over HTTP, with Qwen3's template on a tiny model whose answers a grammar forces.
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "server/http_test_support.h"
+#include "server/response_store.h"
+
+namespace winnow::server {
+namespace {
+
+std::string qwen3() {
+  std::stringstream source;
+  source << std::ifstream(WINNOW_TEMPLATES "/Qwen-Qwen3-0.6B.jinja").rdbuf();
+  return source.str();
+}
+
+class ResponsesHttpTest : public HttpTest {
+ protected:
+  ResponsesHttpTest() : HttpTest(qwen3()) {}
+
+  Json ask(const Json& body) {
+    const auto answer = post("/v1/responses", body.dump());
+    EXPECT_EQ(answer->status, 200) << answer->body;
+    return Json::parse(answer->body);
+  }
+  std::vector<Json> events(Json body) {
+    body["stream"] = true;
+    const auto answer = post("/v1/responses", body.dump());
+    EXPECT_EQ(answer->status, 200) << answer->body;
+    std::vector<Json> all;
+    std::istringstream lines(answer->body);
+    for (std::string line; std::getline(lines, line);) {
+      if (!line.starts_with("data: ")) continue;
+      all.push_back(Json::parse(line.substr(6)));
+      EXPECT_EQ(all.back()["sequence_number"], all.size() - 1);
+    }
+    return all;
+  }
+  static Json say(const Json& input, const std::string& grammar = R"(root ::= "so it is")") {
+    return {{"model", "m"}, {"max_output_tokens", 200}, {"grammar", grammar}, {"input", input}};
+  }
+  static Json with_tools() {
+    return {{"input", "Weather?"},
+            {"max_output_tokens", 200},
+            {"chat_template_kwargs", {{"enable_thinking", false}}},
+            {"parallel_tool_calls", false},
+            {"tool_choice", "required"},
+            {"tools", Json::parse(R"([{"type":"function","name":"weather","description":"of a city","strict":true,
+              "parameters":{"type":"object","properties":{"city":{"enum":["Oslo","Rome"]}},"required":["city"],
+                            "additionalProperties":false}},{"type":"web_search"},{"type":"file_search"}])")}};
+  }
+};
+
+TEST_F(ResponsesHttpTest, Text) {
+  start();
+  const Json answer = ask(say("the hat"));
+  EXPECT_EQ(answer["object"], "response");
+  EXPECT_EQ(answer["status"], "completed");
+  EXPECT_EQ(answer["model"], "m");
+  ASSERT_EQ(answer["output"].size(), 1U);
+  const Json& message = answer["output"][0];
+  EXPECT_EQ(message["type"], "message");
+  EXPECT_EQ(message["content"][0]["type"], "output_text");
+  EXPECT_EQ(message["content"][0]["text"], "so it is");
+  EXPECT_GT(answer["usage"]["input_tokens"], 0);
+  EXPECT_EQ(answer["usage"]["total_tokens"],
+            answer["usage"]["input_tokens"].get<int>() + answer["usage"]["output_tokens"].get<int>());
+  Json body = say("the hat");
+  body["max_output_tokens"] = 1;
+  const Json cut = ask(body);
+  EXPECT_EQ(cut["status"], "incomplete");
+  EXPECT_EQ(cut["incomplete_details"]["reason"], "max_output_tokens");
+}
+
+TEST_F(ResponsesHttpTest, GoesOnFromAResponse) {
+  start();
+  const auto n_tokens = [](const Json& answer) { return answer["usage"]["input_tokens"].get<int>(); };
+  Json first = say("the hat");
+  first["instructions"] = "Be brief.";
+  const Json one = ask(first);
+  EXPECT_EQ(one["instructions"], "Be brief.");
+  Json next = say("and the cat");
+  next["previous_response_id"] = one["id"];
+  const Json two = ask(next);
+  // Instructions are not taken over; the conversation is.
+  const Json whole = ask(say(Json::parse(R"([{"role":"user","content":"the hat"},
+      {"type":"message","role":"assistant","content":[{"type":"output_text","text":"so it is"}]},
+      {"role":"user","content":[{"type":"input_text","text":"and the cat"}]}])")));
+  EXPECT_EQ(n_tokens(two), n_tokens(whole));
+  EXPECT_EQ(two["previous_response_id"], one["id"]);
+  // From a stream as well.
+  const Json three = events(next).back()["response"];
+  next["previous_response_id"] = three["id"];
+  EXPECT_GT(n_tokens(ask(next)), n_tokens(three));
+
+  const std::string id = one["id"];
+  EXPECT_EQ(Json::parse(client().Get("/v1/responses/" + id)->body), one);
+  EXPECT_EQ(client().Delete("/v1/responses/" + id)->status, 200);
+  EXPECT_EQ(client().Get("/v1/responses/" + id)->status, 404);
+  next["previous_response_id"] = id;
+  const auto gone = post("/v1/responses", next.dump());
+  EXPECT_EQ(gone->status, 404);
+  EXPECT_EQ(Json::parse(gone->body)["error"]["code"], "previous_response_not_found");
+  first["store"] = false;
+  EXPECT_EQ(client().Get("/v1/responses/" + ask(first)["id"].get<std::string>())->status, 404);
+}
+
+TEST_F(ResponsesHttpTest, StreamOfText) {
+  start();
+  const std::vector<Json> all = events(say("the hat"));
+  std::vector<std::string> types;
+  std::string text;
+  for (const Json& event : all) {
+    if (types.empty() || types.back() != event["type"]) types.push_back(event["type"]);
+    if (event["type"] == "response.output_text.delta") text += event["delta"];
+  }
+  EXPECT_EQ(types, (std::vector<std::string>{"response.created", "response.in_progress", "response.output_item.added",
+                                             "response.content_part.added", "response.output_text.delta",
+                                             "response.output_text.done", "response.content_part.done",
+                                             "response.output_item.done", "response.completed"}));
+  EXPECT_EQ(text, "so it is");
+  EXPECT_EQ(all.back()["response"]["output"][0]["content"][0]["text"], text);
+  EXPECT_EQ(all.back()["response"]["id"], all.front()["response"]["id"]);
+}
+
+TEST_F(ResponsesHttpTest, ThoughtsAreAnItem) {
+  start();
+  Json body = say("a", "root ::= \"<think>\\nwhy\\n</think>\\n\\nso\"");
+  body["chat_template_kwargs"] = {{"enable_thinking", true}};
+  const Json answer = ask(body);
+  ASSERT_EQ(answer["output"].size(), 2U);
+  EXPECT_EQ(answer["output"][0]["type"], "reasoning");
+  EXPECT_EQ(answer["output"][0]["content"][0]["text"], "why\n");
+  EXPECT_EQ(answer["output"][1]["content"][0]["text"], "so");
+  EXPECT_GT(answer["usage"]["output_tokens_details"]["reasoning_tokens"], 0);
+  std::string thoughts;
+  for (const Json& event : events(body)) {
+    if (event["type"] == "response.reasoning_text.delta") thoughts += event["delta"];
+  }
+  EXPECT_EQ(thoughts, "why\n");
+  // It comes back as it was given.
+  body["input"] = answer["output"];
+  body["input"].push_back({{"role", "user"}, {"content", "b"}});
+  ask(body);
+}
+
+TEST_F(ResponsesHttpTest, CallAnswerCall) {
+  start();
+  Json body = with_tools();
+  const Json one = ask(body);
+  ASSERT_EQ(one["output"].size(), 1U);
+  const Json& call = one["output"][0];
+  EXPECT_EQ(call["type"], "function_call");
+  EXPECT_EQ(call["name"], "weather");
+  EXPECT_TRUE(Json::parse(call["arguments"].get<std::string>()).contains("city"));
+  body["previous_response_id"] = one["id"];
+  body["input"] = Json::array({{{"type", "function_call_output"}, {"call_id", call["call_id"]}, {"output", "rain"}}});
+  const std::vector<Json> all = events(body);
+  std::string arguments;
+  for (const Json& event : all) {
+    if (event["type"] == "response.function_call_arguments.delta") arguments += event["delta"];
+  }
+  EXPECT_EQ(arguments, all.back()["response"]["output"][0]["arguments"]);
+  body["tool_choice"] = {{"type", "function"}, {"name", "weather"}};
+  EXPECT_EQ(ask(body)["output"][0]["name"], "weather");
+  body["tool_choice"] = {{"type", "allowed_tools"},
+                         {"mode", "required"},
+                         {"tools", Json::array({{{"type", "function"}, {"name", "weather"}}})}};
+  EXPECT_EQ(ask(body)["output"][0]["name"], "weather");
+}
+
+TEST_F(ResponsesHttpTest, UnknownToolsAreToldInTheLog) {
+  std::mutex mutex;
+  std::string warnings;
+  start([&](ServiceOptions& options) {
+    options.log = [&](const Json& line) {
+      const std::lock_guard lock(mutex);
+      if (line["event"] == "warning") warnings += line["message"].get<std::string>();
+    };
+  });
+  Json body = with_tools();
+  ask(body);
+  {
+    const std::lock_guard lock(mutex);
+    EXPECT_NE(warnings.find("'web_search'"), std::string::npos);
+    EXPECT_NE(warnings.find("'file_search'"), std::string::npos);
+  }
+  body["tools"].erase(0);  // nothing but what is passed over
+  body.erase("tool_choice");
+  body["max_output_tokens"] = 2;
+  ask(body);
+}
+
+TEST_F(ResponsesHttpTest, SchemasHold) {
+  start();
+  Json body = {{"input", "a"},
+               {"text", {{"format", {{"type", "json_schema"}, {"name", "n"}, {"schema", {{"const", "so"}}}}}}}};
+  EXPECT_EQ(ask(body)["output"][0]["content"][0]["text"], "\"so\"");
+}
+
+TEST_F(ResponsesHttpTest, WrongRequests) {
+  start();
+  for (const auto& [body, param] : std::vector<std::pair<std::string, std::string>>{
+           {R"({})", "input"},
+           {R"({"input":7})", "input"},
+           {R"({"input":[]})", "input"},
+           {R"({"input":[7]})", "input"},
+           {R"({"input":[{"type":"odd"}]})", "input[0].type"},
+           {R"({"input":[{"role":"odd","content":"a"}]})", "input[0].role"},
+           {R"({"input":[{"role":"user","content":[{"type":"input_image"}]}]})", "input[0].content"},
+           {R"({"input":"a","instructions":7})", "instructions"},
+           {R"({"input":"a","background":true})", "background"},
+           {R"({"input":"a","conversation":"c"})", "conversation"},
+           {R"({"input":"a","store":7})", "store"},
+           {R"({"input":"a","tools":7})", "tools"},
+           {R"({"input":"a","tools":[7]})", "tools"},
+           {R"({"input":"a","max_output_tokens":0})", "max_output_tokens"},
+           {R"({"input":"a","reasoning":{"effort":"odd"}})", "reasoning.effort"},
+           {R"({"input":"a","text":7})", "text"},
+           {R"({"input":"a","text":{"format":{"type":"odd"}}})", "text.format.type"},
+           {R"({"input":"a","previous_response_id":7})", "previous_response_id"}}) {
+    const auto answer = post("/v1/responses", body);
+    EXPECT_EQ(answer->status, 400) << body;
+    EXPECT_EQ(Json::parse(answer->body)["error"]["param"], param) << body << answer->body;
+  }
+}
+
+TEST(ResponseStoreTest, KeepsTheLastOnesWithinItsBounds) {
+  ResponseStore store(10'000, 3);
+  const auto put = [&](const std::string& id, std::size_t n_bytes = 10) {
+    store.put({.id = id, .messages = std::string(n_bytes, 'm'), .response = "r"});
+  };
+  for (const char* id : {"a", "b", "c"}) put(id);
+  EXPECT_TRUE(store.find("a"));  // used last
+  put("d");
+  EXPECT_FALSE(store.find("b"));
+  EXPECT_TRUE(store.find("a") && store.find("c") && store.find("d"));
+  put("e", 9'500);
+  EXPECT_TRUE(store.find("e"));
+  EXPECT_FALSE(store.find("a") || store.find("c") || store.find("d"));
+  put("f", 20'000);
+  EXPECT_FALSE(store.find("f"));
+  EXPECT_TRUE(store.find("e"));
+  EXPECT_TRUE(store.remove("e"));
+  EXPECT_FALSE(store.remove("e"));
+  EXPECT_EQ(store.n_bytes(), 0U);
+}
+
+}  // namespace
+}  // namespace winnow::server
