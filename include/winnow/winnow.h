@@ -8,6 +8,7 @@
 #include "winnow/entries.h"
 #include "winnow/entry_type.h"
 #include "winnow/error.h"
+#include "winnow/evaluation.h"
 #include "winnow/eviction.h"
 #include "winnow/generate.h"
 #include "winnow/head_allocator.h"

@@ -13,5 +13,6 @@ void bind_generation(nanobind::module_& module);
 void bind_methods(nanobind::module_& module);
 void bind_evidence(nanobind::module_& module);
 void bind_scorer(nanobind::module_& module);
+void bind_evaluation(nanobind::module_& module);
 
 }  // namespace winnow::python

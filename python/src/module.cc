@@ -14,4 +14,5 @@ NB_MODULE(_core, module) {
   winnow::python::bind_methods(module);
   winnow::python::bind_evidence(module);
   winnow::python::bind_scorer(module);
+  winnow::python::bind_evaluation(module);
 }

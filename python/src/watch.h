@@ -13,14 +13,26 @@
 
 namespace winnow::python {
 
+// What a computation calls (it does so without the GIL), and what stopped it. On one thread.
 class Watch {
  public:
   // on_progress: called with work done and to do, some times a second and in the end, or None.
   explicit Watch(nanobind::object on_progress = nanobind::none()) : on_progress_(std::move(on_progress)) {}
 
-  // To be called by the computation. False once it should stop: a signal's handler or on_progress raised something.
+  // Whether it should stop: a signal's handler or on_progress raised something.
+  bool is_stopped() {
+    return look(last_look_, false, [] {});
+  }
+
+  // Shows progress, and says the same.
+  bool report(std::int64_t done, std::int64_t total) {
+    return look(last_report_, done >= total, [&] {
+      if (!on_progress_.is_none()) on_progress_(done, total);
+    });
+  }
+
   ProgressCallback callback() {
-    return [this](std::int64_t done, std::int64_t total) { return look(done, total); };
+    return [this](std::int64_t done, std::int64_t total) { return !report(done, total); };
   }
 
   // Runs it without the GIL. What stopped it is raised in the place of kCancelled.
@@ -36,26 +48,27 @@ class Watch {
   }
 
  private:
+  using Clock = std::chrono::steady_clock;
   static constexpr std::chrono::milliseconds kBetween{50};
 
-  bool look(std::int64_t done, std::int64_t total) {
-    if (raised_) return false;
-    const auto now = std::chrono::steady_clock::now();
-    if (now - last_ < kBetween && done < total) return true;
-    last_ = now;
+  template <typename Show>
+  bool look(Clock::time_point& last, bool is_due, const Show& show) {
+    if (raised_) return true;
+    const Clock::time_point now = Clock::now();
+    if (now - last < kBetween && !is_due) return false;
+    last = now;
     const nanobind::gil_scoped_acquire acquire;
     try {
       if (PyErr_CheckSignals() != 0) throw nanobind::python_error();
-      if (!on_progress_.is_none()) on_progress_(done, total);
-      return true;
+      show();
     } catch (...) {
       raised_ = std::current_exception();
-      return false;
     }
+    return raised_ != nullptr;
   }
 
   nanobind::object on_progress_;
-  std::chrono::steady_clock::time_point last_{};
+  Clock::time_point last_look_{}, last_report_{};
   std::exception_ptr raised_;
 };
 

@@ -20,6 +20,7 @@ from .errors import (
     OutOfMemory,
     Unsupported,
 )
+from .evaluation import benchmarks, evaluate, read_results
 from .grammar import LlamaGrammar
 from .llama import Llama, LlamaState
 from .methods import methods
@@ -45,6 +46,9 @@ __all__ = [
     "OutOfMemory",
     "Unsupported",
     "__version__",
+    "benchmarks",
+    "evaluate",
     "methods",
+    "read_results",
     "scorer",
 ]

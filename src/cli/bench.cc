@@ -13,11 +13,11 @@
 #include <string>
 #include <vector>
 
+#include "base/process_memory.h"
 #include "cli/bench_rows.h"
 #include "cli/cache_flags.h"
 #include "cli/commands.h"
 #include "cli/model_flags.h"
-#include "cli/process_memory.h"
 #include "cli/text_output.h"
 #include "engine/planned_cuts.h"
 #include "winnow/error.h"

@@ -4,8 +4,8 @@
 
 #include <utility>
 
+#include "base/process_memory.h"
 #include "cli/prefill_step.h"
-#include "cli/process_memory.h"
 #include "cli/text_output.h"
 
 namespace winnow::cli {

@@ -17,12 +17,10 @@
 #include "cli/interrupt.h"
 #include "cli/model_flags.h"
 #include "cli/number_text.h"
-#include "cli/process_memory.h"
 #include "cli/progress_bar.h"
 #include "cli/text_output.h"
 #include "eval/run/plan.h"
-#include "eval/run/result_store.h"
-#include "eval/run/runner.h"
+#include "eval/run/run_plan.h"
 #include "winnow/error.h"
 #include "winnow/session.h"
 
@@ -41,8 +39,6 @@ struct EvalFlags {
   std::string out, shard = "1/1";
   bool skip_bad = false, resume = false, retry_failed = false;
 };
-
-constexpr int kDefaultBatch = 32;
 
 constexpr const char* kExamples =
     "  winnow eval fidelity --methods snapkv,ada-snapkv,tova --budgets 20%,10% \\\n"
@@ -210,41 +206,19 @@ int eval_command(const Arguments& arguments) {
     if (!any_wants) throw UsageError("--jieba has no effect: none of the tasks is scored by Chinese words");
   }
   for (const std::string& note : plan.notes) std::fprintf(stderr, "note: %s\n", note.c_str());
-  const std::vector<const eval::WorkItem*> items = plan.items_of(shard);
-  if (items.empty()) {
-    throw Error(ErrorCode::kInvalidArgument, "shard " + shard.text() + " has no sample: there are only " +
-                                                 count_text(static_cast<std::int64_t>(plan.items.size())));
-  }
 
-  const std::shared_ptr<Engine> engine = Engine::create(model, engine_settings);
-  eval::RunnerOptions options{
-      .cells = plan.cells, .key_type = request.key_type, .value_type = request.value_type, .n_ctx = plan.n_ctx};
-  std::vector<std::int32_t> lengths = prompt_lengths(*plan.prompts, items);
-  lengths.push_back(plan.n_ctx);
-  check_cells(*engine, options, lengths);  // before there is a folder
-
-  // Grouping decides which sums are rounded together: a resumed run keeps to what it began with.
-  nlohmann::json configuration = plan.configuration;
-  if (flags.batch) configuration["batch"] = *flags.batch;
-  if (flags.kv_memory) configuration["kv_memory"] = parse_byte_size("--kv-memory", *flags.kv_memory);
-  const std::size_t free = engine_settings.kv_bytes_limit > 0 ? engine_settings.kv_bytes_limit : memory_available() / 2;
-  const nlohmann::json defaults{{"batch", kDefaultBatch}, {"kv_memory", free}};
-  const auto start = flags.resume ? eval::ResultStore::Start::kResume : eval::ResultStore::Start::kNewOrResume;
-  eval::ResultStore store(flags.out, configuration, defaults, shard, start);
-  if (flags.retry_failed) store.forget_failures();
-  store.write_samples(items);
-
+  eval::RunOptions options{.folder = flags.out, .shard = shard, .batch = flags.batch};
+  if (flags.kv_memory) options.kv_memory = parse_byte_size("--kv-memory", *flags.kv_memory);
+  if (flags.resume) options.start = eval::ResultStore::Start::kResume;
+  options.retry_failed = flags.retry_failed;
   bool is_complete = false;
   {
     const Interrupt interrupt;
     Progress progress;
-    options.batch = store.configuration().at("batch");
-    options.kv_memory = store.configuration().at("kv_memory");
-    eval::Runner runner(engine, *plan.prompts, options,
-                        {.score = eval::score_answer,
-                         .should_stop = [&] { return interrupt.requested(); },
-                         .on_progress = [&](std::int64_t done, std::int64_t total) { progress.update(done, total); }});
-    is_complete = runner.run(items, store);
+    is_complete =
+        run_plan(plan, request, Engine::create(model, engine_settings), engine_settings, options,
+                 {.should_stop = [&] { return interrupt.requested(); },
+                  .on_progress = [&](std::int64_t done, std::int64_t total) { progress.update(done, total); }});
   }
   const std::string table = evaluation_table(flags.out);
   if (!write_all(STDOUT_FILENO, table, "the standard output")) return 0;

@@ -11,12 +11,12 @@
 #include <utility>
 #include <vector>
 
+#include "base/process_memory.h"
 #include "cli/cache_flags.h"
 #include "cli/commands.h"
 #include "cli/model_flags.h"
 #include "cli/number_text.h"
 #include "cli/output_file.h"
-#include "cli/process_memory.h"
 #include "cli/text_table.h"
 #include "winnow/entries.h"
 #include "winnow/eviction.h"

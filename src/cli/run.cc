@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/process_memory.h"
 #include "cli/cache_flags.h"
 #include "cli/commands.h"
 #include "cli/interrupt.h"
@@ -16,7 +17,6 @@
 #include "cli/number_text.h"
 #include "cli/output_file.h"
 #include "cli/prefill_step.h"
-#include "cli/process_memory.h"
 #include "cli/prompt_source.h"
 #include "cli/run_report.h"
 #include "cli/sampling_flags.h"

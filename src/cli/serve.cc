@@ -19,10 +19,10 @@
 #include <thread>
 #include <vector>
 
+#include "base/process_memory.h"
 #include "cli/cache_flags.h"
 #include "cli/commands.h"
 #include "cli/model_flags.h"
-#include "cli/process_memory.h"
 #include "cli/prompt_source.h"
 #include "cli/sampling_flags.h"
 #include "server/service.h"

@@ -1,9 +1,9 @@
-#include "cli/process_memory.h"
+#include "base/process_memory.h"
 
 #include <fstream>
 #include <string>
 
-namespace winnow::cli {
+namespace winnow {
 namespace {
 
 // The number of a line "key:   123 kB", in bytes.
@@ -25,4 +25,4 @@ std::size_t memory_available() { return kilobyte_field("/proc/meminfo", "MemAvai
 
 std::size_t memory_total() { return kilobyte_field("/proc/meminfo", "MemTotal:"); }
 
-}  // namespace winnow::cli
+}  // namespace winnow

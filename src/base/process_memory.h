@@ -3,11 +3,11 @@
 
 #include <cstddef>
 
-namespace winnow::cli {
+namespace winnow {
 
 std::size_t rss_peak_bytes();    // highest resident size so far; 0 where the system does not tell
 void reset_rss_peak();           // starts a new peak at the present size, where the system allows it
 std::size_t memory_available();  // what can be had without swapping
 std::size_t memory_total();
 
-}  // namespace winnow::cli
+}  // namespace winnow

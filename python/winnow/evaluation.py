@@ -1,0 +1,155 @@
+"""Benchmarks with many methods and budgets."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import sys
+import tempfile
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Union
+
+from . import _core
+from .errors import InvalidArgument
+from .llama import Llama
+from .methods import Budget, budget_text
+from .progress import progress
+
+_TEXTS = ("benchmark", "question", "by", "part", "method", "budget", "key_type", "value_type", "measure")
+_COUNTS = ("samples", "clusters", "failed", "kept_whole", "truncated")
+
+Names = Union[str, Sequence[str]]
+
+
+def benchmarks() -> List[Dict[str, Any]]:
+    """All benchmarks: name, summary, the tasks of each."""
+    return _core.evaluation_benchmarks()
+
+
+def _list(values: Any) -> List[Any]:
+    if values is None:
+        return []
+    return [values] if isinstance(values, (str, int, float)) else list(values)
+
+
+def _split_tasks(tasks: Names) -> tuple[List[str], List[str]]:
+    """Benchmarks, and the tasks of them that are named ("ruler/niah_single_2")."""
+    names: List[str] = []
+    chosen: Dict[str, List[str]] = {}
+    for text in _list(tasks):
+        name, _, task = text.partition("/")
+        if name not in names:
+            names.append(name)
+        chosen.setdefault(name, []).append(task)
+    for name, own in chosen.items():
+        if "" in own and len(own) > 1:
+            raise InvalidArgument(f"'{name}' is there as a whole and with a task of it: leave one out")
+    return names, [task for own in chosen.values() for task in own if task]
+
+
+def read_results(*folders: Union[str, os.PathLike[str]]) -> Any:
+    """The means in folders of `evaluate` or `winnow eval`: a row for each benchmark, part, method and budget.
+
+    mean, low, high: the measure (100 x score, or nats) with its 95 % interval; by, part: "all", or one task, length or
+    group. The other columns are those of docs/evaluation.md. A pandas.DataFrame; without pandas a list of dicts.
+    """
+    text = _core.evaluation_csv([os.fspath(folder) for folder in folders])
+    try:
+        import pandas
+    except ImportError:
+        return [_row(row) for row in csv.DictReader(io.StringIO(text))]
+    return pandas.read_csv(io.StringIO(text), dtype={name: str for name in _TEXTS}).fillna(
+        {name: "" for name in _TEXTS}
+    )
+
+
+def _row(row: Mapping[str, str]) -> Dict[str, Any]:
+    made: Dict[str, Any] = {}
+    for name, text in row.items():
+        if name in _TEXTS:
+            made[name] = text
+        elif text == "":
+            made[name] = None
+        else:
+            made[name] = int(text) if name in _COUNTS else float(text)
+    return made
+
+
+def evaluate(
+    model: Union[Llama, str, os.PathLike[str]],
+    methods: Optional[Names] = None,
+    budgets: Union[Budget, Sequence[Budget], None] = None,
+    tasks: Names = "fidelity",
+    *,
+    out: Union[str, os.PathLike[str], None] = None,
+    question: str = "agnostic",
+    limit: int = 0,
+    lengths: Sequence[int] = (),
+    depths: Sequence[float] = (),
+    seed: int = 0,
+    data: Optional[Mapping[str, str]] = None,
+    haystack: Optional[str] = None,
+    words: Optional[str] = None,
+    chat_template: Optional[bool] = None,
+    n_ctx: int = 0,
+    n_threads: Optional[int] = None,
+    n_batch: int = 512,
+    type_k: str = "f16",
+    type_v: str = "f16",
+    prefill_weights: str = "float",
+    kv_bytes_limit: int = 0,
+    batch: Optional[int] = None,
+    kv_memory: Optional[int] = None,
+    retry_failed: bool = False,
+    verbose: bool = True,
+) -> Any:
+    """Runs every method at every budget over benchmarks, as `winnow eval` does: the same samples, the same figures.
+
+    model: a model, whose weights are shared, or the path of one. methods, budgets: lists; "full" runs once; budgets
+        alone mean full and auto. tasks: benchmarks (`benchmarks()` lists them), or tasks of them: "ruler/niah_single_2".
+    out: folder of the answers. A run that was stopped goes on where it was; None: a temporary one.
+    question: cut before the question is known ("agnostic"), with it in sight ("aware"), "both".
+    limit: most samples of a task, 0: all. lengths: tokens, of what is generated. depths: percents, where needles lie.
+    data: files in a benchmark's own format, by its name. haystack, words: what needles lie in, RULER's lists.
+    chat_template: whether prompts stand in the model's; None: where it has one.
+    batch: most sequences at a time (32); 1: every method alone, with times of its own.
+
+    Returns what `read_results` returns. An exception in a scorer ends it.
+    """
+    names, chosen = _split_tasks(tasks)
+    options = _core.EvaluationOptions()
+    options.benchmarks = names
+    options.tasks = chosen
+    options.methods = _list(methods)
+    options.budgets = [budget_text(budget) for budget in _list(budgets)]
+    options.question = question
+    options.limit = limit
+    options.lengths = list(lengths)
+    options.depths = list(depths)
+    options.seed = seed
+    options.data = dict(data or {})
+    options.haystack = haystack or ""
+    options.words = words or ""
+    options.use_chat_template = chat_template
+    options.n_ctx = n_ctx
+    options.batch = batch
+    options.kv_memory = kv_memory
+    options.retry_failed = retry_failed
+    options.store_as(type_k, type_v)
+    core = model._model if isinstance(model, Llama) else _core.Model.load(os.fspath(model), True, "")
+
+    def run(folder: str) -> Any:
+        with progress("answers", verbose) as update:
+            _core.evaluate(
+                core, n_threads or 0, kv_bytes_limit, n_batch, prefill_weights, options, folder, update, _note
+            )
+        return read_results(folder)
+
+    def _note(sentence: str) -> None:
+        if verbose:
+            print(f"note: {sentence}", file=sys.stderr)
+
+    if out is not None:
+        return run(os.fspath(out))
+    with tempfile.TemporaryDirectory(prefix="winnow-") as folder:
+        return run(os.path.join(folder, "run"))

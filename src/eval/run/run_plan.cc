@@ -1,0 +1,42 @@
+#include "eval/run/run_plan.h"
+
+#include <utility>
+#include <vector>
+
+#include "base/process_memory.h"
+#include "eval/run/runner.h"
+#include "winnow/error.h"
+
+namespace winnow::eval {
+
+bool run_plan(const Plan& plan, const EvaluationRequest& request, const std::shared_ptr<Engine>& engine,
+              const EngineOptions& engine_options, const RunOptions& options, const RunCallbacks& callbacks) {
+  const std::vector<const WorkItem*> items = plan.items_of(options.shard);
+  if (items.empty()) {
+    throw Error(ErrorCode::kInvalidArgument, "shard " + options.shard.text() + " has no sample: there are only " +
+                                                 std::to_string(plan.items.size()));
+  }
+  RunnerOptions runner_options{
+      .cells = plan.cells, .key_type = request.key_type, .value_type = request.value_type, .n_ctx = plan.n_ctx};
+  std::vector<std::int32_t> lengths = prompt_lengths(*plan.prompts, items);
+  lengths.push_back(plan.n_ctx);
+  check_cells(*engine, runner_options, lengths);
+
+  // Grouping decides which sums are rounded together: a resumed run keeps to what it began with.
+  nlohmann::json configuration = plan.configuration;
+  if (options.batch) configuration["batch"] = *options.batch;
+  if (options.kv_memory) configuration["kv_memory"] = *options.kv_memory;
+  const std::size_t limit = engine_options.kv_bytes_limit;
+  const nlohmann::json defaults{{"batch", kDefaultBatch}, {"kv_memory", limit > 0 ? limit : memory_available() / 2}};
+  ResultStore store(options.folder, configuration, defaults, options.shard, options.start);
+  if (options.retry_failed) store.forget_failures();
+  store.write_samples(items);
+
+  runner_options.batch = store.configuration().at("batch");
+  runner_options.kv_memory = store.configuration().at("kv_memory");
+  Runner runner(engine, *plan.prompts, runner_options,
+                {.score = score_answer, .should_stop = callbacks.should_stop, .on_progress = callbacks.on_progress});
+  return runner.run(items, store);
+}
+
+}  // namespace winnow::eval

@@ -1,0 +1,98 @@
+// The benchmarks from a program: what is run, what is said of what cannot be, and that a run goes on.
+#include "winnow/evaluation.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "model/tiny_model.h"
+#include "winnow/error.h"
+
+namespace winnow {
+namespace {
+
+namespace fs = std::filesystem;
+
+class EvaluationTest : public testing::Test {
+ protected:
+  ~EvaluationTest() override { fs::remove_all(folder_); }
+
+  // A passage of 80 tokens.
+  static EvaluationOptions fidelity() {
+    EvaluationOptions options;
+    options.benchmarks = {"fidelity"};
+    options.methods = {"full", "snapkv"};
+    options.budgets = {"50%"};
+    options.lengths = {80};
+    options.limit = 1;
+    return options;
+  }
+
+  bool run(const EvaluationOptions& options, const EvaluationCallbacks& callbacks = {}) const {
+    return evaluate(model_, {.n_threads = 1, .prefill_weights = PrefillWeights::kFloat}, options, folder_, callbacks);
+  }
+
+  ErrorCode failure(const EvaluationOptions& options) const {
+    try {
+      run(options);
+    } catch (const Error& error) {
+      return error.code();
+    }
+    ADD_FAILURE() << "no error";
+    return ErrorCode::kInternal;
+  }
+
+  const test::TinyModel file_{{.n_ctx = 512}};
+  const std::shared_ptr<const Model> model_ = Model::load(file_.path());
+  const std::string folder_ = (fs::temp_directory_path() / ("winnow-evaluation-" + std::to_string(getpid()))).string();
+};
+
+TEST_F(EvaluationTest, AnswersOfEveryMethodAndBudget) {
+  std::int64_t n_done = 0;
+  EXPECT_TRUE(run(fidelity(), {.on_progress = [&](std::int64_t done, std::int64_t) { n_done = done; }}));
+  EXPECT_EQ(n_done, 2);
+  const std::string csv = evaluation_csv({folder_});
+  EXPECT_NE(csv.find("\nfidelity,agnostic,all,,full,,f16,f16,"), std::string::npos) << csv;
+  EXPECT_NE(csv.find("\nfidelity,agnostic,all,,snapkv,50%,f16,f16,"), std::string::npos) << csv;
+  // There is nothing more to do.
+  EXPECT_TRUE(run(fidelity()));
+  EXPECT_EQ(evaluation_csv({folder_}), csv);
+}
+
+TEST_F(EvaluationTest, AStoppedRunGoesOn) {
+  EXPECT_FALSE(run(fidelity(), {.should_stop = [] { return true; }}));
+  EXPECT_TRUE(run(fidelity()));
+}
+
+TEST_F(EvaluationTest, WhatCannotBeRunIsRefused) {
+  const auto with = [](auto change) {
+    EvaluationOptions options = fidelity();
+    change(options);
+    return options;
+  };
+  EXPECT_EQ(failure(with([](auto& o) { o.benchmarks.clear(); })), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(failure(with([](auto& o) { o.benchmarks = {"fidelityy"}; })), ErrorCode::kNotFound);
+  EXPECT_EQ(failure(with([](auto& o) { o.methods = {"snapkvv"}; })), ErrorCode::kNotFound);
+  EXPECT_EQ(failure(with([](auto& o) { o.budgets.clear(); })), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(failure(with([](auto& o) { o.question = "never"; })), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(failure(with([](auto& o) { o.limit = -1; })), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(failure(with([](auto& o) { o.batch = 0; })), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(failure(with([](auto& o) { o.lengths = {0}; })), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(failure(with([](auto& o) { o.lengths = {1000}; })), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(failure(with([](auto& o) { o.depths = {101}; })), ErrorCode::kInvalidArgument);
+  EXPECT_FALSE(fs::exists(folder_));
+  EXPECT_TRUE(run(fidelity()));
+  EXPECT_EQ(failure(with([](auto& o) { o.seed = 7; })), ErrorCode::kInvalidArgument);  // another run's folder
+}
+
+TEST_F(EvaluationTest, BenchmarksAreListed) {
+  bool has_ruler = false;
+  for (const BenchmarkInfo& benchmark : evaluation_benchmarks()) {
+    has_ruler = has_ruler || (benchmark.name == "ruler" && benchmark.tasks.size() > 5 && !benchmark.summary.empty());
+  }
+  EXPECT_TRUE(has_ruler);
+}
+
+}  // namespace
+}  // namespace winnow
