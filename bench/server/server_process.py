@@ -5,6 +5,41 @@ import os
 import signal
 import subprocess
 import threading
+import time
+import typing
+import urllib.parse
+
+
+class Answer(typing.NamedTuple):
+    first_s: float  # to the first token
+    all_s: float
+    text: str
+    usage: dict
+
+
+def stream_chat(url, body):
+    """An answer of any OpenAI-compatible server to a chat, streamed."""
+    address = urllib.parse.urlsplit(url)
+    connection = http.client.HTTPConnection(address.hostname, address.port, timeout=900)
+    body = {**body, "stream": True, "stream_options": {"include_usage": True}}
+    start = time.perf_counter()
+    connection.request("POST", "/v1/chat/completions", json.dumps(body), {"Content-Type": "application/json"})
+    response = connection.getresponse()
+    if response.status != 200:
+        raise RuntimeError(response.read().decode())
+    first, text, usage = None, "", {}
+    for line in response:
+        if not line.startswith(b"data: {"):
+            continue
+        chunk = json.loads(line[6:])
+        part = chunk["choices"][0]["delta"].get("content") if chunk.get("choices") else None
+        if part:
+            first = first or time.perf_counter() - start
+            text += part
+        usage = chunk.get("usage") or usage
+    connection.close()
+    seconds = time.perf_counter() - start
+    return Answer(first or seconds, seconds, text, usage)
 
 
 class Server:

@@ -9,15 +9,12 @@ Compares the full cache with a budget of 10 % in one run, the two in turn, and a
 already running (--server llama=http://127.0.0.1:8081): those get the document at the beginning of the message.
 """
 import argparse
-import http.client
-import json
 import pathlib
 import statistics
 import threading
 import time
-import urllib.parse
 
-from server_process import Server
+from server_process import Server, stream_chat
 
 QUESTIONS = ["Who is Dr. Mortimer?", "Where does it happen?", "What is the weather like?", "Who tells the story?",
              "What is on the moor?", "Which animals are named?", "What time is it?", "Who is afraid?"]
@@ -25,30 +22,14 @@ QUESTIONS = ["Who is Dr. Mortimer?", "Where does it happen?", "What is the weath
 
 def ask(url, question, document, n_tokens, kv):
     """(seconds to the first token, seconds of all, tokens)"""
-    address = urllib.parse.urlsplit(url)
-    body = {"messages": [{"role": "user", "content": question}], "stream": True, "max_tokens": n_tokens, "temperature": 0,
-            "ignore_eos": True, "stream_options": {"include_usage": True}}
+    body = {"messages": [{"role": "user", "content": question}], "max_tokens": n_tokens, "temperature": 0,
+            "ignore_eos": True}
     if kv:
         body["kv"] = {**kv, "context": document}
     else:
         body["messages"][0]["content"] = document + "\n\n" + question
-    connection = http.client.HTTPConnection(address.hostname, address.port, timeout=900)
-    start = time.perf_counter()
-    connection.request("POST", "/v1/chat/completions", json.dumps(body), {"Content-Type": "application/json"})
-    response = connection.getresponse()
-    if response.status != 200:
-        raise RuntimeError(response.read().decode())
-    first = tokens = None
-    for line in response:
-        if not line.startswith(b"data: {"):
-            continue
-        chunk = json.loads(line[6:])
-        if first is None and chunk.get("choices") and chunk["choices"][0]["delta"].get("content"):
-            first = time.perf_counter() - start
-        if chunk.get("usage"):
-            tokens = chunk["usage"]["completion_tokens"]
-    connection.close()
-    return first, time.perf_counter() - start, tokens
+    answer = stream_chat(url, body)
+    return answer.first_s, answer.all_s, answer.usage["completion_tokens"]
 
 
 def measure(url, document, arguments, kv, round_):

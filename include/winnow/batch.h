@@ -1,5 +1,5 @@
 // Many answers from one engine at once: requests join and leave between two steps, long prompts are read in slices
-// while other answers go on, and a context that several requests share is read and compressed once.
+// while other answers go on, and what requests begin with alike is read once.
 #pragma once
 
 #include <cstddef>
@@ -21,8 +21,9 @@ namespace WINNOW_API winnow {
 struct BatchOptions {
   int n_parallel = 8;   // most answers that are prepared or given at a time
   int max_queued = 64;  // most requests that wait for their turn
-  // Most bytes of contexts that are kept for later requests, in KV pages and queries that their methods save; the least
-  // recently used go first. 0: a context lives as long as requests use it.
+  // Most bytes of what is kept for later requests (contexts, and prompts with their answers), in KV pages and what
+  // their methods save beside them; what has not been used for long and is read again quickly goes first. 0: a context
+  // lives as long as requests use it.
   std::size_t context_bytes = 0;
   // Folder in which kept contexts are saved, and from which they come back. Empty: none. It is made if it is missing.
   std::string cache_dir;
@@ -52,7 +53,7 @@ struct BatchResult {
   std::string error;                               // with kError
   bool started = false;                            // with kError: on_accept was called before
   std::int32_t prompt_tokens = 0;
-  std::int32_t cached_tokens = 0;  // of these, not read again: they were in a kept context
+  std::int32_t cached_tokens = 0;  // of these, not read again: something kept begins with them
   std::int32_t answer_tokens = 0;  // of all answers
   double queue_s = 0;              // until it was admitted
   double prefill_s = 0;            // from then until the first token; a share of it went to other requests
@@ -72,6 +73,14 @@ struct BatchCallbacks {
   std::function<void(const BatchResult&)> on_done;          // always the last call, exactly once
 };
 
+// What of a request is not read again because something that is kept begins with it. A full cache is the same whichever
+// way it came about, and is always taken up to the first token that differs.
+enum class Reuse {
+  kContinue,  // a cut cache goes on where it is: what is new is appended, and over the budget cut as a later turn
+  kExact,     // a cut cache only where its context (or the whole prompt, without one) was cut at once, as if read anew
+  kNone,      // nothing, and nothing is kept
+};
+
 struct BatchRequest {
   // Read and compressed by itself, whatever follows, and shared by all requests with the same tokens and options; what
   // of it was dropped does not depend on the prompt. May be empty.
@@ -79,12 +88,13 @@ struct BatchRequest {
   // With a context: appended and kept whole. Without: cut as `session` says.
   std::vector<Token> prompt;
   SessionOptions session;
+  Reuse reuse = Reuse::kContinue;
   SamplingOptions sampling;
   int n_answers = 1;  // with a fixed seed, answer i gets seed + i
   std::int32_t max_tokens = 1024;
   int n_probabilities = -1;  // -1: none; 0: only the token's own
   bool ignore_end = false;   // goes on after end tokens, which are then reported as others are
-  bool keep_context = true;  // for later requests, within BatchOptions::context_bytes
+  bool keep = true;          // context, prompt and answers for later requests, within BatchOptions::context_bytes
 };
 
 // Thrown by Batch::submit where the queue is full.
@@ -98,26 +108,30 @@ class QueueFull : public Error {
 // Totals since the start, and what is going on now.
 struct BatchStatistics {
   std::int64_t requests = 0, refused = 0, cancelled = 0, failed = 0, finished = 0;
-  std::int64_t prompt_tokens = 0;  // read; those from kept contexts are not in it
+  std::int64_t prompt_tokens = 0;  // read; those that were kept are not in it
   std::int64_t cached_tokens = 0, answer_tokens = 0;
   std::int64_t steps = 0, slices = 0;  // of decoding and of prefill
   double decode_s = 0, prefill_s = 0;  // of the engine
   int n_queued = 0, n_reading = 0, n_answering = 0;
   double turn_s = 0;  // that the turn under way (a step, a slice of prefill, a context's file) has taken; 0: idle
   std::size_t bytes_promised = 0;  // to requests under way and contexts
-  std::size_t context_bytes = 0;   // in pages of kept contexts
+  std::size_t context_bytes = 0;   // in pages of what is kept, shared ones once
+  // Requests of which a beginning was kept (or was being read for others), those of which nothing was, and what had to
+  // make room.
   std::int64_t context_hits = 0, context_misses = 0, contexts_removed = 0;
 };
 
-// What a kept context or a running request holds.
+// What something kept (a context, a prompt, a conversation) or a running request holds.
 struct BatchEntry {
   enum class Kind { kContext, kRequest } kind = Kind::kContext;
   std::uint64_t id = 0;
-  std::string state;  // "reading", "kept" or "answering"
+  std::uint64_t parent = 0;  // of a context: the longest other one that it continues; 0: none
+  bool is_context = false;   // of a context: read by itself, not the end of a prompt or an answer
+  std::string state;         // "reading", "kept" or "answering"
   std::string method, budget;
   std::int32_t n_tokens = 0;
-  std::int32_t n_users = 0;  // of a context: requests that use it now
-  std::int64_t hits = 0;     // of a context
+  std::int32_t n_users = 0;  // of a context: requests under way that began with it
+  std::int64_t hits = 0;     // of a context: requests that did
   SessionStatistics cache;   // as it was after the prompt
   std::size_t bytes_promised = 0;
 };

@@ -239,6 +239,15 @@ class Session {
   // An independent sequence with the same state; pages are shared until one of the two writes.
   Session fork() const;
 
+  // The greatest length up to n_tokens that truncate() can bring the sequence back to: n_tokens itself where the cache
+  // is full and whole, a little less where entries are coded page by page, 0 where there is no way back because what
+  // went before is gone (a method that evicts, recurrent layers, a window that has moved on).
+  std::int32_t truncatable(std::int32_t n_tokens) const;
+
+  // Forgets all tokens but the first n_tokens, as if the others had never been fed; logits() then throws until the
+  // session is fed again. Throws Error(kInvalidArgument) unless n_tokens is n_tokens() or truncatable() says so.
+  void truncate(std::int32_t n_tokens);
+
   // Writes a checksummed file, first under a temporary name: a killed save loses nothing. Throws Error(kIo).
   void save(const std::string& path) const;
 

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "batch/job.h"
+#include "batch/prefix_key.h"
 #include "cache/ragged_cache.h"
 #include "engine/decode/step_graph.h"
 #include "eviction/cut.h"
@@ -25,8 +26,10 @@ std::size_t tail_bytes(const ModelInfo& model, const SessionOptions& options, st
   std::size_t bytes = 0;
   for (const LayerInfo& layer : model.layers) {
     if (layer.n_kv_head == 0) continue;
-    const std::size_t entry = row_bytes(options.key_type, layer.key_dim) +
-                              row_bytes(options.value_type, layer.value_dim) + sizeof(std::int32_t);
+    // Rows are coded when their page is full.
+    const std::size_t entry = row_bytes(kernels::plain_type(options.key_type), layer.key_dim) +
+                              row_bytes(kernels::plain_type(options.value_type), layer.value_dim) +
+                              sizeof(std::int32_t);
     bytes += n_pages * static_cast<std::size_t>(layer.n_kv_head) * kPageEntries * entry;
   }
   return bytes;
@@ -56,39 +59,60 @@ std::size_t sampling_bytes(const ModelInfo& model) {
   return static_cast<std::size_t>(model.n_vocab) * (kCandidate + sizeof(float));
 }
 
-BatchNeeds page_needs(const BatchRequest& request, const SessionOptions& options, Engine& engine) {
+// Of a context that is read behind its first n tokens.
+std::size_t context_bytes(const BatchRequest& request, const SessionOptions& options, Engine& engine,
+                          const BatchBeginning& beginning) {
+  const auto n_context = static_cast<std::int32_t>(request.context.size());
+  if (beginning.n_tokens >= n_context) return 0;
+  if (beginning.n_tokens == 0) return sum(engine.estimate(options, n_context, 0));
+  const std::int32_t n_read = n_context - beginning.n_tokens;
+  const ModelInfo& model = engine.model()->info();
+  return tail_bytes(model, options, n_read) + (options.eviction.evicts() ? beginning.page_bytes : 0) +
+         static_cast<std::size_t>(n_read) * model.hidden_bytes_per_token();
+}
+
+BatchNeeds page_needs(const BatchRequest& request, const SessionOptions& options, Engine& engine,
+                      const BatchBeginning& beginning) {
   const ModelInfo& model = engine.model()->info();
   const auto n_context = static_cast<std::int32_t>(request.context.size());
   const auto n_prompt = static_cast<std::int32_t>(request.prompt.size());
   const auto n_answers = static_cast<std::size_t>(request.n_answers);
   // A cut while decoding writes to every page: nothing stays shared.
   const bool shares = options.decode_cut == SessionOptions::DecodeCut::kKeep;
-  if (request.context.empty()) {
+  if (request.context.empty() && beginning.n_tokens == 0) {
     const MemoryEstimate one = engine.estimate(options, n_prompt, request.max_tokens);
     const std::size_t other = shares ? tail_bytes(model, options, request.max_tokens) : one.kv_bytes_peak;
     return {.own = sum(one) + (n_answers - 1) * other};
   }
-  const std::size_t hidden = request.prompt.size() * model.hidden_bytes_per_token();
+  const std::int32_t n_read = n_context + n_prompt - std::max(n_context, beginning.n_tokens);
+  const std::size_t hidden = static_cast<std::size_t>(n_read) * model.hidden_bytes_per_token();
+  const std::size_t context = context_bytes(request, options, engine, beginning);
   if (!shares) {
     const MemoryEstimate whole = engine.estimate(options, n_context + n_prompt, request.max_tokens);
-    return {.context = sum(engine.estimate(options, n_context, 0)), .own = n_answers * whole.kv_bytes_peak + hidden};
+    return {.context = context, .own = n_answers * whole.kv_bytes_peak + hidden};
   }
-  return {.context = sum(engine.estimate(options, n_context, 0)),
-          .own = tail_bytes(model, options, std::int64_t{n_prompt} + request.max_tokens) +
-                 (n_answers - 1) * tail_bytes(model, options, request.max_tokens) + hidden};
+  const bool is_cut = options.eviction.evicts() && request.context.empty() && n_read > 0;
+  return {.context = context,
+          .own = tail_bytes(model, options, std::int64_t{n_read} + request.max_tokens) +
+                 (n_answers - 1) * tail_bytes(model, options, request.max_tokens) + hidden +
+                 (is_cut ? beginning.page_bytes : 0)};
 }
 
 // The sessions themselves come first: with a window that a client chose they may be beyond all measure.
-BatchNeeds needs_of(const BatchRequest& request, const SessionOptions& options, Engine& engine, std::size_t limit) {
+BatchNeeds needs_of(const BatchRequest& request, const SessionOptions& options, Engine& engine, std::size_t limit,
+                    const BatchBeginning& beginning = {}) {
   const ModelInfo& model = engine.model()->info();
   const auto n_answers = static_cast<std::size_t>(request.n_answers);
   const std::size_t state = state_bytes(model, options);
-  BatchNeeds needs{.context = request.context.empty() ? 0 : state,
+  const std::size_t n_begun = static_cast<std::size_t>(beginning.n_tokens);
+  const bool reads_context = request.context.size() > n_begun;
+  BatchNeeds needs{.context = reads_context ? state : 0,
                    .own = n_answers * (state + sampling_bytes(model) + step_bytes_per_sequence(model))};
-  (request.context.empty() ? needs.own : needs.context) +=
-      reading_bytes(model, options, request.context.empty() ? request.prompt.size() : request.context.size());
+  (reads_context ? needs.context : needs.own) += reading_bytes(
+      model, options,
+      reads_context ? request.context.size() - n_begun : request.context.size() + request.prompt.size() - n_begun);
   if (limit > 0 && needs.context + needs.own > limit) return needs;
-  const BatchNeeds pages = page_needs(request, options, engine);
+  const BatchNeeds pages = page_needs(request, options, engine, beginning);
   return {.context = needs.context + pages.context, .own = needs.own + pages.own};
 }
 
@@ -139,6 +163,10 @@ void check_tokens(std::span<const Token> tokens, int n_vocab) {
 }
 
 }  // namespace
+
+BatchNeeds needs_behind(const BatchRequest& request, Engine& engine, const BatchBeginning& beginning) {
+  return needs_of(request, request.session, engine, 0, beginning);
+}
 
 std::size_t state_bytes(const ModelInfo& model, const SessionOptions& options) {
   const EvidenceNeeds needs = Cut::needs(options.eviction);
@@ -197,6 +225,9 @@ void check_job(BatchJob& job, Engine& engine, const BatchOptions& batch) {
   job.result.method = request.session.eviction.text();
   if (request.session.budget) job.result.budget = request.session.budget->text();
   job.result.prompt_tokens = static_cast<std::int32_t>(n_tokens);
+  job.tokens = request.context;
+  job.tokens.insert(job.tokens.end(), request.prompt.begin(), request.prompt.end());
+  job.key = prefix_key(request);
 }
 
 }  // namespace winnow

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "batch/batch_impl.h"
 #include "engine/engine_impl.h"
@@ -141,6 +142,7 @@ bool Batch::Impl::choose(BatchJob& job, BatchAnswer& answer) {
 
 bool Batch::Impl::finish_answer(BatchJob& job, BatchAnswer& answer, FinishReason reason) {
   const int index = answer.index;
+  keep_answer(job, std::move(answer.session));
   if (!job.has_finished_answer || index == 0) job.result.reason = reason;
   job.has_finished_answer = true;
   std::erase_if(job.answers, [&](const std::unique_ptr<BatchAnswer>& other) { return other.get() == &answer; });
@@ -175,10 +177,10 @@ void Batch::Impl::finish(BatchJob& job, FinishReason reason) {
   stop_reading(&job, nullptr);
   job.answers.clear();
   job.session.reset();
-  if (job.context) {
-    if (job.context->n_users == 1) stop_reading(nullptr, job.context.get());
-    store.release(*job.context);
-    job.context.reset();
+  if (const PrefixPointer origin = std::exchange(job.origin, nullptr)) {
+    if (origin->n_users == 1 && !origin->is_ready) stop_reading(nullptr, origin.get());
+    tree.release(*origin);
+    tree.trim();
   }
   job.result.reason = reason;
   if (job.first_token != BatchClock::time_point{}) {

@@ -27,8 +27,11 @@ BatchOptions checked(const BatchOptions& options) {
 Batch::Impl::Impl(std::shared_ptr<Engine> the_engine, const BatchOptions& the_options)
     : engine(std::move(the_engine)),
       options(checked(the_options)),
-      store(engine, options.context_bytes, options.cache_dir, options.on_warning) {
-  store.restore();
+      tree(options.context_bytes, [this](const KeptPrefix& prefix) { remove_file(prefix); }) {
+  if (!options.cache_dir.empty()) {
+    files.emplace(engine, options.cache_dir, options.context_bytes, options.on_warning);
+    restore();
+  }
   publish();
   thread = std::thread([this] { run(); });
 }
@@ -111,15 +114,17 @@ void Batch::Impl::publish() {
     now.n_reading += job->answers.empty();
   }
   now.bytes_promised = bytes_promised();
-  now.context_bytes = store.bytes_in_pages();
-  now.contexts_removed = store.n_removed();
+  now.context_bytes = tree.bytes_in_pages();
+  now.contexts_removed = tree.n_removed();
 
   std::vector<BatchEntry> entries;
   if (has_changed) {
-    for (const ContextPointer& context : store.contexts()) {
+    for (const PrefixPointer& context : tree.all()) {
       const SessionOptions& of = context->session.options();
       entries.push_back({.kind = BatchEntry::Kind::kContext,
                          .id = context->id,
+                         .parent = context->parent == nullptr ? 0 : context->parent->id,
+                         .is_context = context->is_context,
                          .state = context->is_ready ? "kept" : "reading",
                          .method = of.eviction.text(),
                          .budget = of.budget ? of.budget->text() : "",
@@ -127,7 +132,7 @@ void Batch::Impl::publish() {
                          .n_users = context->n_users,
                          .hits = context->n_hits,
                          .cache = context->statistics,
-                         .bytes_promised = context->bytes});
+                         .bytes_promised = context->bytes()});
     }
     for (const std::unique_ptr<BatchJob>& job : active) {
       entries.push_back({.kind = BatchEntry::Kind::kRequest,

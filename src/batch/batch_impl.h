@@ -11,8 +11,9 @@
 #include <unordered_set>
 #include <vector>
 
-#include "batch/context_store.h"
 #include "batch/job.h"
+#include "batch/prefix_files.h"
+#include "batch/prefix_tree.h"
 #include "winnow/batch.h"
 
 namespace winnow {
@@ -29,19 +30,36 @@ struct Batch::Impl {
 
   // Starts jobs of the queue while there is room, in order.
   void admit();
-  bool make_room(const BatchJob& job, BatchContext* context);
-  void start(std::unique_ptr<BatchJob> job, ContextPointer context);
-  // The context is there: what follows it is read.
+  // What of a request is there already, of what it may begin with.
+  PrefixTree::Match find_beginning(const BatchJob& job);
+  // Its context, where somebody else reads it at present.
+  PrefixPointer find_unready_context(const BatchJob& job) const;
+  bool make_room(std::size_t bytes);
+  // Uses match.prefix, which goes over to the job.
+  void start(std::unique_ptr<BatchJob> job, const PrefixTree::Match& match, const BatchNeeds& needs);
+  // Behind what the job begins with, which is there.
   void start_own_part(BatchJob& job);
+  void read_on(BatchJob& job);
+  void read_on(const PrefixPointer& context);
 
   // Slices of prefill, of one reading after the other, for so many seconds and at least one.
   void read(double seconds);
   // One slice; whether the reading goes on.
   bool read_slice(BatchReading& reading);
-  void finish_context(const ContextPointer& context);
-  std::vector<BatchJob*> users_of(const BatchContext& context) const;
+  void finish_part(BatchJob& job);
+  void finish_part(const PrefixPointer& context);
+  std::vector<BatchJob*> users_of(const KeptPrefix& context) const;
   // Ends the readings of a job and of a context; either may be null.
-  void stop_reading(const BatchJob* job, const BatchContext* context);
+  void stop_reading(const BatchJob* job, const KeptPrefix* context);
+
+  // Keep what was read, for later requests. The job then begins with it.
+  void keep_prompt(BatchJob& job);
+  void keep_answer(const BatchJob& job, Session session);
+  bool keeps(const BatchJob& job) const;
+  // From the folder, and into it: one that has waited so long. False if there is none.
+  void restore();
+  bool save_one(std::chrono::steady_clock::duration context_age, std::chrono::steady_clock::duration other_age);
+  void remove_file(const KeptPrefix& prefix);
   void start_answers(BatchJob& job);
 
   // One step for all answers. Returns its seconds.
@@ -62,7 +80,8 @@ struct Batch::Impl {
 
   const std::shared_ptr<Engine> engine;
   const BatchOptions options;
-  ContextStore store;
+  std::optional<PrefixFiles> files;  // with a folder
+  PrefixTree tree;
   std::deque<std::unique_ptr<BatchJob>> queue;
   std::list<std::unique_ptr<BatchJob>> active;  // admitted
   std::list<BatchReading> readings;             // the next slice belongs to the first

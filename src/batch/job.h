@@ -7,7 +7,7 @@
 #include <optional>
 #include <vector>
 
-#include "batch/context_store.h"
+#include "batch/prefix_tree.h"
 #include "winnow/batch.h"
 
 namespace winnow {
@@ -28,7 +28,7 @@ struct BatchAnswer {
 
 // What has to be promised before a request may start, in bytes.
 struct BatchNeeds {
-  std::size_t context = 0;  // while the context is read; 0 without one
+  std::size_t context = 0;  // while the context is read; 0 without one, and where it is kept
   std::size_t own = 0;      // everything else
 };
 
@@ -39,8 +39,12 @@ struct BatchJob {
   BatchResult result;
   BatchClock::time_point submitted, admitted, first_token;
   BatchNeeds needs;
-  std::size_t promised = 0;                           // without the context's
-  ContextPointer context;                             // null without one, and before admission
+  std::size_t promised = 0;                           // without what is kept
+  std::vector<Token> tokens;                          // context and prompt
+  std::string key;                                    // of what it may begin with
+  PrefixPointer origin;                               // what it begins with, or waits for; null: nothing
+  std::int32_t n_begun = 0;                           // tokens of that
+  std::int32_t mark = 0;                              // tokens after which a copy is kept on the way; 0: none
   std::optional<Session> session;                     // until the first token
   std::vector<Sampler> samplers;                      // one for each answer, until the first token
   std::optional<Error> sampling_error;                // where they could not be made
@@ -50,9 +54,16 @@ struct BatchJob {
 
 // Something that is read in slices: a context, or a request's own part.
 struct BatchReading {
-  ContextPointer context;   // either this
+  PrefixPointer context;    // either this
   BatchJob* job = nullptr;  // or this
   Prefill prefill;
+  std::int32_t n_tokens = 0;
+};
+
+// What a request begins with, of which nothing is read again.
+struct BatchBeginning {
+  std::int32_t n_tokens = 0;
+  std::size_t page_bytes = 0;  // of it, which a later cut may have to write anew
 };
 
 // Reads the request's grammar, which may take a while: on the thread that submits it, not on the one that decodes.
@@ -61,5 +72,8 @@ void make_samplers(BatchJob& job, const Engine& engine, const BatchOptions& opti
 // Throws what is wrong with the request; completes its options (context length, answer length) and fills needs.
 // Throws Error(kInvalidArgument) for one that cannot fit the engine's limit, with the budget that would.
 void check_job(BatchJob& job, Engine& engine, const BatchOptions& options);
+
+// What a checked request needs behind such a beginning.
+BatchNeeds needs_behind(const BatchRequest& request, Engine& engine, const BatchBeginning& beginning);
 
 }  // namespace winnow

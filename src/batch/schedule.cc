@@ -1,7 +1,9 @@
 // The batch's thread: who comes next, and when.
 #include <algorithm>
+#include <utility>
 
 #include "batch/batch_impl.h"
+#include "batch/prefix_key.h"
 #include "engine/engine_impl.h"
 
 namespace winnow {
@@ -11,8 +13,12 @@ namespace {
 constexpr double kTurnSeconds = 0.05;
 // While nobody waits for tokens, so long between two looks at what others want.
 constexpr double kIdleReadSeconds = 0.02;
-// A busy batch saves a context after this time, an idle one at once.
-constexpr std::chrono::seconds kLatestSave{2};
+// A busy batch saves a context after this time, an idle one at once; what may soon go on is left alone for longer.
+constexpr std::chrono::seconds kAtOnce{0}, kLatestSave{2}, kConversationSave{30};
+// Fewer tokens are read again sooner than another copy is made.
+constexpr std::int32_t kLeastCopied = 64;
+// Fewer tokens of a context that is not cut are read together with what follows it.
+constexpr std::int32_t kLeastApart = 128;
 
 }  // namespace
 
@@ -21,17 +27,13 @@ void Batch::Impl::run() {
     admit();
     const double seconds = step();
     if (!readings.empty()) read(seconds > 0 ? seconds * options.prefill_share : kIdleReadSeconds);
-    if (active.empty()) {
-      store.save_one(std::chrono::seconds(0));
-    } else {
-      store.save_one(kLatestSave);
-    }
+    save_one(active.empty() ? kAtOnce : kLatestSave, kConversationSave);
     publish();
   }
   // Those that are left hear of their end.
   while (!active.empty()) finish(*active.front(), FinishReason::kCancelled);
   while (!queue.empty()) finish(*queue.front(), FinishReason::kCancelled);
-  while (store.save_one(std::chrono::seconds(0))) {
+  while (save_one(kAtOnce, kAtOnce)) {
   }
 }
 
@@ -43,7 +45,7 @@ bool Batch::Impl::receive() {
     const auto has_news = [&] { return is_stopping || !incoming.empty() || !cancelled.empty(); };
     if (active.empty() && queue.empty() && !has_news()) {
       lock.unlock();
-      const bool is_saving = store.save_one(std::chrono::seconds(0));
+      const bool is_saving = save_one(kAtOnce, kConversationSave);
       if (!is_saving) {
         drop_step();
         engine->impl().pool->trim();
@@ -94,7 +96,7 @@ void Batch::Impl::cancel_jobs(const std::vector<std::uint64_t>& ids) {
 }
 
 std::size_t Batch::Impl::bytes_promised() const {
-  std::size_t sum = store.bytes();
+  std::size_t sum = tree.bytes();
   for (const std::unique_ptr<BatchJob>& job : active) sum += job->promised;
   return sum;
 }
@@ -105,65 +107,139 @@ int Batch::Impl::n_answers() const {
   return n;
 }
 
-bool Batch::Impl::make_room(const BatchJob& job, BatchContext* context) {
-  if (n_answers() + job.request.n_answers > options.n_parallel) return false;
+namespace {
+
+// Whether a request's context is read before its prompt, so that others can begin with it: always where it is cut by
+// itself, and where it is long.
+bool reads_apart(const BatchRequest& request, std::int32_t n_begun) {
+  const std::int32_t n_left = static_cast<std::int32_t>(request.context.size()) - n_begun;
+  return n_left > 0 && (request.session.eviction.evicts() || n_left >= kLeastApart);
+}
+
+// The next part to read of a sequence, up to the mark or to its end.
+std::span<const Token> next_part(std::span<const Token> tokens, std::int32_t n_read, std::int32_t mark) {
+  const auto n = static_cast<std::size_t>(n_read);
+  const std::size_t end = mark > n_read ? static_cast<std::size_t>(mark) : tokens.size();
+  return tokens.subspan(n, end - n);
+}
+
+}  // namespace
+
+PrefixPointer Batch::Impl::find_unready_context(const BatchJob& job) const {
+  const BatchRequest& request = job.request;
+  return request.reuse == Reuse::kNone ? nullptr : tree.find_unready(job.key, request.context);
+}
+
+bool Batch::Impl::make_room(std::size_t bytes) {
   const std::size_t limit = engine->memory().kv_bytes_limit;
   if (limit == 0) return true;
-  const std::size_t needed = job.needs.own + (context == nullptr ? job.needs.context : 0);
-  while (bytes_promised() + needed > limit) {
-    if (!store.remove_one(context)) return false;
+  while (bytes_promised() + bytes > limit) {
+    if (!tree.remove_one()) return false;
     has_changed = true;
   }
   return true;
 }
 
+PrefixTree::Match Batch::Impl::find_beginning(const BatchJob& job) {
+  const BatchRequest& request = job.request;
+  if (request.reuse == Reuse::kNone) return {};
+  PrefixTree::Match match = tree.find(job.key, job.tokens);
+  const auto n_context = static_cast<std::int32_t>(request.context.size());
+  if (files && match.n_tokens < n_context) {
+    if (std::optional<Session> session = files->find(job.key, request.context)) {
+      if (const PrefixPointer found = tree.add(job.key, *std::move(session), true)) {
+        found->is_context = found->is_saved = true;
+      }
+      match = tree.find(job.key, job.tokens);
+    }
+  }
+  if (request.session.eviction.evicts() && !continues(request)) {
+    const auto n_least = n_context > 0 ? n_context : static_cast<std::int32_t>(job.tokens.size());
+    if (match.n_tokens < n_least) return {};
+  }
+  return match;
+}
+
 void Batch::Impl::admit() {
   while (!queue.empty()) {
-    const BatchRequest& request = queue.front()->request;
-    ContextPointer context;
-    if (!request.context.empty()) context = store.find(context_key(request.session), request.context);
-    if (!make_room(*queue.front(), context.get())) return;
+    const BatchJob& next = *queue.front();
+    const BatchRequest& request = next.request;
+    if (n_answers() + request.n_answers > options.n_parallel) return;
+    PrefixTree::Match match = find_beginning(next);
+    BatchNeeds needs = next.needs;
+    if (match.prefix) {
+      const std::size_t limit = engine->memory().kv_bytes_limit;
+      const std::size_t page_bytes = match.prefix->statistics.bytes_in_pages;
+      needs = needs_behind(request, *engine, {.n_tokens = match.n_tokens, .page_bytes = page_bytes});
+      if (limit > 0 && page_bytes + match.prefix->state_bytes + needs.context + needs.own > limit) {
+        match = {};  // it cannot be kept beside what the request takes
+        needs = next.needs;
+      }
+    }
+    const bool waits = needs.context > 0 && find_unready_context(next) != nullptr;
+    if (waits) needs.context = 0;  // promised to who reads it
+    if (!waits && !reads_apart(request, match.n_tokens)) needs = {.own = needs.context + needs.own};
+    if (match.prefix) tree.use(*match.prefix);
+    if (!make_room(needs.context + needs.own)) {
+      if (match.prefix) tree.release(*match.prefix);
+      return;
+    }
     std::unique_ptr<BatchJob> job = std::move(queue.front());
     queue.pop_front();
     {
       const std::lock_guard lock(mutex);
       --n_waiting;
     }
-    start(std::move(job), std::move(context));
+    start(std::move(job), match, needs);
   }
 }
 
-void Batch::Impl::start(std::unique_ptr<BatchJob> owned, ContextPointer context) {
+void Batch::Impl::start(std::unique_ptr<BatchJob> owned, const PrefixTree::Match& match, const BatchNeeds& needs) {
   active.push_back(std::move(owned));
   BatchJob& job = *active.back();
+  const BatchRequest& request = job.request;
   has_changed = true;
-  job.promised = job.needs.own;
+  job.promised = needs.own;
   job.admitted = BatchClock::now();
   job.result.queue_s = seconds_between(job.submitted, job.admitted);
+  job.origin = match.prefix;
+  job.n_begun = match.n_tokens;
+  // Where a sequence cannot be cut back, one that shares its beginning leaves a copy where they part: for the next.
+  const bool parts = match.n_common >= match.n_tokens + kLeastCopied && !request.session.eviction.evicts();
+  job.mark = parts && match.n_common < static_cast<std::int32_t>(job.tokens.size()) ? match.n_common : 0;
   try {
-    if (job.request.context.empty()) {
-      start_own_part(job);
-      return;
-    }
+    const auto n_context = static_cast<std::int32_t>(request.context.size());
+    PrefixPointer context = n_context > match.n_tokens ? find_unready_context(job) : nullptr;
     if (context) {
-      ++totals.context_hits;
-      ++context->n_hits;
-      context->is_kept |= job.request.keep_context && options.context_bytes > 0;
-      job.result.cached_tokens = static_cast<std::int32_t>(context->tokens.size());
-      totals.cached_tokens += job.result.cached_tokens;
-    } else {
-      ++totals.context_misses;
-      context = store.add(job.request.session, job.request.context, job.needs.context, job.request.keep_context);
+      if (job.origin) tree.release(*std::exchange(job.origin, nullptr));
+      job.origin = context;
+      job.n_begun = n_context;
+      tree.use(*context);
     }
-    job.context = context;
-    store.use(*context);
-    if (context->is_ready) {
-      start_own_part(job);
-    } else if (context->n_users == 1) {
-      Session* session = &context->session;
-      readings.push_back(
-          {.context = context, .prefill = engine->start_prefill(std::span(&session, 1), context->tokens)});
+    const bool is_hit = job.origin != nullptr;
+    ++(is_hit ? totals.context_hits : totals.context_misses);
+    if (is_hit) {
+      ++job.origin->n_hits;
+      job.origin->is_kept |= keeps(job);
+      job.result.cached_tokens = job.n_begun;
+      totals.cached_tokens += job.n_begun;
     }
+    if (context) return;  // whoever reads it starts this one's own part
+    if (job.origin && keeps(job) && job.n_begun < static_cast<std::int32_t>(job.origin->tokens.size())) {
+      const PrefixPointer point = tree.branch(*job.origin, job.n_begun);
+      tree.use(*point);
+      tree.release(*std::exchange(job.origin, point));
+    }
+    if (!reads_apart(request, match.n_tokens)) return start_own_part(job);
+    Session session = job.origin ? job.origin->session.fork() : engine->open(request.session);
+    if (job.origin) session.truncate(job.n_begun);
+    context = tree.begin(job.key, request.context, std::move(session), std::exchange(job.origin, nullptr),
+                         needs.context, keeps(job));
+    context->mark = job.mark < n_context ? job.mark : 0;
+    job.origin = context;
+    job.n_begun = n_context;
+    tree.use(*context);
+    read_on(context);
   } catch (const Error& error) {
     fail(job, error.code(), error.what());
   } catch (const std::exception& error) {
@@ -172,14 +248,30 @@ void Batch::Impl::start(std::unique_ptr<BatchJob> owned, ContextPointer context)
 }
 
 void Batch::Impl::start_own_part(BatchJob& job) {
-  if (job.context) {
-    job.session.emplace(job.context->session.fork());
-    readings.push_back({.job = &job, .prefill = engine->start_append(*job.session, job.request.prompt)});
-    return;
-  }
-  job.session.emplace(engine->open(job.request.session));
+  job.session.emplace(job.origin ? job.origin->session.fork() : engine->open(job.request.session));
+  if (job.origin) job.session->truncate(job.n_begun);
+  read_on(job);
+}
+
+void Batch::Impl::read_on(BatchJob& job) {
+  const std::int32_t n_read = job.session->n_tokens();
+  const std::span<const Token> part = next_part(job.tokens, n_read, job.mark);
+  if (part.empty()) return start_answers(job);
+  const BatchRequest& request = job.request;
+  const bool is_cut = request.session.eviction.evicts() && request.context.empty();
   Session* session = &*job.session;
-  readings.push_back({.job = &job, .prefill = engine->start_prefill(std::span(&session, 1), job.request.prompt)});
+  readings.push_back({.job = &job,
+                      .prefill = n_read == 0 || is_cut ? engine->start_prefill(std::span(&session, 1), part)
+                                                       : engine->start_append(*session, part),
+                      .n_tokens = static_cast<std::int32_t>(part.size())});
+}
+
+void Batch::Impl::read_on(const PrefixPointer& context) {
+  Session* session = &context->session;
+  const std::span<const Token> part = next_part(context->tokens, session->n_tokens(), context->mark);
+  readings.push_back({.context = context,
+                      .prefill = engine->start_prefill(std::span(&session, 1), part),
+                      .n_tokens = static_cast<std::int32_t>(part.size())});
 }
 
 void Batch::Impl::read(double seconds) {
@@ -199,26 +291,25 @@ void Batch::Impl::read(double seconds) {
   totals.prefill_s += seconds_between(start, before);
 }
 
-void Batch::Impl::stop_reading(const BatchJob* job, const BatchContext* context) {
+void Batch::Impl::stop_reading(const BatchJob* job, const KeptPrefix* context) {
   readings.remove_if([&](const BatchReading& reading) {
     return job != nullptr ? reading.job == job : reading.context.get() == context;
   });
 }
 
 bool Batch::Impl::read_slice(BatchReading& reading) {
-  const ContextPointer context = reading.context;
+  const PrefixPointer context = reading.context;
   BatchJob* job = reading.job;
   ErrorCode code = ErrorCode::kInternal;
   std::string message;
   try {
     if (reading.prefill.step()) return true;
+    totals.prompt_tokens += reading.n_tokens;
     readings.pop_front();
     if (context) {
-      totals.prompt_tokens += static_cast<std::int64_t>(context->tokens.size());
-      finish_context(context);
+      finish_part(context);
     } else {
-      totals.prompt_tokens += static_cast<std::int64_t>(job->request.prompt.size());
-      start_answers(*job);
+      finish_part(*job);
     }
     return false;
   } catch (const Error& error) {
@@ -236,17 +327,27 @@ bool Batch::Impl::read_slice(BatchReading& reading) {
   return false;
 }
 
-std::vector<BatchJob*> Batch::Impl::users_of(const BatchContext& context) const {
+std::vector<BatchJob*> Batch::Impl::users_of(const KeptPrefix& context) const {
   std::vector<BatchJob*> users;
   for (const std::unique_ptr<BatchJob>& job : active) {
-    if (job->context.get() == &context) users.push_back(job.get());
+    if (job->origin.get() == &context) users.push_back(job.get());
   }
   return users;
 }
 
-void Batch::Impl::finish_context(const ContextPointer& context) {
-  store.set_ready(*context);
+void Batch::Impl::finish_part(BatchJob& job) {
+  keep_prompt(job);
+  read_on(job);
+}
+
+void Batch::Impl::finish_part(const PrefixPointer& context) {
   has_changed = true;
+  if (context->session.n_tokens() < static_cast<std::int32_t>(context->tokens.size())) {
+    if (context->is_kept) tree.add(context->key, context->session.fork(), true);
+    return read_on(context);
+  }
+  tree.set_ready(context);
+  tree.trim();
   for (BatchJob* job : users_of(*context)) {
     try {
       start_own_part(*job);

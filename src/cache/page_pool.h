@@ -29,6 +29,7 @@ class PageRef {
   std::byte* data() const;  // null for the empty reference
   bool is_shared() const;   // more than one reference: write to a copy
   explicit operator bool() const { return page_ != nullptr; }
+  bool operator==(const PageRef& other) const { return page_ == other.page_; }  // the same page
 
  private:
   friend class PagePool;

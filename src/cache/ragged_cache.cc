@@ -184,6 +184,28 @@ std::size_t RaggedCache::bytes_in_pages() const {
   return bytes;
 }
 
+std::size_t RaggedCache::bytes_beyond(const RaggedCache& other) const {
+  assert(shape_ == other.shape_);
+  std::size_t bytes = 0;
+  for (int l = 0; l < shape_.n_layer(); ++l) {
+    for (int kv_head = 0; kv_head < shape_.layer(l).n_kv_head; ++kv_head) {
+      const Head &mine = head(l, kv_head), &theirs = other.head(l, kv_head);
+      if (mine.pages.empty()) continue;
+      // Pages that a window has left are gone from the front.
+      std::size_t skipped = 0;
+      while (layout(l).window > 0 && skipped < theirs.pages.size() && !(theirs.pages[skipped] == mine.pages[0])) {
+        ++skipped;
+      }
+      for (std::size_t page = 0; page < mine.pages.size(); ++page) {
+        const std::size_t place = page + skipped;
+        if (place < theirs.pages.size() && mine.pages[page] == theirs.pages[place]) continue;
+        bytes += layout(l).formats[mine.kinds[page]].page_bytes();
+      }
+    }
+  }
+  return bytes;
+}
+
 kernels::HeadEntries RaggedCache::entries(int layer, int kv_head) const {
   const Head& h = head(layer, kv_head);
   return {.runs = h.runs, .n_entries = h.n_entries};

@@ -92,6 +92,9 @@ class RaggedCache {
   std::int64_t n_cut_entries() const;  // over the heads of the layers that methods cut
   std::size_t bytes() const;           // of all entries
   std::size_t bytes_in_pages() const;  // whole pages, shared ones included
+  // Likewise, of the pages that `other`, of the same shape, does not hold at the same place: what this one takes beside
+  // a cache that it was forked from, or that was forked from it.
+  std::size_t bytes_beyond(const RaggedCache& other) const;
 
   // The stored entries in ascending position; valid until the head is next changed. O(1).
   kernels::HeadEntries entries(int layer, int kv_head) const;

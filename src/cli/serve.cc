@@ -89,7 +89,8 @@ bool parse_flags(const Arguments& arguments, ServeFlags& flags) {
   line.integer("--kv-min", flags.min_kv_tokens, 0,
                "prompts of fewer tokens are kept whole unless they ask for something else (default: 256)");
   line.text("--kv-contexts", "SIZE", flags.context_bytes,
-            "most memory for contexts kept for later requests (default: a quarter of --kv-limit; 0B: none)");
+            "most memory for contexts and conversations kept for later requests (default: a quarter of --kv-limit; 0B: "
+            "none)");
   line.text("--cache-dir", "FOLDER", flags.cache_dir, "save kept contexts there, and restore them at the start");
   line.group("Generation");
   line.integer("-n,--predict", flags.max_tokens, 1, "most tokens of an answer that sets no limit (default: 1024)");

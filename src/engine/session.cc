@@ -110,6 +110,34 @@ Session Session::fork() const {
   return Session(std::make_unique<Impl>(*impl_));
 }
 
+std::int32_t Session::truncatable(std::int32_t n_tokens) const {
+  if (n_tokens >= impl_->n_tokens()) return n_tokens == impl_->n_tokens() ? n_tokens : 0;
+  const CacheShape& shape = impl_->cache.shape();
+  if (n_tokens <= 0 || impl_->options.eviction.evicts()) return 0;
+  for (int l = 0; l < shape.n_layer(); ++l) {
+    const LayerShape& layer = shape.layer(l);
+    if (impl_->recurrent.is_recurrent(l)) return 0;
+    if (layer.window > 0 && (shape.has_codes() || impl_->n_tokens() > layer.window)) return 0;
+  }
+  // The codes of a page are those of its entries only while it is full.
+  if (!shape.has_codes() || n_tokens <= kPlainEntries) return n_tokens;
+  return n_tokens - (n_tokens - kPlainEntries) % kPageEntries;
+}
+
+void Session::truncate(std::int32_t n_tokens) {
+  const std::lock_guard lock(impl_->engine_impl().mutex);
+  impl_->check_idle();
+  if (n_tokens == impl_->n_tokens()) return;
+  if (n_tokens <= 0 || truncatable(n_tokens) != n_tokens) {
+    throw Error(ErrorCode::kInvalidArgument, "a sequence of " + std::to_string(impl_->n_tokens()) +
+                                                 " tokens cannot go back to " + std::to_string(n_tokens) +
+                                                 ": truncatable() says how far this session can; fork it before");
+  }
+  impl_->cache.truncate(n_tokens);
+  impl_->tokens.resize(static_cast<std::size_t>(n_tokens));
+  impl_->logits.clear();
+}
+
 void Session::save(const std::string& path) const {
   const std::lock_guard lock(impl_->engine_impl().mutex);
   impl_->check_idle();

@@ -36,6 +36,17 @@ SessionOptions chosen_session(const KvFields& kv, const RequestDefaults& default
   return session;
 }
 
+Reuse parse_reuse(const Fields& fields, const Fields& kv) {
+  if (!fields.boolean("cache_prompt").value_or(true)) return Reuse::kNone;
+  const std::string name = kv.text("reuse").value_or("continue");
+  if (name != "continue" && name != "exact") {
+    kv.refuse("reuse",
+              "must be \"continue\" (a compressed conversation goes on where it is) or \"exact\" (it is "
+              "compressed as if read at once)");
+  }
+  return name == "exact" ? Reuse::kExact : Reuse::kContinue;
+}
+
 SessionOptions full_session(const RequestDefaults& defaults) {
   SessionOptions session;
   session.key_type = defaults.session.key_type;
@@ -48,16 +59,17 @@ SessionOptions full_session(const RequestDefaults& defaults) {
 
 KvFields parse_kv(const Fields& fields) {
   KvFields kv;
-  const std::optional<Json> object = fields.object("kv");
-  if (!object) return kv;
-  static const std::set<std::string> kNames = {"evict", "budget", "context", "question_aware", "keep", "heads"};
-  for (const auto& [name, value] : object->items()) {
+  const Json object = fields.object("kv").value_or(Json::object());
+  static const std::set<std::string> kNames = {"evict", "budget", "context", "question_aware",
+                                               "keep",  "reuse",  "heads"};
+  for (const auto& [name, value] : object.items()) {
     if (kNames.contains(name)) continue;
     throw ApiError(
-        400, "there is no field 'kv." + name + "'; there are evict, budget, context, question_aware, keep and heads",
+        400,
+        "there is no field 'kv." + name + "'; there are evict, budget, context, question_aware, keep, reuse and heads",
         "kv." + name);
   }
-  const Fields inner(*object, "kv.");
+  const Fields inner(object, "kv.");
   kv.evict = inner.text("evict");
   // head-file and profile: a client must not have the server open files.
   if (kv.evict && kv.evict->find("file") != std::string::npos) {
@@ -70,13 +82,15 @@ KvFields parse_kv(const Fields& fields) {
   if (kv.document && kv.document->empty()) inner.refuse("context", "is empty: leave it out");
   kv.is_question_aware = inner.boolean("question_aware");
   kv.is_kept = inner.boolean("keep").value_or(true);
+  kv.reuse = parse_reuse(fields, inner);
   kv.wants_heads = inner.boolean("heads").value_or(false);
   return kv;
 }
 
 void apply_kv(const KvFields& kv, const RequestDefaults& defaults, PromptTokens parts, BatchRequest& request) {
   request.session = chosen_session(kv, defaults);
-  request.keep_context = kv.is_kept;
+  request.keep = kv.is_kept;
+  request.reuse = kv.reuse;
   const bool is_asked_for = kv.evict || kv.budget;
   const auto least = static_cast<std::size_t>(is_asked_for ? 0 : defaults.min_kv_tokens);
   const bool evicts = request.session.eviction.evicts();

@@ -15,7 +15,8 @@ struct KvFields {
   std::optional<std::string> budget;      // "budget": "20%", "5%bytes", "512", "64MiB"
   std::optional<std::string> document;    // "context": text that many requests share
   std::optional<bool> is_question_aware;  // "question_aware"
-  bool is_kept = true;                    // "keep": the context, for later requests
+  bool is_kept = true;                    // "keep": for later requests
+  Reuse reuse = Reuse::kContinue;         // "reuse": "continue", "exact"; and llama-server's "cache_prompt": false
   bool wants_heads = false;               // "heads": the answer tells what is kept in each of them
 };
 

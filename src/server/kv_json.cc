@@ -22,6 +22,8 @@ Json entry_json(const BatchEntry& entry) {
                {"bytes_promised", entry.bytes_promised},
                {"kept", entry.cache.kept}};  // [n_layer][n_kv_head]
   if (entry.kind == BatchEntry::Kind::kContext) {
+    json["kind"] = entry.is_context ? "context" : "conversation";
+    json["parent"] = entry.parent == 0 ? Json(nullptr) : Json(entry.parent);
     json["users"] = entry.n_users;
     json["hits"] = entry.hits;
   }

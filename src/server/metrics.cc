@@ -56,7 +56,7 @@ std::string batch_text(const Batch& batch) {
                 {{"state=\"queued\"", double(now.n_queued)},
                  {"state=\"reading\"", double(now.n_reading)},
                  {"state=\"answering\"", double(now.n_answering)}}) +
-         metric("tokens_total", "counter", "Tokens read, taken from kept contexts, and answered.",
+         metric("tokens_total", "counter", "Tokens read, not read because they are kept, and answered.",
                 {{"kind=\"prompt\"", number(now.prompt_tokens)},
                  {"kind=\"cached\"", number(now.cached_tokens)},
                  {"kind=\"answer\"", number(now.answer_tokens)}}) +
@@ -64,9 +64,9 @@ std::string batch_text(const Batch& batch) {
                 {{"work=\"prefill\"", now.prefill_s}, {"work=\"decode\"", now.decode_s}}) +
          metric("engine_runs_total", "counter", "Slices of prefill and steps of decoding.",
                 {{"work=\"prefill\"", number(now.slices)}, {"work=\"decode\"", number(now.steps)}}) +
-         metric("context_lookups_total", "counter", "Requests whose context was kept already, or was not.",
+         metric("context_lookups_total", "counter", "Requests of which a beginning was kept already, or was not.",
                 {{"result=\"hit\"", number(now.context_hits)}, {"result=\"miss\"", number(now.context_misses)}}) +
-         metric("contexts_removed_total", "counter", "Kept contexts that had to make room.",
+         metric("contexts_removed_total", "counter", "Kept contexts and conversations that had to make room.",
                 {{"", number(now.contexts_removed)}}) +
          metric("kv_bytes", "gauge", "KV memory in use, resident, promised, in kept contexts, and its limit.",
                 {{"kind=\"in_use\"", number(memory.kv_bytes_in_use)},

@@ -21,10 +21,12 @@ class SavedContextsTest : public BatchTest {
     options.on_warning = [this](const std::string& text) { warnings_.push_back(text); };
     return options;
   }
-  // Cached tokens of a request with the context of that seed.
+  // Cached tokens of a request with the context of that seed, which is all that is saved of it.
   std::int32_t ask(Batch& batch, std::uint32_t seed, std::vector<Token>* answer = nullptr) {
     Listener listener;
-    batch.submit(batch_request(300, 7, seed, batch_options("snapkv:window=8", "25%"), 6), listener.callbacks());
+    BatchRequest request = batch_request(300, 7, seed, batch_options("snapkv:window=8", "25%"), 6);
+    request.reuse = Reuse::kExact;
+    batch.submit(request, listener.callbacks());
     const std::int32_t cached = listener.wait().cached_tokens;
     if (answer != nullptr) *answer = listener.answer();
     return cached;
@@ -72,11 +74,11 @@ TEST_F(SavedContextsTest, DamagedFilesArePassedOver) {
     file.put('\xaa');
   }
   fs::rename(saved[2], saved[2].parent_path() / "0123456789abcdef.context");  // not its name
-  std::ofstream(saved[3].string() + ".tmp.77") << "a killed save";
+  std::ofstream(saved[3].string() + ".tmp.2147483647") << "a killed save";
   const auto batch = make_batch(options());
   EXPECT_EQ(warnings_.size(), 3U);
   EXPECT_EQ(batch->entries().size(), 1U);
-  EXPECT_FALSE(fs::exists(saved[3].string() + ".tmp.77"));
+  EXPECT_FALSE(fs::exists(saved[3].string() + ".tmp.2147483647"));
   int n_cached = 0;
   for (const std::uint32_t seed : {1U, 2U, 3U, 4U}) n_cached += ask(*batch, seed) > 0;
   EXPECT_EQ(n_cached, 1);
@@ -186,6 +188,36 @@ TEST_F(SavedContextsTest, GoWithTheContext) {
   EXPECT_LT(n, 4U);
   const auto batch = make_batch(small);
   EXPECT_EQ(batch->entries().size(), n);
+}
+
+// Two servers with one folder: what one has read the other finds, also while both run.
+TEST_F(SavedContextsTest, AreFoundByAnotherServer) {
+  const auto first = make_batch(options());
+  const auto engine = engine_;
+  const auto second = make_batch(options());
+  EXPECT_EQ(ask(*first, 1), 0);
+  while (files().empty()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  EXPECT_EQ(ask(*second, 1), 300);
+  EXPECT_EQ(second->statistics().prompt_tokens, 7);
+  EXPECT_TRUE(warnings_.empty());
+}
+
+TEST_F(SavedContextsTest, ConversationsGoOnAfterARestart) {
+  BatchRequest request = batch_request(300, 20, 1, batch_options("snapkv:window=8", "25%"), 6);
+  {
+    const auto batch = make_batch(options());
+    Listener listener;
+    batch->submit(request, listener.callbacks());
+    listener.wait();
+    request.context.insert(request.context.end(), request.prompt.begin(), request.prompt.end());
+    const std::vector<Token> answer = listener.answer();
+    request.context.insert(request.context.end(), answer.begin(), answer.end());
+  }
+  const auto batch = make_batch(options());
+  Listener listener;
+  batch->submit(request, listener.callbacks());
+  EXPECT_EQ(listener.wait().cached_tokens, 320 + 6 - 1);
+  EXPECT_TRUE(warnings_.empty());
 }
 
 }  // namespace

@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 
 #include "engine/engine_test_support.h"
+#include "expect_error.h"
+#include "model/tiny_architectures.h"
 
 namespace winnow::test {
 namespace {
@@ -90,6 +92,73 @@ INSTANTIATE_TEST_SUITE_P(Methods, ForkTest,
                          testing::Values("full", "streaming-llm", "snapkv:window=8", "lava:window=8",
                                          "ada-snapkv:window=8"),
                          method_test_name);
+
+// A session that was cut back continues as one that never saw what is gone.
+TEST(Truncate, LeavesNoTrace) {
+  for (const EntryType type : {EntryType::kF32, EntryType::kF16, EntryType::kQ8_0, EntryType::kR4}) {
+    SCOPED_TRACE(std::string(entry_type_name(type)));
+    // Prompts of all lengths on the same products.
+    const auto engine = Engine::create(tiny_model(), {.n_threads = 2, .prefill_weights = PrefillWeights::kF32});
+    SessionOptions options = full_options();
+    options.key_type = options.value_type = type;
+    const bool is_coded = type == EntryType::kQ8_0 || type == EntryType::kR4;
+    const std::vector<Token> tokens = random_tokens(150, 300, 1), other = random_tokens(40, 300, 2);
+    Session whole = engine->open(options);
+    whole.prefill(tokens);
+    decode_all(whole, other);
+    for (const std::int32_t n : {189, 168, 97, 36, 33, 4, 1}) {
+      const std::int32_t n_back = whole.truncatable(n);
+      EXPECT_EQ(n_back, is_coded && n > 4 ? n - (n - 4) % 32 : n);
+      Session back = whole.fork();
+      back.truncate(n_back);
+      EXPECT_EQ(back.n_tokens(), n_back);
+      test::expect_error(ErrorCode::kInvalidArgument, "no token was fed", [&] { back.logits(); });
+      Session fresh = engine->open(options);
+      const std::span<const Token> all = whole.tokens();
+      fresh.prefill(all.first(static_cast<std::size_t>(std::min(n_back, 150))));
+      if (n_back > 150) decode_all(fresh, all.subspan(150, static_cast<std::size_t>(n_back) - 150));
+      back.append(other);
+      fresh.append(other);
+      // A prompt of a few tokens is multiplied otherwise than their rows in a long one.
+      EXPECT_LT(max_difference(logits_of(back), logits_of(fresh)), n_back > 32 ? 1e-9 : 0.05) << n;
+      EXPECT_EQ(kept_positions(back), kept_positions(fresh)) << n;
+      EXPECT_EQ(back.statistics().bytes_in_pages, fresh.statistics().bytes_in_pages) << n;
+    }
+    EXPECT_EQ(whole.n_tokens(), 190);  // none of them wrote to it
+    Session unchanged = whole.fork();
+    unchanged.truncate(190);
+    EXPECT_EQ(logits_of(unchanged), logits_of(whole));
+  }
+}
+
+TEST(Truncate, KnowsWhereThereIsNoWayBack) {
+  const std::vector<Token> tokens = random_tokens(100, 200, 1);
+  const auto refuse = [&](Session session, std::int32_t n) {
+    EXPECT_EQ(session.truncatable(n), 0);
+    const SessionState before = state_of(session);
+    test::expect_error(ErrorCode::kInvalidArgument, "cannot go back", [&] { session.truncate(n); });
+    EXPECT_EQ(state_of(session), before);
+    EXPECT_EQ(session.truncatable(100), 100);
+    session.truncate(100);
+  };
+  const auto read = [&](const TinyModelOptions& model, const SessionOptions& options) {
+    Session session = Engine::create(tiny_model(model), {.n_threads = 1})->open(options);
+    session.prefill(tokens);
+    return session;
+  };
+  refuse(read({}, evicting_options("snapkv:window=8", "40")), 50);
+  refuse(read({}, evicting_options("snapkv:window=8", "100%")), 50);  // its saved queries are those of the end
+  for (const char* architecture : {"qwen35", "lfm2", "gemma3"})
+    refuse(read(tiny_options(architecture), full_options()), 50);
+  for (const std::int32_t n : {101, 0, -1}) {
+    Session session = read({}, full_options());
+    test::expect_error(ErrorCode::kInvalidArgument, "cannot go back", [&] { session.truncate(n); });
+  }
+  // A window that has not moved on yet holds everything.
+  TinyModelOptions wide = tiny_options("gemma3");
+  wide.sliding_window = 128;
+  EXPECT_EQ(read(wide, full_options()).truncatable(50), 50);
+}
 
 }  // namespace
 }  // namespace winnow::test

@@ -237,7 +237,7 @@ TEST_F(ApiRequestTest, DocumentsAreContexts) {
   EXPECT_EQ(other.batch.context, request.batch.context);
   const ApiRequest aware = chat(R"("kv":{"context":"the document","question_aware":true,"keep":false})", messages);
   EXPECT_TRUE(aware.batch.context.empty());
-  EXPECT_FALSE(aware.batch.keep_context);
+  EXPECT_FALSE(aware.batch.keep);
   EXPECT_EQ(text(aware.batch.prompt), context + rest);
   EXPECT_EQ(refusal([&] { chat(R"("kv":{"context":"d"})", R"([{"role":"system","content":"S"}])"); }), "library");
   const ApiRequest completion = complete(R"({"prompt":"ask","kv":{"context":"doc"}})");

@@ -244,8 +244,12 @@ TEST_F(HttpTest, ContextsAreSharedAndShown) {
   }
   EXPECT_EQ(second["timings"]["kv"]["entries_kept"], n_kept);
   const Json kv = Json::parse(client().Get("/v1/kv")->body);
-  ASSERT_EQ(kv["contexts"].size(), 1U);
+  // The context, and behind it two prompts with their answers.
+  ASSERT_EQ(kv["contexts"].size(), 5U);
+  EXPECT_EQ(kv["contexts"][0]["kind"], "context");
   EXPECT_EQ(kv["contexts"][0]["hits"], 1);
+  EXPECT_EQ(kv["contexts"][1]["kind"], "conversation");
+  EXPECT_EQ(kv["contexts"][1]["parent"], kv["contexts"][0]["id"]);
   EXPECT_EQ(kv["contexts"][0]["kept"].size(), 3U);  // layers
   EXPECT_EQ(kv["bytes_in_use"], kv["bytes_contexts"]);
 }

@@ -1,0 +1,74 @@
+#!/usr/bin/env python3
+"""A chat that grows: the time to the first token at each turn, and how much of the prompt was read again.
+
+usage: turns.py WINNOW -m MODEL [-f FILE] [--system 3000] [--turns 12] [--answer 40] [--rounds 3] [--server NAME=URL ...]
+
+The system message has --system tokens of FILE. In one run: the full cache, a cut one that goes on (kv.reuse continue), a cut
+one that is compressed as if read at once (exact), and any other OpenAI-compatible servers that are already running.
+"""
+import argparse
+import pathlib
+import statistics
+
+from server_process import Server, stream_chat
+
+QUESTIONS = ["Who is Dr. Mortimer?", "Where does it happen?", "What is the weather like?", "Who tells the story?"]
+
+
+def converse(url, system, arguments, kv, round_):
+    """[turns] (seconds to the first token, tokens of the prompt, of these cached)"""
+    messages = [{"role": "system", "content": f"Copy {round_}. " + system}]
+    turns = []
+    for turn in range(arguments.turns):
+        messages.append({"role": "user", "content": QUESTIONS[turn % len(QUESTIONS)]})
+        body = {"messages": messages, "max_tokens": arguments.answer, "temperature": 0}
+        answer = stream_chat(url, {**body, "kv": kv} if kv else body)
+        cached = (answer.usage.get("prompt_tokens_details") or {}).get("cached_tokens", 0)
+        turns.append((answer.first_s, answer.usage["prompt_tokens"], cached))
+        messages.append({"role": "assistant", "content": answer.text})
+    return turns
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("tool")
+    parser.add_argument("-m", "--model", required=True)
+    parser.add_argument("-f", "--file",
+                        default=str(pathlib.Path(__file__).parents[2] / "tests/data/hound-of-the-baskervilles.txt"))
+    parser.add_argument("--system", type=int, default=3000)
+    parser.add_argument("--turns", type=int, default=12)
+    parser.add_argument("--answer", type=int, default=40)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--server", action="append", default=[])
+    arguments = parser.parse_args()
+
+    server = Server(arguments.tool, "-m", arguments.model)
+    url = f"http://127.0.0.1:{server.port}"
+    text = pathlib.Path(arguments.file).read_text()
+    tokens = server.post("/tokenize", {"content": text})[1]["tokens"]
+    while len(tokens) < arguments.system:
+        tokens += tokens
+    system = server.post("/detokenize", {"tokens": tokens[:arguments.system]})[1]["content"]
+    cut = {"evict": "snapkv", "budget": "20%"}
+    servers = [("winnow, full", url, {"evict": "full"}), ("winnow, 20 %", url, cut),
+               ("winnow, 20 %, exact", url, {**cut, "reuse": "exact"})]
+    servers += [(*other.split("=", 1), None) for other in arguments.server]
+    rounds = {name: [] for name, _, _ in servers}
+    for round_ in range(arguments.rounds):
+        for name, address, kv in servers:
+            rounds[name].append(converse(address, system, arguments, kv, round_))
+    last = arguments.turns - 1
+    print(f"| a chat behind {arguments.system} tokens | turn 1, ms | turn 2, ms | turn {last + 1}, ms | share of turn 1 | "
+          "read at the last turn |")
+    print("|---|---:|---:|---:|---:|---:|")
+    for name, of in rounds.items():
+        first, second, end = (statistics.median(turns[i][0] * 1e3 for turns in of) for i in (0, 1, last))
+        _, n, cached = of[-1][last]
+        print(f"| {name} | {first:.0f} | {second:.0f} | {end:.0f} | {100 * end / first:.1f} % | {n - cached} of {n} |")
+    kept = server.get("/v1/kv")["bytes_contexts"]
+    print(f"\nwinnow keeps {kept / 2**20:.0f} MiB of all these chats")
+    server.stop()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,41 @@
+#include "batch/prefix_key.h"
+
+#include "eviction/cut.h"
+
+namespace winnow {
+namespace {
+
+constexpr const char* kTurns = " turns";  // contexts, and what follows them whole
+constexpr const char* kAware = " aware";  // prompts that are cut with all of them in view
+
+std::string options_key(const SessionOptions& options) {
+  return std::string(entry_type_name(options.key_type)) + " " + std::string(entry_type_name(options.value_type)) + " " +
+         options.eviction.text() + " " + (options.budget ? options.budget->text() : "all") + " " +
+         std::to_string(options.n_ctx) + " " + std::to_string(options.prefill_chunk) + " " +
+         std::to_string(static_cast<int>(options.decode_cut)) + " " + std::to_string(options.cut_every);
+}
+
+// Behind a context of n tokens that was cut at once.
+std::string exact(std::size_t n_context) { return " exact " + std::to_string(n_context); }
+
+}  // namespace
+
+bool continues(const BatchRequest& request) {
+  // What can only be scored with the whole prompt in view cannot be cut again.
+  return request.reuse == Reuse::kContinue && !Cut::needs(request.session.eviction).reconstruction_only;
+}
+
+std::string prefix_key(const BatchRequest& request) {
+  const std::string key = options_key(request.session);
+  if (!request.session.eviction.evicts()) return key;
+  if (!continues(request)) return key + exact(request.context.size());
+  return key + (request.context.empty() ? kAware : kTurns);
+}
+
+std::vector<std::string> saved_prefix_keys(const SessionOptions& options, std::span<const Token> tokens) {
+  const std::string key = options_key(options);
+  if (!options.eviction.evicts()) return {key};
+  return {key + kTurns, key + kAware, key + exact(tokens.size())};
+}
+
+}  // namespace winnow

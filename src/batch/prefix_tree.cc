@@ -1,0 +1,252 @@
+#include "batch/prefix_tree.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "engine/engine_impl.h"
+
+namespace winnow {
+namespace {
+
+// Tokens that both begin with, of which the first `known` are known to be the same.
+std::size_t n_common(std::span<const Token> a, std::span<const Token> b, std::size_t known) {
+  const std::size_t n = std::min(a.size(), b.size());
+  const auto first = static_cast<std::ptrdiff_t>(std::min(known, n));
+  return static_cast<std::size_t>(
+      std::mismatch(a.begin() + first, a.begin() + static_cast<std::ptrdiff_t>(n), b.begin() + first).first -
+      a.begin());
+}
+
+bool can_go_back(const KeptPrefix& prefix) {
+  const auto n = static_cast<std::int32_t>(prefix.tokens.size());
+  return n > 1 && prefix.session.truncatable(n - 1) > 0;
+}
+
+}  // namespace
+
+PrefixTree::Match PrefixTree::find(const std::string& key, std::span<const Token> tokens) const {
+  Match best;
+  const KeptPrefix* found = nullptr;
+  const auto roots = std::find_if(roots_.begin(), roots_.end(), [&](const Roots& other) { return other.key == key; });
+  const Siblings* siblings = roots == roots_.end() ? nullptr : &roots->siblings;
+  std::size_t depth = 0;
+  while (siblings != nullptr) {
+    const KeptPrefix* below = nullptr;
+    for (const KeptPrefix* prefix : *siblings) {
+      const std::size_t n = n_common(prefix->tokens, tokens, depth);
+      best.n_common = std::max(best.n_common, static_cast<std::int32_t>(n));
+      const bool is_whole = n == prefix->tokens.size();
+      // Behind the last token of a request there have to be logits.
+      const bool has_logits = is_whole && !is_branching(*prefix);
+      const std::size_t n_wanted = has_logits ? n : std::min(n, tokens.size() - 1);
+      const std::int32_t n_usable = prefix->session.truncatable(static_cast<std::int32_t>(n_wanted));
+      if (n_usable > best.n_tokens) {
+        best.n_tokens = n_usable;
+        found = prefix;
+      }
+      if (is_whole) below = prefix;
+    }
+    depth = below == nullptr ? 0 : below->tokens.size();
+    siblings = below == nullptr ? nullptr : &below->children;
+  }
+  if (found != nullptr) best.prefix = pointer(found);
+  return best;
+}
+
+PrefixPointer PrefixTree::begin(const std::string& key, std::vector<Token> tokens, Session session,
+                                PrefixPointer begun_with, std::size_t bytes, bool is_kept) {
+  all_.push_back(std::make_shared<KeptPrefix>(KeptPrefix{.id = next_id_++,
+                                                         .key = key,
+                                                         .tokens = std::move(tokens),
+                                                         .session = std::move(session),
+                                                         .is_kept = is_kept && bytes_limit_ > 0,
+                                                         .is_context = true,
+                                                         .state_bytes = bytes,
+                                                         .begun_with = std::move(begun_with)}));
+  return all_.back();
+}
+
+PrefixPointer PrefixTree::find_unready(const std::string& key, std::span<const Token> tokens) const {
+  const auto found = std::find_if(all_.begin(), all_.end(), [&](const PrefixPointer& prefix) {
+    return !prefix->is_ready && std::ranges::equal(prefix->tokens, tokens) && prefix->key == key;
+  });
+  return found == all_.end() ? nullptr : *found;
+}
+
+void PrefixTree::set_ready(const PrefixPointer& prefix) {
+  prefix->is_ready = true;
+  prefix->ready_at = std::chrono::steady_clock::now();
+  prefix->statistics = prefix->session.statistics();
+  prefix->state_bytes = winnow::state_bytes(prefix->session.model()->info(), prefix->session.options());
+  insert(*prefix);
+  touch(*prefix);
+  if (const PrefixPointer above = std::exchange(prefix->begun_with, nullptr)) release(*above);
+}
+
+PrefixPointer PrefixTree::add(const std::string& key, Session session, bool is_kept) {
+  std::vector<Token> tokens(session.tokens().begin(), session.tokens().end());
+  const Match match = find(key, tokens);
+  if (match.prefix && match.prefix->tokens.size() == tokens.size()) {
+    match.prefix->is_kept |= is_kept && bytes_limit_ > 0;
+    touch(*match.prefix);
+    return nullptr;
+  }
+  const PrefixPointer prefix = begin(key, std::move(tokens), std::move(session), nullptr, 0, is_kept);
+  prefix->is_context = false;
+  set_ready(prefix);
+  merge_above(*prefix);
+  return prefix;
+}
+
+PrefixPointer PrefixTree::branch(const KeptPrefix& prefix, std::int32_t n_tokens) {
+  Session session = prefix.session.fork();
+  session.truncate(n_tokens);
+  std::vector<Token> tokens(session.tokens().begin(), session.tokens().end());
+  const PrefixPointer point = begin(prefix.key, std::move(tokens), std::move(session), nullptr, 0, prefix.is_kept);
+  point->is_context = false;
+  set_ready(point);
+  return point;
+}
+
+bool PrefixTree::is_branching(const KeptPrefix& prefix) { return prefix.session.impl().logits.empty(); }
+
+PrefixPointer PrefixTree::pointer(const KeptPrefix* prefix) const {
+  return *std::find_if(all_.begin(), all_.end(), [&](const PrefixPointer& other) { return other.get() == prefix; });
+}
+
+PrefixTree::Siblings& PrefixTree::siblings_below(KeptPrefix* parent, const std::string& key) {
+  if (parent != nullptr) return parent->children;
+  const auto found = std::find_if(roots_.begin(), roots_.end(), [&](const Roots& other) { return other.key == key; });
+  return found == roots_.end() ? roots_.emplace_back(Roots{.key = key, .siblings = {}}).siblings : found->siblings;
+}
+
+void PrefixTree::insert(KeptPrefix& prefix) {
+  KeptPrefix* parent = nullptr;
+  Siblings* siblings = nullptr;
+  for (bool goes_down = true; goes_down;) {
+    siblings = &siblings_below(parent, prefix.key);
+    goes_down = false;
+    for (KeptPrefix* other : *siblings) {
+      const std::size_t known = parent == nullptr ? 0 : parent->tokens.size();
+      if (n_common(other->tokens, prefix.tokens, known) < other->tokens.size()) continue;
+      parent = other;
+      goes_down = true;
+      break;
+    }
+  }
+  // Those that continue it come below.
+  std::erase_if(*siblings, [&](KeptPrefix* other) {
+    const std::size_t known = parent == nullptr ? 0 : parent->tokens.size();
+    if (n_common(other->tokens, prefix.tokens, known) < prefix.tokens.size()) return false;
+    other->parent = &prefix;
+    prefix.children.push_back(other);
+    return true;
+  });
+  prefix.parent = parent;
+  siblings->push_back(&prefix);
+  charge(prefix);
+  for (KeptPrefix* child : prefix.children) charge(*child);
+}
+
+void PrefixTree::charge(KeptPrefix& prefix) const {
+  const RaggedCache& cache = prefix.session.impl().cache;
+  prefix.page_bytes =
+      prefix.parent == nullptr ? cache.bytes_in_pages() : cache.bytes_beyond(prefix.parent->session.impl().cache);
+}
+
+void PrefixTree::merge_above(const KeptPrefix& prefix) {
+  // Its parent stays: a request that is asked again needs the logits behind the last prompt.
+  KeptPrefix* above = prefix.parent == nullptr ? nullptr : prefix.parent->parent;
+  while (above != nullptr) {
+    KeptPrefix* next = above->parent;
+    if (above->n_users == 0 && above->children.size() == 1 && can_go_back(*above)) remove(*above);
+    above = next;
+  }
+}
+
+// GreedyDual-Size (Cao and Irani, 1997): what it costs to have it again per byte, and age by a clock that is at the
+// priority of what had to go.
+double PrefixTree::priority(const KeptPrefix& prefix) {
+  const std::size_t above = prefix.parent == nullptr ? 0 : prefix.parent->tokens.size();
+  return prefix.clock + static_cast<double>(prefix.tokens.size() - above) /
+                            static_cast<double>(std::max<std::size_t>(prefix.bytes(), 1));
+}
+
+void PrefixTree::touch(KeptPrefix& prefix) {
+  prefix.clock = clock_;
+  prefix.last_use = ++n_uses_;
+}
+
+void PrefixTree::use(KeptPrefix& prefix) {
+  ++prefix.n_users;
+  touch(prefix);
+}
+
+void PrefixTree::release(KeptPrefix& prefix) {
+  --prefix.n_users;
+  if (prefix.n_users == 0 && !(prefix.is_kept && prefix.is_ready)) remove(prefix);
+}
+
+void PrefixTree::remove(const KeptPrefix& prefix) {
+  const PrefixPointer alive = pointer(&prefix);
+  if (prefix.is_ready) {
+    Siblings& siblings = siblings_below(prefix.parent, prefix.key);
+    std::erase(siblings, &prefix);
+    for (KeptPrefix* child : alive->children) {
+      child->parent = prefix.parent;
+      siblings.push_back(child);
+      charge(*child);
+      // What used the one above used these pages.
+      child->clock = std::max(child->clock, prefix.clock);
+      child->last_use = std::max(child->last_use, prefix.last_use);
+    }
+    std::erase_if(roots_, [](const Roots& roots) { return roots.siblings.empty(); });
+  }
+  all_.remove(alive);
+  on_remove_(*alive);
+  const KeptPrefix* above_it = prefix.is_ready ? prefix.parent : nullptr;
+  if (above_it != nullptr && above_it->n_users == 0 && above_it->children.size() == 1 && is_branching(*above_it)) {
+    remove(*above_it);  // nothing branches there any more
+  }
+  if (const PrefixPointer above = std::exchange(alive->begun_with, nullptr)) release(*above);
+}
+
+bool PrefixTree::remove_one() {
+  const KeptPrefix* first = nullptr;
+  for (const PrefixPointer& prefix : all_) {
+    // What several continue is held by all of them: nothing would be won.
+    if (!prefix->is_ready || prefix->n_users > 0 || prefix->children.size() > 1) continue;
+    const auto order = [](const KeptPrefix& of) { return std::pair(priority(of), of.last_use); };
+    if (first == nullptr || order(*prefix) < order(*first)) first = prefix.get();
+  }
+  if (first == nullptr) return false;
+  clock_ = std::max(clock_, priority(*first));
+  remove(*first);
+  ++n_removed_;
+  return true;
+}
+
+void PrefixTree::trim() {
+  while (bytes_kept() > bytes_limit_ && remove_one()) {
+  }
+}
+
+std::size_t PrefixTree::bytes() const {
+  std::size_t sum = 0;
+  for (const PrefixPointer& prefix : all_) sum += prefix->bytes();
+  return sum;
+}
+
+std::size_t PrefixTree::bytes_kept() const {
+  std::size_t sum = 0;
+  for (const PrefixPointer& prefix : all_) sum += prefix->is_ready && prefix->is_kept ? prefix->bytes() : 0;
+  return sum;
+}
+
+std::size_t PrefixTree::bytes_in_pages() const {
+  std::size_t sum = 0;
+  for (const PrefixPointer& prefix : all_) sum += prefix->is_ready && prefix->is_kept ? prefix->page_bytes : 0;
+  return sum;
+}
+
+}  // namespace winnow

@@ -1,0 +1,282 @@
+// What a request shares with anything that is kept is not read again: growing conversations, branches, models whose
+// state cannot be cut back, caches that were cut.
+#include <algorithm>
+#include <random>
+
+#include "batch/batch_test_support.h"
+#include "model/tiny_architectures.h"
+
+namespace winnow::test {
+namespace {
+
+using Tokens = std::vector<Token>;
+
+Tokens operator+(Tokens left, const Tokens& right) {
+  left.insert(left.end(), right.begin(), right.end());
+  return left;
+}
+
+Tokens random(int n, std::uint32_t seed) { return random_tokens(n, 300, seed); }
+
+class PrefixReuseTest : public BatchTest {
+ protected:
+  struct Reply {
+    Tokens answer;
+    BatchResult result;
+  };
+
+  BatchRequest request(const Tokens& prompt, const SessionOptions& options = batch_options()) const {
+    BatchRequest request{.prompt = prompt, .session = options, .max_tokens = 6};
+    request.sampling.temperature = 0;
+    request.ignore_end = true;
+    return request;
+  }
+  static Reply ask(Batch& batch, const BatchRequest& request) {
+    Listener listener;
+    batch.submit(request, listener.callbacks());
+    const BatchResult result = listener.wait();
+    EXPECT_EQ(result.reason, FinishReason::kLength) << result.error;
+    return {.answer = listener.answer(), .result = result};
+  }
+  // What it is answered with nothing kept.
+  Reply ask_anew(BatchRequest request) {
+    request.reuse = Reuse::kNone;
+    const Batch batch(engine_, BatchOptions{});
+    return ask(const_cast<Batch&>(batch), request);
+  }
+  std::unique_ptr<Batch> keeping_batch(std::size_t bytes = std::size_t{64} << 20, std::size_t kv_limit = 0) {
+    return make_batch({.context_bytes = bytes}, kv_limit);
+  }
+};
+
+TEST_F(PrefixReuseTest, AGrowingConversationIsReadOnce) {
+  const auto batch = keeping_batch();
+  Tokens said = random(500, 1);
+  std::size_t n_end = 0;  // tokens that the last answer left in the cache
+  for (std::uint32_t turn = 0; turn < 12; ++turn) {
+    const BatchRequest next = request(said);
+    const Reply reply = ask(*batch, next);
+    EXPECT_EQ(reply.result.cached_tokens, n_end) << turn;
+    EXPECT_EQ(reply.answer, ask_anew(next).answer) << turn;
+    n_end = said.size() + reply.answer.size() - 1;  // nothing follows the last one, so it was not fed
+    said = said + reply.answer + random(20, 100 + turn);
+  }
+  EXPECT_EQ(batch->statistics().prompt_tokens + batch->statistics().cached_tokens,
+            12 * 500 + (0 + 11) * 12 / 2 * (20 + 6));
+  EXPECT_EQ(batch->statistics().prompt_tokens, 500 + 11 * (20 + 1));
+  // The whole conversation is there once, with the ends of the last prompts and answers.
+  EXPECT_LE(batch->entries().size(), 4U);
+  EXPECT_EQ(bytes_in_use(), batch->statistics().context_bytes);
+  const std::size_t page = std::size_t{32} * (2 * 64 + 4), n_pages = (n_end + 31) / 32 + 3;
+  EXPECT_LE(bytes_in_use(), 6 * n_pages * page);
+}
+
+TEST_F(PrefixReuseTest, BranchesAnywhere) {
+  const auto batch = keeping_batch();
+  const Tokens trunk = random(300, 1);
+  ask(*batch, request(trunk));
+  for (const int n : {299, 128, 33, 32, 31}) {
+    const BatchRequest branch = request(Tokens(trunk.begin(), trunk.begin() + n) + random(40, 50));
+    const Reply reply = ask(*batch, branch);
+    EXPECT_EQ(reply.result.cached_tokens, n);
+    EXPECT_EQ(reply.answer, ask_anew(branch).answer);
+  }
+  // A prompt that is the beginning of another: one token is read for what follows it.
+  const BatchRequest part = request(Tokens(trunk.begin(), trunk.begin() + 200));
+  const Reply reply = ask(*batch, part);
+  EXPECT_EQ(reply.result.cached_tokens, 199);
+  EXPECT_EQ(reply.answer, ask_anew(part).answer);
+  EXPECT_EQ(ask(*batch, request(random(100, 9))).result.cached_tokens, 0);
+  EXPECT_EQ(bytes_in_use(), batch->statistics().context_bytes);
+}
+
+TEST_F(PrefixReuseTest, ARequestAskedAgainReadsNothing) {
+  for (const char* method : {"full", "snapkv:window=8", "kvzip", "auto"}) {
+    SCOPED_TRACE(method);
+    const auto batch = keeping_batch();
+    const BatchRequest same =
+        request(random(300, 1), batch_options(method, method == std::string("full") ? "" : "30%"));
+    const Reply first = ask(*batch, same);
+    const std::int64_t n_read = batch->statistics().prompt_tokens;
+    const Reply second = ask(*batch, same);
+    EXPECT_EQ(second.result.cached_tokens, 300);
+    EXPECT_EQ(batch->statistics().prompt_tokens, n_read);
+    EXPECT_EQ(second.answer, first.answer);
+    EXPECT_EQ(second.result.cache.kept, first.result.cache.kept);
+  }
+}
+
+TEST_F(PrefixReuseTest, CodedPagesAreCutBackWhole) {
+  const auto batch = keeping_batch();
+  SessionOptions options = batch_options();
+  options.key_type = options.value_type = EntryType::kR4;
+  const Tokens trunk = random(300, 1);
+  ask(*batch, request(trunk, options));
+  const BatchRequest branch = request(Tokens(trunk.begin(), trunk.begin() + 140) + random(40, 50), options);
+  const Reply reply = ask(*batch, branch);
+  EXPECT_EQ(reply.result.cached_tokens, 4 + 4 * 32);
+  EXPECT_EQ(bytes_in_use(), batch->statistics().context_bytes);
+}
+
+TEST_F(PrefixReuseTest, ACutConversationGoesOn) {
+  const SessionOptions options = batch_options("snapkv:window=8", "25%");
+  const auto batch = keeping_batch();
+  Tokens context = random(400, 1);
+  std::int32_t n_end = 0;
+  for (std::uint32_t turn = 0; turn < 6; ++turn) {
+    BatchRequest next = request(random(30, 20 + turn), options);
+    next.context = context;
+    const Reply reply = ask(*batch, next);
+    EXPECT_EQ(reply.result.cached_tokens, n_end) << turn;
+    // The same conversation compressed as if read at once.
+    next.reuse = Reuse::kExact;
+    const Reply exact = ask(*batch, next), anew = ask_anew(next);
+    EXPECT_EQ(exact.result.cached_tokens, 0);
+    EXPECT_EQ(exact.answer, anew.answer);
+    EXPECT_EQ(exact.result.cache.kept, anew.result.cache.kept);
+    // The budget is that of the whole context, however often it was cut; the question is kept whole.
+    EXPECT_EQ(reply.result.cache.entries_kept, anew.result.cache.entries_kept);
+    n_end = static_cast<std::int32_t>(context.size() + next.prompt.size() + reply.answer.size() - 1);
+    context = context + next.prompt + reply.answer + random(15, 70 + turn);
+  }
+  EXPECT_EQ(bytes_in_use(), batch->statistics().context_bytes);
+}
+
+TEST_F(PrefixReuseTest, PromptsCutWithTheQuestionInViewGoOnToo) {
+  const SessionOptions options = batch_options("tova", "60");
+  const auto batch = keeping_batch();
+  Tokens said = random(200, 1);
+  std::int32_t n_end = 0;
+  for (std::uint32_t turn = 0; turn < 4; ++turn) {
+    const Reply reply = ask(*batch, request(said, options));
+    EXPECT_EQ(reply.result.cached_tokens, n_end);
+    EXPECT_EQ(reply.result.cache.entries_kept, 6 * 60);
+    n_end = static_cast<std::int32_t>(said.size() + reply.answer.size() - 1);
+    said = said + reply.answer + random(20, 30 + turn);
+  }
+  // As a context those tokens have been cut otherwise.
+  BatchRequest other = request(random(10, 2), options);
+  other.context = said;
+  EXPECT_EQ(ask(*batch, other).result.cached_tokens, 0);
+}
+
+TEST_F(PrefixReuseTest, WhatCannotBeCutAgainIsReadAgain) {
+  const SessionOptions options = batch_options("kvzip", "30%");
+  const auto batch = keeping_batch();
+  BatchRequest first = request(random(30, 2), options);
+  first.context = random(200, 1);
+  const Reply reply = ask(*batch, first);
+  BatchRequest second = first;
+  second.context = first.context + first.prompt + reply.answer;
+  EXPECT_EQ(ask(*batch, second).result.cached_tokens, 0);
+  BatchRequest other_question = first;
+  other_question.prompt = random(30, 3);
+  EXPECT_EQ(ask(*batch, other_question).result.cached_tokens, 200);
+}
+
+// Recurrent states, and windows that have moved on: the second request with a beginning leaves it for the third.
+TEST_F(PrefixReuseTest, WhereThereIsNoWayBackCopiesAreLeftWherePromptsPart) {
+  for (const char* architecture : {"qwen35", "lfm2", "gemma3"}) {
+    SCOPED_TRACE(architecture);
+    const TinyModel file(tiny_options(architecture));
+    engine_ = Engine::create(Model::load(file.path()), {.n_threads = 1, .n_batch = 64});
+    const int n_vocab = engine_->model()->info().n_vocab;
+    Batch batch(engine_, {.context_bytes = std::size_t{64} << 20});
+    const Tokens system = random_tokens(150, n_vocab, 1);
+    std::vector<std::int32_t> cached;
+    for (std::uint32_t user = 0; user < 4; ++user) {
+      Tokens tail = random_tokens(100, n_vocab, 10 + user);
+      tail[0] = static_cast<Token>(5 + user);
+      const BatchRequest next = request(system + tail);
+      const Reply reply = ask(batch, next);
+      EXPECT_EQ(reply.answer, ask_anew(next).answer) << user;
+      cached.push_back(reply.result.cached_tokens);
+      // A conversation goes on from its own end.
+      const BatchRequest later = request(system + tail + reply.answer + random_tokens(20, n_vocab, 40 + user));
+      EXPECT_EQ(ask(batch, later).result.cached_tokens, 250 + 6 - 1) << user;
+    }
+    EXPECT_EQ(cached, (std::vector<std::int32_t>{0, 0, 150, 150}));
+    // States are counted once for each that shares them, pages once.
+    EXPECT_GE(bytes_in_use(), batch.statistics().context_bytes);
+  }
+}
+
+TEST_F(PrefixReuseTest, NothingIsKeptOfWhoDoesNotWantIt) {
+  const auto batch = keeping_batch();
+  BatchRequest alone = request(random(200, 1));
+  alone.reuse = Reuse::kNone;
+  ask(*batch, alone);
+  BatchRequest not_kept = request(random(200, 1));
+  not_kept.keep = false;
+  EXPECT_EQ(ask(*batch, not_kept).result.cached_tokens, 0);
+  EXPECT_EQ(batch->entries().size(), 0U);
+  EXPECT_EQ(bytes_in_use(), 0U);
+  ask(*batch, request(random(200, 1)));
+  EXPECT_EQ(ask(*batch, alone).result.cached_tokens, 0);
+  EXPECT_EQ(ask(*batch, not_kept).result.cached_tokens, 200);
+}
+
+// What is read again quickly and was not used for long makes room; what is in use never does.
+TEST_F(PrefixReuseTest, MemoryIsBounded) {
+  constexpr std::size_t kBytes = std::size_t{600} << 10;
+  const auto batch = keeping_batch(kBytes);
+  const Tokens often = random(200, 99);
+  for (std::uint32_t i = 0; i < 20; ++i) {
+    ask(*batch, request(random(100 + 7 * static_cast<int>(i), i)));
+    const Reply reply = ask(*batch, request(often + random(5, 100 + i)));
+    EXPECT_EQ(reply.result.cached_tokens, i > 0 ? 200 : 0) << i;
+    EXPECT_LE(batch->statistics().context_bytes, kBytes);
+  }
+  EXPECT_GT(batch->statistics().contexts_removed, 10);
+  EXPECT_EQ(bytes_in_use(), batch->statistics().context_bytes);
+}
+
+// Requests that begin with parts of each other, cut and uncut, cancelled and not, in little memory: promises hold,
+// pages are counted exactly, full caches answer as they do alone.
+TEST_F(PrefixReuseTest, AnyMixtureUnderALimit) {
+  constexpr std::size_t kLimit = std::size_t{3} << 20;
+  const auto batch = make_batch({.n_parallel = 6, .max_queued = 200, .context_bytes = std::size_t{900} << 10}, kLimit);
+  std::mt19937 any(7);
+  const auto pick = [&](int n) { return static_cast<int>(any() % static_cast<unsigned>(n)); };
+  const std::vector<SessionOptions> policies = {batch_options(), batch_options("snapkv:window=8", "30%"),
+                                                batch_options("lava:window=8", "100"), batch_options("auto", "40%")};
+  constexpr int kRequests = 120;
+  std::vector<BatchRequest> requests;
+  for (int i = 0; i < kRequests; ++i) {
+    Tokens tokens = random(60 + pick(300), static_cast<std::uint32_t>(pick(3)));
+    if (pick(2) == 0) tokens = tokens + random(40 + pick(60), static_cast<std::uint32_t>(10 + pick(3)));
+    BatchRequest next = request(tokens, policies[static_cast<std::size_t>(pick(4))]);
+    if (pick(2) == 0) {
+      const auto n = static_cast<std::ptrdiff_t>(tokens.size() / 2);
+      next.context.assign(tokens.begin(), tokens.begin() + n);
+      next.prompt.assign(tokens.begin() + n, tokens.end());
+    }
+    next.reuse = std::vector{Reuse::kContinue, Reuse::kContinue, Reuse::kExact}[static_cast<std::size_t>(pick(3))];
+    next.n_answers = 1 + pick(2);
+    next.max_tokens = 1 + pick(40);
+    if (pick(4) == 0) next.session.decode_cut = SessionOptions::DecodeCut::kTotal;
+    if (!next.session.eviction.evicts()) next.session.decode_cut = SessionOptions::DecodeCut::kKeep;
+    if (next.session.eviction.text().starts_with("auto")) next.session.decode_cut = SessionOptions::DecodeCut::kKeep;
+    requests.push_back(next);
+  }
+  std::vector<Listener> listeners(kRequests);
+  for (std::size_t i = 0; i < kRequests; ++i) {
+    const std::uint64_t id = batch->submit(requests[i], listeners[i].callbacks());
+    if (i % 7 == 6) batch->cancel(id - 3);
+  }
+  for (std::size_t i = 0; i < kRequests; ++i) {
+    const BatchResult& result = listeners[i].wait();
+    EXPECT_TRUE(result.reason == FinishReason::kLength || result.reason == FinishReason::kCancelled) << result.error;
+  }
+  EXPECT_LE(engine_->memory().kv_bytes_peak, kLimit);
+  EXPECT_EQ(bytes_in_use(), batch->statistics().context_bytes);
+  EXPECT_LE(batch->statistics().bytes_promised, std::size_t{900} << 10);
+  EXPECT_GT(batch->statistics().cached_tokens, 1000);
+  for (std::size_t i = 0; i < kRequests; i += 5) {
+    if (requests[i].session.eviction.evicts() || listeners[i].wait().reason != FinishReason::kLength) continue;
+    EXPECT_EQ(listeners[i].answer(), ask_anew(requests[i]).answer) << i;
+  }
+}
+
+}  // namespace
+}  // namespace winnow::test
