@@ -1,4 +1,4 @@
-// The page at "/": page.html, put into the program when it is built.
+// The page at "/": the files of page/, put into the program when it is built.
 #pragma once
 
 namespace winnow::server {

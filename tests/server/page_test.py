@@ -74,7 +74,7 @@ class PageTest(unittest.TestCase):
         browser.script("document.getElementById('message').focus()")
         browser.keys(*text, ENTER)
         browser.wait(f"document.querySelectorAll('.turn').length === {n + 2} && !document.getElementById('send').disabled")
-        return browser.script("return [...document.querySelectorAll('.turn.assistant span')].at(-1).textContent")
+        return browser.script("return [...document.querySelectorAll('.turn.assistant .body')].at(-1).textContent")
 
     def rows(self, browser):
         """Of the list beside the map: {name: value}."""
@@ -111,7 +111,7 @@ class PageTest(unittest.TestCase):
         self.assertLessEqual(abs(sum(map(sum, cells)) - kept), 90 * 12)  # the answer's own entries come on top
         self.assertGreater(len(set(map(tuple, cells))), 15)  # lava gives layers and heads different numbers
         self.ask(browser, "Where is the moor?")
-        self.assertGreater(int(self.rows(browser)["read before"].split()[0].replace(",", "")), 1000)
+        self.assertGreater(int(self.rows(browser)["not read again"].split()[0].replace(",", "")), 1000)
         self.shoot(browser, "desktop")
         self.assert_clean(browser)
 
@@ -127,7 +127,7 @@ class PageTest(unittest.TestCase):
         for _ in range(5):  # an answer may have ended by itself before it is stopped
             browser.script("document.getElementById('message').focus()")
             browser.keys(*"Count to one thousand, in words.", ENTER)
-            browser.wait("document.querySelector('.turn.assistant span')?.textContent.length > 0")
+            browser.wait("document.querySelector('.turn.assistant .body')?.textContent.length > 0")
             browser.script("document.getElementById('stop').click()")
             browser.wait("!document.getElementById('send').disabled")
             if browser.text(".turn.assistant small") == "stopped":
@@ -157,6 +157,93 @@ class PageTest(unittest.TestCase):
         self.ask(browser, "<img src=x onerror=document.title='owned'>")
         self.assertEqual(browser.script("return document.title + document.querySelectorAll('.turn img').length"), "winnow0")
 
+    def test_conversations_stay_in_the_browser(self):
+        browser = self.ready(self.open())
+        self.set(browser, "most", "6")
+        self.set(browser, "system", "You answer in one word.")
+        first = self.ask(browser, "What is the capital of France?")
+        browser.click("#clear")
+        self.assertEqual(browser.script("return document.querySelectorAll('.turn').length"), 0)
+        self.ask(browser, "And of Spain?")
+        browser.wait("document.querySelectorAll('#conversations li').length === 2")
+        browser.open(f"http://localhost:{self.server.port}/")  # as after a restart
+        self.ready(browser)
+        browser.wait("document.querySelectorAll('#conversations li').length === 2")
+        titles = browser.script("return [...document.querySelectorAll('#conversations button:first-child')].map((b) => b.textContent)")
+        self.assertEqual(titles, ["And of Spain?", "What is the capital of France?"])  # the last one first
+        browser.script("[...document.querySelectorAll('#conversations button:first-child')].at(-1).click()")
+        browser.wait("document.querySelectorAll('.turn').length === 2")
+        self.assertEqual(browser.text(".turn.assistant .body"), first)
+        self.assertEqual(browser.script("return document.getElementById('system').value"), "You answer in one word.")
+        self.assertIn("memory", self.rows(browser))
+        # It goes on, and what was said is not read again.
+        self.ask(browser, "Why?")
+        rows = self.rows(browser)
+        reused, read = (int(rows[name].split()[0].replace(",", "")) for name in ("not read again", "read"))
+        self.assertGreater(reused, read)
+        browser.script("document.querySelector('#conversations button[aria-label^=Remove]').click()")
+        browser.wait("document.querySelectorAll('#conversations li').length === 1")
+        self.assert_clean(browser)
+
+    def test_edit_and_try_again(self):
+        browser = self.ready(self.open())
+        self.set(browser, "most", "5")
+        self.set(browser, "heat", "0")
+        first = self.ask(browser, "Name a colour.")
+        self.ask(browser, "Another one.")
+        def wait_for_turns(n):
+            browser.wait(f"document.querySelectorAll('.turn').length === {n} && !document.getElementById('send').disabled")
+        browser.script("document.querySelector('.turn.assistant [aria-label^=Try]').click()")
+        wait_for_turns(2)
+        self.assertEqual(browser.text(".turn.assistant .body"), first)  # the same answer: nothing was left to chance
+        self.assertRegex(self.rows(browser)["read"], "^[01] tokens")
+        browser.script("document.getElementById('message').focus()")
+        browser.keys("\ue013")  # the arrow up
+        self.assertEqual(browser.script("return document.getElementById('message').value"), "Name a colour.")
+        self.assertEqual(browser.script("return document.querySelectorAll('.turn').length"), 0)
+        browser.keys(*" Now!", ENTER)
+        wait_for_turns(2)
+        self.assertEqual(browser.text(".turn.user .body"), "Name a colour. Now!")
+        self.assertGreater(int(self.rows(browser)["not read again"].split()[0]), 3)
+        self.shoot(browser, "edited")
+        self.assert_clean(browser)
+
+    def test_markdown(self):
+        """What is shown of a text, as HTML; and that it grows block by block."""
+        browser = self.ready(self.open())
+        def shown(text):
+            return browser.script("const place = document.createElement('div'); showMarkdown(place, arguments[0]); return place.innerHTML", text)
+        self.assertEqual(shown("# One *two*"), "<h3>One <em>two</em></h3>")
+        self.assertEqual(shown("a **b** `c < d`\n\ne"), "<p>a <strong>b</strong> <code>c &lt; d</code></p><p>e</p>")
+        self.assertEqual(shown("- a\n  - b\n- c"), "<div><ul><li>a<ul><li>b</li></ul></li><li>c</li></ul></div>")
+        self.assertEqual(shown("3. a\n4. b"), '<div><ol start="3"><li>a</li><li>b</li></ol></div>')
+        self.assertIn("<td>2</td>", shown("| a | b |\n|---|---|\n| 1 | 2 |"))
+        self.assertEqual(shown("> quoted"), "<blockquote>quoted</blockquote>")
+        code = shown("```python\nif a < b:\n\n    pass\n```\nafter")
+        self.assertIn("<span>python</span>", code)
+        self.assertIn("<code>if a &lt; b:\n\n    pass</code>", code)
+        self.assertTrue(code.endswith("<p>after</p>"))
+        for hostile in ("<script>document.title='owned'</script>", "<img src=x onerror=alert(1)>", "[a](javascript:alert(1))",
+                        "[a](https://example.org\" onclick=alert)", "**" * 5000, "`" * 5000, "*a " * 5000, "[" * 5000):
+            self.assertEqual(browser.script(
+                "const place = document.createElement('div'); showMarkdown(place, arguments[0]);"
+                "return place.querySelectorAll('script, img, [onclick], a:not([href^=http])').length", hostile), 0)
+        link = shown("[winnow](https://example.org/a?b=c)")
+        self.assertIn('href="https://example.org/a?b=c"', link)
+        self.assertIn('rel="noopener noreferrer"', link)
+        # An answer that grows: the blocks before keep their elements.
+        self.assertTrue(browser.script(
+            "const place = document.createElement('div'); showMarkdown(place, 'one\\n\\n```\\ncode'); const [a, b] = place.children;"
+            "showMarkdown(place, 'one\\n\\n```\\ncode\\n```\\nthree'); "
+            "return place.children.length === 3 && place.children[0] === a && place.children[1] !== b"))
+        browser.script("const turn = {role: 'assistant', content: arguments[0], thinking: 'First this, then that.'};"
+                       "conversation.turns = [{role: 'user', content: 'Show me'}, turn]; showConversation()",
+                       "## A list\n1. **One**\n2. Two\n\n```c++\nint main() { return 0; }\n```\n\n| a | b |\n|---|---|\n| 1 | 2 |")
+        self.assertFalse(browser.script("return document.querySelector('.thinking').open"))
+        self.assertEqual(browser.script("return document.querySelector('.thinking div').textContent"), "First this, then that.")
+        self.assertEqual(browser.script(LOW_CONTRAST), [])
+        self.shoot(browser, "markdown")
+
     def test_key(self):
         server = start_server("--api-key", "open sesame")
         self.addCleanup(server.stop)
@@ -173,11 +260,11 @@ class PageTest(unittest.TestCase):
             if browser.of(element, "displayed"):
                 self.assertTrue(browser.of(element, "computedlabel").strip(), browser.of(element, "property/outerHTML"))
         visited = []
-        for _ in range(25):
+        for _ in range(30):
             browser.keys(TAB)
             visited.append(browser.script("const e = document.activeElement; return e.id || e.className || e.tagName"))
         self.assertEqual(visited[0], "skip")
-        for name in ("message", "send", "document", "file", "method", "most", "heat", "aware"):
+        for name in ("clear", "message", "send", "document", "file", "method", "reuse", "aware", "system", "most", "heat"):
             self.assertIn(name, visited)
         browser.script("document.getElementById('message').focus()")
         browser.keys("a", held=None)
