@@ -100,8 +100,8 @@ struct PagedHeads {
     for (auto& head : runs) {
       for (int first = 0; first < n_entries; first += kPageEntries) {
         const std::byte* keys = memory->get() + order[next++] * page;
-        head.push_back(
-            {keys, keys + kPageEntries * row, positions.data() + first, std::min(kPageEntries, n_entries - first)});
+        head.push_back({keys, keys + kPageEntries * row, positions.data() + first,
+                        std::min(kPageEntries, n_entries - first), shape.key_type, shape.value_type});
       }
       entries.push_back({head, n_entries});
     }

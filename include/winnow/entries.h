@@ -1,7 +1,8 @@
 // Views of the stored entries of one (layer, KV head): what every attention and scoring kernel reads.
 //
-// A head's entries are a list of contiguous runs, in ascending order of position. A page of the cache is a run; the
-// staging buffer of a prefill is one long run. Kernels neither know nor care which.
+// A head's entries are a list of contiguous runs. A page of the cache is a run; the staging buffer of a prefill is one
+// long run. Kernels neither know nor care which. Positions ascend, but for heads of which the best entries are stored
+// in more bits than the others (RaggedCache::entries): kernels take order from them only where a window slides.
 #pragma once
 
 #include <cstddef>
@@ -28,7 +29,8 @@ struct EntryRun {
   const std::byte* values;        // [n_entries][value_dim], rows packed
   const std::int32_t* positions;  // [n_entries], original positions, ascending
   std::int32_t n_entries;
-  bool is_plain = false;  // rows are not coded yet: plain_type() of the shape's types, see row_type()
+  EntryType key_type = EntryType::kF32;  // what the rows are stored as
+  EntryType value_type = EntryType::kF32;
 };
 
 struct HeadEntries {
@@ -49,7 +51,7 @@ struct AttentionShape {
   int n_group;           // query heads per KV head (G), 1 .. kMaxGroup
   int key_dim;           // numbers of a query or key row, a multiple of kHeadDimUnit, at most kMaxHeadDim
   int value_dim;         // numbers of a value row and of an output, likewise
-  EntryType key_type;    // of runs that are not plain
+  EntryType key_type;    // of most runs: what a kernel prepares itself for; a run says what it has
   EntryType value_type;  // likewise
   AttentionSpec spec;
 
@@ -71,16 +73,15 @@ struct AttentionShape {
 enum class RowKind { kKey, kValue };
 
 // What a run's rows are stored as.
-inline EntryType row_type(const AttentionShape& shape, const EntryRun& run, RowKind kind) {
-  const EntryType type = kind == RowKind::kKey ? shape.key_type : shape.value_type;
-  return run.is_plain ? plain_type(type) : type;
+inline EntryType row_type(const EntryRun& run, RowKind kind) {
+  return kind == RowKind::kKey ? run.key_type : run.value_type;
 }
 
 // Entry i of a run.
 inline const std::byte* row_at(const AttentionShape& shape, const EntryRun& run, RowKind kind, std::int32_t i) {
   const int n = kind == RowKind::kKey ? shape.key_dim : shape.value_dim;
   return (kind == RowKind::kKey ? run.keys : run.values) +
-         static_cast<std::size_t>(i) * row_bytes(row_type(shape, run, kind), n);
+         static_cast<std::size_t>(i) * row_bytes(row_type(run, kind), n);
 }
 
 // A block of consecutive query rows of one KV head's group, and the entries that they attend to. Row r sees the first

@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -50,9 +51,24 @@ struct Budget {
 // What becomes of the values that stay: as they are, or refitted so that attention's output over them is nearest to
 // that over all entries.
 enum class Fit { kNone, kValues };
-// In how many bits what stays is stored: in the session's own types; in q8_0 or r4 instead of f16; or by the size of
-// the budget.
-enum class Bits { kOwn, k8, k4, kByBudget };
+// In how many bits what stays is stored instead of f16: 8 are q8_0, 4 are r4. The best entries may have more bits than
+// the others.
+struct Bits {
+  enum class Rule { kOwn, kByBudget, kGiven };
+  Rule rule = Rule::kOwn;  // the session's own types; by the size of the budget; the numbers below
+  int bits = 0;            // of an entry, 8 or 4
+  int first_bits = 0;      // of the first part by rank, above `bits`; 0: all entries alike
+  double first_part = 0;   // of all entries that stay, in (0, 1)
+
+  bool operator==(const Bits&) const = default;
+
+  // "own", "by-budget", "8", "4", "8:0.3,4": 0.3 of the entries in 8 bits, the others in 4. Nothing for anything else.
+  static std::optional<Bits> parse(std::string_view text);
+  std::string text() const;
+
+  // What `by-budget` comes to.
+  Bits for_budget(const std::optional<Budget>& budget) const;
+};
 
 // A calibrated LU-KV profile: which part of each head's entries to keep at a global kept ratio.
 struct UtilityProfile {
@@ -108,7 +124,7 @@ struct EvictionOptions {
   int window = 32;  // last tokens, always kept; half of the budget beside the sinks where it does not hold them
   int sinks = 0;    // first tokens, always kept
   Fit fit = Fit::kNone;
-  Bits bits = Bits::kOwn;
+  Bits bits = {};
   // Of the options that the parts declare (option.h), those that are not the declared fallback, in the text form: set()
   // fills it.
   std::map<std::string, std::string, std::less<>> values;

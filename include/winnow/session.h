@@ -80,6 +80,9 @@ struct SessionOptions {
   // Sets the types that eviction.bits asks for, as Engine::open does. Throws Error(kInvalidArgument) where they are
   // others than f16 already.
   void choose_types();
+  // With the types chosen, what keys or values are stored in, for people: "r4", or "q8_0+r4" where the best entries
+  // have more bits. own: key_type or value_type.
+  std::string stored_types(EntryType own) const;
 };
 
 // Seconds and tokens of a session's life so far.

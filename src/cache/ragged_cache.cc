@@ -4,6 +4,7 @@
 #include <cassert>
 #include <cstring>
 #include <functional>
+#include <numeric>
 #include <utility>
 
 #include "kernels/rows.h"
@@ -32,6 +33,12 @@ std::size_t CacheShape::entry_bytes(int layer) const {
   return key_bytes(layer) + value_bytes(layer) + sizeof(std::int32_t);
 }
 
+std::size_t CacheShape::fine_entry_bytes(int layer) const {
+  if (!fine) return entry_bytes(layer);
+  return row_bytes(fine->key_type, this->layer(layer).key_dim) +
+         row_bytes(fine->value_type, this->layer(layer).value_dim) + sizeof(std::int32_t);
+}
+
 int CacheShape::n_heads() const {
   int n = 0;
   for (const LayerShape& layer : layers) n += layer.n_kv_head;
@@ -48,27 +55,31 @@ CacheShape CacheShape::plain() const {
   CacheShape shape = *this;
   shape.key_type = kernels::plain_type(key_type);
   shape.value_type = kernels::plain_type(value_type);
+  shape.fine.reset();
   return shape;
 }
 
 CacheShape CacheShape::held() const {
   CacheShape shape = *this;
   shape.value_type = kernels::plain_type(value_type);
+  if (shape.fine) shape.fine->value_type = shape.value_type;
   return shape;
 }
 
 EntryBytes CacheShape::cut_entry_bytes() const {
-  std::size_t stored = 0, f16_rows = 0, first = 0;
+  std::size_t stored = 0, finer = 0, f16_rows = 0, first = 0;
   for (int l = 0; l < n_layer(); ++l) {
     const LayerShape& sizes = layer(l);
     if (!sizes.is_cut()) continue;
     const auto n_heads = static_cast<std::size_t>(sizes.n_kv_head);
     stored += n_heads * entry_bytes(l);
+    finer += n_heads * (fine_entry_bytes(l) - entry_bytes(l));
     first += n_heads * (head_bytes(l, kPlainEntries) - kPlainEntries * entry_bytes(l));
     f16_rows += n_heads * (row_bytes(EntryType::kF16, sizes.key_dim) + row_bytes(EntryType::kF16, sizes.value_dim));
   }
   const double n_heads = std::max(1, n_cut_heads());
-  return {.stored = static_cast<double>(stored) / n_heads,
+  const double fine_part = fine ? fine->part : 0;
+  return {.stored = (static_cast<double>(stored) + fine_part * static_cast<double>(finer)) / n_heads,
           .f16_rows = static_cast<double>(f16_rows) / n_heads,
           .head_extra = static_cast<double>(first) / n_heads};
 }
@@ -117,13 +128,23 @@ RaggedCache::RaggedCache(const CacheShape& shape, std::shared_ptr<PagePool> pool
                     .value_type = types.value_type,
                     .key_bytes = types.key_bytes(l),
                     .value_bytes = types.value_bytes(l),
-                    .first_slot = first_slot,
-                    .is_plain = &types == &plain};
+                    .first_slot = first_slot};
+    };
+    const auto fine_format = [&](const CacheShape& types) {
+      Format fine = format(types, 0);
+      if (!types.fine) return fine;
+      fine.key_type = types.fine->key_type;
+      fine.value_type = types.fine->value_type;
+      fine.key_bytes = row_bytes(fine.key_type, layer.key_dim);
+      fine.value_bytes = row_bytes(fine.value_type, layer.value_dim);
+      return fine;
     };
     for (Format& any : sizes.formats) any = format(shape, 0);
     if (!shape.has_codes()) continue;
     sizes.formats[kPlain] = format(plain, 0);
+    sizes.formats[kFine] = fine_format(shape);
     sizes.formats[kHeld] = format(held, 0);
+    sizes.formats[kHeldFine] = fine_format(held);
     sizes.formats[kFirst] = format(plain, kPageEntries - kPlainEntries);
   }
   heads_.resize(n_heads);
@@ -234,7 +255,8 @@ kernels::EntryRun RaggedCache::run_of(const Format& format, const PageRef& page,
           .values = first.value,
           .positions = first.position,
           .n_entries = n_entries,
-          .is_plain = format.is_plain};
+          .key_type = format.key_type,
+          .value_type = format.value_type};
 }
 
 void RaggedCache::make_writable(const Layout& layout, Head& head, std::size_t page) {
@@ -255,7 +277,7 @@ void RaggedCache::grow(const Layout& layout, Head& head, std::int32_t n, std::in
   try {
     while (head.pages.size() < pages_for(end)) {
       const std::size_t page = head.pages.size();
-      const Kind kind = is_settled ? layout.settled(page) : layout.plain(page);
+      const Kind kind = is_settled ? layout.settled(head, page) : layout.plain(page);
       head.pages.push_back(acquire(layout, kind));
       head.kinds.push_back(kind);
       head.runs.push_back(run_of(layout.formats[kind], head.pages.back(), page == 0 ? head.n_skipped : 0, 0));
@@ -284,6 +306,7 @@ void RaggedCache::shrink(Head& head, std::int32_t n) {
   head.kinds.resize(pages_for(end));
   head.runs.resize(pages_for(end));
   head.n_entries = n;
+  if (n == 0) head.n_fine = 0;
   if (n == 0) return;
   const std::size_t last = head.runs.size() - 1;
   head.runs.back().n_entries = entries_on_page(end, last) - (last == 0 ? head.n_skipped : 0);
@@ -331,100 +354,213 @@ std::byte* RaggedCache::value_row(int layer, int kv_head, std::int32_t entry) {
   return slot_of(layout(layer), h, entry).value;
 }
 
+std::vector<std::int32_t> RaggedCache::by_position(const Head& head) {
+  std::vector<std::int32_t> order(static_cast<std::size_t>(head.n_entries));
+  std::iota(order.begin(), order.end(), 0);
+  if (head.n_fine == 0) return order;
+  std::vector<std::int32_t> positions;
+  for (const kernels::EntryRun& run : head.runs) {
+    positions.insert(positions.end(), run.positions, run.positions + run.n_entries);
+  }
+  const auto first = order.begin() + head.runs.front().n_entries;
+  std::inplace_merge(first, first + static_cast<std::ptrdiff_t>(head.n_fine) * kPageEntries, order.end(),
+                     [&](std::int32_t a, std::int32_t b) {
+                       return positions[static_cast<std::size_t>(a)] < positions[static_cast<std::size_t>(b)];
+                     });
+  return order;
+}
+
+kernels::HeadEntries RaggedCache::entries_by_position(int layer, int kv_head,
+                                                      std::vector<kernels::EntryRun>& runs) const {
+  const Head& h = head(layer, kv_head);
+  if (h.n_fine == 0) return entries(layer, kv_head);
+  runs.clear();
+  std::int32_t last_slot = -1;
+  for (const std::int32_t entry : by_position(h)) {
+    const std::int32_t at = h.n_skipped + entry;
+    const std::size_t page = page_of(at);
+    if (at == last_slot + 1 && !runs.empty() && at % kPageEntries != 0) {
+      ++runs.back().n_entries;
+    } else {
+      runs.push_back(run_of(this->layout(layer).formats[h.kinds[page]], h.pages[page], at % kPageEntries, 1));
+    }
+    last_slot = at;
+  }
+  return {.runs = runs, .n_entries = h.n_entries};
+}
+
+std::vector<std::int32_t> RaggedCache::in_storage_order(std::span<const std::int32_t> indices,
+                                                        std::span<const std::int32_t> fine) {
+  std::vector<std::int32_t> order(indices.begin(), indices.end());
+  assert(fine.size() % kPageEntries == 0);
+  if (fine.empty()) return order;
+  const auto first = order.begin() + kPlainEntries;
+  const auto is_fine = [&](std::int32_t i) { return std::binary_search(fine.begin(), fine.end(), i); };
+  [[maybe_unused]] const auto others = std::stable_partition(first, order.end(), is_fine);
+  assert(others - first == std::ssize(fine));
+  return order;
+}
+
 void RaggedCache::append_from(int layer, int kv_head, const kernels::HeadEntries& source,
-                              std::span<const std::int32_t> indices, const CacheShape& source_shape) {
+                              std::span<const std::int32_t> indices, std::span<const std::int32_t> fine) {
   assert(are_indices_below(source.n_entries, indices));
   if (indices.empty()) return;
   Head& h = head(layer, kv_head);
   const Layout& sizes = layout(layer);
+  assert(fine.empty() || (h.n_entries == 0 && sizes.has_first_page()));
 
-  auto run = source.runs.begin();
-  std::int32_t run_start = 0;
+  std::vector<std::int32_t> ends;  // of the source's runs
+  for (const kernels::EntryRun& run : source.runs) {
+    ends.push_back((ends.empty() ? 0 : ends.back()) + run.n_entries);
+  }
+  std::size_t run_index = 0;
   const auto seek = [&](std::int32_t index) {
-    for (; index >= run_start + run->n_entries; ++run) run_start += run->n_entries;
-    return static_cast<std::size_t>(index - run_start);
+    const bool is_there = index < ends[run_index] && (run_index == 0 || index >= ends[run_index - 1]);
+    if (!is_there) {
+      run_index = static_cast<std::size_t>(std::upper_bound(ends.begin(), ends.end(), index) - ends.begin());
+    }
+    return static_cast<std::size_t>(index - (run_index == 0 ? 0 : ends[run_index - 1]));
   };
   const std::size_t first = seek(indices.front());
   std::int32_t entry = h.n_entries;
-  grow(sizes, h, static_cast<std::int32_t>(indices.size()), run->positions[first], true);
-  const CacheShape plain_source = source_shape.plain();
-  for (const std::int32_t index : indices) {
+  const std::size_t n_fine_before = h.n_fine;
+  if (!fine.empty()) h.n_fine = fine.size() / kPageEntries;
+  try {
+    grow(sizes, h, static_cast<std::int32_t>(indices.size()), source.runs[run_index].positions[first], true);
+  } catch (...) {
+    h.n_fine = n_fine_before;
+    throw;
+  }
+  for (const std::int32_t index : in_storage_order(indices, fine)) {
     const std::size_t i = seek(index);
-    const CacheShape& from = run->is_plain ? plain_source : source_shape;
+    const kernels::EntryRun& run = source.runs[run_index];
     const Format& to = sizes.formats[h.kinds[page_of(h.n_skipped + entry)]];
     const Slot target = slot_of(sizes, h, entry++);
-    kernels::convert_row(from.key_type, to.key_type, run->keys + i * from.key_bytes(layer), target.key, sizes.key_dim);
-    kernels::convert_row(from.value_type, to.value_type, run->values + i * from.value_bytes(layer), target.value,
-                         sizes.value_dim);
-    *target.position = run->positions[i];
+    kernels::convert_row(run.key_type, to.key_type, run.keys + i * row_bytes(run.key_type, sizes.key_dim), target.key,
+                         sizes.key_dim);
+    kernels::convert_row(run.value_type, to.value_type, run.values + i * row_bytes(run.value_type, sizes.value_dim),
+                         target.value, sizes.value_dim);
+    *target.position = run.positions[i];
   }
 }
 
-void RaggedCache::keep(int layer, int kv_head, std::span<const std::int32_t> indices) {
+void RaggedCache::keep(int layer, int kv_head, std::span<const std::int32_t> indices,
+                       std::span<const std::int32_t> fine) {
   Head& h = head(layer, kv_head);
   const Layout& sizes = layout(layer);
   assert(sizes.window == 0);
   assert(are_indices_below(h.n_entries, indices));
+  assert(fine.empty() || sizes.has_first_page());
   const auto n_kept = static_cast<std::int32_t>(indices.size());
+  if (n_kept == 0) return shrink(h, 0);
 
-  // Entries before the first gap stay where they are, and so do the pages that hold nothing else and are settled.
-  std::int32_t n_still = 0;
-  while (n_still < n_kept && indices[static_cast<std::size_t>(n_still)] == n_still) ++n_still;
-  const std::size_t n_pages = n_kept == 0 ? 0 : pages_for(h.n_skipped + n_kept);
-  std::size_t first_page = n_still == n_kept ? n_pages : page_of(h.n_skipped + n_still);
-  for (std::size_t page = 0; page < first_page; ++page) {
-    if (h.kinds[page] != sizes.settled(page)) first_page = page;
+  // Where each entry that stays comes from.
+  std::vector<std::int32_t> from = in_storage_order(indices, fine);
+  if (h.n_fine > 0) {
+    const std::vector<std::int32_t> order = by_position(h);
+    for (std::int32_t& entry : from) entry = order[static_cast<std::size_t>(entry)];
   }
-  if (first_page == n_pages) return shrink(h, n_kept);
+  Head target = {.pages = {}, .kinds = {}, .runs = {}, .n_skipped = h.n_skipped, .n_fine = fine.size() / kPageEntries};
+  const std::size_t n_pages = pages_for(h.n_skipped + n_kept);
 
-  // The first page to be written, and fresh pages in place of those that a fork sees or that are of another kind. All
-  // acquired before anything moves.
+  // What happens to a page: pages on which nothing changes stay, and so does what is shared with a fork there.
+  std::vector<bool> is_changed(n_pages);
+  for (std::size_t page = 0; page < n_pages; ++page) is_changed[page] = h.kinds[page] != sizes.settled(target, page);
+  for (std::int32_t to = 0; to < n_kept; ++to) {
+    if (from[static_cast<std::size_t>(to)] != to) is_changed[page_of(h.n_skipped + to)] = true;
+  }
+
+  // Fresh pages where a fork sees the old ones or these have no room; all acquired before anything moves.
   std::vector<PageRef> fresh(n_pages);
-  for (std::size_t page = first_page; page < n_pages; ++page) {
-    const Kind kind = sizes.settled(page);
-    if (h.pages[page].is_shared() || h.kinds[page] != kind) fresh[page] = acquire(sizes, kind);
+  for (std::size_t page = 0; page < n_pages; ++page) {
+    const Kind kind = sizes.settled(target, page);
+    const bool has_room = sizes.formats[kind].page_bytes() <= sizes.formats[h.kinds[page]].page_bytes();
+    if (is_changed[page] && (h.pages[page].is_shared() || !has_room)) fresh[page] = acquire(sizes, kind);
   }
 
-  // An entry never moves up, so in ascending order each is read before its slot is written.
-  const auto first_slot = static_cast<std::int32_t>(first_page) * kPageEntries;
-  for (std::int32_t to = std::max(0, first_slot - h.n_skipped); to < n_kept; ++to) {
-    const std::int32_t from_slot = h.n_skipped + indices[static_cast<std::size_t>(to)];
-    const std::int32_t to_slot = h.n_skipped + to;
-    const std::size_t page = page_of(to_slot);
-    if (from_slot == to_slot && !fresh[page]) continue;
-    const Format& from_format = sizes.formats[h.kinds[page_of(from_slot)]];
-    const Format& to_format = sizes.formats[sizes.settled(page)];
-    const Slot source = slot(from_format, h.pages[page_of(from_slot)], from_slot % kPageEntries);
-    const Slot target = slot(to_format, fresh[page] ? fresh[page] : h.pages[page], to_slot % kPageEntries);
-    kernels::convert_row(from_format.key_type, to_format.key_type, source.key, target.key, sizes.key_dim);
-    kernels::convert_row(from_format.value_type, to_format.value_type, source.value, target.value, sizes.value_dim);
-    *target.position = *source.position;
-  }
+  // Entries move in any order: all that move are copied first.
+  std::size_t n_bytes = 0;
+  const auto each_moved = [&](const auto& body) {
+    for (std::int32_t to = 0; to < n_kept; ++to) {
+      const std::size_t page = page_of(h.n_skipped + to);
+      if (is_changed[page]) body(to, page, from[static_cast<std::size_t>(to)]);
+    }
+  };
+  const auto kind_of = [&](std::int32_t entry) { return h.kinds[page_of(h.n_skipped + entry)]; };
+  std::vector<Kind> kinds;
+  each_moved([&](std::int32_t, std::size_t, std::int32_t entry) {
+    kinds.push_back(kind_of(entry));
+    n_bytes += sizes.formats[kinds.back()].entry_bytes();
+  });
+  std::vector<std::byte> rows(n_bytes);
+  std::byte* next = rows.data();
+  const auto take = [&](std::size_t n) { return std::exchange(next, next + n); };
+  each_moved([&](std::int32_t, std::size_t, std::int32_t entry) {
+    const Format& format = sizes.formats[kind_of(entry)];
+    const Slot source = slot_of(sizes, h, entry);
+    std::memcpy(take(format.key_bytes), source.key, format.key_bytes);
+    std::memcpy(take(format.value_bytes), source.value, format.value_bytes);
+    std::memcpy(take(sizeof(std::int32_t)), source.position, sizeof(std::int32_t));
+  });
 
-  // The pages in whose place fresh ones come were read until here.
-  for (std::size_t page = first_page; page < n_pages; ++page) {
-    if (!fresh[page]) continue;
-    const std::int32_t skipped = page == 0 ? h.n_skipped : 0;
-    h.kinds[page] = sizes.settled(page);
-    h.runs[page] = run_of(sizes.formats[h.kinds[page]], fresh[page], skipped, kPageEntries - skipped);
-    h.pages[page] = std::move(fresh[page]);
-  }
   shrink(h, n_kept);
+  h.n_fine = target.n_fine;
+  for (std::size_t page = 0; page < n_pages; ++page) {
+    if (!is_changed[page]) continue;
+    const Kind kind = sizes.settled(h, page);
+    if (!fresh[page] && h.kinds[page] != kind) {
+      try {  // a smaller page, and where there is none its place on the old one
+        fresh[page] = acquire(sizes, kind);
+      } catch (const Error& error) {
+        if (error.code() != ErrorCode::kOutOfMemory) throw;
+      }
+    }
+    if (fresh[page]) h.pages[page] = std::move(fresh[page]);
+    h.kinds[page] = kind;
+    h.runs[page] = run_of(sizes.formats[kind], h.pages[page], page == 0 ? h.n_skipped : 0, h.runs[page].n_entries);
+  }
+
+  next = rows.data();
+  auto source_kind = kinds.begin();
+  each_moved([&](std::int32_t to, std::size_t page, std::int32_t) {
+    const Format& source = sizes.formats[*source_kind++];
+    const Format& format = sizes.formats[h.kinds[page]];
+    const Slot stored = slot_of(sizes, h, to);
+    kernels::convert_row(source.key_type, format.key_type, take(source.key_bytes), stored.key, sizes.key_dim);
+    kernels::convert_row(source.value_type, format.value_type, take(source.value_bytes), stored.value, sizes.value_dim);
+    std::memcpy(stored.position, take(sizeof(std::int32_t)), sizeof(std::int32_t));
+  });
 }
 
 void RaggedCache::truncate(std::int32_t position) {
-  for (Head& h : heads_) {
-    std::int32_t n = 0;
-    for (const kernels::EntryRun& run : h.runs) {
-      if (run.n_entries > 0 && run.positions[run.n_entries - 1] < position) {
-        n += run.n_entries;
+  for (int l = 0; l < shape_.n_layer(); ++l) {
+    for (int kv_head = 0; kv_head < shape_.layer(l).n_kv_head; ++kv_head) {
+      Head& h = head(l, kv_head);
+      std::int32_t n = 0;          // entries below
+      std::int32_t n_ahead = 0;    // of these, those before the first one that goes
+      std::vector<bool> is_below;  // in the order of storage
+      for (const kernels::EntryRun& run : h.runs) {
+        const auto n_of_run = static_cast<std::int32_t>(
+            std::lower_bound(run.positions, run.positions + run.n_entries, position) - run.positions);
+        if (n_ahead == std::ssize(is_below)) n_ahead += n_of_run;
+        n += n_of_run;
+        for (std::int32_t i = 0; i < run.n_entries; ++i) is_below.push_back(i < n_of_run);
+      }
+      if (n == n_ahead && (h.n_fine == 0 || page_of(h.n_skipped + n) > h.n_fine)) {
+        shrink(h, n);
         continue;
       }
-      n += static_cast<std::int32_t>(std::lower_bound(run.positions, run.positions + run.n_entries, position) -
-                                     run.positions);
-      break;
+      // Whole pages of those in more bits stay so.
+      std::vector<std::int32_t> indices(static_cast<std::size_t>(n)), fine;
+      std::iota(indices.begin(), indices.end(), 0);
+      const std::vector<std::int32_t> order = by_position(h);
+      for (const std::int32_t i : indices) {
+        const std::size_t page = page_of(h.n_skipped + order[static_cast<std::size_t>(i)]);
+        if (page >= 1 && page <= h.n_fine) fine.push_back(i);
+      }
+      fine.resize(fine.size() / kPageEntries * kPageEntries);
+      keep(l, kv_head, indices, fine);
     }
-    shrink(h, n);
   }
 }
 

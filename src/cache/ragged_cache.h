@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <iosfwd>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -38,10 +39,20 @@ struct LayerShape {
   bool operator==(const LayerShape&) const = default;
 };
 
+// The best entries of a cut, stored in more bits than the others.
+struct FineTypes {
+  EntryType key_type;
+  EntryType value_type;
+  double part;  // of the entries that a cut keeps, in (0, 1)
+
+  bool operator==(const FineTypes&) const = default;
+};
+
 struct CacheShape {
   std::vector<LayerShape> layers;
   EntryType key_type = EntryType::kF16;
   EntryType value_type = EntryType::kF16;
+  std::optional<FineTypes> fine = {};  // only where rows are coded; comes plain in the same types
 
   int n_layer() const { return static_cast<int>(layers.size()); }
   const LayerShape& layer(int l) const { return layers[static_cast<std::size_t>(l)]; }
@@ -55,12 +66,14 @@ struct CacheShape {
   std::size_t value_bytes(int layer) const { return row_bytes(value_type, this->layer(layer).value_dim); }
   // Keys, value and position of one token in one KV head of the layer.
   std::size_t entry_bytes(int layer) const;
+  std::size_t fine_entry_bytes(int layer) const;  // of the best ones, where these are stored otherwise
   // kPageEntries keys, then as many values, then as many positions.
   std::size_t page_bytes(int layer) const { return kPageEntries * entry_bytes(layer); }
+  std::size_t fine_page_bytes(int layer) const { return kPageEntries * fine_entry_bytes(layer); }
   // What n entries of a head take once they are settled: all coded but the first ones of a layer that is cut.
   std::size_t head_bytes(int layer, std::int64_t n) const;
 
-  // Of what methods cut: what budgets in bytes are taken in.
+  // Of what methods cut: what budgets in bytes are taken in. With two kinds of entries a mean over both.
   EntryBytes cut_entry_bytes() const;
   // What n_tokens tokens take when nothing is cut: windows hold what they can see.
   std::int64_t full_entries(std::int64_t n_tokens) const;
@@ -77,6 +90,9 @@ struct CacheShape {
 // Rows come as they are computed and are coded, where the cache's types have codes, when their page is full (settle) or
 // when a cut is made (append_from, keep): until then they stand on pages of the plain() types. Entries that follow
 // coded ones on the last page turn it plain again.
+//
+// Where a cut's best entries are stored in more bits (CacheShape::fine), they are whole pages of a head, behind its
+// first page and before all others: pages have one format each.
 class RaggedCache {
  public:
   RaggedCache(const CacheShape& shape, std::shared_ptr<PagePool> pool);
@@ -96,8 +112,11 @@ class RaggedCache {
   // a cache that it was forked from, or that was forked from it.
   std::size_t bytes_beyond(const RaggedCache& other) const;
 
-  // The stored entries in ascending position; valid until the head is next changed. O(1).
+  // The stored entries as they lie; valid until the head is next changed. O(1). In ascending position but for the pages
+  // in more bits, which come early.
   kernels::HeadEntries entries(int layer, int kv_head) const;
+  // In ascending position: what cuts look at. Where the order is another, runs are made in `runs`.
+  kernels::HeadEntries entries_by_position(int layer, int kv_head, std::vector<kernels::EntryRun>& runs) const;
 
   // Adds n entries of the plain() types with the positions first_position, first_position + 1, ... (above those
   // stored); their rows are undefined until written through key_row / value_row. Strong guarantee: on
@@ -127,28 +146,26 @@ class RaggedCache {
   // Replaces an entry's value [value_dim], in the type in which it is stored.
   void store_value(int layer, int kv_head, std::int32_t entry, const float* value);
 
-  // Copies the entries `indices` (ascending) of `source`, stored with the types of `source_shape`, to the end of the
-  // head, converted to this cache's where they differ. The source is not a view of this head. Strong guarantee.
+  // Copies the entries `indices` (ascending) of `source` to the end of the head, converted to this cache's types where
+  // they differ. The source is not a view of this head. Strong guarantee. fine: those of `indices` that are to be
+  // stored in more bits, whole pages of them and not among the first kPlainEntries; the head is empty before.
   void append_from(int layer, int kv_head, const kernels::HeadEntries& source, std::span<const std::int32_t> indices,
-                   const CacheShape& source_shape);
-  // With this cache's own types.
-  void append_from(int layer, int kv_head, const kernels::HeadEntries& source, std::span<const std::int32_t> indices) {
-    append_from(layer, kv_head, source, indices, shape_);
-  }
+                   std::span<const std::int32_t> fine = {});
 
-  // Keeps the entries `indices` (ascending) of a head of a layer without a window, compacts them and returns emptied
-  // pages to the pool. Entries move within
-  // the head's own pages; only pages shared with a fork are replaced by fresh ones, before anything moves: strong
-  // guarantee.
-  void keep(int layer, int kv_head, std::span<const std::int32_t> indices);
+  // Keeps the entries `indices` (ascending, of entries_by_position) of a head of a layer without a window, compacts
+  // them and returns emptied pages to the pool; `fine` as above. Entries move within the head's own pages. Pages shared
+  // with a fork, and those for which theirs are too small, are replaced by fresh ones, which are acquired before
+  // anything moves: strong guarantee. Takes a copy of the rows that move, not in the pool.
+  void keep(int layer, int kv_head, std::span<const std::int32_t> indices, std::span<const std::int32_t> fine = {});
 
-  // Drops the last entries of every head whose position is >= position (an aborted append).
+  // Drops the last entries of every head whose position is >= position (an aborted append). Takes memory, and may throw
+  // Error(kOutOfMemory), only where that parts a head's coded entries of which some are stored in more bits.
   void truncate(std::int32_t position);
 
   void clear();
 
-  // The entries as bytes (shape, then per head: count, then per page: count, whether it is plain, positions, key rows,
-  // value rows), in this machine's byte order.
+  // The entries as bytes (shape, then per head: count, then per page: count, 1 if it is plain or 2 if it is in more
+  // bits, positions, key rows, value rows), in this machine's byte order.
   // write throws Error(kIo). restore throws Error(kBadFile) on anything that does not fit this cache's shape, and
   // Error(kOutOfMemory); either leaves the cache empty.
   void write(std::ostream& out) const;
@@ -160,25 +177,26 @@ class RaggedCache {
     EntryType key_type, value_type;
     std::size_t key_bytes, value_bytes;
     std::int32_t first_slot;  // a head's first page has room for its plain entries only, its last slots
-    bool is_plain;            // in another type than coded pages
 
     std::size_t n_slots() const { return static_cast<std::size_t>(kPageEntries - first_slot); }
     std::size_t entry_bytes() const { return key_bytes + value_bytes + sizeof(std::int32_t); }
     // As the pool takes it: in units of a cache line.
     std::size_t page_bytes() const { return (n_slots() * entry_bytes() + 63) / 64 * 64; }
   };
-  enum Kind : std::uint8_t { kCoded, kPlain, kFirst, kHeld };
-  static constexpr int kKinds = 4;
+  enum Kind : std::uint8_t { kCoded, kFine, kPlain, kFirst, kHeld, kHeldFine };
+  static constexpr int kKinds = 6;
 
   // Entry e is in slot n_skipped + e, slot s on page s / kPageEntries: all pages but the first and the last are full.
   // In a layer with a window the first entry's slot is that of its position, modulo kPageEntries: runs, and with them
-  // sums, depend on nothing else. Where rows are coded, the first page of other layers holds the plain entries.
+  // sums, depend on nothing else. Where rows are coded, the first page of other layers holds the plain entries, and the
+  // n_fine pages behind it those in more bits.
   struct Head {
     std::vector<PageRef> pages;
     std::vector<Kind> kinds;              // [pages]
     std::vector<kernels::EntryRun> runs;  // one per page, kept in step with it
     std::int32_t n_entries = 0;
     std::int32_t n_skipped = 0;  // slots of the first page before the first entry
+    std::size_t n_fine = 0;      // pages
   };
   // Sizes of one layer.
   struct Layout {
@@ -190,15 +208,21 @@ class RaggedCache {
     bool holds_values = false;
 
     const Format& coded() const { return formats[kCoded]; }
+    bool has_first_page() const { return has_codes && window == 0; }
     // How a page is stored once it is settled.
-    Kind settled(std::size_t page) const {
-      if (has_codes && window == 0 && page == 0) return kFirst;
+    Kind settled(const Head& head, std::size_t page) const {
+      if (has_first_page() && page == 0) return kFirst;
+      if (page <= head.n_fine && head.n_fine > 0) return holds_values ? kHeldFine : kFine;
       return holds_values ? kHeld : kCoded;
     }
-    Kind plain(std::size_t page) const { return settled(page) == kFirst || !has_codes ? settled(page) : kPlain; }
+    // How it is stored before.
+    Kind plain(std::size_t page) const {
+      if (has_first_page() && page == 0) return kFirst;
+      return has_codes ? kPlain : kCoded;
+    }
     // Slots before the entry of this position, if it is a head's first.
     std::int32_t skipped(std::int32_t position) const {
-      return window > 0 ? position % kPageEntries : formats[settled(0)].first_slot;
+      return window > 0 ? position % kPageEntries : formats[plain(0)].first_slot;
     }
   };
   // The parts of a page that belong to one entry.
@@ -225,6 +249,11 @@ class RaggedCache {
   // Adds n entries, of which the first has the position first_position, without contents: on pages as they come, or as
   // they are settled. Strong guarantee.
   void grow(const Layout& layout, Head& head, std::int32_t n, std::int32_t first_position, bool is_settled);
+  // The entries in ascending position.
+  static std::vector<std::int32_t> by_position(const Head& head);
+  // `indices` in the order in which they are stored.
+  static std::vector<std::int32_t> in_storage_order(std::span<const std::int32_t> indices,
+                                                    std::span<const std::int32_t> fine);
   // Drops all entries but the first n.
   static void shrink(Head& head, std::int32_t n);
   void slide(const Layout& layout, Head& head);

@@ -58,15 +58,16 @@ bool RaggedCache::holds_values() const {
 }
 
 void RaggedCache::code_page(const Layout& sizes, Head& h, std::size_t page) {
+  const Kind kind = h.kinds[page] == kHeld ? kCoded : kFine;
   try {
-    return recode(sizes, h, page, kCoded);
+    return recode(sizes, h, page, kind);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kOutOfMemory) throw;
   }
   // The page is this cut's own. Every part begins where it did or lower, so in ascending order each is read before it
   // is written over.
-  const Format& from = sizes.formats[kHeld];
-  const Format& to = sizes.formats[kCoded];
+  const Format& from = sizes.formats[h.kinds[page]];
+  const Format& to = sizes.formats[kind];
   const std::int32_t n = h.runs[page].n_entries;
   std::vector<std::byte> value(to.value_bytes);
   for (std::int32_t i = 0; i < n; ++i) {
@@ -76,7 +77,7 @@ void RaggedCache::code_page(const Layout& sizes, Head& h, std::size_t page) {
   }
   std::memmove(slot(to, h.pages[page], 0).position, slot(from, h.pages[page], 0).position,
                static_cast<std::size_t>(n) * sizeof(std::int32_t));
-  h.kinds[page] = kCoded;
+  h.kinds[page] = kind;
   h.runs[page] = run_of(to, h.pages[page], 0, n);
 }
 
@@ -90,7 +91,7 @@ void RaggedCache::code_values(const ParallelFor& parallel_for) {
   parallel_for(static_cast<int>(heads.size()), [&](int i) {
     const auto& [sizes, h] = heads[static_cast<std::size_t>(i)];
     for (std::size_t page = 0; page < h->pages.size(); ++page) {
-      if (h->kinds[page] == kHeld) code_page(*sizes, *h, page);
+      if (h->kinds[page] == kHeld || h->kinds[page] == kHeldFine) code_page(*sizes, *h, page);
     }
   });
 }

@@ -48,6 +48,9 @@ std::string describe(std::span<const std::int32_t> shape) {
 
 [[noreturn]] void fail(const std::string& what) { throw Error(ErrorCode::kBadFile, "the stored cache " + what); }
 
+// How a page is stored, as a file has it.
+enum Stored : std::int32_t { kStoredSettled, kStoredPlain, kStoredFine };
+
 void write_bytes(std::ostream& out, const void* data, std::size_t bytes) {
   out.write(static_cast<const char*>(data), static_cast<std::streamsize>(bytes));
 }
@@ -70,7 +73,9 @@ void RaggedCache::write(std::ostream& out) const {
         const kernels::EntryRun& run = h.runs[page];
         const Format& format = layout(l).formats[h.kinds[page]];
         const auto n = static_cast<std::size_t>(run.n_entries);
-        const std::int32_t numbers[] = {run.n_entries, h.kinds[page] == kPlain ? 1 : 0};
+        const Kind kind = h.kinds[page];
+        const std::int32_t numbers[] = {run.n_entries,
+                                        kind == kPlain ? kStoredPlain : (kind == kFine ? kStoredFine : kStoredSettled)};
         write_bytes(out, numbers, sizeof(numbers));
         write_bytes(out, run.positions, n * sizeof(std::int32_t));
         write_bytes(out, run.keys, n * format.key_bytes);
@@ -111,37 +116,58 @@ void RaggedCache::restore_head(const Layout& layout, Head& h, std::istream& in) 
   if (count < 0) fail("has a head of " + std::to_string(count) + " entries: the file is corrupt");
 
   // A page is acquired when its positions have been read and its rows come.
-  std::int32_t last_position = -1;
+  std::int32_t last_position = -1, last_fine = -1;
   while (h.n_entries < count) {
     std::int32_t numbers[2];
     read_bytes(in, numbers, sizeof(numbers));
     const std::int32_t n = numbers[0];
-    const bool is_plain = numbers[1] == 1;
-    if (n < 1 || n > std::min(kPageEntries, count - h.n_entries) || (!is_plain && numbers[1] != 0)) {
+    const bool is_plain = numbers[1] == kStoredPlain, is_fine = numbers[1] == kStoredFine;
+    const std::size_t page = h.pages.size();
+    if (n < 1 || n > std::min(kPageEntries, count - h.n_entries) || numbers[1] < kStoredSettled ||
+        numbers[1] > kStoredFine) {
+      fail("has a page that cannot be: the file is corrupt, save the session again");
+    }
+    // Those in more bits are full and follow the first page.
+    if (is_fine && (!shape_.fine || !layout.has_first_page() || n != kPageEntries || page != h.n_fine + 1)) {
       fail("has a page that cannot be: the file is corrupt, save the session again");
     }
     std::int32_t positions[kPageEntries];
     read_bytes(in, positions, static_cast<std::size_t>(n) * sizeof(std::int32_t));
+    // Both kinds begin behind the first page's.
+    std::int32_t& last = is_fine ? last_fine : last_position;
     for (std::int32_t i = 0; i < n; ++i) {
-      if (positions[i] <= last_position) {
+      if (positions[i] <= last) {
         fail("has positions out of order: the file is corrupt, save the session again");
       }
-      last_position = positions[i];
+      last = positions[i];
     }
+    if (page == 0) last_fine = last_position;
     const std::int32_t first_slot = h.n_entries == 0 ? layout.skipped(positions[0]) : 0;
     const bool is_last = h.n_entries + n == count;
-    const std::size_t page = h.pages.size();
     if (first_slot + n > kPageEntries || (!is_last && first_slot + n != kPageEntries) ||
         (is_plain && layout.plain(page) != kPlain)) {
       fail("has a page that cannot be: the file is corrupt, save the session again");
     }
     const std::int32_t first = h.n_entries;
+    if (is_fine) ++h.n_fine;
     grow(layout, h, n, positions[0], !is_plain);
     const Slot target = slot_of(layout, h, first);
     std::copy_n(positions, n, target.position);
     const Format& format = layout.formats[h.kinds[page]];
     read_bytes(in, target.key, static_cast<std::size_t>(n) * format.key_bytes);
     read_bytes(in, target.value, static_cast<std::size_t>(n) * format.value_bytes);
+  }
+  if (h.n_fine == 0) return;
+  std::int32_t last = -1;
+  for (const std::int32_t entry : by_position(h)) {
+    const std::int32_t position = *slot_of(layout, h, entry).position;
+    if (position <= last) fail("has a position twice: the file is corrupt, save the session again");
+    last = position;
+  }
+  // What follows a prompt stands behind all that a cut has stored.
+  const kernels::EntryRun& end = h.runs.back();
+  if (end.positions[end.n_entries - 1] != last && h.kinds.back() == kPlain) {
+    fail("has positions out of order: the file is corrupt, save the session again");
   }
 }
 

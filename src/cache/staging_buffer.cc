@@ -71,7 +71,9 @@ kernels::EntryRun StagingBuffer::run(int kv_head, std::int32_t n_tokens) const {
   return {.keys = keys_ + first * key_bytes_,
           .values = values_ + first * value_bytes_,
           .positions = positions_,
-          .n_entries = n_tokens};
+          .n_entries = n_tokens,
+          .key_type = shape_.key_type,
+          .value_type = shape_.value_type};
 }
 
 std::byte* StagingBuffer::key_row(int kv_head, std::int32_t token) { return keys_ + row(kv_head, token) * key_bytes_; }

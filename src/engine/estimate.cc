@@ -60,7 +60,17 @@ MemoryEstimate Engine::estimate(const SessionOptions& wanted, std::int32_t n_pro
     // A first page and a last one of each head, and those that are coded while they are still held plain.
     const std::size_t turning = 2 * heads_bytes(plain, 1) + static_cast<std::size_t>(impl_->compute.n_threads()) *
                                                                 (largest_page(types) + largest_page(plain));
-    return bytes_of(types, n_entries, n_tokens) + turning +
+    // A head's part in more bits is rounded up to a page while layers are cut one after the other.
+    std::size_t finer = 0;
+    if (types.fine) {
+      std::size_t most = 0;
+      for (int l = 0; l < types.n_layer(); ++l) {
+        if (types.layer(l).is_cut()) most = std::max(most, types.fine_page_bytes(l) - types.page_bytes(l));
+      }
+      const double n_pages = types.fine->part * static_cast<double>(n_entries) / kPageEntries;
+      finer = (static_cast<std::size_t>(n_pages) + static_cast<std::size_t>(n_heads)) * most;
+    }
+    return bytes_of(types, n_entries, n_tokens) + finer + turning +
            (n_later > n_heads ? bytes_of(plain, n_later, n_later / n_heads + 1) : 0);
   };
   // A window's first entry lies anywhere on its page.

@@ -171,7 +171,8 @@ std::vector<std::int32_t> Session::positions(int layer, int kv_head) const {
                               : ": the model has " + std::to_string(shape.n_layer()) + " layers"));
   }
   std::vector<std::int32_t> positions;
-  for (const kernels::EntryRun& run : impl_->cache.entries(layer, kv_head).runs) {
+  std::vector<kernels::EntryRun> runs;
+  for (const kernels::EntryRun& run : impl_->cache.entries_by_position(layer, kv_head, runs).runs) {
     positions.insert(positions.end(), run.positions, run.positions + run.n_entries);
   }
   return positions;

@@ -119,10 +119,9 @@ SessionOptions get_options(Reader& reader) {
 bool has_only_positions_below(const RaggedCache& cache, std::int32_t n_tokens) {
   for (int l = 0; l < cache.shape().n_layer(); ++l) {
     for (int h = 0; h < cache.shape().layer(l).n_kv_head; ++h) {
-      const kernels::HeadEntries entries = cache.entries(l, h);
-      if (entries.n_entries == 0) continue;
-      const kernels::EntryRun& last = entries.runs.back();
-      if (last.positions[last.n_entries - 1] >= n_tokens) return false;
+      for (const kernels::EntryRun& run : cache.entries(l, h).runs) {
+        if (run.positions[run.n_entries - 1] >= n_tokens) return false;
+      }
     }
   }
   return true;

@@ -9,6 +9,23 @@
 
 namespace winnow {
 
+namespace {
+
+EntryType type_of(int bits) { return bits == 8 ? EntryType::kQ8_0 : EntryType::kR4; }
+
+// Where a head size does not go in 8 bits and nobody asked for them, all entries have 4.
+void choose_bits(Bits& bits, const std::optional<Budget>& budget, const ModelSpec& spec) {
+  const Bits chosen = bits.for_budget(budget);
+  const bool fits = std::all_of(spec.layers.begin(), spec.layers.end(), [](const LayerSpec& layer) {
+    return layer.key_dim % 32 == 0 && layer.value_dim % 32 == 0;
+  });
+  if (!fits && bits.rule == Bits::Rule::kByBudget && std::max(chosen.bits, chosen.first_bits) == 8) {
+    bits = {.rule = Bits::Rule::kGiven, .bits = 4};
+  }
+}
+
+}  // namespace
+
 CacheShape cache_shape(const ModelSpec& spec, const SessionOptions& options) {
   CacheShape shape{.layers = {}, .key_type = options.key_type, .value_type = options.value_type};
   const auto check = [](EntryType type, int head_dim) {
@@ -19,21 +36,26 @@ CacheShape cache_shape(const ModelSpec& spec, const SessionOptions& options) {
                                                    std::to_string(head_dim) + ": use f16, bf16 or f32");
     }
   };
+  const Bits bits = options.eviction.evicts() ? options.eviction.bits.for_budget(options.budget) : Bits{};
+  if (bits.first_bits > 0) {
+    const EntryType type = type_of(bits.first_bits);
+    shape.fine = {.key_type = type, .value_type = type, .part = bits.first_part};
+  }
   for (const LayerSpec& layer : spec.layers) {
     shape.layers.push_back(
         {.n_kv_head = layer.n_kv_head, .key_dim = layer.key_dim, .value_dim = layer.value_dim, .window = layer.window});
     check(options.key_type, layer.key_dim);
     check(options.value_type, layer.value_dim);
+    if (!shape.fine) continue;
+    check(shape.fine->key_type, layer.key_dim);
+    check(shape.fine->value_type, layer.value_dim);
   }
   return shape;
 }
 
 void SessionOptions::choose_types() {
-  if (!eviction.evicts() || eviction.bits == Bits::kOwn) return;
-  constexpr double kEightBitsFrom = 0.15;  // below it more entries are worth more than more bits
-  const bool is_large = budget && budget->is_relative() && budget->amount >= kEightBitsFrom;
-  const bool takes_eight = eviction.bits == Bits::k8 || (eviction.bits == Bits::kByBudget && is_large);
-  const EntryType type = takes_eight ? EntryType::kQ8_0 : EntryType::kR4;
+  if (!eviction.evicts() || eviction.bits.rule == Bits::Rule::kOwn) return;
+  const EntryType type = type_of(eviction.bits.for_budget(budget).bits);
   for (EntryType* own : {&key_type, &value_type}) {
     if (*own != EntryType::kF16 && *own != type) {
       throw Error(ErrorCode::kInvalidArgument,
@@ -45,9 +67,16 @@ void SessionOptions::choose_types() {
   }
 }
 
+std::string SessionOptions::stored_types(EntryType own) const {
+  const Bits bits = eviction.evicts() ? eviction.bits.for_budget(budget) : Bits{};
+  const std::string name(entry_type_name(own));
+  return bits.first_bits == 0 ? name : std::string(entry_type_name(type_of(bits.first_bits))) + "+" + name;
+}
+
 CutShape cut_shape(const CacheShape& shape, std::int32_t n, std::int64_t total) {
   CutShape cut{.heads = {}, .n_tokens = n, .total = total};
   for (const LayerShape& layer : shape.layers) cut.heads.push_back(layer.is_cut() ? layer.n_kv_head : 0);
+  if (shape.fine) cut.fine = {.part = shape.fine->part, .unit = kPageEntries, .n_plain = kPlainEntries};
   return cut;
 }
 
@@ -88,6 +117,7 @@ void check_lengths(const SessionOptions& options, const ModelSpec& spec) {
 SessionOptions checked_session_options(SessionOptions options, const Model::Impl& model) {
   options.eviction.find_profile(model.info.fingerprint);
   options.eviction.validate();
+  choose_bits(options.eviction.bits, options.budget, model.spec);
   options.choose_types();
   if (options.eviction.evicts() && !options.budget) {
     throw Error(ErrorCode::kInvalidArgument,

@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 
+#include "eviction/fine_entries.h"
 #include "eviction/registry.h"
 #include "eviction/shares.h"
 #include "winnow/error.h"
@@ -21,6 +22,7 @@ struct ScoredLayer {
   std::vector<std::int32_t> n_window = {};             // [n_kv_head] stored
   std::vector<std::int32_t> n_candidates = {};         // [n_kv_head] when the layer was added
   std::vector<std::vector<std::int32_t>> stored = {};  // [n_kv_head] candidates still stored, ascending offsets
+  std::vector<std::int64_t> n_fine = {};               // [n_kv_head] stored in more bits
   bool is_new = true;                                  // never cut yet
   bool is_cut = true;                                  // false: a layer that is left alone
 
@@ -144,7 +146,10 @@ struct Cut::State {
   void allot_joint();
   void allot_layers();
   std::vector<std::vector<std::int64_t>> stage_ceilings(const ParallelFor& parallel_for);
-  std::vector<std::vector<std::int64_t>> global_counts() const;
+  std::vector<std::vector<std::int64_t>> global_counts(std::int64_t left, std::int64_t floor) const;
+  std::vector<std::vector<std::int64_t>> global_budgets() const;
+  std::vector<std::vector<std::int64_t>> fine_budgets(int first_layer,
+                                                      const std::vector<std::vector<std::int64_t>>& budgets) const;
   void fill_report(int l, std::vector<double> head_share, const std::vector<std::int64_t>& budget);
   std::vector<std::vector<std::int64_t>> due(const ParallelFor& parallel_for, int& first_layer);
   std::vector<LayerCut> apply(int first_layer, const std::vector<std::vector<std::int64_t>>& budgets,
@@ -180,6 +185,7 @@ void Cut::State::add(LayerScoring& scoring) {
     layer.n_sinks.push_back(evidence.n_sinks(h));
     layer.n_window.push_back(evidence.n_entries(h) - evidence.n_prefix(h));
     layer.n_candidates.push_back(evidence.n_candidates(h));
+    layer.n_fine.push_back(0);
     layer.stored.emplace_back(evidence.n_candidates(h));
     std::iota(layer.stored.back().begin(), layer.stored.back().end(), 0);
   }
@@ -264,20 +270,17 @@ std::vector<std::vector<std::int64_t>> Cut::State::stage_ceilings(const Parallel
   return ceilings;
 }
 
-// How many of the best T candidates of all layers seen each head has, the best `floor` of each head before all others:
-// equal scores go to the later token, then to the lower layer and head.
-std::vector<std::vector<std::int64_t>> Cut::State::global_counts() const {
+// How many of the best `left` candidates of all layers seen each head has, the best `floor` of each head before all
+// others: equal scores go to the later token, then to the lower layer and head.
+std::vector<std::vector<std::int64_t>> Cut::State::global_counts(std::int64_t left, std::int64_t floor) const {
   struct Candidate {
     float score;
     std::int32_t position;
     std::int32_t layer, head;
   };
-  // The same in every stage of the cascade.
-  const std::int64_t floor = std::min<std::int64_t>(options.integer("floor"), shared_total() / n_heads());
   std::vector<std::vector<std::int64_t>> counts;
   for (std::size_t l = 0; l < layers.size(); ++l) counts.emplace_back(shape.heads[l], 0);
   std::vector<Candidate> candidates;
-  std::int64_t left = shared_total();
   for (int l = 0; l < std::ssize(layers); ++l) {
     for (int h = 0; h < n_kv_head(l); ++h) {
       const HeadRanking& ranking = layers[l].ranking->head(h);
@@ -302,6 +305,55 @@ std::vector<std::vector<std::int64_t>> Cut::State::global_counts() const {
   return counts;
 }
 
+std::vector<std::vector<std::int64_t>> Cut::State::global_budgets() const {
+  // The floor is the same in every stage of the cascade.
+  return global_counts(shared_total(), std::min<std::int64_t>(options.integer("floor"), shared_total() / n_heads()));
+}
+
+// How many entries of each head are stored in more bits: ranked over the whole model where the method ranks so, else a
+// layer's best in each of its heads alike.
+std::vector<std::vector<std::int64_t>> Cut::State::fine_budgets(
+    int first_layer, const std::vector<std::vector<std::int64_t>>& budgets) const {
+  std::vector<std::vector<std::int64_t>> fine;
+  std::vector<std::int64_t> kept;
+  double n_window = 0, n_kept = 0;
+  for (int i = 0; i < std::ssize(budgets); ++i) {
+    fine.emplace_back(budgets[i].size(), 0);
+    for (int h = 0; h < std::ssize(budgets[i]); ++h) {
+      kept.push_back(layers[first_layer + i].n_protected(h) + budgets[i][h]);
+      n_window += layers[first_layer + i].n_window[h];
+      n_kept += static_cast<double>(kept.back());
+    }
+  }
+  if (shape.fine.part == 0 || budgets.empty()) return fine;
+  const bool is_stage = in_cascade() && !is_last();
+  if (parts.layers->is_global() && shape.fixed_budget.empty()) {
+    const double total = std::min(n_kept, static_cast<double>(shape.total));
+    const double wanted = std::max(shape.fine.part * total - n_window, 0.0);
+    const std::vector<std::vector<std::int64_t>> best = global_counts(static_cast<std::int64_t>(wanted), 0);
+    std::vector<double> weights;
+    for (std::size_t l = 0; l < best.size(); ++l) {
+      for (std::size_t h = 0; h < best[l].size(); ++h) {
+        weights.push_back(static_cast<double>(layers[l].n_window[h] + best[l][h]));
+      }
+    }
+    const std::vector<std::int64_t> counts = fine_counts(shape.fine, total, weights, kept, is_stage);
+    auto at = counts.begin();
+    for (std::vector<std::int64_t>& layer : fine) {
+      for (std::int64_t& n : layer) n = *at++;
+    }
+    return fine;
+  }
+  auto at = kept.begin();
+  for (std::vector<std::int64_t>& layer : fine) {
+    const std::span<const std::int64_t> of_layer(at, layer.size());
+    const std::vector<double> weights(of_layer.begin(), of_layer.end());
+    layer = fine_counts(shape.fine, std::accumulate(weights.begin(), weights.end(), 0.0), weights, of_layer, is_stage);
+    at += std::ssize(layer);
+  }
+  return fine;
+}
+
 // The budgets [layer - first_layer][n_kv_head] that are to be carried out now; empty if none.
 std::vector<std::vector<std::int64_t>> Cut::State::due(const ParallelFor& parallel_for, int& first_layer) {
   const int newest = static_cast<int>(layers.size()) - 1;
@@ -321,13 +373,13 @@ std::vector<std::vector<std::int64_t>> Cut::State::due(const ParallelFor& parall
   const bool is_global = parts.layers->is_global();
   if (in_cascade() && !is_last()) {
     first_layer = 0;
-    return is_global ? global_counts() : stage_ceilings(parallel_for);
+    return is_global ? global_budgets() : stage_ceilings(parallel_for);
   }
   if (in_cascade() || !is_prefill) first_layer = 0;
 
   std::vector<std::vector<std::int64_t>> budgets;
   if (is_global) {
-    budgets = global_counts();
+    budgets = global_budgets();
     for (int l = 0; l <= newest; ++l) {
       report.layer_share[l] = static_cast<double>(sum(budgets[l]));
       fill_report(l, {budgets[l].begin(), budgets[l].end()}, budgets[l]);
@@ -365,6 +417,7 @@ std::vector<std::vector<std::int64_t>> Cut::State::due(const ParallelFor& parall
 std::vector<LayerCut> Cut::State::apply(int first_layer, const std::vector<std::vector<std::int64_t>>& budgets,
                                         const ParallelFor& parallel_for) {
   std::vector<LayerCut> cuts;
+  const std::vector<std::vector<std::int64_t>> fine = fine_budgets(first_layer, budgets);
   struct Item {
     std::size_t cut;
     int head;
@@ -373,10 +426,13 @@ std::vector<LayerCut> Cut::State::apply(int first_layer, const std::vector<std::
   for (int i = 0; i < std::ssize(budgets); ++i) {
     const ScoredLayer& layer = layers[first_layer + i];
     bool is_due = layer.is_new;
-    for (int h = 0; h < n_kv_head(first_layer + i); ++h) is_due |= budgets[i][h] != std::ssize(layer.stored[h]);
+    for (int h = 0; h < n_kv_head(first_layer + i); ++h) {
+      is_due |= budgets[i][h] != std::ssize(layer.stored[h]) || fine[i][h] != layer.n_fine[h];
+    }
     if (!is_due) continue;
-    cuts.push_back({.layer = first_layer + i, .kept = {}});
+    cuts.push_back({.layer = first_layer + i, .kept = {}, .fine = {}});
     cuts.back().kept.resize(n_kv_head(first_layer + i));
+    cuts.back().fine.resize(n_kv_head(first_layer + i));
     for (int h = 0; h < n_kv_head(first_layer + i); ++h) items.push_back({cuts.size() - 1, h});
   }
   parallel_for(static_cast<int>(items.size()), [&](int item) {
@@ -388,6 +444,15 @@ std::vector<LayerCut> Cut::State::apply(int first_layer, const std::vector<std::
                                            ? layer.stored[h]
                                            : parts.selector->select(layer.ranking->head(h), budget, options);
     cut.kept[h] = kept_indices(layer, h, chosen);
+    layer.n_fine[h] = fine[cut.layer - first_layer][h];
+    cut.fine[h] = fine_entries(shape.fine,
+                               {.kept = cut.kept[h],
+                                .chosen = chosen,
+                                .order = layer.ranking->head(h).order,
+                                .n_sinks = layer.n_sinks[h],
+                                .n_window = layer.n_window[h]},
+                               layer.n_fine[h]);
+    report.fine[cut.layer][h] = static_cast<std::int32_t>(layer.n_fine[h]);
     layer.stored[h] = std::move(chosen);
   });
   for (const LayerCut& cut : cuts) layers[cut.layer].is_new = false;
@@ -408,6 +473,7 @@ Cut::Cut(const EvictionOptions& options, const CutShape& shape)
   for (const int n_kv_head : shape.heads) {
     state.report.head_share.emplace_back(n_kv_head, 0.0);
     state.report.budget.emplace_back(n_kv_head, shape.n_tokens);
+    state.report.fine.emplace_back(n_kv_head, 0);
   }
   if (!options.evicts()) return;
   options.validate();

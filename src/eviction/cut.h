@@ -21,6 +21,7 @@ namespace winnow {
 struct LayerCut {
   int layer;
   std::vector<std::vector<std::int32_t>> kept;  // [n_kv_head] ascending indices into the entries stored at present
+  std::vector<std::vector<std::int32_t>> fine;  // [n_kv_head] of these, what is stored in more bits
 };
 
 // Real-valued shares and integer budgets of a finished cut (golden files, analyses, statistics).
@@ -28,6 +29,7 @@ struct CutReport {
   std::vector<double> layer_share;                // [n_layer], protected entries not counted; 0 for one left alone
   std::vector<std::vector<double>> head_share;    // [n_layer][n_kv_head], of the rounded layer budget, likewise
   std::vector<std::vector<std::int32_t>> budget;  // [n_layer][n_kv_head], entries kept, protected ones included
+  std::vector<std::vector<std::int32_t>> fine;    // [n_layer][n_kv_head], of them stored in more bits
   std::vector<std::int64_t> stage_stored;         // [layers that are cut] entries stored after each stage
 };
 
@@ -47,8 +49,8 @@ class Cut {
 
   // Scores layer view.layer (layers that are cut come in order), and returns the cuts that are due now, at most one per
   // layer, in ascending order; after the last layer they are final. In prefill the layer just added is always among
-  // them (also when it keeps everything), an earlier one only if it loses entries. Throws Error(kInvalidArgument) for a
-  // score that is not a number, naming layer and head.
+  // them (also when it keeps everything), an earlier one only if it loses entries or more bits. Throws
+  // Error(kInvalidArgument) for a score that is not a number, naming layer and head.
   std::vector<LayerCut> add_layer(const LayerView& view, const ParallelFor& parallel_for);
   // The same with scores that other cuts of the same layer share.
   std::vector<LayerCut> add_layer(LayerScoring& scoring);

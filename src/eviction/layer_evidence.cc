@@ -79,7 +79,8 @@ kernels::HeadEntries slice_entries(const kernels::HeadEntries& entries, const ke
                       .values = kernels::row_at(shape, run, kernels::RowKind::kValue, from),
                       .positions = run.positions + from,
                       .n_entries = to - from,
-                      .is_plain = run.is_plain});
+                      .key_type = run.key_type,
+                      .value_type = run.value_type});
     }
     begin += run.n_entries;
   }
@@ -117,16 +118,15 @@ std::vector<HeadPart> cut_heads(const LayerEvidence& evidence, std::int32_t size
   return parts;
 }
 
-// Rows [first, last) of the arrays that `rows` finds in a run.
-template <typename Rows>
-void read_rows(const kernels::HeadEntries& entries, EntryType type, int dim, std::int32_t first, std::int32_t last,
-               float* out, const Rows& rows) {
-  const std::size_t bytes = row_bytes(type, dim);
+// Rows [first, last) as float32.
+void read_rows(const kernels::AttentionShape& shape, const kernels::HeadEntries& entries, kernels::RowKind kind,
+               std::int32_t first, std::int32_t last, float* out) {
+  const int dim = kind == kernels::RowKind::kKey ? shape.key_dim : shape.value_dim;
   std::int32_t begin = 0;
   for (const kernels::EntryRun& run : entries.runs) {
     const std::int32_t from = std::max(first - begin, 0), to = std::min(last - begin, run.n_entries);
     for (std::int32_t r = from; r < to; ++r, out += dim) {
-      kernels::load_row(type, rows(run) + static_cast<std::size_t>(r) * bytes, out, dim);
+      kernels::load_row(kernels::row_type(run, kind), kernels::row_at(shape, run, kind, r), out, dim);
     }
     begin += run.n_entries;
   }
@@ -256,13 +256,11 @@ LayerEvidence::LayerEvidence(const LayerView& view, const EvictionOptions& optio
 LayerEvidence::~LayerEvidence() = default;
 
 void LayerEvidence::read_keys(int head, std::int32_t first, std::int32_t last, float* out) const {
-  read_rows(view_.heads[at(head)], view_.shape.key_type, view_.shape.key_dim, first, last, out,
-            [](const kernels::EntryRun& run) { return run.keys; });
+  read_rows(view_.shape, view_.heads[at(head)], kernels::RowKind::kKey, first, last, out);
 }
 
 void LayerEvidence::read_values(int head, std::int32_t first, std::int32_t last, float* out) const {
-  read_rows(view_.heads[at(head)], view_.shape.value_type, view_.shape.value_dim, first, last, out,
-            [](const kernels::EntryRun& run) { return run.values; });
+  read_rows(view_.shape, view_.heads[at(head)], kernels::RowKind::kValue, first, last, out);
 }
 
 std::vector<std::int32_t> LayerEvidence::positions(int head) const {

@@ -46,21 +46,13 @@ bool set_fit(EvictionOptions& options, std::string_view value) {
   return true;
 }
 
-constexpr std::pair<std::string_view, Bits> kBits[] = {
-    {"own", Bits::kOwn}, {"8", Bits::k8}, {"4", Bits::k4}, {"by-budget", Bits::kByBudget}};
-
 bool set_bits(EvictionOptions& options, std::string_view value) {
-  const auto* found = std::find_if(std::begin(kBits), std::end(kBits), [&](const auto& b) { return b.first == value; });
-  if (found == std::end(kBits)) return false;
-  options.bits = found->second;
-  return true;
+  const std::optional<Bits> bits = Bits::parse(value);
+  if (bits) options.bits = *bits;
+  return bits.has_value();
 }
 
-std::string get_bits(const EvictionOptions& options) {
-  const auto* found =
-      std::find_if(std::begin(kBits), std::end(kBits), [&](const auto& b) { return b.second == options.bits; });
-  return std::string(found->first);
-}
+std::string get_bits(const EvictionOptions& options) { return options.bits.text(); }
 
 std::string get_fit(const EvictionOptions& options) { return options.fit == Fit::kValues ? "values" : "none"; }
 
@@ -84,9 +76,10 @@ std::deque<OptionRow> common_rows() {
        get_integer<&O::sinks>},
       {"fit", "none | values", "values of what stays refitted, so that attention's output changes least", kEveryMethod,
        set_fit, get_fit},
-      {"bits", "own | 8 | 4 | by-budget",
-       "what stays is stored in the cache's own types, in q8_0, in r4, or in q8_0 from 15 % of the budget on, else in "
-       "r4",
+      {"bits", "own | 8 | 4 | 8:PART,4 | by-budget",
+       "what stays is stored in the cache's own types, in q8_0, in r4, the best PART of it (0.3) in q8_0 and the "
+       "others "
+       "in r4, or in what is best for a budget of this size",
        kEveryMethod, set_bits, get_bits},
   };
 }

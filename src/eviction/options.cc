@@ -62,7 +62,14 @@ EvictionOptions EvictionOptions::parse(std::string_view text) {
     refuse("there is nothing after the colon of '" + std::string(text) + "': give METHOD or METHOD:option=value,...");
   }
   while (!rest.empty()) {
-    const std::size_t comma = rest.find(',');
+    // What follows a comma and is no option belongs to the value before it: bits=8:0.3,4.
+    std::size_t comma = rest.find(',');
+    while (comma != std::string_view::npos) {
+      const std::string_view after = rest.substr(comma + 1);
+      const std::size_t next = after.find(',');
+      if (after.empty() || next == 0 || after.substr(0, next).find('=') != std::string_view::npos) break;
+      comma = next == std::string_view::npos ? next : comma + 1 + next;
+    }
     const std::string_view item = rest.substr(0, comma);
     const bool is_last = comma == std::string_view::npos;
     rest = is_last ? std::string_view{} : rest.substr(comma + 1);

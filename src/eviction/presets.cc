@@ -35,7 +35,7 @@ MethodInfo preset(const EvictionOptions& options, const char* summary, const cha
 EvictionOptions compact(const char* method, const char* scorer) {
   EvictionOptions options = with(with(parts(method, scorer, "global", "global"), "sinks", "4"), "window", "8");
   options.fit = Fit::kValues;
-  options.bits = Bits::kByBudget;
+  options.bits.rule = Bits::Rule::kByBudget;
   return options;
 }
 

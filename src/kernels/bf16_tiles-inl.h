@@ -90,7 +90,7 @@ inline void convert_rows(const AttentionShape& shape, RunCursor& cursor, std::in
         continue;
       }
       if (piece.count == 0) piece = cursor.seek(first + at + j);
-      convert(row_type(shape, *piece.run, kKind), row_at(shape, *piece.run, kKind, piece.offset), row);
+      convert(row_type(*piece.run, kKind), row_at(shape, *piece.run, kKind, piece.offset), row);
       ++piece.offset;
       --piece.count;
     }

@@ -100,21 +100,19 @@ HWY_INLINE Rows readable_rows(EntryType type, int head_dim, const std::byte* row
   return {rows, stride, scales};
 }
 
-// Bytes of a head's rows.
-class RowSizes {
+// Bytes of rows, most of which have the type of those before.
+class RowSize {
  public:
-  explicit RowSizes(const AttentionShape& shape) {
-    for (const bool is_plain : {false, true}) {
-      const EntryRun run{nullptr, nullptr, nullptr, 0, is_plain};
-      keys_[is_plain] = row_bytes(row_type(shape, run, RowKind::kKey), shape.key_dim);
-      values_[is_plain] = row_bytes(row_type(shape, run, RowKind::kValue), shape.value_dim);
-    }
+  explicit RowSize(int n) : n_(n) {}
+  std::size_t of(EntryType type) {
+    if (type != type_ || bytes_ == 0) bytes_ = row_bytes(type_ = type, n_);
+    return bytes_;
   }
-  std::size_t key(const EntryRun& run) const { return keys_[run.is_plain]; }
-  std::size_t value(const EntryRun& run) const { return values_[run.is_plain]; }
 
  private:
-  std::size_t keys_[2], values_[2];
+  int n_;
+  EntryType type_ = EntryType::kF32;
+  std::size_t bytes_ = 0;
 };
 
 // Entries that lie one after the other.
@@ -164,23 +162,24 @@ void decode_attention(const AttentionShape& shape, const DecodeSlice& slice, con
   auto* scales = scratch.take<float>(scale_floats(std::max(d, value_dim)));
   auto* scaled = scratch.take<float>(static_cast<std::size_t>(n_group) * scale_floats(value_dim));
   auto* coded_queries = scratch.take<std::byte>(coded_queries_bytes(n_group, d));
-  const bool has_key_products = shape.key_type == EntryType::kR4 && has_code_products(d);
-  const bool has_value_products = shape.value_type == EntryType::kR4 && has_code_products(value_dim);
+  const bool has_key_products = has_code_products(d);
+  const bool has_value_products = has_code_products(value_dim);
   bool are_queries_packed = false;
 
-  const RowSizes sizes(shape);
+  RowSize key_size(d), value_size(value_dim);
   RunCursor cursor(slice.entries);
   const auto piece_at = [&](std::int32_t at, std::int32_t n_most) -> EntryPiece {
     const RunCursor::Piece piece = cursor.seek(at);
-    const std::size_t key_bytes = sizes.key(*piece.run), value_bytes = sizes.value(*piece.run);
+    const std::size_t key_bytes = key_size.of(piece.run->key_type);
+    const std::size_t value_bytes = value_size.of(piece.run->value_type);
     const auto offset = static_cast<std::size_t>(piece.offset);
     return {.keys = piece.run->keys + offset * key_bytes,
             .values = piece.run->values + offset * value_bytes,
             .key_bytes = key_bytes,
             .value_bytes = value_bytes,
             .n_entries = std::min({n_most, piece.count, slice.last - at}),
-            .key_type = row_type(shape, *piece.run, RowKind::kKey),
-            .value_type = row_type(shape, *piece.run, RowKind::kValue)};
+            .key_type = piece.run->key_type,
+            .value_type = piece.run->value_type};
   };
   const auto block_at = [&](std::int32_t at) {
     EntryBlock found;

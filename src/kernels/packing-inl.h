@@ -91,8 +91,7 @@ HWY_INLINE void pack_keys(const AttentionShape& shape, RunCursor& cursor, std::i
         continue;
       }
       if (piece.count == 0) piece = cursor.seek(first + key + j);
-      expand_row(row_type(shape, *piece.run, RowKind::kKey), row_at(shape, *piece.run, RowKind::kKey, piece.offset),
-                 row, d);
+      expand_row(row_type(*piece.run, RowKind::kKey), row_at(shape, *piece.run, RowKind::kKey, piece.offset), row, d);
       ++piece.offset;
       --piece.count;
     }
@@ -109,7 +108,7 @@ HWY_INLINE void expand_rows(const AttentionShape& shape, RunCursor& cursor, std:
   for (std::int32_t done = 0; done < n;) {
     const RunCursor::Piece piece = cursor.seek(first + done);
     const std::int32_t count = std::min(piece.count, n - done);
-    const EntryType type = row_type(shape, *piece.run, kKind);
+    const EntryType type = row_type(*piece.run, kKind);
     const std::size_t stride = row_bytes(type, width);
     const std::byte* src = row_at(shape, *piece.run, kKind, piece.offset);
     for (std::int32_t i = 0; i < count; ++i, src += stride, out += width) {

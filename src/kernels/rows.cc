@@ -63,7 +63,7 @@ HWY_INLINE void norms(const AttentionShape& shape, const HeadEntries& entries, f
   alignas(64) float row[kMaxHeadDim] = {};
   const int n = kKind == RowKind::kKey ? shape.key_dim : shape.value_dim;
   for (const EntryRun& run : entries.runs) {
-    const EntryType type = row_type(shape, run, kKind);
+    const EntryType type = row_type(run, kKind);
     for (std::int32_t i = 0; i < run.n_entries; ++i) {
       expand_row(type, row_at(shape, run, kKind, i), row, n);
       *out++ = row_norm<kNorm>(row, n);

@@ -1,8 +1,11 @@
 // The methods auto and auto-fast as sessions: bits by the budget, later turns, shared prefills, memory.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <filesystem>
 #include <vector>
 
+#include "engine/engine_impl.h"
 #include "engine/engine_test_support.h"
 #include "expect_error.h"
 
@@ -13,11 +16,36 @@ const TinyModelOptions kShape{.n_layer = 2, .n_head = 4, .n_kv_head = 2, .head_d
 
 std::shared_ptr<Engine> small_engine() { return Engine::create(tiny_model(kShape), {.n_threads = 2, .n_batch = 48}); }
 
+// Heads of a size that q8_0 takes.
+std::shared_ptr<Engine> wide_engine(int n_threads = 2) {
+  return Engine::create(tiny_model({.n_layer = 3, .n_head = 4, .n_kv_head = 2, .head_dim = 32, .seed = 3}),
+                        {.n_threads = n_threads, .n_batch = 64});
+}
+
 SessionOptions auto_options(const std::string& method, const std::string& budget) {
   SessionOptions options;
   options.eviction = EvictionOptions::parse(method);
   options.budget = Budget::parse(budget);
   return options;
+}
+
+// Bytes of all entries, and how many have more bits.
+struct Stored {
+  double bytes;
+  std::int64_t n_fine = 0;
+};
+
+Stored stored(Session& session) {
+  Stored found{.bytes = static_cast<double>(session.statistics().bytes_kept)};
+  const RaggedCache& cache = session.impl().cache;
+  for (int l = 0; l < cache.shape().n_layer(); ++l) {
+    for (int h = 0; h < cache.shape().layer(l).n_kv_head; ++h) {
+      for (const kernels::EntryRun& run : cache.entries(l, h).runs) {
+        found.n_fine += run.key_type == EntryType::kQ8_0 && run.value_type == EntryType::kQ8_0 ? run.n_entries : 0;
+      }
+    }
+  }
+  return found;
 }
 
 TEST(Auto, StoresInBitsByTheBudget) {
@@ -28,28 +56,49 @@ TEST(Auto, StoresInBitsByTheBudget) {
     const struct {
       const char* budget;
       EntryType type;
+      double fine = 0;  // part in 8 bits, of those in 4
     } cases[] = {{"40%bytes", EntryType::kQ8_0},
+                 {"20%bytes", EntryType::kR4, 0.3},
+                 {"15%bytes", EntryType::kR4, 0.22},
+                 {"12%bytes", EntryType::kR4, 0.15},
+                 {"7%bytes", EntryType::kR4},
                  {"15%", EntryType::kQ8_0},
-                 {"12%bytes", EntryType::kR4},
+                 {"12%", EntryType::kR4},
                  {"64", EntryType::kR4},
                  {"20KiB", EntryType::kR4}};
     for (const auto& c : cases) {
       Session session = engine->open(auto_options(method, c.budget));
       EXPECT_EQ(session.options().key_type, c.type) << c.budget;
       EXPECT_EQ(session.options().value_type, c.type) << c.budget;
+      EXPECT_EQ(session.options().stored_types(c.type),
+                (c.fine > 0 ? "q8_0+" : "") + std::string(entry_type_name(c.type)));
       session.prefill(prompt);
+      if (c.type == EntryType::kR4) {
+        const double wanted = c.fine * static_cast<double>(session.statistics().entries_kept);
+        EXPECT_LE(static_cast<double>(stored(session).n_fine), wanted) << c.budget;
+        EXPECT_GE(static_cast<double>(stored(session).n_fine), wanted - kPageEntries) << c.budget;
+      }
       if (Budget::parse(c.budget).unit != Budget::Unit::kByteFraction) continue;
       const double most = Budget::parse(c.budget).amount * 700 * 4 * 2 * 32 * 2;
       EXPECT_LE(static_cast<double>(session.statistics().bytes_kept), most) << method << c.budget;
-      EXPECT_GT(static_cast<double>(session.statistics().bytes_kept), most - 200) << method << c.budget;
+      EXPECT_GT(static_cast<double>(session.statistics().bytes_kept), most - 200 - kPageEntries * (2 * 34 - 2 * 18))
+          << method << c.budget;
     }
   }
+  // Heads that do not go in 8 bits.
+  Session narrow = small_engine()->open(auto_options("auto", "20%bytes"));
+  narrow.prefill(prompt);
+  EXPECT_EQ(stored(narrow).n_fine, 0);
+  EXPECT_EQ(narrow.options().stored_types(EntryType::kR4), "r4");
+  expect_error(ErrorCode::kInvalidArgument, "multiple of 32",
+               [] { small_engine()->open(auto_options("auto:bits=8:0.3,4", "20%bytes")); });
+
   SessionOptions options = auto_options("auto", "10%");
   options.key_type = EntryType::kQ8_0;
   expect_error(ErrorCode::kInvalidArgument, "bits=own", [&] { engine->open(options); });
-  options.eviction.bits = Bits::kOwn;
+  options.eviction.bits = {};
   EXPECT_EQ(engine->open(options).options().value_type, EntryType::kF16);
-  options.eviction.bits = Bits::k8;
+  options.eviction.bits = *Bits::parse("8");
   EXPECT_EQ(engine->open(options).options().value_type, EntryType::kQ8_0);
 }
 
@@ -110,9 +159,114 @@ TEST(Auto, SharesAPrefillWithOtherCodes) {
   }
 }
 
+constexpr const char* kMixed[] = {"auto:bits=8:0.3,4", "auto-fast:bits=8:0.5,4", "snapkv:bits=8:0.4,4,fit=values",
+                                  "lava:bits=8:0.4,4"};
+
+TEST(BitsByRank, SumToTheBudget) {
+  const auto engine = wide_engine();
+  for (const char* method : kMixed) {
+    for (const char* budget : {"20%bytes", "100KiB"}) {
+      Session session = engine->open(auto_options(method, budget));
+      session.prefill(random_tokens(900, 300, 4));
+      const Budget parsed = Budget::parse(budget);
+      const double most = parsed.unit == Budget::Unit::kBytes ? parsed.amount : parsed.amount * 900 * 6 * 2 * 32 * 2;
+      const Stored found = stored(session);
+      EXPECT_LE(found.bytes, most) << method;
+      // An entry, and what is less than a page in more bits: of a layer where the method cuts layers by themselves.
+      const double page = kPageEntries * (2 * 34 - 2 * 18);
+      const bool is_global = session.options().eviction.layers == "global";
+      EXPECT_GT(found.bytes, most - (is_global ? 1 : 3) * page - 2 * 44) << method;
+      const EvictionOptions& eviction = session.options().eviction;
+      const double wanted = eviction.bits.first_part * static_cast<double>(session.statistics().entries_kept);
+      EXPECT_LE(static_cast<double>(found.n_fine), wanted) << method;
+      EXPECT_GT(static_cast<double>(found.n_fine), wanted - (is_global ? 1 : 3) * kPageEntries) << method;
+    }
+  }
+}
+
+TEST(BitsByRank, AreTheBestEntries) {
+  const auto engine = wide_engine();
+  const std::vector<Token> prompt = random_tokens(900, 300, 4);
+  // What a third of the budget keeps is, up to whole pages of a head, what has more bits in the whole.
+  Session whole = engine->open(auto_options("snapkv:layers=global,heads=global,bits=8:0.34,4,window=8", "150"));
+  Session third = engine->open(auto_options("snapkv:layers=global,heads=global,window=8", "51"));
+  whole.prefill(prompt);
+  third.prefill(prompt);
+  std::int64_t n_fine = 0, n_both = 0;
+  for (int l = 0; l < 3; ++l) {
+    for (int h = 0; h < 2; ++h) {
+      const std::vector<std::int32_t> best = third.positions(l, h);
+      for (const kernels::EntryRun& run : whole.impl().cache.entries(l, h).runs) {
+        if (run.key_type != EntryType::kQ8_0) continue;
+        n_fine += run.n_entries;
+        for (std::int32_t i = 0; i < run.n_entries; ++i) {
+          n_both += std::binary_search(best.begin(), best.end(), run.positions[i]) ? 1 : 0;
+        }
+      }
+    }
+  }
+  EXPECT_GE(n_fine, 8 * kPageEntries);
+  EXPECT_GT(n_both, n_fine * 3 / 4);
+}
+
+TEST(BitsByRank, NumberOfThreadsAndCompanyDoNotMatter) {
+  const std::vector<Token> prompt = random_tokens(500, 300, 4), turn = random_tokens(60, 300, 6);
+  for (const char* method : kMixed) {
+    std::vector<float> expected;
+    for (const int n_threads : {1, 3}) {
+      const auto engine = wide_engine(n_threads);
+      Session session = engine->open(auto_options(method, "15%bytes"));
+      Session other = engine->open(auto_options("auto:bits=4", "10%bytes"));
+      Session* together[] = {&session, &other};
+      if (n_threads == 1) session.prefill(prompt);
+      if (n_threads == 3) engine->prefill(together, prompt);
+      std::vector<float> logits = decode_all(session, turn).back();
+      if (expected.empty()) expected = logits;
+      EXPECT_EQ(logits, expected) << method;
+    }
+  }
+}
+
+TEST(BitsByRank, GoOnWithTurnsForksFilesAndCutsWhileDecoding) {
+  const auto engine = wide_engine();
+  const std::vector<Token> prompt = random_tokens(600, 300, 4), turn = random_tokens(90, 300, 5);
+  const std::string path = testing::TempDir() + "bits_by_rank.session";
+  for (const char* method : kMixed) {
+    Session session = engine->open(auto_options(method, "15%bytes"));
+    session.prefill(prompt);
+    Session fork = session.fork();
+    session.save(path);
+    Session loaded = engine->load_session(path);
+    for (Session* each : {&session, &fork, &loaded}) each->prefill(turn);
+    EXPECT_GT(stored(session).n_fine, 0) << method;
+    const double most = 0.15 * 690 * 6 * 2 * 32 * 2;
+    EXPECT_LE(stored(session).bytes, most) << method;
+    EXPECT_GT(stored(session).bytes, 0.9 * most) << method;
+    for (Session* each : {&fork, &loaded}) {
+      EXPECT_EQ(kept_positions(*each), kept_positions(session)) << method;
+      EXPECT_EQ(stored(*each).n_fine, stored(session).n_fine) << method;
+      EXPECT_EQ(logits_of(*each), logits_of(session)) << method;
+    }
+    const std::vector<std::int32_t> positions = session.positions(1, 1);
+    EXPECT_TRUE(std::is_sorted(positions.begin(), positions.end()));
+    EXPECT_EQ(decode_all(fork, random_tokens(50, 300, 7)), decode_all(loaded, random_tokens(50, 300, 7))) << method;
+  }
+  std::filesystem::remove(path);
+  SessionOptions options = auto_options("snapkv:bits=8:0.4,4", "150");
+  options.decode_cut = SessionOptions::DecodeCut::kTotal;
+  options.cut_every = 5;
+  Session session = engine->open(options);
+  session.prefill(prompt);
+  const std::int64_t n_kept = session.statistics().entries_kept;
+  decode_all(session, random_tokens(50, 300, 7));
+  EXPECT_EQ(session.statistics().entries_kept, n_kept);
+  EXPECT_GT(stored(session).n_fine, 0);
+}
+
 TEST(Auto, TakesNoMoreThanWasEstimated) {
-  const auto engine = small_engine();
-  for (const char* method : {"auto", "auto-fast", "snapkv:bits=4", "full"}) {
+  for (const char* method :
+       {"auto", "auto-fast", "snapkv:bits=4", "auto:bits=8:0.4,4", "snapkv:bits=8:0.5,4", "full"}) {
+    const auto engine = std::string_view(method).find("8:") == std::string_view::npos ? small_engine() : wide_engine();
     for (const std::int32_t chunk : {0, 100}) {
       for (const int n_later : {1, 40}) {
         SessionOptions options;

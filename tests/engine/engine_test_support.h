@@ -33,7 +33,7 @@ inline SessionOptions full_options() {
 inline SessionOptions evicting_options(const std::string& method, const std::string& budget) {
   SessionOptions options = full_options();
   options.eviction = EvictionOptions::parse(method);
-  options.eviction.bits = Bits::kOwn;  // codes have tests of their own
+  options.eviction.bits = {};  // codes have tests of their own
   options.budget = Budget::parse(budget);
   return options;
 }

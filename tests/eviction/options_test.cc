@@ -56,7 +56,17 @@ TEST(Options, PresetsAreThoseOfTheSpecification) {
   check("auto", "combined", "global", "global", 8, 4);
   check("auto-fast", "rms", "global", "global", 8, 4);
   EXPECT_EQ(EvictionOptions::parse("auto").fit, Fit::kValues);
-  EXPECT_EQ(EvictionOptions::parse("auto").bits, Bits::kByBudget);
+  for (const char* text : {"8", "4", "by-budget", "own", "8:0.3,4"}) {
+    EXPECT_EQ(EvictionOptions::parse("kvzip:bits=" + std::string(text) + ",window=16").get("bits"), text);
+    EXPECT_EQ(
+        EvictionOptions::parse(EvictionOptions::parse("kvzip:window=16,bits=" + std::string(text)).text()).get("bits"),
+        text);
+  }
+  for (const char* text :
+       {"3", "8:0.3", "4:0.3,8", "8:0.3,8", "8:0,4", "8:1,4", "8:x,4", "8:0.3,4,4", "8:0.3,", ":0.3,4"}) {
+    EXPECT_THROW(EvictionOptions::parse("kvzip:bits=" + std::string(text)), Error) << text;
+  }
+  EXPECT_EQ(EvictionOptions::parse("auto").bits.rule, Bits::Rule::kByBudget);
   EXPECT_EQ(EvictionOptions::parse("auto:fast").text(), "auto-fast");
   EXPECT_EQ(EvictionOptions::parse("auto:fast,window=16,bits=4").text(), "auto-fast:window=16,bits=4");
   check("expected-attention", "expected-attention", "uniform", "uniform", 32, 4);

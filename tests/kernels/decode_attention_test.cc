@@ -88,7 +88,10 @@ TEST_P(DecodeAttention, MatchesTheReferenceForEveryEntryType) {
 TEST_P(DecodeAttention, ReadsPlainAndCodedRunsTogether) {
   for (const EntryType type : {EntryType::kQ8_0, EntryType::kQ4_0, EntryType::kR4, EntryType::kR3}) {
     for (const std::vector<int>& run_sizes : {std::vector{4, 32, 32}, {4, 32, 28, 32, 1}, {1, 2, 3}}) {
-      expect_reference(test_shape(3, 64, type), {.n_entries = 301, .run_sizes = run_sizes, .has_plain = true});
+      for (const bool has_finer : {false, true}) {
+        expect_reference(test_shape(3, 64, type),
+                         {.n_entries = 301, .run_sizes = run_sizes, .has_plain = true, .has_finer = has_finer});
+      }
     }
   }
 }

@@ -27,6 +27,7 @@ class TestHead {
     int max_gap = 1;                  // positions grow by 1 to max_gap
     float magnitude = 1.0F;           // standard deviation of the keys
     bool has_plain = false;           // every other run is not coded yet
+    bool has_finer = false;           // every third run is in q8_0, whatever codes the others are in
   };
 
   TestHead(const AttentionShape& shape, const Options& options, unsigned seed) : shape_(shape) {
@@ -47,11 +48,17 @@ class TestHead {
                              : options.run_sizes[static_cast<std::size_t>(turn) % options.run_sizes.size()];
       const int n = std::min(wanted, options.n_entries - done);
       Run& run = runs_.emplace_back();
-      run.is_plain = options.has_plain && turn % 2 == 0;
-      const auto stored_as = [&](EntryType type) { return run.is_plain ? plain_type(type) : type; };
+      // Runs of the shape's types, between plain ones and those of other codes where they are asked for.
+      const auto stored_as = [&](EntryType type) {
+        if (options.has_plain && turn % 2 == 0) return plain_type(type);
+        const bool is_other = options.has_finer && turn % 3 == 1 && type != plain_type(type) && shape.key_dim % 32 == 0;
+        return is_other ? EntryType::kQ8_0 : type;
+      };
+      run.key_type = stored_as(shape.key_type);
+      run.value_type = stored_as(shape.value_type);
       for (int i = 0; i < n; ++i) {
-        add_row(stored_as(shape.key_type), shape.key_dim, options.magnitude, run.keys);
-        add_row(stored_as(shape.value_type), shape.value_dim, 1.0F, run.values);
+        add_row(run.key_type, shape.key_dim, options.magnitude, run.keys);
+        add_row(run.value_type, shape.value_dim, 1.0F, run.values);
         run.positions.push_back(position += gap(random));
       }
       run.keys.shrink_to_fit();
@@ -60,7 +67,7 @@ class TestHead {
     }
     for (const Run& run : runs_) {
       views_.push_back({run.keys.data(), run.values.data(), run.positions.data(),
-                        static_cast<int>(run.positions.size()), run.is_plain});
+                        static_cast<int>(run.positions.size()), run.key_type, run.value_type});
     }
     entries_ = {views_, options.n_entries};
     last_position_ = position;
@@ -76,7 +83,7 @@ class TestHead {
   struct Run {
     std::vector<std::byte> keys, values;
     std::vector<std::int32_t> positions;
-    bool is_plain = false;
+    EntryType key_type = EntryType::kF32, value_type = EntryType::kF32;
   };
   AttentionShape shape_;
   std::vector<Run> runs_;

@@ -42,6 +42,15 @@ LayerViews::LayerViews(Engine::Impl& engine, const CacheShape& shape, int layer,
       n_tokens_(n_tokens),
       passes_(std::move(passes)) {}
 
+LayerViews::LayerViews(Engine::Impl& engine, const RaggedCache& cache, int layer, std::int32_t n_tokens)
+    : engine_(engine), shape_(cache.shape()), layer_(layer), n_tokens_(n_tokens) {
+  const int n_heads = shape_.layer(layer).n_kv_head;
+  runs_.resize(static_cast<std::size_t>(n_heads));
+  for (int h = 0; h < n_heads; ++h) {
+    heads_.push_back(cache.entries_by_position(layer, h, runs_[static_cast<std::size_t>(h)]));
+  }
+}
+
 LayerView LayerViews::of(QueryEvidence& evidence, const EvidenceNeeds& needs, int max_window_rows) {
   const Model::Impl& model = engine_.model->impl();
   const LayerSpec& spec = model.spec.layers[static_cast<std::size_t>(layer_)];
@@ -73,26 +82,23 @@ LayerView LayerViews::of(QueryEvidence& evidence, const EvidenceNeeds& needs, in
 }
 
 LayerViews stored_layer(Session::Impl& session, int layer) {
-  const CacheShape& shape = session.cache.shape();
-  std::vector<kernels::HeadEntries> heads;
-  for (int h = 0; h < shape.layer(layer).n_kv_head; ++h) heads.push_back(session.cache.entries(layer, h));
-  return {session.engine_impl(), shape, layer, std::move(heads), session.n_tokens()};
+  return {session.engine_impl(), session.cache, layer, session.n_tokens()};
 }
 
 void keep_entries(RaggedCache& cache, std::span<const LayerCut> cuts, const ParallelFor& parallel_for) {
   struct Item {
     int layer, head;
-    const std::vector<std::int32_t>* kept;
+    const std::vector<std::int32_t>*kept, *fine;
   };
   std::vector<Item> items;
   for (const LayerCut& cut : cuts) {
     for (std::size_t h = 0; h < cut.kept.size(); ++h) {
-      items.push_back({cut.layer, static_cast<int>(h), &cut.kept[h]});
+      items.push_back({cut.layer, static_cast<int>(h), &cut.kept[h], &cut.fine[h]});
     }
   }
   parallel_for(static_cast<int>(items.size()), [&](int i) {
     const Item& item = items[static_cast<std::size_t>(i)];
-    cache.keep(item.layer, item.head, *item.kept);
+    cache.keep(item.layer, item.head, *item.kept, *item.fine);
   });
 }
 

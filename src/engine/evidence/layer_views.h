@@ -19,6 +19,9 @@ class LayerViews {
   // heads [n_kv_head]; passes: KVzip's. What they point to must outlive this.
   LayerViews(Engine::Impl& engine, const CacheShape& shape, int layer, std::vector<kernels::HeadEntries> heads,
              std::int32_t n_tokens, std::vector<ReconstructionPass> passes = {});
+  // Of a layer as it is stored.
+  LayerViews(Engine::Impl& engine, const RaggedCache& cache, int layer, std::int32_t n_tokens);
+  LayerViews(const LayerViews&) = delete;
 
   int layer() const { return layer_; }
   std::int32_t n_tokens() const { return n_tokens_; }
@@ -38,6 +41,7 @@ class LayerViews {
   const CacheShape& shape_;
   int layer_;
   std::vector<kernels::HeadEntries> heads_;
+  std::vector<std::vector<kernels::EntryRun>> runs_;  // [n_kv_head] of heads that lie in another order than theirs
   std::int32_t n_tokens_;
   std::vector<ReconstructionPass> passes_;
   std::vector<float> w_o_;  // [n_head][value_dim][n_embd]

@@ -98,10 +98,7 @@ void ReferenceAttention::add_layer(LayerView& view, const ParallelFor& parallel_
 
 void ReferenceAttention::refit_head(const Head& head, RaggedCache& cache) const {
   const kernels::HeadEntries entries = cache.entries(head.layer, head.kv_head);
-  kernels::AttentionShape shape = head.shape;  // the rows' types were those of a prompt
-  const CacheShape types = cache.holds_values() ? cache.shape().held() : cache.shape();
-  shape.key_type = types.key_type;
-  shape.value_type = types.value_type;
+  const kernels::AttentionShape& shape = head.shape;
   const std::vector<float> keys = load_rows(shape, entries, kernels::RowKind::kKey);
   const std::vector<float> values = load_rows(shape, entries, kernels::RowKind::kValue);
   const auto loaded = [&](const std::vector<std::byte>& rows, int n) {

@@ -23,7 +23,7 @@ void PromptTarget::keep_last(const LayerViews& layer, std::int32_t n) {
   std::vector<std::int32_t> last(static_cast<std::size_t>(n));
   std::iota(last.begin(), last.end(), layer.n_tokens() - n);
   session_->engine_impl().parallel_for()(static_cast<int>(heads.size()), [&](int h) {
-    session_->cache.append_from(layer.layer(), h, heads[static_cast<std::size_t>(h)], last, layer.shape());
+    session_->cache.append_from(layer.layer(), h, heads[static_cast<std::size_t>(h)], last);
   });
 }
 
@@ -31,16 +31,16 @@ void PromptTarget::cut(const LayerViews& layer, LayerScoring& scoring) {
   scoring.costs().begin_payer();
   const auto start = std::chrono::steady_clock::now();
   std::vector<LayerCut> due = cut_->add_layer(scoring);
-  std::vector<std::vector<std::int32_t>> kept;  // of this layer, if it is due
+  LayerCut own{.layer = layer.layer(), .kept = {}, .fine = {}};  // of this layer, if it is due
   if (!due.empty() && due.back().layer == layer.layer()) {
-    kept = std::move(due.back().kept);
+    own = std::move(due.back());
     due.pop_back();
   }
   // Layers already stored give pages back before the new one takes any.
   keep_entries(session_->cache, due, scoring.parallel_for());
-  scoring.parallel_for()(static_cast<int>(kept.size()), [&](int h) {
+  scoring.parallel_for()(static_cast<int>(own.kept.size()), [&](int h) {
     const auto at = static_cast<std::size_t>(h);
-    session_->cache.append_from(layer.layer(), h, layer.heads()[at], kept[at], layer.shape());
+    session_->cache.append_from(layer.layer(), h, layer.heads()[at], own.kept[at], own.fine[at]);
   });
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
   // What targets share is made by the first of them and costs each as much as if it were alone.

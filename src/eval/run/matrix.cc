@@ -26,16 +26,17 @@ std::vector<std::string_view> split(std::string_view text, char separator) {
   return pieces;
 }
 
-// "pool=none", but not "snapkv:pool=none".
-bool is_further_option(std::string_view piece) {
-  const std::size_t equals = piece.find('=');
-  return equals != std::string_view::npos && piece.find(':') >= equals;
-}
-
 int whole_number(std::string_view text) {
   int value = -1;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   return error == std::errc() && end == text.data() + text.size() ? value : -1;
+}
+
+// "pool=none", but not "snapkv:pool=none"; and "4", the end of "bits=8:0.3,4".
+bool is_further_option(std::string_view piece) {
+  if (whole_number(piece) >= 0) return true;
+  const std::size_t equals = piece.find('=');
+  return equals != std::string_view::npos && piece.find(':') >= equals;
 }
 
 }  // namespace

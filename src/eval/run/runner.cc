@@ -34,7 +34,6 @@ SessionOptions session_options(const RunnerOptions& options, const Cell& cell) {
   session.eviction = cell.eviction;
   session.budget = cell.budget;
   session.n_ctx = options.n_ctx;
-  session.choose_types();
   return session;
 }
 
@@ -66,7 +65,8 @@ SessionOptions Runner::Impl::session_options(std::size_t cell) const {
 }
 
 AnswerKey Runner::Impl::key_of(const WorkItem& item, std::size_t turn, std::size_t cell) const {
-  const SessionOptions session = session_options(cell);
+  SessionOptions session = session_options(cell);
+  session.choose_types();
   return {.benchmark = item.benchmark,
           .task = item.sample.task,
           .id = item.sample.id,
@@ -74,7 +74,7 @@ AnswerKey Runner::Impl::key_of(const WorkItem& item, std::size_t turn, std::size
           .question = std::string(question_mode_name(item.mode)),
           .method = options.cells[cell].method,
           .budget = options.cells[cell].budget_text,
-          .types = entry_types(session.key_type, session.value_type)};
+          .types = {.key = session.stored_types(session.key_type), .value = session.stored_types(session.value_type)}};
 }
 
 bool Runner::Impl::is_done(const WorkItem& item) const {

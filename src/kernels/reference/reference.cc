@@ -33,7 +33,7 @@ std::vector<std::vector<double>> all_rows(const AttentionShape& shape, const Hea
   std::vector<std::vector<double>> rows;
   for (const EntryRun& run : entries.runs) {
     for (int i = 0; i < run.n_entries; ++i) {
-      rows.push_back(row(row_type(shape, run, kind), row_at(shape, run, kind, i), n));
+      rows.push_back(row(row_type(run, kind), row_at(shape, run, kind, i), n));
     }
   }
   return rows;

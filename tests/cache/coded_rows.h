@@ -1,0 +1,122 @@
+// Rows of random numbers in a cache that codes them, and what is read back.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "cache/cache_test_support.h"
+#include "kernels/rows.h"
+
+namespace winnow {
+
+struct Row {
+  std::int32_t position;
+  std::vector<float> key, value;
+};
+
+inline std::vector<float> normal_row(std::mt19937& random, int n) {
+  std::normal_distribution<float> normal;
+  std::vector<float> row(static_cast<std::size_t>(n));
+  for (float& x : row) x = normal(random);
+  return row;
+}
+
+inline void store(RaggedCache& cache, int layer, int head, std::int32_t entry, const Row& row) {
+  const CacheShape plain = cache.shape().plain();
+  kernels::store_row(plain.key_type, row.key.data(), cache.key_row(layer, head, entry),
+                     static_cast<int>(row.key.size()));
+  kernels::store_row(plain.value_type, row.value.data(), cache.value_row(layer, head, entry),
+                     static_cast<int>(row.value.size()));
+}
+
+inline std::vector<Row> extend(RaggedCache& cache, int layer, int head, std::int32_t n, std::int32_t first_position,
+                               std::mt19937& random) {
+  const LayerShape& sizes = cache.shape().layer(layer);
+  const std::int32_t n_before = cache.n_entries(layer, head);
+  cache.extend(layer, head, n, first_position);
+  std::vector<Row> rows;
+  for (std::int32_t i = 0; i < n; ++i) {
+    rows.push_back({first_position + i, normal_row(random, sizes.key_dim), normal_row(random, sizes.value_dim)});
+    store(cache, layer, head, n_before + i, rows.back());
+  }
+  return rows;
+}
+
+// The entries of a head in ascending position, and how they are stored.
+struct Found {
+  std::vector<Row> rows;
+  std::vector<bool> is_plain;
+  std::vector<EntryType> types;  // of the keys
+};
+
+inline Found find(const RaggedCache& cache, int layer, int head) {
+  const CacheShape plain = cache.shape().plain();
+  const LayerShape& sizes = cache.shape().layer(layer);
+  const kernels::AttentionShape shape{.n_group = 1,
+                                      .key_dim = sizes.key_dim,
+                                      .value_dim = sizes.value_dim,
+                                      .key_type = cache.shape().key_type,
+                                      .value_type = cache.shape().value_type,
+                                      .spec = {.scale = 1}};
+  Found found;
+  std::vector<kernels::EntryRun> runs;
+  for (const kernels::EntryRun& run : cache.entries_by_position(layer, head, runs).runs) {
+    for (std::int32_t i = 0; i < run.n_entries; ++i) {
+      Row row{run.positions[i], std::vector<float>(static_cast<std::size_t>(sizes.key_dim)),
+              std::vector<float>(static_cast<std::size_t>(sizes.value_dim))};
+      kernels::load_row(kernels::row_type(run, kernels::RowKind::kKey),
+                        kernels::row_at(shape, run, kernels::RowKind::kKey, i), row.key.data(), sizes.key_dim);
+      kernels::load_row(kernels::row_type(run, kernels::RowKind::kValue),
+                        kernels::row_at(shape, run, kernels::RowKind::kValue, i), row.value.data(), sizes.value_dim);
+      found.rows.push_back(std::move(row));
+      found.is_plain.push_back(run.key_type == plain.key_type && run.value_type == plain.value_type);
+      found.types.push_back(run.key_type);
+    }
+  }
+  return found;
+}
+
+// |a - b| / |b|
+inline double relative_distance(const std::vector<float>& a, const std::vector<float>& b) {
+  double difference = 0, size = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    difference += std::pow(static_cast<double>(a[i]) - static_cast<double>(b[i]), 2);
+    size += std::pow(static_cast<double>(b[i]), 2);
+  }
+  return std::sqrt(difference / size);
+}
+
+inline double most_error(EntryType type) {
+  switch (type) {
+    case EntryType::kF32:
+    case EntryType::kF16:
+    case EntryType::kBF16:
+      return 1e-3;
+    case EntryType::kQ8_0:
+      return 0.01;
+    case EntryType::kQ4_0:
+    case EntryType::kR4:
+      return 0.2;
+    case EntryType::kR3:
+      return 0.35;
+  }
+  return 0;
+}
+
+inline void expect_rows(const RaggedCache& cache, int layer, int head, const std::vector<Row>& expected,
+                        const std::string& what) {
+  const Found found = find(cache, layer, head);
+  ASSERT_EQ(found.rows.size(), expected.size()) << what;
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    ASSERT_EQ(found.rows[i].position, expected[i].position) << what << ", entry " << i;
+    ASSERT_LT(relative_distance(found.rows[i].key, expected[i].key), most_error(cache.shape().key_type)) << what << i;
+    ASSERT_LT(relative_distance(found.rows[i].value, expected[i].value), most_error(cache.shape().value_type))
+        << what << i;
+  }
+}
+
+}  // namespace winnow

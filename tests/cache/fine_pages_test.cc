@@ -1,0 +1,295 @@
+// Caches that store the best entries of a cut in more bits: whole pages of them, before the others of their head.
+#include <algorithm>
+#include <functional>
+#include <sstream>
+
+#include "cache/coded_rows.h"
+#include "expect_error.h"
+
+namespace winnow {
+namespace {
+
+CacheShape fine_shape(int n_layer = 2, int n_kv_head = 2) {
+  CacheShape shape = even_shape(n_layer, n_kv_head, 64, EntryType::kR4, EntryType::kR4);
+  shape.fine = {.key_type = EntryType::kQ8_0, .value_type = EntryType::kQ8_0, .part = 0.3};
+  return shape;
+}
+
+std::vector<std::int32_t> up_to(std::int32_t n) {
+  std::vector<std::int32_t> all(static_cast<std::size_t>(n));
+  for (std::int32_t i = 0; i < n; ++i) all[static_cast<std::size_t>(i)] = i;
+  return all;
+}
+
+// Every entry is one of `rows`, to the rounding of its type; returns how many are in more bits. was_coded: what is
+// plain may have been in codes before.
+std::int64_t expect_stored(const RaggedCache& cache, int layer, int head, const std::vector<Row>& rows,
+                           const std::string& what, bool was_coded = false) {
+  constexpr double kMostOfThousands = 0.25;  // of 4 bits: the worst row that comes up among many
+  const Found found = find(cache, layer, head);
+  EXPECT_EQ(found.rows.size(), rows.size()) << what;
+  for (std::size_t i = 0; i < std::min(rows.size(), found.rows.size()); ++i) {
+    const bool is_coarse = found.types[i] == EntryType::kR4 || (was_coded && found.is_plain[i]);
+    const double most = is_coarse ? kMostOfThousands : most_error(found.types[i]);
+    EXPECT_EQ(found.rows[i].position, rows[i].position) << what << ", entry " << i;
+    EXPECT_LT(relative_distance(found.rows[i].key, rows[i].key), most) << what << ", entry " << i;
+    EXPECT_LT(relative_distance(found.rows[i].value, rows[i].value), most) << what << ", entry " << i;
+  }
+  return std::count(found.types.begin(), found.types.end(), EntryType::kQ8_0);
+}
+
+std::vector<std::int32_t> random_fine(const std::vector<std::int32_t>& kept, std::mt19937& random) {
+  if (kept.size() < kPlainEntries + kPageEntries) return {};
+  std::vector<std::int32_t> fine(kept.begin() + kPlainEntries, kept.end());
+  std::shuffle(fine.begin(), fine.end(), random);
+  fine.resize(random() % (fine.size() / kPageEntries + 1) * kPageEntries);
+  std::sort(fine.begin(), fine.end());
+  return fine;
+}
+
+TEST(FinePages, HoldTheEntriesThatAreNamed) {
+  const CacheShape shape = fine_shape();
+  const auto pool = PagePool::create(0);
+  std::mt19937 random(3);
+  RaggedCache source(shape.plain(), pool), copied(shape, pool), kept(shape, pool);
+  const std::vector<Row> rows = extend(source, 0, 0, 200, 0, random);
+  std::vector<std::int32_t> chosen;
+  std::vector<Row> expected;
+  for (std::int32_t i = 0; i < 200; ++i) {
+    if (i % 3 == 1) continue;
+    chosen.push_back(i);
+    expected.push_back(rows[static_cast<std::size_t>(i)]);
+  }
+  const std::vector<std::int32_t> fine = [&] {
+    std::vector<std::int32_t> list;
+    for (std::size_t i = 5; list.size() < 2 * kPageEntries; i += 2) list.push_back(chosen[i]);
+    return list;
+  }();
+  copied.append_from(0, 0, source.entries(0, 0), chosen, fine);
+  kept.append_from(0, 0, source.entries(0, 0), up_to(200));
+  kept.keep(0, 0, chosen, fine);
+  const std::size_t bytes =
+      shape.head_bytes(0, std::ssize(chosen)) + fine.size() * (shape.fine_entry_bytes(0) - shape.entry_bytes(0));
+  for (const RaggedCache* cache : {&copied, &kept}) {
+    EXPECT_EQ(cache->bytes(), bytes);
+    if (cache == &kept) continue;  // its fine entries were coarse before
+    expect_stored(*cache, 0, 0, expected, "cut");
+    const Found found = find(*cache, 0, 0);
+    for (std::size_t i = 0; i < chosen.size(); ++i) {
+      const bool is_fine = std::binary_search(fine.begin(), fine.end(), chosen[i]);
+      EXPECT_EQ(found.types[i] == EntryType::kQ8_0, is_fine) << i;
+      EXPECT_EQ(found.is_plain[i], i < kPlainEntries) << i;
+    }
+  }
+
+  // Runs are pages, whatever the positions; in ascending order they are pieces of them.
+  EXPECT_EQ(copied.entries(0, 0).runs.size(), 1 + 2 + (chosen.size() - kPlainEntries - fine.size() + 31) / 32);
+
+  // What follows comes plain, and has the other types once its page is full.
+  const std::size_t n_before = expected.size();
+  for (Row& row : extend(copied, 0, 0, 2 * kPageEntries, 200, random)) expected.push_back(std::move(row));
+  copied.settle();
+  EXPECT_EQ(expect_stored(copied, 0, 0, expected, "turn"), std::ssize(fine));
+  copied.truncate(200);
+  expected.resize(n_before);
+  EXPECT_EQ(expect_stored(copied, 0, 0, expected, "truncated"), std::ssize(fine));
+  copied.truncate(150);
+  while (expected.back().position >= 150) expected.pop_back();
+  EXPECT_EQ(expect_stored(copied, 0, 0, expected, "truncated between coded entries"), kPageEntries);
+  copied.truncate(0);
+  EXPECT_EQ(copied.n_entries(0, 0), 0);
+  EXPECT_EQ(copied.bytes(), 0U);
+}
+
+TEST(FinePages, EqualPlainVectorsUnderRandomOperations) {
+  struct Sequence {
+    RaggedCache cache;
+    std::vector<std::vector<Row>> rows;  // [heads]
+    std::int32_t next_position = 0;
+  };
+  const CacheShape shape = fine_shape();
+  const auto pool = PagePool::create(0);
+  std::mt19937 random(17);
+  std::vector<Sequence> sequences;
+  sequences.push_back({RaggedCache(shape, pool), std::vector<std::vector<Row>>(4), 0});
+  std::int64_t n_fine = 0;
+  for (int step = 0; step < 300; ++step) {
+    Sequence& s = sequences[random() % sequences.size()];
+    const int head = static_cast<int>(random() % 4);
+    std::vector<Row>& rows = s.rows[static_cast<std::size_t>(head)];
+    const auto operation = random() % 7;
+    if (operation < 2) {
+      const auto n = static_cast<std::int32_t>(random() % (operation == 0 ? 120 : 3));
+      for (Row& row : extend(s.cache, head / 2, head % 2, n, s.next_position, random)) rows.push_back(std::move(row));
+      s.next_position += n;
+    } else if (operation == 2) {
+      s.cache.settle();
+    } else if (operation == 3) {
+      std::vector<std::int32_t> chosen;
+      std::vector<Row> kept;
+      for (std::size_t i = 0; i < rows.size(); ++i) {
+        if (random() % 4 == 0) continue;
+        chosen.push_back(static_cast<std::int32_t>(i));
+        kept.push_back(rows[i]);
+      }
+      s.cache.keep(head / 2, head % 2, chosen, random_fine(chosen, random));
+      rows = kept;
+    } else if (operation == 4 && sequences.size() < 4) {
+      Sequence fork{s.cache.fork(), s.rows, s.next_position};
+      sequences.push_back(std::move(fork));
+    } else if (operation == 5) {
+      std::stringstream stream;
+      s.cache.write(stream);
+      RaggedCache restored(shape, pool);
+      restored.restore(stream);
+      std::ostringstream again;
+      restored.write(again);
+      ASSERT_EQ(again.str(), stream.str());
+      ASSERT_EQ(restored.bytes(), s.cache.bytes());
+      s.cache = std::move(restored);
+    } else if (operation == 6 && s.next_position > 0 && random() % 3 == 0) {
+      const auto position = static_cast<std::int32_t>(random() % static_cast<unsigned>(s.next_position));
+      s.cache.truncate(position);
+      for (std::vector<Row>& of_head : s.rows) {
+        while (!of_head.empty() && of_head.back().position >= position) of_head.pop_back();
+      }
+      s.next_position = position;
+    }
+    for (Sequence& other : sequences) {
+      for (int h = 0; h < 4; ++h) {
+        n_fine += expect_stored(other.cache, h / 2, h % 2, other.rows[static_cast<std::size_t>(h)],
+                                "operation " + std::to_string(operation) + ", step " + std::to_string(step), true);
+        if (testing::Test::HasFailure()) return;
+        other.rows[static_cast<std::size_t>(h)] = find(other.cache, h / 2, h % 2).rows;  // one rounding a step
+      }
+    }
+    if (sequences.size() == 1) {
+      ASSERT_EQ(pool->statistics().bytes_in_use, s.cache.bytes_in_pages());
+    }
+  }
+  EXPECT_GT(n_fine, 1000);
+  sequences.clear();
+  EXPECT_EQ(pool->statistics().pages_in_use, 0U);
+}
+
+// While layers are cut one after the other entries lose bits and values wait: what stays in more bits to the end has
+// one rounding, with and without memory for smaller pages.
+TEST(FinePages, WaitForTheirValuesAndGiveUpBits) {
+  const CacheShape shape = fine_shape(1, 1);
+  for (const std::size_t limit : {std::size_t{0}, std::size_t{7 * 12'000}}) {
+    const auto pool = PagePool::create(0), limited = PagePool::create(limit);
+    std::mt19937 random(11);
+    RaggedCache source(shape.plain(), pool), at_once(shape, pool), waiting(shape, limited);
+    extend(source, 0, 0, 180, 0, random);
+    std::vector<std::int32_t> third;
+    for (std::int32_t i = 0; i < 180; ++i) {
+      if (i < kPlainEntries || i % 3 != 1) third.push_back(i);
+    }
+    const std::vector<std::int32_t> fine(third.begin() + 20, third.begin() + 20 + kPageEntries);
+    const std::vector<std::int32_t> most(third.begin() + 10, third.begin() + 10 + 3 * kPageEntries);
+    at_once.append_from(0, 0, source.entries(0, 0), third, fine);
+    waiting.hold_values();
+    waiting.append_from(0, 0, source.entries(0, 0), up_to(180), most);
+    waiting.keep(0, 0, third, fine);  // in indices of what is stored: all of the 180
+    EXPECT_TRUE(waiting.holds_values());
+    waiting.code_values([](int n, const std::function<void(int)>& body) {
+      for (int i = 0; i < n; ++i) body(i);
+    });
+    EXPECT_EQ(waiting.bytes(), at_once.bytes());
+    const Found found = find(waiting, 0, 0), expected = find(at_once, 0, 0);
+    ASSERT_EQ(found.rows.size(), expected.rows.size());
+    EXPECT_EQ(found.types, expected.types);
+    for (std::size_t i = 0; i < expected.rows.size(); ++i) {
+      EXPECT_EQ(found.rows[i].position, expected.rows[i].position) << i;
+      EXPECT_EQ(found.rows[i].value, expected.rows[i].value) << i;
+      if (expected.types[i] == EntryType::kQ8_0) {
+        EXPECT_EQ(found.rows[i].key, expected.rows[i].key) << i;
+      }
+    }
+  }
+}
+
+// A later cut writes the pages on which an entry goes, comes or changes its type, and no others: those stay shared with
+// a fork. What moves is not coded again.
+TEST(FinePages, ACutWritesOnlyPagesThatChange) {
+  const CacheShape shape = fine_shape(1, 1);
+  const auto pool = PagePool::create(0);
+  std::mt19937 random(23);
+  RaggedCache source(shape.plain(), pool), cache(shape, pool);
+  extend(source, 0, 0, kPlainEntries + 8 * kPageEntries, 0, random);
+  const std::vector<std::int32_t> all = up_to(kPlainEntries + 8 * kPageEntries);
+  std::vector<std::int32_t> fine;  // two pages
+  for (std::int32_t i = 10; std::ssize(fine) < 2 * kPageEntries; i += 3) fine.push_back(i);
+  cache.append_from(0, 0, source.entries(0, 0), all, fine);
+  const auto n_written = [&](std::vector<std::int32_t> kept, const std::vector<std::int32_t>& kept_fine) {
+    RaggedCache cut = cache.fork();
+    const Found before = find(cut, 0, 0);
+    cut.keep(0, 0, kept, kept_fine);
+    const Found after = find(cut, 0, 0);
+    for (std::size_t i = 0; i < kept.size(); ++i) {
+      const auto from = static_cast<std::size_t>(kept[i]);
+      EXPECT_EQ(after.rows[i].position, before.rows[from].position);
+      if (after.types[i] != before.types[from]) continue;
+      EXPECT_EQ(after.rows[i].key, before.rows[from].key) << i;
+    }
+    std::int64_t n = 0;
+    for (const kernels::EntryRun& run : cut.entries(0, 0).runs) {
+      bool is_shared = false;
+      for (const kernels::EntryRun& old : cache.entries(0, 0).runs) is_shared |= old.keys == run.keys;
+      n += is_shared ? 0 : 1;
+    }
+    return n;
+  };
+  EXPECT_EQ(n_written(all, fine), 0) << "nothing changes";
+  std::vector<std::int32_t> kept = all;
+  kept.pop_back();
+  EXPECT_EQ(n_written(kept, fine), 0) << "the last entry goes";
+  kept = all;
+  const std::int32_t coarse = 12;  // the first page behind the fine ones begins with 4 to 9, 11 and 12
+  kept.erase(std::find(kept.begin(), kept.end(), coarse));
+  EXPECT_EQ(n_written(kept, fine), 6) << "one of the first page of six in fewer bits goes";
+  // The last fine entry and the coarse one after it change places: the last fine page and those from there on.
+  std::vector<std::int32_t> other = fine;
+  other.back() += 1;
+  EXPECT_EQ(n_written(all, other), 2) << "an entry loses its bits to its neighbour";
+}
+
+TEST(FinePages, RefuseFilesThatCannotBe) {
+  const CacheShape shape = fine_shape(1, 1);
+  const auto pool = PagePool::create(0);
+  std::mt19937 random(5);
+  RaggedCache source(shape.plain(), pool), cache(shape, pool);
+  extend(source, 0, 0, 100, 0, random);
+  const std::vector<std::int32_t> all = up_to(100);
+  cache.append_from(0, 0, source.entries(0, 0), all, std::span(all).subspan(10, kPageEntries));
+  std::ostringstream out;
+  cache.write(out);
+  const std::string bytes = out.str();
+  const auto refusal = [&](const CacheShape& target, std::size_t at, std::int32_t value) {
+    std::string changed = bytes;
+    std::copy_n(reinterpret_cast<const char*>(&value), sizeof(value), changed.data() + at);
+    std::istringstream in(changed);
+    RaggedCache restored(target, pool);
+    try {
+      restored.restore(in);
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  const std::size_t first_page = 6 * sizeof(std::int32_t);  // the shape and the head's count are before it
+  const std::size_t first_rows = 4 * (sizeof(std::int32_t) + 2 * 128);
+  const std::size_t fine_page = first_page + 8 + first_rows, position = fine_page + 8;
+  EXPECT_EQ(refusal(shape, first_page, 4), "") << "unchanged";
+  EXPECT_NE(refusal(shape, first_page + 4, 2).find("cannot be"), std::string::npos) << "a first page in more bits";
+  EXPECT_NE(refusal(shape, fine_page, 31).find("cannot be"), std::string::npos) << "a page that is not full";
+  EXPECT_NE(refusal(shape, fine_page + 4, 3).find("cannot be"), std::string::npos);
+  EXPECT_NE(refusal(shape, position, 3).find("order"), std::string::npos) << "before the first page's end";
+  EXPECT_NE(refusal(shape, position, 9).find("twice"), std::string::npos) << "as another entry";
+  CacheShape alike = shape;
+  alike.fine.reset();
+  EXPECT_NE(refusal(alike, first_page, 4).find("cannot be"), std::string::npos) << "a cache without such pages";
+}
+
+}  // namespace
+}  // namespace winnow
