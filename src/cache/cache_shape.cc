@@ -1,0 +1,88 @@
+// What a cache of a shape stores, in entries and bytes.
+#include <algorithm>
+
+#include "cache/ragged_cache.h"
+
+namespace winnow {
+
+std::size_t CacheShape::entry_bytes(int layer) const {
+  return key_bytes(layer) + value_bytes(layer) + sizeof(std::int32_t);
+}
+
+std::size_t CacheShape::fine_entry_bytes(int layer) const {
+  if (!fine) return entry_bytes(layer);
+  return row_bytes(fine->key_type, this->layer(layer).key_dim) +
+         row_bytes(fine->value_type, this->layer(layer).value_dim) + sizeof(std::int32_t);
+}
+
+int CacheShape::n_heads() const {
+  int n = 0;
+  for (const LayerShape& layer : layers) n += layer.n_kv_head;
+  return n;
+}
+
+int CacheShape::n_cut_heads() const {
+  int n = 0;
+  for (const LayerShape& layer : layers) n += layer.is_cut() ? layer.n_kv_head : 0;
+  return n;
+}
+
+CacheShape CacheShape::plain() const {
+  CacheShape shape = *this;
+  shape.key_type = kernels::plain_type(key_type);
+  shape.value_type = kernels::plain_type(value_type);
+  shape.fine.reset();
+  return shape;
+}
+
+CacheShape CacheShape::held() const {
+  CacheShape shape = *this;
+  shape.value_type = kernels::plain_type(value_type);
+  if (shape.fine) shape.fine->value_type = shape.value_type;
+  return shape;
+}
+
+EntryBytes CacheShape::cut_entry_bytes() const {
+  std::size_t stored = 0, finer = 0, f16_rows = 0, first = 0;
+  for (int l = 0; l < n_layer(); ++l) {
+    const LayerShape& sizes = layer(l);
+    if (!sizes.is_cut()) continue;
+    const auto n_heads = static_cast<std::size_t>(sizes.n_kv_head);
+    stored += n_heads * entry_bytes(l);
+    finer += n_heads * (fine_entry_bytes(l) - entry_bytes(l));
+    first += n_heads * (head_bytes(l, kPlainEntries) - kPlainEntries * entry_bytes(l));
+    f16_rows += n_heads * (row_bytes(EntryType::kF16, sizes.key_dim) + row_bytes(EntryType::kF16, sizes.value_dim));
+  }
+  const double n_heads = std::max(1, n_cut_heads());
+  const double fine_part = fine ? fine->part : 0;
+  return {.stored = (static_cast<double>(stored) + fine_part * static_cast<double>(finer)) / n_heads,
+          .f16_rows = static_cast<double>(f16_rows) / n_heads,
+          .head_extra = static_cast<double>(first) / n_heads};
+}
+
+std::size_t CacheShape::head_bytes(int layer, std::int64_t n) const {
+  const std::size_t coded = entry_bytes(layer);
+  const std::size_t plain = has_codes() && this->layer(layer).window == 0 ? this->plain().entry_bytes(layer) : coded;
+  const std::int64_t n_plain = std::min<std::int64_t>(n, kPlainEntries);
+  return static_cast<std::size_t>(n_plain) * plain + static_cast<std::size_t>(n - n_plain) * coded;
+}
+
+std::int64_t CacheShape::full_entries(std::int64_t n_tokens) const {
+  std::int64_t n = 0;
+  for (const LayerShape& layer : layers) {
+    n += layer.n_kv_head * (layer.window > 0 ? std::min<std::int64_t>(n_tokens, layer.window) : n_tokens);
+  }
+  return n;
+}
+
+std::size_t CacheShape::full_bytes(std::int64_t n_tokens) const {
+  std::size_t bytes = 0;
+  for (int l = 0; l < n_layer(); ++l) {
+    if (layer(l).n_kv_head == 0) continue;
+    const std::int64_t n = layer(l).window > 0 ? std::min<std::int64_t>(n_tokens, layer(l).window) : n_tokens;
+    bytes += static_cast<std::size_t>(layer(l).n_kv_head) * head_bytes(l, n);
+  }
+  return bytes;
+}
+
+}  // namespace winnow
