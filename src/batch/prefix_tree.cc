@@ -17,10 +17,8 @@ std::size_t n_common(std::span<const Token> a, std::span<const Token> b, std::si
       a.begin());
 }
 
-bool can_go_back(const KeptPrefix& prefix) {
-  const auto n = static_cast<std::int32_t>(prefix.tokens.size());
-  return n > 1 && prefix.session.truncatable(n - 1) > 0;
-}
+// However small they are: every change shows all of them to other threads.
+constexpr std::size_t kMostKept = 256;
 
 }  // namespace
 
@@ -86,7 +84,7 @@ void PrefixTree::set_ready(const PrefixPointer& prefix) {
 PrefixPointer PrefixTree::add(const std::string& key, Session session, bool is_kept) {
   std::vector<Token> tokens(session.tokens().begin(), session.tokens().end());
   const Match match = find(key, tokens);
-  if (match.prefix && match.prefix->tokens.size() == tokens.size()) {
+  if (match.prefix && match.n_tokens == static_cast<std::int32_t>(tokens.size())) {
     match.prefix->is_kept |= is_kept && bytes_limit_ > 0;
     touch(*match.prefix);
     return nullptr;
@@ -94,7 +92,6 @@ PrefixPointer PrefixTree::add(const std::string& key, Session session, bool is_k
   const PrefixPointer prefix = begin(key, std::move(tokens), std::move(session), nullptr, 0, is_kept);
   prefix->is_context = false;
   set_ready(prefix);
-  merge_above(*prefix);
   return prefix;
 }
 
@@ -154,16 +151,6 @@ void PrefixTree::charge(KeptPrefix& prefix) const {
       prefix.parent == nullptr ? cache.bytes_in_pages() : cache.bytes_beyond(prefix.parent->session.impl().cache);
 }
 
-void PrefixTree::merge_above(const KeptPrefix& prefix) {
-  // Its parent stays: a request that is asked again needs the logits behind the last prompt.
-  KeptPrefix* above = prefix.parent == nullptr ? nullptr : prefix.parent->parent;
-  while (above != nullptr) {
-    KeptPrefix* next = above->parent;
-    if (above->n_users == 0 && above->children.size() == 1 && can_go_back(*above)) remove(*above);
-    above = next;
-  }
-}
-
 // GreedyDual-Size (Cao and Irani, 1997): what it costs to have it again per byte, and age by a clock that is at the
 // priority of what had to go.
 double PrefixTree::priority(const KeptPrefix& prefix) {
@@ -173,8 +160,11 @@ double PrefixTree::priority(const KeptPrefix& prefix) {
 }
 
 void PrefixTree::touch(KeptPrefix& prefix) {
-  prefix.clock = clock_;
-  prefix.last_use = ++n_uses_;
+  ++n_uses_;
+  for (KeptPrefix* above = &prefix; above != nullptr; above = above->parent) {  // they hold its pages
+    above->clock = clock_;
+    above->last_use = n_uses_;
+  }
 }
 
 void PrefixTree::use(KeptPrefix& prefix) {
@@ -196,9 +186,6 @@ void PrefixTree::remove(const KeptPrefix& prefix) {
       child->parent = prefix.parent;
       siblings.push_back(child);
       charge(*child);
-      // What used the one above used these pages.
-      child->clock = std::max(child->clock, prefix.clock);
-      child->last_use = std::max(child->last_use, prefix.last_use);
     }
     std::erase_if(roots_, [](const Roots& roots) { return roots.siblings.empty(); });
   }
@@ -227,7 +214,7 @@ bool PrefixTree::remove_one() {
 }
 
 void PrefixTree::trim() {
-  while (bytes_kept() > bytes_limit_ && remove_one()) {
+  while ((bytes_kept() > bytes_limit_ || all_.size() > kMostKept) && remove_one()) {
   }
 }
 

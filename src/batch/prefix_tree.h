@@ -2,7 +2,8 @@
 // tree in which a sequence stands below the longest other one that it continues.
 //
 // Pages are shared between a sequence and those below it (copy on write), and counted once: each is charged for what it
-// holds beyond the one above it.
+// holds beyond the one above it. (A page of which the one above has a copy of its own, as far as it goes, is counted
+// for both.)
 #pragma once
 
 #include <chrono>
@@ -91,7 +92,7 @@ class PrefixTree {
   // Removes what is cheapest to read again per byte and has not been used for longest, of what nobody uses. False if
   // there is none.
   bool remove_one();
-  void trim();  // to the limit
+  void trim();  // to the limit, and to a number that can be looked through
 
   const std::list<PrefixPointer>& all() const { return all_; }
   std::size_t bytes() const;                             // of all, and promised to those being read
@@ -106,8 +107,7 @@ class PrefixTree {
   Siblings& siblings_below(KeptPrefix* parent, const std::string& key);
   void insert(KeptPrefix& prefix);
   void charge(KeptPrefix& prefix) const;
-  // Of a chain of sequences that can be cut back, those between are in the last one already.
-  void merge_above(const KeptPrefix& prefix);
+  // A place where others part, without logits of its own.
   static bool is_branching(const KeptPrefix& prefix);
   static double priority(const KeptPrefix& prefix);
   void touch(KeptPrefix& prefix);

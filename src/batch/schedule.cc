@@ -15,6 +15,8 @@ constexpr double kTurnSeconds = 0.05;
 constexpr double kIdleReadSeconds = 0.02;
 // A busy batch saves a context after this time, an idle one at once; what may soon go on is left alone for longer.
 constexpr std::chrono::seconds kAtOnce{0}, kLatestSave{2}, kConversationSave{30};
+// A few tokens that a template begins every chat with are no beginning.
+constexpr std::int32_t kLeastReused = 16;
 // Fewer tokens are read again sooner than another copy is made.
 constexpr std::int32_t kLeastCopied = 64;
 // Fewer tokens of a context that is not cut are read together with what follows it.
@@ -144,6 +146,7 @@ PrefixTree::Match Batch::Impl::find_beginning(const BatchJob& job) {
   const BatchRequest& request = job.request;
   if (request.reuse == Reuse::kNone) return {};
   PrefixTree::Match match = tree.find(job.key, job.tokens);
+  if (match.n_tokens < kLeastReused) match = {.n_common = match.n_common};
   const auto n_context = static_cast<std::int32_t>(request.context.size());
   if (files && match.n_tokens < n_context) {
     if (std::optional<Session> session = files->find(job.key, request.context)) {

@@ -116,8 +116,8 @@ TEST_F(BatchTest, LeastRecentlyUsedContextsGo) {
   EXPECT_EQ(ask(1), 0);
   EXPECT_EQ(ask(2), 0);
   EXPECT_EQ(ask(1), 325);
-  EXPECT_EQ(ask(3), 0);  // 2 goes
-  EXPECT_EQ(ask(1), 325);
+  EXPECT_EQ(ask(3), 0);  // 2 goes, and the ends of prompts, which are read again sooner
+  EXPECT_GE(ask(1), 320);
   EXPECT_EQ(ask(2), 0);
   EXPECT_GE(batch->statistics().contexts_removed, 2);
   EXPECT_EQ(bytes_in_use(), batch->statistics().context_bytes);

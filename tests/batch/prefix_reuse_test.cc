@@ -64,10 +64,10 @@ TEST_F(PrefixReuseTest, AGrowingConversationIsReadOnce) {
   EXPECT_EQ(batch->statistics().prompt_tokens + batch->statistics().cached_tokens,
             12 * 500 + (0 + 11) * 12 / 2 * (20 + 6));
   EXPECT_EQ(batch->statistics().prompt_tokens, 500 + 11 * (20 + 1));
-  // The whole conversation is there once, with the ends of the last prompts and answers.
-  EXPECT_LE(batch->entries().size(), 4U);
+  // The whole conversation is there once; every end of a prompt and of an answer has its own last page.
+  EXPECT_EQ(batch->entries().size(), 24U);
   EXPECT_EQ(bytes_in_use(), batch->statistics().context_bytes);
-  const std::size_t page = std::size_t{32} * (2 * 64 + 4), n_pages = (n_end + 31) / 32 + 3;
+  const std::size_t page = std::size_t{32} * (2 * 64 + 4), n_pages = (n_end + 31) / 32 + 24;
   EXPECT_LE(bytes_in_use(), 6 * n_pages * page);
 }
 
@@ -87,7 +87,9 @@ TEST_F(PrefixReuseTest, BranchesAnywhere) {
   EXPECT_EQ(reply.result.cached_tokens, 199);
   EXPECT_EQ(reply.answer, ask_anew(part).answer);
   EXPECT_EQ(ask(*batch, request(random(100, 9))).result.cached_tokens, 0);
-  EXPECT_EQ(bytes_in_use(), batch->statistics().context_bytes);
+  // The prompt of 200 tokens has its own copy of a page that those before and behind it share.
+  constexpr std::size_t kPage = std::size_t{32} * (2 * 64 + 4);
+  EXPECT_EQ(bytes_in_use() + 6 * kPage, batch->statistics().context_bytes);
 }
 
 TEST_F(PrefixReuseTest, ARequestAskedAgainReadsNothing) {
@@ -199,6 +201,14 @@ TEST_F(PrefixReuseTest, WhereThereIsNoWayBackCopiesAreLeftWherePromptsPart) {
     // States are counted once for each that shares them, pages once.
     EXPECT_GE(bytes_in_use(), batch.statistics().context_bytes);
   }
+}
+
+TEST_F(PrefixReuseTest, TheirNumberIsBounded) {
+  const auto batch = keeping_batch();
+  for (std::uint32_t i = 0; i < 150; ++i) ask(*batch, request(random(40, i)));
+  EXPECT_EQ(batch->entries().size(), 256U);
+  EXPECT_EQ(batch->statistics().contexts_removed, 300 - 256);
+  EXPECT_EQ(bytes_in_use(), batch->statistics().context_bytes);
 }
 
 TEST_F(PrefixReuseTest, NothingIsKeptOfWhoDoesNotWantIt) {

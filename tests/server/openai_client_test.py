@@ -148,11 +148,12 @@ class OpenAiClientTest(unittest.TestCase):
             self.assertEqual(server.stop(), 0)
 
     def test_responses(self):
-        first = self.client.responses.create(model="any", input="What is the capital of France?", max_output_tokens=24)
+        first = self.client.responses.create(model="any", input="What is the capital of France?", max_output_tokens=24,
+                                              temperature=0)
         self.assertIn("Paris", first.output_text)
         self.assertEqual(first.status, "completed")
         second = self.client.responses.create(
-            model="any", input="And of Italy?", previous_response_id=first.id, max_output_tokens=24)
+            model="any", input="And of Italy?", previous_response_id=first.id, max_output_tokens=24, temperature=0)
         self.assertGreater(second.usage.input_tokens, first.usage.input_tokens)
         self.assertEqual(self.client.responses.retrieve(first.id).output_text, first.output_text)
         self.client.responses.delete(first.id)
@@ -161,7 +162,7 @@ class OpenAiClientTest(unittest.TestCase):
 
     def test_streamed_responses(self):
         with self.client.responses.stream(model="any", input="What is the capital of France?",
-                                          max_output_tokens=24) as stream:
+                                          max_output_tokens=24, temperature=0) as stream:
             text = "".join(event.delta for event in stream if event.type == "response.output_text.delta")
             self.assertEqual(stream.get_final_response().output_text, text)
         self.assertIn("Paris", text)
