@@ -1,6 +1,7 @@
 #include "server/answer_json.h"
 
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <random>
 
@@ -29,6 +30,14 @@ std::int64_t unix_seconds() {
 
 std::string sse_text(const Json& json, const char* name) {
   return (name == nullptr ? "" : "event: " + std::string(name) + "\n") + "data: " + to_text(json) + "\n\n";
+}
+
+double finite(float log_probability) { return std::isfinite(log_probability) ? log_probability : -9999.0; }
+
+Json bytes_json(const std::string& bytes) {
+  Json list = Json::array();
+  for (const char byte : bytes) list.push_back(static_cast<unsigned char>(byte));
+  return list;
 }
 
 Json usage_json(const BatchResult& result) {

@@ -16,6 +16,10 @@ std::int64_t unix_seconds();
 // An event of a stream, with its name where it has one.
 std::string sse_text(const Json& json, const char* name = nullptr);
 
+// JSON has no infinity: a token that cannot be is as good as impossible.
+double finite(float log_probability);
+Json bytes_json(const std::string& bytes);
+
 Json usage_json(const BatchResult& result);
 // What the answer took, and what was kept for it.
 Json timings_json(const BatchResult& result);

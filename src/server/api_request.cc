@@ -6,6 +6,7 @@
 #include "generate/schema_grammar.h"
 #include "server/chat_fields.h"
 #include "server/chat_prompt.h"
+#include "server/completion_prompts.h"
 #include "server/fields.h"
 #include "server/kv_fields.h"
 #include "server/sampling_fields.h"
@@ -19,18 +20,18 @@ constexpr std::size_t kMostStopBytes = 1024;
 constexpr int kMostProbabilities = 20;
 
 // Fields that would change the answer, and that nothing here honours.
-void refuse_unsupported(const Fields& fields) {
+void refuse_unsupported(const Fields& fields, Endpoint endpoint) {
   const auto refuse_unless = [&](const std::string& name, const auto& is_harmless) {
     const Json* json = fields.find(name);
     if (json != nullptr && !is_harmless(*json)) fields.refuse(name, "is not supported by this server: leave it out");
   };
   const auto is_empty = [](const Json& json) { return (json.is_array() || json.is_object()) && json.empty(); };
-  const auto is_false = [](const Json& json) { return json == false; };
   for (const char* name : {"functions", "web_search_options"}) refuse_unless(name, is_empty);
-  refuse_unless("echo", is_false);
   refuse_unless("function_call", [](const Json& json) { return json == "none" || json == "auto"; });
   refuse_unless("modalities", [](const Json& json) { return json == Json::array({"text"}); });
   refuse_unless("audio", [](const Json&) { return false; });
+  if (endpoint == Endpoint::kCompletion) return;
+  refuse_unless("echo", [](const Json& json) { return json == false; });
   refuse_unless("suffix", [](const Json& json) { return json == ""; });
   refuse_unless("best_of", [](const Json& json) { return json == 1; });
 }
@@ -70,20 +71,17 @@ std::string parse_grammar(const Fields& fields, const OrderedJson& ordered) {
   }
 }
 
-PromptTokens parse_prompt(const Fields& fields, const Model& model, const std::string& document, std::int32_t n_ctx) {
-  const Json* json = fields.find("prompt");
-  if (json == nullptr) fields.refuse("prompt", "is missing");
-  const Json& prompt = json->is_array() && json->size() == 1 && !(*json)[0].is_number() ? (*json)[0] : *json;
-  check_bytes(model, document.size() + (prompt.is_string() ? prompt.get_ref<const std::string&>().size() : 0), n_ctx);
-  if (prompt.is_string()) return tokenize(model, {document, prompt.get<std::string>()});
-  const auto is_token = [](const Json& token) { return token.is_number_integer() && token >= 0 && token <= INT32_MAX; };
-  if (!prompt.is_array() || prompt.empty() || !std::all_of(prompt.begin(), prompt.end(), is_token)) {
-    fields.refuse("prompt", "must be one string or one list of tokens");
-  }
-  PromptTokens parts;
-  if (!document.empty()) parts.context = model.tokenize(document, true, true);
-  parts.question = prompt.get<std::vector<Token>>();
-  return parts;
+// "best_of": so many answers, of which the "n" likeliest by token are told.
+void take_best_of(const Fields& fields, const RequestDefaults& defaults, ApiRequest& request) {
+  BatchRequest& batch = request.batch;
+  request.n_told = batch.n_answers;
+  const auto best_of = fields.integer("best_of", 1, defaults.n_parallel);
+  if (!best_of || *best_of == batch.n_answers) return;
+  if (*best_of < batch.n_answers) fields.refuse("best_of", "must not be less than 'n'");
+  if (request.is_streamed) fields.refuse("best_of", "cannot be streamed: the best are known in the end");
+  request.tells_probabilities = batch.n_probabilities >= 0;
+  batch.n_answers = static_cast<int>(*best_of);
+  batch.n_probabilities = std::max(batch.n_probabilities, 0);
 }
 
 int parse_probabilities(const Fields& fields, Endpoint endpoint) {
@@ -123,7 +121,7 @@ RequestBody::RequestBody(const std::string& text) : fields(parse_body(text)) {
 ApiRequest parse_request(Endpoint endpoint, const RequestBody& body, const Model& model,
                          const RequestDefaults& defaults) {
   const Fields fields(body.fields);
-  refuse_unsupported(fields);
+  refuse_unsupported(fields, endpoint);
 
   ApiRequest request{.endpoint = endpoint};
   request.model = fields.text("model").value_or("");
@@ -150,10 +148,18 @@ ApiRequest parse_request(Endpoint endpoint, const RequestBody& body, const Model
   const KvFields kv = parse_kv(fields);
   request.wants_heads = kv.wants_heads;
   const std::int32_t n_ctx = defaults.session.n_ctx > 0 ? defaults.session.n_ctx : model.info().n_ctx_train;
-  PromptTokens parts = endpoint == Endpoint::kChat
-                           ? chat_tokens(model, parse_chat(fields, body.parameters, !batch.sampling.grammar.empty()),
-                                         kv.document, n_ctx, request)
-                           : parse_prompt(fields, model, kv.document.value_or(""), n_ctx);
+  if (endpoint == Endpoint::kCompletion) {
+    const CompletionPrompts prompts = parse_prompts(fields, model, kv.document.value_or(""), n_ctx);
+    request.echoes = prompts.echoes;
+    take_best_of(fields, defaults, request);
+    for (std::size_t i = 1; i < prompts.tokens.size(); ++i) {
+      apply_kv(kv, defaults, prompts.tokens[i], request.more.emplace_back(batch));
+    }
+    apply_kv(kv, defaults, prompts.tokens.front(), batch);
+    return request;
+  }
+  PromptTokens parts = chat_tokens(model, parse_chat(fields, body.parameters, !batch.sampling.grammar.empty()),
+                                   kv.document, n_ctx, request);
   if (request.format != nullptr && request.is_streamed && batch.n_probabilities >= 0) {
     fields.refuse("logprobs", "cannot be had in a stream of tool calls or thoughts: leave out one of the three");
   }

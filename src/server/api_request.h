@@ -45,6 +45,9 @@ struct ApiRequest {
   std::shared_ptr<const ChatFormat> format;  // of a chat's answer; null: plain text
   std::vector<Token> shown_tokens;           // special ones whose text belongs to an answer, ascending
   std::string model;                         // the name that it asked for, repeated in the answer; may be empty
+  std::vector<std::string> echoes;           // of a completion with "echo": each prompt's text
+  int n_told = 1;                            // answers to a prompt that the client is told; the rest is not as good
+  bool tells_probabilities = true;           // where there are any
   bool is_streamed = false;
   bool wants_usage = false;           // at the end of the stream
   bool wants_heads = false;           // the entries of each layer and head, in the timings

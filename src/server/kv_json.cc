@@ -1,6 +1,7 @@
 #include "server/kv_json.h"
 
 #include "base/utf8.h"
+#include "server/answer_json.h"
 #include "server/fields.h"
 
 namespace winnow::server {
@@ -32,19 +33,24 @@ Json entry_json(const BatchEntry& entry) {
 
 }  // namespace
 
-Json model_json(const Model& model, const std::string& name) {
+Json model_json(const Model& model, const RequestDefaults& defaults, const std::string& name) {
+  static const std::int64_t kStart = unix_seconds();
+  const std::int32_t n_ctx = defaults.session.n_ctx > 0 ? defaults.session.n_ctx : model.info().n_ctx_train;
   const ModelInfo& info = model.info();
   const std::vector<int> n_kv_head = info.dimension(&LayerInfo::n_kv_head);
   return {{"id", name},
           {"object", "model"},
-          {"created", 0},
+          {"created", kStart},
           {"owned_by", "winnow"},
+          {"max_model_len", n_ctx},   // as vLLM's clients read it
+          {"context_length", n_ctx},  // as OpenRouter's do
           {"meta",
            {{"architecture", info.architecture},
             {"name", info.name},
             {"file_type", info.file_type},
             {"n_params", info.n_parameters},
             {"size", info.bytes},
+            {"n_ctx", n_ctx},
             {"n_ctx_train", info.n_ctx_train},
             {"n_vocab", info.n_vocab},
             {"n_embd", info.n_embd},

@@ -6,7 +6,7 @@
 namespace winnow::server {
 
 // One entry of /v1/models.
-Json model_json(const Model& model, const std::string& name);
+Json model_json(const Model& model, const RequestDefaults& defaults, const std::string& name);
 // /v1/kv: memory, kept contexts and running requests with the entries of every head, methods to choose from.
 Json kv_json(const Batch& batch, const RequestDefaults& defaults);
 // {"content": TEXT, "add_special": false, "parse_special": false} to {"tokens": [...]}

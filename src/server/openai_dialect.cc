@@ -1,5 +1,6 @@
 #include "server/openai_dialect.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/utf8.h"
@@ -23,15 +24,6 @@ const char* reason_text(AnswerCause cause) {
   }
   return "error";
 }
-
-Json bytes_json(const std::string& bytes) {
-  Json list = Json::array();
-  for (const char byte : bytes) list.push_back(static_cast<unsigned char>(byte));
-  return list;
-}
-
-// JSON has no infinity: a token that cannot be is as good as impossible.
-double finite(float log_probability) { return std::isfinite(log_probability) ? log_probability : -9999.0; }
 
 Json delta_json(const ChatDelta& delta) {
   Json json = Json::object();
@@ -64,6 +56,28 @@ Json message_json(const ChatMessage& message) {
   return json;
 }
 
+// Of a token, on average.
+double likelihood(const WholeAnswer& answer) {
+  double sum = 0;
+  for (const BatchToken& token : answer.tokens) sum += finite(token.log_probability);
+  return answer.tokens.empty() ? 0 : sum / static_cast<double>(answer.tokens.size());
+}
+
+// Of each n_asked answers the n_told likeliest.
+std::vector<const WholeAnswer*> best_of(const std::vector<WholeAnswer>& answers, int n_asked, int n_told) {
+  std::vector<const WholeAnswer*> best;
+  for (std::size_t begin = 0; begin < answers.size(); begin += static_cast<std::size_t>(n_asked)) {
+    std::vector<const WholeAnswer*> some;
+    for (int i = 0; i < n_asked; ++i) some.push_back(&answers[begin + static_cast<std::size_t>(i)]);
+    if (n_told < n_asked) {
+      std::stable_sort(some.begin(), some.end(),
+                       [](const auto* a, const auto* b) { return likelihood(*a) > likelihood(*b); });
+    }
+    best.insert(best.end(), some.begin(), some.begin() + n_told);
+  }
+  return best;
+}
+
 }  // namespace
 
 OpenAiDialect::OpenAiDialect(Endpoint endpoint, std::string model_name)
@@ -77,10 +91,17 @@ ApiRequest OpenAiDialect::parse(const std::string& body, const Model& model, con
   model_ = &model;
   if (!request.model.empty()) model_name_ = request.model;
   n_answers_ = request.n_answers();
-  wants_probabilities_ = request.batch.n_probabilities >= 0;
+  n_asked_ = request.batch.n_answers;
+  n_told_ = is_chat() ? n_asked_ : request.n_told;
+  echoes_ = request.echoes;
+  wants_probabilities_ = request.batch.n_probabilities >= 0 && request.tells_probabilities;
   wants_usage_ = request.wants_usage;
   wants_heads_ = request.wants_heads;
   return request;
+}
+
+std::string OpenAiDialect::echo_of(int answer) const {
+  return echoes_.empty() ? "" : echoes_[static_cast<std::size_t>(answer / n_asked_)];
 }
 
 Json OpenAiDialect::head(const char* kind) const {
@@ -139,6 +160,7 @@ std::string OpenAiDialect::begin() {
   for (int i = 0; is_chat() && i < n_answers_; ++i) {
     text += sse_text(chunk(i, {{"role", "assistant"}, {"content", ""}}, nullptr, nullptr));
   }
+  for (int i = 0; !echoes_.empty() && i < n_answers_; ++i) text += sse_text(chunk(i, echo_of(i), nullptr, nullptr));
   return text;
 }
 
@@ -175,14 +197,15 @@ Json OpenAiDialect::timings(const BatchResult& result) const {
 std::string OpenAiDialect::whole(const std::vector<WholeAnswer>& answers, const BatchResult& result) {
   Json whole = head(is_chat() ? "chat.completion" : "text_completion");
   whole["choices"] = Json::array();
-  for (const WholeAnswer& answer : answers) {
-    Json choice = {{"index", answer.finish.answer},
+  for (const WholeAnswer* told : best_of(answers, n_asked_, n_told_)) {
+    const WholeAnswer& answer = *told;
+    Json choice = {{"index", whole["choices"].size()},
                    {"finish_reason", reason_text(answer.finish.cause)},
                    {"logprobs", wants_probabilities_ ? probabilities(answer.tokens, answer.offsets) : Json(nullptr)}};
     if (is_chat()) {
       choice["message"] = message_json(answer.message);
     } else {
-      choice["text"] = answer.message.content;
+      choice["text"] = echo_of(answer.finish.answer) + answer.message.content;
     }
     whole["choices"].push_back(choice);
   }

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "server/dialect.h"
 
@@ -25,6 +26,8 @@ class OpenAiDialect : public Dialect {
  private:
   bool is_chat() const { return endpoint_ == Endpoint::kChat; }
   Json head(const char* kind) const;
+  // What stands before an answer: its prompt's text, where that is asked for.
+  std::string echo_of(int answer) const;
   // A chunk of one answer. `content`: a chat's delta, or a completion's text.
   Json chunk(int answer, const Json& content, const Json& logprobs, const Json& reason) const;
   Json probabilities(const std::vector<BatchToken>& tokens, const std::vector<std::size_t>& offsets) const;
@@ -34,8 +37,9 @@ class OpenAiDialect : public Dialect {
   const std::string id_;
   const std::int64_t created_;
   std::string model_name_;
-  const Model* model_ = nullptr;  // from parse() on
-  int n_answers_ = 0;
+  const Model* model_ = nullptr;                  // from parse() on
+  int n_answers_ = 0, n_asked_ = 1, n_told_ = 1;  // in all; for each prompt: asked of the model, told
+  std::vector<std::string> echoes_;
   bool wants_probabilities_ = false, wants_usage_ = false, wants_heads_ = false;
 };
 

@@ -8,6 +8,8 @@
 #include "server/anthropic_dialect.h"
 #include "server/fields.h"
 #include "server/kv_json.h"
+#include "server/llama_dialect.h"
+#include "server/llama_json.h"
 #include "server/ollama_dialect.h"
 #include "server/ollama_request.h"
 #include "server/openai_dialect.h"
@@ -46,6 +48,8 @@ void Service::add_dialect_routes() {
   const std::vector<std::pair<const char*, Make>> routes = {
       {"/v1/chat/completions", [&] { return std::make_unique<OpenAiDialect>(Endpoint::kChat, name); }},
       {"/v1/completions", [&] { return std::make_unique<OpenAiDialect>(Endpoint::kCompletion, name); }},
+      {"/completion", [&] { return std::make_unique<LlamaDialect>(LlamaDialect::Kind::kCompletion, name); }},
+      {"/infill", [&] { return std::make_unique<LlamaDialect>(LlamaDialect::Kind::kInfill, name); }},
       {"/v1/responses", [&] { return std::make_unique<ResponsesDialect>(name, responses_); }},
       {"/v1/messages", [&] { return std::make_unique<AnthropicDialect>(name); }},
   };
@@ -126,7 +130,8 @@ void Service::add_routes() {
   });
   get("/v1/models", [this](Batch& batch, const httplib::Request&, httplib::Response& response) {
     set_json(response,
-             {{"object", "list"}, {"data", Json::array({model_json(*batch.engine()->model(), options_.model_name)})}});
+             {{"object", "list"},
+              {"data", Json::array({model_json(*batch.engine()->model(), options_.defaults, options_.model_name)})}});
   });
   get("/v1/models/(.+)", [this](Batch& batch, const httplib::Request& request, httplib::Response& response) {
     if (request.matches[1].str() != options_.model_name) {
@@ -134,7 +139,7 @@ void Service::add_routes() {
                      "there is no model '" + valid_utf8(request.matches[1].str()) + "': /v1/models lists what there is",
                      "", "model_not_found");
     }
-    set_json(response, model_json(*batch.engine()->model(), options_.model_name));
+    set_json(response, model_json(*batch.engine()->model(), options_.defaults, options_.model_name));
   });
   get("/v1/kv", [this](Batch& batch, const httplib::Request&, httplib::Response& response) {
     set_json(response, kv_json(batch, options_.defaults));
@@ -143,6 +148,15 @@ void Service::add_routes() {
     const ApiRequest counted =
         AnthropicDialect(options_.model_name).parse(request.body, *batch.engine()->model(), options_.defaults);
     set_json(response, {{"input_tokens", counted.n_prompt_tokens()}});
+  });
+  get("/props", [this](Batch& batch, const httplib::Request&, httplib::Response& response) {
+    set_json(response, props_json(*batch.engine()->model(), options_.defaults, options_.model_name));
+  });
+  get("/slots", [this](Batch& batch, const httplib::Request&, httplib::Response& response) {
+    set_json(response, slots_json(batch, options_.defaults));
+  });
+  post("/apply-template", [this](Batch& batch, const httplib::Request& request, httplib::Response& response) {
+    set_json(response, template_json(*batch.engine()->model(), request.body, options_.defaults));
   });
   post("/tokenize", [](Batch& batch, const httplib::Request& request, httplib::Response& response) {
     set_json(response, tokenize_json(*batch.engine()->model(), parse_body(request.body)));

@@ -179,9 +179,11 @@ TEST_F(ApiRequestTest, WrongFieldsAreNamed) {
                                R"([{"role":"user","content":[{"type":"image_url"}]}])", R"([{"content":"x"}])"}) {
     EXPECT_FALSE(refusal([&] { chat("", messages); }).empty()) << messages;
   }
-  for (const char* body : {"", "[]", "{", "nul", "{}", R"({"prompt":["a","b"]})", R"({"prompt":[1.5]})",
-                           R"({"prompt":7})", R"({"prompt":"x","suffix":"y"})", R"({"prompt":"x","echo":true})",
-                           R"({"prompt":[]})", R"({"prompt":"x","best_of":3})", "{\"prompt\":\"\xFF\"}"}) {
+  for (const char* body :
+       {"", "[]", "{", "nul", "{}", R"({"prompt":["a",7]})", R"({"prompt":[1.5]})", R"({"prompt":7})",
+        R"({"prompt":"x","suffix":"y"})", R"({"prompt":"x","echo":true,"logprobs":1})", R"({"prompt":[]})",
+        R"({"prompt":"x","best_of":1,"n":2})", R"({"prompt":"x","best_of":2,"stream":true})", R"({"prompt":[["a"]]})",
+        "{\"prompt\":\"\xFF\"}"}) {
     refusal([&] { complete(body); });
   }
   std::string deep = R"({"prompt":"x","y":)";

@@ -1,0 +1,173 @@
+#include "server/llama_dialect.h"
+
+#include "base/utf8.h"
+#include "server/answer_json.h"
+#include "server/chat_prompt.h"
+#include "server/infill.h"
+#include "server/translation.h"
+
+namespace winnow::server {
+namespace {
+
+constexpr std::size_t kMostFiles = 256;
+
+// Fields that would change the answer, unless they have the value beside them.
+void refuse_unsupported(Json& body, const Fields& fields) {
+  const std::vector<std::pair<const char*, Json>> harmless = {{"post_sampling_probs", false},
+                                                              {"t_max_predict_ms", 0},
+                                                              {"n_indent", 0},
+                                                              {"min_keep", 0},
+                                                              {"image_data", Json::array()},
+                                                              {"lora", Json::array()},
+                                                              {"n_cache_reuse", 0},
+                                                              {"multimodal_data", Json::array()}};
+  for (const auto& [name, value] : harmless) {
+    const Json given = take(body, name);
+    if (!given.is_null() && given != value && !(value == 0 && given.is_number() && given < 0)) {
+      fields.refuse(name, "is not supported by this server: leave it out");
+    }
+  }
+}
+
+std::string taken_text(Json& body, const char* name, const Fields& fields) {
+  const Json json = take(body, name);
+  if (!json.is_null() && !json.is_string()) fields.refuse(name, "must be a string");
+  return json.is_null() ? "" : json.get<std::string>();
+}
+
+// What is between two texts, as the tokens of a prompt.
+std::vector<Token> infill_prompt(Json& body, const Fields& fields, const Model& model, std::int32_t n_ctx) {
+  InfillText text;
+  text.prefix = taken_text(body, "input_prefix", fields);
+  text.suffix = taken_text(body, "input_suffix", fields);
+  text.begun = taken_text(body, "prompt", fields);
+  const Json files = take(body, "input_extra");
+  if (!files.is_null() && !files.is_array()) fields.refuse("input_extra", "must be a list of objects");
+  if (files.size() > kMostFiles) {
+    fields.refuse("input_extra", "may have " + std::to_string(kMostFiles) + " entries at most");
+  }
+  for (const Json& file : files) {
+    if (!file.is_object()) fields.refuse("input_extra", "must be a list of objects");
+    const Fields inner(file, "input_extra.");
+    text.files.emplace_back(inner.text("filename").value_or("tmp"), inner.text("text").value_or(""));
+  }
+  check_bytes(model, text.n_bytes(), n_ctx);
+  return infill_tokens(model, text);
+}
+
+RequestBody translate(const std::string& text) {
+  RequestBody body;
+  Json& to = body.fields;
+  to = parse_body(text);
+  const Json nothing = Json::object();
+  const Fields fields(nothing);
+  refuse_unsupported(to, fields);
+  for (const char* name : {"n", "logprobs", "best_of", "echo", "suffix", "stream_options", "response_format"}) {
+    to.erase(name);
+  }
+  if (const Json n = take(to, "n_predict"); !n.is_null()) to["max_tokens"] = n == -1 || n == -2 ? Json(INT32_MAX) : n;
+  if (const Json n = take(to, "n_probs"); !n.is_null() && n != 0) to["logprobs"] = n;
+  if (to.contains("repeat_last_n") && to["repeat_last_n"] == -1) to["repeat_last_n"] = 1 << 16;  // the whole context
+  if (to.contains("seed") && to["seed"] == -1) to.erase("seed");                                 // a random one
+  if (to.contains("grammar") && to["grammar"] == "") to.erase("grammar");
+  if (Json schema = take(to, "json_schema"); !schema.is_null() && schema != Json::object()) {
+    if (!schema.is_object()) fields.refuse("json_schema", "must be an object");
+    to["response_format"] = {{"type", "json_schema"}, {"json_schema", {{"schema", std::move(schema)}}}};
+    body.schema = parse_ordered_field(text, "json_schema");
+  }
+  return body;
+}
+
+}  // namespace
+
+LlamaDialect::LlamaDialect(Kind kind, std::string model_name)
+    : kind_(kind), id_(random_id("cmpl-")), model_name_(std::move(model_name)) {}
+
+ApiRequest LlamaDialect::parse(const std::string& body, const Model& model, const RequestDefaults& defaults) {
+  RequestBody translated = translate(body);
+  if (kind_ == Kind::kInfill) {
+    const std::int32_t n_ctx = defaults.session.n_ctx > 0 ? defaults.session.n_ctx : model.info().n_ctx_train;
+    const Json nothing = Json::object();
+    translated.fields["prompt"] = infill_prompt(translated.fields, Fields(nothing), model, n_ctx);
+  }
+  static const std::map<std::string, std::string> kNames = {
+      {"max_tokens", "n_predict"}, {"logprobs", "n_probs"}, {"response_format", "json_schema"}};
+  ApiRequest request = parse_translated(Endpoint::kCompletion, translated, model, defaults, kNames);
+  if (!request.more.empty() && request.is_streamed) {
+    throw ApiError(400, "several prompts cannot be streamed here: use /v1/completions, or send one", "stream");
+  }
+  model_ = &model;
+  wants_probabilities_ = request.batch.n_probabilities >= 0;
+  n_prompt_tokens_ = request.n_prompt_tokens();
+  return request;
+}
+
+Json LlamaDialect::probabilities(const std::vector<BatchToken>& tokens) const {
+  const auto entry = [&](Token id, float log_probability) {
+    const std::string text = model_->token_text(id, true);
+    return Json{
+        {"id", id}, {"token", valid_utf8(text)}, {"bytes", bytes_json(text)}, {"logprob", finite(log_probability)}};
+  };
+  Json all = Json::array();
+  for (const BatchToken& token : tokens) {
+    Json one = entry(token.token, token.log_probability);
+    one["top_logprobs"] = Json::array();
+    for (const TokenProbability& top : token.top) one["top_logprobs"].push_back(entry(top.token, top.log_probability));
+    all.push_back(std::move(one));
+  }
+  return all;
+}
+
+Json LlamaDialect::last(const AnswerFinish& finish, const BatchResult& result) const {
+  const char* type = finish.cause == AnswerCause::kLength     ? "limit"
+                     : finish.cause == AnswerCause::kStopText ? "word"
+                                                              : "eos";
+  return {{"index", finish.answer},
+          {"content", ""},
+          {"tokens", Json::array()},
+          {"id_slot", 0},
+          {"stop", true},
+          {"model", model_name_},
+          {"tokens_predicted", result.answer_tokens},
+          {"tokens_evaluated", result.prompt_tokens},
+          {"tokens_cached", result.cached_tokens},
+          {"truncated", false},
+          {"stop_type", type},
+          {"stopping_word", finish.stop},
+          {"timings", timings_json(result)}};
+}
+
+std::string LlamaDialect::whole(const std::vector<WholeAnswer>& answers, const BatchResult& result) {
+  Json all = Json::array();
+  for (const WholeAnswer& answer : answers) {
+    Json one = last(answer.finish, result);
+    one["content"] = answer.message.content;
+    if (wants_probabilities_) one["completion_probabilities"] = probabilities(answer.tokens);
+    all.push_back(std::move(one));
+  }
+  return to_text(all.size() == 1 ? all.front() : all);
+}
+
+std::string LlamaDialect::delta(const AnswerDelta& delta) {
+  ++n_deltas_;
+  Json chunk = {{"index", delta.answer},
+                {"content", delta.delta.content},
+                {"tokens", Json::array()},
+                {"stop", false},
+                {"id_slot", 0},
+                {"tokens_predicted", n_deltas_},
+                {"tokens_evaluated", n_prompt_tokens_}};
+  if (wants_probabilities_) chunk["completion_probabilities"] = probabilities(delta.tokens);
+  return sse_text(chunk);
+}
+
+std::string LlamaDialect::finish(const AnswerFinish& finish) {
+  finish_ = finish;
+  return "";
+}
+
+std::string LlamaDialect::end(const BatchResult& result) { return sse_text(last(finish_, result)); }
+
+std::string LlamaDialect::error(const ApiError& error) { return sse_text(error.body()); }
+
+}  // namespace winnow::server

@@ -1,0 +1,37 @@
+// llama-server's own /completion and /infill.
+#pragma once
+
+#include <string>
+
+#include "server/dialect.h"
+
+namespace winnow::server {
+
+class LlamaDialect : public Dialect {
+ public:
+  enum class Kind { kCompletion, kInfill };
+  LlamaDialect(Kind kind, std::string model_name);
+
+  ApiRequest parse(const std::string& body, const Model& model, const RequestDefaults& defaults) override;
+  std::string whole(const std::vector<WholeAnswer>& answers, const BatchResult& result) override;
+  std::string delta(const AnswerDelta& delta) override;
+  std::string finish(const AnswerFinish& finish) override;
+  std::string end(const BatchResult& result) override;
+  std::string error(const ApiError& error) override;
+  const std::string& id() const override { return id_; }
+
+ private:
+  Json last(const AnswerFinish& finish, const BatchResult& result) const;
+  Json probabilities(const std::vector<BatchToken>& tokens) const;
+
+  const Kind kind_;
+  const std::string id_;
+  std::string model_name_;
+  const Model* model_ = nullptr;  // from parse() on
+  bool wants_probabilities_ = false;
+  std::size_t n_prompt_tokens_ = 0;
+  int n_deltas_ = 0;
+  AnswerFinish finish_;
+};
+
+}  // namespace winnow::server

@@ -1,0 +1,73 @@
+#include "server/llama_json.h"
+
+#include <algorithm>
+
+#include "base/utf8.h"
+#include "server/chat_fields.h"
+#include "server/chat_prompt.h"
+#include "winnow/version.h"
+
+namespace winnow::server {
+namespace {
+
+std::int32_t context_of(const Model& model, const RequestDefaults& defaults) {
+  return defaults.session.n_ctx > 0 ? defaults.session.n_ctx : model.info().n_ctx_train;
+}
+
+}  // namespace
+
+Json props_json(const Model& model, const RequestDefaults& defaults, const std::string& model_name) {
+  const SamplingOptions& sampling = defaults.sampling;
+  const std::vector<Token> begin = model.info().n_vocab > 0 ? model.tokenize("", true, false) : std::vector<Token>();
+  return {{"default_generation_settings",
+           {{"n_ctx", context_of(model, defaults)},
+            {"params",
+             {{"n_predict", defaults.max_tokens},
+              {"temperature", sampling.temperature},
+              {"top_k", sampling.top_k},
+              {"top_p", sampling.top_p},
+              {"min_p", sampling.min_p},
+              {"typical_p", sampling.typical_p},
+              {"repeat_last_n", sampling.repeat_last_n},
+              {"repeat_penalty", sampling.repeat_penalty},
+              {"presence_penalty", sampling.presence_penalty},
+              {"frequency_penalty", sampling.frequency_penalty},
+              {"mirostat", sampling.mirostat},
+              {"samplers", sampling.samplers}}}}},
+          {"total_slots", defaults.n_parallel},
+          {"model_alias", model_name},
+          {"model_path", model_name},
+          {"modalities", {{"vision", false}, {"audio", false}}},
+          {"bos_token", begin.empty() ? "" : valid_utf8(model.token_text(begin.front(), true))},
+          {"has_chat_template", model.has_chat_template()},
+          {"build_info", std::string("winnow-") + kVersion}};
+}
+
+Json slots_json(const Batch& batch, const RequestDefaults& defaults) {
+  const std::int32_t n_ctx = context_of(*batch.engine()->model(), defaults);
+  Json slots = Json::array();
+  const auto add = [&](bool is_processing) -> Json& {
+    slots.push_back({{"id", slots.size()}, {"n_ctx", n_ctx}, {"speculative", false}, {"is_processing", is_processing}});
+    return slots.back();
+  };
+  for (const BatchEntry& entry : batch.entries()) {
+    if (entry.kind != BatchEntry::Kind::kRequest) continue;
+    Json& slot = add(true);
+    slot["id_task"] = entry.id;
+    slot["state"] = entry.state;
+    slot["n_tokens"] = entry.n_tokens;
+  }
+  while (slots.size() < static_cast<std::size_t>(defaults.n_parallel)) add(false);
+  return slots;
+}
+
+Json template_json(const Model& model, const std::string& body, const RequestDefaults& defaults) {
+  const RequestBody parsed(body);
+  const ChatFields chat = parse_chat(Fields(parsed.fields), parsed.parameters, false);
+  std::size_t n_bytes = chat.messages.size();
+  for (const ChatMessage& message : chat.messages) n_bytes += message.content.size();
+  check_bytes(model, n_bytes, context_of(model, defaults));
+  return {{"prompt", model.apply_chat_template(chat.messages, chat.options).text}};
+}
+
+}  // namespace winnow::server

@@ -1,0 +1,236 @@
+// llama-server's own routes, and what completions take beside one prompt.
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "server/http_test_support.h"
+#include "server/infill.h"
+
+namespace winnow::server {
+namespace {
+
+class LlamaHttpTest : public HttpTest {
+ protected:
+  Json ask(const std::string& path, const Json& body) {
+    const auto answer = post(path, body.dump());
+    EXPECT_EQ(answer->status, 200) << answer->body;
+    return Json::parse(answer->body);
+  }
+  Json get_json(const std::string& path) {
+    const auto answer = client().Get(path);
+    EXPECT_EQ(answer->status, 200) << answer->body;
+    return Json::parse(answer->body);
+  }
+  std::vector<Json> events(const std::string& path, Json body) {
+    body["stream"] = true;
+    const auto answer = post(path, body.dump());
+    EXPECT_EQ(answer->status, 200) << answer->body;
+    std::vector<Json> all;
+    std::istringstream lines(answer->body);
+    for (std::string line; std::getline(lines, line);) {
+      if (line.starts_with("data: {")) all.push_back(Json::parse(line.substr(6)));
+    }
+    return all;
+  }
+};
+
+TEST_F(LlamaHttpTest, Completion) {
+  start();
+  const Json body = {{"prompt", "the hat"},  {"grammar", "root ::= \"so it is\""},
+                     {"cache_prompt", true}, {"id_slot", -1},
+                     {"n_predict", 20},      {"seed", -1}};
+  const Json answer = ask("/completion", body);
+  EXPECT_EQ(answer["content"], "so it is");
+  EXPECT_EQ(answer["stop"], true);
+  EXPECT_EQ(answer["stop_type"], "eos");
+  EXPECT_GT(answer["tokens_evaluated"], 0);
+  EXPECT_GT(answer["timings"]["predicted_n"], 0);
+  std::string text;
+  const std::vector<Json> all = events("/completion", body);
+  for (const Json& event : all) text += event["content"];
+  EXPECT_EQ(text, "so it is");
+  EXPECT_EQ(all.back()["stop"], true);
+  EXPECT_EQ(all.front()["stop"], false);
+  Json more = body;
+  more["n_predict"] = 2;
+  EXPECT_EQ(ask("/completion", more)["stop_type"], "limit");
+  more = body;
+  more["stop"] = {" it"};
+  const Json stopped = ask("/completion", more);
+  EXPECT_EQ(stopped["stop_type"], "word");
+  EXPECT_EQ(stopped["stopping_word"], " it");
+  more = body;
+  more.erase("grammar");
+  more["json_schema"] = {{"const", 7}};
+  EXPECT_EQ(ask("/completion", more)["content"], "7");
+}
+
+TEST_F(LlamaHttpTest, Probabilities) {
+  start();
+  const Json body = {{"prompt", "the hat"}, {"n_predict", 3}, {"n_probs", 2}, {"ignore_eos", true}};
+  const Json answer = ask("/completion", body);
+  ASSERT_EQ(answer["completion_probabilities"].size(), 3U);
+  for (const Json& token : answer["completion_probabilities"]) {
+    EXPECT_EQ(token["top_logprobs"].size(), 2U);
+    EXPECT_EQ(token["id"], token["top_logprobs"][0]["id"]);  // greedy
+    EXPECT_LE(token["logprob"], 0);
+  }
+  int n = 0;
+  for (const Json& event : events("/completion", body)) {
+    n += static_cast<int>(event.value("completion_probabilities", Json::array()).size());
+  }
+  EXPECT_EQ(n, 3);
+}
+
+TEST_F(LlamaHttpTest, BiasesHold) {
+  start();
+  Json body = {{"prompt", "the hat"}, {"n_predict", 1}, {"n_probs", 1}, {"ignore_eos", true}};
+  const Json first = ask("/completion", body)["completion_probabilities"][0]["id"];
+  body["logit_bias"] = Json::array({Json::array({first, false})});
+  EXPECT_NE(ask("/completion", body)["completion_probabilities"][0]["id"], first);
+}
+
+TEST_F(LlamaHttpTest, SeveralPrompts) {
+  start();
+  const Json body = {{"prompt", {"the hat", "the cat and the hat", "a"}}, {"max_tokens", 8}, {"ignore_eos", true}};
+  const Json answer = ask("/v1/completions", body);
+  ASSERT_EQ(answer["choices"].size(), 3U);
+  int n_tokens = 0;
+  for (std::size_t i = 0; i < 3; ++i) {
+    Json alone = body;
+    alone["prompt"] = body["prompt"][i];
+    const Json one = ask("/v1/completions", alone);
+    EXPECT_EQ(answer["choices"][i]["index"], i);
+    EXPECT_EQ(answer["choices"][i]["text"], one["choices"][0]["text"]);
+    n_tokens += one["usage"]["prompt_tokens"].get<int>();
+  }
+  EXPECT_EQ(answer["usage"]["prompt_tokens"], n_tokens);
+  EXPECT_EQ(answer["usage"]["completion_tokens"], 24);
+  std::vector<std::string> texts(3);
+  for (const Json& event : events("/v1/completions", body)) {
+    const Json& choice = event["choices"][0];
+    texts[choice["index"].get<std::size_t>()] += choice["text"];
+  }
+  for (std::size_t i = 0; i < 3; ++i) EXPECT_EQ(answer["choices"][i]["text"], texts[i]);
+  EXPECT_EQ(ask("/completion", {{"prompt", {"a", "b"}}, {"n_predict", 1}}).size(), 2U);
+  EXPECT_EQ(post("/completion", R"({"prompt":["a","b"],"stream":true})")->status, 400);
+  // One that cannot be answered ends all.
+  Json wrong = body;
+  wrong["prompt"][1] = std::string(3000, 'x');
+  EXPECT_EQ(post("/v1/completions", wrong.dump())->status, 400);
+  wait_until([this] { return batch_->statistics().n_answering == 0; });
+}
+
+TEST_F(LlamaHttpTest, EchoAndTheBest) {
+  start();
+  Json body = {{"prompt", {"the hat", "a"}}, {"max_tokens", 4}, {"ignore_eos", true}};
+  const Json plain = ask("/v1/completions", body);
+  body["echo"] = true;
+  const Json echoed = ask("/v1/completions", body);
+  std::vector<std::string> texts(2);
+  for (const Json& event : events("/v1/completions", body)) {
+    texts[event["choices"][0]["index"].get<std::size_t>()] += event["choices"][0]["text"];
+  }
+  for (std::size_t i = 0; i < 2; ++i) {
+    const std::string whole = body["prompt"][i].get<std::string>() + plain["choices"][i]["text"].get<std::string>();
+    EXPECT_EQ(echoed["choices"][i]["text"], whole);
+    EXPECT_EQ(texts[i], whole);
+  }
+  // The likeliest of four draws is among the four.
+  Json draws = {{"prompt", "the hat"}, {"max_tokens", 4}, {"ignore_eos", true}, {"temperature", 2},
+                {"seed", 5},           {"n", 4},          {"logprobs", 0}};
+  const Json all = ask("/v1/completions", draws);
+  std::string best;
+  double highest = -1e9;
+  for (const Json& choice : all["choices"]) {
+    double sum = 0;
+    for (const Json& one : choice["logprobs"]["token_logprobs"]) sum += one.get<double>();
+    if (sum > highest) {
+      highest = sum;
+      best = choice["text"];
+    }
+  }
+  draws["n"] = 1;
+  draws["best_of"] = 4;
+  draws.erase("logprobs");
+  const Json told = ask("/v1/completions", draws);
+  ASSERT_EQ(told["choices"].size(), 1U);
+  EXPECT_EQ(told["choices"][0]["text"], best);
+  EXPECT_TRUE(told["choices"][0]["logprobs"].is_null());
+}
+
+TEST_F(LlamaHttpTest, WhatItTells) {
+  start();
+  const Json props = get_json("/props");
+  EXPECT_EQ(props["total_slots"], 8);
+  EXPECT_EQ(props["default_generation_settings"]["n_ctx"], 2048);
+  const Json slots = get_json("/slots");
+  ASSERT_EQ(slots.size(), 8U);
+  EXPECT_EQ(slots[0]["is_processing"], false);
+  const Json model = get_json("/v1/models")["data"][0];
+  EXPECT_EQ(model["max_model_len"], 2048);
+  EXPECT_GT(model["created"], 1'600'000'000);
+  EXPECT_EQ(get_json("/v1/models/tiny")["id"], "tiny");
+  EXPECT_EQ(ask("/apply-template", {{"messages", Json::array({{{"role", "user"}, {"content", "a"}}})}})["prompt"],
+            "<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\n");
+}
+
+TEST_F(LlamaHttpTest, WrongRequests) {
+  start();
+  for (const auto& [path, body, param] : std::vector<std::tuple<const char*, const char*, const char*>>{
+           {"/completion", R"({})", "prompt"},
+           {"/completion", R"({"prompt":"a","n_predict":0})", "n_predict"},
+           {"/completion", R"({"prompt":"a","n_probs":99})", "n_probs"},
+           {"/completion", R"({"prompt":"a","post_sampling_probs":true})", "post_sampling_probs"},
+           {"/completion", R"({"prompt":"a","lora":[{"id":0}]})", "lora"},
+           {"/completion", R"({"prompt":"a","json_schema":7})", "json_schema"},
+           {"/infill", R"({"input_prefix":7})", "input_prefix"},
+           {"/infill", R"({"input_extra":7})", "input_extra"},
+           {"/infill", R"({"input_extra":[7]})", "input_extra"},
+           {"/apply-template", R"({"messages":7})", "messages"}}) {
+    const auto answer = post(path, body);
+    EXPECT_EQ(answer->status, 400) << body;
+    EXPECT_EQ(Json::parse(answer->body)["error"]["param"], param) << body << answer->body;
+  }
+  // This model has no tokens for it, which is said.
+  for (const auto& [path, body] : {std::pair("/infill", R"({"input_prefix":"a","input_suffix":"b"})"),
+                                   std::pair("/v1/completions", R"({"prompt":"a","suffix":"b"})"),
+                                   std::pair("/api/generate", R"({"prompt":"a","suffix":"b"})")}) {
+    const auto answer = post(path, body);
+    EXPECT_EQ(answer->status, 400);
+    EXPECT_NE(answer->body.find("fill in the middle"), std::string::npos) << answer->body;
+  }
+}
+
+// With the tokens for it, whichever they are.
+TEST_F(LlamaHttpTest, Infill) {
+  constexpr Token kPrefix = 40, kSuffix = 41, kMiddle = 42;
+  gguf_context* file = gguf_init_from_file(file_.path().c_str(), {.no_alloc = true, .ctx = nullptr});
+  ASSERT_NE(file, nullptr);
+  const std::string weights = test::read_bytes(file_.path()).substr(gguf_get_data_offset(file));
+  gguf_set_val_u32(file, "tokenizer.ggml.fim_pre_token_id", kPrefix);
+  gguf_set_val_u32(file, "tokenizer.ggml.fim_suf_token_id", kSuffix);
+  gguf_set_val_u32(file, "tokenizer.ggml.fim_mid_token_id", kMiddle);
+  const test::TemporaryDirectory directory;
+  std::string bytes(gguf_get_meta_size(file), '\0');
+  gguf_get_meta_data(file, bytes.data());
+  gguf_free(file);
+  const auto model = Model::load(directory.write("infill.gguf", bytes + weights));
+  std::vector<Token> expected = model->tokenize("", true, false);
+  const auto append = [&](Token mark, const std::string& text) {
+    expected.push_back(mark);
+    for (const Token token : model->tokenize(text, false, false)) expected.push_back(token);
+  };
+  append(kPrefix, "the ");
+  append(kSuffix, " hat");
+  append(kMiddle, "c");
+  EXPECT_EQ(infill_tokens(*model, {.prefix = "the ", .suffix = " hat", .files = {}, .begun = "c"}), expected);
+  const std::vector<Token> with_file =
+      infill_tokens(*model, {.prefix = "the ", .suffix = " hat", .files = {{"a.c", "int a;"}}, .begun = "c"});
+  EXPECT_GT(with_file.size(), expected.size());
+  const ApiRequest request = parse_request(Endpoint::kCompletion, RequestBody(R"({"prompt":"the ","suffix":" hat"})"),
+                                           *model, RequestDefaults());
+  EXPECT_EQ(request.batch.prompt.size(), expected.size() - model->tokenize("c", false, false).size());
+}
+
+}  // namespace
+}  // namespace winnow::server
