@@ -33,7 +33,7 @@ def problem(output):
     if output.startswith("# HELP"):
         return None if "winnow_ready 1" in output else "the metrics do not say that it is ready"
     answer = json.loads(output)
-    return "error" in answer and output
+    return answer.get("error") and output  # a response that went well has one that is null
 
 
 def main():
