@@ -4,7 +4,7 @@ JOBS ?= $(shell nproc)
 # The model of the demo and the tests; set WINNOW_MODEL to use another.
 MODEL := $(or $(WINNOW_MODEL),models/SmolLM2-135M-Instruct-Q4_1.gguf)
 
-.PHONY: all setup model demo test asan debug install format format-check layers tidy bench clean distclean help
+.PHONY: all setup model demo test asan debug wheel install format format-check layers tidy bench clean distclean help
 .NOTPARALLEL:
 
 all: setup  ## build the tool, the library and the tests: build/bin/winnow (the default)
@@ -40,6 +40,11 @@ debug: setup  ## build with asserts, in build-debug/
 	@scripts/setup.sh configure debug
 	@cmake --build --preset debug --parallel $(JOBS)
 
+wheel: setup  ## the Python package for every processor of the platform, to dist/
+	@scripts/setup.sh wheel
+	@.venv/bin/python -m pip wheel . --no-deps --no-build-isolation --disable-pip-version-check --wheel-dir dist \
+	  --config-settings=cmake.define.WINNOW_GGML_VARIANTS=$(CURDIR)/.venv/winnow-wheel
+
 install: all  ## install to PREFIX (/usr/local)
 	@cmake --install build --prefix $(PREFIX)
 
@@ -60,7 +65,7 @@ bench: all model  ## speed of prefill and decode at several depths
 	@build/bin/winnow bench -m $(MODEL)
 
 clean:  ## remove what was built
-	@rm -rf build build-debug build-asan
+	@rm -rf build build-debug build-asan dist
 
 distclean: clean  ## also remove ggml, libllama and the default model (the next build fetches them again)
 	@rm -rf .venv models

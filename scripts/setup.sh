@@ -6,6 +6,7 @@
 #                                        in CMAKE_PREFIX_PATH)
 #   scripts/setup.sh model               the default model, in models/ (not with one of yours in WINNOW_MODEL)
 #   scripts/setup.sh python              what the Python package is built and tested with, in .venv
+#   scripts/setup.sh wheel               ggml's kernels for every level of processors, in .venv (make wheel)
 #   scripts/setup.sh configure PRESET    CMake, in the preset's build folder
 #   scripts/setup.sh all PRESET          all of these
 #   scripts/setup.sh require PACKAGE...  further Debian packages (CI)
@@ -289,6 +290,48 @@ setup_python() {
     $kVenv/bin/python -m pip install --disable-pip-version-check -r $kPythonPackages
 }
 
+# The levels of x86-64 that glibc's loader chooses among, and ggml's options for each; the first is for all others.
+readonly kLevels=('baseline -DGGML_SSE42=ON' 'x86-64-v3 -DGGML_SSE42=ON -DGGML_AVX=ON -DGGML_AVX2=ON -DGGML_BMI2=ON -DGGML_FMA=ON
+  -DGGML_F16C=ON' 'x86-64-v4 -DGGML_SSE42=ON -DGGML_AVX=ON -DGGML_AVX2=ON -DGGML_BMI2=ON -DGGML_FMA=ON -DGGML_F16C=ON -DGGML_AVX512=ON')
+readonly kWheel=$kVenv/winnow-wheel  # LEVEL/libggml-cpu.so.0
+
+# build_level SOURCES LEVEL OPTION...: ggml's kernels for one level; the rest of ggml and libllama is for any processor as it
+# is. (Called by step, where errexit is off.)
+build_level() {
+  local sources=$1 level=$2 build=build/ggml-$2
+  shift 2
+  cmake --fresh -S "$sources" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DBUILD_SHARED_LIBS=ON -DGGML_NATIVE=OFF \
+    -DGGML_LLAMAFILE=OFF -DGGML_SSE42=OFF -DGGML_AVX=OFF -DGGML_AVX2=OFF -DGGML_BMI2=OFF -DGGML_FMA=OFF -DGGML_F16C=OFF \
+    -DLLAMA_BUILD_COMMON=OFF -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_TOOLS=OFF -DLLAMA_BUILD_EXAMPLES=OFF \
+    -DLLAMA_BUILD_SERVER=OFF -DCMAKE_BUILD_WITH_INSTALL_RPATH=ON '-DCMAKE_INSTALL_RPATH=$ORIGIN' "$@" || return 1
+  cmake --build "$build" --target ggml-cpu --parallel "$(nproc)" || return 1
+  rm -rf "$kWheel/$level.new"
+  mkdir -p "$kWheel/$level.new"
+  cp -L "$(find "$build" -name libggml-cpu.so.0)" "$kWheel/$level.new/" || return 1
+  rm -rf "${kWheel:?}/$level" && mv "$kWheel/$level.new" "$kWheel/$level"
+}
+
+setup_wheel() {
+  local row level options missing=0
+  [[ $(uname -m) == x86_64 ]] || { say "Wheel: one ggml for this machine's architecture"; return; }
+  if [[ $(cat $kWheel/VERSION 2>/dev/null) == "$kLlamaVersion" ]]; then
+    for row in "${kLevels[@]}"; do [[ -f $kWheel/${row%% *}/libggml-cpu.so.0 ]] || missing=1; done
+    [[ $missing -eq 0 ]] && return
+  fi
+  [[ -f $kSources ]] || step llama-sources "Fetching the sources of libllama ($kLlamaPackage $kLlamaVersion, 77 MB)" \
+    fetch_sources $kVenv/winnow-sources
+  rm -rf build/ggml-source
+  mkdir -p build/ggml-source
+  tar -xzf $kSources -C build/ggml-source --strip-components=3 --wildcards '*/vendor/llama.cpp/*'
+  for row in "${kLevels[@]}"; do
+    read -r level options <<<"${row//$'\n'/ }"
+    # shellcheck disable=SC2086  # the options are words
+    step "ggml-$level" "Building ggml's kernels for $level" build_level build/ggml-source "$level" $options
+  done
+  rm -rf $kVenv/winnow-sources build/ggml-source
+  echo $kLlamaVersion >$kWheel/VERSION
+}
+
 # --- CMake -------------------------------------------------------------------------------------------------------------
 
 # What a build folder was configured for; a change starts it afresh, because CMake remembers what it once found.
@@ -321,8 +364,9 @@ case ${1:-} in
   prefix) setup_prefix ;;
   model) setup_model ;;
   python) setup_python ;;
+  wheel) setup_wheel ;;
   configure) setup_configure "${2:-release}" ;;
   all) install_packages "${kPackages[@]}"; setup_prefix; setup_model; setup_python
     setup_configure "${2:-release}" ;;
-  *) sed -n '2,11s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 2 ;;
+  *) sed -n '2,12s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 2 ;;
 esac
