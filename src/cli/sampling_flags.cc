@@ -80,9 +80,10 @@ void add_sampling_flags(CommandLine& line, SamplingFlags& flags) {
   number("--mirostat-ent", options.mirostat_tau, SamplingOptions::kMirostatTau,
          "the entropy that it aims at (default: 5)");
   number("--mirostat-lr", options.mirostat_eta, SamplingOptions::kMirostatEta, "how fast it learns (default: 0.1)");
-  line.text("--samplers", "NAMES", flags.samplers,
-            "the samplers in their order, with ; between them (default: "
-            "penalties;dry;top_n_sigma;top_k;typ_p;top_p;min_p;xtc;temperature)");
+  line.text(
+      "--samplers", "NAMES", flags.samplers,
+      "the samplers in their order, with ; between them (default: penalties, dry, top_n_sigma, top_k, typ_p, top_p, "
+      "min_p, xtc, temperature)");
   line.texts("-l,--logit-bias", "TOKEN+BIAS", kNoSeparator, flags.biases,
              "make a token likelier, as 15043+1, or less likely, as 15043-1 or 15043-inf; may be repeated");
   line.text("--grammar", "GBNF", flags.grammar, "grammar that the text must follow, with the rule `root`");

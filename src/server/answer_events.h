@@ -6,7 +6,7 @@
 #include <variant>
 #include <vector>
 
-#include "server/dialect.h"
+#include "server/dialects/dialect.h"
 #include "server/generation.h"
 
 namespace winnow::server {

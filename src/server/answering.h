@@ -8,7 +8,7 @@
 #include <string>
 
 #include "server/answer_events.h"
-#include "server/dialect.h"
+#include "server/dialects/dialect.h"
 #include "server/generation.h"
 
 namespace winnow::server {

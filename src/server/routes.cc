@@ -5,16 +5,16 @@
 #include <vector>
 
 #include "base/utf8.h"
-#include "server/anthropic_dialect.h"
+#include "server/dialects/anthropic_dialect.h"
+#include "server/dialects/llama_dialect.h"
+#include "server/dialects/llama_json.h"
+#include "server/dialects/ollama_dialect.h"
+#include "server/dialects/ollama_request.h"
+#include "server/dialects/openai_dialect.h"
+#include "server/dialects/responses_dialect.h"
 #include "server/fields.h"
 #include "server/kv_json.h"
-#include "server/llama_dialect.h"
-#include "server/llama_json.h"
-#include "server/ollama_dialect.h"
-#include "server/ollama_request.h"
-#include "server/openai_dialect.h"
 #include "server/page.h"
-#include "server/responses_dialect.h"
 #include "server/service.h"
 #include "winnow/version.h"
 

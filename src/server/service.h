@@ -7,10 +7,10 @@
 #include <string>
 
 #include "server/access.h"
-#include "server/dialect.h"
+#include "server/dialects/dialect.h"
+#include "server/dialects/response_store.h"
 #include "server/http_server.h"
 #include "server/metrics.h"
-#include "server/response_store.h"
 #include "winnow/batch.h"
 
 namespace winnow::server {

@@ -400,8 +400,8 @@ TEST_F(ToolWithModel, BenchRows) {
       Json::parse(tool("bench", {"-p", "320", "-n", "0", "-r", "1", "--kv-budget", "12%bytes", "-o", "json"}).out);
   ASSERT_EQ(chosen.size(), 1u);
   EXPECT_EQ(chosen[0]["kv_method"], "auto");
-  EXPECT_EQ(chosen[0]["type_k"], "r4");
-  EXPECT_EQ(chosen[0]["type_v"], "r4");
+  EXPECT_EQ(chosen[0]["type_k"], "q8_0+r4");  // the best entries in more bits
+  EXPECT_EQ(chosen[0]["type_v"], "q8_0+r4");
 
   const std::string markdown = tool("bench", markdown_flags).out;
   for (const char* cell : {"pp32 @ d64", "tg4 @ d64", "snapkv", "±"}) {

@@ -4,8 +4,8 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "server/dialects/response_store.h"
 #include "server/http_test_support.h"
-#include "server/response_store.h"
 
 namespace winnow::server {
 namespace {

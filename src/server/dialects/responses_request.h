@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "server/api_request.h"
-#include "server/response_store.h"
+#include "server/dialects/response_store.h"
 
 namespace winnow::server {
 

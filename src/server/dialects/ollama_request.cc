@@ -1,4 +1,4 @@
-#include "server/ollama_request.h"
+#include "server/dialects/ollama_request.h"
 
 #include <deque>
 #include <set>

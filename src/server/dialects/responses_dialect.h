@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "server/dialect.h"
-#include "server/response_store.h"
-#include "server/responses_request.h"
+#include "server/dialects/dialect.h"
+#include "server/dialects/response_store.h"
+#include "server/dialects/responses_request.h"
 
 namespace winnow::server {
 

@@ -1,4 +1,4 @@
-#include "server/llama_json.h"
+#include "server/dialects/llama_json.h"
 
 #include <algorithm>
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "server/dialect.h"
+#include "server/dialects/dialect.h"
 
 namespace winnow::server {
 

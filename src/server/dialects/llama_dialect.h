@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "server/dialect.h"
+#include "server/dialects/dialect.h"
 
 namespace winnow::server {
 

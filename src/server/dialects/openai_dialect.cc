@@ -1,4 +1,4 @@
-#include "server/openai_dialect.h"
+#include "server/dialects/openai_dialect.h"
 
 #include <algorithm>
 #include <cmath>

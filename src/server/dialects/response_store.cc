@@ -1,4 +1,4 @@
-#include "server/response_store.h"
+#include "server/dialects/response_store.h"
 
 #include <iterator>
 #include <utility>

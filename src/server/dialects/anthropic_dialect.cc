@@ -1,7 +1,7 @@
-#include "server/anthropic_dialect.h"
+#include "server/dialects/anthropic_dialect.h"
 
 #include "server/answer_json.h"
-#include "server/anthropic_request.h"
+#include "server/dialects/anthropic_request.h"
 #include "server/translation.h"
 
 namespace winnow::server {

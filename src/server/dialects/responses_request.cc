@@ -1,4 +1,4 @@
-#include "server/responses_request.h"
+#include "server/dialects/responses_request.h"
 
 #include <algorithm>
 

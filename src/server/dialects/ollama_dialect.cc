@@ -1,4 +1,4 @@
-#include "server/ollama_dialect.h"
+#include "server/dialects/ollama_dialect.h"
 
 #include <array>
 #include <chrono>
@@ -7,7 +7,7 @@
 #include <ctime>
 
 #include "server/answer_json.h"
-#include "server/ollama_request.h"
+#include "server/dialects/ollama_request.h"
 #include "server/translation.h"
 
 namespace winnow::server {

@@ -1,4 +1,4 @@
-#include "server/responses_dialect.h"
+#include "server/dialects/responses_dialect.h"
 
 #include <utility>
 

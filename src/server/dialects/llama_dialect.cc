@@ -1,4 +1,4 @@
-#include "server/llama_dialect.h"
+#include "server/dialects/llama_dialect.h"
 
 #include "base/utf8.h"
 #include "server/answer_json.h"

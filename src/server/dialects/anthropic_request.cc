@@ -1,4 +1,4 @@
-#include "server/anthropic_request.h"
+#include "server/dialects/anthropic_request.h"
 
 #include "server/translation.h"
 
