@@ -4,17 +4,19 @@ JOBS ?= $(shell nproc)
 # The model of the demo and the tests; set WINNOW_MODEL to use another.
 MODEL := $(or $(WINNOW_MODEL),models/SmolLM2-135M-Instruct-Q4_1.gguf)
 
-.PHONY: all setup model demo test asan debug wheel install format format-check layers tidy bench clean distclean help
+.PHONY: all setup model demo test asan debug python-packages wheel install format format-check layers tidy bench clean distclean help
 .NOTPARALLEL:
 
-all: setup  ## build the tool, the library and the tests: build/bin/winnow (the default)
+all: setup python-packages  ## build the tool, the library and the tests: build/bin/winnow (the default)
 	@scripts/setup.sh configure release
 	@echo '==> Building'
 	@cmake --build --preset release --parallel $(JOBS)
 
-setup:  ## Debian packages, ggml and libllama, what the Python package is built with
+setup:  ## Debian packages, ggml and libllama
 	@scripts/setup.sh packages
 	@scripts/setup.sh prefix
+
+python-packages: setup  ## what the Python package is built and tested with, in .venv
 	@scripts/setup.sh python
 
 model:  ## the default model, to models/
@@ -40,7 +42,7 @@ debug: setup  ## build with asserts, in build-debug/
 	@scripts/setup.sh configure debug
 	@cmake --build --preset debug --parallel $(JOBS)
 
-wheel: setup  ## the Python package for every processor of the platform, to dist/
+wheel: setup python-packages  ## the Python package for every processor of the platform, to dist/
 	@scripts/setup.sh wheel
 	@.venv/bin/python -m pip wheel . --no-deps --no-build-isolation --disable-pip-version-check --wheel-dir dist \
 	  --config-settings=cmake.define.WINNOW_GGML_VARIANTS=$(CURDIR)/.venv/winnow-wheel
@@ -71,4 +73,4 @@ distclean: clean  ## also remove ggml, libllama and the default model (the next 
 	@rm -rf .venv models
 
 help:  ## this list
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{ printf "  make %-13s %s\n", $$1, $$2 }'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{ printf "  make %-16s %s\n", $$1, $$2 }'
