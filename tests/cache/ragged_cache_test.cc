@@ -333,6 +333,12 @@ TEST(RaggedCacheLimit, FailedOperationsChangeNothing) {
 TEST(RaggedCacheMemory, EvictionLowersTheResidentSize) {
   if (!kMeasuresResidentSize) GTEST_SKIP() << "the resident size says nothing under ThreadSanitizer";
   constexpr std::int64_t kMiB = 1 << 20;
+#ifdef __SANITIZE_ADDRESS__
+  constexpr std::int64_t kQuarantine =
+      12 * kMiB;  // what was freed stays for a while: the rows that keep() moved, 9.2 MiB
+#else
+  constexpr std::int64_t kQuarantine = 0;
+#endif
   const CacheShape shape = even_shape(30, 3, 64);
   const auto pool = PagePool::create(0);
   const std::int64_t before = resident_bytes();
@@ -356,11 +362,11 @@ TEST(RaggedCacheMemory, EvictionLowersTheResidentSize) {
   EXPECT_EQ(cache.bytes_in_pages(), 90U * 13U * 8320U);
   EXPECT_EQ(pool->statistics().bytes_in_use, cache.bytes_in_pages());
   pool->trim();
-  EXPECT_LT(resident_bytes() - before, 16 * kMiB);  // 9.3 MiB and the bookkeeping
+  EXPECT_LT(resident_bytes() - before, 16 * kMiB + kQuarantine);  // 9.3 MiB and the bookkeeping
 
   cache.clear();
   EXPECT_EQ(pool->statistics().bytes_resident, 0U);
-  EXPECT_LT(resident_bytes() - before, 6 * kMiB);
+  EXPECT_LT(resident_bytes() - before, 6 * kMiB + kQuarantine);
 }
 
 }  // namespace
