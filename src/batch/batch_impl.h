@@ -31,7 +31,7 @@ struct Batch::Impl {
   // Starts jobs of the queue while there is room, in order.
   void admit();
   // What of a request is there already, of what it may begin with.
-  PrefixTree::Match find_beginning(const BatchJob& job);
+  PrefixTree::Match find_beginning(BatchJob& job);
   // Its context, where somebody else reads it at present.
   PrefixPointer find_unready_context(const BatchJob& job) const;
   bool make_room(std::size_t bytes);
@@ -39,6 +39,7 @@ struct Batch::Impl {
   void start(std::unique_ptr<BatchJob> job, const PrefixTree::Match& match, const BatchNeeds& needs);
   // Behind what the job begins with, which is there.
   void start_own_part(BatchJob& job);
+  Session begin_session(const BatchJob& job) const;  // with what the job begins with, or empty
   void read_on(BatchJob& job);
   void read_on(const PrefixPointer& context);
 

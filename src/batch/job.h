@@ -44,6 +44,7 @@ struct BatchJob {
   std::string key;                                    // of what it may begin with
   PrefixPointer origin;                               // what it begins with, or waits for; null: nothing
   std::int32_t n_begun = 0;                           // tokens of that
+  bool was_looked_for = false;                        // its context, in the folder for saved contexts
   std::int32_t mark = 0;                              // tokens after which a copy is kept on the way; 0: none
   std::optional<Session> session;                     // until the first token
   std::vector<Sampler> samplers;                      // one for each answer, until the first token

@@ -17,6 +17,8 @@ std::size_t n_common(std::span<const Token> a, std::span<const Token> b, std::si
       a.begin());
 }
 
+std::size_t length(const KeptPrefix* prefix) { return prefix == nullptr ? 0 : prefix->tokens.size(); }
+
 // However small they are: every change shows all of them to other threads.
 constexpr std::size_t kMostKept = 256;
 
@@ -44,7 +46,7 @@ PrefixTree::Match PrefixTree::find(const std::string& key, std::span<const Token
       }
       if (is_whole) below = prefix;
     }
-    depth = below == nullptr ? 0 : below->tokens.size();
+    depth = length(below);
     siblings = below == nullptr ? nullptr : &below->children;
   }
   if (found != nullptr) best.prefix = pointer(found);
@@ -119,28 +121,24 @@ PrefixTree::Siblings& PrefixTree::siblings_below(KeptPrefix* parent, const std::
 
 void PrefixTree::insert(KeptPrefix& prefix) {
   KeptPrefix* parent = nullptr;
-  Siblings* siblings = nullptr;
-  for (bool goes_down = true; goes_down;) {
-    siblings = &siblings_below(parent, prefix.key);
-    goes_down = false;
-    for (KeptPrefix* other : *siblings) {
-      const std::size_t known = parent == nullptr ? 0 : parent->tokens.size();
-      if (n_common(other->tokens, prefix.tokens, known) < other->tokens.size()) continue;
-      parent = other;
-      goes_down = true;
-      break;
-    }
+  const auto shared = [&](const KeptPrefix* other) { return n_common(other->tokens, prefix.tokens, length(parent)); };
+  for (;;) {
+    const Siblings& siblings = siblings_below(parent, prefix.key);
+    const auto above = std::find_if(siblings.begin(), siblings.end(),
+                                    [&](const KeptPrefix* other) { return shared(other) == length(other); });
+    if (above == siblings.end()) break;
+    parent = *above;
   }
   // Those that continue it come below.
-  std::erase_if(*siblings, [&](KeptPrefix* other) {
-    const std::size_t known = parent == nullptr ? 0 : parent->tokens.size();
-    if (n_common(other->tokens, prefix.tokens, known) < prefix.tokens.size()) return false;
+  Siblings& siblings = siblings_below(parent, prefix.key);
+  std::erase_if(siblings, [&](KeptPrefix* other) {
+    if (shared(other) < length(&prefix)) return false;
     other->parent = &prefix;
     prefix.children.push_back(other);
     return true;
   });
   prefix.parent = parent;
-  siblings->push_back(&prefix);
+  siblings.push_back(&prefix);
   charge(prefix);
   for (KeptPrefix* child : prefix.children) charge(*child);
 }
@@ -154,8 +152,7 @@ void PrefixTree::charge(KeptPrefix& prefix) const {
 // GreedyDual-Size (Cao and Irani, 1997): what it costs to have it again per byte, and age by a clock that is at the
 // priority of what had to go.
 double PrefixTree::priority(const KeptPrefix& prefix) {
-  const std::size_t above = prefix.parent == nullptr ? 0 : prefix.parent->tokens.size();
-  return prefix.clock + static_cast<double>(prefix.tokens.size() - above) /
+  return prefix.clock + static_cast<double>(length(&prefix) - length(prefix.parent)) /
                             static_cast<double>(std::max<std::size_t>(prefix.bytes(), 1));
 }
 

@@ -142,13 +142,14 @@ bool Batch::Impl::make_room(std::size_t bytes) {
   return true;
 }
 
-PrefixTree::Match Batch::Impl::find_beginning(const BatchJob& job) {
+PrefixTree::Match Batch::Impl::find_beginning(BatchJob& job) {
   const BatchRequest& request = job.request;
   if (request.reuse == Reuse::kNone) return {};
   PrefixTree::Match match = tree.find(job.key, job.tokens);
   if (match.n_tokens < kLeastReused) match = {.n_common = match.n_common};
   const auto n_context = static_cast<std::int32_t>(request.context.size());
-  if (files && match.n_tokens < n_context) {
+  // Once: a job that waits for room comes here again at every step.
+  if (files && match.n_tokens < n_context && !std::exchange(job.was_looked_for, true)) {
     if (std::optional<Session> session = files->find(job.key, request.context)) {
       if (const PrefixPointer found = tree.add(job.key, *std::move(session), true)) {
         found->is_context = found->is_saved = true;
@@ -165,7 +166,7 @@ PrefixTree::Match Batch::Impl::find_beginning(const BatchJob& job) {
 
 void Batch::Impl::admit() {
   while (!queue.empty()) {
-    const BatchJob& next = *queue.front();
+    BatchJob& next = *queue.front();
     const BatchRequest& request = next.request;
     if (n_answers() + request.n_answers > options.n_parallel) return;
     PrefixTree::Match match = find_beginning(next);
@@ -234,8 +235,7 @@ void Batch::Impl::start(std::unique_ptr<BatchJob> owned, const PrefixTree::Match
       tree.release(*std::exchange(job.origin, point));
     }
     if (!reads_apart(request, match.n_tokens)) return start_own_part(job);
-    Session session = job.origin ? job.origin->session.fork() : engine->open(request.session);
-    if (job.origin) session.truncate(job.n_begun);
+    Session session = begin_session(job);
     context = tree.begin(job.key, request.context, std::move(session), std::exchange(job.origin, nullptr),
                          needs.context, keeps(job));
     context->mark = job.mark < n_context ? job.mark : 0;
@@ -250,9 +250,15 @@ void Batch::Impl::start(std::unique_ptr<BatchJob> owned, const PrefixTree::Match
   }
 }
 
+Session Batch::Impl::begin_session(const BatchJob& job) const {
+  if (!job.origin) return engine->open(job.request.session);
+  Session session = job.origin->session.fork();
+  session.truncate(job.n_begun);
+  return session;
+}
+
 void Batch::Impl::start_own_part(BatchJob& job) {
-  job.session.emplace(job.origin ? job.origin->session.fork() : engine->open(job.request.session));
-  if (job.origin) job.session->truncate(job.n_begun);
+  job.session.emplace(begin_session(job));
   read_on(job);
 }
 
