@@ -93,13 +93,8 @@ TEST_P(CodedPages, DoNotDriftWhenTheyAreCodedAgain) {
 }
 
 TEST_P(CodedPages, EqualPlainVectorsUnderRandomOperations) {
-  struct Sequence {
-    RaggedCache cache;
-    std::vector<std::vector<Row>> rows;  // [heads]
-    std::int32_t next_position = 0;
-  };
   std::vector<Sequence> sequences;
-  sequences.push_back({RaggedCache(shape_, pool_), std::vector<std::vector<Row>>(4), 0});
+  sequences.push_back({RaggedCache(shape_, pool_)});
   for (int step = 0; step < 250; ++step) {
     Sequence& s = sequences[random_() % sequences.size()];
     const int head = static_cast<int>(random_() % 4);
@@ -107,33 +102,16 @@ TEST_P(CodedPages, EqualPlainVectorsUnderRandomOperations) {
     const auto operation = random_() % 8;
     if (operation < 3) {
       const auto n = static_cast<std::int32_t>(random_() % (operation == 0 ? 80 : 3));
-      for (Row& row : extend(s.cache, head / 2, head % 2, n, s.next_position, random_)) rows.push_back(std::move(row));
-      s.next_position += n;
+      s.extend_head(head, n, random_);
     } else if (operation == 3) {
       s.cache.settle();
     } else if (operation == 4) {
-      std::vector<std::int32_t> chosen;
-      std::vector<Row> kept;
-      for (std::size_t i = 0; i < rows.size(); ++i) {
-        if (random_() % 3 == 0) continue;
-        chosen.push_back(static_cast<std::int32_t>(i));
-        kept.push_back(rows[i]);
-      }
-      s.cache.keep(head / 2, head % 2, chosen);
-      rows = kept;
+      s.keep_some(head, 3, random_);
     } else if (operation == 5 && sequences.size() < 4) {
-      Sequence fork{s.cache.fork(), s.rows, s.next_position};
+      Sequence fork = s.fork();
       sequences.push_back(std::move(fork));
     } else if (operation == 6) {
-      std::stringstream stream;
-      s.cache.write(stream);
-      RaggedCache restored(shape_, pool_);
-      restored.restore(stream);
-      std::ostringstream again;
-      restored.write(again);
-      ASSERT_EQ(again.str(), stream.str());
-      ASSERT_EQ(restored.bytes(), s.cache.bytes());
-      s.cache = std::move(restored);
+      ASSERT_NO_FATAL_FAILURE(s.write_and_restore(pool_));
     } else if (operation == 7 && !rows.empty()) {
       const std::size_t i = random_() % rows.size();
       rows[i].value = normal_row(random_, 64);

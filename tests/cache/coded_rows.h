@@ -4,8 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <functional>
+#include <memory>
 #include <random>
+#include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cache/cache_test_support.h"
@@ -118,5 +122,49 @@ inline void expect_rows(const RaggedCache& cache, int layer, int head, const std
         << what << i;
   }
 }
+
+// A cache of two layers with two heads, and the rows that it should hold.
+struct Sequence {
+  RaggedCache cache;
+  std::vector<std::vector<Row>> rows = std::vector<std::vector<Row>>(4);  // [heads]
+  std::int32_t next_position = 0;
+
+  Sequence fork() const { return {cache.fork(), rows, next_position}; }
+
+  void extend_head(int head, std::int32_t n, std::mt19937& random) {
+    for (Row& row : extend(cache, head / 2, head % 2, n, next_position, random)) {
+      rows[static_cast<std::size_t>(head)].push_back(std::move(row));
+    }
+    next_position += n;
+  }
+
+  // Drops one of `one_in` rows of a head. fine: which of those that stay are stored in more bits.
+  using Fine = std::function<std::vector<std::int32_t>(const std::vector<std::int32_t>&)>;
+  void keep_some(int head, unsigned one_in, std::mt19937& random, const Fine& fine = {}) {
+    std::vector<Row>& of_head = rows[static_cast<std::size_t>(head)];
+    std::vector<std::int32_t> chosen;
+    std::vector<Row> kept;
+    for (std::size_t i = 0; i < of_head.size(); ++i) {
+      if (random() % one_in == 0) continue;
+      chosen.push_back(static_cast<std::int32_t>(i));
+      kept.push_back(of_head[i]);
+    }
+    cache.keep(head / 2, head % 2, chosen, fine ? fine(chosen) : std::vector<std::int32_t>{});
+    of_head = kept;
+  }
+
+  // Goes through a file: what comes back is the same, to the byte.
+  void write_and_restore(const std::shared_ptr<PagePool>& pool) {
+    std::stringstream stream;
+    cache.write(stream);
+    RaggedCache restored(cache.shape(), pool);
+    restored.restore(stream);
+    std::ostringstream again;
+    restored.write(again);
+    ASSERT_EQ(again.str(), stream.str());
+    ASSERT_EQ(restored.bytes(), cache.bytes());
+    cache = std::move(restored);
+  }
+};
 
 }  // namespace winnow

@@ -102,51 +102,28 @@ TEST(FinePages, HoldTheEntriesThatAreNamed) {
 }
 
 TEST(FinePages, EqualPlainVectorsUnderRandomOperations) {
-  struct Sequence {
-    RaggedCache cache;
-    std::vector<std::vector<Row>> rows;  // [heads]
-    std::int32_t next_position = 0;
-  };
   const CacheShape shape = fine_shape();
   const auto pool = PagePool::create(0);
   std::mt19937 random(17);
   std::vector<Sequence> sequences;
-  sequences.push_back({RaggedCache(shape, pool), std::vector<std::vector<Row>>(4), 0});
+  sequences.push_back({RaggedCache(shape, pool)});
   std::int64_t n_fine = 0;
   for (int step = 0; step < 300; ++step) {
     Sequence& s = sequences[random() % sequences.size()];
     const int head = static_cast<int>(random() % 4);
-    std::vector<Row>& rows = s.rows[static_cast<std::size_t>(head)];
     const auto operation = random() % 7;
     if (operation < 2) {
       const auto n = static_cast<std::int32_t>(random() % (operation == 0 ? 120 : 3));
-      for (Row& row : extend(s.cache, head / 2, head % 2, n, s.next_position, random)) rows.push_back(std::move(row));
-      s.next_position += n;
+      s.extend_head(head, n, random);
     } else if (operation == 2) {
       s.cache.settle();
     } else if (operation == 3) {
-      std::vector<std::int32_t> chosen;
-      std::vector<Row> kept;
-      for (std::size_t i = 0; i < rows.size(); ++i) {
-        if (random() % 4 == 0) continue;
-        chosen.push_back(static_cast<std::int32_t>(i));
-        kept.push_back(rows[i]);
-      }
-      s.cache.keep(head / 2, head % 2, chosen, random_fine(chosen, random));
-      rows = kept;
+      s.keep_some(head, 4, random, [&](const auto& chosen) { return random_fine(chosen, random); });
     } else if (operation == 4 && sequences.size() < 4) {
-      Sequence fork{s.cache.fork(), s.rows, s.next_position};
+      Sequence fork = s.fork();
       sequences.push_back(std::move(fork));
     } else if (operation == 5) {
-      std::stringstream stream;
-      s.cache.write(stream);
-      RaggedCache restored(shape, pool);
-      restored.restore(stream);
-      std::ostringstream again;
-      restored.write(again);
-      ASSERT_EQ(again.str(), stream.str());
-      ASSERT_EQ(restored.bytes(), s.cache.bytes());
-      s.cache = std::move(restored);
+      ASSERT_NO_FATAL_FAILURE(s.write_and_restore(pool));
     } else if (operation == 6 && s.next_position > 0 && random() % 3 == 0) {
       const auto position = static_cast<std::int32_t>(random() % static_cast<unsigned>(s.next_position));
       s.cache.truncate(position);

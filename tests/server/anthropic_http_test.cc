@@ -1,5 +1,4 @@
 // /v1/messages over HTTP, with Qwen3's template on a tiny model whose answers a grammar forces.
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -8,21 +7,9 @@
 namespace winnow::server {
 namespace {
 
-std::string qwen3() {
-  std::stringstream source;
-  source << std::ifstream(WINNOW_TEMPLATES "/Qwen-Qwen3-0.6B.jinja").rdbuf();
-  return source.str();
-}
-
-class AnthropicHttpTest : public HttpTest {
+class AnthropicHttpTest : public QwenHttpTest {
  protected:
-  AnthropicHttpTest() : HttpTest(qwen3()) {}
-
-  Json ask(const Json& body, const std::string& path = "/v1/messages") {
-    const auto answer = post(path, body.dump());
-    EXPECT_EQ(answer->status, 200) << answer->body;
-    return Json::parse(answer->body);
-  }
+  Json ask(const Json& body, const std::string& path = "/v1/messages") { return answer_to(path, body); }
   // The events of a stream: each is named as its type.
   std::vector<Json> events(const Json& body) { return events(body.dump()); }
   std::vector<Json> events(std::string body) {

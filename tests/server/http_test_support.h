@@ -66,6 +66,12 @@ class HttpTest : public testing::Test {
   httplib::Result post(const std::string& path, const std::string& body, const httplib::Headers& headers = {}) {
     return client().Post(path, headers, body, "application/json");
   }
+  // Of a request that has to succeed.
+  Json answer_to(const std::string& path, const Json& body) {
+    const auto answer = post(path, body.dump());
+    EXPECT_EQ(answer->status, 200) << answer->body;
+    return Json::parse(answer->body);
+  }
   // A completion of so many tokens that does not end by itself.
   static std::string completion(int n_tokens, const std::string& more = "") {
     return R"({"prompt":"the hat and the","ignore_eos":true,"max_tokens":)" + std::to_string(n_tokens) + more + "}";
@@ -111,6 +117,12 @@ class HttpTest : public testing::Test {
   std::unique_ptr<Service> service_;
   std::thread thread_;
   int port_ = 0;
+};
+
+// With Qwen3's template, which knows tools and thoughts.
+class QwenHttpTest : public HttpTest {
+ protected:
+  QwenHttpTest() : HttpTest(test::read_bytes(WINNOW_TEMPLATES "/Qwen-Qwen3-0.6B.jinja")) {}
 };
 
 }  // namespace winnow::server

@@ -1,5 +1,4 @@
 // Ollama's routes over HTTP, with Qwen3's template on a tiny model whose answers a schema forces.
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -8,21 +7,11 @@
 namespace winnow::server {
 namespace {
 
-std::string qwen3() {
-  std::stringstream source;
-  source << std::ifstream(WINNOW_TEMPLATES "/Qwen-Qwen3-0.6B.jinja").rdbuf();
-  return source.str();
-}
-
-class OllamaHttpTest : public HttpTest {
+class OllamaHttpTest : public QwenHttpTest {
  protected:
-  OllamaHttpTest() : HttpTest(qwen3()) {}
-
   Json ask(const std::string& path, Json body) {
     body["stream"] = false;
-    const auto answer = post(path, body.dump());
-    EXPECT_EQ(answer->status, 200) << answer->body;
-    return Json::parse(answer->body);
+    return answer_to(path, body);
   }
   std::vector<Json> lines(const std::string& path, const Json& body) {
     const auto answer = post(path, body.dump());

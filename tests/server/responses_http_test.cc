@@ -1,5 +1,4 @@
 // /v1/responses over HTTP, with Qwen3's template on a tiny model whose answers a grammar forces.
-#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -10,21 +9,9 @@
 namespace winnow::server {
 namespace {
 
-std::string qwen3() {
-  std::stringstream source;
-  source << std::ifstream(WINNOW_TEMPLATES "/Qwen-Qwen3-0.6B.jinja").rdbuf();
-  return source.str();
-}
-
-class ResponsesHttpTest : public HttpTest {
+class ResponsesHttpTest : public QwenHttpTest {
  protected:
-  ResponsesHttpTest() : HttpTest(qwen3()) {}
-
-  Json ask(const Json& body) {
-    const auto answer = post("/v1/responses", body.dump());
-    EXPECT_EQ(answer->status, 200) << answer->body;
-    return Json::parse(answer->body);
-  }
+  Json ask(const Json& body) { return answer_to("/v1/responses", body); }
   std::vector<Json> events(Json body) {
     body["stream"] = true;
     const auto answer = post("/v1/responses", body.dump());

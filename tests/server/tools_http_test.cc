@@ -1,6 +1,5 @@
 // Tools and thinking over HTTP, with Qwen3's template on a tiny model whose answers a grammar forces.
 #include <chrono>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -9,27 +8,17 @@
 namespace winnow::server {
 namespace {
 
-std::string qwen3() {
-  std::stringstream source;
-  source << std::ifstream(WINNOW_TEMPLATES "/Qwen-Qwen3-0.6B.jinja").rdbuf();
-  return source.str();
-}
-
 Json tools() {
   return Json::parse(R"([{"type":"function","function":{"name":"weather","description":"of a city","strict":true,
     "parameters":{"type":"object","properties":{"zone":{"enum":["UTC","CET"]},"city":{"enum":["Oslo","Rome"]}},
                   "required":["zone","city"],"additionalProperties":false}}}])");
 }
 
-class ToolsHttpTest : public HttpTest {
+class ToolsHttpTest : public QwenHttpTest {
  protected:
-  ToolsHttpTest() : HttpTest(qwen3()) {}
-
   Json ask(Json body) {
     body["max_tokens"] = 200;
-    const auto answer = post("/v1/chat/completions", body.dump());
-    EXPECT_EQ(answer->status, 200) << answer->body;
-    return Json::parse(answer->body);
+    return answer_to("/v1/chat/completions", body);
   }
   static Json body(const Json& messages) {
     return {{"messages", messages},
