@@ -264,7 +264,7 @@ void product(benchmark::State& state, const WeightBlocksInfo& info, std::int64_t
 // A step of decoding's product on n_threads threads: GB/s of weights.
 void few_rows(benchmark::State& state, const WeightBlocksInfo& info, std::int64_t n_in, int n_rows, int n_threads,
               bool cold) {
-  if (!has_few_rows_product()) return state.SkipWithError("not on this instruction set");
+  if (!has_few_rows_product(info.blocks)) return state.SkipWithError("not on this instruction set");
   const auto row = static_cast<std::size_t>(n_in / info.n_weights) * info.n_bytes;
   const auto n_out = static_cast<std::int64_t>((cold ? kColdBytes / 2 : std::size_t{1} << 19) / row);
   const SystemMemory weights(row * static_cast<std::size_t>(n_out), false);

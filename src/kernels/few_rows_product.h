@@ -11,8 +11,9 @@
 
 namespace winnow::kernels {
 
-// Whether the current instruction set has products (AVX512-VNNI); it then has them for every format.
-bool has_few_rows_product();
+// Whether the current instruction set has products: AVX512-VNNI for every format; AVX2, with and without VNNI, for all
+// but q5_1 and q2_K.
+bool has_few_rows_product(WeightBlocks blocks);
 
 // Bytes of n_rows quantised rows of n_in numbers, n_in a multiple of 32.
 std::size_t few_rows_bytes(std::int64_t n_in, std::int64_t n_rows);
@@ -31,7 +32,7 @@ struct FewRowsTask {
   std::int64_t y_stride;
 };
 
-// n_in is a multiple of the format's block.
+// n_in is a multiple of the format's block, for which there is a product.
 void few_rows_product(WeightBlocks blocks, const FewRowsTask& task);
 
 }  // namespace winnow::kernels

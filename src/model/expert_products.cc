@@ -250,12 +250,12 @@ ggml_tensor* ExpertProducts::converted(ggml_tensor* x, ggml_tensor* weights, int
 }
 
 ggml_tensor* ExpertProducts::product(ggml_tensor* weights, ggml_tensor* biases, ggml_tensor* x) {
-  const bool has_blocks = kernels::weight_blocks(ggml_type_name(weights->type)).has_value();
+  const auto blocks = kernels::weight_blocks(ggml_type_name(weights->type));
   int format = ggml_get_type_traits_cpu(weights->type)->vec_dot_type;
   ggml_custom_op_t run = run_dots;
-  if (has_blocks && kind_ == ProductRows::kFew && kernels::has_few_rows_product()) {
+  if (blocks && kind_ == ProductRows::kFew && kernels::has_few_rows_product(*blocks)) {
     format = kFloats, run = run_few_rows;
-  } else if (has_blocks && kind_ == ProductRows::kMany && kernels::has_quantised_products()) {
+  } else if (blocks && kind_ == ProductRows::kMany && kernels::has_quantised_products()) {
     format = kRowBlocks, run = run_blocks;
   }
   ggml_tensor* args[4] = {weights, converted(x, weights, format), slots_.first_slot, biases};

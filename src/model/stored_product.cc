@@ -98,8 +98,8 @@ ggml_tensor* stored_product(ggml_context* context, ggml_tensor* weight, ggml_ten
                             ProductRows kind, QuantisedRows& rows) {
   const bool is_plain = x->type == GGML_TYPE_F32 && ggml_is_contiguous(x) && ggml_n_dims(x) <= 2;
   if (kind == ProductRows::kFew) {
-    const bool is_ours = is_plain && kernels::has_few_rows_product() && ggml_n_dims(weight) <= 2 &&
-                         kernels::weight_blocks(ggml_type_name(weight->type));
+    const auto blocks = kernels::weight_blocks(ggml_type_name(weight->type));
+    const bool is_ours = is_plain && ggml_n_dims(weight) <= 2 && blocks && kernels::has_few_rows_product(*blocks);
     if (!is_ours) return ggml_mul_mat(context, weight, x);
     ggml_tensor* args[2] = {weight, x};
     return ggml_custom_4d(context, GGML_TYPE_F32, weight->ne[1], x->ne[1], 1, 1, args, 2, run_few_rows_product,

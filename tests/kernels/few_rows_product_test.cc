@@ -42,7 +42,7 @@ TEST_P(FewRowsProduct, MatchesTheReference) {
   for (const WeightBlocksInfo& info : kWeightBlocks) {
     const WeightBlocks blocks = info.blocks;
     EXPECT_EQ(weight_blocks(info.name), blocks);
-    if (!has_few_rows_product()) GTEST_SKIP() << "not on this instruction set";
+    if (!has_few_rows_product(blocks)) continue;
     for (const int n_in : {32, 64, 96, 256, 480, 512, 544, 576, 768, 1536, 2304}) {
       if (n_in % info.n_weights != 0) continue;
       const int n_out = 7;
@@ -78,6 +78,16 @@ TEST_P(FewRowsProduct, MatchesTheReference) {
         }
       }
     }
+  }
+}
+
+// What people run has a product on every instruction set with products of bytes.
+TEST_P(FewRowsProduct, HasFormats) {
+  for (const WeightBlocksInfo& info : kWeightBlocks) {
+    const bool is_ggmls = info.blocks == WeightBlocks::kQ5_1 || info.blocks == WeightBlocks::kQ2_K;
+    const bool expected =
+        current_int8_unit() == Int8Unit::kAvx512Vnni || (current_int8_unit() != Int8Unit::kNone && !is_ggmls);
+    EXPECT_EQ(has_few_rows_product(info.blocks), expected) << info.name;
   }
 }
 
