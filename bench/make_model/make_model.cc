@@ -22,6 +22,17 @@ int weight_type(const std::string& name) {
   throw CLI::ValidationError("--type", "there is no weight type '" + name + "': take f32, bf16, q8_0, q4_0 or q4_1");
 }
 
+// The last layers, at most half of them, attend to what the two before them have stored: one with a window, then one
+// without.
+void share_layers(winnow::test::TinyModelOptions& options) {
+  for (auto first = static_cast<std::size_t>(std::max(2, options.n_layer / 2)); first < options.layers.size();
+       ++first) {
+    if (!options.layers[first - 2].slides || options.layers[first - 1].slides) continue;
+    options.n_shared_layers = options.n_layer - static_cast<int>(first);
+    return;
+  }
+}
+
 // What the architecture has besides the dimensions: the constants that the tests' models have.
 void take_architecture(const std::string& name, winnow::test::TinyModelOptions& options) {
   if (std::none_of(winnow::architectures().begin(), winnow::architectures().end(),
@@ -34,14 +45,21 @@ void take_architecture(const std::string& name, winnow::test::TinyModelOptions& 
   options.rope_scaling = tiny.rope_scaling;
   options.rope_original_context = options.n_ctx;
   // Layers of several kinds come in the order that the tests' model has.
+  const bool has_sliding_sizes = winnow::test::tiny_architecture(name).has_sliding_sizes;
   for (int l = 0; l < options.n_layer && !tiny.layers.empty(); ++l) {
-    const bool has_heads = tiny.layers[static_cast<std::size_t>(l) % tiny.layers.size()].n_kv_head > 0;
+    const winnow::test::TinyLayer& kind = tiny.layers[static_cast<std::size_t>(l) % tiny.layers.size()];
+    const int head_dim = has_sliding_sizes && !kind.slides ? 2 * options.head_dim : options.head_dim;  // as Gemma 4's
     options.layers.push_back({.n_head = options.n_head,
-                              .n_kv_head = has_heads ? options.n_kv_head : 0,
-                              .key_dim = options.head_dim,
-                              .value_dim = options.head_dim,
-                              .n_ff = options.n_ff});
+                              .n_kv_head = kind.n_kv_head > 0 ? options.n_kv_head : 0,
+                              .key_dim = head_dim,
+                              .value_dim = head_dim,
+                              .n_ff = options.n_ff,
+                              .slides = kind.slides,
+                              .is_key_value = kind.is_key_value});
   }
+  options.has_rope_freqs = has_sliding_sizes;
+  if (tiny.token_width > 0) options.token_width = 256;
+  if (tiny.n_shared_layers > 0) share_layers(options);
   if (tiny.latent_rank > 0) {  // as DeepSeek-V2-Lite's
     options.latent_rank = 512;
     options.expert_gating = tiny.expert_gating;
@@ -86,7 +104,7 @@ int main(int argc, char** argv) {
   app.add_option("--layers", options.n_layer)->capture_default_str()->check(CLI::Range(1, 1024));
   app.add_option("--heads", options.n_head, "query heads")->capture_default_str()->check(CLI::Range(1, 1024));
   app.add_option("--kv-heads", options.n_kv_head)->capture_default_str()->check(CLI::Range(1, 1024));
-  app.add_option("--head-dim", options.head_dim)->capture_default_str()->check(CLI::Range(8, 256));
+  app.add_option("--head-dim", options.head_dim)->capture_default_str()->check(CLI::Range(8, 512));
   app.add_option("--embd", options.n_embd, "width")->capture_default_str()->check(CLI::Range(8, 65536));
   app.add_option("--ff", options.n_ff, "width of the feed-forward")
       ->capture_default_str()

@@ -15,7 +15,7 @@ namespace winnow::kernels {
 
 // What the kernels take: a model beyond it is refused when it is loaded.
 inline constexpr int kMaxGroup = 128;    // query heads per KV head
-inline constexpr int kMaxHeadDim = 256;  // rows of this size lie on the stack
+inline constexpr int kMaxHeadDim = 512;  // rows of this size lie on the stack
 inline constexpr int kHeadDimUnit = 16;  // head sizes are multiples of it
 
 // The type in which rows wait before they are coded: their own for numbers without a code.

@@ -22,15 +22,16 @@ struct ModelOptions {
 };
 
 enum class LayerKind {
-  kFullAttention,  // every row sees all rows before it: what eviction methods cut
-  kSlidingWindow,  // every row sees the last `window` tokens: what is out of reach is freed, whatever the method
-  kRecurrent,      // a state of a fixed size instead of keys and values
+  kFullAttention,    // every row sees all rows before it: what eviction methods cut
+  kSlidingWindow,    // every row sees the last `window` tokens: what is out of reach is freed, whatever the method
+  kRecurrent,        // a state of a fixed size instead of keys and values
+  kSharedAttention,  // attention to the keys and values of an earlier layer, which are stored once
 };
 
 // One layer's dimensions under the names that the whole project uses.
 struct LayerInfo {
   LayerKind kind;
-  int n_head, n_kv_head;        // 0 in a recurrent layer
+  int n_head, n_kv_head;        // 0 in a recurrent layer; of KV heads also in one that shares another's
   int key_dim, value_dim;       // of a head
   int n_ff;                     // width of the feed-forward; of one expert where there are experts
   std::int32_t window;          // 0: none
@@ -38,6 +39,7 @@ struct LayerInfo {
   int n_expert_used = 0;        // of a token
   std::size_t state_bytes = 0;  // of a sequence, in a recurrent layer
   int shared_n_ff = 0;          // of an expert that every token takes besides
+  int kv_layer = -1;            // whose keys and values it attends to; itself but in a layer that shares
 
   bool is_cut() const { return kind == LayerKind::kFullAttention; }  // whether methods cut it
 };

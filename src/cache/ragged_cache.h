@@ -29,10 +29,11 @@ inline constexpr std::int32_t kPlainEntries = 4;
 
 // What a layer stores of a token.
 struct LayerShape {
-  int n_kv_head = 0;  // 0: no entries (a recurrent layer)
+  int n_kv_head = 0;  // 0: no entries (a recurrent layer, or one that attends to another's)
   int key_dim = 0;
   int value_dim = 0;
   std::int32_t window = 0;  // entries that can still be seen, the others are freed by slide(); 0: all
+  bool is_shared = false;   // later layers attend to its entries, too
 
   // Whether eviction methods cut the layer.
   bool is_cut() const { return n_kv_head > 0 && window == 0; }

@@ -12,24 +12,43 @@ std::size_t round_up_to_line(std::size_t bytes) { return (bytes + 63) / 64 * 64;
 
 }  // namespace
 
-// Positions come first: they are the same for all layers.
-StagingBuffer::Layout StagingBuffer::layout(const CacheShape& shape, int layer, std::int32_t n_tokens) {
-  const std::size_t keys_at = round_up_to_line(static_cast<std::size_t>(n_tokens) * sizeof(std::int32_t));
-  const auto n_rows = static_cast<std::size_t>(shape.layer(layer).n_kv_head) * static_cast<std::size_t>(n_tokens);
-  if (n_rows == 0) return {.keys_at = keys_at, .values_at = keys_at, .bytes = keys_at};
-  const std::size_t values_at = keys_at + round_up_to_line(n_rows * shape.key_bytes(layer));
-  return {.keys_at = keys_at, .values_at = values_at, .bytes = values_at + n_rows * shape.value_bytes(layer)};
+// Positions come first: they are the same for all layers. Then those that take turns, then each that is shared.
+std::vector<StagingBuffer::Layout> StagingBuffer::layouts(const CacheShape& shape, std::int32_t n_tokens) {
+  const std::size_t first = round_up_to_line(static_cast<std::size_t>(n_tokens) * sizeof(std::int32_t));
+  const auto place = [&](int layer, std::size_t at) -> Layout {
+    const auto n_rows = static_cast<std::size_t>(shape.layer(layer).n_kv_head) * static_cast<std::size_t>(n_tokens);
+    if (n_rows == 0) return {.keys_at = at, .values_at = at, .end = at};
+    const std::size_t values_at = at + round_up_to_line(n_rows * shape.key_bytes(layer));
+    return {.keys_at = at, .values_at = values_at, .end = values_at + n_rows * shape.value_bytes(layer)};
+  };
+  std::vector<Layout> all;
+  std::size_t end = first;
+  for (int l = 0; l < shape.n_layer(); ++l) {
+    all.push_back(place(l, first));
+    if (!shape.layer(l).is_shared) end = std::max(end, all.back().end);
+  }
+  for (int l = 0; l < shape.n_layer(); ++l) {
+    if (!shape.layer(l).is_shared) continue;
+    Layout& own = all[static_cast<std::size_t>(l)];
+    own = place(l, round_up_to_line(end));
+    end = own.end;
+  }
+  return all;
 }
 
 std::size_t StagingBuffer::bytes_for(const CacheShape& shape, std::int32_t n_tokens) {
   std::size_t bytes = 0;
-  for (int l = 0; l < shape.n_layer(); ++l) bytes = std::max(bytes, layout(shape, l, n_tokens).bytes);
+  for (const Layout& layout : layouts(shape, n_tokens)) bytes = std::max(bytes, layout.end);
   return bytes;
 }
 
 StagingBuffer::StagingBuffer(const CacheShape& shape, std::int32_t n_tokens, std::int32_t first_position,
                              std::shared_ptr<PagePool> pool)
-    : shape_(shape), n_tokens_(n_tokens), first_position_(first_position), bytes_(bytes_for(shape, n_tokens)) {
+    : shape_(shape),
+      layouts_(layouts(shape, n_tokens)),
+      n_tokens_(n_tokens),
+      first_position_(first_position),
+      bytes_(bytes_for(shape, n_tokens)) {
   assert(n_tokens > 0 && first_position >= 0);
   reservation_ = pool->reserve(bytes_);
   memory_ = MappedMemory(bytes_);
@@ -40,7 +59,7 @@ StagingBuffer::StagingBuffer(const CacheShape& shape, std::int32_t n_tokens, std
 
 void StagingBuffer::begin_layer(int layer) {
   layer_ = layer;
-  const Layout sizes = layout(shape_, layer, n_tokens_);
+  const Layout& sizes = layouts_[static_cast<std::size_t>(layer)];
   keys_ = memory_.data() + sizes.keys_at;
   values_ = memory_.data() + sizes.values_at;
   const bool has_entries = shape_.layer(layer).n_kv_head > 0;

@@ -1,4 +1,5 @@
-// The full keys and values of ONE layer while its prompt is prefilled; all layers use it in turn.
+// The full keys and values of ONE layer while its prompt is prefilled; all layers use it in turn. Only layers whose
+// entries later ones attend to (LayerShape::is_shared) have memory of their own, until the end.
 //
 // Different threads may write different rows; not thread-safe otherwise.
 #pragma once
@@ -21,10 +22,10 @@ class StagingBuffer final : public EntrySink {
   StagingBuffer(const StagingBuffer&) = delete;
   StagingBuffer& operator=(const StagingBuffer&) = delete;
 
-  // What one for n_tokens tokens takes: the largest layer's.
+  // What one for n_tokens tokens takes: the largest layer's, and that of all that are shared.
   static std::size_t bytes_for(const CacheShape& shape, std::int32_t n_tokens);
 
-  // From here on the buffer is this layer's; what it holds of another one is lost.
+  // From here on the buffer is this layer's; what it holds of another one is lost, unless that is shared.
   void begin_layer(int layer);
 
   const CacheShape& shape() const override { return shape_; }
@@ -41,12 +42,14 @@ class StagingBuffer final : public EntrySink {
 
  private:
   struct Layout {
-    std::size_t keys_at, values_at, bytes;
+    std::size_t keys_at, values_at, end;
   };
-  static Layout layout(const CacheShape& shape, int layer, std::int32_t n_tokens);
+  // Of every layer.
+  static std::vector<Layout> layouts(const CacheShape& shape, std::int32_t n_tokens);
   std::size_t row(int kv_head, std::int32_t token) const;
 
   CacheShape shape_;
+  std::vector<Layout> layouts_;
   std::int32_t n_tokens_;
   std::int32_t first_position_;
   int layer_ = 0;

@@ -30,10 +30,11 @@ struct CostModel {
   std::size_t bytes_per_token = 0;   // in the cache, all layers
   std::size_t cut_token_bytes = 0;   // in the layers that methods cut
   std::size_t cut_f16_bytes = 0;     // of a token's keys and values there in f16
-  std::size_t largest_layer = 0;     // bytes of a token in it
+  std::size_t staged_bytes = 0;      // of a token while a prompt is read: the largest layer's, and shared ones'
   std::vector<std::size_t> entries;  // [n_layer] bytes of an entry, 0 in a layer without
 
   CostModel(const ModelInfo& info, EntryType key_type, EntryType value_type) : model(info) {
+    std::size_t largest = 0;
     for (const LayerInfo& layer : model.layers) {
       entries.push_back(layer.n_kv_head == 0 ? 0
                                              : row_bytes(key_type, layer.key_dim) +
@@ -52,8 +53,13 @@ struct CostModel {
               : static_cast<std::size_t>(layer.n_kv_head) *
                     (row_bytes(kernels::plain_type(key_type), layer.key_dim) +
                      row_bytes(kernels::plain_type(value_type), layer.value_dim) + sizeof(std::int32_t));
-      largest_layer = std::max(largest_layer, plain);
+      const auto l = static_cast<int>(entries.size()) - 1;
+      const bool is_shared = std::any_of(model.layers.begin(), model.layers.end(), [&](const LayerInfo& other) {
+        return other.kind == LayerKind::kSharedAttention && other.kv_layer == l;
+      });
+      (is_shared ? staged_bytes : largest) = is_shared ? staged_bytes + plain : std::max(largest, plain);
     }
+    staged_bytes += largest;
   }
 
   // Of what budgets count, the mean where layers differ; of all layers where no method cuts any.
@@ -79,7 +85,7 @@ struct CostModel {
   }
 
   // While a prompt is prefilled: one layer in full and the hidden states, in f32.
-  std::size_t prefill_bytes_per_token() const { return largest_layer + model.hidden_bytes_per_token(); }
+  std::size_t prefill_bytes_per_token() const { return staged_bytes + model.hidden_bytes_per_token(); }
 
   std::size_t peak_bytes(std::int64_t n_tokens, const std::optional<Budget>& budget) const {
     // Of recurrent layers, the present state and the next.
@@ -131,6 +137,9 @@ std::string layers_text(const ModelInfo& model) {
   const auto n_recurrent = std::count_if(model.layers.begin(), model.layers.end(),
                                          [](const LayerInfo& layer) { return layer.kind == LayerKind::kRecurrent; });
   if (n_recurrent > 0) text += ", " + count_text(n_recurrent) + " recurrent";
+  const auto n_shared = std::count_if(model.layers.begin(), model.layers.end(),
+                                      [](const LayerInfo& layer) { return layer.kind == LayerKind::kSharedAttention; });
+  if (n_shared > 0) text += ", " + count_text(n_shared) + " that share the entries of others";
   return text;
 }
 

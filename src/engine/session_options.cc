@@ -42,8 +42,12 @@ CacheShape cache_shape(const ModelSpec& spec, const SessionOptions& options) {
     shape.fine = {.key_type = type, .value_type = type, .part = bits.first_part};
   }
   for (const LayerSpec& layer : spec.layers) {
-    shape.layers.push_back(
-        {.n_kv_head = layer.n_kv_head, .key_dim = layer.key_dim, .value_dim = layer.value_dim, .window = layer.window});
+    if (layer.kind == LayerKind::kSharedAttention)
+      shape.layers[static_cast<std::size_t>(layer.kv_layer)].is_shared = true;
+    shape.layers.push_back({.n_kv_head = layer.owns_entries() ? layer.n_kv_head : 0,
+                            .key_dim = layer.key_dim,
+                            .value_dim = layer.value_dim,
+                            .window = layer.window});
     check(options.key_type, layer.key_dim);
     check(options.value_type, layer.value_dim);
     if (!shape.fine) continue;

@@ -9,10 +9,10 @@ namespace winnow {
 namespace {
 
 const std::array kArchitectures = {
-    &kLlama,         &kMistral3, &kQwen2,    &kQwen3,        &kGemma,      &kGemma2,     &kGemma3,    &kPhi3,
-    &kSmolLm3,       &kGranite,  &kMiniCpm,  &kOlmo2,        &kCohere2,    &kStarCoder2, &kStableLm,  &kGlm4,
-    &kInternLm2,     &kErnie45,  &kSeedOss,  &kHunyuanDense, &kExaone4,    &kLfm2,       &kQwen35,    &kQwen35Moe,
-    &kGraniteHybrid, &kQwen2Moe, &kQwen3Moe, &kOlmoe,        &kGraniteMoe, &kGptOss,     &kDeepSeek2,
+    &kLlama,     &kMistral3,      &kQwen2,    &kQwen3,    &kGemma,        &kGemma2,     &kGemma3,     &kGemma4,
+    &kPhi3,      &kSmolLm3,       &kGranite,  &kMiniCpm,  &kOlmo2,        &kCohere2,    &kStarCoder2, &kStableLm,
+    &kGlm4,      &kInternLm2,     &kErnie45,  &kSeedOss,  &kHunyuanDense, &kExaone4,    &kLfm2,       &kQwen35,
+    &kQwen35Moe, &kGraniteHybrid, &kQwen2Moe, &kQwen3Moe, &kOlmoe,        &kGraniteMoe, &kGptOss,     &kDeepSeek2,
 };
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstring>
+#include <string>
 
 #include "model/weights.h"
 #include "winnow/error.h"
@@ -11,7 +12,8 @@
 namespace winnow {
 
 Views::Views(int n_layer) {
-  constexpr std::size_t kPerLayer = 8;  // q, k, v with biases, or a recurrent layer's three; gate and up
+  // q, k, v with biases, or a recurrent layer's three; gate and up; what a token brings
+  constexpr std::size_t kPerLayer = 10;
   const std::size_t n = kPerLayer * static_cast<std::size_t>(n_layer);
   context_.reset(ggml_init({.mem_size = n * ggml_tensor_overhead(), .mem_buffer = nullptr, .no_alloc = true}),
                  ggml_free);
@@ -25,6 +27,22 @@ ggml_tensor* Views::slice(ggml_tensor* whole, std::int64_t first, std::int64_t n
                                 : ggml_new_tensor_1d(context_.get(), whole->type, n);
   part->data = static_cast<std::byte*>(whole->data) + static_cast<std::size_t>(first) * whole->nb[is_matrix ? 1 : 0];
   part->nb[2] = is_matrix ? whole->nb[2] : part->nb[2];
+  part->buffer = whole->buffer;
+  return part;
+}
+
+ggml_tensor* Views::columns(ggml_tensor* whole, std::int64_t first, std::int64_t n) {
+  const std::int64_t block = ggml_blck_size(whole->type);
+  if (first % block != 0 || n % block != 0) {
+    throw Error(ErrorCode::kUnsupported, "tensor '" + std::string(ggml_get_name(whole)) + "' has parts of " +
+                                             std::to_string(n) + " numbers for each layer, which blocks of " +
+                                             std::to_string(block) + " (" + ggml_type_name(whole->type) +
+                                             ") do not divide: not supported");
+  }
+  ggml_tensor* part = ggml_new_tensor_2d(context_.get(), whole->type, n, whole->ne[1]);
+  part->data = static_cast<std::byte*>(whole->data) + ggml_row_size(whole->type, first);
+  part->nb[1] = whole->nb[1];
+  part->nb[2] = part->nb[3] = whole->nb[2];
   part->buffer = whole->buffer;
   return part;
 }

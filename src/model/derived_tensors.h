@@ -19,6 +19,9 @@ class Views {
   // Outputs first, ..., first + n - 1 of a matrix [n_in, n_out], or of every one of experts' matrices; of a bias
   // [n_out] its numbers. Null for null.
   ggml_tensor* slice(ggml_tensor* whole, std::int64_t first, std::int64_t n);
+  // Numbers first, ..., first + n - 1 of every row. Throws Error(kUnsupported) where they begin or end within a block
+  // of the type.
+  ggml_tensor* columns(ggml_tensor* whole, std::int64_t first, std::int64_t n);
   // [n_in, n_out, n] as one matrix [n_in, n_out * n].
   ggml_tensor* rows(ggml_tensor* whole);
 

@@ -107,8 +107,14 @@ ggml_tensor* GraphBuilder::self_attention(const LayerSpec& spec, const LayerWeig
   if (spec.latent_rank > 0) return latent_attention(spec, weights, x);
   const std::int64_t n_rows = x->ne[1];
   ggml_tensor* q = linear(weights.wq, weights.bq, x);
+  if (!spec.owns_entries()) {
+    q = heads(spec, q, spec.n_head, weights.q_norm);
+    ggml_tensor* y =
+        sequences_->attend(context_, weights.layer, q, rope(spec.rope, q, weights.rope_freqs), nullptr, nullptr);
+    return linear(weights.wo, weights.bo, y);
+  }
   ggml_tensor* k = linear(weights.wk, weights.bk, x);
-  ggml_tensor* v = linear(weights.wv, weights.bv, x);
+  ggml_tensor* v = spec.is_key_value ? k : linear(weights.wv, weights.bv, x);
   ggml_tensor* gate = nullptr;
   if (spec.has_output_gate) {  // a head's query, then its gate
     const std::size_t head = static_cast<std::size_t>(spec.key_dim) * sizeof(float);
@@ -122,6 +128,7 @@ ggml_tensor* GraphBuilder::self_attention(const LayerSpec& spec, const LayerWeig
   q = with_temperature(spec, heads(spec, q, spec.n_head, weights.q_norm));
   k = heads(spec, k, spec.n_kv_head, weights.k_norm);
   v = ggml_reshape_3d(context_, v, spec.value_dim, spec.n_kv_head, n_rows);
+  if (spec.has_value_norm) v = ggml_rms_norm(context_, v, spec.norm_eps);
   ggml_tensor* q_rotated = rope(spec.rope, q, weights.rope_freqs);
   ggml_tensor* k_rotated = rope(spec.rope, k, weights.rope_freqs);
   if (spec.is_norm_after_rope) {
@@ -188,9 +195,15 @@ ggml_tensor* GraphBuilder::dense_feed_forward(const FeedForwardSpec& spec, const
   return linear(weights.down, weights.down_b, activated(spec.activation, gate, up));
 }
 
-GraphBuilder::Routed GraphBuilder::routed(const FeedForwardSpec& spec, const LayerWeights& weights, ggml_tensor* x) {
+GraphBuilder::Routed GraphBuilder::routed(const LayerSpec& layer, const LayerWeights& weights, ggml_tensor* x,
+                                          ggml_tensor* rows) {
+  const FeedForwardSpec& spec = layer.feed_forward;
   const std::int64_t n_rows = x->ne[1];
-  ggml_tensor* scores = linear(weights.router, weights.router_b, x);  // [n_expert, n_rows]
+  if (weights.router_scale != nullptr) {
+    rows = scaled(ggml_rms_norm(context_, x, layer.norm_eps), 1.0F / std::sqrt(static_cast<float>(x->ne[0])));
+    rows = ggml_mul(context_, rows, weights.router_scale);
+  }
+  ggml_tensor* scores = linear(weights.router, weights.router_b, rows);  // [n_expert, n_rows]
   const bool is_sigmoid = spec.routing == Routing::kSigmoid || spec.routing == Routing::kNormalisedSigmoid;
   if (is_sigmoid) {
     scores = ggml_sigmoid(context_, scores);
@@ -207,6 +220,12 @@ GraphBuilder::Routed GraphBuilder::routed(const FeedForwardSpec& spec, const Lay
     ggml_tensor* sum = ggml_clamp(context_, ggml_sum_rows(context_, shares), kSmallestSum, INFINITY);
     shares = ggml_div(context_, shares, sum);
   }
+  if (weights.expert_scale != nullptr) {
+    ggml_tensor* scales = ggml_reshape_2d(context_, weights.expert_scale, 1, spec.n_expert);
+    scales = ggml_get_rows(context_, scales,
+                           ggml_reshape_1d(context_, ggml_cont(context_, chosen), n_rows * spec.n_expert_used));
+    shares = ggml_mul(context_, shares, ggml_reshape_2d(context_, scales, spec.n_expert_used, n_rows));
+  }
   return {.chosen = chosen, .shares = scaled(shares, spec.share_scale)};
 }
 
@@ -217,23 +236,25 @@ ggml_tensor* GraphBuilder::products(const FeedForwardSpec& spec, const LayerWeig
   return experts.product(weights.down_experts, weights.down_experts_b, activated(spec.activation, gate, up));
 }
 
-ggml_tensor* GraphBuilder::with_shared_expert(const FeedForwardSpec& spec, const LayerWeights& weights, ggml_tensor* x,
+ggml_tensor* GraphBuilder::with_shared_expert(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* rows,
                                               ggml_tensor* y) {
-  if (weights.down == nullptr) return y;
-  ggml_tensor* shared = dense_feed_forward(spec, weights, x);
+  ggml_tensor* shared = dense_feed_forward(spec.feed_forward, weights, rows);
   if (weights.shared_gate != nullptr) {
-    shared = ggml_mul(context_, shared, ggml_sigmoid(context_, linear(weights.shared_gate, nullptr, x)));
+    shared = ggml_mul(context_, shared, ggml_sigmoid(context_, linear(weights.shared_gate, nullptr, rows)));
   }
-  return ggml_add(context_, y, shared);
+  return ggml_add(context_, norm(spec.norm, spec.norm_eps, weights.experts_post_norm, y),
+                  norm(spec.norm, spec.norm_eps, weights.shared_post_norm, shared));
 }
 
-ggml_tensor* GraphBuilder::feed_forward(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x) {
+ggml_tensor* GraphBuilder::expert_feed_forward(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x) {
   const FeedForwardSpec& ffn = spec.feed_forward;
-  if (ffn.n_expert == 0) return dense_feed_forward(ffn, weights, x);
-  const Routed rows = routed(ffn, weights, x);
-  ExpertProducts experts(context_, rows.chosen, ffn.n_expert, rows_, compute_);
-  ggml_tensor* y = experts.weighted_sum(products(ffn, weights, experts, experts.gather(x)), rows.shares);
-  return with_shared_expert(ffn, weights, x, y);
+  ggml_tensor* rows = norm(spec.norm, spec.norm_eps, weights.experts_norm, x);
+  const Routed taken = routed(spec, weights, x, rows);
+  ExpertProducts experts(context_, taken.chosen, ffn.n_expert, rows_, compute_);
+  ggml_tensor* y = experts.weighted_sum(products(ffn, weights, experts, experts.gather(rows)), taken.shares);
+  if (weights.down == nullptr) return y;
+  if (ffn.is_dense_beside) rows = norm(spec.norm, spec.norm_eps, weights.ffn_norm, x);
+  return with_shared_expert(spec, weights, rows, y);
 }
 
 ggml_tensor* GraphBuilder::added(const LayerSpec& spec, const NormWeights& post_norm, ggml_tensor* x, ggml_tensor* y) {
@@ -247,32 +268,56 @@ ggml_tensor* GraphBuilder::attention_block(const LayerSpec& spec, const LayerWei
                is_recurrent ? recurrence(spec, weights, rows) : self_attention(spec, weights, rows));
 }
 
+void GraphBuilder::bring_tokens(const ModelSpec& spec, const Weights& weights, ggml_tensor* tokens) {
+  tokens_ = tokens;
+  embedded_ = scaled(ggml_get_rows(context_, weights.token_embd, tokens), spec.embedding_scale);
+}
+
+ggml_tensor* GraphBuilder::finished(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x) {
+  if (spec.token_width > 0) {
+    const auto n_embd = static_cast<float>(x->ne[0]), width = static_cast<float>(spec.token_width);
+    ggml_tensor* made = scaled(linear(weights.token_proj, nullptr, embedded_), 1.0F / std::sqrt(n_embd));
+    made = norm(spec.norm, spec.norm_eps, {.weight = weights.token_proj_norm}, made);
+    ggml_tensor* own = scaled(ggml_get_rows(context_, weights.token_rows, tokens_), std::sqrt(width));
+    ggml_tensor* brought = scaled(ggml_add(context_, made, own), 1.0F / std::sqrt(2.0F));
+    ggml_tensor* gate = ggml_gelu(context_, linear(weights.token_gate, nullptr, x));
+    ggml_tensor* y = linear(weights.token_out, nullptr, ggml_mul(context_, gate, brought));
+    x = added(spec, weights.token_post_norm, x, y);
+  }
+  return weights.output_scale == nullptr ? x : ggml_mul_inplace(context_, x, weights.output_scale);
+}
+
 ggml_tensor* GraphBuilder::layer(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x) {
   ggml_tensor* rows = norm(spec.norm, spec.norm_eps, weights.attn_norm, x);
   x = attention_block(spec, weights, x, rows);
-  if (!spec.is_parallel) rows = norm(spec.norm, spec.norm_eps, weights.ffn_norm, x);
-  return added(spec, weights.ffn_post_norm, x, feed_forward(spec, weights, rows));
+  ggml_tensor* y = nullptr;
+  if (spec.feed_forward.n_expert > 0) {
+    y = expert_feed_forward(spec, weights, x);
+  } else {
+    if (!spec.is_parallel) rows = norm(spec.norm, spec.norm_eps, weights.ffn_norm, x);
+    y = dense_feed_forward(spec.feed_forward, weights, rows);
+  }
+  return finished(spec, weights, added(spec, weights.ffn_post_norm, x, y));
 }
 
 GraphBuilder::Routed GraphBuilder::until_experts(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x) {
   x = attention_block(spec, weights, x, norm(spec.norm, spec.norm_eps, weights.attn_norm, x));
-  return routed(spec.feed_forward, weights, norm(spec.norm, spec.norm_eps, weights.ffn_norm, x));
+  return routed(spec, weights, x, norm(spec.norm, spec.norm_eps, weights.experts_norm, x));
 }
 
 ggml_tensor* GraphBuilder::through_experts(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x,
                                            ggml_tensor* sums, const ExpertSlots& slots, ggml_tensor* shares) {
   ExpertProducts experts(context_, slots, rows_, compute_);
-  ggml_tensor* rows = norm(spec.norm, spec.norm_eps, weights.ffn_norm, experts.gather(x));
+  ggml_tensor* rows = norm(spec.norm, spec.norm_eps, weights.experts_norm, experts.gather(x));
   return experts.add_weighted(sums, products(spec.feed_forward, weights, experts, rows), shares);
 }
 
 ggml_tensor* GraphBuilder::after_experts(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x,
                                          ggml_tensor* sums) {
   if (weights.down != nullptr) {
-    ggml_tensor* rows = norm(spec.norm, spec.norm_eps, weights.ffn_norm, x);
-    sums = with_shared_expert(spec.feed_forward, weights, rows, sums);
+    sums = with_shared_expert(spec, weights, norm(spec.norm, spec.norm_eps, weights.ffn_norm, x), sums);
   }
-  return added(spec, weights.ffn_post_norm, x, sums);
+  return finished(spec, weights, added(spec, weights.ffn_post_norm, x, sums));
 }
 
 ggml_tensor* GraphBuilder::logits(const ModelSpec& spec, const Weights& weights, ggml_tensor* x) {

@@ -24,7 +24,8 @@ class SequenceHook {
  public:
   virtual ~SequenceHook() = default;
   // q_unrotated, q [key_dim, n_head, n_rows], k [key_dim, n_kv_head, n_rows], v [value_dim, n_kv_head, n_rows], all
-  // float32; q and k rotated. Returns the nodes' output [value_dim * n_head, n_rows].
+  // float32; q and k rotated. k and v are null in a layer that attends to what an earlier one has stored. Returns the
+  // nodes' output [value_dim * n_head, n_rows].
   virtual ggml_tensor* attend(ggml_context* context, int layer, ggml_tensor* q_unrotated, ggml_tensor* q,
                               ggml_tensor* k, ggml_tensor* v) = 0;
   // A part of a recurrent layer; the state of every sequence moves on. inputs, [n, n_rows] each, contiguous: of a
@@ -49,6 +50,9 @@ class GraphBuilder {
   // For what has no attention: `through_experts`, `logits`.
   GraphBuilder(ggml_context* context, ProductRows rows, Compute& compute)
       : context_(context), rows_(rows), compute_(compute) {}
+
+  // The rows' tokens [n_rows], i32, for a model whose layers have a token_width: before the first layer.
+  void bring_tokens(const ModelSpec& spec, const Weights& weights, ggml_tensor* tokens);
 
   // x [n_embd, n_rows] -> the hidden states after the layer, written over x: they never move.
   ggml_tensor* layer(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x);
@@ -84,18 +88,23 @@ class GraphBuilder {
   ggml_tensor* self_attention(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x);
   ggml_tensor* latent_attention(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x);
   ggml_tensor* recurrence(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x);
+  // x -> x with what its token brings to the layer (gemma3n's and gemma4's per-layer embeddings), times the output
+  // scale.
+  ggml_tensor* finished(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x);
   // What a block gives, normed and scaled, added to x.
   ggml_tensor* added(const LayerSpec& spec, const NormWeights& post_norm, ggml_tensor* x, ggml_tensor* y);
   // x -> x with attention's, or the recurrence's, output; the rows that it has read.
   ggml_tensor* attention_block(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x, ggml_tensor* rows);
   ggml_tensor* activated(Activation activation, ggml_tensor* gate, ggml_tensor* up);
-  Routed routed(const FeedForwardSpec& spec, const LayerWeights& weights, ggml_tensor* x);
+  // x: after attention; rows: what the experts read of it.
+  Routed routed(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x, ggml_tensor* rows);
   ggml_tensor* products(const FeedForwardSpec& spec, const LayerWeights& weights, ExpertProducts& experts,
                         ggml_tensor* rows);
-  // y with the shared expert's output of x, where there is one.
-  ggml_tensor* with_shared_expert(const FeedForwardSpec& spec, const LayerWeights& weights, ggml_tensor* x,
+  // y, the experts' sums, with the shared expert's output of these rows.
+  ggml_tensor* with_shared_expert(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* rows,
                                   ggml_tensor* y);
-  ggml_tensor* feed_forward(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x);
+  // x: after attention.
+  ggml_tensor* expert_feed_forward(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x);
   ggml_tensor* dense_feed_forward(const FeedForwardSpec& spec, const LayerWeights& weights, ggml_tensor* x);
 
   ggml_context* context_;
@@ -105,6 +114,8 @@ class GraphBuilder {
   ProductRows rows_;
   Compute& compute_;
   QuantisedRows quantised_;
+  ggml_tensor* tokens_ = nullptr;    // [n_rows]
+  ggml_tensor* embedded_ = nullptr;  // [n_embd, n_rows] their embeddings
 };
 
 }  // namespace winnow

@@ -27,6 +27,14 @@ enum class Routing {
   kNormalisedSigmoid,
 };
 
+// The numbers that RoPE's frequencies are divided by, one for each pair.
+enum class RopeFactors {
+  kIfThere,
+  kNone,
+  kRequired,   // rope_freqs has to be there (gemma4)
+  kByContext,  // rope_factors_long and _short have to be there (long RoPE)
+};
+
 // Rotary position embedding. Pairs are (2i, 2i+1) in mode GGML_ROPE_TYPE_NORMAL, (i, i + n_dims/2) in
 // GGML_ROPE_TYPE_NEOX.
 struct RopeSpec {
@@ -36,9 +44,9 @@ struct RopeSpec {
   float scale = 1.0F;           // frequency scale: 1 / factor for linear scaling and YaRN
   std::int32_t n_ctx_orig = 0;  // the context before scaling (YaRN, long RoPE)
   bool is_extended = false;     // the model's context is longer than that
-  bool needs_factors = false;   // rope_factors_long and _short have to be there (long RoPE)
-  float yarn_ext_factor = 0;    // 1 with YaRN
-  float attn_factor = 1;        // magnitude of sine and cosine before ggml's own YaRN factor
+  RopeFactors factors = RopeFactors::kIfThere;
+  float yarn_ext_factor = 0;  // 1 with YaRN
+  float attn_factor = 1;      // magnitude of sine and cosine before ggml's own YaRN factor
   float yarn_beta_fast = 32;
   float yarn_beta_slow = 1;
 };
@@ -49,10 +57,13 @@ struct FeedForwardSpec {
   Activation activation = Activation::kSilu;
   int width = 0;  // of one expert where there are experts
   Routing routing = Routing::kNone;
-  int n_expert = 0;              // 0: dense
-  int n_expert_used = 0;         // of a token
-  float share_scale = 1;         // of the weights, after all else
-  int shared_width = 0;          // of an expert that every token takes besides; 0: none
+  int n_expert = 0;       // 0: dense
+  int n_expert_used = 0;  // of a token
+  float share_scale = 1;  // of the weights, after all else
+  int shared_width = 0;   // of an expert that every token takes besides; 0: none
+  // gemma4: what every token takes besides is a feed-forward under the names of a dense one; it and the experts have
+  // norms of their own before and after, and the router's rows are scaled.
+  bool is_dense_beside = false;
   bool has_shared_gate = false;  // the shared expert's output is weighed by a sigmoid of its own
 };
 
@@ -83,6 +94,7 @@ enum class RecurrentStep { kGatedConvolution, kSiluConvolution, kDeltaRule, kSel
 
 struct LayerSpec {
   LayerKind kind = LayerKind::kFullAttention;
+  int kv_layer = -1;  // the layer whose keys and values are attended to: itself, or in kSharedAttention an earlier one
 
   RecurrenceSpec recurrence = {};  // kRecurrent
 
@@ -91,7 +103,7 @@ struct LayerSpec {
   int n_kv_head = 0;
   int key_dim = 0;          // numbers of a query and of a key
   int value_dim = 0;        // numbers of a value and of a head's output
-  std::int32_t window = 0;  // kSlidingWindow: tokens that a row sees, itself included
+  std::int32_t window = 0;  // tokens that a row sees, itself included; 0: all
   float scale = 0;          // softmax scale
   float soft_cap = 0;       // of scores; 0: none
   bool has_sinks = false;   // a logit per query head beside the scores
@@ -107,6 +119,8 @@ struct LayerSpec {
   int query_rank = 0;               // of the latent that queries are made of; 0: they are made of the hidden state
   bool has_output_gate = false;     // a head's query is followed by a gate, whose sigmoid its output is multiplied by
   bool is_norm_after_rope = false;  // of queries and keys; else before
+  bool has_value_norm = false;      // of values, without weights
+  bool is_key_value = false;        // a value is the head's key before its norm and RoPE
 
   NormKind norm = NormKind::kRms;
   float norm_eps = 1e-5F;
@@ -123,7 +137,12 @@ struct LayerSpec {
   bool has_norm_bias = false;
   bool has_feed_forward_bias = false;
   const char* ffn_norm_name = "ffn_norm";  // tensor of the norm before the feed-forward
+  // Numbers that a token brings to this layer besides the hidden state (gemma3n's and gemma4's per-layer embeddings);
+  // 0: none.
+  int token_width = 0;
+  bool has_output_scale = false;  // the hidden state after the layer may be multiplied by a number
 
+  bool owns_entries() const { return n_kv_head > 0 && kind != LayerKind::kSharedAttention; }
   int n_group() const { return n_kv_head > 0 ? n_head / n_kv_head : 0; }
   int q_size() const { return n_head * key_dim; }         // of all query heads
   int k_size() const { return n_kv_head * key_dim; }      // of all keys of a token
@@ -155,6 +174,7 @@ struct ModelSpec {
   int n_skipped_layers = 0;  // behind these, in the file alone: they predict further tokens
 
   int n_layer() const { return static_cast<int>(layers.size()); }
+  bool brings_tokens() const { return layers.front().token_width > 0; }  // to its layers: of all or none
   LayerRange all_layers() const { return {.first = 0, .last = n_layer()}; }
 };
 

@@ -37,7 +37,7 @@ ModelInfo describe(const GgufFile& file, const Architecture& architecture, const
     info.layers.push_back(
         {.kind = layer.kind,
          .n_head = layer.n_head,
-         .n_kv_head = layer.n_kv_head,
+         .n_kv_head = layer.owns_entries() ? layer.n_kv_head : 0,
          .key_dim = layer.key_dim,
          .value_dim = layer.value_dim,
          .n_ff = layer.feed_forward.width,
@@ -45,7 +45,8 @@ ModelInfo describe(const GgufFile& file, const Architecture& architecture, const
          .n_expert = layer.feed_forward.n_expert,
          .n_expert_used = layer.feed_forward.n_expert_used,
          .state_bytes = static_cast<std::size_t>(layer.recurrence.state_size(spec.n_embd)) * sizeof(float),
-         .shared_n_ff = layer.feed_forward.shared_width});
+         .shared_n_ff = layer.feed_forward.shared_width,
+         .kv_layer = layer.kv_layer});
   }
   info.fingerprint = file.fingerprint();
   return info;

@@ -64,14 +64,17 @@ void check_sections(const Metadata& metadata, const Architecture& architecture, 
                   "RoPE in sections like these (" + key + ", models that see images) is not supported");
 }
 
-RopeSpec read_rope(const Metadata& metadata, const Architecture& architecture, int key_dim, std::int32_t n_ctx_train) {
+// slides: of a layer with a window, whose rotated dimensions may be others.
+RopeSpec read_rope(const Metadata& metadata, const Architecture& architecture, int key_dim, std::int32_t n_ctx_train,
+                   bool slides) {
   RopeSpec rope;
   rope.mode = architecture.rope_mode;
-  const std::string dimension_count = "rope.dimension_count";
+  std::string dimension_count = "rope.dimension_count";
+  if (slides && metadata.has(dimension_count + "_swa")) dimension_count += "_swa";
   const int n_dims =
       metadata.integer_or(dimension_count, key_dim, std::numeric_limits<int>::min(), std::numeric_limits<int>::max());
   if (n_dims < 2 || n_dims > key_dim || n_dims % 2 != 0) {
-    metadata.refuse(ErrorCode::kBadFile, "rope.dimension_count is " + std::to_string(n_dims) +
+    metadata.refuse(ErrorCode::kBadFile, dimension_count + " is " + std::to_string(n_dims) +
                                              ", expected an even number up to the head size " +
                                              std::to_string(key_dim));
   }
@@ -87,7 +90,7 @@ RopeSpec read_rope(const Metadata& metadata, const Architecture& architecture, i
     metadata.refuse(ErrorCode::kUnsupported,
                     "RoPE scaling of type '" + type + "' is not supported; winnow has: none, linear, yarn, longrope");
   }
-  rope.needs_factors = type == "longrope";
+  if (type == "longrope") rope.factors = RopeFactors::kByContext;
   const bool has_factor = metadata.has("rope.scaling.factor");
   const float factor =  // 0: none
       metadata.number_or(has_factor ? "rope.scaling.factor" : "rope.scale_linear", 1.0, 0, kLargestConstant);
@@ -239,26 +242,31 @@ ModelSpec read_spec(const GgufFile& file, const Architecture& architecture) {
   const auto window = static_cast<std::int32_t>(std::clamp<std::int64_t>(
       file.find_integer(std::string(architecture.name) + ".attention.sliding_window").value_or(rule.window), 0,
       1 << 30));
-  const std::vector<bool> slides = sliding_layers(metadata, rule, n_layer);
+  std::vector<bool> slides = sliding_layers(metadata, rule, n_layer);
+  if (window == 0 || rule.is_ignored) slides.assign(slides.size(), false);
+  const std::vector<int> sliding_key_dim = metadata.of_layers("attention.key_length_swa", n_layer, 1, 1 << 16, key_dim);
+  const std::vector<int> sliding_value_dim =
+      metadata.of_layers("attention.value_length_swa", n_layer, 1, 1 << 16, value_dim);
   const std::vector<bool> recurs = recurrent_layers(metadata, architecture.recurrence, n_kv_head);
   for (std::size_t l = 0; l < static_cast<std::size_t>(n_layer - spec.n_skipped_layers); ++l) {
     LayerSpec& layer = spec.layers.emplace_back(architecture.layer);
     layer.n_head = n_head[l];
     layer.n_kv_head = n_kv_head[l];
-    layer.key_dim = key_dim[l];
-    layer.value_dim = value_dim[l];
+    layer.key_dim = slides[l] ? sliding_key_dim[l] : key_dim[l];
+    layer.value_dim = slides[l] ? sliding_value_dim[l] : value_dim[l];
     if (recurs[l]) {
       make_recurrent(metadata, architecture, layer);
       layer.norm_eps = spec.norm_eps;
       continue;
     }
+    layer.kv_layer = static_cast<int>(l);
     check_heads(metadata, layer);
     layer.scale = 1.0F / std::sqrt(static_cast<float>(layer.key_dim));
     layer.soft_cap = metadata.number_or("attn_logit_softcapping", 0, 0, kLargestConstant);
     layer.has_sinks = file.find_tensor("blk." + std::to_string(l) + ".attn_sinks.weight") != nullptr;
-    layer.rope = read_rope(metadata, architecture, layer.key_dim, spec.n_ctx_train);
+    layer.rope = read_rope(metadata, architecture, layer.key_dim, spec.n_ctx_train, slides[l]);
     layer.norm_eps = spec.norm_eps;
-    if (slides[l] && window > 0 && !rule.is_ignored) slide(metadata, rule, window, layer);
+    if (slides[l]) slide(metadata, rule, window, layer);
   }
   read_feed_forward(metadata, n_ff, spec);
 

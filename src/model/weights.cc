@@ -15,12 +15,14 @@ namespace {
 // Finds the tensors of one layer.
 class LayerLoader {
  public:
-  LayerLoader(TensorTaker& take, Views& views, Copies& copies, const LayerSpec& spec, std::int64_t n_embd, int layer)
+  LayerLoader(TensorTaker& take, Views& views, Copies& copies, const ModelSpec& model, int layer)
       : take_(take),
         views_(views),
         copies_(copies),
-        spec_(spec),
-        n_embd_(n_embd),
+        spec_(model.layers[static_cast<std::size_t>(layer)]),
+        n_embd_(model.n_embd),
+        n_vocab_(model.n_vocab),
+        n_layer_(model.n_layer()),
         blk_("blk." + std::to_string(layer) + ".") {
     weights_.layer = layer;
   }
@@ -38,6 +40,8 @@ class LayerLoader {
       load_feed_forward();
     }
     load_rope_factors();
+    if (spec_.token_width > 0) load_token_input();
+    if (spec_.has_output_scale) weights_.output_scale = take_.constants(blk_ + "layer_output_scale.weight", {1}, false);
     return weights_;
   }
 
@@ -112,6 +116,11 @@ class LayerLoader {
   // In one tensor or in three.
   void load_qkv() {
     const std::int64_t q = spec_.q_size() * (spec_.has_output_gate ? 2 : 1), k = spec_.k_size(), v = spec_.v_size();
+    if (!spec_.owns_entries()) {
+      weights_.wq = take_.matrix(blk_ + "attn_q.weight", {n_embd_, q});
+      load_unused({{"attn_k.weight", n_embd_, k}, {"attn_v.weight", n_embd_, v}});
+      return;
+    }
     if (take_.has(blk_ + "attn_qkv.weight")) {
       ggml_tensor* fused = take_.matrix(blk_ + "attn_qkv.weight", {n_embd_, q + k + v});
       weights_.wq = views_.slice(fused, 0, q);
@@ -120,7 +129,7 @@ class LayerLoader {
     } else {
       weights_.wq = take_.matrix(blk_ + "attn_q.weight", {n_embd_, q});
       weights_.wk = take_.matrix(blk_ + "attn_k.weight", {n_embd_, k});
-      weights_.wv = take_.matrix(blk_ + "attn_v.weight", {n_embd_, v});
+      if (!spec_.is_key_value) weights_.wv = take_.matrix(blk_ + "attn_v.weight", {n_embd_, v});
     }
     if (ggml_tensor* fused = take_.constants(blk_ + "attn_qkv.bias", {q + k + v}, false)) {
       weights_.bq = views_.slice(fused, 0, q);
@@ -131,6 +140,15 @@ class LayerLoader {
       weights_.bk = bias("attn_k", k, spec_.has_qkv_bias);
       weights_.bv = bias("attn_v", v, spec_.has_qkv_bias);
     }
+  }
+
+  // Converters write what a layer that attends to another's would make its own keys and values with.
+  struct Unused {
+    const char* name;
+    std::int64_t n_in, n_out;
+  };
+  void load_unused(std::initializer_list<Unused> matrices) {
+    for (const Unused& unused : matrices) take_.matrix(blk_ + unused.name, {unused.n_in, unused.n_out}, false);
   }
 
   void load_latent() {
@@ -161,7 +179,7 @@ class LayerLoader {
         return;
       case QkNorm::kHead:
         weights_.q_norm = take_.constants(q, {spec_.key_dim}, true);
-        weights_.k_norm = take_.constants(k, {spec_.key_dim}, true);
+        weights_.k_norm = take_.constants(k, {spec_.key_dim}, spec_.owns_entries());
         return;
       case QkNorm::kOwnHead:
         weights_.q_norm = take_.constants(q, {spec_.key_dim, spec_.n_head}, true);
@@ -201,6 +219,7 @@ class LayerLoader {
     const auto biases = [&](const char* name, std::int64_t n) {
       return take_.constants(blk_ + name + ".bias", {n, n_expert}, biased);
     };
+    weights_.experts_norm = weights_.ffn_norm;
     weights_.router = take_.matrix(blk_ + "ffn_gate_inp.weight", {n_embd_, n_expert});
     weights_.router_b = bias("ffn_gate_inp", n_expert, biased);
     weights_.choice_b = bias("exp_probs_b", n_expert, false);
@@ -216,6 +235,10 @@ class LayerLoader {
     weights_.up_experts_b = biases("ffn_up_exps", n_ff);
     weights_.down_experts_b = biases("ffn_down_exps", n_embd_);
     if (n_shared == 0) return;
+    if (spec.is_dense_beside) {
+      load_dense_beside();
+      return;
+    }
     if (spec.has_shared_gate) {
       weights_.shared_gate = take_.matrix(blk_ + "ffn_gate_inp_shexp.weight", {n_embd_});
     }
@@ -224,15 +247,40 @@ class LayerLoader {
     weights_.down = take_.matrix(blk_ + "ffn_down_shexp.weight", {n_shared, n_embd_});
   }
 
+  void load_dense_beside() {
+    const std::int64_t n_shared = spec_.feed_forward.shared_width;
+    weights_.experts_norm = take_.norm(blk_ + "pre_ffw_norm_2", n_embd_, false);
+    weights_.experts_post_norm = take_.norm(blk_ + "post_ffw_norm_2", n_embd_, false);
+    weights_.shared_post_norm = take_.norm(blk_ + "post_ffw_norm_1", n_embd_, false);
+    weights_.router_scale = take_.constants(blk_ + "ffn_gate_inp.scale", {n_embd_}, true);
+    weights_.expert_scale = take_.constants(blk_ + "ffn_down_exps.scale", {spec_.feed_forward.n_expert}, false);
+    weights_.gate = take_.matrix(blk_ + "ffn_gate.weight", {n_embd_, n_shared});
+    weights_.up = take_.matrix(blk_ + "ffn_up.weight", {n_embd_, n_shared});
+    weights_.down = take_.matrix(blk_ + "ffn_down.weight", {n_shared, n_embd_});
+  }
+
+  // What tokens bring lies in the file for all layers together.
+  void load_token_input() {
+    const std::int64_t width = spec_.token_width, n_all = width * n_layer_, first = width * weights_.layer;
+    ggml_tensor* rows = take_.matrix("per_layer_token_embd.weight", {n_all, n_vocab_});
+    weights_.token_rows = views_.columns(rows, first, width);
+    weights_.token_proj = views_.slice(take_.matrix("per_layer_model_proj.weight", {n_embd_, n_all}), first, width);
+    weights_.token_proj_norm = take_.constants("per_layer_proj_norm.weight", {width}, true);
+    weights_.token_gate = take_.matrix(blk_ + "inp_gate.weight", {n_embd_, width});
+    weights_.token_out = take_.matrix(blk_ + "proj.weight", {width, n_embd_});
+    weights_.token_post_norm = take_.norm(blk_ + "post_norm", n_embd_, false);
+  }
+
   void load_rope_factors() {
-    if (spec_.rope.n_dims == 0) return;
+    if (spec_.rope.n_dims == 0 || spec_.rope.factors == RopeFactors::kNone) return;
     const std::int64_t n = spec_.rope.n_dims / 2;
-    const bool required = spec_.rope.needs_factors;
+    const bool required = spec_.rope.factors == RopeFactors::kByContext;
     // Two sets for prompts up to the original context and beyond; the model's own context says which it is for.
     ggml_tensor* longer = take_.constants("rope_factors_long.weight", {n}, required);
     ggml_tensor* shorter = take_.constants("rope_factors_short.weight", {n}, required);
     weights_.rope_freqs = spec_.rope.is_extended ? longer : shorter;
-    if (ggml_tensor* only = take_.constants("rope_freqs.weight", {n}, false)) weights_.rope_freqs = only;
+    const bool needs_one = spec_.rope.factors == RopeFactors::kRequired;
+    if (ggml_tensor* only = take_.constants("rope_freqs.weight", {n}, needs_one)) weights_.rope_freqs = only;
     // Older files repeat the factors in every layer, or carry a buffer that nothing uses.
     if (ggml_tensor* own = take_.constants(blk_ + "rope_freqs.weight", {n}, false)) weights_.rope_freqs = own;
     take_.constants(blk_ + "attn_rot_embd", {spec_.key_dim / 2}, false);
@@ -242,7 +290,8 @@ class LayerLoader {
   Views& views_;
   Copies& copies_;
   const LayerSpec& spec_;
-  std::int64_t n_embd_;
+  std::int64_t n_embd_, n_vocab_;
+  int n_layer_;
   std::string blk_;
   LayerWeights weights_;
 };
@@ -250,8 +299,8 @@ class LayerLoader {
 }  // namespace
 
 std::vector<ggml_tensor*> LayerWeights::matrices() const {
-  std::vector<ggml_tensor*> all = {query_a,   wq,      wk,       wv,         wo,   latent, latent_k, latent_v,
-                                   latent_kv, conv_in, conv_out, state_gate, gate, up,     down};
+  std::vector<ggml_tensor*> all = {query_a, wq,       wk,         wv,   wo, latent, latent_k,   latent_v,   latent_kv,
+                                   conv_in, conv_out, state_gate, gate, up, down,   token_proj, token_gate, token_out};
   std::erase(all, nullptr);
   return all;
 }
@@ -270,7 +319,7 @@ Weights load_weights(const GgufFile& file, const ModelSpec& spec) {
   w.output_b = take.constants("output.bias", {spec.n_vocab}, false);
   if (w.output == nullptr) w.output = w.token_embd;
   for (int l = 0; l < spec.n_layer(); ++l) {
-    w.layers.push_back(LayerLoader(take, views, copies, spec.layers[static_cast<std::size_t>(l)], n_embd, l).load());
+    w.layers.push_back(LayerLoader(take, views, copies, spec, l).load());
   }
   std::vector<std::string> skipped;
   for (int l = 0; l < spec.n_skipped_layers; ++l) skipped.push_back("blk." + std::to_string(spec.n_layer() + l) + ".");

@@ -26,8 +26,8 @@ struct LayerWeights {
   NormWeights attn_norm;       // [n_embd], before attention
   NormWeights attn_post_norm;  // [n_embd], after the output projection
   ggml_tensor* wq = nullptr;   // [n_embd, n_head * key_dim]; twice that with has_output_gate
-  ggml_tensor* wk = nullptr;   // [n_embd, n_kv_head * key_dim]
-  ggml_tensor* wv = nullptr;   // [n_embd, n_kv_head * value_dim]
+  ggml_tensor* wk = nullptr;   // [n_embd, n_kv_head * key_dim]; null in a layer that attends to another's
+  ggml_tensor* wv = nullptr;   // [n_embd, n_kv_head * value_dim]; null with is_key_value
   ggml_tensor* wo = nullptr;   // [n_head * value_dim, n_embd]
   ggml_tensor* bq = nullptr;
   ggml_tensor* bk = nullptr;
@@ -58,6 +58,9 @@ struct LayerWeights {
   ggml_tensor* state_norm = nullptr;        // [value_dim]; Mamba-2 [n_values / n_key_heads, n_key_heads]
   NormWeights ffn_norm;                     // [n_embd]
   NormWeights ffn_post_norm;                // [n_embd]
+  NormWeights experts_norm;                 // [n_embd], before them; ffn_norm where they have none of their own
+  NormWeights experts_post_norm;            // [n_embd], of what they give, without the shared one's
+  NormWeights shared_post_norm;             // [n_embd], of what the shared one gives
   ggml_tensor* gate = nullptr;              // [n_embd, n_ff]; where there are experts, of the shared one
   ggml_tensor* up = nullptr;                // [n_embd, n_ff]
   ggml_tensor* down = nullptr;              // [n_ff, n_embd]
@@ -66,7 +69,9 @@ struct LayerWeights {
   ggml_tensor* down_b = nullptr;
   ggml_tensor* router = nullptr;          // [n_embd, n_expert]
   ggml_tensor* router_b = nullptr;        // [n_expert]
+  ggml_tensor* router_scale = nullptr;    // [n_embd], of the router's rows, which are normed without weights
   ggml_tensor* choice_b = nullptr;        // [n_expert], added to the weights for the choice alone
+  ggml_tensor* expert_scale = nullptr;    // [n_expert], of what each gives
   ggml_tensor* gate_experts = nullptr;    // [n_embd, n_ff, n_expert]
   ggml_tensor* up_experts = nullptr;      // [n_embd, n_ff, n_expert]
   ggml_tensor* down_experts = nullptr;    // [n_ff, n_embd, n_expert]
@@ -75,6 +80,14 @@ struct LayerWeights {
   ggml_tensor* down_experts_b = nullptr;  // [n_embd, n_expert]
   ggml_tensor* shared_gate = nullptr;     // [n_embd, 1], of the shared expert
   ggml_tensor* rope_freqs = nullptr;      // [rope.n_dims / 2] factors, shared by all layers
+  // Of what a token brings to the layer: with token_width.
+  ggml_tensor* token_rows = nullptr;       // [token_width, n_vocab]
+  ggml_tensor* token_proj = nullptr;       // [n_embd, token_width], of its embedding
+  ggml_tensor* token_proj_norm = nullptr;  // [token_width], shared by all layers
+  ggml_tensor* token_gate = nullptr;       // [n_embd, token_width], of the hidden state
+  ggml_tensor* token_out = nullptr;        // [token_width, n_embd]
+  NormWeights token_post_norm;             // [n_embd]
+  ggml_tensor* output_scale = nullptr;     // [1]
 
   // Those that every row is multiplied by.
   std::vector<ggml_tensor*> matrices() const;

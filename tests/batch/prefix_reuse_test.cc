@@ -178,7 +178,7 @@ TEST_F(PrefixReuseTest, WhatCannotBeCutAgainIsReadAgain) {
 
 // Recurrent states, and windows that have moved on: the second request with a beginning leaves it for the third.
 TEST_F(PrefixReuseTest, WhereThereIsNoWayBackCopiesAreLeftWherePromptsPart) {
-  for (const char* architecture : {"qwen35", "lfm2", "gemma3"}) {
+  for (const char* architecture : {"qwen35", "lfm2", "gemma3", "gemma4"}) {
     SCOPED_TRACE(architecture);
     const TinyModel file(tiny_options(architecture));
     engine_ = Engine::create(Model::load(file.path()), {.n_threads = 1, .n_batch = 64});

@@ -79,5 +79,41 @@ TEST(StagingBuffer, ReturnsItsMemoryToTheSystem) {
   EXPECT_LT(resident_bytes() - before, 4 << 20);
 }
 
+// The rows of layers that others attend to have memory of their own, which no other layer's rows touch.
+TEST(StagingBuffer, KeepsSharedLayersApart) {
+  CacheShape shape{.layers = {{.n_kv_head = 2, .key_dim = 16, .value_dim = 16, .is_shared = true},
+                              {.n_kv_head = 1, .key_dim = 32, .value_dim = 16},
+                              {.n_kv_head = 1, .key_dim = 16, .value_dim = 48, .is_shared = true},
+                              {}},
+                   .key_type = EntryType::kF32,
+                   .value_type = EntryType::kF32};
+  constexpr std::int32_t kTokens = 10;
+  StagingBuffer buffer(shape, kTokens, 0, PagePool::create(0));
+  const auto each_row = [&](int layer, auto&& visit) {
+    buffer.begin_rows(layer, 0, kTokens);
+    for (int h = 0; h < shape.layer(layer).n_kv_head; ++h) {
+      for (std::int32_t i = 0; i < kTokens; ++i) {
+        visit(std::span(buffer.key_row(h, i), shape.key_bytes(layer)));
+        visit(std::span(buffer.value_row(h, i), shape.value_bytes(layer)));
+      }
+    }
+  };
+  for (int l = 0; l < 3; ++l) {
+    each_row(l, [&](std::span<std::byte> row) { std::fill(row.begin(), row.end(), static_cast<std::byte>(l + 1)); });
+  }
+  for (const int l : {0, 1, 2}) {
+    each_row(l, [&](std::span<std::byte> row) {
+      for (const std::byte b : row) ASSERT_EQ(std::to_integer<int>(b), l + 1);
+    });
+  }
+  EXPECT_EQ(buffer.bytes(), StagingBuffer::bytes_for(shape, kTokens));
+  std::size_t in_rows = 0;
+  for (int l = 0; l < 3; ++l) {
+    in_rows +=
+        kTokens * static_cast<std::size_t>(shape.layer(l).n_kv_head) * (shape.key_bytes(l) + shape.value_bytes(l));
+  }
+  EXPECT_GE(buffer.bytes(), in_rows);
+}
+
 }  // namespace
 }  // namespace winnow

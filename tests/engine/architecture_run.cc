@@ -29,6 +29,18 @@ std::vector<ArchitectureVariant> architecture_variants() {
     o.sliding_window = 0;
     o.constants = {{"final_logit_softcapping", 20}};
   });
+  add("gemma4", "31B", [](TinyModelOptions& o) {
+    o.token_width = o.n_shared_layers = 0, o.n_embd = 64, o.n_ff = 80;
+    const TinyLayer sliding = {
+        .n_head = 2, .n_kv_head = 2, .key_dim = 256, .value_dim = 256, .n_ff = 80, .slides = true};
+    const TinyLayer full = {
+        .n_head = 2, .n_kv_head = 1, .key_dim = 512, .value_dim = 512, .n_ff = 80, .is_key_value = true};
+    o.layers = {sliding, sliding, full, sliding, full};
+  });
+  add("gemma4", "with experts", [](TinyModelOptions& o) {
+    o.token_width = o.n_shared_layers = 0, o.layers.resize(4);
+    o.n_expert = 7, o.n_expert_used = 3, o.expert_n_ff = 38;
+  });
   add("phi3", "within its original context", [](TinyModelOptions& o) { o.n_ctx = o.rope_original_context = 512; });
   add("granite", "no RoPE", [](TinyModelOptions& o) {
     o.edit_metadata = [](gguf_context* file) { gguf_set_val_bool(file, "granite.rope.scaling.finetuned", false); };
@@ -67,9 +79,10 @@ using Logits = std::vector<std::vector<float>>;
 std::string layers_text(const ModelInfo& info) {
   std::map<std::string, int> n_of_kind;
   for (const LayerInfo& layer : info.layers) {
-    ++n_of_kind[layer.kind == LayerKind::kRecurrent ? "recurrent"
-                : layer.window == 0                 ? "full"
-                                                    : "of window " + std::to_string(layer.window)];
+    ++n_of_kind[layer.kind == LayerKind::kRecurrent         ? "recurrent"
+                : layer.kind == LayerKind::kSharedAttention ? "that share"
+                : layer.window == 0                         ? "full"
+                                                            : "of window " + std::to_string(layer.window)];
   }
   std::string text;
   for (const auto& [kind, n] : n_of_kind) text += (text.empty() ? "" : ", ") + std::to_string(n) + " " + kind;

@@ -120,9 +120,16 @@ TinyModelOptions smallest(TinyModelOptions o) {
   o.n_embd = is_square ? o.n_head * o.head_dim : 24;
   for (TinyLayer& layer : o.layers) {
     const int n_kv_head = o.latent_rank > 0 ? 4 : layer.n_kv_head;
-    layer = {.n_head = 4, .n_kv_head = n_kv_head, .key_dim = 16, .value_dim = 16, .n_ff = 20};
+    layer = {.n_head = 4,
+             .n_kv_head = n_kv_head,
+             .key_dim = 16,
+             .value_dim = 16,
+             .n_ff = 20,
+             .slides = layer.slides,
+             .is_key_value = layer.is_key_value};
   }
   if (o.expert_n_ff > 0) o.expert_n_ff = 6;
+  o.token_width = std::min(o.token_width, 6);
   o.n_ff = 20, o.shared_n_ff = std::min(o.shared_n_ff, 12), o.n_vocab = 40, o.has_tokenizer = false;
   return o;
 }

@@ -148,7 +148,7 @@ TEST(Truncate, KnowsWhereThereIsNoWayBack) {
   };
   refuse(read({}, evicting_options("snapkv:window=8", "40")), 50);
   refuse(read({}, evicting_options("snapkv:window=8", "100%")), 50);  // its saved queries are those of the end
-  for (const char* architecture : {"qwen35", "lfm2", "gemma3"})
+  for (const char* architecture : {"qwen35", "lfm2", "gemma3", "gemma4"})
     refuse(read(tiny_options(architecture), full_options()), 50);
   for (const std::int32_t n : {101, 0, -1}) {
     Session session = read({}, full_options());

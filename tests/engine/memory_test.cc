@@ -125,7 +125,8 @@ TEST(GraphMemoryTest, IsThatOfOneStepOfTheLastWidth) {
 
 // As much with layers of every kind.
 TEST(GraphMemoryTest, IsPromisedForLayersOfEveryKind) {
-  for (const char* architecture : {"gemma3", "lfm2", "qwen35", "qwen35moe", "granitehybrid", "gpt-oss", "deepseek2"}) {
+  for (const char* architecture :
+       {"gemma3", "gemma4", "lfm2", "qwen35", "qwen35moe", "granitehybrid", "gpt-oss", "deepseek2"}) {
     const TinyModelOptions options = tiny_options(architecture);
     const auto engine = Engine::create(tiny_model(options), {.n_threads = 2});
     const std::size_t per_sequence = step_bytes_per_sequence(engine->model()->info());

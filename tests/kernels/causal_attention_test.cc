@@ -66,7 +66,7 @@ void expect_reference(const AttentionShape& shape, const Case& c) {
 class CausalAttention : public EveryIsa {};
 
 TEST_P(CausalAttention, MatchesTheReferenceForHeadSizesAndGroups) {
-  for (const int head_dim : {16, 48, 64, 80, 96, 128, 256}) {
+  for (const int head_dim : {16, 48, 64, 80, 96, 128, 256, 512}) {
     for (const int n_group : {1, 3, 8}) {
       expect_reference(test_shape(n_group, head_dim, EntryType::kF16),
                        {.n_visible = 131, .n_rows = 7, .run_sizes = {32}});
@@ -102,7 +102,7 @@ TEST_P(CausalAttention, MatchesTheReferenceForEveryLength) {
 }
 
 TEST_P(CausalAttention, Bf16ProductsOfEveryShape) {
-  for (const int head_dim : {32, 48, 64, 80, 96, 128, 256}) {
+  for (const int head_dim : {32, 48, 64, 80, 96, 128, 256, 512}) {
     for (int n_group = 1; n_group <= 16; ++n_group) {
       expect_reference(test_shape(n_group, head_dim, EntryType::kF16),
                        {.n_visible = 60, .n_rows = 8 + n_group % 3, .run_sizes = {32}});
@@ -167,7 +167,7 @@ TEST_P(CausalAttention, HidesWhatTheSlidingWindowHides) {
 
 TEST_P(CausalAttention, KeysAndValuesMayHaveDifferentSizes) {
   for (const EntryType type : {EntryType::kF32, EntryType::kF16, EntryType::kQ8_0}) {
-    for (const auto& [key_dim, value_dim] : {std::pair{192, 128}, {64, 256}, {96, 32}, {48, 80}}) {
+    for (const auto& [key_dim, value_dim] : {std::pair{192, 128}, {64, 256}, {512, 512}, {96, 32}, {48, 80}}) {
       if (type == EntryType::kQ8_0 && key_dim % 32 != 0) continue;
       AttentionShape shape = test_shape(3, key_dim, type);
       shape.value_dim = value_dim;

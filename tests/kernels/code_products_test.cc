@@ -68,7 +68,7 @@ void expect_scores(int n, int n_group, int head_dim) {
 }
 
 TEST_P(CodeProducts, ScoresMatchTheReference) {
-  for (const int head_dim : {64, 128, 192, 256}) {
+  for (const int head_dim : {64, 128, 192, 256, 512}) {
     if (!has_code_products(head_dim)) GTEST_SKIP() << "no products of bytes here";
     for (int n_group = 1; n_group <= 13; ++n_group) expect_scores(32, n_group, head_dim);
   }
@@ -106,7 +106,7 @@ void expect_sums(int n, int n_group, int head_dim) {
 }
 
 TEST_P(CodeProducts, WeightedSumsMatchTheReference) {
-  for (const int head_dim : {64, 128, 192, 256}) {
+  for (const int head_dim : {64, 128, 192, 256, 512}) {
     if (!has_code_products(head_dim)) GTEST_SKIP() << "no products of bytes here";
     for (int n_group = 1; n_group <= 13; ++n_group) expect_sums(32, n_group, head_dim);
   }

@@ -57,7 +57,7 @@ void expect_reference(const AttentionShape& shape, const TestHead::Options& opti
 class DecodeAttention : public EveryIsa {};
 
 TEST_P(DecodeAttention, MatchesTheReferenceForHeadSizesAndGroups) {
-  for (const int head_dim : {16, 48, 64, 80, 96, 128, 256}) {
+  for (const int head_dim : {16, 48, 64, 80, 96, 128, 256, 512}) {
     for (int n_group = 1; n_group <= 16; ++n_group) {
       expect_reference(test_shape(n_group, head_dim, EntryType::kF16), {.n_entries = 83, .run_sizes = {32}});
     }
@@ -114,7 +114,7 @@ TEST_P(DecodeAttention, HidesWhatTheSlidingWindowHides) {
 
 TEST_P(DecodeAttention, KeysAndValuesMayHaveDifferentSizes) {
   for (const EntryType type : {EntryType::kF32, EntryType::kF16, EntryType::kQ8_0}) {
-    for (const auto& [key_dim, value_dim] : {std::pair{192, 128}, {64, 256}, {96, 32}}) {
+    for (const auto& [key_dim, value_dim] : {std::pair{192, 128}, {64, 256}, {512, 512}, {96, 32}}) {
       AttentionShape shape = test_shape(3, key_dim, type);
       shape.value_dim = value_dim;
       expect_reference(shape, {.n_entries = 150, .run_sizes = {32}});

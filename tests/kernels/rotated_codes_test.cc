@@ -14,7 +14,7 @@ namespace winnow::kernels {
 namespace {
 
 constexpr EntryType kCoded[] = {EntryType::kR4, EntryType::kR3};
-constexpr int kHeadSizes[] = {16, 48, 64, 80, 96, 128, 192, 256};
+constexpr int kHeadSizes[] = {16, 48, 64, 80, 96, 128, 192, 256, 512};
 
 std::vector<float> random_row(int n, unsigned seed, float magnitude = 1.0F) {
   std::mt19937 random(seed);

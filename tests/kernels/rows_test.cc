@@ -161,7 +161,7 @@ TEST_P(Rows, AnyNumberCanBeStored) {
 
 TEST_P(Rows, NormsMatchTheReference) {
   for (const EntryType type : kAllTypes) {
-    for (const int head_dim : {32, 64, 96, 128, 256}) {
+    for (const int head_dim : {32, 64, 96, 128, 256, 512}) {
       const AttentionShape shape = test_shape(1, head_dim, type);
       for (const int n : {0, 1, 33, 100}) {
         const TestHead head(shape, {.n_entries = n, .run_sizes = {32, 3}}, 6);

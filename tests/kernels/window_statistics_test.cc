@@ -88,7 +88,7 @@ void expect_reference(const AttentionShape& shape, const Case& c) {
 class WindowStatistics : public EveryIsa {};
 
 TEST_P(WindowStatistics, MatchesTheReferenceForHeadSizesAndGroups) {
-  for (const int head_dim : {8, 16, 64, 80, 96, 128, 256}) {
+  for (const int head_dim : {8, 16, 64, 80, 96, 128, 256, 512}) {
     for (const int n_group : {1, 3, 7}) {
       expect_reference(test_shape(n_group, head_dim, EntryType::kF16),
                        {.n_entries = 150, .n_rows = 8, .n_columns = 142});

@@ -10,6 +10,7 @@
 
 #include "expect_error.h"
 #include "model/architecture.h"
+#include "model/tiny_architectures.h"
 #include "model/tiny_model.h"
 #include "winnow/entries.h"
 #include "winnow/error.h"
@@ -178,6 +179,26 @@ TEST(ModelFileTest, DimensionsOutOfRange) {
   }
 }
 
+TEST(ModelFileTest, LayersThatCannotShare) {
+  const auto refused = [](ErrorCode code, const char* text, auto change) {
+    TinyModelOptions options = tiny_options("gemma4");
+    change(options);
+    expect_refused(code, text, options);
+  };
+  // The layers before those that share have to be one with a window, then one without, of the same heads.
+  refused(ErrorCode::kBadFile, "of another kind", [](TinyModelOptions& o) { o.n_shared_layers = 4; });
+  refused(ErrorCode::kBadFile, "of another kind", [](TinyModelOptions& o) { o.n_shared_layers = 7; });
+  refused(ErrorCode::kBadFile, "layer 5 has no keys and values of its own",
+          [](TinyModelOptions& o) { o.layers[5].n_kv_head = 2; });
+  // 20 numbers of a layer in blocks of 32.
+  refused(ErrorCode::kUnsupported, "do not divide", [](TinyModelOptions& o) {
+    o.layers.resize(8, o.layers.back()), o.n_shared_layers = 4;
+    o.type_of = [](const std::string& name) {
+      return name == "per_layer_token_embd.weight" ? GGML_TYPE_Q8_0 : GGML_TYPE_F32;
+    };
+  });
+}
+
 TEST(ModelFileTest, HeadsThatDoNotFit) {
   expect_refused(ErrorCode::kBadFile, "cannot be shared",
                  {.edit_metadata = set_integer("llama.attention.head_count_kv", 3)});
@@ -186,7 +207,7 @@ TEST(ModelFileTest, HeadsThatDoNotFit) {
   expect_refused(ErrorCode::kBadFile, "cannot be shared",
                  {.edit_metadata = set_integer("llama.attention.head_count_kv", -2)});
   expect_refused(ErrorCode::kUnsupported, "head size", {.head_dim = 24});
-  expect_refused(ErrorCode::kUnsupported, "head size 272", {.head_dim = kernels::kMaxHeadDim + 16});
+  expect_refused(ErrorCode::kUnsupported, "head size 528", {.head_dim = kernels::kMaxHeadDim + 16});
   expect_refused(ErrorCode::kUnsupported, "130 query heads",
                  {.n_layer = 1, .n_head = 130, .n_kv_head = 1, .head_dim = 16});
   expect_refused(ErrorCode::kBadFile, "shape", {.edit_metadata = set_integer("llama.attention.value_length", 64)});

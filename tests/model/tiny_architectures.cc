@@ -15,6 +15,12 @@ const std::array kArchitectures = {
     TinyArchitecture{.name = "gemma", .is_tied = true},
     TinyArchitecture{.name = "gemma2", .has_post_norms = true, .is_tied = true},
     TinyArchitecture{.name = "gemma3", .has_post_norms = true, .qk_norm = TinyQkNorm::kHead},
+    TinyArchitecture{.name = "gemma4",
+                     .has_post_norms = true,
+                     .qk_norm = TinyQkNorm::kHead,
+                     .has_sliding_sizes = true,
+                     .has_dense_beside = true,
+                     .has_output_scale = true},
     TinyArchitecture{
         .name = "phi3", .has_fused_qkv = true, .has_fused_gate = true, .is_square = true, .has_two_factors = true},
     TinyArchitecture{.name = "smollm3"},
@@ -118,6 +124,18 @@ TinyModelOptions tiny_options(const std::string& name) {
   if (name == "gemma3") {
     slide("linear");
     o.n_layer = 8;
+    constants({{"rope.freq_base_swa", 3000}, {"final_logit_softcapping", 20}});
+  }
+  if (name == "gemma4") {
+    slide();
+    const TinyLayer sliding = {
+        .n_head = 6, .n_kv_head = 2, .key_dim = 48, .value_dim = 48, .n_ff = 110, .slides = true};
+    const TinyLayer full = {.n_head = 6, .n_kv_head = 1, .key_dim = 64, .value_dim = 64, .n_ff = 110};
+    TinyLayer key_value = full;
+    key_value.is_key_value = true;
+    o.layers = {sliding, key_value, sliding, full, sliding, full, full};
+    for (std::size_t l = 4; l < o.layers.size(); ++l) o.layers[l].n_ff = 130;
+    o.token_width = 20, o.n_shared_layers = 3, o.has_rope_freqs = true;
     constants({{"rope.freq_base_swa", 3000}, {"final_logit_softcapping", 20}});
   }
   if (name == "cohere2") slide(), constants({{"logit_scale", 0.25F}});

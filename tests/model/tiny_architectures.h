@@ -30,6 +30,9 @@ struct TinyArchitecture {
   bool has_experts = false;
   bool has_shared_gate = false;
   bool has_sinks = false;
+  bool has_sliding_sizes = false;  // heads of layers with a window have sizes of their own
+  bool has_dense_beside = false;   // experts stand beside the feed-forward, with norms of their own
+  bool has_output_scale = false;   // of the hidden state after a layer
   bool has_output_gate = false;
   bool has_delta_net = false;  // in three layers of four
   bool has_mamba2 = false;     // in layers without KV heads

@@ -16,7 +16,7 @@
 #include <stdexcept>
 #include <system_error>
 
-#include "model/tiny_architectures.h"
+#include "model/tiny_layers.h"
 #include "winnow/log_softmax.h"
 
 namespace winnow::test {
@@ -92,275 +92,6 @@ void add_tokenizer(gguf_context* file, int n_vocab) {
   gguf_set_val_bool(file, "tokenizer.ggml.add_space_prefix", false);
 }
 
-class TensorWriter {
- public:
-  TensorWriter(gguf_context* file, const TinyModelOptions& options)
-      : file_(file), options_(options), random_(options.seed) {
-    context_.reset(ggml_init({.mem_size = memory_for(options), .mem_buffer = nullptr, .no_alloc = false}));
-  }
-
-  // Normal values of variance gain^2 / n_in: outputs as large as inputs, times the gain.
-  void matrix(const std::string& name, int n_in, int n_out, float gain = 1) {
-    const int type = options_.type_of ? options_.type_of(name) : options_.weight_type;
-    add(name, values_of(type, n_in, n_out, 1, gain));
-  }
-  // One matrix for each expert.
-  void expert_matrices(const std::string& name, int n_in, int n_out) {
-    const int type = options_.expert_weight_type >= 0 ? options_.expert_weight_type : options_.weight_type;
-    add(name, values_of(type, n_in, n_out, options_.n_expert, 1));
-  }
-  // One for each head.
-  void matrices(const std::string& name, int n_in, int n_out, int n) {
-    add(name, values_of(options_.type_of ? options_.type_of(name) : options_.weight_type, n_in, n_out, n, 1));
-  }
-  // Of float32, whatever the other weights are.
-  void float_matrix(const std::string& name, int n_in, int n_out, float gain) {
-    add(name, values_of(GGML_TYPE_F32, n_in, n_out, 1, gain));
-  }
-  void constants(const std::string& name, int n, int n_rows, float mean, float deviation) {
-    const std::vector<float> values = normal(std::int64_t{n} * n_rows, mean, deviation);
-    ggml_tensor* tensor = ggml_new_tensor_2d(context_.get(), GGML_TYPE_F32, n, n_rows);
-    std::copy(values.begin(), values.end(), static_cast<float*>(tensor->data));
-    add(name, tensor);
-  }
-
-  void vector(const std::string& name, int n, float mean, float deviation) {
-    const std::vector<float> values = normal(n, mean, deviation);
-    ggml_tensor* tensor = ggml_new_tensor_1d(context_.get(), GGML_TYPE_F32, n);
-    std::copy(values.begin(), values.end(), static_cast<float*>(tensor->data));
-    add(name, tensor);
-  }
-
- private:
-  struct ContextDeleter {
-    void operator()(ggml_context* context) const { ggml_free(context); }
-  };
-
-  ggml_tensor* values_of(int weight_type, int n_in, int n_out, int n_matrices, float gain) {
-    const auto type = static_cast<ggml_type>(weight_type);
-    if (n_in % ggml_blck_size(type) != 0) {
-      throw std::runtime_error("rows of " + std::to_string(n_in) + " numbers cannot be " + ggml_type_name(type) +
-                               ", whose blocks have " + std::to_string(ggml_blck_size(type)));
-    }
-    ggml_tensor* tensor = ggml_new_tensor_3d(context_.get(), type, n_in, n_out, n_matrices);
-    for (int i = 0; i < n_matrices; ++i) {
-      const std::vector<float> values =
-          normal(std::int64_t{n_in} * n_out, 0, gain / std::sqrt(static_cast<float>(n_in)));
-      std::byte* out = static_cast<std::byte*>(tensor->data) + static_cast<std::size_t>(i) * tensor->nb[2];
-      if (type == GGML_TYPE_F32) {
-        std::copy(values.begin(), values.end(), reinterpret_cast<float*>(out));
-      } else {
-        // Some types are made only with the importance of each input.
-        const std::vector<float> importance(static_cast<std::size_t>(n_in), 1.0F);
-        ggml_quantize_chunk(type, values.data(), out, 0, n_out, n_in,
-                            ggml_quantize_requires_imatrix(type) ? importance.data() : nullptr);
-      }
-    }
-    return tensor;
-  }
-
-  // Enough for every tensor, with ggml's own overhead.
-  static std::size_t memory_for(const TinyModelOptions& o) {
-    std::int64_t n_weights = 2LL * o.n_vocab * o.n_embd;
-    for (const TinyLayer& layer : layers_of(o)) {
-      const std::int64_t dims = layer.key_dim + layer.value_dim;
-      n_weights += 3LL * 256 * o.n_embd;  // DeltaNet's
-      n_weights += static_cast<std::int64_t>(o.latent_rank + o.query_rank) * (layer.n_head * dims + o.n_embd);
-      if (layer.n_kv_head == 0) n_weights += 8LL * o.n_embd * o.n_embd;
-      n_weights += (layer.n_head + layer.n_kv_head) * dims * o.n_embd +
-                   3LL * layer.n_ff * o.n_embd * std::max(1, o.n_expert) + 3LL * o.shared_n_ff * o.n_embd +
-                   std::int64_t{o.n_expert} * (o.n_embd + 3LL * layer.n_ff) + 8LL * (o.n_embd + layer.n_head * dims);
-    }
-    const auto bytes_of = [&](int weight_type) {
-      const auto type = static_cast<ggml_type>(weight_type);
-      return static_cast<std::size_t>(n_weights) * ggml_type_size(type) /
-             static_cast<std::size_t>(ggml_blck_size(type));
-    };
-    const int expert_type = o.expert_weight_type >= 0 ? o.expert_weight_type : o.weight_type;
-    const std::size_t float_bytes =  // of routers, norms and biases
-        4 * (layers_of(o).size() * static_cast<std::size_t>(o.n_expert + 20) * static_cast<std::size_t>(o.n_embd));
-    return std::max(bytes_of(o.weight_type), bytes_of(expert_type)) + float_bytes + (std::size_t{64} << 20);
-  }
-
-  std::vector<float> normal(std::int64_t n, float mean, float deviation) {
-    std::normal_distribution<float> distribution(mean, deviation);
-    std::vector<float> values(static_cast<std::size_t>(n));
-    for (float& value : values) value = distribution(random_);
-    return values;
-  }
-
-  void add(const std::string& name, ggml_tensor* tensor) {
-    if (std::find(options_.left_out.begin(), options_.left_out.end(), name) != options_.left_out.end()) return;
-    ggml_set_name(tensor, name.c_str());
-    gguf_add_tensor(file_, tensor);
-  }
-
-  gguf_context* file_;
-  const TinyModelOptions& options_;
-  std::mt19937 random_;
-  std::unique_ptr<ggml_context, ContextDeleter> context_;
-};
-
-void add_norm(TensorWriter& tensors, const TinyArchitecture& a, const std::string& name, int n) {
-  tensors.vector(name + ".weight", n, 1, 0.1F);
-  if (a.has_norm_bias) tensors.vector(name + ".bias", n, 0, 0.3F);
-}
-
-void add_attention(TensorWriter& tensors, const TinyModelOptions& o, const TinyArchitecture& a, const TinyLayer& layer,
-                   const std::string& blk) {
-  const int q_size = layer.n_head * layer.key_dim;
-  const int k_size = layer.n_kv_head * layer.key_dim;
-  const int v_size = layer.n_kv_head * layer.value_dim;
-  // Queries and keys a little larger: attention that prefers some entries, as in real models.
-  if (a.has_fused_qkv) {
-    tensors.matrix(blk + "attn_qkv.weight", o.n_embd, q_size + k_size + v_size, 1.3F);
-  } else {
-    tensors.matrix(blk + "attn_q.weight", o.n_embd, a.has_output_gate ? 2 * q_size : q_size, 1.5F);
-    tensors.matrix(blk + "attn_k.weight", o.n_embd, k_size, 1.5F);
-    tensors.matrix(blk + "attn_v.weight", o.n_embd, v_size);
-  }
-  tensors.matrix(blk + "attn_output.weight", layer.n_head * layer.value_dim, o.n_embd);
-  if (o.has_sinks || a.has_sinks) tensors.vector(blk + "attn_sinks.weight", layer.n_head, 0.5F, 1);
-  if (a.has_qkv_bias || o.has_all_biases) {
-    if (a.has_fused_qkv) {
-      tensors.vector(blk + "attn_qkv.bias", q_size + k_size + v_size, 0, 0.3F);
-    } else {
-      tensors.vector(blk + "attn_q.bias", q_size, 0, 0.3F);
-      tensors.vector(blk + "attn_k.bias", k_size, 0, 0.3F);
-      tensors.vector(blk + "attn_v.bias", v_size, 0, 0.3F);
-    }
-  }
-  if (a.has_output_bias || o.has_all_biases) tensors.vector(blk + "attn_output.bias", o.n_embd, 0, 0.3F);
-  const std::string q_norm = blk + "attn_q_norm.weight", k_norm = blk + "attn_k_norm.weight";
-  if (o.has_own_head_norms) {
-    tensors.constants(q_norm, layer.key_dim, layer.n_head, 1.2F, 0.2F);
-    tensors.constants(k_norm, layer.key_dim, layer.n_kv_head, 1.2F, 0.2F);
-  } else if (a.qk_norm != TinyQkNorm::kNone) {
-    const bool is_head = a.qk_norm == TinyQkNorm::kHead;
-    tensors.vector(q_norm, is_head ? layer.key_dim : q_size, 1.2F, 0.2F);
-    tensors.vector(k_norm, is_head ? layer.key_dim : k_size, 1.2F, 0.2F);
-  }
-}
-
-void add_latent_attention(TensorWriter& tensors, const TinyModelOptions& o, const TinyLayer& layer, int n_rot,
-                          const std::string& blk) {
-  const int n_fixed = layer.key_dim - n_rot, q_size = layer.n_head * layer.key_dim;
-  if (o.query_rank > 0) {
-    tensors.matrix(blk + "attn_q_a.weight", o.n_embd, o.query_rank);
-    tensors.vector(blk + "attn_q_a_norm.weight", o.query_rank, 1, 0.1F);
-    tensors.matrix(blk + "attn_q_b.weight", o.query_rank, q_size, 1.5F);
-  } else {
-    tensors.matrix(blk + "attn_q.weight", o.n_embd, q_size, 1.5F);
-  }
-  tensors.matrix(blk + "attn_kv_a_mqa.weight", o.n_embd, o.latent_rank + n_rot, 1.5F);
-  tensors.vector(blk + "attn_kv_a_norm.weight", o.latent_rank, 1, 0.1F);
-  if (o.has_joined_latent) {
-    tensors.matrix(blk + "attn_kv_b.weight", o.latent_rank, layer.n_head * (n_fixed + layer.value_dim));
-  } else {
-    tensors.matrices(blk + "attn_k_b.weight", n_fixed, o.latent_rank, layer.n_head);
-    tensors.matrices(blk + "attn_v_b.weight", o.latent_rank, layer.value_dim, layer.n_head);
-  }
-  tensors.matrix(blk + "attn_output.weight", layer.n_head * layer.value_dim, o.n_embd);
-}
-
-// Heads of 32 numbers: 2 of keys, 4 of values.
-constexpr int kDeltaDim = 32, kDeltaKeyHeads = 2, kDeltaValueHeads = 4, kDeltaTaps = 4;
-
-void add_delta_net(TensorWriter& tensors, const TinyModelOptions& o, const std::string& blk) {
-  constexpr int kValues = kDeltaValueHeads * kDeltaDim, kChannels = 2 * kDeltaKeyHeads * kDeltaDim + kValues;
-  tensors.matrix(blk + "attn_qkv.weight", o.n_embd, kChannels);
-  tensors.matrix(blk + "attn_gate.weight", o.n_embd, kValues);
-  tensors.constants(blk + "ssm_conv1d.weight", kDeltaTaps, kChannels, 0, 0.7F);
-  tensors.vector(blk + "ssm_dt.bias", kDeltaValueHeads, 0, 0.5F);
-  tensors.vector(blk + "ssm_a", kDeltaValueHeads, -0.3F, 0.05F);
-  tensors.matrix(blk + "ssm_beta.weight", o.n_embd, kDeltaValueHeads);
-  tensors.matrix(blk + "ssm_alpha.weight", o.n_embd, kDeltaValueHeads);
-  tensors.vector(blk + "ssm_norm.weight", kDeltaDim, 1, 0.1F);
-  tensors.matrix(blk + "ssm_out.weight", kValues, o.n_embd);
-}
-
-// Mamba-2 is twice as wide as the model (libllama takes nothing else); small models have heads and groups in odd
-// numbers.
-struct MambaSizes {
-  explicit MambaSizes(int n_embd)
-      : n_values(2 * n_embd),
-        n_heads(n_values / (n_embd < 1024 ? 16 : 64)),
-        n_groups(n_heads % 3 == 0 ? 3 : 1),
-        n_keys(n_embd < 1024 ? 48 : 128) {}
-  int n_channels() const { return n_values + 2 * n_groups * n_keys; }
-  int n_values, n_heads, n_groups, n_keys;
-};
-
-void add_mamba2(TensorWriter& tensors, const TinyModelOptions& o, const std::string& blk) {
-  const MambaSizes sizes(o.n_embd);
-  tensors.matrix(blk + "ssm_in.weight", o.n_embd, sizes.n_values + sizes.n_channels() + sizes.n_heads);
-  tensors.constants(blk + "ssm_conv1d.weight", kDeltaTaps, sizes.n_channels(), 0, 0.7F);
-  tensors.vector(blk + "ssm_conv1d.bias", sizes.n_channels(), 0, 0.3F);
-  tensors.vector(blk + "ssm_dt.bias", sizes.n_heads, 0, 0.5F);
-  tensors.constants(blk + "ssm_a", 1, sizes.n_heads, -0.3F, 0.05F);
-  tensors.constants(blk + "ssm_d", 1, sizes.n_heads, 1, 0.3F);
-  tensors.constants(blk + "ssm_norm.weight", sizes.n_values / sizes.n_groups, sizes.n_groups, 1, 0.1F);
-  tensors.matrix(blk + "ssm_out.weight", sizes.n_values, o.n_embd);
-}
-
-void add_experts(TensorWriter& tensors, const TinyModelOptions& o, const TinyArchitecture& a, int n_ff,
-                 const std::string& blk) {
-  if (o.expert_n_ff > 0) n_ff = o.expert_n_ff;
-  if (o.expert_gating == 2) tensors.vector(blk + "exp_probs_b.bias", o.n_expert, 0, 0.2F);
-  tensors.float_matrix(blk + "ffn_gate_inp.weight", o.n_embd, o.n_expert, 2);
-  if (o.has_fused_experts) {
-    tensors.expert_matrices(blk + "ffn_gate_up_exps.weight", o.n_embd, 2 * n_ff);
-  } else {
-    tensors.expert_matrices(blk + "ffn_gate_exps.weight", o.n_embd, n_ff);
-    tensors.expert_matrices(blk + "ffn_up_exps.weight", o.n_embd, n_ff);
-  }
-  tensors.expert_matrices(blk + "ffn_down_exps.weight", n_ff, o.n_embd);
-  if (a.has_ffn_bias) {
-    tensors.vector(blk + "ffn_gate_inp.bias", o.n_expert, 0, 0.5F);
-    tensors.constants(blk + "ffn_gate_exps.bias", n_ff, o.n_expert, 0, 0.3F);
-    tensors.constants(blk + "ffn_up_exps.bias", n_ff, o.n_expert, 0, 0.3F);
-    tensors.constants(blk + "ffn_down_exps.bias", o.n_embd, o.n_expert, 0, 0.3F);
-  }
-  if (o.shared_n_ff == 0) return;
-  if (a.has_shared_gate) tensors.vector(blk + "ffn_gate_inp_shexp.weight", o.n_embd, 0, 0.2F);
-  tensors.matrix(blk + "ffn_gate_shexp.weight", o.n_embd, o.shared_n_ff);
-  tensors.matrix(blk + "ffn_up_shexp.weight", o.n_embd, o.shared_n_ff);
-  tensors.matrix(blk + "ffn_down_shexp.weight", o.shared_n_ff, o.n_embd);
-}
-
-void add_layer(TensorWriter& tensors, const TinyModelOptions& o, const TinyArchitecture& a, const TinyLayer& layer,
-               int index) {
-  const std::string blk = "blk." + std::to_string(index) + ".";
-  if (a.has_attn_norm) add_norm(tensors, a, blk + "attn_norm", o.n_embd);
-  if (a.has_delta_net && (index + 1) % 4 != 0) {
-    add_delta_net(tensors, o, blk);
-  } else if (a.has_latent) {
-    add_latent_attention(tensors, o, layer, layer.key_dim / a.rope_divisor, blk);
-  } else if (layer.n_kv_head > 0) {
-    add_attention(tensors, o, a, layer, blk);
-  } else if (a.has_mamba2) {
-    add_mamba2(tensors, o, blk);
-  } else {
-    tensors.constants(blk + "shortconv.conv.weight", a.n_taps, o.n_embd, 0, 0.7F);
-    tensors.matrix(blk + "shortconv.in_proj.weight", o.n_embd, 3 * o.n_embd);
-    tensors.matrix(blk + "shortconv.out_proj.weight", o.n_embd, o.n_embd);
-  }
-  if (a.has_post_norms) add_norm(tensors, a, blk + "post_attention_norm", o.n_embd);
-  if (!a.ffn_norm.empty() && !o.has_own_head_norms) add_norm(tensors, a, blk + a.ffn_norm, o.n_embd);
-  if (o.n_expert > 0 && index >= o.n_dense_lead) {
-    add_experts(tensors, o, a, layer.n_ff, blk);
-  } else {
-    if (a.has_gate && !a.has_fused_gate) tensors.matrix(blk + "ffn_gate.weight", o.n_embd, layer.n_ff);
-    tensors.matrix(blk + "ffn_up.weight", o.n_embd, a.has_fused_gate ? 2 * layer.n_ff : layer.n_ff);
-    tensors.matrix(blk + "ffn_down.weight", layer.n_ff, o.n_embd);
-    if (a.has_ffn_bias) {
-      tensors.vector(blk + "ffn_up.bias", layer.n_ff, 0, 0.3F);
-      tensors.vector(blk + "ffn_down.bias", o.n_embd, 0, 0.3F);
-    }
-  }
-  if (a.has_post_norms) add_norm(tensors, a, blk + "post_ffw_norm", o.n_embd);
-}
-
 }  // namespace
 
 void write_tiny_model(const TinyModelOptions& o, const std::string& path) {
@@ -386,8 +117,19 @@ void write_tiny_model(const TinyModelOptions& o, const std::string& path) {
   each("feed_forward_length", &TinyLayer::n_ff);
   each("attention.head_count", &TinyLayer::n_head);
   each("attention.head_count_kv", &TinyLayer::n_kv_head);
-  each("attention.key_length", &TinyLayer::key_dim);
-  each("attention.value_length", &TinyLayer::value_dim);
+  if (architecture.has_sliding_sizes) {
+    for (const TinyLayer& layer : layers) {
+      const std::string kind = layer.slides ? "_swa" : "";
+      metadata.integer("attention.key_length" + kind, layer.key_dim);
+      metadata.integer("attention.value_length" + kind, layer.value_dim);
+      metadata.integer("rope.dimension_count" + kind, layer.key_dim);
+    }
+    metadata.integer("embedding_length_per_layer_input", o.token_width);
+    metadata.integer("attention.shared_kv_layers", o.n_shared_layers);
+  } else {
+    each("attention.key_length", &TinyLayer::key_dim);
+    each("attention.value_length", &TinyLayer::value_dim);
+  }
   if (architecture.has_latent) {
     const TinyLayer& layer = layers.front();
     metadata.integer("attention.kv_lora_rank", o.latent_rank);
@@ -417,7 +159,11 @@ void write_tiny_model(const TinyModelOptions& o, const std::string& path) {
   metadata.number(architecture.has_layer_norm ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon",
                   1e-5F);
   n_rot /= architecture.rope_divisor;
-  metadata.integer("rope.dimension_count", n_rot);
+  if (architecture.has_sliding_sizes) {
+    for (const TinyLayer& layer : layers) n_rot = layer.slides ? n_rot : layer.key_dim;
+  } else {
+    metadata.integer("rope.dimension_count", n_rot);
+  }
   metadata.number("rope.freq_base", 10000);
   if (o.sliding_window > 0) metadata.integer("attention.sliding_window", o.sliding_window);
   if (!o.rope_scaling.empty()) {
@@ -467,6 +213,12 @@ void write_tiny_model(const TinyModelOptions& o, const std::string& path) {
     tensors.vector("rope_factors_short.weight", n_rot / 2, 1.2F, 0.1F);
   }
   if (o.has_rope_freqs) tensors.vector("rope_freqs.weight", n_rot / 2, 3, 0.5F);
+  if (o.token_width > 0) {
+    const int n_all = o.token_width * static_cast<int>(layers.size());
+    tensors.matrix("per_layer_token_embd.weight", n_all, o.n_vocab, std::sqrt(static_cast<float>(n_all)));
+    tensors.matrix("per_layer_model_proj.weight", o.n_embd, n_all, std::sqrt(static_cast<float>(o.n_embd)));
+    tensors.vector("per_layer_proj_norm.weight", o.token_width, 1, 0.1F);
+  }
   for (std::size_t l = 0; l < layers.size(); ++l) add_layer(tensors, o, architecture, layers[l], static_cast<int>(l));
   for (const auto& [name, n] : o.extra) tensors.vector(name, n, 0, 1);
   if (!o.chat_template.empty()) gguf_set_val_str(file, "tokenizer.chat_template", o.chat_template.c_str());

@@ -61,6 +61,7 @@ void Engine::decode(std::span<Session* const> sessions, std::span<const Token> t
       step.positions[i] = position;
     }
     impl_->embed(tokens, step.hidden.data());
+    std::copy_n(tokens.begin(), step.tokens.size(), step.tokens.begin());
     step.attention.plan(sequences);
     impl_->note_graph_bytes();
     impl_->compute.run(step.graph);

@@ -96,7 +96,7 @@ void StepAttention::plan(std::span<const StepSequence> sequences) {
     if (s.n_kv_head == 0) continue;
     n_entries_.clear();
     for (const StepSequence& sequence : sequences_) {
-      for (int h = 0; h < s.n_kv_head; ++h) n_entries_.push_back(sequence.cache->n_entries(layer.layer, h));
+      for (int h = 0; h < s.n_kv_head; ++h) n_entries_.push_back(sequence.cache->n_entries(s.kv_layer, h));
     }
     plan_step(n_entries_, compute_.n_threads(), layer.plan);
     partials_.reserve(static_cast<std::size_t>(layer.plan.n_partials), s.n_group(), s.value_dim);
@@ -117,8 +117,8 @@ std::size_t StepAttention::most_partial_bytes(int n_head, int head_dim) {
 ggml_tensor* StepAttention::attend(ggml_context* context, int layer, ggml_tensor* /*q_unrotated*/, ggml_tensor* q,
                                    ggml_tensor* k, ggml_tensor* v) {
   ggml_tensor* args[3] = {q, k, v};
-  return ggml_custom_4d(context, GGML_TYPE_F32, spec(layer).output_size(), q->ne[2], 1, 1, args, 3, run,
-                        GGML_N_TASKS_MAX, &layers_[static_cast<std::size_t>(layer - range_.first)]);
+  return ggml_custom_4d(context, GGML_TYPE_F32, spec(layer).output_size(), q->ne[2], 1, 1, args, k == nullptr ? 1 : 3,
+                        run, GGML_N_TASKS_MAX, &layers_[static_cast<std::size_t>(layer - range_.first)]);
 }
 
 ggml_tensor* StepAttention::recur(ggml_context* context, int layer, RecurrentStep step,
@@ -168,9 +168,9 @@ void StepAttention::run_part(const Layer& layer, const ggml_tensor* dst, int par
     const StepPlan::Slice& slice = plan.slices[i];
     const StepSequence& sequence = sequences_[static_cast<std::size_t>(slice.head / s.n_kv_head)];
     const int kv_head = slice.head % s.n_kv_head;
-    const kernels::HeadEntries entries = sequence.cache->entries(layer.layer, kv_head);
-    // The slice with the step's own entry is the only one that reads it: its thread writes it first.
-    if (slice.last == entries.n_entries) store(layer.layer, slice.head, dst);
+    const kernels::HeadEntries entries = sequence.cache->entries(s.kv_layer, kv_head);
+    // The slice with the step's own entry is the only one of the layer that reads it: its thread writes it first.
+    if (s.owns_entries() && slice.last == entries.n_entries) store(layer.layer, slice.head, dst);
     const CacheShape& types = sequence.cache->shape();
     const kernels::AttentionShape shape =
         attention_shape(model_, layer.layer, types.key_type, types.value_type).of_head(kv_head);

@@ -14,6 +14,10 @@ StepGraph::StepGraph(const Model::Impl& model, LayerRange layers, int n_sequence
   ggml_tensor* x = graph.external(GGML_TYPE_F32, model.spec.n_embd, n_sequences, hidden.data());
   ggml_tensor* position_tensor = graph.external(GGML_TYPE_I32, n_sequences, 1, positions.data());
   GraphBuilder builder(graph.context(), attention, position_tensor, nullptr, ProductRows::kFew, compute);
+  if (model.spec.brings_tokens()) {
+    tokens.resize(positions.size());
+    builder.bring_tokens(model.spec, model.weights, graph.external(GGML_TYPE_I32, n_sequences, 1, tokens.data()));
+  }
   for (int l = layers.first; l < layers.last; ++l) {
     const auto at = static_cast<std::size_t>(l);
     x = builder.layer(model.spec.layers[at], model.weights.layers[at], x);
@@ -28,7 +32,8 @@ StepGraph::StepGraph(const Model::Impl& model, LayerRange layers, int n_sequence
 }
 
 std::size_t StepGraph::bytes() const {
-  return graph.bytes() + attention.bytes() + hidden.size() * sizeof(float) + positions.size() * sizeof(std::int32_t);
+  return graph.bytes() + attention.bytes() + hidden.size() * sizeof(float) +
+         (positions.size() + tokens.size()) * sizeof(std::int32_t);
 }
 
 std::size_t step_bytes_per_sequence(const ModelInfo& model) {

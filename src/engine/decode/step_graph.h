@@ -20,6 +20,7 @@ struct StepGraph {
   Graph graph;
   std::vector<float> hidden;            // [n_sequences][n_embd], before the run and after it
   std::vector<std::int32_t> positions;  // [n_sequences]
+  std::vector<std::int32_t> tokens;     // [n_sequences], where layers have a token_width
   ggml_tensor* logits = nullptr;        // [n_vocab, n_sequences]; null where the range does not end the model
 };
 

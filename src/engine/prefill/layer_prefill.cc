@@ -89,7 +89,7 @@ void LayerPrefill::begin_pass() {
 
 // The survivors of a layer move from the staging buffer to the sessions' pages.
 void LayerPrefill::end_layer(int layer) {
-  if (state_->is_recurrent(layer)) return;
+  if (!engine_impl().model->impl().spec.layers[static_cast<std::size_t>(layer)].owns_entries()) return;
   const auto n = static_cast<std::int32_t>(tokens.size());
   const LayerShape& shape = staging_->shape().layer(layer);
   staging_->begin_rows(layer, 0, n);

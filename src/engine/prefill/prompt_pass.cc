@@ -56,6 +56,7 @@ PromptPass::PromptPass(Engine::Impl& engine, LayerRange layers, EntrySink& sink,
   follower_norms_.resize(count(followers));
   if (ExpertPass::is_needed(engine.model->impl().spec)) experts_.emplace(engine, row(0), n_rows_);
   add_part({.first_row = 0, .n_rows = n_tokens_, .first_position = first_position, .is_follower = false}, tokens);
+  n_prompt_batches_ = batches_.size();
   std::int32_t first_row = n_tokens_;
   for (const std::vector<Token>& follower : followers) {
     const auto n = static_cast<std::int32_t>(follower.size());
@@ -67,6 +68,7 @@ PromptPass::PromptPass(Engine::Impl& engine, LayerRange layers, EntrySink& sink,
 
 void PromptPass::add_part(const Part& part, std::span<const Token> tokens) {
   if (layers_.first == 0) engine_.embed(tokens, row(part.first_row));
+  if (engine_.model->impl().spec.brings_tokens()) tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
   for (std::int32_t first = 0; first < part.n_rows; first += engine_.options.n_batch) {
     batches_.push_back({.part = static_cast<int>(parts_.size()),
                         .first_row = first,
@@ -81,7 +83,16 @@ float* PromptPass::row(std::int32_t r) {
 
 std::span<float> PromptPass::hidden() { return {row(0), hidden_.bytes() / sizeof(float)}; }
 
-std::int64_t PromptPass::work_total() const { return std::int64_t{n_rows_} * layers_.size(); }
+std::int64_t PromptPass::work_total() const {
+  std::int64_t n = 0;
+  for (int l = layers_.first; l < layers_.last; ++l) n += n_batches(l) < batches_.size() ? n_tokens_ : n_rows_;
+  return n;
+}
+
+std::size_t PromptPass::n_batches(int layer) const {
+  const LayerSpec& spec = engine_.model->impl().spec.layers[static_cast<std::size_t>(layer)];
+  return spec.kind == LayerKind::kSharedAttention ? n_prompt_batches_ : batches_.size();
+}
 
 bool PromptPass::has_experts(int layer) const {
   return engine_.model->impl().spec.layers[static_cast<std::size_t>(layer)].feed_forward.n_expert > 0;
@@ -99,7 +110,7 @@ std::optional<int> PromptPass::step() {
     follower_share = parts_[static_cast<std::size_t>(batch.part)].is_follower ? 1 : 0;
     run_batch(layer_, batch);
     if (stage == Stage::kLayer) work_done_ += batch.n_rows;
-    if (++batch_ == batches_.size()) {
+    if (++batch_ == n_batches(layer_)) {
       batch_ = 0;
       stage_ = stage == Stage::kLayer && has_experts(layer_) ? Stage::kExperts : Stage::kLayer;
       if (stage_ == Stage::kExperts) experts_->begin(layer_);
@@ -159,6 +170,10 @@ void PromptPass::run_batch(int layer, const Batch& batch) {
   ggml_tensor* x = rows_of(row(first_row));
   ggml_tensor* position_tensor = graph.external(GGML_TYPE_I32, batch.n_rows, 1, positions.data());
   GraphBuilder builder(graph.context(), attention_, position_tensor, converted, ProductRows::kMany, engine_.compute);
+  if (!tokens_.empty()) {
+    builder.bring_tokens(model.spec, model.weights,
+                         graph.external(GGML_TYPE_I32, batch.n_rows, 1, tokens_.data() + first_row));
+  }
   if (!has_experts(layer)) {
     graph.expand(builder.layer(spec, weights, x));
   } else if (stage_ == Stage::kLayer) {

@@ -70,13 +70,16 @@ class PromptPass {
   RecurrentState::Update state_of(int layer, const Batch& batch);
   enum class Stage { kLayer, kExperts, kAfterExperts };  // the last two: of layers with experts
   bool has_experts(int layer) const;
+  // What follows the prompt ends before the layers that attend to another's entries: its own are no longer there.
+  std::size_t n_batches(int layer) const;
   void begin_attention(int layer, const Batch& batch);
   void run_batch(int layer, const Batch& batch);
   float* row(std::int32_t r);
 
   Engine::Impl& engine_;
   const LayerRange layers_;
-  std::int32_t n_tokens_;  // of the prompt
+  std::vector<std::int32_t> tokens_;  // [n_rows], where layers have a token_width
+  std::int32_t n_tokens_;             // of the prompt
   std::int32_t first_position_;
   std::int32_t n_rows_;  // with the followers
   std::vector<QueryEvidence*> recorders_;
@@ -89,7 +92,8 @@ class PromptPass {
   RowsAttention attention_;
   std::optional<ExpertPass> experts_;  // of the present layer; where layers have experts
   std::vector<Part> parts_;
-  std::vector<Batch> batches_;  // of one layer
+  std::vector<Batch> batches_;  // of one layer, the prompt's first
+  std::size_t n_prompt_batches_ = 0;
   int layer_;
   Stage stage_ = Stage::kLayer;
   std::size_t batch_ = 0;

@@ -34,7 +34,7 @@ void RowsAttention::begin(int layer, std::int32_t first_position, std::int32_t n
   copies_ = copies;
   n_rows_ = n_rows;
   first_position_ = first_position;
-  sink_.begin_rows(layer, first_position, n_rows);
+  sink_.begin_rows(spec_->kv_layer, first_position, n_rows);
   heads_.clear();
   for (int h = 0; h < spec_->n_kv_head; ++h) heads_.push_back(sink_.head(h));
 }
@@ -54,6 +54,14 @@ ggml_tensor* RowsAttention::recur(ggml_context* context, int /*layer*/, Recurren
 
 ggml_tensor* RowsAttention::attend(ggml_context* context, int /*layer*/, ggml_tensor* q_unrotated, ggml_tensor* q,
                                    ggml_tensor* k, ggml_tensor* v) {
+  const auto attention_node = [&](ggml_tensor** inputs, int n_inputs) {
+    return ggml_custom_4d(context, GGML_TYPE_F32, spec_->output_size(), n_rows_, 1, 1, inputs, n_inputs, run,
+                          GGML_N_TASKS_MAX, this);
+  };
+  if (k == nullptr) {
+    next_task_ = 0;  // one graph runs once
+    return attention_node(&q, 1);
+  }
   // The unrotated queries are an argument only where they are read: else RoPE can work in their memory.
   ggml_tensor* stored[4] = {k, v, q, q_unrotated};
   const bool wants_unrotated = std::any_of(recorders_.begin(), recorders_.end(),
@@ -62,8 +70,7 @@ ggml_tensor* RowsAttention::attend(ggml_context* context, int /*layer*/, ggml_te
   ggml_tensor* store_node =
       ggml_custom_4d(context, GGML_TYPE_F32, 1, 1, 1, 1, stored, n_stored, store, GGML_N_TASKS_MAX, this);
   ggml_tensor* attended[2] = {q, store_node};
-  return ggml_custom_4d(context, GGML_TYPE_F32, spec_->output_size(), n_rows_, 1, 1, attended, 2, run, GGML_N_TASKS_MAX,
-                        this);
+  return attention_node(attended, 2);
 }
 
 void RowsAttention::store(ggml_tensor* dst, int ith, int nth, void* userdata) {

@@ -12,6 +12,7 @@ extern const Architecture kQwen3;
 extern const Architecture kGemma;
 extern const Architecture kGemma2;
 extern const Architecture kGemma3;
+extern const Architecture kGemma4;
 extern const Architecture kPhi3;
 extern const Architecture kSmolLm3;
 extern const Architecture kGranite;

@@ -1,0 +1,82 @@
+#include "model/tensor_writer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <stdexcept>
+
+namespace winnow::test {
+
+void TensorWriter::matrix(const std::string& name, int n_in, int n_out, float gain) {
+  const int type = options_.type_of ? options_.type_of(name) : options_.weight_type;
+  add(name, values_of(type, n_in, n_out, 1, gain));
+}
+
+void TensorWriter::expert_matrices(const std::string& name, int n_in, int n_out) {
+  const int type = options_.expert_weight_type >= 0 ? options_.expert_weight_type : options_.weight_type;
+  add(name, values_of(type, n_in, n_out, options_.n_expert, 1));
+}
+
+void TensorWriter::matrices(const std::string& name, int n_in, int n_out, int n) {
+  add(name, values_of(options_.type_of ? options_.type_of(name) : options_.weight_type, n_in, n_out, n, 1));
+}
+
+void TensorWriter::float_matrix(const std::string& name, int n_in, int n_out, float gain) {
+  add(name, values_of(GGML_TYPE_F32, n_in, n_out, 1, gain));
+}
+
+void TensorWriter::constants(const std::string& name, int n, int n_rows, float mean, float deviation) {
+  const std::vector<float> values = normal(std::int64_t{n} * n_rows, mean, deviation);
+  ggml_tensor* tensor = make(GGML_TYPE_F32, n, n_rows, 1);
+  std::copy(values.begin(), values.end(), static_cast<float*>(tensor->data));
+  add(name, tensor);
+}
+
+void TensorWriter::vector(const std::string& name, int n, float mean, float deviation) {
+  constants(name, n, 1, mean, deviation);
+}
+
+ggml_tensor* TensorWriter::make(ggml_type type, int n_in, int n_out, int n_matrices) {
+  const std::size_t bytes =
+      ggml_row_size(type, n_in) * static_cast<std::size_t>(n_out) * static_cast<std::size_t>(n_matrices);
+  tensors_.emplace_back(
+      ggml_init({.mem_size = bytes + 2 * ggml_tensor_overhead(), .mem_buffer = nullptr, .no_alloc = false}));
+  return ggml_new_tensor_3d(tensors_.back().get(), type, n_in, n_out, n_matrices);
+}
+
+ggml_tensor* TensorWriter::values_of(int weight_type, int n_in, int n_out, int n_matrices, float gain) {
+  const auto type = static_cast<ggml_type>(weight_type);
+  if (n_in % ggml_blck_size(type) != 0) {
+    throw std::runtime_error("rows of " + std::to_string(n_in) + " numbers cannot be " + ggml_type_name(type) +
+                             ", whose blocks have " + std::to_string(ggml_blck_size(type)));
+  }
+  ggml_tensor* tensor = make(type, n_in, n_out, n_matrices);
+  for (int i = 0; i < n_matrices; ++i) {
+    const std::vector<float> values = normal(std::int64_t{n_in} * n_out, 0, gain / std::sqrt(static_cast<float>(n_in)));
+    std::byte* out = static_cast<std::byte*>(tensor->data) + static_cast<std::size_t>(i) * tensor->nb[2];
+    if (type == GGML_TYPE_F32) {
+      std::copy(values.begin(), values.end(), reinterpret_cast<float*>(out));
+    } else {
+      // Some types are made only with the importance of each input.
+      const std::vector<float> importance(static_cast<std::size_t>(n_in), 1.0F);
+      ggml_quantize_chunk(type, values.data(), out, 0, n_out, n_in,
+                          ggml_quantize_requires_imatrix(type) ? importance.data() : nullptr);
+    }
+  }
+  return tensor;
+}
+
+std::vector<float> TensorWriter::normal(std::int64_t n, float mean, float deviation) {
+  std::normal_distribution<float> distribution(mean, deviation);
+  std::vector<float> values(static_cast<std::size_t>(n));
+  for (float& value : values) value = distribution(random_);
+  return values;
+}
+
+void TensorWriter::add(const std::string& name, ggml_tensor* tensor) {
+  if (std::find(options_.left_out.begin(), options_.left_out.end(), name) != options_.left_out.end()) return;
+  ggml_set_name(tensor, name.c_str());
+  gguf_add_tensor(file_, tensor);
+}
+
+}  // namespace winnow::test

@@ -1,0 +1,50 @@
+// Adds tensors of random numbers to a model's file that is being made.
+#pragma once
+
+#include <ggml.h>
+#include <gguf.h>
+
+#include <cstdint>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "model/tiny_model.h"
+
+namespace winnow::test {
+
+// Holds the tensors until the file is written. Throws std::runtime_error for rows that a weight type cannot have.
+class TensorWriter {
+ public:
+  TensorWriter(gguf_context* file, const TinyModelOptions& options)
+      : file_(file), options_(options), random_(options.seed) {}
+
+  // Normal values of variance gain^2 / n_in: outputs as large as inputs, times the gain.
+  void matrix(const std::string& name, int n_in, int n_out, float gain = 1);
+  // One matrix for each expert.
+  void expert_matrices(const std::string& name, int n_in, int n_out);
+  // One for each head.
+  void matrices(const std::string& name, int n_in, int n_out, int n);
+  // Of float32, whatever the other weights are.
+  void float_matrix(const std::string& name, int n_in, int n_out, float gain);
+  void constants(const std::string& name, int n, int n_rows, float mean, float deviation);
+  void vector(const std::string& name, int n, float mean, float deviation);
+
+ private:
+  struct ContextDeleter {
+    void operator()(ggml_context* context) const { ggml_free(context); }
+  };
+
+  ggml_tensor* make(ggml_type type, int n_in, int n_out, int n_matrices);
+  ggml_tensor* values_of(int weight_type, int n_in, int n_out, int n_matrices, float gain);
+  std::vector<float> normal(std::int64_t n, float mean, float deviation);
+  void add(const std::string& name, ggml_tensor* tensor);
+
+  gguf_context* file_;
+  const TinyModelOptions& options_;
+  std::mt19937 random_;
+  std::vector<std::unique_ptr<ggml_context, ContextDeleter>> tensors_;  // each in its own
+};
+
+}  // namespace winnow::test
