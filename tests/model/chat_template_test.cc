@@ -31,6 +31,57 @@ TEST(ChatTemplateTest, RendersMessages) {
   expect_error(ErrorCode::kInvalidArgument, "at least one message", [&] { model->apply_chat_template({}, true); });
 }
 
+// What a family's template writes behind an answer is one token, and an answer that is being made ends there.
+TEST(ChatTemplateTest, ATurnEndsWithTheFamilysToken) {
+  struct Family {
+    const char* file;
+    const char* end;
+  };
+  const Family families[] = {
+      {"Qwen-Qwen3-0.6B", "<|im_end|>"},
+      {"meta-llama-Llama-3.1-8B-Instruct", "<|eot_id|>"},
+      {"meta-llama-Llama-3.2-3B-Instruct", "<|eot_id|>"},
+      {"google-gemma-2-2b-it", "<end_of_turn>"},
+      {"google-gemma-3", "<end_of_turn>"},
+      {"google-gemma-4-31B-it", "<turn|>"},
+      {"mistralai-Mistral-Nemo-Instruct-2407", "</s>"},
+      {"Mistral-Small-3.2-24B-Instruct-2506", "</s>"},
+      {"microsoft-Phi-3.5-mini-instruct", "<|end|>"},
+      {"microsoft-phi-4", "<|im_end|>"},
+      {"microsoft-Phi-4-mini", "<|end|>"},
+      {"NousResearch-Hermes-3-Llama-3.1-8B-tool_use", "<|im_end|>"},
+      {"HuggingFaceTB-SmolLM2", "<|im_end|>"},
+      {"HuggingFaceTB-SmolLM3-3B", "<|im_end|>"},
+      {"ibm-granite-granite-3.3-2B-Instruct", "<|end_of_text|>"},
+      {"LFM2-8B-A1B", "<|im_end|>"},
+      {"openai-gpt-oss-120b", "<|end|>"},
+  };
+  const Messages messages = {{"user", "Who?"}, {"assistant", "tea"}, {"user", "When?"}};
+  for (const auto& [file, end] : families) {
+    SCOPED_TRACE(file);
+    const std::string name = std::string("/") + file + ".jinja";
+    const std::string own = read_bytes(WINNOW_OWN_TEMPLATES + name);
+    TinyModelOptions options{.chat_template = own.empty() ? read_bytes(WINNOW_TEMPLATES + name) : own};
+    if (std::string(end) != "</s>") options.control_tokens = {end};
+    const auto model = Model::load(TinyModel(options).path());
+    const std::string text = model->apply_chat_template(messages, true);
+    const std::size_t at = text.rfind("tea");
+    ASSERT_NE(at, std::string::npos) << text;
+    const std::size_t mark = text.find_first_not_of(" \n", at + 3);
+    const std::vector<Token> rest = model->tokenize(text.substr(mark), false, true);
+    ASSERT_EQ(model->token_text(rest.front(), true), end) << text;
+    EXPECT_TRUE(model->is_end_of_generation(rest.front()));
+  }
+  // gpt-oss calls tools with another token; <|end|> is then between the parts of one answer.
+  const auto harmony = Model::load(TinyModel({.control_tokens = {"<|end|>", "<|call|>", "<|return|>"}}).path());
+  const auto is_end = [&](const char* text) {
+    return harmony->is_end_of_generation(harmony->tokenize(text, false, true).front());
+  };
+  EXPECT_FALSE(is_end("<|end|>"));
+  EXPECT_TRUE(is_end("<|call|>"));
+  EXPECT_TRUE(is_end("<|return|>"));
+}
+
 TEST(ChatTemplateTest, OneInsteadOfTheFiles) {
   const Messages messages = {{"user", "Hello"}};
   EXPECT_EQ(model_with("", "{{ messages[0].content }}!")->apply_chat_template(messages, true), "Hello!");

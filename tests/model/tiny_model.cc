@@ -59,7 +59,7 @@ class Metadata {
 };
 
 // Bytes as SentencePiece's byte tokens, then single characters and a few words: every text can be written.
-void add_tokenizer(gguf_context* file, int n_vocab) {
+void add_tokenizer(gguf_context* file, int n_vocab, const std::vector<std::string>& control_tokens) {
   enum Type : std::int32_t { kNormal = 1, kUnknown = 2, kControl = 3, kByte = 6 };
   std::vector<std::string> tokens = {"<unk>", "<s>", "</s>"};
   std::vector<std::int32_t> types = {kUnknown, kControl, kControl};
@@ -74,6 +74,10 @@ void add_tokenizer(gguf_context* file, int n_vocab) {
     const auto n = static_cast<int>(words.size());
     tokens.push_back(i < n ? words[static_cast<std::size_t>(i)] : "w" + std::to_string(i));
     types.push_back(kNormal);
+  }
+  for (std::size_t i = 0; i < control_tokens.size(); ++i) {
+    tokens[tokens.size() - control_tokens.size() + i] = control_tokens[i];
+    types[tokens.size() - control_tokens.size() + i] = kControl;
   }
   std::vector<float> scores(tokens.size(), 0.0F);
   std::vector<const char*> texts;
@@ -199,7 +203,7 @@ void write_tiny_model(const TinyModelOptions& o, const std::string& path) {
   }
   for (const auto& [key, value] : o.constants) metadata.number(key, value);
   if (o.has_tokenizer) {
-    add_tokenizer(file, o.n_vocab);
+    add_tokenizer(file, o.n_vocab, o.control_tokens);
   } else {
     gguf_set_val_str(file, "tokenizer.ggml.model", "no_vocab");
   }

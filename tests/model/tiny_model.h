@@ -87,6 +87,7 @@ struct TinyModelOptions {
   int expert_weight_type = -1;                          // of the experts' matrices; -1: as the others
   std::function<int(const std::string&)> type_of = {};  // ggml_type of the matrix of that name, instead
   bool has_tokenizer = true;
+  std::vector<std::string> control_tokens = {};  // the last ones of the vocabulary
   std::string chat_template = {};
   std::uint32_t seed = 1;
   std::vector<std::string> left_out = {};                 // tensors that are not written
