@@ -19,7 +19,7 @@ BLOCK = re.compile(r"<!-- (winnow [^>]*?|methods|models|file [^>]*?) -->\n.*?<!-
 
 
 def output(tool, arguments):
-    environment = {name: value for name, value in os.environ.items() if name != "WINNOW_ISA"}
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("WINNOW_")}
     return subprocess.run([tool, *arguments], check=True, capture_output=True, text=True, env=environment).stdout
 
 

@@ -1,5 +1,6 @@
 #include "cli/command_line.h"
 
+#include <cctype>
 #include <charconv>
 #include <cmath>
 #include <cstdio>
@@ -39,7 +40,37 @@ std::string names_for_help(const std::string& names, const std::string& value) {
   return value.empty() ? shown : shown + " " + value;
 }
 
+// Where parse() leaves the flags instead of parsing.
+std::vector<Flag>* listing = nullptr;
+
 }  // namespace
+
+std::string Flag::long_name() const {
+  const std::size_t at = names.find("--");
+  return at == std::string::npos ? "" : names.substr(at);
+}
+
+std::string Flag::variable() const {
+  if (long_name().empty()) return "";
+  std::string name = "WINNOW_ARG_";
+  for (const char c : long_name().substr(2)) {
+    name += c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  }
+  return name;
+}
+
+std::vector<Flag> CommandLine::flags_of(const std::function<void()>& command) {
+  std::vector<Flag> flags;
+  listing = &flags;
+  try {
+    command();
+  } catch (...) {
+    listing = nullptr;
+    throw;
+  }
+  listing = nullptr;
+  return flags;
+}
 
 std::string wrap_text(std::string_view text, std::size_t width, std::size_t indent) {
   std::string wrapped;
@@ -107,6 +138,12 @@ CommandLine::CommandLine(const std::string& command, const std::string& argument
   app_.allow_extras();
 }
 
+CLI::Option* CommandLine::note(CLI::Option* option, const std::string& names, const std::string& value,
+                               const std::string& help) {
+  flags_.push_back({group_, names, value, help});
+  return option->envname(flags_.back().variable());
+}
+
 CLI::Option* CommandLine::add(const std::string& names, const std::string& value, const std::string& help,
                               const std::function<void(const std::string&, const std::string&)>& take) {
   const std::string name = short_name(names);
@@ -116,8 +153,7 @@ CLI::Option* CommandLine::add(const std::string& names, const std::string& value
       });
   // One value a flag; without this CLI11 would take every argument that follows.
   option->allow_extra_args(false);
-  rows_.push_back({group_, names_for_help(names, value), help});
-  return option;
+  return note(option, names, value, help);
 }
 
 CLI::Option* CommandLine::text(const std::string& names, const std::string& value, std::string& target,
@@ -162,8 +198,7 @@ CLI::Option* CommandLine::number(const std::string& names, float& target, double
 }
 
 CLI::Option* CommandLine::flag(const std::string& names, bool& target, const std::string& help) {
-  rows_.push_back({group_, names_for_help(names, ""), help});
-  return app_.add_flag_callback(names, [&target] { target = true; });
+  return note(app_.add_flag_callback(names, [&target] { target = true; }), names, "", help);
 }
 
 CLI::Option* CommandLine::integers(const std::string& names, std::vector<int>& target, int lowest,
@@ -174,8 +209,7 @@ CLI::Option* CommandLine::integers(const std::string& names, std::vector<int>& t
         for (const std::string& text : given) target.push_back(parse_integer(name, text, lowest));
       });
   option->allow_extra_args(false)->delimiter(',');
-  rows_.push_back({group_, names_for_help(names, "N,N.."), help});
-  return option;
+  return note(option, names, "N,N..", help);
 }
 
 CLI::Option* CommandLine::texts(const std::string& names, const std::string& value, char separator,
@@ -184,34 +218,37 @@ CLI::Option* CommandLine::texts(const std::string& names, const std::string& val
       names, [&target](const std::vector<std::string>& given) { target = given; });
   option->allow_extra_args(false);
   if (separator != '\0') option->delimiter(separator);
-  rows_.push_back({group_, names_for_help(names, value), help});
-  return option;
+  return note(option, names, value, help);
 }
 
 CLI::Option* CommandLine::positional(const std::string& name, std::string& target, const std::string& help) {
-  rows_.push_back({"Arguments", name, help});
+  flags_.push_back({"Arguments", name, "", help});
   return app_.add_option(name, target);
 }
 
 std::string CommandLine::help() const {
   std::string out = "usage: " + command_ + " " + arguments_ + "\n\n" + wrap_text(summary_, kHelpWidth, 0) + "\n";
   std::string_view group;
-  for (const HelpRow& row : rows_) {
-    if (row.group != group) out += "\n" + row.group + ":\n";
-    group = row.group;
-    std::string left = "  " + row.names;
+  for (const Flag& flag : flags_) {
+    if (flag.group != group) out += "\n" + flag.group + ":\n";
+    group = flag.group;
+    std::string left = "  " + names_for_help(flag.names, flag.value);
     if (left.size() + 2 > kHelpColumn) {
       out += left + "\n";
       left.clear();
     }
     left.resize(kHelpColumn, ' ');
-    out += left + wrap_text(row.text, kHelpWidth, kHelpColumn) + "\n";
+    out += left + wrap_text(flag.help, kHelpWidth, kHelpColumn) + "\n";
   }
   if (!examples_.empty()) out += "\nExamples:\n" + examples_;
   return out;
 }
 
 bool CommandLine::parse(std::vector<std::string> arguments) {
+  if (listing != nullptr) {
+    *listing = flags_;
+    return false;
+  }
   for (std::string& argument : arguments) {
     for (const Alias& alias : kAliases) {
       if (argument == alias.written) argument = alias.declared;

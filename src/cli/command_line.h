@@ -20,6 +20,18 @@ class UsageError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+// One flag, or one argument, of a command.
+struct Flag {
+  std::string group;
+  std::string names;  // "-n,--predict", or that of an argument
+  std::string value;  // the word for the value; empty: it takes none
+  std::string help;
+
+  std::string long_name() const;  // "--predict"; empty for an argument
+  // What stands for the flag in the environment where it is not given: "WINNOW_ARG_PREDICT". Empty for an argument.
+  std::string variable() const;
+};
+
 // A parser with a help flag. `examples` is printed at the end of the help, each line as it is.
 class CommandLine {
  public:
@@ -45,18 +57,20 @@ class CommandLine {
                      std::vector<std::string>& target, const std::string& help);
   CLI::Option* positional(const std::string& name, std::string& target, const std::string& help);
 
-  // False when help was asked for (and printed). Throws UsageError.
+  // Flags that are not given are taken from the environment (Flag::variable). False when help was asked for (and
+  // printed). Throws UsageError.
   bool parse(std::vector<std::string> arguments);
+
+  // The flags of the command line that `command` parses: while it runs, parse() does nothing and returns false.
+  static std::vector<Flag> flags_of(const std::function<void()>& command);
 
  private:
   std::string help() const;
 
   CLI::App app_;
   std::string command_, arguments_, summary_, examples_, group_ = "Options";
-  struct HelpRow {
-    std::string group, names, text;
-  };
-  std::vector<HelpRow> rows_;
+  std::vector<Flag> flags_;
+  CLI::Option* note(CLI::Option* option, const std::string& names, const std::string& value, const std::string& help);
   CLI::Option* add(const std::string& names, const std::string& value, const std::string& help,
                    const std::function<void(const std::string& name, const std::string& value)>& take);
 };

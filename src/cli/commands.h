@@ -2,9 +2,12 @@
 // or winnow::Error (1) otherwise.
 #pragma once
 
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "cli/command_line.h"
 
 namespace winnow::cli {
 
@@ -21,5 +24,20 @@ int calibrate_command(const Arguments& arguments);
 int info_command(const Arguments& arguments);
 int inspect_command(const Arguments& arguments);
 int methods_command(const Arguments& arguments);
+int completion_command(const Arguments& arguments);
+
+struct Command {
+  const char* name;
+  const char* summary;
+  int (*run)(const Arguments&);
+
+  std::vector<Flag> flags() const;
+};
+
+// In the order of the help.
+std::span<const Command> commands();
+
+// Throws UsageError for a variable WINNOW_ARG_* that stands for no flag of any command: it would have no effect.
+void check_environment();
 
 }  // namespace winnow::cli

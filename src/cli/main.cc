@@ -17,35 +17,15 @@
 namespace winnow::cli {
 namespace {
 
-struct Command {
-  const char* name;
-  const char* summary;
-  int (*run)(const Arguments&);
-};
-
-constexpr Command kCommands[] = {
-    {"run", "Generate text after a prompt, or answer a question about a document.", run_command},
-    {"chat", "Talk with a model in the terminal.", chat_command},
-    {"serve", "Serve a model to OpenAI's clients.", serve_command},
-    {"bench", "Measure speed and memory, in llama-bench's rows.", bench_command},
-    {"eval", "Run benchmarks with many methods and budgets.", eval_command},
-    {"report", "Draw the results of eval: pages, tables, plots.", report_command},
-    {"analyze", "Measure what methods lose on a text, beside the papers' bounds.", analyze_command},
-    {"calibrate", "Learn for a model which heads need how much of a budget (LU-KV).", calibrate_command},
-    {"info", "Show a model, and what its KV cache costs on this machine.", info_command},
-    {"inspect", "Show what methods keep of a text, on an HTML page.", inspect_command},
-    {"methods", "List the methods that decide what the KV cache keeps.", methods_command},
-};
-
 std::string help() {
   std::string text =
       "usage: winnow COMMAND [flags]\n\n"
       "Runs GGUF language models on long prompts with a KV cache that keeps only what\n"
       "attention needs.\n\n"
       "Commands:\n";
-  for (const Command& command : kCommands) {
+  for (const Command& command : commands()) {
     std::string name = std::string("  ") + command.name;
-    name.resize(12, ' ');
+    name.resize(13, ' ');
     text += name + command.summary + "\n";
   }
   text +=
@@ -54,7 +34,9 @@ std::string help() {
       "  winnow --version        the version\n\n"
       "Environment:\n"
       "  WINNOW_MODEL   model file for commands without -m\n"
-      "  WINNOW_ISA     vector instructions to compute with, e.g. AVX2\n\n"
+      "  WINNOW_ISA     vector instructions to compute with, e.g. AVX2\n"
+      "  WINNOW_ARG_*   flags that are not given: WINNOW_ARG_KV_BUDGET=10% is\n"
+      "                 --kv-budget 10%, WINNOW_ARG_JINJA=1 is --jinja\n\n"
       "Examples:\n"
       "  winnow run -p \"The capital of France is\" -n 16\n"
       "  winnow run -f book.txt -q \"Who is the narrator?\" --kv-evict snapkv \\\n"
@@ -65,7 +47,7 @@ std::string help() {
 
 const Command& find_command(const std::string& name) {
   std::vector<std::string_view> names;
-  for (const Command& command : kCommands) {
+  for (const Command& command : commands()) {
     if (name == command.name) return command;
     names.emplace_back(command.name);
   }
@@ -97,7 +79,9 @@ int dispatch(Arguments arguments) {
     std::fputs(help().c_str(), stdout);
     return 0;
   }
-  return find_command(name).run(arguments);
+  const Command& command = find_command(name);
+  check_environment();
+  return command.run(arguments);
 }
 
 int run(const Arguments& arguments) {
