@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -61,6 +62,7 @@ struct BatchResult {
   SessionStatistics cache;         // what was kept: after the prompt, for each of the answers
   std::string method;              // text form
   std::string budget;              // text form, empty: all
+  std::vector<float> embedding;    // [n_embd], not normalised; where it was asked for
 };
 
 // All of them are called from the batch's thread and must be quick. They may submit and cancel.
@@ -82,6 +84,9 @@ enum class Reuse {
 };
 
 struct BatchRequest {
+  // Instead of answers: the prompt's embedding (embedding.h). Of the rest only n_ctx has a meaning then: there is no
+  // context, nothing is reused or kept.
+  std::optional<Pooling> embedding;
   // Read and compressed by itself, whatever follows, and shared by all requests with the same tokens and options; what
   // of it was dropped does not depend on the prompt. May be empty.
   std::vector<Token> context;

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -44,6 +45,9 @@ struct LayerInfo {
   bool is_cut() const { return kind == LayerKind::kFullAttention; }  // whether methods cut it
 };
 
+// How the hidden states of a text's tokens become its embedding: their mean, the first token's, the last token's.
+enum class Pooling { kMean, kCls, kLast };
+
 struct ModelInfo {
   std::string architecture;  // "llama", "qwen2", ...
   std::string name;          // general.name, may be empty
@@ -53,7 +57,8 @@ struct ModelInfo {
   int n_embd, n_vocab;
   std::int32_t n_ctx_train;  // the context the file declares
   std::vector<LayerInfo> layers;
-  std::uint64_t fingerprint;  // of the metadata and tensor table: sessions and profiles remember it
+  std::optional<Pooling> pooling;  // that the file names
+  std::uint64_t fingerprint;       // of the metadata and tensor table: sessions and profiles remember it
 
   int n_layer() const { return static_cast<int>(layers.size()); }
   std::size_t state_bytes() const;  // of a sequence, in all recurrent layers

@@ -113,9 +113,16 @@ using ProgressCallback = std::function<bool(std::int64_t done, std::int64_t tota
 // Receives the logits [n_vocab] after the token at `position`; valid during the call.
 using LogitsCallback = std::function<void(std::int32_t position, std::span<const float> logits)>;
 
+// Receives the hidden state [n_embd] of the token at `position` after the last layer and its norm; valid during the
+// call.
+using HiddenCallback = std::function<void(std::int32_t position, std::span<const float> hidden)>;
+
 struct PrefillOptions {
   ProgressCallback on_progress;
   LogitsCallback on_logits;  // every token's logits instead of only the last one's (slow with large vocabularies)
+  // Every token's hidden state. Without on_logits no logits are computed: Session::logits() throws until the session is
+  // fed again.
+  HiddenCallback on_hidden;
 };
 
 // Thrown by Engine::decode and Session::decode where the step went well and a cut that follows it did not. Every

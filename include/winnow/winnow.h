@@ -5,6 +5,7 @@
 #include "winnow/batch.h"
 #include "winnow/chat.h"
 #include "winnow/cut_shape.h"
+#include "winnow/embedding.h"
 #include "winnow/entries.h"
 #include "winnow/entry_type.h"
 #include "winnow/error.h"

@@ -11,6 +11,7 @@
 #include "arrays.h"
 #include "bindings.h"
 #include "watch.h"
+#include "winnow/embedding.h"
 #include "winnow/layer_evidence.h"
 #include "winnow/observe.h"
 
@@ -132,6 +133,18 @@ void bind_session(nb::module_& module) {
             engine.decode(sessions, tokens);
           },
           "sessions"_a, "tokens"_a, nb::call_guard<nb::gil_scoped_release>())
+      .def(
+          "embed",
+          [](Engine& engine, const std::vector<Token>& tokens, const std::optional<std::string>& pooling,
+             bool normalise, std::int32_t n_ctx, nb::object on_progress) {
+            Watch watch(std::move(on_progress));
+            EmbeddingOptions options{.is_normalised = normalise, .n_ctx = n_ctx, .on_progress = watch.callback()};
+            if (pooling) options.pooling = parse_pooling(*pooling);
+            std::vector<float> embedding;
+            watch.run([&] { embedding = embed(engine, tokens, options); });
+            return embedding;
+          },
+          "tokens"_a, "pooling"_a.none(), "normalise"_a, "n_ctx"_a, "on_progress"_a.none() = nb::none())
       .def_prop_ro("n_threads", &Engine::n_threads)
       .def_prop_ro("memory", [](const Engine& engine) {
         const MemoryStatistics memory = engine.memory();

@@ -10,6 +10,7 @@ from . import _core
 from .answer import Completion, Piece, Stop, pieces, stop_list, token_limit
 from .chat import ChatCompletion, messages_of, options_of, template_of
 from .context import Context, split
+from .embedding import pooling_name, response
 from .errors import InvalidArgument
 from .grammar import Grammar, gbnf_of
 from .methods import Budget, budget_text
@@ -49,6 +50,9 @@ class Llama:
     type_k, type_v: how keys and values are stored: "f32", "f16", "bf16", "q8_0", "q4_0", "r4", "r3".
     prefill_chunk: prompts longer than this are read and cut in chunks of so many tokens; 0: layer by layer.
     kv_bytes_limit: hard limit of the caches of this model, in bytes; 0: none.
+    embedding: accepted as llama-cpp-python has it; embeddings need no mode of their own.
+    pooling_type: of embeddings: "mean", "cls", "last", or llama.cpp's number for one; -1: as the model file says, else the
+        mean.
     prefill_weights: the numbers that prompts are multiplied in: "auto", "as-is", "int8", "float", "bf16", "f32".
     chat_format: "chatml", "llama-2", or None for the template in the model file.
     chat_template: Jinja, instead of the model file's.
@@ -72,6 +76,8 @@ class Llama:
         type_v: str = "f16",
         prefill_chunk: int = 0,
         kv_bytes_limit: int = 0,
+        embedding: bool = False,
+        pooling_type: Union[int, str] = -1,
         prefill_weights: str = "auto",
         chat_format: Optional[str] = None,
         chat_template: Optional[str] = None,
@@ -91,6 +97,7 @@ class Llama:
             "value_type": type_v,
             "prefill_chunk": prefill_chunk,
         }
+        self._pooling = pooling_name(pooling_type)
         self._lock = threading.Lock()
         self._session: Any = self._engine.open(**self._options)  # of what was read last; never fed, only forked
         self._is_continued = not self._session.evicts  # whether a prompt that begins with it goes on from there
@@ -321,6 +328,38 @@ class Llama:
         )
         completion = ChatCompletion(self._model, self.model_path, prompt, len(tokens))
         return completion.chunks(answer) if stream else completion.whole(answer)
+
+    # --- Embeddings --------------------------------------------------------------------------------------------------
+
+    def embed(
+        self,
+        input: Union[str, List[str]],
+        normalize: bool = False,
+        truncate: bool = True,
+        return_count: bool = False,
+    ) -> Any:
+        """The pooled hidden states of a text, as a list of n_embd numbers; of a list of texts, a list of these.
+
+        normalize: to the length 1. truncate: a text that is longer than the context is cut to it; else that is an error.
+        return_count: a pair of that and the number of tokens. What was read last stays as it is.
+        """
+        texts = [input] if isinstance(input, str) else list(input)
+        vectors, n_tokens = [], 0
+        for text in texts:
+            tokens = self.tokenize(text, True, True)
+            if truncate:
+                tokens = tokens[: self.n_ctx()]
+            n_tokens += len(tokens)
+            with progress(f"embedding {len(tokens):,} tokens", self.verbose) as update:
+                vectors.append(self._engine.embed(tokens, self._pooling, normalize, self.n_ctx(), update))
+        made = vectors[0] if isinstance(input, str) else vectors
+        return (made, n_tokens) if return_count else made
+
+    def create_embedding(self, input: Union[str, List[str]], model: Optional[str] = None) -> Dict[str, Any]:
+        """The embeddings of a text or several, as OpenAI's response; not normalised, as llama-cpp-python's."""
+        texts = [input] if isinstance(input, str) else list(input)
+        vectors, n_tokens = self.embed(texts, return_count=True)
+        return response(vectors, model or self.model_path, n_tokens)
 
     # --- Compressed contexts -----------------------------------------------------------------------------------------
 

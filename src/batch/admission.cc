@@ -134,8 +134,28 @@ int fitting_percentage(const BatchRequest& request, Engine& engine, std::size_t 
   return best;
 }
 
+// What of a request has a meaning when it asks for an embedding.
+void prepare_embedding(BatchJob& job, const Model& model) {
+  BatchRequest& request = job.request;
+  if (!request.context.empty()) {
+    throw Error(ErrorCode::kInvalidArgument, "an embedding is one of the prompt: leave the context out");
+  }
+  request.session = embedding_session(model, request.session.n_ctx);
+  request.reuse = Reuse::kNone;
+  request.keep = false;
+  request.n_answers = 1;
+  request.max_tokens = 0;
+  job.embedding.emplace(*request.embedding, static_cast<std::int32_t>(request.prompt.size()));
+}
+
 [[noreturn]] void refuse_for_good(const BatchJob& job, Engine& engine, std::size_t limit) {
   const BatchRequest& request = job.request;
+  if (request.embedding) {
+    throw Error(ErrorCode::kInvalidArgument, "the embedding of " + std::to_string(request.prompt.size()) +
+                                                 " tokens needs " + mib(job.needs.context + job.needs.own) +
+                                                 ", more than all that there is, " + mib(limit) +
+                                                 ": embed the text in parts");
+  }
   const SessionOptions& options = request.session;
   std::string text = "a request with " + std::to_string(request.context.size() + request.prompt.size()) +
                      " tokens and up to " + std::to_string(request.max_tokens) + " more for each of " +
@@ -185,7 +205,7 @@ std::size_t state_bytes(const ModelInfo& model, const SessionOptions& options) {
 
 void make_samplers(BatchJob& job, const Engine& engine, const BatchOptions& batch) {
   const BatchRequest& request = job.request;
-  if (request.n_answers > batch.n_parallel) return;  // check_job says so
+  if (request.embedding || request.n_answers > batch.n_parallel) return;  // check_job says so
   try {
     for (int i = 0; i < request.n_answers; ++i) {
       SamplingOptions sampling = request.sampling;
@@ -200,6 +220,7 @@ void make_samplers(BatchJob& job, const Engine& engine, const BatchOptions& batc
 void check_job(BatchJob& job, Engine& engine, const BatchOptions& batch) {
   BatchRequest& request = job.request;
   const ModelInfo& model = engine.model()->info();
+  if (request.embedding) prepare_embedding(job, *engine.model());
   if (request.prompt.empty()) throw Error(ErrorCode::kInvalidArgument, "the prompt is empty: give at least one token");
   check_tokens(request.context, model.n_vocab);
   check_tokens(request.prompt, model.n_vocab);
@@ -207,12 +228,17 @@ void check_job(BatchJob& job, Engine& engine, const BatchOptions& batch) {
     throw Error(ErrorCode::kInvalidArgument, "the number of answers is " + std::to_string(request.n_answers) +
                                                  " and must be from 1 to " + std::to_string(batch.n_parallel));
   }
-  if (request.max_tokens < 1) {
+  if (request.max_tokens < 1 && !request.embedding) {
     throw Error(ErrorCode::kInvalidArgument, "an answer must be allowed at least one token");
   }
   if (request.session.n_ctx == 0) request.session.n_ctx = model.n_ctx_train;
   const std::size_t n_tokens = request.context.size() + request.prompt.size();
-  if (n_tokens >= static_cast<std::size_t>(std::max(request.session.n_ctx, 0))) {
+  const auto n_ctx = static_cast<std::size_t>(std::max(request.session.n_ctx, 0));
+  if (request.embedding && n_tokens > n_ctx) {
+    throw Error(ErrorCode::kContextFull, "the text has " + std::to_string(n_tokens) + " tokens and the context " +
+                                             std::to_string(n_ctx) + ": shorten it, or embed it in parts");
+  }
+  if (n_tokens >= n_ctx && !request.embedding) {
     throw Error(ErrorCode::kContextFull, "the prompt has " + std::to_string(n_tokens) + " tokens and the context " +
                                              std::to_string(request.session.n_ctx) +
                                              ", an answer's first one included: shorten the prompt");

@@ -48,6 +48,14 @@ void Batch::Impl::start_answers(BatchJob& job) {
   }
 }
 
+void Batch::Impl::finish_embedding(BatchJob& job) {
+  job.result.cache = job.session->statistics();
+  job.first_token = BatchClock::now();
+  job.result.prefill_s = seconds_between(job.admitted, job.first_token);
+  job.result.embedding = job.embedding->pooled();
+  finish(job, FinishReason::kEndOfText);
+}
+
 void Batch::Impl::drop_step() {
   const std::lock_guard lock(engine->impl().mutex);
   engine->impl().drop_step_graph();

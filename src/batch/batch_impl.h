@@ -62,6 +62,7 @@ struct Batch::Impl {
   bool save_one(std::chrono::steady_clock::duration context_age, std::chrono::steady_clock::duration other_age);
   void remove_file(const KeptPrefix& prefix);
   void start_answers(BatchJob& job);
+  void finish_embedding(BatchJob& job);
 
   // One step for all answers. Returns its seconds.
   double step();

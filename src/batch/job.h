@@ -9,6 +9,7 @@
 
 #include "batch/prefix_tree.h"
 #include "winnow/batch.h"
+#include "winnow/embedding.h"
 
 namespace winnow {
 
@@ -48,6 +49,7 @@ struct BatchJob {
   std::int32_t mark = 0;                              // tokens after which a copy is kept on the way; 0: none
   std::optional<Session> session;                     // until the first token
   std::vector<Sampler> samplers;                      // one for each answer, until the first token
+  std::optional<EmbeddingPool> embedding;             // of a request for one
   std::optional<Error> sampling_error;                // where they could not be made
   std::vector<std::unique_ptr<BatchAnswer>> answers;  // under way
   bool has_finished_answer = false;

@@ -265,12 +265,18 @@ void Batch::Impl::start_own_part(BatchJob& job) {
 void Batch::Impl::read_on(BatchJob& job) {
   const std::int32_t n_read = job.session->n_tokens();
   const std::span<const Token> part = next_part(job.tokens, n_read, job.mark);
-  if (part.empty()) return start_answers(job);
+  if (part.empty()) return job.embedding ? finish_embedding(job) : start_answers(job);
   const BatchRequest& request = job.request;
+  PrefillOptions callbacks;
+  if (job.embedding) {
+    callbacks.on_hidden = [&pool = *job.embedding](std::int32_t position, std::span<const float> row) {
+      pool.add(position, row);
+    };
+  }
   const bool is_cut = request.session.eviction.evicts() && request.context.empty();
   Session* session = &*job.session;
   readings.push_back({.job = &job,
-                      .prefill = n_read == 0 || is_cut ? engine->start_prefill(std::span(&session, 1), part)
+                      .prefill = n_read == 0 || is_cut ? engine->start_prefill(std::span(&session, 1), part, callbacks)
                                                        : engine->start_append(*session, part),
                       .n_tokens = static_cast<std::int32_t>(part.size())});
 }

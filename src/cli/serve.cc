@@ -27,6 +27,7 @@
 #include "cli/sampling_flags.h"
 #include "server/service.h"
 #include "winnow/batch.h"
+#include "winnow/embedding.h"
 #include "winnow/error.h"
 
 namespace winnow::cli {
@@ -52,6 +53,7 @@ struct ServeFlags {
   int timeout_s = 600, grace_s = 30, ping_s = 30;
   SamplingFlags sampling;
   CacheFlags cache;
+  std::optional<std::string> pooling;
 };
 
 constexpr const char* kExamples =
@@ -84,6 +86,8 @@ bool parse_flags(const Arguments& arguments, ServeFlags& flags) {
   add_template_flags(line, flags.model);
   line.text("-a,--alias", "NAME", flags.alias, "the model's name for clients (default: that of the file)");
   add_engine_flags(line, flags.model);
+  line.text("--pooling", "HOW", flags.pooling,
+            "of embeddings: mean, cls or last (default: what the model file says, else mean)");
   line.group("KV cache");
   add_cache_flags(line, flags.cache);
   line.integer("--kv-min", flags.min_kv_tokens, 0,
@@ -139,6 +143,7 @@ server::ServiceOptions service_options(const ServeFlags& flags, const std::strin
                       .max_tokens = flags.max_tokens,
                       .min_kv_tokens = flags.min_kv_tokens,
                       .n_parallel = flags.n_parallel};
+  if (flags.pooling) options.defaults.pooling = parse_pooling(*flags.pooling);
   options.model_name = flags.alias.empty() ? std::filesystem::path(path).stem().string() : flags.alias;
   options.request_s = flags.timeout_s;
   options.ping_s = std::max(flags.ping_s, 0);

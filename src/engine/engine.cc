@@ -46,6 +46,22 @@ std::vector<Rotation> rotations_of(const Model::Impl& model) {
   return rotations;
 }
 
+// What `make` builds of rows of hidden states, into `out`.
+void compute_rows(Engine::Impl& engine, float* hidden, int n_rows, float* out,
+                  const std::function<ggml_tensor*(GraphBuilder&, ggml_tensor*)>& make) {
+  Graph& graph = engine.layer_graph;
+  graph.reset();
+  ggml_tensor* x = graph.external(GGML_TYPE_F32, engine.model->impl().spec.n_embd, n_rows, hidden);
+  GraphBuilder builder(graph.context(), ProductRows::kFew, engine.compute);
+  ggml_tensor* y = make(builder, x);
+  ggml_set_output(y);
+  graph.expand(y);
+  graph.allocate();
+  engine.note_graph_bytes();
+  engine.compute.run(graph);
+  std::memcpy(out, y->data, ggml_nbytes(y));
+}
+
 }  // namespace
 
 PrefillWeights parse_prefill_weights(std::string_view name) {
@@ -85,16 +101,14 @@ void Engine::Impl::embed(std::span<const Token> tokens, float* hidden) {
 
 void Engine::Impl::output_logits(float* hidden, int n_rows, float* out) {
   const Model::Impl& m = model->impl();
-  layer_graph.reset();
-  ggml_tensor* x = layer_graph.external(GGML_TYPE_F32, m.spec.n_embd, n_rows, hidden);
-  GraphBuilder builder(layer_graph.context(), ProductRows::kFew, compute);
-  ggml_tensor* y = builder.logits(m.spec, m.weights, x);
-  ggml_set_output(y);
-  layer_graph.expand(y);
-  layer_graph.allocate();
-  note_graph_bytes();
-  compute.run(layer_graph);
-  std::memcpy(out, y->data, ggml_nbytes(y));
+  compute_rows(*this, hidden, n_rows, out,
+               [&](GraphBuilder& builder, ggml_tensor* x) { return builder.logits(m.spec, m.weights, x); });
+}
+
+void Engine::Impl::output_hidden(float* hidden, int n_rows, float* out) {
+  const Model::Impl& m = model->impl();
+  compute_rows(*this, hidden, n_rows, out,
+               [&](GraphBuilder& builder, ggml_tensor* x) { return builder.output_norm(m.spec, m.weights, x); });
 }
 
 void Engine::Impl::note_graph_bytes() { graph_bytes = layer_graph.bytes() + (last_step ? last_step->bytes() : 0); }

@@ -28,6 +28,8 @@ struct Engine::Impl {
   void embed(std::span<const Token> tokens, float* hidden);
   // Logits of n_rows rows of hidden states after the last layer, into out [n_rows][n_vocab].
   void output_logits(float* hidden, int n_rows, float* out);
+  // The same rows behind the norm that precedes the output, into out [n_rows][n_embd].
+  void output_hidden(float* hidden, int n_rows, float* out);
   // With the mutex held: the graph of a step for so many sequences. There is one at a time, so what a step takes is
   // what its own sequences need; another width builds it anew.
   StepGraph& step_graph(int n_sequences);

@@ -320,8 +320,12 @@ ggml_tensor* GraphBuilder::after_experts(const LayerSpec& spec, const LayerWeigh
   return finished(spec, weights, added(spec, weights.ffn_post_norm, x, sums));
 }
 
+ggml_tensor* GraphBuilder::output_norm(const ModelSpec& spec, const Weights& weights, ggml_tensor* x) {
+  return norm(spec.norm, spec.norm_eps, weights.output_norm, x);
+}
+
 ggml_tensor* GraphBuilder::logits(const ModelSpec& spec, const Weights& weights, ggml_tensor* x) {
-  ggml_tensor* y = linear(weights.output, weights.output_b, norm(spec.norm, spec.norm_eps, weights.output_norm, x));
+  ggml_tensor* y = linear(weights.output, weights.output_b, output_norm(spec, weights, x));
   if (spec.logit_soft_cap > 0) {
     y = ggml_scale(context_, ggml_tanh(context_, ggml_scale(context_, y, 1.0F / spec.logit_soft_cap)),
                    spec.logit_soft_cap);

@@ -72,7 +72,9 @@ class GraphBuilder {
   // The shared expert, and what is added to x; sums as x.
   ggml_tensor* after_experts(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x, ggml_tensor* sums);
 
-  // x [n_embd, n_rows], the hidden states after the last layer -> [n_vocab, n_rows].
+  // x [n_embd, n_rows], the hidden states after the last layer -> [n_embd, n_rows], as the output reads them.
+  ggml_tensor* output_norm(const ModelSpec& spec, const Weights& weights, ggml_tensor* x);
+  // The same -> [n_vocab, n_rows].
   ggml_tensor* logits(const ModelSpec& spec, const Weights& weights, ggml_tensor* x);
 
  private:

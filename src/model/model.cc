@@ -12,6 +12,20 @@
 namespace winnow {
 namespace {
 
+// As llama.cpp numbers them; 0 is none, and a ranking model (4) has no embeddings of its own.
+std::optional<Pooling> pooling_of(const GgufFile& file, const Architecture& architecture) {
+  switch (file.find_integer(std::string(architecture.name) + ".pooling_type").value_or(0)) {
+    case 1:
+      return Pooling::kMean;
+    case 2:
+      return Pooling::kCls;
+    case 3:
+      return Pooling::kLast;
+    default:
+      return std::nullopt;
+  }
+}
+
 ModelInfo describe(const GgufFile& file, const Architecture& architecture, const ModelSpec& spec) {
   ModelInfo info{};
   info.architecture = std::string(architecture.name);
@@ -48,6 +62,7 @@ ModelInfo describe(const GgufFile& file, const Architecture& architecture, const
          .shared_n_ff = layer.feed_forward.shared_width,
          .kv_layer = layer.kv_layer});
   }
+  info.pooling = pooling_of(file, architecture);
   info.fingerprint = file.fingerprint();
   return info;
 }

@@ -8,21 +8,10 @@
 namespace winnow::server {
 namespace {
 
-// How often a wait looks whether the client is still there.
-constexpr std::chrono::milliseconds kLook{200};
 // Longer than any deadline.
 constexpr std::chrono::milliseconds kForever = std::chrono::hours(24 * 365);
 
 ApiError broken_off() { return ApiError(503, "the answer was broken off: the server is about to end", "", "stopping"); }
-
-ApiError error_of(const BatchResult& result) {
-  if (result.reason == FinishReason::kCancelled) return broken_off();
-  return api_error(result.error_code, result.error);
-}
-
-bool is_failed(const BatchResult& result) {
-  return result.reason == FinishReason::kError || result.reason == FinishReason::kCancelled;
-}
 
 // The next event, or nothing if there was none for so long. Throws ApiError past the deadline, and once nobody is there
 // to read.
@@ -31,16 +20,10 @@ std::optional<GenerationEvent> next_event(Answering& answering, std::chrono::mil
   for (;;) {
     std::optional<GenerationEvent> event = answering.generation->next(std::min(kLook, patience));
     if (event && std::holds_alternative<BatchResult>(*event)) return event;
-    const Connection* connection = HttpServer::current();
-    if (connection != nullptr && connection->is_closed()) throw ApiError(499, "the client went away");
     // An answer that ended within the grace is still told, however late this thread wakes.
-    if (connection != nullptr && connection->is_stopping() && !answering.generation->is_done()) throw broken_off();
-    const auto now = std::chrono::steady_clock::now();
-    if (now > answering.deadline) {
-      throw ApiError(503, "the answer took longer than this server allows: ask for less, or later", "", "timeout");
-    }
+    check_still_wanted(answering.deadline, answering.generation->is_done());
     if (event) return event;
-    if (now - begin > patience) return std::nullopt;
+    if (std::chrono::steady_clock::now() - begin > patience) return std::nullopt;
   }
 }
 
@@ -72,6 +55,24 @@ std::string stream_text(Answering& answering, bool& is_over) {
 }
 
 }  // namespace
+
+ApiError error_of(const BatchResult& result) {
+  if (result.reason == FinishReason::kCancelled) return broken_off();
+  return api_error(result.error_code, result.error);
+}
+
+bool is_failed(const BatchResult& result) {
+  return result.reason == FinishReason::kError || result.reason == FinishReason::kCancelled;
+}
+
+void check_still_wanted(std::chrono::steady_clock::time_point deadline, bool is_done) {
+  const Connection* connection = HttpServer::current();
+  if (connection != nullptr && connection->is_closed()) throw ApiError(499, "the client went away");
+  if (connection != nullptr && connection->is_stopping() && !is_done) throw broken_off();
+  if (std::chrono::steady_clock::now() > deadline) {
+    throw ApiError(503, "the answer took longer than this server allows: ask for less, or later", "", "timeout");
+  }
+}
 
 void answer_at_once(Answering& answering, httplib::Response& response) {
   for (;;) {

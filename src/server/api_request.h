@@ -20,6 +20,7 @@ struct RequestDefaults {
   std::int32_t max_tokens = 1024;
   std::int32_t min_kv_tokens = 256;  // prompts with fewer are kept whole, unless they name a method or budget
   int n_parallel = 8;                // most answers of one request
+  std::optional<Pooling> pooling;    // of embeddings; default: the model's
 };
 
 enum class Endpoint { kChat, kCompletion };

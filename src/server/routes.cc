@@ -111,10 +111,22 @@ void Service::add_response_routes() {
                }));
 }
 
+void Service::add_embedding_routes() {
+  const std::string& name = options_.model_name;
+  embed("/v1/embeddings", parse_openai_embeddings, [&name](const EmbeddingsRequest& request, const Embeddings& made) {
+    return openai_embeddings(request, made, name);
+  });
+  embed("/api/embed", parse_ollama_embed,
+        [&name](const EmbeddingsRequest&, const Embeddings& made) { return ollama_embed(made, name); });
+  embed("/api/embeddings", parse_ollama_embeddings,
+        [](const EmbeddingsRequest&, const Embeddings& made) { return ollama_embeddings(made); });
+}
+
 void Service::add_routes() {
   add_dialect_routes();
   add_response_routes();
   add_ollama_routes();
+  add_embedding_routes();
   http_.Get("/", [](const httplib::Request&, httplib::Response& response) { set_page(response); });
   http_.Get("/metrics", [this](const httplib::Request&, httplib::Response& response) {
     response.set_content(metrics_text(counts_, latencies_, batch_), "text/plain; version=0.0.4");

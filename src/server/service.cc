@@ -129,6 +129,18 @@ void Service::generate(std::unique_ptr<Dialect> dialect, Batch& batch, const htt
   }
 }
 
+void Service::embed(const std::string& path, ParseTexts parse, const RenderVectors& render) {
+  post(path, [this, parse, render](Batch& batch, const httplib::Request& request, httplib::Response& response) {
+    const auto deadline =
+        std::chrono::steady_clock::now() + std::chrono::duration_cast<std::chrono::steady_clock::duration>(
+                                               std::chrono::duration<double>(options_.request_s));
+    const EmbeddingsRequest texts = parse(request.body, *batch.engine()->model(), options_.defaults);
+    const Embeddings made = compute_embeddings(batch, texts, options_.defaults, deadline);
+    log({{"event", "embeddings"}, {"n", made.rows.size()}, {"tokens", made.n_tokens}, {"ms", made.seconds * 1e3}});
+    response.set_content(to_text(render(texts, made)), "application/json");
+  });
+}
+
 void Service::stop(double seconds) {
   is_stopping_ = true;
   if (Batch* batch = batch_) batch->drain(seconds);

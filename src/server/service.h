@@ -9,6 +9,7 @@
 #include "server/access.h"
 #include "server/dialects/dialect.h"
 #include "server/dialects/response_store.h"
+#include "server/embeddings.h"
 #include "server/http_server.h"
 #include "server/metrics.h"
 #include "winnow/batch.h"
@@ -51,6 +52,7 @@ class Service {
   void add_dialect_routes();
   void add_ollama_routes();
   void add_response_routes();
+  void add_embedding_routes();
   void get(const std::string& path, const Handler& handler) { http_.Get(path, guarded(handler)); }
   void post(const std::string& path, const Handler& handler) { http_.Post(path, guarded(handler)); }
   httplib::Server::Handler guarded(const Handler& handler);
@@ -59,6 +61,10 @@ class Service {
   // Answers by `dialect`.
   void generate(std::unique_ptr<Dialect> dialect, Batch& batch, const httplib::Request& request,
                 httplib::Response& response);
+  // Answers by the vectors of what `parse` finds in the body, as `render` writes them.
+  using ParseTexts = EmbeddingsRequest (*)(const std::string&, const Model&, const RequestDefaults&);
+  using RenderVectors = std::function<Json(const EmbeddingsRequest&, const Embeddings&)>;
+  void embed(const std::string& path, ParseTexts parse, const RenderVectors& render);
   void log(const Json& line) const;
 
   const ServiceOptions options_;

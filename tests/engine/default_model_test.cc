@@ -9,12 +9,14 @@
 #include <cmath>
 #include <cstdlib>
 #include <fstream>
+#include <numeric>
 #include <tuple>
 #include <utility>
 
 #include "engine/engine_test_support.h"
 #include "kernels/quantised_product.h"
 #include "model/tokenizer.h"
+#include "winnow/embedding.h"
 
 extern char** environ;
 
@@ -106,7 +108,8 @@ TEST_F(DefaultModelTest, EqualsLibllamaOnNaturalText) {
   constexpr std::size_t kTokens = 1024;
   const auto model = Model::load(model_path());
   const std::vector<Token> tokens = text_tokens(*model, kTokens);
-  const auto exact = libllama_logits(model_path(), tokens, OracleWeights::kF32);
+  const LibllamaOracle oracle(model_path(), OracleWeights::kF32);
+  const auto exact = oracle.logits(tokens);
   const Distance of_libllama = distance_between(exact, libllama_logits(model_path(), tokens));
   print("libllama", of_libllama);
   const auto engine = Engine::create(model);
@@ -126,6 +129,16 @@ TEST_F(DefaultModelTest, EqualsLibllamaOnNaturalText) {
     if (type == EntryType::kF32 || type == EntryType::kF16) {
       EXPECT_GE(distance.top1, of_libllama.top1);
     }
+  }
+  const std::span<const Token> text = std::span(tokens).first(300);
+  const auto exactly = Engine::create(model, {.prefill_weights = PrefillWeights::kFloat});
+  for (const Pooling pooling : {Pooling::kMean, Pooling::kCls, Pooling::kLast}) {
+    std::vector<float> embedding = oracle.embedding(text, pooling);
+    normalise(embedding);
+    const std::vector<float> ours = embed(*exactly, text, {.pooling = pooling});
+    const double cosine = std::inner_product(ours.begin(), ours.end(), embedding.begin(), 0.0);
+    std::printf("embedding, pooling %d: cosine %.7f\n", static_cast<int>(pooling), cosine);
+    EXPECT_GT(cosine, 0.9999);
   }
   if (!kernels::has_quantised_products()) return;
   const auto int8 = Engine::create(model, {.prefill_weights = PrefillWeights::kInt8});

@@ -65,20 +65,22 @@ ModelPointer load(const std::string& path, OracleWeights weights, const llama_mo
   return ModelPointer(llama_model_load_from_file(directory.file("f32.gguf").c_str(), params));
 }
 
-}  // namespace
+using ContextPointer = std::unique_ptr<llama_context, ContextDeleter>;
 
-std::vector<std::vector<float>> libllama_logits(const std::string& path, std::span<const Token> tokens,
-                                                OracleWeights weights) {
+ModelPointer load_oracle(const std::string& path, OracleWeights weights) {
   silence_ggml();
   static std::once_flag once;
   std::call_once(once, llama_backend_init);
-  llama_model_params model_params = llama_model_default_params();
-  model_params.n_gpu_layers = 0;
-  model_params.use_extra_bufts = false;  // ggml's AMX products raise SIGILL where the kernel grants no tiles
-  const ModelPointer model = load(path, weights, model_params);
+  llama_model_params params = llama_model_default_params();
+  params.n_gpu_layers = 0;
+  params.use_extra_bufts = false;  // ggml's AMX products raise SIGILL where the kernel grants no tiles
+  ModelPointer model = load(path, weights, params);
   if (!model) throw std::runtime_error("libllama cannot load " + path + ": " + take_ggml_errors());
+  return model;
+}
 
-  const auto n = static_cast<std::uint32_t>(tokens.size());
+llama_context_params context_params(std::size_t n_tokens) {
+  const auto n = static_cast<std::uint32_t>(n_tokens);
   llama_context_params params = llama_context_default_params();
   params.n_ctx = n + 8;
   params.n_batch = n;
@@ -89,9 +91,14 @@ std::vector<std::vector<float>> libllama_logits(const std::string& path, std::sp
   params.flash_attn_type = LLAMA_FLASH_ATTN_TYPE_DISABLED;
   params.type_k = GGML_TYPE_F32;
   params.type_v = GGML_TYPE_F32;
-  const std::unique_ptr<llama_context, ContextDeleter> context(llama_init_from_model(model.get(), params));
-  if (!context) throw std::runtime_error("libllama cannot make a context: " + take_ggml_errors());
+  return params;
+}
 
+// A context that all tokens have been fed to, in one batch.
+ContextPointer feed(llama_model& model, const llama_context_params& params, std::span<const Token> tokens) {
+  ContextPointer context(llama_init_from_model(&model, params));
+  if (!context) throw std::runtime_error("libllama cannot make a context: " + take_ggml_errors());
+  const auto n = static_cast<std::uint32_t>(tokens.size());
   llama_batch batch = llama_batch_init(static_cast<std::int32_t>(n), 0, 1);
   for (std::uint32_t i = 0; i < n; ++i) {
     batch.token[i] = tokens[i];
@@ -104,14 +111,48 @@ std::vector<std::vector<float>> libllama_logits(const std::string& path, std::sp
   const int status = llama_decode(context.get(), batch);
   llama_batch_free(batch);
   if (status != 0) throw std::runtime_error("llama_decode failed: " + take_ggml_errors());
+  return context;
+}
 
-  const auto n_vocab = static_cast<std::size_t>(llama_vocab_n_tokens(llama_model_get_vocab(model.get())));
+enum llama_pooling_type oracle_pooling(Pooling pooling) {
+  if (pooling == Pooling::kCls) return LLAMA_POOLING_TYPE_CLS;
+  return pooling == Pooling::kLast ? LLAMA_POOLING_TYPE_LAST : LLAMA_POOLING_TYPE_MEAN;
+}
+
+}  // namespace
+
+struct LibllamaOracle::Impl {
+  ModelPointer model;
+};
+
+LibllamaOracle::LibllamaOracle(const std::string& path, OracleWeights weights)
+    : impl_(std::make_unique<Impl>(Impl{load_oracle(path, weights)})) {}
+LibllamaOracle::~LibllamaOracle() = default;
+
+std::vector<std::vector<float>> LibllamaOracle::logits(std::span<const Token> tokens) const {
+  const ContextPointer context = feed(*impl_->model, context_params(tokens.size()), tokens);
+  const auto n_vocab = static_cast<std::size_t>(llama_vocab_n_tokens(llama_model_get_vocab(impl_->model.get())));
   std::vector<std::vector<float>> logits;
-  for (std::uint32_t i = 0; i < n; ++i) {
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
     const float* row = llama_get_logits_ith(context.get(), static_cast<std::int32_t>(i));
     logits.emplace_back(row, row + n_vocab);
   }
   return logits;
+}
+
+std::vector<float> LibllamaOracle::embedding(std::span<const Token> tokens, Pooling pooling) const {
+  llama_context_params params = context_params(tokens.size());
+  params.embeddings = true;
+  params.pooling_type = oracle_pooling(pooling);
+  const ContextPointer context = feed(*impl_->model, params, tokens);
+  const float* row = llama_get_embeddings_seq(context.get(), 0);
+  if (row == nullptr) throw std::runtime_error("libllama gives no embedding");
+  return {row, row + llama_model_n_embd(impl_->model.get())};
+}
+
+std::vector<std::vector<float>> libllama_logits(const std::string& path, std::span<const Token> tokens,
+                                                OracleWeights weights) {
+  return LibllamaOracle(path, weights).logits(tokens);
 }
 
 }  // namespace winnow::test

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -118,8 +119,24 @@ std::vector<Token> random_tokens(int n, int n_vocab, std::uint32_t seed);
 // f32 instead, and so its exact result for this file.
 enum class OracleWeights { kAsInFile, kF32 };
 
-// llama_decode of libllama on the same file, all tokens in one batch (plain attention, f32 KV cache): logits
-// [n_tokens][n_vocab] after every token. Throws std::runtime_error.
+// llama_decode of libllama on the same file, all tokens in one batch (plain attention, f32 KV cache). Throws
+// std::runtime_error.
+class LibllamaOracle {
+ public:
+  explicit LibllamaOracle(const std::string& path, OracleWeights weights = OracleWeights::kAsInFile);
+  ~LibllamaOracle();
+
+  // [n_tokens][n_vocab], after every token.
+  std::vector<std::vector<float>> logits(std::span<const Token> tokens) const;
+  // [n_embd] of up to 512 tokens, not normalised.
+  std::vector<float> embedding(std::span<const Token> tokens, Pooling pooling) const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// Of one prompt: LibllamaOracle::logits.
 std::vector<std::vector<float>> libllama_logits(const std::string& path, std::span<const Token> tokens,
                                                 OracleWeights weights = OracleWeights::kAsInFile);
 

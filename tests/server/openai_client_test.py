@@ -45,6 +45,19 @@ class OpenAiClientTest(unittest.TestCase):
         self.assertEqual(answer.usage.total_tokens, answer.usage.prompt_tokens + answer.usage.completion_tokens)
         self.assertEqual(self.chat("Tell me a story.", max_tokens=3).choices[0].finish_reason, "length")
 
+    def test_embeddings(self):
+        texts = ["The cat sat on the mat.", "A kitten lay on the rug.", "def main(): return 7"]
+        answer = self.client.embeddings.create(model="any", input=texts)  # asks for base64
+        cat, kitten, code = (row.embedding for row in answer.data)
+        plain = self.client.embeddings.create(model="any", input=texts[0], encoding_format="float")
+        for a, b in zip(cat, plain.data[0].embedding, strict=True):
+            self.assertAlmostEqual(a, b, places=6)
+        self.assertAlmostEqual(sum(x * x for x in cat), 1, places=4)
+        self.assertGreater(sum(map(float.__mul__, cat, kitten)), sum(map(float.__mul__, cat, code)))
+        self.assertEqual(answer.usage.prompt_tokens, answer.usage.total_tokens)
+        with self.assertRaises(openai.BadRequestError):
+            self.client.embeddings.create(model="any", input=texts, dimensions=12)
+
     def test_models(self):
         self.assertEqual(len(self.client.models.list().data), 1)
 

@@ -35,7 +35,7 @@ void AppendPrefill::begin_pass() {
 void AppendPrefill::end_layer(int /*layer*/) {}  // what is kept is in its place
 
 bool AppendPrefill::end_pass() {
-  std::vector<float> logits = pass->read_logits(callbacks.on_logits);
+  std::vector<float> logits = read_output();
   session_.note_sizes(pass->hidden_bytes(), 0);
   work_before += pass->work_done();
   pass.reset();

@@ -125,7 +125,7 @@ void LayerPrefill::judge(Group& group, LayerViews& views) {
 }
 
 bool LayerPrefill::end_pass() {
-  const std::vector<float> logits = pass->read_logits(callbacks.on_logits);
+  const std::vector<float> logits = read_output();
   for (Group& group : groups_) {
     group.evidence->end_rows();
     for (PromptTarget* target : group.targets) {

@@ -65,6 +65,12 @@ bool Prefill::Impl::advance() {
   return true;
 }
 
+std::vector<float> Prefill::Impl::read_output() {
+  if (callbacks.on_hidden) pass->read_hidden(callbacks.on_hidden);
+  if (callbacks.on_hidden && !callbacks.on_logits) return {};
+  return pass->read_logits(callbacks.on_logits);
+}
+
 std::unique_ptr<Prefill::Impl> start_prefill(const std::shared_ptr<Engine>& engine, std::span<Session* const> sessions,
                                              std::span<const Token> tokens, const PrefillOptions& callbacks,
                                              const LayerObserver* observer) {

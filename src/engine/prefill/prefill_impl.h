@@ -30,6 +30,8 @@ struct Prefill::Impl {
   // Puts the sessions back as they were.
   virtual void undo() = 0;
 
+  // What the callbacks ask for of a pass that is through; the logits [n_vocab] of its last row, or none.
+  std::vector<float> read_output();
   // What Prefill::step does but for the bookkeeping.
   bool advance();
   Engine::Impl& engine_impl() const { return engine->impl(); }

@@ -207,18 +207,29 @@ std::vector<float> PromptPass::read_logits(const LogitsCallback& on_logits) {
     engine_.output_logits(row(n_tokens_ - 1), 1, last.data());
     return last;
   }
+  read_rows(&Engine::Impl::output_logits, n_vocab, [&](std::int32_t position, std::span<const float> logits) {
+    on_logits(position, logits);
+    if (position == first_position_ + n_tokens_ - 1) std::copy(logits.begin(), logits.end(), last.begin());
+  });
+  return last;
+}
+
+void PromptPass::read_hidden(const HiddenCallback& on_hidden) {
+  read_rows(&Engine::Impl::output_hidden, static_cast<std::size_t>(engine_.model->impl().spec.n_embd), on_hidden);
+}
+
+void PromptPass::read_rows(Output output, std::size_t width,
+                           const std::function<void(std::int32_t position, std::span<const float>)>& on_row) {
   constexpr std::int32_t kRows = 32;  // the logits of a large vocabulary take megabytes a row
-  std::vector<float> rows(kRows * n_vocab);
+  std::vector<float> rows(kRows * width);
   for (std::int32_t first = 0; first < n_tokens_; first += kRows) {
     const std::int32_t n_rows = std::min(kRows, n_tokens_ - first);
-    engine_.output_logits(row(first), n_rows, rows.data());
+    (engine_.*output)(row(first), n_rows, rows.data());
     for (std::int32_t r = 0; r < n_rows; ++r) {
-      const auto logits = std::span<const float>(rows).subspan(static_cast<std::size_t>(r) * n_vocab, n_vocab);
-      on_logits(first_position_ + first + r, logits);
-      if (first + r + 1 == n_tokens_) std::copy(logits.begin(), logits.end(), last.begin());
+      on_row(first_position_ + first + r,
+             std::span<const float>(rows).subspan(static_cast<std::size_t>(r) * width, width));
     }
   }
-  return last;
 }
 
 }  // namespace winnow

@@ -44,6 +44,8 @@ class PromptPass {
   // After the last step of a range that ends the model: the logits [n_vocab] of the prompt's last row; every row's go
   // to the callback, if there is one.
   std::vector<float> read_logits(const LogitsCallback& on_logits);
+  // Likewise: the hidden states [n_embd] of all of the prompt's rows, behind the last norm.
+  void read_hidden(const HiddenCallback& on_hidden);
 
   // Queries of a layer's followers, as the policy takes them: after the layer's last batch, until the next
   // step.
@@ -74,6 +76,10 @@ class PromptPass {
   std::size_t n_batches(int layer) const;
   void begin_attention(int layer, const Batch& batch);
   void run_batch(int layer, const Batch& batch);
+  using Output = void (Engine::Impl::*)(float* hidden, int n_rows, float* out);
+  // All rows of the prompt, [width] each, some at a time.
+  void read_rows(Output output, std::size_t width,
+                 const std::function<void(std::int32_t position, std::span<const float>)>& on_row);
   float* row(std::int32_t r);
 
   Engine::Impl& engine_;

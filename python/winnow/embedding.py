@@ -1,0 +1,30 @@
+"""Embeddings: how they are pooled, and OpenAI's response."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, Optional, Union
+
+from .errors import InvalidArgument
+
+NUMBERS = {1: "mean", 2: "cls", 3: "last"}
+
+
+def pooling_name(pooling: Union[int, str]) -> Optional[str]:
+    """A pooling's name, of its name or llama.cpp's number; None: the model's own."""
+    if pooling == -1:
+        return None
+    name = pooling if isinstance(pooling, str) else NUMBERS.get(pooling)
+    if name not in NUMBERS.values():
+        raise InvalidArgument(f"embeddings are pooled by mean (1), cls (2) or last (3), not {pooling!r}")
+    return name
+
+
+def response(vectors: List[List[float]], model: str, n_tokens: int) -> Dict[str, Any]:
+    return {
+        "object": "list",
+        "data": [
+            {"object": "embedding", "embedding": vector, "index": i} for i, vector in enumerate(vectors)
+        ],
+        "model": model,
+        "usage": {"prompt_tokens": n_tokens, "total_tokens": n_tokens},
+    }
