@@ -18,6 +18,8 @@ const char* kind_name(LayerKind kind) {
       return "full-attention";
     case LayerKind::kSlidingWindow:
       return "sliding-window";
+    case LayerKind::kSharedAttention:
+      return "shared-attention";
     case LayerKind::kRecurrent:
       break;
   }
