@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <vector>
 
 #include "winnow/api.h"
 #include "winnow/entries.h"
@@ -35,6 +36,7 @@ struct EvidenceNeeds {
   bool reconstruction_pass = false;  // kvzip, of a prompt that is read layer by layer
   bool reconstruction_only = false;  // there are no scores without it: what is stored cannot be cut again
   bool reference_rows = false;       // rows of the prompt or turn, as if they followed it
+  bool earlier_scores = false;       // entries stay with the best score that they ever had
   unsigned window_columns = 0;       // WindowColumn bits: reductions that the policy takes itself, nothing to save
 
   EvidenceNeeds& operator|=(const EvidenceNeeds& other);
@@ -77,7 +79,9 @@ struct LayerView {
   // come look like. Every one sees all entries.
   const float* reference_q = nullptr;  // [n_reference_rows][n_head][key_dim]
   int n_reference_rows = 0;
-  const float* reference_log_sum_exp = nullptr;     // [n_reference_rows][n_head], where the engine has them
+  const float* reference_log_sum_exp = nullptr;  // [n_reference_rows][n_head], where the engine has them
+  // [n_kv_head] of each head's first entries, in earlier cuts; of none in the first.
+  std::span<const std::vector<float>> earlier_scores = {};
   RotationView rotation = {};                       // with the moments
   std::span<const ReconstructionPass> passes = {};  // kvzip
   int n_embd = 0;                                   // D

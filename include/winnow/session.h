@@ -48,7 +48,7 @@ struct EngineOptions {
 };
 
 struct MemoryStatistics {
-  std::size_t kv_bytes_in_use;    // pages, staging buffers and states of recurrent layers now
+  std::size_t kv_bytes_in_use;    // pages, staging, scores and states of recurrent layers now
   std::size_t kv_bytes_peak;      // highest since the last reset_peak, or since a session came to an empty pool
   std::size_t kv_bytes_resident;  // in use + free pages kept for reuse
   std::size_t kv_bytes_limit;     // 0: none
@@ -100,6 +100,7 @@ struct SessionStatistics {
   std::size_t bytes_kept = 0;                   // entries_kept x bytes of an entry
   std::size_t bytes_in_pages = 0;               // pages held, whole
   std::size_t recurrent_bytes = 0;              // states of recurrent layers; forks share them
+  std::size_t score_bytes = 0;                  // scores of earlier cuts, beside the pages; forks share them
   std::size_t bytes_peak = 0;                   // the engine's kv_bytes_peak since the session began
   std::size_t hidden_bytes = 0;                 // hidden states of the largest prefill
   std::size_t staging_bytes = 0;                // staging buffer of the largest prefill
@@ -170,7 +171,7 @@ class Prefill {
 
 // Memory that a request may take, rounded up to whole pages: never less than what it will.
 struct MemoryEstimate {
-  std::size_t kv_bytes_peak;     // pages, staging and recurrent layers, at the worst moment of prefill or decoding
+  std::size_t kv_bytes_peak;     // pages, staging, scores and recurrent layers, at the worst moment of a request
   std::size_t kv_bytes_staging;  // of these, the staging buffer while prefilling
   std::size_t hidden_bytes;      // hidden states while prefilling, not in the pool
   std::size_t recurrent_bytes;   // of kv_bytes_peak, the states of recurrent layers

@@ -37,6 +37,7 @@ nb::dict statistics_dict(const Session& session) {
   dict["bytes_kept"] = statistics.bytes_kept;
   dict["bytes_in_pages"] = statistics.bytes_in_pages;
   dict["recurrent_bytes"] = statistics.recurrent_bytes;
+  dict["score_bytes"] = statistics.score_bytes;
   dict["bytes_peak"] = statistics.bytes_peak;
   dict["hidden_bytes"] = statistics.hidden_bytes;
   dict["staging_bytes"] = statistics.staging_bytes;

@@ -77,7 +77,8 @@ void PrefixTree::set_ready(const PrefixPointer& prefix) {
   prefix->is_ready = true;
   prefix->ready_at = std::chrono::steady_clock::now();
   prefix->statistics = prefix->session.statistics();
-  prefix->state_bytes = winnow::state_bytes(prefix->session.model()->info(), prefix->session.options());
+  prefix->state_bytes =
+      winnow::state_bytes(prefix->session.model()->info(), prefix->session.options()) + prefix->statistics.score_bytes;
   insert(*prefix);
   touch(*prefix);
   if (const PrefixPointer above = std::exchange(prefix->begun_with, nullptr)) release(*above);

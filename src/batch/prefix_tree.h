@@ -35,8 +35,9 @@ struct KeptPrefix {
   bool is_context = false;  // a context that was read by itself, not an end of a prompt or of an answer
   int n_users = 0;          // requests under way that began with it
   std::int64_t n_hits = 0;
-  std::size_t page_bytes = 0;   // beyond those of `parent`
-  std::size_t state_bytes = 0;  // logits, saved queries and recurrent states; while it is read, all that is promised
+  std::size_t page_bytes = 0;  // beyond those of `parent`
+  // Logits, saved queries, scores and recurrent states; while it is read, all that is promised.
+  std::size_t state_bytes = 0;
   SessionStatistics statistics;
   bool is_saved = false;
   std::chrono::steady_clock::time_point ready_at;

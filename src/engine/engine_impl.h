@@ -6,6 +6,7 @@
 #include <mutex>
 #include <vector>
 
+#include "cache/entry_scores.h"
 #include "cache/page_pool.h"
 #include "cache/ragged_cache.h"
 #include "engine/decode/step_graph.h"
@@ -95,6 +96,7 @@ struct Session::Impl {
   std::shared_ptr<Engine> engine;
   SessionOptions options;
   RaggedCache cache;
+  EntryScores scores;  // where the method needs those of earlier cuts
   RecurrentState recurrent;
   QueryEvidence evidence;
   std::vector<Token> tokens;

@@ -116,6 +116,10 @@ MemoryEstimate Engine::estimate(const SessionOptions& wanted, std::int32_t n_pro
     prefill_peak += ReferenceAttention::bytes_for(model.spec, is_chunked ? options.prefill_chunk : n_prompt);
   }
 
+  // Of a cut those that were and those that are, and while layers are cut one after the other those of a stage.
+  const std::size_t scores = needs.earlier_scores && total < whole
+                                 ? 2 * static_cast<std::size_t>(total + n_heads) * row_bytes(EntryScores::kStored, 1)
+                                 : 0;
   const std::int64_t n_end = std::int64_t{n_prompt} + n_decode;
   std::int64_t grown = n_decode;
   if (options.decode_cut == SessionOptions::DecodeCut::kTotal) {
@@ -132,7 +136,7 @@ MemoryEstimate Engine::estimate(const SessionOptions& wanted, std::int32_t n_pro
   }
   estimate.recurrent_bytes = 2 * model.info.state_bytes();  // the present state and the next
   estimate.kv_bytes_peak =
-      estimate.recurrent_bytes +
+      estimate.recurrent_bytes + scores +
       std::max(prefill_peak, cut_bytes(shape, decoding, grown * n_heads, n_end) + window_bytes(n_end, 1));
   return estimate;
 }

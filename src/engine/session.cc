@@ -13,6 +13,7 @@ Session::Impl::Impl(std::shared_ptr<Engine> the_engine, const SessionOptions& th
     : engine(std::move(the_engine)),
       options(checked_session_options(the_options, model())),
       cache(cache_shape(model().spec, options), engine_impl().pool),
+      scores(cache.shape(), engine_impl().pool),
       recurrent(model().spec, engine_impl().pool),
       evidence(evidence_needs(options), model().spec) {
   // With nobody else in the pool the peak that is reported is this session's own.
@@ -24,6 +25,7 @@ Session::Impl::Impl(const Impl& other)
     : engine(other.engine),
       options(other.options),
       cache(other.cache.fork()),
+      scores(other.scores),
       recurrent(other.recurrent),
       evidence(other.evidence),
       tokens(other.tokens),
@@ -57,6 +59,7 @@ void Session::Impl::check_idle() const {
 
 void Session::Impl::reset() {
   cache.clear();
+  scores.clear();
   engine_impl().pool->trim();
   recurrent = RecurrentState(model().spec, engine_impl().pool);
   tokens.clear();
@@ -188,6 +191,7 @@ SessionStatistics Session::statistics() const {
   statistics.bytes_kept = cache.bytes();
   statistics.bytes_in_pages = cache.bytes_in_pages();
   statistics.recurrent_bytes = impl_->recurrent.bytes();
+  statistics.score_bytes = impl_->scores.bytes();
   statistics.bytes_peak = impl_->engine_impl().pool->statistics().bytes_peak;
   for (int l = 0; l < shape.n_layer(); ++l) {
     std::vector<std::int32_t>& row = statistics.kept.emplace_back();

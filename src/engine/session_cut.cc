@@ -29,7 +29,7 @@ void Session::Impl::run_cut(const CutShape& shape_of_cut, int max_window_rows) {
       LayerViews layer = stored_layer(*this, l);
       LayerView view = layer.of(evidence, evidence.needs(), max_window_rows);
       if (reference) reference->add_layer(view, parallel_for);
-      keep_entries(cache, cut.add_layer(view, parallel_for), parallel_for);
+      keep_entries(*this, cut.add_layer(view, parallel_for), parallel_for);
     }
     if (reference) reference->refit(cache, parallel_for);
   } catch (...) {

@@ -157,6 +157,7 @@ void save_session(const Session::Impl& session, const std::string& path) {
   }
   session.evidence.write(out);
   session.cache.write(out);
+  session.scores.write(out);
   file.commit();
 }
 
@@ -198,6 +199,7 @@ std::unique_ptr<Session::Impl> load_session(std::shared_ptr<Engine> engine, cons
   reader.take(static_cast<std::size_t>(evidence_bytes));
   reader.require(session->evidence.read(file.body()));
   session->cache.restore(file.body());
+  session->scores.read(file.body(), session->cache);
   reader.require(file.body().peek() == std::istream::traits_type::eof());
   reader.require(has_only_positions_below(session->cache, session->n_tokens()));
   session->cache.settle();

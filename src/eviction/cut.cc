@@ -58,6 +58,16 @@ std::vector<std::int32_t> kept_indices(const ScoredLayer& layer, int h, const st
   return kept;
 }
 
+// Scores of the sinks and of the candidates `chosen` (ascending).
+std::vector<float> kept_scores(const ScoredLayer& layer, int h, const std::vector<std::int32_t>& chosen) {
+  const HeadRanking& ranking = layer.ranking->head(h);
+  std::vector<float> of_candidate(layer.n_candidates[h]);
+  for (std::size_t i = 0; i < ranking.order.size(); ++i) of_candidate[ranking.order[i]] = ranking.scores[i];
+  std::vector<float> scores(layer.n_sinks[h]);
+  for (const std::int32_t candidate : chosen) scores.push_back(of_candidate[candidate]);
+  return scores;
+}
+
 }  // namespace
 
 int CutShape::n_cut_layers() const {
@@ -433,6 +443,7 @@ std::vector<LayerCut> Cut::State::apply(int first_layer, const std::vector<std::
     cuts.push_back({.layer = first_layer + i, .kept = {}, .fine = {}});
     cuts.back().kept.resize(n_kv_head(first_layer + i));
     cuts.back().fine.resize(n_kv_head(first_layer + i));
+    if (needs.earlier_scores) cuts.back().scores.resize(n_kv_head(first_layer + i));
     for (int h = 0; h < n_kv_head(first_layer + i); ++h) items.push_back({cuts.size() - 1, h});
   }
   parallel_for(static_cast<int>(items.size()), [&](int item) {
@@ -452,6 +463,7 @@ std::vector<LayerCut> Cut::State::apply(int first_layer, const std::vector<std::
                                 .n_sinks = layer.n_sinks[h],
                                 .n_window = layer.n_window[h]},
                                layer.n_fine[h]);
+    if (needs.earlier_scores) cut.scores[h] = kept_scores(layer, h, chosen);
     report.fine[cut.layer][h] = static_cast<std::int32_t>(layer.n_fine[h]);
     layer.stored[h] = std::move(chosen);
   });

@@ -22,6 +22,8 @@ struct LayerCut {
   int layer;
   std::vector<std::vector<std::int32_t>> kept;  // [n_kv_head] ascending indices into the entries stored at present
   std::vector<std::vector<std::int32_t>> fine;  // [n_kv_head] of these, what is stored in more bits
+  // [n_kv_head] where the method needs earlier scores: of the entries in `kept`, 0 for sinks, up to the window.
+  std::vector<std::vector<float>> scores = {};
 };
 
 // Real-valued shares and integer budgets of a finished cut (golden files, analyses, statistics).

@@ -30,6 +30,7 @@ EvidenceNeeds& EvidenceNeeds::operator|=(const EvidenceNeeds& other) {
   reconstruction_pass |= other.reconstruction_pass;
   reconstruction_only |= other.reconstruction_only;
   reference_rows |= other.reference_rows;
+  earlier_scores |= other.earlier_scores;
   window_columns |= other.window_columns;
   return *this;
 }

@@ -1,8 +1,26 @@
 #include "eviction/layer_scoring.h"
 
+#include <algorithm>
+#include <cstddef>
+#include <span>
+#include <vector>
+
 #include "eviction/registry.h"
 
 namespace winnow {
+namespace {
+
+// A NaN stays.
+void take_larger(LayerScores& scores, std::span<const std::vector<float>> earlier) {
+  for (std::size_t h = 0; h < earlier.size(); ++h) {
+    const std::size_t n = std::min(scores[h].size(), earlier[h].size());
+    for (std::size_t i = 0; i < n; ++i) {
+      if (scores[h][i] < earlier[h][i]) scores[h][i] = earlier[h][i];
+    }
+  }
+}
+
+}  // namespace
 
 LayerEvidence& LayerScoring::evidence(const EvictionOptions& options) {
   const auto [at, is_new] =
@@ -12,7 +30,11 @@ LayerEvidence& LayerScoring::evidence(const EvictionOptions& options) {
 
 const LayerScores& LayerScoring::scores(const EvictionOptions& options) {
   Scored& scored = scores_[options.scorer_text()];
-  costs_.use(scored.cost, [&] { scored.scores = find_scorer(options.scorer).score(evidence(options), options); });
+  costs_.use(scored.cost, [&] {
+    const Scorer& scorer = find_scorer(options.scorer);
+    scored.scores = scorer.score(evidence(options), options);
+    if (scorer.needs(options).earlier_scores) take_larger(scored.scores, view_.earlier_scores);
+  });
   return scored.scores;
 }
 

@@ -3,6 +3,9 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <limits>
+#include <map>
+#include <tuple>
 #include <vector>
 
 #include "engine/engine_impl.h"
@@ -135,6 +138,86 @@ TEST(Auto, GoesOnWithLaterTurnsChunksAndForks) {
   chunked.prefill(prompt);
   EXPECT_LE(static_cast<double>(chunked.statistics().bytes_kept), 0.12 * 500 * 4 * 2 * 16 * 2);
   EXPECT_LE(engine->memory().kv_bytes_in_use, engine->memory().kv_bytes_peak);
+}
+
+// Of the entries that a session's cuts scored: [layer, KV head, position].
+std::map<std::tuple<int, int, std::int32_t>, float> scores_of(Session& session) {
+  std::map<std::tuple<int, int, std::int32_t>, float> scores;
+  for (int l = 0; l < session.model()->info().n_layer(); ++l) {
+    const std::vector<std::vector<float>> layer = session.impl().scores.layer(l);
+    for (int h = 0; h < static_cast<int>(layer.size()); ++h) {
+      const std::vector<float>& head = layer[static_cast<std::size_t>(h)];
+      const std::vector<std::int32_t> positions = session.positions(l, h);
+      EXPECT_LE(head.size(), positions.size());
+      for (std::size_t i = 0; i < head.size(); ++i) scores[{l, h, positions[i]}] = head[i];
+    }
+  }
+  return scores;
+}
+
+// What a turn does not look at stays for what the prompt saw in it: nothing goes whose score was better than that of
+// the worst entry that stays.
+TEST(Auto, EntriesStayWithTheBestScoreOfAnyCut) {
+  constexpr std::int32_t kWindow = 8, kSinks = 4;
+  for (const char* method : {"auto", "auto-fast", "auto:bits=8:0.3,4"}) {
+    const auto engine = wide_engine();
+    Session session = engine->open(auto_options(method, "160"));
+    session.prefill(random_tokens(600, 300, 4));
+    for (const int seed : {5, 6, 7}) {
+      const auto before = scores_of(session);
+      ASSERT_GT(before.size(), 6U * 100U) << method;
+      session.prefill(random_tokens(60, 300, static_cast<unsigned>(seed)));
+      const auto after = scores_of(session);
+      float worst = std::numeric_limits<float>::max();
+      for (const auto& [entry, score] : after) {
+        const std::int32_t position = std::get<2>(entry);
+        if (position >= kSinks && position < session.n_tokens() - kWindow) worst = std::min(worst, score);
+      }
+      ASSERT_GT(worst, 0.0F) << method;
+      std::size_t n_gone = 0;
+      for (const auto& [entry, score] : before) {
+        const auto found = after.find(entry);
+        if (found != after.end()) {
+          EXPECT_GE(found->second, score) << method;
+        } else {
+          ++n_gone;
+          EXPECT_LE(score, worst) << method;
+        }
+      }
+      EXPECT_GT(n_gone, 0U) << method;
+    }
+  }
+}
+
+TEST(Auto, ScoresOfEarlierCutsAreCountedForkedAndSaved) {
+  const auto engine = wide_engine();
+  const std::string path = testing::TempDir() + "scores.session";
+  Session session = engine->open(auto_options("auto", "160"));
+  EXPECT_EQ(session.statistics().score_bytes, 0U);
+  session.prefill(random_tokens(600, 300, 4));
+  // All that is kept but the windows of 6 heads, 2 bytes each.
+  EXPECT_EQ(session.statistics().score_bytes, 2U * (6U * 160U - 6U * 8U));
+  EXPECT_EQ(engine->memory().kv_bytes_in_use, session.statistics().bytes_in_pages + session.statistics().score_bytes);
+  Session fork = session.fork();
+  EXPECT_EQ(engine->memory().kv_bytes_in_use, session.statistics().bytes_in_pages + session.statistics().score_bytes);
+  const auto before = scores_of(session);
+  fork.prefill(random_tokens(60, 300, 5));
+  EXPECT_NE(scores_of(fork), before);
+  EXPECT_EQ(scores_of(session), before);
+  session.save(path);
+  Session loaded = engine->load_session(path);
+  EXPECT_EQ(scores_of(loaded), before);
+  loaded.prefill(random_tokens(60, 300, 5));
+  EXPECT_EQ(scores_of(loaded), scores_of(fork));
+  EXPECT_EQ(logits_of(loaded), logits_of(fork));
+  std::filesystem::remove(path);
+  session.clear();
+  EXPECT_EQ(session.statistics().score_bytes, 0U);
+
+  // Methods that do not ask for them have none.
+  Session other = engine->open(auto_options("snapkv:fit=values,bits=4", "160"));
+  other.prefill(random_tokens(600, 300, 4));
+  EXPECT_EQ(other.statistics().score_bytes, 0U);
 }
 
 TEST(Auto, SharesAPrefillWithOtherCodes) {

@@ -42,8 +42,9 @@ LayerViews::LayerViews(Engine::Impl& engine, const CacheShape& shape, int layer,
       n_tokens_(n_tokens),
       passes_(std::move(passes)) {}
 
-LayerViews::LayerViews(Engine::Impl& engine, const RaggedCache& cache, int layer, std::int32_t n_tokens)
-    : engine_(engine), shape_(cache.shape()), layer_(layer), n_tokens_(n_tokens) {
+LayerViews::LayerViews(Engine::Impl& engine, const RaggedCache& cache, const EntryScores& scores, int layer,
+                       std::int32_t n_tokens)
+    : engine_(engine), shape_(cache.shape()), layer_(layer), n_tokens_(n_tokens), earlier_scores_(scores.layer(layer)) {
   const int n_heads = shape_.layer(layer).n_kv_head;
   runs_.resize(static_cast<std::size_t>(n_heads));
   for (int h = 0; h < n_heads; ++h) {
@@ -70,6 +71,7 @@ LayerView LayerViews::of(QueryEvidence& evidence, const EvidenceNeeds& needs, in
   };
   evidence.fill(view, max_window_rows);
   if (needs.reconstruction_pass) view.passes = passes_;
+  if (needs.earlier_scores) view.earlier_scores = earlier_scores_;
   if (needs.output_projection) {
     if (w_o_.empty()) {
       const auto start = std::chrono::steady_clock::now();
@@ -82,23 +84,27 @@ LayerView LayerViews::of(QueryEvidence& evidence, const EvidenceNeeds& needs, in
 }
 
 LayerViews stored_layer(Session::Impl& session, int layer) {
-  return {session.engine_impl(), session.cache, layer, session.n_tokens()};
+  return {session.engine_impl(), session.cache, session.scores, layer, session.n_tokens()};
 }
 
-void keep_entries(RaggedCache& cache, std::span<const LayerCut> cuts, const ParallelFor& parallel_for) {
+void keep_entries(Session::Impl& session, std::span<const LayerCut> cuts, const ParallelFor& parallel_for) {
   struct Item {
     int layer, head;
     const std::vector<std::int32_t>*kept, *fine;
+    std::span<const float> scores;
   };
   std::vector<Item> items;
   for (const LayerCut& cut : cuts) {
     for (std::size_t h = 0; h < cut.kept.size(); ++h) {
-      items.push_back({cut.layer, static_cast<int>(h), &cut.kept[h], &cut.fine[h]});
+      const std::span<const float> scores = cut.scores.empty() ? std::span<const float>{} : cut.scores[h];
+      items.push_back({cut.layer, static_cast<int>(h), &cut.kept[h], &cut.fine[h], scores});
     }
   }
   parallel_for(static_cast<int>(items.size()), [&](int i) {
     const Item& item = items[static_cast<std::size_t>(i)];
-    cache.keep(item.layer, item.head, *item.kept, *item.fine);
+    auto scores = session.scores.make(item.scores);  // before anything is changed: it may not fit
+    session.cache.keep(item.layer, item.head, *item.kept, *item.fine);
+    session.scores.set(item.layer, item.head, std::move(scores));
   });
 }
 

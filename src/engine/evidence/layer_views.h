@@ -19,8 +19,9 @@ class LayerViews {
   // heads [n_kv_head]; passes: KVzip's. What they point to must outlive this.
   LayerViews(Engine::Impl& engine, const CacheShape& shape, int layer, std::vector<kernels::HeadEntries> heads,
              std::int32_t n_tokens, std::vector<ReconstructionPass> passes = {});
-  // Of a layer as it is stored.
-  LayerViews(Engine::Impl& engine, const RaggedCache& cache, int layer, std::int32_t n_tokens);
+  // Of a layer as it is stored, with the scores of its earlier cuts.
+  LayerViews(Engine::Impl& engine, const RaggedCache& cache, const EntryScores& scores, int layer,
+             std::int32_t n_tokens);
   LayerViews(const LayerViews&) = delete;
 
   int layer() const { return layer_; }
@@ -43,6 +44,7 @@ class LayerViews {
   std::vector<kernels::HeadEntries> heads_;
   std::vector<std::vector<kernels::EntryRun>> runs_;  // [n_kv_head] of heads that lie in another order than theirs
   std::int32_t n_tokens_;
+  std::vector<std::vector<float>> earlier_scores_;  // [n_kv_head], or empty
   std::vector<ReconstructionPass> passes_;
   std::vector<float> w_o_;  // [n_head][value_dim][n_embd]
   double w_o_s_ = 0;
@@ -51,7 +53,7 @@ class LayerViews {
 // A layer as it is stored in a session.
 LayerViews stored_layer(Session::Impl& session, int layer);
 
-// Drops from stored layers what a cut does not keep, heads side by side.
-void keep_entries(RaggedCache& cache, std::span<const LayerCut> cuts, const ParallelFor& parallel_for);
+// Drops from stored layers what a cut does not keep, and notes the scores of what it does; heads side by side.
+void keep_entries(Session::Impl& session, std::span<const LayerCut> cuts, const ParallelFor& parallel_for);
 
 }  // namespace winnow

@@ -11,7 +11,7 @@ namespace {
 
 // What decides whether one recording of queries serves two sessions.
 EvidenceNeeds recorded_part(EvidenceNeeds needs) {
-  needs.output_projection = needs.reconstruction_pass = false;
+  needs.output_projection = needs.reconstruction_pass = needs.earlier_scores = false;
   needs.window_columns = 0;
   return needs;
 }

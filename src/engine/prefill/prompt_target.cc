@@ -31,16 +31,18 @@ void PromptTarget::cut(const LayerViews& layer, LayerScoring& scoring) {
   scoring.costs().begin_payer();
   const auto start = std::chrono::steady_clock::now();
   std::vector<LayerCut> due = cut_->add_layer(scoring);
-  LayerCut own{.layer = layer.layer(), .kept = {}, .fine = {}};  // of this layer, if it is due
+  LayerCut own{.layer = layer.layer(), .kept = {}, .fine = {}, .scores = {}};  // of this layer, if it is due
   if (!due.empty() && due.back().layer == layer.layer()) {
     own = std::move(due.back());
     due.pop_back();
   }
   // Layers already stored give pages back before the new one takes any.
-  keep_entries(session_->cache, due, scoring.parallel_for());
+  keep_entries(*session_, due, scoring.parallel_for());
   scoring.parallel_for()(static_cast<int>(own.kept.size()), [&](int h) {
     const auto at = static_cast<std::size_t>(h);
+    auto scores = session_->scores.make(own.scores.empty() ? std::span<const float>{} : own.scores[at]);
     session_->cache.append_from(layer.layer(), h, layer.heads()[at], own.kept[at], own.fine[at]);
+    session_->scores.set(layer.layer(), h, std::move(scores));
   });
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
   // What targets share is made by the first of them and costs each as much as if it were alone.

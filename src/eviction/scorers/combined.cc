@@ -1,7 +1,8 @@
 // combined: kvzip plus rms. What a pass that repeats the context looks up, and what the output of attention is made of:
 // with the first alone running text suffers, with the second alone needles are lost.
 //
-// What is stored is cut again by rms alone: there is no context to repeat then.
+// When what is stored is cut again there is no context to repeat: entries are scored by rms alone, and what an earlier
+// cut has seen in them stays with them.
 //
 // The specification divides both by their means over the whole model, which are known after the last layer only. One
 // factor for all layers is what matters (a factor per layer doubles the loss at 5 % of the bytes), its size is not: the
@@ -29,10 +30,12 @@ class Combined final : public Scorer {
 
   LayerScores score(LayerEvidence& evidence, const EvictionOptions& options) const override {
     const LayerScores& rms = evidence.reference_rms();
-    if (evidence.view().passes.empty()) return rms;
-    LayerScores scores = kvzip_scorer().score(evidence, options);
     const auto factor = static_cast<float>(options.number("rms-weight") * std::sqrt(evidence.view().n_tokens));
+    LayerScores scores;
+    if (!evidence.view().passes.empty()) scores = kvzip_scorer().score(evidence, options);
+    scores.resize(rms.size());
     for (std::size_t h = 0; h < scores.size(); ++h) {
+      scores[h].resize(rms[h].size());
       for (std::size_t i = 0; i < scores[h].size(); ++i) scores[h][i] += factor * rms[h][i];
     }
     return scores;

@@ -8,7 +8,9 @@ namespace {
 
 class Rms final : public Scorer {
  public:
-  EvidenceNeeds needs(const EvictionOptions&) const override { return {.reference_rows = true}; }
+  EvidenceNeeds needs(const EvictionOptions&) const override {
+    return {.reference_rows = true, .earlier_scores = true};
+  }
   bool is_attention() const override { return true; }
 
   LayerScores score(LayerEvidence& evidence, const EvictionOptions&) const override { return evidence.reference_rms(); }
