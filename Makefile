@@ -4,7 +4,7 @@ JOBS ?= $(shell nproc)
 # The model of the demo and the tests; set WINNOW_MODEL to use another.
 MODEL := $(or $(WINNOW_MODEL),models/SmolLM2-135M-Instruct-Q4_1.gguf)
 
-.PHONY: all setup model demo test asan debug python-packages wheel install format format-check layers tidy bench clean distclean help
+.PHONY: all setup model demo test test-heavy asan debug python-packages wheel install format format-check layers tidy bench clean distclean help
 .NOTPARALLEL:
 
 all: setup python-packages  ## build the tool, the library and the tests: build/bin/winnow (the default)
@@ -31,6 +31,9 @@ demo: setup model  ## ask a model about a long text, with the whole cache and wi
 test: all model  ## build and run every test
 	@echo '==> Running the tests'
 	@ctest --preset release --parallel $(JOBS)
+
+test-heavy: all model  ## scenarios with instructor, LiteLLM and LlamaIndex, whose packages are large
+	@ctest --test-dir build --output-on-failure -C heavy -R heavy
 
 asan: setup  ## unit tests under AddressSanitizer and UndefinedBehaviorSanitizer
 	@scripts/setup.sh configure asan

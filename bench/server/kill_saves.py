@@ -3,11 +3,12 @@
 
 usage: kill_saves.py WINNOW -m MODEL [--rounds 50] [--seed 1]
 
-Every round asks about new documents, kills the server at a random moment within its saves, starts it again on the same
-folder, and compares the answers from restored contexts with those from before. Exits with 1 where one differs or a warning
+Every round asks two servers with one folder about new documents (some of them both), kills one or both at a random moment
+within their saves, starts those again, and compares the answers from restored contexts with those from before. Exits with 1 where one differs or a warning
 tells of a damaged file.
 """
 import argparse
+import http.client
 import random
 import tempfile
 import threading
@@ -39,11 +40,12 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         flags = ("-m", arguments.model, "--cache-dir", folder, "--kv-contexts", "256MiB", "-c", "4096")
         said = {}
+        servers = [None, None]
         for round_ in range(arguments.rounds):
-            server = Server(arguments.tool, *flags)
-            problems += [event["message"] for event in server.events if event["event"] == "warning"]
+            for i in range(2):
+                servers[i] = servers[i] or Server(arguments.tool, *flags)
             for document, before in said.items():
-                answer, cached = ask(server, document)
+                answer, cached = ask(random_.choice(servers), document)
                 restored += cached > 0
                 lost += cached == 0
                 if answer != before:
@@ -51,20 +53,34 @@ def main():
             said = {}
             documents = [text(random_, random_.randint(300, 900)) for _ in range(3)]
 
-            def work():
+            def work(server, documents):
                 try:
                     for document in documents:
                         said[document] = ask(server, document)[0]
-                except OSError:
+                except (OSError, http.client.HTTPException):
                     pass  # the server is gone
-            thread = threading.Thread(target=work)
-            thread.start()
-            # The saves come when the server has nothing else to do: right after the answers.
-            while thread.is_alive() and not said:
+            # The middle one is read, and saved, by both.
+            threads = [threading.Thread(target=work, args=(servers[0], documents[:2])),
+                       threading.Thread(target=work, args=(servers[1], documents[1:]))]
+            for thread in threads:
+                thread.start()
+            # The saves come when a server has nothing else to do: right after the answers.
+            while any(thread.is_alive() for thread in threads) and not said:
                 time.sleep(0.001)
             time.sleep(random_.random() * 0.6)
-            server.kill()
-            thread.join()
+            killed = random_.choice([[0], [1], [0, 1]])
+            for i in killed:
+                servers[i].kill()
+            for thread in threads:
+                thread.join()
+            for i in range(2):
+                problems += [event["message"] for event in servers[i].events if event["event"] == "warning"]
+                servers[i].events.clear()
+                if i in killed:
+                    servers[i] = None
+        for server in filter(None, servers):
+            if server.stop() != 0:
+                problems.append("a server did not end well")
     print(f"{arguments.rounds} rounds: {restored} contexts restored, {lost} not saved in time")
     print("held" if not problems else "DID NOT HOLD: " + "; ".join(sorted(set(problems))[:10]))
     raise SystemExit(bool(problems))

@@ -3,7 +3,8 @@
 
 usage: soak.py WINNOW -m MODEL [--requests 2000] [--clients 8] [--seed 1] [-- FLAGS OF THE SERVER]
 
-Sizes, policies, contexts, cancellations, broken bodies and slow readers are drawn from the seed. After each tenth of the
+Sizes, policies, contexts, chats that grow, tools, embeddings, the routes of Anthropic, ollama, llama-server and OpenAI's
+responses, cancellations, broken bodies and slow readers are drawn from the seed. After each tenth of the
 requests it waits until all pages are returned and prints the resident memory beside them. Exits with 1 where something did
 not hold.
 """
@@ -14,6 +15,7 @@ import random
 import re
 import socket
 import sys
+import tempfile
 import threading
 import time
 
@@ -25,6 +27,56 @@ WORDS = "the a hat cat moor hound fog night letter baronet footprints sir London
 
 def text(random_, n_words):
     return " ".join(random_.choice(WORDS) for _ in range(n_words))
+
+
+def tool(name, **properties):
+    return {"name": name, "description": "d", "parameters": {
+        "type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}}
+
+
+TOOLS = [tool("weather", city={"enum": ["Oslo", "Rome"]}), tool("dice", sides={"type": "integer", "minimum": 2, "maximum": 20})]
+FUNCTIONS = [{"type": "function", "function": function} for function in TOOLS]
+# A template that knows tools, whatever the model's own does: --chat-template-file of the server.
+TEMPLATE = """{%- if tools %}<|im_start|>system
+{% for tool in tools %}{{ tool | tojson }}
+{% endfor %}Call one as <tool_call>{"name": ..., "arguments": ...}</tool_call><|im_end|>
+{% endif %}{%- for message in messages %}<|im_start|>{{ message.role }}
+{{ message.content or "" }}{% for call in message.tool_calls or [] %}<tool_call>
+{"name": "{{ call.function.name }}", "arguments": {{ call.function.arguments | tojson }}}
+</tool_call>{% endfor %}<|im_end|>
+{% endfor %}{%- if add_generation_prompt %}<|im_start|>assistant
+{% endif %}"""
+
+
+def other_request(random_, contexts):
+    """(path, body) beside plain chats."""
+    user = [{"role": "user", "content": text(random_, random_.randint(1, 60))}]
+    draw = random_.randrange(8)
+    if draw == 0:
+        turns = user + [{"role": "assistant", "content": None, "tool_calls": [
+            {"id": "c", "type": "function", "function": {"name": "weather", "arguments": '{"city": "Oslo"}'}}]},
+            {"role": "tool", "tool_call_id": "c", "content": "rain"}] * random_.randint(0, 1)
+        return "/v1/chat/completions", {"messages": turns, "tools": FUNCTIONS, "max_tokens": 60,
+                                        "tool_choice": random_.choice(["auto", "required", "none"]),
+                                        "parallel_tool_calls": random_.random() < 0.5, "stream": random_.random() < 0.5}
+    if draw == 1:
+        return "/v1/messages", {"max_tokens": 30, "messages": user, "stream": random_.random() < 0.5, "tools": [
+            {"name": one["name"], "input_schema": one["parameters"]} for one in TOOLS], "tool_choice": {"type": "any"}}
+    if draw == 2:
+        return "/v1/responses", {"input": text(random_, 30), "max_output_tokens": 20, "stream": random_.random() < 0.5}
+    if draw == 3:
+        return "/api/chat", {"messages": user, "stream": random_.random() < 0.5, "options": {"num_predict": 20}}
+    if draw == 4:
+        return "/completion", {"prompt": text(random_, random_.randint(1, 200)), "n_predict": 20, "n_probs": 3}
+    if draw == 5:
+        # A beginning that others have, and a turn or two behind it.
+        system = [{"role": "system", "content": contexts[random_.randrange(2)]}]
+        turns = [{"role": role, "content": text(random_, 5)} for role in ["user", "assistant"] * random_.randint(0, 3)]
+        return "/v1/chat/completions", {"messages": system + turns + user, "max_tokens": 12}
+    inputs = [text(random_, random_.randint(1, 200)) for _ in range(random_.randint(1, 12))]
+    if draw == 6:
+        return "/v1/embeddings", {"input": inputs, "encoding_format": random_.choice(["float", "base64"])}
+    return "/api/embed", {"input": inputs}
 
 
 def body_of(random_, contexts):
@@ -53,9 +105,9 @@ def raw_request(server, payload, after):
         return after(connection)
 
 
-def packed(body):
+def packed(body, path="/v1/chat/completions"):
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
-    return (b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    return (b"POST " + path.encode() + b" HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
             b"Connection: close\r\nContent-Length: " + str(len(data)).encode() + b"\r\n\r\n" + data)
 
 
@@ -76,6 +128,18 @@ def slow_status(connection):
 
 def one_request(server, random_, contexts):
     """(kind, status); status 0 where the client left."""
+    if random_.random() < 0.4:
+        path, body = other_request(random_, contexts)
+        draw = random_.random()
+        if draw < 0.1:
+            wait = random_.random() * 0.3
+            raw_request(server, packed(body, path), lambda connection: time.sleep(wait))
+            return path + " left", 0
+        if draw < 0.2:
+            data = json.dumps(body).encode()
+            at = random_.randrange(len(data))
+            return path + " bad", raw_request(server, packed(data[:at] + b"\xff" + data[at:], path), status_line)
+        return path, raw_request(server, packed(body, path), status_line)
     body = body_of(random_, contexts)
     draw = random_.random()
     if draw < 0.12:
@@ -123,7 +187,10 @@ def main():
     split = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
     arguments, flags = parser.parse_args(sys.argv[1:split]), sys.argv[split + 1:]
 
-    server = Server(arguments.tool, "-m", arguments.model, "--kv-limit", "256MiB", "--kv-contexts", "16MiB", "--queue", "4",
+    template = tempfile.NamedTemporaryFile("w", suffix=".jinja")
+    template.write(TEMPLATE)
+    template.flush()
+    server = Server(arguments.tool, "-m", arguments.model, "--chat-template-file", template.name, "--kv-limit", "256MiB", "--kv-contexts", "16MiB", "--queue", "4",
                     "-c", "4096", *flags)
     random_ = random.Random(arguments.seed)
     contexts = [text(random_, 400 + 100 * i) for i in range(8)]
@@ -147,7 +214,8 @@ def main():
                 problems.append(f"{type(error).__name__}: {error}")
             with lock:
                 outcomes[(kind, status)] += 1
-                if status >= 500 and status != 503 or (kind == "whole" and status not in (200, 503)):
+                if status >= 500 and status != 503 or (
+                        (kind == "whole" or kind.startswith("/") and " " not in kind) and status not in (200, 503)):
                     problems.append(f"{kind}: {status}")
 
     for tenth in range(1, 11):
@@ -164,7 +232,7 @@ def main():
               f"{resident / 2**20:7.1f} MiB, heap {heap_bytes(server, 'used') / 2**20:6.1f} used, "
               f"{heap_bytes(server, 'free') / 2**20:6.1f} free, {len(server.get('/v1/kv')['contexts'])} contexts", flush=True)
     for (kind, status), n in sorted(outcomes.items()):
-        print(f"{kind:12} {status or '-':>4} {n:6}")
+        print(f"{kind:24} {status or '-':>4} {n:6}")
     # After a third of it everything has been used once.
     grown = max(rows[7:]) - max(rows[1:4])
     print(f"the highest of the last three tenths is {grown / 2**20:+.1f} MiB above that of the second to fourth")

@@ -151,7 +151,8 @@ void PrefixFiles::restore(const KeysOf& keys_of, const std::function<bool(SavedP
     }
   }
   std::sort(files.begin(), files.end(), std::greater<>());
-  for (const auto& [time, path] : files) {
+  for (const auto& [time, file] : files) {
+    const std::string& path = file;  // clang 14 lets no lambda take a part of a binding
     try {
       Session session = load(path);
       const std::vector<std::string> keys = keys_of(session.options(), session.tokens());

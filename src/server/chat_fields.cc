@@ -194,6 +194,7 @@ void parse_tool_choice(const Fields& fields, ChatOptions& options) {
   }
   options.tools = {*found};
   options.tool_choice = ToolChoice::kRequired;
+  options.parallel_tool_calls = false;  // it is called once, unless the request says otherwise
 }
 
 void parse_thinking(const Fields& fields, bool has_grammar, ChatOptions& options) {
@@ -236,7 +237,7 @@ ChatFields parse_chat(const Fields& fields, const std::vector<OrderedJson>& para
   if (has_grammar && !chat.options.tools.empty()) {
     fields.refuse("tools", "exclude 'grammar' and 'response_format', since calls have a form of their own");
   }
-  chat.options.parallel_tool_calls = fields.boolean("parallel_tool_calls");
+  if (const auto is_parallel = fields.boolean("parallel_tool_calls")) chat.options.parallel_tool_calls = is_parallel;
   parse_thinking(fields, has_grammar, chat.options);
   const ChatMessage& last = chat.messages.back();
   chat.options.continues_last =

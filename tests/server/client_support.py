@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 
-PACKAGES = ["openai==3.52.0", "anthropic==2.12.0", "ollama==0.6.3"]
+PACKAGES = ["openai==3.52.0", "anthropic==2.12.0", "ollama==0.6.3", "langchain-openai==1.7.3", "pydantic-ai-slim[openai]==2.68.0"]
 
 
 def skip(reason):
@@ -16,7 +16,7 @@ def skip(reason):
     sys.exit(0)
 
 
-def ensure_packages(script):
+def ensure_packages(script, packages=PACKAGES):
     """Starts `script` again in the environment (its second argument) that has the packages, made where it is missing.
 
     Says why and ends where there is no model, or the packages cannot be had.
@@ -29,7 +29,7 @@ def ensure_packages(script):
     venv = pathlib.Path(sys.argv[2])
     python = venv / "bin" / "python"
     stamp = venv / "clients.stamp"
-    wanted = " ".join(PACKAGES)
+    wanted = " ".join(packages)
     venv.parent.mkdir(parents=True, exist_ok=True)
     with open(str(venv) + ".lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -37,8 +37,8 @@ def ensure_packages(script):
             made = subprocess.run([sys.executable, "-m", "venv", str(venv)], capture_output=True, text=True)
             if made.returncode != 0:
                 skip("no Python environment: " + made.stderr.strip()[-200:])
-            got = subprocess.run([str(python), "-m", "pip", "install", "--quiet", *PACKAGES], capture_output=True,
-                                 text=True, timeout=300)
+            got = subprocess.run([str(python), "-m", "pip", "install", "--quiet", *packages], capture_output=True,
+                                 text=True, timeout=400)
             if got.returncode != 0:
                 skip(wanted + " cannot be had: " + got.stderr.strip()[-200:])
             stamp.write_text(wanted)
@@ -70,3 +70,9 @@ class Server:
     def stop(self):
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(60)
+
+
+def start_with_tools(*flags):
+    """A server that asks for the key "the-key". SmolLM2's own template knows no tools; this one has its marks."""
+    template = os.environ["WINNOW_TEMPLATES"] + "/Qwen-Qwen2.5-7B-Instruct.jinja"
+    return Server("--api-key", "the-key", "--temp", "0", "-c", "4096", "--chat-template-file", template, *flags)

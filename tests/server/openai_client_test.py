@@ -204,7 +204,7 @@ class OpenAiClientTest(unittest.TestCase):
             self.chat("x", tools=[{"type": "function", "function": {"name": "f"}}])
         self.assertIn("--chat-template-file", str(caught.exception))
         with self.assertRaises(openai.NotFoundError):
-            self.client.embeddings.create(model="any", input="x")
+            self.client.images.generate(model="any", prompt="x")
         stranger = openai.OpenAI(base_url=self.server.url + "/v1", api_key="wrong", max_retries=0)
         with self.assertRaises(openai.AuthenticationError):
             stranger.models.list()

@@ -4,10 +4,9 @@
 usage: other_clients_test.py WINNOW VENV, as openai_client_test.py
 """
 import json
-import os
 import unittest
 
-from client_support import Server, ensure_packages
+from client_support import ensure_packages, start_with_tools
 
 SCHEMA = {"type": "object", "required": ["city"], "additionalProperties": False,
           "properties": {"city": {"type": "string", "enum": ["Oslo", "Rome"]}}}
@@ -16,9 +15,7 @@ SCHEMA = {"type": "object", "required": ["city"], "additionalProperties": False,
 class ClientTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        # SmolLM2's own template knows no tools; this one has its marks.
-        template = os.environ["WINNOW_TEMPLATES"] + "/Qwen-Qwen2.5-7B-Instruct.jinja"
-        cls.server = Server("--api-key", "the-key", "--temp", "0", "-c", "4096", "--chat-template-file", template)
+        cls.server = start_with_tools()
 
     @classmethod
     def tearDownClass(cls):
@@ -115,6 +112,15 @@ class OllamaTest(ClientTest):
         parts = list(self.client.generate(model="any", prompt="Say hello.", stream=True, options=self.options))
         self.assertTrue("".join(part.response for part in parts))
         self.assertTrue(parts[-1].done)
+
+    def test_embed(self):
+        answer = self.client.embed(model="any", input=["The cat sat on the mat.", "Oslo"])
+        self.assertEqual(len(answer.embeddings), 2)
+        self.assertAlmostEqual(sum(x * x for x in answer.embeddings[0]), 1, places=4)
+        raw = self.client.embeddings(model="any", prompt="Oslo").embedding
+        length = sum(x * x for x in raw) ** 0.5
+        for a, b in zip(raw, answer.embeddings[1], strict=True):
+            self.assertAlmostEqual(a / length, b, places=5)
 
     def test_schema(self):
         answer = self.chat("Where is the Colosseum?", format=SCHEMA)

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "server/chat_fields.h"
 #include "server/http_test_support.h"
 
 namespace winnow::server {
@@ -55,6 +56,17 @@ TEST_F(ToolsHttpTest, OneNamedFunction) {
   request["tools"].push_back(other);
   request["tool_choice"] = {{"type", "function"}, {"function", {{"name", "time"}}}};
   EXPECT_EQ(ask(request)["choices"][0]["message"]["tool_calls"][0]["function"]["name"], "time");
+  // Once, unless the request says otherwise: a model may go on calling it to the end.
+  const auto parallel = [&] {
+    return parse_chat(Fields(request), {OrderedJson(), OrderedJson()}, false).options.parallel_tool_calls;
+  };
+  request.erase("parallel_tool_calls");
+  EXPECT_EQ(parallel(), false);
+  request["parallel_tool_calls"] = true;
+  EXPECT_EQ(parallel(), true);
+  request.erase("parallel_tool_calls");
+  request["tool_choice"] = "required";
+  EXPECT_EQ(parallel(), std::nullopt);
 }
 
 TEST_F(ToolsHttpTest, CallsInAStream) {
