@@ -4,7 +4,7 @@ JOBS ?= $(shell nproc)
 # The model of the demo and the tests; set WINNOW_MODEL to use another.
 MODEL := $(or $(WINNOW_MODEL),models/SmolLM2-135M-Instruct-Q4_1.gguf)
 
-.PHONY: all setup model demo test test-heavy asan debug python-packages wheel install format format-check layers tidy bench clean distclean help
+.PHONY: all setup model demo test test-heavy asan arm-test debug python-packages wheel install format format-check layers tidy bench clean distclean help
 .NOTPARALLEL:
 
 all: setup python-packages  ## build the tool, the library and the tests: build/bin/winnow (the default)
@@ -41,6 +41,13 @@ asan: setup  ## unit tests under AddressSanitizer and UndefinedBehaviorSanitizer
 	@cmake --build --preset asan --parallel $(JOBS)
 	@ctest --preset asan --parallel $(JOBS)
 
+arm-test:  ## the kernels' and the cache's tests for 64-bit ARM, cross-built and run under qemu
+	@scripts/setup.sh arm
+	@scripts/setup.sh configure arm
+	@echo '==> Cross-building'
+	@cmake --build --preset arm --parallel $(JOBS)
+	@ctest --preset arm --parallel $(JOBS)
+
 debug: setup  ## build with asserts, in build-debug/
 	@scripts/setup.sh configure debug
 	@cmake --build --preset debug --parallel $(JOBS)
@@ -70,7 +77,7 @@ bench: all model  ## speed of prefill and decode at several depths
 	@build/bin/winnow bench -m $(MODEL)
 
 clean:  ## remove what was built
-	@rm -rf build build-debug build-asan dist
+	@rm -rf build build-debug build-asan build-arm dist
 
 distclean: clean  ## also remove ggml, libllama and the default model (the next build fetches them again)
 	@rm -rf .venv models

@@ -1,4 +1,13 @@
-# Everything that winnow links. ggml and llama come from CMAKE_PREFIX_PATH or the system where they are; otherwise from
+# Everything that winnow links; first what the kernels and the cache need.
+find_package(PkgConfig REQUIRED)
+pkg_check_modules(hwy REQUIRED IMPORTED_TARGET libhwy)
+find_package(nlohmann_json REQUIRED)
+find_package(Threads REQUIRED)
+if(NOT WINNOW_ENGINE)
+  return()
+endif()
+
+# ggml and llama come from CMAKE_PREFIX_PATH or the system where they are; otherwise from
 # the environment that scripts/setup.sh built under the repository.
 find_package(llama CONFIG QUIET)
 if(NOT llama_FOUND AND EXISTS ${PROJECT_SOURCE_DIR}/.venv/winnow.stamp)
@@ -27,11 +36,7 @@ if(NOT LLAMA_COMMON_INCLUDE_DIR)
 endif()
 find_package(DNNL 2.6 REQUIRED)
 find_package(OpenMP REQUIRED COMPONENTS CXX)  # oneDNN's threads: only their number is set
-find_package(PkgConfig REQUIRED)
-pkg_check_modules(hwy REQUIRED IMPORTED_TARGET libhwy)
-find_package(nlohmann_json REQUIRED)
 find_package(OpenSSL REQUIRED COMPONENTS Crypto)  # seals of saved contexts
-find_package(Threads REQUIRED)
 if(WINNOW_TOOLS)
   find_package(CLI11 REQUIRED)
   pkg_check_modules(httplib REQUIRED IMPORTED_TARGET cpp-httplib)

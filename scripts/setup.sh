@@ -7,6 +7,7 @@
 #   scripts/setup.sh model               the default model, in models/ (not with one of yours in WINNOW_MODEL)
 #   scripts/setup.sh python              what the Python package is built and tested with, in .venv
 #   scripts/setup.sh wheel               ggml's kernels for every level of processors, in .venv (make wheel)
+#   scripts/setup.sh arm                 what cross-builds and emulates 64-bit ARM (make arm-test)
 #   scripts/setup.sh configure PRESET    CMake, in the preset's build folder
 #   scripts/setup.sh all PRESET          all of these
 #   scripts/setup.sh require PACKAGE...  further Debian packages (CI)
@@ -16,6 +17,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 readonly kPackages=(cmake ninja-build g++ pkg-config python3 python3-venv ca-certificates libhwy-dev libdnnl-dev
   nlohmann-json3-dev libcli11-dev libcpp-httplib-dev libedit-dev libssl-dev libgtest-dev libbenchmark-dev
   python3-dev python3-jinja2)
+readonly kArmPackages=(g++-aarch64-linux-gnu qemu-user-static libhwy-dev:arm64 libgtest-dev:arm64)
 readonly kLlamaPackage=llama-cpp-python
 readonly kLlamaVersion=0.3.36
 # For this processor; without tinyBLAS, which adds up one row in another order than several, so that an answer in a batch
@@ -67,9 +69,13 @@ step() {
 
 # missing_packages [PACKAGE...]: which of them are not installed.
 missing_packages() {
-  local package
+  local package machine
+  machine=$(dpkg --print-architecture)
   for package in "$@"; do
-    [[ $(dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null) == installed ]] || printf '%s\n' "$package"
+    # A name alone means every architecture that has the package: it must be there for this machine.
+    dpkg-query -W -f='${db:Status-Status} ${Architecture}\n' "$package" 2>/dev/null |
+      grep -qxE "installed (all|$([[ $package == *:* ]] && echo "${package#*:}" || echo "$machine"))" ||
+      printf '%s\n' "$package"
   done
 }
 
@@ -89,6 +95,18 @@ install_packages() {
   step apt-update "Reading the package lists" "${as_root[@]}" apt-get update
   step apt-install "Installing Debian packages: ${missing[*]}" "${as_root[@]}" \
     env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "${missing[@]}"
+}
+
+# Debian has packages of both architectures side by side once it is told of the other one.
+setup_arm() {
+  local as_root=()
+  command -v dpkg >/dev/null || fail "the tests for ARM need Debian's cross-compiler and its packages for arm64"
+  if ! { dpkg --print-architecture; dpkg --print-foreign-architectures; } | grep -qx arm64; then
+    [[ $(id -u) -eq 0 ]] || as_root=(sudo)
+    step arm-architecture "Adding Debian's packages for arm64" "${as_root[@]}" dpkg --add-architecture arm64
+  fi
+  install_packages "${kPackages[@]}"
+  install_packages "${kArmPackages[@]}"
 }
 
 # --- Python environment ------------------------------------------------------------------------------------------------
@@ -365,8 +383,9 @@ case ${1:-} in
   model) setup_model ;;
   python) setup_python ;;
   wheel) setup_wheel ;;
+  arm) setup_arm ;;
   configure) setup_configure "${2:-release}" ;;
   all) install_packages "${kPackages[@]}"; setup_prefix; setup_model; setup_python
     setup_configure "${2:-release}" ;;
-  *) sed -n '2,12s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 2 ;;
+  *) sed -n '2,13s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 2 ;;
 esac
