@@ -3,15 +3,19 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <limits>
 #include <vector>
 
 #include "eviction/matrix_product.h"
+#include "kernels/softmax_row.h"
 #include "winnow/error.h"
 
 namespace winnow {
 namespace {
 
 using Matrix = std::vector<float>;  // row-major
+
+constexpr float kUnseen = -103.0F;  // e^this is nothing in float32
 
 constexpr int kFactorisations = 3;  // before the values are left as they were
 
@@ -45,6 +49,7 @@ void solve_row(const float* columns, int n, float* row) {
 }
 
 constexpr int kBlock = 48;
+constexpr int kStrip = 4 * kBlock;
 
 // a [n][n] = L L^T, in the lower triangle. Blocks to the right are updated by products of matrices.
 bool factorise(Matrix& a, int n) {
@@ -61,8 +66,8 @@ bool factorise(Matrix& a, int n) {
     }
     for (int i = 0; i < n_below; ++i) solve_row(columns.data(), size, panel + std::ptrdiff_t{i} * n);
     // Only the lower triangle is read later; strips of blocks keep most of the other half out.
-    for (int i = 0; i < n_below; i += 4 * kBlock) {
-      const int rows = std::min(4 * kBlock, n_below - i);
+    for (int i = 0; i < n_below; i += kStrip) {
+      const int rows = std::min(kStrip, n_below - i);
       const float* left = panel + std::ptrdiff_t{i} * n;
       multiply(rows, i + rows, size, -1.0F, {left, n}, {panel, n, true}, 1.0F,
                a.data() + std::ptrdiff_t{first + size + i} * n + first + size, n);
@@ -111,17 +116,10 @@ Matrix attention(const ReferenceRows& rows, const KeptEntries& kept, const Value
   multiply(rows.n_rows, kept.n_kept, d, options.scale, {rows.q, d}, {kept.keys, d, true}, 0.0F, x.data(), kept.n_kept);
   for (int r = 0; r < rows.n_rows; ++r) {
     float* row = x.data() + std::ptrdiff_t{r} * kept.n_kept;
-    double sum = rows.sinks != nullptr
-                     ? std::exp(static_cast<double>(rows.sinks[r]) - static_cast<double>(rows.log_sum_exp[r]))
-                     : 0;
-    for (int i = 0; i < kept.n_kept; ++i) {
-      if (options.soft_cap != 0) row[i] = options.soft_cap * std::tanh(row[i] / options.soft_cap);
-      row[i] = std::exp(row[i] - rows.log_sum_exp[r]);
-      sum += static_cast<double>(row[i]);
-    }
-    const bool is_seen = sum > 0 && std::isfinite(sum);
-    const float factor = is_seen ? static_cast<float>(1.0 / sum) : 0.0F;
-    for (int i = 0; i < kept.n_kept; ++i) row[i] = is_seen ? row[i] * factor : 0.0F;
+    const float sink = rows.sinks != nullptr ? rows.sinks[r] : -std::numeric_limits<float>::infinity();
+    const float largest = kernels::softmax_row(row, kept.n_kept, options.soft_cap, sink);
+    const float most = largest - rows.log_sum_exp[r];  // attention on an entry, over all entries, is at most e^most
+    if (!(most > kUnseen) || !std::isfinite(most)) std::fill_n(row, kept.n_kept, 0.0F);
   }
   return x;
 }
@@ -150,10 +148,16 @@ bool fit_values(const ReferenceRows& rows, const KeptEntries& kept, const ValueF
   const bool by_entries = t <= n;  // the smaller side
   const int side = by_entries ? t : n;
   Matrix gram(static_cast<std::size_t>(side) * static_cast<std::size_t>(side));
-  multiply(side, side, by_entries ? n : t, 1.0F, {x.data(), t, by_entries}, {x.data(), t, !by_entries}, 0.0F,
-           gram.data(), side);
-  double squares = 0;
-  for (const float a : x) squares += static_cast<double>(a) * static_cast<double>(a);
+  // Only the lower triangle is read; strips keep most of the other half out.
+  for (int first = 0; first < side; first += kStrip) {
+    const int rows_of_strip = std::min(kStrip, side - first);
+    const float* left = x.data() + (by_entries ? first : std::ptrdiff_t{first} * t);
+    multiply(rows_of_strip, first + rows_of_strip, by_entries ? n : t, 1.0F, {left, t, by_entries},
+             {x.data(), t, !by_entries}, 0.0F, gram.data() + std::ptrdiff_t{first} * side, side);
+  }
+  double squares = 0;  // of x: the trace of either side
+  for (int i = 0; i < side; ++i)
+    squares += static_cast<double>(gram[static_cast<std::size_t>(i) * (static_cast<std::size_t>(side) + 1)]);
   const double mean_diagonal = squares / t;
   Matrix right = residual;
   if (by_entries) {

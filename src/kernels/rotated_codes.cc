@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "kernels/half.h"
+#include "kernels/nearest_level.h"
 #include "winnow/entries.h"
 
 namespace winnow::kernels {
@@ -22,40 +23,37 @@ constexpr std::array<float, 4> kMagnitudes3 = {0.245094F, 0.756005F, 1.343909F, 
 
 std::size_t block_bytes(int bits, int block) { return 2 + static_cast<std::size_t>(block * bits / 8); }
 
-// Of the numbers y[n], the indices of the nearest magnitudes at a scale, and sums for the scale that fits them best.
-struct Match {
-  float yz = 0;  // sum of |y| z, z the chosen magnitude
-  float zz = 0;  // sum of z^2
-};
-
+// The indices of the nearest magnitudes at a scale.
 template <std::size_t kLevels>
-Match match(const std::array<float, kLevels>& magnitudes, const float* y, int n, float scale, std::uint8_t* index) {
+void match(const std::array<float, kLevels>& magnitudes, const float* y, int n, float scale, std::int32_t* index) {
   std::array<float, kLevels - 1> bounds;  // half-way between neighbours
   for (std::size_t i = 0; i + 1 < kLevels; ++i) bounds[i] = scale * (magnitudes[i] + magnitudes[i + 1]) / 2;
-  Match sums;
+  nearest_levels(y, n, bounds, index);
+}
+
+// The scale that fits the chosen magnitudes best. Sums go in order: every instruction set makes the same bits.
+template <std::size_t kLevels>
+float best_scale(const std::array<float, kLevels>& magnitudes, const float* y, int n, const std::int32_t* index) {
+  float yz = 0, zz = 0;  // of |y| z and z^2, z the chosen magnitude
   for (int i = 0; i < n; ++i) {
-    const float x = std::abs(y[i]);
-    int at = 0;
-    for (const float bound : bounds) at += x > bound ? 1 : 0;
-    index[i] = static_cast<std::uint8_t>(at);
-    const float z = magnitudes[static_cast<std::size_t>(at)];
-    sums.yz += x * z;
-    sums.zz += z * z;
+    const float z = magnitudes[static_cast<std::size_t>(index[i])];
+    yz += std::abs(y[i]) * z;
+    zz += z * z;
   }
-  return sums;
+  return yz / zz;
 }
 
 // The scale's float16 bits; the indices of the magnitudes at that scale are left in `index`.
 template <std::size_t kLevels>
-std::uint16_t fit_scale(const std::array<float, kLevels>& magnitudes, const float* y, int n, std::uint8_t* index) {
+std::uint16_t fit_scale(const std::array<float, kLevels>& magnitudes, const float* y, int n, std::int32_t* index) {
   float squares = 0;
   for (int i = 0; i < n; ++i) squares += y[i] * y[i];
   float scale = std::sqrt(squares / static_cast<float>(n));
   std::uint16_t bits = 0;
   for (int round = 0; round < 2; ++round) {
     if (scale == 0.0F) break;
-    const Match sums = match(magnitudes, y, n, scale, index);
-    bits = half_from_float(sums.yz / sums.zz);
+    match(magnitudes, y, n, scale, index);
+    bits = half_from_float(best_scale(magnitudes, y, n, index));
     scale = float_from_half(bits);
   }
   match(magnitudes, y, n, scale, index);
@@ -72,18 +70,23 @@ Nibble nibble(int block, int i) {
   return {group * half + i % half, i / half % 2 * 4};
 }
 
-void pack(int bits, const float* y, const std::uint8_t* index, int n, std::byte* out) {
-  std::fill_n(out, n * bits / 8, std::byte{});
-  const auto put = [out](int byte, int shift, unsigned value) { out[byte] |= static_cast<std::byte>(value << shift); };
-  for (int i = 0; i < n; ++i) {
-    const unsigned sign = std::signbit(y[i]) ? 1 : 0;
-    if (bits == 4) {
-      const Nibble at = nibble(n, i);
-      put(at.byte, at.shift, sign << 3 | index[i]);
-    } else {
-      put(i / 4, i % 4 * 2, index[i]);
-      put(n / 4 + i / 8, i % 8, sign);
+void pack(int bits, const float* y, const std::int32_t* index, int n, std::byte* out) {
+  const auto sign = [y](int i) { return std::signbit(y[i]) ? 1U : 0U; };
+  const auto magnitude = [index](int i) { return static_cast<unsigned>(index[i]); };
+  if (bits == 4) {
+    const auto code = [&](int i) { return sign(i) << 3 | magnitude(i); };
+    const int half = std::min(n, kCodeGroup) / 2;
+    for (int first = 0; first < n; first += 2 * half) {
+      for (int i = 0; i < half; ++i) {
+        *out++ = static_cast<std::byte>(code(first + i) | code(first + half + i) << 4);
+      }
     }
+    return;
+  }
+  std::fill_n(out, n * bits / 8, std::byte{});
+  for (int i = 0; i < n; ++i) {
+    out[i / 4] |= static_cast<std::byte>(magnitude(i) << (i % 4 * 2));
+    out[n / 4 + i / 8] |= static_cast<std::byte>(sign(i) << (i % 8));
   }
 }
 
@@ -126,7 +129,7 @@ void store_coded_row(EntryType type, const float* src, std::byte* dst, int head_
   const int bits = code_bits(type);
   const int block = code_block(head_dim);
   float y[kMaxHeadDim] = {};
-  std::uint8_t index[kMaxBlock];
+  std::int32_t index[kMaxBlock];
   // As for float16: what it cannot hold becomes its largest number.
   for (int i = 0; i < head_dim; ++i) y[i] = std::clamp(src[i], -65504.0F, 65504.0F);
   rotate_row(y, y, head_dim);

@@ -7,6 +7,7 @@
 #include <random>
 #include <vector>
 
+#include "kernels/nearest_level.h"
 #include "kernels/reference/reference.h"
 #include "kernels/test_head.h"
 
@@ -73,6 +74,32 @@ TEST_P(Rotation, IsTheSameBitsOnEveryInstructionSet) {
     y = x;
     rotate_row(y.data(), y.data(), n);
     EXPECT_EQ(y, expected) << n << ", in place";
+  }
+}
+
+// Codes and scales, too: by the scalar definition of the nearest level.
+TEST_P(Rotation, GivesCodesOfTheSameBits) {
+  for (const EntryType type : kCoded) {
+    const std::span<const float> levels = code_magnitudes(code_bits(type));
+    std::vector<float> bounds;
+    for (std::size_t i = 0; i + 1 < levels.size(); ++i) bounds.push_back((levels[i] + levels[i + 1]) / 2);
+    for (const int n : {8, 16, 19, 64, 128}) {
+      std::vector<float> y = random_row(n, 9);
+      y[0] = bounds[1];  // not above it
+      std::vector<std::int32_t> index(y.size() + 1, -5);
+      nearest_levels(y.data(), n, bounds, index.data());
+      for (std::size_t i = 0; i < y.size(); ++i) {
+        EXPECT_EQ(index[i], std::count_if(bounds.begin(), bounds.end(), [&](float b) { return std::abs(y[i]) > b; }));
+      }
+      EXPECT_EQ(index.back(), -5) << n;
+    }
+    for (const int n : kHeadSizes) {
+      const std::vector<float> row = random_row(n, 4, 3.0F);
+      const std::vector<std::byte> here = stored(type, row);
+      force_isa("");
+      EXPECT_EQ(here, stored(type, row)) << n;
+      force_isa(GetParam());
+    }
   }
 }
 
