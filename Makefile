@@ -4,7 +4,8 @@ JOBS ?= $(shell nproc)
 # The model of the demo and the tests; set WINNOW_MODEL to use another.
 MODEL := $(or $(WINNOW_MODEL),models/SmolLM2-135M-Instruct-Q4_1.gguf)
 
-.PHONY: all setup model demo test test-heavy asan arm-test debug python-packages wheel install format format-check layers tidy bench clean distclean help
+.PHONY: all setup model demo test test-heavy asan arm-test debug python-packages wheel deb deb-test install format format-check \
+  layers tidy bench clean distclean help
 .NOTPARALLEL:
 
 all: setup python-packages  ## build the tool, the library and the tests: build/bin/winnow (the default)
@@ -57,6 +58,17 @@ wheel: setup python-packages  ## the Python package for every processor of the p
 	@.venv/bin/python -m pip wheel . --no-deps --no-build-isolation --disable-pip-version-check --wheel-dir dist \
 	  --config-settings=cmake.define.WINNOW_GGML_VARIANTS=$(CURDIR)/.venv/winnow-wheel
 
+deb: setup  ## a Debian package for every processor of the platform, to dist/
+	@scripts/setup.sh require help2man dpkg-dev
+	@scripts/setup.sh wheel
+	@scripts/setup.sh configure deb
+	@cmake --build --preset deb --parallel $(JOBS)
+	@cd build-deb && cpack && mkdir -p ../dist && mv winnow_*.deb ../dist/
+
+deb-test: deb model  ## install the package into a fresh Debian, use it there, and remove it
+	@scripts/setup.sh require debootstrap
+	@packaging/test.sh dist/winnow_*.deb $(MODEL)
+
 install: all  ## install to PREFIX (/usr/local)
 	@cmake --install build --prefix $(PREFIX)
 
@@ -77,7 +89,7 @@ bench: all model  ## speed of prefill and decode at several depths
 	@build/bin/winnow bench -m $(MODEL)
 
 clean:  ## remove what was built
-	@rm -rf build build-debug build-asan build-arm dist
+	@rm -rf build build-debug build-asan build-arm build-deb dist
 
 distclean: clean  ## also remove ggml, libllama and the default model (the next build fetches them again)
 	@rm -rf .venv models

@@ -27,6 +27,7 @@ install(FILES ${PROJECT_BINARY_DIR}/winnowConfig.cmake ${PROJECT_BINARY_DIR}/win
 
 # The static library's own libraries are private ones: pkg-config --static winnow. ggml's and llama's own
 # .pc files are not used: those of the Python package name a folder that is gone.
+set(winnow_pc_requires "libhwy libcrypto")
 set(winnow_pc_private)
 foreach(dir IN LISTS WINNOW_LIBRARY_DIRS)
   string(APPEND winnow_pc_private "-L${dir} -Wl,-rpath,${dir} ")

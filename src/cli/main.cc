@@ -25,7 +25,7 @@ std::string help() {
       "Commands:\n";
   for (const Command& command : commands()) {
     std::string name = std::string("  ") + command.name;
-    name.resize(13, ' ');
+    name.resize(14, ' ');
     text += name + command.summary + "\n";
   }
   text +=
