@@ -31,7 +31,7 @@ here apt-get install -y --no-install-recommends /winnow.deb >/dev/null
 say "Using it"
 here winnow --version
 ln "$model" "$root/model.gguf" 2>/dev/null || cp "$model" "$root/model.gguf"
-answer=$(here winnow run -m /model.gguf -p 'The capital of France is' -n 4 2>/dev/null)
+answer=$(here winnow run -m /model.gguf -p 'The capital of France is' -n 4 --temp 0 2>/dev/null)
 [[ $answer == *Paris* ]] || fail "it says '$answer'"
 here bash -c 'source /usr/share/bash-completion/completions/winnow; COMP_WORDS=(winnow run --kv-ev); COMP_CWORD=2; _winnow
   [[ ${COMPREPLY[*]} == --kv-evict ]]' || fail "bash does not complete flags"

@@ -61,28 +61,54 @@ std::pair<double, std::vector<Probability>> log_probabilities(const Session& ses
 }  // namespace
 
 void bind_generation(nb::module_& module) {
+  nb::class_<SamplingOptions>(module, "SamplingOptions")
+      .def(nb::init<>())
+      .def_rw("temperature", &SamplingOptions::temperature)
+      .def_rw("top_k", &SamplingOptions::top_k)
+      .def_rw("top_p", &SamplingOptions::top_p)
+      .def_rw("min_p", &SamplingOptions::min_p)
+      .def_rw("repeat_last_n", &SamplingOptions::repeat_last_n)
+      .def_rw("repeat_penalty", &SamplingOptions::repeat_penalty)
+      .def_rw("frequency_penalty", &SamplingOptions::frequency_penalty)
+      .def_rw("presence_penalty", &SamplingOptions::presence_penalty)
+      .def_rw("typical_p", &SamplingOptions::typical_p)
+      .def_rw("top_n_sigma", &SamplingOptions::top_n_sigma)
+      .def_rw("xtc_probability", &SamplingOptions::xtc_probability)
+      .def_rw("xtc_threshold", &SamplingOptions::xtc_threshold)
+      .def_rw("dynatemp_range", &SamplingOptions::dynatemp_range)
+      .def_rw("dynatemp_exponent", &SamplingOptions::dynatemp_exponent)
+      .def_rw("dry_multiplier", &SamplingOptions::dry_multiplier)
+      .def_rw("dry_base", &SamplingOptions::dry_base)
+      .def_rw("dry_allowed_length", &SamplingOptions::dry_allowed_length)
+      .def_rw("dry_penalty_last_n", &SamplingOptions::dry_penalty_last_n)
+      .def_rw("dry_sequence_breakers", &SamplingOptions::dry_sequence_breakers)
+      .def_rw("mirostat_mode", &SamplingOptions::mirostat)
+      .def_rw("mirostat_tau", &SamplingOptions::mirostat_tau)
+      .def_rw("mirostat_eta", &SamplingOptions::mirostat_eta)
+      .def_rw("samplers", &SamplingOptions::samplers)
+      .def_rw("seed", &SamplingOptions::seed)
+      .def_rw("grammar", &SamplingOptions::grammar)
+      .def_rw("grammar_start", &SamplingOptions::grammar_start)
+      .def_prop_rw(
+          "logit_bias",
+          [](const SamplingOptions& options) {
+            std::vector<std::pair<Token, float>> biases;
+            for (const LogitBias& one : options.logit_bias) biases.emplace_back(one.token, one.bias);
+            return biases;
+          },
+          [](SamplingOptions& options, const std::vector<std::pair<Token, float>>& biases) {
+            options.logit_bias.clear();
+            for (const auto& [token, bias] : biases) options.logit_bias.push_back({token, bias});
+          });
   nb::class_<Sampler>(module, "Sampler")
       .def(
           "__init__",
-          [](Sampler* self, std::shared_ptr<Model> model, float temperature, int top_k, float top_p, float min_p,
-             int repeat_last_n, float repeat_penalty, float frequency_penalty, float presence_penalty,
-             std::uint32_t seed, const std::string& grammar, const GrammarStart& grammar_start) {
+          [](Sampler* self, std::shared_ptr<Model> model, const SamplingOptions& options) {
             const nb::gil_scoped_release release;
-            new (self) Sampler(std::move(model), {.temperature = temperature,
-                                                  .top_k = top_k,
-                                                  .top_p = top_p,
-                                                  .min_p = min_p,
-                                                  .repeat_last_n = repeat_last_n,
-                                                  .repeat_penalty = repeat_penalty,
-                                                  .frequency_penalty = frequency_penalty,
-                                                  .presence_penalty = presence_penalty,
-                                                  .seed = seed,
-                                                  .grammar = grammar,
-                                                  .grammar_start = grammar_start});
+            options.check_effects();
+            new (self) Sampler(std::move(model), options);
           },
-          "model"_a, nb::kw_only(), "temperature"_a = 0.8f, "top_k"_a = 40, "top_p"_a = 0.95f, "min_p"_a = 0.05f,
-          "repeat_last_n"_a = 64, "repeat_penalty"_a = 1.0f, "frequency_penalty"_a = 0.0f, "presence_penalty"_a = 0.0f,
-          "seed"_a = SamplingOptions{}.seed, "grammar"_a = "", "grammar_start"_a = GrammarStart{})
+          "model"_a, "options"_a)
       .def("accept", &Sampler::accept, "token"_a)
       .def_prop_ro("seed", &Sampler::seed);
 

@@ -1,5 +1,6 @@
 """Loading, tokens, completions and states, in llama-cpp-python's terms."""
 
+import dataclasses
 import signal
 import subprocess
 import sys
@@ -100,6 +101,34 @@ def test_seeds_and_grammars(llm):
         llm(PROMPT, grammar="root ::= (")
     with pytest.raises(winnow.InvalidArgument, match="temperature"):
         llm(PROMPT, temperature=-1)
+
+
+def test_samplers(llm):
+    def first(**options):
+        return llm(PROMPT, max_tokens=1, **options)["choices"][0]["text"]
+
+    likeliest = first(temperature=0)
+    [token] = llm.tokenize(likeliest, add_bos=False)
+    assert first(temperature=0, logit_bias={token: -100}) != likeliest
+    assert first(temperature=5, logit_bias={token: 100}, samplers=["temperature"], seed=1) == likeliest
+    # Each leaves one token at these settings.
+    for options in ({"typical_p": 0.0}, {"top_n_sigma": 0.001}, {"top_k": 1}, {"samplers": ["top_k"], "top_k": 1}):
+        assert len({first(temperature=3, seed=seed, **options) for seed in range(6)}) == 1, options
+    assert len({first(temperature=3, seed=seed, mirostat_mode=2) for seed in range(6)}) > 1
+    with pytest.raises(TypeError, match="did you mean 'typical_p'"):
+        first(typicalp=0.5)
+    with pytest.raises(winnow.InvalidArgument, match="top-k"):
+        first(top_k=1, samplers=["temperature"])  # of no effect
+    with pytest.raises(winnow.InvalidArgument, match="4294967296"):
+        first(seed=2**32)
+
+
+def test_sampling_fields_are_the_engines():
+    options = winnow._core.SamplingOptions()
+    for field in dataclasses.fields(winnow.Sampling):
+        default = getattr(options, field.name)
+        if field.default is not None:
+            assert list(default) == list(field.default) if isinstance(default, list) else default == pytest.approx(field.default)
 
 
 def test_a_prompt_that_goes_on_is_not_read_again(llm, text):

@@ -24,6 +24,7 @@ from .evaluation import benchmarks, evaluate, read_results
 from .grammar import LlamaGrammar
 from .llama import Llama, LlamaState
 from .methods import methods
+from .sampling import Sampling
 from .scorers import Choice, Integer, LayerEvidence, Number, scorer
 
 __all__ = [
@@ -44,6 +45,7 @@ __all__ = [
     "NotFound",
     "Number",
     "OutOfMemory",
+    "Sampling",
     "Unsupported",
     "__version__",
     "benchmarks",

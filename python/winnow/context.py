@@ -57,10 +57,8 @@ class Context:
         max_tokens: Optional[int] = 128,
         stop: Stop = None,
         temperature: float = 0.0,
-        top_k: int = 40,
-        top_p: float = 0.95,
-        min_p: float = 0.05,
         seed: Optional[int] = None,
+        **others: Any,
     ) -> Any:
         """The answer to a question, or a list of answers to a list of them, each as if it were the first.
 
@@ -72,12 +70,8 @@ class Context:
                 if self._is_asked
                 else "ask() needs a question, unless compress() had one"
             )
-        sampling = Sampling(
-            temperature=temperature,
-            top_k=top_k,
-            top_p=top_p,
-            min_p=min_p,
-            seed=self._llm._seed if seed is None else seed,
+        sampling = Sampling.of(
+            temperature=temperature, seed=self._llm._seed if seed is None else seed, **others
         )
         options = {"max_tokens": token_limit(max_tokens), "stops": stop_list(stop)}
         if question is None or isinstance(question, str):

@@ -15,7 +15,7 @@ from .errors import InvalidArgument
 from .grammar import Grammar, gbnf_of
 from .methods import Budget, budget_text
 from .progress import progress
-from .sampling import RANDOM_SEED, Sampling
+from .sampling import Sampling
 
 Prompt = Union[str, Sequence[int]]
 
@@ -86,7 +86,7 @@ class Llama:
     ):
         self.model_path = os.fspath(model_path)
         self.verbose = verbose
-        self._seed = RANDOM_SEED if seed is None else seed
+        self._seed = seed
         self._model = _core.Model.load(self.model_path, use_mmap, template_of(chat_format, chat_template))
         self._engine = _core.Engine.create(self._model, n_threads or 0, kv_bytes_limit, n_batch, prefill_weights)
         self._options = {
@@ -219,19 +219,18 @@ class Llama:
         logprobs: Optional[int] = None,
         echo: bool = False,
         stop: Stop = None,
-        frequency_penalty: float = 0.0,
-        presence_penalty: float = 0.0,
-        repeat_penalty: float = 1.0,
         top_k: int = 40,
         stream: bool = False,
         seed: Optional[int] = None,
         grammar: Grammar = None,
+        **others: Any,
     ) -> Any:
         """The text after a prompt (a text, or tokens), as OpenAI's completions.
 
         max_tokens: None, 0 or less: as many as the context has room for. logprobs: beside every token so many of the
         likeliest, natural logarithms in the model's own distribution. stop: texts that end the answer and do not
-        belong to it. grammar: GBNF that it must follow. stream: an iterator of chunks instead of one response.
+        belong to it. grammar: GBNF that it must follow. stream: an iterator of chunks instead of one response. Further
+        arguments are those of `winnow.Sampling`: repeat_penalty, typical_p, mirostat_mode, logit_bias, ...
         """
         if echo and logprobs is not None:
             raise InvalidArgument("echo and logprobs exclude each other: a prompt's own probabilities are not kept")
@@ -240,15 +239,13 @@ class Llama:
         echoed = ""
         if echo:
             echoed = prompt if isinstance(prompt, str) else self.detokenize(tokens).decode("utf-8", "replace")
-        sampling = Sampling(
+        sampling = Sampling.of(
             temperature=temperature,
             top_k=top_k,
             top_p=top_p,
             min_p=min_p,
-            repeat_penalty=repeat_penalty,
-            frequency_penalty=frequency_penalty,
-            presence_penalty=presence_penalty,
             seed=self._seed if seed is None else seed,
+            **others,
         )
         sampler = sampling.sampler(self._model, tokens, grammar=gbnf_of(grammar))
         answer = self._answer(
@@ -277,19 +274,18 @@ class Llama:
         seed: Optional[int] = None,
         response_format: Optional[Dict[str, Any]] = None,
         max_tokens: Optional[int] = None,
-        presence_penalty: float = 0.0,
-        frequency_penalty: float = 0.0,
-        repeat_penalty: float = 1.0,
         grammar: Grammar = None,
         logprobs: bool = False,
         top_logprobs: Optional[int] = None,
+        **others: Any,
     ) -> Any:
         """The answer to messages, as OpenAI's chat completions.
 
         messages: dicts with 'role' and 'content'; where the last is an assistant's, the answer goes on with it. tools,
         tool_choice: functions that the model may, must or must not call. response_format: {"type": "json_object"} for
         any JSON object, with "schema" for one that follows it ({"type": "json_schema", ...} as OpenAI's, too).
-        logprobs, top_logprobs: natural logarithms in the model's own distribution. stream: an iterator of chunks.
+        logprobs, top_logprobs: natural logarithms in the model's own distribution. stream: an iterator of chunks. Further
+        arguments are those of `winnow.Sampling`.
         """
         if not messages:
             raise InvalidArgument("messages are empty: a chat needs one at least")
@@ -301,15 +297,13 @@ class Llama:
             self._model, made, options_of(messages, tools, tool_choice, bool(gbnf))
         )
         tokens = self.tokenize(prompt.text, True, True)
-        sampling = Sampling(
+        sampling = Sampling.of(
             temperature=temperature,
             top_k=top_k,
             top_p=top_p,
             min_p=min_p,
-            repeat_penalty=repeat_penalty,
-            frequency_penalty=frequency_penalty,
-            presence_penalty=presence_penalty,
             seed=self._seed if seed is None else seed,
+            **others,
         )
         if gbnf:
             sampler = sampling.sampler(self._model, tokens, grammar=gbnf)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Sequence
+import difflib
+from typing import Any, List, Mapping, Optional, Sequence, Tuple
 
 from . import _core
 from .errors import InvalidArgument
@@ -13,7 +14,10 @@ RANDOM_SEED = 0xFFFFFFFF
 
 @dataclasses.dataclass(frozen=True)
 class Sampling:
-    """Names and defaults as llama-cpp-python's."""
+    """Names and defaults as llama-cpp-python's, and llama.cpp's for what it does not have.
+
+    Fields that would have no effect beside others are refused.
+    """
 
     temperature: float = 0.8  # 0: always the likeliest token
     top_k: int = 40  # 0 or -1: all
@@ -23,14 +27,66 @@ class Sampling:
     repeat_penalty: float = 1.0
     frequency_penalty: float = 0.0
     presence_penalty: float = 0.0
-    seed: int = RANDOM_SEED
+    typical_p: float = 1.0  # 1: all
+    top_n_sigma: float = -1.0  # 0 or less: all
+    xtc_probability: float = 0.0
+    xtc_threshold: float = 0.1
+    dynatemp_range: float = 0.0
+    dynatemp_exponent: float = 1.0
+    dry_multiplier: float = 0.0  # 0: no penalty of repeated sequences
+    dry_base: float = 1.75
+    dry_allowed_length: int = 2
+    dry_penalty_last_n: int = -1  # -1: the context
+    dry_sequence_breakers: Sequence[str] = ("\n", ":", '"', "*")
+    mirostat_mode: int = 0  # 1 or 2: that version of Mirostat
+    mirostat_tau: float = 5.0
+    mirostat_eta: float = 0.1
+    logit_bias: Optional[Mapping[int, float]] = None  # of tokens, added to their logits
+    samplers: Optional[Sequence[str]] = None  # names in their order; None: all, in llama.cpp's order
+    seed: Optional[int] = None  # None: a random one
 
-    def sampler(self, model: Any, tokens: Sequence[int], **grammar: Any) -> Any:
+    @classmethod
+    def of(cls, **fields: Any) -> "Sampling":
+        """From a call's arguments. Raises TypeError for a name that is none of them."""
+        known = [field.name for field in dataclasses.fields(cls)]
+        for name in fields:
+            if name not in known:
+                near = difflib.get_close_matches(name, known, 1)
+                raise TypeError(f"there is no argument '{name}'" + (f"; did you mean '{near[0]}'?" if near else ""))
+        return cls(**fields)
+
+    def _options(self) -> Any:
+        options = _core.SamplingOptions()
+        for name, value in vars(self).items():
+            if name == "logit_bias":
+                value = _biases(value)
+            elif name == "seed":
+                value = RANDOM_SEED if value is None else value
+                if not 0 <= value <= RANDOM_SEED:
+                    raise InvalidArgument(f"a seed is a number from 0 to {RANDOM_SEED}, not {value}")
+            elif name in ("samplers", "dry_sequence_breakers"):
+                value = None if value is None else list(value)
+            if value is not None:
+                setattr(options, name, value)
+        return options
+
+    def sampler(self, model: Any, tokens: Sequence[int], grammar: str = "", grammar_start: Any = None) -> Any:
         """For an answer behind these tokens."""
-        if not 0 <= self.seed <= RANDOM_SEED:
-            raise InvalidArgument(f"a seed is a number from 0 to {RANDOM_SEED}, not {self.seed}")
-        sampler = _core.Sampler(model, **dataclasses.asdict(self), **grammar)
-        if self.repeat_penalty != 1 or self.frequency_penalty != 0 or self.presence_penalty != 0:
-            for token in tokens[max(len(tokens) - self.repeat_last_n, 0) :]:
-                sampler.accept(token)
+        options = self._options()
+        options.grammar = grammar
+        if grammar_start is not None:
+            options.grammar_start = grammar_start
+        sampler = _core.Sampler(model, options)
+        last = self.repeat_last_n if self._penalises() else 0
+        if self.dry_multiplier > 0:
+            last = len(tokens) if self.dry_penalty_last_n < 0 else max(last, self.dry_penalty_last_n)
+        for token in tokens[max(len(tokens) - last, 0) :]:
+            sampler.accept(token)
         return sampler
+
+    def _penalises(self) -> bool:
+        return self.repeat_penalty != 1 or self.frequency_penalty != 0 or self.presence_penalty != 0
+
+
+def _biases(given: Optional[Mapping[int, float]]) -> List[Tuple[int, float]]:
+    return [(int(token), float(bias)) for token, bias in (given or {}).items()]
