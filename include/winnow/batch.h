@@ -120,7 +120,7 @@ struct BatchStatistics {
   int n_queued = 0, n_reading = 0, n_answering = 0;
   double turn_s = 0;  // that the turn under way (a step, a slice of prefill, a context's file) has taken; 0: idle
   std::size_t bytes_promised = 0;  // to requests under way and contexts
-  std::size_t context_bytes = 0;   // in pages of what is kept, shared ones once
+  std::size_t context_bytes = 0;   // of what is kept: pages, shared ones once, and scores of cuts
   // Requests of which a beginning was kept (or was being read for others), those of which nothing was, and what had to
   // make room.
   std::int64_t context_hits = 0, context_misses = 0, contexts_removed = 0;

@@ -114,7 +114,7 @@ void Batch::Impl::publish() {
     now.n_reading += job->answers.empty();
   }
   now.bytes_promised = bytes_promised();
-  now.context_bytes = tree.bytes_in_pages();
+  now.context_bytes = tree.bytes_in_pool();
   now.contexts_removed = tree.n_removed();
 
   std::vector<BatchEntry> entries;

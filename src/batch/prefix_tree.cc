@@ -228,9 +228,11 @@ std::size_t PrefixTree::bytes_kept() const {
   return sum;
 }
 
-std::size_t PrefixTree::bytes_in_pages() const {
+std::size_t PrefixTree::bytes_in_pool() const {
   std::size_t sum = 0;
-  for (const PrefixPointer& prefix : all_) sum += prefix->is_ready && prefix->is_kept ? prefix->page_bytes : 0;
+  for (const PrefixPointer& prefix : all_) {
+    if (prefix->is_ready && prefix->is_kept) sum += prefix->page_bytes + prefix->statistics.score_bytes;
+  }
   return sum;
 }
 

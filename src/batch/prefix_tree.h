@@ -98,7 +98,7 @@ class PrefixTree {
   const std::list<PrefixPointer>& all() const { return all_; }
   std::size_t bytes() const;                             // of all, and promised to those being read
   std::size_t bytes_kept() const;                        // of kept ones: what the limit is about
-  std::size_t bytes_in_pages() const;                    // of kept ones, in pages alone
+  std::size_t bytes_in_pool() const;                     // of kept ones, in pages and scores alone
   std::int64_t n_removed() const { return n_removed_; }  // by remove_one
 
  private:

@@ -10,7 +10,7 @@ namespace winnow::cli {
 namespace {
 
 constexpr Command kCommands[] = {
-    {"run", "Generate text after a prompt, or answer questions about a document.", run_command},
+    {"run", "Generate text after a prompt, or answer questions about a text.", run_command},
     {"chat", "Talk with a model in the terminal.", chat_command},
     {"serve", "Serve a model to OpenAI's clients.", serve_command},
     {"bench", "Measure speed and memory, in llama-bench's rows.", bench_command},
