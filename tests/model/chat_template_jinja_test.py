@@ -37,6 +37,12 @@ FAMILIES = {
     "SmolLM3": "HuggingFaceTB-SmolLM3-3B.jinja",
     "Granite": "ibm-granite-granite-3.3-2B-Instruct.jinja",
     "LFM2": "LFM2-8B-A1B.jinja",
+    "Qwen3.5": "Qwen3.5-4B.jinja",
+    "Granite 4": "ibm-granite-granite-4.0.jinja",
+    "Command R7B": "CohereForAI-c4ai-command-r7b-12-2024-tool_use.jinja",
+    "Seed-OSS": "ByteDance-Seed-OSS.jinja",
+    "GLM-4.7-Flash": "GLM-4.7-Flash.jinja",
+    "Ministral 3": "mistralai-Ministral-3-14B-Reasoning-2512.jinja",
 }
 USER = {"role": "user", "content": "Who found the boot?"}
 CHATS = [

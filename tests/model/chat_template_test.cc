@@ -54,6 +54,9 @@ TEST(ChatTemplateTest, ATurnEndsWithTheFamilysToken) {
       {"HuggingFaceTB-SmolLM3-3B", "<|im_end|>"},
       {"ibm-granite-granite-3.3-2B-Instruct", "<|end_of_text|>"},
       {"LFM2-8B-A1B", "<|im_end|>"},
+      {"Qwen3.5-4B", "<|im_end|>"},
+      {"ibm-granite-granite-4.0", "<|end_of_text|>"},
+      {"mistralai-Ministral-3-14B-Reasoning-2512", "</s>"},
       {"openai-gpt-oss-120b", "<|end|>"},
   };
   const Messages messages = {{"user", "Who?"}, {"assistant", "tea"}, {"user", "When?"}};
