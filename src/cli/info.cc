@@ -57,7 +57,11 @@ struct CostModel {
       const bool is_shared = std::any_of(model.layers.begin(), model.layers.end(), [&](const LayerInfo& other) {
         return other.kind == LayerKind::kSharedAttention && other.kv_layer == l;
       });
-      (is_shared ? staged_bytes : largest) = is_shared ? staged_bytes + plain : std::max(largest, plain);
+      if (is_shared) {
+        staged_bytes += plain;
+      } else {
+        largest = std::max(largest, plain);
+      }
     }
     staged_bytes += largest;
   }

@@ -107,14 +107,11 @@ ggml_tensor* GraphBuilder::self_attention(const LayerSpec& spec, const LayerWeig
   if (spec.latent_rank > 0) return latent_attention(spec, weights, x);
   const std::int64_t n_rows = x->ne[1];
   ggml_tensor* q = linear(weights.wq, weights.bq, x);
-  if (!spec.owns_entries()) {
-    q = heads(spec, q, spec.n_head, weights.q_norm);
-    ggml_tensor* y =
-        sequences_->attend(context_, weights.layer, q, rope(spec.rope, q, weights.rope_freqs), nullptr, nullptr);
-    return linear(weights.wo, weights.bo, y);
+  ggml_tensor *k = nullptr, *v = nullptr;  // of a layer that attends to another's entries
+  if (spec.owns_entries()) {
+    k = linear(weights.wk, weights.bk, x);
+    v = spec.is_key_value ? k : linear(weights.wv, weights.bv, x);
   }
-  ggml_tensor* k = linear(weights.wk, weights.bk, x);
-  ggml_tensor* v = spec.is_key_value ? k : linear(weights.wv, weights.bv, x);
   ggml_tensor* gate = nullptr;
   if (spec.has_output_gate) {  // a head's query, then its gate
     const std::size_t head = static_cast<std::size_t>(spec.key_dim) * sizeof(float);
@@ -125,19 +122,21 @@ ggml_tensor* GraphBuilder::self_attention(const LayerSpec& spec, const LayerWeig
     gate = ggml_sigmoid(context_, half(head));
     q = half(0);
   }
+  // Norms after RoPE: of the queries before rotation, which methods reason about, exact but for weights that differ
+  // within a pair.
+  const auto normed = [&](ggml_tensor* weight, ggml_tensor* rows) {
+    return spec.is_norm_after_rope ? norm(spec.norm, spec.norm_eps, {.weight = weight}, rows) : rows;
+  };
   q = with_temperature(spec, heads(spec, q, spec.n_head, weights.q_norm));
-  k = heads(spec, k, spec.n_kv_head, weights.k_norm);
-  v = ggml_reshape_3d(context_, v, spec.value_dim, spec.n_kv_head, n_rows);
-  if (spec.has_value_norm) v = ggml_rms_norm(context_, v, spec.norm_eps);
-  ggml_tensor* q_rotated = rope(spec.rope, q, weights.rope_freqs);
-  ggml_tensor* k_rotated = rope(spec.rope, k, weights.rope_freqs);
-  if (spec.is_norm_after_rope) {
-    // For methods that reason about the queries before rotation: exact but for weights that differ within a pair.
-    q = norm(spec.norm, spec.norm_eps, {.weight = weights.q_norm}, q);
-    q_rotated = norm(spec.norm, spec.norm_eps, {.weight = weights.q_norm}, q_rotated);
-    k_rotated = norm(spec.norm, spec.norm_eps, {.weight = weights.k_norm}, k_rotated);
+  ggml_tensor* q_rotated = normed(weights.q_norm, rope(spec.rope, q, weights.rope_freqs));
+  q = normed(weights.q_norm, q);
+  if (k != nullptr) {
+    k = heads(spec, k, spec.n_kv_head, weights.k_norm);
+    k = normed(weights.k_norm, rope(spec.rope, k, weights.rope_freqs));
+    v = ggml_reshape_3d(context_, v, spec.value_dim, spec.n_kv_head, n_rows);
+    if (spec.has_value_norm) v = ggml_rms_norm(context_, v, spec.norm_eps);
   }
-  ggml_tensor* y = sequences_->attend(context_, weights.layer, q, q_rotated, k_rotated, v);
+  ggml_tensor* y = sequences_->attend(context_, weights.layer, q, q_rotated, k, v);
   if (gate != nullptr) y = ggml_mul(context_, y, gate);
   return linear(weights.wo, weights.bo, y);
 }
