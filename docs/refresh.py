@@ -5,7 +5,7 @@
 
 A line <!-- winnow ARGUMENTS --> is followed by a block with that command's output, <!-- methods --> by the table of
 methods, <!-- models --> by that of architectures (winnow_model_table, beside the tool), <!-- file PATH --> by a file of the
-repository. Run it after a change of flags, methods or architectures.
+repository, <!-- script PATH ARGUMENTS --> by what a Python script of the repository prints. Run it after a change of flags, methods or architectures.
 """
 import collections
 import json
@@ -15,7 +15,7 @@ import re
 import subprocess
 import sys
 
-BLOCK = re.compile(r"<!-- (winnow [^>]*?|methods|models|file [^>]*?) -->\n.*?<!-- end -->\n", re.S)
+BLOCK = re.compile(r"<!-- (winnow [^>]*?|methods|models|file [^>]*?|script [^>]*?) -->\n.*?<!-- end -->\n", re.S)
 
 
 def output(tool, arguments):
@@ -52,6 +52,9 @@ def main():
                 body = methods_table(tool)
             elif name == "models":
                 body = output(os.path.join(os.path.dirname(tool), "winnow_model_table"), [])
+            elif name.startswith("script "):
+                script, *options = name.split()[1:]
+                body = output(sys.executable, [str(pathlib.Path(__file__).parent.parent / script), *options])
             elif name.startswith("file "):
                 source = pathlib.Path(__file__).parent.parent / name.split()[1]
                 body = "```cpp\n" + source.read_text(encoding="utf-8") + "```\n"

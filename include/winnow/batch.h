@@ -26,8 +26,15 @@ struct BatchOptions {
   // their methods save beside them; what has not been used for long and is read again quickly goes first. 0: a context
   // lives as long as requests use it.
   std::size_t context_bytes = 0;
-  // Folder in which kept contexts are saved, and from which they come back. Empty: none. It is made if it is missing.
+  // Folder in which kept contexts are saved, and from which they come back, also to other processes that use it and
+  // after they had to leave memory. Empty: none. It is made if it is missing.
   std::string cache_dir;
+  // Most bytes of the files there, whoever wrote them; those that were not used for longest go. 0: four times
+  // context_bytes.
+  std::size_t cache_dir_bytes = 0;
+  // A conversation that has rested for so many seconds is saved; a context at once, within 2 s where there is other
+  // work.
+  double save_after_s = 30;
   // Seconds of prefill for every second of decoding, while there are answers to go on with.
   double prefill_share = 1.0;
   // Called from the batch's thread with a sentence about something that failed without failing a request (a damaged

@@ -7,6 +7,7 @@
 #include "batch/prefix_key.h"
 #include "cache/ragged_cache.h"
 #include "engine/decode/step_graph.h"
+#include "engine/session_options.h"
 #include "eviction/cut.h"
 #include "winnow/error.h"
 
@@ -253,7 +254,7 @@ void check_job(BatchJob& job, Engine& engine, const BatchOptions& batch) {
   job.result.prompt_tokens = static_cast<std::int32_t>(n_tokens);
   job.tokens = request.context;
   job.tokens.insert(job.tokens.end(), request.prompt.begin(), request.prompt.end());
-  job.key = prefix_key(request);
+  job.key = prefix_key(request, checked_session_options(request.session, engine.model()->impl()));
 }
 
 }  // namespace winnow

@@ -8,6 +8,9 @@
 namespace winnow {
 namespace {
 
+// A folder's limit where none is given, in units of the memory for contexts: disks are larger.
+constexpr std::size_t kFolderShare = 4;
+
 BatchOptions checked(const BatchOptions& options) {
   const auto require = [](bool is_valid, const std::string& sentence) {
     if (!is_valid) throw Error(ErrorCode::kInvalidArgument, sentence);
@@ -19,17 +22,21 @@ BatchOptions checked(const BatchOptions& options) {
           "the share of the prefill must be above 0 and at most 1000");
   require(options.cache_dir.empty() || options.context_bytes > 0,
           "saved contexts need memory in which contexts are kept: raise it above 0");
+  require(!options.cache_dir.empty() || options.cache_dir_bytes == 0,
+          "a limit of saved contexts needs a folder for them");
+  require(options.save_after_s >= 0, "conversations are saved after 0 seconds or more");
   return options;
 }
 
 }  // namespace
 
 Batch::Impl::Impl(std::shared_ptr<Engine> the_engine, const BatchOptions& the_options)
-    : engine(std::move(the_engine)),
-      options(checked(the_options)),
-      tree(options.context_bytes, [this](const KeptPrefix& prefix) { remove_file(prefix); }) {
+    : engine(std::move(the_engine)), options(checked(the_options)), tree(options.context_bytes) {
   if (!options.cache_dir.empty()) {
-    files.emplace(engine, options.cache_dir, options.context_bytes, options.on_warning);
+    const std::size_t folder_bytes =
+        options.cache_dir_bytes > 0 ? options.cache_dir_bytes : kFolderShare * options.context_bytes;
+    files.emplace(engine, options.cache_dir, PrefixFiles::Limits{options.context_bytes, folder_bytes},
+                  options.on_warning);
     restore();
   }
   publish();

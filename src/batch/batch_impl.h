@@ -60,7 +60,11 @@ struct Batch::Impl {
   // From the folder, and into it: one that has waited so long. False if there is none.
   void restore();
   bool save_one(std::chrono::steady_clock::duration context_age, std::chrono::steady_clock::duration other_age);
-  void remove_file(const KeptPrefix& prefix);
+  // When the next one has waited for so long. Nothing: there is none.
+  std::optional<BatchClock::time_point> next_save(std::chrono::steady_clock::duration other_age) const;
+  bool awaits_save(const KeptPrefix& prefix) const;
+  // The files of what a request begins with are used.
+  void touch_files(KeptPrefix& prefix) const;
   void start_answers(BatchJob& job);
   void finish_embedding(BatchJob& job);
 

@@ -12,6 +12,8 @@ namespace {
 
 // Fewer tokens cost less to read again than to keep.
 constexpr std::int32_t kLeastKept = 32;
+// What is used all the time need not say so more often.
+constexpr std::chrono::minutes kTouchEvery{1};
 
 }  // namespace
 
@@ -46,7 +48,7 @@ void Batch::Impl::restore() {
   files->restore(saved_prefix_keys, [&](SavedPrefix prefix) {
     const PrefixPointer added = tree.add(prefix.key, std::move(prefix.session), true);
     if (added && tree.bytes_kept() > options.context_bytes) {
-      tree.remove(*added);
+      tree.remove(*added);  // it and the rest come when they are asked for
       return false;
     }
     if (added) added->is_saved = true;
@@ -60,16 +62,28 @@ void Batch::Impl::restore() {
   }
 }
 
+bool Batch::Impl::awaits_save(const KeptPrefix& prefix) const {
+  if (!files || !prefix.is_ready || !prefix.is_kept || prefix.is_saved) return false;
+  if (!prefix.is_context && !prefix.children.empty()) return false;
+  const std::vector<std::string> keys = saved_prefix_keys(prefix.session.options(), prefix.tokens);
+  return std::find(keys.begin(), keys.end(), prefix.key) != keys.end();
+}
+
+std::optional<BatchClock::time_point> Batch::Impl::next_save(std::chrono::steady_clock::duration other_age) const {
+  std::optional<BatchClock::time_point> next;
+  for (const PrefixPointer& prefix : tree.all()) {
+    if (!awaits_save(*prefix)) continue;
+    const BatchClock::time_point due = prefix->is_context ? prefix->ready_at : prefix->ready_at + other_age;
+    next = next ? std::min(*next, due) : due;
+  }
+  return next;
+}
+
 bool Batch::Impl::save_one(std::chrono::steady_clock::duration context_age,
                            std::chrono::steady_clock::duration other_age) {
-  if (!files) return false;
   const auto now = std::chrono::steady_clock::now();
   for (const PrefixPointer& prefix : tree.all()) {
-    if (!prefix->is_ready || !prefix->is_kept || prefix->is_saved) continue;
-    if (!prefix->is_context && !prefix->children.empty()) continue;
-    if (prefix->ready_at > now - (prefix->is_context ? context_age : other_age)) continue;
-    const std::vector<std::string> keys = saved_prefix_keys(prefix->session.options(), prefix->tokens);
-    if (std::find(keys.begin(), keys.end(), prefix->key) == keys.end()) continue;
+    if (prefix->ready_at > now - (prefix->is_context ? context_age : other_age) || !awaits_save(*prefix)) continue;
     prefix->is_saved = true;  // also where it fails: a full disk is not asked again and again
     files->save(prefix->key, prefix->session);
     return true;
@@ -77,8 +91,13 @@ bool Batch::Impl::save_one(std::chrono::steady_clock::duration context_age,
   return false;
 }
 
-void Batch::Impl::remove_file(const KeptPrefix& prefix) {
-  if (files && prefix.is_saved) files->remove(prefix.key, prefix.tokens);
+void Batch::Impl::touch_files(KeptPrefix& prefix) const {
+  const auto now = BatchClock::now();
+  for (KeptPrefix* used = &prefix; files && used != nullptr; used = used->parent) {
+    if (!used->is_saved || (used->touched && now - *used->touched < kTouchEvery)) continue;
+    used->touched = now;
+    used->is_saved = files->touch(used->key, used->tokens);  // else it is saved again
+  }
 }
 
 }  // namespace winnow

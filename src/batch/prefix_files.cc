@@ -6,9 +6,10 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <csignal>
-#include <cstdlib>
+#include <cerrno>
+#include <chrono>
 #include <filesystem>
+#include <random>
 #include <system_error>
 
 #include "base/fnv1a.h"
@@ -20,17 +21,20 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kSuffix = ".context";
-constexpr const char* kUnsealed = ".tmp.";  // and the process
+constexpr const char* kUnsealed = ".tmp.";  // and a number that no other save has
+// A save that has not ended after so long was killed.
+constexpr std::chrono::hours kKilled{1};
 
 // What a file holds beside the entries, queries and logits that a context is charged for: tokens, tables, options.
 constexpr std::size_t kFileOverhead = std::size_t{1} << 20;
 
-// Held while a file and its seal change together; it ends with the process at the latest.
+// Held while a file and its seal change together (LOCK_EX) or are read (LOCK_SH); it ends with the process at the
+// latest.
 class FolderLock {
  public:
-  explicit FolderLock(const std::string& folder)
+  FolderLock(const std::string& folder, int kind)
       : descriptor_(open((folder + "/lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600)) {
-    if (descriptor_ < 0 || flock(descriptor_, LOCK_EX) != 0) {
+    if (descriptor_ < 0 || flock(descriptor_, kind) != 0) {
       throw Error(ErrorCode::kIo, "cannot lock the folder for saved contexts, " + folder);
     }
   }
@@ -44,9 +48,8 @@ class FolderLock {
 
 // Saved contexts hold users' texts and are loaded as they are: nobody else may read the folder, and nobody else's files
 // are taken from it.
-void check_folder(const std::string& folder, bool is_new) {
+void check_folder(const std::string& folder) {
   struct stat info {};
-  if (is_new && chmod(folder.c_str(), 0700) != 0) throw Error(ErrorCode::kIo, "cannot close " + folder + " to others");
   if (stat(folder.c_str(), &info) != 0) throw Error(ErrorCode::kIo, "cannot look at the folder " + folder);
   if (info.st_uid != geteuid() || (info.st_mode & 077) != 0) {
     throw Error(ErrorCode::kIo, "the folder for saved contexts, " + folder +
@@ -64,24 +67,34 @@ void check_file(const std::string& path, std::size_t bytes_limit) {
   }
 }
 
-// Makes the folder if it is missing.
+// Makes the folder if it is missing: closed to others from its first moment on, since servers that start together all
+// come here.
 std::string usable_folder(const std::string& folder) {
+  fs::path path = fs::path(folder).lexically_normal();
+  if (!path.has_filename()) path = path.parent_path();  // "contexts/"
   std::error_code error;
-  const bool is_new = fs::create_directories(folder, error);
-  if (!fs::is_directory(folder)) {
+  if (path.has_parent_path()) fs::create_directories(path.parent_path(), error);
+  if (mkdir(path.c_str(), 0700) != 0 && !error) error = {errno, std::generic_category()};
+  if (!fs::is_directory(path)) {
     throw Error(ErrorCode::kIo, "the folder for saved contexts, " + folder + ", cannot be made: " + error.message());
   }
-  check_folder(folder, is_new);
+  check_folder(folder);
   return folder;
+}
+
+// Servers on other machines, or in containers, have processes of the same number.
+std::string random_number() {
+  std::random_device random;
+  return hex_text(std::uint64_t{random()} << 32 | random());
 }
 
 }  // namespace
 
-PrefixFiles::PrefixFiles(std::shared_ptr<Engine> engine, std::string folder, std::size_t bytes_limit,
+PrefixFiles::PrefixFiles(std::shared_ptr<Engine> engine, std::string folder, const Limits& limits,
                          std::function<void(const std::string&)> on_warning)
     : engine_(std::move(engine)),
       folder_(usable_folder(folder)),
-      bytes_limit_(bytes_limit),
+      limits_(limits),
       on_warning_(std::move(on_warning)),
       seal_(folder_) {}
 
@@ -98,12 +111,13 @@ void PrefixFiles::warn(const std::string& what, const std::exception& error) con
 void PrefixFiles::save(const std::string& key, const Session& session) {
   const std::string path = path_of(key, session.tokens());
   // Its seal is there before the file has its name: who is killed in between leaves a seal of nothing.
-  const std::string unsealed = path + kUnsealed + std::to_string(getpid());
+  const std::string unsealed = path + kUnsealed + random_number();
   try {
     session.save(unsealed);
-    const FolderLock lock(folder_);
+    const FolderLock lock(folder_, LOCK_EX);
     seal_.seal(unsealed, path);
     fs::rename(unsealed, path);
+    trim();
   } catch (const std::exception& error) {
     std::error_code ignored;
     fs::remove(unsealed, ignored);
@@ -111,16 +125,44 @@ void PrefixFiles::save(const std::string& key, const Session& session) {
   }
 }
 
-void PrefixFiles::remove(const std::string& key, std::span<const Token> tokens) {
-  const std::string path = path_of(key, tokens);
+std::vector<PrefixFiles::SavedFile> PrefixFiles::saved_files() const {
+  std::vector<SavedFile> files;
   std::error_code ignored;
-  fs::remove(path, ignored);
-  fs::remove(ContextSeal::seal_path(path), ignored);
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder_, ignored)) {
+    const std::string name = entry.path().filename().string();
+    if (name.ends_with(kSuffix)) {
+      std::error_code gone;  // another server has removed it by now
+      const SavedFile file{
+          .path = entry.path().string(), .used = entry.last_write_time(gone), .bytes = entry.file_size(gone)};
+      if (!gone) files.push_back(file);
+    } else if (name.find(std::string(kSuffix) + kUnsealed) != std::string::npos) {
+      const fs::file_time_type written = entry.last_write_time(ignored);
+      if (!ignored && written < fs::file_time_type::clock::now() - kKilled) fs::remove(entry.path(), ignored);
+    }
+  }
+  std::sort(files.begin(), files.end(), [](const SavedFile& a, const SavedFile& b) { return a.used > b.used; });
+  return files;
+}
+
+void PrefixFiles::trim() const {
+  const std::vector<SavedFile> files = saved_files();
+  std::size_t sum = 0;
+  for (const SavedFile& file : files) {
+    sum += file.bytes;
+    if (sum <= limits_.folder_bytes || &file == &files.front()) continue;  // the newest stays, whatever it takes
+    std::error_code ignored;
+    fs::remove(file.path, ignored);
+    fs::remove(ContextSeal::seal_path(file.path), ignored);
+  }
+}
+
+bool PrefixFiles::touch(const std::string& key, std::span<const Token> tokens) const {
+  return utimensat(AT_FDCWD, path_of(key, tokens).c_str(), nullptr, 0) == 0 || errno != ENOENT;
 }
 
 Session PrefixFiles::load(const std::string& path) const {
-  check_file(path, bytes_limit_);
-  const FolderLock lock(folder_);
+  check_file(path, limits_.one_bytes);
+  const FolderLock lock(folder_, LOCK_SH);
   seal_.check(path);
   return engine_->load_session(path);
 }
@@ -131,7 +173,9 @@ std::optional<Session> PrefixFiles::find(const std::string& key, std::span<const
   if (lstat(path.c_str(), &info) != 0) return std::nullopt;
   try {
     Session session = load(path);
-    if (std::ranges::equal(session.tokens(), tokens)) return session;
+    if (!std::ranges::equal(session.tokens(), tokens)) return std::nullopt;
+    touch(key, tokens);
+    return session;
   } catch (const std::exception& error) {
     warn("a saved context was passed over: ", error);
   }
@@ -139,20 +183,8 @@ std::optional<Session> PrefixFiles::find(const std::string& key, std::span<const
 }
 
 void PrefixFiles::restore(const KeysOf& keys_of, const std::function<bool(SavedPrefix)>& takes) {
-  std::vector<std::pair<fs::file_time_type, std::string>> files;
-  std::error_code ignored;
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder_)) {
-    const std::string name = entry.path().filename().string();
-    if (name.ends_with(kSuffix)) {
-      files.emplace_back(entry.last_write_time(ignored), entry.path().string());
-    } else if (name.find(std::string(kSuffix) + kUnsealed) != std::string::npos) {
-      const std::string process = name.substr(name.rfind('.') + 1);
-      if (kill(std::atoi(process.c_str()), 0) != 0) fs::remove(entry.path(), ignored);  // of a save that was killed
-    }
-  }
-  std::sort(files.begin(), files.end(), std::greater<>());
-  for (const auto& [time, file] : files) {
-    const std::string& path = file;  // clang 14 lets no lambda take a part of a binding
+  for (const SavedFile& file : saved_files()) {
+    const std::string& path = file.path;
     try {
       Session session = load(path);
       const std::vector<std::string> keys = keys_of(session.options(), session.tokens());
@@ -162,10 +194,7 @@ void PrefixFiles::restore(const KeysOf& keys_of, const std::function<bool(SavedP
       if (key == keys.end()) {
         throw Error(ErrorCode::kBadFile, path + " holds another context than its name says: remove it");
       }
-      if (!takes({.key = *key, .session = std::move(session)})) {
-        throw Error(ErrorCode::kOutOfMemory,
-                    path + " exceeds the memory for kept contexts: raise it or remove the file");
-      }
+      if (!takes({.key = *key, .session = std::move(session)})) return;
     } catch (const std::exception& error) {
       warn("a saved context was passed over: ", error);
     }

@@ -1,6 +1,8 @@
 // Kept sequences in a folder: saved, and found again by this server after a restart and by others that use the folder.
 #pragma once
 
+#include <cstddef>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -19,34 +21,49 @@ struct SavedPrefix {
 };
 
 // A file's name tells its key and tokens by a hash, so who looks for a sequence knows where; what is in the file is
-// compared in full. Several processes may use a folder at once: a file is written and removed under a lock.
+// compared in full. Several processes may use a folder at once, on several machines: a file is written, removed and
+// read under a lock. Files outlive what is kept in memory; the folder has a limit of its own, and a file's time is that
+// of its last use.
 //
 // Not thread-safe.
 class PrefixFiles {
  public:
+  struct Limits {
+    std::size_t one_bytes = 0;     // of a context: what memory has room for
+    std::size_t folder_bytes = 0;  // of all files, whoever wrote them
+  };
   // Makes the folder if it is missing. Throws Error(kIo), Error(kBadFile) for one that cannot be used. Damaged files,
-  // those that others made and those that exceed `bytes_limit` are warned about and passed over.
-  PrefixFiles(std::shared_ptr<Engine> engine, std::string folder, std::size_t bytes_limit,
+  // those that others made and those that are too large are warned about and passed over.
+  PrefixFiles(std::shared_ptr<Engine> engine, std::string folder, const Limits& limits,
               std::function<void(const std::string&)> on_warning);
 
-  // Warns where it fails.
+  // Those that were not used for longest make room. Warns where it fails.
   void save(const std::string& key, const Session& session);
-  void remove(const std::string& key, std::span<const Token> tokens);
-  // All that there are, newest first, and at most as many as `takes` says yes to. keys_of: under which keys a session
-  // with these options and tokens may have been saved.
+  // It was used. False: it is not there any more, somebody else has needed the room.
+  bool touch(const std::string& key, std::span<const Token> tokens) const;
+  // Those that were used last come first, until `takes` says no. keys_of: under which keys a session with these options
+  // and tokens may have been saved.
   using KeysOf = std::function<std::vector<std::string>(const SessionOptions&, std::span<const Token>)>;
   void restore(const KeysOf& keys_of, const std::function<bool(SavedPrefix)>& takes);
   // One that this or another process saved.
   std::optional<Session> find(const std::string& key, std::span<const Token> tokens);
 
  private:
+  struct SavedFile {
+    std::string path;
+    std::filesystem::file_time_type used;
+    std::size_t bytes = 0;
+  };
+  // Those used last come first. Removes what killed saves have left.
+  std::vector<SavedFile> saved_files() const;
+  void trim() const;
   std::string path_of(const std::string& key, std::span<const Token> tokens) const;
   Session load(const std::string& path) const;
   void warn(const std::string& what, const std::exception& error) const;
 
   std::shared_ptr<Engine> engine_;
   std::string folder_;
-  std::size_t bytes_limit_;
+  Limits limits_;
   std::function<void(const std::string&)> on_warning_;
   ContextSeal seal_;
 };

@@ -25,8 +25,8 @@ bool continues(const BatchRequest& request) {
   return request.reuse == Reuse::kContinue && !Cut::needs(request.session.eviction).reconstruction_only;
 }
 
-std::string prefix_key(const BatchRequest& request) {
-  const std::string key = options_key(request.session);
+std::string prefix_key(const BatchRequest& request, const SessionOptions& checked) {
+  const std::string key = options_key(checked);
   if (!request.session.eviction.evicts()) return key;
   if (!continues(request)) return key + exact(request.context.size());
   return key + (request.context.empty() ? kAware : kTurns);

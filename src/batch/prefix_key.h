@@ -14,7 +14,9 @@ bool continues(const BatchRequest& request);
 
 // Everything that decides what is kept of given tokens: the session's options and, where they evict, how the request
 // has its beginning cut.
-std::string prefix_key(const BatchRequest& request);
+// `checked`: the request's options as a session has them, with what they leave open filled in, which is what a file of
+// one tells.
+std::string prefix_key(const BatchRequest& request, const SessionOptions& checked);
 
 // The keys that a saved sequence may have had: all but those of conversations behind a context of Reuse::kExact, which
 // are not saved.

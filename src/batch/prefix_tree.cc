@@ -188,7 +188,6 @@ void PrefixTree::remove(const KeptPrefix& prefix) {
     std::erase_if(roots_, [](const Roots& roots) { return roots.siblings.empty(); });
   }
   all_.remove(alive);
-  on_remove_(*alive);
   const KeptPrefix* above_it = prefix.is_ready ? prefix.parent : nullptr;
   if (above_it != nullptr && above_it->n_users == 0 && above_it->children.size() == 1 && is_branching(*above_it)) {
     remove(*above_it);  // nothing branches there any more

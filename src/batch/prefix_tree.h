@@ -9,7 +9,6 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <list>
 #include <memory>
 #include <optional>
@@ -39,8 +38,9 @@ struct KeptPrefix {
   // Logits, saved queries, scores and recurrent states; while it is read, all that is promised.
   std::size_t state_bytes = 0;
   SessionStatistics statistics;
-  bool is_saved = false;
+  bool is_saved = false;  // in the folder for saved contexts
   std::chrono::steady_clock::time_point ready_at;
+  std::optional<std::chrono::steady_clock::time_point> touched;  // when its file was told last that it is used
 
   KeptPrefix* parent = nullptr;
   std::vector<KeptPrefix*> children;
@@ -58,9 +58,8 @@ std::size_t state_bytes(const ModelInfo& model, const SessionOptions& options);
 // Not thread-safe.
 class PrefixTree {
  public:
-  // bytes_limit: of what is kept. 0: sequences live as long as requests use them. on_remove is told of each that goes.
-  PrefixTree(std::size_t bytes_limit, std::function<void(const KeptPrefix&)> on_remove)
-      : bytes_limit_(bytes_limit), on_remove_(std::move(on_remove)) {}
+  // bytes_limit: of what is kept. 0: sequences live as long as requests use them.
+  explicit PrefixTree(std::size_t bytes_limit) : bytes_limit_(bytes_limit) {}
 
   // Where a request can begin: with a fork of `prefix`, truncated to n_tokens. Null: with nothing.
   struct Match {
@@ -114,7 +113,6 @@ class PrefixTree {
   void touch(KeptPrefix& prefix);
 
   const std::size_t bytes_limit_;
-  const std::function<void(const KeptPrefix&)> on_remove_;
   std::list<PrefixPointer> all_;  // in the order in which they came
   struct Roots {
     std::string key;

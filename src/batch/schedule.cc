@@ -13,14 +13,19 @@ namespace {
 constexpr double kTurnSeconds = 0.05;
 // While nobody waits for tokens, so long between two looks at what others want.
 constexpr double kIdleReadSeconds = 0.02;
-// A busy batch saves a context after this time, an idle one at once; what may soon go on is left alone for longer.
-constexpr std::chrono::seconds kAtOnce{0}, kLatestSave{2}, kConversationSave{30};
+// A busy batch saves a context after this time, an idle one at once.
+constexpr std::chrono::seconds kAtOnce{0}, kLatestSave{2};
 // A few tokens that a template begins every chat with are no beginning.
 constexpr std::int32_t kLeastReused = 16;
 // Fewer tokens are read again sooner than another copy is made.
 constexpr std::int32_t kLeastCopied = 64;
 // Fewer tokens of a context that is not cut are read together with what follows it.
 constexpr std::int32_t kLeastApart = 128;
+
+// What may soon go on is left alone for so long before it is saved.
+BatchClock::duration conversation_age(const BatchOptions& options) {
+  return std::chrono::duration_cast<BatchClock::duration>(std::chrono::duration<double>(options.save_after_s));
+}
 
 }  // namespace
 
@@ -29,7 +34,7 @@ void Batch::Impl::run() {
     admit();
     const double seconds = step();
     if (!readings.empty()) read(seconds > 0 ? seconds * options.prefill_share : kIdleReadSeconds);
-    save_one(active.empty() ? kAtOnce : kLatestSave, kConversationSave);
+    save_one(active.empty() ? kAtOnce : kLatestSave, conversation_age(options));
     publish();
   }
   // Those that are left hear of their end.
@@ -47,7 +52,8 @@ bool Batch::Impl::receive() {
     const auto has_news = [&] { return is_stopping || !incoming.empty() || !cancelled.empty(); };
     if (active.empty() && queue.empty() && !has_news()) {
       lock.unlock();
-      const bool is_saving = save_one(kAtOnce, kConversationSave);
+      const bool is_saving = save_one(kAtOnce, conversation_age(options));
+      const std::optional<BatchClock::time_point> due = next_save(conversation_age(options));
       if (!is_saving) {
         drop_step();
         engine->impl().pool->trim();
@@ -55,7 +61,11 @@ bool Batch::Impl::receive() {
       lock.lock();
       if (!is_saving) {
         turn_begin.reset();
-        wake.wait(lock, has_news);
+        if (due) {
+          wake.wait_until(lock, *due, has_news);
+        } else {
+          wake.wait(lock, has_news);
+        }
       }
     }
     turn_begin = BatchClock::now();
@@ -224,6 +234,7 @@ void Batch::Impl::start(std::unique_ptr<BatchJob> owned, const PrefixTree::Match
     ++(is_hit ? totals.context_hits : totals.context_misses);
     if (is_hit) {
       ++job.origin->n_hits;
+      touch_files(*job.origin);
       job.origin->is_kept |= keeps(job);
       job.result.cached_tokens = job.n_begun;
       totals.cached_tokens += job.n_begun;

@@ -48,9 +48,10 @@ struct ServeFlags {
   int min_kv_tokens = 256;
   std::optional<std::string> context_bytes;
   std::string cache_dir;
+  std::optional<std::string> cache_dir_bytes;
   std::string max_body = "16MiB";
   int max_connections = 128;
-  int timeout_s = 600, grace_s = 30, ping_s = 30;
+  int timeout_s = 600, drain_s = 0, grace_s = 30, ping_s = 30;
   SamplingFlags sampling;
   CacheFlags cache;
   std::optional<std::string> pooling;
@@ -78,7 +79,10 @@ bool parse_flags(const Arguments& arguments, ServeFlags& flags) {
   line.integer("--timeout", flags.timeout_s, 1, "most seconds of a request (default: 600)");
   line.integer("--sse-ping-interval", flags.ping_s, -1,
                "seconds without news after which a stream says that it lives; -1: never (default: 30)");
-  line.integer("--grace", flags.grace_s, 0, "seconds that running answers get on SIGTERM (default: 30)");
+  line.integer(
+      "--drain", flags.drain_s, 0,
+      "seconds on SIGTERM in which /health is 503 and requests are still taken, for a proxy to notice (default: 0)");
+  line.integer("--grace", flags.grace_s, 0, "seconds that running answers get then (default: 30)");
   line.text("--max-body", "SIZE", flags.max_body, "largest body of a request (default: 16MiB)");
   line.integer("--max-connections", flags.max_connections, 1, "most connections (default: 128)");
   line.group("Model");
@@ -96,6 +100,8 @@ bool parse_flags(const Arguments& arguments, ServeFlags& flags) {
             "most memory for contexts and conversations kept for later requests (default: a quarter of --kv-limit; 0B: "
             "none)");
   line.text("--cache-dir", "FOLDER", flags.cache_dir, "save kept contexts there, and restore them at the start");
+  line.text("--cache-dir-limit", "SIZE", flags.cache_dir_bytes,
+            "most bytes of the files there, of all servers that share it (default: four times --kv-contexts)");
   line.group("Generation");
   line.integer("-n,--predict", flags.max_tokens, 1, "most tokens of an answer that sets no limit (default: 1024)");
   add_sampling_flags(line, flags.sampling);
@@ -163,6 +169,7 @@ BatchOptions batch_options(const ServeFlags& flags, std::size_t kv_limit) {
   options.context_bytes = flags.context_bytes && *flags.context_bytes == "0B" ? 0
                           : flags.context_bytes ? parse_byte_size("--kv-contexts", *flags.context_bytes)
                                                 : kv_limit / 4;
+  if (flags.cache_dir_bytes) options.cache_dir_bytes = parse_byte_size("--cache-dir-limit", *flags.cache_dir_bytes);
   options.on_warning = [](const std::string& text) { print_log({{"event", "warning"}, {"message", text}}); };
   return options;
 }
@@ -230,20 +237,20 @@ class Loader {
   std::thread thread_;  // last: it uses all of the above
 };
 
-// After the grace and so much more the connections' threads are given up, whatever they are at.
+// After what the end may take and so much more the connections' threads are given up, whatever they are at.
 constexpr std::chrono::seconds kLastResort{15};
 
 // Ends the process at a second signal, and where the connections do not end in time. Set what it returns once they
 // have.
-std::shared_ptr<std::atomic<bool>> watch_the_end(const sigset_t& signals, int grace_s) {
+std::shared_ptr<std::atomic<bool>> watch_the_end(const sigset_t& signals, int seconds) {
   const auto have_ended = std::make_shared<std::atomic<bool>>(false);
   std::thread([signals] {
     int again = 0;
     sigwait(&signals, &again);
     _exit(128 + again);
   }).detach();
-  std::thread([grace_s, have_ended] {
-    std::this_thread::sleep_for(std::chrono::seconds(grace_s) + kLastResort);
+  std::thread([seconds, have_ended] {
+    std::this_thread::sleep_for(std::chrono::seconds(seconds) + kLastResort);
     if (*have_ended) return;  // contexts are being saved
     print_log({{"event", "warning"}, {"message", "requests do not end: the server ends without them"}});
     _exit(1);
@@ -257,6 +264,7 @@ int serve_command(const Arguments& arguments) {
   ServeFlags flags;
   if (!parse_flags(arguments, flags)) return 0;
   if (flags.port > 65535) throw UsageError("--port takes a number up to 65535, not " + std::to_string(flags.port));
+  if (flags.cache_dir_bytes && flags.cache_dir.empty()) throw UsageError("--cache-dir-limit needs --cache-dir");
   const std::string path = model_path(flags.model);
   const server::ServiceOptions options = service_options(flags, path);
   model_options(flags.model);
@@ -280,8 +288,11 @@ int serve_command(const Arguments& arguments) {
     std::thread serving([&] { service.serve(); });
     sigwait(&signals, &caught);
     error = loader.error;
-    if (!error) print_log({{"event", "stopping"}, {"grace_s", flags.grace_s}});
-    const auto have_ended = watch_the_end(signals, flags.grace_s);
+    const int drain_s = !error && loader.is_done() ? flags.drain_s : 0;
+    if (!error) print_log({{"event", "stopping"}, {"drain_s", drain_s}, {"grace_s", flags.grace_s}});
+    const auto have_ended = watch_the_end(signals, drain_s + flags.grace_s);
+    service.announce_end();
+    std::this_thread::sleep_for(std::chrono::seconds(drain_s));
     service.stop(flags.grace_s);
     serving.join();
     *have_ended = true;

@@ -16,6 +16,7 @@
 #include "server/kv_json.h"
 #include "server/page.h"
 #include "server/service.h"
+#include "server/translation.h"
 #include "winnow/version.h"
 
 namespace winnow::server {
@@ -66,7 +67,7 @@ void Service::add_ollama_routes() {
     post(path, [this, kind = kind](Batch& batch, const httplib::Request& request, httplib::Response& response) {
       auto dialect = std::make_unique<OllamaDialect>(kind, options_.model_name);
       if (is_ollama_load(parse_body(request.body))) {
-        set_json(response, dialect->loaded());
+        response.set_content(to_ordered_text(dialect->loaded()), "application/json");
         return;
       }
       generate(std::move(dialect), batch, request, response);
@@ -132,6 +133,7 @@ void Service::add_routes() {
     response.set_content(metrics_text(counts_, latencies_, batch_), "text/plain; version=0.0.4");
   });
   get("/health", [this](Batch& batch, const httplib::Request&, httplib::Response& response) {
+    if (is_leaving_) throw ApiError(503, "the server is about to end", "", "stopping");
     if (batch.statistics().turn_s > options_.stall_s) {
       throw ApiError(503,
                      "the engine has stood still for " + std::to_string(static_cast<int>(options_.stall_s)) +

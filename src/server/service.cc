@@ -52,7 +52,8 @@ void Service::add_hooks() {
     }
     if (!origin.empty() && request.method == "OPTIONS") {
       response.set_header("Access-Control-Allow-Methods", "GET, POST, DELETE");
-      response.set_header("Access-Control-Allow-Headers", "Authorization, Content-Type, x-api-key, anthropic-version");
+      response.set_header("Access-Control-Allow-Headers",
+                          "Authorization, Content-Type, x-api-key, anthropic-version, X-Winnow-Context");
       response.status = 204;
       return httplib::Server::HandlerResponse::Handled;
     }

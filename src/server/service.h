@@ -41,6 +41,8 @@ class Service {
   void serve() { http_.serve(); }
   // The batch has to outlive the last connection, that is serve().
   void set_batch(Batch* batch) { batch_ = batch; }
+  // From now on /health tells proxies to look elsewhere; requests are still taken.
+  void announce_end() { is_leaving_ = true; }
   // Refuses new requests, waits up to `seconds` for those under way, then ends.
   void stop(double seconds);
 
@@ -70,7 +72,7 @@ class Service {
   const ServiceOptions options_;
   HttpServer http_;
   std::atomic<Batch*> batch_{nullptr};
-  std::atomic<bool> is_stopping_{false};
+  std::atomic<bool> is_leaving_{false}, is_stopping_{false};
   StatusCounts counts_;
   Latencies latencies_;
   const std::shared_ptr<ResponseStore> responses_ = std::make_shared<ResponseStore>();

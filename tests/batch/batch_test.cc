@@ -463,6 +463,8 @@ TEST_F(BatchTest, OptionsThatCannotBe) {
   test::expect_error(ErrorCode::kInvalidArgument, "a queue cannot have fewer", [&] { make_batch({.max_queued = -1}); });
   test::expect_error(ErrorCode::kInvalidArgument, "saved contexts need memory",
                      [&] { make_batch({.cache_dir = "x"}); });
+  test::expect_error(ErrorCode::kInvalidArgument, "needs a folder", [&] { make_batch({.cache_dir_bytes = 1}); });
+  test::expect_error(ErrorCode::kInvalidArgument, "0 seconds or more", [&] { make_batch({.save_after_s = -1}); });
   test::expect_error(ErrorCode::kIo, "cannot be made",
                      [&] { make_batch({.context_bytes = 1 << 20, .cache_dir = "/proc/none/here"}); });
 }

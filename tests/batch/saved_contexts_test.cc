@@ -7,6 +7,7 @@
 
 #include "batch/batch_test_support.h"
 #include "batch/context_seal.h"
+#include "batch/prefix_files.h"
 #include "expect_error.h"
 
 namespace winnow::test {
@@ -39,6 +40,11 @@ class SavedContextsTest : public BatchTest {
     return files;
   }
 
+  void wait_for_files(std::size_t n) const {
+    for (int i = 0; i < 2000 && files().size() < n; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    ASSERT_GE(files().size(), n);
+  }
+
   const TemporaryDirectory folder_;
   std::vector<std::string> warnings_;
 };
@@ -59,6 +65,27 @@ TEST_F(SavedContextsTest, ComeBackAfterARestart) {
   EXPECT_TRUE(warnings_.empty());
 }
 
+// What a method leaves open (the types of auto's entries) is filled in when a session is opened.
+TEST_F(SavedContextsTest, OfEveryKindComeBack) {
+  for (const auto& [method, budget] :
+       {std::pair("full", ""), std::pair("auto", "5%bytes"), std::pair("auto-fast", "5%bytes"),
+        std::pair("auto:bits=own", "20%"), std::pair("lava", "64KiB")}) {
+    BatchRequest request = batch_request(600, 7, 1, batch_options(method, budget), 6);
+    {
+      const auto batch = make_batch(options());
+      Listener listener;
+      batch->submit(request, listener.callbacks());
+      EXPECT_EQ(listener.wait().cached_tokens, 0) << method;
+    }
+    request.prompt = random_tokens(9, 300, 77);
+    const auto batch = make_batch(options());
+    Listener listener;
+    batch->submit(request, listener.callbacks());
+    EXPECT_EQ(listener.wait().cached_tokens, 600) << method;
+    EXPECT_TRUE(warnings_.empty()) << method << ": " << warnings_[0];
+  }
+}
+
 TEST_F(SavedContextsTest, DamagedFilesArePassedOver) {
   {
     const auto batch = make_batch(options());
@@ -74,11 +101,14 @@ TEST_F(SavedContextsTest, DamagedFilesArePassedOver) {
     file.put('\xaa');
   }
   fs::rename(saved[2], saved[2].parent_path() / "0123456789abcdef.context");  // not its name
-  std::ofstream(saved[3].string() + ".tmp.2147483647") << "a killed save";
+  const std::string killed = saved[3].string() + ".tmp.0123456789abcdef", running = saved[3].string() + ".tmp.1";
+  for (const std::string& path : {killed, running}) std::ofstream(path) << "half a context";
+  fs::last_write_time(killed, fs::file_time_type::clock::now() - std::chrono::hours(2));
   const auto batch = make_batch(options());
   EXPECT_EQ(warnings_.size(), 3U);
   EXPECT_EQ(batch->entries().size(), 1U);
-  EXPECT_FALSE(fs::exists(saved[3].string() + ".tmp.2147483647"));
+  EXPECT_FALSE(fs::exists(killed));
+  EXPECT_TRUE(fs::exists(running));  // another server, maybe on another machine, is at it
   int n_cached = 0;
   for (const std::uint32_t seed : {1U, 2U, 3U, 4U}) n_cached += ask(*batch, seed) > 0;
   EXPECT_EQ(n_cached, 1);
@@ -175,19 +205,80 @@ TEST_F(SavedContextsTest, AreNotReadBeyondTheMemoryForThem) {
   EXPECT_NE(warnings_[0].find("exceeds the memory"), std::string::npos) << warnings_[0];
 }
 
-TEST_F(SavedContextsTest, GoWithTheContext) {
+TEST_F(SavedContextsTest, OutliveTheContextInMemory) {
   // 75 of 300 tokens: 6 heads with 3 pages or more of 4,224 bytes.
   BatchOptions small = options();
   small.context_bytes = 150 << 10;
-  {
-    const auto batch = make_batch(small);
-    for (const std::uint32_t seed : {1U, 2U, 3U, 4U}) ask(*batch, seed);
-    EXPECT_GT(batch->statistics().contexts_removed, 0);
-  }
-  const std::size_t n = files().size();
-  EXPECT_LT(n, 4U);
   const auto batch = make_batch(small);
-  EXPECT_EQ(batch->entries().size(), n);
+  std::vector<Token> before, after;
+  ask(*batch, 1, &before);
+  for (const std::uint32_t seed : {2U, 3U, 4U}) {
+    wait_for_files(seed - 1);  // what has to go before it was saved is lost
+    ask(*batch, seed);
+  }
+  wait_for_files(4);
+  EXPECT_GT(batch->statistics().contexts_removed, 0);
+  EXPECT_EQ(ask(*batch, 1, &after), 300);
+  EXPECT_EQ(after, before);
+  // A start takes what there is room for, and the rest when it is asked for.
+  const auto again = make_batch(small);
+  EXPECT_LT(again->entries().size(), 4U);
+  for (const std::uint32_t seed : {1U, 2U, 3U, 4U}) EXPECT_EQ(ask(*again, seed), 300);
+  EXPECT_TRUE(warnings_.empty());
+}
+
+TEST_F(SavedContextsTest, WhatWasNotUsedForLongestMakesRoomInTheFolder) {
+  BatchOptions limited = options();
+  {
+    const auto batch = make_batch(limited);
+    ask(*batch, 1);
+  }
+  limited.cache_dir_bytes = fs::file_size(files().at(0)) * 5 / 2;
+  {
+    const auto batch = make_batch(limited);
+    ask(*batch, 2);
+    wait_for_files(2);
+    EXPECT_EQ(ask(*batch, 1), 300);
+    ask(*batch, 3);
+  }
+  EXPECT_EQ(files().size(), 2U);
+  const auto batch = make_batch(limited);
+  EXPECT_EQ(ask(*batch, 1), 300);
+  EXPECT_EQ(ask(*batch, 2), 0);
+  EXPECT_TRUE(warnings_.empty());
+}
+
+// Another server that shares the folder has needed the room: what is used here is written again.
+TEST_F(SavedContextsTest, AreSavedAgainWhereTheirFileIsGone) {
+  const auto batch = make_batch(options());
+  ask(*batch, 1);
+  wait_for_files(1);
+  fs::remove(files()[0]);
+  EXPECT_GE(ask(*batch, 1), 300);
+  wait_for_files(1);
+  EXPECT_EQ(ask(*make_batch(options()), 1), 300);
+}
+
+TEST_F(SavedContextsTest, ConversationsAreSavedWhileNothingElseHappens) {
+  BatchOptions quick = options();
+  quick.save_after_s = 0.2;
+  const auto batch = make_batch(quick);
+  Listener listener;
+  batch->submit(batch_request(0, 100, 1, batch_options(), 6), listener.callbacks());
+  listener.wait();
+  wait_for_files(1);
+}
+
+TEST_F(SavedContextsTest, ServersThatStartTogetherMakeOneFolder) {
+  for (int round = 0; round < 20; ++round) {
+    const std::string folder = folder_.file("new" + std::to_string(round)) + "/contexts/";
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 4; ++i) {
+      threads.emplace_back([&] { EXPECT_NO_THROW(PrefixFiles(nullptr, folder, {}, {})); });
+    }
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_EQ(fs::status(folder).permissions(), fs::perms::owner_all);
+  }
 }
 
 // Two servers with one folder: what one has read the other finds, also while both run.
@@ -196,7 +287,7 @@ TEST_F(SavedContextsTest, AreFoundByAnotherServer) {
   const auto engine = engine_;
   const auto second = make_batch(options());
   EXPECT_EQ(ask(*first, 1), 0);
-  while (files().empty()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  wait_for_files(1);
   EXPECT_EQ(ask(*second, 1), 300);
   EXPECT_EQ(second->statistics().prompt_tokens, 7);
   EXPECT_TRUE(warnings_.empty());

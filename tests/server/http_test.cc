@@ -354,6 +354,15 @@ TEST_F(HttpTest, TheEndIsGraceful) {
   EXPECT_EQ(Json::parse((*running)->body)["usage"]["completion_tokens"], 700);
 }
 
+TEST_F(HttpTest, TheEndIsAnnouncedWhileRequestsAreStillTaken) {
+  start();
+  service_->announce_end();
+  const auto health = client().Get("/health");
+  EXPECT_EQ(health->status, 503);
+  EXPECT_EQ(Json::parse(health->body)["error"]["code"], "stopping");
+  EXPECT_EQ(post("/v1/completions", completion(2))->status, 200);
+}
+
 TEST_F(HttpTest, AnswersThatOutlastTheGraceAreBrokenOff) {
   start();
   std::optional<httplib::Result> running;
