@@ -108,10 +108,30 @@ std::vector<OrderedJson> parameters_in_order(const Json& tools, const std::strin
   return parameters;
 }
 
+void write_arguments_in_order(Json& messages, const std::string& text) {
+  static constexpr std::array<FieldStep, 4> kArguments = {
+      {{1, "messages"}, {3, "tool_calls"}, {5, "function"}, {6, "arguments"}}};
+  if (!messages.is_array()) return;
+  std::optional<OrderedJson> in_order;
+  for (std::size_t i = 0; i < messages.size(); ++i) {
+    if (!messages[i].is_object() || !messages[i].contains("tool_calls")) continue;
+    Json& calls = messages[i]["tool_calls"];
+    for (std::size_t k = 0; calls.is_array() && k < calls.size(); ++k) {
+      const auto place = Json::json_pointer("/function/arguments");
+      if (!calls[k].contains(place) || !calls[k][place].is_object()) continue;
+      if (!in_order) in_order = parse_ordered(text, kArguments).at("messages");
+      const OrderedJson& arguments = in_order->at(i).at("tool_calls").at(k).at("function").at("arguments");
+      calls[k][place] = arguments.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
+    }
+  }
+}
+
 RequestBody::RequestBody(const std::string& text) : fields(parse_body(text)) {
   // What is not as it must be is refused where it is read.
   const auto tools = fields.find("tools");
   if (tools != fields.end()) parameters = parameters_in_order(*tools, text);
+  if (const auto messages = fields.find("messages"); messages != fields.end())
+    write_arguments_in_order(*messages, text);
   const auto format = fields.find("response_format");
   if (format != fields.end() && format->contains(Json::json_pointer("/json_schema/schema"))) {
     schema = parse_ordered_field(text, "response_format")["json_schema"]["schema"];

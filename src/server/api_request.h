@@ -61,6 +61,10 @@ struct ApiRequest {
 // Of the field "tools" of the body `text`, as OpenAI has it; empty for one that is not as it must be.
 std::vector<OrderedJson> parameters_in_order(const Json& tools, const std::string& text);
 
+// Arguments of earlier calls in `messages`, of the body `text`, that are objects become their text, with the names in
+// their order: templates show them to the model as it has written them.
+void write_arguments_in_order(Json& messages, const std::string& text);
+
 // Throws ApiError for a request that is not understood or asks for what there is not, and
 // winnow::Error.
 ApiRequest parse_request(Endpoint endpoint, const RequestBody& body, const Model& model,

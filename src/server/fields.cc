@@ -1,6 +1,8 @@
 #include "server/fields.h"
 
+#include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include "base/numbers.h"
 
@@ -34,25 +36,41 @@ Json parse_body(const std::string& text) {
   return json;
 }
 
-OrderedJson parse_ordered_field(const std::string& text, const std::string& name) {
-  int n_keys = 0, n_values = 0;
-  bool is_field = false;  // or another one, whose names and values are not counted
-  const auto only_field = [&](int depth, OrderedJson::parse_event_t event, OrderedJson& parsed) {
-    if (event == OrderedJson::parse_event_t::key) {
-      if (depth == 1) return is_field = parsed == name;
-      return is_field && ++n_keys <= kMostOrderedKeys;
+OrderedJson parse_ordered(const std::string& text, std::span<const FieldStep> path) {
+  int n_keys = 0, n_values = 0, most_keys = 0, most_values = 0;  // under the last name
+  std::vector<bool> is_under(path.size());                       // the names that what is read stands under
+  const auto only_path = [&](int depth, OrderedJson::parse_event_t event, OrderedJson& parsed) -> bool {
+    using Event = OrderedJson::parse_event_t;
+    const auto step = std::find_if(path.begin(), path.end(), [&](const FieldStep& s) { return s.depth == depth; });
+    if (event == Event::key && step != path.end()) {
+      const auto i = static_cast<std::size_t>(step - path.begin());
+      std::fill(is_under.begin() + static_cast<std::ptrdiff_t>(i), is_under.end(), false);
+      n_keys = n_values = 0;
+      return is_under[i] = (i == 0 || is_under[i - 1]) && parsed == step->name;
     }
-    if (depth == 0) return true;  // the body
-    return is_field && (event != OrderedJson::parse_event_t::value || ++n_values <= kMostOrderedValues);
+    if (event == Event::key) {
+      if (is_under.back()) most_keys = std::max(most_keys, ++n_keys);
+      return is_under.back() && n_keys <= kMostOrderedKeys;
+    }
+    if (event == Event::value && is_under.back()) most_values = std::max(most_values, ++n_values);
+    return n_values <= kMostOrderedValues;
   };
-  const OrderedJson body = OrderedJson::parse(text, only_field);
+  OrderedJson body = OrderedJson::parse(text, only_path);
   const auto refuse_beyond = [&](int n, int most, const std::string& what) {
     if (n <= most) return;
-    throw ApiError(400, "'" + name + "' has more than " + std::to_string(most) + " " + what + ": shorten it", name);
+    throw ApiError(
+        400,
+        "'" + std::string(path.back().name) + "' has more than " + std::to_string(most) + " " + what + ": shorten it",
+        std::string(path.front().name));
   };
-  refuse_beyond(n_keys, kMostOrderedKeys, "names");
-  refuse_beyond(n_values, kMostOrderedValues, "values");
-  return body.value(name, OrderedJson());
+  refuse_beyond(most_keys, kMostOrderedKeys, "names");
+  refuse_beyond(most_values, kMostOrderedValues, "values");
+  return body;
+}
+
+OrderedJson parse_ordered_field(const std::string& text, const std::string& name) {
+  const FieldStep field{1, name};
+  return parse_ordered(text, {&field, 1}).value(name, OrderedJson());
 }
 
 const Json* Fields::find(const std::string& name) const {

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 
 #include "server/api_error.h"
 
@@ -13,8 +15,16 @@ Json parse_body(const std::string& text);
 
 using OrderedJson = nlohmann::ordered_json;  // names come in the order of the text
 
-// A field of a body that parse_body has accepted, its names in their order. Looking names up in it is linear: throws
-// ApiError(400) for one with more than 4,096 of them or 100,000 values.
+// A name, and how many objects and lists it stands in: 1 for a field of the body.
+struct FieldStep {
+  int depth;
+  std::string_view name;
+};
+
+// Of a body that parse_body has accepted what stands under these names, one in the other: with all names in their
+// order. Everything else is left out, but lists keep their lengths. Looking names up in it is linear: throws
+// ApiError(400) for more than 4,096 of them or 100,000 values under the last name, each time it is there.
+OrderedJson parse_ordered(const std::string& text, std::span<const FieldStep> path);
 OrderedJson parse_ordered_field(const std::string& text, const std::string& name);
 
 // A field that is missing or null is not there. `path` is what stands before the name in messages ("kv.").

@@ -6,6 +6,8 @@
 #include <cmath>
 
 #include "model/tiny_model.h"
+#include "server/dialects/anthropic_request.h"
+#include "server/dialects/ollama_request.h"
 
 namespace winnow::server {
 namespace {
@@ -298,6 +300,53 @@ TEST_F(ApiRequestTest, SchemasKeepTheirOrder) {
   for (int i = 0; i < 120'000; ++i) beside += ",1";
   for (int i = 0; i < 5'000; ++i) beside += R"(,{"a":1})";
   EXPECT_NE(chat(beside + "]").batch.sampling.grammar, "");
+}
+
+// The text of an earlier call's arguments, as the template gets it.
+std::string second_call(const Json& fields) {
+  return fields["messages"][1]["tool_calls"].at(1)["function"]["arguments"];
+}
+
+const std::string kArguments = R"({"zone":"CET","city":{"y":1,"b":[{"z":"\u00e9","a":2}]}})";
+const std::string kWritten = R"({"zone":"CET","city":{"y":1,"b":[{"z":"é","a":2}]}})";
+
+std::string with_calls(const std::string& arguments) {
+  return R"({"messages":[{"role":"user","content":[{"type":"text","text":"a"}]},{"role":"assistant","content":"","tool_calls":[
+      {"id":"1","function":{"name":"f","arguments":"{}"}},{"id":"2","function":{"name":"f","arguments":)" +
+         arguments + "}}]}]}";
+}
+
+TEST(CallArguments, KeepTheOrderOfTheirNames) {
+  EXPECT_EQ(second_call(RequestBody(with_calls(kArguments)).fields), kWritten);
+  EXPECT_EQ(second_call(translate_ollama_chat(with_calls(kArguments)).fields), kWritten);
+  std::vector<std::string> warnings;
+  const RequestBody body =
+      translate_messages(R"({"messages":[{"role":"user","content":"a"},{"role":"assistant","content":[
+      {"type":"text","text":"x"},{"type":"tool_use","id":"1","name":"f","input":{}},
+      {"type":"tool_use","id":"2","name":"f","input":)" +
+                             kArguments + "}]}]}",
+                         warnings);
+  EXPECT_EQ(second_call(body.fields), kWritten);
+}
+
+TEST(CallArguments, AreBoundedEachForItself) {
+  const auto names = [](int n) {
+    std::string object = "{\"0\":0";
+    for (int i = 1; i < n; ++i) object += ",\"" + std::to_string(i) + "\":0";
+    return object + "}";
+  };
+  std::string calls;
+  for (int i = 0; i < 100; ++i)
+    calls += (i > 0 ? "," : "") + ("{\"function\":{\"name\":\"f\",\"arguments\":" + names(100) + "}}");
+  const std::string head = R"({"messages":[{"role":"assistant","tool_calls":[)";
+  EXPECT_EQ(RequestBody(head + calls + "]}]}").fields["messages"][0]["tool_calls"].size(), 100U);
+  try {
+    RequestBody(with_calls(names(5000)));
+    FAIL() << "5,000 names were taken";
+  } catch (const ApiError& error) {
+    EXPECT_EQ(error.status, 400);
+    EXPECT_EQ(error.param, "messages");
+  }
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "server/dialects/ollama_dialect.h"
 #include "server/http_test_support.h"
 
 namespace winnow::server {
@@ -124,6 +125,17 @@ TEST_F(OllamaHttpTest, CallAnswerCall) {
   const Json older = ask("/api/chat", body);
   body["messages"].back()["tool_name"] = "weather";
   EXPECT_EQ(ask("/api/chat", body)["prompt_eval_count"], older["prompt_eval_count"]);
+}
+
+TEST(OllamaDialectTest, ArgumentsComeInTheirOrder) {
+  OllamaDialect dialect(OllamaDialect::Kind::kChat, "tiny");
+  WholeAnswer answer;
+  answer.message.tool_calls = {{.id = "1", .name = "f", .arguments = R"({"zone":"CET","city":"Oslo"})"}};
+  EXPECT_NE(dialect.whole({answer}, {}).find(R"("arguments":{"zone":"CET","city":"Oslo"})"), std::string::npos);
+  AnswerDelta delta;
+  delta.delta = {.tool_call = 0, .name = "f", .arguments = R"({"zone":"CET","city":"Oslo"})"};
+  EXPECT_EQ(dialect.delta(delta), "");
+  EXPECT_NE(dialect.finish({}).find(R"("arguments":{"zone":"CET","city":"Oslo"})"), std::string::npos);
 }
 
 TEST_F(OllamaHttpTest, WhatThereIs) {

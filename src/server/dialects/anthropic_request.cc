@@ -1,5 +1,8 @@
 #include "server/dialects/anthropic_request.h"
 
+#include <array>
+#include <optional>
+
 #include "server/translation.h"
 
 namespace winnow::server {
@@ -24,7 +27,8 @@ class Blocks {
  public:
   Blocks(const Fields& message, bool is_assistant) : message_(message), is_assistant_(is_assistant) {}
 
-  void add(const Json& one, const std::string& place) {
+  // in_order: the same block, as far as it is a call's input.
+  void add(const Json& one, const OrderedJson& in_order, const std::string& place) {
     if (!one.is_object()) message_.refuse("content", "must be a string or a list of blocks");
     const Fields block(one, place);
     const std::string type = block.text("type").value_or("");
@@ -40,11 +44,10 @@ class Blocks {
                           {"tool_call_id", *id},
                           {"content", content == nullptr ? "" : text_of(*content, block, "content")}});
     } else if (type == "tool_use" && is_assistant_) {
-      const auto input = block.object("input");
-      calls_.push_back(
-          {{"id", block.text("id").value_or("")},
-           {"type", "function"},
-           {"function", {{"name", block.text("name").value_or("")}, {"arguments", input ? to_text(*input) : "{}"}}}});
+      const std::string input = block.object("input") ? to_ordered_text(in_order.at("input")) : "{}";
+      calls_.push_back({{"id", block.text("id").value_or("")},
+                        {"type", "function"},
+                        {"function", {{"name", block.text("name").value_or("")}, {"arguments", input}}}});
     } else if (type == "thinking" && is_assistant_) {
       thoughts_ += block.text("thinking").value_or("");
     } else if (type != "redacted_thinking" || !is_assistant_) {
@@ -73,11 +76,18 @@ class Blocks {
   Json results_ = Json::array(), calls_ = Json::array();
 };
 
-Json messages_of(const Json& system, const Json& list, const Fields& fields) {
+// The messages of the body `text` as far as they are calls' inputs.
+OrderedJson inputs_of(const std::string& text) {
+  static constexpr std::array<FieldStep, 3> kInputs = {{{1, "messages"}, {3, "content"}, {5, "input"}}};
+  return parse_ordered(text, kInputs).at("messages");
+}
+
+Json messages_of(const Json& system, const Json& list, const std::string& text, const Fields& fields) {
   Json messages = Json::array();
   if (!system.is_null()) messages.push_back({{"role", "system"}, {"content", text_of(system, fields, "system")}});
   if (!list.is_array() || list.empty()) fields.refuse("messages", "must be a list of at least one message");
   std::size_t number = 0;
+  std::optional<OrderedJson> inputs;
   for (const Json& one : list) {
     const std::string place = "messages[" + std::to_string(number++) + "].";
     if (!one.is_object()) fields.refuse("messages", "must be a list of objects");
@@ -95,7 +105,13 @@ Json messages_of(const Json& system, const Json& list, const Fields& fields) {
     if (!content->is_array()) message.refuse("content", "must be a string or a list of blocks");
     Blocks blocks(message, role == "assistant");
     std::size_t n_blocks = 0;
-    for (const Json& block : *content) blocks.add(block, place + "content[" + std::to_string(n_blocks++) + "].");
+    for (const Json& block : *content) {
+      const bool is_call = block.is_object() && block.contains("input");
+      if (is_call && !inputs) inputs = inputs_of(text);
+      blocks.add(block, is_call ? inputs->at(number - 1).at("content").at(n_blocks) : OrderedJson(),
+                 place + "content[" + std::to_string(n_blocks) + "].");
+      ++n_blocks;
+    }
     blocks.append_to(messages);
   }
   return messages;
@@ -190,7 +206,8 @@ RequestBody translate_messages(const std::string& text, std::vector<std::string>
   Json& to = body.fields;
   const Json whole = Json::object();  // for messages that name fields of the body itself
   const Fields fields(whole);
-  to["messages"] = messages_of(take(to, "system"), take(to, "messages"), fields);
+  const Json system = take(to, "system"), messages = take(to, "messages");
+  to["messages"] = messages_of(system, messages, text, fields);
   if (Json stops = take(to, "stop_sequences"); !stops.is_null()) to["stop"] = std::move(stops);
   const Json tools = take(to, "tools"), choice = take(to, "tool_choice"), thinking = take(to, "thinking");
   const Json config = take(to, "output_config"), format = take(to, "output_format");

@@ -27,15 +27,15 @@ std::string time_text() {
 
 std::int64_t nanoseconds(double seconds) { return std::llround(seconds * 1e9); }
 
-Json calls_json(const std::vector<ChatToolCall>& calls) {
-  Json list = Json::array();
+OrderedJson calls_json(const std::vector<ChatToolCall>& calls) {
+  OrderedJson list = OrderedJson::array();
   for (const ChatToolCall& call : calls) {
-    list.push_back({{"function", {{"name", call.name}, {"arguments", Json(arguments_json(call.arguments))}}}});
+    list.push_back({{"function", {{"name", call.name}, {"arguments", arguments_json(call.arguments)}}}});
   }
   return list;
 }
 
-std::string line_text(const Json& json) { return to_text(json) + "\n"; }
+std::string line_text(const OrderedJson& json) { return to_ordered_text(json) + "\n"; }
 
 // As ollama writes it: "134.5M".
 std::string size_text(std::uint64_t n_parameters) {
@@ -150,10 +150,10 @@ ApiRequest OllamaDialect::parse(const std::string& body, const Model& model, con
   return request;
 }
 
-Json OllamaDialect::head() const { return {{"model", model_name_}, {"created_at", time_text()}}; }
+OrderedJson OllamaDialect::head() const { return {{"model", model_name_}, {"created_at", time_text()}}; }
 
-Json OllamaDialect::line(const std::string& content, const std::string& thoughts) const {
-  Json line = head();
+OrderedJson OllamaDialect::line(const std::string& content, const std::string& thoughts) const {
+  OrderedJson line = head();
   line["done"] = false;
   if (kind_ == Kind::kChat) {
     line["message"] = {{"role", "assistant"}, {"content", content}};
@@ -164,7 +164,7 @@ Json OllamaDialect::line(const std::string& content, const std::string& thoughts
   return line;
 }
 
-Json OllamaDialect::last_line(Json line, AnswerCause cause, const BatchResult& result) const {
+OrderedJson OllamaDialect::last_line(OrderedJson line, AnswerCause cause, const BatchResult& result) const {
   line["done"] = true;
   line["done_reason"] = cause == AnswerCause::kLength ? "length" : "stop";
   line["total_duration"] = nanoseconds(result.queue_s + result.prefill_s + result.decode_s);
@@ -177,8 +177,8 @@ Json OllamaDialect::last_line(Json line, AnswerCause cause, const BatchResult& r
   return line;
 }
 
-Json OllamaDialect::loaded() const {
-  Json all = line("", "");
+OrderedJson OllamaDialect::loaded() const {
+  OrderedJson all = line("", "");
   all["done"] = true;
   all["done_reason"] = "load";
   return all;
@@ -186,9 +186,9 @@ Json OllamaDialect::loaded() const {
 
 std::string OllamaDialect::whole(const std::vector<WholeAnswer>& answers, const BatchResult& result) {
   const WholeAnswer& answer = answers.front();
-  Json all = line(answer.message.content, answer.message.reasoning);
+  OrderedJson all = line(answer.message.content, answer.message.reasoning);
   if (!answer.message.tool_calls.empty()) all["message"]["tool_calls"] = calls_json(answer.message.tool_calls);
-  return to_text(last_line(std::move(all), answer.finish.cause, result));
+  return to_ordered_text(last_line(std::move(all), answer.finish.cause, result));
 }
 
 std::string OllamaDialect::delta(const AnswerDelta& answer) {
@@ -206,13 +206,13 @@ std::string OllamaDialect::delta(const AnswerDelta& answer) {
 std::string OllamaDialect::finish(const AnswerFinish& finish) {
   cause_ = finish.cause;
   if (calls_.empty()) return "";
-  Json all = line("", "");
+  OrderedJson all = line("", "");
   all["message"]["tool_calls"] = calls_json(calls_);
   return line_text(all);
 }
 
 std::string OllamaDialect::end(const BatchResult& result) { return line_text(last_line(line("", ""), cause_, result)); }
 
-std::string OllamaDialect::error(const ApiError& error) { return line_text(ollama_error(error)); }
+std::string OllamaDialect::error(const ApiError& error) { return line_text(OrderedJson(ollama_error(error))); }
 
 }  // namespace winnow::server

@@ -26,12 +26,12 @@ class OllamaDialect : public Dialect {
   const std::string& id() const override { return id_; }
 
   // To a request without a prompt: the model is loaded.
-  Json loaded() const;
+  OrderedJson loaded() const;
 
  private:
-  Json head() const;
-  Json line(const std::string& content, const std::string& thoughts) const;
-  Json last_line(Json line, AnswerCause cause, const BatchResult& result) const;
+  OrderedJson head() const;
+  OrderedJson line(const std::string& content, const std::string& thoughts) const;
+  OrderedJson last_line(OrderedJson line, AnswerCause cause, const BatchResult& result) const;
 
   const Kind kind_;
   const std::string id_;

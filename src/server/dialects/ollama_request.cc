@@ -133,7 +133,8 @@ bool is_ollama_load(const Json& body) {
 }
 
 RequestBody translate_ollama_chat(const std::string& text) {
-  const Json given = parse_body(text);
+  Json given = parse_body(text);
+  if (const auto messages = given.find("messages"); messages != given.end()) write_arguments_in_order(*messages, text);
   const Fields fields(given);
   RequestBody body = translate_common(text, given, fields);
   const Json* messages = fields.find("messages");
