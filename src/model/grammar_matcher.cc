@@ -1,10 +1,13 @@
 #include "model/grammar_matcher.h"
 
 #include <algorithm>
+#include <deque>
 #include <limits>
 #include <string>
+#include <unordered_map>
 #include <utility>
 
+#include "base/fnv1a.h"
 #include "winnow/error.h"
 
 namespace winnow {
@@ -12,11 +15,13 @@ namespace {
 
 using Kind = Grammar::Kind;
 
-// Of one question about the next token, some tens of nanoseconds each; a question about all tokens gets as many for
-// each of them on top. JSON schemas take a few thousand steps for one token and a hundred thousand for all; within a
-// text of a length of its own (maxLength) ten times that.
+// Of one question about the next token, some tens of nanoseconds each; a question about all tokens gets kMostStepsEach
+// for each of them on top, whatever the size of the vocabulary. JSON schemas take a few thousand steps for one token
+// and, within a text, three to six for each of all.
 constexpr std::size_t kMostSteps = 300'000;
 constexpr std::size_t kMostStepsEach = 24;
+// For what a state takes in memory: that of all is bounded with the steps.
+constexpr std::size_t kStepsOfState = 32;
 // Nodes that are kept without looking whether they are still needed.
 constexpr std::size_t kTidyNodes = 1 << 16;
 
@@ -191,6 +196,49 @@ bool GrammarMatcher::allows(Token token) {
   return !text.empty() && (!after_text(text).nodes.empty() || !behind_token(token).nodes.empty());
 }
 
+// Where bytes lead from the states that are met while all tokens are asked about: most of a vocabulary goes through the
+// same few states, and each of their steps is computed once.
+class GrammarMatcher::Paths {
+ public:
+  static constexpr std::uint32_t kStart = 0, kNowhere = std::numeric_limits<std::uint32_t>::max();
+
+  explicit Paths(GrammarMatcher& matcher) : matcher_(matcher) { number_of(matcher.state_); }
+
+  std::uint32_t follow(std::uint32_t from, unsigned char byte) {
+    matcher_.spend(1);
+    const auto [known, is_new] = next_.try_emplace(std::uint64_t{from} << 8 | byte, kNowhere);
+    if (!is_new) return known->second;
+    matcher_.step(states_[from], byte, to_);
+    return to_.nodes.empty() ? kNowhere : known->second = number_of(to_);
+  }
+
+ private:
+  std::uint32_t number_of(const State& state) {
+    Fnv1a hash;
+    hash.add(state.nodes.data(), state.nodes.size() * sizeof(state.nodes[0]));
+    hash.add(&state.bits, sizeof(state.bits)).add(&state.n_missing, sizeof(state.n_missing));
+    const auto [first, last] = numbers_.equal_range(hash.value());
+    for (auto number = first; number != last; ++number) {
+      const State& other = states_[number->second];
+      if (other.nodes == state.nodes && other.bits == state.bits && other.n_missing == state.n_missing &&
+          other.n_bytes == state.n_bytes) {
+        return number->second;
+      }
+    }
+    matcher_.spend(kStepsOfState);
+    const auto number = static_cast<std::uint32_t>(states_.size());
+    states_.push_back(state);
+    numbers_.emplace(hash.value(), number);
+    return number;
+  }
+
+  GrammarMatcher& matcher_;
+  State to_;
+  std::deque<State> states_;
+  std::unordered_multimap<std::uint64_t, std::uint32_t> numbers_;  // by a hash of their content
+  std::unordered_map<std::uint64_t, std::uint32_t> next_;          // by the number of a state and a byte
+};
+
 std::vector<bool> GrammarMatcher::allowed() {
   const TokenPieces& pieces = tokenizer_.pieces();
   n_left_ = kMostSteps + kMostStepsEach * pieces.tokens.size();
@@ -199,7 +247,8 @@ std::vector<bool> GrammarMatcher::allowed() {
     for (const Token token : pieces.ends) result[static_cast<std::size_t>(token)] = true;
   }
   // Tokens that begin alike follow each other: the states along a token are those of the next one as far as both agree.
-  std::vector<State> states{state_};
+  Paths paths(*this);
+  std::vector<std::uint32_t> states{Paths::kStart};
   constexpr std::size_t kAlive = std::numeric_limits<std::size_t>::max();
   std::size_t n_dead = kAlive;  // bytes of the last token that do not fit
   for (std::size_t i = 0; i < pieces.tokens.size(); ++i) {
@@ -208,8 +257,8 @@ std::vector<bool> GrammarMatcher::allowed() {
     const std::string_view text = pieces.text(i);
     states.resize(std::max(states.size(), text.size() + 1));
     for (std::size_t k = pieces.n_shared[i]; k < text.size() && n_dead == kAlive; ++k) {
-      step(states[k], static_cast<unsigned char>(text[k]), states[k + 1]);
-      if (states[k + 1].nodes.empty()) n_dead = k + 1;
+      states[k + 1] = paths.follow(states[k], static_cast<unsigned char>(text[k]));
+      if (states[k + 1] == Paths::kNowhere) n_dead = k + 1;
     }
     result[static_cast<std::size_t>(pieces.tokens[i])] = n_dead == kAlive;
   }

@@ -43,6 +43,7 @@ class GrammarMatcher {
     std::uint32_t bits = 0;
     int n_missing = 0, n_bytes = 0;
   };
+  class Paths;
 
   void spend(std::size_t n_steps);
   std::uint32_t node_of(std::uint32_t symbol, std::uint32_t parent);

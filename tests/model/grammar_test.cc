@@ -306,5 +306,25 @@ TEST_F(GrammarTest, LongGrammarsAreReadInTime) {
   expect_refused(deep + "r9000 ::= \"a\" | r0 \"b\"\n", "left-recursive");
 }
 
+// What all tokens are asked about costs no more steps for each of a large vocabulary: texts of several bounded lengths,
+// as alternatives of a schema have them, were refused there.
+TEST(GrammarOfALargeVocabulary, BoundedTextsCanBeFollowed) {
+  const TinyModel file({.n_layer = 1, .n_vocab = 20'000});
+  const Tokenizer tokenizer(file.path());
+  std::string grammar = "root ::= \"\\\"\" (";
+  for (int n = 10; n < 30; ++n)
+    grammar += (n > 10 ? " | " : "") + ("[^\"]{0," + std::to_string(n) + "} [a-f" + std::to_string(n % 10) + "]");
+  grammar += ") \"\\\"\"";
+  GrammarMatcher matcher(std::make_shared<const Grammar>(parse_grammar(grammar, tokenizer.vocab())), tokenizer);
+  ASSERT_TRUE(matcher.accept_text("\"a\xc3"));
+  for (const char* more : {"\xa9", "bc", "w12345678901234567890"}) {
+    ASSERT_TRUE(matcher.accept_text(more));
+    const std::vector<bool> allowed = matcher.allowed();
+    for (Token token = 0; token < tokenizer.n_vocab(); token += 7) {
+      EXPECT_EQ(allowed[static_cast<std::size_t>(token)], matcher.allows(token)) << token;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace winnow::test
