@@ -236,16 +236,17 @@ void product(benchmark::State& state, const WeightBlocksInfo& info, std::int64_t
   const SystemMemory weights(row * static_cast<std::size_t>(n_out), false);
   const std::vector<float> x = random_numbers(static_cast<std::size_t>(n_rows * n_in));
   const auto rows = hwy::AllocateAligned<RowBlock>(static_cast<std::size_t>(n_rows * n_in / kRowBlock));
-  quantise_rows(x.data(), n_in, n_rows, rows.get());
+  quantise_rows(x.data(), n_in, 0, n_rows, {rows.get(), n_rows});
   std::vector<float> y(static_cast<std::size_t>(n_rows * n_out));
   const ProductTask task{.weights = weights.get(),
                          .weight_stride = row,
                          .n_out = n_out,
                          .first = 0,
                          .last = n_out,
-                         .rows = rows.get(),
-                         .n_in = n_in,
+                         .rows = {rows.get(), n_rows},
+                         .first_row = 0,
                          .n_rows = n_rows,
+                         .n_in = n_in,
                          .y = y.data(),
                          .y_stride = n_out};
   for (auto _ : state) {

@@ -8,7 +8,7 @@ namespace {
 using Int = Vectors::Int;
 using Float = Vectors::Float;
 inline constexpr int kLanes = Vectors::kLanes;
-inline constexpr std::int64_t kPanelBlocks = 8;  // of 32 weights: what is unpacked at a time
+inline constexpr std::int64_t kPanelBlocks = kChunkBlocks;  // of 32 weights: what is unpacked at a time
 
 // weight = scale * (integer - offset) + minimum
 struct Panel {
@@ -17,15 +17,28 @@ struct Panel {
   alignas(64) float minima[kPanelBlocks * 2][kLanes];        // likewise
 };
 
+// Weights that are sent for a few lines at a time: the core has few lines on their way at once, and more of them hold
+// up every other read.
+struct ReadAhead {
+  const std::byte *next, *last;
+  HWY_INLINE void send_for(int n_lines) {
+#pragma GCC unroll 4
+    for (int i = 0; i < n_lines; ++i) __builtin_prefetch(std::min(next + 64 * i, last), 0, 3);
+    next += 64 * n_lines;
+  }
+};
+
 // Row 0 of a panel at the block in question; the others follow at a distance.
 struct PanelRows {
   const std::byte* row;
   std::size_t stride;
-  PanelRows operator+(std::size_t bytes) const { return {row + bytes, stride}; }
+  ReadAhead* ahead;
+  PanelRows operator+(std::size_t bytes) const { return {row + bytes, stride, ahead}; }
 };
 
 // out[i]: bytes [4 i, 4 i + 4) of every row. Reads 16 bytes of each.
 HWY_INLINE void load_16(const PanelRows& rows, Int (&out)[4]) {
+  rows.ahead->send_for(4);
   const Int a = Vectors::every_fourth(rows.row, rows.stride);
   const Int b = Vectors::every_fourth(rows.row + rows.stride, rows.stride);
   const Int c = Vectors::every_fourth(rows.row + 2 * rows.stride, rows.stride);

@@ -1,13 +1,14 @@
-// Products of panels (int8_panels-inl.h) with rows quantised to 8 bits. A panel of weights is unpacked once for all
-// rows, a chunk of its columns after the other, so that it is in the nearest cache while the rows are multiplied with
-// it. Lanes are weight rows: nothing is added across a vector, and a result's steps are the same for any number of
-// rows.
+// Products of panels (int8_panels-inl.h) with rows quantised to 8 bits. A panel of weights is unpacked once for
+// kMostRows rows, a chunk of its columns after the other, so that it is in the nearest cache while the rows are
+// multiplied with it. Lanes are weight rows: nothing is added across a vector, and a result's steps are the same for
+// any number of rows.
 #pragma once
 
 namespace winnow::kernels {
 namespace {
 
-inline constexpr int kPanels = 2;  // that are multiplied at once
+inline constexpr int kPanels = 2;               // that are multiplied at once
+inline constexpr std::int64_t kMostRows = 512;  // that a panel is unpacked for: their sums and chunks stay in the cache
 
 HWY_INLINE Int broadcast_four(const std::int8_t* from) {
   std::int32_t bits;
@@ -63,20 +64,20 @@ HWY_INLINE void add_products(const Panel* panels, std::int64_t first, std::int64
   }
 }
 
-// Adds kColumns panels' products with kRows rows over n_blocks blocks to sums [kRows][sums_stride].
-//   rows: the first row's first block; the next row's is row_stride blocks further
+// Adds kColumns panels' products with kRows rows over n_blocks blocks to sums [kRows][kColumns * kLanes].
+//   rows: [kRows][n_blocks]
 template <class Format, int kRows, int kColumns>
-HWY_NOINLINE void multiply_tile(const Panel* panels, std::int64_t n_blocks, const RowBlock* rows,
-                                std::int64_t row_stride, float* sums, std::int64_t sums_stride) {
+HWY_NOINLINE void multiply_tile(const Panel* panels, std::int64_t n_blocks, const RowBlock* rows, float* sums) {
+  constexpr std::int64_t kStride = kColumns * kLanes;
   constexpr bool kHasOffset =
       Format::kOffsetShift != 0 && !(Vectors::kDotSaturates && Format::kMaxInteger > 127);  // else they are signed
   const RowBlock* row[kRows];
   Float total[kRows][kColumns];
 #pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r) {
-    row[r] = rows + r * row_stride;
+    row[r] = rows + r * n_blocks;
 #pragma GCC unroll 2
-    for (int p = 0; p < kColumns; ++p) total[r][p] = Vectors::load_float(sums + r * sums_stride + p * kLanes);
+    for (int p = 0; p < kColumns; ++p) total[r][p] = Vectors::load_float(sums + r * kStride + p * kLanes);
   }
   for (std::int64_t b = 0; b < n_blocks; ++b) {
     Int integers[kRows][kColumns];
@@ -144,60 +145,63 @@ HWY_NOINLINE void multiply_tile(const Panel* panels, std::int64_t n_blocks, cons
 #pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 2
-    for (int p = 0; p < kColumns; ++p) Vectors::store_float(sums + r * sums_stride + p * kLanes, total[r][p]);
+    for (int p = 0; p < kColumns; ++p) Vectors::store_float(sums + r * kStride + p * kLanes, total[r][p]);
   }
 }
 
 template <class Format, int kColumns, int kRows = Vectors::kTileRows>
-inline void multiply_rows(int n_rows, const Panel* panels, std::int64_t n_blocks, const RowBlock* rows,
-                          std::int64_t row_stride, float* sums, std::int64_t sums_stride) {
+inline void multiply_rows(int n_rows, const Panel* panels, std::int64_t n_blocks, const RowBlock* rows, float* sums) {
   if (n_rows == kRows) {
-    multiply_tile<Format, kRows, kColumns>(panels, n_blocks, rows, row_stride, sums, sums_stride);
+    multiply_tile<Format, kRows, kColumns>(panels, n_blocks, rows, sums);
   } else if constexpr (kRows > 1) {
-    multiply_rows<Format, kColumns, kRows - 1>(n_rows, panels, n_blocks, rows, row_stride, sums, sums_stride);
+    multiply_rows<Format, kColumns, kRows - 1>(n_rows, panels, n_blocks, rows, sums);
   }
 }
 
-// kColumns panels, the first from weight row `begin` on, with all rows.
+// kColumns panels, the first from weight row `begin` on, with rows [first_row, first_row + n_rows), at most kMostRows.
+//   y: [n_rows][y_stride]
 template <class Format, int kColumns>
-void multiply_panels(const ProductTask& task, const WeightBlocksInfo& info, std::int64_t begin, float* sums,
-                     std::int64_t sums_stride) {
+void multiply_panels(const ProductTask& task, const WeightBlocksInfo& info, std::int64_t begin, std::int64_t first_row,
+                     std::int64_t n_rows, float* y, std::int64_t y_stride) {
+  constexpr std::int64_t kStride = kColumns * kLanes;
   Panel panels[kColumns];
+  alignas(64) float sums[kMostRows * kStride];  // side by side: rows of y may share a few sets of the cache
+  std::fill_n(sums, n_rows * kStride, 0.0F);
   const std::int64_t n_blocks = task.n_in / kRowBlock;
   const std::byte* first = task.weights + static_cast<std::size_t>(begin) * task.weight_stride;
   const std::size_t panel_bytes = static_cast<std::size_t>(kLanes) * task.weight_stride;
-  const std::int64_t n_tiles = (task.n_rows + Vectors::kTileRows - 1) / Vectors::kTileRows;
-  for (std::int64_t r = 0; r < task.n_rows; ++r) {
-    std::fill_n(sums + r * sums_stride, kColumns * kLanes, 0.0F);
-  }
+  const std::int64_t n_tiles = (n_rows + Vectors::kTileRows - 1) / Vectors::kTileRows;
   for (std::int64_t block = 0; block < n_blocks; block += kPanelBlocks) {
     const std::int64_t n = std::min(kPanelBlocks, n_blocks - block);
     const std::size_t bytes_before = static_cast<std::size_t>(block * kRowBlock / info.n_weights) * info.n_bytes;
     const std::size_t bytes = static_cast<std::size_t>(n * kRowBlock / info.n_weights) * info.n_bytes;
-    // The next panels lie behind these ones: as many bytes of them are sent for as are used here. Behind the last
+    // The next panels lie behind these ones: as many bytes of them are sent for as are read here. Behind the last
     // weights it does no harm.
-    const std::byte* ahead = first + kColumns * (panel_bytes + kLanes * bytes_before);
-    for (std::size_t line = 0; line < kColumns * kLanes * bytes; line += 64) __builtin_prefetch(ahead + line, 0, 2);
+    const std::byte* after = first + kColumns * (panel_bytes + kLanes * bytes_before);
+    ReadAhead ahead{after, after + kColumns * kLanes * bytes};
     for (std::size_t p = 0; p < kColumns; ++p) {
-      Format::unpack(PanelRows{first + p * panel_bytes + bytes_before, task.weight_stride}, n, panels[p]);
+      Format::unpack(PanelRows{first + p * panel_bytes + bytes_before, task.weight_stride, &ahead}, n, panels[p]);
     }
     for (std::int64_t tile = 0; tile < n_tiles; ++tile) {
-      const std::int64_t r = task.n_rows * tile / n_tiles;  // tiles of nearly equal numbers of rows
-      const auto n_rows = static_cast<int>(task.n_rows * (tile + 1) / n_tiles - r);
-      multiply_rows<Format, kColumns>(n_rows, panels, n, task.rows + r * n_blocks + block, n_blocks,
-                                      sums + r * sums_stride, sums_stride);
+      const std::int64_t r = n_rows * tile / n_tiles;  // tiles of nearly equal numbers of rows
+      const auto n_tile = static_cast<int>(n_rows * (tile + 1) / n_tiles - r);
+      multiply_rows<Format, kColumns>(n_tile, panels, n, task.rows.at(first_row + r, block, n), sums + r * kStride);
     }
   }
+  for (std::int64_t r = 0; r < n_rows; ++r) std::copy_n(sums + r * kStride, kStride, y + r * y_stride);
 }
 
+// The task's weight rows with rows [first_row, first_row + n_rows).
+//   y: of the first of them
 template <class Format>
-void multiply_format(const ProductTask& task, const WeightBlocksInfo& info) {
+void multiply_some(const ProductTask& task, const WeightBlocksInfo& info, std::int64_t first_row, std::int64_t n_rows,
+                   float* y) {
   std::int64_t i = task.first;
   for (; i + kPanels * kLanes <= task.last; i += kPanels * kLanes) {
-    multiply_panels<Format, kPanels>(task, info, i, task.y + i, task.y_stride);
+    multiply_panels<Format, kPanels>(task, info, i, first_row, n_rows, y + i, task.y_stride);
   }
   for (; i + kLanes <= task.last; i += kLanes) {
-    multiply_panels<Format, 1>(task, info, i, task.y + i, task.y_stride);
+    multiply_panels<Format, 1>(task, info, i, first_row, n_rows, y + i, task.y_stride);
   }
   if (i == task.last) return;
   // The rest shares a panel with weight rows before or behind it, or with copies.
@@ -211,11 +215,19 @@ void multiply_format(const ProductTask& task, const WeightBlocksInfo& info) {
     rest.weights = copies.data();
     begin = 0;
   }
-  std::vector<float> sums(static_cast<std::size_t>(task.n_rows * kLanes));
-  multiply_panels<Format, 1>(rest, info, begin, sums.data(), kLanes);
-  for (std::int64_t r = 0; r < task.n_rows; ++r) {
+  std::vector<float> sums(static_cast<std::size_t>(n_rows * kLanes));
+  multiply_panels<Format, 1>(rest, info, begin, first_row, n_rows, sums.data(), kLanes);
+  for (std::int64_t r = 0; r < n_rows; ++r) {
     std::copy(sums.begin() + r * kLanes + (i - begin), sums.begin() + r * kLanes + (task.last - begin),
-              task.y + r * task.y_stride + i);
+              y + r * task.y_stride + i);
+  }
+}
+
+template <class Format>
+void multiply_format(const ProductTask& task, const WeightBlocksInfo& info) {
+  for (std::int64_t r = 0; r < task.n_rows; r += kMostRows) {
+    multiply_some<Format>(task, info, task.first_row + r, std::min(kMostRows, task.n_rows - r),
+                          task.y + r * task.y_stride);
   }
 }
 
@@ -251,20 +263,30 @@ void multiply(WeightBlocks blocks, const ProductTask& task) {
   }
 }
 
-void quantise(const float* rows, std::int64_t n_in, std::int64_t n_rows, RowBlock* out) {
-  for (const float* end = rows + n_in * n_rows; rows != end; rows += kRowBlock, ++out) {
-    const float most = std::max(Vectors::max_16(rows), Vectors::max_16(rows + 16));
-    const float inverse = most > 0.0F ? 127.0F / most : 0.0F;
-    const std::int32_t low = Vectors::quantise_16(rows, inverse, out->q);
-    const std::int32_t high = Vectors::quantise_16(rows + 16, inverse, out->q + 16);
-    out->scale = most / 127.0F;
-    out->sum = out->scale * static_cast<float>(low + high);
-    out->sum_low = out->scale * static_cast<float>(low);
-    out->sum_high = out->scale * static_cast<float>(high);
-    out->negative_sum = -low - high;
-    out->negative_low = -low;
-    out->negative_high = -high;
-    out->padding = 0;
+void quantise_block(const float* numbers, RowBlock& out) {
+  const float most = std::max(Vectors::max_16(numbers), Vectors::max_16(numbers + 16));
+  const float inverse = most > 0.0F ? 127.0F / most : 0.0F;
+  const std::int32_t low = Vectors::quantise_16(numbers, inverse, out.q);
+  const std::int32_t high = Vectors::quantise_16(numbers + 16, inverse, out.q + 16);
+  out.scale = most / 127.0F;
+  out.sum = out.scale * static_cast<float>(low + high);
+  out.sum_low = out.scale * static_cast<float>(low);
+  out.sum_high = out.scale * static_cast<float>(high);
+  out.negative_sum = -low - high;
+  out.negative_low = -low;
+  out.negative_high = -high;
+  out.padding = 0;
+}
+
+void quantise(const float* rows, std::int64_t n_in, std::int64_t first, std::int64_t n,
+              const RowChunks<RowBlock>& out) {
+  const std::int64_t n_blocks = n_in / kRowBlock;
+  for (std::int64_t row = first; row < first + n; ++row) {
+    for (std::int64_t block = 0; block < n_blocks; block += kChunkBlocks) {
+      const std::int64_t n_chunk = std::min(kChunkBlocks, n_blocks - block);
+      RowBlock* to = out.at(row, block, n_chunk);
+      for (std::int64_t b = 0; b < n_chunk; ++b, rows += kRowBlock) quantise_block(rows, to[b]);
+    }
   }
 }
 

@@ -9,7 +9,8 @@
 
 namespace winnow::kernels {
 
-inline constexpr std::int64_t kRowBlock = 32;  // numbers
+inline constexpr std::int64_t kRowBlock = 32;    // numbers
+inline constexpr std::int64_t kChunkBlocks = 8;  // of a row that lie side by side
 
 // 32 numbers of a row: number i is scale * q[i].
 struct alignas(64) RowBlock {
@@ -23,20 +24,35 @@ struct alignas(64) RowBlock {
 };
 static_assert(sizeof(RowBlock) == 64);
 
-// y[r][i] = (weight row i) . (row r) for weight rows [first, last).
+// Quantised rows, [n_in / 256][n_rows][8 blocks]; the last chunk of 256 numbers may be shorter. Products walk over all
+// rows a chunk after the other, so what they read is contiguous: whole rows of a power of two of bytes would share a
+// few sets of the caches.
+template <class Block>
+struct RowChunks {
+  Block* blocks;
+  std::int64_t n_rows;
+  // The first of n blocks of a chunk.
+  Block* at(std::int64_t row, std::int64_t first_block, std::int64_t n) const {
+    return blocks + first_block * n_rows + row * n;
+  }
+};
+
+// y[r][i] = (weight row i) . (row first_row + r) for weight rows [first, last).
 struct ProductTask {
   const std::byte* weights;   // row 0
   std::size_t weight_stride;  // bytes
   std::int64_t n_out;         // weight rows of the matrix
   std::int64_t first, last;
-  const RowBlock* rows;  // [n_rows][n_in / 32]
-  std::int64_t n_in, n_rows;
+  RowChunks<const RowBlock> rows;
+  std::int64_t first_row, n_rows;
+  std::int64_t n_in;
   float* y;  // [n_rows][y_stride]
   std::int64_t y_stride;
 };
 
 struct Int8Products {
-  void (*quantise)(const float* rows, std::int64_t n_in, std::int64_t n_rows, RowBlock* out);
+  void (*quantise)(const float* rows, std::int64_t n_in, std::int64_t first, std::int64_t n,
+                   const RowChunks<RowBlock>& out);
   void (*multiply)(WeightBlocks blocks, const ProductTask& task);
 };
 

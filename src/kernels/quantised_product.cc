@@ -30,13 +30,14 @@ const Int8Products* current_products() {
 
 bool has_quantised_products() { return current_products() != nullptr; }
 
-void quantise_rows(const float* rows, std::int64_t n_in, std::int64_t n_rows, RowBlock* out) {
-  assert(n_in % kRowBlock == 0);
-  current_products()->quantise(rows, n_in, n_rows, out);
+void quantise_rows(const float* rows, std::int64_t n_in, std::int64_t first, std::int64_t n,
+                   const RowChunks<RowBlock>& out) {
+  assert(n_in % kRowBlock == 0 && first + n <= out.n_rows);
+  current_products()->quantise(rows, n_in, first, n, out);
 }
 
 void quantised_product(WeightBlocks blocks, const ProductTask& task) {
-  assert(task.n_in % weight_blocks_info(blocks).n_weights == 0);
+  assert(task.n_in % weight_blocks_info(blocks).n_weights == 0 && task.first_row + task.n_rows <= task.rows.n_rows);
   current_products()->multiply(blocks, task);
 }
 

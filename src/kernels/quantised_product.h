@@ -14,10 +14,12 @@ namespace winnow::kernels {
 // Whether the current instruction set has products (AVX512-VNNI, AVX-VNNI, AVX2); it then has them for every format.
 bool has_quantised_products();
 
-// rows: [n_rows][n_in], contiguous, n_in a multiple of 32 -> out [n_rows][n_in / 32]
-void quantise_rows(const float* rows, std::int64_t n_in, std::int64_t n_rows, RowBlock* out);
+// Rows [first, first + n) of out.
+//   rows: [n][n_in], contiguous, n_in a multiple of 32
+void quantise_rows(const float* rows, std::int64_t n_in, std::int64_t first, std::int64_t n,
+                   const RowChunks<RowBlock>& out);
 
-// y[r][i] = (weight row i) . (row r) for the task's weight rows; n_in is a multiple of the format's block.
+// y[r][i] = (weight row i) . (row first_row + r) for the task's weight rows; n_in is a multiple of the format's block.
 void quantised_product(WeightBlocks blocks, const ProductTask& task);
 
 }  // namespace winnow::kernels

@@ -62,8 +62,8 @@ std::size_t row_bytes(int format, std::int64_t n) {
 void run_to_blocks(ggml_tensor* dst, int ith, int nth, void* /*userdata*/) {
   const ggml_tensor* x = dst->src[0];
   const std::int64_t first = x->ne[1] * ith / nth, last = x->ne[1] * (ith + 1) / nth;
-  kernels::quantise_rows(static_cast<const float*>(x->data) + first * x->ne[0], x->ne[0], last - first,
-                         reinterpret_cast<RowBlock*>(aligned_rows(dst)) + first * x->ne[0] / kernels::kRowBlock);
+  kernels::quantise_rows(static_cast<const float*>(x->data) + first * x->ne[0], x->ne[0], first, last - first,
+                         {reinterpret_cast<RowBlock*>(aligned_rows(dst)), x->ne[1]});
 }
 
 // As ggml multiplies with dst->src[1], the weights.
@@ -148,16 +148,17 @@ void run_blocks(ggml_tensor* dst, int ith, int nth, void* userdata) {
     const Product p(dst, compute);
     const auto blocks = *kernels::weight_blocks(ggml_type_name(p.weights->type));
     const OutputPart part(p.n_out, ith, nth);
-    const auto* rows = reinterpret_cast<const RowBlock*>(aligned_rows(p.rows));
+    const kernels::RowChunks<const RowBlock> rows{reinterpret_cast<const RowBlock*>(aligned_rows(p.rows)), dst->ne[1]};
     p.for_each_expert(part.first, part.last, [&](const std::byte* weights, std::int64_t slot, std::int64_t n) {
       kernels::quantised_product(blocks, {.weights = weights,
                                           .weight_stride = p.weights->nb[1],
                                           .n_out = p.n_out,
                                           .first = part.first,
                                           .last = part.last,
-                                          .rows = rows + slot * p.n_in / kernels::kRowBlock,
-                                          .n_in = p.n_in,
+                                          .rows = rows,
+                                          .first_row = slot,
                                           .n_rows = n,
+                                          .n_in = p.n_in,
                                           .y = p.y + slot * p.n_out,
                                           .y_stride = p.n_out});
     });

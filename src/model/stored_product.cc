@@ -32,9 +32,10 @@ void multiply(ggml_tensor* dst, const RowBlock* rows, int ith, int nth) {
                               .n_out = n_out,
                               .first = part.first,
                               .last = part.last,
-                              .rows = rows,
-                              .n_in = weight->ne[0],
+                              .rows = {rows, dst->ne[1]},
+                              .first_row = 0,
                               .n_rows = dst->ne[1],
+                              .n_in = weight->ne[0],
                               .y = static_cast<float*>(dst->data),
                               .y_stride = n_out});
 }
@@ -43,8 +44,8 @@ void run_quantising(ggml_tensor* dst, int ith, int nth, void* userdata) {
   static_cast<Compute*>(userdata)->guard([&] {
     const ggml_tensor* x = dst->src[0];
     const std::int64_t first = x->ne[1] * ith / nth, last = x->ne[1] * (ith + 1) / nth;
-    kernels::quantise_rows(static_cast<const float*>(x->data) + first * x->ne[0], x->ne[0], last - first,
-                           blocks_of(dst) + first * x->ne[0] / kernels::kRowBlock);
+    kernels::quantise_rows(static_cast<const float*>(x->data) + first * x->ne[0], x->ne[0], first, last - first,
+                           {blocks_of(dst), x->ne[1]});
   });
 }
 
@@ -57,7 +58,7 @@ void run_quantising_product(ggml_tensor* dst, int ith, int nth, void* userdata) 
     const ggml_tensor* x = dst->src[1];
     const auto n_blocks = static_cast<std::size_t>(x->ne[0] * x->ne[1] / kernels::kRowBlock);
     auto* rows = reinterpret_cast<RowBlock*>(thread_memory(n_blocks * sizeof(RowBlock)));
-    kernels::quantise_rows(static_cast<const float*>(x->data), x->ne[0], x->ne[1], rows);
+    kernels::quantise_rows(static_cast<const float*>(x->data), x->ne[0], 0, x->ne[1], {rows, x->ne[1]});
     multiply(dst, rows, ith, nth);
   });
 }

@@ -28,20 +28,23 @@ std::vector<float> random_rows(std::int64_t n_in, std::int64_t n_rows) {
 std::vector<float> product(WeightBlocks blocks, const QuantisedMatrix& matrix, const std::vector<float>& x,
                            std::int64_t n_in, std::int64_t n_out, std::int64_t n_rows) {
   const auto rows = hwy::AllocateAligned<RowBlock>(static_cast<std::size_t>(n_rows * n_in / kRowBlock));
-  quantise_rows(x.data(), n_in, n_rows, rows.get());
+  quantise_rows(x.data(), n_in, 0, n_rows, {rows.get(), n_rows});
   std::vector<float> y(static_cast<std::size_t>(n_rows * n_out), std::nanf(""));
-  // As two threads would.
-  for (const auto& [first, last] : {std::pair{std::int64_t{0}, n_out / 3}, std::pair{n_out / 3, n_out}}) {
-    quantised_product(blocks, {.weights = matrix.blocks.data(),
-                               .weight_stride = matrix.row_bytes,
-                               .n_out = n_out,
-                               .first = first,
-                               .last = last,
-                               .rows = rows.get(),
-                               .n_in = n_in,
-                               .n_rows = n_rows,
-                               .y = y.data(),
-                               .y_stride = n_out});
+  // As two threads would, and as two experts.
+  for (const auto& [first_row, last_row] : {std::pair{std::int64_t{0}, n_rows / 4}, std::pair{n_rows / 4, n_rows}}) {
+    for (const auto& [first, last] : {std::pair{std::int64_t{0}, n_out / 3}, std::pair{n_out / 3, n_out}}) {
+      quantised_product(blocks, {.weights = matrix.blocks.data(),
+                                 .weight_stride = matrix.row_bytes,
+                                 .n_out = n_out,
+                                 .first = first,
+                                 .last = last,
+                                 .rows = {rows.get(), n_rows},
+                                 .first_row = first_row,
+                                 .n_rows = last_row - first_row,
+                                 .n_in = n_in,
+                                 .y = y.data() + first_row * n_out,
+                                 .y_stride = n_out});
+    }
   }
   return y;
 }
@@ -88,6 +91,7 @@ TEST_P(QuantisedProduct, MatchesTheReference) {
     check(info, 256 + info.n_weights, 33, {1, 7});
     check(info, 768, 16, {2, 65});
     check(info, 2048, 50, {1, 17});
+    check(info, info.n_weights, 19, {700});  // more than a panel is unpacked for
   }
 }
 
