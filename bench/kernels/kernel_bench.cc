@@ -239,6 +239,7 @@ void product(benchmark::State& state, const WeightBlocksInfo& info, std::int64_t
   quantise_rows(x.data(), n_in, 0, n_rows, {rows.get(), n_rows});
   std::vector<float> y(static_cast<std::size_t>(n_rows * n_out));
   const ProductTask task{.weights = weights.get(),
+                         .next = nullptr,
                          .weight_stride = row,
                          .n_out = n_out,
                          .first = 0,

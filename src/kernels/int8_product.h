@@ -40,6 +40,7 @@ struct RowChunks {
 // y[r][i] = (weight row i) . (row first_row + r) for weight rows [first, last).
 struct ProductTask {
   const std::byte* weights;   // row 0
+  const std::byte* next;      // the weight row that the thread reads after this product, to be sent for; null: unknown
   std::size_t weight_stride;  // bytes
   std::int64_t n_out;         // weight rows of the matrix
   std::int64_t first, last;

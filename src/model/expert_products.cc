@@ -96,23 +96,38 @@ struct Product {
         first_slot(integers(dst->src[2])),
         y(static_cast<float*>(dst->data)) {}
 
-  // body(expert's weights, first slot, number of slots) for every expert that has rows, then its biases on outputs
-  // [first, last).
+  // What an expert with rows multiplies: slots [slot, slot + n). next: the weights of the one behind it; null: there is
+  // none.
+  struct Part {
+    const std::byte *weights, *next;
+    std::int64_t slot, n;
+  };
+
+  // body(part) for every expert that has rows, then its biases on outputs [first, last).
   void for_each_expert(std::int64_t first, std::int64_t last, auto&& body) const {
     if (first >= last) return;
-    for (std::int64_t e = 0; e < n_expert; ++e) {
-      const std::int64_t slot = first_slot[e], n = first_slot[e + 1] - slot;
-      if (n == 0) continue;
+    for (std::int64_t e = with_rows(0); e < n_expert;) {
+      const std::int64_t slot = first_slot[e], n = first_slot[e + 1] - slot, next = with_rows(e + 1);
       compute.count_expert_bytes(static_cast<std::uint64_t>(last - first) * ggml_row_size(weights->type, n_in));
-      body(static_cast<const std::byte*>(weights->data) + static_cast<std::size_t>(e) * weights->nb[2], slot, n);
-      if (biases == nullptr) continue;
-      const float* bias = static_cast<const float*>(biases->data) + e * n_out;
-      for (std::int64_t s = slot; s < slot + n; ++s) {
-        for (std::int64_t i = first; i < last; ++i) y[s * n_out + i] += bias[i];
+      body(Part{weights_of(e), next < n_expert ? weights_of(next) : nullptr, slot, n});
+      if (biases != nullptr) {
+        const float* bias = static_cast<const float*>(biases->data) + e * n_out;
+        for (std::int64_t s = slot; s < slot + n; ++s) {
+          for (std::int64_t i = first; i < last; ++i) y[s * n_out + i] += bias[i];
+        }
       }
+      e = next;
     }
   }
 
+  // The first of the experts from e on that has rows; n_expert: none.
+  std::int64_t with_rows(std::int64_t e) const {
+    while (e < n_expert && first_slot[e] == first_slot[e + 1]) ++e;
+    return e;
+  }
+  const std::byte* weights_of(std::int64_t expert) const {
+    return static_cast<const std::byte*>(weights->data) + static_cast<std::size_t>(expert) * weights->nb[2];
+  }
   Compute& compute;
   const ggml_tensor *weights, *rows, *biases;
   std::int64_t n_in, n_out, n_expert;
@@ -126,17 +141,17 @@ void run_few_rows(ggml_tensor* dst, int ith, int nth, void* userdata) {
     const Product p(dst, compute);
     const auto blocks = *kernels::weight_blocks(ggml_type_name(p.weights->type));
     const std::int64_t first = p.n_out * ith / nth, last = p.n_out * (ith + 1) / nth;
-    p.for_each_expert(first, last, [&](const std::byte* weights, std::int64_t slot, std::int64_t n) {
-      std::byte* rows = thread_memory(kernels::few_rows_bytes(p.n_in, n));
-      kernels::quantise_few_rows(static_cast<const float*>(p.rows->data) + slot * p.n_in, p.n_in, n, rows);
-      kernels::few_rows_product(blocks, {.weights = weights,
+    p.for_each_expert(first, last, [&](const Product::Part& part) {
+      std::byte* rows = thread_memory(kernels::few_rows_bytes(p.n_in, part.n));
+      kernels::quantise_few_rows(static_cast<const float*>(p.rows->data) + part.slot * p.n_in, p.n_in, part.n, rows);
+      kernels::few_rows_product(blocks, {.weights = part.weights,
                                          .weight_stride = p.weights->nb[1],
                                          .first = first,
                                          .last = last,
                                          .rows = rows,
                                          .n_in = p.n_in,
-                                         .n_rows = n,
-                                         .y = p.y + slot * p.n_out,
+                                         .n_rows = part.n,
+                                         .y = p.y + part.slot * p.n_out,
                                          .y_stride = p.n_out});
     });
   });
@@ -147,19 +162,21 @@ void run_blocks(ggml_tensor* dst, int ith, int nth, void* userdata) {
   compute.guard([&] {
     const Product p(dst, compute);
     const auto blocks = *kernels::weight_blocks(ggml_type_name(p.weights->type));
-    const OutputPart part(p.n_out, ith, nth);
+    const OutputPart outputs(p.n_out, ith, nth);
     const kernels::RowChunks<const RowBlock> rows{reinterpret_cast<const RowBlock*>(aligned_rows(p.rows)), dst->ne[1]};
-    p.for_each_expert(part.first, part.last, [&](const std::byte* weights, std::int64_t slot, std::int64_t n) {
-      kernels::quantised_product(blocks, {.weights = weights,
+    const std::size_t skipped = static_cast<std::size_t>(outputs.first) * p.weights->nb[1];
+    p.for_each_expert(outputs.first, outputs.last, [&](const Product::Part& part) {
+      kernels::quantised_product(blocks, {.weights = part.weights,
+                                          .next = part.next == nullptr ? nullptr : part.next + skipped,
                                           .weight_stride = p.weights->nb[1],
                                           .n_out = p.n_out,
-                                          .first = part.first,
-                                          .last = part.last,
+                                          .first = outputs.first,
+                                          .last = outputs.last,
                                           .rows = rows,
-                                          .first_row = slot,
-                                          .n_rows = n,
+                                          .first_row = part.slot,
+                                          .n_rows = part.n,
                                           .n_in = p.n_in,
-                                          .y = p.y + slot * p.n_out,
+                                          .y = p.y + part.slot * p.n_out,
                                           .y_stride = p.n_out});
     });
   });
@@ -175,12 +192,12 @@ void run_dots(ggml_tensor* dst, int ith, int nth, void* userdata) {
     const std::size_t bytes = row_bytes(traits->vec_dot_type, p.n_in);
     const std::byte* rows = aligned_rows(p.rows);
     const std::int64_t first = p.n_out * ith / nth, last = p.n_out * (ith + 1) / nth;
-    p.for_each_expert(first, last, [&](const std::byte* weights, std::int64_t slot, std::int64_t n) {
+    p.for_each_expert(first, last, [&](const Product::Part& part) {
       for (std::int64_t begin = first; begin < last; begin += kGrain) {
-        for (std::int64_t s = slot; s < slot + n; ++s) {
+        for (std::int64_t s = part.slot; s < part.slot + part.n; ++s) {
           for (std::int64_t i = begin; i < std::min(last, begin + kGrain); ++i) {
             traits->vec_dot(static_cast<int>(p.n_in), p.y + s * p.n_out + i, 0,
-                            weights + static_cast<std::size_t>(i) * p.weights->nb[1], 0,
+                            part.weights + static_cast<std::size_t>(i) * p.weights->nb[1], 0,
                             rows + static_cast<std::size_t>(s) * bytes, 0, 1);
           }
         }

@@ -28,6 +28,7 @@ void multiply(ggml_tensor* dst, const RowBlock* rows, int ith, int nth) {
   const OutputPart part(n_out, ith, nth);
   kernels::quantised_product(*kernels::weight_blocks(ggml_type_name(weight->type)),
                              {.weights = static_cast<const std::byte*>(weight->data),
+                              .next = nullptr,
                               .weight_stride = weight->nb[1],
                               .n_out = n_out,
                               .first = part.first,

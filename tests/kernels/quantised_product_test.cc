@@ -34,6 +34,7 @@ std::vector<float> product(WeightBlocks blocks, const QuantisedMatrix& matrix, c
   for (const auto& [first_row, last_row] : {std::pair{std::int64_t{0}, n_rows / 4}, std::pair{n_rows / 4, n_rows}}) {
     for (const auto& [first, last] : {std::pair{std::int64_t{0}, n_out / 3}, std::pair{n_out / 3, n_out}}) {
       quantised_product(blocks, {.weights = matrix.blocks.data(),
+                                 .next = nullptr,
                                  .weight_stride = matrix.row_bytes,
                                  .n_out = n_out,
                                  .first = first,
