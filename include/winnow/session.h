@@ -27,7 +27,7 @@ inline constexpr std::int32_t kMinConvertedInt8Tokens = 1024;
 // In which numbers a prompt's products with the weights are taken.
 enum class PrefillWeights {
   kAuto,   // as kInt8, but converted are all weights from kMinConvertedInt8Tokens on, where the processor multiplies
-           // bf16, and none below kMinConvertedTokens
+           // bf16 by tiles (AMX), and none below kMinConvertedTokens
   kAsIs,   // on the file's types; beside quantised weights activations are rounded to 8 bits
   kFloat,  // as kBf16 where the processor multiplies bf16, else as kF32: nothing is rounded to 8 bits
   kBf16,

@@ -203,11 +203,16 @@ void run_product(ggml_tensor* dst, int ith, int nth, void* userdata) {
 
 namespace {
 
+// Whether oneDNN uses all of these instructions.
+[[maybe_unused]] bool uses(dnnl_cpu_isa_t instructions) {
+  const auto needed = static_cast<unsigned>(instructions);
+  return (static_cast<unsigned>(dnnl_get_effective_cpu_isa()) & needed) == needed;
+}
+
 // On AVX-512 without the instructions oneDNN multiplies bf16 by way of float32, which takes longer than float32 itself.
 bool has_bf16_instructions() {
 #if defined(__x86_64__)
-  constexpr unsigned kNeeded = dnnl_cpu_isa_avx512_core_bf16;
-  return (static_cast<unsigned>(dnnl_get_effective_cpu_isa()) & kNeeded) == kNeeded;
+  return uses(dnnl_cpu_isa_avx512_core_bf16);
 #else
   return true;  // its reference implementation is all that is left to refuse
 #endif
@@ -228,6 +233,14 @@ bool multiplies_bf16() {
     }
   }();
   return does;
+}
+
+bool multiplies_bf16_by_tiles() {
+#if defined(__x86_64__)
+  return multiplies_bf16() && uses(dnnl_cpu_isa_avx512_core_amx);
+#else
+  return false;
+#endif
 }
 
 PackedType packed_type_for(const ggml_tensor* weight) {

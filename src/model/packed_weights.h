@@ -21,6 +21,8 @@ enum class PackedType { kF32, kBF16 };
 // Whether the processor has instructions that multiply bf16 (AVX512-BF16, AMX) and oneDNN uses them: DNNL_MAX_CPU_ISA
 // may keep it from that.
 bool multiplies_bf16();
+// Whether it does so by tiles (AMX), at more than the speed of 8-bit products on vectors.
+bool multiplies_bf16_by_tiles();
 // bf16 where the processor multiplies bf16 and the file's weights are not float32; else float32.
 PackedType packed_type_for(const ggml_tensor* weight);
 

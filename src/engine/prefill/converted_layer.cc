@@ -26,7 +26,7 @@ bool ConvertedLayer::converts(const ggml_tensor* weight, std::int32_t n_rows) co
   switch (choice_) {
     case PrefillWeights::kAuto:
       if (!has_int8_product(weight)) return n_rows >= kMinConvertedTokens;  // below, ggml's products are faster
-      return multiplies_bf16() && n_rows >= kMinConvertedInt8Tokens;
+      return multiplies_bf16_by_tiles() && n_rows >= kMinConvertedInt8Tokens;
     case PrefillWeights::kAsIs:
       return false;
     case PrefillWeights::kInt8:

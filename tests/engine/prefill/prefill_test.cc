@@ -152,7 +152,7 @@ TEST_P(PrefillWeightsTest, AreNearTheExactProducts) {
       expect_error(ErrorCode::kUnsupported, [&] { logits_with(PrefillWeights::kInt8); });
     }
     const bool converts =
-        has_int8 && is_ours ? multiplies_bf16() && n_prompt >= converted : n_prompt >= kMinConvertedTokens;
+        has_int8 && is_ours ? multiplies_bf16_by_tiles() && n_prompt >= converted : n_prompt >= kMinConvertedTokens;
     EXPECT_EQ(automatic == as_is, !converts) << n_prompt;
     if (!multiplies_bf16()) {
       expect_error(ErrorCode::kUnsupported, [&] { logits_with(PrefillWeights::kBf16); });
