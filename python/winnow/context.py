@@ -10,7 +10,7 @@ import numpy as np
 
 from . import _core
 from .answer import Stop, pieces, stop_list, token_limit
-from .errors import InvalidArgument, Unsupported
+from .errors import InvalidArgument, MissingPackage
 from .sampling import Sampling
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ class Context:
         try:
             import matplotlib.pyplot as plt
         except ImportError:
-            raise Unsupported("plot() needs matplotlib: pip install matplotlib") from None
+            raise MissingPackage("plot() needs matplotlib: pip install matplotlib") from None
         heads = [(layer, head) for layer, row in enumerate(self._session.kept) for head in range(len(row))]
         edges = np.linspace(0, self.n_tokens, min(_N_BINS, self.n_tokens) + 1)
         counts = np.stack([np.histogram(self.positions(*head), edges)[0] for head in heads])

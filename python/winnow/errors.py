@@ -6,6 +6,7 @@ __all__ = [
     "NotFound",
     "BadFile",
     "Unsupported",
+    "MissingPackage",
     "OutOfMemory",
     "ContextFull",
     "Cancelled",
@@ -32,6 +33,10 @@ class BadFile(Error, ValueError):
 
 class Unsupported(Error, RuntimeError):
     """Valid, but not something that this build, model or machine can do."""
+
+
+class MissingPackage(Unsupported, ImportError):
+    """What was asked for needs a Python package that is not installed; the message has the command."""
 
 
 class OutOfMemory(Error, MemoryError):

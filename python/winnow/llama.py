@@ -13,6 +13,7 @@ from .context import Context, split
 from .embedding import pooling_name, response
 from .errors import InvalidArgument
 from .grammar import Grammar, gbnf_of
+from .hub import download
 from .methods import Budget, budget_text
 from .progress import progress
 from .sampling import Sampling
@@ -101,6 +102,27 @@ class Llama:
         self._lock = threading.Lock()
         self._session: Any = self._engine.open(**self._options)  # of what was read last; never fed, only forked
         self._is_continued = not self._session.evicts  # whether a prompt that begins with it goes on from there
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        repo_id: str,
+        filename: str,
+        additional_files: Optional[Sequence[str]] = None,
+        local_dir: Union[str, os.PathLike[str], None] = None,
+        local_dir_use_symlinks: Union[bool, str] = "auto",
+        cache_dir: Union[str, os.PathLike[str], None] = None,
+        **others: Any,
+    ) -> "Llama":
+        """A model from a repository of Hugging Face's hub; needs huggingface_hub (`pip install winnow-llm[hub]`).
+
+        filename: a file of the repository, or a pattern that one of them matches ("*Q4_K_M.gguf"). additional_files: names or
+        patterns of others that are to lie beside it. local_dir: a folder for them instead of the hub's cache;
+        cache_dir: that cache. local_dir_use_symlinks: for versions of huggingface_hub that know it. Further arguments are
+        those of `Llama`. What goes wrong with the download is huggingface_hub's own error.
+        """
+        path = download(repo_id, filename, additional_files or (), local_dir, local_dir_use_symlinks, cache_dir)
+        return cls(path, **others)
 
     # --- The model ---------------------------------------------------------------------------------------------------
 
