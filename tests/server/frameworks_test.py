@@ -4,6 +4,10 @@
 usage: frameworks_test.py WINNOW VENV
 """
 import asyncio
+import pathlib
+import re
+import subprocess
+import sys
 import typing
 import unittest
 
@@ -58,6 +62,29 @@ class LangChainTest(unittest.TestCase):
         self.assertAlmostEqual(sum(x * x for x in made.embed_query("one")), 1, places=4)
 
 
+class RetrievalTest(unittest.TestCase):
+    def test_passages_are_read_once(self):
+        """examples/server/rag.py, as it is: questions that lead to the same passage find its cache."""
+        root = pathlib.Path(__file__).resolve().parents[2]
+        ran = subprocess.run(
+            [sys.executable, root / "examples/server/rag.py", root / "demo/document.txt", "--url", url, "--key", "the-key",
+             "-q", "Who is Dr. Mortimer?", "-q", "Who is Dr. Mortimer, the doctor?", "-q", "Who is Dr. Mortimer?"],
+            capture_output=True, text=True, timeout=300)
+        self.assertEqual(ran.returncode, 0, ran.stderr)
+        found = re.findall(r"passage (\d+) of (\d+); (\d+) of (\d+) tokens", ran.stdout)
+        self.assertEqual(len(found), 3, ran.stdout)
+        seen = set()
+        for passage, n_passages, cached, n_tokens in (map(int, row) for row in found):
+            self.assertGreater(n_passages, 4)
+            self.assertGreater(n_tokens, 300)
+            if passage in seen:
+                self.assertGreater(cached, n_tokens - 60)  # all but the question
+            else:
+                self.assertLess(cached, 100)  # what the template begins with
+            seen.add(passage)
+        self.assertLess(len(seen), 3)
+
+
 class PydanticAiTest(unittest.TestCase):
     def test_an_agent(self):
         provider = pydantic_ai.providers.openai.OpenAIProvider(base_url=url, api_key="the-key")
@@ -84,7 +111,6 @@ class PydanticAiTest(unittest.TestCase):
 
 if __name__ == "__main__":
     ensure_packages(__file__)
-    import sys
 
     import langchain_core.messages as messages_of
     import langchain_openai
