@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "winnow/api.h"
@@ -16,6 +17,7 @@
 #include "winnow/error.h"
 #include "winnow/eviction.h"
 #include "winnow/model.h"
+#include "winnow/pipeline.h"
 
 namespace WINNOW_API winnow {
 
@@ -45,6 +47,12 @@ struct EngineOptions {
   std::size_t kv_bytes_limit = 0;  // hard limit of the page pool with all staging buffers; 0: none
   int n_batch = 512;               // tokens that go through a layer at a time while prefilling
   PrefillWeights prefill_weights = PrefillWeights::kAuto;
+
+  // Of a model over several machines: how this one reaches the others; null: it has all layers. The limits above are of
+  // each rank's own part.
+  std::shared_ptr<PipelineLink> pipeline = nullptr;
+  // [ranks - 1] the first layer of every rank but the first one; empty: ranges of layers of about equal bytes.
+  std::vector<int> pipeline_layers = {};
 };
 
 struct MemoryStatistics {
@@ -85,7 +93,8 @@ struct SessionOptions {
   std::string stored_types(EntryType own) const;
 };
 
-// Seconds and tokens of a session's life so far.
+// Seconds and tokens of a session's life so far. In a pipeline bytes are sums over its ranks, and seconds of cuts this
+// rank's own.
 struct SessionStatistics {
   std::int64_t prompt_tokens = 0;   // through prefill() and append()
   std::int64_t decoded_tokens = 0;  // through decode()
@@ -154,8 +163,9 @@ class Prefill {
   Prefill& operator=(Prefill&&) noexcept;
   ~Prefill();
 
-  // Sends up to EngineOptions::n_batch tokens through one layer, or does the work that ends the prefill. Returns
-  // whether there is more to do. Throws what Session::prefill throws; the sessions are then as before.
+  // Sends up to EngineOptions::n_batch tokens through one layer, or does the work that ends the prefill; in a pipeline
+  // of several ranks all of it. Returns whether there is more to do. Throws what Session::prefill throws; the sessions
+  // are then as before.
   bool step();
 
   bool done() const;
@@ -205,8 +215,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   // Session::append in slices.
   Prefill start_append(Session& session, std::span<const Token> tokens, const PrefillOptions& options = {});
 
-  // What a session with these options takes for a prompt of n_prompt tokens and n_decode more. Throws what open and
-  // prefill would throw for them. Changes nothing, and waits for nobody.
+  // What a session with these options takes (in a pipeline of all ranks together) for a prompt of n_prompt tokens and
+  // n_decode more. Throws what open and prefill would throw for them. Changes nothing, and waits for nobody.
   MemoryEstimate estimate(const SessionOptions& options, std::int32_t n_prompt, std::int32_t n_decode) const;
 
   // A session saved with Session::save. Throws Error(kBadFile) for a corrupt file or one of another model.
@@ -214,7 +224,9 @@ class Engine : public std::enable_shared_from_this<Engine> {
 
   const std::shared_ptr<const Model>& model() const;
   int n_threads() const;
-  MemoryStatistics memory() const;
+  // The layers that it holds, from the first up to before the last: all but in a pipeline.
+  std::pair<int, int> layers() const;
+  MemoryStatistics memory() const;  // in a pipeline of this rank
   void reset_peak();
 
   struct Impl;

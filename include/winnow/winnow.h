@@ -23,6 +23,7 @@
 #include "winnow/model.h"
 #include "winnow/observe.h"
 #include "winnow/option.h"
+#include "winnow/pipeline.h"
 #include "winnow/ranking.h"
 #include "winnow/registry.h"
 #include "winnow/sampling.h"

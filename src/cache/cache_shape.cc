@@ -27,6 +27,14 @@ int CacheShape::n_cut_heads() const {
   return n;
 }
 
+CacheShape CacheShape::with_layers(int first, int last) const {
+  CacheShape shape = *this;
+  for (int l = 0; l < n_layer(); ++l) {
+    if (l < first || l >= last) shape.layers[static_cast<std::size_t>(l)].n_kv_head = 0;
+  }
+  return shape;
+}
+
 CacheShape CacheShape::plain() const {
   CacheShape shape = *this;
   shape.key_type = kernels::plain_type(key_type);

@@ -80,6 +80,8 @@ struct CacheShape {
   std::int64_t full_entries(std::int64_t n_tokens) const;
   std::size_t full_bytes(std::int64_t n_tokens) const;
 
+  // The same with heads in the layers first, ..., last - 1 alone: what one machine of several holds.
+  CacheShape with_layers(int first, int last) const;
   // With the types in which rows come: a code is made of what stays only.
   CacheShape plain() const;
   // With the types in which entries wait for their values to be refitted (RaggedCache::hold_values).

@@ -38,6 +38,35 @@ EngineOptions checked(EngineOptions options) {
   return options;
 }
 
+std::vector<LayerRange> ranges_of(const Model::Impl& model, const EngineOptions& options) {
+  const int n_ranks = options.pipeline ? options.pipeline->n_ranks() : 1;
+  return split_layers(model.spec, model.file, n_ranks, options.pipeline_layers);
+}
+
+// What every rank has to have alike.
+// Returns the threads of the rank that has most.
+int check_ranks(const Pipeline& pipeline, const Model::Impl& model, const EngineOptions& options) {
+  if (!pipeline.is_split()) return options.n_threads;
+  std::vector<std::uint64_t> own = {model.info.fingerprint, static_cast<std::uint64_t>(options.n_batch),
+                                    static_cast<std::uint64_t>(options.prefill_weights)};
+  for (const LayerRange& range : pipeline.ranges()) own.push_back(static_cast<std::uint64_t>(range.first));
+  return pipeline.together([&] {
+    const std::span<const std::byte> bytes = std::as_bytes(std::span<const std::uint64_t>(own));
+    const std::vector<std::vector<std::byte>> all = pipeline.gather(bytes);
+    for (std::size_t rank = 0; rank < all.size(); ++rank) {
+      if (std::equal(all[rank].begin(), all[rank].end(), bytes.begin(), bytes.end())) continue;
+      throw Error(ErrorCode::kInvalidArgument,
+                  "rank " + std::to_string(rank) + " has another model, or other flags, than rank " +
+                      std::to_string(pipeline.rank()) + ": start all of them with the same ones");
+    }
+    int most = 0;
+    for (const std::vector<std::byte>& message : pipeline.gather(std::as_bytes(std::span(&options.n_threads, 1)))) {
+      most = std::max(most, numbers_in<int>(message).at(0));
+    }
+    return most;
+  });
+}
+
 std::vector<Rotation> rotations_of(const Model::Impl& model) {
   std::vector<Rotation> rotations;
   for (std::size_t l = 0; l < model.spec.layers.size(); ++l) {
@@ -48,7 +77,9 @@ std::vector<Rotation> rotations_of(const Model::Impl& model) {
 
 // What `make` builds of rows of hidden states, into `out`.
 void compute_rows(Engine::Impl& engine, float* hidden, int n_rows, float* out,
-                  const std::function<ggml_tensor*(GraphBuilder&, ggml_tensor*)>& make) {
+                  const std::function<ggml_tensor*(GraphBuilder&, ggml_tensor*)>& make, std::int64_t width) {
+  const std::span rows(out, static_cast<std::size_t>(n_rows * width));
+  if (!engine.pipeline.is_last()) return engine.pipeline.share_output(rows);
   Graph& graph = engine.layer_graph;
   graph.reset();
   ggml_tensor* x = graph.external(GGML_TYPE_F32, engine.model->impl().spec.n_embd, n_rows, hidden);
@@ -59,7 +90,8 @@ void compute_rows(Engine::Impl& engine, float* hidden, int n_rows, float* out,
   graph.allocate();
   engine.note_graph_bytes();
   engine.compute.run(graph);
-  std::memcpy(out, y->data, ggml_nbytes(y));
+  std::memcpy(out, y->data, rows.size_bytes());
+  engine.pipeline.share_output(rows);
 }
 
 }  // namespace
@@ -80,11 +112,13 @@ Engine::Impl::Impl(std::shared_ptr<const Model> the_model, const EngineOptions& 
     : model(std::move(the_model)),
       options(checked(the_options)),
       pool(PagePool::create(options.kv_bytes_limit)),
-      layers(model->impl().spec.all_layers()),
+      pipeline(options.pipeline, ranges_of(model->impl(), options)),
+      layers(pipeline.layers()),
       rotations(rotations_of(model->impl())),
       compute(options.n_threads),
       converted(options.prefill_weights),
       layer_graph(2 * kGraphNodesPerLayer) {
+  most_threads = check_ranks(pipeline, model->impl(), options);
   note_graph_bytes();
 }
 
@@ -101,17 +135,25 @@ void Engine::Impl::embed(std::span<const Token> tokens, float* hidden) {
 
 void Engine::Impl::output_logits(float* hidden, int n_rows, float* out) {
   const Model::Impl& m = model->impl();
-  compute_rows(*this, hidden, n_rows, out,
-               [&](GraphBuilder& builder, ggml_tensor* x) { return builder.logits(m.spec, m.weights, x); });
+  compute_rows(
+      *this, hidden, n_rows, out,
+      [&](GraphBuilder& builder, ggml_tensor* x) { return builder.logits(m.spec, m.weights, x); }, m.spec.n_vocab);
 }
 
 void Engine::Impl::output_hidden(float* hidden, int n_rows, float* out) {
   const Model::Impl& m = model->impl();
-  compute_rows(*this, hidden, n_rows, out,
-               [&](GraphBuilder& builder, ggml_tensor* x) { return builder.output_norm(m.spec, m.weights, x); });
+  compute_rows(
+      *this, hidden, n_rows, out,
+      [&](GraphBuilder& builder, ggml_tensor* x) { return builder.output_norm(m.spec, m.weights, x); }, m.spec.n_embd);
 }
 
 void Engine::Impl::note_graph_bytes() { graph_bytes = layer_graph.bytes() + (last_step ? last_step->bytes() : 0); }
+
+void Engine::Impl::check_whole(const std::string& what) const {
+  if (!pipeline.is_split()) return;
+  throw Error(ErrorCode::kUnsupported,
+              what + " cannot be made of a model that several ranks hold: start winnow without MPI for it");
+}
 
 ParallelFor Engine::Impl::parallel_for() {
   return [this](int n_items, const std::function<void(int)>& body) { compute.parallel_for(n_items, body); };
@@ -125,6 +167,7 @@ Engine::Engine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Engine::~Engine() = default;
 
 const std::shared_ptr<const Model>& Engine::model() const { return impl_->model; }
+std::pair<int, int> Engine::layers() const { return {impl_->layers.first, impl_->layers.last}; }
 int Engine::n_threads() const { return impl_->options.n_threads; }
 void Engine::reset_peak() { impl_->pool->reset_peak(); }
 

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <vector>
 
 #include "cache/entry_scores.h"
@@ -11,6 +12,7 @@
 #include "cache/ragged_cache.h"
 #include "engine/decode/step_graph.h"
 #include "engine/evidence/query_evidence.h"
+#include "engine/pipeline.h"
 #include "engine/prefill/converted_layer.h"
 #include "engine/recurrent_state.h"
 #include "eviction/cut.h"
@@ -31,6 +33,8 @@ struct Engine::Impl {
   void output_logits(float* hidden, int n_rows, float* out);
   // The same rows behind the norm that precedes the output, into out [n_rows][n_embd].
   void output_hidden(float* hidden, int n_rows, float* out);
+  // With the mutex held: what Engine::decode does with tokens that can be fed.
+  void decode(std::span<Session* const> sessions, std::span<const Token> tokens);
   // With the mutex held: the graph of a step for so many sequences. There is one at a time, so what a step takes is
   // what its own sequences need; another width builds it anew.
   StepGraph& step_graph(int n_sequences);
@@ -38,11 +42,15 @@ struct Engine::Impl {
   void drop_step_graph();
   void note_graph_bytes();
   ParallelFor parallel_for();
+  // Throws Error(kUnsupported) where other ranks hold a part of the model: for what is not done over several.
+  void check_whole(const std::string& what) const;
 
   const std::shared_ptr<const Model> model;
   const EngineOptions options;
   const std::shared_ptr<PagePool> pool;
-  const LayerRange layers;                // what this machine computes: all
+  const Pipeline pipeline;                // the machines that hold the other layers; mostly none
+  const LayerRange layers;                // what this machine computes: mostly all
+  int most_threads = 0;                   // of a rank: what estimates go by, which are the same on all of them
   const std::vector<Rotation> rotations;  // [n_layer]
   std::mutex mutex;                       // held by every public call that computes
   Compute compute;
@@ -69,6 +77,11 @@ struct Session::Impl {
   void check_idle() const;
   // Throws unless these tokens can be fed now.
   void check_tokens(std::span<const Token> more) const;
+  // Entries stored by all ranks in the layers that methods cut.
+  std::int64_t n_cut_entries() const;
+  // After a cut: every rank tells what its heads hold. The engine's mutex is held.
+  void gather_cut_entries();
+  std::vector<std::int32_t> own_positions(int layer, int kv_head) const;  // of a layer that this machine holds
   // The total T of entries for a sequence of n tokens.
   std::int64_t total_entries(std::int32_t n) const;
 
@@ -95,7 +108,8 @@ struct Session::Impl {
 
   std::shared_ptr<Engine> engine;
   SessionOptions options;
-  RaggedCache cache;
+  CacheShape shape;    // of all layers
+  RaggedCache cache;   // of those that this machine holds: others have no heads there
   EntryScores scores;  // where the method needs those of earlier cuts
   RecurrentState recurrent;
   QueryEvidence evidence;
@@ -104,6 +118,10 @@ struct Session::Impl {
   std::int64_t total = 0;     // T of the last prompt or turn; 0 where nothing is evicted
   std::vector<std::int32_t>
       head_budgets;  // of the heads that were cut with the last prompt; empty if it was kept whole
+  // Of the heads that other ranks hold and methods cut, when that was last gathered; since then one entry more for each
+  // token.
+  std::vector<std::int32_t> gathered;  // [n_cut_heads], 0 for own ones; empty before the first time
+  std::int32_t gathered_at = 0;        // tokens
   std::int32_t decoded_since_cut = 0;
   bool is_prefilling = false;
   SessionStatistics statistics;

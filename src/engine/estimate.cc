@@ -58,7 +58,7 @@ MemoryEstimate Engine::estimate(const SessionOptions& wanted, std::int32_t n_pro
     };
     if (!types.has_codes()) return bytes_of(types, n_entries + n_later, n_tokens);
     // A first page and a last one of each head, and those that are coded while they are still held plain.
-    const std::size_t turning = 2 * heads_bytes(plain, 1) + static_cast<std::size_t>(impl_->compute.n_threads()) *
+    const std::size_t turning = 2 * heads_bytes(plain, 1) + static_cast<std::size_t>(impl_->most_threads) *
                                                                 (largest_page(types) + largest_page(plain));
     // A head's part in more bits is rounded up to a page while layers are cut one after the other.
     std::size_t finer = 0;
@@ -113,7 +113,8 @@ MemoryEstimate Engine::estimate(const SessionOptions& wanted, std::int32_t n_pro
   estimate.hidden_bytes *= model.info.hidden_bytes_per_token();
 
   if (refits) {
-    prefill_peak += ReferenceAttention::bytes_for(model.spec, is_chunked ? options.prefill_chunk : n_prompt);
+    prefill_peak += ReferenceAttention::bytes_for(model.spec, model.spec.all_layers(),
+                                                  is_chunked ? options.prefill_chunk : n_prompt);
   }
 
   // Of a cut those that were and those that are, and while layers are cut one after the other those of a stage.

@@ -10,6 +10,7 @@ namespace winnow {
 
 void prefill_observed(Engine& engine, std::span<Session* const> sessions, std::span<const Token> tokens,
                       const LayerObserver& observer, const PrefillOptions& options) {
+  engine.impl().check_whole("an observation");
   for (const Session* session : sessions) {
     if (session->n_tokens() == 0 && session->options().prefill_chunk == 0) continue;
     throw Error(ErrorCode::kInvalidArgument, "only an empty session that prefills layer by layer can be observed");
@@ -34,7 +35,7 @@ Session open_observed(Engine& engine, const SessionOptions& options, const Evide
   Session session = engine.open(options);
   EvidenceNeeds both = session.impl().evidence.needs();
   both |= needs;
-  session.impl().evidence = QueryEvidence(both, session.impl().model().spec);
+  session.impl().evidence = QueryEvidence(both, session.impl().model().spec, engine.impl().layers);
   return session;
 }
 
@@ -42,6 +43,7 @@ void observe_stored(Session& session, const LayerObserver& observer) {
   Session::Impl& impl = session.impl();
   const std::lock_guard lock(impl.engine_impl().mutex);
   impl.check_idle();
+  impl.engine_impl().check_whole("an observation");
   const ParallelFor parallel_for = impl.engine_impl().parallel_for();
   for (int l = 0; l < impl.cache.shape().n_layer(); ++l) {
     if (!impl.cache.shape().layer(l).is_cut()) continue;

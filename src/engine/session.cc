@@ -1,6 +1,7 @@
 #include "winnow/session.h"
 
 #include <algorithm>
+#include <span>
 
 #include "engine/engine_impl.h"
 #include "engine/session_file.h"
@@ -8,14 +9,53 @@
 #include "winnow/error.h"
 
 namespace winnow {
+namespace {
+
+// Sums over the ranks, of what each has counted of its own layers, and what the heads of all of them keep.
+void add_other_ranks(const Pipeline& pipeline, const CacheShape& shape, SessionStatistics& statistics) {
+  std::vector<std::uint64_t> own = {static_cast<std::uint64_t>(statistics.entries_kept),
+                                    statistics.bytes_kept,
+                                    statistics.bytes_in_pages,
+                                    statistics.recurrent_bytes,
+                                    statistics.score_bytes,
+                                    statistics.bytes_peak,
+                                    statistics.hidden_bytes,
+                                    statistics.staging_bytes};
+  const std::size_t n_sums = own.size();
+  for (const std::vector<std::int32_t>& layer : statistics.kept) own.insert(own.end(), layer.begin(), layer.end());
+  std::vector<std::uint64_t> sums(n_sums);
+  const auto all = pipeline.gather(std::as_bytes(std::span<const std::uint64_t>(own)));
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    const auto of_rank = numbers_in<std::uint64_t>(all[rank]);
+    for (std::size_t i = 0; i < n_sums; ++i) sums[i] += of_rank[i];
+    auto next = of_rank.begin() + static_cast<std::ptrdiff_t>(n_sums);
+    const LayerRange& range = pipeline.ranges()[rank];
+    for (int l = range.first; l < range.last; ++l) {
+      std::vector<std::int32_t>& kept = statistics.kept[static_cast<std::size_t>(l)];
+      kept.clear();
+      for (int h = 0; h < shape.layer(l).n_kv_head; ++h) kept.push_back(static_cast<std::int32_t>(*next++));
+    }
+  }
+  statistics.entries_kept = static_cast<std::int64_t>(sums[0]);
+  statistics.bytes_kept = sums[1];
+  statistics.bytes_in_pages = sums[2];
+  statistics.recurrent_bytes = sums[3];
+  statistics.score_bytes = sums[4];
+  statistics.bytes_peak = sums[5];
+  statistics.hidden_bytes = sums[6];
+  statistics.staging_bytes = sums[7];
+}
+
+}  // namespace
 
 Session::Impl::Impl(std::shared_ptr<Engine> the_engine, const SessionOptions& the_options)
     : engine(std::move(the_engine)),
       options(checked_session_options(the_options, model())),
-      cache(cache_shape(model().spec, options), engine_impl().pool),
+      shape(cache_shape(model().spec, options)),
+      cache(shape.with_layers(engine_impl().layers.first, engine_impl().layers.last), engine_impl().pool),
       scores(cache.shape(), engine_impl().pool),
       recurrent(model().spec, engine_impl().pool),
-      evidence(evidence_needs(options), model().spec) {
+      evidence(evidence_needs(options), model().spec, engine_impl().layers) {
   // With nobody else in the pool the peak that is reported is this session's own.
   const PoolStatistics pool = engine_impl().pool->statistics();
   if (pool.bytes_in_use + pool.bytes_reserved == 0) engine_impl().pool->reset_peak();
@@ -24,6 +64,7 @@ Session::Impl::Impl(std::shared_ptr<Engine> the_engine, const SessionOptions& th
 Session::Impl::Impl(const Impl& other)
     : engine(other.engine),
       options(other.options),
+      shape(other.shape),
       cache(other.cache.fork()),
       scores(other.scores),
       recurrent(other.recurrent),
@@ -32,6 +73,8 @@ Session::Impl::Impl(const Impl& other)
       logits(other.logits),
       total(other.total),
       head_budgets(other.head_budgets),
+      gathered(other.gathered),
+      gathered_at(other.gathered_at),
       decoded_since_cut(other.decoded_since_cut),
       statistics(other.statistics) {}
 
@@ -64,9 +107,11 @@ void Session::Impl::reset() {
   recurrent = RecurrentState(model().spec, engine_impl().pool);
   tokens.clear();
   logits.clear();
-  evidence = QueryEvidence(evidence.needs(), model().spec);
+  evidence = QueryEvidence(evidence.needs(), model().spec, engine_impl().layers);
   total = 0;
   head_budgets.clear();
+  gathered.clear();
+  gathered_at = 0;
   decoded_since_cut = 0;
   statistics = {};
 }
@@ -85,7 +130,7 @@ void Session::Impl::record_step(Token token, std::span<const float> row, double 
   statistics.decode_s += seconds;
 }
 
-std::int64_t Session::Impl::total_entries(std::int32_t n) const { return budget_entries(options, cache.shape(), n); }
+std::int64_t Session::Impl::total_entries(std::int32_t n) const { return budget_entries(options, shape, n); }
 
 void Session::Impl::note_sizes(std::size_t hidden_bytes, std::size_t staging_bytes) {
   statistics.hidden_bytes = std::max(statistics.hidden_bytes, hidden_bytes);
@@ -115,7 +160,7 @@ Session Session::fork() const {
 
 std::int32_t Session::truncatable(std::int32_t n_tokens) const {
   if (n_tokens >= impl_->n_tokens()) return n_tokens == impl_->n_tokens() ? n_tokens : 0;
-  const CacheShape& shape = impl_->cache.shape();
+  const CacheShape& shape = impl_->shape;
   if (n_tokens <= 0 || impl_->options.eviction.evicts()) return 0;
   for (int l = 0; l < shape.n_layer(); ++l) {
     const LayerShape& layer = shape.layer(l);
@@ -144,11 +189,13 @@ void Session::truncate(std::int32_t n_tokens) {
 void Session::save(const std::string& path) const {
   const std::lock_guard lock(impl_->engine_impl().mutex);
   impl_->check_idle();
+  impl_->engine_impl().check_whole("a session file");
   save_session(*impl_, path);
 }
 
 Session Engine::load_session(const std::string& path) {
   const std::lock_guard lock(impl_->mutex);
+  impl_->check_whole("a session file");
   return Session(winnow::load_session(shared_from_this(), path));
 }
 
@@ -165,7 +212,7 @@ const SessionOptions& Session::options() const { return impl_->options; }
 const std::shared_ptr<const Model>& Session::model() const { return impl_->engine->model(); }
 
 std::vector<std::int32_t> Session::positions(int layer, int kv_head) const {
-  const CacheShape& shape = impl_->cache.shape();
+  const CacheShape& shape = impl_->shape;
   const bool is_layer = layer >= 0 && layer < shape.n_layer();
   if (!is_layer || kv_head < 0 || kv_head >= shape.layer(layer).n_kv_head) {
     throw Error(ErrorCode::kInvalidArgument,
@@ -173,9 +220,21 @@ std::vector<std::int32_t> Session::positions(int layer, int kv_head) const {
                     (is_layer ? ": it has " + std::to_string(shape.layer(layer).n_kv_head) + " of them"
                               : ": the model has " + std::to_string(shape.n_layer()) + " layers"));
   }
+  const Pipeline& pipeline = impl_->engine_impl().pipeline;
+  if (!pipeline.is_split()) return impl_->own_positions(layer, kv_head);
+  const std::lock_guard lock(impl_->engine_impl().mutex);
+  return pipeline.together([&] {
+    if (!pipeline.holds(layer)) return numbers_in<std::int32_t>(pipeline.hear_layer(layer));
+    const std::vector<std::int32_t> positions = impl_->own_positions(layer, kv_head);
+    pipeline.tell_layer(std::as_bytes(std::span(positions)));
+    return positions;
+  });
+}
+
+std::vector<std::int32_t> Session::Impl::own_positions(int layer, int kv_head) const {
   std::vector<std::int32_t> positions;
   std::vector<kernels::EntryRun> runs;
-  for (const kernels::EntryRun& run : impl_->cache.entries_by_position(layer, kv_head, runs).runs) {
+  for (const kernels::EntryRun& run : cache.entries_by_position(layer, kv_head, runs).runs) {
     positions.insert(positions.end(), run.positions, run.positions + run.n_entries);
   }
   return positions;
@@ -184,7 +243,7 @@ std::vector<std::int32_t> Session::positions(int layer, int kv_head) const {
 SessionStatistics Session::statistics() const {
   SessionStatistics statistics = impl_->statistics;
   const RaggedCache& cache = impl_->cache;
-  const CacheShape& shape = cache.shape();
+  const CacheShape& shape = impl_->shape;
   statistics.entries_full = shape.full_entries(impl_->n_tokens());
   statistics.entries_kept = cache.n_entries();
   statistics.bytes_full = shape.full_bytes(impl_->n_tokens());
@@ -195,8 +254,12 @@ SessionStatistics Session::statistics() const {
   statistics.bytes_peak = impl_->engine_impl().pool->statistics().bytes_peak;
   for (int l = 0; l < shape.n_layer(); ++l) {
     std::vector<std::int32_t>& row = statistics.kept.emplace_back();
-    for (int h = 0; h < shape.layer(l).n_kv_head; ++h) row.push_back(cache.n_entries(l, h));
+    for (int h = 0; h < cache.shape().layer(l).n_kv_head; ++h) row.push_back(cache.n_entries(l, h));
   }
+  const Pipeline& pipeline = impl_->engine_impl().pipeline;
+  if (!pipeline.is_split()) return statistics;
+  const std::lock_guard lock(impl_->engine_impl().mutex);
+  pipeline.together([&] { add_other_ranks(pipeline, shape, statistics); });
   return statistics;
 }
 

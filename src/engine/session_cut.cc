@@ -1,4 +1,5 @@
 // Cuts of what a session has stored: after a turn or a chunk, and while decoding.
+#include <algorithm>
 #include <chrono>
 #include <limits>
 #include <optional>
@@ -14,38 +15,69 @@ namespace winnow {
 
 void Session::Impl::run_cut(const CutShape& shape_of_cut, int max_window_rows) {
   const auto start = std::chrono::steady_clock::now();
-  const CacheShape& shape = cache.shape();
-  Cut cut(with_fitting_window(options.eviction, shape_of_cut), shape_of_cut);
+  const Pipeline& pipeline = engine_impl().pipeline;
+  Cut cut(with_fitting_window(options.eviction, shape_of_cut), shape_of_cut, pipeline.is_split());
   if (cut.keeps_everything()) return;
   const ParallelFor parallel_for = engine_impl().parallel_for();
   std::optional<ReferenceAttention> reference;  // a step of decoding has none
   if (options.eviction.fit == Fit::kValues && evidence.n_reference_rows() > 0) {
-    reference.emplace(model().spec, evidence.n_reference_rows(), engine_impl().pool);
+    reference.emplace(model().spec, engine_impl().layers, evidence.n_reference_rows(), engine_impl().pool);
     cache.hold_values();
   }
   try {
     for (int l = 0; l < shape.n_layer(); ++l) {
       if (!shape.layer(l).is_cut()) continue;
+      if (!pipeline.holds(l)) {
+        keep_entries(*this, cut.add_layer_elsewhere(l, pipeline.hear_layer(l), parallel_for), parallel_for);
+        continue;
+      }
       LayerViews layer = stored_layer(*this, l);
       LayerView view = layer.of(evidence, evidence.needs(), max_window_rows);
       if (reference) reference->add_layer(view, parallel_for);
-      keep_entries(*this, cut.add_layer(view, parallel_for), parallel_for);
+      const std::vector<LayerCut> due = cut.add_layer(view, parallel_for);
+      if (pipeline.is_split()) pipeline.tell_layer(cut.newest_layer());
+      keep_entries(*this, due, parallel_for);
     }
     if (reference) reference->refit(cache, parallel_for);
   } catch (...) {
     cache.code_values(parallel_for);  // what waits for a fit that does not come
     throw;
   }
+  gather_cut_entries();
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
   statistics.evict_s += elapsed.count();
 }
 
+std::int64_t Session::Impl::n_cut_entries() const {
+  std::int64_t n = cache.n_cut_entries();
+  const std::int64_t n_elsewhere = shape.n_cut_heads() - cache.shape().n_cut_heads();
+  for (const std::int32_t of_head : gathered) n += of_head;
+  return n + n_elsewhere * (n_tokens() - gathered_at);
+}
+
+void Session::Impl::gather_cut_entries() {
+  const Pipeline& pipeline = engine_impl().pipeline;
+  if (!pipeline.is_split()) return;
+  std::vector<std::int32_t> own;
+  for (int l = 0; l < shape.n_layer(); ++l) {
+    if (!cache.shape().layer(l).is_cut()) continue;
+    for (int h = 0; h < shape.layer(l).n_kv_head; ++h) own.push_back(cache.n_entries(l, h));
+  }
+  gathered.clear();
+  const auto all = pipeline.gather(std::as_bytes(std::span<const std::int32_t>(own)));
+  for (int rank = 0; rank < pipeline.n_ranks(); ++rank) {
+    auto counts = numbers_in<std::int32_t>(all[static_cast<std::size_t>(rank)]);
+    if (rank == pipeline.rank()) std::fill(counts.begin(), counts.end(), 0);
+    gathered.insert(gathered.end(), counts.begin(), counts.end());
+  }
+  gathered_at = n_tokens();
+}
+
 void Session::Impl::settle_cache() {
-  const CacheShape& shape = cache.shape();
   if (!shape.has_codes()) return cache.settle();
   std::vector<std::pair<int, int>> heads;
   for (int l = 0; l < shape.n_layer(); ++l) {
-    for (int h = 0; h < shape.layer(l).n_kv_head; ++h) heads.emplace_back(l, h);
+    for (int h = 0; h < cache.shape().layer(l).n_kv_head; ++h) heads.emplace_back(l, h);
   }
   engine_impl().parallel_for()(static_cast<int>(heads.size()), [&](int i) {
     const auto [layer, kv_head] = heads[static_cast<std::size_t>(i)];
@@ -55,18 +87,18 @@ void Session::Impl::settle_cache() {
 
 void Session::Impl::cut_to_total(std::int64_t new_total) {
   total = new_total;
-  CutShape shape = cut_shape(cache.shape(), n_tokens(), total);
-  shape.stored = cache.n_cut_entries();
-  run_cut(shape, std::numeric_limits<int>::max());
+  CutShape cut = cut_shape(shape, n_tokens(), total);
+  cut.stored = n_cut_entries();
+  run_cut(cut, std::numeric_limits<int>::max());
   note_head_budgets();
   engine_impl().pool->trim();
   decoded_since_cut = 0;
 }
 
 void Session::Impl::check_cut(std::int32_t n_more, std::int64_t new_total) const {
-  CutShape shape = cut_shape(cache.shape(), n_tokens() + n_more, new_total);
-  shape.stored = cache.n_cut_entries() + n_more * shape.n_heads();
-  const Cut cut(with_fitting_window(options.eviction, shape), shape);
+  CutShape to_cut = cut_shape(shape, n_tokens() + n_more, new_total);
+  to_cut.stored = n_cut_entries() + n_more * to_cut.n_heads();
+  const Cut cut(with_fitting_window(options.eviction, to_cut), to_cut);
   if (!cut.keeps_everything() && evidence.needs().reconstruction_only) {
     throw Error(ErrorCode::kUnsupported, "the method '" + options.eviction.method +
                                              "' scores by a pass that repeats the whole prompt and cannot cut again: "
@@ -75,7 +107,6 @@ void Session::Impl::check_cut(std::int32_t n_more, std::int64_t new_total) const
 }
 
 std::int64_t Session::Impl::decode_total(std::int32_t n) const {
-  const CacheShape& shape = cache.shape();
   const std::int64_t n_heads = shape.n_cut_heads();
   const bool is_relative = options.budget->is_relative();
   if (is_relative && total == 0) return n * n_heads;  // there was no prompt
@@ -90,18 +121,20 @@ void Session::Impl::check_cut_after_decode() const {
 
 void Session::Impl::note_head_budgets() {
   head_budgets.clear();
-  const CacheShape& shape = cache.shape();
-  if (cache.n_cut_entries() == std::int64_t{n_tokens()} * shape.n_cut_heads()) return;
+  if (n_cut_entries() == std::int64_t{n_tokens()} * shape.n_cut_heads()) return;
   for (int l = 0; l < shape.n_layer(); ++l) {
     if (!shape.layer(l).is_cut()) continue;
-    for (int h = 0; h < shape.layer(l).n_kv_head; ++h) head_budgets.push_back(cache.n_entries(l, h));
+    const bool is_here = engine_impl().pipeline.holds(l);
+    for (int h = 0; h < shape.layer(l).n_kv_head; ++h) {
+      head_budgets.push_back(is_here ? cache.n_entries(l, h) : gathered[head_budgets.size()]);
+    }
   }
 }
 
 void Session::Impl::cut_after_decode() {
   if (!options.eviction.evicts() || options.decode_cut == SessionOptions::DecodeCut::kKeep) return;
-  CutShape cut = cut_shape(cache.shape(), n_tokens(), decode_total(n_tokens()));
-  cut.stored = cache.n_cut_entries();
+  CutShape cut = cut_shape(shape, n_tokens(), decode_total(n_tokens()));
+  cut.stored = n_cut_entries();
   if (options.decode_cut == SessionOptions::DecodeCut::kOwn && !head_budgets.empty()) {
     cut.fixed_budget = head_budgets;
     run_cut(cut, 1);

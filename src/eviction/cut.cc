@@ -89,7 +89,16 @@ std::vector<LayerCut> Cut::State::apply(int first_layer, const std::vector<std::
   };
   std::vector<Item> items;
   for (int i = 0; i < std::ssize(budgets); ++i) {
-    const ScoredLayer& layer = layers[first_layer + i];
+    ScoredLayer& layer = layers[first_layer + i];
+    if (layer.is_elsewhere) {
+      layer.is_new = false;
+      if (!parts.layers->is_global() || !shape.fixed_budget.empty()) continue;
+      for (int h = 0; h < n_kv_head(first_layer + i); ++h) {
+        layer.stored[h].resize(budgets[i][h]);
+        layer.n_fine[h] = fine[i][h];
+      }
+      continue;
+    }
     bool is_due = layer.is_new;
     for (int h = 0; h < n_kv_head(first_layer + i); ++h) {
       is_due |= budgets[i][h] != std::ssize(layer.stored[h]) || fine[i][h] != layer.n_fine[h];
@@ -126,7 +135,26 @@ std::vector<LayerCut> Cut::State::apply(int first_layer, const std::vector<std::
   return cuts;
 }
 
-Cut::Cut(const EvictionOptions& options, const CutShape& shape)
+// What is due once a layer has been added.
+std::vector<LayerCut> Cut::State::cut_due(const ParallelFor& parallel_for) {
+  int first_layer = 0;
+  newest_fine.clear();
+  const std::vector<std::vector<std::int64_t>> budgets = due(parallel_for, first_layer);
+  std::vector<LayerCut> cuts = apply(first_layer, budgets, parallel_for);
+  std::int64_t n_stored = 0;
+  for (const ScoredLayer& layer : layers) n_stored += layer.n_stored();
+  report.stage_stored.push_back(n_stored);
+  is_final = is_last();
+  write_newest();
+  for (ScoredLayer& layer : layers) {
+    if (!is_final && (layer.is_new || in_cascade())) continue;
+    layer.ranking.reset();
+    layer.ranked.clear();
+  }
+  return cuts;
+}
+
+Cut::Cut(const EvictionOptions& options, const CutShape& shape, bool is_one_of_several)
     : state_(std::make_unique<State>(State{.options = options,
                                            .shape = shape,
                                            .parts = {},
@@ -136,6 +164,7 @@ Cut::Cut(const EvictionOptions& options, const CutShape& shape)
                                            .layer_budgets = {},
                                            .joint_budgets = {}})) {
   State& state = *state_;
+  state.is_one_of_several = is_one_of_several;
   state.report.layer_share.assign(shape.n_layer(), 0.0);
   for (const int n_kv_head : shape.heads) {
     state.report.head_share.emplace_back(n_kv_head, 0.0);
@@ -193,18 +222,25 @@ std::vector<LayerCut> Cut::add_layer(LayerScoring& scoring) {
     alone.is_new = alone.is_cut = false;
   }
   state.add(scoring);
-  int first_layer = 0;
-  const std::vector<std::vector<std::int64_t>> budgets = state.due(parallel_for, first_layer);
-  std::vector<LayerCut> cuts = state.apply(first_layer, budgets, parallel_for);
-  std::int64_t n_stored = 0;
-  for (const ScoredLayer& layer : state.layers) n_stored += layer.n_stored();
-  state.report.stage_stored.push_back(n_stored);
-  state.is_final = state.is_last();
-  for (ScoredLayer& layer : state.layers) {
-    if (state.is_final || (!layer.is_new && !state.in_cascade())) layer.ranking.reset();
-  }
-  return cuts;
+  return state.cut_due(parallel_for);
 }
+
+std::vector<LayerCut> Cut::add_layer_elsewhere(int layer, std::span<const std::byte> summary,
+                                               const ParallelFor& parallel_for) {
+  State& state = *state_;
+  if (state.is_whole()) return {};
+  if (state.is_final || layer != state.next_layer()) {
+    throw Error(ErrorCode::kInternal, "a cut was told of layer " + std::to_string(layer) + " out of order");
+  }
+  while (std::ssize(state.layers) < layer) {
+    ScoredLayer& alone = state.layers.emplace_back();
+    alone.is_new = alone.is_cut = false;
+  }
+  state.read_layer(summary);
+  return state.cut_due(parallel_for);
+}
+
+std::span<const std::byte> Cut::newest_layer() const { return state_->newest_layer; }
 
 const CutReport& Cut::report() const { return state_->report; }
 

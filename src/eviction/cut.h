@@ -5,6 +5,7 @@
 // Not thread-safe. Knows nothing of pages or models.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -39,7 +40,8 @@ class Cut {
  public:
   // Throws Error(kInvalidArgument) if T is less than the protected entries (sinks + window in every head) while the
   // prompt is longer than the budget, with the smallest budget that works.
-  Cut(const EvictionOptions& options, const CutShape& shape);
+  // is_one_of_several: see newest_layer.
+  Cut(const EvictionOptions& options, const CutShape& shape, bool is_one_of_several = false);
   ~Cut();
   Cut(Cut&&) noexcept;
 
@@ -57,7 +59,18 @@ class Cut {
   // The same with scores that other cuts of the same layer share.
   std::vector<LayerCut> add_layer(LayerScoring& scoring);
 
-  // After the last layer; where everything is kept, from the start.
+  // A cut of a model over several machines: each has one, adds the layers that it holds, and tells the others of each
+  // what they have to know of it: numbers of entries, the weight of a measured layer, and, where all layers are ranked
+  // together, the scores and positions of what may stay. They add that in the layer's turn, and so all of them go
+  // through the same stages; what they return is of their own layers.
+  //
+  // Of the layer added last, after add_layer, in a cut that is one of several.
+  std::span<const std::byte> newest_layer() const;
+  // Throws Error(kInternal) for what newest_layer() of another layer has given.
+  std::vector<LayerCut> add_layer_elsewhere(int layer, std::span<const std::byte> summary,
+                                            const ParallelFor& parallel_for);
+
+  // Of layers of its own. After the last layer; where everything is kept, from the start.
   const CutReport& report() const;
 
  private:

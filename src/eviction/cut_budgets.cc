@@ -82,7 +82,8 @@ std::vector<std::vector<std::int64_t>> Cut::State::stage_ceilings(const Parallel
   const std::vector<double> shares = layer_shares(n_seen);
   std::vector<std::vector<std::int64_t>> ceilings(n_seen);
   parallel_for(n_seen, [&](int l) {
-    if (!layers[l].is_cut) return;
+    ceilings[l].resize(n_kv_head(l));
+    if (!layers[l].is_cut || layers[l].is_elsewhere) return;
     const std::int64_t budget = std::min(ceiling(shares[l]), layer_candidates(l));
     HeadRequest request{.budget = budget, .ranking = *layers[l].ranking};
     if (const HeadTable* table = parts.heads->table()) {
@@ -108,13 +109,13 @@ std::vector<std::vector<std::int64_t>> Cut::State::global_counts(std::int64_t le
   std::vector<Candidate> candidates;
   for (int l = 0; l < std::ssize(layers); ++l) {
     for (int h = 0; h < n_kv_head(l); ++h) {
-      const HeadRanking& ranking = layers[l].ranking->head(h);
       // What a stage left out cannot come back: a head's survivors here are the first of its ranking.
       const std::int64_t n_stored = std::ssize(layers[l].stored[h]);
       counts[l][h] = std::min(floor, n_stored);
       left -= counts[l][h];
       for (std::int64_t i = counts[l][h]; i < n_stored; ++i) {
-        candidates.push_back({ranking.scores[i], layers[l].ranking->position(h, ranking.order[i]), l, h});
+        const RankedCandidate candidate = layers[l].candidate(h, i);
+        candidates.push_back({candidate.score, candidate.position, l, h});
       }
     }
   }
@@ -137,8 +138,8 @@ std::vector<std::vector<std::int64_t>> Cut::State::global_budgets() const {
 
 // How many entries of each head are stored in more bits: ranked over the whole model where the method ranks so, else a
 // layer's best in each of its heads alike.
-std::vector<std::vector<std::int64_t>> Cut::State::fine_budgets(
-    int first_layer, const std::vector<std::vector<std::int64_t>>& budgets) const {
+std::vector<std::vector<std::int64_t>> Cut::State::fine_budgets(int first_layer,
+                                                                const std::vector<std::vector<std::int64_t>>& budgets) {
   std::vector<std::vector<std::int64_t>> fine;
   std::vector<std::int64_t> kept;
   double n_window = 0, n_kept = 0;
@@ -156,6 +157,7 @@ std::vector<std::vector<std::int64_t>> Cut::State::fine_budgets(
     const double total = std::min(n_kept, static_cast<double>(shape.total));
     const double wanted = std::max(shape.fine.part * total - n_window, 0.0);
     const std::vector<std::vector<std::int64_t>> best = global_counts(static_cast<std::int64_t>(wanted), 0);
+    newest_fine = best.back();
     std::vector<double> weights;
     for (std::size_t l = 0; l < best.size(); ++l) {
       for (std::size_t h = 0; h < best[l].size(); ++h) {
@@ -226,7 +228,8 @@ std::vector<std::vector<std::int64_t>> Cut::State::due(const ParallelFor& parall
   budgets.resize(newest + 1 - first_layer);
   parallel_for(static_cast<int>(budgets.size()), [&](int i) {
     const int l = first_layer + i;
-    if (!layers[l].is_cut) return;
+    budgets[i].resize(n_kv_head(l));
+    if (!layers[l].is_cut || layers[l].is_elsewhere) return;
     HeadRequest request{.budget = layer_budgets[l], .ranking = *layers[l].ranking};
     if (table != nullptr) {
       const std::span<const double> layer = of_layer(weights, l);

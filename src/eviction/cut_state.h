@@ -14,6 +14,11 @@
 
 namespace winnow {
 
+struct RankedCandidate {
+  float score;
+  std::int32_t position;
+};
+
 // One layer that has been scored.
 struct ScoredLayer {
   std::optional<LayerRanking> ranking = {};            // gone once the layer's cut is final
@@ -24,8 +29,16 @@ struct ScoredLayer {
   std::vector<std::vector<std::int32_t>> stored = {};  // [n_kv_head] candidates still stored, ascending offsets
   std::vector<std::int64_t> n_fine = {};               // [n_kv_head] stored in more bits
   bool is_new = true;                                  // never cut yet
-  bool is_cut = true;                                  // false: a layer that is left alone
+  bool is_elsewhere = false;                           // another machine holds it
+  // [n_kv_head] of such a layer, best first, where all layers are ranked together: what may stay.
+  std::vector<std::vector<RankedCandidate>> ranked = {};
+  bool is_cut = true;  // false: a layer that is left alone
 
+  RankedCandidate candidate(int h, std::int64_t i) const {
+    if (is_elsewhere) return ranked[h][i];
+    const HeadRanking& head = ranking->head(h);
+    return {head.scores[i], ranking->position(h, head.order[i])};
+  }
   std::int64_t n_protected(int h) const { return std::int64_t{n_sinks[h]} + n_window[h]; }
   std::int64_t n_stored() const {
     std::int64_t n = 0;
@@ -39,10 +52,13 @@ struct Cut::State {
   CutShape shape;
   Parts parts;
   EvidenceNeeds needs;
+  bool is_one_of_several = false;
   bool is_prefill = true;  // layers arrive whole and are cut as they come
   bool is_final = false;   // the last layer has been cut
   std::vector<ScoredLayer> layers;
   CutReport report;
+  std::vector<std::int64_t> newest_fine = {};  // [n_kv_head] of the newest layer, among the best of all layers
+  std::vector<std::byte> newest_layer = {};    // what other machines have to know of it
 
   // Known before the first layer in a prefill: integer budgets of all layers, or of all heads with a joint table.
   std::vector<std::int64_t> layer_budgets;
@@ -113,9 +129,12 @@ struct Cut::State {
   std::vector<std::vector<std::int64_t>> global_counts(std::int64_t left, std::int64_t floor) const;
   std::vector<std::vector<std::int64_t>> global_budgets() const;
   std::vector<std::vector<std::int64_t>> fine_budgets(int first_layer,
-                                                      const std::vector<std::vector<std::int64_t>>& budgets) const;
+                                                      const std::vector<std::vector<std::int64_t>>& budgets);
   void fill_report(int l, std::vector<double> head_share, const std::vector<std::int64_t>& budget);
   std::vector<std::vector<std::int64_t>> due(const ParallelFor& parallel_for, int& first_layer);
+  std::vector<LayerCut> cut_due(const ParallelFor& parallel_for);
+  void write_newest();
+  void read_layer(std::span<const std::byte> summary);
   std::vector<LayerCut> apply(int first_layer, const std::vector<std::vector<std::int64_t>>& budgets,
                               const ParallelFor& parallel_for);
 };

@@ -24,7 +24,7 @@ class SplitModel {
         ranges_{{.first = 0, .last = cut}, {.first = cut, .last = kLayers}},
         cache_(session_shape(), engine.pool),
         state_(engine.model->impl().spec, engine.pool),
-        evidence_({}, engine.model->impl().spec) {}
+        evidence_({}, engine.model->impl().spec, engine.layers) {}
 
   std::vector<float> feed(std::span<const Token> tokens) {
     const auto n = static_cast<std::int32_t>(tokens.size());

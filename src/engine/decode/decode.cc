@@ -40,8 +40,12 @@ void Engine::decode(std::span<Session* const> sessions, std::span<const Token> t
     session.check_cut_after_decode();
   }
 
-  const auto n_vocab = static_cast<std::size_t>(impl_->model->impl().spec.n_vocab);
-  StepGraph& step = impl_->step_graph(static_cast<int>(sessions.size()));
+  impl_->pipeline.together([&] { impl_->decode(sessions, tokens); });
+}
+
+void Engine::Impl::decode(std::span<Session* const> sessions, std::span<const Token> tokens) {
+  const auto n_vocab = static_cast<std::size_t>(model->impl().spec.n_vocab);
+  StepGraph& step = step_graph(static_cast<int>(sessions.size()));
   const auto start = std::chrono::steady_clock::now();
   std::vector<StepSequence> sequences;
   const auto undo = [&] {
@@ -60,18 +64,27 @@ void Engine::decode(std::span<Session* const> sessions, std::span<const Token> t
           {.cache = &session.cache, .evidence = &session.evidence, .state = &session.recurrent, .position = position});
       step.positions[i] = position;
     }
-    impl_->embed(tokens, step.hidden.data());
+    if (layers.first == 0) embed(tokens, step.hidden.data());
     std::copy_n(tokens.begin(), step.tokens.size(), step.tokens.begin());
     step.attention.plan(sequences);
-    impl_->note_graph_bytes();
-    impl_->compute.run(step.graph);
+    note_graph_bytes();
+    pipeline.receive_rows(step.hidden);
+    compute.run(step.graph);
+    pipeline.send_rows(step.hidden);
+    if (step.logits == nullptr) {
+      step.received.resize(sessions.size() * n_vocab);
+      pipeline.share_output(step.received);
+    } else {
+      pipeline.share_output({static_cast<float*>(step.logits->data), sessions.size() * n_vocab});
+    }
   } catch (...) {
     undo();
     throw;
   }
   // All of them are recorded before any is cut: a cut that fails must not leave half a step behind.
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-  const std::span rows(static_cast<const float*>(step.logits->data), sessions.size() * n_vocab);
+  const float* logits = step.logits != nullptr ? static_cast<const float*>(step.logits->data) : step.received.data();
+  const std::span rows(logits, sessions.size() * n_vocab);
   for (std::size_t i = 0; i < sessions.size(); ++i) {
     sessions[i]->impl().record_step(tokens[i], rows.subspan(i * n_vocab, n_vocab), seconds.count());
   }
@@ -80,8 +93,10 @@ void Engine::decode(std::span<Session* const> sessions, std::span<const Token> t
     try {
       sessions[i]->impl().cut_after_decode();
     } catch (const Error& error) {
+      if (pipeline.is_split()) throw;  // other ranks are in the middle of this cut
       failures.push_back({.session = i, .code = error.code(), .message = error.what()});
     } catch (const std::exception& error) {
+      if (pipeline.is_split()) throw;
       failures.push_back({.session = i, .code = ErrorCode::kInternal, .message = error.what()});
     }
   }

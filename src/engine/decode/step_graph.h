@@ -22,6 +22,7 @@ struct StepGraph {
   std::vector<std::int32_t> positions;  // [n_sequences]
   std::vector<std::int32_t> tokens;     // [n_sequences], where layers have a token_width
   ggml_tensor* logits = nullptr;        // [n_vocab, n_sequences]; null where the range does not end the model
+  std::vector<float> received;          // [n_sequences][n_vocab] then, from the rank that does
 };
 
 // The most that each sequence adds to a step's graph: activations, logits, partial results of attention. What does not

@@ -19,7 +19,8 @@ class QueryEvidence {
  public:
   static constexpr std::int32_t kMaxReferenceRows = 192;
 
-  QueryEvidence(const EvidenceNeeds& needs, const ModelSpec& spec);
+  // Of these layers.
+  QueryEvidence(const EvidenceNeeds& needs, const ModelSpec& spec, LayerRange range);
 
   const EvidenceNeeds& needs() const { return needs_; }
 

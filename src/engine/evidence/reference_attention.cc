@@ -28,13 +28,14 @@ std::vector<float> load_rows(const kernels::AttentionShape& shape, const kernels
 
 }  // namespace
 
-ReferenceAttention::ReferenceAttention(const ModelSpec& spec, std::int32_t n_tokens,
+ReferenceAttention::ReferenceAttention(const ModelSpec& spec, LayerRange range, std::int32_t n_tokens,
                                        const std::shared_ptr<PagePool>& pool)
-    : reservation_(pool->reserve(bytes_for(spec, n_tokens))) {}
+    : reservation_(pool->reserve(bytes_for(spec, range, n_tokens))) {}
 
-std::size_t ReferenceAttention::bytes_for(const ModelSpec& spec, std::int32_t n_tokens) {
+std::size_t ReferenceAttention::bytes_for(const ModelSpec& spec, LayerRange range, std::int32_t n_tokens) {
   std::size_t row_bytes_of_all = 0;
-  for (const LayerSpec& layer : spec.layers) {
+  for (int l = range.first; l < range.last; ++l) {
+    const LayerSpec& layer = spec.layers[static_cast<std::size_t>(l)];
     if (layer.kind != LayerKind::kFullAttention) continue;
     row_bytes_of_all += static_cast<std::size_t>(layer.n_head) *
                         (row_bytes(kStored, layer.key_dim) + row_bytes(kStored, layer.value_dim) + 2 * sizeof(float));

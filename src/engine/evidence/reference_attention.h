@@ -16,11 +16,13 @@ namespace winnow {
 // Not thread-safe. Its memory is counted in the pool.
 class ReferenceAttention {
  public:
-  // Throws Error(kOutOfMemory) where a prompt or turn of n_tokens tokens would take more than the pool's limit.
-  ReferenceAttention(const ModelSpec& spec, std::int32_t n_tokens, const std::shared_ptr<PagePool>& pool);
+  // Of these layers. Throws Error(kOutOfMemory) where a prompt or turn of n_tokens tokens would take more than the
+  // pool's limit.
+  ReferenceAttention(const ModelSpec& spec, LayerRange range, std::int32_t n_tokens,
+                     const std::shared_ptr<PagePool>& pool);
 
   // The most that a prompt or turn of n_tokens tokens takes.
-  static std::size_t bytes_for(const ModelSpec& spec, std::int32_t n_tokens);
+  static std::size_t bytes_for(const ModelSpec& spec, LayerRange range, std::int32_t n_tokens);
 
   // Takes the attention of the view's reference rows on all its entries, and gives the view their log-sum-exps, which
   // last until the next layer is added.

@@ -41,7 +41,7 @@ LayerPrefill::LayerPrefill(std::shared_ptr<Engine> the_engine, std::vector<Sessi
   }
   if (observer == nullptr) return;
   observer_ = *observer;
-  observed_.emplace(observer->needs, sessions[0]->model().spec);
+  observed_.emplace(observer->needs, sessions[0]->model().spec, engine_impl().layers);
 }
 
 LayerPrefill::~LayerPrefill() = default;
@@ -66,7 +66,7 @@ void LayerPrefill::begin_pass() {
   for (Group& group : groups_) {
     recorders.push_back(group.evidence);
     if (std::any_of(group.targets.begin(), group.targets.end(), [](const PromptTarget* t) { return t->refits(); })) {
-      group.reference.emplace(engine_impl().model->impl().spec, n, engine_impl().pool);
+      group.reference.emplace(engine_impl().model->impl().spec, engine_impl().layers, n, engine_impl().pool);
     }
   }
   for (const PromptTarget& target : targets_) {
@@ -100,8 +100,21 @@ void LayerPrefill::end_layer(int layer) {
     for (PromptTarget& target : targets_) target.keep_last(views, std::min(n, shape.window));
     return;
   }
+  hear_layers_before(layer);
   if (observer_) observer_->on_layer(views.of(*observed_, observer_->needs), engine_impl().parallel_for());
   for (Group& group : groups_) judge(group, views);
+}
+
+void LayerPrefill::hear_layers_before(int end) {
+  const Pipeline& pipeline = engine_impl().pipeline;
+  for (; n_heard_ < end; ++n_heard_) {
+    if (pipeline.holds(n_heard_) || !sessions[0]->shape.layer(n_heard_).is_cut()) continue;
+    for (Group& group : groups_) {
+      for (PromptTarget* target : group.targets) {
+        if (target->is_cut()) target->cut_elsewhere(n_heard_, pipeline.hear_layer(n_heard_));
+      }
+    }
+  }
 }
 
 void LayerPrefill::judge(Group& group, LayerViews& views) {
@@ -125,6 +138,7 @@ void LayerPrefill::judge(Group& group, LayerViews& views) {
 }
 
 bool LayerPrefill::end_pass() {
+  hear_layers_before(sessions[0]->shape.n_layer());
   const std::vector<float> logits = read_output();
   for (Group& group : groups_) {
     group.evidence->end_rows();

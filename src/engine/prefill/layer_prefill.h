@@ -35,11 +35,14 @@ class LayerPrefill final : public Prefill::Impl {
     std::vector<PromptTarget*> targets;
     std::optional<ReferenceAttention> reference = std::nullopt;  // while the prompt is read, if one of them refits
   };
+  // What other ranks have told of the layers before this one, which may shrink what own layers keep.
+  void hear_layers_before(int end);
   void join_group(PromptTarget& target);
   void judge(Group& group, LayerViews& views);
 
   std::vector<PromptTarget> targets_;  // [sessions]
   std::vector<Group> groups_;
+  int n_heard_ = 0;              // layers that hear_layers_before is through with
   unsigned window_columns_ = 0;  // of all sessions
   std::optional<LayerObserver> observer_;
   std::optional<QueryEvidence> observed_;

@@ -38,7 +38,7 @@ void check_sessions(const Engine& engine, std::span<Session* const> sessions) {
 // Takes the sessions and the memory that the first steps need.
 void begin(Prefill::Impl& prefill) {
   try {
-    prefill.begin_pass();
+    prefill.engine_impl().pipeline.together([&] { prefill.begin_pass(); });
   } catch (...) {
     prefill.undo();
     throw;
@@ -127,15 +127,24 @@ bool Prefill::step() {
   Impl& prefill = *impl_;
   const std::lock_guard lock(prefill.engine_impl().mutex);
   if (prefill.is_over) return false;
-  const auto start = std::chrono::steady_clock::now();
+  const Pipeline& pipeline = prefill.engine_impl().pipeline;
   bool more = false;
-  try {
+  const auto advance = [&] {
+    const auto start = std::chrono::steady_clock::now();
     more = prefill.advance();
     const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
     prefill.seconds += elapsed.count();
     if (more && prefill.callbacks.on_progress && !prefill.callbacks.on_progress(work_done(), prefill.work_total)) {
       throw Error(ErrorCode::kCancelled, "the prefill was stopped");
     }
+  };
+  try {
+    // Ranks have different numbers of steps, and whatever follows one must follow it on all of them.
+    pipeline.together([&] {
+      do {
+        advance();
+      } while (more && pipeline.is_split());
+    });
   } catch (...) {
     prefill.undo();
     prefill.is_over = true;

@@ -155,7 +155,11 @@ void PromptPass::run_batch(int layer, const Batch& batch) {
   const LayerWeights& weights = model.weights.layers[static_cast<std::size_t>(layer)];
   const Part& part = parts_[static_cast<std::size_t>(batch.part)];
   const std::int32_t first_row = part.first_row + batch.first_row;
-  if (stage_ == Stage::kLayer) begin_attention(layer, batch);
+  const std::span passing(row(first_row), static_cast<std::size_t>(batch.n_rows * model.spec.n_embd));
+  const bool is_first_stage = stage_ == Stage::kLayer;
+  const bool is_last_stage = stage_ == (has_experts(layer) ? Stage::kAfterExperts : Stage::kLayer);
+  if (layer == layers_.first && is_first_stage) engine_.pipeline.receive_rows(passing);
+  if (is_first_stage) begin_attention(layer, batch);
   PackedLayer* converted =
       engine_.converted.use(weights, n_rows_, std::min(n_rows_, engine_.options.n_batch), engine_.compute);
   if (converted != nullptr) converted->prepare(batch.n_rows);
@@ -184,6 +188,7 @@ void PromptPass::run_batch(int layer, const Batch& batch) {
   graph.allocate();
   engine_.note_graph_bytes();
   engine_.compute.run(graph);
+  if (layer + 1 == layers_.last && is_last_stage) engine_.pipeline.send_rows(passing);
 }
 
 std::vector<ReconstructionPass> PromptPass::reconstruction(int layer) const {

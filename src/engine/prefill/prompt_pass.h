@@ -20,12 +20,14 @@ namespace winnow {
 // batch by batch.
 class PromptPass {
  public:
-  // Through these layers: from the first of the model on the pass embeds the tokens, from any other on whoever runs it
-  // fills hidden() before the first step. tokens: from first_position on. `state`: of the rows before them; it moves on
-  // by the pass and is to be committed after it, or discarded. Keys and values go to the sink, whose room begin_rows
-  // has to find. `recorders` receive the queries. `followers`: rows behind the prompt that go through the layers beside
-  // it and are not part of the sequence (KVzip's reconstruction): each part sees the whole prompt and its own earlier
-  // rows, at the positions after the prompt's; the sink has room for the longest.
+  // Through these layers: from the first of the model on the pass embeds the tokens; from any other on rows come batch
+  // by batch from the rank before, or, in an engine that has all layers, whoever runs the pass fills hidden() before
+  // the first step. A batch goes to the next rank as soon as it is through the last layer, while others are still to
+  // come. tokens: from first_position on. `state`: of the rows before them; it moves on by the pass and is to be
+  // committed after it, or discarded. Keys and values go to the sink, whose room begin_rows has to find. `recorders`
+  // receive the queries. `followers`: rows behind the prompt that go through the layers beside it and are not part of
+  // the sequence (KVzip's reconstruction): each part sees the whole prompt and its own earlier rows, at the positions
+  // after the prompt's; the sink has room for the longest.
   PromptPass(Engine::Impl& engine, LayerRange layers, EntrySink& sink, RecurrentState& state,
              std::span<const Token> tokens, std::int32_t first_position, std::vector<QueryEvidence*> recorders,
              std::span<const std::vector<Token>> followers = {});

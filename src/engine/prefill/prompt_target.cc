@@ -13,8 +13,9 @@ PromptTarget::PromptTarget(Session::Impl& session, std::span<const Token> tokens
   if (!session.options.eviction.evicts()) return;
   const auto n = static_cast<std::int32_t>(tokens.size());
   total_ = session.total_entries(n);
-  const CutShape shape = cut_shape(session.cache.shape(), n, total_);
-  cut_ = std::make_unique<Cut>(with_fitting_window(session.options.eviction, shape), shape);
+  const CutShape shape = cut_shape(session.shape, n, total_);
+  cut_ = std::make_unique<Cut>(with_fitting_window(session.options.eviction, shape), shape,
+                               session.engine_impl().pipeline.is_split());
   if (cut_->keeps_everything()) cut_.reset();
 }
 
@@ -31,6 +32,8 @@ void PromptTarget::cut(const LayerViews& layer, LayerScoring& scoring) {
   scoring.costs().begin_payer();
   const auto start = std::chrono::steady_clock::now();
   std::vector<LayerCut> due = cut_->add_layer(scoring);
+  const Pipeline& pipeline = session_->engine_impl().pipeline;
+  if (pipeline.is_split()) pipeline.tell_layer(cut_->newest_layer());
   LayerCut own{.layer = layer.layer(), .kept = {}, .fine = {}, .scores = {}};  // of this layer, if it is due
   if (!due.empty() && due.back().layer == layer.layer()) {
     own = std::move(due.back());
@@ -50,10 +53,18 @@ void PromptTarget::cut(const LayerViews& layer, LayerScoring& scoring) {
   if (needs(&EvidenceNeeds::output_projection)) charge(layer.output_projection_s());
 }
 
+void PromptTarget::cut_elsewhere(int layer, std::span<const std::byte> summary) {
+  const auto start = std::chrono::steady_clock::now();
+  const ParallelFor parallel_for = session_->engine_impl().parallel_for();
+  keep_entries(*session_, cut_->add_layer_elsewhere(layer, summary, parallel_for), parallel_for);
+  charge(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+}
+
 void PromptTarget::finish(std::span<const Token> tokens, std::span<const float> logits, double follower_s) {
   session_->tokens.assign(tokens.begin(), tokens.end());
   session_->logits.assign(logits.begin(), logits.end());
   session_->total = total_;
+  if (is_cut()) session_->gather_cut_entries();
   session_->note_head_budgets();
   session_->statistics.prompt_tokens += static_cast<std::int64_t>(tokens.size());
   session_->statistics.evict_s += evict_s_;

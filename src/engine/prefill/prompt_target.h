@@ -25,6 +25,8 @@ class PromptTarget {
   void keep_last(const LayerViews& layer, std::int32_t n);
   // Stores what the method keeps of a layer, and drops what it no longer keeps of those before.
   void cut(const LayerViews& layer, LayerScoring& scoring);
+  // The same for a layer that another rank holds: drops what is no longer kept of own ones.
+  void cut_elsewhere(int layer, std::span<const std::byte> summary);
   // What eviction takes besides.
   void charge(double seconds) { evict_s_ += seconds; }
   // After the last layer. follower_s: what the pass for KVzip's scores took.

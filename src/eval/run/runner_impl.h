@@ -11,6 +11,7 @@
 #include "eval/run/decoding.h"
 #include "eval/run/runner.h"
 #include "winnow/error.h"
+#include "winnow/pipeline.h"
 
 namespace winnow::eval {
 
@@ -76,12 +77,14 @@ struct Runner::Impl {
   void force_item(const WorkItem& item);
 };
 
-// Calls `work`, and `failed` with the reason if it throws anything but a request to stop.
+// Calls `work`, and `failed` with the reason if it throws anything but a request to stop and what ends all ranks.
 template <typename Work, typename Failed>
 void guarded(const Work& work, const Failed& failed) {
   try {
     work();
     return;
+  } catch (const PipelineError&) {
+    throw;  // of no sample
   } catch (const Error& error) {
     if (error.code() == ErrorCode::kCancelled) throw;
     failed(std::string(error.what()));

@@ -1,0 +1,76 @@
+#include "engine/pipeline.h"
+
+#include <cstring>
+#include <utility>
+
+#include "winnow/error.h"
+
+namespace winnow {
+namespace {
+
+void fill(std::span<float> rows, const std::vector<std::byte>& message) {
+  if (message.size() != rows.size_bytes()) {
+    throw Error(ErrorCode::kInternal,
+                "the ranks of a pipeline are not at the same place: " + std::to_string(message.size()) +
+                    " bytes came for " + std::to_string(rows.size_bytes()));
+  }
+  std::memcpy(rows.data(), message.data(), message.size());
+}
+
+}  // namespace
+
+Pipeline::Pipeline(std::shared_ptr<PipelineLink> link, std::vector<LayerRange> ranges)
+    : link_(std::move(link)), ranges_(std::move(ranges)) {}
+
+int Pipeline::holder(int layer) const {
+  int rank = 0;
+  while (layer >= ranges_[static_cast<std::size_t>(rank)].last) ++rank;
+  return rank;
+}
+
+void Pipeline::receive_rows(std::span<float> rows) const {
+  if (is_split() && rank() > 0) fill(rows, link_->receive(rank() - 1, kRows));
+}
+
+void Pipeline::send_rows(std::span<const float> rows) const {
+  if (is_split() && !is_last()) link_->send(rank() + 1, kRows, std::as_bytes(rows));
+}
+
+void Pipeline::share_output(std::span<float> rows) const {
+  if (!is_split()) return;
+  if (is_last()) return send_to_others(kOutput, std::as_bytes(rows));
+  fill(rows, link_->receive(n_ranks() - 1, kOutput));
+}
+
+void Pipeline::tell_layer(std::span<const std::byte> message) const {
+  if (is_split()) send_to_others(kLayer, message);
+}
+
+std::vector<std::byte> Pipeline::hear_layer(int layer) const { return link_->receive(holder(layer), kLayer); }
+
+std::vector<std::vector<std::byte>> Pipeline::gather(std::span<const std::byte> message) const {
+  send_to_others(kGathered, message);
+  std::vector<std::vector<std::byte>> messages;
+  for (int from = 0; from < n_ranks(); ++from) {
+    if (from == rank()) {
+      messages.emplace_back(message.begin(), message.end());
+    } else {
+      messages.push_back(link_->receive(from, kGathered));
+    }
+  }
+  return messages;
+}
+
+void Pipeline::fail(const std::exception& error) const {
+  const auto* own = dynamic_cast<const Error*>(&error);
+  link_->fail(error.what());
+  throw PipelineError(own != nullptr ? own->code() : ErrorCode::kInternal, error.what());
+}
+
+void Pipeline::send_to_others(Channel channel, std::span<const std::byte> message) const {
+  for (int to = 0; to < n_ranks(); ++to) {
+    if (to != rank()) link_->send(to, channel, message);
+  }
+}
+
+}  // namespace winnow

@@ -1,0 +1,327 @@
+// A model whose layers are held by several ranks, here threads of one process, computes and keeps what one engine does
+// that holds all of them: the same bits, on every rank.
+#include "winnow/pipeline.h"
+
+#include <gtest/gtest.h>
+
+#include <exception>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "engine/engine_test_support.h"
+#include "model/tiny_architectures.h"
+
+namespace winnow::test {
+namespace {
+
+constexpr int kBatch = 48;
+
+// What a program learns of its sessions.
+struct Seen {
+  std::vector<std::vector<float>> logits;
+  std::vector<std::vector<std::vector<std::int32_t>>> kept;  // SessionStatistics::kept, again and again
+  HeadPositions positions;
+  std::int64_t entries_kept = 0;
+  std::size_t bytes_kept = 0, bytes_in_pages = 0;
+
+  void look(const Session& session) {
+    logits.push_back(logits_of(session));
+    const SessionStatistics statistics = session.statistics();
+    kept.push_back(statistics.kept);
+    entries_kept += statistics.entries_kept;
+    bytes_kept += statistics.bytes_kept;
+    bytes_in_pages += statistics.bytes_in_pages;
+    for (std::size_t l = 0; l < statistics.kept.size(); ++l) {
+      for (std::size_t h = 0; h < statistics.kept[l].size(); ++h) {
+        positions.push_back(session.positions(static_cast<int>(l), static_cast<int>(h)));
+      }
+    }
+  }
+  bool operator==(const Seen&) const = default;
+};
+
+using Program = std::function<Seen(Engine&)>;
+
+EngineOptions rank_options(std::shared_ptr<PipelineLink> link, std::vector<int> first_layers) {
+  EngineOptions options{.n_threads = 1, .n_batch = kBatch};
+  options.pipeline = std::move(link);
+  options.pipeline_layers = std::move(first_layers);
+  return options;
+}
+
+// Runs `body` on every rank, each in a thread; the messages of what they throw.
+std::vector<std::string> on_ranks(int n_ranks, const std::function<void(std::shared_ptr<PipelineLink>)>& body) {
+  std::vector<std::string> errors(static_cast<std::size_t>(n_ranks));
+  std::vector<std::thread> threads;
+  for (const std::shared_ptr<PipelineLink>& link : local_pipeline(n_ranks)) {
+    threads.emplace_back([&errors, &body, link] {
+      try {
+        body(link);
+      } catch (const std::exception& error) {
+        errors[static_cast<std::size_t>(link->rank())] = error.what();
+        link->fail(error.what());
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return errors;
+}
+
+// first_layers: of every rank but the first one.
+void expect_same(const std::shared_ptr<const Model>& model, const std::vector<int>& first_layers,
+                 const Program& program) {
+  const auto whole = Engine::create(model, {.n_threads = 1, .n_batch = kBatch});
+  const Seen expected = program(*whole);
+  const int n_ranks = static_cast<int>(first_layers.size()) + 1;
+  std::vector<Seen> seen(static_cast<std::size_t>(n_ranks));
+  const std::vector<std::string> errors = on_ranks(n_ranks, [&](const std::shared_ptr<PipelineLink>& link) {
+    const auto engine = Engine::create(model, rank_options(link, first_layers));
+    seen[static_cast<std::size_t>(link->rank())] = program(*engine);
+  });
+  for (std::size_t rank = 0; rank < seen.size(); ++rank) {
+    EXPECT_EQ(errors[rank], "") << rank;
+    EXPECT_EQ(seen[rank].kept, expected.kept) << rank;
+    EXPECT_EQ(seen[rank].positions, expected.positions) << rank;
+    EXPECT_TRUE(seen[rank].logits == expected.logits) << rank;
+    EXPECT_EQ(seen[rank].entries_kept, expected.entries_kept) << rank;
+    EXPECT_EQ(seen[rank].bytes_kept, expected.bytes_kept) << rank;
+    EXPECT_EQ(seen[rank].bytes_in_pages, expected.bytes_in_pages) << rank;
+  }
+}
+
+// A prompt, its answer, a turn, a question, and a fork that goes its own way.
+Seen conversation(Engine& engine, const SessionOptions& options, int n_prompt = 400) {
+  const int n_vocab = engine.model()->info().n_vocab;
+  Seen seen;
+  Session session = engine.open(options);
+  session.prefill(random_tokens(n_prompt, n_vocab, 4));
+  seen.look(session);
+  for (const Token token : {5, 9, 11}) session.decode(token);
+  seen.look(session);
+  Session fork = session.fork();
+  session.append(random_tokens(70, n_vocab, 5));
+  seen.look(session);
+  fork.decode(7);
+  seen.look(fork);
+  std::vector<Session*> both = {&session, &fork};
+  engine.decode(both, std::vector<Token>{3, 4});
+  seen.look(session);
+  seen.look(fork);
+  return seen;
+}
+
+TEST(Pipeline, ComputesTheBitsOfOneEngine) {
+  const auto model = tiny_model({.n_layer = 5});
+  for (const std::vector<int>& first_layers : {std::vector<int>{1}, {4}, {2, 3}, {1, 2, 3, 4}}) {
+    expect_same(model, first_layers, [](Engine& engine) {
+      Seen seen = conversation(engine, full_options());
+      Session session = engine.open(full_options());
+      session.prefill(random_tokens(100, 300, 6), {.on_logits = [&](std::int32_t, std::span<const float> row) {
+                        seen.logits.emplace_back(row.begin(), row.end());
+                      }});
+      session.truncate(60);
+      session.append(random_tokens(20, 300, 7));
+      seen.look(session);
+      session.clear();
+      session.prefill(random_tokens(20, 300, 8), {.on_hidden = [&](std::int32_t, std::span<const float> row) {
+                        seen.logits.emplace_back(row.begin(), row.end());
+                      }});
+      return seen;
+    });
+  }
+}
+
+// Whatever a layer is made of: experts, windows, recurrent states, latents, rows that tokens bring.
+TEST(Pipeline, ComputesEveryArchitecture) {
+  for (const TinyArchitecture& architecture : tiny_architectures()) {
+    SCOPED_TRACE(architecture.name);
+    if (architecture.name == "deci") continue;  // libllama's alone
+    const auto model = tiny_model(tiny_options(architecture.name));
+    expect_same(model, {1}, [&](Engine& engine) { return conversation(engine, full_options(), 100); });
+  }
+}
+
+class PipelineMethod : public testing::TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(Presets, PipelineMethod, testing::ValuesIn(session_methods()), method_test_name);
+
+TEST_P(PipelineMethod, KeepsTheSameEntries) {
+  const auto model = tiny_model({.n_layer = 5});
+  const SessionOptions options = evicting_options(GetParam(), "20%");
+  for (const std::vector<int>& first_layers : {std::vector<int>{3}, {1, 4}}) {
+    expect_same(model, first_layers, [&](Engine& engine) { return conversation(engine, options); });
+  }
+}
+
+TEST_P(PipelineMethod, KeepsTheSameEntriesOfLaterTurns) {
+  SessionOptions options = evicting_options(GetParam(), "20%");
+  const auto model = tiny_model({.n_layer = 4});
+  const auto again = [&](Engine& engine) {
+    Seen seen;
+    Session session = engine.open(options);
+    session.prefill(random_tokens(300, 300, 4));
+    session.prefill(random_tokens(150, 300, 5));
+    seen.look(session);
+    for (const Token token : {5, 9, 11}) session.decode(token);
+    session.prefill(random_tokens(100, 300, 6));
+    seen.look(session);
+    return seen;
+  };
+  const auto engine = Engine::create(model, {.n_threads = 1});
+  if (engine->open(options).impl().evidence.needs().reconstruction_only) {
+    GTEST_SKIP() << "a method that repeats the whole prompt does not cut again";
+  }
+  expect_same(model, {2}, again);
+  options.prefill_chunk = 64;
+  expect_same(model, {1, 3}, again);
+}
+
+TEST(Pipeline, KeepsTheSameEntriesWhileDecoding) {
+  const auto model = tiny_model({.n_layer = 4});
+  for (const char* method : {"snapkv", "lava", "cake", "keydiff", "ada-snapkv", "pyramidkv"}) {
+    for (const auto cut : {SessionOptions::DecodeCut::kTotal, SessionOptions::DecodeCut::kOwn}) {
+      SCOPED_TRACE(method);
+      SessionOptions options = evicting_options(method, "60");
+      options.decode_cut = cut;
+      options.cut_every = cut == SessionOptions::DecodeCut::kTotal ? 2 : 1;
+      expect_same(model, {1, 2}, [&](Engine& engine) {
+        Seen seen;
+        Session session = engine.open(options);
+        session.prefill(random_tokens(200, 300, 4));
+        for (Token token = 20; token < 30; ++token) {
+          session.decode(token);
+          seen.look(session);
+        }
+        return seen;
+      });
+    }
+  }
+}
+
+// Entries in several numbers of bits, ranked over the whole model, with values refitted.
+TEST(Pipeline, StoresTheSameBits) {
+  const auto model = tiny_model({.n_layer = 4, .n_head = 4, .n_kv_head = 2, .head_dim = 32, .seed = 3});
+  for (const char* method :
+       {"auto", "auto:fast", "snapkv:bits=8:0.3,4", "lava:bits=4", "kvzip+:bits=8:0.2,4,floor=40"}) {
+    for (const char* budget : {"20%bytes", "12%bytes"}) {
+      SCOPED_TRACE(std::string(method) + " " + budget);
+      SessionOptions options;
+      options.eviction = EvictionOptions::parse(method);
+      options.budget = Budget::parse(budget);
+      for (const std::vector<int>& first_layers : {std::vector<int>{2}, {1, 3}}) {
+        expect_same(model, first_layers, [&](Engine& engine) { return conversation(engine, options, 700); });
+      }
+    }
+  }
+}
+
+TEST(Pipeline, SharesAPrefillAmongSessions) {
+  const auto model = tiny_model({.n_layer = 4});
+  expect_same(model, {1, 3}, [](Engine& engine) {
+    std::vector<Session> sessions;
+    for (const char* method : {"snapkv", "lava", "cake", "kvzip+", "ada-snapkv", "h2o"}) {
+      sessions.push_back(engine.open(evicting_options(method, "30%")));
+    }
+    sessions.push_back(engine.open(full_options()));
+    std::vector<Session*> all;
+    for (Session& session : sessions) all.push_back(&session);
+    engine.prefill(all, random_tokens(300, 300, 4));
+    Seen seen;
+    for (const Session& session : sessions) seen.look(session);
+    return seen;
+  });
+}
+
+TEST(Pipeline, HoldsOnlyItsOwnLayers) {
+  const auto model = tiny_model({.n_layer = 4});
+  std::vector<std::size_t> in_use(3);
+  Session whole = Engine::create(model, {.n_threads = 1})->open(full_options());
+  whole.prefill(random_tokens(320, 300, 4));
+  const std::vector<std::string> errors = on_ranks(3, [&](const std::shared_ptr<PipelineLink>& link) {
+    const auto engine = Engine::create(model, rank_options(link, {1, 3}));
+    Session session = engine->open(full_options());
+    session.prefill(random_tokens(320, 300, 4));
+    in_use[static_cast<std::size_t>(link->rank())] = engine->memory().kv_bytes_in_use;
+  });
+  EXPECT_EQ(errors, std::vector<std::string>(3));
+  const std::size_t of_layer = whole.statistics().bytes_in_pages / 4;
+  EXPECT_EQ(in_use, (std::vector<std::size_t>{of_layer, 2 * of_layer, of_layer}));
+}
+
+// One rank's error ends the others' waiting, and says whose it was.
+TEST(Pipeline, EndsTogether) {
+  const auto model = tiny_model({.n_layer = 3});
+  for (int failing = 0; failing < 3; ++failing) {
+    const std::vector<std::string> errors = on_ranks(3, [&](const std::shared_ptr<PipelineLink>& link) {
+      EngineOptions options = rank_options(link, {1, 2});
+      if (link->rank() == failing) options.kv_bytes_limit = 100 << 10;
+      const auto engine = Engine::create(model, options);
+      Session session = engine->open(full_options());
+      for (int turn = 0; turn < 100; ++turn) session.append(random_tokens(20, 300, 4));
+    });
+    for (int rank = 0; rank < 3; ++rank) {
+      const std::string& error = errors[static_cast<std::size_t>(rank)];
+      EXPECT_EQ(error.starts_with("rank " + std::to_string(failing) + " failed: "), rank != failing) << error;
+      EXPECT_NE(error.find("limit"), std::string::npos) << error;
+    }
+  }
+}
+
+TEST(Pipeline, RefusesWhatRanksDoNotHaveAlike) {
+  const std::vector<std::shared_ptr<const Model>> models = {tiny_model({.n_layer = 3}),
+                                                            tiny_model({.n_layer = 3, .seed = 9})};
+  const std::vector<std::string> errors = on_ranks(2, [&](const std::shared_ptr<PipelineLink>& link) {
+    Engine::create(models[static_cast<std::size_t>(link->rank())], rank_options(link, {}));
+  });
+  for (const std::string& error : errors) EXPECT_NE(error.find("another model"), std::string::npos) << error;
+}
+
+// Where ranks part the layers.
+TEST(Pipeline, PartsLayersByTheirBytes) {
+  const auto ranges = [](const std::shared_ptr<const Model>& model, int n_ranks, std::vector<int> first_layers = {}) {
+    return split_layers(model->impl().spec, model->impl().file, n_ranks, first_layers);
+  };
+  // Layer 4 is larger than all others together with the embeddings.
+  std::vector<TinyLayer> layers(6, {.n_ff = 64});
+  layers[4].n_ff = 64 * 60;
+  const auto model = tiny_model({.layers = layers});
+  EXPECT_EQ(ranges(model, 1), (std::vector<LayerRange>{{0, 6}}));
+  EXPECT_EQ(ranges(model, 2)[1].first, 4);
+  EXPECT_EQ(ranges(model, 3)[2], (LayerRange{5, 6}));
+  EXPECT_EQ(ranges(model, 6).size(), 6U);
+  EXPECT_EQ(ranges(model, 3, {2, 3}), (std::vector<LayerRange>{{0, 2}, {2, 3}, {3, 6}}));
+  for (const std::vector<int>& bad : {std::vector<int>{0}, {6}, {3, 3}, {3, 2}, {-1}, {1, 2, 3}}) {
+    expect_error(ErrorCode::kInvalidArgument,
+                 [&] { ranges(model, bad.size() > 2 ? 2 : static_cast<int>(bad.size()) + 1, bad); });
+  }
+  expect_error(ErrorCode::kInvalidArgument, [&] { ranges(model, 7); });
+
+  // The last three of seven layers attend to entries of layers 2 and 3.
+  const auto sharing = tiny_model(tiny_options("gemma4"));
+  for (int first = 1; first <= 2; ++first) EXPECT_EQ(ranges(sharing, 2, {first})[1].first, first);
+  for (int first = 3; first < 7; ++first) {
+    expect_error(ErrorCode::kInvalidArgument, [&] { ranges(sharing, 2, {first}); });
+  }
+  EXPECT_LE(ranges(sharing, 2)[1].first, 2);
+  EXPECT_EQ(ranges(sharing, 3)[2], (LayerRange{2, 7}));
+  expect_error(ErrorCode::kInvalidArgument, [&] { ranges(sharing, 4); });
+  expect_same(sharing, {2}, [](Engine& engine) { return conversation(engine, full_options(), 100); });
+  expect_same(sharing, {1, 2}, [](Engine& engine) { return conversation(engine, evicting_options("kvzip+", "40%")); });
+}
+
+TEST(Pipeline, SaysWhatItDoesNotDo) {
+  const auto model = tiny_model({.n_layer = 2});
+  const TemporaryDirectory directory;
+  on_ranks(2, [&](const std::shared_ptr<PipelineLink>& link) {
+    const auto engine = Engine::create(model, rank_options(link, {}));
+    Session session = engine->open(full_options());
+    session.prefill(random_tokens(20, 300, 4));
+    expect_error(ErrorCode::kUnsupported, [&] { session.save(directory.file("saved")); });
+    expect_error(ErrorCode::kUnsupported, [&] { engine->load_session(directory.file("saved")); });
+    session.decode(3);  // all of them still go on
+  });
+}
+
+}  // namespace
+}  // namespace winnow::test
