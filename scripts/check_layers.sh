@@ -17,10 +17,11 @@ engine     base kernels cache eviction model
 generate   base
 batch      $engine
 charts     base
+mpi
 eval       $engine generate charts
 study      $engine generate charts
 server     $engine generate batch
-cli        $engine generate batch charts eval study server"
+cli        $engine generate batch charts mpi eval study server"
 status=0
 
 report() { printf '%s\n' "$1" >&2; status=1; }

@@ -18,6 +18,7 @@
 #include "cli/cache_flags.h"
 #include "cli/commands.h"
 #include "cli/model_flags.h"
+#include "cli/ranks.h"
 #include "cli/text_output.h"
 #include "engine/planned_cuts.h"
 #include "winnow/error.h"
@@ -71,6 +72,7 @@ bool parse_flags(const Arguments& arguments, BenchFlags& flags) {
   line.text("--prefill-weights", "TYPE", flags.model.prefill_weights,
             "numbers that a prompt is multiplied in: auto, as-is, int8, float, bf16, f32 (default: auto)");
   line.text("--kv-limit", "SIZE", flags.model.kv_limit, "hard limit of the KV memory (default: none)");
+  add_pipeline_flag(line, flags.model);
   line.group("Output");
   line.text("-o,--output", "FORMAT", flags.format, "md, json or csv (default: md)");
   return line.parse(arguments);
@@ -194,6 +196,12 @@ void measure(Engine& engine, const SessionOptions& options, const Test& test, in
   }
   row.bytes_peak = engine.memory().kv_bytes_peak;
   row.rss_peak_bytes = rss_peak_bytes();
+  if (ranks() == nullptr) return;
+  row.bytes_peak = 0;
+  for (const RankMemory& rank : memory_of_ranks(engine)) {
+    row.bytes_peak += rank.kv_bytes_peak;
+    row.rss_peak_bytes = std::max(row.rss_peak_bytes, static_cast<std::size_t>(rank.rss_peak_bytes));
+  }
 }
 
 std::vector<Test> tests_of(const BenchFlags& flags) {

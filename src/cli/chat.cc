@@ -18,6 +18,7 @@
 #include "cli/model_flags.h"
 #include "cli/number_text.h"
 #include "cli/prompt_source.h"
+#include "cli/ranks.h"
 #include "cli/sampling_flags.h"
 #include "model/longest_token.h"
 #include "winnow/error.h"
@@ -181,7 +182,7 @@ int chat_command(const Arguments& arguments) {
   options.system = flags.system;
   std::optional<PromptSource> document;
   if (flags.file) document.emplace(PromptFlags{.file = flags.file}, "document");
-  if (flags.history && !can_edit_lines()) {
+  if (flags.history && (ranks() != nullptr || !can_edit_lines())) {
     throw UsageError("--history has no effect where lines are not edited on a terminal: leave it out");
   }
   std::optional<ChatHistory> history;
@@ -192,10 +193,11 @@ int chat_command(const Arguments& arguments) {
   warn_about_context(model->info(), flags.cache.n_ctx);
   const std::int32_t n_ctx = flags.cache.n_ctx > 0 ? flags.cache.n_ctx : model->info().n_ctx_train;
   if (document) options.document = document->read(*model, n_ctx);
-  const bool on_terminal = isatty(STDIN_FILENO) == 1;
-  const std::unique_ptr<LineSource> lines =
-      can_edit_lines() ? make_line_editor(history ? &*history : nullptr)
-                       : make_line_reader(on_terminal, longest_token_bytes(*model) * static_cast<std::size_t>(n_ctx));
+  const bool on_terminal = ranks() == nullptr && isatty(STDIN_FILENO) == 1;
+  const std::size_t most_bytes = longest_token_bytes(*model) * static_cast<std::size_t>(n_ctx);
+  const std::unique_ptr<LineSource> lines = ranks() != nullptr ? make_rank_reader(most_bytes)
+                                            : can_edit_lines() ? make_line_editor(history ? &*history : nullptr)
+                                                               : make_line_reader(on_terminal, most_bytes);
   Conversation conversation(Engine::create(model, engine_settings), options);
 
   if (on_terminal) std::fprintf(stderr, "%s\n/help shows the commands\n", model->info().name.c_str());

@@ -10,11 +10,11 @@ namespace winnow::cli {
 namespace {
 
 constexpr Command kCommands[] = {
-    {"run", "Generate text after a prompt, or answer questions about a text.", run_command},
-    {"chat", "Talk with a model in the terminal.", chat_command},
+    {"run", "Generate text after a prompt, or answer questions about a text.", run_command, true},
+    {"chat", "Talk with a model in the terminal.", chat_command, true},
     {"serve", "Serve a model to OpenAI's clients.", serve_command},
-    {"bench", "Measure speed and memory, in llama-bench's rows.", bench_command},
-    {"eval", "Run benchmarks with many methods and budgets.", eval_command},
+    {"bench", "Measure speed and memory, in llama-bench's rows.", bench_command, true},
+    {"eval", "Run benchmarks with many methods and budgets.", eval_command, true},
     {"report", "Draw the results of eval: pages, tables, plots.", report_command},
     {"analyze", "Measure what methods lose on a text, beside the papers' bounds.", analyze_command},
     {"calibrate", "Learn for a model which heads need how much of a budget (LU-KV).", calibrate_command},

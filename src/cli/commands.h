@@ -30,6 +30,7 @@ struct Command {
   const char* name;
   const char* summary;
   int (*run)(const Arguments&);
+  bool runs_on_ranks = false;  // a model may be shared by several processes (cli/ranks.h)
 
   std::vector<Flag> flags() const;
 };

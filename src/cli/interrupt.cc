@@ -2,6 +2,8 @@
 
 #include <csignal>
 
+#include "cli/ranks.h"
+
 namespace winnow::cli {
 namespace {
 
@@ -14,6 +16,8 @@ void on_signal(int) {
 }
 
 void install() {
+  if (ranks() != nullptr)
+    return;  // one that stops by itself would leave the others waiting: the launcher ends them all
   struct sigaction action = {};
   action.sa_handler = on_signal;
   // No SA_RESTART: waiting for a line of input must end too.

@@ -1,21 +1,40 @@
 // winnow: the command line tool. Finds the command and turns errors into messages and exit codes.
 
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <exception>
 #include <new>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "base/nearest_name.h"
 #include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/line_editor.h"
+#include "cli/ranks.h"
+#include "mpi/mpi_link.h"
 #include "winnow/instruction_set.h"
 #include "winnow/version.h"
 
 namespace winnow::cli {
 namespace {
+
+// Where errors go.
+int error_output = STDERR_FILENO;
+
+// Of a rank that does not speak.
+void silence() {
+  error_output = dup(STDERR_FILENO);
+  const int nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
+  dup2(nowhere, STDOUT_FILENO);
+  dup2(nowhere, STDERR_FILENO);
+  close(nowhere);
+}
 
 std::string help() {
   std::string text =
@@ -80,13 +99,36 @@ int dispatch(Arguments arguments) {
     return 0;
   }
   const Command& command = find_command(name);
+  if (ranks() != nullptr && !command.runs_on_ranks) {
+    throw UsageError("`winnow " + name + "` does not share a model among ranks: start it without mpirun");
+  }
   check_environment();
   return command.run(arguments);
 }
 
 int run(const Arguments& arguments) {
+  if (mpi::launched_ranks() > 1) {
+    if (mpi::launched_rank() > 0) silence();
+    set_ranks(mpi::start());
+  }
   static_cast<void>(instruction_set());  // the library reads WINNOW_ISA: a wrong one is refused before any work
-  return dispatch(arguments);
+  const int exit_code = dispatch(arguments);
+  if (ranks() != nullptr) mpi::finish();
+  return exit_code;
+}
+
+// Ends the program with an error: with ranks all of their programs.
+int fail(const std::string& message, int exit_code) {
+  const bool has_ranks = ranks() != nullptr;
+  if (!has_ranks && mpi::launched_rank() > 0) return exit_code;  // MPI could not be started
+  if (has_ranks) ranks()->fail(message);
+  // What goes wrong on every rank is rank 0's to say, and what went wrong on another it says as well, unless it is busy
+  // for long or gone.
+  if (!speaks()) std::this_thread::sleep_for(std::chrono::seconds(5));
+  const std::string text = "error: " + message + "\n";
+  if (write(error_output, text.data(), text.size()) < 0) exit_code = 1;
+  if (has_ranks) mpi::give_up(exit_code);
+  return exit_code;
 }
 
 }  // namespace
@@ -98,12 +140,10 @@ int main(int argc, char** argv) {
   try {
     return winnow::cli::run({argv + (argc > 0 ? 1 : 0), argv + argc});
   } catch (const winnow::cli::UsageError& error) {
-    std::fprintf(stderr, "error: %s\n", error.what());
-    return 2;
+    return winnow::cli::fail(error.what(), 2);
   } catch (const std::bad_alloc&) {
-    std::fputs("error: the machine has no memory left: use a smaller -c, -b or model, or --kv-evict\n", stderr);
+    return winnow::cli::fail("the machine has no memory left: use a smaller -c, -b or model, or --kv-evict", 1);
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "error: %s\n", error.what());
+    return winnow::cli::fail(error.what(), 1);
   }
-  return 1;
 }

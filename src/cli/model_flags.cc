@@ -5,6 +5,7 @@
 #include <system_error>
 
 #include "base/input_file.h"
+#include "cli/ranks.h"
 #include "winnow/error.h"
 
 namespace winnow::cli {
@@ -32,6 +33,12 @@ void add_engine_flags(CommandLine& line, ModelFlags& flags) {
   line.text("--kv-limit", "SIZE", flags.kv_limit,
             "hard limit of the memory for KV pages, recurrent states and the prefill's staging buffer, e.g. 2GiB "
             "(default: none)");
+  add_pipeline_flag(line, flags);
+}
+
+void add_pipeline_flag(CommandLine& line, ModelFlags& flags) {
+  line.integers("--pipeline-layers", flags.pipeline_layers, 1,
+                "with mpirun: the first layer of every rank but the first one (default: ranges of about equal bytes)");
 }
 
 void add_template_flags(CommandLine& line, ModelFlags& flags) {
@@ -86,6 +93,8 @@ EngineOptions engine_options(const ModelFlags& flags) {
   options.n_threads = flags.n_threads;
   options.n_batch = flags.n_batch;
   options.prefill_weights = value_of("--prefill-weights", [&] { return parse_prefill_weights(flags.prefill_weights); });
+  options.pipeline = ranks();
+  options.pipeline_layers = flags.pipeline_layers;
   if (flags.kv_limit) options.kv_bytes_limit = parse_byte_size("--kv-limit", *flags.kv_limit);
   return options;
 }

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "cli/command_line.h"
 #include "winnow/model.h"
@@ -18,14 +19,16 @@ struct ModelFlags {
   int n_batch = 512;                     // -b
   std::optional<std::string> kv_limit;   // --kv-limit
   std::string prefill_weights = "auto";  // --prefill-weights
+  std::vector<int> pipeline_layers;      // --pipeline-layers
   std::optional<std::string> chat_template, chat_template_file;
   bool jinja = false;  // accepted only: templates always are
 };
 
 // Adds only -m.
 void add_model_flag(CommandLine& line, ModelFlags& flags);
-// Adds -t, -b, --kv-limit and --prefill-weights.
+// Adds -t, -b, --kv-limit, --prefill-weights and --pipeline-layers.
 void add_engine_flags(CommandLine& line, ModelFlags& flags);
+void add_pipeline_flag(CommandLine& line, ModelFlags& flags);
 
 // Adds --chat-template, --chat-template-file and --jinja.
 void add_template_flags(CommandLine& line, ModelFlags& flags);

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/atomic_file.h"
+#include "cli/ranks.h"
 #include "cli/text_output.h"
 #include "winnow/error.h"
 
@@ -24,7 +25,7 @@ namespace {
 }  // namespace
 
 OutputFile::OutputFile(std::string path) : path_(std::move(path)) {
-  if (is_stdout()) return;
+  if (is_stdout() || !speaks()) return;
   if (path_.empty()) throw Error(ErrorCode::kInvalidArgument, "the path of the output file is empty");
   struct stat existing = {};
   if (stat(path_.c_str(), &existing) == 0) {
@@ -40,6 +41,7 @@ OutputFile::OutputFile(std::string path) : path_(std::move(path)) {
 }
 
 void OutputFile::write(std::string_view content) const {
+  if (!speaks()) return;
   if (is_stdout()) {
     write_all(STDOUT_FILENO, content, "the standard output");
     return;

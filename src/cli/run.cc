@@ -18,6 +18,7 @@
 #include "cli/output_file.h"
 #include "cli/prefill_step.h"
 #include "cli/prompt_source.h"
+#include "cli/ranks.h"
 #include "cli/run_report.h"
 #include "cli/sampling_flags.h"
 #include "cli/text_output.h"
@@ -91,6 +92,9 @@ bool parse_flags(const Arguments& arguments, RunFlags& flags) {
 void check_flags(const RunFlags& flags) {
   if (flags.chat && flags.no_chat) throw UsageError("--chat and --no-chat contradict each other: use one of them");
   if (flags.question && flags.question->empty()) throw UsageError("the question of -q is empty: ask something");
+  if (ranks() != nullptr && !flags.prompt.text && flags.prompt.file.value_or("-") == "-") {
+    throw UsageError("several ranks cannot read one standard input: give the prompt with -p TEXT or -f FILE");
+  }
   if (flags.question_aware && !flags.question) throw UsageError("--question-aware has no effect without -q QUESTION");
   if (flags.system && (flags.no_chat || (!flags.chat && !flags.question))) {
     throw UsageError("--system has no effect without the chat template: add --chat");
@@ -187,11 +191,12 @@ int run_command(const Arguments& arguments) {
       report.ttft_s = std::chrono::duration<double>(answer.first_token_at - prefill_start).count();
     }
     const bool ends_line = answer.text.empty() || answer.text.ends_with('\n');
-    if (show_text && !ends_line && isatty(STDOUT_FILENO) == 1) write_all(STDOUT_FILENO, "\n", "the standard output");
+    if (show_text && !ends_line && ranks() == nullptr && isatty(STDOUT_FILENO) == 1) write_all(STDOUT_FILENO, "\n", "the standard output");
   }
 
   report.statistics = session.statistics();
   report.rss_peak_bytes = rss_peak_bytes();
+  report.ranks = memory_of_ranks(*engine);
   report.text = std::move(answer.text);
   report.token_ids = std::move(answer.tokens);
   // Whoever closed the pipe has seen enough, of the statistics as well.

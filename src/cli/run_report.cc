@@ -36,6 +36,11 @@ std::string run_report_json(const RunReport& report) {
   json["memory"] = {{"rss_peak_bytes", report.rss_peak_bytes},
                     {"hidden_bytes", statistics.hidden_bytes},
                     {"staging_bytes", statistics.staging_bytes}};
+  for (const RankMemory& rank : report.ranks) {
+    json["ranks"].push_back({{"layers", {rank.first_layer, rank.last_layer}},
+                             {"rss_peak_bytes", rank.rss_peak_bytes},
+                             {"kv_bytes_peak", rank.kv_bytes_peak}});
+  }
   // A line per field: an indented dump would give every number of `kept` its own.
   std::string text;
   for (const auto& [key, value] : json.items()) {
@@ -82,6 +87,12 @@ std::string run_report_text(const RunReport& report) {
           fixed_text(share, 1) + " %)\n";
   text += "peak       KV " + bytes_text(statistics.bytes_peak) + ", hidden states " +
           bytes_text(statistics.hidden_bytes) + ", process " + bytes_text(report.rss_peak_bytes) + "\n";
+  for (std::size_t rank = 0; rank < report.ranks.size(); ++rank) {
+    const RankMemory& memory = report.ranks[rank];
+    text += "rank " + std::to_string(rank) + "     layers " + std::to_string(memory.first_layer) + " to " +
+            std::to_string(memory.last_layer - 1) + ", peak KV " + bytes_text(memory.kv_bytes_peak) + ", process " +
+            bytes_text(memory.rss_peak_bytes) + "\n";
+  }
   return text;
 }
 

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/ranks.h"
 #include "winnow/session.h"
 
 namespace winnow::cli {
@@ -18,6 +19,7 @@ struct RunReport {
   double load_s = 0;  // model file to ready engine
   double ttft_s = 0;  // start of the prefill to the first sampled token
   std::size_t rss_peak_bytes = 0;
+  std::vector<RankMemory> ranks;  // of a model that several hold
 };
 
 std::string run_report_json(const RunReport& report);

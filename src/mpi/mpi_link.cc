@@ -1,0 +1,170 @@
+#include "mpi/mpi_link.h"
+
+#include <chrono>
+#include <climits>
+#include <deque>
+#include <list>
+#include <map>
+#include <thread>
+#include <utility>
+#include <vector>
+
+// MPI's own C++ interface is gone from the standard.
+#define OMPI_SKIP_MPICXX 1
+#define MPICH_SKIP_MPICXX 1
+#include <mpi.h>
+
+#include "winnow/error.h"
+
+namespace winnow::mpi {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int kFailure = 32767;  // the tag of a rank's last message; every MPI has as many
+
+// Messages that have come are sorted by sender and channel, so that ranks may receive in another order than others
+// send.
+class MpiLink final : public PipelineLink {
+ public:
+  MpiLink() {
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
+    MPI_Comm_size(MPI_COMM_WORLD, &n_ranks_);
+  }
+
+  int rank() const override { return rank_; }
+  int n_ranks() const override { return n_ranks_; }
+
+  void send(int to, int channel, std::span<const std::byte> message) override {
+    if (message.size() > INT_MAX) {
+      throw Error(ErrorCode::kUnsupported,
+                  "a message of " + std::to_string(message.size()) + " bytes is too long for MPI: use a smaller -b");
+    }
+    while (receive_one()) {  // a rank that failed, and what makes room for others' messages
+    }
+    check();
+    begin_send(to, channel, message);
+  }
+
+  std::vector<std::byte> receive(int from, int channel) override {
+    std::deque<std::vector<std::byte>>& waiting = inbox_[{from, channel}];
+    const Clock::time_point start = Clock::now();
+    while (waiting.empty()) {
+      check();
+      if (receive_one()) continue;
+      pause(start);
+    }
+    check();
+    std::vector<std::byte> message = std::move(waiting.front());
+    waiting.pop_front();
+    return message;
+  }
+
+  void fail(const std::string& message) noexcept override {
+    if (!failure_.empty()) return;
+    try {
+      failure_ = "rank " + std::to_string(rank_) + " failed: " + message;
+      for (int to = 0; to < n_ranks_; ++to) {
+        if (to != rank_) begin_send(to, kFailure, std::as_bytes(std::span(failure_)));
+      }
+      // Others may be busy for long, and take it then: launchers end a run whose rank is gone.
+      wait_for_sent(std::chrono::seconds(1));
+    } catch (...) {
+      failure_ = "a rank failed";
+    }
+  }
+
+  // Whether all that was sent was taken in time.
+  bool wait_for_sent(std::chrono::milliseconds most) {
+    const Clock::time_point start = Clock::now();
+    while (!sent_.empty() && Clock::now() - start < most) {
+      receive_one();
+      pause(start);
+    }
+    return sent_.empty();
+  }
+
+ private:
+  struct Sent {
+    std::vector<std::byte> message;
+    MPI_Request request = MPI_REQUEST_NULL;
+  };
+
+  void check() const {
+    if (!failure_.empty()) throw PipelineError(ErrorCode::kIo, failure_);
+  }
+
+  void begin_send(int to, int channel, std::span<const std::byte> message) {
+    Sent& sent = sent_.emplace_back();
+    sent.message.assign(message.begin(), message.end());
+    MPI_Isend(sent.message.data(), static_cast<int>(sent.message.size()), MPI_BYTE, to, channel, MPI_COMM_WORLD,
+              &sent.request);
+    drop_sent();
+  }
+
+  void drop_sent() {
+    sent_.remove_if([](Sent& sent) {
+      int is_done = 0;
+      MPI_Test(&sent.request, &is_done, MPI_STATUS_IGNORE);
+      return is_done != 0;
+    });
+  }
+
+  // Takes a message, if there is one.
+  bool receive_one() {
+    drop_sent();
+    int is_there = 0;
+    MPI_Message message;
+    MPI_Status status;
+    MPI_Improbe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, &is_there, &message, &status);
+    if (is_there == 0) return false;
+    int n_bytes = 0;
+    MPI_Get_count(&status, MPI_BYTE, &n_bytes);
+    std::vector<std::byte> bytes(static_cast<std::size_t>(n_bytes));
+    MPI_Mrecv(bytes.data(), n_bytes, MPI_BYTE, &message, MPI_STATUS_IGNORE);
+    if (status.MPI_TAG != kFailure) {
+      inbox_[{status.MPI_SOURCE, status.MPI_TAG}].push_back(std::move(bytes));
+    } else if (failure_.empty()) {
+      failure_.assign(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    }
+    return true;
+  }
+
+  // Ranks that wait leave the processor to those that compute: they may be on the same machine.
+  static void pause(Clock::time_point since) {
+    if (Clock::now() - since < std::chrono::microseconds(300)) {
+      std::this_thread::yield();
+    } else {
+      std::this_thread::sleep_for(std::chrono::microseconds(20));
+    }
+  }
+
+  int rank_ = 0, n_ranks_ = 1;
+  std::list<Sent> sent_;
+  std::map<std::pair<int, int>, std::deque<std::vector<std::byte>>> inbox_;  // by sender and channel
+  std::string failure_;                                                      // of the first rank that failed
+};
+
+std::shared_ptr<MpiLink> the_link;
+
+}  // namespace
+
+std::shared_ptr<PipelineLink> start() {
+  int provided = 0;
+  if (MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided) != MPI_SUCCESS ||
+      provided < MPI_THREAD_SERIALIZED) {
+    throw Error(ErrorCode::kUnsupported, "this MPI cannot be called from several threads, one at a time: use another");
+  }
+  the_link = std::make_shared<MpiLink>();
+  return the_link;
+}
+
+void finish() {
+  while (!the_link->wait_for_sent(std::chrono::hours(1))) {
+  }
+  MPI_Finalize();
+}
+
+void give_up(int exit_code) { MPI_Abort(MPI_COMM_WORLD, exit_code); }
+
+}  // namespace winnow::mpi

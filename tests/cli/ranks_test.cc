@@ -1,0 +1,161 @@
+// The tool under mpirun: a model that two and three processes share answers as one process does, and an error of one of
+// them ends all. Skipped where there is no mpirun or where winnow was built without MPI.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "cli/process.h"
+#include "model/tiny_model.h"
+
+namespace winnow::test {
+namespace {
+
+using Json = nlohmann::json;
+using Words = std::vector<std::string>;
+
+class Ranks : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (std::string(WINNOW_MPIEXEC).empty()) GTEST_SKIP() << "there is no mpirun, or winnow was built without MPI";
+  }
+
+  ProcessResult run(int n_ranks, Words words, double timeout_s = 120, const std::string& input = "") const {
+    Words all;
+    if (n_ranks > 1) {
+      all = {WINNOW_MPIEXEC, "--allow-run-as-root", "--oversubscribe", "-np", std::to_string(n_ranks)};
+    }
+    all.insert(all.end(), {WINNOW_TOOL_PATH, words[0]});
+    if (words.size() > 1) all.insert(all.end(), {"-m", model_.path(), "-t", "1"});
+    all.insert(all.end(), words.begin() + 1, words.end());
+    ProcessOptions options;
+    options.timeout_s = timeout_s;
+    options.input = input;
+    // Containers often forbid one process to read another's memory, and Open MPI's own memory is for it to free.
+    options.environment = {{"OMPI_MCA_btl_vader_single_copy_mechanism", "none"}, {"ASAN_OPTIONS", "detect_leaks=0"}};
+    return run_process(all, options);
+  }
+
+  static std::string long_text() {
+    std::string text;
+    for (int i = 0; i < 200; ++i) text += "word" + std::to_string(i * 37 % 101) + " ";
+    return text;
+  }
+
+  const TinyModel model_{{.n_layer = 5, .n_ctx = 4096, .chat_template = kChatmlTemplate}};
+  const TemporaryDirectory directory_;
+};
+
+TEST_F(Ranks, AnswerAsOneProcess) {
+  for (const Words& cache : {Words{},
+                             {"--kv-evict", "lava", "--kv-budget", "20%", "--kv-decode", "cut:every=3"},
+                             {"--kv-budget", "20%bytes"}}) {
+    Words words = {"run", "-p", long_text(), "-n", "12", "--ignore-eos", "--seed", "7", "--json", "-"};
+    words.insert(words.end(), cache.begin(), cache.end());
+    const ProcessResult alone = run(1, words);
+    ASSERT_EQ(alone.exit_code, 0) << alone.err;
+    const Json expected = Json::parse(alone.out);
+    EXPECT_FALSE(expected.contains("ranks"));
+    for (const int n_ranks : {2, 3}) {
+      const ProcessResult shared = run(n_ranks, words);
+      ASSERT_EQ(shared.exit_code, 0) << shared.err;
+      const Json report = Json::parse(shared.out);
+      EXPECT_EQ(report["token_ids"], expected["token_ids"]);
+      for (const char* key : {"kept", "bytes_kept", "bytes_full", "entries_kept"}) {
+        EXPECT_EQ(report["kv"][key], expected["kv"][key]) << key;
+      }
+      ASSERT_EQ(report["ranks"].size(), static_cast<std::size_t>(n_ranks));
+      EXPECT_EQ(report["ranks"][0]["layers"][0], 0);
+      EXPECT_EQ(report["ranks"][n_ranks - 1]["layers"][1], 5);
+    }
+  }
+}
+
+// A seed that nobody gives is one seed for all of them.
+TEST_F(Ranks, SampleTheSameTokens) {
+  const ProcessResult result = run(2, {"run", "-p", "some words", "-n", "40", "--ignore-eos", "--temp", "3"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+}
+
+TEST_F(Ranks, WriteOnce) {
+  const std::string path = directory_.file("report.json"), positions = directory_.file("positions.json");
+  const Words words = {"run",       "-p",
+                       long_text(), "-n",
+                       "3",         "--pipeline-layers",
+                       "2",         "--json",
+                       path,        "--kv-positions",
+                       positions,   "--kv-evict",
+                       "snapkv",    "--kv-budget",
+                       "64"};
+  const ProcessResult result = run(2, words);
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const Json report = Json::parse(read_bytes(path));
+  EXPECT_EQ(report["ranks"][1]["layers"], Json({2, 5}));
+  const Json held = Json::parse(read_bytes(positions));
+  ASSERT_EQ(held["positions"].size(), 5U);
+  for (std::size_t l = 0; l < 5; ++l) {
+    for (std::size_t h = 0; h < 2; ++h) {
+      EXPECT_EQ(held["positions"][l][h].size(), report["kv"]["kept"][l][h].get<std::size_t>()) << l << " " << h;
+    }
+  }
+  EXPECT_EQ(directory_.names().size(), 2U);
+}
+
+TEST_F(Ranks, MeasureInOneTable) {
+  const ProcessResult result = run(2, {"bench", "-p", "64", "-n", "4", "-d", "0,100", "-r", "1", "-o", "json",
+                                       "--kv-evict", "full", "--kv-evict", "cake", "--kv-budget", "40"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(Json::parse(result.out).size(), 8U);
+}
+
+// Rank 0 alone reads what is typed.
+TEST_F(Ranks, Talk) {
+  const Words words = {"chat", "--temp", "0", "-n", "8", "--kv-evict", "snapkv", "--kv-budget", "64"};
+  const std::string input = "some words\nmore of them\n/clear\nand again\n";
+  const ProcessResult alone = run(1, words, 120, input);
+  ASSERT_EQ(alone.exit_code, 0) << alone.err;
+  EXPECT_FALSE(alone.out.empty());
+  const ProcessResult shared = run(2, words, 120, input);
+  EXPECT_EQ(shared.exit_code, 0) << shared.err;
+  EXPECT_EQ(shared.out, alone.out);
+  const ProcessResult saves = run(2, words, 120, "some words\n/save " + directory_.file("talk") + "\n");
+  EXPECT_NE(saves.exit_code, 0);
+  EXPECT_NE(saves.err.find("a session file cannot be made"), std::string::npos) << saves.err;
+}
+
+// One message of rank 0, and no file.
+TEST_F(Ranks, EndTogetherWithAnError) {
+  const struct {
+    Words words;
+    const char* message;
+  } cases[] = {
+      {{"run", "-p", "some words", "-n", "3", "--pipeline-layers", "9"}, "cannot begin with layer 9"},
+      {{"run", "-p", "some words", "-n", "3", "--pipeline-layers", "1,2,3"}, "layers for 4 ranks were given"},
+      {{"run", "-p", long_text(), "-n", "3", "--kv-limit", "100KiB"}, "limit"},
+      {{"run", "-p", long_text(), "-c", "50"}, "the context 50"},
+      {{"run", "-n", "3"}, "one standard input"},
+      {{"run", "--no-such-flag"}, "no-such-flag"},
+      {{"inspect", "-p", "some words"}, "does not share a model among ranks"},
+  };
+  for (const auto& c : cases) {
+    Words words = c.words;
+    const std::string path = directory_.file("report.json");
+    if (words[0] == "run") words.insert(words.end(), {"--json", path});
+    const ProcessResult result = run(2, words, 60);
+    EXPECT_FALSE(result.timed_out) << c.message;
+    EXPECT_NE(result.exit_code, 0) << c.message;
+    const std::size_t at = result.err.find("error: ");
+    ASSERT_NE(at, std::string::npos) << c.message << result.err;
+    EXPECT_NE(result.err.find(c.message, at), std::string::npos) << c.message << result.err;
+    EXPECT_EQ(result.err.find("error: ", at + 1), std::string::npos) << result.err;
+    EXPECT_FALSE(std::filesystem::exists(path));
+  }
+  const ProcessResult alone = run(1, {"run", "-p", "some words", "--pipeline-layers", "2"});
+  EXPECT_EQ(alone.exit_code, 1) << alone.err;
+  EXPECT_NE(alone.err.find("there are 1"), std::string::npos) << alone.err;
+}
+
+}  // namespace
+}  // namespace winnow::test
