@@ -8,8 +8,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <cstdlib>
 #include <filesystem>
 #include <random>
+#include <set>
 #include <system_error>
 
 #include "base/fnv1a.h"
@@ -82,6 +84,11 @@ std::string usable_folder(const std::string& folder) {
   return folder;
 }
 
+// `hash`: of its key and tokens.
+std::string file_name(const Fnv1a& hash, std::size_t n_tokens) {
+  return hex_text(hash.value()) + "-" + std::to_string(n_tokens) + kSuffix;
+}
+
 // Servers on other machines, or in containers, have processes of the same number.
 std::string random_number() {
   std::random_device random;
@@ -101,7 +108,7 @@ PrefixFiles::PrefixFiles(std::shared_ptr<Engine> engine, std::string folder, con
 std::string PrefixFiles::path_of(const std::string& key, std::span<const Token> tokens) const {
   Fnv1a hash;
   hash.add(key).add(tokens.data(), tokens.size() * sizeof(Token));
-  return (fs::path(folder_) / (hex_text(hash.value()) + kSuffix)).string();
+  return (fs::path(folder_) / file_name(hash, tokens.size())).string();
 }
 
 void PrefixFiles::warn(const std::string& what, const std::exception& error) const {
@@ -167,17 +174,37 @@ Session PrefixFiles::load(const std::string& path) const {
   return engine_->load_session(path);
 }
 
-std::optional<Session> PrefixFiles::find(const std::string& key, std::span<const Token> tokens) {
-  const std::string path = path_of(key, tokens);
-  struct stat info {};
-  if (lstat(path.c_str(), &info) != 0) return std::nullopt;
-  try {
-    Session session = load(path);
-    if (!std::ranges::equal(session.tokens(), tokens)) return std::nullopt;
-    touch(key, tokens);
-    return session;
-  } catch (const std::exception& error) {
-    warn("a saved context was passed over: ", error);
+std::optional<Session> PrefixFiles::find(const std::string& key, std::span<const Token> tokens, std::size_t n_least) {
+  std::set<std::string> names;
+  std::set<std::size_t> lengths;
+  std::error_code ignored;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder_, ignored)) {
+    const std::string name = entry.path().filename().string();
+    const std::size_t dash = name.find('-');
+    if (dash == std::string::npos || !name.ends_with(kSuffix)) continue;
+    const std::size_t n = std::strtoull(name.c_str() + dash + 1, nullptr, 10);
+    if (n < n_least || n > tokens.size()) continue;
+    names.insert(name);
+    lengths.insert(n);
+  }
+  std::vector<std::size_t> found;
+  Fnv1a hash;
+  hash.add(key);
+  for (std::size_t n_before = 0; const std::size_t n : lengths) {
+    hash.add(tokens.data() + n_before, (n - n_before) * sizeof(Token));
+    n_before = n;
+    if (names.contains(file_name(hash, n))) found.push_back(n);
+  }
+  for (auto n = found.rbegin(); n != found.rend(); ++n) {
+    const std::span<const Token> beginning = tokens.first(*n);
+    try {
+      Session session = load(path_of(key, beginning));
+      if (!std::ranges::equal(session.tokens(), beginning)) continue;
+      touch(key, beginning);
+      return session;
+    } catch (const std::exception& error) {
+      warn("a saved context was passed over: ", error);
+    }
   }
   return std::nullopt;
 }

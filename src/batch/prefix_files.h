@@ -20,10 +20,10 @@ struct SavedPrefix {
   Session session;
 };
 
-// A file's name tells its key and tokens by a hash, so who looks for a sequence knows where; what is in the file is
-// compared in full. Several processes may use a folder at once, on several machines: a file is written, removed and
-// read under a lock. Files outlive what is kept in memory; the folder has a limit of its own, and a file's time is that
-// of its last use.
+// A file's name tells its key and tokens by a hash, and how many they are, so who looks for a sequence or its beginning
+// knows where; what is in the file is compared in full. Several processes may use a folder at once, on several
+// machines: a file is written, removed and read under a lock. Files outlive what is kept in memory; the folder has a
+// limit of its own, and a file's time is that of its last use.
 //
 // Not thread-safe.
 class PrefixFiles {
@@ -45,8 +45,8 @@ class PrefixFiles {
   // and tokens may have been saved.
   using KeysOf = std::function<std::vector<std::string>(const SessionOptions&, std::span<const Token>)>;
   void restore(const KeysOf& keys_of, const std::function<bool(SavedPrefix)>& takes);
-  // One that this or another process saved.
-  std::optional<Session> find(const std::string& key, std::span<const Token> tokens);
+  // The longest that this or another process saved of what `tokens` begin with: n_least tokens of it at least.
+  std::optional<Session> find(const std::string& key, std::span<const Token> tokens, std::size_t n_least);
 
  private:
   struct SavedFile {

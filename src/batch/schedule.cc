@@ -160,9 +160,11 @@ PrefixTree::Match Batch::Impl::find_beginning(BatchJob& job) {
   const auto n_context = static_cast<std::int32_t>(request.context.size());
   // Once: a job that waits for room comes here again at every step.
   if (files && match.n_tokens < n_context && !std::exchange(job.was_looked_for, true)) {
-    if (std::optional<Session> session = files->find(job.key, request.context)) {
+    const auto n_least = static_cast<std::size_t>(std::max(match.n_tokens + 1, kLeastReused));
+    if (std::optional<Session> session = files->find(job.key, request.context, n_least)) {
       if (const PrefixPointer found = tree.add(job.key, *std::move(session), true)) {
-        found->is_context = found->is_saved = true;
+        found->is_context = found->tokens.size() == request.context.size();
+        found->is_saved = true;
       }
       match = tree.find(job.key, job.tokens);
     }

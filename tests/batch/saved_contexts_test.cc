@@ -100,7 +100,7 @@ TEST_F(SavedContextsTest, DamagedFilesArePassedOver) {
     file.put('\x55');
     file.put('\xaa');
   }
-  fs::rename(saved[2], saved[2].parent_path() / "0123456789abcdef.context");  // not its name
+  fs::rename(saved[2], saved[2].parent_path() / "0123456789abcdef-300.context");  // not its name
   const std::string killed = saved[3].string() + ".tmp.0123456789abcdef", running = saved[3].string() + ".tmp.1";
   for (const std::string& path : {killed, running}) std::ofstream(path) << "half a context";
   fs::last_write_time(killed, fs::file_time_type::clock::now() - std::chrono::hours(2));
@@ -197,7 +197,7 @@ TEST_F(SavedContextsTest, AKeyThatOthersKnowIsRefused) {
 
 TEST_F(SavedContextsTest, AreNotReadBeyondTheMemoryForThem) {
   { make_batch(options()); }
-  const std::string path = folder_.file("cache") + "/0123456789abcdef.context";
+  const std::string path = folder_.file("cache") + "/0123456789abcdef-300.context";
   { std::ofstream(path) << "x"; }
   fs::resize_file(path, std::uintmax_t{1} << 40);  // sparse
   make_batch(options());
@@ -290,6 +290,35 @@ TEST_F(SavedContextsTest, AreFoundByAnotherServer) {
   wait_for_files(1);
   EXPECT_EQ(ask(*second, 1), 300);
   EXPECT_EQ(second->statistics().prompt_tokens, 7);
+  EXPECT_TRUE(warnings_.empty());
+}
+
+// A conversation that has gone on elsewhere: what was saved of it is the beginning of what is asked.
+TEST_F(SavedContextsTest, ConversationsAreFoundByAnotherServer) {
+  const auto n_conversations = [&] {  // with their answers: 300 + 20 + 5 tokens, the last one is not read
+    const std::vector<fs::path> all = files();
+    return std::count_if(all.begin(), all.end(),
+                         [](const fs::path& path) { return path.stem().string().ends_with("-325"); });
+  };
+  for (const auto& [method, budget] : {std::pair("full", ""), std::pair("snapkv:window=8", "25%")}) {
+    BatchOptions quick = options();
+    quick.save_after_s = 0.01;
+    const auto first = make_batch(quick);
+    const auto second = make_batch(options());
+    const auto n_before = n_conversations();
+    BatchRequest request = batch_request(300, 20, 1, batch_options(method, budget), 6);
+    Listener listener;
+    first->submit(request, listener.callbacks());
+    listener.wait();
+    for (int i = 0; i < 2000 && n_conversations() == n_before; ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    for (const std::vector<Token>& more : {request.prompt, listener.answer()}) {
+      request.context.insert(request.context.end(), more.begin(), more.end());
+    }
+    Listener other;
+    second->submit(request, other.callbacks());
+    EXPECT_EQ(other.wait().cached_tokens, 320 + 6 - 1) << method;
+  }
   EXPECT_TRUE(warnings_.empty());
 }
 
