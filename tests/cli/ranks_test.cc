@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -19,7 +21,8 @@ using Words = std::vector<std::string>;
 class Ranks : public testing::Test {
  protected:
   void SetUp() override {
-    if (std::string(WINNOW_MPIEXEC).empty()) GTEST_SKIP() << "there is no mpirun, or winnow was built without MPI";
+    if (std::string(WINNOW_MPIEXEC).empty())
+      GTEST_SKIP() << "there is no mpirun, or winnow was built without MPI, or with sanitizers";
   }
 
   ProcessResult run(int n_ranks, Words words, double timeout_s = 120, const std::string& input = "") const {
@@ -27,14 +30,14 @@ class Ranks : public testing::Test {
     if (n_ranks > 1) {
       all = {WINNOW_MPIEXEC, "--allow-run-as-root", "--oversubscribe", "-np", std::to_string(n_ranks)};
     }
-    all.insert(all.end(), {WINNOW_TOOL_PATH, words[0]});
-    if (words.size() > 1) all.insert(all.end(), {"-m", model_.path(), "-t", "1"});
-    all.insert(all.end(), words.begin() + 1, words.end());
+    all.push_back(WINNOW_TOOL_PATH);
+    all.insert(all.end(), words.begin(), words.end());
+    all.insert(all.end(), {"-m", model_.path(), "-t", "1"});
     ProcessOptions options;
     options.timeout_s = timeout_s;
     options.input = input;
-    // Containers often forbid one process to read another's memory, and Open MPI's own memory is for it to free.
-    options.environment = {{"OMPI_MCA_btl_vader_single_copy_mechanism", "none"}, {"ASAN_OPTIONS", "detect_leaks=0"}};
+    // Containers often forbid one process to read another's memory.
+    options.environment = {{"OMPI_MCA_btl_vader_single_copy_mechanism", "none"}};
     return run_process(all, options);
   }
 
@@ -123,6 +126,33 @@ TEST_F(Ranks, Talk) {
   const ProcessResult saves = run(2, words, 120, "some words\n/save " + directory_.file("talk") + "\n");
   EXPECT_NE(saves.exit_code, 0);
   EXPECT_NE(saves.err.find("a session file cannot be made"), std::string::npos) << saves.err;
+}
+
+// Rank 0's folder, begun and gone on with.
+TEST_F(Ranks, Evaluate) {
+  const auto answers = [](const std::string& folder) {
+    std::map<std::string, Json> found;
+    std::istringstream lines(read_bytes(folder + "/answers-1-of-1.jsonl"));
+    for (std::string line; std::getline(lines, line);) {
+      Json answer = Json::parse(line);
+      for (const char* measured : {"prefill_s", "evict_s", "decode_s", "bytes_peak"}) answer.erase(measured);
+      found[answer["id"].dump() + answer["method"].dump()] = answer;
+    }
+    return found;
+  };
+  const auto words = [&](const std::string& folder) {
+    return Words{"eval",      "niah",      "--lengths", "700", "--depths", "50", "--limit", "2",
+                 "--methods", "full,lava", "--budgets", "30%", "--batch",  "2",  "--out",   folder};
+  };
+  const std::string alone = directory_.file("alone"), shared = directory_.file("shared");
+  const ProcessResult expected = run(1, words(alone));
+  ASSERT_EQ(expected.exit_code, 0) << expected.err;
+  for (int time = 0; time < 2; ++time) {
+    const ProcessResult result = run(2, words(shared));
+    ASSERT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_EQ(answers(shared), answers(alone));
+    EXPECT_EQ(answers(shared).size(), 4U);
+  }
 }
 
 // One message of rank 0, and no file.
