@@ -25,26 +25,31 @@ struct EntryBytes {
   double head_extra = 0;
 };
 
-// How much to keep, in one of four units. All become one exact total T of entries over the KV heads
+// How much to keep, in one of five units. All become one exact total T of entries over the KV heads
 // of all layers that methods cut; layers with a sliding window are not among them and hold what their window sees.
 struct Budget {
-  enum class Unit { kTokens, kFraction, kBytes, kByteFraction };
+  enum class Unit { kTokens, kFraction, kBytes, kByteFraction, kLoss };
   Unit unit = Unit::kFraction;
   // Tokens per KV head on average; kept fraction of the prompt's entries in (0, 1]; bytes of entries; bytes of entries
-  // as a fraction in (0, 1] of what the prompt's keys and values take in f16, whatever types the cache has.
+  // as a fraction in (0, 1] of what the prompt's keys and values take in f16, whatever types the cache has; the mean KL
+  // to the full cache, in nats a token, that the smallest cut may be expected to cost (LossPromise).
   double amount = 1.0;
 
   // Whether it is a part of the prompt: what it comes to is then known with the prompt alone.
-  bool is_relative() const { return unit == Unit::kFraction || unit == Unit::kByteFraction; }
+  bool is_relative() const { return unit != Unit::kTokens && unit != Unit::kBytes; }
 
-  // "512", "20%", "64MiB" (also B, KiB, GiB, KB, MB, GB), "5%bytes". Throws Error(kInvalidArgument) for anything else,
-  // zero or less, and more than 100 %.
+  // The most that it may come to: itself, and for a loss the largest part of the bytes that is tried.
+  Budget most() const;
+
+  // "512", "20%", "64MiB" (also B, KiB, GiB, KB, MB, GB), "5%bytes", "kl=0.02". Throws Error(kInvalidArgument) for
+  // anything else, zero or less, and more than 100 %.
   static Budget parse(std::string_view text);
   std::string text() const;
 
   // The total T for a prompt of n_tokens tokens: tokens give B * n_heads, a fraction f gives round(f * N * n_heads),
   // halves up, bytes give floor((bytes - n_heads * entry.head_extra) / entry.stored), and a fraction f of the bytes is
-  // one of N * n_heads * entry.f16_rows bytes. Capped at N * n_heads. n_heads: KV heads of all layers that are cut.
+  // one of N * n_heads * entry.f16_rows bytes; of a loss that of most(). Capped at N * n_heads. n_heads: KV heads of
+  // all layers that are cut.
   std::int64_t total_entries(std::int64_t n_tokens, std::int64_t n_heads, const EntryBytes& entry) const;
 };
 
@@ -58,7 +63,7 @@ struct Bits {
   Rule rule = Rule::kOwn;  // the session's own types; by the size of the budget; the numbers below
   int bits = 0;            // of an entry, 8 or 4
   int first_bits = 0;      // of the first part by rank, above `bits`; 0: all entries alike
-  double first_part = 0;   // of all entries that stay, in (0, 1)
+  double first_part = 0;   // of all entries that stay, in (0, 1]
 
   bool operator==(const Bits&) const = default;
 
@@ -66,8 +71,10 @@ struct Bits {
   static std::optional<Bits> parse(std::string_view text);
   std::string text() const;
 
-  // What `by-budget` comes to.
+  // What `by-budget` comes to; for a loss that of its most(), as a part in more bits.
   Bits for_budget(const std::optional<Budget>& budget) const;
+  // Which part of what stays has the more bits under a budget, where both kinds are there.
+  double finer_part(const Budget& budget) const;
 };
 
 // A calibrated LU-KV profile: which part of each head's entries to keep at a global kept ratio.

@@ -93,6 +93,19 @@ struct SessionOptions {
   std::string stored_types(EntryType own) const;
 };
 
+// What a budget of a loss ("kl=0.02") came to with a session's first prompt.
+struct LossPromise {
+  double asked = 0;           // nats a token
+  Budget taken = {};          // a part of the prompt's bytes in f16; all of them where the prompt is too short to tell
+  double expected = 0;        // nats a token that the cut taken was measured to cost
+  std::int32_t n_tokens = 0;  // the prompt's last ones, on which cuts were measured; 0: the prompt was kept whole
+  struct Trial {
+    Budget budget;
+    double kl;  // mean over all but the first quarter of the n_tokens, nats
+  };
+  std::vector<Trial> tried = {};  // from the smallest on, to the one taken
+};
+
 // Seconds and tokens of a session's life so far. In a pipeline bytes are sums over its ranks, and seconds of cuts this
 // rank's own.
 struct SessionStatistics {
@@ -114,6 +127,7 @@ struct SessionStatistics {
   std::size_t hidden_bytes = 0;                 // hidden states of the largest prefill
   std::size_t staging_bytes = 0;                // staging buffer of the largest prefill
   std::vector<std::vector<std::int32_t>> kept;  // [n_layer][n_kv_head] stored entries
+  std::optional<LossPromise> promise = {};      // where the budget is a loss and a prompt was read
 };
 
 // Called while a prompt is prefilled, with work done and to do (layers x tokens). False stops with Error(kCancelled);

@@ -41,6 +41,18 @@ nb::dict statistics_dict(const Session& session) {
   dict["bytes_peak"] = statistics.bytes_peak;
   dict["hidden_bytes"] = statistics.hidden_bytes;
   dict["staging_bytes"] = statistics.staging_bytes;
+  if (statistics.promise) {
+    const LossPromise& promise = *statistics.promise;
+    nb::dict found;
+    found["asked"] = promise.asked;
+    found["budget"] = promise.taken.text();
+    found["expected"] = promise.expected;
+    found["n_tokens"] = promise.n_tokens;
+    nb::list tried;
+    for (const LossPromise::Trial& trial : promise.tried) tried.append(nb::make_tuple(trial.budget.text(), trial.kl));
+    found["tried"] = tried;
+    dict["promise"] = found;
+  }
   return dict;
 }
 
@@ -58,9 +70,10 @@ SessionOptions session_options(const std::optional<std::string>& evict, const st
     }
     options.budget = Budget::parse(*budget);
   } else if (options.eviction.evicts()) {
-    throw Error(ErrorCode::kInvalidArgument, "the method " + options.eviction.text() +
-                                                 " needs to know how much to keep: give a budget, e.g. \"20%\" (of the "
-                                                 "prompt), \"5%bytes\", 512 (tokens per head) or \"64MiB\"");
+    throw Error(ErrorCode::kInvalidArgument,
+                "the method " + options.eviction.text() +
+                    " needs to know how much to keep: give a budget, e.g. \"20%\" (of the "
+                    "prompt), \"5%bytes\", 512 (tokens per head), \"64MiB\" or \"kl=0.02\"");
   }
   options.n_ctx = n_ctx;
   options.key_type = parse_entry_type(key_type);

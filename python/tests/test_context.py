@@ -52,6 +52,16 @@ def test_arrays_outlive_everything(model_path, text):
         np.testing.assert_array_equal(array, copy)
 
 
+def test_a_loss_is_a_budget(llm, text):
+    context = llm.compress(text, budget="kl=0.5")
+    promise = context.statistics["promise"]
+    assert promise["expected"] <= promise["asked"] == 0.5
+    assert promise["tried"][-1] == (promise["budget"], pytest.approx(promise["tried"][-1][1]))
+    assert context.statistics["entries_kept"] < context.statistics["entries_full"]
+    with pytest.raises(winnow.InvalidArgument, match="allow more"):
+        llm.compress(text, budget="kl=0.0001")
+
+
 def test_questions_leave_it_as_it_is(llm, text):
     context = llm.compress(text, budget="30%")  # auto
     kept = context.kept

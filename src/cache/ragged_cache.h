@@ -44,7 +44,7 @@ struct LayerShape {
 struct FineTypes {
   EntryType key_type;
   EntryType value_type;
-  double part;  // of the entries that a cut keeps, in (0, 1)
+  double part;  // of the entries that a cut keeps, in [0, 1]
 
   bool operator==(const FineTypes&) const = default;
 };
@@ -106,6 +106,8 @@ class RaggedCache {
   RaggedCache fork() const;
 
   const CacheShape& shape() const { return shape_; }
+  // Another part of what the next cut keeps in more bits.
+  void set_fine_part(double part) { shape_.fine->part = part; }
   std::int32_t n_entries(int layer, int kv_head) const;
   std::int64_t n_entries() const;      // over all heads
   std::int64_t n_cut_entries() const;  // over the heads of the layers that methods cut

@@ -23,9 +23,10 @@ void add_cache_flags(CommandLine& line, CacheFlags& flags) {
   add_type_flags(line, flags.key_type, flags.value_type);
   line.text("--kv-evict", "METHOD", flags.evict,
             "what to keep of the prompt's KV cache: METHOD[:option=value,...], see `winnow methods` (default: full)");
-  line.text("--kv-budget", "AMOUNT", flags.budget,
-            "how much to keep: tokens per head (512), a share of the prompt (20%), of its bytes in f16 (5%bytes), or "
-            "bytes (64MiB)");
+  line.text(
+      "--kv-budget", "AMOUNT", flags.budget,
+      "how much to keep: tokens per head (512), a share of the prompt (20%), of its bytes in f16 (5%bytes), bytes "
+      "(64MiB), or as little as costs no more than a mean KL to the full cache in nats a token (kl=0.02)");
   line.integer("--kv-window", flags.window, 1, "last tokens that are always kept (default: the method's)");
   line.integer("--kv-sinks", flags.sinks, 0, "first tokens that are always kept (default: the method's)");
   line.text(
@@ -104,7 +105,7 @@ std::vector<Budget> parse_budgets(const std::string& flag, const std::vector<std
 
 UsageError missing_budget(const std::string& method) {
   return UsageError("--kv-evict " + method + " needs to know how much to keep, e.g. --kv-budget 20% (of the prompt), " +
-                    "--kv-budget 5%bytes, --kv-budget 512 (tokens per head) or --kv-budget 64MiB");
+                    "--kv-budget 5%bytes, --kv-budget 512 (tokens per head), --kv-budget 64MiB or --kv-budget kl=0.02");
 }
 
 SessionOptions session_options(const CacheFlags& flags) {

@@ -270,6 +270,13 @@ int info_command(const Arguments& arguments) {
   if (!line.parse(arguments)) return 0;
 
   const std::vector<Budget> budgets = parse_budgets("--kv-budget", budget_texts);
+  for (const Budget& budget : budgets) {
+    if (budget.unit != Budget::Unit::kLoss) continue;
+    throw UsageError(
+        "--kv-budget " + budget.text() +
+        " comes to a size only with a prompt: give tokens, a share or bytes here; what it takes at most is " +
+        budget.most().text());
+  }
   const EntryType key = parse_key_type(key_type);
   const EntryType value = parse_value_type(value_type);
   std::optional<OutputFile> file;

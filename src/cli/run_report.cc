@@ -4,11 +4,18 @@
 
 #include "cli/number_text.h"
 #include "cli/text_table.h"
+#include "engine/promise_json.h"
 
 namespace winnow::cli {
 namespace {
 
 double rate(std::int64_t count, double seconds) { return seconds > 0 ? static_cast<double>(count) / seconds : 0.0; }
+
+std::string promise_text(const LossPromise& promise) {
+  if (promise.n_tokens == 0) return "promise    kept whole: the prompt is too short to tell what a cut of it costs\n";
+  return "promise    " + promise.taken.text() + ", which may cost " + fixed_text(promise.expected, 4) +
+         " nats a token (measured on the prompt's last " + std::to_string(promise.n_tokens) + ")\n";
+}
 
 }  // namespace
 
@@ -26,6 +33,7 @@ std::string run_report_json(const RunReport& report) {
                 {"bytes_kept", statistics.bytes_kept},
                 {"bytes_peak", statistics.bytes_peak},
                 {"kept", statistics.kept}};
+  if (statistics.promise) json["kv"]["promise"] = promise_json<nlohmann::ordered_json>(*statistics.promise);
   json["timing"] = {{"load_s", report.load_s},
                     {"prefill_s", statistics.prefill_s},
                     {"evict_s", statistics.evict_s},
@@ -82,6 +90,7 @@ std::string run_report_text(const RunReport& report) {
   const double share = 100.0 * rate(statistics.entries_kept, static_cast<double>(statistics.entries_full));
   std::string text = speed.plain(120);
   text += "KV cache   " + report.method + (report.budget.empty() ? "" : ", budget " + report.budget) + "\n";
+  if (statistics.promise) text += promise_text(*statistics.promise);
   text += "kept       " + count_text(statistics.entries_kept) + " of " + count_text(statistics.entries_full) +
           " entries, " + bytes_text(statistics.bytes_kept) + " of " + bytes_text(statistics.bytes_full) + " (" +
           fixed_text(share, 1) + " %)\n";

@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::size_t kBufferBytes = std::size_t{1} << 18;
 constexpr char kMagic[8] = {'w', 'i', 'n', 'n', 'o', 'w', 'K', 'V'};
-constexpr std::uint32_t kVersion = 3;
+constexpr std::uint32_t kVersion = 4;
 
 // The body follows it.
 struct FileHeader {

@@ -82,6 +82,11 @@ struct Session::Impl {
   // After a cut: every rank tells what its heads hold. The engine's mutex is held.
   void gather_cut_entries();
   std::vector<std::int32_t> own_positions(int layer, int kv_head) const;  // of a layer that this machine holds
+  // What everything is cut to: options.budget, or what it came to where it names a loss.
+  Budget budget() const;
+  // The first prompt was cut by it; there is one in options.budget->most() only before.
+  void take_promise(const LossPromise& promise);
+  void set_fine_part(double part);  // of what later cuts keep
   // The total T of entries for a sequence of n tokens.
   std::int64_t total_entries(std::int32_t n) const;
 

@@ -4,6 +4,7 @@
 #include "cache/staging_buffer.h"
 #include "engine/engine_impl.h"
 #include "engine/evidence/reference_attention.h"
+#include "engine/prefill/loss_search.h"
 #include "engine/prefill/reconstruction.h"
 #include "engine/session_options.h"
 #include "eviction/fitting_window.h"
@@ -21,7 +22,10 @@ MemoryEstimate Engine::estimate(const SessionOptions& wanted, std::int32_t n_pro
   const EvidenceNeeds needs = evidence_needs(options);
   const std::int64_t n_heads = shape.n_cut_heads();
   const std::int64_t whole = n_prompt * n_heads;
-  const std::int64_t total = options.eviction.evicts() ? budget_entries(options, shape, n_prompt) : whole;
+  std::int64_t total = options.eviction.evicts() ? budget_entries(options.budget->most(), shape, n_prompt) : whole;
+  const bool has_loss = options.budget && options.budget->unit == Budget::Unit::kLoss;
+  const std::int32_t n_held_out = has_loss ? held_out_tokens(n_prompt) : 0;
+  if (has_loss) total = n_held_out > 0 ? std::min(total, whole - 1) : whole;
   if (total < whole) {
     const CutShape to_cut = cut_shape(shape, n_prompt, total);
     const Cut check(with_fitting_window(options.eviction, to_cut), to_cut);
@@ -112,15 +116,23 @@ MemoryEstimate Engine::estimate(const SessionOptions& wanted, std::int32_t n_pro
   }
   estimate.hidden_bytes *= model.info.hidden_bytes_per_token();
 
+  if (n_held_out > 0) {
+    // A fork that is cut further and reads the held-out text, which windows look back from.
+    prefill_peak += cut_bytes(cut_types, std::min(whole, total + n_heads), n_held_out * n_heads, n_prompt) +
+                    2 * window_bytes(n_prompt, n_held_out);
+    if (refits) prefill_peak += ReferenceAttention::bytes_for(model.spec, model.spec.all_layers(), n_prompt);
+    estimate.hidden_bytes += 3 * static_cast<std::size_t>(n_held_out) * model.info.hidden_bytes_per_token();
+  }
   if (refits) {
     prefill_peak += ReferenceAttention::bytes_for(model.spec, model.spec.all_layers(),
                                                   is_chunked ? options.prefill_chunk : n_prompt);
   }
 
   // Of a cut those that were and those that are, and while layers are cut one after the other those of a stage.
-  const std::size_t scores = needs.earlier_scores && total < whole
-                                 ? 2 * static_cast<std::size_t>(total + n_heads) * row_bytes(EntryScores::kStored, 1)
-                                 : 0;
+  const std::size_t scores =
+      needs.earlier_scores && total < whole
+          ? (has_loss ? 4 : 2) * static_cast<std::size_t>(total + n_heads) * row_bytes(EntryScores::kStored, 1)
+          : 0;
   const std::int64_t n_end = std::int64_t{n_prompt} + n_decode;
   std::int64_t grown = n_decode;
   if (options.decode_cut == SessionOptions::DecodeCut::kTotal) {

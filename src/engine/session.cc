@@ -114,6 +114,7 @@ void Session::Impl::reset() {
   gathered_at = 0;
   decoded_since_cut = 0;
   statistics = {};
+  set_fine_part(options.eviction.bits.for_budget(options.budget).first_part);
 }
 
 void Session::Impl::reserve_step() {
@@ -130,7 +131,20 @@ void Session::Impl::record_step(Token token, std::span<const float> row, double 
   statistics.decode_s += seconds;
 }
 
-std::int64_t Session::Impl::total_entries(std::int32_t n) const { return budget_entries(options, shape, n); }
+Budget Session::Impl::budget() const { return statistics.promise ? statistics.promise->taken : options.budget->most(); }
+
+std::int64_t Session::Impl::total_entries(std::int32_t n) const { return budget_entries(budget(), shape, n); }
+
+void Session::Impl::set_fine_part(double part) {
+  if (!shape.fine) return;
+  shape.fine->part = part;
+  cache.set_fine_part(part);
+}
+
+void Session::Impl::take_promise(const LossPromise& promise) {
+  statistics.promise = promise;
+  set_fine_part(options.eviction.bits.finer_part(promise.taken));
+}
 
 void Session::Impl::note_sizes(std::size_t hidden_bytes, std::size_t staging_bytes) {
   statistics.hidden_bytes = std::max(statistics.hidden_bytes, hidden_bytes);

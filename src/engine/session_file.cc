@@ -115,6 +115,39 @@ SessionOptions get_options(Reader& reader) {
   return options;
 }
 
+void put_promise(std::ostream& out, const std::optional<LossPromise>& promise) {
+  put(out, static_cast<std::uint8_t>(promise.has_value()));
+  if (!promise) return;
+  put(out, promise->asked);
+  put(out, promise->taken.amount);
+  put(out, promise->expected);
+  put(out, promise->n_tokens);
+  std::vector<double> tried;
+  for (const LossPromise::Trial& trial : promise->tried) tried.insert(tried.end(), {trial.budget.amount, trial.kl});
+  put_array(out, std::span<const double>(tried));
+}
+
+std::optional<LossPromise> get_promise(Reader& reader) {
+  if (reader.get_in<std::uint8_t>(0, 1) == 0) return std::nullopt;
+  const auto part = [&](double amount) {
+    reader.require(amount > 0 && amount <= 1);
+    return Budget{.unit = Budget::Unit::kByteFraction, .amount = amount};
+  };
+  constexpr double kMostNats = 1e9;
+  LossPromise promise;
+  promise.asked = reader.get_in<double>(0, kMostNats);
+  promise.taken = part(reader.get<double>());
+  promise.expected = reader.get_in<double>(-kMostNats, kMostNats);
+  promise.n_tokens = reader.get_in<std::int32_t>(0, std::numeric_limits<std::int32_t>::max());
+  const auto tried = reader.get_array<double>(1 << 10);
+  reader.require(tried.size() % 2 == 0);
+  for (std::size_t i = 0; i < tried.size(); i += 2) {
+    reader.require(tried[i + 1] >= -kMostNats && tried[i + 1] <= kMostNats);
+    promise.tried.push_back({part(tried[i]), tried[i + 1]});
+  }
+  return promise;
+}
+
 // The positions of the tokens that are stored must be those of tokens that were fed.
 bool has_only_positions_below(const RaggedCache& cache, std::int32_t n_tokens) {
   for (int l = 0; l < cache.shape().n_layer(); ++l) {
@@ -147,6 +180,7 @@ void save_session(const Session::Impl& session, const std::string& path) {
   put_options(out, session.options);
   put(out, session.statistics.prompt_tokens);
   put(out, session.statistics.decoded_tokens);
+  put_promise(out, session.statistics.promise);
   put(out, session.total);
   put(out, session.decoded_since_cut);
   put_array(out, std::span<const std::int32_t>(session.head_budgets));
@@ -178,6 +212,10 @@ std::unique_ptr<Session::Impl> load_session(std::shared_ptr<Engine> engine, cons
   constexpr std::int64_t kMost = std::int64_t{1} << 53;
   session->statistics.prompt_tokens = reader.get_in<std::int64_t>(0, kMost);
   session->statistics.decoded_tokens = reader.get_in<std::int64_t>(0, kMost);
+  if (const std::optional<LossPromise> promise = get_promise(reader)) {
+    reader.require(options.budget && options.budget->unit == Budget::Unit::kLoss);
+    session->take_promise(*promise);
+  }
   session->total = reader.get_in<std::int64_t>(0, kMost);
   session->decoded_since_cut = reader.get_in<std::int32_t>(0, std::numeric_limits<std::int32_t>::max());
   const auto n_heads = static_cast<std::size_t>(session->cache.shape().n_cut_heads());

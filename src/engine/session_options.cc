@@ -116,6 +116,31 @@ void check_lengths(const SessionOptions& options, const ModelSpec& spec) {
                   std::to_string(static_cast<int>(kMostRowBytes / row_bytes)));
 }
 
+// What a cut costs is measured on the last tokens of a prompt, read again behind what it keeps of those before.
+void check_loss(const SessionOptions& options, const ModelSpec& spec) {
+  const std::string budget = options.budget->text();
+  // Their measure would be made by their own choice: auto-fast held two promises of four, snapkv one (docs/results.md).
+  if (!Cut::needs(options.eviction).reconstruction_pass) {
+    throw Error(ErrorCode::kUnsupported,
+                "the budget " + budget + " is measured on the prompt's last tokens, and the method '" +
+                    options.eviction.text() +
+                    "' does not choose by a second pass over the prompt, so what these tokens look at may be what it "
+                    "chooses by: take auto or kvzip, or give a size");
+  }
+  if (options.prefill_chunk > 0) {
+    throw Error(ErrorCode::kUnsupported, "the budget " + budget +
+                                             " is found when the whole prompt has been read, layer by layer: leave out "
+                                             "chunked prefill, or give a size");
+  }
+  if (std::any_of(spec.layers.begin(), spec.layers.end(),
+                  [](const LayerSpec& layer) { return layer.kind == LayerKind::kRecurrent; })) {
+    throw Error(ErrorCode::kUnsupported,
+                "the budget " + budget +
+                    " is found by reading the prompt's last tokens again, and this model's recurrent layers cannot go "
+                    "back: give a size, e.g. 5%bytes");
+  }
+}
+
 }  // namespace
 
 SessionOptions checked_session_options(SessionOptions options, const Model::Impl& model) {
@@ -124,8 +149,8 @@ SessionOptions checked_session_options(SessionOptions options, const Model::Impl
   choose_bits(options.eviction.bits, options.budget, model.spec);
   options.choose_types();
   if (options.eviction.evicts() && !options.budget) {
-    throw Error(ErrorCode::kInvalidArgument,
-                "the method '" + options.eviction.method + "' needs a budget, e.g. 20%, 5%bytes, 512 or 64MiB");
+    throw Error(ErrorCode::kInvalidArgument, "the method '" + options.eviction.method +
+                                                 "' needs a budget, e.g. 20%, 5%bytes, 512, 64MiB or kl=0.02");
   }
   if (!options.eviction.evicts() && options.budget) {
     throw Error(ErrorCode::kInvalidArgument,
@@ -151,6 +176,7 @@ SessionOptions checked_session_options(SessionOptions options, const Model::Impl
         ErrorCode::kInvalidArgument,
         "chunked prefill and cuts while decoding have no effect with the method 'full': choose one that evicts");
   }
+  if (options.budget && options.budget->unit == Budget::Unit::kLoss) check_loss(options, model.spec);
   check_lengths(options, model.spec);
   return options;
 }
@@ -180,14 +206,14 @@ EvidenceNeeds evidence_needs(const SessionOptions& options) {
   return needs;
 }
 
-std::int64_t budget_entries(const SessionOptions& options, const CacheShape& shape, std::int32_t n) {
+std::int64_t budget_entries(const Budget& budget, const CacheShape& shape, std::int32_t n) {
   const std::int64_t n_heads = shape.n_cut_heads();
-  const std::int64_t wanted = options.budget->total_entries(n, n_heads, shape.cut_entry_bytes());
+  const std::int64_t wanted = budget.total_entries(n, n_heads, shape.cut_entry_bytes());
   const double page_bytes = kPageEntries * shape.cut_entry_bytes().stored;
   const double needed = static_cast<double>(n_heads) * page_bytes;
-  if (options.budget->unit == Budget::Unit::kBytes && wanted < n * n_heads && options.budget->amount < needed) {
+  if (budget.unit == Budget::Unit::kBytes && wanted < n * n_heads && budget.amount < needed) {
     throw Error(ErrorCode::kInvalidArgument,
-                "a budget of " + options.budget->text() + " cannot hold one page per head: " + std::to_string(n_heads) +
+                "a budget of " + budget.text() + " cannot hold one page per head: " + std::to_string(n_heads) +
                     " heads with pages of " + std::to_string(std::llround(page_bytes)) + " bytes need at least " +
                     std::to_string(std::llround(needed)) + " bytes");
   }

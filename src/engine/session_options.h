@@ -25,8 +25,8 @@ CutShape cut_shape(const CacheShape& shape, std::int32_t n, std::int64_t total);
 // Throws Error(kUnsupported) for a method that cannot cut when these options ask for it.
 EvidenceNeeds evidence_needs(const SessionOptions& options);
 
-// The total T of entries that the budget allows a sequence of n tokens. Throws Error(kInvalidArgument) for one that
+// The total T of entries that a budget allows a sequence of n tokens. Throws Error(kInvalidArgument) for one that
 // cannot hold a page per head.
-std::int64_t budget_entries(const SessionOptions& options, const CacheShape& shape, std::int32_t n);
+std::int64_t budget_entries(const Budget& budget, const CacheShape& shape, std::int32_t n);
 
 }  // namespace winnow

@@ -57,8 +57,15 @@ std::string Bits::text() const {
   return std::to_string(first_bits) + ":" + format_number(first_part) + "," + others;
 }
 
+double Bits::finer_part(const Budget& budget) const {
+  const Bits bits_of_budget = for_budget(budget);
+  if (bits_of_budget.first_bits > 0) return bits_of_budget.first_part;
+  return rule == Rule::kByBudget && bits_of_budget.bits == kFine ? 1 : 0;
+}
+
 Bits Bits::for_budget(const std::optional<Budget>& budget) const {
   if (rule != Rule::kByBudget) return *this;
+  if (budget && budget->unit == Budget::Unit::kLoss) return best_in_fine(finer_part(budget->most()));
   const double part = budget && budget->is_relative() ? budget->amount : 0;
   const bool is_of_bytes = budget && budget->unit == Budget::Unit::kByteFraction;
   const Row* row = is_of_bytes ? kByBytes : kByEntries;

@@ -28,10 +28,15 @@ constexpr double kMaxBytes = 0x1p53;
 [[noreturn]] void refuse(std::string_view text, const std::string& why) {
   throw Error(ErrorCode::kInvalidArgument, "the budget '" + std::string(text.substr(0, 64)) + "' " + why +
                                                ": give tokens per head (512), a part of the prompt (20%), a part of "
-                                               "its bytes in f16 (5%bytes) or a size (64MiB)");
+                                               "its bytes in f16 (5%bytes), a size (64MiB) or what the cut may "
+                                               "cost in nats a token (kl=0.02)");
 }
 
 constexpr std::string_view kOfBytes = "%bytes";
+constexpr std::string_view kLossPrefix = "kl=";
+constexpr double kLeastLoss = 1e-4, kMostLoss = 10;  // nats a token: rounding alone costs the one, guessing the other
+constexpr double kMostOfBytes =
+    0.3;  // of a prompt's bytes in f16, for a loss: eight bits an entry lose next to nothing
 
 // The shortest number of per cent that reads back as this fraction.
 std::string percent_text(double fraction) {
@@ -59,6 +64,13 @@ std::optional<double> plain_number(std::string_view text) {
 Budget Budget::parse(std::string_view text) {
   if (text.empty()) refuse(text, "is empty");
   if (text.front() == '-') refuse(text, "is negative");
+  if (text.starts_with(kLossPrefix)) {
+    const std::optional<double> loss = plain_number(text.substr(kLossPrefix.size()));
+    if (!loss) refuse(text, "is not a number of nats");
+    if (*loss < kLeastLoss) refuse(text, "allows less than a cut can keep to");
+    if (*loss > kMostLoss) refuse(text, "allows anything");
+    return {.unit = Unit::kLoss, .amount = *loss};
+  }
   const bool is_of_bytes = text.ends_with(kOfBytes);
   if (text.back() == '%' || is_of_bytes) {
     const std::optional<double> percent =
@@ -93,6 +105,11 @@ std::string Budget::text() const {
       return percent_text(amount) + "%";
     case Unit::kByteFraction:
       return percent_text(amount) + std::string(kOfBytes);
+    case Unit::kLoss: {
+      char buffer[40];  // 0.0001 has as many digits as any
+      const auto end = std::to_chars(buffer, buffer + sizeof buffer, amount, std::chars_format::fixed);
+      return std::string(kLossPrefix).append(buffer, end.ptr);
+    }
     case Unit::kBytes:
       for (const ByteUnit& byte_unit : kByteUnits) {
         if (byte_unit.name.size() == 2 || std::fmod(amount, byte_unit.bytes) != 0) continue;  // KiB rather than KB
@@ -105,7 +122,13 @@ std::string Budget::text() const {
   return {};
 }
 
+Budget Budget::most() const {
+  if (unit != Unit::kLoss) return *this;
+  return {.unit = Unit::kByteFraction, .amount = kMostOfBytes};
+}
+
 std::int64_t Budget::total_entries(std::int64_t n_tokens, std::int64_t n_heads, const EntryBytes& entry) const {
+  if (unit == Unit::kLoss) return most().total_entries(n_tokens, n_heads, entry);
   const auto all = static_cast<double>(n_tokens * n_heads);
   const double extra = static_cast<double>(n_heads) * entry.head_extra;
   double total = all;
@@ -123,6 +146,8 @@ std::int64_t Budget::total_entries(std::int64_t n_tokens, std::int64_t n_heads, 
     case Unit::kByteFraction:
       // As above: a fraction that comes to a whole number of entries must not fall short of it.
       total = std::floor((amount * all * entry.f16_rows - extra) / entry.stored + 1e-9);
+      break;
+    case Unit::kLoss:
       break;
   }
   return static_cast<std::int64_t>(std::clamp(total, 0.0, all));

@@ -147,7 +147,7 @@ std::vector<LayerCut> Cut::State::cut_due(const ParallelFor& parallel_for) {
   is_final = is_last();
   write_newest();
   for (ScoredLayer& layer : layers) {
-    if (!is_final && (layer.is_new || in_cascade())) continue;
+    if (narrows || (!is_final && (layer.is_new || in_cascade()))) continue;
     layer.ranking.reset();
     layer.ranked.clear();
   }
@@ -241,6 +241,51 @@ std::vector<LayerCut> Cut::add_layer_elsewhere(int layer, std::span<const std::b
 }
 
 std::span<const std::byte> Cut::newest_layer() const { return state_->newest_layer; }
+
+void Cut::allow_narrowing() { state_->narrows = true; }
+
+std::int64_t Cut::n_protected() const {
+  const State& state = *state_;
+  std::int64_t n = 0;
+  for (int l = 0; l < state.shape.n_layer(); ++l) {
+    for (int h = 0; h < state.n_kv_head(l); ++h) n += state.n_protected(l, h);
+  }
+  return n;
+}
+
+std::vector<LayerCut> Cut::narrowed(std::int64_t total, double fine_part, const ParallelFor& parallel_for) {
+  State& state = *state_;
+  if (!state.narrows || !state.is_final) throw Error(ErrorCode::kInternal, "a cut was narrowed before its last layer");
+  // All that carrying out a cut changes, but for the rankings.
+  struct Stored {
+    std::vector<std::vector<std::int32_t>> candidates;
+    std::vector<std::int64_t> n_fine;
+  };
+  std::vector<Stored> stored;
+  for (const ScoredLayer& layer : state.layers) stored.push_back({layer.stored, layer.n_fine});
+  const CutReport report = state.report;
+  const CutShape shape = state.shape;
+  state.shape.total = total;
+  state.shape.fine.part = fine_part;
+  state.layer_budgets.clear();
+  state.joint_budgets.clear();
+  int first_layer = 0;
+  std::vector<std::vector<std::int64_t>> budgets = state.due(parallel_for, first_layer);
+  for (std::size_t l = 0; l < budgets.size(); ++l) {
+    // Rounded shares may grow by one where a budget shrinks.
+    for (std::size_t h = 0; h < budgets[l].size(); ++h) {
+      budgets[l][h] = std::min(budgets[l][h], std::ssize(state.layers[l].stored[h]));
+    }
+  }
+  std::vector<LayerCut> cuts = state.apply(first_layer, budgets, parallel_for);
+  for (std::size_t l = 0; l < stored.size(); ++l) {
+    state.layers[l].stored = std::move(stored[l].candidates);
+    state.layers[l].n_fine = std::move(stored[l].n_fine);
+  }
+  state.report = report;
+  state.shape = shape;
+  return cuts;
+}
 
 const CutReport& Cut::report() const { return state_->report; }
 

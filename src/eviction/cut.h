@@ -70,6 +70,14 @@ class Cut {
   std::vector<LayerCut> add_layer_elsewhere(int layer, std::span<const std::byte> summary,
                                             const ParallelFor& parallel_for);
 
+  // Before the first layer: what narrowed() needs is kept beyond the last one.
+  void allow_narrowing();
+  // After the last layer, any number of times: what a cut to fewer entries would still drop of the entries that this
+  // one keeps, or store in fewer bits. Nothing changes here. fine_part: as in CutShape::fine.
+  std::vector<LayerCut> narrowed(std::int64_t total, double fine_part, const ParallelFor& parallel_for);
+  // Sinks and windows of all heads: no cut keeps less.
+  std::int64_t n_protected() const;
+
   // Of layers of its own. After the last layer; where everything is kept, from the start.
   const CutReport& report() const;
 

@@ -202,7 +202,7 @@ std::vector<std::vector<std::int64_t>> Cut::State::due(const ParallelFor& parall
     first_layer = 0;
     return is_global ? global_budgets() : stage_ceilings(parallel_for);
   }
-  if (in_cascade() || !is_prefill) first_layer = 0;
+  if (in_cascade() || !is_prefill || is_final) first_layer = 0;
 
   std::vector<std::vector<std::int64_t>> budgets;
   if (is_global) {

@@ -55,6 +55,7 @@ struct Cut::State {
   bool is_one_of_several = false;
   bool is_prefill = true;  // layers arrive whole and are cut as they come
   bool is_final = false;   // the last layer has been cut
+  bool narrows = false;    // rankings stay when it has
   std::vector<ScoredLayer> layers;
   CutReport report;
   std::vector<std::int64_t> newest_fine = {};  // [n_kv_head] of the newest layer, among the best of all layers

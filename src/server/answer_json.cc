@@ -5,6 +5,8 @@
 #include <cstdio>
 #include <random>
 
+#include "engine/promise_json.h"
+
 namespace winnow::server {
 namespace {
 
@@ -50,21 +52,23 @@ Json usage_json(const BatchResult& result) {
 Json timings_json(const BatchResult& result) {
   const int n_read = result.prompt_tokens - result.cached_tokens;
   const SessionStatistics& cache = result.cache;
-  return {{"queue_ms", result.queue_s * 1e3},
-          {"cache_n", result.cached_tokens},
-          {"prompt_n", n_read},
-          {"prompt_ms", result.prefill_s * 1e3},
-          {"prompt_per_second", rate(n_read, result.prefill_s)},
-          {"predicted_n", result.answer_tokens},
-          {"predicted_ms", result.decode_s * 1e3},
-          {"predicted_per_second", rate(result.answer_tokens, result.decode_s)},
-          {"kv",
-           {{"method", result.method},
-            {"budget", result.budget.empty() ? Json(nullptr) : Json(result.budget)},
-            {"entries_full", cache.entries_full},
-            {"entries_kept", cache.entries_kept},
-            {"bytes_full", cache.bytes_full},
-            {"bytes_kept", cache.bytes_kept}}}};
+  Json json = {{"queue_ms", result.queue_s * 1e3},
+               {"cache_n", result.cached_tokens},
+               {"prompt_n", n_read},
+               {"prompt_ms", result.prefill_s * 1e3},
+               {"prompt_per_second", rate(n_read, result.prefill_s)},
+               {"predicted_n", result.answer_tokens},
+               {"predicted_ms", result.decode_s * 1e3},
+               {"predicted_per_second", rate(result.answer_tokens, result.decode_s)},
+               {"kv",
+                {{"method", result.method},
+                 {"budget", result.budget.empty() ? Json(nullptr) : Json(result.budget)},
+                 {"entries_full", cache.entries_full},
+                 {"entries_kept", cache.entries_kept},
+                 {"bytes_full", cache.bytes_full},
+                 {"bytes_kept", cache.bytes_kept}}}};
+  if (cache.promise) json["kv"]["promise"] = promise_json<Json>(*cache.promise);
+  return json;
 }
 
 }  // namespace winnow::server

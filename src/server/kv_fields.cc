@@ -30,7 +30,7 @@ SessionOptions chosen_session(const KvFields& kv, const RequestDefaults& default
   if (session.eviction.evicts() && !session.budget) {
     throw ApiError(400,
                    "'kv.evict' needs a 'kv.budget', e.g. \"20%\" of the prompt, \"5%bytes\" of its bytes in f16, "
-                   "\"512\" tokens a head or \"64MiB\"",
+                   "\"512\" tokens a head, \"64MiB\" or \"kl=0.02\"",
                    "kv.budget");
   }
   return session;

@@ -12,7 +12,7 @@ namespace winnow::server {
 
 struct KvFields {
   std::optional<std::string> evict;       // "evict": METHOD[:option=value,...]
-  std::optional<std::string> budget;      // "budget": "20%", "5%bytes", "512", "64MiB"
+  std::optional<std::string> budget;      // "budget": "20%", "5%bytes", "512", "64MiB", "kl=0.02"
   std::optional<std::string> document;    // "context": text that many requests share
   std::optional<bool> is_question_aware;  // "question_aware"
   bool is_kept = true;                    // "keep": for later requests

@@ -1,6 +1,7 @@
 #include "server/kv_json.h"
 
 #include "base/utf8.h"
+#include "engine/promise_json.h"
 #include "server/answer_json.h"
 #include "server/fields.h"
 
@@ -22,6 +23,7 @@ Json entry_json(const BatchEntry& entry) {
                {"bytes_in_pages", entry.cache.bytes_in_pages},
                {"bytes_promised", entry.bytes_promised},
                {"kept", entry.cache.kept}};  // [n_layer][n_kv_head]
+  if (entry.cache.promise) json["promise"] = promise_json<Json>(*entry.cache.promise);
   if (entry.kind == BatchEntry::Kind::kContext) {
     json["kind"] = entry.is_context ? "context" : "conversation";
     json["parent"] = entry.parent == 0 ? Json(nullptr) : Json(entry.parent);

@@ -353,6 +353,30 @@ TEST_F(ToolWithModel, ChatStopsAtAWrongCommandInAScript) {
   expect_error(tool("chat", {}, options), 1, "foreign");
 }
 
+TEST_F(ToolWithModel, BudgetsOfALossAreFoundAndReported) {
+  const Words flags{"-p", long_text(), "-n", "2", "--ignore-eos", "--kv-budget", "kl=0.5"};
+  const Json json = report(flags);
+  const Json& promise = json["kv"]["promise"];
+  ASSERT_TRUE(promise.is_object());
+  EXPECT_EQ(promise["asked"], 0.5);
+  EXPECT_LE(promise["expected"], 0.5);
+  EXPECT_EQ(promise["budget"], promise["tried"].back()["budget"]);
+  EXPECT_EQ(promise["n_tokens"], std::min(json["prompt_tokens"].get<int>() / 8, 128));
+  EXPECT_LT(json["kv"]["entries_kept"], json["kv"]["entries_full"]);
+  Words in_words = flags;
+  in_words.insert(in_words.end(), {"--temp", "0"});
+  const ProcessResult text = tool("run", in_words);
+  EXPECT_NE(text.err.find("promise    " + promise["budget"].get<std::string>()), std::string::npos) << text.err;
+
+  const ProcessResult whole = tool("run", {"-p", "One two three", "-n", "1", "--kv-budget", "kl=0.5"});
+  EXPECT_EQ(whole.exit_code, 0);
+  EXPECT_NE(whole.err.find("kept whole"), std::string::npos) << whole.err;
+  expect_error(tool("run", {"-p", long_text(), "--kv-budget", "kl=0.0001"}), 1, "allow more");
+  expect_error(tool("run", {"-p", "One", "--kv-evict", "snapkv", "--kv-budget", "kl=0.02"}), 1, "second pass");
+  expect_error(tool("run", {"-p", "One", "--kv-budget", "kl=0.02", "--prefill", "chunked"}), 1, "chunked prefill");
+  expect_error(tool("info", {"--kv-budget", "kl=0.02"}), 2, "only with a prompt");
+}
+
 TEST_F(ToolWithModel, InfoCountsBytes) {
   const ProcessResult result = tool("info", {"--json", "-", "--kv-budget", "512"});
   ASSERT_EQ(result.exit_code, 0) << result.err;

@@ -33,6 +33,9 @@ TEST(Budget, ReadsItsUnits) {
       {"5%bytes", Unit::kByteFraction, 0.05},
       {"12.5%bytes", Unit::kByteFraction, 0.125},
       {"100%bytes", Unit::kByteFraction, 1.0},
+      {"kl=0.02", Unit::kLoss, 0.02},
+      {"kl=10", Unit::kLoss, 10},
+      {"kl=0.0005", Unit::kLoss, 0.0005},
   };
   for (const auto& c : cases) {
     const Budget budget = Budget::parse(c.text);
@@ -45,8 +48,8 @@ TEST(Budget, ReadsItsUnits) {
 }
 
 TEST(Budget, PrintsAsAPersonWouldWrite) {
-  for (const char* text :
-       {"512", "20%", "12.5%", "33.3%", "64MiB", "1GiB", "3KiB", "100B", "1000000", "5%bytes", "12.5%bytes"}) {
+  for (const char* text : {"512", "20%", "12.5%", "33.3%", "64MiB", "1GiB", "3KiB", "100B", "1000000", "5%bytes",
+                           "12.5%bytes", "kl=0.02", "kl=0.0001", "kl=1"}) {
     EXPECT_EQ(Budget::parse(text).text(), text);
   }
 }
@@ -64,7 +67,10 @@ TEST(Budget, RefusesEverythingElse) {
                            "0.5",       ".",           "5%byte",
                            "5bytes",    "%bytes",      "0%bytes",
                            "101%bytes", "-5%bytes",    "5%%bytes",
-                           "5 %bytes"}) {
+                           "5 %bytes",  "kl=",         "kl",
+                           "kl=0",      "kl=-0.1",     "kl=0.00009",
+                           "kl=10.1",   "kl=1e-2",     "kl=2%",
+                           "kl=nan",    "KL=0.02",     "kl = 0.02"}) {
     try {
       Budget::parse(text);
       ADD_FAILURE() << "'" << text << "' was taken";
@@ -95,6 +101,14 @@ TEST(Budget, APartOfTheBytesIsTakenOfF16RowsAndSpentOnWhatIsStored) {
   EXPECT_EQ(budget.total_entries(2000, 90, entry_of(10)), 180000);  // never more than there is
   EXPECT_TRUE(budget.is_relative());
   EXPECT_FALSE(Budget::parse("64MiB").is_relative());
+}
+
+TEST(Budget, ALossComesToNoMoreThanItsMost) {
+  const Budget loss = Budget::parse("kl=0.02");
+  EXPECT_EQ(loss.most().text(), "30%bytes");
+  EXPECT_TRUE(loss.is_relative());
+  EXPECT_EQ(loss.total_entries(2000, 90, entry_of(260)), loss.most().total_entries(2000, 90, entry_of(260)));
+  EXPECT_EQ(Budget::parse("5%bytes").most().text(), "5%bytes");
 }
 
 }  // namespace

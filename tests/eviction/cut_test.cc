@@ -129,6 +129,38 @@ TEST(Cut, CascadeEqualsOneShot) {
   EXPECT_GT(n_clamped, 50);  // the case in question did occur
 }
 
+// A cut that is narrowed is the cut to the smaller total; narrowing is as often as one likes, and changes nothing.
+TEST(Cut, NarrowedEqualsTheSmallerCut) {
+  unsigned seed = 2000;
+  for (const Shape& s : shapes()) {
+    for (const std::string& method : window_methods()) {
+      const EvictionOptions options = EvictionOptions::parse(method);
+      const RandomCache fresh(s.n_layer, s.n_kv_head, s.n_group, s.head_dim, s.n_tokens, ++seed, s.contrast);
+      const std::int64_t least = least_total(fresh, options), candidates = fresh.n_stored() - least;
+      RandomCache cache = fresh;
+      Cut cut(options, {.heads = std::vector<int>(s.n_layer, s.n_kv_head),
+                        .n_tokens = s.n_tokens,
+                        .total = least + candidates * 2 / 3});
+      cut.allow_narrowing();
+      cache.run(cut, options);
+      ASSERT_EQ(cut.n_protected(), least) << method;
+      for (const int tenths : {2, 5, 0, 2}) {
+        const std::int64_t total = least + candidates * tenths / 10;
+        RandomCache direct = fresh, narrowed = cache;
+        direct.cut(options, total, false);
+        for (const LayerCut& layer_cut : cut.narrowed(total, 0, serial())) {
+          for (int h = 0; h < s.n_kv_head; ++h) {
+            std::vector<std::int32_t> survivors;
+            for (const std::int32_t i : layer_cut.kept[h]) survivors.push_back(cache.stored[layer_cut.layer][h].at(i));
+            narrowed.stored[layer_cut.layer][h] = survivors;
+          }
+        }
+        EXPECT_EQ(narrowed.stored, direct.stored) << method << " " << tenths;
+      }
+    }
+  }
+}
+
 TEST(Cut, AShortPromptIsKeptWholeByEveryMethod) {
   for (const std::string& method : window_methods()) {
     const EvictionOptions options = EvictionOptions::parse(method);

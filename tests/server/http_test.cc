@@ -254,6 +254,30 @@ TEST_F(HttpTest, ContextsAreSharedAndShown) {
   EXPECT_EQ(kv["bytes_in_use"], kv["bytes_contexts"]);
 }
 
+TEST_F(HttpTest, BudgetsOfALossSayWhatTheyTook) {
+  BatchOptions options;
+  options.context_bytes = std::size_t{8} << 20;
+  start({}, options);
+  std::string document;
+  for (int i = 0; i < 80; ++i) document += "the hat ";
+  const auto ask = [&](const std::string& budget) {
+    return post("/v1/chat/completions",
+                R"({"messages":[{"role":"user","content":"one"}],"max_tokens":2,"kv":{"context":")" + document +
+                    R"(","evict":"kvzip:window=8","budget":")" + budget + R"("}})");
+  };
+  const auto response = ask("kl=10");
+  ASSERT_EQ(response->status, 200) << response->body;
+  const Json kv = Json::parse(response->body)["timings"]["kv"];
+  EXPECT_EQ(kv["budget"], "kl=10");
+  EXPECT_EQ(kv["promise"]["budget"], kv["promise"]["tried"].back()["budget"]);
+  EXPECT_LE(kv["promise"]["expected"], 10);
+  EXPECT_EQ(Json::parse(client().Get("/v1/kv")->body)["contexts"][0]["promise"], kv["promise"]);
+  EXPECT_EQ(ask("kl=0")->status, 400);
+  const auto impossible = ask("kl=0.0001");
+  EXPECT_EQ(impossible->status, 400) << impossible->body;
+  EXPECT_NE(impossible->body.find("allow more"), std::string::npos) << impossible->body;
+}
+
 TEST_F(HttpTest, ErrorsHaveOpenAisShape) {
   start();
   const auto expect = [&](int status, const httplib::Result& response) {

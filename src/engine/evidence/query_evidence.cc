@@ -215,7 +215,9 @@ float* QueryEvidence::log_sum_exp_row(int layer, std::int32_t position) {
 
 void QueryEvidence::fill_reference(LayerView& view) {
   const Layer& sizes = layer(view.layer);
-  const std::size_t n = reference_positions_.size();
+  const auto n = static_cast<std::size_t>(
+      std::lower_bound(reference_positions_.begin(), reference_positions_.end(), view.n_tokens) -
+      reference_positions_.begin());
   if (n == 0 || sizes.row_floats == 0) return;
   reference_q_.assign(reference_.begin() + static_cast<std::ptrdiff_t>(reference_at(sizes, 0)),
                       reference_.begin() + static_cast<std::ptrdiff_t>(reference_at(sizes, n)));

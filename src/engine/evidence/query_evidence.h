@@ -49,6 +49,8 @@ class QueryEvidence {
   // Fills the evidence fields of a view, with at most max_window_rows of the last rows; pointers live until the next
   // call.
   void fill(LayerView& view, int max_window_rows);
+  // Fills the reference rows only, of those before view.n_tokens: the view of a prompt that ends there.
+  void fill_reference(LayerView& view);
 
   // What stays of the queries, as bytes: a count and the window's numbers; a count and, per layer, the number of
   // queries, the sums, the outer products (as doubles, all of them).
@@ -75,7 +77,6 @@ class QueryEvidence {
   const Layer& layer(int l) const { return layers_[static_cast<std::size_t>(l)]; }
   // A row that is kept for reference: where it begins in reference_.
   std::size_t reference_at(const Layer& layer, std::size_t row) const;
-  void fill_reference(LayerView& view);
   // Index of a row among those of its layer that are kept for all rows; nothing for one that is not kept.
   std::optional<std::size_t> row_index(int layer, std::int32_t position) const;
   // Where such a row begins in rows_ and in log_sum_exp_.

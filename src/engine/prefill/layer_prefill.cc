@@ -5,6 +5,7 @@
 #include <functional>
 
 #include "engine/prefill/reconstruction.h"
+#include "eviction/query_rows.h"
 
 namespace winnow {
 namespace {
@@ -60,13 +61,26 @@ void LayerPrefill::join_group(PromptTarget& target) {
   group->targets.push_back(&target);
 }
 
+bool LayerPrefill::has_promises() const {
+  return std::any_of(targets_.begin(), targets_.end(), [](const PromptTarget& t) { return t.promises(); });
+}
+
 void LayerPrefill::begin_pass() {
   const auto n = static_cast<std::int32_t>(tokens.size());
+  if (has_promises()) {
+    const std::int32_t n_held_out = held_out_tokens(n);
+    held_out_ = {.tokens = std::span(tokens).last(static_cast<std::size_t>(n_held_out)),
+                 .first_position = n - n_held_out};
+  }
   std::vector<QueryEvidence*> recorders;
   for (Group& group : groups_) {
     recorders.push_back(group.evidence);
     if (std::any_of(group.targets.begin(), group.targets.end(), [](const PromptTarget* t) { return t->refits(); })) {
       group.reference.emplace(engine_impl().model->impl().spec, engine_impl().layers, n, engine_impl().pool);
+    }
+    if (std::any_of(group.targets.begin(), group.targets.end(),
+                    [](const PromptTarget* t) { return t->refits() && t->promises(); })) {
+      group.before.emplace(engine_impl().model->impl().spec, engine_impl().layers, n, engine_impl().pool);
     }
   }
   for (const PromptTarget& target : targets_) {
@@ -97,7 +111,10 @@ void LayerPrefill::end_layer(int layer) {
   for (int h = 0; h < shape.n_kv_head; ++h) heads.push_back(staging_->head(h).entries);
   LayerViews views(engine_impl(), staging_->shape(), layer, heads, n, pass->reconstruction(layer));
   if (!shape.is_cut()) {
-    for (PromptTarget& target : targets_) target.keep_last(views, std::min(n, shape.window));
+    // The held-out text looks further back than what comes after it.
+    const std::int32_t n_seen = shape.window + static_cast<std::int32_t>(held_out_.tokens.size());
+    for (PromptTarget& target : targets_)
+      target.keep_last(views, std::min(n, target.promises() ? n_seen : shape.window));
     return;
   }
   hear_layers_before(layer);
@@ -123,25 +140,54 @@ void LayerPrefill::judge(Group& group, LayerViews& views) {
     if (target->is_cut()) {
       cut.push_back(target);
     } else {
-      target->keep_last(views, views.n_tokens());
+      target->keep_all(views);
     }
   }
   if (cut.empty()) return;
   const ParallelFor parallel_for = engine_impl().parallel_for();
   LayerView view = views.of(*group.evidence, group.needs);
+  const double before_s = group.before ? seconds_of([&] { add_before(group, view); }) : 0;
   const double reference_s = group.reference ? seconds_of([&] { group.reference->add_layer(view, parallel_for); }) : 0;
   LayerScoring scoring(view, window_columns_, parallel_for);
   for (PromptTarget* target : cut) {
-    if (target->refits()) target->charge(reference_s);
+    if (target->refits()) target->charge(reference_s + (target->promises() ? before_s : 0));
     target->cut(views, scoring);
   }
 }
 
+void LayerPrefill::add_before(Group& group, LayerView view) {
+  std::vector<std::vector<kernels::EntryRun>> runs(view.heads.size());
+  std::vector<kernels::HeadEntries> heads;
+  for (std::size_t h = 0; h < runs.size(); ++h) {
+    heads.push_back(slice_entries(view.heads[h], view.shape, 0, held_out_.first_position, runs[h]));
+  }
+  const std::int32_t n_tokens = view.n_tokens;
+  view.heads = heads;
+  view.n_tokens = held_out_.first_position;
+  group.evidence->fill_reference(view);
+  group.before->add_layer(view, engine_impl().parallel_for());
+  view.n_tokens = n_tokens;
+  group.evidence->fill_reference(view);  // what the whole prompt's view points to
+}
+
 bool LayerPrefill::end_pass() {
   hear_layers_before(sessions[0]->shape.n_layer());
+  if (!held_out_.tokens.empty()) {
+    const std::span<float> rows = pass->hidden();
+    const auto n_embd = static_cast<std::size_t>(engine_impl().model->impl().spec.n_embd);
+    held_out_.hidden.assign(
+        rows.begin() + static_cast<std::ptrdiff_t>(static_cast<std::size_t>(held_out_.first_position) * n_embd),
+        rows.begin() + static_cast<std::ptrdiff_t>(tokens.size() * n_embd));
+  }
   const std::vector<float> logits = read_output();
   for (Group& group : groups_) {
     group.evidence->end_rows();
+    for (PromptTarget* target : group.targets) {
+      if (!target->promises()) continue;
+      held_out_.reference = target->refits() ? &*group.before : nullptr;
+      target->keep_promise(held_out_);
+    }
+    group.before.reset();
     for (PromptTarget* target : group.targets) {
       RaggedCache& cache = target->session().cache;
       if (target->refits()) {
@@ -157,6 +203,7 @@ bool LayerPrefill::end_pass() {
     target.session().recurrent = *state_;
     target.finish(tokens, logits, pass->follower_s());
     target.session().note_sizes(pass->hidden_bytes(), staging_->bytes());
+    if (target.promises()) target.session().settle_cache();  // windows go back to their own
   }
   pass.reset();
   staging_.reset();
@@ -170,7 +217,10 @@ bool LayerPrefill::end_pass() {
 void LayerPrefill::undo() {
   pass.reset();
   staging_.reset();
-  for (Group& group : groups_) group.reference.reset();
+  for (Group& group : groups_) {
+    group.reference.reset();
+    group.before.reset();
+  }
   for (Session::Impl* session : sessions) session->reset();
 }
 

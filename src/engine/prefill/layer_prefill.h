@@ -34,9 +34,13 @@ class LayerPrefill final : public Prefill::Impl {
     EvidenceNeeds needs;      // of all
     std::vector<PromptTarget*> targets;
     std::optional<ReferenceAttention> reference = std::nullopt;  // while the prompt is read, if one of them refits
+    std::optional<ReferenceAttention> before = std::nullopt;     // of the text before the one that is held out
   };
   // What other ranks have told of the layers before this one, which may shrink what own layers keep.
   void hear_layers_before(int end);
+  // Of the rows before the held-out text on the entries before it.
+  void add_before(Group& group, LayerView view);
+  bool has_promises() const;
   void join_group(PromptTarget& target);
   void judge(Group& group, LayerViews& views);
 
@@ -48,6 +52,7 @@ class LayerPrefill final : public Prefill::Impl {
   std::optional<QueryEvidence> observed_;
   std::optional<StagingBuffer> staging_;
   std::optional<RecurrentState> state_;  // of the recurrent layers, for all sessions
+  HeldOutText held_out_;                 // of no tokens where no session promises anything
 };
 
 }  // namespace winnow

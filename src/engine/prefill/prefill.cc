@@ -82,6 +82,11 @@ std::unique_ptr<Prefill::Impl> start_prefill(const std::shared_ptr<Engine>& engi
   if (first.n_tokens() > 0) {
     first.check_tokens(tokens);
     std::optional<std::int64_t> total;
+    if (evicts && first.options.budget->unit == Budget::Unit::kLoss && !first.statistics.promise) {
+      throw Error(ErrorCode::kUnsupported,
+                  "what " + first.options.budget->text() +
+                      " comes to is found with a session's first prompt, and this one was fed otherwise: give a size");
+    }
     if (evicts) {
       const auto n = static_cast<std::int32_t>(tokens.size());
       total = first.total_entries(first.n_tokens() + n);

@@ -40,6 +40,7 @@ PromptPass::PromptPass(Engine::Impl& engine, LayerRange layers, EntrySink& sink,
       n_tokens_(static_cast<std::int32_t>(tokens.size())),
       first_position_(first_position),
       n_rows_(static_cast<std::int32_t>(tokens.size() + count(followers))),
+      n_converted_(n_rows_),
       recorders_(std::move(recorders)),
       state_(state),
       hidden_(static_cast<std::size_t>(n_rows_) * static_cast<std::size_t>(engine.model->impl().spec.n_embd) *
@@ -161,7 +162,7 @@ void PromptPass::run_batch(int layer, const Batch& batch) {
   if (layer == layers_.first && is_first_stage) engine_.pipeline.receive_rows(passing);
   if (is_first_stage) begin_attention(layer, batch);
   PackedLayer* converted =
-      engine_.converted.use(weights, n_rows_, std::min(n_rows_, engine_.options.n_batch), engine_.compute);
+      engine_.converted.use(weights, n_converted_, std::min(n_rows_, engine_.options.n_batch), engine_.compute);
   if (converted != nullptr) converted->prepare(batch.n_rows);
   std::vector<std::int32_t> positions(static_cast<std::size_t>(batch.n_rows));
   std::iota(positions.begin(), positions.end(), part.first_position + batch.first_row);

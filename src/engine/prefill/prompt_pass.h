@@ -32,6 +32,9 @@ class PromptPass {
              std::span<const Token> tokens, std::int32_t first_position, std::vector<QueryEvidence*> recorders,
              std::span<const std::vector<Token>> followers = {});
 
+  // Weights are converted as for a pass of n_rows rows: what is compared with such a pass is multiplied as it was.
+  void convert_as(std::int32_t n_rows) { n_converted_ = n_rows; }
+
   // Runs one batch of rows through one layer, or through some of its experts; not once is_through(). Returns the layer
   // if it is through with it.
   std::optional<int> step();
@@ -90,6 +93,7 @@ class PromptPass {
   std::int32_t n_tokens_;             // of the prompt
   std::int32_t first_position_;
   std::int32_t n_rows_;  // with the followers
+  std::int32_t n_converted_;
   std::vector<QueryEvidence*> recorders_;
   RecurrentState& state_;
   std::vector<float> follower_state_;  // of the present part and layer

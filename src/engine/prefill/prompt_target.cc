@@ -1,5 +1,6 @@
 #include "engine/prefill/prompt_target.h"
 
+#include <algorithm>
 #include <chrono>
 #include <numeric>
 
@@ -13,19 +14,53 @@ PromptTarget::PromptTarget(Session::Impl& session, std::span<const Token> tokens
   if (!session.options.eviction.evicts()) return;
   const auto n = static_cast<std::int32_t>(tokens.size());
   total_ = session.total_entries(n);
+  has_loss_ = session.options.budget->unit == Budget::Unit::kLoss;
+  if (has_loss_ && held_out_tokens(n) == 0) {
+    promise_ = {.asked = session.options.budget->amount, .taken = {.unit = Budget::Unit::kByteFraction, .amount = 1}};
+    return;
+  }
+  // The largest cut may keep everything, in fewer bits; smaller ones are found from it all the same.
+  if (has_loss_) total_ = std::min(total_, std::int64_t{n} * session.shape.n_cut_heads() - 1);
   const CutShape shape = cut_shape(session.shape, n, total_);
   cut_ = std::make_unique<Cut>(with_fitting_window(session.options.eviction, shape), shape,
                                session.engine_impl().pipeline.is_split());
   if (cut_->keeps_everything()) cut_.reset();
+  if (promises()) cut_->allow_narrowing();
+}
+
+void PromptTarget::append(const LayerViews& layer, std::span<const std::int32_t> entries,
+                          std::span<const std::int32_t> fine) {
+  const std::span<const kernels::HeadEntries> heads = layer.heads();
+  session_->engine_impl().parallel_for()(static_cast<int>(heads.size()), [&](int h) {
+    session_->cache.append_from(layer.layer(), h, heads[static_cast<std::size_t>(h)], entries, fine);
+  });
 }
 
 void PromptTarget::keep_last(const LayerViews& layer, std::int32_t n) {
-  const std::span<const kernels::HeadEntries> heads = layer.heads();
   std::vector<std::int32_t> last(static_cast<std::size_t>(n));
   std::iota(last.begin(), last.end(), layer.n_tokens() - n);
-  session_->engine_impl().parallel_for()(static_cast<int>(heads.size()), [&](int h) {
-    session_->cache.append_from(layer.layer(), h, heads[static_cast<std::size_t>(h)], last);
-  });
+  append(layer, last, {});
+}
+
+void PromptTarget::keep_all(const LayerViews& layer) {
+  if (!promise_ || !session_->cache.shape().fine) return keep_last(layer, layer.n_tokens());
+  // Nothing was measured: all in more bits but what does not fill a page.
+  std::vector<std::int32_t> all(static_cast<std::size_t>(layer.n_tokens()));
+  std::iota(all.begin(), all.end(), 0);
+  const std::int32_t n_fine = std::max(layer.n_tokens() - kPlainEntries, 0) / kPageEntries * kPageEntries;
+  append(layer, all,
+         std::span(all).subspan(std::min<std::size_t>(kPlainEntries, all.size()), static_cast<std::size_t>(n_fine)));
+}
+
+void PromptTarget::keep_promise(const HeldOutText& text) {
+  const auto start = std::chrono::steady_clock::now();
+  const ParallelFor parallel_for = session_->engine_impl().parallel_for();
+  const LossSearch search(*session_, *cut_, text);
+  promise_ = search.find();
+  total_ = search.total(promise_->taken);
+  keep_entries(*session_, cut_->narrowed(total_, search.finer_part(promise_->taken), parallel_for), parallel_for);
+  const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
+  charge(elapsed.count());
 }
 
 void PromptTarget::cut(const LayerViews& layer, LayerScoring& scoring) {
@@ -65,6 +100,7 @@ void PromptTarget::finish(std::span<const Token> tokens, std::span<const float> 
   session_->logits.assign(logits.begin(), logits.end());
   session_->total = total_;
   if (is_cut()) session_->gather_cut_entries();
+  if (promise_) session_->take_promise(*promise_);
   session_->note_head_budgets();
   session_->statistics.prompt_tokens += static_cast<std::int64_t>(tokens.size());
   session_->statistics.evict_s += evict_s_;

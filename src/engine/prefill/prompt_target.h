@@ -3,10 +3,12 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 
 #include "engine/engine_impl.h"
 #include "engine/evidence/layer_views.h"
+#include "engine/prefill/loss_search.h"
 #include "eviction/cut.h"
 
 namespace winnow {
@@ -20,13 +22,20 @@ class PromptTarget {
   bool is_cut() const { return cut_ != nullptr; }  // false: all is kept
   bool needs(bool EvidenceNeeds::*what) const { return is_cut() && session_->evidence.needs().*what; }
   bool refits() const { return is_cut() && session_->options.eviction.fit == Fit::kValues; }
+  // Whether how much stays is found when all layers are through.
+  bool promises() const { return is_cut() && has_loss_; }
 
   // Stores the last n entries of a layer.
   void keep_last(const LayerViews& layer, std::int32_t n);
+  // Stores a layer that is not to be cut.
+  void keep_all(const LayerViews& layer);
   // Stores what the method keeps of a layer, and drops what it no longer keeps of those before.
   void cut(const LayerViews& layer, LayerScoring& scoring);
   // The same for a layer that another rank holds: drops what is no longer kept of own ones.
   void cut_elsewhere(int layer, std::span<const std::byte> summary);
+  // Once all layers are through and before values are refitted: finds the smallest cut that keeps to the loss, and
+  // makes it.
+  void keep_promise(const HeldOutText& text);
   // What eviction takes besides.
   void charge(double seconds) { evict_s_ += seconds; }
   // After the last layer. follower_s: what the pass for KVzip's scores took.
@@ -34,6 +43,10 @@ class PromptTarget {
 
  private:
   Session::Impl* session_;
+  void append(const LayerViews& layer, std::span<const std::int32_t> entries, std::span<const std::int32_t> fine);
+
+  bool has_loss_ = false;
+  std::optional<LossPromise> promise_;
   std::int64_t total_ = 0;
   std::unique_ptr<Cut> cut_;
   double evict_s_ = 0;

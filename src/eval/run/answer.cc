@@ -51,6 +51,8 @@ void visit_optional_members(TheAnswer& answer, const Visit& visit) {
   visit("keyword", answer.has_keyword);
   visit("nll", answer.nll);
   visit("bytes_peak", answer.bytes_peak);
+  visit("budget_taken", answer.budget_taken);
+  visit("kl_expected", answer.kl_expected);
 }
 
 // The beginning or the end of a text that may be pages long.

@@ -60,6 +60,8 @@ struct Answer {
   bool is_whole = false;                            // the budget was no smaller than the prompt: nothing was cut
   std::int64_t entries_full = 0, entries_kept = 0;  // after the cut, before question and answer
   std::uint64_t bytes_full = 0, bytes_kept = 0;
+  std::optional<std::string> budget_taken;  // of a budget of a loss, and what that was expected to cost
+  std::optional<double> kl_expected;        // nats a token
   std::optional<std::uint64_t> bytes_peak;  // pages and staging; only of sequences that ran alone
   int n_together = 1;                       // sequences that shared the prefill and the steps of decoding
   double prefill_s = 0;                     // of all of them together

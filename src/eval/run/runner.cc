@@ -221,6 +221,10 @@ Answer Runner::Impl::answer_of(const Job& job, std::size_t turn, std::size_t n_t
   answer.entries_kept = cut.entries_kept;
   answer.bytes_full = cut.bytes_full;
   answer.bytes_kept = cut.bytes_kept;
+  if (cut.promise) {
+    answer.budget_taken = cut.promise->taken.text();
+    answer.kl_expected = cut.promise->expected;
+  }
   if (n_together == 1) answer.bytes_peak = cut.bytes_peak;
   answer.n_together = static_cast<int>(n_together);
   answer.prefill_s = cut.prefill_s;
