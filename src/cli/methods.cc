@@ -56,7 +56,7 @@ std::string describe_all() {
   for (const OptionInfo& option : eviction_options()) {
     options.row({option.name, option.values + ": " + option.summary + " [" + option.used_by + "]"});
   }
-  return "--kv-evict METHOD[:option=value,...] --kv-budget 512 | 20% | 5%bytes | 64MiB | kl=0.02\n\n" +
+  return "--kv-evict METHOD[:option=value,...]\n--kv-budget 512 | 20% | 5%bytes | 64MiB | kl=0.02\n\n" +
          methods.plain() + "\n" + options.plain() +
          "\n`winnow methods NAME` shows a method's parts and the options that it takes.\n";
 }

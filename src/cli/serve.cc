@@ -59,7 +59,7 @@ struct ServeFlags {
 
 constexpr const char* kExamples =
     "  winnow serve -m model.gguf\n"
-    "  winnow serve -m model.gguf --kv-evict lava --kv-budget 20% --cache-dir contexts\n"
+    "  winnow serve -m model.gguf --kv-budget 5%bytes --cache-dir contexts\n"
     "  winnow serve -m model.gguf --host 0.0.0.0 --api-key-file keys.txt\n";
 
 bool parse_flags(const Arguments& arguments, ServeFlags& flags) {

@@ -28,6 +28,12 @@ TEST(ToolHelp, FitsEightyColumns) {
                                                     {"chat", "-h"},
                                                     {"bench", "--help"},
                                                     {"info", "--help"},
+                                                    {"serve", "--help"},
+                                                    {"eval", "--help"},
+                                                    {"inspect", "--help"},
+                                                    {"analyze", "--help"},
+                                                    {"calibrate", "--help"},
+                                                    {"report", "--help"},
                                                     {"methods", "--help"},
                                                     {"methods"},
                                                     {"methods", "snapkv"}}) {
