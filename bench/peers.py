@@ -2,7 +2,7 @@
 """Compare winnow's speed with llama-bench's, in alternation, on one machine.
 
     bench/peers.py --llama-bench "PATH [ARGUMENTS]" [-m MODEL] [-t 2] [-p 512,4096] [-n 64]
-                   [-d 0,4096] [--configuration "-fa 1"] [--rounds 5] [-o md|json]
+                   [-d 0,4096] [--configuration "-fa 1"] [--rounds 5] [-r 1] [-o md|json]
 
 Every round runs each program once, so that a drift of the machine's speed hits both; the table shows the medians over
 the rounds and the median of the ratios round by round. llama-bench runs with and without flash attention and with a q8_0
@@ -79,10 +79,11 @@ def main():
     parser.add_argument("-n", "--generate", default="64")
     parser.add_argument("-d", "--depths", default="0")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("-r", "--repetitions", default="1", help="of each test in a round")
     parser.add_argument("-o", "--output", choices=("md", "json"), default="md")
     args = parser.parse_args()
 
-    flags = ["-m", args.model, "-t", args.threads, "-r", "1", "-o", "json"]
+    flags = ["-m", args.model, "-t", args.threads, "-r", args.repetitions, "-o", "json"]
     tests = ["-p", args.prompts, "-n", args.generate, "-d", args.depths]
     programs = {"winnow": [[args.winnow, "bench", *flags, *tests, *shlex.split(args.winnow_args)]]}
     for peer in map(shlex.split, args.llama_bench):
