@@ -191,7 +191,8 @@ int run_command(const Arguments& arguments) {
       report.ttft_s = std::chrono::duration<double>(answer.first_token_at - prefill_start).count();
     }
     const bool ends_line = answer.text.empty() || answer.text.ends_with('\n');
-    if (show_text && !ends_line && ranks() == nullptr && isatty(STDOUT_FILENO) == 1) write_all(STDOUT_FILENO, "\n", "the standard output");
+    if (show_text && !ends_line && ranks() == nullptr && isatty(STDOUT_FILENO) == 1)
+      write_all(STDOUT_FILENO, "\n", "the standard output");
   }
 
   report.statistics = session.statistics();
