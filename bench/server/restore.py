@@ -48,10 +48,7 @@ def main():
     arguments, flags = parser.parse_args(sys.argv[1:split]), sys.argv[split + 1:]
     with tempfile.TemporaryDirectory() as folder:
         first, second = (Server(arguments.tool, "-m", arguments.model, "--cache-dir", folder, *flags) for _ in range(2))
-        tokens = first.post("/tokenize", {"content": pathlib.Path(arguments.file).read_text()})[1]["tokens"]
-        while len(tokens) < arguments.tokens:
-            tokens += tokens
-        text = first.post("/detokenize", {"tokens": tokens[:arguments.tokens]})[1]["content"]
+        text = first.beginning_of(arguments.file, arguments.tokens)
         print("| a document of " + f"{arguments.tokens:,} tokens | its cache, MiB | its file, MiB | read, ms | restored, ms | share |")
         print("|---|---:|---:|---:|---:|---:|")
         n_files = 0

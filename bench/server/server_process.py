@@ -2,6 +2,7 @@
 import http.client
 import json
 import os
+import pathlib
 import signal
 import subprocess
 import threading
@@ -84,6 +85,13 @@ class Server:
 
     def post(self, path, body):
         return self.request("POST", path, body)
+
+    def beginning_of(self, path, n_tokens):
+        """The first n_tokens tokens of a text file, which is repeated as often as it takes."""
+        tokens = self.post("/tokenize", {"content": pathlib.Path(path).read_text()})[1]["tokens"]
+        while len(tokens) < n_tokens:
+            tokens += tokens
+        return self.post("/detokenize", {"tokens": tokens[:n_tokens]})[1]["content"]
 
     def rss_bytes(self):
         with open(f"/proc/{self.process.pid}/statm") as file:

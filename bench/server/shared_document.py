@@ -62,11 +62,7 @@ def main():
 
     server = Server(arguments.tool, "-m", arguments.model, "--parallel", str(arguments.clients))
     url = f"http://127.0.0.1:{server.port}"
-    text = pathlib.Path(arguments.file).read_text()
-    tokens = server.post("/tokenize", {"content": text})[1]["tokens"]
-    while len(tokens) < arguments.tokens:
-        tokens += tokens
-    document = server.post("/detokenize", {"tokens": tokens[:arguments.tokens - 8]})[1]["content"]
+    document = server.beginning_of(arguments.file, arguments.tokens - 8)
     servers = [("winnow, full", url, {"evict": "full"}), ("winnow, 10 %", url, {"evict": "snapkv", "budget": "10%"})]
     servers += [(*other.split("=", 1), None) for other in arguments.server]
     rows = {name: [] for name, _, _ in servers}

@@ -44,11 +44,7 @@ def main():
 
     server = Server(arguments.tool, "-m", arguments.model)
     url = f"http://127.0.0.1:{server.port}"
-    text = pathlib.Path(arguments.file).read_text()
-    tokens = server.post("/tokenize", {"content": text})[1]["tokens"]
-    while len(tokens) < arguments.system:
-        tokens += tokens
-    system = server.post("/detokenize", {"tokens": tokens[:arguments.system]})[1]["content"]
+    system = server.beginning_of(arguments.file, arguments.system)
     cut = {"evict": "snapkv", "budget": "20%"}
     servers = [("winnow, full", url, {"evict": "full"}), ("winnow, 20 %", url, cut),
                ("winnow, 20 %, exact", url, {**cut, "reuse": "exact"})]
