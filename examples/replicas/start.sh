@@ -2,7 +2,8 @@
 # Three `winnow serve` behind one address, with one folder of saved contexts (docs/scale.md). Flags go to each of them:
 #   examples/replicas/start.sh -m models/SmolLM2-135M-Instruct-Q4_1.gguf -t 1 --kv-limit 1GiB
 # Set PORT (8080), PORT_1, PORT_2, PORT_3 (8081 to 8083) for others, CACHE_DIR for another folder than ./contexts, and
-# ADDRESS for another than 127.0.0.1, then with keys (--api-key-file). Ctrl-C and SIGTERM let running answers end.
+# ADDRESS for another than 127.0.0.1, then with keys (--api-key-file), and PROXY=nginx for nginx instead of haproxy. Ctrl-C
+# and SIGTERM let running answers end.
 # On one machine this shows how it works; for more throughput each server gets a machine, and the folder is on a common
 # file system.
 set -euo pipefail
@@ -10,17 +11,22 @@ set -euo pipefail
 winnow=${WINNOW:-build/bin/winnow}
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 export ADDRESS=${ADDRESS:-127.0.0.1} PORT=${PORT:-8080} PORT_1=${PORT_1:-8081} PORT_2=${PORT_2:-8082} PORT_3=${PORT_3:-8083}
-PATH=$PATH:/usr/sbin  # Debian's place for haproxy
-command -v haproxy >/dev/null || { echo 'error: there is no haproxy: apt-get install haproxy' >&2; exit 1; }
+proxy_name=${PROXY:-haproxy}
+[[ $proxy_name == haproxy || $proxy_name == nginx ]] ||
+  { echo "error: PROXY is haproxy or nginx, not '$proxy_name'" >&2; exit 2; }
+PATH=$PATH:/usr/sbin  # Debian's place for both
+command -v "$proxy_name" >/dev/null || { echo "error: there is no $proxy_name: apt-get install $proxy_name" >&2; exit 1; }
 
 servers=()
 proxy=
+nginx_folder=
 stop() {
   trap '' INT TERM EXIT
   # The servers first: they tell the proxy, and end when nothing is under way. It is still there for what they answer.
   if [[ ${#servers[@]} -gt 0 ]]; then kill -TERM "${servers[@]}" && wait "${servers[@]}"; fi || true
   if [[ -n $proxy ]]; then kill -TERM "$proxy"; fi || true
   wait
+  if [[ -n $nginx_folder ]]; then rm -rf "$nginx_folder"; fi
 }
 trap 'stop; exit 0' INT TERM
 trap stop EXIT
@@ -31,7 +37,18 @@ for number in 1 2 3; do
   servers+=($!)
   echo "server $number: process $!, http://127.0.0.1:${!port}"
 done
-setsid haproxy -f "$here/haproxy.cfg" &  # out of Ctrl-C's way: it ends last
+if [[ $proxy_name == haproxy ]]; then
+  command=(haproxy -f "$here/haproxy.cfg")
+else
+  # It knows no variables of the environment, and wants a folder for large bodies.
+  nginx_folder=$(mktemp -d)
+  chmod 711 "$nginx_folder"  # of root's nginx another user does the work
+  configuration=$(<"$here/nginx.conf")
+  for name in ADDRESS PORT PORT_1 PORT_2 PORT_3; do configuration=${configuration//"\${$name}"/${!name}}; done
+  echo "$configuration" >"$nginx_folder/nginx.conf"
+  command=(nginx -p "$nginx_folder/" -c "$nginx_folder/nginx.conf" -e stderr)
+fi
+setsid "${command[@]}" &  # out of Ctrl-C's way: it ends last
 proxy=$!
 echo "all of them: http://$ADDRESS:$PORT"
 

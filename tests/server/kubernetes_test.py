@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """The manifests of examples/kubernetes: what the API's schema requires is there, names lead somewhere, flags and times fit.
 
-usage: kubernetes_test.py WINNOW
+usage: kubernetes_test.py WINNOW [VENV]
 
-Prints a line that begins with "skipped: " and exits with 0 where Python has no yaml.
+With an environment (`make test-heavy`) every object is held to the schemas of the oldest and the newest Kubernetes that
+kubernetes-validate knows; without one they are where it is installed. Prints a line that begins with "skipped: " and exits with 0 where Python has no yaml.
 """
 import pathlib
 import re
@@ -12,6 +13,9 @@ import subprocess
 import sys
 import tempfile
 
+from client_support import ensure_packages
+
+PACKAGES = ["kubernetes-validate==1.37.0"]
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 # kind: (apiVersion, required and known fields beside apiVersion, kind and metadata)
 KINDS = {"PersistentVolumeClaim": ("v1", {"spec"}), "Service": ("v1", {"spec"}), "ConfigMap": ("v1", {"data"}),
@@ -107,7 +111,27 @@ def check_proxy(configuration, servers):
             expect(checked.returncode == 0, checked.stdout + checked.stderr)
 
 
+def check_schemas(documents):
+    """The versions of Kubernetes whose schemas the objects were held to."""
+    try:
+        import kubernetes_validate
+    except ImportError:
+        return []
+    versions = kubernetes_validate.utils.all_versions()
+    versions = [versions[0], versions[-1]]
+    for version in versions:
+        for document in documents:
+            try:
+                kubernetes_validate.validate(document, version, strict=True)
+            except kubernetes_validate.ValidationError as error:
+                path = ".".join(str(part) for part in error.path)
+                expect(False, f"{document['kind']} {document['metadata']['name']}, {path}: {error.message} (in {version})")
+    return versions
+
+
 def main():
+    if len(sys.argv) > 2:
+        ensure_packages(__file__, PACKAGES)
     try:
         import yaml
     except ImportError:
@@ -142,9 +166,11 @@ def main():
     expect(volume["accessModes"] == ["ReadWriteMany"], "the servers cannot share the folder")
     expect(limit < int(volume["resources"]["requests"]["storage"][:-2]), "saved contexts do not fit their volume")
     check_proxy(names["ConfigMap", "winnow-proxy"]["data"]["haproxy.cfg"], servers)
+    versions = check_schemas(documents)
+    expect(versions or len(sys.argv) <= 2, "there is no kubernetes_validate")
     if problems:
         sys.exit("failed: " + "\n".join(problems))
-    print(f"passed: {len(documents)} objects")
+    print(f"passed: {len(documents)} objects" + (f", by the schemas of {' and '.join(versions)}" if versions else ""))
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Three servers behind haproxy (examples/replicas): a context stays with its server; when that is killed under load, only what
-it was answering fails, and another server takes over its contexts from the common folder; one that ends loses nothing.
+"""Three servers behind haproxy or nginx (examples/replicas): a context stays with its server; when that is killed under load,
+only what it was answering fails, and another server takes over its contexts from the common folder; one that ends loses nothing.
 
-usage: replicas_test.py WINNOW
+usage: replicas_test.py WINNOW [haproxy|nginx]
 
-Prints a line that begins with "skipped: " and exits with 0 where haproxy or the model (WINNOW_TEST_MODEL) is missing.
+Prints a line that begins with "skipped: " and exits with 0 where the proxy or the model (WINNOW_TEST_MODEL) is missing.
 """
 import collections
 import http.client
@@ -71,10 +71,10 @@ class Answer(typing.NamedTuple):
 class Replicas:
     """What start.sh starts."""
 
-    def __init__(self, tool, model, folder):
+    def __init__(self, tool, model, folder, proxy):
         self.port, *ports = free_ports(4)
         environment = {**os.environ, "WINNOW": tool, "CACHE_DIR": str(folder), "OMP_WAIT_POLICY": "passive",
-                       "PORT": str(self.port), **{f"PORT_{i + 1}": str(port) for i, port in enumerate(ports)}}
+                       "PROXY": proxy, "PORT": str(self.port), **{f"PORT_{i + 1}": str(port) for i, port in enumerate(ports)}}
         self.ports = dict(zip(NAMES, ports))
         self.log = tempfile.TemporaryFile("w+")
         self.process = subprocess.Popen(
@@ -130,7 +130,7 @@ class Load:
     def __init__(self, replicas, documents):
         self.answers = {context: [] for context in documents}
         self.is_over = threading.Event()
-        self.threads = [threading.Thread(target=self.work, args=(replicas, *item)) for item in documents.items()]
+        self.threads = [threading.Thread(target=self.work, args=(replicas, *item), daemon=True) for item in documents.items()]
         for thread in self.threads:
             thread.start()
 
@@ -229,16 +229,17 @@ def check_end(replicas, documents, places, killed):
 
 
 def main():
+    proxy = sys.argv[2] if len(sys.argv) > 2 else "haproxy"
     model = os.environ.get("WINNOW_TEST_MODEL")
     if not model:
         return print("skipped: WINNOW_TEST_MODEL names no model")
-    if not shutil.which("haproxy", path=os.environ.get("PATH", "") + ":/usr/sbin"):
-        return print("skipped: there is no haproxy")
+    if not shutil.which(proxy, path=os.environ.get("PATH", "") + ":/usr/sbin"):
+        return print(f"skipped: there is no {proxy}")
     with tempfile.TemporaryDirectory() as temporary:
         folder = pathlib.Path(temporary)
         small = folder / "small.gguf"
         subprocess.run([sys.executable, ROOT / "bench/server/short_model.py", model, small, "--layers", "2"], check=True)
-        replicas = Replicas(sys.argv[1], small, folder / "contexts")
+        replicas = Replicas(sys.argv[1], small, folder / "contexts", proxy)
         try:
             wait_until(lambda: all(get(port, "/health")[0] == 200 for port in replicas.ports.values()), "all are there")
             wait_until(lambda: {replicas.home(str(i)) for i in range(24)} == set(NAMES), "the proxy knows them")
@@ -254,7 +255,7 @@ def main():
             replicas.log.seek(0)
             print(replicas.log.read()[-6000:])
             raise
-    print(f"passed: a context stays with its server, {n_failed} requests failed with the killed one")
+    print(f"passed: behind {proxy} a context stays with its server, {n_failed} requests failed with the killed one")
 
 
 if __name__ == "__main__":
