@@ -18,7 +18,9 @@
 namespace WINNOW_API winnow {
 
 struct EvaluationOptions {
-  std::vector<std::string> benchmarks;  // "fidelity", "niah", "ruler", ...: see evaluation_benchmarks
+  // "fidelity", "niah", "ruler", ...: see evaluation_benchmarks; "fidelity:ruler": how far the predictions over the full
+  // cache's answers to its questions are from the full cache's.
+  std::vector<std::string> benchmarks;
   // Text forms. Every method that evicts runs at every budget, `full` once. Both empty: nothing to compare, an error;
   // methods alone empty: full and auto.
   std::vector<std::string> methods, budgets;

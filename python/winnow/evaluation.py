@@ -106,7 +106,8 @@ def evaluate(
     """Runs every method at every budget over benchmarks, as `winnow eval` does: the same samples, the same figures.
 
     model: a model, whose weights are shared, or the path of one. methods, budgets: lists; "full" runs once; budgets
-        alone mean full and auto. tasks: benchmarks (`benchmarks()` lists them), or tasks of them: "ruler/niah_single_2".
+        alone mean full and auto. tasks: benchmarks (`benchmarks()` lists them), or tasks of them: "ruler/niah_single_2";
+        "fidelity:ruler" is how far predictions over the full cache's answers to its questions are from the full cache's.
     out: folder of the answers. A run that was stopped goes on where it was; None: a temporary one.
     question: cut before the question is known ("agnostic"), with it in sight ("aware"), "both".
     limit: most samples of a task, 0: all. lengths: tokens, of what is generated. depths: percents, where needles lie.

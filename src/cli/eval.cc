@@ -56,6 +56,8 @@ constexpr const char* kExamples =
     "      --budgets 20%,128 --question both --lengths 2048,4096 --out results/long\n"
     "  winnow eval longbench --data LongBench/data --methods full,snapkv \\\n"
     "      --budgets 128,1024 --question aware --shard 1/4 --out results/longbench\n"
+    "  winnow eval fidelity:longbench --data LongBench/data --tasks qasper,lcc \\\n"
+    "      --budgets 10%bytes,5%bytes --out results/answers\n"
     "  winnow report results/long\n";
 
 std::string benchmark_names() {
@@ -75,7 +77,9 @@ bool parse_flags(Arguments arguments, EvalFlags& flags, std::vector<std::string>
       "winnow eval", "BENCHMARK... --out FOLDER [flags]",
       "Runs benchmarks with every method at every budget and writes each answer down as it comes. A run that "
       "was stopped goes on where it was when the same command is given again. Benchmarks: " +
-          benchmark_names() + ".",
+          benchmark_names() +
+          "; fidelity:BENCHMARK measures how far the predictions over the full cache's answers to its questions are "
+          "from the full cache's.",
       kExamples);
   line.group("What to compare");
   line.texts(
@@ -258,7 +262,8 @@ int eval_command(const Arguments& arguments) {
   const eval::Plan plan = make_plan(request, std::move(cells), model);
   if (flags.jieba) {
     const bool any_wants = std::any_of(plan.items.begin(), plan.items.end(), [](const eval::WorkItem& item) {
-      return std::any_of(item.sample.turns.begin(), item.sample.turns.end(),
+      return item.protocol == eval::Protocol::kAnswer &&
+             std::any_of(item.sample.turns.begin(), item.sample.turns.end(),
                          [](const eval::Turn& turn) { return eval::metric_wants_jieba(turn.metric); });
     });
     if (!any_wants) throw UsageError("--jieba has no effect: none of the tasks is scored by Chinese words");

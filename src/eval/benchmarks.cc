@@ -13,7 +13,12 @@ const std::vector<const Benchmark*>& benchmarks() {
   return all;
 }
 
+std::string_view samples_of(std::string_view name) {
+  return name.starts_with(kFidelityOf) ? name.substr(kFidelityOf.size()) : name;
+}
+
 const Benchmark& find_benchmark(std::string_view name) {
+  name = samples_of(name);
   std::vector<std::string_view> names;
   for (const Benchmark* benchmark : benchmarks()) {
     if (benchmark->name() == name) return *benchmark;

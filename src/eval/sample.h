@@ -83,7 +83,14 @@ class Benchmark {
 };
 
 const std::vector<const Benchmark*>& benchmarks();
-// Throws Error(kNotFound) with the nearest name.
+
+// A benchmark's questions read by another measure: "fidelity:longbench" is how far the answers to LongBench's questions
+// are from the full cache's.
+inline constexpr std::string_view kFidelityOf = "fidelity:";
+// The benchmark whose samples they are: "longbench" of both names.
+std::string_view samples_of(std::string_view name);
+
+// Where a name's samples come from. Throws Error(kNotFound) with the nearest name.
 const Benchmark& find_benchmark(std::string_view name);
 
 // Where jieba's dictionary is: its package's folder (dict.txt, finalseg/prob_emit.py). Until it is set, Chinese words

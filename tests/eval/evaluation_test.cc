@@ -60,6 +60,30 @@ TEST_F(EvaluationTest, AnswersOfEveryMethodAndBudget) {
   EXPECT_EQ(evaluation_csv({folder_}), csv);
 }
 
+// The same samples by two measures: what their questions are answered, and how far from the full cache's answers.
+TEST_F(EvaluationTest, ABenchmarksAnswersByTheirDivergence) {
+  const test::TemporaryDirectory data;
+  std::string lines;
+  for (int i = 0; i < 3; ++i) {
+    lines += R"({"input": "", "context": ")" + std::string(200, static_cast<char>('a' + i)) + R"( int x = 1;", )" +
+             R"("answers": ["y"], "length": 200, "_id": ")" + std::to_string(i) + "\"}\n";
+  }
+  data.write("lcc.jsonl", lines);
+  EvaluationOptions options = fidelity();
+  options.lengths.clear();
+  options.benchmarks = {"longbench", "fidelity:longbench"};
+  options.tasks = {"lcc"};
+  options.data = {{"longbench", data.file("")}};
+  options.limit = 2;
+  std::int64_t n_done = 0;
+  EXPECT_TRUE(run(options, {.on_progress = [&](std::int64_t done, std::int64_t) { n_done = done; }}));
+  EXPECT_EQ(n_done, 8);
+  const std::string csv = evaluation_csv({folder_});
+  for (const char* benchmark : {"longbench", "fidelity:longbench"}) {
+    EXPECT_NE(csv.find("\n" + std::string(benchmark) + ",agnostic,all,,snapkv,50%,f16,f16,"), std::string::npos) << csv;
+  }
+}
+
 TEST_F(EvaluationTest, AStoppedRunGoesOn) {
   EXPECT_FALSE(run(fidelity(), {.should_stop = [] { return true; }}));
   EXPECT_TRUE(run(fidelity()));
@@ -73,6 +97,9 @@ TEST_F(EvaluationTest, WhatCannotBeRunIsRefused) {
   };
   EXPECT_EQ(failure(with([](auto& o) { o.benchmarks.clear(); })), ErrorCode::kInvalidArgument);
   EXPECT_EQ(failure(with([](auto& o) { o.benchmarks = {"fidelityy"}; })), ErrorCode::kNotFound);
+  EXPECT_EQ(failure(with([](auto& o) { o.benchmarks = {"fidelity:niahh"}; })), ErrorCode::kNotFound);
+  EXPECT_EQ(failure(with([](auto& o) { o.benchmarks = {"fidelity:perplexity"}; })), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(failure(with([](auto& o) { o.benchmarks = {"fidelity:fidelity:niah"}; })), ErrorCode::kNotFound);
   EXPECT_EQ(failure(with([](auto& o) { o.methods = {"snapkvv"}; })), ErrorCode::kNotFound);
   EXPECT_EQ(failure(with([](auto& o) { o.budgets.clear(); })), ErrorCode::kInvalidArgument);
   EXPECT_EQ(failure(with([](auto& o) { o.question = "never"; })), ErrorCode::kInvalidArgument);

@@ -37,7 +37,7 @@ void check_reference(const std::string& folder, const StoredRun& run) {
   const EntryTypes types = types_of(run.configuration);
   if (types == reference_types(types) || run.configuration.contains(kReferenceTypes)) return;
   for (const auto& [key, answer] : run.answers) {
-    if (protocol_of(key.benchmark) != Protocol::kFidelity) continue;
+    if (!compares(protocol_of(key.benchmark))) continue;
     throw Error(ErrorCode::kUnsupported, "'" + folder + "' holds " + key.benchmark + " of " + types.text() +
                                              " entries that was measured from the full cache in " + types.text() +
                                              ", not in f16: run it again, into a new folder");

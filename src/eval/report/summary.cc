@@ -22,6 +22,7 @@ constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 Measure measure_of(const std::string& benchmark) {
   switch (protocol_of(benchmark)) {
     case Protocol::kFidelity:
+    case Protocol::kAnswerFidelity:
       return Measure::kDivergence;
     case Protocol::kPerplexity:
       return Measure::kNll;

@@ -84,6 +84,7 @@ bool is_multi_turn(const Sample& sample) { return sample.turns.size() > 1 && !sa
 
 Protocol protocol_of(std::string_view benchmark) {
   if (benchmark == "fidelity") return Protocol::kFidelity;
+  if (benchmark.starts_with(kFidelityOf)) return Protocol::kAnswerFidelity;
   if (benchmark == "perplexity") return Protocol::kPerplexity;
   return Protocol::kAnswer;
 }

@@ -38,7 +38,7 @@ struct AnswerKey {
   auto operator<=>(const AnswerKey&) const = default;
 };
 
-// Teacher-forced continuation, means over its tokens.
+// Teacher-forced continuation, or answer of the full cache; means over its tokens.
 struct Fidelity {
   double kl = 0;        // KL(full || cut), nats; full: the reference, see reference_type
   double top1 = 0;      // share of the tokens after which both expect the same one
@@ -47,11 +47,11 @@ struct Fidelity {
 
 struct Answer {
   AnswerKey key;
-  std::string error;  // why there is no answer; all below is then empty
-  std::string text;
+  std::string error;                // why there is no answer; all below is then empty
+  std::string text;                 // where an answer is forced: that answer, the full cache's
   std::optional<double> score;      // [0, 1]
   std::optional<bool> has_keyword;  // where the turn has one
-  std::optional<double> nll;        // of the reference (or the continuation), nats per token
+  std::optional<double> nll;        // of the reference (or of what is forced), nats per token
   int nll_tokens = 0;
   std::optional<Fidelity> fidelity;
   int prompt_tokens = 0;  // of the part that is cut

@@ -19,9 +19,19 @@ struct Asked {
   double decode_s_before = 0;
 };
 
-int room_in_context(const Session& session, std::int32_t n_ctx) { return n_ctx - session.n_tokens(); }
-
 }  // namespace
+
+Session Runner::Impl::ask(Session& session, const WorkItem& item, std::size_t turn) const {
+  PrefillOptions feed;
+  feed.on_progress = stop_callback();
+  if (is_multi_turn(item) && turn > 0) session.append(prompts.follow_up(item.sample, turn), feed);
+  Session asked = session.fork();
+  if (item.mode == QuestionMode::kAgnostic) {
+    const std::vector<Token> question = prompts.question(item.sample, turn);
+    if (!question.empty()) asked.append(question, feed);
+  }
+  return asked;
+}
 
 void Runner::Impl::answer_group(std::vector<Job>& group) {
   std::size_t n_rounds = 0;
@@ -31,22 +41,15 @@ void Runner::Impl::answer_group(std::vector<Job>& group) {
 
 void Runner::Impl::answer_round(std::vector<Job>& group, std::size_t round) {
   std::vector<Asked> asked;
-  PrefillOptions feed;
-  feed.on_progress = stop_callback();
   for (Job& job : group) {
     if (round >= job.pass->turns.size() || !job.session) continue;
     const WorkItem& item = *job.pass->item;
     const std::size_t turn = job.pass->turns[round];
     guarded(
         [&] {
-          if (is_multi_turn(item) && turn > 0) job.session->append(prompts.follow_up(item.sample, turn), feed);
-          Asked next{.job = &job, .turn = turn, .session = job.session->fork()};
-          if (item.mode == QuestionMode::kAgnostic) {
-            const std::vector<Token> question = prompts.question(item.sample, turn);
-            if (!question.empty()) next.session.append(question, feed);
-          }
+          Asked next{.job = &job, .turn = turn, .session = ask(*job.session, item, turn)};
           next.reference = prompts.reference(item.sample, turn, item.mode);
-          const auto room = static_cast<std::size_t>(std::max(room_in_context(next.session, options.n_ctx), 0));
+          const auto room = static_cast<std::size_t>(std::max(room_in_context(next.session), 0));
           next.reference.resize(std::min({next.reference.size(), kMostReferenceTokens, room}));
           asked.push_back(std::move(next));
         },
@@ -83,7 +86,7 @@ void Runner::Impl::answer_round(std::vector<Job>& group, std::size_t round) {
   for (std::size_t i = 0; i < asked.size(); ++i) {
     const Sample& sample = asked[i].job->pass->item->sample;
     // The last token is not fed.
-    const int room = room_in_context(asked[i].session, options.n_ctx) + 1;
+    const int room = room_in_context(asked[i].session) + 1;
     asked[i].decode_s_before = asked[i].session.statistics().decode_s;
     batch.add(
         i, asked[i].session,

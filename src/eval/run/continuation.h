@@ -1,4 +1,4 @@
-// Forcing a true continuation through a cut cache, and comparing its predictions with those of the full cache.
+// Forcing tokens through a cut cache, and comparing its predictions with those of the full cache.
 #pragma once
 
 #include <functional>
@@ -10,13 +10,20 @@
 
 namespace winnow::eval {
 
-// The full cache's log-probabilities after every token of a continuation.
-struct ReferencePredictions {
-  std::vector<std::vector<float>> rows;  // [n_tokens][n_vocab], natural logarithms
+// What is forced: a text's true continuation, or an answer.
+struct Continuation {
+  std::vector<Token> tokens;
+  std::size_t n_feed = 0;  // of them; the prediction after each counts
+  // The prediction of the first counts, too. It does not where the prompt alone makes it, before anything is dropped.
+  bool counts_first = false;
 };
 
-// Means over the tokens. The continuation's first token is predicted by the prompt alone, before anything is dropped,
-// and does not count.
+// The full cache's log-probabilities, a row for every prediction that counts.
+struct ReferencePredictions {
+  std::vector<std::vector<float>> rows;  // [n_predictions][n_vocab], natural logarithms
+};
+
+// Means over the predictions that count.
 struct ContinuationResult {
   double nll = 0;  // nats
   int nll_tokens = 0;
@@ -24,9 +31,9 @@ struct ContinuationResult {
   std::optional<double> top1;  // share of equal most likely tokens
 };
 
-// Feeds the first n_feed tokens of `continuation` to the session (all entries stay) and looks at what it predicts after
-// each. `reference`: compare with it; `record`: keep the predictions as a reference.
-ContinuationResult force_continuation(Session& session, std::span<const Token> continuation, std::size_t n_feed,
+// Feeds the continuation to the session (all entries stay) and looks at what it predicts. `reference`: compare with it;
+// `record`: keep the predictions as a reference.
+ContinuationResult force_continuation(Session& session, const Continuation& continuation,
                                       const ReferencePredictions* reference, ReferencePredictions* record,
                                       const ProgressCallback& on_progress);
 

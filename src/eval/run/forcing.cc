@@ -1,12 +1,14 @@
-// Fidelity and perplexity: a running text is cut, and its true continuation is forced through what is left.
+// Fidelity and perplexity: a text is cut, and its true continuation, or the full cache's answer to a question, is
+// forced through what is left.
 #include <algorithm>
 
+#include "base/utf8.h"
 #include "eval/run/runner_impl.h"
 
 namespace winnow::eval {
 namespace {
 
-constexpr std::size_t kContinuationTokens = 64;
+constexpr std::size_t kContinuationTokens = 64;  // of a continuation that does not say its own, and most of an answer
 
 }  // namespace
 
@@ -16,39 +18,50 @@ bool Runner::Impl::reference_shares_pass() const {
 }
 
 void Runner::Impl::force_item(const WorkItem& item) {
-  const auto fail_everywhere = [&](const std::string& reason) {
-    for (std::size_t cell = 0; cell < options.cells.size(); ++cell) put_failure(item, 0, cell, reason);
-  };
   std::vector<Pass> passes;
-  std::vector<Token> continuation;
-  std::size_t n_feed = 0;
+  if (asks(item.protocol)) {
+    add_passes(item, passes);
+    for (const Pass& pass : passes) {
+      std::vector<Forced> turns;
+      for (const std::size_t turn : pass.turns) turns.push_back({.turn = turn});
+      force_pass(pass, turns);
+    }
+    return;
+  }
+  std::vector<Forced> turns(1);
+  Continuation& continuation = turns[0].continuation;
   guarded(
       [&] {
         PromptBuilder::Continued continued = prompts.continued(item.sample);
-        continuation = std::move(continued.continuation);
         const int wanted = item.sample.turns[0].max_new;
-        n_feed = std::min(wanted > 0 ? static_cast<std::size_t>(wanted) : kContinuationTokens, continuation.size());
-        const std::size_t n_all = continued.text.size() + n_feed;
+        continuation.tokens = std::move(continued.continuation);
+        continuation.n_feed =
+            std::min(wanted > 0 ? static_cast<std::size_t>(wanted) : kContinuationTokens, continuation.tokens.size());
+        const std::size_t n_all = continued.text.size() + continuation.n_feed;
         if (n_all > static_cast<std::size_t>(options.n_ctx)) {
           throw Error(ErrorCode::kContextFull, "text and continuation have " + std::to_string(n_all) +
                                                    " tokens and the context " + std::to_string(options.n_ctx));
         }
-        passes.push_back(
-            {.item = &item, .turns = {0}, .prompt = {std::move(continued.text), false}, .n_after = n_feed});
+        passes.push_back({.item = &item,
+                          .turns = {0},
+                          .prompt = {std::move(continued.text), false},
+                          .n_after = continuation.n_feed});
       },
-      fail_everywhere);
-  if (passes.empty()) return;
-  ReferencePredictions reference;
-  ContinuationResult full;
-  const bool compares = item.protocol == Protocol::kFidelity;
+      [&](const std::string& reason) {
+        for (std::size_t cell = 0; cell < options.cells.size(); ++cell) put_failure(item, 0, cell, reason);
+      });
+  if (!passes.empty()) force_pass(passes[0], turns);
+}
+
+void Runner::Impl::force_pass(const Pass& pass, std::vector<Forced>& turns) {
   std::size_t beside = 0;
-  bool can_compare = true;
+  bool needs_reference = compares(pass.item->protocol), can_compare = true;
   guarded(
       [&] {
-        if (!compares) return;
-        const std::vector<Token>& prompt = passes[0].prompt.tokens;
+        if (!needs_reference) return;
+        const std::vector<Token>& prompt = pass.prompt.tokens;
         const MemoryEstimate estimate = engine->estimate(reference_options(), static_cast<std::int32_t>(prompt.size()),
-                                                         static_cast<std::int32_t>(n_feed));
+                                                         static_cast<std::int32_t>(pass.n_after) + kForkSlack);
         if (reference_shares_pass()) {
           beside = estimate.kv_bytes_peak - estimate.kv_bytes_staging;
           return;
@@ -58,45 +71,94 @@ void Runner::Impl::force_item(const WorkItem& item) {
         PrefillOptions prefill_options;
         prefill_options.on_progress = stop_callback();
         session.prefill(prompt, prefill_options);
-        full = force_continuation(session, continuation, n_feed, nullptr, &reference, stop_callback());
+        record_reference(session, pass, turns);
+        needs_reference = false;
       },
       [&](const std::string& reason) {
         can_compare = false;
-        fail_everywhere(reason);
+        for (std::size_t cell = 0; cell < options.cells.size(); ++cell) put_failures(pass, cell, reason);
       });
   if (!can_compare) return;
-  for (std::vector<Job>& group : make_groups(passes, beside)) {
+  for (std::vector<Job>& group : make_groups(std::span(&pass, 1), beside)) {
     // The full cache goes through the first pass with the others, and is gone before the next.
-    std::optional<Session> full_session;
-    if (compares && reference.rows.empty()) full_session.emplace(engine->open(reference_options()));
-    prefill(group, full_session ? &*full_session : nullptr);
-    if (full_session && full_session->n_tokens() > 0) {
-      guarded(
-          [&] { full = force_continuation(*full_session, continuation, n_feed, nullptr, &reference, stop_callback()); },
-          [&](const std::string& reason) {
-            reference.rows.clear();
-            for (const Job& job : group) put_failure(item, 0, job.cell, reason);
-            group.clear();
-          });
-      full_session.reset();
+    std::optional<Session> full;
+    if (needs_reference) full.emplace(engine->open(reference_options()));
+    prefill(group, full ? &*full : nullptr);
+    if (full && full->n_tokens() > 0) {
+      record_reference(*full, pass, turns);
+      needs_reference = false;
+      full.reset();
     }
-    for (Job& job : group) {
-      guarded(
-          [&] {
-            const SessionStatistics before = job.session->statistics();
-            const ContinuationResult result = force_continuation(
-                *job.session, continuation, n_feed, compares ? &reference : nullptr, nullptr, stop_callback());
-            Answer answer = answer_of(job, 0, group.size());
-            answer.nll = result.nll;
-            answer.nll_tokens = result.nll_tokens;
-            answer.decode_s = job.session->statistics().prefill_s - before.prefill_s;
-            if (compares) answer.fidelity = Fidelity{*result.kl, *result.top1, full.nll};
-            job.session.reset();
-            put(answer);
-          },
-          [&](const std::string& reason) { put_failure(item, 0, job.cell, reason); });
-    }
+    for (Job& job : group) force_job(job, turns, group.size());
   }
+}
+
+Session Runner::Impl::behind_question(Session& session, const WorkItem& item, std::size_t turn) const {
+  return asks(item.protocol) ? ask(session, item, turn) : session.fork();
+}
+
+void Runner::Impl::record_reference(Session& full, const Pass& pass, std::vector<Forced>& turns) const {
+  for (Forced& forced : turns) {
+    guarded(
+        [&] {
+          Session session = behind_question(full, *pass.item, forced.turn);
+          if (asks(pass.item->protocol)) answer_question(session, pass, forced);
+          forced.full_nll =
+              force_continuation(session, forced.continuation, nullptr, &forced.reference, stop_callback()).nll;
+        },
+        [&](const std::string& reason) { forced.failure = reason; });
+  }
+}
+
+void Runner::Impl::answer_question(const Session& session, const Pass& pass, Forced& forced) const {
+  const Sample& sample = pass.item->sample;
+  Session answering = session.fork();
+  // The last token is not fed.
+  const int most = std::min(
+      {sample.turns[forced.turn].max_new, static_cast<int>(kContinuationTokens), room_in_context(session) + 1});
+  GenerationBatch batch(engine, newline);
+  batch.add(0, answering, {.max_new = most, .stop_at_newline = sample.stop_at_newline});
+  Continuation& answer = forced.continuation;
+  while (!batch.is_over()) {
+    if (stop()) throw Error(ErrorCode::kCancelled, "the evaluation was stopped");
+    for (GenerationBatch::Finished& finished : batch.step()) answer.tokens = std::move(finished.tokens);
+  }
+  for (const Token token : answer.tokens) forced.text += engine->model()->token_text(token);
+  forced.text = valid_utf8(forced.text);
+  // Where the answer ends by itself, the prediction of its end counts.
+  const std::size_t n = answer.tokens.size();
+  answer.n_feed = std::ssize(answer.tokens) < most || n == 0 ? n : n - 1;
+  answer.counts_first = session.n_tokens() > static_cast<int>(pass.prompt.tokens.size());
+  if (answer.n_feed == 0 && !answer.counts_first) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "the full cache's answer ends with its first token, which is predicted before the cut: ask "
+                "question-agnostic");
+  }
+}
+
+void Runner::Impl::force_job(Job& job, std::span<const Forced> turns, std::size_t n_together) {
+  const WorkItem& item = *job.pass->item;
+  for (const Forced& forced : turns) {
+    guarded(
+        [&] {
+          // Asked first, because later turns go on from there.
+          Session session = behind_question(*job.session, item, forced.turn);
+          if (!forced.failure.empty()) throw Error(ErrorCode::kInvalidArgument, forced.failure);
+          const double before = session.statistics().prefill_s;
+          const bool is_compared = compares(item.protocol);
+          const ContinuationResult result = force_continuation(
+              session, forced.continuation, is_compared ? &forced.reference : nullptr, nullptr, stop_callback());
+          Answer answer = answer_of(job, forced.turn, n_together);
+          answer.text = forced.text;
+          if (result.nll_tokens > 0) answer.nll = result.nll;
+          answer.nll_tokens = result.nll_tokens;
+          answer.decode_s = session.statistics().prefill_s - before;
+          if (is_compared) answer.fidelity = Fidelity{*result.kl, *result.top1, forced.full_nll};
+          put(answer);
+        },
+        [&](const std::string& reason) { put_failure(item, forced.turn, job.cell, reason); });
+  }
+  job.session.reset();
 }
 
 }  // namespace winnow::eval

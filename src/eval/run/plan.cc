@@ -28,8 +28,8 @@ void check_lengths(const std::vector<std::int32_t>& lengths, std::int32_t n_ctx)
 
 void check_data_names(const EvaluationRequest& request) {
   for (const auto& [name, path] : request.data) {
-    const bool is_known = name.empty() || std::find(request.benchmarks.begin(), request.benchmarks.end(), name) !=
-                                              request.benchmarks.end();
+    const auto has_it = [&, name = name](const std::string& benchmark) { return samples_of(benchmark) == name; };
+    const bool is_known = name.empty() || std::any_of(request.benchmarks.begin(), request.benchmarks.end(), has_it);
     if (!is_known) {
       throw Error(ErrorCode::kInvalidArgument, "there is data for '" + name + "', which is not among the benchmarks");
     }
@@ -63,7 +63,7 @@ void check_inputs(const EvaluationRequest& request) {
     if (!name.empty() && !reads(name, "data")) refuse("--data", name);
   }
   const bool has_questions = std::any_of(request.benchmarks.begin(), request.benchmarks.end(),
-                                         [](const auto& name) { return protocol_of(name) == Protocol::kAnswer; });
+                                         [](const auto& name) { return asks(protocol_of(name)); });
   if (!has_questions && request.benchmarks.size() == 1 && request.modes == std::vector{QuestionMode::kAware}) {
     throw Error(ErrorCode::kInvalidArgument, names + " has no questions to be aware of: leave --question out");
   }
@@ -71,7 +71,7 @@ void check_inputs(const EvaluationRequest& request) {
 
 // Modes in which a benchmark is run. Running text has no question.
 std::vector<QuestionMode> modes_of(const EvaluationRequest& request, const std::string& benchmark, Plan& plan) {
-  if (protocol_of(benchmark) == Protocol::kAnswer) return request.modes;
+  if (asks(protocol_of(benchmark))) return request.modes;
   if (request.modes == std::vector{QuestionMode::kAware}) {
     plan.notes.push_back(benchmark + " has no questions: its cache is cut without.");
   }
@@ -99,7 +99,8 @@ std::vector<std::string> tasks_of(const EvaluationRequest& request, const Benchm
 void add_items(const EvaluationRequest& request, const std::string& name, Plan& plan) {
   const Benchmark& benchmark = find_benchmark(name);
   SampleOptions options = request.samples;
-  const auto data = request.data.contains(name) ? request.data.find(name) : request.data.find("");
+  const std::string source(samples_of(name));
+  const auto data = request.data.contains(source) ? request.data.find(source) : request.data.find("");
   if (data != request.data.end()) options.data = data->second;
   options.tasks = tasks_of(request, benchmark);
   options.chat_prompts = plan.prompts->uses_chat_template();
@@ -181,6 +182,11 @@ std::vector<Cell> check_request(const EvaluationRequest& request) {
   std::vector<Cell> cells = make_cells(methods, request.budgets);
   for (const std::string& name : request.benchmarks) {
     const Benchmark& benchmark = find_benchmark(name);
+    if (!asks(protocol_of(samples_of(name))) && asks(protocol_of(name))) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  "'" + name + "': " + std::string(benchmark.name()) +
+                      " has no questions to answer; `fidelity` alone is over running text");
+    }
     SampleOptions options;
     options.tasks = tasks_of(request, benchmark);
     selected_tasks(options, benchmark.tasks(), name);
@@ -234,7 +240,7 @@ Plan make_plan(const EvaluationRequest& request, std::vector<Cell> cells, const 
                         {"samples_digest", digest(plan.items)},
                         {"answers", count_answers(all, plan.cells.size())}};
   const bool has_fidelity = std::any_of(request.benchmarks.begin(), request.benchmarks.end(),
-                                        [](const auto& name) { return protocol_of(name) == Protocol::kFidelity; });
+                                        [](const auto& name) { return compares(protocol_of(name)); });
   if (has_fidelity && types != reference_types(types)) {
     // Runs from before this was said compared with the full cache in their own types.
     plan.configuration[kReferenceTypes] = reference_types(types).text();

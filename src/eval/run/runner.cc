@@ -10,9 +10,6 @@
 namespace winnow::eval {
 namespace {
 
-// Forks copy the page that they write to; so many tokens more than are fed pay for that and for rounding.
-constexpr std::int32_t kForkSlack = 2 * 32;
-
 std::size_t count_passes(const WorkItem& item) {
   const bool is_shared = item.mode == QuestionMode::kAgnostic || is_multi_turn(item);
   return is_shared ? 1 : item.sample.turns.size();
@@ -23,9 +20,7 @@ Prompt prompt_of_pass(const PromptBuilder& prompts, const WorkItem& item, std::s
   return item.mode == QuestionMode::kAgnostic ? prompts.context(item.sample) : prompts.whole(item.sample, pass);
 }
 
-std::size_t count_turns(const WorkItem& item) {
-  return item.protocol == Protocol::kAnswer ? item.sample.turns.size() : 1;
-}
+std::size_t count_turns(const WorkItem& item) { return asks(item.protocol) ? item.sample.turns.size() : 1; }
 
 SessionOptions session_options(const RunnerOptions& options, const Cell& cell) {
   SessionOptions session;
@@ -143,7 +138,7 @@ void Runner::Impl::add_passes(const WorkItem& item, std::vector<Pass>& passes) {
   }
 }
 
-std::vector<std::vector<Job>> Runner::Impl::make_groups(const std::vector<Pass>& passes, std::size_t beside) {
+std::vector<std::vector<Job>> Runner::Impl::make_groups(std::span<const Pass> passes, std::size_t beside) {
   std::vector<std::vector<Job>> groups(1);
   std::size_t pages = beside,
               passing = 0;  // bytes of the group: what stays, and the most that a prefill needs beside it
@@ -235,7 +230,7 @@ Answer Runner::Impl::answer_of(const Job& job, std::size_t turn, std::size_t n_t
 std::vector<std::int32_t> prompt_lengths(const PromptBuilder& prompts, std::span<const WorkItem* const> items) {
   std::set<std::int32_t> lengths;
   for (const WorkItem* item : items) {
-    const bool is_asked = item->protocol == Protocol::kAnswer;
+    const bool is_asked = asks(item->protocol);
     for (std::size_t p = 0; p < (is_asked ? count_passes(*item) : 1); ++p) {
       try {
         const std::size_t n_tokens =

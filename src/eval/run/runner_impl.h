@@ -18,6 +18,9 @@ namespace winnow::eval {
 // Of a reference, for its likelihood.
 inline constexpr std::size_t kMostReferenceTokens = 128;
 
+// Forks copy the page that they write to; so many tokens more than are fed pay for that and for rounding.
+inline constexpr std::int32_t kForkSlack = 2 * 32;
+
 // A prompt that is prefilled once, into a session for every cell.
 struct Pass {
   const WorkItem* item = nullptr;
@@ -32,6 +35,16 @@ struct Job {
   std::size_t cell = 0;
   std::optional<Session> session;
   SessionStatistics after_cut = {};
+};
+
+// What is forced in a turn of a pass, and what the full cache made of it.
+struct Forced {
+  std::size_t turn = 0;
+  Continuation continuation = {};  // of a question: the full cache's answer, known once that has been asked
+  std::string text = {};           // of that answer
+  ReferencePredictions reference = {};
+  double full_nll = 0;
+  std::string failure = {};  // why there is nothing to compare with
 };
 
 struct Runner::Impl {
@@ -56,7 +69,7 @@ struct Runner::Impl {
   void add_passes(const WorkItem& item, std::vector<Pass>& passes);
   // Groups of jobs that run together. Jobs that can never run are written down as failures. `beside`: bytes that the
   // first group leaves to something else.
-  std::vector<std::vector<Job>> make_groups(const std::vector<Pass>& passes, std::size_t beside = 0);
+  std::vector<std::vector<Job>> make_groups(std::span<const Pass> passes, std::size_t beside = 0);
   // Prefills a group; the jobs of a pass that fails are written down and taken out. `beside` gets the first pass, too.
   void prefill(std::vector<Job>& group, Session* beside = nullptr);
   void prefill_pass(std::span<Job> jobs, Session* beside);
@@ -68,6 +81,9 @@ struct Runner::Impl {
   void put_failures(const Pass& pass, std::size_t cell, const std::string& reason);
 
   // answering.cc
+  // The turn's question, behind a fork of what was cut; `session` goes on to the later turns.
+  Session ask(Session& session, const WorkItem& item, std::size_t turn) const;
+  int room_in_context(const Session& session) const { return options.n_ctx - session.n_tokens(); }
   void answer_group(std::vector<Job>& group);
   void answer_round(std::vector<Job>& group, std::size_t round);
 
@@ -75,6 +91,13 @@ struct Runner::Impl {
   // Whether the reference goes through the pass of the others: all sessions of a pass have the same entry types.
   bool reference_shares_pass() const;
   void force_item(const WorkItem& item);
+  void force_pass(const Pass& pass, std::vector<Forced>& turns);
+  // Where something is forced: behind the question, if there is one.
+  Session behind_question(Session& session, const WorkItem& item, std::size_t turn) const;
+  void record_reference(Session& full, const Pass& pass, std::vector<Forced>& turns) const;
+  // What the full cache answers, greedily.
+  void answer_question(const Session& session, const Pass& pass, Forced& forced) const;
+  void force_job(Job& job, std::span<const Forced> turns, std::size_t n_together);
 };
 
 // Calls `work`, and `failed` with the reason if it throws anything but a request to stop and what ends all ranks.

@@ -11,10 +11,20 @@
 namespace winnow::eval {
 
 enum class Protocol {
-  kAnswer,      // generate, and score the answer
-  kFidelity,    // force the true continuation, and compare with the full cache's predictions
-  kPerplexity,  // force the true continuation
+  kAnswer,          // generate, and score the answer
+  kFidelity,        // force the true continuation, and compare with the full cache's predictions
+  kAnswerFidelity,  // the same with the full cache's answer to the question
+  kPerplexity,      // force the true continuation
 };
+
+// Whether samples have questions: the cache is cut before or after them, and a sample may have several.
+constexpr bool asks(Protocol protocol) {
+  return protocol == Protocol::kAnswer || protocol == Protocol::kAnswerFidelity;
+}
+// Whether predictions are set beside the full cache's.
+constexpr bool compares(Protocol protocol) {
+  return protocol == Protocol::kFidelity || protocol == Protocol::kAnswerFidelity;
+}
 
 struct WorkItem {
   std::string benchmark;
