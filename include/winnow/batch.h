@@ -125,7 +125,7 @@ struct BatchStatistics {
   std::int64_t steps = 0, slices = 0;  // of decoding and of prefill
   double decode_s = 0, prefill_s = 0;  // of the engine
   int n_queued = 0, n_reading = 0, n_answering = 0;
-  double turn_s = 0;  // that the turn under way (a step, a slice of prefill, a context's file) has taken; 0: idle
+  double turn_s = 0;               // that the turn under way (a step, slices of prefill) has taken; 0: idle
   std::size_t bytes_promised = 0;  // to requests under way and contexts
   std::size_t context_bytes = 0;   // of what is kept: pages, shared ones once, and scores of cuts
   // Requests of which a beginning was kept (or was being read for others), those of which nothing was, and what had to
@@ -153,9 +153,9 @@ struct BatchEntry {
 //
 // Memory is promised before a request starts: the peak by Engine::estimate, with its hidden states and what sessions
 // hold beside pages, has to fit the engine's kv_bytes_limit beside all other promises. A request that does not fit
-// waits, and with it those behind it: the order is that of arrival. One that could not even fit alone fails with
-// kInvalidArgument and the budget that would. An engine without a limit promises everything.
-//
+// waits, and with it those behind it: the order is that of arrival, but that who waits for a file with its beginning to
+// be loaded holds nobody up. One that could not even fit alone fails with kInvalidArgument and the budget that would.
+// An engine without a limit promises everything.
 // Thread-safe.
 class Batch {
  public:

@@ -204,6 +204,11 @@ std::size_t state_bytes(const ModelInfo& model, const SessionOptions& options) {
   return bytes + 2 * model.state_bytes() + static_cast<std::size_t>(model.n_vocab) * sizeof(float);
 }
 
+std::size_t loading_bytes(const ModelInfo& model, const SessionOptions& options, std::size_t file_bytes) {
+  // Pages that are not full come on top.
+  return file_bytes + tail_bytes(model, options, 0) + state_bytes(model, options);
+}
+
 void make_samplers(BatchJob& job, const Engine& engine, const BatchOptions& batch) {
   const BatchRequest& request = job.request;
   if (request.embedding || request.n_answers > batch.n_parallel) return;  // check_job says so

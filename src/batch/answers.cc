@@ -176,6 +176,7 @@ void Batch::Impl::finish(BatchJob& job, FinishReason reason) {
   if (was_queued) {
     owned = std::move(*queued);
     queue.erase(queued);
+    drop_unwanted_load();
   } else {
     const auto running = std::find_if(active.begin(), active.end(), is_it);
     owned = std::move(*running);

@@ -11,6 +11,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "batch/file_work.h"
 #include "batch/job.h"
 #include "batch/prefix_files.h"
 #include "batch/prefix_tree.h"
@@ -31,7 +32,7 @@ struct Batch::Impl {
   // Starts jobs of the queue while there is room, in order.
   void admit();
   // What of a request is there already, of what it may begin with.
-  PrefixTree::Match find_beginning(BatchJob& job);
+  PrefixTree::Match find_beginning(const BatchJob& job) const;
   // Its context, where somebody else reads it at present.
   PrefixPointer find_unready_context(const BatchJob& job) const;
   bool make_room(std::size_t bytes);
@@ -57,9 +58,21 @@ struct Batch::Impl {
   void keep_prompt(BatchJob& job);
   void keep_answer(const BatchJob& job, Session session);
   bool keeps(const BatchJob& job) const;
-  // From the folder, and into it: one that has waited so long. False if there is none.
-  void restore();
+  void restore();  // from the folder
+  // Whether a request of the queue waits for a file with its beginning, which is then being read, or for room for that.
+  enum class FileWait { kNone, kFile, kRoom };
+  FileWait wait_for_file(BatchJob& job);
+  void load(const SavedBeginning& file, const BatchJob& job, std::size_t bytes);
+  void finish_load();
+  void drop_unwanted_load();
+  // Begins to save one that has waited so long. False if there is none, and none is being saved.
   bool save_one(std::chrono::steady_clock::duration context_age, std::chrono::steady_clock::duration other_age);
+  void finish_save();
+  bool is_file_over() const { return (loading && loading->is_over) || (saving && saving->is_over); }
+  void warn(const std::string& sentence) const;
+  // Does `work` on a thread of its own, then sets is_over and wakes the batch's thread.
+  template <class Work>
+  auto beside(std::atomic<bool>& is_over, Work work);
   // When the next one has waited for so long. Nothing: there is none.
   std::optional<BatchClock::time_point> next_save(std::chrono::steady_clock::duration other_age) const;
   bool awaits_save(const KeptPrefix& prefix) const;
@@ -88,6 +101,8 @@ struct Batch::Impl {
   const BatchOptions options;
   std::optional<PrefixFiles> files;  // with a folder
   PrefixTree tree;
+  std::unique_ptr<FileLoad> loading;  // null: none is being read
+  std::unique_ptr<FileSave> saving;   // likewise
   std::deque<std::unique_ptr<BatchJob>> queue;
   std::list<std::unique_ptr<BatchJob>> active;  // admitted
   std::list<BatchReading> readings;             // the next slice belongs to the first

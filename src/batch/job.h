@@ -7,6 +7,7 @@
 #include <optional>
 #include <vector>
 
+#include "batch/prefix_files.h"
 #include "batch/prefix_tree.h"
 #include "winnow/batch.h"
 #include "winnow/embedding.h"
@@ -45,7 +46,7 @@ struct BatchJob {
   std::string key;                                    // of what it may begin with
   PrefixPointer origin;                               // what it begins with, or waits for; null: nothing
   std::int32_t n_begun = 0;                           // tokens of that
-  bool was_looked_for = false;                        // its context, in the folder for saved contexts
+  std::optional<std::vector<SavedBeginning>> saved;   // of its context, in the folder; nothing: not looked for yet
   std::int32_t mark = 0;                              // tokens after which a copy is kept on the way; 0: none
   std::optional<Session> session;                     // until the first token
   std::vector<Sampler> samplers;                      // one for each answer, until the first token
@@ -75,6 +76,9 @@ void make_samplers(BatchJob& job, const Engine& engine, const BatchOptions& opti
 // Throws what is wrong with the request; completes its options (context length, answer length) and fills needs.
 // Throws Error(kInvalidArgument) for one that cannot fit the engine's limit, with the budget that would.
 void check_job(BatchJob& job, Engine& engine, const BatchOptions& options);
+
+// What has to be promised while a session with these options is loaded from a file of so many bytes.
+std::size_t loading_bytes(const ModelInfo& model, const SessionOptions& options, std::size_t file_bytes);
 
 // What a checked request needs behind such a beginning.
 BatchNeeds needs_behind(const BatchRequest& request, Engine& engine, const BatchBeginning& beginning);

@@ -1,5 +1,7 @@
 // What of a request stays for later ones: in memory, and in the folder for saved contexts.
 #include <algorithm>
+#include <chrono>
+#include <future>
 #include <string>
 #include <utility>
 #include <vector>
@@ -63,7 +65,8 @@ void Batch::Impl::restore() {
 }
 
 bool Batch::Impl::awaits_save(const KeptPrefix& prefix) const {
-  if (!files || !prefix.is_ready || !prefix.is_kept || prefix.is_saved) return false;
+  if (!files || !prefix.is_ready || !prefix.is_kept || prefix.is_saved || PrefixTree::is_branching(prefix))
+    return false;
   if (!prefix.is_context && !prefix.children.empty()) return false;
   const std::vector<std::string> keys = saved_prefix_keys(prefix.session.options(), prefix.tokens);
   return std::find(keys.begin(), keys.end(), prefix.key) != keys.end();
@@ -79,22 +82,127 @@ std::optional<BatchClock::time_point> Batch::Impl::next_save(std::chrono::steady
   return next;
 }
 
+template <class Work>
+auto Batch::Impl::beside(std::atomic<bool>& is_over, Work work) {
+  struct End {
+    Impl& impl;
+    std::atomic<bool>& is_over;
+    ~End() {
+      const std::lock_guard lock(impl.mutex);
+      is_over = true;
+      impl.wake.notify_all();
+    }
+  };
+  auto result = std::async(std::launch::async | std::launch::deferred, [this, &is_over, work = std::move(work)] {
+    const End end{*this, is_over};
+    return work();
+  });
+  // Where there is no thread to be had it is done when the result is taken: at once.
+  if (result.wait_for(std::chrono::seconds(0)) == std::future_status::deferred) is_over = true;
+  return result;
+}
+
+void Batch::Impl::warn(const std::string& sentence) const {
+  if (options.on_warning) options.on_warning(sentence);
+}
+
+Batch::Impl::FileWait Batch::Impl::wait_for_file(BatchJob& job) {
+  const BatchRequest& request = job.request;
+  if (!files || request.reuse == Reuse::kNone || request.context.empty()) return FileWait::kNone;
+  if (job.saved && job.saved->empty()) return FileWait::kNone;
+  const std::int32_t n_there = tree.find(job.key, job.tokens).n_tokens;
+  if (!job.saved) {
+    if (n_there >= static_cast<std::int32_t>(request.context.size())) return FileWait::kNone;
+    job.saved = files->find(job.key, request.context, static_cast<std::size_t>(std::max(n_there + 1, kLeastReused)));
+  }
+  const std::size_t limit = engine->memory().kv_bytes_limit;
+  const auto bytes = [&](const SavedBeginning& file) {
+    return loading_bytes(engine->model()->info(), request.session, file.bytes);
+  };
+  std::erase_if(*job.saved, [&](const SavedBeginning& file) {
+    return file.n_tokens <= n_there || (limit > 0 && bytes(file) > limit);
+  });
+  if (job.saved->empty() || find_unready_context(job)) return FileWait::kNone;
+  if (loading) return FileWait::kFile;  // this one, or the next
+  const SavedBeginning& longest = job.saved->front();
+  if (!make_room(bytes(longest))) return FileWait::kRoom;
+  load(longest, job, bytes(longest));
+  return FileWait::kFile;
+}
+
+void Batch::Impl::load(const SavedBeginning& file, const BatchJob& job, std::size_t bytes) {
+  auto next = std::make_unique<FileLoad>();
+  next->file = file;
+  next->key = job.key;
+  next->is_context = static_cast<std::size_t>(file.n_tokens) == job.request.context.size();
+  next->bytes = bytes;
+  next->session = beside(next->is_over, [this, &is_wanted = next->is_wanted, path = file.path,
+                                         tokens = std::vector(job.tokens.begin(), job.tokens.begin() + file.n_tokens)] {
+    return files->load(path, tokens, is_wanted);
+  });
+  loading = std::move(next);
+}
+
+void Batch::Impl::finish_load() {
+  const std::unique_ptr<FileLoad> over = std::move(loading);
+  try {
+    Session session = over->session.get();
+    if (!over->is_wanted) return;
+    if (const PrefixPointer found = tree.add(over->key, std::move(session), true)) {
+      found->is_context = over->is_context;
+      found->is_saved = true;
+      has_changed = true;
+    }
+  } catch (const std::exception& error) {
+    if (!over->is_wanted) return;
+    warn(PrefixFiles::passed_over(error));
+  }
+  // Whatever has come of it, nobody tries it again.
+  for (const std::unique_ptr<BatchJob>& job : queue) {
+    if (job->saved) std::erase_if(*job->saved, [&](const auto& file) { return file.path == over->file.path; });
+  }
+}
+
+void Batch::Impl::drop_unwanted_load() {
+  if (!loading) return;
+  const bool is_wanted = std::any_of(queue.begin(), queue.end(), [&](const std::unique_ptr<BatchJob>& job) {
+    return job->saved && std::any_of(job->saved->begin(), job->saved->end(),
+                                     [&](const SavedBeginning& file) { return file.path == loading->file.path; });
+  });
+  if (!is_wanted) loading->is_wanted = false;  // for good: who comes now has it loaded anew
+}
+
 bool Batch::Impl::save_one(std::chrono::steady_clock::duration context_age,
                            std::chrono::steady_clock::duration other_age) {
+  if (saving) return true;
   const auto now = std::chrono::steady_clock::now();
   for (const PrefixPointer& prefix : tree.all()) {
     if (prefix->ready_at > now - (prefix->is_context ? context_age : other_age) || !awaits_save(*prefix)) continue;
     prefix->is_saved = true;  // also where it fails: a full disk is not asked again and again
-    files->save(prefix->key, prefix->session);
+    prefix->is_saving = true;
+    auto next = std::make_unique<FileSave>();
+    next->prefix = prefix;
+    next->result = beside(next->is_over, [this, kept = prefix.get()] { files->save(kept->key, kept->session); });
+    saving = std::move(next);
     return true;
   }
   return false;
 }
 
+void Batch::Impl::finish_save() {
+  const std::unique_ptr<FileSave> over = std::move(saving);
+  over->prefix->is_saving = false;
+  try {
+    over->result.get();
+  } catch (const std::exception& error) {
+    warn(std::string("a context could not be saved: ") + error.what());
+  }
+}
+
 void Batch::Impl::touch_files(KeptPrefix& prefix) const {
   const auto now = BatchClock::now();
   for (KeptPrefix* used = &prefix; files && used != nullptr; used = used->parent) {
-    if (!used->is_saved || (used->touched && now - *used->touched < kTouchEvery)) continue;
+    if (!used->is_saved || used->is_saving || (used->touched && now - *used->touched < kTouchEvery)) continue;
     used->touched = now;
     used->is_saved = files->touch(used->key, used->tokens);  // else it is saved again
   }

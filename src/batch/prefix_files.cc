@@ -10,11 +10,13 @@
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
+#include <map>
 #include <random>
 #include <set>
 #include <system_error>
 
 #include "base/fnv1a.h"
+#include "engine/session_file.h"
 #include "winnow/error.h"
 
 namespace winnow {
@@ -89,6 +91,10 @@ std::string file_name(const Fnv1a& hash, std::size_t n_tokens) {
   return hex_text(hash.value()) + "-" + std::to_string(n_tokens) + kSuffix;
 }
 
+[[noreturn]] void refuse_name(const std::string& path) {
+  throw Error(ErrorCode::kBadFile, path + " holds another context than its name says: remove it");
+}
+
 // Servers on other machines, or in containers, have processes of the same number.
 std::string random_number() {
   std::random_device random;
@@ -105,30 +111,30 @@ PrefixFiles::PrefixFiles(std::shared_ptr<Engine> engine, std::string folder, con
       on_warning_(std::move(on_warning)),
       seal_(folder_) {}
 
+std::string PrefixFiles::passed_over(const std::exception& error) {
+  return std::string("a saved context was passed over: ") + error.what();
+}
+
 std::string PrefixFiles::path_of(const std::string& key, std::span<const Token> tokens) const {
   Fnv1a hash;
   hash.add(key).add(tokens.data(), tokens.size() * sizeof(Token));
   return (fs::path(folder_) / file_name(hash, tokens.size())).string();
 }
 
-void PrefixFiles::warn(const std::string& what, const std::exception& error) const {
-  if (on_warning_) on_warning_(what + error.what());
-}
-
-void PrefixFiles::save(const std::string& key, const Session& session) {
+void PrefixFiles::save(const std::string& key, const Session& session) const {
   const std::string path = path_of(key, session.tokens());
   // Its seal is there before the file has its name: who is killed in between leaves a seal of nothing.
   const std::string unsealed = path + kUnsealed + random_number();
   try {
-    session.save(unsealed);
+    save_session(session.impl(), unsealed);  // not Session::save, which waits for steps of others
     const FolderLock lock(folder_, LOCK_EX);
     seal_.seal(unsealed, path);
     fs::rename(unsealed, path);
     trim();
-  } catch (const std::exception& error) {
+  } catch (...) {
     std::error_code ignored;
     fs::remove(unsealed, ignored);
-    warn("a context could not be saved: ", error);
+    throw;
   }
 }
 
@@ -167,15 +173,21 @@ bool PrefixFiles::touch(const std::string& key, std::span<const Token> tokens) c
   return utimensat(AT_FDCWD, path_of(key, tokens).c_str(), nullptr, 0) == 0 || errno != ENOENT;
 }
 
-Session PrefixFiles::load(const std::string& path) const {
+Session PrefixFiles::load(const std::string& path, const std::atomic<bool>& is_wanted) const {
+  const auto require_wanted = [&] {
+    if (!is_wanted) throw Error(ErrorCode::kCancelled, path + " is not needed any more");
+  };
   check_file(path, limits_.one_bytes);
   const FolderLock lock(folder_, LOCK_SH);
+  require_wanted();
   seal_.check(path);
+  require_wanted();
   return engine_->load_session(path);
 }
 
-std::optional<Session> PrefixFiles::find(const std::string& key, std::span<const Token> tokens, std::size_t n_least) {
-  std::set<std::string> names;
+std::vector<SavedBeginning> PrefixFiles::find(const std::string& key, std::span<const Token> tokens,
+                                              std::size_t n_least) const {
+  std::map<std::string, std::size_t> bytes;  // by name
   std::set<std::size_t> lengths;
   std::error_code ignored;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder_, ignored)) {
@@ -184,46 +196,48 @@ std::optional<Session> PrefixFiles::find(const std::string& key, std::span<const
     if (dash == std::string::npos || !name.ends_with(kSuffix)) continue;
     const std::size_t n = std::strtoull(name.c_str() + dash + 1, nullptr, 10);
     if (n < n_least || n > tokens.size()) continue;
-    names.insert(name);
-    lengths.insert(n);
+    std::error_code gone;  // another server has removed it by now
+    bytes[name] = entry.file_size(gone);
+    if (!gone) lengths.insert(n);
   }
-  std::vector<std::size_t> found;
+  std::vector<SavedBeginning> found;
   Fnv1a hash;
   hash.add(key);
   for (std::size_t n_before = 0; const std::size_t n : lengths) {
     hash.add(tokens.data() + n_before, (n - n_before) * sizeof(Token));
     n_before = n;
-    if (names.contains(file_name(hash, n))) found.push_back(n);
+    const auto file = bytes.find(file_name(hash, n));
+    if (file == bytes.end()) continue;
+    found.push_back({.path = (fs::path(folder_) / file->first).string(),
+                     .n_tokens = static_cast<std::int32_t>(n),
+                     .bytes = file->second});
   }
-  for (auto n = found.rbegin(); n != found.rend(); ++n) {
-    const std::span<const Token> beginning = tokens.first(*n);
-    try {
-      Session session = load(path_of(key, beginning));
-      if (!std::ranges::equal(session.tokens(), beginning)) continue;
-      touch(key, beginning);
-      return session;
-    } catch (const std::exception& error) {
-      warn("a saved context was passed over: ", error);
-    }
-  }
-  return std::nullopt;
+  std::reverse(found.begin(), found.end());
+  return found;
 }
 
-void PrefixFiles::restore(const KeysOf& keys_of, const std::function<bool(SavedPrefix)>& takes) {
+Session PrefixFiles::load(const std::string& path, std::span<const Token> tokens,
+                          const std::atomic<bool>& is_wanted) const {
+  Session session = load(path, is_wanted);
+  if (!std::ranges::equal(session.tokens(), tokens)) refuse_name(path);
+  utimensat(AT_FDCWD, path.c_str(), nullptr, 0);
+  return session;
+}
+
+void PrefixFiles::restore(const KeysOf& keys_of, const std::function<bool(SavedPrefix)>& takes) const {
+  const std::atomic<bool> is_wanted = true;
   for (const SavedFile& file : saved_files()) {
     const std::string& path = file.path;
     try {
-      Session session = load(path);
+      Session session = load(path, is_wanted);
       const std::vector<std::string> keys = keys_of(session.options(), session.tokens());
       const auto key = std::find_if(keys.begin(), keys.end(), [&](const std::string& candidate) {
         return fs::path(path_of(candidate, session.tokens())).filename() == fs::path(path).filename();
       });
-      if (key == keys.end()) {
-        throw Error(ErrorCode::kBadFile, path + " holds another context than its name says: remove it");
-      }
+      if (key == keys.end()) refuse_name(path);
       if (!takes({.key = *key, .session = std::move(session)})) return;
     } catch (const std::exception& error) {
-      warn("a saved context was passed over: ", error);
+      if (on_warning_) on_warning_(passed_over(error));
     }
   }
 }

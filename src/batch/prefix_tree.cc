@@ -199,7 +199,7 @@ bool PrefixTree::remove_one() {
   const KeptPrefix* first = nullptr;
   for (const PrefixPointer& prefix : all_) {
     // What several continue is held by all of them: nothing would be won.
-    if (!prefix->is_ready || prefix->n_users > 0 || prefix->children.size() > 1) continue;
+    if (!prefix->is_ready || prefix->is_saving || prefix->n_users > 0 || prefix->children.size() > 1) continue;
     const auto order = [](const KeptPrefix& of) { return std::pair(priority(of), of.last_use); };
     if (first == nullptr || order(*prefix) < order(*first)) first = prefix.get();
   }

@@ -21,6 +21,9 @@
 
 namespace winnow {
 
+// A few tokens that a template begins every chat with are no beginning.
+inline constexpr std::int32_t kLeastReused = 16;
+
 struct KeptPrefix;
 using PrefixPointer = std::shared_ptr<KeptPrefix>;
 
@@ -38,7 +41,8 @@ struct KeptPrefix {
   // Logits, saved queries, scores and recurrent states; while it is read, all that is promised.
   std::size_t state_bytes = 0;
   SessionStatistics statistics;
-  bool is_saved = false;  // in the folder for saved contexts
+  bool is_saved = false;   // in the folder for saved contexts, or on its way there
+  bool is_saving = false;  // another thread reads it to save it: it stays until that is over
   std::chrono::steady_clock::time_point ready_at;
   std::optional<std::chrono::steady_clock::time_point> touched;  // when its file was told last that it is used
 
@@ -94,6 +98,9 @@ class PrefixTree {
   bool remove_one();
   void trim();  // to the limit, and to a number that can be looked through
 
+  // A place where others part, without logits of its own.
+  static bool is_branching(const KeptPrefix& prefix);
+
   const std::list<PrefixPointer>& all() const { return all_; }
   std::size_t bytes() const;                             // of all, and promised to those being read
   std::size_t bytes_kept() const;                        // of kept ones: what the limit is about
@@ -107,8 +114,6 @@ class PrefixTree {
   Siblings& siblings_below(KeptPrefix* parent, const std::string& key);
   void insert(KeptPrefix& prefix);
   void charge(KeptPrefix& prefix) const;
-  // A place where others part, without logits of its own.
-  static bool is_branching(const KeptPrefix& prefix);
   static double priority(const KeptPrefix& prefix);
   void touch(KeptPrefix& prefix);
 

@@ -15,8 +15,6 @@ constexpr double kTurnSeconds = 0.05;
 constexpr double kIdleReadSeconds = 0.02;
 // A busy batch saves a context after this time, an idle one at once.
 constexpr std::chrono::seconds kAtOnce{0}, kLatestSave{2};
-// A few tokens that a template begins every chat with are no beginning.
-constexpr std::int32_t kLeastReused = 16;
 // Fewer tokens are read again sooner than another copy is made.
 constexpr std::int32_t kLeastCopied = 64;
 // Fewer tokens of a context that is not cut are read together with what follows it.
@@ -31,6 +29,8 @@ BatchClock::duration conversation_age(const BatchOptions& options) {
 
 void Batch::Impl::run() {
   while (receive()) {
+    if (loading && loading->is_over) finish_load();
+    if (saving && saving->is_over) finish_save();
     admit();
     const double seconds = step();
     if (!readings.empty()) read(seconds > 0 ? seconds * options.prefill_share : kIdleReadSeconds);
@@ -40,8 +40,8 @@ void Batch::Impl::run() {
   // Those that are left hear of their end.
   while (!active.empty()) finish(*active.front(), FinishReason::kCancelled);
   while (!queue.empty()) finish(*queue.front(), FinishReason::kCancelled);
-  while (save_one(kAtOnce, kAtOnce)) {
-  }
+  if (loading) finish_load();  // dropped with the last of those that waited for it
+  while (save_one(kAtOnce, kAtOnce)) finish_save();
 }
 
 bool Batch::Impl::receive() {
@@ -49,23 +49,23 @@ bool Batch::Impl::receive() {
   std::vector<std::uint64_t> ids;
   {
     std::unique_lock lock(mutex);
-    const auto has_news = [&] { return is_stopping || !incoming.empty() || !cancelled.empty(); };
-    if (active.empty() && queue.empty() && !has_news()) {
+    const auto has_news = [&] { return is_stopping || !incoming.empty() || !cancelled.empty() || is_file_over(); };
+    // Those in the queue wait for a file, or for the room that one of them holds.
+    if (active.empty() && (queue.empty() || loading || saving) && !has_news()) {
       lock.unlock();
       const bool is_saving = save_one(kAtOnce, conversation_age(options));
-      const std::optional<BatchClock::time_point> due = next_save(conversation_age(options));
+      std::optional<BatchClock::time_point> due;
       if (!is_saving) {
+        due = next_save(conversation_age(options));
         drop_step();
-        engine->impl().pool->trim();
+        if (!loading) engine->impl().pool->trim();
       }
       lock.lock();
-      if (!is_saving) {
-        turn_begin.reset();
-        if (due) {
-          wake.wait_until(lock, *due, has_news);
-        } else {
-          wake.wait(lock, has_news);
-        }
+      turn_begin.reset();
+      if (due) {
+        wake.wait_until(lock, *due, has_news);
+      } else {
+        wake.wait(lock, has_news);
       }
     }
     turn_begin = BatchClock::now();
@@ -108,7 +108,7 @@ void Batch::Impl::cancel_jobs(const std::vector<std::uint64_t>& ids) {
 }
 
 std::size_t Batch::Impl::bytes_promised() const {
-  std::size_t sum = tree.bytes();
+  std::size_t sum = tree.bytes() + (loading ? loading->bytes : 0);
   for (const std::unique_ptr<BatchJob>& job : active) sum += job->promised;
   return sum;
 }
@@ -152,24 +152,13 @@ bool Batch::Impl::make_room(std::size_t bytes) {
   return true;
 }
 
-PrefixTree::Match Batch::Impl::find_beginning(BatchJob& job) {
+PrefixTree::Match Batch::Impl::find_beginning(const BatchJob& job) const {
   const BatchRequest& request = job.request;
   if (request.reuse == Reuse::kNone) return {};
   PrefixTree::Match match = tree.find(job.key, job.tokens);
   if (match.n_tokens < kLeastReused) match = {.n_common = match.n_common};
-  const auto n_context = static_cast<std::int32_t>(request.context.size());
-  // Once: a job that waits for room comes here again at every step.
-  if (files && match.n_tokens < n_context && !std::exchange(job.was_looked_for, true)) {
-    const auto n_least = static_cast<std::size_t>(std::max(match.n_tokens + 1, kLeastReused));
-    if (std::optional<Session> session = files->find(job.key, request.context, n_least)) {
-      if (const PrefixPointer found = tree.add(job.key, *std::move(session), true)) {
-        found->is_context = found->tokens.size() == request.context.size();
-        found->is_saved = true;
-      }
-      match = tree.find(job.key, job.tokens);
-    }
-  }
   if (request.session.eviction.evicts() && !continues(request)) {
+    const auto n_context = static_cast<std::int32_t>(request.context.size());
     const auto n_least = n_context > 0 ? n_context : static_cast<std::int32_t>(job.tokens.size());
     if (match.n_tokens < n_least) return {};
   }
@@ -177,10 +166,16 @@ PrefixTree::Match Batch::Impl::find_beginning(BatchJob& job) {
 }
 
 void Batch::Impl::admit() {
-  while (!queue.empty()) {
-    BatchJob& next = *queue.front();
+  for (auto place = queue.begin(); place != queue.end();) {
+    BatchJob& next = **place;
     const BatchRequest& request = next.request;
     if (n_answers() + request.n_answers > options.n_parallel) return;
+    const FileWait wait = wait_for_file(next);
+    if (wait == FileWait::kRoom) return;
+    if (wait == FileWait::kFile) {
+      ++place;  // those behind it go on
+      continue;
+    }
     PrefixTree::Match match = find_beginning(next);
     BatchNeeds needs = next.needs;
     if (match.prefix) {
@@ -200,8 +195,8 @@ void Batch::Impl::admit() {
       if (match.prefix) tree.release(*match.prefix);
       return;
     }
-    std::unique_ptr<BatchJob> job = std::move(queue.front());
-    queue.pop_front();
+    std::unique_ptr<BatchJob> job = std::move(*place);
+    place = queue.erase(place);
     {
       const std::lock_guard lock(mutex);
       --n_waiting;

@@ -207,8 +207,8 @@ void Session::save(const std::string& path) const {
   save_session(*impl_, path);
 }
 
+// Without the mutex: of what sessions share it uses the page pool alone, and others compute meanwhile.
 Session Engine::load_session(const std::string& path) {
-  const std::lock_guard lock(impl_->mutex);
   impl_->check_whole("a session file");
   return Session(winnow::load_session(shared_from_this(), path));
 }

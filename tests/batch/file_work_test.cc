@@ -1,0 +1,225 @@
+// Files of kept contexts are read and written beside the batch's thread: who has nothing to do with them goes on.
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <memory>
+#include <thread>
+
+#include "batch/batch_test_support.h"
+
+namespace winnow::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kContext = 300, kPrompt = 7;
+
+// As another server holds the folder while it writes: nobody reads or writes a file there until this goes.
+class HeldFolder {
+ public:
+  explicit HeldFolder(const std::string& folder)
+      : descriptor_(open((folder + "/lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600)) {
+    EXPECT_EQ(flock(descriptor_, LOCK_EX), 0);
+  }
+  ~HeldFolder() { release(); }
+  HeldFolder(const HeldFolder&) = delete;
+  HeldFolder& operator=(const HeldFolder&) = delete;
+  void release() {
+    if (descriptor_ >= 0) close(descriptor_);
+    descriptor_ = -1;
+  }
+
+ private:
+  int descriptor_;
+};
+
+void wait_until(const std::function<bool()>& condition) {
+  for (int i = 0; i < 4000 && !condition(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  ASSERT_TRUE(condition());
+}
+
+// What one server has saved another, which started before, is asked about.
+class FileWorkTest : public BatchTest {
+ protected:
+  BatchOptions options() {
+    BatchOptions options{.context_bytes = std::size_t{16} << 20, .cache_dir = folder_};
+    options.on_warning = [this](const std::string& text) { warnings_.push_back(text); };
+    return options;
+  }
+  static BatchRequest request(std::uint32_t seed, int n_context = kContext) {
+    BatchRequest request = batch_request(kContext, kPrompt, seed, batch_options(), 6);
+    request.context.resize(static_cast<std::size_t>(n_context));
+    return request;
+  }
+  // Nothing of it is in a file, and nothing is kept.
+  static BatchRequest other_request() {
+    BatchRequest request = batch_request(0, 20, 99, batch_options(), 6);
+    request.keep = false;
+    return request;
+  }
+  static std::vector<Token> answer_of(Batch& batch, const BatchRequest& request) {
+    Listener listener;
+    batch.submit(request, listener.callbacks());
+    listener.wait();
+    return listener.answer();
+  }
+  std::string file_of(int n_tokens) const {
+    std::string found;
+    for (const fs::directory_entry& entry : fs::directory_iterator(folder_)) {
+      if (entry.path().filename().string().ends_with("-" + std::to_string(n_tokens) + ".context")) found = entry.path();
+    }
+    return found;
+  }
+  void damage(const std::string& path) const {
+    std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(static_cast<std::streamoff>(fs::file_size(path) / 2));
+    file.put('\x55');
+    file.put('\xaa');
+  }
+  void save(const BatchRequest& request) {
+    answer_ = answer_of(*first_, request);
+    wait_until([&] { return !file_of(static_cast<int>(request.context.size())).empty(); });
+  }
+  // Another request is answered, so those before it are known to wait.
+  void expect_others_go_on() { EXPECT_EQ(answer_of(*second_, other_request()).size(), 6U); }
+
+  const TemporaryDirectory directory_;
+  const std::string folder_ = directory_.file("cache");
+  std::vector<std::string> warnings_;
+  std::unique_ptr<Batch> first_ = make_batch(options());
+  std::unique_ptr<Batch> second_ = make_batch(options());  // its engine is engine_
+  std::vector<Token> answer_;
+};
+
+TEST_F(FileWorkTest, OthersGoOnWhileAContextIsLoaded) {
+  save(request(1));
+  HeldFolder held(folder_);
+  Listener listener;
+  second_->submit(request(1), listener.callbacks());
+  expect_others_go_on();
+  EXPECT_FALSE(listener.is_done());
+  EXPECT_GE(second_->statistics().bytes_promised, fs::file_size(file_of(kContext)));
+  held.release();
+  EXPECT_EQ(listener.wait().cached_tokens, kContext);
+  EXPECT_EQ(listener.answer(), answer_);
+  EXPECT_TRUE(warnings_.empty());
+}
+
+TEST_F(FileWorkTest, ContextsThatSeveralWaitForAreLoadedOnce) {
+  save(request(1));
+  save(request(2, kContext - 1));
+  HeldFolder held(folder_);
+  Listener listeners[4];
+  for (int i = 0; i < 4; ++i) {
+    BatchRequest asked = i < 3 ? request(1) : request(2, kContext - 1);  // and one that waits for another file
+    asked.prompt = random_tokens(kPrompt, 300, static_cast<std::uint32_t>(70 + i));
+    second_->submit(asked, listeners[i].callbacks());
+  }
+  expect_others_go_on();
+  held.release();
+  for (int i = 0; i < 4; ++i) EXPECT_EQ(listeners[i].wait().cached_tokens, i < 3 ? kContext : kContext - 1);
+  EXPECT_EQ(second_->statistics().prompt_tokens, 4 * kPrompt + 20);
+  EXPECT_TRUE(warnings_.empty());
+}
+
+TEST_F(FileWorkTest, ADamagedContextIsReadAnew) {
+  save(request(1));
+  damage(file_of(kContext));
+  HeldFolder held(folder_);
+  Listener listeners[2];
+  for (Listener& listener : listeners) second_->submit(request(1), listener.callbacks());
+  expect_others_go_on();
+  held.release();
+  EXPECT_EQ(listeners[0].wait().cached_tokens, 0);
+  EXPECT_EQ(listeners[1].wait().cached_tokens, kContext);  // which the first one has read
+  for (const Listener& listener : listeners) EXPECT_EQ(listener.answer(), answer_);
+  ASSERT_EQ(warnings_.size(), 1U);
+  EXPECT_NE(warnings_[0].find("passed over"), std::string::npos) << warnings_[0];
+}
+
+TEST_F(FileWorkTest, BehindADamagedContextAShorterOneIsTaken) {
+  save(request(1, 150));
+  save(request(1));
+  damage(file_of(kContext));
+  Listener listener;
+  second_->submit(request(1), listener.callbacks());
+  EXPECT_EQ(listener.wait().cached_tokens, 150);
+  EXPECT_EQ(listener.answer(), answer_);
+  EXPECT_EQ(warnings_.size(), 1U);
+}
+
+TEST_F(FileWorkTest, WhatNobodyWaitsForAnyMoreIsDropped) {
+  save(request(1));
+  HeldFolder held(folder_);
+  Listener listener;
+  const std::uint64_t id = second_->submit(request(1), listener.callbacks());
+  expect_others_go_on();
+  second_->cancel(id);
+  EXPECT_EQ(listener.wait().reason, FinishReason::kCancelled);
+  held.release();
+  wait_until([&] { return second_->statistics().bytes_promised == 0; });
+  EXPECT_TRUE(second_->entries().empty());
+  EXPECT_EQ(bytes_in_use(), 0U);
+  EXPECT_TRUE(warnings_.empty());
+}
+
+TEST_F(FileWorkTest, WhoeverStillWaitsGetsWhatAnotherHasGivenUp) {
+  save(request(1));
+  HeldFolder held(folder_);
+  Listener listeners[3];
+  const std::uint64_t first = second_->submit(request(1), listeners[0].callbacks());
+  const std::uint64_t other = second_->submit(request(1), listeners[1].callbacks());
+  expect_others_go_on();
+  second_->cancel(first);
+  EXPECT_EQ(listeners[0].wait().reason, FinishReason::kCancelled);
+  second_->cancel(other);  // the last one
+  EXPECT_EQ(listeners[1].wait().reason, FinishReason::kCancelled);
+  second_->submit(request(1), listeners[2].callbacks());
+  expect_others_go_on();
+  held.release();
+  EXPECT_EQ(listeners[2].wait().cached_tokens, kContext);
+  EXPECT_EQ(listeners[2].answer(), answer_);
+  EXPECT_TRUE(warnings_.empty());
+}
+
+TEST_F(FileWorkTest, TheEndComesWhileAContextIsLoaded) {
+  save(request(1));
+  HeldFolder held(folder_);
+  Listener listener;
+  second_->submit(request(1), listener.callbacks());
+  expect_others_go_on();
+  std::thread end([&] { second_.reset(); });
+  EXPECT_EQ(listener.wait().reason, FinishReason::kCancelled);
+  held.release();
+  end.join();
+  EXPECT_EQ(bytes_in_use(), 0U);
+  EXPECT_TRUE(warnings_.empty());
+}
+
+TEST_F(FileWorkTest, OthersGoOnWhileAContextIsSaved) {
+  HeldFolder held(folder_);
+  answer_of(*second_, request(1));
+  wait_until([&] {  // it is written, and waits for the folder to get its name
+    const fs::directory_iterator files(folder_);
+    return std::any_of(begin(files), end(files), [](const fs::directory_entry& entry) {
+      return entry.path().filename().string().find(".context.tmp.") != std::string::npos;
+    });
+  });
+  expect_others_go_on();
+  EXPECT_TRUE(file_of(kContext).empty());
+  held.release();
+  wait_until([&] { return !file_of(kContext).empty(); });
+  Listener listener;
+  first_->submit(request(1), listener.callbacks());
+  EXPECT_EQ(listener.wait().cached_tokens, kContext);
+  EXPECT_TRUE(warnings_.empty());
+}
+
+}  // namespace
+}  // namespace winnow::test
