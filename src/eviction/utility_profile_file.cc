@@ -53,7 +53,7 @@ void read_table(const std::string& path, const Json& json, UtilityProfile& profi
 }
 
 void check_table(const std::string& path, const UtilityProfile& profile) {
-  const int n_heads = std::accumulate(profile.heads.begin(), profile.heads.end(), 0);
+  const auto n_heads = std::accumulate(profile.heads.begin(), profile.heads.end(), std::int64_t{0});
   if (n_heads < 1 || *std::min_element(profile.heads.begin(), profile.heads.end()) < 0 || profile.ratios.empty() ||
       profile.kept.size() != profile.ratios.size() * static_cast<std::size_t>(n_heads)) {
     refuse_file(path, "has a profile of the wrong shape: calibrate again");

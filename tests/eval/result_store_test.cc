@@ -142,6 +142,14 @@ TEST_F(ResultStoreTest, ADamagedLineIsNamed) {
   expect_refused([&] { read_run(folder()); }, "line 2");
 }
 
+TEST_F(ResultStoreTest, AConfigurationOfAnotherShapeIsRefused) {
+  open();
+  for (const char* text : {"", "7", "{}", R"({"run": 7})", R"({"run": {"key_type": 7}})"}) {
+    std::ofstream(folder() + "/run.json") << text;
+    expect_refused([&] { read_run(folder()); }, "is damaged");
+  }
+}
+
 TEST_F(ResultStoreTest, AnotherRunIsRefused) {
   open();
   Json other = kConfiguration;

@@ -97,13 +97,15 @@ TEST_F(TableFiles, ProfileRoundTrips) {
 }
 
 TEST_F(TableFiles, BadProfilesAreRefused) {
-  const std::string head = R"({"format":"winnow-lu-kv-profile","version":1,"model":"","scorer":"","n_layer":1,)";
+  const std::string any = R"({"format":"winnow-lu-kv-profile","version":1,"model":"","scorer":"",)";
+  const std::string head = any + R"("n_layer":1,)";
   for (const std::string& text : {std::string("{}"), std::string("[1]"), std::string("nonsense"), head + "}",
                                   head + R"("n_kv_head":1,"ratios":[0.5],"kept":[[[0.5,0.5]]]})",
                                   head + R"("n_kv_head":1,"ratios":[0.5],"kept":[]})",
                                   head + R"("n_kv_head":1,"ratios":[0.5,0.4],"kept":[[[0.5]],[[0.5]]]})",
                                   head + R"("n_kv_head":1,"ratios":[0.5],"kept":[[[1.5]]]})",
                                   head + R"("n_kv_head":1,"ratios":[1.0],"kept":[[[1]]]})",
+                                  any + R"("n_layer":4,"n_kv_head":1073741824,"ratios":[0.5],"kept":[]})",
                                   std::string(R"({"format":"winnow-lu-kv-profile","version":2})")}) {
     EXPECT_EQ(code_of([&] { UtilityProfile::load(write(text)); }), ErrorCode::kBadFile) << text;
   }

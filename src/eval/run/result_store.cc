@@ -209,12 +209,13 @@ StoredRun read_run(const std::string& folder) {
                                           "): name the --out folder of `winnow eval`");
   }
   StoredRun run;
+  EntryTypes types;
   try {
     run.configuration = Json::parse(read_input(path, input::kRun)).at("run");
+    types = types_of(run.configuration);
   } catch (const Json::exception&) {
     throw Error(ErrorCode::kBadFile, "'" + path + "' is damaged");
   }
-  const EntryTypes types = types_of(run.configuration);
   for (const std::string& file : files_of(folder, "answers-")) {
     for_each_line(file, [&](const Json& json) {
       Answer answer = answer_from_json(json, types);
