@@ -18,8 +18,8 @@
 namespace WINNOW_API winnow {
 
 struct EvaluationOptions {
-  // "fidelity", "niah", "ruler", ...: see evaluation_benchmarks; "fidelity:ruler": how far the predictions over the full
-  // cache's answers to its questions are from the full cache's.
+  // "fidelity", "niah", "ruler", ...: see evaluation_benchmarks; "fidelity:ruler": how far the predictions over the
+  // full cache's answers to its questions are from the full cache's.
   std::vector<std::string> benchmarks;
   // Text forms. Every method that evicts runs at every budget, `full` once. Both empty: nothing to compare, an error;
   // methods alone empty: full and auto.

@@ -1,6 +1,7 @@
 #include "cli/analysis_tables.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <numeric>
 
@@ -74,6 +75,7 @@ std::string next_table(const Analysis& analysis) {
   TextTable table({{"method"},
                    number("budget"),
                    number("kept %"),
+                   number("bytes %"),
                    number("KL"),
                    number("largest"),
                    number("perplexity"),
@@ -82,6 +84,7 @@ std::string next_table(const Analysis& analysis) {
   for (const CutOutcome& cut : analysis.cuts) {
     table.row({cut.method, cut.budget,
                percent(static_cast<double>(cut.entries_kept) / static_cast<double>(cut.entries_full)),
+               percent(static_cast<double>(cut.bytes_kept) / static_cast<double>(analysis.bytes_full)),
                significant(cut.next.kl_mean), significant(cut.next.kl_max), fixed_text(cut.next.perplexity, 2),
                percent(cut.next.agreement), significant(cut.next.first_logits_l1)});
   }
@@ -127,16 +130,34 @@ std::string oracle_table(const Analysis& analysis) {
                    number("best both"),
                    number("gap"),
                    number("set recall %"),
-                   number("future mass %")});
+                   number("future mass %"),
+                   number("output error %")});
   for (const CutOutcome& cut : analysis.cuts) {
     table.row({cut.method, cut.budget, percent(cut.oracle_loss), percent(cut.least_loss), percent(cut.best_allocation),
                percent(cut.best_loss), percent(cut.optimality_gap()),
                percent(layer_mean(cut, [](const LayerOutcome& l) { return mean(l.recall); })),
-               percent(layer_mean(cut, [](const LayerOutcome& l) { return mean(l.future_mass); }))});
+               percent(layer_mean(cut, [](const LayerOutcome& l) { return mean(l.future_mass); })),
+               percent(cut.output_error)});
   }
   return "What the continuation turns out to need: importance lost (LU-KV's loss), and what the best ranking with "
          "these\n"
-         "head budgets, the best budgets with this ranking, and both would lose\n\n" +
+         "head budgets, the best budgets with this ranking, and both would lose; the squared error of the attention "
+         "output\n"
+         "that the entries as they are stored leave, over all of it\n\n" +
+         table.plain(200);
+}
+
+std::string bytes_table(const Analysis& analysis) {
+  std::vector<Column> columns = {{"entries in"}};
+  for (const double share : kByteShares) columns.push_back(number(fixed_text(100 * share, 0) + " % of bytes"));
+  TextTable table(columns);
+  for (std::size_t t = 0; t < kByteTypes.size(); ++t) {
+    std::vector<std::string> cells = {std::string(entry_type_name(kByteTypes[t]))};
+    for (const double loss : analysis.by_bytes[t]) cells.push_back(std::isnan(loss) ? "-" : percent(loss));
+    table.row(cells);
+  }
+  return "The same by bytes: the least importance lost, in %, where entries take so much of the full cache's bytes in "
+         "f16\n(what rounding costs is not in it)\n\n" +
          table.plain(200);
 }
 
@@ -179,7 +200,8 @@ std::string kept_table(const Analysis& analysis) {
 
 std::string analysis_tables(const Analysis& analysis, bool layers) {
   std::string text = count_text(static_cast<std::int64_t>(analysis.context.size())) + " tokens of context\n\n" +
-                     next_table(analysis) + "\n" + loss_table(analysis) + "\n" + oracle_table(analysis);
+                     next_table(analysis) + "\n" + loss_table(analysis) + "\n" + oracle_table(analysis) + "\n" +
+                     bytes_table(analysis);
   if (layers) text += "\n" + attention_table(analysis) + "\n" + kept_table(analysis);
   return text;
 }

@@ -65,7 +65,8 @@ bool parse_flags(const Arguments& arguments, CalibrateFlags& flags) {
   line.group("Samples");
   line.text("--scorer", "SCORER", flags.scorer,
             "the scorer, SCORER[:option=value,...] as in --kv-evict; the defaults are those of its lu-kv preset if it "
-            "has one (default: snapkv)");
+            "has one; with fit=values, which auto has, heads are judged by the error that refitted values leave "
+            "(default: snapkv)");
   line.texts("-f,--file", "FILE", '\0', flags.files,
              "text from which contexts are taken; repeat the flag for several (default: the novel that comes with "
              "winnow)");

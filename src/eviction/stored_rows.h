@@ -23,4 +23,15 @@ void for_each_row(const kernels::AttentionShape& shape, const kernels::HeadEntri
   }
 }
 
+// The first n of them side by side: [n][key_dim] or [n][value_dim].
+inline std::vector<float> load_rows(const kernels::AttentionShape& shape, const kernels::HeadEntries& entries,
+                                    kernels::RowKind kind, std::int32_t n) {
+  const int size = kind == kernels::RowKind::kKey ? shape.key_dim : shape.value_dim;
+  std::vector<float> rows;
+  rows.reserve(static_cast<std::size_t>(n) * static_cast<std::size_t>(size));
+  for_each_row(shape, entries, kind, n,
+               [&](std::int32_t, const float* row) { rows.insert(rows.end(), row, row + size); });
+  return rows;
+}
+
 }  // namespace winnow

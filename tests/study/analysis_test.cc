@@ -3,11 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <sstream>
 
 #include "study/analysis/analysis_text.h"
+#include "study/analysis/future_loss.h"
 #include "study/tiny_prompt.h"
 #include "winnow/error.h"
 
@@ -71,6 +73,7 @@ TEST(Analysis, EveryLossIsBelowItsBoundsAndEveryPartAddsUp) {
           EXPECT_LE(layer.recall[h], 1);
           EXPECT_GT(layer.future_mass[h], 0);
           EXPECT_LE(layer.future_mass[h], 1 + 1e-9);
+          EXPECT_GT(layer.output_error[h], 0);
         }
         for (const double mass : layer.losses.mass) {
           EXPECT_GT(mass, 0);
@@ -88,6 +91,8 @@ TEST(Analysis, EveryLossIsBelowItsBoundsAndEveryPartAddsUp) {
       if (cut.method.find("critical") == std::string::npos) {
         EXPECT_LE(cut.best_allocation, cut.oracle_loss + 1e-9);
       }
+      EXPECT_GT(cut.output_error, 0);
+      EXPECT_EQ(cut.bytes_kept * 120 * 8, analysis.bytes_full * static_cast<std::uint64_t>(n_kept));  // all in f16
       EXPECT_GT(cut.next.kl_mean, 0);
       EXPECT_GE(cut.next.kl_max, cut.next.kl_mean);
       EXPECT_GT(cut.next.perplexity_full, 1);
@@ -106,6 +111,8 @@ TEST(Analysis, ABudgetForEverythingLosesNothing) {
     EXPECT_EQ(cut.next.first_logits_l1, 0);
     EXPECT_EQ(cut.oracle_loss, 0);
     EXPECT_EQ(cut.best_loss, 0);
+    EXPECT_EQ(cut.output_error, 0);
+    EXPECT_EQ(cut.bytes_kept, analysis.bytes_full);
     for (const LayerOutcome& layer : cut.layers) {
       EXPECT_EQ(layer.losses.loss_layer, 0);
       EXPECT_EQ(layer.recall, (std::vector<double>{1, 1}));
@@ -113,6 +120,62 @@ TEST(Analysis, ABudgetForEverythingLosesNothing) {
     }
   }
   EXPECT_TRUE(find_violations(analysis).empty());
+}
+
+// At equal bytes: what is stored counts, not what would be if it were stored in f16.
+TEST(Analysis, TheOutputIsOfWhatIsStored) {
+  const Analysis analysis =
+      analyse(tiny_engine(), options_of({"auto-fast:window=4,bits=4", "auto-fast:window=4,bits=4,fit=none",
+                                         "auto-fast:window=4,bits=own,fit=none"},
+                                        {"40%", "100%"}, 120, 3));
+  std::map<std::pair<std::string, std::string>, const CutOutcome*> cuts;
+  for (const CutOutcome& cut : analysis.cuts) cuts[{cut.method, cut.budget}] = &cut;
+  ASSERT_EQ(cuts.size(), 6U);
+  const auto of = [&](const char* method, const char* budget) -> const CutOutcome& {
+    return *cuts.at({EvictionOptions::parse(method).text(), budget});
+  };
+  const CutOutcome& fitted = of("auto-fast:window=4,bits=4", "40%");
+  const CutOutcome& coded = of("auto-fast:window=4,bits=4,fit=none", "40%");
+  const CutOutcome& plain = of("auto-fast:window=4,bits=own,fit=none", "40%");
+  EXPECT_EQ(fitted.entries_kept, plain.entries_kept);
+  EXPECT_LT(fitted.bytes_kept, plain.bytes_kept);
+  EXPECT_LT(fitted.output_error, coded.output_error);
+  EXPECT_EQ(fitted.oracle_loss, coded.oracle_loss);  // the same entries
+  // A budget for everything keeps it as it is.
+  EXPECT_EQ(of("auto-fast:window=4,bits=own,fit=none", "100%").output_error, 0);
+}
+
+TEST(Analysis, BytesHoldTheMostImportantOfEveryByte) {
+  const LayerInfo layer{.kind = LayerKind::kFullAttention,
+                        .n_head = 1,
+                        .n_kv_head = 1,
+                        .key_dim = 32,
+                        .value_dim = 32,
+                        .n_ff = 0,
+                        .window = 0};
+  // An entry takes 132 bytes in f16, 72 in q8_0 and 40 in r4; four of them 528 in f16.
+  const std::vector<std::vector<double>> one{{3, 1, 4, 2}};
+  const std::vector<const LayerInfo*> wide_layers{&layer};
+  const LossByBytes losses = loss_by_bytes(one, wide_layers);
+  const LossByBytes expected{{{1, 1, 1, 1, 1, 0.3}, {1, 1, 1, 1, 0.6, 0.1}, {1, 1, 1, 0.6, 0.3, 0}}};
+  for (std::size_t t = 0; t < kByteTypes.size(); ++t) {
+    for (std::size_t s = 0; s < kByteShares.size(); ++s) {
+      EXPECT_NEAR(losses[t][s], expected[t][s], 1e-12) << entry_type_name(kByteTypes[t]) << " " << kByteShares[s];
+    }
+  }
+  // Beside entries of 260 bytes those of 132 come first for three quarters of the importance.
+  LayerInfo wider = layer;
+  wider.key_dim = wider.value_dim = 64;
+  const std::vector<std::vector<double>> both{{4, 4}, {3, 3}};
+  const std::vector<const LayerInfo*> layers{&wider, &layer};
+  EXPECT_NEAR(loss_by_bytes(both, layers)[0][5], 8.0 / 14, 1e-12);  // 264 of 392 bytes
+  // A size that q8_0 does not have.
+  LayerInfo narrow = layer;
+  narrow.key_dim = 48;
+  const std::vector<const LayerInfo*> narrow_layers{&narrow};
+  const LossByBytes some = loss_by_bytes(one, narrow_layers);
+  EXPECT_TRUE(std::isnan(some[1][5]));
+  EXPECT_LT(some[2][5], some[0][5]);
 }
 
 TEST(Analysis, EveryPlantedViolationIsFound) {
@@ -140,6 +203,9 @@ TEST(Analysis, TextHasEveryRow) {
   EXPECT_EQ(json["violations"].size(), 0U);
   EXPECT_TRUE(json["cuts"][0]["layers"][0]["theta_hat"].is_null());
   EXPECT_EQ(json["cuts"][2]["layers"][0]["theta_hat"].size(), 4U);
+  EXPECT_EQ(json["by_bytes"]["q8_0"].size(), json["byte_shares"].size());
+  EXPECT_EQ(json["attention"][0]["by_bytes"].size(), 2U);
+  EXPECT_EQ(json["cuts"][1]["layers"][2]["output_error"].size(), 2U);
   EXPECT_NEAR(json["cuts"][3]["next"]["kl_mean"].get<double>(), analysis.cuts[3].next.kl_mean, 1e-6);
   for (const auto& head : json["attention"][1]["concentration"]) {
     double before = 0;
@@ -155,7 +221,7 @@ TEST(Analysis, TextHasEveryRow) {
   while (std::getline(lines, line)) {
     // The method with a comma stands in quotes.
     const auto in_quotes = line.starts_with("\"snapkv:window=8,pool=none\",") ? 1 : 0;
-    EXPECT_EQ(std::count(line.begin(), line.end(), ','), 19 + in_quotes) << line;
+    EXPECT_EQ(std::count(line.begin(), line.end(), ','), 20 + in_quotes) << line;
     ++n_lines;
   }
   EXPECT_EQ(n_lines, 1 + 4 * 3 * 4);

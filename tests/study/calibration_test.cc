@@ -42,8 +42,8 @@ std::string profile_bytes(const Calibration& calibration, const std::string& pat
 TEST(Calibration, AProfileIsRightAndRunsInASession) {
   const TemporaryDirectory folder;
   const auto engine = tiny_engine();
-  for (const char* scorer :
-       {"snapkv:window=4", "keydiff", "expected-attention", "h2o:window=2", "tova:sinks=3", "kvzip:window=3"}) {
+  for (const char* scorer : {"snapkv:window=4", "keydiff", "expected-attention", "h2o:window=2", "tova:sinks=3",
+                             "kvzip:window=3", "auto:window=3", "auto-fast:window=3,sinks=2"}) {
     Calibration calibration(engine, options_of(scorer), samples_of(2), folder.file("state"));
     while (calibration.n_done() < calibration.n_samples()) calibration.step(nullptr);
     const UtilityProfile profile = calibration.profile();
@@ -67,6 +67,8 @@ TEST(Calibration, AProfileIsRightAndRunsInASession) {
     }
     EXPECT_EQ(profile.model, UtilityProfile::model_text(engine->model()->info().fingerprint));
     EXPECT_EQ(profile.n_samples, 2);
+    const bool refits = choose_scorer(scorer).fit == Fit::kValues;
+    EXPECT_EQ(profile.tool.find("values refitted in r4") != std::string::npos, refits) << profile.tool;
 
     profile.save(folder.file("profile.json"));
     SessionOptions session_options;
@@ -127,6 +129,7 @@ TEST(Calibration, ForeignAndDamagedStatesAreRefused) {
   };
   CalibrationOptions other = options_of("snapkv:window=4");
   EXPECT_EQ(code(options_of("snapkv:window=5"), samples_of(2), engine), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code(options_of("snapkv:window=4,fit=values"), samples_of(2), engine), ErrorCode::kInvalidArgument);
   EXPECT_EQ(code(other, samples_of(2, 2), engine), ErrorCode::kInvalidArgument);
   EXPECT_EQ(code(other, samples_of(2),
                  tiny_engine(

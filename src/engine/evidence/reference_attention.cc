@@ -13,20 +13,6 @@
 #include "winnow/layer_evidence.h"
 
 namespace winnow {
-namespace {
-
-// All of a head's stored keys or values as float32.
-std::vector<float> load_rows(const kernels::AttentionShape& shape, const kernels::HeadEntries& entries,
-                             kernels::RowKind kind) {
-  const int size = kind == kernels::RowKind::kKey ? shape.key_dim : shape.value_dim;
-  std::vector<float> rows;
-  rows.reserve(static_cast<std::size_t>(entries.n_entries) * static_cast<std::size_t>(size));
-  for_each_row(shape, entries, kind, entries.n_entries,
-               [&](std::int32_t, const float* row) { rows.insert(rows.end(), row, row + size); });
-  return rows;
-}
-
-}  // namespace
 
 ReferenceAttention::ReferenceAttention(const ModelSpec& spec, LayerRange range, std::int32_t n_tokens,
                                        const std::shared_ptr<PagePool>& pool)
@@ -100,8 +86,8 @@ void ReferenceAttention::add_layer(LayerView& view, const ParallelFor& parallel_
 void ReferenceAttention::refit_head(const Head& head, RaggedCache& cache) const {
   const kernels::HeadEntries entries = cache.entries(head.layer, head.kv_head);
   const kernels::AttentionShape& shape = head.shape;
-  const std::vector<float> keys = load_rows(shape, entries, kernels::RowKind::kKey);
-  const std::vector<float> values = load_rows(shape, entries, kernels::RowKind::kValue);
+  const std::vector<float> keys = load_rows(shape, entries, kernels::RowKind::kKey, entries.n_entries);
+  const std::vector<float> values = load_rows(shape, entries, kernels::RowKind::kValue, entries.n_entries);
   const auto loaded = [&](const std::vector<std::byte>& rows, int n) {
     std::vector<float> numbers(static_cast<std::size_t>(head.n_rows) * static_cast<std::size_t>(n));
     for (int r = 0; r < head.n_rows; ++r) {

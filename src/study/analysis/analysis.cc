@@ -6,10 +6,12 @@
 
 #include "eviction/cut.h"
 #include "eviction/selectors/critical.h"
+#include "eviction/stored_rows.h"
 #include "study/analysis/attention_facts.h"
 #include "study/analysis/future_loss.h"
 #include "study/analysis/next_tokens.h"
 #include "study/calibrate/oracle.h"
+#include "study/head_output.h"
 #include "study/passages.h"
 #include "winnow/error.h"
 #include "winnow/observe.h"
@@ -35,6 +37,7 @@ class Analyser {
   void choose_continuation();
   void compare_continuations();
   void measure_future();
+  void measure_output(const std::vector<HeadOutput>& full, std::size_t cut);
 
   // KV heads of a layer that methods cut, and of those before it; none in other layers.
   std::size_t n_kv_head(int layer) const {
@@ -134,9 +137,11 @@ void Analyser::read_context() {
   std::vector<Session*> all;
   for (Session& session : sessions_) all.push_back(&session);
   prefill_observed(*engine_, all, options_.context, observer, callbacks);
+  result_.bytes_full = sessions_[0].statistics().bytes_kept;
   for (std::size_t c = 0; c < options_.cuts.size(); ++c) {
     const Session& session = sessions_[c + 1];
     CutOutcome& cut = result_.cuts.emplace_back();
+    cut.bytes_kept = session.statistics().bytes_kept;
     cut.method = session.options().eviction.text();
     cut.budget = session.options().budget->text();
     cut.entries_full = std::int64_t{n_context()} * result_.model.n_cut_heads();
@@ -218,15 +223,21 @@ void Analyser::compare_continuations() {
 void Analyser::measure_future() {
   const auto n_rows = static_cast<int>(result_.continuation.size());
   HeadValues importance;
+  std::vector<const LayerInfo*> layer_of_head;
+  std::vector<HeadOutput> full;  // [heads that are cut]
   observe_stored(sessions_[0],
                  {.needs = {}, .on_layer = [&](const LayerView& view, const ParallelFor& parallel_for) {
                     const HeadValues oracle = oracle_importance(view, n_context(), n_rows, parallel_for);
                     const HeadValues attention = future_attention(view, n_context(), n_rows, parallel_for);
                     const auto layer = static_cast<std::size_t>(view.layer);
-                    for (const std::vector<double>& head : oracle) {
+                    for (std::size_t h = 0; h < oracle.size(); ++h) {
                       double sum = 0;
-                      for (const double value : head) sum += value;
+                      for (const double value : oracle[h]) sum += value;
                       result_.layers[layer].importance.push_back(sum);
+                      layer_of_head.push_back(&result_.model.layers[layer]);
+                      result_.layers[layer].by_bytes.push_back(
+                          loss_by_bytes(std::span(&oracle[h], 1), std::span(&layer_of_head.back(), 1)));
+                      full.emplace_back(view, static_cast<int>(h), n_context(), n_rows);
                     }
                     for (std::size_t c = 0; c < result_.cuts.size(); ++c) {
                       add_future_losses(result_.positions[c][layer], oracle, attention, result_.cuts[c].layers[layer]);
@@ -234,10 +245,46 @@ void Analyser::measure_future() {
                     importance.insert(importance.end(), oracle.begin(), oracle.end());
                     progress(0.8 + 0.15 * (view.layer + 1) / result_.model.n_layer());
                   }});
+  result_.by_bytes = loss_by_bytes(importance, layer_of_head);
   for (std::size_t c = 0; c < result_.cuts.size(); ++c) {
     const EvictionOptions& method = options_.cuts[c].method;
     add_model_losses(importance, scores_.at(method.scorer_text()), method, result_.cuts[c]);
+    measure_output(full, c);
   }
+}
+
+void Analyser::measure_output(const std::vector<HeadOutput>& full, std::size_t cut) {
+  CutOutcome& outcome = result_.cuts[cut];
+  double error = 0, square = 0;
+  observe_stored(
+      sessions_[cut + 1],
+      {.needs = {}, .on_layer = [&](const LayerView& view, const ParallelFor& parallel_for) {
+         std::vector<double> errors(static_cast<std::size_t>(view.n_kv_head));
+         parallel_for(view.n_kv_head, [&](int head) {
+           const auto h = static_cast<std::size_t>(head);
+           // The context's entries: what was appended since has later positions.
+           std::vector<kernels::EntryRun> runs;
+           kernels::HeadEntries context;
+           for (kernels::EntryRun run : view.heads[h].runs) {
+             run.n_entries = static_cast<std::int32_t>(
+                 std::lower_bound(run.positions, run.positions + run.n_entries, n_context()) - run.positions);
+             runs.push_back(run);
+             context.n_entries += run.n_entries;
+           }
+           context.runs = runs;
+           const std::vector<float> keys = load_rows(view.shape, context, kernels::RowKind::kKey, context.n_entries);
+           const std::vector<float> values =
+               load_rows(view.shape, context, kernels::RowKind::kValue, context.n_entries);
+           errors[h] = full[first_head(view.layer) + h].error(context.n_entries, keys.data(), values.data());
+         });
+         for (std::size_t h = 0; h < errors.size(); ++h) {
+           const double all = full[first_head(view.layer) + h].square();
+           outcome.layers[static_cast<std::size_t>(view.layer)].output_error.push_back(all > 0 ? errors[h] / all : 0.0);
+           error += errors[h];
+           square += all;
+         }
+       }});
+  outcome.output_error = square > 0 ? error / square : 0;
 }
 
 }  // namespace

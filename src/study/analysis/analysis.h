@@ -32,6 +32,14 @@ struct AnalysisOptions {
 // Shares of the entries for which a head's concentration is given (Ada-KV's figure).
 inline constexpr std::array<double, 6> kConcentrationShares = {0.01, 0.02, 0.05, 0.1, 0.2, 0.5};
 
+// Parts of the full cache's bytes in f16 for which the loss is given that is least in them.
+inline constexpr std::array<double, 6> kByteShares = {0.01, 0.02, 0.05, 0.1, 0.2, 0.5};
+// Types of entries for which it is given.
+inline constexpr std::array<EntryType, 3> kByteTypes = {EntryType::kF16, EntryType::kQ8_0, EntryType::kR4};
+// Part of the importance lost where the most important entries that the bytes hold stay; NaN for a type that a head's
+// size does not go into.
+using LossByBytes = std::array<std::array<double, kByteShares.size()>, kByteTypes.size()>;
+
 // What the full cache's attention is like in one layer, over the last 32 rows of the context (`window` says how many).
 struct LayerAttention {
   double dispersion = 0, shift = 0;                 // CAKE, summed over query heads
@@ -40,6 +48,7 @@ struct LayerAttention {
   std::vector<std::vector<double>> concentration;   // [n_kv_head][kConcentrationShares] part of the prefix's
                                                     // attention that falls on so many of its best entries
   std::vector<double> importance;                   // [n_kv_head] sum of the oracle importance
+  std::vector<LossByBytes> by_bytes;                // [n_kv_head] with so many of the head's own bytes
 };
 
 // One layer under one cut.
@@ -51,6 +60,9 @@ struct LayerOutcome {
   std::vector<double> least_loss;   // what would be at least, with as many entries
   std::vector<double> recall;       // part of the most important entries, as many as are kept, that are kept
   std::vector<double> future_mass;  // part of the continuation's attention on the context that falls on kept entries
+  // [n_kv_head] squared error of the attention output over the continuation's rows, after W_O, over that of the full
+  // cache: of the entries as they are stored, with the values that were refitted.
+  std::vector<double> output_error;
 };
 
 // A cut's effect on the predictions of the continuation, against the full cache.
@@ -65,13 +77,15 @@ struct NextTokens {
 struct CutOutcome {
   std::string method, budget;                       // text forms
   std::int64_t entries_kept = 0, entries_full = 0;  // of the layers that methods cut
+  std::uint64_t bytes_kept = 0;                     // as they are stored
   std::vector<LayerOutcome> layers;                 // [n_layer]; empty vectors for a layer that is not cut
   // Sums over the model, as parts of all importance:
   double oracle_loss = 0;  // LU-KV's loss
   double least_loss = 0;   // with these head budgets and a perfect ranking
   double best_loss = 0;    // with this total, perfect budgets and a perfect ranking
   double best_allocation =
-      0;  // with this total and this scorer's ranking, perfect budgets (a lower bound: convexified)
+      0;                    // with this total and this scorer's ranking, perfect budgets (a lower bound: convexified)
+  double output_error = 0;  // as of a layer's head, over the model
   NextTokens next;
 
   double recall() const { return 1 - oracle_loss; }
@@ -87,6 +101,8 @@ struct Analysis {
   bool is_answer = false;              // the continuation is the full cache's own
   int window = 0;                      // rows of LayerAttention
   std::vector<LayerAttention> layers;  // [n_layer]; empty vectors for a layer that is not cut
+  std::uint64_t bytes_full = 0;        // of the context's entries in f16
+  LossByBytes by_bytes = {};           // shared freely among all heads
   std::vector<CutOutcome> cuts;
   // [n_cuts][n_layer][n_kv_head] positions that are kept, ascending; no heads in a layer that is not cut.
   std::vector<std::vector<std::vector<std::vector<std::int32_t>>>> positions;

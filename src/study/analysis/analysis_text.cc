@@ -27,16 +27,24 @@ Json rounded(const std::vector<double>& values) {
   return json;
 }
 
+// By the types' names: [share].
+Json by_bytes_json(const LossByBytes& losses) {
+  Json json = Json::object();
+  for (std::size_t t = 0; t < kByteTypes.size(); ++t) {
+    json[std::string(entry_type_name(kByteTypes[t]))] =
+        rounded(std::vector<double>(losses[t].begin(), losses[t].end()));
+  }
+  return json;
+}
+
 Json attention_json(const LayerAttention& layer) {
-  Json concentration = Json::array();
+  Json concentration = Json::array(), by_bytes = Json::array();
+  for (const LossByBytes& head : layer.by_bytes) by_bytes.push_back(by_bytes_json(head));
   for (const std::vector<double>& head : layer.concentration) concentration.push_back(rounded(head));
-  return {{"dispersion", rounded(layer.dispersion)},
-          {"shift", rounded(layer.shift)},
-          {"head_dispersion", rounded(layer.head_dispersion)},
-          {"head_shift", rounded(layer.head_shift)},
-          {"lava_entropy", rounded(layer.lava_entropy)},
-          {"concentration", std::move(concentration)},
-          {"importance", rounded(layer.importance)}};
+  return {{"dispersion", rounded(layer.dispersion)},           {"shift", rounded(layer.shift)},
+          {"head_dispersion", rounded(layer.head_dispersion)}, {"head_shift", rounded(layer.head_shift)},
+          {"lava_entropy", rounded(layer.lava_entropy)},       {"concentration", std::move(concentration)},
+          {"importance", rounded(layer.importance)},           {"by_bytes", std::move(by_bytes)}};
 }
 
 Json outcome_json(const LayerOutcome& layer) {
@@ -53,6 +61,7 @@ Json outcome_json(const LayerOutcome& layer) {
   json["least_loss"] = rounded(layer.least_loss);
   json["recall"] = rounded(layer.recall);
   json["future_mass"] = rounded(layer.future_mass);
+  json["output_error"] = rounded(layer.output_error);
   return json;
 }
 
@@ -64,6 +73,8 @@ Json cut_json(const CutOutcome& cut) {
           {"budget", cut.budget},
           {"entries_kept", cut.entries_kept},
           {"entries_full", cut.entries_full},
+          {"bytes_kept", cut.bytes_kept},
+          {"output_error", rounded(cut.output_error)},
           {"oracle",
            {{"loss", rounded(cut.oracle_loss)},
             {"least_loss", rounded(cut.least_loss)},
@@ -113,6 +124,9 @@ Json analysis_json(const Analysis& analysis) {
           {"continuation", {{"tokens", analysis.continuation.size()}, {"is_answer", analysis.is_answer}}},
           {"window", analysis.window},
           {"concentration_shares", kConcentrationShares},
+          {"bytes_full", analysis.bytes_full},
+          {"byte_shares", kByteShares},
+          {"by_bytes", by_bytes_json(analysis.by_bytes)},
           {"attention", std::move(layers)},
           {"cuts", std::move(cuts)},
           {"violations", find_violations(analysis)}};
@@ -121,7 +135,7 @@ Json analysis_json(const Analysis& analysis) {
 std::string analysis_csv(const Analysis& analysis) {
   std::string text =
       "method,budget,layer,kv_head,head,kept,loss_head,theta,theta_hat,mass,loss_layer,ada_eps,lava_bound,oracle_loss,"
-      "least_loss,recall,future_mass,dispersion,shift,lava_entropy\n";
+      "least_loss,recall,future_mass,dispersion,shift,lava_entropy,output_error\n";
   for (const CutOutcome& cut : analysis.cuts) {
     for (std::size_t l = 0; l < cut.layers.size(); ++l) {
       const LayerOutcome& layer = cut.layers[l];
@@ -141,7 +155,7 @@ std::string analysis_csv(const Analysis& analysis) {
         for (const double value :
              {layer.losses.mass[head], layer.losses.loss_layer, layer.losses.ada_eps, layer.losses.lava_bound,
               layer.loss[kv_head], layer.least_loss[kv_head], layer.recall[kv_head], layer.future_mass[kv_head],
-              attention.dispersion, attention.shift, attention.lava_entropy}) {
+              attention.dispersion, attention.shift, attention.lava_entropy, layer.output_error[kv_head]}) {
           add(value);
         }
         text += "\n";

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <limits>
 #include <numeric>
 
 #include "study/calibrate/marginal_utility.h"
@@ -51,6 +52,49 @@ void add_future_losses(std::span<const std::vector<std::int32_t>> positions,
     const double all = sum(attention[h]);
     outcome.future_mass.push_back(all > 0 ? mass / all : 1.0);
   }
+}
+
+LossByBytes loss_by_bytes(std::span<const std::vector<double>> importance, std::span<const LayerInfo* const> layers) {
+  LossByBytes losses = {};
+  const auto bytes_of = [](const LayerInfo& layer, EntryType type) {
+    return static_cast<double>(row_bytes(type, layer.key_dim) + row_bytes(type, layer.value_dim) +
+                               sizeof(std::int32_t));  // the position
+  };
+  double total = 0, bytes_full = 0;
+  for (std::size_t h = 0; h < importance.size(); ++h) {
+    total += sum(importance[h]);
+    bytes_full += bytes_of(*layers[h], EntryType::kF16) * static_cast<double>(importance[h].size());
+  }
+  if (!(total > 0)) return losses;
+  struct Entry {
+    double importance, bytes;
+  };
+  for (std::size_t t = 0; t < kByteTypes.size(); ++t) {
+    const bool fits = std::all_of(layers.begin(), layers.end(), [&](const LayerInfo* layer) {
+      return kByteTypes[t] != EntryType::kQ8_0 || (layer->key_dim % 32 == 0 && layer->value_dim % 32 == 0);
+    });
+    if (!fits) {
+      losses[t].fill(std::numeric_limits<double>::quiet_NaN());
+      continue;
+    }
+    std::vector<Entry> entries;
+    for (std::size_t h = 0; h < importance.size(); ++h) {
+      const double bytes = bytes_of(*layers[h], kByteTypes[t]);
+      for (const double value : importance[h]) entries.push_back({value, bytes});
+    }
+    std::sort(entries.begin(), entries.end(),
+              [](const Entry& a, const Entry& b) { return a.importance * b.bytes > b.importance * a.bytes; });
+    double kept = 0, bytes = 0;
+    std::size_t next = 0;
+    for (std::size_t s = 0; s < kByteShares.size(); ++s) {
+      for (; next < entries.size() && bytes + entries[next].bytes <= kByteShares[s] * bytes_full; ++next) {
+        kept += entries[next].importance;
+        bytes += entries[next].bytes;
+      }
+      losses[t][s] = next == entries.size() ? 0.0 : std::max(1 - kept / total, 0.0);
+    }
+  }
+  return losses;
 }
 
 void add_model_losses(const HeadValues& importance, const std::vector<std::vector<float>>& scores,

@@ -21,4 +21,9 @@ void add_future_losses(std::span<const std::vector<std::int32_t>> positions,
 void add_model_losses(const HeadValues& importance, const std::vector<std::vector<float>>& scores,
                       const EvictionOptions& method, CutOutcome& outcome);
 
+// The least part of the importance that is lost in so many bytes: entries by importance a byte.
+//   importance: [heads][n_context] of heads that share the bytes
+//   layers: [heads] of these, for the sizes of their entries
+LossByBytes loss_by_bytes(std::span<const std::vector<double>> importance, std::span<const LayerInfo* const> layers);
+
 }  // namespace winnow

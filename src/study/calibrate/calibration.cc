@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <map>
 #include <system_error>
 #include <utility>
 
 #include "eviction/cut.h"
 #include "study/calibrate/marginal_utility.h"
 #include "study/calibrate/oracle.h"
+#include "study/calibrate/refitted_loss.h"
 #include "winnow/error.h"
 #include "winnow/observe.h"
 #include "winnow/version.h"
@@ -74,6 +76,7 @@ Calibration::Calibration(std::shared_ptr<Engine> engine, const CalibrationOption
   }
   state_.model = UtilityProfile::model_text(model.fingerprint);
   state_.scorer = options_.method.scorer_text();
+  state_.loss = loss_text();
   state_.n_decode = options_.n_decode;
   state_.seed = options_.seed;
   state_.date = options_.date;
@@ -86,6 +89,18 @@ void Calibration::step(const std::function<bool(double)>& on_progress) {
   state_.save(state_path_);
 }
 
+SessionOptions Calibration::stored() const {
+  SessionOptions session;
+  session.eviction = options_.method;
+  session.choose_types();
+  return session;
+}
+
+std::string Calibration::loss_text() const {
+  if (options_.method.fit != Fit::kValues) return "importance";
+  return "values refitted in " + std::string(entry_type_name(stored().value_type));
+}
+
 SampleBudgets Calibration::measure(const CalibrationSample& sample, const std::function<bool(double)>& on_progress) {
   const auto report = [&](double part) {
     if (on_progress && !on_progress(part)) throw Error(ErrorCode::kCancelled, "the calibration was stopped");
@@ -95,11 +110,14 @@ SampleBudgets Calibration::measure(const CalibrationSample& sample, const std::f
 
   // The ranking is what it would be at the cut: taken when the context has been read, before the question.
   std::vector<std::vector<float>> scores;  // [heads that are cut][n_context - window]
+  const bool refits = method.fit == Fit::kValues;
+  std::map<int, ReferenceQueries> references;  // by layer, where values are refitted
   LayerObserver ranking{.needs = Cut::needs(method),
                         .on_layer = [&](const LayerView& view, const ParallelFor& parallel_for) {
                           LayerScoring scoring(view, Cut::needs(method).window_columns, parallel_for);
                           const LayerScores& layer = scoring.scores(method);
                           scores.insert(scores.end(), layer.begin(), layer.end());
+                          if (refits) references[view.layer] = ReferenceQueries::of(view);
                         }};
   Session session = open_observed(*engine_, {}, {.window_rows = options_.n_decode, .output_projection = true});
   PrefillOptions callbacks;
@@ -115,18 +133,34 @@ SampleBudgets Calibration::measure(const CalibrationSample& sample, const std::f
 
   const int n_layer = engine_->model()->info().n_layer();
   const auto sinks = static_cast<std::size_t>(method.sinks);
+  const SessionOptions types = stored();
   Curves convex;
-  observe_stored(
-      session, {.needs = {}, .on_layer = [&](const LayerView& view, const ParallelFor& parallel_for) {
-                  const auto oracle = oracle_importance(view, n_context, n_rows, parallel_for);
-                  for (const std::vector<double>& head : oracle) {
-                    const std::vector<float>& by = scores[convex.size()];
-                    const std::size_t n = by.size() - sinks;
-                    convex.push_back(
-                        convex_surrogate(loss_curve(std::span(head).subspan(sinks, n), std::span(by).subspan(sinks))));
-                  }
-                  report(kPrefillPart + kDecodePart + (1 - kPrefillPart - kDecodePart) * (view.layer + 1) / n_layer);
-                }});
+  observe_stored(session,
+                 {.needs = {}, .on_layer = [&](const LayerView& view, const ParallelFor& parallel_for) {
+                    const std::size_t first = convex.size();
+                    convex.resize(first + static_cast<std::size_t>(view.n_kv_head));
+                    std::vector<std::vector<double>> oracle;
+                    if (!refits) oracle = oracle_importance(view, n_context, n_rows, parallel_for);
+                    parallel_for(view.n_kv_head, [&](int h) {
+                      const std::vector<float>& by = scores[first + static_cast<std::size_t>(h)];
+                      std::vector<double> loss;
+                      if (refits) {
+                        loss = refitted_loss_curve(view, h,
+                                                   {.n_context = n_context,
+                                                    .sinks = method.sinks,
+                                                    .scores = by,
+                                                    .key_type = types.key_type,
+                                                    .value_type = types.value_type},
+                                                   references.at(view.layer), n_rows);
+                      } else {
+                        const std::size_t n = by.size() - sinks;
+                        loss = loss_curve(std::span(oracle[static_cast<std::size_t>(h)]).subspan(sinks, n),
+                                          std::span(by).subspan(sinks));
+                      }
+                      convex[first + static_cast<std::size_t>(h)] = convex_surrogate(loss);
+                    });
+                    report(kPrefillPart + kDecodePart + (1 - kPrefillPart - kDecodePart) * (view.layer + 1) / n_layer);
+                  }});
   return {.hash = hash_tokens(sample.context, sample.question),
           .n_context = n_context,
           .budgets = grid_budgets(convex, n_context, method.window + method.sinks)};
@@ -146,6 +180,7 @@ UtilityProfile Calibration::profile() const {
   profile.seed = options_.seed;
   profile.date = state_.date;
   profile.tool = kVersion;
+  if (options_.method.fit == Fit::kValues) profile.tool += ", by the error with " + state_.loss;
   const auto n_heads = static_cast<std::size_t>(model.n_cut_heads());
   for (std::size_t r = 0; r < profile.ratios.size(); ++r) {
     for (std::size_t head = 0; head < n_heads; ++head) {

@@ -4,6 +4,9 @@
 // tokens are decoded. What those attended to is the oracle importance; the importance that a head's best i entries
 // leave out is its loss at i, made convex; and each global kept ratio of the grid is shared out greedily. The profile
 // is the mean over the samples.
+//
+// Of a method that refits values (fit=values) the loss is the error that is left in the head's output instead: see
+// refitted_loss.h.
 #pragma once
 
 #include <cstdint>
@@ -52,6 +55,8 @@ class Calibration {
   void remove_state() const;
 
  private:
+  SessionOptions stored() const;  // with the types in which the method stores what stays
+  std::string loss_text() const;  // what the curves are of
   SampleBudgets measure(const CalibrationSample& sample, const std::function<bool(double)>& on_progress);
 
   std::shared_ptr<Engine> engine_;

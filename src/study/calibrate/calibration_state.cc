@@ -51,6 +51,8 @@ void CalibrationState::take_up(const std::string& path, const std::vector<std::u
   try {
     if (json.at("model") != model) refuse_state(path, "model");
     if (json.at("scorer") != scorer) refuse_state(path, "scorer (" + json.at("scorer").get<std::string>() + ")");
+    const std::string its_loss = json.value("loss", CalibrationState().loss);
+    if (its_loss != loss) refuse_state(path, "loss (" + its_loss + ")");
     if (json.at("n_decode") != n_decode) refuse_state(path, "number of tokens to decode");
     if (json.at("seed") != seed) refuse_state(path, "seed");
     for (const Json& sample : json.at("samples")) {
@@ -70,8 +72,9 @@ void CalibrationState::save(const std::string& path) const {
   for (const SampleBudgets& sample : samples) {
     rows.push_back({{"hash", sample.hash}, {"n_context", sample.n_context}, {"budgets", sample.budgets}});
   }
-  const Json json = {{"format", kFormat},    {"version", kVersion}, {"model", model}, {"scorer", scorer},
-                     {"n_decode", n_decode}, {"seed", seed},        {"date", date},   {"samples", std::move(rows)}};
+  const Json json = {{"format", kFormat}, {"version", kVersion}, {"model", model},
+                     {"scorer", scorer},  {"loss", loss},        {"n_decode", n_decode},
+                     {"seed", seed},      {"date", date},        {"samples", std::move(rows)}};
   write_file(path, json.dump() + "\n");
 }
 

@@ -19,7 +19,8 @@ struct SampleBudgets {
 };
 
 struct CalibrationState {
-  std::string model, scorer;  // as in the profile
+  std::string model, scorer;        // as in the profile
+  std::string loss = "importance";  // what curves are of
   int n_decode = 0;
   std::uint64_t seed = 0;
   std::string date;  // on which the calibration began

@@ -37,11 +37,9 @@ std::vector<std::vector<double>> OracleImportance::importance() const {
   return result;
 }
 
-std::vector<float> projected_l2_norms(const LayerView& view, int head) {
+std::vector<double> projection_gram(const LayerView& view, int head) {
   const int d = view.shape.value_dim;
-  const kernels::HeadEntries& entries = view.heads[head / view.shape.n_group];
   const float* w_o = view.w_o + std::ptrdiff_t{head} * d * view.n_embd;
-  // || v W ||^2 = v (W W') v': one d x d matrix instead of a product with n_embd columns for every entry.
   std::vector<double> gram(std::size_t(d) * d);
   for (int a = 0; a < d; ++a) {
     for (int b = 0; b <= a; ++b) {
@@ -53,16 +51,27 @@ std::vector<float> projected_l2_norms(const LayerView& view, int head) {
       gram[std::size_t(a) * d + b] = gram[std::size_t(b) * d + a] = sum;
     }
   }
+  return gram;
+}
+
+double projected_square(std::span<const double> gram, std::span<const float> value) {
+  const std::size_t d = value.size();
+  double square = 0;
+  for (std::size_t a = 0; a < d; ++a) {
+    double product = 0;
+    for (std::size_t b = 0; b < d; ++b) product += gram[a * d + b] * static_cast<double>(value[b]);
+    square += product * static_cast<double>(value[a]);
+  }
+  return std::max(square, 0.0);
+}
+
+std::vector<float> projected_l2_norms(const LayerView& view, int head) {
+  const kernels::HeadEntries& entries = view.heads[head / view.shape.n_group];
+  const std::vector<double> gram = projection_gram(view, head);
   std::vector<float> norms;
   norms.reserve(entries.n_entries);
   for_each_row(view.shape, entries, kernels::RowKind::kValue, entries.n_entries, [&](std::int32_t, const float* value) {
-    double square = 0;
-    for (int a = 0; a < d; ++a) {
-      double product = 0;
-      for (int b = 0; b < d; ++b) product += gram[std::size_t(a) * d + b] * static_cast<double>(value[b]);
-      square += product * static_cast<double>(value[a]);
-    }
-    norms.push_back(static_cast<float>(std::sqrt(std::max(square, 0.0))));
+    norms.push_back(static_cast<float>(std::sqrt(projected_square(gram, {value, std::size_t(view.shape.value_dim)}))));
   });
   return norms;
 }

@@ -26,6 +26,11 @@ class OracleImportance {
   std::vector<std::vector<float>> attention_;    // [n_head][n_entries] largest so far
 };
 
+// W_O[h] W_O[h]', [value_dim][value_dim]: || v W_O[h] ||_2^2 = v (W_O[h] W_O[h]') v', without a product with n_embd
+// columns for every v.
+std::vector<double> projection_gram(const LayerView& view, int head);
+double projected_square(std::span<const double> gram, std::span<const float> value);
+
 // || v_j W_O[h] ||_2 of the entries of one KV head, for query head h of the layer: [n_entries].
 std::vector<float> projected_l2_norms(const LayerView& view, int head);
 
