@@ -39,6 +39,9 @@ struct EvaluationOptions {
   std::optional<int> batch;              // most sequences at a time, 32; 1: every method alone, with times of its own
   std::optional<std::size_t> kv_memory;  // bytes of what runs together; none: half of what is free
   bool retry_failed = false;             // run samples again that failed before
+  // The Ith of N parts of the samples, "2/8": several processes may do different ones into one folder at the same time.
+  // One behind the last sample has nothing to do.
+  std::string shard = "1/1";
 };
 
 struct EvaluationCallbacks {

@@ -36,6 +36,7 @@ void bind_evaluation(nb::module_& module) {
       .def_rw("batch", &EvaluationOptions::batch, nb::for_setter(nb::arg("value").none()))
       .def_rw("kv_memory", &EvaluationOptions::kv_memory, nb::for_setter(nb::arg("value").none()))
       .def_rw("retry_failed", &EvaluationOptions::retry_failed)
+      .def_rw("shard", &EvaluationOptions::shard)
       .def("store_as", [](EvaluationOptions& options, const std::string& key_type, const std::string& value_type) {
         options.key_type = parse_entry_type(key_type);
         options.value_type = parse_entry_type(value_type);

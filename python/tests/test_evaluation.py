@@ -43,6 +43,19 @@ def test_figures_are_the_tools(llm, tool, tmp_path):
     assert winnow.read_results(tmp_path / "mine")["mean"].tolist() == frame["mean"].tolist()
 
 
+def test_shards_make_a_whole(llm, tmp_path):
+    whole = records(winnow.evaluate(llm, METHODS, ["20%"], "fidelity", **{**SMALL, "limit": 2}))
+    for shard in ("2/2", "1/2"):
+        options = {**SMALL, "limit": 2, "out": tmp_path / "run", "shard": shard}
+        assert winnow.evaluate(llm, METHODS, ["20%"], "fidelity", **options) is None
+    parts = records(winnow.read_results(tmp_path / "run"))
+    assert [row["mean"] for row in parts] == [row["mean"] for row in whole]
+    with pytest.raises(winnow.InvalidArgument, match="needs out"):
+        winnow.evaluate(llm, METHODS, ["20%"], "fidelity", shard="1/2", **SMALL)
+    with pytest.raises(winnow.InvalidArgument, match="i/n"):
+        winnow.evaluate(llm, METHODS, ["20%"], "fidelity", shard="3/2", out=tmp_path / "other", **SMALL)
+
+
 def test_a_scorer_in_python_is_compared(llm):
     frame = records(winnow.evaluate(llm, ["last-first", "streaming-llm"], [0.2], **{**SMALL, "limit": 3}))
     rows = {row["method"]: row for row in frame if row["by"] == "all"}

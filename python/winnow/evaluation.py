@@ -75,6 +75,11 @@ def _row(row: Mapping[str, str]) -> Dict[str, Any]:
     return made
 
 
+def load_model(path: Union[str, os.PathLike[str]]) -> Any:
+    """A model without an engine, for several calls of `evaluate`."""
+    return _core.Model.load(os.fspath(path), True, "")
+
+
 def evaluate(
     model: Union[Llama, str, os.PathLike[str]],
     methods: Optional[Names] = None,
@@ -101,6 +106,7 @@ def evaluate(
     batch: Optional[int] = None,
     kv_memory: Optional[int] = None,
     retry_failed: bool = False,
+    shard: Optional[str] = None,
     verbose: bool = True,
 ) -> Any:
     """Runs every method at every budget over benchmarks, as `winnow eval` does: the same samples, the same figures.
@@ -114,9 +120,12 @@ def evaluate(
     data: files in a benchmark's own format, by its name. haystack, words: what needles lie in, RULER's lists.
     chat_template: whether prompts stand in the model's; None: where it has one.
     batch: most sequences at a time (32); 1: every method alone, with times of its own.
+    shard: "2/8": the second of eight parts of the samples. Other processes do the others, with the same `out`.
 
-    Returns what `read_results` returns. An exception in a scorer ends it.
+    Returns what `read_results` returns; of a shard None. An exception in a scorer ends it.
     """
+    if shard is not None and out is None:
+        raise InvalidArgument("a shard needs out: the folder into which all of them write")
     names, chosen = _split_tasks(tasks)
     options = _core.EvaluationOptions()
     options.benchmarks = names
@@ -136,15 +145,16 @@ def evaluate(
     options.batch = batch
     options.kv_memory = kv_memory
     options.retry_failed = retry_failed
+    options.shard = shard or "1/1"
     options.store_as(type_k, type_v)
-    core = model._model if isinstance(model, Llama) else _core.Model.load(os.fspath(model), True, "")
+    core = model._model if isinstance(model, Llama) else model if isinstance(model, _core.Model) else load_model(model)
 
     def run(folder: str) -> Any:
         with progress("answers", verbose) as update:
             _core.evaluate(
                 core, n_threads or 0, kv_bytes_limit, n_batch, prefill_weights, options, folder, update, _note
             )
-        return read_results(folder)
+        return read_results(folder) if shard is None else None
 
     def _note(sentence: str) -> None:
         if verbose:

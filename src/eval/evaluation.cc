@@ -58,6 +58,7 @@ void check(const EvaluationOptions& options) {
 bool evaluate(const std::shared_ptr<const Model>& model, const EngineOptions& engine_options,
               const EvaluationOptions& options, const std::string& folder, const EvaluationCallbacks& callbacks) {
   check(options);
+  const eval::Shard shard = eval::Shard::parse(options.shard);
   eval::EvaluationRequest request = request_of(options, engine_options, callbacks);
   std::vector<eval::Cell> cells = check_request(request);
   eval::use_tokenizer(request.samples, model);
@@ -65,9 +66,10 @@ bool evaluate(const std::shared_ptr<const Model>& model, const EngineOptions& en
   if (callbacks.on_note) {
     for (const std::string& note : plan.notes) callbacks.on_note(note);
   }
+  if (plan.items_of(shard).empty()) return true;
   return run_plan(plan, request, Engine::create(model, engine_options), engine_options,
                   {.folder = folder,
-                   .shard = {},
+                   .shard = shard,
                    .batch = options.batch,
                    .kv_memory = options.kv_memory,
                    .retry_failed = options.retry_failed},

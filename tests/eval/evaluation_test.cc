@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <string_view>
 
 #include "model/tiny_model.h"
 #include "winnow/error.h"
@@ -89,6 +90,24 @@ TEST_F(EvaluationTest, AStoppedRunGoesOn) {
   EXPECT_TRUE(run(fidelity()));
 }
 
+TEST_F(EvaluationTest, ShardsFillOneFolder) {
+  EvaluationOptions options = fidelity();
+  options.limit = 2;
+  std::int64_t n_done = 0;
+  for (const char* shard : {"1/3", "3/3", "2/3"}) {
+    const bool has_samples = std::string_view(shard) != "3/3";
+    options.shard = shard;
+    n_done = 0;
+    EXPECT_TRUE(run(options, {.on_progress = [&](std::int64_t done, std::int64_t) { n_done = done; }}));
+    EXPECT_EQ(n_done > 0, has_samples) << shard;
+    EXPECT_EQ(fs::exists(fs::path(folder_) / ("answers-" + std::string(1, shard[0]) + "-of-3.jsonl")), has_samples);
+  }
+  const std::string csv = evaluation_csv({folder_});
+  options.shard = "1/1";
+  EXPECT_TRUE(run(options));
+  EXPECT_EQ(evaluation_csv({folder_}), csv);  // nothing was left to do
+}
+
 TEST_F(EvaluationTest, WhatCannotBeRunIsRefused) {
   const auto with = [](auto change) {
     EvaluationOptions options = fidelity();
@@ -104,6 +123,7 @@ TEST_F(EvaluationTest, WhatCannotBeRunIsRefused) {
   EXPECT_EQ(failure(with([](auto& o) { o.budgets.clear(); })), ErrorCode::kInvalidArgument);
   EXPECT_EQ(failure(with([](auto& o) { o.question = "never"; })), ErrorCode::kInvalidArgument);
   EXPECT_EQ(failure(with([](auto& o) { o.limit = -1; })), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(failure(with([](auto& o) { o.shard = "4/3"; })), ErrorCode::kInvalidArgument);
   EXPECT_EQ(failure(with([](auto& o) { o.batch = 0; })), ErrorCode::kInvalidArgument);
   EXPECT_EQ(failure(with([](auto& o) { o.lengths = {0}; })), ErrorCode::kInvalidArgument);
   EXPECT_EQ(failure(with([](auto& o) { o.lengths = {1000}; })), ErrorCode::kInvalidArgument);
