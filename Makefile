@@ -33,7 +33,7 @@ test: all model  ## build and run every test
 	@echo '==> Running the tests'
 	@ctest --preset release --parallel $(JOBS)
 
-test-heavy: all model  ## scenarios with instructor, LiteLLM and LlamaIndex, whose packages are large
+test-heavy: all model  ## scenarios with Ray, instructor, LiteLLM and LlamaIndex, whose packages are large
 	@ctest --test-dir build --output-on-failure -C heavy -R heavy
 
 asan: setup  ## unit tests under AddressSanitizer and UndefinedBehaviorSanitizer
