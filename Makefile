@@ -4,7 +4,7 @@ JOBS ?= $(shell nproc)
 # The model of the demo and the tests; set WINNOW_MODEL to use another.
 MODEL := $(or $(WINNOW_MODEL),models/SmolLM2-135M-Instruct-Q4_1.gguf)
 
-.PHONY: all setup model demo test test-heavy asan arm-test debug python-packages wheel deb deb-test install format format-check \
+.PHONY: all setup model demo test test-heavy asan arm-test debug python-packages wheel wheel-test deb deb-test install format format-check \
   layers tidy bench clean distclean help
 .NOTPARALLEL:
 
@@ -55,8 +55,15 @@ debug: setup  ## build with asserts, in build-debug/
 
 wheel: setup python-packages  ## the Python package for every processor of the platform, to dist/
 	@scripts/setup.sh wheel
-	@.venv/bin/python -m pip wheel . --no-deps --no-build-isolation --disable-pip-version-check --wheel-dir dist \
+	@scripts/setup.sh wheel-tagger
+	@rm -rf build/untagged
+	@.venv/bin/python -m pip wheel . --no-deps --no-build-isolation --disable-pip-version-check --wheel-dir build/untagged \
 	  --config-settings=cmake.define.WINNOW_GGML_VARIANTS=$(CURDIR)/.venv/winnow-wheel
+	@echo '==> Naming it after the oldest C library that it runs with'
+	@packaging/tag_wheel.sh .venv/bin build/untagged/*.whl dist
+
+wheel-test: wheel model  ## install the wheel into a fresh environment, and use it there
+	@packaging/wheel_test.sh .venv/bin/python dist/winnow_llm-*.whl $(MODEL)
 
 deb: setup  ## a Debian package for every processor of the platform, to dist/
 	@scripts/setup.sh require help2man dpkg-dev

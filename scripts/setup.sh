@@ -7,6 +7,7 @@
 #   scripts/setup.sh model               the default model, in models/ (not with one of yours in WINNOW_MODEL)
 #   scripts/setup.sh python              what the Python package is built and tested with, in .venv
 #   scripts/setup.sh wheel               ggml's kernels for every level of processors, in .venv (make wheel)
+#   scripts/setup.sh wheel-tagger        what names a wheel after the systems that it runs on, in .venv (make wheel)
 #   scripts/setup.sh arm                 what cross-builds and emulates 64-bit ARM (make arm-test)
 #   scripts/setup.sh configure PRESET    CMake, in the preset's build folder
 #   scripts/setup.sh all PRESET          all of these
@@ -329,6 +330,16 @@ build_level() {
   rm -rf "${kWheel:?}/$level" && mv "$kWheel/$level.new" "$kWheel/$level"
 }
 
+# What finds out on which systems a wheel runs, and names it so.
+readonly kWheelTagger=auditwheel==6.8.2
+
+setup_wheel_tagger() {
+  $kVenv/bin/python -c 'import importlib.metadata as m, sys; n, v = sys.argv[1].split("=="); assert m.version(n) == v' \
+    $kWheelTagger 2>/dev/null && return
+  ensure_venv
+  step wheel-tagger "Fetching $kWheelTagger" $kVenv/bin/python -m pip install --disable-pip-version-check $kWheelTagger
+}
+
 setup_wheel() {
   local row level options missing=0
   [[ $(uname -m) == x86_64 ]] || { say "Wheel: one ggml for this machine's architecture"; return; }
@@ -383,9 +394,10 @@ case ${1:-} in
   model) setup_model ;;
   python) setup_python ;;
   wheel) setup_wheel ;;
+  wheel-tagger) setup_wheel_tagger ;;
   arm) setup_arm ;;
   configure) setup_configure "${2:-release}" ;;
   all) install_packages "${kPackages[@]}"; setup_prefix; setup_model; setup_python
     setup_configure "${2:-release}" ;;
-  *) sed -n '2,13s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 2 ;;
+  *) sed -n '2,14s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 2 ;;
 esac
