@@ -2,8 +2,8 @@
 // weights and their part of every cache, and hands hidden states to the next.
 //
 // All ranks run the same program with the same arguments: they make the same calls of engines and sessions in the same
-// order, and get the same results. A call that computes, Session::statistics and Session::positions wait for the other
-// ranks to make it, too.
+// order, and get the same results. A call that computes, saves or loads, Session::statistics and Session::positions
+// wait for the other ranks to make it, too.
 #pragma once
 
 #include <cstddef>

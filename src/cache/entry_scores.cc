@@ -68,40 +68,36 @@ void EntryScores::clear() {
   for (auto& layer : layers_) std::fill(layer.begin(), layer.end(), nullptr);
 }
 
-void EntryScores::write(std::ostream& out) const {
-  for (const auto& layer : layers_) {
-    for (const auto& head : layer) {
-      const auto n = static_cast<std::int32_t>(head == nullptr ? 0 : head->size());
-      out.write(reinterpret_cast<const char*>(&n), sizeof(n));
-      if (n > 0) {
-        out.write(reinterpret_cast<const char*>(head->rows().data()),
-                  static_cast<std::streamsize>(head->rows().size()));
-      }
+void EntryScores::write(std::ostream& out, int layer) const {
+  for (const auto& head : layers_[static_cast<std::size_t>(layer)]) {
+    const auto n = static_cast<std::int32_t>(head == nullptr ? 0 : head->size());
+    out.write(reinterpret_cast<const char*>(&n), sizeof(n));
+    if (n > 0) {
+      out.write(reinterpret_cast<const char*>(head->rows().data()), static_cast<std::streamsize>(head->rows().size()));
     }
   }
   if (!out) throw Error(ErrorCode::kIo, "the session could not be written: check the free space of the disk");
 }
 
-void EntryScores::read(std::istream& in, const RaggedCache& cache) {
-  clear();
+void EntryScores::read(std::istream& in, int layer, const RaggedCache& cache) {
   const auto require = [](bool is_sound) {
     if (is_sound) return;
     throw Error(ErrorCode::kBadFile,
                 "the stored scores are not those of the stored entries: the file is corrupt, save "
                 "the session again");
   };
-  for (std::size_t l = 0; l < layers_.size(); ++l) {
-    for (std::size_t h = 0; h < layers_[l].size(); ++h) {
-      std::int32_t n = 0;
-      in.read(reinterpret_cast<char*>(&n), sizeof(n));
-      require(in && n >= 0 && n <= cache.n_entries(static_cast<int>(l), static_cast<int>(h)));
-      if (n == 0) continue;
-      const auto head = std::make_shared<HeadScores>(static_cast<std::size_t>(n), *pool_);
-      in.read(reinterpret_cast<char*>(head->rows().data()), static_cast<std::streamsize>(head->rows().size()));
-      require(static_cast<bool>(in));
-      for (const float score : head->values()) require(std::isfinite(score));
-      layers_[l][h] = head;
-    }
+  std::vector<std::shared_ptr<const HeadScores>>& heads = layers_[static_cast<std::size_t>(layer)];
+  for (std::size_t h = 0; h < heads.size(); ++h) {
+    heads[h] = nullptr;
+    std::int32_t n = 0;
+    in.read(reinterpret_cast<char*>(&n), sizeof(n));
+    require(in && n >= 0 && n <= cache.n_entries(layer, static_cast<int>(h)));
+    if (n == 0) continue;
+    const auto head = std::make_shared<HeadScores>(static_cast<std::size_t>(n), *pool_);
+    in.read(reinterpret_cast<char*>(head->rows().data()), static_cast<std::streamsize>(head->rows().size()));
+    require(static_cast<bool>(in));
+    for (const float score : head->values()) require(std::isfinite(score));
+    heads[h] = head;
   }
 }
 

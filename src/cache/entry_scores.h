@@ -35,10 +35,10 @@ class EntryScores {
   std::size_t bytes() const;  // shared or not
   void clear();
 
-  // Per head a count and the scores as they are stored, in this machine's byte order. read throws Error(kBadFile) for
-  // more scores than `cache` has entries and for one that is not finite, and Error(kOutOfMemory).
-  void write(std::ostream& out) const;
-  void read(std::istream& in, const RaggedCache& cache);
+  // Of a layer: per head a count and the scores as they are stored, in this machine's byte order. read throws
+  // Error(kBadFile) for more scores than `cache` has entries and for one that is not finite, and Error(kOutOfMemory).
+  void write(std::ostream& out, int layer) const;
+  void read(std::istream& in, int layer, const RaggedCache& cache);
 
  private:
   std::vector<std::vector<std::shared_ptr<const HeadScores>>> layers_;  // [n_layer][n_kv_head], null: none

@@ -169,12 +169,12 @@ class RaggedCache {
 
   void clear();
 
-  // The entries as bytes (shape, then per head: count, then per page: count, 1 if it is plain or 2 if it is in more
-  // bits, positions, key rows, value rows), in this machine's byte order.
-  // write throws Error(kIo). restore throws Error(kBadFile) on anything that does not fit this cache's shape, and
-  // Error(kOutOfMemory); either leaves the cache empty.
-  void write(std::ostream& out) const;
-  void restore(std::istream& in);
+  // A layer's entries as bytes (sizes and types, then per head: count, then per page: count, 1 if it is plain or 2 if
+  // it is in more bits, positions, key rows, value rows), in this machine's byte order. write throws Error(kIo).
+  // restore throws Error(kBadFile) on anything that does not fit this cache's shape, and Error(kOutOfMemory); either
+  // leaves the cache empty.
+  void write(std::ostream& out, int layer) const;
+  void restore(std::istream& in, int layer);
 
  private:
   // How the slots of a page lie: keys, then values, then positions.

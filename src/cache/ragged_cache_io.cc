@@ -1,11 +1,10 @@
 // RaggedCache::write and restore. The file's integrity (magic, checksum) is the caller's; here every number is checked
 // before it is used, and memory is taken only as fast as data arrives: an absurd count ends at the end of the data.
 #include <algorithm>
+#include <array>
 #include <istream>
 #include <ostream>
-#include <span>
 #include <string>
-#include <vector>
 
 #include "cache/ragged_cache.h"
 #include "winnow/error.h"
@@ -13,25 +12,13 @@
 namespace winnow {
 namespace {
 
-// n_layer, n_kv_head, head_dim, key_type, value_type; where layers differ, n_kv_head and head_dim are 0 and n_kv_head,
-// key_dim and value_dim of every layer follow.
-constexpr std::size_t kCommonNumbers = 5;
+// n_kv_head, key_dim, value_dim, key_type, value_type.
+using LayerNumbers = std::array<std::int32_t, 5>;
 
-std::vector<std::int32_t> stored_shape(const CacheShape& shape) {
-  const LayerShape& first = shape.layers.front();
-  bool is_same = first.key_dim == first.value_dim;
-  for (const LayerShape& layer : shape.layers) {
-    is_same &=
-        layer.n_kv_head == first.n_kv_head && layer.key_dim == first.key_dim && layer.value_dim == first.value_dim;
-  }
-  std::vector<std::int32_t> numbers = {shape.n_layer(), is_same ? first.n_kv_head : 0, is_same ? first.key_dim : 0,
-                                       static_cast<std::int32_t>(shape.key_type),
-                                       static_cast<std::int32_t>(shape.value_type)};
-  if (is_same) return numbers;
-  for (const LayerShape& layer : shape.layers) {
-    numbers.insert(numbers.end(), {layer.n_kv_head, layer.key_dim, layer.value_dim});
-  }
-  return numbers;
+LayerNumbers numbers_of(const CacheShape& shape, int layer) {
+  const LayerShape& sizes = shape.layer(layer);
+  return {sizes.n_kv_head, sizes.key_dim, sizes.value_dim, static_cast<std::int32_t>(shape.key_type),
+          static_cast<std::int32_t>(shape.value_type)};
 }
 
 std::string type_name(std::int32_t type) {
@@ -39,11 +26,10 @@ std::string type_name(std::int32_t type) {
   return is_known ? std::string(entry_type_name(static_cast<EntryType>(type))) : "type " + std::to_string(type);
 }
 
-std::string describe(std::span<const std::int32_t> shape) {
-  const std::string heads =
-      shape[1] == 0 ? "of different heads" : std::to_string(shape[1]) + " KV heads of " + std::to_string(shape[2]);
-  return std::to_string(shape[0]) + " layers, " + heads + ", keys " + type_name(shape[3]) + ", values " +
-         type_name(shape[4]);
+std::string describe(const LayerNumbers& layer) {
+  const std::string values = layer[2] == layer[1] ? "" : " and " + std::to_string(layer[2]);
+  return std::to_string(layer[0]) + " KV heads of " + std::to_string(layer[1]) + values + ", keys " +
+         type_name(layer[3]) + ", values " + type_name(layer[4]);
 }
 
 [[noreturn]] void fail(const std::string& what) { throw Error(ErrorCode::kBadFile, "the stored cache " + what); }
@@ -62,47 +48,39 @@ void read_bytes(std::istream& in, void* data, std::size_t bytes) {
 
 }  // namespace
 
-void RaggedCache::write(std::ostream& out) const {
-  const std::vector<std::int32_t> shape = stored_shape(shape_);
-  write_bytes(out, shape.data(), shape.size() * sizeof(std::int32_t));
-  for (int l = 0; l < shape_.n_layer(); ++l) {
-    for (int kv_head = 0; kv_head < shape_.layer(l).n_kv_head; ++kv_head) {
-      const Head& h = head(l, kv_head);
-      write_bytes(out, &h.n_entries, sizeof(h.n_entries));
-      for (std::size_t page = 0; page < h.pages.size(); ++page) {
-        const kernels::EntryRun& run = h.runs[page];
-        const Format& format = layout(l).formats[h.kinds[page]];
-        const auto n = static_cast<std::size_t>(run.n_entries);
-        const Kind kind = h.kinds[page];
-        const std::int32_t numbers[] = {run.n_entries,
-                                        kind == kPlain ? kStoredPlain : (kind == kFine ? kStoredFine : kStoredSettled)};
-        write_bytes(out, numbers, sizeof(numbers));
-        write_bytes(out, run.positions, n * sizeof(std::int32_t));
-        write_bytes(out, run.keys, n * format.key_bytes);
-        write_bytes(out, run.values, n * format.value_bytes);
-      }
+void RaggedCache::write(std::ostream& out, int layer) const {
+  const LayerNumbers numbers = numbers_of(shape_, layer);
+  write_bytes(out, numbers.data(), sizeof(numbers));
+  for (int kv_head = 0; kv_head < shape_.layer(layer).n_kv_head; ++kv_head) {
+    const Head& h = head(layer, kv_head);
+    write_bytes(out, &h.n_entries, sizeof(h.n_entries));
+    for (std::size_t page = 0; page < h.pages.size(); ++page) {
+      const kernels::EntryRun& run = h.runs[page];
+      const Kind kind = h.kinds[page];
+      const Format& format = layout(layer).formats[kind];
+      const auto n = static_cast<std::size_t>(run.n_entries);
+      const std::int32_t of_page[] = {run.n_entries,
+                                      kind == kPlain ? kStoredPlain : (kind == kFine ? kStoredFine : kStoredSettled)};
+      write_bytes(out, of_page, sizeof(of_page));
+      write_bytes(out, run.positions, n * sizeof(std::int32_t));
+      write_bytes(out, run.keys, n * format.key_bytes);
+      write_bytes(out, run.values, n * format.value_bytes);
     }
   }
   if (!out) throw Error(ErrorCode::kIo, "the session could not be written: check the free space of the disk");
 }
 
-void RaggedCache::restore(std::istream& in) {
-  clear();
-  const std::vector<std::int32_t> expected = stored_shape(shape_);
-  std::vector<std::int32_t> found(kCommonNumbers);
-  read_bytes(in, found.data(), found.size() * sizeof(std::int32_t));
-  const bool is_common = std::equal(found.begin(), found.end(), expected.begin());
-  if (is_common) {
-    found.resize(expected.size());
-    read_bytes(in, found.data() + kCommonNumbers, (found.size() - kCommonNumbers) * sizeof(std::int32_t));
-  }
-  if (found != expected) {
-    fail("has " + describe(found) + ", but this session has " + describe(expected) +
-         ": load it with the model and the cache types that it was saved with");
-  }
+void RaggedCache::restore(std::istream& in, int layer) {
   try {
-    for (int l = 0; l < shape_.n_layer(); ++l) {
-      for (int h = 0; h < shape_.layer(l).n_kv_head; ++h) restore_head(layout(l), head(l, h), in);
+    LayerNumbers found{};
+    read_bytes(in, found.data(), sizeof(found));
+    if (const LayerNumbers expected = numbers_of(shape_, layer); found != expected) {
+      fail("has in layer " + std::to_string(layer) + " " + describe(found) + ", but this session has " +
+           describe(expected) + ": load it with the model and the cache types that it was saved with");
+    }
+    for (int h = 0; h < shape_.layer(layer).n_kv_head; ++h) {
+      head(layer, h) = Head();
+      restore_head(layout(layer), head(layer, h), in);
     }
   } catch (...) {
     clear();

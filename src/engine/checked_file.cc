@@ -17,7 +17,6 @@ namespace {
 
 constexpr std::size_t kBufferBytes = std::size_t{1} << 18;
 constexpr char kMagic[8] = {'w', 'i', 'n', 'n', 'o', 'w', 'K', 'V'};
-constexpr std::uint32_t kVersion = 4;
 
 // The body follows it.
 struct FileHeader {
@@ -42,7 +41,7 @@ class CheckedFileWriter::Stream : public std::streambuf {
     flush();
     FileHeader header{};
     std::memcpy(header.magic, kMagic, sizeof(kMagic));
-    header.version = kVersion;
+    header.version = kSessionFileVersion;
     header.body_bytes = n_bytes_;
     header.checksum = hash_.value();
     file_.write_over_begin({reinterpret_cast<const char*>(&header), sizeof(header)});
@@ -106,10 +105,10 @@ CheckedFileReader::CheckedFileReader(const std::string& path) {
   if (!in_ || std::memcmp(header.magic, kMagic, sizeof(kMagic)) != 0) {
     throw Error(ErrorCode::kBadFile, "'" + path + "' is not a session file of winnow");
   }
-  if (header.version != kVersion) {
+  if (header.version != kSessionFileVersion) {
     throw Error(ErrorCode::kBadFile, "the session file '" + path + "' has the format version " +
                                          std::to_string(header.version) + ", this winnow reads " +
-                                         std::to_string(kVersion) + ": prefill the prompt again");
+                                         std::to_string(kSessionFileVersion) + ": prefill the prompt again");
   }
   if (header.body_bytes != static_cast<std::uint64_t>(info.st_size) - sizeof(header)) {
     throw Error(ErrorCode::kBadFile,

@@ -181,7 +181,6 @@ MemoryStatistics Engine::memory() const {
 }
 
 Session Engine::open(const SessionOptions& options) {
-  if (options.budget && options.budget->unit == Budget::Unit::kLoss) impl_->check_whole("a search for a budget");
   return Session(std::make_unique<Session::Impl>(shared_from_this(), options));
 }
 

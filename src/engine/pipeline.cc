@@ -1,6 +1,7 @@
 #include "engine/pipeline.h"
 
 #include <cstring>
+#include <new>
 #include <utility>
 
 #include "winnow/error.h"
@@ -15,6 +16,25 @@ void fill(std::span<float> rows, const std::vector<std::byte>& message) {
                     " bytes came for " + std::to_string(rows.size_bytes()));
   }
   std::memcpy(rows.data(), message.data(), message.size());
+}
+
+// An error as a message: its code, then its text. Nothing for none.
+std::string message_of(const std::exception_ptr& error) {
+  if (!error) return {};
+  ErrorCode code = ErrorCode::kInternal;
+  std::string text;
+  try {
+    std::rethrow_exception(error);
+  } catch (const Error& own) {
+    code = own.code();
+    text = own.what();
+  } catch (const std::bad_alloc&) {
+    code = ErrorCode::kOutOfMemory;
+    text = "the machine has no memory left";
+  } catch (const std::exception& other) {
+    text = other.what();
+  }
+  return static_cast<char>(code) + text;
 }
 
 }  // namespace
@@ -59,6 +79,38 @@ std::vector<std::vector<std::byte>> Pipeline::gather(std::span<const std::byte> 
     }
   }
   return messages;
+}
+
+std::string Pipeline::of_first(const std::string& text) const {
+  if (!is_split()) return text;
+  if (is_first()) {
+    send_to_others(kFirst, std::as_bytes(std::span(text)));
+    return text;
+  }
+  const std::vector<char> chars = numbers_in<char>(link_->receive(0, kFirst));
+  return {chars.begin(), chars.end()};
+}
+
+void Pipeline::give_piece(int to, std::span<const char> piece) const {
+  static_cast<void>(link_->receive(to, kPieces));  // asks
+  link_->send(to, kPieces, std::as_bytes(piece));
+}
+
+std::vector<char> Pipeline::take_piece(int from) const {
+  link_->send(from, kPieces, {});
+  return numbers_in<char>(link_->receive(from, kPieces));
+}
+
+void Pipeline::agree(const std::exception_ptr& error) const {
+  const std::string own = message_of(error);
+  std::vector<std::vector<std::byte>> all;
+  together([&] { all = gather(std::as_bytes(std::span(own))); });
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    if (all[rank].empty()) continue;
+    const std::vector<char> message = numbers_in<char>(all[rank]);
+    const std::string whose = rank == 0 ? "" : "rank " + std::to_string(rank) + ": ";
+    throw Error(static_cast<ErrorCode>(message.front()), whose + std::string(message.begin() + 1, message.end()));
+  }
 }
 
 void Pipeline::fail(const std::exception& error) const {

@@ -26,6 +26,7 @@ class Pipeline {
 
   bool is_split() const { return ranges_.size() > 1; }
   int rank() const { return link_ ? link_->rank() : 0; }
+  bool is_first() const { return rank() == 0; }
   int n_ranks() const { return static_cast<int>(ranges_.size()); }
   bool is_last() const { return rank() + 1 == n_ranks(); }
   const LayerRange& layers() const { return ranges_[static_cast<std::size_t>(rank())]; }
@@ -44,6 +45,28 @@ class Pipeline {
   // Every rank's message, by rank. All of them call it.
   std::vector<std::vector<std::byte>> gather(std::span<const std::byte> message) const;
 
+  // Rank 0's text, on every rank.
+  std::string of_first(const std::string& text) const;
+  // Bytes from one rank to another, who asks for each: senders run ahead of nobody.
+  void give_piece(int to, std::span<const char> piece) const;
+  std::vector<char> take_piece(int from) const;
+
+  // What ranks can refuse together: where `body` throws on any of them, all throw that error (the first rank's), and
+  // their engines go on.
+  template <class Body>
+  void all_or_none(const Body& body) const {
+    if (!is_split()) return body();
+    std::exception_ptr error;
+    try {
+      body();
+    } catch (const PipelineError&) {
+      throw;
+    } catch (...) {
+      error = std::current_exception();
+    }
+    agree(error);
+  }
+
   // A part of a computation that other ranks take part in: what it throws ends theirs, too, and is a PipelineError.
   template <class Body>
   auto together(const Body& body) const {
@@ -58,7 +81,8 @@ class Pipeline {
   }
 
  private:
-  enum Channel : int { kRows, kOutput, kLayer, kGathered };
+  enum Channel : int { kRows, kOutput, kLayer, kGathered, kFirst, kPieces };
+  void agree(const std::exception_ptr& error) const;
   [[noreturn]] void fail(const std::exception& error) const;
   void send_to_others(Channel channel, std::span<const std::byte> message) const;
 

@@ -1,6 +1,7 @@
 #include "winnow/session.h"
 
 #include <algorithm>
+#include <mutex>
 #include <span>
 
 #include "engine/engine_impl.h"
@@ -203,13 +204,14 @@ void Session::truncate(std::int32_t n_tokens) {
 void Session::save(const std::string& path) const {
   const std::lock_guard lock(impl_->engine_impl().mutex);
   impl_->check_idle();
-  impl_->engine_impl().check_whole("a session file");
   save_session(*impl_, path);
 }
 
-// Without the mutex: of what sessions share it uses the page pool alone, and others compute meanwhile.
+// Without the mutex, unless other ranks take part: of what sessions share it uses the page pool alone, and others
+// compute meanwhile.
 Session Engine::load_session(const std::string& path) {
-  impl_->check_whole("a session file");
+  std::unique_lock lock(impl_->mutex, std::defer_lock);
+  if (impl_->pipeline.is_split()) lock.lock();
   return Session(winnow::load_session(shared_from_this(), path));
 }
 

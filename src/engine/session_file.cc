@@ -1,118 +1,31 @@
 #include "engine/session_file.h"
 
-#include <algorithm>
 #include <cstdint>
-#include <istream>
+#include <exception>
 #include <limits>
-#include <ostream>
+#include <optional>
 #include <span>
+#include <sstream>
+#include <utility>
 #include <vector>
 
 #include "engine/checked_file.h"
+#include "engine/pieces.h"
 #include "engine/session_options.h"
+#include "engine/stored_numbers.h"
+#include "engine/stored_options.h"
 #include "winnow/error.h"
+
+// The model's fingerprint; what all ranks have alike; then a part (engine/pieces.h) for each layer. The file is rank
+// 0's: other ranks send it the parts of their layers, and get them from it.
 
 namespace winnow {
 namespace {
 
-template <class T>
-void put(std::ostream& out, const T& value) {
-  out.write(reinterpret_cast<const char*>(&value), sizeof(value));
-}
+constexpr std::size_t kMostCommonBytes = std::size_t{1} << 30;
 
-template <class T>
-void put_array(std::ostream& out, std::span<const T> values) {
-  put(out, static_cast<std::uint64_t>(values.size()));
-  out.write(reinterpret_cast<const char*>(values.data()), static_cast<std::streamsize>(values.size_bytes()));
-}
-
-void put_text(std::ostream& out, const std::string& text) { put_array(out, std::span<const char>(text)); }
-
-// Reads with every size compared with what is left of the file, before memory is taken for it.
-class Reader {
- public:
-  Reader(std::istream& in, std::size_t bytes, const std::string& path) : in_(in), left_(bytes), path_(path) {}
-
-  template <class T>
-  T get() {
-    T value{};
-    take(sizeof(T));
-    in_.read(reinterpret_cast<char*>(&value), sizeof(T));
-    return value;
-  }
-
-  template <class T>
-  T get_in(T min, T max) {
-    const T value = get<T>();
-    require(value >= min && value <= max);
-    return value;
-  }
-
-  template <class T>
-  std::vector<T> get_array(std::size_t most) {
-    const auto n = get<std::uint64_t>();
-    require(n <= most && n <= left_ / sizeof(T));
-    std::vector<T> values(static_cast<std::size_t>(n));
-    take(values.size() * sizeof(T));
-    in_.read(reinterpret_cast<char*>(values.data()), static_cast<std::streamsize>(values.size() * sizeof(T)));
-    return values;
-  }
-
-  std::string get_text() {
-    const auto chars = get_array<char>(1 << 20);
-    for (const char c : chars) require(static_cast<unsigned char>(c) >= ' ');
-    return {chars.begin(), chars.end()};
-  }
-
-  std::size_t left() const { return left_; }
-
-  // Of `n` bytes that somebody else reads.
-  void take(std::size_t n) {
-    require(n <= left_);
-    left_ -= n;
-  }
-
-  void require(bool is_sound) const {
-    if (is_sound) return;
-    throw Error(ErrorCode::kBadFile, "the session file '" + path_ + "' is damaged: prefill the prompt again");
-  }
-
- private:
-  std::istream& in_;
-  std::size_t left_;
-  const std::string& path_;
-};
-
-void put_options(std::ostream& out, const SessionOptions& options) {
-  put(out, options.key_type);
-  put(out, options.value_type);
-  put(out, options.n_ctx);
-  put(out, options.prefill_chunk);
-  put(out, static_cast<std::int32_t>(options.decode_cut));
-  put(out, options.cut_every);
-  put_text(out, options.eviction.text());
-  put_text(out, options.budget ? options.budget->text() : "");
-}
-
-EntryType get_entry_type(Reader& reader) {
-  const auto type = reader.get<EntryType>();
-  const std::span<const EntryType> known = entry_types();
-  reader.require(std::find(known.begin(), known.end(), type) != known.end());
-  return type;
-}
-
-SessionOptions get_options(Reader& reader) {
-  SessionOptions options;
-  options.key_type = get_entry_type(reader);
-  options.value_type = get_entry_type(reader);
-  options.n_ctx = reader.get<std::int32_t>();
-  options.prefill_chunk = reader.get<std::int32_t>();
-  using Cut = SessionOptions::DecodeCut;
-  options.decode_cut = static_cast<Cut>(reader.get_in<std::int32_t>(0, static_cast<std::int32_t>(Cut::kOwn)));
-  options.cut_every = reader.get<std::int32_t>();
-  options.eviction = EvictionOptions::parse(reader.get_text());
-  if (const std::string budget = reader.get_text(); !budget.empty()) options.budget = Budget::parse(budget);
-  return options;
+std::string damaged(const std::string& path) {
+  return "the session file '" + path + "' is damaged: prefill the prompt again";
 }
 
 void put_promise(std::ostream& out, const std::optional<LossPromise>& promise) {
@@ -127,7 +40,7 @@ void put_promise(std::ostream& out, const std::optional<LossPromise>& promise) {
   put_array(out, std::span<const double>(tried));
 }
 
-std::optional<LossPromise> get_promise(Reader& reader) {
+std::optional<LossPromise> get_promise(NumberReader& reader) {
   if (reader.get_in<std::uint8_t>(0, 1) == 0) return std::nullopt;
   const auto part = [&](double amount) {
     reader.require(amount > 0 && amount <= 1);
@@ -148,18 +61,6 @@ std::optional<LossPromise> get_promise(Reader& reader) {
   return promise;
 }
 
-// The positions of the tokens that are stored must be those of tokens that were fed.
-bool has_only_positions_below(const RaggedCache& cache, std::int32_t n_tokens) {
-  for (int l = 0; l < cache.shape().n_layer(); ++l) {
-    for (int h = 0; h < cache.shape().layer(l).n_kv_head; ++h) {
-      for (const kernels::EntryRun& run : cache.entries(l, h).runs) {
-        if (run.positions[run.n_entries - 1] >= n_tokens) return false;
-      }
-    }
-  }
-  return true;
-}
-
 // What a file says of its options is as little to be believed as the rest of it.
 SessionOptions checked_options(const SessionOptions& options, const Model::Impl& model, const std::string& path) {
   try {
@@ -171,12 +72,9 @@ SessionOptions checked_options(const SessionOptions& options, const Model::Impl&
   }
 }
 
-}  // namespace
-
-void save_session(const Session::Impl& session, const std::string& path) {
-  CheckedFileWriter file(path);
-  std::ostream& out = file.body();
-  put(out, session.model().info.fingerprint);
+// What all ranks have alike.
+std::string common_bytes(const Session::Impl& session) {
+  std::ostringstream out;
   put_options(out, session.options);
   put(out, session.statistics.prompt_tokens);
   put(out, session.statistics.decoded_tokens);
@@ -186,28 +84,16 @@ void save_session(const Session::Impl& session, const std::string& path) {
   put_array(out, std::span<const std::int32_t>(session.head_budgets));
   put_array(out, std::span<const Token>(session.tokens));
   put_array(out, std::span<const float>(session.logits));
-  for (int l = 0; l < session.cache.shape().n_layer(); ++l) {
-    if (session.recurrent.is_recurrent(l)) put_array(out, session.recurrent.layer(l));
-  }
-  session.evidence.write(out);
-  session.cache.write(out);
-  session.scores.write(out);
-  file.commit();
+  return std::move(out).str();
 }
 
-std::unique_ptr<Session::Impl> load_session(std::shared_ptr<Engine> engine, const std::string& path) {
-  CheckedFileReader file(path);
-  Reader reader(file.body(), file.body_bytes(), path);
+// A session without the entries, states and queries of its layers.
+std::unique_ptr<Session::Impl> begun_session(std::shared_ptr<Engine> engine, const std::string& common,
+                                             const std::string& path) {
   const Model::Impl& model = engine->impl().model->impl();
-  if (reader.get<std::uint64_t>() != model.info.fingerprint) {
-    throw Error(ErrorCode::kBadFile,
-                "the session file '" + path + "' was saved with another model than '" + model.file.path() + "'");
-  }
+  std::istringstream in(common);
+  NumberReader reader(in, common.size(), damaged(path));
   const SessionOptions options = checked_options(get_options(reader), model, path);
-  // A session takes as much for its queries as the file has to hold of them.
-  const std::uint64_t evidence_bytes = QueryEvidence::written_bytes(evidence_needs(options), model.spec);
-  reader.require(evidence_bytes <= reader.left());
-
   auto session = std::make_unique<Session::Impl>(std::move(engine), options);
   constexpr std::int64_t kMost = std::int64_t{1} << 53;
   session->statistics.prompt_tokens = reader.get_in<std::int64_t>(0, kMost);
@@ -218,29 +104,171 @@ std::unique_ptr<Session::Impl> load_session(std::shared_ptr<Engine> engine, cons
   }
   session->total = reader.get_in<std::int64_t>(0, kMost);
   session->decoded_since_cut = reader.get_in<std::int32_t>(0, std::numeric_limits<std::int32_t>::max());
-  const auto n_heads = static_cast<std::size_t>(session->cache.shape().n_cut_heads());
+  const auto n_heads = static_cast<std::size_t>(session->shape.n_cut_heads());
   session->head_budgets = reader.get_array<std::int32_t>(n_heads);
   reader.require(session->head_budgets.empty() || session->head_budgets.size() == n_heads);
   session->tokens = reader.get_array<Token>(static_cast<std::size_t>(options.n_ctx));
   for (const std::int32_t n : session->head_budgets) reader.require(n >= 0 && n <= session->n_tokens());
   for (const Token token : session->tokens) reader.require(token >= 0 && token < model.spec.n_vocab);
-  session->logits = reader.get_array<float>(static_cast<std::size_t>(model.spec.n_vocab));
-  const bool is_fed = !session->tokens.empty();
-  reader.require(session->logits.size() == (is_fed ? static_cast<std::size_t>(model.spec.n_vocab) : 0));
-  for (int l = 0; l < model.spec.n_layer(); ++l) {
-    if (!session->recurrent.is_recurrent(l)) continue;
-    const std::size_t size = session->recurrent.layer_size(l);
-    const std::vector<float> values = reader.get_array<float>(size);
-    reader.require(values.size() == (is_fed ? size : 0));
-    session->recurrent.restore(l, values);
+  const std::size_t n_logits = session->tokens.empty() ? 0 : static_cast<std::size_t>(model.spec.n_vocab);
+  session->logits = reader.get_array<float>(n_logits);
+  reader.require(session->logits.size() == n_logits && reader.left() == 0);
+  return session;
+}
+
+void write_layer(const Session::Impl& session, int layer, std::ostream& out) {
+  if (session.recurrent.is_recurrent(layer)) put_array(out, session.recurrent.layer(layer));
+  session.evidence.write(out, layer);
+  session.cache.write(out, layer);
+  session.scores.write(out, layer);
+}
+
+// The positions of the entries that are stored must be those of tokens that were fed.
+bool has_only_positions_below(const RaggedCache& cache, int layer, std::int32_t n_tokens) {
+  for (int h = 0; h < cache.shape().layer(layer).n_kv_head; ++h) {
+    for (const kernels::EntryRun& run : cache.entries(layer, h).runs) {
+      if (run.positions[run.n_entries - 1] >= n_tokens) return false;
+    }
   }
-  reader.take(static_cast<std::size_t>(evidence_bytes));
-  reader.require(session->evidence.read(file.body()));
-  session->cache.restore(file.body());
-  session->scores.read(file.body(), session->cache);
-  reader.require(file.body().peek() == std::istream::traits_type::eof());
-  reader.require(has_only_positions_below(session->cache, session->n_tokens()));
+  return true;
+}
+
+void read_layer(Session::Impl& session, int layer, std::istream& in, const std::string& path) {
+  NumberReader reader(in, std::numeric_limits<std::size_t>::max(), damaged(path));
+  if (session.recurrent.is_recurrent(layer)) {
+    const std::size_t size = session.tokens.empty() ? 0 : session.recurrent.layer_size(layer);
+    const std::vector<float> values = reader.get_array<float>(size);
+    reader.require(values.size() == size);
+    session.recurrent.restore(layer, values);
+  }
+  reader.require(session.evidence.read(in, layer));
+  session.cache.restore(in, layer);
+  session.scores.read(in, layer, session.cache);
+  reader.require(in.peek() == std::istream::traits_type::eof());
+  reader.require(has_only_positions_below(session.cache, layer, session.n_tokens()));
+}
+
+// The first error of work of which all parts are gone through in any case, since other ranks take part in them.
+class FirstError {
+ public:
+  // Nothing after an error.
+  template <class Body>
+  void unless_failed(const Body& body) {
+    if (error_) return;
+    try {
+      body();
+    } catch (const PipelineError&) {
+      throw;
+    } catch (...) {
+      if (!error_) error_ = std::current_exception();
+    }
+  }
+  void rethrow() const {
+    if (error_) std::rethrow_exception(error_);
+  }
+
+ private:
+  std::exception_ptr error_;
+};
+
+// Rank 0's file. Throws Error.
+struct OpenedFile {
+  OpenedFile(const Model::Impl& model, const std::string& path)
+      : file(path), reader(file.body(), file.body_bytes(), damaged(path)) {
+    if (reader.get<std::uint64_t>() != model.info.fingerprint) {
+      throw Error(ErrorCode::kBadFile,
+                  "the session file '" + path + "' was saved with another model than '" + model.file.path() + "'");
+    }
+    const std::vector<char> bytes = reader.get_array<char>(kMostCommonBytes);
+    common.assign(bytes.begin(), bytes.end());
+    // A session takes as much for its queries as the file has to hold of them.
+    std::istringstream in(common);
+    NumberReader first(in, common.size(), damaged(path));
+    const SessionOptions options = checked_options(get_options(first), model, path);
+    reader.require(QueryEvidence::written_bytes(evidence_needs(options), model.spec) <= reader.left());
+  }
+
+  CheckedFileReader file;
+  NumberReader reader;
+  std::string common;
+};
+
+}  // namespace
+
+void save_session(const Session::Impl& session, const std::string& path) {
+  const Pipeline& pipeline = session.engine_impl().pipeline;
+  std::optional<CheckedFileWriter> file;  // rank 0's
+  pipeline.all_or_none([&] {
+    if (!pipeline.is_first()) return;
+    file.emplace(path);
+    put(file->body(), session.model().info.fingerprint);
+    put_text(file->body(), common_bytes(session));
+  });
+  FirstError error;
+  const PieceSink to_file = [&](std::span<const char> piece) {
+    error.unless_failed([&] { put_array(file->body(), piece); });
+  };
+  const PieceSink to_first_rank = [&](std::span<const char> piece) { pipeline.give_piece(0, piece); };
+  pipeline.together([&] {
+    PieceWriter own(pipeline.is_first() ? to_file : to_first_rank);
+    for (int l = 0; l < session.shape.n_layer(); ++l) {
+      if (pipeline.holds(l)) {
+        write_layer(session, l, own.stream());
+        own.end_part();
+      } else if (pipeline.is_first()) {
+        for (bool more = true; more;) {
+          const std::vector<char> piece = pipeline.take_piece(pipeline.holder(l));
+          to_file(piece);
+          more = !piece.empty();
+        }
+      }
+    }
+  });
+  pipeline.all_or_none([&] {
+    error.rethrow();
+    if (file) file->commit();
+  });
+}
+
+std::unique_ptr<Session::Impl> load_session(std::shared_ptr<Engine> engine, const std::string& path) {
+  const Pipeline& pipeline = engine->impl().pipeline;
+  const Model::Impl& model = engine->impl().model->impl();
+  std::optional<OpenedFile> file;  // rank 0's
+  pipeline.all_or_none([&] {
+    if (pipeline.is_first()) file.emplace(model, path);
+  });
+  const std::string common = pipeline.of_first(file ? file->common : std::string());
+  std::unique_ptr<Session::Impl> session;
+  pipeline.all_or_none([&] { session = begun_session(std::move(engine), common, path); });
+
+  FirstError error;
+  const PieceSource from_file = [&] {
+    std::vector<char> piece;
+    error.unless_failed([&] { piece = file->reader.get_array<char>(kPieceBytes); });
+    return piece;
+  };
+  const PieceSource from_first_rank = [&] { return pipeline.take_piece(0); };
+  pipeline.together([&] {
+    PieceReader own(pipeline.is_first() ? from_file : from_first_rank);
+    for (int l = 0; l < session->shape.n_layer(); ++l) {
+      if (pipeline.holds(l)) {
+        error.unless_failed([&] { read_layer(*session, l, own.stream(), path); });
+        own.end_part();
+      } else if (pipeline.is_first()) {
+        for (bool more = true; more;) {
+          const std::vector<char> piece = from_file();
+          pipeline.give_piece(pipeline.holder(l), piece);
+          more = !piece.empty();
+        }
+      }
+    }
+  });
+  pipeline.all_or_none([&] {
+    error.rethrow();
+    if (file) file->reader.require(file->reader.left() == 0);
+  });
   session->cache.settle();
+  pipeline.together([&] { session->gather_cut_entries(); });
   return session;
 }
 

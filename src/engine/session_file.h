@@ -1,4 +1,6 @@
 // Sessions on disk: one file with a checksum, streamed both ways, so that neither needs a second copy of the session.
+// Of a model over several ranks the file is rank 0's, and the same that one process would write: any number of ranks
+// can load it. All ranks make these calls with the engine's mutex held, and all get the same error.
 #pragma once
 
 #include <memory>

@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <cstring>
 #include <fstream>
+#include <istream>
+#include <ostream>
 #include <span>
 #include <vector>
 
@@ -71,6 +73,15 @@ inline std::vector<TestEntry> read_entries(const CacheShape& shape, const kernel
     }
   }
   return result;
+}
+
+// All layers, one after the other.
+inline void write_layers(const RaggedCache& cache, std::ostream& out) {
+  for (int l = 0; l < cache.shape().n_layer(); ++l) cache.write(out, l);
+}
+
+inline void restore_layers(RaggedCache& cache, std::istream& in) {
+  for (int l = 0; l < cache.shape().n_layer(); ++l) cache.restore(in, l);
 }
 
 inline std::vector<TestEntry> read_head(const RaggedCache& cache, int layer, int kv_head) {

@@ -156,11 +156,11 @@ struct Sequence {
   // Goes through a file: what comes back is the same, to the byte.
   void write_and_restore(const std::shared_ptr<PagePool>& pool) {
     std::stringstream stream;
-    cache.write(stream);
+    write_layers(cache, stream);
     RaggedCache restored(cache.shape(), pool);
-    restored.restore(stream);
+    restore_layers(restored, stream);
     std::ostringstream again;
-    restored.write(again);
+    write_layers(restored, again);
     ASSERT_EQ(again.str(), stream.str());
     ASSERT_EQ(restored.bytes(), cache.bytes());
     cache = std::move(restored);

@@ -71,9 +71,9 @@ TEST(EntryScores, AreWrittenAndReadBitForBit) {
   scores.set(0, 0, scores.make(some_scores(50, 2)));
   scores.set(2, 1, scores.make(some_scores(17, 1e-20F)));
   std::stringstream file;
-  scores.write(file);
+  for (const int layer : {0, 1, 2}) scores.write(file, layer);
   EntryScores read(mixed_shape(), pool);
-  read.read(file, cache);
+  for (const int layer : {0, 1, 2}) read.read(file, layer, cache);
   EXPECT_EQ(file.peek(), std::stringstream::traits_type::eof());
   for (const int layer : {0, 1, 2}) EXPECT_EQ(read.layer(layer), scores.layer(layer));
 }
@@ -86,7 +86,7 @@ TEST(EntryScores, RefuseWhatNoWriteLeft) {
     std::stringstream file(bytes);
     EntryScores scores(mixed_shape(), pool);
     try {
-      scores.read(file, cache);
+      scores.read(file, 0, cache);
       return false;
     } catch (const Error& error) {
       return error.code() == ErrorCode::kBadFile;
@@ -96,7 +96,7 @@ TEST(EntryScores, RefuseWhatNoWriteLeft) {
     EntryScores scores(mixed_shape(), pool);
     scores.set(0, 0, scores.make(of_head));
     std::stringstream file;
-    scores.write(file);
+    scores.write(file, 0);
     return file.str();
   };
   const std::string good = written(some_scores(50, 1));

@@ -240,7 +240,7 @@ TEST(FinePages, RefuseFilesThatCannotBe) {
   const std::vector<std::int32_t> all = up_to(100);
   cache.append_from(0, 0, source.entries(0, 0), all, std::span(all).subspan(10, kPageEntries));
   std::ostringstream out;
-  cache.write(out);
+  cache.write(out, 0);
   const std::string bytes = out.str();
   const auto refusal = [&](const CacheShape& target, std::size_t at, std::int32_t value) {
     std::string changed = bytes;
@@ -248,7 +248,7 @@ TEST(FinePages, RefuseFilesThatCannotBe) {
     std::istringstream in(changed);
     RaggedCache restored(target, pool);
     try {
-      restored.restore(in);
+      restored.restore(in, 0);
     } catch (const Error& error) {
       return std::string(error.what());
     }

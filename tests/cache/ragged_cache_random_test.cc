@@ -93,9 +93,9 @@ class RaggedCacheRandomTest : public testing::TestWithParam<CacheShape> {
 
   void write_and_restore(Sequence& s) {
     std::stringstream stream;
-    s.cache.write(stream);
+    write_layers(s.cache, stream);
     RaggedCache restored(shape_, pool_);
-    restored.restore(stream);
+    restore_layers(restored, stream);
     s.cache = std::move(restored);
   }
 

@@ -84,9 +84,9 @@ TEST(SlidingLayers, RunsDependOnPositionsAlone) {
   EXPECT_EQ(run_sizes(steps), run_sizes(whole));
   EXPECT_EQ(run_sizes(steps), run_sizes(copied));
   std::stringstream file;
-  steps.write(file);
+  write_layers(steps, file);
   RaggedCache restored(sliding_shape(), pool);
-  restored.restore(file);
+  restore_layers(restored, file);
   EXPECT_EQ(run_sizes(restored), run_sizes(steps));
   for (const int l : {0, 1, 3}) EXPECT_EQ(read_head(restored, l, 1), read_head(steps, l, 1));
 }
@@ -132,18 +132,18 @@ TEST(SlidingLayers, LayersHaveTheirOwnSizes) {
   EXPECT_EQ(cache.bytes(), 40U * (3 * 292 + 324));
   EXPECT_EQ(cache.bytes_in_pages(), 64U * (3 * 292 + 324));
   std::stringstream file;
-  cache.write(file);
+  write_layers(cache, file);
   RaggedCache restored(shape, pool);
-  restored.restore(file);
+  restore_layers(restored, file);
   std::stringstream again;
-  restored.write(again);
+  write_layers(restored, again);
   EXPECT_EQ(again.str(), file.str());
   CacheShape other = shape;
   other.layers[1].key_dim = 64;
   RaggedCache refusing(other, pool);
   file.seekg(0);
   test::expect_error(ErrorCode::kBadFile, "load it with the model and the cache types",
-                     [&] { refusing.restore(file); });
+                     [&] { restore_layers(refusing, file); });
 
   // The staging buffer serves the layers in turn, with room for the largest.
   StagingBuffer staging(shape, 100, 0, pool);

@@ -123,9 +123,33 @@ TEST_F(Ranks, Talk) {
   const ProcessResult shared = run(2, words, 120, input);
   EXPECT_EQ(shared.exit_code, 0) << shared.err;
   EXPECT_EQ(shared.out, alone.out);
-  const ProcessResult saves = run(2, words, 120, "some words\n/save " + directory_.file("talk") + "\n");
-  EXPECT_NE(saves.exit_code, 0);
-  EXPECT_NE(saves.err.find("a session file cannot be made"), std::string::npos) << saves.err;
+}
+
+// A conversation that ranks save goes on in one process, and on another number of ranks; so does one process's.
+TEST_F(Ranks, SaveAndLoad) {
+  const Words words = {"chat", "--temp", "0", "-n", "8", "--kv-evict", "snapkv", "--kv-budget", "64"};
+  const std::string shared = directory_.file("shared"), own = directory_.file("own");
+  for (const auto& [n_ranks, path] : {std::pair{2, shared}, std::pair{1, own}}) {
+    const ProcessResult saved = run(n_ranks, words, 120, "some words\n/save " + path + "\n");
+    ASSERT_EQ(saved.exit_code, 0) << saved.err;
+  }
+  EXPECT_TRUE(read_bytes(shared) == read_bytes(own));
+  const auto gone_on = [&](int n_ranks, const std::string& path) {
+    return run(n_ranks, words, 120, "/load " + path + "\nmore of them\n");
+  };
+  const ProcessResult expected = gone_on(1, own);
+  ASSERT_EQ(expected.exit_code, 0) << expected.err;
+  EXPECT_FALSE(expected.out.empty());
+  for (const int n_ranks : {1, 3}) {
+    const ProcessResult loaded = gone_on(n_ranks, shared);
+    EXPECT_EQ(loaded.exit_code, 0) << loaded.err;
+    EXPECT_EQ(loaded.out, expected.out);
+  }
+  const ProcessResult missing = gone_on(2, directory_.file("nowhere"));
+  EXPECT_EQ(missing.exit_code, 1);
+  EXPECT_NE(missing.err.find("cannot open the session file"), std::string::npos) << missing.err;
+  EXPECT_EQ(missing.err.find("error: ", missing.err.find("error: ") + 1), std::string::npos) << missing.err;
+  EXPECT_EQ(directory_.names().size(), 2U);
 }
 
 // Rank 0's folder, begun and gone on with.

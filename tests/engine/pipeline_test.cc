@@ -4,70 +4,14 @@
 
 #include <gtest/gtest.h>
 
-#include <exception>
-#include <functional>
 #include <string>
-#include <thread>
 #include <vector>
 
-#include "engine/engine_test_support.h"
+#include "engine/pipeline_test_support.h"
 #include "model/tiny_architectures.h"
 
 namespace winnow::test {
 namespace {
-
-constexpr int kBatch = 48;
-
-// What a program learns of its sessions.
-struct Seen {
-  std::vector<std::vector<float>> logits;
-  std::vector<std::vector<std::vector<std::int32_t>>> kept;  // SessionStatistics::kept, again and again
-  HeadPositions positions;
-  std::int64_t entries_kept = 0;
-  std::size_t bytes_kept = 0, bytes_in_pages = 0;
-
-  void look(const Session& session) {
-    logits.push_back(logits_of(session));
-    const SessionStatistics statistics = session.statistics();
-    kept.push_back(statistics.kept);
-    entries_kept += statistics.entries_kept;
-    bytes_kept += statistics.bytes_kept;
-    bytes_in_pages += statistics.bytes_in_pages;
-    for (std::size_t l = 0; l < statistics.kept.size(); ++l) {
-      for (std::size_t h = 0; h < statistics.kept[l].size(); ++h) {
-        positions.push_back(session.positions(static_cast<int>(l), static_cast<int>(h)));
-      }
-    }
-  }
-  bool operator==(const Seen&) const = default;
-};
-
-using Program = std::function<Seen(Engine&)>;
-
-EngineOptions rank_options(std::shared_ptr<PipelineLink> link, std::vector<int> first_layers) {
-  EngineOptions options{.n_threads = 1, .n_batch = kBatch};
-  options.pipeline = std::move(link);
-  options.pipeline_layers = std::move(first_layers);
-  return options;
-}
-
-// Runs `body` on every rank, each in a thread; the messages of what they throw.
-std::vector<std::string> on_ranks(int n_ranks, const std::function<void(std::shared_ptr<PipelineLink>)>& body) {
-  std::vector<std::string> errors(static_cast<std::size_t>(n_ranks));
-  std::vector<std::thread> threads;
-  for (const std::shared_ptr<PipelineLink>& link : local_pipeline(n_ranks)) {
-    threads.emplace_back([&errors, &body, link] {
-      try {
-        body(link);
-      } catch (const std::exception& error) {
-        errors[static_cast<std::size_t>(link->rank())] = error.what();
-        link->fail(error.what());
-      }
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  return errors;
-}
 
 // first_layers: of every rank but the first one.
 void expect_same(const std::shared_ptr<const Model>& model, const std::vector<int>& first_layers,
@@ -89,27 +33,6 @@ void expect_same(const std::shared_ptr<const Model>& model, const std::vector<in
     EXPECT_EQ(seen[rank].bytes_kept, expected.bytes_kept) << rank;
     EXPECT_EQ(seen[rank].bytes_in_pages, expected.bytes_in_pages) << rank;
   }
-}
-
-// A prompt, its answer, a turn, a question, and a fork that goes its own way.
-Seen conversation(Engine& engine, const SessionOptions& options, int n_prompt = 400) {
-  const int n_vocab = engine.model()->info().n_vocab;
-  Seen seen;
-  Session session = engine.open(options);
-  session.prefill(random_tokens(n_prompt, n_vocab, 4));
-  seen.look(session);
-  for (const Token token : {5, 9, 11}) session.decode(token);
-  seen.look(session);
-  Session fork = session.fork();
-  session.append(random_tokens(70, n_vocab, 5));
-  seen.look(session);
-  fork.decode(7);
-  seen.look(fork);
-  std::vector<Session*> both = {&session, &fork};
-  engine.decode(both, std::vector<Token>{3, 4});
-  seen.look(session);
-  seen.look(fork);
-  return seen;
 }
 
 TEST(Pipeline, ComputesTheBitsOfOneEngine) {
@@ -310,16 +233,17 @@ TEST(Pipeline, PartsLayersByTheirBytes) {
   expect_same(sharing, {1, 2}, [](Engine& engine) { return conversation(engine, evicting_options("kvzip+", "40%")); });
 }
 
+// A budget that a prompt has to be searched for.
 TEST(Pipeline, SaysWhatItDoesNotDo) {
   const auto model = tiny_model({.n_layer = 2});
-  const TemporaryDirectory directory;
   on_ranks(2, [&](const std::shared_ptr<PipelineLink>& link) {
     const auto engine = Engine::create(model, rank_options(link, {}));
-    Session session = engine->open(full_options());
-    session.prefill(random_tokens(20, 300, 4));
-    expect_error(ErrorCode::kUnsupported, [&] { session.save(directory.file("saved")); });
-    expect_error(ErrorCode::kUnsupported, [&] { engine->load_session(directory.file("saved")); });
-    session.decode(3);  // all of them still go on
+    SessionOptions options;
+    options.eviction = EvictionOptions::parse("kvzip");
+    options.budget = Budget::parse("kl=0.02");
+    Session searching = engine->open(options), session = engine->open(full_options());
+    expect_error(ErrorCode::kUnsupported, [&] { searching.prefill(random_tokens(200, 300, 4)); });
+    session.prefill(random_tokens(20, 300, 4));  // all of them still go on
   });
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/fnv1a.h"
+#include "engine/checked_file.h"
 #include "fuzz/memory_file.h"
 #include "model/tiny_model.h"
 #include "winnow/error.h"
@@ -25,7 +26,7 @@ std::string with_header(std::uint64_t fingerprint, const std::string& rest) {
   body += rest;
   const std::uint64_t checksum = winnow::fnv1a(body);
   std::string file = "winnowKV";
-  put(file, std::uint32_t{1});
+  put(file, winnow::kSessionFileVersion);
   put(file, std::uint32_t{0});
   put(file, std::uint64_t{body.size()});
   put(file, checksum);

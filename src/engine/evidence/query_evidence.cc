@@ -160,51 +160,53 @@ void QueryEvidence::add_moments(int layer, int head, const float* q, std::int64_
   if (head == 0) moments.n += n_rows - skipped;
 }
 
-void QueryEvidence::write(std::ostream& out) const {
-  const auto put = [&](const void* data, std::size_t bytes) {
-    out.write(static_cast<const char*>(data), static_cast<std::streamsize>(bytes));
+std::uint64_t QueryEvidence::moments_doubles(int layer) const {
+  if (!wants_moments(layer)) return 0;
+  const Moments& moments = moments_[static_cast<std::size_t>(layer)];
+  return 1 + moments.sum.size() + moments.outer.size();
+}
+
+void QueryEvidence::write(std::ostream& out, int layer) const {
+  const auto put = [&](const auto* data, std::size_t n) {
+    out.write(reinterpret_cast<const char*>(data), static_cast<std::streamsize>(n * sizeof(*data)));
   };
-  const std::uint64_t n_window = window_.size();
-  put(&n_window, sizeof(n_window));
-  put(window_.data(), window_.size() * sizeof(float));
-  std::uint64_t n_moments = 0;
-  for (const Moments& moments : moments_) n_moments += 1 + moments.sum.size() + moments.outer.size();
-  put(&n_moments, sizeof(n_moments));
-  for (const Moments& moments : moments_) {
-    const auto n = static_cast<double>(moments.n);
-    put(&n, sizeof(n));
-    put(moments.sum.data(), moments.sum.size() * sizeof(double));
-    put(moments.outer.data(), moments.outer.size() * sizeof(double));
-  }
+  const std::uint64_t n_window = n_window_floats(this->layer(layer)), n_moments = moments_doubles(layer);
+  put(&n_window, 1);
+  put(window_.data() + this->layer(layer).window_at, n_window);
+  put(&n_moments, 1);
+  if (n_moments == 0) return;
+  const Moments& moments = moments_[static_cast<std::size_t>(layer)];
+  const auto n = static_cast<double>(moments.n);
+  put(&n, 1);
+  put(moments.sum.data(), moments.sum.size());
+  put(moments.outer.data(), moments.outer.size());
 }
 
 std::uint64_t QueryEvidence::written_bytes(const EvidenceNeeds& needs, const ModelSpec& spec) {
-  double bytes = 2 * sizeof(std::uint64_t);
+  double bytes = 0;
   for (const LayerSpec& layer : spec.layers) {
     const double row = layer.kind == LayerKind::kFullAttention ? layer.q_size() : 0;
-    bytes += row * needs.window_rows * sizeof(float);
-    if (needs.query_moments) bytes += (1 + row + row * layer.key_dim) * sizeof(double);
+    bytes += 2 * sizeof(std::uint64_t) + row * needs.window_rows * sizeof(float);
+    if (needs.query_moments && row > 0) bytes += (1 + row + row * layer.key_dim) * sizeof(double);
   }
   return bytes < 0x1p53 ? static_cast<std::uint64_t>(bytes) : std::numeric_limits<std::uint64_t>::max();
 }
 
-bool QueryEvidence::read(std::istream& in) {
+bool QueryEvidence::read(std::istream& in, int layer) {
   const auto take = [&](auto* data, std::size_t n) {
     in.read(reinterpret_cast<char*>(data), static_cast<std::streamsize>(n * sizeof(*data)));
     return static_cast<bool>(in);
   };
-  std::uint64_t n_window = 0, n_moments = 0, expected = 0;
-  if (!take(&n_window, 1) || n_window != window_.size() || !take(window_.data(), window_.size())) return false;
-  for (const Moments& moments : moments_) expected += 1 + moments.sum.size() + moments.outer.size();
-  if (!take(&n_moments, 1) || n_moments != expected) return false;
-  for (Moments& moments : moments_) {
-    double n = 0;
-    if (!take(&n, 1) || !(n >= 0 && n <= 0x1p53)) return false;
-    moments.n = static_cast<std::int64_t>(n);
-    if (!take(moments.sum.data(), moments.sum.size()) || !take(moments.outer.data(), moments.outer.size()))
-      return false;
-  }
-  return true;
+  std::uint64_t n_window = 0, n_moments = 0;
+  if (!take(&n_window, 1) || n_window != n_window_floats(this->layer(layer))) return false;
+  if (!take(window_.data() + this->layer(layer).window_at, n_window)) return false;
+  if (!take(&n_moments, 1) || n_moments != moments_doubles(layer)) return false;
+  if (n_moments == 0) return true;
+  Moments& moments = moments_[static_cast<std::size_t>(layer)];
+  double n = 0;
+  if (!take(&n, 1) || !(n >= 0 && n <= 0x1p53)) return false;
+  moments.n = static_cast<std::int64_t>(n);
+  return take(moments.sum.data(), moments.sum.size()) && take(moments.outer.data(), moments.outer.size());
 }
 
 float* QueryEvidence::log_sum_exp_row(int layer, std::int32_t position) {

@@ -52,13 +52,13 @@ class QueryEvidence {
   // Fills the reference rows only, of those before view.n_tokens: the view of a prompt that ends there.
   void fill_reference(LayerView& view);
 
-  // What stays of the queries, as bytes: a count and the window's numbers; a count and, per layer, the number of
-  // queries, the sums, the outer products (as doubles, all of them).
-  void write(std::ostream& out) const;
-  // How many bytes these are where the needs are known; the most there can be if they are absurdly many.
+  // What stays of a layer's queries, as bytes: a count and the window's numbers; a count and the number of queries, the
+  // sums, the outer products (as doubles, all of them).
+  void write(std::ostream& out, int layer) const;
+  // How many bytes these are of all layers where the needs are known; the most there can be if they are absurdly many.
   static std::uint64_t written_bytes(const EvidenceNeeds& needs, const ModelSpec& spec);
   // Takes what evidence with the same needs wrote; false for anything else, of which a part may have been taken.
-  bool read(std::istream& in);
+  bool read(std::istream& in, int layer);
 
  private:
   struct Moments {
@@ -75,6 +75,11 @@ class QueryEvidence {
     std::size_t heads_before;  // query heads of all layers before
   };
   const Layer& layer(int l) const { return layers_[static_cast<std::size_t>(l)]; }
+  std::size_t n_window_floats(const Layer& layer) const {
+    return static_cast<std::size_t>(needs_.window_rows) * layer.row_floats;
+  }
+  // What is written of the layer's moments, in doubles.
+  std::uint64_t moments_doubles(int layer) const;
   // A row that is kept for reference: where it begins in reference_.
   std::size_t reference_at(const Layer& layer, std::size_t row) const;
   // Index of a row among those of its layer that are kept for all rows; nothing for one that is not kept.

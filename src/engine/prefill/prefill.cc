@@ -99,7 +99,11 @@ std::unique_ptr<Prefill::Impl> start_prefill(const std::shared_ptr<Engine>& engi
     prefill = std::make_unique<AppendPrefill>(engine, first, tokens, callbacks, total, chunk);
   } else {
     std::vector<Session::Impl*> targets;
-    for (Session* session : sessions) targets.push_back(&session->impl());
+    for (Session* session : sessions) {
+      const std::optional<Budget>& budget = session->options().budget;
+      if (budget && budget->unit == Budget::Unit::kLoss) engine->impl().check_whole("a search for a budget");
+      targets.push_back(&session->impl());
+    }
     prefill = std::make_unique<LayerPrefill>(engine, std::move(targets), tokens, callbacks, observer);
   }
   begin(*prefill);

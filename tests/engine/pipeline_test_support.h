@@ -1,0 +1,90 @@
+// What tests of pipelines share: ranks that are threads of this process, and what a program learns of its sessions.
+#pragma once
+
+#include <exception>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "engine/engine_test_support.h"
+#include "winnow/pipeline.h"
+
+namespace winnow::test {
+
+inline constexpr int kBatch = 48;
+
+// What a program learns of its sessions.
+struct Seen {
+  std::vector<std::vector<float>> logits;
+  std::vector<std::vector<std::vector<std::int32_t>>> kept;  // SessionStatistics::kept, again and again
+  HeadPositions positions;
+  std::int64_t entries_kept = 0;
+  std::size_t bytes_kept = 0, bytes_in_pages = 0;
+
+  void look(const Session& session) {
+    logits.push_back(logits_of(session));
+    const SessionStatistics statistics = session.statistics();
+    kept.push_back(statistics.kept);
+    entries_kept += statistics.entries_kept;
+    bytes_kept += statistics.bytes_kept;
+    bytes_in_pages += statistics.bytes_in_pages;
+    for (std::size_t l = 0; l < statistics.kept.size(); ++l) {
+      for (std::size_t h = 0; h < statistics.kept[l].size(); ++h) {
+        positions.push_back(session.positions(static_cast<int>(l), static_cast<int>(h)));
+      }
+    }
+  }
+  bool operator==(const Seen&) const = default;
+};
+
+using Program = std::function<Seen(Engine&)>;
+
+inline EngineOptions rank_options(std::shared_ptr<PipelineLink> link, std::vector<int> first_layers) {
+  EngineOptions options{.n_threads = 1, .n_batch = kBatch};
+  options.pipeline = std::move(link);
+  options.pipeline_layers = std::move(first_layers);
+  return options;
+}
+
+// Runs `body` on every rank, each in a thread; the messages of what they throw.
+inline std::vector<std::string> on_ranks(int n_ranks, const std::function<void(std::shared_ptr<PipelineLink>)>& body) {
+  std::vector<std::string> errors(static_cast<std::size_t>(n_ranks));
+  std::vector<std::thread> threads;
+  for (const std::shared_ptr<PipelineLink>& link : local_pipeline(n_ranks)) {
+    threads.emplace_back([&errors, &body, link] {
+      try {
+        body(link);
+      } catch (const std::exception& error) {
+        errors[static_cast<std::size_t>(link->rank())] = error.what();
+        link->fail(error.what());
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return errors;
+}
+
+// A prompt, its answer, a turn, a question, and a fork that goes its own way.
+inline Seen conversation(Engine& engine, const SessionOptions& options, int n_prompt = 400) {
+  const int n_vocab = engine.model()->info().n_vocab;
+  Seen seen;
+  Session session = engine.open(options);
+  session.prefill(random_tokens(n_prompt, n_vocab, 4));
+  seen.look(session);
+  for (const Token token : {5, 9, 11}) session.decode(token);
+  seen.look(session);
+  Session fork = session.fork();
+  session.append(random_tokens(70, n_vocab, 5));
+  seen.look(session);
+  fork.decode(7);
+  seen.look(fork);
+  std::vector<Session*> both = {&session, &fork};
+  engine.decode(both, std::vector<Token>{3, 4});
+  seen.look(session);
+  seen.look(fork);
+  return seen;
+}
+
+}  // namespace winnow::test
