@@ -12,22 +12,25 @@
 
 namespace winnow {
 
-MemoryEstimate Engine::estimate(const SessionOptions& wanted, std::int32_t n_prompt, std::int32_t n_decode) const {
-  if (n_prompt < 1 || n_decode < 0) {
-    throw Error(ErrorCode::kInvalidArgument, "an estimate needs at least one prompt token and none or more to decode");
-  }
-  const Model::Impl& model = impl_->model->impl();
-  const SessionOptions options = checked_session_options(wanted, model);
-  const CacheShape shape = cache_shape(model.spec, options);
+namespace {
+
+// Of the machine that holds these layers. How entries are shared among layers is not known before: all that a cut keeps
+// may be in these, as far as their heads hold it.
+MemoryEstimate estimate_of(const Engine::Impl& engine, const LayerRange& layers, const SessionOptions& options,
+                           std::int32_t n_prompt, std::int32_t n_decode) {
+  const Model::Impl& model = engine.model->impl();
+  const CacheShape whole_shape = cache_shape(model.spec, options);
+  const CacheShape shape = whole_shape.with_layers(layers.first, layers.last);
   const EvidenceNeeds needs = evidence_needs(options);
-  const std::int64_t n_heads = shape.n_cut_heads();
+  const std::int64_t n_heads = whole_shape.n_cut_heads(), n_own_heads = shape.n_cut_heads();
   const std::int64_t whole = n_prompt * n_heads;
-  std::int64_t total = options.eviction.evicts() ? budget_entries(options.budget->most(), shape, n_prompt) : whole;
+  std::int64_t total =
+      options.eviction.evicts() ? budget_entries(options.budget->most(), whole_shape, n_prompt) : whole;
   const bool has_loss = options.budget && options.budget->unit == Budget::Unit::kLoss;
   const std::int32_t n_held_out = has_loss ? held_out_tokens(n_prompt) : 0;
   if (has_loss) total = n_held_out > 0 ? std::min(total, whole - 1) : whole;
   if (total < whole) {
-    const CutShape to_cut = cut_shape(shape, n_prompt, total);
+    const CutShape to_cut = cut_shape(whole_shape, n_prompt, total);
     const Cut check(with_fitting_window(options.eviction, to_cut), to_cut);
   }
 
@@ -56,13 +59,13 @@ MemoryEstimate Engine::estimate(const SessionOptions& wanted, std::int32_t n_pro
   const auto cut_bytes = [&](const CacheShape& types, std::int64_t n_entries, std::int64_t n_later,
                              std::int64_t n_tokens) {
     const auto bytes_of = [&](const CacheShape& stored, std::int64_t n, std::int64_t n_in_head) {
-      const std::int64_t n_pages = (n + n_heads * (kPageEntries - 1)) / kPageEntries;
+      const std::int64_t n_pages = (n + n_own_heads * (kPageEntries - 1)) / kPageEntries;
       return std::min(static_cast<std::size_t>(n_pages) * largest_page(stored),
                       heads_bytes(stored, pages_of(n_in_head)));
     };
     if (!types.has_codes()) return bytes_of(types, n_entries + n_later, n_tokens);
     // A first page and a last one of each head, and those that are coded while they are still held plain.
-    const std::size_t turning = 2 * heads_bytes(plain, 1) + static_cast<std::size_t>(impl_->most_threads) *
+    const std::size_t turning = 2 * heads_bytes(plain, 1) + static_cast<std::size_t>(engine.most_threads) *
                                                                 (largest_page(types) + largest_page(plain));
     // A head's part in more bits is rounded up to a page while layers are cut one after the other.
     std::size_t finer = 0;
@@ -72,10 +75,10 @@ MemoryEstimate Engine::estimate(const SessionOptions& wanted, std::int32_t n_pro
         if (types.layer(l).is_cut()) most = std::max(most, types.fine_page_bytes(l) - types.page_bytes(l));
       }
       const double n_pages = types.fine->part * static_cast<double>(n_entries) / kPageEntries;
-      finer = (static_cast<std::size_t>(n_pages) + static_cast<std::size_t>(n_heads)) * most;
+      finer = (static_cast<std::size_t>(n_pages) + static_cast<std::size_t>(n_own_heads)) * most;
     }
     return bytes_of(types, n_entries, n_tokens) + finer + turning +
-           (n_later > n_heads ? bytes_of(plain, n_later, n_later / n_heads + 1) : 0);
+           (n_later > n_own_heads ? bytes_of(plain, n_later, n_later / n_own_heads + 1) : 0);
   };
   // A window's first entry lies anywhere on its page.
   const auto window_bytes = [&](std::int64_t n_tokens, std::int64_t n_new) {
@@ -93,8 +96,8 @@ MemoryEstimate Engine::estimate(const SessionOptions& wanted, std::int32_t n_pro
   std::size_t prefill_peak = 0;
   if (is_chunked) {
     const std::int64_t chunk = options.prefill_chunk;
-    prefill_peak = cut_bytes(cut_types, std::min(whole, total), std::min(whole, chunk * n_heads), n_prompt) +
-                   window_bytes(n_prompt, chunk);
+    prefill_peak =
+        cut_bytes(cut_types, std::min(whole, total), chunk * n_own_heads, n_prompt) + window_bytes(n_prompt, chunk);
     estimate.hidden_bytes = static_cast<std::size_t>(chunk);
   } else {
     std::int32_t n_staged = n_prompt, n_hidden = n_prompt;
@@ -102,7 +105,7 @@ MemoryEstimate Engine::estimate(const SessionOptions& wanted, std::int32_t n_pro
       // The request to repeat has some twenty tokens; the text of the context does not change their number.
       const std::vector<Token> stand_in(static_cast<std::size_t>(n_prompt), 0);
       std::int32_t longest = 0;
-      for (const std::vector<Token>& part : reconstruction_parts(*impl_->model, stand_in)) {
+      for (const std::vector<Token>& part : reconstruction_parts(*engine.model, stand_in)) {
         longest = std::max(longest, static_cast<std::int32_t>(part.size()));
         n_hidden += static_cast<std::int32_t>(part.size());
       }
@@ -118,14 +121,13 @@ MemoryEstimate Engine::estimate(const SessionOptions& wanted, std::int32_t n_pro
 
   if (n_held_out > 0) {
     // A fork that is cut further and reads the held-out text, which windows look back from.
-    prefill_peak += cut_bytes(cut_types, std::min(whole, total + n_heads), n_held_out * n_heads, n_prompt) +
+    prefill_peak += cut_bytes(cut_types, std::min(whole, total + n_heads), n_held_out * n_own_heads, n_prompt) +
                     2 * window_bytes(n_prompt, n_held_out);
-    if (refits) prefill_peak += ReferenceAttention::bytes_for(model.spec, model.spec.all_layers(), n_prompt);
+    if (refits) prefill_peak += ReferenceAttention::bytes_for(model.spec, layers, n_prompt);
     estimate.hidden_bytes += 3 * static_cast<std::size_t>(n_held_out) * model.info.hidden_bytes_per_token();
   }
   if (refits) {
-    prefill_peak += ReferenceAttention::bytes_for(model.spec, model.spec.all_layers(),
-                                                  is_chunked ? options.prefill_chunk : n_prompt);
+    prefill_peak += ReferenceAttention::bytes_for(model.spec, layers, is_chunked ? options.prefill_chunk : n_prompt);
   }
 
   // Of a cut those that were and those that are, and while layers are cut one after the other those of a stage.
@@ -143,15 +145,34 @@ MemoryEstimate Engine::estimate(const SessionOptions& wanted, std::int32_t n_pro
   std::int64_t decoding = total;
   if (options.decode_cut == SessionOptions::DecodeCut::kTotal && options.eviction.evicts()) {
     // A prompt shorter than the budget grows up to it.
-    const std::int64_t final_total =
-        options.budget->is_relative() ? total : options.budget->total_entries(n_end, n_heads, shape.cut_entry_bytes());
+    const std::int64_t final_total = options.budget->is_relative()
+                                         ? total
+                                         : options.budget->total_entries(n_end, n_heads, whole_shape.cut_entry_bytes());
     decoding = std::max(total, final_total);
   }
-  estimate.recurrent_bytes = 2 * model.info.state_bytes();  // the present state and the next
+  for (int l = layers.first; l < layers.last; ++l) {
+    const std::size_t state_bytes = model.info.layers[static_cast<std::size_t>(l)].state_bytes;
+    estimate.recurrent_bytes += 2 * state_bytes;  // the present state and the next
+  }
   estimate.kv_bytes_peak =
       estimate.recurrent_bytes + scores +
-      std::max(prefill_peak, cut_bytes(shape, decoding, grown * n_heads, n_end) + window_bytes(n_end, 1));
+      std::max(prefill_peak, cut_bytes(shape, decoding, grown * n_own_heads, n_end) + window_bytes(n_end, 1));
   return estimate;
+}
+
+}  // namespace
+
+MemoryEstimate Engine::estimate(const SessionOptions& wanted, std::int32_t n_prompt, std::int32_t n_decode) const {
+  if (n_prompt < 1 || n_decode < 0) {
+    throw Error(ErrorCode::kInvalidArgument, "an estimate needs at least one prompt token and none or more to decode");
+  }
+  const SessionOptions options = checked_session_options(wanted, impl_->model->impl());
+  MemoryEstimate most{};
+  for (const LayerRange& layers : impl_->pipeline.ranges()) {
+    const MemoryEstimate estimate = estimate_of(*impl_, layers, options, n_prompt, n_decode);
+    if (estimate.kv_bytes_peak >= most.kv_bytes_peak) most = estimate;
+  }
+  return most;
 }
 
 }  // namespace winnow

@@ -247,5 +247,35 @@ TEST(Pipeline, SaysWhatItDoesNotDo) {
   });
 }
 
+// What the rank needs that needs most, and no less than any takes.
+TEST(Pipeline, EstimatesARanksOwnPart) {
+  const auto model = tiny_model({.n_layer = 6});
+  const std::int32_t n_prompt = 500;
+  for (const bool evicts : {false, true}) {
+    const SessionOptions options = evicts ? evicting_options("snapkv", "20%") : full_options();
+    const auto whole = Engine::create(model, {.n_threads = 1});
+    const MemoryEstimate all = whole->estimate(options, n_prompt, 20);
+    std::vector<std::size_t> peaks(3), estimates(3);
+    const std::vector<std::string> errors = on_ranks(3, [&](const std::shared_ptr<PipelineLink>& link) {
+      const auto engine = Engine::create(model, rank_options(link, {2, 5}));
+      const auto rank = static_cast<std::size_t>(link->rank());
+      estimates[rank] = engine->estimate(options, n_prompt, 20).kv_bytes_peak;
+      Session session = engine->open(options);
+      session.prefill(random_tokens(n_prompt, 300, 4));
+      for (Token token = 0; token < 20; ++token) session.decode(token);
+      peaks[rank] = engine->memory().kv_bytes_peak;
+    });
+    EXPECT_EQ(errors, std::vector<std::string>(3));
+    for (std::size_t rank = 0; rank < 3; ++rank) {
+      EXPECT_EQ(estimates[rank], estimates[0]);
+      EXPECT_LE(peaks[rank], estimates[rank]) << rank;
+    }
+    EXPECT_LT(estimates[0], all.kv_bytes_peak);
+    if (!evicts) {
+      EXPECT_LT(estimates[0], all.kv_bytes_peak * 2 / 3);  // three of six layers, and the staging buffer
+    }
+  }
+}
+
 }  // namespace
 }  // namespace winnow::test
