@@ -44,8 +44,8 @@ def stream_chat(url, body):
 
 
 class Server:
-    def __init__(self, tool, *flags, log=None):
-        self.process = subprocess.Popen([tool, "serve", "--port", "0", *flags], stderr=subprocess.PIPE, text=True,
+    def __init__(self, tool, *flags, launcher=(), log=None):
+        self.process = subprocess.Popen([*launcher, tool, "serve", "--port", "0", *flags], stderr=subprocess.PIPE, text=True,
                                         env={**os.environ, "OMP_WAIT_POLICY": os.environ.get("OMP_WAIT_POLICY", "passive")})
         self.port = None
         self.events = []

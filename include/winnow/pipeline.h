@@ -3,7 +3,8 @@
 //
 // All ranks run the same program with the same arguments: they make the same calls of engines and sessions in the same
 // order, and get the same results. A call that computes, saves or loads, Session::statistics and Session::positions
-// wait for the other ranks to make it, too.
+// wait for the other ranks to make it, too. Or rank 0 alone is the program, and the others follow it
+// (EngineOptions::is_led, Engine::follow).
 #pragma once
 
 #include <cstddef>

@@ -51,6 +51,8 @@ struct EngineOptions {
   // Of a model over several machines: how this one reaches the others; null: it has all layers. The limits above are of
   // each rank's own part.
   std::shared_ptr<PipelineLink> pipeline = nullptr;
+  // The program is rank 0's alone: the others' only call is Engine::follow. The same on all ranks.
+  bool is_led = false;
   // [ranks - 1] the first layer of every rank but the first one; empty: ranges of layers of about equal bytes.
   std::vector<int> pipeline_layers = {};
 };
@@ -63,6 +65,12 @@ struct MemoryStatistics {
   // Not in the pool and its limit: activations, logits and nodes of the last step's graph, which is for as many
   // sequences as that step had, and of the prefill's.
   std::size_t graph_bytes;
+};
+
+// What a rank of a pipeline holds: the layers from the first up to before the last.
+struct RankMemory {
+  std::int32_t first_layer = 0, last_layer = 0;
+  std::uint64_t rss_peak_bytes = 0, kv_bytes_peak = 0;
 };
 
 struct SessionOptions {
@@ -121,6 +129,7 @@ struct SessionStatistics {
   std::size_t bytes_full = 0;                   // entries_full x bytes of an entry (no page rounding)
   std::size_t bytes_kept = 0;                   // entries_kept x bytes of an entry
   std::size_t bytes_in_pages = 0;               // pages held, whole
+  std::size_t rank_bytes_in_pages = 0;          // of these, the rank's of a pipeline that holds most
   std::size_t recurrent_bytes = 0;              // states of recurrent layers; forks share them
   std::size_t score_bytes = 0;                  // scores of earlier cuts, beside the pages; forks share them
   std::size_t bytes_peak = 0;                   // the engine's kv_bytes_peak since the session began
@@ -229,18 +238,25 @@ class Engine : public std::enable_shared_from_this<Engine> {
   // Session::append in slices.
   Prefill start_append(Session& session, std::span<const Token> tokens, const PrefillOptions& options = {});
 
-  // What a session with these options takes (in a pipeline of all ranks together) for a prompt of n_prompt tokens and
-  // n_decode more. Throws what open and prefill would throw for them. Changes nothing, and waits for nobody.
+  // What a session with these options takes (in a pipeline on the rank that needs most for it, and so the same on all)
+  // for a prompt of n_prompt tokens and n_decode more. Throws what open and prefill would throw for them. Changes
+  // nothing, and waits for nobody.
   MemoryEstimate estimate(const SessionOptions& options, std::int32_t n_prompt, std::int32_t n_decode) const;
 
   // A session saved with Session::save. Throws Error(kBadFile) for a corrupt file or one of another model.
   Session load_session(const std::string& path);
+
+  // With EngineOptions::is_led, of every rank but the first: makes the calls that rank 0 makes of its engine and its
+  // sessions, as they come, until that engine is gone. Throws PipelineError where a rank has failed.
+  void follow();
 
   const std::shared_ptr<const Model>& model() const;
   int n_threads() const;
   // The layers that it holds, from the first up to before the last: all but in a pipeline.
   std::pair<int, int> layers() const;
   MemoryStatistics memory() const;  // in a pipeline of this rank
+  // Of every rank; without a pipeline of this process. All ranks make this call.
+  std::vector<RankMemory> memory_of_ranks() const;
   void reset_peak();
 
   struct Impl;

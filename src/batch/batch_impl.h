@@ -24,6 +24,7 @@ struct Batch::Impl {
 
   // --- The batch's thread. ---
   void run();
+  void work();  // until the batch ends
   // Waits while there is nothing to do; takes what others left. False: the end.
   bool receive();
   void accept(std::unique_ptr<BatchJob> job);

@@ -126,7 +126,12 @@ void PrefixFiles::save(const std::string& key, const Session& session) const {
   // Its seal is there before the file has its name: who is killed in between leaves a seal of nothing.
   const std::string unsealed = path + kUnsealed + random_number();
   try {
-    save_session(session.impl(), unsealed);  // not Session::save, which waits for steps of others
+    // Session::save waits for steps of others: ranks have to, which all take part.
+    if (engine_->impl().pipeline.is_split()) {
+      session.save(unsealed);
+    } else {
+      save_session(session.impl(), unsealed);
+    }
     const FolderLock lock(folder_, LOCK_EX);
     seal_.seal(unsealed, path);
     fs::rename(unsealed, path);

@@ -148,6 +148,11 @@ void PrefixTree::charge(KeptPrefix& prefix) const {
   const RaggedCache& cache = prefix.session.impl().cache;
   prefix.page_bytes =
       prefix.parent == nullptr ? cache.bytes_in_pages() : cache.bytes_beyond(prefix.parent->session.impl().cache);
+  // Every rank has the same limit: what counts is the one that holds most, which shares as large a part.
+  const std::size_t own = cache.bytes_in_pages(), most = prefix.statistics.rank_bytes_in_pages;
+  if (most <= own) return;
+  const double part = own == 0 ? 1 : static_cast<double>(prefix.page_bytes) / static_cast<double>(own);
+  prefix.page_bytes = static_cast<std::size_t>(part * static_cast<double>(most));
 }
 
 // GreedyDual-Size (Cao and Irani, 1997): what it costs to have it again per byte, and age by a clock that is at the

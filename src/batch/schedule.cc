@@ -28,6 +28,22 @@ BatchClock::duration conversation_age(const BatchOptions& options) {
 }  // namespace
 
 void Batch::Impl::run() {
+  try {
+    work();
+  } catch (const PipelineError& error) {
+    // No engine of these ranks can go on: whoever waits hears why, and nobody is taken any more.
+    {
+      const std::lock_guard lock(mutex);
+      is_draining = true;
+      for (std::unique_ptr<BatchJob>& job : incoming) queue.push_back(std::move(job));
+      incoming.clear();
+    }
+    while (!active.empty()) fail(*active.front(), error.code(), error.what());
+    while (!queue.empty()) fail(*queue.front(), error.code(), error.what());
+  }
+}
+
+void Batch::Impl::work() {
   while (receive()) {
     if (loading && loading->is_over) finish_load();
     if (saving && saving->is_over) finish_save();
@@ -57,8 +73,11 @@ bool Batch::Impl::receive() {
       std::optional<BatchClock::time_point> due;
       if (!is_saving) {
         due = next_save(conversation_age(options));
-        drop_step();
-        if (!loading) engine->impl().pool->trim();
+        if (loading) {
+          drop_step();
+        } else {
+          engine->impl().rest();
+        }
       }
       lock.lock();
       turn_begin.reset();
@@ -180,7 +199,7 @@ void Batch::Impl::admit() {
     BatchNeeds needs = next.needs;
     if (match.prefix) {
       const std::size_t limit = engine->memory().kv_bytes_limit;
-      const std::size_t page_bytes = match.prefix->statistics.bytes_in_pages;
+      const std::size_t page_bytes = match.prefix->statistics.rank_bytes_in_pages;
       needs = needs_behind(request, *engine, {.n_tokens = match.n_tokens, .page_bytes = page_bytes});
       if (limit > 0 && page_bytes + match.prefix->state_bytes + needs.context + needs.own > limit) {
         match = {};  // it cannot be kept beside what the request takes

@@ -198,7 +198,7 @@ void measure(Engine& engine, const SessionOptions& options, const Test& test, in
   row.rss_peak_bytes = rss_peak_bytes();
   if (ranks() == nullptr) return;
   row.bytes_peak = 0;
-  for (const RankMemory& rank : memory_of_ranks(engine)) {
+  for (const RankMemory& rank : engine.memory_of_ranks()) {
     row.bytes_peak += rank.kv_bytes_peak;
     row.rss_peak_bytes = std::max(row.rss_peak_bytes, static_cast<std::size_t>(rank.rss_peak_bytes));
   }
@@ -232,6 +232,7 @@ int bench_command(const Arguments& arguments) {
   for (const std::string& name : flags.key_types) key_types.push_back(parse_key_type(name));
   for (const std::string& name : flags.value_types) value_types.push_back(parse_value_type(name));
   EngineOptions engine_settings = engine_options(flags.model);
+  engine_settings.is_led = false;  // engines come and go: all ranks make all calls
   const std::string path = model_path(flags.model);
   const std::shared_ptr<const Model> model = Model::load(path);
 
@@ -260,7 +261,11 @@ int bench_command(const Arguments& arguments) {
   }
   check_cuts(*Engine::create(model, engine_settings), cuts);
 
-  const auto print = [](const std::string& text) { return write_all(STDOUT_FILENO, text, "the standard output"); };
+  const auto print = [](const std::string& text) {
+    const bool is_read = write_all(STDOUT_FILENO, text, "the standard output");
+    if (!is_read && ranks() != nullptr) throw Error(ErrorCode::kIo, "nobody reads the results any more");  // ends all
+    return is_read;
+  };
   if (!print(format->begin())) return 0;
   // False: nobody reads any more.
   const auto measure_engine = [&](Engine& engine, EntryType key, EntryType value) {

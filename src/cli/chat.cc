@@ -175,6 +175,8 @@ int chat_command(const Arguments& arguments) {
   if (flags.file && *flags.file == "-") {
     throw UsageError("-f - has no effect here: the standard input carries the messages");
   }
+  const EngineOptions engine_settings = engine_options(flags.model);
+  if (!speaks()) return follow_first_rank(flags.model, engine_settings);
   ConversationOptions options;
   options.session = session_options(flags.cache);
   options.sampling = sampling_options(flags.sampling);
@@ -182,12 +184,13 @@ int chat_command(const Arguments& arguments) {
   options.system = flags.system;
   std::optional<PromptSource> document;
   if (flags.file) document.emplace(PromptFlags{.file = flags.file}, "document");
-  if (flags.history && (ranks() != nullptr || !can_edit_lines())) {
+  // Under mpirun lines come through its pipe.
+  const bool edits_lines = ranks() == nullptr && can_edit_lines();
+  if (flags.history && !edits_lines) {
     throw UsageError("--history has no effect where lines are not edited on a terminal: leave it out");
   }
   std::optional<ChatHistory> history;
   if (flags.history) history.emplace(default_history_path());
-  const EngineOptions engine_settings = engine_options(flags.model);
   const std::shared_ptr<const Model> model = Model::load(model_path(flags.model), model_options(flags.model));
   check_grammar(flags.sampling, model);
   warn_about_context(model->info(), flags.cache.n_ctx);
@@ -195,9 +198,8 @@ int chat_command(const Arguments& arguments) {
   if (document) options.document = document->read(*model, n_ctx);
   const bool on_terminal = ranks() == nullptr && isatty(STDIN_FILENO) == 1;
   const std::size_t most_bytes = longest_token_bytes(*model) * static_cast<std::size_t>(n_ctx);
-  const std::unique_ptr<LineSource> lines = ranks() != nullptr ? make_rank_reader(most_bytes)
-                                            : can_edit_lines() ? make_line_editor(history ? &*history : nullptr)
-                                                               : make_line_reader(on_terminal, most_bytes);
+  const std::unique_ptr<LineSource> lines =
+      edits_lines ? make_line_editor(history ? &*history : nullptr) : make_line_reader(on_terminal, most_bytes);
   Conversation conversation(Engine::create(model, engine_settings), options);
 
   if (on_terminal) std::fprintf(stderr, "%s\n/help shows the commands\n", model->info().name.c_str());

@@ -12,7 +12,7 @@ namespace {
 constexpr Command kCommands[] = {
     {"run", "Generate text after a prompt, or answer questions about a text.", run_command, true},
     {"chat", "Talk with a model in the terminal.", chat_command, true},
-    {"serve", "Serve a model to OpenAI's clients.", serve_command},
+    {"serve", "Serve a model to OpenAI's clients.", serve_command, true},
     {"bench", "Measure speed and memory, in llama-bench's rows.", bench_command, true},
     {"eval", "Run benchmarks with many methods and budgets.", eval_command, true},
     {"report", "Draw the results of eval: pages, tables, plots.", report_command},

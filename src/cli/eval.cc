@@ -6,18 +6,11 @@
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "base/atomic_file.h"
-#include "base/process_memory.h"
 #include "cli/cache_flags.h"
 #include "cli/command_line.h"
 #include "cli/commands.h"
@@ -196,55 +189,6 @@ class Progress {
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now(), last_ = start_;
 };
 
-// The folder of answers. With ranks it is rank 0's; the others begin with a copy of it, in a folder of their own that
-// goes with them, so that all of them know what is done.
-class AnswerFolder {
- public:
-  explicit AnswerFolder(const std::string& out) : path_(out) {
-    if (ranks() == nullptr) return;
-    nlohmann::json files = nlohmann::json::object();
-    if (speaks()) files = files_of(out);
-    files = nlohmann::json::from_cbor(of_first_rank(text_of(nlohmann::json::to_cbor(files))));
-    if (speaks()) return;
-    std::string name = (std::filesystem::temp_directory_path() / "winnow-rank-XXXXXX").string();
-    if (mkdtemp(name.data()) == nullptr) throw Error(ErrorCode::kIo, "cannot make a folder like '" + name + "'");
-    path_ = name;
-    for (const auto& [file, content] : files.items()) {
-      const std::vector<std::uint8_t>& bytes = content.get_binary();
-      write_file(path_ + "/" + file, text_of(bytes));
-    }
-  }
-  ~AnswerFolder() {
-    std::error_code ignored;
-    if (!speaks()) std::filesystem::remove_all(path_, ignored);
-  }
-  AnswerFolder(const AnswerFolder&) = delete;
-  AnswerFolder& operator=(const AnswerFolder&) = delete;
-
-  const std::string& path() const { return path_; }
-  bool has_run() const {
-    std::error_code ignored;
-    return std::filesystem::exists(path_ + "/run.json", ignored);
-  }
-
- private:
-  static std::string text_of(const std::vector<std::uint8_t>& bytes) { return {bytes.begin(), bytes.end()}; }
-
-  static nlohmann::json files_of(const std::string& folder) {
-    nlohmann::json files = nlohmann::json::object();
-    std::error_code error;
-    for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
-      if (!entry.is_regular_file(error)) continue;
-      std::ifstream file(entry.path(), std::ios::binary);
-      const std::vector<std::uint8_t> bytes{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-      files[entry.path().filename().string()] = nlohmann::json::binary(bytes);
-    }
-    return files;
-  }
-
-  std::string path_;
-};
-
 }  // namespace
 
 int eval_command(const Arguments& arguments) {
@@ -256,6 +200,7 @@ int eval_command(const Arguments& arguments) {
   std::vector<eval::Cell> cells = value_of("winnow eval", [&] { return check_request(request); });
   if (flags.jieba) eval::set_jieba(*flags.jieba);
   const EngineOptions engine_settings = engine_options(flags.model);
+  if (!speaks()) return follow_first_rank(flags.model, engine_settings);
   const std::shared_ptr<const Model> model = Model::load(model_path(flags.model));
   warn_about_context(model->info(), flags.n_ctx);
   eval::use_tokenizer(request.samples, model);
@@ -270,14 +215,8 @@ int eval_command(const Arguments& arguments) {
   }
   for (const std::string& note : plan.notes) std::fprintf(stderr, "note: %s\n", note.c_str());
 
-  const AnswerFolder folder(flags.out);
-  eval::RunOptions options{.folder = folder.path(), .shard = shard, .batch = flags.batch};
+  eval::RunOptions options{.folder = flags.out, .shard = shard, .batch = flags.batch};
   if (flags.kv_memory) options.kv_memory = parse_byte_size("--kv-memory", *flags.kv_memory);
-  if (ranks() != nullptr && !options.kv_memory && !folder.has_run()) {
-    // What runs together is the same on all ranks.
-    const std::size_t limit = engine_settings.kv_bytes_limit;
-    options.kv_memory = std::stoull(of_first_rank(std::to_string(limit > 0 ? limit : memory_available() / 2)));
-  }
   if (flags.resume) options.start = eval::ResultStore::Start::kResume;
   options.retry_failed = flags.retry_failed;
   bool is_complete = false;
@@ -289,7 +228,7 @@ int eval_command(const Arguments& arguments) {
                  {.should_stop = [&] { return interrupt.requested(); },
                   .on_progress = [&](std::int64_t done, std::int64_t total) { progress.update(done, total); }});
   }
-  const std::string table = evaluation_table(folder.path());
+  const std::string table = evaluation_table(flags.out);
   if (!write_all(STDOUT_FILENO, table, "the standard output")) return 0;
   if (is_complete) return 0;
   std::fputs("stopped; the same command goes on from here\n", stderr);

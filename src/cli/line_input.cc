@@ -10,7 +10,6 @@
 
 #include "cli/input_wait.h"
 #include "cli/number_text.h"
-#include "cli/ranks.h"
 #include "winnow/error.h"
 
 namespace winnow::cli {
@@ -60,26 +59,7 @@ class LineReader : public LineSource {
   bool ended_ = false;
 };
 
-class RankReader : public LineSource {
- public:
-  explicit RankReader(std::size_t most_bytes) : own_(false, most_bytes) {}
-
-  InputLine next(const std::string& prompt, const Interrupt& interrupt) override {
-    InputLine line{InputLine::Kind::kEnd};
-    if (speaks()) line = own_.next(prompt, interrupt);
-    const std::string shared = of_first_rank(static_cast<char>(line.kind) + line.text);
-    return {static_cast<InputLine::Kind>(shared.at(0)), shared.substr(1)};
-  }
-
- private:
-  LineReader own_;
-};
-
 }  // namespace
-
-std::unique_ptr<LineSource> make_rank_reader(std::size_t most_bytes) {
-  return std::make_unique<RankReader>(most_bytes);
-}
 
 std::unique_ptr<LineSource> make_line_reader(bool shows_prompts, std::size_t most_bytes) {
   return std::make_unique<LineReader>(shows_prompts, most_bytes);

@@ -27,7 +27,5 @@ class LineSource {
 // Reads lines as they come (std::getline cannot be interrupted). Throws Error(kInvalidArgument) for one of more than
 // `most_bytes`. Prompts are shown on the standard error if `shows_prompts`.
 std::unique_ptr<LineSource> make_line_reader(bool shows_prompts, std::size_t most_bytes);
-// With ranks: rank 0's lines, on all of them.
-std::unique_ptr<LineSource> make_rank_reader(std::size_t most_bytes);
 
 }  // namespace winnow::cli

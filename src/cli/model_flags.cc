@@ -94,9 +94,15 @@ EngineOptions engine_options(const ModelFlags& flags) {
   options.n_batch = flags.n_batch;
   options.prefill_weights = value_of("--prefill-weights", [&] { return parse_prefill_weights(flags.prefill_weights); });
   options.pipeline = ranks();
+  options.is_led = ranks() != nullptr;
   options.pipeline_layers = flags.pipeline_layers;
   if (flags.kv_limit) options.kv_bytes_limit = parse_byte_size("--kv-limit", *flags.kv_limit);
   return options;
+}
+
+int follow_first_rank(const ModelFlags& flags, const EngineOptions& options) {
+  Engine::create(Model::load(model_path(flags)), options)->follow();
+  return 0;
 }
 
 }  // namespace winnow::cli

@@ -39,7 +39,11 @@ std::string model_path(const ModelFlags& flags);
 
 // The chat template of the flags. Throws UsageError for two of them, Error(kIo).
 ModelOptions model_options(const ModelFlags& flags);
+// With ranks rank 0 leads.
 EngineOptions engine_options(const ModelFlags& flags);
+// What a rank behind the first one does: it loads the model and follows rank 0's engine, which has the same options.
+// Returns the exit code.
+int follow_first_rank(const ModelFlags& flags, const EngineOptions& options);
 
 // "64MiB" to bytes.
 std::size_t parse_byte_size(const std::string& flag, const std::string& text);

@@ -11,7 +11,6 @@
 #include <utility>
 
 #include "base/atomic_file.h"
-#include "cli/ranks.h"
 #include "cli/text_output.h"
 #include "winnow/error.h"
 
@@ -25,7 +24,7 @@ namespace {
 }  // namespace
 
 OutputFile::OutputFile(std::string path) : path_(std::move(path)) {
-  if (is_stdout() || !speaks()) return;
+  if (is_stdout()) return;
   if (path_.empty()) throw Error(ErrorCode::kInvalidArgument, "the path of the output file is empty");
   struct stat existing = {};
   if (stat(path_.c_str(), &existing) == 0) {
@@ -41,7 +40,6 @@ OutputFile::OutputFile(std::string path) : path_(std::move(path)) {
 }
 
 void OutputFile::write(std::string_view content) const {
-  if (!speaks()) return;
   if (is_stdout()) {
     write_all(STDOUT_FILENO, content, "the standard output");
     return;

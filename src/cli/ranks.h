@@ -1,14 +1,11 @@
-// A run over several machines, or ranks: all of them run the tool with the same arguments, and rank 0 speaks for them.
+// A run over several machines, or ranks: all of them run the tool with the same arguments. Rank 0 does what the command
+// says, and the others follow its engine (cli/model_flags.h); of bench, all of them do it, and rank 0 speaks.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <string>
-#include <vector>
 
 #include "winnow/pipeline.h"
-#include "winnow/session.h"
 
 namespace winnow::cli {
 
@@ -19,15 +16,7 @@ const std::shared_ptr<PipelineLink>& ranks();
 // Whether this process prints and writes files.
 bool speaks();
 
-// Rank 0's number or text, on every rank; others' own is not looked at. Alone: what is given.
-std::uint32_t of_first_rank(std::uint32_t number);
-std::string of_first_rank(const std::string& text);
-
-struct RankMemory {
-  std::int32_t first_layer = 0, last_layer = 0;  // it holds those from the first up to before the last
-  std::uint64_t rss_peak_bytes = 0, kv_bytes_peak = 0;
-};
-// Of every rank; empty for a process alone.
-std::vector<RankMemory> memory_of_ranks(const Engine& engine);
+// The smallest of all ranks' numbers, on every rank.
+std::uint64_t least_of_ranks(std::uint64_t number);
 
 }  // namespace winnow::cli

@@ -92,9 +92,6 @@ bool parse_flags(const Arguments& arguments, RunFlags& flags) {
 void check_flags(const RunFlags& flags) {
   if (flags.chat && flags.no_chat) throw UsageError("--chat and --no-chat contradict each other: use one of them");
   if (flags.question && flags.question->empty()) throw UsageError("the question of -q is empty: ask something");
-  if (ranks() != nullptr && !flags.prompt.text && flags.prompt.file.value_or("-") == "-") {
-    throw UsageError("several ranks cannot read one standard input: give the prompt with -p TEXT or -f FILE");
-  }
   if (flags.question_aware && !flags.question) throw UsageError("--question-aware has no effect without -q QUESTION");
   if (flags.system && (flags.no_chat || (!flags.chat && !flags.question))) {
     throw UsageError("--system has no effect without the chat template: add --chat");
@@ -142,6 +139,7 @@ int run_command(const Arguments& arguments) {
   check_flags(flags);
   const SessionOptions session_settings = session_options(flags.cache);
   const EngineOptions engine_settings = engine_options(flags.model);
+  if (!speaks()) return follow_first_rank(flags.model, engine_settings);
   const SamplingOptions sampling = sampling_options(flags.sampling);
   std::optional<OutputFile> report_file;
   if (flags.json) report_file.emplace(*flags.json);
@@ -197,7 +195,7 @@ int run_command(const Arguments& arguments) {
 
   report.statistics = session.statistics();
   report.rss_peak_bytes = rss_peak_bytes();
-  report.ranks = memory_of_ranks(*engine);
+  if (ranks() != nullptr) report.ranks = engine->memory_of_ranks();
   report.text = std::move(answer.text);
   report.token_ids = std::move(answer.tokens);
   // Whoever closed the pipe has seen enough, of the statistics as well.

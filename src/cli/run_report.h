@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "cli/ranks.h"
 #include "winnow/session.h"
 
 namespace winnow::cli {

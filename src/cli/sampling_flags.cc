@@ -2,18 +2,14 @@
 
 #include <cmath>
 #include <cstdint>
-#include <random>
 
 #include "cli/prompt_source.h"
-#include "cli/ranks.h"
 
 namespace winnow::cli {
 namespace {
 
 // Without a separator: a flag that is given once for each value.
 constexpr char kNoSeparator = '\0';
-
-constexpr std::uint32_t kSeeds = std::uint32_t{1} << 31;
 
 // "TOKEN+BIAS" or "TOKEN-BIAS"; "TOKEN-inf": never.
 LogitBias parse_bias(const std::string& text) {
@@ -100,11 +96,7 @@ SamplingOptions sampling_options(const SamplingFlags& flags) {
     throw UsageError("--grammar and --grammar-file both give a grammar: use one of them");
   }
   SamplingOptions options = flags.options;
-  if (flags.seed >= 0) {
-    options.seed = static_cast<std::uint32_t>(flags.seed);
-  } else if (ranks() != nullptr) {
-    options.seed = of_first_rank(std::random_device()() % kSeeds);  // all of them sample the same tokens
-  }
+  if (flags.seed >= 0) options.seed = static_cast<std::uint32_t>(flags.seed);
   for (const std::string& text : flags.biases) options.logit_bias.push_back(parse_bias(text));
   if (!flags.breakers.empty()) options.dry_sequence_breakers = flags.breakers;
   if (flags.breakers == std::vector<std::string>{"none"}) options.dry_sequence_breakers.clear();

@@ -24,7 +24,9 @@
 #include "cli/commands.h"
 #include "cli/model_flags.h"
 #include "cli/prompt_source.h"
+#include "cli/ranks.h"
 #include "cli/sampling_flags.h"
+#include "mpi/mpi_link.h"
 #include "server/service.h"
 #include "winnow/batch.h"
 #include "winnow/embedding.h"
@@ -158,9 +160,14 @@ server::ServiceOptions service_options(const ServeFlags& flags, const std::strin
 }
 
 // Where there is no limit the machine's memory is one: what is free beside the model, less a fifth for everything else.
+// Rank 0 decides for all ranks what there is room for.
 EngineOptions limited_engine(const ServeFlags& flags) {
   EngineOptions options = engine_options(flags.model);
-  if (options.kv_bytes_limit == 0) options.kv_bytes_limit = memory_available() / 5 * 4;
+  if (options.kv_bytes_limit > 0) return options;
+  options.kv_bytes_limit = memory_available() / 5 * 4;
+  if (options.is_led) {
+    options.kv_bytes_limit = least_of_ranks(options.kv_bytes_limit / static_cast<unsigned>(mpi::launched_here()));
+  }
   return options;
 }
 
@@ -266,6 +273,11 @@ int serve_command(const Arguments& arguments) {
   if (flags.port > 65535) throw UsageError("--port takes a number up to 65535, not " + std::to_string(flags.port));
   if (flags.cache_dir_bytes && flags.cache_dir.empty()) throw UsageError("--cache-dir-limit needs --cache-dir");
   const std::string path = model_path(flags.model);
+  if (!speaks()) {
+    bound_code_cache();
+    block_signals();  // rank 0 ends it
+    return follow_first_rank(flags.model, limited_engine(flags));
+  }
   const server::ServiceOptions options = service_options(flags, path);
   model_options(flags.model);
   engine_options(flags.model);  // wrong flags are told before the port is taken

@@ -2,8 +2,12 @@
 
 #include <algorithm>
 #include <cstring>
+#include <exception>
 
+#include "base/process_memory.h"
 #include "engine/engine_impl.h"
+#include "engine/stored_numbers.h"
+#include "engine/stored_options.h"
 #include "kernels/isa.h"
 #include "kernels/quantised_product.h"
 #include "model/stored_product.h"
@@ -48,7 +52,8 @@ std::vector<LayerRange> ranges_of(const Model::Impl& model, const EngineOptions&
 int check_ranks(const Pipeline& pipeline, const Model::Impl& model, const EngineOptions& options) {
   if (!pipeline.is_split()) return options.n_threads;
   std::vector<std::uint64_t> own = {model.info.fingerprint, static_cast<std::uint64_t>(options.n_batch),
-                                    static_cast<std::uint64_t>(options.prefill_weights)};
+                                    static_cast<std::uint64_t>(options.prefill_weights),
+                                    static_cast<std::uint64_t>(options.is_led)};
   for (const LayerRange& range : pipeline.ranges()) own.push_back(static_cast<std::uint64_t>(range.first));
   return pipeline.together([&] {
     const std::span<const std::byte> bytes = std::as_bytes(std::span<const std::uint64_t>(own));
@@ -113,6 +118,7 @@ Engine::Impl::Impl(std::shared_ptr<const Model> the_model, const EngineOptions& 
       options(checked(the_options)),
       pool(PagePool::create(options.kv_bytes_limit)),
       pipeline(options.pipeline, ranges_of(model->impl(), options)),
+      leader(pipeline, options.is_led),
       layers(pipeline.layers()),
       rotations(rotations_of(model->impl())),
       compute(options.n_threads),
@@ -155,6 +161,13 @@ void Engine::Impl::check_whole(const std::string& what) const {
               what + " cannot be made of a model that several ranks hold: start winnow without MPI for it");
 }
 
+void Engine::Impl::rest() {
+  const std::lock_guard lock(mutex);
+  drop_step_graph();
+  pool->trim();
+  leader.tell(LedCall::kRest);
+}
+
 ParallelFor Engine::Impl::parallel_for() {
   return [this](int n_items, const std::function<void(int)>& body) { compute.parallel_for(n_items, body); };
 }
@@ -164,7 +177,13 @@ std::shared_ptr<Engine> Engine::create(std::shared_ptr<const Model> model, const
 }
 
 Engine::Engine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
-Engine::~Engine() = default;
+
+Engine::~Engine() {
+  try {
+    impl_->leader.tell(LedCall::kEnd);
+  } catch (const std::exception&) {  // the others have ended already
+  }
+}
 
 const std::shared_ptr<const Model>& Engine::model() const { return impl_->model; }
 std::pair<int, int> Engine::layers() const { return {impl_->layers.first, impl_->layers.last}; }
@@ -180,8 +199,36 @@ MemoryStatistics Engine::memory() const {
           .graph_bytes = impl_->graph_bytes};
 }
 
+std::vector<RankMemory> Engine::memory_of_ranks() const {
+  const std::lock_guard lock(impl_->mutex);
+  const RankMemory own{.first_layer = impl_->layers.first,
+                       .last_layer = impl_->layers.last,
+                       .rss_peak_bytes = rss_peak_bytes(),
+                       .kv_bytes_peak = impl_->pool->statistics().bytes_peak};
+  const Pipeline& pipeline = impl_->pipeline;
+  if (!pipeline.is_split()) return {own};
+  impl_->leader.tell(LedCall::kMemory);
+  return pipeline.together([&] {
+    std::vector<RankMemory> all;
+    for (const std::vector<std::byte>& message : pipeline.gather(std::as_bytes(std::span(&own, 1)))) {
+      all.push_back(numbers_in<RankMemory>(message).at(0));
+    }
+    return all;
+  });
+}
+
 Session Engine::open(const SessionOptions& options) {
-  return Session(std::make_unique<Session::Impl>(shared_from_this(), options));
+  auto session = std::make_unique<Session::Impl>(shared_from_this(), options);
+  if (impl_->leader.leads()) {
+    const std::lock_guard lock(impl_->mutex);
+    session->number = impl_->leader.new_session();
+    impl_->leader.tell(LedCall::kOpen, [&](std::ostream& out) {
+      put(out, session->number);
+      put_options(out, session->options);
+      if (session->options.budget) put(out, session->options.budget->amount);
+    });
+  }
+  return Session(std::move(session));
 }
 
 }  // namespace winnow

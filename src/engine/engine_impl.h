@@ -12,6 +12,7 @@
 #include "cache/ragged_cache.h"
 #include "engine/decode/step_graph.h"
 #include "engine/evidence/query_evidence.h"
+#include "engine/led_calls.h"
 #include "engine/pipeline.h"
 #include "engine/prefill/converted_layer.h"
 #include "engine/recurrent_state.h"
@@ -40,6 +41,8 @@ struct Engine::Impl {
   StepGraph& step_graph(int n_sequences);
   // Gives its memory back until the next step.
   void drop_step_graph();
+  // Nobody computes for a while: gives back what is kept for the next time, on all ranks where they are led.
+  void rest();
   void note_graph_bytes();
   ParallelFor parallel_for();
   // Throws Error(kUnsupported) where other ranks hold a part of the model: for what is not done over several.
@@ -49,6 +52,7 @@ struct Engine::Impl {
   const EngineOptions options;
   const std::shared_ptr<PagePool> pool;
   const Pipeline pipeline;                // the machines that hold the other layers; mostly none
+  Leader leader;                          // tells the others, where this one leads them
   const LayerRange layers;                // what this machine computes: mostly all
   int most_threads = 0;                   // of a rank: what estimates go by, which are the same on all of them
   const std::vector<Rotation> rotations;  // [n_layer]
@@ -64,6 +68,7 @@ struct Session::Impl {
   Impl(std::shared_ptr<Engine> engine, const SessionOptions& options);
   // A fork.
   Impl(const Impl& other);
+  ~Impl();
   Impl& operator=(const Impl&) = delete;
 
   Engine::Impl& engine_impl() const { return engine->impl(); }
@@ -130,6 +135,7 @@ struct Session::Impl {
   std::int32_t decoded_since_cut = 0;
   bool is_prefilling = false;
   SessionStatistics statistics;
+  std::uint64_t number = 0;  // where this rank leads others: what it is called there
 };
 
 }  // namespace winnow

@@ -18,6 +18,10 @@ void fill(std::span<float> rows, const std::vector<std::byte>& message) {
   std::memcpy(rows.data(), message.data(), message.size());
 }
 
+std::string text_in(const std::vector<std::byte>& message) {
+  return {reinterpret_cast<const char*>(message.data()), message.size()};
+}
+
 // An error as a message: its code, then its text. Nothing for none.
 std::string message_of(const std::exception_ptr& error) {
   if (!error) return {};
@@ -87,9 +91,14 @@ std::string Pipeline::of_first(const std::string& text) const {
     send_to_others(kFirst, std::as_bytes(std::span(text)));
     return text;
   }
-  const std::vector<char> chars = numbers_in<char>(link_->receive(0, kFirst));
-  return {chars.begin(), chars.end()};
+  return text_in(link_->receive(0, kFirst));
 }
+
+void Pipeline::tell_call(const std::string& message) const {
+  send_to_others(kCalls, std::as_bytes(std::span(message)));
+}
+
+std::string Pipeline::hear_call() const { return text_in(link_->receive(0, kCalls)); }
 
 void Pipeline::give_piece(int to, std::span<const char> piece) const {
   static_cast<void>(link_->receive(to, kPieces));  // asks
@@ -107,9 +116,9 @@ void Pipeline::agree(const std::exception_ptr& error) const {
   together([&] { all = gather(std::as_bytes(std::span(own))); });
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
     if (all[rank].empty()) continue;
-    const std::vector<char> message = numbers_in<char>(all[rank]);
+    const std::string message = text_in(all[rank]);
     const std::string whose = rank == 0 ? "" : "rank " + std::to_string(rank) + ": ";
-    throw Error(static_cast<ErrorCode>(message.front()), whose + std::string(message.begin() + 1, message.end()));
+    throw Error(static_cast<ErrorCode>(message.front()), whose + message.substr(1));
   }
 }
 

@@ -28,6 +28,7 @@ class Pipeline {
   int rank() const { return link_ ? link_->rank() : 0; }
   bool is_first() const { return rank() == 0; }
   int n_ranks() const { return static_cast<int>(ranges_.size()); }
+  bool is_leading() const { return is_split() && is_first(); }
   bool is_last() const { return rank() + 1 == n_ranks(); }
   const LayerRange& layers() const { return ranges_[static_cast<std::size_t>(rank())]; }
   const std::vector<LayerRange>& ranges() const { return ranges_; }
@@ -50,6 +51,10 @@ class Pipeline {
   // Bytes from one rank to another, who asks for each: senders run ahead of nobody.
   void give_piece(int to, std::span<const char> piece) const;
   std::vector<char> take_piece(int from) const;
+
+  // Rank 0 tells all others what it calls.
+  void tell_call(const std::string& message) const;
+  std::string hear_call() const;
 
   // What ranks can refuse together: where `body` throws on any of them, all throw that error (the first rank's), and
   // their engines go on.
@@ -81,7 +86,7 @@ class Pipeline {
   }
 
  private:
-  enum Channel : int { kRows, kOutput, kLayer, kGathered, kFirst, kPieces };
+  enum Channel : int { kRows, kOutput, kLayer, kGathered, kFirst, kPieces, kCalls };
   void agree(const std::exception_ptr& error) const;
   [[noreturn]] void fail(const std::exception& error) const;
   void send_to_others(Channel channel, std::span<const std::byte> message) const;

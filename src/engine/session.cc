@@ -7,6 +7,7 @@
 #include "engine/engine_impl.h"
 #include "engine/session_file.h"
 #include "engine/session_options.h"
+#include "engine/stored_numbers.h"
 #include "winnow/error.h"
 
 namespace winnow {
@@ -29,6 +30,7 @@ void add_other_ranks(const Pipeline& pipeline, const CacheShape& shape, SessionS
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
     const auto of_rank = numbers_in<std::uint64_t>(all[rank]);
     for (std::size_t i = 0; i < n_sums; ++i) sums[i] += of_rank[i];
+    statistics.rank_bytes_in_pages = std::max<std::size_t>(statistics.rank_bytes_in_pages, of_rank[2]);
     auto next = of_rank.begin() + static_cast<std::ptrdiff_t>(n_sums);
     const LayerRange& range = pipeline.ranges()[rank];
     for (int l = range.first; l < range.last; ++l) {
@@ -78,6 +80,10 @@ Session::Impl::Impl(const Impl& other)
       gathered_at(other.gathered_at),
       decoded_since_cut(other.decoded_since_cut),
       statistics(other.statistics) {}
+
+Session::Impl::~Impl() {
+  if (number != 0) engine_impl().leader.drop(number);
+}
 
 void Session::Impl::check_tokens(std::span<const Token> more) const {
   if (more.empty()) throw Error(ErrorCode::kInvalidArgument, "the prompt is empty: give at least one token");
@@ -170,7 +176,14 @@ std::span<const float> Session::logits() const {
 Session Session::fork() const {
   const std::lock_guard lock(impl_->engine_impl().mutex);
   impl_->check_idle();
-  return Session(std::make_unique<Impl>(*impl_));
+  auto fork = std::make_unique<Impl>(*impl_);
+  Leader& leader = impl_->engine_impl().leader;
+  fork->number = leader.new_session();
+  leader.tell(LedCall::kFork, [&](std::ostream& out) {
+    put(out, impl_->number);
+    put(out, fork->number);
+  });
+  return Session(std::move(fork));
 }
 
 std::int32_t Session::truncatable(std::int32_t n_tokens) const {
@@ -199,11 +212,19 @@ void Session::truncate(std::int32_t n_tokens) {
   impl_->cache.truncate(n_tokens);
   impl_->tokens.resize(static_cast<std::size_t>(n_tokens));
   impl_->logits.clear();
+  impl_->engine_impl().leader.tell(LedCall::kTruncate, [&](std::ostream& out) {
+    put(out, impl_->number);
+    put(out, n_tokens);
+  });
 }
 
 void Session::save(const std::string& path) const {
   const std::lock_guard lock(impl_->engine_impl().mutex);
   impl_->check_idle();
+  impl_->engine_impl().leader.tell(LedCall::kSave, [&](std::ostream& out) {
+    put(out, impl_->number);
+    put_text(out, path);
+  });
   save_session(*impl_, path);
 }
 
@@ -212,13 +233,21 @@ void Session::save(const std::string& path) const {
 Session Engine::load_session(const std::string& path) {
   std::unique_lock lock(impl_->mutex, std::defer_lock);
   if (impl_->pipeline.is_split()) lock.lock();
-  return Session(winnow::load_session(shared_from_this(), path));
+  const std::uint64_t number = impl_->leader.new_session();
+  impl_->leader.tell(LedCall::kLoad, [&](std::ostream& out) {
+    put(out, number);
+    put_text(out, path);
+  });
+  auto session = winnow::load_session(shared_from_this(), path);
+  session->number = number;
+  return Session(std::move(session));
 }
 
 void Session::clear() {
   const std::lock_guard lock(impl_->engine_impl().mutex);
   impl_->check_idle();
   impl_->reset();
+  impl_->engine_impl().leader.tell(LedCall::kClear, [&](std::ostream& out) { put(out, impl_->number); });
 }
 
 std::int32_t Session::n_tokens() const { return impl_->n_tokens(); }
@@ -239,6 +268,11 @@ std::vector<std::int32_t> Session::positions(int layer, int kv_head) const {
   const Pipeline& pipeline = impl_->engine_impl().pipeline;
   if (!pipeline.is_split()) return impl_->own_positions(layer, kv_head);
   const std::lock_guard lock(impl_->engine_impl().mutex);
+  impl_->engine_impl().leader.tell(LedCall::kPositions, [&](std::ostream& out) {
+    put(out, impl_->number);
+    put(out, std::int32_t{layer});
+    put(out, std::int32_t{kv_head});
+  });
   return pipeline.together([&] {
     if (!pipeline.holds(layer)) return numbers_in<std::int32_t>(pipeline.hear_layer(layer));
     const std::vector<std::int32_t> positions = impl_->own_positions(layer, kv_head);
@@ -264,7 +298,7 @@ SessionStatistics Session::statistics() const {
   statistics.entries_kept = cache.n_entries();
   statistics.bytes_full = shape.full_bytes(impl_->n_tokens());
   statistics.bytes_kept = cache.bytes();
-  statistics.bytes_in_pages = cache.bytes_in_pages();
+  statistics.bytes_in_pages = statistics.rank_bytes_in_pages = cache.bytes_in_pages();
   statistics.recurrent_bytes = impl_->recurrent.bytes();
   statistics.score_bytes = impl_->scores.bytes();
   statistics.bytes_peak = impl_->engine_impl().pool->statistics().bytes_peak;
@@ -275,6 +309,7 @@ SessionStatistics Session::statistics() const {
   const Pipeline& pipeline = impl_->engine_impl().pipeline;
   if (!pipeline.is_split()) return statistics;
   const std::lock_guard lock(impl_->engine_impl().mutex);
+  impl_->engine_impl().leader.tell(LedCall::kStatistics, [&](std::ostream& out) { put(out, impl_->number); });
   pipeline.together([&] { add_other_ranks(pipeline, shape, statistics); });
   return statistics;
 }

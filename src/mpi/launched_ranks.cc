@@ -22,6 +22,7 @@ int number_in(const char* open_mpi, const char* pmi, int otherwise) {
 }  // namespace
 
 int launched_ranks() { return number_in("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", 1); }
+int launched_here() { return number_in("OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", launched_ranks()); }
 int launched_rank() { return number_in("OMPI_COMM_WORLD_RANK", "PMI_RANK", 0); }
 
 }  // namespace winnow::mpi

@@ -1,7 +1,10 @@
 #include "mpi/mpi_link.h"
 
+#include <pthread.h>
+
 #include <chrono>
 #include <climits>
+#include <csignal>
 #include <deque>
 #include <list>
 #include <map>
@@ -130,12 +133,16 @@ class MpiLink final : public PipelineLink {
     return true;
   }
 
-  // Ranks that wait leave the processor to those that compute: they may be on the same machine.
+  // Ranks that wait leave the processor to those that compute: they may be on the same machine. One that has waited for
+  // long waits for somebody to ask a server, and costs nothing.
   static void pause(Clock::time_point since) {
-    if (Clock::now() - since < std::chrono::microseconds(300)) {
+    const Clock::duration waited = Clock::now() - since;
+    if (waited < std::chrono::microseconds(300)) {
       std::this_thread::yield();
-    } else {
+    } else if (waited < std::chrono::seconds(1)) {
       std::this_thread::sleep_for(std::chrono::microseconds(20));
+    } else {
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
     }
   }
 
@@ -150,9 +157,16 @@ std::shared_ptr<MpiLink> the_link;
 }  // namespace
 
 std::shared_ptr<PipelineLink> start() {
+  // MPI's own threads take none of the signals that a command waits for.
+  sigset_t signals, before;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGINT);
+  sigaddset(&signals, SIGTERM);
+  pthread_sigmask(SIG_BLOCK, &signals, &before);
   int provided = 0;
-  if (MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided) != MPI_SUCCESS ||
-      provided < MPI_THREAD_SERIALIZED) {
+  const int result = MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided);
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  if (result != MPI_SUCCESS || provided < MPI_THREAD_SERIALIZED) {
     throw Error(ErrorCode::kUnsupported, "this MPI cannot be called from several threads, one at a time: use another");
   }
   the_link = std::make_shared<MpiLink>();

@@ -11,6 +11,8 @@ namespace winnow::mpi {
 // How many processes the launcher says that it has started, and which this one is: by the environment, without MPI.
 int launched_ranks();
 int launched_rank();
+// How many of them are on this machine.
+int launched_here();
 
 // The link of this process. Throws Error(kUnsupported) where winnow was built without MPI. Once in a process.
 std::shared_ptr<PipelineLink> start();

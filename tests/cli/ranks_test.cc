@@ -25,7 +25,9 @@ class Ranks : public testing::Test {
       GTEST_SKIP() << "there is no mpirun, or winnow was built without MPI, or with sanitizers";
   }
 
-  ProcessResult run(int n_ranks, Words words, double timeout_s = 120, const std::string& input = "") const {
+  // interrupt_after: bytes of output after which Ctrl-C comes; 0: none.
+  ProcessResult run(int n_ranks, Words words, double timeout_s = 120, const std::string& input = "",
+                    std::size_t interrupt_after = 0) const {
     Words all;
     if (n_ranks > 1) {
       all = {WINNOW_MPIEXEC, "--allow-run-as-root", "--oversubscribe", "-np", std::to_string(n_ranks)};
@@ -36,6 +38,8 @@ class Ranks : public testing::Test {
     ProcessOptions options;
     options.timeout_s = timeout_s;
     options.input = input;
+    options.react_after = interrupt_after;
+    options.then_interrupt = interrupt_after > 0;
     // Containers often forbid one process to read another's memory.
     options.environment = {{"OMPI_MCA_btl_vader_single_copy_mechanism", "none"}};
     return run_process(all, options);
@@ -76,10 +80,13 @@ TEST_F(Ranks, AnswerAsOneProcess) {
   }
 }
 
-// A seed that nobody gives is one seed for all of them.
-TEST_F(Ranks, SampleTheSameTokens) {
-  const ProcessResult result = run(2, {"run", "-p", "some words", "-n", "40", "--ignore-eos", "--temp", "3"});
-  EXPECT_EQ(result.exit_code, 0) << result.err;
+// Rank 0 alone samples, and reads the standard input.
+TEST_F(Ranks, ReadTheStandardInput) {
+  const Words words = {"run", "-n", "40", "--ignore-eos", "--temp", "3", "--seed", "4"};
+  const ProcessResult alone = run(1, words, 120, long_text()), shared = run(2, words, 120, long_text());
+  EXPECT_EQ(shared.exit_code, 0) << shared.err;
+  EXPECT_FALSE(shared.out.empty());
+  EXPECT_EQ(shared.out, alone.out);
 }
 
 TEST_F(Ranks, WriteOnce) {
@@ -179,6 +186,17 @@ TEST_F(Ranks, Evaluate) {
   }
 }
 
+// One word, and no file. The exit code is the launcher's own.
+TEST_F(Ranks, EndTogetherOnCtrlC) {
+  const std::string path = directory_.file("report.json");
+  const Words words = {"run", "-p", "some words", "-n", "-1", "--ignore-eos", "--temp", "3", "--json", path};
+  const ProcessResult result = run(2, words, 60, "", 40);
+  EXPECT_FALSE(result.timed_out);
+  EXPECT_NE(result.exit_code, 0);
+  EXPECT_EQ(result.err, "interrupted\n");
+  EXPECT_TRUE(directory_.names().empty());
+}
+
 // One message of rank 0, and no file.
 TEST_F(Ranks, EndTogetherWithAnError) {
   const struct {
@@ -189,7 +207,7 @@ TEST_F(Ranks, EndTogetherWithAnError) {
       {{"run", "-p", "some words", "-n", "3", "--pipeline-layers", "1,2,3"}, "layers for 4 ranks were given"},
       {{"run", "-p", long_text(), "-n", "3", "--kv-limit", "100KiB"}, "limit"},
       {{"run", "-p", long_text(), "-c", "50"}, "the context 50"},
-      {{"run", "-n", "3"}, "one standard input"},
+      {{"run", "-n", "3", "-f", directory_.file("nowhere")}, "nowhere"},
       {{"run", "--no-such-flag"}, "no-such-flag"},
       {{"inspect", "-p", "some words"}, "does not share a model among ranks"},
   };

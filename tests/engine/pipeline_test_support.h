@@ -48,6 +48,12 @@ inline EngineOptions rank_options(std::shared_ptr<PipelineLink> link, std::vecto
   return options;
 }
 
+inline EngineOptions led_options(std::shared_ptr<PipelineLink> link, std::vector<int> first_layers) {
+  EngineOptions options = rank_options(std::move(link), std::move(first_layers));
+  options.is_led = true;
+  return options;
+}
+
 // Runs `body` on every rank, each in a thread; the messages of what they throw.
 inline std::vector<std::string> on_ranks(int n_ranks, const std::function<void(std::shared_ptr<PipelineLink>)>& body) {
   std::vector<std::string> errors(static_cast<std::size_t>(n_ranks));
@@ -64,6 +70,15 @@ inline std::vector<std::string> on_ranks(int n_ranks, const std::function<void(s
   }
   for (std::thread& thread : threads) thread.join();
   return errors;
+}
+
+// Of a rank that met its limit of memory all say so, and the others whose it was.
+inline void expect_failure_of(int failing, const std::vector<std::string>& errors) {
+  for (std::size_t rank = 0; rank < errors.size(); ++rank) {
+    const bool is_others = rank != static_cast<std::size_t>(failing);
+    EXPECT_EQ(errors[rank].starts_with("rank " + std::to_string(failing) + " failed: "), is_others) << errors[rank];
+    EXPECT_NE(errors[rank].find("limit"), std::string::npos) << errors[rank];
+  }
 }
 
 // A prompt, its answer, a turn, a question, and a fork that goes its own way.

@@ -5,6 +5,7 @@
 #include <chrono>
 
 #include "engine/engine_impl.h"
+#include "engine/stored_numbers.h"
 #include "winnow/error.h"
 
 namespace winnow {
@@ -40,6 +41,12 @@ void Engine::decode(std::span<Session* const> sessions, std::span<const Token> t
     session.check_cut_after_decode();
   }
 
+  impl_->leader.tell(LedCall::kDecode, [&](std::ostream& out) {
+    std::vector<std::uint64_t> numbers;
+    for (const Session* session : sessions) numbers.push_back(session->impl().number);
+    put_array(out, std::span<const std::uint64_t>(numbers));
+    put_array(out, tokens);
+  });
   impl_->pipeline.together([&] { impl_->decode(sessions, tokens); });
 }
 

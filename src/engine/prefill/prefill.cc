@@ -1,9 +1,11 @@
 #include <algorithm>
 #include <chrono>
 #include <mutex>
+#include <utility>
 
 #include "engine/prefill/append_prefill.h"
 #include "engine/prefill/layer_prefill.h"
+#include "engine/stored_numbers.h"
 #include "winnow/error.h"
 
 namespace winnow {
@@ -38,7 +40,12 @@ void check_sessions(const Engine& engine, std::span<Session* const> sessions) {
 // Takes the sessions and the memory that the first steps need.
 void begin(Prefill::Impl& prefill) {
   try {
-    prefill.engine_impl().pipeline.together([&] { prefill.begin_pass(); });
+    // A rank that leads has told nobody yet: what goes wrong here is its own.
+    if (prefill.engine_impl().leader.leads()) {
+      prefill.begin_pass();
+    } else {
+      prefill.engine_impl().pipeline.together([&] { prefill.begin_pass(); });
+    }
   } catch (...) {
     prefill.undo();
     throw;
@@ -57,6 +64,19 @@ Prefill::Impl::Impl(std::shared_ptr<Engine> the_engine, std::vector<Session::Imp
       work_total(static_cast<std::int64_t>(tokens.size()) * engine_impl().layers.size()) {}
 
 Prefill::Impl::~Impl() = default;
+
+void Prefill::Impl::tell() {
+  if (std::exchange(is_told, true)) return;
+  engine_impl().leader.tell(is_append ? LedCall::kAppend : LedCall::kPrefill, [&](std::ostream& out) {
+    std::vector<std::uint64_t> numbers;
+    for (const Session::Impl* session : sessions) numbers.push_back(session->number);
+    put_array(out, std::span<const std::uint64_t>(numbers));
+    put_array(out, std::span<const Token>(tokens));
+    for (const bool wanted : {static_cast<bool>(callbacks.on_logits), static_cast<bool>(callbacks.on_hidden)}) {
+      put(out, static_cast<std::uint8_t>(wanted));
+    }
+  });
+}
 
 bool Prefill::Impl::advance() {
   if (!pass) begin_pass();
@@ -150,6 +170,7 @@ bool Prefill::step() {
   try {
     // Ranks have different numbers of steps, and whatever follows one must follow it on all of them.
     pipeline.together([&] {
+      prefill.tell();
       do {
         advance();
       } while (more && pipeline.is_split());
@@ -189,6 +210,7 @@ Prefill Engine::start_append(Session& session, std::span<const Token> tokens, co
   session.impl().check_idle();
   auto prefill =
       std::make_unique<AppendPrefill>(shared_from_this(), session.impl(), tokens, options, std::nullopt, tokens.size());
+  prefill->is_append = true;
   begin(*prefill);
   return Prefill(std::move(prefill));
 }

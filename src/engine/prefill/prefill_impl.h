@@ -34,6 +34,8 @@ struct Prefill::Impl {
   std::vector<float> read_output();
   // What Prefill::step does but for the bookkeeping.
   bool advance();
+  // Other ranks hear of it with its first step.
+  void tell();
   Engine::Impl& engine_impl() const { return engine->impl(); }
 
   const std::shared_ptr<Engine> engine;
@@ -44,6 +46,8 @@ struct Prefill::Impl {
   std::int64_t work_total;       // layers x rows of all passes
   std::int64_t work_before = 0;  // of the passes that have ended
   double seconds = 0;            // of all steps
+  bool is_append = false;        // Engine::start_append's
+  bool is_told = false;
   bool is_done = false;
   bool is_over = false;  // done or undone: the sessions are free
 };

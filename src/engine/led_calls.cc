@@ -1,0 +1,140 @@
+#include "engine/led_calls.h"
+
+#include <map>
+#include <span>
+#include <sstream>
+#include <string>
+#include <utility>
+
+#include "engine/engine_impl.h"
+#include "engine/stored_numbers.h"
+#include "engine/stored_options.h"
+#include "winnow/error.h"
+
+namespace winnow {
+namespace {
+
+// The sessions of a rank that follows, and what is done with them.
+class Follower {
+ public:
+  explicit Follower(std::shared_ptr<Engine> engine) : engine_(std::move(engine)) {}
+
+  // False: there are no more calls.
+  bool repeat(const std::string& message) {
+    std::istringstream in(message);
+    NumberReader reader(in, message.size(), "rank 0 has told a call that nobody knows: start the same winnow on all");
+    for (const std::uint64_t session : reader.get_array<std::uint64_t>(message.size())) sessions_.erase(session);
+    const auto call = reader.get<LedCall>();
+    if (call == LedCall::kEnd) return false;
+    if (call == LedCall::kRest) {
+      engine_->impl().rest();
+    } else if (call == LedCall::kMemory) {
+      static_cast<void>(engine_->memory_of_ranks());
+    } else if (call == LedCall::kPrefill || call == LedCall::kAppend || call == LedCall::kDecode) {
+      feed(call, reader, message.size());
+    } else {
+      repeat_of_one(call, reader);
+    }
+    return true;
+  }
+
+ private:
+  Session& session(std::uint64_t number) { return sessions_.at(number); }
+  static std::string path_in(NumberReader& reader) {
+    const std::vector<char> path = reader.get_array<char>(reader.left());
+    return {path.begin(), path.end()};
+  }
+
+  void repeat_of_one(LedCall call, NumberReader& reader) {
+    const auto number = reader.get<std::uint64_t>();
+    switch (call) {
+      case LedCall::kOpen: {
+        SessionOptions options = get_options(reader);
+        if (options.budget) options.budget->amount = reader.get<double>();  // its text may be rounded
+        sessions_.emplace(number, engine_->open(options));
+        return;
+      }
+      case LedCall::kLoad:
+        return together([&] { sessions_.emplace(number, engine_->load_session(path_in(reader))); });
+      case LedCall::kSave:
+        return together([&] { session(number).save(path_in(reader)); });
+      case LedCall::kFork:
+        sessions_.emplace(reader.get<std::uint64_t>(), session(number).fork());
+        return;
+      case LedCall::kTruncate:
+        return session(number).truncate(reader.get<std::int32_t>());
+      case LedCall::kClear:
+        return session(number).clear();
+      case LedCall::kStatistics:
+        static_cast<void>(session(number).statistics());
+        return;
+      case LedCall::kPositions: {
+        const auto layer = reader.get<std::int32_t>(), kv_head = reader.get<std::int32_t>();
+        static_cast<void>(session(number).positions(layer, kv_head));
+        return;
+      }
+      default:
+        reader.require(false);
+    }
+  }
+
+  void feed(LedCall call, NumberReader& reader, std::size_t most) {
+    std::vector<Session*> fed;
+    for (const std::uint64_t number : reader.get_array<std::uint64_t>(most)) fed.push_back(&session(number));
+    const std::vector<Token> tokens = reader.get_array<Token>(most);
+    if (call == LedCall::kDecode) return engine_->decode(fed, tokens);
+    PrefillOptions callbacks;  // what is called back on rank 0 is computed on all
+    if (reader.get<std::uint8_t>() != 0) callbacks.on_logits = [](std::int32_t, std::span<const float>) {};
+    if (reader.get<std::uint8_t>() != 0) callbacks.on_hidden = [](std::int32_t, std::span<const float>) {};
+    if (call == LedCall::kPrefill) return engine_->prefill(fed, tokens, callbacks);
+    fed.at(0)->append(tokens, callbacks);
+  }
+
+  // What all ranks throw together is rank 0's to say.
+  template <class Body>
+  void together(const Body& body) {
+    try {
+      body();
+    } catch (const PipelineError&) {
+      throw;
+    } catch (const Error&) {
+    }
+  }
+
+  const std::shared_ptr<Engine> engine_;
+  std::map<std::uint64_t, Session> sessions_;
+};
+
+}  // namespace
+
+void Leader::drop(std::uint64_t session) {
+  const std::lock_guard lock(mutex_);
+  dropped_.push_back(session);
+}
+
+void Leader::tell(LedCall call, const std::function<void(std::ostream&)>& put_fields) {
+  if (!leads_) return;
+  std::ostringstream out;
+  {
+    const std::lock_guard lock(mutex_);
+    put_array(out, std::span<const std::uint64_t>(dropped_));
+    dropped_.clear();
+  }
+  put(out, call);
+  if (put_fields) put_fields(out);
+  pipeline_.tell_call(std::move(out).str());
+}
+
+void Engine::follow() {
+  const Pipeline& pipeline = impl_->pipeline;
+  if (!impl_->options.is_led || !pipeline.is_split() || pipeline.is_first()) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "only ranks behind the first one follow it, with EngineOptions::is_led: make calls on the others");
+  }
+  Follower follower(shared_from_this());
+  // An error that rank 0 does not have leaves this rank without what the next call needs.
+  while (pipeline.together([&] { return follower.repeat(pipeline.hear_call()); })) {
+  }
+}
+
+}  // namespace winnow
