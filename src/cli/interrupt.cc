@@ -1,5 +1,7 @@
 #include "cli/interrupt.h"
 
+#include <unistd.h>
+
 #include <csignal>
 
 #include "cli/ranks.h"
@@ -15,9 +17,16 @@ void on_signal(int) {
   if (g_requested + 1 >= g_to_end) std::signal(SIGINT, SIG_DFL);  // the next one ends the process
 }
 
+bool g_says_end = false;
+
+void on_end(int) {
+  constexpr char kText[] = "interrupted\n";
+  if (g_says_end && write(STDERR_FILENO, kText, sizeof(kText) - 1) < 0) _exit(1);
+  _exit(kInterruptedExitCode);
+}
+
 void install() {
-  if (ranks() != nullptr)
-    return;  // one that stops by itself would leave the others waiting: the launcher ends them all
+  if (ranks() != nullptr) return;  // end_on_signals
   struct sigaction action = {};
   action.sa_handler = on_signal;
   // No SA_RESTART: waiting for a line of input must end too.
@@ -27,12 +36,20 @@ void install() {
 
 }  // namespace
 
+void end_on_signals() {
+  g_says_end = speaks();
+  std::signal(SIGINT, on_end);
+  std::signal(SIGTERM, on_end);
+}
+
 Interrupt::Interrupt(int n_to_end) {
   g_to_end = n_to_end;
   rearm();
 }
 
-Interrupt::~Interrupt() { std::signal(SIGINT, SIG_DFL); }
+Interrupt::~Interrupt() {
+  if (ranks() == nullptr) std::signal(SIGINT, SIG_DFL);
+}
 
 bool Interrupt::requested() const { return g_requested != 0; }
 

@@ -17,6 +17,10 @@ class Interrupt {
   void rearm();
 };
 
+// Of ranks, which cannot stop in the middle of what others take part in: SIGINT, and the SIGTERM with which a launcher
+// passes it on, end the process with kInterruptedExitCode, and rank 0 says so. Files are whole or not there.
+void end_on_signals();
+
 inline constexpr int kInterruptedExitCode = 130;  // 128 + SIGINT, as shells have it
 
 }  // namespace winnow::cli

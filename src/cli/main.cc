@@ -15,6 +15,7 @@
 #include "base/nearest_name.h"
 #include "cli/command_line.h"
 #include "cli/commands.h"
+#include "cli/interrupt.h"
 #include "cli/line_editor.h"
 #include "cli/ranks.h"
 #include "mpi/mpi_link.h"
@@ -110,6 +111,7 @@ int run(const Arguments& arguments) {
   if (mpi::launched_ranks() > 1) {
     if (mpi::launched_rank() > 0) silence();
     set_ranks(mpi::start());
+    end_on_signals();
   }
   static_cast<void>(instruction_set());  // the library reads WINNOW_ISA: a wrong one is refused before any work
   const int exit_code = dispatch(arguments);
