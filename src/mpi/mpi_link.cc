@@ -24,6 +24,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+constexpr std::size_t kMostOnTheWay = std::size_t{16} << 20;
 constexpr int kFailure = 32767;  // the tag of a rank's last message; every MPI has as many
 
 // Messages that have come are sorted by sender and channel, so that ranks may receive in another order than others
@@ -47,6 +48,11 @@ class MpiLink final : public PipelineLink {
     }
     check();
     begin_send(to, channel, message);
+    // A long prompt's rows wait where they are computed: a copy of all of them on the way would double their memory.
+    // Whoever waits takes what comes, so none waits for another in a circle.
+    for (const Clock::time_point start = Clock::now(); bytes_on_the_way() > kMostOnTheWay; check()) {
+      if (!receive_one()) pause(start);
+    }
   }
 
   std::vector<std::byte> receive(int from, int channel) override {
@@ -103,6 +109,12 @@ class MpiLink final : public PipelineLink {
     MPI_Isend(sent.message.data(), static_cast<int>(sent.message.size()), MPI_BYTE, to, channel, MPI_COMM_WORLD,
               &sent.request);
     drop_sent();
+  }
+
+  std::size_t bytes_on_the_way() const {
+    std::size_t n = 0;
+    for (const Sent& sent : sent_) n += sent.message.size();
+    return n;
   }
 
   void drop_sent() {
