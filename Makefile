@@ -1,11 +1,12 @@
 # Targets that a person types; the build itself is CMake's (CMakePresets.json). `make help` lists them.
 PREFIX ?= /usr/local
 JOBS ?= $(shell nproc)
+FUZZ_SECONDS ?= 60
 # The model of the demo and the tests; set WINNOW_MODEL to use another.
 MODEL := $(or $(WINNOW_MODEL),models/SmolLM2-135M-Instruct-Q4_1.gguf)
 
-.PHONY: all setup model demo test test-heavy asan arm-test debug python-packages wheel wheel-test deb deb-test install format format-check \
-  layers tidy bench clean distclean help
+.PHONY: all setup model demo test test-heavy asan arm-test fuzz debug python-packages wheel wheel-test deb deb-test install format \
+  format-check layers tidy bench clean distclean help
 .NOTPARALLEL:
 
 all: setup python-packages  ## build the tool, the library and the tests: build/bin/winnow (the default)
@@ -48,6 +49,13 @@ arm-test:  ## the kernels' and the cache's tests for 64-bit ARM, cross-built and
 	@echo '==> Cross-building'
 	@cmake --build --preset arm --parallel $(JOBS)
 	@ctest --preset arm --parallel $(JOBS)
+
+fuzz: setup  ## every parser of what comes from outside, FUZZ_SECONDS (60) each, with clang's libFuzzer under sanitizers
+	@scripts/setup.sh require clang libclang-rt-dev libomp-dev llvm
+	@scripts/setup.sh configure fuzz
+	@echo '==> Building with clang'
+	@cmake --build --preset fuzz --parallel $(JOBS)
+	@scripts/fuzz.sh $(FUZZ_SECONDS)
 
 debug: setup  ## build with asserts, in build-debug/
 	@scripts/setup.sh configure debug
@@ -96,7 +104,7 @@ bench: all model  ## speed of prefill and decode at several depths
 	@build/bin/winnow bench -m $(MODEL)
 
 clean:  ## remove what was built
-	@rm -rf build build-debug build-asan build-arm build-deb dist
+	@rm -rf build build-debug build-asan build-arm build-deb build-fuzz dist
 
 distclean: clean  ## also remove ggml, libllama and the default model (the next build fetches them again)
 	@rm -rf .venv models

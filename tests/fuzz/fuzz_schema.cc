@@ -1,6 +1,6 @@
-// JSON schemas' strings and numbers: a pattern (an input that begins with an odd byte), or the bounds of a number. What
-// is not refused is a grammar that parses, unless it repeats too much; a number's is followed by the numbers
-// themselves.
+// JSON schemas: a whole one as text (an input that begins with a byte from 128 on), a pattern (an odd byte), or the
+// bounds of a number. What is not refused is a grammar that parses, unless it repeats too much; a number's is followed
+// by the numbers themselves.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -12,6 +12,7 @@
 #include "model/grammar_matcher.h"
 #include "model/tiny_model.h"
 #include "winnow/error.h"
+#include "winnow/json_grammar.h"
 
 namespace {
 
@@ -86,14 +87,15 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   static const test::TinyModel file({.n_layer = 1});
   static const Tokenizer tokenizer(file.path());
   if (size == 0) return 0;
-  if (data[0] % 2 == 0) {
+  const std::string text(reinterpret_cast<const char*>(data) + 1, size - 1);
+  if (data[0] < 128 && data[0] % 2 == 0) {
     check_numbers(data + 1, size - 1, tokenizer);
     return 0;
   }
-  const OrderedJson schema = {{"type", "string"},
-                              {"pattern", std::string(reinterpret_cast<const char*>(data) + 1, size - 1)}};
   try {
-    parsed(schema_grammar(schema), tokenizer);
+    const std::string grammar =
+        data[0] >= 128 ? json_schema_grammar(text) : schema_grammar(OrderedJson{{"type", "string"}, {"pattern", text}});
+    parsed(grammar, tokenizer);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kInvalidArgument) __builtin_trap();
   }

@@ -1,8 +1,9 @@
-// fuzz_seeds FOLDER: seeds that are made, not kept: a model file and a saved session, into FOLDER/gguf and
+// fuzz_seeds FOLDER: seeds that are made, not kept: a model file and saved sessions, into FOLDER/gguf and
 // FOLDER/session.
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <utility>
 
 #include "model/tiny_model.h"
 #include "winnow/session.h"
@@ -19,14 +20,16 @@ int main(int argc, char** argv) {
   std::ofstream((folder / "gguf" / "tiny").string(), std::ios::binary) << '\1' << winnow::test::read_bytes(tiny.path());
 
   const auto model = winnow::Model::load(winnow::test::TinyModel({.n_layer = 1}).path());
-  for (const char* method : {"full", "snapkv:window=4"}) {
+  constexpr std::pair<const char*, const char*> kMethods[] = {
+      {"full", ""}, {"snapkv:window=4", "50%"}, {"h2o:window=4", "6"}, {"auto", "20%bytes"}, {"auto:bits=own", "30%"}};
+  for (const auto& [method, budget] : kMethods) {
     winnow::SessionOptions options;
     options.eviction = winnow::EvictionOptions::parse(method);
-    if (options.eviction.evicts()) options.budget = winnow::Budget::parse("50%");
+    if (options.eviction.evicts()) options.budget = winnow::Budget::parse(budget);
     const auto engine = winnow::Engine::create(model, {.n_threads = 1});
     winnow::Session session = engine->open(options);
-    session.prefill(winnow::test::random_tokens(12, 300, 1));
-    const std::string path = (folder / "session" / options.eviction.method).string();
+    session.prefill(winnow::test::random_tokens(options.eviction.method == "auto" ? 96 : 12, 300, 1));
+    const std::string path = (folder / "session" / method).string();
     session.save(path);
     // The header and the fingerprint are the target's own business.
     const std::string bytes = winnow::test::read_bytes(path);
