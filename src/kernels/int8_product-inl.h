@@ -16,13 +16,13 @@ HWY_INLINE Int broadcast_four(const std::int8_t* from) {
   return Vectors::set(bits);
 }
 
-// Adds the products of four weights, groups [first, last), to sums.
-template <class Format, int kRows, int kColumns, class V = Vectors>
-HWY_INLINE void add_products(const Panel* panels, std::int64_t first, std::int64_t n,
-                             const RowBlock* const (&rows)[kRows], int offset, Int (&sums)[kRows][kColumns]) {
+// Adds the products of four weights, groups [first, first + kGroups), to sums.
+template <class Format, int kGroups, int kRows, int kColumns, class V = Vectors>
+HWY_INLINE void add_products(const Panel* panels, std::int64_t first, const RowBlock* const (&rows)[kRows], int offset,
+                             Int (&sums)[kRows][kColumns]) {
   if constexpr (!V::kDotSaturates) {
 #pragma GCC unroll 8
-    for (int i = 0; i < n; ++i) {
+    for (int i = 0; i < kGroups; ++i) {
       Int w[kColumns];
 #pragma GCC unroll 2
       for (int p = 0; p < kColumns; ++p) w[p] = V::load(panels[p].q[first + i]);
@@ -36,12 +36,12 @@ HWY_INLINE void add_products(const Panel* panels, std::int64_t first, std::int64
   } else {
     // So many products fit into 16 bits.
     constexpr bool kIsWide = Format::kMaxInteger > 127;
-    constexpr int kFit = kIsWide ? 1 : std::min(4, 32767 / (2 * 127 * Format::kMaxInteger));
-    constexpr int kStep = static_cast<int>(std::bit_floor(static_cast<unsigned>(kFit)));
+    constexpr unsigned kFit = kIsWide ? 1 : 32767 / (2 * 127 * Format::kMaxInteger);
+    constexpr int kStep = std::min(kGroups, static_cast<int>(std::bit_floor(kFit)));
 #pragma GCC unroll 8
-    for (int i = 0; i < n; i += kStep) {
+    for (int i = 0; i < kGroups; i += kStep) {
       Int words[kRows][kColumns];
-#pragma GCC unroll 4
+#pragma GCC unroll 8
       for (int j = 0; j < kStep; ++j) {
 #pragma GCC unroll 2
         for (int p = 0; p < kColumns; ++p) {
@@ -52,6 +52,7 @@ HWY_INLINE void add_products(const Panel* panels, std::int64_t first, std::int64
             const Int x = broadcast_four(rows[r]->q + offset + 4 * (i + j));
             const Int pairs = V::pairs(u, kIsWide ? V::with_sign_of(x, w) : x);
             words[r][p] = j == 0 ? pairs : V::add_words(words[r][p], pairs);
+            V::hold(words[r][p]);
           }
         }
       }
@@ -94,7 +95,7 @@ HWY_NOINLINE void multiply_tile(const Panel* panels, std::int64_t n_blocks, cons
     if constexpr (Format::kHalves) {
       Float scaled[kRows][kColumns];
       begin(&RowBlock::negative_low);
-      add_products<Format>(panels, 8 * b, 4, row, 0, integers);
+      add_products<Format, 4>(panels, 8 * b, row, 0, integers);
 #pragma GCC unroll 8
       for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 2
@@ -104,7 +105,7 @@ HWY_NOINLINE void multiply_tile(const Panel* panels, std::int64_t n_blocks, cons
         }
       }
       begin(&RowBlock::negative_high);
-      add_products<Format>(panels, 8 * b + 4, 4, row, 16, integers);
+      add_products<Format, 4>(panels, 8 * b + 4, row, 16, integers);
 #pragma GCC unroll 8
       for (int r = 0; r < kRows; ++r) {
         const Float scale = Vectors::set_float(row[r]->scale);
@@ -123,7 +124,7 @@ HWY_NOINLINE void multiply_tile(const Panel* panels, std::int64_t n_blocks, cons
       }
     } else {
       begin(&RowBlock::negative_sum);
-      add_products<Format>(panels, 8 * b, 8, row, 0, integers);
+      add_products<Format, 8>(panels, 8 * b, row, 0, integers);
 #pragma GCC unroll 8
       for (int r = 0; r < kRows; ++r) {
         const Float scale = Vectors::set_float(row[r]->scale);
