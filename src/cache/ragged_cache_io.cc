@@ -142,11 +142,6 @@ void RaggedCache::restore_head(const Layout& layout, Head& h, std::istream& in) 
     if (position <= last) fail("has a position twice: the file is corrupt, save the session again");
     last = position;
   }
-  // What follows a prompt stands behind all that a cut has stored.
-  const kernels::EntryRun& end = h.runs.back();
-  if (end.positions[end.n_entries - 1] != last && h.kinds.back() == kPlain) {
-    fail("has positions out of order: the file is corrupt, save the session again");
-  }
 }
 
 }  // namespace winnow

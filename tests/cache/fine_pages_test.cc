@@ -231,6 +231,24 @@ TEST(FinePages, ACutWritesOnlyPagesThatChange) {
   EXPECT_EQ(n_written(all, other), 2) << "an entry loses its bits to its neighbour";
 }
 
+// The dropped turn has made the last page plain, and its entries lie before the last of those in more bits.
+TEST(FinePages, ADroppedTurnLeavesWhatAFileCanHold) {
+  const CacheShape shape = fine_shape(1, 1);
+  const auto pool = PagePool::create(0);
+  std::mt19937 random(9);
+  RaggedCache source(shape.plain(), pool), cache(shape, pool), restored(shape, pool);
+  extend(source, 0, 0, 60, 0, random);
+  const std::vector<std::int32_t> all = up_to(60);
+  cache.append_from(0, 0, source.entries(0, 0), all, std::span(all).subspan(60 - kPageEntries));
+  extend(cache, 0, 0, 2, 60, random);
+  cache.truncate(60);
+  std::stringstream file;
+  cache.write(file, 0);
+  restored.restore(file, 0);
+  EXPECT_EQ(find(restored, 0, 0).rows.size(), 60U);
+  EXPECT_EQ(restored.bytes(), cache.bytes());
+}
+
 TEST(FinePages, RefuseFilesThatCannotBe) {
   const CacheShape shape = fine_shape(1, 1);
   const auto pool = PagePool::create(0);
