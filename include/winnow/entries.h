@@ -5,9 +5,12 @@
 // in more bits than the others (RaggedCache::entries): kernels take order from them only where a window slides.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <ranges>
 #include <span>
+#include <vector>
 
 #include "winnow/entry_type.h"
 
@@ -24,10 +27,43 @@ constexpr EntryType plain_type(EntryType type) {
   return is_plain ? type : EntryType::kF16;
 }
 
+// What the position of a stored entry takes.
+inline constexpr std::size_t kPositionBytes = sizeof(std::uint16_t);
+
+// The original positions of a run's entries, ascending: as they are, or as offsets from an origin.
+class EntryPositions {
+ public:
+  EntryPositions() = default;
+  EntryPositions(const std::int32_t* positions) : positions_(positions) {}
+  EntryPositions(std::int32_t origin, const std::uint16_t* offsets) : offsets_(offsets), origin_(origin) {}
+
+  std::int32_t operator[](std::int32_t i) const {
+    return positions_ != nullptr ? positions_[i] : origin_ + std::int32_t{offsets_[i]};
+  }
+  // Those from entry i on.
+  EntryPositions from(std::int32_t i) const {
+    return positions_ != nullptr ? EntryPositions(positions_ + i) : EntryPositions(origin_, offsets_ + i);
+  }
+  // How many of the first n are below `bound`.
+  std::int32_t count_below(std::int32_t bound, std::int32_t n) const {
+    const auto all = std::views::iota(std::int32_t{0}, n);
+    return *std::ranges::partition_point(all, [&](std::int32_t i) { return (*this)[i] < bound; });
+  }
+  // Adds the first n to the end of `positions`.
+  void append_to(std::vector<std::int32_t>& positions, std::int32_t n) const {
+    for (std::int32_t i = 0; i < n; ++i) positions.push_back((*this)[i]);
+  }
+
+ private:
+  const std::int32_t* positions_ = nullptr;
+  const std::uint16_t* offsets_ = nullptr;
+  std::int32_t origin_ = 0;
+};
+
 struct EntryRun {
-  const std::byte* keys;          // [n_entries][key_dim], rows packed; rotated by the original position
-  const std::byte* values;        // [n_entries][value_dim], rows packed
-  const std::int32_t* positions;  // [n_entries], original positions, ascending
+  const std::byte* keys;     // [n_entries][key_dim], rows packed; rotated by the original position
+  const std::byte* values;   // [n_entries][value_dim], rows packed
+  EntryPositions positions;  // [n_entries]
   std::int32_t n_entries;
   EntryType key_type = EntryType::kF32;  // what the rows are stored as
   EntryType value_type = EntryType::kF32;

@@ -30,7 +30,7 @@ std::size_t tail_bytes(const ModelInfo& model, const SessionOptions& options, st
     // Rows are coded when their page is full.
     const std::size_t entry = row_bytes(kernels::plain_type(options.key_type), layer.key_dim) +
                               row_bytes(kernels::plain_type(options.value_type), layer.value_dim) +
-                              sizeof(std::int32_t);
+                              kernels::kPositionBytes;
     bytes += n_pages * static_cast<std::size_t>(layer.n_kv_head) * kPageEntries * entry;
   }
   return bytes;

@@ -6,13 +6,13 @@
 namespace winnow {
 
 std::size_t CacheShape::entry_bytes(int layer) const {
-  return key_bytes(layer) + value_bytes(layer) + sizeof(std::int32_t);
+  return key_bytes(layer) + value_bytes(layer) + kernels::kPositionBytes;
 }
 
 std::size_t CacheShape::fine_entry_bytes(int layer) const {
   if (!fine) return entry_bytes(layer);
   return row_bytes(fine->key_type, this->layer(layer).key_dim) +
-         row_bytes(fine->value_type, this->layer(layer).value_dim) + sizeof(std::int32_t);
+         row_bytes(fine->value_type, this->layer(layer).value_dim) + kernels::kPositionBytes;
 }
 
 int CacheShape::n_heads() const {
@@ -50,7 +50,7 @@ CacheShape CacheShape::held() const {
   return shape;
 }
 
-EntryBytes CacheShape::cut_entry_bytes() const {
+EntryBytes CacheShape::cut_entry_bytes(std::int64_t n_tokens) const {
   std::size_t stored = 0, finer = 0, f16_rows = 0, first = 0;
   for (int l = 0; l < n_layer(); ++l) {
     const LayerShape& sizes = layer(l);
@@ -63,9 +63,11 @@ EntryBytes CacheShape::cut_entry_bytes() const {
   }
   const double n_heads = std::max(1, n_cut_heads());
   const double fine_part = fine ? fine->part : 0;
+  // Pages of either kind ascend, so that only so many of a head can span that much.
+  const auto n_far_pages = static_cast<std::size_t>((fine ? 2 : 1) * (n_tokens / kOffsets));
   return {.stored = (static_cast<double>(stored) + fine_part * static_cast<double>(finer)) / n_heads,
           .f16_rows = static_cast<double>(f16_rows) / n_heads,
-          .head_extra = static_cast<double>(first) / n_heads};
+          .head_extra = static_cast<double>(first) / n_heads + static_cast<double>(n_far_pages * kFarPositionsBytes)};
 }
 
 std::size_t CacheShape::head_bytes(int layer, std::int64_t n) const {

@@ -3,28 +3,14 @@
 #include <algorithm>
 #include <cassert>
 #include <cstring>
-#include <functional>
-#include <numeric>
 #include <utility>
-
-#include "kernels/rows.h"
-#include "winnow/error.h"
 
 namespace winnow {
 namespace {
 
-// Pages that have n slots.
-std::size_t pages_for(std::int32_t n) { return (static_cast<std::size_t>(n) + kPageEntries - 1) / kPageEntries; }
-
 // How many of n slots are on the given page.
 std::int32_t entries_on_page(std::int32_t n, std::size_t page) {
   return std::min(kPageEntries, n - static_cast<std::int32_t>(page) * kPageEntries);
-}
-
-// Strictly ascending and within [0, n).
-[[maybe_unused]] bool are_indices_below(std::int32_t n, std::span<const std::int32_t> indices) {
-  return std::adjacent_find(indices.begin(), indices.end(), std::greater_equal<>()) == indices.end() &&
-         (indices.empty() || (indices.front() >= 0 && indices.back() < n));
 }
 
 }  // namespace
@@ -109,6 +95,7 @@ std::size_t RaggedCache::bytes() const {
       const Head& h = head(l, kv_head);
       for (std::size_t page = 0; page < h.pages.size(); ++page) {
         bytes += static_cast<std::size_t>(h.runs[page].n_entries) * layout(l).formats[h.kinds[page]].entry_bytes();
+        if (h.positions[page].far) bytes += kFarPositionsBytes;
       }
     }
   }
@@ -156,10 +143,10 @@ RaggedCache::Slot RaggedCache::slot(const Format& format, const PageRef& page, s
   assert(index >= format.first_slot);
   const auto i = static_cast<std::size_t>(index - format.first_slot);
   std::byte* values = page.data() + format.n_slots() * format.key_bytes;
-  std::byte* positions = values + format.n_slots() * format.value_bytes;
+  std::byte* offsets = values + format.n_slots() * format.value_bytes;
   return {.key = page.data() + i * format.key_bytes,
           .value = values + i * format.value_bytes,
-          .position = static_cast<std::int32_t*>(static_cast<void*>(positions)) + i};
+          .offset = static_cast<std::uint16_t*>(static_cast<void*>(offsets)) + i};
 }
 
 RaggedCache::Slot RaggedCache::slot_of(const Layout& layout, const Head& head, std::int32_t entry) {
@@ -168,15 +155,46 @@ RaggedCache::Slot RaggedCache::slot_of(const Layout& layout, const Head& head, s
   return slot(layout.formats[head.kinds[page]], head.pages[page], index % kPageEntries);
 }
 
-kernels::EntryRun RaggedCache::run_of(const Format& format, const PageRef& page, std::int32_t first_slot,
-                                      std::int32_t n_entries) {
+kernels::EntryRun RaggedCache::run_of(const Format& format, const PageRef& page, const PagePositions& positions,
+                                      std::int32_t first_slot, std::int32_t n_entries) {
   const Slot first = slot(format, page, first_slot);
   return {.keys = first.key,
           .values = first.value,
-          .positions = first.position,
+          .positions = positions.far ? kernels::EntryPositions(positions.far->data() + first_slot)
+                                     : kernels::EntryPositions(positions.origin, first.offset),
           .n_entries = n_entries,
           .key_type = format.key_type,
           .value_type = format.value_type};
+}
+
+std::int32_t RaggedCache::position_of(const Head& head, std::int32_t entry) {
+  const std::int32_t index = head.n_skipped + entry;
+  const std::size_t page = page_of(index);
+  return head.runs[page].positions[index % kPageEntries - (page == 0 ? head.n_skipped : 0)];
+}
+
+void RaggedCache::set_position(const Layout& layout, Head& head, std::int32_t entry, std::int32_t position) {
+  const std::int32_t index = head.n_skipped + entry;
+  const std::int32_t at = index % kPageEntries;
+  const std::size_t page = page_of(index);
+  const std::int32_t first_slot = page == 0 ? head.n_skipped : 0;
+  PagePositions& stored = head.positions[page];
+  if (at == first_slot) stored = {.origin = position};
+  const std::int32_t offset = position - stored.origin;
+  if (offset < kOffsets) {
+    *slot_of(layout, head, entry).offset = static_cast<std::uint16_t>(offset);
+  } else {
+    if (!stored.far || stored.far.use_count() > 1) {
+      auto far = std::make_shared<std::vector<std::int32_t>>(kPageEntries);
+      for (std::int32_t i = first_slot; i < at; ++i) {
+        (*far)[static_cast<std::size_t>(i)] = head.runs[page].positions[i - first_slot];
+      }
+      stored.far = std::move(far);
+    }
+    (*stored.far)[static_cast<std::size_t>(at)] = position;
+  }
+  kernels::EntryRun& run = head.runs[page];
+  run = run_of(layout.formats[head.kinds[page]], head.pages[page], stored, first_slot, run.n_entries);
 }
 
 void RaggedCache::make_writable(const Layout& layout, Head& head, std::size_t page) {
@@ -184,7 +202,8 @@ void RaggedCache::make_writable(const Layout& layout, Head& head, std::size_t pa
   const Format& format = layout.formats[head.kinds[page]];
   PageRef copy = acquire(layout, head.kinds[page]);
   std::memcpy(copy.data(), head.pages[page].data(), format.page_bytes());
-  head.runs[page] = run_of(format, copy, page == 0 ? head.n_skipped : 0, head.runs[page].n_entries);
+  head.runs[page] =
+      run_of(format, copy, head.positions[page], page == 0 ? head.n_skipped : 0, head.runs[page].n_entries);
   head.pages[page] = std::move(copy);
 }
 
@@ -200,7 +219,9 @@ void RaggedCache::grow(const Layout& layout, Head& head, std::int32_t n, std::in
       const Kind kind = is_settled ? layout.settled(head, page) : layout.plain(page);
       head.pages.push_back(acquire(layout, kind));
       head.kinds.push_back(kind);
-      head.runs.push_back(run_of(layout.formats[kind], head.pages.back(), page == 0 ? head.n_skipped : 0, 0));
+      head.positions.emplace_back();
+      head.runs.push_back(
+          run_of(layout.formats[kind], head.pages.back(), head.positions.back(), page == 0 ? head.n_skipped : 0, 0));
     }
     const bool writes_to_old_page = n_old > 0 && first_slot % kPageEntries != 0;
     if (writes_to_old_page && !is_settled && head.kinds[n_old - 1] != layout.plain(n_old - 1)) {
@@ -211,6 +232,7 @@ void RaggedCache::grow(const Layout& layout, Head& head, std::int32_t n, std::in
   } catch (...) {
     head.pages.resize(n_old);
     head.kinds.resize(n_old);
+    head.positions.resize(n_old);
     head.runs.resize(n_old);
     throw;
   }
@@ -220,16 +242,23 @@ void RaggedCache::grow(const Layout& layout, Head& head, std::int32_t n, std::in
   head.n_entries += n;
 }
 
-void RaggedCache::shrink(Head& head, std::int32_t n) {
+void RaggedCache::shrink(const Layout& layout, Head& head, std::int32_t n) {
   const std::int32_t end = n == 0 ? 0 : head.n_skipped + n;
   head.pages.resize(pages_for(end));
   head.kinds.resize(pages_for(end));
+  head.positions.resize(pages_for(end));
   head.runs.resize(pages_for(end));
   head.n_entries = n;
   if (n == 0) head.n_fine = 0;
   if (n == 0) return;
   const std::size_t last = head.runs.size() - 1;
-  head.runs.back().n_entries = entries_on_page(end, last) - (last == 0 ? head.n_skipped : 0);
+  kernels::EntryRun& run = head.runs.back();
+  run.n_entries = entries_on_page(end, last) - (last == 0 ? head.n_skipped : 0);
+  PagePositions& positions = head.positions.back();
+  if (!positions.far || run.positions[run.n_entries - 1] - positions.origin >= kOffsets) return;
+  positions.far.reset();  // the offsets of nearer ones were written
+  run = run_of(layout.formats[head.kinds[last]], head.pages[last], positions, last == 0 ? head.n_skipped : 0,
+               run.n_entries);
 }
 
 void RaggedCache::extend(int layer, int kv_head, std::int32_t n, std::int32_t first_position) {
@@ -238,7 +267,7 @@ void RaggedCache::extend(int layer, int kv_head, std::int32_t n, std::int32_t fi
   assert(n == 0 || h.n_entries == 0 || h.runs.back().positions[h.runs.back().n_entries - 1] < first_position);
   const std::int32_t n_before = h.n_entries;
   grow(layout(layer), h, n, first_position, false);
-  for (std::int32_t i = 0; i < n; ++i) *slot_of(layout(layer), h, n_before + i).position = first_position + i;
+  for (std::int32_t i = 0; i < n; ++i) set_position(layout(layer), h, n_before + i, first_position + i);
 }
 
 void RaggedCache::extend_all(std::int32_t n, std::int32_t first_position) {
@@ -254,10 +283,11 @@ void RaggedCache::slide(const Layout& sizes, Head& h) {
   const auto n_gone = static_cast<std::ptrdiff_t>(page_of(h.n_skipped));
   h.pages.erase(h.pages.begin(), h.pages.begin() + n_gone);
   h.kinds.erase(h.kinds.begin(), h.kinds.begin() + n_gone);
+  h.positions.erase(h.positions.begin(), h.positions.begin() + n_gone);
   h.runs.erase(h.runs.begin(), h.runs.begin() + n_gone);
   h.n_skipped %= kPageEntries;
   const std::int32_t on_first = entries_on_page(h.n_skipped + h.n_entries, 0) - h.n_skipped;
-  h.runs.front() = run_of(sizes.formats[h.kinds.front()], h.pages.front(), h.n_skipped, on_first);
+  h.runs.front() = run_of(sizes.formats[h.kinds.front()], h.pages.front(), h.positions.front(), h.n_skipped, on_first);
 }
 
 std::byte* RaggedCache::key_row(int layer, int kv_head, std::int32_t entry) {
@@ -272,169 +302,6 @@ std::byte* RaggedCache::value_row(int layer, int kv_head, std::int32_t entry) {
   assert(entry >= 0 && entry < h.n_entries);
   make_writable(layout(layer), h, page_of(h.n_skipped + entry));
   return slot_of(layout(layer), h, entry).value;
-}
-
-void RaggedCache::append_from(int layer, int kv_head, const kernels::HeadEntries& source,
-                              std::span<const std::int32_t> indices, std::span<const std::int32_t> fine) {
-  assert(are_indices_below(source.n_entries, indices));
-  if (indices.empty()) return;
-  Head& h = head(layer, kv_head);
-  const Layout& sizes = layout(layer);
-  assert(fine.empty() || (h.n_entries == 0 && sizes.has_first_page()));
-
-  std::vector<std::int32_t> ends;  // of the source's runs
-  for (const kernels::EntryRun& run : source.runs) {
-    ends.push_back((ends.empty() ? 0 : ends.back()) + run.n_entries);
-  }
-  std::size_t run_index = 0;
-  const auto seek = [&](std::int32_t index) {
-    const bool is_there = index < ends[run_index] && (run_index == 0 || index >= ends[run_index - 1]);
-    if (!is_there) {
-      run_index = static_cast<std::size_t>(std::upper_bound(ends.begin(), ends.end(), index) - ends.begin());
-    }
-    return static_cast<std::size_t>(index - (run_index == 0 ? 0 : ends[run_index - 1]));
-  };
-  const std::size_t first = seek(indices.front());
-  std::int32_t entry = h.n_entries;
-  const std::size_t n_fine_before = h.n_fine;
-  if (!fine.empty()) h.n_fine = fine.size() / kPageEntries;
-  try {
-    grow(sizes, h, static_cast<std::int32_t>(indices.size()), source.runs[run_index].positions[first], true);
-  } catch (...) {
-    h.n_fine = n_fine_before;
-    throw;
-  }
-  for (const std::int32_t index : in_storage_order(indices, fine)) {
-    const std::size_t i = seek(index);
-    const kernels::EntryRun& run = source.runs[run_index];
-    const Format& to = sizes.formats[h.kinds[page_of(h.n_skipped + entry)]];
-    const Slot target = slot_of(sizes, h, entry++);
-    kernels::convert_row(run.key_type, to.key_type, run.keys + i * row_bytes(run.key_type, sizes.key_dim), target.key,
-                         sizes.key_dim);
-    kernels::convert_row(run.value_type, to.value_type, run.values + i * row_bytes(run.value_type, sizes.value_dim),
-                         target.value, sizes.value_dim);
-    *target.position = run.positions[i];
-  }
-}
-
-void RaggedCache::keep(int layer, int kv_head, std::span<const std::int32_t> indices,
-                       std::span<const std::int32_t> fine) {
-  Head& h = head(layer, kv_head);
-  const Layout& sizes = layout(layer);
-  assert(sizes.window == 0);
-  assert(are_indices_below(h.n_entries, indices));
-  assert(fine.empty() || sizes.has_first_page());
-  const auto n_kept = static_cast<std::int32_t>(indices.size());
-  if (n_kept == 0) return shrink(h, 0);
-
-  // Where each entry that stays comes from.
-  std::vector<std::int32_t> from = in_storage_order(indices, fine);
-  if (h.n_fine > 0) {
-    const std::vector<std::int32_t> order = by_position(h);
-    for (std::int32_t& entry : from) entry = order[static_cast<std::size_t>(entry)];
-  }
-  Head target = {.pages = {}, .kinds = {}, .runs = {}, .n_skipped = h.n_skipped, .n_fine = fine.size() / kPageEntries};
-  const std::size_t n_pages = pages_for(h.n_skipped + n_kept);
-
-  // What happens to a page: pages on which nothing changes stay, and so does what is shared with a fork there.
-  std::vector<bool> is_changed(n_pages);
-  for (std::size_t page = 0; page < n_pages; ++page) is_changed[page] = h.kinds[page] != sizes.settled(target, page);
-  for (std::int32_t to = 0; to < n_kept; ++to) {
-    if (from[static_cast<std::size_t>(to)] != to) is_changed[page_of(h.n_skipped + to)] = true;
-  }
-
-  // Fresh pages where a fork sees the old ones or these have no room; all acquired before anything moves.
-  std::vector<PageRef> fresh(n_pages);
-  for (std::size_t page = 0; page < n_pages; ++page) {
-    const Kind kind = sizes.settled(target, page);
-    const bool has_room = sizes.formats[kind].page_bytes() <= sizes.formats[h.kinds[page]].page_bytes();
-    if (is_changed[page] && (h.pages[page].is_shared() || !has_room)) fresh[page] = acquire(sizes, kind);
-  }
-
-  // Entries move in any order: all that move are copied first.
-  std::size_t n_bytes = 0;
-  const auto each_moved = [&](const auto& body) {
-    for (std::int32_t to = 0; to < n_kept; ++to) {
-      const std::size_t page = page_of(h.n_skipped + to);
-      if (is_changed[page]) body(to, page, from[static_cast<std::size_t>(to)]);
-    }
-  };
-  const auto kind_of = [&](std::int32_t entry) { return h.kinds[page_of(h.n_skipped + entry)]; };
-  std::vector<Kind> kinds;
-  each_moved([&](std::int32_t, std::size_t, std::int32_t entry) {
-    kinds.push_back(kind_of(entry));
-    n_bytes += sizes.formats[kinds.back()].entry_bytes();
-  });
-  std::vector<std::byte> rows(n_bytes);
-  std::byte* next = rows.data();
-  const auto take = [&](std::size_t n) { return std::exchange(next, next + n); };
-  each_moved([&](std::int32_t, std::size_t, std::int32_t entry) {
-    const Format& format = sizes.formats[kind_of(entry)];
-    const Slot source = slot_of(sizes, h, entry);
-    std::memcpy(take(format.key_bytes), source.key, format.key_bytes);
-    std::memcpy(take(format.value_bytes), source.value, format.value_bytes);
-    std::memcpy(take(sizeof(std::int32_t)), source.position, sizeof(std::int32_t));
-  });
-
-  shrink(h, n_kept);
-  h.n_fine = target.n_fine;
-  for (std::size_t page = 0; page < n_pages; ++page) {
-    if (!is_changed[page]) continue;
-    const Kind kind = sizes.settled(h, page);
-    if (!fresh[page] && h.kinds[page] != kind) {
-      try {  // a smaller page, and where there is none its place on the old one
-        fresh[page] = acquire(sizes, kind);
-      } catch (const Error& error) {
-        if (error.code() != ErrorCode::kOutOfMemory) throw;
-      }
-    }
-    if (fresh[page]) h.pages[page] = std::move(fresh[page]);
-    h.kinds[page] = kind;
-    h.runs[page] = run_of(sizes.formats[kind], h.pages[page], page == 0 ? h.n_skipped : 0, h.runs[page].n_entries);
-  }
-
-  next = rows.data();
-  auto source_kind = kinds.begin();
-  each_moved([&](std::int32_t to, std::size_t page, std::int32_t) {
-    const Format& source = sizes.formats[*source_kind++];
-    const Format& format = sizes.formats[h.kinds[page]];
-    const Slot stored = slot_of(sizes, h, to);
-    kernels::convert_row(source.key_type, format.key_type, take(source.key_bytes), stored.key, sizes.key_dim);
-    kernels::convert_row(source.value_type, format.value_type, take(source.value_bytes), stored.value, sizes.value_dim);
-    std::memcpy(stored.position, take(sizeof(std::int32_t)), sizeof(std::int32_t));
-  });
-}
-
-void RaggedCache::truncate(std::int32_t position) {
-  for (int l = 0; l < shape_.n_layer(); ++l) {
-    for (int kv_head = 0; kv_head < shape_.layer(l).n_kv_head; ++kv_head) {
-      Head& h = head(l, kv_head);
-      std::int32_t n = 0;          // entries below
-      std::int32_t n_ahead = 0;    // of these, those before the first one that goes
-      std::vector<bool> is_below;  // in the order of storage
-      for (const kernels::EntryRun& run : h.runs) {
-        const auto n_of_run = static_cast<std::int32_t>(
-            std::lower_bound(run.positions, run.positions + run.n_entries, position) - run.positions);
-        if (n_ahead == std::ssize(is_below)) n_ahead += n_of_run;
-        n += n_of_run;
-        for (std::int32_t i = 0; i < run.n_entries; ++i) is_below.push_back(i < n_of_run);
-      }
-      if (n == n_ahead && (h.n_fine == 0 || page_of(h.n_skipped + n) > h.n_fine)) {
-        shrink(h, n);
-        continue;
-      }
-      // Whole pages of those in more bits stay so.
-      std::vector<std::int32_t> indices(static_cast<std::size_t>(n)), fine;
-      std::iota(indices.begin(), indices.end(), 0);
-      const std::vector<std::int32_t> order = by_position(h);
-      for (const std::int32_t i : indices) {
-        const std::size_t page = page_of(h.n_skipped + order[static_cast<std::size_t>(i)]);
-        if (page >= 1 && page <= h.n_fine) fine.push_back(i);
-      }
-      fine.resize(fine.size() / kPageEntries * kPageEntries);
-      keep(l, kv_head, indices, fine);
-    }
-  }
 }
 
 void RaggedCache::clear() {

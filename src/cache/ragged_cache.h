@@ -27,6 +27,10 @@ inline constexpr std::int32_t kPageEntries = 32;
 // Where rows are coded, a head's first entries stay as they came: the sinks, on which most attention lies.
 inline constexpr std::int32_t kPlainEntries = 4;
 
+// Positions on a page are 16-bit offsets. One whose entries lie further apart takes this besides.
+inline constexpr std::int64_t kOffsets = 1 << 16;
+inline constexpr std::size_t kFarPositionsBytes = kPageEntries * sizeof(std::int32_t);
+
 // What a layer stores of a token.
 struct LayerShape {
   int n_kv_head = 0;  // 0: no entries (a recurrent layer, or one that attends to another's)
@@ -74,8 +78,9 @@ struct CacheShape {
   // What n entries of a head take once they are settled: all coded but the first ones of a layer that is cut.
   std::size_t head_bytes(int layer, std::int64_t n) const;
 
-  // Of what methods cut: what budgets in bytes are taken in. With two kinds of entries a mean over both.
-  EntryBytes cut_entry_bytes() const;
+  // Of what methods cut after n_tokens tokens: what budgets in bytes are taken in. With two kinds of entries a mean
+  // over both.
+  EntryBytes cut_entry_bytes(std::int64_t n_tokens) const;
   // What n_tokens tokens take when nothing is cut: windows hold what they can see.
   std::int64_t full_entries(std::int64_t n_tokens) const;
   std::size_t full_bytes(std::int64_t n_tokens) const;
@@ -184,12 +189,20 @@ class RaggedCache {
     std::int32_t first_slot;  // a head's first page has room for its plain entries only, its last slots
 
     std::size_t n_slots() const { return static_cast<std::size_t>(kPageEntries - first_slot); }
-    std::size_t entry_bytes() const { return key_bytes + value_bytes + sizeof(std::int32_t); }
+    std::size_t entry_bytes() const { return key_bytes + value_bytes + kernels::kPositionBytes; }
     // As the pool takes it: in units of a cache line.
     std::size_t page_bytes() const { return (n_slots() * entry_bytes() + 63) / 64 * 64; }
   };
   enum Kind : std::uint8_t { kCoded, kFine, kPlain, kFirst, kHeld, kHeldFine };
   static constexpr int kKinds = 6;
+
+  // A page's slots hold 16-bit offsets from the position of its first entry.
+  struct PagePositions {
+    std::int32_t origin = 0;
+    // [kPageEntries] by slot: instead, as long as the last entry lies too far behind. Shared with forks until one of
+    // them writes.
+    std::shared_ptr<std::vector<std::int32_t>> far = {};
+  };
 
   // Entry e is in slot n_skipped + e, slot s on page s / kPageEntries: all pages but the first and the last are full.
   // In a layer with a window the first entry's slot is that of its position, modulo kPageEntries: runs, and with them
@@ -197,8 +210,9 @@ class RaggedCache {
   // n_fine pages behind it those in more bits.
   struct Head {
     std::vector<PageRef> pages;
-    std::vector<Kind> kinds;              // [pages]
-    std::vector<kernels::EntryRun> runs;  // one per page, kept in step with it
+    std::vector<Kind> kinds;               // [pages]
+    std::vector<PagePositions> positions;  // [pages]
+    std::vector<kernels::EntryRun> runs;   // one per page, kept in step with it
     std::int32_t n_entries = 0;
     std::int32_t n_skipped = 0;  // slots of the first page before the first entry
     std::size_t n_fine = 0;      // pages
@@ -234,10 +248,12 @@ class RaggedCache {
   struct Slot {
     std::byte* key;
     std::byte* value;
-    std::int32_t* position;
+    std::uint16_t* offset;  // of its position from the page's origin
   };
 
   static std::size_t page_of(std::int32_t slot) { return static_cast<std::size_t>(slot / kPageEntries); }
+  // Pages that have n slots.
+  static std::size_t pages_for(std::int32_t n) { return page_of(n + kPageEntries - 1); }
   Head& head(int layer, int kv_head);
   const Head& head(int layer, int kv_head) const;
   const Layout& layout(int layer) const { return layouts_[static_cast<std::size_t>(layer)]; }
@@ -245,8 +261,11 @@ class RaggedCache {
   static Slot slot_of(const Layout& layout, const Head& head, std::int32_t entry);
 
   // The run of `n_entries` entries from a slot of a page on.
-  static kernels::EntryRun run_of(const Format& format, const PageRef& page, std::int32_t first_slot,
-                                  std::int32_t n_entries);
+  static kernels::EntryRun run_of(const Format& format, const PageRef& page, const PagePositions& positions,
+                                  std::int32_t first_slot, std::int32_t n_entries);
+  static std::int32_t position_of(const Head& head, std::int32_t entry);
+  // On a page that no fork shares; a page's entries one after the other from its first on.
+  static void set_position(const Layout& layout, Head& head, std::int32_t entry, std::int32_t position);
   PageRef acquire(const Layout& layout, Kind kind) { return pool_->acquire(layout.formats[kind].page_bytes()); }
   void make_writable(const Layout& layout, Head& head, std::size_t page);
   // Moves a page's entries to one of another kind. Strong guarantee.
@@ -260,7 +279,7 @@ class RaggedCache {
   static std::vector<std::int32_t> in_storage_order(std::span<const std::int32_t> indices,
                                                     std::span<const std::int32_t> fine);
   // Drops all entries but the first n.
-  static void shrink(Head& head, std::int32_t n);
+  static void shrink(const Layout& layout, Head& head, std::int32_t n);
   void slide(const Layout& layout, Head& head);
   // Codes the values of a page that holds them, where they lie if there is no memory for a smaller page.
   void code_page(const Layout& layout, Head& head, std::size_t page);

@@ -20,9 +20,9 @@ void RaggedCache::recode(const Layout& layout, Head& head, std::size_t page, Kin
     const Slot source = slot(from, head.pages[page], i), target = slot(to, fresh, i);
     kernels::convert_row(from.key_type, to.key_type, source.key, target.key, layout.key_dim);
     kernels::convert_row(from.value_type, to.value_type, source.value, target.value, layout.value_dim);
-    *target.position = *source.position;
+    *target.offset = *source.offset;
   }
-  head.runs[page] = run_of(to, fresh, first_slot, head.runs[page].n_entries);
+  head.runs[page] = run_of(to, fresh, head.positions[page], first_slot, head.runs[page].n_entries);
   head.pages[page] = std::move(fresh);
   head.kinds[page] = kind;
 }
@@ -75,10 +75,10 @@ void RaggedCache::code_page(const Layout& sizes, Head& h, std::size_t page) {
                          sizes.value_dim);
     std::memcpy(slot(to, h.pages[page], i).value, value.data(), value.size());
   }
-  std::memmove(slot(to, h.pages[page], 0).position, slot(from, h.pages[page], 0).position,
-               static_cast<std::size_t>(n) * sizeof(std::int32_t));
+  std::memmove(slot(to, h.pages[page], 0).offset, slot(from, h.pages[page], 0).offset,
+               static_cast<std::size_t>(n) * kernels::kPositionBytes);
   h.kinds[page] = kind;
-  h.runs[page] = run_of(to, h.pages[page], 0, n);
+  h.runs[page] = run_of(to, h.pages[page], h.positions[page], 0, n);
 }
 
 void RaggedCache::code_values(const ParallelFor& parallel_for) {

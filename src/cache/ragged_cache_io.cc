@@ -62,7 +62,9 @@ void RaggedCache::write(std::ostream& out, int layer) const {
       const std::int32_t of_page[] = {run.n_entries,
                                       kind == kPlain ? kStoredPlain : (kind == kFine ? kStoredFine : kStoredSettled)};
       write_bytes(out, of_page, sizeof(of_page));
-      write_bytes(out, run.positions, n * sizeof(std::int32_t));
+      std::int32_t positions[kPageEntries];
+      for (std::int32_t i = 0; i < run.n_entries; ++i) positions[i] = run.positions[i];
+      write_bytes(out, positions, n * sizeof(std::int32_t));
       write_bytes(out, run.keys, n * format.key_bytes);
       write_bytes(out, run.values, n * format.value_bytes);
     }
@@ -130,7 +132,7 @@ void RaggedCache::restore_head(const Layout& layout, Head& h, std::istream& in) 
     if (is_fine) ++h.n_fine;
     grow(layout, h, n, positions[0], !is_plain);
     const Slot target = slot_of(layout, h, first);
-    std::copy_n(positions, n, target.position);
+    for (std::int32_t i = 0; i < n; ++i) set_position(layout, h, first + i, positions[i]);
     const Format& format = layout.formats[h.kinds[page]];
     read_bytes(in, target.key, static_cast<std::size_t>(n) * format.key_bytes);
     read_bytes(in, target.value, static_cast<std::size_t>(n) * format.value_bytes);
@@ -138,7 +140,7 @@ void RaggedCache::restore_head(const Layout& layout, Head& h, std::istream& in) 
   if (h.n_fine == 0) return;
   std::int32_t last = -1;
   for (const std::int32_t entry : by_position(h)) {
-    const std::int32_t position = *slot_of(layout, h, entry).position;
+    const std::int32_t position = position_of(h, entry);
     if (position <= last) fail("has a position twice: the file is corrupt, save the session again");
     last = position;
   }

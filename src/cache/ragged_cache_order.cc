@@ -13,7 +13,7 @@ std::vector<std::int32_t> RaggedCache::by_position(const Head& head) {
   if (head.n_fine == 0) return order;
   std::vector<std::int32_t> positions;
   for (const kernels::EntryRun& run : head.runs) {
-    positions.insert(positions.end(), run.positions, run.positions + run.n_entries);
+    run.positions.append_to(positions, run.n_entries);
   }
   const auto first = order.begin() + head.runs.front().n_entries;
   std::inplace_merge(first, first + static_cast<std::ptrdiff_t>(head.n_fine) * kPageEntries, order.end(),
@@ -35,7 +35,8 @@ kernels::HeadEntries RaggedCache::entries_by_position(int layer, int kv_head,
     if (at == last_slot + 1 && !runs.empty() && at % kPageEntries != 0) {
       ++runs.back().n_entries;
     } else {
-      runs.push_back(run_of(this->layout(layer).formats[h.kinds[page]], h.pages[page], at % kPageEntries, 1));
+      runs.push_back(
+          run_of(this->layout(layer).formats[h.kinds[page]], h.pages[page], h.positions[page], at % kPageEntries, 1));
     }
     last_slot = at;
   }

@@ -38,7 +38,7 @@ struct CostModel {
     for (const LayerInfo& layer : model.layers) {
       entries.push_back(layer.n_kv_head == 0 ? 0
                                              : row_bytes(key_type, layer.key_dim) +
-                                                   row_bytes(value_type, layer.value_dim) + sizeof(std::int32_t));
+                                                   row_bytes(value_type, layer.value_dim) + kernels::kPositionBytes);
       const std::size_t token = entries.back() * static_cast<std::size_t>(layer.n_kv_head);
       bytes_per_token += token;
       cut_token_bytes += layer.is_cut() ? token : 0;

@@ -145,9 +145,10 @@ MemoryEstimate estimate_of(const Engine::Impl& engine, const LayerRange& layers,
   std::int64_t decoding = total;
   if (options.decode_cut == SessionOptions::DecodeCut::kTotal && options.eviction.evicts()) {
     // A prompt shorter than the budget grows up to it.
-    const std::int64_t final_total = options.budget->is_relative()
-                                         ? total
-                                         : options.budget->total_entries(n_end, n_heads, whole_shape.cut_entry_bytes());
+    const std::int64_t final_total =
+        options.budget->is_relative()
+            ? total
+            : options.budget->total_entries(n_end, n_heads, whole_shape.cut_entry_bytes(n_end));
     decoding = std::max(total, final_total);
   }
   for (int l = layers.first; l < layers.last; ++l) {

@@ -285,7 +285,7 @@ std::vector<std::int32_t> Session::Impl::own_positions(int layer, int kv_head) c
   std::vector<std::int32_t> positions;
   std::vector<kernels::EntryRun> runs;
   for (const kernels::EntryRun& run : cache.entries_by_position(layer, kv_head, runs).runs) {
-    positions.insert(positions.end(), run.positions, run.positions + run.n_entries);
+    run.positions.append_to(positions, run.n_entries);
   }
   return positions;
 }

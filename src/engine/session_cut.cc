@@ -110,7 +110,7 @@ std::int64_t Session::Impl::decode_total(std::int32_t n) const {
   const std::int64_t n_heads = shape.n_cut_heads();
   const bool is_relative = options.budget->is_relative();  // a loss comes to a part of the prompt
   if (is_relative && total == 0) return n * n_heads;       // there was no prompt
-  return is_relative ? total : options.budget->total_entries(n, n_heads, shape.cut_entry_bytes());
+  return is_relative ? total : options.budget->total_entries(n, n_heads, shape.cut_entry_bytes(n));
 }
 
 void Session::Impl::check_cut_after_decode() const {

@@ -208,8 +208,8 @@ EvidenceNeeds evidence_needs(const SessionOptions& options) {
 
 std::int64_t budget_entries(const Budget& budget, const CacheShape& shape, std::int32_t n) {
   const std::int64_t n_heads = shape.n_cut_heads();
-  const std::int64_t wanted = budget.total_entries(n, n_heads, shape.cut_entry_bytes());
-  const double page_bytes = kPageEntries * shape.cut_entry_bytes().stored;
+  const std::int64_t wanted = budget.total_entries(n, n_heads, shape.cut_entry_bytes(n));
+  const double page_bytes = kPageEntries * shape.cut_entry_bytes(n).stored;
   const double needed = static_cast<double>(n_heads) * page_bytes;
   if (budget.unit == Budget::Unit::kBytes && wanted < n * n_heads && budget.amount < needed) {
     throw Error(ErrorCode::kInvalidArgument,

@@ -41,8 +41,7 @@ namespace {
 std::int32_t count_below(const kernels::HeadEntries& entries, std::int32_t bound) {
   std::int32_t count = 0;
   for (const kernels::EntryRun& run : entries.runs) {
-    const std::int32_t* end = run.positions + run.n_entries;
-    const auto below = static_cast<std::int32_t>(std::lower_bound(run.positions, end, bound) - run.positions);
+    const std::int32_t below = run.positions.count_below(bound, run.n_entries);
     count += below;
     if (below < run.n_entries) break;
   }
@@ -78,7 +77,7 @@ kernels::HeadEntries slice_entries(const kernels::HeadEntries& entries, const ke
     if (from < to) {
       runs.push_back({.keys = kernels::row_at(shape, run, kernels::RowKind::kKey, from),
                       .values = kernels::row_at(shape, run, kernels::RowKind::kValue, from),
-                      .positions = run.positions + from,
+                      .positions = run.positions.from(from),
                       .n_entries = to - from,
                       .key_type = run.key_type,
                       .value_type = run.value_type});
@@ -268,7 +267,7 @@ std::vector<std::int32_t> LayerEvidence::positions(int head) const {
   std::vector<std::int32_t> positions;
   positions.reserve(at(n_entries(head)));
   for (const kernels::EntryRun& run : view_.heads[at(head)].runs) {
-    positions.insert(positions.end(), run.positions, run.positions + run.n_entries);
+    run.positions.append_to(positions, run.n_entries);
   }
   return positions;
 }

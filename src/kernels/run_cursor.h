@@ -44,8 +44,7 @@ class WindowBound {
     while (run_ < runs_.size()) {
       const EntryRun& run = runs_[run_];
       if (run.n_entries > 0 && run.positions[run.n_entries - 1] > hidden) {
-        const std::int32_t* end = run.positions + run.n_entries;
-        return base_ + static_cast<std::int32_t>(std::upper_bound(run.positions, end, hidden) - run.positions);
+        return base_ + run.positions.count_below(hidden + 1, run.n_entries);
       }
       base_ += run.n_entries;
       ++run_;

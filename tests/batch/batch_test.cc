@@ -103,8 +103,8 @@ TEST_F(BatchTest, ConcurrentRequestsReadASharedContextOnce) {
 }
 
 TEST_F(BatchTest, LeastRecentlyUsedContextsGo) {
-  // A context of 320 tokens in full: 6 heads with 10 pages of 32 * (2 * 64 + 4) bytes.
-  const std::size_t one = std::size_t{6} * 10 * 32 * 132;
+  // A context of 320 tokens in full: 6 heads with 10 pages of 32 * (2 * 64 + 2) bytes.
+  const std::size_t one = std::size_t{6} * 10 * 32 * 130;
   const std::size_t logits = std::size_t{300} * 4;
   // With the page behind it that its prompt and answer stand on, three times: the prompt's end, the answer's.
   const auto batch = make_batch({.context_bytes = 2 * (one + 2 * one / 10 + 3 * logits)});

@@ -206,7 +206,7 @@ TEST_F(SavedContextsTest, AreNotReadBeyondTheMemoryForThem) {
 }
 
 TEST_F(SavedContextsTest, OutliveTheContextInMemory) {
-  // 75 of 300 tokens: 6 heads with 3 pages or more of 4,224 bytes.
+  // 75 of 300 tokens: 6 heads with 3 pages or more of 4,160 bytes.
   BatchOptions small = options();
   small.context_bytes = 150 << 10;
   const auto batch = make_batch(small);

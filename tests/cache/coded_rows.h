@@ -135,7 +135,7 @@ struct Sequence {
     for (Row& row : extend(cache, head / 2, head % 2, n, next_position, random)) {
       rows[static_cast<std::size_t>(head)].push_back(std::move(row));
     }
-    next_position += n;
+    next_position += n % 4 == 2 ? n + 50'000 : n;  // what lies far apart is on pages, too
   }
 
   // Drops one of `one_in` rows of a head. fine: which of those that stay are stored in more bits.

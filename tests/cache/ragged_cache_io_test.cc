@@ -13,6 +13,7 @@ namespace {
 
 const CacheShape kShape = even_shape(2, 2, 4, EntryType::kF16, EntryType::kF32);
 constexpr std::size_t kShapeBytes = 5 * sizeof(std::int32_t);  // before the heads of each layer
+const std::size_t kEntryBytes = kShape.key_bytes(0) + kShape.value_bytes(0) + sizeof(std::int32_t);  // in a file
 
 RaggedCache small_cache(const std::shared_ptr<PagePool>& pool) {
   RaggedCache cache(kShape, pool);
@@ -58,7 +59,7 @@ TEST(RaggedCacheIo, RestoresWhatWasWritten) {
   const auto pool = PagePool::create(0);
   const RaggedCache cache = small_cache(pool);
   const std::string bytes = bytes_of(cache);
-  EXPECT_EQ(bytes.size(), 2 * kShapeBytes + (4 + 2 * 4) * sizeof(std::int32_t) + 38 * kShape.entry_bytes(0))
+  EXPECT_EQ(bytes.size(), 2 * kShapeBytes + (4 + 2 * 4) * sizeof(std::int32_t) + 38 * kEntryBytes)
       << "a count for each of four heads, two numbers for each of four pages";
 
   RaggedCache restored(kShape, pool);
@@ -100,7 +101,7 @@ TEST(RaggedCacheIo, RefusesAbsurdCountsWithoutTakingMemory) {
       EXPECT_FALSE(refusal(with_int(bytes, offset, absurd)).empty()) << "count " << absurd << " for " << count;
     }
     const std::size_t n_pages = (n + kPageEntries - 1) / kPageEntries;
-    offset += sizeof(count) + n_pages * 2 * sizeof(std::int32_t) + n * kShape.entry_bytes(0);
+    offset += sizeof(count) + n_pages * 2 * sizeof(std::int32_t) + n * kEntryBytes;
   }
   if (kMeasuresResidentSize) {
     EXPECT_LT(peak_resident_bytes() - peak_before, 64 << 20);

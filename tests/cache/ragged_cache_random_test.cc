@@ -43,6 +43,7 @@ class RaggedCacheRandomTest : public testing::TestWithParam<CacheShape> {
   }
 
   void extend(Sequence& s) {
+    if (below(6) == 0) s.next_position += below(200'000);  // more than the offsets of a page reach
     const std::int32_t n = below(4) == 0 ? below(90) : below(5);
     const std::uint32_t seed = ++n_written_;
     for (std::size_t head = 0; head < n_heads(); ++head) {

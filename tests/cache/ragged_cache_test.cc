@@ -42,8 +42,10 @@ class RaggedCacheTest : public testing::Test {
 
 TEST(CacheShape, CountsBytes) {
   const CacheShape shape = even_shape(30, 3, 64);
-  EXPECT_EQ(shape.entry_bytes(0), 128U + 128U + 4U);
-  EXPECT_EQ(shape.page_bytes(0), 8320U);
+  EXPECT_EQ(shape.entry_bytes(0), 128U + 128U + 2U);
+  EXPECT_EQ(shape.page_bytes(0), 8256U);
+  EXPECT_EQ(shape.cut_entry_bytes(65'535).head_extra, 0);
+  EXPECT_EQ(shape.cut_entry_bytes(200'000).head_extra, 3 * 32 * 4) << "pages that may span more than 16 bits";
 }
 
 TEST_F(RaggedCacheTest, StartsEmpty) {
@@ -278,6 +280,35 @@ TEST_F(RaggedCacheTest, AppendFromCopiesAcrossRuns) {
   EXPECT_EQ(read_head(source, 0, 0), expected_entries(range(100, 250), 5));
 }
 
+// 40 entries of every 10,000th position: more on a page than its 16-bit offsets reach.
+TEST_F(RaggedCacheTest, PositionsMayLieFarApart) {
+  constexpr std::int32_t kGap = 10'000;
+  Positions positions;
+  for (std::int32_t i = 0; i < 40; ++i) {
+    positions.push_back(i * kGap);
+    extend_and_write(cache_, 0, 0, 1, positions.back(), 7);
+  }
+  EXPECT_EQ(read_head(cache_, 0, 0), expected_entries(positions, 7));
+  EXPECT_EQ(cache_.bytes(), 40 * kShape.entry_bytes(0) + 2 * kFarPositionsBytes);
+  EXPECT_LE(static_cast<double>(2 * kFarPositionsBytes), kShape.cut_entry_bytes(40 * kGap).head_extra);
+
+  // A fork and its parent go on with their own positions.
+  RaggedCache fork = cache_.fork();
+  extend_and_write(cache_, 0, 0, 1, 400'000, 7);
+  extend_and_write(fork, 0, 0, 1, 500'000, 7);
+  EXPECT_EQ(positions_of(read_head(cache_, 0, 0)).back(), 400'000);
+  EXPECT_EQ(positions_of(read_head(fork, 0, 0)).back(), 500'000);
+
+  // Of the neighbours alone offsets suffice again.
+  fork.keep(0, 0, range(3, 8));
+  EXPECT_EQ(positions_of(read_head(fork, 0, 0)), (Positions{30'000, 40'000, 50'000, 60'000, 70'000}));
+  EXPECT_EQ(fork.bytes(), 5 * kShape.entry_bytes(0));
+  fork.truncate(50'000);
+  EXPECT_EQ(positions_of(read_head(fork, 0, 0)), (Positions{30'000, 40'000}));
+  positions.push_back(400'000);
+  EXPECT_EQ(read_head(cache_, 0, 0), expected_entries(positions, 7));
+}
+
 TEST_F(RaggedCacheTest, ClearReturnsEverything) {
   extend_and_write(cache_, 0, 0, 1000, 0, 1);
   cache_.clear();
@@ -352,14 +383,14 @@ TEST(RaggedCacheMemory, EvictionLowersTheResidentSize) {
       }
     }
   }
-  EXPECT_GT(resident_bytes() - before, 80 * kMiB);  // 91.4 MiB
+  EXPECT_GT(resident_bytes() - before, 80 * kMiB);  // 90.7 MiB
 
   Positions kept;
   for (std::int32_t i = 0; i < 4096; i += 10) kept.push_back(i);
   for (int layer = 0; layer < 30; ++layer) {
     for (int kv_head = 0; kv_head < 3; ++kv_head) cache.keep(layer, kv_head, kept);
   }
-  EXPECT_EQ(cache.bytes_in_pages(), 90U * 13U * 8320U);
+  EXPECT_EQ(cache.bytes_in_pages(), 90U * 13U * 8256U);
   EXPECT_EQ(pool->statistics().bytes_in_use, cache.bytes_in_pages());
   pool->trim();
   EXPECT_LT(resident_bytes() - before, 16 * kMiB + kQuarantine);  // 9.3 MiB and the bookkeeping

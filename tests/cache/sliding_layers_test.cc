@@ -114,10 +114,10 @@ TEST(SlidingLayers, LayersHaveTheirOwnSizes) {
                                     {}},
                          .key_type = EntryType::kF16,
                          .value_type = EntryType::kF32};
-  EXPECT_EQ(shape.entry_bytes(0), 16U * 2 + 64 * 4 + 4);
-  EXPECT_EQ(shape.entry_bytes(1), 96U * 2 + 32 * 4 + 4);
+  EXPECT_EQ(shape.entry_bytes(0), 16U * 2 + 64 * 4 + 2);
+  EXPECT_EQ(shape.entry_bytes(1), 96U * 2 + 32 * 4 + 2);
   EXPECT_EQ(shape.n_heads(), 4);
-  EXPECT_DOUBLE_EQ(shape.cut_entry_bytes().stored, (3 * 292.0 + 324.0) / 4);
+  EXPECT_DOUBLE_EQ(shape.cut_entry_bytes(0).stored, (3 * 290.0 + 322.0) / 4);
   const auto pool = PagePool::create(0);
   RaggedCache cache(shape, pool);
   cache.extend_all(40, 0);
@@ -129,8 +129,8 @@ TEST(SlidingLayers, LayersHaveTheirOwnSizes) {
       }
     }
   }
-  EXPECT_EQ(cache.bytes(), 40U * (3 * 292 + 324));
-  EXPECT_EQ(cache.bytes_in_pages(), 64U * (3 * 292 + 324));
+  EXPECT_EQ(cache.bytes(), 40U * (3 * 290 + 322));
+  EXPECT_EQ(cache.bytes_in_pages(), 64U * (3 * 290 + 322));
   std::stringstream file;
   write_layers(cache, file);
   RaggedCache restored(shape, pool);

@@ -251,7 +251,7 @@ TEST_F(LimitsTest, BudgetBelowTheSinksWhileDecoding) {
 class ByteLimitTest : public testing::Test {
  protected:
   const std::shared_ptr<const Model> model_ = tiny_model();
-  const std::size_t entry_bytes_ = 2 * 32 * sizeof(float) + sizeof(std::int32_t);
+  const std::size_t entry_bytes_ = 2 * 32 * sizeof(float) + kernels::kPositionBytes;
   // Room for the pages and the staging buffer of `n` tokens with the full cache.
   std::shared_ptr<Engine> engine_for(std::size_t n) const {
     const std::size_t pages = (n + kPageEntries - 1) / kPageEntries * kPageEntries * kHeads;

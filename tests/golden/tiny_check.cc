@@ -39,7 +39,7 @@ std::vector<std::vector<std::int32_t>> kept_positions(Session& session, const Ti
     for (int h = 0; h < tiny.n_kv_head; ++h) {
       std::vector<std::int32_t>& head = kept.emplace_back();
       for (const kernels::EntryRun& run : session.impl().cache.entries(l, h).runs) {
-        head.insert(head.end(), run.positions, run.positions + run.n_entries);
+        run.positions.append_to(head, run.n_entries);
       }
     }
   }

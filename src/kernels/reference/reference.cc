@@ -41,8 +41,7 @@ std::vector<std::vector<double>> all_rows(const AttentionShape& shape, const Hea
 
 std::vector<int> all_positions(const HeadEntries& entries) {
   std::vector<int> positions;
-  for (const EntryRun& run : entries.runs)
-    positions.insert(positions.end(), run.positions, run.positions + run.n_entries);
+  for (const EntryRun& run : entries.runs) run.positions.append_to(positions, run.n_entries);
   return positions;
 }
 

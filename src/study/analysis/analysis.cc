@@ -266,8 +266,7 @@ void Analyser::measure_output(const std::vector<HeadOutput>& full, std::size_t c
            std::vector<kernels::EntryRun> runs;
            kernels::HeadEntries context;
            for (kernels::EntryRun run : view.heads[h].runs) {
-             run.n_entries = static_cast<std::int32_t>(
-                 std::lower_bound(run.positions, run.positions + run.n_entries, n_context()) - run.positions);
+             run.n_entries = run.positions.count_below(n_context(), run.n_entries);
              runs.push_back(run);
              context.n_entries += run.n_entries;
            }

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "study/calibrate/marginal_utility.h"
+#include "winnow/entries.h"
 
 namespace winnow {
 namespace {
@@ -58,7 +59,7 @@ LossByBytes loss_by_bytes(std::span<const std::vector<double>> importance, std::
   LossByBytes losses = {};
   const auto bytes_of = [](const LayerInfo& layer, EntryType type) {
     return static_cast<double>(row_bytes(type, layer.key_dim) + row_bytes(type, layer.value_dim) +
-                               sizeof(std::int32_t));  // the position
+                               kernels::kPositionBytes);
   };
   double total = 0, bytes_full = 0;
   for (std::size_t h = 0; h < importance.size(); ++h) {

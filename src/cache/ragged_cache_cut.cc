@@ -1,0 +1,196 @@
+// What a cut does to a head of a RaggedCache: it copies the entries that stay, or moves them within the head's pages.
+#include <algorithm>
+#include <cassert>
+#include <cstring>
+#include <functional>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+#include "cache/ragged_cache.h"
+#include "kernels/rows.h"
+#include "winnow/error.h"
+
+namespace winnow {
+namespace {
+
+// Strictly ascending and within [0, n).
+[[maybe_unused]] bool are_indices_below(std::int32_t n, std::span<const std::int32_t> indices) {
+  return std::adjacent_find(indices.begin(), indices.end(), std::greater_equal<>()) == indices.end() &&
+         (indices.empty() || (indices.front() >= 0 && indices.back() < n));
+}
+
+}  // namespace
+
+void RaggedCache::append_from(int layer, int kv_head, const kernels::HeadEntries& source,
+                              std::span<const std::int32_t> indices, std::span<const std::int32_t> fine) {
+  assert(are_indices_below(source.n_entries, indices));
+  if (indices.empty()) return;
+  Head& h = head(layer, kv_head);
+  const Layout& sizes = layout(layer);
+  assert(fine.empty() || (h.n_entries == 0 && sizes.has_first_page()));
+
+  std::vector<std::int32_t> ends;  // of the source's runs
+  for (const kernels::EntryRun& run : source.runs) {
+    ends.push_back((ends.empty() ? 0 : ends.back()) + run.n_entries);
+  }
+  std::size_t run_index = 0;
+  const auto seek = [&](std::int32_t index) {
+    const bool is_there = index < ends[run_index] && (run_index == 0 || index >= ends[run_index - 1]);
+    if (!is_there) {
+      run_index = static_cast<std::size_t>(std::upper_bound(ends.begin(), ends.end(), index) - ends.begin());
+    }
+    return static_cast<std::size_t>(index - (run_index == 0 ? 0 : ends[run_index - 1]));
+  };
+  const std::size_t first = seek(indices.front());
+  std::int32_t entry = h.n_entries;
+  const std::size_t n_fine_before = h.n_fine;
+  if (!fine.empty()) h.n_fine = fine.size() / kPageEntries;
+  try {
+    grow(sizes, h, static_cast<std::int32_t>(indices.size()),
+         source.runs[run_index].positions[static_cast<std::int32_t>(first)], true);
+  } catch (...) {
+    h.n_fine = n_fine_before;
+    throw;
+  }
+  for (const std::int32_t index : in_storage_order(indices, fine)) {
+    const std::size_t i = seek(index);
+    const kernels::EntryRun& run = source.runs[run_index];
+    const Format& to = sizes.formats[h.kinds[page_of(h.n_skipped + entry)]];
+    const Slot target = slot_of(sizes, h, entry);
+    kernels::convert_row(run.key_type, to.key_type, run.keys + i * row_bytes(run.key_type, sizes.key_dim), target.key,
+                         sizes.key_dim);
+    kernels::convert_row(run.value_type, to.value_type, run.values + i * row_bytes(run.value_type, sizes.value_dim),
+                         target.value, sizes.value_dim);
+    set_position(sizes, h, entry++, run.positions[static_cast<std::int32_t>(i)]);
+  }
+}
+
+void RaggedCache::keep(int layer, int kv_head, std::span<const std::int32_t> indices,
+                       std::span<const std::int32_t> fine) {
+  Head& h = head(layer, kv_head);
+  const Layout& sizes = layout(layer);
+  assert(sizes.window == 0);
+  assert(are_indices_below(h.n_entries, indices));
+  assert(fine.empty() || sizes.has_first_page());
+  const auto n_kept = static_cast<std::int32_t>(indices.size());
+  if (n_kept == 0) return shrink(sizes, h, 0);
+
+  // Where each entry that stays comes from.
+  std::vector<std::int32_t> from = in_storage_order(indices, fine);
+  if (h.n_fine > 0) {
+    const std::vector<std::int32_t> order = by_position(h);
+    for (std::int32_t& entry : from) entry = order[static_cast<std::size_t>(entry)];
+  }
+  Head target = {.pages = {},
+                 .kinds = {},
+                 .positions = {},
+                 .runs = {},
+                 .n_skipped = h.n_skipped,
+                 .n_fine = fine.size() / kPageEntries};
+  const std::size_t n_pages = pages_for(h.n_skipped + n_kept);
+
+  // What happens to a page: pages on which nothing changes stay, and so does what is shared with a fork there.
+  std::vector<bool> is_changed(n_pages);
+  for (std::size_t page = 0; page < n_pages; ++page) is_changed[page] = h.kinds[page] != sizes.settled(target, page);
+  for (std::int32_t to = 0; to < n_kept; ++to) {
+    if (from[static_cast<std::size_t>(to)] != to) is_changed[page_of(h.n_skipped + to)] = true;
+  }
+
+  // Fresh pages where a fork sees the old ones or these have no room; all acquired before anything moves.
+  std::vector<PageRef> fresh(n_pages);
+  for (std::size_t page = 0; page < n_pages; ++page) {
+    const Kind kind = sizes.settled(target, page);
+    const bool has_room = sizes.formats[kind].page_bytes() <= sizes.formats[h.kinds[page]].page_bytes();
+    if (is_changed[page] && (h.pages[page].is_shared() || !has_room)) fresh[page] = acquire(sizes, kind);
+  }
+
+  // Entries move in any order: all that move are copied first.
+  std::size_t n_bytes = 0;
+  const auto each_moved = [&](const auto& body) {
+    for (std::int32_t to = 0; to < n_kept; ++to) {
+      const std::size_t page = page_of(h.n_skipped + to);
+      if (is_changed[page]) body(to, page, from[static_cast<std::size_t>(to)]);
+    }
+  };
+  const auto kind_of = [&](std::int32_t entry) { return h.kinds[page_of(h.n_skipped + entry)]; };
+  std::vector<Kind> kinds;
+  each_moved([&](std::int32_t, std::size_t, std::int32_t entry) {
+    kinds.push_back(kind_of(entry));
+    n_bytes += sizes.formats[kinds.back()].entry_bytes() - kernels::kPositionBytes;
+  });
+  std::vector<std::byte> rows(n_bytes);
+  std::vector<std::int32_t> positions;
+  std::byte* next = rows.data();
+  const auto take = [&](std::size_t n) { return std::exchange(next, next + n); };
+  each_moved([&](std::int32_t, std::size_t, std::int32_t entry) {
+    const Format& format = sizes.formats[kind_of(entry)];
+    const Slot source = slot_of(sizes, h, entry);
+    std::memcpy(take(format.key_bytes), source.key, format.key_bytes);
+    std::memcpy(take(format.value_bytes), source.value, format.value_bytes);
+    positions.push_back(position_of(h, entry));
+  });
+
+  shrink(sizes, h, n_kept);
+  h.n_fine = target.n_fine;
+  for (std::size_t page = 0; page < n_pages; ++page) {
+    if (!is_changed[page]) continue;
+    const Kind kind = sizes.settled(h, page);
+    if (!fresh[page] && h.kinds[page] != kind) {
+      try {  // a smaller page, and where there is none its place on the old one
+        fresh[page] = acquire(sizes, kind);
+      } catch (const Error& error) {
+        if (error.code() != ErrorCode::kOutOfMemory) throw;
+      }
+    }
+    if (fresh[page]) h.pages[page] = std::move(fresh[page]);
+    h.kinds[page] = kind;
+    h.runs[page] = run_of(sizes.formats[kind], h.pages[page], h.positions[page], page == 0 ? h.n_skipped : 0,
+                          h.runs[page].n_entries);
+  }
+
+  next = rows.data();
+  auto source_kind = kinds.begin();
+  auto position = positions.begin();
+  each_moved([&](std::int32_t to, std::size_t page, std::int32_t) {
+    const Format& source = sizes.formats[*source_kind++];
+    const Format& format = sizes.formats[h.kinds[page]];
+    const Slot stored = slot_of(sizes, h, to);
+    kernels::convert_row(source.key_type, format.key_type, take(source.key_bytes), stored.key, sizes.key_dim);
+    kernels::convert_row(source.value_type, format.value_type, take(source.value_bytes), stored.value, sizes.value_dim);
+    set_position(sizes, h, to, *position++);
+  });
+}
+
+void RaggedCache::truncate(std::int32_t position) {
+  for (int l = 0; l < shape_.n_layer(); ++l) {
+    for (int kv_head = 0; kv_head < shape_.layer(l).n_kv_head; ++kv_head) {
+      Head& h = head(l, kv_head);
+      std::int32_t n = 0;          // entries below
+      std::int32_t n_ahead = 0;    // of these, those before the first one that goes
+      std::vector<bool> is_below;  // in the order of storage
+      for (const kernels::EntryRun& run : h.runs) {
+        const std::int32_t n_of_run = run.positions.count_below(position, run.n_entries);
+        if (n_ahead == std::ssize(is_below)) n_ahead += n_of_run;
+        n += n_of_run;
+        for (std::int32_t i = 0; i < run.n_entries; ++i) is_below.push_back(i < n_of_run);
+      }
+      if (n == n_ahead && (h.n_fine == 0 || page_of(h.n_skipped + n) > h.n_fine)) {
+        shrink(layout(l), h, n);
+        continue;
+      }
+      // Whole pages of those in more bits stay so.
+      std::vector<std::int32_t> indices(static_cast<std::size_t>(n)), fine;
+      std::iota(indices.begin(), indices.end(), 0);
+      const std::vector<std::int32_t> order = by_position(h);
+      for (const std::int32_t i : indices) {
+        const std::size_t page = page_of(h.n_skipped + order[static_cast<std::size_t>(i)]);
+        if (page >= 1 && page <= h.n_fine) fine.push_back(i);
+      }
+      fine.resize(fine.size() / kPageEntries * kPageEntries);
+      keep(l, kv_head, indices, fine);
+    }
+  }
+}
+
+}  // namespace winnow
