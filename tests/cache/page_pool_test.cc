@@ -191,7 +191,7 @@ TEST(PagePool, EnforcesTheLimitAndNamesIt) {
   PageRef c = pool->acquire(kPage);  // exactly at the limit
   const Error error = error_of([&] { pool->acquire(kPage); });
   EXPECT_EQ(error.code(), ErrorCode::kOutOfMemory);
-  EXPECT_NE(std::string(error.what()).find("24960"), std::string::npos) << error.what();
+  EXPECT_NE(std::string(error.what()).find("24768"), std::string::npos) << error.what();
   EXPECT_NE(std::string(error.what()).find("raise the limit"), std::string::npos) << error.what();
   EXPECT_EQ(pool->statistics().pages_in_use, 3U);
   EXPECT_EQ(pool->statistics().bytes_peak, 3 * kPage);

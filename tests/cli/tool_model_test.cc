@@ -383,7 +383,7 @@ TEST_F(ToolWithModel, InfoCountsBytes) {
   const Json json = Json::parse(result.out);
   const Json& model = json["model"];
   const std::int64_t rows = model["n_layer"].get<std::int64_t>() * model["n_kv_head"].get<std::int64_t>();
-  const std::int64_t entry = 2 * 2 * model["head_dim"].get<std::int64_t>() + 4;  // keys and values in f16, position
+  const std::int64_t entry = 2 * 2 * model["head_dim"].get<std::int64_t>() + 2;  // keys and values in f16, position
   EXPECT_EQ(json["kv"]["bytes_per_token"], rows * entry);
   const Json& first = json["contexts"][0];
   EXPECT_EQ(first["kv_bytes"]["full"], first["n_tokens"].get<std::int64_t>() * rows * entry);
