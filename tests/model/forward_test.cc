@@ -141,7 +141,7 @@ std::vector<ggml_type> all_weight_types() {
 
 // Rows of whole blocks of 256.
 TinyModelOptions with_blocks(TinyModelOptions options) {
-  options.n_layer = 2, options.n_head = 4, options.n_kv_head = 2, options.head_dim = 64;
+  options.n_layer = 1, options.n_head = 4, options.n_kv_head = 2, options.head_dim = 64;
   options.n_embd = options.n_ff = 256;
   return options;
 }

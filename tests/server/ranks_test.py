@@ -24,7 +24,7 @@ WORDS = "the hound of the moor walks at night and a letter comes from London wit
 
 
 def launcher(n_ranks):
-    return ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "--mca", "odls_base_sigkill_timeout", "20",
+    return ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "--mca", "odls_base_sigkill_timeout", "4",
             "--mca", "btl_vader_single_copy_mechanism", "none", "-np", str(n_ranks)]
 
 
