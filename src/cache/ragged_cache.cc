@@ -155,9 +155,11 @@ RaggedCache::Slot RaggedCache::slot_of(const Layout& layout, const Head& head, s
   return slot(layout.formats[head.kinds[page]], head.pages[page], index % kPageEntries);
 }
 
-kernels::EntryRun RaggedCache::run_of(const Format& format, const PageRef& page, const PagePositions& positions,
-                                      std::int32_t first_slot, std::int32_t n_entries) {
-  const Slot first = slot(format, page, first_slot);
+kernels::EntryRun RaggedCache::run_of(const Layout& layout, const Head& head, std::size_t page, std::int32_t first_slot,
+                                      std::int32_t n_entries) {
+  const Format& format = layout.formats[head.kinds[page]];
+  const PagePositions& positions = head.positions[page];
+  const Slot first = slot(format, head.pages[page], first_slot);
   return {.keys = first.key,
           .values = first.value,
           .positions = positions.far ? kernels::EntryPositions(positions.far->data() + first_slot)
@@ -167,17 +169,21 @@ kernels::EntryRun RaggedCache::run_of(const Format& format, const PageRef& page,
           .value_type = format.value_type};
 }
 
+void RaggedCache::renew_run(const Layout& layout, Head& head, std::size_t page) {
+  head.runs[page] = run_of(layout, head, page, first_slot_of(head, page), head.runs[page].n_entries);
+}
+
 std::int32_t RaggedCache::position_of(const Head& head, std::int32_t entry) {
   const std::int32_t index = head.n_skipped + entry;
   const std::size_t page = page_of(index);
-  return head.runs[page].positions[index % kPageEntries - (page == 0 ? head.n_skipped : 0)];
+  return head.runs[page].positions[index % kPageEntries - first_slot_of(head, page)];
 }
 
 void RaggedCache::set_position(const Layout& layout, Head& head, std::int32_t entry, std::int32_t position) {
   const std::int32_t index = head.n_skipped + entry;
   const std::int32_t at = index % kPageEntries;
   const std::size_t page = page_of(index);
-  const std::int32_t first_slot = page == 0 ? head.n_skipped : 0;
+  const std::int32_t first_slot = first_slot_of(head, page);
   PagePositions& stored = head.positions[page];
   if (at == first_slot) stored = {.origin = position};
   const std::int32_t offset = position - stored.origin;
@@ -193,8 +199,7 @@ void RaggedCache::set_position(const Layout& layout, Head& head, std::int32_t en
     }
     (*stored.far)[static_cast<std::size_t>(at)] = position;
   }
-  kernels::EntryRun& run = head.runs[page];
-  run = run_of(layout.formats[head.kinds[page]], head.pages[page], stored, first_slot, run.n_entries);
+  renew_run(layout, head, page);
 }
 
 void RaggedCache::make_writable(const Layout& layout, Head& head, std::size_t page) {
@@ -202,9 +207,8 @@ void RaggedCache::make_writable(const Layout& layout, Head& head, std::size_t pa
   const Format& format = layout.formats[head.kinds[page]];
   PageRef copy = acquire(layout, head.kinds[page]);
   std::memcpy(copy.data(), head.pages[page].data(), format.page_bytes());
-  head.runs[page] =
-      run_of(format, copy, head.positions[page], page == 0 ? head.n_skipped : 0, head.runs[page].n_entries);
   head.pages[page] = std::move(copy);
+  renew_run(layout, head, page);
 }
 
 void RaggedCache::grow(const Layout& layout, Head& head, std::int32_t n, std::int32_t first_position, bool is_settled) {
@@ -220,8 +224,7 @@ void RaggedCache::grow(const Layout& layout, Head& head, std::int32_t n, std::in
       head.pages.push_back(acquire(layout, kind));
       head.kinds.push_back(kind);
       head.positions.emplace_back();
-      head.runs.push_back(
-          run_of(layout.formats[kind], head.pages.back(), head.positions.back(), page == 0 ? head.n_skipped : 0, 0));
+      head.runs.push_back(run_of(layout, head, page, first_slot_of(head, page), 0));
     }
     const bool writes_to_old_page = n_old > 0 && first_slot % kPageEntries != 0;
     if (writes_to_old_page && !is_settled && head.kinds[n_old - 1] != layout.plain(n_old - 1)) {
@@ -237,7 +240,7 @@ void RaggedCache::grow(const Layout& layout, Head& head, std::int32_t n, std::in
     throw;
   }
   for (std::size_t page = page_of(first_slot); page < head.pages.size(); ++page) {
-    head.runs[page].n_entries = entries_on_page(end, page) - (page == 0 ? head.n_skipped : 0);
+    head.runs[page].n_entries = entries_on_page(end, page) - first_slot_of(head, page);
   }
   head.n_entries += n;
 }
@@ -253,12 +256,11 @@ void RaggedCache::shrink(const Layout& layout, Head& head, std::int32_t n) {
   if (n == 0) return;
   const std::size_t last = head.runs.size() - 1;
   kernels::EntryRun& run = head.runs.back();
-  run.n_entries = entries_on_page(end, last) - (last == 0 ? head.n_skipped : 0);
+  run.n_entries = entries_on_page(end, last) - first_slot_of(head, last);
   PagePositions& positions = head.positions.back();
   if (!positions.far || run.positions[run.n_entries - 1] - positions.origin >= kOffsets) return;
   positions.far.reset();  // the offsets of nearer ones were written
-  run = run_of(layout.formats[head.kinds[last]], head.pages[last], positions, last == 0 ? head.n_skipped : 0,
-               run.n_entries);
+  renew_run(layout, head, last);
 }
 
 void RaggedCache::extend(int layer, int kv_head, std::int32_t n, std::int32_t first_position) {
@@ -286,8 +288,8 @@ void RaggedCache::slide(const Layout& sizes, Head& h) {
   h.positions.erase(h.positions.begin(), h.positions.begin() + n_gone);
   h.runs.erase(h.runs.begin(), h.runs.begin() + n_gone);
   h.n_skipped %= kPageEntries;
-  const std::int32_t on_first = entries_on_page(h.n_skipped + h.n_entries, 0) - h.n_skipped;
-  h.runs.front() = run_of(sizes.formats[h.kinds.front()], h.pages.front(), h.positions.front(), h.n_skipped, on_first);
+  h.runs.front().n_entries = entries_on_page(h.n_skipped + h.n_entries, 0) - h.n_skipped;
+  renew_run(sizes, h, 0);
 }
 
 std::byte* RaggedCache::key_row(int layer, int kv_head, std::int32_t entry) {

@@ -260,9 +260,13 @@ class RaggedCache {
   static Slot slot(const Format& format, const PageRef& page, std::int32_t index);
   static Slot slot_of(const Layout& layout, const Head& head, std::int32_t entry);
 
+  // A page's slot of its first entry.
+  static std::int32_t first_slot_of(const Head& head, std::size_t page) { return page == 0 ? head.n_skipped : 0; }
   // The run of `n_entries` entries from a slot of a page on.
-  static kernels::EntryRun run_of(const Format& format, const PageRef& page, const PagePositions& positions,
-                                  std::int32_t first_slot, std::int32_t n_entries);
+  static kernels::EntryRun run_of(const Layout& layout, const Head& head, std::size_t page, std::int32_t first_slot,
+                                  std::int32_t n_entries);
+  // After the page, its kind or its positions have changed.
+  static void renew_run(const Layout& layout, Head& head, std::size_t page);
   static std::int32_t position_of(const Head& head, std::int32_t entry);
   // On a page that no fork shares; a page's entries one after the other from its first on.
   static void set_position(const Layout& layout, Head& head, std::int32_t entry, std::int32_t position);

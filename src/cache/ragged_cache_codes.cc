@@ -15,16 +15,16 @@ void RaggedCache::recode(const Layout& layout, Head& head, std::size_t page, Kin
   const Format& from = layout.formats[head.kinds[page]];
   const Format& to = layout.formats[kind];
   PageRef fresh = acquire(layout, kind);
-  const std::int32_t first_slot = page == 0 ? head.n_skipped : 0;
+  const std::int32_t first_slot = first_slot_of(head, page);
   for (std::int32_t i = first_slot; i < first_slot + head.runs[page].n_entries; ++i) {
     const Slot source = slot(from, head.pages[page], i), target = slot(to, fresh, i);
     kernels::convert_row(from.key_type, to.key_type, source.key, target.key, layout.key_dim);
     kernels::convert_row(from.value_type, to.value_type, source.value, target.value, layout.value_dim);
     *target.offset = *source.offset;
   }
-  head.runs[page] = run_of(to, fresh, head.positions[page], first_slot, head.runs[page].n_entries);
   head.pages[page] = std::move(fresh);
   head.kinds[page] = kind;
+  renew_run(layout, head, page);
 }
 
 void RaggedCache::settle(int layer, int kv_head) {
@@ -78,7 +78,7 @@ void RaggedCache::code_page(const Layout& sizes, Head& h, std::size_t page) {
   std::memmove(slot(to, h.pages[page], 0).offset, slot(from, h.pages[page], 0).offset,
                static_cast<std::size_t>(n) * kernels::kPositionBytes);
   h.kinds[page] = kind;
-  h.runs[page] = run_of(to, h.pages[page], h.positions[page], 0, n);
+  renew_run(sizes, h, page);
 }
 
 void RaggedCache::code_values(const ParallelFor& parallel_for) {

@@ -145,8 +145,7 @@ void RaggedCache::keep(int layer, int kv_head, std::span<const std::int32_t> ind
     }
     if (fresh[page]) h.pages[page] = std::move(fresh[page]);
     h.kinds[page] = kind;
-    h.runs[page] = run_of(sizes.formats[kind], h.pages[page], h.positions[page], page == 0 ? h.n_skipped : 0,
-                          h.runs[page].n_entries);
+    renew_run(sizes, h, page);
   }
 
   next = rows.data();

@@ -35,8 +35,7 @@ kernels::HeadEntries RaggedCache::entries_by_position(int layer, int kv_head,
     if (at == last_slot + 1 && !runs.empty() && at % kPageEntries != 0) {
       ++runs.back().n_entries;
     } else {
-      runs.push_back(
-          run_of(this->layout(layer).formats[h.kinds[page]], h.pages[page], h.positions[page], at % kPageEntries, 1));
+      runs.push_back(run_of(layout(layer), h, page, at % kPageEntries, 1));
     }
     last_slot = at;
   }
