@@ -19,12 +19,13 @@ struct Panel {
 
 // Weights that are sent for a few lines at a time: the core has few lines on their way at once, and more of them hold
 // up every other read.
-// (Ahead of read_ahead.h counts its lines and chooses their level: q4_K took up to a tenth longer with it.)
+// (Ahead of read_ahead.h counts its lines: q4_K took up to a tenth longer with it.)
 struct ReadAhead {
   const std::byte *next, *last;
+  bool to_first_level;
   HWY_INLINE void send_for(int n_lines) {
 #pragma GCC unroll 4
-    for (int i = 0; i < n_lines; ++i) __builtin_prefetch(std::min(next + 64 * i, last), 0, 3);
+    for (int i = 0; i < n_lines; ++i) fetch_line(std::min(next + 64 * i, last), to_first_level);
     next += 64 * n_lines;
   }
 };

@@ -174,6 +174,7 @@ void multiply_panels(const ProductTask& task, const WeightBlocksInfo& info, std:
   const bool is_last = begin + kStride >= task.last && task.next != nullptr;
   const std::byte* next = is_last ? task.next : first + kColumns * panel_bytes;
   const std::int64_t n_tiles = (n_rows + Vectors::kTileRows - 1) / Vectors::kTileRows;
+  const bool to_first_level = fetches_to_first_level();
   for (std::int64_t block = 0; block < n_blocks; block += kPanelBlocks) {
     const std::int64_t n = std::min(kPanelBlocks, n_blocks - block);
     const std::size_t bytes_before = static_cast<std::size_t>(block * kRowBlock / info.n_weights) * info.n_bytes;
@@ -181,7 +182,7 @@ void multiply_panels(const ProductTask& task, const WeightBlocksInfo& info, std:
     // Of the panels that come next as many bytes are sent for as are read here. Behind the last weights it does no
     // harm.
     const std::byte* from = next + kColumns * kLanes * bytes_before;
-    ReadAhead ahead{from, from + kColumns * kLanes * bytes};
+    ReadAhead ahead{from, from + kColumns * kLanes * bytes, to_first_level};
     for (std::size_t p = 0; p < kColumns; ++p) {
       Format::unpack(PanelRows{first + p * panel_bytes + bytes_before, task.weight_stride, &ahead}, n, panels[p]);
     }

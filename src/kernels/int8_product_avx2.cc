@@ -10,6 +10,7 @@
 #include <cstring>
 #include <vector>
 
+#include "kernels/read_ahead.h"
 #include "kernels/x86_vectors-inl.h"
 
 HWY_PUSH_ATTRIBUTES("avx2,fma,f16c")
