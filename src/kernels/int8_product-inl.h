@@ -1,8 +1,11 @@
 // Products of panels (int8_panels-inl.h) with rows quantised to 8 bits. A panel of weights is unpacked once for
 // kMostRows rows, a chunk of its columns after the other, so that it is in the nearest cache while the rows are
-// multiplied with it. Lanes are weight rows: nothing is added across a vector, and a result's steps are the same for
-// any number of rows.
+// multiplied with it. Included by the files for one instruction set, behind Vectors.
 #pragma once
+
+#include "kernels/int8_formats-inl.h"
+#include "kernels/int8_panels-inl.h"
+#include "kernels/int8_tiles-inl.h"
 
 namespace winnow::kernels {
 namespace {
@@ -10,150 +13,14 @@ namespace {
 inline constexpr int kPanels = 2;               // that are multiplied at once
 inline constexpr std::int64_t kMostRows = 512;  // that a panel is unpacked for: their sums and chunks stay in the cache
 
-HWY_INLINE Int broadcast_four(const std::int8_t* from) {
-  std::int32_t bits;
-  std::memcpy(&bits, from, sizeof(bits));
-  return Vectors::set(bits);
-}
-
-// Adds the products of four weights, groups [first, first + kGroups), to sums.
-template <class Format, int kGroups, int kRows, int kColumns, class V = Vectors>
-HWY_INLINE void add_products(const Panel* panels, std::int64_t first, const RowBlock* const (&rows)[kRows], int offset,
-                             Int (&sums)[kRows][kColumns]) {
-  if constexpr (!V::kDotSaturates) {
-#pragma GCC unroll 8
-    for (int i = 0; i < kGroups; ++i) {
-      Int w[kColumns];
-#pragma GCC unroll 2
-      for (int p = 0; p < kColumns; ++p) w[p] = V::load(panels[p].q[first + i]);
-#pragma GCC unroll 8
-      for (int r = 0; r < kRows; ++r) {
-        const Int x = broadcast_four(rows[r]->q + offset + 4 * i);
-#pragma GCC unroll 2
-        for (int p = 0; p < kColumns; ++p) sums[r][p] = V::dot(sums[r][p], w[p], x);
-      }
-    }
-  } else {
-    // So many products fit into 16 bits.
-    constexpr bool kIsWide = Format::kMaxInteger > 127;
-    constexpr unsigned kFit = kIsWide ? 1 : 32767 / (2 * 127 * Format::kMaxInteger);
-    constexpr int kStep = std::min(kGroups, static_cast<int>(std::bit_floor(kFit)));
-#pragma GCC unroll 8
-    for (int i = 0; i < kGroups; i += kStep) {
-      Int words[kRows][kColumns];
-#pragma GCC unroll 8
-      for (int j = 0; j < kStep; ++j) {
-#pragma GCC unroll 2
-        for (int p = 0; p < kColumns; ++p) {
-          const Int w = V::load(panels[p].q[first + i + j]);
-          const Int u = kIsWide ? V::absolute(w) : w;
-#pragma GCC unroll 8
-          for (int r = 0; r < kRows; ++r) {
-            const Int x = broadcast_four(rows[r]->q + offset + 4 * (i + j));
-            const Int pairs = V::pairs(u, kIsWide ? V::with_sign_of(x, w) : x);
-            words[r][p] = j == 0 ? pairs : V::add_words(words[r][p], pairs);
-            V::hold(words[r][p]);
-          }
-        }
-      }
-#pragma GCC unroll 8
-      for (int r = 0; r < kRows; ++r) {
-#pragma GCC unroll 2
-        for (int p = 0; p < kColumns; ++p) sums[r][p] = V::add_pairs(sums[r][p], words[r][p]);
-      }
-    }
-  }
-}
-
-// Adds kColumns panels' products with kRows rows over n_blocks blocks to sums [kRows][kColumns * kLanes].
-//   rows: [kRows][n_blocks]
-template <class Format, int kRows, int kColumns>
-HWY_NOINLINE void multiply_tile(const Panel* panels, std::int64_t n_blocks, const RowBlock* rows, float* sums) {
-  constexpr std::int64_t kStride = kColumns * kLanes;
-  constexpr bool kHasOffset =
-      Format::kOffsetShift != 0 && !(Vectors::kDotSaturates && Format::kMaxInteger > 127);  // else they are signed
-  const RowBlock* row[kRows];
-  Float total[kRows][kColumns];
-#pragma GCC unroll 8
-  for (int r = 0; r < kRows; ++r) {
-    row[r] = rows + r * n_blocks;
-#pragma GCC unroll 2
-    for (int p = 0; p < kColumns; ++p) total[r][p] = Vectors::load_float(sums + r * kStride + p * kLanes);
-  }
-  for (std::int64_t b = 0; b < n_blocks; ++b) {
-    Int integers[kRows][kColumns];
-    // What the offset adds to every product is taken away beforehand.
-    const auto begin = [&](std::int32_t(RowBlock::*negative)) {
-#pragma GCC unroll 8
-      for (int r = 0; r < kRows; ++r) {
-        const Int start =
-            kHasOffset ? Vectors::shift_left(Vectors::set(row[r]->*negative), Format::kOffsetShift) : Vectors::set(0);
-#pragma GCC unroll 2
-        for (int p = 0; p < kColumns; ++p) integers[r][p] = start;
-      }
-    };
-    if constexpr (Format::kHalves) {
-      Float scaled[kRows][kColumns];
-      begin(&RowBlock::negative_low);
-      add_products<Format, 4>(panels, 8 * b, row, 0, integers);
-#pragma GCC unroll 8
-      for (int r = 0; r < kRows; ++r) {
-#pragma GCC unroll 2
-        for (int p = 0; p < kColumns; ++p) {
-          scaled[r][p] =
-              Vectors::multiply(Vectors::to_float(integers[r][p]), Vectors::load_float(panels[p].scales[2 * b]));
-        }
-      }
-      begin(&RowBlock::negative_high);
-      add_products<Format, 4>(panels, 8 * b + 4, row, 16, integers);
-#pragma GCC unroll 8
-      for (int r = 0; r < kRows; ++r) {
-        const Float scale = Vectors::set_float(row[r]->scale);
-#pragma GCC unroll 2
-        for (int p = 0; p < kColumns; ++p) {
-          scaled[r][p] = Vectors::multiply_add(Vectors::to_float(integers[r][p]),
-                                               Vectors::load_float(panels[p].scales[2 * b + 1]), scaled[r][p]);
-          total[r][p] = Vectors::multiply_add(scaled[r][p], scale, total[r][p]);
-          if constexpr (Format::kHasMinimum) {
-            total[r][p] = Vectors::multiply_add(Vectors::load_float(panels[p].minima[2 * b]),
-                                                Vectors::set_float(row[r]->sum_low), total[r][p]);
-            total[r][p] = Vectors::multiply_add(Vectors::load_float(panels[p].minima[2 * b + 1]),
-                                                Vectors::set_float(row[r]->sum_high), total[r][p]);
-          }
-        }
-      }
-    } else {
-      begin(&RowBlock::negative_sum);
-      add_products<Format, 8>(panels, 8 * b, row, 0, integers);
-#pragma GCC unroll 8
-      for (int r = 0; r < kRows; ++r) {
-        const Float scale = Vectors::set_float(row[r]->scale);
-#pragma GCC unroll 2
-        for (int p = 0; p < kColumns; ++p) {
-          const Float scaled =
-              Vectors::multiply(Vectors::to_float(integers[r][p]), Vectors::load_float(panels[p].scales[b]));
-          total[r][p] = Vectors::multiply_add(scaled, scale, total[r][p]);
-          if constexpr (Format::kHasMinimum) {
-            total[r][p] = Vectors::multiply_add(Vectors::load_float(panels[p].minima[b]),
-                                                Vectors::set_float(row[r]->sum), total[r][p]);
-          }
-        }
-      }
-    }
-#pragma GCC unroll 8
-    for (int r = 0; r < kRows; ++r) ++row[r];
-  }
-#pragma GCC unroll 8
-  for (int r = 0; r < kRows; ++r) {
-#pragma GCC unroll 2
-    for (int p = 0; p < kColumns; ++p) Vectors::store_float(sums + r * kStride + p * kLanes, total[r][p]);
-  }
-}
-
 template <class Format, int kColumns, int kRows = Vectors::kTileRows>
 inline void multiply_rows(int n_rows, const Panel* panels, std::int64_t n_blocks, const RowBlock* rows, float* sums) {
   if (n_rows == kRows) {
-    multiply_tile<Format, kRows, kColumns>(panels, n_blocks, rows, sums);
+    if constexpr (kScalesWords<Format>) {
+      multiply_tile_of_integer_scales<Format, kRows, kColumns>(panels, n_blocks, rows, sums);
+    } else {
+      multiply_tile<Format, kRows, kColumns>(panels, n_blocks, rows, sums);
+    }
   } else if constexpr (kRows > 1) {
     multiply_rows<Format, kColumns, kRows - 1>(n_rows, panels, n_blocks, rows, sums);
   }
@@ -279,7 +146,7 @@ void quantise_block(const float* numbers, RowBlock& out) {
   out.negative_sum = -low - high;
   out.negative_low = -low;
   out.negative_high = -high;
-  out.padding = 0;
+  out.negative_halves = (static_cast<std::uint32_t>(-low) & 0xFFFFU) | static_cast<std::uint32_t>(-high) << 16U;
 }
 
 void quantise(const float* rows, std::int64_t n_in, std::int64_t first, std::int64_t n,

@@ -20,7 +20,7 @@ struct alignas(64) RowBlock {
   float sum_low, sum_high;    // of the first 16 and the last
   std::int32_t negative_sum;  // minus the sum of q
   std::int32_t negative_low, negative_high;
-  std::int32_t padding;
+  std::uint32_t negative_halves;  // these two in 16 bits each, the low one first
 };
 static_assert(sizeof(RowBlock) == 64);
 

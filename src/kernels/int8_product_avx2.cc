@@ -26,11 +26,11 @@ struct Vectors : Vectors256 {
   static constexpr bool kDotSaturates = true;
   static Int pairs(Int u, Int s) { return _mm256_maddubs_epi16(u, s); }
   static Int add_words(Int a, Int b) { return _mm256_add_epi16(a, b); }
-  static Int add_pairs(Int sum, Int words) {
-    return _mm256_add_epi32(sum, _mm256_madd_epi16(words, _mm256_set1_epi16(1)));
-  }
-  static Int absolute(Int bytes) { return _mm256_abs_epi8(bytes); }
-  static Int with_sign_of(Int x, Int signs) { return _mm256_sign_epi8(x, signs); }
+  // sum + the products of two words.
+  static Int dot_words(Int sum, Int a, Int b) { return _mm256_add_epi32(sum, _mm256_madd_epi16(a, b)); }
+  // Of four signed bytes the first and the third as words, and the others.
+  static Int even_bytes(Int x) { return _mm256_srai_epi16(_mm256_slli_epi16(x, 8), 8); }
+  static Int odd_bytes(Int x) { return _mm256_srai_epi16(x, 8); }
   // Keeps the order of a sum: gcc sorts the additions in pairs, has no registers for all that it then holds, and what
   // it stores and reads again costs a quarter of the time.
   static void hold(Int& x) { asm("" : "+x"(x)); }
@@ -39,7 +39,6 @@ struct Vectors : Vectors256 {
 }  // namespace
 }  // namespace winnow::kernels
 
-#include "kernels/int8_panels-inl.h"
 #include "kernels/int8_product-inl.h"
 
 namespace winnow::kernels {

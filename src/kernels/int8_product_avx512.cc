@@ -23,7 +23,6 @@ using Vectors = Vectors512;
 }  // namespace
 }  // namespace winnow::kernels
 
-#include "kernels/int8_panels-inl.h"
 #include "kernels/int8_product-inl.h"
 
 namespace winnow::kernels {

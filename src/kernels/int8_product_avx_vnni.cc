@@ -29,7 +29,6 @@ struct Vectors : Vectors256 {
 }  // namespace
 }  // namespace winnow::kernels
 
-#include "kernels/int8_panels-inl.h"
 #include "kernels/int8_product-inl.h"
 
 namespace winnow::kernels {

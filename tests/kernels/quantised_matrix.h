@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <optional>
 #include <random>
 #include <vector>
 
@@ -37,14 +38,14 @@ inline std::vector<std::size_t> half_offsets(WeightBlocks blocks) {
   }
 }
 
-// Random bytes, with scales of a sane size, and minima of as many times that.
+// Random bytes or, but for the scales, equal ones; with scales of a sane size, and minima of as many times that.
 struct QuantisedMatrix {
   QuantisedMatrix(const WeightBlocksInfo& info, std::int64_t n_in, std::int64_t n_out, std::uint32_t seed,
-                  float minimum = 1)
+                  float minimum = 1, std::optional<std::byte> every_byte = {})
       : row_bytes(static_cast<std::size_t>(n_in / info.n_weights) * info.n_bytes),
         blocks(row_bytes * static_cast<std::size_t>(n_out)) {
     std::mt19937 random(seed);
-    for (std::byte& byte : blocks) byte = static_cast<std::byte>(random() & 0xFFU);
+    for (std::byte& byte : blocks) byte = every_byte.value_or(static_cast<std::byte>(random() & 0xFFU));
     std::uniform_real_distribution<float> scale(0.01F, 0.1F);
     for (std::size_t at = 0; at < blocks.size(); at += info.n_bytes) {
       for (const std::size_t offset : half_offsets(info.blocks)) {

@@ -52,32 +52,36 @@ std::vector<float> product(WeightBlocks blocks, const QuantisedMatrix& matrix, c
 
 class QuantisedProduct : public EveryIsa {
  protected:
+  static void check(const WeightBlocksInfo& info, const QuantisedMatrix& matrix, const std::vector<float>& x,
+                    std::int64_t n_in, std::int64_t n_out, std::int64_t n_rows) {
+    const std::vector<double> exact = rounded_to_8_bits(x);
+    const std::vector<float> y = product(info.blocks, matrix, x, n_in, n_out, n_rows);
+    for (std::int64_t r = 0; r < n_rows; ++r) {
+      // The same bits alone.
+      const std::vector<float> row(x.begin() + r * n_in, x.begin() + (r + 1) * n_in);
+      const std::vector<float> alone = product(info.blocks, matrix, row, n_in, n_out, 1);
+      for (std::int64_t i = 0; i < n_out; ++i) {
+        double sum = 0, size = 0;
+        for (std::int64_t j = 0; j < n_in; ++j) {
+          const double term =
+              matrix.weights[static_cast<std::size_t>(i * n_in + j)] * exact[static_cast<std::size_t>(r * n_in + j)];
+          sum += term;
+          size += std::fabs(term);
+        }
+        const float found = y[static_cast<std::size_t>(r * n_out + i)];
+        ASSERT_NEAR(static_cast<double>(found), sum, 3e-6 * size)
+            << info.name << ", n_in " << n_in << ", row " << r << " of " << n_rows << ", output " << i << " of "
+            << n_out;
+        ASSERT_EQ(alone[static_cast<std::size_t>(i)], found) << info.name << ", row " << r << " of " << n_rows;
+      }
+    }
+  }
+
   static void check(const WeightBlocksInfo& info, std::int64_t n_in, std::int64_t n_out,
                     std::initializer_list<std::int64_t> numbers_of_rows) {
     const QuantisedMatrix matrix(info, n_in, n_out, static_cast<std::uint32_t>(n_in + n_out));
     for (const std::int64_t n_rows : numbers_of_rows) {
-      const std::vector<float> x = random_rows(n_in, n_rows);
-      const std::vector<double> exact = rounded_to_8_bits(x);
-      const std::vector<float> y = product(info.blocks, matrix, x, n_in, n_out, n_rows);
-      for (std::int64_t r = 0; r < n_rows; ++r) {
-        // The same bits alone.
-        const std::vector<float> row(x.begin() + r * n_in, x.begin() + (r + 1) * n_in);
-        const std::vector<float> alone = product(info.blocks, matrix, row, n_in, n_out, 1);
-        for (std::int64_t i = 0; i < n_out; ++i) {
-          double sum = 0, size = 0;
-          for (std::int64_t j = 0; j < n_in; ++j) {
-            const double term =
-                matrix.weights[static_cast<std::size_t>(i * n_in + j)] * exact[static_cast<std::size_t>(r * n_in + j)];
-            sum += term;
-            size += std::fabs(term);
-          }
-          const float found = y[static_cast<std::size_t>(r * n_out + i)];
-          ASSERT_NEAR(static_cast<double>(found), sum, 3e-6 * size)
-              << info.name << ", n_in " << n_in << ", row " << r << " of " << n_rows << ", output " << i << " of "
-              << n_out;
-          ASSERT_EQ(alone[static_cast<std::size_t>(i)], found) << info.name << ", row " << r << " of " << n_rows;
-        }
-      }
+      check(info, matrix, random_rows(n_in, n_rows), n_in, n_out, n_rows);
     }
   }
 };
@@ -93,6 +97,20 @@ TEST_P(QuantisedProduct, MatchesTheReference) {
     check(info, 768, 16, {2, 65});
     check(info, 2048, 50, {1, 17});
     check(info, info.n_weights, 19, {700});  // more than a panel is unpacked for
+  }
+}
+
+// Sums of products of bytes that are as large as they can be, of either sign.
+TEST_P(QuantisedProduct, TheLargestIntegersFit) {
+  if (!has_quantised_products()) GTEST_SKIP() << "not on this instruction set";
+  for (const WeightBlocksInfo& info : kWeightBlocks) {
+    if (info.blocks == WeightBlocks::kMXFP4) continue;  // a byte of a block is its scale
+    for (const unsigned byte : {0x00U, 0x7FU, 0x80U, 0xFFU}) {
+      const QuantisedMatrix matrix(info, 256, 16, 1, 1, static_cast<std::byte>(byte));
+      std::vector<float> x(std::size_t{5} * 256, 1.0F);
+      std::fill_n(x.begin(), 256, -1.0F);
+      check(info, matrix, x, 256, 16, 5);
+    }
   }
 }
 
