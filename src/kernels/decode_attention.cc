@@ -16,6 +16,7 @@
 #include "kernels/attention.h"
 #include "kernels/code_products.h"
 #include "kernels/decode_products-inl.h"
+#include "kernels/decode_words-inl.h"
 #include "kernels/exp-inl.h"
 #include "kernels/load-inl.h"
 #include "kernels/read_ahead.h"
@@ -152,9 +153,10 @@ void decode_attention(const AttentionShape& shape, const DecodeSlice& slice, con
   // Codes are read as they lie, rotated: so are the queries and the sums meanwhile. A rotation undoes itself.
   bool are_queries_rotated = false, are_sums_rotated = false;
   const auto set_rotation = [n_group](bool& is_rotated, EntryType type, float* rows, int n) {
-    if (is_rotated == (code_bits(type) > 0)) return;
+    if (is_rotated == (code_bits(type) > 0)) return false;
     for (int g = 0; g < n_group; ++g) rotate_row(rows + g * n, rows + g * n, n);
     is_rotated = !is_rotated;
+    return true;
   };
   auto* scores = scratch.take<float>(static_cast<std::size_t>(n_group * kEntryBlock));
   auto* expanded = scratch.take<float>(static_cast<std::size_t>(kEntryBlock * std::max(d, value_dim)));
@@ -165,6 +167,11 @@ void decode_attention(const AttentionShape& shape, const DecodeSlice& slice, con
   const bool has_key_products = has_code_products(d);
   const bool has_value_products = has_code_products(value_dim);
   bool are_queries_packed = false;
+  const auto n_queries = static_cast<std::size_t>(n_group), n_blocks = scale_blocks(value_dim);
+  WordQueries word_queries{.words = scratch.take<std::int16_t>(n_queries * static_cast<std::size_t>(d)),
+                           .factors = scratch.take<float>(n_queries)};
+  const WordWeights word_weights{.words = reinterpret_cast<std::int16_t*>(scaled),
+                                 .factors = scratch.take<float>(n_queries * n_blocks)};
 
   RowSize key_size(d), value_size(value_dim);
   RunCursor cursor(slice.entries);
@@ -200,7 +207,7 @@ void decode_attention(const AttentionShape& shape, const DecodeSlice& slice, con
     for (int p = 0; p < block.n_pieces; ++p) {
       const EntryPiece& piece = block.pieces[p];
       Ahead ahead = next.pieces[p].fetched_keys();
-      set_rotation(are_queries_rotated, piece.key_type, queries, d);
+      if (set_rotation(are_queries_rotated, piece.key_type, queries, d)) word_queries.are_packed = false;
       if (has_key_products && piece.key_type == EntryType::kR4) {
         if (!are_queries_packed) pack_coded_queries(queries, n_group, d, coded_queries);
         are_queries_packed = true;
@@ -212,7 +219,11 @@ void decode_attention(const AttentionShape& shape, const DecodeSlice& slice, con
         using Row = decltype(row);
         const Rows keys =
             readable_rows<Row>(piece.key_type, d, piece.keys, piece.key_bytes, piece.n_entries, expanded, scales);
-        score_heads<Row>(queries, n_group, d, keys, piece.n_entries, ahead, of_piece);
+        if constexpr (kHasWordProducts && kHasScales<Row>) {
+          score_words<Row>(queries, word_queries, n_group, d, keys, piece.n_entries, ahead, of_piece);
+        } else {
+          score_heads<Row>(queries, n_group, d, keys, piece.n_entries, ahead, of_piece);
+        }
       });
       of_piece += piece.n_entries;
     }
@@ -239,13 +250,17 @@ void decode_attention(const AttentionShape& shape, const DecodeSlice& slice, con
         using Row = decltype(row);
         const Rows values = readable_rows<Row>(piece.value_type, value_dim, piece.values, piece.value_bytes,
                                                piece.n_entries, expanded, scales);
-        BlockWeights weights{of_piece, n_group * kEntryBlock};
-        if constexpr (kHasScales<Row>) {
-          scale_weights(of_piece, n_group, scales, piece.n_entries, value_dim / Row::kScaleBlock, scaled);
-          weights.data = scaled;
+        if constexpr (kHasWordProducts && kHasScales<Row>) {
+          add_words<Row>(of_piece, word_weights, n_group, value_dim, values, piece.n_entries, ahead, out.values);
+        } else {
+          BlockWeights weights{of_piece, n_group * kEntryBlock};
+          if constexpr (kHasScales<Row>) {
+            scale_weights(of_piece, n_group, scales, piece.n_entries, value_dim / Row::kScaleBlock, scaled);
+            weights.data = scaled;
+          }
+          add_heads<Row>(weights, n_group, value_dim, values, piece.n_entries, ahead, out.values,
+                         static_cast<std::size_t>(value_dim));
         }
-        add_heads<Row>(weights, n_group, value_dim, values, piece.n_entries, ahead, out.values,
-                       static_cast<std::size_t>(value_dim));
       });
       of_piece += piece.n_entries;
     }
@@ -268,7 +283,9 @@ std::size_t decode_attention_scratch_bytes(const AttentionShape& shape) {
          Scratch::bytes<float>(kEntryBlock * static_cast<std::size_t>(std::max(shape.key_dim, shape.value_dim))) +
          Scratch::bytes<float>(scale_floats(std::max(shape.key_dim, shape.value_dim))) +
          Scratch::bytes<float>(n_group * scale_floats(shape.value_dim)) +
-         Scratch::bytes<std::byte>(coded_queries_bytes(shape.n_group, shape.key_dim));
+         Scratch::bytes<std::byte>(coded_queries_bytes(shape.n_group, shape.key_dim)) +
+         Scratch::bytes<std::int16_t>(n_group * static_cast<std::size_t>(shape.key_dim)) +
+         Scratch::bytes<float>(n_group) + Scratch::bytes<float>(n_group * scale_blocks(shape.value_dim));
 }
 
 HWY_EXPORT(decode_attention);

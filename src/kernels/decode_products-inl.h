@@ -99,6 +99,40 @@ HWY_INLINE void load_scales(const std::byte* rows, std::size_t stride, std::int3
   }
 }
 
+// Keys [i, i + kKeys), the last one again for those behind it, and their sums.
+template <int kHeads, int kKeys>
+HWY_INLINE void begin_scores(const Rows& keys, std::int32_t i, std::int32_t n, const std::byte* (&k)[kKeys],
+                             VF (&sums)[kHeads][kKeys]) {
+  for (std::int32_t j = 0; j < kKeys; ++j) {
+    k[j] = keys.data + static_cast<std::size_t>(std::min(i + j, n - 1)) * keys.stride;
+  }
+#pragma GCC unroll 8
+  for (int h = 0; h < kHeads; ++h) {
+#pragma GCC unroll 8
+    for (int j = 0; j < kKeys; ++j) sums[h][j] = hn::Zero(F());
+  }
+}
+
+// The lanes of sums to scores [kHeads][kEntryBlock] of keys [i, i + kKeys).
+template <int kHeads, int kKeys>
+HWY_INLINE void store_scores(const VF (&sums)[kHeads][kKeys], std::int32_t i, float* HWY_RESTRICT scores) {
+  if constexpr (kKeys == 4) {
+#pragma GCC unroll 8
+    for (int h = 0; h < kHeads; ++h) {
+      store_sums(sums[h][0], sums[h][1], sums[h][2], sums[h][3], scores + h * kEntryBlock + i);
+    }
+  } else {
+    alignas(16) float pairs[4];  // of two heads
+#pragma GCC unroll 8
+    for (int h = 0; h < kHeads; h += 2) {
+      const int other = std::min(h + 1, kHeads - 1);
+      store_sums(sums[h][0], sums[h][1], sums[other][0], sums[other][1], pairs);
+      std::memcpy(scores + h * kEntryBlock + i, pairs, 2 * sizeof(float));
+      std::memcpy(scores + other * kEntryBlock + i, pairs + 2, 2 * sizeof(float));
+    }
+  }
+}
+
 // scores [kHeads][kEntryBlock] of n keys for queries [kHeads][head_dim].
 template <class Row, int kHeads>
 HWY_INLINE void score_block(const float* HWY_RESTRICT queries, int head_dim, const Rows& keys, std::int32_t n,
@@ -107,15 +141,8 @@ HWY_INLINE void score_block(const float* HWY_RESTRICT queries, int head_dim, con
   for (std::int32_t i = 0; i < n; i += kKeys) {
     ahead.fetch();
     const std::byte* k[kKeys];
-    for (std::int32_t j = 0; j < kKeys; ++j) {
-      k[j] = keys.data + static_cast<std::size_t>(std::min(i + j, n - 1)) * keys.stride;
-    }
     VF sums[kHeads][kKeys];
-#pragma GCC unroll 8
-    for (int h = 0; h < kHeads; ++h) {
-#pragma GCC unroll 8
-      for (int j = 0; j < kKeys; ++j) sums[h][j] = hn::Zero(F());
-    }
+    begin_scores(keys, i, n, k, sums);
     for (int unit = 0; unit < head_dim; unit += Row::kUnit) {
 #pragma GCC unroll 4
       for (int offset = 0; offset < Row::kUnit; offset += kLanes) {
@@ -139,21 +166,7 @@ HWY_INLINE void score_block(const float* HWY_RESTRICT queries, int head_dim, con
         }
       }
     }
-    if constexpr (kKeys == 4) {
-#pragma GCC unroll 8
-      for (int h = 0; h < kHeads; ++h) {
-        store_sums(sums[h][0], sums[h][1], sums[h][2], sums[h][3], scores + h * kEntryBlock + i);
-      }
-    } else {
-      alignas(16) float pairs[4];  // of two heads
-#pragma GCC unroll 8
-      for (int h = 0; h < kHeads; h += 2) {
-        const int other = std::min(h + 1, kHeads - 1);
-        store_sums(sums[h][0], sums[h][1], sums[other][0], sums[other][1], pairs);
-        std::memcpy(scores + h * kEntryBlock + i, pairs, 2 * sizeof(float));
-        std::memcpy(scores + other * kEntryBlock + i, pairs + 2, 2 * sizeof(float));
-      }
-    }
+    store_scores(sums, i, scores);
   }
 }
 

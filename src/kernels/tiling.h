@@ -22,9 +22,12 @@ inline constexpr int kCausalKeyBlock = 48;
 // Entries whose scores and weights decoding works on together.
 inline constexpr int kEntryBlock = 128;
 
-// Room for a scale of each 32 numbers of a block of rows.
+// Scales that a row has room for: one of each 32 numbers.
+constexpr std::size_t scale_blocks(int head_dim) { return static_cast<std::size_t>((head_dim + 31) / 32); }
+
+// Room for the scales of a block of rows.
 constexpr std::size_t scale_floats(int head_dim) {
-  return static_cast<std::size_t>((head_dim + 31) / 32) * static_cast<std::size_t>(kEntryBlock);
+  return scale_blocks(head_dim) * static_cast<std::size_t>(kEntryBlock);
 }
 
 inline constexpr float kLog2E = 1.44269504088896341F;
