@@ -12,59 +12,76 @@ std::size_t round_up_to_line(std::size_t bytes) { return (bytes + 63) / 64 * 64;
 
 }  // namespace
 
-// Positions come first: they are the same for all layers. Then those that take turns, then each that is shared.
-std::vector<StagingBuffer::Layout> StagingBuffer::layouts(const CacheShape& shape, std::int32_t n_tokens) {
-  const std::size_t first = round_up_to_line(static_cast<std::size_t>(n_tokens) * sizeof(std::int32_t));
-  const auto place = [&](int layer, std::size_t at) -> Layout {
-    const auto n_rows = static_cast<std::size_t>(shape.layer(layer).n_kv_head) * static_cast<std::size_t>(n_tokens);
-    if (n_rows == 0) return {.keys_at = at, .values_at = at, .end = at};
-    const std::size_t values_at = at + round_up_to_line(n_rows * shape.key_bytes(layer));
-    return {.keys_at = at, .values_at = values_at, .end = values_at + n_rows * shape.value_bytes(layer)};
-  };
+// Blocks that take turns come first, then one for each layer that is shared.
+std::vector<StagingBuffer::Layout> StagingBuffer::layouts(const CacheShape& shape, std::int32_t n_tokens,
+                                                          int n_together) {
   std::vector<Layout> all;
-  std::size_t end = first;
+  auto next_shared = static_cast<std::size_t>(n_together);
   for (int l = 0; l < shape.n_layer(); ++l) {
-    all.push_back(place(l, first));
-    if (!shape.layer(l).is_shared) end = std::max(end, all.back().end);
-  }
-  for (int l = 0; l < shape.n_layer(); ++l) {
-    if (!shape.layer(l).is_shared) continue;
-    Layout& own = all[static_cast<std::size_t>(l)];
-    own = place(l, round_up_to_line(end));
-    end = own.end;
+    const LayerShape& layer = shape.layer(l);
+    const std::size_t block = layer.is_shared ? next_shared++ : static_cast<std::size_t>(l % n_together);
+    const auto n_rows = static_cast<std::size_t>(layer.n_kv_head) * static_cast<std::size_t>(n_tokens);
+    if (n_rows == 0) {
+      all.push_back({.block = block, .values_at = 0, .end = 0});
+      continue;
+    }
+    const std::size_t values_at = round_up_to_line(n_rows * shape.key_bytes(l));
+    all.push_back({.block = block, .values_at = values_at, .end = values_at + n_rows * shape.value_bytes(l)});
   }
   return all;
 }
 
-std::size_t StagingBuffer::bytes_for(const CacheShape& shape, std::int32_t n_tokens) {
-  std::size_t bytes = 0;
-  for (const Layout& layout : layouts(shape, n_tokens)) bytes = std::max(bytes, layout.end);
-  return bytes;
+std::size_t StagingBuffer::bytes_for(const CacheShape& shape, std::int32_t n_tokens, int n_together) {
+  std::vector<std::size_t> blocks;
+  for (const Layout& layout : layouts(shape, n_tokens, n_together)) {
+    blocks.resize(std::max(blocks.size(), layout.block + 1));
+    blocks[layout.block] = std::max(blocks[layout.block], layout.end);
+  }
+  return std::accumulate(blocks.begin(), blocks.end(), static_cast<std::size_t>(n_tokens) * sizeof(std::int32_t));
 }
 
 StagingBuffer::StagingBuffer(const CacheShape& shape, std::int32_t n_tokens, std::int32_t first_position,
-                             std::shared_ptr<PagePool> pool)
+                             std::shared_ptr<PagePool> pool, int n_together)
     : shape_(shape),
-      layouts_(layouts(shape, n_tokens)),
+      layouts_(layouts(shape, n_tokens, n_together)),
       n_tokens_(n_tokens),
       first_position_(first_position),
-      bytes_(bytes_for(shape, n_tokens)) {
-  assert(n_tokens > 0 && first_position >= 0);
-  reservation_ = pool->reserve(bytes_);
-  memory_ = MappedMemory(bytes_);
-  positions_ = static_cast<std::int32_t*>(static_cast<void*>(memory_.data()));
-  std::iota(positions_, positions_ + n_tokens, first_position);
+      bytes_(bytes_for(shape, n_tokens, n_together)) {
+  assert(n_tokens > 0 && first_position >= 0 && n_together > 0);
+  std::vector<std::size_t> sizes;
+  for (int l = 0; l < shape.n_layer(); ++l) {
+    const Layout& layout = layouts_[static_cast<std::size_t>(l)];
+    sizes.resize(std::max(sizes.size(), layout.block + 1));
+    blocks_.resize(sizes.size());
+    sizes[layout.block] = std::max(sizes[layout.block], layout.end);
+    if (layout.end > 0) blocks_[layout.block].last_layer = l;
+  }
+  positions_reservation_ = pool->reserve(static_cast<std::size_t>(n_tokens) * sizeof(std::int32_t));
+  for (std::size_t b = 0; b < blocks_.size(); ++b) {
+    if (sizes[b] == 0) continue;
+    blocks_[b].reservation = pool->reserve(sizes[b]);
+    blocks_[b].memory = MappedMemory(sizes[b]);
+  }
+  positions_.resize(static_cast<std::size_t>(n_tokens));
+  std::iota(positions_.begin(), positions_.end(), first_position);
   begin_layer(0);
 }
 
 void StagingBuffer::begin_layer(int layer) {
   layer_ = layer;
-  const Layout& sizes = layouts_[static_cast<std::size_t>(layer)];
-  keys_ = memory_.data() + sizes.keys_at;
-  values_ = memory_.data() + sizes.values_at;
+  const Layout& layout = layouts_[static_cast<std::size_t>(layer)];
+  keys_ = blocks_[layout.block].memory.data();
+  values_ = keys_ + layout.values_at;
   const bool has_entries = shape_.layer(layer).n_kv_head > 0;
   key_bytes_ = has_entries ? shape_.key_bytes(layer) : 0;
   value_bytes_ = has_entries ? shape_.value_bytes(layer) : 0;
+}
+
+void StagingBuffer::end_layer(int layer) {
+  Block& block = blocks_[layouts_[static_cast<std::size_t>(layer)].block];
+  if (shape_.layer(layer).is_shared || block.last_layer > layer) return;
+  block.memory = {};
+  block.reservation.reset();
 }
 
 void StagingBuffer::begin_rows(int layer, std::int32_t first_position, std::int32_t n_rows) {
@@ -89,7 +106,7 @@ kernels::EntryRun StagingBuffer::run(int kv_head, std::int32_t n_tokens) const {
   const std::size_t first = row(kv_head, 0);
   return {.keys = keys_ + first * key_bytes_,
           .values = values_ + first * value_bytes_,
-          .positions = positions_,
+          .positions = positions_.data(),
           .n_entries = n_tokens,
           .key_type = shape_.key_type,
           .value_type = shape_.value_type};

@@ -1,5 +1,6 @@
-// The full keys and values of ONE layer while its prompt is prefilled; all layers use it in turn. Only layers whose
-// entries later ones attend to (LayerShape::is_shared) have memory of their own, until the end.
+// The full keys and values of ONE layer while its prompt is prefilled; all layers use it in turn. Or of several that
+// follow each other, where rows go through these before the next rows do. Only layers whose entries later ones attend
+// to (LayerShape::is_shared) have memory of their own, until the end.
 //
 // Different threads may write different rows; not thread-safe otherwise.
 #pragma once
@@ -15,18 +16,23 @@ namespace winnow {
 
 class StagingBuffer final : public EntrySink {
  public:
-  // Room for n_tokens (at least 1) tokens with the positions first_position, ...; counted in the pool's statistics and
-  // limit, returned to the operating system at the end. Throws Error(kOutOfMemory).
+  // Room for n_tokens (at least 1) tokens with the positions first_position, ... in n_together layers at a time;
+  // counted in the pool's statistics and limit, returned to the operating system at the end. Throws
+  // Error(kOutOfMemory).
   StagingBuffer(const CacheShape& shape, std::int32_t n_tokens, std::int32_t first_position,
-                std::shared_ptr<PagePool> pool);
+                std::shared_ptr<PagePool> pool, int n_together = 1);
   StagingBuffer(const StagingBuffer&) = delete;
   StagingBuffer& operator=(const StagingBuffer&) = delete;
 
-  // What one for n_tokens tokens takes: the largest layer's, and that of all that are shared.
-  static std::size_t bytes_for(const CacheShape& shape, std::int32_t n_tokens);
+  // What one for n_tokens tokens takes: the largest layer's, or those of so many together, and that of all that are
+  // shared.
+  static std::size_t bytes_for(const CacheShape& shape, std::int32_t n_tokens, int n_together = 1);
 
-  // From here on the buffer is this layer's; what it holds of another one is lost, unless that is shared.
+  // From here on the buffer is this layer's; what it holds of the one n_together before it is lost, unless that is
+  // shared.
   void begin_layer(int layer);
+  // Nobody reads this layer any more: gives its memory back where no later one takes it.
+  void end_layer(int layer);
 
   const CacheShape& shape() const override { return shape_; }
   // begin_layer, and heads that end with these rows.
@@ -38,18 +44,24 @@ class StagingBuffer final : public EntrySink {
 
   std::byte* key_row(int kv_head, std::int32_t token) override;
   std::byte* value_row(int kv_head, std::int32_t token) override;
-  std::size_t bytes() const { return bytes_; }
+  std::size_t bytes() const { return bytes_; }  // when it is made
 
  private:
+  // A layer's part of a block, which layers take in turn.
   struct Layout {
-    std::size_t keys_at, values_at, end;
+    std::size_t block, values_at, end;
+  };
+  struct Block {
+    int last_layer = 0;                           // that takes it
+    std::shared_ptr<void> reservation = nullptr;  // outlives the memory that it counts
+    MappedMemory memory = {};                     // a layer's two arrays below
   };
   // Of every layer.
-  static std::vector<Layout> layouts(const CacheShape& shape, std::int32_t n_tokens);
+  static std::vector<Layout> layouts(const CacheShape& shape, std::int32_t n_tokens, int n_together);
   std::size_t row(int kv_head, std::int32_t token) const;
 
   CacheShape shape_;
-  std::vector<Layout> layouts_;
+  std::vector<Layout> layouts_;  // [n_layer]
   std::int32_t n_tokens_;
   std::int32_t first_position_;
   int layer_ = 0;
@@ -58,11 +70,11 @@ class StagingBuffer final : public EntrySink {
   std::size_t key_bytes_ = 0;            // of a row
   std::size_t value_bytes_ = 0;          // of a row
   std::size_t bytes_;
-  std::shared_ptr<void> reservation_;  // outlives the memory that it counts
-  MappedMemory memory_;                // holds the three arrays below
-  std::byte* keys_;                    // [n_kv_head][n_tokens][key_dim], key_type
-  std::byte* values_;                  // [n_kv_head][n_tokens][value_dim], value_type
-  std::int32_t* positions_;            // [n_tokens], the same for all heads
+  std::shared_ptr<void> positions_reservation_;
+  std::vector<std::int32_t> positions_;  // [n_tokens], the same for all heads
+  std::vector<Block> blocks_;
+  std::byte* keys_ = nullptr;    // [n_kv_head][n_tokens][key_dim], key_type
+  std::byte* values_ = nullptr;  // [n_kv_head][n_tokens][value_dim], value_type
 };
 
 }  // namespace winnow

@@ -1,5 +1,7 @@
-// What a request will take at most, before it is started.
+#include "engine/estimate.h"
+
 #include <algorithm>
+#include <utility>
 
 #include "cache/staging_buffer.h"
 #include "engine/engine_impl.h"
@@ -11,13 +13,26 @@
 #include "winnow/error.h"
 
 namespace winnow {
-
 namespace {
 
-// Of the machine that holds these layers. How entries are shared among layers is not known before: all that a cut keeps
-// may be in these, as far as their heads hold it.
-MemoryEstimate estimate_of(const Engine::Impl& engine, const LayerRange& layers, const SessionOptions& options,
-                           std::int32_t n_prompt, std::int32_t n_decode) {
+// The sum is what a prompt takes that goes through the layers of `shape` one by one: how many of them can be taken
+// together.
+int layers_together(const Engine::Impl& engine, const CacheShape& shape, int n_layers, std::int32_t n_staged,
+                    std::size_t bytes_one_by_one) {
+  const std::size_t limit = engine.options.kv_bytes_limit;
+  if (limit == 0) return n_layers;
+  const std::size_t others = bytes_one_by_one - StagingBuffer::bytes_for(shape, n_staged);
+  int n = n_layers;
+  while (n > 1 && others + StagingBuffer::bytes_for(shape, n_staged, n) > limit / 2) --n;
+  return n;
+}
+
+}  // namespace
+
+// How entries are shared among layers is not known before: all that a cut keeps may be in these, as far as their heads
+// hold it.
+RangeEstimate estimate_of(const Engine::Impl& engine, const LayerRange& layers, const SessionOptions& options,
+                          std::int32_t n_prompt, std::int32_t n_decode) {
   const Model::Impl& model = engine.model->impl();
   const CacheShape whole_shape = cache_shape(model.spec, options);
   const CacheShape shape = whole_shape.with_layers(layers.first, layers.last);
@@ -94,13 +109,15 @@ MemoryEstimate estimate_of(const Engine::Impl& engine, const LayerRange& layers,
   const bool is_chunked = options.eviction.evicts() && options.prefill_chunk > 0 && n_prompt > options.prefill_chunk;
   MemoryEstimate estimate{};
   std::size_t prefill_peak = 0;
+  std::int32_t n_staged = 0;
   if (is_chunked) {
     const std::int64_t chunk = options.prefill_chunk;
     prefill_peak =
         cut_bytes(cut_types, std::min(whole, total), chunk * n_own_heads, n_prompt) + window_bytes(n_prompt, chunk);
     estimate.hidden_bytes = static_cast<std::size_t>(chunk);
   } else {
-    std::int32_t n_staged = n_prompt, n_hidden = n_prompt;
+    std::int32_t n_hidden = n_prompt;
+    n_staged = n_prompt;
     if (total < whole && needs.reconstruction_pass) {
       // The request to repeat has some twenty tokens; the text of the context does not change their number.
       const std::vector<Token> stand_in(static_cast<std::size_t>(n_prompt), 0);
@@ -155,13 +172,18 @@ MemoryEstimate estimate_of(const Engine::Impl& engine, const LayerRange& layers,
     const std::size_t state_bytes = model.info.layers[static_cast<std::size_t>(l)].state_bytes;
     estimate.recurrent_bytes += 2 * state_bytes;  // the present state and the next
   }
+  int n_together = 1;
+  if (n_staged > 0 && engine.pipeline.is_split() && !needs.all_queries && !needs.log_sum_exp) {
+    n_together = layers_together(engine, shape.plain(), layers.size(), n_staged,
+                                 estimate.recurrent_bytes + scores + prefill_peak);
+    const std::size_t staging = StagingBuffer::bytes_for(shape.plain(), n_staged, n_together);
+    prefill_peak += staging - std::exchange(estimate.kv_bytes_staging, staging);
+  }
   estimate.kv_bytes_peak =
       estimate.recurrent_bytes + scores +
       std::max(prefill_peak, cut_bytes(shape, decoding, grown * n_own_heads, n_end) + window_bytes(n_end, 1));
-  return estimate;
+  return {.memory = estimate, .n_together = n_together};
 }
-
-}  // namespace
 
 MemoryEstimate Engine::estimate(const SessionOptions& wanted, std::int32_t n_prompt, std::int32_t n_decode) const {
   if (n_prompt < 1 || n_decode < 0) {
@@ -170,7 +192,7 @@ MemoryEstimate Engine::estimate(const SessionOptions& wanted, std::int32_t n_pro
   const SessionOptions options = checked_session_options(wanted, impl_->model->impl());
   MemoryEstimate most{};
   for (const LayerRange& layers : impl_->pipeline.ranges()) {
-    const MemoryEstimate estimate = estimate_of(*impl_, layers, options, n_prompt, n_decode);
+    const MemoryEstimate estimate = estimate_of(*impl_, layers, options, n_prompt, n_decode).memory;
     if (estimate.kv_bytes_peak >= most.kv_bytes_peak) most = estimate;
   }
   return most;

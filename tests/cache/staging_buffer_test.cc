@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <set>
 
@@ -77,6 +78,41 @@ TEST(StagingBuffer, ReturnsItsMemoryToTheSystem) {
     EXPECT_GT(resident_bytes() - before, 28 << 20);
   }
   EXPECT_LT(resident_bytes() - before, 4 << 20);
+}
+
+// Layers that rows go through together have memory of their own, which goes back as each is through.
+TEST(StagingBuffer, KeepsLayersThatAreTakenTogetherApart) {
+  constexpr std::int32_t kTokens = 10;
+  constexpr int kLayers = 5, kTogether = 2;
+  const CacheShape shape = even_shape(kLayers, 2, 16);
+  const auto pool = PagePool::create(0);
+  StagingBuffer buffer(shape, kTokens, 0, pool, kTogether);
+  EXPECT_EQ(buffer.bytes(), StagingBuffer::bytes_for(shape, kTokens, kTogether));
+  EXPECT_EQ(pool->statistics().bytes_reserved, buffer.bytes());
+  const std::size_t of_layer = StagingBuffer::bytes_for(shape, kTokens, 2) - StagingBuffer::bytes_for(shape, kTokens);
+  const auto each_row = [&](int layer, auto&& visit) {
+    buffer.begin_rows(layer, 0, kTokens);
+    for (int h = 0; h < 2; ++h) {
+      for (std::int32_t i = 0; i < kTokens; ++i) {
+        visit(std::span(buffer.key_row(h, i), shape.key_bytes(layer)));
+        visit(std::span(buffer.value_row(h, i), shape.value_bytes(layer)));
+      }
+    }
+  };
+  for (int first = 0; first < kLayers; first += kTogether) {
+    const int last = std::min(first + kTogether, kLayers);
+    for (int l = first; l < last; ++l) {
+      each_row(l, [&](std::span<std::byte> row) { std::fill(row.begin(), row.end(), static_cast<std::byte>(l + 1)); });
+    }
+    for (int l = first; l < last; ++l) {
+      each_row(l, [&](std::span<std::byte> row) {
+        for (const std::byte b : row) ASSERT_EQ(std::to_integer<int>(b), l + 1);
+      });
+      buffer.end_layer(l);
+    }
+    const std::size_t n_left = std::min(kTogether, kLayers - last);
+    EXPECT_EQ(pool->statistics().bytes_reserved, buffer.bytes() - (kTogether - n_left) * of_layer) << first;
+  }
 }
 
 // The rows of layers that others attend to have memory of their own, which no other layer's rows touch.

@@ -2,6 +2,9 @@
 #include <ggml.h>
 #include <gtest/gtest.h>
 
+#include <numeric>
+#include <utility>
+
 #include "engine/engine_test_support.h"
 #include "engine/prefill/prompt_pass.h"
 
@@ -19,8 +22,9 @@ std::vector<Token> prompt(std::int32_t n) {
 // What stands behind the tokens in the ranges [0, cut) and [cut, kLayers).
 class SplitModel {
  public:
-  SplitModel(Engine::Impl& engine, int cut)
+  SplitModel(Engine::Impl& engine, int cut, int n_together)
       : engine_(engine),
+        n_together_(n_together),
         ranges_{{.first = 0, .last = cut}, {.first = cut, .last = kLayers}},
         cache_(session_shape(), engine.pool),
         state_(engine.model->impl().spec, engine.pool),
@@ -34,13 +38,15 @@ class SplitModel {
     std::vector<float> logits;
     for (const LayerRange& range : ranges_) {
       PromptPass pass(engine_, range, sink, state_, tokens, n_tokens_, {&evidence_});
+      pass.take_together(n_together_);
       std::copy(between.begin(), between.end(), pass.hidden().begin());
       std::vector<int> ended;
       while (!pass.is_through()) {
         if (const auto layer = pass.step()) ended.push_back(*layer);
       }
-      EXPECT_EQ(ended.size(), static_cast<std::size_t>(range.size()));
-      EXPECT_EQ(ended.front(), range.first);
+      std::vector<int> in_order(static_cast<std::size_t>(range.size()));
+      std::iota(in_order.begin(), in_order.end(), range.first);
+      EXPECT_EQ(ended, in_order);
       EXPECT_EQ(pass.work_done(), pass.work_total());
       between.assign(pass.hidden().begin(), pass.hidden().end());
       if (range.last == kLayers) logits = pass.read_logits(nullptr);
@@ -81,6 +87,7 @@ class SplitModel {
   }
 
   Engine::Impl& engine_;
+  const int n_together_;
   std::vector<LayerRange> ranges_;
   RaggedCache cache_;
   RecurrentState state_;
@@ -92,11 +99,11 @@ TEST(LayerRange, TwoRangesGiveTheBitsOfTheWholeModel) {
   const auto model = test::tiny_model({.n_layer = kLayers});
   const auto engine = Engine::create(model, {.n_threads = 2, .n_batch = 32});
   ASSERT_EQ(engine->impl().layers, (LayerRange{.first = 0, .last = kLayers}));
-  for (const int cut : {1, 3}) {
+  for (const auto& [cut, n_together] : {std::pair{1, 1}, {1, 2}, {3, 1}, {3, 2}, {3, 3}}) {
     Session whole = engine->open(test::full_options());
-    SplitModel split(engine->impl(), cut);
-    whole.append(prompt(75));
-    EXPECT_EQ(split.feed(prompt(75)), test::logits_of(whole));
+    SplitModel split(engine->impl(), cut, n_together);
+    whole.append(prompt(200));
+    EXPECT_EQ(split.feed(prompt(200)), test::logits_of(whole));
     for (const Token token : {5, 9, 11}) {
       whole.decode(token);
       EXPECT_EQ(split.decode(token), test::logits_of(whole));

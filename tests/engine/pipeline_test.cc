@@ -4,7 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/pipeline_test_support.h"
@@ -62,8 +64,62 @@ TEST(Pipeline, ComputesEveryArchitecture) {
     SCOPED_TRACE(architecture.name);
     if (architecture.name == "deci") continue;  // libllama's alone
     const auto model = tiny_model(tiny_options(architecture.name));
-    expect_same(model, {1}, [&](Engine& engine) { return conversation(engine, full_options(), 100); });
+    expect_same(model, {1}, [&](Engine& engine) { return conversation(engine, full_options(), 5 * kBatch); });
   }
+}
+
+// A link that notes how far its rank's prefill was when rows went on to the next rank.
+class NotingLink final : public PipelineLink {
+ public:
+  NotingLink(std::shared_ptr<PipelineLink> link, std::size_t row_bytes) : link_(std::move(link)), bytes_(row_bytes) {}
+  int rank() const override { return link_->rank(); }
+  int n_ranks() const override { return link_->n_ranks(); }
+  void send(int to, int channel, std::span<const std::byte> message) override {
+    if (message.size() == bytes_) sent_at.push_back(work_done);
+    link_->send(to, channel, message);
+  }
+  std::vector<std::byte> receive(int from, int channel) override { return link_->receive(from, channel); }
+  void fail(const std::string& message) noexcept override { link_->fail(message); }
+
+  std::int64_t work_done = 0;
+  std::vector<std::int64_t> sent_at;
+
+ private:
+  const std::shared_ptr<PipelineLink> link_;
+  const std::size_t bytes_;
+};
+
+// What rank 0, with three of four layers, had done of `n_batches` batches when each went on. kv_limit: 0 for none.
+std::vector<std::int64_t> batches_done_when_sent(const SessionOptions& options, int n_batches, std::size_t kv_limit) {
+  const auto model = tiny_model({.n_layer = 4});
+  std::vector<std::int64_t> done;
+  const std::vector<std::string> errors = on_ranks(2, [&](const std::shared_ptr<PipelineLink>& link) {
+    const auto row_bytes = static_cast<std::size_t>(model->info().n_embd) * sizeof(float);
+    const auto noting = std::make_shared<NotingLink>(link, kBatch * row_bytes);
+    EngineOptions engine_options = rank_options(noting, {3});
+    engine_options.prefill_weights = PrefillWeights::kAsIs;  // others are converted for several batches at a time
+    engine_options.kv_bytes_limit = kv_limit;
+    Session session = Engine::create(model, engine_options)->open(options);
+    session.prefill(random_tokens(n_batches * kBatch, 300, 4), {.on_progress = [&](std::int64_t n, std::int64_t) {
+                      noting->work_done = n;
+                      return true;
+                    }});
+    if (link->rank() > 0) return;
+    for (const std::int64_t n : noting->sent_at) done.push_back(n / kBatch + 1);  // with the one that goes on
+  });
+  EXPECT_EQ(errors, std::vector<std::string>(2));
+  return done;
+}
+
+// The next rank gets a batch before this one begins with the batch behind it; where there is no room for the keys and
+// values of all its layers, when fewer layers are through.
+TEST(Pipeline, SendsABatchOnBeforeTheNextBegins) {
+  const SessionOptions options = evicting_options("snapkv", "20%");
+  EXPECT_EQ(batches_done_when_sent(options, 5, 0), (std::vector<std::int64_t>{3, 6, 9, 12, 15}));
+  EXPECT_EQ(batches_done_when_sent(options, 5, std::size_t{1} << 30), (std::vector<std::int64_t>{3, 6, 9, 12, 15}));
+  EXPECT_EQ(batches_done_when_sent(options, 5, 400 << 10), (std::vector<std::int64_t>{11, 12, 13, 14, 15}));
+  EXPECT_EQ(batches_done_when_sent(evicting_options("h2o", "20%"), 5, 0),
+            (std::vector<std::int64_t>{11, 12, 13, 14, 15}));
 }
 
 class PipelineMethod : public testing::TestWithParam<std::string> {};
@@ -243,32 +299,49 @@ TEST(Pipeline, SaysWhatItDoesNotDo) {
   });
 }
 
-// What the rank needs that needs most, and no less than any takes.
+struct RankEstimates {
+  std::vector<std::size_t> peaks, estimates;  // [n_ranks]
+};
+
+// Of ranks with two, three and one of the model's six layers.
+RankEstimates rank_estimates(const std::shared_ptr<const Model>& model, const SessionOptions& options,
+                             std::int32_t n_prompt, std::size_t kv_limit) {
+  RankEstimates all{.peaks = std::vector<std::size_t>(3), .estimates = std::vector<std::size_t>(3)};
+  const std::vector<std::string> errors = on_ranks(3, [&](const std::shared_ptr<PipelineLink>& link) {
+    EngineOptions engine_options = rank_options(link, {2, 5});
+    engine_options.kv_bytes_limit = kv_limit;
+    const auto engine = Engine::create(model, engine_options);
+    const auto rank = static_cast<std::size_t>(link->rank());
+    all.estimates[rank] = engine->estimate(options, n_prompt, 20).kv_bytes_peak;
+    Session session = engine->open(options);
+    session.prefill(random_tokens(n_prompt, 300, 4));
+    for (Token token = 0; token < 20; ++token) session.decode(token);
+    all.peaks[rank] = engine->memory().kv_bytes_peak;
+  });
+  EXPECT_EQ(errors, std::vector<std::string>(3));
+  for (std::size_t rank = 0; rank < 3; ++rank) {
+    EXPECT_EQ(all.estimates[rank], all.estimates[0]);
+    EXPECT_LE(all.peaks[rank], all.estimates[rank]) << rank;
+  }
+  return all;
+}
+
+// What the rank needs that needs most, and no less than any takes. Within a limit it takes fewer layers together, down
+// to one, and has its cut and that one's keys and values.
 TEST(Pipeline, EstimatesARanksOwnPart) {
   const auto model = tiny_model({.n_layer = 6});
   const std::int32_t n_prompt = 500;
   for (const bool evicts : {false, true}) {
     const SessionOptions options = evicts ? evicting_options("snapkv", "20%") : full_options();
-    const auto whole = Engine::create(model, {.n_threads = 1});
-    const MemoryEstimate all = whole->estimate(options, n_prompt, 20);
-    std::vector<std::size_t> peaks(3), estimates(3);
-    const std::vector<std::string> errors = on_ranks(3, [&](const std::shared_ptr<PipelineLink>& link) {
-      const auto engine = Engine::create(model, rank_options(link, {2, 5}));
-      const auto rank = static_cast<std::size_t>(link->rank());
-      estimates[rank] = engine->estimate(options, n_prompt, 20).kv_bytes_peak;
-      Session session = engine->open(options);
-      session.prefill(random_tokens(n_prompt, 300, 4));
-      for (Token token = 0; token < 20; ++token) session.decode(token);
-      peaks[rank] = engine->memory().kv_bytes_peak;
-    });
-    EXPECT_EQ(errors, std::vector<std::string>(3));
-    for (std::size_t rank = 0; rank < 3; ++rank) {
-      EXPECT_EQ(estimates[rank], estimates[0]);
-      EXPECT_LE(peaks[rank], estimates[rank]) << rank;
-    }
-    EXPECT_LT(estimates[0], all.kv_bytes_peak);
+    const MemoryEstimate all = Engine::create(model, {.n_threads = 1})->estimate(options, n_prompt, 20);
+    const std::size_t wide = rank_estimates(model, options, n_prompt, 0).estimates[0];
+    EXPECT_EQ(rank_estimates(model, options, n_prompt, 2 * wide).estimates[0], wide);
+    const std::size_t narrow = rank_estimates(model, options, n_prompt, all.kv_bytes_peak).estimates[0];
+    EXPECT_LT(narrow, wide);
+    EXPECT_LT(narrow, all.kv_bytes_peak);
+    rank_estimates(model, options, n_prompt, narrow);
     if (!evicts) {
-      EXPECT_LT(estimates[0], all.kv_bytes_peak * 2 / 3);  // three of six layers, and the staging buffer
+      EXPECT_LT(narrow, all.kv_bytes_peak * 2 / 3);  // three of six layers, and the staging buffer
     }
   }
 }

@@ -30,6 +30,8 @@ void AppendPrefill::begin_pass() {
   if (cut_total_) session_.evidence.begin_rows(session_.n_tokens(), n, true);
   pass.emplace(engine_impl(), engine_impl().layers, sink_, session_.recurrent, chunk(), session_.n_tokens(),
                std::vector{&session_.evidence});
+  // The cache holds all layers anyway.
+  if (engine_impl().pipeline.is_split()) pass->take_together(engine_impl().layers.size());
 }
 
 void AppendPrefill::end_layer(int /*layer*/) {}  // what is kept is in its place

@@ -39,6 +39,11 @@ bool ConvertedLayer::converts(const ggml_tensor* weight, std::int32_t n_rows) co
   return false;
 }
 
+bool ConvertedLayer::converts(const LayerWeights& weights, std::int32_t n_rows) const {
+  const std::vector<ggml_tensor*> matrices = weights.matrices();
+  return std::any_of(matrices.begin(), matrices.end(), [&](const ggml_tensor* w) { return converts(w, n_rows); });
+}
+
 PackedLayer* ConvertedLayer::use(const LayerWeights& weights, std::int32_t n_rows, int max_batch, Compute& compute) {
   std::vector<ggml_tensor*> matrices = weights.matrices();
   std::erase_if(matrices, [&](const ggml_tensor* weight) { return !converts(weight, n_rows); });

@@ -23,6 +23,8 @@ class ConvertedLayer {
   // The layer's weights for a pass of n_rows rows in batches of up to max_batch, valid until the next call; null where
   // all of its products are taken on the file's own types.
   PackedLayer* use(const LayerWeights& weights, std::int32_t n_rows, int max_batch, Compute& compute);
+  // Whether there are any for such a pass.
+  bool converts(const LayerWeights& weights, std::int32_t n_rows) const;
 
  private:
   bool converts(const ggml_tensor* weight, std::int32_t n_rows) const;

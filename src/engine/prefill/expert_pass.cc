@@ -42,22 +42,23 @@ void ExpertPass::note(Graph& graph, const GraphBuilder::Routed& routed, std::int
   graph.expand(ggml_cpy(context, routed.shares, graph.external(GGML_TYPE_F32, n_used, n_rows, shares_ + at)));
 }
 
-void ExpertPass::begin(int layer) {
+void ExpertPass::begin(int layer, std::int32_t first_row, std::int32_t n_rows) {
   const FeedForwardSpec& spec = engine_.model->impl().spec.layers[static_cast<std::size_t>(layer)].feed_forward;
   layer_ = layer;
   done_ = 0;
-  const std::int64_t n_slots = n_rows_ * spec.n_expert_used;
+  const std::int64_t first_choice = std::int64_t{first_row} * spec.n_expert_used;
+  const std::int64_t last_choice = first_choice + std::int64_t{n_rows} * spec.n_expert_used;
   // A counting sort, which keeps an expert's rows in their order.
   std::vector<std::int32_t> next(static_cast<std::size_t>(spec.n_expert) + 1, 0);
-  for (std::int64_t i = 0; i < n_slots; ++i) ++next[static_cast<std::size_t>(chosen_[i]) + 1];
+  for (std::int64_t i = first_choice; i < last_choice; ++i) ++next[static_cast<std::size_t>(chosen_[i]) + 1];
   for (std::size_t e = 1; e < next.size(); ++e) next[e] += next[e - 1];
   first_ = next;
-  for (std::int64_t i = 0; i < n_slots; ++i) {
+  for (std::int64_t i = first_choice; i < last_choice; ++i) {
     const std::int32_t slot = next[static_cast<std::size_t>(chosen_[i])]++;
     row_of_[slot] = static_cast<std::int32_t>(i / spec.n_expert_used);
     slot_shares_[slot] = shares_[i];
   }
-  std::fill_n(sums_, n_rows_ * n_embd_, 0.0F);
+  std::fill_n(sums(first_row), n_rows * n_embd_, 0.0F);
 }
 
 bool ExpertPass::step() {

@@ -24,12 +24,12 @@ class ExpertPass {
 
   // Adds nodes to the graph that leave the routing of rows first_row, ... here.
   void note(Graph& graph, const GraphBuilder::Routed& routed, std::int32_t first_row);
-  // All rows of this layer are noted.
-  void begin(int layer);
+  // All of these rows of the layer are noted.
+  void begin(int layer, std::int32_t first_row, std::int32_t n_rows);
   // Takes some experts; returns whether there are more. An expert with more rows than a step takes, which is as many as
   // a batch sends to all experts, is taken in several.
   bool step();
-  // After the last step: [n_rows][n_embd], the sums of what a row's experts gave, from this row on.
+  // After the last step: [.][n_embd], the sums of what a row's experts gave, from this row on.
   float* sums(std::int32_t row) { return sums_ + std::int64_t{row} * n_embd_; }
 
  private:

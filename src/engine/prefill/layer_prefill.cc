@@ -4,6 +4,8 @@
 #include <chrono>
 #include <functional>
 
+#include "base/process_memory.h"
+#include "engine/estimate.h"
 #include "engine/prefill/reconstruction.h"
 #include "eviction/query_rows.h"
 
@@ -21,6 +23,21 @@ double seconds_of(const std::function<void()>& work) {
   const auto start = std::chrono::steady_clock::now();
   work();
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+// Through how many layers at a time a prompt goes into these sessions: no more than estimates count, nor than the
+// machine has memory for, which other ranks may be on, too.
+int layers_together(const Engine::Impl& engine, std::span<Session::Impl* const> sessions, std::int32_t n_prompt,
+                    std::int32_t n_staged) {
+  if (!engine.pipeline.is_split()) return 1;
+  int n = engine.layers.size();
+  for (const Session::Impl* session : sessions) {
+    n = std::min(n, estimate_of(engine, engine.layers, session->options, n_prompt, 0).n_together);
+  }
+  const CacheShape shape = sessions[0]->cache.shape().plain();
+  const std::size_t most = memory_available() / 2 / static_cast<std::size_t>(engine.pipeline.n_ranks());
+  while (n > 1 && StagingBuffer::bytes_for(shape, n_staged, n) > most) --n;
+  return n;
 }
 
 std::int32_t longest(std::span<const std::vector<Token>> parts) {
@@ -94,15 +111,27 @@ void LayerPrefill::begin_pass() {
   std::vector<std::vector<Token>> followers;
   if (reconstructs) followers = reconstruction_parts(*engine_impl().model, tokens);
 
-  staging_.emplace(sessions[0]->cache.shape().plain(), n + longest(followers), 0, engine_impl().pool);
+  const std::int32_t n_staged = n + longest(followers);
+  n_together_ = layers_together(engine_impl(), sessions, n, n_staged);
+  staging_.emplace(sessions[0]->cache.shape().plain(), n_staged, 0, engine_impl().pool, n_together_);
   state_.emplace(engine_impl().model->impl().spec, engine_impl().pool);
   pass.emplace(engine_impl(), engine_impl().layers, *staging_, *state_, tokens, 0, recorders, followers);
+  pass->take_together(n_together_);
   work_total = pass->work_total();
-  for (QueryEvidence* recorder : recorders) recorder->begin_rows(0, n, false);
+  for (QueryEvidence* recorder : recorders) recorder->begin_rows(0, n, n_together_ > 1);
+}
+
+void LayerPrefill::end_layer(int layer) {
+  // The last rows first go on to who waits for them; the queries of what follows the prompt do not wait.
+  const bool is_last = (layer + 1 - engine_impl().layers.first) % n_together_ == 0 || pass->is_through();
+  to_store_.push_back(layer);
+  if (!is_last && pass->reconstruction(layer).empty()) return;
+  for (const int through : to_store_) store(through);
+  to_store_.clear();
 }
 
 // The survivors of a layer move from the staging buffer to the sessions' pages.
-void LayerPrefill::end_layer(int layer) {
+void LayerPrefill::store(int layer) {
   if (!engine_impl().model->impl().spec.layers[static_cast<std::size_t>(layer)].owns_entries()) return;
   const auto n = static_cast<std::int32_t>(tokens.size());
   const LayerShape& shape = staging_->shape().layer(layer);
@@ -115,11 +144,12 @@ void LayerPrefill::end_layer(int layer) {
     const std::int32_t n_seen = shape.window + static_cast<std::int32_t>(held_out_.tokens.size());
     for (PromptTarget& target : targets_)
       target.keep_last(views, std::min(n, target.promises() ? n_seen : shape.window));
-    return;
+  } else {
+    hear_layers_before(layer);
+    if (observer_) observer_->on_layer(views.of(*observed_, observer_->needs), engine_impl().parallel_for());
+    for (Group& group : groups_) judge(group, views);
   }
-  hear_layers_before(layer);
-  if (observer_) observer_->on_layer(views.of(*observed_, observer_->needs), engine_impl().parallel_for());
-  for (Group& group : groups_) judge(group, views);
+  staging_->end_layer(layer);
 }
 
 void LayerPrefill::hear_layers_before(int end) {

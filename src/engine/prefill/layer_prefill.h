@@ -36,6 +36,8 @@ class LayerPrefill final : public Prefill::Impl {
     std::optional<ReferenceAttention> reference = std::nullopt;  // while the prompt is read, if one of them refits
     std::optional<ReferenceAttention> before = std::nullopt;     // of the text before the one that is held out
   };
+  // Keeps of a layer that all rows are through with what is to be kept.
+  void store(int layer);
   // What other ranks have told of the layers before this one, which may shrink what own layers keep.
   void hear_layers_before(int end);
   // Of the rows before the held-out text on the entries before it.
@@ -46,6 +48,8 @@ class LayerPrefill final : public Prefill::Impl {
 
   std::vector<PromptTarget> targets_;  // [sessions]
   std::vector<Group> groups_;
+  int n_together_ = 1;           // layers that rows go through before the next rows do
+  std::vector<int> to_store_;    // while the next rank waits for rows
   int n_heard_ = 0;              // layers that hear_layers_before is through with
   unsigned window_columns_ = 0;  // of all sessions
   std::optional<LayerObserver> observer_;

@@ -12,6 +12,9 @@
 namespace winnow {
 namespace {
 
+// Batches of a sweep where weights are converted for each, or experts read for the rows of each.
+constexpr std::size_t kSweepBatches = 4;
+
 std::size_t count(std::span<const std::vector<Token>> parts) {
   std::size_t n = 0;
   for (const std::vector<Token>& part : parts) n += part.size();
@@ -65,6 +68,22 @@ PromptPass::PromptPass(Engine::Impl& engine, LayerRange layers, EntrySink& sink,
              follower);
     first_row += n;
   }
+  sweeps_ = {{.first = 0, .last = batches_.size()}};
+}
+
+void PromptPass::take_together(int n_layers) {
+  if (n_layers == 1) return;
+  const std::vector<LayerWeights>& weights = engine_.model->impl().weights.layers;
+  const bool is_costly =
+      experts_ || std::any_of(weights.begin() + layers_.first, weights.begin() + layers_.last,
+                              [&](const auto& layer) { return engine_.converted.converts(layer, n_converted_); });
+  const std::size_t n = is_costly ? kSweepBatches : 1;
+  n_together_ = n_layers;
+  sweeps_.clear();
+  for (std::size_t first = 0; first < n_prompt_batches_; first += n) {
+    sweeps_.push_back({.first = first, .last = std::min(first + n, n_prompt_batches_)});
+  }
+  if (n_prompt_batches_ < batches_.size()) sweeps_.push_back({.first = n_prompt_batches_, .last = batches_.size()});
 }
 
 void PromptPass::add_part(const Part& part, std::span<const Token> tokens) {
@@ -104,22 +123,46 @@ std::optional<int> PromptPass::step() {
   double follower_share = 0;
   const Stage stage = stage_;
   if (stage == Stage::kExperts) {
-    follower_share = static_cast<double>(n_rows_ - n_tokens_) / n_rows_;
+    const auto [first, last] = rows_of(first_batch(), last_batch());
+    follower_share = static_cast<double>(std::max(0, last - n_tokens_)) / (last - first);
     if (!experts_->step()) stage_ = Stage::kAfterExperts;
   } else {
     const Batch& batch = batches_[batch_];
     follower_share = parts_[static_cast<std::size_t>(batch.part)].is_follower ? 1 : 0;
     run_batch(layer_, batch);
     if (stage == Stage::kLayer) work_done_ += batch.n_rows;
-    if (++batch_ == n_batches(layer_)) {
-      batch_ = 0;
+    if (++batch_ == last_batch()) {
+      batch_ = first_batch();
       stage_ = stage == Stage::kLayer && has_experts(layer_) ? Stage::kExperts : Stage::kLayer;
-      if (stage_ == Stage::kExperts) experts_->begin(layer_);
+      if (stage_ == Stage::kExperts) {
+        const auto [first, last] = rows_of(first_batch(), last_batch());
+        experts_->begin(layer_, first, last - first);
+      }
     }
   }
   follower_s_ += follower_share * std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  if (stage_ != Stage::kLayer || batch_ > 0) return std::nullopt;
-  return layer_++;
+  if (stage_ != Stage::kLayer || batch_ > first_batch()) return std::nullopt;
+  const int layer = layer_;
+  const bool is_last_sweep = sweep_ + 1 == sweeps_.size();
+  do {
+    go_on();
+  } while (!is_through() && first_batch() == last_batch());
+  return is_last_sweep ? std::optional(layer) : std::nullopt;
+}
+
+void PromptPass::go_on() {
+  const int first = layer_ - (layer_ - layers_.first) % n_together_;  // of those that are taken together
+  const int last = std::min(first + n_together_, layers_.last);
+  if (++layer_ == last && ++sweep_ < sweeps_.size()) layer_ = first;
+  if (layer_ == last) sweep_ = 0;
+  if (!is_through()) batch_ = first_batch();
+}
+
+PromptPass::Rows PromptPass::rows_of(std::size_t first_batch, std::size_t last_batch) const {
+  const auto row = [&](std::size_t b) {
+    return parts_[static_cast<std::size_t>(batches_[b].part)].first_row + batches_[b].first_row;
+  };
+  return {.first = row(first_batch), .last = row(last_batch - 1) + batches_[last_batch - 1].n_rows};
 }
 
 // What follows the prompt goes on from the prompt's state in memory of its own.

@@ -1,8 +1,13 @@
 // Sends the rows of one prompt or turn through the model, layer by layer: layer l's weights are converted once, then
 // all rows pass through it in batches before layer l + 1 begins. In a layer with experts all rows pass through
 // attention first, then through the experts (expert_pass.h), then through what comes after these.
+//
+// Where the next layers are another rank's, which would wait, rows can go through several layers before the rows behind
+// them begin with the first of these. A row is computed in the same batch in either order, and sees the same entries:
+// the bits are the same.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -34,9 +39,12 @@ class PromptPass {
 
   // Weights are converted as for a pass of n_rows rows: what is compared with such a pass is multiplied as it was.
   void convert_as(std::int32_t n_rows) { n_converted_ = n_rows; }
+  // Before the first step: so many layers at a time are taken together, and the next so many after them. Followers go
+  // through them layer by layer when the prompt's rows are through. The sink keeps what it has of all of them.
+  void take_together(int n_layers);
 
   // Runs one batch of rows through one layer, or through some of its experts; not once is_through(). Returns the layer
-  // if it is through with it.
+  // if all rows are through with it.
   std::optional<int> step();
   bool is_through() const { return layer_ == layers_.last; }
 
@@ -73,12 +81,25 @@ class PromptPass {
     std::int32_t first_row;  // in the part
     std::int32_t n_rows;
   };
+  // Batches that go through layers that are taken together before the next ones do.
+  struct Sweep {
+    std::size_t first, last;
+  };
+  struct Rows {
+    std::int32_t first, last;
+  };
   void add_part(const Part& part, std::span<const Token> tokens);
+  Rows rows_of(std::size_t first_batch, std::size_t last_batch) const;
   RecurrentState::Update state_of(int layer, const Batch& batch);
   enum class Stage { kLayer, kExperts, kAfterExperts };  // the last two: of layers with experts
   bool has_experts(int layer) const;
   // What follows the prompt ends before the layers that attend to another's entries: its own are no longer there.
   std::size_t n_batches(int layer) const;
+  // Of the present sweep and layer.
+  std::size_t first_batch() const { return std::min(sweeps_[sweep_].first, n_batches(layer_)); }
+  std::size_t last_batch() const { return std::min(sweeps_[sweep_].last, n_batches(layer_)); }
+  // The present sweep is through the present layer.
+  void go_on();
   void begin_attention(int layer, const Batch& batch);
   void run_batch(int layer, const Batch& batch);
   using Output = void (Engine::Impl::*)(float* hidden, int n_rows, float* out);
@@ -106,7 +127,10 @@ class PromptPass {
   std::vector<Part> parts_;
   std::vector<Batch> batches_;  // of one layer, the prompt's first
   std::size_t n_prompt_batches_ = 0;
+  std::vector<Sweep> sweeps_;
+  int n_together_ = 1;  // layers
   int layer_;
+  std::size_t sweep_ = 0;
   Stage stage_ = Stage::kLayer;
   std::size_t batch_ = 0;
   std::int64_t work_done_ = 0;
