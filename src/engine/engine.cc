@@ -221,7 +221,7 @@ Session Engine::open(const SessionOptions& options) {
   auto session = std::make_unique<Session::Impl>(shared_from_this(), options);
   if (impl_->leader.leads()) {
     const std::lock_guard lock(impl_->mutex);
-    session->number = impl_->leader.new_session();
+    session->number = impl_->leader.new_number();
     impl_->leader.tell(LedCall::kOpen, [&](std::ostream& out) {
       put(out, session->number);
       put_options(out, session->options);

@@ -14,7 +14,7 @@
 namespace winnow {
 namespace {
 
-// The sessions of a rank that follows, and what is done with them.
+// The sessions and prefills of a rank that follows, and what is done with them.
 class Follower {
  public:
   explicit Follower(std::shared_ptr<Engine> engine) : engine_(std::move(engine)) {}
@@ -23,7 +23,10 @@ class Follower {
   bool repeat(const std::string& message) {
     std::istringstream in(message);
     NumberReader reader(in, message.size(), "rank 0 has told a call that nobody knows: start the same winnow on all");
-    for (const std::uint64_t session : reader.get_array<std::uint64_t>(message.size())) sessions_.erase(session);
+    for (const std::uint64_t number : reader.get_array<std::uint64_t>(message.size())) {
+      prefills_.erase(number);
+      sessions_.erase(number);
+    }
     const auto call = reader.get<LedCall>();
     if (call == LedCall::kEnd) return false;
     if (call == LedCall::kRest) {
@@ -32,6 +35,8 @@ class Follower {
       static_cast<void>(engine_->memory_of_ranks());
     } else if (call == LedCall::kPrefill || call == LedCall::kAppend || call == LedCall::kDecode) {
       feed(call, reader, message.size());
+    } else if (call == LedCall::kSlice) {
+      step(reader.get<std::uint64_t>());
     } else {
       repeat_of_one(call, reader);
     }
@@ -86,8 +91,14 @@ class Follower {
     PrefillOptions callbacks;  // what is called back on rank 0 is computed on all
     if (reader.get<std::uint8_t>() != 0) callbacks.on_logits = [](std::int32_t, std::span<const float>) {};
     if (reader.get<std::uint8_t>() != 0) callbacks.on_hidden = [](std::int32_t, std::span<const float>) {};
-    if (call == LedCall::kPrefill) return engine_->prefill(fed, tokens, callbacks);
-    fed.at(0)->append(tokens, callbacks);
+    const auto number = reader.get<std::uint64_t>();
+    prefills_.emplace(number, call == LedCall::kPrefill ? engine_->start_prefill(fed, tokens, callbacks)
+                                                        : engine_->start_append(*fed.at(0), tokens, callbacks));
+    step(number);
+  }
+
+  void step(std::uint64_t prefill) {
+    if (!prefills_.at(prefill).step()) prefills_.erase(prefill);
   }
 
   // What all ranks throw together is rank 0's to say.
@@ -103,13 +114,14 @@ class Follower {
 
   const std::shared_ptr<Engine> engine_;
   std::map<std::uint64_t, Session> sessions_;
+  std::map<std::uint64_t, Prefill> prefills_;  // under way; they go before their sessions
 };
 
 }  // namespace
 
-void Leader::drop(std::uint64_t session) {
+void Leader::drop(std::uint64_t number) {
   const std::lock_guard lock(mutex_);
-  dropped_.push_back(session);
+  dropped_.push_back(number);
 }
 
 void Leader::tell(LedCall call, const std::function<void(std::ostream&)>& put_fields) {

@@ -12,7 +12,7 @@
 
 namespace winnow {
 
-// Sessions are numbers here.
+// Sessions and prefills under way are numbers here.
 enum class LedCall : std::uint8_t {
   kOpen,        // session, options
   kLoad,        // session, path
@@ -20,8 +20,9 @@ enum class LedCall : std::uint8_t {
   kFork,        // session, the new one
   kTruncate,    // session, tokens
   kClear,       // session
-  kPrefill,     // sessions, tokens, whether logits and whether hidden states are called back
+  kPrefill,     // sessions, tokens, whether logits and whether hidden states are called back, prefill: its first slice
   kAppend,      // likewise of one session
+  kSlice,       // prefill: its next one
   kDecode,      // sessions, tokens
   kStatistics,  // session
   kPositions,   // session, layer, KV head
@@ -37,9 +38,9 @@ class Leader {
   Leader(const Pipeline& pipeline, bool is_led) : pipeline_(pipeline), leads_(is_led && pipeline.is_leading()) {}
 
   bool leads() const { return leads_; }
-  std::uint64_t new_session() { return leads_ ? ++n_sessions_ : 0; }
-  // The session is gone: others hear it with the next call.
-  void drop(std::uint64_t session);
+  std::uint64_t new_number() { return leads_ ? ++n_numbers_ : 0; }
+  // The session is gone, or the prefill was given up: others hear it with the next call.
+  void drop(std::uint64_t number);
   // Before a call that others take part in, and after one that each makes by itself: what is told has gone well here.
   // Nothing where nobody is led.
   void tell(LedCall call, const std::function<void(std::ostream&)>& put_fields = {});
@@ -47,7 +48,7 @@ class Leader {
  private:
   const Pipeline& pipeline_;
   const bool leads_;
-  std::uint64_t n_sessions_ = 0;
+  std::uint64_t n_numbers_ = 0;
   std::mutex mutex_;  // of the next
   std::vector<std::uint64_t> dropped_;
 };

@@ -178,7 +178,7 @@ Session Session::fork() const {
   impl_->check_idle();
   auto fork = std::make_unique<Impl>(*impl_);
   Leader& leader = impl_->engine_impl().leader;
-  fork->number = leader.new_session();
+  fork->number = leader.new_number();
   leader.tell(LedCall::kFork, [&](std::ostream& out) {
     put(out, impl_->number);
     put(out, fork->number);
@@ -233,7 +233,7 @@ void Session::save(const std::string& path) const {
 Session Engine::load_session(const std::string& path) {
   std::unique_lock lock(impl_->mutex, std::defer_lock);
   if (impl_->pipeline.is_split()) lock.lock();
-  const std::uint64_t number = impl_->leader.new_session();
+  const std::uint64_t number = impl_->leader.new_number();
   impl_->leader.tell(LedCall::kLoad, [&](std::ostream& out) {
     put(out, number);
     put_text(out, path);

@@ -97,6 +97,58 @@ TEST(LedRanks, RepeatEveryCall) {
   });
 }
 
+// Rank 0 does other things between the slices of a prompt, and may give it up; all ranks are then at the same place.
+class LedSlices : public testing::TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(Methods, LedSlices, testing::Values("full", "snapkv", "kvzip+", "h2o"), method_test_name);
+
+TEST_P(LedSlices, AreThoseOfOnePrompt) {
+  constexpr int kLayers = 5, kSweeps = 3;
+  const auto model = tiny_model({.n_layer = kLayers});
+  const auto prompt = random_tokens(kSweeps * 4 * kBatch, 300, 5);
+  const SessionOptions options = GetParam() == "full" ? full_options() : evicting_options(GetParam(), "30%");
+  const bool is_sliced = GetParam() != "h2o";  // it keeps queries of one layer at a time
+  int n_slices = 0;
+  expect_led(model, {2}, [&](Engine& engine) {
+    Seen seen;
+    Session reading = engine.open(options), answering = engine.open(full_options());
+    answering.prefill(random_tokens(30, 300, 6));
+    Session* of_reading = &reading;
+    int n_answered = 0;
+    const auto answer = [&] {
+      if (++n_answered > 4) return;
+      answering.decode(5);
+      seen.look(answering);
+    };
+    Prefill prefill = engine.start_prefill(std::span(&of_reading, 1), prompt);
+    for (n_slices = 1; prefill.step(); ++n_slices) answer();
+    while (n_answered < 4) answer();
+    seen.look(reading);
+    if (!is_sliced) return seen;
+
+    Prefill turn = engine.start_append(reading, random_tokens(5 * kBatch, 300, 8));
+    while (turn.step()) answering.decode(6);
+    seen.look(reading);
+    reading.clear();
+    for (const int n_steps : {1, 9}) {
+      int n = 0;
+      expect_error(ErrorCode::kCancelled, [&] {
+        reading.prefill(prompt, {.on_progress = [&](std::int64_t, std::int64_t) { return ++n < n_steps; }});
+      });
+      reading.append(random_tokens(20, 300, 7));
+      reading.clear();
+    }
+    {
+      Prefill given_up = engine.start_prefill(std::span(&of_reading, 1), prompt);
+      given_up.step();
+    }
+    reading.prefill(prompt);
+    seen.look(reading);
+    return seen;
+  });
+  const int n_followed = GetParam() == "kvzip+" ? kLayers : 0;  // layer by layer over all ranks
+  EXPECT_EQ(n_slices, is_sliced ? kSweeps + n_followed : 1);
+}
+
 // What rank 0 refuses changes nothing on any rank; its error is rank 0's alone.
 TEST(LedRanks, GoOnAfterAnError) {
   const auto model = tiny_model({.n_layer = 3});

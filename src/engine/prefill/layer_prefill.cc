@@ -116,7 +116,7 @@ void LayerPrefill::begin_pass() {
   staging_.emplace(sessions[0]->cache.shape().plain(), n_staged, 0, engine_impl().pool, n_together_);
   state_.emplace(engine_impl().model->impl().spec, engine_impl().pool);
   pass.emplace(engine_impl(), engine_impl().layers, *staging_, *state_, tokens, 0, recorders, followers);
-  pass->take_together(n_together_);
+  if (engine_impl().pipeline.is_split()) pass->take_together(n_together_);
   work_total = pass->work_total();
   for (QueryEvidence* recorder : recorders) recorder->begin_rows(0, n, n_together_ > 1);
 }

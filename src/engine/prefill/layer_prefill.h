@@ -24,6 +24,7 @@ class LayerPrefill final : public Prefill::Impl {
   void begin_pass() override;
   void end_layer(int layer) override;
   bool end_pass() override;
+  void hear_layers_before(int end) override;
   void undo() override;
 
  private:
@@ -38,8 +39,6 @@ class LayerPrefill final : public Prefill::Impl {
   };
   // Keeps of a layer that all rows are through with what is to be kept.
   void store(int layer);
-  // What other ranks have told of the layers before this one, which may shrink what own layers keep.
-  void hear_layers_before(int end);
   // Of the rows before the held-out text on the entries before it.
   void add_before(Group& group, LayerView view);
   bool has_promises() const;

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <chrono>
+#include <functional>
 #include <mutex>
 #include <utility>
 
@@ -66,8 +67,12 @@ Prefill::Impl::Impl(std::shared_ptr<Engine> the_engine, std::vector<Session::Imp
 Prefill::Impl::~Impl() = default;
 
 void Prefill::Impl::tell() {
-  if (std::exchange(is_told, true)) return;
-  engine_impl().leader.tell(is_append ? LedCall::kAppend : LedCall::kPrefill, [&](std::ostream& out) {
+  Leader& leader = engine_impl().leader;
+  if (std::exchange(is_told, true)) {
+    return leader.tell(LedCall::kSlice, [&](std::ostream& out) { put(out, number); });
+  }
+  number = leader.new_number();
+  leader.tell(is_append ? LedCall::kAppend : LedCall::kPrefill, [&](std::ostream& out) {
     std::vector<std::uint64_t> numbers;
     for (const Session::Impl* session : sessions) numbers.push_back(session->number);
     put_array(out, std::span<const std::uint64_t>(numbers));
@@ -75,7 +80,55 @@ void Prefill::Impl::tell() {
     for (const bool wanted : {static_cast<bool>(callbacks.on_logits), static_cast<bool>(callbacks.on_hidden)}) {
       put(out, static_cast<std::uint8_t>(wanted));
     }
+    put(out, number);
   });
+}
+
+void Prefill::Impl::agree_on_slices() {
+  const Pipeline& pipeline = engine_impl().pipeline;
+  if (!pipeline.is_split()) return;
+  const auto own = static_cast<std::uint64_t>(pass->n_sweeps());
+  const auto all = pipeline.gather(std::as_bytes(std::span(&own, 1)));
+  is_sliced = own > 0 && std::all_of(all.begin(), all.end(), [&](const std::vector<std::byte>& message) {
+                return numbers_in<std::uint64_t>(message).at(0) == own;
+              });
+}
+
+void Prefill::Impl::run_slice(const std::function<void(bool more)>& advanced) {
+  const auto advance_once = [&] {
+    const bool more = advance();
+    advanced(more);
+    return more;
+  };
+  if (!engine_impl().pipeline.is_split()) {
+    advance_once();
+    return;
+  }
+  if (!is_sliced) {
+    while (advance_once()) {
+    }
+    return;
+  }
+  if (!pass) begin_pass();
+  if (!pass->is_at_followers()) {
+    do {
+      advance_once();
+    } while (!pass->is_through() && !pass->is_at_sweep());
+  } else {
+    // Layer after layer over all ranks: each does its own, and nothing while they are another's.
+    while (!pass->is_through() && pass->layer() <= slice_layer) advance_once();
+    hear_layers_before(slice_layer + 1);  // nothing is on the way between two slices
+    if (++slice_layer < engine_impl().model->impl().spec.n_layer()) return advanced(true);
+    slice_layer = 0;
+  }
+  if (pass->is_through()) advance_once();
+}
+
+void Prefill::Impl::give_up() {
+  undo();
+  is_over = true;
+  for (Session::Impl* session : sessions) session->is_prefilling = false;
+  if (number > 0) engine_impl().leader.drop(number);
 }
 
 bool Prefill::Impl::advance() {
@@ -144,10 +197,7 @@ Prefill& Prefill::operator=(Prefill&& other) noexcept {
 Prefill::~Prefill() {
   if (!impl_) return;
   const std::lock_guard lock(impl_->engine_impl().mutex);
-  if (!impl_->is_over) {
-    impl_->undo();
-    for (Session::Impl* session : impl_->sessions) session->is_prefilling = false;
-  }
+  if (!impl_->is_over) impl_->give_up();
   const std::shared_ptr<Engine> engine = impl_->engine;  // outlives the lock
   impl_.reset();
 }
@@ -157,30 +207,32 @@ bool Prefill::step() {
   const std::lock_guard lock(prefill.engine_impl().mutex);
   if (prefill.is_over) return false;
   const Pipeline& pipeline = prefill.engine_impl().pipeline;
-  bool more = false;
-  const auto advance = [&] {
-    const auto start = std::chrono::steady_clock::now();
-    more = prefill.advance();
-    const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
-    prefill.seconds += elapsed.count();
-    if (more && prefill.callbacks.on_progress && !prefill.callbacks.on_progress(work_done(), prefill.work_total)) {
-      throw Error(ErrorCode::kCancelled, "the prefill was stopped");
-    }
+  bool more = false, goes_on = true;
+  const auto check = [&](bool can_stop) {
+    if (!goes_on && can_stop) throw Error(ErrorCode::kCancelled, "the prefill was stopped");
   };
+  // Who leads can stop what all do in the same slices; else one rank alone knows of it.
+  const bool stops_after_slice = prefill.engine_impl().leader.leads();
+  const auto start = std::chrono::steady_clock::now();
   try {
-    // Ranks have different numbers of steps, and whatever follows one must follow it on all of them.
     pipeline.together([&] {
+      const bool is_first = !prefill.is_told;
       prefill.tell();
-      do {
-        advance();
-      } while (more && pipeline.is_split());
+      if (is_first) prefill.agree_on_slices();
+      prefill.run_slice([&](bool is_more) {
+        more = is_more;
+        if (more && prefill.callbacks.on_progress) {
+          goes_on &= prefill.callbacks.on_progress(work_done(), prefill.work_total);
+        }
+        check(!stops_after_slice || !prefill.is_sliced);
+      });
     });
+    check(more);
   } catch (...) {
-    prefill.undo();
-    prefill.is_over = true;
-    for (Session::Impl* session : prefill.sessions) session->is_prefilling = false;
+    prefill.give_up();
     throw;
   }
+  prefill.seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   if (more) return true;
   for (Session::Impl* session : prefill.sessions) {
     session->statistics.prefill_s += prefill.seconds;

@@ -1,6 +1,8 @@
 // A prompt or turn on its way into sessions: what its two ways, layer_prefill.h and append_prefill.h, have in common.
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -27,15 +29,24 @@ struct Prefill::Impl {
   virtual void end_layer(int layer) = 0;
   // They have been through all layers. Ends the pass; returns whether there is another.
   virtual bool end_pass() = 0;
+  // What other ranks have told of the layers before this one, which may shrink what own layers keep.
+  virtual void hear_layers_before(int /*end*/) {}
   // Puts the sessions back as they were.
   virtual void undo() = 0;
 
   // What the callbacks ask for of a pass that is through; the logits [n_vocab] of its last row, or none.
   std::vector<float> read_output();
-  // What Prefill::step does but for the bookkeeping.
+  // One step of the pass, or its end. Returns whether there is more.
   bool advance();
-  // Other ranks hear of it with its first step.
+  // What ranks do of it before anything else may follow: on all of them it needs nothing that another one does later.
+  // advanced: called with what advance() has returned.
+  void run_slice(const std::function<void(bool more)>& advanced);
+  // Other ranks hear of each slice.
   void tell();
+  // Whether all ranks have the same slices: else all of it is one.
+  void agree_on_slices();
+  // Undone, and other ranks hear of it.
+  void give_up();
   Engine::Impl& engine_impl() const { return engine->impl(); }
 
   const std::shared_ptr<Engine> engine;
@@ -47,7 +58,10 @@ struct Prefill::Impl {
   std::int64_t work_before = 0;  // of the passes that have ended
   double seconds = 0;            // of all steps
   bool is_append = false;        // Engine::start_append's
-  bool is_told = false;
+  bool is_told = false;          // of the first slice
+  bool is_sliced = false;        // over several ranks
+  int slice_layer = 0;           // that the next slice of what follows the prompt ends with
+  std::uint64_t number = 0;      // where this rank leads others: what it is called there
   bool is_done = false;
   bool is_over = false;  // done or undone: the sessions are free
 };

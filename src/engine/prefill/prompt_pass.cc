@@ -72,11 +72,12 @@ PromptPass::PromptPass(Engine::Impl& engine, LayerRange layers, EntrySink& sink,
 }
 
 void PromptPass::take_together(int n_layers) {
-  if (n_layers == 1) return;
+  if (n_layers == 1 && layers_.size() > 1) return;
+  // Of all layers, so that ranks do the same.
   const std::vector<LayerWeights>& weights = engine_.model->impl().weights.layers;
-  const bool is_costly =
-      experts_ || std::any_of(weights.begin() + layers_.first, weights.begin() + layers_.last,
-                              [&](const auto& layer) { return engine_.converted.converts(layer, n_converted_); });
+  const bool is_costly = experts_ || std::any_of(weights.begin(), weights.end(), [&](const LayerWeights& layer) {
+                           return engine_.converted.converts(layer, n_converted_);
+                         });
   const std::size_t n = is_costly ? kSweepBatches : 1;
   n_together_ = n_layers;
   sweeps_.clear();
@@ -153,8 +154,12 @@ std::optional<int> PromptPass::step() {
 void PromptPass::go_on() {
   const int first = layer_ - (layer_ - layers_.first) % n_together_;  // of those that are taken together
   const int last = std::min(first + n_together_, layers_.last);
-  if (++layer_ == last && ++sweep_ < sweeps_.size()) layer_ = first;
-  if (layer_ == last) sweep_ = 0;
+  if (++layer_ == last && sweep_ + 1 < sweeps_.size()) {
+    ++sweep_;
+    layer_ = first;
+  } else if (layer_ == last && !is_through()) {
+    sweep_ = 0;
+  }
   if (!is_through()) batch_ = first_batch();
 }
 

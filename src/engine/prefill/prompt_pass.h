@@ -48,6 +48,14 @@ class PromptPass {
   std::optional<int> step();
   bool is_through() const { return layer_ == layers_.last; }
 
+  // Where all layers are taken together: parts of the work that follow each other, each through all of them; 0: they
+  // are not. What follows the prompt is the last.
+  std::size_t n_sweeps() const { return n_together_ >= layers_.size() ? sweeps_.size() : 0; }
+  // One is about to begin.
+  bool is_at_sweep() const { return layer_ == layers_.first && stage_ == Stage::kLayer && batch_ == first_batch(); }
+  bool is_at_followers() const { return sweeps_[sweep_].first > 0 && sweeps_[sweep_].first == n_prompt_batches_; }
+  int layer() const { return layer_; }  // the present one
+
   std::int64_t work_done() const { return work_done_; }  // layers x rows
   std::int64_t work_total() const;
 
