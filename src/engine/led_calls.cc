@@ -98,7 +98,9 @@ class Follower {
   }
 
   void step(std::uint64_t prefill) {
-    if (!prefills_.at(prefill).step()) prefills_.erase(prefill);
+    together([&] {
+      if (!prefills_.at(prefill).step()) prefills_.erase(prefill);
+    });
   }
 
   // What all ranks throw together is rank 0's to say.

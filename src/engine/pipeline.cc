@@ -94,6 +94,12 @@ std::string Pipeline::of_first(const std::string& text) const {
   return text_in(link_->receive(0, kFirst));
 }
 
+double Pipeline::of_first(double number) const {
+  if (!is_split()) return number;
+  const std::string bytes = of_first(std::string(reinterpret_cast<const char*>(&number), sizeof(number)));
+  return numbers_in<double>(std::as_bytes(std::span(bytes))).at(0);
+}
+
 void Pipeline::tell_call(const std::string& message) const {
   send_to_others(kCalls, std::as_bytes(std::span(message)));
 }

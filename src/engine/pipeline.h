@@ -46,8 +46,9 @@ class Pipeline {
   // Every rank's message, by rank. All of them call it.
   std::vector<std::vector<std::byte>> gather(std::span<const std::byte> message) const;
 
-  // Rank 0's text, on every rank.
+  // Rank 0's text, or its number, on every rank.
   std::string of_first(const std::string& text) const;
+  double of_first(double number) const;
   // Bytes from one rank to another, who asks for each: senders run ahead of nobody.
   void give_piece(int to, std::span<const char> piece) const;
   std::vector<char> take_piece(int from) const;

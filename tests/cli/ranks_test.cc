@@ -58,7 +58,8 @@ class Ranks : public testing::Test {
 TEST_F(Ranks, AnswerAsOneProcess) {
   for (const Words& cache : {Words{},
                              {"--kv-evict", "lava", "--kv-budget", "20%", "--kv-decode", "cut:every=3"},
-                             {"--kv-budget", "20%bytes"}}) {
+                             {"--kv-budget", "20%bytes"},
+                             {"--kv-budget", "kl=10"}}) {
     Words words = {"run", "-p", long_text(), "-n", "12", "--ignore-eos", "--seed", "7", "--json", "-"};
     words.insert(words.end(), cache.begin(), cache.end());
     const ProcessResult alone = run(1, words);

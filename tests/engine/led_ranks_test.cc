@@ -162,6 +162,9 @@ TEST(LedRanks, GoOnAfterAnError) {
     expect_error(ErrorCode::kInvalidArgument, [&] { session.decode(-1); });
     expect_error(ErrorCode::kInvalidArgument, [&] { session.truncate(70); });
     expect_error(ErrorCode::kInvalidArgument, [&] { engine.open(evicting_options("snapkv", "1")).prefill({}); });
+    SessionOptions strict = evicting_options("kvzip", "20%");
+    strict.budget = Budget{.unit = Budget::Unit::kLoss, .amount = 1e-4};
+    expect_error(ErrorCode::kInvalidArgument, [&] { engine.open(strict).prefill(random_tokens(300, 300, 4)); });
     expect_error(ErrorCode::kIo, [&] { session.save(directory.file("no/folder")); });
     expect_error(ErrorCode::kNotFound, [&] { engine.load_session(directory.file("nowhere")); });
     session.decode(3);

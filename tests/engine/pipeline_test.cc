@@ -285,18 +285,40 @@ TEST(Pipeline, PartsLayersByTheirBytes) {
   expect_same(sharing, {1, 2}, [](Engine& engine) { return conversation(engine, evicting_options("kvzip+", "40%")); });
 }
 
-// A budget that a prompt has to be searched for.
-TEST(Pipeline, SaysWhatItDoesNotDo) {
-  const auto model = tiny_model({.n_layer = 2});
-  on_ranks(2, [&](const std::shared_ptr<PipelineLink>& link) {
-    const auto engine = Engine::create(model, rank_options(link, {}));
-    SessionOptions options;
-    options.eviction = EvictionOptions::parse("kvzip");
-    options.budget = Budget::parse("kl=0.02");
-    Session searching = engine->open(options), session = engine->open(full_options());
-    expect_error(ErrorCode::kUnsupported, [&] { searching.prefill(random_tokens(200, 300, 4)); });
-    session.prefill(random_tokens(20, 300, 4));  // all of them still go on
-  });
+// A budget that is searched for by what cuts cost, and one that no cut keeps to.
+TEST(Pipeline, FindsTheSameBudgetForALoss) {
+  const auto model = tiny_model({.n_layer = 3, .n_head = 4, .n_kv_head = 2, .head_dim = 32, .seed = 3});
+  const auto prompt = random_tokens(700, 300, 4);
+  for (const char* method : {"auto", "kvzip", "kvzip+:fit=values,bits=4", "kvzip:layers=uniform,heads=ada,bits=4"}) {
+    SCOPED_TRACE(method);
+    const Program search = [&](Engine& engine) {
+      Seen seen;
+      SessionOptions options;
+      options.eviction = EvictionOptions::parse(method);
+      double loss = 10;
+      for (int i = 0; i < 2; ++i) {  // then less than the smallest cut costs
+        options.budget = Budget{.unit = Budget::Unit::kLoss, .amount = loss};
+        Session session = engine.open(options);
+        session.prefill(prompt);
+        seen.look(session);
+        const LossPromise promise = session.statistics().promise.value();
+        for (const LossPromise::Trial& trial : promise.tried) {
+          seen.logits.push_back({static_cast<float>(trial.budget.amount), static_cast<float>(trial.kl)});
+        }
+        loss = 0.999 * promise.expected;
+        session.append(random_tokens(20, 300, 5));
+        session.decode(7);
+        seen.look(session);
+      }
+      options.budget = Budget{.unit = Budget::Unit::kLoss, .amount = 1e-9};
+      Session refused = engine.open(options);
+      expect_error(ErrorCode::kInvalidArgument, [&] { refused.prefill(prompt); });
+      refused.append(random_tokens(20, 300, 4));  // all of them still go on
+      seen.look(refused);
+      return seen;
+    };
+    for (const std::vector<int>& first_layers : {std::vector<int>{1}, {1, 2}}) expect_same(model, first_layers, search);
+  }
 }
 
 struct RankEstimates {

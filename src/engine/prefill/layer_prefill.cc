@@ -215,7 +215,12 @@ bool LayerPrefill::end_pass() {
     for (PromptTarget* target : group.targets) {
       if (!target->promises()) continue;
       held_out_.reference = target->refits() ? &*group.before : nullptr;
-      target->keep_promise(held_out_);
+      try {
+        target->keep_promise(held_out_);
+      } catch (const LossRefusal&) {
+        refusal = std::current_exception();
+        return false;
+      }
     }
     group.before.reset();
     for (PromptTarget* target : group.targets) {

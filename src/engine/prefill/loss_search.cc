@@ -9,7 +9,6 @@
 #include "engine/evidence/layer_views.h"
 #include "engine/prefill/prompt_pass.h"
 #include "engine/session_options.h"
-#include "winnow/error.h"
 #include "winnow/log_softmax.h"
 
 namespace winnow {
@@ -38,7 +37,7 @@ LossSearch::LossSearch(Session::Impl& session, Cut& cut, const HeldOutText& text
     : session_(session), cut_(cut), text_(text) {}
 
 std::int64_t LossSearch::total(const Budget& budget) const {
-  CacheShape shape = session_.cache.shape();
+  CacheShape shape = session_.shape;
   if (shape.fine) shape.fine->part = finer_part(budget);
   const auto n = text_.first_position + static_cast<std::int32_t>(text_.tokens.size());
   const std::int64_t all = std::int64_t{n} * shape.n_cut_heads();
@@ -74,7 +73,8 @@ double LossSearch::measure(const Budget& budget) const {
     const std::span<const float> expected(full.data() + static_cast<std::size_t>(row % kRows) * n_vocab, n_vocab);
     if (row >= n_skipped) kl += kl_divergence(expected, log_sum_exp(expected), logits, log_sum_exp(logits));
   });
-  return kl / (n - n_skipped);
+  // Ranks of different processors may differ in the last digits.
+  return engine.pipeline.of_first(kl / (n - n_skipped));
 }
 
 LossPromise LossSearch::find() const {
@@ -89,11 +89,11 @@ LossPromise LossSearch::find() const {
     promise.expected = kl;
     if (promise.expected <= promise.asked) return promise;
   }
-  throw Error(ErrorCode::kInvalidArgument, "no cut of this prompt by the method '" + session_.options.eviction.text() +
-                                               "' keeps to " + session_.options.budget->text() + ": " +
-                                               session_.options.budget->most().text() + " may cost " +
-                                               format_number(std::round(promise.expected * 1e4) / 1e4) +
-                                               " nats a token: allow more, or give a size");
+  throw LossRefusal(ErrorCode::kInvalidArgument,
+                    "no cut of this prompt by the method '" + session_.options.eviction.text() + "' keeps to " +
+                        session_.options.budget->text() + ": " + session_.options.budget->most().text() + " may cost " +
+                        format_number(std::round(promise.expected * 1e4) / 1e4) +
+                        " nats a token: allow more, or give a size");
 }
 
 }  // namespace winnow

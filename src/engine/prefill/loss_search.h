@@ -15,6 +15,7 @@
 #include "engine/engine_impl.h"
 #include "engine/evidence/reference_attention.h"
 #include "eviction/cut.h"
+#include "winnow/error.h"
 
 namespace winnow {
 
@@ -33,12 +34,18 @@ std::int32_t held_out_tokens(std::int32_t n);
 // The parts of a prompt's bytes that are tried, ascending; the last is Budget::most() of a loss.
 std::span<const double> loss_rungs();
 
+// Not even the largest cut keeps to the loss. The ranks of a pipeline find it together.
+class LossRefusal : public Error {
+ public:
+  using Error::Error;
+};
+
 class LossSearch {
  public:
   // session: holds what `cut` has kept, by options.budget->most(); values that are refitted wait for it.
   LossSearch(Session::Impl& session, Cut& cut, const HeldOutText& text);
 
-  // Throws Error(kInvalidArgument) where not even the largest cut keeps to the loss.
+  // Throws LossRefusal(kInvalidArgument).
   LossPromise find() const;
   // The number of entries that a part of the bytes comes to, and which part of them has more bits.
   std::int64_t total(const Budget& budget) const;

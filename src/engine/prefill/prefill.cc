@@ -172,11 +172,7 @@ std::unique_ptr<Prefill::Impl> start_prefill(const std::shared_ptr<Engine>& engi
     prefill = std::make_unique<AppendPrefill>(engine, first, tokens, callbacks, total, chunk);
   } else {
     std::vector<Session::Impl*> targets;
-    for (Session* session : sessions) {
-      const std::optional<Budget>& budget = session->options().budget;
-      if (budget && budget->unit == Budget::Unit::kLoss) engine->impl().check_whole("a search for a budget");
-      targets.push_back(&session->impl());
-    }
+    for (Session* session : sessions) targets.push_back(&session->impl());
     prefill = std::make_unique<LayerPrefill>(engine, std::move(targets), tokens, callbacks, observer);
   }
   begin(*prefill);
@@ -227,6 +223,7 @@ bool Prefill::step() {
         check(!stops_after_slice || !prefill.is_sliced);
       });
     });
+    if (prefill.refusal) std::rethrow_exception(prefill.refusal);
     check(more);
   } catch (...) {
     prefill.give_up();

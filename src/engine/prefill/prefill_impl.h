@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -58,6 +59,7 @@ struct Prefill::Impl {
   std::int64_t work_before = 0;  // of the passes that have ended
   double seconds = 0;            // of all steps
   bool is_append = false;        // Engine::start_append's
+  std::exception_ptr refusal;    // what all ranks have found together: they go on without this prefill
   bool is_told = false;          // of the first slice
   bool is_sliced = false;        // over several ranks
   int slice_layer = 0;           // that the next slice of what follows the prompt ends with
