@@ -60,16 +60,21 @@ struct Batch::Impl {
   void keep_answer(const BatchJob& job, Session session);
   bool keeps(const BatchJob& job) const;
   void restore();  // from the folder
-  // Whether a request of the queue waits for a file with its beginning, which is then being read, or for room for that.
+  // Whether a request of the queue waits for a file with its beginning, which is then looked for or being read, or for
+  // room for that.
   enum class FileWait { kNone, kFile, kRoom };
   FileWait wait_for_file(BatchJob& job);
+  void search(const BatchJob& job, std::size_t n_least);
+  void finish_search();
   void load(const SavedBeginning& file, const BatchJob& job, std::size_t bytes);
   void finish_load();
   void drop_unwanted_load();
   // Begins to save one that has waited so long. False if there is none, and none is being saved.
   bool save_one(std::chrono::steady_clock::duration context_age, std::chrono::steady_clock::duration other_age);
   void finish_save();
-  bool is_file_over() const { return (loading && loading->is_over) || (saving && saving->is_over); }
+  bool is_file_over() const {
+    return (searching && searching->is_over) || (loading && loading->is_over) || (saving && saving->is_over);
+  }
   void warn(const std::string& sentence) const;
   // Does `work` on a thread of its own, then sets is_over and wakes the batch's thread.
   template <class Work>
@@ -102,8 +107,6 @@ struct Batch::Impl {
   const BatchOptions options;
   std::optional<PrefixFiles> files;  // with a folder
   PrefixTree tree;
-  std::unique_ptr<FileLoad> loading;  // null: none is being read
-  std::unique_ptr<FileSave> saving;   // likewise
   std::deque<std::unique_ptr<BatchJob>> queue;
   std::list<std::unique_ptr<BatchJob>> active;  // admitted
   std::list<BatchReading> readings;             // the next slice belongs to the first
@@ -125,6 +128,11 @@ struct Batch::Impl {
   bool is_draining = false, is_stopping = false;
   BatchStatistics published;
   std::vector<BatchEntry> published_entries;
+
+  // The batch's thread's; null: there is none at present. Their threads use what is above.
+  std::unique_ptr<FileSearch> searching;
+  std::unique_ptr<FileLoad> loading;
+  std::unique_ptr<FileSave> saving;
 
   std::thread thread;  // last: it uses all of the above
 };

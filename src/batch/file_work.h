@@ -1,15 +1,25 @@
-// A file of a kept sequence that is read or written on a thread of its own, while answers go on. One of each at a time.
+// What is done in the folder for saved contexts on threads of its own, while answers go on: looking for a file, reading
+// one, writing one. One of each at a time.
 #pragma once
 
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <future>
 #include <string>
+#include <vector>
 
 #include "batch/prefix_files.h"
 #include "batch/prefix_tree.h"
 
 namespace winnow {
+
+// What of a request's context is in the folder.
+struct FileSearch {
+  std::uint64_t job = 0;
+  std::atomic<bool> is_over = false;
+  std::future<std::vector<SavedBeginning>> found;  // last: it waits for the thread, which uses all of the above
+};
 
 // On its way into memory, for requests in the queue.
 struct FileLoad {
@@ -19,14 +29,14 @@ struct FileLoad {
   std::size_t bytes = 0;    // promised to it
   std::atomic<bool> is_wanted = true;
   std::atomic<bool> is_over = false;
-  std::future<Session> session;  // last: it waits for the thread, which uses all of the above
+  std::future<Session> session;  // last: see above
 };
 
 // On its way into the folder. Nobody removes the sequence meanwhile.
 struct FileSave {
   PrefixPointer prefix;
   std::atomic<bool> is_over = false;
-  std::future<void> result;  // likewise
+  std::future<void> result;  // last: see above
 };
 
 }  // namespace winnow

@@ -110,10 +110,12 @@ Batch::Impl::FileWait Batch::Impl::wait_for_file(BatchJob& job) {
   const BatchRequest& request = job.request;
   if (!files || request.reuse == Reuse::kNone || request.context.empty()) return FileWait::kNone;
   if (job.saved && job.saved->empty()) return FileWait::kNone;
+  if (find_unready_context(job)) return FileWait::kNone;
   const std::int32_t n_there = tree.find(job.key, job.tokens).n_tokens;
   if (!job.saved) {
     if (n_there >= static_cast<std::int32_t>(request.context.size())) return FileWait::kNone;
-    job.saved = files->find(job.key, request.context, static_cast<std::size_t>(std::max(n_there + 1, kLeastReused)));
+    if (!searching) search(job, static_cast<std::size_t>(std::max(n_there + 1, kLeastReused)));
+    return FileWait::kFile;
   }
   const std::size_t limit = engine->memory().kv_bytes_limit;
   const auto bytes = [&](const SavedBeginning& file) {
@@ -122,12 +124,34 @@ Batch::Impl::FileWait Batch::Impl::wait_for_file(BatchJob& job) {
   std::erase_if(*job.saved, [&](const SavedBeginning& file) {
     return file.n_tokens <= n_there || (limit > 0 && bytes(file) > limit);
   });
-  if (job.saved->empty() || find_unready_context(job)) return FileWait::kNone;
+  if (job.saved->empty()) return FileWait::kNone;
   if (loading) return FileWait::kFile;  // this one, or the next
   const SavedBeginning& longest = job.saved->front();
   if (!make_room(bytes(longest))) return FileWait::kRoom;
   load(longest, job, bytes(longest));
   return FileWait::kFile;
+}
+
+void Batch::Impl::search(const BatchJob& job, std::size_t n_least) {
+  auto next = std::make_unique<FileSearch>();
+  next->job = job.id;
+  next->found = beside(next->is_over, [this, key = job.key, context = job.request.context, n_least] {
+    return files->find(key, context, n_least);
+  });
+  searching = std::move(next);
+}
+
+void Batch::Impl::finish_search() {
+  const std::unique_ptr<FileSearch> over = std::move(searching);
+  std::vector<SavedBeginning> found;
+  try {
+    found = over->found.get();
+  } catch (const std::exception& error) {
+    warn(std::string("saved contexts could not be looked for: ") + error.what());
+  }
+  for (const std::unique_ptr<BatchJob>& job : queue) {
+    if (job->id == over->job) job->saved = std::move(found);  // else it has been cancelled
+  }
 }
 
 void Batch::Impl::load(const SavedBeginning& file, const BatchJob& job, std::size_t bytes) {

@@ -45,6 +45,7 @@ void Batch::Impl::run() {
 
 void Batch::Impl::work() {
   while (receive()) {
+    if (searching && searching->is_over) finish_search();
     if (loading && loading->is_over) finish_load();
     if (saving && saving->is_over) finish_save();
     admit();
@@ -67,11 +68,11 @@ bool Batch::Impl::receive() {
     std::unique_lock lock(mutex);
     const auto has_news = [&] { return is_stopping || !incoming.empty() || !cancelled.empty() || is_file_over(); };
     // Those in the queue wait for a file, or for the room that one of them holds.
-    if (active.empty() && (queue.empty() || loading || saving) && !has_news()) {
+    if (active.empty() && (queue.empty() || searching || loading || saving) && !has_news()) {
       lock.unlock();
-      const bool is_saving = save_one(kAtOnce, conversation_age(options));
       std::optional<BatchClock::time_point> due;
-      if (!is_saving) {
+      // A search is over in no time.
+      if (!searching && !save_one(kAtOnce, conversation_age(options))) {
         due = next_save(conversation_age(options));
         if (loading) {
           drop_step();

@@ -1,4 +1,5 @@
-// Files of kept contexts are read and written beside the batch's thread: who has nothing to do with them goes on.
+// Files of kept contexts are looked for, read and written beside the batch's thread: who has nothing to do with them
+// goes on.
 #include <fcntl.h>
 #include <sys/file.h>
 #include <unistd.h>
@@ -9,6 +10,7 @@
 #include <fstream>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <thread>
 
 #include "batch/batch_test_support.h"
@@ -27,13 +29,9 @@ class HeldFolder {
       : descriptor_(open((folder + "/lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600)) {
     EXPECT_EQ(flock(descriptor_, LOCK_EX), 0);
   }
-  ~HeldFolder() { release(); }
+  ~HeldFolder() { close(descriptor_); }
   HeldFolder(const HeldFolder&) = delete;
   HeldFolder& operator=(const HeldFolder&) = delete;
-  void release() {
-    if (descriptor_ >= 0) close(descriptor_);
-    descriptor_ = -1;
-  }
 
  private:
   int descriptor_;
@@ -86,43 +84,121 @@ class FileWorkTest : public BatchTest {
     answer_ = answer_of(*first_, request);
     wait_until([&] { return !file_of(static_cast<int>(request.context.size())).empty(); });
   }
-  // Another request is answered, so those before it are known to wait.
-  void expect_others_go_on() { EXPECT_EQ(answer_of(*second_, other_request()).size(), 6U); }
+  // Nobody reads or writes a file from here on.
+  void hold() { held_.emplace(folder_); }
+  void release() { held_.reset(); }
+  std::uint64_t ask(Listener& listener, const BatchRequest& asked = request(1)) {
+    return second_->submit(asked, listener.callbacks());
+  }
+  // A file is being read; another request is answered, so those before it are known to wait.
+  void expect_others_go_on() {
+    wait_until([&] { return second_->statistics().bytes_promised > 0; });
+    EXPECT_EQ(answer_of(*second_, other_request()).size(), 6U);
+  }
 
   const TemporaryDirectory directory_;
   const std::string folder_ = directory_.file("cache");
   std::vector<std::string> warnings_;
   std::unique_ptr<Batch> first_ = make_batch(options());
   std::unique_ptr<Batch> second_ = make_batch(options());  // its engine is engine_
+  std::optional<HeldFolder> held_;
   std::vector<Token> answer_;
 };
 
-TEST_F(FileWorkTest, OthersGoOnWhileAContextIsLoaded) {
-  save(request(1));
-  HeldFolder held(folder_);
-  Listener listener;
-  second_->submit(request(1), listener.callbacks());
-  expect_others_go_on();
-  EXPECT_FALSE(listener.is_done());
+// A request waits for what was saved: its file is being read, until the folder is released.
+class FileLoadTest : public FileWorkTest {
+ protected:
+  void SetUp() override {
+    save(request(1));
+    hold();
+    id_ = ask(listener_);
+    expect_others_go_on();
+    EXPECT_FALSE(listener_.is_done());
+  }
+  void TearDown() override { EXPECT_TRUE(warnings_.empty()); }
+
+  Listener listener_;
+  std::uint64_t id_ = 0;
+};
+
+TEST_F(FileLoadTest, OthersGoOn) {
   EXPECT_GE(second_->statistics().bytes_promised, fs::file_size(file_of(kContext)));
-  held.release();
-  EXPECT_EQ(listener.wait().cached_tokens, kContext);
-  EXPECT_EQ(listener.answer(), answer_);
+  release();
+  EXPECT_EQ(listener_.wait().cached_tokens, kContext);
+  EXPECT_EQ(listener_.answer(), answer_);
+}
+
+TEST_F(FileLoadTest, WhatNobodyWaitsForAnyMoreIsDropped) {
+  second_->cancel(id_);
+  EXPECT_EQ(listener_.wait().reason, FinishReason::kCancelled);
+  release();
+  wait_until([&] { return second_->statistics().bytes_promised == 0; });
+  EXPECT_TRUE(second_->entries().empty());
+  EXPECT_EQ(bytes_in_use(), 0U);
+}
+
+TEST_F(FileLoadTest, WhoeverStillWaitsGetsWhatAnotherHasGivenUp) {
+  Listener listeners[2];
+  const std::uint64_t other = ask(listeners[0]);
+  expect_others_go_on();
+  second_->cancel(id_);
+  EXPECT_EQ(listener_.wait().reason, FinishReason::kCancelled);
+  second_->cancel(other);  // the last one
+  EXPECT_EQ(listeners[0].wait().reason, FinishReason::kCancelled);
+  ask(listeners[1]);
+  expect_others_go_on();
+  release();
+  EXPECT_EQ(listeners[1].wait().cached_tokens, kContext);
+  EXPECT_EQ(listeners[1].answer(), answer_);
+}
+
+TEST_F(FileLoadTest, TheEndComes) {
+  std::thread end([&] { second_.reset(); });
+  EXPECT_EQ(listener_.wait().reason, FinishReason::kCancelled);
+  release();
+  end.join();
+  EXPECT_EQ(bytes_in_use(), 0U);
+}
+
+// All of what is counted here happens on the batch's thread, which makes a step for each slice that it reads at least.
+TEST_F(FileWorkTest, OthersGoOnWhileTheFolderIsLookedThrough) {
+  constexpr int kFiles = 15'000, kContextNow = 100;
+  constexpr std::size_t kMostSlices = 25;  // of a prompt so short
+  for (int i = 0; i < kFiles; ++i) {
+    std::ofstream(folder_ + "/" + std::to_string(i) + "-" + std::to_string(kContextNow) + ".context");
+  }
+  Listener going, asking;
+  BatchRequest long_answer = other_request();
+  long_answer.max_tokens = 2000;
+  const std::uint64_t id = ask(going, long_answer);
+  going.wait_for_tokens(1);
+  std::size_t n_before = 0, n_after = 0;
+  BatchCallbacks callbacks = asking.callbacks();
+  callbacks.on_accept = [&] { n_before = going.tokens().size(); };
+  asking.wants_token = [&](const BatchToken& /*token*/) {
+    n_after = n_after == 0 ? going.tokens().size() : n_after;
+    return true;
+  };
+  second_->submit(request(1, kContextNow), callbacks);
+  EXPECT_EQ(asking.wait().cached_tokens, 0);
+  EXPECT_GT(n_after, n_before + kMostSlices);
+  second_->cancel(id);
+  going.wait();
   EXPECT_TRUE(warnings_.empty());
 }
 
 TEST_F(FileWorkTest, ContextsThatSeveralWaitForAreLoadedOnce) {
   save(request(1));
   save(request(2, kContext - 1));
-  HeldFolder held(folder_);
+  hold();
   Listener listeners[4];
   for (int i = 0; i < 4; ++i) {
     BatchRequest asked = i < 3 ? request(1) : request(2, kContext - 1);  // and one that waits for another file
     asked.prompt = random_tokens(kPrompt, 300, static_cast<std::uint32_t>(70 + i));
-    second_->submit(asked, listeners[i].callbacks());
+    ask(listeners[i], asked);
   }
   expect_others_go_on();
-  held.release();
+  release();
   for (int i = 0; i < 4; ++i) EXPECT_EQ(listeners[i].wait().cached_tokens, i < 3 ? kContext : kContext - 1);
   EXPECT_EQ(second_->statistics().prompt_tokens, 4 * kPrompt + 20);
   EXPECT_TRUE(warnings_.empty());
@@ -131,11 +207,11 @@ TEST_F(FileWorkTest, ContextsThatSeveralWaitForAreLoadedOnce) {
 TEST_F(FileWorkTest, ADamagedContextIsReadAnew) {
   save(request(1));
   damage(file_of(kContext));
-  HeldFolder held(folder_);
+  hold();
   Listener listeners[2];
-  for (Listener& listener : listeners) second_->submit(request(1), listener.callbacks());
+  for (Listener& listener : listeners) ask(listener);
   expect_others_go_on();
-  held.release();
+  release();
   EXPECT_EQ(listeners[0].wait().cached_tokens, 0);
   EXPECT_EQ(listeners[1].wait().cached_tokens, kContext);  // which the first one has read
   for (const Listener& listener : listeners) EXPECT_EQ(listener.answer(), answer_);
@@ -148,62 +224,14 @@ TEST_F(FileWorkTest, BehindADamagedContextAShorterOneIsTaken) {
   save(request(1));
   damage(file_of(kContext));
   Listener listener;
-  second_->submit(request(1), listener.callbacks());
+  ask(listener);
   EXPECT_EQ(listener.wait().cached_tokens, 150);
   EXPECT_EQ(listener.answer(), answer_);
   EXPECT_EQ(warnings_.size(), 1U);
 }
 
-TEST_F(FileWorkTest, WhatNobodyWaitsForAnyMoreIsDropped) {
-  save(request(1));
-  HeldFolder held(folder_);
-  Listener listener;
-  const std::uint64_t id = second_->submit(request(1), listener.callbacks());
-  expect_others_go_on();
-  second_->cancel(id);
-  EXPECT_EQ(listener.wait().reason, FinishReason::kCancelled);
-  held.release();
-  wait_until([&] { return second_->statistics().bytes_promised == 0; });
-  EXPECT_TRUE(second_->entries().empty());
-  EXPECT_EQ(bytes_in_use(), 0U);
-  EXPECT_TRUE(warnings_.empty());
-}
-
-TEST_F(FileWorkTest, WhoeverStillWaitsGetsWhatAnotherHasGivenUp) {
-  save(request(1));
-  HeldFolder held(folder_);
-  Listener listeners[3];
-  const std::uint64_t first = second_->submit(request(1), listeners[0].callbacks());
-  const std::uint64_t other = second_->submit(request(1), listeners[1].callbacks());
-  expect_others_go_on();
-  second_->cancel(first);
-  EXPECT_EQ(listeners[0].wait().reason, FinishReason::kCancelled);
-  second_->cancel(other);  // the last one
-  EXPECT_EQ(listeners[1].wait().reason, FinishReason::kCancelled);
-  second_->submit(request(1), listeners[2].callbacks());
-  expect_others_go_on();
-  held.release();
-  EXPECT_EQ(listeners[2].wait().cached_tokens, kContext);
-  EXPECT_EQ(listeners[2].answer(), answer_);
-  EXPECT_TRUE(warnings_.empty());
-}
-
-TEST_F(FileWorkTest, TheEndComesWhileAContextIsLoaded) {
-  save(request(1));
-  HeldFolder held(folder_);
-  Listener listener;
-  second_->submit(request(1), listener.callbacks());
-  expect_others_go_on();
-  std::thread end([&] { second_.reset(); });
-  EXPECT_EQ(listener.wait().reason, FinishReason::kCancelled);
-  held.release();
-  end.join();
-  EXPECT_EQ(bytes_in_use(), 0U);
-  EXPECT_TRUE(warnings_.empty());
-}
-
 TEST_F(FileWorkTest, OthersGoOnWhileAContextIsSaved) {
-  HeldFolder held(folder_);
+  hold();
   answer_of(*second_, request(1));
   wait_until([&] {  // it is written, and waits for the folder to get its name
     const fs::directory_iterator files(folder_);
@@ -213,7 +241,7 @@ TEST_F(FileWorkTest, OthersGoOnWhileAContextIsSaved) {
   });
   expect_others_go_on();
   EXPECT_TRUE(file_of(kContext).empty());
-  held.release();
+  release();
   wait_until([&] { return !file_of(kContext).empty(); });
   Listener listener;
   first_->submit(request(1), listener.callbacks());
