@@ -22,6 +22,8 @@ namespace {
 // A token takes a byte or more but for the few that are added around the text.
 constexpr std::size_t kAdded = 8;
 
+constexpr std::size_t kMemoBytes = std::size_t{4} << 20;  // some hundred beginnings of chats
+
 constexpr std::size_t kMostBytes = std::numeric_limits<std::int32_t>::max();  // of a text: libllama's lengths
 
 [[noreturn]] void fail_to_load(const std::string& path, const std::string& reason) {
@@ -156,7 +158,7 @@ std::string written_text(std::size_t capacity, Write write) {
 
 void Tokenizer::ModelDeleter::operator()(llama_model* model) const { llama_model_free(model); }
 
-Tokenizer::Tokenizer(const std::string& path) : model_(load_vocabulary(path)) {
+Tokenizer::Tokenizer(const std::string& path) : model_(load_vocabulary(path)), memo_(kMemoBytes) {
   vocab_ = llama_model_get_vocab(model_.get());
   n_vocab_ = llama_vocab_n_tokens(vocab_);
   has_tokens_ = n_vocab_ > 0 && llama_vocab_type(vocab_) != LLAMA_VOCAB_TYPE_NONE;
@@ -251,8 +253,14 @@ std::vector<Token> Tokenizer::tokenize(std::string_view text, bool add_special, 
     if (add_special && adds_begin_token_) tokens.push_back(llama_vocab_bos(vocab_));
     for (std::size_t i = 0; i < begins.size(); ++i) {
       const std::size_t end = i + 1 < begins.size() ? begins[i + 1] : text.size();
-      const std::vector<Token> more = tokens_of(text.substr(begins[i], end - begins[i]), false, parse_special);
-      tokens.insert(tokens.end(), more.begin(), more.end());
+      const std::string_view piece = text.substr(begins[i], end - begins[i]);
+      const bool is_last = end == text.size();  // what a chat goes on behind: another one the next time
+      std::optional<std::vector<Token>> more = is_last ? std::nullopt : memo_.find(piece, parse_special);
+      if (!more) {
+        more = tokens_of(piece, false, parse_special);
+        if (!is_last) memo_.add(piece, parse_special, *more);
+      }
+      tokens.insert(tokens.end(), more->begin(), more->end());
     }
     if (add_special && adds_end_token_) tokens.push_back(llama_vocab_eos(vocab_));
   }

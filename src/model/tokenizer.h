@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "model/piece_memo.h"
 #include "model/token_pieces.h"
 #include "winnow/model.h"
 
@@ -66,6 +67,7 @@ class Tokenizer {
   mutable std::unique_ptr<const TokenPieces> pieces_;
   mutable std::once_flag specials_once_;
   mutable Specials specials_;
+  mutable PieceMemo memo_;
 };
 
 }  // namespace winnow

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "model/longest_token.h"
+#include "model/piece_memo.h"
 #include "model/special_tokens.h"
 #include "model/tiny_model.h"
 #include "winnow/error.h"
@@ -83,6 +84,42 @@ TEST_F(TokenizerTest, LongTextsAreCutWhereItMakesNoDifference) {
     EXPECT_EQ(joined, whole) << text;
   }
   EXPECT_GT(n_pieces, 600U);
+}
+
+// A chat's beginning has the tokens at every turn that it had at the first, and that another tokenizer gives it.
+TEST_F(TokenizerTest, LongBeginningsComeAgain) {
+  const Tokenizer tokenizer(file_.path());
+  std::mt19937 random(1);
+  for (int round = 0; round < 4; ++round) {
+    std::string begin = "<s>";
+    while (begin.size() < 9000) begin += random() % 5 == 0 ? "the " : "a\n";
+    for (const char* tail : {"</s>", "</s>then", "</s>then</s> a", "then"}) {
+      for (const bool parses : {true, false}) {
+        const std::string text = begin + tail;
+        EXPECT_EQ(tokenizer.tokenize(text, true, parses), Tokenizer(file_.path()).tokenize(text, true, parses)) << tail;
+      }
+    }
+  }
+}
+
+TEST(PieceMemoTest, KeepsWhatWasAskedForLastWithinItsBytes) {
+  PieceMemo memo(4096);
+  const auto text = [](char letter) { return std::string(1000, letter); };
+  for (const char letter : {'a', 'b', 'c'}) {
+    memo.add(text(letter), true, {letter});
+    EXPECT_TRUE(memo.find(text('a'), true).has_value()) << letter;
+  }
+  EXPECT_EQ(memo.find(text('b'), true), (std::vector<Token>{'b'}));
+  EXPECT_EQ(memo.find(text('b'), false), std::nullopt);
+  EXPECT_EQ(memo.find(text('b').substr(1), true), std::nullopt);
+  memo.add(text('d'), false, {1, 2});
+  EXPECT_EQ(memo.find(text('c'), true), std::nullopt);  // longest ago
+  EXPECT_EQ(memo.find(text('d'), false), (std::vector<Token>{1, 2}));
+  EXPECT_TRUE(memo.find(text('a'), true).has_value());
+  memo.add(std::string(5000, 'e'), true, {});
+  EXPECT_EQ(memo.find(std::string(5000, 'e'), true), std::nullopt);
+  EXPECT_LE(memo.bytes(), 4096U);
+  EXPECT_GT(memo.bytes(), 3000U);
 }
 
 TEST(SpecialTokens, OnlyThoseAreCertainThatNothingDisturbs) {
