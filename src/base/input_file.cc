@@ -14,6 +14,7 @@ namespace winnow {
 namespace {
 
 constexpr std::size_t kBlock = std::size_t{1} << 16;
+constexpr std::size_t kLeastRead = std::size_t{1} << 12;  // most files are small
 
 std::string size_text(std::size_t bytes) {
   return bytes % input::kMiB == 0 ? std::to_string(bytes / input::kMiB) + " MiB" : std::to_string(bytes) + " bytes";
@@ -44,8 +45,8 @@ InputStream::~InputStream() {
 void InputStream::read(std::size_t n_bytes, std::string& text) {
   while (!ended_ && text.size() < n_bytes) {
     const std::size_t before = text.size();
-    // Doubling: neither a block for every byte of a small file nor many copies of a large one.
-    const std::size_t wanted = std::min(n_bytes - before, std::max(kBlock, before));
+    // Doubling: neither much room for a small file nor many copies of a large one.
+    const std::size_t wanted = std::min(n_bytes - before, std::max(kLeastRead, before));
     text.resize(before + wanted);
     const ssize_t count = ::read(descriptor_, text.data() + before, wanted);
     const int error = errno;
