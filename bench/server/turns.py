@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 """A chat that grows: the time to the first token at each turn, and how much of the prompt was read again.
 
-usage: turns.py WINNOW -m MODEL [-f FILE] [--system 3000] [--turns 12] [--answer 40] [--rounds 3] [--server NAME=URL ...]
+usage: turns.py WINNOW -m MODEL [-f FILE] [--system 3000] [--turns 12] [--answer 40] [--rounds 3] [--without-exact]
+                [--server NAME=URL ...]
 
 The system message has --system tokens of FILE. In one run: the full cache, a cut one that goes on (kv.reuse continue), a cut
 one that is compressed as if read at once (exact), and any other OpenAI-compatible servers that are already running.
 """
 import argparse
+import os
 import pathlib
 import statistics
 
@@ -17,7 +19,8 @@ QUESTIONS = ["Who is Dr. Mortimer?", "Where does it happen?", "What is the weath
 
 def converse(url, system, arguments, kv, round_):
     """[turns] (seconds to the first token, tokens of the prompt, of these cached)"""
-    messages = [{"role": "system", "content": f"Copy {round_}. " + system}]
+    # Of another run, too: a server that was running may know its chats.
+    messages = [{"role": "system", "content": f"Copy {os.getpid()}-{round_}. " + system}]
     turns = []
     for turn in range(arguments.turns):
         messages.append({"role": "user", "content": QUESTIONS[turn % len(QUESTIONS)]})
@@ -39,6 +42,7 @@ def main():
     parser.add_argument("--turns", type=int, default=12)
     parser.add_argument("--answer", type=int, default=40)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--without-exact", action="store_true", help="it reads everything at every turn")
     parser.add_argument("--server", action="append", default=[])
     arguments = parser.parse_args()
 
@@ -46,8 +50,9 @@ def main():
     url = f"http://127.0.0.1:{server.port}"
     system = server.beginning_of(arguments.file, arguments.system)
     cut = {"evict": "snapkv", "budget": "20%"}
-    servers = [("winnow, full", url, {"evict": "full"}), ("winnow, 20 %", url, cut),
-               ("winnow, 20 %, exact", url, {**cut, "reuse": "exact"})]
+    servers = [("winnow, full", url, {"evict": "full"}), ("winnow, 20 %", url, cut)]
+    if not arguments.without_exact:
+        servers.append(("winnow, 20 %, exact", url, {**cut, "reuse": "exact"}))
     servers += [(*other.split("=", 1), None) for other in arguments.server]
     rounds = {name: [] for name, _, _ in servers}
     for round_ in range(arguments.rounds):
