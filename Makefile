@@ -1,7 +1,6 @@
 # Targets that a person types; the build itself is CMake's (CMakePresets.json). `make help` lists them.
 PREFIX ?= /usr/local
 JOBS ?= $(shell nproc)
-FUZZ_SECONDS ?= 60
 # The model of the demo and the tests; set WINNOW_MODEL to use another.
 MODEL := $(or $(WINNOW_MODEL),models/SmolLM2-135M-Instruct-Q4_1.gguf)
 
@@ -50,12 +49,12 @@ arm-test:  ## the kernels' and the cache's tests for 64-bit ARM, cross-built and
 	@cmake --build --preset arm --parallel $(JOBS)
 	@ctest --preset arm --parallel $(JOBS)
 
-fuzz: setup  ## every parser of what comes from outside, FUZZ_SECONDS (60) each, with clang's libFuzzer under sanitizers
+fuzz: setup  ## every parser of what comes from outside with clang's libFuzzer, FUZZ_SECONDS (60) or FUZZ_RUNS in all
 	@scripts/setup.sh require clang libclang-rt-dev libomp-dev llvm
 	@scripts/setup.sh configure fuzz
 	@echo '==> Building with clang'
 	@cmake --build --preset fuzz --parallel $(JOBS)
-	@scripts/fuzz.sh $(FUZZ_SECONDS)
+	@scripts/fuzz.sh $(if $(FUZZ_RUNS),--runs $(FUZZ_RUNS)) $(if $(FUZZ_SECONDS),--seconds $(FUZZ_SECONDS))
 
 debug: setup  ## build with asserts, in build-debug/
 	@scripts/setup.sh configure debug

@@ -34,11 +34,8 @@ namespace {
 // beside the others.
 [[gnu::used]] const auto kNeedsLibggml = &ggml_backend_reg_count;
 
-// Of trying out what a template can do, when it is read: some ten renderings of a short chat.
-constexpr std::size_t kTrialSteps = 1'000'000;
-// Of a rendering, and of the trials that go before it: a message of the well-known templates takes some hundred steps.
-constexpr std::size_t kSteps = 2'000'000, kStepsOfMessage = 1'000;
-constexpr std::size_t kBytesOfStep = 8;
+// What a longer chat may take beyond TemplateSteps::rendering.
+constexpr std::size_t kStepsOfMessage = 1'000, kBytesOfStep = 8;
 
 constexpr const char* kChatml =
     "{%- for message in messages -%}{{- '<|im_start|>' + message.role + '\n' + message.content + '<|im_end|>\n' -}}"
@@ -98,8 +95,8 @@ std::string token_text(const llama_vocab* vocab, llama_token token) {
   return text == nullptr ? "" : text;
 }
 
-std::unique_ptr<common_chat_template> read(const std::string& source, const llama_vocab* vocab) {
-  return within(kTrialSteps, "cannot be read", [&] {
+std::unique_ptr<common_chat_template> read(const std::string& source, const llama_vocab* vocab, std::size_t n_steps) {
+  return within(n_steps, "cannot be read", [&] {
     auto one = std::make_unique<common_chat_template>("", token_text(vocab, llama_vocab_bos(vocab)),
                                                       token_text(vocab, llama_vocab_eos(vocab)));
     one->prog = parse_bounded_template(source);
@@ -116,7 +113,8 @@ std::string source_in(const llama_model* model, const char* name) {
 
 }  // namespace
 
-ChatTemplate::ChatTemplate(const llama_model* model, const std::string& source) : model_(model) {
+ChatTemplate::ChatTemplate(const llama_model* model, const std::string& source, const TemplateSteps& steps)
+    : model_(model), steps_(steps) {
   if (source.empty()) {
     main_source_ = source_in(model, nullptr);
     tool_source_ = source_in(model, "tool_use");
@@ -150,8 +148,8 @@ const common_chat_templates* ChatTemplate::templates() const {
     all->add_eos = llama_vocab_get_add_eos(vocab);
     all->has_explicit_template = true;
     try {
-      all->template_default = read(main_source_, vocab);
-      if (!tool_source_.empty()) all->template_tool_use = read(tool_source_, vocab);
+      all->template_default = read(main_source_, vocab, steps_.trial);
+      if (!tool_source_.empty()) all->template_tool_use = read(tool_source_, vocab, steps_.trial);
       templates_ = std::move(all);
     } catch (const Error& error) {
       failure_ = error.what();
@@ -174,14 +172,14 @@ common_chat_msg common_message(const ChatMessage& message) {
   return one;
 }
 
-std::size_t steps_of(std::span<const ChatMessage> messages, const ChatOptions& options) {
+std::size_t steps_beyond(std::span<const ChatMessage> messages, const ChatOptions& options) {
   std::size_t n_bytes = 0;
   for (const ChatMessage& message : messages) {
     n_bytes += message.content.size() + message.reasoning.size();
     for (const ChatToolCall& call : message.tool_calls) n_bytes += call.name.size() + call.arguments.size();
   }
   for (const ChatTool& tool : options.tools) n_bytes += tool.description.size() + tool.parameters.size();
-  return kSteps + kStepsOfMessage * (messages.size() + options.tools.size()) + n_bytes / kBytesOfStep;
+  return kStepsOfMessage * (messages.size() + options.tools.size()) + n_bytes / kBytesOfStep;
 }
 
 // The template that messages with these options are rendered by.
@@ -262,21 +260,22 @@ ChatPrompt ChatTemplate::apply(std::span<const ChatMessage> messages, const Chat
   if (messages.empty()) throw Error(ErrorCode::kInvalidArgument, "a chat needs at least one message");
   const common_chat_templates* all = templates();
   bool begins_with_call = false;
-  common_chat_params made = within(steps_of(messages, options), "cannot render these messages", [&] {
-    common_chat_templates_inputs inputs = inputs_of(messages, options, all);
-    common_chat_params first = common_chat_templates_apply(all, inputs);
-    const bool may_think = first.supports_thinking && options.enable_thinking;
-    if (options.tool_choice != ToolChoice::kRequired || options.tools.empty() || may_think) return first;
-    // Its grammar of a call that has to be lets the model talk before it, without end. That of a call which the model
-    // chooses begins with the call.
-    inputs.tool_choice = COMMON_CHAT_TOOL_CHOICE_AUTO;
-    common_chat_params second = common_chat_templates_apply(all, inputs);
-    if (!begins_with_word(second)) return first;
-    second.grammar_lazy = false;
-    second.grammar_triggers.clear();
-    begins_with_call = true;
-    return second;
-  });
+  common_chat_params made =
+      within(steps_.rendering + steps_beyond(messages, options), "cannot render these messages", [&] {
+        common_chat_templates_inputs inputs = inputs_of(messages, options, all);
+        common_chat_params first = common_chat_templates_apply(all, inputs);
+        const bool may_think = first.supports_thinking && options.enable_thinking;
+        if (options.tool_choice != ToolChoice::kRequired || options.tools.empty() || may_think) return first;
+        // Its grammar of a call that has to be lets the model talk before it, without end. That of a call which the
+        // model chooses begins with the call.
+        inputs.tool_choice = COMMON_CHAT_TOOL_CHOICE_AUTO;
+        common_chat_params second = common_chat_templates_apply(all, inputs);
+        if (!begins_with_word(second)) return first;
+        second.grammar_lazy = false;
+        second.grammar_triggers.clear();
+        begins_with_call = true;
+        return second;
+      });
   if (!options.tools.empty() && options.tool_choice != ToolChoice::kNone) {
     const jinja::caps& caps = chosen(*all, options).caps;
     const bool is_held = options.tool_choice == ToolChoice::kAuto || !made.grammar.empty();

@@ -41,9 +41,14 @@ struct Grammar {
   std::uint32_t root = 0;  // a rule
 };
 
-// Repetitions are written out, as libllama does, and what they come to is bounded: texts of 1 MiB, 10,000 rules and a
-// million symbols at most. Left recursion is refused. Throws Error(kInvalidArgument) that says where (line and byte)
-// and what is wrong. `vocab`: for tokens that the grammar names.
-Grammar parse_grammar(std::string_view text, const llama_vocab* vocab);
+// What a grammar may come to, repetitions included.
+struct GrammarLimits {
+  std::uint64_t n_rules = 10'000, n_symbols = 1'000'000;
+};
+
+// Repetitions are written out, as libllama does, and what they come to is bounded, as texts are to 1 MiB. Left
+// recursion is refused. Throws Error(kInvalidArgument) that says where (line and byte) and what is wrong. `vocab`: for
+// tokens that the grammar names.
+Grammar parse_grammar(std::string_view text, const llama_vocab* vocab, const GrammarLimits& limits = {});
 
 }  // namespace winnow

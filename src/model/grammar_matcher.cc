@@ -15,10 +15,8 @@ namespace {
 
 using Kind = Grammar::Kind;
 
-// Of one question about the next token, some tens of nanoseconds each; a question about all tokens gets kMostStepsEach
-// for each of them on top, whatever the size of the vocabulary. JSON schemas take a few thousand steps for one token
-// and, within a text, three to six for each of all.
-constexpr std::size_t kMostSteps = 300'000;
+// What a question about all tokens gets for each of them on top, whatever the size of the vocabulary: JSON schemas take
+// three to six within a text.
 constexpr std::size_t kMostStepsEach = 24;
 // For what a state takes in memory: that of all is bounded with the steps.
 constexpr std::size_t kStepsOfState = 32;
@@ -27,11 +25,11 @@ constexpr std::size_t kTidyNodes = 1 << 16;
 
 }  // namespace
 
-GrammarMatcher::GrammarMatcher(std::shared_ptr<const Grammar> grammar, const Tokenizer& tokenizer)
-    : grammar_(std::move(grammar)), tokenizer_(tokenizer) {
+GrammarMatcher::GrammarMatcher(std::shared_ptr<const Grammar> grammar, const Tokenizer& tokenizer, std::size_t n_steps)
+    : grammar_(std::move(grammar)), tokenizer_(tokenizer), n_steps_(n_steps) {
   nodes_.emplace_back();
   marks_.push_back(0);
-  n_left_ = kMostSteps;
+  n_left_ = n_steps_;
   for (const std::uint32_t sequence : grammar_->rules[grammar_->root]) {
     open_.push_back(grammar_->symbols[sequence].kind == Kind::kEnd ? 0 : node_of(sequence, 0));
   }
@@ -190,7 +188,7 @@ GrammarMatcher::State GrammarMatcher::after_text(std::string_view text) {
 }
 
 bool GrammarMatcher::allows(Token token) {
-  n_left_ = kMostSteps;
+  n_left_ = n_steps_;
   if (tokenizer_.is_end_of_generation(token)) return may_end();
   const std::string text = tokenizer_.token_text(token, true);
   return !text.empty() && (!after_text(text).nodes.empty() || !behind_token(token).nodes.empty());
@@ -241,7 +239,7 @@ class GrammarMatcher::Paths {
 
 std::vector<bool> GrammarMatcher::allowed() {
   const TokenPieces& pieces = tokenizer_.pieces();
-  n_left_ = kMostSteps + kMostStepsEach * pieces.tokens.size();
+  n_left_ = n_steps_ + kMostStepsEach * pieces.tokens.size();
   std::vector<bool> result(static_cast<std::size_t>(tokenizer_.n_vocab()));
   if (may_end()) {
     for (const Token token : pieces.ends) result[static_cast<std::size_t>(token)] = true;
@@ -281,7 +279,7 @@ std::vector<bool> GrammarMatcher::allowed() {
 
 bool GrammarMatcher::accept_text(std::string_view text) {
   if (text.empty()) return true;
-  n_left_ = kMostSteps + text.size() * kMostStepsEach;
+  n_left_ = n_steps_ + text.size() * kMostStepsEach;
   State next = after_text(text);
   if (next.nodes.empty()) return false;
   state_ = std::move(next);
@@ -290,7 +288,7 @@ bool GrammarMatcher::accept_text(std::string_view text) {
 }
 
 void GrammarMatcher::accept(Token token) {
-  n_left_ = kMostSteps;
+  n_left_ = n_steps_;
   const bool is_end = tokenizer_.is_end_of_generation(token);
   if (is_end && may_end()) return;
   const State behind = is_end ? State() : behind_token(token);

@@ -23,7 +23,8 @@ namespace {
 // The syntax and the limits of repetitions are libllama's.
 class Parser {
  public:
-  Parser(std::string_view text, const llama_vocab* vocab) : text_(text), vocab_(vocab) {}
+  Parser(std::string_view text, const llama_vocab* vocab, const GrammarLimits& limits)
+      : text_(text), vocab_(vocab), limits_(limits) {}
 
   Grammar run() {
     if (text_.size() > kMostBytes) {
@@ -56,8 +57,6 @@ class Parser {
  private:
   static constexpr std::size_t kMostBytes = std::size_t{1} << 20;
   static constexpr std::uint64_t kMostRepetitions = 2000;
-  static constexpr std::uint64_t kMostRules = 10'000;
-  static constexpr std::uint64_t kMostSymbols = 1'000'000;
   static constexpr int kMostNested = 200;
   static constexpr std::uint64_t kUnbounded = std::numeric_limits<std::uint64_t>::max();
 
@@ -114,13 +113,13 @@ class Parser {
 
   void count_rules(std::uint64_t n) {
     n_rules_ += n;
-    if (n_rules_ > kMostRules)
-      fail("more than " + std::to_string(kMostRules) + " rules, repetitions included: simplify it");
+    if (n_rules_ <= limits_.n_rules) return;
+    fail("more than " + std::to_string(limits_.n_rules) + " rules, repetitions included: simplify it");
   }
 
   void count_symbols(std::uint64_t n) {
     n_symbols_ += n;
-    if (n_symbols_ > kMostSymbols) fail("the repetitions expand to too much: lower their counts");
+    if (n_symbols_ > limits_.n_symbols) fail("the repetitions expand to too much: lower their counts");
   }
 
   // Its code point.
@@ -349,6 +348,7 @@ class Parser {
 
   std::string_view text_;
   const llama_vocab* vocab_;
+  GrammarLimits limits_;
   std::size_t position_ = 0;  // in text_
   std::map<std::string, std::uint32_t, std::less<>> ids_;
   std::vector<Rule> rules_;
@@ -368,8 +368,8 @@ bool Grammar::CharacterClass::meets(std::uint32_t first, std::uint32_t last) con
 
 bool Grammar::CharacterClass::contains(std::uint32_t code_point) const { return meets(code_point, code_point); }
 
-Grammar parse_grammar(std::string_view text, const llama_vocab* vocab) {
-  Grammar grammar = Parser(text, vocab).run();
+Grammar parse_grammar(std::string_view text, const llama_vocab* vocab, const GrammarLimits& limits) {
+  Grammar grammar = Parser(text, vocab, limits).run();
   if (is_left_recursive(grammar)) {
     refuse("the grammar is left-recursive: put a character before a rule's use of itself");
   }

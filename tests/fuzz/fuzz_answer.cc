@@ -51,7 +51,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   static const std::vector<ChatPrompt> all = prompts(tokenizer);
   if (size < 2) return 0;
   const std::string text = valid_utf8(std::string_view(reinterpret_cast<const char*>(data) + 2, size - 2));
-  const std::size_t n_piece = 4 + data[1] % 64;
+  const std::size_t n_piece = 8 + data[1] % 64;  // what is there is read again with each
   ChatReader reader(all[data[0] % all.size()].format);
   std::string content, reasoning;
   const auto take = [&](const std::vector<ChatDelta>& deltas) {

@@ -1,6 +1,6 @@
 // Grammars, parsed and followed. An input's first byte says how many bytes at its end choose tokens; what lies between
 // is the grammar. What all tokens together are told has to be what each is told by itself, and only what may come is
-// taken.
+// taken. Limits are lower than the product's: what comes up to them would take most of the time.
 #include <algorithm>
 #include <cstdint>
 #include <memory>
@@ -48,12 +48,14 @@ void follow(GrammarMatcher& matcher, const Tokenizer& tokenizer, const std::uint
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   static const test::TinyModel file({.n_layer = 1});
   static const Tokenizer tokenizer(file.path());
-  constexpr std::size_t kMostChoices = 16;
+  constexpr std::size_t kMostChoices = 8, kMostSteps = 10'000;
+  constexpr GrammarLimits kLimits{.n_rules = 500, .n_symbols = 10'000};
   if (size == 0) return 0;
   const std::size_t n_choices = std::min<std::size_t>(data[0] % (kMostChoices + 1), size - 1);
   const std::string text(reinterpret_cast<const char*>(data) + 1, size - 1 - n_choices);
   try {
-    GrammarMatcher matcher(std::make_shared<const Grammar>(parse_grammar(text, tokenizer.vocab())), tokenizer);
+    GrammarMatcher matcher(std::make_shared<const Grammar>(parse_grammar(text, tokenizer.vocab(), kLimits)), tokenizer,
+                           kMostSteps);
     follow(matcher, tokenizer, data + size - n_choices, n_choices);
   } catch (const Error&) {
   }

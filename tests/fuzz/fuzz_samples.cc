@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/utf8.h"
 #include "eval/run/result_store.h"
 #include "eval/sample.h"
 #include "fuzz/memory_file.h"
@@ -54,9 +55,11 @@ void read_samples(const Task& task, const std::string& path) {
   eval::SampleOptions of = options();
   of.tasks = {task.second};
   of.data = path;
+  constexpr std::size_t kMostBytes = 128;  // of an answer: metrics compare all of it with all of a reference
   for (const eval::Sample& sample : task.first->samples(of)) {
+    const std::string answer = sample.context.substr(0, whole_characters(sample.context, kMostBytes));
     for (const eval::Turn& turn : sample.turns) {
-      if (!turn.metric.empty()) eval::score_answer(sample, turn, sample.context);
+      if (!turn.metric.empty()) eval::score_answer(sample, turn, answer);
     }
   }
 }
@@ -71,8 +74,11 @@ void read_haystack(const std::string& path) {
 
 // The input is run.json, samples and answers, between bytes that no JSON has.
 void read_run(const std::string& bytes) {
-  static const fs::path folder = fs::temp_directory_path() / ("fuzz-run-" + std::to_string(getpid()));
-  fs::create_directories(folder);
+  static const fs::path folder = [] {
+    fs::path made = fs::temp_directory_path() / ("fuzz-run-" + std::to_string(getpid()));
+    fs::create_directories(made);
+    return made;
+  }();
   std::size_t at = 0;
   for (const char* name : {"run.json", "samples-1-of-1.jsonl", "answers-1-of-1.jsonl"}) {
     const std::size_t end = std::min(bytes.find('\0', at), bytes.size());

@@ -1,8 +1,11 @@
 // Chat templates: what is rendered, and what hostile ones may not do.
+#include "model/chat_template.h"
+
 #include <gtest/gtest.h>
 
 #include "expect_error.h"
 #include "model/tiny_model.h"
+#include "model/tokenizer.h"
 
 namespace winnow::test {
 namespace {
@@ -173,6 +176,18 @@ TEST(ChatTemplateTest, HostileTemplatesAreRefused) {
     SCOPED_TRACE(one.source.substr(0, 100));
     expect_error(ErrorCode::kUnsupported, one.reason, [&] { rendered(one.source); });
   }
+}
+
+TEST(ChatTemplateTest, CallersMayAllowFewerSteps) {
+  const TinyModel file({.n_layer = 1});
+  const Tokenizer tokenizer(file.path());
+  const std::string source = "{% for m in messages %}{% for i in range(300) %}.{% endfor %}{{ m.content }}{% endfor %}";
+  const Messages messages = {{"user", "Hello"}};
+  EXPECT_EQ(ChatTemplate(tokenizer.model(), source).render(messages, true), std::string(300, '.') + "Hello");
+  expect_error(ErrorCode::kUnsupported, "too many steps",
+               [&] { ChatTemplate(tokenizer.model(), source, {.trial = 1'000}); });
+  const ChatTemplate one(tokenizer.model(), source, {.rendering = 1'000});
+  expect_error(ErrorCode::kUnsupported, "too many steps", [&] { one.render(messages, true); });
 }
 
 // Templates that libllama-common knows better than their authors.

@@ -306,6 +306,19 @@ TEST_F(GrammarTest, LongGrammarsAreReadInTime) {
   expect_refused(deep + "r9000 ::= \"a\" | r0 \"b\"\n", "left-recursive");
 }
 
+TEST_F(GrammarTest, CallersMayHaveLowerLimits) {
+  const auto parsed = [&](const std::string& text, const GrammarLimits& limits) {
+    return std::make_shared<const Grammar>(parse_grammar(text, tokenizer_.vocab(), limits));
+  };
+  const std::string many = "root ::= (\"abc\"?){50}";
+  const auto grammar = parsed(many, {});
+  EXPECT_EQ(parsed(many, {.n_rules = 200, .n_symbols = 1'000})->rules.size(), grammar->rules.size());
+  test::expect_error(ErrorCode::kInvalidArgument, "more than 2 rules", [&] { parsed(many, {.n_rules = 2}); });
+  test::expect_error(ErrorCode::kInvalidArgument, "expand to too much", [&] { parsed(many, {.n_symbols = 20}); });
+  EXPECT_TRUE(GrammarMatcher(grammar, tokenizer_, 1'000).allows(byte_token('a')));
+  test::expect_error(ErrorCode::kInvalidArgument, "too many ways", [&] { GrammarMatcher(grammar, tokenizer_, 20); });
+}
+
 // What all tokens are asked about costs no more steps for each of a large vocabulary: texts of several bounded lengths,
 // as alternatives of a schema have them, were refused there.
 TEST(GrammarOfALargeVocabulary, BoundedTextsCanBeFollowed) {
