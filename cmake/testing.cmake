@@ -18,7 +18,7 @@ function(winnow_test name)
 
   set(properties LABELS unit TIMEOUT 300)
   if(ARG_E2E)
-    set(properties LABELS e2e TIMEOUT 1200 PROCESSORS 2)  # such tests use every core themselves
+    set(properties LABELS e2e TIMEOUT 1200)
   endif()
   if(ARG_ONE_PROCESS)
     add_test(NAME ${name} COMMAND ${name})

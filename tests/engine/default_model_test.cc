@@ -105,7 +105,7 @@ TEST_F(DefaultModelTest, SpecialTokensInLongTextsAreThoseOfLibllama) {
 }
 
 TEST_F(DefaultModelTest, EqualsLibllamaOnNaturalText) {
-  constexpr std::size_t kTokens = 1024;
+  constexpr std::size_t kTokens = 512;
   const auto model = Model::load(model_path());
   const std::vector<Token> tokens = text_tokens(*model, kTokens);
   const LibllamaOracle oracle(model_path(), OracleWeights::kF32);
@@ -213,9 +213,10 @@ void add_tables(EvictionOptions& options, const ModelInfo& model) {
 }
 
 TEST_F(DefaultModelTest, EveryPresetKeepsExactlyItsBudget) {
+  constexpr int kTokens = 1100;  // no whole pages, and more than the largest budget
   const auto engine = Engine::create(Model::load(model_path()));
   const ModelInfo& model = engine->model()->info();
-  const std::vector<Token> tokens = text_tokens(*engine->model(), 2000);
+  const std::vector<Token> tokens = text_tokens(*engine->model(), kTokens);
   const std::int64_t n_heads = model.n_cut_heads();
   // Sessions of one pass share it; all of them at once would take gigabytes.
   constexpr std::size_t kPresetsPerPass = 7;
@@ -232,7 +233,7 @@ TEST_F(DefaultModelTest, EveryPresetKeepsExactlyItsBudget) {
         options.budget = Budget::parse(budget);
         sessions.push_back(engine->open(options));
         expected.push_back(options.budget->unit == Budget::Unit::kFraction
-                               ? std::llround(options.budget->amount * 2000 * static_cast<double>(n_heads))
+                               ? std::llround(options.budget->amount * kTokens * static_cast<double>(n_heads))
                                : static_cast<std::int64_t>(options.budget->amount) * n_heads);
       }
     }

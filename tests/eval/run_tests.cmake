@@ -27,5 +27,5 @@ add_dependencies(eval_tool_test winnow_cli)
 foreach(example parallel slurm)
   add_test(NAME job_example_${example} COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/job_examples_test.sh ${example})
   set_tests_properties(job_example_${example} PROPERTIES
-    LABELS e2e TIMEOUT 600 PROCESSORS 2 SKIP_RETURN_CODE 77 ENVIRONMENT "WINNOW=$<TARGET_FILE:winnow_cli>")
+    LABELS e2e TIMEOUT 600 SKIP_RETURN_CODE 77 ENVIRONMENT "WINNOW=$<TARGET_FILE:winnow_cli>")
 endforeach()
