@@ -184,24 +184,26 @@ void decode_attention(const AttentionShape& shape, const DecodeSlice& slice, con
             .values = piece.run->values + offset * value_bytes,
             .key_bytes = key_bytes,
             .value_bytes = value_bytes,
-            .n_entries = std::min({n_most, piece.count, slice.last - at}),
+            .n_entries = std::min(n_most, piece.count),
             .key_type = piece.run->key_type,
             .value_type = piece.run->value_type};
   };
-  const auto block_at = [&](std::int32_t at) {
+  const auto block_at = [&](std::int32_t at, std::int32_t last) {
     EntryBlock found;
-    while (found.n_pieces < EntryBlock::kMaxPieces && found.n_entries < kEntryBlock && at < slice.last) {
+    while (found.n_pieces < EntryBlock::kMaxPieces && found.n_entries < kEntryBlock && at < last) {
       EntryPiece& piece = found.pieces[found.n_pieces++];
-      piece = piece_at(at, kEntryBlock - found.n_entries);
+      piece = piece_at(at, std::min(kEntryBlock - found.n_entries, last - at));
       found.n_entries += piece.n_entries;
       at += piece.n_entries;
     }
     return found;
   };
-  EntryBlock block = block_at(first);
+  // What is fetched at a slice's end is the beginning of the next one, which mostly the same thread works on.
+  const std::int32_t next_last = std::min(slice.entries.n_entries, slice.last + (slice.last - slice.first));
+  EntryBlock block = block_at(first, slice.last);
   for (std::int32_t at = first; at < slice.last;) {
     at += block.n_entries;
-    const EntryBlock next = block_at(at);
+    const EntryBlock next = block_at(at, at < slice.last ? slice.last : next_last);
 
     float* of_piece = scores;
     for (int p = 0; p < block.n_pieces; ++p) {
