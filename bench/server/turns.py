@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A chat that grows: the time to the first token at each turn, and how much of the prompt was read again.
 
-usage: turns.py WINNOW -m MODEL [-f FILE] [--system 3000] [--turns 12] [--answer 40] [--rounds 3] [--without-exact]
+usage: turns.py WINNOW -m MODEL [-t THREADS] [-f FILE] [--system 3000] [--turns 12] [--answer 40] [--rounds 3] [--without-exact]
                 [--server NAME=URL ...]
 
 The system message has --system tokens of FILE. In one run: the full cache, a cut one that goes on (kv.reuse continue), a cut
@@ -36,6 +36,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("tool")
     parser.add_argument("-m", "--model", required=True)
+    parser.add_argument("-t", "--threads", help="of winnow; as it chooses itself")
     parser.add_argument("-f", "--file",
                         default=str(pathlib.Path(__file__).parents[2] / "tests/data/hound-of-the-baskervilles.txt"))
     parser.add_argument("--system", type=int, default=3000)
@@ -46,7 +47,7 @@ def main():
     parser.add_argument("--server", action="append", default=[])
     arguments = parser.parse_args()
 
-    server = Server(arguments.tool, "-m", arguments.model)
+    server = Server(arguments.tool, "-m", arguments.model, *(["-t", arguments.threads] if arguments.threads else []))
     url = f"http://127.0.0.1:{server.port}"
     system = server.beginning_of(arguments.file, arguments.system)
     cut = {"evict": "snapkv", "budget": "20%"}
