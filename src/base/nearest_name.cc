@@ -43,7 +43,7 @@ std::string_view nearest_name(std::string_view whole_wrong, const std::vector<st
     const bool is_prefix =
         std::min(name.size(), wrong.size()) >= 4 && (name.starts_with(wrong) || wrong.starts_with(name));
     if (is_prefix) return name;
-    const auto [shorter, longer] = std::minmax(wrong.size(), name.size());
+    const auto [shorter, longer] = std::minmax({wrong.size(), name.size()});
     if (longer - shorter >= static_cast<std::size_t>(best_distance)) continue;  // as many edits at least
     const int distance = edit_distance(wrong, lower_case(name));
     if (distance < best_distance) {
