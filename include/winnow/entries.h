@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <ranges>
 #include <span>
 #include <vector>
 
@@ -46,8 +45,16 @@ class EntryPositions {
   }
   // How many of the first n are below `bound`.
   std::int32_t count_below(std::int32_t bound, std::int32_t n) const {
-    const auto all = std::views::iota(std::int32_t{0}, n);
-    return *std::ranges::partition_point(all, [&](std::int32_t i) { return (*this)[i] < bound; });
+    std::int32_t first = 0;
+    for (std::int32_t last = n; first < last;) {
+      const std::int32_t middle = first + (last - first) / 2;
+      if ((*this)[middle] < bound) {
+        first = middle + 1;
+      } else {
+        last = middle;
+      }
+    }
+    return first;
   }
   // Adds the first n to the end of `positions`.
   void append_to(std::vector<std::int32_t>& positions, std::int32_t n) const {
