@@ -29,6 +29,12 @@ constexpr EntryType plain_type(EntryType type) {
 // What the position of a stored entry takes.
 inline constexpr std::size_t kPositionBytes = sizeof(std::uint16_t);
 
+// What an entry takes: its two rows and its position. Layer: whatever has a key_dim and a value_dim.
+template <class Layer>
+std::size_t entry_bytes(const Layer& layer, EntryType key_type, EntryType value_type) {
+  return row_bytes(key_type, layer.key_dim) + row_bytes(value_type, layer.value_dim) + kPositionBytes;
+}
+
 // The original positions of a run's entries, ascending: as they are, or as offsets from an origin.
 class EntryPositions {
  public:

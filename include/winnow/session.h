@@ -187,8 +187,8 @@ class Prefill {
   ~Prefill();
 
   // Sends up to EngineOptions::n_batch tokens through one layer, or does the work that ends the prefill; in a pipeline
-  // of several ranks all of it. Returns whether there is more to do. Throws what Session::prefill throws; the sessions
-  // are then as before.
+  // of several ranks through the layers of all of them. Returns whether there is more to do. Throws what
+  // Session::prefill throws; the sessions are then as before.
   bool step();
 
   bool done() const;

@@ -28,9 +28,8 @@ std::size_t tail_bytes(const ModelInfo& model, const SessionOptions& options, st
   for (const LayerInfo& layer : model.layers) {
     if (layer.n_kv_head == 0) continue;
     // Rows are coded when their page is full.
-    const std::size_t entry = row_bytes(kernels::plain_type(options.key_type), layer.key_dim) +
-                              row_bytes(kernels::plain_type(options.value_type), layer.value_dim) +
-                              kernels::kPositionBytes;
+    const std::size_t entry =
+        kernels::entry_bytes(layer, kernels::plain_type(options.key_type), kernels::plain_type(options.value_type));
     bytes += n_pages * static_cast<std::size_t>(layer.n_kv_head) * kPageEntries * entry;
   }
   return bytes;

@@ -6,13 +6,12 @@
 namespace winnow {
 
 std::size_t CacheShape::entry_bytes(int layer) const {
-  return key_bytes(layer) + value_bytes(layer) + kernels::kPositionBytes;
+  return kernels::entry_bytes(this->layer(layer), key_type, value_type);
 }
 
 std::size_t CacheShape::fine_entry_bytes(int layer) const {
   if (!fine) return entry_bytes(layer);
-  return row_bytes(fine->key_type, this->layer(layer).key_dim) +
-         row_bytes(fine->value_type, this->layer(layer).value_dim) + kernels::kPositionBytes;
+  return kernels::entry_bytes(this->layer(layer), fine->key_type, fine->value_type);
 }
 
 int CacheShape::n_heads() const {

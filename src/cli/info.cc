@@ -36,9 +36,7 @@ struct CostModel {
   CostModel(const ModelInfo& info, EntryType key_type, EntryType value_type) : model(info) {
     std::size_t largest = 0;
     for (const LayerInfo& layer : model.layers) {
-      entries.push_back(layer.n_kv_head == 0 ? 0
-                                             : row_bytes(key_type, layer.key_dim) +
-                                                   row_bytes(value_type, layer.value_dim) + kernels::kPositionBytes);
+      entries.push_back(layer.n_kv_head == 0 ? 0 : kernels::entry_bytes(layer, key_type, value_type));
       const std::size_t token = entries.back() * static_cast<std::size_t>(layer.n_kv_head);
       bytes_per_token += token;
       cut_token_bytes += layer.is_cut() ? token : 0;

@@ -58,8 +58,7 @@ void add_future_losses(std::span<const std::vector<std::int32_t>> positions,
 LossByBytes loss_by_bytes(std::span<const std::vector<double>> importance, std::span<const LayerInfo* const> layers) {
   LossByBytes losses = {};
   const auto bytes_of = [](const LayerInfo& layer, EntryType type) {
-    return static_cast<double>(row_bytes(type, layer.key_dim) + row_bytes(type, layer.value_dim) +
-                               kernels::kPositionBytes);
+    return static_cast<double>(kernels::entry_bytes(layer, type, type));
   };
   double total = 0, bytes_full = 0;
   for (std::size_t h = 0; h < importance.size(); ++h) {
