@@ -40,6 +40,12 @@ std::size_t StagingBuffer::bytes_for(const CacheShape& shape, std::int32_t n_tok
   return std::accumulate(blocks.begin(), blocks.end(), static_cast<std::size_t>(n_tokens) * sizeof(std::int32_t));
 }
 
+int StagingBuffer::layers_within(std::size_t bytes, const CacheShape& shape, std::int32_t n_tokens, int n_layers) {
+  int n = n_layers;
+  while (n > 1 && bytes_for(shape, n_tokens, n) > bytes) --n;
+  return n;
+}
+
 StagingBuffer::StagingBuffer(const CacheShape& shape, std::int32_t n_tokens, std::int32_t first_position,
                              std::shared_ptr<PagePool> pool, int n_together)
     : shape_(shape),

@@ -27,6 +27,8 @@ class StagingBuffer final : public EntrySink {
   // What one for n_tokens tokens takes: the largest layer's, or those of so many together, and that of all that are
   // shared.
   static std::size_t bytes_for(const CacheShape& shape, std::int32_t n_tokens, int n_together = 1);
+  // How many of n_layers layers, one at least, go together within so many bytes.
+  static int layers_within(std::size_t bytes, const CacheShape& shape, std::int32_t n_tokens, int n_layers);
 
   // From here on the buffer is this layer's; what it holds of the one n_together before it is lost, unless that is
   // shared.

@@ -22,9 +22,7 @@ int layers_together(const Engine::Impl& engine, const CacheShape& shape, int n_l
   const std::size_t limit = engine.options.kv_bytes_limit;
   if (limit == 0) return n_layers;
   const std::size_t others = bytes_one_by_one - StagingBuffer::bytes_for(shape, n_staged);
-  int n = n_layers;
-  while (n > 1 && others + StagingBuffer::bytes_for(shape, n_staged, n) > limit / 2) --n;
-  return n;
+  return StagingBuffer::layers_within(limit / 2 - std::min(limit / 2, others), shape, n_staged, n_layers);
 }
 
 }  // namespace

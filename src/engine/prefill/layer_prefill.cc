@@ -36,8 +36,7 @@ int layers_together(const Engine::Impl& engine, std::span<Session::Impl* const> 
   }
   const CacheShape shape = sessions[0]->cache.shape().plain();
   const std::size_t most = memory_available() / 2 / static_cast<std::size_t>(engine.pipeline.n_ranks());
-  while (n > 1 && StagingBuffer::bytes_for(shape, n_staged, n) > most) --n;
-  return n;
+  return StagingBuffer::layers_within(most, shape, n_staged, n);
 }
 
 std::int32_t longest(std::span<const std::vector<Token>> parts) {
