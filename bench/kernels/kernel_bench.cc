@@ -160,7 +160,8 @@ void decode(benchmark::State& state, int n_group, int head_dim, int n_entries, E
     const std::size_t scratch_bytes = decode_attention_scratch_bytes(shape);
     const auto scratch = hwy::AllocateAligned<std::byte>(scratch_bytes);
     for (int h = thread; h < n_heads; h += n_threads) {
-      decode_attention(shape, {q.data(), heads.entries[static_cast<std::size_t>(h)], 0, n_entries, n_entries},
+      decode_attention(shape,
+                       {q.data(), heads.entries[static_cast<std::size_t>(h)], 0, n_entries, n_entries, n_entries},
                        states.at(0, n_group, head_dim), {scratch.get(), scratch_bytes});
       benchmark::DoNotOptimize(states.at(0, n_group, head_dim).values);
     }

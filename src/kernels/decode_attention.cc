@@ -1,4 +1,4 @@
-// One query row of a group against a slice of entries: bound by memory, so every key and value is read once for all
+// One query row of a group against slices of entries: bound by memory, so every key and value is read once for all
 // query heads and converted in registers.
 #include "kernels/simd_targets.h"
 
@@ -50,6 +50,10 @@ HWY_INLINE void soften_block(float* scores, std::int32_t n, SoftmaxState& state,
   const float sum = hn::GetLane(hn::SumOfLanes(d, total));
   if (new_high == old_high) {
     state.sum += sum;
+    return;
+  }
+  if (old_high == -HUGE_VALF) {  // no values yet
+    state = {.max = new_high, .sum = sum};
     return;
   }
   const float rescale = std::exp(old_high - new_high);
@@ -136,45 +140,93 @@ struct EntryBlock {
   std::int32_t n_entries = 0;
 };
 
-void decode_attention(const AttentionShape& shape, const DecodeSlice& slice, const GroupSoftmax& out,
+// Codes are read as they lie, rotated, and so are their sums meanwhile. A rotation undoes itself. Nothing is either.
+HWY_INLINE void set_rotation(const GroupSoftmax& sums, bool are_rotated, int n_group, int value_dim) {
+  if (*sums.are_rotated == are_rotated) return;
+  for (float* row = sums.values; row < sums.values + n_group * value_dim; row += value_dim) {
+    rotate_row(row, row, value_dim);
+  }
+  *sums.are_rotated = are_rotated;
+}
+
+// A group's queries as the products take them: each form is made when the first entries need it.
+class Queries {
+ public:
+  Queries(const AttentionShape& shape, const float* q, Scratch& scratch)
+      : n_group_(shape.n_group), dim_(shape.key_dim), has_code_products_(has_code_products(shape.key_dim)) {
+    const auto n_heads = static_cast<std::size_t>(n_group_), n = static_cast<std::size_t>(n_group_ * dim_);
+    for (Form* form : {&plain_, &rotated_}) {
+      form->numbers = scratch.take<float>(n);
+      form->words = {.words = scratch.take<std::int16_t>(n), .factors = scratch.take<float>(n_heads)};
+    }
+    coded_ = scratch.take<std::byte>(coded_queries_bytes(n_group_, dim_));
+    for (std::size_t i = 0; i < n; ++i) plain_.numbers[i] = q[i] * shape.spec.scale;
+  }
+  static std::size_t scratch_bytes(const AttentionShape& shape) {
+    const auto n_heads = static_cast<std::size_t>(shape.n_group), n = n_heads * static_cast<std::size_t>(shape.key_dim);
+    return 2 * (Scratch::bytes<float>(n) + Scratch::bytes<std::int16_t>(n) + Scratch::bytes<float>(n_heads)) +
+           Scratch::bytes<std::byte>(coded_queries_bytes(shape.n_group, shape.key_dim));
+  }
+
+  // Whether keys of a type are scored as codes (score_codes).
+  bool are_coded(EntryType type) const { return has_code_products_ && type == EntryType::kR4; }
+  const std::byte* coded() {
+    if (!is_coded_) pack_coded_queries(form_of(EntryType::kR4).numbers, n_group_, dim_, coded_);
+    is_coded_ = true;
+    return coded_;
+  }
+  // [n_group][key_dim], rotated as a type's rows are.
+  const float* numbers(EntryType type) { return form_of(type).numbers; }
+  WordQueries& words(EntryType type) { return form_of(type).words; }
+
+ private:
+  struct Form {
+    float* numbers;
+    WordQueries words;
+  };
+
+  Form& form_of(EntryType type) {
+    if (code_bits(type) == 0) return plain_;
+    for (int i = 0; i < n_group_ * dim_ && !is_rotated_; i += dim_) {
+      rotate_row(plain_.numbers + i, rotated_.numbers + i, dim_);
+    }
+    is_rotated_ = true;
+    return rotated_;
+  }
+
+  int n_group_, dim_;
+  bool has_code_products_, is_rotated_ = false, is_coded_ = false;
+  Form plain_, rotated_;
+  std::byte* coded_;
+};
+
+void decode_attention(const AttentionShape& shape, const DecodeSlices& slices, const GroupSoftmax& out,
                       std::span<std::byte> memory) {
   const int d = shape.key_dim;
   const int value_dim = shape.value_dim;
   const int n_group = shape.n_group;
+  const std::int32_t n_slices = slices.count();
   std::fill(out.states.begin(), out.states.end(), SoftmaxState{});
-  std::fill_n(out.values, n_group * value_dim, 0.0F);
-  WindowBound bound(slice.entries, shape.spec.window);
-  const std::int32_t first = std::max(slice.first, bound.first_visible(slice.position));
-  if (first >= slice.last) return;
+  std::fill_n(out.values, n_slices * n_group * value_dim, 0.0F);
+  std::fill_n(out.are_rotated, n_slices, false);
+  WindowBound bound(slices.entries, shape.spec.window);
+  const std::int32_t first = std::max(slices.first, bound.first_visible(slices.position));
+  if (first >= slices.last) return;
 
   Scratch scratch(memory);
-  auto* queries = scratch.take<float>(static_cast<std::size_t>(n_group * d));
-  for (int i = 0; i < n_group * d; ++i) queries[i] = slice.q[i] * shape.spec.scale;
-  // Codes are read as they lie, rotated: so are the queries and the sums meanwhile. A rotation undoes itself.
-  bool are_queries_rotated = false, are_sums_rotated = false;
-  const auto set_rotation = [n_group](bool& is_rotated, EntryType type, float* rows, int n) {
-    if (is_rotated == (code_bits(type) > 0)) return false;
-    for (int g = 0; g < n_group; ++g) rotate_row(rows + g * n, rows + g * n, n);
-    is_rotated = !is_rotated;
-    return true;
-  };
+  Queries queries(shape, slices.q, scratch);
   auto* scores = scratch.take<float>(static_cast<std::size_t>(n_group * kEntryBlock));
   auto* expanded = scratch.take<float>(static_cast<std::size_t>(kEntryBlock * std::max(d, value_dim)));
 
   auto* scales = scratch.take<float>(scale_floats(std::max(d, value_dim)));
   auto* scaled = scratch.take<float>(static_cast<std::size_t>(n_group) * scale_floats(value_dim));
-  auto* coded_queries = scratch.take<std::byte>(coded_queries_bytes(n_group, d));
-  const bool has_key_products = has_code_products(d);
   const bool has_value_products = has_code_products(value_dim);
-  bool are_queries_packed = false;
   const auto n_queries = static_cast<std::size_t>(n_group), n_blocks = scale_blocks(value_dim);
-  WordQueries word_queries{.words = scratch.take<std::int16_t>(n_queries * static_cast<std::size_t>(d)),
-                           .factors = scratch.take<float>(n_queries)};
   const WordWeights word_weights{.words = reinterpret_cast<std::int16_t*>(scaled),
                                  .factors = scratch.take<float>(n_queries * n_blocks)};
 
   RowSize key_size(d), value_size(value_dim);
-  RunCursor cursor(slice.entries);
+  RunCursor cursor(slices.entries);
   const auto piece_at = [&](std::int32_t at, std::int32_t n_most) -> EntryPiece {
     const RunCursor::Piece piece = cursor.seek(at);
     const std::size_t key_bytes = key_size.of(piece.run->key_type);
@@ -188,7 +240,12 @@ void decode_attention(const AttentionShape& shape, const DecodeSlice& slice, con
             .key_type = piece.run->key_type,
             .value_type = piece.run->value_type};
   };
-  const auto block_at = [&](std::int32_t at, std::int32_t last) {
+  const auto slice_of = [&slices](std::int32_t at) { return (at - slices.first) / slices.size; };
+  // Of one slice. What is fetched at the end of the last one is the beginning of the next, which mostly the same thread
+  // works on.
+  const auto block_at = [&](std::int32_t at) {
+    const std::int32_t most = at < slices.last ? slices.last : slices.entries.n_entries;
+    const std::int32_t last = std::min(most, slices.first + (slice_of(at) + 1) * slices.size);
     EntryBlock found;
     while (found.n_pieces < EntryBlock::kMaxPieces && found.n_entries < kEntryBlock && at < last) {
       EntryPiece& piece = found.pieces[found.n_pieces++];
@@ -198,33 +255,30 @@ void decode_attention(const AttentionShape& shape, const DecodeSlice& slice, con
     }
     return found;
   };
-  // What is fetched at a slice's end is the beginning of the next one, which mostly the same thread works on.
-  const std::int32_t next_last = std::min(slice.entries.n_entries, slice.last + (slice.last - slice.first));
-  EntryBlock block = block_at(first, slice.last);
-  for (std::int32_t at = first; at < slice.last;) {
+  EntryBlock block = block_at(first);
+  for (std::int32_t at = first; at < slices.last;) {
+    const GroupSoftmax slice = out.slice(slice_of(at), n_group, value_dim);
     at += block.n_entries;
-    const EntryBlock next = block_at(at, at < slice.last ? slice.last : next_last);
+    const EntryBlock next = block_at(at);
 
     float* of_piece = scores;
     for (int p = 0; p < block.n_pieces; ++p) {
       const EntryPiece& piece = block.pieces[p];
       Ahead ahead = next.pieces[p].fetched_keys();
-      if (set_rotation(are_queries_rotated, piece.key_type, queries, d)) word_queries.are_packed = false;
-      if (has_key_products && piece.key_type == EntryType::kR4) {
-        if (!are_queries_packed) pack_coded_queries(queries, n_group, d, coded_queries);
-        are_queries_packed = true;
-        score_codes(coded_queries, n_group, d, {piece.keys, piece.key_bytes, piece.n_entries}, ahead, of_piece);
+      if (queries.are_coded(piece.key_type)) {
+        score_codes(queries.coded(), n_group, d, {piece.keys, piece.key_bytes, piece.n_entries}, ahead, of_piece);
         of_piece += piece.n_entries;
         continue;
       }
+      const float* numbers = queries.numbers(piece.key_type);
       with_row_type(piece.key_type, d, [&](auto row) HWY_ATTR {
         using Row = decltype(row);
         const Rows keys =
             readable_rows<Row>(piece.key_type, d, piece.keys, piece.key_bytes, piece.n_entries, expanded, scales);
         if constexpr (kHasWordProducts && kHasScales<Row>) {
-          score_words<Row>(queries, word_queries, n_group, d, keys, piece.n_entries, ahead, of_piece);
+          score_words<Row>(numbers, queries.words(piece.key_type), n_group, d, keys, piece.n_entries, ahead, of_piece);
         } else {
-          score_heads<Row>(queries, n_group, d, keys, piece.n_entries, ahead, of_piece);
+          score_heads<Row>(numbers, n_group, d, keys, piece.n_entries, ahead, of_piece);
         }
       });
       of_piece += piece.n_entries;
@@ -235,16 +289,17 @@ void decode_attention(const AttentionShape& shape, const DecodeSlice& slice, con
       }
     }
     for (int g = 0; g < n_group; ++g) {
-      soften_block(scores + g * kEntryBlock, block.n_entries, out.states[static_cast<std::size_t>(g)],
-                   out.values + g * value_dim, value_dim);
+      soften_block(scores + g * kEntryBlock, block.n_entries, slice.states[static_cast<std::size_t>(g)],
+                   slice.values + g * value_dim, value_dim);
     }
     of_piece = scores;
     for (int p = 0; p < block.n_pieces; ++p) {
       const EntryPiece& piece = block.pieces[p];
       Ahead ahead = next.pieces[p].fetched_values();
-      set_rotation(are_sums_rotated, piece.value_type, out.values, value_dim);
+      set_rotation(slice, code_bits(piece.value_type) > 0, n_group, value_dim);
       if (has_value_products && piece.value_type == EntryType::kR4) {
-        add_codes(of_piece, n_group, value_dim, {piece.values, piece.value_bytes, piece.n_entries}, ahead, out.values);
+        add_codes(of_piece, n_group, value_dim, {piece.values, piece.value_bytes, piece.n_entries}, ahead,
+                  slice.values);
         of_piece += piece.n_entries;
         continue;
       }
@@ -253,14 +308,14 @@ void decode_attention(const AttentionShape& shape, const DecodeSlice& slice, con
         const Rows values = readable_rows<Row>(piece.value_type, value_dim, piece.values, piece.value_bytes,
                                                piece.n_entries, expanded, scales);
         if constexpr (kHasWordProducts && kHasScales<Row>) {
-          add_words<Row>(of_piece, word_weights, n_group, value_dim, values, piece.n_entries, ahead, out.values);
+          add_words<Row>(of_piece, word_weights, n_group, value_dim, values, piece.n_entries, ahead, slice.values);
         } else {
           BlockWeights weights{of_piece, n_group * kEntryBlock};
           if constexpr (kHasScales<Row>) {
             scale_weights(of_piece, n_group, scales, piece.n_entries, value_dim / Row::kScaleBlock, scaled);
             weights.data = scaled;
           }
-          add_heads<Row>(weights, n_group, value_dim, values, piece.n_entries, ahead, out.values,
+          add_heads<Row>(weights, n_group, value_dim, values, piece.n_entries, ahead, slice.values,
                          static_cast<std::size_t>(value_dim));
         }
       });
@@ -268,7 +323,25 @@ void decode_attention(const AttentionShape& shape, const DecodeSlice& slice, con
     }
     block = next;
   }
-  set_rotation(are_sums_rotated, EntryType::kF32, out.values, value_dim);
+}
+
+void merge(const AttentionShape& shape, const GroupSoftmax& into, const GroupSoftmax& from) {
+  const F d;
+  if (*into.are_rotated != *from.are_rotated) {
+    set_rotation(into, false, shape.n_group, shape.value_dim);
+    set_rotation(from, false, shape.n_group, shape.value_dim);
+  }
+  float* sums = into.values;
+  const float* others = from.values;
+  for (std::size_t g = 0; g < into.states.size(); ++g, sums += shape.value_dim, others += shape.value_dim) {
+    const MergeFactors factors = merge(into.states[g], from.states[g]);
+    if (factors.from == 0.0F) continue;
+    const VF of_sums = hn::Set(d, factors.into), of_others = hn::Set(d, factors.from);
+    for (int i = 0; i < shape.value_dim; i += kLanes) {
+      const VF other = hn::Mul(of_others, hn::LoadU(d, others + i));
+      hn::StoreU(hn::MulAdd(of_sums, hn::LoadU(d, sums + i), other), d, sums + i);
+    }
+  }
 }
 
 }  // namespace HWY_NAMESPACE
@@ -280,33 +353,26 @@ namespace winnow::kernels {
 
 std::size_t decode_attention_scratch_bytes(const AttentionShape& shape) {
   const auto n_group = static_cast<std::size_t>(shape.n_group);
-  return Scratch::bytes<float>(n_group * static_cast<std::size_t>(shape.key_dim)) +
-         Scratch::bytes<float>(n_group * kEntryBlock) +
+  return HWY_STATIC_DISPATCH(Queries)::scratch_bytes(shape) + Scratch::bytes<float>(n_group * kEntryBlock) +
          Scratch::bytes<float>(kEntryBlock * static_cast<std::size_t>(std::max(shape.key_dim, shape.value_dim))) +
          Scratch::bytes<float>(scale_floats(std::max(shape.key_dim, shape.value_dim))) +
          Scratch::bytes<float>(n_group * scale_floats(shape.value_dim)) +
-         Scratch::bytes<std::byte>(coded_queries_bytes(shape.n_group, shape.key_dim)) +
-         Scratch::bytes<std::int16_t>(n_group * static_cast<std::size_t>(shape.key_dim)) +
-         Scratch::bytes<float>(n_group) + Scratch::bytes<float>(n_group * scale_blocks(shape.value_dim));
+         Scratch::bytes<float>(n_group * scale_blocks(shape.value_dim));
 }
 
 HWY_EXPORT(decode_attention);
+HWY_EXPORT(merge);
 
-void decode_attention(const AttentionShape& shape, const DecodeSlice& slice, const GroupSoftmax& out,
+void decode_attention(const AttentionShape& shape, const DecodeSlices& slices, const GroupSoftmax& out,
                       std::span<std::byte> scratch) {
   assert(shape.is_supported());
   assert(scratch.size() >= decode_attention_scratch_bytes(shape));
-  HWY_DYNAMIC_DISPATCH(decode_attention)(shape, slice, out, scratch);
+  assert(std::ssize(out.states) == slices.count() * shape.n_group);
+  HWY_DYNAMIC_DISPATCH(decode_attention)(shape, slices, out, scratch);
 }
 
 void merge(const AttentionShape& shape, const GroupSoftmax& into, const GroupSoftmax& from) {
-  float* sums = into.values;
-  const float* others = from.values;
-  for (std::size_t g = 0; g < into.states.size(); ++g, sums += shape.value_dim, others += shape.value_dim) {
-    const MergeFactors factors = merge(into.states[g], from.states[g]);
-    if (factors.from == 0.0F) continue;
-    for (int i = 0; i < shape.value_dim; ++i) sums[i] = sums[i] * factors.into + others[i] * factors.from;
-  }
+  HWY_DYNAMIC_DISPATCH(merge)(shape, into, from);
 }
 
 void finish_attention(const AttentionShape& shape, const GroupSoftmax& state, float* out) {
@@ -317,6 +383,7 @@ void finish_attention(const AttentionShape& shape, const GroupSoftmax& state, fl
     if (shape.spec.sinks != nullptr) factor *= merge(softmax, SoftmaxState::of(shape.spec.sinks[g])).into;
     if (factor != 0.0F) factor /= softmax.sum;
     for (int i = 0; i < shape.value_dim; ++i) out[i] = sums[i] * factor;
+    if (*state.are_rotated) rotate_row(out, out, shape.value_dim);
   }
 }
 

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -40,15 +41,25 @@ inline MergeFactors merge(SoftmaxState& into, const SoftmaxState& from) {
     return {0.0F, 1.0F};
   }
   const float max = std::fmax(into.max, from.max);
-  const MergeFactors factors{std::exp(into.max - max), std::exp(from.max - max)};
+  const auto factor = [max](float high) { return high == max ? 1.0F : std::exp(high - max); };
+  const MergeFactors factors{factor(into.max), factor(from.max)};
   into = {.max = max, .sum = into.sum * factors.into + from.sum * factors.from};
   return factors;
 }
 
-// The states of a KV head's query heads over the same entries, with their sums of values.
+// The states of a KV head's query heads over the same entries, with their sums of values; or those of several slices of
+// entries, one after the other.
 struct GroupSoftmax {
-  std::span<SoftmaxState> states;  // [n_group]
-  float* values;                   // [n_group][value_dim], sum_i exp(s_i - max) v_i
+  std::span<SoftmaxState> states;  // [n_slices][n_group]
+  float* values;                   // [n_slices][n_group][value_dim], sum_i exp(s_i - max) v_i
+  bool* are_rotated;               // [n_slices] the sums are of values as codes have them (rotated_codes.h)
+
+  GroupSoftmax slice(int i, int n_group, int value_dim) const {
+    const auto n = static_cast<std::size_t>(n_group), at = static_cast<std::size_t>(i);
+    return {.states = states.subspan(at * n, n),
+            .values = values + at * n * static_cast<std::size_t>(value_dim),
+            .are_rotated = are_rotated + at};
+  }
 };
 
 // Memory for the states of several slices of entries; layers of any size use it in turn.
@@ -63,19 +74,26 @@ class GroupSoftmaxes {
     const std::size_t n_values = n_states * static_cast<std::size_t>(value_dim);
     if (states_.size() < n_states) states_ = std::vector<SoftmaxState>(n_states);
     if (values_.size() < n_values) values_ = std::vector<float>(n_values);
+    if (n_slices_ < n) are_rotated_ = std::make_unique<bool[]>(n_slices_ = n);
   }
 
-  std::size_t bytes() const { return states_.size() * sizeof(SoftmaxState) + values_.size() * sizeof(float); }
+  std::size_t bytes() const {
+    return states_.size() * sizeof(SoftmaxState) + values_.size() * sizeof(float) + n_slices_ * sizeof(bool);
+  }
 
-  GroupSoftmax at(std::size_t i, int n_group, int value_dim) {
-    const auto n = static_cast<std::size_t>(n_group);
-    return {.states = std::span(states_).subspan(i * n, n),
-            .values = values_.data() + i * n * static_cast<std::size_t>(value_dim)};
+  // Those of the slices [first, first + n).
+  GroupSoftmax at(std::size_t first, int n_group, int value_dim, std::size_t n = 1) {
+    const auto group = static_cast<std::size_t>(n_group);
+    return {.states = std::span(states_).subspan(first * group, n * group),
+            .values = values_.data() + first * group * static_cast<std::size_t>(value_dim),
+            .are_rotated = are_rotated_.get() + first};
   }
 
  private:
   std::vector<SoftmaxState> states_;
   std::vector<float> values_;
+  std::unique_ptr<bool[]> are_rotated_;
+  std::size_t n_slices_ = 0;
 };
 
 }  // namespace winnow::kernels

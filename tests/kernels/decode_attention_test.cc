@@ -8,23 +8,27 @@
 namespace winnow::kernels {
 namespace {
 
-void decode_slice(const AttentionShape& shape, const DecodeSlice& slice, const GroupSoftmax& out) {
+void decode_slices(const AttentionShape& shape, const DecodeSlices& slices, const GroupSoftmax& out) {
   TestScratch scratch(decode_attention_scratch_bytes(shape));
-  decode_attention(shape, slice, out, scratch.span());
+  std::fill_n(out.values, std::ssize(out.states) * shape.value_dim, std::nanf(""));
+  decode_attention(shape, slices, out, scratch.span());
 }
 
-// Decodes in n_slices equal slices and merges.
+// One slice [first, last).
+void decode_slice(const AttentionShape& shape, const HeadEntries& entries, const float* q, int position, int first,
+                  int last, const GroupSoftmax& out) {
+  decode_slices(shape, {q, entries, first, last, std::max(1, last - first), position}, out);
+}
+
+// Decodes in up to n_slices equal slices and merges.
 std::vector<float> decode(const AttentionShape& shape, const HeadEntries& entries, const float* q, int position,
                           int n_slices) {
-  GroupSoftmaxes states(static_cast<std::size_t>(n_slices), shape.n_group, shape.value_dim);
+  const int size = std::max(1, (entries.n_entries + n_slices - 1) / n_slices);
+  const DecodeSlices slices{q, entries, 0, entries.n_entries, size, position};
+  GroupSoftmaxes states(static_cast<std::size_t>(slices.count()), shape.n_group, shape.value_dim);
   const auto at = [&](int s) { return states.at(static_cast<std::size_t>(s), shape.n_group, shape.value_dim); };
-  for (int s = 0; s < n_slices; ++s) {
-    const DecodeSlice slice{q, entries, entries.n_entries * s / n_slices, entries.n_entries * (s + 1) / n_slices,
-                            position};
-    std::fill_n(at(s).values, shape.n_group * shape.value_dim, std::nanf(""));
-    decode_slice(shape, slice, at(s));
-  }
-  for (int s = 1; s < n_slices; ++s) merge(shape, at(0), at(s));
+  decode_slices(shape, slices, states.at(0, shape.n_group, shape.value_dim, static_cast<std::size_t>(slices.count())));
+  for (int s = 1; s < slices.count(); ++s) merge(shape, at(0), at(s));
   std::vector<float> out(static_cast<std::size_t>(shape.n_group * shape.value_dim), std::nanf(""));
   finish_attention(shape, at(0), out.data());
   return out;
@@ -52,8 +56,9 @@ void expect_reference(const AttentionShape& shape, const TestHead::Options& opti
   const TestQueries queries(shape, 1, 4);
   const int position = head.last_position();
   tolerance = is_by_bytes(shape) ? 5e-3 : std::max(tolerance, error_of_words(shape));
+  const int n = head.entries().n_entries;
   const std::vector<double> expected =
-      reference::decode_attention(shape, {queries.q(), head.entries(), 0, head.entries().n_entries, position});
+      reference::decode_attention(shape, {queries.q(), head.entries(), 0, n, std::max(1, n), position});
   for (const int n_slices : {1, 3}) {
     const std::vector<float> out = decode(shape, head.entries(), queries.q(), position, n_slices);
     for (std::size_t i = 0; i < out.size(); ++i) {
@@ -181,15 +186,14 @@ TEST_P(DecodeAttention, EmptySlicesGiveTheEmptyStateAndMergeToZero) {
     }
     for (int i = 0; i < 2 * 64; ++i) ASSERT_EQ(group.values[i], 0.0F);
   };
-  std::fill_n(state.values, 2 * 64, std::nanf(""));
-  decode_slice(shape, {queries.q(), head.entries(), 17, 17, 39}, state);
+  decode_slice(shape, head.entries(), queries.q(), 39, 17, 17, state);
   expect_empty(state);
   // A slice that the window hides as a whole is empty too.
   shape.spec.window = 4;
-  decode_slice(shape, {queries.q(), head.entries(), 0, 10, 39}, state);
+  decode_slice(shape, head.entries(), queries.q(), 39, 0, 10, state);
   expect_empty(state);
   // The empty state is neutral on both sides.
-  decode_slice(shape, {queries.q(), head.entries(), 36, 40, 39}, states.at(1, 2, 64));
+  decode_slice(shape, head.entries(), queries.q(), 39, 36, 40, states.at(1, 2, 64));
   const std::vector<float> values(states.at(1, 2, 64).values, states.at(1, 2, 64).values + 2 * 64);
   const SoftmaxState first = states.at(1, 2, 64).states[0];
   merge(shape, states.at(1, 2, 64), state);
@@ -200,8 +204,8 @@ TEST_P(DecodeAttention, EmptySlicesGiveTheEmptyStateAndMergeToZero) {
     EXPECT_EQ(std::vector<float>(states.at(i, 2, 64).values, states.at(i, 2, 64).values + 2 * 64), values);
   }
   // Two empty ones stay empty, and give zeros.
-  decode_slice(shape, {queries.q(), head.entries(), 0, 10, 39}, state);
-  decode_slice(shape, {queries.q(), head.entries(), 0, 10, 39}, states.at(2, 2, 64));
+  decode_slice(shape, head.entries(), queries.q(), 39, 0, 10, state);
+  decode_slice(shape, head.entries(), queries.q(), 39, 0, 10, states.at(2, 2, 64));
   merge(shape, state, states.at(2, 2, 64));
   expect_empty(state);
   std::vector<float> out(2 * 64, std::nanf(""));
@@ -209,12 +213,43 @@ TEST_P(DecodeAttention, EmptySlicesGiveTheEmptyStateAndMergeToZero) {
   for (const float x : out) ASSERT_EQ(x, 0.0F);
 }
 
+// Whether a thread works on some of a head's slices or on all of them is not to be told from any bit, whatever types
+// their entries have.
+TEST_P(DecodeAttention, SlicesAreTheSameAloneAndTogether) {
+  constexpr int kSize = 48, kGroup = 3, kDim = 64;
+  for (const EntryType type : {EntryType::kF16, EntryType::kQ8_0, EntryType::kQ4_0, EntryType::kR4, EntryType::kR3}) {
+    SCOPED_TRACE(entry_type_name(type));
+    for (const bool is_mixed : {false, true}) {
+      AttentionShape shape = test_shape(kGroup, kDim, type);
+      shape.spec.window = is_mixed ? 150 : 0;  // hides the first slice and a part of the second
+      const TestHead head(
+          shape, {.n_entries = 215, .run_sizes = {4, 32, 32}, .has_plain = is_mixed, .has_finer = is_mixed}, 7);
+      const TestQueries queries(shape, 1, 8);
+      const DecodeSlices slices{queries.q(), head.entries(), 0, 215, kSize, 214};
+      ASSERT_EQ(slices.count(), 5);
+      GroupSoftmaxes together(5, kGroup, kDim), alone(1, kGroup, kDim);
+      decode_slices(shape, slices, together.at(0, kGroup, kDim, 5));
+      for (int s = 0; s < slices.count(); ++s) {
+        const GroupSoftmax one = together.at(static_cast<std::size_t>(s), kGroup, kDim);
+        const GroupSoftmax other = alone.at(0, kGroup, kDim);
+        decode_slice(shape, head.entries(), queries.q(), 214, s * kSize, std::min(215, (s + 1) * kSize), other);
+        ASSERT_EQ(*one.are_rotated, *other.are_rotated);
+        for (std::size_t g = 0; g < kGroup; ++g) {
+          ASSERT_EQ(one.states[g].max, other.states[g].max) << "slice " << s;
+          ASSERT_EQ(one.states[g].sum, other.states[g].sum) << "slice " << s;
+        }
+        for (int i = 0; i < kGroup * kDim; ++i) ASSERT_EQ(one.values[i], other.values[i]) << "slice " << s;
+      }
+    }
+  }
+}
+
 TEST_P(DecodeAttention, StateHoldsTheDocumentedSums) {
   const AttentionShape shape = test_shape(1, 16, EntryType::kF32);
   const TestHead head(shape, {.n_entries = 70}, 1);
   const TestQueries queries(shape, 1, 2);
   GroupSoftmaxes states(1, 1, 16);
-  decode_slice(shape, {queries.q(), head.entries(), 0, 70, 69}, states.at(0, 1, 16));
+  decode_slice(shape, head.entries(), queries.q(), 69, 0, 70, states.at(0, 1, 16));
   const SoftmaxState state = states.at(0, 1, 16).states[0];
   const reference::Weights w = reference::weights(shape, head.entries(), queries.rows(70, 69), 0, 0);
   EXPECT_NEAR(static_cast<double>(state.log_sum_exp()), w.log_sum_exp, 1e-5);

@@ -10,14 +10,14 @@
 namespace winnow {
 namespace {
 
-constexpr std::int32_t kMaxSlices = 32;  // of a head
+constexpr std::int32_t kMaxSlices = 16;  // of a head
 
 // Where a head is cut into slices. It depends on the head's own entries alone, so sums are rounded in the same order
 // whatever else is in the step and however many threads there are: an answer is the same alone and in any batch.
-// Slices end between pages; 64 entries are worth the bookkeeping of a slice, and 32 slices spread the largest head over
-// many threads.
+// Slices end between pages; 128 entries are worth the bookkeeping of a slice, and 16 slices spread the largest head
+// over many threads.
 std::int32_t slice_entries(std::int32_t n_entries) {
-  constexpr std::int32_t kMinEntries = 64;
+  constexpr std::int32_t kMinEntries = 128;
   const std::int32_t size = std::max(kMinEntries, (n_entries + kMaxSlices - 1) / kMaxSlices);
   return (size + kPageEntries - 1) / kPageEntries * kPageEntries;
 }
@@ -111,7 +111,7 @@ std::size_t StepAttention::bytes() const {
 
 std::size_t StepAttention::most_partial_bytes(int n_head, int head_dim) {
   return std::size_t{kMaxSlices} * static_cast<std::size_t>(n_head) *
-         (sizeof(kernels::SoftmaxState) + static_cast<std::size_t>(head_dim) * sizeof(float));
+         (sizeof(kernels::SoftmaxState) + static_cast<std::size_t>(head_dim) * sizeof(float) + sizeof(bool));
 }
 
 ggml_tensor* StepAttention::attend(ggml_context* context, int layer, ggml_tensor* /*q_unrotated*/, ggml_tensor* q,
@@ -159,43 +159,48 @@ void StepAttention::run_part(const Layer& layer, const ggml_tensor* dst, int par
   const LayerSpec& s = spec(layer.layer);
   const StepPlan& plan = layer.plan;
   Workspace& own = workspaces_[static_cast<std::size_t>(part)];
-  const auto partial = [&](std::int32_t i) {
-    return partials_.at(static_cast<std::size_t>(i), s.n_group(), s.value_dim);
+  const auto partials = [&](std::int32_t first_partial, int n) {
+    return partials_.at(static_cast<std::size_t>(first_partial), s.n_group(), s.value_dim, static_cast<std::size_t>(n));
   };
   const auto first = static_cast<std::size_t>(plan.first_slice[static_cast<std::size_t>(part)]);
   const auto last = static_cast<std::size_t>(plan.first_slice[static_cast<std::size_t>(part) + 1]);
-  for (std::size_t i = first; i < last; ++i) {
+  for (std::size_t i = first, next; i < last; i = next) {
+    // Slices of the same head go together.
     const StepPlan::Slice& slice = plan.slices[i];
+    for (next = i + 1; next < last && plan.slices[next].head == slice.head;) ++next;
+    const auto n_slices = static_cast<int>(next - i);
+    const std::int32_t end = plan.slices[next - 1].last;
     const StepSequence& sequence = sequences_[static_cast<std::size_t>(slice.head / s.n_kv_head)];
     const int kv_head = slice.head % s.n_kv_head;
     const kernels::HeadEntries entries = sequence.cache->entries(s.kv_layer, kv_head);
     // The slice with the step's own entry is the only one of the layer that reads it: its thread writes it first.
-    if (s.owns_entries() && slice.last == entries.n_entries) store(layer.layer, slice.head, dst);
+    if (s.owns_entries() && end == entries.n_entries) store(layer.layer, slice.head, dst);
     const CacheShape& types = sequence.cache->shape();
     const kernels::AttentionShape shape =
         attention_shape(model_, layer.layer, types.key_type, types.value_type).of_head(kv_head);
     const StepPlan::Head& head = plan.heads[static_cast<std::size_t>(slice.head)];
-    const kernels::GroupSoftmax state =
-        slice.partial < 0 ? own.state.at(0, s.n_group(), s.value_dim) : partial(slice.partial);
+    const kernels::GroupSoftmax states =
+        slice.partial < 0 ? own.state.at(0, s.n_group(), s.value_dim) : partials(slice.partial, n_slices);
     kernels::decode_attention(shape,
                               {.q = q + std::int64_t{slice.head} * s.n_group() * s.key_dim,
                                .entries = entries,
                                .first = slice.first,
-                               .last = slice.last,
+                               .last = end,
+                               .size = slice.last - slice.first,
                                .position = sequence.position},
-                              state, own.scratch.span());
+                              states, own.scratch.span());
     float* head_out = out + std::int64_t{slice.head} * s.n_group() * s.value_dim;
     if (slice.partial < 0) {
-      kernels::finish_attention(shape, state, head_out);
+      kernels::finish_attention(shape, states, head_out);
       continue;
     }
     // `done_` counts a head's finished slices; it returns to zero for the next layer.
     std::atomic<int>& done = done_[static_cast<std::size_t>(slice.head)];
-    if (done.fetch_add(1, std::memory_order_acq_rel) + 1 == head.n_slices) {
+    if (done.fetch_add(n_slices, std::memory_order_acq_rel) + n_slices == head.n_slices) {
       done.store(0, std::memory_order_relaxed);
-      const kernels::GroupSoftmax whole = partial(head.first_partial);
+      const kernels::GroupSoftmax whole = partials(head.first_partial, 1);
       for (int other = 1; other < head.n_slices; ++other) {
-        kernels::merge(shape, whole, partial(head.first_partial + other));
+        kernels::merge(shape, whole, partials(head.first_partial + other, 1));
       }
       kernels::finish_attention(shape, whole, head_out);
     }

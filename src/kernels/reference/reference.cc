@@ -192,16 +192,16 @@ CausalResult causal_attention(const AttentionShape& shape, const HeadEntries& en
   return result;
 }
 
-std::vector<double> decode_attention(const AttentionShape& shape, const DecodeSlice& slice) {
-  const Head head(shape, slice.entries);
+std::vector<double> decode_attention(const AttentionShape& shape, const DecodeSlices& slices) {
+  const Head head(shape, slices.entries);
   const auto d = static_cast<std::size_t>(shape.value_dim);
   std::vector<double> out(d * static_cast<std::size_t>(shape.n_group), 0.0);
   for (int g = 0; g < shape.n_group; ++g) {
     std::vector<double> scores(head.keys.size(), -kInfinity);
-    for (int i = slice.first; i < slice.last; ++i) {
+    for (int i = slices.first; i < slices.last; ++i) {
       const auto entry = static_cast<std::size_t>(i);
-      if (shape.spec.window > 0 && head.positions[entry] <= slice.position - shape.spec.window) continue;
-      scores[entry] = score(shape, slice.q + g * shape.key_dim, head.keys[entry]);
+      if (shape.spec.window > 0 && head.positions[entry] <= slices.position - shape.spec.window) continue;
+      scores[entry] = score(shape, slices.q + g * shape.key_dim, head.keys[entry]);
     }
     head.add_output(softmax(shape, g, std::move(scores)).a, out.data() + static_cast<std::size_t>(g) * d);
   }

@@ -32,7 +32,7 @@ struct CausalResult {
 CausalResult causal_attention(const AttentionShape& shape, const HeadEntries& entries, const QueryRows& rows);
 
 // Normalised: [n_group][value_dim].
-std::vector<double> decode_attention(const AttentionShape& shape, const DecodeSlice& slice);
+std::vector<double> decode_attention(const AttentionShape& shape, const DecodeSlices& slices);
 
 struct WindowResult {
   std::vector<double> mean, m2, max, last;  // [n_group][n_columns]
