@@ -18,7 +18,6 @@
 
 #include "kernels/attention.h"
 #include "kernels/bf16_attention.h"
-#include "kernels/few_rows_product.h"
 #include "kernels/isa.h"
 #include "kernels/quantised_product.h"
 #include "kernels/query_moments.h"
@@ -229,11 +228,13 @@ void moments(benchmark::State& state, int head_dim, int n_rows) {
 
 // Weights of one format with n_rows rows, by operations with many rows, else by bytes of weights; cold ones, or in the
 // second-level cache.
-void product(benchmark::State& state, const WeightBlocksInfo& info, std::int64_t n_in, int n_rows, bool cold) {
+void product(benchmark::State& state, const WeightBlocksInfo& info, std::int64_t n_in, int n_rows, bool cold,
+             WeightLayout layout, int n_threads) {
   if (!has_quantised_products()) return state.SkipWithError("not on this instruction set");
   const auto row = static_cast<std::size_t>(n_in / info.n_weights) * info.n_bytes;
   const std::size_t bytes = n_rows > 16 ? std::size_t{1} << 22 : kColdBytes / 4;
-  const auto n_out = static_cast<std::int64_t>((cold ? bytes : std::size_t{1} << 19) / row);
+  constexpr std::int64_t kGrain = 32;  // weight rows that threads take
+  const auto n_out = static_cast<std::int64_t>((cold ? bytes : std::size_t{1} << 19) / row) / kGrain * kGrain;
   const SystemMemory weights(row * static_cast<std::size_t>(n_out), false);
   const std::vector<float> x = random_numbers(static_cast<std::size_t>(n_rows * n_in));
   const auto rows = hwy::AllocateAligned<RowBlock>(static_cast<std::size_t>(n_rows * n_in / kRowBlock));
@@ -250,51 +251,27 @@ void product(benchmark::State& state, const WeightBlocksInfo& info, std::int64_t
                          .n_rows = n_rows,
                          .n_in = n_in,
                          .y = y.data(),
-                         .y_stride = n_out};
-  for (auto _ : state) {
-    quantised_product(info.blocks, task);
-    benchmark::DoNotOptimize(y.data());
-  }
-  const auto n = static_cast<double>(state.iterations());
-  const double gbytes = static_cast<double>(weights.size()) * n / 1e9;
-  const double gops = 2.0 * static_cast<double>(n_in * n_out * n_rows) * n / 1e9;
-  const double share = n_rows > 16 ? gops / limits.int8_gops : gbytes / limits.read_gbps[1];
-  state.counters["GB/s"] = benchmark::Counter(gbytes, benchmark::Counter::kIsRate);
-  state.counters["GOP/s"] = benchmark::Counter(gops, benchmark::Counter::kIsRate);
-  state.counters["share"] = benchmark::Counter(share, benchmark::Counter::kIsRate);
-}
-
-// A step of decoding's product on n_threads threads: GB/s of weights.
-void few_rows(benchmark::State& state, const WeightBlocksInfo& info, std::int64_t n_in, int n_rows, int n_threads,
-              bool cold) {
-  if (!has_few_rows_product(info.blocks)) return state.SkipWithError("not on this instruction set");
-  const auto row = static_cast<std::size_t>(n_in / info.n_weights) * info.n_bytes;
-  const auto n_out = static_cast<std::int64_t>((cold ? kColdBytes / 2 : std::size_t{1} << 19) / row);
-  const SystemMemory weights(row * static_cast<std::size_t>(n_out), false);
-  std::fill_n(weights.get(), weights.size(), std::byte{0x3C});  // scales that are no subnormal numbers
-  const std::vector<float> x = random_numbers(static_cast<std::size_t>(n_rows * n_in));
-  const auto rows = hwy::AllocateAligned<std::byte>(few_rows_bytes(n_in, n_rows));
-  quantise_few_rows(x.data(), n_in, n_rows, rows.get());
-  std::vector<float> y(static_cast<std::size_t>(n_rows * n_out));
+                         .y_stride = n_out,
+                         .layout = layout};
   const auto work = [&](std::int64_t thread) {
-    few_rows_product(info.blocks, {.weights = weights.get(),
-                                   .weight_stride = row,
-                                   .first = n_out * thread / n_threads,
-                                   .last = n_out * (thread + 1) / n_threads,
-                                   .rows = rows.get(),
-                                   .n_in = n_in,
-                                   .n_rows = n_rows,
-                                   .y = y.data(),
-                                   .y_stride = n_out});
+    ProductTask part = task;
+    part.first = n_out / kGrain * thread / n_threads * kGrain;
+    part.last = n_out / kGrain * (thread + 1) / n_threads * kGrain;
+    quantised_product(info.blocks, part);
   };
   for (auto _ : state) {
     std::vector<std::jthread> others;
     for (int t = 1; t < n_threads; ++t) others.emplace_back(work, t);
     work(0);
+    benchmark::DoNotOptimize(y.data());
   }
-  const double gbytes = static_cast<double>(weights.size()) * static_cast<double>(state.iterations()) / 1e9;
+  const auto n = static_cast<double>(state.iterations());
+  const double gbytes = static_cast<double>(weights.size()) * n / 1e9;
+  const double gops = 2.0 * static_cast<double>(n_in * n_out * n_rows) * n / 1e9;
+  const double share = n_rows > 16 ? gops / limits.int8_gops : gbytes / limits.read_gbps[n_threads];
   state.counters["GB/s"] = benchmark::Counter(gbytes, benchmark::Counter::kIsRate);
-  state.counters["share"] = benchmark::Counter(gbytes / limits.read_gbps[n_threads], benchmark::Counter::kIsRate);
+  state.counters["GOP/s"] = benchmark::Counter(gops, benchmark::Counter::kIsRate);
+  state.counters["share"] = benchmark::Counter(share, benchmark::Counter::kIsRate);
 }
 
 // In double precision, whose limit is half of float32's.
@@ -366,28 +343,20 @@ void add_benchmarks() {
                                  [=](benchmark::State& state) { decode(state, 3, 64, 1024, type, 1, 1 << 18, false); });
   }
   for (const WeightBlocksInfo& info : kWeightBlocks) {
-    for (const int n_rows : {1, 4, 16, 64, 512}) {
+    for (const int n_rows : {1, 2, 4, 16, 64, 512}) {
       for (const bool cold : {false, true}) {
-        const std::string label =
-            "product/" + std::string(info.name) + "/2048/rows" + std::to_string(n_rows) + (cold ? "" : "/in_cache");
-        benchmark::RegisterBenchmark(label.c_str(),
-                                     [=](benchmark::State& state) { product(state, info, 2048, n_rows, cold); });
+        for (const auto& [layout, suffix] :
+             {std::pair{WeightLayout::kRows, ""}, {WeightLayout::kInterleaved, "/interleaved"}}) {
+          for (const int n_threads : {1, 2}) {
+            if (n_threads > 1 && (!cold || n_rows > 4)) continue;
+            const std::string label = "product/" + std::string(info.name) + "/2048/rows" + std::to_string(n_rows) +
+                                      "/threads" + std::to_string(n_threads) + (cold ? "" : "/in_cache") + suffix;
+            benchmark::RegisterBenchmark(label.c_str(), [=, layout = layout](benchmark::State& state) {
+              product(state, info, 2048, n_rows, cold, layout, n_threads);
+            })->UseRealTime();
+          }
+        }
       }
-    }
-  }
-  for (const WeightBlocksInfo& info : kWeightBlocks) {
-    for (const int n_rows : {1, 4}) {
-      for (const int n_threads : {1, 2}) {
-        const std::string name = "few_rows/" + std::string(info.name) + "/2048/rows" + std::to_string(n_rows) +
-                                 "/threads" + std::to_string(n_threads);
-        auto* registered = benchmark::RegisterBenchmark(
-            name.c_str(), [=](benchmark::State& state) { few_rows(state, info, 2048, n_rows, n_threads, true); });
-        if (n_threads > 1) registered->UseRealTime();
-      }
-      const std::string name =
-          "few_rows/" + std::string(info.name) + "/2048/rows" + std::to_string(n_rows) + "/in_cache";
-      benchmark::RegisterBenchmark(name.c_str(),
-                                   [=](benchmark::State& state) { few_rows(state, info, 2048, n_rows, 1, false); });
     }
   }
   for (const int n_rows : {8, 32, 64}) {

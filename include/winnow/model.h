@@ -18,7 +18,11 @@ namespace WINNOW_API winnow {
 using Token = std::int32_t;
 
 struct ModelOptions {
-  bool use_mmap = true;       // false: read the weights into memory
+  bool use_mmap = true;  // false: read the weights into memory
+  // Quantised matrices are copied with their rows interleaved when an engine first computes with them, where the
+  // processor's products are faster so and memory for it can be had; never without use_mmap. Several processes then no
+  // longer share them in the page cache.
+  bool repack = true;
   std::string chat_template;  // Jinja, instead of the file's own; "chatml": that of <|im_start|>. Empty: the file's
 };
 

@@ -109,7 +109,7 @@ std::optional<Analysis> run_analysis(const AnalysisFlags& flags) {
     for (const Budget& budget : budgets) options.cuts.push_back({method, budget});
   }
   PromptSource source(flags.prompt, "text");
-  const std::shared_ptr<const Model> model = Model::load(model_path(flags.model));
+  const std::shared_ptr<const Model> model = Model::load(model_path(flags.model), model_options(flags.model));
   take_text(*model, flags, read_text(*model, flags, source), options);
   const std::size_t n_all =
       options.context.size() + options.question.size() + static_cast<std::size_t>(flags.n_continuation);

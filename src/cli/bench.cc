@@ -72,6 +72,7 @@ bool parse_flags(const Arguments& arguments, BenchFlags& flags) {
   line.text("--prefill-weights", "TYPE", flags.model.prefill_weights,
             "numbers that a prompt is multiplied in: auto, as-is, int8, float, bf16, f32 (default: auto)");
   line.text("--kv-limit", "SIZE", flags.model.kv_limit, "hard limit of the KV memory (default: none)");
+  add_repack_flag(line, flags.model);
   add_pipeline_flag(line, flags.model);
   line.group("Output");
   line.text("-o,--output", "FORMAT", flags.format, "md, json or csv (default: md)");
@@ -234,7 +235,7 @@ int bench_command(const Arguments& arguments) {
   EngineOptions engine_settings = engine_options(flags.model);
   engine_settings.is_led = false;  // engines come and go: all ranks make all calls
   const std::string path = model_path(flags.model);
-  const std::shared_ptr<const Model> model = Model::load(path);
+  const std::shared_ptr<const Model> model = Model::load(path, model_options(flags.model));
 
   const auto options_of = [&](const EvictionSetup& setup, const Test& test, EntryType key, EntryType value) {
     SessionOptions options;

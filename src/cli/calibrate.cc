@@ -144,7 +144,7 @@ int calibrate_command(const Arguments& arguments) {
   const OutputFile probe(flags.output);  // before the work is done
   const std::vector<std::string> texts = read_texts(flags);
   const std::vector<std::string> questions = flags.questions ? read_questions(*flags.questions) : generic_questions();
-  const std::shared_ptr<const Model> model = Model::load(model_path(flags.model));
+  const std::shared_ptr<const Model> model = Model::load(model_path(flags.model), model_options(flags.model));
   Calibration calibration(Engine::create(model, engine_options(flags.model)),
                           {.method = method,
                            .n_decode = flags.n_decode,

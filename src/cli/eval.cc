@@ -201,7 +201,7 @@ int eval_command(const Arguments& arguments) {
   if (flags.jieba) eval::set_jieba(*flags.jieba);
   const EngineOptions engine_settings = engine_options(flags.model);
   if (!speaks()) return follow_first_rank(flags.model, engine_settings);
-  const std::shared_ptr<const Model> model = Model::load(model_path(flags.model));
+  const std::shared_ptr<const Model> model = Model::load(model_path(flags.model), model_options(flags.model));
   warn_about_context(model->info(), flags.n_ctx);
   eval::use_tokenizer(request.samples, model);
   const eval::Plan plan = make_plan(request, std::move(cells), model);

@@ -30,10 +30,17 @@ void add_engine_flags(CommandLine& line, ModelFlags& flags) {
             "types), int8, float (bf16 where the processor has it, else f32), bf16, f32 "
             "(default: " +
                 flags.prefill_weights + ")");
+  add_repack_flag(line, flags);
   line.text("--kv-limit", "SIZE", flags.kv_limit,
             "hard limit of the memory for KV pages, recurrent states and the prefill's staging buffer, e.g. 2GiB "
             "(default: none)");
   add_pipeline_flag(line, flags);
+}
+
+void add_repack_flag(CommandLine& line, ModelFlags& flags) {
+  line.flag("--no-repack", flags.no_repack,
+            "leaves quantised weights as the file has them, in memory that processes share (default: where that is "
+            "faster their rows are interleaved, in memory of this process)");
 }
 
 void add_pipeline_flag(CommandLine& line, ModelFlags& flags) {
@@ -56,6 +63,7 @@ ModelOptions model_options(const ModelFlags& flags) {
     throw UsageError("--chat-template and --chat-template-file exclude each other: leave one out");
   }
   ModelOptions options;
+  options.repack = !flags.no_repack;
   if (flags.chat_template) options.chat_template = *flags.chat_template;
   if (flags.chat_template_file) options.chat_template = read_input(*flags.chat_template_file, input::kChatTemplate);
   if (has_template_flags(flags) && options.chat_template.empty()) throw UsageError("the chat template is empty");
@@ -101,7 +109,7 @@ EngineOptions engine_options(const ModelFlags& flags) {
 }
 
 int follow_first_rank(const ModelFlags& flags, const EngineOptions& options) {
-  Engine::create(Model::load(model_path(flags)), options)->follow();
+  Engine::create(Model::load(model_path(flags), model_options(flags)), options)->follow();
   return 0;
 }
 

@@ -19,6 +19,7 @@ struct ModelFlags {
   int n_batch = 512;                     // -b
   std::optional<std::string> kv_limit;   // --kv-limit
   std::string prefill_weights = "auto";  // --prefill-weights
+  bool no_repack = false;                // --no-repack
   std::vector<int> pipeline_layers;      // --pipeline-layers
   std::optional<std::string> chat_template, chat_template_file;
   bool jinja = false;  // accepted only: templates always are
@@ -26,8 +27,9 @@ struct ModelFlags {
 
 // Adds only -m.
 void add_model_flag(CommandLine& line, ModelFlags& flags);
-// Adds -t, -b, --kv-limit, --prefill-weights and --pipeline-layers.
+// Adds -t, -b, --kv-limit, --prefill-weights, --no-repack and --pipeline-layers.
 void add_engine_flags(CommandLine& line, ModelFlags& flags);
+void add_repack_flag(CommandLine& line, ModelFlags& flags);
 void add_pipeline_flag(CommandLine& line, ModelFlags& flags);
 
 // Adds --chat-template, --chat-template-file and --jinja.
@@ -37,7 +39,7 @@ bool has_template_flags(const ModelFlags& flags);
 // -m, else WINNOW_MODEL, else the default model if it is there. Throws Error(kNotFound) that says how to get one.
 std::string model_path(const ModelFlags& flags);
 
-// The chat template of the flags. Throws UsageError for two of them, Error(kIo).
+// The chat template of the flags, and --no-repack. Throws UsageError for two of them, Error(kIo).
 ModelOptions model_options(const ModelFlags& flags);
 // With ranks rank 0 leads.
 EngineOptions engine_options(const ModelFlags& flags);

@@ -88,7 +88,7 @@ void compute_rows(Engine::Impl& engine, float* hidden, int n_rows, float* out,
   Graph& graph = engine.layer_graph;
   graph.reset();
   ggml_tensor* x = graph.external(GGML_TYPE_F32, engine.model->impl().spec.n_embd, n_rows, hidden);
-  GraphBuilder builder(graph.context(), ProductRows::kFew, engine.compute);
+  GraphBuilder builder(graph.context(), engine.compute);
   ggml_tensor* y = make(builder, x);
   ggml_set_output(y);
   graph.expand(y);
@@ -125,6 +125,7 @@ Engine::Impl::Impl(std::shared_ptr<const Model> the_model, const EngineOptions& 
       converted(options.prefill_weights),
       layer_graph(2 * kGraphNodesPerLayer) {
   most_threads = check_ranks(pipeline, model->impl(), options);
+  model->impl().interleave(layers.first, layers.last, pipeline.is_last(), options.n_threads);
   note_graph_bytes();
 }
 

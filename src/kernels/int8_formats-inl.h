@@ -1,4 +1,5 @@
-// How the blocks of each format become a panel (int8_panels-inl.h).
+// How the blocks of each format are unpacked: Rows as int8_rows-inl.h has them, at the first of the blocks and behind
+// the last afterwards; Out a Panel or StreamedProducts.
 #pragma once
 
 #include "kernels/int8_panels-inl.h"
@@ -6,37 +7,57 @@
 namespace winnow::kernels {
 namespace {
 
-HWY_INLINE Int unchanged(Int x, int /*i*/) { return x; }
+// 16 bytes from dword `first` on, whose low halves are the block's first 16 integers, the high halves the others.
+//   put(group, integers, which of the block's eight groups)
+HWY_INLINE void unpack_nibbles(auto& rows, std::size_t first, std::int64_t block, auto&& put) {
+  Int bytes[4];
+  rows.load(first, bytes);
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    put(8 * block + i, low_nibbles(bytes[i]), i);
+    put(8 * block + 4 + i, high_nibbles(bytes[i]), 4 + i);
+  }
+}
 
+// Likewise, of indices into a table of integers, 128 more than they are.
+HWY_INLINE void unpack_wide_nibbles(auto& rows, std::size_t first, std::int64_t block, __m128i table, auto& out) {
+  unpack_nibbles(rows, first, block,
+                 [&](std::int64_t group, Int x, int) { out.put_wide(group, Vectors::lookup(table, x)); });
+}
+
+template <WeightBlocks blocks>
 struct OneScale {
+  static constexpr WeightBlocks kBlocks = blocks;
   static constexpr bool kHalves = false;            // a scale for each half block
   static constexpr bool kHasIntegerScales = false;  // times one number for 256 weights
   static constexpr bool kHasMinimum = false;
   static constexpr int kOffsetShift = 0;  // the offset is 2 to the power of it; 0: none
+  static constexpr int kOpenBlocks = 1;   // whose integers come in turn
 };
 
-struct Q4_0 : OneScale {
+struct Q4_0 : OneScale<WeightBlocks::kQ4_0> {
   static constexpr int kMaxInteger = 15, kOffsetShift = 3;
-  static void unpack(PanelRows rows, std::int64_t n_blocks, Panel& panel) {
-    for (std::int64_t b = 0; b < n_blocks; ++b, rows.row += 18) {
-      Int head[4];
-      load_16(rows, head);
-      Vectors::store_float(panel.scales[b], Vectors::halves(head[0]));
-      store_nibbles(rows + 2, b, panel, unchanged);
+  template <class Rows, class Out>
+  HWY_INLINE static void unpack(Rows& rows, std::int64_t n_blocks, Out& out) {
+    for (std::int64_t b = 0; b < n_blocks; ++b, rows.advance()) {
+      out.set_scale(b, Vectors::halves(rows.lone()));
+      unpack_nibbles(rows, 0, b, [&](std::int64_t group, Int x, int) { out.put(group, x); });
+      out.end_blocks(b, 1);
     }
   }
 };
 
-struct Q4_1 : OneScale {
+struct Q4_1 : OneScale<WeightBlocks::kQ4_1> {
   static constexpr bool kHasMinimum = true;
   static constexpr int kMaxInteger = 15;
-  static void unpack(PanelRows rows, std::int64_t n_blocks, Panel& panel) {
-    for (std::int64_t b = 0; b < n_blocks; ++b, rows.row += 20) {
-      Int head[4];
-      load_16(rows, head);
-      Vectors::store_float(panel.scales[b], Vectors::halves(head[0]));
-      Vectors::store_float(panel.minima[b], high_half(head[0]));
-      store_nibbles(rows + 4, b, panel, unchanged);
+  template <class Rows, class Out>
+  HWY_INLINE static void unpack(Rows& rows, std::int64_t n_blocks, Out& out) {
+    for (std::int64_t b = 0; b < n_blocks; ++b, rows.advance()) {
+      const Int head = rows.dword(0);
+      out.set_scale(b, Vectors::halves(head));
+      out.set_minimum(b, high_half(head));
+      unpack_nibbles(rows, 1, b, [&](std::int64_t group, Int x, int) { out.put(group, x); });
+      out.end_blocks(b, 1);
     }
   }
 };
@@ -49,101 +70,110 @@ HWY_INLINE Int fifth_bits(Int x, int i) {
   return Vectors::shift_left(masked(all, 0x01010101), 4);
 }
 
-struct Q5_0 : OneScale {
+struct Q5_0 : OneScale<WeightBlocks::kQ5_0> {
   static constexpr int kMaxInteger = 31, kOffsetShift = 4;
-  static void unpack(PanelRows rows, std::int64_t n_blocks, Panel& panel) {
-    for (std::int64_t b = 0; b < n_blocks; ++b, rows.row += 22) {
-      Int head[4];
-      load_16(rows, head);
-      Vectors::store_float(panel.scales[b], Vectors::halves(head[0]));
-      const Int high = Vectors::bit_or(Vectors::shift_right(head[0], 16), Vectors::shift_left(head[1], 16));
-      store_nibbles(rows + 6, b, panel, [&](Int x, int i) { return Vectors::bit_or(x, fifth_bits(high, i)); });
+  template <class Rows, class Out>
+  HWY_INLINE static void unpack(Rows& rows, std::int64_t n_blocks, Out& out) {
+    for (std::int64_t b = 0; b < n_blocks; ++b, rows.advance()) {
+      out.set_scale(b, Vectors::halves(rows.lone()));
+      const Int fifth = rows.dword(0);
+      unpack_nibbles(rows, 1, b, [&](std::int64_t group, Int x, int i) {
+        out.put(group, Vectors::bit_or(x, fifth_bits(fifth, i)));
+      });
+      out.end_blocks(b, 1);
     }
   }
 };
 
-struct Q5_1 : OneScale {
+struct Q5_1 : OneScale<WeightBlocks::kQ5_1> {
   static constexpr bool kHasMinimum = true;
   static constexpr int kMaxInteger = 31;
-  static void unpack(PanelRows rows, std::int64_t n_blocks, Panel& panel) {
-    for (std::int64_t b = 0; b < n_blocks; ++b, rows.row += 24) {
-      Int head[4];
-      load_16(rows, head);
-      Vectors::store_float(panel.scales[b], Vectors::halves(head[0]));
-      Vectors::store_float(panel.minima[b], high_half(head[0]));
-      store_nibbles(rows + 8, b, panel, [&](Int x, int i) { return Vectors::bit_or(x, fifth_bits(head[1], i)); });
+  template <class Rows, class Out>
+  HWY_INLINE static void unpack(Rows& rows, std::int64_t n_blocks, Out& out) {
+    for (std::int64_t b = 0; b < n_blocks; ++b, rows.advance()) {
+      const Int head = rows.dword(0), fifth = rows.dword(1);
+      out.set_scale(b, Vectors::halves(head));
+      out.set_minimum(b, high_half(head));
+      unpack_nibbles(rows, 2, b, [&](std::int64_t group, Int x, int i) {
+        out.put(group, Vectors::bit_or(x, fifth_bits(fifth, i)));
+      });
+      out.end_blocks(b, 1);
     }
   }
 };
 
-struct Q8_0 : OneScale {
+struct Q8_0 : OneScale<WeightBlocks::kQ8_0> {
   static constexpr int kMaxInteger = 255, kOffsetShift = 7;
-  static void unpack(PanelRows rows, std::int64_t n_blocks, Panel& panel) {
+  template <class Rows, class Out>
+  HWY_INLINE static void unpack(Rows& rows, std::int64_t n_blocks, Out& out) {
     const Int sign = Vectors::set(static_cast<std::int32_t>(0x80808080U));
-    for (std::int64_t b = 0; b < n_blocks; ++b, rows.row += 34) {
-      Int bytes[4];
-      load_16(rows, bytes);
-      Vectors::store_float(panel.scales[b], Vectors::halves(bytes[0]));
+    for (std::int64_t b = 0; b < n_blocks; ++b, rows.advance()) {
+      out.set_scale(b, Vectors::halves(rows.lone()));
+#pragma GCC unroll 2
       for (int half = 0; half < 2; ++half) {
-        load_16(rows + (2 + 16 * static_cast<std::size_t>(half)), bytes);
-        for (int i = 0; i < 4; ++i) {
-          store_wide(panel, 8 * b + 4 * half + i, Vectors::bit_xor(bytes[i], sign));
-        }
+        Int bytes[4];
+        rows.load(4 * static_cast<std::size_t>(half), bytes);
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; ++i) out.put_wide(8 * b + 4 * half + i, Vectors::bit_xor(bytes[i], sign));
       }
+      out.end_blocks(b, 1);
     }
   }
 };
 
-struct IQ4_NL : OneScale {
+struct IQ4_NL : OneScale<WeightBlocks::kIQ4_NL> {
   static constexpr int kMaxInteger = 255, kOffsetShift = 7;
   static __m128i table() {  // the values, 128 more
     return _mm_setr_epi8(1, 24, 45, 63, 79, 93, 106, 118, -127, -115, -103, -90, -75, -59, -39, -15);
   }
-  static void unpack(PanelRows rows, std::int64_t n_blocks, Panel& panel) {
-    for (std::int64_t b = 0; b < n_blocks; ++b, rows.row += 18) {
-      Int head[4];
-      load_16(rows, head);
-      Vectors::store_float(panel.scales[b], Vectors::halves(head[0]));
-      store_wide_nibbles(rows + 2, b, panel, table());
+  template <class Rows, class Out>
+  HWY_INLINE static void unpack(Rows& rows, std::int64_t n_blocks, Out& out) {
+    for (std::int64_t b = 0; b < n_blocks; ++b, rows.advance()) {
+      out.set_scale(b, Vectors::halves(rows.lone()));
+      unpack_wide_nibbles(rows, 0, b, table(), out);
+      out.end_blocks(b, 1);
     }
   }
 };
 
-struct IQ4_XS : OneScale {
+struct IQ4_XS : OneScale<WeightBlocks::kIQ4_XS> {
   static constexpr int kMaxInteger = 255, kOffsetShift = 7;
-  static void unpack(const PanelRows& rows, std::int64_t /*n_blocks*/, Panel& panel) {
+  template <class Rows, class Out>
+  HWY_INLINE static void unpack(Rows& rows, std::int64_t /*n_blocks*/, Out& out) {
     Int head[4];  // half scale, 8 x 2 high bits of the blocks' scales; 8 x 4 low bits
-    load_16(rows, head);
+    rows.load(0, head);
     const Float d = Vectors::halves(head[0]);
     for (int b = 0; b < kPanelBlocks; ++b) {
       const Int low = masked_right(head[1], 4 * b, 0x0F);
       const Int high = masked_right(head[0], 16 + 2 * b, 0x03);
       const Int scale = Vectors::subtract(Vectors::bit_or(low, Vectors::shift_left(high, 4)), Vectors::set(32));
-      Vectors::store_float(panel.scales[b], Vectors::multiply(d, Vectors::to_float(scale)));
-      store_wide_nibbles(rows + (8 + 16 * static_cast<std::size_t>(b)), b, panel, IQ4_NL::table());
+      out.set_scale(b, Vectors::multiply(d, Vectors::to_float(scale)));
+      unpack_wide_nibbles(rows, 2 + 4 * static_cast<std::size_t>(b), b, IQ4_NL::table(), out);
+      out.end_blocks(b, 1);
     }
+    rows.advance();
   }
 };
 
-struct MXFP4 : OneScale {
+struct MXFP4 : OneScale<WeightBlocks::kMXFP4> {
   static constexpr int kMaxInteger = 28, kOffsetShift = 4;
-  static void unpack(PanelRows rows, std::int64_t n_blocks, Panel& panel) {
+  template <class Rows, class Out>
+  HWY_INLINE static void unpack(Rows& rows, std::int64_t n_blocks, Out& out) {
     // Twice the values of a float of 4 bits, 16 more.
     const __m128i table = _mm_setr_epi8(16, 17, 18, 19, 20, 22, 24, 28, 16, 15, 14, 13, 12, 10, 8, 4);
-    for (std::int64_t b = 0; b < n_blocks; ++b, rows.row += 17) {
-      Int head[4];
-      load_16(rows, head);
+    for (std::int64_t b = 0; b < n_blocks; ++b, rows.advance()) {
       // The scale is 2 to the power of the byte less 128, as a float32: below 2 that is a subnormal number, and
       // 0x200000 << byte; else its exponent is the byte less 1.
-      const Int exponent = masked(head[0], 0xFF);
+      const Int exponent = masked(rows.lone(), 0xFF);
       const Int normal = Vectors::shift_left(Vectors::subtract(exponent, Vectors::set(1)), 23);
       const Int at_least_one = Vectors::max(exponent, Vectors::set(0));
       const Int one = masked(at_least_one, 1);
       const Int subnormal = Vectors::bit_or(Vectors::shift_left(one, 22),
                                             Vectors::shift_left(Vectors::bit_xor(one, Vectors::set(1)), 21));
       // A byte of 0 gives a negative number, 1 gives 0; every other is more than the subnormal ones.
-      Vectors::store_float(panel.scales[b], Vectors::as_float(Vectors::max(normal, subnormal)));
-      store_nibbles(rows + 1, b, panel, [&](Int x, int) { return Vectors::lookup(table, x); });
+      out.set_scale(b, Vectors::as_float(Vectors::max(normal, subnormal)));
+      unpack_nibbles(rows, 0, b, [&](std::int64_t group, Int x, int) { out.put(group, Vectors::lookup(table, x)); });
+      out.end_blocks(b, 1);
     }
   }
 };
@@ -154,170 +184,200 @@ HWY_INLINE Int with_top_bits(Int nibbles, Int top) {
 }
 
 // 8 scales and 8 minima of 6 bits in 12 bytes, as q4_K and q5_K have them.
-HWY_INLINE void store_k_scales(const Int (&head)[4], Panel& panel) {
+HWY_INLINE void unpack_k_scales(const Int (&head)[4], auto& out) {
   const Float d = Vectors::halves(head[0]);
   const Float d_min = Vectors::multiply(high_half(head[0]), Vectors::set_float(-1.0F));
   const Int scales[2] = {masked(head[1], 0x3F3F3F3F), with_top_bits(low_nibbles(head[3]), head[1])};
   const Int minima[2] = {masked(head[2], 0x3F3F3F3F), with_top_bits(high_nibbles(head[3]), head[2])};
-  Vectors::store_float(panel.factors, d);
+  out.set_factor(d);
 #pragma GCC unroll 8
   for (int b = 0; b < 8; ++b) {
-    store_integer_scale(panel, b, byte_of(scales[b / 4], b % 4), d);
+    out.set_integer_scale(b, byte_of(scales[b / 4], b % 4), d);
     const Float minimum = Vectors::to_float(byte_of(minima[b / 4], b % 4));
-    Vectors::store_float(panel.minima[b], Vectors::multiply(d_min, minimum));
+    out.set_minimum(b, Vectors::multiply(d_min, minimum));
   }
 }
 
-struct Q4_K : OneScale {
+struct Q4_K : OneScale<WeightBlocks::kQ4_K> {
   static constexpr bool kHasIntegerScales = true;
   static constexpr bool kHasMinimum = true;
-  static constexpr int kMaxInteger = 15;
-  static void unpack(const PanelRows& rows, std::int64_t /*n_blocks*/, Panel& panel) {
+  static constexpr int kMaxInteger = 15, kOpenBlocks = 2;
+  template <class Rows, class Out>
+  HWY_INLINE static void unpack(Rows& rows, std::int64_t /*n_blocks*/, Out& out) {
     Int bytes[4];
-    load_16(rows, bytes);
-    store_k_scales(bytes, panel);
-    for (int part = 0; part < 8; ++part) {  // 16 bytes: halves of two blocks
-      load_16(rows + (16 + 16 * static_cast<std::size_t>(part)), bytes);
-      const int first = 16 * (part / 2) + 4 * (part % 2);
+    rows.load(0, bytes);
+    unpack_k_scales(bytes, out);
 #pragma GCC unroll 4
-      for (int i = 0; i < 4; ++i) {
-        Vectors::store(panel.q[first + i], low_nibbles(bytes[i]));
-        Vectors::store(panel.q[first + 8 + i], high_nibbles(bytes[i]));
+    for (int pair = 0; pair < 4; ++pair) {  // of blocks
+#pragma GCC unroll 2
+      for (int side = 0; side < 2; ++side) {  // 16 bytes: halves of both
+        rows.load(4 + 8 * static_cast<std::size_t>(pair) + 4 * static_cast<std::size_t>(side), bytes);
+        const int first = 16 * pair + 4 * side;
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; ++i) {
+          out.put(first + i, low_nibbles(bytes[i]));
+          out.put(first + 8 + i, high_nibbles(bytes[i]));
+        }
       }
+      out.end_blocks(2 * pair, 2);
     }
+    rows.advance();
   }
 };
 
-struct Q5_K : OneScale {
+struct Q5_K : OneScale<WeightBlocks::kQ5_K> {
   static constexpr bool kHasIntegerScales = true;
   static constexpr bool kHasMinimum = true;
-  static constexpr int kMaxInteger = 31;
-  static void unpack(const PanelRows& rows, std::int64_t /*n_blocks*/, Panel& panel) {
+  static constexpr int kMaxInteger = 31, kOpenBlocks = 2;
+  template <class Rows, class Out>
+  HWY_INLINE static void unpack(Rows& rows, std::int64_t /*n_blocks*/, Out& out) {
     Int bytes[4], fifth[2][4];
-    load_16(rows, bytes);
-    store_k_scales(bytes, panel);
-    load_16(rows + 16, fifth[0]);  // bit b of byte i: of weight i of block b
-    load_16(rows + 32, fifth[1]);
-#pragma GCC unroll 8
-    for (int part = 0; part < 8; ++part) {
-      load_16(rows + (48 + 16 * static_cast<std::size_t>(part)), bytes);
-      const int block = 2 * (part / 2), first = 8 * block + 4 * (part % 2);
+    rows.load(0, bytes);
+    unpack_k_scales(bytes, out);
+    rows.load(4, fifth[0]);  // bit b of byte i: of weight i of block b
+    rows.load(8, fifth[1]);
 #pragma GCC unroll 4
-      for (int i = 0; i < 4; ++i) {
-        const auto with_fifth = [&](Int x, int b) {
-          return Vectors::bit_or(x, Vectors::shift_left(masked_right(fifth[part % 2][i], b, 0x01010101), 4));
-        };
-        Vectors::store(panel.q[first + i], with_fifth(low_nibbles(bytes[i]), block));
-        Vectors::store(panel.q[first + 8 + i], with_fifth(high_nibbles(bytes[i]), block + 1));
+    for (int pair = 0; pair < 4; ++pair) {
+#pragma GCC unroll 2
+      for (int side = 0; side < 2; ++side) {
+        rows.load(12 + 8 * static_cast<std::size_t>(pair) + 4 * static_cast<std::size_t>(side), bytes);
+        const int first = 16 * pair + 4 * side;
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; ++i) {
+          const auto with_fifth = [&](Int x, int b) {
+            return Vectors::bit_or(x, Vectors::shift_left(masked_right(fifth[side][i], b, 0x01010101), 4));
+          };
+          out.put(first + i, with_fifth(low_nibbles(bytes[i]), 2 * pair));
+          out.put(first + 8 + i, with_fifth(high_nibbles(bytes[i]), 2 * pair + 1));
+        }
       }
+      out.end_blocks(2 * pair, 2);
     }
+    rows.advance();
   }
 };
 
-struct Q6_K : OneScale {
+struct Q6_K : OneScale<WeightBlocks::kQ6_K> {
   static constexpr bool kHalves = true;
   static constexpr bool kHasIntegerScales = true;
-  static constexpr int kMaxInteger = 63, kOffsetShift = 5;
-  static void unpack(const PanelRows& rows, std::int64_t /*n_blocks*/, Panel& panel) {
-    Int scales[4], end[4];
-    load_16(rows + 192, scales);
-    load_16(rows + 194, end);
-    const Float d = high_half(end[3]);
-    Vectors::store_float(panel.factors, d);
+  static constexpr int kMaxInteger = 63, kOffsetShift = 5, kOpenBlocks = 4;
+  template <class Rows, class Out>
+  HWY_INLINE static void unpack(Rows& rows, std::int64_t /*n_blocks*/, Out& out) {
+    Int scales[4];
+    rows.load(48, scales);
+    const Float d = Vectors::halves(rows.lone());
+    out.set_factor(d);
     const auto scale = [&](int s) {
       return Vectors::shift_right_signed(Vectors::shift_left(scales[s / 4], 24 - 8 * (s % 4)), 24);
     };
 #pragma GCC unroll 8
-    for (int b = 0; b < 8; ++b) store_half_scales<Q6_K>(panel, b, scale(2 * b), scale(2 * b + 1), d);
-    for (int part = 0; part < 4; ++part) {  // 16 bytes of high bits: half of four blocks
-      const auto side = static_cast<std::size_t>(part % 2), half = static_cast<std::size_t>(part / 2);
-      Int high[4], low[2][4];
-      load_16(rows + (128 + 32 * half + 16 * side), high);
-      load_16(rows + (64 * half + 16 * side), low[0]);
-      load_16(rows + (64 * half + 32 + 16 * side), low[1]);
-      const int first = 32 * (part / 2) + 4 * (part % 2);
+    for (int b = 0; b < 8; ++b) out.template set_half_scales<Q6_K>(b, scale(2 * b), scale(2 * b + 1), d);
+#pragma GCC unroll 2
+    for (int half = 0; half < 2; ++half) {
+#pragma GCC unroll 2
+      for (int side = 0; side < 2; ++side) {  // 16 bytes of high bits: half of four blocks
+        const auto h = static_cast<std::size_t>(half), s = static_cast<std::size_t>(side);
+        Int high[4], low[2][4];
+        rows.load(32 + 8 * h + 4 * s, high);
+        rows.load(16 * h + 4 * s, low[0]);
+        rows.load(16 * h + 8 + 4 * s, low[1]);
+        const int first = 32 * half + 4 * side;
 #pragma GCC unroll 4
-      for (int i = 0; i < 4; ++i) {
-        const auto store = [&](int block, Int nibbles, Int two_bits) {
-          Vectors::store(panel.q[first + 8 * block + i], Vectors::bit_or(nibbles, two_bits));
-        };
-        store(0, low_nibbles(low[0][i]), masked(Vectors::shift_left(high[i], 4), 0x30303030));
-        store(1, low_nibbles(low[1][i]), masked(Vectors::shift_left(high[i], 2), 0x30303030));
-        store(2, high_nibbles(low[0][i]), masked(high[i], 0x30303030));
-        store(3, high_nibbles(low[1][i]), masked_right(high[i], 2, 0x30303030));
+        for (int i = 0; i < 4; ++i) {
+          const auto put = [&](int block, Int nibbles, Int two_bits) {
+            out.put(first + 8 * block + i, Vectors::bit_or(nibbles, two_bits));
+          };
+          put(0, low_nibbles(low[0][i]), masked(Vectors::shift_left(high[i], 4), 0x30303030));
+          put(1, low_nibbles(low[1][i]), masked(Vectors::shift_left(high[i], 2), 0x30303030));
+          put(2, high_nibbles(low[0][i]), masked(high[i], 0x30303030));
+          put(3, high_nibbles(low[1][i]), masked_right(high[i], 2, 0x30303030));
+        }
+        out.end_halves(4 * half, 4, side);
       }
     }
+    rows.advance();
   }
 };
 
-struct Q2_K : OneScale {
+struct Q2_K : OneScale<WeightBlocks::kQ2_K> {
   static constexpr bool kHalves = true;
   static constexpr bool kHasIntegerScales = true;
   static constexpr bool kHasMinimum = true;
-  static constexpr int kMaxInteger = 3;
-  static void unpack(const PanelRows& rows, std::int64_t /*n_blocks*/, Panel& panel) {
+  static constexpr int kMaxInteger = 3, kOpenBlocks = 4;
+  template <class Rows, class Out>
+  HWY_INLINE static void unpack(Rows& rows, std::int64_t /*n_blocks*/, Out& out) {
     Int scales[4], bytes[4];
-    load_16(rows, scales);  // a scale and a minimum of 4 bits for each 16 weights
-    load_16(rows + 68, bytes);
-    const Float d = Vectors::halves(bytes[3]);
-    const Float d_min = Vectors::multiply(high_half(bytes[3]), Vectors::set_float(-1.0F));
-    Vectors::store_float(panel.factors, d);
+    rows.load(0, scales);  // a scale and a minimum of 4 bits for each 16 weights
+    const Int end = rows.dword(20);
+    const Float d = Vectors::halves(end);
+    const Float d_min = Vectors::multiply(high_half(end), Vectors::set_float(-1.0F));
+    out.set_factor(d);
 #pragma GCC unroll 16
     for (int s = 0; s < 16; ++s) {
-      store_integer_scale(panel, s, masked_right(scales[s / 4], 8 * (s % 4), 0x0F), d);
+      out.set_integer_scale(s, masked_right(scales[s / 4], 8 * (s % 4), 0x0F), d);
       const Int minimum = masked_right(scales[s / 4], 8 * (s % 4) + 4, 0x0F);
-      Vectors::store_float(panel.minima[s], Vectors::multiply(d_min, Vectors::to_float(minimum)));
+      out.set_minimum(s, Vectors::multiply(d_min, Vectors::to_float(minimum)));
     }
-    for (int part = 0; part < 4; ++part) {  // 16 bytes: half of four blocks
-      load_16(rows + (16 + 16 * static_cast<std::size_t>(part)), bytes);
-      const int first = 32 * (part / 2) + 4 * (part % 2);
-      for (int i = 0; i < 4; ++i) {
+#pragma GCC unroll 2
+    for (int half = 0; half < 2; ++half) {
+#pragma GCC unroll 2
+      for (int side = 0; side < 2; ++side) {  // 16 bytes: half of four blocks
+        rows.load(4 + 8 * static_cast<std::size_t>(half) + 4 * static_cast<std::size_t>(side), bytes);
+        const int first = 32 * half + 4 * side;
 #pragma GCC unroll 4
-        for (int block = 0; block < 4; ++block) {
-          Vectors::store(panel.q[first + 8 * block + i], masked_right(bytes[i], 2 * block, 0x03030303));
+        for (int i = 0; i < 4; ++i) {
+#pragma GCC unroll 4
+          for (int block = 0; block < 4; ++block) {
+            out.put(first + 8 * block + i, masked_right(bytes[i], 2 * block, 0x03030303));
+          }
         }
+        out.end_halves(4 * half, 4, side);
       }
     }
+    rows.advance();
   }
 };
 
-struct Q3_K : OneScale {
+struct Q3_K : OneScale<WeightBlocks::kQ3_K> {
   static constexpr bool kHalves = true;
   static constexpr bool kHasIntegerScales = true;
-  static constexpr int kMaxInteger = 7, kOffsetShift = 2;
-  static void unpack(const PanelRows& rows, std::int64_t /*n_blocks*/, Panel& panel) {
-    Int end[4];
-    load_16(rows + 94, end);  // 2 bytes of integers, 12 of scales, half scale
-    const Float d = high_half(end[3]);
-    Vectors::store_float(panel.factors, d);
-    const auto joined = [&](int i) {
-      return Vectors::bit_or(Vectors::shift_right(end[i], 16), Vectors::shift_left(end[i + 1], 16));
-    };
-    const Int low[2] = {joined(0), joined(1)}, high = joined(2);  // 16 x 4 bits, 16 x 2 bits
+  static constexpr int kMaxInteger = 7, kOffsetShift = 2, kOpenBlocks = 4;
+  template <class Rows, class Out>
+  HWY_INLINE static void unpack(Rows& rows, std::int64_t /*n_blocks*/, Out& out) {
+    Int end[4];  // integers; 16 x 4 bits and 16 x 2 bits of scales
+    rows.load(23, end);
+    const Float d = Vectors::halves(rows.lone());
+    out.set_factor(d);
 #pragma GCC unroll 4
     for (int four = 0; four < 4; ++four) {
-      const Int nibbles = four < 2 ? low_nibbles(low[four]) : high_nibbles(low[four - 2]);
-      const Int scales = Vectors::bit_or(nibbles, Vectors::shift_left(masked_right(high, 2 * four, 0x03030303), 4));
+      const Int nibbles = four < 2 ? low_nibbles(end[1 + four]) : high_nibbles(end[four - 1]);
+      const Int scales = Vectors::bit_or(nibbles, Vectors::shift_left(masked_right(end[3], 2 * four, 0x03030303), 4));
       const auto scale = [&](int i) { return Vectors::subtract(byte_of(scales, i), Vectors::set(32)); };
-      store_half_scales<Q3_K>(panel, 2 * four, scale(0), scale(1), d);
-      store_half_scales<Q3_K>(panel, 2 * four + 1, scale(2), scale(3), d);
+      out.template set_half_scales<Q3_K>(2 * four, scale(0), scale(1), d);
+      out.template set_half_scales<Q3_K>(2 * four + 1, scale(2), scale(3), d);
     }
     Int third[2][4], bytes[4];
-    load_16(rows, third[0]);  // bit b of byte i: of weight i of block b
-    load_16(rows + 16, third[1]);
+    rows.load(0, third[0]);  // bit b of byte i: of weight i of block b
+    rows.load(4, third[1]);
+#pragma GCC unroll 2
+    for (int half = 0; half < 2; ++half) {
+#pragma GCC unroll 2
+      for (int side = 0; side < 2; ++side) {
+        rows.load(8 + 8 * static_cast<std::size_t>(half) + 4 * static_cast<std::size_t>(side), bytes);
+        const int first = 32 * half + 4 * side;
 #pragma GCC unroll 4
-    for (int part = 0; part < 4; ++part) {
-      load_16(rows + (32 + 16 * static_cast<std::size_t>(part)), bytes);
-      const int first = 32 * (part / 2) + 4 * (part % 2);
-      for (int i = 0; i < 4; ++i) {
+        for (int i = 0; i < 4; ++i) {
 #pragma GCC unroll 4
-        for (int block = 0; block < 4; ++block) {
-          const Int bit = masked_right(third[part % 2][i], 4 * (part / 2) + block, 0x01010101);
-          Vectors::store(panel.q[first + 8 * block + i],
-                         Vectors::bit_or(masked_right(bytes[i], 2 * block, 0x03030303), Vectors::shift_left(bit, 2)));
+          for (int block = 0; block < 4; ++block) {
+            const Int bit = masked_right(third[side][i], 4 * half + block, 0x01010101);
+            out.put(first + 8 * block + i,
+                    Vectors::bit_or(masked_right(bytes[i], 2 * block, 0x03030303), Vectors::shift_left(bit, 2)));
+          }
         }
+        out.end_halves(4 * half, 4, side);
       }
     }
+    rows.advance();
   }
 };
 

@@ -5,6 +5,7 @@
 
 #include "kernels/int8_formats-inl.h"
 #include "kernels/int8_panels-inl.h"
+#include "kernels/int8_streamed-inl.h"
 #include "kernels/int8_tiles-inl.h"
 
 namespace winnow::kernels {
@@ -28,9 +29,10 @@ inline void multiply_rows(int n_rows, const Panel* panels, std::int64_t n_blocks
 
 // kColumns panels, the first from weight row `begin` on, with rows [first_row, first_row + n_rows), at most kMostRows.
 //   y: [n_rows][y_stride]
-template <class Format, int kColumns>
-void multiply_panels(const ProductTask& task, const WeightBlocksInfo& info, std::int64_t begin, std::int64_t first_row,
-                     std::int64_t n_rows, float* y, std::int64_t y_stride) {
+template <class Format, class Rows, int kColumns>
+void multiply_panels(const ProductTask& task, std::int64_t begin, std::int64_t first_row, std::int64_t n_rows, float* y,
+                     std::int64_t y_stride) {
+  constexpr const WeightBlocksInfo& info = weight_blocks_info(Format::kBlocks);
   constexpr std::int64_t kStride = kColumns * kLanes;
   Panel panels[kColumns];
   alignas(64) float sums[kMostRows * kStride];  // side by side: rows of y may share a few sets of the cache
@@ -50,8 +52,9 @@ void multiply_panels(const ProductTask& task, const WeightBlocksInfo& info, std:
     // harm.
     const std::byte* from = next + kColumns * kLanes * bytes_before;
     ReadAhead ahead{from, from + kColumns * kLanes * bytes, to_first_level};
-    for (std::size_t p = 0; p < kColumns; ++p) {
-      Format::unpack(PanelRows{first + p * panel_bytes + bytes_before, task.weight_stride, &ahead}, n, panels[p]);
+    for (int p = 0; p < kColumns; ++p) {
+      Rows rows(task, begin + p * kLanes, block * kRowBlock / info.n_weights, ahead);
+      Format::unpack(rows, n, panels[p]);
     }
     for (std::int64_t tile = 0; tile < n_tiles; ++tile) {
       const std::int64_t r = n_rows * tile / n_tiles;  // tiles of nearly equal numbers of rows
@@ -64,15 +67,14 @@ void multiply_panels(const ProductTask& task, const WeightBlocksInfo& info, std:
 
 // The task's weight rows with rows [first_row, first_row + n_rows).
 //   y: of the first of them
-template <class Format>
-void multiply_some(const ProductTask& task, const WeightBlocksInfo& info, std::int64_t first_row, std::int64_t n_rows,
-                   float* y) {
+template <class Format, class Rows>
+void multiply_some(const ProductTask& task, std::int64_t first_row, std::int64_t n_rows, float* y) {
   std::int64_t i = task.first;
   for (; i + kPanels * kLanes <= task.last; i += kPanels * kLanes) {
-    multiply_panels<Format, kPanels>(task, info, i, first_row, n_rows, y + i, task.y_stride);
+    multiply_panels<Format, Rows, kPanels>(task, i, first_row, n_rows, y + i, task.y_stride);
   }
   for (; i + kLanes <= task.last; i += kLanes) {
-    multiply_panels<Format, 1>(task, info, i, first_row, n_rows, y + i, task.y_stride);
+    multiply_panels<Format, Rows, 1>(task, i, first_row, n_rows, y + i, task.y_stride);
   }
   if (i == task.last) return;
   // The rest shares a panel with weight rows before or behind it, or with copies.
@@ -87,50 +89,56 @@ void multiply_some(const ProductTask& task, const WeightBlocksInfo& info, std::i
     begin = 0;
   }
   std::vector<float> sums(static_cast<std::size_t>(n_rows * kLanes));
-  multiply_panels<Format, 1>(rest, info, begin, first_row, n_rows, sums.data(), kLanes);
+  multiply_panels<Format, Rows, 1>(rest, begin, first_row, n_rows, sums.data(), kLanes);
   for (std::int64_t r = 0; r < n_rows; ++r) {
     std::copy(sums.begin() + r * kLanes + (i - begin), sums.begin() + r * kLanes + (task.last - begin),
               y + r * task.y_stride + i);
   }
 }
 
-template <class Format>
-void multiply_format(const ProductTask& task, const WeightBlocksInfo& info) {
+template <class Format, class Rows>
+void multiply_many(const ProductTask& task) {
   for (std::int64_t r = 0; r < task.n_rows; r += kMostRows) {
-    multiply_some<Format>(task, info, task.first_row + r, std::min(kMostRows, task.n_rows - r),
-                          task.y + r * task.y_stride);
+    multiply_some<Format, Rows>(task, task.first_row + r, std::min(kMostRows, task.n_rows - r),
+                                task.y + r * task.y_stride);
   }
 }
 
+template <class Format>
+void multiply_format(const ProductTask& task) {
+  if (task.layout == WeightLayout::kRows) return multiply_many<Format, FileRows<Format::kBlocks>>(task);
+  if (task.n_rows <= kMostStreamedRows) return multiply_few<Format>(task);
+  multiply_many<Format, InterleavedRows<Format::kBlocks>>(task);
+}
+
 void multiply(WeightBlocks blocks, const ProductTask& task) {
-  const WeightBlocksInfo& info = weight_blocks_info(blocks);
   switch (blocks) {
     case WeightBlocks::kQ4_0:
-      return multiply_format<Q4_0>(task, info);
+      return multiply_format<Q4_0>(task);
     case WeightBlocks::kQ4_1:
-      return multiply_format<Q4_1>(task, info);
+      return multiply_format<Q4_1>(task);
     case WeightBlocks::kQ5_0:
-      return multiply_format<Q5_0>(task, info);
+      return multiply_format<Q5_0>(task);
     case WeightBlocks::kQ5_1:
-      return multiply_format<Q5_1>(task, info);
+      return multiply_format<Q5_1>(task);
     case WeightBlocks::kQ8_0:
-      return multiply_format<Q8_0>(task, info);
+      return multiply_format<Q8_0>(task);
     case WeightBlocks::kQ2_K:
-      return multiply_format<Q2_K>(task, info);
+      return multiply_format<Q2_K>(task);
     case WeightBlocks::kQ3_K:
-      return multiply_format<Q3_K>(task, info);
+      return multiply_format<Q3_K>(task);
     case WeightBlocks::kQ4_K:
-      return multiply_format<Q4_K>(task, info);
+      return multiply_format<Q4_K>(task);
     case WeightBlocks::kQ5_K:
-      return multiply_format<Q5_K>(task, info);
+      return multiply_format<Q5_K>(task);
     case WeightBlocks::kQ6_K:
-      return multiply_format<Q6_K>(task, info);
+      return multiply_format<Q6_K>(task);
     case WeightBlocks::kIQ4_NL:
-      return multiply_format<IQ4_NL>(task, info);
+      return multiply_format<IQ4_NL>(task);
     case WeightBlocks::kIQ4_XS:
-      return multiply_format<IQ4_XS>(task, info);
+      return multiply_format<IQ4_XS>(task);
     case WeightBlocks::kMXFP4:
-      return multiply_format<MXFP4>(task, info);
+      return multiply_format<MXFP4>(task);
   }
 }
 

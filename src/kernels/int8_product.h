@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/weight_blocks.h"
+#include "kernels/interleaved_rows.h"
 
 namespace winnow::kernels {
 
@@ -49,6 +49,7 @@ struct ProductTask {
   std::int64_t n_in;
   float* y;  // [n_rows][y_stride]
   std::int64_t y_stride;
+  WeightLayout layout = WeightLayout::kRows;  // interleaved: n_out, first and last are multiples of kInterleavedRows
 };
 
 struct Int8Products {

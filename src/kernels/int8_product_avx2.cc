@@ -31,6 +31,9 @@ struct Vectors : Vectors256 {
   // Of four signed bytes the first and the third as words, and the others.
   static Int even_bytes(Int x) { return _mm256_srai_epi16(_mm256_slli_epi16(x, 8), 8); }
   static Int odd_bytes(Int x) { return _mm256_srai_epi16(x, 8); }
+  // Bytes up to 128, and x with the sign of each of `of`.
+  static Int absolute_bytes(Int x) { return _mm256_abs_epi8(x); }
+  static Int with_signs(Int x, Int of) { return _mm256_sign_epi8(x, of); }
   // Keeps the order of a sum: gcc sorts the additions in pairs, has no registers for all that it then holds, and what
   // it stores and reads again costs a quarter of the time.
   static void hold(Int& x) { asm("" : "+x"(x)); }

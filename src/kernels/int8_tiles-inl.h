@@ -75,9 +75,7 @@ HWY_INLINE void add_products(const Panel* panels, std::int64_t first, const RowB
       }
     }
   } else {
-    // So many products fit into 16 bits.
-    constexpr unsigned kFit = 32767 / (2 * 127 * Format::kMaxInteger);
-    constexpr int kStep = std::min(kGroups, static_cast<int>(std::bit_floor(kFit)));
+    constexpr int kStep = kProductsOfAWord<Format>;
 #pragma GCC unroll 8
     for (int i = 0; i < kGroups; i += kStep) {
       Int words[kRows][kColumns];

@@ -13,6 +13,12 @@ struct Vectors256 {
 
   static Int set(std::int32_t x) { return _mm256_set1_epi32(x); }
   static Int load(const void* from) { return _mm256_load_si256(static_cast<const __m256i*>(from)); }
+  static Int load_any(const void* from) { return _mm256_loadu_si256(static_cast<const __m256i*>(from)); }
+  // One for each lane.
+  static Int load_words(const void* from) {
+    return _mm256_cvtepu16_epi32(_mm_loadu_si128(static_cast<const __m128i*>(from)));
+  }
+  static Int load_bytes(const void* from) { return _mm256_cvtepu8_epi32(_mm_loadu_si64(from)); }
   static void store(void* to, Int x) { _mm256_store_si256(static_cast<__m256i*>(to), x); }
   static Int bit_and(Int a, Int b) { return _mm256_and_si256(a, b); }
   static Int bit_or(Int a, Int b) { return _mm256_or_si256(a, b); }
@@ -20,6 +26,7 @@ struct Vectors256 {
   static Int shift_left(Int x, int n) { return _mm256_slli_epi32(x, n); }
   static Int shift_right(Int x, int n) { return _mm256_srli_epi32(x, n); }
   static Int shift_right_signed(Int x, int n) { return _mm256_srai_epi32(x, n); }
+  static Int add(Int a, Int b) { return _mm256_add_epi32(a, b); }
   static Int subtract(Int a, Int b) { return _mm256_sub_epi32(a, b); }
   static Int max(Int a, Int b) { return _mm256_max_epi32(a, b); }
   static Int lookup(__m128i table, Int indices) {

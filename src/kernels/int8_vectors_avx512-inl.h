@@ -1,4 +1,4 @@
-// Vectors of 512 bits for int8_product-inl.h and few_rows_product-inl.h.
+// Vectors of 512 bits for int8_product-inl.h.
 #pragma once
 
 namespace winnow::kernels {
@@ -14,6 +14,14 @@ struct Vectors512 {
 
   static Int set(std::int32_t x) { return _mm512_set1_epi32(x); }
   static Int load(const void* from) { return _mm512_load_si512(from); }
+  static Int load_any(const void* from) { return _mm512_loadu_si512(from); }
+  // One for each lane.
+  static Int load_words(const void* from) {
+    return _mm512_cvtepu16_epi32(_mm256_loadu_si256(static_cast<const __m256i*>(from)));
+  }
+  static Int load_bytes(const void* from) {
+    return _mm512_cvtepu8_epi32(_mm_loadu_si128(static_cast<const __m128i*>(from)));
+  }
   static void store(void* to, Int x) { _mm512_store_si512(to, x); }
   static Int bit_and(Int a, Int b) { return _mm512_and_si512(a, b); }
   static Int bit_or(Int a, Int b) { return _mm512_or_si512(a, b); }
@@ -21,6 +29,7 @@ struct Vectors512 {
   static Int shift_left(Int x, int n) { return _mm512_slli_epi32(x, static_cast<unsigned>(n)); }
   static Int shift_right(Int x, int n) { return _mm512_srli_epi32(x, static_cast<unsigned>(n)); }
   static Int shift_right_signed(Int x, int n) { return _mm512_srai_epi32(x, static_cast<unsigned>(n)); }
+  static Int add(Int a, Int b) { return _mm512_add_epi32(a, b); }
   static Int subtract(Int a, Int b) { return _mm512_sub_epi32(a, b); }
   static Int max(Int a, Int b) { return _mm512_max_epi32(a, b); }
   static Int lookup(__m128i table, Int indices) { return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(table), indices); }

@@ -38,6 +38,9 @@ void quantise_rows(const float* rows, std::int64_t n_in, std::int64_t first, std
 
 void quantised_product(WeightBlocks blocks, const ProductTask& task) {
   assert(task.n_in % weight_blocks_info(blocks).n_weights == 0 && task.first_row + task.n_rows <= task.rows.n_rows);
+  assert(
+      task.layout == WeightLayout::kRows ||
+      (task.n_out % kInterleavedRows == 0 && task.first % kInterleavedRows == 0 && task.last % kInterleavedRows == 0));
   current_products()->multiply(blocks, task);
 }
 

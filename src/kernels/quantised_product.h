@@ -20,6 +20,7 @@ void quantise_rows(const float* rows, std::int64_t n_in, std::int64_t first, std
                    const RowChunks<RowBlock>& out);
 
 // y[r][i] = (weight row i) . (row first_row + r) for the task's weight rows; n_in is a multiple of the format's block.
+// A result is the same bits for either layout of the weights.
 void quantised_product(WeightBlocks blocks, const ProductTask& task);
 
 }  // namespace winnow::kernels

@@ -30,16 +30,17 @@ struct WeightBlocksInfo {
   std::string_view name;   // ggml's
   std::int64_t n_weights;  // of one block: a row's length is a multiple of it
   std::size_t n_bytes;     // of one block
+  std::size_t n_head;      // bytes in front of its dwords; what else does not fill a dword is behind them
 };
 
 inline constexpr WeightBlocksInfo kWeightBlocks[] = {
-    {WeightBlocks::kQ4_0, "q4_0", 32, 18},     {WeightBlocks::kQ4_1, "q4_1", 32, 20},
-    {WeightBlocks::kQ5_0, "q5_0", 32, 22},     {WeightBlocks::kQ5_1, "q5_1", 32, 24},
-    {WeightBlocks::kQ8_0, "q8_0", 32, 34},     {WeightBlocks::kQ2_K, "q2_K", 256, 84},
-    {WeightBlocks::kQ3_K, "q3_K", 256, 110},   {WeightBlocks::kQ4_K, "q4_K", 256, 144},
-    {WeightBlocks::kQ5_K, "q5_K", 256, 176},   {WeightBlocks::kQ6_K, "q6_K", 256, 210},
-    {WeightBlocks::kIQ4_NL, "iq4_nl", 32, 18}, {WeightBlocks::kIQ4_XS, "iq4_xs", 256, 136},
-    {WeightBlocks::kMXFP4, "mxfp4", 32, 17},
+    {WeightBlocks::kQ4_0, "q4_0", 32, 18, 2},     {WeightBlocks::kQ4_1, "q4_1", 32, 20, 0},
+    {WeightBlocks::kQ5_0, "q5_0", 32, 22, 2},     {WeightBlocks::kQ5_1, "q5_1", 32, 24, 0},
+    {WeightBlocks::kQ8_0, "q8_0", 32, 34, 2},     {WeightBlocks::kQ2_K, "q2_K", 256, 84, 0},
+    {WeightBlocks::kQ3_K, "q3_K", 256, 110, 0},   {WeightBlocks::kQ4_K, "q4_K", 256, 144, 0},
+    {WeightBlocks::kQ5_K, "q5_K", 256, 176, 0},   {WeightBlocks::kQ6_K, "q6_K", 256, 210, 0},
+    {WeightBlocks::kIQ4_NL, "iq4_nl", 32, 18, 2}, {WeightBlocks::kIQ4_XS, "iq4_xs", 256, 136, 0},
+    {WeightBlocks::kMXFP4, "mxfp4", 32, 17, 1},
 };
 
 constexpr const WeightBlocksInfo& weight_blocks_info(WeightBlocks blocks) {

@@ -5,20 +5,18 @@
 
 #include <algorithm>
 
-#include "kernels/few_rows_product.h"
 #include "kernels/quantised_product.h"
 #include "model/compute.h"
+#include "model/interleaved_weights.h"
 #include "model/quantised_rows.h"
-#include "model/thread_memory.h"
 
 namespace winnow {
 namespace {
 
 using kernels::RowBlock;
 
-// How rows are laid out beside weights of a type: a ggml_type, or one of these.
-constexpr int kFloats = -1;     // as they are: every thread converts them for itself
-constexpr int kRowBlocks = -2;  // kernels::RowBlock
+// How rows are laid out beside weights of a type: a ggml_type, or this.
+constexpr int kRowBlocks = -1;  // kernels::RowBlock
 
 std::int32_t* integers(const ggml_tensor* tensor) { return static_cast<std::int32_t*>(tensor->data); }
 
@@ -135,28 +133,6 @@ struct Product {
   float* y;                        // [n_slots][n_out]
 };
 
-void run_few_rows(ggml_tensor* dst, int ith, int nth, void* userdata) {
-  auto& compute = *static_cast<Compute*>(userdata);
-  compute.guard([&] {
-    const Product p(dst, compute);
-    const auto blocks = *kernels::weight_blocks(ggml_type_name(p.weights->type));
-    const std::int64_t first = p.n_out * ith / nth, last = p.n_out * (ith + 1) / nth;
-    p.for_each_expert(first, last, [&](const Product::Part& part) {
-      std::byte* rows = thread_memory(kernels::few_rows_bytes(p.n_in, part.n));
-      kernels::quantise_few_rows(static_cast<const float*>(p.rows->data) + part.slot * p.n_in, p.n_in, part.n, rows);
-      kernels::few_rows_product(blocks, {.weights = part.weights,
-                                         .weight_stride = p.weights->nb[1],
-                                         .first = first,
-                                         .last = last,
-                                         .rows = rows,
-                                         .n_in = p.n_in,
-                                         .n_rows = part.n,
-                                         .y = p.y + part.slot * p.n_out,
-                                         .y_stride = p.n_out});
-    });
-  });
-}
-
 void run_blocks(ggml_tensor* dst, int ith, int nth, void* userdata) {
   auto& compute = *static_cast<Compute*>(userdata);
   compute.guard([&] {
@@ -177,7 +153,8 @@ void run_blocks(ggml_tensor* dst, int ith, int nth, void* userdata) {
                                           .n_rows = part.n,
                                           .n_in = p.n_in,
                                           .y = p.y + part.slot * p.n_out,
-                                          .y_stride = p.n_out});
+                                          .y_stride = p.n_out,
+                                          .layout = layout_of(p.weights)});
     });
   });
 }
@@ -237,9 +214,8 @@ void run_add_weighted(ggml_tensor* dst, int ith, int nth, void* /*userdata*/) {
 
 }  // namespace
 
-ExpertProducts::ExpertProducts(ggml_context* context, ggml_tensor* chosen, std::int64_t n_expert, ProductRows kind,
-                               Compute& compute)
-    : context_(context), compute_(compute), kind_(kind) {
+ExpertProducts::ExpertProducts(ggml_context* context, ggml_tensor* chosen, std::int64_t n_expert, Compute& compute)
+    : context_(context), compute_(compute) {
   const std::int64_t n_slots = chosen->ne[0] * chosen->ne[1];
   ggml_tensor* plan =
       ggml_custom_4d(context, GGML_TYPE_I32, n_expert + 1 + 2 * n_slots, 1, 1, 1, &chosen, 1, run_plan, 1, nullptr);
@@ -250,13 +226,12 @@ ExpertProducts::ExpertProducts(ggml_context* context, ggml_tensor* chosen, std::
   slot_of_ = part(n_expert + 1 + n_slots, n_slots);
 }
 
-ExpertProducts::ExpertProducts(ggml_context* context, const ExpertSlots& slots, ProductRows kind, Compute& compute)
-    : context_(context), compute_(compute), kind_(kind), slots_(slots) {}
+ExpertProducts::ExpertProducts(ggml_context* context, const ExpertSlots& slots, Compute& compute)
+    : context_(context), compute_(compute), slots_(slots) {}
 
 ggml_tensor* ExpertProducts::gather(ggml_tensor* x) { return ggml_get_rows(context_, x, slots_.row_of); }
 
 ggml_tensor* ExpertProducts::converted(ggml_tensor* x, ggml_tensor* weights, int format) {
-  if (format == kFloats) return x;
   if (converted_of_ == x && converted_format_ == format) return converted_;
   const std::size_t bytes = static_cast<std::size_t>(x->ne[1]) * row_bytes(format, x->ne[0]) + alignof(RowBlock);
   ggml_tensor* args[2] = {x, weights};
@@ -271,9 +246,7 @@ ggml_tensor* ExpertProducts::product(ggml_tensor* weights, ggml_tensor* biases, 
   const auto blocks = kernels::weight_blocks(ggml_type_name(weights->type));
   int format = ggml_get_type_traits_cpu(weights->type)->vec_dot_type;
   ggml_custom_op_t run = run_dots;
-  if (blocks && kind_ == ProductRows::kFew && kernels::has_few_rows_product(*blocks)) {
-    format = kFloats, run = run_few_rows;
-  } else if (blocks && kind_ == ProductRows::kMany && kernels::has_quantised_products()) {
+  if (blocks && kernels::has_quantised_products()) {
     format = kRowBlocks, run = run_blocks;
   }
   ggml_tensor* args[4] = {weights, converted(x, weights, format), slots_.first_slot, biases};

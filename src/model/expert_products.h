@@ -5,8 +5,6 @@
 
 #include <cstdint>
 
-#include "model/stored_product.h"
-
 struct ggml_context;
 struct ggml_tensor;
 
@@ -23,9 +21,9 @@ struct ExpertSlots {
 class ExpertProducts {
  public:
   // chosen [n_used, n_rows], i32: the experts of every row, each below n_expert. All must outlive the graph.
-  ExpertProducts(ggml_context* context, ggml_tensor* chosen, std::int64_t n_expert, ProductRows kind, Compute& compute);
+  ExpertProducts(ggml_context* context, ggml_tensor* chosen, std::int64_t n_expert, Compute& compute);
   // Of slots that stand in order already.
-  ExpertProducts(ggml_context* context, const ExpertSlots& slots, ProductRows kind, Compute& compute);
+  ExpertProducts(ggml_context* context, const ExpertSlots& slots, Compute& compute);
 
   // x [n, n_rows] float32 -> [n, n_slots], in order of the experts.
   ggml_tensor* gather(ggml_tensor* x);
@@ -45,7 +43,6 @@ class ExpertProducts {
 
   ggml_context* context_;
   Compute& compute_;
-  ProductRows kind_;
   ExpertSlots slots_;
   ggml_tensor* slot_of_ = nullptr;  // [n_used, n_rows]; null where only the slots are known
   // The rows that were converted last: gate and up have the same.

@@ -32,7 +32,7 @@ ggml_tensor* GraphBuilder::norm(NormKind kind, float eps, const NormWeights& wei
 ggml_tensor* GraphBuilder::linear(ggml_tensor* weight, ggml_tensor* bias, ggml_tensor* x) {
   const PackedMatrix* packed = packed_ != nullptr ? packed_->find(weight) : nullptr;
   ggml_tensor* y = packed != nullptr ? packed_product(context_, *packed, x)
-                                     : stored_product(context_, weight, x, compute_, rows_, quantised_);
+                                     : stored_product(context_, weight, x, compute_, quantised_);
   return bias != nullptr ? ggml_add(context_, y, bias) : y;
 }
 
@@ -249,7 +249,7 @@ ggml_tensor* GraphBuilder::expert_feed_forward(const LayerSpec& spec, const Laye
   const FeedForwardSpec& ffn = spec.feed_forward;
   ggml_tensor* rows = norm(spec.norm, spec.norm_eps, weights.experts_norm, x);
   const Routed taken = routed(spec, weights, x, rows);
-  ExpertProducts experts(context_, taken.chosen, ffn.n_expert, rows_, compute_);
+  ExpertProducts experts(context_, taken.chosen, ffn.n_expert, compute_);
   ggml_tensor* y = experts.weighted_sum(products(ffn, weights, experts, experts.gather(rows)), taken.shares);
   if (weights.down == nullptr) return y;
   if (ffn.is_dense_beside) rows = norm(spec.norm, spec.norm_eps, weights.ffn_norm, x);
@@ -306,7 +306,7 @@ GraphBuilder::Routed GraphBuilder::until_experts(const LayerSpec& spec, const La
 
 ggml_tensor* GraphBuilder::through_experts(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x,
                                            ggml_tensor* sums, const ExpertSlots& slots, ggml_tensor* shares) {
-  ExpertProducts experts(context_, slots, rows_, compute_);
+  ExpertProducts experts(context_, slots, compute_);
   ggml_tensor* rows = norm(spec.norm, spec.norm_eps, weights.experts_norm, experts.gather(x));
   return experts.add_weighted(sums, products(spec.feed_forward, weights, experts, rows), shares);
 }

@@ -40,16 +40,10 @@ class GraphBuilder {
   // positions [n_rows], i32. packed: the layer's weights converted for many rows, or null for products on the file's
   // own types, of rows of that kind. compute: runs the graph. All must outlive the graph.
   GraphBuilder(ggml_context* context, SequenceHook& sequences, ggml_tensor* positions, const PackedLayer* packed,
-               ProductRows rows, Compute& compute)
-      : context_(context),
-        sequences_(&sequences),
-        positions_(positions),
-        packed_(packed),
-        rows_(rows),
-        compute_(compute) {}
+               Compute& compute)
+      : context_(context), sequences_(&sequences), positions_(positions), packed_(packed), compute_(compute) {}
   // For what has no attention: `through_experts`, `logits`.
-  GraphBuilder(ggml_context* context, ProductRows rows, Compute& compute)
-      : context_(context), rows_(rows), compute_(compute) {}
+  GraphBuilder(ggml_context* context, Compute& compute) : context_(context), compute_(compute) {}
 
   // The rows' tokens [n_rows], i32, for a model whose layers have a token_width: before the first layer.
   void bring_tokens(const ModelSpec& spec, const Weights& weights, ggml_tensor* tokens);
@@ -113,7 +107,6 @@ class GraphBuilder {
   SequenceHook* sequences_ = nullptr;
   ggml_tensor* positions_ = nullptr;
   const PackedLayer* packed_ = nullptr;
-  ProductRows rows_;
   Compute& compute_;
   QuantisedRows quantised_;
   ggml_tensor* tokens_ = nullptr;    // [n_rows]

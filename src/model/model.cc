@@ -3,6 +3,7 @@
 #include <ggml.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
 
 #include "model/model_impl.h"
@@ -76,11 +77,29 @@ Model::Impl::Impl(const std::string& path, const ModelOptions& options)
       weights(load_weights(file, spec)),
       tokenizer(path),
       info(describe(file, architecture, spec)),
-      chat_template(tokenizer.model(), options.chat_template) {
+      chat_template(tokenizer.model(), options.chat_template),
+      interleaves_(options.use_mmap && options.repack),
+      is_seen_(static_cast<std::size_t>(spec.n_layer()) + 1) {
   if (tokenizer.n_vocab() > spec.n_vocab) {
     throw Error(ErrorCode::kBadFile, "'" + path + "': the tokenizer knows " + std::to_string(tokenizer.n_vocab()) +
                                          " tokens, the embeddings only " + std::to_string(spec.n_vocab));
   }
+}
+
+void Model::Impl::interleave(int first, int last, bool with_output, int n_threads) const {
+  if (!interleaves_) return;
+  const std::lock_guard lock(mutex_);
+  const auto is_new = [&](int i) {
+    const bool is_seen = is_seen_.at(static_cast<std::size_t>(i));
+    is_seen_.at(static_cast<std::size_t>(i)) = true;
+    return !is_seen;
+  };
+  for (int l = first; l < last; ++l) {
+    if (!is_new(l)) continue;
+    // A layer at a time: no more than one is in memory twice.
+    interleaved_.replace(weights.layers[static_cast<std::size_t>(l)].places_of_products(), file, n_threads);
+  }
+  if (with_output && is_new(spec.n_layer())) interleaved_.replace(std::array{&weights.output}, file, n_threads);
 }
 
 std::size_t ModelInfo::state_bytes() const {

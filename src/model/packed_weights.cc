@@ -16,6 +16,7 @@
 #include "base/one_openmp_thread.h"
 #include "kernels/weight_rows.h"
 #include "model/compute.h"
+#include "model/interleaved_weights.h"
 #include "model/weights.h"
 #include "winnow/error.h"
 
@@ -305,11 +306,11 @@ void PackedLayer::Impl::pack_block(const PackedMatrix& matrix, std::int64_t firs
   const auto n_in = static_cast<std::size_t>(shape.n_in);
   const std::int64_t n_outputs = std::min(shape.block_outputs, shape.n_out - first_output);
   std::vector<float> floats(known ? 0 : n_in);
+  std::vector<std::byte> together;
   for (std::int64_t i = 0; i < n_outputs; ++i) {
     std::byte* dst = block + static_cast<std::size_t>(i) * n_in * type_size(shape.type);
-    const std::byte* src =
-        static_cast<const std::byte*>(weight->data) + static_cast<std::size_t>(first_output + i) * weight->nb[1];
     if (known) {
+      const std::byte* src = stored_row(weight, first_output + i, together);
       kernels::weight_row_to_bf16(*blocks, src, reinterpret_cast<std::uint16_t*>(dst), shape.n_in);
       continue;
     }

@@ -3,11 +3,12 @@
 #include <ggml.h>
 
 #include <algorithm>
+#include <cassert>
 #include <cstdint>
 
-#include "kernels/few_rows_product.h"
 #include "kernels/quantised_product.h"
 #include "model/compute.h"
+#include "model/interleaved_weights.h"
 #include "model/quantised_rows.h"
 #include "model/thread_memory.h"
 
@@ -38,7 +39,8 @@ void multiply(ggml_tensor* dst, const RowBlock* rows, int ith, int nth) {
                               .n_rows = dst->ne[1],
                               .n_in = weight->ne[0],
                               .y = static_cast<float*>(dst->data),
-                              .y_stride = n_out});
+                              .y_stride = n_out,
+                              .layout = layout_of(weight)});
 }
 
 void run_quantising(ggml_tensor* dst, int ith, int nth, void* userdata) {
@@ -64,31 +66,6 @@ void run_quantising_product(ggml_tensor* dst, int ith, int nth, void* userdata) 
   });
 }
 
-void multiply_few_rows(ggml_tensor* dst, int ith, int nth) {
-  const ggml_tensor* weight = dst->src[0];
-  const ggml_tensor* x = dst->src[1];
-  const std::int64_t n_in = weight->ne[0], n_out = weight->ne[1], n_rows = x->ne[1];
-  const std::int64_t first = n_out * ith / nth, last = n_out * (ith + 1) / nth;
-  if (first == last) return;
-  // Every thread quantises all rows: cheaper than waiting for the others.
-  std::byte* rows = thread_memory(kernels::few_rows_bytes(n_in, n_rows));
-  kernels::quantise_few_rows(static_cast<const float*>(x->data), n_in, n_rows, rows);
-  kernels::few_rows_product(*kernels::weight_blocks(ggml_type_name(weight->type)),
-                            {.weights = static_cast<const std::byte*>(weight->data),
-                             .weight_stride = weight->nb[1],
-                             .first = first,
-                             .last = last,
-                             .rows = rows,
-                             .n_in = n_in,
-                             .n_rows = n_rows,
-                             .y = static_cast<float*>(dst->data),
-                             .y_stride = n_out});
-}
-
-void run_few_rows_product(ggml_tensor* dst, int ith, int nth, void* userdata) {
-  static_cast<Compute*>(userdata)->guard([&] { multiply_few_rows(dst, ith, nth); });
-}
-
 }  // namespace
 
 bool has_int8_product(const ggml_tensor* weight) {
@@ -97,16 +74,11 @@ bool has_int8_product(const ggml_tensor* weight) {
 }
 
 ggml_tensor* stored_product(ggml_context* context, ggml_tensor* weight, ggml_tensor* x, Compute& compute,
-                            ProductRows kind, QuantisedRows& rows) {
+                            QuantisedRows& rows) {
+  const bool is_interleaved = layout_of(weight) == kernels::WeightLayout::kInterleaved;
+  if (is_interleaved && !ggml_is_contiguous(x)) x = ggml_cont(context, x);
   const bool is_plain = x->type == GGML_TYPE_F32 && ggml_is_contiguous(x) && ggml_n_dims(x) <= 2;
-  if (kind == ProductRows::kFew) {
-    const auto blocks = kernels::weight_blocks(ggml_type_name(weight->type));
-    const bool is_ours = is_plain && ggml_n_dims(weight) <= 2 && blocks && kernels::has_few_rows_product(*blocks);
-    if (!is_ours) return ggml_mul_mat(context, weight, x);
-    ggml_tensor* args[2] = {weight, x};
-    return ggml_custom_4d(context, GGML_TYPE_F32, weight->ne[1], x->ne[1], 1, 1, args, 2, run_few_rows_product,
-                          GGML_N_TASKS_MAX, &compute);
-  }
+  assert(!is_interleaved || is_plain);
   if (!is_plain || !has_int8_product(weight)) return ggml_mul_mat(context, weight, x);
   const std::int64_t n_rows = x->ne[1];
   ggml_tensor* args[2] = {weight, x};

@@ -11,10 +11,6 @@ class Compute;
 // Whether the weight's type has a product of ours on this processor (kernels/quantised_product.h).
 bool has_int8_product(const ggml_tensor* weight);
 
-// What a product's rows are. A step of decoding has few, and reading the weights decides: kernels/few_rows_product.h
-// where it has one, else ggml; a row's bits are the same alone and in any batch. A prompt's are many: 8-bit products.
-enum class ProductRows { kFew, kMany };
-
 // The rows that a product quantised last: the next one of the same rows takes them, too.
 struct QuantisedRows {
   ggml_tensor* x = nullptr;
@@ -22,8 +18,9 @@ struct QuantisedRows {
 };
 
 // A node y [n_out, n_rows] = W x, weight [n_in, n_out] of any type of ggml, x [n_in, n_rows] float32. Beside quantised
-// weights x is rounded to 8 bits by blocks. `compute` runs the graph.
+// weights x is rounded to 8 bits by blocks; a row's bits are then the same alone and in any batch. `compute` runs the
+// graph.
 ggml_tensor* stored_product(ggml_context* context, ggml_tensor* weight, ggml_tensor* x, Compute& compute,
-                            ProductRows kind, QuantisedRows& rows);
+                            QuantisedRows& rows);
 
 }  // namespace winnow

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "model/derived_tensors.h"
+#include "model/interleaved_weights.h"
 #include "model/tensor_taker.h"
 
 namespace winnow {
@@ -298,11 +299,29 @@ class LayerLoader {
 
 }  // namespace
 
+namespace {
+
+// Of a layer that is const or not.
+auto places_of_matrices(auto& w) {
+  return std::vector{&w.query_a,  &w.wq,       &w.wk,        &w.wv,         &w.wo,         &w.latent,
+                     &w.latent_k, &w.latent_v, &w.latent_kv, &w.conv_in,    &w.conv_out,   &w.state_gate,
+                     &w.gate,     &w.up,       &w.down,      &w.token_proj, &w.token_gate, &w.token_out};
+}
+
+}  // namespace
+
 std::vector<ggml_tensor*> LayerWeights::matrices() const {
-  std::vector<ggml_tensor*> all = {query_a, wq,       wk,         wv,   wo, latent, latent_k,   latent_v,   latent_kv,
-                                   conv_in, conv_out, state_gate, gate, up, down,   token_proj, token_gate, token_out};
-  std::erase(all, nullptr);
+  std::vector<ggml_tensor*> all;
+  for (ggml_tensor* const* place : places_of_matrices(*this)) {
+    if (*place != nullptr) all.push_back(*place);
+  }
   return all;
+}
+
+std::vector<ggml_tensor**> LayerWeights::places_of_products() {
+  std::vector<ggml_tensor**> places = places_of_matrices(*this);
+  places.insert(places.end(), {&gate_experts, &up_experts, &down_experts});
+  return places;
 }
 
 Weights load_weights(const GgufFile& file, const ModelSpec& spec) {
@@ -329,7 +348,8 @@ Weights load_weights(const GgufFile& file, const ModelSpec& spec) {
 }
 
 void dequantize_row(const ggml_tensor* tensor, std::int64_t row, float* out) {
-  const std::byte* src = static_cast<const std::byte*>(tensor->data) + static_cast<std::size_t>(row) * tensor->nb[1];
+  std::vector<std::byte> together;
+  const std::byte* src = stored_row(tensor, row, together);
   if (tensor->type == GGML_TYPE_F32) {
     std::memcpy(out, src, static_cast<std::size_t>(tensor->ne[0]) * sizeof(float));
   } else {

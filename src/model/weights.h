@@ -19,8 +19,8 @@ struct NormWeights {
   ggml_tensor* bias = nullptr;    // [n]
 };
 
-// All tensors point into the file's mapping; what the file holds in one tensor (attn_qkv; gate and up) is a slice of
-// it. Null where the layer has none.
+// All tensors point into the file's mapping until they are interleaved (interleaved_weights.h); what the file holds in
+// one tensor (attn_qkv; gate and up) is a slice of it. Null where the layer has none.
 struct LayerWeights {
   int layer = 0;
   NormWeights attn_norm;       // [n_embd], before attention
@@ -91,6 +91,8 @@ struct LayerWeights {
 
   // Those that every row is multiplied by.
   std::vector<ggml_tensor*> matrices() const;
+  // Where these are, and the experts'; some are null.
+  std::vector<ggml_tensor**> places_of_products();
 };
 
 struct Weights {

@@ -25,14 +25,21 @@ std::vector<float> random_rows(std::int64_t n_in, std::int64_t n_rows) {
   return x;
 }
 
+struct Outputs {
+  std::int64_t first, last;
+};
+
+// Outputs as two threads would take them.
 std::vector<float> product(WeightBlocks blocks, const QuantisedMatrix& matrix, const std::vector<float>& x,
-                           std::int64_t n_in, std::int64_t n_out, std::int64_t n_rows) {
+                           std::int64_t n_in, std::int64_t n_out, std::int64_t n_rows, Outputs of_first,
+                           WeightLayout layout) {
   const auto rows = hwy::AllocateAligned<RowBlock>(static_cast<std::size_t>(n_rows * n_in / kRowBlock));
   quantise_rows(x.data(), n_in, 0, n_rows, {rows.get(), n_rows});
   std::vector<float> y(static_cast<std::size_t>(n_rows * n_out), std::nanf(""));
-  // As two threads would, and as two experts.
+  // Rows as two experts would.
   for (const auto& [first_row, last_row] : {std::pair{std::int64_t{0}, n_rows / 4}, std::pair{n_rows / 4, n_rows}}) {
-    for (const auto& [first, last] : {std::pair{std::int64_t{0}, n_out / 3}, std::pair{n_out / 3, n_out}}) {
+    if (first_row == last_row) continue;
+    for (const auto& [first, last] : {of_first, Outputs{of_first.last, n_out}}) {
       quantised_product(blocks, {.weights = matrix.blocks.data(),
                                  .next = nullptr,
                                  .weight_stride = matrix.row_bytes,
@@ -44,10 +51,25 @@ std::vector<float> product(WeightBlocks blocks, const QuantisedMatrix& matrix, c
                                  .n_rows = last_row - first_row,
                                  .n_in = n_in,
                                  .y = y.data() + first_row * n_out,
-                                 .y_stride = n_out});
+                                 .y_stride = n_out,
+                                 .layout = layout});
     }
   }
   return y;
+}
+
+std::vector<float> product(WeightBlocks blocks, const QuantisedMatrix& matrix, const std::vector<float>& x,
+                           std::int64_t n_in, std::int64_t n_out, std::int64_t n_rows) {
+  return product(blocks, matrix, x, n_in, n_out, n_rows, {0, n_out / 3}, WeightLayout::kRows);
+}
+
+QuantisedMatrix interleaved(const WeightBlocksInfo& info, const QuantisedMatrix& matrix, std::int64_t n_in) {
+  QuantisedMatrix out = matrix;
+  const InterleavedPanel shape(info.blocks, n_in);
+  for (std::size_t at = 0; at < out.blocks.size(); at += shape.bytes()) {
+    interleave(shape, matrix.blocks.data() + at, out.blocks.data() + at);
+  }
+  return out;
 }
 
 class QuantisedProduct : public EveryIsa {
@@ -97,6 +119,42 @@ TEST_P(QuantisedProduct, MatchesTheReference) {
     check(info, 768, 16, {2, 65});
     check(info, 2048, 50, {1, 17});
     check(info, info.n_weights, 19, {700});  // more than a panel is unpacked for
+  }
+}
+
+TEST_P(QuantisedProduct, InterleavedRowsGiveTheSameBits) {
+  if (!has_quantised_products()) GTEST_SKIP() << "not on this instruction set";
+  for (const WeightBlocksInfo& info : kWeightBlocks) {
+    for (const std::int64_t n_in : {info.n_weights, 256 + info.n_weights, std::int64_t{1536}}) {
+      for (const std::int64_t n_out : {16, 48, 80}) {
+        const QuantisedMatrix rows(info, n_in, n_out, static_cast<std::uint32_t>(n_in + n_out));
+        const QuantisedMatrix panels = interleaved(info, rows, n_in);
+        for (const std::int64_t n_rows : {1, 2, 3, 4, 5, 8, 17}) {
+          const std::vector<float> x = random_rows(n_in, n_rows);
+          const auto of = [&](const QuantisedMatrix& matrix, WeightLayout layout) {
+            return product(info.blocks, matrix, x, n_in, n_out, n_rows, {0, n_out / 48 * 16}, layout);
+          };
+          ASSERT_EQ(of(panels, WeightLayout::kInterleaved), of(rows, WeightLayout::kRows))
+              << info.name << ", n_in " << n_in << ", " << n_out << " outputs, " << n_rows << " rows";
+        }
+      }
+    }
+  }
+}
+
+TEST(InterleavedRows, GoThereAndBack) {
+  for (const WeightBlocksInfo& info : kWeightBlocks) {
+    const std::int64_t n_in = 3 * info.n_weights;
+    const QuantisedMatrix rows(info, n_in, 32, 1);
+    const QuantisedMatrix panels = interleaved(info, rows, n_in);
+    EXPECT_NE(panels.blocks, rows.blocks) << info.name;
+    const InterleavedPanel shape(info.blocks, n_in);
+    std::vector<std::byte> row(shape.row_bytes());
+    for (std::size_t i = 0; i < 32; ++i) {
+      interleaved_row(shape, panels.blocks.data() + i / 16 * shape.bytes(), i % 16, row.data());
+      const auto expected = rows.blocks.begin() + static_cast<std::ptrdiff_t>(i * shape.row_bytes());
+      ASSERT_TRUE(std::equal(row.begin(), row.end(), expected)) << info.name << ", row " << i;
+    }
   }
 }
 

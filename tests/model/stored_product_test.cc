@@ -61,11 +61,10 @@ std::vector<float> computed(Compute& compute, std::vector<float> x, const Produc
   return {data, data + ggml_nelements(y)};
 }
 
-std::vector<float> stored(Compute& compute, const std::vector<float>& x, ggml_tensor* weight,
-                          ProductRows kind = ProductRows::kMany) {
+std::vector<float> stored(Compute& compute, const std::vector<float>& x, ggml_tensor* weight) {
   return computed(compute, x, [&](ggml_context* context, ggml_tensor* input) {
     QuantisedRows rows;
-    return stored_product(context, weight, input, compute, kind, rows);
+    return stored_product(context, weight, input, compute, rows);
   });
 }
 
@@ -95,16 +94,13 @@ TEST(StoredProductTest, IsNotFartherFromTheExactOneThanGgmls) {
     ASSERT_EQ(ggml_type_size(weight->type), info.n_bytes) << info.name;
     EXPECT_EQ(has_int8_product(weight), kernels::has_quantised_products());
     const double ours = error_of(stored(compute, x, weight), weight, x);
-    const double few = error_of(stored(compute, x, weight, ProductRows::kFew), weight, x);
     const double ggmls = error_of(computed(compute, x,
                                            [&](ggml_context* graph_context, ggml_tensor* input) {
                                              return ggml_mul_mat(graph_context, weight, input);
                                            }),
                                   weight, x);
     EXPECT_LE(ours, 1.02 * ggmls) << info.name;
-    EXPECT_LE(few, 1.02 * ggmls) << info.name;
-    std::printf("%-8s root mean square error %.4g, as few rows %.4g, ggml's %.4g\n", info.name.data(), std::sqrt(ours),
-                std::sqrt(few), std::sqrt(ggmls));
+    std::printf("%-8s root mean square error %.4g, ggml's %.4g\n", info.name.data(), std::sqrt(ours), std::sqrt(ggmls));
   }
 }
 
@@ -113,17 +109,15 @@ TEST(StoredProductTest, IsTheSameBitsForAnyNumberOfRowsAndThreads) {
   if (!kernels::has_quantised_products()) GTEST_SKIP() << "not on this instruction set";
   const ContextPointer context(ggml_init({.mem_size = std::size_t{8} << 20, .mem_buffer = nullptr, .no_alloc = false}));
   const std::vector<float> x = normal(20 * kIn, 99);
-  for (const ProductRows kind : {ProductRows::kMany, ProductRows::kFew}) {
-    for (const ggml_type type : {GGML_TYPE_Q4_K, GGML_TYPE_Q6_K, GGML_TYPE_Q4_0}) {
-      ggml_tensor* weight = random_matrix(context.get(), type, 1);
-      Compute one(1);
-      const std::vector<float> all = stored(one, x, weight, kind);
-      for (const int n_threads : {2, 3, 5}) {
-        Compute compute(n_threads);
-        for (const std::int64_t n_rows : {1, 2, 3, 4, 20}) {
-          const std::vector<float> y = stored(compute, {x.begin(), x.begin() + n_rows * kIn}, weight, kind);
-          ASSERT_EQ(y, std::vector<float>(all.begin(), all.begin() + n_rows * kOut)) << n_rows << " " << n_threads;
-        }
+  for (const ggml_type type : {GGML_TYPE_Q4_K, GGML_TYPE_Q6_K, GGML_TYPE_Q4_0}) {
+    ggml_tensor* weight = random_matrix(context.get(), type, 1);
+    Compute one(1);
+    const std::vector<float> all = stored(one, x, weight);
+    for (const int n_threads : {2, 3, 5}) {
+      Compute compute(n_threads);
+      for (const std::int64_t n_rows : {1, 2, 3, 4, 20}) {
+        const std::vector<float> y = stored(compute, {x.begin(), x.begin() + n_rows * kIn}, weight);
+        ASSERT_EQ(y, std::vector<float>(all.begin(), all.begin() + n_rows * kOut)) << n_rows << " " << n_threads;
       }
     }
   }
@@ -138,13 +132,13 @@ TEST(StoredProductTest, ProductsOfTheSameRowsShareWhatIsQuantised) {
   const std::vector<float> x = normal(9 * kIn, 99);
   const std::vector<float> both = computed(compute, x, [&](ggml_context* graph_context, ggml_tensor* input) {
     QuantisedRows rows;
-    ggml_tensor* first = stored_product(graph_context, weights[0], input, compute, ProductRows::kMany, rows);
+    ggml_tensor* first = stored_product(graph_context, weights[0], input, compute, rows);
     ggml_tensor* quantised = rows.quantised;
-    ggml_tensor* second = stored_product(graph_context, weights[1], input, compute, ProductRows::kMany, rows);
+    ggml_tensor* second = stored_product(graph_context, weights[1], input, compute, rows);
     EXPECT_EQ(rows.quantised, quantised);
     // Other rows are quantised anew.
     ggml_tensor* other = ggml_scale(graph_context, input, 2);
-    ggml_tensor* third = stored_product(graph_context, weights[0], other, compute, ProductRows::kMany, rows);
+    ggml_tensor* third = stored_product(graph_context, weights[0], other, compute, rows);
     EXPECT_NE(rows.quantised, quantised);
     return ggml_add(graph_context, ggml_add(graph_context, first, second), third);
   });

@@ -13,7 +13,7 @@ StepGraph::StepGraph(const Model::Impl& model, LayerRange layers, int n_sequence
       positions(static_cast<std::size_t>(n_sequences)) {
   ggml_tensor* x = graph.external(GGML_TYPE_F32, model.spec.n_embd, n_sequences, hidden.data());
   ggml_tensor* position_tensor = graph.external(GGML_TYPE_I32, n_sequences, 1, positions.data());
-  GraphBuilder builder(graph.context(), attention, position_tensor, nullptr, ProductRows::kFew, compute);
+  GraphBuilder builder(graph.context(), attention, position_tensor, nullptr, compute);
   if (model.spec.brings_tokens()) {
     tokens.resize(positions.size());
     builder.bring_tokens(model.spec, model.weights, graph.external(GGML_TYPE_I32, n_sequences, 1, tokens.data()));

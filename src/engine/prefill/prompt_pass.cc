@@ -222,7 +222,7 @@ void PromptPass::run_batch(int layer, const Batch& batch) {
   };
   ggml_tensor* x = rows_of(row(first_row));
   ggml_tensor* position_tensor = graph.external(GGML_TYPE_I32, batch.n_rows, 1, positions.data());
-  GraphBuilder builder(graph.context(), attention_, position_tensor, converted, ProductRows::kMany, engine_.compute);
+  GraphBuilder builder(graph.context(), attention_, position_tensor, converted, engine_.compute);
   if (!tokens_.empty()) {
     builder.bring_tokens(model.spec, model.weights,
                          graph.external(GGML_TYPE_I32, batch.n_rows, 1, tokens_.data() + first_row));

@@ -1,0 +1,43 @@
+// Sixteen rows of a quantised weight matrix side by side: a vector then takes the same place of every row with one
+// load, where rows one behind the other are put in order first. The bytes are those of the file, as many, in another
+// order:
+//   of every block of the row its dwords, of each dword that of all sixteen rows; then, behind the last block, of every
+//   block the bytes of all rows that fill no dword.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/weight_blocks.h"
+
+namespace winnow::kernels {
+
+inline constexpr std::int64_t kInterleavedRows = 16;
+
+enum class WeightLayout { kRows, kInterleaved };
+
+// Where the dwords of a panel of sixteen rows are, and the bytes that fill none.
+struct InterleavedPanel {
+  InterleavedPanel(WeightBlocks blocks, std::int64_t n_in)
+      : info(weight_blocks_info(blocks)), n_blocks(n_in / info.n_weights) {}
+
+  std::size_t n_dwords() const { return info.n_bytes / 4; }  // of a block
+  std::size_t n_lone() const { return info.n_bytes % 4; }    // bytes of a block
+  std::size_t row_bytes() const { return static_cast<std::size_t>(n_blocks) * info.n_bytes; }
+  std::size_t bytes() const { return row_bytes() * kInterleavedRows; }
+  std::size_t dwords(std::int64_t block) const { return static_cast<std::size_t>(block) * n_dwords() * 4 * kRows; }
+  std::size_t lone(std::int64_t block) const {
+    return dwords(n_blocks) + static_cast<std::size_t>(block) * n_lone() * kRows;
+  }
+
+  const WeightBlocksInfo& info;
+  std::int64_t n_blocks;  // of a row
+  static constexpr std::size_t kRows = kInterleavedRows;
+};
+
+// rows: sixteen, one behind the other -> panel; they do not overlap
+void interleave(const InterleavedPanel& shape, const std::byte* rows, std::byte* panel);
+// Row `row` (0..15) of a panel as the file has it.
+void interleaved_row(const InterleavedPanel& shape, const std::byte* panel, std::size_t row, std::byte* out);
+
+}  // namespace winnow::kernels
