@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <thread>
 
-#include "base/process_memory.h"
 #include "kernels/quantised_product.h"
 #include "model/gguf_file.h"
 
@@ -69,7 +68,7 @@ const std::byte* stored_row(const ggml_tensor* weight, std::int64_t i, std::vect
 
 // Memory and tensors.
 struct InterleavedWeights::Part {
-  explicit Part(std::size_t the_bytes, std::size_t n_tensors)
+  Part(std::size_t the_bytes, std::size_t n_tensors)
       : context(ggml_init({.mem_size = n_tensors * ggml_tensor_overhead(), .mem_buffer = nullptr, .no_alloc = true})),
         bytes(the_bytes),
         memory(mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)) {
@@ -96,18 +95,19 @@ bool InterleavedWeights::takes(const ggml_tensor* weight) {
          layout_of(weight) == kernels::WeightLayout::kRows;
 }
 
-void InterleavedWeights::replace(std::span<ggml_tensor** const> matrices, const GgufFile& file, int n_threads) {
-  std::vector<ggml_tensor**> taken;
-  std::size_t bytes = 0;
+std::size_t InterleavedWeights::bytes(std::span<ggml_tensor** const> matrices) {
+  std::size_t sum = 0;
   for (ggml_tensor** matrix : matrices) {
-    if (*matrix == nullptr || !takes(*matrix)) continue;
-    taken.push_back(matrix);
-    bytes += aligned(bytes_of(*matrix));
+    if (*matrix != nullptr && takes(*matrix)) sum += aligned(bytes_of(*matrix));
   }
-  // What is left belongs to the cache and everything else.
-  constexpr double kMostOfAvailable = 0.8;
-  if (taken.empty() || static_cast<double>(bytes) > kMostOfAvailable * static_cast<double>(memory_available())) return;
-  const auto part = std::make_shared<Part>(bytes, taken.size());
+  return sum;
+}
+
+void InterleavedWeights::replace(std::span<ggml_tensor** const> matrices, const GgufFile& file, int n_threads) {
+  std::vector<ggml_tensor**> taken(matrices.begin(), matrices.end());
+  std::erase_if(taken, [](ggml_tensor** matrix) { return *matrix == nullptr || !takes(*matrix); });
+  if (taken.empty()) return;
+  const auto part = std::make_shared<Part>(bytes(matrices), taken.size());
   if (!part->has_memory()) return;
 
   std::vector<Item> items;

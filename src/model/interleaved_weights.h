@@ -29,9 +29,11 @@ class InterleavedWeights {
   // whole panels.
   static bool takes(const ggml_tensor* weight);
 
-  // Replaces each of `matrices` (null: passed over) that can be by one with interleaved rows, on n_threads threads, and
-  // tells the file that its own bytes will not be needed soon. Nothing is replaced where memory for it is not to be
-  // had: the file's mapping can be read in pieces.
+  // Bytes of those of `matrices` (null: passed over) that can be.
+  static std::size_t bytes(std::span<ggml_tensor** const> matrices);
+
+  // Replaces each of them by one with interleaved rows, on n_threads threads, and tells the file that its own bytes
+  // will not be needed soon. Nothing is replaced where the operating system refuses memory.
   void replace(std::span<ggml_tensor** const> matrices, const GgufFile& file, int n_threads);
 
  private:

@@ -3,9 +3,9 @@
 #include <ggml.h>
 
 #include <algorithm>
-#include <array>
 #include <map>
 
+#include "base/process_memory.h"
 #include "model/model_impl.h"
 #include "winnow/chat.h"
 #include "winnow/error.h"
@@ -87,19 +87,25 @@ Model::Impl::Impl(const std::string& path, const ModelOptions& options)
 }
 
 void Model::Impl::interleave(int first, int last, bool with_output, int n_threads) const {
+  // What is left belongs to the cache and everything else; a mapping can be read in pieces instead.
+  constexpr double kMostOfAvailable = 0.8;
   if (!interleaves_) return;
   const std::lock_guard lock(mutex_);
+  std::vector<std::vector<ggml_tensor**>> parts;  // a layer each: no more than one is in memory twice
   const auto is_new = [&](int i) {
     const bool is_seen = is_seen_.at(static_cast<std::size_t>(i));
     is_seen_.at(static_cast<std::size_t>(i)) = true;
     return !is_seen;
   };
   for (int l = first; l < last; ++l) {
-    if (!is_new(l)) continue;
-    // A layer at a time: no more than one is in memory twice.
-    interleaved_.replace(weights.layers[static_cast<std::size_t>(l)].places_of_products(), file, n_threads);
+    if (is_new(l)) parts.push_back(weights.layers[static_cast<std::size_t>(l)].places_of_products());
   }
-  if (with_output && is_new(spec.n_layer())) interleaved_.replace(std::array{&weights.output}, file, n_threads);
+  if (with_output && is_new(spec.n_layer())) parts.push_back({&weights.output});
+  std::size_t bytes = 0;
+  for (const auto& part : parts) bytes += InterleavedWeights::bytes(part);
+  const bool has_memory = static_cast<double>(bytes) <= kMostOfAvailable * static_cast<double>(memory_available());
+  if (!has_memory || bytes > address_space_left() / 2) return;
+  for (const auto& part : parts) interleaved_.replace(part, file, n_threads);
 }
 
 std::size_t ModelInfo::state_bytes() const {
