@@ -194,10 +194,13 @@ template <class Format, int kRows>
 HWY_NOINLINE void multiply_streamed(const ProductTask& task, std::int64_t first_row, float* y) {
   const std::int64_t n_blocks = task.n_in / kRowBlock;
   const std::size_t row_bytes = InterleavedPanel(Format::kBlocks, task.n_in).row_bytes();
-  const std::byte* end = task.weights + static_cast<std::size_t>(task.n_out) * row_bytes;
+  const auto row = [&](std::int64_t i) { return task.weights + static_cast<std::size_t>(i) * row_bytes; };
   const bool to_first_level = fetches_to_first_level();
   for (std::int64_t i = task.first; i < task.last; i += kLanes) {
-    ReadAhead ahead{task.weights + static_cast<std::size_t>(i) * row_bytes + kStreamAhead, end - 1, to_first_level};
+    // Behind the task's weights those that come next; where nobody knows them it does no harm.
+    const std::byte* from = row(i) + kStreamAhead;
+    if (from >= row(task.last) && task.next != nullptr) from = task.next + (from - row(task.last));
+    ReadAhead ahead{from, from + static_cast<std::size_t>(kLanes) * row_bytes, to_first_level};
     InterleavedRows<Format::kBlocks> weights(task, i, 0, ahead);
     Float totals[kRows];
 #pragma GCC unroll 4
