@@ -77,8 +77,9 @@ class FileRows {
 template <WeightBlocks blocks>
 class InterleavedRows {
  public:
+  InterleavedRows() = default;
   InterleavedRows(const ProductTask& task, std::int64_t first_row, std::int64_t block, ReadAhead& ahead)
-      : ahead_(ahead) {
+      : ahead_(&ahead) {
     const InterleavedPanel shape(blocks, task.n_in);
     const std::int64_t panel = first_row / kInterleavedRows;
     const auto lane = static_cast<std::size_t>(first_row % kInterleavedRows);
@@ -88,7 +89,7 @@ class InterleavedRows {
   }
 
   HWY_INLINE void load(std::size_t first, Int (&out)[4]) {
-    ahead_.send_for(kLanes / 4);
+    ahead_->send_for(kLanes / 4);
 #pragma GCC unroll 4
     for (std::size_t i = 0; i < 4; ++i) out[i] = Vectors::load_any(dwords_ + (first + i) * kDword);
   }
@@ -105,8 +106,8 @@ class InterleavedRows {
  private:
   static constexpr std::size_t kDword = 4 * kInterleavedRows;
   static constexpr std::size_t kLone = weight_blocks_info(blocks).n_bytes % 4;
-  const std::byte *dwords_, *lone_;
-  ReadAhead& ahead_;
+  const std::byte *dwords_ = nullptr, *lone_ = nullptr;
+  ReadAhead* ahead_ = nullptr;
 };
 
 }  // namespace

@@ -192,27 +192,39 @@ class StreamedProducts {
 //   y: of the first of them
 template <class Format, int kRows>
 HWY_NOINLINE void multiply_streamed(const ProductTask& task, std::int64_t first_row, float* y) {
+  constexpr int kColumns = kInterleavedRows / kLanes;
   const std::int64_t n_blocks = task.n_in / kRowBlock;
   const std::size_t row_bytes = InterleavedPanel(Format::kBlocks, task.n_in).row_bytes();
   const auto row = [&](std::int64_t i) { return task.weights + static_cast<std::size_t>(i) * row_bytes; };
   const bool to_first_level = fetches_to_first_level();
-  for (std::int64_t i = task.first; i < task.last; i += kLanes) {
+  for (std::int64_t i = task.first; i < task.last; i += kInterleavedRows) {
     // Behind the task's weights those that come next; where nobody knows them it does no harm.
     const std::byte* from = row(i) + kStreamAhead;
     if (from >= row(task.last) && task.next != nullptr) from = task.next + (from - row(task.last));
-    ReadAhead ahead{from, from + static_cast<std::size_t>(kLanes) * row_bytes, to_first_level};
-    InterleavedRows<Format::kBlocks> weights(task, i, 0, ahead);
-    Float totals[kRows];
+    ReadAhead ahead{from, from + kInterleavedRows * row_bytes, to_first_level};
+    Float totals[kColumns][kRows];
+    InterleavedRows<Format::kBlocks> weights[kColumns];
+#pragma GCC unroll 2
+    for (int c = 0; c < kColumns; ++c) {
+      weights[c] = InterleavedRows<Format::kBlocks>(task, i + c * kLanes, 0, ahead);
 #pragma GCC unroll 4
-    for (int r = 0; r < kRows; ++r) totals[r] = Vectors::set_float(0);
+      for (int r = 0; r < kRows; ++r) totals[c][r] = Vectors::set_float(0);
+    }
     for (std::int64_t block = 0; block < n_blocks; block += kPanelBlocks) {
       const std::int64_t n = std::min(kPanelBlocks, n_blocks - block);
-      StreamedProducts<Format, kRows> products(task.rows.at(first_row, block, n), n, totals);
-      Format::unpack(weights, n, products);
-      products.end_chunk();
+      // All lanes of what was fetched, before what comes next.
+#pragma GCC unroll 2
+      for (int c = 0; c < kColumns; ++c) {
+        StreamedProducts<Format, kRows> products(task.rows.at(first_row, block, n), n, totals[c]);
+        Format::unpack(weights[c], n, products);
+        products.end_chunk();
+      }
     }
+#pragma GCC unroll 2
+    for (int c = 0; c < kColumns; ++c) {
 #pragma GCC unroll 4
-    for (int r = 0; r < kRows; ++r) Vectors::store_float(y + r * task.y_stride + i, totals[r]);
+      for (int r = 0; r < kRows; ++r) Vectors::store_float(y + r * task.y_stride + i + c * kLanes, totals[c][r]);
+    }
   }
 }
 
