@@ -73,7 +73,8 @@ struct Batch::Impl {
   bool save_one(std::chrono::steady_clock::duration context_age, std::chrono::steady_clock::duration other_age);
   void finish_save();
   bool is_file_over() const {
-    return (searching && searching->is_over) || (loading && loading->is_over) || (saving && saving->is_over);
+    return (searching && searching->is_over) || (loading && loading->is_over) || (saving && saving->is_over) ||
+           (touching && touching->is_over);
   }
   void warn(const std::string& sentence) const;
   // Does `work` on a thread of its own, then sets is_over and wakes the batch's thread.
@@ -83,7 +84,10 @@ struct Batch::Impl {
   std::optional<BatchClock::time_point> next_save(std::chrono::steady_clock::duration other_age) const;
   bool awaits_save(const KeptPrefix& prefix) const;
   // The files of what a request begins with are used.
-  void touch_files(KeptPrefix& prefix) const;
+  void note_use(KeptPrefix& prefix);
+  // Begins to tell the files so. False if there is none to tell, and none is being told.
+  bool touch_files();
+  void finish_touch();
   void start_answers(BatchJob& job);
   void finish_embedding(BatchJob& job);
 
@@ -111,6 +115,7 @@ struct Batch::Impl {
   std::list<std::unique_ptr<BatchJob>> active;  // admitted
   std::list<BatchReading> readings;             // the next slice belongs to the first
   double turn_s = 0;                            // of the first one's present turn
+  std::vector<FileTouch::Used> used_files;      // to be touched
   BatchStatistics totals;
   bool has_changed = true;  // since the last publish
 
@@ -133,6 +138,7 @@ struct Batch::Impl {
   std::unique_ptr<FileSearch> searching;
   std::unique_ptr<FileLoad> loading;
   std::unique_ptr<FileSave> saving;
+  std::unique_ptr<FileTouch> touching;
 
   std::thread thread;  // last: it uses all of the above
 };

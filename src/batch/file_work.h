@@ -1,5 +1,5 @@
 // What is done in the folder for saved contexts on threads of its own, while answers go on: looking for a file, reading
-// one, writing one. One of each at a time.
+// one, writing one, telling that some were used. One of each at a time.
 #pragma once
 
 #include <atomic>
@@ -37,6 +37,17 @@ struct FileSave {
   PrefixPointer prefix;
   std::atomic<bool> is_over = false;
   std::future<void> result;  // last: see above
+};
+
+// Files whose sequences requests have begun with.
+struct FileTouch {
+  struct Used {
+    std::uint64_t prefix = 0;  // its id
+    std::string path;
+  };
+  std::vector<Used> used;
+  std::atomic<bool> is_over = false;
+  std::future<std::vector<std::uint64_t>> gone;  // ids of those that are not there any more; last: see above
 };
 
 }  // namespace winnow

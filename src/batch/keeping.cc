@@ -198,7 +198,8 @@ void Batch::Impl::drop_unwanted_load() {
 
 bool Batch::Impl::save_one(std::chrono::steady_clock::duration context_age,
                            std::chrono::steady_clock::duration other_age) {
-  if (saving) return true;
+  // Which file goes first is decided by their times.
+  if (saving || touching) return true;
   const auto now = std::chrono::steady_clock::now();
   for (const PrefixPointer& prefix : tree.all()) {
     if (prefix->ready_at > now - (prefix->is_context ? context_age : other_age) || !awaits_save(*prefix)) continue;
@@ -223,12 +224,41 @@ void Batch::Impl::finish_save() {
   }
 }
 
-void Batch::Impl::touch_files(KeptPrefix& prefix) const {
+void Batch::Impl::note_use(KeptPrefix& prefix) {
   const auto now = BatchClock::now();
   for (KeptPrefix* used = &prefix; files && used != nullptr; used = used->parent) {
     if (!used->is_saved || used->is_saving || (used->touched && now - *used->touched < kTouchEvery)) continue;
     used->touched = now;
-    used->is_saved = files->touch(used->key, used->tokens);  // else it is saved again
+    used_files.push_back({.prefix = used->id, .path = files->path_of(used->key, used->tokens)});
+  }
+}
+
+bool Batch::Impl::touch_files() {
+  if (touching) return true;
+  if (used_files.empty()) return false;
+  auto next = std::make_unique<FileTouch>();
+  next->used = std::exchange(used_files, {});
+  next->gone = beside(next->is_over, [&used = next->used] {
+    std::vector<std::uint64_t> gone;
+    for (const FileTouch::Used& file : used) {
+      if (!PrefixFiles::touch(file.path)) gone.push_back(file.prefix);
+    }
+    return gone;
+  });
+  touching = std::move(next);
+  return true;
+}
+
+void Batch::Impl::finish_touch() {
+  const std::unique_ptr<FileTouch> over = std::move(touching);
+  try {
+    for (const std::uint64_t id : over->gone.get()) {
+      for (const PrefixPointer& prefix : tree.all()) {
+        if (prefix->id == id) prefix->is_saved = false;  // it is saved again
+      }
+    }
+  } catch (const std::exception& error) {
+    warn(std::string("saved contexts could not be told that they are used: ") + error.what());
   }
 }
 

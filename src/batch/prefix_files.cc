@@ -174,8 +174,8 @@ void PrefixFiles::trim() const {
   }
 }
 
-bool PrefixFiles::touch(const std::string& key, std::span<const Token> tokens) const {
-  return utimensat(AT_FDCWD, path_of(key, tokens).c_str(), nullptr, 0) == 0 || errno != ENOENT;
+bool PrefixFiles::touch(const std::string& path) {
+  return utimensat(AT_FDCWD, path.c_str(), nullptr, 0) == 0 || errno != ENOENT;
 }
 
 Session PrefixFiles::load(const std::string& path, const std::atomic<bool>& is_wanted) const {
@@ -225,7 +225,7 @@ Session PrefixFiles::load(const std::string& path, std::span<const Token> tokens
                           const std::atomic<bool>& is_wanted) const {
   Session session = load(path, is_wanted);
   if (!std::ranges::equal(session.tokens(), tokens)) refuse_name(path);
-  utimensat(AT_FDCWD, path.c_str(), nullptr, 0);
+  touch(path);
   return session;
 }
 

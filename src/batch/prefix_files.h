@@ -48,8 +48,10 @@ class PrefixFiles {
   // Those that were not used for longest make room. Nobody may change the session meanwhile, but fork it. Throws
   // Error(kIo).
   void save(const std::string& key, const Session& session) const;
+  // Where a sequence is saved.
+  std::string path_of(const std::string& key, std::span<const Token> tokens) const;
   // It was used. False: it is not there any more, somebody else has needed the room.
-  bool touch(const std::string& key, std::span<const Token> tokens) const;
+  static bool touch(const std::string& path);
   // Those that were used last come first, until `takes` says no. Damaged files, those that others made and those that
   // are too large are warned about and passed over. keys_of: under which keys a session with these options and tokens
   // may have been saved.
@@ -72,7 +74,6 @@ class PrefixFiles {
   // Those used last come first. Removes what killed saves have left.
   std::vector<SavedFile> saved_files() const;
   void trim() const;
-  std::string path_of(const std::string& key, std::span<const Token> tokens) const;
   Session load(const std::string& path, const std::atomic<bool>& is_wanted) const;
 
   std::shared_ptr<Engine> engine_;

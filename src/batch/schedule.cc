@@ -48,7 +48,9 @@ void Batch::Impl::work() {
     if (searching && searching->is_over) finish_search();
     if (loading && loading->is_over) finish_load();
     if (saving && saving->is_over) finish_save();
+    if (touching && touching->is_over) finish_touch();
     admit();
+    touch_files();
     const double seconds = step();
     if (!readings.empty()) read(seconds > 0 ? seconds * options.prefill_share : kIdleReadSeconds);
     save_one(active.empty() ? kAtOnce : kLatestSave, conversation_age(options));
@@ -58,6 +60,7 @@ void Batch::Impl::work() {
   while (!active.empty()) finish(*active.front(), FinishReason::kCancelled);
   while (!queue.empty()) finish(*queue.front(), FinishReason::kCancelled);
   if (loading) finish_load();  // dropped with the last of those that waited for it
+  while (touch_files()) finish_touch();
   while (save_one(kAtOnce, kAtOnce)) finish_save();
 }
 
@@ -251,7 +254,7 @@ void Batch::Impl::start(std::unique_ptr<BatchJob> owned, const PrefixTree::Match
     ++(is_hit ? totals.context_hits : totals.context_misses);
     if (is_hit) {
       ++job.origin->n_hits;
-      touch_files(*job.origin);
+      note_use(*job.origin);
       job.origin->is_kept |= keeps(job);
       job.result.cached_tokens = job.n_begun;
       totals.cached_tokens += job.n_begun;
