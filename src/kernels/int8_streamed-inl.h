@@ -9,7 +9,7 @@ namespace winnow::kernels {
 namespace {
 
 inline constexpr int kMostStreamedRows = kHasWords ? 1 : kLanes / 4;  // what the registers hold; more take panels
-inline constexpr std::ptrdiff_t kStreamAhead = 16384;                  // bytes of weights that are on their way
+inline constexpr std::ptrdiff_t kStreamAhead = 16384;                 // bytes of weights that are on their way
 
 // What a chunk's blocks are unpacked into: products with kRows rows, added to totals.
 template <class Format, int kRows, class V = Vectors>
