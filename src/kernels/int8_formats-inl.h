@@ -9,7 +9,7 @@ namespace {
 
 // 16 bytes from dword `first` on, whose low halves are the block's first 16 integers, the high halves the others.
 //   put(group, integers, which of the block's eight groups)
-HWY_INLINE void unpack_nibbles(auto& rows, std::size_t first, std::int64_t block, auto&& put) {
+HWY_INLINE void unpack_nibbles(auto& rows, int first, std::int64_t block, auto&& put) {
   Int bytes[4];
   rows.load(first, bytes);
 #pragma GCC unroll 4
@@ -20,9 +20,29 @@ HWY_INLINE void unpack_nibbles(auto& rows, std::size_t first, std::int64_t block
 }
 
 // Likewise, of indices into a table of integers, 128 more than they are.
-HWY_INLINE void unpack_wide_nibbles(auto& rows, std::size_t first, std::int64_t block, __m128i table, auto& out) {
+HWY_INLINE void unpack_wide_nibbles(auto& rows, int first, std::int64_t block, __m128i table, auto& out) {
   unpack_nibbles(rows, first, block,
                  [&](std::int64_t group, Int x, int) { out.put_wide(group, Vectors::lookup(table, x)); });
+}
+
+// Scale i of a chunk of 256 weights whose integer scales are d times as much.
+HWY_INLINE void unpack_integer_scale(auto& out, int i, Int scale, Float d) {
+  if constexpr (kHasWords) {
+    out.set_word_scale(i, in_both_words(scale));
+  } else {
+    out.set_scale(i, Vectors::multiply(d, Vectors::to_float(scale)));
+  }
+}
+
+// Those of the halves of a block.
+template <class Format>
+HWY_INLINE void unpack_half_scales(auto& out, int block, Int low, Int high, Float d) {
+  unpack_integer_scale(out, 2 * block, low, d);
+  unpack_integer_scale(out, 2 * block + 1, high, d);
+  if constexpr (kHasWords && Format::kOffsetShift != 0) {
+    const Int first = masked(Vectors::shift_left(low, Format::kOffsetShift), 0xFFFF);
+    out.set_offset_scales(block, Vectors::bit_or(first, Vectors::shift_left(high, 16 + Format::kOffsetShift)));
+  }
 }
 
 template <WeightBlocks blocks>
@@ -112,7 +132,7 @@ struct Q8_0 : OneScale<WeightBlocks::kQ8_0> {
 #pragma GCC unroll 2
       for (int half = 0; half < 2; ++half) {
         Int bytes[4];
-        rows.load(4 * static_cast<std::size_t>(half), bytes);
+        rows.load(4 * half, bytes);
 #pragma GCC unroll 4
         for (int i = 0; i < 4; ++i) out.put_wide(8 * b + 4 * half + i, Vectors::bit_xor(bytes[i], sign));
       }
@@ -148,7 +168,7 @@ struct IQ4_XS : OneScale<WeightBlocks::kIQ4_XS> {
       const Int high = masked_right(head[0], 16 + 2 * b, 0x03);
       const Int scale = Vectors::subtract(Vectors::bit_or(low, Vectors::shift_left(high, 4)), Vectors::set(32));
       out.set_scale(b, Vectors::multiply(d, Vectors::to_float(scale)));
-      unpack_wide_nibbles(rows, 2 + 4 * static_cast<std::size_t>(b), b, IQ4_NL::table(), out);
+      unpack_wide_nibbles(rows, 2 + 4 * b, b, IQ4_NL::table(), out);
       out.end_blocks(b, 1);
     }
     rows.advance();
@@ -192,7 +212,7 @@ HWY_INLINE void unpack_k_scales(const Int (&head)[4], auto& out) {
   out.set_factor(d);
 #pragma GCC unroll 8
   for (int b = 0; b < 8; ++b) {
-    out.set_integer_scale(b, byte_of(scales[b / 4], b % 4), d);
+    unpack_integer_scale(out, b, byte_of(scales[b / 4], b % 4), d);
     const Float minimum = Vectors::to_float(byte_of(minima[b / 4], b % 4));
     out.set_minimum(b, Vectors::multiply(d_min, minimum));
   }
@@ -211,7 +231,7 @@ struct Q4_K : OneScale<WeightBlocks::kQ4_K> {
     for (int pair = 0; pair < 4; ++pair) {  // of blocks
 #pragma GCC unroll 2
       for (int side = 0; side < 2; ++side) {  // 16 bytes: halves of both
-        rows.load(4 + 8 * static_cast<std::size_t>(pair) + 4 * static_cast<std::size_t>(side), bytes);
+        rows.load(4 + 8 * pair + 4 * side, bytes);
         const int first = 16 * pair + 4 * side;
 #pragma GCC unroll 4
         for (int i = 0; i < 4; ++i) {
@@ -240,7 +260,7 @@ struct Q5_K : OneScale<WeightBlocks::kQ5_K> {
     for (int pair = 0; pair < 4; ++pair) {
 #pragma GCC unroll 2
       for (int side = 0; side < 2; ++side) {
-        rows.load(12 + 8 * static_cast<std::size_t>(pair) + 4 * static_cast<std::size_t>(side), bytes);
+        rows.load(12 + 8 * pair + 4 * side, bytes);
         const int first = 16 * pair + 4 * side;
 #pragma GCC unroll 4
         for (int i = 0; i < 4; ++i) {
@@ -271,16 +291,15 @@ struct Q6_K : OneScale<WeightBlocks::kQ6_K> {
       return Vectors::shift_right_signed(Vectors::shift_left(scales[s / 4], 24 - 8 * (s % 4)), 24);
     };
 #pragma GCC unroll 8
-    for (int b = 0; b < 8; ++b) out.template set_half_scales<Q6_K>(b, scale(2 * b), scale(2 * b + 1), d);
+    for (int b = 0; b < 8; ++b) unpack_half_scales<Q6_K>(out, b, scale(2 * b), scale(2 * b + 1), d);
 #pragma GCC unroll 2
     for (int half = 0; half < 2; ++half) {
 #pragma GCC unroll 2
       for (int side = 0; side < 2; ++side) {  // 16 bytes of high bits: half of four blocks
-        const auto h = static_cast<std::size_t>(half), s = static_cast<std::size_t>(side);
         Int high[4], low[2][4];
-        rows.load(32 + 8 * h + 4 * s, high);
-        rows.load(16 * h + 4 * s, low[0]);
-        rows.load(16 * h + 8 + 4 * s, low[1]);
+        rows.load(32 + 8 * half + 4 * side, high);
+        rows.load(16 * half + 4 * side, low[0]);
+        rows.load(16 * half + 8 + 4 * side, low[1]);
         const int first = 32 * half + 4 * side;
 #pragma GCC unroll 4
         for (int i = 0; i < 4; ++i) {
@@ -314,7 +333,7 @@ struct Q2_K : OneScale<WeightBlocks::kQ2_K> {
     out.set_factor(d);
 #pragma GCC unroll 16
     for (int s = 0; s < 16; ++s) {
-      out.set_integer_scale(s, masked_right(scales[s / 4], 8 * (s % 4), 0x0F), d);
+      unpack_integer_scale(out, s, masked_right(scales[s / 4], 8 * (s % 4), 0x0F), d);
       const Int minimum = masked_right(scales[s / 4], 8 * (s % 4) + 4, 0x0F);
       out.set_minimum(s, Vectors::multiply(d_min, Vectors::to_float(minimum)));
     }
@@ -322,7 +341,7 @@ struct Q2_K : OneScale<WeightBlocks::kQ2_K> {
     for (int half = 0; half < 2; ++half) {
 #pragma GCC unroll 2
       for (int side = 0; side < 2; ++side) {  // 16 bytes: half of four blocks
-        rows.load(4 + 8 * static_cast<std::size_t>(half) + 4 * static_cast<std::size_t>(side), bytes);
+        rows.load(4 + 8 * half + 4 * side, bytes);
         const int first = 32 * half + 4 * side;
 #pragma GCC unroll 4
         for (int i = 0; i < 4; ++i) {
@@ -353,8 +372,8 @@ struct Q3_K : OneScale<WeightBlocks::kQ3_K> {
       const Int nibbles = four < 2 ? low_nibbles(end[1 + four]) : high_nibbles(end[four - 1]);
       const Int scales = Vectors::bit_or(nibbles, Vectors::shift_left(masked_right(end[3], 2 * four, 0x03030303), 4));
       const auto scale = [&](int i) { return Vectors::subtract(byte_of(scales, i), Vectors::set(32)); };
-      out.template set_half_scales<Q3_K>(2 * four, scale(0), scale(1), d);
-      out.template set_half_scales<Q3_K>(2 * four + 1, scale(2), scale(3), d);
+      unpack_half_scales<Q3_K>(out, 2 * four, scale(0), scale(1), d);
+      unpack_half_scales<Q3_K>(out, 2 * four + 1, scale(2), scale(3), d);
     }
     Int third[2][4], bytes[4];
     rows.load(0, third[0]);  // bit b of byte i: of weight i of block b
@@ -363,7 +382,7 @@ struct Q3_K : OneScale<WeightBlocks::kQ3_K> {
     for (int half = 0; half < 2; ++half) {
 #pragma GCC unroll 2
       for (int side = 0; side < 2; ++side) {
-        rows.load(8 + 8 * static_cast<std::size_t>(half) + 4 * static_cast<std::size_t>(side), bytes);
+        rows.load(8 + 8 * half + 4 * side, bytes);
         const int first = 32 * half + 4 * side;
 #pragma GCC unroll 4
         for (int i = 0; i < 4; ++i) {

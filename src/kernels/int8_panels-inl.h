@@ -37,11 +37,6 @@ inline constexpr int kProductsOfAWord =
 
 HWY_INLINE Int in_both_words(Int x) { return Vectors::bit_or(masked(x, 0xFFFF), Vectors::shift_left(x, 16)); }
 
-// The scales of a block's halves times the offset, in a word each.
-HWY_INLINE Int offset_scales_of(Int low, Int high, int shift) {
-  return Vectors::bit_or(masked(Vectors::shift_left(low, shift), 0xFFFF), Vectors::shift_left(high, 16 + shift));
-}
-
 // weight = scale * (integer - offset) + minimum; with kScalesWords factor * scale * (integer - offset) + minimum.
 // What a format's blocks are unpacked into (int8_formats-inl.h); StreamedProducts is another.
 struct Panel {
@@ -59,24 +54,10 @@ struct Panel {
   HWY_INLINE void set_scale(std::int64_t i, Float scale) { Vectors::store_float(scales[i], scale); }
   HWY_INLINE void set_minimum(std::int64_t i, Float minimum) { Vectors::store_float(minima[i], minimum); }
 
-  // Of scales that are d times integers, for a chunk of 256 weights.
+  // Of scales that are integers times d, for a chunk of 256 weights; what follows with kScalesWords.
   HWY_INLINE void set_factor(Float d) { Vectors::store_float(factors, d); }
-  HWY_INLINE void set_integer_scale(int i, Int scale, Float d) {
-    if constexpr (kHasWords) {
-      Vectors::store(scales[i], in_both_words(scale));
-    } else {
-      set_scale(i, Vectors::multiply(d, Vectors::to_float(scale)));
-    }
-  }
-  // Those of the halves of a block.
-  template <class Format>
-  HWY_INLINE void set_half_scales(int block, Int low, Int high, Float d) {
-    set_integer_scale(2 * block, low, d);
-    set_integer_scale(2 * block + 1, high, d);
-    if constexpr (kHasWords && Format::kOffsetShift != 0) {
-      Vectors::store(offset_scales[block], offset_scales_of(low, high, Format::kOffsetShift));
-    }
-  }
+  HWY_INLINE void set_word_scale(int i, Int words) { Vectors::store(scales[i], words); }
+  HWY_INLINE void set_offset_scales(int block, Int words) { Vectors::store(offset_scales[block], words); }
 
   // Weights [4 group, 4 group + 4) of every row.
   HWY_INLINE void put(std::int64_t group, Int integers) { Vectors::store(q[group], integers); }

@@ -49,12 +49,12 @@ class FileRows {
         ahead_(ahead) {}
 
   // out[i]: dword first + i of the block, of every row. first + 3 is one of the block's.
-  HWY_INLINE void load(std::size_t first, Int (&out)[4]) {
+  HWY_INLINE void load(int first, Int (&out)[4]) {
     ahead_.send_for(4);
     load_16(row_ + kInfo.n_head + 4 * first, stride_, out);
   }
-  HWY_INLINE Int dword(std::size_t i) {
-    constexpr std::size_t kLast = kInfo.n_bytes / 4 - 4;  // from here 16 bytes can be read
+  HWY_INLINE Int dword(int i) const {
+    constexpr int kLast = static_cast<int>(kInfo.n_bytes / 4) - 4;  // from here 16 bytes can be read
     Int out[4];
     load_16(row_ + kInfo.n_head + 4 * std::min(i, kLast), stride_, out);
     return out[i - std::min(i, kLast)];
@@ -88,23 +88,23 @@ class InterleavedRows {
     lone_ = begin + shape.lone(block) + kLone * lane;
   }
 
-  HWY_INLINE void load(std::size_t first, Int (&out)[4]) {
+  HWY_INLINE void load(int first, Int (&out)[4]) {
     ahead_->send_for(kLanes / 4);
 #pragma GCC unroll 4
-    for (std::size_t i = 0; i < 4; ++i) out[i] = Vectors::load_any(dwords_ + (first + i) * kDword);
+    for (int i = 0; i < 4; ++i) out[i] = Vectors::load_any(dwords_ + (first + i) * kDword);
   }
-  HWY_INLINE Int dword(std::size_t i) const { return Vectors::load_any(dwords_ + i * kDword); }
+  HWY_INLINE Int dword(int i) const { return Vectors::load_any(dwords_ + i * kDword); }
   HWY_INLINE Int lone() const {
     static_assert(kLone > 0);
     return kLone == 2 ? Vectors::load_words(lone_) : Vectors::load_bytes(lone_);
   }
   HWY_INLINE void advance() {
-    dwords_ += weight_blocks_info(blocks).n_bytes / 4 * kDword;
+    dwords_ += static_cast<std::ptrdiff_t>(weight_blocks_info(blocks).n_bytes / 4) * kDword;
     lone_ += kLone * kInterleavedRows;
   }
 
  private:
-  static constexpr std::size_t kDword = 4 * kInterleavedRows;
+  static constexpr std::ptrdiff_t kDword = 4 * kInterleavedRows;
   static constexpr std::size_t kLone = weight_blocks_info(blocks).n_bytes % 4;
   const std::byte *dwords_ = nullptr, *lone_ = nullptr;
   ReadAhead* ahead_ = nullptr;

@@ -29,21 +29,8 @@ class StreamedProducts {
   HWY_INLINE void set_scale(std::int64_t i, Float scale) { scales_[at(i)] = scale; }
   HWY_INLINE void set_minimum(std::int64_t i, Float minimum) { minima_[at(i)] = minimum; }
   HWY_INLINE void set_factor(Float d) { factor_ = d; }
-  HWY_INLINE void set_integer_scale(int i, Int scale, Float d) {
-    if constexpr (kHasWords) {
-      word_scales_[i] = in_both_words(scale);
-    } else {
-      set_scale(i, V::multiply(d, V::to_float(scale)));
-    }
-  }
-  template <class>
-  HWY_INLINE void set_half_scales(int block, Int low, Int high, Float d) {
-    set_integer_scale(2 * block, low, d);
-    set_integer_scale(2 * block + 1, high, d);
-    if constexpr (kHasWords && Format::kOffsetShift != 0) {
-      offset_scales_[block] = offset_scales_of(low, high, Format::kOffsetShift);
-    }
-  }
+  HWY_INLINE void set_word_scale(int i, Int words) { word_scales_[i] = words; }
+  HWY_INLINE void set_offset_scales(int block, Int words) { offset_scales_[block] = words; }
 
   HWY_INLINE void put(std::int64_t group, Int integers) {
     const std::int64_t block = group / 8, slot = block % kSlots;
@@ -188,10 +175,9 @@ class StreamedProducts {
   Float factor_, of_chunk_[kRows];
 };
 
-// The task's weight rows, interleaved, with kRows rows from first_row on.
-//   y: of the first of them
+// The task's weight rows, interleaved, with its kRows rows.
 template <class Format, int kRows>
-HWY_NOINLINE void multiply_streamed(const ProductTask& task, std::int64_t first_row, float* y) {
+HWY_NOINLINE void multiply_streamed(const ProductTask& task) {
   constexpr int kColumns = kInterleavedRows / kLanes;
   const std::int64_t n_blocks = task.n_in / kRowBlock;
   const std::size_t row_bytes = InterleavedPanel(Format::kBlocks, task.n_in).row_bytes();
@@ -215,7 +201,7 @@ HWY_NOINLINE void multiply_streamed(const ProductTask& task, std::int64_t first_
       // All lanes of what was fetched, before what comes next.
 #pragma GCC unroll 2
       for (int c = 0; c < kColumns; ++c) {
-        StreamedProducts<Format, kRows> products(task.rows.at(first_row, block, n), n, totals[c]);
+        StreamedProducts<Format, kRows> products(task.rows.at(task.first_row, block, n), n, totals[c]);
         Format::unpack(weights[c], n, products);
         products.end_chunk();
       }
@@ -223,7 +209,7 @@ HWY_NOINLINE void multiply_streamed(const ProductTask& task, std::int64_t first_
 #pragma GCC unroll 2
     for (int c = 0; c < kColumns; ++c) {
 #pragma GCC unroll 4
-      for (int r = 0; r < kRows; ++r) Vectors::store_float(y + r * task.y_stride + i + c * kLanes, totals[c][r]);
+      for (int r = 0; r < kRows; ++r) Vectors::store_float(task.y + r * task.y_stride + i + c * kLanes, totals[c][r]);
     }
   }
 }
@@ -231,7 +217,7 @@ HWY_NOINLINE void multiply_streamed(const ProductTask& task, std::int64_t first_
 template <class Format, int kRows = kMostStreamedRows>
 void multiply_few(const ProductTask& task) {
   if (task.n_rows == kRows) {
-    multiply_streamed<Format, kRows>(task, task.first_row, task.y);
+    multiply_streamed<Format, kRows>(task);
   } else if constexpr (kRows > 1) {
     multiply_few<Format, kRows - 1>(task);
   }

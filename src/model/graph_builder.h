@@ -38,7 +38,7 @@ class SequenceHook {
 class GraphBuilder {
  public:
   // positions [n_rows], i32. packed: the layer's weights converted for many rows, or null for products on the file's
-  // own types, of rows of that kind. compute: runs the graph. All must outlive the graph.
+  // own types. compute: runs the graph. All must outlive the graph.
   GraphBuilder(ggml_context* context, SequenceHook& sequences, ggml_tensor* positions, const PackedLayer* packed,
                Compute& compute)
       : context_(context), sequences_(&sequences), positions_(positions), packed_(packed), compute_(compute) {}
