@@ -1,8 +1,10 @@
 // Sixteen rows of a quantised weight matrix side by side: a vector then takes the same place of every row with one
 // load, where rows one behind the other are put in order first. The bytes are those of the file, as many, in another
 // order:
-//   of every block of the row its dwords, of each dword that of all sixteen rows; then, behind the last block, of every
-//   block the bytes of all rows that fill no dword.
+//   of every block of the row the bytes of all rows that fill no dword (a scale); then of every block its dwords, of each
+//   dword that of all sixteen rows.
+// What is read in turn is fetched in turn, a fixed distance ahead: the bytes that many blocks share a line of come before
+// the dwords, since behind them they would be needed before that distance reaches them.
 #pragma once
 
 #include <cstddef>
@@ -25,9 +27,9 @@ struct InterleavedPanel {
   std::size_t n_lone() const { return info.n_bytes % 4; }    // bytes of a block
   std::size_t row_bytes() const { return static_cast<std::size_t>(n_blocks) * info.n_bytes; }
   std::size_t bytes() const { return row_bytes() * kInterleavedRows; }
-  std::size_t dwords(std::int64_t block) const { return static_cast<std::size_t>(block) * n_dwords() * 4 * kRows; }
-  std::size_t lone(std::int64_t block) const {
-    return dwords(n_blocks) + static_cast<std::size_t>(block) * n_lone() * kRows;
+  std::size_t lone(std::int64_t block) const { return static_cast<std::size_t>(block) * n_lone() * kRows; }
+  std::size_t dwords(std::int64_t block) const {
+    return lone(n_blocks) + static_cast<std::size_t>(block) * n_dwords() * 4 * kRows;
   }
 
   const WeightBlocksInfo& info;
