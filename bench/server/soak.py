@@ -170,7 +170,7 @@ def idle_memory(server, seconds=30):
     while time.time() < deadline:
         kv = server.get("/v1/kv")
         if kv["bytes_in_use"] == kv["bytes_contexts"] and not kv["requests"]:
-            time.sleep(0.3)  # the last connections end
+            time.sleep(2)  # the last connections end, and what is free is given back
             return server.rss_bytes() - server.get("/v1/kv")["bytes_resident"], None
         time.sleep(0.1)
     return server.rss_bytes() - kv["bytes_resident"], (
