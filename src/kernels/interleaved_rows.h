@@ -1,10 +1,10 @@
 // Sixteen rows of a quantised weight matrix side by side: a vector then takes the same place of every row with one
 // load, where rows one behind the other are put in order first. The bytes are those of the file, as many, in another
 // order:
-//   of every block of the row the bytes of all rows that fill no dword (a scale); then of every block its dwords, of each
-//   dword that of all sixteen rows.
-// What is read in turn is fetched in turn, a fixed distance ahead: the bytes that many blocks share a line of come before
-// the dwords, since behind them they would be needed before that distance reaches them.
+//   of every block of the row the bytes of all rows that fill no dword (a scale); then of every block its dwords, of
+//   each dword that of all sixteen rows.
+// What is read in turn is fetched in turn, a fixed distance ahead: the bytes that many blocks share a line of come
+// before the dwords, since behind them they would be needed before that distance reaches them.
 #pragma once
 
 #include <cstddef>
