@@ -4,10 +4,12 @@
 
 #include <chrono>
 #include <climits>
+#include <condition_variable>
 #include <csignal>
 #include <deque>
 #include <list>
 #include <map>
+#include <mutex>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -34,6 +36,15 @@ class MpiLink final : public PipelineLink {
   MpiLink() {
     MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
     MPI_Comm_size(MPI_COMM_WORLD, &n_ranks_);
+    sender_ = std::thread([this] { push_sent(); });
+  }
+  ~MpiLink() override {
+    {
+      const std::lock_guard lock(mutex_);
+      is_ending_ = true;
+    }
+    has_sent_.notify_all();
+    sender_.join();
   }
 
   int rank() const override { return rank_; }
@@ -44,6 +55,7 @@ class MpiLink final : public PipelineLink {
       throw Error(ErrorCode::kUnsupported,
                   "a message of " + std::to_string(message.size()) + " bytes is too long for MPI: use a smaller -b");
     }
+    std::unique_lock lock(mutex_);
     while (receive_one()) {  // a rank that failed, and what makes room for others' messages
     }
     check();
@@ -51,17 +63,18 @@ class MpiLink final : public PipelineLink {
     // A long prompt's rows wait where they are computed: a copy of all of them on the way would double their memory.
     // Whoever waits takes what comes, so none waits for another in a circle.
     for (const Clock::time_point start = Clock::now(); bytes_on_the_way() > kMostOnTheWay; check()) {
-      if (!receive_one()) pause(start);
+      if (!receive_one()) pause(start, lock);
     }
   }
 
   std::vector<std::byte> receive(int from, int channel) override {
+    std::unique_lock lock(mutex_);
     std::deque<std::vector<std::byte>>& waiting = inbox_[{from, channel}];
     const Clock::time_point start = Clock::now();
     while (waiting.empty()) {
       check();
       if (receive_one()) continue;
-      pause(start);
+      pause(start, lock);
     }
     check();
     std::vector<std::byte> message = std::move(waiting.front());
@@ -70,6 +83,7 @@ class MpiLink final : public PipelineLink {
   }
 
   void fail(const std::string& message) noexcept override {
+    std::unique_lock lock(mutex_);
     if (!failure_.empty()) return;
     try {
       failure_ = "rank " + std::to_string(rank_) + " failed: " + message;
@@ -77,7 +91,7 @@ class MpiLink final : public PipelineLink {
         if (to != rank_) begin_send(to, kFailure, std::as_bytes(std::span(failure_)));
       }
       // Others may be busy for long, and take it then: launchers end a run whose rank is gone.
-      wait_for_sent(std::chrono::seconds(1));
+      wait_for_sent(std::chrono::seconds(1), lock);
     } catch (...) {
       failure_ = "a rank failed";
     }
@@ -85,12 +99,8 @@ class MpiLink final : public PipelineLink {
 
   // Whether all that was sent was taken in time.
   bool wait_for_sent(std::chrono::milliseconds most) {
-    const Clock::time_point start = Clock::now();
-    while (!sent_.empty() && Clock::now() - start < most) {
-      receive_one();
-      pause(start);
-    }
-    return sent_.empty();
+    std::unique_lock lock(mutex_);
+    return wait_for_sent(most, lock);
   }
 
  private:
@@ -98,6 +108,31 @@ class MpiLink final : public PipelineLink {
     std::vector<std::byte> message;
     MPI_Request request = MPI_REQUEST_NULL;
   };
+
+  bool wait_for_sent(std::chrono::milliseconds most, std::unique_lock<std::mutex>& lock) {
+    const Clock::time_point start = Clock::now();
+    while (!sent_.empty() && Clock::now() - start < most) {
+      receive_one();
+      pause(start, lock);
+    }
+    return sent_.empty();
+  }
+
+  // MPI sends the most of a long message only while it is called, and this rank may be computing.
+  void push_sent() {
+    std::unique_lock lock(mutex_);
+    while (!is_ending_) {
+      has_sent_.wait(lock, [&] { return is_ending_ || !sent_.empty(); });
+      const Clock::time_point start = Clock::now();
+      while (!is_ending_ && !sent_.empty()) {
+        drop_sent();
+        const bool is_long = Clock::now() - start > std::chrono::seconds(1);
+        lock.unlock();
+        std::this_thread::sleep_for(is_long ? std::chrono::microseconds(2000) : std::chrono::microseconds(50));
+        lock.lock();
+      }
+    }
+  }
 
   void check() const {
     if (!failure_.empty()) throw PipelineError(ErrorCode::kIo, failure_);
@@ -109,6 +144,7 @@ class MpiLink final : public PipelineLink {
     MPI_Isend(sent.message.data(), static_cast<int>(sent.message.size()), MPI_BYTE, to, channel, MPI_COMM_WORLD,
               &sent.request);
     drop_sent();
+    if (!sent_.empty()) has_sent_.notify_one();
   }
 
   std::size_t bytes_on_the_way() const {
@@ -147,8 +183,9 @@ class MpiLink final : public PipelineLink {
 
   // Ranks that wait leave the processor to those that compute: they may be on the same machine. One that has waited for
   // long waits for somebody to ask a server, and costs nothing.
-  static void pause(Clock::time_point since) {
+  static void pause(Clock::time_point since, std::unique_lock<std::mutex>& lock) {
     const Clock::duration waited = Clock::now() - since;
+    lock.unlock();
     if (waited < std::chrono::microseconds(300)) {
       std::this_thread::yield();
     } else if (waited < std::chrono::seconds(1)) {
@@ -156,12 +193,17 @@ class MpiLink final : public PipelineLink {
     } else {
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
     }
+    lock.lock();
   }
 
+  std::mutex mutex_;  // MPI is called by one thread at a time
+  std::condition_variable has_sent_;
   int rank_ = 0, n_ranks_ = 1;
   std::list<Sent> sent_;
   std::map<std::pair<int, int>, std::deque<std::vector<std::byte>>> inbox_;  // by sender and channel
   std::string failure_;                                                      // of the first rank that failed
+  bool is_ending_ = false;
+  std::thread sender_;  // last: it uses all of the above
 };
 
 std::shared_ptr<MpiLink> the_link;
@@ -169,7 +211,7 @@ std::shared_ptr<MpiLink> the_link;
 }  // namespace
 
 std::shared_ptr<PipelineLink> start() {
-  // MPI's own threads take none of the signals that a command waits for.
+  // MPI's own threads, and the link's, take none of the signals that a command waits for.
   sigset_t signals, before;
   sigemptyset(&signals);
   sigaddset(&signals, SIGINT);
@@ -177,11 +219,12 @@ std::shared_ptr<PipelineLink> start() {
   pthread_sigmask(SIG_BLOCK, &signals, &before);
   int provided = 0;
   const int result = MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided);
+  const bool is_ready = result == MPI_SUCCESS && provided >= MPI_THREAD_SERIALIZED;
+  if (is_ready) the_link = std::make_shared<MpiLink>();
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  if (result != MPI_SUCCESS || provided < MPI_THREAD_SERIALIZED) {
+  if (!is_ready) {
     throw Error(ErrorCode::kUnsupported, "this MPI cannot be called from several threads, one at a time: use another");
   }
-  the_link = std::make_shared<MpiLink>();
   return the_link;
 }
 
