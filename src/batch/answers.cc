@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "batch/batch_impl.h"
+#include "engine/decode/steps_in_turn.h"
 #include "engine/engine_impl.h"
 #include "winnow/log_softmax.h"
 
@@ -62,56 +63,108 @@ void Batch::Impl::drop_step() {
 }
 
 double Batch::Impl::step() {
-  std::vector<std::pair<BatchJob*, BatchAnswer*>> batch;
+  AnswersInStep batch;
   for (const std::unique_ptr<BatchJob>& job : active) {
-    for (const std::unique_ptr<BatchAnswer>& answer : job->answers) batch.emplace_back(job.get(), answer.get());
+    for (const std::unique_ptr<BatchAnswer>& answer : job->answers) {
+      if (!answer->is_stepping) batch.push_back({job->id, answer.get()});
+    }
   }
-  if (batch.empty()) {
+  if (batch.empty() && steps.empty()) {
     drop_step();
     return 0;
   }
   const auto start = BatchClock::now();
-  feed(batch);
-  ++totals.steps;
+  if (n_steps_at_once(*engine) > 1) {
+    step_in_turn(batch);
+  } else {
+    ++totals.steps;
+    feed(batch, Feed::kWhole);
+  }
   const double seconds = seconds_between(start, BatchClock::now());
   totals.decode_s += seconds;
   return seconds;
 }
 
-void Batch::Impl::feed(const std::vector<std::pair<BatchJob*, BatchAnswer*>>& batch) {
+void Batch::Impl::step_in_turn(const AnswersInStep& waiting) {
+  const auto n_steps = static_cast<std::size_t>(n_steps_at_once(*engine));
+  std::size_t n_answers = waiting.size();
+  for (const AnswersInStep& step : steps) n_answers += step.size();
+  // Groups of one size keep the ranks equally busy: answers that come and go change groups.
+  const std::size_t size = (n_answers + n_steps - 1) / n_steps;
+  for (std::size_t first = 0; first < waiting.size() && steps.size() < n_steps; first += size) {
+    AnswersInStep group;
+    for (std::size_t i = first; i < std::min(first + size, waiting.size()); ++i) {
+      // An earlier group's failure may have ended this one with its job.
+      if (find_active(waiting[i].job_id) != nullptr) group.push_back(waiting[i]);
+    }
+    if (!group.empty()) feed(group, Feed::kStart);
+  }
+  if (!steps.empty()) finish_step();
+  // Nobody waits for those that are left: they are not left to the next request.
+  const auto is_idle = [](const std::unique_ptr<BatchJob>& job) { return job->answers.empty(); };
+  while (!steps.empty() && std::all_of(active.begin(), active.end(), is_idle)) finish_step();
+}
+
+void Batch::Impl::finish_step() {
+  const AnswersInStep batch = std::move(steps.front());
+  steps.pop_front();
+  winnow::finish_step(*engine);
+  ++totals.steps;
+  go_on(batch);
+}
+
+BatchJob* Batch::Impl::find_active(std::uint64_t id) const {
+  const auto place =
+      std::find_if(active.begin(), active.end(), [&](const std::unique_ptr<BatchJob>& job) { return job->id == id; });
+  return place == active.end() ? nullptr : place->get();
+}
+
+void Batch::Impl::feed(const AnswersInStep& batch, Feed feeding) {
   std::vector<Session*> sessions;
   std::vector<Token> tokens;
-  for (const auto& [job, answer] : batch) {
-    sessions.push_back(&answer->session);
-    tokens.push_back(answer->next);
+  for (const AnswerInStep& one : batch) {
+    sessions.push_back(&one.answer->session);
+    tokens.push_back(one.answer->next);
   }
   std::vector<CutError::Failure> failures;
   try {
-    engine->decode(sessions, tokens);
+    if (feeding == Feed::kStart) {
+      winnow::start_step(*engine, sessions, tokens);
+    } else {
+      engine->decode(sessions, tokens);
+    }
   } catch (const CutError& error) {
     failures = error.failures;
+  } catch (const PipelineError&) {
+    throw;
   } catch (const std::exception& error) {
     // A failed step changed nothing. One by one, only those fail whose fault it is.
     if (batch.size() > 1) {
-      for (const auto& one : batch) {
+      for (const AnswerInStep& one : batch) {
         // An earlier one's failure may have ended this one with its job.
-        const auto is_there = [&](const std::unique_ptr<BatchJob>& job) { return job.get() == one.first; };
-        if (std::any_of(active.begin(), active.end(), is_there)) feed({one});
+        if (find_active(one.job_id) != nullptr) feed({one}, feeding);
       }
       return;
     }
     const auto* ours = dynamic_cast<const Error*>(&error);
-    fail(*batch[0].first, ours != nullptr ? ours->code() : ErrorCode::kInternal, error.what());
+    fail(*find_active(batch[0].job_id), ours != nullptr ? ours->code() : ErrorCode::kInternal, error.what());
     return;
   }
+  if (feeding == Feed::kWhole) return go_on(batch, failures);
+  for (const AnswerInStep& one : batch) one.answer->is_stepping = true;
+  steps.push_back(batch);
+}
+
+void Batch::Impl::go_on(const AnswersInStep& batch, const std::vector<CutError::Failure>& failures) {
   for (std::size_t i = 0; i < batch.size(); ++i) {
-    const auto is_there = [&](const std::unique_ptr<BatchJob>& job) { return job.get() == batch[i].first; };
-    if (!std::any_of(active.begin(), active.end(), is_there)) continue;
+    BatchJob* job = find_active(batch[i].job_id);
+    if (job == nullptr) continue;
+    batch[i].answer->is_stepping = false;
     const auto failure = std::find_if(failures.begin(), failures.end(), [&](const auto& f) { return f.session == i; });
     if (failure == failures.end()) {
-      choose(*batch[i].first, *batch[i].second);
+      choose(*job, *batch[i].answer);
     } else {
-      fail(*batch[i].first, failure->code, failure->message);
+      fail(*job, failure->code, failure->message);
     }
   }
 }

@@ -19,6 +19,13 @@
 
 namespace winnow {
 
+// The answers of a step, which go with their jobs.
+struct AnswerInStep {
+  std::uint64_t job_id;
+  BatchAnswer* answer;
+};
+using AnswersInStep = std::vector<AnswerInStep>;
+
 struct Batch::Impl {
   Impl(std::shared_ptr<Engine> the_engine, const BatchOptions& the_options);
 
@@ -91,11 +98,18 @@ struct Batch::Impl {
   void start_answers(BatchJob& job);
   void finish_embedding(BatchJob& job);
 
-  // One step for all answers. Returns its seconds.
+  // One step for all answers; over ranks, one of the groups that they take in turn. Returns its seconds.
   double step();
+  // Over ranks: starts steps for these answers until every rank has one, and finishes the one that was started first.
+  void step_in_turn(const AnswersInStep& waiting);
+  void finish_step();
   // Gives back what the last step took, which was promised to answers that are over.
   void drop_step();
-  void feed(const std::vector<std::pair<BatchJob*, BatchAnswer*>>& batch);
+  enum class Feed { kWhole, kStart };
+  void feed(const AnswersInStep& batch, Feed feeding);
+  // Chooses the next tokens of those that are still there.
+  void go_on(const AnswersInStep& batch, const std::vector<CutError::Failure>& failures = {});
+  BatchJob* find_active(std::uint64_t id) const;  // null: it has ended
   // Chooses an answer's next token and reports it; ends the answer where it is over. False: the job is gone.
   bool choose(BatchJob& job, BatchAnswer& answer);
   bool finish_answer(BatchJob& job, BatchAnswer& answer, FinishReason reason);
@@ -116,6 +130,7 @@ struct Batch::Impl {
   std::list<BatchReading> readings;             // the next slice belongs to the first
   double turn_s = 0;                            // of the first one's present turn
   std::vector<FileTouch::Used> used_files;      // to be touched
+  std::deque<AnswersInStep> steps;              // under way, over ranks; of answers that may be gone
   BatchStatistics totals;
   bool has_changed = true;  // since the last publish
 

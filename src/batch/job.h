@@ -26,6 +26,7 @@ struct BatchAnswer {
   Sampler sampler;
   Token next = 0;  // chosen, not fed yet
   std::int32_t n_tokens = 0;
+  bool is_stepping = false;  // in a step that is under way
 };
 
 // What has to be promised before a request may start, in bytes.

@@ -59,6 +59,7 @@ void Batch::Impl::work() {
   // Those that are left hear of their end.
   while (!active.empty()) finish(*active.front(), FinishReason::kCancelled);
   while (!queue.empty()) finish(*queue.front(), FinishReason::kCancelled);
+  while (!steps.empty()) finish_step();
   if (loading) finish_load();  // dropped with the last of those that waited for it
   while (touch_files()) finish_touch();
   while (save_one(kAtOnce, kAtOnce)) finish_save();

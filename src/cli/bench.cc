@@ -20,6 +20,7 @@
 #include "cli/model_flags.h"
 #include "cli/ranks.h"
 #include "cli/text_output.h"
+#include "engine/decode/steps_in_turn.h"
 #include "engine/planned_cuts.h"
 #include "winnow/error.h"
 #include "winnow/session.h"
@@ -137,9 +138,26 @@ struct Test {
   int n_prompt, n_gen, n_depth, n_parallel;
 };
 
+// Over ranks sequences take turns in groups, as those of a server do.
+void generate_in_turn(Engine& engine, std::span<Session* const> sessions, int n_gen, RandomTokens& tokens) {
+  const std::size_t n_groups = std::min(sessions.size(), static_cast<std::size_t>(n_steps_at_once(engine)));
+  const std::size_t size = (sessions.size() + n_groups - 1) / n_groups;
+  std::size_t n_started = 0;
+  for (int i = 0; i < n_gen; ++i) {
+    for (std::size_t first = 0; first < sessions.size(); first += size) {
+      if (i > 0) finish_step(engine);
+      const std::span<Session* const> group = sessions.subspan(first, std::min(size, sessions.size() - first));
+      start_step(engine, group, tokens.next(static_cast<int>(group.size())));
+      n_started += i == 0;
+    }
+  }
+  for (; n_started > 0; --n_started) finish_step(engine);
+}
+
 // One sequence prefills, or all of them generate.
 void run_once(Engine& engine, std::span<Session* const> sessions, const Test& test, RandomTokens& tokens) {
   if (test.n_prompt > 0) sessions.front()->prefill(tokens.next(test.n_prompt));
+  if (ranks() != nullptr) return generate_in_turn(engine, sessions, test.n_gen, tokens);
   for (int i = 0; i < test.n_gen; ++i) engine.decode(sessions, tokens.next(test.n_parallel));
 }
 

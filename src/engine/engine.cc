@@ -154,7 +154,11 @@ void Engine::Impl::output_hidden(float* hidden, int n_rows, float* out) {
       [&](GraphBuilder& builder, ggml_tensor* x) { return builder.output_norm(m.spec, m.weights, x); }, m.spec.n_embd);
 }
 
-void Engine::Impl::note_graph_bytes() { graph_bytes = layer_graph.bytes() + (last_step ? last_step->bytes() : 0); }
+void Engine::Impl::note_graph_bytes() {
+  std::size_t bytes = layer_graph.bytes();
+  for (const std::unique_ptr<StepGraph>& graph : step_graphs) bytes += graph->bytes();
+  graph_bytes = bytes;
+}
 
 void Engine::Impl::check_whole(const std::string& what) const {
   if (!pipeline.is_split()) return;

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -25,6 +27,13 @@
 
 namespace winnow {
 
+// A step of decoding.
+struct DecodeStep {
+  std::vector<Session::Impl*> sessions;  // null: gone meanwhile
+  std::vector<Token> tokens;             // one of each
+  std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
+};
+
 struct Engine::Impl {
   Impl(std::shared_ptr<const Model> model, const EngineOptions& options);
 
@@ -34,10 +43,10 @@ struct Engine::Impl {
   void output_logits(float* hidden, int n_rows, float* out);
   // The same rows behind the norm that precedes the output, into out [n_rows][n_embd].
   void output_hidden(float* hidden, int n_rows, float* out);
-  // With the mutex held: what Engine::decode does with tokens that can be fed.
-  void decode(std::span<Session* const> sessions, std::span<const Token> tokens);
-  // With the mutex held: the graph of a step for so many sequences. There is one at a time, so what a step takes is
-  // what its own sequences need; another width builds it anew.
+  // The session goes while a step of it is under way.
+  void forget(const Session::Impl& session);
+  // With the mutex held: the graph of a step for so many sequences. There is one at a time, and as many over ranks as
+  // steps take turns, so what a step takes is what its own sequences need; another width builds it anew.
   StepGraph& step_graph(int n_sequences);
   // Gives its memory back until the next step.
   void drop_step_graph();
@@ -59,8 +68,10 @@ struct Engine::Impl {
   std::mutex mutex;                       // held by every public call that computes
   Compute compute;
   ConvertedLayer converted;
-  Graph layer_graph;                     // of a layer with many rows, and of the output head
-  std::unique_ptr<StepGraph> last_step;  // null before the first
+  Graph layer_graph;                                    // of a layer with many rows, and of the output head
+  std::vector<std::unique_ptr<StepGraph>> step_graphs;  // of different widths
+  std::int64_t n_steps = 0;                             // so far
+  std::deque<DecodeStep> steps;                         // under way, in the order in which they were started
   std::atomic<std::size_t> graph_bytes = 0;
 };
 
@@ -78,7 +89,7 @@ struct Session::Impl {
   // Back to a session that was just opened.
   void reset();
 
-  // Throws while a Prefill holds the session.
+  // Throws while a Prefill or a step holds the session.
   void check_idle() const;
   // Throws unless these tokens can be fed now.
   void check_tokens(std::span<const Token> more) const;
@@ -134,6 +145,7 @@ struct Session::Impl {
   std::int32_t gathered_at = 0;        // tokens
   std::int32_t decoded_since_cut = 0;
   bool is_prefilling = false;
+  bool is_stepping = false;  // in one of Engine::Impl::steps
   SessionStatistics statistics;
   std::uint64_t number = 0;  // where this rank leads others: what it is called there
 };

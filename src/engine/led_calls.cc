@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "engine/decode/steps_in_turn.h"
 #include "engine/engine_impl.h"
 #include "engine/stored_numbers.h"
 #include "engine/stored_options.h"
@@ -33,7 +34,10 @@ class Follower {
       engine_->impl().rest();
     } else if (call == LedCall::kMemory) {
       static_cast<void>(engine_->memory_of_ranks());
-    } else if (call == LedCall::kPrefill || call == LedCall::kAppend || call == LedCall::kDecode) {
+    } else if (call == LedCall::kFinishStep) {
+      finish_step(*engine_);
+    } else if (call == LedCall::kPrefill || call == LedCall::kAppend || call == LedCall::kDecode ||
+               call == LedCall::kStartStep) {
       feed(call, reader, message.size());
     } else if (call == LedCall::kSlice) {
       step(reader.get<std::uint64_t>());
@@ -88,6 +92,7 @@ class Follower {
     for (const std::uint64_t number : reader.get_array<std::uint64_t>(most)) fed.push_back(&session(number));
     const std::vector<Token> tokens = reader.get_array<Token>(most);
     if (call == LedCall::kDecode) return engine_->decode(fed, tokens);
+    if (call == LedCall::kStartStep) return start_step(*engine_, fed, tokens);
     PrefillOptions callbacks;  // what is called back on rank 0 is computed on all
     if (reader.get<std::uint8_t>() != 0) callbacks.on_logits = [](std::int32_t, std::span<const float>) {};
     if (reader.get<std::uint8_t>() != 0) callbacks.on_hidden = [](std::int32_t, std::span<const float>) {};

@@ -14,16 +14,18 @@ namespace winnow {
 
 // Sessions and prefills under way are numbers here.
 enum class LedCall : std::uint8_t {
-  kOpen,        // session, options
-  kLoad,        // session, path
-  kSave,        // session, path
-  kFork,        // session, the new one
-  kTruncate,    // session, tokens
-  kClear,       // session
-  kPrefill,     // sessions, tokens, whether logits and whether hidden states are called back, prefill: its first slice
-  kAppend,      // likewise of one session
-  kSlice,       // prefill: its next one
-  kDecode,      // sessions, tokens
+  kOpen,       // session, options
+  kLoad,       // session, path
+  kSave,       // session, path
+  kFork,       // session, the new one
+  kTruncate,   // session, tokens
+  kClear,      // session
+  kPrefill,    // sessions, tokens, whether logits and whether hidden states are called back, prefill: its first slice
+  kAppend,     // likewise of one session
+  kSlice,      // prefill: its next one
+  kDecode,     // sessions, tokens
+  kStartStep,  // likewise
+  kFinishStep,
   kStatistics,  // session
   kPositions,   // session, layer, KV head
   kMemory,

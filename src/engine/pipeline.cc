@@ -66,6 +66,12 @@ void Pipeline::share_output(std::span<float> rows) const {
   fill(rows, link_->receive(n_ranks() - 1, kOutput));
 }
 
+void Pipeline::send_logits(std::span<const float> rows) const {
+  if (is_split()) send_to_others(kLogits, std::as_bytes(rows));
+}
+
+void Pipeline::receive_logits(std::span<float> rows) const { fill(rows, link_->receive(n_ranks() - 1, kLogits)); }
+
 void Pipeline::tell_layer(std::span<const std::byte> message) const {
   if (is_split()) send_to_others(kLayer, message);
 }

@@ -40,6 +40,9 @@ class Pipeline {
   void send_rows(std::span<const float> rows) const;
   // What the last rank has made of them (logits): every other gets a copy.
   void share_output(std::span<float> rows) const;
+  // The logits of a step, likewise, but each rank takes them when it wants: in the order of the steps.
+  void send_logits(std::span<const float> rows) const;
+  void receive_logits(std::span<float> rows) const;
   // Of a layer: its holder tells all others, who hear it. Layers of one rank in ascending order.
   void tell_layer(std::span<const std::byte> message) const;
   std::vector<std::byte> hear_layer(int layer) const;
@@ -87,7 +90,7 @@ class Pipeline {
   }
 
  private:
-  enum Channel : int { kRows, kOutput, kLayer, kGathered, kFirst, kPieces, kCalls };
+  enum Channel : int { kRows, kOutput, kLayer, kGathered, kFirst, kPieces, kCalls, kLogits };
   void agree(const std::exception_ptr& error) const;
   [[noreturn]] void fail(const std::exception& error) const;
   void send_to_others(Channel channel, std::span<const std::byte> message) const;

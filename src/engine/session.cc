@@ -82,6 +82,7 @@ Session::Impl::Impl(const Impl& other)
       statistics(other.statistics) {}
 
 Session::Impl::~Impl() {
+  if (is_stepping) engine_impl().forget(*this);
   if (number != 0) engine_impl().leader.drop(number);
 }
 
@@ -103,6 +104,9 @@ void Session::Impl::check_tokens(std::span<const Token> more) const {
 }
 
 void Session::Impl::check_idle() const {
+  if (is_stepping) {
+    throw Error(ErrorCode::kInvalidArgument, "a step of this session is under way: finish it first");
+  }
   if (!is_prefilling) return;
   throw Error(ErrorCode::kInvalidArgument, "a prefill of this session is under way: finish it or give it up first");
 }

@@ -76,6 +76,91 @@ TEST(BatchOnLedRanks, AnswersAsOnOneEngine) {
   }
 }
 
+// Answers take turns over the ranks: many of one request and of several, which are cut while decoding, of which one
+// stops early and one is given up.
+Outcome answer_in_turn(const std::shared_ptr<Engine>& engine, std::int64_t& n_steps) {
+  SessionOptions options = batch_options("snapkv", "40%");
+  options.decode_cut = SessionOptions::DecodeCut::kTotal;
+  options.cut_every = 3;
+  Outcome outcome;
+  Batch batch(engine, {.n_parallel = 12});
+  {
+    Listener four;
+    BatchRequest request = batch_request(0, 80, 3, batch_options(), 13);
+    request.n_answers = 4;
+    request.sampling.temperature = 1;
+    request.sampling.seed = 5;
+    batch.submit(request, four.callbacks());
+    outcome.take(four);
+    for (int i = 1; i < 4; ++i) outcome.answers.push_back(four.answer(i));
+    n_steps = batch.statistics().steps;
+  }
+  Listener given_up;
+  const std::uint64_t id = batch.submit(batch_request(0, 40, 50, batch_options(), 5000), given_up.callbacks());
+  given_up.wait_for_tokens(3);
+  std::vector<Listener> at_once(7);
+  for (std::uint32_t i = 0; i < at_once.size(); ++i) {
+    if (i == 3) {  // not before its eighth token
+      at_once[i].wants_token = [n = 0](const BatchToken&) mutable { return ++n < 8; };
+    }
+    batch.submit(batch_request(0, 30 + 20 * static_cast<int>(i), 60 + i, i % 2 == 0 ? batch_options() : options,
+                               10 + 6 * static_cast<std::int32_t>(i)),
+                 at_once[i].callbacks());
+  }
+  at_once[2].wait_for_tokens(5);
+  batch.cancel(id);
+  EXPECT_EQ(given_up.wait().reason, FinishReason::kCancelled);
+  for (Listener& listener : at_once) outcome.take(listener);
+  return outcome;
+}
+
+TEST(BatchOnLedRanks, AnswersTakeTurns) {
+  const auto model = tiny_model({.n_layer = 3, .n_ctx = 8192});
+  std::int64_t n_expected = 0;
+  const Outcome expected = answer_in_turn(Engine::create(model, {.n_threads = 1, .n_batch = kBatch}), n_expected);
+  EXPECT_EQ(n_expected, 12);
+  for (const std::vector<int>& first_layers : {std::vector<int>{1}, {1, 2}}) {
+    const int n_ranks = static_cast<int>(first_layers.size()) + 1;
+    Outcome outcome;
+    std::int64_t n_steps = 0;
+    const std::vector<std::string> errors = on_ranks(n_ranks, [&](const std::shared_ptr<PipelineLink>& link) {
+      const auto engine = Engine::create(model, led_options(link, first_layers));
+      if (link->rank() > 0) {
+        engine->follow();
+        EXPECT_EQ(engine->memory().kv_bytes_in_use, 0U);
+        return;
+      }
+      outcome = answer_in_turn(engine, n_steps);
+    });
+    EXPECT_EQ(errors, std::vector<std::string>(static_cast<std::size_t>(n_ranks)));
+    EXPECT_TRUE(outcome == expected);
+    EXPECT_EQ(n_steps, 2 * n_expected);  // groups of two, with three ranks as with two
+  }
+}
+
+// A batch that ends in the middle of answers leaves no step behind.
+TEST(BatchOnLedRanks, EndInTheMiddleOfSteps) {
+  const auto model = tiny_model({.n_layer = 3, .n_ctx = 8192});
+  const std::vector<std::string> errors = on_ranks(3, [&](const std::shared_ptr<PipelineLink>& link) {
+    const auto engine = Engine::create(model, led_options(link, {1, 2}));
+    if (link->rank() > 0) return engine->follow();
+    std::vector<Listener> listeners(5);
+    {
+      Batch batch(engine, {.n_parallel = 5});
+      for (Listener& listener : listeners) {
+        batch.submit(batch_request(0, 40, 1, batch_options(), 5000), listener.callbacks());
+      }
+      for (Listener& listener : listeners) listener.wait_for_tokens(3);
+    }
+    for (Listener& listener : listeners) EXPECT_EQ(listener.wait().reason, FinishReason::kCancelled);
+    Batch batch(engine, {.n_parallel = 5});
+    Listener after;
+    batch.submit(batch_request(0, 40, 1, batch_options(), 5), after.callbacks());
+    EXPECT_EQ(after.wait().reason, FinishReason::kLength) << after.wait().error;
+  });
+  EXPECT_EQ(errors, std::vector<std::string>(3));
+}
+
 // A rank that is gone: who waits hears it, the batch ends, and nobody is taken any more.
 TEST(BatchOnLedRanks, SayWhyTheyEnd) {
   const auto model = tiny_model({.n_layer = 3});

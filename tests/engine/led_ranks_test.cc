@@ -10,27 +10,6 @@
 namespace winnow::test {
 namespace {
 
-// The program on rank 0, and behind its end what the others still hold.
-void expect_led(const std::shared_ptr<const Model>& model, const std::vector<int>& first_layers,
-                const Program& program) {
-  const Seen expected = program(*Engine::create(model, {.n_threads = 1, .n_batch = kBatch}));
-  Seen seen;
-  const std::vector<std::string> errors =
-      on_ranks(static_cast<int>(first_layers.size()) + 1, [&](const std::shared_ptr<PipelineLink>& link) {
-        const auto engine = Engine::create(model, led_options(link, first_layers));
-        if (link->rank() == 0) {
-          seen = program(*engine);
-        } else {
-          engine->follow();
-          EXPECT_EQ(engine->memory().kv_bytes_in_use, 0U) << link->rank();
-        }
-      });
-  EXPECT_EQ(errors, std::vector<std::string>(first_layers.size() + 1));
-  EXPECT_EQ(seen.kept, expected.kept);
-  EXPECT_EQ(seen.positions, expected.positions);
-  EXPECT_TRUE(seen == expected);
-}
-
 TEST(LedRanks, RepeatAConversation) {
   const auto model = tiny_model({.n_layer = 4});
   for (const std::vector<int>& first_layers : {std::vector<int>{2}, {1, 3}}) {

@@ -15,28 +15,6 @@
 namespace winnow::test {
 namespace {
 
-// first_layers: of every rank but the first one.
-void expect_same(const std::shared_ptr<const Model>& model, const std::vector<int>& first_layers,
-                 const Program& program) {
-  const auto whole = Engine::create(model, {.n_threads = 1, .n_batch = kBatch});
-  const Seen expected = program(*whole);
-  const int n_ranks = static_cast<int>(first_layers.size()) + 1;
-  std::vector<Seen> seen(static_cast<std::size_t>(n_ranks));
-  const std::vector<std::string> errors = on_ranks(n_ranks, [&](const std::shared_ptr<PipelineLink>& link) {
-    const auto engine = Engine::create(model, rank_options(link, first_layers));
-    seen[static_cast<std::size_t>(link->rank())] = program(*engine);
-  });
-  for (std::size_t rank = 0; rank < seen.size(); ++rank) {
-    EXPECT_EQ(errors[rank], "") << rank;
-    EXPECT_EQ(seen[rank].kept, expected.kept) << rank;
-    EXPECT_EQ(seen[rank].positions, expected.positions) << rank;
-    EXPECT_TRUE(seen[rank].logits == expected.logits) << rank;
-    EXPECT_EQ(seen[rank].entries_kept, expected.entries_kept) << rank;
-    EXPECT_EQ(seen[rank].bytes_kept, expected.bytes_kept) << rank;
-    EXPECT_EQ(seen[rank].bytes_in_pages, expected.bytes_in_pages) << rank;
-  }
-}
-
 TEST(Pipeline, ComputesTheBitsOfOneEngine) {
   const auto model = tiny_model({.n_layer = 5});
   for (const std::vector<int>& first_layers : {std::vector<int>{1}, {4}, {2, 3}, {1, 2, 3, 4}}) {

@@ -81,6 +81,49 @@ inline void expect_failure_of(int failing, const std::vector<std::string>& error
   }
 }
 
+// All ranks run the program, which is the same everywhere. first_layers: of every rank but the first one.
+inline void expect_same(const std::shared_ptr<const Model>& model, const std::vector<int>& first_layers,
+                        const Program& program) {
+  const auto whole = Engine::create(model, {.n_threads = 1, .n_batch = kBatch});
+  const Seen expected = program(*whole);
+  const int n_ranks = static_cast<int>(first_layers.size()) + 1;
+  std::vector<Seen> seen(static_cast<std::size_t>(n_ranks));
+  const std::vector<std::string> errors = on_ranks(n_ranks, [&](const std::shared_ptr<PipelineLink>& link) {
+    const auto engine = Engine::create(model, rank_options(link, first_layers));
+    seen[static_cast<std::size_t>(link->rank())] = program(*engine);
+  });
+  for (std::size_t rank = 0; rank < seen.size(); ++rank) {
+    EXPECT_EQ(errors[rank], "") << rank;
+    EXPECT_EQ(seen[rank].kept, expected.kept) << rank;
+    EXPECT_EQ(seen[rank].positions, expected.positions) << rank;
+    EXPECT_TRUE(seen[rank].logits == expected.logits) << rank;
+    EXPECT_EQ(seen[rank].entries_kept, expected.entries_kept) << rank;
+    EXPECT_EQ(seen[rank].bytes_kept, expected.bytes_kept) << rank;
+    EXPECT_EQ(seen[rank].bytes_in_pages, expected.bytes_in_pages) << rank;
+  }
+}
+
+// Rank 0 runs it, and behind its end what the others still hold.
+inline void expect_led(const std::shared_ptr<const Model>& model, const std::vector<int>& first_layers,
+                       const Program& program) {
+  const Seen expected = program(*Engine::create(model, {.n_threads = 1, .n_batch = kBatch}));
+  Seen seen;
+  const std::vector<std::string> errors =
+      on_ranks(static_cast<int>(first_layers.size()) + 1, [&](const std::shared_ptr<PipelineLink>& link) {
+        const auto engine = Engine::create(model, led_options(link, first_layers));
+        if (link->rank() == 0) {
+          seen = program(*engine);
+        } else {
+          engine->follow();
+          EXPECT_EQ(engine->memory().kv_bytes_in_use, 0U) << link->rank();
+        }
+      });
+  EXPECT_EQ(errors, std::vector<std::string>(first_layers.size() + 1));
+  EXPECT_EQ(seen.kept, expected.kept);
+  EXPECT_EQ(seen.positions, expected.positions);
+  EXPECT_TRUE(seen == expected);
+}
+
 // A prompt, its answer, a turn, a question, and a fork that goes its own way.
 inline Seen conversation(Engine& engine, const SessionOptions& options, int n_prompt = 400) {
   const int n_vocab = engine.model()->info().n_vocab;

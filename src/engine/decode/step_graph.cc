@@ -32,7 +32,7 @@ StepGraph::StepGraph(const Model::Impl& model, LayerRange layers, int n_sequence
 }
 
 std::size_t StepGraph::bytes() const {
-  return graph.bytes() + attention.bytes() + (hidden.size() + received.size()) * sizeof(float) +
+  return graph.bytes() + attention.bytes() + hidden.size() * sizeof(float) +
          (positions.size() + tokens.size()) * sizeof(std::int32_t);
 }
 

@@ -21,8 +21,8 @@ struct StepGraph {
   std::vector<float> hidden;            // [n_sequences][n_embd], before the run and after it
   std::vector<std::int32_t> positions;  // [n_sequences]
   std::vector<std::int32_t> tokens;     // [n_sequences], where layers have a token_width
+  std::int64_t last_step = 0;           // that used it, counted by the engine
   ggml_tensor* logits = nullptr;        // [n_vocab, n_sequences]; null where the range does not end the model
-  std::vector<float> received;          // [n_sequences][n_vocab] then, from the rank that does
 };
 
 // The most that each sequence adds to a step's graph: activations, logits, partial results of attention. What does not
