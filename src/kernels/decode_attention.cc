@@ -83,10 +83,8 @@ HWY_INLINE void with_row_type(EntryType type, int head_dim, const Function& f) {
     case EntryType::kQ4_0:
       return f(Q4Row());
     case EntryType::kR4:
-      if (code_block(head_dim) == 32) return f(R4Row<32>());
-      if (code_block(head_dim) == 64) return f(R4Row<64>());
-      if (code_block(head_dim) == 128) return f(R4Row<128>());
-      return f(F32Row());
+      if (!with_r4_row(head_dim, f)) f(F32Row());
+      return;
     case EntryType::kR3:
       return f(F32Row());
   }

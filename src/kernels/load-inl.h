@@ -140,6 +140,23 @@ struct R4Row {
   }
 };
 
+// Calls f with the R4Row of rows of n numbers. False where their blocks have less than 32.
+template <class Function>
+HWY_INLINE bool with_r4_row(int n, const Function& f) {
+  switch (code_block(n)) {
+    case 32:
+      f(R4Row<32>());
+      return true;
+    case 64:
+      f(R4Row<64>());
+      return true;
+    case 128:
+      f(R4Row<128>());
+      return true;
+  }
+  return false;
+}
+
 template <class Row>
 HWY_INLINE void expand_blocks(const std::byte* src, float* dst, int n) {
   for (int first = 0; first < n; first += 32) {
@@ -165,6 +182,10 @@ HWY_INLINE void expand_row(EntryType type, const std::byte* src, float* dst, int
     case EntryType::kQ4_0:
       return expand_blocks<Q4Row>(src, dst, n);
     case EntryType::kR4:
+      if (with_r4_row(n, [&](auto row) HWY_ATTR { expand_blocks<decltype(row)>(src, dst, n); })) {
+        return rotate_row(dst, dst, n);
+      }
+      return load_coded_row(type, src, dst, n);
     case EntryType::kR3:
       return load_coded_row(type, src, dst, n);
   }

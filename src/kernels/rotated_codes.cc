@@ -60,16 +60,6 @@ std::uint16_t fit_scale(const std::array<float, kLevels>& magnitudes, const floa
   return scale == 0.0F ? 0 : bits;
 }
 
-// Where a code of 4 bits lies in its block.
-struct Nibble {
-  int byte, shift;
-};
-Nibble nibble(int block, int i) {
-  const int half = std::min(block, kCodeGroup) / 2;
-  const int group = i / (2 * half);
-  return {group * half + i % half, i / half % 2 * 4};
-}
-
 void pack(int bits, const float* y, const std::int32_t* index, int n, std::byte* out) {
   const auto sign = [y](int i) { return std::signbit(y[i]) ? 1U : 0U; };
   const auto magnitude = [index](int i) { return static_cast<unsigned>(index[i]); };
@@ -90,21 +80,22 @@ void pack(int bits, const float* y, const std::int32_t* index, int n, std::byte*
   }
 }
 
-// Sign and magnitude of code i of a block.
-struct Code {
-  bool negative;
-  std::uint8_t magnitude;
-};
-
-Code code_at(int bits, const std::byte* codes, int n, int i) {
+// f(i, whether number i of a block is negative, the index of its magnitude)
+template <class Function>
+void for_each_code(int bits, const std::byte* codes, int n, const Function& f) {
+  const auto bits_at = [&codes](int byte, int shift) { return std::to_integer<unsigned>(codes[byte]) >> shift; };
   if (bits == 4) {
-    const Nibble at = nibble(n, i);
-    const auto code = std::to_integer<unsigned>(codes[at.byte]) >> at.shift;
-    return {(code & 8U) != 0, static_cast<std::uint8_t>(code & 7U)};
+    const int half = std::min(n, kCodeGroup) / 2;
+    const auto put = [&f](int i, unsigned code) { f(i, (code & 8U) != 0, code & 7U); };
+    for (int first = 0; first < n; first += 2 * half, codes += half) {
+      for (int i = 0; i < half; ++i) {
+        put(first + i, bits_at(i, 0));
+        put(first + half + i, bits_at(i, 4));
+      }
+    }
+    return;
   }
-  const auto magnitude = std::to_integer<unsigned>(codes[i / 4]) >> (i % 4 * 2);
-  const auto sign = std::to_integer<unsigned>(codes[n / 4 + i / 8]) >> (i % 8);
-  return {(sign & 1U) != 0, static_cast<std::uint8_t>(magnitude & 3U)};
+  for (int i = 0; i < n; ++i) f(i, (bits_at(n / 4 + i / 8, i % 8) & 1U) != 0, bits_at(i / 4, i % 4 * 2) & 3U);
 }
 
 float read_scale(const std::byte* block) {
@@ -147,11 +138,10 @@ void load_rotated_row(EntryType type, const std::byte* src, float* dst, int head
   const std::span<const float> magnitudes = code_magnitudes(bits);
   for (int first = 0; first < head_dim; first += block, src += block_bytes(bits, block)) {
     const float scale = read_scale(src);
-    for (int i = 0; i < block; ++i) {
-      const Code code = code_at(bits, src + 2, block, i);
-      const float level = scale * magnitudes[code.magnitude];
-      dst[first + i] = code.negative ? -level : level;
-    }
+    for_each_code(bits, src + 2, block, [&](int i, bool is_negative, unsigned magnitude) {
+      const float level = scale * magnitudes[magnitude];
+      dst[first + i] = is_negative ? -level : level;
+    });
   }
 }
 
@@ -168,11 +158,11 @@ void unpack_codes(EntryType type, const std::byte* src, int head_dim, std::span<
   assert(std::ssize(codes) == head_dim && std::ssize(scales) == head_dim / block);
   for (int first = 0; first < head_dim; first += block, src += block_bytes(bits, block)) {
     scales[static_cast<std::size_t>(first / block)] = read_scale(src);
-    for (int i = 0; i < block; ++i) {
-      const Code code = code_at(bits, src + 2, block, i);
+    for_each_code(bits, src + 2, block, [&](int i, bool is_negative, unsigned magnitude) {
+      const int index = static_cast<int>(magnitude);
       codes[static_cast<std::size_t>(first + i)] =
-          static_cast<std::uint8_t>(code.negative ? half - 1 - code.magnitude : half + code.magnitude);
-    }
+          static_cast<std::uint8_t>(is_negative ? half - 1 - index : half + index);
+    });
   }
 }
 
