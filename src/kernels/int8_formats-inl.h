@@ -20,7 +20,8 @@ HWY_INLINE void unpack_nibbles(auto& rows, int first, std::int64_t block, auto&&
 }
 
 // Likewise, of indices into a table of integers, 128 more than they are.
-HWY_INLINE void unpack_wide_nibbles(auto& rows, int first, std::int64_t block, __m128i table, auto& out) {
+HWY_INLINE void unpack_wide_nibbles(auto& rows, int first, std::int64_t block, const std::uint8_t (&table)[16],
+                                    auto& out) {
   unpack_nibbles(rows, first, block,
                  [&](std::int64_t group, Int x, int) { out.put_wide(group, Vectors::lookup(table, x)); });
 }
@@ -126,7 +127,6 @@ struct Q8_0 : OneScale<WeightBlocks::kQ8_0> {
   static constexpr int kMaxInteger = 255, kOffsetShift = 7;
   template <class Rows, class Out>
   HWY_INLINE static void unpack(Rows& rows, std::int64_t n_blocks, Out& out) {
-    const Int sign = Vectors::set(static_cast<std::int32_t>(0x80808080U));
     for (std::int64_t b = 0; b < n_blocks; ++b, rows.advance()) {
       out.set_scale(b, Vectors::halves(rows.lone()));
 #pragma GCC unroll 2
@@ -134,7 +134,7 @@ struct Q8_0 : OneScale<WeightBlocks::kQ8_0> {
         Int bytes[4];
         rows.load(4 * half, bytes);
 #pragma GCC unroll 4
-        for (int i = 0; i < 4; ++i) out.put_wide(8 * b + 4 * half + i, Vectors::bit_xor(bytes[i], sign));
+        for (int i = 0; i < 4; ++i) out.put_wide(8 * b + 4 * half + i, with_other_sign(bytes[i]));
       }
       out.end_blocks(b, 1);
     }
@@ -143,14 +143,14 @@ struct Q8_0 : OneScale<WeightBlocks::kQ8_0> {
 
 struct IQ4_NL : OneScale<WeightBlocks::kIQ4_NL> {
   static constexpr int kMaxInteger = 255, kOffsetShift = 7;
-  static __m128i table() {  // the values, 128 more
-    return _mm_setr_epi8(1, 24, 45, 63, 79, 93, 106, 118, -127, -115, -103, -90, -75, -59, -39, -15);
-  }
+  // The values, 128 more.
+  alignas(16) static constexpr std::uint8_t kTable[16] = {1,   24,  45,  63,  79,  93,  106, 118,
+                                                          129, 141, 153, 166, 181, 197, 217, 241};
   template <class Rows, class Out>
   HWY_INLINE static void unpack(Rows& rows, std::int64_t n_blocks, Out& out) {
     for (std::int64_t b = 0; b < n_blocks; ++b, rows.advance()) {
       out.set_scale(b, Vectors::halves(rows.lone()));
-      unpack_wide_nibbles(rows, 0, b, table(), out);
+      unpack_wide_nibbles(rows, 0, b, kTable, out);
       out.end_blocks(b, 1);
     }
   }
@@ -168,7 +168,7 @@ struct IQ4_XS : OneScale<WeightBlocks::kIQ4_XS> {
       const Int high = masked_right(head[0], 16 + 2 * b, 0x03);
       const Int scale = Vectors::subtract(Vectors::bit_or(low, Vectors::shift_left(high, 4)), Vectors::set(32));
       out.set_scale(b, Vectors::multiply(d, Vectors::to_float(scale)));
-      unpack_wide_nibbles(rows, 2 + 4 * b, b, IQ4_NL::table(), out);
+      unpack_wide_nibbles(rows, 2 + 4 * b, b, IQ4_NL::kTable, out);
       out.end_blocks(b, 1);
     }
     rows.advance();
@@ -177,10 +177,10 @@ struct IQ4_XS : OneScale<WeightBlocks::kIQ4_XS> {
 
 struct MXFP4 : OneScale<WeightBlocks::kMXFP4> {
   static constexpr int kMaxInteger = 28, kOffsetShift = 4;
+  // Twice the values of a float of 4 bits, 16 more.
+  alignas(16) static constexpr std::uint8_t kTable[16] = {16, 17, 18, 19, 20, 22, 24, 28, 16, 15, 14, 13, 12, 10, 8, 4};
   template <class Rows, class Out>
   HWY_INLINE static void unpack(Rows& rows, std::int64_t n_blocks, Out& out) {
-    // Twice the values of a float of 4 bits, 16 more.
-    const __m128i table = _mm_setr_epi8(16, 17, 18, 19, 20, 22, 24, 28, 16, 15, 14, 13, 12, 10, 8, 4);
     for (std::int64_t b = 0; b < n_blocks; ++b, rows.advance()) {
       // The scale is 2 to the power of the byte less 128, as a float32: below 2 that is a subnormal number, and
       // 0x200000 << byte; else its exponent is the byte less 1.
@@ -192,7 +192,7 @@ struct MXFP4 : OneScale<WeightBlocks::kMXFP4> {
                                             Vectors::shift_left(Vectors::bit_xor(one, Vectors::set(1)), 21));
       // A byte of 0 gives a negative number, 1 gives 0; every other is more than the subnormal ones.
       out.set_scale(b, Vectors::as_float(Vectors::max(normal, subnormal)));
-      unpack_nibbles(rows, 0, b, [&](std::int64_t group, Int x, int) { out.put(group, Vectors::lookup(table, x)); });
+      unpack_nibbles(rows, 0, b, [&](std::int64_t group, Int x, int) { out.put(group, Vectors::lookup(kTable, x)); });
       out.end_blocks(b, 1);
     }
   }

@@ -17,6 +17,11 @@ inline constexpr bool kIsOfWords = kHasWords&& Format::kMaxInteger > 127;
 template <class Format>
 inline constexpr bool kScalesWords = kHasWords&& Format::kHasIntegerScales;
 
+// Integers above 127 come 128 more than they are; where words or signed bytes are multiplied they have no offset.
+template <class Format>
+inline constexpr bool kHasOffset =
+    Format::kOffsetShift != 0 && !((kHasWords || Vectors::kDotIsSigned) && Format::kMaxInteger > 127);
+
 HWY_INLINE Int masked(Int x, std::uint32_t mask) {
   return Vectors::bit_and(x, Vectors::set(static_cast<std::int32_t>(mask)));
 }
@@ -26,6 +31,9 @@ HWY_INLINE Int masked_right(Int x, int shift, std::uint32_t mask) {
 HWY_INLINE Int low_nibbles(Int x) { return masked(x, 0x0F0F0F0F); }
 HWY_INLINE Int high_nibbles(Int x) { return masked_right(x, 4, 0x0F0F0F0F); }
 HWY_INLINE Int byte_of(Int x, int i) { return masked_right(x, 8 * i, 0xFF); }
+HWY_INLINE Int with_other_sign(Int bytes) {
+  return Vectors::bit_xor(bytes, Vectors::set(static_cast<std::int32_t>(0x80808080U)));
+}
 HWY_INLINE Float high_half(Int x) { return Vectors::halves(Vectors::shift_right(x, 16)); }
 
 // The products of so many groups of four fit into 16 bits and have one scale: a power of two.
@@ -65,11 +73,11 @@ struct Panel {
   template <class V = Vectors>
   HWY_INLINE void put_wide(std::int64_t group, Int x) {
     if constexpr (kHasWords) {
-      const Int bytes = V::bit_xor(x, V::set(static_cast<std::int32_t>(0x80808080U)));
+      const Int bytes = with_other_sign(x);
       V::store(q[2 * group], V::even_bytes(bytes));
       V::store(q[2 * group + 1], V::odd_bytes(bytes));
     } else {
-      put(group, x);
+      put(group, Vectors::kDotIsSigned ? with_other_sign(x) : x);
     }
   }
   // Behind all integers of blocks [first, first + n), or of a half of each (0, 1).

@@ -107,7 +107,7 @@ void multiply_many(const ProductTask& task) {
 template <class Format>
 void multiply_format(const ProductTask& task) {
   if (task.layout == WeightLayout::kRows) return multiply_many<Format, FileRows<Format::kBlocks>>(task);
-  if (task.n_rows <= kMostStreamedRows) return multiply_few<Format>(task);
+  if (task.n_rows <= Vectors::kStreamedRows) return multiply_few<Format>(task);
   multiply_many<Format, InterleavedRows<Format::kBlocks>>(task);
 }
 

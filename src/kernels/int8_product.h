@@ -62,5 +62,7 @@ struct Int8Products {
 extern const Int8Products kAvx512VnniProducts;
 extern const Int8Products kAvxVnniProducts;
 extern const Int8Products kAvx2Products;
+extern const Int8Products kNeonI8mmProducts;
+extern const Int8Products kNeonDotProducts;
 
 }  // namespace winnow::kernels

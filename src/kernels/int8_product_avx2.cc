@@ -22,6 +22,7 @@ namespace {
 
 struct Vectors : Vectors256 {
   static constexpr int kTileRows = 4;
+  static constexpr int kStreamedRows = 1;
   // Products of bytes are added in pairs as 16-bit integers.
   static constexpr bool kDotSaturates = true;
   static Int pairs(Int u, Int s) { return _mm256_maddubs_epi16(u, s); }

@@ -8,8 +8,7 @@
 namespace winnow::kernels {
 namespace {
 
-inline constexpr int kMostStreamedRows = kHasWords ? 1 : kLanes / 4;  // what the registers hold; more take panels
-inline constexpr std::ptrdiff_t kStreamAhead = 16384;                 // bytes of weights that are on their way
+inline constexpr std::ptrdiff_t kStreamAhead = 16384;  // bytes of weights that are on their way
 
 // What a chunk's blocks are unpacked into: products with kRows rows, added to totals.
 template <class Format, int kRows, class V = Vectors>
@@ -50,9 +49,9 @@ class StreamedProducts {
   }
   HWY_INLINE void put_wide(std::int64_t group, Int x) {
     if constexpr (!kHasWords) {
-      put(group, x);
+      put(group, Vectors::kDotIsSigned ? with_other_sign(x) : x);
     } else {
-      const Int integers = V::bit_xor(x, V::set(static_cast<std::int32_t>(0x80808080U)));
+      const Int integers = with_other_sign(x);
       const Int absolute = V::absolute_bytes(integers);
       const std::int64_t block = group / 8, slot = block % kSlots;
 #pragma GCC unroll 4
@@ -153,7 +152,7 @@ class StreamedProducts {
   // Without what the offset adds to every product.
   HWY_INLINE Float difference(std::int64_t block, int r, std::int32_t negative) const {
     Int sum = sums_[block % kSlots][r];
-    if constexpr (Format::kOffsetShift != 0 && !kIsOfWords<Format>) {
+    if constexpr (kHasOffset<Format>) {
       sum = V::add(sum, V::shift_left(V::set(negative), Format::kOffsetShift));
     }
     return V::to_float(sum);
@@ -214,7 +213,7 @@ HWY_NOINLINE void multiply_streamed(const ProductTask& task) {
   }
 }
 
-template <class Format, int kRows = kMostStreamedRows>
+template <class Format, int kRows = Vectors::kStreamedRows>
 void multiply_few(const ProductTask& task) {
   if (task.n_rows == kRows) {
     multiply_streamed<Format, kRows>(task);

@@ -56,19 +56,62 @@ HWY_INLINE void add_products_of_words(const Panel* panels, std::int64_t b, const
   }
 }
 
+// Adds the products of pairs of rows as those of matrices: of two weight rows by eight weights, with two rows by eight
+// numbers. An odd row is left.
+template <int kGroups, int kRows, int kColumns, class V = Vectors>
+HWY_INLINE void add_products_of_pairs(const Panel* panels, std::int64_t first, const RowBlock* const (&rows)[kRows],
+                                      int offset, Int (&sums)[kRows][kColumns]) {
+  constexpr int kPairs = kRows / 2;
+  Int products[kPairs][kColumns][2];  // of the panel's first weight rows, and of the others; rows take turns
+#pragma GCC unroll 8
+  for (int i = 0; i < kGroups; i += 2) {
+    Int w[kColumns][2];
+#pragma GCC unroll 2
+    for (int p = 0; p < kColumns; ++p) {
+      const Int a = V::load(panels[p].q[first + i]), b = V::load(panels[p].q[first + i + 1]);
+      w[p][0] = V::low_32(a, b);
+      w[p][1] = V::high_32(a, b);
+    }
+#pragma GCC unroll 4
+    for (int r = 0; r < kPairs; ++r) {
+      const Int x = V::two_eights(rows[2 * r]->q + offset + 4 * i, rows[2 * r + 1]->q + offset + 4 * i);
+#pragma GCC unroll 2
+      for (int p = 0; p < kColumns; ++p) {
+#pragma GCC unroll 2
+        for (int side = 0; side < 2; ++side) {
+          const Int before = i == 0 ? V::set(0) : products[r][p][side];
+          products[r][p][side] = V::multiply_matrices(before, w[p][side], x);
+        }
+      }
+    }
+  }
+#pragma GCC unroll 4
+  for (int r = 0; r < kPairs; ++r) {
+#pragma GCC unroll 2
+    for (int p = 0; p < kColumns; ++p) {
+      const Int low = products[r][p][0], high = products[r][p][1];
+      sums[2 * r][p] = V::add(sums[2 * r][p], V::even_lanes(low, high));
+      sums[2 * r + 1][p] = V::add(sums[2 * r + 1][p], V::odd_lanes(low, high));
+    }
+  }
+}
+
 // Adds the products of four weights, groups [first, first + kGroups), to sums; with kScalesWords times their scale, of
 // which the groups have one.
 template <class Format, int kGroups, int kRows, int kColumns, class V = Vectors>
 HWY_INLINE void add_products(const Panel* panels, std::int64_t first, const RowBlock* const (&rows)[kRows], int offset,
                              Int (&sums)[kRows][kColumns]) {
   if constexpr (!kHasWords) {
+    constexpr int kInPairs = V::kMultipliesMatrices ? kRows / 2 * 2 : 0;
+    if constexpr (kInPairs > 0) add_products_of_pairs<kGroups>(panels, first, rows, offset, sums);
+    if constexpr (kInPairs == kRows) return;
 #pragma GCC unroll 8
     for (int i = 0; i < kGroups; ++i) {
       Int w[kColumns];
 #pragma GCC unroll 2
       for (int p = 0; p < kColumns; ++p) w[p] = V::load(panels[p].q[first + i]);
 #pragma GCC unroll 8
-      for (int r = 0; r < kRows; ++r) {
+      for (int r = kInPairs; r < kRows; ++r) {
         const Int x = broadcast_four(rows[r]->q + offset + 4 * i);
 #pragma GCC unroll 2
         for (int p = 0; p < kColumns; ++p) sums[r][p] = V::dot(sums[r][p], w[p], x);
@@ -181,7 +224,6 @@ HWY_NOINLINE void multiply_tile_of_integer_scales(const Panel* panels, std::int6
 template <class Format, int kRows, int kColumns>
 HWY_NOINLINE void multiply_tile(const Panel* panels, std::int64_t n_blocks, const RowBlock* rows, float* sums) {
   constexpr std::int64_t kStride = kColumns * kLanes;
-  constexpr bool kHasOffset = Format::kOffsetShift != 0 && !kIsOfWords<Format>;  // words are signed
   const RowBlock* row[kRows];
   Float total[kRows][kColumns];
 #pragma GCC unroll 8
@@ -197,8 +239,9 @@ HWY_NOINLINE void multiply_tile(const Panel* panels, std::int64_t n_blocks, cons
     const auto begin = [&](std::int32_t(RowBlock::*negative)) {
 #pragma GCC unroll 8
       for (int r = 0; r < kRows; ++r) {
-        const Int start =
-            kHasOffset ? Vectors::shift_left(Vectors::set(row[r]->*negative), Format::kOffsetShift) : Vectors::set(0);
+        const Int start = kHasOffset<Format>
+                              ? Vectors::shift_left(Vectors::set(row[r]->*negative), Format::kOffsetShift)
+                              : Vectors::set(0);
 #pragma GCC unroll 2
         for (int p = 0; p < kColumns; ++p) integers[r][p] = start;
       }

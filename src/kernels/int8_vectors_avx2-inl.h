@@ -10,6 +10,8 @@ struct Vectors256 {
   using Int = __m256i;
   using Float = __m256;
   static constexpr int kLanes = 8;
+  static constexpr bool kDotIsSigned = false;
+  static constexpr bool kMultipliesMatrices = false;
 
   static Int set(std::int32_t x) { return _mm256_set1_epi32(x); }
   static Int load(const void* from) { return _mm256_load_si256(static_cast<const __m256i*>(from)); }
@@ -29,8 +31,9 @@ struct Vectors256 {
   static Int add(Int a, Int b) { return _mm256_add_epi32(a, b); }
   static Int subtract(Int a, Int b) { return _mm256_sub_epi32(a, b); }
   static Int max(Int a, Int b) { return _mm256_max_epi32(a, b); }
-  static Int lookup(__m128i table, Int indices) {
-    return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(table), indices);
+  static Int lookup(const std::uint8_t (&table)[16], Int indices) {
+    return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_load_si128(reinterpret_cast<const __m128i*>(table))),
+                               indices);
   }
   static Int low_32(Int a, Int b) { return _mm256_unpacklo_epi32(a, b); }
   static Int high_32(Int a, Int b) { return _mm256_unpackhi_epi32(a, b); }

@@ -9,8 +9,11 @@ struct Vectors512 {
   using Int = __m512i;
   using Float = __m512;
   static constexpr int kLanes = 16;
-  static constexpr int kTileRows = 6;  // rows that are multiplied at once with two panels: what the registers hold
+  static constexpr int kTileRows = 6;      // rows that are multiplied at once with two panels: what the registers hold
+  static constexpr int kStreamedRows = 4;  // rows that are multiplied at once with one unpacked vector
   static constexpr bool kDotSaturates = false;
+  static constexpr bool kDotIsSigned = false;
+  static constexpr bool kMultipliesMatrices = false;
 
   static Int set(std::int32_t x) { return _mm512_set1_epi32(x); }
   static Int load(const void* from) { return _mm512_load_si512(from); }
@@ -32,7 +35,10 @@ struct Vectors512 {
   static Int add(Int a, Int b) { return _mm512_add_epi32(a, b); }
   static Int subtract(Int a, Int b) { return _mm512_sub_epi32(a, b); }
   static Int max(Int a, Int b) { return _mm512_max_epi32(a, b); }
-  static Int lookup(__m128i table, Int indices) { return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(table), indices); }
+  static Int lookup(const std::uint8_t (&table)[16], Int indices) {
+    return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_load_si128(reinterpret_cast<const __m128i*>(table))),
+                               indices);
+  }
   static Int low_32(Int a, Int b) { return _mm512_unpacklo_epi32(a, b); }
   static Int high_32(Int a, Int b) { return _mm512_unpackhi_epi32(a, b); }
   static Int low_64(Int a, Int b) { return _mm512_unpacklo_epi64(a, b); }

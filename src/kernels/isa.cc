@@ -11,6 +11,9 @@
 
 #if HWY_ARCH_X86
 #include <cpuid.h>
+#elif HWY_ARCH_ARM_A64 && defined(__linux__)
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
 #endif
 
 namespace winnow::kernels {
@@ -39,6 +42,11 @@ Int8Unit int8_unit(std::int64_t bit) {
 Int8Unit int8_unit(std::int64_t) { return Int8Unit::kNone; }
 #endif
 
+#if HWY_ARCH_ARM_A64 && defined(__linux__)
+bool has_neon_dot() { return (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0; }
+bool has_neon_i8mm() { return has_neon_dot() && (getauxval(AT_HWCAP2) & HWCAP2_I8MM) != 0; }
+#endif
+
 std::vector<Target> find_targets() {
   hwy::SetSupportedTargetsForTest(0);
   std::vector<Target> found;
@@ -61,6 +69,10 @@ std::vector<Target> find_targets() {
     found.insert(at, {"AVX3_BF16", best, Bf16Unit::kAvx512, int8_unit(best)});
   }
   if (support.amx) found.insert(found.begin(), {"AMX_BF16", best, Bf16Unit::kAmx, int8_unit(best)});
+#elif HWY_ARCH_ARM_A64 && defined(__linux__)
+  const std::int64_t best = found.front().bit;
+  if (has_neon_dot()) found.insert(found.begin(), {"NEON_DOT", best, Bf16Unit::kNone, Int8Unit::kNeonDot});
+  if (has_neon_i8mm()) found.insert(found.begin(), {"NEON_I8MM", best, Bf16Unit::kNone, Int8Unit::kNeonI8mm});
 #endif
   return found;
 }

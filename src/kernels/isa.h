@@ -26,7 +26,7 @@ enum class Bf16Unit { kNone, kAvx512, kAmx };
 Bf16Unit current_bf16_unit();
 
 // Instructions for dot products of 8-bit integers that belong to the current instruction set.
-enum class Int8Unit { kNone, kAvx2, kAvxVnni, kAvx512Vnni };
+enum class Int8Unit { kNone, kAvx2, kAvxVnni, kAvx512Vnni, kNeonDot, kNeonI8mm };
 
 Int8Unit current_int8_unit();
 

@@ -11,19 +11,23 @@ namespace {
 
 // Of the current instruction set; null: none.
 const Int8Products* current_products() {
-#if HWY_ARCH_X86_64
   switch (current_int8_unit()) {
+#if HWY_ARCH_X86_64
     case Int8Unit::kAvx512Vnni:
       return &kAvx512VnniProducts;
     case Int8Unit::kAvxVnni:
       return &kAvxVnniProducts;
     case Int8Unit::kAvx2:
       return &kAvx2Products;
-    case Int8Unit::kNone:
-      break;
-  }
+#elif HWY_ARCH_ARM_A64
+    case Int8Unit::kNeonI8mm:
+      return &kNeonI8mmProducts;
+    case Int8Unit::kNeonDot:
+      return &kNeonDotProducts;
 #endif
-  return nullptr;
+    default:
+      return nullptr;
+  }
 }
 
 }  // namespace

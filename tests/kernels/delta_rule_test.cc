@@ -84,7 +84,7 @@ TEST_P(DeltaRuleTest, IsTheDefinitionInTurnsOfAnySize) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Isa, DeltaRuleTest, testing::ValuesIn(supported_isas()), isa_test_name);
+INSTANTIATE_TEST_SUITE_P(Isa, DeltaRuleTest, testing::ValuesIn(vector_isas()), isa_test_name);
 
 }  // namespace
 }  // namespace winnow::kernels

@@ -63,7 +63,7 @@ TEST_P(QueryMoments, ExpectedScoresMatchTheReference) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Isa, QueryMoments, testing::ValuesIn(supported_isas()), isa_test_name);
+INSTANTIATE_TEST_SUITE_P(Isa, QueryMoments, testing::ValuesIn(vector_isas()), isa_test_name);
 
 }  // namespace
 }  // namespace winnow::kernels

@@ -103,7 +103,7 @@ TEST_P(Rotation, GivesCodesOfTheSameBits) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Isa, Rotation, testing::ValuesIn(supported_isas()), isa_test_name);
+INSTANTIATE_TEST_SUITE_P(Isa, Rotation, testing::ValuesIn(vector_isas()), isa_test_name);
 
 TEST(RotatedCodes, BlocksAreTheLargestPowersOfTwo) {
   EXPECT_EQ(code_block(64), 64);

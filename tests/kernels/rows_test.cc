@@ -204,7 +204,7 @@ TEST_P(Rows, ProjectedNormsMatchTheReference) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Isa, Rows, testing::ValuesIn(supported_isas()), isa_test_name);
+INSTANTIATE_TEST_SUITE_P(Isa, Rows, testing::ValuesIn(vector_isas()), isa_test_name);
 
 }  // namespace
 }  // namespace winnow::kernels

@@ -84,7 +84,7 @@ TEST_P(SelectiveScanTest, IsTheDefinitionInTurnsOfAnySize) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Isa, SelectiveScanTest, testing::ValuesIn(supported_isas()), isa_test_name);
+INSTANTIATE_TEST_SUITE_P(Isa, SelectiveScanTest, testing::ValuesIn(vector_isas()), isa_test_name);
 
 }  // namespace
 }  // namespace winnow::kernels

@@ -144,6 +144,14 @@ class EveryIsa : public testing::TestWithParam<std::string> {
   void TearDown() override { force_isa(""); }
 };
 
+// Those with vectors of their own. What is left out adds products of bytes to one of them, and nothing else.
+inline std::vector<std::string> vector_isas() {
+  std::vector<std::string> names = supported_isas();
+  std::erase_if(
+      names, [](const std::string& name) { return name == "AVX2_VNNI" || name == "NEON_DOT" || name == "NEON_I8MM"; });
+  return names;
+}
+
 inline std::string isa_test_name(const testing::TestParamInfo<std::string>& info) { return info.param; }
 
 }  // namespace winnow::kernels

@@ -282,7 +282,7 @@ TEST_P(WindowStatistics, FoldedColumnsOfAPromptMatchTheReference) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Isa, WindowStatistics, testing::ValuesIn(supported_isas()), isa_test_name);
+INSTANTIATE_TEST_SUITE_P(Isa, WindowStatistics, testing::ValuesIn(vector_isas()), isa_test_name);
 
 }  // namespace
 }  // namespace winnow::kernels
