@@ -1,11 +1,13 @@
-// Chat templates, which come with model files. An input's first byte says what is rendered, from 64 on nothing: such a
-// template is only read and tried out, for a fraction of the time. The rest is the template. What it makes is used: the
-// grammar of calls is parsed, and an answer is read by its format. Templates get fewer steps than in the product, or
-// most of the time would go into those that take all of them.
+// Chat templates, which come with model files. An input's first byte says what is rendered, from 64 on nothing; the
+// rest is the template. Every one is read. Trying out what it can do takes a hundred times as long, and rendering more:
+// one in sixteen, by a hash, is tried out, and rendered where it says so. What it makes is used: the grammar of calls
+// is parsed, and an answer is read by its format. Templates get fewer steps than in the product, or most of the time
+// would go into those that take all of them.
 #include <array>
 #include <cstdint>
 #include <string>
 
+#include "base/fnv1a.h"
 #include "model/chat_template.h"
 #include "model/grammar.h"
 #include "model/tiny_model.h"
@@ -44,6 +46,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   static const Tokenizer tokenizer(file.path());
   if (size == 0) return 0;
   const std::uint8_t how = data[0];
+  const bool is_tried = winnow::Fnv1a().add(data, size).value() >> 60 == 0;
   ChatOptions options;
   options.continues_last = how % 2 == 1;
   options.enable_thinking = how / 2 % 2 == 0;
@@ -55,8 +58,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (options.continues_last) messages.push_back({"assistant", "It "});
   try {
     const ChatTemplate source(tokenizer.model(), std::string(reinterpret_cast<const char*>(data) + 1, size - 1),
-                              {.trial = 50'000, .rendering = 200'000});
-    if (!source.exists() || how >= 64) return 0;
+                              {.trial = is_tried ? 50'000U : 0, .rendering = 200'000});
+    if (!source.exists() || !is_tried || how >= 64) return 0;
     const ChatPrompt prompt = source.apply(messages, options);
     read_answers(prompt);
     if (!prompt.grammar.empty()) parse_grammar(prompt.grammar, tokenizer.vocab());
