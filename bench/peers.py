@@ -18,6 +18,7 @@ import shlex
 import statistics
 import subprocess
 import sys
+import time
 
 # A peer's row is the best of these.
 PEER_CONFIGURATIONS = ("-fa 0", "-fa 1", "-fa 1 -ctk q8_0 -ctv q8_0")
@@ -39,6 +40,37 @@ def run(command):
     if done.returncode != 0:
         sys.exit(f"error: {shlex.join(command)} ended with {done.returncode}:\n{done.stderr[-2000:]}")
     return json.loads(done.stdout)
+
+
+def process_cost(command):
+    """(seconds, peak resident MiB) of a whole process."""
+    start = time.monotonic()
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    errors = process.stderr.read()
+    _, status, usage = os.wait4(process.pid, 0)
+    if status != 0:
+        sys.exit(f"error: {shlex.join(command)} ended with {os.waitstatus_to_exitcode(status)}:\n{errors[-2000:]}")
+    return time.monotonic() - start, usage.ru_maxrss / 1024
+
+
+def compare_loading(args):
+    flags = ["-m", args.model, "-t", args.threads, "-p", "1", "-n", "0", "-r", "1"]
+    programs = {"winnow": [args.winnow, "bench", *flags, *shlex.split(args.winnow_args)]}
+    for peer in map(shlex.split, args.llama_bench):
+        programs[shlex.join(peer)] = [*peer, *flags, *shlex.split((args.configuration or ["-fa 1"])[0])]
+    costs = {name: [] for name in programs}
+    for _ in range(args.rounds):
+        for name, command in programs.items():
+            costs[name].append(process_cost(command))
+    rows = [{"program": name, "seconds": statistics.median(s for s, _ in values),
+             "peak_mib": statistics.median(mib for _, mib in values)} for name, values in costs.items()]
+    if args.output == "json":
+        return print(json.dumps({"processor": processor(), "rounds": args.rounds, "rows": rows}))
+    print(f"{processor()}, {args.threads} threads, medians of {args.rounds} alternating rounds\n")
+    print("| loads and computes a token | seconds | peak MiB |\n|---|---:|---:|")
+    for row in rows:
+        arguments = shlex.split(row["program"])[1:]
+        print(f"| {' '.join([peer_name(row['program']), *arguments])} | {row['seconds']:.2f} | {row['peak_mib']:.0f} |")
 
 
 def test_name(row):
@@ -81,7 +113,10 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("-r", "--repetitions", default="1", help="of each test in a round")
     parser.add_argument("-o", "--output", choices=("md", "json"), default="md")
+    parser.add_argument("--load", action="store_true", help="compare loading: seconds and peak memory of a process")
     args = parser.parse_args()
+    if args.load:
+        return compare_loading(args)
 
     flags = ["-m", args.model, "-t", args.threads, "-r", args.repetitions, "-o", "json"]
     tests = ["-p", args.prompts, "-n", args.generate, "-d", args.depths]
