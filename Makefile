@@ -42,7 +42,7 @@ asan: setup  ## unit tests under AddressSanitizer and UndefinedBehaviorSanitizer
 	@cmake --build --preset asan --parallel $(JOBS)
 	@ctest --preset asan --parallel $(JOBS)
 
-arm-test:  ## the kernels' and the cache's tests for 64-bit ARM, cross-built and run under qemu
+arm-test:  ## the tests of kernels, cache and eviction for 64-bit ARM, cross-built and run under qemu
 	@scripts/setup.sh arm
 	@scripts/setup.sh configure arm
 	@echo '==> Cross-building'

@@ -1,8 +1,10 @@
-# Everything that winnow links; first what the kernels and the cache need.
+# Everything that winnow links; first what the kernels, the cache and eviction need.
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(hwy REQUIRED IMPORTED_TARGET libhwy)
 find_package(nlohmann_json REQUIRED)
 find_package(Threads REQUIRED)
+find_package(DNNL 2.6 REQUIRED)
+find_package(OpenMP REQUIRED COMPONENTS CXX)  # oneDNN's threads: only their number is set
 if(NOT WINNOW_ENGINE)
   return()
 endif()
@@ -34,8 +36,6 @@ if(NOT LLAMA_COMMON_INCLUDE_DIR)
     "folder 'common' of the sources that it was built from: LLAMA_COMMON_INCLUDE_DIR=/path/to/llama.cpp/common, in the "
     "environment or as a -D of CMake. (winnow's own, under .venv, gets them from scripts/setup.sh prefix.)")
 endif()
-find_package(DNNL 2.6 REQUIRED)
-find_package(OpenMP REQUIRED COMPONENTS CXX)  # oneDNN's threads: only their number is set
 find_package(OpenSSL REQUIRED COMPONENTS Crypto)  # seals of saved contexts
 if(WINNOW_TOOLS)
   find_package(CLI11 REQUIRED)

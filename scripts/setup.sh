@@ -18,7 +18,8 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 readonly kPackages=(cmake ninja-build g++ pkg-config python3 python3-venv ca-certificates libhwy-dev libdnnl-dev
   nlohmann-json3-dev libcli11-dev libcpp-httplib-dev libedit-dev libssl-dev libgtest-dev libbenchmark-dev
   python3-dev python3-jinja2 python3-yaml haproxy libopenmpi-dev openmpi-bin)
-readonly kArmPackages=(g++-aarch64-linux-gnu qemu-user-static libhwy-dev:arm64 libgtest-dev:arm64)
+# Without oneDNN's headers, of which Debian has room for one architecture's: they differ in what GPUs need.
+readonly kArmPackages=(g++-aarch64-linux-gnu qemu-user-static libhwy-dev:arm64 libgtest-dev:arm64 libdnnl2:arm64)
 readonly kLlamaPackage=llama-cpp-python
 readonly kLlamaVersion=0.3.36
 # For this processor; without tinyBLAS, which adds up one row in another order than several, so that an answer in a batch

@@ -1,179 +1,226 @@
 #include "golden/golden_file.h"
 
-#include <ggml.h>
-#include <gguf.h>
-
+#include <algorithm>
 #include <cstring>
-#include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <stdexcept>
+
+#include "kernels/half.h"
 
 namespace winnow::golden {
 namespace {
 
+// Of GGUF's values and of ggml's tensors, as the files number them.
+enum ValueType : std::uint32_t {
+  kUint8,
+  kInt8,
+  kUint16,
+  kInt16,
+  kUint32,
+  kInt32,
+  kFloat32,
+  kBool,
+  kString,
+  kArray,
+  kUint64,
+  kInt64,
+  kFloat64
+};
+enum TensorType : std::uint32_t { kF32 = 0, kF16 = 1, kI32 = 26 };
+
 [[noreturn]] void refuse(const std::string& why) { throw std::runtime_error(why); }
+
+std::uint64_t bytes_of_number(std::uint32_t tensor_type) {
+  switch (tensor_type) {
+    case kF32:
+    case kI32:
+      return 4;
+    case kF16:
+      return 2;
+    default:
+      return 0;  // refused when it is read
+  }
+}
 
 }  // namespace
 
-void GoldenFile::Free::operator()(gguf_context* context) const { gguf_free(context); }
-void GoldenFile::Free::operator()(ggml_context* context) const { ggml_free(context); }
+// Numbers and texts one behind the other, as they lie in the file.
+class GoldenFile::Reader {
+ public:
+  explicit Reader(std::string_view bytes) : bytes_(bytes) {}
 
-GoldenFile::GoldenFile(const std::string& path) : path_(path), file_size_(std::filesystem::file_size(path)) {
-  ggml_context* tensors = nullptr;
-  gguf_.reset(gguf_init_from_file(path.c_str(), {.no_alloc = true, .ctx = &tensors}));
-  tensors_.reset(tensors);
-  if (gguf_ == nullptr) refuse("not a readable GGUF file");
-  const std::int64_t n_tensors = gguf_get_n_tensors(gguf_.get());
-  for (std::int64_t i = 0; i < n_tensors; ++i) {
-    const std::uint64_t begin = gguf_get_data_offset(gguf_.get()) + gguf_get_tensor_offset(gguf_.get(), i);
-    if (begin + gguf_get_tensor_size(gguf_.get(), i) > file_size_) {
-      refuse(std::string("truncated: tensor ") + gguf_get_tensor_name(gguf_.get(), i) + " ends behind the file");
-    }
+  std::string_view take(std::uint64_t n) {
+    if (n > bytes_.size() - at_) refuse("not a readable GGUF file: it ends in its header");
+    at_ += n;
+    return bytes_.substr(at_ - n, n);
   }
-}
-
-std::int64_t GoldenFile::key(const std::string& name) const {
-  const std::int64_t id = gguf_find_key(gguf_.get(), name.c_str());
-  if (id < 0) refuse("no metadata key " + name);
-  return id;
-}
-
-bool GoldenFile::has_key(const std::string& name) const { return gguf_find_key(gguf_.get(), name.c_str()) >= 0; }
-
-std::string GoldenFile::text(const std::string& name) const {
-  const std::int64_t id = key(name);
-  if (gguf_get_kv_type(gguf_.get(), id) != GGUF_TYPE_STRING) refuse("metadata key " + name + " is not a text");
-  return gguf_get_val_str(gguf_.get(), id);
-}
-
-std::vector<std::string> GoldenFile::texts(const std::string& name) const {
-  const std::int64_t id = key(name);
-  if (gguf_get_kv_type(gguf_.get(), id) != GGUF_TYPE_ARRAY || gguf_get_arr_type(gguf_.get(), id) != GGUF_TYPE_STRING) {
-    refuse("metadata key " + name + " is not a list of texts");
+  template <class Number>
+  Number number() {
+    Number number;
+    std::memcpy(&number, take(sizeof(number)).data(), sizeof(number));
+    return number;
   }
-  std::vector<std::string> result;
-  for (std::size_t i = 0; i < gguf_get_arr_n(gguf_.get(), id); ++i) {
-    result.emplace_back(gguf_get_arr_str(gguf_.get(), id, i));
-  }
-  return result;
-}
+  std::string text() { return std::string(take(number<std::uint64_t>())); }
 
-double GoldenFile::number(const std::string& name) const {
-  const std::int64_t id = key(name);
-  switch (gguf_get_kv_type(gguf_.get(), id)) {
-    case GGUF_TYPE_FLOAT32:
-      return static_cast<double>(gguf_get_val_f32(gguf_.get(), id));
-    case GGUF_TYPE_FLOAT64:
-      return gguf_get_val_f64(gguf_.get(), id);
-    default:
-      return static_cast<double>(integer(name));
-  }
-}
-
-std::int64_t GoldenFile::integer(const std::string& name) const {
-  const std::int64_t id = key(name);
-  const gguf_context* gguf = gguf_.get();
-  switch (gguf_get_kv_type(gguf, id)) {
-    case GGUF_TYPE_UINT8:
-      return gguf_get_val_u8(gguf, id);
-    case GGUF_TYPE_UINT16:
-      return gguf_get_val_u16(gguf, id);
-    case GGUF_TYPE_UINT32:
-      return gguf_get_val_u32(gguf, id);
-    case GGUF_TYPE_INT32:
-      return gguf_get_val_i32(gguf, id);
-    case GGUF_TYPE_INT64:
-      return gguf_get_val_i64(gguf, id);
-    case GGUF_TYPE_UINT64:
-      return static_cast<std::int64_t>(gguf_get_val_u64(gguf, id));
-    default:
-      refuse("metadata key " + name + " is not an integer");
-  }
-}
-
-std::vector<std::int64_t> GoldenFile::integers(const std::string& name) const {
-  if (!has_key(name)) return {};
-  const std::int64_t id = key(name);
-  if (gguf_get_kv_type(gguf_.get(), id) != GGUF_TYPE_ARRAY) refuse("metadata key " + name + " is not a list");
-  const gguf_type type = gguf_get_arr_type(gguf_.get(), id);
-  const std::size_t n = gguf_get_arr_n(gguf_.get(), id);
-  std::vector<std::int64_t> result(n);
-  if (n == 0) return result;
-  if (type == GGUF_TYPE_STRING || type == GGUF_TYPE_ARRAY)
-    refuse("metadata key " + name + " is not a list of integers");
-  const void* data = gguf_get_arr_data(gguf_.get(), id);
-  for (std::size_t i = 0; i < n; ++i) {
+  Value value(std::uint32_t type) {
     switch (type) {
-      case GGUF_TYPE_UINT32:
-        result[i] = static_cast<const std::uint32_t*>(data)[i];
-        break;
-      case GGUF_TYPE_INT32:
-        result[i] = static_cast<const std::int32_t*>(data)[i];
-        break;
-      case GGUF_TYPE_INT64:
-      case GGUF_TYPE_UINT64:
-        result[i] = static_cast<const std::int64_t*>(data)[i];
-        break;
+      case kUint8:
+      case kBool:
+        return std::int64_t{number<std::uint8_t>()};
+      case kInt8:
+        return std::int64_t{number<std::int8_t>()};
+      case kUint16:
+        return std::int64_t{number<std::uint16_t>()};
+      case kInt16:
+        return std::int64_t{number<std::int16_t>()};
+      case kUint32:
+        return std::int64_t{number<std::uint32_t>()};
+      case kInt32:
+        return std::int64_t{number<std::int32_t>()};
+      case kUint64:
+      case kInt64:
+        return number<std::int64_t>();
+      case kFloat32:
+        return double{number<float>()};
+      case kFloat64:
+        return number<double>();
+      case kString:
+        return text();
+      case kArray:
+        return array();
       default:
-        refuse("metadata key " + name + " is not a list of integers");
+        refuse("not a readable GGUF file: a value of type " + std::to_string(type));
     }
   }
-  return result;
+  std::uint64_t at() const { return at_; }
+
+ private:
+  Value array() {
+    const auto type = number<std::uint32_t>();
+    const auto n = number<std::uint64_t>();
+    if (type == kArray) refuse("a list of lists");
+    if (type == kString) return list<std::string>(type, n);
+    if (type == kFloat32 || type == kFloat64) return list<double>(type, n);
+    return list<std::int64_t>(type, n);
+  }
+  template <class Item>
+  std::vector<Item> list(std::uint32_t type, std::uint64_t n) {
+    std::vector<Item> items;
+    for (std::uint64_t i = 0; i < n; ++i) items.push_back(std::get<Item>(value(type)));
+    return items;
+  }
+
+  std::string_view bytes_;
+  std::uint64_t at_ = 0;
+};
+
+GoldenFile::GoldenFile(const std::string& path) : path_(path) {
+  std::ifstream file(path, std::ios::binary);
+  bytes_.assign(std::istreambuf_iterator<char>(file), {});
+  Reader reader(bytes_);
+  if (reader.take(4) != "GGUF") refuse("not a GGUF file");
+  if (reader.number<std::uint32_t>() != 3) refuse("not GGUF of version 3");
+  const auto n_tensors = reader.number<std::uint64_t>(), n_keys = reader.number<std::uint64_t>();
+  for (std::uint64_t i = 0; i < n_keys; ++i) {
+    std::string name = reader.text();
+    keys_[std::move(name)] = reader.value(reader.number<std::uint32_t>());
+  }
+  for (std::uint64_t i = 0; i < n_tensors; ++i) {
+    TensorPlace& place = tensors_[reader.text()];
+    std::uint64_t n = 1;
+    for (auto left = reader.number<std::uint32_t>(); left > 0; --left) {
+      place.ne.push_back(reader.number<std::int64_t>());
+      n *= static_cast<std::uint64_t>(place.ne.back());
+    }
+    while (place.ne.size() > 1 && place.ne.back() == 1) place.ne.pop_back();
+    place.type = reader.number<std::uint32_t>();
+    place.begin = reader.number<std::uint64_t>();
+    place.n_bytes = n * bytes_of_number(place.type);
+  }
+  const auto alignment = static_cast<std::uint64_t>(has_key("general.alignment") ? integer("general.alignment") : 32);
+  if (alignment == 0) refuse("data aligned to 0 bytes");
+  const std::uint64_t data = (reader.at() + alignment - 1) / alignment * alignment;
+  for (auto& [name, place] : tensors_) {
+    place.begin += data;
+    if (place.begin > bytes_.size() || place.n_bytes > bytes_.size() - place.begin) {
+      refuse("truncated: tensor " + name + " ends behind the file");
+    }
+  }
 }
 
-bool GoldenFile::has(const std::string& tensor) const { return gguf_find_tensor(gguf_.get(), tensor.c_str()) >= 0; }
+template <class Wanted>
+const Wanted& GoldenFile::value(const std::string& key, const char* kind) const {
+  const auto found = keys_.find(key);
+  if (found == keys_.end()) refuse("no metadata key " + key);
+  const auto* wanted = std::get_if<Wanted>(&found->second);
+  if (wanted == nullptr) refuse("metadata key " + key + " is not " + kind);
+  return *wanted;
+}
+
+std::string GoldenFile::text(const std::string& key) const { return value<std::string>(key, "a text"); }
+
+std::vector<std::string> GoldenFile::texts(const std::string& key) const {
+  return value<std::vector<std::string>>(key, "a list of texts");
+}
+
+std::int64_t GoldenFile::integer(const std::string& key) const { return value<std::int64_t>(key, "an integer"); }
+
+double GoldenFile::number(const std::string& key) const {
+  const auto found = keys_.find(key);
+  const bool is_integer = found != keys_.end() && std::holds_alternative<std::int64_t>(found->second);
+  return is_integer ? static_cast<double>(integer(key)) : value<double>(key, "a number");
+}
+
+std::vector<std::int64_t> GoldenFile::integers(const std::string& key) const {
+  if (!has_key(key)) return {};
+  return value<std::vector<std::int64_t>>(key, "a list of integers");
+}
 
 bool GoldenFile::has_prefix(const std::string& prefix) const {
-  const std::int64_t n_tensors = gguf_get_n_tensors(gguf_.get());
-  for (std::int64_t i = 0; i < n_tensors; ++i) {
-    if (std::strncmp(gguf_get_tensor_name(gguf_.get(), i), prefix.c_str(), prefix.size()) == 0) return true;
-  }
-  return false;
+  const auto at = tensors_.lower_bound(prefix);
+  return at != tensors_.end() && at->first.starts_with(prefix);
 }
 
-std::vector<char> GoldenFile::bytes(const std::string& tensor, std::vector<std::int64_t>& ne, int& type) const {
-  const std::int64_t id = gguf_find_tensor(gguf_.get(), tensor.c_str());
-  const ggml_tensor* meta = ggml_get_tensor(tensors_.get(), tensor.c_str());
-  if (id < 0 || meta == nullptr) refuse("no tensor " + tensor);
-  ne.assign(meta->ne, meta->ne + ggml_n_dims(meta));
-  type = meta->type;
-  std::vector<char> data(gguf_get_tensor_size(gguf_.get(), id));
-  std::ifstream file(path_, std::ios::binary);
-  file.seekg(static_cast<std::streamoff>(gguf_get_data_offset(gguf_.get()) + gguf_get_tensor_offset(gguf_.get(), id)));
-  if (!file.read(data.data(), static_cast<std::streamsize>(data.size()))) refuse("cannot read tensor " + tensor);
-  return data;
+const GoldenFile::TensorPlace& GoldenFile::tensor(const std::string& name) const {
+  const auto found = tensors_.find(name);
+  if (found == tensors_.end()) refuse("no tensor " + name);
+  return found->second;
 }
 
-Tensor<float> GoldenFile::floats(const std::string& tensor) const {
-  Tensor<float> result;
-  int type = 0;
-  const std::vector<char> data = bytes(tensor, result.ne, type);
-  if (type == GGML_TYPE_F32) {
-    result.data.resize(data.size() / sizeof(float));
-    std::memcpy(result.data.data(), data.data(), data.size());
-  } else if (type == GGML_TYPE_F16) {
-    std::vector<ggml_fp16_t> halves(data.size() / sizeof(ggml_fp16_t));
-    std::memcpy(halves.data(), data.data(), data.size());
+std::string_view GoldenFile::bytes(const TensorPlace& place) const {
+  return std::string_view(bytes_).substr(place.begin, place.n_bytes);
+}
+
+Tensor<float> GoldenFile::floats(const std::string& name) const {
+  const TensorPlace& place = tensor(name);
+  const std::string_view from = bytes(place);
+  Tensor<float> result{.ne = place.ne, .data = {}};
+  if (place.type == kF32) {
+    result.data.resize(from.size() / sizeof(float));
+    std::memcpy(result.data.data(), from.data(), from.size());
+  } else if (place.type == kF16) {
+    std::vector<std::uint16_t> halves(from.size() / sizeof(std::uint16_t));
+    std::memcpy(halves.data(), from.data(), from.size());
     result.data.resize(halves.size());
-    ggml_fp16_to_fp32_row(halves.data(), result.data.data(), static_cast<std::int64_t>(halves.size()));
+    std::transform(halves.begin(), halves.end(), result.data.begin(), kernels::float_from_half);
   } else {
-    refuse("tensor " + tensor + " is neither F32 nor F16");
+    refuse("tensor " + name + " is neither F32 nor F16");
   }
   return result;
 }
 
-Tensor<std::int32_t> GoldenFile::int32s(const std::string& tensor) const {
-  Tensor<std::int32_t> result;
-  int type = 0;
-  const std::vector<char> data = bytes(tensor, result.ne, type);
-  if (type != GGML_TYPE_I32) refuse("tensor " + tensor + " is not I32");
-  result.data.resize(data.size() / sizeof(std::int32_t));
-  std::memcpy(result.data.data(), data.data(), data.size());
+Tensor<std::int32_t> GoldenFile::int32s(const std::string& name) const {
+  const TensorPlace& place = tensor(name);
+  if (place.type != kI32) refuse("tensor " + name + " is not I32");
+  const std::string_view from = bytes(place);
+  Tensor<std::int32_t> result{.ne = place.ne, .data = std::vector<std::int32_t>(from.size() / sizeof(std::int32_t))};
+  std::memcpy(result.data.data(), from.data(), from.size());
   return result;
 }
 
-std::vector<double> GoldenFile::doubles(const std::string& tensor) const {
-  const Tensor<float> values = floats(tensor);
+std::vector<double> GoldenFile::doubles(const std::string& name) const {
+  const Tensor<float> values = floats(name);
   return {values.data.begin(), values.data.end()};
 }
 
