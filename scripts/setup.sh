@@ -8,7 +8,8 @@
 #   scripts/setup.sh python              what the Python package is built and tested with, in .venv
 #   scripts/setup.sh wheel               ggml's kernels for every level of processors, in .venv (make wheel)
 #   scripts/setup.sh wheel-tagger        what names a wheel after the systems that it runs on, in .venv (make wheel)
-#   scripts/setup.sh arm                 what cross-builds and emulates 64-bit ARM (make arm-test)
+#   scripts/setup.sh arm                 what cross-builds and emulates 64-bit ARM (make arm-test); exit status 3 where
+#                                        Debian's mirror has no packages for arm64
 #   scripts/setup.sh configure PRESET    CMake, in the preset's build folder
 #   scripts/setup.sh all PRESET          all of these
 #   scripts/setup.sh require PACKAGE...  further Debian packages (CI)
@@ -99,15 +100,31 @@ install_packages() {
     env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "${missing[@]}"
 }
 
+# Reads the package lists of a further architecture, which a mirror may lack: that is seen by what it then offers. (Called
+# by step, where errexit is off.)
+read_lists_of_all() {
+  "$@" apt-get update || echo 'not every list could be read'
+}
+
 # Debian has packages of both architectures side by side once it is told of the other one.
 setup_arm() {
-  local as_root=()
+  local as_root=() package
   command -v dpkg >/dev/null || fail "the tests for ARM need Debian's cross-compiler and its packages for arm64"
-  if ! { dpkg --print-architecture; dpkg --print-foreign-architectures; } | grep -qx arm64; then
-    [[ $(id -u) -eq 0 ]] || as_root=(sudo)
-    step arm-architecture "Adding Debian's packages for arm64" "${as_root[@]}" dpkg --add-architecture arm64
-  fi
   install_packages "${kPackages[@]}"
+  [[ -n $(missing_packages "${kArmPackages[@]}") ]] || return 0
+  [[ $(id -u) -eq 0 ]] || as_root=(sudo)
+  if ! { dpkg --print-architecture; dpkg --print-foreign-architectures; } | grep -qx arm64; then
+    step arm-architecture "Adding Debian's packages for arm64" "${as_root[@]}" dpkg --add-architecture arm64
+    step arm-update "Reading their lists" read_lists_of_all "${as_root[@]}"
+    for package in "${kArmPackages[@]}"; do
+      [[ $(LC_ALL=C apt-cache policy "$package") =~ Candidate:\ [^\(] ]] && continue
+      # With an architecture that a mirror lacks every later update fails.
+      step arm-architecture "Forgetting them" "${as_root[@]}" dpkg --remove-architecture arm64
+      step arm-update "Reading the package lists" "${as_root[@]}" apt-get update
+      printf 'error: the Debian mirror has no package %s: the tests for ARM need a mirror that has arm64, too\n' "$package" >&2
+      exit 3
+    done
+  fi
   install_packages "${kArmPackages[@]}"
 }
 
@@ -400,5 +417,5 @@ case ${1:-} in
   configure) setup_configure "${2:-release}" ;;
   all) install_packages "${kPackages[@]}"; setup_prefix; setup_model; setup_python
     setup_configure "${2:-release}" ;;
-  *) sed -n '2,14s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 2 ;;
+  *) sed -n '2,15s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 2 ;;
 esac
