@@ -22,80 +22,148 @@ HWY_PUSH_ATTRIBUTES("avx512f,avx512bw,avx512dq,avx512vl,avx512cd,avx512vnni,avx5
 namespace winnow::kernels {
 namespace {
 
-// The codebook times kLevelScale, to the nearest integers: of the factors that leave room for a sign in a byte, the one
-// that leaves the least error under a normal distribution.
-constexpr float kLevelScale = 38.2128F;
-constexpr std::int8_t kLevels[16] = {5,  15,  25,  36,  48,  62,  79,  104,  //
-                                     -5, -15, -25, -36, -48, -62, -79, -104};
 constexpr int kLevelOffset = 128;  // of keys, whose levels are taken without a sign
-constexpr float kMaxQuery = 127.0F;
 constexpr float kMaxWeight = 65535.0F;
 
-constexpr int kChunk = 64;                // numbers of a row whose codes are read together
-constexpr int kChunkBytes = kChunk / 2;   // of codes
-constexpr int kDwords = kChunkBytes / 4;  // of codes: 8 numbers each
+constexpr int kChunkBytes = 32;           // of a row, which are read together
+constexpr int kDwords = kChunkBytes / 4;  // of a chunk
 constexpr int kRows = 16;                 // keys that fill a vector's lanes
 constexpr int kVecs = 2;                  // of keys, for which a query is read once
 constexpr int kHeadsAtOnce = 6;           // what the registers hold sums for
 constexpr std::size_t kScaleBytes = 2;    // before a block's codes
-constexpr int kMaxBlock = 128;
-
-struct CodeShape {
-  explicit CodeShape(int head_dim)
-      : block(code_block(head_dim)),
-        n_blocks(head_dim / block),
-        n_chunks(block / kChunk),
-        block_bytes(kScaleBytes + static_cast<std::size_t>(block) / 2) {}
-  int block, n_blocks, n_chunks;  // chunks of a block
-  std::size_t block_bytes;
-};
+constexpr int kMaxBlockDwords = 16;
+constexpr int kPass = 32;  // numbers of a row's chunk whose values are added together, in halves
 
 struct alignas(64) Bytes64 {
   std::uint8_t bytes[64];
   __m512i load() const { return _mm512_load_si512(bytes); }
 };
 
-// The levels of all codes, four times: of an index only six bits are read, so what is above a code's four does not
-// matter.
-constexpr Bytes64 table_of(int offset) {
-  Bytes64 table{};
-  for (int i = 0; i < 64; ++i) table.bytes[i] = static_cast<std::uint8_t>(kLevels[i % 16] + offset);
-  return table;
+// Bytes [16 part, 16 part + 16) of four rows of 32, two rows to a vector: byte p of every row in dword p.
+constexpr Bytes64 interleaving(int part) {
+  Bytes64 index{};
+  for (int p = 0; p < 16; ++p) {
+    for (int row = 0; row < 4; ++row) {
+      index.bytes[4 * p + row] = static_cast<std::uint8_t>(row / 2 * 64 + row % 2 * kChunkBytes + 16 * part + p);
+    }
+  }
+  return index;
 }
-constexpr Bytes64 kKeyTable = table_of(kLevelOffset);
-constexpr Bytes64 kValueTable = table_of(0);
+constexpr Bytes64 kInterleavings[2] = {interleaving(0), interleaving(1)};
 
-// Of one head and block: what the integers are multiplied by, what is subtracted before, and the bytes that go with
-// each four bytes of codes: those of their low halves, then of the high ones.
+// Of a head's block: what the integers are multiplied by, what is subtracted before, and two terms that go with each
+// four bytes of codes.
 struct PackedQuery {
   float factor;
   std::int32_t offset;
-  std::int32_t low_half[kMaxBlock / 8], high_half[kMaxBlock / 8];
+  std::int32_t terms[2][kMaxBlockDwords];
 };
 
-// The number whose code lies in the low half of byte i of a block's codes; that of the high half is 16 further.
-constexpr int number_of_byte(int i) { return i / 16 * kCodeGroup + i % 16; }
+// Codes of 4 bits. Of a query the terms are the numbers for their low halves and those for the high ones.
+class R4 {
+ public:
+  // The codebook's levels times this, to the nearest integers: of the factors that leave room for a sign in a byte, the
+  // one that leaves the least error under a normal distribution.
+  static constexpr float kLevelScale = 38.2128F;
+  static constexpr float kMaxQuery = 127.0F;
+  static constexpr int kChunk = 2 * kChunkBytes;  // numbers
+  static constexpr int kSums = 1;                 // of both terms together
 
-void pack_query(const float* q, const CodeShape& shape, PackedQuery& out) {
+  static int block(int head_dim) { return code_block(head_dim); }
+
+  // integers: of a block, the codes of whose byte i are those of number i / 16 * 32 + i % 16 and the 16th behind it
+  static void split(const std::int32_t* integers, int block, std::int8_t (&terms)[2][4 * kMaxBlockDwords]) {
+    for (int i = 0; i < block / 2; ++i) {
+      const int number = i / 16 * kCodeGroup + i % 16;
+      terms[0][i] = static_cast<std::int8_t>(integers[number]);
+      terms[1][i] = static_cast<std::int8_t>(integers[number + 16]);
+    }
+  }
+  // levels[i]: what term i is multiplied with
+  static void key_levels(__m512i codes, __m512i (&levels)[2]) {
+    levels[0] = _mm512_permutexvar_epi8(codes, kKeyTable.load());
+    levels[1] = _mm512_permutexvar_epi8(_mm512_srli_epi32(codes, 4), kKeyTable.load());
+  }
+  // Of four rows' chunks: the halves of pass `pass`, four rows to a dword.
+  static void value_levels(__m512i ab, __m512i cd, int pass, __m512i (&halves)[2]) {
+    const __m512i codes = _mm512_permutex2var_epi8(ab, kInterleavings[pass].load(), cd);
+    halves[0] = _mm512_permutexvar_epi8(codes, kValueTable.load());
+    halves[1] = _mm512_permutexvar_epi8(_mm512_srli_epi32(codes, 4), kValueTable.load());
+  }
+
+ private:
+  static constexpr std::int8_t kLevels[16] = {5,  15,  25,  36,  48,  62,  79,  104,  //
+                                              -5, -15, -25, -36, -48, -62, -79, -104};
+  // The levels of all codes, four times: of an index only six bits are read, so what is above a code's four does not
+  // matter.
+  static constexpr Bytes64 table_of(int offset) {
+    Bytes64 table{};
+    for (int i = 0; i < 64; ++i) table.bytes[i] = static_cast<std::uint8_t>(kLevels[i % 16] + offset);
+    return table;
+  }
+  static const Bytes64 kKeyTable, kValueTable;
+};
+constexpr Bytes64 R4::kKeyTable = table_of(kLevelOffset);
+constexpr Bytes64 R4::kValueTable = table_of(0);
+
+// Bytes. Of a query the terms are the two bytes of 16 bits.
+struct Q8 {
+  static constexpr float kLevelScale = 1.0F;
+  static constexpr float kMaxQuery = 32639.0F;  // 256 * 127 + 127
+  static constexpr int kChunk = kChunkBytes;
+  static constexpr int kSums = 2;  // of the high bytes, of the low ones
+
+  static int block(int /*head_dim*/) { return kChunk; }
+
+  static void split(const std::int32_t* integers, int block, std::int8_t (&terms)[2][4 * kMaxBlockDwords]) {
+    for (int i = 0; i < block; ++i) {
+      const auto low = static_cast<std::int8_t>(integers[i]);
+      terms[0][i] = static_cast<std::int8_t>((integers[i] - low) / 256);
+      terms[1][i] = low;
+    }
+  }
+  static void key_levels(__m512i bytes, __m512i (&levels)[2]) {
+    levels[0] = levels[1] = _mm512_xor_si512(bytes, _mm512_set1_epi8(static_cast<char>(kLevelOffset)));
+  }
+  static void value_levels(__m512i ab, __m512i cd, int /*pass*/, __m512i (&halves)[2]) {
+    halves[0] = _mm512_permutex2var_epi8(ab, kInterleavings[0].load(), cd);
+    halves[1] = _mm512_permutex2var_epi8(ab, kInterleavings[1].load(), cd);
+  }
+};
+
+template <class Format>
+struct CodeShape {
+  explicit CodeShape(int head_dim)
+      : block(Format::block(head_dim)),
+        n_blocks(head_dim / block),
+        n_chunks(block / Format::kChunk),
+        block_bytes(kScaleBytes + static_cast<std::size_t>(n_chunks * kChunkBytes)) {}
+  // Where a block's chunk is in a row.
+  std::size_t at(int in_block, int chunk) const {
+    return static_cast<std::size_t>(in_block) * block_bytes + kScaleBytes +
+           static_cast<std::size_t>(chunk * kChunkBytes);
+  }
+  int block, n_blocks, n_chunks;  // chunks of a block
+  std::size_t block_bytes;
+};
+
+template <class Format>
+void pack_query(const float* q, int block, PackedQuery& out) {
   float high = 0;
-  for (int i = 0; i < shape.block; ++i) high = std::max(high, std::abs(q[i]));
-  const float to_integer = high > 0 ? kMaxQuery / high : 0.0F;
-  std::int32_t integers[kMaxBlock];
+  for (int i = 0; i < block; ++i) high = std::max(high, std::abs(q[i]));
+  const float to_integer = high > 0 ? Format::kMaxQuery / high : 0.0F;
+  std::int32_t integers[8 * kMaxBlockDwords];
   std::int32_t sum = 0;
-  for (int i = 0; i < shape.block; i += 16) {
+  for (int i = 0; i < block; i += 16) {
     const __m512i some = _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_loadu_ps(q + i), _mm512_set1_ps(to_integer)));
     _mm512_storeu_si512(integers + i, some);
     sum += _mm512_reduce_add_epi32(some);
   }
-  out.factor = high / (kMaxQuery * kLevelScale);
+  out.factor = high / (Format::kMaxQuery * Format::kLevelScale);
   out.offset = kLevelOffset * sum;
-  std::int8_t low_half[kMaxBlock / 2], high_half[kMaxBlock / 2];
-  for (int i = 0; i < shape.block / 2; ++i) {
-    low_half[i] = static_cast<std::int8_t>(integers[number_of_byte(i)]);
-    high_half[i] = static_cast<std::int8_t>(integers[number_of_byte(i) + 16]);
-  }
-  std::memcpy(out.low_half, low_half, sizeof(low_half));
-  std::memcpy(out.high_half, high_half, sizeof(high_half));
+  std::int8_t terms[2][4 * kMaxBlockDwords];
+  Format::split(integers, block, terms);
+  std::memcpy(out.terms, terms, sizeof(terms));
 }
 
 // The scales of a block of 16 rows.
@@ -156,10 +224,10 @@ inline void transpose_rows(const std::byte* const* rows, std::size_t at, __m512i
 }
 
 // queries: of the first head, n_blocks to a head
-template <int kHeads>
-void score_heads(const PackedQuery* queries, const CodeShape& shape, const CodedRows& keys, Ahead& ahead,
+template <class Format, int kHeads>
+void score_heads(const PackedQuery* queries, const CodeShape<Format>& shape, const CodedRows& keys, Ahead& ahead,
                  float* scores) {
-  const __m512i table = kKeyTable.load();
+  constexpr int kSums = Format::kSums;
   for (std::int32_t first = 0; first < keys.n; first += kVecs * kRows) {
     ahead.fetch();
     const std::byte* rows[kVecs][kRows];
@@ -171,43 +239,44 @@ void score_heads(const PackedQuery* queries, const CodeShape& shape, const Coded
       for (int h = 0; h < kHeads; ++h) totals[h][v] = _mm512_setzero_ps();
     }
     for (int block = 0; block < shape.n_blocks; ++block) {
-      const std::size_t block_at = static_cast<std::size_t>(block) * shape.block_bytes;
-      __m512i sums[kHeads][kVecs];
+      __m512i sums[kHeads][kVecs][kSums];
 #pragma GCC unroll 8
-      for (int h = 0; h < kHeads; ++h) sums[h][0] = sums[h][1] = _mm512_setzero_si512();
+      for (int h = 0; h < kHeads; ++h) {
+#pragma GCC unroll 2
+        for (int s = 0; s < kSums; ++s) sums[h][0][s] = sums[h][1][s] = _mm512_setzero_si512();
+      }
       for (int chunk = 0; chunk < shape.n_chunks; ++chunk) {
         __m512i codes[kVecs][kDwords];
-        for (int v = 0; v < kVecs; ++v) {
-          transpose_rows(rows[v], block_at + kScaleBytes + static_cast<std::size_t>(chunk * kChunkBytes), codes[v]);
-        }
+        for (int v = 0; v < kVecs; ++v) transpose_rows(rows[v], shape.at(block, chunk), codes[v]);
 #pragma GCC unroll 8
         for (int t = 0; t < kDwords; ++t) {
-          __m512i low[kVecs], high[kVecs];
+          __m512i levels[kVecs][2];
 #pragma GCC unroll 2
-          for (int v = 0; v < kVecs; ++v) {
-            low[v] = _mm512_permutexvar_epi8(codes[v][t], table);
-            high[v] = _mm512_permutexvar_epi8(_mm512_srli_epi32(codes[v][t], 4), table);
-          }
+          for (int v = 0; v < kVecs; ++v) Format::key_levels(codes[v][t], levels[v]);
 #pragma GCC unroll 8
           for (int h = 0; h < kHeads; ++h) {
             const PackedQuery& q = queries[h * shape.n_blocks + block];
-            const __m512i of_low = _mm512_set1_epi32(q.low_half[chunk * kDwords + t]);
-            const __m512i of_high = _mm512_set1_epi32(q.high_half[chunk * kDwords + t]);
 #pragma GCC unroll 2
-            for (int v = 0; v < kVecs; ++v) {
-              sums[h][v] = _mm512_dpbusd_epi32(sums[h][v], low[v], of_low);
-              sums[h][v] = _mm512_dpbusd_epi32(sums[h][v], high[v], of_high);
+            for (int term = 0; term < 2; ++term) {
+              const __m512i numbers = _mm512_set1_epi32(q.terms[term][chunk * kDwords + t]);
+#pragma GCC unroll 2
+              for (int v = 0; v < kVecs; ++v) {
+                __m512i& sum = sums[h][v][term % kSums];
+                sum = _mm512_dpbusd_epi32(sum, levels[v][term], numbers);
+              }
             }
           }
         }
       }
 #pragma GCC unroll 2
       for (int v = 0; v < kVecs; ++v) {
-        const __m512 scale = row_scales(rows[v], block_at);
+        const __m512 scale = row_scales(rows[v], static_cast<std::size_t>(block) * shape.block_bytes);
 #pragma GCC unroll 8
         for (int h = 0; h < kHeads; ++h) {
           const PackedQuery& q = queries[h * shape.n_blocks + block];
-          const __m512 product = _mm512_cvtepi32_ps(_mm512_sub_epi32(sums[h][v], _mm512_set1_epi32(q.offset)));
+          __m512i sum = sums[h][v][0];
+          if constexpr (kSums == 2) sum = _mm512_add_epi32(_mm512_slli_epi32(sum, 8), sums[h][v][1]);
+          const __m512 product = _mm512_cvtepi32_ps(_mm512_sub_epi32(sum, _mm512_set1_epi32(q.offset)));
           totals[h][v] = _mm512_fmadd_ps(product, _mm512_mul_ps(scale, _mm512_set1_ps(q.factor)), totals[h][v]);
         }
       }
@@ -233,7 +302,7 @@ struct PackedWeights {
 
 // Of weights [kHeads][kEntryBlock], n of each, times the scales of the values. Heads side by side: a maximum has to
 // wait for its lanes.
-template <int kHeads>
+template <class Format, int kHeads>
 inline void pack_weights(const float* weights, const float* scales, std::int32_t n, PackedWeights* out) {
   __m512 most[kHeads], to_integer[kHeads];
   const auto scaled = [&](int h, std::int32_t i) {
@@ -249,7 +318,7 @@ inline void pack_weights(const float* weights, const float* scales, std::int32_t
   for (int h = 0; h < kHeads; ++h) {
     const float max = _mm512_reduce_max_ps(most[h]);
     to_integer[h] = _mm512_set1_ps(max > 0 ? kMaxWeight / max : 0.0F);
-    out[h].factor = max / (kMaxWeight * kLevelScale);
+    out[h].factor = max / (kMaxWeight * Format::kLevelScale);
   }
   for (std::int32_t i = 0; i < n; i += kRows) {
 #pragma GCC unroll 8
@@ -262,57 +331,50 @@ inline void pack_weights(const float* weights, const float* scales, std::int32_t
   }
 }
 
-// Bytes [16 part, 16 part + 16) of four rows of 32, two rows to a vector: byte p of every row in dword p.
-constexpr Bytes64 interleaving(int part) {
-  Bytes64 index{};
-  for (int p = 0; p < 16; ++p) {
-    for (int row = 0; row < 4; ++row) {
-      index.bytes[4 * p + row] = static_cast<std::uint8_t>(row / 2 * 64 + row % 2 * kChunkBytes + 16 * part + p);
-    }
-  }
-  return index;
-}
-constexpr Bytes64 kInterleavings[2] = {interleaving(0), interleaving(1)};
-
 inline __m512i four_bytes(const std::uint8_t* bytes) {
   std::int32_t all;
   std::memcpy(&all, bytes, sizeof(all));
   return _mm512_set1_epi32(all);
 }
 
-// Half a chunk of the values: 16 numbers of the low halves and the 16 that follow of the high ones.
-//   codes: of the first row; sums: of the first head, at the first number
-template <int kHeads>
-void add_part(const PackedWeights* weights, const CodedRows& values, std::size_t at, const Bytes64& interleaving,
-              Ahead& ahead, float* sums, std::ptrdiff_t sums_stride) {
-  const __m512i table = kValueTable.load(), interleave = interleaving.load();
+// kPass numbers of the values.
+//   at: of the chunk, in a row; sums: of the first head, at the first number
+template <class Format, int kHeads>
+void add_pass(const PackedWeights* weights, std::span<CodedPiece> values, std::size_t at, int pass, float* sums,
+              std::ptrdiff_t sums_stride) {
   __m512i acc[kHeads][2][2];  // by half and byte
 #pragma GCC unroll 8
   for (int h = 0; h < kHeads; ++h) acc[h][0][0] = acc[h][0][1] = acc[h][1][0] = acc[h][1][1] = _mm512_setzero_si512();
   const auto add = [&](const std::byte* a, const std::byte* b, const std::byte* c, const std::byte* d, std::int32_t i) {
-    const __m512i codes = _mm512_permutex2var_epi8(two_halves(a, b), interleave, two_halves(c, d));
-    const __m512i low_half = _mm512_permutexvar_epi8(codes, table);
-    const __m512i high_half = _mm512_permutexvar_epi8(_mm512_srli_epi32(codes, 4), table);
+    __m512i halves[2];
+    Format::value_levels(two_halves(a, b), two_halves(c, d), pass, halves);
 #pragma GCC unroll 8
     for (int h = 0; h < kHeads; ++h) {
       const __m512i high = four_bytes(weights[h].high + i), low = four_bytes(weights[h].low + i);
-      acc[h][0][0] = _mm512_dpbusd_epi32(acc[h][0][0], high, low_half);
-      acc[h][0][1] = _mm512_dpbusd_epi32(acc[h][0][1], low, low_half);
-      acc[h][1][0] = _mm512_dpbusd_epi32(acc[h][1][0], high, high_half);
-      acc[h][1][1] = _mm512_dpbusd_epi32(acc[h][1][1], low, high_half);
+#pragma GCC unroll 2
+      for (int half = 0; half < 2; ++half) {
+        acc[h][half][0] = _mm512_dpbusd_epi32(acc[h][half][0], high, halves[half]);
+        acc[h][half][1] = _mm512_dpbusd_epi32(acc[h][half][1], low, halves[half]);
+      }
     }
   };
-  const std::byte* row = values.data + at;
-  const std::size_t stride = values.stride;
-  std::int32_t i = 0;
-  for (; i + 8 <= values.n; i += 8, row += 8 * stride) {
-    ahead.fetch();
-    add(row, row + stride, row + 2 * stride, row + 3 * stride, i);
-    add(row + 4 * stride, row + 5 * stride, row + 6 * stride, row + 7 * stride, i + 4);
-  }
-  for (const std::byte* last = row + static_cast<std::size_t>(values.n - 1 - i) * stride; i < values.n; i += 4) {
-    add(row, std::min(row + stride, last), std::min(row + 2 * stride, last), std::min(row + 3 * stride, last), i);
-    row += 4 * stride;
+  std::int32_t first = 0;  // of the piece
+  for (CodedPiece& piece : values) {
+    const std::byte* row = piece.rows.data + at;
+    const std::size_t stride = piece.rows.stride;
+    const std::int32_t n = piece.rows.n;
+    std::int32_t i = 0;
+    for (; i + 8 <= n; i += 8, row += 8 * stride) {
+      piece.ahead.fetch();
+      add(row, row + stride, row + 2 * stride, row + 3 * stride, first + i);
+      add(row + 4 * stride, row + 5 * stride, row + 6 * stride, row + 7 * stride, first + i + 4);
+    }
+    for (const std::byte* last = row + static_cast<std::size_t>(n - 1 - i) * stride; i < n; i += 4) {
+      add(row, std::min(row + stride, last), std::min(row + 2 * stride, last), std::min(row + 3 * stride, last),
+          first + i);
+      row += 4 * stride;
+    }
+    first += n;
   }
 #pragma GCC unroll 8
   for (int h = 0; h < kHeads; ++h) {
@@ -326,20 +388,32 @@ void add_part(const PackedWeights* weights, const CodedRows& values, std::size_t
   }
 }
 
-// weights: of the first head; scales: of the block
-template <int kHeads>
-void add_block(const float* weights, const float* scales, const CodeShape& shape, const CodedRows& values, int block,
-               Ahead& ahead, float* sums, std::ptrdiff_t sums_stride) {
+// weights: of the first head; scales: of n values of the block
+template <class Format, int kHeads>
+void add_block(const float* weights, const float* scales, std::int32_t n, const CodeShape<Format>& shape,
+               std::span<CodedPiece> values, int block, float* sums, std::ptrdiff_t sums_stride) {
   PackedWeights packed[kHeads];
-  pack_weights<kHeads>(weights, scales, values.n, packed);
+  pack_weights<Format, kHeads>(weights, scales, n, packed);
+  float* to = sums + block * shape.block;
   for (int chunk = 0; chunk < shape.n_chunks; ++chunk) {
-    const std::size_t at = static_cast<std::size_t>(block) * shape.block_bytes + kScaleBytes +
-                           static_cast<std::size_t>(chunk * kChunkBytes);
-    for (int part = 0; part < 2; ++part) {
-      add_part<kHeads>(packed, values, at, kInterleavings[part], ahead,
-                       sums + block * shape.block + chunk * kChunk + part * kCodeGroup, sums_stride);
+    for (int pass = 0; pass < Format::kChunk / kPass; ++pass, to += kPass) {
+      add_pass<Format, kHeads>(packed, values, shape.at(block, chunk), pass, to, sums_stride);
     }
   }
+}
+
+// The scales of a block of all values, and of some behind the last; how many values there are.
+std::int32_t load_scales(std::span<const CodedPiece> values, std::size_t at, float* scales) {
+  std::int32_t first = 0;
+  for (const CodedPiece& piece : values) {
+    for (std::int32_t i = 0; i < piece.rows.n; i += kRows) {
+      const std::byte* rows[kRows];
+      row_pointers(piece.rows, i, rows);
+      _mm512_storeu_ps(scales + first + i, row_scales(rows, at));
+    }
+    first += piece.rows.n;
+  }
+  return first;
 }
 
 // Calls f(first head, constant number of heads); with_passes until all heads are through, in passes of about equal
@@ -363,48 +437,70 @@ void with_passes(int n_group, const Function& f) {
   }
 }
 
+// Calls f with the format of a type that has products.
+template <class Function>
+void with_format(EntryType type, const Function& f) {
+  if (type == EntryType::kR4) return f(R4());
+  assert(type == EntryType::kQ8_0);
+  f(Q8());
+}
+
 }  // namespace
 
-bool has_code_products(int head_dim) {
+bool has_code_products(EntryType type, int head_dim) {
   static const bool has_vbmi = __builtin_cpu_supports("avx512vbmi") != 0;
-  return has_vbmi && code_block(head_dim) >= kChunk && current_int8_unit() == Int8Unit::kAvx512Vnni;
+  const bool fits = type == EntryType::kR4     ? R4::block(head_dim) >= R4::kChunk
+                    : type == EntryType::kQ8_0 ? head_dim % Q8::kChunk == 0
+                                               : false;
+  return fits && has_vbmi && current_int8_unit() == Int8Unit::kAvx512Vnni;
 }
 
 std::size_t coded_queries_bytes(int n_group, int head_dim) {
-  return static_cast<std::size_t>(n_group * (head_dim / code_block(head_dim))) * sizeof(PackedQuery);
+  const int n_blocks = (head_dim + Q8::kChunk - 1) / Q8::kChunk;  // the smallest blocks
+  return static_cast<std::size_t>(n_group * n_blocks) * sizeof(PackedQuery);
 }
 
-void pack_coded_queries(const float* queries, int n_group, int head_dim, std::byte* out) {
-  const CodeShape shape(head_dim);
-  auto* packed = reinterpret_cast<PackedQuery*>(out);
-  for (int i = 0; i < n_group * shape.n_blocks; ++i) pack_query(queries + i * shape.block, shape, packed[i]);
-}
-
-void score_codes(const std::byte* queries, int n_group, int head_dim, const CodedRows& keys, Ahead& ahead,
-                 float* scores) {
-  const CodeShape shape(head_dim);
-  const auto* packed = reinterpret_cast<const PackedQuery*>(queries);
-  ahead.spread(n_passes(n_group) * std::max(1, (keys.n + kVecs * kRows - 1) / (kVecs * kRows)));
-  with_passes(n_group, [&](int h, auto heads) {
-    score_heads<decltype(heads)::value>(packed + h * shape.n_blocks, shape, keys, ahead, scores + h * kEntryBlock);
+void pack_coded_queries(EntryType type, const float* queries, int n_group, int head_dim, std::byte* out) {
+  with_format(type, [&](auto format) {
+    using Format = decltype(format);
+    const CodeShape<Format> shape(head_dim);
+    auto* packed = reinterpret_cast<PackedQuery*>(out);
+    for (int i = 0; i < n_group * shape.n_blocks; ++i) {
+      pack_query<Format>(queries + i * shape.block, shape.block, packed[i]);
+    }
   });
 }
 
-void add_codes(const float* weights, int n_group, int head_dim, const CodedRows& values, Ahead& ahead, float* sums) {
-  const CodeShape shape(head_dim);
-  ahead.spread(n_passes(n_group) * shape.n_blocks * shape.n_chunks * 2 * std::max(1, values.n / 8));
-  for (int block = 0; block < shape.n_blocks; ++block) {
-    alignas(64) float scales[kEntryBlock];
-    for (std::int32_t i = 0; i < values.n; i += kRows) {
-      const std::byte* rows[kRows];
-      row_pointers(values, i, rows);
-      _mm512_store_ps(scales + i, row_scales(rows, static_cast<std::size_t>(block) * shape.block_bytes));
-    }
+void score_codes(EntryType type, const std::byte* queries, int n_group, int head_dim, const CodedRows& keys,
+                 Ahead& ahead, float* scores) {
+  const auto* packed = reinterpret_cast<const PackedQuery*>(queries);
+  ahead.spread(n_passes(n_group) * std::max(1, (keys.n + kVecs * kRows - 1) / (kVecs * kRows)));
+  with_format(type, [&](auto format) {
+    const CodeShape<decltype(format)> shape(head_dim);
     with_passes(n_group, [&](int h, auto heads) {
-      add_block<decltype(heads)::value>(weights + h * kEntryBlock, scales, shape, values, block, ahead,
-                                        sums + h * head_dim, head_dim);
+      score_heads<decltype(format), decltype(heads)::value>(packed + h * shape.n_blocks, shape, keys, ahead,
+                                                            scores + h * kEntryBlock);
     });
-  }
+  });
+}
+
+void add_codes(EntryType type, const float* weights, int n_group, int head_dim, std::span<CodedPiece> values,
+               float* sums) {
+  with_format(type, [&](auto format) {
+    using Format = decltype(format);
+    const CodeShape<Format> shape(head_dim);
+    for (CodedPiece& piece : values) {
+      piece.ahead.spread(n_passes(n_group) * (head_dim / kPass) * std::max(1, piece.rows.n / 8));
+    }
+    for (int block = 0; block < shape.n_blocks; ++block) {
+      alignas(64) float scales[kEntryBlock + kRows];
+      const std::int32_t n = load_scales(values, static_cast<std::size_t>(block) * shape.block_bytes, scales);
+      with_passes(n_group, [&](int h, auto heads) {
+        add_block<Format, decltype(heads)::value>(weights + h * kEntryBlock, scales, n, shape, values, block,
+                                                  sums + h * head_dim, head_dim);
+      });
+    }
+  });
 }
 
 }  // namespace winnow::kernels
@@ -415,11 +511,11 @@ HWY_POP_ATTRIBUTES
 
 namespace winnow::kernels {
 
-bool has_code_products(int) { return false; }
+bool has_code_products(EntryType, int) { return false; }
 std::size_t coded_queries_bytes(int, int) { return 0; }
-void pack_coded_queries(const float*, int, int, std::byte*) {}
-void score_codes(const std::byte*, int, int, const CodedRows&, Ahead&, float*) {}
-void add_codes(const float*, int, int, const CodedRows&, Ahead&, float*) {}
+void pack_coded_queries(EntryType, const float*, int, int, std::byte*) {}
+void score_codes(EntryType, const std::byte*, int, int, const CodedRows&, Ahead&, float*) {}
+void add_codes(EntryType, const float*, int, int, std::span<CodedPiece>, float*) {}
 
 }  // namespace winnow::kernels
 #endif

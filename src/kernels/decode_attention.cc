@@ -138,6 +138,23 @@ struct EntryBlock {
   std::int32_t n_entries = 0;
 };
 
+// Pieces of a block whose values are added together: what is done once for them takes as long for one page.
+struct CodedValues {
+  CodedPiece pieces[EntryBlock::kMaxPieces];
+  std::size_t n = 0;
+  std::int32_t n_entries = 0;
+
+  // Pieces p, p + 1, ... of a block, as many as can be; next: what is fetched meanwhile.
+  CodedValues(const EntryBlock& block, const EntryBlock& next, int p) {
+    const EntryType type = block.pieces[p].value_type;
+    for (; p < block.n_pieces && block.pieces[p].value_type == type && n_entries % 4 == 0; ++p) {
+      const EntryPiece& piece = block.pieces[p];
+      pieces[n++] = {{piece.values, piece.value_bytes, piece.n_entries}, next.pieces[p].fetched_values()};
+      n_entries += piece.n_entries;
+    }
+  }
+};
+
 // Codes are read as they lie, rotated, and so are their sums meanwhile. A rotation undoes itself. Nothing is either.
 HWY_INLINE void set_rotation(const GroupSoftmax& sums, bool are_rotated, int n_group, int value_dim) {
   if (*sums.are_rotated == are_rotated) return;
@@ -151,27 +168,27 @@ HWY_INLINE void set_rotation(const GroupSoftmax& sums, bool are_rotated, int n_g
 class Queries {
  public:
   Queries(const AttentionShape& shape, const float* q, Scratch& scratch)
-      : n_group_(shape.n_group), dim_(shape.key_dim), has_code_products_(has_code_products(shape.key_dim)) {
+      : n_group_(shape.n_group), dim_(shape.key_dim) {
     const auto n_heads = static_cast<std::size_t>(n_group_), n = static_cast<std::size_t>(n_group_ * dim_);
     for (Form* form : {&plain_, &rotated_}) {
       form->numbers = scratch.take<float>(n);
       form->words = {.words = scratch.take<std::int16_t>(n), .factors = scratch.take<float>(n_heads)};
+      form->coded = scratch.take<std::byte>(coded_queries_bytes(n_group_, dim_));
     }
-    coded_ = scratch.take<std::byte>(coded_queries_bytes(n_group_, dim_));
     for (std::size_t i = 0; i < n; ++i) plain_.numbers[i] = q[i] * shape.spec.scale;
   }
   static std::size_t scratch_bytes(const AttentionShape& shape) {
     const auto n_heads = static_cast<std::size_t>(shape.n_group), n = n_heads * static_cast<std::size_t>(shape.key_dim);
-    return 2 * (Scratch::bytes<float>(n) + Scratch::bytes<std::int16_t>(n) + Scratch::bytes<float>(n_heads)) +
-           Scratch::bytes<std::byte>(coded_queries_bytes(shape.n_group, shape.key_dim));
+    return 2 * (Scratch::bytes<float>(n) + Scratch::bytes<std::int16_t>(n) + Scratch::bytes<float>(n_heads) +
+                Scratch::bytes<std::byte>(coded_queries_bytes(shape.n_group, shape.key_dim)));
   }
 
-  // Whether keys of a type are scored as codes (score_codes).
-  bool are_coded(EntryType type) const { return has_code_products_ && type == EntryType::kR4; }
-  const std::byte* coded() {
-    if (!is_coded_) pack_coded_queries(form_of(EntryType::kR4).numbers, n_group_, dim_, coded_);
-    is_coded_ = true;
-    return coded_;
+  // For score_codes, of a type that it takes.
+  const std::byte* coded(EntryType type) {
+    Form& form = form_of(type);
+    if (!form.is_coded) pack_coded_queries(type, form.numbers, n_group_, dim_, form.coded);
+    form.is_coded = true;
+    return form.coded;
   }
   // [n_group][key_dim], rotated as a type's rows are.
   const float* numbers(EntryType type) { return form_of(type).numbers; }
@@ -181,6 +198,8 @@ class Queries {
   struct Form {
     float* numbers;
     WordQueries words;
+    std::byte* coded;
+    bool is_coded = false;
   };
 
   Form& form_of(EntryType type) {
@@ -193,9 +212,8 @@ class Queries {
   }
 
   int n_group_, dim_;
-  bool has_code_products_, is_rotated_ = false, is_coded_ = false;
+  bool is_rotated_ = false;
   Form plain_, rotated_;
-  std::byte* coded_;
 };
 
 void decode_attention(const AttentionShape& shape, const DecodeSlices& slices, const GroupSoftmax& out,
@@ -218,7 +236,6 @@ void decode_attention(const AttentionShape& shape, const DecodeSlices& slices, c
 
   auto* scales = scratch.take<float>(scale_floats(std::max(d, value_dim)));
   auto* scaled = scratch.take<float>(static_cast<std::size_t>(n_group) * scale_floats(value_dim));
-  const bool has_value_products = has_code_products(value_dim);
   const auto n_queries = static_cast<std::size_t>(n_group), n_blocks = scale_blocks(value_dim);
   const WordWeights word_weights{.words = reinterpret_cast<std::int16_t*>(scaled),
                                  .factors = scratch.take<float>(n_queries * n_blocks)};
@@ -263,8 +280,9 @@ void decode_attention(const AttentionShape& shape, const DecodeSlices& slices, c
     for (int p = 0; p < block.n_pieces; ++p) {
       const EntryPiece& piece = block.pieces[p];
       Ahead ahead = next.pieces[p].fetched_keys();
-      if (queries.are_coded(piece.key_type)) {
-        score_codes(queries.coded(), n_group, d, {piece.keys, piece.key_bytes, piece.n_entries}, ahead, of_piece);
+      if (has_code_products(piece.key_type, d)) {
+        score_codes(piece.key_type, queries.coded(piece.key_type), n_group, d,
+                    {piece.keys, piece.key_bytes, piece.n_entries}, ahead, of_piece);
         of_piece += piece.n_entries;
         continue;
       }
@@ -293,14 +311,15 @@ void decode_attention(const AttentionShape& shape, const DecodeSlices& slices, c
     of_piece = scores;
     for (int p = 0; p < block.n_pieces; ++p) {
       const EntryPiece& piece = block.pieces[p];
-      Ahead ahead = next.pieces[p].fetched_values();
       set_rotation(slice, code_bits(piece.value_type) > 0, n_group, value_dim);
-      if (has_value_products && piece.value_type == EntryType::kR4) {
-        add_codes(of_piece, n_group, value_dim, {piece.values, piece.value_bytes, piece.n_entries}, ahead,
-                  slice.values);
-        of_piece += piece.n_entries;
+      if (has_code_products(piece.value_type, value_dim)) {
+        CodedValues values(block, next, p);
+        add_codes(piece.value_type, of_piece, n_group, value_dim, {values.pieces, values.n}, slice.values);
+        of_piece += values.n_entries;
+        p += static_cast<int>(values.n) - 1;
         continue;
       }
+      Ahead ahead = next.pieces[p].fetched_values();
       with_row_type(piece.value_type, value_dim, [&](auto row) HWY_ATTR {
         using Row = decltype(row);
         const Rows values = readable_rows<Row>(piece.value_type, value_dim, piece.values, piece.value_bytes,

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstddef>
+#include <initializer_list>
 #include <vector>
 
 #include "kernels/normal_numbers.h"
@@ -16,20 +18,38 @@ namespace {
 
 class CodeProducts : public EveryIsa {};
 
-// Rows of r4 in memory of exactly their size, and the numbers that were coded, in double: [n][head_dim].
+constexpr EntryType kTypes[] = {EntryType::kR4, EntryType::kQ8_0};
+
+// Rows of codes in memory of exactly their size, and the numbers that were coded, in double: [n][head_dim].
 struct Codes {
-  Codes(int n, int head_dim, unsigned seed) : n_rows(n), bytes(row_bytes(EntryType::kR4, head_dim)) {
+  Codes(EntryType type, int n, int head_dim, unsigned seed) : n_rows(n), bytes(row_bytes(type, head_dim)) {
     const std::vector<float> source = normal_numbers(static_cast<std::size_t>(n * head_dim), seed);
     data.resize(static_cast<std::size_t>(n) * bytes);
     std::vector<float> row(static_cast<std::size_t>(head_dim));
     for (int i = 0; i < n; ++i) {
       std::byte* to = data.data() + static_cast<std::size_t>(i) * bytes;
-      store_row(EntryType::kR4, source.data() + std::ptrdiff_t{i} * head_dim, to, head_dim);
-      load_rotated_row(EntryType::kR4, to, row.data(), head_dim);
+      store_row(type, source.data() + std::ptrdiff_t{i} * head_dim, to, head_dim);
+      if (code_bits(type) > 0) {
+        load_rotated_row(type, to, row.data(), head_dim);
+      } else {
+        load_row(type, to, row.data(), head_dim);
+      }
       numbers.insert(numbers.end(), row.begin(), row.end());
     }
   }
   CodedRows rows() const { return {data.data(), bytes, n_rows}; }
+  // The same in pieces; the last has what the others leave.
+  std::vector<CodedPiece> pieces(std::initializer_list<int> first_sizes) const {
+    std::vector<CodedPiece> result;
+    int at = 0;
+    const auto add = [&](int n) {
+      result.push_back({.rows = {data.data() + static_cast<std::size_t>(at) * bytes, bytes, n}});
+      at += n;
+    };
+    for (const int n : first_sizes) add(n);
+    add(n_rows - at);
+    return result;
+  }
 
   int n_rows;
   std::size_t bytes;
@@ -39,16 +59,17 @@ struct Codes {
 
 Ahead nothing_ahead() { return {nullptr, 0}; }
 
-void expect_scores(int n, int n_group, int head_dim) {
-  SCOPED_TRACE(testing::Message() << n << " keys, " << n_group << " heads of " << head_dim);
-  const Codes keys(n, head_dim, 1);
+void expect_scores(EntryType type, int n, int n_group, int head_dim) {
+  SCOPED_TRACE(testing::Message() << n << " keys of " << entry_type_name(type) << ", " << n_group << " heads of "
+                                  << head_dim);
+  const Codes keys(type, n, head_dim, 1);
   const std::vector<float> q = normal_numbers(static_cast<std::size_t>(n_group * head_dim), 2);
   TestScratch packed(coded_queries_bytes(n_group, head_dim));
-  pack_coded_queries(q.data(), n_group, head_dim, packed.span().data());
+  pack_coded_queries(type, q.data(), n_group, head_dim, packed.span().data());
   const float untouched = 1e9F;
   std::vector<float> scores(static_cast<std::size_t>(n_group * kEntryBlock), untouched);
   Ahead ahead = nothing_ahead();
-  score_codes(packed.span().data(), n_group, head_dim, keys.rows(), ahead, scores.data());
+  score_codes(type, packed.span().data(), n_group, head_dim, keys.rows(), ahead, scores.data());
   for (int g = 0; g < n_group; ++g) {
     for (int i = 0; i < kEntryBlock; ++i) {
       const float score = scores[static_cast<std::size_t>(g * kEntryBlock + i)];
@@ -61,25 +82,30 @@ void expect_scores(int n, int n_group, int head_dim) {
         expected += static_cast<double>(q[static_cast<std::size_t>(g * head_dim + c)]) *
                     keys.numbers[static_cast<std::size_t>(i * head_dim + c)];
       }
-      // Errors of a hundredth of a coordinate's deviation add up as a random walk.
-      ASSERT_NEAR(static_cast<double>(score), expected, 0.05 * std::sqrt(head_dim)) << "head " << g << ", key " << i;
+      // Errors of a hundredth of a coordinate's deviation (16 bits: of its 20,000th part) add up as a random walk.
+      const double error = type == EntryType::kR4 ? 0.05 : 2e-4;
+      ASSERT_NEAR(static_cast<double>(score), expected, error * std::sqrt(head_dim)) << "head " << g << ", key " << i;
     }
   }
 }
 
 TEST_P(CodeProducts, ScoresMatchTheReference) {
-  for (const int head_dim : {64, 128, 192, 256, 512}) {
-    if (!has_code_products(head_dim)) GTEST_SKIP() << "no products of bytes here";
-    for (int n_group = 1; n_group <= 13; ++n_group) expect_scores(32, n_group, head_dim);
+  if (!has_code_products(EntryType::kR4, 64)) GTEST_SKIP() << "no products of bytes here";
+  for (const EntryType type : kTypes) {
+    for (const int head_dim : {64, 128, 192, 256, 512}) {
+      for (int n_group = 1; n_group <= 13; ++n_group) expect_scores(type, 32, n_group, head_dim);
+    }
+    for (int n = 1; n <= kEntryBlock; ++n) expect_scores(type, n, 3, 64);
+    expect_scores(type, 32, kMaxGroup, 64);
   }
-  for (int n = 1; n <= kEntryBlock; ++n) expect_scores(n, 3, 64);
-  expect_scores(32, kMaxGroup, 64);
+  for (const int head_dim : {32, 96}) expect_scores(EntryType::kQ8_0, 33, 3, head_dim);
 }
 
 // Some weights of about 1 and many small ones, which together are as much.
-void expect_sums(int n, int n_group, int head_dim) {
-  SCOPED_TRACE(testing::Message() << n << " values, " << n_group << " heads of " << head_dim);
-  const Codes values(n, head_dim, 3);
+void expect_sums(EntryType type, int n, int n_group, int head_dim, std::initializer_list<int> first_sizes = {}) {
+  SCOPED_TRACE(testing::Message() << n << " values of " << entry_type_name(type) << " in " << first_sizes.size() + 1
+                                  << " pieces, " << n_group << " heads of " << head_dim);
+  const Codes values(type, n, head_dim, 3);
   std::vector<float> weights(static_cast<std::size_t>(n_group * kEntryBlock), std::nanf(""));
   for (int g = 0; g < n_group; ++g) {
     for (int i = 0; i < n; ++i) {
@@ -88,8 +114,8 @@ void expect_sums(int n, int n_group, int head_dim) {
   }
   std::vector<float> sums = normal_numbers(static_cast<std::size_t>(n_group * head_dim), 4);
   const std::vector<float> before = sums;
-  Ahead ahead = nothing_ahead();
-  add_codes(weights.data(), n_group, head_dim, values.rows(), ahead, sums.data());
+  std::vector<CodedPiece> pieces = values.pieces(first_sizes);
+  add_codes(type, weights.data(), n_group, head_dim, pieces, sums.data());
   for (int g = 0; g < n_group; ++g) {
     for (int c = 0; c < head_dim; ++c) {
       const auto at = static_cast<std::size_t>(g * head_dim + c);
@@ -100,35 +126,66 @@ void expect_sums(int n, int n_group, int head_dim) {
         expected += w * values.numbers[static_cast<std::size_t>(i * head_dim + c)];
         squares += w * w;
       }
-      ASSERT_NEAR(static_cast<double>(sums[at]), expected, 0.02 * std::sqrt(squares)) << "head " << g << ", " << c;
+      const double error = type == EntryType::kR4 ? 0.02 : 2e-4;
+      ASSERT_NEAR(static_cast<double>(sums[at]), expected, error * std::sqrt(squares)) << "head " << g << ", " << c;
     }
   }
 }
 
 TEST_P(CodeProducts, WeightedSumsMatchTheReference) {
-  for (const int head_dim : {64, 128, 192, 256, 512}) {
-    if (!has_code_products(head_dim)) GTEST_SKIP() << "no products of bytes here";
-    for (int n_group = 1; n_group <= 13; ++n_group) expect_sums(32, n_group, head_dim);
+  if (!has_code_products(EntryType::kR4, 64)) GTEST_SKIP() << "no products of bytes here";
+  for (const EntryType type : kTypes) {
+    for (const int head_dim : {64, 128, 192, 256, 512}) {
+      for (int n_group = 1; n_group <= 13; ++n_group) expect_sums(type, 32, n_group, head_dim);
+    }
+    for (int n = 1; n <= kEntryBlock; ++n) expect_sums(type, n, 3, 64);
+    for (int n = 97; n <= kEntryBlock; ++n) expect_sums(type, n, 3, 64, {32, 32, 32});
+    expect_sums(type, kEntryBlock, 7, 128, {4, 28, 60});
   }
-  for (int n = 1; n <= kEntryBlock; ++n) expect_sums(n, 3, 64);
+  for (const int head_dim : {32, 96}) expect_sums(EntryType::kQ8_0, 33, 3, head_dim);
 }
 
 TEST_P(CodeProducts, NothingComesOfNothing) {
-  if (!has_code_products(64)) GTEST_SKIP() << "no products of bytes here";
-  const Codes codes(32, 64, 5);
-  const std::vector<float> zeros(kEntryBlock, 0.0F);
-  std::vector<float> sums(64, 1.0F), scores(kEntryBlock, 1.0F);
-  Ahead ahead = nothing_ahead();
-  add_codes(zeros.data(), 1, 64, codes.rows(), ahead, sums.data());
-  EXPECT_EQ(sums, std::vector<float>(64, 1.0F));
+  if (!has_code_products(EntryType::kR4, 64)) GTEST_SKIP() << "no products of bytes here";
+  for (const EntryType type : kTypes) {
+    const Codes codes(type, 32, 64, 5);
+    const std::vector<float> zeros(kEntryBlock, 0.0F);
+    std::vector<float> sums(64, 1.0F), scores(kEntryBlock, 1.0F);
+    std::vector<CodedPiece> pieces = codes.pieces({});
+    add_codes(type, zeros.data(), 1, 64, pieces, sums.data());
+    EXPECT_EQ(sums, std::vector<float>(64, 1.0F));
+    TestScratch packed(coded_queries_bytes(1, 64));
+    pack_coded_queries(type, zeros.data(), 1, 64, packed.span().data());
+    Ahead ahead = nothing_ahead();
+    score_codes(type, packed.span().data(), 1, 64, codes.rows(), ahead, scores.data());
+    EXPECT_EQ(std::vector<float>(scores.begin(), scores.begin() + 32), std::vector<float>(32, 0.0F));
+  }
+}
+
+// The largest numbers of a row against the largest of a query and weights: the sums of bytes hold them.
+TEST_P(CodeProducts, TheLargestIntegersFit) {
+  if (!has_code_products(EntryType::kQ8_0, 64)) GTEST_SKIP() << "no products of bytes here";
+  const std::vector<float> row(64, 1.0F), weights(kEntryBlock, 1.0F);
+  const std::size_t bytes = row_bytes(EntryType::kQ8_0, 64);
+  std::vector<std::byte> rows(kEntryBlock * bytes);
+  for (int i = 0; i < kEntryBlock; ++i) store_row(EntryType::kQ8_0, row.data(), rows.data() + i * bytes, 64);
+  std::vector<CodedPiece> pieces = {{.rows = {rows.data(), bytes, kEntryBlock}}};
+  std::vector<float> sums(64, 0.0F), scores(kEntryBlock);
+  add_codes(EntryType::kQ8_0, weights.data(), 1, 64, pieces, sums.data());
+  EXPECT_NEAR(sums[63], kEntryBlock, 0.1);
   TestScratch packed(coded_queries_bytes(1, 64));
-  pack_coded_queries(zeros.data(), 1, 64, packed.span().data());
-  score_codes(packed.span().data(), 1, 64, codes.rows(), ahead, scores.data());
-  EXPECT_EQ(std::vector<float>(scores.begin(), scores.begin() + 32), std::vector<float>(32, 0.0F));
+  pack_coded_queries(EntryType::kQ8_0, row.data(), 1, 64, packed.span().data());
+  Ahead ahead = nothing_ahead();
+  score_codes(EntryType::kQ8_0, packed.span().data(), 1, 64, pieces[0].rows, ahead, scores.data());
+  EXPECT_NEAR(scores[kEntryBlock - 1], 64, 0.05);
 }
 
 TEST(CodeProductsOf, SmallBlocksHaveNone) {
-  for (const int head_dim : {16, 32, 48, 80, 96}) EXPECT_FALSE(has_code_products(head_dim)) << head_dim;
+  for (const int head_dim : {16, 32, 48, 80, 96}) {
+    EXPECT_FALSE(has_code_products(EntryType::kR4, head_dim)) << head_dim;
+  }
+  for (const int head_dim : {16, 48, 80}) EXPECT_FALSE(has_code_products(EntryType::kQ8_0, head_dim)) << head_dim;
+  EXPECT_FALSE(has_code_products(EntryType::kF16, 64));
 }
 
 INSTANTIATE_TEST_SUITE_P(Isa, CodeProducts, testing::ValuesIn(supported_isas()), isa_test_name);
