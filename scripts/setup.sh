@@ -111,7 +111,6 @@ setup_arm() {
   local as_root=() package
   command -v dpkg >/dev/null || fail "the tests for ARM need Debian's cross-compiler and its packages for arm64"
   install_packages "${kPackages[@]}"
-  [[ -n $(missing_packages "${kArmPackages[@]}") ]] || return 0
   [[ $(id -u) -eq 0 ]] || as_root=(sudo)
   if ! { dpkg --print-architecture; dpkg --print-foreign-architectures; } | grep -qx arm64; then
     step arm-architecture "Adding Debian's packages for arm64" "${as_root[@]}" dpkg --add-architecture arm64
@@ -125,7 +124,18 @@ setup_arm() {
       exit 3
     done
   fi
-  install_packages "${kArmPackages[@]}"
+  # Libraries of two architectures have to be of one version, which a mirror may not have for those that are here.
+  if ! (install_packages "${kArmPackages[@]}"); then
+    echo 'error: the packages for arm64 cannot be installed beside those that are here: the tests for ARM need them' >&2
+    exit 3
+  fi
+  local probe
+  probe=$(mktemp)
+  if ! { aarch64-linux-gnu-gcc -x c -static -o "$probe" - <<<'int main(void) { return 0; }' && qemu-aarch64-static "$probe"; }; then
+    echo 'error: qemu cannot run programs for ARM on this machine: the tests for ARM need it' >&2
+    exit 3
+  fi
+  rm "$probe"
 }
 
 # --- Python environment ------------------------------------------------------------------------------------------------
