@@ -57,7 +57,8 @@ def compare_loading(args):
     flags = ["-m", args.model, "-t", args.threads, "-p", "1", "-n", "0", "-r", "1"]
     programs = {"winnow": [args.winnow, "bench", *flags, *shlex.split(args.winnow_args)]}
     for peer in map(shlex.split, args.llama_bench):
-        programs[shlex.join(peer)] = [*peer, *flags, *shlex.split((args.configuration or ["-fa 1"])[0])]
+        for configuration in map(shlex.split, args.configuration or ["-fa 1"]):
+            programs[shlex.join([*peer, *configuration])] = [*peer, *configuration, *flags]
     costs = {name: [] for name in programs}
     for _ in range(args.rounds):
         for name, command in programs.items():

@@ -9,7 +9,7 @@
 #   scripts/setup.sh wheel               ggml's kernels for every level of processors, in .venv (make wheel)
 #   scripts/setup.sh wheel-tagger        what names a wheel after the systems that it runs on, in .venv (make wheel)
 #   scripts/setup.sh arm                 what cross-builds and emulates 64-bit ARM (make arm-test); exit status 3 where
-#                                        Debian's mirror has no packages for arm64
+#                                        packages for arm64 cannot be had, or their programs not run
 #   scripts/setup.sh configure PRESET    CMake, in the preset's build folder
 #   scripts/setup.sh all PRESET          all of these
 #   scripts/setup.sh require PACKAGE...  further Debian packages (CI)

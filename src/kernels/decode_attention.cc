@@ -138,6 +138,20 @@ struct EntryBlock {
   std::int32_t n_entries = 0;
 };
 
+// Whether rows of a type are multiplied as codes (code_products.h): asked once, since pieces are short.
+class CodedTypes {
+ public:
+  explicit CodedTypes(int head_dim)
+      : has_r4_(has_code_products(EntryType::kR4, head_dim)), has_q8_(has_code_products(EntryType::kQ8_0, head_dim)) {}
+
+  bool contain(EntryType type) const {
+    return (type == EntryType::kR4 && has_r4_) || (type == EntryType::kQ8_0 && has_q8_);
+  }
+
+ private:
+  bool has_r4_, has_q8_;
+};
+
 // Pieces of a block whose values are added together: what is done once for them takes as long for one page.
 struct CodedValues {
   CodedPiece pieces[EntryBlock::kMaxPieces];
@@ -230,6 +244,7 @@ void decode_attention(const AttentionShape& shape, const DecodeSlices& slices, c
   if (first >= slices.last) return;
 
   Scratch scratch(memory);
+  const CodedTypes coded_keys(d), coded_values(value_dim);
   Queries queries(shape, slices.q, scratch);
   auto* scores = scratch.take<float>(static_cast<std::size_t>(n_group * kEntryBlock));
   auto* expanded = scratch.take<float>(static_cast<std::size_t>(kEntryBlock * std::max(d, value_dim)));
@@ -280,7 +295,7 @@ void decode_attention(const AttentionShape& shape, const DecodeSlices& slices, c
     for (int p = 0; p < block.n_pieces; ++p) {
       const EntryPiece& piece = block.pieces[p];
       Ahead ahead = next.pieces[p].fetched_keys();
-      if (has_code_products(piece.key_type, d)) {
+      if (coded_keys.contain(piece.key_type)) {
         score_codes(piece.key_type, queries.coded(piece.key_type), n_group, d,
                     {piece.keys, piece.key_bytes, piece.n_entries}, ahead, of_piece);
         of_piece += piece.n_entries;
@@ -312,7 +327,7 @@ void decode_attention(const AttentionShape& shape, const DecodeSlices& slices, c
     for (int p = 0; p < block.n_pieces; ++p) {
       const EntryPiece& piece = block.pieces[p];
       set_rotation(slice, code_bits(piece.value_type) > 0, n_group, value_dim);
-      if (has_code_products(piece.value_type, value_dim)) {
+      if (coded_values.contain(piece.value_type)) {
         CodedValues values(block, next, p);
         add_codes(piece.value_type, of_piece, n_group, value_dim, {values.pieces, values.n}, slice.values);
         of_piece += values.n_entries;

@@ -19,29 +19,26 @@ sys.path.insert(0, str(BENCH))
 from server_process import Server  # noqa: E402
 
 
-def n_heaps_of_threads(pid):
-    """Of the C library, beside its first: they begin at multiples of 64 MiB."""
-    n = 0
-    with open(f"/proc/{pid}/maps") as maps:
-        for line in maps:
-            addresses, rights, *rest = line.split()
-            is_anonymous = len(rest) == 3  # no path
-            n += is_anonymous and rights == "rw-p" and int(addresses.split("-")[0], 16) % (64 << 20) == 0
-    return n
+def heaps(pid):
+    """[whether it is the first, bytes in memory] of the C library's heaps; those of threads begin at multiples of 64 MiB."""
+    found, counts = [], False
+    with open(f"/proc/{pid}/smaps") as lines:
+        for line in lines:
+            first, *rest = line.split()
+            if "-" in first:
+                is_first = rest[-1] == "[heap]"
+                is_anonymous = len(rest) == 4  # no path
+                begin = int(first.split("-")[0], 16)
+                counts = is_first or is_anonymous and rest[0] == "rw-p" and begin % (64 << 20) == 0
+                if counts:
+                    found.append([is_first, 0])
+            elif counts and first == "Rss:":
+                found[-1][1] += int(rest[0]) << 10
+    return found
 
 
 def resident_heaps(pid):
-    """Bytes of the C library's heaps that are in memory."""
-    n, counts = 0, False
-    with open(f"/proc/{pid}/smaps") as lines:
-        for line in lines:
-            fields = line.split()
-            if "-" in fields[0]:
-                at = int(fields[0].split("-")[0], 16)
-                counts = fields[-1] == "[heap]" or len(fields) == 5 and at % (64 << 20) == 0
-            elif counts and fields[0] == "Rss:":
-                n += int(fields[1]) << 10
-    return n
+    return sum(resident for _, resident in heaps(pid))
 
 
 def at_once(server, n, path, body):
@@ -58,7 +55,7 @@ def check_heaps(tool, model):
     before = resident_heaps(server.process.pid)
     completion = {"prompt": "the moor", "max_tokens": 20, "ignore_eos": True}
     at_once(server, 12, "/v1/completions", completion)
-    n = n_heaps_of_threads(server.process.pid)
+    n = sum(not is_first for is_first, _ in heaps(server.process.pid))
     turns = [{"role": ("user", "assistant")[i % 2], "content": f"turn {i}"} for i in range(4001)]
     at_once(server, 4, "/apply-template", {"messages": turns})
     at_once(server, 1, "/v1/completions", completion)
