@@ -29,7 +29,7 @@ std::string section_table(const eval::Section& section) {
   TextTable table(columns);
   for (const eval::SummaryRow& row : section.rows) {
     std::vector<std::string> cells{row.condition.method,
-                                   row.condition.types.text(),
+                                   row.types.text(),
                                    row.condition.budget.empty() ? "-" : row.condition.budget,
                                    optional_text(100 * row.kept_share, 1),
                                    optional_text(row.bytes_kept / (1 << 20), 1),

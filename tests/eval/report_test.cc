@@ -428,6 +428,45 @@ TEST(Results, RunsOfTwoEntryTypesAreBothThere) {
   EXPECT_EQ(load_results(folders).results.size(), 2U);
 }
 
+// A method that chooses its types is one line; one that ran in two types of the cache is two.
+TEST(Results, AMethodThatChoosesItsTypesIsOneVariant) {
+  const test::TemporaryDirectory directory;
+  const auto run = [&](const std::string& name, const std::string& type_at_20, const std::string& type_at_5) {
+    ResultStore store(directory.file(name),
+                      {{"model_fingerprint", "1"}, {"methods", {"auto", "tova"}}, {"budgets", {"20%", "5%"}}}, {}, {});
+    for (const char* method : {"auto", "tova"}) {
+      for (const char* budget : {"20%", "5%"}) {
+        for (const char* sample : {"a", "b"}) {
+          Answer answer{.key = {"fidelity", "fidelity", sample, 0, "agnostic", method, budget}};
+          const std::string type = std::string(budget) == "20%" ? type_at_20 : type_at_5;
+          if (std::string(method) == "auto") answer.key.types = {type, type};
+          answer.fidelity = Fidelity{std::string(method) == "auto" ? 0.1 : 0.5, 0.5, 2};
+          store.append(answer);
+        }
+      }
+    }
+    return directory.file(name);
+  };
+  const std::string by_budget = run("by-budget", "q8_0+r4", "r4");
+  const Results results = load_results({by_budget});
+  EXPECT_EQ(variants_of(results), (std::vector<Variant>{{"auto", kOwnTypes}, {"tova"}}));
+  const std::vector<Section> sections = summarize(results);
+  ASSERT_EQ(sections.size(), 1U);
+  std::vector<std::string> types;
+  for (const SummaryRow& row : sections[0].rows) types.push_back(row.condition.label() + ": " + row.types.text());
+  EXPECT_EQ(types, (std::vector<std::string>{"auto 20%: q8_0+r4", "tova 20%: f16", "auto 5%: r4", "tova 5%: f16"}));
+  const TextGrid ratios = against_grid(sections[0], "auto");
+  EXPECT_EQ(ratios.columns, (std::vector<std::string>{"method", ratios.columns[1], "20%", "5%"}));
+  ASSERT_EQ(ratios.rows.size(), 1U);
+  EXPECT_NE(ratios.rows[0][2], "");
+  EXPECT_NE(ratios.rows[0][3], "");
+  EXPECT_FALSE(make_report(results, {.against = "auto"}).empty());
+
+  // Another run stores other types at the same budgets: they are told apart again.
+  const Results both = load_results({by_budget, run("other", "q8_0", "q4_0")});
+  EXPECT_EQ(variants_of(both).size(), 5U);
+}
+
 // Such runs took the distance from a full cache that was quantised, too.
 TEST(Results, FidelityFromAQuantisedReferenceIsRefused) {
   const test::TemporaryDirectory directory;

@@ -59,7 +59,8 @@ constexpr const char* kBrowserScript = R"js(
   const chosen = sample => {
     const method = by('method').value, budget = by('budget').value, kind = by('kind').value;
     const text = by('text').value.toLowerCase();
-    const full = a => sample.answers.find(other => !other.budget && other.types === a.types);
+    const fulls = sample.answers.filter(other => !other.budget);
+    const full = a => fulls.find(other => other.types === a.types) ?? fulls[0];
     return sample.answers.filter(a => (!method || a.method === method) && (!budget || a.budget === budget || !a.budget)
       && (kind !== 'wrong' || a.score < 1) && (kind !== 'lost' || a.score < full(a)?.score)
       && (!text || (sample.question + ' ' + a.text).toLowerCase().includes(text)));
@@ -176,7 +177,7 @@ std::string answers_json(const Results& results, int n_answers) {
     Json answers = Json::array();
     for (const Result* result : shown.answers) {
       const Answer& answer = result->answer;
-      answers.push_back({{"method", Variant{answer.key.method, answer.key.types}.name()},
+      answers.push_back({{"method", variant_of(answer.key, results).name()},
                          {"types", answer.key.types.text()},
                          {"budget", answer.key.budget},
                          {"score", answer.score ? Json(*answer.score) : Json()},

@@ -44,6 +44,25 @@ void check_reference(const std::string& folder, const StoredRun& run) {
   }
 }
 
+// Adds the methods of a run that store their entries in other types than its cache's.
+void add_with_own_types(std::set<std::string>& methods, const StoredRun& run) {
+  const EntryTypes of_cache = types_of(run.configuration);
+  for (const auto& [key, answer] : run.answers) {
+    if (answer.error.empty() && !key.budget.empty() && key.types != of_cache) methods.insert(key.method);
+  }
+}
+
+// Without those that store entries in several types at one budget, as runs in other types of the cache bring together.
+void drop_ambiguous(std::set<std::string>& methods, const std::map<AnswerKey, Answer>& answers) {
+  std::map<std::pair<std::string, std::string>, std::set<EntryTypes>> types;  // by method and budget
+  for (const auto& [key, answer] : answers) {
+    if (answer.error.empty()) types[{key.method, key.budget}].insert(key.types);
+  }
+  for (const auto& [condition, of_condition] : types) {
+    if (of_condition.size() > 1) methods.erase(condition.first);
+  }
+}
+
 }  // namespace
 
 Results load_results(const std::vector<std::string>& folders) {
@@ -61,6 +80,7 @@ Results load_results(const std::vector<std::string>& folders) {
     }
     fingerprint = own;
     check_reference(folder, run);
+    add_with_own_types(results.methods_with_own_types, run);
     results.model = run.configuration.value("model", "");
     add_new(results.methods, run.configuration.at("methods"));
     add_new(results.budgets, run.configuration.at("budgets"));
@@ -70,6 +90,7 @@ Results load_results(const std::vector<std::string>& folders) {
       samples.try_emplace({json.at("benchmark"), json.at("task"), json.at("id")}, sample_info(json));
     }
   }
+  drop_ambiguous(results.methods_with_own_types, answers);
   const auto unknown = std::make_shared<const SampleInfo>();
   for (auto& [key, answer] : answers) {
     const auto found = samples.find({key.benchmark, key.task, key.id});

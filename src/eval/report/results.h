@@ -3,6 +3,7 @@
 
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -30,8 +31,9 @@ struct Results {
   std::vector<std::string> methods;  // in the order in which the runs list them
   std::vector<std::string> budgets;  // likewise; "" (the full cache) is not among them
   std::vector<std::string> folders;
-  std::vector<Result> results;  // one a key
-  std::int64_t n_expected = 0;  // answers that the runs have when they are through
+  std::vector<Result> results;                   // one a key
+  std::int64_t n_expected = 0;                   // answers that the runs have when they are through
+  std::set<std::string> methods_with_own_types;  // that choose the types of their entries, as auto does
 };
 
 // Throws Error(kInvalidArgument) for runs of different models, and what read_run throws.

@@ -76,6 +76,8 @@ std::optional<double> mean_of(const Members& members, const std::function<std::o
 
 SummaryRow summarize_row(const Condition& condition, const Members& members, Measure measure) {
   SummaryRow row{.condition = condition, .value = interval_of(members, measure)};
+  const auto answered = std::ranges::find_if(members, [](const Result* m) { return m->answer.error.empty(); });
+  row.types = (answered != members.end() ? *answered : members.front())->answer.key.types;
   const auto mean = [&](auto get) {
     return mean_of(members, [&](const Answer& answer) -> std::optional<double> { return get(answer); });
   };
@@ -304,9 +306,14 @@ double Section::bytes_share(const SummaryRow& row) const {
   return row.bytes_kept / (in_f16 != rows.end() ? in_f16->bytes_full : row.bytes_full);
 }
 
+Variant variant_of(const AnswerKey& key, const Results& results) {
+  const bool has_own = !key.budget.empty() && results.methods_with_own_types.contains(key.method);
+  return {key.method, has_own ? kOwnTypes : key.types};
+}
+
 std::vector<Variant> variants_of(const Results& results) {
   std::set<Variant> known;
-  for (const Result& result : results.results) known.insert({result.answer.key.method, result.answer.key.types});
+  for (const Result& result : results.results) known.insert(variant_of(result.answer.key, results));
   std::vector<Variant> variants;
   for (const std::string& method : results.methods) {
     // The default first.
@@ -322,7 +329,8 @@ std::vector<Section> summarize(const Results& results) {
   std::map<std::pair<std::string, std::string>, std::map<Condition, Members>> parts;
   for (const Result& result : results.results) {
     const AnswerKey& key = result.answer.key;
-    parts[{key.benchmark, key.question}][{key.method, key.budget, key.types}].push_back(&result);
+    const EntryTypes types = variant_of(key, results).types;
+    parts[{key.benchmark, key.question}][{key.method, key.budget, types}].push_back(&result);
   }
   const std::vector<Variant> variants = variants_of(results);
   std::vector<std::string> budgets = results.budgets;

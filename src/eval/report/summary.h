@@ -15,12 +15,17 @@ namespace winnow::eval {
 // What a benchmark is read by.
 enum class Measure { kScore, kDivergence, kNll };
 
+// Of a method that chooses the types of its entries, by the budget for one: SummaryRow::types has them.
+inline const EntryTypes kOwnTypes{"own", "own"};
+
 // A method with the entry types of its cache: a line of a plot.
 struct Variant {
   std::string method;
   EntryTypes types = {};
   auto operator<=>(const Variant&) const = default;
-  std::string name() const { return types == EntryTypes() ? method : method + " " + types.text(); }  // "snapkv q4_0"
+  std::string name() const {  // "snapkv q4_0"
+    return types == EntryTypes() || types == kOwnTypes ? method : method + " " + types.text();
+  }
 };
 
 struct Condition {
@@ -34,7 +39,8 @@ struct Condition {
 // A row of a table: a method with a budget.
 struct SummaryRow {
   Condition condition;
-  Interval value;  // of the measure, over all tasks: the mean of the tasks' means
+  EntryTypes types = {};  // of the entries that are stored
+  Interval value;         // of the measure, over all tasks: the mean of the tasks' means
   // Beside the measure, where the answers have it.
   std::optional<double> nll;               // nats per token of the reference
   std::optional<double> keyword;           // share of the answers that have it
@@ -94,6 +100,8 @@ struct Section {
   // A row's bytes as a part of the full cache's in f16, mean of a prompt; in the runs' own types where none was in f16.
   double bytes_share(const SummaryRow& row) const;
 };
+
+Variant variant_of(const AnswerKey& key, const Results& results);
 
 // Those that have answers, in the runs' order of methods.
 std::vector<Variant> variants_of(const Results& results);

@@ -24,7 +24,7 @@ std::string mebibytes(double bytes) { return fixed(bytes / (1 << 20), 2); }
 std::string budget_text(const Condition& condition) { return condition.budget.empty() ? "-" : condition.budget; }
 
 std::vector<std::string> name_cells(const SummaryRow& row) {
-  return {row.condition.method, row.condition.types.text(), budget_text(row.condition)};
+  return {row.condition.method, row.types.text(), budget_text(row.condition)};
 }
 
 constexpr const char* kTypeColumn = "type kv";
@@ -374,8 +374,8 @@ std::string csv(const std::vector<Section>& sections) {
                                       part,
                                       row.condition.method,
                                       row.condition.budget,
-                                      row.condition.types.key,
-                                      row.condition.types.value,
+                                      row.types.key,
+                                      row.types.value,
                                       measure_name(section.measure),
                                       csv_number(shown_value(value.mean, section.measure)),
                                       csv_number(shown_value(value.low, section.measure)),
