@@ -14,7 +14,10 @@ namespace {
 inline constexpr int kPanels = 2;               // that are multiplied at once
 inline constexpr std::int64_t kMostRows = 512;  // that a panel is unpacked for: their sums and chunks stay in the cache
 
-template <class Format, int kColumns, int kRows = Vectors::kTileRows>
+template <class Format>
+inline constexpr int kMostTileRows = Format::kHalves ? Vectors::kHalvesTileRows : Vectors::kTileRows;
+
+template <class Format, int kColumns, int kRows = kMostTileRows<Format>>
 inline void multiply_rows(int n_rows, const Panel* panels, std::int64_t n_blocks, const RowBlock* rows, float* sums) {
   if (n_rows == kRows) {
     if constexpr (kScalesWords<Format>) {
@@ -42,7 +45,7 @@ void multiply_panels(const ProductTask& task, std::int64_t begin, std::int64_t f
   const std::size_t panel_bytes = static_cast<std::size_t>(kLanes) * task.weight_stride;
   const bool is_last = begin + kStride >= task.last && task.next != nullptr;
   const std::byte* next = is_last ? task.next : first + kColumns * panel_bytes;
-  const std::int64_t n_tiles = (n_rows + Vectors::kTileRows - 1) / Vectors::kTileRows;
+  const std::int64_t n_tiles = (n_rows + kMostTileRows<Format> - 1) / kMostTileRows<Format>;
   const bool to_first_level = fetches_to_first_level();
   for (std::int64_t block = 0; block < n_blocks; block += kPanelBlocks) {
     const std::int64_t n = std::min(kPanelBlocks, n_blocks - block);

@@ -22,6 +22,7 @@ namespace {
 
 struct Vectors : Vectors256 {
   static constexpr int kTileRows = 4;
+  static constexpr int kHalvesTileRows = kTileRows;
   static constexpr int kStreamedRows = 1;
   // Products of bytes are added in pairs as 16-bit integers.
   static constexpr bool kDotSaturates = true;

@@ -22,6 +22,7 @@ namespace {
 
 struct Vectors : Vectors256 {
   static constexpr int kTileRows = 3;
+  static constexpr int kHalvesTileRows = kTileRows;
   static constexpr int kStreamedRows = 2;
   static constexpr bool kDotSaturates = false;
   static Int dot(Int sum, Int u, Int s) { return _mm256_dpbusd_avx_epi32(sum, u, s); }

@@ -9,8 +9,9 @@ struct Vectors512 {
   using Int = __m512i;
   using Float = __m512;
   static constexpr int kLanes = 16;
-  static constexpr int kTileRows = 6;      // rows that are multiplied at once with two panels: what the registers hold
-  static constexpr int kStreamedRows = 4;  // rows that are multiplied at once with one unpacked vector
+  static constexpr int kTileRows = 6;  // rows that are multiplied at once with two panels: what the registers hold
+  static constexpr int kHalvesTileRows = 5;  // of formats with scales of half blocks, which take a register more a sum
+  static constexpr int kStreamedRows = 4;    // rows that are multiplied at once with one unpacked vector
   static constexpr bool kDotSaturates = false;
   static constexpr bool kDotIsSigned = false;
   static constexpr bool kMultipliesMatrices = false;

@@ -10,6 +10,7 @@ struct VectorsNeon {
   using Float = float32x4_t;
   static constexpr int kLanes = 4;
   static constexpr int kTileRows = 6;  // as with the 32 registers of AVX-512
+  static constexpr int kHalvesTileRows = kTileRows;
   static constexpr int kStreamedRows = 4;
   static constexpr bool kDotSaturates = false;
   static constexpr bool kDotIsSigned = true;
