@@ -440,7 +440,7 @@ TEST(Results, AMethodThatChoosesItsTypesIsOneVariant) {
           Answer answer{.key = {"fidelity", "fidelity", sample, 0, "agnostic", method, budget}};
           const std::string type = std::string(budget) == "20%" ? type_at_20 : type_at_5;
           if (std::string(method) == "auto") answer.key.types = {type, type};
-          answer.fidelity = Fidelity{std::string(method) == "auto" ? 0.1 : 0.5, 0.5, 2};
+          answer.fidelity = Fidelity{std::string(method) == "auto" ? 0.01 : 0.5, 0.5, 2};
           store.append(answer);
         }
       }
@@ -458,9 +458,12 @@ TEST(Results, AMethodThatChoosesItsTypesIsOneVariant) {
   const TextGrid ratios = against_grid(sections[0], "auto");
   EXPECT_EQ(ratios.columns, (std::vector<std::string>{"method", ratios.columns[1], "20%", "5%"}));
   ASSERT_EQ(ratios.rows.size(), 1U);
-  EXPECT_NE(ratios.rows[0][2], "");
+  EXPECT_EQ(ratios.rows[0][2].substr(0, 6), "50.00x") << ratios.rows[0][2];
   EXPECT_NE(ratios.rows[0][3], "");
   EXPECT_FALSE(make_report(results, {.against = "auto"}).empty());
+  const TextGrid of_auto = against_grid(sections[0], "tova");
+  ASSERT_EQ(of_auto.rows.size(), 1U);
+  EXPECT_EQ(of_auto.rows[0][2].substr(0, 6), "0.020x") << of_auto.rows[0][2];
 
   // Another run stores other types at the same budgets: they are told apart again.
   const Results both = load_results({by_budget, run("other", "q8_0", "q4_0")});

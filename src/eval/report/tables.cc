@@ -35,9 +35,10 @@ std::string comparison_text(const Comparison& comparison, Measure measure) {
   const Interval& difference = comparison.difference;
   if (difference.n_samples == 0) return "";
   if (measure == Measure::kDivergence) {
-    const std::string text = fixed(difference.mean, 2) + "x";
-    return difference.has_bounds() ? text + " [" + fixed(difference.low, 2) + ", " + fixed(difference.high, 2) + "]"
-                                   : text;
+    const int decimals = difference.mean < 0.1 ? 3 : 2;  // of .025x two digits are worth reading
+    const std::string text = fixed(difference.mean, decimals) + "x";
+    if (!difference.has_bounds()) return text;
+    return text + " [" + fixed(difference.low, decimals) + ", " + fixed(difference.high, decimals) + "]";
   }
   const std::string text = signed_value(difference.mean, measure);
   if (!difference.has_bounds()) return text;
