@@ -91,9 +91,12 @@ class InterleavedRows {
   HWY_INLINE void load(int first, Int (&out)[4]) {
     ahead_->send_for(kLanes / 4);
 #pragma GCC unroll 4
-    for (int i = 0; i < 4; ++i) out[i] = Vectors::load_any(dwords_ + (first + i) * kDword);
+    for (int i = 0; i < 4; ++i) out[i] = dword(first + i);
   }
-  HWY_INLINE Int dword(int i) const { return Vectors::load_any(dwords_ + i * kDword); }
+  HWY_INLINE Int dword(int i) const {
+    return Vectors::load_any(dwords_ +
+                             static_cast<std::ptrdiff_t>(dword_place(blocks, static_cast<std::size_t>(i))) * kDword);
+  }
   HWY_INLINE Int lone() const {
     static_assert(kLone > 0);
     return kLone == 2 ? Vectors::load_words(lone_) : Vectors::load_bytes(lone_);

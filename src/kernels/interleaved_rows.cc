@@ -1,5 +1,7 @@
 #include "kernels/interleaved_rows.h"
 
+#include <array>
+#include <cassert>
 #include <cstring>
 
 namespace winnow::kernels {
@@ -9,11 +11,16 @@ namespace {
 template <class Copy>
 void for_each_piece(const InterleavedPanel& shape, std::size_t row, const Copy& copy) {
   const std::size_t n_dwords = shape.n_dwords(), n_lone = shape.n_lone(), n_head = shape.info.n_head;
+  std::array<std::size_t, 64> places{};  // of a block's dwords, bytes
+  assert(n_dwords <= places.size());
+  for (std::size_t i = 0; i < n_dwords; ++i) {
+    places[i] = dword_place(shape.info.blocks, i) * 4 * InterleavedPanel::kRows;
+  }
   for (std::int64_t b = 0; b < shape.n_blocks; ++b) {
     const std::size_t block = static_cast<std::size_t>(b) * shape.info.n_bytes;
     const std::size_t panel = shape.dwords(b) + 4 * row;
     for (std::size_t i = 0; i < n_dwords; ++i) {
-      copy(panel + i * 4 * InterleavedPanel::kRows, block + n_head + 4 * i, std::size_t{4});
+      copy(panel + places[i], block + n_head + 4 * i, std::size_t{4});
     }
     if (n_lone > 0) copy(shape.lone(b) + row * n_lone, block + (n_head > 0 ? 0 : 4 * n_dwords), n_lone);
   }

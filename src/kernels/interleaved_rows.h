@@ -2,7 +2,7 @@
 // load, where rows one behind the other are put in order first. The bytes are those of the file, as many, in another
 // order:
 //   of every block of the row the bytes of all rows that fill no dword (a scale); then of every block its dwords, of
-//   each dword that of all sixteen rows.
+//   each dword that of all sixteen rows, in the order in which they are read (`dword_place`).
 // What is read in turn is fetched in turn, a fixed distance ahead: the bytes that many blocks share a line of come
 // before the dwords, since behind them they would be needed before that distance reaches them.
 #pragma once
@@ -17,6 +17,23 @@ namespace winnow::kernels {
 inline constexpr std::int64_t kInterleavedRows = 16;
 
 enum class WeightLayout { kRows, kInterleaved };
+
+// Where dword i of a block lies among its dwords: in the order in which int8_formats-inl.h reads them, so that the
+// processor sees a stream. Those that are read by fours lie one behind the other.
+constexpr std::size_t dword_place(WeightBlocks blocks, std::size_t i) {
+  // Scales; of every half the high bits of 16 weights of four blocks, then the low ones of two and of two.
+  constexpr std::size_t kQ6Fours[] = {2, 5, 3, 6, 8, 11, 9, 12, 1, 4, 7, 10, 0};
+  switch (blocks) {
+    case WeightBlocks::kQ2_K:  // two scales for all stand behind the integers
+      return i < 4 ? i : i == 20 ? 4 : i + 1;
+    case WeightBlocks::kQ3_K:  // the scales, too
+      return i < 23 ? i + 4 : i - 23;
+    case WeightBlocks::kQ6_K:
+      return 4 * kQ6Fours[i / 4] + i % 4;
+    default:
+      return i;
+  }
+}
 
 // Where the dwords of a panel of sixteen rows are, and the bytes that fill none.
 struct InterleavedPanel {
