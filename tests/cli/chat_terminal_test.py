@@ -154,8 +154,8 @@ class ChatTerminal(unittest.TestCase):
     def test_ctrl_c_clears_the_line_and_keeps_the_conversation(self):
         with Terminal("-n", "8") as chat:
             chat.expect(r"> ")
-            chat.send("What is the capital of France?\r")
-            chat.expect(r"capital of France is Paris")
+            chat.send("What is the capital of Japan?\r")
+            chat.expect(r"capital of Japan is Tokyo")
             chat.expect(r"> ")
             chat.send("not meant" + CTRL_C)
             chat.expect(r"\(Ctrl-C again or Ctrl-D leaves\)")

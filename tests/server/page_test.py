@@ -161,7 +161,7 @@ class PageTest(unittest.TestCase):
         browser = self.ready(self.open())
         self.set(browser, "most", "6")
         self.set(browser, "system", "You answer in one word.")
-        first = self.ask(browser, "What is the capital of France?")
+        first = self.ask(browser, "What is the capital of Japan?")
         browser.click("#clear")
         self.assertEqual(browser.script("return document.querySelectorAll('.turn').length"), 0)
         self.ask(browser, "And of Spain?")
@@ -170,7 +170,7 @@ class PageTest(unittest.TestCase):
         self.ready(browser)
         browser.wait("document.querySelectorAll('#conversations li').length === 2")
         titles = browser.script("return [...document.querySelectorAll('#conversations button:first-child')].map((b) => b.textContent)")
-        self.assertEqual(titles, ["And of Spain?", "What is the capital of France?"])  # the last one first
+        self.assertEqual(titles, ["And of Spain?", "What is the capital of Japan?"])  # the last one first
         browser.script("[...document.querySelectorAll('#conversations button:first-child')].at(-1).click()")
         browser.wait("document.querySelectorAll('.turn').length === 2")
         self.assertEqual(browser.text(".turn.assistant .body"), first)
