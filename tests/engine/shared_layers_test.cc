@@ -55,8 +55,8 @@ TEST_F(SharedLayers, TurnsChunksAndTokensGiveThePromptsLogits) {
     for (std::vector<float>& row : decode_all(session, std::span(all).subspan(n_first + 30))) later.push_back(row);
     ASSERT_EQ(later.size() + n_first, expected.size());
     for (std::size_t i = 0; i < later.size(); ++i) {
-      // GELU's table turns a last bit into 2^-11: see docs/models.md.
-      ASSERT_LT(max_difference(later[i], expected[n_first + i]), 1e-3 * range) << n_first << " " << i;
+      // GELU's table turns a last bit into 2^-11, in any of the layers: see docs/models.md.
+      ASSERT_LT(max_difference(later[i], expected[n_first + i]), 2e-3 * range) << n_first << " " << i;
     }
   }
 }
