@@ -45,7 +45,7 @@ void address_of(int socket, Name name, std::string& ip, int& port) {
 }  // namespace
 
 Connection::Connection(int socket, const ConnectionLimits& limits, const std::atomic<bool>& is_stopping)
-    : socket_(socket), limits_(limits), is_stopping_(is_stopping) {}
+    : socket_(socket), limits_(limits), is_stopping_(is_stopping), opened_(Clock::now()) {}
 
 bool Connection::wait_for(short events, Clock::time_point until) const {
   std::optional<Clock::time_point> stopped;
@@ -67,10 +67,14 @@ bool Connection::wait_for_request() {
   overflow_ = Overflow::kNone;
   n_allowed_ = limits_.header_bytes;
   const auto until = Clock::now() + duration_of(limits_.keep_alive_s);
+  // Who has just connected gets an answer, be it that the server ends: a proxy may send a request elsewhere that was
+  // refused, not one that met a closed connection.
+  const auto until_end = is_used_ ? Clock::time_point() : opened_ + kLastWait;
   while (begin_ == end_) {
-    if (is_stopping_ || Clock::now() >= until) return false;
     if (wait_for(POLLIN, std::min(until, Clock::now() + kLook))) break;
+    if (Clock::now() >= (is_stopping_ ? std::min(until, until_end) : until)) return false;
   }
+  is_used_ = true;
   deadline_ = Clock::now() + duration_of(limits_.header_s);
   return true;
 }

@@ -25,7 +25,7 @@ class Connection : public httplib::Stream {
  public:
   enum class Overflow { kNone, kHeaders, kBody };
 
-  // `is_stopping`: no further request is waited for once it is true.
+  // `is_stopping`: once it is true, no further request is waited for behind the first.
   Connection(int socket, const ConnectionLimits& limits, const std::atomic<bool>& is_stopping);
 
   // Waits for a request. False: there is none.
@@ -61,6 +61,8 @@ class Connection : public httplib::Stream {
   const int socket_;
   const ConnectionLimits limits_;
   const std::atomic<bool>& is_stopping_;
+  const Clock::time_point opened_;
+  bool is_used_ = false;            // a request has come
   std::array<char, 16384> buffer_;  // read ahead
   std::size_t begin_ = 0, end_ = 0;
   std::size_t n_allowed_ = 0;  // bytes that this part of the request may still have

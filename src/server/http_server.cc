@@ -8,6 +8,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstring>
+#include <deque>
 #include <functional>
 #include <list>
 #include <mutex>
@@ -28,7 +29,6 @@ constexpr int kLookMs = 50;
 constexpr std::chrono::milliseconds kExhausted{10};
 
 thread_local Connection* t_connection = nullptr;
-thread_local bool t_is_refused = false;  // there are connections enough
 
 constexpr char kRefusal[] =
     "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nRetry-After: 1\r\nConnection: close\r\n"
@@ -48,8 +48,10 @@ class ConnectionThreads {
   ConnectionThreads(const ConnectionThreads&) = delete;
   ConnectionThreads& operator=(const ConnectionThreads&) = delete;
 
-  void start(std::function<void()> task) {
+  // False: there are enough, and the task was not begun.
+  bool start(const std::function<void()>& task) {
     std::list<std::thread> ended;
+    bool is_started = false;
     {
       const std::lock_guard lock(mutex_);
       ended.swap(ended_);
@@ -65,7 +67,7 @@ class ConnectionThreads {
             --n_running_;
             changed_.notify_all();
           });
-          task = nullptr;
+          is_started = true;
         } catch (const std::system_error&) {  // the machine has no thread left
           threads_.pop_front();
           --n_running_;
@@ -73,10 +75,7 @@ class ConnectionThreads {
       }
     }
     for (std::thread& thread : ended) thread.join();
-    if (!task) return;
-    t_is_refused = true;
-    task();
-    t_is_refused = false;
+    return is_started;
   }
 
  private:
@@ -85,6 +84,46 @@ class ConnectionThreads {
   std::condition_variable changed_;
   std::list<std::thread> threads_, ended_;
   int n_running_ = 0;
+};
+
+// Connections that are one too many. What a client has sent and nobody has read resets the connection when that is
+// closed, and the refusal is lost with it: so they stay open for a while. Without a thread.
+class RefusedConnections {
+ public:
+  RefusedConnections() = default;
+  ~RefusedConnections() {
+    while (!all_.empty()) close_first();
+  }
+  RefusedConnections(const RefusedConnections&) = delete;
+  RefusedConnections& operator=(const RefusedConnections&) = delete;
+
+  void add(int socket) {
+    send(socket, kRefusal, sizeof(kRefusal) - 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+    shutdown(socket, SHUT_WR);
+    if (all_.size() == kMost) close_first();
+    all_.push_back({.socket = socket, .since = Clock::now()});
+  }
+  void close_old() {
+    while (!all_.empty() && Clock::now() - all_.front().since > kLinger) close_first();
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  static constexpr std::size_t kMost = 64;
+  static constexpr std::chrono::seconds kLinger{1};
+
+  void close_first() {
+    char unread[4096];
+    for (int n = 0; n < 16 && recv(all_.front().socket, unread, sizeof(unread), MSG_DONTWAIT) > 0;) ++n;
+    close(all_.front().socket);
+    all_.pop_front();
+  }
+
+  struct Refused {
+    int socket;
+    Clock::time_point since;
+  };
+  std::deque<Refused> all_;
 };
 
 }  // namespace
@@ -123,18 +162,25 @@ int HttpServer::bind(const std::string& host, int port) {
 void HttpServer::serve() {
   const int listening = svr_sock_;
   {
+    RefusedConnections refused;
     ConnectionThreads threads(max_connections_);
-    while (!is_stopping_) {
-      pollfd entry{.fd = listening, .events = POLLIN, .revents = 0};
-      if (poll(&entry, 1, kLookMs) <= 0) continue;
+    const auto accept_one = [&] {
       const int socket = accept4(listening, nullptr, nullptr, SOCK_CLOEXEC);
-      if (socket >= 0) {
-        threads.start([this, socket] { process_and_close_socket(socket); });
-      } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
+      if (socket < 0) return false;
+      if (!threads.start([this, socket] { process_and_close_socket(socket); })) refused.add(socket);
+      return true;
+    };
+    while (!is_stopping_) {
+      refused.close_old();
+      pollfd entry{.fd = listening, .events = POLLIN, .revents = 0};
+      if (poll(&entry, 1, kLookMs) <= 0 || accept_one()) continue;
+      if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
         std::this_thread::sleep_for(kExhausted);
       }
     }
-    shutdown(listening, SHUT_RDWR);  // who comes now is refused at once
+    // Who has connected by now is told that the server ends; who comes later is refused at once.
+    for (int n = 0; n < kBacklog && accept_one();) ++n;
+    shutdown(listening, SHUT_RDWR);
   }
   svr_sock_ = INVALID_SOCKET;
   close(listening);
@@ -153,11 +199,6 @@ bool HttpServer::process(httplib::Stream& stream, bool is_last) {
 }
 
 bool HttpServer::process_and_close_socket(socket_t socket) {
-  if (t_is_refused) {
-    send(socket, kRefusal, sizeof(kRefusal) - 1, MSG_NOSIGNAL | MSG_DONTWAIT);
-    close(socket);
-    return false;
-  }
   Connection connection(socket, limits_, is_stopping_);
   t_connection = &connection;
   for (int n = 1; n <= kMostRequests && connection.wait_for_request(); ++n) {

@@ -430,6 +430,24 @@ TEST(HttpServerTest, EndsAlthoughClientsNeitherSendNorRead) {
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(8));  // not header_s, not write_s
 }
 
+// A proxy that has connected when the server ends gets an answer to what it then sends, and does not lose it.
+TEST(HttpServerTest, WhoHasConnectedIsAnsweredAtTheEnd) {
+  HttpServer server({}, 4);
+  server.Get("/", [&](const httplib::Request&, httplib::Response& response) { response.status = 503; });
+  const int port = server.bind("127.0.0.1", 0);
+  const int waiting = connect_to(port);  // in the backlog: serve() has not begun
+  server.stop_serving();
+  std::thread serving([&] { server.serve(); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  const std::string request = "GET / HTTP/1.1\r\nHost: here\r\n\r\n";
+  ASSERT_EQ(send(waiting, request.data(), request.size(), MSG_NOSIGNAL), std::ssize(request));
+  std::string answer(12, ' ');
+  EXPECT_EQ(recv(waiting, answer.data(), answer.size(), MSG_WAITALL), std::ssize(answer));
+  EXPECT_EQ(answer, "HTTP/1.1 503");
+  close(waiting);
+  serving.join();
+}
+
 TEST_F(HttpTest, ConnectionsAreUsedAgain) {
   start();
   httplib::Client one = client();
