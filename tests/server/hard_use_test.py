@@ -49,6 +49,11 @@ def at_once(server, n, path, body):
         client.join()
 
 
+# Pieces that live on lie among free ones, more or fewer of them by chance: up to 1.7 MiB in 30 runs. Where nothing is
+# given back it is mostly more than 3.
+MOST_GROWN = 2 << 20
+
+
 def check_heaps(tool, model):
     """Connections have threads, and not a heap for each; what is free in heaps is given back when nobody is served."""
     server = Server(tool, "-m", model, "-t", "1")
@@ -60,12 +65,12 @@ def check_heaps(tool, model):
     at_once(server, 4, "/apply-template", {"messages": turns})
     at_once(server, 1, "/v1/completions", completion)
     until = time.time() + 20
-    while (grown := resident_heaps(server.process.pid) - before) > 1 << 20 and time.time() < until:
+    while (grown := resident_heaps(server.process.pid) - before) > MOST_GROWN and time.time() < until:
         time.sleep(0.2)
     server.kill()
     if n > 1:
         sys.exit(f"failed: {n} heaps beside the first, of 12 connections")
-    if grown > 1 << 20:
+    if grown > MOST_GROWN:
         sys.exit(f"failed: heaps hold {grown} bytes more in memory than before, while nobody is served")
 
 
