@@ -26,9 +26,10 @@ namespace {
 
 constexpr float kMaxWeight = 65535.0F;
 
-constexpr int kRows = 16;        // keys that fill a vector's lanes
-constexpr int kVecs = 2;         // of keys, for which a query is read once
-constexpr int kHeadsAtOnce = 6;  // what the registers hold sums for
+constexpr int kRows = 16;           // keys that fill a vector's lanes
+constexpr int kVecs = 2;            // of keys, for which a query is read once
+constexpr int kHeadsAtOnce = 6;     // what the registers hold sums for
+constexpr int kDwordsOfAFetch = 2;  // of keys: many lines at once would hold up every other read
 
 // The scales of a block of 16 rows.
 inline __m512 row_scales(const std::byte* const* rows, std::size_t at) {
@@ -93,7 +94,6 @@ void score_heads(const PackedQuery* queries, const CodeShape<Format>& shape, con
                  float* scores) {
   constexpr int kSums = Format::kSums;
   for (std::int32_t first = 0; first < keys.n; first += kVecs * kRows) {
-    ahead.fetch();
     const std::byte* rows[kVecs][kRows];
     __m512 totals[kHeads][kVecs];
 #pragma GCC unroll 2
@@ -114,6 +114,7 @@ void score_heads(const PackedQuery* queries, const CodeShape<Format>& shape, con
         for (int v = 0; v < kVecs; ++v) transpose_rows(rows[v], shape.at(block, chunk), codes[v]);
 #pragma GCC unroll 8
         for (int t = 0; t < kDwords; ++t) {
+          if (t % kDwordsOfAFetch == 0) ahead.fetch();
           __m512i levels[kVecs][2];
 #pragma GCC unroll 2
           for (int v = 0; v < kVecs; ++v) Format::key_levels(codes[v][t], levels[v]);
@@ -204,8 +205,8 @@ inline __m512i four_bytes(const std::uint8_t* bytes) {
 // kPass numbers of the values.
 //   at: of the chunk, in a row; sums: of the first head, at the first number
 template <class Format, int kHeads>
-void add_pass(const PackedWeights* weights, std::span<CodedPiece> values, std::size_t at, int pass, float* sums,
-              std::ptrdiff_t sums_stride) {
+void add_pass(const PackedWeights* weights, std::span<const CodedRows> values, std::size_t at, int pass, Ahead& ahead,
+              float* sums, std::ptrdiff_t sums_stride) {
   __m512i acc[kHeads][2][2];  // by half and byte
 #pragma GCC unroll 8
   for (int h = 0; h < kHeads; ++h) acc[h][0][0] = acc[h][0][1] = acc[h][1][0] = acc[h][1][1] = _mm512_setzero_si512();
@@ -223,13 +224,13 @@ void add_pass(const PackedWeights* weights, std::span<CodedPiece> values, std::s
     }
   };
   std::int32_t first = 0;  // of the piece
-  for (CodedPiece& piece : values) {
-    const std::byte* row = piece.rows.data + at;
-    const std::size_t stride = piece.rows.stride;
-    const std::int32_t n = piece.rows.n;
+  for (const CodedRows& piece : values) {
+    const std::byte* row = piece.data + at;
+    const std::size_t stride = piece.stride;
+    const std::int32_t n = piece.n;
     std::int32_t i = 0;
     for (; i + 8 <= n; i += 8, row += 8 * stride) {
-      piece.ahead.fetch();
+      ahead.fetch();
       add(row, row + stride, row + 2 * stride, row + 3 * stride, first + i);
       add(row + 4 * stride, row + 5 * stride, row + 6 * stride, row + 7 * stride, first + i + 4);
     }
@@ -255,27 +256,27 @@ void add_pass(const PackedWeights* weights, std::span<CodedPiece> values, std::s
 // weights: of the first head; scales: of n values of the block
 template <class Format, int kHeads>
 void add_block(const float* weights, const float* scales, std::int32_t n, const CodeShape<Format>& shape,
-               std::span<CodedPiece> values, int block, float* sums, std::ptrdiff_t sums_stride) {
+               std::span<const CodedRows> values, int block, Ahead& ahead, float* sums, std::ptrdiff_t sums_stride) {
   PackedWeights packed[kHeads];
   pack_weights<Format, kHeads>(weights, scales, n, packed);
   float* to = sums + block * shape.block;
   for (int chunk = 0; chunk < shape.n_chunks; ++chunk) {
     for (int pass = 0; pass < Format::kChunk / kPass; ++pass, to += kPass) {
-      add_pass<Format, kHeads>(packed, values, shape.at(block, chunk), pass, to, sums_stride);
+      add_pass<Format, kHeads>(packed, values, shape.at(block, chunk), pass, ahead, to, sums_stride);
     }
   }
 }
 
 // The scales of a block of all values, and of some behind the last; how many values there are.
-std::int32_t load_scales(std::span<const CodedPiece> values, std::size_t at, float* scales) {
+std::int32_t load_scales(std::span<const CodedRows> values, std::size_t at, float* scales) {
   std::int32_t first = 0;
-  for (const CodedPiece& piece : values) {
-    for (std::int32_t i = 0; i < piece.rows.n; i += kRows) {
+  for (const CodedRows& piece : values) {
+    for (std::int32_t i = 0; i < piece.n; i += kRows) {
       const std::byte* rows[kRows];
-      row_pointers(piece.rows, i, rows);
+      row_pointers(piece, i, rows);
       _mm512_storeu_ps(scales + first + i, row_scales(rows, at));
     }
-    first += piece.rows.n;
+    first += piece.n;
   }
   return first;
 }
@@ -338,9 +339,10 @@ void pack_coded_queries(EntryType type, const float* queries, int n_group, int h
 void score_codes(EntryType type, const std::byte* queries, int n_group, int head_dim, const CodedRows& keys,
                  Ahead& ahead, float* scores) {
   const auto* packed = reinterpret_cast<const PackedQuery*>(queries);
-  ahead.spread(n_passes(n_group) * std::max(1, (keys.n + kVecs * kRows - 1) / (kVecs * kRows)));
   with_format(type, [&](auto format) {
     const CodeShape<decltype(format)> shape(head_dim);
+    ahead.spread(keys.bytes(), n_passes(n_group) * ((keys.n + kVecs * kRows - 1) / (kVecs * kRows)) * shape.n_blocks *
+                                   shape.n_chunks * (kDwords / kDwordsOfAFetch));
     with_passes(n_group, [&](int h, auto heads) {
       score_heads<decltype(format), decltype(heads)::value>(packed + h * shape.n_blocks, shape, keys, ahead,
                                                             scores + h * kEntryBlock);
@@ -348,19 +350,24 @@ void score_codes(EntryType type, const std::byte* queries, int n_group, int head
   });
 }
 
-void add_codes(EntryType type, const float* weights, int n_group, int head_dim, std::span<CodedPiece> values,
-               float* sums) {
+void add_codes(EntryType type, const float* weights, int n_group, int head_dim, std::span<const CodedRows> values,
+               Ahead& ahead, float* sums) {
+  std::size_t bytes = 0;
+  std::int32_t n_steps = 0;
+  for (const CodedRows& piece : values) {
+    bytes += piece.bytes();
+    n_steps += n_passes(n_group) * (head_dim / kPass) * (piece.n / 8);
+  }
+  // All that the first block reads has come by then: the lines of a row are read with it.
+  ahead.spread(bytes, std::max(1, n_steps));
   with_format(type, [&](auto format) {
     using Format = decltype(format);
     const CodeShape<Format> shape(head_dim);
-    for (CodedPiece& piece : values) {
-      piece.ahead.spread(n_passes(n_group) * (head_dim / kPass) * std::max(1, piece.rows.n / 8));
-    }
     for (int block = 0; block < shape.n_blocks; ++block) {
       alignas(64) float scales[kEntryBlock + kRows];
       const std::int32_t n = load_scales(values, static_cast<std::size_t>(block) * shape.block_bytes, scales);
       with_passes(n_group, [&](int h, auto heads) {
-        add_block<Format, decltype(heads)::value>(weights + h * kEntryBlock, scales, n, shape, values, block,
+        add_block<Format, decltype(heads)::value>(weights + h * kEntryBlock, scales, n, shape, values, block, ahead,
                                                   sums + h * head_dim, head_dim);
       });
     }
@@ -379,7 +386,7 @@ bool has_code_products(EntryType, int) { return false; }
 std::size_t coded_queries_bytes(int, int) { return 0; }
 void pack_coded_queries(EntryType, const float*, int, int, std::byte*) {}
 void score_codes(EntryType, const std::byte*, int, int, const CodedRows&, Ahead&, float*) {}
-void add_codes(EntryType, const float*, int, int, std::span<CodedPiece>, float*) {}
+void add_codes(EntryType, const float*, int, int, std::span<const CodedRows>, Ahead&, float*) {}
 
 }  // namespace winnow::kernels
 #endif

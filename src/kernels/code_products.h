@@ -29,21 +29,17 @@ struct CodedRows {
   const std::byte* data;
   std::size_t stride;
   std::int32_t n;
+
+  std::size_t bytes() const { return static_cast<std::size_t>(n) * stride; }
 };
 
 // scores [n_group][kEntryBlock] of the keys; queries: packed for their type
 void score_codes(EntryType type, const std::byte* queries, int n_group, int head_dim, const CodedRows& keys,
                  Ahead& ahead, float* scores);
 
-// Values that lie one after the other, and what is fetched meanwhile.
-struct CodedPiece {
-  CodedRows rows = {};
-  Ahead ahead = {nullptr, 0};
-};
-
 // Adds the values, times weights [n_group][kEntryBlock], to sums [n_group][head_dim]. The rows of all pieces come one
 // after the other, kEntryBlock at most; all pieces but the last have a multiple of four.
-void add_codes(EntryType type, const float* weights, int n_group, int head_dim, std::span<CodedPiece> values,
-               float* sums);
+void add_codes(EntryType type, const float* weights, int n_group, int head_dim, std::span<const CodedRows> values,
+               Ahead& ahead, float* sums);
 
 }  // namespace winnow::kernels

@@ -95,13 +95,19 @@ HWY_INLINE void with_row_type(EntryType type, int head_dim, const Function& f) {
 template <class Row>
 HWY_INLINE Rows readable_rows(EntryType type, int head_dim, const std::byte* rows, std::size_t stride, std::int32_t n,
                               float* space, float* scales) {
+  const std::size_t bytes = static_cast<std::size_t>(n) * stride;
   if (is_expanded(type, head_dim)) {
     for (std::int32_t i = 0; i < n; ++i, rows += stride) load_rotated_row(type, rows, space + i * head_dim, head_dim);
-    return {reinterpret_cast<const std::byte*>(space), static_cast<std::size_t>(head_dim) * sizeof(float), nullptr};
+    return {reinterpret_cast<const std::byte*>(space), static_cast<std::size_t>(head_dim) * sizeof(float), bytes,
+            nullptr};
   }
   if constexpr (kHasScales<Row>) load_scales<Row>(rows, stride, n, head_dim, scales);
-  return {rows, stride, scales};
+  return {rows, stride, bytes, scales};
 }
+
+// How long before their turn entries are fetched. Less does not cover the values of a block of coded entries, whose
+// lines are all read at once; with more, a part has left the first-level cache again.
+constexpr std::size_t kFetchedBytes = 12288;
 
 // Bytes of rows, most of which have the type of those before.
 class RowSize {
@@ -125,17 +131,21 @@ struct EntryPiece {
   std::size_t key_bytes = 0, value_bytes = 0;  // of a row
   std::int32_t n_entries = 0;
   EntryType key_type = EntryType::kF32, value_type = EntryType::kF32;
-
-  Ahead fetched_keys() const { return {keys, static_cast<std::size_t>(n_entries) * key_bytes}; }
-  Ahead fetched_values() const { return {values, static_cast<std::size_t>(n_entries) * value_bytes}; }
 };
 
 // Entries that are softened together: maxima and sums across vectors take as long for one page as for several.
 struct EntryBlock {
   static constexpr int kMaxPieces = 4;
-  EntryPiece pieces[kMaxPieces];  // those behind the last one are empty
+  EntryPiece pieces[kMaxPieces];
   int n_pieces = 0;
   std::int32_t n_entries = 0;
+
+  // In the order in which a block is read.
+  void add_to(ReadOrder& order) const {
+    const std::span all(pieces, static_cast<std::size_t>(n_pieces));
+    for (const EntryPiece& p : all) order.add(p.keys, static_cast<std::size_t>(p.n_entries) * p.key_bytes);
+    for (const EntryPiece& p : all) order.add(p.values, static_cast<std::size_t>(p.n_entries) * p.value_bytes);
+  }
 };
 
 // Whether rows of a type are multiplied as codes (code_products.h): asked once, since pieces are short.
@@ -154,16 +164,16 @@ class CodedTypes {
 
 // Pieces of a block whose values are added together: what is done once for them takes as long for one page.
 struct CodedValues {
-  CodedPiece pieces[EntryBlock::kMaxPieces];
+  CodedRows pieces[EntryBlock::kMaxPieces];
   std::size_t n = 0;
   std::int32_t n_entries = 0;
 
-  // Pieces p, p + 1, ... of a block, as many as can be; next: what is fetched meanwhile.
-  CodedValues(const EntryBlock& block, const EntryBlock& next, int p) {
+  // Pieces p, p + 1, ... of a block, as many as can be.
+  CodedValues(const EntryBlock& block, int p) {
     const EntryType type = block.pieces[p].value_type;
     for (; p < block.n_pieces && block.pieces[p].value_type == type && n_entries % 4 == 0; ++p) {
       const EntryPiece& piece = block.pieces[p];
-      pieces[n++] = {{piece.values, piece.value_bytes, piece.n_entries}, next.pieces[p].fetched_values()};
+      pieces[n++] = {piece.values, piece.value_bytes, piece.n_entries};
       n_entries += piece.n_entries;
     }
   }
@@ -271,8 +281,8 @@ void decode_attention(const AttentionShape& shape, const DecodeSlices& slices, c
             .value_type = piece.run->value_type};
   };
   const auto slice_of = [&slices](std::int32_t at) { return (at - slices.first) / slices.size; };
-  // Of one slice. What is fetched at the end of the last one is the beginning of the next, which mostly the same thread
-  // works on.
+  // Of one slice; behind the last one there is the next, which mostly the same thread works on and of which the
+  // beginning is fetched.
   const auto block_at = [&](std::int32_t at) {
     const std::int32_t most = at < slices.last ? slices.last : slices.entries.n_entries;
     const std::int32_t last = std::min(most, slices.first + (slice_of(at) + 1) * slices.size);
@@ -286,15 +296,20 @@ void decode_attention(const AttentionShape& shape, const DecodeSlices& slices, c
     return found;
   };
   EntryBlock block = block_at(first);
+  ReadOrder order;
+  block.add_to(order);
+  Ahead ahead(order);
+  ahead.spread(kFetchedBytes, 1);
+  ahead.fetch();
   for (std::int32_t at = first; at < slices.last;) {
     const GroupSoftmax slice = out.slice(slice_of(at), n_group, value_dim);
     at += block.n_entries;
     const EntryBlock next = block_at(at);
+    next.add_to(order);
 
     float* of_piece = scores;
     for (int p = 0; p < block.n_pieces; ++p) {
       const EntryPiece& piece = block.pieces[p];
-      Ahead ahead = next.pieces[p].fetched_keys();
       if (coded_keys.contain(piece.key_type)) {
         score_codes(piece.key_type, queries.coded(piece.key_type), n_group, d,
                     {piece.keys, piece.key_bytes, piece.n_entries}, ahead, of_piece);
@@ -328,13 +343,12 @@ void decode_attention(const AttentionShape& shape, const DecodeSlices& slices, c
       const EntryPiece& piece = block.pieces[p];
       set_rotation(slice, code_bits(piece.value_type) > 0, n_group, value_dim);
       if (coded_values.contain(piece.value_type)) {
-        CodedValues values(block, next, p);
-        add_codes(piece.value_type, of_piece, n_group, value_dim, {values.pieces, values.n}, slice.values);
+        const CodedValues values(block, p);
+        add_codes(piece.value_type, of_piece, n_group, value_dim, {values.pieces, values.n}, ahead, slice.values);
         of_piece += values.n_entries;
         p += static_cast<int>(values.n) - 1;
         continue;
       }
-      Ahead ahead = next.pieces[p].fetched_values();
       with_row_type(piece.value_type, value_dim, [&](auto row) HWY_ATTR {
         using Row = decltype(row);
         const Rows values = readable_rows<Row>(piece.value_type, value_dim, piece.values, piece.value_bytes,

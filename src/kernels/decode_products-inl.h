@@ -72,8 +72,9 @@ inline constexpr bool kHasScales = requires {
 // n rows as they are read: as they are stored, or expanded.
 struct Rows {
   const std::byte* data;
-  std::size_t stride;   // bytes
-  const float* scales;  // of types in blocks: [blocks of a row][kEntryBlock]
+  std::size_t stride;        // bytes
+  std::size_t stored_bytes;  // of all rows where they are stored
+  const float* scales;       // of types in blocks: [blocks of a row][kEntryBlock]
 };
 
 // The scales of all rows at once: one by one, and as often as they are needed, they take longer than the numbers. (So
@@ -97,6 +98,15 @@ HWY_INLINE void load_scales(const std::byte* rows, std::size_t stride, std::int3
       hn::Store(hn::PromoteTo(d, hn::Load(half, from)), d, scales + i);
     }
   }
+}
+
+// Of what is used several times: gcc else reads it from memory as often, and loads are what limits the products then.
+HWY_INLINE void keep_in_register(VF& v) {
+#if HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR
+  asm("" : "+v"(v.raw));
+#else
+  (void)v;
+#endif
 }
 
 // Keys [i, i + kKeys), the last one again for those behind it, and their sums.
@@ -160,7 +170,8 @@ HWY_INLINE void score_block(const float* HWY_RESTRICT queries, int head_dim, con
         }
 #pragma GCC unroll 8
         for (int h = 0; h < kHeads; ++h) {
-          const VF q = hn::Load(F(), queries + h * head_dim + c);
+          VF q = hn::Load(F(), queries + h * head_dim + c);
+          keep_in_register(q);
 #pragma GCC unroll 8
           for (int j = 0; j < kKeys; ++j) sums[h][j] = hn::MulAdd(q, key[j], sums[h][j]);
         }
@@ -238,15 +249,15 @@ HWY_INLINE void with_constant(int n, const Function& f) {
 }
 
 // n_group heads go in passes of about equal size.
-constexpr int n_head_passes(int n_group) { return (n_group + kMaxHeads - 1) / kMaxHeads; }
+constexpr int n_head_passes(int n_group, int most = kMaxHeads) { return (n_group + most - 1) / most; }
 
 // Calls f(first head, constant number of heads) for every pass.
-template <class Function>
+template <int kMost = kMaxHeads, class Function>
 HWY_INLINE void with_head_passes(int n_group, const Function& f) {
-  const int n_passes = n_head_passes(n_group);
+  const int n_passes = n_head_passes(n_group, kMost);
   for (int pass = 0, h = 0; pass < n_passes; ++pass) {
     const int n = (n_group - h) / (n_passes - pass);
-    with_constant<kMaxHeads>(n, [&](auto heads) HWY_ATTR { f(h, heads); });
+    with_constant<kMost>(n, [&](auto heads) HWY_ATTR { f(h, heads); });
     h += n;
   }
 }
@@ -254,9 +265,10 @@ HWY_INLINE void with_head_passes(int n_group, const Function& f) {
 template <class Row>
 void score_heads(const float* queries, int n_group, int head_dim, const Rows& keys, std::int32_t n, Ahead& ahead,
                  float* scores) {
-  const int n_passes = n_head_passes(n_group);
-  ahead.spread(n_passes * std::max(1, n / keys_at_a_time(n_group / n_passes)));
-  with_head_passes(n_group, [&](int h, auto heads) HWY_ATTR {
+  constexpr int kMost = kMaxHeads / 2;
+  const int n_passes = n_head_passes(n_group, kMost);
+  ahead.spread(keys.stored_bytes, n_passes * std::max(1, n / keys_at_a_time(n_group / n_passes)));
+  with_head_passes<kMost>(n_group, [&](int h, auto heads) HWY_ATTR {
     score_block<Row, decltype(heads)::value>(queries + h * head_dim, head_dim, keys, n, ahead,
                                              scores + h * kEntryBlock);
   });
@@ -266,7 +278,7 @@ template <class Row>
 void add_heads(const BlockWeights& weights, int n_group, int head_dim, const Rows& values, std::int32_t n, Ahead& ahead,
                float* sums, std::size_t sums_stride) {
   const int n_passes = n_head_passes(n_group);
-  ahead.spread(n_passes * n * std::max(1, head_dim / kLanes / vecs_at_a_time(n_group / n_passes)));
+  ahead.spread(values.stored_bytes, n_passes * n * std::max(1, head_dim / kLanes / vecs_at_a_time(n_group / n_passes)));
   with_head_passes(n_group, [&](int h, auto heads) HWY_ATTR {
     constexpr int kHeads = decltype(heads)::value;
     constexpr int kVecs = vecs_at_a_time(kHeads);

@@ -177,7 +177,7 @@ void score_words(const float* queries, WordQueries& words, int n_group, int head
                  Ahead& ahead, float* scores) {
   if (!words.are_packed) pack_word_queries(queries, n_group, head_dim, words);
   const int n_passes = n_head_passes(n_group);
-  ahead.spread(n_passes * std::max(1, n / keys_at_a_time(n_group / n_passes)));
+  ahead.spread(keys.stored_bytes, n_passes * std::max(1, n / keys_at_a_time(n_group / n_passes)));
   with_head_passes(n_group, [&](int h, auto heads) HWY_ATTR {
     score_block_of_words<Row, decltype(heads)::value>(words.words + h * kUnitWords, n_group, head_dim, keys, n, ahead,
                                                       scores + h * kEntryBlock);
@@ -279,7 +279,7 @@ void add_words(const float* weights, const WordWeights& packed, int n_group, int
                std::int32_t n, Ahead& ahead, float* sums) {
   pack_word_weights<Row>(weights, n_group, values.scales, n, head_dim / Row::kScaleBlock, packed);
   const auto sums_stride = static_cast<std::size_t>(head_dim);
-  ahead.spread(n_head_passes(n_group) * (head_dim / kWords) * ((n + 3) / 4));
+  ahead.spread(values.stored_bytes, n_head_passes(n_group) * (head_dim / kWords) * ((n + 3) / 4));
   with_head_passes(n_group, [&](int h, auto heads) HWY_ATTR {
     constexpr int kHeads = decltype(heads)::value;
     float* to = sums + static_cast<std::size_t>(h) * sums_stride;

@@ -7,8 +7,10 @@
 #include <cpuid.h>
 #endif
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
 namespace winnow::kernels {
 
@@ -40,30 +42,74 @@ HWY_INLINE void fetch_line(const std::byte* line, bool to_first_level) {
   }
 }
 
-// Rows that will be needed next, fetched a few lines at a time while others are worked on: pages are too short for the
-// processor to see a stream in them.
+// Ranges of memory in the order in which they will be read.
+class ReadOrder {
+ public:
+  struct Range {
+    const std::byte *data, *end;
+  };
+
+  // Behind all that was added. Of more ranges than there is room for, the last are left out.
+  void add(const std::byte* data, std::size_t bytes) {
+    if (n_ == kMost) {
+      std::copy(ranges_ + first_, ranges_ + n_, ranges_);
+      n_ -= std::exchange(first_, 0);
+    }
+    if (n_ < kMost) ranges_[n_++] = {data, data + bytes};
+  }
+  bool is_empty() const { return first_ == n_; }
+  Range take() { return ranges_[first_++]; }
+
+ private:
+  static constexpr int kMost = 24;
+
+  Range ranges_[kMost];
+  int first_ = 0, n_ = 0;
+};
+
+// Fetches what will be read some KiB before its turn and a few lines at a time, while what came before is worked on:
+// pages are too short for the processor to see a stream in them.
 class Ahead {
  public:
-  Ahead(const std::byte* data, std::size_t bytes)
-      : next_(data), end_(data + bytes), to_first_level_(fetches_to_first_level()) {}
+  explicit Ahead(ReadOrder& order) : order_(&order), to_first_level_(fetches_to_first_level()) {}
 
-  // Spreads what is left over n_steps calls of fetch.
-  void spread(std::int32_t n_steps) {
-    const auto left = static_cast<std::size_t>(end_ - next_);
-    lines_ = (left / 64 + static_cast<std::size_t>(n_steps)) / static_cast<std::size_t>(n_steps);
+  // Spreads a number of bytes over n_steps calls of fetch: as many as are read meanwhile keep the distance.
+  void spread(std::size_t bytes, std::int32_t n_steps) {
+    left_ = static_cast<std::ptrdiff_t>(bytes);
+    step_ = static_cast<std::ptrdiff_t>(bytes / static_cast<std::size_t>(64 * n_steps) + 1) * 64;
+    begin_part();
   }
 
   HWY_INLINE void fetch() {
-    for (std::size_t line = 0; line < lines_ && next_ < end_; ++line, next_ += 64) {
-      fetch_line(next_, to_first_level_);
+    const std::byte* line = next_;
+    const std::byte* until = line + step_;
+    while (HWY_UNLIKELY(until > last_)) {
+      for (; line < last_; line += 64) fetch_line(line, to_first_level_);
+      next_ = line;
+      if (left_ <= 0 || order_->is_empty()) return;
+      const std::ptrdiff_t rest = until - line;
+      const ReadOrder::Range range = order_->take();
+      next_ = line = range.data;
+      end_ = range.end;
+      begin_part();
+      until = line + rest;
     }
+    for (; line < until; line += 64) fetch_line(line, to_first_level_);
+    next_ = line;
   }
 
  private:
-  const std::byte* next_;
-  const std::byte* end_;
+  // What of the range belongs to what is left.
+  HWY_INLINE void begin_part() {
+    const std::ptrdiff_t part = std::min(left_, end_ - next_);
+    last_ = next_ + part;
+    left_ -= part;
+  }
+
+  ReadOrder* order_;
+  const std::byte *next_ = nullptr, *last_ = nullptr, *end_ = nullptr;  // of the range that is being fetched
+  std::ptrdiff_t step_ = 0, left_ = 0;                                  // bytes: of a step, behind last_
   bool to_first_level_;
-  std::size_t lines_ = 0;  // per step
 };
 
 }  // namespace winnow::kernels

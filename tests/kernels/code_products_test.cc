@@ -39,11 +39,11 @@ struct Codes {
   }
   CodedRows rows() const { return {data.data(), bytes, n_rows}; }
   // The same in pieces; the last has what the others leave.
-  std::vector<CodedPiece> pieces(std::initializer_list<int> first_sizes) const {
-    std::vector<CodedPiece> result;
+  std::vector<CodedRows> pieces(std::initializer_list<int> first_sizes) const {
+    std::vector<CodedRows> result;
     int at = 0;
     const auto add = [&](int n) {
-      result.push_back({.rows = {data.data() + static_cast<std::size_t>(at) * bytes, bytes, n}});
+      result.push_back({data.data() + static_cast<std::size_t>(at) * bytes, bytes, n});
       at += n;
     };
     for (const int n : first_sizes) add(n);
@@ -57,8 +57,6 @@ struct Codes {
   std::vector<double> numbers;
 };
 
-Ahead nothing_ahead() { return {nullptr, 0}; }
-
 void expect_scores(EntryType type, int n, int n_group, int head_dim) {
   SCOPED_TRACE(testing::Message() << n << " keys of " << entry_type_name(type) << ", " << n_group << " heads of "
                                   << head_dim);
@@ -68,8 +66,9 @@ void expect_scores(EntryType type, int n, int n_group, int head_dim) {
   pack_coded_queries(type, q.data(), n_group, head_dim, packed.span().data());
   const float untouched = 1e9F;
   std::vector<float> scores(static_cast<std::size_t>(n_group * kEntryBlock), untouched);
-  Ahead ahead = nothing_ahead();
-  score_codes(type, packed.span().data(), n_group, head_dim, keys.rows(), ahead, scores.data());
+  ReadOrder empty;
+  Ahead nothing(empty);
+  score_codes(type, packed.span().data(), n_group, head_dim, keys.rows(), nothing, scores.data());
   for (int g = 0; g < n_group; ++g) {
     for (int i = 0; i < kEntryBlock; ++i) {
       const float score = scores[static_cast<std::size_t>(g * kEntryBlock + i)];
@@ -114,8 +113,10 @@ void expect_sums(EntryType type, int n, int n_group, int head_dim, std::initiali
   }
   std::vector<float> sums = normal_numbers(static_cast<std::size_t>(n_group * head_dim), 4);
   const std::vector<float> before = sums;
-  std::vector<CodedPiece> pieces = values.pieces(first_sizes);
-  add_codes(type, weights.data(), n_group, head_dim, pieces, sums.data());
+  std::vector<CodedRows> pieces = values.pieces(first_sizes);
+  ReadOrder empty;
+  Ahead nothing(empty);
+  add_codes(type, weights.data(), n_group, head_dim, pieces, nothing, sums.data());
   for (int g = 0; g < n_group; ++g) {
     for (int c = 0; c < head_dim; ++c) {
       const auto at = static_cast<std::size_t>(g * head_dim + c);
@@ -151,13 +152,14 @@ TEST_P(CodeProducts, NothingComesOfNothing) {
     const Codes codes(type, 32, 64, 5);
     const std::vector<float> zeros(kEntryBlock, 0.0F);
     std::vector<float> sums(64, 1.0F), scores(kEntryBlock, 1.0F);
-    std::vector<CodedPiece> pieces = codes.pieces({});
-    add_codes(type, zeros.data(), 1, 64, pieces, sums.data());
+    std::vector<CodedRows> pieces = codes.pieces({});
+    ReadOrder empty;
+    Ahead nothing(empty);
+    add_codes(type, zeros.data(), 1, 64, pieces, nothing, sums.data());
     EXPECT_EQ(sums, std::vector<float>(64, 1.0F));
     TestScratch packed(coded_queries_bytes(1, 64));
     pack_coded_queries(type, zeros.data(), 1, 64, packed.span().data());
-    Ahead ahead = nothing_ahead();
-    score_codes(type, packed.span().data(), 1, 64, codes.rows(), ahead, scores.data());
+    score_codes(type, packed.span().data(), 1, 64, codes.rows(), nothing, scores.data());
     EXPECT_EQ(std::vector<float>(scores.begin(), scores.begin() + 32), std::vector<float>(32, 0.0F));
   }
 }
@@ -169,14 +171,15 @@ TEST_P(CodeProducts, TheLargestIntegersFit) {
   const std::size_t bytes = row_bytes(EntryType::kQ8_0, 64);
   std::vector<std::byte> rows(kEntryBlock * bytes);
   for (int i = 0; i < kEntryBlock; ++i) store_row(EntryType::kQ8_0, row.data(), rows.data() + i * bytes, 64);
-  std::vector<CodedPiece> pieces = {{.rows = {rows.data(), bytes, kEntryBlock}}};
+  std::vector<CodedRows> pieces = {{rows.data(), bytes, kEntryBlock}};
   std::vector<float> sums(64, 0.0F), scores(kEntryBlock);
-  add_codes(EntryType::kQ8_0, weights.data(), 1, 64, pieces, sums.data());
+  ReadOrder empty;
+  Ahead nothing(empty);
+  add_codes(EntryType::kQ8_0, weights.data(), 1, 64, pieces, nothing, sums.data());
   EXPECT_NEAR(sums[63], kEntryBlock, 0.1);
   TestScratch packed(coded_queries_bytes(1, 64));
   pack_coded_queries(EntryType::kQ8_0, row.data(), 1, 64, packed.span().data());
-  Ahead ahead = nothing_ahead();
-  score_codes(EntryType::kQ8_0, packed.span().data(), 1, 64, pieces[0].rows, ahead, scores.data());
+  score_codes(EntryType::kQ8_0, packed.span().data(), 1, 64, pieces[0], nothing, scores.data());
   EXPECT_NEAR(scores[kEntryBlock - 1], 64, 0.05);
 }
 
