@@ -170,9 +170,11 @@ struct PackedWeights {
 template <class Format, int kHeads>
 inline void pack_weights(const float* weights, const float* scales, std::int32_t n, PackedWeights* out) {
   __m512 most[kHeads], to_integer[kHeads];
+  // Behind the last value neither is set: what lies there may be no number.
   const auto scaled = [&](int h, std::int32_t i) {
-    return _mm512_mul_ps(_mm512_maskz_loadu_ps(lanes_before(n - i), weights + h * kEntryBlock + i),
-                         _mm512_load_ps(scales + i));
+    const __mmask16 lanes = lanes_before(n - i);
+    return _mm512_mul_ps(_mm512_maskz_loadu_ps(lanes, weights + h * kEntryBlock + i),
+                         _mm512_maskz_load_ps(lanes, scales + i));
   };
 #pragma GCC unroll 8
   for (int h = 0; h < kHeads; ++h) {
@@ -267,7 +269,7 @@ void add_block(const float* weights, const float* scales, std::int32_t n, const 
   }
 }
 
-// The scales of a block of all values, and of some behind the last; how many values there are.
+// The scales of a block of all values; how many values there are.
 std::int32_t load_scales(std::span<const CodedRows> values, std::size_t at, float* scales) {
   std::int32_t first = 0;
   for (const CodedRows& piece : values) {
