@@ -331,7 +331,8 @@ void add_benchmarks() {
   benchmark::RegisterBenchmark("query_moments/d64", [](benchmark::State& state) { moments(state, 64, 512); });
   benchmark::RegisterBenchmark("expected_scores/f16/G3/d64/N4096",
                                [](benchmark::State& state) { expected(state, 3, 64, 4096); });
-  for (const EntryType type : {EntryType::kF16, EntryType::kF32, EntryType::kQ8_0, EntryType::kQ4_0, EntryType::kR4}) {
+  for (const EntryType type :
+       {EntryType::kF16, EntryType::kF32, EntryType::kQ8_0, EntryType::kQ4_0, EntryType::kR4, EntryType::kR3}) {
     for (const auto& [n_group, head_dim] : {std::pair{1, 64}, {3, 64}, {4, 128}, {8, 128}}) {
       for (const int n_threads : {1, 2}) {
         for (const bool huge : {false, true}) {
@@ -345,7 +346,7 @@ void add_benchmarks() {
       }
     }
   }
-  for (const EntryType type : {EntryType::kF16, EntryType::kQ8_0, EntryType::kQ4_0, EntryType::kR4}) {
+  for (const EntryType type : {EntryType::kF16, EntryType::kQ8_0, EntryType::kQ4_0, EntryType::kR4, EntryType::kR3}) {
     for (const auto& [n_group, head_dim] : {std::pair{3, 64}, {4, 64}, {4, 128}, {8, 128}}) {
       const std::string name = "decode_in_cache/" + std::string(entry_type_name(type)) + "/G" +
                                std::to_string(n_group) + "/d" + std::to_string(head_dim);

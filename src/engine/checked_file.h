@@ -14,7 +14,7 @@
 namespace winnow {
 
 // The one that is written, and the only one that is read.
-inline constexpr std::uint32_t kSessionFileVersion = 5;
+inline constexpr std::uint32_t kSessionFileVersion = 6;
 
 // An AtomicFile with that header: whatever happens before commit() leaves the file of that name, if any, as it was. All
 // that fails throws Error(kIo). Only the user may read the file (mode 0600): it holds texts.

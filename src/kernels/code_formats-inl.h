@@ -1,5 +1,5 @@
-// The types of entries that code_products.cc multiplies, r4 and q8_0: how their rows lie, what their codes become as
-// bytes, and a query as it goes with them. Behind AVX-512's attributes.
+// The types of entries that code_products.cc multiplies, r4, r3 and q8_0: how their rows lie, what their codes become
+// as bytes, and a query as it goes with them. Behind AVX-512's attributes.
 #pragma once
 
 namespace winnow::kernels {
@@ -7,10 +7,11 @@ namespace {
 
 constexpr int kLevelOffset = 128;  // of keys, whose levels are taken without a sign
 
-constexpr int kChunkBytes = 32;           // of a row, which are read together
-constexpr int kDwords = kChunkBytes / 4;  // of a chunk
-constexpr std::size_t kScaleBytes = 2;    // before a block's codes
-constexpr int kMaxBlockDwords = 16;
+constexpr int kMaxChunkBytes = 32;           // of a row, which are read together
+constexpr int kDwords = kMaxChunkBytes / 4;  // of a chunk
+constexpr std::size_t kScaleBytes = 2;       // before a block's codes
+constexpr int kChunkTerms = 16;              // of a query: dwords that go with a chunk
+constexpr int kMaxBlockChunks = 2;
 constexpr int kPass = 32;  // numbers of a row's chunk whose values are added together, in halves
 
 struct alignas(64) Bytes64 {
@@ -19,24 +20,34 @@ struct alignas(64) Bytes64 {
 };
 
 // Bytes [16 part, 16 part + 16) of four rows of 32, two rows to a vector: byte p of every row in dword p.
+constexpr std::uint8_t row_byte(int row, int byte) {
+  return static_cast<std::uint8_t>(row / 2 * 64 + row % 2 * kMaxChunkBytes + byte);
+}
 constexpr Bytes64 interleaving(int part) {
   Bytes64 index{};
   for (int p = 0; p < 16; ++p) {
-    for (int row = 0; row < 4; ++row) {
-      index.bytes[4 * p + row] = static_cast<std::uint8_t>(row / 2 * 64 + row % 2 * kChunkBytes + 16 * part + p);
-    }
+    for (int row = 0; row < 4; ++row) index.bytes[4 * p + row] = row_byte(row, 16 * part + p);
   }
   return index;
 }
 constexpr Bytes64 kInterleavings[2] = {interleaving(0), interleaving(1)};
 
-// Of a head's block: what the integers are multiplied by, what is subtracted before, and two terms that go with each
-// four bytes of codes.
+// Of a head's block: what the integers are multiplied by, what is subtracted before, and what goes with its codes,
+// chunk by chunk: `kTerms` of a format for each of `kCodeDwords` dwords.
 struct PackedQuery {
   float factor;
   std::int32_t offset;
-  std::int32_t terms[2][kMaxBlockDwords];
+  std::int32_t terms[kMaxBlockChunks * kChunkTerms];
 };
+
+// The levels of codes as bytes, as often as they go into 64: of an index six bits are read, so what is above a code's
+// own does not matter. Levels of values have a sign; those of keys are kLevelOffset more.
+template <std::size_t kLevels>
+constexpr Bytes64 table_of(const std::int8_t (&levels)[kLevels], int offset) {
+  Bytes64 table{};
+  for (std::size_t i = 0; i < 64; ++i) table.bytes[i] = static_cast<std::uint8_t>(levels[i % kLevels] + offset);
+  return table;
+}
 
 // Codes of 4 bits. Of a query the terms are the numbers for their low halves and those for the high ones.
 class R4 {
@@ -45,23 +56,25 @@ class R4 {
   // one that leaves the least error under a normal distribution.
   static constexpr float kLevelScale = 38.2128F;
   static constexpr float kMaxQuery = 127.0F;
-  static constexpr int kChunk = 2 * kChunkBytes;  // numbers
-  static constexpr int kSums = 1;                 // of both terms together
+  static constexpr int kChunk = 64;  // numbers
+  static constexpr int kChunkBytes = 32;
+  static constexpr int kCodeDwords = 8, kTerms = 2;  // of a chunk; of a dword
+  static constexpr int kSums = 1;                    // of all terms together
 
   static int block(int head_dim) { return code_block(head_dim); }
 
   // integers: of a block, the codes of whose byte i are those of number i / 16 * 32 + i % 16 and the 16th behind it
-  static void split(const std::int32_t* integers, int block, std::int8_t (&terms)[2][4 * kMaxBlockDwords]) {
+  static void split(const std::int32_t* integers, int block, std::int8_t* terms) {
     for (int i = 0; i < block / 2; ++i) {
       const int number = i / 16 * kCodeGroup + i % 16;
-      terms[0][i] = static_cast<std::int8_t>(integers[number]);
-      terms[1][i] = static_cast<std::int8_t>(integers[number + 16]);
+      std::int8_t* of_dword = terms + i / 4 * 4 * kTerms + i % 4;
+      of_dword[0] = static_cast<std::int8_t>(integers[number]);
+      of_dword[4] = static_cast<std::int8_t>(integers[number + 16]);
     }
   }
-  // levels[i]: what term i is multiplied with
-  static void key_levels(__m512i codes, __m512i (&levels)[2]) {
-    levels[0] = _mm512_permutexvar_epi8(codes, kKeyTable.load());
-    levels[1] = _mm512_permutexvar_epi8(_mm512_srli_epi32(codes, 4), kKeyTable.load());
+  // What term `term` of dword t is multiplied with. codes: all dwords of a chunk
+  static __m512i key_levels(const __m512i* codes, int t, int term) {
+    return _mm512_permutexvar_epi8(term == 0 ? codes[t] : _mm512_srli_epi32(codes[t], 4), kKeyTable.load());
   }
   // Of four rows' chunks: the halves of pass `pass`, four rows to a dword.
   static void value_levels(__m512i ab, __m512i cd, int pass, __m512i (&halves)[2]) {
@@ -73,36 +86,108 @@ class R4 {
  private:
   static constexpr std::int8_t kLevels[16] = {5,  15,  25,  36,  48,  62,  79,  104,  //
                                               -5, -15, -25, -36, -48, -62, -79, -104};
-  // The levels of all codes, four times: of an index only six bits are read, so what is above a code's four does not
-  // matter.
-  static constexpr Bytes64 table_of(int offset) {
-    Bytes64 table{};
-    for (int i = 0; i < 64; ++i) table.bytes[i] = static_cast<std::uint8_t>(kLevels[i % 16] + offset);
-    return table;
-  }
-  static const Bytes64 kKeyTable, kValueTable;
+  static constexpr Bytes64 kKeyTable = table_of(kLevels, kLevelOffset), kValueTable = table_of(kLevels, 0);
 };
-constexpr Bytes64 R4::kKeyTable = table_of(kLevelOffset);
-constexpr Bytes64 R4::kValueTable = table_of(0);
+
+// Codes of 3 bits, eight to the lower bytes of a dword and eight more in the highest bytes of three (rotated_codes.h).
+// Of a query the terms are the numbers for the first and the last four of eight.
+class R3 {
+ public:
+  static constexpr float kLevelScale = 40.9253F;  // off by 0.0011, as R4's
+  static constexpr float kMaxQuery = 127.0F;
+  static constexpr int kChunk = 64;
+  static constexpr int kChunkBytes = 24;
+  static constexpr int kCodeDwords = 8, kTerms = 2;  // eights of codes; of an eight
+  static constexpr int kSums = 1;
+
+  static int block(int head_dim) { return code_block(head_dim); }
+
+  static void split(const std::int32_t* integers, int block, std::int8_t* terms) {
+    for (int i = 0; i < block; ++i) terms[i] = static_cast<std::int8_t>(integers[i]);
+  }
+  static __m512i key_levels(const __m512i* codes, int t, int term) {
+    const __m512i* group = codes + t / 4 * 3;
+    const __m512i eight = t % 4 < 3 ? group[t % 4] : last_eight(group);
+    return _mm512_permutexvar_epi8(_mm512_multishift_epi64_epi8(kKeyShifts[term].load(), eight), kKeyTable.load());
+  }
+  static void value_levels(__m512i ab, __m512i cd, int pass, __m512i (&halves)[2]) {
+#pragma GCC unroll 2
+    for (int half = 0; half < 2; ++half) {
+      const __m512i pairs = _mm512_permutex2var_epi8(ab, kPairs[pass][half].load(), cd);
+      const __m512i codes = _mm512_multishift_epi64_epi8(kPairShifts.load(), pairs);
+      halves[half] = _mm512_permutexvar_epi8(codes, kValueTable.load());
+    }
+  }
+
+ private:
+  static constexpr std::int8_t kLevels[8] = {10, 31, 55, 88, -10, -31, -55, -88};
+  static constexpr Bytes64 kKeyTable = table_of(kLevels, kLevelOffset), kValueTable = table_of(kLevels, 0);
+
+  // Of a group: the highest bytes of its dwords.
+  static __m512i last_eight(const __m512i* group) {
+    constexpr int kSecondWhereFirst = 0xCA;
+    const __m512i two = _mm512_ternarylogic_epi32(_mm512_set1_epi32(0xFF), _mm512_srli_epi32(group[0], 24),
+                                                  _mm512_srli_epi32(group[1], 16), kSecondWhereFirst);
+    return _mm512_ternarylogic_epi32(_mm512_set1_epi32(0xFFFF), two, _mm512_srli_epi32(group[2], 8), kSecondWhereFirst);
+  }
+
+  // Where four codes begin in the two dwords of eight bytes.
+  static constexpr Bytes64 key_shifts(int term) {
+    Bytes64 shifts{};
+    for (int i = 0; i < 64; ++i) shifts.bytes[i] = static_cast<std::uint8_t>(i % 8 / 4 * 32 + 12 * term + i % 4 * 3);
+    return shifts;
+  }
+  // Of numbers 16 half + [0, 16) of group `pass`, in qword p of every row the two bytes that have codes 2 p and 2 p
+  // + 1.
+  static constexpr Bytes64 pairs(int pass, int half) {
+    Bytes64 index{};
+    for (int p = 0; p < 8; ++p) {
+      const int eight = 2 * half + p / 4;
+      for (int row = 0; row < 4; ++row) {
+        for (int i = 0; i < 2; ++i) {
+          const int byte = std::min(p % 4 * 6 / 8 + i, 2);  // of the 24 bits
+          index.bytes[8 * p + 2 * row + i] = row_byte(row, 12 * pass + (eight < 3 ? 4 * eight + byte : 4 * byte + 3));
+        }
+      }
+    }
+    return index;
+  }
+  // Dword by dword a code of every row.
+  static constexpr Bytes64 pair_shifts() {
+    Bytes64 shifts{};
+    for (int i = 0; i < 64; ++i) {
+      const int p = i / 8, code = i % 8 / 4, row = i % 4;
+      shifts.bytes[i] = static_cast<std::uint8_t>(16 * row + p % 4 * 6 % 8 + 3 * code);
+    }
+    return shifts;
+  }
+  static const Bytes64 kKeyShifts[2], kPairs[2][2], kPairShifts;
+};
+constexpr Bytes64 R3::kKeyShifts[2] = {key_shifts(0), key_shifts(1)};
+constexpr Bytes64 R3::kPairs[2][2] = {{pairs(0, 0), pairs(0, 1)}, {pairs(1, 0), pairs(1, 1)}};
+constexpr Bytes64 R3::kPairShifts = pair_shifts();
 
 // Bytes. Of a query the terms are the two bytes of 16 bits.
 struct Q8 {
   static constexpr float kLevelScale = 1.0F;
   static constexpr float kMaxQuery = 32639.0F;  // 256 * 127 + 127
-  static constexpr int kChunk = kChunkBytes;
+  static constexpr int kChunk = 32;
+  static constexpr int kChunkBytes = 32;
+  static constexpr int kCodeDwords = 8, kTerms = 2;
   static constexpr int kSums = 2;  // of the high bytes, of the low ones
 
   static int block(int /*head_dim*/) { return kChunk; }
 
-  static void split(const std::int32_t* integers, int block, std::int8_t (&terms)[2][4 * kMaxBlockDwords]) {
+  static void split(const std::int32_t* integers, int block, std::int8_t* terms) {
     for (int i = 0; i < block; ++i) {
       const auto low = static_cast<std::int8_t>(integers[i]);
-      terms[0][i] = static_cast<std::int8_t>((integers[i] - low) / 256);
-      terms[1][i] = low;
+      std::int8_t* of_dword = terms + i / 4 * 4 * kTerms + i % 4;
+      of_dword[0] = static_cast<std::int8_t>((integers[i] - low) / 256);
+      of_dword[4] = low;
     }
   }
-  static void key_levels(__m512i bytes, __m512i (&levels)[2]) {
-    levels[0] = levels[1] = _mm512_xor_si512(bytes, _mm512_set1_epi8(static_cast<char>(kLevelOffset)));
+  static __m512i key_levels(const __m512i* codes, int t, int /*term*/) {
+    return _mm512_xor_si512(codes[t], _mm512_set1_epi8(static_cast<char>(kLevelOffset)));
   }
   static void value_levels(__m512i ab, __m512i cd, int /*pass*/, __m512i (&halves)[2]) {
     halves[0] = _mm512_permutex2var_epi8(ab, kInterleavings[0].load(), cd);
@@ -116,11 +201,11 @@ struct CodeShape {
       : block(Format::block(head_dim)),
         n_blocks(head_dim / block),
         n_chunks(block / Format::kChunk),
-        block_bytes(kScaleBytes + static_cast<std::size_t>(n_chunks * kChunkBytes)) {}
+        block_bytes(kScaleBytes + static_cast<std::size_t>(n_chunks * Format::kChunkBytes)) {}
   // Where a block's chunk is in a row.
   std::size_t at(int in_block, int chunk) const {
     return static_cast<std::size_t>(in_block) * block_bytes + kScaleBytes +
-           static_cast<std::size_t>(chunk * kChunkBytes);
+           static_cast<std::size_t>(chunk * Format::kChunkBytes);
   }
   int block, n_blocks, n_chunks;  // chunks of a block
   std::size_t block_bytes;
@@ -131,7 +216,7 @@ void pack_query(const float* q, int block, PackedQuery& out) {
   float high = 0;
   for (int i = 0; i < block; ++i) high = std::max(high, std::abs(q[i]));
   const float to_integer = high > 0 ? Format::kMaxQuery / high : 0.0F;
-  std::int32_t integers[8 * kMaxBlockDwords];
+  std::int32_t integers[kMaxBlockChunks * Format::kChunk];
   std::int32_t sum = 0;
   for (int i = 0; i < block; i += 16) {
     const __m512i some = _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_loadu_ps(q + i), _mm512_set1_ps(to_integer)));
@@ -140,7 +225,7 @@ void pack_query(const float* q, int block, PackedQuery& out) {
   }
   out.factor = high / (Format::kMaxQuery * Format::kLevelScale);
   out.offset = kLevelOffset * sum;
-  std::int8_t terms[2][4 * kMaxBlockDwords];
+  std::int8_t terms[sizeof(out.terms)];
   Format::split(integers, block, terms);
   std::memcpy(out.terms, terms, sizeof(terms));
 }

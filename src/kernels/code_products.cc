@@ -26,10 +26,10 @@ namespace {
 
 constexpr float kMaxWeight = 65535.0F;
 
-constexpr int kRows = 16;           // keys that fill a vector's lanes
-constexpr int kVecs = 2;            // of keys, for which a query is read once
-constexpr int kHeadsAtOnce = 6;     // what the registers hold sums for
-constexpr int kDwordsOfAFetch = 2;  // of keys: many lines at once would hold up every other read
+constexpr int kRows = 16;        // keys that fill a vector's lanes
+constexpr int kVecs = 2;         // of keys, for which a query is read once
+constexpr int kHeadsAtOnce = 6;  // what the registers hold sums for
+constexpr int kFetches = 4;      // of a chunk of keys: many lines at once would hold up every other read
 
 // The scales of a block of 16 rows.
 inline __m512 row_scales(const std::byte* const* rows, std::size_t at) {
@@ -55,10 +55,19 @@ inline __mmask16 lanes_before(std::int32_t n) {
   return static_cast<__mmask16>(n >= kRows ? 0xFFFF : n <= 0 ? 0 : (1U << n) - 1);
 }
 
-__m512i two_halves(const std::byte* low, const std::byte* high) {
-  const __m256i first = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(low));
-  return _mm512_inserti64x4(_mm512_castsi256_si512(first), _mm256_loadu_si256(reinterpret_cast<const __m256i*>(high)),
-                            1);
+// A row's chunk; behind a shorter one there may be no memory.
+template <class Format>
+inline __m256i load_chunk(const std::byte* chunk) {
+  if constexpr (Format::kChunkBytes == kMaxChunkBytes) {
+    return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(chunk));
+  } else {
+    return _mm256_maskz_loadu_epi32((1U << (Format::kChunkBytes / 4)) - 1, chunk);
+  }
+}
+
+template <class Format>
+inline __m512i two_chunks(const std::byte* low, const std::byte* high) {
+  return _mm512_inserti64x4(_mm512_castsi256_si512(load_chunk<Format>(low)), load_chunk<Format>(high), 1);
 }
 
 // Columns of dwords of four vectors' rows, in every 128-bit lane.
@@ -71,13 +80,14 @@ inline void transpose_lanes(__m512i* v) {
   v[3] = _mm512_unpackhi_epi64(b, e);
 }
 
-// 16 rows of 32 bytes -> out[t]: dword t of every row.
+// 16 rows' chunks -> out[t]: dword t of every row.
+template <class Format>
 inline void transpose_rows(const std::byte* const* rows, std::size_t at, __m512i* out) {
   __m512i a[4], b[4];
 #pragma GCC unroll 4
   for (int i = 0; i < 4; ++i) {
-    a[i] = two_halves(rows[i] + at, rows[4 + i] + at);
-    b[i] = two_halves(rows[8 + i] + at, rows[12 + i] + at);
+    a[i] = two_chunks<Format>(rows[i] + at, rows[4 + i] + at);
+    b[i] = two_chunks<Format>(rows[8 + i] + at, rows[12 + i] + at);
   }
   transpose_lanes(a);
   transpose_lanes(b);
@@ -111,23 +121,23 @@ void score_heads(const PackedQuery* queries, const CodeShape<Format>& shape, con
       }
       for (int chunk = 0; chunk < shape.n_chunks; ++chunk) {
         __m512i codes[kVecs][kDwords];
-        for (int v = 0; v < kVecs; ++v) transpose_rows(rows[v], shape.at(block, chunk), codes[v]);
+        for (int v = 0; v < kVecs; ++v) transpose_rows<Format>(rows[v], shape.at(block, chunk), codes[v]);
 #pragma GCC unroll 8
-        for (int t = 0; t < kDwords; ++t) {
-          if (t % kDwordsOfAFetch == 0) ahead.fetch();
-          __m512i levels[kVecs][2];
+        for (int t = 0; t < Format::kCodeDwords; ++t) {
+          if (t % (Format::kCodeDwords / kFetches) == 0) ahead.fetch();
+#pragma GCC unroll 4
+          for (int term = 0; term < Format::kTerms; ++term) {
+            __m512i levels[kVecs];
 #pragma GCC unroll 2
-          for (int v = 0; v < kVecs; ++v) Format::key_levels(codes[v][t], levels[v]);
+            for (int v = 0; v < kVecs; ++v) levels[v] = Format::key_levels(codes[v], t, term);
 #pragma GCC unroll 8
-          for (int h = 0; h < kHeads; ++h) {
-            const PackedQuery& q = queries[h * shape.n_blocks + block];
-#pragma GCC unroll 2
-            for (int term = 0; term < 2; ++term) {
-              const __m512i numbers = _mm512_set1_epi32(q.terms[term][chunk * kDwords + t]);
+            for (int h = 0; h < kHeads; ++h) {
+              const std::int32_t* terms = queries[h * shape.n_blocks + block].terms + chunk * kChunkTerms;
+              const __m512i numbers = _mm512_set1_epi32(terms[t * Format::kTerms + term]);
 #pragma GCC unroll 2
               for (int v = 0; v < kVecs; ++v) {
                 __m512i& sum = sums[h][v][term % kSums];
-                sum = _mm512_dpbusd_epi32(sum, levels[v][term], numbers);
+                sum = _mm512_dpbusd_epi32(sum, levels[v], numbers);
               }
             }
           }
@@ -214,7 +224,7 @@ void add_pass(const PackedWeights* weights, std::span<const CodedRows> values, s
   for (int h = 0; h < kHeads; ++h) acc[h][0][0] = acc[h][0][1] = acc[h][1][0] = acc[h][1][1] = _mm512_setzero_si512();
   const auto add = [&](const std::byte* a, const std::byte* b, const std::byte* c, const std::byte* d, std::int32_t i) {
     __m512i halves[2];
-    Format::value_levels(two_halves(a, b), two_halves(c, d), pass, halves);
+    Format::value_levels(two_chunks<Format>(a, b), two_chunks<Format>(c, d), pass, halves);
 #pragma GCC unroll 8
     for (int h = 0; h < kHeads; ++h) {
       const __m512i high = four_bytes(weights[h].high + i), low = four_bytes(weights[h].low + i);
@@ -308,6 +318,7 @@ void with_passes(int n_group, const Function& f) {
 template <class Function>
 void with_format(EntryType type, const Function& f) {
   if (type == EntryType::kR4) return f(R4());
+  if (type == EntryType::kR3) return f(R3());
   assert(type == EntryType::kQ8_0);
   f(Q8());
 }
@@ -316,9 +327,8 @@ void with_format(EntryType type, const Function& f) {
 
 bool has_code_products(EntryType type, int head_dim) {
   static const bool has_vbmi = __builtin_cpu_supports("avx512vbmi") != 0;
-  const bool fits = type == EntryType::kR4     ? R4::block(head_dim) >= R4::kChunk
-                    : type == EntryType::kQ8_0 ? head_dim % Q8::kChunk == 0
-                                               : false;
+  const bool fits =
+      type == EntryType::kQ8_0 ? head_dim % Q8::kChunk == 0 : code_bits(type) > 0 && code_block(head_dim) >= R4::kChunk;
   return fits && has_vbmi && current_int8_unit() == Int8Unit::kAvx512Vnni;
 }
 
@@ -344,7 +354,7 @@ void score_codes(EntryType type, const std::byte* queries, int n_group, int head
   with_format(type, [&](auto format) {
     const CodeShape<decltype(format)> shape(head_dim);
     ahead.spread(keys.bytes(), n_passes(n_group) * ((keys.n + kVecs * kRows - 1) / (kVecs * kRows)) * shape.n_blocks *
-                                   shape.n_chunks * (kDwords / kDwordsOfAFetch));
+                                   shape.n_chunks * kFetches);
     with_passes(n_group, [&](int h, auto heads) {
       score_heads<decltype(format), decltype(heads)::value>(packed + h * shape.n_blocks, shape, keys, ahead,
                                                             scores + h * kEntryBlock);

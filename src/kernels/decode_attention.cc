@@ -66,7 +66,7 @@ HWY_INLINE void soften_block(float* scores, std::int32_t n, SoftmaxState& state,
 
 // Rows whose codes are not read in registers: they are expanded, a block of entries at a time.
 HWY_INLINE bool is_expanded(EntryType type, int head_dim) {
-  return type == EntryType::kR3 || (type == EntryType::kR4 && code_block(head_dim) < kCodeGroup);
+  return code_bits(type) > 0 && code_block(head_dim) < kCodeGroup;
 }
 
 template <class Function>
@@ -83,10 +83,11 @@ HWY_INLINE void with_row_type(EntryType type, int head_dim, const Function& f) {
     case EntryType::kQ4_0:
       return f(Q4Row());
     case EntryType::kR4:
-      if (!with_r4_row(head_dim, f)) f(F32Row());
+      if (!with_coded_row<R4Row>(head_dim, f)) f(F32Row());
       return;
     case EntryType::kR3:
-      return f(F32Row());
+      if (!with_coded_row<R3Row>(head_dim, f)) f(F32Row());
+      return;
   }
 }
 
@@ -152,14 +153,17 @@ struct EntryBlock {
 class CodedTypes {
  public:
   explicit CodedTypes(int head_dim)
-      : has_r4_(has_code_products(EntryType::kR4, head_dim)), has_q8_(has_code_products(EntryType::kQ8_0, head_dim)) {}
+      : has_r4_(has_code_products(EntryType::kR4, head_dim)),
+        has_r3_(has_code_products(EntryType::kR3, head_dim)),
+        has_q8_(has_code_products(EntryType::kQ8_0, head_dim)) {}
 
   bool contain(EntryType type) const {
-    return (type == EntryType::kR4 && has_r4_) || (type == EntryType::kQ8_0 && has_q8_);
+    return (type == EntryType::kR4 && has_r4_) || (type == EntryType::kR3 && has_r3_) ||
+           (type == EntryType::kQ8_0 && has_q8_);
   }
 
  private:
-  bool has_r4_, has_q8_;
+  bool has_r4_, has_r3_, has_q8_;
 };
 
 // Pieces of a block whose values are added together: what is done once for them takes as long for one page.

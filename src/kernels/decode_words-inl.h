@@ -82,20 +82,57 @@ HWY_INLINE VI16 load_words(Q4Row /*row*/, const std::byte* unit) {
 
 template <int kHalf, int kBlock>
 HWY_INLINE VI16 load_words(R4Row<kBlock> /*row*/, const std::byte* unit) {
-  const hn::Full128<std::uint8_t> d;
+  const Bytes16 d;
   const auto both = hn::LoadU(d, reinterpret_cast<const std::uint8_t*>(unit));
   const auto codes = kHalf == 0 ? hn::And(both, hn::Set(d, 15)) : hn::ShiftRight<4>(both);
-  const auto low = hn::TableLookupBytes(hn::Load(d, kWordLevels.low), codes);
-  const auto high = hn::TableLookupBytes(hn::Load(d, kWordLevels.high), codes);
+  const auto low = hn::TableLookupBytes(hn::Load(d, kWordLevels4.low), codes);
+  const auto high = hn::TableLookupBytes(hn::Load(d, kWordLevels4.high), codes);
   const auto all =
       hn::Combine(hn::Full256<std::uint8_t>(), hn::InterleaveUpper(d, low, high), hn::InterleaveLower(d, low, high));
   return hn::BitCast(I16(), all);
 }
 
+// Two bytes that have a code's bits, for every word, and what moves these bits to the top.
+struct CodePlaces {
+  constexpr explicit CodePlaces(int half) {
+    for (int i = 0; i < kWords; ++i) {
+      const int eight = 2 * half + i / 8, bit = i % 8 * 3;
+      for (int j = 0; j < 2; ++j) {
+        const int byte = std::min(bit / 8 + j, 2);
+        bytes[2 * i + j] = static_cast<std::uint8_t>(eight < 3 ? 4 * eight + byte : 4 * byte + 3);
+      }
+      to_top[i] = static_cast<std::uint16_t>(1 << (13 - bit % 8));
+    }
+  }
+  alignas(32) std::uint8_t bytes[2 * kWords] = {};
+  alignas(32) std::uint16_t to_top[kWords] = {};
+};
+inline constexpr CodePlaces kCodePlaces[2] = {CodePlaces(0), CodePlaces(1)};
+
+template <int kHalf, int kBlock>
+HWY_INLINE VI16 load_words(R3Row<kBlock> /*row*/, const std::byte* unit) {
+  const hn::Repartition<std::uint8_t, F> u8;
+  const hn::Repartition<std::uint16_t, F> u16;
+  const hn::Repartition<std::uint64_t, F> u64;
+  std::uint64_t first;
+  std::uint32_t last;
+  std::memcpy(&first, unit, sizeof(first));
+  std::memcpy(&last, unit + sizeof(first), sizeof(last));
+  auto all = hn::Set(u64, first);
+  if constexpr (kHalf == 1) all = hn::InterleaveLower(u64, all, hn::Set(u64, last));
+  const auto pairs = hn::TableLookupBytes(hn::BitCast(u8, all), hn::Load(u8, kCodePlaces[kHalf].bytes));
+  const auto codes = hn::ShiftRight<13>(hn::Mul(hn::BitCast(u16, pairs), hn::Load(u16, kCodePlaces[kHalf].to_top)));
+  // Bytes 2 code and 2 code + 1 of the table.
+  const auto index = hn::Add(hn::Mul(codes, hn::Set(u16, 0x0202)), hn::Set(u16, 0x0100));
+  return hn::BitCast(I16(), hn::TableLookupBytes(hn::LoadDup128(u8, kWordLevels3.words), hn::BitCast(u8, index)));
+}
+
 template <class Row>
 inline constexpr float kWordScale = 1.0F;
 template <int kBlock>
-inline constexpr float kWordScale<R4Row<kBlock>> = kWordLevelScale;
+inline constexpr float kWordScale<R4Row<kBlock>> = kWordLevels4.scale;
+template <int kBlock>
+inline constexpr float kWordScale<R3Row<kBlock>> = kWordLevels3.scale;
 
 // Units of a block, and their bytes.
 template <class Row>

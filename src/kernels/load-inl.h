@@ -128,30 +128,92 @@ struct R4Row {
     const std::byte* block = row + static_cast<std::ptrdiff_t>(unit / kScaleBlock) * kBlockBytes;
     const Codes code = load_nibbles(block + 2 + unit % kBlock / kCodeGroup * (kCodeGroup / 2), offset);
     if constexpr (kLanes == 16) {
-      return hn::TableLookupLanes(hn::Load(d, kCodeLevels), hn::IndicesFromVec(d, code));
+      return hn::TableLookupLanes(hn::Load(d, kLevels4), hn::IndicesFromVec(d, code));
     } else if constexpr (kLanes == 8) {
       const auto magnitude =
-          hn::TableLookupLanes(hn::Load(d, kCodeLevels), hn::IndicesFromVec(d, hn::And(code, hn::Set(i32, 7))));
+          hn::TableLookupLanes(hn::Load(d, kLevels4), hn::IndicesFromVec(d, hn::And(code, hn::Set(i32, 7))));
       const auto sign = hn::ShiftLeft<28>(hn::And(code, hn::Set(i32, 8)));
       return hn::Xor(magnitude, hn::BitCast(d, sign));
     } else {
-      return hn::GatherIndex(d, kCodeLevels, code);
+      return hn::GatherIndex(d, kLevels4, code);
     }
   }
 };
 
-// Calls f with the R4Row of rows of n numbers. False where their blocks have less than 32.
-template <class Function>
-HWY_INLINE bool with_r4_row(int n, const Function& f) {
+// Codes [8 i, 8 i + 8) of 32 of 3 bits (rotated_codes.h), a byte each.
+HWY_INLINE std::uint64_t load_eight_codes(const std::byte* group, int i) {
+  std::uint32_t bits[3];
+  __builtin_memcpy(bits, group, sizeof(bits));
+  const std::uint32_t eight = i < 3 ? bits[i] : bits[0] >> 24 | (bits[1] >> 16 & 0xFF00U) | (bits[2] >> 8 & 0xFF0000U);
+  std::uint64_t spread = (eight & 0xFFFU) | std::uint64_t{eight >> 12 & 0xFFFU} << 32;
+  spread = (spread | spread << 10) & 0x003F003F003F003FU;
+  return (spread | spread << 5) & 0x0707070707070707U;
+}
+
+#if HWY_TARGET != HWY_SCALAR
+using Bytes16 = hn::Full128<std::uint8_t>;
+
+// Those of 16 i to 16 i + 15. Two codes are six bits of some two bytes, which a multiplication moves to one place.
+HWY_INLINE hn::Vec<Bytes16> load_sixteen_codes(const std::byte* group, int i) {
+  alignas(16) static constexpr std::uint8_t kPairs[2][16] = {{0, 1, 0, 1, 1, 2, 2, 2, 4, 5, 4, 5, 5, 6, 6, 6},
+                                                             {8, 9, 8, 9, 9, 10, 10, 10, 3, 7, 3, 7, 7, 11, 11, 11}};
+  alignas(16) static constexpr std::uint16_t kToBit6[8] = {64, 1, 4, 16, 64, 1, 4, 16};
+  const hn::Full128<std::uint64_t> u64;
+  const hn::Full128<std::uint16_t> u16;
+  std::uint64_t first;
+  std::uint32_t last;
+  __builtin_memcpy(&first, group, sizeof(first));
+  __builtin_memcpy(&last, group + sizeof(first), sizeof(last));
+  const auto all = hn::InterleaveLower(u64, hn::Set(u64, first), hn::Set(u64, last));
+  const auto pairs = hn::TableLookupBytes(hn::BitCast(Bytes16(), all), hn::Load(Bytes16(), kPairs[i]));
+  const auto moved = hn::Mul(hn::BitCast(u16, pairs), hn::Load(u16, kToBit6));
+  return hn::BitCast(Bytes16(), hn::Or(hn::And(hn::ShiftRight<6>(moved), hn::Set(u16, 7)),
+                                       hn::And(hn::ShiftRight<1>(moved), hn::Set(u16, 7 << 8))));
+}
+#endif
+
+// Those that a vector holds, from `first` on.
+template <class I32>
+HWY_INLINE Codes load_codes(const std::byte* group, int first) {
+#if HWY_TARGET != HWY_SCALAR
+  if constexpr (hn::MaxLanes(I32()) == 16) return hn::PromoteTo(I32(), load_sixteen_codes(group, first / 16));
+#endif
+  const std::uint64_t codes = load_eight_codes(group, first / 8) >> first % 8 * 8;
+  const hn::Rebind<std::uint8_t, I32> u8;
+  return hn::PromoteTo(I32(), hn::LoadU(u8, reinterpret_cast<const std::uint8_t*>(&codes)));
+}
+
+// r3, as it was coded: rotated. Blocks of kBlock numbers, 32 or more.
+template <int kBlock>
+struct R3Row {
+  static constexpr int kUnit = 32;
+  static constexpr int kScaleBlock = kBlock;
+  static constexpr int kBlockBytes = 2 + kBlock * 3 / 8;
+  static HWY_INLINE VF raw(const std::byte* row, int unit, int offset) {
+    const F d;
+    const std::byte* block = row + static_cast<std::ptrdiff_t>(unit / kScaleBlock) * kBlockBytes;
+    const std::byte* group = block + 2 + unit % kBlock / kCodeGroup * (kCodeGroup * 3 / 8);
+    const auto code = load_codes<hn::RebindToSigned<F>>(group, offset);
+    if constexpr (kLanes >= 8) {
+      return hn::TableLookupLanes(hn::Load(d, kLevels3), hn::IndicesFromVec(d, code));
+    } else {
+      return hn::GatherIndex(d, kLevels3, code);
+    }
+  }
+};
+
+// Calls f with the R4Row or R3Row of rows of n numbers. False where their blocks have less than 32.
+template <template <int> class CodedRow, class Function>
+HWY_INLINE bool with_coded_row(int n, const Function& f) {
   switch (code_block(n)) {
     case 32:
-      f(R4Row<32>());
+      f(CodedRow<32>());
       return true;
     case 64:
-      f(R4Row<64>());
+      f(CodedRow<64>());
       return true;
     case 128:
-      f(R4Row<128>());
+      f(CodedRow<128>());
       return true;
   }
   return false;
@@ -182,11 +244,14 @@ HWY_INLINE void expand_row(EntryType type, const std::byte* src, float* dst, int
     case EntryType::kQ4_0:
       return expand_blocks<Q4Row>(src, dst, n);
     case EntryType::kR4:
-      if (with_r4_row(n, [&](auto row) HWY_ATTR { expand_blocks<decltype(row)>(src, dst, n); })) {
+      if (with_coded_row<R4Row>(n, [&](auto row) HWY_ATTR { expand_blocks<decltype(row)>(src, dst, n); })) {
         return rotate_row(dst, dst, n);
       }
       return load_coded_row(type, src, dst, n);
     case EntryType::kR3:
+      if (with_coded_row<R3Row>(n, [&](auto row) HWY_ATTR { expand_blocks<decltype(row)>(src, dst, n); })) {
+        return rotate_row(dst, dst, n);
+      }
       return load_coded_row(type, src, dst, n);
   }
 }

@@ -14,12 +14,14 @@ namespace winnow::kernels {
 namespace {
 
 constexpr int kMaxBlock = 128;
-constexpr auto kMagnitudes4 = [] {
-  std::array<float, 8> magnitudes{};
-  std::copy_n(kCodeLevels, magnitudes.size(), magnitudes.begin());
+template <std::size_t kLevels>
+constexpr std::array<float, kLevels> positive(const float* levels) {
+  std::array<float, kLevels> magnitudes{};
+  std::copy_n(levels, kLevels, magnitudes.begin());
   return magnitudes;
-}();
-constexpr std::array<float, 4> kMagnitudes3 = {0.245094F, 0.756005F, 1.343909F, 2.151946F};
+}
+constexpr std::array<float, 8> kMagnitudes4 = positive<8>(kLevels4);
+constexpr std::array<float, 4> kMagnitudes3 = positive<4>(kLevels3);
 
 std::size_t block_bytes(int bits, int block) { return 2 + static_cast<std::size_t>(block * bits / 8); }
 
@@ -60,11 +62,33 @@ std::uint16_t fit_scale(const std::array<float, kLevels>& magnitudes, const floa
   return scale == 0.0F ? 0 : bits;
 }
 
+// The 24 bits of eight codes of 3 bits, in a group of `size` (rotated_codes.h).
+class EightCodes {
+ public:
+  EightCodes(int i, int size)
+      : first_(size < kCodeGroup ? 3 * i
+               : i < 3           ? 4 * i
+                                 : 3),
+        step_(size == kCodeGroup && i == 3 ? 4 : 1) {}
+
+  std::uint32_t load(const std::byte* group) const {
+    std::uint32_t bits = 0;
+    for (int j = 0; j < 3; ++j) bits |= std::to_integer<std::uint32_t>(group[first_ + j * step_]) << 8 * j;
+    return bits;
+  }
+  void store(std::uint32_t bits, std::byte* group) const {
+    for (int j = 0; j < 3; ++j) group[first_ + j * step_] = static_cast<std::byte>(bits >> 8 * j & 0xFFU);
+  }
+
+ private:
+  int first_, step_;  // of their bytes
+};
+
 void pack(int bits, const float* y, const std::int32_t* index, int n, std::byte* out) {
-  const auto sign = [y](int i) { return std::signbit(y[i]) ? 1U : 0U; };
-  const auto magnitude = [index](int i) { return static_cast<unsigned>(index[i]); };
+  const auto code = [&](int i) {
+    return (std::signbit(y[i]) ? 1U : 0U) << (bits - 1) | static_cast<unsigned>(index[i]);
+  };
   if (bits == 4) {
-    const auto code = [&](int i) { return sign(i) << 3 | magnitude(i); };
     const int half = std::min(n, kCodeGroup) / 2;
     for (int first = 0; first < n; first += 2 * half) {
       for (int i = 0; i < half; ++i) {
@@ -73,29 +97,38 @@ void pack(int bits, const float* y, const std::int32_t* index, int n, std::byte*
     }
     return;
   }
-  std::fill_n(out, n * bits / 8, std::byte{});
-  for (int i = 0; i < n; ++i) {
-    out[i / 4] |= static_cast<std::byte>(magnitude(i) << (i % 4 * 2));
-    out[n / 4 + i / 8] |= static_cast<std::byte>(sign(i) << (i % 8));
+  const int size = std::min(n, kCodeGroup);
+  for (int first = 0; first < n; first += size, out += size * 3 / 8) {
+    for (int i = 0; i < size; i += 8) {
+      std::uint32_t eight = 0;
+      for (int j = 0; j < 8; ++j) eight |= code(first + i + j) << 3 * j;
+      EightCodes(i / 8, size).store(eight, out);
+    }
   }
 }
 
 // f(i, whether number i of a block is negative, the index of its magnitude)
 template <class Function>
 void for_each_code(int bits, const std::byte* codes, int n, const Function& f) {
-  const auto bits_at = [&codes](int byte, int shift) { return std::to_integer<unsigned>(codes[byte]) >> shift; };
   if (bits == 4) {
     const int half = std::min(n, kCodeGroup) / 2;
     const auto put = [&f](int i, unsigned code) { f(i, (code & 8U) != 0, code & 7U); };
     for (int first = 0; first < n; first += 2 * half, codes += half) {
       for (int i = 0; i < half; ++i) {
-        put(first + i, bits_at(i, 0));
-        put(first + half + i, bits_at(i, 4));
+        const auto both = std::to_integer<unsigned>(codes[i]);
+        put(first + i, both);
+        put(first + half + i, both >> 4);
       }
     }
     return;
   }
-  for (int i = 0; i < n; ++i) f(i, (bits_at(n / 4 + i / 8, i % 8) & 1U) != 0, bits_at(i / 4, i % 4 * 2) & 3U);
+  const int size = std::min(n, kCodeGroup);
+  for (int first = 0; first < n; first += size, codes += size * 3 / 8) {
+    for (int i = 0; i < size; ++i) {
+      const std::uint32_t code = EightCodes(i / 8, size).load(codes) >> i % 8 * 3;
+      f(first + i, (code & 4U) != 0, code & 3U);
+    }
+  }
 }
 
 float read_scale(const std::byte* block) {

@@ -2,10 +2,11 @@
 // each coordinate becomes the nearest level of a codebook for N(0, 1) (Lloyd-Max), with one scale a block. Rotation
 // before quantisation: QuaRot (Ashkboos et al., 2024).
 //
-// A block of a row is its scale (float16), then its codes. A code is a sign and the index of a magnitude:
-//   4 bits: in groups of 32 (a block of 16 is one group of 16), byte j of a group of g holds code j in its low and
-//           j + g / 2 in its high half; bit 3 is the sign
-//   3 bits: the magnitudes' two bits, four to a byte from the lowest, then the signs, eight to a byte
+// A block of a row is its scale (float16), then its codes in groups of 32 (a block of 16 is one group of 16). A code is
+// a sign and the index of a magnitude. Of a group of g
+//   4 bits: byte j holds code j in its low and j + g / 2 in its high half; bit 3 is the sign
+//   3 bits: codes 8 i to 8 i + 7 are 24 bits from the lowest; bit 2 is the sign. These 24 bits are bytes 4 i to 4 i + 2
+//           of a group of 32, and for the last eight bytes 3, 7 and 11; in a group of 16 they follow each other
 #pragma once
 
 #include <cstddef>
@@ -19,13 +20,16 @@ namespace winnow::kernels {
 // 4 for r4, 3 for r3, 0 for every other type.
 int code_bits(EntryType type);
 
-// Codes of 4 bits that lie in the same bytes' halves.
+// Codes that lie in the same bytes.
 inline constexpr int kCodeGroup = 32;
 
-// The level of every code of 4 bits as it is stored.
-alignas(64) inline constexpr float kCodeLevels[16] = {
+// The level of every code of 4 bits as it is stored; those of 3 bits, twice.
+alignas(64) inline constexpr float kLevels4[16] = {
     0.128395F,  0.388048F,  0.656759F,  0.942340F,  1.256231F,  1.618046F,  2.069017F,  2.732590F,
     -0.128395F, -0.388048F, -0.656759F, -0.942340F, -1.256231F, -1.618046F, -2.069017F, -2.732590F};
+alignas(64) inline constexpr float kLevels3[16] = {
+    0.245094F, 0.756005F, 1.343909F, 2.151946F, -0.245094F, -0.756005F, -1.343909F, -2.151946F,
+    0.245094F, 0.756005F, 1.343909F, 2.151946F, -0.245094F, -0.756005F, -1.343909F, -2.151946F};
 
 // Numbers that share a scale: the largest power of two that divides head_dim, at most 128.
 int code_block(int head_dim);

@@ -18,7 +18,7 @@ namespace {
 
 class CodeProducts : public EveryIsa {};
 
-constexpr EntryType kTypes[] = {EntryType::kR4, EntryType::kQ8_0};
+constexpr EntryType kTypes[] = {EntryType::kR4, EntryType::kR3, EntryType::kQ8_0};
 
 // Rows of codes in memory of exactly their size, and the numbers that were coded, in double: [n][head_dim].
 struct Codes {
@@ -82,7 +82,7 @@ void expect_scores(EntryType type, int n, int n_group, int head_dim) {
                     keys.numbers[static_cast<std::size_t>(i * head_dim + c)];
       }
       // Errors of a hundredth of a coordinate's deviation (16 bits: of its 20,000th part) add up as a random walk.
-      const double error = type == EntryType::kR4 ? 0.05 : 2e-4;
+      const double error = code_bits(type) > 0 ? 0.05 : 2e-4;
       ASSERT_NEAR(static_cast<double>(score), expected, error * std::sqrt(head_dim)) << "head " << g << ", key " << i;
     }
   }
@@ -135,7 +135,7 @@ void expect_sums(EntryType type, int n, int n_group, int head_dim, std::initiali
         expected += w * values.numbers[static_cast<std::size_t>(i * head_dim + c)];
         squares += w * w;
       }
-      const double error = type == EntryType::kR4 ? 0.02 : 2e-4;
+      const double error = code_bits(type) > 0 ? 0.02 : 2e-4;
       ASSERT_NEAR(static_cast<double>(sums[at]), expected, error * std::sqrt(squares)) << "head " << g << ", " << c;
     }
   }
@@ -195,6 +195,7 @@ TEST_P(CodeProducts, TheLargestIntegersFit) {
 TEST(CodeProductsOf, SmallBlocksHaveNone) {
   for (const int head_dim : {16, 32, 48, 80, 96}) {
     EXPECT_FALSE(has_code_products(EntryType::kR4, head_dim)) << head_dim;
+    EXPECT_FALSE(has_code_products(EntryType::kR3, head_dim)) << head_dim;
   }
   for (const int head_dim : {16, 48, 80}) EXPECT_FALSE(has_code_products(EntryType::kQ8_0, head_dim)) << head_dim;
   EXPECT_FALSE(has_code_products(EntryType::kF16, 64));

@@ -39,18 +39,19 @@ bool is_by_bytes(EntryType type, const AttentionShape& shape) {
          (shape.value_type == type && has_code_products(type, shape.value_dim));
 }
 
-// What products of bytes are off by, which take levels of r4 and queries beside them in 8 bits, all else in 16
+// What products of bytes are off by, which take levels of r4 and r3 and queries beside them in 8 bits, all else in 16
 // (code_products.h); else 0.
 double error_of_bytes(const AttentionShape& shape) {
-  return is_by_bytes(EntryType::kR4, shape) ? 5e-3 : is_by_bytes(EntryType::kQ8_0, shape) ? 2e-4 : 0;
+  const bool is_by_codes = is_by_bytes(EntryType::kR4, shape) || is_by_bytes(EntryType::kR3, shape);
+  return is_by_codes ? 5e-3 : is_by_bytes(EntryType::kQ8_0, shape) ? 2e-4 : 0;
 }
 
-// What products of words are off by, which take queries and weights in 15 bits, levels of r4 in 11
+// What products of words are off by, which take queries and weights in 15 bits, levels of r4 and r3 in 11
 // (decode_words-inl.h); else 0.
 double error_of_words(const AttentionShape& shape) {
   if (!current_isa().starts_with("AVX2")) return 0;
   const auto has = [&](EntryType type) { return shape.key_type == type || shape.value_type == type; };
-  return has(EntryType::kR4) ? 1e-3 : has(EntryType::kQ8_0) || has(EntryType::kQ4_0) ? 2e-4 : 0;
+  return has(EntryType::kR4) || has(EntryType::kR3) ? 1e-3 : has(EntryType::kQ8_0) || has(EntryType::kQ4_0) ? 2e-4 : 0;
 }
 
 void expect_reference(const AttentionShape& shape, const TestHead::Options& options, double tolerance = 2e-5) {
@@ -127,7 +128,7 @@ TEST_P(DecodeAttention, MatchesTheReferenceForUnequalWeights) {
 
 // Groups and head sizes of types in blocks, with an odd number of entries.
 TEST_P(DecodeAttention, MatchesTheReferenceForTypesInBlocks) {
-  for (const EntryType type : {EntryType::kQ8_0, EntryType::kQ4_0, EntryType::kR4}) {
+  for (const EntryType type : {EntryType::kQ8_0, EntryType::kQ4_0, EntryType::kR4, EntryType::kR3}) {
     for (const int head_dim : {32, 64, 96, 128}) {
       for (const int n_group : {1, 2, 3, 4, 5, 7, 8, 12}) {
         expect_reference(test_shape(n_group, head_dim, type), {.n_entries = 83, .run_sizes = {32}});
