@@ -11,7 +11,7 @@ namespace winnow {
 
 namespace {
 
-EntryType type_of(int bits) { return bits == 8 ? EntryType::kQ8_0 : EntryType::kR4; }
+EntryType type_of(int bits) { return bits == 8 ? EntryType::kQ8_0 : bits == 4 ? EntryType::kR4 : EntryType::kR3; }
 
 // Where a head size does not go in 8 bits and nobody asked for them, all entries have 4.
 void choose_bits(Bits& bits, const std::optional<Budget>& budget, const ModelSpec& spec) {

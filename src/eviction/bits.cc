@@ -7,11 +7,12 @@
 namespace winnow {
 namespace {
 
-constexpr int kFine = 8, kCoarse = 4;
+constexpr int kWidths[] = {8, 4, 3};
 
 std::optional<int> width(std::string_view text) {
-  if (text == "8") return kFine;
-  if (text == "4") return kCoarse;
+  for (const int bits : kWidths) {
+    if (text == std::to_string(bits)) return bits;
+  }
   return std::nullopt;
 }
 
@@ -22,18 +23,16 @@ struct Row {
 };
 
 constexpr Bits all_in(int bits) { return {.rule = Bits::Rule::kGiven, .bits = bits}; }
-constexpr Bits best_in_fine(double part) {
-  return {.rule = Bits::Rule::kGiven, .bits = kCoarse, .first_bits = kFine, .first_part = part};
+constexpr Bits best_in(int first_bits, double part, int bits) {
+  return {.rule = Bits::Rule::kGiven, .bits = bits, .first_bits = first_bits, .first_part = part};
 }
 
 // Of its bytes: chosen on three novels (docs/methods.md, auto).
-constexpr Row kByBytes[] = {{0.30, all_in(kFine)},
-                            {0.175, best_in_fine(0.3)},
-                            {0.13, best_in_fine(0.22)},
-                            {0.08, best_in_fine(0.15)},
-                            {0.0, all_in(kCoarse)}};
+constexpr Row kByBytes[] = {
+    {0.30, all_in(8)},           {0.175, best_in(8, 0.3, 4)}, {0.13, best_in(8, 0.22, 4)}, {0.075, best_in(8, 0.15, 4)},
+    {0.035, best_in(4, 0.5, 3)}, {0.025, best_in(4, 0.3, 3)}, {0.0, best_in(4, 0.15, 3)}};
 // Of its entries: their number is given, and bits are all that is left to choose.
-constexpr Row kByEntries[] = {{0.15, all_in(kFine)}, {0.0, all_in(kCoarse)}};
+constexpr Row kByEntries[] = {{0.15, all_in(8)}, {0.0, all_in(4)}};
 
 }  // namespace
 
@@ -58,14 +57,14 @@ std::string Bits::text() const {
 }
 
 double Bits::finer_part(const Budget& budget) const {
-  const Bits bits_of_budget = for_budget(budget);
-  if (bits_of_budget.first_bits > 0) return bits_of_budget.first_part;
-  return rule == Rule::kByBudget && bits_of_budget.bits == kFine ? 1 : 0;
+  if (rule != Rule::kByBudget) return first_part;
+  const Bits chosen = for_budget(budget);
+  return chosen.bits == 8 ? 1 : chosen.first_bits == 8 ? chosen.first_part : 0;
 }
 
 Bits Bits::for_budget(const std::optional<Budget>& budget) const {
   if (rule != Rule::kByBudget) return *this;
-  if (budget && budget->unit == Budget::Unit::kLoss) return best_in_fine(finer_part(budget->most()));
+  if (budget && budget->unit == Budget::Unit::kLoss) return best_in(8, finer_part(budget->most()), 4);
   const double part = budget && budget->is_relative() ? budget->amount : 0;
   const bool is_of_bytes = budget && budget->unit == Budget::Unit::kByteFraction;
   const Row* row = is_of_bytes ? kByBytes : kByEntries;

@@ -44,7 +44,9 @@ Stored stored(Session& session) {
   for (int l = 0; l < cache.shape().n_layer(); ++l) {
     for (int h = 0; h < cache.shape().layer(l).n_kv_head; ++h) {
       for (const kernels::EntryRun& run : cache.entries(l, h).runs) {
-        found.n_fine += run.key_type == EntryType::kQ8_0 && run.value_type == EntryType::kQ8_0 ? run.n_entries : 0;
+        const std::optional<FineTypes>& fine = cache.shape().fine;
+        const bool is_fine = fine && run.key_type == fine->key_type && run.value_type == fine->value_type;
+        found.n_fine += is_fine ? run.n_entries : 0;
       }
     }
   }
@@ -59,12 +61,16 @@ TEST(Auto, StoresInBitsByTheBudget) {
     const struct {
       const char* budget;
       EntryType type;
-      double fine = 0;  // part in 8 bits, of those in 4
+      double fine = 0;  // part in more bits, and in which
+      EntryType fine_type = EntryType::kQ8_0;
     } cases[] = {{"40%bytes", EntryType::kQ8_0},
                  {"20%bytes", EntryType::kR4, 0.3},
                  {"15%bytes", EntryType::kR4, 0.22},
                  {"12%bytes", EntryType::kR4, 0.15},
-                 {"7%bytes", EntryType::kR4},
+                 {"8%bytes", EntryType::kR4, 0.15},
+                 {"5%bytes", EntryType::kR3, 0.5, EntryType::kR4},
+                 {"3%bytes", EntryType::kR3, 0.3, EntryType::kR4},
+                 {"2%bytes", EntryType::kR3, 0.15, EntryType::kR4},
                  {"15%", EntryType::kQ8_0},
                  {"12%", EntryType::kR4},
                  {"64", EntryType::kR4},
@@ -73,10 +79,11 @@ TEST(Auto, StoresInBitsByTheBudget) {
       Session session = engine->open(auto_options(method, c.budget));
       EXPECT_EQ(session.options().key_type, c.type) << c.budget;
       EXPECT_EQ(session.options().value_type, c.type) << c.budget;
-      EXPECT_EQ(session.options().stored_types(c.type),
-                (c.fine > 0 ? "q8_0+" : "") + std::string(entry_type_name(c.type)));
+      EXPECT_EQ(
+          session.options().stored_types(c.type),
+          (c.fine > 0 ? std::string(entry_type_name(c.fine_type)) + "+" : "") + std::string(entry_type_name(c.type)));
       session.prefill(prompt);
-      if (c.type == EntryType::kR4) {
+      if (c.type != EntryType::kQ8_0) {
         const double wanted = c.fine * static_cast<double>(session.statistics().entries_kept);
         EXPECT_LE(static_cast<double>(stored(session).n_fine), wanted) << c.budget;
         EXPECT_GE(static_cast<double>(stored(session).n_fine), wanted - kPageEntries) << c.budget;
