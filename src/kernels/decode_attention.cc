@@ -201,22 +201,23 @@ class Queries {
     for (Form* form : {&plain_, &rotated_}) {
       form->numbers = scratch.take<float>(n);
       form->words = {.words = scratch.take<std::int16_t>(n), .factors = scratch.take<float>(n_heads)};
-      form->coded = scratch.take<std::byte>(coded_queries_bytes(n_group_, dim_));
     }
+    for (Coded& coded : coded_) coded.queries = scratch.take<std::byte>(coded_queries_bytes(n_group_, dim_));
     for (std::size_t i = 0; i < n; ++i) plain_.numbers[i] = q[i] * shape.spec.scale;
   }
   static std::size_t scratch_bytes(const AttentionShape& shape) {
     const auto n_heads = static_cast<std::size_t>(shape.n_group), n = n_heads * static_cast<std::size_t>(shape.key_dim);
-    return 2 * (Scratch::bytes<float>(n) + Scratch::bytes<std::int16_t>(n) + Scratch::bytes<float>(n_heads) +
-                Scratch::bytes<std::byte>(coded_queries_bytes(shape.n_group, shape.key_dim)));
+    return 2 * (Scratch::bytes<float>(n) + Scratch::bytes<std::int16_t>(n) + Scratch::bytes<float>(n_heads)) +
+           kCodedTypes * Scratch::bytes<std::byte>(coded_queries_bytes(shape.n_group, shape.key_dim));
   }
 
   // For score_codes, of a type that it takes.
   const std::byte* coded(EntryType type) {
-    Form& form = form_of(type);
-    if (!form.is_coded) pack_coded_queries(type, form.numbers, n_group_, dim_, form.coded);
-    form.is_coded = true;
-    return form.coded;
+    Coded* coded = coded_;
+    while (coded->type != type) ++coded;
+    if (!coded->is_packed) pack_coded_queries(type, numbers(type), n_group_, dim_, coded->queries);
+    coded->is_packed = true;
+    return coded->queries;
   }
   // [n_group][key_dim], rotated as a type's rows are.
   const float* numbers(EntryType type) { return form_of(type).numbers; }
@@ -226,9 +227,13 @@ class Queries {
   struct Form {
     float* numbers;
     WordQueries words;
-    std::byte* coded;
-    bool is_coded = false;
   };
+  struct Coded {
+    EntryType type;
+    std::byte* queries = nullptr;
+    bool is_packed = false;
+  };
+  static constexpr int kCodedTypes = 3;
 
   Form& form_of(EntryType type) {
     if (code_bits(type) == 0) return plain_;
@@ -242,6 +247,7 @@ class Queries {
   int n_group_, dim_;
   bool is_rotated_ = false;
   Form plain_, rotated_;
+  Coded coded_[kCodedTypes] = {{EntryType::kR4}, {EntryType::kR3}, {EntryType::kQ8_0}};
 };
 
 void decode_attention(const AttentionShape& shape, const DecodeSlices& slices, const GroupSoftmax& out,

@@ -107,9 +107,10 @@ TEST_P(DecodeAttention, MatchesTheReferenceForEveryEntryType) {
 TEST_P(DecodeAttention, ReadsPlainAndCodedRunsTogether) {
   for (const EntryType type : {EntryType::kQ8_0, EntryType::kQ4_0, EntryType::kR4, EntryType::kR3}) {
     for (const std::vector<int>& run_sizes : {std::vector{4, 32, 32}, {4, 32, 28, 32, 1}, {1, 2, 3}}) {
-      for (const bool has_finer : {false, true}) {
+      for (const std::optional<EntryType> finer : {std::optional<EntryType>(), {EntryType::kQ8_0}, {EntryType::kR4}}) {
         expect_reference(test_shape(3, 64, type),
-                         {.n_entries = 301, .run_sizes = run_sizes, .has_plain = true, .has_finer = has_finer});
+                         {.n_entries = 301, .run_sizes = run_sizes, .has_plain = true, .finer = finer},
+                         finer == EntryType::kR4 ? 5e-3 : 2e-5);
       }
     }
   }
@@ -226,11 +227,12 @@ TEST_P(DecodeAttention, SlicesAreTheSameAloneAndTogether) {
   constexpr int kSize = 48, kGroup = 3, kDim = 64;
   for (const EntryType type : {EntryType::kF16, EntryType::kQ8_0, EntryType::kQ4_0, EntryType::kR4, EntryType::kR3}) {
     SCOPED_TRACE(entry_type_name(type));
-    for (const bool is_mixed : {false, true}) {
+    for (const std::optional<EntryType> finer : {std::optional<EntryType>(), {EntryType::kQ8_0}, {EntryType::kR4}}) {
+      const bool is_mixed = finer.has_value();
       AttentionShape shape = test_shape(kGroup, kDim, type);
       shape.spec.window = is_mixed ? 150 : 0;  // hides the first slice and a part of the second
-      const TestHead head(
-          shape, {.n_entries = 215, .run_sizes = {4, 32, 32}, .has_plain = is_mixed, .has_finer = is_mixed}, 7);
+      const TestHead head(shape, {.n_entries = 215, .run_sizes = {4, 32, 32}, .has_plain = is_mixed, .finer = finer},
+                          7);
       const TestQueries queries(shape, 1, 8);
       const DecodeSlices slices{queries.q(), head.entries(), 0, 215, kSize, 214};
       ASSERT_EQ(slices.count(), 5);
