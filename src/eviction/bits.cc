@@ -28,9 +28,11 @@ constexpr Bits best_in(int first_bits, double part, int bits) {
 }
 
 // Of its bytes: chosen on three novels (docs/methods.md, auto).
-constexpr Row kByBytes[] = {
-    {0.30, all_in(8)},           {0.175, best_in(8, 0.3, 4)}, {0.13, best_in(8, 0.22, 4)}, {0.075, best_in(8, 0.15, 4)},
-    {0.035, best_in(4, 0.5, 3)}, {0.025, best_in(4, 0.3, 3)}, {0.0, best_in(4, 0.15, 3)}};
+constexpr Row kByBytes[] = {{0.30, all_in(8)},
+                            {0.175, best_in(8, 0.3, 4)},
+                            {0.13, best_in(8, 0.22, 4)},
+                            {0.08, best_in(8, 0.15, 4)},
+                            {0.0, all_in(4)}};
 // Of its entries: their number is given, and bits are all that is left to choose.
 constexpr Row kByEntries[] = {{0.15, all_in(8)}, {0.0, all_in(4)}};
 
@@ -57,9 +59,8 @@ std::string Bits::text() const {
 }
 
 double Bits::finer_part(const Budget& budget) const {
-  if (rule != Rule::kByBudget) return first_part;
   const Bits chosen = for_budget(budget);
-  return chosen.bits == 8 ? 1 : chosen.first_bits == 8 ? chosen.first_part : 0;
+  return rule == Rule::kByBudget && chosen.bits == 8 ? 1 : chosen.first_part;
 }
 
 Bits Bits::for_budget(const std::optional<Budget>& budget) const {

@@ -61,16 +61,12 @@ TEST(Auto, StoresInBitsByTheBudget) {
     const struct {
       const char* budget;
       EntryType type;
-      double fine = 0;  // part in more bits, and in which
-      EntryType fine_type = EntryType::kQ8_0;
+      double fine = 0;  // part in 8 bits, of those in 4
     } cases[] = {{"40%bytes", EntryType::kQ8_0},
                  {"20%bytes", EntryType::kR4, 0.3},
                  {"15%bytes", EntryType::kR4, 0.22},
                  {"12%bytes", EntryType::kR4, 0.15},
-                 {"8%bytes", EntryType::kR4, 0.15},
-                 {"5%bytes", EntryType::kR3, 0.5, EntryType::kR4},
-                 {"3%bytes", EntryType::kR3, 0.3, EntryType::kR4},
-                 {"2%bytes", EntryType::kR3, 0.15, EntryType::kR4},
+                 {"7%bytes", EntryType::kR4},
                  {"15%", EntryType::kQ8_0},
                  {"12%", EntryType::kR4},
                  {"64", EntryType::kR4},
@@ -79,11 +75,10 @@ TEST(Auto, StoresInBitsByTheBudget) {
       Session session = engine->open(auto_options(method, c.budget));
       EXPECT_EQ(session.options().key_type, c.type) << c.budget;
       EXPECT_EQ(session.options().value_type, c.type) << c.budget;
-      EXPECT_EQ(
-          session.options().stored_types(c.type),
-          (c.fine > 0 ? std::string(entry_type_name(c.fine_type)) + "+" : "") + std::string(entry_type_name(c.type)));
+      EXPECT_EQ(session.options().stored_types(c.type),
+                (c.fine > 0 ? "q8_0+" : "") + std::string(entry_type_name(c.type)));
       session.prefill(prompt);
-      if (c.type != EntryType::kQ8_0) {
+      if (c.type == EntryType::kR4) {
         const double wanted = c.fine * static_cast<double>(session.statistics().entries_kept);
         EXPECT_LE(static_cast<double>(stored(session).n_fine), wanted) << c.budget;
         EXPECT_GE(static_cast<double>(stored(session).n_fine), wanted - kPageEntries) << c.budget;
@@ -250,7 +245,7 @@ TEST(Auto, SharesAPrefillWithOtherCodes) {
 }
 
 constexpr const char* kMixed[] = {"auto:bits=8:0.3,4", "auto-fast:bits=8:0.5,4", "snapkv:bits=8:0.4,4,fit=values",
-                                  "lava:bits=8:0.4,4"};
+                                  "lava:bits=8:0.4,4", "auto:bits=4:0.3,3"};
 
 TEST(BitsByRank, SumToTheBudget) {
   const auto engine = wide_engine();

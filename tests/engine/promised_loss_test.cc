@@ -75,9 +75,7 @@ TEST(PromisedLoss, IsTheCutOfThatSize) {
                              "kvzip+", "kvzip:layers=uniform,heads=ada,fit=values", "kvzip"}) {
     Session session = engine->open(options_of(method, "kl=10"));
     session.prefill(prompt);
-    // Of so few bytes `auto` makes other bits, which a cut for a loss doesn't try.
-    const std::string by_hand = std::string_view(method) == "auto" ? "auto:bits=4" : method;
-    Session direct = engine->open(options_of(by_hand, promise_of(session).taken.text()));
+    Session direct = engine->open(options_of(method, promise_of(session).taken.text()));
     direct.prefill(prompt);
     EXPECT_EQ(kept_positions(session), kept_positions(direct)) << method;
     EXPECT_EQ(session.statistics().bytes_kept, direct.statistics().bytes_kept) << method;

@@ -1,4 +1,3 @@
-#include "kernels/rows.h"
 
 #include <gtest/gtest.h>
 
@@ -10,6 +9,7 @@
 #include "kernels/bf16_attention.h"
 #include "kernels/normal_numbers.h"
 #include "kernels/reference/reference.h"
+#include "kernels/rotated_codes.h"
 #include "kernels/test_head.h"
 
 namespace winnow::kernels {
@@ -88,6 +88,21 @@ TEST_P(Rows, LoadingMatchesTheReferenceBitForBit) {
       const std::vector<double> expected = reference::row(type, stored.data(), n);
       for (std::size_t i = 0; i < expected.size(); ++i) ASSERT_EQ(loaded[i], static_cast<float>(expected[i]));
       ASSERT_EQ(loaded.back(), -99.0F);
+    }
+  }
+}
+
+// Codes are looked up in vectors where their blocks are long enough.
+TEST_P(Rows, LoadingCodesGivesTheirLevelsBitForBit) {
+  for (const EntryType type : {EntryType::kR4, EntryType::kR3}) {
+    for (const int n : {32, 48, 64, 80, 96, 128, 256}) {
+      const std::vector<float> row = normal_numbers(static_cast<std::size_t>(n), 3);
+      std::vector<std::byte> stored(row_bytes(type, n));
+      store_row(type, row.data(), stored.data(), n);
+      std::vector<float> loaded(static_cast<std::size_t>(n)), expected(loaded);
+      load_row(type, stored.data(), loaded.data(), n);
+      load_coded_row(type, stored.data(), expected.data(), n);
+      EXPECT_EQ(loaded, expected) << entry_type_name(type) << " " << n;
     }
   }
 }
