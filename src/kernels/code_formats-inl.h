@@ -10,7 +10,7 @@ constexpr int kLevelOffset = 128;  // of keys, whose levels are taken without a 
 constexpr int kMaxChunkBytes = 32;           // of a row, which are read together
 constexpr int kDwords = kMaxChunkBytes / 4;  // of a chunk
 constexpr std::size_t kScaleBytes = 2;       // before a block's codes
-constexpr int kChunkTerms = 16;              // of a query: dwords that go with a chunk
+constexpr int kTerms = 2;                    // of a query, that go with a dword's codes
 constexpr int kMaxBlockChunks = 2;
 constexpr int kPass = 32;  // numbers of a row's chunk whose values are added together, in halves
 
@@ -19,10 +19,11 @@ struct alignas(64) Bytes64 {
   __m512i load() const { return _mm512_load_si512(bytes); }
 };
 
-// Bytes [16 part, 16 part + 16) of four rows of 32, two rows to a vector: byte p of every row in dword p.
+// Where a byte of four rows' chunks is, two rows to a vector.
 constexpr std::uint8_t row_byte(int row, int byte) {
   return static_cast<std::uint8_t>(row / 2 * 64 + row % 2 * kMaxChunkBytes + byte);
 }
+// Bytes [16 part, 16 part + 16) of four rows of 32: byte p of every row in dword p.
 constexpr Bytes64 interleaving(int part) {
   Bytes64 index{};
   for (int p = 0; p < 16; ++p) {
@@ -32,12 +33,12 @@ constexpr Bytes64 interleaving(int part) {
 }
 constexpr Bytes64 kInterleavings[2] = {interleaving(0), interleaving(1)};
 
-// Of a head's block: what the integers are multiplied by, what is subtracted before, and what goes with its codes,
-// chunk by chunk: `kTerms` of a format for each of `kCodeDwords` dwords.
+// Of a head's block: what the integers are multiplied by, what is subtracted before, and what goes with its codes. A
+// format says which eighth of a chunk's codes goes with a step.
 struct PackedQuery {
   float factor;
   std::int32_t offset;
-  std::int32_t terms[kMaxBlockChunks * kChunkTerms];
+  std::int32_t terms[kMaxBlockChunks][kDwords][kTerms];
 };
 
 // The levels of codes as bytes, as often as they go into 64: of an index six bits are read, so what is above a code's
@@ -58,8 +59,7 @@ class R4 {
   static constexpr float kMaxQuery = 127.0F;
   static constexpr int kChunk = 64;  // numbers
   static constexpr int kChunkBytes = 32;
-  static constexpr int kCodeDwords = 8, kTerms = 2;  // of a chunk; of a dword
-  static constexpr int kSums = 1;                    // of all terms together
+  static constexpr int kSums = 1;  // of both terms together
 
   static int block(int head_dim) { return code_block(head_dim); }
 
@@ -72,9 +72,10 @@ class R4 {
       of_dword[4] = static_cast<std::int8_t>(integers[number + 16]);
     }
   }
-  // What term `term` of dword t is multiplied with. codes: all dwords of a chunk
-  static __m512i key_levels(const __m512i* codes, int t, int term) {
-    return _mm512_permutexvar_epi8(term == 0 ? codes[t] : _mm512_srli_epi32(codes[t], 4), kKeyTable.load());
+  // What the terms of step t are multiplied with. codes: all dwords of a chunk
+  static void key_levels(const __m512i* codes, int t, __m512i (&levels)[kTerms]) {
+    levels[0] = _mm512_permutexvar_epi8(codes[t], kKeyTable.load());
+    levels[1] = _mm512_permutexvar_epi8(_mm512_srli_epi32(codes[t], 4), kKeyTable.load());
   }
   // Of four rows' chunks: the halves of pass `pass`, four rows to a dword.
   static void value_levels(__m512i ab, __m512i cd, int pass, __m512i (&halves)[2]) {
@@ -97,7 +98,6 @@ class R3 {
   static constexpr float kMaxQuery = 127.0F;
   static constexpr int kChunk = 64;
   static constexpr int kChunkBytes = 24;
-  static constexpr int kCodeDwords = 8, kTerms = 2;  // eights of codes; of an eight
   static constexpr int kSums = 1;
 
   static int block(int head_dim) { return code_block(head_dim); }
@@ -105,10 +105,14 @@ class R3 {
   static void split(const std::int32_t* integers, int block, std::int8_t* terms) {
     for (int i = 0; i < block; ++i) terms[i] = static_cast<std::int8_t>(integers[i]);
   }
-  static __m512i key_levels(const __m512i* codes, int t, int term) {
+  static void key_levels(const __m512i* codes, int t, __m512i (&levels)[kTerms]) {
     const __m512i* group = codes + t / 4 * 3;
     const __m512i eight = t % 4 < 3 ? group[t % 4] : last_eight(group);
-    return _mm512_permutexvar_epi8(_mm512_multishift_epi64_epi8(kKeyShifts[term].load(), eight), kKeyTable.load());
+#pragma GCC unroll 2
+    for (int term = 0; term < kTerms; ++term) {
+      const __m512i four = _mm512_multishift_epi64_epi8(kKeyShifts[term].load(), eight);
+      levels[term] = _mm512_permutexvar_epi8(four, kKeyTable.load());
+    }
   }
   static void value_levels(__m512i ab, __m512i cd, int pass, __m512i (&halves)[2]) {
 #pragma GCC unroll 2
@@ -137,8 +141,8 @@ class R3 {
     for (int i = 0; i < 64; ++i) shifts.bytes[i] = static_cast<std::uint8_t>(i % 8 / 4 * 32 + 12 * term + i % 4 * 3);
     return shifts;
   }
-  // Of numbers 16 half + [0, 16) of group `pass`, in qword p of every row the two bytes that have codes 2 p and 2 p
-  // + 1.
+  // Of numbers 16 half to 16 half + 15 of group `pass`, in qword p the two bytes of every row with the two codes from
+  // number 2 p on.
   static constexpr Bytes64 pairs(int pass, int half) {
     Bytes64 index{};
     for (int p = 0; p < 8; ++p) {
@@ -173,7 +177,6 @@ struct Q8 {
   static constexpr float kMaxQuery = 32639.0F;  // 256 * 127 + 127
   static constexpr int kChunk = 32;
   static constexpr int kChunkBytes = 32;
-  static constexpr int kCodeDwords = 8, kTerms = 2;
   static constexpr int kSums = 2;  // of the high bytes, of the low ones
 
   static int block(int /*head_dim*/) { return kChunk; }
@@ -186,8 +189,8 @@ struct Q8 {
       of_dword[4] = low;
     }
   }
-  static __m512i key_levels(const __m512i* codes, int t, int /*term*/) {
-    return _mm512_xor_si512(codes[t], _mm512_set1_epi8(static_cast<char>(kLevelOffset)));
+  static void key_levels(const __m512i* codes, int t, __m512i (&levels)[kTerms]) {
+    levels[0] = levels[1] = _mm512_xor_si512(codes[t], _mm512_set1_epi8(static_cast<char>(kLevelOffset)));
   }
   static void value_levels(__m512i ab, __m512i cd, int /*pass*/, __m512i (&halves)[2]) {
     halves[0] = _mm512_permutex2var_epi8(ab, kInterleavings[0].load(), cd);

@@ -26,10 +26,10 @@ namespace {
 
 constexpr float kMaxWeight = 65535.0F;
 
-constexpr int kRows = 16;        // keys that fill a vector's lanes
-constexpr int kVecs = 2;         // of keys, for which a query is read once
-constexpr int kHeadsAtOnce = 6;  // what the registers hold sums for
-constexpr int kFetches = 4;      // of a chunk of keys: many lines at once would hold up every other read
+constexpr int kRows = 16;           // keys that fill a vector's lanes
+constexpr int kVecs = 2;            // of keys, for which a query is read once
+constexpr int kHeadsAtOnce = 6;     // what the registers hold sums for
+constexpr int kDwordsOfAFetch = 2;  // of keys: many lines at once would hold up every other read
 
 // The scales of a block of 16 rows.
 inline __m512 row_scales(const std::byte* const* rows, std::size_t at) {
@@ -123,21 +123,21 @@ void score_heads(const PackedQuery* queries, const CodeShape<Format>& shape, con
         __m512i codes[kVecs][kDwords];
         for (int v = 0; v < kVecs; ++v) transpose_rows<Format>(rows[v], shape.at(block, chunk), codes[v]);
 #pragma GCC unroll 8
-        for (int t = 0; t < Format::kCodeDwords; ++t) {
-          if (t % (Format::kCodeDwords / kFetches) == 0) ahead.fetch();
-#pragma GCC unroll 4
-          for (int term = 0; term < Format::kTerms; ++term) {
-            __m512i levels[kVecs];
+        for (int t = 0; t < kDwords; ++t) {
+          if (t % kDwordsOfAFetch == 0) ahead.fetch();
+          __m512i levels[kVecs][kTerms];
 #pragma GCC unroll 2
-            for (int v = 0; v < kVecs; ++v) levels[v] = Format::key_levels(codes[v], t, term);
+          for (int v = 0; v < kVecs; ++v) Format::key_levels(codes[v], t, levels[v]);
 #pragma GCC unroll 8
-            for (int h = 0; h < kHeads; ++h) {
-              const std::int32_t* terms = queries[h * shape.n_blocks + block].terms + chunk * kChunkTerms;
-              const __m512i numbers = _mm512_set1_epi32(terms[t * Format::kTerms + term]);
+          for (int h = 0; h < kHeads; ++h) {
+            const PackedQuery& q = queries[h * shape.n_blocks + block];
+#pragma GCC unroll 2
+            for (int term = 0; term < kTerms; ++term) {
+              const __m512i numbers = _mm512_set1_epi32(q.terms[chunk][t][term]);
 #pragma GCC unroll 2
               for (int v = 0; v < kVecs; ++v) {
                 __m512i& sum = sums[h][v][term % kSums];
-                sum = _mm512_dpbusd_epi32(sum, levels[v], numbers);
+                sum = _mm512_dpbusd_epi32(sum, levels[v][term], numbers);
               }
             }
           }
@@ -354,7 +354,7 @@ void score_codes(EntryType type, const std::byte* queries, int n_group, int head
   with_format(type, [&](auto format) {
     const CodeShape<decltype(format)> shape(head_dim);
     ahead.spread(keys.bytes(), n_passes(n_group) * ((keys.n + kVecs * kRows - 1) / (kVecs * kRows)) * shape.n_blocks *
-                                   shape.n_chunks * kFetches);
+                                   shape.n_chunks * (kDwords / kDwordsOfAFetch));
     with_passes(n_group, [&](int h, auto heads) {
       score_heads<decltype(format), decltype(heads)::value>(packed + h * shape.n_blocks, shape, keys, ahead,
                                                             scores + h * kEntryBlock);

@@ -16,6 +16,9 @@
 
 namespace winnow::kernels {
 
+// The types that may have them.
+inline constexpr EntryType kCodeProductTypes[] = {EntryType::kR4, EntryType::kR3, EntryType::kQ8_0};
+
 // Whether the current instruction set has them (AVX512-VNNI and AVX512-VBMI), for rows of so many numbers.
 bool has_code_products(EntryType type, int head_dim);
 

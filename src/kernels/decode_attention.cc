@@ -152,18 +152,17 @@ struct EntryBlock {
 // Whether rows of a type are multiplied as codes (code_products.h): asked once, since pieces are short.
 class CodedTypes {
  public:
-  explicit CodedTypes(int head_dim)
-      : has_r4_(has_code_products(EntryType::kR4, head_dim)),
-        has_r3_(has_code_products(EntryType::kR3, head_dim)),
-        has_q8_(has_code_products(EntryType::kQ8_0, head_dim)) {}
-
-  bool contain(EntryType type) const {
-    return (type == EntryType::kR4 && has_r4_) || (type == EntryType::kR3 && has_r3_) ||
-           (type == EntryType::kQ8_0 && has_q8_);
+  explicit CodedTypes(int head_dim) {
+    for (const EntryType type : kCodeProductTypes) {
+      if (has_code_products(type, head_dim)) types_ |= bit(type);
+    }
   }
+  bool contain(EntryType type) const { return (types_ & bit(type)) != 0; }
 
  private:
-  bool has_r4_, has_r3_, has_q8_;
+  static constexpr unsigned bit(EntryType type) { return 1U << static_cast<unsigned>(type); }
+
+  unsigned types_ = 0;
 };
 
 // Pieces of a block whose values are added together: what is done once for them takes as long for one page.
@@ -208,16 +207,15 @@ class Queries {
   static std::size_t scratch_bytes(const AttentionShape& shape) {
     const auto n_heads = static_cast<std::size_t>(shape.n_group), n = n_heads * static_cast<std::size_t>(shape.key_dim);
     return 2 * (Scratch::bytes<float>(n) + Scratch::bytes<std::int16_t>(n) + Scratch::bytes<float>(n_heads)) +
-           kCodedTypes * Scratch::bytes<std::byte>(coded_queries_bytes(shape.n_group, shape.key_dim));
+           std::size(kCodeProductTypes) * Scratch::bytes<std::byte>(coded_queries_bytes(shape.n_group, shape.key_dim));
   }
 
   // For score_codes, of a type that it takes.
   const std::byte* coded(EntryType type) {
-    Coded* coded = coded_;
-    while (coded->type != type) ++coded;
-    if (!coded->is_packed) pack_coded_queries(type, numbers(type), n_group_, dim_, coded->queries);
-    coded->is_packed = true;
-    return coded->queries;
+    Coded& coded = coded_[std::ranges::find(kCodeProductTypes, type) - kCodeProductTypes];
+    if (!coded.is_packed) pack_coded_queries(type, numbers(type), n_group_, dim_, coded.queries);
+    coded.is_packed = true;
+    return coded.queries;
   }
   // [n_group][key_dim], rotated as a type's rows are.
   const float* numbers(EntryType type) { return form_of(type).numbers; }
@@ -229,11 +227,9 @@ class Queries {
     WordQueries words;
   };
   struct Coded {
-    EntryType type;
     std::byte* queries = nullptr;
     bool is_packed = false;
   };
-  static constexpr int kCodedTypes = 3;
 
   Form& form_of(EntryType type) {
     if (code_bits(type) == 0) return plain_;
@@ -247,7 +243,7 @@ class Queries {
   int n_group_, dim_;
   bool is_rotated_ = false;
   Form plain_, rotated_;
-  Coded coded_[kCodedTypes] = {{EntryType::kR4}, {EntryType::kR3}, {EntryType::kQ8_0}};
+  Coded coded_[std::size(kCodeProductTypes)];  // one a type
 };
 
 void decode_attention(const AttentionShape& shape, const DecodeSlices& slices, const GroupSoftmax& out,

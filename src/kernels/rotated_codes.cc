@@ -15,19 +15,15 @@ namespace {
 
 constexpr int kMaxBlock = 128;
 template <std::size_t kLevels>
-constexpr std::array<float, kLevels> positive(const float* levels) {
-  std::array<float, kLevels> magnitudes{};
-  std::copy_n(levels, kLevels, magnitudes.begin());
-  return magnitudes;
-}
-constexpr std::array<float, 8> kMagnitudes4 = positive<8>(kLevels4);
-constexpr std::array<float, 4> kMagnitudes3 = positive<4>(kLevels3);
+using Magnitudes = std::span<const float, kLevels>;
+constexpr Magnitudes<8> kMagnitudes4(kLevels4, 8);
+constexpr Magnitudes<4> kMagnitudes3(kLevels3, 4);
 
 std::size_t block_bytes(int bits, int block) { return 2 + static_cast<std::size_t>(block * bits / 8); }
 
 // The indices of the nearest magnitudes at a scale.
 template <std::size_t kLevels>
-void match(const std::array<float, kLevels>& magnitudes, const float* y, int n, float scale, std::int32_t* index) {
+void match(Magnitudes<kLevels> magnitudes, const float* y, int n, float scale, std::int32_t* index) {
   std::array<float, kLevels - 1> bounds;  // half-way between neighbours
   for (std::size_t i = 0; i + 1 < kLevels; ++i) bounds[i] = scale * (magnitudes[i] + magnitudes[i + 1]) / 2;
   nearest_levels(y, n, bounds, index);
@@ -35,7 +31,7 @@ void match(const std::array<float, kLevels>& magnitudes, const float* y, int n, 
 
 // The scale that fits the chosen magnitudes best. Sums go in order: every instruction set makes the same bits.
 template <std::size_t kLevels>
-float best_scale(const std::array<float, kLevels>& magnitudes, const float* y, int n, const std::int32_t* index) {
+float best_scale(Magnitudes<kLevels> magnitudes, const float* y, int n, const std::int32_t* index) {
   float yz = 0, zz = 0;  // of |y| z and z^2, z the chosen magnitude
   for (int i = 0; i < n; ++i) {
     const float z = magnitudes[static_cast<std::size_t>(index[i])];
@@ -47,7 +43,7 @@ float best_scale(const std::array<float, kLevels>& magnitudes, const float* y, i
 
 // The scale's float16 bits; the indices of the magnitudes at that scale are left in `index`.
 template <std::size_t kLevels>
-std::uint16_t fit_scale(const std::array<float, kLevels>& magnitudes, const float* y, int n, std::int32_t* index) {
+std::uint16_t fit_scale(Magnitudes<kLevels> magnitudes, const float* y, int n, std::int32_t* index) {
   float squares = 0;
   for (int i = 0; i < n; ++i) squares += y[i] * y[i];
   float scale = std::sqrt(squares / static_cast<float>(n));
@@ -124,9 +120,9 @@ void for_each_code(int bits, const std::byte* codes, int n, const Function& f) {
   }
   const int size = std::min(n, kCodeGroup);
   for (int first = 0; first < n; first += size, codes += size * 3 / 8) {
-    for (int i = 0; i < size; ++i) {
-      const std::uint32_t code = EightCodes(i / 8, size).load(codes) >> i % 8 * 3;
-      f(first + i, (code & 4U) != 0, code & 3U);
+    for (int i = 0; i < size; i += 8) {
+      std::uint32_t eight = EightCodes(i / 8, size).load(codes);
+      for (int j = 0; j < 8; ++j, eight >>= 3) f(first + i + j, (eight & 4U) != 0, eight & 3U);
     }
   }
 }

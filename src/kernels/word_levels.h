@@ -1,6 +1,7 @@
 // The levels of r4 and r3 as integers of 16 bits.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "kernels/rotated_codes.h"
@@ -12,8 +13,8 @@ namespace winnow::kernels {
 inline constexpr float kMaxWordLevel = 2047.0F;
 
 struct WordLevels {
-  // Levels of codes as they are stored; the largest is at `largest`.
-  constexpr WordLevels(const float (&levels)[16], int largest) : scale(kMaxWordLevel / levels[largest]) {
+  // Of every code as it is stored.
+  constexpr explicit WordLevels(const float (&levels)[16]) : scale(kMaxWordLevel / *std::ranges::max_element(levels)) {
     for (int i = 0; i < 16; ++i) {
       const float level = levels[i] * scale;
       const auto bits = static_cast<std::uint16_t>(static_cast<std::int16_t>(level + (level < 0 ? -0.5F : 0.5F)));
@@ -28,6 +29,6 @@ struct WordLevels {
   float scale;                                           // an integer over a level
 };
 
-inline constexpr WordLevels kWordLevels4(kLevels4, 7), kWordLevels3(kLevels3, 3);
+inline constexpr WordLevels kWordLevels4(kLevels4), kWordLevels3(kLevels3);
 
 }  // namespace winnow::kernels

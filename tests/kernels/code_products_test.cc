@@ -57,6 +57,12 @@ struct Codes {
   std::vector<double> numbers;
 };
 
+// What is fetched meanwhile.
+struct Nothing {
+  ReadOrder order = {};
+  Ahead ahead = Ahead(order);
+};
+
 void expect_scores(EntryType type, int n, int n_group, int head_dim) {
   SCOPED_TRACE(testing::Message() << n << " keys of " << entry_type_name(type) << ", " << n_group << " heads of "
                                   << head_dim);
@@ -66,9 +72,8 @@ void expect_scores(EntryType type, int n, int n_group, int head_dim) {
   pack_coded_queries(type, q.data(), n_group, head_dim, packed.span().data());
   const float untouched = 1e9F;
   std::vector<float> scores(static_cast<std::size_t>(n_group * kEntryBlock), untouched);
-  ReadOrder empty;
-  Ahead nothing(empty);
-  score_codes(type, packed.span().data(), n_group, head_dim, keys.rows(), nothing, scores.data());
+  Nothing nothing;
+  score_codes(type, packed.span().data(), n_group, head_dim, keys.rows(), nothing.ahead, scores.data());
   for (int g = 0; g < n_group; ++g) {
     for (int i = 0; i < kEntryBlock; ++i) {
       const float score = scores[static_cast<std::size_t>(g * kEntryBlock + i)];
@@ -121,10 +126,9 @@ void expect_sums(EntryType type, int n, int n_group, int head_dim, std::initiali
   std::vector<float> sums = normal_numbers(static_cast<std::size_t>(n_group * head_dim), 4);
   const std::vector<float> before = sums;
   std::vector<CodedRows> pieces = values.pieces(first_sizes);
-  ReadOrder empty;
-  Ahead nothing(empty);
+  Nothing nothing;
   leave_nothing_on_the_stack();
-  add_codes(type, weights.data(), n_group, head_dim, pieces, nothing, sums.data());
+  add_codes(type, weights.data(), n_group, head_dim, pieces, nothing.ahead, sums.data());
   for (int g = 0; g < n_group; ++g) {
     for (int c = 0; c < head_dim; ++c) {
       const auto at = static_cast<std::size_t>(g * head_dim + c);
@@ -162,13 +166,12 @@ TEST_P(CodeProducts, NothingComesOfNothing) {
     const std::vector<float> zeros(kEntryBlock, 0.0F);
     std::vector<float> sums(64, 1.0F), scores(kEntryBlock, 1.0F);
     std::vector<CodedRows> pieces = codes.pieces({});
-    ReadOrder empty;
-    Ahead nothing(empty);
-    add_codes(type, zeros.data(), 1, 64, pieces, nothing, sums.data());
+    Nothing nothing;
+    add_codes(type, zeros.data(), 1, 64, pieces, nothing.ahead, sums.data());
     EXPECT_EQ(sums, std::vector<float>(64, 1.0F));
     TestScratch packed(coded_queries_bytes(1, 64));
     pack_coded_queries(type, zeros.data(), 1, 64, packed.span().data());
-    score_codes(type, packed.span().data(), 1, 64, codes.rows(), nothing, scores.data());
+    score_codes(type, packed.span().data(), 1, 64, codes.rows(), nothing.ahead, scores.data());
     EXPECT_EQ(std::vector<float>(scores.begin(), scores.begin() + 32), std::vector<float>(32, 0.0F));
   }
 }
@@ -182,13 +185,12 @@ TEST_P(CodeProducts, TheLargestIntegersFit) {
   for (int i = 0; i < kEntryBlock; ++i) store_row(EntryType::kQ8_0, row.data(), rows.data() + i * bytes, 64);
   std::vector<CodedRows> pieces = {{rows.data(), bytes, kEntryBlock}};
   std::vector<float> sums(64, 0.0F), scores(kEntryBlock);
-  ReadOrder empty;
-  Ahead nothing(empty);
-  add_codes(EntryType::kQ8_0, weights.data(), 1, 64, pieces, nothing, sums.data());
+  Nothing nothing;
+  add_codes(EntryType::kQ8_0, weights.data(), 1, 64, pieces, nothing.ahead, sums.data());
   EXPECT_NEAR(sums[63], kEntryBlock, 0.1);
   TestScratch packed(coded_queries_bytes(1, 64));
   pack_coded_queries(EntryType::kQ8_0, row.data(), 1, 64, packed.span().data());
-  score_codes(EntryType::kQ8_0, packed.span().data(), 1, 64, pieces[0], nothing, scores.data());
+  score_codes(EntryType::kQ8_0, packed.span().data(), 1, 64, pieces[0], nothing.ahead, scores.data());
   EXPECT_NEAR(scores[kEntryBlock - 1], 64, 0.05);
 }
 

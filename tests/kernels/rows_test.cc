@@ -1,3 +1,4 @@
+#include "kernels/rows.h"
 
 #include <gtest/gtest.h>
 
