@@ -106,14 +106,29 @@ def test_what_a_scorer_sees(seen):
     np.testing.assert_array_equal(seen["window_queries"], seen["all_queries"][-16:])
 
 
+def as_bfloat16(numbers):
+    bits = np.asarray(numbers, np.float32).view(np.uint32)
+    nearest = (bits + 0x7FFF + (bits >> 16 & 1)) & np.uint32(0xFFFF0000)  # ties to even
+    return nearest.view(np.float32).astype(np.float64)
+
+
 def test_statistics_are_numpys_own(seen):
     n = seen["n_tokens"]
     queries = seen["window_queries"][:, 3:6].astype(np.float64)  # of KV head 1
-    scores = np.einsum("rgd,nd->grn", queries, seen["keys"].astype(np.float64)) * seen["scale"]
     visible = np.arange(n)[None] <= np.arange(n - 16, n)[:, None]
-    scores = np.where(visible, scores, -np.inf)
-    log_sum_exp = np.log(np.exp(scores).sum(axis=2)).T  # [rows][group]
-    np.testing.assert_allclose(seen["log_sum_exp"][-16:, 3:6], log_sum_exp, atol=0.02)
+
+    def scores_of(queries, keys):
+        return np.where(visible, np.einsum("rgd,nd->grn", queries, keys), -np.inf)
+
+    def log_sums(scores):
+        return np.log(np.exp(scores).sum(axis=2)).T  # [rows][group]
+
+    scores = scores_of(queries * seen["scale"], seen["keys"].astype(np.float64))
+    # A prompt's attention is in products of bfloat16 where the processor has them.
+    unit = seen["scale"] / np.log(2)
+    rounded = scores_of(as_bfloat16(queries * unit) * np.log(2), as_bfloat16(seen["keys"]))
+    error = min(np.abs(seen["log_sum_exp"][-16:, 3:6] - log_sums(s)).max() for s in (scores, rounded))
+    assert error < 2e-3
     weights = softmax(scores)[:, :, : n - 16]
     np.testing.assert_allclose(seen["window_mean"], weights.mean(axis=1), atol=1e-3)
     np.testing.assert_allclose(seen["window_max"], weights.max(axis=1), atol=3e-3)

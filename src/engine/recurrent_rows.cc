@@ -63,7 +63,7 @@ void run_delta_rule(ggml_tensor* dst, int ith, int nth, void* userdata) {
     const kernels::DeltaRule rule{.head_dim = spec.key_dim,
                                   .n_key_heads = spec.n_key_heads,
                                   .n_value_heads = spec.n_value_heads,
-                                  .eps = rows.spec->norm_eps,
+                                  .eps = rows.spec->norm.eps,
                                   .decay = constants(rows.weights->state_decay),
                                   .decay_bias = constants(rows.weights->state_decay_bias)};
     for_each_head(rows, ith, nth, [&](const RecurrentRows::Sequence& s, const float* before, float* after, int head) {

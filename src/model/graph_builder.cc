@@ -3,7 +3,11 @@
 #include <ggml.h>
 
 #include <cmath>
+#include <cstddef>
+#include <cstdint>
 #include <initializer_list>
+
+#include "kernels/rms_norm.h"
 
 namespace winnow {
 namespace {
@@ -20,12 +24,35 @@ void run_temperature(ggml_tensor* dst, int ith, int /*nth*/, void* userdata) {
   }
 }
 
+// dst: rows of src[0] with a root mean square of 1, times src[1] where there is one: [n], or a row for each of
+// src[0]->ne[1].
+void run_rms_norm(ggml_tensor* dst, int ith, int nth, void* userdata) {
+  const ggml_tensor *x = dst->src[0], *weight = dst->src[1];
+  const float eps = static_cast<const NormSpec*>(userdata)->eps;
+  const std::int64_t n = x->ne[0], n_rows = ggml_nrows(x);
+  for (std::int64_t row = n_rows * ith / nth; row < n_rows * (ith + 1) / nth; ++row) {
+    const std::int64_t i = row % x->ne[1], j = row / x->ne[1] % x->ne[2], k = row / x->ne[1] / x->ne[2];
+    const auto offset = static_cast<std::size_t>(i) * x->nb[1] + static_cast<std::size_t>(j) * x->nb[2] +
+                        static_cast<std::size_t>(k) * x->nb[3];
+    const float* weights =
+        weight == nullptr ? nullptr : static_cast<const float*>(weight->data) + i % weight->ne[1] * n;
+    kernels::rms_norm_row(reinterpret_cast<const float*>(static_cast<const char*>(x->data) + offset), weights, eps,
+                          static_cast<int>(n), static_cast<float*>(dst->data) + row * n);
+  }
+}
+
 }  // namespace
 
-ggml_tensor* GraphBuilder::norm(NormKind kind, float eps, const NormWeights& weights, ggml_tensor* x) {
+ggml_tensor* GraphBuilder::rms_norm(const NormSpec& spec, ggml_tensor* weight, ggml_tensor* x) {
+  ggml_tensor* inputs[] = {x, weight};
+  return ggml_custom_4d(context_, GGML_TYPE_F32, x->ne[0], x->ne[1], x->ne[2], x->ne[3], inputs,
+                        weight == nullptr ? 1 : 2, run_rms_norm, GGML_N_TASKS_MAX, const_cast<NormSpec*>(&spec));
+}
+
+ggml_tensor* GraphBuilder::norm(const NormSpec& spec, const NormWeights& weights, ggml_tensor* x) {
   if (weights.weight == nullptr) return x;
-  x = kind == NormKind::kRms ? ggml_rms_norm(context_, x, eps) : ggml_norm(context_, x, eps);
-  x = ggml_mul(context_, x, weights.weight);
+  x = spec.kind == NormKind::kRms ? rms_norm(spec, weights.weight, x)
+                                  : ggml_mul(context_, ggml_norm(context_, x, spec.eps), weights.weight);
   return weights.bias != nullptr ? ggml_add(context_, x, weights.bias) : x;
 }
 
@@ -49,10 +76,10 @@ ggml_tensor* GraphBuilder::rope(const RopeSpec& spec, ggml_tensor* x, ggml_tenso
 // x [n_head * key_dim, n_rows] -> [key_dim, n_head, n_rows], normalised.
 ggml_tensor* GraphBuilder::heads(const LayerSpec& spec, ggml_tensor* x, int n_head, ggml_tensor* norm_weight) {
   const NormWeights weights{.weight = norm_weight};
-  if (spec.qk_norm == QkNorm::kProjection) x = norm(spec.norm, spec.norm_eps, weights, x);
+  if (spec.qk_norm == QkNorm::kProjection) x = norm(spec.norm, weights, x);
   x = ggml_reshape_3d(context_, x, spec.key_dim, n_head, x->ne[1]);
   const bool is_each = spec.qk_norm == QkNorm::kHead || spec.qk_norm == QkNorm::kOwnHead;
-  return is_each && !spec.is_norm_after_rope ? norm(spec.norm, spec.norm_eps, weights, x) : x;
+  return is_each && !spec.is_norm_after_rope ? norm(spec.norm, weights, x) : x;
 }
 
 ggml_tensor* GraphBuilder::with_temperature(const LayerSpec& spec, ggml_tensor* q) {
@@ -71,9 +98,7 @@ ggml_tensor* GraphBuilder::latent_attention(const LayerSpec& spec, const LayerWe
     return ggml_view_3d(context_, parts, n, parts->ne[1], n_rows, parts->nb[1], parts->nb[2],
                         static_cast<std::size_t>(first) * sizeof(float));
   };
-  const auto normed = [&](ggml_tensor* weight, ggml_tensor* rows) {
-    return norm(NormKind::kRms, spec.norm_eps, {.weight = weight}, rows);
-  };
+  const auto normed = [&](ggml_tensor* weight, ggml_tensor* rows) { return norm(spec.norm, {.weight = weight}, rows); };
   ggml_tensor* query_rows =
       weights.query_a == nullptr ? x : normed(weights.query_a_norm, linear(weights.query_a, nullptr, x));
   ggml_tensor* q = ggml_reshape_3d(context_, linear(weights.wq, nullptr, query_rows), spec.key_dim, n_head, n_rows);
@@ -125,7 +150,7 @@ ggml_tensor* GraphBuilder::self_attention(const LayerSpec& spec, const LayerWeig
   // Norms after RoPE: of the queries before rotation, which methods reason about, exact but for weights that differ
   // within a pair.
   const auto normed = [&](ggml_tensor* weight, ggml_tensor* rows) {
-    return spec.is_norm_after_rope ? norm(spec.norm, spec.norm_eps, {.weight = weight}, rows) : rows;
+    return spec.is_norm_after_rope ? norm(spec.norm, {.weight = weight}, rows) : rows;
   };
   q = with_temperature(spec, heads(spec, q, spec.n_head, weights.q_norm));
   ggml_tensor* q_rotated = normed(weights.q_norm, rope(spec.rope, q, weights.rope_freqs));
@@ -134,7 +159,7 @@ ggml_tensor* GraphBuilder::self_attention(const LayerSpec& spec, const LayerWeig
     k = heads(spec, k, spec.n_kv_head, weights.k_norm);
     k = normed(weights.k_norm, rope(spec.rope, k, weights.rope_freqs));
     v = ggml_reshape_3d(context_, v, spec.value_dim, spec.n_kv_head, n_rows);
-    if (spec.has_value_norm) v = ggml_rms_norm(context_, v, spec.norm_eps);
+    if (spec.has_value_norm) v = rms_norm(spec.norm, nullptr, v);
   }
   ggml_tensor* y = sequences_->attend(context_, weights.layer, q, q_rotated, k, v);
   if (gate != nullptr) y = ggml_mul(context_, y, gate);
@@ -152,7 +177,7 @@ ggml_tensor* GraphBuilder::recurrence(const LayerSpec& spec, const LayerWeights&
   const std::int64_t n_values = spec.recurrence.n_values(), n_rows = x->ne[1];
   const auto normed = [&](ggml_tensor* y, std::int64_t n_parts) {  // every part by itself
     y = ggml_reshape_3d(context_, y, n_values / n_parts, n_parts, n_rows);
-    y = norm(NormKind::kRms, spec.norm_eps, {.weight = weights.state_norm}, y);
+    y = norm(spec.norm, {.weight = weights.state_norm}, y);
     return ggml_reshape_2d(context_, y, n_values, n_rows);
   };
   ggml_tensor* gate = linear(weights.state_gate, nullptr, x);
@@ -199,8 +224,7 @@ GraphBuilder::Routed GraphBuilder::routed(const LayerSpec& layer, const LayerWei
   const FeedForwardSpec& spec = layer.feed_forward;
   const std::int64_t n_rows = x->ne[1];
   if (weights.router_scale != nullptr) {
-    rows = scaled(ggml_rms_norm(context_, x, layer.norm_eps), 1.0F / std::sqrt(static_cast<float>(x->ne[0])));
-    rows = ggml_mul(context_, rows, weights.router_scale);
+    rows = scaled(rms_norm(layer.norm, weights.router_scale, x), 1.0F / std::sqrt(static_cast<float>(x->ne[0])));
   }
   ggml_tensor* scores = linear(weights.router, weights.router_b, rows);  // [n_expert, n_rows]
   const bool is_sigmoid = spec.routing == Routing::kSigmoid || spec.routing == Routing::kNormalisedSigmoid;
@@ -241,23 +265,23 @@ ggml_tensor* GraphBuilder::with_shared_expert(const LayerSpec& spec, const Layer
   if (weights.shared_gate != nullptr) {
     shared = ggml_mul(context_, shared, ggml_sigmoid(context_, linear(weights.shared_gate, nullptr, rows)));
   }
-  return ggml_add(context_, norm(spec.norm, spec.norm_eps, weights.experts_post_norm, y),
-                  norm(spec.norm, spec.norm_eps, weights.shared_post_norm, shared));
+  return ggml_add(context_, norm(spec.norm, weights.experts_post_norm, y),
+                  norm(spec.norm, weights.shared_post_norm, shared));
 }
 
 ggml_tensor* GraphBuilder::expert_feed_forward(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x) {
   const FeedForwardSpec& ffn = spec.feed_forward;
-  ggml_tensor* rows = norm(spec.norm, spec.norm_eps, weights.experts_norm, x);
+  ggml_tensor* rows = norm(spec.norm, weights.experts_norm, x);
   const Routed taken = routed(spec, weights, x, rows);
   ExpertProducts experts(context_, taken.chosen, ffn.n_expert, compute_);
   ggml_tensor* y = experts.weighted_sum(products(ffn, weights, experts, experts.gather(rows)), taken.shares);
   if (weights.down == nullptr) return y;
-  if (ffn.is_dense_beside) rows = norm(spec.norm, spec.norm_eps, weights.ffn_norm, x);
+  if (ffn.is_dense_beside) rows = norm(spec.norm, weights.ffn_norm, x);
   return with_shared_expert(spec, weights, rows, y);
 }
 
 ggml_tensor* GraphBuilder::added(const LayerSpec& spec, const NormWeights& post_norm, ggml_tensor* x, ggml_tensor* y) {
-  return ggml_add_inplace(context_, x, scaled(norm(spec.norm, spec.norm_eps, post_norm, y), spec.residual_scale));
+  return ggml_add_inplace(context_, x, scaled(norm(spec.norm, post_norm, y), spec.residual_scale));
 }
 
 ggml_tensor* GraphBuilder::attention_block(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x,
@@ -276,7 +300,7 @@ ggml_tensor* GraphBuilder::finished(const LayerSpec& spec, const LayerWeights& w
   if (spec.token_width > 0) {
     const auto n_embd = static_cast<float>(x->ne[0]), width = static_cast<float>(spec.token_width);
     ggml_tensor* made = scaled(linear(weights.token_proj, nullptr, embedded_), 1.0F / std::sqrt(n_embd));
-    made = norm(spec.norm, spec.norm_eps, {.weight = weights.token_proj_norm}, made);
+    made = norm(spec.norm, {.weight = weights.token_proj_norm}, made);
     ggml_tensor* own = scaled(ggml_get_rows(context_, weights.token_rows, tokens_), std::sqrt(width));
     ggml_tensor* brought = scaled(ggml_add(context_, made, own), 1.0F / std::sqrt(2.0F));
     ggml_tensor* gate = ggml_gelu(context_, linear(weights.token_gate, nullptr, x));
@@ -287,40 +311,40 @@ ggml_tensor* GraphBuilder::finished(const LayerSpec& spec, const LayerWeights& w
 }
 
 ggml_tensor* GraphBuilder::layer(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x) {
-  ggml_tensor* rows = norm(spec.norm, spec.norm_eps, weights.attn_norm, x);
+  ggml_tensor* rows = norm(spec.norm, weights.attn_norm, x);
   x = attention_block(spec, weights, x, rows);
   ggml_tensor* y = nullptr;
   if (spec.feed_forward.n_expert > 0) {
     y = expert_feed_forward(spec, weights, x);
   } else {
-    if (!spec.is_parallel) rows = norm(spec.norm, spec.norm_eps, weights.ffn_norm, x);
+    if (!spec.is_parallel) rows = norm(spec.norm, weights.ffn_norm, x);
     y = dense_feed_forward(spec.feed_forward, weights, rows);
   }
   return finished(spec, weights, added(spec, weights.ffn_post_norm, x, y));
 }
 
 GraphBuilder::Routed GraphBuilder::until_experts(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x) {
-  x = attention_block(spec, weights, x, norm(spec.norm, spec.norm_eps, weights.attn_norm, x));
-  return routed(spec, weights, x, norm(spec.norm, spec.norm_eps, weights.experts_norm, x));
+  x = attention_block(spec, weights, x, norm(spec.norm, weights.attn_norm, x));
+  return routed(spec, weights, x, norm(spec.norm, weights.experts_norm, x));
 }
 
 ggml_tensor* GraphBuilder::through_experts(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x,
                                            ggml_tensor* sums, const ExpertSlots& slots, ggml_tensor* shares) {
   ExpertProducts experts(context_, slots, compute_);
-  ggml_tensor* rows = norm(spec.norm, spec.norm_eps, weights.experts_norm, experts.gather(x));
+  ggml_tensor* rows = norm(spec.norm, weights.experts_norm, experts.gather(x));
   return experts.add_weighted(sums, products(spec.feed_forward, weights, experts, rows), shares);
 }
 
 ggml_tensor* GraphBuilder::after_experts(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x,
                                          ggml_tensor* sums) {
   if (weights.down != nullptr) {
-    sums = with_shared_expert(spec, weights, norm(spec.norm, spec.norm_eps, weights.ffn_norm, x), sums);
+    sums = with_shared_expert(spec, weights, norm(spec.norm, weights.ffn_norm, x), sums);
   }
   return finished(spec, weights, added(spec, weights.ffn_post_norm, x, sums));
 }
 
 ggml_tensor* GraphBuilder::output_norm(const ModelSpec& spec, const Weights& weights, ggml_tensor* x) {
-  return norm(spec.norm, spec.norm_eps, weights.output_norm, x);
+  return norm(spec.norm, weights.output_norm, x);
 }
 
 ggml_tensor* GraphBuilder::logits(const ModelSpec& spec, const Weights& weights, ggml_tensor* x) {

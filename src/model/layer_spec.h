@@ -10,6 +10,11 @@
 namespace winnow {
 
 enum class NormKind { kRms, kLayer };
+
+struct NormSpec {
+  NormKind kind = NormKind::kRms;
+  float eps = 1e-5F;  // added to the mean square, or to the variance
+};
 // What of a block is normalised: the rows that attention and feed-forward read, what they give, or both.
 enum class NormPlacement { kBefore, kAfter, kBoth };
 // What of queries and keys is normalised: every head with the same weights, every head with its own, or all heads of a
@@ -122,8 +127,7 @@ struct LayerSpec {
   bool has_value_norm = false;      // of values, without weights
   bool is_key_value = false;        // a value is the head's key before its norm and RoPE
 
-  NormKind norm = NormKind::kRms;
-  float norm_eps = 1e-5F;
+  NormSpec norm;
   NormPlacement norms = NormPlacement::kBefore;
   // x + attention(norm x) + feed_forward(norm x), with one norm; else feed_forward reads what attention was added to.
   // Not with experts.
@@ -165,8 +169,7 @@ struct ModelSpec {
   int n_vocab = 0;
   std::int32_t n_ctx_train = 0;
   const char* output_norm_name = "output_norm";  // tensor of the norm before the output
-  NormKind norm = NormKind::kRms;
-  float norm_eps = 1e-5F;
+  NormSpec norm;
   float embedding_scale = 1;  // gemma: sqrt(n_embd)
   float logit_scale = 1;
   float logit_soft_cap = 0;  // 0: none

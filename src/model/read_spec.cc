@@ -221,8 +221,9 @@ ModelSpec read_spec(const GgufFile& file, const Architecture& architecture) {
   spec.n_embd = metadata.integer("embedding_length", 1, 1 << 20);
   spec.n_ctx_train = metadata.integer("context_length", 1, 1 << 30);
   spec.norm = architecture.layer.norm;
-  const std::string eps = "attention.layer_norm_" + std::string(spec.norm == NormKind::kRms ? "rms_" : "") + "epsilon";
-  spec.norm_eps = metadata.number_or(eps, 1e-5, 0, 1);
+  const std::string eps =
+      "attention.layer_norm_" + std::string(spec.norm.kind == NormKind::kRms ? "rms_" : "") + "epsilon";
+  spec.norm.eps = metadata.number_or(eps, 1e-5, 0, 1);
   const bool needs_width = architecture.layer.feed_forward.routing == Routing::kNone;
   const std::vector<int> none(static_cast<std::size_t>(n_layer), 0);
   const std::vector<int> n_ff = needs_width ? metadata.of_layers("feed_forward_length", n_layer, 1, kWidest)
@@ -256,7 +257,7 @@ ModelSpec read_spec(const GgufFile& file, const Architecture& architecture) {
     layer.value_dim = slides[l] ? sliding_value_dim[l] : value_dim[l];
     if (recurs[l]) {
       make_recurrent(metadata, architecture, layer);
-      layer.norm_eps = spec.norm_eps;
+      layer.norm = spec.norm;
       continue;
     }
     layer.kv_layer = static_cast<int>(l);
@@ -265,7 +266,7 @@ ModelSpec read_spec(const GgufFile& file, const Architecture& architecture) {
     layer.soft_cap = metadata.number_or("attn_logit_softcapping", 0, 0, kLargestConstant);
     layer.has_sinks = file.find_tensor("blk." + std::to_string(l) + ".attn_sinks.weight") != nullptr;
     layer.rope = read_rope(metadata, architecture, layer.key_dim, spec.n_ctx_train, slides[l]);
-    layer.norm_eps = spec.norm_eps;
+    layer.norm = spec.norm;
     if (slides[l]) slide(metadata, rule, window, layer);
   }
   read_feed_forward(metadata, n_ff, spec);

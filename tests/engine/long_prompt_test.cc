@@ -48,10 +48,16 @@ TEST(LongPrompt, OfSlidingLayersTakesFullLayersAndWindows) {
                   }});
   logits = decode_all(session, std::span(tokens).subspan(kTokens));
   ASSERT_EQ(expected.size(), logits.size());
+  std::vector<double> distances;
   for (std::size_t i = 0; i < logits.size(); ++i) {
-    EXPECT_LT(kl_divergence(expected[i], logits[i]), 1e-9) << i;
+    distances.push_back(kl_divergence(expected[i], logits[i]));
+    EXPECT_LT(distances.back(), 1e-6) << i;
     EXPECT_LT(max_difference(expected[i], logits[i]), 1e-3) << i;
   }
+  // Sums in another order differ in their last bits. Now and then one of these makes another float16 of a new entry's
+  // number, and that row differs a thousand times more; most do not.
+  std::sort(distances.begin(), distances.end());
+  EXPECT_LT(distances[distances.size() / 2], 1e-11);
 }
 
 // Three of four layers carry a state; the others keep a tenth.

@@ -21,7 +21,7 @@ const Architecture kCohere2 = {
     .name = "cohere2",
     .models = "Command R7B, Command A, Aya",
     .rope_mode = GGML_ROPE_TYPE_NORMAL,
-    .layer = {.norm = NormKind::kLayer, .is_parallel = true},
+    .layer = {.norm = {.kind = NormKind::kLayer}, .is_parallel = true},
     .sliding = {.period = 4},
     .configure = configure,
 };

@@ -26,7 +26,7 @@ const Architecture kStableLm = {
     .name = "stablelm",
     .models = "StableLM 2, StableLM 3B, StableCode",
     .rope_mode = GGML_ROPE_TYPE_NEOX,
-    .layer = {.norm = NormKind::kLayer, .has_norm_bias = true},
+    .layer = {.norm = {.kind = NormKind::kLayer}, .has_norm_bias = true},
     .configure = configure,
 };
 

@@ -8,7 +8,7 @@ const Architecture kStarCoder2 = {
     .name = "starcoder2",
     .models = "StarCoder2",
     .rope_mode = GGML_ROPE_TYPE_NEOX,
-    .layer = {.norm = NormKind::kLayer,
+    .layer = {.norm = {.kind = NormKind::kLayer},
               .feed_forward = {.is_gated = false, .activation = Activation::kGelu},
               .has_output_bias = true,
               .has_norm_bias = true,
