@@ -185,7 +185,8 @@ void RaggedCache::set_position(const Layout& layout, Head& head, std::int32_t en
   const std::size_t page = page_of(index);
   const std::int32_t first_slot = first_slot_of(head, page);
   PagePositions& stored = head.positions[page];
-  if (at == first_slot) stored = {.origin = position};
+  bool is_new = at == first_slot;  // what the run reads its positions from
+  if (is_new) stored = {.origin = position};
   const std::int32_t offset = position - stored.origin;
   if (offset < kOffsets) {
     *slot_of(layout, head, entry).offset = static_cast<std::uint16_t>(offset);
@@ -196,10 +197,11 @@ void RaggedCache::set_position(const Layout& layout, Head& head, std::int32_t en
         (*far)[static_cast<std::size_t>(i)] = head.runs[page].positions[i - first_slot];
       }
       stored.far = std::move(far);
+      is_new = true;
     }
     (*stored.far)[static_cast<std::size_t>(at)] = position;
   }
-  renew_run(layout, head, page);
+  if (is_new) renew_run(layout, head, page);
 }
 
 void RaggedCache::make_writable(const Layout& layout, Head& head, std::size_t page) {

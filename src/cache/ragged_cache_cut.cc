@@ -105,8 +105,6 @@ void RaggedCache::keep(int layer, int kv_head, std::span<const std::int32_t> ind
     if (is_changed[page] && (h.pages[page].is_shared() || !has_room)) fresh[page] = acquire(sizes, kind);
   }
 
-  // Entries move in any order: all that move are copied first.
-  std::size_t n_bytes = 0;
   const auto each_moved = [&](const auto& body) {
     for (std::int32_t to = 0; to < n_kept; ++to) {
       const std::size_t page = page_of(h.n_skipped + to);
@@ -114,22 +112,58 @@ void RaggedCache::keep(int layer, int kv_head, std::span<const std::int32_t> ind
     }
   };
   const auto kind_of = [&](std::int32_t entry) { return h.kinds[page_of(h.n_skipped + entry)]; };
-  std::vector<Kind> kinds;
-  each_moved([&](std::int32_t, std::size_t, std::int32_t entry) {
-    kinds.push_back(kind_of(entry));
-    n_bytes += sizes.formats[kinds.back()].entry_bytes() - kernels::kPositionBytes;
-  });
-  std::vector<std::byte> rows(n_bytes);
+  const auto move = [&](Kind source_kind, const Slot& source, std::int32_t to) {
+    const Format& before = sizes.formats[source_kind];
+    const Format& after = sizes.formats[kind_of(to)];
+    const Slot target_slot = slot_of(sizes, h, to);
+    kernels::convert_row(before.key_type, after.key_type, source.key, target_slot.key, sizes.key_dim);
+    kernels::convert_row(before.value_type, after.value_type, source.value, target_slot.value, sizes.value_dim);
+  };
   std::vector<std::int32_t> positions;
-  std::byte* next = rows.data();
-  const auto take = [&](std::size_t n) { return std::exchange(next, next + n); };
-  each_moved([&](std::int32_t, std::size_t, std::int32_t entry) {
-    const Format& format = sizes.formats[kind_of(entry)];
-    const Slot source = slot_of(sizes, h, entry);
-    std::memcpy(take(format.key_bytes), source.key, format.key_bytes);
-    std::memcpy(take(format.value_bytes), source.value, format.value_bytes);
-    positions.push_back(position_of(h, entry));
-  });
+  each_moved([&](std::int32_t, std::size_t, std::int32_t entry) { positions.push_back(position_of(h, entry)); });
+
+  // Entries move towards the front, where no page changes: as in every stage of a cascade. Else they move in any order,
+  // and all that move are copied first.
+  bool is_in_order = h.n_fine == 0 && fine.empty();
+  for (std::size_t page = 0; page < n_pages; ++page) {
+    is_in_order &= !fresh[page] && h.kinds[page] == sizes.settled(target, page);
+  }
+  std::vector<Kind> kinds;
+  std::vector<std::byte> rows;
+  if (is_in_order) {
+    const auto left_on_page = [&](std::int32_t entry) { return kPageEntries - (h.n_skipped + entry) % kPageEntries; };
+    for (std::int32_t to = 0, n = 1; to < n_kept; to += n) {
+      const std::int32_t* entry = from.data() + to;
+      const std::int32_t most = std::min({n_kept - to, left_on_page(to), left_on_page(*entry)});
+      for (n = 1; n < most && entry[n] == *entry + n;) ++n;  // neighbours move together
+      if (*entry == to) continue;
+      const Slot source = slot_of(sizes, h, *entry);
+      if (kind_of(*entry) != kind_of(to)) {
+        n = 1;
+        move(kind_of(*entry), source, to);
+        continue;
+      }
+      const Format& format = sizes.formats[kind_of(to)];
+      const Slot stored = slot_of(sizes, h, to);
+      std::memmove(stored.key, source.key, static_cast<std::size_t>(n) * format.key_bytes);
+      std::memmove(stored.value, source.value, static_cast<std::size_t>(n) * format.value_bytes);
+    }
+  } else {
+    std::size_t n_bytes = 0;
+    each_moved([&](std::int32_t, std::size_t, std::int32_t entry) {
+      kinds.push_back(kind_of(entry));
+      n_bytes += sizes.formats[kinds.back()].entry_bytes() - kernels::kPositionBytes;
+    });
+    rows.resize(n_bytes);
+    std::byte* next = rows.data();
+    each_moved([&](std::int32_t, std::size_t, std::int32_t entry) {
+      const Format& format = sizes.formats[kind_of(entry)];
+      const Slot source = slot_of(sizes, h, entry);
+      std::memcpy(next, source.key, format.key_bytes);
+      std::memcpy(next + format.key_bytes, source.value, format.value_bytes);
+      next += format.key_bytes + format.value_bytes;
+    });
+  }
 
   shrink(sizes, h, n_kept);
   h.n_fine = target.n_fine;
@@ -148,15 +182,15 @@ void RaggedCache::keep(int layer, int kv_head, std::span<const std::int32_t> ind
     renew_run(sizes, h, page);
   }
 
-  next = rows.data();
+  std::byte* copied = rows.data();
   auto source_kind = kinds.begin();
   auto position = positions.begin();
-  each_moved([&](std::int32_t to, std::size_t page, std::int32_t) {
-    const Format& source = sizes.formats[*source_kind++];
-    const Format& format = sizes.formats[h.kinds[page]];
-    const Slot stored = slot_of(sizes, h, to);
-    kernels::convert_row(source.key_type, format.key_type, take(source.key_bytes), stored.key, sizes.key_dim);
-    kernels::convert_row(source.value_type, format.value_type, take(source.value_bytes), stored.value, sizes.value_dim);
+  each_moved([&](std::int32_t to, std::size_t, std::int32_t) {
+    if (!is_in_order) {
+      const Format& format = sizes.formats[*source_kind];
+      move(*source_kind++, {.key = copied, .value = copied + format.key_bytes, .offset = nullptr}, to);
+      copied += format.key_bytes + format.value_bytes;
+    }
     set_position(sizes, h, to, *position++);
   });
 }

@@ -20,8 +20,8 @@ std::vector<std::int32_t> kept_indices(const ScoredLayer& layer, int h, const st
   for (std::int32_t i = 0; i < layer.n_sinks[h]; ++i) kept.push_back(i);
   auto at = stored.begin();
   for (const std::int32_t candidate : chosen) {
-    at = std::lower_bound(at, stored.end(), candidate);
-    if (at == stored.end() || *at != candidate) {
+    at = std::find(at, stored.end(), candidate);
+    if (at == stored.end()) {
       throw Error(ErrorCode::kInternal, "a stage of the cascade dropped an entry that a later one keeps");
     }
     kept.push_back(layer.n_sinks[h] + static_cast<std::int32_t>(at - stored.begin()));

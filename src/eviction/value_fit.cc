@@ -39,72 +39,84 @@ bool factorise_block(float* a, int n, int stride) {
   return true;
 }
 
-// row [n] becomes what follows below the factor L: row L^-T. columns: L transposed, [n][n].
-void solve_row(const float* columns, int n, float* row) {
-  for (int j = 0; j < n; ++j) {
-    const float* column = columns + std::ptrdiff_t{j} * n;
-    const float x = row[j] /= column[j];
-    for (int k = j + 1; k < n; ++k) row[k] -= x * column[k];
-  }
-}
-
 constexpr int kBlock = 48;
 constexpr int kStrip = 4 * kBlock;
 
-// a [n][n] = L L^T, in the lower triangle. Blocks to the right are updated by products of matrices.
-bool factorise(Matrix& a, int n) {
-  Matrix columns(kBlock * kBlock);  // of a block's factor
+// The inverse of a lower triangle l of one small block: out [n][kBlock].
+void invert_block(const float* l, int n, int stride, float* out) {
+  std::fill_n(out, n * kBlock, 0.0F);
+  for (int i = 0; i < n; ++i) {
+    float* row = out + std::ptrdiff_t{i} * kBlock;
+    for (int j = 0; j < i; ++j) {
+      const float factor = l[std::ptrdiff_t{i} * stride + j];
+      const float* above = out + std::ptrdiff_t{j} * kBlock;
+      for (int k = 0; k <= j; ++k) row[k] -= factor * above[k];
+    }
+    const float pivot = l[std::ptrdiff_t{i} * stride + i];
+    for (int k = 0; k < i; ++k) row[k] /= pivot;
+    row[i] = 1.0F / pivot;
+  }
+}
+
+// Cholesky factors of a matrix [n][n], with the inverses of their diagonal blocks: what is solved for a block is a
+// product of matrices, too.
+struct Factor {
+  int n;
+  Matrix l;         // [n][n], the lower triangle
+  Matrix inverses;  // [n][kBlock]
+
+  const float* inverse(int first) const { return inverses.data() + std::ptrdiff_t{first} * kBlock; }
+};
+
+// f.l = L L^T becomes L. Blocks to the right are updated by products of matrices.
+bool factorise(Factor& f) {
+  const int n = f.n;
+  f.inverses.resize(static_cast<std::size_t>(n) * kBlock);
+  Matrix before;  // the panel below a block: [rows][size]
   for (int first = 0; first < n; first += kBlock) {
     const int size = std::min(kBlock, n - first);
-    float* diagonal = a.data() + std::ptrdiff_t{first} * n + first;
+    float* diagonal = f.l.data() + std::ptrdiff_t{first} * n + first;
     if (!factorise_block(diagonal, size, n)) return false;
+    invert_block(diagonal, size, n, f.inverses.data() + std::ptrdiff_t{first} * kBlock);
     const int n_below = n - first - size;
     float* panel = diagonal + std::ptrdiff_t{size} * n;
-    for (int i = 0; i < size; ++i) {
-      for (int j = i; j < size; ++j)
-        columns[static_cast<std::size_t>(i * size + j)] = diagonal[std::ptrdiff_t{j} * n + i];
+    before.resize(static_cast<std::size_t>(n_below * size));
+    for (int i = 0; i < n_below; ++i) {
+      std::copy_n(panel + std::ptrdiff_t{i} * n, size, before.data() + std::ptrdiff_t{i} * size);
     }
-    for (int i = 0; i < n_below; ++i) solve_row(columns.data(), size, panel + std::ptrdiff_t{i} * n);
+    multiply(n_below, size, size, 1.0F, {before.data(), size}, {f.inverse(first), kBlock, true}, 0.0F, panel, n);
     // Only the lower triangle is read later; strips of blocks keep most of the other half out.
     for (int i = 0; i < n_below; i += kStrip) {
       const int rows = std::min(kStrip, n_below - i);
       const float* left = panel + std::ptrdiff_t{i} * n;
       multiply(rows, i + rows, size, -1.0F, {left, n}, {panel, n, true}, 1.0F,
-               a.data() + std::ptrdiff_t{first + size + i} * n + first + size, n);
+               f.l.data() + std::ptrdiff_t{first + size + i} * n + first + size, n);
     }
   }
   return true;
 }
 
 // b [n][width] becomes (L L^T)^-1 b.
-void solve(const Matrix& l, int n, float* b, int width) {
+void solve(const Factor& f, float* b, int width) {
+  const int n = f.n;
   const auto row = [&](int i) { return b + std::ptrdiff_t{i} * width; };
-  const auto subtract = [&](int to, int from, float factor) {
-    for (int c = 0; c < width; ++c) row(to)[c] -= factor * row(from)[c];
-  };
-  const auto divide = [&](int i, float by) {
-    for (int c = 0; c < width; ++c) row(i)[c] /= by;
-  };
-  const auto at = [&](int i, int j) {
-    return l[static_cast<std::size_t>(i) * static_cast<std::size_t>(n) + static_cast<std::size_t>(j)];
+  Matrix before(static_cast<std::size_t>(kBlock * width));
+  const auto solve_block = [&](int first, int size, bool transposed) {
+    std::copy_n(row(first), size * width, before.data());
+    multiply(size, width, size, 1.0F, {f.inverse(first), kBlock, transposed}, {before.data(), width}, 0.0F, row(first),
+             width);
   };
   for (int first = 0; first < n; first += kBlock) {
-    const int end = std::min(first + kBlock, n);
-    multiply(end - first, width, first, -1.0F, {l.data() + std::ptrdiff_t{first} * n, n}, {b, width}, 1.0F, row(first),
+    const int size = std::min(kBlock, n - first);
+    multiply(size, width, first, -1.0F, {f.l.data() + std::ptrdiff_t{first} * n, n}, {b, width}, 1.0F, row(first),
              width);
-    for (int i = first; i < end; ++i) {
-      for (int j = first; j < i; ++j) subtract(i, j, at(i, j));
-      divide(i, at(i, i));
-    }
+    solve_block(first, size, false);
   }
   for (int end = n; end > 0;) {
     const int first = (end - 1) / kBlock * kBlock;
-    multiply(end - first, width, n - end, -1.0F, {l.data() + std::ptrdiff_t{end} * n + first, n, true},
+    multiply(end - first, width, n - end, -1.0F, {f.l.data() + std::ptrdiff_t{end} * n + first, n, true},
              {row(end), width}, 1.0F, row(first), width);
-    for (int i = end - 1; i >= first; --i) {
-      for (int j = i + 1; j < end; ++j) subtract(i, j, at(j, i));
-      divide(i, at(i, i));
-    }
+    solve_block(first, end - first, true);
     end = first;
   }
 }
@@ -167,11 +179,11 @@ bool fit_values(const ReferenceRows& rows, const KeptEntries& kept, const ValueF
 
   double lambda = static_cast<double>(options.lambda);
   for (int attempt = 0; attempt < kFactorisations; ++attempt, lambda *= 10) {
-    Matrix factor = gram;
+    Factor factor{.n = side, .l = gram, .inverses = {}};
     const auto ridge = static_cast<float>(lambda * mean_diagonal + 1e-12);
-    for (int i = 0; i < side; ++i) factor[static_cast<std::size_t>(i) * static_cast<std::size_t>(side + 1)] += ridge;
-    if (!factorise(factor, side)) continue;
-    solve(factor, side, right.data(), d);
+    for (int i = 0; i < side; ++i) factor.l[static_cast<std::size_t>(i) * static_cast<std::size_t>(side + 1)] += ridge;
+    if (!factorise(factor)) continue;
+    solve(factor, right.data(), d);
     if (by_entries) {
       for (std::size_t i = 0; i < n_values; ++i) out[i] += right[i];
     } else {

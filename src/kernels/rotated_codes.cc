@@ -29,24 +29,30 @@ void match(Magnitudes<kLevels> magnitudes, const float* y, int n, float scale, s
   nearest_levels(y, n, bounds, index);
 }
 
-// The scale that fits the chosen magnitudes best. Sums go in order: every instruction set makes the same bits.
+// term(0) + ... + term(n - 1), n a multiple of 4, in four parts: none waits for the one before, and every instruction
+// set makes the same bits.
+template <class Term>
+float sum_of(int n, const Term& term) {
+  float parts[4] = {};
+  for (int i = 0; i < n; i += 4) {
+    for (int j = 0; j < 4; ++j) parts[j] += term(i + j);
+  }
+  return (parts[0] + parts[1]) + (parts[2] + parts[3]);
+}
+
+// The scale that fits the chosen magnitudes best.
 template <std::size_t kLevels>
 float best_scale(Magnitudes<kLevels> magnitudes, const float* y, int n, const std::int32_t* index) {
-  float yz = 0, zz = 0;  // of |y| z and z^2, z the chosen magnitude
-  for (int i = 0; i < n; ++i) {
-    const float z = magnitudes[static_cast<std::size_t>(index[i])];
-    yz += std::abs(y[i]) * z;
-    zz += z * z;
-  }
-  return yz / zz;
+  float z[kMaxBlock];
+  for (int i = 0; i < n; ++i) z[i] = magnitudes[static_cast<std::size_t>(index[i])];
+  const float yz = sum_of(n, [&](int i) { return std::abs(y[i]) * z[i]; });
+  return yz / sum_of(n, [&](int i) { return z[i] * z[i]; });
 }
 
 // The scale's float16 bits; the indices of the magnitudes at that scale are left in `index`.
 template <std::size_t kLevels>
 std::uint16_t fit_scale(Magnitudes<kLevels> magnitudes, const float* y, int n, std::int32_t* index) {
-  float squares = 0;
-  for (int i = 0; i < n; ++i) squares += y[i] * y[i];
-  float scale = std::sqrt(squares / static_cast<float>(n));
+  float scale = std::sqrt(sum_of(n, [&](int i) { return y[i] * y[i]; }) / static_cast<float>(n));
   std::uint16_t bits = 0;
   for (int round = 0; round < 2; ++round) {
     if (scale == 0.0F) break;

@@ -116,7 +116,12 @@ void ReferenceAttention::refit_head(const Head& head, RaggedCache& cache) const 
 }
 
 void ReferenceAttention::refit(RaggedCache& cache, const ParallelFor& parallel_for) const {
-  parallel_for(static_cast<int>(heads_.size()), [&](int i) { refit_head(heads_[static_cast<std::size_t>(i)], cache); });
+  std::vector<const Head*> heads;  // the largest first: no thread is left alone with one
+  for (const Head& head : heads_) heads.push_back(&head);
+  std::stable_sort(heads.begin(), heads.end(), [&](const Head* a, const Head* b) {
+    return cache.n_entries(a->layer, a->kv_head) > cache.n_entries(b->layer, b->kv_head);
+  });
+  parallel_for(static_cast<int>(heads.size()), [&](int i) { refit_head(*heads[static_cast<std::size_t>(i)], cache); });
   cache.code_values(parallel_for);
 }
 
