@@ -10,6 +10,7 @@
 #include <cmath>
 #include <cstdint>
 
+#include "kernels/read_ahead.h"
 #include "kernels/row_output.h"
 #include "kernels/rows.h"
 #include "kernels/run_cursor.h"
@@ -149,6 +150,25 @@ void write_outputs(const AttentionShape& shape, const State& s, const CausalOutp
   }
 }
 
+// Adds the stored rows of entries [first, first + n) to what is fetched next; how many bytes they are.
+std::size_t add_rows(const AttentionShape& shape, RunCursor& cursor, std::int32_t first, std::int32_t n,
+                     ReadOrder& order) {
+  std::size_t bytes = 0;
+  for (const std::int32_t last = first + n; first < last;) {
+    const RunCursor::Piece piece = cursor.seek(first);
+    const std::int32_t count = std::min(piece.count, last - first);
+    const auto add = [&](RowKind kind, int dim) {
+      const std::size_t of_rows = static_cast<std::size_t>(count) * row_bytes(row_type(*piece.run, kind), dim);
+      order.add(row_at(shape, *piece.run, kind, piece.offset), of_rows);
+      bytes += of_rows;
+    };
+    add(RowKind::kKey, shape.key_dim);
+    add(RowKind::kValue, shape.value_dim);
+    first += count;
+  }
+  return bytes;
+}
+
 // At most kCausalBlockRows rows.
 template <Bf16Unit kUnit>
 void attend_rows(const AttentionShape& shape, const HeadEntries& entries, const QueryRows& rows,
@@ -158,13 +178,17 @@ void attend_rows(const AttentionShape& shape, const HeadEntries& entries, const 
   const State s = make_state(shape, rows.n_rows, kStripRows<kUnit>, scratch);
   pack_queries(shape, rows, ranges.data(), s);
   const std::int32_t last = ranges[static_cast<std::size_t>(rows.n_rows - 1)].last;
-  RunCursor key_cursor(entries);
-  RunCursor value_cursor(entries);
+  RunCursor key_cursor(entries), value_cursor(entries), next_cursor(entries);
+  ReadOrder order;
+  Ahead ahead(order, false);  // more than the first level holds
   for (std::int32_t block = ranges[0].first; block < last; block += kBlockKeys) {
-    const std::int32_t n = std::min(kBlockKeys, last - block);
+    const std::int32_t n = std::min(kBlockKeys, last - block), n_next = std::min(kBlockKeys, last - block - n);
     pack_keys(shape, key_cursor, block, n, s.key_width, s.keys);
     pack_values(shape, value_cursor, block, n, s.value_width, kBlockKeys, s.values);
+    ahead.spread(n_next > 0 ? add_rows(shape, next_cursor, block + n, n_next, order) : 0,
+                 s.n_padded / kStripRows<kUnit>);
     for (std::int32_t query = 0; query < s.n_padded; query += kStripRows<kUnit>) {
+      ahead.fetch();
       attend_strip<kUnit>(s, shape.spec, query, block, n);
     }
   }

@@ -71,7 +71,8 @@ class ReadOrder {
 // pages are too short for the processor to see a stream in them.
 class Ahead {
  public:
-  explicit Ahead(ReadOrder& order) : order_(&order), to_first_level_(fetches_to_first_level()) {}
+  explicit Ahead(ReadOrder& order, bool to_first_level = fetches_to_first_level())
+      : order_(&order), to_first_level_(to_first_level) {}
 
   // Spreads a number of bytes over n_steps calls of fetch: as many as are read meanwhile keep the distance.
   void spread(std::size_t bytes, std::int32_t n_steps) {

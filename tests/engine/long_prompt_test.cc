@@ -2,6 +2,8 @@
 // freed is freed, and what is promised is kept.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "engine/engine_test_support.h"
 #include "model/tiny_architectures.h"
 
