@@ -272,6 +272,12 @@ class RaggedCache {
   static void set_position(const Layout& layout, Head& head, std::int32_t entry, std::int32_t position);
   PageRef acquire(const Layout& layout, Kind kind) { return pool_->acquire(layout.formats[kind].page_bytes()); }
   void make_writable(const Layout& layout, Head& head, std::size_t page);
+  // Copies an entry's key and value from one format's slot to another's.
+  static void convert_entry(const Layout& layout, const Format& from, const Slot& source, const Format& to,
+                            const Slot& target);
+  // Copies keys and values of entry from[i] to entry i, one after the other. from ascends, so that none is written over
+  // before it is read.
+  static void move_forward(const Layout& layout, const Head& head, std::span<const std::int32_t> from);
   // Moves a page's entries to one of another kind. Strong guarantee.
   void recode(const Layout& layout, Head& head, std::size_t page, Kind kind);
   // Adds n entries, of which the first has the position first_position, without contents: on pages as they come, or as

@@ -11,6 +11,12 @@
 
 namespace winnow {
 
+void RaggedCache::convert_entry(const Layout& layout, const Format& from, const Slot& source, const Format& to,
+                                const Slot& target) {
+  kernels::convert_row(from.key_type, to.key_type, source.key, target.key, layout.key_dim);
+  kernels::convert_row(from.value_type, to.value_type, source.value, target.value, layout.value_dim);
+}
+
 void RaggedCache::recode(const Layout& layout, Head& head, std::size_t page, Kind kind) {
   const Format& from = layout.formats[head.kinds[page]];
   const Format& to = layout.formats[kind];
@@ -18,8 +24,7 @@ void RaggedCache::recode(const Layout& layout, Head& head, std::size_t page, Kin
   const std::int32_t first_slot = first_slot_of(head, page);
   for (std::int32_t i = first_slot; i < first_slot + head.runs[page].n_entries; ++i) {
     const Slot source = slot(from, head.pages[page], i), target = slot(to, fresh, i);
-    kernels::convert_row(from.key_type, to.key_type, source.key, target.key, layout.key_dim);
-    kernels::convert_row(from.value_type, to.value_type, source.value, target.value, layout.value_dim);
+    convert_entry(layout, from, source, to, target);
     *target.offset = *source.offset;
   }
   head.pages[page] = std::move(fresh);

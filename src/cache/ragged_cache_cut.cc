@@ -66,6 +66,28 @@ void RaggedCache::append_from(int layer, int kv_head, const kernels::HeadEntries
   }
 }
 
+void RaggedCache::move_forward(const Layout& layout, const Head& h, std::span<const std::int32_t> from) {
+  const auto n_kept = static_cast<std::int32_t>(from.size());
+  const auto left_on_page = [&](std::int32_t entry) { return kPageEntries - (h.n_skipped + entry) % kPageEntries; };
+  const auto format_of = [&](std::int32_t entry) -> const Format& {
+    return layout.formats[h.kinds[page_of(h.n_skipped + entry)]];
+  };
+  for (std::int32_t to = 0, n = 1; to < n_kept; to += n) {
+    const std::int32_t* entry = from.data() + to;
+    const Format &before = format_of(*entry), &after = format_of(to);
+    const std::int32_t most = &before == &after ? std::min({n_kept - to, left_on_page(to), left_on_page(*entry)}) : 1;
+    for (n = 1; n < most && entry[n] == *entry + n;) ++n;  // neighbours move together
+    if (*entry == to) continue;
+    const Slot source = slot_of(layout, h, *entry), target = slot_of(layout, h, to);
+    if (&before != &after) {
+      convert_entry(layout, before, source, after, target);
+      continue;
+    }
+    std::memmove(target.key, source.key, static_cast<std::size_t>(n) * before.key_bytes);
+    std::memmove(target.value, source.value, static_cast<std::size_t>(n) * before.value_bytes);
+  }
+}
+
 void RaggedCache::keep(int layer, int kv_head, std::span<const std::int32_t> indices,
                        std::span<const std::int32_t> fine) {
   Head& h = head(layer, kv_head);
@@ -112,13 +134,6 @@ void RaggedCache::keep(int layer, int kv_head, std::span<const std::int32_t> ind
     }
   };
   const auto kind_of = [&](std::int32_t entry) { return h.kinds[page_of(h.n_skipped + entry)]; };
-  const auto move = [&](Kind source_kind, const Slot& source, std::int32_t to) {
-    const Format& before = sizes.formats[source_kind];
-    const Format& after = sizes.formats[kind_of(to)];
-    const Slot target_slot = slot_of(sizes, h, to);
-    kernels::convert_row(before.key_type, after.key_type, source.key, target_slot.key, sizes.key_dim);
-    kernels::convert_row(before.value_type, after.value_type, source.value, target_slot.value, sizes.value_dim);
-  };
   std::vector<std::int32_t> positions;
   each_moved([&](std::int32_t, std::size_t, std::int32_t entry) { positions.push_back(position_of(h, entry)); });
 
@@ -131,23 +146,7 @@ void RaggedCache::keep(int layer, int kv_head, std::span<const std::int32_t> ind
   std::vector<Kind> kinds;
   std::vector<std::byte> rows;
   if (is_in_order) {
-    const auto left_on_page = [&](std::int32_t entry) { return kPageEntries - (h.n_skipped + entry) % kPageEntries; };
-    for (std::int32_t to = 0, n = 1; to < n_kept; to += n) {
-      const std::int32_t* entry = from.data() + to;
-      const std::int32_t most = std::min({n_kept - to, left_on_page(to), left_on_page(*entry)});
-      for (n = 1; n < most && entry[n] == *entry + n;) ++n;  // neighbours move together
-      if (*entry == to) continue;
-      const Slot source = slot_of(sizes, h, *entry);
-      if (kind_of(*entry) != kind_of(to)) {
-        n = 1;
-        move(kind_of(*entry), source, to);
-        continue;
-      }
-      const Format& format = sizes.formats[kind_of(to)];
-      const Slot stored = slot_of(sizes, h, to);
-      std::memmove(stored.key, source.key, static_cast<std::size_t>(n) * format.key_bytes);
-      std::memmove(stored.value, source.value, static_cast<std::size_t>(n) * format.value_bytes);
-    }
+    move_forward(sizes, h, from);
   } else {
     std::size_t n_bytes = 0;
     each_moved([&](std::int32_t, std::size_t, std::int32_t entry) {
@@ -185,10 +184,11 @@ void RaggedCache::keep(int layer, int kv_head, std::span<const std::int32_t> ind
   std::byte* copied = rows.data();
   auto source_kind = kinds.begin();
   auto position = positions.begin();
-  each_moved([&](std::int32_t to, std::size_t, std::int32_t) {
+  each_moved([&](std::int32_t to, std::size_t page, std::int32_t) {
     if (!is_in_order) {
-      const Format& format = sizes.formats[*source_kind];
-      move(*source_kind++, {.key = copied, .value = copied + format.key_bytes, .offset = nullptr}, to);
+      const Format& format = sizes.formats[*source_kind++];
+      const Slot source = {.key = copied, .value = copied + format.key_bytes, .offset = nullptr};
+      convert_entry(sizes, format, source, sizes.formats[h.kinds[page]], slot_of(sizes, h, to));
       copied += format.key_bytes + format.value_bytes;
     }
     set_position(sizes, h, to, *position++);

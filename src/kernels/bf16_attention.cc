@@ -185,8 +185,7 @@ void attend_rows(const AttentionShape& shape, const HeadEntries& entries, const 
     const std::int32_t n = std::min(kBlockKeys, last - block), n_next = std::min(kBlockKeys, last - block - n);
     pack_keys(shape, key_cursor, block, n, s.key_width, s.keys);
     pack_values(shape, value_cursor, block, n, s.value_width, kBlockKeys, s.values);
-    ahead.spread(n_next > 0 ? add_rows(shape, next_cursor, block + n, n_next, order) : 0,
-                 s.n_padded / kStripRows<kUnit>);
+    ahead.spread(add_rows(shape, next_cursor, block + n, n_next, order), s.n_padded / kStripRows<kUnit>);
     for (std::int32_t query = 0; query < s.n_padded; query += kStripRows<kUnit>) {
       ahead.fetch();
       attend_strip<kUnit>(s, shape.spec, query, block, n);

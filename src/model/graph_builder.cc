@@ -2,6 +2,7 @@
 
 #include <ggml.h>
 
+#include <cassert>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -30,20 +31,19 @@ void run_rms_norm(ggml_tensor* dst, int ith, int nth, void* userdata) {
   const ggml_tensor *x = dst->src[0], *weight = dst->src[1];
   const float eps = static_cast<const NormSpec*>(userdata)->eps;
   const std::int64_t n = x->ne[0], n_rows = ggml_nrows(x);
+  const auto row_of = [n](const ggml_tensor* tensor, std::int64_t row) {
+    return static_cast<float*>(tensor->data) + row * n;
+  };
   for (std::int64_t row = n_rows * ith / nth; row < n_rows * (ith + 1) / nth; ++row) {
-    const std::int64_t i = row % x->ne[1], j = row / x->ne[1] % x->ne[2], k = row / x->ne[1] / x->ne[2];
-    const auto offset = static_cast<std::size_t>(i) * x->nb[1] + static_cast<std::size_t>(j) * x->nb[2] +
-                        static_cast<std::size_t>(k) * x->nb[3];
-    const float* weights =
-        weight == nullptr ? nullptr : static_cast<const float*>(weight->data) + i % weight->ne[1] * n;
-    kernels::rms_norm_row(reinterpret_cast<const float*>(static_cast<const char*>(x->data) + offset), weights, eps,
-                          static_cast<int>(n), static_cast<float*>(dst->data) + row * n);
+    kernels::rms_norm_row(row_of(x, row), weight == nullptr ? nullptr : row_of(weight, row % x->ne[1] % weight->ne[1]),
+                          eps, static_cast<int>(n), row_of(dst, row));
   }
 }
 
 }  // namespace
 
 ggml_tensor* GraphBuilder::rms_norm(const NormSpec& spec, ggml_tensor* weight, ggml_tensor* x) {
+  assert(ggml_is_contiguous(x));
   ggml_tensor* inputs[] = {x, weight};
   return ggml_custom_4d(context_, GGML_TYPE_F32, x->ne[0], x->ne[1], x->ne[2], x->ne[3], inputs,
                         weight == nullptr ? 1 : 2, run_rms_norm, GGML_N_TASKS_MAX, const_cast<NormSpec*>(&spec));

@@ -74,7 +74,7 @@ class GraphBuilder {
  private:
   // x itself where there is no such norm. x [n, ...].
   ggml_tensor* norm(const NormSpec& spec, const NormWeights& weights, ggml_tensor* x);
-  // weight may be null. spec outlives the graph.
+  // x contiguous; weight may be null. spec outlives the graph.
   ggml_tensor* rms_norm(const NormSpec& spec, ggml_tensor* weight, ggml_tensor* x);
   // y = W x + b; bias may be null.
   ggml_tensor* linear(ggml_tensor* weight, ggml_tensor* bias, ggml_tensor* x);

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "eviction/registry.h"
+#include "eviction/selectors/chosen_candidates.h"
 #include "eviction/shares.h"
 #include "winnow/error.h"
 
@@ -44,20 +45,13 @@ class Critical final : public Selector {
   std::vector<std::int32_t> select(const HeadRanking& ranking, std::int64_t budget,
                                    const EvictionOptions& options) const override {
     const std::int64_t n_first = first_stage_size(budget, options);
-    std::vector<char> taken(ranking.order.size(), 0);
-    for (std::int64_t i = 0; i < n_first; ++i) taken[ranking.order[i]] = 1;
+    ChosenCandidates chosen(ranking.order.size());
+    for (std::int64_t i = 0; i < n_first; ++i) chosen.choose(ranking.order[i]);
     std::int64_t left = budget - n_first;
     for (auto i = ranking.product_order.begin(); left > 0 && i != ranking.product_order.end(); ++i) {
-      if (taken[*i] != 0) continue;
-      taken[*i] = 1;
-      --left;
+      if (chosen.choose(*i)) --left;
     }
-    std::vector<std::int32_t> chosen;
-    chosen.reserve(budget);
-    for (std::size_t i = 0; i < taken.size(); ++i) {
-      if (taken[i] != 0) chosen.push_back(static_cast<std::int32_t>(i));
-    }
-    return chosen;
+    return chosen.ascending();
   }
 };
 
