@@ -56,23 +56,30 @@ struct Budget {
 // What becomes of the values that stay: as they are, or refitted so that attention's output over them is nearest to
 // that over all entries.
 enum class Fit { kNone, kValues };
-// In how many bits what stays is stored instead of f16: 8 are q8_0, 4 are r4, 3 are r3. The best entries may have more
-// bits than the others.
+// In how many bits keys and values that stay are stored instead of f16: 8 are q8_0, 4 are r4, 3 are r3.
+struct BitWidths {
+  int keys = 0;
+  int values = 0;
+
+  bool operator==(const BitWidths&) const = default;
+};
+// The best entries may have more bits than the others.
 struct Bits {
   enum class Rule { kOwn, kByBudget, kGiven };
   Rule rule = Rule::kOwn;  // the session's own types; by the size of the budget; the numbers below
-  int bits = 0;            // of an entry: 8, 4 or 3
-  int first_bits = 0;      // of the first part by rank, above `bits`; 0: all entries alike
-  double first_part = 0;   // of all entries that stay, in (0, 1]
+  BitWidths all = {};      // of an entry
+  BitWidths first = {};    // of the first part by rank, where that has more; else zero
+  double first_part = 0;   // of all entries that stay, in (0, 1)
 
   bool operator==(const Bits&) const = default;
+  bool is_mixed() const { return first.keys > 0; }
 
-  // "own", "by-budget", "8", "4", "3", "8:0.3,4": 0.3 of the entries in 8 bits, the others in 4. Nothing for anything
-  // else.
+  // "own", "by-budget", "8", "4", "3", keys and values apart ("8/4"), "8:0.3,4": 0.3 of the entries in 8 bits, the
+  // others in 4. Nothing for anything else.
   static std::optional<Bits> parse(std::string_view text);
   std::string text() const;
 
-  // What `by-budget` comes to; for a loss that of its most(), as a part in more bits: 8 and 4 then, whatever is tried.
+  // What `by-budget` comes to; for a loss 8 and 4 bits, whatever is tried, with the part of its most().
   Bits for_budget(const std::optional<Budget>& budget) const;
   // Which part of what stays has the more bits under a budget, where both kinds are there.
   double finer_part(const Budget& budget) const;

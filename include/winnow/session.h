@@ -97,8 +97,9 @@ struct SessionOptions {
   // others than f16 already.
   void choose_types();
   // With the types chosen, what keys or values are stored in, for people: "r4", or "q8_0+r4" where the best entries
-  // have more bits. own: key_type or value_type.
-  std::string stored_types(EntryType own) const;
+  // have more bits.
+  std::string stored_key_types() const;
+  std::string stored_value_types() const;
 };
 
 // What a budget of a loss ("kl=0.02") came to with a session's first prompt.

@@ -12,7 +12,9 @@
 #include <span>
 #include <vector>
 
+#include "cache/key_writer.h"
 #include "cache/page_pool.h"
+#include "kernels/code_feedback.h"
 #include "winnow/entries.h"
 #include "winnow/entry_type.h"
 #include "winnow/eviction.h"
@@ -153,6 +155,11 @@ class RaggedCache {
   void code_values(const ParallelFor& parallel_for);
   bool holds_values() const;
 
+  // While a prompt or turn is read: how keys of a head become codes from here on, until drop_feedback(); null: number
+  // by number. Forks share it.
+  void set_feedback(int layer, int kv_head, std::shared_ptr<const kernels::CodeFeedback> feedback);
+  void drop_feedback();
+
   // Replaces an entry's value [value_dim], in the type in which it is stored.
   void store_value(int layer, int kv_head, std::int32_t entry, const float* value);
 
@@ -216,6 +223,7 @@ class RaggedCache {
     std::int32_t n_entries = 0;
     std::int32_t n_skipped = 0;  // slots of the first page before the first entry
     std::size_t n_fine = 0;      // pages
+    std::shared_ptr<const kernels::CodeFeedback> feedback = {};
   };
   // Sizes of one layer.
   struct Layout {
@@ -274,7 +282,7 @@ class RaggedCache {
   void make_writable(const Layout& layout, Head& head, std::size_t page);
   // Copies an entry's key and value from one format's slot to another's.
   static void convert_entry(const Layout& layout, const Format& from, const Slot& source, const Format& to,
-                            const Slot& target);
+                            const Slot& target, KeyWriter& keys);
   // Copies keys and values of entry from[i] to entry i, one after the other. from ascends, so that none is written over
   // before it is read.
   static void move_forward(const Layout& layout, const Head& head, std::span<const std::int32_t> from);

@@ -12,8 +12,8 @@
 namespace winnow {
 
 void RaggedCache::convert_entry(const Layout& layout, const Format& from, const Slot& source, const Format& to,
-                                const Slot& target) {
-  kernels::convert_row(from.key_type, to.key_type, source.key, target.key, layout.key_dim);
+                                const Slot& target, KeyWriter& keys) {
+  keys.write(from.key_type, to.key_type, source.key, target.key);
   kernels::convert_row(from.value_type, to.value_type, source.value, target.value, layout.value_dim);
 }
 
@@ -22,11 +22,13 @@ void RaggedCache::recode(const Layout& layout, Head& head, std::size_t page, Kin
   const Format& to = layout.formats[kind];
   PageRef fresh = acquire(layout, kind);
   const std::int32_t first_slot = first_slot_of(head, page);
+  KeyWriter keys(head.feedback.get(), layout.key_dim);
   for (std::int32_t i = first_slot; i < first_slot + head.runs[page].n_entries; ++i) {
     const Slot source = slot(from, head.pages[page], i), target = slot(to, fresh, i);
-    convert_entry(layout, from, source, to, target);
+    convert_entry(layout, from, source, to, target, keys);
     *target.offset = *source.offset;
   }
+  keys.flush();
   head.pages[page] = std::move(fresh);
   head.kinds[page] = kind;
   renew_run(layout, head, page);
@@ -99,6 +101,14 @@ void RaggedCache::code_values(const ParallelFor& parallel_for) {
       if (h->kinds[page] == kHeld || h->kinds[page] == kHeldFine) code_page(*sizes, *h, page);
     }
   });
+}
+
+void RaggedCache::set_feedback(int layer, int kv_head, std::shared_ptr<const kernels::CodeFeedback> feedback) {
+  head(layer, kv_head).feedback = std::move(feedback);
+}
+
+void RaggedCache::drop_feedback() {
+  for (Head& h : heads_) h.feedback.reset();
 }
 
 void RaggedCache::store_value(int layer, int kv_head, std::int32_t entry, const float* value) {

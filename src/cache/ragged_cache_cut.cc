@@ -53,13 +53,13 @@ void RaggedCache::append_from(int layer, int kv_head, const kernels::HeadEntries
     h.n_fine = n_fine_before;
     throw;
   }
+  KeyWriter keys(h.feedback.get(), sizes.key_dim);
   for (const std::int32_t index : in_storage_order(indices, fine)) {
     const std::size_t i = seek(index);
     const kernels::EntryRun& run = source.runs[run_index];
     const Format& to = sizes.formats[h.kinds[page_of(h.n_skipped + entry)]];
     const Slot target = slot_of(sizes, h, entry);
-    kernels::convert_row(run.key_type, to.key_type, run.keys + i * row_bytes(run.key_type, sizes.key_dim), target.key,
-                         sizes.key_dim);
+    keys.write(run.key_type, to.key_type, run.keys + i * row_bytes(run.key_type, sizes.key_dim), target.key);
     kernels::convert_row(run.value_type, to.value_type, run.values + i * row_bytes(run.value_type, sizes.value_dim),
                          target.value, sizes.value_dim);
     set_position(sizes, h, entry++, run.positions[static_cast<std::int32_t>(i)]);
@@ -68,6 +68,7 @@ void RaggedCache::append_from(int layer, int kv_head, const kernels::HeadEntries
 
 void RaggedCache::move_forward(const Layout& layout, const Head& h, std::span<const std::int32_t> from) {
   const auto n_kept = static_cast<std::int32_t>(from.size());
+  KeyWriter keys(h.feedback.get(), layout.key_dim);
   const auto left_on_page = [&](std::int32_t entry) { return kPageEntries - (h.n_skipped + entry) % kPageEntries; };
   const auto format_of = [&](std::int32_t entry) -> const Format& {
     return layout.formats[h.kinds[page_of(h.n_skipped + entry)]];
@@ -80,7 +81,7 @@ void RaggedCache::move_forward(const Layout& layout, const Head& h, std::span<co
     if (*entry == to) continue;
     const Slot source = slot_of(layout, h, *entry), target = slot_of(layout, h, to);
     if (&before != &after) {
-      convert_entry(layout, before, source, after, target);
+      convert_entry(layout, before, source, after, target, keys);
       continue;
     }
     std::memmove(target.key, source.key, static_cast<std::size_t>(n) * before.key_bytes);
@@ -181,6 +182,7 @@ void RaggedCache::keep(int layer, int kv_head, std::span<const std::int32_t> ind
     renew_run(sizes, h, page);
   }
 
+  KeyWriter keys(h.feedback.get(), sizes.key_dim);
   std::byte* copied = rows.data();
   auto source_kind = kinds.begin();
   auto position = positions.begin();
@@ -188,7 +190,7 @@ void RaggedCache::keep(int layer, int kv_head, std::span<const std::int32_t> ind
     if (!is_in_order) {
       const Format& format = sizes.formats[*source_kind++];
       const Slot source = {.key = copied, .value = copied + format.key_bytes, .offset = nullptr};
-      convert_entry(sizes, format, source, sizes.formats[h.kinds[page]], slot_of(sizes, h, to));
+      convert_entry(sizes, format, source, sizes.formats[h.kinds[page]], slot_of(sizes, h, to), keys);
       copied += format.key_bytes + format.value_bytes;
     }
     set_position(sizes, h, to, *position++);

@@ -5,6 +5,7 @@
 
 #include "cache/staging_buffer.h"
 #include "engine/engine_impl.h"
+#include "engine/evidence/key_feedback.h"
 #include "engine/evidence/reference_attention.h"
 #include "engine/prefill/loss_search.h"
 #include "engine/prefill/reconstruction.h"
@@ -144,6 +145,8 @@ RangeEstimate estimate_of(const Engine::Impl& engine, const LayerRange& layers, 
   if (refits) {
     prefill_peak += ReferenceAttention::bytes_for(model.spec, layers, is_chunked ? options.prefill_chunk : n_prompt);
   }
+  // A turn's keys are coded when it is through, and so may be a prompt's that were in more bits.
+  if (total < whole && (is_chunked || shape.fine)) prefill_peak += key_feedback_bytes(shape);
 
   // Of a cut those that were and those that are, and while layers are cut one after the other those of a stage.
   const std::size_t scores =

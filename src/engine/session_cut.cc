@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "engine/engine_impl.h"
+#include "engine/evidence/key_feedback.h"
 #include "engine/evidence/layer_views.h"
 #include "engine/evidence/reference_attention.h"
 #include "engine/session_options.h"
@@ -24,6 +25,8 @@ void Session::Impl::run_cut(const CutShape& shape_of_cut, int max_window_rows) {
     reference.emplace(model().spec, engine_impl().layers, evidence.n_reference_rows(), engine_impl().pool);
     cache.hold_values();
   }
+  const bool has_feedback = feeds_back(options) && evidence.n_reference_rows() > 0;
+  const auto feedback_bytes = engine_impl().pool->reserve(has_feedback ? key_feedback_bytes(cache.shape()) : 0);
   try {
     for (int l = 0; l < shape.n_layer(); ++l) {
       if (!shape.layer(l).is_cut()) continue;
@@ -33,6 +36,7 @@ void Session::Impl::run_cut(const CutShape& shape_of_cut, int max_window_rows) {
       }
       LayerViews layer = stored_layer(*this, l);
       LayerView view = layer.of(evidence, evidence.needs(), max_window_rows);
+      if (has_feedback) set_feedback(cache, l, key_feedback(view, parallel_for));
       if (reference) reference->add_layer(view, parallel_for);
       const std::vector<LayerCut> due = cut.add_layer(view, parallel_for);
       if (pipeline.is_split()) pipeline.tell_layer(cut.newest_layer());
@@ -41,8 +45,10 @@ void Session::Impl::run_cut(const CutShape& shape_of_cut, int max_window_rows) {
     if (reference) reference->refit(cache, parallel_for);
   } catch (...) {
     cache.code_values(parallel_for);  // what waits for a fit that does not come
+    cache.drop_feedback();
     throw;
   }
+  cache.drop_feedback();
   gather_cut_entries();
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
   statistics.evict_s += elapsed.count();

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <string>
 
+#include "engine/evidence/key_feedback.h"
 #include "eviction/cut.h"
 #include "winnow/error.h"
 
@@ -19,8 +20,9 @@ void choose_bits(Bits& bits, const std::optional<Budget>& budget, const ModelSpe
   const bool fits = std::all_of(spec.layers.begin(), spec.layers.end(), [](const LayerSpec& layer) {
     return layer.key_dim % 32 == 0 && layer.value_dim % 32 == 0;
   });
-  if (!fits && bits.rule == Bits::Rule::kByBudget && std::max(chosen.bits, chosen.first_bits) == 8) {
-    bits = {.rule = Bits::Rule::kGiven, .bits = 4};
+  const int most = std::max({chosen.all.keys, chosen.all.values, chosen.first.keys, chosen.first.values});
+  if (!fits && bits.rule == Bits::Rule::kByBudget && most == 8) {
+    bits = {.rule = Bits::Rule::kGiven, .all = {.keys = 4, .values = 4}};
   }
 }
 
@@ -37,9 +39,9 @@ CacheShape cache_shape(const ModelSpec& spec, const SessionOptions& options) {
     }
   };
   const Bits bits = options.eviction.evicts() ? options.eviction.bits.for_budget(options.budget) : Bits{};
-  if (bits.first_bits > 0) {
-    const EntryType type = type_of(bits.first_bits);
-    shape.fine = {.key_type = type, .value_type = type, .part = bits.first_part};
+  if (bits.is_mixed()) {
+    shape.fine = {
+        .key_type = type_of(bits.first.keys), .value_type = type_of(bits.first.values), .part = bits.first_part};
   }
   for (const LayerSpec& layer : spec.layers) {
     if (layer.kind == LayerKind::kSharedAttention)
@@ -59,22 +61,39 @@ CacheShape cache_shape(const ModelSpec& spec, const SessionOptions& options) {
 
 void SessionOptions::choose_types() {
   if (!eviction.evicts() || eviction.bits.rule == Bits::Rule::kOwn) return;
-  const EntryType type = type_of(eviction.bits.for_budget(budget).bits);
-  for (EntryType* own : {&key_type, &value_type}) {
-    if (*own != EntryType::kF16 && *own != type) {
+  const BitWidths bits = eviction.bits.for_budget(budget).all;
+  const auto choose = [&](EntryType& own, int width) {
+    const EntryType type = type_of(width);
+    if (own != EntryType::kF16 && own != type) {
       throw Error(ErrorCode::kInvalidArgument,
                   "the method '" + eviction.text() + "' stores what stays as " + std::string(entry_type_name(type)) +
-                      ", and the cache's type is to be " + std::string(entry_type_name(*own)) +
+                      ", and the cache's type is to be " + std::string(entry_type_name(own)) +
                       ": leave the type out, or add bits=own to the method");
     }
-    *own = type;
-  }
+    own = type;
+  };
+  choose(key_type, bits.keys);
+  choose(value_type, bits.values);
 }
 
-std::string SessionOptions::stored_types(EntryType own) const {
-  const Bits bits = eviction.evicts() ? eviction.bits.for_budget(budget) : Bits{};
-  const std::string name(entry_type_name(own));
-  return bits.first_bits == 0 ? name : std::string(entry_type_name(type_of(bits.first_bits))) + "+" + name;
+namespace {
+
+std::string types_text(EntryType type, const Bits& bits, int BitWidths::*width) {
+  const std::string name(entry_type_name(type));
+  if (!bits.is_mixed() || type_of(bits.first.*width) == type) return name;
+  return std::string(entry_type_name(type_of(bits.first.*width))) + "+" + name;
+}
+
+Bits bits_of(const SessionOptions& options) {
+  return options.eviction.evicts() ? options.eviction.bits.for_budget(options.budget) : Bits{};
+}
+
+}  // namespace
+
+std::string SessionOptions::stored_key_types() const { return types_text(key_type, bits_of(*this), &BitWidths::keys); }
+
+std::string SessionOptions::stored_value_types() const {
+  return types_text(value_type, bits_of(*this), &BitWidths::values);
 }
 
 CutShape cut_shape(const CacheShape& shape, std::int32_t n, std::int64_t total) {
@@ -184,6 +203,7 @@ SessionOptions checked_session_options(SessionOptions options, const Model::Impl
 EvidenceNeeds evidence_needs(const SessionOptions& options) {
   if (!options.eviction.evicts()) return {};
   EvidenceNeeds needs = Cut::needs(options.eviction);
+  needs.reference_rows |= feeds_back(options);  // keys are coded by what queries see of them
   // A prompt's rows are gone by the time of a cut while decoding: it is the decoded ones that score.
   if (needs.all_queries && options.decode_cut != SessionOptions::DecodeCut::kKeep) {
     needs.window_rows = std::max(needs.window_rows, options.cut_every);

@@ -1,4 +1,5 @@
 // In how many bits what stays is stored: as text, and by the size of a budget.
+#include <span>
 #include <string>
 
 #include "base/numbers.h"
@@ -7,13 +8,27 @@
 namespace winnow {
 namespace {
 
-constexpr int kWidths[] = {8, 4, 3};
+constexpr int kKnownWidths[] = {8, 4, 3};
 
 std::optional<int> width(std::string_view text) {
-  for (const int bits : kWidths) {
+  for (const int bits : kKnownWidths) {
     if (text == std::to_string(bits)) return bits;
   }
   return std::nullopt;
+}
+
+// "4", or keys and values apart: "8/4".
+std::optional<BitWidths> widths(std::string_view text) {
+  const std::size_t slash = text.find('/');
+  const std::optional<int> keys = width(text.substr(0, slash));
+  const std::optional<int> values = slash == std::string_view::npos ? keys : width(text.substr(slash + 1));
+  if (!keys || !values) return std::nullopt;
+  return BitWidths{.keys = *keys, .values = *values};
+}
+
+std::string text_of(const BitWidths& bits) {
+  const std::string keys = std::to_string(bits.keys);
+  return bits.keys == bits.values ? keys : keys + "/" + std::to_string(bits.values);
 }
 
 // What is best from which part of the prompt on; the last row holds for what is smaller.
@@ -22,55 +37,60 @@ struct Row {
   Bits bits;
 };
 
-constexpr Bits all_in(int bits) { return {.rule = Bits::Rule::kGiven, .bits = bits}; }
-constexpr Bits best_in(int first_bits, double part, int bits) {
-  return {.rule = Bits::Rule::kGiven, .bits = bits, .first_bits = first_bits, .first_part = part};
+constexpr BitWidths both(int bits) { return {.keys = bits, .values = bits}; }
+constexpr Bits all_in(BitWidths bits) { return {.rule = Bits::Rule::kGiven, .all = bits}; }
+constexpr Bits best_in(BitWidths first, double part, BitWidths others) {
+  return {.rule = Bits::Rule::kGiven, .all = others, .first = first, .first_part = part};
 }
 
 // Of its bytes: chosen on three novels (docs/methods.md, auto).
-constexpr Row kByBytes[] = {{0.30, all_in(8)},
-                            {0.175, best_in(8, 0.3, 4)},
-                            {0.13, best_in(8, 0.22, 4)},
-                            {0.08, best_in(8, 0.15, 4)},
-                            {0.0, all_in(4)}};
+constexpr Row kByBytes[] = {{0.30, all_in(both(8))},
+                            {0.175, best_in(both(8), 0.3, both(4))},
+                            {0.13, best_in(both(8), 0.22, both(4))},
+                            {0.08, best_in(both(8), 0.15, both(4))},
+                            {0.0, all_in(both(4))}};
 // Of its entries: their number is given, and bits are all that is left to choose.
-constexpr Row kByEntries[] = {{0.15, all_in(8)}, {0.0, all_in(4)}};
+constexpr Row kByEntries[] = {{0.15, all_in(both(8))}, {0.0, all_in(both(4))}};
+
+const Bits& row_for(std::span<const Row> rows, double part) {
+  std::size_t i = 0;
+  while (part < rows[i].from) ++i;
+  return rows[i].bits;
+}
 
 }  // namespace
 
 std::optional<Bits> Bits::parse(std::string_view text) {
   if (text == "own") return Bits{};
   if (text == "by-budget") return Bits{.rule = Rule::kByBudget};
-  if (const std::optional<int> all = width(text)) return Bits{.rule = Rule::kGiven, .bits = *all};
+  if (const std::optional<BitWidths> bits = widths(text)) return all_in(*bits);
   const std::size_t colon = text.find(':'), comma = text.find(',');
   if (colon == std::string_view::npos || comma == std::string_view::npos || comma < colon) return std::nullopt;
-  const std::optional<int> first = width(text.substr(0, colon)), others = width(text.substr(comma + 1));
+  const std::optional<BitWidths> first = widths(text.substr(0, colon)), others = widths(text.substr(comma + 1));
   const std::optional<double> part = parse_double(text.substr(colon + 1, comma - colon - 1));
-  if (!first || !others || *first <= *others || !part || !(*part > 0 && *part < 1)) return std::nullopt;
-  return Bits{.rule = Rule::kGiven, .bits = *others, .first_bits = *first, .first_part = *part};
+  if (!first || !others || !part || !(*part > 0 && *part < 1)) return std::nullopt;
+  if (*first == *others || first->keys < others->keys || first->values < others->values) return std::nullopt;
+  return best_in(*first, *part, *others);
 }
 
 std::string Bits::text() const {
   if (rule == Rule::kOwn) return "own";
   if (rule == Rule::kByBudget) return "by-budget";
-  const std::string others = std::to_string(bits);
-  if (first_bits == 0) return others;
-  return std::to_string(first_bits) + ":" + format_number(first_part) + "," + others;
+  if (!is_mixed()) return text_of(all);
+  return text_of(first) + ":" + format_number(first_part) + "," + text_of(all);
 }
 
 double Bits::finer_part(const Budget& budget) const {
   const Bits chosen = for_budget(budget);
-  return rule == Rule::kByBudget && chosen.bits == 8 ? 1 : chosen.first_part;
+  return rule == Rule::kByBudget && chosen.all == both(8) ? 1 : chosen.first_part;
 }
 
 Bits Bits::for_budget(const std::optional<Budget>& budget) const {
   if (rule != Rule::kByBudget) return *this;
-  if (budget && budget->unit == Budget::Unit::kLoss) return best_in(8, finer_part(budget->most()), 4);
+  if (budget && budget->unit == Budget::Unit::kLoss) return best_in(both(8), finer_part(budget->most()), both(4));
   const double part = budget && budget->is_relative() ? budget->amount : 0;
   const bool is_of_bytes = budget && budget->unit == Budget::Unit::kByteFraction;
-  const Row* row = is_of_bytes ? kByBytes : kByEntries;
-  while (part < row->from) ++row;
-  return row->bits;
+  return is_of_bytes ? row_for(kByBytes, part) : row_for(kByEntries, part);
 }
 
 }  // namespace winnow

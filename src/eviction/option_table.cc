@@ -76,8 +76,9 @@ std::deque<OptionRow> common_rows() {
        get_integer<&O::sinks>},
       {"fit", "none | values", "values of what stays refitted, so that attention's output changes least", kEveryMethod,
        set_fit, get_fit},
-      {"bits", "own | 8 | 4 | 3 | 8:PART,4 | 4:PART,3 | by-budget",
-       "what stays is stored in the cache's own types, in q8_0, in r4, in r3, the best PART of it (0.3) in more bits "
+      {"bits", "own | 8 | 4 | 3 | 8/4 | 8:PART,4 | by-budget",
+       "what stays is stored in the cache's own types, in q8_0, in r4, in r3, keys and values apart, the best PART of "
+       "it (0.3) in more bits "
        "than the others, or in what is best for a budget of this size",
        kEveryMethod, set_bits, get_bits},
   };

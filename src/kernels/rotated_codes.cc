@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "kernels/code_feedback.h"
 #include "kernels/half.h"
 #include "kernels/nearest_level.h"
 #include "winnow/entries.h"
@@ -14,6 +15,7 @@ namespace winnow::kernels {
 namespace {
 
 constexpr int kMaxBlock = 128;
+constexpr int kLeastBlock = 16;
 template <std::size_t kLevels>
 using Magnitudes = std::span<const float, kLevels>;
 constexpr Magnitudes<8> kMagnitudes4(kLevels4, 8);
@@ -62,6 +64,16 @@ std::uint16_t fit_scale(Magnitudes<kLevels> magnitudes, const float* y, int n, s
   }
   match(magnitudes, y, n, scale, index);
   return scale == 0.0F ? 0 : bits;
+}
+
+std::uint16_t fit_scale(int bits, const float* y, int n, std::int32_t* index) {
+  return bits == 4 ? fit_scale(kMagnitudes4, y, n, index) : fit_scale(kMagnitudes3, y, n, index);
+}
+
+// As for float16: what it cannot hold becomes its largest number.
+void rotate_clamped(const float* x, float* y, int head_dim) {
+  for (int i = 0; i < head_dim; ++i) y[i] = std::clamp(x[i], -65504.0F, 65504.0F);
+  rotate_row(y, y, head_dim);
 }
 
 // The 24 bits of eight codes of 3 bits, in a group of `size` (rotated_codes.h).
@@ -156,14 +168,51 @@ void store_coded_row(EntryType type, const float* src, std::byte* dst, int head_
   const int block = code_block(head_dim);
   float y[kMaxHeadDim] = {};
   std::int32_t index[kMaxBlock];
-  // As for float16: what it cannot hold becomes its largest number.
-  for (int i = 0; i < head_dim; ++i) y[i] = std::clamp(src[i], -65504.0F, 65504.0F);
-  rotate_row(y, y, head_dim);
+  rotate_clamped(src, y, head_dim);
   for (int first = 0; first < head_dim; first += block, dst += block_bytes(bits, block)) {
-    const std::uint16_t scale =
-        bits == 4 ? fit_scale(kMagnitudes4, y + first, block, index) : fit_scale(kMagnitudes3, y + first, block, index);
+    const std::uint16_t scale = fit_scale(bits, y + first, block, index);
     std::memcpy(dst, &scale, sizeof(scale));
     pack(bits, y + first, index, block, dst + sizeof(scale));
+  }
+}
+
+void store_coded_rows(EntryType type, const CodeFeedback& feedback, const float* rows,
+                      std::span<std::byte* const> targets) {
+  const int head_dim = feedback.head_dim(), bits = code_bits(type), block = code_block(head_dim);
+  const auto in = [](int step, std::size_t row) { return static_cast<std::size_t>(step) * kFeedbackRows + row; };
+  alignas(64) float y[kMaxHeadDim * kFeedbackRows], scales[kMaxHeadDim * kFeedbackRows];  // by step
+  alignas(64) std::int32_t index[kMaxHeadDim * kFeedbackRows];
+  std::uint16_t scale_bits[kFeedbackRows][kMaxHeadDim / kLeastBlock];
+  float row[kMaxHeadDim], scale_of[kMaxHeadDim / kLeastBlock];
+  std::int32_t of_row[kMaxHeadDim];
+  for (; !targets.empty(); rows += std::ptrdiff_t{kFeedbackRows} * head_dim) {
+    const std::size_t n = std::min(targets.size(), std::size_t{kFeedbackRows});
+    for (std::size_t r = 0; r < kFeedbackRows; ++r) {  // the last of fewer again and again
+      rotate_clamped(rows + static_cast<std::ptrdiff_t>(std::min(r, n - 1)) * head_dim, row, head_dim);
+      for (int b = 0; b < head_dim / block; ++b) {
+        scale_bits[r][b] = fit_scale(bits, row + b * block, block, of_row);
+        scale_of[b] = float_from_half(scale_bits[r][b]);
+      }
+      for (int step = 0; step < head_dim; ++step) {
+        const std::int32_t i = feedback.order()[static_cast<std::size_t>(step)];
+        y[in(step, r)] = row[i];
+        scales[in(step, r)] = scale_of[i / block];
+      }
+    }
+    choose_with_feedback(feedback, code_magnitudes(bits), scales, y, index);
+    for (std::size_t r = 0; r < n; ++r) {
+      for (int step = 0; step < head_dim; ++step) {
+        const std::int32_t i = feedback.order()[static_cast<std::size_t>(step)];
+        row[i] = y[in(step, r)];
+        of_row[i] = index[in(step, r)];
+      }
+      std::byte* dst = targets[r];
+      for (int b = 0; b < head_dim / block; ++b, dst += block_bytes(bits, block)) {
+        std::memcpy(dst, &scale_bits[r][b], sizeof(std::uint16_t));
+        pack(bits, row + b * block, of_row + b * block, block, dst + sizeof(std::uint16_t));
+      }
+    }
+    targets = targets.subspan(n);
   }
 }
 

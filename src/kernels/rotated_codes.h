@@ -17,6 +17,8 @@
 
 namespace winnow::kernels {
 
+class CodeFeedback;
+
 // 4 for r4, 3 for r3, 0 for every other type.
 int code_bits(EntryType type);
 
@@ -46,6 +48,12 @@ void rotate_row(const float* x, float* y, int head_dim);
 void store_coded_row(EntryType type, const float* src, std::byte* dst, int head_dim);
 void load_coded_row(EntryType type, const std::byte* src, float* dst, int head_dim);
 void load_rotated_row(EntryType type, const std::byte* src, float* dst, int head_dim);
+
+// The codes of n rows [n][head_dim], one to each target, such that what queries with the feedback's second moment see
+// of them is least wrong (code_feedback.h). Scales are those of store_coded_row. A row's codes are the same whichever
+// others go with it; two instruction sets may round a number that is half-way between two levels differently.
+void store_coded_rows(EntryType type, const CodeFeedback& feedback, const float* rows,
+                      std::span<std::byte* const> targets);
 
 // The codes of a row as indices into the whole codebook, ascending levels, and the scales of its blocks (tests, golden
 // files).

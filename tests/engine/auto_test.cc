@@ -75,7 +75,7 @@ TEST(Auto, StoresInBitsByTheBudget) {
       Session session = engine->open(auto_options(method, c.budget));
       EXPECT_EQ(session.options().key_type, c.type) << c.budget;
       EXPECT_EQ(session.options().value_type, c.type) << c.budget;
-      EXPECT_EQ(session.options().stored_types(c.type),
+      EXPECT_EQ(session.options().stored_key_types(),
                 (c.fine > 0 ? "q8_0+" : "") + std::string(entry_type_name(c.type)));
       session.prefill(prompt);
       if (c.type == EntryType::kR4) {
@@ -94,7 +94,7 @@ TEST(Auto, StoresInBitsByTheBudget) {
   Session narrow = small_engine()->open(auto_options("auto", "20%bytes"));
   narrow.prefill(prompt);
   EXPECT_EQ(stored(narrow).n_fine, 0);
-  EXPECT_EQ(narrow.options().stored_types(EntryType::kR4), "r4");
+  EXPECT_EQ(narrow.options().stored_key_types(), "r4");
   expect_error(ErrorCode::kInvalidArgument, "multiple of 32",
                [] { small_engine()->open(auto_options("auto:bits=8:0.3,4", "20%bytes")); });
 

@@ -56,14 +56,16 @@ TEST(Options, PresetsAreThoseOfTheSpecification) {
   check("auto", "combined", "global", "global", 8, 4);
   check("auto-fast", "rms", "global", "global", 8, 4);
   EXPECT_EQ(EvictionOptions::parse("auto").fit, Fit::kValues);
-  for (const char* text : {"8", "4", "3", "by-budget", "own", "8:0.3,4", "4:0.15,3", "8:0.1,3"}) {
+  for (const char* text : {"8", "4", "3", "by-budget", "own", "8:0.3,4", "4:0.15,3", "8:0.1,3", "8/4", "4/3", "3/8",
+                           "8:0.3,8/4", "8/4:0.5,4", "8/4:0.1,3"}) {
     EXPECT_EQ(EvictionOptions::parse("kvzip:bits=" + std::string(text) + ",window=16").get("bits"), text);
     EXPECT_EQ(
         EvictionOptions::parse(EvictionOptions::parse("kvzip:window=16,bits=" + std::string(text)).text()).get("bits"),
         text);
   }
-  for (const char* text : {"2", "16", "", "8:0.3", "4:0.3,8", "3:0.3,4", "3:0.3,3", "8:0.3,8", "8:0,4", "8:1,4",
-                           "8:x,4", "8:0.3,4,4", "8:0.3,", ":0.3,4"}) {
+  for (const char* text : {"2",       "16",    "",      "8:0.3", "4:0.3,8",     "3:0.3,4",   "3:0.3,3",
+                           "8:0.3,8", "8:0,4", "8:1,4", "8:x,4", "8:0.3,4,4",   "8:0.3,",    ":0.3,4",
+                           "8/",      "/4",    "8/5",   "8/4/3", "8/4:0.3,8/4", "8/3:0.3,4", "8/4:0.3,8"}) {
     EXPECT_THROW(EvictionOptions::parse("kvzip:bits=" + std::string(text)), Error) << text;
   }
   EXPECT_EQ(EvictionOptions::parse("auto").bits.rule, Bits::Rule::kByBudget);

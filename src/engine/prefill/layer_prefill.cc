@@ -6,6 +6,7 @@
 
 #include "base/process_memory.h"
 #include "engine/estimate.h"
+#include "engine/evidence/key_feedback.h"
 #include "engine/prefill/reconstruction.h"
 #include "eviction/query_rows.h"
 
@@ -102,6 +103,12 @@ void LayerPrefill::begin_pass() {
   for (const PromptTarget& target : targets_) {
     if (target.refits()) target.session().cache.hold_values();
   }
+  std::size_t feedback_bytes = 0;
+  for (const Session::Impl* session : sessions) {
+    const CacheShape& shape = session->cache.shape();
+    if (shape.fine) feedback_bytes = std::max(feedback_bytes, key_feedback_bytes(shape));
+  }
+  feedback_bytes_ = engine_impl().pool->reserve(feedback_bytes * groups_.size());
   if (observed_) recorders.push_back(&*observed_);
   const bool reconstructs = (observer_ && observer_->needs.reconstruction_pass) ||
                             std::any_of(targets_.begin(), targets_.end(), [](const PromptTarget& target) {
@@ -164,23 +171,32 @@ void LayerPrefill::hear_layers_before(int end) {
 }
 
 void LayerPrefill::judge(Group& group, LayerViews& views) {
+  const ParallelFor parallel_for = engine_impl().parallel_for();
+  const bool has_codes = std::any_of(group.targets.begin(), group.targets.end(),
+                                     [](const PromptTarget* target) { return feeds_back(target->session().options); });
+  LayerView view = views.of(*group.evidence, group.needs);
+  const KeyFeedback feedback = has_codes ? key_feedback(view, parallel_for) : KeyFeedback{};
   std::vector<PromptTarget*> cut;
   for (PromptTarget* target : group.targets) {
+    RaggedCache& cache = target->session().cache;
+    if (feeds_back(target->session().options)) set_feedback(cache, view.layer, feedback);
     if (target->is_cut()) {
       cut.push_back(target);
     } else {
       target->keep_all(views);
+      cache.drop_feedback();
     }
   }
   if (cut.empty()) return;
-  const ParallelFor parallel_for = engine_impl().parallel_for();
-  LayerView view = views.of(*group.evidence, group.needs);
   const double before_s = group.before ? seconds_of([&] { add_before(group, view); }) : 0;
   const double reference_s = group.reference ? seconds_of([&] { group.reference->add_layer(view, parallel_for); }) : 0;
   LayerScoring scoring(view, window_columns_, parallel_for);
   for (PromptTarget* target : cut) {
     if (target->refits()) target->charge(reference_s + (target->promises() ? before_s : 0));
     target->cut(views, scoring);
+    // Entries in more bits may have fewer when later layers come.
+    RaggedCache& cache = target->session().cache;
+    if (!cache.shape().fine) cache.drop_feedback();
   }
 }
 
@@ -235,10 +251,12 @@ bool LayerPrefill::end_pass() {
   state_->commit();
   for (PromptTarget& target : targets_) {
     target.session().recurrent = *state_;
+    target.session().cache.drop_feedback();
     target.finish(tokens, logits, pass->follower_s());
     target.session().note_sizes(pass->hidden_bytes(), staging_->bytes());
     if (target.promises()) target.session().settle_cache();  // windows go back to their own
   }
+  feedback_bytes_.reset();
   pass.reset();
   staging_.reset();
   state_.reset();
@@ -249,6 +267,7 @@ bool LayerPrefill::end_pass() {
 }
 
 void LayerPrefill::undo() {
+  feedback_bytes_.reset();
   pass.reset();
   staging_.reset();
   for (Group& group : groups_) {

@@ -54,8 +54,9 @@ class LayerPrefill final : public Prefill::Impl {
   std::optional<LayerObserver> observer_;
   std::optional<QueryEvidence> observed_;
   std::optional<StagingBuffer> staging_;
-  std::optional<RecurrentState> state_;  // of the recurrent layers, for all sessions
-  HeldOutText held_out_;                 // of no tokens where no session promises anything
+  std::shared_ptr<void> feedback_bytes_;  // of the codes of keys
+  std::optional<RecurrentState> state_;   // of the recurrent layers, for all sessions
+  HeldOutText held_out_;                  // of no tokens where no session promises anything
 };
 
 }  // namespace winnow

@@ -32,9 +32,13 @@ int whole_number(std::string_view text) {
   return error == std::errc() && end == text.data() + text.size() ? value : -1;
 }
 
-// "pool=none", but not "snapkv:pool=none"; and "4", the end of "bits=8:0.3,4".
+// "pool=none", but not "snapkv:pool=none"; and "4" or "8/4", the end of "bits=8:0.3,4".
 bool is_further_option(std::string_view piece) {
-  if (whole_number(piece) >= 0) return true;
+  const std::size_t slash = piece.find('/');
+  if (whole_number(piece.substr(0, slash)) >= 0 &&
+      (slash == std::string_view::npos || whole_number(piece.substr(slash + 1)) >= 0)) {
+    return true;
+  }
   const std::size_t equals = piece.find('=');
   return equals != std::string_view::npos && piece.find(':') >= equals;
 }

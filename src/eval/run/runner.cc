@@ -69,7 +69,7 @@ AnswerKey Runner::Impl::key_of(const WorkItem& item, std::size_t turn, std::size
           .question = std::string(question_mode_name(item.mode)),
           .method = options.cells[cell].method,
           .budget = options.cells[cell].budget_text,
-          .types = {.key = session.stored_types(session.key_type), .value = session.stored_types(session.value_type)}};
+          .types = {.key = session.stored_key_types(), .value = session.stored_value_types()}};
 }
 
 bool Runner::Impl::is_done(const WorkItem& item) const {

@@ -92,6 +92,89 @@ TEST(ReferenceRows, AreRowsOfThePromptTurnedToPositionsBehindIt) {
   }
 }
 
+// What the reference rows of a layer's heads see of the errors of keys: the mean of (q . error)^2.
+double seen_error(const LayerView& view, const std::vector<std::vector<std::vector<double>>>& before,
+                  const std::vector<std::vector<std::vector<double>>>& after) {
+  const int d = view.shape.key_dim, n_group = view.shape.n_group;
+  double sum = 0;
+  for (int h = 0; h < view.n_kv_head; ++h) {
+    const auto head = static_cast<std::size_t>(h);
+    for (std::size_t i = 0; i < before[head].size(); ++i) {
+      for (int r = 0; r < view.n_reference_rows * n_group; ++r) {
+        const float* q = view.reference_q + (std::ptrdiff_t{r / n_group} * view.n_head + h * n_group + r % n_group) * d;
+        double error = 0;
+        for (std::size_t c = 0; c < static_cast<std::size_t>(d); ++c) {
+          error += static_cast<double>(q[c]) * (after[head][i][c] - before[head][i][c]);
+        }
+        sum += error * error;
+      }
+    }
+  }
+  return sum;
+}
+
+// Of keys of a session that stores codes: less is seen of their errors than if each number were rounded by itself, but
+// where nothing is cut they are rounded so.
+TEST(ReferenceRows, SayHowKeysAreCoded) {
+  for (const char* method : {"full", "streaming-llm:sinks=4"}) {
+    for (const EntryType type : {EntryType::kR4, EntryType::kR3}) {
+      SCOPED_TRACE(std::string(method) + " " + std::string(entry_type_name(type)));
+      const auto engine = Engine::create(tiny_model({.n_layer = 2, .n_head = 4, .n_kv_head = 2, .head_dim = 64}),
+                                         {.n_threads = 2, .n_batch = 48});
+      SessionOptions options = std::string(method) == "full" ? full_options() : evicting_options(method, "100%");
+      options.key_type = type;
+      Session session = engine->open(options);
+      EvidenceNeeds needs;
+      needs.reference_rows = true;
+      using Keys = std::vector<std::vector<std::vector<double>>>;  // [KV heads][entries][key_dim]
+      std::vector<Keys> plain;
+      std::vector<std::vector<float>> reference;
+      prefill_observed(session, random_tokens(300, 300, 5),
+                       {.needs = needs, .on_layer = [&](const LayerView& view, const ParallelFor&) {
+                          Keys keys;
+                          for (int h = 0; h < view.n_kv_head; ++h) keys.push_back(keys_of(view, h));
+                          plain.push_back(std::move(keys));
+                          const auto n = static_cast<std::size_t>(view.n_reference_rows) *
+                                         static_cast<std::size_t>(view.n_head * view.shape.key_dim);
+                          reference.emplace_back(view.reference_q, view.reference_q + n);
+                        }});
+      observe_stored(session, {.needs = {}, .on_layer = [&](LayerView view, const ParallelFor&) {
+                                 const auto l = static_cast<std::size_t>(view.layer);
+                                 const int d = view.shape.key_dim;
+                                 view.reference_q = reference[l].data();
+                                 view.n_reference_rows = static_cast<int>(reference[l].size()) / (view.n_head * d);
+                                 Keys before(2), stored(2), by_themselves(2);
+                                 for (std::size_t h = 0; h < 2; ++h) {
+                                   for (const kernels::EntryRun& run : view.heads[h].runs) {
+                                     if (run.key_type != type) continue;
+                                     for (std::int32_t i = 0; i < run.n_entries; ++i) {
+                                       const auto& key = plain[l][h][static_cast<std::size_t>(run.positions[i])];
+                                       std::vector<float> row(key.begin(), key.end());
+                                       std::vector<std::byte> code(row_bytes(type, d));
+                                       kernels::store_row(type, row.data(), code.data(), d);
+                                       kernels::load_row(type, code.data(), row.data(), d);
+                                       before[h].push_back(key);
+                                       by_themselves[h].emplace_back(row.begin(), row.end());
+                                       kernels::load_row(type,
+                                                         kernels::row_at(view.shape, run, kernels::RowKind::kKey, i),
+                                                         row.data(), d);
+                                       stored[h].emplace_back(row.begin(), row.end());
+                                     }
+                                   }
+                                   ASSERT_GE(before[h].size(), 200U);
+                                 }
+                                 const double seen = seen_error(view, before, stored),
+                                              seen_by_themselves = seen_error(view, before, by_themselves);
+                                 if (session.options().eviction.evicts()) {
+                                   EXPECT_LT(seen, 0.8 * seen_by_themselves);
+                                 } else {
+                                   EXPECT_EQ(seen, seen_by_themselves);
+                                 }
+                               }});
+    }
+  }
+}
+
 TEST(ReferenceRows, RmsIsTheRootOfTheMeanSquaredAttention) {
   observe(300, [](const LayerView& view, const ParallelFor& parallel_for) {
     const EvictionOptions options = EvictionOptions::parse("snapkv:scorer=rms,window=32,sinks=4");
