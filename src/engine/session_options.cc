@@ -14,6 +14,10 @@ namespace {
 
 EntryType type_of(int bits) { return bits == 8 ? EntryType::kQ8_0 : bits == 4 ? EntryType::kR4 : EntryType::kR3; }
 
+Bits bits_of(const SessionOptions& options) {
+  return options.eviction.evicts() ? options.eviction.bits.for_budget(options.budget) : Bits{};
+}
+
 // Where a head size does not go in 8 bits and nobody asked for them, all entries have 4.
 void choose_bits(Bits& bits, const std::optional<Budget>& budget, const ModelSpec& spec) {
   const Bits chosen = bits.for_budget(budget);
@@ -38,7 +42,7 @@ CacheShape cache_shape(const ModelSpec& spec, const SessionOptions& options) {
                                                    std::to_string(head_dim) + ": use f16, bf16 or f32");
     }
   };
-  const Bits bits = options.eviction.evicts() ? options.eviction.bits.for_budget(options.budget) : Bits{};
+  const Bits bits = bits_of(options);
   if (bits.is_mixed()) {
     shape.fine = {
         .key_type = type_of(bits.first.keys), .value_type = type_of(bits.first.values), .part = bits.first_part};
@@ -82,10 +86,6 @@ std::string types_text(EntryType type, const Bits& bits, int BitWidths::*width) 
   const std::string name(entry_type_name(type));
   if (!bits.is_mixed() || type_of(bits.first.*width) == type) return name;
   return std::string(entry_type_name(type_of(bits.first.*width))) + "+" + name;
-}
-
-Bits bits_of(const SessionOptions& options) {
-  return options.eviction.evicts() ? options.eviction.bits.for_budget(options.budget) : Bits{};
 }
 
 }  // namespace

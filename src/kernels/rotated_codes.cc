@@ -15,7 +15,7 @@ namespace winnow::kernels {
 namespace {
 
 constexpr int kMaxBlock = 128;
-constexpr int kLeastBlock = 16;
+constexpr int kLeastBlock = 16;  // row_bytes() refuses other head sizes than multiples of it
 template <std::size_t kLevels>
 using Magnitudes = std::span<const float, kLevels>;
 constexpr Magnitudes<8> kMagnitudes4(kLevels4, 8);
@@ -121,6 +121,11 @@ void pack(int bits, const float* y, const std::int32_t* index, int n, std::byte*
   }
 }
 
+void write_block(int bits, std::uint16_t scale, const float* y, const std::int32_t* index, int n, std::byte* out) {
+  std::memcpy(out, &scale, sizeof(scale));
+  pack(bits, y, index, n, out + sizeof(scale));
+}
+
 // f(i, whether number i of a block is negative, the index of its magnitude)
 template <class Function>
 void for_each_code(int bits, const std::byte* codes, int n, const Function& f) {
@@ -171,8 +176,7 @@ void store_coded_row(EntryType type, const float* src, std::byte* dst, int head_
   rotate_clamped(src, y, head_dim);
   for (int first = 0; first < head_dim; first += block, dst += block_bytes(bits, block)) {
     const std::uint16_t scale = fit_scale(bits, y + first, block, index);
-    std::memcpy(dst, &scale, sizeof(scale));
-    pack(bits, y + first, index, block, dst + sizeof(scale));
+    write_block(bits, scale, y + first, index, block, dst);
   }
 }
 
@@ -208,8 +212,7 @@ void store_coded_rows(EntryType type, const CodeFeedback& feedback, const float*
       }
       std::byte* dst = targets[r];
       for (int b = 0; b < head_dim / block; ++b, dst += block_bytes(bits, block)) {
-        std::memcpy(dst, &scale_bits[r][b], sizeof(std::uint16_t));
-        pack(bits, row + b * block, of_row + b * block, block, dst + sizeof(std::uint16_t));
+        write_block(bits, scale_bits[r][b], row + b * block, of_row + b * block, block, dst);
       }
     }
     targets = targets.subspan(n);

@@ -16,6 +16,20 @@
 namespace winnow {
 namespace {
 
+struct ChosenRows {
+  std::vector<std::int32_t> entries;
+  std::vector<Row> rows;
+};
+
+ChosenRows every_second(const std::vector<Row>& rows) {
+  ChosenRows chosen;
+  for (std::size_t i = 0; i < rows.size(); i += 2) {
+    chosen.entries.push_back(static_cast<std::int32_t>(i));
+    chosen.rows.push_back(rows[i]);
+  }
+  return chosen;
+}
+
 class CodedPages : public testing::TestWithParam<EntryType> {
  protected:
   CacheShape shape_ = even_shape(2, 2, 64, GetParam(), GetParam());
@@ -45,12 +59,7 @@ TEST_P(CodedPages, AreCodedWhenTheyAreFull) {
 TEST_P(CodedPages, ACutCodesAllButTheFirstEntries) {
   RaggedCache source(shape_.plain(), pool_);
   const std::vector<Row> rows = extend(source, 0, 0, 150, 0, random_);
-  std::vector<std::int32_t> chosen;
-  std::vector<Row> expected;
-  for (std::int32_t i = 0; i < 150; i += 2) {
-    chosen.push_back(i);
-    expected.push_back(rows[static_cast<std::size_t>(i)]);
-  }
+  const auto [chosen, expected] = every_second(rows);
   RaggedCache copied(shape_, pool_), kept(shape_, pool_);
   copied.append_from(0, 0, source.entries(0, 0), chosen);
   kept.append_from(0, 0, source.entries(0, 0), std::vector<std::int32_t>{});
@@ -227,25 +236,20 @@ TEST(CodedPagesWithFeedback, CodeKeysByIt) {
     FedBack keys(type);
     RaggedCache source(shape.plain(), pool);
     const std::vector<Row> rows = extend(source, 0, 0, 150, 0, random);
-    std::vector<std::int32_t> every_second;
-    std::vector<Row> kept_rows;
-    for (std::int32_t i = 0; i < 150; i += 2) {
-      every_second.push_back(i);
-      kept_rows.push_back(rows[static_cast<std::size_t>(i)]);
-    }
+    const auto [chosen, kept_rows] = every_second(rows);
     // Which rows are nearer with feedback than without is the kernel's affair; here they only have to differ.
     ASSERT_NE(keys.coded(rows[9].key, true), keys.coded(rows[9].key, false));
 
     RaggedCache copied(shape, pool), cut(shape, pool), settled(shape, pool);
     for (RaggedCache* cache : {&copied, &cut, &settled}) cache->set_feedback(0, 0, keys.feedback);
-    copied.append_from(0, 0, source.entries(0, 0), every_second);
+    copied.append_from(0, 0, source.entries(0, 0), chosen);
     keys.expect_keys(copied, kept_rows, true, "copied");
     for (RaggedCache* cache : {&cut, &settled}) {
       cache->extend(0, 0, 150, 0);
       for (std::int32_t i = 0; i < 150; ++i) store(*cache, 0, 0, i, rows[static_cast<std::size_t>(i)]);
     }
     RaggedCache forked = settled.fork();
-    cut.keep(0, 0, every_second);
+    cut.keep(0, 0, chosen);
     keys.expect_keys(cut, kept_rows, true, "cut");
     settled.settle();
     keys.expect_keys(settled, rows, true, "settled");

@@ -104,9 +104,9 @@ void LayerPrefill::begin_pass() {
     if (target.refits()) target.session().cache.hold_values();
   }
   std::size_t feedback_bytes = 0;
-  for (const Session::Impl* session : sessions) {
-    const CacheShape& shape = session->cache.shape();
-    if (shape.fine) feedback_bytes = std::max(feedback_bytes, key_feedback_bytes(shape));
+  for (const PromptTarget& target : targets_) {
+    const CacheShape& shape = target.session().cache.shape();
+    if (target.is_cut() && shape.fine) feedback_bytes = std::max(feedback_bytes, key_feedback_bytes(shape));
   }
   feedback_bytes_ = engine_impl().pool->reserve(feedback_bytes * groups_.size());
   if (observed_) recorders.push_back(&*observed_);
@@ -178,13 +178,12 @@ void LayerPrefill::judge(Group& group, LayerViews& views) {
   const KeyFeedback feedback = has_codes ? key_feedback(view, parallel_for) : KeyFeedback{};
   std::vector<PromptTarget*> cut;
   for (PromptTarget* target : group.targets) {
-    RaggedCache& cache = target->session().cache;
-    if (feeds_back(target->session().options)) set_feedback(cache, view.layer, feedback);
+    if (feeds_back(target->session().options)) set_feedback(target->session().cache, view.layer, feedback);
     if (target->is_cut()) {
       cut.push_back(target);
     } else {
       target->keep_all(views);
-      cache.drop_feedback();
+      target->session().cache.drop_feedback();
     }
   }
   if (cut.empty()) return;
