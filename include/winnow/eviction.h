@@ -81,7 +81,7 @@ struct Bits {
 
   // What `by-budget` comes to; for a loss 8 and 4 bits, whatever is tried, with the part of its most().
   Bits for_budget(const std::optional<Budget>& budget) const;
-  // Which part of what stays has the more bits under a budget, where both kinds are there.
+  // Of cuts that are tried for a loss: which part of what stays has the more bits under a budget of bytes.
   double finer_part(const Budget& budget) const;
 };
 

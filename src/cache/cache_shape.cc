@@ -39,6 +39,7 @@ CacheShape CacheShape::plain() const {
   shape.key_type = kernels::plain_type(key_type);
   shape.value_type = kernels::plain_type(value_type);
   shape.fine.reset();
+  shape.later.reset();
   return shape;
 }
 

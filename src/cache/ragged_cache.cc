@@ -29,29 +29,23 @@ RaggedCache::RaggedCache(const CacheShape& shape, std::shared_ptr<PagePool> pool
                                                  .has_codes = shape.has_codes()});
     n_heads += static_cast<std::size_t>(layer.n_kv_head);
     if (layer.n_kv_head == 0) continue;
-    const auto format = [&](const CacheShape& types, std::int32_t first_slot) {
+    const auto format = [&](const auto& types, std::int32_t first_slot = 0) {
       return Format{.key_type = types.key_type,
                     .value_type = types.value_type,
-                    .key_bytes = types.key_bytes(l),
-                    .value_bytes = types.value_bytes(l),
+                    .key_bytes = row_bytes(types.key_type, layer.key_dim),
+                    .value_bytes = row_bytes(types.value_type, layer.value_dim),
                     .first_slot = first_slot};
     };
-    const auto fine_format = [&](const CacheShape& types) {
-      Format fine = format(types, 0);
-      if (!types.fine) return fine;
-      fine.key_type = types.fine->key_type;
-      fine.value_type = types.fine->value_type;
-      fine.key_bytes = row_bytes(fine.key_type, layer.key_dim);
-      fine.value_bytes = row_bytes(fine.value_type, layer.value_dim);
-      return fine;
-    };
-    for (Format& any : sizes.formats) any = format(shape, 0);
+    for (Format& any : sizes.formats) any = format(shape);
     if (!shape.has_codes()) continue;
-    sizes.formats[kPlain] = format(plain, 0);
-    sizes.formats[kFine] = fine_format(shape);
-    sizes.formats[kHeld] = format(held, 0);
-    sizes.formats[kHeldFine] = fine_format(held);
+    sizes.formats[kPlain] = format(plain);
+    sizes.formats[kHeld] = sizes.formats[kHeldFine] = format(held);
     sizes.formats[kFirst] = format(plain, kPageEntries - kPlainEntries);
+    if (shape.fine) sizes.formats[kFine] = format(*shape.fine);
+    if (shape.fine) sizes.formats[kHeldFine] = format(*held.fine);
+    if (!shape.later || layer.window > 0) continue;
+    sizes.formats[kLater] = format(*shape.later);
+    sizes.later = kLater;
   }
   heads_.resize(n_heads);
 }
@@ -213,8 +207,12 @@ void RaggedCache::make_writable(const Layout& layout, Head& head, std::size_t pa
   renew_run(layout, head, page);
 }
 
-void RaggedCache::grow(const Layout& layout, Head& head, std::int32_t n, std::int32_t first_position, bool is_settled) {
+void RaggedCache::grow(const Layout& layout, Head& head, std::int32_t n, std::int32_t first_position, Stage stage) {
   if (n == 0) return;
+  const auto kind_of = [&](std::size_t page) {
+    if (stage == Stage::kPlain) return layout.plain(page);
+    return stage == Stage::kLater ? layout.later : layout.settled(head, page);
+  };
   if (head.n_entries == 0) head.n_skipped = layout.skipped(first_position);
   const std::size_t n_old = head.pages.size();
   const std::int32_t first_slot = head.n_skipped + head.n_entries;
@@ -222,14 +220,14 @@ void RaggedCache::grow(const Layout& layout, Head& head, std::int32_t n, std::in
   try {
     while (head.pages.size() < pages_for(end)) {
       const std::size_t page = head.pages.size();
-      const Kind kind = is_settled ? layout.settled(head, page) : layout.plain(page);
+      const Kind kind = kind_of(page);
       head.pages.push_back(acquire(layout, kind));
       head.kinds.push_back(kind);
       head.positions.emplace_back();
       head.runs.push_back(run_of(layout, head, page, first_slot_of(head, page), 0));
     }
     const bool writes_to_old_page = n_old > 0 && first_slot % kPageEntries != 0;
-    if (writes_to_old_page && !is_settled && head.kinds[n_old - 1] != layout.plain(n_old - 1)) {
+    if (writes_to_old_page && stage == Stage::kPlain && head.kinds[n_old - 1] != layout.plain(n_old - 1)) {
       recode(layout, head, n_old - 1, layout.plain(n_old - 1));
     } else if (writes_to_old_page) {
       make_writable(layout, head, n_old - 1);
@@ -270,7 +268,7 @@ void RaggedCache::extend(int layer, int kv_head, std::int32_t n, std::int32_t fi
   assert(n >= 0 && first_position >= 0);
   assert(n == 0 || h.n_entries == 0 || h.runs.back().positions[h.runs.back().n_entries - 1] < first_position);
   const std::int32_t n_before = h.n_entries;
-  grow(layout(layer), h, n, first_position, false);
+  grow(layout(layer), h, n, first_position, Stage::kPlain);
   for (std::int32_t i = 0; i < n; ++i) set_position(layout(layer), h, n_before + i, first_position + i);
 }
 

@@ -55,11 +55,20 @@ struct FineTypes {
   bool operator==(const FineTypes&) const = default;
 };
 
+// What follows a cut, once its pages are full and until the next cut. Windows have what a cut keeps.
+struct LaterTypes {
+  EntryType key_type;
+  EntryType value_type;
+
+  bool operator==(const LaterTypes&) const = default;
+};
+
 struct CacheShape {
   std::vector<LayerShape> layers;
   EntryType key_type = EntryType::kF16;
   EntryType value_type = EntryType::kF16;
-  std::optional<FineTypes> fine = {};  // only where rows are coded; comes plain in the same types
+  std::optional<FineTypes> fine = {};    // only where rows are coded; comes plain in the same types
+  std::optional<LaterTypes> later = {};  // likewise; nothing: as what a cut keeps
 
   int n_layer() const { return static_cast<int>(layers.size()); }
   const LayerShape& layer(int l) const { return layers[static_cast<std::size_t>(l)]; }
@@ -102,7 +111,8 @@ struct CacheShape {
 // coded ones on the last page turn it plain again.
 //
 // Where a cut's best entries are stored in more bits (CacheShape::fine), they are whole pages of a head, behind its
-// first page and before all others: pages have one format each.
+// first page and before all others: pages have one format each. What follows a cut may have a format of its own
+// (CacheShape::later): nothing has ranked it, and most of what comes attends to it.
 class RaggedCache {
  public:
   RaggedCache(const CacheShape& shape, std::shared_ptr<PagePool> pool);
@@ -181,10 +191,10 @@ class RaggedCache {
 
   void clear();
 
-  // A layer's entries as bytes (sizes and types, then per head: count, then per page: count, 1 if it is plain or 2 if
-  // it is in more bits, positions, key rows, value rows), in this machine's byte order. write throws Error(kIo).
-  // restore throws Error(kBadFile) on anything that does not fit this cache's shape, and Error(kOutOfMemory); either
-  // leaves the cache empty.
+  // A layer's entries as bytes (sizes and types, then per head: count, then per page: count, 1 if it is plain, 2 if it
+  // is in more bits or 3 if it followed a cut, positions, key rows, value rows), in this machine's byte order. write
+  // throws Error(kIo). restore throws Error(kBadFile) on anything that does not fit this cache's shape, and
+  // Error(kOutOfMemory); either leaves the cache empty.
   void write(std::ostream& out, int layer) const;
   void restore(std::istream& in, int layer);
 
@@ -200,8 +210,8 @@ class RaggedCache {
     // As the pool takes it: in units of a cache line.
     std::size_t page_bytes() const { return (n_slots() * entry_bytes() + 63) / 64 * 64; }
   };
-  enum Kind : std::uint8_t { kCoded, kFine, kPlain, kFirst, kHeld, kHeldFine };
-  static constexpr int kKinds = 6;
+  enum Kind : std::uint8_t { kCoded, kFine, kLater, kPlain, kFirst, kHeld, kHeldFine };
+  static constexpr int kKinds = 7;
 
   // A page's slots hold 16-bit offsets from the position of its first entry.
   struct PagePositions {
@@ -232,11 +242,12 @@ class RaggedCache {
     Format formats[kKinds];  // all the same where nothing is coded
     std::int32_t window;
     bool has_codes;
+    Kind later = kCoded;  // how pages that follow a cut are stored once they are full
     bool holds_values = false;
 
     const Format& coded() const { return formats[kCoded]; }
     bool has_first_page() const { return has_codes && window == 0; }
-    // How a page is stored once it is settled.
+    // How a cut stores a page.
     Kind settled(const Head& head, std::size_t page) const {
       if (has_first_page() && page == 0) return kFirst;
       if (page <= head.n_fine && head.n_fine > 0) return holds_values ? kHeldFine : kFine;
@@ -288,9 +299,10 @@ class RaggedCache {
   static void move_forward(const Layout& layout, const Head& head, std::span<const std::int32_t> from);
   // Moves a page's entries to one of another kind. Strong guarantee.
   void recode(const Layout& layout, Head& head, std::size_t page, Kind kind);
-  // Adds n entries, of which the first has the position first_position, without contents: on pages as they come, or as
-  // they are settled. Strong guarantee.
-  void grow(const Layout& layout, Head& head, std::int32_t n, std::int32_t first_position, bool is_settled);
+  // Adds n entries, of which the first has the position first_position, without contents: on pages as they come, as
+  // a cut stores them, or as they are stored that follow it. Strong guarantee.
+  enum class Stage { kPlain, kCut, kLater };
+  void grow(const Layout& layout, Head& head, std::int32_t n, std::int32_t first_position, Stage stage);
   // The entries in ascending position.
   static std::vector<std::int32_t> by_position(const Head& head);
   // `indices` in the order in which they are stored.

@@ -41,7 +41,7 @@ void RaggedCache::settle(int layer, int kv_head) {
   if (!sizes.has_codes) return;
   for (std::size_t page = page_of(h.n_skipped + h.n_entries); page-- > 0 && h.kinds[page] == kPlain;) {
     try {
-      recode(sizes, h, page, kCoded);
+      recode(sizes, h, page, sizes.later);
     } catch (const Error& error) {
       if (error.code() != ErrorCode::kOutOfMemory) throw;
       return;

@@ -48,7 +48,7 @@ void RaggedCache::append_from(int layer, int kv_head, const kernels::HeadEntries
   if (!fine.empty()) h.n_fine = fine.size() / kPageEntries;
   try {
     grow(sizes, h, static_cast<std::int32_t>(indices.size()),
-         source.runs[run_index].positions[static_cast<std::int32_t>(first)], true);
+         source.runs[run_index].positions[static_cast<std::int32_t>(first)], Stage::kCut);
   } catch (...) {
     h.n_fine = n_fine_before;
     throw;

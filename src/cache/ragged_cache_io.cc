@@ -35,7 +35,7 @@ std::string describe(const LayerNumbers& layer) {
 [[noreturn]] void fail(const std::string& what) { throw Error(ErrorCode::kBadFile, "the stored cache " + what); }
 
 // How a page is stored, as a file has it.
-enum Stored : std::int32_t { kStoredSettled, kStoredPlain, kStoredFine };
+enum Stored : std::int32_t { kStoredCut, kStoredPlain, kStoredFine, kStoredLater };
 
 void write_bytes(std::ostream& out, const void* data, std::size_t bytes) {
   out.write(static_cast<const char*>(data), static_cast<std::streamsize>(bytes));
@@ -59,8 +59,11 @@ void RaggedCache::write(std::ostream& out, int layer) const {
       const Kind kind = h.kinds[page];
       const Format& format = layout(layer).formats[kind];
       const auto n = static_cast<std::size_t>(run.n_entries);
-      const std::int32_t of_page[] = {run.n_entries,
-                                      kind == kPlain ? kStoredPlain : (kind == kFine ? kStoredFine : kStoredSettled)};
+      const Stored stored = kind == kPlain   ? kStoredPlain
+                            : kind == kFine  ? kStoredFine
+                            : kind == kLater ? kStoredLater
+                                             : kStoredCut;
+      const std::int32_t of_page[] = {run.n_entries, stored};
       write_bytes(out, of_page, sizeof(of_page));
       std::int32_t positions[kPageEntries];
       for (std::int32_t i = 0; i < run.n_entries; ++i) positions[i] = run.positions[i];
@@ -102,9 +105,10 @@ void RaggedCache::restore_head(const Layout& layout, Head& h, std::istream& in) 
     read_bytes(in, numbers, sizeof(numbers));
     const std::int32_t n = numbers[0];
     const bool is_plain = numbers[1] == kStoredPlain, is_fine = numbers[1] == kStoredFine;
+    const bool is_later = numbers[1] == kStoredLater;
     const std::size_t page = h.pages.size();
-    if (n < 1 || n > std::min(kPageEntries, count - h.n_entries) || numbers[1] < kStoredSettled ||
-        numbers[1] > kStoredFine) {
+    if (n < 1 || n > std::min(kPageEntries, count - h.n_entries) || numbers[1] < kStoredCut ||
+        numbers[1] > kStoredLater || (is_later && (layout.later != kLater || page == 0))) {
       fail("has a page that cannot be: the file is corrupt, save the session again");
     }
     // Those in more bits are full and follow the first page.
@@ -130,7 +134,7 @@ void RaggedCache::restore_head(const Layout& layout, Head& h, std::istream& in) 
     }
     const std::int32_t first = h.n_entries;
     if (is_fine) ++h.n_fine;
-    grow(layout, h, n, positions[0], !is_plain);
+    grow(layout, h, n, positions[0], is_plain ? Stage::kPlain : is_later ? Stage::kLater : Stage::kCut);
     const Slot target = slot_of(layout, h, first);
     for (std::int32_t i = 0; i < n; ++i) set_position(layout, h, first + i, positions[i]);
     const Format& format = layout.formats[h.kinds[page]];

@@ -18,14 +18,16 @@ Bits bits_of(const SessionOptions& options) {
   return options.eviction.evicts() ? options.eviction.bits.for_budget(options.budget) : Bits{};
 }
 
+bool has_heads_for_8_bits(const ModelSpec& spec) {
+  return std::all_of(spec.layers.begin(), spec.layers.end(),
+                     [](const LayerSpec& layer) { return layer.key_dim % 32 == 0 && layer.value_dim % 32 == 0; });
+}
+
 // Where a head size does not go in 8 bits and nobody asked for them, all entries have 4.
 void choose_bits(Bits& bits, const std::optional<Budget>& budget, const ModelSpec& spec) {
   const Bits chosen = bits.for_budget(budget);
-  const bool fits = std::all_of(spec.layers.begin(), spec.layers.end(), [](const LayerSpec& layer) {
-    return layer.key_dim % 32 == 0 && layer.value_dim % 32 == 0;
-  });
   const int most = std::max({chosen.all.keys, chosen.all.values, chosen.first.keys, chosen.first.values});
-  if (!fits && bits.rule == Bits::Rule::kByBudget && most == 8) {
+  if (!has_heads_for_8_bits(spec) && bits.rule == Bits::Rule::kByBudget && most == 8) {
     bits = {.rule = Bits::Rule::kGiven, .all = {.keys = 4, .values = 4}};
   }
 }
@@ -46,6 +48,11 @@ CacheShape cache_shape(const ModelSpec& spec, const SessionOptions& options) {
   if (bits.is_mixed()) {
     shape.fine = {
         .key_type = type_of(bits.first.keys), .value_type = type_of(bits.first.values), .part = bits.first_part};
+  }
+  // Questions and answers are part of what follows, and every token looks at those just before it.
+  const bool are_all_in_8_bits = options.key_type == EntryType::kQ8_0 && options.value_type == EntryType::kQ8_0;
+  if (bits.rule != Bits::Rule::kOwn && !are_all_in_8_bits && has_heads_for_8_bits(spec)) {
+    shape.later = {.key_type = EntryType::kQ8_0, .value_type = EntryType::kQ8_0};
   }
   for (const LayerSpec& layer : spec.layers) {
     if (layer.kind == LayerKind::kSharedAttention)

@@ -43,14 +43,21 @@ constexpr Bits best_in(BitWidths first, double part, BitWidths others) {
   return {.rule = Bits::Rule::kGiven, .all = others, .first = first, .first_part = part};
 }
 
-// Of its bytes: chosen on three novels (docs/methods.md, auto).
+// Of its bytes: chosen on three novels and on answers to questions about other documents (docs/methods.md, auto).
 constexpr Row kByBytes[] = {{0.30, all_in(both(8))},
                             {0.175, best_in(both(8), 0.3, both(4))},
-                            {0.13, best_in(both(8), 0.22, both(4))},
-                            {0.08, best_in(both(8), 0.15, both(4))},
-                            {0.0, all_in(both(4))}};
+                            {0.09, best_in(both(8), 0.22, both(4))},
+                            {0.075, best_in(both(8), 0.15, both(4))},
+                            {0.025, best_in(both(4), 0.5, both(3))},
+                            {0.0, all_in(both(3))}};
 // Of its entries: their number is given, and bits are all that is left to choose.
 constexpr Row kByEntries[] = {{0.15, all_in(both(8))}, {0.0, all_in(both(4))}};
+// While cuts of a prompt are tried for a loss: all of them store what is coarser in the same type.
+constexpr Row kForALoss[] = {{0.30, best_in(both(8), 1, both(4))},
+                             {0.175, best_in(both(8), 0.3, both(4))},
+                             {0.13, best_in(both(8), 0.22, both(4))},
+                             {0.08, best_in(both(8), 0.15, both(4))},
+                             {0.0, all_in(both(4))}};
 
 const Bits& row_for(std::span<const Row> rows, double part) {
   std::size_t i = 0;
@@ -81,13 +88,12 @@ std::string Bits::text() const {
 }
 
 double Bits::finer_part(const Budget& budget) const {
-  const Bits chosen = for_budget(budget);
-  return rule == Rule::kByBudget && chosen.all == both(8) ? 1 : chosen.first_part;
+  return rule == Rule::kByBudget ? row_for(kForALoss, budget.amount).first_part : first_part;
 }
 
 Bits Bits::for_budget(const std::optional<Budget>& budget) const {
   if (rule != Rule::kByBudget) return *this;
-  if (budget && budget->unit == Budget::Unit::kLoss) return best_in(both(8), finer_part(budget->most()), both(4));
+  if (budget && budget->unit == Budget::Unit::kLoss) return row_for(kForALoss, budget->most().amount);
   const double part = budget && budget->is_relative() ? budget->amount : 0;
   const bool is_of_bytes = budget && budget->unit == Budget::Unit::kByteFraction;
   return is_of_bytes ? row_for(kByBytes, part) : row_for(kByEntries, part);

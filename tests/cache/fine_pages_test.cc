@@ -1,4 +1,5 @@
-// Caches that store the best entries of a cut in more bits: whole pages of them, before the others of their head.
+// Caches whose pages differ: the best entries of a cut stand in more bits, whole pages of them before the others of
+// their head, and what follows a cut may have types of its own.
 #include <algorithm>
 #include <functional>
 #include <sstream>
@@ -101,8 +102,7 @@ TEST(FinePages, HoldTheEntriesThatAreNamed) {
   EXPECT_EQ(copied.bytes(), 0U);
 }
 
-TEST(FinePages, EqualPlainVectorsUnderRandomOperations) {
-  const CacheShape shape = fine_shape();
+void expect_random_operations_hold(const CacheShape& shape) {
   const auto pool = PagePool::create(0);
   std::mt19937 random(17);
   std::vector<Sequence> sequences;
@@ -147,6 +147,73 @@ TEST(FinePages, EqualPlainVectorsUnderRandomOperations) {
   EXPECT_GT(n_fine, 1000);
   sequences.clear();
   EXPECT_EQ(pool->statistics().pages_in_use, 0U);
+}
+
+TEST(FinePages, EqualPlainVectorsUnderRandomOperations) { expect_random_operations_hold(fine_shape()); }
+
+TEST(LaterPages, EqualPlainVectorsUnderRandomOperations) {
+  CacheShape shape = fine_shape();
+  shape.later = {.key_type = EntryType::kQ8_0, .value_type = EntryType::kQ8_0};
+  expect_random_operations_hold(shape);
+}
+
+// What follows a cut has its own types until the next one, in forks and files, too.
+TEST(LaterPages, HoldWhatFollowsACut) {
+  CacheShape shape = even_shape(1, 1, 64, EntryType::kR4, EntryType::kR3);
+  shape.later = {.key_type = EntryType::kQ8_0, .value_type = EntryType::kR4};
+  const auto pool = PagePool::create(0);
+  std::mt19937 random(13);
+  RaggedCache source(shape.plain(), pool), cache(shape, pool);
+  constexpr std::int32_t kCut = kPlainEntries + 2 * kPageEntries, kMore = 2 * kPageEntries + 5;
+  std::vector<Row> rows = extend(source, 0, 0, kCut, 0, random);
+  cache.append_from(0, 0, source.entries(0, 0), up_to(kCut));
+  for (Row& row : extend(cache, 0, 0, kMore, kCut, random)) rows.push_back(std::move(row));
+  cache.settle();
+  const auto expect_types = [&](const RaggedCache& of) {
+    const std::span<const kernels::EntryRun> runs = of.entries(0, 0).runs;
+    ASSERT_EQ(runs.size(), 6U);
+    constexpr EntryType kTypes[6][2] = {{EntryType::kF16, EntryType::kF16}, {EntryType::kR4, EntryType::kR3},
+                                        {EntryType::kR4, EntryType::kR3},   {EntryType::kQ8_0, EntryType::kR4},
+                                        {EntryType::kQ8_0, EntryType::kR4}, {EntryType::kF16, EntryType::kF16}};
+    for (std::size_t page = 0; page < runs.size(); ++page) {
+      EXPECT_EQ(runs[page].key_type, kTypes[page][0]) << page;
+      EXPECT_EQ(runs[page].value_type, kTypes[page][1]) << page;
+    }
+  };
+  expect_types(cache);
+  const Found found = find(cache, 0, 0);
+  for (std::size_t i = kCut; i < rows.size(); ++i) {
+    EXPECT_LT(relative_distance(found.rows[i].key, rows[i].key), most_error(EntryType::kQ8_0)) << i;
+    EXPECT_LT(relative_distance(found.rows[i].value, rows[i].value), most_error(EntryType::kR4)) << i;
+  }
+
+  std::stringstream file;
+  cache.write(file, 0);
+  RaggedCache restored(shape, pool);
+  restored.restore(file, 0);
+  expect_types(restored);
+  EXPECT_EQ(restored.bytes(), cache.bytes());
+  const Found again = find(restored, 0, 0);
+  for (std::size_t i = 0; i < rows.size(); ++i) EXPECT_EQ(again.rows[i].key, found.rows[i].key) << i;
+
+  // A cut stores all of it as it stores the rest; a fork keeps what it had.
+  const RaggedCache fork = cache.fork();
+  cache.keep(0, 0, up_to(kCut + kMore));
+  EXPECT_EQ(cache.bytes(), shape.head_bytes(0, kCut + kMore));
+  expect_types(fork);
+
+  // A cache that has no such pages, and a first page of them.
+  const std::string bytes = file.str();
+  CacheShape alike = shape;
+  alike.later.reset();
+  const auto refusal = [&](const CacheShape& target, std::string changed) {
+    std::istringstream in(changed);
+    test::expect_error(ErrorCode::kBadFile, "cannot be", [&] { RaggedCache(target, pool).restore(in, 0); });
+  };
+  refusal(alike, bytes);
+  std::string first = bytes;
+  first[7 * sizeof(std::int32_t)] = 3;
+  refusal(shape, first);
 }
 
 // While layers are cut one after the other entries lose bits and values wait: what stays in more bits to the end has
@@ -278,7 +345,7 @@ TEST(FinePages, RefuseFilesThatCannotBe) {
   EXPECT_EQ(refusal(shape, first_page, 4), "") << "unchanged";
   EXPECT_NE(refusal(shape, first_page + 4, 2).find("cannot be"), std::string::npos) << "a first page in more bits";
   EXPECT_NE(refusal(shape, fine_page, 31).find("cannot be"), std::string::npos) << "a page that is not full";
-  EXPECT_NE(refusal(shape, fine_page + 4, 3).find("cannot be"), std::string::npos);
+  EXPECT_NE(refusal(shape, fine_page + 4, 4).find("cannot be"), std::string::npos);
   EXPECT_NE(refusal(shape, position, 3).find("order"), std::string::npos) << "before the first page's end";
   EXPECT_NE(refusal(shape, position, 9).find("twice"), std::string::npos) << "as another entry";
   CacheShape alike = shape;

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <limits>
 #include <map>
+#include <set>
 #include <tuple>
 #include <vector>
 
@@ -60,29 +61,27 @@ TEST(Auto, StoresInBitsByTheBudget) {
   for (const char* method : {"auto", "auto:fast"}) {
     const struct {
       const char* budget;
-      EntryType type;
-      double fine = 0;  // part in 8 bits, of those in 4
-    } cases[] = {{"40%bytes", EntryType::kQ8_0},
-                 {"20%bytes", EntryType::kR4, 0.3},
-                 {"15%bytes", EntryType::kR4, 0.22},
-                 {"12%bytes", EntryType::kR4, 0.15},
-                 {"7%bytes", EntryType::kR4},
-                 {"15%", EntryType::kQ8_0},
-                 {"12%", EntryType::kR4},
-                 {"64", EntryType::kR4},
-                 {"20KiB", EntryType::kR4}};
+      const char* keys;
+      const char* values;
+      double fine = 0;  // part of what stays that has more bits
+    } cases[] = {{"40%bytes", "q8_0", "q8_0"},
+                 {"20%bytes", "q8_0+r4", "q8_0+r4", 0.3},
+                 {"9%bytes", "q8_0+r4", "q8_0+r4", 0.22},
+                 {"8%bytes", "q8_0+r4", "q8_0+r4", 0.15},
+                 {"7%bytes", "r4+r3", "r4+r3", 0.5},
+                 {"2.4%bytes", "r3", "r3"},
+                 {"15%", "q8_0", "q8_0"},
+                 {"12%", "r4", "r4"},
+                 {"64", "r4", "r4"},
+                 {"20KiB", "r4", "r4"}};
     for (const auto& c : cases) {
       Session session = engine->open(auto_options(method, c.budget));
-      EXPECT_EQ(session.options().key_type, c.type) << c.budget;
-      EXPECT_EQ(session.options().value_type, c.type) << c.budget;
-      EXPECT_EQ(session.options().stored_key_types(),
-                (c.fine > 0 ? "q8_0+" : "") + std::string(entry_type_name(c.type)));
+      EXPECT_EQ(session.options().stored_key_types(), c.keys) << c.budget;
+      EXPECT_EQ(session.options().stored_value_types(), c.values) << c.budget;
       session.prefill(prompt);
-      if (c.type == EntryType::kR4) {
-        const double wanted = c.fine * static_cast<double>(session.statistics().entries_kept);
-        EXPECT_LE(static_cast<double>(stored(session).n_fine), wanted) << c.budget;
-        EXPECT_GE(static_cast<double>(stored(session).n_fine), wanted - kPageEntries) << c.budget;
-      }
+      const double wanted = c.fine * static_cast<double>(session.statistics().entries_kept);
+      EXPECT_LE(static_cast<double>(stored(session).n_fine), wanted) << c.budget;
+      EXPECT_GE(static_cast<double>(stored(session).n_fine), wanted - kPageEntries) << c.budget;
       if (Budget::parse(c.budget).unit != Budget::Unit::kByteFraction) continue;
       const double most = Budget::parse(c.budget).amount * 700 * 4 * 2 * 32 * 2;
       EXPECT_LE(static_cast<double>(session.statistics().bytes_kept), most) << method << c.budget;
@@ -105,6 +104,48 @@ TEST(Auto, StoresInBitsByTheBudget) {
   EXPECT_EQ(engine->open(options).options().value_type, EntryType::kF16);
   options.eviction.bits = *Bits::parse("8");
   EXPECT_EQ(engine->open(options).options().value_type, EntryType::kQ8_0);
+}
+
+TEST(Auto, WhatFollowsACutHas8BitsUntilTheNext) {
+  const auto engine = wide_engine();
+  const std::vector<Token> prompt = random_tokens(600, 300, 4), turn = random_tokens(100, 300, 5);
+  // The types of pages that hold nothing but tokens from 600 on.
+  const auto types = [](Session& session) {
+    std::set<std::pair<EntryType, EntryType>> found;
+    const RaggedCache& cache = session.impl().cache;
+    for (int l = 0; l < cache.shape().n_layer(); ++l) {
+      for (int h = 0; h < cache.shape().layer(l).n_kv_head; ++h) {
+        for (const kernels::EntryRun& run : cache.entries(l, h).runs) {
+          if (run.positions[0] >= 600 && run.n_entries == kPageEntries) found.insert({run.key_type, run.value_type});
+        }
+      }
+    }
+    return found;
+  };
+  using Types = std::set<std::pair<EntryType, EntryType>>;
+  const Types in_8_bits = {{EntryType::kQ8_0, EntryType::kQ8_0}}, in_4_bits = {{EntryType::kR4, EntryType::kR4}};
+  Session session = engine->open(auto_options("auto", "5%bytes"));
+  session.prefill(prompt);
+  session.append(turn);
+  EXPECT_EQ(types(session), in_8_bits);
+  Session fork = session.fork();
+  decode_all(fork, random_tokens(40, 300, 6));
+  EXPECT_EQ(types(fork), in_8_bits);
+  // Room for all of it.
+  Session cut_again = engine->open(auto_options("auto:bits=4", "400"));
+  cut_again.prefill(prompt);
+  cut_again.append(turn);
+  EXPECT_EQ(types(cut_again), in_8_bits);
+  cut_again.prefill(random_tokens(60, 300, 7));
+  EXPECT_EQ(types(cut_again), in_4_bits);
+
+  // The cache's own types are meant for all entries.
+  SessionOptions own;
+  own.key_type = own.value_type = EntryType::kR4;
+  Session uncut = engine->open(own);
+  uncut.prefill(prompt);
+  uncut.append(turn);
+  EXPECT_EQ(types(uncut), in_4_bits);
 }
 
 TEST(Auto, NumberOfThreadsDoesNotMatter) {
