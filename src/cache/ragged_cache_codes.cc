@@ -13,8 +13,16 @@ namespace winnow {
 
 void RaggedCache::convert_entry(const Layout& layout, const Format& from, const Slot& source, const Format& to,
                                 const Slot& target, KeyWriter& keys) {
-  keys.write(from.key_type, to.key_type, source.key, target.key);
-  kernels::convert_row(from.value_type, to.value_type, source.value, target.value, layout.value_dim);
+  if (from.key_type == to.key_type) {
+    std::memcpy(target.key, source.key, from.key_bytes);
+  } else {
+    keys.write(from.key_type, to.key_type, source.key, target.key);
+  }
+  if (from.value_type == to.value_type) {
+    std::memcpy(target.value, source.value, from.value_bytes);
+  } else {
+    kernels::convert_row(from.value_type, to.value_type, source.value, target.value, layout.value_dim);
+  }
 }
 
 void RaggedCache::recode(const Layout& layout, Head& head, std::size_t page, Kind kind) {

@@ -54,15 +54,20 @@ void RaggedCache::append_from(int layer, int kv_head, const kernels::HeadEntries
     throw;
   }
   KeyWriter keys(h.feedback.get(), sizes.key_dim);
+  const kernels::EntryRun* run = nullptr;
+  std::size_t key_bytes = 0, value_bytes = 0;  // of one entry of the run
   for (const std::int32_t index : in_storage_order(indices, fine)) {
     const std::size_t i = seek(index);
-    const kernels::EntryRun& run = source.runs[run_index];
+    if (run != &source.runs[run_index]) {
+      run = &source.runs[run_index];
+      key_bytes = row_bytes(run->key_type, sizes.key_dim);
+      value_bytes = row_bytes(run->value_type, sizes.value_dim);
+    }
     const Format& to = sizes.formats[h.kinds[page_of(h.n_skipped + entry)]];
     const Slot target = slot_of(sizes, h, entry);
-    keys.write(run.key_type, to.key_type, run.keys + i * row_bytes(run.key_type, sizes.key_dim), target.key);
-    kernels::convert_row(run.value_type, to.value_type, run.values + i * row_bytes(run.value_type, sizes.value_dim),
-                         target.value, sizes.value_dim);
-    set_position(sizes, h, entry++, run.positions[static_cast<std::int32_t>(i)]);
+    keys.write(run->key_type, to.key_type, run->keys + i * key_bytes, target.key);
+    kernels::convert_row(run->value_type, to.value_type, run->values + i * value_bytes, target.value, sizes.value_dim);
+    set_position(sizes, h, entry++, run->positions[static_cast<std::int32_t>(i)]);
   }
 }
 

@@ -1,6 +1,7 @@
 // In which order a RaggedCache stores a head's entries: those in more bits before the others, behind the first page.
 #include <algorithm>
 #include <cassert>
+#include <iterator>
 #include <numeric>
 
 #include "cache/ragged_cache.h"
@@ -44,13 +45,14 @@ kernels::HeadEntries RaggedCache::entries_by_position(int layer, int kv_head,
 
 std::vector<std::int32_t> RaggedCache::in_storage_order(std::span<const std::int32_t> indices,
                                                         std::span<const std::int32_t> fine) {
-  std::vector<std::int32_t> order(indices.begin(), indices.end());
   assert(fine.size() % kPageEntries == 0);
-  if (fine.empty()) return order;
-  const auto first = order.begin() + kPlainEntries;
-  const auto is_fine = [&](std::int32_t i) { return std::binary_search(fine.begin(), fine.end(), i); };
-  [[maybe_unused]] const auto others = std::stable_partition(first, order.end(), is_fine);
-  assert(others - first == std::ssize(fine));
+  if (fine.empty()) return {indices.begin(), indices.end()};
+  const auto others = indices.subspan(kPlainEntries);
+  std::vector<std::int32_t> order(indices.begin(), indices.end() - std::ssize(others));
+  order.reserve(indices.size());
+  order.insert(order.end(), fine.begin(), fine.end());
+  std::set_difference(others.begin(), others.end(), fine.begin(), fine.end(), std::back_inserter(order));
+  assert(order.size() == indices.size());
   return order;
 }
 

@@ -2,7 +2,10 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <ranges>
 #include <span>
+#include <utility>
+#include <vector>
 
 #include "eviction/cut_state.h"
 #include "eviction/fine_entries.h"
@@ -13,6 +16,59 @@ namespace {
 
 std::int64_t sum(const std::vector<std::int64_t>& values) {
   return std::accumulate(values.begin(), values.end(), std::int64_t{0});
+}
+
+// A part of one head's ranking, best first: the candidates first to last - 1.
+struct RankedHead {
+  int layer, head;
+  std::int64_t first, last;
+
+  std::int64_t n() const { return last - first; }
+};
+
+// The best n candidates of all heads, or all where there are fewer: each head's are those before its `first` of what is
+// returned. Equal scores go to the later token, then to the lower layer and head. A quickselect that, as every head is
+// sorted, halves a head's part by a binary search.
+std::vector<RankedHead> best_of_heads(const std::vector<ScoredLayer>& layers, std::vector<RankedHead> heads,
+                                      std::int64_t n) {
+  const auto at = [&](const RankedHead& head, std::int64_t i) { return layers[head.layer].candidate(head.head, i); };
+  while (true) {
+    std::int64_t n_open = 0;  // neither taken nor left out
+    for (const RankedHead& head : heads) n_open += head.n();
+    if (n_open <= n) {
+      for (RankedHead& head : heads) head.first = head.last;
+      return heads;
+    }
+    if (n == 0) return heads;
+    // The middle of the largest part: each round leaves at most three quarters of it.
+    const auto is_smaller = [](const RankedHead& a, const RankedHead& b) { return a.n() < b.n(); };
+    const auto largest =
+        static_cast<std::size_t>(std::max_element(heads.begin(), heads.end(), is_smaller) - heads.begin());
+    const RankedHead pivot = heads[largest];
+    const std::int64_t middle = pivot.first + pivot.n() / 2;
+    const RankedCandidate median = at(pivot, middle);
+    std::vector<std::int64_t> ends;  // of those no worse than the pivot
+    std::int64_t n_better = 0;
+    for (const RankedHead& head : heads) {
+      const auto is_no_worse = [&](std::int64_t i) {
+        const RankedCandidate candidate = at(head, i);
+        if (candidate.score != median.score) return candidate.score > median.score;
+        if (candidate.position != median.position) return candidate.position > median.position;
+        if (head.layer != pivot.layer) return head.layer < pivot.layer;
+        return head.head != pivot.head ? head.head < pivot.head : i <= middle;
+      };
+      const auto range = std::views::iota(head.first, head.last);
+      ends.push_back(*std::ranges::partition_point(range, is_no_worse));
+      n_better += ends.back() - head.first;
+    }
+    const bool are_taken = n_better <= n;
+    for (std::size_t i = 0; i < heads.size(); ++i) (are_taken ? heads[i].first : heads[i].last) = ends[i];
+    if (are_taken) {
+      n -= n_better;
+    } else {
+      heads[largest].last = middle;  // the pivot is the worst of too many
+    }
+  }
 }
 
 }  // namespace
@@ -99,35 +155,21 @@ std::vector<std::vector<std::int64_t>> Cut::State::stage_ceilings(const Parallel
 // How many of the best `left` candidates of all layers seen each head has, the best `floor` of each head before all
 // others: equal scores go to the later token, then to the lower layer and head.
 std::vector<std::vector<std::int64_t>> Cut::State::global_counts(std::int64_t left, std::int64_t floor) const {
-  struct Candidate {
-    float score;
-    std::int32_t position;
-    std::int32_t layer, head;
-  };
   std::vector<std::vector<std::int64_t>> counts;
-  for (std::size_t l = 0; l < layers.size(); ++l) counts.emplace_back(shape.heads[l], 0);
-  std::vector<Candidate> candidates;
+  std::vector<RankedHead> heads;
   for (int l = 0; l < std::ssize(layers); ++l) {
+    counts.emplace_back(shape.heads[l], 0);
     for (int h = 0; h < n_kv_head(l); ++h) {
       // What a stage left out cannot come back: a head's survivors here are the first of its ranking.
       const std::int64_t n_stored = std::ssize(layers[l].stored[h]);
       counts[l][h] = std::min(floor, n_stored);
       left -= counts[l][h];
-      for (std::int64_t i = counts[l][h]; i < n_stored; ++i) {
-        const RankedCandidate candidate = layers[l].candidate(h, i);
-        candidates.push_back({candidate.score, candidate.position, l, h});
-      }
+      heads.push_back({.layer = l, .head = h, .first = counts[l][h], .last = n_stored});
     }
   }
-  const std::int64_t n = std::min<std::int64_t>(left, std::ssize(candidates));
-  const auto better = [](const Candidate& a, const Candidate& b) {
-    if (a.score != b.score) return a.score > b.score;
-    if (a.position != b.position) return a.position > b.position;
-    return a.layer != b.layer ? a.layer < b.layer : a.head < b.head;
-  };
-  if (n < std::ssize(candidates))
-    std::nth_element(candidates.begin(), candidates.begin() + n, candidates.end(), better);
-  for (std::int64_t i = 0; i < n; ++i) ++counts[candidates[i].layer][candidates[i].head];
+  for (const RankedHead& head : best_of_heads(layers, std::move(heads), std::max<std::int64_t>(left, 0))) {
+    counts[head.layer][head.head] = head.first;
+  }
   return counts;
 }
 

@@ -26,6 +26,7 @@ std::vector<std::int64_t> fine_counts(const FineShare& share, double total, std:
 }
 
 std::vector<std::int32_t> fine_entries(const FineShare& share, const KeptHead& head, std::int64_t n) {
+  if (n == 0) return {};
   const std::int64_t n_kept = std::ssize(head.kept);
   std::vector<bool> is_fine(head.kept.size());
   const auto take = [&](std::int64_t i) {
@@ -34,10 +35,15 @@ std::vector<std::int32_t> fine_entries(const FineShare& share, const KeptHead& h
     --n;
   };
   for (std::int64_t i = n_kept; i-- > n_kept - head.n_window;) take(i);
-  for (const std::int32_t candidate : head.order) {
-    if (n == 0) break;
-    const auto at = std::lower_bound(head.chosen.begin(), head.chosen.end(), candidate);
-    if (at != head.chosen.end() && *at == candidate) take(head.n_sinks + (at - head.chosen.begin()));
+  if (n > 0) {
+    constexpr std::int32_t kNone = -1;
+    std::vector<std::int32_t> place(head.order.size(), kNone);  // in `kept`, by candidate
+    std::int32_t next = head.n_sinks;
+    for (const std::int32_t candidate : head.chosen) place[static_cast<std::size_t>(candidate)] = next++;
+    for (auto best = head.order.begin(); n > 0 && best != head.order.end(); ++best) {
+      const std::int32_t i = place[static_cast<std::size_t>(*best)];
+      if (i != kNone) take(i);
+    }
   }
   for (std::int64_t i = 0; i < head.n_sinks; ++i) take(i);
   std::vector<std::int32_t> fine;

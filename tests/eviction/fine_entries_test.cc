@@ -42,7 +42,7 @@ TEST(FineEntries, AreWholePagesThatSumToTheirPart) {
 TEST(FineEntries, AreTheWindowAndThenTheBest) {
   // 6 sinks, candidates 1, 3, 4 and 7 of those stored, a window of 3.
   const std::vector<std::int32_t> kept = {0, 1, 2, 3, 4, 5, 7, 9, 10, 13, 20, 21, 22};
-  const std::vector<std::int32_t> chosen = {1, 3, 4, 7}, order = {4, 0, 7, 1, 2, 3};
+  const std::vector<std::int32_t> chosen = {1, 3, 4, 7}, order = {4, 0, 7, 1, 2, 3, 5, 6};
   const KeptHead head{.kept = kept, .chosen = chosen, .order = order, .n_sinks = 6, .n_window = 3};
   using List = std::vector<std::int32_t>;
   EXPECT_EQ(fine_entries(kThird, head, 0), List({}));
