@@ -1,6 +1,8 @@
 # Targets that a person types; the build itself is CMake's (CMakePresets.json). `make help` lists them.
 PREFIX ?= /usr/local
 JOBS ?= $(shell nproc)
+# One more than processors: tests of servers and pages wait as long as they compute.
+TEST_JOBS ?= $(shell expr $$(nproc) + 1)
 # The model of the demo and the tests; set WINNOW_MODEL to use another.
 MODEL := $(or $(WINNOW_MODEL),models/SmolLM2-135M-Instruct-Q4_1.gguf)
 
@@ -31,7 +33,7 @@ demo: setup model  ## ask a model about a long text, with the whole cache and wi
 
 test: all model  ## build and run every test
 	@echo '==> Running the tests'
-	@ctest --preset release --parallel $(JOBS)
+	@ctest --preset release --parallel $(TEST_JOBS)
 
 test-heavy: all model  ## scenarios with Ray, instructor, LiteLLM and LlamaIndex, whose packages are large
 	@ctest --test-dir build --output-on-failure -C heavy -R heavy
