@@ -107,8 +107,9 @@ HWY_INLINE Rows readable_rows(EntryType type, int head_dim, const std::byte* row
 }
 
 // How long before their turn entries are fetched. Less does not cover the values of a block of coded entries, whose
-// lines are all read at once; with more, a part has left the first-level cache again.
-constexpr std::size_t kFetchedBytes = 12288;
+// lines are all read at once. With more, a part has left the first-level cache again; the second one has room for two
+// blocks (Zen 4: over q8_0 decoding then takes 0.75 of the time, over r4 0.9).
+HWY_INLINE std::size_t fetched_bytes() { return fetches_to_first_level() ? 12288 : 24576; }
 
 // Bytes of rows, most of which have the type of those before.
 class RowSize {
@@ -305,7 +306,7 @@ void decode_attention(const AttentionShape& shape, const DecodeSlices& slices, c
   ReadOrder order;
   block.add_to(order);
   Ahead ahead(order);
-  ahead.spread(kFetchedBytes, 1);
+  ahead.spread(fetched_bytes(), 1);
   ahead.fetch();
   for (std::int32_t at = first; at < slices.last;) {
     const GroupSoftmax slice = out.slice(slice_of(at), n_group, value_dim);
