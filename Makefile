@@ -1,8 +1,8 @@
 # Targets that a person types; the build itself is CMake's (CMakePresets.json). `make help` lists them.
 PREFIX ?= /usr/local
 JOBS ?= $(shell nproc)
-# One more than processors: tests of servers and pages wait as long as they compute.
-TEST_JOBS ?= $(shell expr $$(nproc) + 1)
+# One more than is built at a time: tests of servers and pages wait as long as they compute.
+TEST_JOBS ?= $(shell expr $(JOBS) + 1)
 # The model of the demo and the tests; set WINNOW_MODEL to use another.
 MODEL := $(or $(WINNOW_MODEL),models/SmolLM2-135M-Instruct-Q4_1.gguf)
 

@@ -13,6 +13,7 @@ namespace winnow {
 
 void RaggedCache::convert_entry(const Layout& layout, const Format& from, const Slot& source, const Format& to,
                                 const Slot& target, KeyWriter& keys) {
+  // What is only moved, most of a cascade's entries, goes by the formats' sizes: convert_row works out a row's anew.
   if (from.key_type == to.key_type) {
     std::memcpy(target.key, source.key, from.key_bytes);
   } else {

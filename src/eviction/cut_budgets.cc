@@ -40,7 +40,7 @@ std::vector<RankedHead> best_of_heads(const std::vector<ScoredLayer>& layers, st
       return heads;
     }
     if (n == 0) return heads;
-    // The middle of the largest part: each round leaves at most three quarters of it.
+    // The middle of the largest part: each round leaves at most half of it.
     const auto is_smaller = [](const RankedHead& a, const RankedHead& b) { return a.n() < b.n(); };
     const auto largest =
         static_cast<std::size_t>(std::max_element(heads.begin(), heads.end(), is_smaller) - heads.begin());

@@ -20,7 +20,7 @@ std::vector<std::int64_t> fine_counts(const FineShare& share, double total, std:
 struct KeptHead {
   std::span<const std::int32_t> kept;  // indices of what stays: n_sinks, then one for each of `chosen`, then the window
   std::span<const std::int32_t> chosen;  // offsets of candidates, ascending
-  std::span<const std::int32_t> order;   // offsets of candidates, best first
+  std::span<const std::int32_t> order;   // offsets of all candidates, best first
   std::int32_t n_sinks, n_window;
 };
 
