@@ -26,6 +26,9 @@ constexpr EntryType plain_type(EntryType type) {
   return is_plain ? type : EntryType::kF16;
 }
 
+// Whether rows are stored as codes with scales.
+constexpr bool is_coded(EntryType type) { return plain_type(type) != type; }
+
 // What the position of a stored entry takes.
 inline constexpr std::size_t kPositionBytes = sizeof(std::uint16_t);
 
@@ -74,12 +77,15 @@ class EntryPositions {
 };
 
 struct EntryRun {
-  const std::byte* keys;     // [n_entries][key_dim], rows packed; rotated by the original position
+  const std::byte* keys;     // [n_entries][key_dim], rows packed; rotated by the original position, less `origin`
   const std::byte* values;   // [n_entries][value_dim], rows packed
   EntryPositions positions;  // [n_entries]
   std::int32_t n_entries;
   EntryType key_type = EntryType::kF32;  // what the rows are stored as
   EntryType value_type = EntryType::kF32;
+  // [key_dim] float16: what every key of the run is stored less, the head's origin; null: nothing. A query q meets
+  // q.(k - origin) + q.origin.
+  const std::byte* origin = nullptr;
 };
 
 struct HeadEntries {

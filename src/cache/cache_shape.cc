@@ -58,7 +58,7 @@ EntryBytes CacheShape::cut_entry_bytes(std::int64_t n_tokens) const {
     const auto n_heads = static_cast<std::size_t>(sizes.n_kv_head);
     stored += n_heads * entry_bytes(l);
     finer += n_heads * (fine_entry_bytes(l) - entry_bytes(l));
-    first += n_heads * (head_bytes(l, kPlainEntries) - kPlainEntries * entry_bytes(l));
+    first += n_heads * (head_bytes(l, kPlainEntries) - kPlainEntries * entry_bytes(l) + origin_bytes(l));
     f16_rows += n_heads * (row_bytes(EntryType::kF16, sizes.key_dim) + row_bytes(EntryType::kF16, sizes.value_dim));
   }
   const double n_heads = std::max(1, n_cut_heads());
@@ -74,7 +74,8 @@ std::size_t CacheShape::head_bytes(int layer, std::int64_t n) const {
   const std::size_t coded = entry_bytes(layer);
   const std::size_t plain = has_codes() && this->layer(layer).window == 0 ? this->plain().entry_bytes(layer) : coded;
   const std::int64_t n_plain = std::min<std::int64_t>(n, kPlainEntries);
-  return static_cast<std::size_t>(n_plain) * plain + static_cast<std::size_t>(n - n_plain) * coded;
+  const std::size_t origin = n > kPlainEntries || (n > 0 && this->layer(layer).window > 0) ? origin_bytes(layer) : 0;
+  return static_cast<std::size_t>(n_plain) * plain + static_cast<std::size_t>(n - n_plain) * coded + origin;
 }
 
 std::int64_t CacheShape::full_entries(std::int64_t n_tokens) const {

@@ -5,17 +5,46 @@
 
 namespace winnow {
 
-void KeyWriter::write(EntryType from, EntryType to, const std::byte* src, std::byte* dst) {
-  if (feedback_ == nullptr || from == to || kernels::code_bits(to) == 0) {
-    return kernels::convert_row(from, to, src, dst, key_dim_);
-  }
-  if (to != type_) flush();
-  type_ = to;
+KeyWriter::KeyWriter(const kernels::CodeFeedback* feedback, const std::byte* origin, int key_dim)
+    : feedback_(feedback), origin_(origin), key_dim_(key_dim) {}
+
+void KeyWriter::write(EntryType from, const std::byte* from_origin, EntryType to, const std::byte* src,
+                      std::byte* dst) {
+  const std::byte* to_origin = kernels::is_coded(to) ? origin_ : nullptr;
+  const bool is_moved = from_origin != to_origin;
+  const bool waits = feedback_ != nullptr && kernels::code_bits(to) > 0;
+  if (!is_moved && (!waits || from == to)) return kernels::convert_row(from, to, src, dst, key_dim_);
+
   const auto n = static_cast<std::size_t>(key_dim_);
+  if (waits && to != type_) {
+    flush();
+    type_ = to;
+  }
   if (rows_.empty()) rows_.resize(kernels::kFeedbackRows * n);
-  kernels::load_row(from, src, rows_.data() + targets_.size() * n, key_dim_);
+  float* row = rows_.data() + targets_.size() * n;
+  kernels::load_row(from, src, row, key_dim_);
+  if (is_moved) move(row, from_origin, to_origin);
+  if (!waits) return kernels::store_row(to, row, dst, key_dim_);
   targets_.push_back(dst);
   if (targets_.size() == kernels::kFeedbackRows) flush();
+}
+
+void KeyWriter::move(float* row, const std::byte* from_origin, const std::byte* to_origin) {
+  const auto n = static_cast<std::size_t>(key_dim_);
+  if (from_origin != nullptr) {
+    if (from_origin != loaded_) {
+      other_.resize(n);
+      kernels::load_row(EntryType::kF16, loaded_ = from_origin, other_.data(), key_dim_);
+    }
+    for (std::size_t i = 0; i < n; ++i) row[i] += other_[i];
+  }
+  if (to_origin != nullptr) {
+    if (own_.empty()) {
+      own_.resize(n);
+      kernels::load_row(EntryType::kF16, to_origin, own_.data(), key_dim_);
+    }
+    for (std::size_t i = 0; i < n; ++i) row[i] -= own_[i];
+  }
 }
 
 void KeyWriter::flush() {

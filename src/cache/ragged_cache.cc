@@ -91,6 +91,7 @@ std::size_t RaggedCache::bytes() const {
         bytes += static_cast<std::size_t>(h.runs[page].n_entries) * layout(l).formats[h.kinds[page]].entry_bytes();
         if (h.positions[page].far) bytes += kFarPositionsBytes;
       }
+      if (h.origin) bytes += h.origin->size();
     }
   }
   return bytes;
@@ -160,7 +161,8 @@ kernels::EntryRun RaggedCache::run_of(const Layout& layout, const Head& head, st
                                      : kernels::EntryPositions(positions.origin, first.offset),
           .n_entries = n_entries,
           .key_type = format.key_type,
-          .value_type = format.value_type};
+          .value_type = format.value_type,
+          .origin = head.origin_of(format)};
 }
 
 void RaggedCache::renew_run(const Layout& layout, Head& head, std::size_t page) {
@@ -252,8 +254,11 @@ void RaggedCache::shrink(const Layout& layout, Head& head, std::int32_t n) {
   head.positions.resize(pages_for(end));
   head.runs.resize(pages_for(end));
   head.n_entries = n;
-  if (n == 0) head.n_fine = 0;
-  if (n == 0) return;
+  if (n == 0) {
+    head.n_fine = 0;
+    head.origin.reset();
+    return;
+  }
   const std::size_t last = head.runs.size() - 1;
   kernels::EntryRun& run = head.runs.back();
   run.n_entries = entries_on_page(end, last) - first_slot_of(head, last);

@@ -69,15 +69,16 @@ struct CacheShape {
   EntryType value_type = EntryType::kF16;
   std::optional<FineTypes> fine = {};    // only where rows are coded; comes plain in the same types
   std::optional<LaterTypes> later = {};  // likewise; nothing: as what a cut keeps
+  // Whether truncate() goes back to any page of a layer without a window. What it drops may then have left no trace in
+  // what stays, so a head's origin is the mean over the first page that is coded, not over all that is there.
+  bool is_truncatable = false;
 
   int n_layer() const { return static_cast<int>(layers.size()); }
   const LayerShape& layer(int l) const { return layers[static_cast<std::size_t>(l)]; }
   int n_heads() const;      // KV heads of all layers
   int n_cut_heads() const;  // of the layers that methods cut
   // Whether rows are stored as codes, in other types than those in which they come.
-  bool has_codes() const {
-    return kernels::plain_type(key_type) != key_type || kernels::plain_type(value_type) != value_type;
-  }
+  bool has_codes() const { return kernels::is_coded(key_type) || kernels::is_coded(value_type); }
   std::size_t key_bytes(int layer) const { return row_bytes(key_type, this->layer(layer).key_dim); }
   std::size_t value_bytes(int layer) const { return row_bytes(value_type, this->layer(layer).value_dim); }
   // Keys, value and position of one token in one KV head of the layer.
@@ -86,7 +87,12 @@ struct CacheShape {
   // kPageEntries keys, then as many values, then as many positions.
   std::size_t page_bytes(int layer) const { return kPageEntries * entry_bytes(layer); }
   std::size_t fine_page_bytes(int layer) const { return kPageEntries * fine_entry_bytes(layer); }
-  // What n entries of a head take once they are settled: all coded but the first ones of a layer that is cut.
+  // A head's origin: nothing where keys are not coded.
+  std::size_t origin_bytes(int layer) const {
+    return kernels::is_coded(key_type) ? row_bytes(EntryType::kF16, this->layer(layer).key_dim) : 0;
+  }
+  // What n entries of a head take once they are settled, its origin with them: all coded but the first ones of a layer
+  // that is cut.
   std::size_t head_bytes(int layer, std::int64_t n) const;
 
   // Of what methods cut after n_tokens tokens: what budgets in bytes are taken in. With two kinds of entries a mean
@@ -109,6 +115,11 @@ struct CacheShape {
 // Rows come as they are computed and are coded, where the cache's types have codes, when their page is full (settle) or
 // when a cut is made (append_from, keep): until then they stand on pages of the plain() types. Entries that follow
 // coded ones on the last page turn it plain again.
+//
+// Keys are coded relative to their head's origin, the mean of its keys behind the first kPlainEntries when the first of
+// them are coded: it never changes as long as there are codes. What is the same in all keys of a head, as biases leave
+// it there (Qwen2), moves all scores alike and would take most of a code's levels. Plain pages hold keys as they are. A
+// cache that was restored from a file without origins keeps its heads so.
 //
 // Where a cut's best entries are stored in more bits (CacheShape::fine), they are whole pages of a head, behind its
 // first page and before all others: pages have one format each. What follows a cut may have a format of its own
@@ -191,10 +202,10 @@ class RaggedCache {
 
   void clear();
 
-  // A layer's entries as bytes (sizes and types, then per head: count, then per page: count, 1 if it is plain, 2 if it
-  // is in more bits or 3 if it followed a cut, positions, key rows, value rows), in this machine's byte order. write
-  // throws Error(kIo). restore throws Error(kBadFile) on anything that does not fit this cache's shape, and
-  // Error(kOutOfMemory); either leaves the cache empty.
+  // A layer's entries as bytes (sizes and types, then per head: count, its origin if it has one behind the numbers 0
+  // and 4, then per page: count, 1 if it is plain, 2 if it is in more bits or 3 if it followed a cut, positions, key
+  // rows, value rows), in this machine's byte order. write throws Error(kIo). restore throws Error(kBadFile) on
+  // anything that does not fit this cache's shape, and Error(kOutOfMemory); either leaves the cache empty.
   void write(std::ostream& out, int layer) const;
   void restore(std::istream& in, int layer);
 
@@ -234,6 +245,12 @@ class RaggedCache {
     std::int32_t n_skipped = 0;  // slots of the first page before the first entry
     std::size_t n_fine = 0;      // pages
     std::shared_ptr<const kernels::CodeFeedback> feedback = {};
+    std::shared_ptr<const std::vector<std::byte>> origin = {};  // [key_dim] float16; shared with forks
+
+    // What keys of a page in this format are stored less.
+    const std::byte* origin_of(const Format& format) const {
+      return origin && kernels::is_coded(format.key_type) ? origin->data() : nullptr;
+    }
   };
   // Sizes of one layer.
   struct Layout {
@@ -291,9 +308,19 @@ class RaggedCache {
   static void set_position(const Layout& layout, Head& head, std::int32_t entry, std::int32_t position);
   PageRef acquire(const Layout& layout, Kind kind) { return pool_->acquire(layout.formats[kind].page_bytes()); }
   void make_writable(const Layout& layout, Head& head, std::size_t page);
-  // Copies an entry's key and value from one format's slot to another's.
-  static void convert_entry(const Layout& layout, const Format& from, const Slot& source, const Format& to,
-                            const Slot& target, KeyWriter& keys);
+  static bool has_coded_keys(const Layout& layout, const Head& head);
+  // Before keys of a head are coded, entries [first, last) of `source` being the first that are: where no code is there
+  // yet, the head gets the origin of its keys.
+  void find_origin(const Layout& layout, Head& head, const kernels::HeadEntries& source, std::int32_t first,
+                   std::int32_t last) const;
+  // Once a head may have no code left.
+  static void forget_origin(const Layout& layout, Head& head);
+  static KeyWriter key_writer(const Layout& layout, const Head& head) {
+    return KeyWriter(head.feedback.get(), head.origin ? head.origin->data() : nullptr, layout.key_dim);
+  }
+  // Copies an entry's key and value from one format's slot of the head to another's.
+  static void convert_entry(const Layout& layout, const Head& head, const Format& from, const Slot& source,
+                            const Format& to, const Slot& target, KeyWriter& keys);
   // Copies keys and values of entry from[i] to entry i, one after the other. from ascends, so that none is written over
   // before it is read.
   static void move_forward(const Layout& layout, const Head& head, std::span<const std::int32_t> from);

@@ -7,17 +7,54 @@
 
 #include "cache/ragged_cache.h"
 #include "kernels/rows.h"
+#include "kernels/run_cursor.h"
 #include "winnow/error.h"
 
 namespace winnow {
+namespace {
 
-void RaggedCache::convert_entry(const Layout& layout, const Format& from, const Slot& source, const Format& to,
-                                const Slot& target, KeyWriter& keys) {
+// Of the entry with this index.
+std::int32_t position_at(const kernels::HeadEntries& entries, std::int32_t index) {
+  const kernels::RunCursor::Piece piece = kernels::RunCursor(entries).seek(index);
+  return piece.run->positions[piece.offset];
+}
+
+}  // namespace
+
+bool RaggedCache::has_coded_keys(const Layout& layout, const Head& head) {
+  return std::any_of(head.kinds.begin(), head.kinds.end(),
+                     [&](Kind kind) { return kernels::is_coded(layout.formats[kind].key_type); });
+}
+
+void RaggedCache::find_origin(const Layout& layout, Head& head, const kernels::HeadEntries& source, std::int32_t first,
+                              std::int32_t last) const {
+  if (!kernels::is_coded(layout.coded().key_type) || head.origin || has_coded_keys(layout, head)) return;
+  if (layout.window == 0) {
+    first = kPlainEntries;
+    last = source.n_entries;
+  }
+  if (shape_.is_truncatable) {
+    std::int32_t n = kPageEntries;
+    if (layout.window > 0) n -= layout.skipped(position_at(source, first));
+    last = std::min(last, first + n);
+  }
+  if (first >= last) return;
+  auto origin = std::make_shared<std::vector<std::byte>>(row_bytes(EntryType::kF16, layout.key_dim));
+  kernels::store_mean_key(source, layout.key_dim, first, last, origin->data());
+  head.origin = std::move(origin);
+}
+
+void RaggedCache::forget_origin(const Layout& layout, Head& head) {
+  if (head.origin && !has_coded_keys(layout, head)) head.origin.reset();
+}
+
+void RaggedCache::convert_entry(const Layout& layout, const Head& head, const Format& from, const Slot& source,
+                                const Format& to, const Slot& target, KeyWriter& keys) {
   // What is only moved, most of a cascade's entries, goes by the formats' sizes: convert_row works out a row's anew.
   if (from.key_type == to.key_type) {
     std::memcpy(target.key, source.key, from.key_bytes);
   } else {
-    keys.write(from.key_type, to.key_type, source.key, target.key);
+    keys.write(from.key_type, head.origin_of(from), to.key_type, source.key, target.key);
   }
   if (from.value_type == to.value_type) {
     std::memcpy(target.value, source.value, from.value_bytes);
@@ -31,10 +68,10 @@ void RaggedCache::recode(const Layout& layout, Head& head, std::size_t page, Kin
   const Format& to = layout.formats[kind];
   PageRef fresh = acquire(layout, kind);
   const std::int32_t first_slot = first_slot_of(head, page);
-  KeyWriter keys(head.feedback.get(), layout.key_dim);
+  KeyWriter keys = key_writer(layout, head);
   for (std::int32_t i = first_slot; i < first_slot + head.runs[page].n_entries; ++i) {
     const Slot source = slot(from, head.pages[page], i), target = slot(to, fresh, i);
-    convert_entry(layout, from, source, to, target, keys);
+    convert_entry(layout, head, from, source, to, target, keys);
     *target.offset = *source.offset;
   }
   keys.flush();
@@ -48,7 +85,9 @@ void RaggedCache::settle(int layer, int kv_head) {
   const Layout& sizes = layout(layer);
   slide(sizes, h);
   if (!sizes.has_codes) return;
-  for (std::size_t page = page_of(h.n_skipped + h.n_entries); page-- > 0 && h.kinds[page] == kPlain;) {
+  const std::size_t n_full = page_of(h.n_skipped + h.n_entries);
+  if (n_full > 0 && h.kinds[n_full - 1] == kPlain) find_origin(sizes, h, entries(layer, kv_head), 0, h.n_entries);
+  for (std::size_t page = n_full; page-- > 0 && h.kinds[page] == kPlain;) {
     try {
       recode(sizes, h, page, sizes.later);
     } catch (const Error& error) {

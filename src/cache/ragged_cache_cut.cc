@@ -45,15 +45,19 @@ void RaggedCache::append_from(int layer, int kv_head, const kernels::HeadEntries
   const std::size_t first = seek(indices.front());
   std::int32_t entry = h.n_entries;
   const std::size_t n_fine_before = h.n_fine;
+  const auto origin_before = h.origin;
+  find_origin(sizes, h, source, indices.front(), indices.back() + 1);
   if (!fine.empty()) h.n_fine = fine.size() / kPageEntries;
   try {
     grow(sizes, h, static_cast<std::int32_t>(indices.size()),
          source.runs[run_index].positions[static_cast<std::int32_t>(first)], Stage::kCut);
   } catch (...) {
     h.n_fine = n_fine_before;
+    h.origin = origin_before;
     throw;
   }
-  KeyWriter keys(h.feedback.get(), sizes.key_dim);
+  forget_origin(sizes, h);  // where there is nothing but the first entries
+  KeyWriter keys = key_writer(sizes, h);
   const kernels::EntryRun* run = nullptr;
   std::size_t key_bytes = 0, value_bytes = 0;  // of one entry of the run
   for (const std::int32_t index : in_storage_order(indices, fine)) {
@@ -65,7 +69,7 @@ void RaggedCache::append_from(int layer, int kv_head, const kernels::HeadEntries
     }
     const Format& to = sizes.formats[h.kinds[page_of(h.n_skipped + entry)]];
     const Slot target = slot_of(sizes, h, entry);
-    keys.write(run->key_type, to.key_type, run->keys + i * key_bytes, target.key);
+    keys.write(run->key_type, run->origin, to.key_type, run->keys + i * key_bytes, target.key);
     kernels::convert_row(run->value_type, to.value_type, run->values + i * value_bytes, target.value, sizes.value_dim);
     set_position(sizes, h, entry++, run->positions[static_cast<std::int32_t>(i)]);
   }
@@ -73,7 +77,7 @@ void RaggedCache::append_from(int layer, int kv_head, const kernels::HeadEntries
 
 void RaggedCache::move_forward(const Layout& layout, const Head& h, std::span<const std::int32_t> from) {
   const auto n_kept = static_cast<std::int32_t>(from.size());
-  KeyWriter keys(h.feedback.get(), layout.key_dim);
+  KeyWriter keys = key_writer(layout, h);
   const auto left_on_page = [&](std::int32_t entry) { return kPageEntries - (h.n_skipped + entry) % kPageEntries; };
   const auto format_of = [&](std::int32_t entry) -> const Format& {
     return layout.formats[h.kinds[page_of(h.n_skipped + entry)]];
@@ -86,7 +90,7 @@ void RaggedCache::move_forward(const Layout& layout, const Head& h, std::span<co
     if (*entry == to) continue;
     const Slot source = slot_of(layout, h, *entry), target = slot_of(layout, h, to);
     if (&before != &after) {
-      convert_entry(layout, before, source, after, target, keys);
+      convert_entry(layout, h, before, source, after, target, keys);
       continue;
     }
     std::memmove(target.key, source.key, static_cast<std::size_t>(n) * before.key_bytes);
@@ -132,6 +136,9 @@ void RaggedCache::keep(int layer, int kv_head, std::span<const std::int32_t> ind
     const bool has_room = sizes.formats[kind].page_bytes() <= sizes.formats[h.kinds[page]].page_bytes();
     if (is_changed[page] && (h.pages[page].is_shared() || !has_room)) fresh[page] = acquire(sizes, kind);
   }
+
+  std::vector<kernels::EntryRun> runs;
+  find_origin(sizes, h, entries_by_position(layer, kv_head, runs), 0, h.n_entries);
 
   const auto each_moved = [&](const auto& body) {
     for (std::int32_t to = 0; to < n_kept; ++to) {
@@ -187,7 +194,7 @@ void RaggedCache::keep(int layer, int kv_head, std::span<const std::int32_t> ind
     renew_run(sizes, h, page);
   }
 
-  KeyWriter keys(h.feedback.get(), sizes.key_dim);
+  KeyWriter keys = key_writer(sizes, h);
   std::byte* copied = rows.data();
   auto source_kind = kinds.begin();
   auto position = positions.begin();
@@ -195,11 +202,13 @@ void RaggedCache::keep(int layer, int kv_head, std::span<const std::int32_t> ind
     if (!is_in_order) {
       const Format& format = sizes.formats[*source_kind++];
       const Slot source = {.key = copied, .value = copied + format.key_bytes, .offset = nullptr};
-      convert_entry(sizes, format, source, sizes.formats[h.kinds[page]], slot_of(sizes, h, to), keys);
+      convert_entry(sizes, h, format, source, sizes.formats[h.kinds[page]], slot_of(sizes, h, to), keys);
       copied += format.key_bytes + format.value_bytes;
     }
     set_position(sizes, h, to, *position++);
   });
+  keys.flush();
+  forget_origin(sizes, h);
 }
 
 void RaggedCache::truncate(std::int32_t position) {
@@ -217,6 +226,7 @@ void RaggedCache::truncate(std::int32_t position) {
       }
       if (n == n_ahead && (h.n_fine == 0 || page_of(h.n_skipped + n) > h.n_fine)) {
         shrink(layout(l), h, n);
+        forget_origin(layout(l), h);
         continue;
       }
       // Whole pages of those in more bits stay so.

@@ -2,11 +2,14 @@
 // before it is used, and memory is taken only as fast as data arrives: an absurd count ends at the end of the data.
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <istream>
 #include <ostream>
 #include <string>
+#include <utility>
 
 #include "cache/ragged_cache.h"
+#include "kernels/rows.h"
 #include "winnow/error.h"
 
 namespace winnow {
@@ -35,7 +38,7 @@ std::string describe(const LayerNumbers& layer) {
 [[noreturn]] void fail(const std::string& what) { throw Error(ErrorCode::kBadFile, "the stored cache " + what); }
 
 // How a page is stored, as a file has it.
-enum Stored : std::int32_t { kStoredCut, kStoredPlain, kStoredFine, kStoredLater };
+enum Stored : std::int32_t { kStoredCut, kStoredPlain, kStoredFine, kStoredLater, kStoredOrigin };
 
 void write_bytes(std::ostream& out, const void* data, std::size_t bytes) {
   out.write(static_cast<const char*>(data), static_cast<std::streamsize>(bytes));
@@ -46,6 +49,17 @@ void read_bytes(std::istream& in, void* data, std::size_t bytes) {
   if (!in) fail("ends too early: the file is truncated or corrupt, save the session again");
 }
 
+std::shared_ptr<const std::vector<std::byte>> read_origin(std::istream& in, int key_dim) {
+  std::vector<std::byte> origin(row_bytes(EntryType::kF16, key_dim));
+  read_bytes(in, origin.data(), origin.size());
+  std::vector<float> numbers(static_cast<std::size_t>(key_dim));
+  kernels::load_row(EntryType::kF16, origin.data(), numbers.data(), key_dim);
+  if (!std::all_of(numbers.begin(), numbers.end(), [](float x) { return std::isfinite(x); })) {
+    fail("has an origin of keys that is not finite: the file is corrupt, save the session again");
+  }
+  return std::make_shared<const std::vector<std::byte>>(std::move(origin));
+}
+
 }  // namespace
 
 void RaggedCache::write(std::ostream& out, int layer) const {
@@ -54,6 +68,11 @@ void RaggedCache::write(std::ostream& out, int layer) const {
   for (int kv_head = 0; kv_head < shape_.layer(layer).n_kv_head; ++kv_head) {
     const Head& h = head(layer, kv_head);
     write_bytes(out, &h.n_entries, sizeof(h.n_entries));
+    if (h.origin) {
+      const std::int32_t of_origin[] = {0, kStoredOrigin};
+      write_bytes(out, of_origin, sizeof(of_origin));
+      write_bytes(out, h.origin->data(), h.origin->size());
+    }
     for (std::size_t page = 0; page < h.pages.size(); ++page) {
       const kernels::EntryRun& run = h.runs[page];
       const Kind kind = h.kinds[page];
@@ -104,6 +123,11 @@ void RaggedCache::restore_head(const Layout& layout, Head& h, std::istream& in) 
     std::int32_t numbers[2];
     read_bytes(in, numbers, sizeof(numbers));
     const std::int32_t n = numbers[0];
+    if (n == 0 && numbers[1] == kStoredOrigin && h.n_entries == 0 && !h.origin &&
+        kernels::is_coded(layout.coded().key_type)) {
+      h.origin = read_origin(in, layout.key_dim);
+      continue;
+    }
     const bool is_plain = numbers[1] == kStoredPlain, is_fine = numbers[1] == kStoredFine;
     const bool is_later = numbers[1] == kStoredLater;
     const std::size_t page = h.pages.size();

@@ -105,9 +105,10 @@ CheckedFileReader::CheckedFileReader(const std::string& path) {
   if (!in_ || std::memcmp(header.magic, kMagic, sizeof(kMagic)) != 0) {
     throw Error(ErrorCode::kBadFile, "'" + path + "' is not a session file of winnow");
   }
-  if (header.version != kSessionFileVersion) {
+  if (header.version < kOldestSessionFileVersion || header.version > kSessionFileVersion) {
     throw Error(ErrorCode::kBadFile, "the session file '" + path + "' has the format version " +
                                          std::to_string(header.version) + ", this winnow reads " +
+                                         std::to_string(kOldestSessionFileVersion) + " to " +
                                          std::to_string(kSessionFileVersion) + ": prefill the prompt again");
   }
   if (header.body_bytes != static_cast<std::uint64_t>(info.st_size) - sizeof(header)) {

@@ -13,8 +13,10 @@
 
 namespace winnow {
 
-// The one that is written, and the only one that is read.
-inline constexpr std::uint32_t kSessionFileVersion = 6;
+// The one that is written.
+inline constexpr std::uint32_t kSessionFileVersion = 7;
+// Files since this version are read, too: before version 7 no head had an origin of its keys.
+inline constexpr std::uint32_t kOldestSessionFileVersion = 6;
 
 // An AtomicFile with that header: whatever happens before commit() leaves the file of that name, if any, as it was. All
 // that fails throws Error(kIo). Only the user may read the file (mode 0600): it holds texts.

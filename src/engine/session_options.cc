@@ -36,6 +36,7 @@ void choose_bits(Bits& bits, const std::optional<Budget>& budget, const ModelSpe
 
 CacheShape cache_shape(const ModelSpec& spec, const SessionOptions& options) {
   CacheShape shape{.layers = {}, .key_type = options.key_type, .value_type = options.value_type};
+  shape.is_truncatable = !options.eviction.evicts();
   const auto check = [](EntryType type, int head_dim) {
     const bool blocks = type == EntryType::kQ8_0 || type == EntryType::kQ4_0;
     if (blocks && head_dim % 32 != 0) {

@@ -80,7 +80,8 @@ kernels::HeadEntries slice_entries(const kernels::HeadEntries& entries, const ke
                       .positions = run.positions.from(from),
                       .n_entries = to - from,
                       .key_type = run.key_type,
-                      .value_type = run.value_type});
+                      .value_type = run.value_type,
+                      .origin = run.origin});
     }
     begin += run.n_entries;
   }
@@ -126,7 +127,7 @@ void read_rows(const kernels::AttentionShape& shape, const kernels::HeadEntries&
   for (const kernels::EntryRun& run : entries.runs) {
     const std::int32_t from = std::max(first - begin, 0), to = std::min(last - begin, run.n_entries);
     for (std::int32_t r = from; r < to; ++r, out += dim) {
-      kernels::load_row(kernels::row_type(run, kind), kernels::row_at(shape, run, kind, r), out, dim);
+      kernels::load_entry(shape, run, kind, r, out);
     }
     begin += run.n_entries;
   }

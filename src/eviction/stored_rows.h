@@ -17,7 +17,7 @@ void for_each_row(const kernels::AttentionShape& shape, const kernels::HeadEntri
   for (const kernels::EntryRun& run : entries.runs) {
     for (std::int32_t r = 0; r < run.n_entries; ++r, ++i) {
       if (i == n) return;
-      kernels::load_row(kernels::row_type(run, kind), kernels::row_at(shape, run, kind, r), row.data(), size);
+      kernels::load_entry(shape, run, kind, r, row.data());
       body(i, row.data());
     }
   }

@@ -134,12 +134,15 @@ void attend_strip(const State& s, const AttentionSpec& spec, std::int32_t query,
                          .out_stride = s.value_width});
 }
 
-void write_outputs(const AttentionShape& shape, const State& s, const CausalOutput& output) {
+void write_outputs(const AttentionShape& shape, const State& s, const QueryRows& rows, const PackedOrigin& origin,
+                   const CausalOutput& output) {
   for (std::int32_t index = 0; index < s.n_queries; ++index) {
     const std::int32_t r = index / shape.n_group;
     const std::int32_t g = index % shape.n_group;
     const float weight = _mm512_reduce_add_ps(_mm512_load_ps(s.weight + index * 16));
-    const RowOutput row = finish_row(shape.spec, g, s.high[index], weight);
+    const float* q = rows.q + r * rows.row_stride + static_cast<std::int64_t>(g) * shape.key_dim;
+    const float high = s.high[index] + origin.lacking(q, shape.spec.scale * kLog2E);
+    const RowOutput row = finish_row(shape.spec, g, high, weight);
     const __m512 factor = _mm512_set1_ps(row.factor);
     const float* sums = s.sums + static_cast<std::int64_t>(index) * s.value_width;
     float* out = output.out + r * output.row_stride + static_cast<std::int64_t>(g) * shape.value_dim;
@@ -178,12 +181,13 @@ void attend_rows(const AttentionShape& shape, const HeadEntries& entries, const 
   const State s = make_state(shape, rows.n_rows, kStripRows<kUnit>, scratch);
   pack_queries(shape, rows, ranges.data(), s);
   const std::int32_t last = ranges[static_cast<std::size_t>(rows.n_rows - 1)].last;
+  const PackedOrigin origin(shape, entries);
   RunCursor key_cursor(entries), value_cursor(entries), next_cursor(entries);
   ReadOrder order;
   Ahead ahead(order, false);  // more than the first level holds
   for (std::int32_t block = ranges[0].first; block < last; block += kBlockKeys) {
     const std::int32_t n = std::min(kBlockKeys, last - block), n_next = std::min(kBlockKeys, last - block - n);
-    pack_keys(shape, key_cursor, block, n, s.key_width, s.keys);
+    pack_keys(shape, key_cursor, origin, block, n, s.key_width, s.keys);
     pack_values(shape, value_cursor, block, n, s.value_width, kBlockKeys, s.values);
     ahead.spread(add_rows(shape, next_cursor, block + n, n_next, order), s.n_padded / kStripRows<kUnit>);
     for (std::int32_t query = 0; query < s.n_padded; query += kStripRows<kUnit>) {
@@ -191,7 +195,7 @@ void attend_rows(const AttentionShape& shape, const HeadEntries& entries, const 
       attend_strip<kUnit>(s, shape.spec, query, block, n);
     }
   }
-  write_outputs(shape, s, output);
+  write_outputs(shape, s, rows, origin, output);
 }
 
 }  // namespace

@@ -89,6 +89,7 @@ void fold_rows(const AttentionShape& shape, const HeadEntries& entries, const Qu
   visible_ranges(shape, entries, rows, s.ranges);
   const std::int32_t last = std::min(n_columns, s.ranges[rows.n_rows - 1].last);
   std::fill(s.ranges + rows.n_rows, s.ranges + s.n_padded, s.ranges[rows.n_rows - 1]);
+  const PackedOrigin origin(shape, entries);
   for (int g = 0; g < shape.n_group; ++g) {
     for (std::int32_t r = 0; r < s.n_padded; ++r) {
       const std::int64_t index = static_cast<std::int64_t>(g) * s.n_padded + r;
@@ -98,13 +99,14 @@ void fold_rows(const AttentionShape& shape, const HeadEntries& entries, const Qu
                  s.queries + index * s.width / 2);
       const float lse = real ? log_sum_exp[static_cast<std::int64_t>(r) * shape.n_group + g] : HUGE_VALF;
       s.high[index] = lse == -HUGE_VALF ? 0.0F : static_cast<float>(static_cast<double>(lse) / kLn2);
+      if (real) s.high[index] -= origin.lacking(q, shape.spec.scale * kLog2E);
     }
   }
   RunCursor cursor(entries);
   alignas(64) float folded[kBlockKeys];
   for (std::int32_t block = s.ranges[0].first; block < last; block += kBlockKeys) {
     const std::int32_t n = std::min(kBlockKeys, last - block);
-    pack_keys(shape, cursor, block, n, s.width, s.keys);
+    pack_keys(shape, cursor, origin, block, n, s.width, s.keys);
     for (int g = 0; g < shape.n_group; ++g) {
       std::fill_n(folded, kBlockKeys, kStart<kFold>);
       for (std::int32_t row = 0; row < s.n_padded; row += kStripRows<kUnit>) {

@@ -50,11 +50,11 @@ void add_norms(const AttentionShape& shape, const HeadEntries& entries, const fl
   const auto weights = hwy::AllocateAligned<Pair>(static_cast<std::size_t>(n_columns) * n_pairs);
   std::fill_n(values.get(), static_cast<std::size_t>(n_padded) * n_pairs, Pair{0});
   RunCursor cursor(entries);
-  round_rows<false, kMaxStripRows>(shape, cursor, 0, entries.n_entries, width,
-                                   [&](std::int32_t at, const std::uint16_t* rows) {
-                                     std::copy_n(reinterpret_cast<const Pair*>(rows), kMaxStripRows * n_pairs,
-                                                 values.get() + static_cast<std::size_t>(at) * n_pairs);
-                                   });
+  round_values<kMaxStripRows>(shape, cursor, 0, entries.n_entries, width,
+                              [&](std::int32_t at, const std::uint16_t* rows) {
+                                std::copy_n(reinterpret_cast<const Pair*>(rows), kMaxStripRows * n_pairs,
+                                            values.get() + static_cast<std::size_t>(at) * n_pairs);
+                              });
   std::fill_n(out, entries.n_entries, 0.0F);
   alignas(64) float products[kMaxStripRows * kColumnBlock];
   for (int g = 0; g < shape.n_group; ++g) {

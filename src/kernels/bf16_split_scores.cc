@@ -34,9 +34,9 @@ void split_row(const float* row, int head_dim, int width, std::uint16_t* out) {
 // [keys / 16][width pairs][16].
 void pack_split_keys(const AttentionShape& shape, RunCursor& cursor, std::int32_t first, std::int32_t n, int width,
                      Pair* out) {
-  const auto split = [&](EntryType type, const std::byte* stored, std::uint16_t* packed) {
+  const auto split = [&](const EntryRun& run, std::int32_t i, std::uint16_t* packed) {
     alignas(64) float row[kMaxHeadDim];
-    load_row(type, stored, row, shape.key_dim);
+    load_entry(shape, run, RowKind::kKey, i, row);
     split_row(row, shape.key_dim, width, packed);
   };
   const auto take = [&](std::int32_t /*key*/, const std::uint16_t* rows) {
@@ -46,7 +46,7 @@ void pack_split_keys(const AttentionShape& shape, RunCursor& cursor, std::int32_
       }
     }
   };
-  convert_rows<true, kSplitStrip, 2 * kMaxHeadDim>(shape, cursor, first, n, 2 * width, split, take);
+  convert_rows<kSplitStrip, 2 * kMaxHeadDim>(cursor, first, n, 2 * width, split, take);
 }
 
 }  // namespace

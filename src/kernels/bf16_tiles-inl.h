@@ -15,16 +15,18 @@ inline constexpr int kColumns = 16;  // of a group
 
 using Pair = std::uint32_t;
 
-// Rows of a stored type as bfloat16, [width].
-inline void round_row(EntryType type, const std::byte* src, int head_dim, int width, std::uint16_t* out) {
+// Rows of a stored type, plus `offset` [head_dim] where it is not null, as bfloat16: [width].
+inline void round_row(EntryType type, const std::byte* src, const float* offset, int head_dim, int width,
+                      std::uint16_t* out) {
   alignas(64) float row[kMaxHeadDim];
-  if (type != EntryType::kF16 && type != EntryType::kBF16) load_row(type, src, row, head_dim);
+  const bool is_loaded = type == EntryType::kF16 || (type == EntryType::kBF16 && offset == nullptr);
+  if (!is_loaded) load_row(type, src, row, head_dim);
   for (int c = 0; c < width; c += 32) {
     const __mmask16 low = c + 16 <= head_dim ? 0xFFFF : 0;  // head_dim is a multiple of 16
     const __mmask16 high = c + 32 <= head_dim ? 0xFFFF : 0;
     const auto* half = reinterpret_cast<const std::uint16_t*>(src) + c;
     __m512i pairs;
-    if (type == EntryType::kBF16) {
+    if (type == EntryType::kBF16 && offset == nullptr) {
       pairs = _mm512_inserti64x4(_mm512_castsi256_si512(_mm256_maskz_loadu_epi16(low, half)),
                                  _mm256_maskz_loadu_epi16(high, half + 16), 1);
     } else {
@@ -35,6 +37,10 @@ inline void round_row(EntryType type, const std::byte* src, int head_dim, int wi
       } else {
         a = _mm512_maskz_loadu_ps(low, row + c);
         b = _mm512_maskz_loadu_ps(high, row + c + 16);
+      }
+      if (offset != nullptr) {
+        a = _mm512_add_ps(a, _mm512_maskz_loadu_ps(low, offset + c));
+        b = _mm512_add_ps(b, _mm512_maskz_loadu_ps(high, offset + c + 16));
       }
       pairs = reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(b, a));
     }
@@ -75,11 +81,10 @@ inline void transpose_pairs(const Pair* rows, std::ptrdiff_t row_stride, Pair* o
 
 // Converts the stored rows of entries [first, first + n), n_rows at a time with zeros behind the last, and calls
 // take(index of the first, rows [n_rows][row_width]).
-//   convert(type of the stored row, the row, out [row_width])
-template <bool kKeys, int kRows, int kMaxWidth, class Convert, class Take>
-inline void convert_rows(const AttentionShape& shape, RunCursor& cursor, std::int32_t first, std::int32_t n,
-                         int row_width, const Convert& convert, const Take& take) {
-  constexpr RowKind kKind = kKeys ? RowKind::kKey : RowKind::kValue;
+//   convert(run, index in it, out [row_width])
+template <int kRows, int kMaxWidth, class Convert, class Take>
+inline void convert_rows(RunCursor& cursor, std::int32_t first, std::int32_t n, int row_width, const Convert& convert,
+                         const Take& take) {
   alignas(64) std::uint16_t rows[kRows * kMaxWidth];
   RunCursor::Piece piece{nullptr, 0, 0};
   for (std::int32_t at = 0; at < n; at += kRows) {
@@ -90,7 +95,7 @@ inline void convert_rows(const AttentionShape& shape, RunCursor& cursor, std::in
         continue;
       }
       if (piece.count == 0) piece = cursor.seek(first + at + j);
-      convert(row_type(*piece.run, kKind), row_at(shape, *piece.run, kKind, piece.offset), row);
+      convert(*piece.run, piece.offset, row);
       ++piece.offset;
       --piece.count;
     }
@@ -98,21 +103,60 @@ inline void convert_rows(const AttentionShape& shape, RunCursor& cursor, std::in
   }
 }
 
-// Rounds them: rows [n_rows][width].
-template <bool kKeys, int kRows, class Take>
-inline void round_rows(const AttentionShape& shape, RunCursor& cursor, std::int32_t first, std::int32_t n, int width,
-                       const Take& take) {
-  const int n_numbers = kKeys ? shape.key_dim : shape.value_dim;
-  const auto round = [&](EntryType type, const std::byte* stored, std::uint16_t* row) {
-    round_row(type, stored, n_numbers, width, row);
+// Values as bfloat16: rows [n_rows][width].
+template <int kRows, class Take>
+inline void round_values(const AttentionShape& shape, RunCursor& cursor, std::int32_t first, std::int32_t n, int width,
+                         const Take& take) {
+  const auto round = [&](const EntryRun& run, std::int32_t i, std::uint16_t* row) {
+    round_row(run.value_type, row_at(shape, run, RowKind::kValue, i), nullptr, shape.value_dim, width, row);
   };
-  convert_rows<kKeys, kRows, kMaxHeadDim>(shape, cursor, first, n, width, round, take);
+  convert_rows<kRows, kMaxHeadDim>(cursor, first, n, width, round, take);
 }
 
+// Where a head has an origin all of its keys are rounded less that: what is left tells them from each other, and
+// bfloat16 keeps 8 bits of it. Scores then lack q.origin, the same for all. With a soft cap, which wants whole scores,
+// keys are rounded as they are.
+class PackedOrigin {
+ public:
+  PackedOrigin(const AttentionShape& shape, const HeadEntries& entries) {
+    const auto run =
+        std::find_if(entries.runs.begin(), entries.runs.end(), [](const EntryRun& r) { return r.origin != nullptr; });
+    if (run == entries.runs.end()) return;
+    dim_ = shape.key_dim;
+    is_subtracted_ = shape.spec.soft_cap == 0;
+    load_row(EntryType::kF16, run->origin, numbers_, dim_);
+    for (int i = 0; i < dim_; ++i) offset_[i] = is_subtracted_ ? -numbers_[i] : numbers_[i];
+  }
+
+  // To be added to keys of a run before they are rounded.
+  const float* offset(const EntryRun& run) const {
+    return dim_ > 0 && (run.origin == nullptr) == is_subtracted_ ? offset_ : nullptr;
+  }
+
+  // What a query's scores lack, in units of scores.
+  float lacking(const float* q, float scale) const {
+    if (dim_ == 0 || !is_subtracted_) return 0;
+    __m512 sum = _mm512_setzero_ps();
+    for (int i = 0; i < dim_; i += 16) {
+      sum = _mm512_fmadd_ps(_mm512_loadu_ps(q + i), _mm512_load_ps(numbers_ + i), sum);
+    }
+    return scale * _mm512_reduce_add_ps(sum);
+  }
+
+ private:
+  int dim_ = 0;  // 0: there is none
+  bool is_subtracted_ = false;
+  alignas(64) float numbers_[kMaxHeadDim];
+  alignas(64) float offset_[kMaxHeadDim];
+};
+
 // Keys of entries [first, first + n), zero behind the last up to a multiple of 16.
-inline void pack_keys(const AttentionShape& shape, RunCursor& cursor, std::int32_t first, std::int32_t n, int width,
-                      Pair* out) {
-  round_rows<true, 16>(shape, cursor, first, n, width, [&](std::int32_t key, const std::uint16_t* rows) {
+inline void pack_keys(const AttentionShape& shape, RunCursor& cursor, const PackedOrigin& origin, std::int32_t first,
+                      std::int32_t n, int width, Pair* out) {
+  const auto round = [&](const EntryRun& run, std::int32_t i, std::uint16_t* row) {
+    round_row(run.key_type, row_at(shape, run, RowKind::kKey, i), origin.offset(run), shape.key_dim, width, row);
+  };
+  convert_rows<16, kMaxHeadDim>(cursor, first, n, width, round, [&](std::int32_t key, const std::uint16_t* rows) {
     Pair* group = out + std::ptrdiff_t{key} * width / 2;
     for (int i = 0; i < width / 2; i += 16) {
       transpose_pairs(reinterpret_cast<const Pair*>(rows) + i, width / 2, group + i * kColumns);
@@ -127,7 +171,7 @@ inline __m512i widen(const std::uint16_t* numbers) {
 // Values of entries [first, first + n), zero behind the last up to a multiple of kTerms; n_keys: of the whole block.
 inline void pack_values(const AttentionShape& shape, RunCursor& cursor, std::int32_t first, std::int32_t n, int width,
                         std::int32_t n_keys, Pair* out) {
-  round_rows<false, kTerms>(shape, cursor, first, n, width, [&](std::int32_t key, const std::uint16_t* rows) {
+  round_values<kTerms>(shape, cursor, first, n, width, [&](std::int32_t key, const std::uint16_t* rows) {
     Pair* to = out + std::ptrdiff_t{key} / 2 * kColumns;
     for (int c = 0; c < width; c += kColumns, to += std::ptrdiff_t{n_keys} / 2 * kColumns) {
       for (int j = 0; j < kTerms; j += 2) {

@@ -29,17 +29,18 @@ namespace winnow::kernels {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// The scores of one head's block become weights exp(score - maximum); the head's state and its sums of values are
-// brought to the new maximum.
-HWY_INLINE void soften_block(float* scores, std::int32_t n, SoftmaxState& state, float* values, int value_dim) {
+// The scores of one head's block, which lack `shift`, become weights exp(score - maximum); the head's state and its
+// sums of values are brought to the new maximum.
+HWY_INLINE void soften_block(float* scores, std::int32_t n, float shift, SoftmaxState& state, float* values,
+                             int value_dim) {
   const F d;
   const std::int32_t end = round_up(n, kLanes);
   std::fill(scores + n, scores + end, -HUGE_VALF);
   VF high = hn::Load(d, scores);
   for (std::int32_t i = kLanes; i < end; i += kLanes) high = hn::Max(high, hn::Load(d, scores + i));
   const float old_high = state.max;
-  const float new_high = std::max(old_high, std::min(hn::GetLane(hn::MaxOfLanes(d, high)), FLT_MAX));
-  const VF base = hn::Set(d, new_high == -HUGE_VALF ? 0.0F : new_high);
+  const float new_high = std::max(old_high, std::min(hn::GetLane(hn::MaxOfLanes(d, high)) + shift, FLT_MAX));
+  const VF base = hn::Set(d, new_high == -HUGE_VALF ? 0.0F : new_high - shift);
   const VF log2_e = hn::Set(d, kLog2E);
   VF total = hn::Zero(d);
   for (std::int32_t i = 0; i < end; i += kLanes) {
@@ -133,6 +134,7 @@ struct EntryPiece {
   std::size_t key_bytes = 0, value_bytes = 0;  // of a row
   std::int32_t n_entries = 0;
   EntryType key_type = EntryType::kF32, value_type = EntryType::kF32;
+  const std::byte* origin = nullptr;  // of the keys
 };
 
 // Entries that are softened together: maxima and sums across vectors take as long for one page as for several.
@@ -141,6 +143,12 @@ struct EntryBlock {
   EntryPiece pieces[kMaxPieces];
   int n_pieces = 0;
   std::int32_t n_entries = 0;
+
+  // Of all its keys; null where they have none or not all the same.
+  const std::byte* origin() const {
+    const auto differs = [&](const EntryPiece& piece) { return piece.origin != pieces[0].origin; };
+    return std::any_of(pieces, pieces + n_pieces, differs) ? nullptr : pieces[0].origin;
+  }
 
   // In the order in which a block is read.
   void add_to(ReadOrder& order) const {
@@ -247,6 +255,35 @@ class Queries {
   Coded coded_[std::size(kCodeProductTypes)];  // one a type
 };
 
+// What scores lack of keys that are stored less their head's origin: q.origin, one number a query head.
+class OriginScores {
+ public:
+  // queries: [n_group][dim], times the softmax scale
+  OriginScores(const float* queries, int n_group, int dim) : queries_(queries), n_group_(n_group), dim_(dim) {}
+
+  // [n_group] for the keys of a run with this origin.
+  HWY_INLINE const float* of(const std::byte* origin) {
+    if (origin == loaded_) return scores_;
+    const F d;
+    alignas(64) float numbers[kMaxHeadDim];
+    expand_row(EntryType::kF16, loaded_ = origin, numbers, dim_);
+    for (int g = 0; g < n_group_; ++g) {
+      VF sum = hn::Zero(d);
+      for (int c = 0; c < dim_; c += kLanes) {
+        sum = hn::MulAdd(hn::LoadU(d, queries_ + g * dim_ + c), hn::Load(d, numbers + c), sum);
+      }
+      scores_[g] = hn::GetLane(hn::SumOfLanes(d, sum));
+    }
+    return scores_;
+  }
+
+ private:
+  const float* queries_;
+  int n_group_, dim_;
+  const std::byte* loaded_ = nullptr;
+  float scores_[kMaxGroup] = {};
+};
+
 void decode_attention(const AttentionShape& shape, const DecodeSlices& slices, const GroupSoftmax& out,
                       std::span<std::byte> memory) {
   const int d = shape.key_dim;
@@ -263,6 +300,7 @@ void decode_attention(const AttentionShape& shape, const DecodeSlices& slices, c
   Scratch scratch(memory);
   const CodedTypes coded_keys(d), coded_values(value_dim);
   Queries queries(shape, slices.q, scratch);
+  OriginScores origin_scores(queries.numbers(EntryType::kF32), n_group, d);
   auto* scores = scratch.take<float>(static_cast<std::size_t>(n_group * kEntryBlock));
   auto* expanded = scratch.take<float>(static_cast<std::size_t>(kEntryBlock * std::max(d, value_dim)));
 
@@ -285,7 +323,8 @@ void decode_attention(const AttentionShape& shape, const DecodeSlices& slices, c
             .value_bytes = value_bytes,
             .n_entries = std::min(n_most, piece.count),
             .key_type = piece.run->key_type,
-            .value_type = piece.run->value_type};
+            .value_type = piece.run->value_type,
+            .origin = piece.run->origin};
   };
   const auto slice_of = [&slices](std::int32_t at) { return (at - slices.first) / slices.size; };
   // Of one slice; behind the last one there is the next, which mostly the same thread works on and of which the
@@ -336,14 +375,26 @@ void decode_attention(const AttentionShape& shape, const DecodeSlices& slices, c
       });
       of_piece += piece.n_entries;
     }
+    // A block whose keys all lack the same is shifted as a whole.
+    const std::byte* origin = shape.spec.soft_cap == 0 ? block.origin() : nullptr;
+    const float* shifts = origin == nullptr ? nullptr : origin_scores.of(origin);
+    of_piece = scores;
+    for (int p = 0; p < block.n_pieces && origin == nullptr; of_piece += block.pieces[p++].n_entries) {
+      if (block.pieces[p].origin == nullptr) continue;
+      const float* lacking = origin_scores.of(block.pieces[p].origin);
+      for (int g = 0; g < n_group; ++g) {
+        float* of_head = of_piece + g * kEntryBlock;
+        for (std::int32_t i = 0; i < block.pieces[p].n_entries; ++i) of_head[i] += lacking[g];
+      }
+    }
     if (shape.spec.soft_cap != 0) {
       for (int g = 0; g < n_group; ++g) {
         soft_cap_scores(F(), scores + g * kEntryBlock, round_up(block.n_entries, kLanes), shape.spec.soft_cap);
       }
     }
     for (int g = 0; g < n_group; ++g) {
-      soften_block(scores + g * kEntryBlock, block.n_entries, slice.states[static_cast<std::size_t>(g)],
-                   slice.values + g * value_dim, value_dim);
+      soften_block(scores + g * kEntryBlock, block.n_entries, shifts == nullptr ? 0.0F : shifts[g],
+                   slice.states[static_cast<std::size_t>(g)], slice.values + g * value_dim, value_dim);
     }
     of_piece = scores;
     for (int p = 0; p < block.n_pieces; ++p) {

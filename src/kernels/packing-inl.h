@@ -75,6 +75,23 @@ HWY_INLINE void transpose_four(const float* rows, int n, int width, float* dst) 
 #endif
 }
 
+// Gives rows of keys back what they are stored less.
+class KeyOrigins {
+ public:
+  // row: [n], of a run with this origin.
+  HWY_INLINE void add_to(float* row, const std::byte* origin, int n) {
+    if (origin == nullptr) return;
+    const F d;
+    if (origin != loaded_) expand_row(EntryType::kF16, loaded_ = origin, numbers_, n);
+    for (int c = 0; c < n; c += kLanes)
+      hn::StoreU(hn::Add(hn::LoadU(d, row + c), hn::Load(d, numbers_ + c)), d, row + c);
+  }
+
+ private:
+  const std::byte* loaded_ = nullptr;
+  alignas(64) float numbers_[kMaxHeadDim];
+};
+
 // Keys of entries [first, first + n), n <= kKeyBlock, as panels [round_up(n, kPanel) / kPanel][key_dim][kPanel]; the
 // columns behind the last key are zero.
 HWY_INLINE void pack_keys(const AttentionShape& shape, RunCursor& cursor, std::int32_t first, std::int32_t n,
@@ -83,6 +100,7 @@ HWY_INLINE void pack_keys(const AttentionShape& shape, RunCursor& cursor, std::i
   alignas(64) float rows[4 * kMaxHeadDim];
   const std::int32_t end = round_up(n, kPanel);
   RunCursor::Piece piece{nullptr, 0, 0};
+  KeyOrigins origins;
   for (std::int32_t key = 0; key < end; key += 4) {
     for (std::int32_t j = 0; j < 4; ++j) {
       float* row = rows + j * d;
@@ -92,6 +110,7 @@ HWY_INLINE void pack_keys(const AttentionShape& shape, RunCursor& cursor, std::i
       }
       if (piece.count == 0) piece = cursor.seek(first + key + j);
       expand_row(row_type(*piece.run, RowKind::kKey), row_at(shape, *piece.run, RowKind::kKey, piece.offset), row, d);
+      origins.add_to(row, piece.run->origin, d);
       ++piece.offset;
       --piece.count;
     }
@@ -105,6 +124,7 @@ HWY_INLINE void expand_rows(const AttentionShape& shape, RunCursor& cursor, std:
                             float* out) {
   constexpr RowKind kKind = kKeys ? RowKind::kKey : RowKind::kValue;
   const int width = kKeys ? shape.key_dim : shape.value_dim;
+  KeyOrigins origins;
   for (std::int32_t done = 0; done < n;) {
     const RunCursor::Piece piece = cursor.seek(first + done);
     const std::int32_t count = std::min(piece.count, n - done);
@@ -113,6 +133,7 @@ HWY_INLINE void expand_rows(const AttentionShape& shape, RunCursor& cursor, std:
     const std::byte* src = row_at(shape, *piece.run, kKind, piece.offset);
     for (std::int32_t i = 0; i < count; ++i, src += stride, out += width) {
       expand_row(type, src, out, width);
+      if constexpr (kKeys) origins.add_to(out, piece.run->origin, width);
     }
     done += count;
   }

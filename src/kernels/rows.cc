@@ -14,6 +14,7 @@
 #include "kernels/load-inl.h"
 #include "kernels/rotated_codes.h"
 #include "kernels/rows.h"
+#include "kernels/run_cursor.h"
 #include "kernels/tiling.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -44,6 +45,15 @@ void store_half_row(const float* src, std::byte* dst, int n) {
   }
 }
 
+void expand_entry(const AttentionShape& shape, const EntryRun& run, RowKind kind, std::int32_t i, float* dst) {
+  const int n = kind == RowKind::kKey ? shape.key_dim : shape.value_dim;
+  expand_row(row_type(run, kind), row_at(shape, run, kind, i), dst, n);
+  if (kind == RowKind::kValue || run.origin == nullptr) return;
+  const F d;
+  for (int c = 0; c < n; c += kLanes)
+    hn::StoreU(hn::Add(hn::LoadU(d, dst + c), F16Row::load(run.origin, c)), d, dst + c);
+}
+
 enum class Norm { kL1, kL2 };
 
 template <Norm kNorm>
@@ -63,9 +73,8 @@ HWY_INLINE void norms(const AttentionShape& shape, const HeadEntries& entries, f
   alignas(64) float row[kMaxHeadDim] = {};
   const int n = kKind == RowKind::kKey ? shape.key_dim : shape.value_dim;
   for (const EntryRun& run : entries.runs) {
-    const EntryType type = row_type(run, kKind);
     for (std::int32_t i = 0; i < run.n_entries; ++i) {
-      expand_row(type, row_at(shape, run, kKind, i), row, n);
+      expand_entry(shape, run, kKind, i, row);
       *out++ = row_norm<kNorm>(row, n);
     }
   }
@@ -144,6 +153,7 @@ void store_q4_0_row(const float* src, std::byte* dst, int n) {
 }  // namespace
 
 HWY_EXPORT(load_row);
+HWY_EXPORT(expand_entry);
 HWY_EXPORT(store_half_row);
 HWY_EXPORT(value_l1_norms);
 HWY_EXPORT(value_l2_norms);
@@ -151,6 +161,40 @@ HWY_EXPORT(key_l2_norms);
 
 void load_row(EntryType type, const std::byte* src, float* dst, int n) {
   HWY_DYNAMIC_DISPATCH(load_row)(type, src, dst, n);
+}
+
+void load_entry(const AttentionShape& shape, const EntryRun& run, RowKind kind, std::int32_t i, float* dst) {
+  HWY_DYNAMIC_DISPATCH(expand_entry)(shape, run, kind, i, dst);
+}
+
+void store_mean_key(const HeadEntries& entries, int key_dim, std::int32_t first, std::int32_t last, std::byte* out) {
+  assert(first < last && last <= entries.n_entries);
+  const AttentionShape shape{.n_group = 1,
+                             .key_dim = key_dim,
+                             .value_dim = key_dim,
+                             .key_type = EntryType::kF16,
+                             .value_type = EntryType::kF16,
+                             .spec = {}};
+  const auto n = static_cast<std::size_t>(key_dim);
+  float row[kMaxHeadDim];
+  double sums[kMaxHeadDim] = {};
+  RunCursor cursor(entries);
+  for (std::int32_t done = first; done < last;) {
+    const RunCursor::Piece piece = cursor.seek(done);
+    const std::int32_t count = std::min(piece.count, last - done);
+    for (std::int32_t i = 0; i < count; ++i) {
+      load_entry(shape, *piece.run, RowKind::kKey, piece.offset + i, row);
+      for (std::size_t c = 0; c < n; ++c) sums[c] += static_cast<double>(row[c]);
+    }
+    done += count;
+  }
+  bool is_finite = true;
+  for (std::size_t c = 0; c < n; ++c) {
+    row[c] = static_cast<float>(sums[c] / (last - first));
+    is_finite &= std::isfinite(row[c]);
+  }
+  if (!is_finite) std::fill_n(row, n, 0.0F);
+  store_row(EntryType::kF16, row, out, key_dim);
 }
 
 void store_row(EntryType type, const float* src, std::byte* dst, int n) {

@@ -196,11 +196,32 @@ struct FedBack {
     feedback = std::make_shared<const kernels::CodeFeedback>(*kernels::CodeFeedback::of(moment, 64));
   }
 
-  std::vector<float> coded(const std::vector<float>& key, bool feeds_back) const {
-    std::vector<std::byte> plain(row_bytes(EntryType::kF16, 64)), code(row_bytes(type, 64));
+  // As float16 holds it.
+  static std::vector<float> halved(const std::vector<float>& key) {
+    std::vector<std::byte> plain(row_bytes(EntryType::kF16, 64));
     kernels::store_row(EntryType::kF16, key.data(), plain.data(), 64);
     std::vector<float> row(64);
     kernels::load_row(EntryType::kF16, plain.data(), row.data(), 64);
+    return row;
+  }
+
+  // From here on keys are coded relative to the mean of these, less the first.
+  void set_origin(const std::vector<Row>& rows) {
+    std::vector<double> sums(64);
+    for (std::size_t i = kPlainEntries; i < rows.size(); ++i) {
+      const std::vector<float> key = halved(rows[i].key);
+      for (std::size_t c = 0; c < 64; ++c) sums[c] += static_cast<double>(key[c]);
+    }
+    for (std::size_t c = 0; c < 64; ++c) {
+      origin[c] = static_cast<float>(sums[c] / static_cast<double>(rows.size() - kPlainEntries));
+    }
+    origin = halved(origin);
+  }
+
+  std::vector<float> coded(const std::vector<float>& key, bool feeds_back) const {
+    std::vector<std::byte> code(row_bytes(type, 64));
+    std::vector<float> row = halved(key);
+    for (std::size_t c = 0; c < 64; ++c) row[c] -= origin[c];
     std::byte* const target = code.data();
     if (feeds_back) {
       kernels::store_coded_rows(type, *feedback, row.data(), {&target, 1});
@@ -208,6 +229,7 @@ struct FedBack {
       kernels::store_row(type, row.data(), target, 64);
     }
     kernels::load_row(type, target, row.data(), 64);
+    for (std::size_t c = 0; c < 64; ++c) row[c] += origin[c];
     return row;
   }
 
@@ -226,6 +248,7 @@ struct FedBack {
 
   EntryType type;
   std::shared_ptr<const kernels::CodeFeedback> feedback;
+  std::vector<float> origin = std::vector<float>(64);
 };
 
 TEST(CodedPagesWithFeedback, CodeKeysByIt) {
@@ -237,6 +260,7 @@ TEST(CodedPagesWithFeedback, CodeKeysByIt) {
     RaggedCache source(shape.plain(), pool);
     const std::vector<Row> rows = extend(source, 0, 0, 150, 0, random);
     const auto [chosen, kept_rows] = every_second(rows);
+    keys.set_origin(rows);
     // Which rows are nearer with feedback than without is the kernel's affair; here they only have to differ.
     ASSERT_NE(keys.coded(rows[9].key, true), keys.coded(rows[9].key, false));
 
@@ -271,6 +295,7 @@ TEST(CodedPagesWithFeedback, LeaveWhatIsCodedAlready) {
   RaggedCache cache(shape, PagePool::create(0));
   const std::vector<Row> rows = extend(cache, 0, 0, 110, 0, random);
   cache.settle();
+  keys.set_origin(rows);
   keys.expect_keys(cache, rows, false, "before");
   cache.set_feedback(0, 0, keys.feedback);
   std::vector<std::int32_t> all(110);

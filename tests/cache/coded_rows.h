@@ -72,10 +72,8 @@ inline Found find(const RaggedCache& cache, int layer, int head) {
     for (std::int32_t i = 0; i < run.n_entries; ++i) {
       Row row{run.positions[i], std::vector<float>(static_cast<std::size_t>(sizes.key_dim)),
               std::vector<float>(static_cast<std::size_t>(sizes.value_dim))};
-      kernels::load_row(kernels::row_type(run, kernels::RowKind::kKey),
-                        kernels::row_at(shape, run, kernels::RowKind::kKey, i), row.key.data(), sizes.key_dim);
-      kernels::load_row(kernels::row_type(run, kernels::RowKind::kValue),
-                        kernels::row_at(shape, run, kernels::RowKind::kValue, i), row.value.data(), sizes.value_dim);
+      kernels::load_entry(shape, run, kernels::RowKind::kKey, i, row.key.data());
+      kernels::load_entry(shape, run, kernels::RowKind::kValue, i, row.value.data());
       found.rows.push_back(std::move(row));
       found.is_plain.push_back(run.key_type == plain.key_type && run.value_type == plain.value_type);
       found.types.push_back(run.key_type);

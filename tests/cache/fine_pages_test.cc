@@ -339,7 +339,8 @@ TEST(FinePages, RefuseFilesThatCannotBe) {
     }
     return std::string();
   };
-  const std::size_t first_page = 6 * sizeof(std::int32_t);  // the shape and the head's count are before it
+  const std::size_t origin = 2 * sizeof(std::int32_t) + 128;
+  const std::size_t first_page = 6 * sizeof(std::int32_t) + origin;  // behind the shape and the head's count
   const std::size_t first_rows = 4 * (sizeof(std::int32_t) + 2 * 128);
   const std::size_t fine_page = first_page + 8 + first_rows, position = fine_page + 8;
   EXPECT_EQ(refusal(shape, first_page, 4), "") << "unchanged";

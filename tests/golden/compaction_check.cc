@@ -1,4 +1,5 @@
-// compaction-*.gguf: one head's entries chosen, coded and refitted.
+// compaction-*.gguf and origin-*.gguf: one head's entries chosen, coded and refitted; keys relative to an origin where
+// the file has one.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -12,6 +13,7 @@
 #include "golden/golden_file.h"
 #include "kernels/half.h"
 #include "kernels/rotated_codes.h"
+#include "kernels/rows.h"
 
 namespace winnow::golden {
 namespace {
@@ -83,14 +85,27 @@ FullAttention attend(std::span<const float> q, std::span<const float> k, std::sp
   return result;
 }
 
-// The kept rows as codes and decoded; the first `sinks` of them in float16.
+// The mean of the keys behind the sinks, as the cache takes it: [d], float16 values.
+std::vector<float> origin_of(const std::vector<float>& k, const Sizes& s) {
+  const kernels::EntryRun run{
+      .keys = std::as_bytes(std::span(k)).data(), .values = nullptr, .positions = {}, .n_entries = s.n_tokens};
+  std::vector<std::byte> stored(row_bytes(EntryType::kF16, s.head_dim));
+  kernels::store_mean_key({.runs = {&run, 1}, .n_entries = s.n_tokens}, s.head_dim, s.sinks, s.n_tokens, stored.data());
+  std::vector<float> origin(static_cast<std::size_t>(s.head_dim));
+  kernels::load_row(EntryType::kF16, stored.data(), origin.data(), s.head_dim);
+  return origin;
+}
+
+// The kept rows as codes and decoded; the first `sinks` of them in float16, less the origin as well. (A cache's rows
+// come in float16, so it stores these as they came: less an origin they would be rounded twice.)
 struct CodedRows {
   std::vector<std::uint8_t> codes;  // [t][d]
   std::vector<float> scales;        // [t][d / block]
   std::vector<float> decoded;       // [t][d]
 };
 
-CodedRows code_rows(std::span<const float> rows, const Sizes& s) {
+// origin: [d], what rows are coded less; empty: nothing
+CodedRows code_rows(std::span<const float> rows, const Sizes& s, std::span<const float> origin = {}) {
   const EntryType type = s.bits == 4 ? EntryType::kR4 : EntryType::kR3;
   const auto width = static_cast<std::size_t>(s.head_dim), n_blocks = width / static_cast<std::size_t>(s.block);
   const std::size_t n = rows.size() / width;
@@ -99,15 +114,20 @@ CodedRows code_rows(std::span<const float> rows, const Sizes& s) {
   std::vector<std::byte> stored(row_bytes(type, s.head_dim));
   for (std::size_t i = 0; i < n; ++i) {
     const float* row = rows.data() + i * width;
-    kernels::store_coded_row(type, row, stored.data(), s.head_dim);
+    std::vector<float> relative(row, row + width);
+    for (std::size_t c = 0; c < origin.size(); ++c) relative[c] -= origin[c];
+    kernels::store_coded_row(type, relative.data(), stored.data(), s.head_dim);
     kernels::unpack_codes(type, stored.data(), s.head_dim, std::span(result.codes).subspan(i * width, width),
                           std::span(result.scales).subspan(i * n_blocks, n_blocks));
     float* decoded = result.decoded.data() + i * width;
     if (static_cast<int>(i) >= s.sinks) {
       kernels::load_coded_row(type, stored.data(), decoded, s.head_dim);
+      for (std::size_t c = 0; c < origin.size(); ++c) decoded[c] += origin[c];
       continue;
     }
-    for (std::size_t c = 0; c < width; ++c) decoded[c] = kernels::float_from_half(kernels::half_from_float(row[c]));
+    for (std::size_t c = 0; c < width; ++c) {
+      decoded[c] = kernels::float_from_half(kernels::half_from_float(relative[c])) + (origin.empty() ? 0 : origin[c]);
+    }
   }
   return result;
 }
@@ -194,7 +214,12 @@ void check_compaction(const std::string& path, Tally& tally) {
   tally.require(what + "kept", choose(full.squares, s) == kept, "other entries");
 
   const std::vector<float> kept_v = gathered(v, kept, s.head_dim);
-  const CodedRows keys = code_rows(gathered(k, kept, s.head_dim), s);
+  std::vector<float> origin;
+  if (file.has("origin")) {
+    origin = origin_of(k, s);
+    tally.close(what + "origin", widened(origin), file.doubles("origin"), {1e-3, 1e-3, 0});
+  }
+  const CodedRows keys = code_rows(gathered(k, kept, s.head_dim), s, origin);
   check_codes(file, s, "k", keys, tally);
 
   // The fit starts from the file's decoded keys, and the codes from the file's fit: one difference counts once.

@@ -22,7 +22,7 @@ Kind kind_of(const fs::path& path) {
   if (!name.ends_with(".gguf")) return Kind::kNone;
   if (name.starts_with("scoring-")) return Kind::kScoring;
   if (name.starts_with("lukv")) return Kind::kLuKv;
-  if (name.starts_with("compaction-")) return Kind::kCompaction;
+  if (name.starts_with("compaction-") || name.starts_with("origin-")) return Kind::kCompaction;
   if (name.starts_with("tiny-") && name.ends_with(".expected.gguf")) return Kind::kTiny;
   return Kind::kNone;  // a tiny model itself
 }

@@ -17,6 +17,8 @@ struct Case {
   int max_gap = 1;
   float magnitude = 1.0F;
   double tolerance = 2e-5;
+  bool has_plain = false;
+  float origin = 0.0F;
 };
 
 // By how much products of bfloat16 move outputs and log-sum-exps here, where numbers and scores are of the order of 1.
@@ -28,9 +30,14 @@ void expect_reference(const AttentionShape& shape, const Case& c) {
                                   << entry_type_name(shape.key_type) << " n_visible " << c.n_visible << " n_rows "
                                   << c.n_rows << " window " << shape.spec.window);
   const int n_entries = std::max(0, c.n_visible + c.n_rows - 1);
-  const TestHead head(
-      shape, {.n_entries = n_entries, .run_sizes = c.run_sizes, .max_gap = c.max_gap, .magnitude = c.magnitude},
-      static_cast<unsigned>(n_entries * 31 + shape.key_dim));
+  const TestHead head(shape,
+                      {.n_entries = n_entries,
+                       .run_sizes = c.run_sizes,
+                       .max_gap = c.max_gap,
+                       .magnitude = c.magnitude,
+                       .has_plain = c.has_plain,
+                       .origin = c.origin},
+                      static_cast<unsigned>(n_entries * 31 + shape.key_dim));
   const TestQueries queries(shape, c.n_rows, 7);
   const QueryRows rows = queries.rows(c.n_visible, head.last_position() - c.n_rows + 1);
 
@@ -188,6 +195,33 @@ TEST_P(CausalAttention, CapsScoresAndGivesWeightToSinks) {
         expect_reference(shape, {.n_visible = 0, .n_rows = 3});  // the first row sees nothing but the sinks
         shape.spec.window = 20;
         expect_reference(shape, {.n_visible = 100, .n_rows = 30, .run_sizes = {32}});
+      }
+    }
+  }
+}
+
+TEST_P(CausalAttention, KeysMayBeStoredLessAnOrigin) {
+  const std::vector<float> sinks = {-3.0F, 8.0F, 0.5F};
+  for (const EntryType type : entry_types()) {
+    for (const std::vector<int>& run_sizes : {std::vector{32, 7}, {200}}) {
+      for (const bool has_plain : {false, true}) {
+        AttentionShape shape = test_shape(3, 64, type);
+        if (has_plain) shape.spec.sinks = sinks.data();
+        const Case few{.n_visible = 100,
+                       .n_rows = 3,
+                       .run_sizes = run_sizes,
+                       .tolerance = 1e-4,
+                       .has_plain = has_plain,
+                       .origin = 10.0F};
+        expect_reference(shape, few);
+        Case many = few;
+        many.n_rows = 50;
+        expect_reference(shape, many);
+        // Scores are capped whole: as exact as bfloat16 is of an origin and a key together.
+        shape.spec.soft_cap = 30.0F;
+        expect_reference(shape, few);
+        many.origin = 1.0F;
+        expect_reference(shape, many);
       }
     }
   }

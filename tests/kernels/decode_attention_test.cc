@@ -119,6 +119,32 @@ TEST_P(DecodeAttention, ReadsPlainAndCodedRunsTogether) {
 }
 
 // A few entries have nearly all of the weight, in pages beside others whose weights are small; or all have the same.
+// Scores of some 10 in common; blocks that are shifted as a whole, and blocks of runs with and without.
+TEST_P(DecodeAttention, KeysMayBeStoredLessAnOrigin) {
+  const std::vector<float> sinks = {-3.0F, 8.0F, 0.5F};
+  for (const EntryType type : entry_types()) {
+    for (const std::vector<int>& run_sizes : {std::vector{4, 32, 32, 32, 32, 32}, {32, 7}, {1, 2, 3}, {301}}) {
+      for (const bool has_plain : {false, true}) {
+        for (const float soft_cap : {0.0F, 30.0F}) {
+          AttentionShape shape = test_shape(3, 64, type);
+          shape.spec.soft_cap = soft_cap;
+          if (has_plain) shape.spec.sinks = sinks.data();
+          expect_reference(shape, {.n_entries = 301, .run_sizes = run_sizes, .has_plain = has_plain, .origin = 10.0F},
+                           1e-4);
+        }
+      }
+    }
+  }
+  expect_reference(test_shape(kMaxGroup, kMaxHeadDim, EntryType::kQ4_0),
+                   {.n_entries = 83, .run_sizes = {32}, .origin = 10.0F}, 1e-4);
+}
+
+// What tells keys apart is kept where they have nearly everything in common: 300 times as much here.
+TEST_P(DecodeAttention, AnOriginIsNotRounded) {
+  AttentionShape shape = test_shape(3, 64, EntryType::kQ8_0);
+  expect_reference(shape, {.n_entries = 301, .run_sizes = {32}, .origin = 300.0F}, 2e-3);
+}
+
 TEST_P(DecodeAttention, MatchesTheReferenceForUnequalWeights) {
   for (const EntryType type : {EntryType::kQ8_0, EntryType::kQ4_0}) {
     for (const float magnitude : {0.0F, 4.0F, 30.0F}) {

@@ -38,7 +38,8 @@ TEST_P(QueryMoments, ExpectedScoresMatchTheReference) {
         for (const int n : {0, 1, 33, 70}) {
           SCOPED_TRACE(testing::Message() << entry_type_name(type) << " head_dim " << head_dim << " n " << n);
           const AttentionShape shape = test_shape(n_group, head_dim, type);
-          const TestHead head(shape, {.n_entries = 70, .run_sizes = {32, 5}}, 3);
+          const float origin = n == 70 ? 4.0F : 0.0F;
+          const TestHead head(shape, {.n_entries = 70, .run_sizes = {32, 5}, .has_plain = true, .origin = origin}, 3);
           std::mt19937 random(9);
           std::normal_distribution<double> normal;
           const auto d = static_cast<std::size_t>(head_dim);
@@ -55,7 +56,7 @@ TEST_P(QueryMoments, ExpectedScoresMatchTheReference) {
           expected_scores(shape, head.entries(), n, mean, covariance, out);
           const std::vector<double> expected = reference::expected_scores(shape, head.entries(), n, mean, covariance);
           // Rotated codes are rotated back in float32, every other type is exact there.
-          const double tolerance = code_bits(type) > 0 ? 1e-5 : 1e-10;
+          const double tolerance = origin > 0 ? 3e-3 : code_bits(type) > 0 ? 1e-5 : 1e-10;
           for (std::size_t i = 0; i < out.size(); ++i) ASSERT_NEAR(out[i], expected[i], tolerance) << i;
         }
       }

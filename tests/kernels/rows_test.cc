@@ -180,7 +180,7 @@ TEST_P(Rows, NormsMatchTheReference) {
     for (const int head_dim : {32, 64, 96, 128, 256, 512}) {
       const AttentionShape shape = test_shape(1, head_dim, type);
       for (const int n : {0, 1, 33, 100}) {
-        const TestHead head(shape, {.n_entries = n, .run_sizes = {32, 3}}, 6);
+        const TestHead head(shape, {.n_entries = n, .run_sizes = {32, 3}, .origin = n == 100 ? 4.0F : 0.0F}, 6);
         std::vector<float> out(static_cast<std::size_t>(n));
         const auto expect = [&](const std::vector<double>& expected) {
           for (std::size_t i = 0; i < out.size(); ++i) {

@@ -29,19 +29,30 @@ class TestHead {
     float magnitude = 1.0F;               // standard deviation of the keys
     bool has_plain = false;               // every other run is not coded yet
     std::optional<EntryType> finer = {};  // of every third run, whatever codes the others are in
+    // Standard deviation of an origin that the keys of all runs but every other plain one are stored less; 0: none.
+    // Those plain runs have keys of the same kind, as they are.
+    float origin = 0.0F;
   };
 
   TestHead(const AttentionShape& shape, const Options& options, unsigned seed) : shape_(shape) {
     std::mt19937 random(seed);
     std::normal_distribution<float> normal;
     std::uniform_int_distribution<int> gap(1, options.max_gap);
-    const auto add_row = [&](EntryType type, int n, float magnitude, std::vector<std::byte>& to) {
+    const auto add_row = [&](EntryType type, int n, float magnitude, std::vector<std::byte>& to,
+                             std::span<const float> added = {}) {
       std::vector<float> row(static_cast<std::size_t>(n));
       for (float& x : row) x = magnitude * normal(random);
+      for (std::size_t i = 0; i < added.size(); ++i) row[i] += added[i];
       const std::size_t bytes = row_bytes(type, n);
       to.resize(to.size() + bytes);
       store_row(type, row.data(), to.data() + to.size() - bytes, n);
     };
+    std::vector<float> origin;
+    if (options.origin > 0) {
+      add_row(EntryType::kF16, shape.key_dim, options.origin, origin_);
+      origin.resize(static_cast<std::size_t>(shape.key_dim));
+      load_row(EntryType::kF16, origin_.data(), origin.data(), shape.key_dim);
+    }
     int position = -1;
     for (int done = 0, turn = 0; done < options.n_entries; ++turn) {
       const int wanted = options.run_sizes.empty()
@@ -57,8 +68,9 @@ class TestHead {
       };
       run.key_type = stored_as(shape.key_type);
       run.value_type = stored_as(shape.value_type);
+      run.has_origin = !origin.empty() && (is_coded(run.key_type) || turn % 4 < 2);
       for (int i = 0; i < n; ++i) {
-        add_row(run.key_type, shape.key_dim, options.magnitude, run.keys);
+        add_row(run.key_type, shape.key_dim, options.magnitude, run.keys, run.has_origin ? std::span<float>() : origin);
         add_row(run.value_type, shape.value_dim, 1.0F, run.values);
         run.positions.push_back(position += gap(random));
       }
@@ -68,7 +80,8 @@ class TestHead {
     }
     for (const Run& run : runs_) {
       views_.push_back({run.keys.data(), run.values.data(), run.positions.data(),
-                        static_cast<int>(run.positions.size()), run.key_type, run.value_type});
+                        static_cast<int>(run.positions.size()), run.key_type, run.value_type,
+                        run.has_origin ? origin_.data() : nullptr});
     }
     entries_ = {views_, options.n_entries};
     last_position_ = position;
@@ -85,8 +98,10 @@ class TestHead {
     std::vector<std::byte> keys, values;
     std::vector<std::int32_t> positions;
     EntryType key_type = EntryType::kF32, value_type = EntryType::kF32;
+    bool has_origin = false;
   };
   AttentionShape shape_;
+  std::vector<std::byte> origin_;
   std::vector<Run> runs_;
   std::vector<EntryRun> views_;
   HeadEntries entries_;

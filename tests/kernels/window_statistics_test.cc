@@ -46,15 +46,21 @@ struct Case {
   int max_gap = 1;
   int n_visible = -1;  // of row 0; -1: the rows are the last entries
   float magnitude = 1.0F;
+  float origin = 0.0F;
 };
 
 void expect_reference(const AttentionShape& shape, const Case& c) {
   SCOPED_TRACE(testing::Message() << "n_group " << shape.n_group << " head_dim " << shape.key_dim << " type "
                                   << entry_type_name(shape.key_type) << " n_entries " << c.n_entries << " n_rows "
                                   << c.n_rows << " n_columns " << c.n_columns << " window " << shape.spec.window);
-  const TestHead head(
-      shape, {.n_entries = c.n_entries, .run_sizes = c.run_sizes, .max_gap = c.max_gap, .magnitude = c.magnitude},
-      static_cast<unsigned>(c.n_entries));
+  const TestHead head(shape,
+                      {.n_entries = c.n_entries,
+                       .run_sizes = c.run_sizes,
+                       .max_gap = c.max_gap,
+                       .magnitude = c.magnitude,
+                       .has_plain = c.origin > 0,
+                       .origin = c.origin},
+                      static_cast<unsigned>(c.n_entries));
   const TestQueries queries(shape, c.n_rows, 21);
   const int n_visible = c.n_visible < 0 ? c.n_entries - c.n_rows + 1 : c.n_visible;
   const QueryRows rows = queries.rows(n_visible, head.last_position() - c.n_rows + 1);
@@ -123,6 +129,12 @@ TEST_P(WindowStatistics, ColumnsMayReachIntoTheWindowOrStopEarly) {
 TEST_P(WindowStatistics, MatchesTheReferenceForEveryEntryType) {
   for (const EntryType type : entry_types()) {
     expect_reference(test_shape(3, 64, type), {.n_entries = 160, .n_rows = 16, .n_columns = 144});
+  }
+}
+
+TEST_P(WindowStatistics, KeysMayBeStoredLessAnOrigin) {
+  for (const EntryType type : entry_types()) {
+    expect_reference(test_shape(3, 64, type), {.n_entries = 160, .n_rows = 16, .n_columns = 144, .origin = 1.0F});
   }
 }
 
@@ -227,12 +239,13 @@ TEST_P(WindowStatistics, LargeScoresStayFinite) {
   }
 }
 
-void expect_folded_columns(EntryType type, int n_group, int n_tokens) {
+void expect_folded_columns(EntryType type, int n_group, int n_tokens, float origin = 0.0F) {
   for (const auto& [window, soft_cap] : {std::pair{0, 0.0F}, {50, 0.0F}, {0, 1.5F}}) {
     AttentionShape shape = test_shape(n_group, 64, type);
     shape.spec.window = window;
     shape.spec.soft_cap = soft_cap;
-    const TestHead head(shape, {.n_entries = n_tokens}, 8);
+    const TestHead head(
+        shape, {.n_entries = n_tokens, .run_sizes = {n_tokens, 32}, .has_plain = origin > 0, .origin = origin}, 8);
     const TestQueries queries(shape, n_tokens, 9);
     const QueryRows rows = queries.rows(1, 0);
     const auto n_sums = static_cast<std::size_t>(n_tokens * n_group);
@@ -280,6 +293,7 @@ TEST_P(WindowStatistics, FoldedColumnsOfAPromptMatchTheReference) {
     expect_folded_columns(type, 3, 210);
     expect_folded_columns(type, kMaxGroup, 70);
   }
+  for (const EntryType type : {EntryType::kF16, EntryType::kR4}) expect_folded_columns(type, 3, 210, 1.0F);
 }
 
 INSTANTIATE_TEST_SUITE_P(Isa, WindowStatistics, testing::ValuesIn(vector_isas()), isa_test_name);

@@ -34,6 +34,9 @@ std::vector<std::vector<double>> all_rows(const AttentionShape& shape, const Hea
   for (const EntryRun& run : entries.runs) {
     for (int i = 0; i < run.n_entries; ++i) {
       rows.push_back(row(row_type(run, kind), row_at(shape, run, kind, i), n));
+      if (!keys || run.origin == nullptr) continue;
+      const std::vector<double> origin = row(EntryType::kF16, run.origin, n);
+      for (std::size_t c = 0; c < origin.size(); ++c) rows.back()[c] += origin[c];
     }
   }
   return rows;

@@ -147,17 +147,21 @@ TEST(ReferenceRows, SayHowKeysAreCoded) {
                                  for (std::size_t h = 0; h < 2; ++h) {
                                    for (const kernels::EntryRun& run : view.heads[h].runs) {
                                      if (run.key_type != type) continue;
+                                     // Coded less what all keys of the head have in common.
+                                     ASSERT_NE(run.origin, nullptr);
+                                     std::vector<float> origin(static_cast<std::size_t>(d));
+                                     kernels::load_row(EntryType::kF16, run.origin, origin.data(), d);
                                      for (std::int32_t i = 0; i < run.n_entries; ++i) {
                                        const auto& key = plain[l][h][static_cast<std::size_t>(run.positions[i])];
                                        std::vector<float> row(key.begin(), key.end());
                                        std::vector<std::byte> code(row_bytes(type, d));
+                                       for (std::size_t c = 0; c < row.size(); ++c) row[c] -= origin[c];
                                        kernels::store_row(type, row.data(), code.data(), d);
                                        kernels::load_row(type, code.data(), row.data(), d);
+                                       for (std::size_t c = 0; c < row.size(); ++c) row[c] += origin[c];
                                        before[h].push_back(key);
                                        by_themselves[h].emplace_back(row.begin(), row.end());
-                                       kernels::load_row(type,
-                                                         kernels::row_at(view.shape, run, kernels::RowKind::kKey, i),
-                                                         row.data(), d);
+                                       kernels::load_entry(view.shape, run, kernels::RowKind::kKey, i, row.data());
                                        stored[h].emplace_back(row.begin(), row.end());
                                      }
                                    }
