@@ -69,8 +69,8 @@ struct CacheShape {
   EntryType value_type = EntryType::kF16;
   std::optional<FineTypes> fine = {};    // only where rows are coded; comes plain in the same types
   std::optional<LaterTypes> later = {};  // likewise; nothing: as what a cut keeps
-  // Whether truncate() goes back to any page of a layer without a window. What it drops may then have left no trace in
-  // what stays, so a head's origin is the mean over the first page that is coded, not over all that is there.
+  // Whether truncate() goes back to any page, as long as no window has moved on. What it drops may then have left no
+  // trace in what stays, so a head's origin is the mean over the first page that is coded, not over all that is there.
   bool is_truncatable = false;
 
   int n_layer() const { return static_cast<int>(layers.size()); }

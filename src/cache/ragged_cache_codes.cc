@@ -33,11 +33,12 @@ void RaggedCache::find_origin(const Layout& layout, Head& head, const kernels::H
     first = kPlainEntries;
     last = source.n_entries;
   }
-  if (shape_.is_truncatable) {
-    std::int32_t n = kPageEntries;
-    if (layout.window > 0) n -= layout.skipped(position_at(source, first));
-    last = std::min(last, first + n);
-  }
+  // Once any window has moved on there is no way back.
+  const auto has_left = [&](const LayerShape& layer) {
+    return layer.window > 0 && position_at(source, source.n_entries - 1) >= layer.window;
+  };
+  const bool is_truncatable = shape_.is_truncatable && std::ranges::none_of(shape_.layers, has_left);
+  if (is_truncatable) last = std::min(last, first + kPageEntries);
   if (first >= last) return;
   auto origin = std::make_shared<std::vector<std::byte>>(row_bytes(EntryType::kF16, layout.key_dim));
   kernels::store_mean_key(source, layout.key_dim, first, last, origin->data());
