@@ -137,7 +137,10 @@ struct SessionStatistics {
   std::size_t hidden_bytes = 0;                 // hidden states of the largest prefill
   std::size_t staging_bytes = 0;                // staging buffer of the largest prefill
   std::vector<std::vector<std::int32_t>> kept;  // [n_layer][n_kv_head] stored entries
-  std::optional<LossPromise> promise = {};      // where the budget is a loss and a prompt was read
+  // [n_layer][n_kv_head] whether cuts store the head in more bits than the method's, since these would cost it too
+  // much.
+  std::vector<std::vector<bool>> raised;
+  std::optional<LossPromise> promise = {};  // where the budget is a loss and a prompt was read
 };
 
 // Called while a prompt is prefilled, with work done and to do (layers x tokens). False stops with Error(kCancelled);

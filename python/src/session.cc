@@ -41,6 +41,7 @@ nb::dict statistics_dict(const Session& session) {
   dict["bytes_peak"] = statistics.bytes_peak;
   dict["hidden_bytes"] = statistics.hidden_bytes;
   dict["staging_bytes"] = statistics.staging_bytes;
+  dict["raised"] = statistics.raised;
   if (statistics.promise) {
     const LossPromise& promise = *statistics.promise;
     nb::dict found;

@@ -170,6 +170,11 @@ class RaggedCache {
   std::byte* key_row(int layer, int kv_head, std::int32_t entry);
   std::byte* value_row(int layer, int kv_head, std::int32_t entry);
 
+  // From here on cuts store all of a head in the types of what follows a cut (CacheShape::later), or no longer. Has no
+  // effect where these are not given.
+  void raise_bits(int layer, int kv_head, bool is_raised) { head(layer, kv_head).is_raised = is_raised; }
+  bool is_raised(int layer, int kv_head) const { return head(layer, kv_head).is_raised; }
+
   // While values wait to be refitted: from here on what a cut stores has the types of shape().held(), until
   // code_values() codes the values. Nobody but who holds them may read entries meanwhile.
   void hold_values();
@@ -244,6 +249,7 @@ class RaggedCache {
     std::int32_t n_entries = 0;
     std::int32_t n_skipped = 0;  // slots of the first page before the first entry
     std::size_t n_fine = 0;      // pages
+    bool is_raised = false;      // a cut stores it as what follows one
     std::shared_ptr<const kernels::CodeFeedback> feedback = {};
     std::shared_ptr<const std::vector<std::byte>> origin = {};  // [key_dim] float16; shared with forks
 
@@ -264,9 +270,11 @@ class RaggedCache {
 
     const Format& coded() const { return formats[kCoded]; }
     bool has_first_page() const { return has_codes && window == 0; }
+    bool raises(const Head& head) const { return head.is_raised && later == kLater; }
     // How a cut stores a page.
     Kind settled(const Head& head, std::size_t page) const {
       if (has_first_page() && page == 0) return kFirst;
+      if (raises(head)) return holds_values ? kPlain : later;
       if (page <= head.n_fine && head.n_fine > 0) return holds_values ? kHeldFine : kFine;
       return holds_values ? kHeld : kCoded;
     }
@@ -338,6 +346,8 @@ class RaggedCache {
   // Drops all entries but the first n.
   static void shrink(const Layout& layout, Head& head, std::int32_t n);
   void slide(const Layout& layout, Head& head);
+  // Codes a plain page, if there is memory for it. Returns whether there was.
+  bool code_plain_page(const Layout& layout, Head& head, std::size_t page, Kind kind);
   // Codes the values of a page that holds them, where they lie if there is no memory for a smaller page.
   void code_page(const Layout& layout, Head& head, std::size_t page);
   void restore_head(const Layout& layout, Head& head, std::istream& in);

@@ -81,6 +81,16 @@ void RaggedCache::recode(const Layout& layout, Head& head, std::size_t page, Kin
   renew_run(layout, head, page);
 }
 
+bool RaggedCache::code_plain_page(const Layout& layout, Head& head, std::size_t page, Kind kind) {
+  try {
+    recode(layout, head, page, kind);
+    return true;
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kOutOfMemory) throw;
+    return false;
+  }
+}
+
 void RaggedCache::settle(int layer, int kv_head) {
   Head& h = head(layer, kv_head);
   const Layout& sizes = layout(layer);
@@ -89,12 +99,7 @@ void RaggedCache::settle(int layer, int kv_head) {
   const std::size_t n_full = page_of(h.n_skipped + h.n_entries);
   if (n_full > 0 && h.kinds[n_full - 1] == kPlain) find_origin(sizes, h, entries(layer, kv_head), 0, h.n_entries);
   for (std::size_t page = n_full; page-- > 0 && h.kinds[page] == kPlain;) {
-    try {
-      recode(sizes, h, page, sizes.later);
-    } catch (const Error& error) {
-      if (error.code() != ErrorCode::kOutOfMemory) throw;
-      return;
-    }
+    if (!code_plain_page(sizes, h, page, sizes.later)) return;
   }
 }
 
@@ -148,6 +153,7 @@ void RaggedCache::code_values(const ParallelFor& parallel_for) {
     const auto& [sizes, h] = heads[static_cast<std::size_t>(i)];
     for (std::size_t page = 0; page < h->pages.size(); ++page) {
       if (h->kinds[page] == kHeld || h->kinds[page] == kHeldFine) code_page(*sizes, *h, page);
+      if (h->kinds[page] == kPlain && sizes->raises(*h)) code_plain_page(*sizes, *h, page, kLater);
     }
   });
 }

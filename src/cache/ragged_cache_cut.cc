@@ -29,6 +29,7 @@ void RaggedCache::append_from(int layer, int kv_head, const kernels::HeadEntries
   Head& h = head(layer, kv_head);
   const Layout& sizes = layout(layer);
   assert(fine.empty() || (h.n_entries == 0 && sizes.has_first_page()));
+  if (sizes.raises(h)) fine = {};
 
   std::vector<std::int32_t> ends;  // of the source's runs
   for (const kernels::EntryRun& run : source.runs) {
@@ -105,6 +106,7 @@ void RaggedCache::keep(int layer, int kv_head, std::span<const std::int32_t> ind
   assert(sizes.window == 0);
   assert(are_indices_below(h.n_entries, indices));
   assert(fine.empty() || sizes.has_first_page());
+  if (sizes.raises(h)) fine = {};
   const auto n_kept = static_cast<std::int32_t>(indices.size());
   if (n_kept == 0) return shrink(sizes, h, 0);
 
@@ -119,7 +121,8 @@ void RaggedCache::keep(int layer, int kv_head, std::span<const std::int32_t> ind
                  .positions = {},
                  .runs = {},
                  .n_skipped = h.n_skipped,
-                 .n_fine = fine.size() / kPageEntries};
+                 .n_fine = fine.size() / kPageEntries,
+                 .is_raised = h.is_raised};
   const std::size_t n_pages = pages_for(h.n_skipped + n_kept);
 
   // What happens to a page: pages on which nothing changes stay, and so does what is shared with a fork there.

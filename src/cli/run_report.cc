@@ -1,6 +1,8 @@
 #include "cli/run_report.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
+#include <vector>
 
 #include "cli/number_text.h"
 #include "cli/text_table.h"
@@ -15,6 +17,12 @@ std::string promise_text(const LossPromise& promise) {
   if (promise.n_tokens == 0) return "promise    kept whole: the prompt is too short to tell what a cut of it costs\n";
   return "promise    " + promise.taken.text() + ", which may cost " + fixed_text(promise.expected, 4) +
          " nats a token (measured on the prompt's last " + std::to_string(promise.n_tokens) + ")\n";
+}
+
+std::int64_t n_raised(const SessionStatistics& statistics) {
+  std::int64_t n = 0;
+  for (const std::vector<bool>& layer : statistics.raised) n += std::ranges::count(layer, true);
+  return n;
 }
 
 }  // namespace
@@ -32,7 +40,8 @@ std::string run_report_json(const RunReport& report) {
                 {"bytes_full", statistics.bytes_full},
                 {"bytes_kept", statistics.bytes_kept},
                 {"bytes_peak", statistics.bytes_peak},
-                {"kept", statistics.kept}};
+                {"kept", statistics.kept},
+                {"raised", statistics.raised}};
   if (statistics.promise) json["kv"]["promise"] = promise_json<nlohmann::ordered_json>(*statistics.promise);
   json["timing"] = {{"load_s", report.load_s},
                     {"prefill_s", statistics.prefill_s},
@@ -94,6 +103,10 @@ std::string run_report_text(const RunReport& report) {
   text += "kept       " + count_text(statistics.entries_kept) + " of " + count_text(statistics.entries_full) +
           " entries, " + bytes_text(statistics.bytes_kept) + " of " + bytes_text(statistics.bytes_full) + " (" +
           fixed_text(share, 1) + " %)\n";
+  if (const std::int64_t n = n_raised(statistics); n > 0) {
+    text += "raised     " + count_text(n) + (n == 1 ? " head" : " heads") +
+            " in 8 bits, as the method's would cost too much\n";
+  }
   text += "peak       KV " + bytes_text(statistics.bytes_peak) + ", hidden states " +
           bytes_text(statistics.hidden_bytes) + ", process " + bytes_text(report.rss_peak_bytes) + "\n";
   for (std::size_t rank = 0; rank < report.ranks.size(); ++rank) {

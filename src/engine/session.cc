@@ -24,7 +24,12 @@ void add_other_ranks(const Pipeline& pipeline, const CacheShape& shape, SessionS
                                     statistics.hidden_bytes,
                                     statistics.staging_bytes};
   const std::size_t n_sums = own.size();
-  for (const std::vector<std::int32_t>& layer : statistics.kept) own.insert(own.end(), layer.begin(), layer.end());
+  // Of every head how many entries it keeps, twice, and 1 if it is raised.
+  for (std::size_t l = 0; l < statistics.kept.size(); ++l) {
+    for (std::size_t h = 0; h < statistics.kept[l].size(); ++h) {
+      own.push_back(static_cast<std::uint64_t>(statistics.kept[l][h]) * 2 + (statistics.raised[l][h] ? 1 : 0));
+    }
+  }
   std::vector<std::uint64_t> sums(n_sums);
   const auto all = pipeline.gather(std::as_bytes(std::span<const std::uint64_t>(own)));
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
@@ -35,8 +40,13 @@ void add_other_ranks(const Pipeline& pipeline, const CacheShape& shape, SessionS
     const LayerRange& range = pipeline.ranges()[rank];
     for (int l = range.first; l < range.last; ++l) {
       std::vector<std::int32_t>& kept = statistics.kept[static_cast<std::size_t>(l)];
+      std::vector<bool>& raised = statistics.raised[static_cast<std::size_t>(l)];
       kept.clear();
-      for (int h = 0; h < shape.layer(l).n_kv_head; ++h) kept.push_back(static_cast<std::int32_t>(*next++));
+      raised.clear();
+      for (int h = 0; h < shape.layer(l).n_kv_head; ++h, ++next) {
+        kept.push_back(static_cast<std::int32_t>(*next / 2));
+        raised.push_back(*next % 2 == 1);
+      }
     }
   }
   statistics.entries_kept = static_cast<std::int64_t>(sums[0]);
@@ -308,7 +318,11 @@ SessionStatistics Session::statistics() const {
   statistics.bytes_peak = impl_->engine_impl().pool->statistics().bytes_peak;
   for (int l = 0; l < shape.n_layer(); ++l) {
     std::vector<std::int32_t>& row = statistics.kept.emplace_back();
-    for (int h = 0; h < cache.shape().layer(l).n_kv_head; ++h) row.push_back(cache.n_entries(l, h));
+    std::vector<bool>& raised = statistics.raised.emplace_back();
+    for (int h = 0; h < cache.shape().layer(l).n_kv_head; ++h) {
+      row.push_back(cache.n_entries(l, h));
+      raised.push_back(cache.is_raised(l, h));
+    }
   }
   const Pipeline& pipeline = impl_->engine_impl().pipeline;
   if (!pipeline.is_split()) return statistics;

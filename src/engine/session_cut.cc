@@ -8,6 +8,7 @@
 #include "engine/evidence/key_feedback.h"
 #include "engine/evidence/layer_views.h"
 #include "engine/evidence/reference_attention.h"
+#include "engine/raised_heads.h"
 #include "engine/session_options.h"
 #include "eviction/fitting_window.h"
 #include "winnow/error.h"
@@ -19,13 +20,15 @@ void Session::Impl::run_cut(const CutShape& shape_of_cut, int max_window_rows) {
   const Pipeline& pipeline = engine_impl().pipeline;
   Cut cut(with_fitting_window(options.eviction, shape_of_cut), shape_of_cut, pipeline.is_split());
   if (cut.keeps_everything()) return;
+  const bool has_feedback = feeds_back(options) && evidence.n_reference_rows() > 0;
+  const bool pays = has_feedback && shape_of_cut.fixed_budget.empty() && pays_for_raised_heads(*this);
+  if (pays) cut.allow_narrowing();
   const ParallelFor parallel_for = engine_impl().parallel_for();
   std::optional<ReferenceAttention> reference;  // a step of decoding has none
   if (options.eviction.fit == Fit::kValues && evidence.n_reference_rows() > 0) {
     reference.emplace(model().spec, engine_impl().layers, evidence.n_reference_rows(), engine_impl().pool);
     cache.hold_values();
   }
-  const bool has_feedback = feeds_back(options) && evidence.n_reference_rows() > 0;
   const auto feedback_bytes = engine_impl().pool->reserve(has_feedback ? key_feedback_bytes(cache.shape()) : 0);
   try {
     for (int l = 0; l < shape.n_layer(); ++l) {
@@ -36,12 +39,17 @@ void Session::Impl::run_cut(const CutShape& shape_of_cut, int max_window_rows) {
       }
       LayerViews layer = stored_layer(*this, l);
       LayerView view = layer.of(evidence, evidence.needs(), max_window_rows);
-      if (has_feedback) set_feedback(cache, l, key_feedback(view, parallel_for));
+      if (has_feedback) {
+        const KeyFeedback feedback = key_feedback(view, parallel_for);
+        set_feedback(cache, l, feedback);
+        choose_raised_heads(cache, view, feedback, parallel_for);
+      }
       if (reference) reference->add_layer(view, parallel_for);
       const std::vector<LayerCut> due = cut.add_layer(view, parallel_for);
       if (pipeline.is_split()) pipeline.tell_layer(cut.newest_layer());
       keep_entries(*this, due, parallel_for);
     }
+    if (pays) pay_for_raised_heads(*this, cut, shape_of_cut.total, parallel_for);
     if (reference) reference->refit(cache, parallel_for);
   } catch (...) {
     cache.code_values(parallel_for);  // what waits for a fit that does not come

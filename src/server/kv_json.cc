@@ -22,7 +22,8 @@ Json entry_json(const BatchEntry& entry) {
                {"bytes_kept", entry.cache.bytes_kept},
                {"bytes_in_pages", entry.cache.bytes_in_pages},
                {"bytes_promised", entry.bytes_promised},
-               {"kept", entry.cache.kept}};  // [n_layer][n_kv_head]
+               {"kept", entry.cache.kept},  // [n_layer][n_kv_head]
+               {"raised", entry.cache.raised}};
   if (entry.cache.promise) json["promise"] = promise_json<Json>(*entry.cache.promise);
   if (entry.kind == BatchEntry::Kind::kContext) {
     json["kind"] = entry.is_context ? "context" : "conversation";

@@ -54,6 +54,59 @@ Stored stored(Session& session) {
   return found;
 }
 
+// A model whose second layer looks so sharply at keys that what 4 bits leave of them is another attention.
+TinyModelOptions sharp_model(float gain = 10) {
+  return {.n_layer = 3,
+          .n_head = 4,
+          .n_kv_head = 2,
+          .head_dim = 32,
+          .gain_of = [gain](const std::string& name) { return name == "blk.1.attn_k.weight" ? gain : 1.0F; },
+          .seed = 3};
+}
+
+TEST(Auto, RaisesHeadsThatCodesWouldCostTooMuch) {
+  for (const char* method : {"auto", "auto-fast", "ada-snapkv:bits=4,window=8"}) {
+    for (const char* budget : {"2%bytes", "8%bytes", "20%bytes", "10%"}) {
+      SCOPED_TRACE(std::string(method) + " " + budget);
+      const auto engine = Engine::create(tiny_model(sharp_model()), {.n_threads = 2, .n_batch = 64});
+      const auto plain = Engine::create(tiny_model(sharp_model(1)), {.n_threads = 2, .n_batch = 64});
+      const std::vector<Token> prompt = random_tokens(1500, 300, 4);
+      Session session = engine->open(auto_options(method, budget)), other = plain->open(auto_options(method, budget));
+      session.prefill(prompt);
+      other.prefill(prompt);
+      const std::vector<std::vector<bool>> none = {{false, false}, {false, false}, {false, false}};
+      EXPECT_EQ(other.statistics().raised, none);
+      const SessionStatistics statistics = session.statistics();
+      EXPECT_EQ(statistics.raised, (std::vector<std::vector<bool>>{{false, false}, {true, true}, {false, false}}));
+      const RaggedCache& cache = session.impl().cache;
+      for (int h = 0; h < 2; ++h) {
+        const std::span<const kernels::EntryRun> runs = cache.entries(1, h).runs;
+        for (const kernels::EntryRun& run : runs.subspan(1)) {
+          EXPECT_EQ(run.key_type, EntryType::kQ8_0);
+          EXPECT_EQ(run.value_type, EntryType::kQ8_0);
+        }
+      }
+      if (std::string(budget).ends_with("bytes")) {
+        // Out of the same bytes: no more than a page a head more than where nothing is raised.
+        const auto slack = static_cast<double>(cache.shape().page_bytes(0));
+        EXPECT_LE(stored(session).bytes, stored(other).bytes + slack);
+        EXPECT_GE(stored(session).bytes, 0.85 * stored(other).bytes);
+        EXPECT_LT(statistics.entries_kept, other.statistics().entries_kept);
+      } else {
+        EXPECT_EQ(statistics.entries_kept, other.statistics().entries_kept);
+      }
+      // What follows is cut likewise, and files hold it.
+      session.append(random_tokens(40, 300, 5));
+      const std::string path = testing::TempDir() + "raised.session";
+      session.save(path);
+      Session loaded = engine->load_session(path);
+      loaded.decode(7);
+      session.decode(7);
+      EXPECT_EQ(logits_of(loaded), logits_of(session));
+    }
+  }
+}
+
 TEST(Auto, StoresInBitsByTheBudget) {
   const auto engine = Engine::create(tiny_model({.n_layer = 2, .n_head = 4, .n_kv_head = 2, .head_dim = 32}),
                                      {.n_threads = 2, .n_batch = 64});

@@ -9,7 +9,7 @@ namespace winnow::test {
 
 void TensorWriter::matrix(const std::string& name, int n_in, int n_out, float gain) {
   const int type = options_.type_of ? options_.type_of(name) : options_.weight_type;
-  add(name, values_of(type, n_in, n_out, 1, gain));
+  add(name, values_of(type, n_in, n_out, 1, options_.gain_of ? gain * options_.gain_of(name) : gain));
 }
 
 void TensorWriter::expert_matrices(const std::string& name, int n_in, int n_out) {

@@ -84,9 +84,10 @@ struct TinyModelOptions {
   float rope_factor = 4;
   int rope_original_context = 64;
   bool has_rope_freqs = false;
-  int weight_type = 0;                                  // ggml_type of the matrices
-  int expert_weight_type = -1;                          // of the experts' matrices; -1: as the others
-  std::function<int(const std::string&)> type_of = {};  // ggml_type of the matrix of that name, instead
+  int weight_type = 0;                                    // ggml_type of the matrices
+  int expert_weight_type = -1;                            // of the experts' matrices; -1: as the others
+  std::function<int(const std::string&)> type_of = {};    // ggml_type of the matrix of that name, instead
+  std::function<float(const std::string&)> gain_of = {};  // of the outputs of the matrix of that name, times its own
   bool has_tokenizer = true;
   std::vector<std::string> control_tokens = {};  // the last ones of the vocabulary
   std::string chat_template = {};

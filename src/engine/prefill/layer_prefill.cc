@@ -8,6 +8,7 @@
 #include "engine/estimate.h"
 #include "engine/evidence/key_feedback.h"
 #include "engine/prefill/reconstruction.h"
+#include "engine/raised_heads.h"
 #include "eviction/query_rows.h"
 
 namespace winnow {
@@ -181,6 +182,9 @@ void LayerPrefill::judge(Group& group, LayerViews& views) {
     if (feeds_back(target->session().options)) set_feedback(target->session().cache, view.layer, feedback);
     if (target->is_cut()) {
       cut.push_back(target);
+      if (target->can_raise_bits()) {
+        target->charge(seconds_of([&] { choose_raised_heads(target->session().cache, view, feedback, parallel_for); }));
+      }
     } else {
       target->keep_all(views);
       target->session().cache.drop_feedback();
@@ -239,6 +243,7 @@ bool LayerPrefill::end_pass() {
     group.before.reset();
     for (PromptTarget* target : group.targets) {
       RaggedCache& cache = target->session().cache;
+      target->pay_for_raised_heads();
       if (target->refits()) {
         target->charge(seconds_of([&] { group.reference->refit(cache, engine_impl().parallel_for()); }));
       }

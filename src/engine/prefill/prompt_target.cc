@@ -4,6 +4,7 @@
 #include <chrono>
 #include <numeric>
 
+#include "engine/raised_heads.h"
 #include "engine/session_options.h"
 #include "eviction/fitting_window.h"
 
@@ -25,7 +26,7 @@ PromptTarget::PromptTarget(Session::Impl& session, std::span<const Token> tokens
   cut_ = std::make_unique<Cut>(with_fitting_window(session.options.eviction, shape), shape,
                                session.engine_impl().pipeline.is_split());
   if (cut_->keeps_everything()) cut_.reset();
-  if (promises()) cut_->allow_narrowing();
+  if (promises() || (is_cut() && pays_for_raised_heads(session))) cut_->allow_narrowing();
 }
 
 void PromptTarget::append(const LayerViews& layer, std::span<const std::int32_t> entries,
@@ -61,6 +62,13 @@ void PromptTarget::keep_promise(const HeldOutText& text) {
   keep_entries(*session_, cut_->narrowed(total_, search.finer_part(promise_->taken), parallel_for), parallel_for);
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
   charge(elapsed.count());
+}
+
+void PromptTarget::pay_for_raised_heads() {
+  if (!is_cut() || !winnow::pays_for_raised_heads(*session_)) return;
+  const auto start = std::chrono::steady_clock::now();
+  winnow::pay_for_raised_heads(*session_, *cut_, total_, session_->engine_impl().parallel_for());
+  charge(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
 }
 
 void PromptTarget::cut(const LayerViews& layer, LayerScoring& scoring) {

@@ -25,6 +25,10 @@ class PromptTarget {
   // Whether how much stays is found when all layers are through.
   bool promises() const { return is_cut() && has_loss_; }
 
+  // Whether heads that lose too much by codes are stored in more bits. Where a loss was asked for, that is what holds
+  // it.
+  bool can_raise_bits() const { return is_cut() && !has_loss_; }
+
   // Stores the last n entries of a layer.
   void keep_last(const LayerViews& layer, std::int32_t n);
   // Stores a layer that is not to be cut.
@@ -36,6 +40,8 @@ class PromptTarget {
   // Once all layers are through and before values are refitted: finds the smallest cut that keeps to the loss, and
   // makes it.
   void keep_promise(const HeldOutText& text);
+  // Likewise: what heads take that are stored in more bits comes out of the same bytes.
+  void pay_for_raised_heads();
   // What eviction takes besides.
   void charge(double seconds) { evict_s_ += seconds; }
   // After the last layer. follower_s: what the pass for KVzip's scores took.

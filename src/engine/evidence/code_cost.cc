@@ -1,0 +1,145 @@
+#include "engine/evidence/code_cost.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+
+#include "cache/ragged_cache.h"
+#include "eviction/matrix_product.h"
+#include "kernels/rotated_codes.h"
+#include "kernels/rows.h"
+#include "kernels/run_cursor.h"
+#include "kernels/softmax_row.h"
+
+namespace winnow {
+namespace {
+
+constexpr std::int32_t kSamples = 256;
+constexpr int kRowsApart = 8;
+
+// Which entries stand for all: the first ones, and others evenly apart.
+std::vector<std::int32_t> sampled(std::int32_t n_entries) {
+  std::vector<std::int32_t> samples;
+  const std::int32_t n_first = std::min(n_entries, kPlainEntries), n_others = n_entries - n_first;
+  for (std::int32_t i = 0; i < n_first; ++i) samples.push_back(i);
+  const std::int32_t n = std::min(n_others, kSamples);
+  for (std::int32_t i = 0; i < n; ++i) {
+    samples.push_back(n_first + static_cast<std::int32_t>(std::int64_t{i} * n_others / n));
+  }
+  return samples;
+}
+
+// Rows [n][dim] as they are read once they were stored, less `origin` where there is one; the first ones are left as
+// they are.
+std::vector<float> stored_and_read(std::span<const float> rows, int dim, EntryType type, std::span<const float> origin,
+                                   const kernels::CodeFeedback* feedback) {
+  const auto width = static_cast<std::size_t>(dim);
+  const std::size_t n = rows.size() / width;
+  std::vector<float> read(rows.begin(), rows.end()), relative(kernels::kFeedbackRows * width);
+  const std::size_t row_size = row_bytes(type, dim);
+  std::vector<std::byte> codes(kernels::kFeedbackRows * row_size);
+  for (std::size_t first = kPlainEntries; first < n; first += kernels::kFeedbackRows) {
+    const std::size_t n_rows = std::min<std::size_t>(kernels::kFeedbackRows, n - first);
+    std::vector<std::byte*> targets;
+    for (std::size_t r = 0; r < n_rows; ++r) {
+      targets.push_back(codes.data() + r * row_size);
+      for (std::size_t c = 0; c < width; ++c) {
+        relative[r * width + c] = rows[(first + r) * width + c] - (origin.empty() ? 0 : origin[c]);
+      }
+    }
+    if (feedback != nullptr && kernels::code_bits(type) > 0) {
+      kernels::store_coded_rows(type, *feedback, relative.data(), targets);
+    } else {
+      for (std::size_t r = 0; r < n_rows; ++r) kernels::store_row(type, relative.data() + r * width, targets[r], dim);
+    }
+    for (std::size_t r = 0; r < n_rows; ++r) {
+      float* row = read.data() + (first + r) * width;
+      kernels::load_row(type, targets[r], row, dim);
+      for (std::size_t c = 0; c < origin.size(); ++c) row[c] += origin[c];
+    }
+  }
+  return read;
+}
+
+CodeCost cost_of_head(const LayerView& view, int head, EntryType key_type, EntryType value_type,
+                      const kernels::CodeFeedback* feedback) {
+  const kernels::AttentionShape& shape = view.shape;
+  const kernels::HeadEntries& entries = view.heads[static_cast<std::size_t>(head)];
+  const std::vector<std::int32_t> samples = sampled(entries.n_entries);
+  const int n = static_cast<int>(samples.size()), d = shape.key_dim, value_dim = shape.value_dim;
+  if (n <= kPlainEntries) return {};
+
+  std::vector<float> keys(samples.size() * static_cast<std::size_t>(d)),
+      values(samples.size() * static_cast<std::size_t>(value_dim));
+  kernels::RunCursor cursor(entries);
+  for (int i = 0; i < n; ++i) {
+    const kernels::RunCursor::Piece piece = cursor.seek(samples[static_cast<std::size_t>(i)]);
+    kernels::load_entry(shape, *piece.run, kernels::RowKind::kKey, piece.offset, keys.data() + std::ptrdiff_t{i} * d);
+    kernels::load_entry(shape, *piece.run, kernels::RowKind::kValue, piece.offset,
+                        values.data() + std::ptrdiff_t{i} * value_dim);
+  }
+  std::vector<std::byte> mean(row_bytes(EntryType::kF16, d));
+  std::vector<float> origin(static_cast<std::size_t>(d));
+  kernels::store_mean_key(entries, d, kPlainEntries, entries.n_entries, mean.data());
+  kernels::load_row(EntryType::kF16, mean.data(), origin.data(), d);
+  const std::vector<float> coded_keys = stored_and_read(keys, d, key_type, origin, feedback);
+  const std::vector<float> coded_values = stored_and_read(values, value_dim, value_type, {}, nullptr);
+
+  const int n_group = shape.n_group;
+  const int n_rows = (view.n_reference_rows + kRowsApart - 1) / kRowsApart * n_group;
+  std::vector<float> q;
+  for (int r = 0; r < view.n_reference_rows; r += kRowsApart) {
+    const float* row = view.reference_q + (std::ptrdiff_t{r} * view.n_head + head * n_group) * d;
+    q.insert(q.end(), row, row + std::ptrdiff_t{n_group} * d);
+  }
+  const auto attention = [&](const std::vector<float>& of_keys) {
+    std::vector<float> weights(static_cast<std::size_t>(n_rows) * samples.size());
+    multiply(n_rows, n, d, shape.spec.scale, {q.data(), d}, {of_keys.data(), d, true}, 0.0F, weights.data(), n);
+    for (int r = 0; r < n_rows; ++r) {
+      const float sink = shape.spec.sinks == nullptr ? -std::numeric_limits<float>::infinity()
+                                                     : shape.spec.sinks[head * n_group + r % n_group];
+      kernels::softmax_row(weights.data() + std::ptrdiff_t{r} * n, n, shape.spec.soft_cap, sink);
+    }
+    return weights;
+  };
+  const std::vector<float> exact = attention(keys), coded = attention(coded_keys);
+  std::vector<double> on_entry(samples.size());  // attention of all rows
+  double kl = 0;
+  for (std::size_t i = 0; i < exact.size(); ++i) {
+    const double a = static_cast<double>(exact[i]), b = static_cast<double>(coded[i]);
+    constexpr double kLeast = 1e-30;
+    if (a > 0) kl += a * std::log(a / std::max(b, kLeast)) - a + b;  // sinks take the rest
+    on_entry[i % samples.size()] += a;
+  }
+  double error = 0, square = 0;
+  for (std::size_t i = 0; i < samples.size(); ++i) {
+    for (std::size_t c = 0; c < static_cast<std::size_t>(value_dim); ++c) {
+      const std::size_t at = i * static_cast<std::size_t>(value_dim) + c;
+      const double v = static_cast<double>(values[at]), e = static_cast<double>(coded_values[at]) - v;
+      error += on_entry[i] * e * e;
+      square += on_entry[i] * v * v;
+    }
+  }
+  // What is no number has gone wrong before, and says so elsewhere.
+  const auto finite = [](double x) { return std::isfinite(x) ? x : 0.0; };
+  return {.keys = finite(kl / n_rows), .values = square > 0 ? finite(error / square) : 0.0};
+}
+
+}  // namespace
+
+std::vector<CodeCost> code_costs(const LayerView& view, EntryType key_type, EntryType value_type,
+                                 std::span<const std::shared_ptr<const kernels::CodeFeedback>> feedback,
+                                 const ParallelFor& parallel_for) {
+  std::vector<CodeCost> costs(static_cast<std::size_t>(view.n_kv_head));
+  if (view.n_reference_rows == 0) return costs;
+  parallel_for(view.n_kv_head, [&](int h) {
+    const auto at = static_cast<std::size_t>(h);
+    costs[at] = cost_of_head(view, h, key_type, value_type, feedback.empty() ? nullptr : feedback[at].get());
+  });
+  return costs;
+}
+
+}  // namespace winnow
