@@ -3,10 +3,12 @@ PREFIX ?= /usr/local
 JOBS ?= $(shell nproc)
 # One more than is built at a time: tests of servers and pages wait as long as they compute.
 TEST_JOBS ?= $(shell expr $(JOBS) + 1)
-# The model of the demo and the tests; set WINNOW_MODEL to use another.
-MODEL := $(or $(WINNOW_MODEL),models/SmolLM2-135M-Instruct-Q4_1.gguf)
+# The name of a model of scripts/models.txt; WINNOW_MODEL is a file of one's own. Neither: the default model.
+MODEL ?=
+export MODEL
+model_file = "$$(bash -c '. scripts/model_table.sh && chosen_model')"
 
-.PHONY: all setup model demo test test-heavy asan arm-test fuzz debug python-packages wheel wheel-test deb deb-test install format \
+.PHONY: all setup model model-name demo test test-heavy asan arm-test fuzz debug python-packages wheel wheel-test deb deb-test install format \
   format-check layers tidy bench clean distclean help
 .NOTPARALLEL:
 
@@ -22,10 +24,13 @@ setup:  ## Debian packages, ggml and libllama
 python-packages: setup  ## what the Python package is built and tested with, in .venv
 	@scripts/setup.sh python
 
-model:  ## the default model, to models/
-	@scripts/setup.sh model
+model:  ## the default model, or MODEL=SmolLM2-135M, Qwen2.5-Coder-1.5B-Instruct or Gemma-3-270M, to models/
+	@scripts/setup.sh model "$$MODEL"
 
-demo: setup model  ## ask a model about a long text, with the whole cache and with a part of it
+model-name:
+	@bash -c '. scripts/model_table.sh && model_row "$$MODEL"' >/dev/null
+
+demo: model-name setup model  ## ask a model (MODEL=NAME as above) about a long text, with the whole cache and with a part of it
 	@scripts/setup.sh configure release
 	@echo '==> Building the library and the demo'
 	@cmake --build --preset release --parallel $(JOBS) --target winnow_demo
@@ -72,7 +77,7 @@ wheel: setup python-packages  ## the Python package for every processor of the p
 	@packaging/tag_wheel.sh .venv/bin build/untagged/*.whl dist
 
 wheel-test: wheel model  ## install the wheel into a fresh environment, and use it there
-	@packaging/wheel_test.sh .venv/bin/python dist/winnow_llm-*.whl $(MODEL)
+	@packaging/wheel_test.sh .venv/bin/python dist/winnow_llm-*.whl $(model_file)
 
 deb: setup  ## a Debian package for every processor of the platform, to dist/
 	@scripts/setup.sh require help2man dpkg-dev
@@ -83,7 +88,7 @@ deb: setup  ## a Debian package for every processor of the platform, to dist/
 
 deb-test: deb model  ## install the package into a fresh Debian, use it there, and remove it
 	@scripts/setup.sh require debootstrap
-	@packaging/test.sh dist/winnow_*.deb $(MODEL)
+	@packaging/test.sh dist/winnow_*.deb $(model_file)
 
 install: all  ## install to PREFIX (/usr/local)
 	@cmake --install build --prefix $(PREFIX)
@@ -102,12 +107,12 @@ tidy: all  ## clang-tidy over src/ and examples/
 	@scripts/tidy.sh
 
 bench: all model  ## speed of prefill and decode at several depths
-	@build/bin/winnow bench -m $(MODEL)
+	@build/bin/winnow bench -m $(model_file)
 
 clean:  ## remove what was built
 	@rm -rf build build-debug build-asan build-arm build-deb build-fuzz dist
 
-distclean: clean  ## also remove ggml, libllama and the default model (the next build fetches them again)
+distclean: clean  ## also remove ggml, libllama and the fetched models (the next build fetches them again)
 	@rm -rf .venv models
 
 help:  ## this list

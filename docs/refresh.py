@@ -4,8 +4,9 @@
   docs/refresh.py [--check] [build/bin/winnow]
 
 A line <!-- winnow ARGUMENTS --> is followed by a block with that command's output, <!-- methods --> by the table of
-methods, <!-- models --> by that of architectures (winnow_model_table, beside the tool), <!-- file PATH --> by a file of the
-repository, <!-- script PATH ARGUMENTS --> by what a Python script of the repository prints. Run it after a change of flags, methods or architectures.
+methods, <!-- models --> by that of architectures (winnow_model_table, beside the tool), <!-- named models --> by that of
+scripts/models.txt, <!-- file PATH --> by a file of the repository, <!-- script PATH ARGUMENTS --> by what a Python script of the
+repository prints. Run it after a change of flags, methods, architectures or that table.
 """
 import collections
 import json
@@ -15,7 +16,7 @@ import re
 import subprocess
 import sys
 
-BLOCK = re.compile(r"<!-- (winnow [^>]*?|methods|models|file [^>]*?|script [^>]*?) -->\n.*?<!-- end -->\n", re.S)
+BLOCK = re.compile(r"<!-- (winnow [^>]*?|methods|models|named models|file [^>]*?|script [^>]*?) -->\n.*?<!-- end -->\n", re.S)
 
 
 def output(tool, arguments):
@@ -39,6 +40,16 @@ def methods_table(tool):
     return "\n".join(rows) + "\n"
 
 
+def named_models_table():
+    table = pathlib.Path(__file__).parent.parent / "scripts/models.txt"
+    rows = ["| name | file | MB | licence |", "|---|---|---:|---|"]
+    for line in table.read_text(encoding="utf-8").splitlines():
+        if line.strip() and not line.startswith("#"):
+            name, file, size, _, licence, text, _ = line.split()
+            rows.append(f"| `{name}` | `{file}` | {round(int(size) / 1e6):,} | [{licence}]({text}) |")
+    return "\n".join(rows) + "\n"
+
+
 def main():
     arguments = sys.argv[1:]
     check = "--check" in arguments
@@ -50,6 +61,8 @@ def main():
             name = match.group(1)
             if name == "methods":
                 body = methods_table(tool)
+            elif name == "named models":
+                body = named_models_table()
             elif name == "models":
                 body = output(os.path.join(os.path.dirname(tool), "winnow_model_table"), [])
             elif name.startswith("script "):

