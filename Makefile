@@ -8,8 +8,8 @@ MODEL ?=
 export MODEL
 model_file = "$$(bash -c '. scripts/model_table.sh && chosen_model')"
 
-.PHONY: all setup model model-name demo test test-heavy asan arm-test fuzz debug python-packages wheel wheel-test deb deb-test install format \
-  format-check layers tidy bench clean distclean help
+.PHONY: all setup model model-name demo test test-models test-heavy asan arm-test fuzz debug python-packages wheel wheel-test \
+  deb deb-test install format format-check layers tidy bench clean distclean help
 .NOTPARALLEL:
 
 all: setup python-packages  ## build the tool, the library and the tests: build/bin/winnow (the default)
@@ -39,6 +39,13 @@ demo: model-name setup model  ## ask a model (MODEL=NAME as above) about a long 
 test: all model  ## build and run every test
 	@echo '==> Running the tests'
 	@ctest --preset release --parallel $(TEST_JOBS)
+
+test-models: setup  ## fetch the models that make model knows, and test what is said of the larger ones
+	@scripts/setup.sh models
+	@scripts/setup.sh configure release
+	@echo '==> Building the test'
+	@cmake --build --preset release --parallel $(JOBS) --target real_models_test
+	@WINNOW_REQUIRE_MODELS=1 ctest --preset release --verbose -R RealModelTest
 
 test-heavy: all model  ## scenarios with Ray, instructor, LiteLLM and LlamaIndex, whose packages are large
 	@ctest --test-dir build --output-on-failure -C heavy -R heavy
