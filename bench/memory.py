@@ -60,7 +60,7 @@ def main():
                 extra += ["--kv-evict", method, "--kv-budget", args.kv_budget]
             report = report_of(args.winnow, args.model, prompt, extra)
             kv, memory = report["kv"], report["memory"]
-            entry = kv["bytes_full"] / kv["entries_full"]
+            entry = kv["bytes_kept"] / kv["entries_kept"]
             n_heads = sum(len(layer) for layer in kv["kept"])
             # A page holds 32 entries; the cascade rounds every head's share up.
             promised = kv["bytes_kept"] + memory["staging_bytes"] + n_heads * 33 * entry

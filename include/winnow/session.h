@@ -127,8 +127,8 @@ struct SessionStatistics {
   double decode_s = 0;
   std::int64_t entries_full = 0;  // what the full cache would hold
   std::int64_t entries_kept = 0;
-  std::size_t bytes_full = 0;                   // entries_full x bytes of an entry (no page rounding)
-  std::size_t bytes_kept = 0;                   // entries_kept x bytes of an entry
+  std::size_t bytes_full = 0;                   // of entries_full in f16, whatever is stored (no page rounding)
+  std::size_t bytes_kept = 0;                   // of entries_kept as they are stored
   std::size_t bytes_in_pages = 0;               // pages held, whole
   std::size_t rank_bytes_in_pages = 0;          // of these, the rank's of a pipeline that holds most
   std::size_t recurrent_bytes = 0;              // states of recurrent layers; forks share them

@@ -102,7 +102,7 @@ class Context:
 
     @property
     def statistics(self) -> Dict[str, Any]:
-        """Method and budget, tokens, entries and bytes of the full cache and of what is kept, seconds."""
+        """Method and budget, tokens, entries and bytes of the full cache (in f16) and of what is kept, seconds."""
         return self._session.statistics
 
     @property

@@ -158,7 +158,7 @@ class Llama:
 
     @property
     def statistics(self) -> Dict[str, Any]:
-        """Of what was read last: tokens, entries and bytes of the full cache and of what is kept, seconds."""
+        """Of what was read last: tokens, entries and bytes of the full cache (in f16) and of what is kept, seconds."""
         return self._session.statistics
 
     def set_seed(self, seed: int) -> None:

@@ -96,13 +96,17 @@ std::string run_report_text(const RunReport& report) {
   speed.row({"generated", count_text(generated), fixed_text(statistics.decode_s, 2),
              fixed_text(rate(statistics.decoded_tokens, statistics.decode_s), 1),
              "first token after " + fixed_text(report.ttft_s, 2) + " s, load " + fixed_text(report.load_s, 2) + " s"});
-  const double share = 100.0 * rate(statistics.entries_kept, static_cast<double>(statistics.entries_full));
+  const auto share_text = [](auto part, auto whole) {
+    return whole > 0 ? " (" + fixed_text(100.0 * static_cast<double>(part) / static_cast<double>(whole), 1) + " %)"
+                     : "";
+  };
   std::string text = speed.plain(120);
   text += "KV cache   " + report.method + (report.budget.empty() ? "" : ", budget " + report.budget) + "\n";
   if (statistics.promise) text += promise_text(*statistics.promise);
   text += "kept       " + count_text(statistics.entries_kept) + " of " + count_text(statistics.entries_full) +
-          " entries, " + bytes_text(statistics.bytes_kept) + " of " + bytes_text(statistics.bytes_full) + " (" +
-          fixed_text(share, 1) + " %)\n";
+          " entries" + share_text(statistics.entries_kept, statistics.entries_full) + ", " +
+          bytes_text(statistics.bytes_kept) + " of " + bytes_text(statistics.bytes_full) + " in f16" +
+          share_text(statistics.bytes_kept, statistics.bytes_full) + "\n";
   if (const std::int64_t n = n_raised(statistics); n > 0) {
     text += "raised     " + count_text(n) + (n == 1 ? " head" : " heads") +
             " in 8 bits, as the method's would cost too much\n";

@@ -13,6 +13,14 @@
 namespace winnow {
 namespace {
 
+// What n_tokens tokens take in f16 when nothing is cut: what budgets call the full cache, whatever types are stored.
+std::size_t full_bytes_in_f16(CacheShape shape, std::int64_t n_tokens) {
+  shape.key_type = shape.value_type = EntryType::kF16;
+  shape.fine.reset();
+  shape.later.reset();
+  return shape.full_bytes(n_tokens);
+}
+
 // Sums over the ranks, of what each has counted of its own layers, and what the heads of all of them keep.
 void add_other_ranks(const Pipeline& pipeline, const CacheShape& shape, SessionStatistics& statistics) {
   std::vector<std::uint64_t> own = {static_cast<std::uint64_t>(statistics.entries_kept),
@@ -310,7 +318,7 @@ SessionStatistics Session::statistics() const {
   const CacheShape& shape = impl_->shape;
   statistics.entries_full = shape.full_entries(impl_->n_tokens());
   statistics.entries_kept = cache.n_entries();
-  statistics.bytes_full = shape.full_bytes(impl_->n_tokens());
+  statistics.bytes_full = full_bytes_in_f16(shape, impl_->n_tokens());
   statistics.bytes_kept = cache.bytes();
   statistics.bytes_in_pages = statistics.rank_bytes_in_pages = cache.bytes_in_pages();
   statistics.recurrent_bytes = impl_->recurrent.bytes();

@@ -165,6 +165,21 @@ TEST_F(ToolWithModel, ReportKeepsTheContract) {
   EXPECT_GT(json["memory"]["rss_peak_bytes"], 1 << 20);
 }
 
+// Of the bytes in f16, whatever types are stored: auto at 10 % of the bytes keeps more than a tenth of the entries.
+TEST_F(ToolWithModel, SharesOfBytesAreThoseOfTheBudget) {
+  const std::string path = directory_.file("report.json");
+  const ProcessResult result =
+      tool("run", {"-p", long_text(), "-n", "1", "--json", path, "--ignore-eos", "--kv-budget", "10%bytes"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const Json kv = Json::parse(read_file(path))["kv"];
+  const double share = kv["bytes_kept"].get<double>() / kv["bytes_full"].get<double>();
+  EXPECT_NEAR(share, 0.1, 0.005);
+  EXPECT_GT(kv["entries_kept"].get<double>() / kv["entries_full"].get<double>(), 0.15);
+  char shown[40];
+  std::snprintf(shown, sizeof shown, " in f16 (%.1f %%)", 100 * share);
+  EXPECT_NE(result.err.find(shown), std::string::npos) << result.err;
+}
+
 TEST_F(ToolWithModel, BudgetIsExact) {
   const Json full = report({"-p", long_text(), "-n", "1"});
   const Json part = report({"-p", long_text(), "-n", "1", "--kv-evict", "ada-snapkv", "--kv-budget", "128"});

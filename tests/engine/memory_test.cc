@@ -62,6 +62,33 @@ TEST_P(MemoryTest, ChunksNeedTheBudgetAndOneChunk) {
   }
 }
 
+// A share of the full cache's bytes is one of its bytes in f16, as a budget in per cent of the bytes is.
+TEST(Memory, TheFullCacheCountsInF16WhateverIsStored) {
+  const auto engine = Engine::create(tiny_model(), {.n_threads = 2});
+  const std::vector<Token> prompt = random_tokens(600, 300, 1);
+  constexpr std::size_t kEntryBytes = 2 * 32 * 2 + 2;  // keys, values, position
+  for (const EntryType type : {EntryType::kF32, EntryType::kF16, EntryType::kQ8_0, EntryType::kR4}) {
+    SessionOptions options{.key_type = type, .value_type = type};
+    Session session = engine->open(options);
+    session.prefill(prompt);
+    const SessionStatistics statistics = session.statistics();
+    EXPECT_EQ(statistics.bytes_full, prompt.size() * kLayers * kKvHeads * kEntryBytes) << entry_type_name(type);
+    EXPECT_EQ(statistics.bytes_kept == statistics.bytes_full, type == EntryType::kF16) << entry_type_name(type);
+  }
+  for (const char* budget : {"20%bytes", "10%bytes"}) {
+    SessionOptions options;
+    options.eviction = EvictionOptions::parse("auto");
+    options.budget = Budget::parse(budget);
+    Session session = engine->open(options);
+    session.prefill(prompt);
+    const SessionStatistics statistics = session.statistics();
+    const double share = static_cast<double>(statistics.bytes_kept) / static_cast<double>(statistics.bytes_full);
+    EXPECT_LE(share, options.budget->amount) << budget;
+    EXPECT_GT(share, 0.9 * options.budget->amount) << budget;
+    EXPECT_GT(statistics.entries_kept * 10, statistics.entries_full * 2) << budget << ": more entries in fewer bits";
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Methods, MemoryTest,
                          testing::Values("streaming-llm", "snapkv:window=8", "pyramidkv:window=8",
                                          "ada-snapkv:window=8", "lava:window=8", "random:window=8"),

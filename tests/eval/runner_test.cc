@@ -268,6 +268,8 @@ TEST_F(RunnerTest, FidelityOfQuantisedEntriesIsTheDivergenceFromF16) {
   const PromptBuilder prompts(model_, true, 600);
   const PromptBuilder::Continued continued = prompts.continued(item.sample);
   RunnerOptions matrix = options({"full", "tova"}, {"50%"});
+  const LayerInfo& layer = model_->info().layers[0];
+  const auto f16_entry_bytes = static_cast<std::uint64_t>(2 * (layer.key_dim + layer.value_dim) + 2);
   for (const auto& [key_type, value_type] : {std::pair{EntryType::kQ4_0, EntryType::kQ4_0},
                                              {EntryType::kQ8_0, EntryType::kQ4_0},
                                              {EntryType::kF16, EntryType::kQ4_0},
@@ -280,6 +282,7 @@ TEST_F(RunnerTest, FidelityOfQuantisedEntriesIsTheDivergenceFromF16) {
     for (const auto& [key, answer] : answers) {
       ASSERT_EQ(answer.error, "");
       EXPECT_EQ(key.types, types);
+      EXPECT_EQ(answer.bytes_full, static_cast<std::uint64_t>(answer.entries_full) * f16_entry_bytes) << types.key;
       SessionOptions cut_options{.key_type = key_type, .value_type = value_type};
       cut_options.eviction = EvictionOptions::parse(key.method);
       if (!key.budget.empty()) cut_options.budget = Budget::parse(key.budget);

@@ -97,7 +97,8 @@ struct Section {
   std::vector<std::pair<std::string, int>> failures;  // an example of each kind, how often
 
   std::string title() const { return benchmark + ", question-" + question; }
-  // A row's bytes as a part of the full cache's in f16, mean of a prompt; in the runs' own types where none was in f16.
+  // A row's bytes as a part of the full cache's in f16, mean of a prompt: that of a row in f16 where there is one,
+  // since answers of earlier versions count the full cache in the types that they store.
   double bytes_share(const SummaryRow& row) const;
 };
 

@@ -41,14 +41,14 @@ function showCache(timings) {
     $("map").replaceChildren();
     return;
   }
-  const kv = timings.kv, share = kv.bytes_full ? kv.bytes_kept / kv.bytes_full : 1;
+  const kv = timings.kv, share = kv.bytes_full ? Math.min(1, kv.bytes_kept / kv.bytes_full) : 1;  // f32 takes more than f16
   const n_prompt = timings.cache_n + timings.prompt_n, reused = n_prompt ? timings.cache_n / n_prompt : 0;
   const list = element("dl");
   pairs(list, [
     ["method", kv.method + (kv.budget ? ", " + kv.budget : "")],
     ["entries kept", count(kv.entries_kept) + " of " + count(kv.entries_full)],
-    ["memory", bytes(kv.bytes_kept) + " of " + bytes(kv.bytes_full)],
-    ["saved", bytes(kv.bytes_full - kv.bytes_kept) + ", " + (100 - share * 100).toFixed(0) + " %"],
+    ["memory", bytes(kv.bytes_kept) + " of " + bytes(kv.bytes_full) + " in f16"],
+    ["saved", bytes(Math.max(0, kv.bytes_full - kv.bytes_kept)) + ", " + (100 - share * 100).toFixed(0) + " %"],
     ["not read again", count(timings.cache_n) + " tokens"],
     ["read", count(timings.prompt_n) + " tokens, " + count(timings.prompt_per_second) + "/s"],
     ["answered", count(timings.predicted_n) + " tokens, " + timings.predicted_per_second.toFixed(1) + "/s"],
