@@ -46,8 +46,9 @@ def main():
         root = pathlib.Path(directory)
 
         def start(folder):
-            # A fixed --kv-memory: the runs must not differ because something else took memory.
-            command = [options.winnow, "eval", *options.arguments, "--out", str(folder), "--kv-memory", "1GiB"]
+            # Fixed bounds: the runs must not differ because something else took memory or time.
+            command = [options.winnow, "eval", *options.arguments, "--out", str(folder), "--kv-memory", "1GiB",
+                       "--batch-tokens", "20000"]
             return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
         def finish(folder):

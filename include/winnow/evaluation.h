@@ -38,15 +38,26 @@ struct EvaluationOptions {
   EntryType key_type = EntryType::kF16, value_type = EntryType::kF16;
   std::optional<int> batch;              // most sequences at a time, 32; 1: every method alone, with times of its own
   std::optional<std::size_t> kv_memory;  // bytes of what runs together; none: half of what is free
-  bool retry_failed = false;             // run samples again that failed before
+  // Most tokens of samples that run together, read and written, before their answers are there; none: what the machine
+  // reads in a minute.
+  std::optional<std::int64_t> batch_tokens;
+  bool retry_failed = false;  // run samples again that failed before
   // The Ith of N parts of the samples, "2/8": several processes may do different ones into one folder at the same time.
   // One behind the last sample has nothing to do.
   std::string shard = "1/1";
 };
 
+// How far an evaluation is.
+struct EvaluationWork {
+  std::int64_t answers_done = 0, answers_total = 0;  // in the folder, those that were there before included
+  std::int64_t tokens_done = 0, tokens_total = 0;    // through all layers, of what runs together now; about
+  double share = 0;                                  // of what was to do when it began, in [0, 1]
+};
+
 struct EvaluationCallbacks {
   std::function<bool()> should_stop;                                       // looked at between steps
   std::function<void(std::int64_t done, std::int64_t total)> on_progress;  // answers
+  std::function<void(const EvaluationWork&)> on_work;                      // several times a second
   std::function<void(const std::string& sentence)> on_note;  // what the user should know, before it begins
 };
 

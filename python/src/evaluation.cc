@@ -6,6 +6,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <cmath>
 #include <utility>
 
 #include "bindings.h"
@@ -35,6 +36,7 @@ void bind_evaluation(nb::module_& module) {
       .def_rw("n_ctx", &EvaluationOptions::n_ctx)
       .def_rw("batch", &EvaluationOptions::batch, nb::for_setter(nb::arg("value").none()))
       .def_rw("kv_memory", &EvaluationOptions::kv_memory, nb::for_setter(nb::arg("value").none()))
+      .def_rw("batch_tokens", &EvaluationOptions::batch_tokens, nb::for_setter(nb::arg("value").none()))
       .def_rw("retry_failed", &EvaluationOptions::retry_failed)
       .def_rw("shard", &EvaluationOptions::shard)
       .def("store_as", [](EvaluationOptions& options, const std::string& key_type, const std::string& value_type) {
@@ -58,7 +60,11 @@ void bind_evaluation(nb::module_& module) {
           is_complete =
               evaluate(model, engine, options, folder,
                        {.should_stop = [&] { return watch.is_stopped(); },
-                        .on_progress = [&](std::int64_t done, std::int64_t total) { watch.report(done, total); },
+                        .on_work =
+                            [&](const EvaluationWork& work) {
+                              constexpr double kSteps = 1e6;
+                              watch.report(std::llround(work.share * kSteps), static_cast<std::int64_t>(kSteps));
+                            },
                         .on_note =
                             [&](const std::string& note) {
                               const nb::gil_scoped_acquire acquire;

@@ -105,6 +105,7 @@ def evaluate(
     kv_bytes_limit: int = 0,
     batch: Optional[int] = None,
     kv_memory: Optional[int] = None,
+    batch_tokens: Optional[int] = None,
     retry_failed: bool = False,
     shard: Optional[str] = None,
     verbose: bool = True,
@@ -120,6 +121,7 @@ def evaluate(
     data: files in a benchmark's own format, by its name. haystack, words: what needles lie in, RULER's lists.
     chat_template: whether prompts stand in the model's; None: where it has one.
     batch: most sequences at a time (32); 1: every method alone, with times of its own.
+    batch_tokens: most tokens of samples that run together, before their answers are there; None: what is read in a minute.
     shard: "2/8": the second of eight parts of the samples. Other processes do the others, with the same `out`.
 
     Returns what `read_results` returns; of a shard None. An exception in a scorer ends it.
@@ -144,6 +146,7 @@ def evaluate(
     options.n_ctx = n_ctx
     options.batch = batch
     options.kv_memory = kv_memory
+    options.batch_tokens = batch_tokens
     options.retry_failed = retry_failed
     options.shard = shard or "1/1"
     options.store_as(type_k, type_v)

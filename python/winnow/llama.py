@@ -57,7 +57,7 @@ class Llama:
     prefill_weights: the numbers that prompts are multiplied in: "auto", "as-is", "int8", "float", "bf16", "f32".
     chat_format: "chatml", "llama-2", or None for the template in the model file.
     chat_template: Jinja, instead of the model file's.
-    verbose: progress bars, where tqdm is installed and the standard error is a terminal.
+    verbose: how far long prompts are: a bar where tqdm is installed and the standard error is a terminal, else lines.
 
     Calls from several threads wait for each other inside the library, token by token. What is computed is computed
     without Python's lock, and Ctrl-C ends it after the present step: the model is then as before the call.

@@ -1,23 +1,46 @@
-"""Progress bars: tqdm's where it is installed and the standard error is a terminal, else none."""
+"""How far something is that takes its time: tqdm's bar where it is installed and the standard error is a terminal, else a
+line on the standard error every few seconds."""
 
 from __future__ import annotations
 
 import contextlib
+import math
 import sys
+import time
 from typing import Callable, Iterator, Optional
 
 OnProgress = Callable[[int, int], None]
+SECONDS_BETWEEN_LINES = 12.0  # as the tool's
+
+
+def _lines(what: str) -> OnProgress:
+    start = last = time.monotonic()
+
+    def update(done: int, total: int) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if done <= 0 or total <= 0 or now - last < SECONDS_BETWEEN_LINES:
+            return
+        last = now
+        share = done / total
+        left = math.ceil((now - start) * (1 - share) / share)
+        print(f"{what}: {share:.0%}, {left} s left", file=sys.stderr, flush=True)
+
+    return update
 
 
 @contextlib.contextmanager
 def progress(what: str, wanted: bool = True) -> Iterator[Optional[OnProgress]]:
-    """A callback for work done and to do while the bar is open, or None where there is none."""
+    """A callback for work done and to do while it is under way, or None where nothing is to be said."""
     try:
         from tqdm import tqdm
     except ImportError:
         tqdm = None
-    if not wanted or tqdm is None or sys.stderr is None or not sys.stderr.isatty():
+    if not wanted or sys.stderr is None:
         yield None
+        return
+    if tqdm is None or not sys.stderr.isatty():
+        yield _lines(what)
         return
     with tqdm(desc=what, leave=False, bar_format="{l_bar}{bar}| {elapsed}<{remaining}") as bar:
 

@@ -170,7 +170,7 @@ int calibrate_command(const Arguments& arguments) {
                    static_cast<std::int64_t>((n_samples - n_before) * kSteps));
         return !interrupt.requested();
       });
-      if (bar.enabled()) continue;
+      if (bar.is_on_terminal()) continue;
       const double left = seconds() / (n_new + 1) * (n_samples - calibration.n_done());
       std::fprintf(stderr, "sample %d of %d, %s left\n", calibration.n_done(), n_samples, duration_text(left).c_str());
     }

@@ -3,7 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
+#include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <memory>
@@ -36,7 +36,7 @@ struct EvalFlags {
   std::string question = "agnostic";
   std::optional<std::string> chat_template, haystack, words, jieba, kv_memory;
   int n_ctx = 0, limit = 0, seed = 0;
-  std::optional<int> batch;
+  std::optional<int> batch, batch_tokens;
   std::string key_type = "f16", value_type = "f16";
   std::string out, shard = "1/1";
   bool skip_bad = false, resume = false, retry_failed = false;
@@ -105,6 +105,9 @@ bool parse_flags(Arguments arguments, EvalFlags& flags, std::vector<std::string>
   line.integer(
       "--batch", flags.batch, 1,
       "most sequences at a time (default: 32); 1: every method alone, which is slow, and measures its own times");
+  line.integer("--batch-tokens", flags.batch_tokens, 1,
+               "most tokens that samples which run together have, read and written, before their answers are there "
+               "(default: what is read in a minute)");
   line.text("--kv-memory", "SIZE", flags.kv_memory,
             "KV memory of what runs together (default: --kv-limit, else half of what the machine has free)");
   line.group("Model");
@@ -166,29 +169,6 @@ eval::EvaluationRequest request_of(const EvalFlags& flags, const std::vector<std
   return request;
 }
 
-// On a terminal a bar; in a job's log a line every minute.
-class Progress {
- public:
-  void update(std::int64_t done, std::int64_t total) {
-    if (first_ < 0) first_ = done;
-    bar_.update(done - first_, total - first_);
-    const auto now = std::chrono::steady_clock::now();
-    if (isatty(STDERR_FILENO) == 1 || now - last_ < std::chrono::minutes(1)) return;
-    last_ = now;
-    const std::chrono::duration<double> elapsed = now - start_;
-    const double share =
-        static_cast<double>(done - first_) / static_cast<double>(std::max<std::int64_t>(total - first_, 1));
-    std::fprintf(stderr, "%s of %s answers", count_text(done).c_str(), count_text(total).c_str());
-    if (share > 0) std::fprintf(stderr, ", %.0f s left", elapsed.count() * (1 - share) / share);
-    std::fputc('\n', stderr);
-  }
-
- private:
-  ProgressBar bar_{"answers"};
-  std::int64_t first_ = -1;
-  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now(), last_ = start_;
-};
-
 }  // namespace
 
 int eval_command(const Arguments& arguments) {
@@ -216,17 +196,24 @@ int eval_command(const Arguments& arguments) {
   for (const std::string& note : plan.notes) std::fprintf(stderr, "note: %s\n", note.c_str());
 
   eval::RunOptions options{.folder = flags.out, .shard = shard, .batch = flags.batch};
+  if (flags.batch_tokens) options.batch_tokens = *flags.batch_tokens;
   if (flags.kv_memory) options.kv_memory = parse_byte_size("--kv-memory", *flags.kv_memory);
   if (flags.resume) options.start = eval::ResultStore::Start::kResume;
   options.retry_failed = flags.retry_failed;
   bool is_complete = false;
   {
     const Interrupt interrupt;
-    Progress progress;
-    is_complete =
-        run_plan(plan, request, Engine::create(model, engine_settings), engine_settings, options,
-                 {.should_stop = [&] { return interrupt.requested(); },
-                  .on_progress = [&](std::int64_t done, std::int64_t total) { progress.update(done, total); }});
+    ProgressBar bar("answers");
+    constexpr double kSteps = 1e6;
+    is_complete = run_plan(plan, request, Engine::create(model, engine_settings), engine_settings, options,
+                           {.should_stop = [&] { return interrupt.requested(); },
+                            .on_work =
+                                [&](const EvaluationWork& work) {
+                                  bar.update(std::llround(work.share * kSteps), static_cast<std::int64_t>(kSteps),
+                                             count_text(work.answers_done) + " of " + count_text(work.answers_total) +
+                                                 ", now " + count_text(work.tokens_done) + " of " +
+                                                 count_text(work.tokens_total) + " tokens through the layers");
+                                }});
   }
   const std::string table = evaluation_table(flags.out);
   if (!write_all(STDOUT_FILENO, table, "the standard output")) return 0;

@@ -1,6 +1,7 @@
 #include "cli/prefill_step.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "cli/number_text.h"
@@ -10,10 +11,13 @@
 namespace winnow::cli {
 
 bool feed_prompt(Session& session, std::span<const Token> tokens, FeedMode mode, const Interrupt& interrupt) {
-  ProgressBar bar("prefill " + count_text(static_cast<std::int64_t>(tokens.size())) + " tokens");
+  const std::string all = count_text(static_cast<std::int64_t>(tokens.size())) + " tokens";
+  ProgressBar bar("prefill " + all);
   PrefillOptions options;
   options.on_progress = [&](std::int64_t done, std::int64_t total) {
-    bar.update(done, total);
+    const double n_through =
+        static_cast<double>(tokens.size()) * static_cast<double>(done) / static_cast<double>(total);
+    bar.update(done, total, count_text(std::llround(n_through)) + " of " + all + " through the layers");
     return !interrupt.requested();
   };
   try {

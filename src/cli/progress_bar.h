@@ -1,4 +1,5 @@
-// A line on a terminal that says how far a prefill is.
+// How far something is that takes its time, on the standard error: a line that is drawn again and again on a terminal,
+// and a line every few seconds elsewhere, for a job's log.
 #pragma once
 
 #include <chrono>
@@ -9,22 +10,29 @@ namespace winnow::cli {
 
 class ProgressBar {
  public:
-  // Draws on stderr, and only if that is a terminal.
-  explicit ProgressBar(std::string what);
-  ~ProgressBar();  // wipes the line
+  // No line of a log comes sooner after the one before it. What is told about in steps of up to three seconds is so
+  // told every 15.
+  static constexpr std::chrono::seconds kBetweenLines{12};
+
+  explicit ProgressBar(std::string what, std::chrono::nanoseconds between_lines = kBetweenLines);
+  ~ProgressBar();  // wipes the line of a terminal
   ProgressBar(const ProgressBar&) = delete;
   ProgressBar& operator=(const ProgressBar&) = delete;
 
-  void update(std::int64_t done, std::int64_t total);
-  bool enabled() const { return enabled_; }
+  // `detail`: said in a log instead of the percentage, "2,048 of 6,000 tokens".
+  void update(std::int64_t done, std::int64_t total, const std::string& detail = {});
+  bool is_on_terminal() const { return is_on_terminal_; }
 
  private:
   using Clock = std::chrono::steady_clock;
+  void draw(double share, const std::string& left);
+
   std::string what_;
-  bool enabled_;
+  std::chrono::nanoseconds between_lines_;
+  bool is_on_terminal_;
   bool drawn_ = false;
   Clock::time_point start_ = Clock::now();
-  Clock::time_point last_drawn_{};
+  Clock::time_point last_told_ = start_;
 };
 
 }  // namespace winnow::cli

@@ -45,6 +45,7 @@ void check(const EvaluationOptions& options) {
   if (options.benchmarks.empty()) refuse("there is no benchmark to run: name one, e.g. fidelity");
   if (options.limit < 0) refuse("a limit of samples is 0 (all there are) or more");
   if (options.batch && *options.batch < 1) refuse("a batch has one sequence at least");
+  if (options.batch_tokens && *options.batch_tokens < 1) refuse("a batch has one token at least");
   for (const std::int32_t length : options.lengths) {
     if (length < 1) refuse("lengths are of one token at least, not " + std::to_string(length));
   }
@@ -67,13 +68,15 @@ bool evaluate(const std::shared_ptr<const Model>& model, const EngineOptions& en
     for (const std::string& note : plan.notes) callbacks.on_note(note);
   }
   if (plan.items_of(shard).empty()) return true;
-  return run_plan(plan, request, Engine::create(model, engine_options), engine_options,
-                  {.folder = folder,
-                   .shard = shard,
-                   .batch = options.batch,
-                   .kv_memory = options.kv_memory,
-                   .retry_failed = options.retry_failed},
-                  {.should_stop = callbacks.should_stop, .on_progress = callbacks.on_progress});
+  return run_plan(
+      plan, request, Engine::create(model, engine_options), engine_options,
+      {.folder = folder,
+       .shard = shard,
+       .batch = options.batch,
+       .kv_memory = options.kv_memory,
+       .batch_tokens = options.batch_tokens,
+       .retry_failed = options.retry_failed},
+      {.should_stop = callbacks.should_stop, .on_progress = callbacks.on_progress, .on_work = callbacks.on_work});
 }
 
 std::string evaluation_csv(const std::vector<std::string>& folders) {

@@ -9,6 +9,7 @@
 #include "cli/bench_rows.h"
 #include "cli/command_line.h"
 #include "cli/number_text.h"
+#include "cli/progress_bar.h"
 #include "cli/text_table.h"
 
 namespace winnow::cli {
@@ -30,6 +31,28 @@ TEST(WrapText, BreaksBetweenWords) {
   EXPECT_EQ(wrap_text("aa bb cc", 5, 0), "aa bb\ncc");
   EXPECT_EQ(wrap_text("aa bb cc", 7, 2), "aa bb\n  cc");
   EXPECT_EQ(wrap_text("unbreakable", 5, 0), "unbreakable");
+}
+
+// Tests have no terminal.
+TEST(ProgressBar, SaysInALogHowFarItIs) {
+  testing::internal::CaptureStderr();
+  {
+    ProgressBar bar("prefill", std::chrono::nanoseconds(0));
+    bar.update(0, 0);
+    bar.update(0, 200);
+    bar.update(50, 200);
+    bar.update(100, 200, "3,000 of 6,000 tokens");
+  }
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(said, "prefill: 0 %\nprefill: 25 %, 1 s left\nprefill: 3,000 of 6,000 tokens, 1 s left\n");
+
+  testing::internal::CaptureStderr();
+  {
+    ProgressBar bar("prefill");
+    for (int i = 0; i < 100; ++i) bar.update(i, 100);
+  }
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");  // it was over at once
+  EXPECT_LE(ProgressBar::kBetweenLines, std::chrono::seconds(12));
 }
 
 TEST(TextTable, AlignsCharactersNotBytes) {

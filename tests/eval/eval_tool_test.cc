@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -74,6 +75,23 @@ TEST_F(EvalTool, ShardsAreOneRun) {
   EXPECT_EQ(read_file(folder("whole") + "/answers-1-of-1.jsonl"), answers);
   expect_error(eval("whole", {"--methods", "full,snapkv", "--budgets", "50%", "--limit", "2"}), 1,
                "another run (methods");
+}
+
+// What goes together is bounded by what is read in a minute, measured once for a folder.
+TEST_F(EvalTool, ARunKeepsItsBoundOfTokens) {
+  const auto bound = [&](const std::string& name) {
+    return nlohmann::json::parse(read_file(folder(name) + "/run.json"))["run"]["batch_tokens"].get<std::int64_t>();
+  };
+  const Words flags{"--methods", "full", "--limit", "1"};
+  ASSERT_EQ(eval("measured", flags).exit_code, 0);
+  const std::int64_t measured = bound("measured");
+  EXPECT_GT(measured, 100);
+  ASSERT_EQ(eval("measured", flags).exit_code, 0);
+  EXPECT_EQ(bound("measured"), measured);
+  ASSERT_EQ(eval("given", with(flags, {"--batch-tokens", "5000"})).exit_code, 0);
+  EXPECT_EQ(bound("given"), 5000);
+  expect_error(eval("given", with(flags, {"--batch-tokens", "5001"})), 1, "batch_tokens");
+  expect_error(eval("x", with(flags, {"--batch-tokens", "0"})), 2, "--batch-tokens");
 }
 
 TEST_F(EvalTool, BudgetsWithoutMethodsAreThoseOfAuto) {

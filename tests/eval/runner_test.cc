@@ -133,6 +133,60 @@ TEST_F(RunnerTest, LittleMemoryMakesSmallerGroups) {
   EXPECT_GT(n_smaller, 0);
 }
 
+// Of samples that would fill a batch only as many go together as their tokens allow, down to one; what reads its prompt
+// again does not keep the others waiting.
+TEST_F(RunnerTest, TokensBoundWhatGoesTogether) {
+  const std::vector<WorkItem> items = several_items();
+  RunnerOptions matrix = options({"full", "kvzip", "snapkv"}, {"50%"});
+  const auto expected = run("unbounded", items, matrix);
+  for (const auto& [key, answer] : expected) {
+    EXPECT_EQ(answer.error, "");
+    EXPECT_EQ(answer.n_together, 18);
+  }
+  matrix.batch_tokens = 1;
+  const auto answers = run("bounded", items, matrix);
+  ASSERT_EQ(answers.size(), expected.size());
+  for (const auto& [key, answer] : answers) {
+    EXPECT_EQ(answer.text, expected.at(key).text);
+    EXPECT_EQ(answer.n_together, key.method == "kvzip" ? 1 : 2) << key.method;
+  }
+  // A resumed run computes no group again of which all is there.
+  const std::string whole = table(answers);
+  const auto part = run("stopped", items, matrix, 2);
+  EXPECT_EQ(part.size(), 2U);
+  EXPECT_EQ(table(run("stopped", items, matrix)), whole);
+}
+
+TEST_F(RunnerTest, WorkIsToldWhileNoAnswerIsThere) {
+  WorkItem forced = test::work_item(7, QuestionMode::kAgnostic);
+  forced.protocol = Protocol::kFidelity;
+  forced.sample.turns[0] = {.references = {test::text_of(40, 9)}, .max_new = 32};
+  for (const std::vector<WorkItem>& items : {several_items(), std::vector<WorkItem>{forced}}) {
+    const PromptBuilder prompts(model_, true, 600);
+    const RunnerOptions matrix = options({"full", "tova", "kvzip"}, {"50%"});
+    ResultStore store(folder(items.size() == 1 ? "forced" : "asked"), kConfiguration, {}, {});
+    std::vector<EvaluationWork> told;
+    RunnerCallbacks callbacks;
+    callbacks.score = [](const Sample&, const Turn&, std::string_view) { return 0.5; };
+    callbacks.on_work = [&](const EvaluationWork& work) { told.push_back(work); };
+    Runner runner(engine_, prompts, matrix, callbacks);
+    ASSERT_TRUE(runner.run(test::pointers(items), store));
+    ASSERT_GT(told.size(), 3U);
+    EXPECT_EQ(told.front().answers_done, 0);
+    EXPECT_LT(told.front().share, 0.5);
+    double share = 0;
+    for (const EvaluationWork& work : told) {
+      EXPECT_EQ(work.answers_total, static_cast<std::int64_t>(items.size() * 3));
+      EXPECT_GT(work.tokens_total, 200);
+      EXPECT_LE(work.tokens_done, work.tokens_total);
+      EXPECT_GE(work.share, share);
+      share = work.share;
+    }
+    EXPECT_LE(share, 1);
+    EXPECT_GT(share, 0.5);
+  }
+}
+
 TEST_F(RunnerTest, WhatDoesNotFitIsWrittenDown) {
   RunnerOptions matrix = options({"full", "snapkv"}, {"20%"});
   matrix.kv_memory = 1000;

@@ -21,15 +21,15 @@ struct Asked {
 
 }  // namespace
 
-Session Runner::Impl::ask(Session& session, const WorkItem& item, std::size_t turn) const {
-  PrefillOptions feed;
-  feed.on_progress = stop_callback();
-  if (is_multi_turn(item) && turn > 0) session.append(prompts.follow_up(item.sample, turn), feed);
+Session Runner::Impl::ask(Session& session, const WorkItem& item, std::size_t turn) {
+  const auto append = [&](Session& to, const std::vector<Token>& tokens) {
+    PrefillOptions feed;
+    feed.on_progress = feed_callback(static_cast<double>(tokens.size()));
+    if (!tokens.empty()) to.append(tokens, feed);
+  };
+  if (is_multi_turn(item) && turn > 0) append(session, prompts.follow_up(item.sample, turn));
   Session asked = session.fork();
-  if (item.mode == QuestionMode::kAgnostic) {
-    const std::vector<Token> question = prompts.question(item.sample, turn);
-    if (!question.empty()) asked.append(question, feed);
-  }
+  if (item.mode == QuestionMode::kAgnostic) append(asked, prompts.question(item.sample, turn));
   return asked;
 }
 
@@ -73,7 +73,10 @@ void Runner::Impl::answer_round(std::vector<Job>& group, std::size_t round) {
         }
         std::vector<Session*> sessions;
         for (Session& fork : forks) sessions.push_back(&fork);
-        const std::vector<double> nll = forced_nll(*engine, sessions, references, [this] { return stop(); });
+        const std::vector<double> nll = forced_nll(*engine, sessions, references, [&] {
+          add_work(static_cast<double>(sessions.size()));
+          return stop();
+        });
         for (std::size_t i = 0; i < asked.size(); ++i) asked[i].nll = nll[i];
       },
       [&](const std::string& reason) {
@@ -94,6 +97,7 @@ void Runner::Impl::answer_round(std::vector<Job>& group, std::size_t round) {
   }
   while (!batch.is_over()) {
     if (stop()) throw Error(ErrorCode::kCancelled, "the evaluation was stopped");
+    add_work(static_cast<double>(batch.running().size()));
     std::vector<GenerationBatch::Finished> finished;
     guarded([&] { finished = batch.step(); },
             [&](const std::string& reason) {

@@ -55,7 +55,16 @@ void Runner::Impl::force_item(const WorkItem& item) {
 
 void Runner::Impl::force_pass(const Pass& pass, std::vector<Forced>& turns) {
   std::size_t beside = 0;
-  bool needs_reference = compares(pass.item->protocol), can_compare = true;
+  bool needs_reference = compares(pass.item->protocol), can_compare = true, again = false;
+  double work = answering_work(pass);
+  std::int64_t n_answers = 0;
+  for (std::size_t cell = 0; cell < options.cells.size(); ++cell) {
+    work += answering_work(pass);
+    n_answers += answers_missing(pass, cell);
+    again = again || reads_again(cell);
+  }
+  if (needs_reference && !reference_shares_pass()) work += reading_work(pass, false);
+  begin_work(work + reading_work(pass, again), n_answers);
   guarded(
       [&] {
         if (!needs_reference) return;
@@ -69,7 +78,7 @@ void Runner::Impl::force_pass(const Pass& pass, std::vector<Forced>& turns) {
         check_memory("the full cache to compare with", estimate.kv_bytes_peak + estimate.hidden_bytes);
         Session session = engine->open(reference_options());
         PrefillOptions prefill_options;
-        prefill_options.on_progress = stop_callback();
+        prefill_options.on_progress = feed_callback(reading_work(pass, false));
         session.prefill(prompt, prefill_options);
         record_reference(session, pass, turns);
         needs_reference = false;
@@ -93,24 +102,24 @@ void Runner::Impl::force_pass(const Pass& pass, std::vector<Forced>& turns) {
   }
 }
 
-Session Runner::Impl::behind_question(Session& session, const WorkItem& item, std::size_t turn) const {
+Session Runner::Impl::behind_question(Session& session, const WorkItem& item, std::size_t turn) {
   return asks(item.protocol) ? ask(session, item, turn) : session.fork();
 }
 
-void Runner::Impl::record_reference(Session& full, const Pass& pass, std::vector<Forced>& turns) const {
+void Runner::Impl::record_reference(Session& full, const Pass& pass, std::vector<Forced>& turns) {
   for (Forced& forced : turns) {
     guarded(
         [&] {
           Session session = behind_question(full, *pass.item, forced.turn);
           if (asks(pass.item->protocol)) answer_question(session, pass, forced);
-          forced.full_nll =
-              force_continuation(session, forced.continuation, nullptr, &forced.reference, stop_callback()).nll;
+          const ProgressCallback feed = feed_callback(static_cast<double>(forced.continuation.n_feed));
+          forced.full_nll = force_continuation(session, forced.continuation, nullptr, &forced.reference, feed).nll;
         },
         [&](const std::string& reason) { forced.failure = reason; });
   }
 }
 
-void Runner::Impl::answer_question(const Session& session, const Pass& pass, Forced& forced) const {
+void Runner::Impl::answer_question(const Session& session, const Pass& pass, Forced& forced) {
   const Sample& sample = pass.item->sample;
   Session answering = session.fork();
   // The last token is not fed.
@@ -121,6 +130,7 @@ void Runner::Impl::answer_question(const Session& session, const Pass& pass, For
   Continuation& answer = forced.continuation;
   while (!batch.is_over()) {
     if (stop()) throw Error(ErrorCode::kCancelled, "the evaluation was stopped");
+    add_work(1);
     for (GenerationBatch::Finished& finished : batch.step()) answer.tokens = std::move(finished.tokens);
   }
   for (const Token token : answer.tokens) forced.text += engine->model()->token_text(token);
@@ -146,8 +156,9 @@ void Runner::Impl::force_job(Job& job, std::span<const Forced> turns, std::size_
           if (!forced.failure.empty()) throw Error(ErrorCode::kInvalidArgument, forced.failure);
           const double before = session.statistics().prefill_s;
           const bool is_compared = compares(item.protocol);
-          const ContinuationResult result = force_continuation(
-              session, forced.continuation, is_compared ? &forced.reference : nullptr, nullptr, stop_callback());
+          const ContinuationResult result =
+              force_continuation(session, forced.continuation, is_compared ? &forced.reference : nullptr, nullptr,
+                                 feed_callback(static_cast<double>(forced.continuation.n_feed)));
           Answer answer = answer_of(job, forced.turn, n_together);
           answer.text = forced.text;
           if (result.nll_tokens > 0) answer.nll = result.nll;

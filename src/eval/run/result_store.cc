@@ -104,6 +104,11 @@ ResultStore::ResultStore(const std::string& folder, const Json& configuration, c
   read_answers();
 }
 
+bool ResultStore::is_there(const std::string& folder) {
+  std::error_code ignored;
+  return fs::exists(fs::path(folder) / kRunFile, ignored);
+}
+
 ResultStore::~ResultStore() {
   if (descriptor_ >= 0) close(descriptor_);
 }

@@ -34,6 +34,8 @@ class ResultStore {
   ResultStore(const std::string& folder, const nlohmann::json& configuration, const nlohmann::json& defaults,
               const Shard& shard, Start start = Start::kNewOrResume);
   ~ResultStore();
+  // Whether the folder holds a run already.
+  static bool is_there(const std::string& folder);
   ResultStore(const ResultStore&) = delete;
   ResultStore& operator=(const ResultStore&) = delete;
 

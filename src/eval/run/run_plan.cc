@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "base/process_memory.h"
+#include "eval/run/pace.h"
 #include "eval/run/runner.h"
 #include "winnow/error.h"
 
@@ -26,16 +27,26 @@ bool run_plan(const Plan& plan, const EvaluationRequest& request, const std::sha
   nlohmann::json configuration = plan.configuration;
   if (options.batch) configuration["batch"] = *options.batch;
   if (options.kv_memory) configuration["kv_memory"] = *options.kv_memory;
+  if (options.batch_tokens) configuration["batch_tokens"] = *options.batch_tokens;
   const std::size_t limit = engine_options.kv_bytes_limit;
-  const nlohmann::json defaults{{"batch", kDefaultBatch}, {"kv_memory", limit > 0 ? limit : memory_available() / 2}};
+  const bool is_measured = !options.batch_tokens && !ResultStore::is_there(options.folder);
+  const nlohmann::json defaults{
+      {"batch", kDefaultBatch},
+      {"kv_memory", limit > 0 ? limit : memory_available() / 2},
+      {"batch_tokens", is_measured ? tokens_in_a_minute(*engine, plan.n_ctx) : runner_options.batch_tokens}};
   ResultStore store(options.folder, configuration, defaults, options.shard, options.start);
   if (options.retry_failed) store.forget_failures();
   store.write_samples(items);
 
   runner_options.batch = store.configuration().at("batch");
   runner_options.kv_memory = store.configuration().at("kv_memory");
+  // Runs of earlier versions have none.
+  runner_options.batch_tokens = store.configuration().value("batch_tokens", runner_options.batch_tokens);
   Runner runner(engine, *plan.prompts, runner_options,
-                {.score = score_answer, .should_stop = callbacks.should_stop, .on_progress = callbacks.on_progress});
+                {.score = score_answer,
+                 .should_stop = callbacks.should_stop,
+                 .on_progress = callbacks.on_progress,
+                 .on_work = callbacks.on_work});
   return runner.run(items, store);
 }
 

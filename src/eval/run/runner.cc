@@ -1,6 +1,7 @@
 #include "eval/run/runner.h"
 
 #include <algorithm>
+#include <numeric>
 #include <set>
 #include <utility>
 
@@ -9,11 +10,6 @@
 
 namespace winnow::eval {
 namespace {
-
-std::size_t count_passes(const WorkItem& item) {
-  const bool is_shared = item.mode == QuestionMode::kAgnostic || is_multi_turn(item);
-  return is_shared ? 1 : item.sample.turns.size();
-}
 
 // What is cut in one of them.
 Prompt prompt_of_pass(const PromptBuilder& prompts, const WorkItem& item, std::size_t pass) {
@@ -33,6 +29,11 @@ SessionOptions session_options(const RunnerOptions& options, const Cell& cell) {
 }
 
 }  // namespace
+
+std::size_t count_passes(const WorkItem& item) {
+  const bool is_shared = item.mode == QuestionMode::kAgnostic || is_multi_turn(item);
+  return is_shared ? 1 : item.sample.turns.size();
+}
 
 std::int64_t count_answers(std::span<const WorkItem* const> items, std::size_t n_cells) {
   std::int64_t n = 0;
@@ -81,10 +82,6 @@ bool Runner::Impl::is_done(const WorkItem& item) const {
   return true;
 }
 
-ProgressCallback Runner::Impl::stop_callback() const {
-  return [this](std::int64_t, std::int64_t) { return !stop(); };
-}
-
 void Runner::Impl::check_memory(const std::string& what, std::size_t bytes) const {
   const auto mebibytes = [](std::size_t n) { return std::to_string((n + (1 << 20) - 1) >> 20) + " MiB"; };
   if (bytes <= options.kv_memory) return;
@@ -108,33 +105,35 @@ void Runner::Impl::put_failures(const Pass& pass, std::size_t cell, const std::s
   for (const std::size_t turn : pass.turns) put_failure(*pass.item, turn, cell, reason);
 }
 
-void Runner::Impl::add_passes(const WorkItem& item, std::vector<Pass>& passes) {
+Pass Runner::Impl::make_pass(const WorkItem& item, std::size_t p) const {
   const Sample& sample = item.sample;
-  const std::size_t n_turns = sample.turns.size();
+  Pass pass{.item = &item};
+  if (count_passes(item) == 1) {
+    for (std::size_t turn = 0; turn < sample.turns.size(); ++turn) pass.turns.push_back(turn);
+  } else {
+    pass.turns = {p};
+  }
+  pass.prompt = prompt_of_pass(prompts, item, p);
+  std::size_t appended = 0;
+  for (const std::size_t turn : pass.turns) {
+    const auto n_new = static_cast<std::size_t>(std::max(sample.turns[turn].max_new, 0));
+    std::size_t n_question = 0;
+    if (item.mode == QuestionMode::kAgnostic) n_question = prompts.question(sample, turn).size();
+    if (is_multi_turn(item) && turn > 0) appended += prompts.follow_up(sample, turn).size();
+    pass.n_after = std::max(pass.n_after, appended + n_question + std::max(n_new, kMostReferenceTokens));
+  }
+  return pass;
+}
+
+void Runner::Impl::add_passes(const WorkItem& item, std::vector<Pass>& passes) {
   for (std::size_t p = 0; p < count_passes(item); ++p) {
-    Pass pass{.item = &item};
-    const bool is_agnostic = item.mode == QuestionMode::kAgnostic;
-    if (count_passes(item) == 1) {
-      for (std::size_t turn = 0; turn < n_turns; ++turn) pass.turns.push_back(turn);
-    } else {
-      pass.turns = {p};
-    }
-    guarded(
-        [&] {
-          pass.prompt = prompt_of_pass(prompts, item, p);
-          std::size_t appended = 0;
-          for (const std::size_t turn : pass.turns) {
-            const auto n_new = static_cast<std::size_t>(std::max(sample.turns[turn].max_new, 0));
-            std::size_t n_question = 0;
-            if (is_agnostic) n_question = prompts.question(sample, turn).size();
-            if (is_multi_turn(item) && turn > 0) appended += prompts.follow_up(sample, turn).size();
-            pass.n_after = std::max(pass.n_after, appended + n_question + std::max(n_new, kMostReferenceTokens));
-          }
-          passes.push_back(std::move(pass));
-        },
-        [&](const std::string& reason) {
-          for (std::size_t cell = 0; cell < options.cells.size(); ++cell) put_failures(pass, cell, reason);
-        });
+    guarded([&] { passes.push_back(make_pass(item, p)); },
+            [&](const std::string& reason) {
+              for (std::size_t turn = 0; turn < item.sample.turns.size(); ++turn) {
+                if (count_passes(item) > 1 && turn != p) continue;
+                for (std::size_t cell = 0; cell < options.cells.size(); ++cell) put_failure(item, turn, cell, reason);
+              }
+            });
   }
 }
 
@@ -142,8 +141,14 @@ std::vector<std::vector<Job>> Runner::Impl::make_groups(std::span<const Pass> pa
   std::vector<std::vector<Job>> groups(1);
   std::size_t pages = beside,
               passing = 0;  // bytes of the group: what stays, and the most that a prefill needs beside it
+  double work = 0;          // of the group
+  // Those that read the prompt again come last, so that the others need not wait for them.
+  std::vector<std::size_t> cells(options.cells.size());
+  std::iota(cells.begin(), cells.end(), std::size_t{0});
+  std::stable_partition(cells.begin(), cells.end(), [&](std::size_t cell) { return !reads_again(cell); });
   for (const Pass& pass : passes) {
-    for (std::size_t cell = 0; cell < options.cells.size(); ++cell) {
+    bool is_read = false, is_read_again = false;  // for the group
+    for (const std::size_t cell : cells) {
       guarded(
           [&] {
             const MemoryEstimate estimate =
@@ -153,12 +158,22 @@ std::vector<std::vector<Job>> Runner::Impl::make_groups(std::span<const Pass> pa
             const std::size_t own_passing = estimate.kv_bytes_staging + estimate.hidden_bytes;
             check_memory("it", beside + own_pages + own_passing);
             const bool is_full = static_cast<int>(groups.back().size()) >= options.batch;
-            if (is_full || pages + own_pages + std::max(passing, own_passing) > options.kv_memory) {
+            // A cell that only shares what is read anyway is never worth another reading.
+            const bool reads_more = !is_read || (reads_again(cell) && !is_read_again);
+            const double reading = reading_work(pass, reads_again(cell));
+            const bool is_long = reads_more && work + reading > static_cast<double>(options.batch_tokens);
+            if (is_full || is_long || pages + own_pages + std::max(passing, own_passing) > options.kv_memory) {
               if (!groups.back().empty()) groups.emplace_back();
               pages = passing = 0;
+              work = 0;
+              is_read = is_read_again = false;
             }
             pages += own_pages;
             passing = std::max(passing, own_passing);
+            if (!is_read || (reads_again(cell) && !is_read_again)) work += reading;
+            work += answering_work(pass);
+            is_read = true;
+            is_read_again = is_read_again || reads_again(cell);
             groups.back().push_back({.pass = &pass, .cell = cell});
           },
           [&](const std::string& reason) { put_failures(pass, cell, reason); });
@@ -177,8 +192,9 @@ void Runner::Impl::prefill_pass(std::span<Job> jobs, Session* beside) {
           job.session.emplace(engine->open(session_options(job.cell)));
           sessions.push_back(&*job.session);
         }
+        const bool again = std::any_of(jobs.begin(), jobs.end(), [&](const Job& job) { return reads_again(job.cell); });
         PrefillOptions prefill_options;
-        prefill_options.on_progress = stop_callback();
+        prefill_options.on_progress = feed_callback(reading_work(pass, again));
         engine->prefill(sessions, pass.prompt.tokens, prefill_options);
         for (Job& job : jobs) job.after_cut = job.session->statistics();
       },
@@ -272,19 +288,24 @@ bool Runner::run(std::span<const WorkItem* const> items, ResultStore& store) {
       }
     }
   }
+  self.n_before = self.n_done;
   if (self.callbacks.on_progress) self.callbacks.on_progress(self.n_done, self.n_total);
   try {
     for (std::size_t begin = 0; begin < items.size();) {
       if (self.stop()) return false;
-      // Samples that run together: as many as fill the batch. Always the same ones, done or not.
+      // Samples that run together: as many as fill the batch and are read in its time. Always the same ones, done or
+      // not.
       std::size_t end = begin, n_sequences = 0;
+      double work = 0;
       const auto sequences_of = [&](const WorkItem& item) { return count_passes(item) * self.options.cells.size(); };
       do {
         n_sequences += sequences_of(*items[end]);
+        work += self.work_of(*items[end]);
         ++end;
       } while (end < items.size() && items[begin]->protocol == Protocol::kAnswer &&
                items[end]->protocol == Protocol::kAnswer &&
-               n_sequences + sequences_of(*items[end]) <= static_cast<std::size_t>(self.options.batch));
+               n_sequences + sequences_of(*items[end]) <= static_cast<std::size_t>(self.options.batch) &&
+               work + self.work_of(*items[end]) <= static_cast<double>(self.options.batch_tokens));
       const std::span<const WorkItem* const> unit = items.subspan(begin, end - begin);
       begin = end;
       if (std::all_of(unit.begin(), unit.end(), [&](const WorkItem* item) { return self.is_done(*item); })) continue;
@@ -295,6 +316,11 @@ bool Runner::run(std::span<const WorkItem* const> items, ResultStore& store) {
       std::vector<Pass> passes;
       for (const WorkItem* item : unit) self.add_passes(*item, passes);
       for (std::vector<Job>& group : self.make_groups(passes)) {
+        if (std::all_of(group.begin(), group.end(),
+                        [&](const Job& job) { return self.answers_missing(*job.pass, job.cell) == 0; })) {
+          continue;
+        }
+        self.begin_work(group);
         self.prefill(group);
         self.answer_group(group);
         group.clear();

@@ -1,12 +1,13 @@
 // Runs a matrix of methods and budgets over samples. The prompt passes through the model once for all cells that fit in
 // memory together, each cut to its own budget; the answers are decoded together.
 //
-// What is computed together depends on the samples, the matrix and the two limits alone, never on what is already done:
+// What is computed together depends on the samples, the matrix and the limits alone, never on what is already done:
 // a run that was killed ends with the answers, bit for bit, of one that was not (on the same machine and threads).
 #pragma once
 
 #include <cstddef>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <span>
 #include <string_view>
@@ -15,6 +16,7 @@
 #include "eval/run/answer.h"
 #include "eval/run/prompt.h"
 #include "eval/run/result_store.h"
+#include "winnow/evaluation.h"
 #include "winnow/session.h"
 
 namespace winnow::eval {
@@ -26,12 +28,16 @@ struct RunnerOptions {
   std::int32_t n_ctx = 0;     // most tokens of a sequence
   int batch = 32;             // most sequences at a time; 1: every cell alone, so that its times are its own
   std::size_t kv_memory = 0;  // bytes of KV pages, staging buffer and hidden states of what runs together
+  // Most tokens that samples which run together have, read and written: one has as many as it has. What reads a prompt
+  // again begins only beside what leaves it room.
+  std::int64_t batch_tokens = std::numeric_limits<std::int64_t>::max();
 };
 
 struct RunnerCallbacks {
   std::function<double(const Sample&, const Turn&, std::string_view answer)> score;
   std::function<bool()> should_stop;                                       // looked at between steps
   std::function<void(std::int64_t done, std::int64_t total)> on_progress;  // answers
+  std::function<void(const EvaluationWork&)> on_work;                      // after every step of the engine
 };
 
 // How many tokens the prompts of these samples have that are cut, each number once, ascending. Samples that cannot be

@@ -47,6 +47,8 @@ struct Forced {
   std::string failure = {};  // why there is nothing to compare with
 };
 
+std::size_t count_passes(const WorkItem& item);
+
 struct Runner::Impl {
   std::shared_ptr<Engine> engine;
   const PromptBuilder& prompts;
@@ -54,7 +56,11 @@ struct Runner::Impl {
   RunnerCallbacks callbacks;
   Token newline;
   ResultStore* store = nullptr;
-  std::int64_t n_done = 0, n_total = 0;
+  std::int64_t n_done = 0, n_total = 0, n_before = 0;  // answers; before the run
+  // Of what runs together now: tokens of the feeds that are over, of the one under way, and of all, about; answers that
+  // were there before it, and that it brings.
+  double work_before = 0, work_of_feed = 0, work_total = 0;
+  std::int64_t answers_before = 0, answers_of_work = 0;
 
   Impl(std::shared_ptr<Engine> engine, const PromptBuilder& prompts, RunnerOptions options, RunnerCallbacks callbacks);
 
@@ -64,7 +70,8 @@ struct Runner::Impl {
   AnswerKey key_of(const WorkItem& item, std::size_t turn, std::size_t cell) const;
   bool is_done(const WorkItem& item) const;
   bool stop() const { return callbacks.should_stop && callbacks.should_stop(); }
-  ProgressCallback stop_callback() const;
+  // The pass number p of a sample. Throws where there is no such prompt.
+  Pass make_pass(const WorkItem& item, std::size_t p) const;
   // What a pass becomes; a prompt that cannot be made is written down as a failure of its turns.
   void add_passes(const WorkItem& item, std::vector<Pass>& passes);
   // Groups of jobs that run together. Jobs that can never run are written down as failures. `beside`: bytes that the
@@ -80,9 +87,25 @@ struct Runner::Impl {
   void put_failure(const WorkItem& item, std::size_t turn, std::size_t cell, const std::string& reason);
   void put_failures(const Pass& pass, std::size_t cell, const std::string& reason);
 
+  // work.cc
+  bool reads_again(std::size_t cell) const;  // whether its method reads the prompt a second time
+  double reading_work(const Pass& pass, bool reads_again) const;
+  // After the prompt, of one cell.
+  double answering_work(const Pass& pass) const { return static_cast<double>(pass.n_after * pass.turns.size()); }
+  // From now on these run together: about so many tokens, for so many answers.
+  void begin_work(double n_tokens, std::int64_t n_answers);
+  void begin_work(std::span<const Job> group);
+  // For the next feed, of so many tokens: tells how far it is, and stops it.
+  ProgressCallback feed_callback(double n_tokens);
+  void add_work(double n_tokens);  // of a step of decoding
+  void tell_work(double of_feed) const;
+  // What a sample's passes read and write in all cells, as far as they can be made; 0 if there is no bound.
+  double work_of(const WorkItem& item) const;
+  std::int64_t answers_missing(const Pass& pass, std::size_t cell) const;
+
   // answering.cc
   // The turn's question, behind a fork of what was cut; `session` goes on to the later turns.
-  Session ask(Session& session, const WorkItem& item, std::size_t turn) const;
+  Session ask(Session& session, const WorkItem& item, std::size_t turn);
   int room_in_context(const Session& session) const { return options.n_ctx - session.n_tokens(); }
   void answer_group(std::vector<Job>& group);
   void answer_round(std::vector<Job>& group, std::size_t round);
@@ -93,10 +116,10 @@ struct Runner::Impl {
   void force_item(const WorkItem& item);
   void force_pass(const Pass& pass, std::vector<Forced>& turns);
   // Where something is forced: behind the question, if there is one.
-  Session behind_question(Session& session, const WorkItem& item, std::size_t turn) const;
-  void record_reference(Session& full, const Pass& pass, std::vector<Forced>& turns) const;
+  Session behind_question(Session& session, const WorkItem& item, std::size_t turn);
+  void record_reference(Session& full, const Pass& pass, std::vector<Forced>& turns);
   // What the full cache answers, greedily.
-  void answer_question(const Session& session, const Pass& pass, Forced& forced) const;
+  void answer_question(const Session& session, const Pass& pass, Forced& forced);
   void force_job(Job& job, std::span<const Forced> turns, std::size_t n_together);
 };
 

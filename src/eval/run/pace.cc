@@ -1,0 +1,52 @@
+#include "eval/run/pace.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "winnow/error.h"
+
+namespace winnow::eval {
+namespace {
+
+constexpr std::int32_t kTokens = 128;
+constexpr double kMostSeconds = 3;
+
+// Tokens a second. Where time is over before the last layer, those of the layers that came before count.
+double read_once(Engine& engine, std::span<const Token> tokens, std::int32_t n_ctx) {
+  Session session = engine.open({.n_ctx = n_ctx});
+  const auto start = std::chrono::steady_clock::now();
+  const auto seconds = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(); };
+  double share = 0;
+  try {
+    session.prefill(tokens, {.on_progress = [&](std::int64_t done, std::int64_t total) {
+                      share = static_cast<double>(done) / static_cast<double>(total);
+                      return seconds() < kMostSeconds;
+                    }});
+    share = 1;
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kCancelled) throw;
+  }
+  return share * static_cast<double>(tokens.size()) / seconds();
+}
+
+}  // namespace
+
+std::int64_t tokens_in_a_minute(Engine& engine, std::int32_t n_ctx) {
+  constexpr std::int64_t kNoBound = std::numeric_limits<std::int64_t>::max();
+  std::vector<Token> tokens;
+  const std::int32_t n_vocab = engine.model()->info().n_vocab;
+  for (std::int32_t i = 0; i < std::min(kTokens, n_ctx); ++i) tokens.push_back(i * 7 % n_vocab);
+  try {
+    read_once(engine, tokens, n_ctx);  // the weights come from the disk
+    const double per_minute = 60 * read_once(engine, tokens, n_ctx);
+    return per_minute < 1e15 ? std::max<std::int64_t>(std::llround(per_minute), 1) : kNoBound;
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kOutOfMemory) throw;
+    return kNoBound;
+  }
+}
+
+}  // namespace winnow::eval
