@@ -19,6 +19,14 @@
 
 namespace WINNOW_API winnow {
 
+// How far a prompt is that takes long to read.
+struct BatchReadingProgress {
+  std::uint64_t request = 0;  // that has it read, or waits with others for its context
+  std::int32_t n_tokens = 0;  // that are read
+  double share = 0;           // of them through all layers
+  double seconds = 0;         // since it began
+};
+
 struct BatchOptions {
   int n_parallel = 8;   // most answers that are prepared or given at a time
   int max_queued = 64;  // most requests that wait for their turn
@@ -40,6 +48,9 @@ struct BatchOptions {
   // Called from the batch's thread with a sentence about something that failed without failing a request (a damaged
   // saved context, a disk that is full).
   std::function<void(const std::string&)> on_warning;
+  // Called from the batch's thread after every so many seconds of a reading.
+  std::function<void(const BatchReadingProgress&)> on_reading;
+  double between_readings_s = 12;
 };
 
 // A token's logarithmic probability in the model's own distribution, before any sampling option.

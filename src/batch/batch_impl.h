@@ -56,6 +56,7 @@ struct Batch::Impl {
   void read(double seconds);
   // One slice; whether the reading goes on.
   bool read_slice(BatchReading& reading);
+  void tell_reading(BatchReading& reading) const;
   void finish_part(BatchJob& job);
   void finish_part(const PrefixPointer& context);
   std::vector<BatchJob*> users_of(const KeptPrefix& context) const;

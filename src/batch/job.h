@@ -63,6 +63,7 @@ struct BatchReading {
   BatchJob* job = nullptr;  // or this
   Prefill prefill;
   std::int32_t n_tokens = 0;
+  BatchClock::time_point begun = BatchClock::now(), told = begun;
 };
 
 // What a request begins with, of which nothing is read again.

@@ -344,13 +344,30 @@ void Batch::Impl::stop_reading(const BatchJob* job, const KeptPrefix* context) {
   });
 }
 
+void Batch::Impl::tell_reading(BatchReading& reading) const {
+  const auto now = BatchClock::now();
+  if (!options.on_reading || seconds_between(reading.told, now) < options.between_readings_s) return;
+  reading.told = now;
+  BatchReadingProgress progress{.n_tokens = reading.n_tokens, .seconds = seconds_between(reading.begun, now)};
+  if (reading.job != nullptr) {
+    progress.request = reading.job->id;
+  } else if (const std::vector<BatchJob*> users = users_of(*reading.context); !users.empty()) {
+    progress.request = users.front()->id;
+  }
+  progress.share = static_cast<double>(reading.prefill.work_done()) / static_cast<double>(reading.prefill.work_total());
+  options.on_reading(progress);
+}
+
 bool Batch::Impl::read_slice(BatchReading& reading) {
   const PrefixPointer context = reading.context;
   BatchJob* job = reading.job;
   ErrorCode code = ErrorCode::kInternal;
   std::string message;
   try {
-    if (reading.prefill.step()) return true;
+    if (reading.prefill.step()) {
+      tell_reading(reading);
+      return true;
+    }
     totals.prompt_tokens += reading.n_tokens;
     readings.pop_front();
     if (context) {

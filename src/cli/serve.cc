@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -179,6 +180,15 @@ BatchOptions batch_options(const ServeFlags& flags, std::size_t kv_limit) {
                                                 : kv_limit / 4;
   if (flags.cache_dir_bytes) options.cache_dir_bytes = parse_byte_size("--cache-dir-limit", *flags.cache_dir_bytes);
   options.on_warning = [](const std::string& text) { print_log({{"event", "warning"}, {"message", text}}); };
+  options.on_reading = [](const BatchReadingProgress& reading) {
+    Json line = {{"event", "reading"},
+                 {"request", reading.request},
+                 {"tokens", reading.n_tokens},
+                 {"tokens_done", std::llround(reading.share * reading.n_tokens)},
+                 {"s", reading.seconds}};
+    if (reading.share > 0) line["s_left"] = reading.seconds * (1 - reading.share) / reading.share;
+    print_log(line);
+  };
   return options;
 }
 

@@ -50,6 +50,46 @@ TEST_F(BatchTest, AnswersUnderLoadEqualThoseAlone) {
   EXPECT_LT(statistics.steps * 2, statistics.answer_tokens);
 }
 
+// Of a long prompt and of a long context; what is read soon is not told.
+TEST_F(BatchTest, ReadingsSayHowFarTheyAre) {
+  std::mutex mutex;
+  std::vector<BatchReadingProgress> told;
+  const auto collect = [&](const BatchReadingProgress& reading) {
+    const std::lock_guard lock(mutex);
+    told.push_back(reading);
+  };
+  {
+    const auto batch = make_batch({.on_reading = collect, .between_readings_s = 0});
+    for (const bool has_context : {true, false}) {
+      Listener listener;
+      const std::uint64_t id =
+          batch->submit(batch_request(has_context ? 600 : 0, 500, 1, batch_options("snapkv:window=8", "20%"), 2),
+                        listener.callbacks());
+      EXPECT_EQ(listener.wait().reason, FinishReason::kLength) << listener.wait().error;
+      const std::lock_guard lock(mutex);
+      ASSERT_GT(told.size(), 10U);
+      double share = 0;
+      std::int32_t n_tokens = 0;
+      for (const BatchReadingProgress& reading : told) {
+        EXPECT_EQ(reading.request, id);
+        if (reading.n_tokens != n_tokens) share = 0;  // the next part
+        n_tokens = reading.n_tokens;
+        EXPECT_GT(reading.share, share);
+        EXPECT_LE(reading.share, 1);
+        share = reading.share;
+      }
+      EXPECT_EQ(told.front().n_tokens, has_context ? 600 : 500);
+      EXPECT_EQ(told.back().n_tokens, 500);
+      told.clear();
+    }
+  }
+  const auto batch = make_batch({.on_reading = collect});
+  Listener listener;
+  batch->submit(batch_request(0, 500, 1, batch_options(), 2), listener.callbacks());
+  listener.wait();
+  EXPECT_TRUE(told.empty());
+}
+
 TEST_F(BatchTest, SecondUseOfAContextReadsOnlyThePrompt) {
   const auto batch = make_batch({.context_bytes = std::size_t{64} << 20});
   const SessionOptions options = batch_options("snapkv:window=8", "20%");
