@@ -10,18 +10,19 @@ import time
 from typing import Callable, Iterator, Optional
 
 OnProgress = Callable[[int, int], None]
-SECONDS_BETWEEN_LINES = 12.0  # as the tool's
+SECONDS_BEFORE_LINES, SECONDS_BETWEEN_LINES = 5.0, 12.0  # as the tool's
 
 
 def _lines(what: str) -> OnProgress:
-    start = last = time.monotonic()
+    start = time.monotonic()
+    due = start + min(SECONDS_BEFORE_LINES, SECONDS_BETWEEN_LINES)
 
     def update(done: int, total: int) -> None:
-        nonlocal last
+        nonlocal due
         now = time.monotonic()
-        if done <= 0 or total <= 0 or now - last < SECONDS_BETWEEN_LINES:
+        if done <= 0 or total <= 0 or now < due:
             return
-        last = now
+        due = now + SECONDS_BETWEEN_LINES
         share = done / total
         left = math.ceil((now - start) * (1 - share) / share)
         print(f"{what}: {share:.0%}, {left} s left", file=sys.stderr, flush=True)

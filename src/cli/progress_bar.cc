@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <utility>
@@ -30,7 +31,8 @@ void ProgressBar::update(std::int64_t done, std::int64_t total, const std::strin
   if (is_on_terminal_) {
     // Ten times a second is smooth and costs nothing.
     if (drawn_ && done < total && now - last_told_ < std::chrono::milliseconds(100)) return;
-  } else if (now - last_told_ < between_lines_) {
+  } else if (now - last_told_ <
+             (logged_ ? between_lines_ : std::min<std::chrono::nanoseconds>(between_lines_, kBeforeLines))) {
     return;
   }
   last_told_ = now;
@@ -45,6 +47,7 @@ void ProgressBar::update(std::int64_t done, std::int64_t total, const std::strin
     draw(share, can_tell ? "  " + std::string(left) : "");
     return;
   }
+  logged_ = true;
   const std::string said = detail.empty() ? std::to_string(static_cast<int>(share * 100)) + " %" : detail;
   std::fprintf(stderr, "%s: %s%s%s\n", what_.c_str(), said.c_str(), can_tell ? ", " : "", left);
 }

@@ -10,9 +10,9 @@ namespace winnow::cli {
 
 class ProgressBar {
  public:
-  // No line of a log comes sooner after the one before it. What is told about in steps of up to three seconds is so
-  // told every 15.
-  static constexpr std::chrono::seconds kBetweenLines{12};
+  // No line of a log comes sooner, and none sooner after the one before it. What is told about in steps of up to three
+  // seconds is so told every 15.
+  static constexpr std::chrono::seconds kBeforeLines{5}, kBetweenLines{12};
 
   explicit ProgressBar(std::string what, std::chrono::nanoseconds between_lines = kBetweenLines);
   ~ProgressBar();  // wipes the line of a terminal
@@ -30,7 +30,7 @@ class ProgressBar {
   std::string what_;
   std::chrono::nanoseconds between_lines_;
   bool is_on_terminal_;
-  bool drawn_ = false;
+  bool drawn_ = false, logged_ = false;
   Clock::time_point start_ = Clock::now();
   Clock::time_point last_told_ = start_;
 };
