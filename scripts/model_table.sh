@@ -29,11 +29,19 @@ model_row() {
   echo "${found[0]}"
 }
 
-# The file of the model that MODEL names, else that of WINNOW_MODEL, else the default one.
+# The name in WINNOW_MODEL, if that is one and no file.
+name_in_environment() {
+  if [[ -n ${WINNOW_MODEL:-} && ! -e $WINNOW_MODEL ]] && model_row "$WINNOW_MODEL" >/dev/null 2>&1; then
+    echo "$WINNOW_MODEL"
+  fi
+}
+
+# The file of the model that MODEL names, else that of WINNOW_MODEL, a file or a name, else the default one.
 chosen_model() {
-  local row name file rest
-  if [[ -z ${MODEL:-} && -n ${WINNOW_MODEL:-} ]]; then echo "$WINNOW_MODEL"; return; fi
-  row=$(model_row "${MODEL:-}") || return
+  local row name file rest named=${MODEL:-}
+  if [[ -z $named ]]; then named=$(name_in_environment); fi
+  if [[ -z $named && -n ${WINNOW_MODEL:-} ]]; then echo "$WINNOW_MODEL"; return; fi
+  row=$(model_row "$named") || return
   read -r name file rest <<<"$row"
   echo "models/$file"
 }

@@ -356,14 +356,15 @@ fetch_model() {
 
 # setup_model [NAME]
 setup_model() {
-  local row name file bytes rest size
-  if [[ -z ${1:-} && -n ${WINNOW_MODEL:-} ]]; then
+  local row name file bytes rest size named=${1:-}
+  if [[ -z $named ]]; then named=$(name_in_environment); fi
+  if [[ -z $named && -n ${WINNOW_MODEL:-} ]]; then
     [[ -f $WINNOW_MODEL ]] || fail "WINNOW_MODEL names $WINNOW_MODEL, which is not a file: correct it, or unset it to use" \
       "the default model (make model MODEL=NAME fetches $(model_names))"
     say "Model: yours, $WINNOW_MODEL"
     return
   fi
-  row=$(model_row "${1:-}") || exit
+  row=$(model_row "$named") || exit
   read -r name file bytes rest <<<"$row"
   if [[ -f models/$file ]]; then
     size=$(stat -L -c %s "models/$file")

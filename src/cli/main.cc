@@ -53,7 +53,7 @@ std::string help() {
       "  winnow COMMAND --help   the flags of a command\n"
       "  winnow --version        the version\n\n"
       "Environment:\n"
-      "  WINNOW_MODEL   model file for commands without -m\n"
+      "  WINNOW_MODEL   model file, or its name, for commands without -m\n"
       "  WINNOW_ISA     vector instructions to compute with, e.g. AVX2\n"
       "  WINNOW_ARG_*   flags that are not given: WINNOW_ARG_KV_BUDGET=10% is\n"
       "                 --kv-budget 10%, WINNOW_ARG_JINJA=1 is --jinja\n\n"

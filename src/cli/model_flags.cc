@@ -1,10 +1,13 @@
 #include "cli/model_flags.h"
 
+#include <cctype>
 #include <cstdlib>
 #include <filesystem>
+#include <string_view>
 #include <system_error>
 
 #include "base/input_file.h"
+#include "cli/named_models.h"
 #include "cli/ranks.h"
 #include "winnow/error.h"
 
@@ -13,13 +16,46 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kDefaultModel = "models/SmolLM2-135M-Instruct-Q4_1.gguf";
+// Letters and digits alone, in small letters.
+std::string plain_name(std::string_view name) {
+  std::string plain;
+  for (const char c : name) {
+    if (std::isalnum(static_cast<unsigned char>(c))) plain += static_cast<char>(std::tolower(c));
+  }
+  return plain;
+}
+
+// The file in models/ of the current folder or of the repository that the tool was built in (it lies in build/bin), or
+// "".
+std::string fetched_model(const NamedModel& model) {
+  const fs::path file = fs::path("models") / model.file;
+  std::error_code ignored;
+  if (fs::exists(file, ignored)) return file.string();
+  const fs::path tool = fs::read_symlink("/proc/self/exe", ignored);
+  const fs::path beside = tool.parent_path() / "../.." / file;
+  return !tool.empty() && fs::exists(beside, ignored) ? beside.lexically_normal().string() : "";
+}
+
+// What -m or WINNOW_MODEL says: a file, or, where there is none of that name, the name of a model that was fetched.
+std::string path_of(const std::string& given) {
+  std::error_code ignored;
+  if (fs::exists(given, ignored)) return given;
+  for (const NamedModel& model : named_models()) {
+    if (plain_name(given) != plain_name(model.name)) continue;
+    if (std::string path = fetched_model(model); !path.empty()) return path;
+    throw Error(ErrorCode::kNotFound, "there is no models/" + std::string(model.file) +
+                                          ": `make model MODEL=" + model.name + "` in the repository fetches it");
+  }
+  return given;
+}
 
 }  // namespace
 
 void add_model_flag(CommandLine& line, ModelFlags& flags) {
-  line.text("-m,--model", "FILE", flags.path,
-            "model, a GGUF file (default: the environment's WINNOW_MODEL, else the model that `make` fetches)");
+  line.text(
+      "-m,--model", "FILE", flags.path,
+      "model, a GGUF file or the name of one that `make model` fetched (default: the environment's WINNOW_MODEL, else "
+      "the model that `make` fetches)");
 }
 
 void add_engine_flags(CommandLine& line, ModelFlags& flags) {
@@ -71,14 +107,9 @@ ModelOptions model_options(const ModelFlags& flags) {
 }
 
 std::string model_path(const ModelFlags& flags) {
-  if (flags.path) return *flags.path;
-  if (const char* path = std::getenv("WINNOW_MODEL"); path != nullptr && *path != '\0') return path;
-  std::error_code ignored;
-  if (fs::exists(kDefaultModel, ignored)) return kDefaultModel;
-  // Called from elsewhere: the tool lies in build/bin of the repository.
-  const fs::path tool = fs::read_symlink("/proc/self/exe", ignored);
-  const fs::path beside = tool.parent_path() / "../.." / kDefaultModel;
-  if (!tool.empty() && fs::exists(beside, ignored)) return beside.lexically_normal().string();
+  if (flags.path) return path_of(*flags.path);
+  if (const char* given = std::getenv("WINNOW_MODEL"); given != nullptr && *given != '\0') return path_of(given);
+  if (std::string path = fetched_model(named_models().front()); !path.empty()) return path;
   throw Error(ErrorCode::kNotFound,
               "there is no model: give a GGUF file with -m FILE or in the environment's WINNOW_MODEL, or let `make` in "
               "the repository fetch the default one");

@@ -36,7 +36,8 @@ void add_pipeline_flag(CommandLine& line, ModelFlags& flags);
 void add_template_flags(CommandLine& line, ModelFlags& flags);
 bool has_template_flags(const ModelFlags& flags);
 
-// -m, else WINNOW_MODEL, else the default model if it is there. Throws Error(kNotFound) that says how to get one.
+// -m, else WINNOW_MODEL (both may be the name of a model that was fetched), else the default model if it is there.
+// Throws Error(kNotFound) that says how to get one.
 std::string model_path(const ModelFlags& flags);
 
 // The chat template of the flags, and --no-repack. Throws UsageError for two of them, Error(kIo).

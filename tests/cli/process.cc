@@ -56,6 +56,7 @@ class Pipe {
       setenv(name.c_str(), value.c_str(), 1);
     }
   }
+  if (!options.folder.empty() && chdir(options.folder.c_str()) != 0) _exit(127);
   if (options.address_space > 0) {
     const rlimit limit{options.address_space, options.address_space};
     setrlimit(RLIMIT_AS, &limit);

@@ -11,6 +11,7 @@ namespace winnow::test {
 struct ProcessOptions {
   std::string input;                               // the standard input, closed after it
   std::map<std::string, std::string> environment;  // added to the test's own; "" removes
+  std::string folder;                              // to run in; empty: the test's own
   std::size_t address_space = 0;                   // bytes that the process may map, 0: any number
   double timeout_s = 600;                          // a busy machine is no failure
   // After this many bytes of both outputs together ...

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
@@ -168,6 +169,24 @@ TEST(ToolModelFile, EnvironmentNamesTheModel) {
   ProcessOptions options;
   options.environment["WINNOW_MODEL"] = "/nowhere/named-by-environment.gguf";
   expect_error(run_tool({"run", "-p", "x"}, options), 1, "named-by-environment.gguf");
+}
+
+// A name of scripts/models.txt stands for its file; where that was not fetched, the error says how.
+TEST(ToolModelFile, NamesOfFetchedModels) {
+  const TemporaryDirectory directory;
+  std::filesystem::create_directory(directory.file("models"));
+  directory.write("models/gemma-3-270m-q4_k_m.gguf", "This is a text and no model.");
+  ProcessOptions options;
+  options.folder = directory.file("");
+  for (const char* name : {"Gemma-3-270M", "gemma 3 270m"}) {
+    expect_error(run_tool({"run", "-m", name, "-p", "x"}, options), 1, "models/gemma-3-270m-q4_k_m.gguf");
+    options.environment["WINNOW_MODEL"] = name;
+    expect_error(run_tool({"run", "-p", "x"}, options), 1, "models/gemma-3-270m-q4_k_m.gguf");
+    options.environment.erase("WINNOW_MODEL");
+  }
+  expect_error(run_tool({"run", "-m", "gemma-3", "-p", "x"}, options), 1, "gemma-3");  // no beginnings, as of files
+  directory.write("gemma-3-270m", "");
+  expect_error(run_tool({"run", "-m", "gemma-3-270m", "-p", "x"}, options), 1, "'gemma-3-270m'");
 }
 
 TEST(ToolEnvironment, UnknownInstructionSet) {

@@ -124,9 +124,11 @@ class FetchModel(unittest.TestCase):
         own.write_bytes(b"GGUF")
         code, out, _ = self.setup("model", WINNOW_MODEL=str(own))
         self.assertEqual((code, out), (0, f"==> Model: yours, {own}\n"))
-        code, _, err = self.setup("model", WINNOW_MODEL="Large.5-7B")
+        code, _, err = self.setup("model", WINNOW_MODEL="Larger-7B")
         self.assertEqual(code, 1)
         self.assertIn("make model MODEL=NAME fetches Small-0.1B and Large.5-7B", err)
+        self.assertEqual(self.setup("model", WINNOW_MODEL="Small-0.1B")[0], 0)
+        self.assertEqual(self.files(), ["Small-0.1B-Q4_1.gguf"])
 
 
 class ChosenModel(unittest.TestCase):
@@ -142,6 +144,7 @@ class ChosenModel(unittest.TestCase):
         self.assertEqual(self.chosen(WINNOW_MODEL="/own.gguf"), "/own.gguf")
         for name in ("Gemma-3-270M", "gemma 3 270m", "gemma-3-270m-q4_k_m.gguf"):
             self.assertEqual(self.chosen(MODEL=name, WINNOW_MODEL="/own.gguf"), "models/gemma-3-270m-q4_k_m.gguf")
+            self.assertEqual(self.chosen(WINNOW_MODEL=name), "models/gemma-3-270m-q4_k_m.gguf")
         for name in ("Qwen2.5-Coder-1.5B-Instruct", "Qwen2.5-Coder-1.5B-Instruct Q4_K_M"):
             self.assertEqual(self.chosen(MODEL=name), "models/qwen2.5-coder-1.5b-instruct-q4_k_m.gguf")
 
