@@ -10,6 +10,7 @@
 #include <limits>
 #include <mutex>
 #include <unordered_set>
+#include <utility>
 
 #include "base/utf8.h"
 #include "model/ggml_log.h"
@@ -23,6 +24,10 @@ namespace {
 constexpr std::size_t kAdded = 8;
 
 constexpr std::size_t kMemoBytes = std::size_t{4} << 20;  // some hundred beginnings of chats
+
+// Of a text for one call of libllama's where its depth grows with words: 3 MB of a thread's 8, and twice what the
+// longest tokens need.
+constexpr std::size_t kWindowBytes = std::size_t{1} << 13;
 
 constexpr std::size_t kMostBytes = std::numeric_limits<std::int32_t>::max();  // of a text: libllama's lengths
 
@@ -85,6 +90,14 @@ bool is_byte_pair_vocabulary(const std::string& path, const gguf_context* file) 
   return model == "gpt2";
 }
 
+// libllama aborts on two spaces in a row in a text for such a file: of an embedding model that winnow does not run.
+void check_kind_of_words(const std::string& path, const gguf_context* file) {
+  const std::int64_t key = gguf_find_key(file, "tokenizer.ggml.pre");
+  if (key < 0 || gguf_get_kv_type(file, key) != GGUF_TYPE_STRING) return;
+  if (std::string_view(gguf_get_val_str(file, key)) != "whitespace") return;
+  fail_to_load(path, "words cut at white space alone (tokenizer.ggml.pre 'whitespace') are not supported");
+}
+
 // What libllama would abort on while it loads a vocabulary.
 void check_vocabulary(const std::string& path) {
   const std::unique_ptr<gguf_context, GgufDeleter> file(
@@ -92,6 +105,7 @@ void check_vocabulary(const std::string& path) {
   if (file == nullptr) fail_to_load(path, reason_of(take_ggml_errors()));
   check_vocabulary_size(path, file.get());
   const bool has_pairs = is_byte_pair_vocabulary(path, file.get());
+  check_kind_of_words(path, file.get());
   const std::int64_t key = gguf_find_key(file.get(), "tokenizer.ggml.tokens");
   if (key < 0 || gguf_get_kv_type(file.get(), key) != GGUF_TYPE_ARRAY ||
       gguf_get_arr_type(file.get(), key) != GGUF_TYPE_STRING) {
@@ -139,6 +153,19 @@ llama_model* load_vocabulary(const std::string& path) {
   return model;
 }
 
+// A model file's name for how its tokenizer cuts words; "" where it has none.
+std::string kind_of_words(const llama_model& model) {
+  std::array<char, 64> name = {};
+  const std::int32_t n = llama_model_meta_val_str(&model, "tokenizer.ggml.pre", name.data(), name.size());
+  return n > 0 && static_cast<std::size_t>(n) < name.size() ? std::string(name.data()) : "";
+}
+
+// The last beginning of a character at or before `at`, which is in the text or its end.
+std::size_t character_begin(std::string_view text, std::size_t at) {
+  while (at < text.size() && (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80) --at;
+  return at;
+}
+
 // Calls write(buffer, capacity), which returns the bytes written or minus the bytes needed, until the text fits.
 template <typename Write>
 std::string written_text(std::size_t capacity, Write write) {
@@ -158,10 +185,12 @@ std::string written_text(std::size_t capacity, Write write) {
 
 void Tokenizer::ModelDeleter::operator()(llama_model* model) const { llama_model_free(model); }
 
-Tokenizer::Tokenizer(const std::string& path) : model_(load_vocabulary(path)), memo_(kMemoBytes) {
+Tokenizer::Tokenizer(const std::string& path)
+    : model_(load_vocabulary(path)), breaks_(kind_of_words(*model_)), memo_(kMemoBytes) {
   vocab_ = llama_model_get_vocab(model_.get());
   n_vocab_ = llama_vocab_n_tokens(vocab_);
   has_tokens_ = n_vocab_ > 0 && llama_vocab_type(vocab_) != LLAMA_VOCAB_TYPE_NONE;
+  is_of_byte_pairs_ = llama_vocab_type(vocab_) == LLAMA_VOCAB_TYPE_BPE;
   // A file may ask for tokens that it does not define; libllama would abort on adding them.
   adds_begin_token_ = llama_vocab_get_add_bos(vocab_) && llama_vocab_bos(vocab_) != LLAMA_TOKEN_NULL;
   adds_end_token_ = llama_vocab_get_add_eos(vocab_) && llama_vocab_eos(vocab_) != LLAMA_TOKEN_NULL;
@@ -208,14 +237,8 @@ std::vector<Token> Tokenizer::tokens_of(std::string_view text, bool add_special,
   return tokens;
 }
 
-// Texts that are long enough for it to matter, and tokenizers that look no further than from one special token to the
-// next.
-std::vector<std::size_t> Tokenizer::cuts(std::string_view text, bool parse_special) const {
-  constexpr std::size_t kPieceBytes = std::size_t{1} << 12;
+const Tokenizer::Specials& Tokenizer::specials() const {
   constexpr std::size_t kMostSpecials = 512;
-  const enum llama_vocab_type type = llama_vocab_type(vocab_);
-  const bool is_local = type == LLAMA_VOCAB_TYPE_SPM || type == LLAMA_VOCAB_TYPE_BPE;
-  if (text.size() <= 2 * kPieceBytes || !is_local) return {0};
   std::call_once(specials_once_, [this] {
     std::vector<std::string> all, always, if_parsed;
     for (Token token = 0; token < n_vocab_; ++token) {
@@ -223,15 +246,132 @@ std::vector<std::size_t> Tokenizer::cuts(std::string_view text, bool parse_speci
       const bool is_parsed_only = (attributes & (LLAMA_TOKEN_ATTR_CONTROL | LLAMA_TOKEN_ATTR_UNKNOWN)) != 0;
       if (!is_parsed_only && (attributes & LLAMA_TOKEN_ATTR_USER_DEFINED) == 0) continue;
       all.emplace_back(llama_vocab_get_text(vocab_, token));
+      if (WordBreaks::may_be_in(all.back())) specials_.are_apart_from_words = false;
       std::vector<std::string>& searched = is_parsed_only ? if_parsed : always;
       if (searched.size() < kMostSpecials) searched.push_back(all.back());
     }
     specials_.always = certain_specials(all, always);
     specials_.if_parsed = certain_specials(all, if_parsed);
   });
-  std::vector<std::string> certain = specials_.always;
-  if (parse_special) certain.insert(certain.end(), specials_.if_parsed.begin(), specials_.if_parsed.end());
+  return specials_;
+}
+
+// Texts that are long enough for it to matter, and tokenizers that look no further than from one special token to the
+// next.
+std::vector<std::size_t> Tokenizer::cuts(std::string_view text, bool parse_special) const {
+  constexpr std::size_t kPieceBytes = std::size_t{1} << 12;
+  const enum llama_vocab_type type = llama_vocab_type(vocab_);
+  const bool is_local = type == LLAMA_VOCAB_TYPE_SPM || type == LLAMA_VOCAB_TYPE_BPE;
+  if (text.size() <= 2 * kPieceBytes || !is_local) return {0};
+  std::vector<std::string> certain = specials().always;
+  if (parse_special) certain.insert(certain.end(), specials().if_parsed.begin(), specials().if_parsed.end());
   return cuts_at_specials(text, certain, kPieceBytes);
+}
+
+bool Tokenizer::is_too_deep(std::string_view piece) const {
+  return is_of_byte_pairs_ && breaks_.recurse() && piece.size() > kWindowBytes;
+}
+
+// Bytes up to the end of each token; empty where the tokens do not spell the text, as in vocabularies that lack bytes.
+std::vector<std::size_t> Tokenizer::ends_of(const std::vector<Token>& tokens, std::string_view text) const {
+  std::vector<std::size_t> ends;
+  ends.reserve(tokens.size());
+  std::size_t end = 0;
+  for (const Token token : tokens) ends.push_back(end += token_text(token, true).size());
+  return end == text.size() ? ends : std::vector<std::size_t>();
+}
+
+// The tokens of `text` behind `head`; none where a token reaches over both.
+std::vector<Token> Tokenizer::tokens_behind(std::string_view head, std::string_view text, bool parse_special) const {
+  std::vector<Token> tokens = tokens_of(std::string(head) + std::string(text), false, parse_special);
+  std::size_t n = 0, n_bytes = 0;
+  while (n < tokens.size() && n_bytes < head.size()) n_bytes += token_text(tokens[n++], true).size();
+  if (n_bytes != head.size()) return {};
+  tokens.erase(tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(n));
+  return tokens;
+}
+
+// Some first tokens of a window, in bytes.
+std::size_t Tokenizer::head_bytes(const std::vector<Token>& tokens) const {
+  std::size_t n_bytes = 0;
+  for (std::size_t i = 0; i < tokens.size() && n_bytes < kWindowBytes / 8; ++i) {
+    n_bytes += token_text(tokens[i], true).size();
+  }
+  return std::min(n_bytes, kWindowBytes / 4);
+}
+
+// A place is taken where the next window has all the tokens that this one has up to its last quarter; of some that do
+// not, as inside a group of three digits, the one with which most are the same. How a word goes on may depend on how it
+// begins (spark2_5: a line's end is a word, but not behind a space), so the second time around `head` goes before.
+Tokenizer::Window Tokenizer::next_window(std::string_view piece, std::string_view head, std::size_t begin,
+                                         std::size_t end, const std::vector<Token>& window, bool parse_special) const {
+  constexpr int kMostTries = 8;
+  const std::size_t eighth = (end - begin) / 8;
+  const std::vector<std::size_t> ends = ends_of(window, piece.substr(begin, end - begin));
+  Window best{window.size(), end, {}, {}};
+  std::size_t most_same = 0;
+  const auto n_up_to = [&](std::size_t bytes) {
+    return static_cast<std::size_t>(std::upper_bound(ends.begin(), ends.end(), bytes) - ends.begin());
+  };
+  const std::size_t n_places = n_up_to(5 * eighth), n_sure = n_up_to(6 * eighth);
+  for (const std::string_view before : {std::string_view(), head}) {
+    std::size_t i = n_up_to(4 * eighth - 1);
+    for (int n_tries = 0; n_tries < kMostTries && i < n_places; ++i) {
+      const std::size_t at = begin + ends[i];
+      if (character_begin(piece, at) != at) continue;
+      ++n_tries;
+      const std::size_t stop = character_begin(piece, std::min(at + kWindowBytes, piece.size()));
+      std::vector<Token> next = tokens_behind(before, piece.substr(at, stop - at), parse_special);
+      const auto due = std::span(window).subspan(i + 1, n_sure - i - 1);
+      const auto same = std::mismatch(due.begin(), due.end(), next.begin(), next.end()).first;
+      const auto n_same = static_cast<std::size_t>(same - due.begin());
+      const bool is_like_it = n_same == due.size();
+      if (best.tokens.empty() || n_same > most_same || is_like_it) best = {i + 1, at, before, std::move(next)};
+      most_same = std::max(most_same, n_same);
+      if (is_like_it) return best;
+    }
+  }
+  return best;
+}
+
+// Windows that end where a word certainly begins have the tokens of the whole. In a word that is longer than a window
+// each window begins between two tokens in the middle of the one before: what the pairs of a word are joined to left of
+// such a place does not depend on what is right of it, and the other way round, so the tokens from there on are again
+// those of the whole but for the last ones of a window, which the next window replaces. That both windows have the same
+// tokens in what they share shows it.
+std::vector<Token> Tokenizer::piece_tokens(std::string_view piece, bool parse_special) const {
+  if (!is_too_deep(piece)) return tokens_of(piece, false, parse_special);
+  const bool has_breaks = specials().are_apart_from_words;
+  std::vector<Token> tokens;
+  const auto take = [&](const std::vector<Token>& more, std::size_t n) {
+    tokens.insert(tokens.end(), more.begin(), more.begin() + static_cast<std::ptrdiff_t>(n));
+  };
+  Window window;
+  std::string_view head;  // of the word that the window is in the middle of
+  std::size_t number_end = 0;
+  for (std::size_t begin = 0; begin < piece.size();) {
+    const std::size_t end = character_begin(piece, std::min(begin + kWindowBytes, piece.size()));
+    const std::size_t at = has_breaks ? breaks_.last(piece, begin, end, number_end) : begin;
+    const std::size_t stop = at > begin ? at : end;
+    if (at > begin || window.tokens.empty()) {
+      const std::string_view text = piece.substr(begin, stop - begin);
+      window.tokens = tokens_behind(window.before, text, parse_special);
+      if (window.tokens.empty()) window.tokens = tokens_of(text, false, parse_special);
+    }
+    if (at > begin || end == piece.size()) {
+      take(window.tokens, window.tokens.size());
+      window = {};
+      head = {};
+      begin = stop;
+      continue;
+    }
+    if (head.empty()) head = piece.substr(begin, head_bytes(window.tokens));
+    Window next = next_window(piece, head, begin, end, window.tokens, parse_special);
+    take(window.tokens, next.n_tokens_before);
+    begin = next.begin;
+    window = std::move(next);
+  }
+  return tokens;
 }
 
 std::vector<Token> Tokenizer::tokenize(std::string_view text, bool add_special, bool parse_special) const {
@@ -247,7 +387,7 @@ std::vector<Token> Tokenizer::tokenize(std::string_view text, bool add_special, 
   }
   std::vector<Token> tokens;
   const std::vector<std::size_t> begins = cuts(text, parse_special);
-  if (begins.size() == 1) {
+  if (begins.size() == 1 && !is_too_deep(text)) {
     tokens = tokens_of(text, add_special, parse_special);
   } else {
     if (add_special && adds_begin_token_) tokens.push_back(llama_vocab_bos(vocab_));
@@ -257,7 +397,7 @@ std::vector<Token> Tokenizer::tokenize(std::string_view text, bool add_special, 
       const bool is_last = end == text.size();  // what a chat goes on behind: another one the next time
       std::optional<std::vector<Token>> more = is_last ? std::nullopt : memo_.find(piece, parse_special);
       if (!more) {
-        more = tokens_of(piece, false, parse_special);
+        more = piece_tokens(piece, parse_special);
         if (!is_last) memo_.add(piece, parse_special, *more);
       }
       tokens.insert(tokens.end(), more->begin(), more->end());

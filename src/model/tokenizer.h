@@ -11,6 +11,7 @@
 
 #include "model/piece_memo.h"
 #include "model/token_pieces.h"
+#include "model/word_breaks.h"
 #include "winnow/model.h"
 
 struct llama_model;
@@ -48,11 +49,30 @@ class Tokenizer {
   // Texts before which a long text is cut.
   struct Specials {
     std::vector<std::string> always, if_parsed;  // whether or not special tokens are parsed; only if they are
+    bool are_apart_from_words = true;            // no place where a word certainly begins is inside one or beside it
+  };
+
+  // Bytes that one call of libllama's reads, in the middle of a long word.
+  struct Window {
+    std::size_t n_tokens_before = 0;  // of the window before it, which count
+    std::size_t begin = 0;
+    std::string_view before;  // what the call read in front of them
+    std::vector<Token> tokens;
   };
 
   void require_tokens() const;
-  // In one piece.
+  // In one call of libllama's.
   std::vector<Token> tokens_of(std::string_view text, bool add_special, bool parse_special) const;
+  // Without the tokens around it, in calls that are not too deep.
+  std::vector<Token> piece_tokens(std::string_view piece, bool parse_special) const;
+  bool is_too_deep(std::string_view piece) const;
+  std::vector<std::size_t> ends_of(const std::vector<Token>& tokens, std::string_view text) const;
+  std::vector<Token> tokens_behind(std::string_view head, std::string_view text, bool parse_special) const;
+  std::size_t head_bytes(const std::vector<Token>& tokens) const;
+  // `window`: the tokens of bytes [begin, end).
+  Window next_window(std::string_view piece, std::string_view head, std::size_t begin, std::size_t end,
+                     const std::vector<Token>& window, bool parse_special) const;
+  const Specials& specials() const;
   // Where a text is cut into pieces, 0 first.
   std::vector<std::size_t> cuts(std::string_view text, bool parse_special) const;
   void require_token(Token token) const;
@@ -63,6 +83,8 @@ class Tokenizer {
   bool has_tokens_ = false;
   bool adds_begin_token_ = false;
   bool adds_end_token_ = false;
+  bool is_of_byte_pairs_ = false;
+  WordBreaks breaks_;
   mutable std::once_flag pieces_once_;
   mutable std::unique_ptr<const TokenPieces> pieces_;
   mutable std::once_flag specials_once_;
