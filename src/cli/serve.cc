@@ -77,7 +77,8 @@ bool parse_flags(const Arguments& arguments, ServeFlags& flags) {
   line.integer("--port", flags.port, 0, "port (default: 8080; 0: any free one)");
   line.texts("--api-key", "KEY", ',', flags.api_keys, "key that requests must show; several with commas");
   line.text("--api-key-file", "FILE", flags.api_key_file, "keys from a file, one a line");
-  line.text("--cors-origin", "ORIGIN", flags.cors_origin, "a site whose pages may ask, as https://example.org; *: all");
+  line.text("--cors-origin", "ORIGIN", flags.cors_origin,
+            "sites whose pages may ask, as https://example.org,app://*; *: all");
   line.integer("--parallel", flags.n_parallel, 1, "most answers at a time (default: 8)");
   line.integer("--queue", flags.n_queued, 0, "most requests that wait; more get status 503 (default: 64)");
   line.integer("--timeout", flags.timeout_s, 1, "most seconds of a request (default: 600)");
@@ -146,6 +147,7 @@ void print_log(const Json& line) {
 server::ServiceOptions service_options(const ServeFlags& flags, const std::string& path) {
   server::ServiceOptions options;
   options.access = {.api_keys = all_keys(flags), .host = flags.host, .allowed_origin = flags.cors_origin};
+  server::require_origins(flags.cors_origin);
   options.limits.body_bytes = parse_byte_size("--max-body", flags.max_body);
   options.max_connections = flags.max_connections;
   options.defaults = {.session = session_options(flags.cache),
@@ -337,6 +339,12 @@ int serve_command(const Arguments& arguments) {
     print_log(
         {{"event", "warning"},
          {"message", "anybody who reaches " + flags.host + " can use this server: set a key with --api-key-file"}});
+  }
+  if (options.access.api_keys.empty() && options.access.allowed_origin == "*") {
+    print_log({{"event", "warning"},
+               {"message",
+                "every page that is open in a browser here can use this server: name the sites with "
+                "--cors-origin, or set a key with --api-key-file"}});
   }
 
   std::exception_ptr error;

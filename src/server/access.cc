@@ -6,6 +6,8 @@
 #include <array>
 #include <set>
 
+#include "winnow/error.h"
+
 namespace winnow::server {
 namespace {
 
@@ -67,6 +69,16 @@ std::optional<ApiError> key_refusal(const httplib::Request& request, const Acces
   return ApiError(401, "this key is not one of the server's", "", "invalid_api_key");
 }
 
+constexpr const char* kForm = "application/x-www-form-urlencoded";
+
+// In lower case, without its parameters.
+std::string content_type(const httplib::Request& request) {
+  std::string type = lower(request.get_header_value("Content-Type"));
+  type = type.substr(0, type.find(';'));
+  while (!type.empty() && type.back() == ' ') type.pop_back();
+  return type;
+}
+
 std::optional<ApiError> body_refusal(const httplib::Request& request) {
   if (request.get_header_value_count("Host") > 1) return ApiError(400, "the request has two hosts: send one");
   const std::size_t n_lengths =
@@ -85,13 +97,50 @@ std::optional<ApiError> body_refusal(const httplib::Request& request) {
   if (request.has_header("Content-Encoding")) {
     return ApiError(415, "compressed bodies are not taken: send it without Content-Encoding");
   }
-  std::string type = lower(request.get_header_value("Content-Type"));
-  type = type.substr(0, type.find(';'));
-  while (!type.empty() && type.back() == ' ') type.pop_back();
-  if (type != "application/json") {
-    return ApiError(415, "the body must be JSON: send the header 'Content-Type: application/json'");
+  // What programs send that do not think of it: none, a form's (curl) or text (fetch).
+  static const std::set<std::string> kTaken = {"application/json", "", kForm, "text/plain"};
+  const std::string type = content_type(request);
+  if (kTaken.contains(type)) return std::nullopt;
+  return ApiError(415, "the body must be JSON, not " + type + ": send the header 'Content-Type: application/json'");
+}
+
+std::vector<std::string> parts_of(const std::string& list) {
+  std::vector<std::string> parts;
+  for (std::size_t begin = 0; begin <= list.size();) {
+    const std::size_t end = std::min(list.find(',', begin), list.size());
+    std::string part = list.substr(begin, end - begin);
+    while (!part.empty() && part.back() == ' ') part.pop_back();
+    part.erase(0, part.find_first_not_of(' '));
+    if (!part.empty()) parts.push_back(part);
+    begin = end + 1;
   }
-  return std::nullopt;
+  return parts;
+}
+
+// `pattern`: "*", an origin, or one that ends in "://*" or ":*".
+bool is_origin_of(const std::string& origin, const std::string& pattern) {
+  if (pattern == "*") return true;
+  if (!pattern.ends_with('*')) return lower(origin) == lower(pattern);
+  const std::string begin = lower(pattern.substr(0, pattern.size() - 1));
+  if (begin.ends_with("://")) return lower(origin).starts_with(begin);
+  return lower(origin).starts_with(begin) || lower(origin) + ":" == begin;
+}
+
+bool is_allowed_origin(const std::string& origin, const AccessOptions& options) {
+  const std::vector<std::string> patterns = parts_of(options.allowed_origin);
+  return std::any_of(patterns.begin(), patterns.end(),
+                     [&](const std::string& pattern) { return is_origin_of(origin, pattern); });
+}
+
+bool has_body(const httplib::Request& request) {
+  if (request.has_header("Transfer-Encoding")) return true;
+  return request.has_header("Content-Length") && request.get_header_value("Content-Length") != "0";
+}
+
+bool is_header_name(const std::string& name) {
+  return !name.empty() && std::all_of(name.begin(), name.end(), [](unsigned char c) {
+    return std::isalnum(c) != 0 || c == '-' || c == '_' || c == '.';
+  });
 }
 
 }  // namespace
@@ -118,16 +167,81 @@ bool is_loopback(const std::string& host) {
   return std::count(bytes.begin(), bytes.end() - 1, 0) == std::ssize(bytes) - 1 && bytes.back() == 1;
 }
 
-std::optional<ApiError> refusal(const httplib::Request& request, const AccessOptions& options) {
-  const std::string host = request.get_header_value("Host");
+bool may_ask(const httplib::Request& request, const AccessOptions& options) {
   const std::string origin = request.get_header_value("Origin");
-  const bool is_allowed = options.allowed_origin == "*" || (!origin.empty() && origin == options.allowed_origin);
-  if (!origin.empty() && !is_allowed && !is_same_site(origin, host)) {
-    return ApiError(403, "pages of " + origin + " may not use this server: start it with --cors-origin to allow them");
+  return origin.empty() || is_allowed_origin(origin, options) || is_same_site(origin, request.get_header_value("Host"));
+}
+
+std::optional<ApiError> refusal(const httplib::Request& request, const AccessOptions& options) {
+  if (!may_ask(request, options)) {
+    return ApiError(403, "pages of " + request.get_header_value("Origin") +
+                             " may not use this server: start it with --cors-origin to allow them");
   }
   if (auto error = host_refusal(request, options)) return error;
   if (auto error = key_refusal(request, options)) return error;
   return body_refusal(request);
+}
+
+httplib::Headers cors_headers(const httplib::Request& request, const AccessOptions& options) {
+  if (options.allowed_origin.empty()) return {};
+  httplib::Headers headers = {{"Vary", "Origin"}};
+  const std::string origin = request.get_header_value("Origin");
+  if (options.allowed_origin == "*") {
+    headers.emplace("Access-Control-Allow-Origin", "*");
+  } else if (!origin.empty() && is_allowed_origin(origin, options)) {
+    headers.emplace("Access-Control-Allow-Origin", origin);
+  } else {
+    return headers;
+  }
+  if (request.method != "OPTIONS") {
+    headers.emplace("Access-Control-Expose-Headers", "Retry-After, X-Winnow-Context");
+    return headers;
+  }
+  headers.emplace("Access-Control-Allow-Methods", "GET, POST, DELETE");
+  headers.emplace("Access-Control-Max-Age", "7200");
+  // What the clients of OpenAI and Anthropic send, and whatever else is asked for: the server reads no header by which
+  // a page that it is open to could harm it.
+  std::string allowed =
+      "Authorization, Content-Type, x-api-key, anthropic-version, anthropic-beta, "
+      "anthropic-dangerous-direct-browser-access, openai-beta, openai-organization, openai-project, x-stainless-arch, "
+      "x-stainless-helper-method, x-stainless-lang, x-stainless-os, x-stainless-package-version, "
+      "x-stainless-retry-count, x-stainless-runtime, x-stainless-runtime-version, x-stainless-timeout, "
+      "X-Winnow-Context";
+  const std::vector<std::string> known = parts_of(lower(allowed));
+  for (const std::string& name : parts_of(request.get_header_value("Access-Control-Request-Headers"))) {
+    if (!is_header_name(name) || std::find(known.begin(), known.end(), lower(name)) != known.end()) continue;
+    allowed += ", " + name;
+  }
+  headers.emplace("Access-Control-Allow-Headers", allowed);
+  if (request.get_header_value("Access-Control-Request-Private-Network") == "true") {
+    headers.emplace("Access-Control-Allow-Private-Network", "true");
+  }
+  return headers;
+}
+
+bool leaves_body_unread(const httplib::Request& request, const AccessOptions& options) {
+  if (request.method != "POST") return has_body(request);
+  const std::optional<ApiError> error = refusal(request, options);
+  return error && (has_body(request) || error->status == 400);
+}
+
+bool is_sent_as_form(const httplib::Request& request) { return content_type(request) == kForm; }
+
+void require_origins(const std::string& origins) {
+  for (const std::string& origin : parts_of(origins)) {
+    if (origin == "*" || origin == "null") continue;
+    const std::size_t scheme = origin.find("://");
+    const bool is_one = scheme != std::string::npos && scheme > 0 && scheme + 3 < origin.size() &&
+                        origin.find('/', scheme + 3) == std::string::npos;
+    const std::size_t star = origin.find('*');
+    const bool is_pattern =
+        star + 1 == origin.size() && origin[star - 1] != '.' && (origin.ends_with("://*") || origin.ends_with(":*"));
+    if (is_one && (star == std::string::npos || is_pattern)) continue;
+    throw Error(ErrorCode::kInvalidArgument,
+                "--cors-origin takes origins as browsers send them, with commas between (https://example.org, "
+                "app://localhost), app://*, http://localhost:* and *; not '" +
+                    origin + "'");
+  }
 }
 
 }  // namespace winnow::server

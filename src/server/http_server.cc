@@ -192,8 +192,12 @@ Connection* HttpServer::current() { return t_connection; }
 
 bool HttpServer::process(httplib::Stream& stream, bool is_last) {
   bool is_closed = false;
-  const bool is_answered = process_request(stream, is_last, is_closed, [](httplib::Request&) {
+  const bool is_answered = process_request(stream, is_last, is_closed, [this](httplib::Request& request) {
     if (t_connection != nullptr) t_connection->begin_body();
+    if (!before_body_ || !before_body_(request)) return;
+    if (t_connection != nullptr) t_connection->abandon_body();
+    request.headers.erase("Connection");
+    request.headers.emplace("Connection", "close");  // the library answers as it was asked
   });
   return is_answered && !is_closed && !is_last;
 }

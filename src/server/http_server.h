@@ -4,6 +4,7 @@
 #include <httplib.h>
 
 #include <atomic>
+#include <functional>
 #include <string>
 
 #include "server/connection.h"
@@ -22,6 +23,12 @@ class HttpServer : public httplib::Server {
   void serve();
   void stop_serving();
 
+  // Called with every request's headers before its body is read. Where it returns true, the body is left unread, and
+  // the client is told that the connection ends with the answer: what is left of the body must not pass for a next
+  // request.
+  using BeforeBody = std::function<bool(httplib::Request&)>;
+  void set_before_body(BeforeBody before_body) { before_body_ = std::move(before_body); }
+
   // The connection whose request is handled on this thread; null elsewhere.
   static Connection* current();
 
@@ -33,6 +40,7 @@ class HttpServer : public httplib::Server {
 
   const ConnectionLimits limits_;
   const int max_connections_;
+  BeforeBody before_body_;
   std::atomic<bool> is_stopping_{false};
 };
 

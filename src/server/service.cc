@@ -16,11 +16,17 @@ void set_error(const httplib::Request& request, httplib::Response& response, con
 
 // What the library refuses by itself has no body yet.
 void explain_error(const httplib::Request& request, httplib::Response& response) {
-  const Connection* connection = HttpServer::current();
+  Connection* connection = HttpServer::current();
   const auto overflow = connection != nullptr ? connection->overflow() : Connection::Overflow::kNone;
   if (overflow == Connection::Overflow::kHeaders) response.status = 431;
   if (overflow == Connection::Overflow::kBody) response.status = 413;
-  if (!response.body.empty()) return;
+  const bool is_librarys = response.body.empty();
+  // The rest of a request that is not understood is no next one.
+  if (connection != nullptr && is_librarys && response.status == 400) connection->abandon_body();
+  if (connection != nullptr && connection->is_spent() && request.get_header_value("Connection") != "close") {
+    response.set_header("Connection", "close");
+  }
+  if (!is_librarys) return;
   std::string message = "the request is not understood";
   if (response.status == 404) message = "there is no " + request.method + " " + valid_utf8(request.path);
   if (response.status == 413) message = "the body is larger than this server takes";
@@ -44,24 +50,19 @@ void Service::log(const Json& line) const {
 
 void Service::add_hooks() {
   http_.set_default_headers({{"X-Content-Type-Options", "nosniff"}});
+  http_.set_before_body([this](httplib::Request& request) {
+    // Of a form's type, which curl gives to every body, the library takes 8 KiB.
+    if (request.method == "POST" && is_sent_as_form(request)) request.headers.erase("Content-Type");
+    return leaves_body_unread(request, options_.access);
+  });
   http_.set_pre_routing_handler([this](const httplib::Request& request, httplib::Response& response) {
-    const std::string& origin = options_.access.allowed_origin;
-    if (!origin.empty()) {
-      response.set_header("Access-Control-Allow-Origin", origin);
-      response.set_header("Vary", "Origin");
-    }
-    if (!origin.empty() && request.method == "OPTIONS") {
-      response.set_header("Access-Control-Allow-Methods", "GET, POST, DELETE");
-      response.set_header("Access-Control-Allow-Headers",
-                          "Authorization, Content-Type, x-api-key, anthropic-version, X-Winnow-Context");
+    const httplib::Headers headers = cors_headers(request, options_.access);
+    for (const auto& [name, value] : headers) response.set_header(name, value);
+    if (!headers.empty() && request.method == "OPTIONS" && may_ask(request, options_.access)) {
       response.status = 204;
       return httplib::Server::HandlerResponse::Handled;
     }
     const std::optional<ApiError> error = refusal(request, options_.access);
-    // Only a POST's body is read; what another request brings must not pass for the next request.
-    Connection* connection = HttpServer::current();
-    const bool has_body = request.has_header("Content-Length") || request.has_header("Transfer-Encoding");
-    if (connection != nullptr && (error || (request.method != "POST" && has_body))) connection->abandon_body();
     if (!error) return httplib::Server::HandlerResponse::Unhandled;
     set_error(request, response, *error);
     return httplib::Server::HandlerResponse::Handled;

@@ -118,9 +118,68 @@ TEST_F(AccessTest, PagesOfOtherSitesAreRefused) {
       EXPECT_FALSE(preflight->has_header(header)) << path;
     }
   }
-  // What a form of another site can send without asking.
+  // What a form of another site can send without asking: a browser says whose page it is.
   for (const char* type : {"text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x"}) {
-    EXPECT_EQ(client().Post("/v1/completions", completion(2), type)->status, 415) << type;
+    const httplib::Headers site = {{"Origin", "https://evil.example"}};
+    EXPECT_EQ(client().Post("/v1/completions", site, completion(2), type)->status, 403) << type;
+  }
+}
+
+TEST_F(AccessTest, BodiesAreJsonWhateverTheirTypeSays) {
+  start();
+  const std::string body = completion(2, R"(,"user":")" + std::string(20'000, 'u') + "\"");
+  for (const char* type : {"application/json", "application/json; charset=utf-8", "text/plain;charset=UTF-8",
+                           "application/x-www-form-urlencoded", "Application/X-WWW-Form-Urlencoded; charset=UTF-8"}) {
+    EXPECT_EQ(client().Post("/v1/completions", body, type)->status, 200) << type;
+  }
+  const std::string length = "Content-Length: " + std::to_string(body.size()) + "\r\n";
+  const std::string head = "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n" + length;
+  EXPECT_EQ(status_of(raw(head + "\r\n" + body)), "HTTP/1.1 200 OK");
+  EXPECT_EQ(status_of(raw(head + "Content-Type:\r\n\r\n" + body)), "HTTP/1.1 200 OK");
+  for (const char* type : {"multipart/form-data; boundary=x", "application/xml", "application/octet-stream"}) {
+    EXPECT_EQ(client().Post("/v1/completions", body, type)->status, 415) << type;
+  }
+}
+
+// Of a pair of requests on one connection the second is answered, or the first answer says that it will not be.
+TEST_F(AccessTest, AConnectionIsNotClosedThatWasAnnouncedAsKept) {
+  start([](ServiceOptions& options) { options.limits.body_bytes = 10'000; });
+  const std::string next = "GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+  const auto head = [](const std::string& method, const std::string& path, const std::string& more) {
+    return method + " " + path + " HTTP/1.1\r\nHost: localhost\r\n" + more + "\r\n";
+  };
+  const std::vector<std::string> requests = {
+      head("GET", "/health", "Content-Length: 2\r\n") + "{}",
+      head("GET", "/health", "Content-Length: 0\r\n"),
+      head("DELETE", "/v1/responses/x", "Content-Length: 2\r\n") + "{}",
+      head("DELETE", "/v1/responses/x", "Content-Length: 0\r\n"),
+      head("PUT", "/v1/completions", "Content-Length: 5000\r\n") + std::string(5000, ' '),
+      head("OPTIONS", "/health", "Transfer-Encoding: chunked\r\n") + "2\r\n{}\r\n0\r\n\r\n",
+      head("POST", "/tokenize", "Content-Type: application/xml\r\nContent-Length: 2\r\n") + "{}",
+      head("POST", "/tokenize", "Origin: https://evil.example\r\nContent-Length: 2\r\n") + "{}",
+      head("POST", "/tokenize", "Content-Encoding: gzip\r\nContent-Length: 2\r\n") + "{}",
+      head("POST", "/tokenize", "Content-Length: 20000\r\n") + std::string(20'000, ' '),
+      head("POST", "/tokenize", "Transfer-Encoding: chunked\r\n") + "4e20\r\n" + std::string(20'000, ' ') +
+          "\r\n0\r\n\r\n",
+      head("POST", "/nothing", "Content-Length: 2\r\n") + "{}",
+      head("POST", "/tokenize", "Content-Length: 1\r\n") + "{",
+      "nonsense\r\n\r\n",
+  };
+  for (const std::string& request : requests) {
+    const int fd = open_connection();
+    send_all(fd, request);
+    std::string answer;
+    char buffer[4096];
+    while (answer.find("\r\n\r\n") == std::string::npos) {
+      const ssize_t n = recv(fd, buffer, sizeof(buffer), 0);
+      if (n <= 0) break;
+      answer.append(buffer, static_cast<std::size_t>(n));
+    }
+    const bool is_kept = answer.find("Connection: close") == std::string::npos;
+    send_all(fd, next);
+    const std::string rest = answer + read_all(fd);
+    close(fd);
+    EXPECT_EQ(rest.find("HTTP/1.1 200 OK", 5) != std::string::npos, is_kept) << request.substr(0, 80) << "\n" << rest;
   }
 }
 
@@ -173,6 +232,49 @@ TEST_F(AccessTest, EverySiteMayAskWhereThatIsWanted) {
   EXPECT_EQ(client().Get("/v1/models", site)->status, 401);
   EXPECT_EQ(client().Get("/v1/models", {{"Origin", "https://any.example"}, {"Authorization", "Bearer key"}})->status,
             200);
+}
+
+// What the clients of OpenAI and Anthropic send from a browser, and apps with pages of their own.
+TEST_F(AccessTest, SdksInAPageMayAsk) {
+  start([](ServiceOptions& options) {
+    options.access.allowed_origin = "https://good.example, app://*,tauri://localhost,http://localhost:*";
+  });
+  for (const char* origin : {"https://good.example", "app://obsidian.md", "tauri://localhost", "http://localhost:5173",
+                             "http://localhost", "HTTPS://GOOD.example"}) {
+    const auto preflight = client().Options(
+        "/v1/completions", {{"Origin", origin},
+                            {"Access-Control-Request-Method", "POST"},
+                            {"Access-Control-Request-Headers", "authorization,x-of-another-sdk,bad name"}});
+    EXPECT_EQ(preflight->status, 204) << origin;
+    EXPECT_EQ(preflight->get_header_value("Access-Control-Allow-Origin"), origin);
+    EXPECT_EQ(preflight->get_header_value("Access-Control-Max-Age"), "7200");
+    const std::string allowed = preflight->get_header_value("Access-Control-Allow-Headers");
+    for (const char* name : {"x-stainless-os", "x-stainless-retry-count", "openai-beta", "anthropic-beta",
+                             "anthropic-dangerous-direct-browser-access", "x-of-another-sdk"}) {
+      EXPECT_NE(allowed.find(name), std::string::npos) << name;
+    }
+    EXPECT_EQ(allowed.find("bad name"), std::string::npos);
+    const auto answer = client().Get("/v1/models", {{"Origin", origin}});
+    EXPECT_EQ(answer->status, 200);
+    EXPECT_EQ(answer->get_header_value("Access-Control-Allow-Origin"), origin);
+    EXPECT_EQ(answer->get_header_value("Vary"), "Origin");
+  }
+  for (const char* origin : {"https://good.example.evil", "http://good.example", "tauri://localhost.evil", "null",
+                             "http://localhost.evil:80", "https://localhost:5173", "xapp://x"}) {
+    EXPECT_EQ(client().Options("/v1/completions", {{"Origin", origin}})->status, 403) << origin;
+    EXPECT_EQ(client().Get("/v1/models", {{"Origin", origin}})->status, 403) << origin;
+  }
+}
+
+TEST(OriginsTest, WhatNoBrowserSendsIsRefused) {
+  for (const char* origins : {"", "*", "null", "https://example.org", "app://*",
+                              "http://localhost:*, tauri://localhost", "chrome-extension://abcdef,*"}) {
+    EXPECT_NO_THROW(require_origins(origins)) << origins;
+  }
+  for (const char* origins : {"example.org", "https://example.org/", "https://", "https://*.example.org", "*://x",
+                              "https://example.org,localhost"}) {
+    EXPECT_THROW(require_origins(origins), Error) << origins;
+  }
 }
 
 TEST_F(AccessTest, LargeBodiesAreRefused) {

@@ -293,7 +293,7 @@ TEST_F(HttpTest, ErrorsHaveOpenAisShape) {
                    R"({"prompt":"the hat and the cat","kv":{"evict":"snapkv:window=8,sinks=4","budget":"2"}})"));
   expect(404, client().Get("/v1/nothing"));
   expect(404, client().Get("/v1/completions"));
-  expect(415, client().Post("/v1/completions", completion(3), "text/plain"));
+  expect(415, client().Post("/v1/completions", completion(3), "application/xml"));
   expect(415, client().Post("/v1/completions", {{"Content-Encoding", "gzip"}}, completion(3), "application/json"));
   const auto too_long = post("/v1/completions", R"({"prompt":")" + std::string(3000, 'x') + "\"}");
   expect(400, too_long);
