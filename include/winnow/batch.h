@@ -115,6 +115,7 @@ struct BatchRequest {
   SamplingOptions sampling;
   int n_answers = 1;  // with a fixed seed, answer i gets seed + i
   std::int32_t max_tokens = 1024;
+  bool has_answer = true;    // false: the prompt is read, and kept for later requests; each answer ends before a token
   int n_probabilities = -1;  // -1: none; 0: only the token's own
   bool ignore_end = false;   // goes on after end tokens, which are then reported as others are
   bool keep = true;          // context, prompt and answers for later requests, within BatchOptions::context_bytes

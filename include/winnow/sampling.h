@@ -58,6 +58,7 @@ struct SamplingOptions {
   int dry_allowed_length = 2;   // tokens that may be repeated freely
   int dry_penalty_last_n = -1;  // tokens that are looked at; -1: the model's context; 0: none
   std::vector<std::string> dry_sequence_breakers = {"\n", ":", "\"", "*"};
+  int min_keep = 1;  // tokens that typical_p, top_p, min_p and XTC leave at least; 0 is 1
   int mirostat = 0;  // 1 or 2: that version of Mirostat, instead of all below the penalties but the temperature
   float mirostat_tau = 5.0f, mirostat_eta = 0.1f;
   std::vector<LogitBias> logit_bias;
@@ -71,13 +72,15 @@ struct SamplingOptions {
       kRepeatLastN{0, 1 << 24}, kRepeatPenalty{1e-4, 1e4}, kFrequencyPenalty{-1e4, 1e4}, kPresencePenalty{-1e4, 1e4},
       kTypicalP{0, 1}, kTopNSigma{-1, 1e4}, kXtcProbability{0, 1}, kXtcThreshold{0, 1}, kDynatempRange{0, 100},
       kDynatempExponent{0, 1e4}, kDryMultiplier{0, 1e4}, kDryBase{0, 1e4}, kDryAllowedLength{0, 1 << 20},
-      kDryPenaltyLastN{-1, 1 << 24}, kMirostat{0, 2}, kMirostatTau{0, 1e4}, kMirostatEta{0, 1e4};
+      kDryPenaltyLastN{-1, 1 << 24}, kMinKeep{0, 1 << 24}, kMirostat{0, 2}, kMirostatTau{0, 1e4}, kMirostatEta{0, 1e4};
   static constexpr std::size_t kMostBreakers = 16, kMostBreakerBytes = 40, kMostBiases = 4096;
 
   // All samplers, in llama.cpp's order: penalties, dry, top_n_sigma, top_k, typ_p, top_p, min_p, xtc, temperature.
   static const std::vector<std::string>& sampler_names();
   // Names with ';' between them, as "top_k;temperature". Throws Error(kInvalidArgument).
   static std::vector<std::string> parse_samplers(const std::string& text);
+  // The sampler that llama.cpp writes as one letter ('k': top_k); "" where that is none of these.
+  static std::string sampler_of_letter(char letter);
 
   // Throws Error(kInvalidArgument) naming the first number outside its range. The grammar is for Sampler to check.
   void validate() const;

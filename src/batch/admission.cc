@@ -233,7 +233,8 @@ void check_job(BatchJob& job, Engine& engine, const BatchOptions& batch) {
     throw Error(ErrorCode::kInvalidArgument, "the number of answers is " + std::to_string(request.n_answers) +
                                                  " and must be from 1 to " + std::to_string(batch.n_parallel));
   }
-  if (request.max_tokens < 1 && !request.embedding) {
+  if (!request.has_answer) request.max_tokens = 0;
+  if (request.max_tokens < 1 && request.has_answer && !request.embedding) {
     throw Error(ErrorCode::kInvalidArgument, "an answer must be allowed at least one token");
   }
   if (request.session.n_ctx == 0) request.session.n_ctx = model.n_ctx_train;

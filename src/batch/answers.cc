@@ -171,6 +171,7 @@ void Batch::Impl::go_on(const AnswersInStep& batch, const std::vector<CutError::
 
 bool Batch::Impl::choose(BatchJob& job, BatchAnswer& answer) {
   const BatchRequest& request = job.request;
+  if (!request.has_answer) return finish_answer(job, answer, FinishReason::kLength);
   BatchToken chosen{.answer = answer.index, .log_probability = std::numeric_limits<float>::quiet_NaN()};
   bool is_wanted = true;
   try {

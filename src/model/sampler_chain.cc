@@ -16,9 +16,6 @@ namespace {
 // Below it a draw is greedy in float32 anyway, and dividing logits by less would overflow.
 constexpr float kColdest = 1e-6f;
 
-// Tokens that a sampler of few leaves at least.
-constexpr std::size_t kLeast = 1;
-
 // Of Mirostat 1, as llama.cpp sets it: tokens that its estimate looks at.
 constexpr int kMirostatTokens = 100;
 
@@ -85,6 +82,7 @@ bool is_penalty(const std::string& name) { return name == "penalties" || name ==
 
 SamplerPointer make_chain(const SamplingOptions& options, const Model& model, std::uint32_t seed) {
   const int n_vocab = model.info().n_vocab;
+  const auto n_least = static_cast<std::size_t>(std::max(options.min_keep, 1));
   const std::map<std::string, std::function<llama_sampler*()>> makers = {
       {"penalties",
        [&] {
@@ -96,13 +94,13 @@ SamplerPointer make_chain(const SamplingOptions& options, const Model& model, st
        [&] { return options.top_n_sigma > 0 ? llama_sampler_init_top_n_sigma(options.top_n_sigma) : nullptr; }},
       {"top_k", [&] { return llama_sampler_init_top_k(options.top_k); }},
       {"typ_p",
-       [&] { return options.typical_p < 1 ? llama_sampler_init_typical(options.typical_p, kLeast) : nullptr; }},
-      {"top_p", [&] { return llama_sampler_init_top_p(options.top_p, kLeast); }},
-      {"min_p", [&] { return llama_sampler_init_min_p(options.min_p, kLeast); }},
+       [&] { return options.typical_p < 1 ? llama_sampler_init_typical(options.typical_p, n_least) : nullptr; }},
+      {"top_p", [&] { return llama_sampler_init_top_p(options.top_p, n_least); }},
+      {"min_p", [&] { return llama_sampler_init_min_p(options.min_p, n_least); }},
       {"xtc",
        [&] {
          return options.xtc_probability > 0
-                    ? llama_sampler_init_xtc(options.xtc_probability, options.xtc_threshold, kLeast, seed)
+                    ? llama_sampler_init_xtc(options.xtc_probability, options.xtc_threshold, n_least, seed)
                     : nullptr;
        }},
       {"temperature", [&] { return make_temperature(options); }},

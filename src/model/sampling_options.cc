@@ -3,6 +3,7 @@
 #include <cmath>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/numbers.h"
@@ -64,6 +65,12 @@ std::vector<std::string> SamplingOptions::parse_samplers(const std::string& text
   return names;
 }
 
+std::string SamplingOptions::sampler_of_letter(char letter) {
+  static constexpr std::string_view kLetters = "edskypmxt";  // of sampler_names(), in their order
+  const std::size_t i = kLetters.find(letter);
+  return i == std::string_view::npos ? "" : sampler_names()[i];
+}
+
 void SamplingOptions::validate() const {
   const auto check = [](const char* name, auto value, const SamplingRange& range, const char* neutral) {
     using Value = decltype(value);
@@ -90,6 +97,7 @@ void SamplingOptions::validate() const {
   check("the base of DRY", dry_base, kDryBase, "1.75 is usual");
   check("the allowed length of DRY", dry_allowed_length, kDryAllowedLength, "2 is usual");
   check("the number of tokens for DRY", dry_penalty_last_n, kDryPenaltyLastN, "-1: the context");
+  check("the number of tokens to keep", min_keep, kMinKeep, "1: one");
   check("mirostat", mirostat, kMirostat, "0: none");
   check("mirostat's tau", mirostat_tau, kMirostatTau, "5 is usual");
   check("mirostat's eta", mirostat_eta, kMirostatEta, "0.1 is usual");

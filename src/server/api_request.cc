@@ -30,6 +30,13 @@ void refuse_unsupported(const Fields& fields, Endpoint endpoint) {
   refuse_unless("function_call", [](const Json& json) { return json == "none" || json == "auto"; });
   refuse_unless("modalities", [](const Json& json) { return json == Json::array({"text"}); });
   refuse_unless("audio", [](const Json&) { return false; });
+  // Forms of an answer that other servers hold it to.
+  for (const char* name : {"guided_regex", "guided_choice", "guided_grammar", "regex", "ebnf", "structural_tag"}) {
+    refuse_unless(name, is_empty);
+  }
+  refuse_unless("structured_outputs", [](const Json& json) {
+    return json.is_object() && (json.empty() || (json.size() == 1 && json.contains("json")));
+  });
   if (endpoint == Endpoint::kCompletion) return;
   refuse_unless("echo", [](const Json& json) { return json == false; });
   refuse_unless("suffix", [](const Json& json) { return json == ""; });
@@ -60,7 +67,7 @@ std::string parse_grammar(const Fields& fields, const OrderedJson& ordered) {
   const Fields inner(*format, "response_format.");
   const std::string type = inner.text("type").value_or("");
   if (type == "text") return "";
-  if (type == "json_object") return json_object_grammar();
+  if (type == "json_object") return json_object_grammar();  // with a schema it is a json_schema by now
   if (type != "json_schema") inner.refuse("type", "must be text, json_object or json_schema");
   const std::optional<Json> schema = inner.object("json_schema");
   if (!schema || !schema->contains("schema")) inner.refuse("json_schema", "must be an object with a 'schema'");
@@ -126,16 +133,67 @@ void write_arguments_in_order(Json& messages, const std::string& text) {
   }
 }
 
+namespace {
+
+// Where clients put a schema: the field that names it, and the one beside it or below that has it.
+struct SchemaPlace {
+  const char* field;
+  const char* inner;  // null: the field is the schema
+};
+constexpr std::array<SchemaPlace, 6> kSchemaPlaces = {{
+    {"response_format", "/json_schema/schema"},  // OpenAI
+    {"response_format", "/schema"},              // llama-server, Together, llama-cpp-python
+    {"json_schema", nullptr},                    // llama-server
+    {"guided_json", nullptr},                    // vLLM
+    {"structured_outputs", "/json"},             // vLLM
+    {"extra_body", "/guided_json"},              // vLLM's, of clients that do not unpack it
+}};
+
+}  // namespace
+
+void take_schema(RequestBody& body, const std::string& text) {
+  const Fields fields(body.fields);
+  const SchemaPlace* found = nullptr;
+  Json schema;
+  for (const SchemaPlace& place : kSchemaPlaces) {
+    const Json* field = fields.find(place.field);
+    if (field == nullptr) continue;
+    const Json* given = field;
+    if (place.inner != nullptr) {
+      const Json::json_pointer inner(place.inner);
+      if (!field->is_object() || !field->contains(inner)) continue;
+      given = &field->at(inner);
+    }
+    if (given->is_null() || (place.inner == nullptr && *given == Json::object())) continue;
+    std::string name = place.field + std::string(place.inner == nullptr ? "" : place.inner);
+    std::replace(name.begin(), name.end(), '/', '.');
+    if (!given->is_object()) fields.refuse(name, "must be an object: a JSON schema");
+    if (found != nullptr) {
+      fields.refuse(name, "and '" + std::string(found->field) + "' exclude each other");
+    }
+    found = &place;
+    schema = *given;
+  }
+  if (found == nullptr) return;
+  body.schema = parse_ordered_field(text, found->field);
+  if (found->inner != nullptr) body.schema = OrderedJson(body.schema[OrderedJson::json_pointer(found->inner)]);
+  const auto format = body.fields.find("response_format");
+  const bool is_openais = found == &kSchemaPlaces.front();
+  if (is_openais) return;
+  if (format != body.fields.end() && format->is_object()) {
+    const Json type = format->value("type", Json());
+    if (type != "json_object" && type != "json_schema" && type != "text") return;  // refused where it is read
+  }
+  body.fields["response_format"] = {{"type", "json_schema"}, {"json_schema", {{"schema", std::move(schema)}}}};
+}
+
 RequestBody::RequestBody(const std::string& text) : fields(parse_body(text)) {
   // What is not as it must be is refused where it is read.
   const auto tools = fields.find("tools");
   if (tools != fields.end()) parameters = parameters_in_order(*tools, text);
   if (const auto messages = fields.find("messages"); messages != fields.end())
     write_arguments_in_order(*messages, text);
-  const auto format = fields.find("response_format");
-  if (format != fields.end() && format->contains(Json::json_pointer("/json_schema/schema"))) {
-    schema = parse_ordered_field(text, "response_format")["json_schema"]["schema"];
-  }
+  take_schema(*this, text);
 }
 
 ApiRequest parse_request(Endpoint endpoint, const RequestBody& body, const Model& model,
@@ -154,15 +212,19 @@ ApiRequest parse_request(Endpoint endpoint, const RequestBody& body, const Model
   request.n_own_stops = request.stops.size();
 
   BatchRequest& batch = request.batch;
-  batch.sampling = parse_sampling(fields, model, defaults.sampling);
+  batch.sampling = parse_sampling(fields, model, defaults.sampling, request.warnings);
   if (std::string grammar = parse_grammar(fields, body.schema); !grammar.empty())
     batch.sampling.grammar = std::move(grammar);
   batch.n_probabilities = parse_probabilities(fields, endpoint);
   batch.n_answers = static_cast<int>(fields.integer("n", 1, defaults.n_parallel).value_or(1));
   batch.ignore_end = fields.boolean("ignore_eos").value_or(false);
   batch.max_tokens = defaults.max_tokens;
-  for (const char* name : {"max_tokens", "max_completion_tokens"}) {
-    if (const auto n = fields.integer(name, 1, INT32_MAX)) batch.max_tokens = static_cast<std::int32_t>(*n);
+  for (const char* name : {"n_predict", "max_tokens", "max_completion_tokens"}) {
+    const auto n = fields.integer(name, -2, INT32_MAX);
+    if (!n) continue;
+    batch.has_answer = *n != 0;
+    // llama-server's -1 and -2: as many as the context has room for.
+    batch.max_tokens = *n < 0 ? INT32_MAX : std::max(static_cast<std::int32_t>(*n), 1);
   }
 
   const KvFields kv = parse_kv(fields);

@@ -37,6 +37,10 @@ struct RequestBody {
   OrderedJson schema;                   // fields.response_format.json_schema.schema
 };
 
+// A schema that the body `text` has somewhere else than OpenAI (where clients of llama-server, vLLM and others put it)
+// becomes fields.response_format, and body.schema. Throws ApiError(400), also for two.
+void take_schema(RequestBody& body, const std::string& text);
+
 struct ApiRequest {
   Endpoint endpoint = Endpoint::kChat;
   BatchRequest batch;

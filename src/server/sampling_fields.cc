@@ -1,12 +1,18 @@
 #include "server/sampling_fields.h"
 
+#include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <string>
 #include <vector>
+
+#include "base/utf8.h"
+#include "winnow/error.h"
 
 namespace winnow::server {
 namespace {
 
+constexpr std::size_t kMostSamplers = 64;  // of one request, with those that there are not
 constexpr std::size_t kMostBiasText = 64;  // bytes of a text whose tokens get a bias
 
 // A number is added to the logit, false means never.
@@ -68,7 +74,32 @@ std::vector<std::string> parse_texts(const Json& json, const Fields& fields, con
   return texts;
 }
 
-SamplingOptions with_fields(const Fields& fields, const Model& model, SamplingOptions sampling) {
+// A list of names, or letters as llama-server's clients write them. Of names that are not here there is a warning: they
+// are of other versions of llama-server, and change an answer little.
+std::vector<std::string> parse_samplers(const Json& json, const Fields& fields, std::vector<std::string>& warnings) {
+  const std::vector<std::string>& known = SamplingOptions::sampler_names();
+  std::vector<std::string> given;
+  if (json.is_string()) {
+    for (const char letter : json.get_ref<const std::string&>().substr(0, kMostSamplers)) {
+      const std::string name = SamplingOptions::sampler_of_letter(letter);
+      given.push_back(name.empty() ? std::string(1, letter) : name);
+    }
+  } else {
+    given = parse_texts(json, fields, "samplers", kMostSamplers);
+  }
+  std::vector<std::string> samplers;
+  for (const std::string& name : given) {
+    if (std::find(known.begin(), known.end(), name) != known.end()) {
+      samplers.push_back(name);
+    } else {
+      warnings.push_back("there is no sampler '" + valid_utf8(name.substr(0, 64)) + "' here: it is left out");
+    }
+  }
+  return samplers;
+}
+
+SamplingOptions with_fields(const Fields& fields, const Model& model, SamplingOptions sampling,
+                            std::vector<std::string>& warnings) {
   const auto take = [&](const std::string& name, float& target, const SamplingRange& range) {
     if (const auto value = fields.number(name, range.lowest, range.highest)) target = static_cast<float>(*value);
   };
@@ -95,6 +126,7 @@ SamplingOptions with_fields(const Fields& fields, const Model& model, SamplingOp
   take("dry_base", sampling.dry_base, Options::kDryBase);
   take_whole("dry_allowed_length", sampling.dry_allowed_length, Options::kDryAllowedLength);
   take_whole("dry_penalty_last_n", sampling.dry_penalty_last_n, {-1, 1 << 20});
+  take_whole("min_keep", sampling.min_keep, {0, 1 << 20});
   take_whole("mirostat", sampling.mirostat, Options::kMirostat);
   take("mirostat_tau", sampling.mirostat_tau, Options::kMirostatTau);
   take("mirostat_eta", sampling.mirostat_eta, Options::kMirostatEta);
@@ -103,25 +135,37 @@ SamplingOptions with_fields(const Fields& fields, const Model& model, SamplingOp
         parse_texts(*breakers, fields, "dry_sequence_breakers", SamplingOptions::kMostBreakers);
   }
   if (const Json* samplers = fields.find("samplers")) {
-    sampling.samplers = parse_texts(*samplers, fields, "samplers", SamplingOptions::sampler_names().size());
+    sampling.samplers = parse_samplers(*samplers, fields, warnings);
   }
   if (const Json* biases = fields.find("logit_bias")) sampling.logit_bias = parse_biases(*biases, fields, model);
   if (const auto value = fields.integer("seed", INT64_MIN, INT64_MAX)) {
-    // The last number asks for a random seed; one that was given is not random.
-    sampling.seed = static_cast<std::uint32_t>(static_cast<std::uint64_t>(*value) % 0xFFFFFFFFU);
+    // The last number asks for a random seed, as -1 does everywhere; any other one that was given is not random.
+    sampling.seed =
+        *value == -1 ? UINT32_MAX : static_cast<std::uint32_t>(static_cast<std::uint64_t>(*value) % 0xFFFFFFFFU);
   }
   return sampling;
 }
 
 }  // namespace
 
-SamplingOptions parse_sampling(const Fields& fields, const Model& model, SamplingOptions sampling) {
+SamplingOptions parse_sampling(const Fields& fields, const Model& model, SamplingOptions sampling,
+                               std::vector<std::string>& warnings) {
   // Of what the request itself says, beside defaults: those of the server may well have no effect here. Clients send
-  // all that they know beside a temperature of 0.
-  const SamplingOptions own = with_fields(fields, model, {});
+  // all that they know beside a temperature of 0, and beside samplers that they write as letters.
+  std::vector<std::string> again;
+  const SamplingOptions own = with_fields(fields, model, {}, again);
   own.validate();
-  if (own.temperature > 0) own.check_effects();
-  return with_fields(fields, model, std::move(sampling));
+  const Json* samplers = fields.find("samplers");
+  const bool is_of_letters = samplers != nullptr && samplers->is_string();
+  if (own.temperature > 0) {
+    try {
+      own.check_effects();
+    } catch (const Error& error) {
+      if (!is_of_letters) throw;
+      warnings.emplace_back(error.what());
+    }
+  }
+  return with_fields(fields, model, std::move(sampling), warnings);
 }
 
 }  // namespace winnow::server

@@ -8,7 +8,8 @@
 namespace winnow::server {
 
 // `sampling`: what holds for a request that says nothing else. Throws ApiError(400), and Error(kInvalidArgument) for
-// fields that have no effect beside the others.
-SamplingOptions parse_sampling(const Fields& fields, const Model& model, SamplingOptions sampling);
+// fields that have no effect beside the others. `warnings` gets what was left out.
+SamplingOptions parse_sampling(const Fields& fields, const Model& model, SamplingOptions sampling,
+                               std::vector<std::string>& warnings);
 
 }  // namespace winnow::server

@@ -108,9 +108,28 @@ TEST_F(ApiRequestTest, SamplersArriveWhereTheyBelong) {
 }
 
 TEST_F(ApiRequestTest, NoSeedIsTheRandomOne) {
-  for (const char* seed : {"4294967295", "-1", "9223372036854775807", "0"}) {
+  for (const char* seed : {"4294967295", "-2", "9223372036854775807", "0"}) {
     EXPECT_NE(chat(std::string(R"("seed":)") + seed).batch.sampling.seed, 0xFFFFFFFFU) << seed;
   }
+}
+
+TEST_F(ApiRequestTest, MinusOneIsARandomSeedInEveryDialect) {
+  EXPECT_EQ(chat(R"("seed":-1)").batch.sampling.seed, 0xFFFFFFFFU);
+  EXPECT_EQ(complete(R"({"prompt":"a","seed":-1})").batch.sampling.seed, 0xFFFFFFFFU);
+}
+
+TEST_F(ApiRequestTest, SamplersAreNamesOrLetters) {
+  using Names = std::vector<std::string>;
+  const ApiRequest letters = chat(R"("samplers":"ekt","top_p":0.5,"min_keep":3)");
+  EXPECT_EQ(letters.batch.sampling.samplers, (Names{"penalties", "top_k", "temperature"}));
+  EXPECT_EQ(letters.batch.sampling.min_keep, 3);
+  ASSERT_EQ(letters.warnings.size(), 1U);  // of top_p
+  EXPECT_EQ(chat(R"("samplers":"edskypmxt")").batch.sampling.samplers, SamplingOptions::sampler_names());
+  const ApiRequest other = chat(R"("samplers":["top_k","adaptive_p","temperature"])");
+  EXPECT_EQ(other.batch.sampling.samplers, (Names{"top_k", "temperature"}));
+  ASSERT_EQ(other.warnings.size(), 1U);
+  EXPECT_NE(other.warnings[0].find("adaptive_p"), std::string::npos);
+  EXPECT_EQ(chat(R"("samplers":"k?")").warnings.size(), 1U);
 }
 
 TEST_F(ApiRequestTest, WrongFieldsAreNamed) {
@@ -121,7 +140,8 @@ TEST_F(ApiRequestTest, WrongFieldsAreNamed) {
            {R"("n":0)", "n"},
            {R"("n":9)", "n"},
            {R"("n":1.5)", "n"},
-           {R"("max_tokens":0)", "max_tokens"},
+           {R"("max_tokens":-3)", "max_tokens"},
+           {R"("n_predict":"all")", "n_predict"},
            {R"("max_tokens":1e300)", "max_tokens"},
            {R"("max_tokens":18446744073709551615)", "max_tokens"},
            {R"("stop":[1])", "stop"},
@@ -154,8 +174,9 @@ TEST_F(ApiRequestTest, WrongFieldsAreNamed) {
            {R"("logit_bias":7)", "logit_bias"},
            {R"("typical_p":2)", "typical_p"},
            {R"("mirostat":3)", "mirostat"},
-           {R"("samplers":"top_k")", "samplers"},
-           {R"("samplers":["odd"])", "library"},
+           {R"("samplers":7)", "samplers"},
+           {R"("samplers":[7])", "samplers"},
+           {R"("min_keep":-1)", "min_keep"},
            {R"("samplers":["top_k","top_k"])", "library"},
            {R"("samplers":["top_k"],"typical_p":0.5)", "library"},
            {R"("mirostat":2,"xtc_probability":0.5)", "library"},

@@ -174,11 +174,82 @@ TEST_F(LlamaHttpTest, WhatItTells) {
             "<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\n");
 }
 
+// As a client warms a server up: the next request finds the prompt read.
+TEST_F(LlamaHttpTest, NoTokensAreAPromptThatIsRead) {
+  BatchOptions options;
+  options.context_bytes = std::size_t{16} << 20;
+  start({}, options);
+  std::string prompt;
+  for (int i = 0; i < 20; ++i) prompt += "the hat and the cat on a tent ";
+  for (const char* path : {"/completion", "/v1/completions", "/v1/chat/completions"}) {
+    for (const char* name : {"n_predict", "max_tokens"}) {
+      Json body = {{"prompt", prompt}, {name, 0}, {"messages", {{{"role", "user"}, {"content", prompt}}}}};
+      const Json answer = ask(path, body);
+      const std::string text = answer.dump();
+      EXPECT_NE(text.find(R"("predicted_n":0)"), std::string::npos) << text;
+      body["stream"] = true;
+      const auto stream = post(path, body.dump());
+      EXPECT_EQ(stream->status, 200);
+      EXPECT_EQ(stream->body.find("\"error\""), std::string::npos) << stream->body;
+      body[name] = 2;
+      body["stream"] = false;
+      const std::string next = ask(path, body).dump();
+      EXPECT_EQ(next.find(R"("cache_n":0,)"), std::string::npos) << next;
+    }
+  }
+  const Json most = ask("/v1/chat/completions",
+                        {{"messages", {{{"role", "user"}, {"content", "a"}}}}, {"n_predict", 3}, {"ignore_eos", true}});
+  EXPECT_EQ(most["usage"]["completion_tokens"], 3);
+  const Json all =
+      ask("/v1/completions", {{"prompt", std::string(1900, 'x')}, {"max_tokens", -1}, {"ignore_eos", true}});
+  EXPECT_GT(all["usage"]["completion_tokens"], 100);
+}
+
+TEST_F(LlamaHttpTest, ASchemaIsKeptWhereverItIs) {
+  start();
+  const Json schema = {{"type", "object"}, {"properties", {{"z", {{"const", 7}}}}}, {"required", {"z"}}};
+  const Json messages = {{{"role", "user"}, {"content", "a"}}};
+  for (const Json& more :
+       std::vector<Json>{{{"response_format", {{"type", "json_object"}, {"schema", schema}}}},
+                         {{"response_format", {{"type", "json_schema"}, {"schema", schema}}}},
+                         {{"response_format", {{"type", "json_schema"}, {"json_schema", {{"schema", schema}}}}}},
+                         {{"response_format", {{"type", "json_object"}}}, {"json_schema", schema}},
+                         {{"json_schema", schema}},
+                         {{"guided_json", schema}},
+                         {{"structured_outputs", {{"json", schema}}}}}) {
+    for (const char* path : {"/v1/chat/completions", "/v1/completions", "/completion"}) {
+      Json body = {{"messages", messages}, {"prompt", "a"}, {"max_tokens", 64}};
+      body.update(more);
+      const Json answer = ask(path, body);
+      const std::string text = answer.contains("content")              ? answer["content"]
+                               : answer["choices"][0].contains("text") ? answer["choices"][0]["text"]
+                                                                       : answer["choices"][0]["message"]["content"];
+      EXPECT_EQ(Json::parse(text), Json({{"z", 7}})) << path << more;
+    }
+  }
+  const std::string head = R"({"messages":[{"role":"user","content":"a"}],)";
+  for (const auto& [more, param] : std::vector<std::pair<const char*, const char*>>{
+           {R"("json_schema":{"type":"object"},"guided_json":{"type":"object"})", "guided_json"},
+           {R"("response_format":{"type":"json_object","schema":7})", "response_format.schema"},
+           {R"("json_schema":"x")", "json_schema"},
+           {R"("guided_regex":"a+")", "guided_regex"},
+           {R"("structured_outputs":{"regex":"a+"})", "structured_outputs"},
+           {R"("json_schema":{"type":"x"})", "response_format"}}) {
+    const auto answer = post("/v1/chat/completions", head + more + "}");
+    EXPECT_EQ(answer->status, 400) << more;
+    EXPECT_EQ(Json::parse(answer->body)["error"]["param"], param) << answer->body;
+  }
+  for (const char* more : {R"("response_format":{"type":"json_object","schema":{}})", R"("json_schema":null)",
+                           R"("json_schema":{},"structured_outputs":{})"}) {
+    EXPECT_EQ(post("/v1/chat/completions", head + more + R"(,"max_tokens":4})")->status, 200) << more;
+  }
+}
+
 TEST_F(LlamaHttpTest, WrongRequests) {
   start();
   for (const auto& [path, body, param] : std::vector<std::tuple<const char*, const char*, const char*>>{
            {"/completion", R"({})", "prompt"},
-           {"/completion", R"({"prompt":"a","n_predict":0})", "n_predict"},
+           {"/completion", R"({"prompt":"a","n_predict":-3})", "n_predict"},
            {"/completion", R"({"prompt":"a","n_probs":99})", "n_probs"},
            {"/completion", R"({"prompt":"a","post_sampling_probs":true})", "post_sampling_probs"},
            {"/completion", R"({"prompt":"a","lora":[{"id":0}]})", "lora"},

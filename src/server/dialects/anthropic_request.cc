@@ -208,6 +208,7 @@ RequestBody translate_messages(const std::string& text, std::vector<std::string>
   const Fields fields(whole);
   const Json system = take(to, "system"), messages = take(to, "messages");
   to["messages"] = messages_of(system, messages, text, fields);
+  Fields(to).integer("max_tokens", 1, INT32_MAX);
   if (Json stops = take(to, "stop_sequences"); !stops.is_null()) to["stop"] = std::move(stops);
   const Json tools = take(to, "tools"), choice = take(to, "tool_choice"), thinking = take(to, "thinking");
   const Json config = take(to, "output_config"), format = take(to, "output_format");

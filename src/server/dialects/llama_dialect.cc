@@ -13,14 +13,10 @@ constexpr std::size_t kMostFiles = 256;
 
 // Fields that would change the answer, unless they have the value beside them.
 void refuse_unsupported(Json& body, const Fields& fields) {
-  const std::vector<std::pair<const char*, Json>> harmless = {{"post_sampling_probs", false},
-                                                              {"t_max_predict_ms", 0},
-                                                              {"n_indent", 0},
-                                                              {"min_keep", 0},
-                                                              {"image_data", Json::array()},
-                                                              {"lora", Json::array()},
-                                                              {"n_cache_reuse", 0},
-                                                              {"multimodal_data", Json::array()}};
+  const std::vector<std::pair<const char*, Json>> harmless = {
+      {"post_sampling_probs", false},    {"t_max_predict_ms", 0}, {"n_indent", 0},
+      {"image_data", Json::array()},     {"lora", Json::array()}, {"n_cache_reuse", 0},
+      {"multimodal_data", Json::array()}};
   for (const auto& [name, value] : harmless) {
     const Json given = take(body, name);
     if (!given.is_null() && given != value && !(value == 0 && given.is_number() && given < 0)) {
@@ -62,19 +58,13 @@ RequestBody translate(const std::string& text) {
   const Json nothing = Json::object();
   const Fields fields(nothing);
   refuse_unsupported(to, fields);
-  for (const char* name : {"n", "logprobs", "best_of", "echo", "suffix", "stream_options", "response_format"}) {
+  for (const char* name : {"n", "logprobs", "best_of", "echo", "suffix", "stream_options"}) {
     to.erase(name);
   }
-  if (const Json n = take(to, "n_predict"); !n.is_null()) to["max_tokens"] = n == -1 || n == -2 ? Json(INT32_MAX) : n;
   if (const Json n = take(to, "n_probs"); !n.is_null() && n != 0) to["logprobs"] = n;
   if (to.contains("repeat_last_n") && to["repeat_last_n"] == -1) to["repeat_last_n"] = 1 << 16;  // the whole context
-  if (to.contains("seed") && to["seed"] == -1) to.erase("seed");                                 // a random one
   if (to.contains("grammar") && to["grammar"] == "") to.erase("grammar");
-  if (Json schema = take(to, "json_schema"); !schema.is_null() && schema != Json::object()) {
-    if (!schema.is_object()) fields.refuse("json_schema", "must be an object");
-    to["response_format"] = {{"type", "json_schema"}, {"json_schema", {{"schema", std::move(schema)}}}};
-    body.schema = parse_ordered_field(text, "json_schema");
-  }
+  take_schema(body, text);
   return body;
 }
 
@@ -90,8 +80,8 @@ ApiRequest LlamaDialect::parse(const std::string& body, const Model& model, cons
     const Json nothing = Json::object();
     translated.fields["prompt"] = infill_prompt(translated.fields, Fields(nothing), model, n_ctx);
   }
-  static const std::map<std::string, std::string> kNames = {
-      {"max_tokens", "n_predict"}, {"logprobs", "n_probs"}, {"response_format", "json_schema"}};
+  static const std::map<std::string, std::string> kNames = {{"logprobs", "n_probs"},
+                                                            {"response_format", "json_schema"}};
   ApiRequest request = parse_translated(Endpoint::kCompletion, translated, model, defaults, kNames);
   if (!request.more.empty() && request.is_streamed) {
     throw ApiError(400, "several prompts cannot be streamed here: use /v1/completions, or send one", "stream");

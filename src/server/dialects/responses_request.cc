@@ -250,6 +250,7 @@ ResponsesRequest translate_responses(const std::string& text, ResponseStore& sto
     if (!instructions.is_string()) fields.refuse("instructions", "must be a string");
     to["messages"].insert(to["messages"].begin(), Json{{"role", "system"}, {"content", instructions}});
   }
+  Fields(to).integer("max_output_tokens", 1, INT32_MAX);
   if (Json n = take(to, "max_output_tokens"); !n.is_null()) to["max_tokens"] = std::move(n);
   if (const Json reasoning = take(to, "reasoning"); !reasoning.is_null()) {
     if (!reasoning.is_object()) fields.refuse("reasoning", "must be an object");
