@@ -14,6 +14,7 @@
 #include <random>
 #include <utility>
 
+#include "model/call_ids.h"
 #include "model/template_limits.h"
 #include "winnow/error.h"
 
@@ -256,8 +257,11 @@ std::string ChatTemplate::render(std::span<const ChatMessage> messages, bool add
   return apply(messages, {.add_answer = add_assistant}).text;
 }
 
-ChatPrompt ChatTemplate::apply(std::span<const ChatMessage> messages, const ChatOptions& options) const {
-  if (messages.empty()) throw Error(ErrorCode::kInvalidArgument, "a chat needs at least one message");
+ChatPrompt ChatTemplate::apply(std::span<const ChatMessage> given, const ChatOptions& options) const {
+  if (given.empty()) throw Error(ErrorCode::kInvalidArgument, "a chat needs at least one message");
+  std::vector<ChatMessage> mapped;
+  if (wants_short_ids(main_source_) || wants_short_ids(tool_source_)) mapped = with_short_ids(given);
+  const std::span<const ChatMessage> messages = mapped.empty() ? given : mapped;
   const common_chat_templates* all = templates();
   bool begins_with_call = false;
   common_chat_params made =

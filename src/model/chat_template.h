@@ -32,6 +32,7 @@ class ChatTemplate {
   ChatTemplate& operator=(const ChatTemplate&) = delete;
 
   bool exists() const { return !main_source_.empty(); }
+  const std::string& source() const { return main_source_; }
   // As Model::apply_chat_template.
   std::string render(std::span<const ChatMessage> messages, bool add_assistant) const;
   ChatPrompt apply(std::span<const ChatMessage> messages, const ChatOptions& options) const;

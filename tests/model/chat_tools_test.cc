@@ -283,5 +283,29 @@ TEST(ChatToolsTest, ArgumentsOfTheTemplate) {
   EXPECT_EQ(model->apply_chat_template(messages, ChatOptions()).text, "Hi none");
 }
 
+// Nine letters, wherever the conversation has come from; the answer has the call's.
+TEST(CallIds, AreMappedForTemplatesThatWantThemShort) {
+  const auto model = family_model("mistralai-Mistral-Nemo-Instruct-2407");
+  const auto text = [&](const std::string& call_id, const std::string& answer_id) {
+    ChatMessage call{"assistant", ""};
+    call.tool_calls.push_back({call_id, "get_time", R"({"zone":"UTC"})"});
+    ChatMessage result{"tool", "12:00"};
+    result.tool_call_id = answer_id;
+    const std::vector<ChatMessage> messages = {{"user", "Time?"}, call, result};
+    ChatOptions options;
+    options.tools = kTools;
+    return model->apply_chat_template(messages, options).text;
+  };
+  EXPECT_NE(text("abc123XYZ", "abc123XYZ").find("abc123XYZ"), std::string::npos);
+  for (const std::string& id :
+       {std::string("call_0123456789abcdef"), std::string(32, 'a'), std::string("1"), std::string()}) {
+    const std::string made = text(id, id);
+    const std::size_t at = made.find("\"id\": \"");
+    ASSERT_NE(at, std::string::npos) << made;
+    const std::string mapped = made.substr(at + 7, 9);
+    EXPECT_NE(made.find("\"call_id\": \"" + mapped + "\""), std::string::npos) << made;
+  }
+}
+
 }  // namespace
 }  // namespace winnow::test
