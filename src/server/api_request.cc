@@ -97,7 +97,7 @@ int parse_probabilities(const Fields& fields, Endpoint endpoint) {
   }
   const auto n = fields.integer("top_logprobs", 0, kMostProbabilities);
   if (!fields.boolean("logprobs").value_or(false)) {
-    if (n) fields.refuse("top_logprobs", "needs 'logprobs': true");
+    if (n.value_or(0) > 0) fields.refuse("top_logprobs", "needs 'logprobs': true");
     return -1;
   }
   return static_cast<int>(n.value_or(0));
@@ -202,6 +202,7 @@ ApiRequest parse_request(Endpoint endpoint, const RequestBody& body, const Model
   refuse_unsupported(fields, endpoint);
 
   ApiRequest request{.endpoint = endpoint};
+  request.warnings = body.warnings;
   request.model = fields.text("model").value_or("");
   request.is_streamed = fields.boolean("stream").value_or(false);
   if (const std::optional<Json> options = fields.object("stream_options")) {
@@ -240,8 +241,9 @@ ApiRequest parse_request(Endpoint endpoint, const RequestBody& body, const Model
     apply_kv(kv, defaults, prompts.tokens.front(), batch);
     return request;
   }
-  PromptTokens parts = chat_tokens(model, parse_chat(fields, body.parameters, !batch.sampling.grammar.empty()),
-                                   kv.document, n_ctx, request);
+  ChatFields chat = parse_chat(fields, body.parameters, !batch.sampling.grammar.empty());
+  request.warnings.insert(request.warnings.end(), chat.warnings.begin(), chat.warnings.end());
+  PromptTokens parts = chat_tokens(model, std::move(chat), kv.document, n_ctx, request);
   if (request.format != nullptr && request.is_streamed && batch.n_probabilities >= 0) {
     fields.refuse("logprobs", "cannot be had in a stream of tool calls or thoughts: leave out one of the three");
   }

@@ -35,6 +35,7 @@ struct RequestBody {
   // Answers are written in the order of their schema, which `fields` does not keep.
   std::vector<OrderedJson> parameters;  // of fields.tools, by number
   OrderedJson schema;                   // fields.response_format.json_schema.schema
+  std::vector<std::string> warnings;    // for the log: what a dialect has left out
 };
 
 // A schema that the body `text` has somewhere else than OpenAI (where clients of llama-server, vLLM and others put it)

@@ -4,6 +4,8 @@
 #include <cctype>
 #include <set>
 
+#include "base/utf8.h"
+
 namespace winnow::server {
 namespace {
 
@@ -18,7 +20,8 @@ constexpr int kMostSchemaValues = 5'000;
 constexpr std::size_t kMostProperties = 200;  // of an object: what they take grows with their square
 constexpr int kMostArgumentLevels = 64;
 
-std::string parse_content(const Json& content, const Fields& fields) {
+// `placeholders`: what takes the place of other parts, in the answers of tools: a conversation that has one goes on.
+std::string parse_content(const Json& content, const Fields& fields, std::vector<std::string>* placeholders) {
   if (content.is_null()) return "";
   if (content.is_string()) return content;
   if (!content.is_array()) fields.refuse("content", "must be a string or a list of parts");
@@ -27,6 +30,10 @@ std::string parse_content(const Json& content, const Fields& fields) {
     const auto type = part.is_object() ? part.find("type") : part.end();
     if (!part.is_object() || type == part.end() || *type != "text" || !part.contains("text") ||
         !part["text"].is_string()) {
+      if (placeholders != nullptr && part.is_object() && type != part.end() && type->is_string() && *type != "text") {
+        text += left_out(*type, *placeholders);
+        continue;
+      }
       fields.refuse("content", "may have parts of type 'text' only");
     }
     text += part["text"];
@@ -64,6 +71,7 @@ std::vector<ChatToolCall> parse_calls(const Fields& message) {
     made.arguments = arguments == nullptr     ? "{}"
                      : arguments->is_string() ? arguments->get<std::string>()
                                               : to_text(*arguments);
+    if (made.arguments.find_first_not_of(" \n\r\t") == std::string::npos) made.arguments = "{}";  // a call of none
     if (!is_usable_json(made.arguments)) {
       inner.refuse("arguments", "must be JSON, nested at most " + std::to_string(kMostArgumentLevels) + " levels deep");
     }
@@ -71,7 +79,7 @@ std::vector<ChatToolCall> parse_calls(const Fields& message) {
   return calls;
 }
 
-ChatMessage parse_message(const Json& one, const std::string& place) {
+ChatMessage parse_message(const Json& one, const std::string& place, std::vector<std::string>& warnings) {
   if (!one.is_object()) throw ApiError(400, "'" + place + "' must be an object", "messages");
   const Fields message(one, place);
   ChatMessage made;
@@ -81,7 +89,9 @@ ChatMessage parse_message(const Json& one, const std::string& place) {
   if (!kRoles.contains(made.role)) message.refuse("role", "must be system, developer, user, assistant or tool");
   const bool is_assistant = made.role == "assistant";
   if (!one.contains("content") && !is_assistant) message.refuse("content", "is missing");
-  if (one.contains("content")) made.content = parse_content(one["content"], message);
+  if (one.contains("content")) {
+    made.content = parse_content(one["content"], message, made.role == "tool" ? &warnings : nullptr);
+  }
   made.name = message.text("name").value_or("");
   made.tool_call_id = message.text("tool_call_id").value_or("");
   if (is_assistant) {
@@ -96,14 +106,14 @@ ChatMessage parse_message(const Json& one, const std::string& place) {
   return made;
 }
 
-std::vector<ChatMessage> parse_messages(const Fields& fields) {
+std::vector<ChatMessage> parse_messages(const Fields& fields, std::vector<std::string>& warnings) {
   const Json* json = fields.find("messages");
   if (json == nullptr || !json->is_array() || json->empty()) {
     fields.refuse("messages", "must be a list of at least one message");
   }
   std::vector<ChatMessage> messages;
   for (const Json& one : *json) {
-    messages.push_back(parse_message(one, "messages[" + std::to_string(messages.size()) + "]."));
+    messages.push_back(parse_message(one, "messages[" + std::to_string(messages.size()) + "].", warnings));
   }
   // A tool's answer says which call it belongs to; many templates want the tool's name instead.
   std::map<std::string, std::string> names;
@@ -230,11 +240,18 @@ void parse_thinking(const Fields& fields, bool has_grammar, ChatOptions& options
 
 }  // namespace
 
+std::string left_out(const std::string& type, std::vector<std::string>& warnings) {
+  const std::string name = valid_utf8(type.substr(0, 64));
+  warnings.push_back("a part of type '" + name + "' in an answer of a tool was left out: this server reads text only");
+  return "[" + name + ": left out]";
+}
+
 ChatFields parse_chat(const Fields& fields, const std::vector<OrderedJson>& parameters, bool has_grammar) {
-  ChatFields chat{.messages = parse_messages(fields), .options = {}};
+  ChatFields chat;
+  chat.messages = parse_messages(fields, chat.warnings);
   chat.options.tools = parse_tools(fields, parameters);
   parse_tool_choice(fields, chat.options);
-  if (has_grammar && !chat.options.tools.empty()) {
+  if (has_grammar && !chat.options.tools.empty() && chat.options.tool_choice != ToolChoice::kNone) {
     fields.refuse("tools", "exclude 'grammar' and 'response_format', since calls have a form of their own");
   }
   if (const auto is_parallel = fields.boolean("parallel_tool_calls")) chat.options.parallel_tool_calls = is_parallel;

@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "server/dialects/anthropic_request.h"
 #include "server/http_test_support.h"
 
 namespace winnow::server {
@@ -232,6 +233,22 @@ TEST_F(AnthropicHttpTest, StreamsThatWaitSaySo) {
   const auto answer = post("/v1/messages", body.dump());
   for (std::thread& other : others) other.join();
   EXPECT_NE(answer->body.find("event: ping\ndata: {\"type\":\"ping\"}"), std::string::npos) << answer->body;
+}
+
+// A conversation that an agent has had goes on, whatever its tools have answered.
+TEST_F(AnthropicHttpTest, WhatToolsAnswerIsLeftOutWhereItIsNoText) {
+  std::vector<std::string> warnings;
+  const RequestBody body = translate_messages(R"({"messages":[{"role":"user","content":"a"},
+      {"role":"assistant","content":[{"type":"tool_use","id":"1","name":"f","input":{}},
+        {"type":"server_tool_use","id":"s","name":"web_search","input":{}},
+        {"type":"web_search_tool_result","tool_use_id":"s","content":[]}]},
+      {"role":"user","content":[{"type":"tool_result","tool_use_id":"1","content":[
+        {"type":"text","text":"seen: "},{"type":"image","source":{"type":"base64"}},
+        {"type":"document","title":"Report","source":{}},{"type":"tool_reference","tool_name":"weather"}]}]}]})",
+                                              warnings);
+  const std::string content = body.fields["messages"][2]["content"];
+  EXPECT_EQ(content, "seen: [image: left out][document: left out] Report[tool_reference: left out] weather");
+  EXPECT_EQ(warnings.size(), 5U);
 }
 
 }  // namespace

@@ -244,6 +244,16 @@ TEST_F(ApiRequestTest, MessagesThatAreNotAPersons) {
   EXPECT_EQ(refusal([&] { chat("", R"([{"role":"user"}])"); }), "messages[0].content");
 }
 
+TEST_F(ApiRequestTest, HistoriesOfAgents) {
+  const ApiRequest request = chat("", R"([{"role":"user","content":"a"},
+      {"role":"assistant","tool_calls":[{"id":"1","function":{"name":"f","arguments":""}}]},
+      {"role":"tool","tool_call_id":"1","content":[{"type":"text","text":"x"},{"type":"image_url","image_url":{}}]},
+      {"role":"user","content":"b"}])");
+  ASSERT_EQ(request.warnings.size(), 1U);
+  EXPECT_NE(request.warnings[0].find("'image_url'"), std::string::npos);
+  EXPECT_EQ(chat(R"("logprobs":false,"top_logprobs":0)").batch.n_probabilities, -1);
+}
+
 TEST_F(ApiRequestTest, DocumentsAreContexts) {
   const std::string messages = R"([{"role":"system","content":"S"},{"role":"user","content":"first"},
       {"role":"assistant","content":"A"},{"role":"user","content":"second"}])";

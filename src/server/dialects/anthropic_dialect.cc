@@ -73,11 +73,11 @@ AnthropicDialect::AnthropicDialect(std::string model_name)
 
 ApiRequest AnthropicDialect::parse(const std::string& body, const Model& model, const RequestDefaults& defaults) {
   std::vector<std::string> warnings;
-  const RequestBody translated = translate_messages(body, warnings);
+  RequestBody translated = translate_messages(body, warnings);
+  translated.warnings = std::move(warnings);
   static const std::map<std::string, std::string> kNames = {
       {"stop", "stop_sequences"}, {"response_format", "output_config.format"}, {"reasoning_effort", "output_config"}};
   ApiRequest request = parse_translated(Endpoint::kChat, translated, model, defaults, kNames);
-  request.warnings = std::move(warnings);
   if (!request.model.empty()) model_name_ = request.model;
   n_prompt_tokens_ = request.n_prompt_tokens();
   return request;

@@ -3,10 +3,13 @@
 #include <array>
 #include <optional>
 
+#include "server/chat_fields.h"
 #include "server/translation.h"
 
 namespace winnow::server {
 namespace {
+
+constexpr std::size_t kMostTitleBytes = 256;
 
 // Text of a string or of a list of blocks of type "text".
 std::string text_of(const Json& content, const Fields& fields, const std::string& name) {
@@ -22,10 +25,39 @@ std::string text_of(const Json& content, const Fields& fields, const std::string
   return text;
 }
 
+// Of an answer of a tool: blocks of other types, as images and references to tools, leave a placeholder, since a
+// conversation that has one goes on.
+std::string result_text(const Json& content, const Fields& fields, std::vector<std::string>& warnings) {
+  if (!content.is_array()) return text_of(content, fields, "content");
+  std::string text;
+  for (const Json& block : content) {
+    const Json type = block.is_object() ? block.value("type", Json()) : Json();
+    if (!type.is_string() || type == "text") {
+      text += text_of(Json::array({block}), fields, "content");
+      continue;
+    }
+    text += left_out(type, warnings);
+    // What a reference or a document says of itself.
+    for (const char* name : {"tool_name", "title", "source"}) {
+      if (block.contains(name) && block[name].is_string()) {
+        text += " " + block[name].get_ref<const std::string&>().substr(0, kMostTitleBytes);
+      }
+    }
+  }
+  return text;
+}
+
+// What Anthropic's own tools leave in a message of the assistant's.
+bool is_of_their_tools(const std::string& type) {
+  return type.ends_with("_tool_result") || type == "server_tool_use" || type == "mcp_tool_use" ||
+         type == "container_upload";
+}
+
 // A message's blocks as one message or, where tools have answered, several.
 class Blocks {
  public:
-  Blocks(const Fields& message, bool is_assistant) : message_(message), is_assistant_(is_assistant) {}
+  Blocks(const Fields& message, bool is_assistant, std::vector<std::string>& warnings)
+      : message_(message), is_assistant_(is_assistant), warnings_(warnings) {}
 
   // in_order: the same block, as far as it is a call's input.
   void add(const Json& one, const OrderedJson& in_order, const std::string& place) {
@@ -42,7 +74,7 @@ class Blocks {
       const Json* content = block.find("content");
       results_.push_back({{"role", "tool"},
                           {"tool_call_id", *id},
-                          {"content", content == nullptr ? "" : text_of(*content, block, "content")}});
+                          {"content", content == nullptr ? "" : result_text(*content, block, warnings_)}});
     } else if (type == "tool_use" && is_assistant_) {
       const std::string input = block.object("input") ? to_ordered_text(in_order.at("input")) : "{}";
       calls_.push_back({{"id", block.text("id").value_or("")},
@@ -50,6 +82,8 @@ class Blocks {
                         {"function", {{"name", block.text("name").value_or("")}, {"arguments", input}}}});
     } else if (type == "thinking" && is_assistant_) {
       thoughts_ += block.text("thinking").value_or("");
+    } else if (is_assistant_ && is_of_their_tools(type)) {
+      text_ += left_out(type, warnings_);
     } else if (type != "redacted_thinking" || !is_assistant_) {
       block.refuse("type", is_assistant_ ? "must be text, thinking or tool_use in an assistant's message"
                                          : "must be text or tool_result: this server reads no images and no files");
@@ -72,6 +106,7 @@ class Blocks {
  private:
   const Fields& message_;
   const bool is_assistant_;
+  std::vector<std::string>& warnings_;
   std::string text_, thoughts_;
   Json results_ = Json::array(), calls_ = Json::array();
 };
@@ -82,7 +117,8 @@ OrderedJson inputs_of(const std::string& text) {
   return parse_ordered(text, kInputs).at("messages");
 }
 
-Json messages_of(const Json& system, const Json& list, const std::string& text, const Fields& fields) {
+Json messages_of(const Json& system, const Json& list, const std::string& text, const Fields& fields,
+                 std::vector<std::string>& warnings) {
   Json messages = Json::array();
   if (!system.is_null()) messages.push_back({{"role", "system"}, {"content", text_of(system, fields, "system")}});
   if (!list.is_array() || list.empty()) fields.refuse("messages", "must be a list of at least one message");
@@ -103,7 +139,7 @@ Json messages_of(const Json& system, const Json& list, const std::string& text, 
       continue;
     }
     if (!content->is_array()) message.refuse("content", "must be a string or a list of blocks");
-    Blocks blocks(message, role == "assistant");
+    Blocks blocks(message, role == "assistant", warnings);
     std::size_t n_blocks = 0;
     for (const Json& block : *content) {
       const bool is_call = block.is_object() && block.contains("input");
@@ -207,7 +243,7 @@ RequestBody translate_messages(const std::string& text, std::vector<std::string>
   const Json whole = Json::object();  // for messages that name fields of the body itself
   const Fields fields(whole);
   const Json system = take(to, "system"), messages = take(to, "messages");
-  to["messages"] = messages_of(system, messages, text, fields);
+  to["messages"] = messages_of(system, messages, text, fields, warnings);
   Fields(to).integer("max_tokens", 1, INT32_MAX);
   if (Json stops = take(to, "stop_sequences"); !stops.is_null()) to["stop"] = std::move(stops);
   const Json tools = take(to, "tools"), choice = take(to, "tool_choice"), thinking = take(to, "thinking");

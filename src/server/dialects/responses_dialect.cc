@@ -12,12 +12,12 @@ ResponsesDialect::ResponsesDialect(std::string model_name, std::shared_ptr<Respo
 
 ApiRequest ResponsesDialect::parse(const std::string& body, const Model& model, const RequestDefaults& defaults) {
   request_ = translate_responses(body, *store_);
+  request_.body.warnings = request_.warnings;
   static const std::map<std::string, std::string> kNames = {{"max_tokens", "max_output_tokens"},
                                                             {"reasoning_effort", "reasoning.effort"},
                                                             {"response_format", "text.format"},
                                                             {"messages", "input"}};
   ApiRequest request = parse_translated(Endpoint::kChat, request_.body, model, defaults, kNames);
-  request.warnings = request_.warnings;
   if (!request.model.empty()) model_name_ = request.model;
   model_ = &model;
   request_.body = {};

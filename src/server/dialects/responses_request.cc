@@ -1,7 +1,12 @@
 #include "server/dialects/responses_request.h"
 
 #include <algorithm>
+#include <array>
+#include <optional>
+#include <set>
+#include <string_view>
 
+#include "server/chat_fields.h"
 #include "server/translation.h"
 
 namespace winnow::server {
@@ -24,11 +29,37 @@ std::string text_of(const Json& content, const Fields& fields, const std::string
   return text;
 }
 
+// Of an answer of a tool: other parts than text leave a placeholder, since a conversation that has one goes on.
+std::string output_text(const Json& output, const Fields& item, std::vector<std::string>& warnings) {
+  if (output.is_object()) return to_text(output);
+  if (!output.is_array()) return text_of(output, item, "output");
+  std::string text;
+  for (const Json& part : output) {
+    const Json type = part.is_object() ? part.value("type", Json()) : Json();
+    const bool is_shown = !type.is_string() || type.get_ref<const std::string&>().ends_with("text");
+    text += is_shown ? text_of(Json::array({part}), item, "output") : left_out(type, warnings);
+  }
+  return text;
+}
+
+// Items that name a call of a tool of another kind than functions, and what the model wrote in it.
+struct OtherCall {
+  const char* type;
+  const char* input;  // the field that has it
+  const char* name;   // of the tool; null: the item's own "name"
+};
+constexpr std::array<OtherCall, 5> kOtherCalls = {{{"custom_tool_call", "input", nullptr},
+                                                   {"local_shell_call", "action", "local_shell"},
+                                                   {"shell_call", "action", "shell"},
+                                                   {"apply_patch_call", "operation", "apply_patch"},
+                                                   {"mcp_call", "arguments", nullptr}}};
+
 // Items of a conversation as messages: what a model said in one go (thoughts, text, calls) are several items, and one
 // message.
 class Conversation {
  public:
-  explicit Conversation(Json messages) : messages_(std::move(messages)) {}
+  Conversation(Json messages, std::vector<std::string>& warnings)
+      : messages_(std::move(messages)), warnings_(warnings) {}
 
   void add(const Fields& item) {
     const std::string type = item.text("type").value_or("message");
@@ -36,19 +67,25 @@ class Conversation {
       add_message(item);
     } else if (type == "function_call") {
       add_call(item);
-    } else if (type == "function_call_output") {
+    } else if (is_output(type)) {
       end_turn();
       const Json* output = item.find("output");
       messages_.push_back({{"role", "tool"},
-                           {"tool_call_id", item.text("call_id").value_or("")},
-                           {"content", output == nullptr ? "" : text_of(*output, item, "output")}});
+                           {"tool_call_id", call_id_of(item)},
+                           {"content", output == nullptr ? "" : output_text(*output, item, warnings_)}});
+    } else if (const auto other = std::find_if(kOtherCalls.begin(), kOtherCalls.end(),
+                                               [&](const OtherCall& call) { return type == call.type; });
+               other != kOtherCalls.end()) {
+      add_other_call(*other, item);
     } else if (type == "reasoning") {
       begin_turn();
       std::string thoughts = turn_.value("reasoning_content", "");
       if (const Json* content = item.find("content")) thoughts += text_of(*content, item, "content");
       if (!thoughts.empty()) turn_["reasoning_content"] = thoughts;
+    } else if (is_left_out(type)) {
+      warnings_.push_back("an item of type '" + type + "' in the conversation was left out");
     } else {
-      item.refuse("type", "must be message, function_call, function_call_output or reasoning");
+      item.refuse("type", "must be message, function_call, function_call_output, reasoning or another of OpenAI's");
     }
   }
 
@@ -58,6 +95,26 @@ class Conversation {
   }
 
  private:
+  static bool is_output(const std::string& type) {
+    static const std::set<std::string> kOutputs = {"function_call_output", "custom_tool_call_output",
+                                                   "local_shell_call_output", "shell_call_output",
+                                                   "apply_patch_call_output"};
+    return kOutputs.contains(type);
+  }
+  // What OpenAI's own servers have done or know.
+  static bool is_left_out(const std::string& type) {
+    static const std::set<std::string> kLeftOut = {
+        "web_search_call",       "file_search_call",     "code_interpreter_call",
+        "image_generation_call", "computer_call",        "computer_call_output",
+        "mcp_list_tools",        "mcp_approval_request", "item_reference",
+        "mcp_approval_response", "compaction",           "tool_search_call",
+        "tool_search_output",    "ghost_snapshot",       "other"};
+    return kLeftOut.contains(type);
+  }
+  static std::string call_id_of(const Fields& item) {
+    return item.text("call_id").value_or(item.text("id").value_or(""));
+  }
+
   void begin_turn() {
     if (turn_.is_null()) turn_ = {{"role", "assistant"}, {"content", ""}};
   }
@@ -95,10 +152,33 @@ class Conversation {
          {"function", {{"name", *name}, {"arguments", item.text("arguments").value_or("{}")}}}});
   }
 
+  void add_other_call(const OtherCall& other, const Fields& item) {
+    begin_turn();
+    const auto name = other.name != nullptr ? std::optional<std::string>(other.name) : item.text("name");
+    if (!name) item.refuse("name", "is missing");
+    const Json* input = item.find(other.input);
+    std::string arguments = "{}";
+    if (input != nullptr) {
+      const bool is_json = input->is_object() || std::string_view(other.input) == "arguments";
+      arguments = !is_json             ? to_text(Json{{"input", *input}})
+                  : input->is_string() ? input->get<std::string>()
+                                       : to_text(*input);
+    }
+    turn_["tool_calls"].push_back(
+        {{"id", call_id_of(item)}, {"type", "function"}, {"function", {{"name", *name}, {"arguments", arguments}}}});
+    // The answer of a server's tool stands beside its call.
+    if (const Json* output = item.find("output"); output != nullptr && std::string_view(other.type) == "mcp_call") {
+      end_turn();
+      messages_.push_back(
+          {{"role", "tool"}, {"tool_call_id", call_id_of(item)}, {"content", output_text(*output, item, warnings_)}});
+    }
+  }
+
   Json messages_, turn_;
+  std::vector<std::string>& warnings_;
 };
 
-Json messages_of(const Json& input, Json before, const Fields& fields) {
+Json messages_of(const Json& input, Json before, const Fields& fields, std::vector<std::string>& warnings) {
   if (input.is_string()) {
     before.push_back({{"role", "user"}, {"content", input}});
     return before;
@@ -106,7 +186,7 @@ Json messages_of(const Json& input, Json before, const Fields& fields) {
   if (!input.is_array() || (input.empty() && before.empty())) {
     fields.refuse("input", "must be a string or a list of items");
   }
-  Conversation conversation(std::move(before));
+  Conversation conversation(std::move(before), warnings);
   std::size_t number = 0;
   for (const Json& one : input) {
     if (!one.is_object()) fields.refuse("input", "must be a list of objects");
@@ -244,7 +324,7 @@ ResponsesRequest translate_responses(const std::string& text, ResponseStore& sto
     }
     before = Json::parse(found->messages);
   }
-  request.messages = messages_of(take(to, "input"), std::move(before), fields);
+  request.messages = messages_of(take(to, "input"), std::move(before), fields, request.warnings);
   to["messages"] = request.messages;
   if (const Json instructions = take(to, "instructions"); !instructions.is_null()) {
     if (!instructions.is_string()) fields.refuse("instructions", "must be a string");
