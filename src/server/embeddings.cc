@@ -176,6 +176,9 @@ EmbeddingsRequest parse_ollama_embed(const std::string& body, const Model& model
   const bool is_cut_off = fields.boolean("truncate").value_or(true);
   const std::int32_t n_ctx = context_of(model, defaults);
   EmbeddingsRequest request;
+  // As ollama has it: no text, no vectors. Programs ask so whether the model is there.
+  const Json* given = fields.find("input");
+  if (given == nullptr || *given == "" || *given == Json::array()) return request;
   for (const Json& input : inputs_of(fields, "input", false)) {
     std::vector<Token> tokens = tokens_of(input, "input", model, n_ctx);
     if (is_cut_off) tokens.resize(std::min(tokens.size(), static_cast<std::size_t>(n_ctx)));
@@ -191,6 +194,7 @@ EmbeddingsRequest parse_ollama_embeddings(const std::string& body, const Model& 
   const Fields fields(json);
   const std::optional<std::string> prompt = fields.text("prompt");
   if (!prompt) fields.refuse("prompt", "is missing");
+  if (prompt->empty()) return EmbeddingsRequest();
   const std::int32_t n_ctx = context_of(model, defaults);
   EmbeddingsRequest request;
   request.is_normalised = false;
@@ -226,6 +230,8 @@ Json ollama_embed(const Embeddings& made, const std::string& model_name) {
           {"prompt_eval_count", made.n_tokens}};
 }
 
-Json ollama_embeddings(const Embeddings& made) { return {{"embedding", made.rows.at(0)}}; }
+Json ollama_embeddings(const Embeddings& made) {
+  return {{"embedding", made.rows.empty() ? std::vector<float>() : made.rows.front()}};
+}
 
 }  // namespace winnow::server

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/utf8.h"
+
 namespace winnow::server {
 namespace {
 
@@ -71,7 +73,11 @@ struct Generation::Mailbox {
 
   void finish_answer(int answer, FinishReason reason) {
     TextStream& text = texts[static_cast<std::size_t>(answer)];
-    const std::string rest = text.finish();
+    std::string rest = text.finish();
+    // The tokens were over in the middle of a character: nothing says that better than a sign for what is none.
+    if (reason == FinishReason::kLength && rest.ends_with(kReplacementText)) {
+      rest.resize(rest.size() - kReplacementText.size());
+    }
     if (!rest.empty()) put(TextPiece{.answer = answer, .text = rest});
     AnswerEnd end{.answer = answer, .cause = cause_of(reason), .stop = ""};
     if (std::find(own_stops.begin(), own_stops.end(), text.stop()) != own_stops.end()) {

@@ -99,8 +99,16 @@ Json tokenize_json(const Model& model, const Json& body) {
   if (content->size() > kMostBytes) {
     fields.refuse("content", "may have " + std::to_string(kMostBytes) + " bytes: send it in parts");
   }
-  return {{"tokens", model.tokenize(*content, fields.boolean("add_special").value_or(false),
-                                    fields.boolean("parse_special").value_or(true))}};
+  const std::vector<Token> tokens = model.tokenize(*content, fields.boolean("add_special").value_or(false),
+                                                   fields.boolean("parse_special").value_or(true));
+  if (!fields.boolean("with_pieces").value_or(false)) return {{"tokens", tokens}};
+  Json pieces = Json::array();
+  for (const Token token : tokens) {
+    const std::string text = model.token_text(token, true);
+    // As llama-server has it: the bytes of what is no text by itself.
+    pieces.push_back({{"id", token}, {"piece", find_invalid_utf8(text) ? bytes_json(text) : Json(text)}});
+  }
+  return {{"tokens", std::move(pieces)}};
 }
 
 Json detokenize_json(const Model& model, const Json& body) {

@@ -49,6 +49,10 @@ void Service::add_dialect_routes() {
   const std::vector<std::pair<const char*, Make>> routes = {
       {"/v1/chat/completions", [&] { return std::make_unique<OpenAiDialect>(Endpoint::kChat, name); }},
       {"/v1/completions", [&] { return std::make_unique<OpenAiDialect>(Endpoint::kCompletion, name); }},
+      // As clients have it whose address lacks the /v1.
+      {"/chat/completions", [&] { return std::make_unique<OpenAiDialect>(Endpoint::kChat, name); }},
+      {"/completions", [&] { return std::make_unique<OpenAiDialect>(Endpoint::kCompletion, name); }},
+      {"/responses", [&] { return std::make_unique<ResponsesDialect>(name, responses_); }},
       {"/completion", [&] { return std::make_unique<LlamaDialect>(LlamaDialect::Kind::kCompletion, name); }},
       {"/infill", [&] { return std::make_unique<LlamaDialect>(LlamaDialect::Kind::kInfill, name); }},
       {"/v1/responses", [&] { return std::make_unique<ResponsesDialect>(name, responses_); }},
@@ -66,8 +70,10 @@ void Service::add_ollama_routes() {
   for (const auto& [path, kind] : {std::pair("/api/chat", Kind::kChat), std::pair("/api/generate", Kind::kGenerate)}) {
     post(path, [this, kind = kind](Batch& batch, const httplib::Request& request, httplib::Response& response) {
       auto dialect = std::make_unique<OllamaDialect>(kind, options_.model_name);
-      if (is_ollama_load(parse_body(request.body))) {
-        response.set_content(to_ordered_text(dialect->loaded()), "application/json");
+      const Json body = parse_body(request.body);
+      if (is_ollama_load(body)) {
+        const OrderedJson answer = dialect->nothing_said(is_ollama_unload(body) ? "unload" : "load");
+        response.set_content(to_ordered_text(answer), "application/json");
         return;
       }
       generate(std::move(dialect), batch, request, response);
@@ -114,9 +120,11 @@ void Service::add_response_routes() {
 
 void Service::add_embedding_routes() {
   const std::string& name = options_.model_name;
-  embed("/v1/embeddings", parse_openai_embeddings, [&name](const EmbeddingsRequest& request, const Embeddings& made) {
-    return openai_embeddings(request, made, name);
-  });
+  for (const char* path : {"/v1/embeddings", "/embeddings"}) {
+    embed(path, parse_openai_embeddings, [&name](const EmbeddingsRequest& request, const Embeddings& made) {
+      return openai_embeddings(request, made, name);
+    });
+  }
   embed("/api/embed", parse_ollama_embed,
         [&name](const EmbeddingsRequest&, const Embeddings& made) { return ollama_embed(made, name); });
   embed("/api/embeddings", parse_ollama_embeddings,
@@ -142,19 +150,21 @@ void Service::add_routes() {
     }
     set_json(response, {{"status", "ok"}});
   });
-  get("/v1/models", [this](Batch& batch, const httplib::Request&, httplib::Response& response) {
-    set_json(response,
-             {{"object", "list"},
-              {"data", Json::array({model_json(*batch.engine()->model(), options_.defaults, options_.model_name)})}});
-  });
-  get("/v1/models/(.+)", [this](Batch& batch, const httplib::Request& request, httplib::Response& response) {
-    if (request.matches[1].str() != options_.model_name) {
-      throw ApiError(404,
-                     "there is no model '" + valid_utf8(request.matches[1].str()) + "': /v1/models lists what there is",
-                     "", "model_not_found");
-    }
-    set_json(response, model_json(*batch.engine()->model(), options_.defaults, options_.model_name));
-  });
+  for (const std::string before : {"/v1", ""}) {
+    get(before + "/models", [this](Batch& batch, const httplib::Request&, httplib::Response& response) {
+      set_json(response,
+               {{"object", "list"},
+                {"data", Json::array({model_json(*batch.engine()->model(), options_.defaults, options_.model_name)})}});
+    });
+    get(before + "/models/(.+)", [this](Batch& batch, const httplib::Request& request, httplib::Response& response) {
+      if (request.matches[1].str() != options_.model_name) {
+        throw ApiError(
+            404, "there is no model '" + valid_utf8(request.matches[1].str()) + "': /v1/models lists what there is", "",
+            "model_not_found");
+      }
+      set_json(response, model_json(*batch.engine()->model(), options_.defaults, options_.model_name));
+    });
+  }
   get("/v1/kv", [this](Batch& batch, const httplib::Request&, httplib::Response& response) {
     set_json(response, kv_json(batch, options_.defaults));
   });

@@ -448,6 +448,22 @@ TEST(HttpServerTest, WhoHasConnectedIsAnsweredAtTheEnd) {
   serving.join();
 }
 
+// The tiny model has a token for each byte: the grammar's one letter takes four.
+TEST_F(HttpTest, AnAnswerThatIsCutInsideACharacterEndsBeforeIt) {
+  start();
+  for (const bool is_streamed : {false, true}) {
+    for (int n = 1; n <= 9; ++n) {
+      const std::string emoji = "\U0001F389\U0001F389";
+      const auto answer = post(
+          "/completion",
+          Json{{"prompt", "a"}, {"n_predict", n}, {"stream", is_streamed}, {"grammar", "root ::= \"" + emoji + "\""}}
+              .dump());
+      EXPECT_EQ(answer->body.find("\uFFFD"), std::string::npos) << n << answer->body;
+      EXPECT_EQ(answer->body.find(emoji.substr(0, 4)) != std::string::npos, n >= 4) << n << answer->body;
+    }
+  }
+}
+
 TEST_F(HttpTest, ConnectionsAreUsedAgain) {
   start();
   httplib::Client one = client();

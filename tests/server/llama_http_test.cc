@@ -245,6 +245,37 @@ TEST_F(LlamaHttpTest, ASchemaIsKeptWhereverItIs) {
   }
 }
 
+TEST_F(LlamaHttpTest, PiecesOfTokens) {
+  start();
+  const Json tokens = ask("/tokenize", {{"content", "the \u00e9"}, {"with_pieces", true}})["tokens"];
+  const Json ids = ask("/tokenize", {{"content", "the \u00e9"}})["tokens"];
+  ASSERT_EQ(tokens.size(), ids.size());
+  std::string text;
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    EXPECT_EQ(tokens[i]["id"], ids[i]);
+    if (tokens[i]["piece"].is_string()) {
+      text += tokens[i]["piece"];
+    } else {
+      for (const Json& byte : tokens[i]["piece"]) text += static_cast<char>(byte.get<int>());
+    }
+  }
+  EXPECT_EQ(text, "the \u00e9");
+}
+
+TEST_F(LlamaHttpTest, PathsWithoutTheVersion) {
+  start();
+  EXPECT_EQ(
+      ask("/chat/completions", {{"messages", {{{"role", "user"}, {"content", "a"}}}}, {"max_tokens", 1}})["object"],
+      "chat.completion");
+  EXPECT_EQ(ask("/completions", {{"prompt", "a"}, {"max_tokens", 1}})["object"], "text_completion");
+  EXPECT_EQ(client().Get("/models")->status, 200);
+  EXPECT_EQ(client().Get("/models/tiny")->status, 200);
+  EXPECT_EQ(ask("/embeddings", {{"input", "a"}})["object"], "list");
+  const Json props = Json::parse(client().Get("/props")->body);
+  EXPECT_EQ(props["bos_token"], "<s>");
+  EXPECT_EQ(props["chat_template"], test::kChatmlTemplate);
+}
+
 TEST_F(LlamaHttpTest, WrongRequests) {
   start();
   for (const auto& [path, body, param] : std::vector<std::tuple<const char*, const char*, const char*>>{

@@ -106,6 +106,50 @@ TEST_F(OllamaHttpTest, NothingToSayLoadsTheModel) {
   start();
   EXPECT_EQ(ask("/api/generate", {{"model", "tiny"}})["done_reason"], "load");
   EXPECT_EQ(ask("/api/chat", {{"model", "tiny"}, {"messages", Json::array()}})["done_reason"], "load");
+  for (const Json& now : {Json(0), Json("0"), Json("0s"), Json("0m0s")}) {
+    EXPECT_EQ(ask("/api/generate", {{"model", "tiny"}, {"keep_alive", now}})["done_reason"], "unload") << now;
+  }
+  for (const Json& later : {Json(-1), Json("5m"), Json("10s"), Json("")}) {
+    EXPECT_EQ(ask("/api/generate", {{"model", "tiny"}, {"keep_alive", later}})["done_reason"], "load") << later;
+  }
+}
+
+// What ollama takes, and some of its clients send.
+TEST_F(OllamaHttpTest, IsNotStricterThanOllama) {
+  std::string log;
+  start([&](ServiceOptions& options) { options.log = [&](const Json& line) { log += line.dump(); }; });
+  Json body = say("the hat");
+  body["options"] = {{"tfs_z", 1.0}, {"num_predict", 2}};
+  ask("/api/chat", body);
+  const std::vector<Json> embeddings = {ask("/api/embed", {{"input", ""}}),
+                                        ask("/api/embed", {{"input", Json::array()}})};
+  for (const Json& made : embeddings) EXPECT_EQ(made["embeddings"], Json::array());
+  EXPECT_EQ(ask("/api/embeddings", {{"prompt", ""}})["embedding"], Json::array());
+  body["messages"].push_back({{"role", "tool"}, {"content", "rain"}});
+  ask("/api/chat", body);
+  stop(1);
+  EXPECT_NE(log.find("'tfs_z'"), std::string::npos);
+}
+
+TEST_F(OllamaHttpTest, Logprobs) {
+  start();
+  Json body = say("the hat");
+  body["logprobs"] = true;
+  body["top_logprobs"] = 2;
+  const Json answer = ask("/api/chat", body);
+  ASSERT_EQ(answer["logprobs"].size(), answer["eval_count"].get<std::size_t>());
+  EXPECT_EQ(answer["logprobs"][0]["top_logprobs"].size(), 2U);
+  EXPECT_LE(answer["logprobs"][0]["logprob"], 0);
+  const Json raw = ask("/api/generate",
+                       {{"prompt", "the hat"}, {"raw", true}, {"logprobs", true}, {"options", {{"num_predict", 3}}}});
+  ASSERT_EQ(raw["logprobs"].size(), 3U);
+  std::size_t n = 0;
+  for (const Json& line :
+       lines("/api/generate",
+             {{"prompt", "the hat"}, {"raw", true}, {"logprobs", true}, {"options", {{"num_predict", 3}}}})) {
+    n += line.value("logprobs", Json::array()).size();
+  }
+  EXPECT_EQ(n, 3U);
 }
 
 TEST_F(OllamaHttpTest, CallAnswerCall) {
@@ -167,8 +211,8 @@ TEST_F(OllamaHttpTest, ErrorsInItsShape) {
     return json["error"].get<std::string>();
   };
   for (const char* field :
-       {R"("options":7)", R"("options":{"odd":1})", R"("options":{"num_predict":"a"})", R"("options":{"stop":7})",
-        R"("format":"xml")", R"("format":7)", R"("think":7)", R"("tools":7)", R"("tools":[7])", R"("stream":7)"}) {
+       {R"("options":7)", R"("options":{"num_predict":"a"})", R"("options":{"stop":7})", R"("format":"xml")",
+        R"("format":7)", R"("think":7)", R"("tools":7)", R"("tools":[7])", R"("stream":7)"}) {
     refusal("/api/chat", R"({"messages":[{"role":"user","content":"a"}],)" + std::string(field) + "}");
   }
   EXPECT_NE(refusal("/api/chat", R"({"messages":[{"role":"user","content":"a"}],"options":{"top_p":7}})")

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/utf8.h"
+#include "model/model_impl.h"
 #include "server/chat_fields.h"
 #include "server/chat_prompt.h"
 #include "winnow/version.h"
@@ -39,6 +40,7 @@ Json props_json(const Model& model, const RequestDefaults& defaults, const std::
           {"model_path", model_name},
           {"modalities", {{"vision", false}, {"audio", false}}},
           {"bos_token", begin.empty() ? "" : valid_utf8(model.token_text(begin.front(), true))},
+          {"chat_template", valid_utf8(model.impl().chat_template.source())},
           {"has_chat_template", model.has_chat_template()},
           {"build_info", std::string("winnow-") + kVersion}};
 }

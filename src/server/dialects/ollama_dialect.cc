@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <ctime>
 
+#include "base/utf8.h"
 #include "server/answer_json.h"
 #include "server/dialects/ollama_request.h"
 #include "server/translation.h"
@@ -147,7 +148,24 @@ ApiRequest OllamaDialect::parse(const std::string& body, const Model& model, con
   }
   ApiRequest request = parse_translated(translated.endpoint, translated.body, model, defaults, kNames);
   if (!request.model.empty()) model_name_ = request.model;
+  model_ = &model;
+  wants_probabilities_ = request.batch.n_probabilities >= 0;
   return request;
+}
+
+OrderedJson OllamaDialect::probabilities(const std::vector<BatchToken>& tokens) const {
+  const auto entry = [&](Token id, float log_probability) {
+    const std::string text = model_->token_text(id, true);
+    return OrderedJson{
+        {"token", valid_utf8(text)}, {"logprob", finite(log_probability)}, {"bytes", OrderedJson(bytes_json(text))}};
+  };
+  OrderedJson all = OrderedJson::array();
+  for (const BatchToken& token : tokens) {
+    OrderedJson one = entry(token.token, token.log_probability);
+    for (const TokenProbability& top : token.top) one["top_logprobs"].push_back(entry(top.token, top.log_probability));
+    all.push_back(std::move(one));
+  }
+  return all;
 }
 
 OrderedJson OllamaDialect::head() const { return {{"model", model_name_}, {"created_at", time_text()}}; }
@@ -177,10 +195,10 @@ OrderedJson OllamaDialect::last_line(OrderedJson line, AnswerCause cause, const 
   return line;
 }
 
-OrderedJson OllamaDialect::loaded() const {
+OrderedJson OllamaDialect::nothing_said(const char* done_reason) const {
   OrderedJson all = line("", "");
   all["done"] = true;
-  all["done_reason"] = "load";
+  all["done_reason"] = done_reason;
   return all;
 }
 
@@ -188,6 +206,7 @@ std::string OllamaDialect::whole(const std::vector<WholeAnswer>& answers, const 
   const WholeAnswer& answer = answers.front();
   OrderedJson all = line(answer.message.content, answer.message.reasoning);
   if (!answer.message.tool_calls.empty()) all["message"]["tool_calls"] = calls_json(answer.message.tool_calls);
+  if (wants_probabilities_) all["logprobs"] = probabilities(answer.tokens);
   return to_ordered_text(last_line(std::move(all), answer.finish.cause, result));
 }
 
@@ -199,8 +218,10 @@ std::string OllamaDialect::delta(const AnswerDelta& answer) {
     call.name += delta.name;
     call.arguments += delta.arguments;
   }
-  if (delta.content.empty() && delta.reasoning.empty()) return "";
-  return line_text(line(delta.content, delta.reasoning));
+  if (delta.content.empty() && delta.reasoning.empty() && answer.tokens.empty()) return "";
+  OrderedJson made = line(delta.content, delta.reasoning);
+  if (!answer.tokens.empty() && wants_probabilities_) made["logprobs"] = probabilities(answer.tokens);
+  return line_text(made);
 }
 
 std::string OllamaDialect::finish(const AnswerFinish& finish) {

@@ -25,11 +25,12 @@ class OllamaDialect : public Dialect {
   const char* stream_type() const override { return "application/x-ndjson"; }
   const std::string& id() const override { return id_; }
 
-  // To a request without a prompt: the model is loaded.
-  OrderedJson loaded() const;
+  // To a request without a prompt: the model is "load"ed, or "unload"ed.
+  OrderedJson nothing_said(const char* done_reason) const;
 
  private:
   OrderedJson head() const;
+  OrderedJson probabilities(const std::vector<BatchToken>& tokens) const;
   OrderedJson line(const std::string& content, const std::string& thoughts) const;
   OrderedJson last_line(OrderedJson line, AnswerCause cause, const BatchResult& result) const;
 
@@ -38,6 +39,8 @@ class OllamaDialect : public Dialect {
   std::string model_name_;
   std::vector<ChatToolCall> calls_;  // of a stream; they are told whole
   AnswerCause cause_ = AnswerCause::kStop;
+  const Model* model_ = nullptr;
+  bool wants_probabilities_ = false;
 };
 
 // {"error": ".."}

@@ -3,6 +3,7 @@
 #include <deque>
 #include <set>
 
+#include "base/utf8.h"
 #include "server/translation.h"
 
 namespace winnow::server {
@@ -27,7 +28,8 @@ const std::set<std::string> kTaken = {"seed",
                                       "mirostat_eta",
                                       "stop"};
 
-void translate_options(const Json& options, const Fields& fields, Json& body) {
+void translate_options(const Json& options, const Fields& fields, RequestBody& translated) {
+  Json& body = translated.fields;
   if (options.is_null()) return;
   if (!options.is_object()) fields.refuse("options", "must be an object");
   const Fields inner(options, "options.");
@@ -40,7 +42,9 @@ void translate_options(const Json& options, const Fields& fields, Json& body) {
       // -1: the whole context.
       body[name] = name == "repeat_last_n" && value == -1 ? Json(1 << 16) : value;
     } else if (!kPassedOver.contains(name)) {
-      inner.refuse(name, "is not an option that this server knows: leave it out");
+      // As ollama does: programs go on sending what it had once (tfs_z).
+      translated.warnings.push_back("the option '" + valid_utf8(name.substr(0, 64)) +
+                                    "' was passed over: there is none");
     }
   }
 }
@@ -76,6 +80,21 @@ void refuse_unless_empty(const Json& body, const Fields& fields, const char* nam
   fields.refuse(name, why);
 }
 
+// As OpenAI's chats have them, and its completions.
+void translate_logprobs(const Json& given, const Fields& fields, Endpoint endpoint, Json& body) {
+  const auto n = fields.integer("top_logprobs", 0, 20);
+  if (!fields.boolean("logprobs").value_or(false)) {
+    if (n.value_or(0) > 0) fields.refuse("top_logprobs", "needs 'logprobs': true");
+    return;
+  }
+  if (endpoint == Endpoint::kCompletion) {
+    body["logprobs"] = n.value_or(0);
+    return;
+  }
+  body["logprobs"] = true;
+  if (n) body["top_logprobs"] = given["top_logprobs"];
+}
+
 // What both have: all but the messages or the prompt.
 RequestBody translate_common(const std::string& text, Json given, const Fields& fields) {
   RequestBody body;
@@ -85,8 +104,7 @@ RequestBody translate_common(const std::string& text, Json given, const Fields& 
   }
   to["stream"] = given.value("stream", Json()).is_null() ? Json(true) : given["stream"];
   refuse_unless_empty(given, fields, "images", "cannot be read by this server: leave them out");
-  refuse_unless_empty(given, fields, "logprobs", "are had from /v1/chat/completions only");
-  translate_options(take(given, "options"), fields, to);
+  translate_options(take(given, "options"), fields, body);
   translate_format(take(given, "format"), text, fields, body);
   translate_thinking(take(given, "think"), fields, to);
   return body;
@@ -119,6 +137,8 @@ Json message_of(const Fields& message, std::deque<std::string>& called) {
   if (name.empty() && !called.empty()) name = called.front();
   if (!called.empty()) called.pop_front();
   if (!name.empty()) made["name"] = name;
+  // ollama takes an answer to no call.
+  if (name.empty() && !made.contains("tool_call_id")) made["tool_call_id"] = "call";
   return made;
 }
 
@@ -132,11 +152,21 @@ bool is_ollama_load(const Json& body) {
   return is_nothing("messages") && is_nothing("prompt") && is_nothing("system") && is_nothing("suffix");
 }
 
+bool is_ollama_unload(const Json& body) {
+  const auto found = body.find("keep_alive");
+  if (found == body.end()) return false;
+  if (found->is_number()) return *found == 0;
+  if (!found->is_string()) return false;
+  const auto& text = found->get_ref<const std::string&>();
+  return !text.empty() && text.find_first_not_of("0.hmsun") == std::string::npos && text.find('0') != std::string::npos;
+}
+
 RequestBody translate_ollama_chat(const std::string& text) {
   Json given = parse_body(text);
   if (const auto messages = given.find("messages"); messages != given.end()) write_arguments_in_order(*messages, text);
   const Fields fields(given);
   RequestBody body = translate_common(text, given, fields);
+  translate_logprobs(given, fields, Endpoint::kChat, body.fields);
   const Json* messages = fields.find("messages");
   if (messages == nullptr || !messages->is_array()) fields.refuse("messages", "must be a list of messages");
   Json& to = body.fields["messages"];
@@ -164,15 +194,18 @@ OllamaGenerate translate_ollama_generate(const std::string& text) {
   const std::string prompt = fields.text("prompt").value_or("");
   const std::string system = fields.text("system").value_or("");
   Json& to = made.body.fields;
+  const auto suffix = fields.text("suffix");
+  const bool is_completion = fields.boolean("raw").value_or(false) || (suffix && !suffix->empty());
+  translate_logprobs(given, fields, is_completion ? Endpoint::kCompletion : Endpoint::kChat, to);
   if (fields.boolean("raw").value_or(false)) {
     if (!system.empty()) fields.refuse("system", "has no effect with 'raw': put it into the prompt");
     made.endpoint = Endpoint::kCompletion;
     to["prompt"] = prompt;
-    if (const auto suffix = fields.text("suffix"); suffix && !suffix->empty()) to["suffix"] = *suffix;
+    if (suffix && !suffix->empty()) to["suffix"] = *suffix;
     to.erase("chat_template_kwargs");
     return made;
   }
-  if (const auto suffix = fields.text("suffix"); suffix && !suffix->empty()) {
+  if (suffix && !suffix->empty()) {
     if (!system.empty()) fields.refuse("system", "has no effect with 'suffix': leave it out");
     made.endpoint = Endpoint::kCompletion;
     to["prompt"] = prompt;

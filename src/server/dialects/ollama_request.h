@@ -19,5 +19,7 @@ OllamaGenerate translate_ollama_generate(const std::string& text);
 
 // Whether a body asks for nothing but that the model is loaded, which it always is.
 bool is_ollama_load(const Json& body);
+// Of such a body: whether it asks that the model goes, which it does not here.
+bool is_ollama_unload(const Json& body);
 
 }  // namespace winnow::server
