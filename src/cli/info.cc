@@ -8,10 +8,12 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "base/process_memory.h"
+#include "base/utf8.h"
 #include "cli/cache_flags.h"
 #include "cli/commands.h"
 #include "cli/model_flags.h"
@@ -158,11 +160,23 @@ nlohmann::ordered_json one_or_all(const std::vector<int>& values) {
   return values.size() == 1 ? nlohmann::ordered_json(values.front()) : nlohmann::ordered_json(values);
 }
 
+// Text of a model file for a terminal: what would steer that (escape sequences) is shown as '?'.
+std::string shown_text(const std::string& text) {
+  std::string shown;
+  for (std::string_view rest = text; !rest.empty();) {
+    const Utf8Step step = first_character(rest);
+    const bool is_control = step.character < 0x20 || (step.character >= 0x7F && step.character < 0xA0);
+    shown += is_control ? "?" : valid_utf8(rest.substr(0, step.n_bytes));
+    rest.remove_prefix(step.n_bytes);
+  }
+  return shown;
+}
+
 std::string describe(const CostModel& cost, const Machine& machine, const std::string& types,
                      const std::vector<Budget>& budgets) {
   const ModelInfo& model = cost.model;
   const auto number = [](auto value) { return count_text(static_cast<std::int64_t>(value)); };
-  TextTable facts({{"model"}, {model.name.empty() ? "(no name)" : model.name}});
+  TextTable facts({{"model"}, {model.name.empty() ? "(no name)" : shown_text(model.name)}});
   facts.row({"architecture", model.architecture + ", " + short_count_text(static_cast<double>(model.n_parameters)) +
                                  " parameters, " + model.file_type + ", " + bytes_text(model.bytes)});
   facts.row({"layers", layers_text(model)});

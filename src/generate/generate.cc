@@ -4,6 +4,7 @@
 #include <limits>
 #include <utility>
 
+#include "base/utf8.h"
 #include "winnow/session.h"
 
 namespace winnow {
@@ -49,6 +50,10 @@ struct Generator::Impl {
 
   GenerationStep last_step() {
     text = stream.finish();
+    // The tokens were over in the middle of a character: nothing says that better than a sign for what is none.
+    if (reason == FinishReason::kLength && text.ends_with(kReplacementText)) {
+      text.resize(text.size() - kReplacementText.size());
+    }
     return {.text = text, .is_last = true, .reason = reason};
   }
 
