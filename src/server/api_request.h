@@ -55,7 +55,9 @@ struct ApiRequest {
   int n_told = 1;                            // answers to a prompt that the client is told; the rest is not as good
   bool tells_probabilities = true;           // where there are any
   bool is_streamed = false;
-  bool wants_usage = false;           // at the end of the stream
+  bool wants_usage = false;  // at the end of the stream
+  // llama-server's "t_max_predict_ms", for editors: an answer of more than one line ends so long after its first token.
+  double predict_s = 0;               // 0: it does not
   bool wants_heads = false;           // the entries of each layer and head, in the timings
   std::vector<std::string> warnings;  // for the log: what was passed over
 

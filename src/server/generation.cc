@@ -1,6 +1,7 @@
 #include "server/generation.h"
 
 #include <algorithm>
+#include <chrono>
 
 #include "base/utf8.h"
 
@@ -55,6 +56,13 @@ struct Generation::Mailbox {
   std::mutex mutex;
   std::condition_variable arrived;
   std::deque<GenerationEvent> events;
+  struct Timing {
+    std::optional<std::chrono::steady_clock::time_point> first;  // token
+    bool has_lines = false;
+    bool is_over = false;
+  };
+  std::vector<Timing> timings;  // of each answer
+  double predict_s = 0;
 
   void put(GenerationEvent event) {
     const std::lock_guard lock(mutex);
@@ -67,8 +75,19 @@ struct Generation::Mailbox {
     const bool is_shown = std::binary_search(shown_tokens.begin(), shown_tokens.end(), token.token);
     TextPiece piece{.answer = token.answer, .text = text.add(model->token_text(token.token, is_shown))};
     if (wants_tokens && !text.is_stopped()) piece.tokens.push_back(token);
+    const bool is_late = is_over_time(token.answer, piece.text);
     if (!piece.text.empty() || !piece.tokens.empty()) put(std::move(piece));
-    return !text.is_stopped();
+    return !text.is_stopped() && !is_late;
+  }
+
+  bool is_over_time(int answer, const std::string& text) {
+    if (predict_s <= 0) return false;
+    Timing& timing = timings[static_cast<std::size_t>(answer)];
+    const auto now = std::chrono::steady_clock::now();
+    if (!timing.first) timing.first = now;
+    timing.has_lines = timing.has_lines || text.find('\n') != std::string::npos;
+    timing.is_over = timing.has_lines && now - *timing.first > std::chrono::duration<double>(predict_s);
+    return timing.is_over;
   }
 
   void finish_answer(int answer, FinishReason reason) {
@@ -80,6 +99,7 @@ struct Generation::Mailbox {
     }
     if (!rest.empty()) put(TextPiece{.answer = answer, .text = rest});
     AnswerEnd end{.answer = answer, .cause = cause_of(reason), .stop = ""};
+    if (timings[static_cast<std::size_t>(answer)].is_over) end.cause = AnswerCause::kLength;
     if (std::find(own_stops.begin(), own_stops.end(), text.stop()) != own_stops.end()) {
       end.cause = AnswerCause::kStopText;
       end.stop = text.stop();
@@ -107,6 +127,8 @@ Generation::Generation(Batch& batch, const ApiRequest& request) : batch_(batch),
   mailbox_->model = batch.engine()->model();
   mailbox_->wants_tokens = request.batch.n_probabilities >= 0;
   mailbox_->texts.assign(static_cast<std::size_t>(request.n_answers()), TextStream(request.stops));
+  mailbox_->timings.resize(mailbox_->texts.size());
+  mailbox_->predict_s = request.predict_s;
   mailbox_->own_stops.assign(request.stops.begin(),
                              request.stops.begin() + static_cast<std::ptrdiff_t>(request.n_own_stops));
   mailbox_->shown_tokens = request.shown_tokens;

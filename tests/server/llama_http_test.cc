@@ -245,6 +245,27 @@ TEST_F(LlamaHttpTest, ASchemaIsKeptWhereverItIs) {
   }
 }
 
+// What editors send (llama.vim, llama.vscode): an answer of several lines ends when its time is over.
+TEST_F(LlamaHttpTest, TimesOfEditors) {
+  start();
+  Json body = {{"prompt", "a"},
+               {"n_predict", 1500},
+               {"ignore_eos", true},
+               {"n_indent", 4},
+               {"t_max_prompt_ms", 500},
+               {"t_max_predict_ms", 1},
+               {"samplers", {"top_k", "top_p", "infill"}},
+               {"grammar", "root ::= [a\\n]+"},
+               {"temperature", 1},
+               {"seed", 1}};
+  const Json cut = ask("/completion", body);
+  EXPECT_LT(cut["tokens_predicted"], 1500);
+  EXPECT_EQ(cut["stop_type"], "limit");
+  body["grammar"] = "root ::= [a]+";  // one line
+  body["n_predict"] = 100;
+  EXPECT_EQ(ask("/completion", body)["tokens_predicted"], 100);
+}
+
 TEST_F(LlamaHttpTest, PiecesOfTokens) {
   start();
   const Json tokens = ask("/tokenize", {{"content", "the \u00e9"}, {"with_pieces", true}})["tokens"];

@@ -1,5 +1,7 @@
 #include "server/dialects/llama_dialect.h"
 
+#include <algorithm>
+
 #include "base/utf8.h"
 #include "server/answer_json.h"
 #include "server/chat_prompt.h"
@@ -13,10 +15,11 @@ constexpr std::size_t kMostFiles = 256;
 
 // Fields that would change the answer, unless they have the value beside them.
 void refuse_unsupported(Json& body, const Fields& fields) {
-  const std::vector<std::pair<const char*, Json>> harmless = {
-      {"post_sampling_probs", false},    {"t_max_predict_ms", 0}, {"n_indent", 0},
-      {"image_data", Json::array()},     {"lora", Json::array()}, {"n_cache_reuse", 0},
-      {"multimodal_data", Json::array()}};
+  const std::vector<std::pair<const char*, Json>> harmless = {{"post_sampling_probs", false},
+                                                              {"image_data", Json::array()},
+                                                              {"lora", Json::array()},
+                                                              {"n_cache_reuse", 0},
+                                                              {"multimodal_data", Json::array()}};
   for (const auto& [name, value] : harmless) {
     const Json given = take(body, name);
     if (!given.is_null() && given != value && !(value == 0 && given.is_number() && given < 0)) {
@@ -75,6 +78,13 @@ LlamaDialect::LlamaDialect(Kind kind, std::string model_name)
 
 ApiRequest LlamaDialect::parse(const std::string& body, const Model& model, const RequestDefaults& defaults) {
   RequestBody translated = translate(body);
+  const Fields times(translated.fields);
+  const auto predict_ms = times.integer("t_max_predict_ms", INT64_MIN, INT64_MAX);
+  // When an editor's answer ends anyway: a few lines more change nothing but how long it takes.
+  for (const char* name : {"n_indent", "t_max_prompt_ms"}) {
+    const auto n = times.integer(name, INT64_MIN, INT64_MAX);
+    if (n.value_or(0) > 0) translated.warnings.push_back("'" + std::string(name) + "' was passed over");
+  }
   if (kind_ == Kind::kInfill) {
     const std::int32_t n_ctx = defaults.session.n_ctx > 0 ? defaults.session.n_ctx : model.info().n_ctx_train;
     const Json nothing = Json::object();
@@ -86,6 +96,7 @@ ApiRequest LlamaDialect::parse(const std::string& body, const Model& model, cons
   if (!request.more.empty() && request.is_streamed) {
     throw ApiError(400, "several prompts cannot be streamed here: use /v1/completions, or send one", "stream");
   }
+  request.predict_s = static_cast<double>(std::max<std::int64_t>(predict_ms.value_or(0), 0)) / 1e3;
   model_ = &model;
   wants_probabilities_ = request.batch.n_probabilities >= 0;
   n_prompt_tokens_ = request.n_prompt_tokens();
