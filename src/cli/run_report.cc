@@ -40,8 +40,8 @@ std::string run_report_json(const RunReport& report) {
                 {"bytes_full", statistics.bytes_full},
                 {"bytes_kept", statistics.bytes_kept},
                 {"bytes_peak", statistics.bytes_peak},
-                {"kept", statistics.kept},
-                {"raised", statistics.raised}};
+                {"kept", statistics.kept}};
+  if (n_raised(statistics) > 0) json["kv"]["raised"] = statistics.raised;
   if (statistics.promise) json["kv"]["promise"] = promise_json<nlohmann::ordered_json>(*statistics.promise);
   json["timing"] = {{"load_s", report.load_s},
                     {"prefill_s", statistics.prefill_s},

@@ -27,9 +27,9 @@ struct Bounds {
   double auto_5_percent;  // and of auto at 5 % of the bytes
 };
 constexpr Bounds kBounds[] = {
-    {.model = "SmolLM2-135M", .is_default = true, .r4_keys = 0.02, .auto_5_percent = 0.1},
-    {.model = "Qwen2.5-Coder-1.5B-Instruct", .is_default = false, .r4_keys = 0.02, .auto_5_percent = 0.5},
-    {.model = "Gemma-3-270M", .is_default = false, .r4_keys = 0.02, .auto_5_percent = 0.5},
+    {.model = "SmolLM2-135M", .is_default = true, .r4_keys = 0.01, .auto_5_percent = 0.02},
+    {.model = "Qwen2.5-Coder-1.5B-Instruct", .is_default = false, .r4_keys = 0.01, .auto_5_percent = 0.2},
+    {.model = "Gemma-3-270M", .is_default = false, .r4_keys = 0.01, .auto_5_percent = 0.2},
 };
 
 void PrintTo(const Bounds& bounds, std::ostream* out) { *out << bounds.model; }
