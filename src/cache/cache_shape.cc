@@ -6,7 +6,7 @@
 namespace winnow {
 
 std::size_t CacheShape::entry_bytes(int layer) const {
-  return kernels::entry_bytes(this->layer(layer), key_type, value_type);
+  return kernels::entry_bytes(this->layer(layer), key_type_of(layer), value_type_of(layer));
 }
 
 std::size_t CacheShape::fine_entry_bytes(int layer) const {

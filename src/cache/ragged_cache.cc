@@ -43,7 +43,11 @@ RaggedCache::RaggedCache(const CacheShape& shape, std::shared_ptr<PagePool> pool
     sizes.formats[kFirst] = format(plain, kPageEntries - kPlainEntries);
     if (shape.fine) sizes.formats[kFine] = format(*shape.fine);
     if (shape.fine) sizes.formats[kHeldFine] = format(*held.fine);
-    if (!shape.later || layer.window > 0) continue;
+    if (!shape.later) continue;
+    if (layer.window > 0) {
+      sizes.formats[kCoded] = format(*shape.later);
+      continue;
+    }
     sizes.formats[kLater] = format(*shape.later);
     sizes.later = kLater;
   }
@@ -53,6 +57,8 @@ RaggedCache::RaggedCache(const CacheShape& shape, std::shared_ptr<PagePool> pool
 RaggedCache RaggedCache::fork() const {
   RaggedCache copy(shape_, pool_);
   copy.heads_ = heads_;
+  // Windows may be those of an old file.
+  for (std::size_t l = 0; l < layouts_.size(); ++l) copy.layouts_[l].formats[kCoded] = layouts_[l].formats[kCoded];
   return copy;
 }
 

@@ -55,7 +55,8 @@ struct FineTypes {
   bool operator==(const FineTypes&) const = default;
 };
 
-// What follows a cut, once its pages are full and until the next cut. Windows have what a cut keeps.
+// What follows a cut, once its pages are full and until the next cut, and what windows hold: a method's budget counts
+// the layers that it may cut, and every token looks at the last ones.
 struct LaterTypes {
   EntryType key_type;
   EntryType value_type;
@@ -79,6 +80,10 @@ struct CacheShape {
   int n_cut_heads() const;  // of the layers that methods cut
   // Whether rows are stored as codes, in other types than those in which they come.
   bool has_codes() const { return kernels::is_coded(key_type) || kernels::is_coded(value_type); }
+  // How entries of a layer are stored once they are settled; of the layers that are cut those that are not the best.
+  EntryType key_type_of(int layer) const { return holds_later(layer) ? later->key_type : key_type; }
+  EntryType value_type_of(int layer) const { return holds_later(layer) ? later->value_type : value_type; }
+  bool holds_later(int layer) const { return later && this->layer(layer).window > 0; }
   std::size_t key_bytes(int layer) const { return row_bytes(key_type, this->layer(layer).key_dim); }
   std::size_t value_bytes(int layer) const { return row_bytes(value_type, this->layer(layer).value_dim); }
   // Keys, value and position of one token in one KV head of the layer.

@@ -18,10 +18,9 @@ namespace {
 // n_kv_head, key_dim, value_dim, key_type, value_type.
 using LayerNumbers = std::array<std::int32_t, 5>;
 
-LayerNumbers numbers_of(const CacheShape& shape, int layer) {
-  const LayerShape& sizes = shape.layer(layer);
-  return {sizes.n_kv_head, sizes.key_dim, sizes.value_dim, static_cast<std::int32_t>(shape.key_type),
-          static_cast<std::int32_t>(shape.value_type)};
+LayerNumbers numbers_of(const LayerShape& sizes, EntryType key_type, EntryType value_type) {
+  return {sizes.n_kv_head, sizes.key_dim, sizes.value_dim, static_cast<std::int32_t>(key_type),
+          static_cast<std::int32_t>(value_type)};
 }
 
 std::string type_name(std::int32_t type) {
@@ -63,7 +62,10 @@ std::shared_ptr<const std::vector<std::byte>> read_origin(std::istream& in, int 
 }  // namespace
 
 void RaggedCache::write(std::ostream& out, int layer) const {
-  const LayerNumbers numbers = numbers_of(shape_, layer);
+  const bool has_heads = shape_.layer(layer).n_kv_head > 0;
+  const Format& settled = layout(layer).coded();
+  const LayerNumbers numbers = numbers_of(shape_.layer(layer), has_heads ? settled.key_type : shape_.key_type,
+                                          has_heads ? settled.value_type : shape_.value_type);
   write_bytes(out, numbers.data(), sizeof(numbers));
   for (int kv_head = 0; kv_head < shape_.layer(layer).n_kv_head; ++kv_head) {
     const Head& h = head(layer, kv_head);
@@ -98,7 +100,20 @@ void RaggedCache::restore(std::istream& in, int layer) {
   try {
     LayerNumbers found{};
     read_bytes(in, found.data(), sizeof(found));
-    if (const LayerNumbers expected = numbers_of(shape_, layer); found != expected) {
+    const LayerShape& sizes = shape_.layer(layer);
+    const LayerNumbers expected = sizes.n_kv_head > 0
+                                      ? numbers_of(sizes, shape_.key_type_of(layer), shape_.value_type_of(layer))
+                                      : numbers_of(sizes, shape_.key_type, shape_.value_type);
+    // Before version 7 of session files windows had the types of what a cut keeps.
+    const bool is_old_window =
+        shape_.holds_later(layer) && found == numbers_of(sizes, shape_.key_type, shape_.value_type);
+    if (is_old_window) {
+      Format& coded = layouts_[static_cast<std::size_t>(layer)].formats[kCoded];
+      coded.key_type = shape_.key_type;
+      coded.value_type = shape_.value_type;
+      coded.key_bytes = row_bytes(coded.key_type, sizes.key_dim);
+      coded.value_bytes = row_bytes(coded.value_type, sizes.value_dim);
+    } else if (found != expected) {
       fail("has in layer " + std::to_string(layer) + " " + describe(found) + ", but this session has " +
            describe(expected) + ": load it with the model and the cache types that it was saved with");
     }

@@ -211,6 +211,43 @@ TEST_P(KeyOrigins, AreMissingInOldFiles) {
   EXPECT_LT(error_of_keys(old, all, none), most() + 0.2);
 }
 
+// What follows a cut has types of its own, and so have windows; files of before have those of what a cut keeps there.
+TEST_P(KeyOrigins, OfWindowsInTypesOfTheirOwnComeFromFilesOldAndNew) {
+  CacheShape shape = this->shape();
+  shape.layers[0].window = 100;
+  const CacheShape old_shape = shape;
+  shape.later = {.key_type = EntryType::kQ8_0, .value_type = EntryType::kQ8_0};
+  for (const CacheShape& written : {shape, old_shape}) {
+    RaggedCache cache(written, pool_);
+    std::vector<Row> rows;
+    for (std::int32_t position = 0; position < 225; position += 45) {
+      for (Row& row : extend_biased(cache, 45, position, random_)) rows.push_back(std::move(row));
+      cache.settle();
+    }
+    rows.erase(rows.begin(), rows.end() - 100);
+    std::stringstream stream;
+    cache.write(stream, 0);
+    RaggedCache restored(shape, pool_);
+    restored.restore(stream, 0);
+    const EntryType type = written.later ? EntryType::kQ8_0 : GetParam();
+    EXPECT_EQ(restored.entries(0, 0).runs.front().key_type, type);
+    EXPECT_EQ(restored.bytes(), cache.bytes());
+    // It goes on as it was, and so do forks and their files.
+    RaggedCache fork = restored.fork();
+    for (Row& row : extend_biased(fork, 45, 225, random_)) rows.push_back(std::move(row));
+    rows.erase(rows.begin(), rows.begin() + 45);
+    fork.settle();
+    EXPECT_EQ(fork.entries(0, 0).runs.front().key_type, type);
+    EXPECT_LT(error_of_keys(fork, rows, large_bias()),
+              (written.later ? most_error(EntryType::kQ8_0) : most()) * 1.5 + 0.03);
+    std::stringstream again;
+    fork.write(again, 0);
+    RaggedCache last(shape, pool_);
+    last.restore(again, 0);
+    EXPECT_EQ(find(last, 0, 0).rows[20].key, find(fork, 0, 0).rows[20].key);
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Types, KeyOrigins,
                          testing::Values(EntryType::kQ8_0, EntryType::kQ4_0, EntryType::kR4, EntryType::kR3),
                          [](const auto& test) { return std::string(entry_type_name(test.param)); });
