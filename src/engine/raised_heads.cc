@@ -1,7 +1,6 @@
 #include "engine/raised_heads.h"
 
 #include <algorithm>
-#include <numeric>
 #include <vector>
 
 #include "engine/evidence/code_cost.h"

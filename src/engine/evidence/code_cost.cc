@@ -123,7 +123,7 @@ CodeCost cost_of_head(const LayerView& view, int head, EntryType key_type, Entry
       square += on_entry[i] * v * v;
     }
   }
-  // What is no number has gone wrong before, and says so elsewhere.
+  // A cost that is no number comes of keys or values that are none, which are refused elsewhere.
   const auto finite = [](double x) { return std::isfinite(x) ? x : 0.0; };
   return {.keys = finite(kl / n_rows), .values = square > 0 ? finite(error / square) : 0.0};
 }
