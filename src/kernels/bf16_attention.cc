@@ -200,10 +200,9 @@ void attend_rows(const AttentionShape& shape, const HeadEntries& entries, const 
 
 }  // namespace
 
-bool prefers_bf16_attention(const AttentionShape& shape, const QueryRows& rows) {
-  constexpr std::int32_t kMinRows = 8;
+bool prefers_bf16_attention(const AttentionShape& shape) {
   return current_bf16_unit() != Bf16Unit::kNone && shape.key_type != EntryType::kF32 &&
-         shape.value_type != EntryType::kF32 && rows.n_rows >= kMinRows;
+         shape.value_type != EntryType::kF32;
 }
 
 std::size_t bf16_attention_scratch_bytes(const AttentionShape& shape) {
@@ -234,7 +233,7 @@ HWY_POP_ATTRIBUTES
 
 namespace winnow::kernels {
 
-bool prefers_bf16_attention(const AttentionShape&, const QueryRows&) { return false; }
+bool prefers_bf16_attention(const AttentionShape&) { return false; }
 std::size_t bf16_attention_scratch_bytes(const AttentionShape&) { return 0; }
 void bf16_attention(Bf16Unit, const AttentionShape&, const HeadEntries&, const QueryRows&, const CausalOutput&,
                     std::span<std::byte>) {}

@@ -16,9 +16,10 @@
 
 namespace winnow::kernels {
 
-// Whether the current instruction set has the products and the call is large enough to gain by them. Entries of float32
-// and short turns never take this path: their results stay as exact as those of the other instruction sets.
-bool prefers_bf16_attention(const AttentionShape& shape, const QueryRows& rows);
+// Whether the current instruction set has the products. Entries of float32 never take this path: their results stay as
+// exact as those of the other instruction sets. The number of rows has no say: what a row comes to is then the same
+// bits whether it was read with a whole prompt or alone behind one that was kept.
+bool prefers_bf16_attention(const AttentionShape& shape);
 
 std::size_t bf16_attention_scratch_bytes(const AttentionShape& shape);
 

@@ -258,7 +258,7 @@ void attend_rows(const AttentionShape& shape, const HeadEntries& entries, const 
 
 void causal_attention(const AttentionShape& shape, const HeadEntries& entries, const QueryRows& rows,
                       const CausalOutput& output, std::span<std::byte> scratch) {
-  const Bf16Unit unit = prefers_bf16_attention(shape, rows) ? current_bf16_unit() : Bf16Unit::kNone;
+  const Bf16Unit unit = prefers_bf16_attention(shape) ? current_bf16_unit() : Bf16Unit::kNone;
   for (std::int32_t first = 0; first < rows.n_rows; first += kCausalBlockRows) {
     QueryRows some = rows;
     some.q += first * rows.row_stride;

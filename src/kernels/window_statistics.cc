@@ -419,7 +419,7 @@ void fold_columns(ColumnFold fold, const AttentionShape& shape, const HeadEntrie
   assert(shape.key_dim % 8 == 0 && shape.key_dim <= kMaxHeadDim);
   assert(scratch.size() >= window_statistics_scratch_bytes(shape, rows.n_rows));
   if (rows.n_rows == 0) return;
-  if (prefers_bf16_attention(shape, rows)) {
+  if (prefers_bf16_attention(shape)) {
     bf16_fold_columns(current_bf16_unit(), fold, shape, entries, rows, log_sum_exp, n_columns, columns, scratch);
     return;
   }

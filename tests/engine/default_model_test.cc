@@ -17,6 +17,7 @@
 #include "kernels/quantised_product.h"
 #include "model/tokenizer.h"
 #include "winnow/embedding.h"
+#include "winnow/log_softmax.h"
 
 extern char** environ;
 
@@ -144,6 +145,65 @@ TEST_F(DefaultModelTest, EqualsLibllamaOnNaturalText) {
   const Distance distance = distance_between(exact, prompt_logits(*int8, full_options(), tokens));
   print("winnow, 8-bit products", distance);
   EXPECT_LE(distance.mean_kl, 1.1 * of_libllama.mean_kl) << "farther than two runs that round alike may be";
+}
+
+// What was read before a prompt must not change the answer: however much of it was kept, restored, forked or cut back
+// to, the rest is read to the same predictions.
+TEST_F(DefaultModelTest, WhatIsReadBehindAKeptPrefixIsWhatTheWholePromptGives) {
+  constexpr std::size_t kTokens = 400;
+  const auto engine = Engine::create(Model::load(model_path()));
+  const std::vector<Token> tokens = text_tokens(*engine->model(), kTokens + 40);
+  const std::span<const Token> prompt = std::span(tokens).first(kTokens);
+  SessionOptions in_f16;  // an entry of f32 is exact on every path
+  in_f16.key_type = in_f16.value_type = EntryType::kF16;
+  const TemporaryDirectory directory;
+  const std::string path = directory.file("session");
+  const auto expect_near = [](std::span<const float> expected, const Session& session, const std::string& what) {
+    std::vector<float> a(expected.size());
+    std::vector<float> b(expected.size());
+    log_softmax(expected, a);
+    log_softmax(session.logits(), b);
+    double greatest = 0;  // over what is likely enough to be sampled
+    for (std::size_t i = 0; i < a.size(); ++i) {
+      if (a[i] > std::log(1e-3F)) greatest = std::max(greatest, std::abs(static_cast<double>(a[i] - b[i])));
+    }
+    EXPECT_LE(greatest, 0.01) << what;
+  };
+  Session whole = engine->open(in_f16);
+  whole.prefill(prompt);
+  const std::vector<float> expected = logits_of(whole);
+  for (const std::size_t n_read_again : {1U, 7U, 33U}) {
+    const std::string rest = std::to_string(n_read_again) + " tokens read behind what was ";
+    const std::span<const Token> last = prompt.last(n_read_again);
+    Session kept = engine->open(in_f16);
+    kept.prefill(prompt.first(kTokens - n_read_again));
+    kept.save(path);
+    Session forked = kept.fork();
+    Session restored = engine->load_session(path);
+    Session truncated = engine->open(in_f16);
+    truncated.prefill(tokens);
+    truncated.truncate(static_cast<std::int32_t>(kTokens - n_read_again));
+    for (const auto& [session, name] :
+         {std::pair{&kept, "kept"}, {&forked, "forked"}, {&restored, "restored"}, {&truncated, "cut back to"}}) {
+      session->append(last);
+      expect_near(expected, *session, rest + name);
+    }
+  }
+  // A compacted context holds codes of its tokens whatever came after them.
+  SessionOptions options;
+  options.eviction = EvictionOptions::parse("auto");
+  options.budget = Budget::parse("10%bytes");
+  Session compacted = engine->open(options);
+  compacted.prefill(prompt);
+  compacted.save(path);
+  Session forked = compacted.fork();
+  Session restored = engine->load_session(path);
+  const std::span<const Token> question = std::span(tokens).last(40);
+  compacted.append(question);
+  forked.append(question);
+  restored.append(question);
+  expect_near(compacted.logits(), forked, "a fork of a compacted context");
+  expect_near(compacted.logits(), restored, "a restored compacted context");
 }
 
 // Long caches are cut into slices for the threads; sums must not depend on who else is in the step.

@@ -47,7 +47,7 @@ void expect_reference(const AttentionShape& shape, const Case& c) {
   TestScratch scratch(causal_attention_scratch_bytes(shape));
   causal_attention(shape, head.entries(), rows, {out.data(), stride, log_sum_exp.data()}, scratch.span());
 
-  const bool rounded = prefers_bf16_attention(shape, rows);
+  const bool rounded = prefers_bf16_attention(shape);
   const double tolerance = rounded ? kBf16Tolerance : c.tolerance;
   const reference::CausalResult expected = reference::causal_attention(shape, head.entries(), rows);
   const auto width = static_cast<std::size_t>(shape.n_group * shape.value_dim);
@@ -207,22 +207,47 @@ TEST_P(CausalAttention, KeysMayBeStoredLessAnOrigin) {
       for (const bool has_plain : {false, true}) {
         AttentionShape shape = test_shape(3, 64, type);
         if (has_plain) shape.spec.sinks = sinks.data();
-        const Case few{.n_visible = 100,
-                       .n_rows = 3,
-                       .run_sizes = run_sizes,
-                       .tolerance = 1e-4,
-                       .has_plain = has_plain,
-                       .origin = 10.0F};
+        Case few{.n_visible = 100,
+                 .n_rows = 3,
+                 .run_sizes = run_sizes,
+                 .tolerance = 1e-4,
+                 .has_plain = has_plain,
+                 .origin = 10.0F};
         expect_reference(shape, few);
         Case many = few;
         many.n_rows = 50;
         expect_reference(shape, many);
         // Scores are capped whole: as exact as bfloat16 is of an origin and a key together.
         shape.spec.soft_cap = 30.0F;
+        few.origin = many.origin = 1.0F;
         expect_reference(shape, few);
-        many.origin = 1.0F;
         expect_reference(shape, many);
       }
+    }
+  }
+}
+
+// A row that is read alone, behind what was kept of a prompt, comes to the bits that it has when all is read at once.
+TEST_P(CausalAttention, ARowsBitsDoNotDependOnTheRowsReadWithIt) {
+  for (const EntryType type : {EntryType::kF32, EntryType::kF16, EntryType::kQ8_0}) {
+    const AttentionShape shape = test_shape(3, 64, type);
+    const TestHead head(shape, {.n_entries = 200, .run_sizes = {32}}, 5);
+    const TestQueries queries(shape, 41, 6);
+    const QueryRows rows = queries.rows(160, 159);
+    const std::int64_t stride = 3 * 64;
+    TestScratch scratch(causal_attention_scratch_bytes(shape));
+    std::vector<float> together(static_cast<std::size_t>(41 * stride));
+    causal_attention(shape, head.entries(), rows, {together.data(), stride, nullptr}, scratch.span());
+    for (const auto& [first, n] : {std::pair{0, 1}, {40, 1}, {33, 7}, {3, 33}}) {
+      QueryRows some = rows;
+      some.q += first * rows.row_stride;
+      some.n_rows = n;
+      some.n_visible += first;
+      some.first_position += first;
+      std::vector<float> apart(static_cast<std::size_t>(n * stride));
+      causal_attention(shape, head.entries(), some, {apart.data(), stride, nullptr}, scratch.span());
+      EXPECT_TRUE(std::equal(apart.begin(), apart.end(), together.begin() + first * stride))
+          << entry_type_name(type) << ": " << n << " rows from " << first << " on";
     }
   }
 }

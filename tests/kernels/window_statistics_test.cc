@@ -271,7 +271,7 @@ void expect_folded_columns(EntryType type, int n_group, int n_tokens, float orig
                      window_scratch.span());
       }
     }
-    const double tolerance = prefers_bf16_attention(shape, rows) ? 2e-2 : 1e-5;
+    const double tolerance = prefers_bf16_attention(shape) ? 2e-2 : 1e-5;
     expect_close(sums, reference::column_sums(shape, head.entries(), rows, n_tokens), "column sum", tolerance);
     const reference::WindowResult expected = reference::window_statistics(shape, head.entries(), rows, n_tokens);
     expect_close(maxima, expected.max, "column maximum", tolerance);
