@@ -1,6 +1,7 @@
-// What coded keys and `auto` cost models that people run: how far predictions move from those of the full cache in f16.
-// The default model's test always runs. Those of the larger ones of scripts/models.txt take a minute or two, and run
-// where WINNOW_REQUIRE_MODELS is set (make test-models), which also fails them where there is no model.
+// Models that people run: that they are computed as libllama computes them, and what coded keys and `auto` cost them
+// (how far predictions move from those of the full cache in f16). The default model's test always runs. Those of the
+// larger ones of scripts/models.txt take a minute or two, and run where WINNOW_REQUIRE_MODELS is set (make
+// test-models), which also fails them where there is no model.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -19,17 +20,24 @@ namespace {
 constexpr const char* kTextFile = WINNOW_TEST_DATA "/hound-of-the-baskervilles.txt";
 constexpr std::size_t kContextTokens = 1024;   // are read, and cut where a method cuts
 constexpr std::size_t kFollowingTokens = 512;  // come behind them; each one's predictions are compared
+// Beside libllama: behind so many tokens, which are several windows of a model that has any, so many are compared.
+constexpr std::size_t kComparedTokens = 128;
 
 struct Bounds {
   const char* model;  // its name in scripts/models.txt
   bool is_default;
-  double r4_keys;         // mean KL in nats of a full cache with keys in r4
-  double auto_5_percent;  // and of auto at 5 % of the bytes
+  double r4_keys;             // mean KL in nats of a full cache with keys in r4
+  double auto_5_percent;      // and of auto at 5 % of the bytes
+  std::size_t exact_context;  // tokens before those that are compared with libllama's in f32
 };
 constexpr Bounds kBounds[] = {
-    {.model = "SmolLM2-135M", .is_default = true, .r4_keys = 0.01, .auto_5_percent = 0.02},
-    {.model = "Qwen2.5-Coder-1.5B-Instruct", .is_default = false, .r4_keys = 0.01, .auto_5_percent = 0.2},
-    {.model = "Gemma-3-270M", .is_default = false, .r4_keys = 0.01, .auto_5_percent = 0.2},
+    {.model = "SmolLM2-135M", .is_default = true, .r4_keys = 0.01, .auto_5_percent = 0.02, .exact_context = 896},
+    {.model = "Qwen2.5-Coder-1.5B-Instruct",
+     .is_default = false,
+     .r4_keys = 0.01,
+     .auto_5_percent = 0.2,
+     .exact_context = 128},
+    {.model = "Gemma-3-270M", .is_default = false, .r4_keys = 0.01, .auto_5_percent = 0.2, .exact_context = 1408},
 };
 
 void PrintTo(const Bounds& bounds, std::ostream* out) { *out << bounds.model; }
@@ -108,6 +116,49 @@ TEST_P(RealModelTest, CodedKeysAndAutoStayNearTheFullCache) {
   cut.eviction = EvictionOptions::parse("auto");
   cut.budget = Budget::parse("5%bytes");
   EXPECT_LE(follow("auto, 5 % of the bytes", cut), GetParam().auto_5_percent);
+}
+
+// Mean KL in nats of an engine's predictions from `expected`, over the tokens behind the context.
+double distance_from(const std::vector<std::vector<float>>& expected, const std::string& path, PrefillWeights weights,
+                     std::span<const Token> tokens) {
+  const auto engine = Engine::create(Model::load(path), {.prefill_weights = weights});
+  SessionOptions options;
+  options.key_type = options.value_type = EntryType::kF32;
+  Session session = engine->open(options);
+  const std::size_t n_context = tokens.size() - expected.size();
+  session.prefill(tokens.first(n_context));
+  double sum = 0;
+  std::size_t n = 0;
+  PrefillOptions callbacks;
+  callbacks.on_logits = [&](std::int32_t, std::span<const float> logits) {
+    sum += kl_divergence(expected.at(n++), logits);
+  };
+  session.append(tokens.subspan(n_context), callbacks);
+  EXPECT_EQ(n, expected.size());
+  return sum / static_cast<double>(n);
+}
+
+TEST_P(RealModelTest, LogitsAreThoseOfLibllama) {
+  const std::size_t n_context = GetParam().exact_context;
+  std::vector<Token> tokens = Model::load(path_)->tokenize(read_bytes(kTextFile), true, false);
+  ASSERT_GE(tokens.size(), n_context + kComparedTokens);
+  tokens.resize(n_context + kComparedTokens);
+  const TemporaryDirectory directory;
+  const std::string exact_path = directory.file("f32.gguf");
+  write_f32_copy(path_, exact_path);
+  const auto exact = LibllamaOracle(exact_path).logits(tokens, n_context);
+  const double ours = distance_from(exact, exact_path, PrefillWeights::kAsIs, tokens);
+  std::printf("%s, all in f32, %zu tokens: mean KL %.3g nats\n", GetParam().model, tokens.size(), ours);
+  EXPECT_LE(ours, 1e-5);
+  // The file as it is: both engines round what they multiply to 8 bits.
+  const auto peer_logits = LibllamaOracle(path_).logits(tokens, n_context);
+  double peer = 0;
+  for (std::size_t i = 0; i < exact.size(); ++i) peer += kl_divergence(exact[i], peer_logits[i]);
+  peer /= static_cast<double>(exact.size());
+  const double rounded = distance_from(exact, path_, PrefillWeights::kAuto, tokens);
+  std::printf("%s, as in the file: mean KL %.3g nats, libllama's %.3g\n", GetParam().model, rounded, peer);
+  std::fflush(stdout);
+  EXPECT_LE(rounded, 1.1 * peer) << "farther than two runs that round alike may be";
 }
 
 std::string test_name(const testing::TestParamInfo<Bounds>& bounds) {

@@ -33,31 +33,6 @@ struct GgmlDeleter {
   void operator()(ggml_context* context) const { ggml_free(context); }
 };
 
-// The same model with every tensor as f32.
-void write_f32_copy(const std::string& path, const std::string& copy_path) {
-  const GgufFile file(path, true);
-  const std::unique_ptr<gguf_context, GgufDeleter> metadata(
-      gguf_init_from_file(path.c_str(), {.no_alloc = true, .ctx = nullptr}));
-  const std::unique_ptr<gguf_context, GgufDeleter> copy(gguf_init_empty());
-  gguf_set_kv(copy.get(), metadata.get());
-  std::size_t bytes = 1 << 20;
-  for (std::int64_t i = 0; i < file.n_tensors(); ++i) {
-    bytes += static_cast<std::size_t>(ggml_nelements(file.tensor(i))) * sizeof(float) + 1024;
-  }
-  const std::unique_ptr<ggml_context, GgmlDeleter> context(
-      ggml_init({.mem_size = bytes, .mem_buffer = nullptr, .no_alloc = false}));
-  for (std::int64_t i = 0; i < file.n_tensors(); ++i) {
-    const ggml_tensor* source = file.tensor(i);
-    ggml_tensor* tensor = ggml_new_tensor(context.get(), GGML_TYPE_F32, ggml_n_dims(source), source->ne);
-    ggml_set_name(tensor, ggml_get_name(source));
-    for (std::int64_t r = 0; r < ggml_nrows(source); ++r) {
-      dequantize_row(source, r, static_cast<float*>(tensor->data) + r * source->ne[0]);
-    }
-    gguf_add_tensor(copy.get(), tensor);
-  }
-  if (!gguf_write_to_file(copy.get(), copy_path.c_str(), false)) throw std::runtime_error("cannot write " + copy_path);
-}
-
 ModelPointer load(const std::string& path, OracleWeights weights, const llama_model_params& params) {
   if (weights == OracleWeights::kAsInFile) return ModelPointer(llama_model_load_from_file(path.c_str(), params));
   const TemporaryDirectory directory;  // the mapping outlives the name
@@ -94,8 +69,9 @@ llama_context_params context_params(std::size_t n_tokens) {
   return params;
 }
 
-// A context that all tokens have been fed to, in one batch.
-ContextPointer feed(llama_model& model, const llama_context_params& params, std::span<const Token> tokens) {
+// A context that all tokens have been fed to, in one batch, and that has logits of those from `first` on.
+ContextPointer feed(llama_model& model, const llama_context_params& params, std::span<const Token> tokens,
+                    std::size_t first = 0) {
   ContextPointer context(llama_init_from_model(&model, params));
   if (!context) throw std::runtime_error("libllama cannot make a context: " + take_ggml_errors());
   const auto n = static_cast<std::uint32_t>(tokens.size());
@@ -105,7 +81,7 @@ ContextPointer feed(llama_model& model, const llama_context_params& params, std:
     batch.pos[i] = static_cast<llama_pos>(i);
     batch.n_seq_id[i] = 1;
     batch.seq_id[i][0] = 0;
-    batch.logits[i] = 1;
+    batch.logits[i] = i >= first ? 1 : 0;
   }
   batch.n_tokens = static_cast<std::int32_t>(n);
   const int status = llama_decode(context.get(), batch);
@@ -121,6 +97,30 @@ enum llama_pooling_type oracle_pooling(Pooling pooling) {
 
 }  // namespace
 
+void write_f32_copy(const std::string& path, const std::string& copy_path) {
+  const GgufFile file(path, true);
+  const std::unique_ptr<gguf_context, GgufDeleter> metadata(
+      gguf_init_from_file(path.c_str(), {.no_alloc = true, .ctx = nullptr}));
+  const std::unique_ptr<gguf_context, GgufDeleter> copy(gguf_init_empty());
+  gguf_set_kv(copy.get(), metadata.get());
+  std::size_t bytes = 1 << 20;
+  for (std::int64_t i = 0; i < file.n_tensors(); ++i) {
+    bytes += static_cast<std::size_t>(ggml_nelements(file.tensor(i))) * sizeof(float) + 1024;
+  }
+  const std::unique_ptr<ggml_context, GgmlDeleter> context(
+      ggml_init({.mem_size = bytes, .mem_buffer = nullptr, .no_alloc = false}));
+  for (std::int64_t i = 0; i < file.n_tensors(); ++i) {
+    const ggml_tensor* source = file.tensor(i);
+    ggml_tensor* tensor = ggml_new_tensor(context.get(), GGML_TYPE_F32, ggml_n_dims(source), source->ne);
+    ggml_set_name(tensor, ggml_get_name(source));
+    for (std::int64_t r = 0; r < ggml_nrows(source); ++r) {
+      dequantize_row(source, r, static_cast<float*>(tensor->data) + r * source->ne[0]);
+    }
+    gguf_add_tensor(copy.get(), tensor);
+  }
+  if (!gguf_write_to_file(copy.get(), copy_path.c_str(), false)) throw std::runtime_error("cannot write " + copy_path);
+}
+
 struct LibllamaOracle::Impl {
   ModelPointer model;
 };
@@ -129,11 +129,11 @@ LibllamaOracle::LibllamaOracle(const std::string& path, OracleWeights weights)
     : impl_(std::make_unique<Impl>(Impl{load_oracle(path, weights)})) {}
 LibllamaOracle::~LibllamaOracle() = default;
 
-std::vector<std::vector<float>> LibllamaOracle::logits(std::span<const Token> tokens) const {
-  const ContextPointer context = feed(*impl_->model, context_params(tokens.size()), tokens);
+std::vector<std::vector<float>> LibllamaOracle::logits(std::span<const Token> tokens, std::size_t first) const {
+  const ContextPointer context = feed(*impl_->model, context_params(tokens.size()), tokens, first);
   const auto n_vocab = static_cast<std::size_t>(llama_vocab_n_tokens(llama_model_get_vocab(impl_->model.get())));
   std::vector<std::vector<float>> logits;
-  for (std::size_t i = 0; i < tokens.size(); ++i) {
+  for (std::size_t i = first; i < tokens.size(); ++i) {
     const float* row = llama_get_logits_ith(context.get(), static_cast<std::int32_t>(i));
     logits.emplace_back(row, row + n_vocab);
   }

@@ -120,6 +120,9 @@ std::vector<Token> random_tokens(int n, int n_vocab, std::uint32_t seed);
 // f32 instead, and so its exact result for this file.
 enum class OracleWeights { kAsInFile, kF32 };
 
+// The same model with every tensor as f32: one that both engines compute without rounding anything to fewer bits.
+void write_f32_copy(const std::string& path, const std::string& copy_path);
+
 // llama_decode of libllama on the same file, all tokens in one batch (plain attention, f32 KV cache). Throws
 // std::runtime_error.
 class LibllamaOracle {
@@ -127,8 +130,8 @@ class LibllamaOracle {
   explicit LibllamaOracle(const std::string& path, OracleWeights weights = OracleWeights::kAsInFile);
   ~LibllamaOracle();
 
-  // [n_tokens][n_vocab], after every token.
-  std::vector<std::vector<float>> logits(std::span<const Token> tokens) const;
+  // [n_tokens - first][n_vocab], after the token at `first` and every one behind it.
+  std::vector<std::vector<float>> logits(std::span<const Token> tokens, std::size_t first = 0) const;
   // [n_embd] of up to 512 tokens, not normalised.
   std::vector<float> embedding(std::span<const Token> tokens, Pooling pooling) const;
 
