@@ -6,7 +6,16 @@
 namespace winnow {
 
 KeyWriter::KeyWriter(const kernels::CodeFeedback* feedback, const std::byte* origin, int key_dim)
-    : feedback_(feedback), origin_(origin), key_dim_(key_dim) {}
+    : feedback_(feedback), origin_(origin), key_dim_(key_dim) {
+  if (feedback == nullptr && origin == nullptr) return;
+  const auto n = static_cast<std::size_t>(key_dim);
+  rows_.resize(kernels::kFeedbackRows * n);
+  targets_.reserve(kernels::kFeedbackRows);
+  if (origin == nullptr) return;
+  own_.resize(n);
+  other_.resize(n);
+  kernels::load_row(EntryType::kF16, origin, own_.data(), key_dim);
+}
 
 void KeyWriter::write(EntryType from, const std::byte* from_origin, EntryType to, const std::byte* src,
                       std::byte* dst) {
@@ -20,7 +29,7 @@ void KeyWriter::write(EntryType from, const std::byte* from_origin, EntryType to
     flush();
     type_ = to;
   }
-  if (rows_.empty()) rows_.resize(kernels::kFeedbackRows * n);
+  if (rows_.empty()) rows_.resize(kernels::kFeedbackRows * n);  // of rows that another head stored less its origin
   float* row = rows_.data() + targets_.size() * n;
   kernels::load_row(from, src, row, key_dim_);
   if (is_moved) move(row, from_origin, to_origin);
@@ -39,10 +48,6 @@ void KeyWriter::move(float* row, const std::byte* from_origin, const std::byte* 
     for (std::size_t i = 0; i < n; ++i) row[i] += other_[i];
   }
   if (to_origin != nullptr) {
-    if (own_.empty()) {
-      own_.resize(n);
-      kernels::load_row(EntryType::kF16, to_origin, own_.data(), key_dim_);
-    }
     for (std::size_t i = 0; i < n; ++i) row[i] -= own_[i];
   }
 }

@@ -16,6 +16,7 @@ class KeyWriter {
  public:
   // feedback: of these keys; null: every number is rounded by itself. Outlives the writer.
   // origin: [key_dim] float16, what this head's keys are stored less where they are coded; null: nothing
+  // Takes all memory that rows of its own head need: throws std::bad_alloc, and for these write() does not.
   KeyWriter(const kernels::CodeFeedback* feedback, const std::byte* origin, int key_dim);
   ~KeyWriter() { flush(); }
   KeyWriter(const KeyWriter&) = delete;

@@ -181,7 +181,8 @@ std::int32_t RaggedCache::position_of(const Head& head, std::int32_t entry) {
   return head.runs[page].positions[index % kPageEntries - first_slot_of(head, page)];
 }
 
-void RaggedCache::set_position(const Layout& layout, Head& head, std::int32_t entry, std::int32_t position) {
+void RaggedCache::set_position(const Layout& layout, Head& head, std::int32_t entry, std::int32_t position,
+                               std::shared_ptr<std::vector<std::int32_t>>* spare) {
   const std::int32_t index = head.n_skipped + entry;
   const std::int32_t at = index % kPageEntries;
   const std::size_t page = page_of(index);
@@ -194,7 +195,8 @@ void RaggedCache::set_position(const Layout& layout, Head& head, std::int32_t en
     *slot_of(layout, head, entry).offset = static_cast<std::uint16_t>(offset);
   } else {
     if (!stored.far || stored.far.use_count() > 1) {
-      auto far = std::make_shared<std::vector<std::int32_t>>(kPageEntries);
+      auto far =
+          spare != nullptr && *spare ? std::move(*spare) : std::make_shared<std::vector<std::int32_t>>(kPageEntries);
       for (std::int32_t i = first_slot; i < at; ++i) {
         (*far)[static_cast<std::size_t>(i)] = head.runs[page].positions[i - first_slot];
       }
@@ -278,9 +280,15 @@ void RaggedCache::extend(int layer, int kv_head, std::int32_t n, std::int32_t fi
   Head& h = head(layer, kv_head);
   assert(n >= 0 && first_position >= 0);
   assert(n == 0 || h.n_entries == 0 || h.runs.back().positions[h.runs.back().n_entries - 1] < first_position);
+  const Layout& sizes = layout(layer);
   const std::int32_t n_before = h.n_entries;
-  grow(layout(layer), h, n, first_position, Stage::kPlain);
-  for (std::int32_t i = 0; i < n; ++i) set_position(layout(layer), h, n_before + i, first_position + i);
+  // Only the page that is there may begin far before.
+  std::shared_ptr<std::vector<std::int32_t>> far;
+  if (n > 0 && n_before > 0 && first_position + kPageEntries - h.positions.back().origin >= kOffsets) {
+    far = std::make_shared<std::vector<std::int32_t>>(kPageEntries);
+  }
+  grow(sizes, h, n, first_position, Stage::kPlain);
+  for (std::int32_t i = 0; i < n; ++i) set_position(sizes, h, n_before + i, first_position + i, &far);
 }
 
 void RaggedCache::extend_all(std::int32_t n, std::int32_t first_position) {

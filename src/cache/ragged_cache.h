@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <iosfwd>
 #include <memory>
+#include <new>
 #include <optional>
 #include <span>
 #include <vector>
@@ -17,6 +18,7 @@
 #include "kernels/code_feedback.h"
 #include "winnow/entries.h"
 #include "winnow/entry_type.h"
+#include "winnow/error.h"
 #include "winnow/eviction.h"
 #include "winnow/layer_view.h"
 
@@ -202,7 +204,7 @@ class RaggedCache {
 
   // Keeps the entries `indices` (ascending, of entries_by_position) of a head of a layer without a window, compacts
   // them and returns emptied pages to the pool; `fine` as above. Entries move within the head's own pages. Pages shared
-  // with a fork, and those for which theirs are too small, are replaced by fresh ones, which are acquired before
+  // with a fork, and those for which theirs are too small, are replaced by fresh ones. All memory is taken before
   // anything moves: strong guarantee. Takes a copy of the rows that move, not in the pool.
   void keep(int layer, int kv_head, std::span<const std::int32_t> indices, std::span<const std::int32_t> fine = {});
 
@@ -317,8 +319,22 @@ class RaggedCache {
   // After the page, its kind or its positions have changed.
   static void renew_run(const Layout& layout, Head& head, std::size_t page);
   static std::int32_t position_of(const Head& head, std::int32_t entry);
-  // On a page that no fork shares; a page's entries one after the other from its first on.
-  static void set_position(const Layout& layout, Head& head, std::int32_t entry, std::int32_t position);
+  // On a page that no fork shares; a page's entries one after the other from its first on. One
+  // that lies kOffsets or more behind its page's first takes [kPageEntries] numbers, `spare` if there is one.
+  static void set_position(const Layout& layout, Head& head, std::int32_t entry, std::int32_t position,
+                           std::shared_ptr<std::vector<std::int32_t>>* spare = nullptr);
+  // Runs what takes memory that can be done without; returns whether there was any.
+  template <typename Body>
+  static bool has_memory_for(const Body& body) {
+    try {
+      body();
+      return true;
+    } catch (const std::bad_alloc&) {
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kOutOfMemory) throw;
+    }
+    return false;
+  }
   PageRef acquire(const Layout& layout, Kind kind) { return pool_->acquire(layout.formats[kind].page_bytes()); }
   void make_writable(const Layout& layout, Head& head, std::size_t page);
   static bool has_coded_keys(const Layout& layout, const Head& head);
@@ -336,7 +352,7 @@ class RaggedCache {
                             const Format& to, const Slot& target, KeyWriter& keys);
   // Copies keys and values of entry from[i] to entry i, one after the other. from ascends, so that none is written over
   // before it is read.
-  static void move_forward(const Layout& layout, const Head& head, std::span<const std::int32_t> from);
+  static void move_forward(const Layout& layout, const Head& head, std::span<const std::int32_t> from, KeyWriter& keys);
   // Moves a page's entries to one of another kind. Strong guarantee.
   void recode(const Layout& layout, Head& head, std::size_t page, Kind kind);
   // Adds n entries, of which the first has the position first_position, without contents: on pages as they come, as
@@ -351,8 +367,6 @@ class RaggedCache {
   // Drops all entries but the first n.
   static void shrink(const Layout& layout, Head& head, std::int32_t n);
   void slide(const Layout& layout, Head& head);
-  // Codes a plain page, if there is memory for it. Returns whether there was.
-  bool code_plain_page(const Layout& layout, Head& head, std::size_t page, Kind kind);
   // Codes the values of a page that holds them, where they lie if there is no memory for a smaller page.
   void code_page(const Layout& layout, Head& head, std::size_t page);
   void restore_head(const Layout& layout, Head& head, std::istream& in);

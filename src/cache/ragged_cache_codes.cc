@@ -81,26 +81,21 @@ void RaggedCache::recode(const Layout& layout, Head& head, std::size_t page, Kin
   renew_run(layout, head, page);
 }
 
-bool RaggedCache::code_plain_page(const Layout& layout, Head& head, std::size_t page, Kind kind) {
-  try {
-    recode(layout, head, page, kind);
-    return true;
-  } catch (const Error& error) {
-    if (error.code() != ErrorCode::kOutOfMemory) throw;
-    return false;
-  }
-}
-
 void RaggedCache::settle(int layer, int kv_head) {
   Head& h = head(layer, kv_head);
   const Layout& sizes = layout(layer);
   slide(sizes, h);
   if (!sizes.has_codes) return;
   const std::size_t n_full = page_of(h.n_skipped + h.n_entries);
-  if (n_full > 0 && h.kinds[n_full - 1] == kPlain) find_origin(sizes, h, entries(layer, kv_head), 0, h.n_entries);
-  for (std::size_t page = n_full; page-- > 0 && h.kinds[page] == kPlain;) {
-    if (!code_plain_page(sizes, h, page, sizes.later)) return;
-  }
+  std::size_t page = n_full;
+  while (page > 0 && h.kinds[page - 1] == kPlain) --page;
+  if (page == n_full) return;
+  // From the first on: where memory ends, those that stay plain are the last ones, which the next time begins with.
+  has_memory_for([&] {
+    find_origin(sizes, h, entries(layer, kv_head), 0, h.n_entries);
+    for (; page < n_full; ++page) recode(sizes, h, page, sizes.later);
+  });
+  forget_origin(sizes, h);
 }
 
 void RaggedCache::settle() {
@@ -120,21 +115,16 @@ bool RaggedCache::holds_values() const {
 
 void RaggedCache::code_page(const Layout& sizes, Head& h, std::size_t page) {
   const Kind kind = h.kinds[page] == kHeld ? kCoded : kFine;
-  try {
-    return recode(sizes, h, page, kind);
-  } catch (const Error& error) {
-    if (error.code() != ErrorCode::kOutOfMemory) throw;
-  }
+  if (has_memory_for([&] { recode(sizes, h, page, kind); })) return;
   // The page is this cut's own. Every part begins where it did or lower, so in ascending order each is read before it
   // is written over.
   const Format& from = sizes.formats[h.kinds[page]];
   const Format& to = sizes.formats[kind];
   const std::int32_t n = h.runs[page].n_entries;
-  std::vector<std::byte> value(to.value_bytes);
+  std::byte value[kernels::kMaxHeadDim * sizeof(float)];
   for (std::int32_t i = 0; i < n; ++i) {
-    kernels::convert_row(from.value_type, to.value_type, slot(from, h.pages[page], i).value, value.data(),
-                         sizes.value_dim);
-    std::memcpy(slot(to, h.pages[page], i).value, value.data(), value.size());
+    kernels::convert_row(from.value_type, to.value_type, slot(from, h.pages[page], i).value, value, sizes.value_dim);
+    std::memcpy(slot(to, h.pages[page], i).value, value, to.value_bytes);
   }
   std::memmove(slot(to, h.pages[page], 0).offset, slot(from, h.pages[page], 0).offset,
                static_cast<std::size_t>(n) * kernels::kPositionBytes);
@@ -146,16 +136,16 @@ void RaggedCache::code_values(const ParallelFor& parallel_for) {
   if (!holds_values()) return;
   std::vector<std::pair<const Layout*, Head*>> heads;
   for (int l = 0; l < shape_.n_layer(); ++l) {
-    layouts_[static_cast<std::size_t>(l)].holds_values = false;
     for (int h = 0; h < shape_.layer(l).n_kv_head; ++h) heads.emplace_back(&layout(l), &head(l, h));
   }
   parallel_for(static_cast<int>(heads.size()), [&](int i) {
     const auto& [sizes, h] = heads[static_cast<std::size_t>(i)];
     for (std::size_t page = 0; page < h->pages.size(); ++page) {
       if (h->kinds[page] == kHeld || h->kinds[page] == kHeldFine) code_page(*sizes, *h, page);
-      if (h->kinds[page] == kPlain && sizes->raises(*h)) code_plain_page(*sizes, *h, page, kLater);
+      if (h->kinds[page] == kPlain && sizes->raises(*h)) has_memory_for([&] { recode(*sizes, *h, page, kLater); });
     }
   });
+  for (Layout& layout : layouts_) layout.holds_values = false;
 }
 
 void RaggedCache::set_feedback(int layer, int kv_head, std::shared_ptr<const kernels::CodeFeedback> feedback) {

@@ -44,41 +44,44 @@ void RaggedCache::append_from(int layer, int kv_head, const kernels::HeadEntries
     return static_cast<std::size_t>(index - (run_index == 0 ? 0 : ends[run_index - 1]));
   };
   const std::size_t first = seek(indices.front());
-  std::int32_t entry = h.n_entries;
+  const std::int32_t n_before = h.n_entries;
   const std::size_t n_fine_before = h.n_fine;
   const auto origin_before = h.origin;
-  find_origin(sizes, h, source, indices.front(), indices.back() + 1);
-  if (!fine.empty()) h.n_fine = fine.size() / kPageEntries;
   try {
+    find_origin(sizes, h, source, indices.front(), indices.back() + 1);
+    if (!fine.empty()) h.n_fine = fine.size() / kPageEntries;
     grow(sizes, h, static_cast<std::int32_t>(indices.size()),
          source.runs[run_index].positions[static_cast<std::int32_t>(first)], Stage::kCut);
+    forget_origin(sizes, h);  // where there is nothing but the first entries
+    KeyWriter keys = key_writer(sizes, h);
+    const kernels::EntryRun* run = nullptr;
+    std::size_t key_bytes = 0, value_bytes = 0;  // of one entry of the run
+    std::int32_t entry = n_before;
+    for (const std::int32_t index : in_storage_order(indices, fine)) {
+      const std::size_t i = seek(index);
+      if (run != &source.runs[run_index]) {
+        run = &source.runs[run_index];
+        key_bytes = row_bytes(run->key_type, sizes.key_dim);
+        value_bytes = row_bytes(run->value_type, sizes.value_dim);
+      }
+      const Format& to = sizes.formats[h.kinds[page_of(h.n_skipped + entry)]];
+      const Slot target = slot_of(sizes, h, entry);
+      keys.write(run->key_type, run->origin, to.key_type, run->keys + i * key_bytes, target.key);
+      kernels::convert_row(run->value_type, to.value_type, run->values + i * value_bytes, target.value,
+                           sizes.value_dim);
+      set_position(sizes, h, entry++, run->positions[static_cast<std::int32_t>(i)]);
+    }
   } catch (...) {
+    if (h.n_entries > n_before) shrink(sizes, h, n_before);
     h.n_fine = n_fine_before;
     h.origin = origin_before;
     throw;
   }
-  forget_origin(sizes, h);  // where there is nothing but the first entries
-  KeyWriter keys = key_writer(sizes, h);
-  const kernels::EntryRun* run = nullptr;
-  std::size_t key_bytes = 0, value_bytes = 0;  // of one entry of the run
-  for (const std::int32_t index : in_storage_order(indices, fine)) {
-    const std::size_t i = seek(index);
-    if (run != &source.runs[run_index]) {
-      run = &source.runs[run_index];
-      key_bytes = row_bytes(run->key_type, sizes.key_dim);
-      value_bytes = row_bytes(run->value_type, sizes.value_dim);
-    }
-    const Format& to = sizes.formats[h.kinds[page_of(h.n_skipped + entry)]];
-    const Slot target = slot_of(sizes, h, entry);
-    keys.write(run->key_type, run->origin, to.key_type, run->keys + i * key_bytes, target.key);
-    kernels::convert_row(run->value_type, to.value_type, run->values + i * value_bytes, target.value, sizes.value_dim);
-    set_position(sizes, h, entry++, run->positions[static_cast<std::int32_t>(i)]);
-  }
 }
 
-void RaggedCache::move_forward(const Layout& layout, const Head& h, std::span<const std::int32_t> from) {
+void RaggedCache::move_forward(const Layout& layout, const Head& h, std::span<const std::int32_t> from,
+                               KeyWriter& keys) {
   const auto n_kept = static_cast<std::int32_t>(from.size());
-  KeyWriter keys = key_writer(layout, h);
   const auto left_on_page = [&](std::int32_t entry) { return kPageEntries - (h.n_skipped + entry) % kPageEntries; };
   const auto format_of = [&](std::int32_t entry) -> const Format& {
     return layout.formats[h.kinds[page_of(h.n_skipped + entry)]];
@@ -140,9 +143,6 @@ void RaggedCache::keep(int layer, int kv_head, std::span<const std::int32_t> ind
     if (is_changed[page] && (h.pages[page].is_shared() || !has_room)) fresh[page] = acquire(sizes, kind);
   }
 
-  std::vector<kernels::EntryRun> runs;
-  find_origin(sizes, h, entries_by_position(layer, kv_head, runs), 0, h.n_entries);
-
   const auto each_moved = [&](const auto& body) {
     for (std::int32_t to = 0; to < n_kept; ++to) {
       const std::size_t page = page_of(h.n_skipped + to);
@@ -150,8 +150,22 @@ void RaggedCache::keep(int layer, int kv_head, std::span<const std::int32_t> ind
     }
   };
   const auto kind_of = [&](std::int32_t entry) { return h.kinds[page_of(h.n_skipped + entry)]; };
-  std::vector<std::int32_t> positions;
-  each_moved([&](std::int32_t, std::size_t, std::int32_t entry) { positions.push_back(position_of(h, entry)); });
+  std::vector<std::int32_t> positions;         // of those that move
+  std::vector<PagePositions> placed(n_pages);  // of the pages that change
+  each_moved([&](std::int32_t to, std::size_t page, std::int32_t entry) {
+    positions.push_back(position_of(h, entry));
+    const std::int32_t slot = (h.n_skipped + to) % kPageEntries;
+    if (slot == first_slot_of(h, page)) placed[page].origin = positions.back();
+    if (positions.back() - placed[page].origin < kOffsets) return;
+    if (!placed[page].far) {  // the page's entries before this one moved with it
+      placed[page].far = std::make_shared<std::vector<std::int32_t>>(kPageEntries);
+      for (std::int32_t i = 1; i <= slot - first_slot_of(h, page); ++i) {
+        (*placed[page].far)[static_cast<std::size_t>(slot - i)] =
+            positions[positions.size() - 1 - static_cast<std::size_t>(i)];
+      }
+    }
+    (*placed[page].far)[static_cast<std::size_t>(slot)] = positions.back();
+  });
 
   // Entries move towards the front, where no page changes: as in every stage of a cascade. Else they move in any order,
   // and all that move are copied first.
@@ -161,9 +175,7 @@ void RaggedCache::keep(int layer, int kv_head, std::span<const std::int32_t> ind
   }
   std::vector<Kind> kinds;
   std::vector<std::byte> rows;
-  if (is_in_order) {
-    move_forward(sizes, h, from);
-  } else {
+  if (!is_in_order) {
     std::size_t n_bytes = 0;
     each_moved([&](std::int32_t, std::size_t, std::int32_t entry) {
       kinds.push_back(kind_of(entry));
@@ -180,24 +192,33 @@ void RaggedCache::keep(int layer, int kv_head, std::span<const std::int32_t> ind
     });
   }
 
+  KeyWriter keys = [&] {
+    const auto origin_before = h.origin;
+    try {
+      std::vector<kernels::EntryRun> runs;
+      find_origin(sizes, h, entries_by_position(layer, kv_head, runs), 0, h.n_entries);
+      return key_writer(sizes, h);
+    } catch (...) {
+      h.origin = origin_before;
+      throw;
+    }
+  }();
+
+  // From here on nothing can fail.
+  if (is_in_order) move_forward(sizes, h, from, keys);
   shrink(sizes, h, n_kept);
   h.n_fine = target.n_fine;
   for (std::size_t page = 0; page < n_pages; ++page) {
     if (!is_changed[page]) continue;
     const Kind kind = sizes.settled(h, page);
-    if (!fresh[page] && h.kinds[page] != kind) {
-      try {  // a smaller page, and where there is none its place on the old one
-        fresh[page] = acquire(sizes, kind);
-      } catch (const Error& error) {
-        if (error.code() != ErrorCode::kOutOfMemory) throw;
-      }
-    }
+    // A smaller page, and where there is none its place on the old one.
+    if (!fresh[page] && h.kinds[page] != kind) has_memory_for([&] { fresh[page] = acquire(sizes, kind); });
     if (fresh[page]) h.pages[page] = std::move(fresh[page]);
     h.kinds[page] = kind;
+    h.positions[page] = std::move(placed[page]);
     renew_run(sizes, h, page);
   }
 
-  KeyWriter keys = key_writer(sizes, h);
   std::byte* copied = rows.data();
   auto source_kind = kinds.begin();
   auto position = positions.begin();
@@ -208,7 +229,8 @@ void RaggedCache::keep(int layer, int kv_head, std::span<const std::int32_t> ind
       convert_entry(sizes, h, format, source, sizes.formats[h.kinds[page]], slot_of(sizes, h, to), keys);
       copied += format.key_bytes + format.value_bytes;
     }
-    set_position(sizes, h, to, *position++);
+    const std::int32_t offset = *position++ - h.positions[page].origin;
+    if (offset < kOffsets) *slot_of(sizes, h, to).offset = static_cast<std::uint16_t>(offset);
   });
   keys.flush();
   forget_origin(sizes, h);

@@ -246,11 +246,11 @@ void add_pass(const PackedWeights* weights, std::span<const CodedRows> values, s
       add(row, row + stride, row + 2 * stride, row + 3 * stride, first + i);
       add(row + 4 * stride, row + 5 * stride, row + 6 * stride, row + 7 * stride, first + i + 4);
     }
-    for (const std::byte* last = row + static_cast<std::size_t>(n - 1 - i) * stride; i < n; i += 4) {
-      add(row, std::min(row + stride, last), std::min(row + 2 * stride, last), std::min(row + 3 * stride, last),
-          first + i);
-      row += 4 * stride;
-    }
+    // Rows behind the last one are the last one again, with weights of 0.
+    const auto row_at = [&](std::int32_t j) {
+      return piece.data + at + static_cast<std::size_t>(std::min(j, n - 1)) * stride;
+    };
+    for (; i < n; i += 4) add(row_at(i), row_at(i + 1), row_at(i + 2), row_at(i + 3), first + i);
     first += n;
   }
 #pragma GCC unroll 8
