@@ -110,7 +110,6 @@ class PrefixTree {
  private:
   using Siblings = std::vector<KeptPrefix*>;
   PrefixPointer pointer(const KeptPrefix* prefix) const;
-  KeptPrefix* deepest_above(const KeptPrefix& prefix) const;
   Siblings& siblings_below(KeptPrefix* parent, const std::string& key);
   void insert(KeptPrefix& prefix);
   void charge(KeptPrefix& prefix) const;

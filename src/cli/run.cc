@@ -152,12 +152,12 @@ int run_command(const Arguments& arguments) {
   const std::shared_ptr<Engine> engine = Engine::create(model, engine_settings);
   RunReport report;
   report.load_s = seconds_since(load_start);
-  report.method = session_settings.eviction.text();
   if (session_settings.budget) report.budget = session_settings.budget->text();
 
   check_grammar(flags.sampling, model);
   warn_about_context(model->info(), flags.cache.n_ctx);
   Session session = engine->open(session_settings);
+  report.method = session.options().eviction.text();
   const std::string prompt = source.read(*model, flags.cache.n_ctx > 0 ? flags.cache.n_ctx : model->info().n_ctx_train);
   const PromptTokens tokens = tokenize_prompt(*model, flags, prompt);
   check_context(session, *model, tokens.size());

@@ -107,11 +107,37 @@ TEST(Auto, RaisesHeadsThatCodesWouldCostTooMuch) {
   }
 }
 
+// What a repeated text looks up is at least one entry of each token: of 6 heads' entries a sixth.
+TEST(Auto, RepeatsThePromptWhereWhatIsLookedUpMayFit) {
+  const auto engine = Engine::create(tiny_model({.n_layer = 3, .n_head = 4, .n_kv_head = 2, .head_dim = 32}),
+                                     {.n_threads = 1, .n_batch = 64});
+  const auto scorer = [&](const char* method, const char* budget) {
+    return engine->open(auto_options(method, budget)).options().eviction.scorer;
+  };
+  EXPECT_EQ(scorer("auto", "34%"), "combined");
+  EXPECT_EQ(scorer("auto", "33%"), "rms");
+  EXPECT_EQ(scorer("auto", "20%bytes"), "combined");  // in few bits
+  EXPECT_EQ(scorer("auto", "5%bytes"), "rms");
+  EXPECT_EQ(scorer("auto:bits=own", "20%bytes"), "rms");
+  // What was asked for stays; of a budget that is no part of the prompt nothing is known beforehand.
+  EXPECT_EQ(scorer("auto:repeat=always", "5%bytes"), "combined");
+  EXPECT_EQ(scorer("auto:rms-weight=3", "5%bytes"), "combined");
+  EXPECT_EQ(scorer("kvzip", "5%bytes"), "kvzip");
+  EXPECT_EQ(scorer("auto", "64"), "combined");
+  EXPECT_EQ(engine->open(auto_options("auto", "5%bytes")).options().eviction.text(), "auto:scorer=rms");
+  const std::vector<Token> prompt = random_tokens(300, 300, 4);
+  Session automatic = engine->open(auto_options("auto", "5%bytes"));
+  Session fast = engine->open(auto_options("auto-fast", "5%bytes"));
+  automatic.prefill(prompt);
+  fast.prefill(prompt);
+  EXPECT_EQ(logits_of(automatic), logits_of(fast));
+}
+
 TEST(Auto, StoresInBitsByTheBudget) {
   const auto engine = Engine::create(tiny_model({.n_layer = 2, .n_head = 4, .n_kv_head = 2, .head_dim = 32}),
                                      {.n_threads = 2, .n_batch = 64});
   const std::vector<Token> prompt = random_tokens(700, 300, 4);
-  for (const char* method : {"auto", "auto:fast"}) {
+  for (const char* method : {"auto:repeat=always", "auto:fast"}) {
     const struct {
       const char* budget;
       const char* keys;
@@ -143,7 +169,7 @@ TEST(Auto, StoresInBitsByTheBudget) {
     }
   }
   // Heads that do not go in 8 bits.
-  Session narrow = small_engine()->open(auto_options("auto", "20%bytes"));
+  Session narrow = small_engine()->open(auto_options("auto:repeat=always", "20%bytes"));
   narrow.prefill(prompt);
   EXPECT_EQ(stored(narrow).n_fine, 0);
   EXPECT_EQ(narrow.options().stored_key_types(), "r4");
@@ -177,7 +203,7 @@ TEST(Auto, WhatFollowsACutHas8BitsUntilTheNext) {
   };
   using Types = std::set<std::pair<EntryType, EntryType>>;
   const Types in_8_bits = {{EntryType::kQ8_0, EntryType::kQ8_0}}, in_4_bits = {{EntryType::kR4, EntryType::kR4}};
-  Session session = engine->open(auto_options("auto", "5%bytes"));
+  Session session = engine->open(auto_options("auto:repeat=always", "5%bytes"));
   session.prefill(prompt);
   session.append(turn);
   EXPECT_EQ(types(session), in_8_bits);
@@ -206,7 +232,7 @@ TEST(Auto, NumberOfThreadsDoesNotMatter) {
   std::vector<std::vector<float>> expected;
   for (const int n_threads : {1, 2, 5}) {
     const auto engine = Engine::create(tiny_model(kShape), {.n_threads = n_threads, .n_batch = 48});
-    Session session = engine->open(auto_options("auto", "10%bytes"));
+    Session session = engine->open(auto_options("auto:repeat=always", "10%bytes"));
     session.prefill(prompt);
     const std::vector<std::vector<float>> logits = decode_all(session, later);
     if (expected.empty()) expected = logits;
@@ -217,7 +243,7 @@ TEST(Auto, NumberOfThreadsDoesNotMatter) {
 TEST(Auto, GoesOnWithLaterTurnsChunksAndForks) {
   const auto engine = small_engine();
   const std::vector<Token> prompt = random_tokens(500, 300, 4), turn = random_tokens(90, 300, 5);
-  SessionOptions options = auto_options("auto", "12%bytes");
+  SessionOptions options = auto_options("auto:repeat=always", "12%bytes");
   Session session = engine->open(options);
   session.prefill(prompt);
   Session fork = session.fork();
@@ -322,7 +348,7 @@ TEST(Auto, SharesAPrefillWithOtherCodes) {
   const auto open_all = [&] {
     std::vector<Session> sessions;
     sessions.push_back(engine->open());
-    sessions.push_back(engine->open(auto_options("auto", "12%bytes")));
+    sessions.push_back(engine->open(auto_options("auto:repeat=always", "12%bytes")));
     sessions.push_back(engine->open(auto_options("auto-fast", "8%bytes")));
     sessions.push_back(engine->open(auto_options("snapkv:fit=values,bits=4", "30%")));
     return sessions;
@@ -339,7 +365,7 @@ TEST(Auto, SharesAPrefillWithOtherCodes) {
 }
 
 constexpr const char* kMixed[] = {"auto:bits=8:0.3,4", "auto-fast:bits=8:0.5,4", "snapkv:bits=8:0.4,4,fit=values",
-                                  "lava:bits=8:0.4,4", "auto:bits=4:0.3,3"};
+                                  "lava:bits=8:0.4,4", "auto:bits=4:0.3,3,repeat=always"};
 
 TEST(BitsByRank, SumToTheBudget) {
   const auto engine = wide_engine();
@@ -395,7 +421,7 @@ TEST(BitsByRank, NumberOfThreadsAndCompanyDoNotMatter) {
     for (const int n_threads : {1, 3}) {
       const auto engine = wide_engine(n_threads);
       Session session = engine->open(auto_options(method, "15%bytes"));
-      Session other = engine->open(auto_options("auto:bits=4", "10%bytes"));
+      Session other = engine->open(auto_options("auto:bits=4,repeat=always", "10%bytes"));
       Session* together[] = {&session, &other};
       if (n_threads == 1) session.prefill(prompt);
       if (n_threads == 3) engine->prefill(together, prompt);

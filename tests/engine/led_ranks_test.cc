@@ -25,7 +25,7 @@ TEST(LedRanks, RepeatAConversation) {
 TEST(LedRanks, RepeatCodesToTheByte) {
   const auto model = tiny_model({.n_layer = 4, .n_head = 4, .n_kv_head = 2, .head_dim = 32, .seed = 3});
   SessionOptions options;
-  options.eviction = EvictionOptions::parse("auto");
+  options.eviction = EvictionOptions::parse("auto:repeat=always");
   options.budget = Budget{.unit = Budget::Unit::kByteFraction, .amount = 1.0 / 7};  // no text says it exactly
   expect_led(model, {1}, [&](Engine& engine) { return conversation(engine, options, 500); });
 }

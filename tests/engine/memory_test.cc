@@ -77,7 +77,7 @@ TEST(Memory, TheFullCacheCountsInF16WhateverIsStored) {
   }
   for (const char* budget : {"20%bytes", "10%bytes"}) {
     SessionOptions options;
-    options.eviction = EvictionOptions::parse("auto");
+    options.eviction = EvictionOptions::parse("auto:repeat=always");
     options.budget = Budget::parse(budget);
     Session session = engine->open(options);
     session.prefill(prompt);

@@ -97,7 +97,7 @@ TEST(PipelineFiles, AreThoseOfOneProcess) {
 
 TEST(PipelineFiles, HoldCodesAndScores) {
   const auto model = tiny_model({.n_layer = 4, .n_head = 4, .n_kv_head = 2, .head_dim = 32, .seed = 3});
-  for (const char* method : {"auto", "snapkv:bits=8:0.3,4"}) {
+  for (const char* method : {"auto:repeat=always", "snapkv:bits=8:0.3,4"}) {
     SCOPED_TRACE(method);
     SessionOptions options;
     options.eviction = EvictionOptions::parse(method);

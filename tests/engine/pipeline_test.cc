@@ -160,7 +160,7 @@ TEST(Pipeline, KeepsTheSameEntriesWhileDecoding) {
 TEST(Pipeline, StoresTheSameBits) {
   const auto model = tiny_model({.n_layer = 4, .n_head = 4, .n_kv_head = 2, .head_dim = 32, .seed = 3});
   for (const char* method :
-       {"auto", "auto:fast", "snapkv:bits=8:0.3,4", "lava:bits=4", "kvzip+:bits=8:0.2,4,floor=40"}) {
+       {"auto:repeat=always", "auto:fast", "snapkv:bits=8:0.3,4", "lava:bits=4", "kvzip+:bits=8:0.2,4,floor=40"}) {
     for (const char* budget : {"20%bytes", "12%bytes"}) {
       SCOPED_TRACE(std::string(method) + " " + budget);
       SessionOptions options;

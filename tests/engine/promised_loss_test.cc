@@ -71,16 +71,18 @@ TEST(PromisedLoss, TakesTheSmallestCutThatKeepsToIt) {
 TEST(PromisedLoss, IsTheCutOfThatSize) {
   const auto engine = wide_engine();
   const std::vector<Token> prompt = random_tokens(kPrompt, 300, 4), later = random_tokens(5, 300, 6);
-  for (const char* method : {"auto", "auto:bits=4", "auto:bits=8:0.2,4", "kvzip:layers=uniform,heads=uniform,bits=4",
-                             "kvzip+", "kvzip:layers=uniform,heads=ada,fit=values", "kvzip"}) {
+  for (const char* method :
+       {"auto:repeat=always", "auto:bits=4,repeat=always", "auto:bits=8:0.2,4,repeat=always",
+        "kvzip:layers=uniform,heads=uniform,bits=4", "kvzip+", "kvzip:layers=uniform,heads=ada,fit=values", "kvzip"}) {
     Session session = engine->open(options_of(method, "kl=10"));
     session.prefill(prompt);
     // Where it chooses bits, it chooses among 8 and 4 for a loss: for a cut as small as this one 4.
-    const bool chooses_bits = std::string_view(method) == "auto";
+    const bool chooses_bits = std::string_view(method) == "auto:repeat=always";
     if (chooses_bits) {
       ASSERT_LT(promise_of(session).taken.amount, 0.08);
     }
-    Session direct = engine->open(options_of(chooses_bits ? "auto:bits=4" : method, promise_of(session).taken.text()));
+    Session direct =
+        engine->open(options_of(chooses_bits ? "auto:bits=4,repeat=always" : method, promise_of(session).taken.text()));
     direct.prefill(prompt);
     EXPECT_EQ(kept_positions(session), kept_positions(direct)) << method;
     EXPECT_EQ(session.statistics().bytes_kept, direct.statistics().bytes_kept) << method;
@@ -148,7 +150,7 @@ TEST(PromisedLoss, IsTheSameInCompany) {
     std::vector<Session> sessions;
     sessions.push_back(engine->open());
     sessions.push_back(engine->open(options_of("auto", "kl=10")));
-    sessions.push_back(engine->open(options_of("auto", "12%bytes")));
+    sessions.push_back(engine->open(options_of("auto:repeat=always", "12%bytes")));
     sessions.push_back(engine->open(options_of("kvzip", "kl=9")));
     sessions.push_back(engine->open(options_of("kvzip+:fit=values", "kl=8")));
     return sessions;

@@ -106,7 +106,7 @@ void QueryEvidence::end_rows() {
   log_sum_exp_ = {};
   reference_positions_ = {};
   reference_ = {};
-  reference_q_ = {};
+  reference_queries_ = {};
 }
 
 void QueryEvidence::copy_state(const QueryEvidence& other) {
@@ -215,21 +215,21 @@ float* QueryEvidence::log_sum_exp_row(int layer, std::int32_t position) {
   return log_sum_exp_.data() + sums_at(this->layer(layer), *index);
 }
 
-void QueryEvidence::fill_reference(LayerView& view) {
+ReferenceQueries QueryEvidence::reference_queries(const LayerView& view) const {
   const Layer& sizes = layer(view.layer);
   const auto n = static_cast<std::size_t>(
       std::lower_bound(reference_positions_.begin(), reference_positions_.end(), view.n_tokens) -
       reference_positions_.begin());
-  if (n == 0 || sizes.row_floats == 0) return;
-  reference_q_.assign(reference_.begin() + static_cast<std::ptrdiff_t>(reference_at(sizes, 0)),
-                      reference_.begin() + static_cast<std::ptrdiff_t>(reference_at(sizes, n)));
+  if (n == 0 || sizes.row_floats == 0) return {};
+  ReferenceQueries queries{.n_rows = static_cast<int>(n),
+                           .q = {reference_.begin() + static_cast<std::ptrdiff_t>(reference_at(sizes, 0)),
+                                 reference_.begin() + static_cast<std::ptrdiff_t>(reference_at(sizes, n))}};
   for (std::size_t i = 0; i < n; ++i) {
     const std::int32_t position = view.n_tokens + static_cast<std::int32_t>(i) % kReferencePositions;
-    rotate_further(reference_q_.data() + i * sizes.row_floats, sizes.n_head, sizes.key_dim, view.rotation,
+    rotate_further(queries.q.data() + i * sizes.row_floats, sizes.n_head, sizes.key_dim, view.rotation,
                    position - reference_positions_[i]);
   }
-  view.reference_q = reference_q_.data();
-  view.n_reference_rows = static_cast<int>(n);
+  return queries;
 }
 
 void QueryEvidence::fill(LayerView& view, int max_window_rows) {
@@ -252,7 +252,11 @@ void QueryEvidence::fill(LayerView& view, int max_window_rows) {
     if (needs_.all_queries) view.all_q = rows_.data() + rows_at(sizes, *first);
     if (needs_.log_sum_exp) view.log_sum_exp = log_sum_exp_.data() + sums_at(sizes, *first);
   }
-  if (needs_.reference_rows) fill_reference(view);
+  if (needs_.reference_rows) {
+    reference_queries_ = {};  // its memory goes first
+    reference_queries_ = reference_queries(view);
+    reference_queries_.show_in(view);
+  }
   if (needs_.query_moments) {
     const Moments& moments = moments_[static_cast<std::size_t>(view.layer)];
     const std::size_t d = sizes.key_dim;

@@ -14,6 +14,19 @@
 
 namespace winnow {
 
+// The reference rows of a layer, rotated for positions behind a prompt.
+struct ReferenceQueries {
+  int n_rows = 0;
+  std::vector<float> q = {};  // [n_rows][n_head][key_dim]
+
+  // The view points to them from here on; they must outlive it.
+  void show_in(LayerView& view) const {
+    if (n_rows == 0) return;
+    view.reference_q = q.data();
+    view.n_reference_rows = n_rows;
+  }
+};
+
 // Not thread-safe, but different rows (record) and different heads (add_moments) may be written by different threads.
 class QueryEvidence {
  public:
@@ -49,8 +62,8 @@ class QueryEvidence {
   // Fills the evidence fields of a view, with at most max_window_rows of the last rows; pointers live until the next
   // call.
   void fill(LayerView& view, int max_window_rows);
-  // Fills the reference rows only, of those before view.n_tokens: the view of a prompt that ends there.
-  void fill_reference(LayerView& view);
+  // The rows before view.n_tokens, as if the prompt ended there.
+  ReferenceQueries reference_queries(const LayerView& view) const;
 
   // What stays of a layer's queries, as bytes: a count and the window's numbers; a count and the number of queries, the
   // sums, the outer products (as doubles, all of them).
@@ -99,7 +112,7 @@ class QueryEvidence {
   std::vector<float> log_sum_exp_;  // [n_rows][n_head]
   std::vector<std::int32_t> reference_positions_;  // ascending
   std::vector<float> reference_;                   // [n_reference][n_head][key_dim], of one layer in turn or of all
-  std::vector<float> reference_q_;                 // the same of one layer, rotated anew, for fill
+  ReferenceQueries reference_queries_;             // of one layer, for fill
   std::vector<float> window_rows_;                 // the window in order, for fill
   std::vector<double> mean_;
   std::vector<double> covariance_;

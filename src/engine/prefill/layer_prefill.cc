@@ -209,13 +209,11 @@ void LayerPrefill::add_before(Group& group, LayerView view) {
   for (std::size_t h = 0; h < runs.size(); ++h) {
     heads.push_back(slice_entries(view.heads[h], view.shape, 0, held_out_.first_position, runs[h]));
   }
-  const std::int32_t n_tokens = view.n_tokens;
   view.heads = heads;
   view.n_tokens = held_out_.first_position;
-  group.evidence->fill_reference(view);
+  const ReferenceQueries queries = group.evidence->reference_queries(view);
+  queries.show_in(view);
   group.before->add_layer(view, engine_impl().parallel_for());
-  view.n_tokens = n_tokens;
-  group.evidence->fill_reference(view);  // what the whole prompt's view points to
 }
 
 bool LayerPrefill::end_pass() {

@@ -31,8 +31,6 @@ std::int32_t held_out_tokens(std::int32_t n) {
   return wanted < kLeastHeldOut ? 0 : wanted;
 }
 
-std::span<const double> loss_rungs() { return kRungs; }
-
 LossSearch::LossSearch(Session::Impl& session, Cut& cut, const HeldOutText& text)
     : session_(session), cut_(cut), text_(text) {}
 

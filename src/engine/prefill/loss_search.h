@@ -31,9 +31,6 @@ struct HeldOutText {
 // How many tokens at the end of a prompt of n are held out; 0: it is too short to tell anything by them.
 std::int32_t held_out_tokens(std::int32_t n);
 
-// The parts of a prompt's bytes that are tried, ascending; the last is Budget::most() of a loss.
-std::span<const double> loss_rungs();
-
 // Not even the largest cut keeps to the loss. The ranks of a pipeline find it together.
 class LossRefusal : public Error {
  public:

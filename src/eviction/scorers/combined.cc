@@ -4,6 +4,8 @@
 // When what is stored is cut again there is no context to repeat: entries are scored by rms alone, and what an earlier
 // cut has seen in them stays with them.
 //
+// Where what the pass looks up cannot fit in the budget, the engine takes rms in its place (engine/session_options.cc).
+//
 // The specification divides both by their means over the whole model, which are known after the last layer only. One
 // factor for all layers is what matters (a factor per layer doubles the loss at 5 % of the bytes), its size is not: the
 // ratio of the means grows with the square root of the number of tokens, and so does this one. So a layer's scores are
@@ -24,7 +26,9 @@ class Combined final : public Scorer {
     return needs;
   }
   std::vector<Option> options() const override {
-    return {number_option("rms-weight", 0, kMaxNumberOption, 2, "of rms beside kvzip, times the root of the tokens")};
+    return {number_option("rms-weight", 0, kMaxNumberOption, 2, "of rms beside kvzip, times the root of the tokens"),
+            choice_option("repeat", {"fitting", "always"}, "fitting",
+                          "the pass that repeats the prompt: where what it looks up may fit in the budget, or always")};
   }
   bool is_mass() const override { return true; }
 
