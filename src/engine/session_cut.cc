@@ -89,13 +89,11 @@ void Session::Impl::gather_cut_entries() {
 
 void Session::Impl::settle_cache() {
   if (!shape.has_codes()) return cache.settle();
-  std::vector<std::pair<int, int>> heads;
-  for (int l = 0; l < shape.n_layer(); ++l) {
-    for (int h = 0; h < cache.shape().layer(l).n_kv_head; ++h) heads.emplace_back(l, h);
-  }
-  engine_impl().parallel_for()(static_cast<int>(heads.size()), [&](int i) {
-    const auto [layer, kv_head] = heads[static_cast<std::size_t>(i)];
-    cache.settle(layer, kv_head);
+  // Takes no memory of its own: what was fed is there, and pages that find none to be coded in wait for the next time.
+  engine_impl().parallel_for()(cache.shape().n_heads(), [this](int i) {
+    int layer = 0;
+    for (; i >= cache.shape().layer(layer).n_kv_head; ++layer) i -= cache.shape().layer(layer).n_kv_head;
+    cache.settle(layer, i);
   });
 }
 

@@ -75,6 +75,7 @@ SessionOptions checked_options(const SessionOptions& options, const Model::Impl&
 // What all ranks have alike.
 std::string common_bytes(const Session::Impl& session) {
   std::ostringstream out;
+  out.exceptions(std::ios::badbit);  // or what it has no memory for would be missing without a word
   put_options(out, session.options);
   put(out, session.statistics.prompt_tokens);
   put(out, session.statistics.decoded_tokens);

@@ -9,6 +9,7 @@
 #include <exception>
 #include <limits>
 #include <mutex>
+#include <new>
 #include <unordered_set>
 #include <utility>
 
@@ -222,6 +223,8 @@ std::vector<Token> Tokenizer::tokens_of(std::string_view text, bool add_special,
       if (n >= 0 || n == std::numeric_limits<std::int32_t>::min()) break;
       tokens.resize(static_cast<std::size_t>(-static_cast<std::int64_t>(n)));
     }
+  } catch (const std::bad_alloc&) {
+    throw;
   } catch (const std::exception& error) {
     throw Error(ErrorCode::kInvalidArgument,
                 std::string("the model's tokenizer cannot split this text (") + error.what() + "): change the text");

@@ -1,0 +1,202 @@
+// Every allocation of a session's calls fails in turn: what throws has left the session as it was, and the next try
+// gives the bits that it gives when nothing fails.
+#include "failing_allocations.h"
+
+#include <gtest/gtest.h>
+
+#include <new>
+
+#include "engine/engine_test_support.h"
+
+namespace winnow::test {
+namespace {
+
+constexpr int kPromptTokens = 80;
+
+std::vector<Token> some_tokens(int n, unsigned seed) {
+  std::vector<Token> tokens;
+  for (int i = 0; i < n; ++i)
+    tokens.push_back(static_cast<Token>(3 + (static_cast<unsigned>(i) * 37 + seed * 11) % 90));
+  return tokens;
+}
+
+// What can be seen of a session: its file, which holds entries, tokens, saved queries and logits.
+std::string state_of(const Session& session, const TemporaryDirectory& directory) {
+  if (session.n_tokens() == 0) return "";
+  session.save(directory.file("state"));
+  return read_bytes(directory.file("state"));
+}
+
+// A page of codes that was opened to take more entries stays open: its numbers are the same, their bytes are not. Of
+// such caches it is compared what is kept and what the last token was answered with.
+struct Kept {
+  std::int32_t n_tokens;
+  HeadPositions positions;
+  std::vector<float> logits;
+  bool operator==(const Kept&) const = default;
+};
+
+Kept kept_by(const Session& session) {
+  if (session.n_tokens() == 0) return {};
+  return {session.n_tokens(), kept_positions(session), logits_of(session)};
+}
+
+using Change = std::function<void(Session&)>;
+
+class FailingAllocationsTest : public testing::TestWithParam<std::string> {
+ protected:
+  Session open() const {
+    SessionOptions options;
+    options.n_ctx = 512;
+    if (GetParam() != "full") {
+      options.eviction = EvictionOptions::parse(GetParam());
+      options.budget = Budget::parse("50%");
+    }
+    return engine_->open(options);
+  }
+  Session read() const {
+    Session session = open();
+    session.prefill(some_tokens(kPromptTokens, 1));
+    return session;
+  }
+
+  void expect_all_or_nothing(const std::function<Session()>& before, const Change& change) const {
+    Session whole = before();
+    const bool is_coded = whole.impl().shape.has_codes();
+    const std::string old_state = state_of(whole, directory_);
+    const Kept old_kept = kept_by(whole);
+    change(whole);
+    const std::string expected = state_of(whole, directory_);
+    std::int64_t n_thrown = 0;
+    // All of the first ones, and then ever fewer: the last ones are as the first ones of further layers.
+    for (std::int64_t n = 1;; n += 1 + n / 64) {
+      Session session = before();
+      bool has_thrown = false, has_happened = false;
+      {
+        const FailingAllocation one(n);
+        try {
+          change(session);
+        } catch (const std::bad_alloc&) {
+          has_thrown = true;
+        } catch (const Error& error) {
+          has_thrown = true;
+          EXPECT_EQ(error.code(), ErrorCode::kOutOfMemory) << "allocation " << n << ": " << error.what();
+        }
+        has_happened = one.has_happened();
+      }
+      if (!has_happened) break;
+      if (!has_thrown) continue;  // it does without
+      ++n_thrown;
+      const Kept kept = kept_by(session);
+      ASSERT_EQ(kept.n_tokens, old_kept.n_tokens) << "allocation " << n;
+      ASSERT_EQ(kept.positions, old_kept.positions) << "allocation " << n;
+      ASSERT_EQ(kept.logits, old_kept.logits) << "allocation " << n;
+      if (!is_coded) {
+        ASSERT_TRUE(state_of(session, directory_) == old_state) << "allocation " << n;
+      }
+      change(session);
+      ASSERT_TRUE(state_of(session, directory_) == expected) << "the try after allocation " << n;
+    }
+    EXPECT_GT(n_thrown, 0);
+  }
+
+  TemporaryDirectory directory_;
+  std::shared_ptr<Engine> engine_ = Engine::create(tiny_model({.n_layer = 2}), {.n_threads = 1});
+};
+
+TEST_P(FailingAllocationsTest, Prefill) {
+  expect_all_or_nothing([&] { return open(); },
+                        [](Session& session) { session.prefill(some_tokens(kPromptTokens, 1)); });
+}
+
+TEST_P(FailingAllocationsTest, Append) {
+  expect_all_or_nothing([&] { return read(); }, [](Session& session) { session.append(some_tokens(40, 2)); });
+}
+
+TEST_P(FailingAllocationsTest, Decode) {
+  const auto nearly_full = [&] {
+    Session session = read();
+    session.append(some_tokens(13, 3));
+    return session;
+  };
+  expect_all_or_nothing(nearly_full, [](Session& session) { session.decode(5); });
+}
+
+TEST_P(FailingAllocationsTest, ForkAndDecode) {
+  const Session original = read();
+  const std::string state = state_of(original, directory_);
+  expect_all_or_nothing([&] { return original.fork(); }, [](Session& session) { session.decode(5); });
+  EXPECT_TRUE(state_of(original, directory_) == state);
+  for (std::int64_t n = 1;; ++n) {
+    const FailingAllocation one(n);
+    try {
+      const Session fork = original.fork();
+    } catch (const std::bad_alloc&) {
+    }
+    if (!one.has_happened()) break;
+  }
+  EXPECT_TRUE(state_of(original, directory_) == state);
+}
+
+TEST_P(FailingAllocationsTest, SaveAndLoad) {
+  const Session session = read();
+  const std::string path = directory_.file("session");
+  session.save(path);
+  const std::string bytes = read_bytes(path);
+  for (std::int64_t n = 1;; ++n) {
+    bool has_happened = false;
+    {
+      const FailingAllocation one(n);
+      try {
+        session.save(path);
+      } catch (const std::bad_alloc&) {
+      } catch (const Error&) {
+      }
+      has_happened = one.has_happened();
+    }
+    ASSERT_TRUE(read_bytes(path) == bytes) << "allocation " << n;
+    if (!has_happened) break;
+  }
+  const std::size_t in_use = engine_->memory().kv_bytes_in_use;
+  for (std::int64_t n = 1;; ++n) {
+    bool has_happened = false;
+    {
+      const FailingAllocation one(n);
+      try {
+        const Session loaded = engine_->load_session(path);
+      } catch (const std::bad_alloc&) {
+      } catch (const Error&) {
+      }
+      has_happened = one.has_happened();
+    }
+    ASSERT_EQ(engine_->memory().kv_bytes_in_use, in_use) << "allocation " << n;
+    if (!has_happened) break;
+  }
+  EXPECT_TRUE(state_of(engine_->load_session(path), directory_) == state_of(session, directory_));
+}
+
+TEST_P(FailingAllocationsTest, NothingIsKeptOfWhatFailed) {
+  const std::size_t in_use = engine_->memory().kv_bytes_in_use;
+  for (std::int64_t n = 1;; n += 1 + n / 16) {
+    bool has_happened = false;
+    {
+      Session session = open();
+      const FailingAllocation one(n);
+      try {
+        session.prefill(some_tokens(kPromptTokens, 1));
+      } catch (const std::bad_alloc&) {
+      } catch (const Error&) {
+      }
+      has_happened = one.has_happened();
+    }
+    ASSERT_EQ(engine_->memory().kv_bytes_in_use, in_use) << "allocation " << n;
+    if (!has_happened) break;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Methods, FailingAllocationsTest,
+                         testing::Values("full", "snapkv", "ada-snapkv", "lava", "auto", "auto-fast"),
+                         method_test_name);
+
+}  // namespace
+}  // namespace winnow::test
