@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "winnow/api.h"
@@ -57,8 +58,17 @@ class LayerEvidence {
   // [n_kv_head][n_prefix].
   const std::vector<std::vector<float>>& reference_rms();
 
-  // [n_kv_head][n_entries]
+  // Of every stored entry: [n_kv_head][n_entries].
+  const std::vector<std::vector<float>>& key_l2_norms();
   const std::vector<std::vector<float>>& value_l1_norms();
+  const std::vector<std::vector<float>>& value_l2_norms();
+  // The cosine between a key and the mean of its head's keys, each taken at length 1; 0 for a key of zeros.
+  const std::vector<std::vector<float>>& mean_key_cosines();
+
+  // The logarithm of the expected exponential of the scores that normally distributed queries have with each stored key
+  // of a head: scale mu'k + scale^2 k'Sigma k / 2, [n_group][n_entries]. mean: mu, [n_group][key_dim]; covariance:
+  // Sigma, [n_group][key_dim][key_dim], symmetric; both after rotation. Not kept: it depends on what it is given.
+  std::vector<double> expected_scores(int head, std::span<const double> mean, std::span<const double> covariance) const;
 
   // r[i] of CriticalKV for every entry (section 4): [n_kv_head][n_entries].
   const std::vector<std::vector<float>>& projected_value_norms();

@@ -13,6 +13,8 @@
 #include "eviction/pooling.h"
 #include "eviction/query_rows.h"
 #include "eviction/shared_costs.h"
+#include "eviction/stored_rows.h"
+#include "kernels/query_moments.h"
 #include "kernels/rows.h"
 #include "kernels/softmax_state.h"
 #include "kernels/window_statistics.h"
@@ -117,6 +119,39 @@ std::vector<HeadPart> cut_heads(const LayerEvidence& evidence, std::int32_t size
     }
   }
   return parts;
+}
+
+// A number for each stored entry: [n_kv_head][n_entries].
+Columns entry_columns(const LayerEvidence& evidence) {
+  Columns columns;
+  for (int h = 0; h < evidence.n_kv_head(); ++h) columns.emplace_back(static_cast<std::size_t>(evidence.n_entries(h)));
+  return columns;
+}
+
+constexpr double kTinyLength = 1e-30;  // a key of zeros has the cosine 0 with anything
+
+double length(const float* x, int n) {
+  double sum = 0;
+  for (int i = 0; i < n; ++i) sum += static_cast<double>(x[i]) * static_cast<double>(x[i]);
+  return std::isnan(sum) ? sum : std::max(std::sqrt(sum), kTinyLength);
+}
+
+void cosines_to_mean_key(const kernels::AttentionShape& shape, const kernels::HeadEntries& entries,
+                         std::span<float> out) {
+  const int d = shape.key_dim;
+  std::vector<double> mean(static_cast<std::size_t>(d), 0.0);  // up to a factor
+  for_each_row(shape, entries, kernels::RowKind::kKey, entries.n_entries, [&](std::int32_t, const float* key) {
+    const double norm = length(key, d);
+    for (int c = 0; c < d; ++c) mean[static_cast<std::size_t>(c)] += static_cast<double>(key[c]) / norm;
+  });
+  double mean_norm = 0;
+  for (const double m : mean) mean_norm += m * m;
+  mean_norm = std::max(std::sqrt(mean_norm), kTinyLength);
+  for_each_row(shape, entries, kernels::RowKind::kKey, entries.n_entries, [&](std::int32_t i, const float* key) {
+    double dot = 0;
+    for (int c = 0; c < d; ++c) dot += static_cast<double>(key[c]) * mean[static_cast<std::size_t>(c)];
+    out[static_cast<std::size_t>(i)] = static_cast<float>(dot / (length(key, d) * mean_norm));
+  });
 }
 
 // Rows [first, last) as float32.
@@ -241,8 +276,7 @@ struct LayerEvidence::State {
   unsigned columns;
   SharedCosts* costs;
   std::map<int, Shared<WindowStatistics>> windows = {};  // by number of rows
-  Shared<Columns> reference_rms = {}, value_l1 = {}, projected_norms = {};
-  Shared<bool> keys_are_checked = {};
+  Shared<Columns> reference_rms = {}, key_l2 = {}, key_cosines = {}, value_l1 = {}, value_l2 = {}, projected_norms = {};
 };
 
 LayerEvidence::LayerEvidence(const LayerView& view, const EvictionOptions& options, unsigned columns,
@@ -321,20 +355,48 @@ void LayerEvidence::check_finite(const float* q, int n_rows) {
       if (!std::all_of(first, first + per_group, [](float x) { return std::isfinite(x); })) refuse("queries", h);
     }
   }
-  state_->once<bool>(state_->keys_are_checked, [&] {
-    for_each_head([&](int h) {
-      std::vector<float> norms(at(n_entries(h)));
-      kernels::key_l2_norms(view_.shape, view_.heads[at(h)], norms);
-      if (!std::all_of(norms.begin(), norms.end(), [](float x) { return std::isfinite(x); })) refuse("keys", h);
-    });
-    return true;
+  const Columns& norms = key_l2_norms();
+  for (int h = 0; h < n_kv_head(); ++h) {
+    if (!std::all_of(norms[at(h)].begin(), norms[at(h)].end(), [](float x) { return std::isfinite(x); })) {
+      refuse("keys", h);
+    }
+  }
+}
+
+const std::vector<std::vector<float>>& LayerEvidence::key_l2_norms() {
+  return state_->once<Columns>(state_->key_l2, [&] {
+    Columns norms = entry_columns(*this);
+    for_each_head([&](int h) { kernels::key_l2_norms(view_.shape, view_.heads[at(h)], norms[at(h)]); });
+    return norms;
   });
+}
+
+const std::vector<std::vector<float>>& LayerEvidence::value_l2_norms() {
+  return state_->once<Columns>(state_->value_l2, [&] {
+    Columns norms = entry_columns(*this);
+    for_each_head([&](int h) { kernels::value_l2_norms(view_.shape, view_.heads[at(h)], norms[at(h)]); });
+    return norms;
+  });
+}
+
+const std::vector<std::vector<float>>& LayerEvidence::mean_key_cosines() {
+  return state_->once<Columns>(state_->key_cosines, [&] {
+    Columns cosines = entry_columns(*this);
+    for_each_head([&](int h) { cosines_to_mean_key(view_.shape, view_.heads[at(h)], cosines[at(h)]); });
+    return cosines;
+  });
+}
+
+std::vector<double> LayerEvidence::expected_scores(int head, std::span<const double> mean,
+                                                   std::span<const double> covariance) const {
+  std::vector<double> scores(at(n_group()) * at(n_entries(head)));
+  kernels::expected_scores(view_.shape, view_.heads[at(head)], n_entries(head), mean, covariance, scores);
+  return scores;
 }
 
 const std::vector<std::vector<float>>& LayerEvidence::value_l1_norms() {
   return state_->once<Columns>(state_->value_l1, [&] {
-    Columns norms;
-    for (int h = 0; h < n_kv_head(); ++h) norms.emplace_back(at(n_entries(h)));
+    Columns norms = entry_columns(*this);
     for_each_head([&](int h) { kernels::value_l1_norms(view_.shape, view_.heads[at(h)], norms[at(h)]); });
     return norms;
   });
@@ -344,8 +406,7 @@ const std::vector<std::vector<float>>& LayerEvidence::projected_value_norms() {
   if (view_.w_o == nullptr) throw Error(ErrorCode::kInternal, "the output projection was not handed to the policy");
   return state_->once<Columns>(state_->projected_norms, [&] {
     const std::vector<HeadPart> parts = cut_heads(*this, 512, [&](int h) { return n_entries(h); });
-    Columns norms;
-    for (int h = 0; h < n_kv_head(); ++h) norms.emplace_back(at(n_entries(h)));
+    Columns norms = entry_columns(*this);
     const std::size_t n_w_o = at(n_group()) * at(view_.shape.value_dim) * at(view_.n_embd);  // of one group
     parallel_for_(static_cast<int>(parts.size()), [&](int index) {
       const HeadPart& part = parts[at(index)];

@@ -139,7 +139,7 @@ TEST(Options, EveryOptionPrintsWhatItReads) {
                {"scorer", "lava"},       {"layers", "cake"},
                {"heads", "flat"},        {"selector", "critical"},
                {"fit", "values"},        {"bits", "4"},
-               {"rms-weight", "0.5"}};
+               {"rms-weight", "0.5"},    {"repeat", "always"}};
   EXPECT_EQ(std::size(cases), option_rows().size());
   for (const auto& c : cases) {
     EvictionOptions options;

@@ -8,8 +8,6 @@
 #include <cmath>
 
 #include "eviction/registry.h"
-#include "kernels/query_moments.h"
-#include "kernels/rows.h"
 #include "winnow/error.h"
 
 namespace winnow {
@@ -72,7 +70,8 @@ class ExpectedAttention final : public Scorer {
     const Rotation rotation(view.rotation, view.shape.key_dim, view.n_tokens,
                             static_cast<int>(options.integer("ea-future")));
     LayerScores scores(evidence.n_kv_head());
-    evidence.for_each_head([&](int h) { scores[h] = score_head(evidence, options, rotation, h); });
+    const std::vector<std::vector<float>>& value_norms = evidence.value_l2_norms();
+    evidence.for_each_head([&](int h) { scores[h] = score_head(evidence, options, rotation, value_norms[h], h); });
     return scores;
   }
 
@@ -80,7 +79,7 @@ class ExpectedAttention final : public Scorer {
   static int skip(const EvictionOptions& options) { return static_cast<int>(options.integer("ea-skip")); }
 
   static std::vector<float> score_head(const LayerEvidence& evidence, const EvictionOptions& options,
-                                       const Rotation& rotation, int h) {
+                                       const Rotation& rotation, const std::vector<float>& value_norms, int h) {
     const LayerView& view = evidence.view();
     const int d = view.shape.key_dim;
     const int n = evidence.n_entries(h);
@@ -98,8 +97,7 @@ class ExpectedAttention final : public Scorer {
       for (int c = 0; c < d; ++c) rotation.apply(matrix + c, d);                   // the columns
       for (int r = 0; r < d; ++r) rotation.apply(matrix + std::size_t(r) * d, 1);  // the rows
     }
-    std::vector<double> logits(n_group * n);
-    kernels::expected_scores(view.shape, view.heads[h], n, mean, covariance, logits);
+    std::vector<double> logits = evidence.expected_scores(h, mean, covariance);
     std::vector<double> expected(n, 0.0);  // sum over the group of the softmaxes
     for (std::size_t g = 0; g < n_group && skipped < n; ++g) {
       double* row = logits.data() + g * n;
@@ -108,13 +106,11 @@ class ExpectedAttention final : public Scorer {
       for (int i = skipped; i < n; ++i) sum += row[i] = std::exp(row[i] - max);
       for (int i = skipped; i < n; ++i) expected[i] += row[i] / sum;
     }
-    std::vector<float> norms(n);
-    kernels::value_l2_norms(view.shape, view.heads[h], norms);
     std::vector<float> scores(evidence.n_prefix(h));
     const double eps = options.number("ea-eps");
     float best = 0;
     for (int i = skipped; i < evidence.n_prefix(h); ++i) {
-      scores[i] = static_cast<float>((expected[i] / evidence.n_group() + eps) * norms[i]);
+      scores[i] = static_cast<float>((expected[i] / evidence.n_group() + eps) * value_norms[i]);
       best = std::max(best, scores[i]);
     }
     std::fill(scores.begin(), scores.begin() + std::min(skipped, evidence.n_prefix(h)), best);

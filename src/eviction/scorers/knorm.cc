@@ -1,7 +1,6 @@
 // knorm: minus the L2 norm of the key, as stored.
 // Devoto et al., "A Simple and Effective L2 Norm-Based Strategy for KV Cache Compression", arXiv 2406.11430.
 #include "eviction/registry.h"
-#include "kernels/rows.h"
 
 namespace winnow {
 namespace {
@@ -11,13 +10,11 @@ class KNorm final : public Scorer {
   EvidenceNeeds needs(const EvictionOptions&) const override { return {}; }
 
   LayerScores score(LayerEvidence& evidence, const EvictionOptions&) const override {
-    LayerScores scores(evidence.n_kv_head());
-    evidence.for_each_head([&](int h) {
-      scores[h].resize(evidence.n_entries(h));
-      kernels::key_l2_norms(evidence.view().shape, evidence.view().heads[h], scores[h]);
+    LayerScores scores = evidence.key_l2_norms();
+    for (int h = 0; h < evidence.n_kv_head(); ++h) {
       scores[h].resize(evidence.n_prefix(h));
       for (float& score : scores[h]) score = -score;
-    });
+    }
     return scores;
   }
 };
