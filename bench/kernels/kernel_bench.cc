@@ -149,7 +149,7 @@ void causal(benchmark::State& state, int n_group, int head_dim, int n_entries, E
   }
   const double seen = kCausalBlockRows * (n_visible + (kCausalBlockRows - 1) / 2.0);
   count_flops(state, 4.0 * seen * n_group * head_dim,
-              prefers_bf16_attention(shape, rows) ? limits.bf16_gflops : limits.gflops);
+              prefers_bf16_attention(shape) ? limits.bf16_gflops : limits.gflops);
 }
 
 // Decoding over many heads in turn, each read from memory.
@@ -219,7 +219,7 @@ void fold(benchmark::State& state, ColumnFold fold, int n_group, int head_dim, i
     benchmark::DoNotOptimize(columns.data());
   }
   count_flops(state, 2.0 * kRows * (n_visible + (kRows - 1) / 2.0) * n_group * head_dim,
-              prefers_bf16_attention(shape, rows) ? limits.bf16_gflops : limits.gflops);
+              prefers_bf16_attention(shape) ? limits.bf16_gflops : limits.gflops);
 }
 
 void moments(benchmark::State& state, int head_dim, int n_rows) {
