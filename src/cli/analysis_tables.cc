@@ -71,6 +71,18 @@ std::string heads_below_first(const Analysis& analysis, const CutOutcome& cut) {
   return "-";
 }
 
+// A line for each cut that stores heads in more bits than the method says; nothing where none does.
+std::string raised_heads(const Analysis& analysis) {
+  std::string lines;
+  for (const CutOutcome& cut : analysis.cuts) {
+    const std::int64_t n = cut.n_raised();
+    if (n == 0) continue;
+    lines += "\n" + cut.method + ", " + cut.budget + ": " + count_text(n) + (n == 1 ? " head" : " heads") +
+             " in 8 bits, as the method's would cost too much";
+  }
+  return lines.empty() ? lines : lines + "\n";
+}
+
 std::string next_table(const Analysis& analysis) {
   TextTable table({{"method"},
                    number("budget"),
@@ -91,7 +103,7 @@ std::string next_table(const Analysis& analysis) {
   const NextTokens& next = analysis.cuts.front().next;
   return "Next tokens: " + count_text(next.n) + " predictions of " +
          (analysis.is_answer ? "the full cache's answer" : "the text's continuation") + ", perplexity " +
-         fixed_text(next.perplexity_full, 2) + " with the full cache\n\n" + table.plain(200);
+         fixed_text(next.perplexity_full, 2) + " with the full cache\n\n" + table.plain(200) + raised_heads(analysis);
 }
 
 std::string loss_table(const Analysis& analysis) {

@@ -46,6 +46,20 @@ const std::vector<const char*> kMethods = {"streaming-llm:window=4",
                                            "lava:window=8",
                                            "kvzip:window=4"};
 
+// A layer that looks so sharply at keys that few bits would be another attention.
+TEST(Analysis, TellsOfHeadsThatAreRaised) {
+  const auto engine = tiny_engine({.head_dim = 32, .gain_of = [](const std::string& name) {
+                                     return name == "blk.1.attn_k.weight" ? 10.0F : 1.0F;
+                                   }});
+  const Analysis analysis = analyse(engine, options_of({"auto-fast", "auto-fast:bits=own"}, {"10%"}, 600, 4));
+  ASSERT_EQ(analysis.cuts.size(), 2U);
+  EXPECT_GT(analysis.cuts[0].n_raised(), 0);
+  EXPECT_EQ(analysis.cuts[1].n_raised(), 0);
+  const nlohmann::json json = analysis_json(analysis);
+  EXPECT_EQ(json["cuts"][0]["raised"].get<std::vector<std::vector<bool>>>(), analysis.cuts[0].raised);
+  EXPECT_FALSE(json["cuts"][1].contains("raised"));
+}
+
 TEST(Analysis, EveryLossIsBelowItsBoundsAndEveryPartAddsUp) {
   for (std::uint32_t seed = 1; seed <= 3; ++seed) {
     const auto engine = tiny_engine({.n_layer = 4, .seed = seed});

@@ -142,6 +142,7 @@ void Analyser::read_context() {
     const Session& session = sessions_[c + 1];
     CutOutcome& cut = result_.cuts.emplace_back();
     cut.bytes_kept = session.statistics().bytes_kept;
+    cut.raised = session.statistics().raised;
     cut.method = session.options().eviction.text();
     cut.budget = session.options().budget->text();
     cut.entries_full = std::int64_t{n_context()} * result_.model.n_cut_heads();
@@ -287,6 +288,12 @@ void Analyser::measure_output(const std::vector<HeadOutput>& full, std::size_t c
 }
 
 }  // namespace
+
+std::int64_t CutOutcome::n_raised() const {
+  std::int64_t n = 0;
+  for (const std::vector<bool>& layer : raised) n += std::ranges::count(layer, true);
+  return n;
+}
 
 Analysis analyse(const std::shared_ptr<Engine>& engine, const AnalysisOptions& options) {
   return Analyser(engine, options).run();

@@ -78,7 +78,9 @@ struct CutOutcome {
   std::string method, budget;                       // text forms
   std::int64_t entries_kept = 0, entries_full = 0;  // of the layers that methods cut
   std::uint64_t bytes_kept = 0;                     // as they are stored
-  std::vector<LayerOutcome> layers;                 // [n_layer]; empty vectors for a layer that is not cut
+  // [n_layer][n_kv_head] heads stored in 8 bits since the method's would cost too much (SessionStatistics::raised).
+  std::vector<std::vector<bool>> raised;
+  std::vector<LayerOutcome> layers;  // [n_layer]; empty vectors for a layer that is not cut
   // Sums over the model, as parts of all importance:
   double oracle_loss = 0;  // LU-KV's loss
   double least_loss = 0;   // with these head budgets and a perfect ranking
@@ -88,6 +90,7 @@ struct CutOutcome {
   double output_error = 0;  // as of a layer's head, over the model
   NextTokens next;
 
+  std::int64_t n_raised() const;
   double recall() const { return 1 - oracle_loss; }
   double optimality_gap() const { return oracle_loss - best_loss; }
   double allocation_gap() const { return oracle_loss - best_allocation; }

@@ -69,29 +69,31 @@ Json cut_json(const CutOutcome& cut) {
   Json layers = Json::array();
   for (const LayerOutcome& layer : cut.layers) layers.push_back(outcome_json(layer));
   const NextTokens& next = cut.next;
-  return {{"method", cut.method},
-          {"budget", cut.budget},
-          {"entries_kept", cut.entries_kept},
-          {"entries_full", cut.entries_full},
-          {"bytes_kept", cut.bytes_kept},
-          {"output_error", rounded(cut.output_error)},
-          {"oracle",
-           {{"loss", rounded(cut.oracle_loss)},
-            {"least_loss", rounded(cut.least_loss)},
-            {"best_loss", rounded(cut.best_loss)},
-            {"best_allocation", rounded(cut.best_allocation)},
-            {"recall", rounded(cut.recall())},
-            {"optimality_gap", rounded(cut.optimality_gap())},
-            {"allocation_gap", rounded(cut.allocation_gap())}}},
-          {"next",
-           {{"n", next.n},
-            {"kl_mean", rounded(next.kl_mean)},
-            {"kl_max", rounded(next.kl_max)},
-            {"perplexity", rounded(next.perplexity)},
-            {"perplexity_full", rounded(next.perplexity_full)},
-            {"agreement", rounded(next.agreement)},
-            {"first_logits_l1", rounded(next.first_logits_l1)}}},
-          {"layers", std::move(layers)}};
+  Json json = {{"method", cut.method},
+               {"budget", cut.budget},
+               {"entries_kept", cut.entries_kept},
+               {"entries_full", cut.entries_full},
+               {"bytes_kept", cut.bytes_kept},
+               {"output_error", rounded(cut.output_error)},
+               {"oracle",
+                {{"loss", rounded(cut.oracle_loss)},
+                 {"least_loss", rounded(cut.least_loss)},
+                 {"best_loss", rounded(cut.best_loss)},
+                 {"best_allocation", rounded(cut.best_allocation)},
+                 {"recall", rounded(cut.recall())},
+                 {"optimality_gap", rounded(cut.optimality_gap())},
+                 {"allocation_gap", rounded(cut.allocation_gap())}}},
+               {"next",
+                {{"n", next.n},
+                 {"kl_mean", rounded(next.kl_mean)},
+                 {"kl_max", rounded(next.kl_max)},
+                 {"perplexity", rounded(next.perplexity)},
+                 {"perplexity_full", rounded(next.perplexity_full)},
+                 {"agreement", rounded(next.agreement)},
+                 {"first_logits_l1", rounded(next.first_logits_l1)}}},
+               {"layers", std::move(layers)}};
+  if (cut.n_raised() > 0) json["raised"] = cut.raised;
+  return json;
 }
 
 // A text in quotes where it needs them.

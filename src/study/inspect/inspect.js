@@ -115,7 +115,8 @@
     side.doc.innerHTML = textHtml(cut);
     const total = cut.kept.reduce((sum, n) => sum + n, 0);
     side.root.dataset.kept = Array.from(cut.kept).join(" ");
-    side.read.textContent = `${total} of ${nHeads * nTokens} entries kept`;
+    side.read.textContent = `${total} of ${nHeads * nTokens} entries kept` +
+      (cut.raised > 0 ? `, ${cut.raised} heads in 8 bits` : "");
     side.holders.innerHTML = "";
   }
 

@@ -24,7 +24,11 @@ std::string kept_data(const Analysis& analysis) {
       }
     }
     const CutOutcome& cut = analysis.cuts[c];
-    cuts.push_back({{"name", cut_name(cut)}, {"method", cut.method}, {"budget", cut.budget}, {"bits", base64(bits)}});
+    cuts.push_back({{"name", cut_name(cut)},
+                    {"method", cut.method},
+                    {"budget", cut.budget},
+                    {"raised", cut.n_raised()},
+                    {"bits", base64(bits)}});
   }
   std::vector<std::size_t> heads;
   for (const auto& layer : analysis.positions.front()) heads.push_back(layer.size());
