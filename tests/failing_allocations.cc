@@ -1,16 +1,28 @@
 #include "failing_allocations.h"
 
+#include <dlfcn.h>
+
 #include <atomic>
+#include <cstddef>
 #include <cstdlib>
 #include <new>
+#include <string_view>
 
 namespace {
 
 std::atomic<std::int64_t> n_left{0};  // until the one that fails, itself counted; 0: none will
 std::atomic<bool> has_failed{false};
 
-void* allocate(std::size_t size, std::size_t alignment) {
-  if (n_left.load(std::memory_order_relaxed) > 0 && n_left.fetch_sub(1) == 1) {
+// Whether code of a library that cannot be told that memory is out has asked.
+bool is_excepted(void* caller) {
+  Dl_info info{};
+  if (dladdr(caller, &info) == 0 || info.dli_fname == nullptr) return false;
+  const std::string_view file = info.dli_fname;
+  return file.find("libggml") != file.npos || file.find("libllama") != file.npos || file.find("libdnnl") != file.npos;
+}
+
+void* allocate(std::size_t size, std::size_t alignment, void* caller) {
+  if (n_left.load(std::memory_order_relaxed) > 0 && !is_excepted(caller) && n_left.fetch_sub(1) == 1) {
     has_failed = true;
     throw std::bad_alloc();
   }
@@ -23,13 +35,15 @@ void* allocate(std::size_t size, std::size_t alignment) {
 
 }  // namespace
 
-void* operator new(std::size_t size) { return allocate(size, alignof(std::max_align_t)); }
-void* operator new[](std::size_t size) { return allocate(size, alignof(std::max_align_t)); }
+void* operator new(std::size_t size) { return allocate(size, alignof(std::max_align_t), __builtin_return_address(0)); }
+void* operator new[](std::size_t size) {
+  return allocate(size, alignof(std::max_align_t), __builtin_return_address(0));
+}
 void* operator new(std::size_t size, std::align_val_t alignment) {
-  return allocate(size, static_cast<std::size_t>(alignment));
+  return allocate(size, static_cast<std::size_t>(alignment), __builtin_return_address(0));
 }
 void* operator new[](std::size_t size, std::align_val_t alignment) {
-  return allocate(size, static_cast<std::size_t>(alignment));
+  return allocate(size, static_cast<std::size_t>(alignment), __builtin_return_address(0));
 }
 void operator delete(void* memory) noexcept { std::free(memory); }
 void operator delete[](void* memory) noexcept { std::free(memory); }

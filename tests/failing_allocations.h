@@ -1,5 +1,6 @@
 // Allocations by operator new that fail on request. Linking this replaces operator new everywhere in a program: for
-// test programs of their own. What C libraries take with malloc does not fail.
+// test programs of their own. What is taken with malloc does not fail, nor what ggml, libllama and oneDNN take, which
+// leave themselves damaged where it does.
 #pragma once
 
 #include <cstdint>

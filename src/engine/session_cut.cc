@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <chrono>
 #include <limits>
+#include <new>
 #include <optional>
 
 #include "engine/engine_impl.h"
@@ -89,12 +90,17 @@ void Session::Impl::gather_cut_entries() {
 
 void Session::Impl::settle_cache() {
   if (!shape.has_codes()) return cache.settle();
-  // Takes no memory of its own: what was fed is there, and pages that find none to be coded in wait for the next time.
-  engine_impl().parallel_for()(cache.shape().n_heads(), [this](int i) {
-    int layer = 0;
-    for (; i >= cache.shape().layer(layer).n_kv_head; ++layer) i -= cache.shape().layer(layer).n_kv_head;
-    cache.settle(layer, i);
-  });
+  // What was fed is there: nothing here may fail for memory. Pages that find none to be coded in wait for the next time,
+  // and heads that cannot be shared out to threads are settled one after the other.
+  try {
+    engine_impl().parallel_for()(cache.shape().n_heads(), [this](int i) {
+      int layer = 0;
+      for (; i >= cache.shape().layer(layer).n_kv_head; ++layer) i -= cache.shape().layer(layer).n_kv_head;
+      cache.settle(layer, i);
+    });
+  } catch (const std::bad_alloc&) {
+    cache.settle();
+  }
 }
 
 void Session::Impl::cut_to_total(std::int64_t new_total) {

@@ -41,8 +41,9 @@ bool AppendPrefill::end_pass() {
   session_.note_sizes(pass->hidden_bytes(), 0);
   work_before += pass->work_done();
   pass.reset();
-  session_.recurrent.commit();
   const std::span<const Token> fed = chunk();
+  session_.tokens.reserve(session_.tokens.size() + fed.size());  // from here on the turn is fed, whatever happens
+  session_.recurrent.commit();
   session_.logits = std::move(logits);
   session_.tokens.insert(session_.tokens.end(), fed.begin(), fed.end());
   session_.statistics.prompt_tokens += static_cast<std::int64_t>(fed.size());
