@@ -45,26 +45,30 @@ void GrammarMatcher::spend(std::size_t n_steps) {
   n_left_ -= n_steps;
 }
 
-std::uint32_t GrammarMatcher::node_of(std::uint32_t symbol, std::uint32_t parent) {
+std::uint32_t GrammarMatcher::node_of(std::uint32_t symbol, std::uint32_t parent, std::uint32_t count) {
   if (2 * nodes_.size() >= table_.size()) {
     table_.assign(std::max<std::size_t>(256, 4 * nodes_.size()), 0);
     const std::vector<Node> all = std::exchange(nodes_, std::vector<Node>(1));
-    for (std::size_t i = 1; i < all.size(); ++i) node_of(all[i].symbol, all[i].parent);
+    for (std::size_t i = 1; i < all.size(); ++i) node_of(all[i].symbol, all[i].parent, all[i].count);
   }
-  const std::uint64_t hash = (std::uint64_t{symbol} << 32 | parent) * 0x9E3779B97F4A7C15U;
+  constexpr std::uint64_t kMix = 0x9E3779B97F4A7C15U;
+  const std::uint64_t hash = ((std::uint64_t{symbol} << 32 | parent) * kMix ^ count) * kMix;
   for (std::size_t place = (hash >> 32) % table_.size();; place = (place + 1) % table_.size()) {
     const std::uint32_t found = table_[place];
-    if (found != 0 && (nodes_[found].symbol != symbol || nodes_[found].parent != parent)) continue;
-    if (found != 0) return found;
+    if (found != 0) {
+      const Node& other = nodes_[found];
+      if (other.symbol != symbol || other.parent != parent || other.count != count) continue;
+      return found;
+    }
     table_[place] = static_cast<std::uint32_t>(nodes_.size());
-    nodes_.push_back({symbol, parent});
+    nodes_.push_back({symbol, parent, count});
     marks_.resize(std::max(marks_.size(), nodes_.size()));
     return table_[place];
   }
 }
 
 std::uint32_t GrammarMatcher::after(std::uint32_t node) {
-  const auto [symbol, parent] = nodes_[node];
+  const auto [symbol, parent, count] = nodes_[node];
   return grammar_->symbols[symbol + 1].kind == Kind::kEnd ? parent : node_of(symbol + 1, parent);
 }
 
@@ -80,17 +84,35 @@ void GrammarMatcher::expand(State& to) {
     spend(1);
     if (std::exchange(marks_[node], n_expansions_) == n_expansions_) continue;
     const Grammar::Symbol symbol = awaited(node);
-    if (node == 0 || symbol.kind != Kind::kRule) {
+    if (node != 0 && symbol.kind == Kind::kRule) {
+      open_rule(symbol.value, after(node));
+    } else if (node != 0 && symbol.kind == Kind::kRepeat) {
+      open_repeat(node, grammar_->repeats[symbol.value]);
+    } else {
       to.nodes.push_back(node);
-      continue;
-    }
-    const std::uint32_t behind = after(node);
-    for (const std::uint32_t sequence : grammar_->rules[symbol.value]) {
-      spend(1);
-      open_.push_back(grammar_->symbols[sequence].kind == Kind::kEnd ? behind : node_of(sequence, behind));
     }
   }
   arrange(to);
+}
+
+void GrammarMatcher::open_rule(std::uint32_t rule, std::uint32_t behind) {
+  for (const std::uint32_t sequence : grammar_->rules[rule]) {
+    spend(1);
+    open_.push_back(grammar_->symbols[sequence].kind == Kind::kEnd ? behind : node_of(sequence, behind));
+  }
+}
+
+void GrammarMatcher::open_repeat(std::uint32_t node, const Grammar::Repeat& repeat) {
+  const auto [symbol, parent, count] = nodes_[node];
+  const std::uint32_t least = repeat.is_empty ? 0 : repeat.least;
+  if (count >= least) open_.push_back(after(node));
+  if (count >= repeat.most) return;
+  const bool is_bounded = repeat.most != Grammar::kUnbounded;
+  const std::uint32_t next = is_bounded ? count + 1 : std::min(count + 1, least);
+  const std::uint32_t behind = next == repeat.most ? after(node) : node_of(symbol, parent, next);
+  // Where nothing is a turn, too, one that takes nothing leads to less than what is open here already.
+  if (repeat.is_empty && next != repeat.most) marks_[behind] = n_expansions_;
+  open_rule(repeat.rule, behind);
 }
 
 void GrammarMatcher::arrange(State& state) const {
@@ -320,7 +342,7 @@ void GrammarMatcher::tidy() {
   marks_.assign(1, 0);
   std::vector<std::uint32_t> places(all.size());
   for (std::size_t i = 1; i < all.size(); ++i) {
-    if (is_needed[i]) places[i] = node_of(all[i].symbol, places[all[i].parent]);
+    if (is_needed[i]) places[i] = node_of(all[i].symbol, places[all[i].parent], all[i].count);
   }
   for (std::uint32_t& node : state_.nodes) node = places[node];
   arrange(state_);

@@ -37,6 +37,7 @@ class GrammarMatcher {
   // empty stack. Equal stacks are one node, and a node's parent is always an earlier one.
   struct Node {
     std::uint32_t symbol = 0, parent = 0;
+    std::uint32_t count = 0;  // of a repetition: how often it has begun
   };
   // Stacks that each wait for a character or token (or are empty: the text may end), and the bytes of a character that
   // is not complete. First those that wait for one certain character, by its code point.
@@ -49,13 +50,17 @@ class GrammarMatcher {
   class Paths;
 
   void spend(std::size_t n_steps);
-  std::uint32_t node_of(std::uint32_t symbol, std::uint32_t parent);
+  std::uint32_t node_of(std::uint32_t symbol, std::uint32_t parent, std::uint32_t count = 0);
   // The stack behind the symbol of a node.
   std::uint32_t after(std::uint32_t node);
   // The symbol that a stack waits for.
   Grammar::Symbol awaited(std::uint32_t node) const { return grammar_->symbols[nodes_[node].symbol]; }
   // Follows the rules on top of the stacks in `open_` to the stacks of a state.
   void expand(State& to);
+  // Opens what a rule may be, with a stack behind it.
+  void open_rule(std::uint32_t rule, std::uint32_t behind);
+  // Opens what a stack that waits for a repetition may go on with.
+  void open_repeat(std::uint32_t node, const Grammar::Repeat& repeat);
   // In their order, each once.
   void arrange(State& state) const;
   // The state after one more byte; no nodes: there is none.

@@ -20,7 +20,7 @@ namespace {
 
 [[noreturn]] void refuse(const std::string& sentence) { throw Error(ErrorCode::kInvalidArgument, sentence); }
 
-// The syntax and the limits of repetitions are libllama's.
+// The syntax is libllama's.
 class Parser {
  public:
   Parser(std::string_view text, const llama_vocab* vocab, const GrammarLimits& limits)
@@ -51,14 +51,15 @@ class Parser {
         grammar_.symbols.push_back({});
       }
     }
+    const std::vector<bool> is_empty = find_empty_rules(grammar_);
+    for (Grammar::Repeat& repeat : grammar_.repeats) repeat.is_empty = is_empty[repeat.rule];
     return std::move(grammar_);
   }
 
  private:
-  static constexpr std::size_t kMostBytes = std::size_t{1} << 20;
-  static constexpr std::uint64_t kMostRepetitions = 2000;
+  static constexpr std::size_t kMostBytes = std::size_t{4} << 20;
+  static constexpr std::uint64_t kMostRepetitions = 1'000'000'000;
   static constexpr int kMostNested = 200;
-  static constexpr std::uint64_t kUnbounded = std::numeric_limits<std::uint64_t>::max();
 
   using Sequence = std::vector<Grammar::Symbol>;
   struct Rule {
@@ -114,12 +115,13 @@ class Parser {
   void count_rules(std::uint64_t n) {
     n_rules_ += n;
     if (n_rules_ <= limits_.n_rules) return;
-    fail("more than " + std::to_string(limits_.n_rules) + " rules, repetitions included: simplify it");
+    fail("more than " + std::to_string(limits_.n_rules) + " rules: simplify it");
   }
 
   void count_symbols(std::uint64_t n) {
     n_symbols_ += n;
-    if (n_symbols_ > limits_.n_symbols) fail("the repetitions expand to too much: lower their counts");
+    if (n_symbols_ <= limits_.n_symbols) return;
+    fail("more than " + std::to_string(limits_.n_symbols) + " symbols: simplify it");
   }
 
   // Its code point.
@@ -245,18 +247,16 @@ class Parser {
 
   Sequence read_sequence(int depth) {
     Sequence sequence;
-    std::size_t item = 0;            // where the last item begins in it
-    std::uint64_t n_item_rules = 1;  // libllama's measure of the last item's weight
+    std::size_t item = 0;  // where the last item begins in it
     while (!at_end()) {
       const char c = peek();
       if (c == '*' || c == '+' || c == '?' || c == '{') {
         if (item == sequence.size()) fail("there is nothing to repeat before this");
-        n_item_rules = repeat(sequence, item, n_item_rules, depth > 0);
+        repeat(sequence, item, depth > 0);
         skip_space(depth > 0);
         continue;
       }
       const std::size_t begin = sequence.size();
-      std::uint64_t n_rules = 1;
       if (c == '"') {
         ++position_;
         while (peek() != '"') sequence.push_back({Grammar::Kind::kCharacter, read_character()});
@@ -272,13 +272,11 @@ class Parser {
       } else if (c == '(') {
         ++position_;
         skip_space(true);
-        const std::uint64_t n_rules_before = n_rules_;
         const std::uint32_t group = add_rule();
         read_alternates(group, depth + 1);
         if (peek() != ')') fail("')' is expected here");
         ++position_;
         sequence.push_back({Grammar::Kind::kRule, group});
-        n_rules = n_rules_ - n_rules_before;
       } else if (c == '.') {
         ++position_;
         sequence.push_back({Grammar::Kind::kClass, static_cast<std::uint32_t>(grammar_.classes.size())});
@@ -288,57 +286,53 @@ class Parser {
       }
       count_symbols(sequence.size() - begin);
       item = begin;
-      n_item_rules = n_rules;
       skip_space(depth > 0);
     }
     return sequence;
   }
 
-  // Writes out how often the item from `item` to the end of `sequence` may occur; what is repeated next is all of that.
-  // x{2,4} becomes x x s, s ::= x t |, t ::= x |; without an upper bound s ::= x s |. Returns the weight.
-  std::uint64_t repeat(Sequence& sequence, std::size_t item, std::uint64_t n_item_rules, bool newline_too) {
+  // How often the item from `item` to the end of `sequence` may occur; what is repeated next is all of that. Where
+  // nothing is to be counted it becomes a rule: x? s ::= x |, x* s ::= x s |.
+  void repeat(Sequence& sequence, std::size_t item, bool newline_too) {
     const auto [least, most] = read_repetition(newline_too);
-    n_item_rules *= most != kUnbounded && most > 0 ? most : std::max<std::uint64_t>(least, 1);
-    if (n_item_rules > kMostRepetitions) {
-      fail("repeats more than " + std::to_string(kMostRepetitions) + " times, inner groups included: lower the counts");
-    }
-    const Sequence repeated(sequence.begin() + static_cast<std::ptrdiff_t>(item), sequence.end());
-    const std::uint64_t n_optional = most == kUnbounded ? 1 : most - least;
-    count_symbols(repeated.size() * (least + n_optional) + 3 * n_optional);
-    if (least == 0) sequence.resize(item);
-    for (std::uint64_t i = 1; i < least; ++i) sequence.insert(sequence.end(), repeated.begin(), repeated.end());
-    std::uint32_t last = 0;
-    for (std::uint64_t i = 0; i < n_optional; ++i) {
+    if (least == 1 && most == 1) return;
+    Sequence repeated(sequence.begin() + static_cast<std::ptrdiff_t>(item), sequence.end());
+    sequence.resize(item);
+    if (most == 0) return;
+    count_symbols(4);
+    if (least == 0 && (most == 1 || most == Grammar::kUnbounded)) {
       const std::uint32_t rule = add_rule();
-      Sequence more = repeated;
-      if (most == kUnbounded) {
-        more.push_back({Grammar::Kind::kRule, rule});
-      } else if (i > 0) {
-        more.push_back({Grammar::Kind::kRule, last});
-      }
-      rules_[rule] = {.alternates = {std::move(more), {}}, .is_defined = true};
-      last = rule;
+      if (most == Grammar::kUnbounded) repeated.push_back({Grammar::Kind::kRule, rule});
+      rules_[rule] = {.alternates = {std::move(repeated), {}}, .is_defined = true};
+      sequence.push_back({Grammar::Kind::kRule, rule});
+      return;
     }
-    if (n_optional > 0) sequence.push_back({Grammar::Kind::kRule, last});
-    return n_item_rules;
+    Grammar::Repeat counted{.least = least, .most = most};
+    if (repeated.size() == 1 && repeated[0].kind == Grammar::Kind::kRule) {
+      counted.rule = repeated[0].value;
+    } else {
+      counted.rule = add_rule();
+      rules_[counted.rule] = {.alternates = {std::move(repeated)}, .is_defined = true};
+    }
+    sequence.push_back({Grammar::Kind::kRepeat, static_cast<std::uint32_t>(grammar_.repeats.size())});
+    grammar_.repeats.push_back(counted);
   }
 
-  std::pair<std::uint64_t, std::uint64_t> read_repetition(bool newline_too) {
+  std::pair<std::uint32_t, std::uint32_t> read_repetition(bool newline_too) {
     const char c = peek();
     ++position_;
-    if (c == '*') return {0, kUnbounded};
-    if (c == '+') return {1, kUnbounded};
+    if (c == '*') return {0, Grammar::kUnbounded};
+    if (c == '+') return {1, Grammar::kUnbounded};
     if (c == '?') return {0, 1};
     skip_space(newline_too);
-    const std::uint64_t least = read_count(kMostRepetitions);
-    std::uint64_t most = least;
+    const auto least = static_cast<std::uint32_t>(read_count(kMostRepetitions));
+    std::uint32_t most = least;
     skip_space(newline_too);
     if (peek() == ',') {
       ++position_;
       skip_space(newline_too);
-      most = is_digit(peek()) ? read_count(std::numeric_limits<std::uint32_t>::max()) : kUnbounded;
+      most = is_digit(peek()) ? static_cast<std::uint32_t>(read_count(kMostRepetitions)) : Grammar::kUnbounded;
       if (most < least) fail("the upper bound of the repetition is below the lower one");
-      if (most > kMostRepetitions) most = kUnbounded;
       skip_space(newline_too);
     }
     if (peek() != '}') fail("'}' is expected here");

@@ -10,7 +10,20 @@ namespace {
 
 using Kind = Grammar::Kind;
 
-// [n_rules]: which of them the empty text matches.
+// The rule that a symbol stands for, or that it repeats.
+std::uint32_t rule_of(const Grammar& grammar, const Grammar::Symbol& symbol) {
+  return symbol.kind == Kind::kRepeat ? grammar.repeats[symbol.value].rule : symbol.value;
+}
+
+bool is_rule(const Grammar::Symbol& symbol) { return symbol.kind == Kind::kRule || symbol.kind == Kind::kRepeat; }
+
+// Whether it may be left out, whatever it repeats.
+bool is_optional(const Grammar& grammar, const Grammar::Symbol& symbol) {
+  return symbol.kind == Kind::kRepeat && grammar.repeats[symbol.value].least == 0;
+}
+
+}  // namespace
+
 std::vector<bool> find_empty_rules(const Grammar& grammar) {
   struct Sequence {
     std::uint32_t rule;
@@ -27,11 +40,16 @@ std::vector<bool> find_empty_rules(const Grammar& grammar) {
   for (std::uint32_t rule = 0; rule < grammar.rules.size(); ++rule) {
     for (const std::uint32_t begin : grammar.rules[rule]) {
       std::uint32_t end = begin;
-      while (grammar.symbols[end].kind == Kind::kRule) ++end;
+      while (is_rule(grammar.symbols[end])) ++end;
       if (grammar.symbols[end].kind != Kind::kEnd) continue;
-      for (std::uint32_t i = begin; i < end; ++i) users[grammar.symbols[i].value].push_back(sequences.size());
-      sequences.push_back({rule, end - begin});
-      if (begin == end) set_empty(rule);
+      std::size_t n_open = 0;
+      for (std::uint32_t i = begin; i < end; ++i) {
+        if (is_optional(grammar, grammar.symbols[i])) continue;
+        users[rule_of(grammar, grammar.symbols[i])].push_back(sequences.size());
+        ++n_open;
+      }
+      sequences.push_back({rule, n_open});
+      if (n_open == 0) set_empty(rule);
     }
   }
   while (!found.empty()) {
@@ -44,6 +62,8 @@ std::vector<bool> find_empty_rules(const Grammar& grammar) {
   return is_empty;
 }
 
+namespace {
+
 struct Edge {
   std::uint32_t to;  // a rule that can stand first
   bool is_last;      // with nothing behind it
@@ -55,9 +75,12 @@ std::vector<std::vector<Edge>> find_edges(const Grammar& grammar) {
   std::vector<std::vector<Edge>> edges(grammar.rules.size());
   for (std::size_t rule = 0; rule < grammar.rules.size(); ++rule) {
     for (std::uint32_t i : grammar.rules[rule]) {
-      for (; grammar.symbols[i].kind == Kind::kRule; ++i) {
-        edges[rule].push_back({grammar.symbols[i].value, grammar.symbols[i + 1].kind == Kind::kEnd});
-        if (!is_empty[grammar.symbols[i].value]) break;
+      for (; is_rule(grammar.symbols[i]); ++i) {
+        const Grammar::Symbol& symbol = grammar.symbols[i];
+        const std::uint32_t first = rule_of(grammar, symbol);
+        const bool is_once = symbol.kind == Kind::kRule || grammar.repeats[symbol.value].most == 1;
+        edges[rule].push_back({first, is_once && grammar.symbols[i + 1].kind == Kind::kEnd});
+        if (!is_empty[first] && !is_optional(grammar, symbol)) break;
       }
     }
   }
