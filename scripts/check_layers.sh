@@ -6,14 +6,15 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 # The folders of src/ from the ground up, and those that each may include besides itself and include/winnow: only such
 # as stand above it in this table, so that there is no circle.
-readonly engine='base kernels cache eviction model engine'
+readonly engine='base kernels cache eviction schema model engine'
 readonly table="
 base
 kernels    base
 cache      base kernels
 eviction   base kernels cache
-model      base kernels cache eviction
-engine     base kernels cache eviction model
+schema     base
+model      base kernels cache eviction schema
+engine     base kernels cache eviction schema model
 generate   base
 batch      $engine
 charts     base

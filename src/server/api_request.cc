@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 
-#include "generate/schema_grammar.h"
+#include "schema/schema_grammar.h"
 #include "server/chat_fields.h"
 #include "server/chat_prompt.h"
 #include "server/completion_prompts.h"
@@ -59,7 +59,7 @@ std::vector<std::string> parse_stops(const Fields& fields) {
   return stops;
 }
 
-std::string parse_grammar(const Fields& fields, const OrderedJson& ordered) {
+std::string parse_grammar(const Fields& fields, const OrderedJson& ordered, std::vector<std::string>& warnings) {
   const std::string grammar = fields.text("grammar").value_or("");
   const std::optional<Json> format = fields.object("response_format");
   if (!format) return grammar;
@@ -72,7 +72,7 @@ std::string parse_grammar(const Fields& fields, const OrderedJson& ordered) {
   const std::optional<Json> schema = inner.object("json_schema");
   if (!schema || !schema->contains("schema")) inner.refuse("json_schema", "must be an object with a 'schema'");
   try {
-    return schema_grammar(ordered);
+    return schema_grammar(ordered, &warnings);
   } catch (const Error& error) {
     throw ApiError(400, error.what(), "response_format");
   }
@@ -214,7 +214,7 @@ ApiRequest parse_request(Endpoint endpoint, const RequestBody& body, const Model
 
   BatchRequest& batch = request.batch;
   batch.sampling = parse_sampling(fields, model, defaults.sampling, request.warnings);
-  if (std::string grammar = parse_grammar(fields, body.schema); !grammar.empty())
+  if (std::string grammar = parse_grammar(fields, body.schema, request.warnings); !grammar.empty())
     batch.sampling.grammar = std::move(grammar);
   batch.n_probabilities = parse_probabilities(fields, endpoint);
   batch.n_answers = static_cast<int>(fields.integer("n", 1, defaults.n_parallel).value_or(1));

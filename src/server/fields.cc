@@ -1,6 +1,7 @@
 #include "server/fields.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <vector>
 
@@ -10,7 +11,8 @@ namespace winnow::server {
 namespace {
 
 constexpr int kMostLevels = 64;
-constexpr int kMostOrderedKeys = 4096;
+constexpr int kMostOrderedKeys = 50'000;
+constexpr int kMostKeysOfObject = 2'500;  // they are compared with each other
 constexpr int kMostOrderedValues = 100'000;
 
 }  // namespace
@@ -38,7 +40,9 @@ Json parse_body(const std::string& text) {
 
 OrderedJson parse_ordered(const std::string& text, std::span<const FieldStep> path) {
   int n_keys = 0, n_values = 0, most_keys = 0, most_values = 0;  // under the last name
-  std::vector<bool> is_under(path.size());                       // the names that what is read stands under
+  std::array<int, kMostLevels + 2> n_of_object{};                // names, by the depth at which they stand
+  int most_of_object = 0;
+  std::vector<bool> is_under(path.size());  // the names that what is read stands under
   const auto only_path = [&](int depth, OrderedJson::parse_event_t event, OrderedJson& parsed) -> bool {
     using Event = OrderedJson::parse_event_t;
     const auto step = std::find_if(path.begin(), path.end(), [&](const FieldStep& s) { return s.depth == depth; });
@@ -48,9 +52,14 @@ OrderedJson parse_ordered(const std::string& text, std::span<const FieldStep> pa
       n_keys = n_values = 0;
       return is_under[i] = (i == 0 || is_under[i - 1]) && parsed == step->name;
     }
+    const auto level = static_cast<std::size_t>(std::min(depth, kMostLevels));
+    if (event == Event::object_start) n_of_object[level + 1] = 0;
     if (event == Event::key) {
-      if (is_under.back()) most_keys = std::max(most_keys, ++n_keys);
-      return is_under.back() && n_keys <= kMostOrderedKeys;
+      if (is_under.back()) {
+        most_keys = std::max(most_keys, ++n_keys);
+        most_of_object = std::max(most_of_object, ++n_of_object[level]);
+      }
+      return is_under.back() && n_keys <= kMostOrderedKeys && n_of_object[level] <= kMostKeysOfObject;
     }
     if (event == Event::value && is_under.back()) most_values = std::max(most_values, ++n_values);
     return n_values <= kMostOrderedValues;
@@ -64,6 +73,7 @@ OrderedJson parse_ordered(const std::string& text, std::span<const FieldStep> pa
         std::string(path.front().name));
   };
   refuse_beyond(most_keys, kMostOrderedKeys, "names");
+  refuse_beyond(most_of_object, kMostKeysOfObject, "names in one object");
   refuse_beyond(most_values, kMostOrderedValues, "values");
   return body;
 }

@@ -23,7 +23,8 @@ struct FieldStep {
 
 // Of a body that parse_body has accepted what stands under these names, one in the other: with all names in their
 // order. Everything else is left out, but lists keep their lengths. Looking names up in it is linear: throws
-// ApiError(400) for more than 4,096 of them or 100,000 values under the last name, each time it is there.
+// ApiError(400) for more than 50,000 of them, 2,500 in one object or 100,000 values under the last name, each time it
+// is there.
 OrderedJson parse_ordered(const std::string& text, std::span<const FieldStep> path);
 OrderedJson parse_ordered_field(const std::string& text, const std::string& name);
 

@@ -1,16 +1,21 @@
-// JSON schemas: a whole one as text (an input that begins with a byte from 128 on), a pattern (an odd byte), or the
-// bounds of a number. What is not refused is a grammar that parses, unless it repeats too much; a number's is followed
-// by some numbers about the bounds.
+// JSON schemas: a whole one as text (an input that begins with a byte from 128 on; from 192 on as advice), a pattern
+// and, behind a byte of 1, a text (an odd byte), or the bounds of a number. What is not refused is a grammar that
+// parses, unless it has too many rules; a number's is followed by some numbers about the bounds. The text follows the
+// grammar of the pattern exactly where the automaton of it takes the text.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <string>
 
-#include "generate/schema_grammar.h"
+#include "base/utf8.h"
 #include "model/grammar_matcher.h"
 #include "model/tiny_model.h"
+#include "schema/pattern_grammar.h"
+#include "schema/schema_grammar.h"
+#include "schema/text_automaton.h"
 #include "winnow/error.h"
 #include "winnow/json_grammar.h"
 
@@ -82,6 +87,38 @@ void check_numbers(const std::uint8_t* data, std::size_t size, const Tokenizer& 
   }
 }
 
+// As of a tool's parameters, of JSON that is not nested too deeply.
+std::string advice_grammar(const std::string& text) {
+  bool is_too_deep = false;
+  const auto watch = [&](int depth, OrderedJson::parse_event_t, OrderedJson&) {
+    is_too_deep |= depth > 64;
+    return !is_too_deep;
+  };
+  const OrderedJson schema = OrderedJson::parse(text, watch, false);
+  if (is_too_deep || schema.is_discarded()) return "root ::= \"\"";
+  SchemaRules rules(SchemaRules::Use::kAdvice);
+  rules.begin("it", schema);
+  const std::string root = rules.value(schema, "here");
+  const std::optional<std::string> plain = rules.text(schema, "here", "</end>");
+  return "root ::= " + root + (plain ? " | " + *plain : "") + "\n" + rules.rules();
+}
+
+void check_pattern(const std::string& input, const Tokenizer& tokenizer) {
+  const std::size_t split = std::min(input.find('\1'), input.size());
+  const std::string text = input.substr(std::min(split + 1, input.size()));
+  if (find_invalid_utf8(text)) return;
+  const TextConditions conditions{.matched = {Pattern::parse(input.substr(0, split))}};
+  GrammarRules rules("r");
+  const auto expression = text_grammar(conditions, TextForm::kPlain, rules);
+  const auto grammar = expression ? parsed("root ::= " + *expression + "\n" + rules.text(), tokenizer) : nullptr;
+  const TextAutomaton automaton(conditions, TextForm::kPlain, {.n_states = 500, .n_steps = 50'000});
+  if (!expression && !automaton.is_empty()) __builtin_trap();
+  if (grammar == nullptr || text.find('\0') != std::string::npos) return;
+  GrammarMatcher matcher(grammar, tokenizer);
+  const bool is_followed = matcher.accept_text(text) && matcher.allows(tokenizer.pieces().ends.at(0));
+  if (is_followed != automaton.matches(text)) __builtin_trap();
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
@@ -94,9 +131,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     return 0;
   }
   try {
-    const std::string grammar =
-        data[0] >= 128 ? json_schema_grammar(text) : schema_grammar(OrderedJson{{"type", "string"}, {"pattern", text}});
-    parsed(grammar, tokenizer);
+    if (data[0] < 128) {
+      check_pattern(text, tokenizer);
+    } else {
+      parsed(data[0] < 192 ? json_schema_grammar(text) : advice_grammar(text), tokenizer);
+    }
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kInvalidArgument) __builtin_trap();
   }

@@ -1,4 +1,4 @@
-#include "generate/gbnf_matcher.h"
+#include "schema/gbnf_matcher.h"
 
 #include <cstdlib>
 #include <map>

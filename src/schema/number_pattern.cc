@@ -1,8 +1,7 @@
-#include "generate/number_grammar.h"
+#include "schema/number_pattern.h"
 
 #include <algorithm>
-#include <charconv>
-#include <cmath>
+#include <cstdlib>
 #include <string_view>
 #include <vector>
 
@@ -19,20 +18,18 @@ using Choices = std::vector<std::string>;
 
 std::string joined(const Choices& choices) {
   std::string text;
-  for (const std::string& choice : choices) text += (text.empty() ? "" : " | ") + choice;
-  return choices.size() > 1 ? "(" + text + ")" : text;
+  for (const std::string& choice : choices) text += (&choice == &choices.front() ? "" : "|") + choice;
+  return choices.size() > 1 ? "(?:" + text + ")" : text;
 }
 
 void add(Choices& to, const Choices& more) { to.insert(to.end(), more.begin(), more.end()); }
 
-std::string quoted(const std::string& digits) { return "\"" + digits + "\""; }
-
 std::string digit(char first, char last) {
-  return first == last ? quoted({first}) : std::string("[") + first + "-" + last + "]";
+  return first == last ? std::string(1, first) : std::string("[") + first + "-" + last + "]";
 }
 
 std::string digits(std::size_t least, std::size_t most) {
-  if (most == 0) return "\"\"";
+  if (most == 0) return "";
   return "[0-9]{" + std::to_string(least) + "," + std::to_string(most) + "}";
 }
 
@@ -53,13 +50,13 @@ std::string stepped(std::string number, bool up) {
 
 // Numbers of as many digits from `least` to `most`; nothing for a bound that no digit before has kept.
 Choices same_length(const char* least, const char* most, std::size_t n) {
-  if (n == 0) return {"\"\""};
+  if (n == 0) return {""};
   if (least == nullptr && most == nullptr) return {digits(n, n)};
   const auto behind = [&](const char* text) { return text == nullptr ? nullptr : text + 1; };
   const char first = least == nullptr ? '0' : *least, last = most == nullptr ? '9' : *most;
   Choices choices;
   const auto with = [&](const std::string& head, const char* new_least, const char* new_most) {
-    choices.push_back(head + " " + joined(same_length(new_least, new_most, n - 1)));
+    choices.push_back(head + joined(same_length(new_least, new_most, n - 1)));
   };
   if (first == last) {
     with(digit(first, last), behind(least), behind(most));
@@ -100,13 +97,13 @@ Choices fraction(const std::string* least, const std::string* most, const Magnit
   }
   if (least == nullptr && most->empty()) {  // nothing but zeros
     if (of.excludes_most) return {};
-    return {"[0]{" + std::string(has_digits ? "0," : "1,") + std::to_string(n_left) + "}"};
+    return {"0{" + std::string(has_digits ? "0," : "1,") + std::to_string(n_left) + "}"};
   }
   Choices choices;
   const bool is_least = least != nullptr && least->empty(), is_most = most != nullptr && most->empty();
   const bool may_end = has_digits && (least == nullptr || (is_least && !of.excludes_least)) &&
                        (most == nullptr || !is_most || !of.excludes_most);
-  if (may_end) choices.emplace_back("\"\"");
+  if (may_end) choices.emplace_back();
   if (n_left == 0) return choices;
   if (is_least && most == nullptr && !of.excludes_least) return fraction(nullptr, nullptr, of, has_digits, n_left);
   const char first = least == nullptr || is_least ? '0' : least->front();
@@ -115,7 +112,7 @@ Choices fraction(const std::string* least, const std::string* most, const Magnit
   const std::string most_rest = most == nullptr || is_most ? "" : most->substr(1);
   const auto with = [&](char from, char to, const std::string* new_least, const std::string* new_most) {
     const Choices rest = fraction(new_least, new_most, of, true, n_left - 1);
-    if (from <= to && !rest.empty()) choices.push_back(digit(from, to) + " " + joined(rest));
+    if (from <= to && !rest.empty()) choices.push_back(digit(from, to) + joined(rest));
   };
   const std::string* const next_least = least == nullptr ? nullptr : &least_rest;
   const std::string* const next_most = most == nullptr ? nullptr : &most_rest;
@@ -137,8 +134,8 @@ std::string with_fraction(const std::string& integer, const std::string* least, 
   const bool is_whole = (least == nullptr || (least->empty() && !of.excludes_least)) &&
                         (most == nullptr || !most->empty() || !of.excludes_most);
   if (behind.empty()) return is_whole ? integer : "";
-  const std::string point = "\".\" " + joined(behind);
-  return integer + " " + (is_whole ? "(" + point + ")?" : point);
+  const std::string point = "\\." + joined(behind);
+  return integer + (is_whole ? "(?:" + point + ")?" : point);
 }
 
 Choices magnitudes(const Magnitudes& of) {
@@ -154,22 +151,40 @@ Choices magnitudes(const Magnitudes& of) {
   if (of.least_integer == of.most_integer) {
     const bool is_none = most != nullptr && (*most < of.least_fraction ||
                                              (*most == of.least_fraction && (of.excludes_least || of.excludes_most)));
-    if (!is_none) add_some({quoted(of.least_integer)}, &of.least_fraction, most);
+    if (!is_none) add_some({of.least_integer}, &of.least_fraction, most);
     return choices;
   }
-  add_some({quoted(of.least_integer)}, &of.least_fraction, nullptr);
+  add_some({of.least_integer}, &of.least_fraction, nullptr);
   const std::string last = most == nullptr ? of.most_integer : stepped(of.most_integer, false);
   add_some(natural(stepped(of.least_integer, true), last), nullptr, nullptr);
-  if (most != nullptr) add_some({quoted(of.most_integer)}, nullptr, most);
+  if (most != nullptr) add_some({of.most_integer}, nullptr, most);
   return choices;
 }
 
 std::string any_of(const Choices& choices) {
   if (choices.empty()) throw Error(ErrorCode::kInvalidArgument, "no number lies between its bounds");
-  return choices.size() == 1 ? "(" + choices[0] + ")" : joined(choices);
+  return "^(?:" + joined(choices) + ")$";
 }
 
 bool is_zero(const Decimal& number) { return number.integer == "0" && number.fraction.empty(); }
+
+// Digits behind the point that a bound may have: one that is finer is moved inwards.
+constexpr std::size_t kMostFraction = kMostDigits - 1;
+
+// The least number of so few digits that is not below it.
+void round_up(std::string& integer, std::string& fraction) {
+  std::string digits = integer + fraction.substr(0, kMostFraction);
+  std::size_t i = digits.size();
+  for (; i > 0 && digits[i - 1] == '9'; --i) digits[i - 1] = '0';
+  if (i > 0) {
+    ++digits[i - 1];
+  } else {
+    digits.insert(0, "1");
+  }
+  integer = digits.substr(0, digits.size() - kMostFraction);
+  fraction = digits.substr(digits.size() - kMostFraction);
+  while (fraction.ends_with('0')) fraction.pop_back();
+}
 
 // The magnitudes on one side of zero that the bounds leave; `near` is the bound that is nearer to zero there.
 std::optional<Magnitudes> side(const std::optional<Decimal>& near, bool excludes_near,
@@ -177,14 +192,18 @@ std::optional<Magnitudes> side(const std::optional<Decimal>& near, bool excludes
   Magnitudes of;
   if (far) {
     if (is_zero(*far) ? is_negative : far->is_negative != is_negative) return std::nullopt;
-    of.most_integer = far->integer;
-    of.most_fraction = far->fraction;
-    of.excludes_most = excludes_far;
+    if (far->integer.size() <= kMostDigits) {
+      of.most_integer = far->integer;
+      of.most_fraction = far->fraction.substr(0, kMostFraction);
+      of.excludes_most = excludes_far && far->fraction.size() <= kMostFraction;
+    }
   }
   if (near && (is_zero(*near) || near->is_negative == is_negative)) {
+    if (near->integer.size() > kMostDigits) return std::nullopt;
     of.least_integer = near->integer;
     of.least_fraction = near->fraction;
-    of.excludes_least = excludes_near;
+    of.excludes_least = excludes_near && near->fraction.size() <= kMostFraction;
+    if (near->fraction.size() > kMostFraction) round_up(of.least_integer, of.least_fraction);
   }
   return of;
 }
@@ -192,23 +211,56 @@ std::optional<Magnitudes> side(const std::optional<Decimal>& near, bool excludes
 }  // namespace
 
 Decimal Decimal::parse(const std::string& text) {
-  double value = 0;
-  std::from_chars(text.data(), text.data() + text.size(), value);
-  if (!(std::abs(value) <= 1e15)) throw Error(ErrorCode::kInvalidArgument, "a bound may be from -1e15 to 1e15");
-  char buffer[512];
-  const auto end = std::to_chars(buffer, buffer + sizeof buffer, std::abs(value), std::chars_format::fixed).ptr;
-  const std::string_view all(buffer, static_cast<std::size_t>(end - buffer));
-  const std::size_t point = std::min(all.find('.'), all.size());
-  Decimal number{.is_negative = value < 0, .integer = std::string(all.substr(0, point))};
-  if (point < all.size()) number.fraction = all.substr(point + 1);
-  while (number.fraction.ends_with('0')) number.fraction.pop_back();
-  if (number.fraction.size() >= kMostDigits) {
-    throw Error(ErrorCode::kInvalidArgument, "a bound may have 15 digits after the point");
+  Decimal number;
+  std::string_view rest = text;
+  number.is_negative = rest.starts_with('-');
+  if (number.is_negative) rest.remove_prefix(1);
+  const std::size_t exponent_at = std::min(rest.find_first_of("eE"), rest.size());
+  const long exponent =
+      exponent_at < rest.size() ? std::strtol(std::string(rest.substr(exponent_at + 1)).c_str(), nullptr, 10) : 0;
+  rest = rest.substr(0, exponent_at);
+  const std::size_t point = std::min(rest.find('.'), rest.size());
+  std::string digits(rest.substr(0, point));
+  long n_whole = static_cast<long>(digits.size()) + exponent;  // digits before the point
+  if (point < rest.size()) digits += rest.substr(point + 1);
+  constexpr long kMostExponent = 400;
+  if (n_whole > kMostExponent || n_whole < -kMostExponent || digits.size() > kMostExponent) {
+    throw Error(ErrorCode::kInvalidArgument, "a number may be from -1e400 to 1e400");
   }
+  if (n_whole < 0) digits.insert(0, static_cast<std::size_t>(-n_whole), '0');
+  n_whole = std::max(n_whole, 0L);
+  digits.resize(std::max(digits.size(), static_cast<std::size_t>(n_whole)), '0');
+  number.integer = digits.substr(0, static_cast<std::size_t>(n_whole));
+  number.integer.erase(0, std::min(number.integer.find_first_not_of('0'), number.integer.size()));
+  if (number.integer.empty()) number.integer = "0";
+  number.fraction = digits.substr(static_cast<std::size_t>(n_whole));
+  while (number.fraction.ends_with('0')) number.fraction.pop_back();
+  if (is_zero(number)) number.is_negative = false;
   return number;
 }
 
-std::string integer_grammar(const NumberBounds& bounds) {
+bool Decimal::is_below(const Decimal& other) const {
+  if (is_negative != other.is_negative) return is_negative;
+  const Decimal &low = is_negative ? other : *this, &high = is_negative ? *this : other;
+  if (low.integer != high.integer) return winnow::is_below(low.integer, high.integer);
+  return low.fraction < high.fraction;
+}
+
+std::optional<Step> Step::parse(const Decimal& number) {
+  Step step{.n_digits = static_cast<int>(number.fraction.size())};
+  std::string digits = number.integer + number.fraction;
+  for (; step.n_digits <= 0 && digits.size() > 1 && digits.ends_with('0'); --step.n_digits) digits.pop_back();
+  digits.erase(0, std::min(digits.find_first_not_of('0'), digits.size()));
+  constexpr std::size_t kMost = 5;
+  constexpr int kMostPlaces = 16;
+  if (digits.empty() || digits.size() > kMost || number.is_negative || std::abs(step.n_digits) > kMostPlaces) {
+    return std::nullopt;
+  }
+  step.factor = static_cast<std::uint32_t>(std::strtoul(digits.c_str(), nullptr, 10));
+  return step;
+}
+
+std::string integer_pattern(const NumberBounds& bounds) {
   Choices choices;
   const auto add_side = [&](const std::optional<Magnitudes>& of, const char* sign, bool has_zero) {
     if (!of) return;
@@ -222,15 +274,15 @@ std::string integer_grammar(const NumberBounds& bounds) {
     const Choices numbers = natural(least, most);
     if (!numbers.empty()) choices.push_back(sign + joined(numbers));
   };
-  add_side(side(bounds.most, bounds.excludes_most, bounds.least, bounds.excludes_least, true), "\"-\" ", false);
+  add_side(side(bounds.most, bounds.excludes_most, bounds.least, bounds.excludes_least, true), "-", false);
   add_side(side(bounds.least, bounds.excludes_least, bounds.most, bounds.excludes_most, false), "", true);
   return any_of(choices);
 }
 
-std::string number_grammar(const NumberBounds& bounds) {
+std::string number_pattern(const NumberBounds& bounds) {
   Choices choices;
   if (const auto of = side(bounds.most, bounds.excludes_most, bounds.least, bounds.excludes_least, true)) {
-    if (const Choices some = magnitudes(*of); !some.empty()) choices.push_back("\"-\" " + joined(some));
+    if (const Choices some = magnitudes(*of); !some.empty()) choices.push_back("-" + joined(some));
   }
   if (const auto of = side(bounds.least, bounds.excludes_least, bounds.most, bounds.excludes_most, false)) {
     add(choices, magnitudes(*of));
