@@ -47,6 +47,7 @@ struct ChatPrompt {
   std::vector<std::string> stops;            // that end an answer besides the end tokens
   std::vector<std::string> shown_tokens;     // special tokens whose text ChatReader has to see
   std::shared_ptr<const ChatFormat> format;  // null: an answer is plain text
+  std::vector<std::string> warnings;         // what of the tools' schemas calls are not held to
 };
 
 // What came to an answer.

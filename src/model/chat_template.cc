@@ -1,5 +1,5 @@
-// The seam to libllama-common: with template_limits.cc the only place that includes its headers. They promise no stable
-// interface: scripts/setup.sh takes them from the sources that the library was built from, and
+// The seam to libllama-common: with call_grammar.cc and template_limits.cc the only place that includes its headers.
+// They promise no stable interface: scripts/setup.sh takes them from the sources that the library was built from, and
 // tests/model/chat_template_test.cc fails where the two do not fit.
 #include "model/chat_template.h"
 
@@ -14,6 +14,7 @@
 #include <random>
 #include <utility>
 
+#include "model/call_grammar.h"
 #include "model/call_ids.h"
 #include "model/template_limits.h"
 #include "winnow/error.h"
@@ -213,13 +214,35 @@ common_chat_templates_inputs inputs_of(std::span<const ChatMessage> messages, co
   return inputs;
 }
 
-// Whether the grammar holds from a word on that begins a call.
-bool begins_with_word(const common_chat_params& made) {
-  const auto is_word = [](const common_grammar_trigger& trigger) {
-    return trigger.type == COMMON_GRAMMAR_TRIGGER_TYPE_WORD;
-  };
-  return made.grammar_lazy && !made.grammar_triggers.empty() &&
-         std::all_of(made.grammar_triggers.begin(), made.grammar_triggers.end(), is_word);
+// The prompt with the tools in it. Many templates know few kinds of schemas, and fail at others: these are shown more
+// simply then.
+std::string shown_with_tools(const common_chat_templates* templates, std::span<const ChatMessage> messages,
+                             ChatOptions options, bool& shows_simply) {
+  options.tool_choice = ToolChoice::kNone;
+  try {
+    return common_chat_templates_apply(templates, inputs_of(messages, options, templates)).prompt;
+  } catch (const std::exception&) {
+    options.tools = with_plain_schemas(options.tools, true);
+    std::string text = common_chat_templates_apply(templates, inputs_of(messages, options, templates)).prompt;
+    shows_simply = true;
+    return text;
+  }
+}
+
+// Forms without a mark of their own: a call begins as one of the tools', and names it. Where the name comes first it
+// has to be the first of the answer.
+void name_begins(const std::vector<std::string>& begins, std::span<const ChatTool> tools, GrammarStart& start) {
+  start.patterns.clear();
+  for (const std::string& begin : begins) {
+    const auto is_name = [&](const ChatTool& tool) { return begin == tool.name; };
+    if (std::none_of(tools.begin(), tools.end(), is_name)) {
+      start.words.push_back(begin);
+      continue;
+    }
+    std::string pattern = begin;
+    replace_all(pattern, ".", "\\.");  // other letters of names are no signs of patterns
+    start.patterns.push_back("^" + pattern);
+  }
 }
 
 // Nine letters and digits: some templates refuse names of calls that are anything else.
@@ -251,6 +274,9 @@ std::string added(const std::string& before, const std::string& now) {
 
 struct ChatFormat {
   common_chat_parser_params parameters;
+  // Where thoughts are to stay in the text, and the parser does not find calls behind them: one that tells them apart.
+  std::optional<common_chat_parser_params> apart;
+  std::string thinking_begin, thinking_end;
 };
 
 std::string ChatTemplate::render(std::span<const ChatMessage> messages, bool add_assistant) const {
@@ -263,47 +289,61 @@ ChatPrompt ChatTemplate::apply(std::span<const ChatMessage> given, const ChatOpt
   if (wants_short_ids(main_source_) || wants_short_ids(tool_source_)) mapped = with_short_ids(given);
   const std::span<const ChatMessage> messages = mapped.empty() ? given : mapped;
   const common_chat_templates* all = templates();
-  bool begins_with_call = false;
+  const bool has_tools = !options.tools.empty() && options.tool_choice != ToolChoice::kNone;
+  ChatOptions plain = options;
+  if (has_tools) plain.tools = with_plain_schemas(options.tools, false);
+  std::string parser_of_calls;
+  bool is_parallel = false, shows_simply = false;
   common_chat_params made =
       within(steps_.rendering + steps_beyond(messages, options), "cannot render these messages", [&] {
-        common_chat_templates_inputs inputs = inputs_of(messages, options, all);
-        common_chat_params first = common_chat_templates_apply(all, inputs);
-        const bool may_think = first.supports_thinking && options.enable_thinking;
-        if (options.tool_choice != ToolChoice::kRequired || options.tools.empty() || may_think) return first;
-        // Its grammar of a call that has to be lets the model talk before it, without end. That of a call which the
-        // model chooses begins with the call.
-        inputs.tool_choice = COMMON_CHAT_TOOL_CHOICE_AUTO;
-        common_chat_params second = common_chat_templates_apply(all, inputs);
-        if (!begins_with_word(second)) return first;
-        second.grammar_lazy = false;
-        second.grammar_triggers.clear();
-        begins_with_call = true;
-        return second;
+        if (!has_tools) return common_chat_templates_apply(all, inputs_of(messages, options, all));
+        // The model is shown the tools as they are; libllama-common's parser needs of their schemas what they are
+        // about, and has no bounds for more.
+        std::string text = shown_with_tools(all, messages, options, shows_simply);
+        common_chat_templates_inputs inputs = inputs_of(messages, plain, all);
+        is_parallel = inputs.parallel_tool_calls;
+        common_chat_params calls = common_chat_templates_apply(all, inputs);
+        calls.prompt = std::move(text);
+        // Where thoughts are not told apart they are content, of which a call that has to be has none.
+        inputs.reasoning_format = COMMON_REASONING_FORMAT_DEEPSEEK;
+        parser_of_calls = options.separates_thinking ? calls.parser : common_chat_templates_apply(all, inputs).parser;
+        return calls;
       });
-  if (!options.tools.empty() && options.tool_choice != ToolChoice::kNone) {
+  if (has_tools) {
     const jinja::caps& caps = chosen(*all, options).caps;
     const bool is_held = options.tool_choice == ToolChoice::kAuto || !made.grammar.empty();
     if ((!caps.supports_tools && !caps.supports_tool_calls) || !is_held) {
       refuse("knows no tools: leave them out, or name one that does with --chat-template-file");
     }
   }
-  // It may be empty, and has several calls whether they are asked for or not.
-  const bool is_parallel = options.parallel_tool_calls.value_or(true);
-  if (begins_with_call || !is_parallel) {
-    replace_all(made.grammar, "root ::= tool-call | tool-calls\n",
-                is_parallel ? "root ::= tool-call (space tool-calls)?\n" : "root ::= tool-call\n");
-  }
   ChatPrompt prompt{.text = std::move(made.prompt),
-                    .grammar = std::move(made.grammar),
                     .stops = std::move(made.additional_stops),
                     .shown_tokens = std::move(made.preserved_tokens)};
   GrammarStart& start = prompt.grammar_start;
-  start.is_lazy = made.grammar_lazy && !prompt.grammar.empty();
-  if (!begins_with_call) start.prefix = made.generation_prompt;
+  start.prefix = made.generation_prompt;
   start.thinking_begin = made.thinking_start_tag;
   start.thinking_ends = made.thinking_end_tags;
   for (const common_grammar_trigger& trigger : made.grammar_triggers) {
     (trigger.type == COMMON_GRAMMAR_TRIGGER_TYPE_PATTERN ? start.patterns : start.words).push_back(trigger.value);
+  }
+  if (has_tools && !made.parser.empty()) {
+    start.is_lazy = options.tool_choice == ToolChoice::kAuto;
+    const bool is_in_thoughts =
+        !made.thinking_start_tag.empty() && made.generation_prompt.find(made.thinking_start_tag) != std::string::npos;
+    const CallForm form{.is_forced = !start.is_lazy,
+                        .is_parallel = is_parallel,
+                        .may_think = is_in_thoughts || (made.supports_thinking && options.enable_thinking),
+                        .thinking_begin = made.thinking_start_tag};
+    CallGrammar grammar = call_grammar(parser_of_calls, options.tools, form);
+    prompt.grammar = std::move(grammar.text);
+    prompt.warnings = std::move(grammar.warnings);
+    if (shows_simply) {
+      prompt.warnings.emplace_back(
+          "the chat template cannot show the tools' parameters as they are: it shows the model "
+          "their names, types and descriptions");
+    }
+    if (start.is_lazy && start.words.empty() && !grammar.begins.empty())
+      name_begins(grammar.begins, options.tools, start);
   }
   if (options.tools.empty() && !(made.supports_thinking && options.separates_thinking)) return prompt;
   auto format = std::make_shared<ChatFormat>();
@@ -313,6 +353,14 @@ ChatPrompt ChatTemplate::apply(std::span<const ChatMessage> given, const ChatOpt
   format->parameters.is_continuation = options.continues_last;
   format->parameters.parse_tool_calls = !options.tools.empty() && options.tool_choice != ToolChoice::kNone;
   if (!made.parser.empty()) format->parameters.parser.load(made.parser);
+  if (has_tools && !options.separates_thinking && !made.thinking_start_tag.empty() && !made.thinking_end_tags.empty()) {
+    format->apart = format->parameters;
+    format->apart->reasoning_format = COMMON_REASONING_FORMAT_DEEPSEEK;
+    format->apart->parser = {};
+    format->apart->parser.load(parser_of_calls);
+    format->thinking_begin = made.thinking_start_tag;
+    format->thinking_end = made.thinking_end_tags.front();
+  }
   prompt.format = std::move(format);
   return prompt;
 }
@@ -327,6 +375,20 @@ struct ChatReader::Impl {
     if (is_too_deep(format->parameters.generation_prompt) || is_too_deep(text)) return std::nullopt;
     try {
       return common_chat_parse(text, is_partial, format->parameters);
+    } catch (const std::exception&) {
+      return format->apart ? parse_apart(is_partial) : std::nullopt;
+    }
+  }
+
+  std::optional<common_chat_msg> parse_apart(bool is_partial) const {
+    try {
+      common_chat_msg parsed = common_chat_parse(text, is_partial, *format->apart);
+      if (parsed.reasoning_content.empty()) return parsed;
+      const bool is_over = !parsed.content.empty() || !parsed.tool_calls.empty();
+      parsed.content =
+          format->thinking_begin + parsed.reasoning_content + (is_over ? format->thinking_end : "") + parsed.content;
+      parsed.reasoning_content.clear();
+      return parsed;
     } catch (const std::exception&) {
       return std::nullopt;
     }

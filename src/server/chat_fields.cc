@@ -10,14 +10,9 @@ namespace winnow::server {
 namespace {
 
 constexpr std::size_t kMostTools = 128;
-constexpr std::size_t kMostNameBytes = 64;  // OpenAI's
-constexpr std::size_t kMostKeyBytes = 256;
-constexpr std::size_t kMostPatternBytes = 512;
-constexpr std::int64_t kMostRepeats = 1024;
-// Of all tools' schemas. libllama-common makes a grammar of each call from them and has no bounds of its own; these
-// keep it to a second or two, on the thread of the request.
-constexpr int kMostSchemaValues = 5'000;
-constexpr std::size_t kMostProperties = 200;  // of an object: what they take grows with their square
+constexpr std::size_t kMostNameBytes = 128;  // Anthropic's; OpenAI has 64
+// Of all tools' schemas: what they take, on the thread of the request, grows with them.
+constexpr std::size_t kMostSchemaValues = 50'000;
 constexpr int kMostArgumentLevels = 64;
 
 // `placeholders`: what takes the place of other parts, in the answers of tools: a conversation that has one goes on.
@@ -125,29 +120,13 @@ std::vector<ChatMessage> parse_messages(const Fields& fields, std::vector<std::s
   return messages;
 }
 
-void check_schema(const Json& schema, const Fields& function, int& n_values) {
-  const auto refuse = [&](const std::string& what) { function.refuse("parameters", what); };
-  if (++n_values > kMostSchemaValues) {
-    refuse("of all tools have more than " + std::to_string(kMostSchemaValues) + " values: shorten them");
+// Values in JSON.
+std::size_t count_values(const Json& json) {
+  std::size_t n = 1;
+  if (json.is_structured()) {
+    for (const Json& value : json) n += count_values(value);
   }
-  if (!schema.is_structured()) return;
-  for (const auto& [name, value] : schema.items()) {
-    if (schema.is_object() && name.size() > kMostKeyBytes) {
-      refuse("may have names of " + std::to_string(kMostKeyBytes) + " bytes at most");
-    }
-    if (name == "properties" && value.size() > kMostProperties) {
-      refuse("may have " + std::to_string(kMostProperties) + " properties in an object at most");
-    }
-    static const std::set<std::string> kRepeats = {"minItems", "maxItems", "minLength", "maxLength"};
-    if (schema.is_object() && kRepeats.contains(name) && value.is_number() && !(value >= 0 && value <= kMostRepeats)) {
-      refuse("may have '" + name + "' up to " + std::to_string(kMostRepeats));
-    }
-    if (schema.is_object() && name == "pattern" && value.is_string() &&
-        value.get_ref<const std::string&>().size() > kMostPatternBytes) {
-      refuse("may have patterns of " + std::to_string(kMostPatternBytes) + " bytes at most");
-    }
-    check_schema(value, function, n_values);
-  }
+  return n;
 }
 
 std::vector<ChatTool> parse_tools(const Fields& fields, const std::vector<OrderedJson>& parameters_in_order) {
@@ -156,7 +135,7 @@ std::vector<ChatTool> parse_tools(const Fields& fields, const std::vector<Ordere
   if (list == nullptr) return tools;
   if (!list->is_array()) fields.refuse("tools", "must be a list");
   if (list->size() > kMostTools) fields.refuse("tools", "may have " + std::to_string(kMostTools) + " entries at most");
-  int n_values = 0;
+  std::size_t n_values = 0;
   for (const Json& one : *list) {
     const std::string place = "tools[" + std::to_string(tools.size()) + "].";
     if (!one.is_object()) fields.refuse("tools", "must be a list of objects");
@@ -173,9 +152,15 @@ std::vector<ChatTool> parse_tools(const Fields& fields, const std::vector<Ordere
       function.refuse("name", "must have 1 to " + std::to_string(kMostNameBytes) + " letters, digits, '_', '-' or '.'");
     }
     made.description = function.text("description").value_or("");
-    function.boolean("strict");  // calls always follow their schema
-    if (const std::optional<Json> parameters = function.object("parameters")) {
-      check_schema(*parameters, function, n_values);
+    function.boolean("strict");  // calls follow their schema as far as it can be held
+    const Json* parameters = function.find("parameters");
+    if (parameters != nullptr && *parameters != true) {
+      if (!parameters->is_object()) function.refuse("parameters", "must be a JSON schema");
+      n_values += count_values(*parameters);
+      if (n_values > kMostSchemaValues) {
+        function.refuse("parameters",
+                        "of all tools have more than " + std::to_string(kMostSchemaValues) + " values: shorten them");
+      }
       made.parameters =
           parameters_in_order.at(tools.size() - 1).dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
     }

@@ -24,6 +24,7 @@ void take_format(const Model& model, ChatPrompt prompt, ApiRequest& request) {
     request.batch.sampling.grammar_start = std::move(prompt.grammar_start);
   }
   request.format = std::move(prompt.format);
+  request.warnings.insert(request.warnings.end(), prompt.warnings.begin(), prompt.warnings.end());
   request.stops.insert(request.stops.end(), prompt.stops.begin(), prompt.stops.end());
   if (request.format == nullptr) return;
   for (const std::string& text : prompt.shown_tokens) {

@@ -170,7 +170,8 @@ void translate_tools(const Json& list, const std::string& text, const Fields& fi
                          "' was passed over: this server has no tools itself");
       continue;
     }
-    const auto schema = tool.object("input_schema");
+    const Json* given = tool.find("input_schema");
+    const auto schema = given != nullptr && *given == true ? std::nullopt : tool.object("input_schema");
     Json function = {{"name", tool.text("name").value_or("")}, {"description", tool.text("description").value_or("")}};
     if (schema) function["parameters"] = *schema;
     tools.push_back({{"type", "function"}, {"function", std::move(function)}});
