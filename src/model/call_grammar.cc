@@ -56,8 +56,9 @@ OrderedJson plain_schema(SchemaRules& rules, const OrderedJson& schema, const st
                          bool is_shown) {
   constexpr int kMostPlain = 5;
   OrderedJson plain = {{"type", is_shown ? "string" : "number"}};
+  const std::set<std::string> types = rules.types(schema, place);
   for (const char* type : {"string", "array", "object", "integer", "number", "boolean", "null"}) {
-    if (!rules.may_be(schema, place, type)) continue;
+    if (!types.contains(type)) continue;
     plain["type"] = type;
     break;
   }
@@ -382,7 +383,7 @@ class Writer {
       enter_argument(id, place);
       place.is_value = false;
     } else if (one.tag == common_chat_peg_minimax_m3_mapper::TOOL_ARG_ITEM && place.schema != nullptr) {
-      place.schema = kept(place, schemas_.items(*place.schema, place.name));
+      place.schema = items_of(place);
     } else if (place.is_argument && one.tag == Builder::TOOL_ARG_STRING_VALUE) {
       std::vector<std::string> delimiters;
       find_delimiters(one.child, delimiters, 0);
@@ -450,19 +451,31 @@ class Writer {
   void enter_argument(Id id, Place& place) {
     const auto name = name_below(id, Builder::TOOL_ARG_NAME, Builder::TOOL_ARG);
     if (!name || place.schema == nullptr) return;
-    use(place);
-    for (SchemaRules::Member& member : schemas_.members(*place.schema, place.name)) {
+    for (const SchemaRules::Member& member : members_of(place)) {
       if (member.name != *name) continue;
-      place.schema = kept(place, std::move(member.schema));
+      place.schema = &member.schema;
       place.is_argument = true;
       place.name += "." + *name;
       return;
     }
   }
 
-  const OrderedJson* kept(const Place& place, OrderedJson schema) {
-    const auto key = std::make_pair(place.schema, schema.dump(-1, ' ', false, OrderedJson::error_handler_t::replace));
-    return &kept_.try_emplace(key, std::move(schema)).first->second;
+  const std::vector<SchemaRules::Member>& members_of(const Place& place) {
+    const auto [known, is_new] = members_.try_emplace(place.schema);
+    if (is_new) {
+      use(place);
+      known->second = schemas_.members(*place.schema, place.name);
+    }
+    return known->second;
+  }
+
+  const OrderedJson* items_of(const Place& place) {
+    const auto [known, is_new] = items_.try_emplace(place.schema);
+    if (is_new) {
+      use(place);
+      known->second = schemas_.items(*place.schema, place.name);
+    }
+    return &known->second;
   }
 
   // References are looked up in the tool's own parameters.
@@ -534,8 +547,7 @@ class Writer {
   bool is_required(Id argument, const Place& place) {
     const auto* rule = std::get_if<common_peg_rule_parser>(&arena_.get(argument));
     const auto name = name_below(rule != nullptr ? rule->child : argument, Builder::TOOL_ARG_NAME, "");
-    use(place);
-    for (const SchemaRules::Member& member : schemas_.members(*place.schema, place.name)) {
+    for (const SchemaRules::Member& member : members_of(place)) {
       if (name && member.name == *name) return member.is_required;
     }
     return false;
@@ -642,7 +654,9 @@ class Writer {
   SchemaRules schemas_;
   GrammarRules rules_;
   std::map<std::string, OrderedJson> parameters_;  // by the tool's name
-  std::map<std::pair<const OrderedJson*, std::string>, OrderedJson> kept_;
+  // By the schema that they are of.
+  std::map<const OrderedJson*, std::vector<SchemaRules::Member>> members_;
+  std::map<const OrderedJson*, OrderedJson> items_;
   std::map<std::pair<Id, std::tuple<const ChatTool*, const OrderedJson*, bool, bool, bool>>, Part> named_;
   std::map<std::pair<const ChatTool*, const OrderedJson*>, std::string> values_;
   std::map<std::pair<std::vector<std::string>, bool>, std::string> texts_;

@@ -239,9 +239,12 @@ void name_begins(const std::vector<std::string>& begins, std::span<const ChatToo
       start.words.push_back(begin);
       continue;
     }
-    std::string pattern = begin;
-    replace_all(pattern, ".", "\\.");  // other letters of names are no signs of patterns
-    start.patterns.push_back("^" + pattern);
+    std::string pattern = "^";
+    for (const char letter : begin) {
+      const bool is_sign = std::string_view("^$\\.*+?()[]{}|/").find(letter) != std::string_view::npos;
+      pattern += (is_sign ? "\\" : "") + std::string(1, letter);
+    }
+    start.patterns.push_back(std::move(pattern));
   }
 }
 

@@ -204,21 +204,17 @@ class SchemaRules::Converter {
     return item;
   }
 
-  // Of one that says so, by its type or its values.
-  bool may_be(const char* type, const OrderedJson& schema, const std::string& place) {
+  // By what its type or its values say; "integer" is a number, too.
+  std::set<std::string> types(const OrderedJson& schema, const std::string& place) {
+    std::set<std::string> all;
     const OrderedJson flat = flattened(schema, place, 0);
     for (const OrderedJson& one : options_of(flat, place)) {
       const OrderedJson option = flattened(one, place, 0);
-      if (!option.is_object()) continue;
-      if (const OrderedJson* values = enumeration(option, place)) {
-        for (const OrderedJson& value : *values) {
-          if (type_matches(value, type)) return true;
-        }
-      } else if (!has_only_annotations(option) && types_of(option).contains(type)) {
-        return true;
-      }
+      if (!option.is_object() || has_only_annotations(option)) continue;
+      const OrderedJson* values = enumeration(option, place);
+      all.merge(values != nullptr ? types_of_values(*values) : types_of(option));
     }
-    return false;
+    return all;
   }
 
   std::string rules() const { return rules_.text() + texts_ + kCommonRules; }
@@ -1404,14 +1400,14 @@ std::vector<SchemaRules::Member> SchemaRules::members(const OrderedJson& schema,
 OrderedJson SchemaRules::items(const OrderedJson& schema, const std::string& place) {
   return converter_->items(schema, place);
 }
-bool SchemaRules::may_be(const OrderedJson& schema, const std::string& place, const char* type) {
-  return converter_->may_be(type, schema, place);
+std::set<std::string> SchemaRules::types(const OrderedJson& schema, const std::string& place) {
+  return converter_->types(schema, place);
 }
 std::string SchemaRules::rules() const { return converter_->rules(); }
 const std::vector<std::string>& SchemaRules::warnings() const { return converter_->warnings(); }
 
-std::string schema_grammar(const OrderedJson& schema, std::vector<std::string>* warnings) {
-  SchemaRules rules(SchemaRules::Use::kPromise);
+std::string schema_grammar(const OrderedJson& schema, std::vector<std::string>* warnings, SchemaRules::Use use) {
+  SchemaRules rules(use);
   rules.begin("the JSON schema", schema);
   const std::string root = rules.value(schema, "schema");
   std::string grammar = "root ::= " + root + "\n" + rules.rules();

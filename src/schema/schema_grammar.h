@@ -5,6 +5,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -52,8 +53,8 @@ class SchemaRules {
   std::vector<Member> members(const nlohmann::ordered_json& schema, const std::string& place);
   // The schema of a list's items.
   nlohmann::ordered_json items(const nlohmann::ordered_json& schema, const std::string& place);
-  // Whether it says that values of a type follow it; one that says nothing does not.
-  bool may_be(const nlohmann::ordered_json& schema, const std::string& place, const char* type);
+  // The types that it says values may be of; none: it says nothing of them.
+  std::set<std::string> types(const nlohmann::ordered_json& schema, const std::string& place);
 
   // GBNF, without a root.
   std::string rules() const;
@@ -65,7 +66,8 @@ class SchemaRules {
   std::unique_ptr<Converter> converter_;
 };
 
-// The grammar of a promise. `warnings`: to them come keywords that say nothing which can be held.
-std::string schema_grammar(const nlohmann::ordered_json& schema, std::vector<std::string>* warnings = nullptr);
+// The grammar of an answer. `warnings`: to them come keywords that say nothing which can be held.
+std::string schema_grammar(const nlohmann::ordered_json& schema, std::vector<std::string>* warnings = nullptr,
+                           SchemaRules::Use use = SchemaRules::Use::kPromise);
 
 }  // namespace winnow

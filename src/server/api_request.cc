@@ -71,8 +71,9 @@ std::string parse_grammar(const Fields& fields, const OrderedJson& ordered, std:
   if (type != "json_schema") inner.refuse("type", "must be text, json_object or json_schema");
   const std::optional<Json> schema = inner.object("json_schema");
   if (!schema || !schema->contains("schema")) inner.refuse("json_schema", "must be an object with a 'schema'");
+  const bool is_strict = Fields(*schema, "response_format.json_schema.").boolean("strict").value_or(true);
   try {
-    return schema_grammar(ordered, &warnings);
+    return schema_grammar(ordered, &warnings, is_strict ? SchemaRules::Use::kPromise : SchemaRules::Use::kAdvice);
   } catch (const Error& error) {
     throw ApiError(400, error.what(), "response_format");
   }

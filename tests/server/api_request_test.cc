@@ -379,5 +379,24 @@ TEST(CallArguments, AreBoundedEachForItself) {
   }
 }
 
+// A promise is refused by the keyword's name; what is no promise does without it, and says so.
+TEST_F(ApiRequestTest, SchemasThatCannotBeHeld) {
+  const auto format = [](const char* strict, const char* schema) {
+    return std::string(R"("response_format":{"type":"json_schema","json_schema":{"name":"x",)") + strict +
+           R"("schema":)" + schema + "}}";
+  };
+  const char* conditional = R"({"type":"object","properties":{"a":{"if":{"type":"null"}}}})";
+  for (const char* strict : {"", R"("strict":true,)"}) {
+    EXPECT_EQ(refusal([&] { chat(format(strict, conditional)); }), "response_format");
+  }
+  const ApiRequest request = chat(format(R"("strict":false,)", conditional));
+  ASSERT_EQ(request.warnings.size(), 1U);
+  EXPECT_NE(request.warnings[0].find("'if'"), std::string::npos) << request.warnings[0];
+  EXPECT_FALSE(request.batch.sampling.grammar.empty());
+  EXPECT_EQ(chat(format("", R"({"type":"string","format":"of-our-own"})")).warnings.size(), 1U);
+  EXPECT_TRUE(
+      chat(format("", R"({"type":"string","format":"email","maxLength":524288,"x-order":1})")).warnings.empty());
+}
+
 }  // namespace
 }  // namespace winnow::server

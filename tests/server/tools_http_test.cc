@@ -132,7 +132,7 @@ TEST_F(ToolsHttpTest, HostileSchemasEnd) {
   for (int i = 0; i < 12; ++i) nested = {{"type", "array"}, {"items", nested}, {"minItems", 1000}, {"maxItems", 1024}};
   status({{"type", "object"}, {"properties", {{"x", nested}}}});
   Json wide = {{"type", "object"}, {"properties", Json::object()}};
-  for (int i = 0; i < 1000; ++i) wide["properties"]["p" + std::to_string(i)] = {{"type", "string"}};
+  for (int i = 0; i < 3000; ++i) wide["properties"]["p" + std::to_string(i)] = {{"type", "string"}};
   EXPECT_EQ(status(wide), 400);
   Json many_calls = {{"type", "object"}, {"properties", Json::object()}};
   for (int i = 0; i < 200; ++i) many_calls["properties"]["p" + std::to_string(i)] = {{"type", "string"}};
@@ -143,6 +143,47 @@ TEST_F(ToolsHttpTest, HostileSchemasEnd) {
   status({{"type", "object"},
           {"properties", {{"x", {{"type", "string"}, {"pattern", "^((((a{1,99}){1,99}){1,99}){1,99})$"}}}}}});
   status({{"type", "object"}, {"properties", {{std::string(200, 'n'), {{"type", "string"}}}}}});
+  // Joined with itself it doubles at every level.
+  Json doubled = {{"$ref", "#/$defs/d0"}, {"$defs", Json::object()}};
+  for (int i = 0; i < 40; ++i) {
+    const Json next = {{"$ref", "#/$defs/d" + std::to_string(i + 1)}};
+    doubled["$defs"]["d" + std::to_string(i)] = {{"allOf", {next, next}}};
+  }
+  doubled["$defs"]["d40"] = {{"type", "object"}};
+  EXPECT_EQ(status(doubled), 400);
+  status({{"type", "object"}, {"properties", {{"x", {{"type", "string"}, {"pattern", "^(?=(a|b)*a(a|b){40}$)"}}}}}});
+}
+
+// As clients send them: large bounds, long names, anything for a schema; what is wrong is named with its tool.
+TEST_F(ToolsHttpTest, ToolsOfTheWild) {
+  start();
+  Json request = body(Json::parse(R"([{"role":"user","content":"a"}])"));
+  Json& function = request["tools"][0]["function"];
+  const std::string name(128, 'n');
+  function["name"] = name;
+  for (
+      const char* parameters :
+      {R"({"type":"object","properties":{"x":{"const":1},"script":{"type":"string","maxLength":524288}},"required":["x"],)"
+       R"("maxProperties":1})",
+       R"({"type":"object","properties":{"x":true},"maxProperties":0})"}) {
+    function["parameters"] = Json::parse(parameters);
+    const Json call = ask(request)["choices"][0]["message"]["tool_calls"][0]["function"];
+    EXPECT_EQ(call["name"], name);
+    EXPECT_TRUE(Json::parse(call["arguments"].get<std::string>()).is_object());
+  }
+  for (const Json& any : {Json(true), Json::object(), Json()}) {
+    function["parameters"] = any;
+    request["max_tokens"] = 1;
+    EXPECT_EQ(post("/v1/chat/completions", request.dump())->status, 200) << any;
+  }
+  function["parameters"] = Json::parse(R"({"type":"object","properties":{"unit":{"type":"string","enum":[]}}})");
+  const auto answer = post("/v1/chat/completions", request.dump());
+  EXPECT_EQ(answer->status, 400);
+  EXPECT_NE(answer->body.find("'enum'"), std::string::npos) << answer->body;
+  EXPECT_NE(answer->body.find("parameters.unit"), std::string::npos) << answer->body;
+  EXPECT_NE(answer->body.find(name), std::string::npos) << answer->body;
+  function["name"] = name + "n";
+  EXPECT_EQ(post("/v1/chat/completions", request.dump())->status, 400);
 }
 
 }  // namespace
