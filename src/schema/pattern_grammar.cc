@@ -166,7 +166,7 @@ std::vector<std::pair<const char*, std::string>> format_texts(bool is_bounded) {
   const std::string hours_and_minutes = "(?:[01]\\d|2[0-3]):[0-5]\\d";
   const std::string time = hours_and_minutes + ":[0-5]\\d(?:\\.\\d{1,6})?(?:Z|[-+]" + hours_and_minutes + ")";
   const std::string seconds = "\\d{1,4}S", minutes = "\\d{1,4}M(?:" + seconds + ")?";
-  const std::string part_of_day = "T(?:\\d{1,4}H(?:" + minutes + "|" + seconds + ")?|" + minutes + "|" + seconds + ")";
+  const std::string part_of_day = "T(?:\\d{1,4}H(?:" + minutes + ")?|" + minutes + "|" + seconds + ")";
   const std::string label = "[A-Za-z0-9](?:[A-Za-z0-9-]" + up_to(30) + "[A-Za-z0-9])?";
   const std::string hostname = label + "(?:\\." + label + ")" + up_to(4);
   const std::string domain = label + "(?:\\." + label + ")" + up_to(3) + "\\.[A-Za-z]{2,10}";
@@ -180,9 +180,13 @@ std::vector<std::pair<const char*, std::string>> format_texts(bool is_bounded) {
   const std::string path = "(?:/" + in_path + up_to(40) + ")" + up_to(10);
   const std::string behind_path =
       "(?:\\?(?:" + in_path + "|[/?])" + up_to(120) + ")?(?:#(?:" + in_path + "|[/?])" + up_to(40) + ")?";
-  const std::string uri = "[A-Za-z][A-Za-z0-9+.-]" + std::string(is_bounded ? "{1,15}" : "+") + ":(?://(?:" + hostname +
-                          "(?::[1-9]\\d{0,3})?)?" + path + "|" + in_path + (is_bounded ? "{1,40}" : "+") + path + ")" +
-                          behind_path;
+  const std::string authority = "//(?:" + hostname + "(?::[1-9]\\d{0,3})?)?";
+  const std::string uri = "[A-Za-z][A-Za-z0-9+.-]" + std::string(is_bounded ? "{1,15}" : "+") + ":(?:" + authority +
+                          path + "|" + in_path + (is_bounded ? "{1,40}" : "+") + path + ")" + behind_path;
+  // Not what begins with a scheme or, without saying so, with an authority.
+  const std::string relative = "(?:" + authority + path + "|/(?:" + in_path + (is_bounded ? "{1,40}" : "+") + path +
+                               ")?|(?:(?:[A-Za-z0-9._~!$&'()*+,;=@-]|%[0-9A-Fa-f]{2})" + (is_bounded ? "{1,40}" : "+") +
+                               path + ")?)" + behind_path;
   const std::string email = "[A-Za-z0-9](?:[._%+-]?[A-Za-z0-9])" + up_to(30) + "@" + domain;
   const std::string uuid = "[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}";
   return {{"date", date},
@@ -199,7 +203,7 @@ std::vector<std::pair<const char*, std::string>> format_texts(bool is_bounded) {
           {"uri", uri},
           {"url", uri},
           {"iri", uri},
-          {"uri-reference", uri + "|" + in_path + up_to(40) + path + behind_path},
+          {"uri-reference", uri + "|" + relative},
           {"json-pointer", "(?:/(?:[^/~]|~[01])" + up_to(100) + ")" + up_to(20)}};
 }
 

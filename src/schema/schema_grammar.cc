@@ -814,9 +814,9 @@ class SchemaRules::Converter {
       has_rest = *rest != true;
     }
     check(first->is_array(), place, "'prefixItems' must be a list of schemas");
-    if (schema.contains("uniqueItems") && schema["uniqueItems"] == true && first->empty()) {
+    if (schema.contains("uniqueItems") && schema["uniqueItems"] == true) {
       bool is_held = false;
-      const Text text = set(*rest, least, most, place, depth, is_held);
+      const Text text = first->empty() ? set(*rest, least, most, place, depth, is_held) : std::nullopt;
       if (is_held) return text;
       warn(place, "'uniqueItems' is not held: items may be alike");
     }
@@ -928,6 +928,20 @@ class SchemaRules::Converter {
     for (const std::string& name : required_names(schema, place)) {
       if (!properties.contains(name)) properties[name] = others;
     }
+    const auto patterns = schema.find("patternProperties");
+    if (patterns == schema.end() || !patterns->is_object()) return properties;
+    // What a name's patterns say holds for it, too; one that is only required is no other name then.
+    for (auto& [name, property] : properties.items()) {
+      OrderedJson said = OrderedJson::array();
+      if (schema.contains("properties") && schema["properties"].contains(name)) said.push_back(property);
+      bool is_matched = false;
+      for (const auto& [pattern, values] : patterns->items()) {
+        if (!accepts_text({{"pattern", pattern}}, name, place)) continue;
+        said.push_back(values);
+        is_matched = true;
+      }
+      if (is_matched) property = {{"allOf", said}};
+    }
     return properties;
   }
 
@@ -1013,7 +1027,11 @@ class SchemaRules::Converter {
   // An object whose names are free.
   Text map(const OrderedJson& schema, std::int64_t least, std::int64_t most, const std::string& place, int depth) {
     static const OrderedJson kAny = true;
-    const OrderedJson& others = schema.contains("additionalProperties") ? schema["additionalProperties"] : kAny;
+    static const OrderedJson kNone = false;
+    const bool is_closed = schema.contains("unevaluatedProperties") && schema["unevaluatedProperties"] == false;
+    const OrderedJson& others = schema.contains("additionalProperties") ? schema["additionalProperties"]
+                                : is_closed                             ? kNone
+                                                                        : kAny;
     TextConditions names;
     std::vector<std::string> pairs;
     if (schema.contains("propertyNames")) {

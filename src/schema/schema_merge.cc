@@ -115,6 +115,27 @@ OrderedJson merged_properties(const OrderedJson& a, const OrderedJson& b) {
   return all;
 }
 
+// What a schema says of the item of a list at `i`.
+OrderedJson item_at(const OrderedJson& schema, std::size_t i) {
+  const auto first = schema.find("prefixItems");
+  if (first != schema.end() && first->is_array() && i < first->size()) return (*first)[i];
+  const auto rest = schema.find("items");
+  if (rest == schema.end() || rest->is_array()) return true;
+  return *rest;
+}
+
+// Lists of which both say what stands where.
+void join_items(OrderedJson& to, const OrderedJson& a, const OrderedJson& b) {
+  const auto size = [](const OrderedJson& schema) {
+    return schema.contains("prefixItems") && schema["prefixItems"].is_array() ? schema["prefixItems"].size() : 0;
+  };
+  const std::size_t n_first = std::max(size(a), size(b));
+  OrderedJson first = OrderedJson::array();
+  for (std::size_t i = 0; i < n_first; ++i) first.push_back(both(item_at(a, i), item_at(b, i)));
+  if (n_first > 0) to["prefixItems"] = std::move(first);
+  if (a.contains("items") || b.contains("items")) to["items"] = both(item_at(a, n_first), item_at(b, n_first));
+}
+
 constexpr std::string_view kLargest[] = {"minItems", "minLength",        "minProperties",
                                          "minimum",  "exclusiveMinimum", "minContains"};
 constexpr std::string_view kSmallest[] = {"maxItems", "maxLength",        "maxProperties",
@@ -222,21 +243,16 @@ OrderedJson merged(const OrderedJson& a, const OrderedJson& b) {
       for (const auto& [pattern, schema] : value.items()) {
         all[keyword][pattern] = all[keyword].contains(pattern) ? both(all[keyword][pattern], schema) : schema;
       }
-    } else if (keyword == "prefixItems" && value.is_array() && a[keyword].is_array()) {
-      for (std::size_t i = 0; i < value.size(); ++i) {
-        if (i < all[keyword].size()) {
-          all[keyword][i] = both(all[keyword][i], value[i]);
-        } else {
-          all[keyword].push_back(value[i]);
-        }
-      }
     } else if (keyword == "uniqueItems") {
       all[keyword] = all[keyword] == true || value == true;
-    } else if (keyword == "additionalProperties" || keyword == "items" || keyword == "propertyNames" ||
-               keyword == "contains") {
+    } else if (keyword == "additionalProperties" || keyword == "propertyNames" || keyword == "contains") {
       all[keyword] = both(all[keyword], value);
     }
   }
+  const auto says_items = [](const OrderedJson& schema) {
+    return schema.contains("prefixItems") || (schema.contains("items") && !schema["items"].is_array());
+  };
+  if (says_items(a) && says_items(b)) join_items(all, a, b);
   if (a.contains("properties") && !b.contains("properties")) all["properties"] = merged_properties(a, b);
   return all;
 }

@@ -303,8 +303,8 @@ TEST_F(SchemaGrammarTest, Formats) {
   check(format("time"), {"\"23:59:59Z\"", "\"00:00:00.5+01:30\""}, {"\"24:00:00Z\"", "\"12:60:00Z\"", "\"12:00:00\""});
   check(format("date-time"), {"\"2024-02-29T12:30:00Z\"", "\"2024-01-01T00:00:00.123456-08:00\""},
         {"\"2024-02-29 12:30:00Z\"", "\"2024-02-29\"", "\"2023-02-29T12:30:00Z\""});
-  check(format("duration"), {"\"P1D\"", "\"PT5M\"", "\"P2DT3H4M5S\"", "\"PT7S\"", "\"PT1H5S\""},
-        {"\"P\"", "\"PT\"", "\"P1DT\""});
+  check(format("duration"), {"\"P1D\"", "\"PT5M\"", "\"P2DT3H4M5S\"", "\"PT7S\"", "\"PT1H5M\""},
+        {"\"P\"", "\"PT\"", "\"P1DT\"", "\"PT1H5S\""});
   check(format("uuid"), {"\"123e4567-e89b-12d3-a456-426614174000\""}, {"\"123e4567e89b12d3a456426614174000\"", "\"\""});
   check(format("email"), {"\"a@b.cd\"", "\"first.last+tag@mail.example.org\""},
         {"\"a@b\"", "\"@b.cd\"", "\"a..b@c.de\"", "\".a@b.cd\"", "\"a@-b.cd\"", "\"a b@c.de\""});
@@ -318,6 +318,8 @@ TEST_F(SchemaGrammarTest, Formats) {
   check(format("hostname"), {"\"a\"", "\"example.org\"", "\"a-b.c1.de\""}, {"\"-a.b\"", "\"a..b\"", "\"a_b\"", "\"\""});
   check(format("ipv6"), {"\"::\"", "\"::1\"", "\"2001:db8::ff00:42:8329\"", "\"1:2:3:4:5:6:7:8\"", "\"fe80::\""},
         {"\"1:2:3\"", "\":::\"", "\"1::2::3\"", "\"12345::\"", "\"1:2:3:4:5:6:7:8:9\""});
+  check(format("uri-reference"), {"\"/a/b?c\"", "\"a/b:c\"", "\"#x\"", "\"//a.org/\"", "\"http://a.org\"", "\"\""},
+        {"\"1:b\"", "\"//a.org:x/\"", "\"a b\""});
   check(R"({"type":"string","format":"uri","minLength":1,"maxLength":2083})", {"\"https://example.org/\""}, {"\"\""});
   check(R"({"type":"string","format":"uri","maxLength":20})", {"\"https://example.org\""},
         {"\"https://example.org/ab\""});
@@ -481,6 +483,7 @@ TEST_F(SchemaGrammarTest, TuplesAndSets) {
         {"[null,true,1]"});
   check(R"({"type":"array","items":{"enum":["a","b","c"]},"uniqueItems":true,"minItems":1})",
         {"[\"a\"]", "[\"c\",\"a\"]", "[\"b\",\"c\",\"a\"]"}, {"[]", "[\"a\",\"a\"]", "[\"a\",\"b\",\"a\"]"});
+  check(R"({"allOf":[{"prefixItems":[{"minimum":3}]}],"items":{"minimum":5}})", {"[5,5]"}, {"[3,5]", "[5,3]"});
   check(R"({"type":"array","items":{"type":"string"},"uniqueItems":true})", {"[\"a\",\"b\"]"}, {"[1]"});
 }
 
@@ -501,6 +504,9 @@ TEST_F(SchemaGrammarTest, NamesOfObjects) {
       R"({"properties":{"a":{"type":"null"},"b":{"type":"null"},"c":{"type":"null"}},"required":["c"],"maxProperties":2})",
       {R"({"c":null})", R"({"a":null,"c":null})"}, {R"({"a":null,"b":null,"c":null})", R"({"a":null})"});
   refusal(R"({"properties":{"a":{"type":"null"}},"minProperties":2})");
+  check(R"({"properties":{"foo":{"type":"array","maxItems":2}},"patternProperties":{"f.o":{"minItems":1}}})",
+        {R"({"foo":[1]})"}, {R"({"foo":[]})"});
+  check(R"({"type":"object","unevaluatedProperties":false})", {"{}"}, {R"({"a":1})"});
 }
 
 // What schema makers write, with values that follow it and values that do not (tests/data/schemas).
