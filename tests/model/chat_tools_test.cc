@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <set>
@@ -45,10 +46,11 @@ const std::vector<ChatTool> kTools = {
     {"get_time", "The time.",
      R"({"type":"object","properties":{"zone":{"type":"string","enum":["UTC","CET"]}},"required":["zone"]})"}};
 
-std::shared_ptr<const Model> family_model(const std::string& file) {
+std::shared_ptr<const Model> family_model(const std::string& file,
+                                          const std::vector<std::string>& control_tokens = {}) {
   std::stringstream source;
   source << std::ifstream(std::string(WINNOW_TEMPLATES) + "/" + file + ".jinja").rdbuf();
-  return Model::load(TinyModel({.chat_template = source.str()}).path());
+  return Model::load(TinyModel({.control_tokens = control_tokens, .chat_template = source.str()}).path());
 }
 
 constexpr Token kFirstByte = 3;  // of the tiny model
@@ -71,7 +73,7 @@ void put(const ChatDelta& delta, ChatMessage& message) {
 
 // An answer that begins with `forced` and goes on at random.
 Answer answer(const std::shared_ptr<const Model>& model, const ChatPrompt& prompt, std::uint32_t seed,
-              const std::string& forced = "") {
+              const std::string& forced = "", const std::vector<std::string>& marks = {}) {
   Answer made;
   Sampler sampler(
       model,
@@ -79,9 +81,18 @@ Answer answer(const std::shared_ptr<const Model>& model, const ChatPrompt& promp
   ChatReader reader(prompt.format);
   std::mt19937 random(seed);
   std::normal_distribution<float> logit(0, 1);
-  // Byte by byte: the tiny model's tokenizer writes some characters as others.
+  // Byte by byte, but for marks that are tokens: the tiny model's tokenizer writes some characters as others.
   std::vector<Token> begin;
-  for (const char byte : forced) begin.push_back(kFirstByte + static_cast<unsigned char>(byte));
+  for (std::size_t i = 0; i < forced.size();) {
+    const auto mark = std::find_if(marks.begin(), marks.end(),
+                                   [&](const std::string& one) { return forced.compare(i, one.size(), one) == 0; });
+    if (mark == marks.end()) {
+      begin.push_back(kFirstByte + static_cast<unsigned char>(forced[i++]));
+    } else {
+      begin.push_back(model->tokenize(*mark, false, true).front());
+      i += mark->size();
+    }
+  }
   std::vector<float> logits(static_cast<std::size_t>(model->info().n_vocab));
   // Thoughts end as soon as they have begun.
   const GrammarStart& start = prompt.grammar_start;
@@ -234,6 +245,36 @@ TEST(ChatToolsTest, EveryTemplate) {
       }
     }
   }
+}
+
+// The same where what marks calls and thoughts are tokens of the model, as they mostly are.
+TEST(ChatToolsTest, MarksMayBeTokens) {
+  int n_files = 0;
+  for (const std::string& file : templates_with_tools()) {
+    const std::vector<ChatMessage> messages = {{"user", "How is the weather?"}};
+    ChatOptions options{.tools = kTools, .parallel_tool_calls = false, .enable_thinking = false};
+    std::vector<std::string> marks = family_model(file)->apply_chat_template(messages, options).shown_tokens;
+    std::erase_if(marks, [](const std::string& mark) { return mark.size() < 3; });
+    std::sort(marks.begin(), marks.end(), std::greater<>());  // longer ones before those that they begin with
+    marks.erase(std::unique(marks.begin(), marks.end()), marks.end());
+    if (marks.empty() || kBeginsOfCalls.contains(file)) continue;
+    ++n_files;
+    const auto model = family_model(file, marks);
+    for (const ToolChoice choice : {ToolChoice::kRequired, ToolChoice::kAuto}) {
+      SCOPED_TRACE(file + (choice == ToolChoice::kAuto ? ": chosen" : ": required"));
+      options.tool_choice = choice;
+      const ChatPrompt prompt = model->apply_chat_template(messages, options);
+      std::string begin;
+      if (choice == ToolChoice::kAuto) {
+        if (begins_in_thoughts(prompt.grammar_start)) begin = prompt.grammar_start.thinking_ends.back();
+        begin += prompt.grammar_start.words.front();
+      }
+      const Answer made = answer(model, prompt, 1, begin, marks);
+      expect_calls(made);
+      EXPECT_EQ(made.whole.tool_calls.size(), 1U);
+    }
+  }
+  EXPECT_GE(n_files, 30);
 }
 
 TEST(ChatToolsTest, TemplatesWithoutTools) {
