@@ -214,19 +214,45 @@ common_chat_templates_inputs inputs_of(std::span<const ChatMessage> messages, co
   return inputs;
 }
 
+struct ShownTools {
+  std::string text;  // the prompt
+  std::vector<std::string> warnings;
+};
+
 // The prompt with the tools in it. Many templates know few kinds of schemas, and fail at others: these are shown more
-// simply then.
-std::string shown_with_tools(const common_chat_templates* templates, std::span<const ChatMessage> messages,
-                             ChatOptions options, bool& shows_simply) {
+// simply then. Some (DeepSeek's) know how tools are called and not how they are shown: the system's message does it.
+ShownTools shown_with_tools(const common_chat_templates* templates, std::span<const ChatMessage> messages,
+                            ChatOptions options) {
   options.tool_choice = ToolChoice::kNone;
+  ShownTools shown;
+  const auto render = [&](std::span<const ChatMessage> all) {
+    return common_chat_templates_apply(templates, inputs_of(all, options, templates)).prompt;
+  };
   try {
-    return common_chat_templates_apply(templates, inputs_of(messages, options, templates)).prompt;
+    shown.text = render(messages);
   } catch (const std::exception&) {
     options.tools = with_plain_schemas(options.tools, true);
-    std::string text = common_chat_templates_apply(templates, inputs_of(messages, options, templates)).prompt;
-    shows_simply = true;
-    return text;
+    shown.text = render(messages);
+    shown.warnings.emplace_back(
+        "the chat template cannot show the tools' parameters as they are: it shows the model their names, types and "
+        "descriptions");
   }
+  const auto is_shown = [&](const ChatTool& tool) { return shown.text.find(tool.name) != std::string::npos; };
+  if (std::any_of(options.tools.begin(), options.tools.end(), is_shown)) return shown;
+  std::string list = "You may call these tools:";
+  for (const ChatTool& tool : options.tools) {
+    list += "\n- " + tool.name + ": " + tool.description +
+            " Parameters: " + (tool.parameters.empty() ? "{}" : tool.parameters);
+  }
+  std::vector<ChatMessage> more(messages.begin(), messages.end());
+  if (more.front().role == "system" || more.front().role == "developer") {
+    more.front().content += "\n\n" + list;
+  } else {
+    more.insert(more.begin(), ChatMessage{"system", list});
+  }
+  shown.text = render(more);
+  shown.warnings.emplace_back("the chat template does not show tools: the system's message lists them");
+  return shown;
 }
 
 // Forms without a mark of their own: a call begins as one of the tools', and names it. Where the name comes first it
@@ -296,17 +322,18 @@ ChatPrompt ChatTemplate::apply(std::span<const ChatMessage> given, const ChatOpt
   ChatOptions plain = options;
   if (has_tools) plain.tools = with_plain_schemas(options.tools, false);
   std::string parser_of_calls;
-  bool is_parallel = false, shows_simply = false;
+  bool is_parallel = false;
+  ShownTools shown;
   common_chat_params made =
       within(steps_.rendering + steps_beyond(messages, options), "cannot render these messages", [&] {
         if (!has_tools) return common_chat_templates_apply(all, inputs_of(messages, options, all));
         // The model is shown the tools as they are; libllama-common's parser needs of their schemas what they are
         // about, and has no bounds for more.
-        std::string text = shown_with_tools(all, messages, options, shows_simply);
+        shown = shown_with_tools(all, messages, options);
         common_chat_templates_inputs inputs = inputs_of(messages, plain, all);
         is_parallel = inputs.parallel_tool_calls;
         common_chat_params calls = common_chat_templates_apply(all, inputs);
-        calls.prompt = std::move(text);
+        calls.prompt = std::move(shown.text);
         // Where thoughts are not told apart they are content, of which a call that has to be has none.
         inputs.reasoning_format = COMMON_REASONING_FORMAT_DEEPSEEK;
         parser_of_calls = options.separates_thinking ? calls.parser : common_chat_templates_apply(all, inputs).parser;
@@ -340,11 +367,7 @@ ChatPrompt ChatTemplate::apply(std::span<const ChatMessage> given, const ChatOpt
     CallGrammar grammar = call_grammar(parser_of_calls, options.tools, form);
     prompt.grammar = std::move(grammar.text);
     prompt.warnings = std::move(grammar.warnings);
-    if (shows_simply) {
-      prompt.warnings.emplace_back(
-          "the chat template cannot show the tools' parameters as they are: it shows the model "
-          "their names, types and descriptions");
-    }
+    prompt.warnings.insert(prompt.warnings.end(), shown.warnings.begin(), shown.warnings.end());
     if (start.is_lazy && start.words.empty() && !grammar.begins.empty())
       name_begins(grammar.begins, options.tools, start);
   }

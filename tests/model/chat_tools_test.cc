@@ -231,6 +231,7 @@ TEST(ChatToolsTest, EveryTemplate) {
       const GrammarStart& start = prompt.grammar_start;
       ASSERT_FALSE(prompt.grammar.empty());
       EXPECT_EQ(start.is_lazy, one.choice == ToolChoice::kAuto);
+      EXPECT_NE(prompt.text.find("The weather of a city."), std::string::npos);
       std::string begin;
       if (start.is_lazy) {
         if (begins_in_thoughts(start)) begin = start.thinking_ends.back();
