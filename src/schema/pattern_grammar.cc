@@ -209,7 +209,8 @@ std::vector<std::pair<const char*, std::string>> format_texts(bool is_bounded) {
 
 }  // namespace
 
-std::optional<std::string> text_grammar(const TextConditions& conditions, TextForm form, GrammarRules& rules) {
+std::optional<std::string> text_grammar(const TextConditions& conditions, TextForm form, GrammarRules& rules,
+                                        AutomatonLimits& limits) {
   const std::uint32_t least = conditions.least, most = conditions.most;
   if (most < least) return std::nullopt;
   const bool has_lengths = least > 0 || most != Pattern::kUnbounded;
@@ -223,7 +224,7 @@ std::optional<std::string> text_grammar(const TextConditions& conditions, TextFo
     if (!has_lengths || is_held) return PlainWriter(form, rules).write(pattern);
     if (const auto made = with_lengths(pattern, least, most)) return PlainWriter(form, rules).write(*made);
   }
-  const TextAutomaton automaton(conditions, form);
+  const TextAutomaton automaton(conditions, form, limits);
   if (automaton.is_empty()) return std::nullopt;
   return automaton.grammar(rules);
 }

@@ -16,7 +16,8 @@ namespace winnow {
 // An expression for the texts that the conditions hold for, without quotes. A single pattern is written as it stands,
 // with its counts; where there is more, or it looks ahead, as an automaton, whose size is bounded. Nothing where no
 // text fits. Throws Error(kInvalidArgument) where the bound is passed.
-std::optional<std::string> text_grammar(const TextConditions& conditions, TextForm form, GrammarRules& rules);
+std::optional<std::string> text_grammar(const TextConditions& conditions, TextForm form, GrammarRules& rules,
+                                        AutomatonLimits& limits);
 
 // The pattern of a `format`: date, time, date-time, duration, uuid, email, hostname, ipv4, ipv6, uri and others.
 // Nothing for one that is not known.

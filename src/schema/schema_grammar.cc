@@ -120,8 +120,8 @@ class SchemaRules::Converter {
     if (notation != ValueNotation::kGemma) return;
     const TextConditions conditions{.unmatched = {Pattern::literal(kGemmaQuote)}};
     const std::string quote = grammar_literal(kGemmaQuote);
-    texts_ = "w-string ::= " + quote + " " + *text_grammar(conditions, TextForm::kPlain, rules_) + " " + quote +
-             "\nw-name ::= [^:}\\x00-\\x1F]{1,100} \":\"\n";
+    texts_ = "w-string ::= " + quote + " " + *text_grammar(conditions, TextForm::kPlain, rules_, limits_) + " " +
+             quote + "\nw-name ::= [^:}\\x00-\\x1F]{1,100} \":\"\n";
   }
 
   void begin(std::string subject, const OrderedJson& document) {
@@ -760,7 +760,7 @@ class SchemaRules::Converter {
   Text text_rule(const TextConditions& conditions, TextForm form, const std::string& place) {
     if (conditions.most < conditions.least) return std::nullopt;
     try {
-      return text_grammar(conditions, form, rules_);
+      return text_grammar(conditions, form, rules_, limits_);
     } catch (const Error& error) {
       TextConditions fewer = conditions;
       leave_out(place, error.what());
@@ -774,7 +774,7 @@ class SchemaRules::Converter {
         fewer.matched.pop_back();
         return text_rule(fewer, form, place);
       }
-      return text_grammar({}, form, rules_);
+      return text_grammar({}, form, rules_, limits_);
     }
   }
 
@@ -1322,7 +1322,7 @@ class SchemaRules::Converter {
     const auto [known, is_new] = automata_.try_emplace(text_of(kept));
     if (is_new) {
       try {
-        known->second = std::make_unique<TextAutomaton>(text_conditions(kept, place), TextForm::kPlain);
+        known->second = std::make_unique<TextAutomaton>(text_conditions(kept, place), TextForm::kPlain, limits_);
       } catch (const Error& error) {
         leave_out(place, error.what());
       }
@@ -1380,6 +1380,7 @@ class SchemaRules::Converter {
 
   Use use_;
   ValueNotation notation_;
+  AutomatonLimits limits_;          // of all texts
   std::string texts_ = kJsonTexts;  // the rules of texts and names
   std::string subject_;
   const OrderedJson* document_ = nullptr;

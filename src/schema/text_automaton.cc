@@ -134,6 +134,7 @@ class Graph {
   }
 
   const Node& node(Id id) const { return nodes_[id]; }
+  std::size_t size() const { return nodes_.size(); }
   const std::vector<CharacterSet>& sets() const { return sets_; }
   Id word_set() { return number_of({{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}}); }
 
@@ -235,6 +236,8 @@ class Formulas {
     const std::uint64_t key = std::uint64_t{formula} << 32 | character;
     if (const auto known = derived_.find(key); known != derived_.end()) return known->second;
     spend(1);
+    constexpr std::size_t kMostKept = 500'000;
+    if (derived_.size() > kMostKept) derived_.clear();
     const Entry entry = entries_[formula];
     Id made = false_;
     if (entry.op == Op::kTrue) {
@@ -271,7 +274,12 @@ class Formulas {
   }
 
   bool is_false(Id formula) const { return formula == false_; }
-  void forget_derived() { derived_.clear(); }
+  std::size_t n_left() const { return n_left_; }
+
+  void spend(std::size_t n) {
+    if (n > n_left_) refuse_size();
+    n_left_ -= n;
+  }
 
   Id joined(Op op, const std::vector<Id>& parts) {
     const Id neutral = op == Op::kAnd ? true_ : false_, decisive = op == Op::kAnd ? false_ : true_;
@@ -309,11 +317,6 @@ class Formulas {
     Op op = Op::kFalse;
     std::vector<Id> children;  // of a set: its node
   };
-
-  void spend(std::size_t n) {
-    if (n > n_left_) refuse_size();
-    n_left_ -= n;
-  }
 
   Id expand_new(Id id, Before before) {
     const Node& node = graph_.node(id);
@@ -413,10 +416,12 @@ struct Alphabet {
 
 }  // namespace
 
-TextAutomaton::TextAutomaton(const TextConditions& conditions, TextForm form, const AutomatonLimits& limits)
-    : form_(form) {
+TextAutomaton::TextAutomaton(const TextConditions& conditions, TextForm form, AutomatonLimits& limits) : form_(form) {
   constexpr std::size_t kMostNodes = 100'000;
-  Graph graph(kMostNodes);
+  const std::size_t n_most = std::min(limits.n_steps, limits.n_left);
+  // Taken whether it succeeds or not; what is not needed is given back.
+  limits.n_left -= n_most;
+  Graph graph(std::min(kMostNodes, n_most));
   const Id word = graph.word_set();
   std::vector<Id> all;
   for (const Pattern& pattern : conditions.matched) all.push_back(graph.found(pattern));
@@ -435,7 +440,8 @@ TextAutomaton::TextAutomaton(const TextConditions& conditions, TextForm form, co
   classes_ = alphabet.classes;
 
   using Before = Formulas::Before;
-  Formulas formulas(graph, limits.n_steps);
+  Formulas formulas(graph, n_most);
+  formulas.spend(graph.size());
   std::vector<Id> found{formulas.expand(root, Before::kNothing)};
   std::unordered_map<Id, std::uint32_t> numbers{{found[0], 0}};
   for (std::size_t i = 0; i < found.size(); ++i) {
@@ -454,8 +460,9 @@ TextAutomaton::TextAutomaton(const TextConditions& conditions, TextForm form, co
       state.next.push_back(number->second);
     }
   }
+  limits.n_left += formulas.n_left();
   drop_dead_ends();
-  constexpr std::size_t kMostToMerge = 2'000;
+  constexpr std::size_t kMostToMerge = 1'000;
   if (states_.size() <= kMostToMerge) merge_alike();
 }
 
@@ -502,7 +509,11 @@ void TextAutomaton::merge_alike() {
   if (states_.empty()) return;
   std::vector<std::uint32_t> group(states_.size());
   for (std::size_t i = 0; i < states_.size(); ++i) group[i] = states_[i].is_end ? 1 : 0;
+  // Long chains, as lengths make, would take a round for each of their states.
+  constexpr int kMostRounds = 64;
+  int n_rounds = 0;
   for (std::size_t n_groups = 0;;) {
+    if (++n_rounds > kMostRounds) return;
     std::map<std::vector<std::uint32_t>, std::uint32_t> groups;
     std::vector<std::uint32_t> finer(states_.size());
     for (std::size_t i = 0; i < states_.size(); ++i) {

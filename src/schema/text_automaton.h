@@ -22,16 +22,18 @@ struct TextConditions {
   std::uint32_t least = 0, most = Pattern::kUnbounded;  // characters
 };
 
-// What an automaton may come to.
+// What automata may come to.
 struct AutomatonLimits {
-  std::size_t n_states = 20'000, n_steps = 4'000'000;
+  std::size_t n_states = 20'000;  // of one
+  std::size_t n_steps = 1'500'000;
+  std::size_t n_left = 10'000'000;  // steps of all that have these limits, taken off by each
 };
 
 class TextAutomaton {
  public:
   // `form`: characters that cannot stand there occur in none of its texts. Throws Error(kInvalidArgument) where it
   // would be too large.
-  TextAutomaton(const TextConditions& conditions, TextForm form, const AutomatonLimits& limits = {});
+  TextAutomaton(const TextConditions& conditions, TextForm form, AutomatonLimits& limits);
 
   bool is_empty() const { return states_.empty(); }  // no text fits
   bool matches(std::string_view text) const;         // UTF-8

@@ -109,9 +109,10 @@ void check_pattern(const std::string& input, const Tokenizer& tokenizer) {
   if (find_invalid_utf8(text)) return;
   const TextConditions conditions{.matched = {Pattern::parse(input.substr(0, split))}};
   GrammarRules rules("r");
-  const auto expression = text_grammar(conditions, TextForm::kPlain, rules);
+  AutomatonLimits limits{.n_states = 500, .n_steps = 50'000};
+  const auto expression = text_grammar(conditions, TextForm::kPlain, rules, limits);
   const auto grammar = expression ? parsed("root ::= " + *expression + "\n" + rules.text(), tokenizer) : nullptr;
-  const TextAutomaton automaton(conditions, TextForm::kPlain, {.n_states = 500, .n_steps = 50'000});
+  const TextAutomaton automaton(conditions, TextForm::kPlain, limits);
   if (!expression && !automaton.is_empty()) __builtin_trap();
   if (grammar == nullptr || text.find('\0') != std::string::npos) return;
   GrammarMatcher matcher(grammar, tokenizer);

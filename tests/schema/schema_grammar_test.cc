@@ -399,6 +399,23 @@ TEST_F(SchemaGrammarTest, Patterns) {
   refusal(R"({"type":"string","pattern":7})");
 }
 
+// Each takes a tenth of a second by itself: what all may take is bounded.
+TEST_F(SchemaGrammarTest, ManyLargePatternsAreRefusedInTime) {
+  std::string properties;
+  for (int i = 0; i < 1000; ++i) {
+    properties += (i > 0 ? ",\"p" : "\"p") + std::to_string(i) +
+                  R"(":{"type":"string","pattern":"^(?=(a|b)*a(a|b){12}$)[ab]*c$"})";
+  }
+  const std::string schema = R"({"type":"object","properties":{)" + properties + "}}";
+  EXPECT_NE(refusal(schema).find("too large"), std::string::npos);
+  const OrderedJson parsed = OrderedJson::parse(schema);
+  SchemaRules advice(SchemaRules::Use::kAdvice);
+  advice.begin("the parameters", parsed);
+  EXPECT_FALSE(advice.value(parsed, "here").empty());
+  EXPECT_FALSE(advice.warnings().empty());
+  grammar_of(R"({"type":"string","pattern":"a","maxLength":900})");
+}
+
 TEST_F(SchemaGrammarTest, ConditionsOfTexts) {
   check_followed(R"({"type":"string","pattern":"^[a-z]+$","minLength":2,"maxLength":3})", {"\"ab\"", "\"abc\""},
                  {"\"a\"", "\"abcd\"", "\"AB\""});
