@@ -479,13 +479,14 @@ class SchemaRules::Converter {
     if (schema == false) return std::nullopt;
     if (schema.contains("anyOf") || schema.contains(" anyOf")) {
       std::vector<std::string> choices;
+      std::set<std::string> known;
       std::size_t i = 0;
       for (const OrderedJson& option : options_of(schema, place)) {
         const std::string its_place = place + ".anyOf[" + std::to_string(i++) + "]";
         // What is joined here has no rule of its own: it may be that nothing matches it.
         const bool is_joined = option.is_object() && option.contains("allOf");
         const Text text = is_joined ? open(option, its_place, depth + 1) : expression(option, its_place, depth + 1);
-        if (text && std::find(choices.begin(), choices.end(), *text) == choices.end()) choices.push_back(*text);
+        if (text && known.insert(*text).second) choices.push_back(*text);
       }
       if (choices.empty()) return std::nullopt;
       return in_parentheses(choices);
@@ -922,10 +923,11 @@ class SchemaRules::Converter {
         }
       }
     }
-    if (properties.size() > kMostProperties) {
+    const std::set<std::string> required = required_names(schema, place);
+    if (std::max(properties.size(), required.size()) > kMostProperties) {
       refuse(place, "it has more than " + std::to_string(kMostProperties) + " properties");
     }
-    for (const std::string& name : required_names(schema, place)) {
+    for (const std::string& name : required) {
       if (!properties.contains(name)) properties[name] = others;
     }
     const auto patterns = schema.find("patternProperties");

@@ -1,6 +1,8 @@
 #include "schema/schema_merge.h"
 
 #include <algorithm>
+#include <cmath>
+#include <cstdint>
 #include <map>
 #include <string_view>
 
@@ -37,6 +39,22 @@ const std::map<std::string, std::string>& owners() {
                                                          {"multipleOf", "number"},
                                                          {" multipleOf", "number"}};
   return all;
+}
+
+std::string text_of(const OrderedJson& value) {
+  // Equal numbers are one, however they are written.
+  if (value.is_number_float() && value.get<double>() == std::floor(value.get<double>()) &&
+      std::abs(value.get<double>()) < 1e15) {
+    return std::to_string(static_cast<std::int64_t>(value.get<double>()));
+  }
+  return value.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
+}
+
+// Of the values in a list: to be looked up.
+std::set<std::string> texts_of(const OrderedJson& list) {
+  std::set<std::string> texts;
+  for (const OrderedJson& one : list) texts.insert(text_of(one));
+  return texts;
 }
 
 OrderedJson both(const OrderedJson& a, const OrderedJson& b) {
@@ -229,14 +247,15 @@ OrderedJson merged(const OrderedJson& a, const OrderedJson& b) {
     } else if (keyword == "type") {
       all[keyword] = common_types(a[keyword], value);
     } else if (keyword == "required" && value.is_array() && a[keyword].is_array()) {
+      std::set<std::string> known = texts_of(a[keyword]);
       for (const OrderedJson& name : value) {
-        OrderedJson& names = all[keyword];
-        if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+        if (known.insert(text_of(name)).second) all[keyword].push_back(name);
       }
     } else if (keyword == "enum" && value.is_array() && a[keyword].is_array()) {
       OrderedJson common = OrderedJson::array();
+      const std::set<std::string> others = texts_of(value);
       for (const OrderedJson& one : a[keyword]) {
-        if (std::find(value.begin(), value.end(), one) != value.end()) common.push_back(one);
+        if (others.contains(text_of(one))) common.push_back(one);
       }
       all[keyword] = std::move(common);
     } else if (keyword == "patternProperties" && value.is_object() && a[keyword].is_object()) {

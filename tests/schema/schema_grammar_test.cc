@@ -176,6 +176,13 @@ TEST_F(SchemaGrammarTest, LargeSchemasAreReadInTime) {
     options +=
         std::string(i > 0 ? "," : "") + R"({"anyOf":[{"minLength":)" + std::to_string(i) + R"(},{"maxLength":9}]})";
   }
+  // Long lists against each other.
+  std::string many, names;
+  for (int i = 0; i < 40'000; ++i) many += (i > 0 ? ",\"v" : "\"v") + std::to_string(i) + "\"";
+  for (int i = 0; i < 40'000; ++i) names += std::string(i > 0 ? "," : "") + R"({"const":)" + std::to_string(i) + "}";
+  grammar_of(R"({"allOf":[{"enum":[)" + many + R"(]},{"enum":[)" + many + "]}]}");
+  refusal(R"({"allOf":[{"required":[)" + many + R"(]},{"required":[)" + many + "]}]}");
+  grammar_of(R"({"anyOf":[)" + names + "]}");
   grammar_of(R"({"allOf":[)" + options + "]}");
   for (int i = 12; i < 40; ++i) options += R"(,{"anyOf":[{"minLength":)" + std::to_string(i) + R"(},{"maxLength":9}]})";
   EXPECT_NE(refusal(R"({"allOf":[)" + options + "]}").find("too many parts"), std::string::npos);
