@@ -93,8 +93,9 @@ struct ChatPrompt;
 // Immutable after loading; safe to use from several threads and engines at once.
 class Model {
  public:
-  // Throws Error: kNotFound, kBadFile, kUnsupported (architecture, with the list of those supported; a chat template in
-  // the options that cannot be read).
+  // path: of a GGUF file, or of any part of a model in several (name-00001-of-00003.gguf), which all have to lie in one
+  // folder. Throws Error: kNotFound, kBadFile, kUnsupported (architecture, with the list of those supported; a chat
+  // template in the options that cannot be read).
   static std::shared_ptr<const Model> load(const std::string& path, const ModelOptions& options = {});
   ~Model();
 

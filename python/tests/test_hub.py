@@ -9,6 +9,7 @@ import pytest
 import winnow
 
 FILES = ["README.md", "tiny-Q4_1.gguf", "tiny-Q8_0.gguf", "full/tiny-F16.gguf", "config.json"]
+PARTS = [f"big/big-Q4_K_M-0000{number}-of-00003.gguf" for number in (1, 2, 3)]
 
 
 @pytest.fixture
@@ -38,6 +39,20 @@ def test_one_file_matches(hub, tmp_path):
     )
     options = {"local_dir": str(tmp_path), "cache_dir": str(tmp_path / "c"), "local_dir_use_symlinks": False}
     assert hub.fetched == [("some/tiny", "full/tiny-F16.gguf", options), ("some/tiny", "config.json", options)]
+
+
+@pytest.mark.parametrize("filename", ["*Q4_K_M*.gguf", PARTS[1], "*-00003-of-00003.gguf"])
+def test_all_parts_of_a_model_are_fetched(hub, filename):
+    hub.list_repo_files = lambda repo_id: FILES + PARTS[::-1]
+    winnow.Llama.from_pretrained("some/big", filename, additional_files=PARTS[1:], verbose=False)
+    assert [name for _, name, _ in hub.fetched] == PARTS
+
+
+def test_a_repository_without_all_parts(hub):
+    hub.list_repo_files = lambda repo_id: FILES + PARTS[:2]
+    with pytest.raises(winnow.NotFound, match=f"one of 3 parts, and the repository lacks {PARTS[2]}"):
+        winnow.Llama.from_pretrained("some/big", PARTS[0])
+    assert not hub.fetched
 
 
 def test_what_is_not_there_is_not_fetched(hub):

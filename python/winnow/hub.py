@@ -4,22 +4,35 @@ from __future__ import annotations
 
 import fnmatch
 import os
-from typing import Dict, Sequence, Union
+import re
+from typing import Dict, List, Sequence, Union
 
 from .errors import InvalidArgument, MissingPackage, NotFound
 
 
-def _match(repo_id: str, files: Sequence[str], pattern: str) -> str:
-    """The one file of that name, or whose path or name matches the pattern."""
-    if pattern in files:
-        return pattern
-    found = [file for file in files if fnmatch.fnmatch(file, pattern) or fnmatch.fnmatch(file.rsplit("/", 1)[-1], pattern)]
+def _parts(file: str) -> List[str]:
+    """The files of the model that this one is a part of, the first one first; the file alone where it is no part."""
+    split = re.fullmatch(r"(.*)-(\d{5})-of-(\d{5})\.gguf", file)
+    if not split:
+        return [file]
+    stem, _, count = split.groups()
+    return [f"{stem}-{number:05}-of-{count}.gguf" for number in range(1, int(count) + 1)]
+
+
+def _match(repo_id: str, files: Sequence[str], pattern: str) -> List[str]:
+    """The one file of that name, or whose path or name matches the pattern; all parts of a model, if it is one of them."""
+    found = [pattern] if pattern in files else [file for file in files if fnmatch.fnmatch(file, pattern) or fnmatch.fnmatch(file.rsplit("/", 1)[-1], pattern)]
     if not found:
         models = ", ".join(sorted(file for file in files if file.endswith(".gguf"))) or "none"
         raise NotFound(f"no file of {repo_id} matches '{pattern}'; its GGUF files: {models}")
-    if len(found) > 1:
+    models = {tuple(_parts(file)) for file in found}
+    if len(models) > 1:
         raise InvalidArgument(f"several files of {repo_id} match '{pattern}', name one of them: {', '.join(sorted(found))}")
-    return found[0]
+    parts = list(models.pop())
+    missing = [file for file in parts if file not in files]
+    if missing:
+        raise NotFound(f"{found[0]} of {repo_id} is one of {len(parts)} parts, and the repository lacks {', '.join(missing[:3])}")
+    return parts
 
 
 def download(
@@ -47,5 +60,5 @@ def download(
         options["local_dir_use_symlinks"] = local_dir_use_symlinks
     files = list_repo_files(repo_id)
     # All names are looked up before anything is fetched.
-    names = [_match(repo_id, files, pattern) for pattern in (filename, *additional_files)]
-    return [hf_hub_download(repo_id, name, **options) for name in names][0]
+    names = [name for pattern in (filename, *additional_files) for name in _match(repo_id, files, pattern)]
+    return [hf_hub_download(repo_id, name, **options) for name in dict.fromkeys(names)][0]

@@ -40,7 +40,7 @@ class LlamaState:
 class Llama:
     """A model from a GGUF file, its threads and the cache of what it read last.
 
-    model_path: a GGUF file.
+    model_path: a GGUF file, or any part of a model in several.
     n_ctx: most tokens of prompt and answer; 0: as many as the model was trained on.
     n_threads: None: the machine's physical cores.
     n_batch: tokens of a prompt that pass a layer together.
@@ -116,8 +116,8 @@ class Llama:
     ) -> "Llama":
         """A model from a repository of Hugging Face's hub; needs huggingface_hub (`pip install winnow-llm[hub]`).
 
-        filename: a file of the repository, or a pattern that one of them matches ("*Q4_K_M.gguf"). additional_files: names or
-        patterns of others that are to lie beside it. local_dir: a folder for them instead of the hub's cache;
+        filename: a file of the repository, or a pattern that one of them matches ("*Q4_K_M.gguf"); where it is a part of a
+        model, all parts are fetched. additional_files: names or patterns of others that are to lie beside it. local_dir: a folder for them instead of the hub's cache;
         cache_dir: that cache. local_dir_use_symlinks: for versions of huggingface_hub that know it. Further arguments are
         those of `Llama`. What goes wrong with the download is huggingface_hub's own error.
         """

@@ -13,7 +13,6 @@
 #include <cstdlib>
 #include <ctime>
 #include <exception>
-#include <filesystem>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -28,6 +27,7 @@
 #include "cli/prompt_source.h"
 #include "cli/ranks.h"
 #include "cli/sampling_flags.h"
+#include "model/split_name.h"
 #include "mpi/mpi_link.h"
 #include "server/service.h"
 #include "winnow/batch.h"
@@ -156,7 +156,7 @@ server::ServiceOptions service_options(const ServeFlags& flags, const std::strin
                       .min_kv_tokens = flags.min_kv_tokens,
                       .n_parallel = flags.n_parallel};
   if (flags.pooling) options.defaults.pooling = parse_pooling(*flags.pooling);
-  options.model_name = flags.alias.empty() ? std::filesystem::path(path).stem().string() : flags.alias;
+  options.model_name = flags.alias.empty() ? model_name_of(path) : flags.alias;
   options.request_s = flags.timeout_s;
   options.ping_s = std::max(flags.ping_s, 0);
   options.log = print_log;

@@ -1,8 +1,5 @@
 #include "model/gguf_file.h"
 
-#include <fcntl.h>
-#include <ggml-backend.h>
-#include <ggml-cpu.h>
 #include <ggml.h>
 #include <gguf.h>
 #include <sys/mman.h>
@@ -10,137 +7,154 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <string_view>
+#include <unordered_map>
+#include <utility>
 
 #include "base/fnv1a.h"
-#include "model/ggml_log.h"
+#include "model/gguf_part.h"
+#include "model/split_name.h"
 #include "winnow/error.h"
 
 namespace winnow {
 namespace {
 
-struct GgufDeleter {
-  void operator()(gguf_context* context) const { gguf_free(context); }
-};
-struct GgmlDeleter {
-  void operator()(ggml_context* context) const { ggml_free(context); }
-};
-struct BufferDeleter {
-  void operator()(ggml_backend_buffer* buffer) const { ggml_backend_buffer_free(buffer); }
-};
+using Parts = std::vector<std::unique_ptr<GgufPart>>;
 
-// The whole file as memory: mapped, or read into an anonymous mapping.
-class FileBytes {
- public:
-  FileBytes(const std::string& path, bool use_mmap) {
-    const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-    if (fd < 0) {
-      const ErrorCode code = errno == ENOENT ? ErrorCode::kNotFound : ErrorCode::kIo;
-      throw Error(code, "cannot open the model '" + path + "': " + std::strerror(errno));
-    }
-    struct stat info {};
-    const bool stat_ok = fstat(fd, &info) == 0;
-    if (!stat_ok || !S_ISREG(info.st_mode)) {
-      close(fd);
-      throw Error(ErrorCode::kBadFile, "'" + path + "' is not a regular file: give the path of a .gguf file");
-    }
-    size_ = static_cast<std::size_t>(info.st_size);
-    mapped_ = use_mmap;
-    if (size_ < 24) {
-      close(fd);
-      throw Error(ErrorCode::kBadFile, "'" + path + "' has only " + std::to_string(size_) + " bytes: not a GGUF file");
-    }
-    void* memory = use_mmap ? mmap(nullptr, size_, PROT_READ, MAP_SHARED, fd, 0)
-                            : mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (memory == MAP_FAILED) {
-      close(fd);
-      throw Error(ErrorCode::kOutOfMemory, "cannot map '" + path + "' into memory: " + std::strerror(errno));
-    }
-    data_ = static_cast<std::byte*>(memory);
-    bool read_ok = true;
-    for (std::size_t done = 0; !use_mmap && done < size_;) {
-      const ssize_t n = read(fd, data_ + done, std::min<std::size_t>(size_ - done, std::size_t{1} << 30));
-      if (n <= 0) {
-        read_ok = false;
-        break;
-      }
-      done += static_cast<std::size_t>(n);
-    }
-    close(fd);
-    if (!read_ok) {
-      munmap(data_, size_);
-      throw Error(ErrorCode::kIo, "cannot read '" + path + "': " + std::strerror(errno));
+std::string part_text(int number, int count) {
+  return "part " + std::to_string(number) + " of " + std::to_string(count);
+}
+
+// The name of a part, which has to be the one that its header means.
+SplitName checked_name(const GgufPart& part, const GgufPart::Split& split) {
+  const std::optional<SplitName> name = split_name(part.path());
+  const std::string meant = part_text(split.no + 1, split.count);
+  if (!name) {
+    throw Error(ErrorCode::kBadFile, "'" + part.path() + "' is " + meant +
+                                         " of a model, and not named as the parts are found by: give all of them their "
+                                         "names back, NAME" +
+                                         SplitName{.stem = "", .count = split.count}.path_of(split.no + 1));
+  }
+  if (name->number != split.no + 1 || name->count != split.count) {
+    throw Error(ErrorCode::kBadFile, "'" + part.path() + "' says inside that it is " + meant +
+                                         ": the file was renamed or swapped with another; download the model again");
+  }
+  return *name;
+}
+
+// Throws Error(kNotFound) that names those that do not lie where they should.
+void require_parts(const SplitName& name) {
+  constexpr int kNamed = 3;
+  std::string missing;
+  int n_missing = 0;
+  for (int number = 1; number <= name.count; ++number) {
+    struct stat ignored {};
+    const std::string path = name.path_of(number);
+    if (stat(path.c_str(), &ignored) == 0) continue;
+    if (++n_missing <= kNamed) missing += (missing.empty() ? "'" : ", '") + path + "'";
+  }
+  if (n_missing == 0) return;
+  if (n_missing > kNamed) missing += " and " + std::to_string(n_missing - kNamed) + " more";
+  throw Error(ErrorCode::kNotFound, "of the " + std::to_string(name.count) + " parts of the model '" + name.stem +
+                                        "' " + (n_missing == 1 ? "one is" : std::to_string(n_missing) + " are") +
+                                        " missing: " + missing + "; put all parts into one folder");
+}
+
+// Whether it belongs to a model whose first part is `first`, and of which `given` says `of_model`. Parts but the first
+// one seldom have metadata of a model.
+void check_part(const GgufPart& part, int no, const GgufPart& first, const std::string& given,
+                const GgufPart::Split& of_model) {
+  const std::optional<GgufPart::Split> split = part.split();
+  if (!split) {
+    throw Error(ErrorCode::kBadFile, "'" + part.path() + "' is a model of its own, not " +
+                                         part_text(no + 1, of_model.count) + " as it is named; download it again");
+  }
+  checked_name(part, *split);
+  const auto refuse = [&](const std::string& other, const std::string& difference) {
+    throw Error(ErrorCode::kBadFile, "'" + part.path() + "' is a part of another model than '" + other +
+                                         "': " + difference + "; download all parts of one of the two");
+  };
+  if (split->n_tensors != of_model.n_tensors) {
+    refuse(given, "its model has " + std::to_string(split->n_tensors) + " tensors, that of the other " +
+                      std::to_string(of_model.n_tensors));
+  }
+  for (const char* key : {"general.architecture", "general.name"}) {
+    const auto value = [&](const GgufPart& of) -> std::string {
+      const std::int64_t id = gguf_find_key(of.header(), key);
+      return id < 0 || gguf_get_kv_type(of.header(), id) != GGUF_TYPE_STRING ? "" : gguf_get_val_str(of.header(), id);
+    };
+    if (!value(part).empty() && value(part) != value(first)) {
+      refuse(first.path(), std::string(key) + " is '" + value(part) + "', that of the other '" + value(first) + "'");
     }
   }
-  ~FileBytes() { munmap(data_, size_); }
-  FileBytes(const FileBytes&) = delete;
-  FileBytes& operator=(const FileBytes&) = delete;
+}
 
-  std::byte* data() const { return data_; }
-  std::size_t size() const { return size_; }
-  bool mapped() const { return mapped_; }
-
- private:
-  std::byte* data_ = nullptr;
-  std::size_t size_ = 0;
-  bool mapped_ = false;
-};
+// The file, or all parts of the model that it is a part of, with their headers checked.
+Parts open_parts(const std::string& path) {
+  Parts parts;
+  auto given = std::make_unique<GgufPart>(path);
+  const std::optional<GgufPart::Split> split = given->split();
+  if (!split) {
+    parts.push_back(std::move(given));
+    return parts;
+  }
+  const SplitName name = checked_name(*given, *split);
+  require_parts(name);
+  for (int no = 0; no < split->count; ++no) {
+    parts.push_back(no == split->no ? std::move(given) : std::make_unique<GgufPart>(name.path_of(no + 1)));
+    check_part(*parts.back(), no, *parts.front(), path, *split);
+  }
+  return parts;
+}
 
 }  // namespace
 
 struct GgufFile::Impl {
-  std::unique_ptr<FileBytes> bytes;
-  std::unique_ptr<gguf_context, GgufDeleter> gguf;
-  std::unique_ptr<ggml_context, GgmlDeleter> tensors;
-  std::unique_ptr<ggml_backend_buffer, BufferDeleter> buffer;
+  struct Place {
+    ggml_tensor* tensor;
+    const GgufPart* part;
+  };
+
+  const gguf_context* metadata() const { return parts.front()->header(); }
+
+  Parts parts;
+  std::vector<ggml_tensor*> tensors;
+  std::unordered_map<std::string_view, Place> by_name;
   std::uint64_t tensor_bytes = 0;
   std::uint64_t fingerprint = 0;
+  bool is_mapped = false;
 };
 
 GgufFile::GgufFile(const std::string& path, bool use_mmap) : path_(path), impl_(std::make_unique<Impl>()) {
-  silence_ggml();
-  impl_->bytes = std::make_unique<FileBytes>(path, use_mmap);
-  const std::byte* data = impl_->bytes->data();
-  if (std::memcmp(data, "GGUF", 4) != 0) {
-    throw Error(ErrorCode::kBadFile, "'" + path + "' does not begin with GGUF: not a model file that winnow can read");
+  impl_->parts = open_parts(path);
+  path_ = impl_->parts.front()->path();
+  for (const auto& part : impl_->parts) {
+    for (ggml_tensor* tensor : part->tensors()) {
+      const auto [place, is_new] = impl_->by_name.try_emplace(ggml_get_name(tensor), tensor, part.get());
+      if (!is_new) {
+        throw Error(ErrorCode::kBadFile, "'" + part->path() + "' has the tensor '" + ggml_get_name(tensor) +
+                                             "' that '" + place->second.part->path() +
+                                             "' has, too: parts of two models; download all parts of one of them");
+      }
+      impl_->tensors.push_back(tensor);
+    }
   }
-  // ggml's reader checks every count against the bytes that are there.
-  take_ggml_errors();
-  ggml_context* context = nullptr;
-  gguf_init_params params{};
-  params.no_alloc = true;
-  params.ctx = &context;
-  impl_->gguf.reset(gguf_init_from_file(path.c_str(), params));
-  impl_->tensors.reset(context);
-  if (!impl_->gguf) {
-    const std::string reason = take_ggml_errors();
-    throw Error(ErrorCode::kBadFile, "'" + path + "' is damaged or not a complete GGUF file" +
-                                         (reason.empty() ? std::string() : ": " + reason) +
-                                         "; download or convert it again");
+  if (const auto split = impl_->parts.front()->split(); split && split->n_tensors != n_tensors()) {
+    throw Error(ErrorCode::kBadFile, "the parts of '" + path_ + "' have " + std::to_string(n_tensors()) +
+                                         " tensors together, their headers speak of " +
+                                         std::to_string(split->n_tensors) +
+                                         ": not parts of one model; download all of them again");
   }
 
-  const std::size_t data_offset = gguf_get_data_offset(impl_->gguf.get());
-  const std::size_t file_size = impl_->bytes->size();
   Fnv1a hash;
   hash.add(find_string("general.architecture").value_or(""));
-  impl_->buffer.reset(ggml_backend_cpu_buffer_from_ptr(impl_->bytes->data(), file_size));
-  for (std::int64_t i = 0; i < gguf_get_n_tensors(impl_->gguf.get()); ++i) {
-    const char* name = gguf_get_tensor_name(impl_->gguf.get(), i);
-    ggml_tensor* tensor = ggml_get_tensor(context, name);
-    const std::size_t offset = data_offset + gguf_get_tensor_offset(impl_->gguf.get(), i);
+  impl_->is_mapped = use_mmap;
+  for (const auto& part : impl_->parts) part->load(use_mmap);
+  for (const ggml_tensor* tensor : impl_->tensors) {
     const std::size_t bytes = ggml_nbytes(tensor);
-    if (offset > file_size || bytes > file_size - offset) {
-      throw Error(ErrorCode::kBadFile, "'" + path + "' is truncated: tensor '" + name + "' needs bytes up to " +
-                                           std::to_string(offset + bytes) + ", the file has " +
-                                           std::to_string(file_size) + "; download it again");
-    }
-    std::byte* address = impl_->bytes->data() + offset;
-    tensor->data = address;
-    tensor->buffer = impl_->buffer.get();
+    const auto* address = static_cast<const std::byte*>(tensor->data);
     impl_->tensor_bytes += bytes;
-    hash.add(name);
+    hash.add(ggml_get_name(tensor));
     hash.add(&tensor->type, sizeof(tensor->type));
     hash.add(tensor->ne, sizeof(tensor->ne));
     hash.add(address, std::min<std::size_t>(bytes, 64));
@@ -151,13 +165,19 @@ GgufFile::GgufFile(const std::string& path, bool use_mmap) : path_(path), impl_(
 
 GgufFile::~GgufFile() = default;
 
+std::vector<std::string> GgufFile::paths() const {
+  std::vector<std::string> paths;
+  for (const auto& part : impl_->parts) paths.push_back(part->path());
+  return paths;
+}
+
 std::optional<std::string> GgufFile::find_string(const std::string& key) const {
-  const std::int64_t id = gguf_find_key(impl_->gguf.get(), key.c_str());
+  const std::int64_t id = gguf_find_key(impl_->metadata(), key.c_str());
   if (id < 0) return std::nullopt;
-  if (gguf_get_kv_type(impl_->gguf.get(), id) != GGUF_TYPE_STRING) {
+  if (gguf_get_kv_type(impl_->metadata(), id) != GGUF_TYPE_STRING) {
     throw Error(ErrorCode::kBadFile, "'" + path_ + "': the metadata key '" + key + "' is not a string");
   }
-  return gguf_get_val_str(impl_->gguf.get(), id);
+  return gguf_get_val_str(impl_->metadata(), id);
 }
 
 namespace {
@@ -191,7 +211,7 @@ std::optional<std::int64_t> integer_at(gguf_type type, const void* data, std::si
 }  // namespace
 
 std::optional<std::int64_t> GgufFile::find_integer(const std::string& key) const {
-  const gguf_context* gguf = impl_->gguf.get();
+  const gguf_context* gguf = impl_->metadata();
   const std::int64_t id = gguf_find_key(gguf, key.c_str());
   if (id < 0) return std::nullopt;
   const gguf_type type = gguf_get_kv_type(gguf, id);
@@ -202,7 +222,7 @@ std::optional<std::int64_t> GgufFile::find_integer(const std::string& key) const
 }
 
 std::optional<std::vector<std::int64_t>> GgufFile::find_integers(const std::string& key) const {
-  const gguf_context* gguf = impl_->gguf.get();
+  const gguf_context* gguf = impl_->metadata();
   const std::int64_t id = gguf_find_key(gguf, key.c_str());
   if (id < 0) return std::nullopt;
   if (gguf_get_kv_type(gguf, id) != GGUF_TYPE_ARRAY) return std::vector<std::int64_t>{*find_integer(key)};
@@ -220,7 +240,7 @@ std::optional<std::vector<std::int64_t>> GgufFile::find_integers(const std::stri
 }
 
 std::optional<double> GgufFile::find_number(const std::string& key) const {
-  const gguf_context* gguf = impl_->gguf.get();
+  const gguf_context* gguf = impl_->metadata();
   const std::int64_t id = gguf_find_key(gguf, key.c_str());
   if (id < 0) return std::nullopt;
   if (gguf_get_kv_type(gguf, id) == GGUF_TYPE_FLOAT32) return static_cast<double>(gguf_get_val_f32(gguf, id));
@@ -229,15 +249,15 @@ std::optional<double> GgufFile::find_number(const std::string& key) const {
 }
 
 std::optional<bool> GgufFile::find_truth(const std::string& key) const {
-  const std::int64_t id = gguf_find_key(impl_->gguf.get(), key.c_str());
+  const std::int64_t id = gguf_find_key(impl_->metadata(), key.c_str());
   if (id < 0) return std::nullopt;
-  if (gguf_get_kv_type(impl_->gguf.get(), id) != GGUF_TYPE_BOOL) {
+  if (gguf_get_kv_type(impl_->metadata(), id) != GGUF_TYPE_BOOL) {
     throw Error(ErrorCode::kBadFile, "'" + path_ + "': the metadata key '" + key + "' is not a truth value");
   }
-  return *static_cast<const std::int8_t*>(gguf_get_val_data(impl_->gguf.get(), id)) != 0;
+  return *static_cast<const std::int8_t*>(gguf_get_val_data(impl_->metadata(), id)) != 0;
 }
 
-bool GgufFile::has(const std::string& key) const { return gguf_find_key(impl_->gguf.get(), key.c_str()) >= 0; }
+bool GgufFile::has(const std::string& key) const { return gguf_find_key(impl_->metadata(), key.c_str()) >= 0; }
 
 std::string GgufFile::string(const std::string& key) const {
   auto value = find_string(key);
@@ -256,20 +276,23 @@ std::int64_t GgufFile::integer(const std::string& key, std::int64_t min, std::in
 }
 
 ggml_tensor* GgufFile::find_tensor(const std::string& name) const {
-  return ggml_get_tensor(impl_->tensors.get(), name.c_str());
+  const auto found = impl_->by_name.find(name);
+  return found == impl_->by_name.end() ? nullptr : found->second.tensor;
 }
 
-std::int64_t GgufFile::n_tensors() const { return gguf_get_n_tensors(impl_->gguf.get()); }
-
-ggml_tensor* GgufFile::tensor(std::int64_t index) const {
-  return ggml_get_tensor(impl_->tensors.get(), gguf_get_tensor_name(impl_->gguf.get(), index));
+const std::string& GgufFile::path_of(const ggml_tensor* tensor) const {
+  return impl_->by_name.at(ggml_get_name(tensor)).part->path();
 }
+
+std::int64_t GgufFile::n_tensors() const { return static_cast<std::int64_t>(impl_->tensors.size()); }
+
+ggml_tensor* GgufFile::tensor(std::int64_t index) const { return impl_->tensors[static_cast<std::size_t>(index)]; }
 
 std::uint64_t GgufFile::tensor_bytes() const { return impl_->tensor_bytes; }
 std::uint64_t GgufFile::fingerprint() const { return impl_->fingerprint; }
 
 void GgufFile::release(const void* data, std::size_t bytes) const {
-  if (!impl_->bytes->mapped()) return;
+  if (!impl_->is_mapped) return;
   const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
   const auto begin = (reinterpret_cast<std::uintptr_t>(data) + page - 1) / page * page;
   const auto end = (reinterpret_cast<std::uintptr_t>(data) + bytes) / page * page;

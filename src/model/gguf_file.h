@@ -1,4 +1,4 @@
-// A GGUF file, checked and mapped: what ggml would abort on is refused here with a sentence.
+// A model's GGUF file or files, checked and mapped: what ggml would abort on is refused here with a sentence.
 #pragma once
 
 #include <cstddef>
@@ -8,8 +8,6 @@
 #include <string>
 #include <vector>
 
-struct ggml_context;
-struct gguf_context;
 struct ggml_tensor;
 
 namespace winnow {
@@ -17,13 +15,16 @@ namespace winnow {
 // Immutable after construction; thread-safe.
 class GgufFile {
  public:
-  // Throws Error: kNotFound, kBadFile. With use_mmap false the tensors are read into memory of our own.
+  // path: of the file, or of any part of a model that is split into several (split_name.h), which all have to lie
+  // beside it. Every header is read and checked before anything is mapped. Throws Error: kNotFound, kIo, kBadFile,
+  // kOutOfMemory. With use_mmap false the tensors are read into memory of our own.
   GgufFile(const std::string& path, bool use_mmap);
   ~GgufFile();
   GgufFile(const GgufFile&) = delete;
   GgufFile& operator=(const GgufFile&) = delete;
 
-  const std::string& path() const { return path_; }
+  const std::string& path() const { return path_; }  // of the first part, which has the metadata
+  std::vector<std::string> paths() const;            // of all parts, the first one first
 
   // Metadata. The optional forms give nothing when the key is absent and throw Error(kBadFile) on a wrong type.
   std::optional<std::string> find_string(const std::string& key) const;
@@ -36,8 +37,10 @@ class GgufFile {
   std::string string(const std::string& key) const;  // throws Error(kBadFile) naming an absent key
   std::int64_t integer(const std::string& key, std::int64_t min, std::int64_t max) const;  // likewise, and out of range
 
-  // The tensors, their data pointing into the mapping. Null if there is none of that name.
+  // The tensors, their data pointing into the mapping, part by part in the order of their headers. Null if there is
+  // none of that name.
   ggml_tensor* find_tensor(const std::string& name) const;
+  const std::string& path_of(const ggml_tensor* tensor) const;  // of the part that it is in
   std::int64_t n_tensors() const;
   ggml_tensor* tensor(std::int64_t index) const;
 

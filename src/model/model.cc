@@ -75,7 +75,7 @@ Model::Impl::Impl(const std::string& path, const ModelOptions& options)
       architecture(find_architecture(file.string("general.architecture"))),
       spec(read_spec(file, architecture)),
       weights(load_weights(file, spec)),
-      tokenizer(path),
+      tokenizer(file.paths()),
       info(describe(file, architecture, spec)),
       chat_template(tokenizer.model(), options.chat_template),
       interleaves_(options.use_mmap && options.repack),

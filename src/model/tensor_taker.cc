@@ -22,7 +22,8 @@ void TensorTaker::refuse_leftovers(std::span<const std::string> skipped) const {
     const std::string name = ggml_get_name(file_.tensor(i));
     const auto begins_name = [&](const std::string& prefix) { return name.starts_with(prefix); };
     if (taken_.contains(name) || std::any_of(skipped.begin(), skipped.end(), begins_name)) continue;
-    throw Error(ErrorCode::kUnsupported, "'" + file_.path() + "' has a tensor that winnow would not use, '" + name +
+    throw Error(ErrorCode::kUnsupported, "'" + file_.path_of(file_.tensor(i)) +
+                                             "' has a tensor that winnow would not use, '" + name +
                                              "': a variant of the architecture that is not supported");
   }
 }
@@ -36,22 +37,23 @@ ggml_tensor* TensorTaker::take(const std::string& name, std::initializer_list<st
   }
   if (tensor == nullptr) return nullptr;
   taken_.insert(name);
+  const std::string& path = file_.path_of(tensor);
   std::size_t i = 0;
   bool same = true;
   for (const std::int64_t n : shape) same = same && tensor->ne[i++] == n;
   for (; i < GGML_MAX_DIMS; ++i) same = same && tensor->ne[i] == 1;
   if (!same) {
-    throw Error(ErrorCode::kBadFile, "'" + file_.path() + "': tensor '" + name + "' has the shape " +
+    throw Error(ErrorCode::kBadFile, "'" + path + "': tensor '" + name + "' has the shape " +
                                          shape_text({tensor->ne[0], tensor->ne[1], tensor->ne[2], tensor->ne[3]}) +
                                          ", expected " + shape_text(shape) +
                                          ": the metadata and the weights do not belong together");
   }
   if (is_added && tensor->type != GGML_TYPE_F32) {
-    throw Error(ErrorCode::kUnsupported, "'" + file_.path() + "': tensor '" + name + "' is " +
-                                             ggml_type_name(tensor->type) + "; norms and biases must be f32");
+    throw Error(ErrorCode::kUnsupported, "'" + path + "': tensor '" + name + "' is " + ggml_type_name(tensor->type) +
+                                             "; norms and biases must be f32");
   }
   if (tensor->type != GGML_TYPE_F32 && ggml_get_type_traits(tensor->type)->to_float == nullptr) {
-    throw Error(ErrorCode::kUnsupported, "'" + file_.path() + "': tensor '" + name + "' has the weight type " +
+    throw Error(ErrorCode::kUnsupported, "'" + path + "': tensor '" + name + "' has the weight type " +
                                              ggml_type_name(tensor->type) + ", which this ggml cannot read");
   }
   return tensor;

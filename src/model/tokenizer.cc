@@ -10,6 +10,8 @@
 #include <limits>
 #include <mutex>
 #include <new>
+#include <optional>
+#include <span>
 #include <unordered_set>
 #include <utility>
 
@@ -64,13 +66,24 @@ std::string reason_of(std::string_view lines) {
 struct GgufDeleter {
   void operator()(gguf_context* file) const { gguf_free(file); }
 };
+using Header = std::unique_ptr<gguf_context, GgufDeleter>;
+
+Header read_header(const std::string& path) {
+  Header file(gguf_init_from_file(path.c_str(), {.no_alloc = true, .ctx = nullptr}));
+  if (file == nullptr) fail_to_load(path, reason_of(take_ggml_errors()));
+  return file;
+}
+
+// Of the embeddings; nothing where the file has none.
+std::optional<std::size_t> embedding_bytes(const gguf_context* file) {
+  const std::int64_t embeddings = gguf_find_tensor(file, "token_embd.weight");
+  if (embeddings < 0) return std::nullopt;
+  return gguf_get_tensor_size(file, embeddings);
+}
 
 // Without tokens libllama believes the size that a file states and makes room for it, be it the whole memory. Every
-// token has a row of embeddings.
-void check_vocabulary_size(const std::string& path, const gguf_context* file) {
-  const std::int64_t embeddings = gguf_find_tensor(file, "token_embd.weight");
-  if (embeddings < 0) return;
-  const std::size_t most = gguf_get_tensor_size(file, embeddings);
+// token has a row of embeddings, of which there are `most` bytes.
+void check_vocabulary_size(const std::string& path, const gguf_context* file, std::size_t most) {
   for (std::int64_t key = 0; key < gguf_get_n_kv(file); ++key) {
     const std::string_view name = gguf_get_key(file, key);
     if (!name.ends_with(".vocab_size") || gguf_get_kv_type(file, key) != GGUF_TYPE_UINT32) continue;
@@ -100,11 +113,12 @@ void check_kind_of_words(const std::string& path, const gguf_context* file) {
 }
 
 // What libllama would abort on while it loads a vocabulary.
-void check_vocabulary(const std::string& path) {
-  const std::unique_ptr<gguf_context, GgufDeleter> file(
-      gguf_init_from_file(path.c_str(), {.no_alloc = true, .ctx = nullptr}));
-  if (file == nullptr) fail_to_load(path, reason_of(take_ggml_errors()));
-  check_vocabulary_size(path, file.get());
+void check_vocabulary(std::span<const std::string> paths) {
+  const std::string& path = paths.front();
+  const Header file = read_header(path);
+  std::optional<std::size_t> most = embedding_bytes(file.get());
+  for (std::size_t i = 1; !most && i < paths.size(); ++i) most = embedding_bytes(read_header(paths[i]).get());
+  if (most) check_vocabulary_size(path, file.get(), *most);
   const bool has_pairs = is_byte_pair_vocabulary(path, file.get());
   check_kind_of_words(path, file.get());
   const std::int64_t key = gguf_find_key(file.get(), "tokenizer.ggml.tokens");
@@ -133,19 +147,22 @@ void check_vocabulary(const std::string& path) {
   }
 }
 
-llama_model* load_vocabulary(const std::string& path) {
+llama_model* load_vocabulary(std::span<const std::string> paths) {
+  const std::string& path = paths.front();
   silence_ggml();
   static std::once_flag once;
   std::call_once(once, llama_backend_init);
   take_ggml_errors();  // of whatever this thread did before
-  check_vocabulary(path);
+  check_vocabulary(paths);
 
   llama_model_params params = llama_model_default_params();
   params.vocab_only = true;
   params.n_gpu_layers = 0;
+  std::vector<const char*> names;
+  for (const std::string& each : paths) names.push_back(each.c_str());
   llama_model* model = nullptr;
   try {
-    model = llama_model_load_from_file(path.c_str(), params);
+    model = llama_model_load_from_splits(names.data(), names.size(), params);
   } catch (const std::exception& error) {
     fail_to_load(path, error.what());
   }
@@ -186,8 +203,8 @@ std::string written_text(std::size_t capacity, Write write) {
 
 void Tokenizer::ModelDeleter::operator()(llama_model* model) const { llama_model_free(model); }
 
-Tokenizer::Tokenizer(const std::string& path)
-    : model_(load_vocabulary(path)), breaks_(kind_of_words(*model_)), memo_(kMemoBytes) {
+Tokenizer::Tokenizer(std::span<const std::string> paths)
+    : model_(load_vocabulary(paths)), breaks_(kind_of_words(*model_)), memo_(kMemoBytes) {
   vocab_ = llama_model_get_vocab(model_.get());
   n_vocab_ = llama_vocab_n_tokens(vocab_);
   has_tokens_ = n_vocab_ > 0 && llama_vocab_type(vocab_) != LLAMA_VOCAB_TYPE_NONE;

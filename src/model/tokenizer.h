@@ -23,8 +23,10 @@ namespace winnow {
 // its tokens throws Error(kUnsupported).
 class Tokenizer {
  public:
-  // Loads no weights. Throws Error(kBadFile) with libllama's reason.
-  explicit Tokenizer(const std::string& path);
+  // Of the files of a model, the first of which has the metadata. Loads no weights. Throws Error(kBadFile) with
+  // libllama's reason.
+  explicit Tokenizer(std::span<const std::string> paths);
+  explicit Tokenizer(const std::string& path) : Tokenizer(std::span(&path, 1)) {}
 
   // As the methods of Model with the same names.
   std::vector<Token> tokenize(std::string_view text, bool add_special, bool parse_special) const;

@@ -1,0 +1,53 @@
+// The tool with a model in several files: any of them says and answers what the model in one file does.
+#include "model/split_model.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "cli/process.h"
+#include "model/tiny_model.h"
+
+namespace winnow::test {
+namespace {
+
+using Words = std::vector<std::string>;
+
+class SplitModel : public testing::Test {
+ protected:
+  static ProcessResult run(Words words, const std::string& model) {
+    words.insert(words.begin(), WINNOW_TOOL_PATH);
+    words.insert(words.end(), {"-m", model});
+    return run_process(words);
+  }
+
+  const TinyModel model_;
+  const TemporaryDirectory directory_;
+  const std::vector<std::string> parts_ = write_parts(model_.path(), directory_.file("big-1.5B"));
+};
+
+TEST_F(SplitModel, IsTheModelFromAnyOfItsFiles) {
+  for (const Words& words : {Words{"info", "--kv-budget", "64,10%"},
+                             Words{"run", "-p", "the heat, then the hat", "-n", "8", "--temp", "0", "--ignore-eos"}}) {
+    const ProcessResult whole = run(words, model_.path());
+    EXPECT_EQ(whole.exit_code, 0) << whole.err;
+    for (const std::string& part : parts_) {
+      const ProcessResult split = run(words, part);
+      EXPECT_EQ(split.exit_code, 0) << split.err;
+      EXPECT_EQ(split.out, whole.out) << part;
+    }
+  }
+}
+
+TEST_F(SplitModel, NamesWhatIsMissing) {
+  std::filesystem::remove(parts_[1]);
+  const ProcessResult result = run({"info"}, parts_[2]);
+  EXPECT_NE(result.exit_code, 0);
+  EXPECT_NE(result.err.find(parts_[1]), std::string::npos) << result.err;
+  EXPECT_NE(result.err.find("put all parts into one folder"), std::string::npos) << result.err;
+}
+
+}  // namespace
+}  // namespace winnow::test
