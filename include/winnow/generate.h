@@ -67,6 +67,9 @@ struct GenerationOptions {
   // Whether the session ends behind the last token, to go on from there (a chat), or before it, which saves a step.
   bool feed_last = true;
   std::function<bool()> is_cancelled;  // asked before every token
+  // Called before every choice with a copy of the logits [n_vocab], which it may change for the choice (but to no NaN,
+  // nor all to minus infinity). False ends the answer with kStopped.
+  std::function<bool(std::span<float> logits)> before_choice;
 };
 
 // What happened for one token.

@@ -9,6 +9,8 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <variant>
 #include <vector>
 
 #include "winnow/api.h"
@@ -17,6 +19,9 @@ namespace WINNOW_API winnow {
 
 using Token = std::int32_t;
 
+// A value of a model file's metadata.
+using MetadataValue = std::variant<bool, std::int64_t, double, std::string>;
+
 struct ModelOptions {
   bool use_mmap = true;  // false: read the weights into memory
   // Quantised matrices are copied with their rows interleaved when an engine first computes with them, where the
@@ -24,6 +29,10 @@ struct ModelOptions {
   // longer share them in the page cache.
   bool repack = true;
   std::string chat_template;  // Jinja, instead of the file's own; "chatml": that of <|im_start|>. Empty: the file's
+  // Instead of what the file says, or beside it, by key: the architecture's ("llama.rope.freq_base"; ".rope.freq_base"
+  // whatever the architecture), and of the tokenizer's which special tokens there are and are added
+  // ("tokenizer.ggml.bos_token_id", "tokenizer.ggml.add_bos_token"). The fingerprint is then another.
+  std::vector<std::pair<std::string, MetadataValue>> metadata;
 };
 
 enum class LayerKind {
@@ -75,6 +84,17 @@ struct ModelInfo {
   std::vector<int> dimension(int LayerInfo::*field) const;
 };
 
+// Tokens with a meaning of their own.
+enum class SpecialToken {
+  kBegin,    // of a text
+  kEnd,      // of a text
+  kNewline,  // a line's end, which is not special in most vocabularies
+  // Of models that were trained to fill in what stands between a text's beginning and its end.
+  kInfillPrefix,  // before the beginning
+  kInfillSuffix,  // before the end
+  kInfillMiddle,  // before what is filled in
+};
+
 struct ChatToolCall {
   std::string id, name;
   std::string arguments;  // JSON
@@ -95,7 +115,7 @@ class Model {
  public:
   // path: of a GGUF file, or of any part of a model in several (name-00001-of-00003.gguf), which all have to lie in one
   // folder. Throws Error: kNotFound, kBadFile, kUnsupported (architecture, with the list of those supported; a chat
-  // template in the options that cannot be read).
+  // template in the options that cannot be read), kInvalidArgument (metadata in the options that cannot be changed).
   static std::shared_ptr<const Model> load(const std::string& path, const ModelOptions& options = {});
   ~Model();
 
@@ -108,6 +128,11 @@ class Model {
   std::string token_text(Token token, bool special = false) const;
   std::string detokenize(std::span<const Token> tokens) const;
   bool is_end_of_generation(Token token) const;
+  // Of the model file's own, whether or not tokenize() adds it; nothing where the file names none.
+  std::optional<Token> special_token(SpecialToken which) const;
+  // What the file says of the model, by key in the file's order: texts as they are, numbers and truth values as
+  // llama.cpp writes them ("0.000010", "true"). Lists, of which a vocabulary is one, are left out.
+  std::vector<std::pair<std::string, std::string>> metadata() const;
 
   // Whether the file carries a chat template, or one was given to load().
   bool has_chat_template() const;

@@ -1,3 +1,4 @@
+#include <nanobind/ndarray.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
@@ -6,13 +7,18 @@
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
+#include <functional>
+#include <span>
+#include <string>
 #include <tuple>
 #include <utility>
 
+#include "arrays.h"
 #include "bindings.h"
+#include "log_probabilities.h"
+#include "winnow/error.h"
 #include "winnow/generate.h"
 #include "winnow/json_grammar.h"
-#include "winnow/log_softmax.h"
 #include "winnow/sampling.h"
 #include "winnow/session.h"
 
@@ -42,20 +48,24 @@ const char* reason_name(FinishReason reason) {
   return "error";
 }
 
-using Probability = std::pair<Token, double>;
+using Logits = nb::ndarray<float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
-// Natural logarithms of the model's own probabilities: the token's, and the n likeliest, descending.
-std::pair<double, std::vector<Probability>> log_probabilities(const Session& session, Token token, std::size_t n) {
-  const std::span<const float> logits = session.logits();
-  const double sum = log_sum_exp(logits);
-  std::vector<Token> order(logits.size());
-  for (std::size_t i = 0; i < order.size(); ++i) order[i] = static_cast<Token>(i);
-  const auto logit = [&](Token i) { return logits[static_cast<std::size_t>(i)]; };
-  const auto end = order.begin() + static_cast<std::ptrdiff_t>(std::min(n, order.size()));
-  std::partial_sort(order.begin(), end, order.end(), [&](Token a, Token b) { return logit(a) > logit(b); });
-  std::vector<Probability> top;
-  for (auto at = order.begin(); at != end; ++at) top.emplace_back(*at, logit(*at) - sum);
-  return {logit(token) - sum, top};
+// A Python function of logits (float32 [n_vocab], its own copy) that gives those to choose from, or None for the end of
+// the answer.
+std::function<bool(std::span<float>)> before_choice(nb::object function) {
+  if (function.is_none()) return {};
+  return [function = std::move(function)](std::span<float> logits) {
+    const nb::gil_scoped_acquire acquire;
+    const nb::object made = function(array_of(std::vector<float>(logits.begin(), logits.end()), {logits.size()}));
+    if (made.is_none()) return false;
+    const auto changed = nb::cast<Logits>(made);
+    if (changed.size() != logits.size()) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  "of " + std::to_string(logits.size()) + " logits " + std::to_string(changed.size()) + " came back");
+    }
+    std::copy_n(changed.data(), logits.size(), logits.begin());
+    return true;
+  };
 }
 
 }  // namespace
@@ -110,21 +120,30 @@ void bind_generation(nb::module_& module) {
           },
           "model"_a, "options"_a)
       .def("accept", &Sampler::accept, "token"_a)
+      .def(
+          "sample",
+          [](Sampler& sampler, const Logits& logits) {
+            const nb::gil_scoped_release release;
+            return sampler.sample({logits.data(), logits.size()});
+          },
+          "logits"_a)
       .def_prop_ro("seed", &Sampler::seed);
 
   nb::class_<Generator>(module, "Generator")
       .def(
           "__init__",
           [](Generator* self, Session& session, Sampler& sampler, int max_tokens, std::vector<std::string> stops,
-             std::vector<Token> shown_tokens, bool feed_last) {
+             std::vector<Token> shown_tokens, bool feed_last, nb::object function) {
             new (self) Generator(session, sampler,
                                  {.max_tokens = max_tokens,
                                   .stops = std::move(stops),
                                   .shown_tokens = std::move(shown_tokens),
-                                  .feed_last = feed_last});
+                                  .feed_last = feed_last,
+                                  .before_choice = before_choice(std::move(function))});
           },
           "session"_a, "sampler"_a, nb::kw_only(), "max_tokens"_a = -1, "stops"_a = std::vector<std::string>{},
-          "shown_tokens"_a = std::vector<Token>{}, "feed_last"_a = true, nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>())
+          "shown_tokens"_a = std::vector<Token>{}, "feed_last"_a = true, "before_choice"_a.none() = nb::none(),
+          nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>())
       .def(
           "next",
           [](Generator& generator) {
@@ -139,7 +158,10 @@ void bind_generation(nb::module_& module) {
 
   module.def("json_schema_grammar", &json_schema_grammar, "schema"_a);
   module.def("json_object_grammar", &json_object_grammar);
-  module.def("log_probabilities", &log_probabilities, "session"_a, "token"_a, "n"_a);
+  module.def(
+      "log_probabilities",
+      [](const Session& session, Token token, std::size_t n) { return log_probabilities(session.logits(), token, n); },
+      "session"_a, "token"_a, "n"_a);
 }
 
 }  // namespace winnow::python

@@ -1,8 +1,13 @@
 #include "winnow/model.h"
 
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/variant.h>
 #include <nanobind/stl/vector.h>
+
+#include <utility>
 
 #include "bindings.h"
 
@@ -56,22 +61,43 @@ nb::dict info_dict(const Model& model) {
   return dict;
 }
 
+// Texts of a file need not be UTF-8.
+nb::dict metadata_dict(const Model& model) {
+  const auto text = [](const std::string& given) {
+    return nb::steal<nb::str>(PyUnicode_DecodeUTF8(given.data(), static_cast<Py_ssize_t>(given.size()), "replace"));
+  };
+  nb::dict dict;
+  for (const auto& [key, value] : model.metadata()) dict[text(key)] = text(value);
+  return dict;
+}
+
 nb::bytes bytes_of(const std::string& text) { return nb::bytes(text.data(), text.size()); }
 
 }  // namespace
 
 void bind_model(nb::module_& module) {
+  nb::enum_<SpecialToken>(module, "SpecialToken")
+      .value("begin", SpecialToken::kBegin)
+      .value("end", SpecialToken::kEnd)
+      .value("newline", SpecialToken::kNewline)
+      .value("infill_prefix", SpecialToken::kInfillPrefix)
+      .value("infill_suffix", SpecialToken::kInfillSuffix)
+      .value("infill_middle", SpecialToken::kInfillMiddle);
   nb::class_<Model>(module, "Model")
       .def_static(
           "load",
-          [](const std::string& path, bool use_mmap, const std::string& chat_template) {
+          [](const std::string& path, bool use_mmap, const std::string& chat_template,
+             std::vector<std::pair<std::string, MetadataValue>> metadata) {
             const nb::gil_scoped_release release;
             // Immutable, which nanobind cannot say.
-            return std::const_pointer_cast<Model>(
-                Model::load(path, {.use_mmap = use_mmap, .chat_template = chat_template}));
+            return std::const_pointer_cast<Model>(Model::load(
+                path, {.use_mmap = use_mmap, .chat_template = chat_template, .metadata = std::move(metadata)}));
           },
-          "path"_a, "use_mmap"_a = true, "chat_template"_a = "")
+          "path"_a, "use_mmap"_a = true, "chat_template"_a = "",
+          "metadata"_a = std::vector<std::pair<std::string, MetadataValue>>{})
       .def_prop_ro("info", &info_dict)
+      .def_prop_ro("metadata", &metadata_dict)
+      .def("special_token", &Model::special_token, "which"_a)
       .def(
           "tokenize",
           [](const Model& model, const nb::bytes& text, bool add_special, bool parse_special) {

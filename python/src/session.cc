@@ -1,6 +1,7 @@
 #include "winnow/session.h"
 
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
@@ -10,6 +11,7 @@
 
 #include "arrays.h"
 #include "bindings.h"
+#include "log_probabilities.h"
 #include "watch.h"
 #include "winnow/embedding.h"
 #include "winnow/layer_evidence.h"
@@ -180,6 +182,24 @@ void bind_session(nb::module_& module) {
             watch.run([&] { session.prefill(tokens, {.on_progress = watch.callback()}); });
           },
           "tokens"_a, "on_progress"_a.none() = nb::none())
+      .def(
+          "prefill_scored",
+          [](Session& session, const std::vector<Token>& tokens, std::size_t n, nb::object on_progress) {
+            std::vector<Probabilities> scores;
+            Watch watch(std::move(on_progress));
+            PrefillOptions options{.on_progress = watch.callback(),
+                                   .on_logits = [&](std::int32_t position, std::span<const float> logits) {
+                                     const std::size_t next = static_cast<std::size_t>(position) + 1;
+                                     if (next < tokens.size()) {
+                                       scores.push_back(log_probabilities(logits, tokens[next], n));
+                                     }
+                                   }};
+            watch.run([&] { session.prefill(tokens, options); });
+            return scores;
+          },
+          "The same for an empty session; gives of every token but the first its logarithmic probability, and the n "
+          "likeliest ones.",
+          "tokens"_a, "n"_a, "on_progress"_a.none() = nb::none())
       .def(
           "append",
           [](Session& session, const std::vector<Token>& tokens, nb::object on_progress) {

@@ -5,7 +5,8 @@ import json
 import pytest
 
 import winnow
-from winnow import Llama
+from winnow import Llama, chat_formats
+from winnow.chat import messages_of, options_of
 
 QUESTION = [{"role": "user", "content": "What is the capital of France? Answer in one word."}]
 USER_DETAIL = {
@@ -111,6 +112,77 @@ def test_readme_completion(model_path):
     assert output["choices"][0]["text"].startswith("Q: Name the planets in the solar system? A: ")
 
 
+# Of TALK what llama-cpp-python 0.3.36 makes; where that loses something, what the models were taught (chat_formats.py).
+TALK = [
+    {"role": "system", "content": "Be brief."},
+    {"role": "user", "content": "Hello!"},
+    {"role": "assistant", "content": "Hi."},
+    {"role": "user", "content": "Who are you?"},
+]
+PROMPTS = {
+    "alpaca": "Be brief.\n\n### Instruction: Hello!\n\n### Response: Hi.</s>### Instruction: Who are you?\n\n### Response:",
+    "baichuan": "Be brief.<reserved_102>Hello!<reserved_103>Hi.<reserved_102>Who are you?<reserved_103>",
+    "baichuan-2": "Be brief.<reserved_106>Hello!<reserved_107>Hi.<reserved_106>Who are you?<reserved_107>",
+    "chatglm3": "<|system|>\nBe brief.<|user|>\n Hello!<|assistant|>\n Hi.<|user|>\n Who are you?<|assistant|>",
+    "gemma": "<start_of_turn>user\nBe brief.\n\nHello!<end_of_turn>\n<start_of_turn>model\nHi.<end_of_turn>\n"
+    "<start_of_turn>user\nWho are you?<end_of_turn>\n<start_of_turn>model\n",
+    "intel": "### System:\nBe brief.\n### User: Hello!\n### Assistant: Hi.\n### User: Who are you?\n### Assistant:",
+    "llama-3": "<|start_header_id|>system<|end_header_id|>\n\nBe brief.<|eot_id|><|start_header_id|>user<|end_header_id|>\n\n"
+    "Hello!<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\nHi.<|eot_id|><|start_header_id|>user<|end_header_id|>"
+    "\n\nWho are you?<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n",
+    "mistral-instruct": "[INST] Be brief.\n\nHello! [/INST]Hi.</s>[INST] Who are you? [/INST]",
+    "mistrallite": "<|system|>Be brief.</s><|prompter|>Hello! </s>\n<|assistant|>Hi. <|prompter|>Who are you? </s>\n<|assistant|>",
+    "oasst_llama": "[INST] <<SYS>>\nBe brief.\n<</SYS>>\n\n<|prompter|>Hello!</s><|assistant|>Hi.</s>"
+    "<|prompter|>Who are you?</s><|assistant|>",
+    "open-orca": "Be brief.<|end_of_turn|>\nUser: Hello!<|end_of_turn|>\nAssistant: Hi.<|end_of_turn|>\n"
+    "User: Who are you?<|end_of_turn|>\nAssistant: ",
+    "openbuddy": "Be brief.\nUser: Hello!\nAssistant: Hi.\nUser: Who are you?\nAssistant:",
+    "openchat": "Be brief.<|end_of_turn|><|end_of_turn|>\nGPT4 Correct User: \nHello!<|end_of_turn|>\n<|end_of_turn|>"
+    "GPT4 Correct Assistant: \nHi.<|end_of_turn|>\nGPT4 Correct User: \nWho are you?<|end_of_turn|>\n<|end_of_turn|>"
+    "GPT4 Correct Assistant: \n",
+    "phind": "### System Prompt\nBe brief.\n\n### User Message: Hello!\n\n### Assistant: Hi.\n\n### User Message: Who are you?"
+    "\n\n### Assistant:",
+    "pygmalion": "<|system|>Be brief.\n\n<|user|>\nHello!\n\n<|model|>\nHi.\n\n<|user|>\nWho are you?\n\n<|model|>\n",
+    "qwen": "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nHello!<|im_end|>\n<|im_start|>assistant\nHi.<|im_end|>\n"
+    "<|im_start|>user\nWho are you?<|im_end|>\n<|im_start|>assistant\n",
+    "redpajama-incite": "Be brief.\n<human>: Hello!\n<bot>: Hi.\n<human>: Who are you?\n<bot>:",
+    "saiga": "<s>system\nBe brief.</s><s>user\nHello!</s><s>bot\nHi.</s><s>user\nWho are you?</s><s>bot",
+    "snoozy": "Be brief.\n### Prompt: Hello!\n### Response: Hi.\n### Prompt: Who are you?\n### Response:",
+    "vicuna": "Be brief. USER: Hello! ASSISTANT: Hi.</s>USER: Who are you? ASSISTANT:",
+    "zephyr": "<|system|>\nBe brief.</s>\n<|user|>\n\nHello!</s>\n<|assistant|>\n\nHi.</s>\n<|user|>\n\nWho are you?</s>\n"
+    "<|assistant|>\n\n",
+}
+
+
+def prompt_of(llm, messages):
+    return winnow._core.apply_chat_template(llm._model, messages_of(messages), options_of(messages, None, None, False)).text
+
+
+@pytest.mark.parametrize("name", PROMPTS)
+def test_chat_formats(model_path, name):
+    llm = Llama(model_path, chat_format=name, n_ctx=512, verbose=False)
+    assert prompt_of(llm, TALK) == PROMPTS[name]
+    assert prompt_of(llm, TALK[1:2]).endswith(chat_formats._FORMATS[name].header)
+    assert llm.create_chat_completion(TALK, max_tokens=2)["choices"][0]["message"]["role"] == "assistant"
+
+
+def test_chat_formats_all_have_a_prompt(model_path):
+    assert set(chat_formats.CHAT_FORMATS) == {*PROMPTS, "chatml", "chatml-function-calling", "llama-2"}
+    for name in ("functionary", "functionary-v1", "functionary-v2"):
+        with pytest.raises(winnow.Unsupported, match="leave chat_format out"):
+            Llama(model_path, chat_format=name)
+    plain = Llama(model_path, n_ctx=512, verbose=False)
+    assert prompt_of(Llama(model_path, chat_format="chat_template.default", n_ctx=512), TALK) == prompt_of(plain, TALK)
+    vicuna = Llama(model_path, chat_format="vicuna", n_ctx=512, verbose=False)
+    assert prompt_of(vicuna, TALK[1:2]).startswith("A chat between a curious user")
+
+
+def test_a_chat_formats_stop_ends_the_answer(model_path):
+    llm = Llama(model_path, chat_format="pygmalion", n_ctx=512, verbose=False)
+    text = llm.create_chat_completion(TALK, max_tokens=64, temperature=0)["choices"][0]["message"]["content"]
+    assert "\n" not in text
+
+
 def test_readme_chat_format(model_path):
     llm = Llama(model_path=model_path, chat_format="llama-2", n_ctx=2048)
     answer = llm.create_chat_completion(
@@ -124,8 +196,8 @@ def test_readme_chat_format(model_path):
     text = llm.detokenize(llm._session.tokens, special=True).decode()
     assert "[INST] <<SYS>>\nYou are an assistant who perfectly describes images.\n<</SYS>>\n\nDescribe" in text
     assert "please. [/INST]" in text
-    with pytest.raises(winnow.InvalidArgument, match="chat_format"):
-        Llama(model_path, chat_format="alpaca")
+    with pytest.raises(winnow.InvalidArgument, match="there is no chat_format 'alpacca', only .*alpaca"):
+        Llama(model_path, chat_format="alpacca")
     with pytest.raises(winnow.InvalidArgument, match="exclude"):
         Llama(model_path, chat_format="chatml", chat_template="x")
 

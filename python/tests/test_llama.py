@@ -85,8 +85,25 @@ def test_log_probabilities(llm):
     for token, logprob, top in zip(logprobs["tokens"], logprobs["token_logprobs"], logprobs["top_logprobs"]):
         assert len(top) == 4 and logprob <= 0
         assert top[token] == logprob == max(top.values())  # greedy
-    with pytest.raises(winnow.InvalidArgument):
-        llm(PROMPT, echo=True, logprobs=1)
+
+
+def test_log_probabilities_of_a_prompt(model_path):
+    llm = winnow.Llama(model_path, n_ctx=256, n_threads=2, prefill_weights="float", verbose=False)
+    answer = llm(PROMPT, max_tokens=3, temperature=0, logprobs=2)["choices"][0]
+    whole = PROMPT + answer["text"]
+    echoed = llm(whole, max_tokens=1, temperature=0, logprobs=2, echo=True)["choices"][0]
+    logprobs = echoed["logprobs"]
+    assert {len(values) for values in logprobs.values()} == {len(llm.tokenize(whole, special=True)) + 1}
+    assert logprobs["token_logprobs"][0] is None and logprobs["top_logprobs"][0] is None
+    assert logprobs["token_logprobs"][-4:-1] == pytest.approx(answer["logprobs"]["token_logprobs"], abs=0.15)
+    assert logprobs["tokens"][-4:-1] == answer["logprobs"]["tokens"]
+    assert "".join(logprobs["tokens"]) == echoed["text"]
+    offsets = logprobs["text_offset"]
+    assert [echoed["text"][a:b] for a, b in zip(offsets, offsets[1:])] == logprobs["tokens"][:-1]
+    assert llm(PROMPT, max_tokens=3, temperature=0)["choices"][0]["text"] == answer["text"]
+    first, *_ = llm(whole, max_tokens=1, temperature=0, logprobs=2, echo=True, stream=True)
+    assert first["choices"][0]["text"] == whole
+    assert first["choices"][0]["logprobs"]["tokens"] == logprobs["tokens"][:-1]
 
 
 def test_seeds_and_grammars(llm):

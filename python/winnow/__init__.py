@@ -7,6 +7,7 @@
 """
 
 from ._core import __version__
+from .caches import LlamaCache, LlamaDiskCache, LlamaRAMCache
 from .context import Context
 from .errors import (
     BadFile,
@@ -23,8 +24,9 @@ from .errors import (
 )
 from .evaluation import benchmarks, evaluate, read_results
 from .grammar import LlamaGrammar
-from .llama import Llama, LlamaState
+from .llama import Llama, LlamaState, LlamaTokenizer
 from .methods import methods
+from .processors import LogitsProcessorList, MinTokensLogitsProcessor, StoppingCriteriaList
 from .sampling import Sampling
 from .scorers import Choice, Integer, LayerEvidence, Number, scorer
 
@@ -41,13 +43,20 @@ __all__ = [
     "IoError",
     "LayerEvidence",
     "Llama",
+    "LlamaCache",
+    "LlamaDiskCache",
     "LlamaGrammar",
+    "LlamaRAMCache",
     "LlamaState",
+    "LlamaTokenizer",
+    "LogitsProcessorList",
+    "MinTokensLogitsProcessor",
     "MissingPackage",
     "NotFound",
     "Number",
     "OutOfMemory",
     "Sampling",
+    "StoppingCriteriaList",
     "Unsupported",
     "__version__",
     "benchmarks",

@@ -57,14 +57,24 @@ def usage(n_prompt: int, n_answer: int) -> Dict[str, int]:
     return {"prompt_tokens": n_prompt, "completion_tokens": n_answer, "total_tokens": n_prompt + n_answer}
 
 
+def _joined(first: Optional[Dict[str, List[Any]]], second: Dict[str, List[Any]]) -> Dict[str, List[Any]]:
+    if first is None:
+        return second
+    for name, values in second.items():
+        first[name] += values
+    return first
+
+
 class Completion:
     """Makes a text completion's response, whole or in chunks."""
 
-    def __init__(self, model: Any, model_name: str, n_prompt: int, echoed: str):
+    def __init__(self, model: Any, model_name: str, n_prompt: int, echoed: str, scored: Sequence[Piece] = ()):
+        """scored: the prompt's tokens, where their probabilities are told."""
         self._model = model
         self._head = head("cmpl", "text_completion", model_name)
         self._n_prompt = n_prompt
         self._echoed = echoed
+        self._scored = scored
 
     def _text(self, token: int) -> str:
         return self._model.token_text(token, True).decode("utf-8", "replace")
@@ -72,20 +82,37 @@ class Completion:
     def _logprobs(self, piece: Piece, offset: int) -> Optional[Dict[str, List[Any]]]:
         if piece.token is None or piece.logprob is None:
             return None
+        return self._entry(piece, offset)
+
+    def _entry(self, piece: Piece, offset: int) -> Dict[str, List[Any]]:
+        top = None if piece.logprob is None else {self._text(token): logprob for token, logprob in piece.top}
         return {
             "tokens": [self._text(piece.token)],
             "text_offset": [offset],
             "token_logprobs": [piece.logprob],
-            "top_logprobs": [{self._text(token): logprob for token, logprob in piece.top}],
+            "top_logprobs": [top],
         }
+
+    def _prompt_logprobs(self) -> Optional[Dict[str, List[Any]]]:
+        """Of the prompt's tokens, None for the first one's, before which there is nothing."""
+        logprobs: Optional[Dict[str, List[Any]]] = None
+        rest, offset = self._echoed, 0
+        for piece in self._scored:
+            logprobs = _joined(logprobs, self._entry(piece, offset))
+            text = self._text(piece.token)
+            for form in (text, text[1:] if text.startswith(" ") else ""):  # a space that only the tokenizer has put there
+                if form and rest.startswith(form):
+                    rest, offset = rest[len(form) :], offset + len(form)
+                    break
+        return logprobs
 
     def _choice(self, text: str, logprobs: Any = None, finish_reason: Optional[str] = None) -> Dict[str, Any]:
         choice = {"text": text, "index": 0, "logprobs": logprobs, "finish_reason": finish_reason}
         return {**self._head, "choices": [choice]}
 
     def chunks(self, answer: Iterator[Piece]) -> Iterator[Dict[str, Any]]:
-        if self._echoed:
-            yield self._choice(self._echoed)
+        if self._echoed or self._scored:
+            yield self._choice(self._echoed, self._prompt_logprobs())
         offset = len(self._echoed)
         for piece in answer:
             yield self._choice(piece.text, self._logprobs(piece, offset), piece.finish_reason)
@@ -93,13 +120,13 @@ class Completion:
 
     def whole(self, answer: Iterator[Piece]) -> Dict[str, Any]:
         text = self._echoed
-        logprobs: Optional[Dict[str, List[Any]]] = None
+        logprobs = self._prompt_logprobs()
         n_tokens = 0
         finish_reason = None
         for piece in answer:
             part = self._logprobs(piece, len(text))
             if part is not None:
-                logprobs = part if logprobs is None else {name: logprobs[name] + part[name] for name in part}
+                logprobs = _joined(logprobs, part)
             text += piece.text
             n_tokens += piece.token is not None
             finish_reason = piece.finish_reason

@@ -11,55 +11,6 @@ from .errors import InvalidArgument
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
 
-# Templates for models whose files have none, under llama-cpp-python's names. "chatml" is the library's own.
-_LLAMA_2 = (
-    "{% set system = '' %}"
-    "{% if messages[0]['role'] == 'system' %}"
-    "{% set system = '<<SYS>>\\n' + messages[0]['content'] + '\\n<</SYS>>\\n\\n' %}{% set messages = messages[1:] %}"
-    "{% endif %}"
-    "{% for message in messages %}"
-    "{% if message['role'] == 'user' %}"
-    "{{ bos_token + '[INST] ' + (system if loop.first else '') + message['content'] + ' [/INST]' }}"
-    "{% else %}{{ ' ' + message['content'] + ' ' + eos_token }}{% endif %}"
-    "{% endfor %}"
-)
-# ChatML with tools, in the form that Hermes and Qwen 2.5 were taught.
-_CHATML_TOOLS = (
-    "{% set system = messages[0]['content'] if messages[0]['role'] == 'system' else '' %}"
-    "{% if system or tools %}{{ '<|im_start|>system\n' + system }}"
-    "{% if tools %}{{ '\n\nYou may call one or more of these functions:\n<tools>' }}"
-    "{% for tool in tools %}{{ '\n' + (tool | tojson) }}{% endfor %}"
-    "{{ '\n</tools>\n\nFor each call return a JSON object with the name and the arguments:\n"
-    "<tool_call>\n{\"name\": <name>, \"arguments\": <arguments>}\n</tool_call>' }}{% endif %}"
-    "{{ '<|im_end|>\n' }}{% endif %}"
-    "{% for message in messages %}"
-    "{% if message['role'] == 'tool' %}"
-    "{{ '<|im_start|>user\n<tool_response>\n' + message['content'] + '\n</tool_response><|im_end|>\n' }}"
-    "{% elif message['role'] != 'system' or not loop.first %}"
-    "{{ '<|im_start|>' + message['role'] + '\n' + (message['content'] or '') }}"
-    "{% for call in message['tool_calls'] or [] %}"
-    "{{ '\n<tool_call>\n{\"name\": \"' + call['function']['name'] + '\", \"arguments\": ' }}"
-    "{{ call['function']['arguments'] | tojson }}{{ '}\n</tool_call>' }}"
-    "{% endfor %}{{ '<|im_end|>\n' }}"
-    "{% endif %}{% endfor %}"
-    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
-)
-CHAT_FORMATS = {"chatml": "chatml", "chatml-function-calling": _CHATML_TOOLS, "llama-2": _LLAMA_2}
-
-
-def template_of(chat_format: Optional[str], chat_template: Optional[str]) -> str:
-    """The Jinja of whichever is given, "" for neither."""
-    if chat_format is None:
-        return chat_template or ""
-    if chat_template is not None:
-        raise InvalidArgument("chat_format and chat_template exclude each other: leave one out")
-    if chat_format not in CHAT_FORMATS:
-        raise InvalidArgument(
-            f"there is no chat_format {chat_format!r}, only {', '.join(CHAT_FORMATS)}: leave it out for the template in "
-            "the model file, or give another one as Jinja in chat_template"
-        )
-    return CHAT_FORMATS[chat_format]
-
 
 # --- What is asked -----------------------------------------------------------------------------------------------------
 

@@ -43,7 +43,7 @@ class Sampling:
     mirostat_eta: float = 0.1
     logit_bias: Optional[Mapping[int, float]] = None  # of tokens, added to their logits
     samplers: Optional[Sequence[str]] = None  # names in their order; None: all, in llama.cpp's order
-    seed: Optional[int] = None  # None: a random one
+    seed: Optional[int] = None  # None or -1: a random one
 
     @classmethod
     def of(cls, **fields: Any) -> "Sampling":
@@ -61,9 +61,9 @@ class Sampling:
             if name == "logit_bias":
                 value = _biases(value)
             elif name == "seed":
-                value = RANDOM_SEED if value is None else value
+                value = RANDOM_SEED if value is None or value == -1 else value
                 if not 0 <= value <= RANDOM_SEED:
-                    raise InvalidArgument(f"a seed is a number from 0 to {RANDOM_SEED}, not {value}")
+                    raise InvalidArgument(f"a seed is a number from 0 to {RANDOM_SEED}, or -1, not {value}")
             elif name in ("samplers", "dry_sequence_breakers"):
                 value = None if value is None else list(value)
             if value is not None:

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
 #include <utility>
 
 #include "base/utf8.h"
@@ -10,19 +11,23 @@
 namespace winnow {
 namespace {
 
-// Chooses tokens, where wanted never one that ends the answer.
+// Chooses tokens as the options say: from what the caller makes of the logits, and where wanted never one that ends the
+// answer.
 class TokenChooser {
  public:
-  TokenChooser(const Model& model, Sampler& sampler, bool ignore_end) : sampler_(sampler) {
-    if (!ignore_end) return;
+  TokenChooser(const Model& model, Sampler& sampler, const GenerationOptions& options)
+      : sampler_(sampler), before_choice_(options.before_choice) {
+    if (!options.ignore_end) return;
     for (Token token = 0; token < model.info().n_vocab; ++token) {
       if (model.is_end_of_generation(token)) excluded_.push_back(token);
     }
   }
 
-  Token choose(std::span<const float> logits) {
-    if (excluded_.empty()) return sampler_.sample(logits);
+  // Nothing where the caller wants no more.
+  std::optional<Token> choose(std::span<const float> logits) {
+    if (excluded_.empty() && !before_choice_) return sampler_.sample(logits);
     logits_.assign(logits.begin(), logits.end());
+    if (before_choice_ && !before_choice_(logits_)) return std::nullopt;
     for (const Token token : excluded_) {
       logits_[static_cast<std::size_t>(token)] = -std::numeric_limits<float>::infinity();
     }
@@ -31,6 +36,7 @@ class TokenChooser {
 
  private:
   Sampler& sampler_;
+  std::function<bool(std::span<float>)> before_choice_;
   std::vector<Token> excluded_;
   std::vector<float> logits_;  // [n_vocab]
 };
@@ -43,7 +49,7 @@ struct Generator::Impl {
         model(*the_session.model()),
         options(std::move(the_options)),
         stream(options.stops),
-        chooser(model, sampler, options.ignore_end),
+        chooser(model, sampler, options),
         goes_on(options.max_tokens != 0) {
     std::sort(options.shown_tokens.begin(), options.shown_tokens.end());
   }
@@ -78,7 +84,12 @@ struct Generator::Impl {
       end(FinishReason::kCancelled);
       return false;
     }
-    token = chooser.choose(session.logits());
+    const std::optional<Token> chosen = chooser.choose(session.logits());
+    if (!chosen) {
+      end(FinishReason::kStopped);
+      return false;
+    }
+    token = *chosen;
     if (options.ignore_end || !model.is_end_of_generation(token)) return true;
     end(FinishReason::kEndOfText);
     return false;

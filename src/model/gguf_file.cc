@@ -8,8 +8,10 @@
 
 #include <algorithm>
 #include <string_view>
+#include <type_traits>
 #include <unordered_map>
 #include <utility>
+#include <variant>
 
 #include "base/fnv1a.h"
 #include "model/gguf_part.h"
@@ -89,6 +91,50 @@ void check_part(const GgufPart& part, int no, const GgufPart& first, const std::
   }
 }
 
+bool can_change(std::string_view key, const std::string& architecture, const MetadataValue& value) {
+  if (key.starts_with("general.")) return false;  // of all architectures; ggml aborts on an alignment of another kind
+  if (key.starts_with(architecture + ".") && key.size() > architecture.size() + 1) return true;
+  // The vocabulary itself and how its words are cut belong together and to the file.
+  constexpr std::string_view kTokenizer = "tokenizer.ggml.";
+  if (!key.starts_with(kTokenizer)) return false;
+  key.remove_prefix(kTokenizer.size());
+  return (key.starts_with("add_") && std::holds_alternative<bool>(value)) ||
+         (key.ends_with("_token_id") && std::holds_alternative<std::int64_t>(value));
+}
+
+// Throws Error(kInvalidArgument).
+void change_metadata(gguf_context* header, std::span<const MetadataChange> changes, const std::string& architecture,
+                     Fnv1a& hash) {
+  for (const auto& [given, value] : changes) {
+    const std::string key = given.starts_with('.') ? architecture + given : given;
+    if (!can_change(key, architecture, value)) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  "the model's metadata '" + key + "' cannot be changed so: what can are keys of '" + architecture +
+                      ".', and of 'tokenizer.ggml.' truth values named add_... and numbers named ..._token_id");
+    }
+    hash.add(key);
+    std::visit(
+        [&](const auto& it) {
+          using Value = std::decay_t<decltype(it)>;
+          if constexpr (std::is_same_v<Value, bool>) {
+            gguf_set_val_bool(header, key.c_str(), it);
+          } else if constexpr (std::is_same_v<Value, std::int64_t>) {
+            gguf_set_val_i64(header, key.c_str(), it);
+          } else if constexpr (std::is_same_v<Value, double>) {
+            gguf_set_val_f64(header, key.c_str(), it);
+          } else {
+            gguf_set_val_str(header, key.c_str(), it.c_str());
+          }
+          if constexpr (std::is_same_v<Value, std::string>) {
+            hash.add(it);
+          } else {
+            hash.add(&it, sizeof(it));
+          }
+        },
+        value);
+  }
+}
+
 // The file, or all parts of the model that it is a part of, with their headers checked.
 Parts open_parts(const std::string& path) {
   Parts parts;
@@ -125,7 +171,8 @@ struct GgufFile::Impl {
   bool is_mapped = false;
 };
 
-GgufFile::GgufFile(const std::string& path, bool use_mmap) : path_(path), impl_(std::make_unique<Impl>()) {
+GgufFile::GgufFile(const std::string& path, bool use_mmap, std::span<const MetadataChange> changes)
+    : path_(path), impl_(std::make_unique<Impl>()) {
   impl_->parts = open_parts(path);
   path_ = impl_->parts.front()->path();
   for (const auto& part : impl_->parts) {
@@ -147,7 +194,9 @@ GgufFile::GgufFile(const std::string& path, bool use_mmap) : path_(path), impl_(
   }
 
   Fnv1a hash;
-  hash.add(find_string("general.architecture").value_or(""));
+  const std::string architecture = find_string("general.architecture").value_or("");
+  hash.add(architecture);
+  change_metadata(impl_->parts.front()->header(), changes, architecture, hash);
   impl_->is_mapped = use_mmap;
   for (const auto& part : impl_->parts) part->load(use_mmap);
   for (const ggml_tensor* tensor : impl_->tensors) {
@@ -273,6 +322,31 @@ std::int64_t GgufFile::integer(const std::string& key, std::int64_t min, std::in
                                          std::to_string(min) + " to " + std::to_string(max));
   }
   return *value;
+}
+
+std::vector<std::pair<std::string, std::string>> GgufFile::texts() const {
+  const gguf_context* gguf = impl_->metadata();
+  std::vector<std::pair<std::string, std::string>> texts;
+  for (std::int64_t id = 0; id < gguf_get_n_kv(gguf); ++id) {
+    const std::string key = gguf_get_key(gguf, id);
+    switch (gguf_get_kv_type(gguf, id)) {
+      case GGUF_TYPE_ARRAY:
+        break;
+      case GGUF_TYPE_STRING:
+        texts.emplace_back(key, gguf_get_val_str(gguf, id));
+        break;
+      case GGUF_TYPE_BOOL:
+        texts.emplace_back(key, *find_truth(key) ? "true" : "false");
+        break;
+      case GGUF_TYPE_FLOAT32:
+      case GGUF_TYPE_FLOAT64:
+        texts.emplace_back(key, std::to_string(*find_number(key)));
+        break;
+      default:
+        texts.emplace_back(key, std::to_string(*find_integer(key)));
+    }
+  }
+  return texts;
 }
 
 ggml_tensor* GgufFile::find_tensor(const std::string& name) const {

@@ -5,20 +5,27 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
+
+#include "winnow/model.h"
 
 struct ggml_tensor;
 
 namespace winnow {
+
+using MetadataChange = std::pair<std::string, MetadataValue>;
 
 // Immutable after construction; thread-safe.
 class GgufFile {
  public:
   // path: of the file, or of any part of a model that is split into several (split_name.h), which all have to lie
   // beside it. Every header is read and checked before anything is mapped. Throws Error: kNotFound, kIo, kBadFile,
-  // kOutOfMemory. With use_mmap false the tensors are read into memory of our own.
-  GgufFile(const std::string& path, bool use_mmap);
+  // kOutOfMemory. With use_mmap false the tensors are read into memory of our own. changes: ModelOptions::metadata;
+  // throws Error(kInvalidArgument) for a key that cannot be changed.
+  GgufFile(const std::string& path, bool use_mmap, std::span<const MetadataChange> changes = {});
   ~GgufFile();
   GgufFile(const GgufFile&) = delete;
   GgufFile& operator=(const GgufFile&) = delete;
@@ -36,6 +43,7 @@ class GgufFile {
   bool has(const std::string& key) const;
   std::string string(const std::string& key) const;  // throws Error(kBadFile) naming an absent key
   std::int64_t integer(const std::string& key, std::int64_t min, std::int64_t max) const;  // likewise, and out of range
+  std::vector<std::pair<std::string, std::string>> texts() const;  // all but lists, as Model::metadata gives them
 
   // The tensors, their data pointing into the mapping, part by part in the order of their headers. Null if there is
   // none of that name.

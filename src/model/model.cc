@@ -71,11 +71,11 @@ ModelInfo describe(const GgufFile& file, const Architecture& architecture, const
 }  // namespace
 
 Model::Impl::Impl(const std::string& path, const ModelOptions& options)
-    : file(path, options.use_mmap),
+    : file(path, options.use_mmap, options.metadata),
       architecture(find_architecture(file.string("general.architecture"))),
       spec(read_spec(file, architecture)),
       weights(load_weights(file, spec)),
-      tokenizer(file.paths()),
+      tokenizer(file.paths(), options.metadata),
       info(describe(file, architecture, spec)),
       chat_template(tokenizer.model(), options.chat_template),
       interleaves_(options.use_mmap && options.repack),
@@ -151,6 +151,8 @@ std::vector<Token> Model::tokenize(std::string_view text, bool add_special, bool
 std::string Model::token_text(Token token, bool special) const { return impl_->tokenizer.token_text(token, special); }
 std::string Model::detokenize(std::span<const Token> tokens) const { return impl_->tokenizer.detokenize(tokens); }
 bool Model::is_end_of_generation(Token token) const { return impl_->tokenizer.is_end_of_generation(token); }
+std::optional<Token> Model::special_token(SpecialToken which) const { return impl_->tokenizer.special_token(which); }
+std::vector<std::pair<std::string, std::string>> Model::metadata() const { return impl_->file.texts(); }
 bool Model::has_chat_template() const { return impl_->chat_template.exists(); }
 std::string Model::apply_chat_template(std::span<const ChatMessage> messages, bool add_assistant) const {
   return impl_->chat_template.render(messages, add_assistant);

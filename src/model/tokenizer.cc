@@ -14,6 +14,7 @@
 #include <span>
 #include <unordered_set>
 #include <utility>
+#include <variant>
 
 #include "base/utf8.h"
 #include "model/ggml_log.h"
@@ -147,7 +148,27 @@ void check_vocabulary(std::span<const std::string> paths) {
   }
 }
 
-llama_model* load_vocabulary(std::span<const std::string> paths) {
+// In libllama's form, of the tokenizer's keys; the last one is empty.
+std::vector<llama_model_kv_override> overrides_of(std::span<const MetadataChange> changes) {
+  std::vector<llama_model_kv_override> overrides;
+  for (const auto& [key, value] : changes) {
+    llama_model_kv_override change{};
+    if (!key.starts_with("tokenizer.") || key.size() >= sizeof(change.key)) continue;
+    key.copy(change.key, key.size());
+    if (const bool* truth = std::get_if<bool>(&value)) {
+      change.tag = LLAMA_KV_OVERRIDE_TYPE_BOOL;
+      change.val_bool = *truth;
+    } else if (const std::int64_t* number = std::get_if<std::int64_t>(&value)) {
+      change.tag = LLAMA_KV_OVERRIDE_TYPE_INT;
+      change.val_i64 = *number;
+    }
+    overrides.push_back(change);
+  }
+  overrides.emplace_back();
+  return overrides;
+}
+
+llama_model* load_vocabulary(std::span<const std::string> paths, std::span<const MetadataChange> changes) {
   const std::string& path = paths.front();
   silence_ggml();
   static std::once_flag once;
@@ -158,6 +179,8 @@ llama_model* load_vocabulary(std::span<const std::string> paths) {
   llama_model_params params = llama_model_default_params();
   params.vocab_only = true;
   params.n_gpu_layers = 0;
+  const std::vector<llama_model_kv_override> overrides = overrides_of(changes);
+  params.kv_overrides = overrides.data();
   std::vector<const char*> names;
   for (const std::string& each : paths) names.push_back(each.c_str());
   llama_model* model = nullptr;
@@ -203,8 +226,8 @@ std::string written_text(std::size_t capacity, Write write) {
 
 void Tokenizer::ModelDeleter::operator()(llama_model* model) const { llama_model_free(model); }
 
-Tokenizer::Tokenizer(std::span<const std::string> paths)
-    : model_(load_vocabulary(paths)), breaks_(kind_of_words(*model_)), memo_(kMemoBytes) {
+Tokenizer::Tokenizer(std::span<const std::string> paths, std::span<const MetadataChange> changes)
+    : model_(load_vocabulary(paths, changes)), breaks_(kind_of_words(*model_)), memo_(kMemoBytes) {
   vocab_ = llama_model_get_vocab(model_.get());
   n_vocab_ = llama_vocab_n_tokens(vocab_);
   has_tokens_ = n_vocab_ > 0 && llama_vocab_type(vocab_) != LLAMA_VOCAB_TYPE_NONE;
@@ -454,6 +477,29 @@ std::string Tokenizer::detokenize(std::span<const Token> tokens) const {
     return llama_detokenize(vocab_, tokens.data(), static_cast<std::int32_t>(tokens.size()), text, capacity, false,
                             false);
   });
+}
+
+std::optional<Token> Tokenizer::special_token(SpecialToken which) const {
+  if (!has_tokens_) return std::nullopt;
+  const auto token = [&] {
+    switch (which) {
+      case SpecialToken::kBegin:
+        return llama_vocab_bos(vocab_);
+      case SpecialToken::kEnd:
+        return llama_vocab_eos(vocab_);
+      case SpecialToken::kNewline:
+        return llama_vocab_nl(vocab_);
+      case SpecialToken::kInfillPrefix:
+        return llama_vocab_fim_pre(vocab_);
+      case SpecialToken::kInfillSuffix:
+        return llama_vocab_fim_suf(vocab_);
+      case SpecialToken::kInfillMiddle:
+        break;
+    }
+    return llama_vocab_fim_mid(vocab_);
+  }();
+  // A file may name a token that it does not have.
+  return token >= 0 && token < n_vocab_ ? std::optional(token) : std::nullopt;
 }
 
 bool Tokenizer::is_end_of_generation(Token token) const { return has_tokens_ && llama_vocab_is_eog(vocab_, token); }

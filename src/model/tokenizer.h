@@ -4,11 +4,13 @@
 #include <cstddef>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "model/gguf_file.h"
 #include "model/piece_memo.h"
 #include "model/token_pieces.h"
 #include "model/word_breaks.h"
@@ -23,9 +25,9 @@ namespace winnow {
 // its tokens throws Error(kUnsupported).
 class Tokenizer {
  public:
-  // Of the files of a model, the first of which has the metadata. Loads no weights. Throws Error(kBadFile) with
-  // libllama's reason.
-  explicit Tokenizer(std::span<const std::string> paths);
+  // Of the files of a model, the first of which has the metadata. changes: of that, as GgufFile takes them; others than
+  // the tokenizer's are passed over. Loads no weights. Throws Error(kBadFile) with libllama's reason.
+  explicit Tokenizer(std::span<const std::string> paths, std::span<const MetadataChange> changes = {});
   explicit Tokenizer(const std::string& path) : Tokenizer(std::span(&path, 1)) {}
 
   // As the methods of Model with the same names.
@@ -33,6 +35,7 @@ class Tokenizer {
   std::string token_text(Token token, bool special = false) const;
   std::string detokenize(std::span<const Token> tokens) const;
   bool is_end_of_generation(Token token) const;
+  std::optional<Token> special_token(SpecialToken which) const;
 
   // Owned by the tokenizer.
   const llama_vocab* vocab() const { return vocab_; }

@@ -110,6 +110,37 @@ TEST_F(GenerateTest, IsCancelledBetweenTokens) {
   EXPECT_EQ(session.n_tokens(), 42);
 }
 
+TEST_F(GenerateTest, ChoosesFromWhatTheLogitsAreMade) {
+  Session session = start();
+  Session by_hand = session.fork();
+  Sampler sampler = greedy();
+  std::vector<std::vector<float>> seen;
+  const GenerationOptions options{.max_tokens = 4, .before_choice = [&](std::span<float> logits) {
+                                    seen.emplace_back(logits.begin(), logits.end());
+                                    logits[40 + seen.size()] = 1e6F;
+                                    return true;
+                                  }};
+  const GenerationResult result = generate(session, sampler, options);
+  EXPECT_EQ(result.tokens, (std::vector<Token>{41, 42, 43, 44}));
+  ASSERT_EQ(seen.size(), 4U);
+  for (std::size_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(seen[i], logits_of(by_hand));  // the model's own, whatever was made of those before
+    by_hand.decode(result.tokens[i]);
+  }
+  EXPECT_EQ(logits_of(session), logits_of(by_hand));
+}
+
+TEST_F(GenerateTest, EndsBeforeAChoiceThatIsNotWanted) {
+  Session session = start();
+  Sampler sampler = greedy();
+  int n_asked = 0;
+  const GenerationOptions options{.before_choice = [&](std::span<float>) { return ++n_asked <= 2; }};
+  const GenerationResult result = generate(session, sampler, options);
+  EXPECT_EQ(result.reason, FinishReason::kStopped);
+  EXPECT_EQ(result.tokens.size(), 2U);
+  EXPECT_EQ(session.n_tokens(), 42);
+}
+
 TEST_F(GenerateTest, AStopTextEndsItAndIsNotShown) {
   Session session = start();
   Session other = session.fork();

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <functional>
 #include <limits>
+#include <map>
 
 #include "expect_error.h"
 #include "model/architecture.h"
@@ -76,6 +77,74 @@ TEST(ModelFileTest, FingerprintTellsModelsApart) {
   EXPECT_NE(fingerprint({}), fingerprint({.seed = 2}));
   EXPECT_NE(fingerprint({}), fingerprint({.weight_type = GGML_TYPE_Q8_0}));
   EXPECT_NE(fingerprint({}), fingerprint({.n_layer = 2}));
+}
+
+TEST(ModelFileTest, TellsItsMetadata) {
+  const TinyModel file({.edit_metadata = [](gguf_context* metadata) {
+    gguf_set_val_f32(metadata, "llama.attention.layer_norm_rms_epsilon", 1e-5F);
+    gguf_set_val_i16(metadata, "tiny.number", -7);
+    gguf_set_val_bool(metadata, "tiny.truth", true);
+  }});
+  const auto model = Model::load(file.path());
+  std::map<std::string, std::string> texts;
+  for (const auto& [key, value] : model->metadata()) texts[key] = value;
+  EXPECT_EQ(texts["general.architecture"], "llama");
+  EXPECT_EQ(texts["llama.block_count"], "3");
+  EXPECT_EQ(texts["llama.attention.layer_norm_rms_epsilon"], "0.000010");
+  EXPECT_EQ(texts["tiny.number"], "-7");
+  EXPECT_EQ(texts["tiny.truth"], "true");
+  EXPECT_FALSE(texts.contains("tokenizer.ggml.tokens"));
+}
+
+TEST(ModelFileTest, NamesItsSpecialTokens) {
+  const TinyModel file;
+  const auto model = Model::load(file.path());
+  EXPECT_EQ(model->special_token(SpecialToken::kBegin), 1);
+  EXPECT_EQ(model->special_token(SpecialToken::kEnd), 2);
+  EXPECT_EQ(model->special_token(SpecialToken::kNewline), 3 + '\n');
+  for (const SpecialToken which :
+       {SpecialToken::kInfillPrefix, SpecialToken::kInfillSuffix, SpecialToken::kInfillMiddle}) {
+    EXPECT_FALSE(model->special_token(which));
+  }
+  const TinyModel without({.has_tokenizer = false});
+  EXPECT_FALSE(Model::load(without.path())->special_token(SpecialToken::kBegin));
+}
+
+TEST(ModelFileTest, MetadataCanBeChanged) {
+  const TinyModel file;
+  const auto load = [&](std::vector<std::pair<std::string, MetadataValue>> changes) {
+    return Model::load(file.path(), {.metadata = std::move(changes)});
+  };
+  const auto plain = load({}), other = load({{".rope.freq_base", 500.0}});
+  EXPECT_NE(plain->info().fingerprint, other->info().fingerprint);
+  EXPECT_NE(plain->info().fingerprint, load({{".rope.freq_base", 501.0}})->info().fingerprint);
+  EXPECT_NE(other->info().fingerprint, load({{".rope.freq_base", 501.0}})->info().fingerprint);
+  EXPECT_EQ(other->info().fingerprint, load({{"llama.rope.freq_base", 500.0}})->info().fingerprint);
+  EXPECT_EQ(load({{"llama.context_length", std::int64_t{77}}})->info().n_ctx_train, 77);
+  const auto without = load({{"tokenizer.ggml.add_bos_token", false}});
+  EXPECT_EQ(plain->tokenize("the", true, false).front(), 1);
+  EXPECT_NE(without->tokenize("the", true, false).front(), 1);
+  EXPECT_EQ(load({{"tokenizer.ggml.eos_token_id", std::int64_t{9}}})->special_token(SpecialToken::kEnd), 9);
+
+  const auto refuse = [&](ErrorCode code, const std::string& part, const std::string& key, MetadataValue value) {
+    expect_error(code, part, [&] { load({{key, value}}); });
+  };
+  // The same checks as of what a file says.
+  refuse(ErrorCode::kBadFile, "rope.freq_base", ".rope.freq_base", -1.0);
+  refuse(ErrorCode::kUnsupported, "'odd'", ".rope.scaling.type", "odd");
+  refuse(ErrorCode::kBadFile, "not a string", ".rope.scaling.type", std::int64_t{3});
+  for (const auto& [key, value] :
+       std::vector<std::pair<std::string, MetadataValue>>{{"general.alignment", 3.0},
+                                                          {"general.architecture", "qwen2"},
+                                                          {"split.count", std::int64_t{2}},
+                                                          {"qwen2.rope.freq_base", 1.0},
+                                                          {"tokenizer.ggml.model", "gpt2"},
+                                                          {"tokenizer.ggml.add_bos_token", std::int64_t{1}},
+                                                          {"tokenizer.ggml.tokens", true},
+                                                          {"", 1.0},
+                                                          {".", 1.0}}) {
+    refuse(ErrorCode::kInvalidArgument, "cannot be changed", key, value);
+  }
 }
 
 TEST(ModelFileTest, NoSuchFile) {

@@ -1,0 +1,100 @@
+"""Where `Llama.set_cache` keeps what was read, under llama-cpp-python's names."""
+
+from __future__ import annotations
+
+import collections
+import hashlib
+import json
+import os
+import pathlib
+from typing import TYPE_CHECKING, Iterable, Optional, Sequence, Tuple, Union
+
+if TYPE_CHECKING:
+    from .llama import LlamaState
+
+Key = Tuple[int, ...]
+
+
+def _longest(keys: Iterable[Key], wanted: Sequence[int]) -> Key:
+    """The longest one that the wanted tokens begin with. Raises KeyError where there is none."""
+    tokens = tuple(wanted)
+    found = max((key for key in keys if key and tokens[: len(key)] == key), key=len, default=None)
+    if found is None:
+        raise KeyError("nothing that is kept is the beginning of these tokens")
+    return found
+
+
+def _has(keys: Iterable[Key], wanted: Sequence[int]) -> bool:
+    tokens = tuple(wanted)
+    return any(key and tokens[: len(key)] == key for key in keys)
+
+
+class LlamaRAMCache:
+    """States in memory, by their tokens; what was not used for longest goes first. Pages are shared, not copied."""
+
+    def __init__(self, capacity_bytes: int = 2 << 30):
+        self.capacity_bytes = capacity_bytes
+        self._states: collections.OrderedDict[Key, LlamaState] = collections.OrderedDict()
+
+    @property
+    def cache_size(self) -> int:
+        """Bytes in pages; those that states share count for each."""
+        return sum(state.llama_state_size for state in self._states.values())
+
+    def __getitem__(self, key: Sequence[int]) -> LlamaState:
+        found = _longest(self._states, key)
+        self._states.move_to_end(found)
+        return self._states[found]
+
+    def __contains__(self, key: Sequence[int]) -> bool:
+        return _has(self._states, key)
+
+    def __setitem__(self, key: Sequence[int], value: LlamaState) -> None:
+        self._states.pop(tuple(key), None)
+        self._states[tuple(key)] = value
+        while self._states and self.cache_size > self.capacity_bytes:
+            self._states.popitem(last=False)
+
+
+LlamaCache = LlamaRAMCache
+
+
+class LlamaDiskCache:
+    """States in checksummed files of a folder, which is made if it is missing; the oldest ones go first.
+
+    A file belongs to a model: one folder for each.
+    """
+
+    def __init__(self, cache_dir: Union[str, os.PathLike[str]] = ".cache/llama_cache", capacity_bytes: int = 2 << 30):
+        self.capacity_bytes = capacity_bytes
+        self._folder = pathlib.Path(cache_dir)
+        self._folder.mkdir(parents=True, exist_ok=True)
+
+    def _tokens(self) -> Iterable[Tuple[pathlib.Path, Key]]:
+        for path in self._folder.glob("*.json"):
+            yield path.with_suffix(".session"), tuple(json.loads(path.read_text()))
+
+    @property
+    def cache_size(self) -> int:
+        return sum(path.stat().st_size for path in self._folder.iterdir())
+
+    def __getitem__(self, key: Sequence[int]) -> str:
+        paths = {tokens: path for path, tokens in self._tokens()}
+        path = paths[_longest(paths, key)]
+        os.utime(path)
+        return str(path)
+
+    def __contains__(self, key: Sequence[int]) -> bool:
+        return _has((tokens for _, tokens in self._tokens()), key)
+
+    def __setitem__(self, key: Sequence[int], value: LlamaState) -> None:
+        text = json.dumps(list(key))
+        path = self._folder / (hashlib.sha256(text.encode()).hexdigest() + ".session")
+        value.save(path)
+        path.with_suffix(".json").write_text(text)
+        while self.cache_size > self.capacity_bytes and (oldest := self._oldest()) is not None:
+            oldest.with_suffix(".json").unlink(missing_ok=True)
+            oldest.unlink(missing_ok=True)
+
+    def _oldest(self) -> Optional[pathlib.Path]:
+        return min(self._folder.glob("*.session"), key=lambda path: path.stat().st_mtime, default=None)
