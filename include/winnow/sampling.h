@@ -63,7 +63,7 @@ struct SamplingOptions {
   float mirostat_tau = 5.0f, mirostat_eta = 0.1f;
   std::vector<LogitBias> logit_bias;
   // In their order; names of sampler_names(). The draw comes after them.
-  std::vector<std::string> samplers = sampler_names();
+  std::vector<std::string> samplers = default_samplers();
   std::uint32_t seed = 0xFFFFFFFFu;  // 0xFFFFFFFF: a random one
   std::string grammar;               // GBNF, root rule "root"; empty: none
   GrammarStart grammar_start;
@@ -75,7 +75,10 @@ struct SamplingOptions {
       kDryPenaltyLastN{-1, 1 << 24}, kMinKeep{0, 1 << 24}, kMirostat{0, 2}, kMirostatTau{0, 1e4}, kMirostatEta{0, 1e4};
   static constexpr std::size_t kMostBreakers = 16, kMostBreakerBytes = 40, kMostBiases = 4096;
 
-  // All samplers, in llama.cpp's order: penalties, dry, top_n_sigma, top_k, typ_p, top_p, min_p, xtc, temperature.
+  // In llama.cpp's order: penalties, dry, top_n_sigma, top_k, typ_p, top_p, min_p, xtc, temperature.
+  static const std::vector<std::string>& default_samplers();
+  // These and "infill", for what stands between two texts: it ends the answer where the end is likely beside the number
+  // of other tokens, and leaves of tokens that begin alike the shortest one (llama_sampler_init_infill).
   static const std::vector<std::string>& sampler_names();
   // Names with ';' between them, as "top_k;temperature". Throws Error(kInvalidArgument).
   static std::vector<std::string> parse_samplers(const std::string& text);

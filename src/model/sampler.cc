@@ -96,6 +96,17 @@ struct Sampler::Impl {
     return token;
   }
 
+  // Of those that are allowed. For a sampler that has chosen another: `infill` ends an answer with a token that it was
+  // not given.
+  Token likeliest(std::span<const float> logits, const std::vector<bool>& allowed) const {
+    Token best = -1;
+    for (Token token = 0; token < n_candidates; ++token) {
+      const auto i = static_cast<std::size_t>(token);
+      if (allowed[i] && (best < 0 || logits[i] > logits[static_cast<std::size_t>(best)])) best = token;
+    }
+    return best;
+  }
+
   // A token is chosen first and only that one held against the grammar: all tokens are where it does not fit. Most fit,
   // and a choice from all costs milliseconds with a large vocabulary.
   Token choose_by_grammar(std::span<const float> logits) {
@@ -112,6 +123,7 @@ struct Sampler::Impl {
         throw Error(ErrorCode::kInvalidArgument, "the grammar allows no token of this model here: change the grammar");
       }
       token = choose();
+      if (!allowed[static_cast<std::size_t>(token)]) token = likeliest(logits, allowed);
     }
     grammar->accept(token);
     is_grammar_lost = false;

@@ -70,6 +70,19 @@ llama_sampler* make_dry(const SamplingOptions& options, const Model& model) {
                                 n_looked_at, breakers.data(), breakers.size());
 }
 
+// libllama compares the texts of all candidates with each other: so many at most, which take a millisecond.
+constexpr int kMostInfillCandidates = 128;
+
+// Two samplers: the likeliest candidates, and what libllama makes of them.
+std::vector<llama_sampler*> make_infill(const Tokenizer& tokenizer) {
+  const llama_vocab* vocab = tokenizer.vocab();
+  if (!tokenizer.has_tokens() ||
+      (llama_vocab_eot(vocab) == LLAMA_TOKEN_NULL && llama_vocab_eos(vocab) == LLAMA_TOKEN_NULL)) {
+    throw Error(ErrorCode::kUnsupported, "the model file names no end token, which the sampler 'infill' needs");
+  }
+  return {llama_sampler_init_top_k(kMostInfillCandidates), llama_sampler_init_infill(vocab)};
+}
+
 llama_sampler* make_temperature(const SamplingOptions& options) {
   if (options.dynatemp_range <= 0) return llama_sampler_init_temp(options.temperature);
   return llama_sampler_init_temp_ext(options.temperature, options.dynatemp_range, options.dynatemp_exponent);
@@ -117,7 +130,11 @@ SamplerPointer make_chain(const SamplingOptions& options, const Model& model, st
   for (const std::string& name : options.samplers) {
     if (!is_penalty(name) && (is_greedy(options) || has_mirostat)) continue;
     if (needs_possible(name)) add(make_drop());
-    add(makers.at(name)());
+    if (name == "infill") {
+      for (llama_sampler* sampler : make_infill(model.impl().tokenizer)) add(sampler);
+    } else {
+      add(makers.at(name)());
+    }
   }
   if (is_greedy(options)) {
     add(llama_sampler_init_greedy());

@@ -47,9 +47,18 @@ void validate_breakers(const std::vector<std::string>& breakers) {
 
 }  // namespace
 
-const std::vector<std::string>& SamplingOptions::sampler_names() {
+const std::vector<std::string>& SamplingOptions::default_samplers() {
   static const std::vector<std::string> kNames = {"penalties", "dry",   "top_n_sigma", "top_k",      "typ_p",
                                                   "top_p",     "min_p", "xtc",         "temperature"};
+  return kNames;
+}
+
+const std::vector<std::string>& SamplingOptions::sampler_names() {
+  static const std::vector<std::string> kNames = [] {
+    std::vector<std::string> names = default_samplers();
+    names.emplace_back("infill");
+    return names;
+  }();
   return kNames;
 }
 
@@ -66,7 +75,7 @@ std::vector<std::string> SamplingOptions::parse_samplers(const std::string& text
 }
 
 std::string SamplingOptions::sampler_of_letter(char letter) {
-  static constexpr std::string_view kLetters = "edskypmxt";  // of sampler_names(), in their order
+  static constexpr std::string_view kLetters = "edskypmxti";  // of sampler_names(), in their order
   const std::size_t i = kLetters.find(letter);
   return i == std::string_view::npos ? "" : sampler_names()[i];
 }

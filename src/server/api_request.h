@@ -58,6 +58,7 @@ struct ApiRequest {
   bool wants_usage = false;  // at the end of the stream
   // llama-server's "t_max_predict_ms", for editors: an answer of more than one line ends so long after its first token.
   double predict_s = 0;               // 0: it does not
+  int n_indent = 0;                   // llama-server's, of an IndentLimit
   bool wants_heads = false;           // the entries of each layer and head, in the timings
   std::vector<std::string> warnings;  // for the log: what was passed over
 

@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "base/utf8.h"
+#include "server/indent_limit.h"
 
 namespace winnow::server {
 namespace {
@@ -56,12 +57,14 @@ struct Generation::Mailbox {
   std::mutex mutex;
   std::condition_variable arrived;
   std::deque<GenerationEvent> events;
-  struct Timing {
+  // What ends an answer before its tokens are over; the batch's thread only.
+  struct Limits {
+    IndentLimit indent;
     std::optional<std::chrono::steady_clock::time_point> first;  // token
     bool has_lines = false;
-    bool is_over = false;
+    bool is_reached = false;
   };
-  std::vector<Timing> timings;  // of each answer
+  std::vector<Limits> limits;  // of each answer
   double predict_s = 0;
 
   void put(GenerationEvent event) {
@@ -75,19 +78,22 @@ struct Generation::Mailbox {
     const bool is_shown = std::binary_search(shown_tokens.begin(), shown_tokens.end(), token.token);
     TextPiece piece{.answer = token.answer, .text = text.add(model->token_text(token.token, is_shown))};
     if (wants_tokens && !text.is_stopped()) piece.tokens.push_back(token);
-    const bool is_late = is_over_time(token.answer, piece.text);
+    const bool is_limited = reaches_limit(token.answer, piece.text);
     if (!piece.text.empty() || !piece.tokens.empty()) put(std::move(piece));
-    return !text.is_stopped() && !is_late;
+    return !text.is_stopped() && !is_limited;
   }
 
-  bool is_over_time(int answer, const std::string& text) {
-    if (predict_s <= 0) return false;
-    Timing& timing = timings[static_cast<std::size_t>(answer)];
+  // Cuts the text where it does.
+  bool reaches_limit(int answer, std::string& text) {
+    Limits& limit = limits[static_cast<std::size_t>(answer)];
+    limit.is_reached = limit.indent.cut(text);
+    if (predict_s <= 0) return limit.is_reached;
     const auto now = std::chrono::steady_clock::now();
-    if (!timing.first) timing.first = now;
-    timing.has_lines = timing.has_lines || text.find('\n') != std::string::npos;
-    timing.is_over = timing.has_lines && now - *timing.first > std::chrono::duration<double>(predict_s);
-    return timing.is_over;
+    if (!limit.first) limit.first = now;
+    limit.has_lines = limit.has_lines || text.find('\n') != std::string::npos;
+    const bool is_late = now - *limit.first > std::chrono::duration<double>(predict_s);
+    limit.is_reached = limit.is_reached || (limit.has_lines && is_late);
+    return limit.is_reached;
   }
 
   void finish_answer(int answer, FinishReason reason) {
@@ -97,9 +103,11 @@ struct Generation::Mailbox {
     if (reason == FinishReason::kLength && rest.ends_with(kReplacementText)) {
       rest.resize(rest.size() - kReplacementText.size());
     }
+    Limits& limit = limits[static_cast<std::size_t>(answer)];
+    limit.is_reached = limit.indent.cut(rest) || limit.is_reached;
     if (!rest.empty()) put(TextPiece{.answer = answer, .text = rest});
     AnswerEnd end{.answer = answer, .cause = cause_of(reason), .stop = ""};
-    if (timings[static_cast<std::size_t>(answer)].is_over) end.cause = AnswerCause::kLength;
+    if (limit.is_reached) end.cause = AnswerCause::kLength;
     if (std::find(own_stops.begin(), own_stops.end(), text.stop()) != own_stops.end()) {
       end.cause = AnswerCause::kStopText;
       end.stop = text.stop();
@@ -127,7 +135,7 @@ Generation::Generation(Batch& batch, const ApiRequest& request) : batch_(batch),
   mailbox_->model = batch.engine()->model();
   mailbox_->wants_tokens = request.batch.n_probabilities >= 0;
   mailbox_->texts.assign(static_cast<std::size_t>(request.n_answers()), TextStream(request.stops));
-  mailbox_->timings.resize(mailbox_->texts.size());
+  mailbox_->limits.assign(mailbox_->texts.size(), {.indent = IndentLimit(request.n_indent)});
   mailbox_->predict_s = request.predict_s;
   mailbox_->own_stops.assign(request.stops.begin(),
                              request.stops.begin() + static_cast<std::ptrdiff_t>(request.n_own_stops));

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <limits>
 #include <random>
@@ -50,6 +51,45 @@ TEST_F(SamplerTest, ZeroTemperatureTakesTheLikeliest) {
     EXPECT_EQ(greedy.sample(logits), argmax(logits));
     EXPECT_EQ(cold.sample(logits), argmax(logits));
   }
+}
+
+TEST_F(SamplerTest, InfillLeavesWhatATokenBeginsWithAndTheEnd) {
+  constexpr Token kT = 261, kA = 262, kTh = 266, kThe = 267, kEnd = 2, kBytes = 3;  // of the tiny vocabulary
+  ASSERT_EQ(model_->token_text(kThe), "the");
+  ASSERT_EQ(model_->token_text(kT), "t");
+  std::vector<float> logits(kVocab, -40.0F);
+  logits[kT] = std::log(0.25F);
+  logits[kTh] = std::log(0.2F);
+  logits[kThe] = std::log(0.2F);
+  logits[kA] = std::log(0.35F);
+  const auto draw = [&](std::uint32_t seed) {
+    return Sampler(model_, {.samplers = {"top_k", "infill"}, .seed = seed}).sample(logits);
+  };
+  std::set<Token> drawn;
+  for (std::uint32_t seed = 0; seed < 200; ++seed) drawn.insert(draw(seed));
+  EXPECT_EQ(drawn, (std::set<Token>{kT, kA}));  // "th" and "the" begin with "t"
+
+  // The end, where it is likely beside the number of all others.
+  logits[kEnd] = std::log(0.05F);
+  EXPECT_EQ(draw(1), kEnd);
+  // None of the others is likely enough.
+  for (char c = 'a'; c <= 'z'; ++c) logits[static_cast<std::size_t>(kBytes + c)] = 5;
+  logits[kEnd] = -40;
+  EXPECT_EQ(draw(1), kEnd);
+  // But for a grammar that does not allow the end.
+  const Token held = Sampler(model_, {.samplers = {"infill"}, .seed = 1, .grammar = "root ::= [a-z]+"}).sample(logits);
+  EXPECT_GE(held, kBytes + 'a');
+  EXPECT_LE(held, kBytes + 'z');
+}
+
+TEST_F(SamplerTest, InfillOfAWholeVocabularyTakesNoTime) {
+  const TinyModel file({.n_embd = 32, .n_vocab = 60000});
+  const auto model = Model::load(file.path());
+  Sampler sampler(model, {.top_k = 0, .samplers = {"infill"}, .seed = 1});
+  const std::vector<float> logits(60000, 0.0F);
+  const auto begin = std::chrono::steady_clock::now();
+  for (int i = 0; i < 10; ++i) sampler.sample(logits);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));  // all pairs: minutes
 }
 
 TEST_F(SamplerTest, SeedsReproduce) {

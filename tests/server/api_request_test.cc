@@ -124,7 +124,8 @@ TEST_F(ApiRequestTest, SamplersAreNamesOrLetters) {
   EXPECT_EQ(letters.batch.sampling.samplers, (Names{"penalties", "top_k", "temperature"}));
   EXPECT_EQ(letters.batch.sampling.min_keep, 3);
   ASSERT_EQ(letters.warnings.size(), 1U);  // of top_p
-  EXPECT_EQ(chat(R"("samplers":"edskypmxt")").batch.sampling.samplers, SamplingOptions::sampler_names());
+  EXPECT_EQ(chat(R"("samplers":"edskypmxt")").batch.sampling.samplers, SamplingOptions::default_samplers());
+  EXPECT_EQ(chat(R"("samplers":"edskypmxti")").batch.sampling.samplers, SamplingOptions::sampler_names());
   const ApiRequest other = chat(R"("samplers":["top_k","adaptive_p","temperature"])");
   EXPECT_EQ(other.batch.sampling.samplers, (Names{"top_k", "temperature"}));
   ASSERT_EQ(other.warnings.size(), 1U);

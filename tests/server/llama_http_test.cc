@@ -3,6 +3,7 @@
 #include <sstream>
 
 #include "server/http_test_support.h"
+#include "server/indent_limit.h"
 #include "server/infill.h"
 
 namespace winnow::server {
@@ -255,7 +256,7 @@ TEST_F(LlamaHttpTest, TimesOfEditors) {
                {"t_max_prompt_ms", 500},
                {"t_max_predict_ms", 1},
                {"samplers", {"top_k", "top_p", "infill"}},
-               {"grammar", "root ::= [a\\n]+"},
+               {"grammar", "root ::= (\"aa\\n    \")+"},
                {"temperature", 1},
                {"seed", 1}};
   const Json cut = ask("/completion", body);
@@ -264,6 +265,47 @@ TEST_F(LlamaHttpTest, TimesOfEditors) {
   body["grammar"] = "root ::= [a]+";  // one line
   body["n_predict"] = 100;
   EXPECT_EQ(ask("/completion", body)["tokens_predicted"], 100);
+}
+
+TEST_F(LlamaHttpTest, LinesOfEditors) {
+  start();
+  Json body = {{"prompt", "a"}, {"n_predict", 60}, {"seed", 1}, {"n_indent", 4}, {"temperature", 1}};
+  // The first line may begin anywhere, later ones are indented by four, by a tab and three, and by three.
+  const std::string kept = "a\n    a\n\t   a\n   ";
+  body["grammar"] = R"(root ::= "a\n    a\n\t   a\n   aaaaaaaaaaaa")";
+  const Json cut = ask("/completion", body);
+  EXPECT_EQ(cut["content"], kept);
+  EXPECT_EQ(cut["stop_type"], "limit");
+  std::string streamed;
+  for (const Json& event : events("/completion", body)) streamed += event["content"];
+  EXPECT_EQ(streamed, kept);
+  body["n_indent"] = 3;
+  EXPECT_EQ(ask("/completion", body)["content"], kept + "aaaaaaaaaaaa");
+}
+
+TEST(IndentLimitTest, EndsBeforeALineThatIsIndentedLess) {
+  const std::vector<std::tuple<int, std::string, std::string>> cases = {
+      {0, "a\nb", "a\nb"},
+      {-3, "a\n\nb", "a\n\nb"},
+      {1, "a\nb", "a\n"},
+      {1, "a\n b\n\nc", "a\n b\n"},
+      {2, "  a\n\t\tb\n\tc", "  a\n\t\tb\n\t"},
+      {2, "a\n ", "a\n "},
+  };
+  for (const auto& [n_indent, text, kept] : cases) {
+    for (const bool at_once : {true, false}) {
+      server::IndentLimit limit(n_indent);
+      std::string shown;
+      bool has_ended = false;
+      for (std::size_t i = 0; i < text.size(); i += at_once ? text.size() : 1) {
+        std::string piece = text.substr(i, at_once ? text.size() : 1);
+        has_ended = limit.cut(piece);
+        shown += piece;
+      }
+      EXPECT_EQ(shown, kept) << n_indent << ", " << text;
+      EXPECT_EQ(has_ended, kept != text) << text;
+    }
+  }
 }
 
 TEST_F(LlamaHttpTest, PiecesOfTokens) {

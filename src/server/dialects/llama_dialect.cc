@@ -78,12 +78,12 @@ LlamaDialect::LlamaDialect(Kind kind, std::string model_name)
 
 ApiRequest LlamaDialect::parse(const std::string& body, const Model& model, const RequestDefaults& defaults) {
   RequestBody translated = translate(body);
-  const Fields times(translated.fields);
+  const Fields times(translated.fields);  // of editors
   const auto predict_ms = times.integer("t_max_predict_ms", INT64_MIN, INT64_MAX);
-  // When an editor's answer ends anyway: a few lines more change nothing but how long it takes.
-  for (const char* name : {"n_indent", "t_max_prompt_ms"}) {
-    const auto n = times.integer(name, INT64_MIN, INT64_MAX);
-    if (n.value_or(0) > 0) translated.warnings.push_back("'" + std::string(name) + "' was passed over");
+  const auto n_indent = times.integer("n_indent", INT64_MIN, INT64_MAX);
+  // llama-server knows it, and does nothing with it either.
+  if (times.integer("t_max_prompt_ms", INT64_MIN, INT64_MAX).value_or(0) > 0) {
+    translated.warnings.emplace_back("'t_max_prompt_ms' was passed over");
   }
   if (kind_ == Kind::kInfill) {
     const std::int32_t n_ctx = defaults.session.n_ctx > 0 ? defaults.session.n_ctx : model.info().n_ctx_train;
@@ -97,6 +97,7 @@ ApiRequest LlamaDialect::parse(const std::string& body, const Model& model, cons
     throw ApiError(400, "several prompts cannot be streamed here: use /v1/completions, or send one", "stream");
   }
   request.predict_s = static_cast<double>(std::max<std::int64_t>(predict_ms.value_or(0), 0)) / 1e3;
+  request.n_indent = static_cast<int>(std::clamp<std::int64_t>(n_indent.value_or(0), 0, 1 << 20));
   model_ = &model;
   wants_probabilities_ = request.batch.n_probabilities >= 0;
   n_prompt_tokens_ = request.n_prompt_tokens();
