@@ -36,7 +36,9 @@ TEST_F(SplitModel, IsTheModelFromAnyOfItsFiles) {
     for (const std::string& part : parts_) {
       const ProcessResult split = run(words, part);
       EXPECT_EQ(split.exit_code, 0) << split.err;
-      EXPECT_EQ(split.out, whole.out) << part;
+      // What fits follows from the memory that is free at present.
+      const auto lasting = [](const ProcessResult& result) { return result.out.substr(0, result.out.find("memory ")); };
+      EXPECT_EQ(lasting(split), lasting(whole)) << part;
     }
   }
 }
