@@ -64,10 +64,25 @@ void Batch::Impl::restore() {
   }
 }
 
+namespace {
+
+// Whether a file of its own has something that the files of those which continue it have not. They have all of it where
+// they can be cut back to it. Where they cannot (windows that have moved on, recurrent layers, a cut), it is what
+// others begin with from where they part; in the middle of one conversation nobody does.
+bool is_worth_a_file(const KeptPrefix& prefix) {
+  if (prefix.is_context || prefix.children.empty()) return true;
+  const auto n_tokens = static_cast<std::int32_t>(prefix.tokens.size());
+  return prefix.children.size() > 1 && std::ranges::none_of(prefix.children, [&](const KeptPrefix* below) {
+           return below->session.truncatable(n_tokens) > 0;
+         });
+}
+
+}  // namespace
+
 bool Batch::Impl::awaits_save(const KeptPrefix& prefix) const {
   if (!files || !prefix.is_ready || !prefix.is_kept || prefix.is_saved || PrefixTree::is_branching(prefix))
     return false;
-  if (!prefix.is_context && !prefix.children.empty()) return false;
+  if (!is_worth_a_file(prefix)) return false;
   const std::vector<std::string> keys = saved_prefix_keys(prefix.session.options(), prefix.tokens);
   return std::find(keys.begin(), keys.end(), prefix.key) != keys.end();
 }

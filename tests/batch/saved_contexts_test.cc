@@ -9,6 +9,7 @@
 #include "batch/context_seal.h"
 #include "batch/prefix_files.h"
 #include "expect_error.h"
+#include "model/tiny_architectures.h"
 
 namespace winnow::test {
 namespace {
@@ -83,6 +84,40 @@ TEST_F(SavedContextsTest, OfEveryKindComeBack) {
     batch->submit(request, listener.callbacks());
     EXPECT_EQ(listener.wait().cached_tokens, 600) << method;
     EXPECT_TRUE(warnings_.empty()) << method << ": " << warnings_[0];
+  }
+}
+
+// Windows that have moved on and recurrent states cannot be cut back to where prompts part: the copy there is saved.
+TEST_F(SavedContextsTest, WhereThereIsNoWayBackPromptsGoOnFromWhereTheyPart) {
+  for (const char* architecture : {"gemma3", "qwen35", "llama"}) {
+    SCOPED_TRACE(architecture);
+    const TinyModel file(tiny_options(architecture));
+    const auto model = Model::load(file.path());
+    const int n_vocab = model->info().n_vocab;
+    BatchOptions folder = options();
+    folder.cache_dir = folder_.file(architecture);
+    const auto ask = [&](const BatchOptions& batch_options, const std::vector<std::uint32_t>& users) {
+      Batch batch(Engine::create(model, {.n_threads = 1, .n_batch = 64}), batch_options);
+      std::vector<std::pair<std::int32_t, std::vector<Token>>> replies;
+      for (const std::uint32_t user : users) {
+        BatchRequest request = batch_request(0, 1, 0, {}, 6);
+        request.prompt = random_tokens(150, n_vocab, 1);
+        std::vector<Token> tail = random_tokens(100, n_vocab, 10 + user);
+        tail[0] = static_cast<Token>(5 + user);
+        request.prompt.insert(request.prompt.end(), tail.begin(), tail.end());
+        Listener listener;
+        batch.submit(request, listener.callbacks());
+        const std::int32_t cached = listener.wait().cached_tokens;
+        replies.emplace_back(cached, listener.answer());
+      }
+      return replies;
+    };
+    ask(folder, {0, 1});
+    const auto restored = ask(folder, {2, 3});
+    EXPECT_EQ(restored[0].first, 150);
+    EXPECT_EQ(restored[1].first, 150);
+    EXPECT_EQ(restored[0].second, ask({}, {2})[0].second);
+    EXPECT_TRUE(warnings_.empty());
   }
 }
 
