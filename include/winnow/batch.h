@@ -87,6 +87,9 @@ struct BatchResult {
 struct BatchCallbacks {
   // The request can be answered, and will be once there is room.
   std::function<void()> on_accept;
+  // With n_prompt_probabilities: each token of the prompt in its order, before the answers' first ones. `answer` is 0;
+  // NaN and no likeliest ones for a first token that nothing stands before.
+  std::function<void(const BatchToken&)> on_prompt_token;
   // False ends this answer with kStopped. End tokens are not reported.
   std::function<bool(const BatchToken&)> on_token;
   std::function<void(int answer, FinishReason)> on_finish;  // an answer's last word
@@ -117,8 +120,11 @@ struct BatchRequest {
   std::int32_t max_tokens = 1024;
   bool has_answer = true;    // false: the prompt is read, and kept for later requests; each answer ends before a token
   int n_probabilities = -1;  // -1: none; 0: only the token's own
-  bool ignore_end = false;   // goes on after end tokens, which are then reported as others are
-  bool keep = true;          // context, prompt and answers for later requests, within BatchOptions::context_bytes
+  // Likewise of the prompt's tokens: behind the context where there is one, as it was cut. Nothing of the prompt is
+  // then taken from what is kept.
+  int n_prompt_probabilities = -1;
+  bool ignore_end = false;  // goes on after end tokens, which are then reported as others are
+  bool keep = true;         // context, prompt and answers for later requests, within BatchOptions::context_bytes
 };
 
 // Thrown by Batch::submit where the queue is full.

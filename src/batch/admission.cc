@@ -59,6 +59,12 @@ std::size_t sampling_bytes(const ModelInfo& model) {
   return static_cast<std::size_t>(model.n_vocab) * (kCandidate + sizeof(float));
 }
 
+// The logits of as many of a prompt's rows as the engine computes together.
+std::size_t scoring_bytes(const ModelInfo& model) {
+  constexpr std::size_t kRows = 32;  // PromptPass::read_rows
+  return kRows * static_cast<std::size_t>(model.n_vocab) * sizeof(float);
+}
+
 // Of a context that is read behind its first n tokens.
 std::size_t context_bytes(const BatchRequest& request, const SessionOptions& options, Engine& engine,
                           const BatchBeginning& beginning) {
@@ -111,6 +117,7 @@ BatchNeeds needs_of(const BatchRequest& request, const SessionOptions& options, 
   (reads_context ? needs.context : needs.own) += reading_bytes(
       model, options,
       reads_context ? request.context.size() - n_begun : request.context.size() + request.prompt.size() - n_begun);
+  if (scores_prompt(request)) needs.own += scoring_bytes(model);
   if (limit > 0 && needs.context + needs.own > limit) return needs;
   const BatchNeeds pages = page_needs(request, options, engine, beginning);
   return {.context = needs.context + pages.context, .own = needs.own + pages.own};
@@ -145,6 +152,7 @@ void prepare_embedding(BatchJob& job, const Model& model) {
   request.keep = false;
   request.n_answers = 1;
   request.max_tokens = 0;
+  request.n_prompt_probabilities = -1;
   job.embedding.emplace(*request.embedding, static_cast<std::int32_t>(request.prompt.size()));
 }
 
@@ -234,6 +242,7 @@ void check_job(BatchJob& job, Engine& engine, const BatchOptions& batch) {
                                                  " and must be from 1 to " + std::to_string(batch.n_parallel));
   }
   if (!request.has_answer) request.max_tokens = 0;
+  if (scores_prompt(request) && request.context.empty()) request.reuse = Reuse::kNone;  // it is all read
   if (request.max_tokens < 1 && request.has_answer && !request.embedding) {
     throw Error(ErrorCode::kInvalidArgument, "an answer must be allowed at least one token");
   }

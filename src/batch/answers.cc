@@ -24,6 +24,15 @@ std::vector<TokenProbability> likeliest(std::span<const float> logits, float nor
 
 }  // namespace
 
+BatchToken scored_token(int answer, Token token, std::span<const float> logits, int n) {
+  BatchToken scored{.answer = answer, .token = token, .log_probability = std::numeric_limits<float>::quiet_NaN()};
+  if (logits.empty()) return scored;
+  const auto normaliser = static_cast<float>(log_sum_exp(logits));
+  scored.log_probability = logits[static_cast<std::size_t>(token)] - normaliser;
+  if (n > 0) scored.top = likeliest(logits, normaliser, n);
+  return scored;
+}
+
 void Batch::Impl::start_answers(BatchJob& job) {
   has_changed = true;
   job.result.cache = job.session->statistics();
@@ -181,9 +190,7 @@ bool Batch::Impl::choose(BatchJob& job, BatchAnswer& answer) {
       return finish_answer(job, answer, FinishReason::kEndOfText);
     }
     if (request.n_probabilities >= 0) {
-      const auto normaliser = static_cast<float>(log_sum_exp(logits));
-      chosen.log_probability = logits[static_cast<std::size_t>(chosen.token)] - normaliser;
-      if (request.n_probabilities > 0) chosen.top = likeliest(logits, normaliser, request.n_probabilities);
+      chosen = scored_token(answer.index, chosen.token, logits, request.n_probabilities);
     }
     answer.next = chosen.token;
     ++answer.n_tokens;

@@ -50,6 +50,8 @@ struct Batch::Impl {
   void start_own_part(BatchJob& job);
   Session begin_session(const BatchJob& job) const;  // with what the job begins with, or empty
   void read_on(BatchJob& job);
+  // Tells token i of the sequence with its probability, where it is one of the prompt.
+  static void score(const BatchJob& job, std::size_t i, std::span<const float> logits);
   void read_on(const PrefixPointer& context);
 
   // Slices of prefill, of one reading after the other, for so many seconds and at least one.

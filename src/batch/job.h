@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "batch/prefix_files.h"
@@ -71,6 +72,12 @@ struct BatchBeginning {
   std::int32_t n_tokens = 0;
   std::size_t page_bytes = 0;  // of it, which a later cut may have to write anew
 };
+
+// Whether the probabilities of the prompt's tokens are wanted.
+inline bool scores_prompt(const BatchRequest& request) { return request.n_prompt_probabilities >= 0; }
+
+// A token with its probability and the n likeliest ones by the logits [n_vocab] before it; empty: there are none.
+BatchToken scored_token(int answer, Token token, std::span<const float> logits, int n);
 
 // Reads the request's grammar, which may take a while: on the thread that submits it, not on the one that decodes.
 void make_samplers(BatchJob& job, const Engine& engine, const BatchOptions& options);

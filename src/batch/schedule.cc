@@ -179,7 +179,7 @@ bool Batch::Impl::make_room(std::size_t bytes) {
 PrefixTree::Match Batch::Impl::find_beginning(const BatchJob& job) const {
   const BatchRequest& request = job.request;
   if (request.reuse == Reuse::kNone) return {};
-  PrefixTree::Match match = tree.find(job.key, job.tokens);
+  PrefixTree::Match match = tree.find(job.key, scores_prompt(request) ? request.context : job.tokens);
   if (match.n_tokens < kLeastReused) match = {.n_common = match.n_common};
   if (request.session.eviction.evicts() && !continues(request)) {
     const auto n_context = static_cast<std::int32_t>(request.context.size());
@@ -294,6 +294,12 @@ void Batch::Impl::start_own_part(BatchJob& job) {
   read_on(job);
 }
 
+void Batch::Impl::score(const BatchJob& job, std::size_t i, std::span<const float> logits) {
+  const BatchRequest& request = job.request;
+  if (i < request.context.size() || i >= job.tokens.size() || !job.callbacks.on_prompt_token) return;
+  job.callbacks.on_prompt_token(scored_token(0, job.tokens[i], logits, request.n_prompt_probabilities));
+}
+
 void Batch::Impl::read_on(BatchJob& job) {
   const std::int32_t n_read = job.session->n_tokens();
   const std::span<const Token> part = next_part(job.tokens, n_read, job.mark);
@@ -305,11 +311,20 @@ void Batch::Impl::read_on(BatchJob& job) {
       pool.add(position, row);
     };
   }
+  if (scores_prompt(request)) {
+    const auto first = static_cast<std::size_t>(n_read);
+    if (first == request.context.size()) {
+      score(job, first, n_read > 0 ? job.session->logits() : std::span<const float>());
+    }
+    callbacks.on_logits = [&job](std::int32_t position, std::span<const float> logits) {
+      score(job, static_cast<std::size_t>(position) + 1, logits);
+    };
+  }
   const bool is_cut = request.session.eviction.evicts() && request.context.empty();
   Session* session = &*job.session;
   readings.push_back({.job = &job,
                       .prefill = n_read == 0 || is_cut ? engine->start_prefill(std::span(&session, 1), part, callbacks)
-                                                       : engine->start_append(*session, part),
+                                                       : engine->start_append(*session, part, callbacks),
                       .n_tokens = static_cast<std::int32_t>(part.size())});
 }
 

@@ -1,5 +1,7 @@
 #include "server/answer_events.h"
 
+#include "base/utf8.h"
+
 namespace winnow::server {
 namespace {
 
@@ -29,8 +31,8 @@ std::vector<AnswerEvent> AnswerReader::read(const TextPiece& piece) {
     return events;
   }
   events.push_back(AnswerDelta{
-      .answer = piece.answer, .delta = {.content = piece.text}, .tokens = piece.tokens, .offset = to.n_bytes});
-  to.n_bytes += piece.text.size();
+      .answer = piece.answer, .delta = {.content = piece.text}, .tokens = piece.tokens, .offset = to.n_characters});
+  to.n_characters += count_characters(piece.text);
   return events;
 }
 
@@ -47,10 +49,12 @@ std::vector<AnswerEvent> AnswerReader::read(const AnswerEnd& end) {
 }
 
 void AnswerReader::add(const TextPiece& piece) {
-  WholeAnswer& whole = answer(piece.answer).whole;
+  Answer& to = answer(piece.answer);
+  WholeAnswer& whole = to.whole;
   whole.tokens.insert(whole.tokens.end(), piece.tokens.begin(), piece.tokens.end());
-  whole.offsets.resize(whole.tokens.size(), whole.message.content.size());
+  whole.offsets.resize(whole.tokens.size(), to.n_characters);
   whole.message.content += piece.text;
+  to.n_characters += count_characters(piece.text);
 }
 
 void AnswerReader::add(const AnswerEnd& end) {

@@ -30,7 +30,7 @@ class AnswerReader {
  private:
   struct Answer {
     std::optional<ChatReader> reader;  // of one that is more than text
-    std::size_t n_bytes = 0;           // of text so far
+    std::size_t n_characters = 0;      // of text so far
     WholeAnswer whole;
   };
   Answer& answer(int index) { return answers_[static_cast<std::size_t>(index)]; }

@@ -79,6 +79,7 @@ void answer_at_once(Answering& answering, httplib::Response& response) {
     const GenerationEvent event = next_event(answering);
     if (const auto* piece = std::get_if<TextPiece>(&event)) answering.reader->add(*piece);
     if (const auto* end = std::get_if<AnswerEnd>(&event)) answering.reader->add(*end);
+    if (const auto* scores = std::get_if<PromptScores>(&event)) answering.dialect->take_scores(*scores);
     const auto* result = std::get_if<BatchResult>(&event);
     if (result == nullptr) continue;
     answering.on_done(*result);

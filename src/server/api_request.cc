@@ -92,6 +92,16 @@ void take_best_of(const Fields& fields, const RequestDefaults& defaults, ApiRequ
   batch.n_probabilities = std::max(batch.n_probabilities, 0);
 }
 
+// With 'echo' and 'logprobs' the prompt's tokens have theirs, too: what lm-eval computes likelihoods from.
+void score_echoes(const Fields& fields, ApiRequest& request) {
+  BatchRequest& batch = request.batch;
+  if (request.echoes.empty() || batch.n_probabilities < 0) return;
+  if (request.is_streamed) fields.refuse("echo", "cannot be streamed with 'logprobs': leave out one of the three");
+  batch.n_prompt_probabilities = batch.n_probabilities;
+  // Clients count on a token of the answer where they have asked for one.
+  if (batch.max_tokens == 1) batch.ignore_end = true;
+}
+
 int parse_probabilities(const Fields& fields, Endpoint endpoint) {
   if (endpoint == Endpoint::kCompletion) {
     return static_cast<int>(fields.integer("logprobs", 0, kMostProbabilities).value_or(-1));
@@ -235,6 +245,7 @@ ApiRequest parse_request(Endpoint endpoint, const RequestBody& body, const Model
   if (endpoint == Endpoint::kCompletion) {
     const CompletionPrompts prompts = parse_prompts(fields, model, kv.document.value_or(""), n_ctx);
     request.echoes = prompts.echoes;
+    score_echoes(fields, request);
     take_best_of(fields, defaults, request);
     for (std::size_t i = 1; i < prompts.tokens.size(); ++i) {
       apply_kv(kv, defaults, prompts.tokens[i], request.more.emplace_back(batch));

@@ -47,9 +47,6 @@ CompletionPrompts parse_prompts(const Fields& fields, const Model& model, const 
   if (json == nullptr) fields.refuse("prompt", "is missing");
   const std::string suffix = fields.text("suffix").value_or("");
   const bool is_echoed = fields.boolean("echo").value_or(false);
-  if (is_echoed && fields.find("logprobs") != nullptr) {
-    fields.refuse("echo", "cannot be had with 'logprobs': those of a prompt are not computed");
-  }
   if (!suffix.empty() && !document.empty()) fields.refuse("suffix", "cannot be had with 'kv.context'");
   CompletionPrompts made;
   for (const Json& prompt : prompts_of(*json, fields)) {

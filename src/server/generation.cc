@@ -50,9 +50,10 @@ struct Generation::Mailbox {
   bool wants_tokens;
   std::vector<TextStream> texts;  // by answer; the batch's thread only
   std::vector<std::string> own_stops;
-  std::vector<Token> shown_tokens;  // special ones, ascending
-  std::size_t n_left = 0;           // prompts that are not done; the batch's thread only
-  std::optional<BatchResult> sum;   // of those that are
+  std::vector<Token> shown_tokens;   // special ones, ascending
+  std::vector<PromptScores> scores;  // by prompt; the batch's thread only
+  std::size_t n_left = 0;            // prompts that are not done; the batch's thread only
+  std::optional<BatchResult> sum;    // of those that are
 
   std::mutex mutex;
   std::condition_variable arrived;
@@ -115,8 +116,9 @@ struct Generation::Mailbox {
     put(std::move(end));
   }
 
-  void finish_prompt(const BatchResult& result) {
+  void finish_prompt(std::size_t prompt, const BatchResult& result) {
     if (n_left == 0) return;  // another one failed before
+    if (!scores[prompt].tokens.empty()) put(std::move(scores[prompt]));
     if (has_failed(result)) {
       n_left = 0;
       put(result);
@@ -141,11 +143,16 @@ Generation::Generation(Batch& batch, const ApiRequest& request) : batch_(batch),
                              request.stops.begin() + static_cast<std::ptrdiff_t>(request.n_own_stops));
   mailbox_->shown_tokens = request.shown_tokens;
   mailbox_->n_left = 1 + request.more.size();
+  for (std::size_t i = 0; i < mailbox_->n_left; ++i) mailbox_->scores.push_back({.prompt = static_cast<int>(i)});
   const std::shared_ptr<Mailbox> mailbox = mailbox_;
   const auto submit = [&](const BatchRequest& prompt) {
-    const int first = static_cast<int>(ids_.size()) * request.batch.n_answers;
+    const std::size_t number = ids_.size();
+    const int first = static_cast<int>(number) * request.batch.n_answers;
     BatchCallbacks callbacks;
     callbacks.on_accept = [mailbox] { mailbox->put(Accepted{}); };
+    callbacks.on_prompt_token = [mailbox, number](const BatchToken& token) {
+      mailbox->scores[number].tokens.push_back(token);
+    };
     callbacks.on_token = [mailbox, first](BatchToken token) {
       token.answer += first;
       return mailbox->take_token(token);
@@ -153,7 +160,7 @@ Generation::Generation(Batch& batch, const ApiRequest& request) : batch_(batch),
     callbacks.on_finish = [mailbox, first](int answer, FinishReason reason) {
       mailbox->finish_answer(first + answer, reason);
     };
-    callbacks.on_done = [mailbox](const BatchResult& result) { mailbox->finish_prompt(result); };
+    callbacks.on_done = [mailbox, number](const BatchResult& result) { mailbox->finish_prompt(number, result); };
     ids_.push_back(batch_.submit(prompt, std::move(callbacks)));
   };
   try {

@@ -37,7 +37,12 @@ struct AnswerEnd {
   AnswerCause cause;
   std::string stop;  // kStopText: the text
 };
-using GenerationEvent = std::variant<Accepted, TextPiece, AnswerEnd, BatchResult>;
+// The tokens of one of the request's prompts, where their probabilities are wanted: behind all of its answers.
+struct PromptScores {
+  int prompt;
+  std::vector<BatchToken> tokens;
+};
+using GenerationEvent = std::variant<Accepted, TextPiece, AnswerEnd, PromptScores, BatchResult>;
 
 // The last event is the BatchResult: of all of the request's prompts together, or of the first that failed. Gone (and
 // cancelled) with its last owner.

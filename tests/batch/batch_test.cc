@@ -1,11 +1,13 @@
 // The batching engine: answers, contexts, order, cancellation, limits.
 #include <cmath>
+#include <limits>
 #include <mutex>
 #include <thread>
 
 #include "batch/batch_test_support.h"
 #include "engine/engine_impl.h"
 #include "expect_error.h"
+#include "winnow/log_softmax.h"
 
 namespace winnow::test {
 namespace {
@@ -246,6 +248,63 @@ TEST_F(BatchTest, ProbabilitiesAreTheModelsOwn) {
     EXPECT_NEAR(sum, 1, 1e-4);
     EXPECT_EQ(token.top[0].token, token.token);  // greedy
     EXPECT_FLOAT_EQ(token.top[0].log_probability, token.log_probability);
+  }
+}
+
+// What Session::prefill says of the tokens behind the first n_before, of which a context is made.
+std::vector<float> log_probabilities_alone(Engine& engine, const BatchRequest& request) {
+  Session session = engine.open(request.session);
+  std::vector<std::vector<float>> rows;
+  const PrefillOptions options{.on_logits = [&](std::int32_t, std::span<const float> logits) {
+    rows.emplace_back(logits.begin(), logits.end());
+  }};
+  std::vector<float> values;
+  if (request.context.empty()) {
+    values.push_back(std::numeric_limits<float>::quiet_NaN());
+    session.prefill(request.prompt, options);
+  } else {
+    session.prefill(request.context);
+    rows.emplace_back(session.logits().begin(), session.logits().end());
+    session.append(request.prompt, options);
+  }
+  for (std::size_t i = values.size(); i < request.prompt.size(); ++i) {
+    const std::vector<float>& row = rows[i - (request.context.empty() ? 1 : 0)];
+    values.push_back(row[static_cast<std::size_t>(request.prompt[i])] - static_cast<float>(log_sum_exp(row)));
+  }
+  return values;
+}
+
+TEST_F(BatchTest, PromptsHaveProbabilities) {
+  const auto batch = make_batch({.context_bytes = 16 << 20});
+  const SessionOptions cut = batch_options("streaming-llm", "25%");
+  for (const auto& [n_context, options] : {std::pair(0, batch_options()), std::pair(40, batch_options()),
+                                           std::pair(400, batch_options()), std::pair(100, cut), std::pair(0, cut)}) {
+    for (const bool has_answer : {true, false}) {
+      BatchRequest request = batch_request(n_context, 70, 3, options, 2);
+      request.n_prompt_probabilities = 4;
+      request.has_answer = has_answer;
+      const std::vector<float> alone = log_probabilities_alone(*engine_, request);
+      for (int time = 0; time < 3; ++time) {  // of a context that is kept, too
+        Listener listener;
+        batch->submit(request, listener.callbacks());
+        EXPECT_EQ(listener.wait().reason, FinishReason::kLength);
+        EXPECT_EQ(listener.tokens().size(), has_answer ? 2U : 0U);
+        const std::vector<BatchToken> prompt = listener.prompt();
+        ASSERT_EQ(prompt.size(), request.prompt.size());
+        for (std::size_t i = 0; i < prompt.size(); ++i) {
+          EXPECT_EQ(prompt[i].token, request.prompt[i]);
+          if (std::isnan(alone[i])) {
+            EXPECT_TRUE(std::isnan(prompt[i].log_probability));
+            EXPECT_TRUE(prompt[i].top.empty());
+            continue;
+          }
+          // A short context is read with the prompt, by products of more rows.
+          EXPECT_NEAR(prompt[i].log_probability, alone[i], n_context == 40 ? 0.1 : 1e-5) << i << ", " << n_context;
+          ASSERT_EQ(prompt[i].top.size(), 4U);
+          EXPECT_GE(prompt[i].top[0].log_probability, prompt[i].log_probability);
+        }
+      }
+    }
   }
 }
 

@@ -25,6 +25,11 @@ class Listener {
       is_accepted_ = true;
       changed_.notify_all();
     };
+    callbacks.on_prompt_token = [this](const BatchToken& token) {
+      const std::lock_guard lock(mutex_);
+      EXPECT_TRUE(tokens_.empty()) << "a prompt's token behind an answer's";
+      prompt_.push_back(token);
+    };
     callbacks.on_token = [this](const BatchToken& token) {
       const std::lock_guard lock(mutex_);
       tokens_.push_back(token);
@@ -68,6 +73,10 @@ class Listener {
     const std::lock_guard lock(mutex_);
     return tokens_;
   }
+  std::vector<BatchToken> prompt() const {
+    const std::lock_guard lock(mutex_);
+    return prompt_;
+  }
   std::vector<std::pair<int, FinishReason>> finished() const {
     const std::lock_guard lock(mutex_);
     return finished_;
@@ -88,7 +97,7 @@ class Listener {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   bool is_accepted_ = false, is_done_ = false;
-  std::vector<BatchToken> tokens_;
+  std::vector<BatchToken> tokens_, prompt_;
   std::vector<std::pair<int, FinishReason>> finished_;
   BatchResult result_;
 };

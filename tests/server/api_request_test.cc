@@ -204,9 +204,9 @@ TEST_F(ApiRequestTest, WrongFieldsAreNamed) {
   }
   for (const char* body :
        {"", "[]", "{", "nul", "{}", R"({"prompt":["a",7]})", R"({"prompt":[1.5]})", R"({"prompt":7})",
-        R"({"prompt":"x","suffix":"y"})", R"({"prompt":"x","echo":true,"logprobs":1})", R"({"prompt":[]})",
-        R"({"prompt":"x","best_of":1,"n":2})", R"({"prompt":"x","best_of":2,"stream":true})", R"({"prompt":[["a"]]})",
-        "{\"prompt\":\"\xFF\"}"}) {
+        R"({"prompt":"x","suffix":"y"})", R"({"prompt":"x","echo":true,"logprobs":1,"stream":true})",
+        R"({"prompt":[]})", R"({"prompt":"x","best_of":1,"n":2})", R"({"prompt":"x","best_of":2,"stream":true})",
+        R"({"prompt":[["a"]]})", "{\"prompt\":\"\xFF\"}"}) {
     refusal([&] { complete(body); });
   }
   std::string deep = R"({"prompt":"x","y":)";

@@ -121,6 +121,74 @@ TEST_F(LlamaHttpTest, SeveralPrompts) {
   wait_until([this] { return batch_->statistics().n_answering == 0; });
 }
 
+// As lm-eval asks for likelihoods: prompts of tokens with what they go on with, echoed with their probabilities.
+TEST_F(LlamaHttpTest, LikelihoodsOfPrompts) {
+  start();
+  const Json context = ask("/tokenize", {{"content", "the hat"}, {"add_special", true}})["tokens"];
+  const Json greedy = ask("/v1/completions", {{"prompt", context},
+                                              {"max_tokens", 3},
+                                              {"temperature", 0},
+                                              {"logprobs", 2},
+                                              {"ignore_eos", true}})["choices"][0]["logprobs"];
+  Json whole = context;
+  {
+    const Json again = ask("/completion", {{"prompt", context},
+                                           {"n_predict", 3},
+                                           {"temperature", 0},
+                                           {"n_probs", 1},
+                                           {"ignore_eos", true}})["completion_probabilities"];
+    for (const Json& token : again) whole.push_back(token["id"]);
+  }
+  const std::size_t n = context.size();
+  ASSERT_EQ(whole.size(), n + 3);
+  for (const int max_tokens : {0, 1}) {
+    const Json answered = ask("/v1/completions", {{"prompt", {whole, context}},
+                                                  {"max_tokens", max_tokens},
+                                                  {"temperature", 0},
+                                                  {"logprobs", 2},
+                                                  {"seed", 1234},
+                                                  {"echo", true}});
+    ASSERT_EQ(answered["choices"].size(), 2U);
+    const Json& logprobs = answered["choices"][0]["logprobs"];
+    const std::size_t n_told = n + 3 + static_cast<std::size_t>(max_tokens);
+    for (const char* field : {"tokens", "token_logprobs", "top_logprobs", "text_offset"}) {
+      EXPECT_EQ(logprobs[field].size(), n_told) << field;
+    }
+    EXPECT_TRUE(logprobs["token_logprobs"][0].is_null());
+    EXPECT_TRUE(logprobs["top_logprobs"][0].is_null());
+    for (std::size_t i = 0; i < 3; ++i) {
+      EXPECT_EQ(logprobs["tokens"][n + i], greedy["tokens"][i]);
+      EXPECT_NEAR(logprobs["token_logprobs"][n + i], greedy["token_logprobs"][i], 0.05);
+      // What lm-eval calls greedy.
+      double highest = -1e9;
+      for (const auto& [text, value] : logprobs["top_logprobs"][n + i].items())
+        highest = std::max<double>(highest, value);
+      EXPECT_EQ(logprobs["token_logprobs"][n + i], highest);
+    }
+    EXPECT_EQ(answered["choices"][1]["logprobs"]["tokens"].size(), n + static_cast<std::size_t>(max_tokens));
+    EXPECT_EQ(answered["usage"]["completion_tokens"], 2 * max_tokens);
+  }
+  // Offsets are characters of the text that is echoed; the begin token is not in it.
+  const Json text =
+      ask("/v1/completions", {{"prompt", "h\u00e9 the"}, {"max_tokens", 1}, {"logprobs", 0}, {"echo", true}});
+  const Json& choice = text["choices"][0];
+  EXPECT_TRUE(choice["text"].get<std::string>().starts_with("h\u00e9 the"));
+  const Json& offsets = choice["logprobs"]["text_offset"];
+  EXPECT_EQ(offsets[0], 0);
+  EXPECT_EQ(offsets[1], 0);
+  EXPECT_EQ(offsets.back(), 6);
+  EXPECT_EQ(post("/v1/completions", R"({"prompt":"a","echo":true,"logprobs":1,"stream":true})")->status, 400);
+  // Behind a context that was cut.
+  const Json behind = ask(
+      "/v1/completions", {{"prompt", " hat"},
+                          {"max_tokens", 0},
+                          {"logprobs", 1},
+                          {"echo", true},
+                          {"kv", {{"context", std::string(300, 'a')}, {"evict", "streaming-llm"}, {"budget", "20%"}}}});
+  const Json& first = behind["choices"][0]["logprobs"];
+  EXPECT_TRUE(first["token_logprobs"][0].is_number());
+}
+
 TEST_F(LlamaHttpTest, EchoAndTheBest) {
   start();
   Json body = {{"prompt", {"the hat", "a"}}, {"max_tokens", 4}, {"ignore_eos", true}};

@@ -19,7 +19,7 @@ struct AnswerDelta {
   int answer = 0;
   ChatDelta delta;
   std::vector<BatchToken> tokens;  // where probabilities are wanted
-  std::size_t offset = 0;          // bytes of the answer's text before it
+  std::size_t offset = 0;          // characters of the answer's text before it
 };
 
 struct AnswerFinish {
@@ -32,7 +32,7 @@ struct AnswerFinish {
 struct WholeAnswer {
   ChatMessage message;               // its text in `content`, its thoughts in `reasoning`
   std::vector<BatchToken> tokens;    // where probabilities are wanted
-  std::vector<std::size_t> offsets;  // [tokens]: bytes of text before the piece that each belongs to
+  std::vector<std::size_t> offsets;  // [tokens]: characters of text before the piece that each belongs to
   AnswerFinish finish;
 };
 
@@ -43,6 +43,9 @@ class Dialect {
 
   // `body`: the request's. Once, and first. Throws ApiError and winnow::Error.
   virtual ApiRequest parse(const std::string& body, const Model& model, const RequestDefaults& defaults) = 0;
+
+  // Before whole(), of each prompt whose tokens' probabilities parse() asked for.
+  virtual void take_scores(const PromptScores&) {}
 
   // The answers [n_answers] as JSON. Once, for a request that is not streamed.
   virtual std::string whole(const std::vector<WholeAnswer>& answers, const BatchResult& result) = 0;

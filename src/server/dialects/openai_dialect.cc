@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string_view>
 
 #include "base/utf8.h"
 #include "server/answer_json.h"
@@ -78,6 +79,27 @@ std::vector<const WholeAnswer*> best_of(const std::vector<WholeAnswer>& answers,
   return best;
 }
 
+// Where the tokens of a text that is echoed begin in it, in characters. Some are not in it (a begin token), or not as
+// they are written there (a space that the tokenizer puts before the first word).
+std::vector<std::size_t> offsets_in(const std::string& text, const std::vector<BatchToken>& tokens,
+                                    const Model& model) {
+  std::vector<std::size_t> offsets;
+  std::size_t at = 0, offset = 0;
+  const auto take = [&](std::string_view piece) {
+    if (piece.empty() || !std::string_view(text).substr(at).starts_with(piece)) return false;
+    offset += count_characters(piece);
+    at += piece.size();
+    return true;
+  };
+  for (const BatchToken& token : tokens) {
+    offsets.push_back(offset);
+    const std::string piece = model.token_text(token.token, true);
+    if (take(piece) || !piece.starts_with(' ')) continue;
+    take(std::string_view(piece).substr(1));
+  }
+  return offsets;
+}
+
 }  // namespace
 
 OpenAiDialect::OpenAiDialect(Endpoint endpoint, std::string model_name)
@@ -135,15 +157,33 @@ Json OpenAiDialect::probabilities(const std::vector<BatchToken>& tokens,
               {"top_logprobs", Json::array()},
               {"text_offset", offsets}};
   for (const BatchToken& token : tokens) {
+    const bool is_first = std::isnan(token.log_probability);  // of a prompt: nothing stands before it
     Json tops = Json::object();
     for (const TokenProbability& top : token.top) {
       tops[valid_utf8(model_->token_text(top.token, true))] = finite(top.log_probability);
     }
     all["tokens"].push_back(valid_utf8(model_->token_text(token.token, true)));
-    all["token_logprobs"].push_back(finite(token.log_probability));
-    all["top_logprobs"].push_back(tops);
+    all["token_logprobs"].push_back(is_first ? Json(nullptr) : Json(finite(token.log_probability)));
+    all["top_logprobs"].push_back(is_first ? Json(nullptr) : tops);
   }
   return all;
+}
+
+Json OpenAiDialect::probabilities(const WholeAnswer& answer) const {
+  if (!wants_probabilities_) return nullptr;
+  if (scores_.empty()) return probabilities(answer.tokens, answer.offsets);
+  const std::string echo = echo_of(answer.finish.answer);
+  std::vector<BatchToken> tokens = scores_[static_cast<std::size_t>(answer.finish.answer / n_asked_)];
+  std::vector<std::size_t> offsets = offsets_in(echo, tokens, *model_);
+  tokens.insert(tokens.end(), answer.tokens.begin(), answer.tokens.end());
+  const std::size_t n_echoed = count_characters(echo);
+  for (const std::size_t offset : answer.offsets) offsets.push_back(n_echoed + offset);
+  return probabilities(tokens, offsets);
+}
+
+void OpenAiDialect::take_scores(const PromptScores& scores) {
+  scores_.resize(static_cast<std::size_t>(n_answers_ / n_asked_));
+  scores_[static_cast<std::size_t>(scores.prompt)] = scores.tokens;
 }
 
 Json OpenAiDialect::chunk(int answer, const Json& content, const Json& logprobs, const Json& reason) const {
@@ -201,7 +241,7 @@ std::string OpenAiDialect::whole(const std::vector<WholeAnswer>& answers, const 
     const WholeAnswer& answer = *told;
     Json choice = {{"index", whole["choices"].size()},
                    {"finish_reason", reason_text(answer.finish.cause)},
-                   {"logprobs", wants_probabilities_ ? probabilities(answer.tokens, answer.offsets) : Json(nullptr)}};
+                   {"logprobs", probabilities(answer)}};
     if (is_chat()) {
       choice["message"] = message_json(answer.message);
     } else {

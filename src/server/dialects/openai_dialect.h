@@ -15,6 +15,7 @@ class OpenAiDialect : public Dialect {
   OpenAiDialect(Endpoint endpoint, std::string model_name);
 
   ApiRequest parse(const std::string& body, const Model& model, const RequestDefaults& defaults) override;
+  void take_scores(const PromptScores& scores) override;
   std::string whole(const std::vector<WholeAnswer>& answers, const BatchResult& result) override;
   std::string begin() override;
   std::string delta(const AnswerDelta& delta) override;
@@ -31,6 +32,8 @@ class OpenAiDialect : public Dialect {
   // A chunk of one answer. `content`: a chat's delta, or a completion's text.
   Json chunk(int answer, const Json& content, const Json& logprobs, const Json& reason) const;
   Json probabilities(const std::vector<BatchToken>& tokens, const std::vector<std::size_t>& offsets) const;
+  // Of an answer that is not streamed, behind those of its prompt where they are asked for.
+  Json probabilities(const WholeAnswer& answer) const;
   Json timings(const BatchResult& result) const;
 
   const Endpoint endpoint_;
@@ -40,6 +43,7 @@ class OpenAiDialect : public Dialect {
   const Model* model_ = nullptr;                  // from parse() on
   int n_answers_ = 0, n_asked_ = 1, n_told_ = 1;  // in all; for each prompt: asked of the model, told
   std::vector<std::string> echoes_;
+  std::vector<std::vector<BatchToken>> scores_;  // of the prompts' tokens, where they are asked for
   bool wants_probabilities_ = false, wants_usage_ = false, wants_heads_ = false;
 };
 
