@@ -47,6 +47,7 @@ struct ServeFlags {
   std::vector<std::string> api_keys;
   std::optional<std::string> api_key_file;
   std::string cors_origin;
+  std::vector<std::string> allowed_hosts;
   int n_parallel = 8, n_queued = 64;
   int max_tokens = 1024;
   int min_kv_tokens = 256;
@@ -77,6 +78,9 @@ bool parse_flags(const Arguments& arguments, ServeFlags& flags) {
   line.integer("--port", flags.port, 0, "port (default: 8080; 0: any free one)");
   line.texts("--api-key", "KEY", ',', flags.api_keys, "key that requests must show; several with commas");
   line.text("--api-key-file", "FILE", flags.api_key_file, "keys from a file, one a line");
+  line.texts("--allow-host", "NAME", ',', flags.allowed_hosts,
+             "a name beside localhost under which programs may reach it without a key, e.g. host.docker.internal or "
+             "*.local; names with commas between (default: none)");
   line.text("--cors-origin", "ORIGIN", flags.cors_origin,
             "sites whose pages may ask, as https://example.org,app://*; *: all");
   line.integer("--parallel", flags.n_parallel, 1, "most answers at a time (default: 8)");
@@ -146,8 +150,12 @@ void print_log(const Json& line) {
 
 server::ServiceOptions service_options(const ServeFlags& flags, const std::string& path) {
   server::ServiceOptions options;
-  options.access = {.api_keys = all_keys(flags), .host = flags.host, .allowed_origin = flags.cors_origin};
+  options.access = {.api_keys = all_keys(flags),
+                    .host = flags.host,
+                    .allowed_origin = flags.cors_origin,
+                    .allowed_hosts = flags.allowed_hosts};
   server::require_origins(flags.cors_origin);
+  server::require_hosts(flags.allowed_hosts);
   options.limits.body_bytes = parse_byte_size("--max-body", flags.max_body);
   options.max_connections = flags.max_connections;
   options.defaults = {.session = session_options(flags.cache),

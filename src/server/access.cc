@@ -35,6 +35,18 @@ std::string plain_name(const std::string& host) {
   return name;
 }
 
+// Of plain names. "*.local" is every name below "local", but not that itself.
+bool is_host_of(const std::string& name, const std::string& pattern) {
+  if (!pattern.starts_with("*.")) return name == pattern;
+  const std::string_view below = std::string_view(pattern).substr(1);
+  return name.size() > below.size() && name.ends_with(below);
+}
+
+bool is_allowed_host(const std::string& name, const AccessOptions& options) {
+  return std::any_of(options.allowed_hosts.begin(), options.allowed_hosts.end(),
+                     [&](const std::string& pattern) { return is_host_of(name, plain_name(pattern)); });
+}
+
 // DNS rebinding: a site's name that was pointed at this machine shows in the Host that a browser sends.
 std::optional<ApiError> host_refusal(const httplib::Request& request, const AccessOptions& options) {
   if (!options.api_keys.empty() || !is_loopback(options.host)) return std::nullopt;
@@ -45,7 +57,9 @@ std::optional<ApiError> host_refusal(const httplib::Request& request, const Acce
   const std::string host = request.get_header_value("Host");
   const std::string name = without_port(host);
   if (is_loopback(name) || plain_name(name) == plain_name(options.host)) return std::nullopt;
-  return ApiError(403, "this server answers to localhost only, not to '" + host + "': set a key with --api-key");
+  if (is_allowed_host(plain_name(name), options)) return std::nullopt;
+  return ApiError(403, "this server answers to localhost only, not to '" + host +
+                           "': allow the name with --allow-host, or set a key with --api-key");
 }
 
 bool is_same_site(const std::string& origin, const std::string& host) {
@@ -226,6 +240,19 @@ bool leaves_body_unread(const httplib::Request& request, const AccessOptions& op
 }
 
 bool is_sent_as_form(const httplib::Request& request) { return content_type(request) == kForm; }
+
+void require_hosts(const std::vector<std::string>& hosts) {
+  for (const std::string& host : hosts) {
+    const std::string_view name = std::string_view(host).substr(host.starts_with("*.") ? 2 : 0);
+    const bool has_letters = std::all_of(name.begin(), name.end(), [](unsigned char c) {
+      return std::isalnum(c) != 0 || c == '-' || c == '_' || c == '.';
+    });
+    if (has_letters && !name.empty() && name.front() != '.') continue;
+    throw Error(ErrorCode::kInvalidArgument,
+                "--allow-host takes names without a port (host.docker.internal, *.local), not '" + host +
+                    "'; with a key (--api-key) every name is allowed");
+  }
+}
 
 void require_origins(const std::string& origins) {
   for (const std::string& origin : parts_of(origins)) {

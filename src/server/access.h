@@ -17,6 +17,9 @@ struct AccessOptions {
   // Other sites whose pages may ask, with commas between; empty: none, "*": all, "app://*": every one of a scheme,
   // "http://localhost:*": on every port.
   std::string allowed_origin;
+  // Names beside this machine's own under which it may be reached without a key, as "host.docker.internal" and
+  // "*.local".
+  std::vector<std::string> allowed_hosts;
 };
 
 // Compares every byte whatever the outcome: time tells nothing but the lengths.
@@ -41,6 +44,9 @@ httplib::Headers cors_headers(const httplib::Request& request, const AccessOptio
 bool leaves_body_unread(const httplib::Request& request, const AccessOptions& options);
 
 bool is_sent_as_form(const httplib::Request& request);
+
+// Throws Error(kInvalidArgument) unless all of them are names of machines, or "*." before one.
+void require_hosts(const std::vector<std::string>& hosts);
 
 // Throws Error(kInvalidArgument) unless all of `origins` are such as browsers send, or patterns of them.
 void require_origins(const std::string& origins);

@@ -199,6 +199,27 @@ TEST_F(AccessTest, NamesThatArePointedHereAreRefused) {
             "HTTP/1.1 400 Bad Request");
 }
 
+TEST_F(AccessTest, NamesThatAreAllowedAreNot) {
+  start([](ServiceOptions& options) { options.access.allowed_hosts = {"host.docker.internal", "*.local", "Box"}; });
+  for (const char* host : {"host.docker.internal", "host.docker.internal:11434", "HOST.docker.internal.", "nas.local",
+                           "a.b.local:80", "box", "localhost"}) {
+    EXPECT_EQ(client().Get("/v1/models", {{"Host", host}})->status, 200) << host;
+  }
+  for (const char* host : {"docker.internal", "a.host.docker.internal", "host.docker.internal.evil.example", "local",
+                           ".local", "nas.local.evil.example", "nas.localx", "evillocal", "boxx"}) {
+    EXPECT_EQ(client().Get("/v1/models", {{"Host", host}})->status, 403) << host;
+  }
+  // Pages of other sites stay outside, whatever name they use.
+  EXPECT_EQ(client().Get("/v1/models", {{"Host", "nas.local"}, {"Origin", "https://evil.example"}})->status, 403);
+}
+
+TEST(AllowedHostsTest, AreNames) {
+  EXPECT_NO_THROW(require_hosts({"host.docker.internal", "*.local", "box", "a-b_c.1"}));
+  for (const char* wrong : {"", "*", "*.", "*.*", "a.*", "http://box", "box:80", "box/", "a b", ".local", "[::1]"}) {
+    EXPECT_THROW(require_hosts({wrong}), Error) << wrong;
+  }
+}
+
 TEST_F(AccessTest, LengthsThatAreNoneAreRefused) {
   start();
   for (const char* length : {"-5", "-1", "5x", "0x5", "1e3", "+5", "18446744073709551616", "99999999999999999999999"}) {

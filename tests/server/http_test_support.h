@@ -31,8 +31,8 @@ inline int connect_to(int port) {
 
 class HttpTest : public testing::Test {
  protected:
-  explicit HttpTest(const std::string& chat_template = test::kChatmlTemplate)
-      : file_({.chat_template = chat_template}), model_(Model::load(file_.path())) {}
+  explicit HttpTest(const std::string& chat_template = test::kChatmlTemplate, const ModelOptions& options = {})
+      : file_({.chat_template = chat_template}), model_(Model::load(file_.path(), options)) {}
 
   void start(const std::function<void(ServiceOptions&)>& change = {}, const BatchOptions& batch = {},
              std::size_t kv_limit = std::size_t{64} << 20) {

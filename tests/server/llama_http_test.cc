@@ -404,7 +404,20 @@ TEST_F(LlamaHttpTest, PathsWithoutTheVersion) {
   EXPECT_EQ(ask("/embeddings", {{"input", "a"}})["object"], "list");
   const Json props = Json::parse(client().Get("/props")->body);
   EXPECT_EQ(props["bos_token"], "<s>");
+  EXPECT_EQ(props["eos_token"], "</s>");
   EXPECT_EQ(props["chat_template"], test::kChatmlTemplate);
+}
+
+class NoBeginTokenTest : public HttpTest {
+ protected:
+  NoBeginTokenTest() : HttpTest(test::kChatmlTemplate, {.metadata = {{"tokenizer.ggml.add_bos_token", false}}}) {}
+};
+
+TEST_F(NoBeginTokenTest, PropsNameOneThatPromptsDoNotHave) {
+  start();
+  const Json tokens = answer_to("/tokenize", {{"content", "the"}, {"add_special", true}});
+  EXPECT_EQ(tokens, answer_to("/tokenize", {{"content", "the"}}));
+  EXPECT_EQ(Json::parse(client().Get("/props")->body)["bos_token"], "<s>");
 }
 
 TEST_F(LlamaHttpTest, WrongRequests) {

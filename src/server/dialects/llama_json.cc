@@ -19,7 +19,11 @@ std::int32_t context_of(const Model& model, const RequestDefaults& defaults) {
 
 Json props_json(const Model& model, const RequestDefaults& defaults, const std::string& model_name) {
   const SamplingOptions& sampling = defaults.sampling;
-  const std::vector<Token> begin = model.info().n_vocab > 0 ? model.tokenize("", true, false) : std::vector<Token>();
+  // The model's own, also where a prompt does not begin with it.
+  const auto special_text = [&](SpecialToken which) {
+    const std::optional<Token> token = model.special_token(which);
+    return token ? valid_utf8(model.token_text(*token, true)) : "";
+  };
   return {{"default_generation_settings",
            {{"n_ctx", context_of(model, defaults)},
             {"params",
@@ -39,7 +43,8 @@ Json props_json(const Model& model, const RequestDefaults& defaults, const std::
           {"model_alias", model_name},
           {"model_path", model_name},
           {"modalities", {{"vision", false}, {"audio", false}}},
-          {"bos_token", begin.empty() ? "" : valid_utf8(model.token_text(begin.front(), true))},
+          {"bos_token", special_text(SpecialToken::kBegin)},
+          {"eos_token", special_text(SpecialToken::kEnd)},
           {"chat_template", valid_utf8(model.impl().chat_template.source())},
           {"has_chat_template", model.has_chat_template()},
           {"build_info", std::string("winnow-") + kVersion}};
