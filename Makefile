@@ -47,7 +47,7 @@ test-models: setup  ## fetch the models that make model knows, and test what is 
 	@cmake --build --preset release --parallel $(JOBS) --target real_models_test
 	@WINNOW_REQUIRE_MODELS=1 ctest --preset release --verbose -R RealModelTest
 
-test-heavy: all model  ## scenarios with Ray, instructor, LiteLLM and LlamaIndex, whose packages are large
+test-heavy: all model  ## scenarios with Ray, instructor, LiteLLM, LlamaIndex and lm-eval, whose packages are large
 	@ctest --test-dir build --output-on-failure -C heavy -R heavy
 
 asan: setup  ## unit tests under AddressSanitizer and UndefinedBehaviorSanitizer
