@@ -153,6 +153,31 @@ def test_the_response_bears_the_models_name(llm):
     assert chat["model"] == "mine"
 
 
+def test_arguments_by_their_places(llm):
+    """In llama-cpp-python's order."""
+    # prompt, suffix, max_tokens, temperature, top_p, min_p, typical_p, logprobs, echo, stop
+    choice = llm(PROMPT, None, 6, 0.0, 0.95, 0.05, 1.0, 1, True, ["."])["choices"][0]
+    assert choice["text"] == PROMPT + " Paris" and choice["logprobs"]["tokens"][-1] == "."
+    messages = [{"role": "user", "content": "Say: yes"}]
+    # messages, functions, function_call, tools, tool_choice, temperature, top_p, top_k, min_p, typical_p, stream
+    chunks = llm.create_chat_completion(messages, None, None, None, None, 0.0, 0.95, 40, 0.05, 1.0, True)
+    assert next(chunks)["object"] == "chat.completion.chunk"
+    # top_k, top_p, min_p, typical_p, temp, repeat_penalty
+    llm.eval(llm.tokenize(PROMPT))
+    assert llm.sample(40, 0.95, 0.05, 1.0, 0.0, 1.0) == llm.sample(temp=0)
+
+
+def test_functions_are_tools(model_path):
+    llm = winnow.Llama(model_path, chat_format="chatml-function-calling", n_ctx=1024, verbose=False)
+    function = {"name": "weather", "parameters": {"type": "object", "properties": {"city": {"enum": ["Oslo"]}}, "required": ["city"]}}
+    messages = [{"role": "user", "content": "What is the weather in Oslo?"}]
+    choice = llm.create_chat_completion(messages, functions=[function], function_call={"name": "weather"}, temperature=0)["choices"][0]
+    assert choice["message"]["function_call"] == {"name": "weather", "arguments": choice["message"]["tool_calls"][0]["function"]["arguments"]}
+    assert "Oslo" in choice["message"]["function_call"]["arguments"]
+    with pytest.raises(winnow.InvalidArgument, match="functions and tools"):
+        llm.create_chat_completion(messages, functions=[function], tools=[{"type": "function", "function": function}])
+
+
 # --- Processors ---------------------------------------------------------------------------------------------------------
 
 

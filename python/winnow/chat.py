@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Union
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
 
 from . import _core
 from .answer import Piece, head, usage
@@ -78,10 +78,24 @@ def _tools_of(tools: Sequence[Mapping[str, Any]]) -> List[Any]:
     return made
 
 
+Tools = Optional[Sequence[Mapping[str, Any]]]
+ToolChoice = Union[str, Mapping[str, Any], None]
+
+
+def tools_of_functions(
+    functions: Sequence[Mapping[str, Any]], function_call: ToolChoice, tools: Tools, tool_choice: ToolChoice
+) -> Tuple[Tools, ToolChoice]:
+    """OpenAI's older form of tools and tool_choice, as these."""
+    if tools is not None or tool_choice is not None:
+        raise InvalidArgument("functions and tools exclude each other: leave functions out")
+    choice = {"type": "function", "function": function_call} if isinstance(function_call, Mapping) else function_call
+    return [{"type": "function", "function": function} for function in functions], choice
+
+
 def options_of(
     messages: Sequence[Mapping[str, Any]],
-    tools: Optional[Sequence[Mapping[str, Any]]],
-    tool_choice: Union[str, Mapping[str, Any], None],
+    tools: Tools,
+    tool_choice: ToolChoice,
     has_grammar: bool,
 ) -> Any:
     options = _core.ChatOptions()
@@ -125,7 +139,7 @@ def _delta_dict(delta: Any) -> Dict[str, Any]:
     return made
 
 
-def _message_dict(message: Any) -> Dict[str, Any]:
+def _message_dict(message: Any, tells_function_call: bool) -> Dict[str, Any]:
     made: Dict[str, Any] = {"role": "assistant", "content": message.content}
     if message.reasoning:
         made["reasoning_content"] = message.reasoning
@@ -135,17 +149,21 @@ def _message_dict(message: Any) -> Dict[str, Any]:
             {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
             for call in message.tool_calls
         ]
+    if message.tool_calls and tells_function_call:
+        made["function_call"] = made["tool_calls"][0]["function"]
     return made
 
 
 class ChatCompletion:
     """Makes a chat completion's response, whole or in chunks."""
 
-    def __init__(self, model: Any, model_name: str, prompt: Any, n_prompt: int):
+    def __init__(self, model: Any, model_name: str, prompt: Any, n_prompt: int, tells_function_call: bool = False):
+        """tells_function_call: the first call also in OpenAI's older form."""
         self._model = model
         self._model_name = model_name
         self._reader = prompt.reader()
         self._n_prompt = n_prompt
+        self._tells_function_call = tells_function_call
 
     def _logprob(self, token: int, logprob: float) -> Dict[str, Any]:
         data = self._model.token_text(token, True)
@@ -196,7 +214,7 @@ class ChatCompletion:
         self._reader.finish(last.finish_reason == "stop")
         choice = {
             "index": 0,
-            "message": _message_dict(self._reader.message),
+            "message": _message_dict(self._reader.message, self._tells_function_call),
             "logprobs": {"content": logprobs, "refusal": None} if logprobs else None,
             "finish_reason": self._reason(last),
         }

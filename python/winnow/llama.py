@@ -9,7 +9,7 @@ from typing import Any, Dict, Generator, Iterator, List, Mapping, Optional, Sequ
 from . import _core
 from .answer import Completion, Piece, Stop, pieces, stop_list, token_limit
 from .arguments import check_unused, entry_type, metadata_of, without_unused
-from .chat import ChatCompletion, messages_of, options_of
+from .chat import ChatCompletion, messages_of, options_of, tools_of_functions
 from .chat_formats import stops_of, template_of
 from .context import Context, split
 from .embedding import pooling_name, response
@@ -398,18 +398,23 @@ class Llama:
     def create_completion(
         self,
         prompt: Prompt,
+        suffix: Optional[str] = None,
         max_tokens: Optional[int] = 16,
         temperature: float = 0.8,
         top_p: float = 0.95,
         min_p: float = 0.05,
+        typical_p: float = 1.0,
         logprobs: Optional[int] = None,
         echo: bool = False,
         stop: Stop = None,
+        frequency_penalty: float = 0.0,
+        presence_penalty: float = 0.0,
+        repeat_penalty: float = 1.0,
         top_k: int = 40,
         stream: bool = False,
         seed: Optional[int] = None,
+        *,
         grammar: Grammar = None,
-        suffix: Optional[str] = None,
         model: Optional[str] = None,
         stopping_criteria: Any = None,
         logits_processor: Any = None,
@@ -419,13 +424,12 @@ class Llama:
 
         max_tokens: None, 0 or less: as many as the context has room for. logprobs: beside every token so many of the
         likeliest, natural logarithms in the model's own distribution; with echo beside those of the prompt, too, all of
-        which is then read. stop: texts that end the answer and do not
-        belong to it. grammar: GBNF that it must follow. stream: an iterator of chunks instead of one response. suffix: what
-        stands behind the answer, for models that were trained to fill in the middle. model: a name for the response.
-        stopping_criteria, logits_processor: functions, or lists of them, that are called before every choice with the
-        tokens that were read (int32 [n]) and the logits behind them (float32 [n_vocab], their own copy): whether the answer
-        ends, and the logits to choose from. Further arguments are those of `winnow.Sampling`: repeat_penalty, typical_p,
-        mirostat_mode, logit_bias, ...
+        which is then read. stop: texts that end the answer and do not belong to it. grammar: GBNF that it must follow.
+        stream: an iterator of chunks instead of one response. suffix: what stands behind the answer, for models that were
+        trained to fill in the middle. model: a name for the response. stopping_criteria, logits_processor: functions, or
+        lists of them, that are called before every choice with the tokens that were read (int32 [n]) and the logits behind
+        them (float32 [n_vocab], their own copy): whether the answer ends, and the logits to choose from. Further arguments
+        are those of `winnow.Sampling`: mirostat_mode, logit_bias, dry_multiplier, ...
         """
         is_text = isinstance(prompt, (str, bytes))
         if suffix is not None:
@@ -435,9 +439,19 @@ class Llama:
         echoed = ""
         if echo:
             echoed = prompt if isinstance(prompt, str) else self.detokenize(tokens).decode("utf-8", "replace")
-        sampler = self._sampling(
-            temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, seed=seed, **without_unused(others)
-        ).sampler(self._model, tokens, grammar=gbnf_of(grammar))
+        sampling = self._sampling(
+            temperature=temperature,
+            top_k=top_k,
+            top_p=top_p,
+            min_p=min_p,
+            typical_p=typical_p,
+            frequency_penalty=frequency_penalty,
+            presence_penalty=presence_penalty,
+            repeat_penalty=repeat_penalty,
+            seed=seed,
+            **without_unused(others),
+        )
+        sampler = sampling.sampler(self._model, tokens, grammar=gbnf_of(grammar))
         scored: List[Piece] = []
         if echo and logprobs is not None:
             session, scored = self._read_scored(tokens, logprobs)
@@ -459,17 +473,21 @@ class Llama:
     def create_chat_completion(
         self,
         messages: Sequence[Mapping[str, Any]],
+        functions: Optional[Sequence[Mapping[str, Any]]] = None,
+        function_call: Union[str, Mapping[str, Any], None] = None,
         tools: Optional[Sequence[Mapping[str, Any]]] = None,
         tool_choice: Union[str, Mapping[str, Any], None] = None,
         temperature: float = 0.2,
         top_p: float = 0.95,
         top_k: int = 40,
         min_p: float = 0.05,
+        typical_p: float = 1.0,
         stream: bool = False,
         stop: Stop = None,
         seed: Optional[int] = None,
         response_format: Optional[Dict[str, Any]] = None,
         max_tokens: Optional[int] = None,
+        *,
         grammar: Grammar = None,
         logprobs: Optional[bool] = False,
         top_logprobs: Optional[int] = None,
@@ -481,7 +499,8 @@ class Llama:
         """The answer to messages, as OpenAI's chat completions.
 
         messages: dicts with 'role' and 'content'; where the last is an assistant's, the answer goes on with it. tools,
-        tool_choice: functions that the model may, must or must not call. response_format: {"type": "json_object"} for
+        tool_choice: functions that the model may, must or must not call; functions and function_call are OpenAI's older
+        form of them, and calls then come as function_call, too. response_format: {"type": "json_object"} for
         any JSON object, with "schema" for one that follows it ({"type": "json_schema", ...} as OpenAI's, too).
         logprobs, top_logprobs: natural logarithms in the model's own distribution. stream: an iterator of chunks. model,
         stopping_criteria, logits_processor: as create_completion's. Further arguments are those of `winnow.Sampling`.
@@ -490,6 +509,8 @@ class Llama:
             raise InvalidArgument("messages are empty: a chat needs one at least")
         if top_logprobs is not None and not logprobs:
             raise InvalidArgument("top_logprobs has no effect without logprobs=True")
+        if functions is not None:
+            tools, tool_choice = tools_of_functions(functions, function_call, tools, tool_choice)
         gbnf = gbnf_of(grammar, response_format)
         made = messages_of(messages)
         prompt = _core.apply_chat_template(
@@ -497,7 +518,13 @@ class Llama:
         )
         tokens = self.tokenize(prompt.text, True, True)
         sampling = self._sampling(
-            temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, seed=seed, **without_unused(others)
+            temperature=temperature,
+            top_k=top_k,
+            top_p=top_p,
+            min_p=min_p,
+            typical_p=typical_p,
+            seed=seed,
+            **without_unused(others),
         )
         if gbnf:
             sampler = sampling.sampler(self._model, tokens, grammar=gbnf)
@@ -516,7 +543,7 @@ class Llama:
             shown_tokens=[tokens[0] for tokens in shown if len(tokens) == 1],
             before_choice=hook(session, logits_processor, stopping_criteria),
         )
-        completion = ChatCompletion(self._model, model or self.model_path, prompt, len(tokens))
+        completion = ChatCompletion(self._model, model or self.model_path, prompt, len(tokens), functions is not None)
         return completion.chunks(answer) if stream else completion.whole(answer)
 
     # --- Token by token ----------------------------------------------------------------------------------------------
@@ -527,7 +554,9 @@ class Llama:
         top_k: int = 40,
         top_p: float = 0.95,
         min_p: float = 0.05,
+        typical_p: float = 1.0,
         temp: float = 0.8,
+        repeat_penalty: float = 1.0,
         reset: bool = True,
         *,
         logits_processor: Any = None,
@@ -548,9 +577,16 @@ class Llama:
                 session = self._session.fork()
             if given or session.n_tokens == 0:
                 self._feed(session, given)
-        sampler = self._sampling(
-            temperature=temp, top_k=top_k, top_p=top_p, min_p=min_p, **without_unused(others)
-        ).sampler(self._model, session.tokens, grammar=gbnf_of(grammar))
+        sampling = self._sampling(
+            temperature=temp,
+            top_k=top_k,
+            top_p=top_p,
+            min_p=min_p,
+            typical_p=typical_p,
+            repeat_penalty=repeat_penalty,
+            **without_unused(others),
+        )
+        sampler = sampling.sampler(self._model, session.tokens, grammar=gbnf_of(grammar))
         before_choice = hook(session, logits_processor, stopping_criteria)
         with self._lock:
             self._session = session
@@ -574,7 +610,9 @@ class Llama:
         top_k: int = 40,
         top_p: float = 0.95,
         min_p: float = 0.05,
+        typical_p: float = 1.0,
         temp: float = 0.8,
+        repeat_penalty: float = 1.0,
         *,
         logits_processor: Any = None,
         grammar: Grammar = None,
@@ -592,9 +630,16 @@ class Llama:
             raise InvalidArgument("nothing was read yet: eval() tokens first")
         if idx not in (None, -1, session.n_tokens - 1):
             raise InvalidArgument(f"idx is {session.n_tokens - 1}, the last token's: logits of others are not kept")
-        sampler = self._sampling(
-            temperature=temp, top_k=top_k, top_p=top_p, min_p=min_p, **without_unused(others)
-        ).sampler(self._model, session.tokens, grammar=gbnf_of(grammar))
+        sampling = self._sampling(
+            temperature=temp,
+            top_k=top_k,
+            top_p=top_p,
+            min_p=min_p,
+            typical_p=typical_p,
+            repeat_penalty=repeat_penalty,
+            **without_unused(others),
+        )
+        sampler = sampling.sampler(self._model, session.tokens, grammar=gbnf_of(grammar))
         before_choice = hook(session, logits_processor, None)
         logits = session.logits()
         return sampler.sample(logits if before_choice is None else before_choice(logits))
