@@ -91,7 +91,9 @@ class LlamaDiskCache:
         text = json.dumps(list(key))
         path = self._folder / (hashlib.sha256(text.encode()).hexdigest() + ".session")
         value.save(path)
-        path.with_suffix(".json").write_text(text)
+        # The tokens come last, and whole: a killed program leaves nothing that is looked for.
+        path.with_suffix(".part").write_text(text)
+        path.with_suffix(".part").replace(path.with_suffix(".json"))
         while self.cache_size > self.capacity_bytes and (oldest := self._oldest()) is not None:
             oldest.with_suffix(".json").unlink(missing_ok=True)
             oldest.unlink(missing_ok=True)
