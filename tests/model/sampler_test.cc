@@ -356,9 +356,9 @@ TEST_F(SamplerTest, LogitsThatAreNoNumbers) {
 TEST_F(SamplerTest, GrammarErrors) {
   for (const std::string grammar :
        {"root", "root ::= \"a", "foo ::= \"a\"", "root ::= x", "root ::= root \"a\" | \"b\"",
-        "root ::= y root \"c\" | \"b\"\ny ::= z z\nz ::= \"a\" |", "root ::= \"a\"{3,2}", "root ::= \"a\"{99999}",
+        "root ::= y root \"c\" | \"b\"\ny ::= z z\nz ::= \"a\" |", "root ::= \"a\"{3,2}", "root ::= \"a\"{2000000000}",
         "root ::= *", "root ::= \"\\q\"", "root ::= \"a\" )", "root ::= <nope>", "root ::= \"\\x1\"", "root ::= \xff",
-        "root ::= [a", "root ::= (\"a\"{1,100}){1,100}"}) {
+        "root ::= [a"}) {
     expect_refused({.grammar = grammar});
   }
   expect_refused({.grammar = std::string("root ::= \"a\"\0", 13)});
