@@ -29,6 +29,9 @@ function(winnow_test name)
   target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1>)  # half of a build from nothing is compiling tests
 
   set(properties LABELS unit TIMEOUT 300)
+  if(WINNOW_SANITIZE)
+    set(properties LABELS unit TIMEOUT 900)
+  endif()
   if(ARG_E2E)
     set(properties LABELS e2e TIMEOUT 1200)
     if(WINNOW_SANITIZE)
