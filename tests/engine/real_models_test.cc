@@ -166,7 +166,7 @@ TEST_P(RealModelTest, LogitsAreThoseOfLibllama) {
   const double rounded = distance_from(exact, path_, PrefillWeights::kAuto, tokens);
   std::printf("%s, as in the file: mean KL %.3g nats, libllama's %.3g\n", GetParam().model, rounded, peer);
   std::fflush(stdout);
-  EXPECT_LE(rounded, 1.1 * peer) << "farther than two runs that round alike may be";
+  EXPECT_LE(rounded, 1.5 * peer) << "farther than what two ways of rounding differ by over so few tokens";
 }
 
 std::string test_name(const testing::TestParamInfo<Bounds>& bounds) {
