@@ -8,10 +8,10 @@
 
 namespace WINNOW_API winnow {
 
-// What follows a JSON Schema, as GBNF; docs/server.md lists the keywords. Properties come in the schema's order, and
-// those that it does not name do not occur. Throws Error(kInvalidArgument) for what is no JSON, for one of more than
-// 4 MiB, 50,000 names (2,000 in an object), 100,000 values or 64 levels, for what nothing matches, and for a keyword
-// that cannot be held.
+// Returns the GBNF of the values that a JSON Schema takes; docs/server.md lists the keywords. Properties come in the
+// schema's order, and those that it does not name do not occur. Throws Error(kInvalidArgument) for what is no JSON, for
+// one of more than 4 MiB, 50,000 names (2,000 in an object), 100,000 values or 64 levels, for what nothing matches, and
+// for a keyword that cannot be held.
 std::string json_schema_grammar(std::string_view schema);
 
 // Any JSON object.

@@ -58,7 +58,7 @@ class LayerEvidence {
   // [n_kv_head][n_prefix].
   const std::vector<std::vector<float>>& reference_rms();
 
-  // Of every stored entry: [n_kv_head][n_entries].
+  // Each of these has a number for every stored entry: [n_kv_head][n_entries].
   const std::vector<std::vector<float>>& key_l2_norms();
   const std::vector<std::vector<float>>& value_l1_norms();
   const std::vector<std::vector<float>>& value_l2_norms();

@@ -89,7 +89,7 @@ enum class SpecialToken {
   kBegin,    // of a text
   kEnd,      // of a text
   kNewline,  // a line's end, which is not special in most vocabularies
-  // Of models that were trained to fill in what stands between a text's beginning and its end.
+  // The next three are those of models that were trained to fill in what stands between a beginning and an end.
   kInfillPrefix,  // before the beginning
   kInfillSuffix,  // before the end
   kInfillMiddle,  // before what is filled in
@@ -128,9 +128,9 @@ class Model {
   std::string token_text(Token token, bool special = false) const;
   std::string detokenize(std::span<const Token> tokens) const;
   bool is_end_of_generation(Token token) const;
-  // Of the model file's own, whether or not tokenize() adds it; nothing where the file names none.
+  // Returns the model file's own, whether or not tokenize() adds it; nothing where the file names none.
   std::optional<Token> special_token(SpecialToken which) const;
-  // What the file says of the model, by key in the file's order: texts as they are, numbers and truth values as
+  // Returns what the file says of the model, by key in its order: texts as they are, numbers and truth values as
   // llama.cpp writes them ("0.000010", "true"). Lists, of which a vocabulary is one, are left out.
   std::vector<std::pair<std::string, std::string>> metadata() const;
 

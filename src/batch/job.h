@@ -73,7 +73,7 @@ struct BatchBeginning {
   std::size_t page_bytes = 0;  // of it, which a later cut may have to write anew
 };
 
-// Whether the probabilities of the prompt's tokens are wanted.
+// Returns whether the probabilities of the prompt's tokens are wanted.
 inline bool scores_prompt(const BatchRequest& request) { return request.n_prompt_probabilities >= 0; }
 
 // A token with its probability and the n likeliest ones by the logits [n_vocab] before it; empty: there are none.

@@ -66,9 +66,9 @@ void Batch::Impl::restore() {
 
 namespace {
 
-// Whether a file of its own has something that the files of those which continue it have not. They have all of it where
-// they can be cut back to it. Where they cannot (windows that have moved on, recurrent layers, a cut), it is what
-// others begin with from where they part; in the middle of one conversation nobody does.
+// Returns whether a file of its own has something that the files of those which continue it have not. They have all of
+// it where they can be cut back to it. Where they cannot (windows that have moved on, recurrent layers, a cut), it is
+// what others begin with from where they part; in the middle of one conversation nobody does.
 bool is_worth_a_file(const KeptPrefix& prefix) {
   if (prefix.is_context || prefix.children.empty()) return true;
   const auto n_tokens = static_cast<std::int32_t>(prefix.tokens.size());

@@ -150,22 +150,22 @@ void RaggedCache::keep(int layer, int kv_head, std::span<const std::int32_t> ind
     }
   };
   const auto kind_of = [&](std::int32_t entry) { return h.kinds[page_of(h.n_skipped + entry)]; };
-  std::vector<std::int32_t> positions;         // of those that move
+  std::vector<std::int32_t> positions;  // of those that move
+  each_moved([&](std::int32_t, std::size_t, std::int32_t entry) { positions.push_back(position_of(h, entry)); });
   std::vector<PagePositions> placed(n_pages);  // of the pages that change
-  each_moved([&](std::int32_t to, std::size_t page, std::int32_t entry) {
-    positions.push_back(position_of(h, entry));
-    const std::int32_t slot = (h.n_skipped + to) % kPageEntries;
-    if (slot == first_slot_of(h, page)) placed[page].origin = positions.back();
-    if (positions.back() - placed[page].origin < kOffsets) return;
-    if (!placed[page].far) {  // the page's entries before this one moved with it
-      placed[page].far = std::make_shared<std::vector<std::int32_t>>(kPageEntries);
-      for (std::int32_t i = 1; i <= slot - first_slot_of(h, page); ++i) {
-        (*placed[page].far)[static_cast<std::size_t>(slot - i)] =
-            positions[positions.size() - 1 - static_cast<std::size_t>(i)];
-      }
-    }
-    (*placed[page].far)[static_cast<std::size_t>(slot)] = positions.back();
-  });
+  std::span<const std::int32_t> left = positions;
+  for (std::size_t page = 0; page < n_pages; ++page) {
+    if (!is_changed[page]) continue;
+    const std::int32_t first_slot = first_slot_of(h, page);
+    const std::int32_t end =
+        std::min(kPageEntries, h.n_skipped + n_kept - static_cast<std::int32_t>(page) * kPageEntries);
+    const auto of_page = left.first(static_cast<std::size_t>(end - first_slot));
+    left = left.subspan(of_page.size());
+    placed[page].origin = of_page.front();
+    if (of_page.back() - of_page.front() < kOffsets) continue;
+    placed[page].far = std::make_shared<std::vector<std::int32_t>>(kPageEntries);
+    std::ranges::copy(of_page, placed[page].far->begin() + first_slot);
+  }
 
   // Entries move towards the front, where no page changes: as in every stage of a cascade. Else they move in any order,
   // and all that move are copied first.

@@ -6,7 +6,9 @@
 #include <numeric>
 
 #include "cli/number_text.h"
+#include "cli/run_report.h"
 #include "cli/text_table.h"
+#include "engine/count_raised.h"
 
 namespace winnow::cli {
 namespace {
@@ -75,10 +77,8 @@ std::string heads_below_first(const Analysis& analysis, const CutOutcome& cut) {
 std::string raised_heads(const Analysis& analysis) {
   std::string lines;
   for (const CutOutcome& cut : analysis.cuts) {
-    const std::int64_t n = cut.n_raised();
-    if (n == 0) continue;
-    lines += "\n" + cut.method + ", " + cut.budget + ": " + count_text(n) + (n == 1 ? " head" : " heads") +
-             " in 8 bits, as the method's would cost too much";
+    const std::int64_t n = count_raised(cut.raised);
+    if (n > 0) lines += "\n" + cut.method + ", " + cut.budget + ": " + raised_text(n);
   }
   return lines.empty() ? lines : lines + "\n";
 }

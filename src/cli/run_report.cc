@@ -1,11 +1,11 @@
 #include "cli/run_report.h"
 
-#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <vector>
 
 #include "cli/number_text.h"
 #include "cli/text_table.h"
+#include "engine/count_raised.h"
 #include "engine/promise_json.h"
 
 namespace winnow::cli {
@@ -17,12 +17,6 @@ std::string promise_text(const LossPromise& promise) {
   if (promise.n_tokens == 0) return "promise    kept whole: the prompt is too short to tell what a cut of it costs\n";
   return "promise    " + promise.taken.text() + ", which may cost " + fixed_text(promise.expected, 4) +
          " nats a token (measured on the prompt's last " + std::to_string(promise.n_tokens) + ")\n";
-}
-
-std::int64_t n_raised(const SessionStatistics& statistics) {
-  std::int64_t n = 0;
-  for (const std::vector<bool>& layer : statistics.raised) n += std::ranges::count(layer, true);
-  return n;
 }
 
 }  // namespace
@@ -41,7 +35,7 @@ std::string run_report_json(const RunReport& report) {
                 {"bytes_kept", statistics.bytes_kept},
                 {"bytes_peak", statistics.bytes_peak},
                 {"kept", statistics.kept}};
-  if (n_raised(statistics) > 0) json["kv"]["raised"] = statistics.raised;
+  if (count_raised(statistics.raised) > 0) json["kv"]["raised"] = statistics.raised;
   if (statistics.promise) json["kv"]["promise"] = promise_json<nlohmann::ordered_json>(*statistics.promise);
   json["timing"] = {{"load_s", report.load_s},
                     {"prefill_s", statistics.prefill_s},
@@ -67,6 +61,10 @@ std::string run_report_json(const RunReport& report) {
     text.append("  \"").append(key).append("\": ").append(dumped);
   }
   return text + "\n}\n";
+}
+
+std::string raised_text(std::int64_t n) {
+  return count_text(n) + (n == 1 ? " head" : " heads") + " in 8 bits, as the method's would cost too much";
 }
 
 std::string positions_json(const Session& session, const ModelInfo& model) {
@@ -107,9 +105,8 @@ std::string run_report_text(const RunReport& report) {
           " entries" + share_text(statistics.entries_kept, statistics.entries_full) + ", " +
           bytes_text(statistics.bytes_kept) + " of " + bytes_text(statistics.bytes_full) + " in f16" +
           share_text(statistics.bytes_kept, statistics.bytes_full) + "\n";
-  if (const std::int64_t n = n_raised(statistics); n > 0) {
-    text += "raised     " + count_text(n) + (n == 1 ? " head" : " heads") +
-            " in 8 bits, as the method's would cost too much\n";
+  if (const std::int64_t n = count_raised(statistics.raised); n > 0) {
+    text += "raised     " + raised_text(n) + "\n";
   }
   text += "peak       KV " + bytes_text(statistics.bytes_peak) + ", hidden states " +
           bytes_text(statistics.hidden_bytes) + ", process " + bytes_text(report.rss_peak_bytes) + "\n";

@@ -23,6 +23,9 @@ struct RunReport {
 
 std::string run_report_json(const RunReport& report);
 
+// "2 heads in 8 bits, ...": of heads that a cut has raised (engine/raised_heads.h).
+std::string raised_text(std::int64_t n);
+
 // {"n_tokens": N, "positions": [layer][KV head][position]}: what the session holds.
 std::string positions_json(const Session& session, const ModelInfo& model);
 

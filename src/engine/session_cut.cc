@@ -90,7 +90,7 @@ void Session::Impl::gather_cut_entries() {
 
 void Session::Impl::settle_cache() {
   if (!shape.has_codes()) return cache.settle();
-  // What was fed is there: nothing here may fail for memory. Pages that find none to be coded in wait for the next
+  // The turn is fed by now: nothing here may fail for memory. Pages that find none to be coded in wait for the next
   // time, and heads that cannot be shared out to threads are settled one after the other.
   try {
     engine_impl().parallel_for()(cache.shape().n_heads(), [this](int i) {

@@ -273,6 +273,18 @@ struct LayerEvidence::State {
     return *shared.value;
   }
 
+  // What `measure` writes of each head's entries, likewise.
+  const Columns& of_entries(const LayerEvidence& evidence, Shared<Columns>& shared,
+                            void (*measure)(const kernels::AttentionShape&, const kernels::HeadEntries&,
+                                            std::span<float>)) {
+    return once<Columns>(shared, [&] {
+      Columns columns_of = entry_columns(evidence);
+      evidence.for_each_head(
+          [&](int h) { measure(evidence.view().shape, evidence.view().heads[at(h)], columns_of[at(h)]); });
+      return columns_of;
+    });
+  }
+
   unsigned columns;
   SharedCosts* costs;
   std::map<int, Shared<WindowStatistics>> windows = {};  // by number of rows
@@ -364,27 +376,19 @@ void LayerEvidence::check_finite(const float* q, int n_rows) {
 }
 
 const std::vector<std::vector<float>>& LayerEvidence::key_l2_norms() {
-  return state_->once<Columns>(state_->key_l2, [&] {
-    Columns norms = entry_columns(*this);
-    for_each_head([&](int h) { kernels::key_l2_norms(view_.shape, view_.heads[at(h)], norms[at(h)]); });
-    return norms;
-  });
+  return state_->of_entries(*this, state_->key_l2, kernels::key_l2_norms);
+}
+
+const std::vector<std::vector<float>>& LayerEvidence::value_l1_norms() {
+  return state_->of_entries(*this, state_->value_l1, kernels::value_l1_norms);
 }
 
 const std::vector<std::vector<float>>& LayerEvidence::value_l2_norms() {
-  return state_->once<Columns>(state_->value_l2, [&] {
-    Columns norms = entry_columns(*this);
-    for_each_head([&](int h) { kernels::value_l2_norms(view_.shape, view_.heads[at(h)], norms[at(h)]); });
-    return norms;
-  });
+  return state_->of_entries(*this, state_->value_l2, kernels::value_l2_norms);
 }
 
 const std::vector<std::vector<float>>& LayerEvidence::mean_key_cosines() {
-  return state_->once<Columns>(state_->key_cosines, [&] {
-    Columns cosines = entry_columns(*this);
-    for_each_head([&](int h) { cosines_to_mean_key(view_.shape, view_.heads[at(h)], cosines[at(h)]); });
-    return cosines;
-  });
+  return state_->of_entries(*this, state_->key_cosines, cosines_to_mean_key);
 }
 
 std::vector<double> LayerEvidence::expected_scores(int head, std::span<const double> mean,
@@ -392,14 +396,6 @@ std::vector<double> LayerEvidence::expected_scores(int head, std::span<const dou
   std::vector<double> scores(at(n_group()) * at(n_entries(head)));
   kernels::expected_scores(view_.shape, view_.heads[at(head)], n_entries(head), mean, covariance, scores);
   return scores;
-}
-
-const std::vector<std::vector<float>>& LayerEvidence::value_l1_norms() {
-  return state_->once<Columns>(state_->value_l1, [&] {
-    Columns norms = entry_columns(*this);
-    for_each_head([&](int h) { kernels::value_l1_norms(view_.shape, view_.heads[at(h)], norms[at(h)]); });
-    return norms;
-  });
 }
 
 const std::vector<std::vector<float>>& LayerEvidence::projected_value_norms() {

@@ -8,6 +8,7 @@
 #include <numeric>
 #include <sstream>
 
+#include "engine/count_raised.h"
 #include "study/analysis/analysis_text.h"
 #include "study/analysis/future_loss.h"
 #include "study/tiny_prompt.h"
@@ -53,8 +54,8 @@ TEST(Analysis, TellsOfHeadsThatAreRaised) {
                                    }});
   const Analysis analysis = analyse(engine, options_of({"auto-fast", "auto-fast:bits=own"}, {"10%"}, 600, 4));
   ASSERT_EQ(analysis.cuts.size(), 2U);
-  EXPECT_GT(analysis.cuts[0].n_raised(), 0);
-  EXPECT_EQ(analysis.cuts[1].n_raised(), 0);
+  EXPECT_GT(count_raised(analysis.cuts[0].raised), 0);
+  EXPECT_EQ(count_raised(analysis.cuts[1].raised), 0);
   const nlohmann::json json = analysis_json(analysis);
   EXPECT_EQ(json["cuts"][0]["raised"].get<std::vector<std::vector<bool>>>(), analysis.cuts[0].raised);
   EXPECT_FALSE(json["cuts"][1].contains("raised"));

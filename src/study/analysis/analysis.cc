@@ -289,12 +289,6 @@ void Analyser::measure_output(const std::vector<HeadOutput>& full, std::size_t c
 
 }  // namespace
 
-std::int64_t CutOutcome::n_raised() const {
-  std::int64_t n = 0;
-  for (const std::vector<bool>& layer : raised) n += std::ranges::count(layer, true);
-  return n;
-}
-
 Analysis analyse(const std::shared_ptr<Engine>& engine, const AnalysisOptions& options) {
   return Analyser(engine, options).run();
 }

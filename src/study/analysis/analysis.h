@@ -90,7 +90,6 @@ struct CutOutcome {
   double output_error = 0;  // as of a layer's head, over the model
   NextTokens next;
 
-  std::int64_t n_raised() const;
   double recall() const { return 1 - oracle_loss; }
   double optimality_gap() const { return oracle_loss - best_loss; }
   double allocation_gap() const { return oracle_loss - best_allocation; }

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "engine/count_raised.h"
 #include "winnow/version.h"
 
 namespace winnow {
@@ -92,7 +93,7 @@ Json cut_json(const CutOutcome& cut) {
                  {"agreement", rounded(next.agreement)},
                  {"first_logits_l1", rounded(next.first_logits_l1)}}},
                {"layers", std::move(layers)}};
-  if (cut.n_raised() > 0) json["raised"] = cut.raised;
+  if (count_raised(cut.raised) > 0) json["raised"] = cut.raised;
   return json;
 }
 

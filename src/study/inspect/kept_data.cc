@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/base64.h"
+#include "engine/count_raised.h"
 
 namespace winnow {
 std::string cut_name(const CutOutcome& cut) { return cut.method + ", " + cut.budget; }
@@ -27,7 +28,7 @@ std::string kept_data(const Analysis& analysis) {
     cuts.push_back({{"name", cut_name(cut)},
                     {"method", cut.method},
                     {"budget", cut.budget},
-                    {"raised", cut.n_raised()},
+                    {"raised", count_raised(cut.raised)},
                     {"bits", base64(bits)}});
   }
   std::vector<std::size_t> heads;
