@@ -1,0 +1,177 @@
+// Numbers and texts of a schema.
+#include <algorithm>
+#include <cmath>
+
+#include "base/utf8.h"
+#include "schema/schema_converter.h"
+
+namespace winnow {
+
+SchemaRules::Converter::Text SchemaRules::Converter::number(const OrderedJson& schema, const std::string& place,
+                                                            bool is_integer) {
+  NumberBounds bounds;
+  const auto take = [&](const char* keyword, bool is_least, bool excludes) {
+    const auto found = schema.find(keyword);
+    if (found == schema.end() || found->is_null()) return;
+    if (found->is_boolean() && excludes) {
+      // As drafts before the sixth had it: whether the bound beside it is excluded.
+      std::optional<Decimal>& bound = is_least ? bounds.least : bounds.most;
+      if (bound && *found == true) (is_least ? bounds.excludes_least : bounds.excludes_most) = true;
+      return;
+    }
+    check(found->is_number(), place, std::string("'") + keyword + "' must be a number");
+    const Decimal value = decimal(*found, place, keyword);
+    std::optional<Decimal>& bound = is_least ? bounds.least : bounds.most;
+    bool& is_excluded = is_least ? bounds.excludes_least : bounds.excludes_most;
+    const bool is_tighter = !bound || (is_least ? bound->is_below(value) : value.is_below(*bound));
+    const bool is_same = bound && !bound->is_below(value) && !value.is_below(*bound);
+    if (!is_tighter && !is_same) return;
+    is_excluded = excludes || (is_same && is_excluded);
+    bound = value;
+  };
+  take("minimum", true, false);
+  take("exclusiveMinimum", true, true);
+  take("maximum", false, false);
+  take("exclusiveMaximum", false, true);
+  std::vector<Step> steps;
+  for (const OrderedJson& one : all_of(schema, "multipleOf")) {
+    check(one.is_number() && one > 0, place, "'multipleOf' must be a number above 0");
+    if (const auto step = Step::parse(decimal(one, place, "multipleOf"))) {
+      const bool is_any = is_integer && step->factor == 1 && step->n_digits >= 0;
+      if (!is_any) steps.push_back(*step);
+    } else {
+      leave_out(place, "'multipleOf' " + text_of(one) + " is not supported: it may have five digits between its zeros");
+    }
+  }
+  const bool is_bounded = bounds.least || bounds.most;
+  const std::vector<OrderedJson> excluded = all_of(schema, kUnmatchedNumbers);
+  if (!is_bounded && steps.empty() && excluded.empty()) return is_integer ? "w-integer" : "w-number";
+  std::string pattern = is_integer ? kPlainInteger : kPlainNumber;
+  try {
+    if (is_bounded) pattern = is_integer ? integer_pattern(bounds) : number_pattern(bounds);
+  } catch (const Error&) {
+    return none("no number lies between its bounds");
+  }
+  TextConditions conditions{.matched = {Pattern::parse(pattern, kMostBytesOfNumber)}, .steps = steps};
+  for (const OrderedJson& value : excluded) {
+    if (!value.is_number()) continue;
+    const Decimal number = decimal(value, place, "not");
+    std::string digits = (number.is_negative ? "-" : "") + number.integer;
+    if (!number.fraction.empty()) digits += "\\." + number.fraction;
+    const std::string zeros = number.fraction.empty() ? "(?:\\.0*)?" : "0*";
+    conditions.unmatched.push_back(Pattern::parse(
+        "^" + std::string(number.integer == "0" && number.fraction.empty() ? "-?" : "") + digits + zeros + "$"));
+  }
+  return text_rule(conditions, TextForm::kPlain, place);
+}
+
+Decimal SchemaRules::Converter::decimal(const OrderedJson& value, const std::string& place,
+                                        const std::string& keyword) {
+  try {
+    return Decimal::parse(text_of(value));
+  } catch (const Error& error) {
+    refuse(place, "'" + keyword + "': " + error.what());
+  }
+}
+
+std::vector<OrderedJson> SchemaRules::Converter::all_of(const OrderedJson& schema, const std::string& keyword) {
+  if (const auto list = schema.find(" " + keyword); list != schema.end() && list->is_array()) {
+    return {list->begin(), list->end()};
+  }
+  const auto one = schema.find(keyword);
+  if (one == schema.end()) return {};
+  if (keyword.starts_with('~'))
+    return one->is_array() ? std::vector<OrderedJson>(one->begin(), one->end()) : std::vector<OrderedJson>();
+  return {*one};
+}
+
+TextConditions SchemaRules::Converter::text_conditions(const OrderedJson& schema, const std::string& place) {
+  TextConditions conditions;
+  std::int64_t least = 0, most = -1;
+  if (!counts(schema, place, "Length", least, most)) {
+    conditions.least = 1;
+    conditions.most = 0;
+    return conditions;
+  }
+  conditions.least = static_cast<std::uint32_t>(least);
+  if (most >= 0) conditions.most = static_cast<std::uint32_t>(most);
+  for (const OrderedJson& one : all_of(schema, "pattern")) {
+    check(one.is_string(), place, "'pattern' must be a string");
+    if (auto pattern = pattern_of(one.get<std::string>(), place)) conditions.matched.push_back(std::move(*pattern));
+  }
+  // Alone a format is of bounded length; lengths that say no more than it does are passed over.
+  constexpr std::uint32_t kLongest = 2'000;
+  const bool is_alone = conditions.matched.empty() && all_of(schema, "format").size() == 1 && conditions.least <= 1 &&
+                        conditions.most >= kLongest && !schema.contains(kUnmatchedTexts) && use_ == Use::kPromise;
+  for (const OrderedJson& one : all_of(schema, "format")) {
+    check(one.is_string(), place, "'format' must be a string");
+    const auto name = one.get<std::string>();
+    if (const FormatPatterns* format = format_patterns(name)) {
+      conditions.matched.push_back(is_alone ? format->bounded : format->loose);
+    } else {
+      warn(place, "'format' " + name.substr(0, 60) + " is not known: texts are not held to it");
+    }
+  }
+  for (const OrderedJson& one : all_of(schema, kUnmatchedTexts)) {
+    if (!one.is_object()) continue;
+    for (const auto& [kind, text] : one.items()) {
+      if (!text.is_string()) continue;
+      if (kind == "is") {
+        conditions.unmatched.push_back(whole_literal(text.get<std::string>()));
+      } else if (kind == "format") {
+        if (const auto* format = format_patterns(text.get<std::string>()))
+          conditions.unmatched.push_back(format->loose);
+      } else if (auto pattern = pattern_of(text.get<std::string>(), place)) {
+        conditions.unmatched.push_back(std::move(*pattern));
+      }
+    }
+  }
+  return conditions;
+}
+
+std::optional<Pattern> SchemaRules::Converter::pattern_of(const std::string& text, const std::string& place) {
+  try {
+    return Pattern::parse(text);
+  } catch (const Error& error) {
+    leave_out(place, error.what());
+    return std::nullopt;
+  }
+}
+
+SchemaRules::Converter::Text SchemaRules::Converter::text_rule(const TextConditions& conditions, TextForm form,
+                                                               const std::string& place) {
+  if (conditions.most < conditions.least) return std::nullopt;
+  try {
+    return text_grammar(conditions, form, rules_, limits_);
+  } catch (const Error& error) {
+    TextConditions fewer = conditions;
+    leave_out(place, error.what());
+    // The lengths first: they are what makes most automata large.
+    if (fewer.least > 0 || fewer.most != Pattern::kUnbounded) {
+      fewer.least = 0;
+      fewer.most = Pattern::kUnbounded;
+      return text_rule(fewer, form, place);
+    }
+    if (!fewer.matched.empty()) {
+      fewer.matched.pop_back();
+      return text_rule(fewer, form, place);
+    }
+    return text_grammar({}, form, rules_, limits_);
+  }
+}
+
+SchemaRules::Converter::Text SchemaRules::Converter::string(const OrderedJson& schema, const std::string& place) {
+  TextConditions conditions = text_conditions(schema, place);
+  const bool is_free = conditions.matched.empty() && conditions.unmatched.empty();
+  if (is_free && conditions.least == 0 && conditions.most == Pattern::kUnbounded) return "w-string";
+  Text text = text_in_quotes(conditions, place);
+  const bool has_format = schema.contains("format") && schema.contains("pattern");
+  if (!text && has_format) {
+    // A format says less than the pattern that stands beside it, and schema makers mean it otherwise at times.
+    warn(place, "'format' and 'pattern' contradict each other: the pattern holds");
+    text = text_in_quotes(text_conditions(without(schema, "format"), place), place);
+  }
+  if (!text) return std::nullopt;
+  return rules_.add(quoted(*text));
+}
+}  // namespace winnow
