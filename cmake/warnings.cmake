@@ -13,11 +13,15 @@ function(winnow_target name)
   endif()
 endfunction()
 
-# winnow_layer(name SOURCES... DEPENDS...): one folder of src/ as an object library. A layer sees only the layers that it
-# names in DEPENDS.
+# winnow_layer(name [STATIC] SOURCES... DEPENDS...): one folder of src/ as an object library, or as a static one, which whoever
+# links a layer above it gets without naming it. A layer sees only the layers that it names in DEPENDS.
 function(winnow_layer name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS" ${ARGN})
-  add_library(winnow_${name} OBJECT ${ARG_SOURCES})
+  cmake_parse_arguments(ARG "STATIC" "" "SOURCES;DEPENDS" ${ARGN})
+  set(kind OBJECT)
+  if(ARG_STATIC)
+    set(kind STATIC)
+  endif()
+  add_library(winnow_${name} ${kind} ${ARG_SOURCES})
   target_include_directories(winnow_${name} PUBLIC
     $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src>)
   target_link_libraries(winnow_${name} PUBLIC ${ARG_DEPENDS})

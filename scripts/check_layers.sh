@@ -6,15 +6,18 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 # The folders of src/ from the ground up, and those that each may include besides itself and include/winnow: only such
 # as stand above it in this table, so that there is no circle.
-readonly engine='base kernels cache eviction schema model engine'
+readonly engine='base kernels cache eviction gguf schema text model engine'
 readonly table="
 base
 kernels    base
 cache      base kernels
 eviction   base kernels cache
+gguf       base
 schema     base
-model      base kernels cache eviction schema
-engine     base kernels cache eviction schema model
+text       base gguf schema
+model      base kernels cache eviction gguf text
+engine     base kernels cache eviction gguf text model
+sampling   base gguf text model
 generate   base
 batch      $engine
 charts     base
@@ -22,7 +25,7 @@ mpi
 eval       $engine generate charts
 study      $engine generate charts
 server     $engine generate batch
-cli        $engine generate batch charts mpi eval study server"
+cli        $engine sampling generate batch charts mpi eval study server"
 status=0
 
 report() { printf '%s\n' "$1" >&2; status=1; }

@@ -8,7 +8,7 @@
 
 #if HWY_ARCH_X86_64
 
-#include "kernels/bf16_begin-inl.h"
+#include "kernels/simd/bf16_begin-inl.h"
 
 namespace winnow::bench {
 namespace {

@@ -7,7 +7,7 @@
 
 #if HWY_ARCH_X86_64
 
-#include "kernels/x86_vectors-inl.h"
+#include "kernels/simd/x86_vectors-inl.h"
 
 namespace winnow::bench {
 namespace {

@@ -16,13 +16,14 @@
 #include <thread>
 #include <vector>
 
-#include "kernels/attention.h"
-#include "kernels/bf16_attention.h"
-#include "kernels/isa.h"
-#include "kernels/quantised_product.h"
-#include "kernels/query_moments.h"
-#include "kernels/rows.h"
-#include "kernels/window_statistics.h"
+#include "kernels/attention/attention.h"
+#include "kernels/attention/bf16_attention.h"
+#include "kernels/entries/rows.h"
+#include "kernels/products/quantised_product.h"
+#include "kernels/simd/isa.h"
+#include "kernels/statistics/query_moments.h"
+#include "kernels/statistics/projected_norms.h"
+#include "kernels/statistics/window_statistics.h"
 #include "machine_limits.h"
 
 namespace winnow::bench {

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <span>
 
-#include "kernels/isa.h"
+#include "kernels/simd/isa.h"
 
 namespace winnow::bench {
 

@@ -1,6 +1,6 @@
 // winnow._core: winnow's public headers for the Python package.
+#include "bind_errors.h"
 #include "bindings.h"
-#include "errors.h"
 #include "winnow/version.h"
 
 NB_MODULE(_core, module) {

@@ -8,7 +8,7 @@
 #include "cache/ragged_cache.h"
 #include "engine/decode/step_graph.h"
 #include "engine/session_options.h"
-#include "eviction/cut.h"
+#include "eviction/cut/cut.h"
 #include "winnow/error.h"
 
 namespace winnow {

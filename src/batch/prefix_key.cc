@@ -1,6 +1,6 @@
 #include "batch/prefix_key.h"
 
-#include "eviction/cut.h"
+#include "eviction/cut/cut.h"
 
 namespace winnow {
 namespace {

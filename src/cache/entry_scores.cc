@@ -6,7 +6,7 @@
 #include <ostream>
 #include <utility>
 
-#include "kernels/rows.h"
+#include "kernels/entries/rows.h"
 #include "winnow/error.h"
 
 namespace winnow {

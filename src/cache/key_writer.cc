@@ -1,7 +1,7 @@
 #include "cache/key_writer.h"
 
-#include "kernels/rotated_codes.h"
-#include "kernels/rows.h"
+#include "kernels/entries/rotated_codes.h"
+#include "kernels/entries/rows.h"
 
 namespace winnow {
 

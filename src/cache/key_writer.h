@@ -1,12 +1,12 @@
 // Keys on their way into pages: those that become codes are stored less their head's origin, and get it back when they
-// come out of codes. Where a head has error feedback (kernels/code_feedback.h), those that become codes are gathered
-// first: rows are coded side by side.
+// come out of codes. Where a head has error feedback (kernels/entries/code_feedback.h), those that become codes are
+// gathered first: rows are coded side by side.
 #pragma once
 
 #include <cstddef>
 #include <vector>
 
-#include "kernels/code_feedback.h"
+#include "kernels/entries/code_feedback.h"
 #include "winnow/entry_type.h"
 
 namespace winnow {

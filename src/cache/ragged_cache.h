@@ -15,7 +15,7 @@
 
 #include "cache/key_writer.h"
 #include "cache/page_pool.h"
-#include "kernels/code_feedback.h"
+#include "kernels/entries/code_feedback.h"
 #include "winnow/entries.h"
 #include "winnow/entry_type.h"
 #include "winnow/error.h"

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "cache/ragged_cache.h"
-#include "kernels/rows.h"
-#include "kernels/run_cursor.h"
+#include "kernels/entries/rows.h"
+#include "kernels/entries/run_cursor.h"
 #include "winnow/error.h"
 
 namespace winnow {

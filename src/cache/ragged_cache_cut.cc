@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "cache/ragged_cache.h"
-#include "kernels/rows.h"
+#include "kernels/entries/rows.h"
 #include "winnow/error.h"
 
 namespace winnow {

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "cache/ragged_cache.h"
-#include "kernels/rows.h"
+#include "kernels/entries/rows.h"
 #include "winnow/error.h"
 
 namespace winnow {

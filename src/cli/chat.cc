@@ -20,7 +20,7 @@
 #include "cli/prompt_source.h"
 #include "cli/ranks.h"
 #include "cli/sampling_flags.h"
-#include "model/longest_token.h"
+#include "sampling/longest_token.h"
 #include "winnow/error.h"
 
 namespace winnow::cli {

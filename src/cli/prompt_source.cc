@@ -9,7 +9,7 @@
 #include "base/utf8.h"
 #include "cli/command_line.h"
 #include "cli/prefill_step.h"
-#include "model/longest_token.h"
+#include "sampling/longest_token.h"
 #include "winnow/error.h"
 
 namespace winnow::cli {

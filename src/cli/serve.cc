@@ -27,7 +27,7 @@
 #include "cli/prompt_source.h"
 #include "cli/ranks.h"
 #include "cli/sampling_flags.h"
-#include "model/split_name.h"
+#include "gguf/split_name.h"
 #include "mpi/mpi_link.h"
 #include "server/service.h"
 #include "winnow/batch.h"

@@ -1,7 +1,7 @@
 // What the kernels get of a model's layer.
 #pragma once
 
-#include "kernels/attention.h"
+#include "kernels/attention/attention.h"
 #include "model/model_impl.h"
 #include "winnow/entry_type.h"
 

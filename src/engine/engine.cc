@@ -8,8 +8,8 @@
 #include "engine/engine_impl.h"
 #include "engine/stored_numbers.h"
 #include "engine/stored_options.h"
-#include "kernels/isa.h"
-#include "kernels/quantised_product.h"
+#include "kernels/products/quantised_product.h"
+#include "kernels/simd/isa.h"
 #include "model/stored_product.h"
 #include "winnow/error.h"
 

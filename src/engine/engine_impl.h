@@ -18,7 +18,7 @@
 #include "engine/pipeline.h"
 #include "engine/prefill/converted_layer.h"
 #include "engine/recurrent_state.h"
-#include "eviction/cut.h"
+#include "eviction/cut/cut.h"
 #include "model/compute.h"
 #include "model/model_impl.h"
 #include "model/rotation.h"

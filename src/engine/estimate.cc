@@ -10,7 +10,7 @@
 #include "engine/prefill/loss_search.h"
 #include "engine/prefill/reconstruction.h"
 #include "engine/session_options.h"
-#include "eviction/fitting_window.h"
+#include "eviction/cut/fitting_window.h"
 #include "winnow/error.h"
 
 namespace winnow {

@@ -1,6 +1,6 @@
 #include "winnow/instruction_set.h"
 
-#include "kernels/isa.h"
+#include "kernels/simd/isa.h"
 
 namespace winnow {
 

@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "engine/pipeline.h"
-#include "model/gguf_file.h"
+#include "gguf/gguf_file.h"
 #include "winnow/error.h"
 
 namespace winnow {

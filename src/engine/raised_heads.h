@@ -8,8 +8,8 @@
 
 #include "cache/ragged_cache.h"
 #include "engine/engine_impl.h"
-#include "eviction/cut.h"
-#include "kernels/code_feedback.h"
+#include "eviction/cut/cut.h"
+#include "kernels/entries/code_feedback.h"
 #include "winnow/layer_view.h"
 
 namespace winnow {

@@ -4,9 +4,9 @@
 
 #include <algorithm>
 
-#include "kernels/delta_rule.h"
-#include "kernels/selective_scan.h"
-#include "kernels/short_convolution.h"
+#include "kernels/recurrences/delta_rule.h"
+#include "kernels/recurrences/selective_scan.h"
+#include "kernels/recurrences/short_convolution.h"
 
 namespace winnow {
 namespace {

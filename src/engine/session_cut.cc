@@ -11,7 +11,7 @@
 #include "engine/evidence/reference_attention.h"
 #include "engine/raised_heads.h"
 #include "engine/session_options.h"
-#include "eviction/fitting_window.h"
+#include "eviction/cut/fitting_window.h"
 #include "winnow/error.h"
 
 namespace winnow {

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "engine/evidence/key_feedback.h"
-#include "eviction/cut.h"
+#include "eviction/cut/cut.h"
 #include "winnow/error.h"
 
 namespace winnow {

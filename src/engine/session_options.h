@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "cache/ragged_cache.h"
-#include "eviction/cut.h"
+#include "eviction/cut/cut.h"
 #include "model/model_impl.h"
 #include "winnow/layer_view.h"
 #include "winnow/session.h"

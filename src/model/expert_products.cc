@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "kernels/quantised_product.h"
+#include "kernels/products/quantised_product.h"
 #include "model/compute.h"
 #include "model/interleaved_weights.h"
 #include "model/quantised_rows.h"

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <initializer_list>
 
-#include "kernels/rms_norm.h"
+#include "kernels/products/rms_norm.h"
 
 namespace winnow {
 namespace {

@@ -8,8 +8,8 @@
 #include <cstdint>
 #include <thread>
 
-#include "kernels/quantised_product.h"
-#include "model/gguf_file.h"
+#include "gguf/gguf_file.h"
+#include "kernels/products/quantised_product.h"
 
 namespace winnow {
 namespace {

@@ -1,5 +1,5 @@
-// Weight matrices with interleaved rows (kernels/interleaved_rows.h), in memory of their own, where the processor's
-// products take them so: a step of decoding then reads at the memory's speed instead of its own.
+// Weight matrices with interleaved rows (kernels/products/interleaved_rows.h), in memory of their own, where the
+// processor's products take them so: a step of decoding then reads at the memory's speed instead of its own.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include "kernels/interleaved_rows.h"
+#include "kernels/products/interleaved_rows.h"
 
 struct ggml_context;
 struct ggml_tensor;

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "model/gguf_file.h"
+#include "gguf/gguf_file.h"
 #include "winnow/error.h"
 
 namespace winnow {

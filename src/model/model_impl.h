@@ -4,11 +4,11 @@
 #include <mutex>
 #include <vector>
 
-#include "model/chat_template.h"
-#include "model/gguf_file.h"
+#include "gguf/gguf_file.h"
 #include "model/interleaved_weights.h"
-#include "model/tokenizer.h"
 #include "model/weights.h"
+#include "text/chat_template.h"
+#include "text/tokenizer.h"
 #include "winnow/model.h"
 
 namespace winnow {

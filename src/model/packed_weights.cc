@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "base/one_openmp_thread.h"
-#include "kernels/weight_rows.h"
+#include "kernels/products/weight_rows.h"
 #include "model/compute.h"
 #include "model/interleaved_weights.h"
 #include "model/weights.h"

@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/quantised_product.h"
+#include "kernels/products/quantised_product.h"
 
 namespace winnow {
 

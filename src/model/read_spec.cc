@@ -5,9 +5,9 @@
 #include <limits>
 #include <string>
 
-#include "kernels/delta_rule.h"
-#include "kernels/selective_scan.h"
-#include "kernels/short_convolution.h"
+#include "kernels/recurrences/delta_rule.h"
+#include "kernels/recurrences/selective_scan.h"
+#include "kernels/recurrences/short_convolution.h"
 #include "model/metadata.h"
 #include "model/weights.h"
 #include "winnow/entries.h"

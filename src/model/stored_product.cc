@@ -6,7 +6,7 @@
 #include <cassert>
 #include <cstdint>
 
-#include "kernels/quantised_product.h"
+#include "kernels/products/quantised_product.h"
 #include "model/compute.h"
 #include "model/interleaved_weights.h"
 #include "model/quantised_rows.h"

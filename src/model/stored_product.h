@@ -8,7 +8,7 @@ namespace winnow {
 
 class Compute;
 
-// Whether the weight's type has a product of ours on this processor (kernels/quantised_product.h).
+// Whether the weight's type has a product of ours on this processor (kernels/products/quantised_product.h).
 bool has_int8_product(const ggml_tensor* weight);
 
 // The rows that a product quantised last: the next one of the same rows takes them, too.

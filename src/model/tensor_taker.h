@@ -7,7 +7,7 @@
 #include <span>
 #include <string>
 
-#include "model/gguf_file.h"
+#include "gguf/gguf_file.h"
 #include "model/weights.h"
 
 namespace winnow {

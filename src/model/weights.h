@@ -4,8 +4,8 @@
 #include <memory>
 #include <vector>
 
+#include "gguf/gguf_file.h"
 #include "model/architecture.h"
-#include "model/gguf_file.h"
 #include "model/layer_spec.h"
 
 struct ggml_context;

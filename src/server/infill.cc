@@ -1,7 +1,7 @@
 #include "server/infill.h"
 
-#include "model/infill_tokens.h"
 #include "model/model_impl.h"
+#include "text/infill_tokens.h"
 #include "winnow/error.h"
 
 namespace winnow::server {

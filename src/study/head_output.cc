@@ -4,9 +4,9 @@
 #include <cstddef>
 #include <limits>
 
-#include "eviction/matrix_product.h"
-#include "eviction/stored_rows.h"
-#include "kernels/softmax_row.h"
+#include "eviction/evidence/stored_rows.h"
+#include "eviction/refit/matrix_product.h"
+#include "kernels/attention/softmax_row.h"
 #include "study/calibrate/marginal_utility.h"
 
 namespace winnow {

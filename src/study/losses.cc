@@ -4,10 +4,11 @@
 #include <cmath>
 #include <numeric>
 
-#include "eviction/aligned_bytes.h"
-#include "eviction/query_rows.h"
-#include "eviction/stored_rows.h"
-#include "kernels/window_statistics.h"
+#include "base/aligned_bytes.h"
+#include "eviction/evidence/query_rows.h"
+#include "eviction/evidence/stored_rows.h"
+#include "kernels/statistics/projected_norms.h"
+#include "kernels/statistics/window_statistics.h"
 #include "winnow/layer_evidence.h"
 
 namespace winnow {

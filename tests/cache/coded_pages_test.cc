@@ -10,8 +10,8 @@
 
 #include "cache/coded_rows.h"
 #include "expect_error.h"
-#include "kernels/code_feedback.h"
-#include "kernels/rotated_codes.h"
+#include "kernels/entries/code_feedback.h"
+#include "kernels/entries/rotated_codes.h"
 
 namespace winnow {
 namespace {

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "cache/cache_test_support.h"
-#include "kernels/rows.h"
+#include "kernels/entries/rows.h"
 
 namespace winnow {
 

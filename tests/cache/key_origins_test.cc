@@ -10,7 +10,7 @@
 
 #include "cache/coded_rows.h"
 #include "expect_error.h"
-#include "kernels/code_feedback.h"
+#include "kernels/entries/code_feedback.h"
 
 namespace winnow {
 namespace {

@@ -14,8 +14,8 @@
 #include <utility>
 
 #include "engine/engine_test_support.h"
-#include "kernels/quantised_product.h"
-#include "model/tokenizer.h"
+#include "kernels/products/quantised_product.h"
+#include "text/tokenizer.h"
 #include "winnow/embedding.h"
 #include "winnow/log_softmax.h"
 

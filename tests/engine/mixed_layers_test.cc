@@ -4,7 +4,7 @@
 #include <limits>
 
 #include "engine/engine_test_support.h"
-#include "model/gguf_file.h"
+#include "gguf/gguf_file.h"
 
 namespace winnow::test {
 namespace {

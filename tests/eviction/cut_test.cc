@@ -1,13 +1,13 @@
-#include "eviction/cut.h"
+#include "eviction/cut/cut.h"
 
 #include <gtest/gtest.h>
 
 #include <limits>
 #include <numeric>
 
-#include "eviction/fitting_window.h"
+#include "eviction/cut/fitting_window.h"
+#include "eviction/options/registry.h"
 #include "eviction/random_cache.h"
-#include "eviction/registry.h"
 #include "expect_error.h"
 #include "winnow/error.h"
 

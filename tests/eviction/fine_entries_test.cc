@@ -1,5 +1,5 @@
 // Which entries have more bits; and entries of several types read by a scorer.
-#include "eviction/fine_entries.h"
+#include "eviction/cut/fine_entries.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <random>
 
 #include "eviction/random_cache.h"
-#include "kernels/rows.h"
+#include "kernels/entries/rows.h"
 #include "winnow/layer_evidence.h"
 
 namespace winnow {

@@ -1,8 +1,8 @@
 #include <gtest/gtest.h>
 
-#include "eviction/option_table.h"
-#include "eviction/registry.h"
-#include "eviction/same_method.h"
+#include "eviction/options/option_table.h"
+#include "eviction/options/registry.h"
+#include "eviction/options/same_method.h"
 #include "expect_error.h"
 #include "winnow/error.h"
 

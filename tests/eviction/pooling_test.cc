@@ -1,4 +1,4 @@
-#include "eviction/pooling.h"
+#include "eviction/evidence/pooling.h"
 
 #include <gtest/gtest.h>
 

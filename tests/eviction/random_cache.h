@@ -8,7 +8,7 @@
 #include <random>
 #include <vector>
 
-#include "eviction/cut.h"
+#include "eviction/cut/cut.h"
 #include "winnow/layer_view.h"
 
 namespace winnow::testing {

@@ -3,9 +3,9 @@
 
 #include <gtest/gtest.h>
 
-#include "eviction/option_table.h"
+#include "eviction/options/option_table.h"
+#include "eviction/options/registry.h"
 #include "eviction/random_cache.h"
-#include "eviction/registry.h"
 #include "expect_error.h"
 
 namespace winnow {

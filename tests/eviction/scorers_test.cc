@@ -1,8 +1,8 @@
 // Scorers against the obvious computation from the whole attention matrix.
 #include <gtest/gtest.h>
 
+#include "eviction/options/registry.h"
 #include "eviction/random_cache.h"
-#include "eviction/registry.h"
 
 namespace winnow {
 namespace {

@@ -1,9 +1,9 @@
 // Who shares work pays for it as if alone, whoever did it. Time here is a counter.
-#include "eviction/shared_costs.h"
+#include "eviction/evidence/shared_costs.h"
 
 #include <gtest/gtest.h>
 
-#include "eviction/layer_scoring.h"
+#include "eviction/cut/layer_scoring.h"
 #include "eviction/random_cache.h"
 
 namespace winnow {

@@ -1,4 +1,4 @@
-#include "eviction/shares.h"
+#include "eviction/cut/shares.h"
 
 #include <gtest/gtest.h>
 

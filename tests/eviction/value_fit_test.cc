@@ -1,4 +1,4 @@
-#include "eviction/value_fit.h"
+#include "eviction/refit/value_fit.h"
 
 #include <gtest/gtest.h>
 

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "base/utf8.h"
-#include "model/chat_template.h"
 #include "model/tiny_model.h"
-#include "model/tokenizer.h"
+#include "text/chat_template.h"
+#include "text/tokenizer.h"
 
 namespace {
 

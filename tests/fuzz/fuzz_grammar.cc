@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "model/grammar.h"
-#include "model/grammar_matcher.h"
 #include "model/tiny_model.h"
-#include "model/tokenizer.h"
+#include "text/grammar.h"
+#include "text/grammar_matcher.h"
+#include "text/tokenizer.h"
 #include "winnow/error.h"
 
 namespace {

@@ -11,11 +11,11 @@
 #include <string>
 
 #include "base/utf8.h"
-#include "model/grammar_matcher.h"
 #include "model/tiny_model.h"
 #include "schema/pattern_grammar.h"
 #include "schema/schema_grammar.h"
 #include "schema/text_automaton.h"
+#include "text/grammar_matcher.h"
 #include "winnow/error.h"
 #include "winnow/json_grammar.h"
 

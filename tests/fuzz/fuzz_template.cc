@@ -8,10 +8,10 @@
 #include <string>
 
 #include "base/fnv1a.h"
-#include "model/chat_template.h"
-#include "model/grammar.h"
 #include "model/tiny_model.h"
-#include "model/tokenizer.h"
+#include "text/chat_template.h"
+#include "text/grammar.h"
+#include "text/tokenizer.h"
 #include "winnow/error.h"
 
 namespace {

@@ -8,12 +8,12 @@
 #include <stdexcept>
 #include <vector>
 
-#include "eviction/value_fit.h"
+#include "eviction/refit/value_fit.h"
 #include "golden/checks.h"
 #include "golden/golden_file.h"
-#include "kernels/half.h"
-#include "kernels/rotated_codes.h"
-#include "kernels/rows.h"
+#include "kernels/entries/rotated_codes.h"
+#include "kernels/entries/rows.h"
+#include "kernels/simd/half.h"
 
 namespace winnow::golden {
 namespace {

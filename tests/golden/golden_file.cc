@@ -6,7 +6,7 @@
 #include <iterator>
 #include <stdexcept>
 
-#include "kernels/half.h"
+#include "kernels/simd/half.h"
 
 namespace winnow::golden {
 namespace {

@@ -5,7 +5,7 @@
 #include <numeric>
 #include <stdexcept>
 
-#include "eviction/cut.h"
+#include "eviction/cut/cut.h"
 #include "golden/checks.h"
 #include "golden/golden_file.h"
 #include "golden/scoring_case.h"

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "eviction/cut.h"
+#include "eviction/cut/cut.h"
 #include "golden/golden_file.h"
 #include "winnow/layer_view.h"
 

@@ -5,7 +5,7 @@
 
 #include "eviction/layers/cake.h"
 #include "eviction/layers/lava.h"
-#include "eviction/registry.h"
+#include "eviction/options/registry.h"
 #include "eviction/selectors/critical.h"
 #include "golden/checks.h"
 #include "golden/scoring_case.h"

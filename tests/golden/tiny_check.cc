@@ -4,7 +4,7 @@
 #include <numeric>
 
 #include "engine/engine_impl.h"
-#include "eviction/registry.h"
+#include "eviction/options/registry.h"
 #include "golden/checks.h"
 #include "golden/golden_file.h"
 #include "golden/scoring_case.h"

@@ -2,8 +2,8 @@
 
 #include <tuple>
 
-#include "kernels/attention.h"
-#include "kernels/bf16_attention.h"
+#include "kernels/attention/attention.h"
+#include "kernels/attention/bf16_attention.h"
 #include "kernels/reference/reference.h"
 #include "kernels/test_head.h"
 

@@ -1,4 +1,4 @@
-#include "kernels/code_feedback.h"
+#include "kernels/entries/code_feedback.h"
 
 #include <gtest/gtest.h>
 
@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
+#include "kernels/entries/rotated_codes.h"
 #include "kernels/normal_numbers.h"
 #include "kernels/reference/reference.h"
-#include "kernels/rotated_codes.h"
 #include "kernels/test_head.h"
 
 namespace winnow::kernels {

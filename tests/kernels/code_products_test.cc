@@ -1,4 +1,4 @@
-#include "kernels/code_products.h"
+#include "kernels/attention/code_products.h"
 
 #include <gtest/gtest.h>
 
@@ -7,11 +7,11 @@
 #include <initializer_list>
 #include <vector>
 
+#include "kernels/entries/rotated_codes.h"
+#include "kernels/entries/rows.h"
 #include "kernels/normal_numbers.h"
-#include "kernels/rotated_codes.h"
-#include "kernels/rows.h"
+#include "kernels/simd/tiling.h"
 #include "kernels/test_head.h"
-#include "kernels/tiling.h"
 
 namespace winnow::kernels {
 namespace {

@@ -1,8 +1,8 @@
 #include <gtest/gtest.h>
 
-#include "kernels/attention.h"
-#include "kernels/bf16_attention.h"
-#include "kernels/code_products.h"
+#include "kernels/attention/attention.h"
+#include "kernels/attention/bf16_attention.h"
+#include "kernels/attention/code_products.h"
 #include "kernels/reference/reference.h"
 #include "kernels/test_head.h"
 

@@ -1,5 +1,5 @@
 // The gated delta rule against its definition in double precision, in turns of every size.
-#include "kernels/delta_rule.h"
+#include "kernels/recurrences/delta_rule.h"
 
 #include <gtest/gtest.h>
 

@@ -1,12 +1,12 @@
 // The vectorised power of two has no entry of its own: it is tested here, compiled for every instruction set.
-#include "kernels/simd_targets.h"
+#include "kernels/simd/simd_targets.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/exp_test.cc"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include "kernels/exp-inl.h"
+#include "kernels/simd/exp-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace winnow::kernels {

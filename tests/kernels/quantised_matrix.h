@@ -11,9 +11,9 @@
 #include <random>
 #include <vector>
 
-#include "kernels/half.h"
+#include "kernels/products/weight_blocks.h"
 #include "kernels/reference/weights.h"
-#include "kernels/weight_blocks.h"
+#include "kernels/simd/half.h"
 
 namespace winnow::kernels {
 

@@ -1,5 +1,5 @@
 // Products of quantised weights against double precision on the same quantised numbers.
-#include "kernels/quantised_product.h"
+#include "kernels/products/quantised_product.h"
 
 #include <gtest/gtest.h>
 #include <hwy/aligned_allocator.h>

@@ -1,9 +1,9 @@
-#include "kernels/query_moments.h"
+#include "kernels/statistics/query_moments.h"
 
 #include <gtest/gtest.h>
 
+#include "kernels/entries/rotated_codes.h"
 #include "kernels/reference/reference.h"
-#include "kernels/rotated_codes.h"
 #include "kernels/test_head.h"
 
 namespace winnow::kernels {

@@ -1,4 +1,4 @@
-#include "kernels/rms_norm.h"
+#include "kernels/products/rms_norm.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "kernels/rotated_codes.h"
+#include "kernels/entries/rotated_codes.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <random>
 #include <vector>
 
-#include "kernels/nearest_level.h"
+#include "kernels/entries/nearest_level.h"
 #include "kernels/reference/reference.h"
 #include "kernels/test_head.h"
 

@@ -1,4 +1,4 @@
-#include "kernels/rows.h"
+#include "kernels/entries/rows.h"
 
 #include <gtest/gtest.h>
 
@@ -7,10 +7,11 @@
 #include <cstring>
 #include <limits>
 
-#include "kernels/bf16_attention.h"
+#include "kernels/entries/rotated_codes.h"
 #include "kernels/normal_numbers.h"
 #include "kernels/reference/reference.h"
-#include "kernels/rotated_codes.h"
+#include "kernels/statistics/bf16_statistics.h"
+#include "kernels/statistics/projected_norms.h"
 #include "kernels/test_head.h"
 
 namespace winnow::kernels {

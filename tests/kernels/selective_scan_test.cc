@@ -1,5 +1,5 @@
 // Mamba-2's scan against its definition in double precision, in turns of every size.
-#include "kernels/selective_scan.h"
+#include "kernels/recurrences/selective_scan.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // The convolutions against double precision, in turns of every size and on parts of the channels.
-#include "kernels/short_convolution.h"
+#include "kernels/recurrences/short_convolution.h"
 
 #include <gtest/gtest.h>
 

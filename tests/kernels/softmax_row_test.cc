@@ -1,4 +1,4 @@
-#include "kernels/softmax_row.h"
+#include "kernels/attention/softmax_row.h"
 
 #include <gtest/gtest.h>
 

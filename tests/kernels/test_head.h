@@ -13,8 +13,8 @@
 #include <string>
 #include <vector>
 
-#include "kernels/isa.h"
-#include "kernels/rows.h"
+#include "kernels/entries/rows.h"
+#include "kernels/simd/isa.h"
 #include "winnow/entries.h"
 
 namespace winnow::kernels {

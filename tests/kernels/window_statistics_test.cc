@@ -1,11 +1,11 @@
-#include "kernels/window_statistics.h"
+#include "kernels/statistics/window_statistics.h"
 
 #include <gtest/gtest.h>
 
-#include "kernels/attention.h"
-#include "kernels/bf16_attention.h"
-#include "kernels/bf16_split_scores.h"
+#include "kernels/attention/attention.h"
+#include "kernels/attention/bf16_attention.h"
 #include "kernels/reference/reference.h"
+#include "kernels/statistics/bf16_split_scores.h"
 #include "kernels/test_head.h"
 
 namespace winnow::kernels {

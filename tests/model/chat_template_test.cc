@@ -1,11 +1,11 @@
 // Chat templates: what is rendered, and what hostile ones may not do.
-#include "model/chat_template.h"
+#include "text/chat_template.h"
 
 #include <gtest/gtest.h>
 
 #include "expect_error.h"
 #include "model/tiny_model.h"
-#include "model/tokenizer.h"
+#include "text/tokenizer.h"
 
 namespace winnow::test {
 namespace {

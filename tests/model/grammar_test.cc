@@ -10,8 +10,8 @@
 
 #include "base/utf8.h"
 #include "expect_error.h"
-#include "model/grammar_matcher.h"
 #include "model/tiny_model.h"
+#include "text/grammar_matcher.h"
 #include "winnow/error.h"
 #include "winnow/sampling.h"
 

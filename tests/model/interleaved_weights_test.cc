@@ -4,8 +4,8 @@
 #include <ggml.h>
 #include <gtest/gtest.h>
 
-#include "kernels/isa.h"
-#include "kernels/quantised_product.h"
+#include "kernels/products/quantised_product.h"
+#include "kernels/simd/isa.h"
 #include "model/model_impl.h"
 #include "model/tiny_model.h"
 #include "winnow/session.h"

@@ -9,8 +9,8 @@
 #include <stdexcept>
 #include <vector>
 
-#include "model/ggml_log.h"
-#include "model/gguf_file.h"
+#include "gguf/ggml_log.h"
+#include "gguf/gguf_file.h"
 #include "model/tiny_model.h"
 #include "model/weights.h"
 

@@ -8,8 +8,8 @@
 #include <random>
 #include <vector>
 
-#include "kernels/isa.h"
-#include "kernels/weight_rows.h"
+#include "kernels/products/weight_rows.h"
+#include "kernels/simd/isa.h"
 #include "model/compute.h"
 #include "model/weights.h"
 

@@ -12,8 +12,8 @@
 
 #include "engine/engine_test_support.h"
 #include "expect_error.h"
-#include "model/gguf_file.h"
-#include "model/split_name.h"
+#include "gguf/gguf_file.h"
+#include "gguf/split_name.h"
 
 namespace winnow::test {
 namespace {

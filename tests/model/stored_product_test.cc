@@ -9,8 +9,8 @@
 #include <random>
 #include <vector>
 
-#include "kernels/isa.h"
-#include "kernels/quantised_product.h"
+#include "kernels/products/quantised_product.h"
+#include "kernels/simd/isa.h"
 #include "model/compute.h"
 #include "model/weights.h"
 

@@ -1,5 +1,5 @@
 // Text to tokens and back with the tokenizer of a tiny model.
-#include "model/tokenizer.h"
+#include "text/tokenizer.h"
 
 #include <gguf.h>
 #include <gtest/gtest.h>
@@ -9,10 +9,10 @@
 #include <thread>
 #include <vector>
 
-#include "model/longest_token.h"
-#include "model/piece_memo.h"
-#include "model/special_tokens.h"
 #include "model/tiny_model.h"
+#include "sampling/longest_token.h"
+#include "text/piece_memo.h"
+#include "text/special_tokens.h"
 #include "winnow/error.h"
 #include "winnow/model.h"
 

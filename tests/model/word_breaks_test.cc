@@ -1,6 +1,6 @@
 // Long texts in windows, for every name of a way to cut words that libllama knows, beside libllama's tokens of the text
 // in one piece, which take a thread with a large stack.
-#include "model/word_breaks.h"
+#include "text/word_breaks.h"
 
 #include <gguf.h>
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "model/tiny_model.h"
-#include "model/tokenizer.h"
+#include "text/tokenizer.h"
 #include "winnow/error.h"
 
 namespace winnow::test {

@@ -8,9 +8,9 @@
 #include <fstream>
 #include <memory>
 
-#include "model/grammar_matcher.h"
 #include "model/tiny_model.h"
 #include "schema/gbnf_matcher.h"
+#include "text/grammar_matcher.h"
 #include "winnow/error.h"
 #include "winnow/json_grammar.h"
 #include "winnow/sampling.h"

@@ -6,7 +6,7 @@
 #include <filesystem>
 
 #include "expect_error.h"
-#include "kernels/rows.h"
+#include "kernels/entries/rows.h"
 #include "study/calibrate/oracle.h"
 #include "study/calibrate/scorer_choice.h"
 #include "study/tiny_prompt.h"

@@ -8,7 +8,7 @@
 #include <functional>
 #include <numeric>
 
-#include "eviction/stored_rows.h"
+#include "eviction/evidence/stored_rows.h"
 #include "study/calibrate/refitted_loss.h"
 #include "study/tiny_prompt.h"
 #include "winnow/observe.h"

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "engine/attention_shape.h"
-#include "kernels/rows.h"
+#include "kernels/entries/rows.h"
 
 namespace winnow {
 namespace {

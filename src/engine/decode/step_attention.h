@@ -7,11 +7,11 @@
 #include <span>
 #include <vector>
 
+#include "base/aligned_bytes.h"
 #include "cache/ragged_cache.h"
 #include "engine/evidence/query_evidence.h"
 #include "engine/recurrent_rows.h"
-#include "eviction/aligned_bytes.h"
-#include "kernels/attention.h"
+#include "kernels/attention/attention.h"
 #include "model/compute.h"
 #include "model/graph_builder.h"
 #include "model/model_impl.h"

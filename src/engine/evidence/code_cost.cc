@@ -8,11 +8,11 @@
 #include <span>
 
 #include "cache/ragged_cache.h"
-#include "eviction/matrix_product.h"
-#include "kernels/rotated_codes.h"
-#include "kernels/rows.h"
-#include "kernels/run_cursor.h"
-#include "kernels/softmax_row.h"
+#include "eviction/refit/matrix_product.h"
+#include "kernels/attention/softmax_row.h"
+#include "kernels/entries/rotated_codes.h"
+#include "kernels/entries/rows.h"
+#include "kernels/entries/run_cursor.h"
 
 namespace winnow {
 namespace {

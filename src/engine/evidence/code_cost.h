@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "kernels/code_feedback.h"
+#include "kernels/entries/code_feedback.h"
 #include "winnow/entry_type.h"
 #include "winnow/layer_view.h"
 

@@ -1,7 +1,7 @@
 #include "engine/evidence/key_feedback.h"
 
-#include "kernels/query_moments.h"
-#include "kernels/rotated_codes.h"
+#include "kernels/entries/rotated_codes.h"
+#include "kernels/statistics/query_moments.h"
 
 namespace winnow {
 

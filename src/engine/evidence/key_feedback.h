@@ -1,5 +1,5 @@
 // How the keys of a layer become codes: by what its reference rows, queries as they may follow the prompt or turn, see
-// of their errors (kernels/code_feedback.h).
+// of their errors (kernels/entries/code_feedback.h).
 #pragma once
 
 #include <cstddef>

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "engine/engine_impl.h"
-#include "eviction/cut.h"
+#include "eviction/cut/cut.h"
 
 namespace winnow {
 

@@ -7,7 +7,7 @@
 #include <ostream>
 #include <span>
 
-#include "kernels/query_moments.h"
+#include "kernels/statistics/query_moments.h"
 
 namespace winnow {
 namespace {

@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/aligned_bytes.h"
 #include "engine/evidence/query_evidence.h"
-#include "eviction/aligned_bytes.h"
-#include "eviction/query_rows.h"
-#include "eviction/stored_rows.h"
-#include "eviction/value_fit.h"
-#include "kernels/attention.h"
-#include "kernels/rows.h"
+#include "eviction/evidence/query_rows.h"
+#include "eviction/evidence/stored_rows.h"
+#include "eviction/refit/value_fit.h"
+#include "kernels/attention/attention.h"
+#include "kernels/entries/rows.h"
 #include "winnow/layer_evidence.h"
 
 namespace winnow {

@@ -9,7 +9,7 @@
 #include "engine/evidence/key_feedback.h"
 #include "engine/prefill/reconstruction.h"
 #include "engine/raised_heads.h"
-#include "eviction/query_rows.h"
+#include "eviction/evidence/query_rows.h"
 
 namespace winnow {
 namespace {

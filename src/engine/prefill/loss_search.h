@@ -14,7 +14,7 @@
 
 #include "engine/engine_impl.h"
 #include "engine/evidence/reference_attention.h"
-#include "eviction/cut.h"
+#include "eviction/cut/cut.h"
 #include "winnow/error.h"
 
 namespace winnow {

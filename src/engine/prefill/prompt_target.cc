@@ -6,7 +6,7 @@
 
 #include "engine/raised_heads.h"
 #include "engine/session_options.h"
-#include "eviction/fitting_window.h"
+#include "eviction/cut/fitting_window.h"
 
 namespace winnow {
 

@@ -9,7 +9,7 @@
 #include "engine/engine_impl.h"
 #include "engine/evidence/layer_views.h"
 #include "engine/prefill/loss_search.h"
-#include "eviction/cut.h"
+#include "eviction/cut/cut.h"
 
 namespace winnow {
 

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <span>
 
-#include "kernels/attention.h"
-#include "kernels/rows.h"
+#include "kernels/attention/attention.h"
+#include "kernels/entries/rows.h"
 
 namespace winnow {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <charconv>
 
-#include "eviction/same_method.h"
+#include "eviction/options/same_method.h"
 #include "winnow/error.h"
 
 namespace winnow::eval {

@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "eval/run/runner_impl.h"
-#include "eviction/cut.h"
+#include "eviction/cut/cut.h"
 
 namespace winnow::eval {
 namespace {

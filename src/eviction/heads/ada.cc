@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "eviction/registry.h"
-#include "eviction/shares.h"
+#include "eviction/cut/shares.h"
+#include "eviction/options/registry.h"
 
 namespace winnow {
 namespace {

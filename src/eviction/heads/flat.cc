@@ -1,6 +1,6 @@
 // flat: as many as the head has among the layer's best scores, without a safeguard.
 // LAVa (EMNLP 2025), Algorithm 1.
-#include "eviction/registry.h"
+#include "eviction/options/registry.h"
 
 namespace winnow {
 namespace {

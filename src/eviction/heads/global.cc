@@ -1,5 +1,5 @@
 // global: goes with the layer allocator of the same name, which allots over all heads of the model at once.
-#include "eviction/registry.h"
+#include "eviction/options/registry.h"
 #include "winnow/error.h"
 
 namespace winnow {

@@ -1,8 +1,8 @@
 // headkv: by a static per-head importance, over all heads of the model. HeadKV, arXiv 2410.19258.
 // Under another layer allocator: the heads of a layer share its budget by the table's weights.
-#include "eviction/head_importance_table.h"
-#include "eviction/registry.h"
-#include "eviction/shares.h"
+#include "eviction/cut/shares.h"
+#include "eviction/options/registry.h"
+#include "eviction/tables/head_importance_table.h"
 
 namespace winnow {
 namespace {

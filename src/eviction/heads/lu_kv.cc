@@ -1,8 +1,8 @@
 // lu-kv: by a calibrated profile, over all heads of the model. LU-KV ("Predicting Future Utility").
 // Under another layer allocator: the heads of a layer share its budget by the table's weights.
-#include "eviction/lu_kv_table.h"
-#include "eviction/registry.h"
-#include "eviction/shares.h"
+#include "eviction/cut/shares.h"
+#include "eviction/options/registry.h"
+#include "eviction/tables/lu_kv_table.h"
 
 namespace winnow {
 namespace {

@@ -1,6 +1,6 @@
 // uniform: every head the same.
-#include "eviction/registry.h"
-#include "eviction/shares.h"
+#include "eviction/cut/shares.h"
+#include "eviction/options/registry.h"
 
 namespace winnow {
 namespace {

@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "eviction/registry.h"
+#include "eviction/options/registry.h"
 
 namespace winnow {
 namespace {

@@ -1,6 +1,6 @@
 // duo-attention: retrieval heads whole, the others sinks and recency. DuoAttention, arXiv 2410.10819.
-#include "eviction/head_importance_table.h"
-#include "eviction/registry.h"
+#include "eviction/options/registry.h"
+#include "eviction/tables/head_importance_table.h"
 
 namespace winnow {
 namespace {

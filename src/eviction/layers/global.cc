@@ -1,6 +1,6 @@
 // global: no shares: the best scores of the whole model, over all layers and heads, after `floor` of each head. Exact
 // in cascade, since the best T of a union only shrinks.
-#include "eviction/registry.h"
+#include "eviction/options/registry.h"
 
 namespace winnow {
 namespace {

@@ -1,6 +1,6 @@
 // headkv: by a static per-head importance, over all heads of the model. HeadKV, arXiv 2410.19258.
-#include "eviction/head_importance_table.h"
-#include "eviction/registry.h"
+#include "eviction/options/registry.h"
+#include "eviction/tables/head_importance_table.h"
 
 namespace winnow {
 namespace {

@@ -5,7 +5,7 @@
 
 #include <cmath>
 
-#include "eviction/registry.h"
+#include "eviction/options/registry.h"
 
 namespace winnow {
 namespace {

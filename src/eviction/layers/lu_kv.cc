@@ -1,6 +1,6 @@
 // lu-kv: by a calibrated profile, over all heads of the model. LU-KV ("Predicting Future Utility").
-#include "eviction/lu_kv_table.h"
-#include "eviction/registry.h"
+#include "eviction/options/registry.h"
+#include "eviction/tables/lu_kv_table.h"
 
 namespace winnow {
 namespace {

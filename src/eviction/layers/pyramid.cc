@@ -1,6 +1,6 @@
 // pyramid: linear from B_0 = 2B - B_{L-1} down to B_{L-1} = B / beta, B the average prefix budget.
 // Cai et al., "PyramidKV: Dynamic KV Cache Compression based on Pyramidal Information Funneling", arXiv 2406.02069.
-#include "eviction/registry.h"
+#include "eviction/options/registry.h"
 
 namespace winnow {
 namespace {

@@ -1,5 +1,5 @@
 // uniform: every layer the same for each of its heads.
-#include "eviction/registry.h"
+#include "eviction/options/registry.h"
 
 namespace winnow {
 namespace {

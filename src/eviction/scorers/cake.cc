@@ -1,8 +1,8 @@
 // cake: mean_j A + gamma * var_j A over the window rows, pooled, reduced over the group.
 // Qin et al., "CAKE: Cascading and Adaptive KV Cache Eviction with Layer Preferences" (ICLR 2025), the eviction
 // indicator. The variance has w - 1 in the denominator, and is 0 with a single row.
-#include "eviction/pooling.h"
-#include "eviction/registry.h"
+#include "eviction/evidence/pooling.h"
+#include "eviction/options/registry.h"
 
 namespace winnow {
 namespace {

@@ -13,7 +13,7 @@
 #include <cmath>
 #include <cstddef>
 
-#include "eviction/registry.h"
+#include "eviction/options/registry.h"
 
 namespace winnow {
 namespace {

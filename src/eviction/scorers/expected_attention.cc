@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "eviction/registry.h"
+#include "eviction/options/registry.h"
 #include "winnow/error.h"
 
 namespace winnow {

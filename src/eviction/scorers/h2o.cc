@@ -3,10 +3,10 @@
 // 2306.14048. The column sums of the causal matrix are streamed from the rows' saved log-sum-exps: memory is linear in
 // the prompt. last-rows=n counts the last n rows only (as CriticalKV's authors simulate it). On a re-cut the rows are
 // those of the turn or chunk fed since the last one, while decoding the last window rows that the engine saved.
-#include "eviction/column_folds.h"
-#include "eviction/pooling.h"
-#include "eviction/query_rows.h"
-#include "eviction/registry.h"
+#include "eviction/evidence/column_folds.h"
+#include "eviction/evidence/pooling.h"
+#include "eviction/evidence/query_rows.h"
+#include "eviction/options/registry.h"
 #include "winnow/error.h"
 
 namespace winnow {

@@ -1,6 +1,6 @@
 // keydiff: minus the cosine between the key, as stored, and the mean of the L2-normalised keys, window included.
 // Park et al., "KeyDiff: Key Similarity-Based KV Cache Eviction", arXiv 2504.15364.
-#include "eviction/registry.h"
+#include "eviction/options/registry.h"
 
 namespace winnow {
 namespace {

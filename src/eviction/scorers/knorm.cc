@@ -1,6 +1,6 @@
 // knorm: minus the L2 norm of the key, as stored.
 // Devoto et al., "A Simple and Effective L2 Norm-Based Strategy for KV Cache Compression", arXiv 2406.11430.
-#include "eviction/registry.h"
+#include "eviction/options/registry.h"
 
 namespace winnow {
 namespace {

@@ -9,11 +9,11 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "eviction/column_folds.h"
-#include "eviction/matrix_product.h"
-#include "eviction/pooling.h"
-#include "eviction/query_rows.h"
-#include "eviction/registry.h"
+#include "eviction/evidence/column_folds.h"
+#include "eviction/evidence/pooling.h"
+#include "eviction/evidence/query_rows.h"
+#include "eviction/options/registry.h"
+#include "eviction/refit/matrix_product.h"
 #include "winnow/error.h"
 
 namespace winnow {

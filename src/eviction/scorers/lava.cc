@@ -2,8 +2,8 @@
 // LAVa (EMNLP 2025), the layer-wise attention output loss bound: scores of different heads can be compared.
 #include <algorithm>
 
-#include "eviction/registry.h"
-#include "eviction/window_scores.h"
+#include "eviction/evidence/window_scores.h"
+#include "eviction/options/registry.h"
 
 namespace winnow {
 namespace {

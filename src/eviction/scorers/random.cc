@@ -1,7 +1,7 @@
 // random: uniform noise in [0, 1), the control that every quality table needs. A number depends on (seed, layer, head,
 // position) alone: not on threads, and a token keeps it when the cache is cut again.
 #include "base/numbers.h"
-#include "eviction/registry.h"
+#include "eviction/options/registry.h"
 
 namespace winnow {
 namespace {

@@ -1,7 +1,7 @@
 // rms: root of the mean squared attention that a token gets from reference rows: queries of the prompt itself, spread
 // over it, as if they followed it. A mean of squares is the part of the attention's output that a token's value makes
 // up, where values are alike and independent.
-#include "eviction/registry.h"
+#include "eviction/options/registry.h"
 
 namespace winnow {
 namespace {

@@ -1,7 +1,7 @@
 // snapkv: attention of the window's rows on a prefix token, reduced over the rows, pooled, reduced over the group.
 // Li et al., "SnapKV: LLM Knows What You Are Looking for Before Generation", arXiv 2404.14469, section 4.
-#include "eviction/registry.h"
-#include "eviction/window_scores.h"
+#include "eviction/evidence/window_scores.h"
+#include "eviction/options/registry.h"
 
 namespace winnow {
 namespace {

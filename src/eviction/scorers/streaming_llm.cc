@@ -1,6 +1,6 @@
 // streaming-llm: sinks, then recency: the score of token i is i.
 // Xiao et al., "Efficient Streaming Language Models with Attention Sinks", arXiv 2309.17453.
-#include "eviction/registry.h"
+#include "eviction/options/registry.h"
 
 namespace winnow {
 namespace {

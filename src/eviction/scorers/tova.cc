@@ -3,7 +3,7 @@
 // counts as not attending to it.
 #include <algorithm>
 
-#include "eviction/registry.h"
+#include "eviction/options/registry.h"
 
 namespace winnow {
 namespace {

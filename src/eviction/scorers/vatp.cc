@@ -1,8 +1,8 @@
 // vatp: the snapkv score x the L1 norm of the token's value.
 // Guo et al., "Attention Score is not All You Need for Token Importance Indicator in KV Cache Reduction", arXiv
 // 2406.12335.
-#include "eviction/registry.h"
-#include "eviction/window_scores.h"
+#include "eviction/evidence/window_scores.h"
+#include "eviction/options/registry.h"
 
 namespace winnow {
 namespace {

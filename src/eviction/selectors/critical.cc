@@ -7,9 +7,9 @@
 #include <cmath>
 #include <string>
 
-#include "eviction/registry.h"
+#include "eviction/cut/shares.h"
+#include "eviction/options/registry.h"
 #include "eviction/selectors/chosen_candidates.h"
-#include "eviction/shares.h"
 #include "winnow/error.h"
 
 namespace winnow {

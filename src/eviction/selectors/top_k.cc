@@ -2,7 +2,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "eviction/registry.h"
+#include "eviction/options/registry.h"
 #include "eviction/selectors/chosen_candidates.h"
 
 namespace winnow {

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <limits>
 
-#include "kernels/rotated_codes.h"
+#include "kernels/entries/rotated_codes.h"
 
 namespace winnow::kernels::reference {
 namespace {

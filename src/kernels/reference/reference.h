@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "kernels/attention.h"
+#include "kernels/attention/attention.h"
 #include "winnow/entries.h"
 
 namespace winnow::kernels::reference {

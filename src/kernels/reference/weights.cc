@@ -4,7 +4,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "kernels/half.h"
+#include "kernels/simd/half.h"
 
 namespace winnow::kernels::reference {
 namespace {

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "kernels/weight_blocks.h"
+#include "kernels/products/weight_blocks.h"
 
 namespace winnow::kernels::reference {
 

@@ -4,9 +4,9 @@
 #include <map>
 #include <utility>
 
-#include "eviction/cut.h"
+#include "eviction/cut/cut.h"
+#include "eviction/evidence/stored_rows.h"
 #include "eviction/selectors/critical.h"
-#include "eviction/stored_rows.h"
 #include "study/analysis/attention_facts.h"
 #include "study/analysis/future_loss.h"
 #include "study/analysis/next_tokens.h"

@@ -1,7 +1,7 @@
 // What one layer's full attention is like: CAKE's, LAVa's and Ada-KV's figures.
 #pragma once
 
-#include "eviction/layer_scoring.h"
+#include "eviction/cut/layer_scoring.h"
 #include "study/analysis/analysis.h"
 #include "winnow/layer_view.h"
 

@@ -7,7 +7,7 @@
 #include <system_error>
 #include <utility>
 
-#include "eviction/cut.h"
+#include "eviction/cut/cut.h"
 #include "study/calibrate/marginal_utility.h"
 #include "study/calibrate/oracle.h"
 #include "study/calibrate/refitted_loss.h"

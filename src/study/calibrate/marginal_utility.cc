@@ -6,7 +6,7 @@
 #include <numeric>
 #include <queue>
 
-#include "eviction/stored_rows.h"
+#include "eviction/evidence/stored_rows.h"
 #include "winnow/ranking.h"
 
 namespace winnow {

@@ -5,11 +5,11 @@
 #include <cstddef>
 #include <limits>
 
-#include "eviction/matrix_product.h"
-#include "eviction/stored_rows.h"
-#include "eviction/value_fit.h"
-#include "kernels/rows.h"
-#include "kernels/softmax_row.h"
+#include "eviction/evidence/stored_rows.h"
+#include "eviction/refit/matrix_product.h"
+#include "eviction/refit/value_fit.h"
+#include "kernels/attention/softmax_row.h"
+#include "kernels/entries/rows.h"
 #include "study/head_output.h"
 #include "winnow/ranking.h"
 

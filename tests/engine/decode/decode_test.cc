@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "engine/engine_test_support.h"
-#include "kernels/isa.h"
+#include "kernels/simd/isa.h"
 
 namespace winnow::test {
 namespace {

@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "engine/engine_test_support.h"
-#include "eviction/registry.h"
+#include "eviction/options/registry.h"
 #include "expect_error.h"
-#include "kernels/rows.h"
+#include "kernels/entries/rows.h"
 #include "winnow/layer_evidence.h"
 #include "winnow/observe.h"
 #include "winnow/registry.h"

@@ -7,8 +7,8 @@
 #include <mutex>
 
 #include "engine/engine_test_support.h"
-#include "kernels/isa.h"
-#include "kernels/quantised_product.h"
+#include "kernels/products/quantised_product.h"
+#include "kernels/simd/isa.h"
 #include "winnow/instruction_set.h"
 #include "winnow/observe.h"
 

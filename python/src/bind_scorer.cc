@@ -1,0 +1,144 @@
+#include "bind_scorer.h"
+
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "bind_evidence.h"
+#include "bindings.h"
+#include "winnow/error.h"
+#include "winnow/option.h"
+#include "winnow/registry.h"
+#include "winnow/scorer.h"
+
+namespace winnow::python {
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+std::mutex ScorerErrors::mutex_;
+ScorerErrors* ScorerErrors::active_ = nullptr;
+
+ScorerErrors::ScorerErrors() {
+  const std::lock_guard lock(mutex_);
+  if (active_ != nullptr) throw Error(ErrorCode::kInvalidArgument, "one evaluation at a time: wait for the other");
+  active_ = this;
+}
+
+ScorerErrors::~ScorerErrors() {
+  const std::lock_guard lock(mutex_);
+  active_ = nullptr;
+}
+
+void ScorerErrors::pass_on() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (active_ == nullptr) throw;
+    if (!active_->first_) active_->first_ = std::current_exception();
+  }
+  throw Error(ErrorCode::kCancelled, "a scorer in Python failed");
+}
+
+void ScorerErrors::rethrow() const {
+  if (first_) std::rethrow_exception(first_);
+}
+
+namespace {
+
+// What of a scorer may be said again, in a notebook's cell that runs twice.
+struct Description {
+  Needed needed;
+  bool is_attention = false, is_mass = false;
+};
+
+// Holds nothing of Python's, which ends before the registry does: functions are in the table of winnow.scorers.
+class PythonScorer final : public Scorer {
+ public:
+  PythonScorer(std::string name, std::vector<Option> options) : name_(std::move(name)), options_(std::move(options)) {}
+
+  void describe(const Description& description) {
+    const std::lock_guard lock(mutex_);
+    description_ = description;
+  }
+
+  EvidenceNeeds needs(const EvictionOptions& options) const override { return description().needed.needs(options); }
+  std::vector<Option> options() const override { return options_; }
+  bool is_attention() const override { return description().is_attention; }
+  bool is_mass() const override { return description().is_mass || description().is_attention; }
+
+  LayerScores score(LayerEvidence& layer, const EvictionOptions& options) const override {
+    const nb::gil_scoped_acquire acquire;
+    try {
+      return call(layer, options);
+    } catch (...) {
+      ScorerErrors::pass_on();
+    }
+  }
+
+ private:
+  Description description() const {
+    const std::lock_guard lock(mutex_);
+    return description_;
+  }
+
+  LayerScores call(LayerEvidence& layer, const EvictionOptions& options) const {
+    const nb::object object = nb::cast(Evidence{name_, description().needed, &layer, &options});
+    // However it ends, what Python may still hold is no longer there.
+    const auto forget = [](Evidence* evidence) { evidence->layer = nullptr, evidence->options = nullptr; };
+    const std::unique_ptr<Evidence, decltype(forget)> held(nb::cast<Evidence*>(object), forget);
+    const nb::object made = nb::module_::import_("winnow.scorers").attr("_score")(name_, object);
+    using Row = nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+    LayerScores scores;
+    for (const nb::handle row : made) {
+      const auto array = nb::cast<Row>(row);
+      scores.emplace_back(array.data(), array.data() + array.size());
+    }
+    return scores;
+  }
+
+  const std::string name_;
+  const std::vector<Option> options_;
+  mutable std::mutex mutex_;
+  Description description_;
+};
+
+// By name, those that are registered: they are the registry's, and as long-lived.
+std::map<std::string, PythonScorer*>& registered() {
+  static std::map<std::string, PythonScorer*> table;
+  return table;
+}
+
+void describe_scorer(const std::string& name, const std::vector<std::string>& needs, std::vector<Option> options,
+                     bool is_attention, bool is_mass, const std::string& preset, const std::string& summary) {
+  Description description{.needed = {}, .is_attention = is_attention, .is_mass = is_mass};
+  for (const std::string& need : needs) description.needed.add(need);
+  if (const auto found = registered().find(name); found != registered().end()) {
+    found->second->describe(description);
+    return;
+  }
+  auto scorer = std::make_unique<PythonScorer>(name, std::move(options));
+  scorer->describe(description);
+  PythonScorer* const it = scorer.get();
+  register_scorer(name, std::move(scorer));
+  registered()[name] = it;
+  register_method(name, preset, summary);
+}
+
+}  // namespace
+
+void bind_scorer(nb::module_& module) {
+  nb::class_<Option>(module, "Option").def_ro("name", &Option::name).def_ro("fallback", &Option::fallback);
+  module.def("number_option", &number_option, "name"_a, "min"_a, "max"_a, "fallback"_a, "summary"_a);
+  module.def("integer_option", &integer_option, "name"_a, "min"_a, "max"_a, "fallback"_a, "summary"_a);
+  module.def("choice_option", &choice_option, "name"_a, "choices"_a, "fallback"_a, "summary"_a);
+  module.def("describe_scorer", &describe_scorer, "name"_a, "needs"_a, "options"_a, "is_attention"_a, "is_mass"_a,
+             "preset"_a, "summary"_a);
+}
+
+}  // namespace winnow::python

@@ -1,0 +1,292 @@
+#include "eviction/cut/cut.h"
+
+#include <algorithm>
+#include <numeric>
+#include <string>
+
+#include "eviction/cut/cut_state.h"
+#include "eviction/cut/fine_entries.h"
+#include "winnow/error.h"
+
+namespace winnow {
+namespace {
+
+// Indices, into the entries stored at present, of those that stay when the candidates `chosen` do. Both lists ascend
+// and chosen is a part of layer.stored[h].
+std::vector<std::int32_t> kept_indices(const ScoredLayer& layer, int h, const std::vector<std::int32_t>& chosen) {
+  std::vector<std::int32_t> kept;
+  kept.reserve(layer.n_protected(h) + chosen.size());
+  const std::vector<std::int32_t>& stored = layer.stored[h];
+  for (std::int32_t i = 0; i < layer.n_sinks[h]; ++i) kept.push_back(i);
+  auto at = stored.begin();
+  for (const std::int32_t candidate : chosen) {
+    at = std::find(at, stored.end(), candidate);
+    if (at == stored.end()) {
+      throw Error(ErrorCode::kInternal, "a stage of the cascade dropped an entry that a later one keeps");
+    }
+    kept.push_back(layer.n_sinks[h] + static_cast<std::int32_t>(at - stored.begin()));
+  }
+  const auto n_prefix = layer.n_sinks[h] + static_cast<std::int32_t>(stored.size());
+  for (std::int32_t i = 0; i < layer.n_window[h]; ++i) kept.push_back(n_prefix + i);
+  return kept;
+}
+
+// Scores of the sinks and of the candidates `chosen` (ascending).
+std::vector<float> kept_scores(const ScoredLayer& layer, int h, const std::vector<std::int32_t>& chosen) {
+  const HeadRanking& ranking = layer.ranking->head(h);
+  std::vector<float> of_candidate(layer.n_candidates[h]);
+  for (std::size_t i = 0; i < ranking.order.size(); ++i) of_candidate[ranking.order[i]] = ranking.scores[i];
+  std::vector<float> scores(layer.n_sinks[h]);
+  for (const std::int32_t candidate : chosen) scores.push_back(of_candidate[candidate]);
+  return scores;
+}
+
+}  // namespace
+
+void Cut::State::check_shape() const {
+  if (!shape.fixed_budget.empty()) {
+    if (std::ssize(shape.fixed_budget) != n_heads()) {
+      throw Error(ErrorCode::kInternal, "a cut got fixed budgets for another number of heads");
+    }
+    return;
+  }
+  if (is_whole()) return;
+  const std::int64_t needed = whole_protected() * n_heads();
+  if (shape.total >= needed) return;
+  throw Error(ErrorCode::kInvalidArgument,
+              "the budget of " + std::to_string(shape.total) + " entries is below the " + std::to_string(needed) +
+                  " that are always kept (" + std::to_string(options.sinks) + " sinks and a window of " +
+                  std::to_string(options.window) + " tokens in each of " + std::to_string(n_heads()) +
+                  " heads): raise the budget to at least " + std::to_string(whole_protected()) +
+                  " tokens, or lower the window or the sinks");
+}
+
+void Cut::State::add(LayerScoring& scoring) {
+  LayerEvidence& evidence = scoring.evidence(options);
+  const LayerScores& scores = scoring.scores(options);
+  ScoredLayer layer;
+  layer.ranking.emplace(evidence, scores);
+  parts.selector->prepare(evidence, scores, options, *layer.ranking);
+  if (parts.layers->is_measured()) layer.weight = parts.layers->measure(evidence, scores, options);
+  for (int h = 0; h < evidence.n_kv_head(); ++h) {
+    layer.n_sinks.push_back(evidence.n_sinks(h));
+    layer.n_window.push_back(evidence.n_entries(h) - evidence.n_prefix(h));
+    layer.n_candidates.push_back(evidence.n_candidates(h));
+    layer.n_fine.push_back(0);
+    layer.stored.emplace_back(evidence.n_candidates(h));
+    std::iota(layer.stored.back().begin(), layer.stored.back().end(), 0);
+  }
+  layers.push_back(std::move(layer));
+}
+
+std::vector<LayerCut> Cut::State::apply(int first_layer, const std::vector<std::vector<std::int64_t>>& budgets,
+                                        const ParallelFor& parallel_for) {
+  std::vector<LayerCut> cuts;
+  const std::vector<std::vector<std::int64_t>> fine = fine_budgets(first_layer, budgets);
+  struct Item {
+    std::size_t cut;
+    int head;
+  };
+  std::vector<Item> items;
+  for (int i = 0; i < std::ssize(budgets); ++i) {
+    ScoredLayer& layer = layers[first_layer + i];
+    if (layer.is_elsewhere) {
+      layer.is_new = false;
+      if (!parts.layers->is_global() || !shape.fixed_budget.empty()) continue;
+      for (int h = 0; h < n_kv_head(first_layer + i); ++h) {
+        layer.stored[h].resize(budgets[i][h]);
+        layer.n_fine[h] = fine[i][h];
+      }
+      continue;
+    }
+    bool is_due = layer.is_new;
+    for (int h = 0; h < n_kv_head(first_layer + i); ++h) {
+      is_due |= budgets[i][h] != std::ssize(layer.stored[h]) || fine[i][h] != layer.n_fine[h];
+    }
+    if (!is_due) continue;
+    cuts.push_back({.layer = first_layer + i, .kept = {}, .fine = {}});
+    cuts.back().kept.resize(n_kv_head(first_layer + i));
+    cuts.back().fine.resize(n_kv_head(first_layer + i));
+    if (needs.earlier_scores) cuts.back().scores.resize(n_kv_head(first_layer + i));
+    for (int h = 0; h < n_kv_head(first_layer + i); ++h) items.push_back({cuts.size() - 1, h});
+  }
+  parallel_for(static_cast<int>(items.size()), [&](int item) {
+    LayerCut& cut = cuts[items[item].cut];
+    const int h = items[item].head;
+    ScoredLayer& layer = layers[cut.layer];
+    const std::int64_t budget = budgets[cut.layer - first_layer][h];
+    std::vector<std::int32_t> chosen = budget == std::ssize(layer.stored[h])
+                                           ? layer.stored[h]
+                                           : parts.selector->select(layer.ranking->head(h), budget, options);
+    cut.kept[h] = kept_indices(layer, h, chosen);
+    layer.n_fine[h] = fine[cut.layer - first_layer][h];
+    cut.fine[h] = fine_entries(shape.fine,
+                               {.kept = cut.kept[h],
+                                .chosen = chosen,
+                                .order = layer.ranking->head(h).order,
+                                .n_sinks = layer.n_sinks[h],
+                                .n_window = layer.n_window[h]},
+                               layer.n_fine[h]);
+    if (needs.earlier_scores) cut.scores[h] = kept_scores(layer, h, chosen);
+    report.fine[cut.layer][h] = static_cast<std::int32_t>(layer.n_fine[h]);
+    layer.stored[h] = std::move(chosen);
+  });
+  for (const LayerCut& cut : cuts) layers[cut.layer].is_new = false;
+  return cuts;
+}
+
+// What is due once a layer has been added.
+std::vector<LayerCut> Cut::State::cut_due(const ParallelFor& parallel_for) {
+  int first_layer = 0;
+  newest_fine.clear();
+  const std::vector<std::vector<std::int64_t>> budgets = due(parallel_for, first_layer);
+  std::vector<LayerCut> cuts = apply(first_layer, budgets, parallel_for);
+  std::int64_t n_stored = 0;
+  for (const ScoredLayer& layer : layers) n_stored += layer.n_stored();
+  report.stage_stored.push_back(n_stored);
+  is_final = is_last();
+  write_newest();
+  for (ScoredLayer& layer : layers) {
+    if (narrows || (!is_final && (layer.is_new || in_cascade()))) continue;
+    layer.ranking.reset();
+    layer.ranked.clear();
+  }
+  return cuts;
+}
+
+Cut::Cut(const EvictionOptions& options, const CutShape& shape, bool is_one_of_several)
+    : state_(std::make_unique<State>(State{.options = options,
+                                           .shape = shape,
+                                           .parts = {},
+                                           .needs = {},
+                                           .layers = {},
+                                           .report = {},
+                                           .layer_budgets = {},
+                                           .joint_budgets = {}})) {
+  State& state = *state_;
+  state.is_one_of_several = is_one_of_several;
+  state.report.layer_share.assign(shape.n_layer(), 0.0);
+  for (const int n_kv_head : shape.heads) {
+    state.report.head_share.emplace_back(n_kv_head, 0.0);
+    state.report.budget.emplace_back(n_kv_head, shape.n_tokens);
+    state.report.fine.emplace_back(n_kv_head, 0);
+  }
+  if (!options.evicts()) return;
+  options.validate();
+  state.parts = find_parts(options);
+  state.needs = needs(options);
+  state.is_prefill = shape.stored == 0;
+  state.check_shape();
+}
+
+Cut::~Cut() = default;
+Cut::Cut(Cut&&) noexcept = default;
+
+EvidenceNeeds Cut::needs(const EvictionOptions& options) {
+  EvidenceNeeds needs;
+  if (!options.evicts()) return needs;
+  const Parts parts = find_parts(options);
+  needs |= parts.scorer->needs(options);
+  needs |= parts.layers->needs(options);
+  needs |= parts.selector->needs(options);
+  needs.reference_rows |= options.fit == Fit::kValues;
+  return needs;
+}
+
+bool Cut::keeps_everything() const { return state_->is_whole(); }
+
+std::vector<LayerCut> Cut::add_layer(const LayerView& view, const ParallelFor& parallel_for) {
+  LayerScoring scoring(view, state_->needs.window_columns, parallel_for);
+  return add_layer(scoring);
+}
+
+std::vector<LayerCut> Cut::add_layer(LayerScoring& scoring) {
+  State& state = *state_;
+  const LayerView& view = scoring.view();
+  const ParallelFor& parallel_for = scoring.parallel_for();
+  if (state.is_whole()) return {};
+  if (state.is_final || view.layer != state.next_layer() || view.n_kv_head != state.shape.heads[view.layer] ||
+      view.n_tokens != state.shape.n_tokens) {
+    throw Error(ErrorCode::kInternal,
+                "a cut got layer " + std::to_string(view.layer) + " out of order or of another shape");
+  }
+  if (state.is_prefill && state.shape.fixed_budget.empty()) {
+    for (const kernels::HeadEntries& head : view.heads) {
+      if (head.n_entries == view.n_tokens) continue;
+      if (!state.layers.empty()) throw Error(ErrorCode::kInternal, "a cut of a ragged cache was taken for a prefill");
+      state.is_prefill = false;
+    }
+  }
+  while (std::ssize(state.layers) < view.layer) {
+    ScoredLayer& alone = state.layers.emplace_back();
+    alone.is_new = alone.is_cut = false;
+  }
+  state.add(scoring);
+  return state.cut_due(parallel_for);
+}
+
+std::vector<LayerCut> Cut::add_layer_elsewhere(int layer, std::span<const std::byte> summary,
+                                               const ParallelFor& parallel_for) {
+  State& state = *state_;
+  if (state.is_whole()) return {};
+  if (state.is_final || layer != state.next_layer()) {
+    throw Error(ErrorCode::kInternal, "a cut was told of layer " + std::to_string(layer) + " out of order");
+  }
+  while (std::ssize(state.layers) < layer) {
+    ScoredLayer& alone = state.layers.emplace_back();
+    alone.is_new = alone.is_cut = false;
+  }
+  state.read_layer(summary);
+  return state.cut_due(parallel_for);
+}
+
+std::span<const std::byte> Cut::newest_layer() const { return state_->newest_layer; }
+
+void Cut::allow_narrowing() { state_->narrows = true; }
+
+std::int64_t Cut::n_protected() const {
+  const State& state = *state_;
+  std::int64_t n = 0;
+  for (int l = 0; l < state.shape.n_layer(); ++l) {
+    for (int h = 0; h < state.n_kv_head(l); ++h) n += state.n_protected(l, h);
+  }
+  return n;
+}
+
+std::vector<LayerCut> Cut::narrowed(std::int64_t total, double fine_part, const ParallelFor& parallel_for) {
+  State& state = *state_;
+  if (!state.narrows || !state.is_final) throw Error(ErrorCode::kInternal, "a cut was narrowed before its last layer");
+  // All that carrying out a cut changes, but for the rankings.
+  struct Stored {
+    std::vector<std::vector<std::int32_t>> candidates;
+    std::vector<std::int64_t> n_fine;
+  };
+  std::vector<Stored> stored;
+  for (const ScoredLayer& layer : state.layers) stored.push_back({layer.stored, layer.n_fine});
+  const CutReport report = state.report;
+  const CutShape shape = state.shape;
+  state.shape.total = total;
+  state.shape.fine.part = fine_part;
+  state.layer_budgets.clear();
+  state.joint_budgets.clear();
+  int first_layer = 0;
+  std::vector<std::vector<std::int64_t>> budgets = state.due(parallel_for, first_layer);
+  for (std::size_t l = 0; l < budgets.size(); ++l) {
+    // Rounded shares may grow by one where a budget shrinks.
+    for (std::size_t h = 0; h < budgets[l].size(); ++h) {
+      budgets[l][h] = std::min(budgets[l][h], std::ssize(state.layers[l].stored[h]));
+    }
+  }
+  std::vector<LayerCut> cuts = state.apply(first_layer, budgets, parallel_for);
+  for (std::size_t l = 0; l < stored.size(); ++l) {
+    state.layers[l].stored = std::move(stored[l].candidates);
+    state.layers[l].n_fine = std::move(stored[l].n_fine);
+  }
+  state.report = report;
+  state.shape = shape;
+  return cuts;
+}
+
+const CutReport& Cut::report() const { return state_->report; }
+
+}  // namespace winnow

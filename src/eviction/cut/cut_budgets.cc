@@ -1,0 +1,287 @@
+// How a cut shares its total: among layers, among their heads, and between the entries in more bits and the others.
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <ranges>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "eviction/cut/cut_state.h"
+#include "eviction/cut/fine_entries.h"
+#include "eviction/cut/shares.h"
+
+namespace winnow {
+namespace {
+
+std::int64_t sum(const std::vector<std::int64_t>& values) {
+  return std::accumulate(values.begin(), values.end(), std::int64_t{0});
+}
+
+// A part of one head's ranking, best first: the candidates first to last - 1.
+struct RankedHead {
+  int layer, head;
+  std::int64_t first, last;
+
+  std::int64_t n() const { return last - first; }
+};
+
+// The best n candidates of all heads, or all where there are fewer: each head's are those before its `first` of what is
+// returned. Equal scores go to the later token, then to the lower layer and head. A quickselect that, as every head is
+// sorted, halves a head's part by a binary search.
+std::vector<RankedHead> best_of_heads(const std::vector<ScoredLayer>& layers, std::vector<RankedHead> heads,
+                                      std::int64_t n) {
+  const auto at = [&](const RankedHead& head, std::int64_t i) { return layers[head.layer].candidate(head.head, i); };
+  while (true) {
+    std::int64_t n_open = 0;  // neither taken nor left out
+    for (const RankedHead& head : heads) n_open += head.n();
+    if (n_open <= n) {
+      for (RankedHead& head : heads) head.first = head.last;
+      return heads;
+    }
+    if (n == 0) return heads;
+    // The middle of the largest part: each round leaves at most half of it.
+    const auto is_smaller = [](const RankedHead& a, const RankedHead& b) { return a.n() < b.n(); };
+    const auto largest =
+        static_cast<std::size_t>(std::max_element(heads.begin(), heads.end(), is_smaller) - heads.begin());
+    const RankedHead pivot = heads[largest];
+    const std::int64_t middle = pivot.first + pivot.n() / 2;
+    const RankedCandidate median = at(pivot, middle);
+    std::vector<std::int64_t> ends;  // of those no worse than the pivot
+    std::int64_t n_better = 0;
+    for (const RankedHead& head : heads) {
+      const auto is_no_worse = [&](std::int64_t i) {
+        const RankedCandidate candidate = at(head, i);
+        if (candidate.score != median.score) return candidate.score > median.score;
+        if (candidate.position != median.position) return candidate.position > median.position;
+        if (head.layer != pivot.layer) return head.layer < pivot.layer;
+        return head.head != pivot.head ? head.head < pivot.head : i <= middle;
+      };
+      const auto range = std::views::iota(head.first, head.last);
+      ends.push_back(*std::ranges::partition_point(range, is_no_worse));
+      n_better += ends.back() - head.first;
+    }
+    const bool are_taken = n_better <= n;
+    for (std::size_t i = 0; i < heads.size(); ++i) (are_taken ? heads[i].first : heads[i].last) = ends[i];
+    if (are_taken) {
+      n -= n_better;
+    } else {
+      heads[largest].last = middle;  // the pivot is the worst of too many
+    }
+  }
+}
+
+}  // namespace
+
+// Real-valued shares of all heads by a static table, protected entries not counted.
+std::vector<double> Cut::State::table_shares(const HeadTable& table) const {
+  const std::vector<double> weights = table.weights(shape, options);
+  std::vector<std::int64_t> floors, caps;
+  for (int l = 0; l < shape.n_layer(); ++l) {
+    for (int h = 0; h < n_kv_head(l); ++h) {
+      const std::int64_t floor = table.counts_protected() ? n_protected(l, h) : 0;
+      floors.push_back(floor);
+      caps.push_back(floor + n_candidates(l, h));
+    }
+  }
+  std::vector<double> shares = water_fill(weights, floors, caps, shared_total() + sum(floors));
+  for (std::size_t i = 0; i < shares.size(); ++i) shares[i] -= static_cast<double>(floors[i]);
+  return shares;
+}
+
+// Of the first n_seen layers, which share the whole total among them.
+std::vector<double> Cut::State::layer_shares(int n_seen) const {
+  std::vector<double> weights;
+  if (parts.layers->is_measured()) {
+    for (int l = 0; l < n_seen; ++l) weights.push_back(l < std::ssize(layers) ? layers[l].weight : 0);
+  } else if (parts.layers->table() != nullptr) {
+    const std::vector<double> shares = table_shares(*parts.layers->table());
+    for (int l = 0; l < shape.n_layer(); ++l) {
+      const std::span<const double> layer = of_layer(shares, l);
+      weights.push_back(std::accumulate(layer.begin(), layer.end(), 0.0));
+    }
+    return weights;
+  } else {
+    weights = parts.layers->weights(shape, options);
+  }
+  std::vector<std::int64_t> caps;
+  for (int l = 0; l < n_seen; ++l) caps.push_back(layer_candidates(l));
+  return water_fill(weights, caps, std::min(shared_total(), sum(caps)));
+}
+
+void Cut::State::allot_joint() {
+  const std::vector<double> shares = table_shares(*parts.joint_table());
+  joint_budgets = round_shares(shares, shared_total());
+  for (int l = 0; l < shape.n_layer(); ++l) {
+    const std::span<const double> layer = of_layer(shares, l);
+    report.head_share[l].assign(layer.begin(), layer.end());
+    report.layer_share[l] = std::accumulate(layer.begin(), layer.end(), 0.0);
+  }
+}
+
+void Cut::State::allot_layers() {
+  report.layer_share = layer_shares(shape.n_layer());
+  layer_budgets = round_shares(report.layer_share, shared_total());
+}
+
+void Cut::State::fill_report(int l, std::vector<double> head_share, const std::vector<std::int64_t>& budget) {
+  if (!head_share.empty()) report.head_share[l] = std::move(head_share);
+  report.budget[l].clear();
+  for (int h = 0; h < n_kv_head(l); ++h) {
+    report.budget[l].push_back(static_cast<std::int32_t>(n_protected(l, h) + budget[h]));
+  }
+}
+
+// What each head of the layers seen keeps in this stage: what it can still get at most.
+std::vector<std::vector<std::int64_t>> Cut::State::stage_ceilings(const ParallelFor& parallel_for) {
+  const int n_seen = static_cast<int>(layers.size());
+  const std::vector<double> shares = layer_shares(n_seen);
+  std::vector<std::vector<std::int64_t>> ceilings(n_seen);
+  parallel_for(n_seen, [&](int l) {
+    ceilings[l].resize(n_kv_head(l));
+    if (!layers[l].is_cut || layers[l].is_elsewhere) return;
+    const std::int64_t budget = std::min(ceiling(shares[l]), layer_candidates(l));
+    HeadRequest request{.budget = budget, .ranking = *layers[l].ranking};
+    if (const HeadTable* table = parts.heads->table()) {
+      const std::vector<double> weights = table->weights(shape, options);
+      const std::span<const double> layer = of_layer(weights, l);
+      request.weights.assign(layer.begin(), layer.end());
+    }
+    ceilings[l] = parts.heads->ceilings(request, options);
+  });
+  return ceilings;
+}
+
+// How many of the best `left` candidates of all layers seen each head has, the best `floor` of each head before all
+// others: equal scores go to the later token, then to the lower layer and head.
+std::vector<std::vector<std::int64_t>> Cut::State::global_counts(std::int64_t left, std::int64_t floor) const {
+  std::vector<std::vector<std::int64_t>> counts;
+  std::vector<RankedHead> heads;
+  for (int l = 0; l < std::ssize(layers); ++l) {
+    counts.emplace_back(shape.heads[l], 0);
+    for (int h = 0; h < n_kv_head(l); ++h) {
+      // What a stage left out cannot come back: a head's survivors here are the first of its ranking.
+      const std::int64_t n_stored = std::ssize(layers[l].stored[h]);
+      counts[l][h] = std::min(floor, n_stored);
+      left -= counts[l][h];
+      heads.push_back({.layer = l, .head = h, .first = counts[l][h], .last = n_stored});
+    }
+  }
+  for (const RankedHead& head : best_of_heads(layers, std::move(heads), std::max<std::int64_t>(left, 0))) {
+    counts[head.layer][head.head] = head.first;
+  }
+  return counts;
+}
+
+std::vector<std::vector<std::int64_t>> Cut::State::global_budgets() const {
+  // The floor is the same in every stage of the cascade.
+  return global_counts(shared_total(), std::min<std::int64_t>(options.integer("floor"), shared_total() / n_heads()));
+}
+
+// How many entries of each head are stored in more bits: ranked over the whole model where the method ranks so, else a
+// layer's best in each of its heads alike.
+std::vector<std::vector<std::int64_t>> Cut::State::fine_budgets(int first_layer,
+                                                                const std::vector<std::vector<std::int64_t>>& budgets) {
+  std::vector<std::vector<std::int64_t>> fine;
+  std::vector<std::int64_t> kept;
+  double n_window = 0, n_kept = 0;
+  for (int i = 0; i < std::ssize(budgets); ++i) {
+    fine.emplace_back(budgets[i].size(), 0);
+    for (int h = 0; h < std::ssize(budgets[i]); ++h) {
+      kept.push_back(layers[first_layer + i].n_protected(h) + budgets[i][h]);
+      n_window += layers[first_layer + i].n_window[h];
+      n_kept += static_cast<double>(kept.back());
+    }
+  }
+  if (shape.fine.part == 0 || budgets.empty()) return fine;
+  const bool is_stage = in_cascade() && !is_last();
+  if (parts.layers->is_global() && shape.fixed_budget.empty()) {
+    const double total = std::min(n_kept, static_cast<double>(shape.total));
+    const double wanted = std::max(shape.fine.part * total - n_window, 0.0);
+    const std::vector<std::vector<std::int64_t>> best = global_counts(static_cast<std::int64_t>(wanted), 0);
+    newest_fine = best.back();
+    std::vector<double> weights;
+    for (std::size_t l = 0; l < best.size(); ++l) {
+      for (std::size_t h = 0; h < best[l].size(); ++h) {
+        weights.push_back(static_cast<double>(layers[l].n_window[h] + best[l][h]));
+      }
+    }
+    const std::vector<std::int64_t> counts = fine_counts(shape.fine, total, weights, kept, is_stage);
+    auto at = counts.begin();
+    for (std::vector<std::int64_t>& layer : fine) {
+      for (std::int64_t& n : layer) n = *at++;
+    }
+    return fine;
+  }
+  auto at = kept.begin();
+  for (std::vector<std::int64_t>& layer : fine) {
+    const std::span<const std::int64_t> of_layer(at, layer.size());
+    const std::vector<double> weights(of_layer.begin(), of_layer.end());
+    layer = fine_counts(shape.fine, std::accumulate(weights.begin(), weights.end(), 0.0), weights, of_layer, is_stage);
+    at += std::ssize(layer);
+  }
+  return fine;
+}
+
+// The budgets [layer - first_layer][n_kv_head] that are to be carried out now; empty if none.
+std::vector<std::vector<std::int64_t>> Cut::State::due(const ParallelFor& parallel_for, int& first_layer) {
+  const int newest = static_cast<int>(layers.size()) - 1;
+  first_layer = newest;
+  if (!shape.fixed_budget.empty()) {
+    std::vector<std::int64_t> budget;
+    for (int h = 0; h < n_kv_head(newest); ++h) {
+      const std::int64_t fixed = shape.fixed_budget[shape.first_head(newest) + h];
+      budget.push_back(std::clamp<std::int64_t>(fixed - n_protected(newest, h), 0, n_candidates(newest, h)));
+    }
+    fill_report(newest, {budget.begin(), budget.end()}, budget);
+    report.layer_share[newest] = static_cast<double>(sum(budget));
+    return {budget};
+  }
+  if (!is_prefill && !is_last()) return {};
+
+  const bool is_global = parts.layers->is_global();
+  if (in_cascade() && !is_last()) {
+    first_layer = 0;
+    return is_global ? global_budgets() : stage_ceilings(parallel_for);
+  }
+  if (in_cascade() || !is_prefill || is_final) first_layer = 0;
+
+  std::vector<std::vector<std::int64_t>> budgets;
+  if (is_global) {
+    budgets = global_budgets();
+    for (int l = 0; l <= newest; ++l) {
+      report.layer_share[l] = static_cast<double>(sum(budgets[l]));
+      fill_report(l, {budgets[l].begin(), budgets[l].end()}, budgets[l]);
+    }
+    return budgets;
+  }
+  const HeadTable* table = parts.heads->table();
+  if (parts.joint_table() != nullptr) {
+    if (joint_budgets.empty()) allot_joint();
+    for (int l = first_layer; l <= newest; ++l) {
+      const std::span<const std::int64_t> layer = of_layer(joint_budgets, l);
+      budgets.emplace_back(layer.begin(), layer.end());
+      fill_report(l, {}, budgets.back());
+    }
+    return budgets;
+  }
+  if (layer_budgets.empty()) allot_layers();
+  const std::vector<double> weights = table == nullptr ? std::vector<double>{} : table->weights(shape, options);
+  budgets.resize(newest + 1 - first_layer);
+  parallel_for(static_cast<int>(budgets.size()), [&](int i) {
+    const int l = first_layer + i;
+    budgets[i].resize(n_kv_head(l));
+    if (!layers[l].is_cut || layers[l].is_elsewhere) return;
+    HeadRequest request{.budget = layer_budgets[l], .ranking = *layers[l].ranking};
+    if (table != nullptr) {
+      const std::span<const double> layer = of_layer(weights, l);
+      request.weights.assign(layer.begin(), layer.end());
+    }
+    std::vector<double> shares = parts.heads->shares(request, options);
+    budgets[i] = round_shares(shares, layer_budgets[l]);
+    fill_report(l, std::move(shares), budgets[i]);
+  });
+  return budgets;
+}
+
+}  // namespace winnow

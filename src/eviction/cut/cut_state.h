@@ -1,0 +1,143 @@
+// What a cut knows while layers come: which of them have been scored, what is stored of them, and the budgets so far.
+// Private to cut.cc and cut_budgets.cc.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "eviction/cut/cut.h"
+#include "eviction/options/registry.h"
+#include "winnow/ranking.h"
+
+namespace winnow {
+
+struct RankedCandidate {
+  float score;
+  std::int32_t position;
+};
+
+// One layer that has been scored.
+struct ScoredLayer {
+  std::optional<LayerRanking> ranking = {};            // gone once the layer's cut is final
+  double weight = 0;                                   // of a measured layer allocator
+  std::vector<std::int32_t> n_sinks = {};              // [n_kv_head] stored
+  std::vector<std::int32_t> n_window = {};             // [n_kv_head] stored
+  std::vector<std::int32_t> n_candidates = {};         // [n_kv_head] when the layer was added
+  std::vector<std::vector<std::int32_t>> stored = {};  // [n_kv_head] candidates still stored, ascending offsets
+  std::vector<std::int64_t> n_fine = {};               // [n_kv_head] stored in more bits
+  bool is_new = true;                                  // never cut yet
+  bool is_elsewhere = false;                           // another machine holds it
+  // [n_kv_head] of such a layer, best first, where all layers are ranked together: what may stay.
+  std::vector<std::vector<RankedCandidate>> ranked = {};
+  bool is_cut = true;  // false: a layer that is left alone
+
+  RankedCandidate candidate(int h, std::int64_t i) const {
+    if (is_elsewhere) return ranked[h][i];
+    const HeadRanking& head = ranking->head(h);
+    return {head.scores[i], ranking->position(h, head.order[i])};
+  }
+  std::int64_t n_protected(int h) const { return std::int64_t{n_sinks[h]} + n_window[h]; }
+  std::int64_t n_stored() const {
+    std::int64_t n = 0;
+    for (std::size_t h = 0; h < stored.size(); ++h) n += n_protected(static_cast<int>(h)) + std::ssize(stored[h]);
+    return n;
+  }
+};
+
+struct Cut::State {
+  EvictionOptions options;
+  CutShape shape;
+  Parts parts;
+  EvidenceNeeds needs;
+  bool is_one_of_several = false;
+  bool is_prefill = true;  // layers arrive whole and are cut as they come
+  bool is_final = false;   // the last layer has been cut
+  bool narrows = false;    // rankings stay when it has
+  std::vector<ScoredLayer> layers;
+  CutReport report;
+  std::vector<std::int64_t> newest_fine = {};  // [n_kv_head] of the newest layer, among the best of all layers
+  std::vector<std::byte> newest_layer = {};    // what other machines have to know of it
+
+  // Known before the first layer in a prefill: integer budgets of all layers, or of all heads with a joint table.
+  std::vector<std::int64_t> layer_budgets;
+  std::vector<std::int64_t> joint_budgets;
+
+  std::int64_t n_heads() const { return shape.n_heads(); }
+  int n_kv_head(int l) const { return shape.heads[l]; }
+  bool is_last() const { return next_layer() == shape.n_layer(); }
+  // The next layer that has to be added.
+  int next_layer() const {
+    int l = static_cast<int>(layers.size());
+    while (l < shape.n_layer() && shape.heads[l] == 0) ++l;
+    return l;
+  }
+  bool is_whole() const {
+    if (!options.evicts()) return true;
+    if (!shape.fixed_budget.empty()) return false;
+    return (shape.stored > 0 ? shape.stored : shape.n_tokens * n_heads()) <= shape.total;
+  }
+
+  // Whether layers that have been cut may be cut again.
+  bool in_cascade() const {
+    return is_prefill && shape.fixed_budget.empty() && (parts.layers->is_global() || parts.layers->is_measured());
+  }
+
+  std::int32_t whole_protected() const {
+    return static_cast<std::int32_t>(
+        std::min<std::int64_t>(shape.n_tokens, std::int64_t{options.window} + options.sinks));
+  }
+
+  // Protected entries and candidates of head (l, h). A layer that is yet to come is whole.
+  std::int64_t n_protected(int l, int h) const {
+    return l < std::ssize(layers) ? layers[l].n_protected(h) : whole_protected();
+  }
+  std::int64_t n_candidates(int l, int h) const {
+    return l < std::ssize(layers) ? layers[l].n_candidates[h] : shape.n_tokens - whole_protected();
+  }
+
+  // A layer's part of numbers for all heads.
+  template <class T>
+  std::span<const T> of_layer(const std::vector<T>& all, int l) const {
+    return std::span(all).subspan(shape.first_head(l), n_kv_head(l));
+  }
+
+  std::int64_t layer_candidates(int l) const {
+    std::int64_t n = 0;
+    for (int h = 0; h < n_kv_head(l); ++h) n += n_candidates(l, h);
+    return n;
+  }
+
+  // What is shared out: T less the protected entries of all layers, at most all candidates.
+  std::int64_t shared_total() const {
+    std::int64_t total = shape.total, candidates = 0;
+    for (int l = 0; l < shape.n_layer(); ++l) {
+      for (int h = 0; h < n_kv_head(l); ++h) total -= n_protected(l, h);
+      candidates += layer_candidates(l);
+    }
+    return std::clamp<std::int64_t>(total, 0, candidates);
+  }
+
+  void check_shape() const;
+  void add(LayerScoring& scoring);
+  std::vector<double> table_shares(const HeadTable& table) const;
+  std::vector<double> layer_shares(int n_seen) const;
+  void allot_joint();
+  void allot_layers();
+  std::vector<std::vector<std::int64_t>> stage_ceilings(const ParallelFor& parallel_for);
+  std::vector<std::vector<std::int64_t>> global_counts(std::int64_t left, std::int64_t floor) const;
+  std::vector<std::vector<std::int64_t>> global_budgets() const;
+  std::vector<std::vector<std::int64_t>> fine_budgets(int first_layer,
+                                                      const std::vector<std::vector<std::int64_t>>& budgets);
+  void fill_report(int l, std::vector<double> head_share, const std::vector<std::int64_t>& budget);
+  std::vector<std::vector<std::int64_t>> due(const ParallelFor& parallel_for, int& first_layer);
+  std::vector<LayerCut> cut_due(const ParallelFor& parallel_for);
+  void write_newest();
+  void read_layer(std::span<const std::byte> summary);
+  std::vector<LayerCut> apply(int first_layer, const std::vector<std::vector<std::int64_t>>& budgets,
+                              const ParallelFor& parallel_for);
+};
+
+}  // namespace winnow

@@ -1,0 +1,421 @@
+#include "winnow/layer_evidence.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+
+#include "base/aligned_bytes.h"
+#include "eviction/evidence/column_folds.h"
+#include "eviction/evidence/pooling.h"
+#include "eviction/evidence/query_rows.h"
+#include "eviction/evidence/shared_costs.h"
+#include "eviction/evidence/stored_rows.h"
+#include "kernels/attention/softmax_state.h"
+#include "kernels/entries/rows.h"
+#include "kernels/statistics/projected_norms.h"
+#include "kernels/statistics/query_moments.h"
+#include "kernels/statistics/window_statistics.h"
+#include "winnow/error.h"
+
+namespace winnow {
+
+EvidenceNeeds& EvidenceNeeds::operator|=(const EvidenceNeeds& other) {
+  window_rows = std::max(window_rows, other.window_rows);
+  log_sum_exp |= other.log_sum_exp;
+  all_queries |= other.all_queries;
+  query_moments |= other.query_moments;
+  moments_skip = std::max(moments_skip, other.moments_skip);
+  output_projection |= other.output_projection;
+  reconstruction_pass |= other.reconstruction_pass;
+  reconstruction_only |= other.reconstruction_only;
+  reference_rows |= other.reference_rows;
+  earlier_scores |= other.earlier_scores;
+  window_columns |= other.window_columns;
+  return *this;
+}
+
+namespace {
+
+// Entries with a position below `bound`: the runs ascend.
+std::int32_t count_below(const kernels::HeadEntries& entries, std::int32_t bound) {
+  std::int32_t count = 0;
+  for (const kernels::EntryRun& run : entries.runs) {
+    const std::int32_t below = run.positions.count_below(bound, run.n_entries);
+    count += below;
+    if (below < run.n_entries) break;
+  }
+  return count;
+}
+
+}  // namespace
+
+kernels::QueryRows group_rows(const LayerView& view, const float* q, int n_rows, int head) {
+  const std::int64_t row_stride = std::int64_t{view.n_head} * view.shape.key_dim;
+  const std::int64_t group_stride = std::int64_t{view.shape.n_group} * view.shape.key_dim;
+  return {.q = q + head * group_stride,
+          .row_stride = row_stride,
+          .n_rows = n_rows,
+          .n_visible = view.heads[static_cast<std::size_t>(head)].n_entries - n_rows + 1,
+          .first_position = view.n_tokens - n_rows};
+}
+
+kernels::QueryRows reference_rows(const LayerView& view, int head) {
+  kernels::QueryRows rows = group_rows(view, view.reference_q, view.n_reference_rows, head);
+  rows.n_visible = view.heads[static_cast<std::size_t>(head)].n_entries;
+  rows.first_position = view.n_tokens;
+  return rows;
+}
+
+kernels::HeadEntries slice_entries(const kernels::HeadEntries& entries, const kernels::AttentionShape& shape,
+                                   std::int32_t first, std::int32_t last, std::vector<kernels::EntryRun>& runs) {
+  runs.clear();
+  std::int32_t begin = 0;
+  for (const kernels::EntryRun& run : entries.runs) {
+    const std::int32_t from = std::max(first - begin, 0);
+    const std::int32_t to = std::min(last - begin, run.n_entries);
+    if (from < to) {
+      runs.push_back({.keys = kernels::row_at(shape, run, kernels::RowKind::kKey, from),
+                      .values = kernels::row_at(shape, run, kernels::RowKind::kValue, from),
+                      .positions = run.positions.from(from),
+                      .n_entries = to - from,
+                      .key_type = run.key_type,
+                      .value_type = run.value_type,
+                      .origin = run.origin});
+    }
+    begin += run.n_entries;
+  }
+  return {.runs = runs, .n_entries = last - first};
+}
+
+namespace {
+
+// Entries [first, last) of a head: a work item.
+struct HeadPart {
+  int head;
+  std::int32_t first;
+  std::int32_t last;
+};
+
+// Statistics and what they cost those who share them.
+template <typename Value>
+struct Shared {
+  std::optional<Value> value;
+  SharedCosts::Item cost;
+};
+
+using Columns = std::vector<std::vector<float>>;
+using RowsOf = std::function<kernels::QueryRows(int head)>;
+
+// The first n_of(head) entries of every head, `size` at a time.
+std::vector<HeadPart> cut_heads(const LayerEvidence& evidence, std::int32_t size,
+                                const std::function<std::int32_t(int head)>& n_of) {
+  std::vector<HeadPart> parts;
+  for (int h = 0; h < evidence.n_kv_head(); ++h) {
+    for (std::int32_t first = 0; first < n_of(h); first += size) {
+      parts.push_back({.head = h, .first = first, .last = std::min(first + size, n_of(h))});
+    }
+  }
+  return parts;
+}
+
+// A number for each stored entry: [n_kv_head][n_entries].
+Columns entry_columns(const LayerEvidence& evidence) {
+  Columns columns;
+  for (int h = 0; h < evidence.n_kv_head(); ++h) columns.emplace_back(static_cast<std::size_t>(evidence.n_entries(h)));
+  return columns;
+}
+
+constexpr double kTinyLength = 1e-30;  // a key of zeros has the cosine 0 with anything
+
+double length(const float* x, int n) {
+  double sum = 0;
+  for (int i = 0; i < n; ++i) sum += static_cast<double>(x[i]) * static_cast<double>(x[i]);
+  return std::isnan(sum) ? sum : std::max(std::sqrt(sum), kTinyLength);
+}
+
+void cosines_to_mean_key(const kernels::AttentionShape& shape, const kernels::HeadEntries& entries,
+                         std::span<float> out) {
+  const int d = shape.key_dim;
+  std::vector<double> mean(static_cast<std::size_t>(d), 0.0);  // up to a factor
+  for_each_row(shape, entries, kernels::RowKind::kKey, entries.n_entries, [&](std::int32_t, const float* key) {
+    const double norm = length(key, d);
+    for (int c = 0; c < d; ++c) mean[static_cast<std::size_t>(c)] += static_cast<double>(key[c]) / norm;
+  });
+  double mean_norm = 0;
+  for (const double m : mean) mean_norm += m * m;
+  mean_norm = std::max(std::sqrt(mean_norm), kTinyLength);
+  for_each_row(shape, entries, kernels::RowKind::kKey, entries.n_entries, [&](std::int32_t i, const float* key) {
+    double dot = 0;
+    for (int c = 0; c < d; ++c) dot += static_cast<double>(key[c]) * mean[static_cast<std::size_t>(c)];
+    out[static_cast<std::size_t>(i)] = static_cast<float>(dot / (length(key, d) * mean_norm));
+  });
+}
+
+// Rows [first, last) as float32.
+void read_rows(const kernels::AttentionShape& shape, const kernels::HeadEntries& entries, kernels::RowKind kind,
+               std::int32_t first, std::int32_t last, float* out) {
+  const int dim = kind == kernels::RowKind::kKey ? shape.key_dim : shape.value_dim;
+  std::int32_t begin = 0;
+  for (const kernels::EntryRun& run : entries.runs) {
+    const std::int32_t from = std::max(first - begin, 0), to = std::min(last - begin, run.n_entries);
+    for (std::int32_t r = from; r < to; ++r, out += dim) {
+      kernels::load_entry(shape, run, kind, r, out);
+    }
+    begin += run.n_entries;
+  }
+}
+
+// Heads alone are too few for the threads. The parts do not depend on their number, so neither do the sums.
+constexpr std::int32_t kPart = 1024;
+
+// The rows' sums over all of a head's entries, sinks not among them: [n_kv_head][n_group * n_rows].
+std::vector<std::vector<kernels::RowSum>> row_sums(const LayerEvidence& evidence, int n_rows, const RowsOf& rows_of) {
+  const LayerView& view = evidence.view();
+  const auto at = [](std::int64_t i) { return static_cast<std::size_t>(i); };
+  const auto n_queries = at(evidence.n_group()) * at(n_rows);
+  const std::vector<HeadPart> parts = cut_heads(evidence, kPart, [&](int h) { return evidence.n_entries(h); });
+  std::vector<kernels::RowSum> part_sums(parts.size() * n_queries);
+  const std::size_t scratch_bytes = kernels::window_statistics_scratch_bytes(view.shape, n_rows);
+  evidence.parallel(static_cast<int>(parts.size()), [&](int i) {
+    const HeadPart& part = parts[at(i)];
+    AlignedBytes scratch(scratch_bytes);
+    kernels::window_row_sums(view.shape.of_head(part.head), view.heads[at(part.head)], rows_of(part.head),
+                             {part.first, part.last}, std::span(part_sums).subspan(at(i) * n_queries, n_queries),
+                             scratch.span());
+  });
+  std::vector<std::vector<kernels::RowSum>> sums(at(evidence.n_kv_head()), std::vector<kernels::RowSum>(n_queries));
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    kernels::merge_row_sums(std::span(part_sums).subspan(i * n_queries, n_queries), sums[at(parts[i].head)]);
+  }
+  return sums;
+}
+
+// The log-sum-exps of rows, sinks included, -inf where a row sees nothing: [n_rows][n_head].
+std::vector<float> log_sum_exps(const LayerEvidence& evidence, int n_rows, const RowsOf& rows_of) {
+  const LayerView& view = evidence.view();
+  const std::vector<std::vector<kernels::RowSum>> sums = row_sums(evidence, n_rows, rows_of);
+  std::vector<float> result;
+  for (int r = 0; r < n_rows; ++r) {
+    for (int head = 0; head < view.n_head; ++head) {
+      const int kv_head = head / view.shape.n_group, g = head % view.shape.n_group;
+      const kernels::RowSum& sum = sums[static_cast<std::size_t>(kv_head)][static_cast<std::size_t>(g * n_rows + r)];
+      const float* sinks = view.shape.of_head(kv_head).spec.sinks;
+      kernels::SoftmaxState state{.max = sum.high * static_cast<float>(std::log(2.0)),
+                                  .sum = static_cast<float>(sum.weight)};
+      if (sinks != nullptr) kernels::merge(state, kernels::SoftmaxState::of(sinks[g]));
+      result.push_back(state.log_sum_exp());
+    }
+  }
+  return result;
+}
+
+// Reductions of rows over the prefix columns, of the rows that rows_of(head) gives.
+WindowStatistics make_statistics(const LayerEvidence& evidence, int n_rows, unsigned columns, const RowsOf& rows_of) {
+  const LayerView& view = evidence.view();
+  const int n_kv_head = evidence.n_kv_head(), n_group = evidence.n_group();
+  const auto at = [](std::int64_t i) { return static_cast<std::size_t>(i); };
+  WindowStatistics result;
+  result.n_rows = n_rows;
+  const auto allocate = [&](unsigned bit, std::vector<std::vector<float>>& out) {
+    if ((columns & bit) == 0) return;
+    for (int h = 0; h < n_kv_head; ++h) out.emplace_back(at(n_group) * at(evidence.n_prefix(h)));
+  };
+  allocate(kWindowMean, result.mean);
+  allocate(kWindowM2, result.m2);
+  allocate(kWindowMax, result.max);
+  allocate(kWindowLast, result.last);
+  if ((columns & kWindowEntropy) != 0) result.entropy.assign(at(n_kv_head), std::vector<double>(at(n_group)));
+
+  const std::vector<std::vector<kernels::RowSum>> sums = row_sums(evidence, n_rows, rows_of);
+  const std::size_t scratch_bytes = kernels::window_statistics_scratch_bytes(view.shape, n_rows);
+  const std::vector<HeadPart> parts = cut_heads(evidence, kPart, [&](int h) { return evidence.n_prefix(h); });
+  const std::size_t n_entropies = result.entropy.empty() ? 0 : at(n_group);
+  std::vector<double> entropies(parts.size() * n_entropies);
+  evidence.parallel(static_cast<int>(parts.size()), [&](int i) {
+    const HeadPart& part = parts[at(i)];
+    AlignedBytes scratch(scratch_bytes);
+    const auto column = [&](auto& of) { return of.empty() ? nullptr : of[at(part.head)].data(); };
+    kernels::window_columns(view.shape.of_head(part.head), view.heads[at(part.head)], rows_of(part.head),
+                            sums[at(part.head)], {part.first, part.last},
+                            {.n_columns = evidence.n_prefix(part.head),
+                             .mean = column(result.mean),
+                             .m2 = column(result.m2),
+                             .max = column(result.max),
+                             .last = column(result.last),
+                             .entropy = n_entropies == 0 ? nullptr : entropies.data() + at(i) * n_entropies},
+                            scratch.span());
+  });
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    for (std::size_t g = 0; g < n_entropies; ++g) {
+      result.entropy[at(parts[i].head)][g] += entropies[i * n_entropies + g];
+    }
+  }
+  return result;
+}
+
+}  // namespace
+
+struct LayerEvidence::State {
+  // The value, made by `make` at the first call.
+  template <typename Value>
+  const Value& once(Shared<Value>& shared, const std::function<Value()>& make) {
+    const auto work = [&] {
+      if (!shared.value) shared.value = make();
+    };
+    if (costs == nullptr) {
+      work();
+    } else {
+      costs->use(shared.cost, work);
+    }
+    return *shared.value;
+  }
+
+  // What `measure` writes of each head's entries, likewise.
+  const Columns& of_entries(const LayerEvidence& evidence, Shared<Columns>& shared,
+                            void (*measure)(const kernels::AttentionShape&, const kernels::HeadEntries&,
+                                            std::span<float>)) {
+    return once<Columns>(shared, [&] {
+      Columns columns_of = entry_columns(evidence);
+      evidence.for_each_head(
+          [&](int h) { measure(evidence.view().shape, evidence.view().heads[at(h)], columns_of[at(h)]); });
+      return columns_of;
+    });
+  }
+
+  unsigned columns;
+  SharedCosts* costs;
+  std::map<int, Shared<WindowStatistics>> windows = {};  // by number of rows
+  Shared<Columns> reference_rms = {}, key_l2 = {}, key_cosines = {}, value_l1 = {}, value_l2 = {}, projected_norms = {};
+};
+
+LayerEvidence::LayerEvidence(const LayerView& view, const EvictionOptions& options, unsigned columns,
+                             const ParallelFor& parallel_for, SharedCosts* costs)
+    : view_(view), parallel_for_(parallel_for), state_(new State{.columns = columns, .costs = costs}) {
+  for (const kernels::HeadEntries& entries : view.heads) {
+    n_prefix_.push_back(count_below(entries, view.n_tokens - options.window));
+    n_sinks_.push_back(std::min(count_below(entries, options.sinks), n_prefix_.back()));
+  }
+}
+
+LayerEvidence::~LayerEvidence() = default;
+
+void LayerEvidence::read_keys(int head, std::int32_t first, std::int32_t last, float* out) const {
+  read_rows(view_.shape, view_.heads[at(head)], kernels::RowKind::kKey, first, last, out);
+}
+
+void LayerEvidence::read_values(int head, std::int32_t first, std::int32_t last, float* out) const {
+  read_rows(view_.shape, view_.heads[at(head)], kernels::RowKind::kValue, first, last, out);
+}
+
+std::vector<std::int32_t> LayerEvidence::positions(int head) const {
+  std::vector<std::int32_t> positions;
+  positions.reserve(at(n_entries(head)));
+  for (const kernels::EntryRun& run : view_.heads[at(head)].runs) {
+    run.positions.append_to(positions, run.n_entries);
+  }
+  return positions;
+}
+
+const WindowStatistics& LayerEvidence::window(int n_rows) {
+  n_rows = std::min({n_rows, view_.n_window_rows, static_cast<int>(view_.n_tokens)});
+  if (n_rows < 1 || view_.window_q == nullptr) {
+    throw Error(ErrorCode::kInternal, "a scorer asked for window rows that were not saved");
+  }
+  return state_->once<WindowStatistics>(state_->windows[n_rows], [&] {
+    const float* q = view_.window_q + std::ptrdiff_t{view_.n_window_rows - n_rows} * view_.n_head * view_.shape.key_dim;
+    check_finite(q, n_rows);
+    return make_statistics(*this, n_rows, state_->columns, [&](int h) { return group_rows(view_, q, n_rows, h); });
+  });
+}
+
+const std::vector<std::vector<float>>& LayerEvidence::reference_rms() {
+  if (view_.n_reference_rows < 1 || view_.reference_q == nullptr) {
+    throw Error(ErrorCode::kInternal, "a scorer asked for reference rows that were not saved");
+  }
+  return state_->once<Columns>(state_->reference_rms, [&] {
+    check_finite(view_.reference_q, view_.n_reference_rows);
+    const auto rows_of = [&](int h) { return reference_rows(view_, h); };
+    std::vector<float> sums;
+    const float* log_sum_exp = view_.reference_log_sum_exp;
+    if (log_sum_exp == nullptr) {
+      sums = log_sum_exps(*this, view_.n_reference_rows, rows_of);
+      log_sum_exp = sums.data();
+    }
+    const Columns squares = fold_prefix(*this, kernels::ColumnFold::kSquares, rows_of, log_sum_exp);
+    Columns rms;
+    for (int h = 0; h < n_kv_head(); ++h) {
+      rms.push_back(group_only(squares[at(h)], n_group(), GroupReduction::kMean));
+      for (float& square : rms.back()) square = std::sqrt(square / static_cast<float>(view_.n_reference_rows));
+    }
+    return rms;
+  });
+}
+
+void LayerEvidence::check_finite(const float* q, int n_rows) {
+  const auto refuse = [&](const char* what, int h) {
+    throw Error(ErrorCode::kInvalidArgument, std::string("the ") + what + " of layer " + std::to_string(view_.layer) +
+                                                 ", KV head " + std::to_string(h) +
+                                                 " hold a number that is not finite: the model is broken there");
+  };
+  const std::ptrdiff_t per_group = std::ptrdiff_t{n_group()} * view_.shape.key_dim;
+  for (std::ptrdiff_t r = 0; r < n_rows; ++r) {
+    for (int h = 0; h < n_kv_head(); ++h) {
+      const float* first = q + (r * n_kv_head() + h) * per_group;
+      if (!std::all_of(first, first + per_group, [](float x) { return std::isfinite(x); })) refuse("queries", h);
+    }
+  }
+  const Columns& norms = key_l2_norms();
+  for (int h = 0; h < n_kv_head(); ++h) {
+    if (!std::all_of(norms[at(h)].begin(), norms[at(h)].end(), [](float x) { return std::isfinite(x); })) {
+      refuse("keys", h);
+    }
+  }
+}
+
+const std::vector<std::vector<float>>& LayerEvidence::key_l2_norms() {
+  return state_->of_entries(*this, state_->key_l2, kernels::key_l2_norms);
+}
+
+const std::vector<std::vector<float>>& LayerEvidence::value_l1_norms() {
+  return state_->of_entries(*this, state_->value_l1, kernels::value_l1_norms);
+}
+
+const std::vector<std::vector<float>>& LayerEvidence::value_l2_norms() {
+  return state_->of_entries(*this, state_->value_l2, kernels::value_l2_norms);
+}
+
+const std::vector<std::vector<float>>& LayerEvidence::mean_key_cosines() {
+  return state_->of_entries(*this, state_->key_cosines, cosines_to_mean_key);
+}
+
+std::vector<double> LayerEvidence::expected_scores(int head, std::span<const double> mean,
+                                                   std::span<const double> covariance) const {
+  std::vector<double> scores(at(n_group()) * at(n_entries(head)));
+  kernels::expected_scores(view_.shape, view_.heads[at(head)], n_entries(head), mean, covariance, scores);
+  return scores;
+}
+
+const std::vector<std::vector<float>>& LayerEvidence::projected_value_norms() {
+  if (view_.w_o == nullptr) throw Error(ErrorCode::kInternal, "the output projection was not handed to the policy");
+  return state_->once<Columns>(state_->projected_norms, [&] {
+    const std::vector<HeadPart> parts = cut_heads(*this, 512, [&](int h) { return n_entries(h); });
+    Columns norms = entry_columns(*this);
+    const std::size_t n_w_o = at(n_group()) * at(view_.shape.value_dim) * at(view_.n_embd);  // of one group
+    parallel_for_(static_cast<int>(parts.size()), [&](int index) {
+      const HeadPart& part = parts[at(index)];
+      std::vector<kernels::EntryRun> runs;
+      const kernels::HeadEntries block =
+          slice_entries(view_.heads[at(part.head)], view_.shape, part.first, part.last, runs);
+      kernels::projected_value_norms(
+          view_.shape, block, {view_.w_o + at(part.head) * n_w_o, n_w_o}, view_.n_embd,
+          std::span(norms[at(part.head)]).subspan(at(part.first), at(part.last - part.first)));
+    });
+    return norms;
+  });
+}
+
+}  // namespace winnow

@@ -1,0 +1,85 @@
+#include "eviction/evidence/pooling.h"
+
+#include <algorithm>
+
+namespace winnow {
+
+std::vector<Option> pooling_options() {
+  constexpr int kMaxKernel = 1023;  // the cost grows with the width
+  Option kernel = integer_option("kernel", 1, kMaxKernel, 7, "width of the pooling");
+  kernel.values = "odd " + kernel.values;
+  kernel.read = [read = kernel.read](std::string_view text) {
+    std::optional<std::string> number = read(text);
+    if (number && (number->back() - '0') % 2 == 0) number.reset();
+    return number;
+  };
+  return {choice_option("pool", {"none", "max", "avg"}, "max", "pooling along the tokens"), kernel,
+          choice_option("order", {"pool-then-group", "group-then-pool"}, "pool-then-group", "which comes first"),
+          choice_option("group", {"mean", "max"}, "mean", "reduction over the query heads of a KV head")};
+}
+
+GroupReduction group_reduction(const EvictionOptions& options) {
+  return options.text_of("group") == "max" ? GroupReduction::kMax : GroupReduction::kMean;
+}
+
+void pool_row(std::span<const float> in, Pooling pool, int kernel, std::span<float> out) {
+  const auto n = static_cast<std::ptrdiff_t>(in.size());
+  const std::ptrdiff_t half = kernel / 2;
+  if (pool == Pooling::kNone) {
+    std::copy(in.begin(), in.end(), out.begin());
+    return;
+  }
+  const float* x = in.data();
+  for (std::ptrdiff_t i = 0; i < n; ++i) {
+    const std::ptrdiff_t first = std::max<std::ptrdiff_t>(i - half, 0);
+    const std::ptrdiff_t last = std::min(i + half + 1, n);
+    float value;
+    if (pool == Pooling::kMax) {
+      value = *std::max_element(x + first, x + last);
+    } else {
+      // Summed afresh for each token, in double: a running sum would break exact ties.
+      double sum = 0;
+      for (std::ptrdiff_t j = first; j < last; ++j) sum += static_cast<double>(x[j]);
+      value = static_cast<float>(sum / kernel);
+    }
+    out[static_cast<std::size_t>(i)] = value;
+  }
+}
+
+std::vector<float> group_only(std::span<const float> columns, int n_group, GroupReduction reduction) {
+  const std::size_t n = columns.size() / static_cast<std::size_t>(n_group);
+  std::vector<float> out(n);
+  for (std::size_t i = 0; i < n; ++i) {
+    double sum = 0;
+    float max = columns[i];
+    for (int g = 0; g < n_group; ++g) {
+      const float value = columns[static_cast<std::size_t>(g) * n + i];
+      sum += static_cast<double>(value);
+      // A NaN must not vanish: it is reported by the caller.
+      if (!(value <= max)) max = value;
+    }
+    out[i] = reduction == GroupReduction::kMean ? static_cast<float>(sum / n_group) : max;
+  }
+  return out;
+}
+
+std::vector<float> pool_and_group(std::span<const float> columns, int n_group, const EvictionOptions& options,
+                                  GroupReduction reduction) {
+  const std::string& name = options.text_of("pool");
+  const Pooling pool = name == "none" ? Pooling::kNone : name == "avg" ? Pooling::kAverage : Pooling::kMax;
+  const auto kernel = static_cast<int>(options.integer("kernel"));
+  if (options.text_of("order") == "group-then-pool") {
+    const std::vector<float> grouped = group_only(columns, n_group, reduction);
+    std::vector<float> out(grouped.size());
+    pool_row(grouped, pool, kernel, out);
+    return out;
+  }
+  const std::size_t n = columns.size() / static_cast<std::size_t>(n_group);
+  std::vector<float> pooled(columns.size());
+  for (std::size_t g = 0; g < static_cast<std::size_t>(n_group); ++g) {
+    pool_row(columns.subspan(g * n, n), pool, kernel, std::span(pooled).subspan(g * n, n));
+  }
+  return group_only(pooled, n_group, reduction);
+}
+
+}  // namespace winnow

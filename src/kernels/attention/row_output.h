@@ -1,0 +1,35 @@
+// The end of a query row's online softmax whose scores are exponents of 2: sinks, normalisation, log-sum-exp.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "kernels/simd/tiling.h"
+#include "winnow/entries.h"
+
+namespace winnow::kernels {
+
+struct RowOutput {
+  float factor;       // of the row's unnormalised sums; 0 for a row that sees nothing
+  float log_sum_exp;  // natural; -inf for a row that sees nothing
+};
+
+// high: the greatest of the row's scores times log2(e); weight: the sum of 2^(score - high), 0 for a row that sees
+// nothing; query_head: of the group.
+inline RowOutput finish_row(const AttentionSpec& spec, int query_head, float high, float weight) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  if (spec.sinks == nullptr) {
+    if (weight == 0.0F) return {0.0F, -kInfinity};
+    const double lse = static_cast<double>(high) * kLn2 + std::log(static_cast<double>(weight));
+    return {1.0F / weight, static_cast<float>(lse)};
+  }
+  const float sink = spec.sinks[query_head] * kLog2E;
+  if (weight == 0.0F) return {0.0F, spec.sinks[query_head]};
+  const double top = static_cast<double>(std::max(high, sink));
+  const double share = std::exp2(static_cast<double>(high) - top);
+  const double total = static_cast<double>(weight) * share + std::exp2(static_cast<double>(sink) - top);
+  return {static_cast<float>(share / total), static_cast<float>(top * kLn2 + std::log(total))};
+}
+
+}  // namespace winnow::kernels

@@ -1,8 +1,0 @@
-// The vector instructions of x86-64, and from here to HWY_POP_ATTRIBUTES functions that may use those for bfloat16.
-// Included after every other header, so that none of their inline functions is compiled for a processor that is not
-// asked for.
-#pragma once
-
-#include "kernels/x86_vectors-inl.h"
-
-HWY_PUSH_ATTRIBUTES("avx512f,avx512bw,avx512dq,avx512vl,avx512cd,avx512bf16,amx-tile,amx-bf16,fma,f16c")

@@ -1,0 +1,176 @@
+// Products of panels (int8_panels-inl.h) with rows quantised to 8 bits. A panel of weights is unpacked once for
+// kMostRows rows, a chunk of its columns after the other, so that it is in the nearest cache while the rows are
+// multiplied with it. Included by the files for one instruction set, behind Vectors.
+#pragma once
+
+#include "kernels/products/int8_formats-inl.h"
+#include "kernels/products/int8_panels-inl.h"
+#include "kernels/products/int8_streamed-inl.h"
+#include "kernels/products/int8_tiles-inl.h"
+
+namespace winnow::kernels {
+namespace {
+
+inline constexpr int kPanels = 2;               // that are multiplied at once
+inline constexpr std::int64_t kMostRows = 512;  // that a panel is unpacked for: their sums and chunks stay in the cache
+
+template <class Format>
+inline constexpr int kMostTileRows = Format::kHalves ? Vectors::kHalvesTileRows : Vectors::kTileRows;
+
+template <class Format, int kColumns, int kRows = kMostTileRows<Format>>
+inline void multiply_rows(int n_rows, const Panel* panels, std::int64_t n_blocks, const RowBlock* rows, float* sums) {
+  if (n_rows == kRows) {
+    if constexpr (kScalesWords<Format>) {
+      multiply_tile_of_integer_scales<Format, kRows, kColumns>(panels, n_blocks, rows, sums);
+    } else {
+      multiply_tile<Format, kRows, kColumns>(panels, n_blocks, rows, sums);
+    }
+  } else if constexpr (kRows > 1) {
+    multiply_rows<Format, kColumns, kRows - 1>(n_rows, panels, n_blocks, rows, sums);
+  }
+}
+
+// kColumns panels, the first from weight row `begin` on, with rows [first_row, first_row + n_rows), at most kMostRows.
+//   y: [n_rows][y_stride]
+template <class Format, class Rows, int kColumns>
+void multiply_panels(const ProductTask& task, std::int64_t begin, std::int64_t first_row, std::int64_t n_rows, float* y,
+                     std::int64_t y_stride) {
+  constexpr const WeightBlocksInfo& info = weight_blocks_info(Format::kBlocks);
+  constexpr std::int64_t kStride = kColumns * kLanes;
+  Panel panels[kColumns];
+  alignas(64) float sums[kMostRows * kStride];  // side by side: rows of y may share a few sets of the cache
+  std::fill_n(sums, n_rows * kStride, 0.0F);
+  const std::int64_t n_blocks = task.n_in / kRowBlock;
+  const std::byte* first = task.weights + static_cast<std::size_t>(begin) * task.weight_stride;
+  const std::size_t panel_bytes = static_cast<std::size_t>(kLanes) * task.weight_stride;
+  const bool is_last = begin + kStride >= task.last && task.next != nullptr;
+  const std::byte* next = is_last ? task.next : first + kColumns * panel_bytes;
+  const std::int64_t n_tiles = (n_rows + kMostTileRows<Format> - 1) / kMostTileRows<Format>;
+  const bool to_first_level = fetches_to_first_level();
+  for (std::int64_t block = 0; block < n_blocks; block += kPanelBlocks) {
+    const std::int64_t n = std::min(kPanelBlocks, n_blocks - block);
+    const std::size_t bytes_before = static_cast<std::size_t>(block * kRowBlock / info.n_weights) * info.n_bytes;
+    const std::size_t bytes = static_cast<std::size_t>(n * kRowBlock / info.n_weights) * info.n_bytes;
+    // Of the panels that come next as many bytes are sent for as are read here. Behind the last weights it does no
+    // harm.
+    const std::byte* from = next + kColumns * kLanes * bytes_before;
+    ReadAhead ahead{from, from + kColumns * kLanes * bytes, to_first_level};
+    for (int p = 0; p < kColumns; ++p) {
+      Rows rows(task, begin + p * kLanes, block * kRowBlock / info.n_weights, ahead);
+      Format::unpack(rows, n, panels[p]);
+    }
+    for (std::int64_t tile = 0; tile < n_tiles; ++tile) {
+      const std::int64_t r = n_rows * tile / n_tiles;  // tiles of nearly equal numbers of rows
+      const auto n_tile = static_cast<int>(n_rows * (tile + 1) / n_tiles - r);
+      multiply_rows<Format, kColumns>(n_tile, panels, n, task.rows.at(first_row + r, block, n), sums + r * kStride);
+    }
+  }
+  for (std::int64_t r = 0; r < n_rows; ++r) std::copy_n(sums + r * kStride, kStride, y + r * y_stride);
+}
+
+// The task's weight rows with rows [first_row, first_row + n_rows).
+//   y: of the first of them
+template <class Format, class Rows>
+void multiply_some(const ProductTask& task, std::int64_t first_row, std::int64_t n_rows, float* y) {
+  std::int64_t i = task.first;
+  for (; i + kPanels * kLanes <= task.last; i += kPanels * kLanes) {
+    multiply_panels<Format, Rows, kPanels>(task, i, first_row, n_rows, y + i, task.y_stride);
+  }
+  for (; i + kLanes <= task.last; i += kLanes) {
+    multiply_panels<Format, Rows, 1>(task, i, first_row, n_rows, y + i, task.y_stride);
+  }
+  if (i == task.last) return;
+  // The rest shares a panel with weight rows before or behind it, or with copies.
+  ProductTask rest = task;
+  std::vector<std::byte> copies;
+  std::int64_t begin = std::min(i, task.n_out - kLanes);
+  if (begin < 0) {
+    copies.resize(static_cast<std::size_t>(kLanes) * task.weight_stride);
+    const auto n_copied = std::min(copies.size(), static_cast<std::size_t>(task.n_out) * task.weight_stride);
+    std::copy_n(task.weights, n_copied, copies.begin());
+    rest.weights = copies.data();
+    begin = 0;
+  }
+  std::vector<float> sums(static_cast<std::size_t>(n_rows * kLanes));
+  multiply_panels<Format, Rows, 1>(rest, begin, first_row, n_rows, sums.data(), kLanes);
+  for (std::int64_t r = 0; r < n_rows; ++r) {
+    std::copy(sums.begin() + r * kLanes + (i - begin), sums.begin() + r * kLanes + (task.last - begin),
+              y + r * task.y_stride + i);
+  }
+}
+
+template <class Format, class Rows>
+void multiply_many(const ProductTask& task) {
+  for (std::int64_t r = 0; r < task.n_rows; r += kMostRows) {
+    multiply_some<Format, Rows>(task, task.first_row + r, std::min(kMostRows, task.n_rows - r),
+                                task.y + r * task.y_stride);
+  }
+}
+
+template <class Format>
+void multiply_format(const ProductTask& task) {
+  if (task.layout == WeightLayout::kRows) return multiply_many<Format, FileRows<Format::kBlocks>>(task);
+  if (task.n_rows <= Vectors::kStreamedRows) return multiply_few<Format>(task);
+  multiply_many<Format, InterleavedRows<Format::kBlocks>>(task);
+}
+
+void multiply(WeightBlocks blocks, const ProductTask& task) {
+  switch (blocks) {
+    case WeightBlocks::kQ4_0:
+      return multiply_format<Q4_0>(task);
+    case WeightBlocks::kQ4_1:
+      return multiply_format<Q4_1>(task);
+    case WeightBlocks::kQ5_0:
+      return multiply_format<Q5_0>(task);
+    case WeightBlocks::kQ5_1:
+      return multiply_format<Q5_1>(task);
+    case WeightBlocks::kQ8_0:
+      return multiply_format<Q8_0>(task);
+    case WeightBlocks::kQ2_K:
+      return multiply_format<Q2_K>(task);
+    case WeightBlocks::kQ3_K:
+      return multiply_format<Q3_K>(task);
+    case WeightBlocks::kQ4_K:
+      return multiply_format<Q4_K>(task);
+    case WeightBlocks::kQ5_K:
+      return multiply_format<Q5_K>(task);
+    case WeightBlocks::kQ6_K:
+      return multiply_format<Q6_K>(task);
+    case WeightBlocks::kIQ4_NL:
+      return multiply_format<IQ4_NL>(task);
+    case WeightBlocks::kIQ4_XS:
+      return multiply_format<IQ4_XS>(task);
+    case WeightBlocks::kMXFP4:
+      return multiply_format<MXFP4>(task);
+  }
+}
+
+void quantise_block(const float* numbers, RowBlock& out) {
+  const float most = std::max(Vectors::max_16(numbers), Vectors::max_16(numbers + 16));
+  const float inverse = most > 0.0F ? 127.0F / most : 0.0F;
+  const std::int32_t low = Vectors::quantise_16(numbers, inverse, out.q);
+  const std::int32_t high = Vectors::quantise_16(numbers + 16, inverse, out.q + 16);
+  out.scale = most / 127.0F;
+  out.sum = out.scale * static_cast<float>(low + high);
+  out.sum_low = out.scale * static_cast<float>(low);
+  out.sum_high = out.scale * static_cast<float>(high);
+  out.negative_sum = -low - high;
+  out.negative_low = -low;
+  out.negative_high = -high;
+  out.negative_halves = (static_cast<std::uint32_t>(-low) & 0xFFFFU) | static_cast<std::uint32_t>(-high) << 16U;
+}
+
+void quantise(const float* rows, std::int64_t n_in, std::int64_t first, std::int64_t n,
+              const RowChunks<RowBlock>& out) {
+  const std::int64_t n_blocks = n_in / kRowBlock;
+  for (std::int64_t row = first; row < first + n; ++row) {
+    for (std::int64_t block = 0; block < n_blocks; block += kChunkBlocks) {
+      const std::int64_t n_chunk = std::min(kChunkBlocks, n_blocks - block);
+      RowBlock* to = out.at(row, block, n_chunk);
+      for (std::int64_t b = 0; b < n_chunk; ++b, rows += kRowBlock) quantise_block(rows, to[b]);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace winnow::kernels

@@ -1,0 +1,32 @@
+// Scores nearly as exact as float32's by AMX's products of bfloat16: every operand is the sum of two bfloat16, 16 bits
+// of it, and three of the four products are added up (the fourth is below 2^-16 of the first). Part of
+// window_statistics, which chooses them by the current instruction set: three products of AMX are several times as fast
+// as one of float32.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/entries/run_cursor.h"
+#include "winnow/entries.h"
+
+namespace winnow::kernels {
+
+inline constexpr std::int32_t kSplitStrip = 32;  // query rows that pass over a block together
+
+// Whether the current instruction set has AMX, and the entries fewer bits than float32.
+bool prefers_split_scores(const AttentionShape& shape);
+
+// Bytes of n_rows packed query rows or keys, multiples of kSplitStrip.
+std::size_t split_rows_bytes(int head_dim, std::int32_t n_rows);
+
+// queries: [n_rows][head_dim], n_rows a multiple of kSplitStrip -> packed, 64-byte aligned
+void pack_split_queries(const float* queries, int head_dim, std::int32_t n_rows, std::byte* packed);
+
+// Scores of the packed query rows against entries [first, first + n): scores [n_rows][stride], a multiple of 16;
+// columns from n up to a multiple of kSplitStrip are 0.
+//   keys: room for them, packed
+void split_scores(const AttentionShape& shape, RunCursor& cursor, std::int32_t first, std::int32_t n,
+                  const std::byte* queries, std::int32_t n_rows, std::byte* keys, float* scores, std::ptrdiff_t stride);
+
+}  // namespace winnow::kernels

@@ -1,0 +1,688 @@
+// Walks the parser that libllama-common has made of a template. Beside chat_template.cc and template_limits.cc the only
+// place that includes its headers.
+#include "text/call_grammar.h"
+
+#include <chat-peg-parser.h>
+#include <peg-parser.h>
+#include <trie.h>
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+#include <utility>
+#include <variant>
+
+#include "schema/character_set.h"
+#include "schema/grammar_rules.h"
+#include "schema/pattern.h"
+#include "schema/schema_grammar.h"
+#include "winnow/error.h"
+
+namespace winnow {
+namespace {
+
+using OrderedJson = nlohmann::ordered_json;
+using Builder = common_chat_peg_builder;
+using Id = common_peg_parser_id;
+
+constexpr int kMostNested = 300;
+
+// What parsers take for space, bounded; two lines as they stand behind thoughts.
+constexpr const char* kSpace = "c-space ::= | \" \" | \"\\n\"{1,2} [ \\t]{0,20}\n";
+// Names of calls that the model gives: without a bound a small one would go on with one for ever.
+constexpr const char* kCallId = "[A-Za-z0-9_-]{1,40}";
+
+std::string subject_of(const ChatTool& tool) { return "the parameters of tool '" + tool.name + "'"; }
+
+OrderedJson parsed_parameters(const ChatTool& tool) {
+  OrderedJson parameters =
+      tool.parameters.empty() ? OrderedJson::object() : OrderedJson::parse(tool.parameters, nullptr, false);
+  if (parameters.is_discarded()) {
+    throw Error(ErrorCode::kInvalidArgument, subject_of(tool) + " are no JSON");
+  }
+  if (parameters.is_boolean() || parameters.is_null()) parameters = OrderedJson::object();
+  if (!parameters.is_object()) {
+    throw Error(ErrorCode::kInvalidArgument, subject_of(tool) + " must be a JSON schema");
+  }
+  return parameters;
+}
+
+// A schema that says no more than what shape its values have. Every one has a type, which many templates want, and of
+// what may be several the first of these. `is_shown`: with what helps a model.
+OrderedJson plain_schema(SchemaRules& rules, const OrderedJson& schema, const std::string& place, int depth,
+                         bool is_shown) {
+  constexpr int kMostPlain = 5;
+  OrderedJson plain = {{"type", is_shown ? "string" : "number"}};
+  const std::set<std::string> types = rules.types(schema, place);
+  for (const char* type : {"string", "array", "object", "integer", "number", "boolean", "null"}) {
+    if (!types.contains(type)) continue;
+    plain["type"] = type;
+    break;
+  }
+  if (is_shown && schema.is_object()) {
+    plain["description"] = "";
+    for (const char* keyword : {"description", "enum"}) {
+      if (schema.contains(keyword)) plain[keyword] = schema[keyword];
+    }
+  }
+  if (plain["type"] == "array") {
+    const OrderedJson items = depth < kMostPlain ? rules.items(schema, place) : OrderedJson(true);
+    plain["items"] = plain_schema(rules, items, place, depth + 1, is_shown);
+  } else if (plain["type"] == "object") {
+    OrderedJson properties = OrderedJson::object(), required = OrderedJson::array();
+    std::vector<SchemaRules::Member> members;
+    if (depth < kMostPlain) members = rules.members(schema, place);
+    for (const SchemaRules::Member& member : members) {
+      properties[member.name] = plain_schema(rules, member.schema, place + "." + member.name, depth + 1, is_shown);
+      if (member.is_required) required.push_back(member.name);
+    }
+    plain["properties"] = std::move(properties);
+    plain["required"] = std::move(required);
+  }
+  return plain;
+}
+
+// What stands in the parser's tree where.
+struct Place {
+  const ChatTool* tool = nullptr;
+  const OrderedJson* schema = nullptr;  // of the argument; outside of one the tool's parameters
+  bool is_argument = false;
+  bool is_value = false;            // of the argument
+  bool is_id = false;               // of the call
+  std::string name = "parameters";  // for messages
+
+  auto key() const { return std::make_tuple(tool, schema, is_argument, is_value, is_id); }
+};
+
+// An expression; nothing: it cannot be.
+struct Part {
+  std::optional<std::string> text;
+  bool has_call = false;    // arguments of a tool stand in it
+  bool has_speech = false;  // something was left out of it that is no call: content, thoughts that are not wanted
+  bool is_alternatives = false;
+  bool looks_ahead = false;  // what comes next has to come at once
+};
+
+class Writer {
+ public:
+  Writer(const common_peg_arena& arena, const std::vector<ChatTool>& tools, const CallForm& form)
+      : arena_(arena),
+        tools_(tools),
+        form_(form),
+        notation_(arena.has_rule("gemma4-dict") ? ValueNotation::kGemma : ValueNotation::kJson),
+        schemas_(SchemaRules::Use::kAdvice, notation_),
+        rules_("c-") {
+    for (const ChatTool& tool : tools) parameters_.emplace(tool.name, parsed_parameters(tool));
+  }
+
+  CallGrammar run() {
+    const std::string root = form_.is_forced ? enclosed(part_of(arena_.root(), {}, 0)) : triggered();
+    if (root.empty()) return {"", {}, schemas_.warnings()};
+    std::string text = "root ::= " + root + "\n" + kSpace + rules_.text() + schemas_.rules();
+    return {std::move(text), {begins_.begin(), begins_.end()}, schemas_.warnings()};
+  }
+
+ private:
+  // Where a call begins: the outermost rules of those that the template marks, or else those of the tools.
+  std::string triggered() {
+    const auto is_marked = [](const common_peg_rule_parser& rule, Id) { return rule.trigger; };
+    const auto is_of_tool = [&](const common_peg_rule_parser&, Id id) {
+      Place place;
+      enter_tool(id, place);
+      return place.tool != nullptr;
+    };
+    std::set<Id> all = outermost(is_marked);
+    if (all.empty()) all = outermost(is_of_tool);
+    std::string text;
+    for (const Id id : all) {
+      const Part part = part_of(id, {}, 0);
+      if (part.text && !part.text->empty()) text += (text.empty() ? "" : " | ") + enclosed(part);
+    }
+    return text;
+  }
+
+  // Rules that a condition holds for and that stand in no other one of them.
+  template <typename Condition>
+  std::set<Id> outermost(const Condition& holds) {
+    std::set<Id> inner, all;
+    std::set<std::pair<Id, bool>> seen;
+    const auto visit = [&](auto&& self, Id id, bool is_inside, int depth) -> void {
+      if (depth > kMostNested || !seen.insert({id, is_inside}).second) return;
+      const auto* rule = std::get_if<common_peg_rule_parser>(&arena_.get(id));
+      const bool is_one = rule != nullptr && holds(*rule, id);
+      if (is_one) (is_inside ? inner : all).insert(id);
+      for (const Id child : children_of(id)) self(self, child, is_inside || is_one, depth + 1);
+    };
+    visit(visit, arena_.root(), false, 0);
+    if (all.size() > 1) std::erase_if(all, [&](Id id) { return inner.contains(id); });
+    return all;
+  }
+
+  std::vector<Id> children_of(Id id) const {
+    return std::visit(
+        [&](const auto& one) -> std::vector<Id> {
+          using T = std::decay_t<decltype(one)>;
+          if constexpr (std::is_same_v<T, common_peg_sequence_parser> || std::is_same_v<T, common_peg_choice_parser>) {
+            return one.children;
+          } else if constexpr (std::is_same_v<T, common_peg_ref_parser>) {
+            return {arena_.get_rule(one.name)};
+          } else if constexpr (std::is_same_v<T, common_peg_repetition_parser> ||
+                               std::is_same_v<T, common_peg_schema_parser> ||
+                               std::is_same_v<T, common_peg_rule_parser> ||
+                               std::is_same_v<T, common_peg_atomic_parser> ||
+                               std::is_same_v<T, common_peg_tag_parser> || std::is_same_v<T, common_peg_gbnf_parser> ||
+                               std::is_same_v<T, common_peg_ac_parser>) {
+            return {one.child};
+          } else {
+            return {};
+          }
+        },
+        arena_.get(id));
+  }
+
+  // The literals below nodes of a tag; not beyond rules, nor beyond nodes of another one.
+  void find_names(Id id, const char* tag, const char* until, bool is_below, int depth,
+                  std::set<std::string>& names) const {
+    if (depth > kMostNested || names.size() > 1) return;
+    const auto& node = arena_.get(id);
+    if (const auto* one = std::get_if<common_peg_tag_parser>(&node)) {
+      if (one->tag == until && depth > 0) return;
+      is_below = is_below || one->tag == tag;
+    }
+    if (const auto* one = std::get_if<common_peg_literal_parser>(&node)) {
+      if (is_below) names.insert(one->literal);
+      return;
+    }
+    if (depth > 0 && std::holds_alternative<common_peg_rule_parser>(node)) return;
+    for (const Id child : children_of(id)) find_names(child, tag, until, is_below, depth + 1, names);
+  }
+
+  // The text in the only node of a tag below this one.
+  std::optional<std::string> name_below(Id id, const char* tag, const char* until) const {
+    std::set<std::string> names;
+    find_names(id, tag, until, false, 0, names);
+    if (names.size() != 1) return std::nullopt;
+    return *names.begin();
+  }
+
+  static std::string enclosed(const Part& part) {
+    if (!part.text) return "";
+    return part.is_alternatives ? "(" + *part.text + ")" : *part.text;
+  }
+
+  Part part_of(Id id, const Place& place, int depth) {
+    if (depth > kMostNested)
+      throw Error(ErrorCode::kUnsupported, "the chat template's form of calls is nested too deeply");
+    return std::visit([&](const auto& one) { return part(one, id, place, depth + 1); }, arena_.get(id));
+  }
+
+  Part part(const common_peg_epsilon_parser&, Id, const Place&, int) { return {""}; }
+  Part part(const common_peg_start_parser&, Id, const Place&, int) { return {""}; }
+  Part part(const common_peg_end_parser&, Id, const Place&, int) { return {""}; }
+  Part part(const common_peg_and_parser& one, Id, const Place&, int) {
+    return {.text = "", .looks_ahead = std::holds_alternative<common_peg_literal_parser>(arena_.get(one.child))};
+  }
+  Part part(const common_peg_not_parser&, Id, const Place&, int) { return {""}; }
+  Part part(const common_peg_any_parser&, Id, const Place&, int) { return {"."}; }
+  Part part(const common_peg_space_parser&, Id, const Place&, int) { return {"c-space"}; }
+  Part part(const common_peg_literal_parser& one, Id, const Place&, int) {
+    // Thoughts that nobody wants do not begin.
+    if (!thinks() && !form_.thinking_begin.empty() && one.literal.find(form_.thinking_begin) != std::string::npos) {
+      return {std::nullopt, false, true};
+    }
+    return {one.literal.empty() ? "" : grammar_literal(one.literal)};
+  }
+
+  Part part(const common_peg_sequence_parser& one, Id, const Place& place, int depth) {
+    if (const auto listed = argument_list(one, place, depth)) return *listed;
+    Part all{""};
+    for (const Id child : one.children) {
+      if (all.looks_ahead && std::holds_alternative<common_peg_space_parser>(arena_.get(child))) continue;
+      const Part next = part_of(child, place, depth);
+      all.has_call |= next.has_call;
+      all.has_speech |= next.has_speech;
+      all.looks_ahead = next.looks_ahead;
+      if (!next.text) all.text.reset();
+      if (!all.text || next.text->empty()) continue;
+      *all.text += (all.text->empty() ? "" : " ") + enclosed(next);
+    }
+    return all;
+  }
+
+  Part part(const common_peg_choice_parser& one, Id, const Place& place, int depth) {
+    std::vector<Part> parts;
+    for (const Id child : one.children) {
+      Part next = part_of(child, place, depth);
+      if (next.text) parts.push_back(std::move(next));
+    }
+    // Where there is a way to a call without what was left out, it is the way.
+    const auto is_direct = [](const Part& part) { return part.has_call && !part.has_speech; };
+    const auto is_silent = [](const Part& part) { return !part.has_speech; };
+    const auto keep_only = [&](const auto& condition) {
+      if (std::any_of(parts.begin(), parts.end(), condition)) std::erase_if(parts, std::not_fn(condition));
+    };
+    if (std::any_of(parts.begin(), parts.end(), [](const Part& part) { return part.has_call; })) {
+      keep_only(is_direct);
+    } else {
+      keep_only(is_silent);
+    }
+    Part all;
+    for (const Part& next : parts) {
+      all.has_call |= next.has_call;
+      all.has_speech |= next.has_speech;
+      all.looks_ahead |= next.looks_ahead;
+      const std::string text = next.text->empty() ? "\"\"" : *next.text;
+      all.text = all.text ? *all.text + " | " + text : text;
+    }
+    all.is_alternatives = parts.size() > 1 || (parts.size() == 1 && parts[0].is_alternatives);
+    return all;
+  }
+
+  Part part(const common_peg_repetition_parser& one, Id, const Place& place, int depth) {
+    if (const auto arguments = optional_arguments(one, place, depth)) return *arguments;
+    const Part child = part_of(one.child, place, depth);
+    int least = one.min_count, most = one.max_count;
+    // Nothing but what is left out: not even its frame.
+    const bool is_speech = child.has_speech && !child.has_call;
+    if (!child.text || child.text->empty() || (is_speech && least == 0)) {
+      return {least == 0 || child.text ? std::optional<std::string>("") : std::nullopt, child.has_call,
+              child.has_speech};
+    }
+    if (child.has_call && !form_.is_parallel) most = 1;
+    return {"(" + *child.text + ")" + bounds(least, most), child.has_call, child.has_speech};
+  }
+
+  static std::string bounds(int least, int most) {
+    if (least == 1 && most == 1) return "";
+    return "{" + std::to_string(least) + "," + (most < 0 ? "" : std::to_string(most)) + "}";
+  }
+
+  Part part(const common_peg_chars_parser& one, Id, const Place&, int) {
+    // Numbers of calls: without a bound a small model would go on with one for ever.
+    constexpr int kMostDigits = 6;
+    const int most = one.pattern == "[0-9]" && one.max_count < 0 ? kMostDigits : one.max_count;
+    return {one.pattern + bounds(one.min_count, most)};
+  }
+
+  Part part(const common_peg_string_parser& one, Id, const Place& place, int) {
+    if (place.is_id) return {kCallId};
+    const std::string delimiter(1, one.delimiter);
+    return {rules_.add("([^" + delimiter + "\\\\\\x00-\\x1F] | \"\\\\\" ([\"'\\\\/bfnrt] | \"u\" [0-9a-fA-F]{4}))*")};
+  }
+
+  Part part(const common_peg_until_parser& one, Id, const Place& place, int) {
+    if (one.delimiters.empty()) return {".*"};
+    if (place.is_id) return {kCallId};
+    if (place.tool != nullptr && !place.is_value) {
+      // What the parser passes over within a call: a short attribute.
+      CharacterSet others{{0, 0x1F}};
+      for (const std::string& end : one.delimiters) others.add(Pattern::literal(end.substr(0, 1)).children.front().set);
+      return {others.complement().intersection(CharacterSet::all()).grammar(TextForm::kPlain) + "{0,30}"};
+    }
+    return {before(one.delimiters, false)};
+  }
+
+  Part part(const common_peg_ac_parser& one, Id, const Place& place, int depth) {
+    if (place.is_argument && has_tag(one.child, Builder::TOOL_ARG_STRING_VALUE, 0) && one.delimiters.size() == 1) {
+      if (const auto text = argument_text(place, one.delimiters[0])) {
+        return {*text + " " + grammar_literal(one.delimiters[0]), true};
+      }
+    }
+    if (!thinks() && has_tag(one.child, Builder::REASONING, 0)) return part_of(one.child, place, depth);
+    return {before(one.delimiters, true), place.is_argument};
+  }
+
+  Part part(const common_peg_schema_parser&, Id, const Place& place, int) { return {value(place), true}; }
+
+  Part part(const common_peg_rule_parser& one, Id id, const Place& outer, int depth) {
+    Place place = outer;
+    if (place.tool == nullptr) enter_tool(id, place);
+    if (place.tool != outer.tool) find_begins(one.child);
+    const auto key = std::make_pair(id, place.key());
+    if (const auto known = named_.find(key); known != named_.end()) return known->second;
+    const std::string name = rules_.reserve();
+    // Whoever meets itself on the way is a rule that has more to say.
+    named_[key] = {name};
+    Part inner = part_of(one.child, place, depth);
+    if (inner.text && inner.text->empty()) {
+      inner.is_alternatives = false;
+      rules_.define(name, "\"\"");
+      return named_[key] = inner;
+    }
+    rules_.define(name, inner.text.value_or("\"\""));
+    Part made = inner;
+    made.is_alternatives = false;
+    if (made.text) made.text = name;
+    return named_[key] = made;
+  }
+
+  Part part(const common_peg_ref_parser& one, Id, const Place& place, int depth) {
+    return part_of(arena_.get_rule(one.name), place, depth);
+  }
+
+  Part part(const common_peg_atomic_parser& one, Id, const Place& place, int depth) {
+    return part_of(one.child, place, depth);
+  }
+
+  Part part(const common_peg_gbnf_parser& one, Id, const Place& place, int depth) {
+    if (one.grammar.empty()) return {""};
+    if (arena_.has_rule(one.grammar)) return part_of(arena_.get_rule(one.grammar), place, depth);
+    return {one.grammar, false, false, true};
+  }
+
+  Part part(const common_peg_tag_parser& one, Id id, const Place& outer, int depth) {
+    Place place = outer;
+    // What is said besides calls.
+    if (one.tag == Builder::CONTENT) return {"", false, true};
+    if (one.tag == Builder::REASONING && !thinks()) return {"", false, true};
+    if (place.tool == nullptr && (one.tag == Builder::TOOL || one.tag == Builder::TOOL_OPEN)) enter_tool(id, place);
+    if (one.tag == Builder::TOOL_ARG && place.tool != nullptr) {
+      enter_argument(id, place);
+      place.is_value = false;
+    } else if (one.tag == common_chat_peg_minimax_m3_mapper::TOOL_ARG_ITEM && place.schema != nullptr) {
+      place.schema = items_of(place);
+    } else if (place.is_argument && one.tag == Builder::TOOL_ARG_STRING_VALUE) {
+      std::vector<std::string> delimiters;
+      find_delimiters(one.child, delimiters, 0);
+      if (delimiters.size() == 1) {
+        if (const auto text = argument_text(place, delimiters[0])) return {*text, true};
+      }
+    } else if (place.is_argument && one.tag == Builder::TOOL_ARG_VALUE && !has_schema(one.child, 0)) {
+      return {value(place), true};
+    }
+    if (one.tag == Builder::TOOL_ARGS && place.tool != nullptr && notation_ == ValueNotation::kGemma) {
+      return {value(place), true};
+    }
+    place.is_id = place.is_id || one.tag == Builder::TOOL_ID;
+    place.is_value = place.is_value || one.tag == Builder::TOOL_ARG_VALUE ||
+                     one.tag == Builder::TOOL_ARG_STRING_VALUE || one.tag == Builder::TOOL_ARGS;
+    Part inner = part_of(one.child, place, depth);
+    if (one.tag == Builder::TOOL_ARGS || one.tag == Builder::TOOL_ARG) inner.has_call = true;
+    return inner;
+  }
+
+  // What a tool's rule begins with, to the end of its name: with no space, and with one behind each colon.
+  void find_begins(Id id) {
+    std::string compact, spaced;
+    bool has_name = false, is_certain = true;
+    const auto add = [&](auto&& self, Id part, bool is_name, int depth) -> void {
+      if (!is_certain || (has_name && !is_name) || depth > kMostNested) return;
+      const auto& node = arena_.get(part);
+      if (const auto* literal = std::get_if<common_peg_literal_parser>(&node)) {
+        compact += literal->literal;
+        spaced += literal->literal + (literal->literal == ":" ? " " : "");
+        has_name = has_name || is_name;
+        return;
+      }
+      if (const auto* tag = std::get_if<common_peg_tag_parser>(&node)) is_name = tag->tag == Builder::TOOL_NAME;
+      if (std::holds_alternative<common_peg_choice_parser>(node) ||
+          std::holds_alternative<common_peg_until_parser>(node) ||
+          std::holds_alternative<common_peg_chars_parser>(node)) {
+        is_certain = false;
+      }
+      const auto* optional = std::get_if<common_peg_repetition_parser>(&node);
+      if (optional != nullptr && optional->min_count == 0) return;
+      for (const Id child : children_of(part)) self(self, child, is_name, depth + 1);
+    };
+    add(add, id, false, 0);
+    if (!is_certain || !has_name) return;
+    begins_.insert(compact);
+    begins_.insert(spaced);
+  }
+
+  // --- Arguments --------------------------------------------------------------------------------------------------
+
+  bool thinks() const { return form_.may_think || !form_.is_forced; }
+
+  void enter_tool(Id id, Place& place) {
+    const auto name = name_below(id, Builder::TOOL_NAME, "");
+    if (!name) return;
+    for (const ChatTool& tool : tools_) {
+      if (tool.name != *name) continue;
+      place.tool = &tool;
+      place.schema = &parameters_.at(tool.name);
+      schemas_.begin(subject_of(tool), parameters_.at(tool.name));
+    }
+  }
+
+  void enter_argument(Id id, Place& place) {
+    const auto name = name_below(id, Builder::TOOL_ARG_NAME, Builder::TOOL_ARG);
+    if (!name || place.schema == nullptr) return;
+    for (const SchemaRules::Member& member : members_of(place)) {
+      if (member.name != *name) continue;
+      place.schema = &member.schema;
+      place.is_argument = true;
+      place.name += "." + *name;
+      return;
+    }
+  }
+
+  const std::vector<SchemaRules::Member>& members_of(const Place& place) {
+    const auto [known, is_new] = members_.try_emplace(place.schema);
+    if (is_new) {
+      use(place);
+      known->second = schemas_.members(*place.schema, place.name);
+    }
+    return known->second;
+  }
+
+  const OrderedJson* items_of(const Place& place) {
+    const auto [known, is_new] = items_.try_emplace(place.schema);
+    if (is_new) {
+      use(place);
+      known->second = schemas_.items(*place.schema, place.name);
+    }
+    return &known->second;
+  }
+
+  // References are looked up in the tool's own parameters.
+  void use(const Place& place) { schemas_.begin(subject_of(*place.tool), parameters_.at(place.tool->name)); }
+
+  std::string value(const Place& place) {
+    if (place.tool == nullptr) return "w-object";
+    const auto key = std::make_pair(place.tool, place.schema);
+    if (const auto known = values_.find(key); known != values_.end()) return known->second;
+    use(place);
+    std::string text;
+    if (place.is_argument) {
+      text = schemas_.value(*place.schema, place.name);
+    } else {
+      const OrderedJson object = {{"allOf", {*place.schema, {{"type", "object"}}}}};
+      text = schemas_.value(object, place.name);
+    }
+    return values_[key] = std::move(text);
+  }
+
+  std::optional<std::string> argument_text(const Place& place, const std::string& end) {
+    use(place);
+    return schemas_.text(*place.schema, place.name, end);
+  }
+
+  bool has_tag(Id id, const char* tag, int depth) const {
+    if (depth > kMostNested) return false;
+    const auto* one = std::get_if<common_peg_tag_parser>(&arena_.get(id));
+    if (one != nullptr && one->tag == tag) return true;
+    if (depth > 0 && std::holds_alternative<common_peg_rule_parser>(arena_.get(id))) return false;
+    const std::vector<Id> children = children_of(id);
+    return std::any_of(children.begin(), children.end(), [&](Id child) { return has_tag(child, tag, depth + 1); });
+  }
+
+  bool has_schema(Id id, int depth) const {
+    if (depth > kMostNested) return false;
+    if (std::holds_alternative<common_peg_schema_parser>(arena_.get(id))) return true;
+    if (std::holds_alternative<common_peg_rule_parser>(arena_.get(id))) return false;
+    const std::vector<Id> children = children_of(id);
+    return std::any_of(children.begin(), children.end(), [&](Id child) { return has_schema(child, depth + 1); });
+  }
+
+  void find_delimiters(Id id, std::vector<std::string>& delimiters, int depth) const {
+    if (depth > kMostNested) return;
+    if (const auto* one = std::get_if<common_peg_until_parser>(&arena_.get(id))) {
+      delimiters.insert(delimiters.end(), one->delimiters.begin(), one->delimiters.end());
+    }
+    for (const Id child : children_of(id)) find_delimiters(child, delimiters, depth + 1);
+  }
+
+  // Single arguments below a node, each a choice of its own; empty: there is something else.
+  bool find_arguments(Id id, int depth, std::vector<Id>& arguments) const {
+    if (depth > kMostNested) return false;
+    const auto& node = arena_.get(id);
+    if (const auto* choice = std::get_if<common_peg_choice_parser>(&node)) {
+      return !choice->children.empty() && std::all_of(choice->children.begin(), choice->children.end(), [&](Id child) {
+        return find_arguments(child, depth + 1, arguments);
+      });
+    }
+    const auto* rule = std::get_if<common_peg_rule_parser>(&node);
+    const Id inner = rule != nullptr ? rule->child : id;
+    if (!name_below(inner, Builder::TOOL_ARG_NAME, "") || !has_tag(inner, Builder::TOOL_ARG, 0)) {
+      return rule != nullptr && find_arguments(rule->child, depth + 1, arguments);
+    }
+    arguments.push_back(id);
+    return true;
+  }
+
+  bool is_required(Id argument, const Place& place) {
+    const auto* rule = std::get_if<common_peg_rule_parser>(&arena_.get(argument));
+    const auto name = name_below(rule != nullptr ? rule->child : argument, Builder::TOOL_ARG_NAME, "");
+    for (const SchemaRules::Member& member : members_of(place)) {
+      if (name && member.name == *name) return member.is_required;
+    }
+    return false;
+  }
+
+  // Any arguments in any order and number become each once, in their order, the required ones always.
+  std::optional<Part> optional_arguments(const common_peg_repetition_parser& one, const Place& place, int depth) {
+    if (place.tool == nullptr || one.max_count != -1 || one.min_count != 0) return std::nullopt;
+    std::vector<Id> frame{one.child};
+    if (const auto* sequence = std::get_if<common_peg_sequence_parser>(&arena_.get(one.child))) {
+      frame = sequence->children;
+    }
+    std::vector<Id> arguments;
+    std::string before, behind;
+    for (const Id child : frame) {
+      std::vector<Id> found;
+      if (arguments.empty() && find_arguments(child, 0, found)) {
+        arguments = std::move(found);
+        continue;
+      }
+      const Part part = part_of(child, place, depth);
+      if (!part.text || part.has_call) return std::nullopt;
+      (arguments.empty() ? before : behind) += *part.text + " ";
+    }
+    if (arguments.empty()) return std::nullopt;
+    std::string text;
+    for (const Id argument : arguments) {
+      const Part part = part_of(argument, place, depth);
+      if (!part.text) continue;
+      text += (text.empty() ? "(" : " (") + before + enclosed(part) + " " + behind + ")" +
+              (is_required(argument, place) ? "" : "?");
+    }
+    return Part{text, true};
+  }
+
+  // name(first=1, second=2): one argument, and more behind commas. Likewise.
+  std::optional<Part> argument_list(const common_peg_sequence_parser& one, const Place& place, int depth) {
+    if (place.tool == nullptr || one.children.size() != 2) return std::nullopt;
+    const auto* rest = std::get_if<common_peg_repetition_parser>(&arena_.get(one.children[1]));
+    std::vector<Id> arguments;
+    if (rest == nullptr || rest->max_count != -1 || !find_arguments(one.children[0], 0, arguments)) return std::nullopt;
+    const auto* more = std::get_if<common_peg_sequence_parser>(&arena_.get(rest->child));
+    std::vector<Id> same;
+    if (more == nullptr || more->children.size() < 2 || !find_arguments(more->children.back(), 0, same) ||
+        same != arguments) {
+      return std::nullopt;
+    }
+    std::string comma;
+    for (std::size_t i = 0; i + 1 < more->children.size(); ++i) {
+      comma += enclosed(part_of(more->children[i], place, depth)) + " ";
+    }
+    // Backwards: what may follow where an argument went before, and where none did. One there has to be.
+    std::string behind;
+    std::optional<std::string> start;
+    for (auto argument = arguments.rbegin(); argument != arguments.rend(); ++argument) {
+      const Part part = part_of(*argument, place, depth);
+      if (!part.text) continue;
+      const std::string text = rules_.add(*part.text);
+      const bool is_needed = is_required(*argument, place);
+      const std::string first = text + " " + behind;
+      start = is_needed || !start ? first : "(" + first + " | " + *start + ")";
+      start = rules_.add(*start);
+      behind = rules_.add(is_needed ? comma + text + " " + behind : "(" + comma + text + ")? " + behind);
+    }
+    if (!start) return std::nullopt;
+    return Part{*start, true};
+  }
+
+  // Any text before the first of these, without it or with it: Aho and Corasick's automaton.
+  std::string before(const std::vector<std::string>& ends, bool with_end) {
+    const auto [known, is_new] = texts_.try_emplace({ends, with_end});
+    if (!is_new) return known->second;
+    const common_aho_corasick automaton(ends);
+    std::vector<std::string> names(automaton.num_states());
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      if (!automaton.is_terminal(i)) names[i] = rules_.reserve();
+    }
+    if (names[0].empty()) return known->second = "\"\"";
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      if (names[i].empty()) continue;
+      std::map<std::size_t, std::vector<CharacterSet::Range>> moves;
+      std::vector<CharacterSet::Range> special{{0, 0}};
+      for (const std::uint32_t character : automaton.alphabet) {
+        const std::size_t next = automaton.next(i, character);
+        if (next == 0) continue;
+        special.push_back({character, character});
+        if (!automaton.is_terminal(next) || with_end) moves[next].push_back({character, character});
+      }
+      std::string text = with_end ? "" : "\"\"";
+      const auto add = [&](const CharacterSet& set, const std::string& next) {
+        text += (text.empty() ? "" : " | ") + set.grammar(TextForm::kPlain) + (next.empty() ? "" : " " + next);
+      };
+      for (auto& [next, ranges] : moves) add(CharacterSet(std::move(ranges)), names[next]);
+      add(CharacterSet(std::move(special)).complement().intersection(CharacterSet::all()), names[0]);
+      rules_.define(names[i], text);
+    }
+    return known->second = names[0];
+  }
+
+  const common_peg_arena& arena_;
+  const std::vector<ChatTool>& tools_;
+  const CallForm& form_;
+  ValueNotation notation_;
+  SchemaRules schemas_;
+  GrammarRules rules_;
+  std::map<std::string, OrderedJson> parameters_;  // by the tool's name
+  // By the schema that they are of.
+  std::map<const OrderedJson*, std::vector<SchemaRules::Member>> members_;
+  std::map<const OrderedJson*, OrderedJson> items_;
+  std::map<std::pair<Id, std::tuple<const ChatTool*, const OrderedJson*, bool, bool, bool>>, Part> named_;
+  std::map<std::pair<const ChatTool*, const OrderedJson*>, std::string> values_;
+  std::map<std::pair<std::vector<std::string>, bool>, std::string> texts_;
+  std::set<std::string> begins_;
+};
+
+}  // namespace
+
+std::vector<ChatTool> with_plain_schemas(const std::vector<ChatTool>& tools, bool is_shown) {
+  std::vector<ChatTool> plain;
+  SchemaRules rules(SchemaRules::Use::kAdvice);
+  for (const ChatTool& tool : tools) {
+    const OrderedJson parameters = parsed_parameters(tool);
+    rules.begin(subject_of(tool), parameters);
+    OrderedJson schema = plain_schema(rules, parameters, "parameters", 0, is_shown);
+    if (!schema.contains("properties")) schema = {{"type", "object"}, {"properties", OrderedJson::object()}};
+    schema.erase("description");
+    plain.push_back({tool.name, tool.description, schema.dump(-1, ' ', false, OrderedJson::error_handler_t::replace)});
+  }
+  return plain;
+}
+
+CallGrammar call_grammar(const std::string& parser, const std::vector<ChatTool>& tools, const CallForm& form) {
+  common_peg_arena arena;
+  arena.load(parser);
+  return Writer(arena, tools, form).run();
+}
+
+}  // namespace winnow

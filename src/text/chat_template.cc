@@ -1,0 +1,485 @@
+// The seam to libllama-common: with call_grammar.cc and template_limits.cc the only place that includes its headers.
+// They promise no stable interface: scripts/setup.sh takes them from the sources that the library was built from, and
+// tests/model/chat_template_test.cc fails where the two do not fit.
+#include "text/chat_template.h"
+
+#include <chat.h>
+#include <ggml-backend.h>
+#include <llama.h>
+#include <log.h>
+
+#include <algorithm>
+#include <mutex>
+#include <optional>
+#include <random>
+#include <utility>
+
+#include "text/call_grammar.h"
+#include "text/call_ids.h"
+#include "text/template_limits.h"
+#include "winnow/error.h"
+
+// As in libllama-common's chat.cpp, whose functions take a pointer to it: its own way to make one runs the template
+// before it can be bounded.
+struct common_chat_templates {
+  bool add_bos;
+  bool add_eos;
+  bool has_explicit_template;
+  std::unique_ptr<common_chat_template> template_default;
+  std::unique_ptr<common_chat_template> template_tool_use;
+};
+
+namespace winnow {
+namespace {
+
+// libllama-common.so does not say where the libggml.so that it needs lies: with a reference of our own the loader looks
+// beside the others.
+[[gnu::used]] const auto kNeedsLibggml = &ggml_backend_reg_count;
+
+// What a longer chat may take beyond TemplateSteps::rendering.
+constexpr std::size_t kStepsOfMessage = 1'000, kBytesOfStep = 8;
+
+constexpr const char* kChatml =
+    "{%- for message in messages -%}{{- '<|im_start|>' + message.role + '\n' + message.content + '<|im_end|>\n' -}}"
+    "{%- endfor -%}{%- if add_generation_prompt -%}{{- '<|im_start|>assistant\n' -}}{%- endif -%}";
+
+[[noreturn]] void refuse(const std::string& what) { throw Error(ErrorCode::kUnsupported, "the chat template " + what); }
+
+constexpr const char* kWayOut = ": name another with --chat-template-file, or give the prompt as text";
+
+// The interpreter's errors have several lines: where, the source there, and at last "Error: " and what.
+std::string reason_of(const std::string& text) {
+  constexpr std::string_view kLead = "Error: ";
+  const std::size_t at = text.rfind(kLead);
+  std::string reason = at == std::string::npos ? text : text.substr(at + kLead.size());
+  while (!reason.empty() && (reason.back() == '\n' || reason.back() == '.')) reason.pop_back();
+  constexpr std::size_t kMostReason = 300;
+  return reason.substr(0, kMostReason);
+}
+
+// Runs libllama-common's code on a budget. What it throws becomes Error(kUnsupported), with `what` before the reason.
+template <typename Work>
+auto within(std::size_t n_steps, const std::string& what, Work work) {
+  TemplateBudget budget(n_steps);
+  try {
+    return work();
+  } catch (const TemplateLimit& limit) {
+    refuse(limit.reason + kWayOut);
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& error) {
+    refuse(what + ": " + reason_of(error.what()) + kWayOut);
+  }
+}
+
+void replace_all(std::string& text, const std::string& what, const std::string& with) {
+  for (std::size_t at = 0; (at = text.find(what, at)) != std::string::npos; at += with.size()) {
+    text.replace(at, what.size(), with);
+  }
+}
+
+// Two templates refuse messages that are whole, as common_chat_templates_init knows.
+std::string mended(std::string source) {
+  replace_all(source,
+              "{%- if \"<|channel|>analysis<|message|>\" in message.content or "
+              "\"<|channel|>final<|message|>\" in message.content %}",
+              "{%- if false %}");
+  replace_all(source,
+              "{%- if (message['content'] is none or message['content'] == '' or "
+              "message['content']|length == 0) and (message['tool_calls'] is not defined or "
+              "message['tool_calls'] is none or message['tool_calls']|length == 0) %}",
+              "{%- if false %}");
+  return source;
+}
+
+std::string token_text(const llama_vocab* vocab, llama_token token) {
+  const char* text = token == LLAMA_TOKEN_NULL ? nullptr : llama_vocab_get_text(vocab, token);
+  return text == nullptr ? "" : text;
+}
+
+std::unique_ptr<common_chat_template> read(const std::string& source, const llama_vocab* vocab, std::size_t n_steps) {
+  return within(n_steps, "cannot be read", [&] {
+    auto one = std::make_unique<common_chat_template>("", token_text(vocab, llama_vocab_bos(vocab)),
+                                                      token_text(vocab, llama_vocab_eos(vocab)));
+    one->prog = parse_bounded_template(source);
+    one->src = source;
+    one->caps = jinja::caps_get(one->prog);
+    return one;
+  });
+}
+
+std::string source_in(const llama_model* model, const char* name) {
+  const char* source = llama_model_chat_template(model, name);
+  return source == nullptr ? "" : mended(source);
+}
+
+}  // namespace
+
+ChatTemplate::ChatTemplate(const llama_model* model, const std::string& source, const TemplateSteps& steps)
+    : model_(model), steps_(steps) {
+  if (source.empty()) {
+    main_source_ = source_in(model, nullptr);
+    tool_source_ = source_in(model, "tool_use");
+    if (main_source_.empty()) main_source_ = std::exchange(tool_source_, "");
+    return;
+  }
+  const bool is_jinja = source.find("{%") != std::string::npos || source.find("{{") != std::string::npos;
+  if (!is_jinja && source != "chatml") {
+    throw Error(ErrorCode::kUnsupported, "'" + source.substr(0, 40) +
+                                             "' is no Jinja template: give the text of one, a file with "
+                                             "--chat-template-file, or the name chatml");
+  }
+  main_source_ = is_jinja ? mended(source) : kChatml;
+  templates();
+}
+
+ChatTemplate::~ChatTemplate() = default;
+
+const common_chat_templates* ChatTemplate::templates() const {
+  if (!exists()) {
+    throw Error(ErrorCode::kUnsupported,
+                "the model file has no chat template: give the whole prompt as text, name a template with "
+                "--chat-template-file, or use an instruction-tuned model");
+  }
+  std::call_once(once_, [this] {
+    // It would print to the standard error, from a thread of its own.
+    common_log_set_verbosity_thold(-1);
+    const llama_vocab* vocab = llama_model_get_vocab(model_);
+    auto all = std::make_unique<common_chat_templates>();
+    all->add_bos = llama_vocab_get_add_bos(vocab);
+    all->add_eos = llama_vocab_get_add_eos(vocab);
+    all->has_explicit_template = true;
+    try {
+      all->template_default = read(main_source_, vocab, steps_.trial);
+      if (!tool_source_.empty()) all->template_tool_use = read(tool_source_, vocab, steps_.trial);
+      templates_ = std::move(all);
+    } catch (const Error& error) {
+      failure_ = error.what();
+    }
+  });
+  if (templates_ == nullptr) throw Error(ErrorCode::kUnsupported, failure_);
+  return templates_.get();
+}
+
+namespace {
+
+common_chat_msg common_message(const ChatMessage& message) {
+  common_chat_msg one;
+  one.role = message.role;
+  one.content = message.content;
+  one.reasoning_content = message.reasoning;
+  one.tool_name = message.name;
+  one.tool_call_id = message.tool_call_id;
+  for (const ChatToolCall& call : message.tool_calls) one.tool_calls.push_back({call.name, call.arguments, call.id});
+  return one;
+}
+
+std::size_t steps_beyond(std::span<const ChatMessage> messages, const ChatOptions& options) {
+  std::size_t n_bytes = 0;
+  for (const ChatMessage& message : messages) {
+    n_bytes += message.content.size() + message.reasoning.size();
+    for (const ChatToolCall& call : message.tool_calls) n_bytes += call.name.size() + call.arguments.size();
+  }
+  for (const ChatTool& tool : options.tools) n_bytes += tool.description.size() + tool.parameters.size();
+  return kStepsOfMessage * (messages.size() + options.tools.size()) + n_bytes / kBytesOfStep;
+}
+
+// The template that messages with these options are rendered by.
+const common_chat_template& chosen(const common_chat_templates& templates, const ChatOptions& options) {
+  const bool is_for_tools = !options.tools.empty() && templates.template_tool_use != nullptr;
+  return is_for_tools ? *templates.template_tool_use : *templates.template_default;
+}
+
+common_chat_templates_inputs inputs_of(std::span<const ChatMessage> messages, const ChatOptions& options,
+                                       const common_chat_templates* templates) {
+  common_chat_templates_inputs inputs;
+  inputs.add_bos = templates->add_bos;
+  inputs.add_eos = templates->add_eos;
+  for (const ChatMessage& message : messages) inputs.messages.push_back(common_message(message));
+  inputs.add_generation_prompt = options.add_answer && !options.continues_last;
+  if (options.continues_last) inputs.continue_final_message = COMMON_CHAT_CONTINUATION_AUTO;
+  for (const ChatTool& tool : options.tools) {
+    inputs.tools.push_back({tool.name, tool.description,
+                            tool.parameters.empty() ? R"({"type":"object","properties":{}})" : tool.parameters});
+  }
+  inputs.tool_choice = options.tool_choice == ToolChoice::kAuto   ? COMMON_CHAT_TOOL_CHOICE_AUTO
+                       : options.tool_choice == ToolChoice::kNone ? COMMON_CHAT_TOOL_CHOICE_NONE
+                                                                  : COMMON_CHAT_TOOL_CHOICE_REQUIRED;
+  const jinja::caps& caps = chosen(*templates, options).caps;
+  inputs.parallel_tool_calls = options.parallel_tool_calls.value_or(caps.supports_parallel_tool_calls);
+  inputs.enable_thinking = options.enable_thinking;
+  inputs.reasoning_format =
+      options.separates_thinking ? COMMON_REASONING_FORMAT_DEEPSEEK : COMMON_REASONING_FORMAT_NONE;
+  inputs.chat_template_kwargs = options.arguments;
+  return inputs;
+}
+
+struct ShownTools {
+  std::string text;  // the prompt
+  std::vector<std::string> warnings;
+};
+
+// The prompt with the tools in it. Many templates know few kinds of schemas, and fail at others: these are shown more
+// simply then. Some (DeepSeek's) know how tools are called and not how they are shown: the system's message does it.
+ShownTools shown_with_tools(const common_chat_templates* templates, std::span<const ChatMessage> messages,
+                            ChatOptions options) {
+  options.tool_choice = ToolChoice::kNone;
+  ShownTools shown;
+  const auto render = [&](std::span<const ChatMessage> all) {
+    return common_chat_templates_apply(templates, inputs_of(all, options, templates)).prompt;
+  };
+  try {
+    shown.text = render(messages);
+  } catch (const std::exception&) {
+    options.tools = with_plain_schemas(options.tools, true);
+    shown.text = render(messages);
+    shown.warnings.emplace_back(
+        "the chat template cannot show the tools' parameters as they are: it shows the model their names, types and "
+        "descriptions");
+  }
+  const auto is_shown = [&](const ChatTool& tool) { return shown.text.find(tool.name) != std::string::npos; };
+  if (std::any_of(options.tools.begin(), options.tools.end(), is_shown)) return shown;
+  std::string list = "You may call these tools:";
+  for (const ChatTool& tool : options.tools) {
+    list += "\n- " + tool.name + ": " + tool.description +
+            " Parameters: " + (tool.parameters.empty() ? "{}" : tool.parameters);
+  }
+  std::vector<ChatMessage> more(messages.begin(), messages.end());
+  if (more.front().role == "system" || more.front().role == "developer") {
+    more.front().content += "\n\n" + list;
+  } else {
+    more.insert(more.begin(), ChatMessage{"system", list});
+  }
+  shown.text = render(more);
+  shown.warnings.emplace_back("the chat template does not show tools: the system's message lists them");
+  return shown;
+}
+
+// Forms without a mark of their own: a call begins as one of the tools', and names it. Where the name comes first it
+// has to be the first of the answer.
+void name_begins(const std::vector<std::string>& begins, std::span<const ChatTool> tools, GrammarStart& start) {
+  start.patterns.clear();
+  for (const std::string& begin : begins) {
+    const auto is_name = [&](const ChatTool& tool) { return begin == tool.name; };
+    if (std::none_of(tools.begin(), tools.end(), is_name)) {
+      start.words.push_back(begin);
+      continue;
+    }
+    std::string pattern = "^";
+    for (const char letter : begin) {
+      const bool is_sign = std::string_view("^$\\.*+?()[]{}|/").find(letter) != std::string_view::npos;
+      pattern += (is_sign ? "\\" : "") + std::string(1, letter);
+    }
+    start.patterns.push_back(std::move(pattern));
+  }
+}
+
+// Nine letters and digits: some templates refuse names of calls that are anything else.
+std::string random_call_id() {
+  static thread_local std::mt19937_64 random{std::random_device{}()};
+  constexpr std::string_view kLetters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
+  std::string id(9, ' ');
+  for (char& letter : id) letter = kLetters[random() % kLetters.size()];
+  return id;
+}
+
+// The parser calls itself for every bracket that is open, and a client may have written the beginning of an answer.
+bool is_too_deep(std::string_view text) {
+  constexpr int kMostOpen = 200;
+  int n_open = 0;
+  for (const char letter : text) {
+    n_open += letter == '[' || letter == '{' ? 1 : letter == ']' || letter == '}' ? -1 : 0;
+    if (n_open > kMostOpen) return true;
+  }
+  return false;
+}
+
+// What `now` has beyond `before`; nothing where it is not a longer one of it.
+std::string added(const std::string& before, const std::string& now) {
+  return now.starts_with(before) ? now.substr(before.size()) : "";
+}
+
+}  // namespace
+
+struct ChatFormat {
+  common_chat_parser_params parameters;
+  // Where thoughts are to stay in the text, and the parser does not find calls behind them: one that tells them apart.
+  std::optional<common_chat_parser_params> apart;
+  std::string thinking_begin, thinking_end;
+};
+
+std::string ChatTemplate::render(std::span<const ChatMessage> messages, bool add_assistant) const {
+  return apply(messages, {.add_answer = add_assistant}).text;
+}
+
+ChatPrompt ChatTemplate::apply(std::span<const ChatMessage> given, const ChatOptions& options) const {
+  if (given.empty()) throw Error(ErrorCode::kInvalidArgument, "a chat needs at least one message");
+  std::vector<ChatMessage> mapped;
+  if (wants_short_ids(main_source_) || wants_short_ids(tool_source_)) mapped = with_short_ids(given);
+  const std::span<const ChatMessage> messages = mapped.empty() ? given : mapped;
+  const common_chat_templates* all = templates();
+  const bool has_tools = !options.tools.empty() && options.tool_choice != ToolChoice::kNone;
+  ChatOptions plain = options;
+  if (has_tools) plain.tools = with_plain_schemas(options.tools, false);
+  std::string parser_of_calls;
+  bool is_parallel = false;
+  ShownTools shown;
+  common_chat_params made =
+      within(steps_.rendering + steps_beyond(messages, options), "cannot render these messages", [&] {
+        if (!has_tools) return common_chat_templates_apply(all, inputs_of(messages, options, all));
+        // The model is shown the tools as they are; libllama-common's parser needs of their schemas what they are
+        // about, and has no bounds for more.
+        shown = shown_with_tools(all, messages, options);
+        common_chat_templates_inputs inputs = inputs_of(messages, plain, all);
+        is_parallel = inputs.parallel_tool_calls;
+        common_chat_params calls = common_chat_templates_apply(all, inputs);
+        calls.prompt = std::move(shown.text);
+        // Where thoughts are not told apart they are content, of which a call that has to be has none.
+        inputs.reasoning_format = COMMON_REASONING_FORMAT_DEEPSEEK;
+        parser_of_calls = options.separates_thinking ? calls.parser : common_chat_templates_apply(all, inputs).parser;
+        return calls;
+      });
+  if (has_tools) {
+    const jinja::caps& caps = chosen(*all, options).caps;
+    const bool is_held = options.tool_choice == ToolChoice::kAuto || !made.grammar.empty();
+    if ((!caps.supports_tools && !caps.supports_tool_calls) || !is_held) {
+      refuse("knows no tools: leave them out, or name one that does with --chat-template-file");
+    }
+  }
+  ChatPrompt prompt{.text = std::move(made.prompt),
+                    .stops = std::move(made.additional_stops),
+                    .shown_tokens = std::move(made.preserved_tokens)};
+  GrammarStart& start = prompt.grammar_start;
+  start.prefix = made.generation_prompt;
+  start.thinking_begin = made.thinking_start_tag;
+  start.thinking_ends = made.thinking_end_tags;
+  for (const common_grammar_trigger& trigger : made.grammar_triggers) {
+    (trigger.type == COMMON_GRAMMAR_TRIGGER_TYPE_PATTERN ? start.patterns : start.words).push_back(trigger.value);
+  }
+  if (has_tools && !made.parser.empty()) {
+    start.is_lazy = options.tool_choice == ToolChoice::kAuto;
+    const bool is_in_thoughts =
+        !made.thinking_start_tag.empty() && made.generation_prompt.find(made.thinking_start_tag) != std::string::npos;
+    const CallForm form{.is_forced = !start.is_lazy,
+                        .is_parallel = is_parallel,
+                        .may_think = is_in_thoughts || (made.supports_thinking && options.enable_thinking),
+                        .thinking_begin = made.thinking_start_tag};
+    CallGrammar grammar = call_grammar(parser_of_calls, options.tools, form);
+    prompt.grammar = std::move(grammar.text);
+    prompt.warnings = std::move(grammar.warnings);
+    prompt.warnings.insert(prompt.warnings.end(), shown.warnings.begin(), shown.warnings.end());
+    if (start.is_lazy && start.words.empty() && !grammar.begins.empty())
+      name_begins(grammar.begins, options.tools, start);
+  }
+  if (options.tools.empty() && !(made.supports_thinking && options.separates_thinking)) return prompt;
+  auto format = std::make_shared<ChatFormat>();
+  format->parameters = common_chat_parser_params(made);
+  format->parameters.reasoning_format =
+      options.separates_thinking ? COMMON_REASONING_FORMAT_DEEPSEEK : COMMON_REASONING_FORMAT_NONE;
+  format->parameters.is_continuation = options.continues_last;
+  format->parameters.parse_tool_calls = !options.tools.empty() && options.tool_choice != ToolChoice::kNone;
+  if (!made.parser.empty()) format->parameters.parser.load(made.parser);
+  if (has_tools && !options.separates_thinking && !made.thinking_start_tag.empty() && !made.thinking_end_tags.empty()) {
+    format->apart = format->parameters;
+    format->apart->reasoning_format = COMMON_REASONING_FORMAT_DEEPSEEK;
+    format->apart->parser = {};
+    format->apart->parser.load(parser_of_calls);
+    format->thinking_begin = made.thinking_start_tag;
+    format->thinking_end = made.thinking_end_tags.front();
+  }
+  prompt.format = std::move(format);
+  return prompt;
+}
+
+struct ChatReader::Impl {
+  std::shared_ptr<const ChatFormat> format;
+  std::string text;
+  ChatMessage message;
+
+  // Nothing where the text does not fit.
+  std::optional<common_chat_msg> parse(bool is_partial) const {
+    if (is_too_deep(format->parameters.generation_prompt) || is_too_deep(text)) return std::nullopt;
+    try {
+      return common_chat_parse(text, is_partial, format->parameters);
+    } catch (const std::exception&) {
+      return format->apart ? parse_apart(is_partial) : std::nullopt;
+    }
+  }
+
+  std::optional<common_chat_msg> parse_apart(bool is_partial) const {
+    try {
+      common_chat_msg parsed = common_chat_parse(text, is_partial, *format->apart);
+      if (parsed.reasoning_content.empty()) return parsed;
+      const bool is_over = !parsed.content.empty() || !parsed.tool_calls.empty();
+      parsed.content =
+          format->thinking_begin + parsed.reasoning_content + (is_over ? format->thinking_end : "") + parsed.content;
+      parsed.reasoning_content.clear();
+      return parsed;
+    } catch (const std::exception&) {
+      return std::nullopt;
+    }
+  }
+
+  std::vector<ChatDelta> take(const common_chat_msg& now, bool is_last) {
+    std::vector<ChatDelta> deltas;
+    ChatDelta text_delta{.reasoning = added(message.reasoning, now.reasoning_content),
+                         .content = added(message.content, now.content)};
+    message.reasoning += text_delta.reasoning;
+    message.content += text_delta.content;
+    if (!text_delta.reasoning.empty() || !text_delta.content.empty()) deltas.push_back(std::move(text_delta));
+    for (std::size_t i = 0; i < now.tool_calls.size(); ++i) {
+      const common_chat_tool_call& call = now.tool_calls[i];
+      // The name may still be growing until something follows it.
+      const bool is_named = is_last || i + 1 < now.tool_calls.size() || !call.arguments.empty();
+      if (call.name.empty() || !is_named) break;
+      ChatDelta delta{.tool_call = static_cast<int>(i)};
+      if (i == message.tool_calls.size()) {
+        message.tool_calls.push_back({call.id.empty() ? random_call_id() : call.id, call.name, ""});
+        delta.id = message.tool_calls.back().id;
+        delta.name = call.name;
+      }
+      ChatToolCall& kept = message.tool_calls[i];
+      delta.arguments = added(kept.arguments, call.arguments);
+      kept.arguments += delta.arguments;
+      if (!delta.name.empty() || !delta.arguments.empty()) deltas.push_back(std::move(delta));
+    }
+    return deltas;
+  }
+};
+
+ChatReader::ChatReader(std::shared_ptr<const ChatFormat> format) : impl_(std::make_unique<Impl>()) {
+  impl_->message.role = "assistant";
+  impl_->format = std::move(format);
+  if (impl_->format == nullptr || !impl_->format->parameters.is_continuation) return;
+  // What the message had before is not told again.
+  if (const auto before = impl_->parse(true)) impl_->take(*before, false);
+}
+ChatReader::~ChatReader() = default;
+ChatReader::ChatReader(ChatReader&&) noexcept = default;
+ChatReader& ChatReader::operator=(ChatReader&&) noexcept = default;
+
+std::vector<ChatDelta> ChatReader::add(std::string_view text) {
+  impl_->text += text;
+  if (impl_->format == nullptr) {
+    impl_->message.content += text;
+    return {{.content = std::string(text)}};
+  }
+  const auto now = impl_->parse(true);
+  return now ? impl_->take(*now, false) : std::vector<ChatDelta>();
+}
+
+std::vector<ChatDelta> ChatReader::finish(bool is_whole) {
+  if (impl_->format == nullptr) return {};
+  auto now = is_whole ? impl_->parse(false) : std::nullopt;
+  if (!now) now = impl_->parse(true);
+  if (!now && impl_->message.tool_calls.empty()) {
+    now.emplace();
+    now->reasoning_content = impl_->message.reasoning;
+    now->content = impl_->message.content.empty() ? impl_->text : impl_->message.content;
+  }
+  return now ? impl_->take(*now, true) : std::vector<ChatDelta>();
+}
+
+const ChatMessage& ChatReader::message() const { return impl_->message; }
+
+}  // namespace winnow

@@ -1,0 +1,100 @@
+// Text to tokens and back: libllama's, for the file of a model.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "gguf/gguf_file.h"
+#include "text/piece_memo.h"
+#include "text/token_pieces.h"
+#include "text/word_breaks.h"
+#include "winnow/model.h"
+
+struct llama_model;
+struct llama_vocab;
+
+namespace winnow {
+
+// Immutable; all methods may be called from several threads at once. A file without a tokenizer loads, and what needs
+// its tokens throws Error(kUnsupported).
+class Tokenizer {
+ public:
+  // Of the files of a model, the first of which has the metadata. changes: of that, as GgufFile takes them; others than
+  // the tokenizer's are passed over. Loads no weights. Throws Error(kBadFile) with libllama's reason.
+  explicit Tokenizer(std::span<const std::string> paths, std::span<const MetadataChange> changes = {});
+  explicit Tokenizer(const std::string& path) : Tokenizer(std::span(&path, 1)) {}
+
+  // As the methods of Model with the same names.
+  std::vector<Token> tokenize(std::string_view text, bool add_special, bool parse_special) const;
+  std::string token_text(Token token, bool special = false) const;
+  std::string detokenize(std::span<const Token> tokens) const;
+  bool is_end_of_generation(Token token) const;
+  std::optional<Token> special_token(SpecialToken which) const;
+
+  // Owned by the tokenizer.
+  const llama_vocab* vocab() const { return vocab_; }
+  const llama_model* model() const { return model_.get(); }
+  // Tokens that the file lists; may be 0 in a file without a tokenizer.
+  int n_vocab() const { return n_vocab_; }
+  bool has_tokens() const { return has_tokens_; }
+  // Made when it is asked for first.
+  const TokenPieces& pieces() const;
+
+ private:
+  struct ModelDeleter {
+    void operator()(llama_model* model) const;
+  };
+
+  // Texts before which a long text is cut.
+  struct Specials {
+    std::vector<std::string> always, if_parsed;  // whether or not special tokens are parsed; only if they are
+    bool are_apart_from_words = true;            // no place where a word certainly begins is inside one or beside it
+  };
+
+  // Bytes that one call of libllama's reads, in the middle of a long word.
+  struct Window {
+    std::size_t n_tokens_before = 0;  // of the window before it, which count
+    std::size_t begin = 0;
+    std::string_view before;  // what the call read in front of them
+    std::vector<Token> tokens;
+  };
+
+  void require_tokens() const;
+  // In one call of libllama's.
+  std::vector<Token> tokens_of(std::string_view text, bool add_special, bool parse_special) const;
+  // Without the tokens around it, in calls that are not too deep.
+  std::vector<Token> piece_tokens(std::string_view piece, bool parse_special) const;
+  bool is_too_deep(std::string_view piece) const;
+  std::vector<std::size_t> ends_of(const std::vector<Token>& tokens, std::string_view text) const;
+  std::vector<Token> tokens_behind(std::string_view head, std::string_view text, bool parse_special) const;
+  std::size_t head_bytes(const std::vector<Token>& tokens) const;
+  // `window`: the tokens of bytes [begin, end).
+  Window next_window(std::string_view piece, std::string_view head, std::size_t begin, std::size_t end,
+                     const std::vector<Token>& window, bool parse_special) const;
+  const Specials& specials() const;
+  // Where a text is cut into pieces, 0 first.
+  std::vector<std::size_t> cuts(std::string_view text, bool parse_special) const;
+  void require_token(Token token) const;
+
+  std::unique_ptr<llama_model, ModelDeleter> model_;  // the vocabulary and the metadata only
+  const llama_vocab* vocab_ = nullptr;
+  int n_vocab_ = 0;
+  bool has_tokens_ = false;
+  bool adds_begin_token_ = false;
+  bool adds_end_token_ = false;
+  bool is_of_byte_pairs_ = false;
+  WordBreaks breaks_;
+  mutable std::once_flag pieces_once_;
+  mutable std::unique_ptr<const TokenPieces> pieces_;
+  mutable std::once_flag specials_once_;
+  mutable Specials specials_;
+  mutable PieceMemo memo_;
+};
+
+}  // namespace winnow

@@ -1,0 +1,127 @@
+#include "text/word_breaks.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+
+namespace winnow {
+namespace {
+
+// Kinds that libllama reads with loops of its own.
+constexpr std::array<std::string_view, 56> kLoops = {"a.x-4.0",
+                                                     "chatglm-bpe",
+                                                     "codeshell",
+                                                     "command-r",
+                                                     "dbrx",
+                                                     "deepseek-r1-qwen",
+                                                     "exaone",
+                                                     "exaone4",
+                                                     "f2llmv2",
+                                                     "falcon-h1",
+                                                     "falcon3",
+                                                     "gemma4",
+                                                     "gigachat",
+                                                     "glm4",
+                                                     "glm5",
+                                                     "gpt-2",
+                                                     "granite-docling",
+                                                     "granite-embed-multi-311m",
+                                                     "grok-2",
+                                                     "hunyuan",
+                                                     "jais",
+                                                     "jina-de",
+                                                     "jina-es",
+                                                     "jina-v1-en",
+                                                     "jina-v2-code",
+                                                     "jina-v2-de",
+                                                     "jina-v2-es",
+                                                     "jina-v5-nano",
+                                                     "kimi-k2",
+                                                     "kormo",
+                                                     "laguna",
+                                                     "lfm2",
+                                                     "llama-bpe",
+                                                     "llama-v3",
+                                                     "llama3",
+                                                     "megrez",
+                                                     "mellum",
+                                                     "mellum2",
+                                                     "midm-2.0",
+                                                     "minerva-7b",
+                                                     "modern-bert",
+                                                     "mpt",
+                                                     "olmo",
+                                                     "phi-2",
+                                                     "pixtral",
+                                                     "qwen2",
+                                                     "qwen35",
+                                                     "refact",
+                                                     "roberta-bpe",
+                                                     "sarvam-moe",
+                                                     "smaug-bpe",
+                                                     "smollm",
+                                                     "solar-open",
+                                                     "stablelm2",
+                                                     "starcoder",
+                                                     "trillion"};
+
+bool is_letter(char c) { return std::isalpha(static_cast<unsigned char>(c)) != 0; }
+bool is_small(char c) { return c >= 'a' && c <= 'z'; }
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+bool is_ascii(char c) { return static_cast<unsigned char>(c) < 0x80; }
+
+bool is_break_of_words(std::string_view text, std::size_t at) {
+  return at > 0 && at + 1 < text.size() && text[at] == ' ' && is_small(text[at - 1]) && is_small(text[at + 1]);
+}
+
+bool is_break_of_lines(std::string_view text, std::size_t at) {
+  return at > 0 && at < text.size() && text[at - 1] == '\n' && is_letter(text[at]);
+}
+
+}  // namespace
+
+WordBreaks::WordBreaks(std::string_view kind) {
+  recurse_ = std::find(kLoops.begin(), kLoops.end(), kind) == kLoops.end();
+  const bool has_words_of_words = kind == "superbpe";
+  at_spaces_ = !has_words_of_words && kind != "exaone-moe";
+  at_lines_ = !has_words_of_words;
+  groups_from_end_ = has_words_of_words || kind == "afmoe" || kind == "tiny_aya" || kind == "cohere2moe";
+}
+
+std::size_t WordBreaks::last(std::string_view text, std::size_t begin, std::size_t end, std::size_t& number_end) const {
+  if (groups_from_end_) {
+    if (const std::size_t at = in_long_number(text, begin, end, number_end); at > begin) return at;
+  }
+  if (end == text.size()) return begin;
+  for (std::size_t at = end; at-- > begin + 1;) {
+    if (at_spaces_ && is_break_of_words(text, at)) return at;
+    if (at_lines_ && is_break_of_lines(text, at)) return at;
+  }
+  return begin;
+}
+
+// Before a group of three digits of the first long number, or `begin`. libllama takes time in proportion to the square
+// of a number's length for it.
+std::size_t WordBreaks::in_long_number(std::string_view text, std::size_t begin, std::size_t end,
+                                       std::size_t& number_end) const {
+  constexpr std::size_t kMostDigits = 300;
+  std::size_t n_digits = 0;
+  std::size_t at = begin;
+  while (at < end && n_digits < kMostDigits) n_digits = is_digit(text[at++]) ? n_digits + 1 : 0;
+  if (n_digits < kMostDigits || at == text.size() || !is_digit(text[at])) return begin;
+  if (number_end < at) {
+    number_end = at;
+    while (number_end < text.size() && is_digit(text[number_end])) ++number_end;
+  }
+  return number_end == text.size() || is_ascii(text[number_end]) ? at - (3 - (number_end - at) % 3) % 3 : begin;
+}
+
+bool WordBreaks::may_be_in(std::string_view special) {
+  if (special.empty() || is_letter(special.front()) || is_letter(special.back())) return true;
+  for (std::size_t at = 1; at < special.size(); ++at) {
+    if (is_break_of_words(special, at) || is_break_of_lines(special, at)) return true;
+  }
+  return false;
+}
+
+}  // namespace winnow
