@@ -56,7 +56,7 @@ class Way:
     read_factor: float
 
 
-# Entries and reading times of auto and auto-fast at 5 % of the bytes: README.md, docs/methods.md.
+# Entries and reading times of auto and auto-fast at 5 % of the bytes: docs/quickstart.md, docs/methods.md.
 WAYS = [Way("full", 1, 1, 1), Way("auto-fast, 5 % of the bytes", 0.05, 0.20, 1.25), Way("auto, 5 % of the bytes", 0.05, 0.20, 3.3)]
 
 
