@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Writes the tool's own output into the documentation; with --check only says which files would change.
+"""Writes the tool's own output into the documentation, and draws its figures; with --check only says which files would change.
 
   docs/refresh.py [--check] [build/bin/winnow]
 
 A line <!-- winnow ARGUMENTS --> is followed by a block with that command's output, <!-- methods --> by the table of
 methods, <!-- models --> by that of architectures (winnow_model_table, beside the tool), <!-- named models --> by that of
 scripts/models.txt, <!-- file PATH --> by a file of the repository, <!-- script PATH ARGUMENTS --> by what a Python script of the
-repository prints. Run it after a change of flags, methods, architectures or that table.
+repository prints. Figures are plots of `winnow report` over answers that lie in docs/runs; results.md has the commands that gave
+these. Run it after a change of flags, methods, architectures, charts or that table.
 """
 import collections
 import json
@@ -15,8 +16,12 @@ import pathlib
 import re
 import subprocess
 import sys
+import tempfile
 
 BLOCK = re.compile(r"<!-- (winnow [^>]*?|methods|models|named models|file [^>]*?|script [^>]*?) -->\n.*?<!-- end -->\n", re.S)
+
+# A figure, the arguments of `winnow report` and the name of the plot.
+FIGURES = {"images/kl-over-bytes.svg": (["runs/qwen2.5-coder-1.5b-fidelity", "--by", "bytes"], "fidelity-agnostic-by-bytes.svg")}
 
 
 def output(tool, arguments):
@@ -50,12 +55,30 @@ def named_models_table():
     return "\n".join(rows) + "\n"
 
 
+def figure(tool, arguments, plot):
+    folder, *options = arguments
+    with tempfile.TemporaryDirectory() as out:
+        output(tool, ["report", str(pathlib.Path(__file__).parent / folder), *options, "--out", out])
+        return (pathlib.Path(out) / "figures" / plot).read_text(encoding="utf-8")
+
+
 def main():
     arguments = sys.argv[1:]
     check = "--check" in arguments
     names = [a for a in arguments if a != "--check"]
     tool = os.path.abspath(names[0] if names else "build/bin/winnow")
     status = 0
+
+    def write(path, fresh):
+        nonlocal status
+        if not path.exists() or path.read_text(encoding="utf-8") != fresh:
+            status = 1 if check else status
+            print(("out of date: " if check else "updated: ") + path.name)
+            if not check:
+                path.write_text(fresh, encoding="utf-8")
+
+    for name, (arguments, plot) in FIGURES.items():
+        write(pathlib.Path(__file__).parent / name, figure(tool, arguments, plot))
     for path in sorted(pathlib.Path(__file__).parent.glob("*.md")):
         def block(match):
             name = match.group(1)
@@ -75,13 +98,7 @@ def main():
                 body = "```\n" + output(tool, name.split()[1:]) + "```\n"
             return f"<!-- {name} -->\n{body}<!-- end -->\n"
 
-        text = path.read_text(encoding="utf-8")
-        fresh = BLOCK.sub(block, text)
-        if fresh != text:
-            status = 1 if check else 0
-            print(("out of date: " if check else "updated: ") + path.name)
-            if not check:
-                path.write_text(fresh, encoding="utf-8")
+        write(path, BLOCK.sub(block, path.read_text(encoding="utf-8")))
     return status
 
 
