@@ -9,7 +9,7 @@ export MODEL
 model_file = "$$(bash -c '. scripts/model_table.sh && chosen_model')"
 
 .PHONY: all setup model model-name demo test test-models test-heavy asan arm-test fuzz debug python-packages wheel wheel-test \
-  deb deb-test install format format-check layers tidy bench clean distclean help
+  deb deb-test install format format-check layers docs-check tidy bench clean distclean help
 .NOTPARALLEL:
 
 all: setup python-packages  ## build the tool, the library and the tests: build/bin/winnow (the default)
@@ -109,6 +109,10 @@ format-check:  ## name the source files that are not formatted
 layers:  ## check that no lower layer includes a higher one, and that every cited file is there
 	@scripts/check_layers.sh
 	@scripts/check_paths.sh
+
+docs-check:  ## check links, commands, lengths and generated parts of the docs (with build/bin/winnow, where it is built)
+	@python3 scripts/docs_check.py build/bin/winnow
+	@[ ! -x build/bin/winnow_model_table ] || docs/refresh.py --check build/bin/winnow
 
 tidy: all  ## clang-tidy over src/ and examples/
 	@scripts/tidy.sh

@@ -1,0 +1,196 @@
+#!/usr/bin/env python3
+"""Checks that the documentation can be followed; prints what is wrong and exits with 1, or says what was checked.
+
+  scripts/docs_check.py [build/bin/winnow]
+
+- Relative links of every Markdown file lead to a file, and their anchors to a heading of it.
+- The commands of winnow in ```sh blocks parse: the command exists, `winnow COMMAND --help` has every flag, and `winnow
+  methods` every method that is named after --kv-evict or --methods. Nothing is run on a model.
+- README has one screen and a half, a guide can be read in one sitting, and a paragraph outside docs/lab in one breath.
+
+Without the tool (not yet built) the commands are left out, and the last line says so.
+"""
+import functools
+import json
+import os
+import pathlib
+import re
+import shlex
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+README_LINES = 100
+GUIDE_WORDS = 1500
+PARAGRAPH_WORDS = 120
+GUIDES = ["quickstart", "coming-from-llama.cpp", "coming-from-kvpress", "choosing-a-method", "tuning", "faq", "glossary",
+          "cookbook"]
+# The forward pass is being rewritten, and its page with it.
+LONG_PARAGRAPHS = {("docs/how-it-works.md", "The life of a prompt")}
+
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+FLAG = re.compile(r"(?<![\w-])(--?[A-Za-z][\w-]*)")
+
+
+def markdown_files():
+    listed = subprocess.run(["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.md"], cwd=ROOT, check=True,
+                            capture_output=True, text=True).stdout.split()
+    return [path for path in listed if (ROOT / path).exists()]
+
+
+@functools.cache
+def read(path):
+    return (ROOT / path).read_text(encoding="utf-8")
+
+
+def lines_outside_code(text):
+    """(line number, line) of what is not in a fenced block."""
+    fence = None
+    for number, line in enumerate(text.splitlines(), 1):
+        mark = re.match(r"\s*(```+|~~~+)", line)
+        if mark:
+            fence = None if fence and mark.group(1).startswith(fence) else fence or mark.group(1)
+        elif not fence:
+            yield number, line
+
+
+@functools.cache
+def anchors(path):
+    """Anchors as GitHub makes them of headings: letters, digits, '-' and '_', a number behind those that repeat."""
+    found, seen = set(), {}
+    for _, line in lines_outside_code(read(path)):
+        heading = re.match(r"#{1,6}\s+(.*?)\s*#*$", line)
+        if heading:
+            title = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading.group(1)).lower()
+            anchor = re.sub(r"[^\w\- ]", "", title).replace(" ", "-")
+            found.add(anchor + (f"-{seen[anchor]}" if anchor in seen else ""))
+            seen[anchor] = seen.get(anchor, 0) + 1
+    return found
+
+
+def check_links(path):
+    for number, line in lines_outside_code(read(path)):
+        for link in LINK.findall(re.sub(r"`[^`]*`", "", line)):
+            if re.match(r"[a-z]+:", link):
+                continue
+            target, _, anchor = link.partition("#")
+            file = os.path.normpath(os.path.join(os.path.dirname(path), target)) if target else path
+            if not (ROOT / file).exists():
+                yield f"{path}:{number}: there is no {file}"
+            elif anchor and file.endswith(".md") and anchor not in anchors(file):
+                yield f"{path}:{number}: {file} has no heading for #{anchor}"
+
+
+def paragraphs(text):
+    """(line number, section, words) of paragraphs and list items; tables, headings and code are none."""
+    section, first, words, before = "", 0, 0, 0
+    for number, line in [*lines_outside_code(text), (0, "")]:
+        stripped = line.strip()
+        begins = number != before + 1 or not stripped or re.match(r"\||#|<!--|([-*]|\d+\.)\s", stripped)
+        if begins and words:
+            yield first, section, words
+            words = 0
+        before = number
+        if stripped.startswith("## "):
+            section = stripped[3:]
+        if stripped and not re.match(r"\||#|<!--", stripped):
+            first = first if words else number
+            words += len(stripped.split())
+
+
+def check_lengths(path):
+    if path == "README.md":
+        n = len(read(path).splitlines())
+        if n > README_LINES:
+            yield f"{path}: {n} lines, and at most {README_LINES} are wanted"
+    if path in {f"docs/{guide}.md" for guide in GUIDES}:
+        n = len(" ".join(line for _, line in lines_outside_code(read(path))).split())
+        if n >= GUIDE_WORDS:
+            yield f"{path}: {n} words, and a guide has fewer than {GUIDE_WORDS}"
+    if path == "README.md" or path.startswith("docs/") and not path.startswith("docs/lab/"):
+        for number, section, n in paragraphs(read(path)):
+            if n > PARAGRAPH_WORDS and (path, section) not in LONG_PARAGRAPHS:
+                yield f"{path}:{number}: a paragraph of {n} words, and at most {PARAGRAPH_WORDS} are wanted"
+
+
+class Tool:
+    def __init__(self, path):
+        self.path = path
+        self.methods = {method["name"] for method in json.loads(self.output("methods", "--json", "-"))}
+
+    def output(self, *arguments):
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("WINNOW_")}
+        ran = subprocess.run([self.path, *arguments], capture_output=True, text=True, env=environment)
+        return ran.stdout if ran.returncode == 0 else ""
+
+    @functools.cache
+    def flags(self, command):
+        """Flags of a command, or None where there is no such command."""
+        text = self.output(command, "--help")
+        return {"--help", *FLAG.findall(text)} if text.startswith("usage: winnow " + command) else None
+
+
+def shell_commands(text):
+    """(line number, words) of every command that is a winnow's in a block of sh."""
+    for block in re.finditer(r"^ *```sh\n(.*?)^ *```", text, re.S | re.M):
+        for line in re.finditer(r"(?:[^\n]*\\\n)*[^\n]*\n", block.group(1)):
+            number = text.count("\n", 0, block.start(1) + line.start()) + 1
+            yield from ((number, words) for words in winnow_words(line.group().replace("\\\n", " ")))
+
+
+def winnow_words(line):
+    """The words behind each `winnow` of a line, up to the end of its command."""
+    line = re.sub(r"\$\([^()]*\)", "SUBSTITUTED", line)
+    lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
+    lexer.whitespace_split = True
+    try:
+        tokens = list(lexer)
+    except ValueError:  # a quotation that goes on in the next line
+        return
+    for at, token in enumerate(tokens):
+        if token == "winnow" or token.endswith("/winnow"):
+            end = next((i for i in range(at, len(tokens)) if re.fullmatch(r"[|&;<>()]+", tokens[i])), len(tokens))
+            if at + 1 < end and re.fullmatch(r"[a-z]+|--?[a-z]+", tokens[at + 1]):
+                yield tokens[at + 1:end]
+
+
+def methods_of(words):
+    """Names of methods behind --kv-evict and --methods. In lists a NAME=VALUE goes on with the method before it."""
+    for flag, value in zip(words, words[1:]):
+        if flag == "--kv-evict":
+            yield value.split(":")[0]
+        elif flag == "--methods" and "SUBSTITUTED" not in value:
+            yield from (part.split(":")[0] for part in re.split("[,;]", value) if part and "=" not in part.split(":")[0])
+
+
+def check_commands(path, tool):
+    for number, (command, *words) in shell_commands(read(path)):
+        if command.startswith("-"):
+            continue  # of the tool itself: --help, --version
+        flags = tool.flags(command)
+        if flags is None:
+            yield f"{path}:{number}: there is no `winnow {command}`"
+            continue
+        given = [word.partition("=")[0] for word in words if re.match(r"--?[A-Za-z]", word)]
+        yield from (f"{path}:{number}: `winnow {command}` has no flag {flag}" for flag in given if flag not in flags)
+        # A page may define a method of its own first, as @winnow.scorer("NAME") or register_scorer("NAME").
+        yield from (f"{path}:{number}: there is no method {name}" for name in methods_of(words)
+                    if name not in tool.methods and f'"{name}"' not in read(path))
+
+
+def main():
+    path = sys.argv[1] if len(sys.argv) > 1 else str(ROOT / "build/bin/winnow")
+    tool = Tool(os.path.abspath(path)) if os.path.exists(path) else None
+    files = markdown_files()
+    wrong = []
+    for file in files:
+        wrong += [*check_links(file), *check_lengths(file)]
+        if tool:
+            wrong += check_commands(file, tool)
+    print("\n".join(wrong) if wrong else
+          f"docs: {len(files)} pages" + ("" if tool else f", but no commands: there is no {path}"))
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,67 @@
+#!/usr/bin/env python3
+"""scripts/docs_check.py finds what is wrong with a page, each kind by itself, and nothing on a page that is right."""
+import pathlib
+import sys
+import tempfile
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[2] / "scripts"))
+import docs_check  # noqa: E402
+
+DOCS = "docs"  # apart, as check_paths.sh takes a path in quotes for one that has to be there
+
+
+class Tool:
+    methods = {"snapkv", "full"}
+
+    def flags(self, command):
+        return {"-f", "--kv-evict", "--methods", "--help"} if command in ("run", "eval") else None
+
+
+def problems(name, text):
+    """What is wrong with a page of that name and text, beside a page other.md, which has headings."""
+    with tempfile.TemporaryDirectory() as folder:
+        docs_check.ROOT = pathlib.Path(folder)
+        docs_check.read.cache_clear()
+        docs_check.anchors.cache_clear()
+        (docs_check.ROOT / DOCS / "lab").mkdir(parents=True)
+        (docs_check.ROOT / DOCS / "other.md").write_text("# Other\n\n## What it `is`, twice\n\n## What it is, twice\n")
+        (docs_check.ROOT / name).write_text(text)
+        return [*docs_check.check_links(name), *docs_check.check_lengths(name), *docs_check.check_commands(name, Tool())]
+
+
+def sh(text):
+    return f"# Page\n\n```sh\n{text}\n```\n"
+
+
+RIGHT = [
+    (f"{DOCS}/page.md", "[a](other.md) [b](other.md#what-it-is-twice) [c](other.md#what-it-is-twice-1) [d](https://example.org/x#y)\n"),
+    (f"{DOCS}/page.md", sh("cat a | build/bin/winnow run -f - --kv-evict snapkv:window=16 > out; winnow run --help   # winnow fly -x")),
+    (f"{DOCS}/page.md", sh("winnow eval --methods 'full;snapkv:window=16,pool=none' \\\n    -f $(winnow_like --odd)")),
+    (f"{DOCS}/page.md", "```\nwinnow fly, [x](nowhere.md)\n```\n"),
+    (f"{DOCS}/lab/note.md", "word " * 200),
+    (f"{DOCS}/page.md", "- " + "word " * 100 + "\n- " + "word " * 100 + "\n\n| " + "word " * 200 + "|\n"),
+]
+WRONG = [
+    (f"{DOCS}/page.md", "\n[a](nowhere.md)\n", f"{DOCS}/page.md:2: there is no {DOCS}/nowhere.md"),
+    (f"{DOCS}/page.md", "[a](other.md#nothing)\n", f"{DOCS}/page.md:1: {DOCS}/other.md has no heading for #nothing"),
+    (f"{DOCS}/page.md", sh("winnow run \\\n  -f a --odd"), f"{DOCS}/page.md:4: `winnow run` has no flag --odd"),
+    (f"{DOCS}/page.md", sh("ls\nx && winnow fly"), f"{DOCS}/page.md:5: there is no `winnow fly`"),
+    (f"{DOCS}/page.md", sh("winnow run --kv-evict snapkw:window=16"), f"{DOCS}/page.md:4: there is no method snapkw"),
+    (f"{DOCS}/page.md", sh("winnow eval --methods full,snapkw,pool=none"), f"{DOCS}/page.md:4: there is no method snapkw"),
+    (f"{DOCS}/page.md", "a\n\n" + "word\n" * 121, f"{DOCS}/page.md:3: a paragraph of 121 words"),
+    ("README.md", "a\n\n" * 51, "README.md: 102 lines"),
+    (f"{DOCS}/faq.md", "word\n\n" * 1500, f"{DOCS}/faq.md: 1500 words"),
+]
+
+
+def main():
+    for name, text in RIGHT:
+        assert problems(name, text) == [], (text, problems(name, text))
+    for name, text, expected in WRONG:
+        found = problems(name, text)
+        assert len(found) == 1 and found[0].startswith(expected), (expected, found)
+    print(f"passed: {len(RIGHT)} right pages, {len(WRONG)} wrong ones")
+
+
+if __name__ == "__main__":
+    main()
