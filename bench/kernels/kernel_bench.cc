@@ -21,8 +21,8 @@
 #include "kernels/entries/rows.h"
 #include "kernels/products/quantised_product.h"
 #include "kernels/simd/isa.h"
-#include "kernels/statistics/query_moments.h"
 #include "kernels/statistics/projected_norms.h"
+#include "kernels/statistics/query_moments.h"
 #include "kernels/statistics/window_statistics.h"
 #include "machine_limits.h"
 

@@ -58,7 +58,7 @@ void take_architecture(const std::string& name, winnow::test::TinyModelOptions& 
                               .is_key_value = kind.is_key_value});
   }
   options.has_rope_freqs = has_sliding_sizes;
-  if (tiny.token_width > 0) options.token_width = 256;
+  if (tiny.per_layer_embedding_dim > 0) options.per_layer_embedding_dim = 256;
   if (tiny.n_shared_layers > 0) share_layers(options);
   if (tiny.latent_rank > 0) {  // as DeepSeek-V2-Lite's
     options.latent_rank = 512;

@@ -171,8 +171,9 @@ struct BatchEntry {
 //
 // Memory is promised before a request starts: the peak by Engine::estimate, with its hidden states and what sessions
 // hold beside pages, has to fit the engine's kv_bytes_limit beside all other promises. A request that does not fit
-// waits, and with it those behind it: the order is that of arrival, but that who waits for a file with its beginning to
-// be loaded holds nobody up. One that could not even fit alone fails with kInvalidArgument and the budget that would.
+// waits, and with it those behind it: requests are admitted first come, first served, except that a request which waits
+// for a saved prefix to load does not block those behind it. One that could not even fit alone fails with
+// kInvalidArgument and the budget that would.
 // An engine without a limit promises everything.
 // Thread-safe.
 class Batch {

@@ -1,4 +1,4 @@
-// What stands for a whole text in a search: one vector, pooled of its tokens' hidden states.
+// Text embeddings: one vector per text, pooled from the hidden states of its tokens.
 #pragma once
 
 #include <cstdint>
@@ -43,12 +43,12 @@ struct EmbeddingOptions {
   ProgressCallback on_progress;
 };
 
-// The embedding [n_embd] of a text. Of its keys and values only one layer is there at a time. Throws what
+// Returns the embedding [n_embd] of a text. The keys and values of one layer at a time are held. Throws what
 // Session::prefill throws.
 std::vector<float> embed(Engine& engine, std::span<const Token> tokens, const EmbeddingOptions& options = {});
 
-// Of a session that is read for nothing but its hidden states: what keeps least of each layer once it is through.
-// n_ctx: as SessionOptions has it.
+// Session options for embeddings: each layer's keys and values are freed as soon as the layer is done.
+//   n_ctx: as SessionOptions has it
 SessionOptions embedding_session(const Model& model, std::int32_t n_ctx = 0);
 
 }  // namespace winnow

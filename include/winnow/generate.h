@@ -90,13 +90,13 @@ struct GenerationResult {
   std::chrono::steady_clock::time_point first_token_at;  // when it was chosen; valid if there are tokens
 };
 
-// Goes on from the session's logits. Throws what Session::logits and Session::decode throw but for kContextFull, which
-// is a reason, and Error(kInvalidArgument) for an empty stop text.
+// Generates tokens from the session's logits on. Throws what Session::logits and Session::decode throw but for
+// kContextFull, which is a reason, and Error(kInvalidArgument) for an empty stop text.
 GenerationResult generate(Session& session, Sampler& sampler, const GenerationOptions& options = {},
                           const StepCallback& on_step = {});
 
-// The same a step at a time, for who asks for tokens instead of being called with them. Session and sampler must
-// outlive it; whoever feeds the session in between changes what follows. Not thread-safe.
+// A pull-style generate(): each next() yields one token. The session and the sampler must outlive it; feeding the
+// session in between changes what follows. Not thread-safe.
 class Generator {
  public:
   // Throws Error(kInvalidArgument) for an empty stop text.

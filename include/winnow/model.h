@@ -55,7 +55,9 @@ struct LayerInfo {
   int shared_n_ff = 0;          // of an expert that every token takes besides
   int kv_layer = -1;            // whose keys and values it attends to; itself but in a layer that shares
 
-  bool is_cut() const { return kind == LayerKind::kFullAttention; }  // whether methods cut it
+  // Whether methods evict from it: full attention, and entries of its own.
+  bool is_evictable() const { return kind == LayerKind::kFullAttention; }
+  [[deprecated("is_evictable")]] bool is_cut() const { return is_evictable(); }
 };
 
 // How the hidden states of a text's tokens become its embedding: their mean, the first token's, the last token's.

@@ -26,10 +26,10 @@ namespace WINNOW_API winnow {
 inline constexpr std::int32_t kMinConvertedTokens = 40;
 inline constexpr std::int32_t kMinConvertedInt8Tokens = 1024;
 
-// In which numbers a prompt's products with the weights are taken.
+// The number format in which a prompt is multiplied with the weights.
 enum class PrefillWeights {
-  kAuto,   // as kInt8, but converted are all weights from kMinConvertedInt8Tokens on, where the processor multiplies
-           // bf16 by tiles (AMX), and none below kMinConvertedTokens
+  kAuto,   // int8 products; with AMX bf16 from kMinConvertedInt8Tokens tokens on; nothing is converted for fewer than
+           // kMinConvertedTokens
   kAsIs,   // on the file's types; beside quantised weights activations are rounded to 8 bits
   kFloat,  // as kBf16 where the processor multiplies bf16, else as kF32: nothing is rounded to 8 bits
   kBf16,

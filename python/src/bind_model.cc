@@ -39,7 +39,7 @@ nb::dict layer_dict(const LayerInfo& layer) {
   dict["value_dim"] = layer.value_dim;
   dict["n_ff"] = layer.n_ff;
   dict["window"] = layer.window;
-  dict["is_cut"] = layer.is_cut();
+  dict["is_cut"] = layer.is_evictable();
   return dict;
 }
 

@@ -6,7 +6,7 @@
 #include "batch/job.h"
 #include "batch/prefix_key.h"
 #include "cache/ragged_cache.h"
-#include "engine/decode/step_graph.h"
+#include "engine/cpu/step_graph.h"
 #include "engine/session_options.h"
 #include "eviction/cut/cut.h"
 #include "winnow/error.h"
@@ -45,7 +45,7 @@ std::size_t reading_bytes(const ModelInfo& model, const SessionOptions& options,
   const EvidenceNeeds needs = Cut::needs(options.eviction);
   std::size_t queries = 0, log_sums = 0;
   for (const LayerInfo& layer : model.layers) {
-    if (!layer.is_cut()) continue;
+    if (!layer.is_evictable()) continue;
     const auto n_head = static_cast<std::size_t>(layer.n_head);
     queries = std::max(queries, n_head * static_cast<std::size_t>(layer.key_dim) * sizeof(float));
     log_sums = std::max(log_sums, n_head * sizeof(float));
@@ -61,7 +61,7 @@ std::size_t sampling_bytes(const ModelInfo& model) {
 
 // The logits of as many of a prompt's rows as the engine computes together.
 std::size_t scoring_bytes(const ModelInfo& model) {
-  constexpr std::size_t kRows = 32;  // PromptPass::read_rows
+  constexpr std::size_t kRows = 32;  // ForwardPass::read_rows
   return kRows * static_cast<std::size_t>(model.n_vocab) * sizeof(float);
 }
 
@@ -202,7 +202,7 @@ std::size_t state_bytes(const ModelInfo& model, const SessionOptions& options) {
   const auto n_rows = static_cast<std::size_t>(std::max({needs.window_rows, cuts_again ? options.cut_every : 0, 0}));
   std::size_t bytes = 0;
   for (const LayerInfo& layer : model.layers) {
-    if (!layer.is_cut()) continue;
+    if (!layer.is_evictable()) continue;
     const auto dim = static_cast<std::size_t>(layer.key_dim);
     const std::size_t row = static_cast<std::size_t>(layer.n_head) * dim;
     bytes += n_rows * row * sizeof(float) + (needs.query_moments ? row * (dim + 1) * sizeof(double) : 0);

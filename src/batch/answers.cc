@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "batch/batch_impl.h"
-#include "engine/decode/steps_in_turn.h"
 #include "engine/engine_impl.h"
+#include "engine/steps_in_turn.h"
 #include "winnow/log_softmax.h"
 
 namespace winnow {
@@ -68,7 +68,7 @@ void Batch::Impl::finish_embedding(BatchJob& job) {
 
 void Batch::Impl::drop_step() {
   const std::lock_guard lock(engine->impl().mutex);
-  engine->impl().drop_step_graph();
+  engine->impl().executor->release_step();
 }
 
 double Batch::Impl::step() {

@@ -17,7 +17,7 @@ BatchOptions checked(const BatchOptions& options) {
   };
   require(options.n_parallel >= 1 && options.n_parallel <= 256,
           "a batch gives 1 to 256 answers at a time, not " + std::to_string(options.n_parallel));
-  require(options.max_queued >= 0, "a queue cannot have fewer than 0 places");
+  require(options.max_queued >= 0, "max_queued is " + std::to_string(options.max_queued) + ": give 0 or more");
   require(options.prefill_share > 0 && options.prefill_share <= 1000,
           "the share of the prefill must be above 0 and at most 1000");
   require(options.cache_dir.empty() || options.context_bytes > 0,

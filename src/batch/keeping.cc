@@ -273,7 +273,7 @@ void Batch::Impl::finish_touch() {
       }
     }
   } catch (const std::exception& error) {
-    warn(std::string("saved contexts could not be told that they are used: ") + error.what());
+    warn(std::string("could not update the last-use time of saved contexts: ") + error.what());
   }
 }
 

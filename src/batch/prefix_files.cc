@@ -127,7 +127,7 @@ void PrefixFiles::save(const std::string& key, const Session& session) const {
   const std::string unsealed = path + kUnsealed + random_number();
   try {
     // Session::save waits for steps of others: ranks have to, which all take part.
-    if (engine_->impl().pipeline.is_split()) {
+    if (engine_->impl().pipeline.n_ranks() > 1) {
       session.save(unsealed);
     } else {
       save_session(session.impl(), unsealed);

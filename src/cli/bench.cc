@@ -20,8 +20,8 @@
 #include "cli/model_flags.h"
 #include "cli/ranks.h"
 #include "cli/text_output.h"
-#include "engine/decode/steps_in_turn.h"
 #include "engine/planned_cuts.h"
+#include "engine/steps_in_turn.h"
 #include "winnow/error.h"
 #include "winnow/session.h"
 

@@ -41,8 +41,8 @@ struct CostModel {
       entries.push_back(layer.n_kv_head == 0 ? 0 : kernels::entry_bytes(layer, key_type, value_type));
       const std::size_t token = entries.back() * static_cast<std::size_t>(layer.n_kv_head);
       bytes_per_token += token;
-      cut_token_bytes += layer.is_cut() ? token : 0;
-      if (layer.is_cut()) {
+      cut_token_bytes += layer.is_evictable() ? token : 0;
+      if (layer.is_evictable()) {
         cut_f16_bytes += static_cast<std::size_t>(layer.n_kv_head) *
                          (row_bytes(EntryType::kF16, layer.key_dim) + row_bytes(EntryType::kF16, layer.value_dim));
       }

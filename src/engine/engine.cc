@@ -1,13 +1,12 @@
-#include <ggml.h>
-
 #include <algorithm>
-#include <cstring>
 #include <exception>
 
 #include "base/process_memory.h"
+#include "engine/cpu/cpu_executor.h"
 #include "engine/engine_impl.h"
-#include "engine/stored_numbers.h"
-#include "engine/stored_options.h"
+#include "engine/ranks/check_ranks.h"
+#include "engine/ranks/ranked_calls.h"
+#include "engine/ranks/ranked_executor.h"
 #include "kernels/products/quantised_product.h"
 #include "kernels/simd/isa.h"
 #include "model/stored_product.h"
@@ -42,36 +41,6 @@ EngineOptions checked(EngineOptions options) {
   return options;
 }
 
-std::vector<LayerRange> ranges_of(const Model::Impl& model, const EngineOptions& options) {
-  const int n_ranks = options.pipeline ? options.pipeline->n_ranks() : 1;
-  return split_layers(model.spec, model.file, n_ranks, options.pipeline_layers);
-}
-
-// What every rank has to have alike.
-// Returns the threads of the rank that has most.
-int check_ranks(const Pipeline& pipeline, const Model::Impl& model, const EngineOptions& options) {
-  if (!pipeline.is_split()) return options.n_threads;
-  std::vector<std::uint64_t> own = {model.info.fingerprint, static_cast<std::uint64_t>(options.n_batch),
-                                    static_cast<std::uint64_t>(options.prefill_weights),
-                                    static_cast<std::uint64_t>(options.is_led)};
-  for (const LayerRange& range : pipeline.ranges()) own.push_back(static_cast<std::uint64_t>(range.first));
-  return pipeline.together([&] {
-    const std::span<const std::byte> bytes = std::as_bytes(std::span<const std::uint64_t>(own));
-    const std::vector<std::vector<std::byte>> all = pipeline.gather(bytes);
-    for (std::size_t rank = 0; rank < all.size(); ++rank) {
-      if (std::equal(all[rank].begin(), all[rank].end(), bytes.begin(), bytes.end())) continue;
-      throw Error(ErrorCode::kInvalidArgument,
-                  "rank " + std::to_string(rank) + " has another model, or other flags, than rank " +
-                      std::to_string(pipeline.rank()) + ": start all of them with the same ones");
-    }
-    int most = 0;
-    for (const std::vector<std::byte>& message : pipeline.gather(std::as_bytes(std::span(&options.n_threads, 1)))) {
-      most = std::max(most, numbers_in<int>(message).at(0));
-    }
-    return most;
-  });
-}
-
 std::vector<Rotation> rotations_of(const Model::Impl& model) {
   std::vector<Rotation> rotations;
   for (std::size_t l = 0; l < model.spec.layers.size(); ++l) {
@@ -80,23 +49,16 @@ std::vector<Rotation> rotations_of(const Model::Impl& model) {
   return rotations;
 }
 
-// What `make` builds of rows of hidden states, into `out`.
-void compute_rows(Engine::Impl& engine, float* hidden, int n_rows, float* out,
-                  const std::function<ggml_tensor*(GraphBuilder&, ggml_tensor*)>& make, std::int64_t width) {
-  const std::span rows(out, static_cast<std::size_t>(n_rows * width));
-  if (!engine.pipeline.is_last()) return engine.pipeline.share_output(rows);
-  Graph& graph = engine.layer_graph;
-  graph.reset();
-  ggml_tensor* x = graph.external(GGML_TYPE_F32, engine.model->impl().spec.n_embd, n_rows, hidden);
-  GraphBuilder builder(graph.context(), engine.compute);
-  ggml_tensor* y = make(builder, x);
-  ggml_set_output(y);
-  graph.expand(y);
-  graph.allocate();
-  engine.note_graph_bytes();
-  engine.compute.run(graph);
-  std::memcpy(out, y->data, rows.size_bytes());
-  engine.pipeline.share_output(rows);
+std::unique_ptr<EngineCalls> make_calls(const Pipeline& pipeline, const EngineOptions& options) {
+  if (pipeline.n_ranks() == 1) return std::make_unique<EngineCalls>();
+  return std::make_unique<RankedCalls>(pipeline, options.is_led);
+}
+
+std::unique_ptr<Executor> make_executor(const Model::Impl& model, const EngineOptions& options,
+                                        const Pipeline& pipeline) {
+  auto own = std::make_unique<CpuExecutor>(model, pipeline.layers(), options, pipeline.n_ranks());
+  if (pipeline.n_ranks() == 1) return own;
+  return std::make_unique<RankedExecutor>(std::move(own), pipeline, model.spec);
 }
 
 }  // namespace
@@ -117,64 +79,18 @@ Engine::Impl::Impl(std::shared_ptr<const Model> the_model, const EngineOptions& 
     : model(std::move(the_model)),
       options(checked(the_options)),
       pool(PagePool::create(options.kv_bytes_limit)),
-      pipeline(options.pipeline, ranges_of(model->impl(), options)),
-      leader(pipeline, options.is_led),
+      pipeline(options.pipeline, layer_ranges(model->impl(), options)),
+      calls(make_calls(pipeline, options)),
       layers(pipeline.layers()),
       rotations(rotations_of(model->impl())),
-      compute(options.n_threads),
-      converted(options.prefill_weights),
-      layer_graph(2 * kGraphNodesPerLayer) {
+      executor(make_executor(model->impl(), options, pipeline)) {
   most_threads = check_ranks(pipeline, model->impl(), options);
   model->impl().interleave(layers.first, layers.last, pipeline.is_last(), options.n_threads);
-  note_graph_bytes();
-}
-
-void Engine::Impl::embed(std::span<const Token> tokens, float* hidden) {
-  const ModelSpec& spec = model->impl().spec;
-  for (std::size_t i = 0; i < tokens.size(); ++i) {
-    float* row = hidden + i * static_cast<std::size_t>(spec.n_embd);
-    dequantize_row(model->impl().weights.token_embd, tokens[i], row);
-    if (spec.embedding_scale != 1) {
-      std::for_each_n(row, spec.n_embd, [&](float& x) { x *= spec.embedding_scale; });
-    }
-  }
-}
-
-void Engine::Impl::output_logits(float* hidden, int n_rows, float* out) {
-  const Model::Impl& m = model->impl();
-  compute_rows(
-      *this, hidden, n_rows, out,
-      [&](GraphBuilder& builder, ggml_tensor* x) { return builder.logits(m.spec, m.weights, x); }, m.spec.n_vocab);
-}
-
-void Engine::Impl::output_hidden(float* hidden, int n_rows, float* out) {
-  const Model::Impl& m = model->impl();
-  compute_rows(
-      *this, hidden, n_rows, out,
-      [&](GraphBuilder& builder, ggml_tensor* x) { return builder.output_norm(m.spec, m.weights, x); }, m.spec.n_embd);
-}
-
-void Engine::Impl::note_graph_bytes() {
-  std::size_t bytes = layer_graph.bytes();
-  for (const std::unique_ptr<StepGraph>& graph : step_graphs) bytes += graph->bytes();
-  graph_bytes = bytes;
-}
-
-void Engine::Impl::check_whole(const std::string& what) const {
-  if (!pipeline.is_split()) return;
-  throw Error(ErrorCode::kUnsupported,
-              what + " cannot be made of a model that several ranks hold: start winnow without MPI for it");
 }
 
 void Engine::Impl::rest() {
   const std::lock_guard lock(mutex);
-  drop_step_graph();
-  pool->trim();
-  leader.tell(LedCall::kRest);
-}
-
-ParallelFor Engine::Impl::parallel_for() {
-  return [this](int n_items, const std::function<void(int)>& body) { compute.parallel_for(n_items, body); };
+  calls->rest(*this);
 }
 
 std::shared_ptr<Engine> Engine::create(std::shared_ptr<const Model> model, const EngineOptions& options) {
@@ -185,7 +101,7 @@ Engine::Engine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
 Engine::~Engine() {
   try {
-    impl_->leader.tell(LedCall::kEnd);
+    impl_->calls->end();
   } catch (const std::exception&) {  // the others have ended already
   }
 }
@@ -201,7 +117,7 @@ MemoryStatistics Engine::memory() const {
           .kv_bytes_peak = pool.bytes_peak,
           .kv_bytes_resident = pool.bytes_resident + pool.bytes_reserved,
           .kv_bytes_limit = pool.bytes_limit,
-          .graph_bytes = impl_->graph_bytes};
+          .graph_bytes = impl_->executor->bytes()};
 }
 
 std::vector<RankMemory> Engine::memory_of_ranks() const {
@@ -210,30 +126,9 @@ std::vector<RankMemory> Engine::memory_of_ranks() const {
                        .last_layer = impl_->layers.last,
                        .rss_peak_bytes = rss_peak_bytes(),
                        .kv_bytes_peak = impl_->pool->statistics().bytes_peak};
-  const Pipeline& pipeline = impl_->pipeline;
-  if (!pipeline.is_split()) return {own};
-  impl_->leader.tell(LedCall::kMemory);
-  return pipeline.together([&] {
-    std::vector<RankMemory> all;
-    for (const std::vector<std::byte>& message : pipeline.gather(std::as_bytes(std::span(&own, 1)))) {
-      all.push_back(numbers_in<RankMemory>(message).at(0));
-    }
-    return all;
-  });
+  return impl_->calls->memory(own);
 }
 
-Session Engine::open(const SessionOptions& options) {
-  auto session = std::make_unique<Session::Impl>(shared_from_this(), options);
-  if (impl_->leader.leads()) {
-    const std::lock_guard lock(impl_->mutex);
-    session->number = impl_->leader.new_number();
-    impl_->leader.tell(LedCall::kOpen, [&](std::ostream& out) {
-      put(out, session->number);
-      put_options(out, session->options);
-      if (session->options.budget) put(out, session->options.budget->amount);
-    });
-  }
-  return Session(std::move(session));
-}
+Session Engine::open(const SessionOptions& options) { return Session(impl_->calls->open(shared_from_this(), options)); }
 
 }  // namespace winnow

@@ -1,7 +1,6 @@
 // What is behind winnow::Engine and winnow::Session.
 #pragma once
 
-#include <atomic>
 #include <chrono>
 #include <deque>
 #include <memory>
@@ -12,14 +11,12 @@
 #include "cache/entry_scores.h"
 #include "cache/page_pool.h"
 #include "cache/ragged_cache.h"
-#include "engine/decode/step_graph.h"
+#include "engine/calls.h"
 #include "engine/evidence/query_evidence.h"
-#include "engine/led_calls.h"
-#include "engine/pipeline.h"
-#include "engine/prefill/converted_layer.h"
+#include "engine/executor.h"
+#include "engine/ranks/pipeline.h"
 #include "engine/recurrent_state.h"
 #include "eviction/cut/cut.h"
-#include "model/compute.h"
 #include "model/model_impl.h"
 #include "model/rotation.h"
 #include "winnow/layer_view.h"
@@ -31,48 +28,34 @@ namespace winnow {
 struct DecodeStep {
   std::vector<Session::Impl*> sessions;  // null: gone meanwhile
   std::vector<Token> tokens;             // one of each
+  bool has_logits = false;               // the sessions have them
   std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
 };
 
 struct Engine::Impl {
   Impl(std::shared_ptr<const Model> model, const EngineOptions& options);
 
-  // Embeds tokens into rows of hidden [n][n_embd].
-  void embed(std::span<const Token> tokens, float* hidden);
-  // Logits of n_rows rows of hidden states after the last layer, into out [n_rows][n_vocab].
-  void output_logits(float* hidden, int n_rows, float* out);
-  // The same rows behind the norm that precedes the output, into out [n_rows][n_embd].
-  void output_hidden(float* hidden, int n_rows, float* out);
+  // A step of decoding, and its two parts: tokens of sessions that check_step has let through.
+  void decode(std::span<Session* const> sessions, std::span<const Token> tokens);
+  void start_step(std::span<Session* const> sessions, std::span<const Token> tokens);
+  void finish_step();
   // The session goes while a step of it is under way.
   void forget(const Session::Impl& session);
-  // With the mutex held: the graph of a step for so many sequences. There is one at a time, and as many over ranks as
-  // steps take turns, so what a step takes is what its own sequences need; another width builds it anew.
-  StepGraph& step_graph(int n_sequences);
-  // Gives its memory back until the next step.
-  void drop_step_graph();
   // Nobody computes for a while: gives back what is kept for the next time, on all ranks where they are led.
   void rest();
-  void note_graph_bytes();
-  ParallelFor parallel_for();
-  // Throws Error(kUnsupported) where other ranks hold a part of the model: for what is not done over several.
-  void check_whole(const std::string& what) const;
+  ParallelFor parallel_for() { return executor->parallel_for(); }
 
   const std::shared_ptr<const Model> model;
   const EngineOptions options;
   const std::shared_ptr<PagePool> pool;
-  const Pipeline pipeline;                // the machines that hold the other layers; mostly none
-  Leader leader;                          // tells the others, where this one leads them
+  const Pipeline pipeline;  // the machines that hold the other layers; mostly none
+  const std::unique_ptr<EngineCalls> calls;
   const LayerRange layers;                // what this machine computes: mostly all
   int most_threads = 0;                   // of a rank: what estimates go by, which are the same on all of them
   const std::vector<Rotation> rotations;  // [n_layer]
   std::mutex mutex;                       // held by every public call that computes
-  Compute compute;
-  ConvertedLayer converted;
-  Graph layer_graph;                                    // of a layer with many rows, and of the output head
-  std::vector<std::unique_ptr<StepGraph>> step_graphs;  // of different widths
-  std::int64_t n_steps = 0;                             // so far
-  std::deque<DecodeStep> steps;                         // under way, in the order in which they were started
-  std::atomic<std::size_t> graph_bytes = 0;
+  std::unique_ptr<Executor> executor;     // computes
+  std::deque<DecodeStep> steps;           // under way, in the order in which they were started
 };
 
 struct Session::Impl {
@@ -88,6 +71,8 @@ struct Session::Impl {
 
   // Back to a session that was just opened.
   void reset();
+  // Back to n of its tokens, which truncatable() allows.
+  void truncate(std::int32_t n);
 
   // Throws while a Prefill or a step holds the session.
   void check_idle() const;
@@ -97,7 +82,9 @@ struct Session::Impl {
   std::int64_t n_cut_entries() const;
   // After a cut: every rank tells what its heads hold. The engine's mutex is held.
   void gather_cut_entries();
-  std::vector<std::int32_t> own_positions(int layer, int kv_head) const;  // of a layer that this machine holds
+  // Of what this machine holds.
+  std::vector<std::int32_t> own_positions(int layer, int kv_head) const;
+  SessionStatistics own_statistics() const;
   // What everything is cut to: options.budget, or what it came to where it names a loss.
   Budget budget() const;
   // The first prompt was cut by it; there is one in options.budget->most() only before.

@@ -174,7 +174,7 @@ RangeEstimate estimate_of(const Engine::Impl& engine, const LayerRange& layers, 
     estimate.recurrent_bytes += 2 * state_bytes;  // the present state and the next
   }
   int n_together = 1;
-  if (n_staged > 0 && engine.pipeline.is_split() && !needs.all_queries && !needs.log_sum_exp) {
+  if (n_staged > 0 && engine.pipeline.layers_at_once(layers.size()) > 1 && !needs.all_queries && !needs.log_sum_exp) {
     n_together = layers_together(engine, shape.plain(), layers.size(), n_staged,
                                  estimate.recurrent_bytes + scores + prefill_peak);
     const std::size_t staging = StagingBuffer::bytes_for(shape.plain(), n_staged, n_together);

@@ -9,7 +9,7 @@ namespace winnow {
 
 struct RangeEstimate {
   MemoryEstimate memory;
-  // Through how many layers its first prompt goes before the rows behind do (prompt_pass.h). In a pipeline all of the
+  // Through how many layers its first prompt goes before the rows behind do (forward.h). In a pipeline all of the
   // range, so that the next rank waits least; within a limit as many as half of it has room for, and one at least. One
   // where a method keeps queries of every row: for these there is room for one layer.
   int n_together = 1;

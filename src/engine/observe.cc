@@ -10,7 +10,7 @@ namespace winnow {
 
 void prefill_observed(Engine& engine, std::span<Session* const> sessions, std::span<const Token> tokens,
                       const LayerObserver& observer, const PrefillOptions& options) {
-  engine.impl().check_whole("an observation");
+  engine.impl().pipeline.check_whole("an observation");
   for (const Session* session : sessions) {
     if (session->n_tokens() == 0 && session->options().prefill_chunk == 0) continue;
     throw Error(ErrorCode::kInvalidArgument, "only an empty session that prefills layer by layer can be observed");
@@ -43,7 +43,7 @@ void observe_stored(Session& session, const LayerObserver& observer) {
   Session::Impl& impl = session.impl();
   const std::lock_guard lock(impl.engine_impl().mutex);
   impl.check_idle();
-  impl.engine_impl().check_whole("an observation");
+  impl.engine_impl().pipeline.check_whole("an observation");
   const ParallelFor parallel_for = impl.engine_impl().parallel_for();
   for (int l = 0; l < impl.cache.shape().n_layer(); ++l) {
     if (!impl.cache.shape().layer(l).is_cut()) continue;

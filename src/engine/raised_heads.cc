@@ -11,7 +11,6 @@ namespace {
 
 // Of this number on all ranks.
 double sum_over_ranks(const Pipeline& pipeline, double own) {
-  if (!pipeline.is_split()) return own;
   double sum = 0;
   for (const std::vector<std::byte>& of_rank : pipeline.gather(std::as_bytes(std::span(&own, 1)))) {
     sum += numbers_in<double>(of_rank)[0];

@@ -5,9 +5,7 @@
 #include <span>
 
 #include "engine/engine_impl.h"
-#include "engine/session_file.h"
 #include "engine/session_options.h"
-#include "engine/stored_numbers.h"
 #include "winnow/error.h"
 
 namespace winnow {
@@ -19,52 +17,6 @@ std::size_t full_bytes_in_f16(CacheShape shape, std::int64_t n_tokens) {
   shape.fine.reset();
   shape.later.reset();
   return shape.full_bytes(n_tokens);
-}
-
-// Sums over the ranks, of what each has counted of its own layers, and what the heads of all of them keep.
-void add_other_ranks(const Pipeline& pipeline, const CacheShape& shape, SessionStatistics& statistics) {
-  std::vector<std::uint64_t> own = {static_cast<std::uint64_t>(statistics.entries_kept),
-                                    statistics.bytes_kept,
-                                    statistics.bytes_in_pages,
-                                    statistics.recurrent_bytes,
-                                    statistics.score_bytes,
-                                    statistics.bytes_peak,
-                                    statistics.hidden_bytes,
-                                    statistics.staging_bytes};
-  const std::size_t n_sums = own.size();
-  // Of every head how many entries it keeps, twice, and 1 if it is raised.
-  for (std::size_t l = 0; l < statistics.kept.size(); ++l) {
-    for (std::size_t h = 0; h < statistics.kept[l].size(); ++h) {
-      own.push_back(static_cast<std::uint64_t>(statistics.kept[l][h]) * 2 + (statistics.raised[l][h] ? 1 : 0));
-    }
-  }
-  std::vector<std::uint64_t> sums(n_sums);
-  const auto all = pipeline.gather(std::as_bytes(std::span<const std::uint64_t>(own)));
-  for (std::size_t rank = 0; rank < all.size(); ++rank) {
-    const auto of_rank = numbers_in<std::uint64_t>(all[rank]);
-    for (std::size_t i = 0; i < n_sums; ++i) sums[i] += of_rank[i];
-    statistics.rank_bytes_in_pages = std::max<std::size_t>(statistics.rank_bytes_in_pages, of_rank[2]);
-    auto next = of_rank.begin() + static_cast<std::ptrdiff_t>(n_sums);
-    const LayerRange& range = pipeline.ranges()[rank];
-    for (int l = range.first; l < range.last; ++l) {
-      std::vector<std::int32_t>& kept = statistics.kept[static_cast<std::size_t>(l)];
-      std::vector<bool>& raised = statistics.raised[static_cast<std::size_t>(l)];
-      kept.clear();
-      raised.clear();
-      for (int h = 0; h < shape.layer(l).n_kv_head; ++h, ++next) {
-        kept.push_back(static_cast<std::int32_t>(*next / 2));
-        raised.push_back(*next % 2 == 1);
-      }
-    }
-  }
-  statistics.entries_kept = static_cast<std::int64_t>(sums[0]);
-  statistics.bytes_kept = sums[1];
-  statistics.bytes_in_pages = sums[2];
-  statistics.recurrent_bytes = sums[3];
-  statistics.score_bytes = sums[4];
-  statistics.bytes_peak = sums[5];
-  statistics.hidden_bytes = sums[6];
-  statistics.staging_bytes = sums[7];
 }
 
 }  // namespace
@@ -101,7 +53,7 @@ Session::Impl::Impl(const Impl& other)
 
 Session::Impl::~Impl() {
   if (is_stepping) engine_impl().forget(*this);
-  if (number != 0) engine_impl().leader.drop(number);
+  engine_impl().calls->forget(number);
 }
 
 void Session::Impl::check_tokens(std::span<const Token> more) const {
@@ -127,6 +79,12 @@ void Session::Impl::check_idle() const {
   }
   if (!is_prefilling) return;
   throw Error(ErrorCode::kInvalidArgument, "a prefill of this session is under way: finish it or give it up first");
+}
+
+void Session::Impl::truncate(std::int32_t n) {
+  cache.truncate(n);
+  tokens.resize(static_cast<std::size_t>(n));
+  logits.clear();
 }
 
 void Session::Impl::reset() {
@@ -198,14 +156,7 @@ std::span<const float> Session::logits() const {
 Session Session::fork() const {
   const std::lock_guard lock(impl_->engine_impl().mutex);
   impl_->check_idle();
-  auto fork = std::make_unique<Impl>(*impl_);
-  Leader& leader = impl_->engine_impl().leader;
-  fork->number = leader.new_number();
-  leader.tell(LedCall::kFork, [&](std::ostream& out) {
-    put(out, impl_->number);
-    put(out, fork->number);
-  });
-  return Session(std::move(fork));
+  return Session(impl_->engine_impl().calls->fork(*impl_));
 }
 
 std::int32_t Session::truncatable(std::int32_t n_tokens) const {
@@ -231,45 +182,21 @@ void Session::truncate(std::int32_t n_tokens) {
                                                  " tokens cannot go back to " + std::to_string(n_tokens) +
                                                  ": truncatable() says how far this session can; fork it before");
   }
-  impl_->cache.truncate(n_tokens);
-  impl_->tokens.resize(static_cast<std::size_t>(n_tokens));
-  impl_->logits.clear();
-  impl_->engine_impl().leader.tell(LedCall::kTruncate, [&](std::ostream& out) {
-    put(out, impl_->number);
-    put(out, n_tokens);
-  });
+  impl_->engine_impl().calls->truncate(*impl_, n_tokens);
 }
 
 void Session::save(const std::string& path) const {
   const std::lock_guard lock(impl_->engine_impl().mutex);
   impl_->check_idle();
-  impl_->engine_impl().leader.tell(LedCall::kSave, [&](std::ostream& out) {
-    put(out, impl_->number);
-    put_text(out, path);
-  });
-  save_session(*impl_, path);
+  impl_->engine_impl().calls->save(*impl_, path);
 }
 
-// Without the mutex, unless other ranks take part: of what sessions share it uses the page pool alone, and others
-// compute meanwhile.
-Session Engine::load_session(const std::string& path) {
-  std::unique_lock lock(impl_->mutex, std::defer_lock);
-  if (impl_->pipeline.is_split()) lock.lock();
-  const std::uint64_t number = impl_->leader.new_number();
-  impl_->leader.tell(LedCall::kLoad, [&](std::ostream& out) {
-    put(out, number);
-    put_text(out, path);
-  });
-  auto session = winnow::load_session(shared_from_this(), path);
-  session->number = number;
-  return Session(std::move(session));
-}
+Session Engine::load_session(const std::string& path) { return Session(impl_->calls->load(shared_from_this(), path)); }
 
 void Session::clear() {
   const std::lock_guard lock(impl_->engine_impl().mutex);
   impl_->check_idle();
-  impl_->reset();
-  impl_->engine_impl().leader.tell(LedCall::kClear, [&](std::ostream& out) { put(out, impl_->number); });
+  impl_->engine_impl().calls->clear(*impl_);
 }
 
 std::int32_t Session::n_tokens() const { return impl_->n_tokens(); }
@@ -287,20 +214,7 @@ std::vector<std::int32_t> Session::positions(int layer, int kv_head) const {
                     (is_layer ? ": it has " + std::to_string(shape.layer(layer).n_kv_head) + " of them"
                               : ": the model has " + std::to_string(shape.n_layer()) + " layers"));
   }
-  const Pipeline& pipeline = impl_->engine_impl().pipeline;
-  if (!pipeline.is_split()) return impl_->own_positions(layer, kv_head);
-  const std::lock_guard lock(impl_->engine_impl().mutex);
-  impl_->engine_impl().leader.tell(LedCall::kPositions, [&](std::ostream& out) {
-    put(out, impl_->number);
-    put(out, std::int32_t{layer});
-    put(out, std::int32_t{kv_head});
-  });
-  return pipeline.together([&] {
-    if (!pipeline.holds(layer)) return numbers_in<std::int32_t>(pipeline.hear_layer(layer));
-    const std::vector<std::int32_t> positions = impl_->own_positions(layer, kv_head);
-    pipeline.tell_layer(std::as_bytes(std::span(positions)));
-    return positions;
-  });
+  return impl_->engine_impl().calls->positions(*impl_, layer, kv_head);
 }
 
 std::vector<std::int32_t> Session::Impl::own_positions(int layer, int kv_head) const {
@@ -312,32 +226,27 @@ std::vector<std::int32_t> Session::Impl::own_positions(int layer, int kv_head) c
   return positions;
 }
 
-SessionStatistics Session::statistics() const {
-  SessionStatistics statistics = impl_->statistics;
-  const RaggedCache& cache = impl_->cache;
-  const CacheShape& shape = impl_->shape;
-  statistics.entries_full = shape.full_entries(impl_->n_tokens());
-  statistics.entries_kept = cache.n_entries();
-  statistics.bytes_full = full_bytes_in_f16(shape, impl_->n_tokens());
-  statistics.bytes_kept = cache.bytes();
-  statistics.bytes_in_pages = statistics.rank_bytes_in_pages = cache.bytes_in_pages();
-  statistics.recurrent_bytes = impl_->recurrent.bytes();
-  statistics.score_bytes = impl_->scores.bytes();
-  statistics.bytes_peak = impl_->engine_impl().pool->statistics().bytes_peak;
+SessionStatistics Session::statistics() const { return impl_->engine_impl().calls->statistics(*impl_); }
+
+SessionStatistics Session::Impl::own_statistics() const {
+  SessionStatistics own = statistics;
+  own.entries_full = shape.full_entries(n_tokens());
+  own.entries_kept = cache.n_entries();
+  own.bytes_full = full_bytes_in_f16(shape, n_tokens());
+  own.bytes_kept = cache.bytes();
+  own.bytes_in_pages = own.rank_bytes_in_pages = cache.bytes_in_pages();
+  own.recurrent_bytes = recurrent.bytes();
+  own.score_bytes = scores.bytes();
+  own.bytes_peak = engine_impl().pool->statistics().bytes_peak;
   for (int l = 0; l < shape.n_layer(); ++l) {
-    std::vector<std::int32_t>& row = statistics.kept.emplace_back();
-    std::vector<bool>& raised = statistics.raised.emplace_back();
+    std::vector<std::int32_t>& row = own.kept.emplace_back();
+    std::vector<bool>& raised = own.raised.emplace_back();
     for (int h = 0; h < cache.shape().layer(l).n_kv_head; ++h) {
       row.push_back(cache.n_entries(l, h));
       raised.push_back(cache.is_raised(l, h));
     }
   }
-  const Pipeline& pipeline = impl_->engine_impl().pipeline;
-  if (!pipeline.is_split()) return statistics;
-  const std::lock_guard lock(impl_->engine_impl().mutex);
-  impl_->engine_impl().leader.tell(LedCall::kStatistics, [&](std::ostream& out) { put(out, impl_->number); });
-  pipeline.together([&] { add_other_ranks(pipeline, shape, statistics); });
-  return statistics;
+  return own;
 }
 
 }  // namespace winnow

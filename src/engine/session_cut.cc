@@ -19,7 +19,7 @@ namespace winnow {
 void Session::Impl::run_cut(const CutShape& shape_of_cut, int max_window_rows) {
   const auto start = std::chrono::steady_clock::now();
   const Pipeline& pipeline = engine_impl().pipeline;
-  Cut cut(with_fitting_window(options.eviction, shape_of_cut), shape_of_cut, pipeline.is_split());
+  Cut cut(with_fitting_window(options.eviction, shape_of_cut), shape_of_cut, pipeline.shares_cuts());
   if (cut.keeps_everything()) return;
   const bool has_feedback = feeds_back(options) && evidence.n_reference_rows() > 0;
   const bool pays = has_feedback && shape_of_cut.fixed_budget.empty() && pays_for_raised_heads(*this);
@@ -35,7 +35,7 @@ void Session::Impl::run_cut(const CutShape& shape_of_cut, int max_window_rows) {
     for (int l = 0; l < shape.n_layer(); ++l) {
       if (!shape.layer(l).is_cut()) continue;
       if (!pipeline.holds(l)) {
-        keep_entries(*this, cut.add_layer_elsewhere(l, pipeline.hear_layer(l), parallel_for), parallel_for);
+        keep_entries(*this, cut.add_remote_layer(l, pipeline.receive_layer(l), parallel_for), parallel_for);
         continue;
       }
       LayerViews layer = stored_layer(*this, l);
@@ -47,7 +47,7 @@ void Session::Impl::run_cut(const CutShape& shape_of_cut, int max_window_rows) {
       }
       if (reference) reference->add_layer(view, parallel_for);
       const std::vector<LayerCut> due = cut.add_layer(view, parallel_for);
-      if (pipeline.is_split()) pipeline.tell_layer(cut.newest_layer());
+      if (pipeline.shares_cuts()) pipeline.share_layer(cut.newest_layer());
       keep_entries(*this, due, parallel_for);
     }
     if (pays) pay_for_raised_heads(*this, cut, shape_of_cut.total, parallel_for);
@@ -72,7 +72,7 @@ std::int64_t Session::Impl::n_cut_entries() const {
 
 void Session::Impl::gather_cut_entries() {
   const Pipeline& pipeline = engine_impl().pipeline;
-  if (!pipeline.is_split()) return;
+  if (!pipeline.shares_cuts()) return;
   std::vector<std::int32_t> own;
   for (int l = 0; l < shape.n_layer(); ++l) {
     if (!cache.shape().layer(l).is_cut()) continue;

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "engine/checked_file.h"
-#include "engine/pieces.h"
+#include "engine/ranks/pieces.h"
 #include "engine/session_options.h"
 #include "engine/stored_numbers.h"
 #include "engine/stored_options.h"

@@ -63,7 +63,7 @@ ggml_tensor* GraphBuilder::linear(ggml_tensor* weight, ggml_tensor* bias, ggml_t
   return bias != nullptr ? ggml_add(context_, y, bias) : y;
 }
 
-ggml_tensor* GraphBuilder::scaled(ggml_tensor* x, float factor) {
+ggml_tensor* GraphBuilder::scale(ggml_tensor* x, float factor) {
   return factor == 1 ? x : ggml_scale(context_, x, factor);
 }
 
@@ -74,7 +74,7 @@ ggml_tensor* GraphBuilder::rope(const RopeSpec& spec, ggml_tensor* x, ggml_tenso
 }
 
 // x [n_head * key_dim, n_rows] -> [key_dim, n_head, n_rows], normalised.
-ggml_tensor* GraphBuilder::heads(const LayerSpec& spec, ggml_tensor* x, int n_head, ggml_tensor* norm_weight) {
+ggml_tensor* GraphBuilder::split_heads(const LayerSpec& spec, ggml_tensor* x, int n_head, ggml_tensor* norm_weight) {
   const NormWeights weights{.weight = norm_weight};
   if (spec.qk_norm == QkNorm::kProjection) x = norm(spec.norm, weights, x);
   x = ggml_reshape_3d(context_, x, spec.key_dim, n_head, x->ne[1]);
@@ -82,7 +82,7 @@ ggml_tensor* GraphBuilder::heads(const LayerSpec& spec, ggml_tensor* x, int n_he
   return is_each && !spec.is_norm_after_rope ? norm(spec.norm, weights, x) : x;
 }
 
-ggml_tensor* GraphBuilder::with_temperature(const LayerSpec& spec, ggml_tensor* q) {
+ggml_tensor* GraphBuilder::scale_by_temperature(const LayerSpec& spec, ggml_tensor* q) {
   if (spec.temperature == 0) return q;
   ggml_tensor* factors = ggml_custom_4d(context_, GGML_TYPE_F32, 1, 1, q->ne[2], 1, &positions_, 1, run_temperature, 1,
                                         const_cast<LayerSpec*>(&spec));
@@ -152,11 +152,11 @@ ggml_tensor* GraphBuilder::self_attention(const LayerSpec& spec, const LayerWeig
   const auto normed = [&](ggml_tensor* weight, ggml_tensor* rows) {
     return spec.is_norm_after_rope ? norm(spec.norm, {.weight = weight}, rows) : rows;
   };
-  q = with_temperature(spec, heads(spec, q, spec.n_head, weights.q_norm));
+  q = scale_by_temperature(spec, split_heads(spec, q, spec.n_head, weights.q_norm));
   ggml_tensor* q_rotated = normed(weights.q_norm, rope(spec.rope, q, weights.rope_freqs));
   q = normed(weights.q_norm, q);
   if (k != nullptr) {
-    k = heads(spec, k, spec.n_kv_head, weights.k_norm);
+    k = split_heads(spec, k, spec.n_kv_head, weights.k_norm);
     k = normed(weights.k_norm, rope(spec.rope, k, weights.rope_freqs));
     v = ggml_reshape_3d(context_, v, spec.value_dim, spec.n_kv_head, n_rows);
     if (spec.has_value_norm) v = rms_norm(spec.norm, nullptr, v);
@@ -194,7 +194,7 @@ ggml_tensor* GraphBuilder::recurrence(const LayerSpec& spec, const LayerWeights&
   return linear(weights.conv_out, nullptr, ggml_swiglu_split(context_, gate, y));
 }
 
-ggml_tensor* GraphBuilder::activated(Activation activation, ggml_tensor* gate, ggml_tensor* up) {
+ggml_tensor* GraphBuilder::activate(Activation activation, ggml_tensor* gate, ggml_tensor* up) {
   constexpr float kAlpha = 1.702F, kLimit = 7.0F;  // gpt-oss's
   switch (activation) {
     case Activation::kSilu:
@@ -216,15 +216,15 @@ ggml_tensor* GraphBuilder::dense_feed_forward(const FeedForwardSpec& spec, const
   }
   ggml_tensor* gate = linear(weights.gate, weights.gate_b, x);
   ggml_tensor* up = linear(weights.up, weights.up_b, x);
-  return linear(weights.down, weights.down_b, activated(spec.activation, gate, up));
+  return linear(weights.down, weights.down_b, activate(spec.activation, gate, up));
 }
 
-GraphBuilder::Routed GraphBuilder::routed(const LayerSpec& layer, const LayerWeights& weights, ggml_tensor* x,
-                                          ggml_tensor* rows) {
+GraphBuilder::Routed GraphBuilder::route(const LayerSpec& layer, const LayerWeights& weights, ggml_tensor* x,
+                                         ggml_tensor* rows) {
   const FeedForwardSpec& spec = layer.feed_forward;
   const std::int64_t n_rows = x->ne[1];
   if (weights.router_scale != nullptr) {
-    rows = scaled(rms_norm(layer.norm, weights.router_scale, x), 1.0F / std::sqrt(static_cast<float>(x->ne[0])));
+    rows = scale(rms_norm(layer.norm, weights.router_scale, x), 1.0F / std::sqrt(static_cast<float>(x->ne[0])));
   }
   ggml_tensor* scores = linear(weights.router, weights.router_b, rows);  // [n_expert, n_rows]
   const bool is_sigmoid = spec.routing == Routing::kSigmoid || spec.routing == Routing::kNormalisedSigmoid;
@@ -235,32 +235,34 @@ GraphBuilder::Routed GraphBuilder::routed(const LayerSpec& layer, const LayerWei
   }
   ggml_tensor* to_choose = weights.choice_b == nullptr ? scores : ggml_add(context_, scores, weights.choice_b);
   ggml_tensor* chosen = ggml_argsort_top_k(context_, to_choose, spec.n_expert_used);  // [n_expert_used, n_rows]
-  ggml_tensor* shares = ggml_get_rows(context_, ggml_reshape_3d(context_, scores, 1, spec.n_expert, n_rows), chosen);
-  shares = ggml_reshape_2d(context_, shares, spec.n_expert_used, n_rows);
-  if (spec.routing == Routing::kSoftmaxOfChosen) shares = ggml_soft_max(context_, shares);
+  ggml_tensor* routing_weights =
+      ggml_get_rows(context_, ggml_reshape_3d(context_, scores, 1, spec.n_expert, n_rows), chosen);
+  routing_weights = ggml_reshape_2d(context_, routing_weights, spec.n_expert_used, n_rows);
+  if (spec.routing == Routing::kSoftmaxOfChosen) routing_weights = ggml_soft_max(context_, routing_weights);
   if (spec.routing == Routing::kNormalisedSoftmax || spec.routing == Routing::kNormalisedSigmoid) {
     constexpr float kSmallestSum = 6.103515625e-5F;  // the smallest normal f16, as libllama has it
-    ggml_tensor* sum = ggml_clamp(context_, ggml_sum_rows(context_, shares), kSmallestSum, INFINITY);
-    shares = ggml_div(context_, shares, sum);
+    ggml_tensor* sum = ggml_clamp(context_, ggml_sum_rows(context_, routing_weights), kSmallestSum, INFINITY);
+    routing_weights = ggml_div(context_, routing_weights, sum);
   }
   if (weights.expert_scale != nullptr) {
     ggml_tensor* scales = ggml_reshape_2d(context_, weights.expert_scale, 1, spec.n_expert);
     scales = ggml_get_rows(context_, scales,
                            ggml_reshape_1d(context_, ggml_cont(context_, chosen), n_rows * spec.n_expert_used));
-    shares = ggml_mul(context_, shares, ggml_reshape_2d(context_, scales, spec.n_expert_used, n_rows));
+    routing_weights =
+        ggml_mul(context_, routing_weights, ggml_reshape_2d(context_, scales, spec.n_expert_used, n_rows));
   }
-  return {.chosen = chosen, .shares = scaled(shares, spec.share_scale)};
+  return {.chosen = chosen, .routing_weights = scale(routing_weights, spec.share_scale)};
 }
 
-ggml_tensor* GraphBuilder::products(const FeedForwardSpec& spec, const LayerWeights& weights, ExpertProducts& experts,
-                                    ggml_tensor* rows) {
+ggml_tensor* GraphBuilder::expert_products(const FeedForwardSpec& spec, const LayerWeights& weights,
+                                           ExpertProducts& experts, ggml_tensor* rows) {
   ggml_tensor* gate = experts.product(weights.gate_experts, weights.gate_experts_b, rows);
   ggml_tensor* up = experts.product(weights.up_experts, weights.up_experts_b, rows);
-  return experts.product(weights.down_experts, weights.down_experts_b, activated(spec.activation, gate, up));
+  return experts.product(weights.down_experts, weights.down_experts_b, activate(spec.activation, gate, up));
 }
 
-ggml_tensor* GraphBuilder::with_shared_expert(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* rows,
-                                              ggml_tensor* y) {
+ggml_tensor* GraphBuilder::add_shared_expert(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* rows,
+                                             ggml_tensor* y) {
   ggml_tensor* shared = dense_feed_forward(spec.feed_forward, weights, rows);
   if (weights.shared_gate != nullptr) {
     shared = ggml_mul(context_, shared, ggml_sigmoid(context_, linear(weights.shared_gate, nullptr, rows)));
@@ -272,40 +274,42 @@ ggml_tensor* GraphBuilder::with_shared_expert(const LayerSpec& spec, const Layer
 ggml_tensor* GraphBuilder::expert_feed_forward(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x) {
   const FeedForwardSpec& ffn = spec.feed_forward;
   ggml_tensor* rows = norm(spec.norm, weights.experts_norm, x);
-  const Routed taken = routed(spec, weights, x, rows);
+  const Routed taken = route(spec, weights, x, rows);
   ExpertProducts experts(context_, taken.chosen, ffn.n_expert, compute_);
-  ggml_tensor* y = experts.weighted_sum(products(ffn, weights, experts, experts.gather(rows)), taken.shares);
+  ggml_tensor* y =
+      experts.weighted_sum(expert_products(ffn, weights, experts, experts.gather(rows)), taken.routing_weights);
   if (weights.down == nullptr) return y;
   if (ffn.is_dense_beside) rows = norm(spec.norm, weights.ffn_norm, x);
-  return with_shared_expert(spec, weights, rows, y);
+  return add_shared_expert(spec, weights, rows, y);
 }
 
-ggml_tensor* GraphBuilder::added(const LayerSpec& spec, const NormWeights& post_norm, ggml_tensor* x, ggml_tensor* y) {
-  return ggml_add_inplace(context_, x, scaled(norm(spec.norm, post_norm, y), spec.residual_scale));
+ggml_tensor* GraphBuilder::add_residual(const LayerSpec& spec, const NormWeights& post_norm, ggml_tensor* x,
+                                        ggml_tensor* y) {
+  return ggml_add_inplace(context_, x, scale(norm(spec.norm, post_norm, y), spec.residual_scale));
 }
 
 ggml_tensor* GraphBuilder::attention_block(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x,
                                            ggml_tensor* rows) {
   const bool is_recurrent = spec.kind == LayerKind::kRecurrent;
-  return added(spec, weights.attn_post_norm, x,
-               is_recurrent ? recurrence(spec, weights, rows) : self_attention(spec, weights, rows));
+  return add_residual(spec, weights.attn_post_norm, x,
+                      is_recurrent ? recurrence(spec, weights, rows) : self_attention(spec, weights, rows));
 }
 
-void GraphBuilder::bring_tokens(const ModelSpec& spec, const Weights& weights, ggml_tensor* tokens) {
+void GraphBuilder::set_per_layer_tokens(const ModelSpec& spec, const Weights& weights, ggml_tensor* tokens) {
   tokens_ = tokens;
-  embedded_ = scaled(ggml_get_rows(context_, weights.token_embd, tokens), spec.embedding_scale);
+  embedded_ = scale(ggml_get_rows(context_, weights.token_embd, tokens), spec.embedding_scale);
 }
 
-ggml_tensor* GraphBuilder::finished(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x) {
-  if (spec.token_width > 0) {
-    const auto n_embd = static_cast<float>(x->ne[0]), width = static_cast<float>(spec.token_width);
-    ggml_tensor* made = scaled(linear(weights.token_proj, nullptr, embedded_), 1.0F / std::sqrt(n_embd));
+ggml_tensor* GraphBuilder::finish_layer(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x) {
+  if (spec.per_layer_embedding_dim > 0) {
+    const auto n_embd = static_cast<float>(x->ne[0]), width = static_cast<float>(spec.per_layer_embedding_dim);
+    ggml_tensor* made = scale(linear(weights.token_proj, nullptr, embedded_), 1.0F / std::sqrt(n_embd));
     made = norm(spec.norm, {.weight = weights.token_proj_norm}, made);
-    ggml_tensor* own = scaled(ggml_get_rows(context_, weights.token_rows, tokens_), std::sqrt(width));
-    ggml_tensor* brought = scaled(ggml_add(context_, made, own), 1.0F / std::sqrt(2.0F));
+    ggml_tensor* own = scale(ggml_get_rows(context_, weights.token_rows, tokens_), std::sqrt(width));
+    ggml_tensor* brought = scale(ggml_add(context_, made, own), 1.0F / std::sqrt(2.0F));
     ggml_tensor* gate = ggml_gelu(context_, linear(weights.token_gate, nullptr, x));
     ggml_tensor* y = linear(weights.token_out, nullptr, ggml_mul(context_, gate, brought));
-    x = added(spec, weights.token_post_norm, x, y);
+    x = add_residual(spec, weights.token_post_norm, x, y);
   }
   return weights.output_scale == nullptr ? x : ggml_mul_inplace(context_, x, weights.output_scale);
 }
@@ -320,27 +324,28 @@ ggml_tensor* GraphBuilder::layer(const LayerSpec& spec, const LayerWeights& weig
     if (!spec.is_parallel) rows = norm(spec.norm, weights.ffn_norm, x);
     y = dense_feed_forward(spec.feed_forward, weights, rows);
   }
-  return finished(spec, weights, added(spec, weights.ffn_post_norm, x, y));
+  return finish_layer(spec, weights, add_residual(spec, weights.ffn_post_norm, x, y));
 }
 
-GraphBuilder::Routed GraphBuilder::until_experts(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x) {
+GraphBuilder::Routed GraphBuilder::attention_and_router(const LayerSpec& spec, const LayerWeights& weights,
+                                                        ggml_tensor* x) {
   x = attention_block(spec, weights, x, norm(spec.norm, weights.attn_norm, x));
-  return routed(spec, weights, x, norm(spec.norm, weights.experts_norm, x));
+  return route(spec, weights, x, norm(spec.norm, weights.experts_norm, x));
 }
 
-ggml_tensor* GraphBuilder::through_experts(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x,
-                                           ggml_tensor* sums, const ExpertSlots& slots, ggml_tensor* shares) {
+ggml_tensor* GraphBuilder::expert_ffn(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x,
+                                      ggml_tensor* sums, const ExpertSlots& slots, ggml_tensor* routing_weights) {
   ExpertProducts experts(context_, slots, compute_);
   ggml_tensor* rows = norm(spec.norm, weights.experts_norm, experts.gather(x));
-  return experts.add_weighted(sums, products(spec.feed_forward, weights, experts, rows), shares);
+  return experts.add_weighted(sums, expert_products(spec.feed_forward, weights, experts, rows), routing_weights);
 }
 
-ggml_tensor* GraphBuilder::after_experts(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x,
-                                         ggml_tensor* sums) {
+ggml_tensor* GraphBuilder::combine_experts(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x,
+                                           ggml_tensor* sums) {
   if (weights.down != nullptr) {
-    sums = with_shared_expert(spec, weights, norm(spec.norm, weights.ffn_norm, x), sums);
+    sums = add_shared_expert(spec, weights, norm(spec.norm, weights.ffn_norm, x), sums);
   }
-  return finished(spec, weights, added(spec, weights.ffn_post_norm, x, sums));
+  return finish_layer(spec, weights, add_residual(spec, weights.ffn_post_norm, x, sums));
 }
 
 ggml_tensor* GraphBuilder::output_norm(const ModelSpec& spec, const Weights& weights, ggml_tensor* x) {
@@ -353,7 +358,7 @@ ggml_tensor* GraphBuilder::logits(const ModelSpec& spec, const Weights& weights,
     y = ggml_scale(context_, ggml_tanh(context_, ggml_scale(context_, y, 1.0F / spec.logit_soft_cap)),
                    spec.logit_soft_cap);
   }
-  return scaled(y, spec.logit_scale);
+  return scale(y, spec.logit_scale);
 }
 
 }  // namespace winnow

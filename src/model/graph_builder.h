@@ -42,11 +42,11 @@ class GraphBuilder {
   GraphBuilder(ggml_context* context, SequenceHook& sequences, ggml_tensor* positions, const PackedLayer* packed,
                Compute& compute)
       : context_(context), sequences_(&sequences), positions_(positions), packed_(packed), compute_(compute) {}
-  // For what has no attention: `through_experts`, `logits`.
+  // For what has no attention: `expert_ffn`, `logits`.
   GraphBuilder(ggml_context* context, Compute& compute) : context_(context), compute_(compute) {}
 
-  // The rows' tokens [n_rows], i32, for a model whose layers have a token_width: before the first layer.
-  void bring_tokens(const ModelSpec& spec, const Weights& weights, ggml_tensor* tokens);
+  // The rows' tokens [n_rows], i32, for a model whose layers have a per_layer_embedding_dim: before the first layer.
+  void set_per_layer_tokens(const ModelSpec& spec, const Weights& weights, ggml_tensor* tokens);
 
   // x [n_embd, n_rows] -> the hidden states after the layer, written over x: they never move.
   ggml_tensor* layer(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x);
@@ -55,16 +55,16 @@ class GraphBuilder {
   // of them go through the experts. Which experts a row takes, and the share of each: [n_expert_used, n_rows].
   struct Routed {
     ggml_tensor* chosen;  // i32
-    ggml_tensor* shares;
+    ggml_tensor* routing_weights;
   };
   // x becomes what the experts read.
-  Routed until_experts(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x);
+  Routed attention_and_router(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x);
   // Adds to sums [n_embd, n_all_rows] what the slots' experts make of their rows of x [n_embd, n_all_rows], times the
-  // slots' shares [n_slots].
-  ggml_tensor* through_experts(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x, ggml_tensor* sums,
-                               const ExpertSlots& slots, ggml_tensor* shares);
+  // slots' routing_weights [n_slots].
+  ggml_tensor* expert_ffn(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x, ggml_tensor* sums,
+                          const ExpertSlots& slots, ggml_tensor* routing_weights);
   // The shared expert, and what is added to x; sums as x.
-  ggml_tensor* after_experts(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x, ggml_tensor* sums);
+  ggml_tensor* combine_experts(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x, ggml_tensor* sums);
 
   // x [n_embd, n_rows], the hidden states after the last layer -> [n_embd, n_rows], as the output reads them.
   ggml_tensor* output_norm(const ModelSpec& spec, const Weights& weights, ggml_tensor* x);
@@ -78,29 +78,28 @@ class GraphBuilder {
   ggml_tensor* rms_norm(const NormSpec& spec, ggml_tensor* weight, ggml_tensor* x);
   // y = W x + b; bias may be null.
   ggml_tensor* linear(ggml_tensor* weight, ggml_tensor* bias, ggml_tensor* x);
-  ggml_tensor* scaled(ggml_tensor* x, float factor);
+  ggml_tensor* scale(ggml_tensor* x, float factor);
   ggml_tensor* rope(const RopeSpec& spec, ggml_tensor* x, ggml_tensor* freq_factors);
-  ggml_tensor* heads(const LayerSpec& spec, ggml_tensor* x, int n_head, ggml_tensor* norm_weight);
-  ggml_tensor* with_temperature(const LayerSpec& spec, ggml_tensor* q);
+  ggml_tensor* split_heads(const LayerSpec& spec, ggml_tensor* x, int n_head, ggml_tensor* norm_weight);
+  ggml_tensor* scale_by_temperature(const LayerSpec& spec, ggml_tensor* q);
   // Q, K, V with biases and norms where the layer has them, RoPE, attention, output projection.
   ggml_tensor* self_attention(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x);
   ggml_tensor* latent_attention(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x);
   ggml_tensor* recurrence(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x);
   // x -> x with what its token brings to the layer (gemma3n's and gemma4's per-layer embeddings), times the output
   // scale.
-  ggml_tensor* finished(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x);
+  ggml_tensor* finish_layer(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x);
   // What a block gives, normed and scaled, added to x.
-  ggml_tensor* added(const LayerSpec& spec, const NormWeights& post_norm, ggml_tensor* x, ggml_tensor* y);
+  ggml_tensor* add_residual(const LayerSpec& spec, const NormWeights& post_norm, ggml_tensor* x, ggml_tensor* y);
   // x -> x with attention's, or the recurrence's, output; the rows that it has read.
   ggml_tensor* attention_block(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x, ggml_tensor* rows);
-  ggml_tensor* activated(Activation activation, ggml_tensor* gate, ggml_tensor* up);
+  ggml_tensor* activate(Activation activation, ggml_tensor* gate, ggml_tensor* up);
   // x: after attention; rows: what the experts read of it.
-  Routed routed(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x, ggml_tensor* rows);
-  ggml_tensor* products(const FeedForwardSpec& spec, const LayerWeights& weights, ExpertProducts& experts,
-                        ggml_tensor* rows);
+  Routed route(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x, ggml_tensor* rows);
+  ggml_tensor* expert_products(const FeedForwardSpec& spec, const LayerWeights& weights, ExpertProducts& experts,
+                               ggml_tensor* rows);
   // y, the experts' sums, with the shared expert's output of these rows.
-  ggml_tensor* with_shared_expert(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* rows,
-                                  ggml_tensor* y);
+  ggml_tensor* add_shared_expert(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* rows, ggml_tensor* y);
   // x: after attention.
   ggml_tensor* expert_feed_forward(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x);
   ggml_tensor* dense_feed_forward(const FeedForwardSpec& spec, const LayerWeights& weights, ggml_tensor* x);

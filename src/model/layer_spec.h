@@ -143,7 +143,7 @@ struct LayerSpec {
   const char* ffn_norm_name = "ffn_norm";  // tensor of the norm before the feed-forward
   // Numbers that a token brings to this layer besides the hidden state (gemma3n's and gemma4's per-layer embeddings);
   // 0: none.
-  int token_width = 0;
+  int per_layer_embedding_dim = 0;
   bool has_output_scale = false;  // the hidden state after the layer may be multiplied by a number
 
   bool owns_entries() const { return n_kv_head > 0 && kind != LayerKind::kSharedAttention; }
@@ -177,7 +177,8 @@ struct ModelSpec {
   int n_skipped_layers = 0;  // behind these, in the file alone: they predict further tokens
 
   int n_layer() const { return static_cast<int>(layers.size()); }
-  bool brings_tokens() const { return layers.front().token_width > 0; }  // to its layers: of all or none
+  // All layers have them, or none.
+  bool has_per_layer_embeddings() const { return layers.front().per_layer_embedding_dim > 0; }
   LayerRange all_layers() const { return {.first = 0, .last = n_layer()}; }
 };
 

@@ -116,7 +116,7 @@ std::size_t ModelInfo::state_bytes() const {
 
 int ModelInfo::n_cut_heads() const {
   int n = 0;
-  for (const LayerInfo& layer : layers) n += layer.is_cut() ? layer.n_kv_head : 0;
+  for (const LayerInfo& layer : layers) n += layer.is_evictable() ? layer.n_kv_head : 0;
   return n;
 }
 

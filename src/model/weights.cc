@@ -41,7 +41,7 @@ class LayerLoader {
       load_feed_forward();
     }
     load_rope_factors();
-    if (spec_.token_width > 0) load_token_input();
+    if (spec_.per_layer_embedding_dim > 0) load_token_input();
     if (spec_.has_output_scale) weights_.output_scale = take_.constants(blk_ + "layer_output_scale.weight", {1}, false);
     return weights_;
   }
@@ -262,7 +262,7 @@ class LayerLoader {
 
   // What tokens bring lies in the file for all layers together.
   void load_token_input() {
-    const std::int64_t width = spec_.token_width, n_all = width * n_layer_, first = width * weights_.layer;
+    const std::int64_t width = spec_.per_layer_embedding_dim, n_all = width * n_layer_, first = width * weights_.layer;
     ggml_tensor* rows = take_.matrix("per_layer_token_embd.weight", {n_all, n_vocab_});
     weights_.token_rows = views_.columns(rows, first, width);
     weights_.token_proj = views_.slice(take_.matrix("per_layer_model_proj.weight", {n_embd_, n_all}), first, width);

@@ -80,12 +80,12 @@ struct LayerWeights {
   ggml_tensor* down_experts_b = nullptr;  // [n_embd, n_expert]
   ggml_tensor* shared_gate = nullptr;     // [n_embd, 1], of the shared expert
   ggml_tensor* rope_freqs = nullptr;      // [rope.n_dims / 2] factors, shared by all layers
-  // Of what a token brings to the layer: with token_width.
-  ggml_tensor* token_rows = nullptr;       // [token_width, n_vocab]
-  ggml_tensor* token_proj = nullptr;       // [n_embd, token_width], of its embedding
-  ggml_tensor* token_proj_norm = nullptr;  // [token_width], shared by all layers
-  ggml_tensor* token_gate = nullptr;       // [n_embd, token_width], of the hidden state
-  ggml_tensor* token_out = nullptr;        // [token_width, n_embd]
+  // Of what a token brings to the layer: with per_layer_embedding_dim.
+  ggml_tensor* token_rows = nullptr;       // [per_layer_embedding_dim, n_vocab]
+  ggml_tensor* token_proj = nullptr;       // [n_embd, per_layer_embedding_dim], of its embedding
+  ggml_tensor* token_proj_norm = nullptr;  // [per_layer_embedding_dim], shared by all layers
+  ggml_tensor* token_gate = nullptr;       // [n_embd, per_layer_embedding_dim], of the hidden state
+  ggml_tensor* token_out = nullptr;        // [per_layer_embedding_dim, n_embd]
   NormWeights token_post_norm;             // [n_embd]
   ggml_tensor* output_scale = nullptr;     // [1]
 

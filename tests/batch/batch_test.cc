@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "batch/batch_test_support.h"
+#include "engine/cpu/step_graph.h"
 #include "engine/engine_impl.h"
 #include "expect_error.h"
 #include "winnow/log_softmax.h"

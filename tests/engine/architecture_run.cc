@@ -30,7 +30,7 @@ std::vector<ArchitectureVariant> architecture_variants() {
     o.constants = {{"final_logit_softcapping", 20}};
   });
   add("gemma4", "31B", [](TinyModelOptions& o) {
-    o.token_width = o.n_shared_layers = 0, o.n_embd = 64, o.n_ff = 80;
+    o.per_layer_embedding_dim = o.n_shared_layers = 0, o.n_embd = 64, o.n_ff = 80;
     const TinyLayer sliding = {
         .n_head = 2, .n_kv_head = 2, .key_dim = 256, .value_dim = 256, .n_ff = 80, .slides = true};
     const TinyLayer full = {
@@ -38,7 +38,7 @@ std::vector<ArchitectureVariant> architecture_variants() {
     o.layers = {sliding, sliding, full, sliding, full};
   });
   add("gemma4", "with experts", [](TinyModelOptions& o) {
-    o.token_width = o.n_shared_layers = 0, o.layers.resize(4);
+    o.per_layer_embedding_dim = o.n_shared_layers = 0, o.layers.resize(4);
     o.n_expert = 7, o.n_expert_used = 3, o.expert_n_ff = 38;
   });
   add("phi3", "within its original context", [](TinyModelOptions& o) { o.n_ctx = o.rope_original_context = 512; });

@@ -47,7 +47,7 @@ TEST_P(ArchitectureTest, EveryPresetKeepsItsBudget) {
     const SessionStatistics statistics = session.statistics();
     for (std::size_t l = 0; l < info.layers.size(); ++l) {
       for (const std::int32_t n : statistics.kept[l]) {
-        if (info.layers[l].is_cut()) {
+        if (info.layers[l].is_evictable()) {
           n_kept += n;
         } else {
           EXPECT_EQ(n, info.layers[l].window) << "layer " << l;
@@ -129,7 +129,7 @@ TinyModelOptions smallest(TinyModelOptions o) {
              .is_key_value = layer.is_key_value};
   }
   if (o.expert_n_ff > 0) o.expert_n_ff = 6;
-  o.token_width = std::min(o.token_width, 6);
+  o.per_layer_embedding_dim = std::min(o.per_layer_embedding_dim, 6);
   o.n_ff = 20, o.shared_n_ff = std::min(o.shared_n_ff, 12), o.n_vocab = 40, o.has_tokenizer = false;
   return o;
 }

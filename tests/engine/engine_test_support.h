@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "cache/ragged_cache.h"
+#include "engine/cpu/cpu_executor.h"
 #include "engine/engine_impl.h"
 #include "model/tiny_model.h"
 #include "winnow/error.h"
@@ -22,6 +23,9 @@ inline std::shared_ptr<const Model> tiny_model(const TinyModelOptions& options =
   const TinyModel file(options);  // the mapping outlives the name
   return Model::load(file.path());
 }
+
+// What computes in an engine without a pipeline.
+inline CpuExecutor& cpu_executor(Engine::Impl& engine) { return dynamic_cast<CpuExecutor&>(*engine.executor); }
 
 inline SessionOptions full_options() {
   SessionOptions options;

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "engine/engine_test_support.h"
-#include "engine/prefill/prompt_pass.h"
+#include "engine/forward.h"
 
 namespace winnow {
 namespace {
@@ -37,8 +37,12 @@ class SplitModel {
     std::vector<float> between;
     std::vector<float> logits;
     for (const LayerRange& range : ranges_) {
-      PromptPass pass(engine_, range, sink, state_, tokens, n_tokens_, {&evidence_});
-      pass.take_together(n_together_);
+      const ForwardPlan plan{.layers = range,
+                             .tokens = tokens,
+                             .first_position = n_tokens_,
+                             .n_batch = engine_.options.n_batch,
+                             .n_together = n_together_};
+      ForwardPass pass(*engine_.executor, engine_.model->impl().spec, plan, sink, state_, {&evidence_});
       std::copy(between.begin(), between.end(), pass.hidden().begin());
       std::vector<int> ended;
       while (!pass.is_through()) {
@@ -59,14 +63,15 @@ class SplitModel {
     cache_.extend_all(1, n_tokens_);
     const StepSequence sequence{.cache = &cache_, .evidence = &evidence_, .state = &state_, .position = n_tokens_};
     std::vector<float> between(static_cast<std::size_t>(engine_.model->impl().spec.n_embd));
-    engine_.embed(std::span(&token, 1), between.data());
+    CpuExecutor& executor = test::cpu_executor(engine_);
+    executor.embed(std::span(&token, 1), between.data());
     std::vector<float> logits;
     for (const LayerRange& range : ranges_) {
-      StepGraph step(engine_.model->impl(), range, 1, engine_.compute);
+      StepGraph step(engine_.model->impl(), range, 1, executor.compute());
       step.positions[0] = n_tokens_;
       step.hidden = between;
       step.attention.plan(std::span(&sequence, 1));
-      engine_.compute.run(step.graph);
+      executor.compute().run(step.graph);
       between = step.hidden;
       EXPECT_EQ(step.logits != nullptr, range.last == kLayers);
       if (step.logits == nullptr) continue;

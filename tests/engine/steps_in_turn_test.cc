@@ -1,5 +1,5 @@
 // Ranks that work on different steps at a time: every sequence is what it is alone in one engine.
-#include "engine/decode/steps_in_turn.h"
+#include "engine/steps_in_turn.h"
 
 #include <gtest/gtest.h>
 

@@ -22,39 +22,39 @@ TEST(SharedCosts, EveryUserPaysOnceForWhatItUses) {
     });
   };
   // The first does the work: its own clock says all.
-  costs.begin_payer();
+  costs.begin_user();
   use_scores();
   use_statistics();
   EXPECT_EQ(now, 13);
-  EXPECT_EQ(costs.made_by_others(), 0);
+  EXPECT_EQ(costs.reused_seconds(), 0);
   // The second finds it done. Statistics are a part of the scores, and cost nothing more.
-  costs.begin_payer();
+  costs.begin_user();
   use_scores();
   use_statistics();
   EXPECT_EQ(now, 13);
-  EXPECT_EQ(costs.made_by_others(), 13);
+  EXPECT_EQ(costs.reused_seconds(), 13);
   // The third does something else with the same statistics.
-  costs.begin_payer();
+  costs.begin_user();
   costs.use(others, [&] {
     use_statistics();
     now += 5;
   });
   EXPECT_EQ(now, 18);
-  EXPECT_EQ(costs.made_by_others(), 10);
-  costs.begin_payer();
-  EXPECT_EQ(costs.made_by_others(), 0);
+  EXPECT_EQ(costs.reused_seconds(), 10);
+  costs.begin_user();
+  EXPECT_EQ(costs.reused_seconds(), 0);
 }
 
 TEST(SharedCosts, WorkThatFailsIsTriedAgain) {
   double now = 0;
   SharedCosts costs([&] { return now; });
   SharedCosts::Item item;
-  costs.begin_payer();
+  costs.begin_user();
   EXPECT_THROW(costs.use(item, [] { throw 1; }), int);
   costs.use(item, [&] { now += 4; });
-  costs.begin_payer();
+  costs.begin_user();
   costs.use(item, [] { FAIL() << "it was made"; });
-  EXPECT_EQ(costs.made_by_others(), 4);
+  EXPECT_EQ(costs.reused_seconds(), 4);
 }
 
 // Every look at the clock is a second: a scoring takes some, and each cut pays for as many.
@@ -68,9 +68,9 @@ TEST(SharedCosts, CutsOfALayerPayForScoringAlike) {
     double now = 0;
     LayerScoring scoring(view, needs.window_columns, testing::serial(), SharedCosts([&] { return ++now; }));
     const auto others_of = [&](const EvictionOptions& options) {
-      scoring.costs().begin_payer();
+      scoring.costs().begin_user();
       scoring.scores(options);
-      return scoring.costs().made_by_others();
+      return scoring.costs().reused_seconds();
     };
     EXPECT_EQ(others_of(snapkv), 0);
     const double alone = now;

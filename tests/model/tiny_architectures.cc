@@ -135,7 +135,7 @@ TinyModelOptions tiny_options(const std::string& name) {
     key_value.is_key_value = true;
     o.layers = {sliding, key_value, sliding, full, sliding, full, full};
     for (std::size_t l = 4; l < o.layers.size(); ++l) o.layers[l].n_ff = 130;
-    o.token_width = 20, o.n_shared_layers = 3, o.has_rope_freqs = true;
+    o.per_layer_embedding_dim = 20, o.n_shared_layers = 3, o.has_rope_freqs = true;
     constants({{"rope.freq_base_swa", 3000}, {"final_logit_softcapping", 20}});
   }
   if (name == "cohere2") slide(), constants({{"logit_scale", 0.25F}});

@@ -160,9 +160,9 @@ void add_layer(TensorWriter& tensors, const TinyModelOptions& o, const TinyArchi
     }
   }
   if (a.has_post_norms) add_norm(tensors, a, blk + "post_ffw_norm", o.n_embd);
-  if (o.token_width > 0) {
-    tensors.matrix(blk + "inp_gate.weight", o.n_embd, o.token_width);
-    tensors.matrix(blk + "proj.weight", o.token_width, o.n_embd);
+  if (o.per_layer_embedding_dim > 0) {
+    tensors.matrix(blk + "inp_gate.weight", o.n_embd, o.per_layer_embedding_dim);
+    tensors.matrix(blk + "proj.weight", o.per_layer_embedding_dim, o.n_embd);
     add_norm(tensors, a, blk + "post_norm", o.n_embd);
   }
   if (a.has_output_scale) tensors.vector(blk + "layer_output_scale.weight", 1, 0.7F, 0.1F);

@@ -128,7 +128,7 @@ void write_tiny_model(const TinyModelOptions& o, const std::string& path) {
       metadata.integer("attention.value_length" + kind, layer.value_dim);
       metadata.integer("rope.dimension_count" + kind, layer.key_dim);
     }
-    metadata.integer("embedding_length_per_layer_input", o.token_width);
+    metadata.integer("embedding_length_per_layer_input", o.per_layer_embedding_dim);
     metadata.integer("attention.shared_kv_layers", o.n_shared_layers);
   } else {
     each("attention.key_length", &TinyLayer::key_dim);
@@ -217,11 +217,11 @@ void write_tiny_model(const TinyModelOptions& o, const std::string& path) {
     tensors.vector("rope_factors_short.weight", n_rot / 2, 1.2F, 0.1F);
   }
   if (o.has_rope_freqs) tensors.vector("rope_freqs.weight", n_rot / 2, 3, 0.5F);
-  if (o.token_width > 0) {
-    const int n_all = o.token_width * static_cast<int>(layers.size());
+  if (o.per_layer_embedding_dim > 0) {
+    const int n_all = o.per_layer_embedding_dim * static_cast<int>(layers.size());
     tensors.matrix("per_layer_token_embd.weight", n_all, o.n_vocab, std::sqrt(static_cast<float>(n_all)));
     tensors.matrix("per_layer_model_proj.weight", o.n_embd, n_all, std::sqrt(static_cast<float>(o.n_embd)));
-    tensors.vector("per_layer_proj_norm.weight", o.token_width, 1, 0.1F);
+    tensors.vector("per_layer_proj_norm.weight", o.per_layer_embedding_dim, 1, 0.1F);
   }
   for (std::size_t l = 0; l < layers.size(); ++l) add_layer(tensors, o, architecture, layers[l], static_cast<int>(l));
   for (const auto& [name, n] : o.extra) tensors.vector(name, n, 0, 1);

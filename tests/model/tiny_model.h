@@ -77,7 +77,7 @@ struct TinyModelOptions {
   int latent_rank = 0, query_rank = 0;  // 0: queries are made of the hidden state
   bool has_joined_latent = false;       // keys' and values' outputs in one tensor, as older files have them
   int shared_n_ff = 0;                  // of an expert that every token takes
-  int token_width = 0;                  // numbers that a token brings to every layer
+  int per_layer_embedding_dim = 0;      // numbers that a token brings to every layer
   int n_shared_layers = 0;              // the last ones: they attend to what earlier ones have stored
   std::vector<std::pair<std::string, float>> constants = {};  // metadata without the architecture's name
   std::string rope_scaling = {};                              // "", "linear", "yarn", "longrope"

@@ -1,36 +1,10 @@
 #include "engine/evidence/layer_views.h"
 
-#include <ggml.h>
-
-#include <algorithm>
 #include <chrono>
 
 #include "engine/attention_shape.h"
 
 namespace winnow {
-
-namespace {
-
-// The slices W_O[h] of a layer as [n_head][value_dim][n_embd] float32, from the file's [n_embd rows][n_head *
-// value_dim].
-std::vector<float> output_projection(Engine::Impl& engine, int layer) {
-  const ModelSpec& spec = engine.model->impl().spec;
-  const ggml_tensor* wo = engine.model->impl().weights.layers[static_cast<std::size_t>(layer)].wo;
-  const auto n_in = static_cast<std::size_t>(spec.layers[static_cast<std::size_t>(layer)].output_size());
-  const auto n_embd = static_cast<std::size_t>(spec.n_embd);
-  std::vector<float> slices(n_in * n_embd);
-  constexpr int kRows = 64;
-  engine.compute.parallel_for((spec.n_embd + kRows - 1) / kRows, [&](int block) {
-    std::vector<float> row(n_in);
-    for (int e = block * kRows; e < std::min(spec.n_embd, (block + 1) * kRows); ++e) {
-      dequantize_row(wo, e, row.data());
-      for (std::size_t i = 0; i < n_in; ++i) slices[i * n_embd + static_cast<std::size_t>(e)] = row[i];
-    }
-  });
-  return slices;
-}
-
-}  // namespace
 
 LayerViews::LayerViews(Engine::Impl& engine, const CacheShape& shape, int layer,
                        std::vector<kernels::HeadEntries> heads, std::int32_t n_tokens,
@@ -75,7 +49,7 @@ LayerView LayerViews::of(QueryEvidence& evidence, const EvidenceNeeds& needs, in
   if (needs.output_projection) {
     if (w_o_.empty()) {
       const auto start = std::chrono::steady_clock::now();
-      w_o_ = output_projection(engine_, layer_);
+      w_o_ = engine_.executor->output_projection(layer_);
       w_o_s_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     }
     view.w_o = w_o_.data();

@@ -28,10 +28,9 @@ void AppendPrefill::begin_pass() {
   const auto n = static_cast<std::int32_t>(chunk().size());
   session_.cache.extend_all(n, session_.n_tokens());
   if (cut_total_) session_.evidence.begin_rows(session_.n_tokens(), n, true);
-  pass.emplace(engine_impl(), engine_impl().layers, sink_, session_.recurrent, chunk(), session_.n_tokens(),
-               std::vector{&session_.evidence});
-  // The cache holds all layers anyway.
-  if (engine_impl().pipeline.is_split()) pass->take_together(engine_impl().layers.size());
+  ForwardPlan plan = forward_plan(chunk(), session_.n_tokens());
+  plan.n_together = engine_impl().pipeline.layers_at_once(engine_impl().layers.size());  // the cache holds all anyway
+  begin_forward(plan, sink_, session_.recurrent, {&session_.evidence});
 }
 
 void AppendPrefill::end_layer(int /*layer*/) {}  // what is kept is in its place

@@ -31,8 +31,8 @@ double seconds_of(const std::function<void()>& work) {
 // machine has memory for, which other ranks may be on, too.
 int layers_together(const Engine::Impl& engine, std::span<Session::Impl* const> sessions, std::int32_t n_prompt,
                     std::int32_t n_staged) {
-  if (!engine.pipeline.is_split()) return 1;
-  int n = engine.layers.size();
+  int n = engine.pipeline.layers_at_once(engine.layers.size());
+  if (n == 1) return 1;
   for (const Session::Impl* session : sessions) {
     n = std::min(n, estimate_of(engine, engine.layers, session->options, n_prompt, 0).n_together);
   }
@@ -107,7 +107,7 @@ void LayerPrefill::begin_pass() {
   std::size_t feedback_bytes = 0;
   for (const PromptTarget& target : targets_) {
     const CacheShape& shape = target.session().cache.shape();
-    if (target.is_cut() && shape.fine) feedback_bytes = std::max(feedback_bytes, key_feedback_bytes(shape));
+    if (target.has_cut() && shape.fine) feedback_bytes = std::max(feedback_bytes, key_feedback_bytes(shape));
   }
   feedback_bytes_ = engine_impl().pool->reserve(feedback_bytes * groups_.size());
   if (observed_) recorders.push_back(&*observed_);
@@ -115,15 +115,17 @@ void LayerPrefill::begin_pass() {
                             std::any_of(targets_.begin(), targets_.end(), [](const PromptTarget& target) {
                               return target.needs(&EvidenceNeeds::reconstruction_pass);
                             });
-  std::vector<std::vector<Token>> followers;
-  if (reconstructs) followers = reconstruction_parts(*engine_impl().model, tokens);
+  std::vector<std::vector<Token>> suffixes;
+  if (reconstructs) suffixes = reconstruction_parts(*engine_impl().model, tokens);
 
-  const std::int32_t n_staged = n + longest(followers);
+  const std::int32_t n_staged = n + longest(suffixes);
   n_together_ = layers_together(engine_impl(), sessions, n, n_staged);
   staging_.emplace(sessions[0]->cache.shape().plain(), n_staged, 0, engine_impl().pool, n_together_);
   state_.emplace(engine_impl().model->impl().spec, engine_impl().pool);
-  pass.emplace(engine_impl(), engine_impl().layers, *staging_, *state_, tokens, 0, recorders, followers);
-  if (engine_impl().pipeline.is_split()) pass->take_together(n_together_);
+  ForwardPlan plan = forward_plan(tokens, 0);
+  plan.suffixes = suffixes;
+  plan.n_together = n_together_;
+  begin_forward(plan, *staging_, *state_, recorders);
   work_total = pass->work_total();
   for (QueryEvidence* recorder : recorders) recorder->begin_rows(0, n, n_together_ > 1);
 }
@@ -152,26 +154,26 @@ void LayerPrefill::store(int layer) {
     for (PromptTarget& target : targets_)
       target.keep_last(views, std::min(n, target.promises() ? n_seen : shape.window));
   } else {
-    hear_layers_before(layer);
+    receive_layers_before(layer);
     if (observer_) observer_->on_layer(views.of(*observed_, observer_->needs), engine_impl().parallel_for());
-    for (Group& group : groups_) judge(group, views);
+    for (Group& group : groups_) score_and_evict(group, views);
   }
   staging_->end_layer(layer);
 }
 
-void LayerPrefill::hear_layers_before(int end) {
+void LayerPrefill::receive_layers_before(int end) {
   const Pipeline& pipeline = engine_impl().pipeline;
-  for (; n_heard_ < end; ++n_heard_) {
-    if (pipeline.holds(n_heard_) || !sessions[0]->shape.layer(n_heard_).is_cut()) continue;
+  for (; n_received_ < end; ++n_received_) {
+    if (pipeline.holds(n_received_) || !sessions[0]->shape.layer(n_received_).is_cut()) continue;
     for (Group& group : groups_) {
       for (PromptTarget* target : group.targets) {
-        if (target->is_cut()) target->cut_elsewhere(n_heard_, pipeline.hear_layer(n_heard_));
+        if (target->has_cut()) target->apply_remote_cut(n_received_, pipeline.receive_layer(n_received_));
       }
     }
   }
 }
 
-void LayerPrefill::judge(Group& group, LayerViews& views) {
+void LayerPrefill::score_and_evict(Group& group, LayerViews& views) {
   const ParallelFor parallel_for = engine_impl().parallel_for();
   const bool has_codes = std::any_of(group.targets.begin(), group.targets.end(),
                                      [](const PromptTarget* target) { return feeds_back(target->session().options); });
@@ -180,10 +182,11 @@ void LayerPrefill::judge(Group& group, LayerViews& views) {
   std::vector<PromptTarget*> cut;
   for (PromptTarget* target : group.targets) {
     if (feeds_back(target->session().options)) set_feedback(target->session().cache, view.layer, feedback);
-    if (target->is_cut()) {
+    if (target->has_cut()) {
       cut.push_back(target);
       if (target->can_raise_bits()) {
-        target->charge(seconds_of([&] { choose_raised_heads(target->session().cache, view, feedback, parallel_for); }));
+        target->add_eviction_time(
+            seconds_of([&] { choose_raised_heads(target->session().cache, view, feedback, parallel_for); }));
       }
     } else {
       target->keep_all(views);
@@ -195,7 +198,7 @@ void LayerPrefill::judge(Group& group, LayerViews& views) {
   const double reference_s = group.reference ? seconds_of([&] { group.reference->add_layer(view, parallel_for); }) : 0;
   LayerScoring scoring(view, window_columns_, parallel_for);
   for (PromptTarget* target : cut) {
-    if (target->refits()) target->charge(reference_s + (target->promises() ? before_s : 0));
+    if (target->refits()) target->add_eviction_time(reference_s + (target->promises() ? before_s : 0));
     target->cut(views, scoring);
     // Entries in more bits may have fewer when later layers come.
     RaggedCache& cache = target->session().cache;
@@ -217,7 +220,7 @@ void LayerPrefill::add_before(Group& group, LayerView view) {
 }
 
 bool LayerPrefill::end_pass() {
-  hear_layers_before(sessions[0]->shape.n_layer());
+  receive_layers_before(sessions[0]->shape.n_layer());
   if (!held_out_.tokens.empty()) {
     const std::span<float> rows = pass->hidden();
     const auto n_embd = static_cast<std::size_t>(engine_impl().model->impl().spec.n_embd);
@@ -232,7 +235,7 @@ bool LayerPrefill::end_pass() {
       if (!target->promises()) continue;
       held_out_.reference = target->refits() ? &*group.before : nullptr;
       try {
-        target->keep_promise(held_out_);
+        target->meet_loss_target(held_out_);
       } catch (const LossRefusal&) {
         refusal = std::current_exception();
         return false;
@@ -243,7 +246,7 @@ bool LayerPrefill::end_pass() {
       RaggedCache& cache = target->session().cache;
       target->pay_for_raised_heads();
       if (target->refits()) {
-        target->charge(seconds_of([&] { group.reference->refit(cache, engine_impl().parallel_for()); }));
+        target->add_eviction_time(seconds_of([&] { group.reference->refit(cache, engine_impl().parallel_for()); }));
       }
       QueryEvidence& own = target->session().evidence;
       if (&own != group.evidence) own.copy_state(*group.evidence);
@@ -254,7 +257,7 @@ bool LayerPrefill::end_pass() {
   for (PromptTarget& target : targets_) {
     target.session().recurrent = *state_;
     target.session().cache.drop_feedback();
-    target.finish(tokens, logits, pass->follower_s());
+    target.finish(tokens, logits, pass->suffix_s());
     target.session().note_sizes(pass->hidden_bytes(), staging_->bytes());
     if (target.promises()) target.session().settle_cache();  // windows go back to their own
   }
@@ -262,7 +265,7 @@ bool LayerPrefill::end_pass() {
   pass.reset();
   staging_.reset();
   state_.reset();
-  if (std::any_of(targets_.begin(), targets_.end(), [](const PromptTarget& t) { return t.is_cut(); })) {
+  if (std::any_of(targets_.begin(), targets_.end(), [](const PromptTarget& t) { return t.has_cut(); })) {
     engine_impl().pool->trim();
   }
   return false;

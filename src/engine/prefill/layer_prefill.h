@@ -24,7 +24,7 @@ class LayerPrefill final : public Prefill::Impl {
   void begin_pass() override;
   void end_layer(int layer) override;
   bool end_pass() override;
-  void hear_layers_before(int end) override;
+  void receive_layers_before(int end) override;
   void undo() override;
 
  private:
@@ -43,13 +43,13 @@ class LayerPrefill final : public Prefill::Impl {
   void add_before(Group& group, LayerView view);
   bool has_promises() const;
   void join_group(PromptTarget& target);
-  void judge(Group& group, LayerViews& views);
+  void score_and_evict(Group& group, LayerViews& views);
 
   std::vector<PromptTarget> targets_;  // [sessions]
   std::vector<Group> groups_;
   int n_together_ = 1;           // layers that rows go through before the next rows do
   std::vector<int> to_store_;    // while the next rank waits for rows
-  int n_heard_ = 0;              // layers that hear_layers_before is through with
+  int n_received_ = 0;           // layers that receive_layers_before is through with
   unsigned window_columns_ = 0;  // of all sessions
   std::optional<LayerObserver> observer_;
   std::optional<QueryEvidence> observed_;

@@ -7,7 +7,7 @@
 
 #include "base/numbers.h"
 #include "engine/evidence/layer_views.h"
-#include "engine/prefill/prompt_pass.h"
+#include "engine/forward.h"
 #include "engine/session_options.h"
 #include "winnow/log_softmax.h"
 
@@ -53,8 +53,12 @@ double LossSearch::measure(const Budget& budget) const {
   const auto n = static_cast<std::int32_t>(text_.tokens.size());
   fork.cache.extend_all(n, text_.first_position);
   CacheSink sink(fork.cache);
-  PromptPass pass(engine, engine.layers, sink, fork.recurrent, text_.tokens, text_.first_position, {});
-  pass.convert_as(text_.first_position + n);
+  const ForwardPlan plan{.layers = engine.layers,
+                         .tokens = text_.tokens,
+                         .first_position = text_.first_position,
+                         .n_batch = engine.options.n_batch,
+                         .n_converted = text_.first_position + n};
+  ForwardPass pass(*engine.executor, engine.model->impl().spec, plan, sink, fork.recurrent, {});
   while (!pass.is_through()) pass.step();
 
   const auto n_vocab = static_cast<std::size_t>(engine.model->impl().spec.n_vocab);
@@ -65,8 +69,8 @@ double LossSearch::measure(const Budget& budget) const {
   pass.read_logits([&](std::int32_t position, std::span<const float> logits) {
     const std::int32_t row = position - text_.first_position;
     if (row % kRows == 0) {
-      engine.output_logits(hidden.data() + static_cast<std::size_t>(row) * n_embd, std::min(kRows, n - row),
-                           full.data());
+      engine.executor->output_logits(hidden.data() + static_cast<std::size_t>(row) * n_embd, std::min(kRows, n - row),
+                                     full.data());
     }
     const std::span<const float> expected(full.data() + static_cast<std::size_t>(row % kRows) * n_vocab, n_vocab);
     if (row >= n_skipped) kl += kl_divergence(expected, log_sum_exp(expected), logits, log_sum_exp(logits));

@@ -6,7 +6,6 @@
 
 #include "engine/prefill/append_prefill.h"
 #include "engine/prefill/layer_prefill.h"
-#include "engine/stored_numbers.h"
 #include "winnow/error.h"
 
 namespace winnow {
@@ -41,12 +40,7 @@ void check_sessions(const Engine& engine, std::span<Session* const> sessions) {
 // Takes the sessions and the memory that the first steps need.
 void begin(Prefill::Impl& prefill) {
   try {
-    // A rank that leads has told nobody yet: what goes wrong here is its own.
-    if (prefill.engine_impl().leader.leads()) {
-      prefill.begin_pass();
-    } else {
-      prefill.engine_impl().pipeline.together([&] { prefill.begin_pass(); });
-    }
+    prefill.engine_impl().calls->begin_prefill(prefill);
   } catch (...) {
     prefill.undo();
     throw;
@@ -66,69 +60,23 @@ Prefill::Impl::Impl(std::shared_ptr<Engine> the_engine, std::vector<Session::Imp
 
 Prefill::Impl::~Impl() = default;
 
-void Prefill::Impl::tell() {
-  Leader& leader = engine_impl().leader;
-  if (std::exchange(is_told, true)) {
-    return leader.tell(LedCall::kSlice, [&](std::ostream& out) { put(out, number); });
-  }
-  number = leader.new_number();
-  leader.tell(is_append ? LedCall::kAppend : LedCall::kPrefill, [&](std::ostream& out) {
-    std::vector<std::uint64_t> numbers;
-    for (const Session::Impl* session : sessions) numbers.push_back(session->number);
-    put_array(out, std::span<const std::uint64_t>(numbers));
-    put_array(out, std::span<const Token>(tokens));
-    for (const bool wanted : {static_cast<bool>(callbacks.on_logits), static_cast<bool>(callbacks.on_hidden)}) {
-      put(out, static_cast<std::uint8_t>(wanted));
-    }
-    put(out, number);
-  });
+ForwardPlan Prefill::Impl::forward_plan(std::span<const Token> rows, std::int32_t first_position) const {
+  return {.layers = engine_impl().layers,
+          .tokens = rows,
+          .first_position = first_position,
+          .n_batch = engine_impl().options.n_batch};
 }
 
-void Prefill::Impl::agree_on_slices() {
-  const Pipeline& pipeline = engine_impl().pipeline;
-  if (!pipeline.is_split()) return;
-  const auto own = static_cast<std::uint64_t>(pass->n_sweeps());
-  const auto all = pipeline.gather(std::as_bytes(std::span(&own, 1)));
-  is_sliced = own > 0 && std::all_of(all.begin(), all.end(), [&](const std::vector<std::byte>& message) {
-                return numbers_in<std::uint64_t>(message).at(0) == own;
-              });
-}
-
-void Prefill::Impl::run_slice(const std::function<void(bool more)>& advanced) {
-  const auto advance_once = [&] {
-    const bool more = advance();
-    advanced(more);
-    return more;
-  };
-  if (!engine_impl().pipeline.is_split()) {
-    advance_once();
-    return;
-  }
-  if (!is_sliced) {
-    while (advance_once()) {
-    }
-    return;
-  }
-  if (!pass) begin_pass();
-  if (!pass->is_at_followers()) {
-    do {
-      advance_once();
-    } while (!pass->is_through() && !pass->is_at_sweep());
-  } else {
-    // Layer after layer over all ranks: each does its own, and nothing while they are another's.
-    while (!pass->is_through() && pass->layer() <= slice_layer) advance_once();
-    hear_layers_before(slice_layer + 1);  // nothing is on the way between two slices
-    if (++slice_layer < engine_impl().model->impl().spec.n_layer()) return advanced(true);
-    slice_layer = 0;
-  }
-  if (pass->is_through()) advance_once();
+void Prefill::Impl::begin_forward(const ForwardPlan& plan, EntrySink& sink, RecurrentState& state,
+                                  std::vector<QueryEvidence*> recorders) {
+  pass.emplace(*engine_impl().executor, engine_impl().model->impl().spec, plan, sink, state, std::move(recorders));
 }
 
 void Prefill::Impl::give_up() {
   undo();
   is_over = true;
   for (Session::Impl* session : sessions) session->is_prefilling = false;
-  if (number > 0) engine_impl().leader.drop(number);
+  engine_impl().calls->forget(slices.number);
 }
 
 bool Prefill::Impl::advance() {
@@ -202,29 +150,18 @@ bool Prefill::step() {
   Impl& prefill = *impl_;
   const std::lock_guard lock(prefill.engine_impl().mutex);
   if (prefill.is_over) return false;
-  const Pipeline& pipeline = prefill.engine_impl().pipeline;
   bool more = false, goes_on = true;
-  const auto check = [&](bool can_stop) {
-    if (!goes_on && can_stop) throw Error(ErrorCode::kCancelled, "the prefill was stopped");
-  };
-  // Who leads can stop what all do in the same slices; else one rank alone knows of it.
-  const bool stops_after_slice = prefill.engine_impl().leader.leads();
   const auto start = std::chrono::steady_clock::now();
   try {
-    pipeline.together([&] {
-      const bool is_first = !prefill.is_told;
-      prefill.tell();
-      if (is_first) prefill.agree_on_slices();
-      prefill.run_slice([&](bool is_more) {
-        more = is_more;
-        if (more && prefill.callbacks.on_progress) {
-          goes_on &= prefill.callbacks.on_progress(work_done(), prefill.work_total);
-        }
-        check(!stops_after_slice || !prefill.is_sliced);
-      });
+    prefill.engine_impl().calls->step_prefill(prefill, [&](bool is_more) {
+      more = is_more;
+      if (more && prefill.callbacks.on_progress) {
+        goes_on &= prefill.callbacks.on_progress(work_done(), prefill.work_total);
+      }
+      return goes_on;
     });
     if (prefill.refusal) std::rethrow_exception(prefill.refusal);
-    check(more);
+    if (more && !goes_on) throw Error(ErrorCode::kCancelled, "the prefill was stopped");
   } catch (...) {
     prefill.give_up();
     throw;

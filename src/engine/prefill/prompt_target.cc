@@ -24,9 +24,9 @@ PromptTarget::PromptTarget(Session::Impl& session, std::span<const Token> tokens
   if (has_loss_) total_ = std::min(total_, std::int64_t{n} * session.shape.n_cut_heads() - 1);
   const CutShape shape = cut_shape(session.shape, n, total_);
   cut_ = std::make_unique<Cut>(with_fitting_window(session.options.eviction, shape), shape,
-                               session.engine_impl().pipeline.is_split());
+                               session.engine_impl().pipeline.shares_cuts());
   if (cut_->keeps_everything()) cut_.reset();
-  if (promises() || (is_cut() && pays_for_raised_heads(session))) cut_->allow_narrowing();
+  if (promises() || (has_cut() && pays_for_raised_heads(session))) cut_->allow_narrowing();
 }
 
 void PromptTarget::append(const LayerViews& layer, std::span<const std::int32_t> entries,
@@ -53,7 +53,7 @@ void PromptTarget::keep_all(const LayerViews& layer) {
          std::span(all).subspan(std::min<std::size_t>(kPlainEntries, all.size()), static_cast<std::size_t>(n_fine)));
 }
 
-void PromptTarget::keep_promise(const HeldOutText& text) {
+void PromptTarget::meet_loss_target(const HeldOutText& text) {
   const auto start = std::chrono::steady_clock::now();
   const ParallelFor parallel_for = session_->engine_impl().parallel_for();
   const LossSearch search(*session_, *cut_, text);
@@ -61,22 +61,22 @@ void PromptTarget::keep_promise(const HeldOutText& text) {
   total_ = search.total(promise_->taken);
   keep_entries(*session_, cut_->narrowed(total_, search.finer_part(promise_->taken), parallel_for), parallel_for);
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
-  charge(elapsed.count());
+  add_eviction_time(elapsed.count());
 }
 
 void PromptTarget::pay_for_raised_heads() {
-  if (!is_cut() || !winnow::pays_for_raised_heads(*session_)) return;
+  if (!has_cut() || !winnow::pays_for_raised_heads(*session_)) return;
   const auto start = std::chrono::steady_clock::now();
   winnow::pay_for_raised_heads(*session_, *cut_, total_, session_->engine_impl().parallel_for());
-  charge(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+  add_eviction_time(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
 }
 
 void PromptTarget::cut(const LayerViews& layer, LayerScoring& scoring) {
-  scoring.costs().begin_payer();
+  scoring.costs().begin_user();
   const auto start = std::chrono::steady_clock::now();
   std::vector<LayerCut> due = cut_->add_layer(scoring);
   const Pipeline& pipeline = session_->engine_impl().pipeline;
-  if (pipeline.is_split()) pipeline.tell_layer(cut_->newest_layer());
+  if (pipeline.shares_cuts()) pipeline.share_layer(cut_->newest_layer());
   LayerCut own{.layer = layer.layer(), .kept = {}, .fine = {}, .scores = {}};  // of this layer, if it is due
   if (!due.empty() && due.back().layer == layer.layer()) {
     own = std::move(due.back());
@@ -92,27 +92,27 @@ void PromptTarget::cut(const LayerViews& layer, LayerScoring& scoring) {
   });
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
   // What targets share is made by the first of them and costs each as much as if it were alone.
-  charge(elapsed.count() + scoring.costs().made_by_others());
-  if (needs(&EvidenceNeeds::output_projection)) charge(layer.output_projection_s());
+  add_eviction_time(elapsed.count() + scoring.costs().reused_seconds());
+  if (needs(&EvidenceNeeds::output_projection)) add_eviction_time(layer.output_projection_s());
 }
 
-void PromptTarget::cut_elsewhere(int layer, std::span<const std::byte> summary) {
+void PromptTarget::apply_remote_cut(int layer, std::span<const std::byte> summary) {
   const auto start = std::chrono::steady_clock::now();
   const ParallelFor parallel_for = session_->engine_impl().parallel_for();
-  keep_entries(*session_, cut_->add_layer_elsewhere(layer, summary, parallel_for), parallel_for);
-  charge(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+  keep_entries(*session_, cut_->add_remote_layer(layer, summary, parallel_for), parallel_for);
+  add_eviction_time(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
 }
 
-void PromptTarget::finish(std::span<const Token> tokens, std::span<const float> logits, double follower_s) {
+void PromptTarget::finish(std::span<const Token> tokens, std::span<const float> logits, double suffix_s) {
   session_->tokens.assign(tokens.begin(), tokens.end());
   session_->logits.assign(logits.begin(), logits.end());
   session_->total = total_;
-  if (is_cut()) session_->gather_cut_entries();
+  if (has_cut()) session_->gather_cut_entries();
   if (promise_) session_->take_promise(*promise_);
   session_->note_head_budgets();
   session_->statistics.prompt_tokens += static_cast<std::int64_t>(tokens.size());
   session_->statistics.evict_s += evict_s_;
-  if (needs(&EvidenceNeeds::reconstruction_pass)) session_->statistics.evict_s += follower_s;
+  if (needs(&EvidenceNeeds::reconstruction_pass)) session_->statistics.evict_s += suffix_s;
 }
 
 }  // namespace winnow

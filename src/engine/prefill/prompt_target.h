@@ -19,15 +19,15 @@ class PromptTarget {
   PromptTarget(Session::Impl& session, std::span<const Token> tokens);
 
   Session::Impl& session() const { return *session_; }
-  bool is_cut() const { return cut_ != nullptr; }  // false: all is kept
-  bool needs(bool EvidenceNeeds::*what) const { return is_cut() && session_->evidence.needs().*what; }
-  bool refits() const { return is_cut() && session_->options.eviction.fit == Fit::kValues; }
+  bool has_cut() const { return cut_ != nullptr; }  // false: all is kept
+  bool needs(bool EvidenceNeeds::*what) const { return has_cut() && session_->evidence.needs().*what; }
+  bool refits() const { return has_cut() && session_->options.eviction.fit == Fit::kValues; }
   // Whether how much stays is found when all layers are through.
-  bool promises() const { return is_cut() && has_loss_; }
+  bool promises() const { return has_cut() && has_loss_; }
 
   // Whether heads that lose too much by codes are stored in more bits. Where a loss was asked for, that is what holds
   // it.
-  bool can_raise_bits() const { return is_cut() && !has_loss_; }
+  bool can_raise_bits() const { return has_cut() && !has_loss_; }
 
   // Stores the last n entries of a layer.
   void keep_last(const LayerViews& layer, std::int32_t n);
@@ -36,16 +36,16 @@ class PromptTarget {
   // Stores what the method keeps of a layer, and drops what it no longer keeps of those before.
   void cut(const LayerViews& layer, LayerScoring& scoring);
   // The same for a layer that another rank holds: drops what is no longer kept of own ones.
-  void cut_elsewhere(int layer, std::span<const std::byte> summary);
+  void apply_remote_cut(int layer, std::span<const std::byte> summary);
   // Once all layers are through and before values are refitted: finds the smallest cut that keeps to the loss, and
   // makes it.
-  void keep_promise(const HeldOutText& text);
+  void meet_loss_target(const HeldOutText& text);
   // Likewise: what heads take that are stored in more bits comes out of the same bytes.
   void pay_for_raised_heads();
   // What eviction takes besides.
-  void charge(double seconds) { evict_s_ += seconds; }
-  // After the last layer. follower_s: what the pass for KVzip's scores took.
-  void finish(std::span<const Token> tokens, std::span<const float> logits, double follower_s);
+  void add_eviction_time(double seconds) { evict_s_ += seconds; }
+  // After the last layer. suffix_s: what the pass for KVzip's scores took.
+  void finish(std::span<const Token> tokens, std::span<const float> logits, double suffix_s);
 
  private:
   Session::Impl* session_;

@@ -126,8 +126,8 @@ void check_shape(const std::string& method, const std::string& kind, const std::
   for (std::size_t l = 0; fits && l < heads.size(); ++l) {
     const LayerInfo& layer = info.layers[l];
     if (kind == "profile") {
-      fits = heads[l] == (layer.is_cut() ? layer.n_kv_head : 0);
-    } else if (layer.is_cut()) {
+      fits = heads[l] == (layer.is_evictable() ? layer.n_kv_head : 0);
+    } else if (layer.is_evictable()) {
       fits = heads[l] == layer.n_kv_head || heads[l] == layer.n_head;
     }
   }

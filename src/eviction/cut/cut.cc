@@ -219,14 +219,14 @@ std::vector<LayerCut> Cut::add_layer(LayerScoring& scoring) {
   }
   while (std::ssize(state.layers) < view.layer) {
     ScoredLayer& alone = state.layers.emplace_back();
-    alone.is_new = alone.is_cut = false;
+    alone.is_new = alone.is_evictable = false;
   }
   state.add(scoring);
   return state.cut_due(parallel_for);
 }
 
-std::vector<LayerCut> Cut::add_layer_elsewhere(int layer, std::span<const std::byte> summary,
-                                               const ParallelFor& parallel_for) {
+std::vector<LayerCut> Cut::add_remote_layer(int layer, std::span<const std::byte> summary,
+                                            const ParallelFor& parallel_for) {
   State& state = *state_;
   if (state.is_whole()) return {};
   if (state.is_final || layer != state.next_layer()) {
@@ -234,7 +234,7 @@ std::vector<LayerCut> Cut::add_layer_elsewhere(int layer, std::span<const std::b
   }
   while (std::ssize(state.layers) < layer) {
     ScoredLayer& alone = state.layers.emplace_back();
-    alone.is_new = alone.is_cut = false;
+    alone.is_new = alone.is_evictable = false;
   }
   state.read_layer(summary);
   return state.cut_due(parallel_for);

@@ -67,8 +67,8 @@ class Cut {
   // Of the layer added last, after add_layer, in a cut that is one of several.
   std::span<const std::byte> newest_layer() const;
   // Throws Error(kInternal) for what newest_layer() of another layer has given.
-  std::vector<LayerCut> add_layer_elsewhere(int layer, std::span<const std::byte> summary,
-                                            const ParallelFor& parallel_for);
+  std::vector<LayerCut> add_remote_layer(int layer, std::span<const std::byte> summary,
+                                         const ParallelFor& parallel_for);
 
   // Before the first layer: what narrowed() needs is kept beyond the last one.
   void allow_narrowing();

@@ -26,9 +26,9 @@ struct RankedHead {
   std::int64_t n() const { return last - first; }
 };
 
-// The best n candidates of all heads, or all where there are fewer: each head's are those before its `first` of what is
-// returned. Equal scores go to the later token, then to the lower layer and head. A quickselect that, as every head is
-// sorted, halves a head's part by a binary search.
+// Selects the n best candidates over all heads, or all of them where there are fewer. On return `first` is one past a
+// head's last selected candidate. Equal scores go to the later token, then to the lower layer and head. This is a
+// quickselect over sorted lists: a round drops half of the longest one, which it finds by binary search.
 std::vector<RankedHead> best_of_heads(const std::vector<ScoredLayer>& layers, std::vector<RankedHead> heads,
                                       std::int64_t n) {
   const auto at = [&](const RankedHead& head, std::int64_t i) { return layers[head.layer].candidate(head.head, i); };
@@ -139,7 +139,7 @@ std::vector<std::vector<std::int64_t>> Cut::State::stage_ceilings(const Parallel
   std::vector<std::vector<std::int64_t>> ceilings(n_seen);
   parallel_for(n_seen, [&](int l) {
     ceilings[l].resize(n_kv_head(l));
-    if (!layers[l].is_cut || layers[l].is_elsewhere) return;
+    if (!layers[l].is_evictable || layers[l].is_elsewhere) return;
     const std::int64_t budget = std::min(ceiling(shares[l]), layer_candidates(l));
     HeadRequest request{.budget = budget, .ranking = *layers[l].ranking};
     if (const HeadTable* table = parts.heads->table()) {
@@ -271,7 +271,7 @@ std::vector<std::vector<std::int64_t>> Cut::State::due(const ParallelFor& parall
   parallel_for(static_cast<int>(budgets.size()), [&](int i) {
     const int l = first_layer + i;
     budgets[i].resize(n_kv_head(l));
-    if (!layers[l].is_cut || layers[l].is_elsewhere) return;
+    if (!layers[l].is_evictable || layers[l].is_elsewhere) return;
     HeadRequest request{.budget = layer_budgets[l], .ranking = *layers[l].ranking};
     if (table != nullptr) {
       const std::span<const double> layer = of_layer(weights, l);

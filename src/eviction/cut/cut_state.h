@@ -32,7 +32,7 @@ struct ScoredLayer {
   bool is_elsewhere = false;                           // another machine holds it
   // [n_kv_head] of such a layer, best first, where all layers are ranked together: what may stay.
   std::vector<std::vector<RankedCandidate>> ranked = {};
-  bool is_cut = true;  // false: a layer that is left alone
+  bool is_evictable = true;  // false: a layer that is left alone
 
   RankedCandidate candidate(int h, std::int64_t i) const {
     if (is_elsewhere) return ranked[h][i];

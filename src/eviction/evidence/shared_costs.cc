@@ -8,7 +8,7 @@ double SharedCosts::steady_seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-void SharedCosts::begin_payer() {
+void SharedCosts::begin_user() {
   ++payer_;
   paid_ = made_ = 0;
 }

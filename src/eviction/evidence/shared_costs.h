@@ -25,13 +25,13 @@ class SharedCosts {
   explicit SharedCosts(Clock clock = steady_seconds) : clock_(std::move(clock)) {}
 
   // The next user, who has paid for nothing yet.
-  void begin_payer();
+  void begin_user();
 
   // Calls `make` if nobody did. Either way the present user pays for the item and its parts, each once.
   void use(Item& item, const std::function<void()>& make);
 
   // Seconds of what the present user used and others had made: what its own time would be longer by, had it been alone.
-  double made_by_others() const { return paid_ - made_; }
+  double reused_seconds() const { return paid_ - made_; }
 
  private:
   static double steady_seconds();

@@ -191,7 +191,8 @@ struct CodedValues {
   }
 };
 
-// Codes are read as they lie, rotated, and so are their sums meanwhile. A rotation undoes itself. Nothing is either.
+// Codes are read as they lie, rotated, and so are their sums meanwhile. The
+// Hadamard rotation is its own inverse. Sums that are all zero count as both rotated and unrotated.
 HWY_INLINE void set_rotation(const GroupSoftmax& sums, bool are_rotated, int n_group, int value_dim) {
   if (*sums.are_rotated == are_rotated) return;
   for (float* row = sums.values; row < sums.values + n_group * value_dim; row += value_dim) {

@@ -40,7 +40,7 @@ void configure(const Metadata& metadata, ModelSpec& spec) {
   spec.embedding_scale = std::sqrt(static_cast<float>(spec.n_embd));
   spec.logit_soft_cap = metadata.number_or("final_logit_softcapping", 0, 0, kLargestConstant);
   const int n_layer = spec.n_layer() + spec.n_skipped_layers;
-  const int token_width = metadata.integer_or("embedding_length_per_layer_input", 0, 0, 1 << 16);
+  const int per_layer_embedding_dim = metadata.integer_or("embedding_length_per_layer_input", 0, 0, 1 << 16);
   const std::vector<int> n_ff = metadata.of_layers("feed_forward_length", n_layer, 1, 1 << 22);
   for (std::size_t l = 0; l < spec.layers.size(); ++l) {
     LayerSpec& layer = spec.layers[l];
@@ -49,7 +49,7 @@ void configure(const Metadata& metadata, ModelSpec& spec) {
     layer.is_key_value = metadata.file().find_tensor(attn + "v.weight") == nullptr &&
                          metadata.file().find_tensor(attn + "qkv.weight") == nullptr;
     layer.rope.factors = layer.window > 0 ? RopeFactors::kNone : RopeFactors::kRequired;
-    layer.token_width = token_width;
+    layer.per_layer_embedding_dim = per_layer_embedding_dim;
     FeedForwardSpec& feed_forward = layer.feed_forward;
     if (feed_forward.n_expert > 0) {
       feed_forward.shared_width = n_ff[l];

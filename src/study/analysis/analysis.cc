@@ -42,7 +42,7 @@ class Analyser {
   // KV heads of a layer that methods cut, and of those before it; none in other layers.
   std::size_t n_kv_head(int layer) const {
     const LayerInfo& info = result_.model.layers[static_cast<std::size_t>(layer)];
-    return info.is_cut() ? static_cast<std::size_t>(info.n_kv_head) : 0;
+    return info.is_evictable() ? static_cast<std::size_t>(info.n_kv_head) : 0;
   }
   std::size_t first_head(int layer) const {
     std::size_t n = 0;

@@ -40,7 +40,7 @@ std::string attention_by_layer(const Analysis& analysis, const std::string& titl
       .title = title, .x = {.label = "layer"}, .y = {.includes_zero = true}, .series = {}, .width = charts::kNarrow};
   charts::Series& series = chart.series.emplace_back(charts::Series{.name = title, .points = {}, .look = {}});
   for (std::size_t l = 0; l < analysis.layers.size(); ++l) {
-    if (!analysis.model.layers[l].is_cut()) continue;
+    if (!analysis.model.layers[l].is_evictable()) continue;
     series.points.push_back({.x = static_cast<double>(l), .y = value(analysis.layers[l])});
   }
   return to_svg(chart);

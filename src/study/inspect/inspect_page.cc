@@ -57,8 +57,8 @@ void add_summary(const Analysis& analysis, charts::Page& page) {
   const ModelInfo& model = analysis.model;
   const CutOutcome& first = analysis.cuts.front();
   const std::vector<int> n_kv_head = model.dimension(&LayerInfo::n_kv_head);
-  const bool is_all_cut =
-      std::all_of(model.layers.begin(), model.layers.end(), [](const LayerInfo& layer) { return layer.is_cut(); });
+  const bool is_all_cut = std::all_of(model.layers.begin(), model.layers.end(),
+                                      [](const LayerInfo& layer) { return layer.is_evictable(); });
   page.paragraph(
       model.name + ": " + std::to_string(model.n_layer()) + " layers" +
       (n_kv_head.size() == 1 ? " of " + std::to_string(n_kv_head.front()) + " KV heads" : "") + ". The text has " +

@@ -1,4 +1,4 @@
-#include "engine/recurrent_rows.h"
+#include "engine/cpu/recurrent_rows.h"
 
 #include <ggml.h>
 

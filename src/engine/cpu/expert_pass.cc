@@ -1,8 +1,10 @@
-#include "engine/prefill/expert_pass.h"
+#include "engine/cpu/expert_pass.h"
 
 #include <ggml.h>
 
 #include <algorithm>
+
+#include "engine/cpu/cpu_executor.h"
 
 namespace winnow {
 namespace {
@@ -22,28 +24,29 @@ std::size_t bytes_per_row(const Model::Impl& model) {
 
 bool ExpertPass::is_needed(const ModelSpec& spec) { return most_used(spec) > 0; }
 
-ExpertPass::ExpertPass(Engine::Impl& engine, float* hidden, std::int32_t n_rows)
-    : engine_(engine),
+ExpertPass::ExpertPass(CpuExecutor& executor, float* hidden, std::int32_t n_rows)
+    : executor_(executor),
       hidden_(hidden),
-      n_embd_(engine.model->impl().spec.n_embd),
+      n_embd_(executor.model().spec.n_embd),
       n_rows_(n_rows),
-      n_used_(most_used(engine.model->impl().spec)),
-      memory_(static_cast<std::size_t>(n_rows) * bytes_per_row(engine.model->impl())),
+      n_used_(most_used(executor.model().spec)),
+      memory_(static_cast<std::size_t>(n_rows) * bytes_per_row(executor.model())),
       sums_(reinterpret_cast<float*>(memory_.data())),
-      shares_(sums_ + n_rows_ * n_embd_),
-      chosen_(reinterpret_cast<std::int32_t*>(shares_ + n_rows_ * n_used_)),
-      slot_shares_(reinterpret_cast<float*>(chosen_ + n_rows_ * n_used_)),
-      row_of_(reinterpret_cast<std::int32_t*>(slot_shares_ + n_rows_ * n_used_)) {}
+      routing_weights_(sums_ + n_rows_ * n_embd_),
+      chosen_(reinterpret_cast<std::int32_t*>(routing_weights_ + n_rows_ * n_used_)),
+      slot_weights_(reinterpret_cast<float*>(chosen_ + n_rows_ * n_used_)),
+      row_of_(reinterpret_cast<std::int32_t*>(slot_weights_ + n_rows_ * n_used_)) {}
 
 void ExpertPass::note(Graph& graph, const GraphBuilder::Routed& routed, std::int32_t first_row) {
   const std::int64_t n_used = routed.chosen->ne[0], n_rows = routed.chosen->ne[1], at = first_row * n_used;
   ggml_context* context = graph.context();
   graph.expand(ggml_cpy(context, routed.chosen, graph.external(GGML_TYPE_I32, n_used, n_rows, chosen_ + at)));
-  graph.expand(ggml_cpy(context, routed.shares, graph.external(GGML_TYPE_F32, n_used, n_rows, shares_ + at)));
+  graph.expand(
+      ggml_cpy(context, routed.routing_weights, graph.external(GGML_TYPE_F32, n_used, n_rows, routing_weights_ + at)));
 }
 
 void ExpertPass::begin(int layer, std::int32_t first_row, std::int32_t n_rows) {
-  const FeedForwardSpec& spec = engine_.model->impl().spec.layers[static_cast<std::size_t>(layer)].feed_forward;
+  const FeedForwardSpec& spec = executor_.model().spec.layers[static_cast<std::size_t>(layer)].feed_forward;
   layer_ = layer;
   done_ = 0;
   const std::int64_t first_choice = std::int64_t{first_row} * spec.n_expert_used;
@@ -56,15 +59,15 @@ void ExpertPass::begin(int layer, std::int32_t first_row, std::int32_t n_rows) {
   for (std::int64_t i = first_choice; i < last_choice; ++i) {
     const std::int32_t slot = next[static_cast<std::size_t>(chosen_[i])]++;
     row_of_[slot] = static_cast<std::int32_t>(i / spec.n_expert_used);
-    slot_shares_[slot] = shares_[i];
+    slot_weights_[slot] = routing_weights_[i];
   }
   std::fill_n(sums(first_row), n_rows * n_embd_, 0.0F);
 }
 
 bool ExpertPass::step() {
-  const Model::Impl& model = engine_.model->impl();
+  const Model::Impl& model = executor_.model();
   const LayerSpec& spec = model.spec.layers[static_cast<std::size_t>(layer_)];
-  const std::int64_t most = std::int64_t{engine_.options.n_batch} * spec.feed_forward.n_expert_used;
+  const std::int64_t most = std::int64_t{executor_.n_batch()} * spec.feed_forward.n_expert_used;
   const auto end = [&](std::int32_t slot) {  // of the expert that has this slot
     return *std::upper_bound(first_.begin(), first_.end(), slot);
   };
@@ -78,18 +81,15 @@ bool ExpertPass::step() {
   std::vector<std::int32_t> first_slot;
   for (const std::int32_t first : first_) first_slot.push_back(std::clamp(first, done_, last) - done_);
 
-  Graph& graph = engine_.layer_graph;
-  graph.reset();
-  const auto rows_of = [&](float* rows) { return graph.external(GGML_TYPE_F32, n_embd_, n_rows_, rows); };
-  const ExpertSlots slots{.first_slot = graph.external(GGML_TYPE_I32, std::ssize(first_slot), 1, first_slot.data()),
-                          .row_of = graph.external(GGML_TYPE_I32, n_slots, 1, row_of_ + done_)};
-  GraphBuilder builder(graph.context(), engine_.compute);
-  graph.expand(builder.through_experts(spec, model.weights.layers[static_cast<std::size_t>(layer_)], rows_of(hidden_),
-                                       rows_of(sums_), slots,
-                                       graph.external(GGML_TYPE_F32, n_slots, 1, slot_shares_ + done_)));
-  graph.allocate();
-  engine_.note_graph_bytes();
-  engine_.compute.run(graph);
+  executor_.run_graph([&](Graph& graph) {
+    const auto rows_of = [&](float* rows) { return graph.external(GGML_TYPE_F32, n_embd_, n_rows_, rows); };
+    const ExpertSlots slots{.first_slot = graph.external(GGML_TYPE_I32, std::ssize(first_slot), 1, first_slot.data()),
+                            .row_of = graph.external(GGML_TYPE_I32, n_slots, 1, row_of_ + done_)};
+    GraphBuilder builder(graph.context(), executor_.compute());
+    graph.expand(builder.expert_ffn(spec, model.weights.layers[static_cast<std::size_t>(layer_)], rows_of(hidden_),
+                                    rows_of(sums_), slots,
+                                    graph.external(GGML_TYPE_F32, n_slots, 1, slot_weights_ + done_)));
+  });
   done_ = last;
   return done_ < first_.back();
 }

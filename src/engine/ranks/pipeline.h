@@ -21,19 +21,25 @@ class GgufFile;
 
 class Pipeline {
  public:
-  // ranges: [n_ranks], one after the other. link: null with one rank.
+  // ranges: [n_ranks], one after the other. link: may be null with one rank.
   Pipeline(std::shared_ptr<PipelineLink> link, std::vector<LayerRange> ranges);
 
-  bool is_split() const { return ranges_.size() > 1; }
   int rank() const { return link_ ? link_->rank() : 0; }
   bool is_first() const { return rank() == 0; }
   int n_ranks() const { return static_cast<int>(ranges_.size()); }
-  bool is_leading() const { return is_split() && is_first(); }
+  bool is_leading() const { return n_ranks() > 1 && is_first(); }
   bool is_last() const { return rank() + 1 == n_ranks(); }
   const LayerRange& layers() const { return ranges_[static_cast<std::size_t>(rank())]; }
   const std::vector<LayerRange>& ranges() const { return ranges_; }
   bool holds(int layer) const { return layer >= layers().first && layer < layers().last; }
   int holder(int layer) const;  // the rank that does
+
+  // Other ranks take part in a cut of this one's layers: they are told of each, and none may go on alone.
+  bool shares_cuts() const { return n_ranks() > 1; }
+  // How many of n layers rows go through before the rows behind them do. With one rank there is nobody who waits.
+  int layers_at_once(int n) const { return n_ranks() > 1 ? n : 1; }
+  // Throws Error(kUnsupported) where other ranks hold a part of the model: for what is not done over several.
+  void check_whole(const std::string& what) const;
 
   // Hidden states between two ranges of layers; nothing where there is none before or after.
   void receive_rows(std::span<float> rows) const;
@@ -44,8 +50,8 @@ class Pipeline {
   void send_logits(std::span<const float> rows) const;
   void receive_logits(std::span<float> rows) const;
   // Of a layer: its holder tells all others, who hear it. Layers of one rank in ascending order.
-  void tell_layer(std::span<const std::byte> message) const;
-  std::vector<std::byte> hear_layer(int layer) const;
+  void share_layer(std::span<const std::byte> message) const;
+  std::vector<std::byte> receive_layer(int layer) const;
   // Every rank's message, by rank. All of them call it.
   std::vector<std::vector<std::byte>> gather(std::span<const std::byte> message) const;
 
@@ -64,7 +70,7 @@ class Pipeline {
   // their engines go on.
   template <class Body>
   void all_or_none(const Body& body) const {
-    if (!is_split()) return body();
+    if (!link_) return body();
     std::exception_ptr error;
     try {
       body();
@@ -79,7 +85,7 @@ class Pipeline {
   // A part of a computation that other ranks take part in: what it throws ends theirs, too, and is a PipelineError.
   template <class Body>
   auto together(const Body& body) const {
-    if (!is_split()) return body();
+    if (!link_) return body();
     try {
       return body();
     } catch (const PipelineError&) {
@@ -95,7 +101,7 @@ class Pipeline {
   [[noreturn]] void fail(const std::exception& error) const;
   void send_to_others(Channel channel, std::span<const std::byte> message) const;
 
-  std::shared_ptr<PipelineLink> link_;
+  const std::shared_ptr<PipelineLink> link_;  // null with one rank
   std::vector<LayerRange> ranges_;
 };
 

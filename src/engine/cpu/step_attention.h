@@ -8,23 +8,14 @@
 #include <vector>
 
 #include "base/aligned_bytes.h"
-#include "cache/ragged_cache.h"
-#include "engine/evidence/query_evidence.h"
-#include "engine/recurrent_rows.h"
+#include "engine/cpu/recurrent_rows.h"
+#include "engine/executor.h"
 #include "kernels/attention/attention.h"
 #include "model/compute.h"
 #include "model/graph_builder.h"
 #include "model/model_impl.h"
 
 namespace winnow {
-
-// One sequence of the step.
-struct StepSequence {
-  RaggedCache* cache;  // extended by the step's entry, which is not yet written
-  QueryEvidence* evidence;
-  RecurrentState* state;  // to be committed after the step, or discarded
-  std::int32_t position;  // of the step's token
-};
 
 // What the threads do in one layer of a step. A head is a (sequence, KV head) pair: sequence * n_kv_head + KV head.
 struct StepPlan {

@@ -1,13 +1,13 @@
-#include "engine/led_calls.h"
-
+// A rank that follows the first one (EngineOptions::is_led): it repeats the calls that it is told of.
 #include <map>
 #include <span>
 #include <sstream>
 #include <string>
 #include <utility>
 
-#include "engine/decode/steps_in_turn.h"
 #include "engine/engine_impl.h"
+#include "engine/ranks/leader.h"
+#include "engine/steps_in_turn.h"
 #include "engine/stored_numbers.h"
 #include "engine/stored_options.h"
 #include "winnow/error.h"
@@ -126,28 +126,9 @@ class Follower {
 
 }  // namespace
 
-void Leader::drop(std::uint64_t number) {
-  const std::lock_guard lock(mutex_);
-  dropped_.push_back(number);
-}
-
-void Leader::tell(LedCall call, const std::function<void(std::ostream&)>& put_fields) {
-  if (!leads_) return;
-  std::ostringstream out;
-  out.exceptions(std::ios::badbit);  // or what it has no memory for would be missing without a word
-  {
-    const std::lock_guard lock(mutex_);
-    put_array(out, std::span<const std::uint64_t>(dropped_));
-    dropped_.clear();
-  }
-  put(out, call);
-  if (put_fields) put_fields(out);
-  pipeline_.tell_call(std::move(out).str());
-}
-
 void Engine::follow() {
   const Pipeline& pipeline = impl_->pipeline;
-  if (!impl_->options.is_led || !pipeline.is_split() || pipeline.is_first()) {
+  if (!impl_->options.is_led || pipeline.n_ranks() == 1 || pipeline.is_first()) {
     throw Error(ErrorCode::kInvalidArgument,
                 "only ranks behind the first one follow it, with EngineOptions::is_led: make calls on the others");
   }

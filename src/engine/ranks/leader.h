@@ -8,7 +8,7 @@
 #include <ostream>
 #include <vector>
 
-#include "engine/pipeline.h"
+#include "engine/ranks/pipeline.h"
 
 namespace winnow {
 
@@ -29,7 +29,7 @@ enum class LedCall : std::uint8_t {
   kStatistics,  // session
   kPositions,   // session, layer, KV head
   kMemory,
-  kRest,  // Engine::Impl::rest
+  kRest,
   kEnd,
 };
 

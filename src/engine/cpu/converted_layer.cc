@@ -1,4 +1,4 @@
-#include "engine/prefill/converted_layer.h"
+#include "engine/cpu/converted_layer.h"
 
 #include <algorithm>
 #include <optional>

@@ -1,5 +1,5 @@
 // How often experts' weights are read: once a layer for a whole prompt, and in decoding those that were chosen.
-#include "engine/prefill/expert_pass.h"
+#include "engine/cpu/expert_pass.h"
 
 #include <gtest/gtest.h>
 
@@ -31,7 +31,7 @@ TEST(ExpertPassTest, APromptReadsEveryExpertOnce) {
   Session session = engine->open(evicting_options("snapkv:window=8", "64"));
   session.prefill(random_tokens(4096, options.n_vocab, 1));
   // Every expert has rows: those of 4,096 tokens are 512 for each.
-  EXPECT_EQ(engine->impl().compute.expert_bytes_read(), kLayers * kExperts * expert_bytes(options));
+  EXPECT_EQ(cpu_executor(engine->impl()).compute().expert_bytes_read(), kLayers * kExperts * expert_bytes(options));
 }
 
 TEST(ExpertPassTest, ATokenReadsTheExpertsThatItTakes) {
@@ -39,9 +39,9 @@ TEST(ExpertPassTest, ATokenReadsTheExpertsThatItTakes) {
   const auto engine = Engine::create(tiny_model(options), {.n_threads = 2});
   Session session = engine->open(full_options());
   session.prefill(random_tokens(1, options.n_vocab, 1));
-  EXPECT_EQ(engine->impl().compute.expert_bytes_read(), kLayers * kUsed * expert_bytes(options));
+  EXPECT_EQ(cpu_executor(engine->impl()).compute().expert_bytes_read(), kLayers * kUsed * expert_bytes(options));
   session.decode(7);
-  EXPECT_EQ(engine->impl().compute.expert_bytes_read(), 2 * kLayers * kUsed * expert_bytes(options));
+  EXPECT_EQ(cpu_executor(engine->impl()).compute().expert_bytes_read(), 2 * kLayers * kUsed * expert_bytes(options));
 }
 
 // An expert with more rows than a step takes is read again for the next of them, and nothing else changes.
@@ -55,7 +55,7 @@ TEST(ExpertPassTest, RowsOfAnExpertMayComeInSeveralSteps) {
       Session session = engine->open(full_options());
       session.prefill(prompt);
       return std::pair(std::vector<float>(session.logits().begin(), session.logits().end()),
-                       engine->impl().compute.expert_bytes_read());
+                       cpu_executor(engine->impl()).compute().expert_bytes_read());
     };
     const auto [whole, once] = logits_of(512);
     const auto [pieces, often] = logits_of(32);

@@ -1,4 +1,4 @@
-#include "engine/pieces.h"
+#include "engine/ranks/pieces.h"
 
 #include <utility>
 

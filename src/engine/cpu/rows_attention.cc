@@ -1,4 +1,4 @@
-#include "engine/prefill/rows_attention.h"
+#include "engine/cpu/rows_attention.h"
 
 #include <ggml.h>
 
@@ -25,16 +25,15 @@ RowsAttention::RowsAttention(const Model::Impl& model, EntrySink& sink, Compute&
   for (int i = 0; i < compute.n_threads(); ++i) scratch_.emplace_back(bytes);
 }
 
-void RowsAttention::begin(int layer, std::int32_t first_position, std::int32_t n_rows,
-                          std::span<QueryEvidence* const> recorders, const RowCopies& copies) {
-  layer_ = layer;
-  spec_ = &model_.spec.layers[static_cast<std::size_t>(layer)];
-  kernel_shape_ = attention_shape(model_, layer, key_type_, value_type_);
-  recorders_ = recorders;
-  copies_ = copies;
-  n_rows_ = n_rows;
-  first_position_ = first_position;
-  sink_.begin_rows(spec_->kv_layer, first_position, n_rows);
+void RowsAttention::begin(const LayerPlan& plan) {
+  layer_ = plan.layer;
+  spec_ = &model_.spec.layers[static_cast<std::size_t>(plan.layer)];
+  kernel_shape_ = attention_shape(model_, plan.layer, key_type_, value_type_);
+  recorders_ = plan.recorders;
+  copies_ = plan.copies;
+  n_rows_ = plan.rows.n_rows;
+  first_position_ = plan.rows.first_position;
+  sink_.begin_rows(spec_->kv_layer, first_position_, n_rows_);
   heads_.clear();
   for (int h = 0; h < spec_->n_kv_head; ++h) heads_.push_back(sink_.head(h));
 }

@@ -1,4 +1,4 @@
-#include "engine/decode/step_attention.h"
+#include "engine/cpu/step_attention.h"
 
 #include <ggml.h>
 

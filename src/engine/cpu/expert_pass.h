@@ -8,16 +8,18 @@
 #include <vector>
 
 #include "cache/mapped_memory.h"
-#include "engine/engine_impl.h"
+#include "model/compute.h"
 #include "model/graph_builder.h"
 
 namespace winnow {
 
-// Not thread-safe; the engine's mutex is held while it steps.
+class CpuExecutor;
+
+// Not thread-safe.
 class ExpertPass {
  public:
   // hidden: [n_rows][n_embd], what the experts read; outlives the pass.
-  ExpertPass(Engine::Impl& engine, float* hidden, std::int32_t n_rows);
+  ExpertPass(CpuExecutor& executor, float* hidden, std::int32_t n_rows);
 
   static bool is_needed(const ModelSpec& spec);
   std::size_t bytes() const { return memory_.bytes(); }
@@ -33,15 +35,15 @@ class ExpertPass {
   float* sums(std::int32_t row) { return sums_ + std::int64_t{row} * n_embd_; }
 
  private:
-  Engine::Impl& engine_;
+  CpuExecutor& executor_;
   float* hidden_;
   std::int64_t n_embd_, n_rows_, n_used_;
   MappedMemory memory_;
-  float* sums_;           // [n_rows][n_embd]
-  float* shares_;         // [n_rows][n_used]
-  std::int32_t* chosen_;  // [n_rows][n_used]
+  float* sums_;             // [n_rows][n_embd]
+  float* routing_weights_;  // [n_rows][n_used]
+  std::int32_t* chosen_;    // [n_rows][n_used]
   // In order of the experts.
-  float* slot_shares_;               // [n_rows * n_used]
+  float* slot_weights_;              // [n_rows * n_used]
   std::int32_t* row_of_;             // [n_rows * n_used]
   std::vector<std::int32_t> first_;  // [n_expert + 1], of each expert
   int layer_ = 0;

@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "engine/pipeline.h"
+#include "engine/ranks/pipeline.h"
 #include "gguf/gguf_file.h"
 #include "winnow/error.h"
 
@@ -41,8 +41,8 @@ std::vector<std::uint64_t> layer_bytes(const ModelSpec& spec, const GgufFile& fi
   return bytes;
 }
 
-// Where ranges of at most `most` bytes begin, each as long as it can be but for one layer for each rank that follows;
-// nothing if there is no such split.
+// Returns where ranges of at most `most` bytes begin. It is greedy: each rank is filled, leaving one layer for every
+// later rank. Returns nothing if there is no such split.
 std::vector<int> begins_within(const ModelSpec& spec, const std::vector<std::uint64_t>& bytes, int n_ranks,
                                std::uint64_t most) {
   const int n_layer = spec.n_layer();

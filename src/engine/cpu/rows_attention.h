@@ -6,11 +6,10 @@
 #include <span>
 #include <vector>
 
-#include "cache/entry_sink.h"
 #include "cache/mapped_memory.h"
 #include "engine/attention_shape.h"
-#include "engine/evidence/query_evidence.h"
-#include "engine/recurrent_rows.h"
+#include "engine/cpu/recurrent_rows.h"
+#include "engine/executor.h"
 #include "model/compute.h"
 #include "model/graph_builder.h"
 #include "model/model_impl.h"
@@ -18,22 +17,15 @@
 
 namespace winnow {
 
-// Where a batch's queries and their log-sum-exps are copied to besides, from row 0 on; null: nowhere.
-struct RowCopies {
-  float* q = nullptr;            // [n_rows][n_head][key_dim], rotated
-  float* log_sum_exp = nullptr;  // [n_rows][n_head]
-};
-
 // Used for one pass of rows through one layer at a time: set up with begin(), then build and run the graph.
 class RowsAttention : public SequenceHook {
  public:
   // Keys and values go to the sink. Sink and recorders must outlive the pass.
   RowsAttention(const Model::Impl& model, EntrySink& sink, Compute& compute);
 
-  // n_rows rows from first_position on; the recorders receive their queries.
-  void begin(int layer, std::int32_t first_position, std::int32_t n_rows, std::span<QueryEvidence* const> recorders,
-             const RowCopies& copies);
-  // The same of a recurrent layer.
+  // The plan's rows; what it points to outlives the graph.
+  void begin(const LayerPlan& plan);
+  // Rows of a recurrent layer.
   void begin(int layer, std::int32_t n_rows, RecurrentState::Update state);
 
   ggml_tensor* attend(ggml_context* context, int layer, ggml_tensor* q_unrotated, ggml_tensor* q, ggml_tensor* k,
@@ -56,7 +48,7 @@ class RowsAttention : public SequenceHook {
   kernels::AttentionShape kernel_shape_{};
 
   std::span<QueryEvidence* const> recorders_;
-  RowCopies copies_;
+  QueryCopies copies_;
   int layer_ = 0;
   std::int32_t n_rows_ = 0;
   std::int32_t first_position_ = 0;

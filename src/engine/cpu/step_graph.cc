@@ -1,4 +1,4 @@
-#include "engine/decode/step_graph.h"
+#include "engine/cpu/step_graph.h"
 
 #include <ggml.h>
 
@@ -14,9 +14,10 @@ StepGraph::StepGraph(const Model::Impl& model, LayerRange layers, int n_sequence
   ggml_tensor* x = graph.external(GGML_TYPE_F32, model.spec.n_embd, n_sequences, hidden.data());
   ggml_tensor* position_tensor = graph.external(GGML_TYPE_I32, n_sequences, 1, positions.data());
   GraphBuilder builder(graph.context(), attention, position_tensor, nullptr, compute);
-  if (model.spec.brings_tokens()) {
+  if (model.spec.has_per_layer_embeddings()) {
     tokens.resize(positions.size());
-    builder.bring_tokens(model.spec, model.weights, graph.external(GGML_TYPE_I32, n_sequences, 1, tokens.data()));
+    builder.set_per_layer_tokens(model.spec, model.weights,
+                                 graph.external(GGML_TYPE_I32, n_sequences, 1, tokens.data()));
   }
   for (int l = layers.first; l < layers.last; ++l) {
     const auto at = static_cast<std::size_t>(l);

@@ -1,4 +1,4 @@
-#include "engine/pipeline.h"
+#include "engine/ranks/pipeline.h"
 
 #include <cstring>
 #include <new>
@@ -44,7 +44,7 @@ std::string message_of(const std::exception_ptr& error) {
 }  // namespace
 
 Pipeline::Pipeline(std::shared_ptr<PipelineLink> link, std::vector<LayerRange> ranges)
-    : link_(std::move(link)), ranges_(std::move(ranges)) {}
+    : link_(ranges.size() > 1 ? std::move(link) : nullptr), ranges_(std::move(ranges)) {}
 
 int Pipeline::holder(int layer) const {
   int rank = 0;
@@ -52,31 +52,32 @@ int Pipeline::holder(int layer) const {
   return rank;
 }
 
+void Pipeline::check_whole(const std::string& what) const {
+  if (n_ranks() == 1) return;
+  throw Error(ErrorCode::kUnsupported,
+              what + " cannot be made of a model that several ranks hold: start winnow without MPI for it");
+}
+
 void Pipeline::receive_rows(std::span<float> rows) const {
-  if (is_split() && rank() > 0) fill(rows, link_->receive(rank() - 1, kRows));
+  if (rank() > 0) fill(rows, link_->receive(rank() - 1, kRows));
 }
 
 void Pipeline::send_rows(std::span<const float> rows) const {
-  if (is_split() && !is_last()) link_->send(rank() + 1, kRows, std::as_bytes(rows));
+  if (!is_last()) link_->send(rank() + 1, kRows, std::as_bytes(rows));
 }
 
 void Pipeline::share_output(std::span<float> rows) const {
-  if (!is_split()) return;
   if (is_last()) return send_to_others(kOutput, std::as_bytes(rows));
   fill(rows, link_->receive(n_ranks() - 1, kOutput));
 }
 
-void Pipeline::send_logits(std::span<const float> rows) const {
-  if (is_split()) send_to_others(kLogits, std::as_bytes(rows));
-}
+void Pipeline::send_logits(std::span<const float> rows) const { send_to_others(kLogits, std::as_bytes(rows)); }
 
 void Pipeline::receive_logits(std::span<float> rows) const { fill(rows, link_->receive(n_ranks() - 1, kLogits)); }
 
-void Pipeline::tell_layer(std::span<const std::byte> message) const {
-  if (is_split()) send_to_others(kLayer, message);
-}
+void Pipeline::share_layer(std::span<const std::byte> message) const { send_to_others(kLayer, message); }
 
-std::vector<std::byte> Pipeline::hear_layer(int layer) const { return link_->receive(holder(layer), kLayer); }
+std::vector<std::byte> Pipeline::receive_layer(int layer) const { return link_->receive(holder(layer), kLayer); }
 
 std::vector<std::vector<std::byte>> Pipeline::gather(std::span<const std::byte> message) const {
   send_to_others(kGathered, message);
@@ -92,7 +93,6 @@ std::vector<std::vector<std::byte>> Pipeline::gather(std::span<const std::byte> 
 }
 
 std::string Pipeline::of_first(const std::string& text) const {
-  if (!is_split()) return text;
   if (is_first()) {
     send_to_others(kFirst, std::as_bytes(std::span(text)));
     return text;
@@ -101,7 +101,7 @@ std::string Pipeline::of_first(const std::string& text) const {
 }
 
 double Pipeline::of_first(double number) const {
-  if (!is_split()) return number;
+  if (n_ranks() == 1) return number;
   const std::string bytes = of_first(std::string(reinterpret_cast<const char*>(&number), sizeof(number)));
   return numbers_in<double>(std::as_bytes(std::span(bytes))).at(0);
 }

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "engine/decode/step_attention.h"
+#include "engine/cpu/step_attention.h"
 #include "model/compute.h"
 #include "model/model_impl.h"
 
@@ -20,7 +20,7 @@ struct StepGraph {
   Graph graph;
   std::vector<float> hidden;            // [n_sequences][n_embd], before the run and after it
   std::vector<std::int32_t> positions;  // [n_sequences]
-  std::vector<std::int32_t> tokens;     // [n_sequences], where layers have a token_width
+  std::vector<std::int32_t> tokens;     // [n_sequences], where layers have a per_layer_embedding_dim
   std::int64_t last_step = 0;           // that used it, counted by the engine
   ggml_tensor* logits = nullptr;        // [n_vocab, n_sequences]; null where the range does not end the model
 };

@@ -1,0 +1,52 @@
+// A C++20 coroutine that pauses at each co_yield, for work that is done a step at a time.
+#pragma once
+
+#include <coroutine>
+#include <exception>
+#include <optional>
+#include <utility>
+
+namespace winnow {
+
+// Not thread-safe. T is copied.
+template <class T>
+class Coroutine {
+ public:
+  struct promise_type {
+    Coroutine get_return_object() { return Coroutine(std::coroutine_handle<promise_type>::from_promise(*this)); }
+    std::suspend_always initial_suspend() const noexcept { return {}; }
+    std::suspend_always final_suspend() const noexcept { return {}; }
+    std::suspend_always yield_value(const T& next) noexcept {
+      value = next;
+      return {};
+    }
+    void return_void() const noexcept {}
+    void unhandled_exception() noexcept { error = std::current_exception(); }
+
+    std::optional<T> value;
+    std::exception_ptr error;
+  };
+
+  Coroutine(Coroutine&& other) noexcept : coroutine_(std::exchange(other.coroutine_, {})) {}
+  Coroutine(const Coroutine&) = delete;
+  Coroutine& operator=(const Coroutine&) = delete;
+  ~Coroutine() {
+    if (coroutine_) coroutine_.destroy();
+  }
+
+  // Runs to the next co_yield, or to the end. Rethrows what the coroutine lets out, which is its end, too.
+  void next() {
+    coroutine_.resume();
+    if (coroutine_.promise().error) std::rethrow_exception(std::exchange(coroutine_.promise().error, nullptr));
+  }
+  bool is_done() const { return coroutine_.done(); }
+  // What was yielded last, after next() and before is_done().
+  const T& value() const { return *coroutine_.promise().value; }
+
+ private:
+  explicit Coroutine(std::coroutine_handle<promise_type> coroutine) : coroutine_(coroutine) {}
+
+  std::coroutine_handle<promise_type> coroutine_;
+};
+
+}  // namespace winnow

@@ -1,0 +1,143 @@
+#include "engine/cpu/cpu_executor.h"
+
+#include <ggml.h>
+
+#include <algorithm>
+#include <cstring>
+#include <iterator>
+
+#include "engine/cpu/cpu_pass.h"
+#include "winnow/error.h"
+
+namespace winnow {
+
+CpuExecutor::CpuExecutor(const Model::Impl& model, LayerRange layers, const EngineOptions& options, int n_steps_at_once)
+    : model_(model),
+      layers_(layers),
+      n_batch_(options.n_batch),
+      n_steps_at_once_(n_steps_at_once),
+      compute_(options.n_threads),
+      converted_(options.prefill_weights),
+      graph_(2 * kGraphNodesPerLayer) {
+  note_bytes();
+}
+
+void CpuExecutor::note_bytes() {
+  std::size_t bytes = graph_.bytes();
+  for (const std::unique_ptr<StepGraph>& graph : step_graphs_) bytes += graph->bytes();
+  bytes_ = bytes;
+}
+
+ParallelFor CpuExecutor::parallel_for() {
+  return [this](int n_items, const std::function<void(int)>& body) { compute_.parallel_for(n_items, body); };
+}
+
+std::unique_ptr<PassRows> CpuExecutor::begin_pass(const PassPlan& plan) {
+  return std::make_unique<CpuPass>(*this, plan);
+}
+
+bool CpuExecutor::converts_weights(std::int32_t n_rows) const {
+  const std::vector<LayerWeights>& layers = model_.weights.layers;
+  return std::any_of(layers.begin(), layers.end(),
+                     [&](const LayerWeights& layer) { return converted_.converts(layer, n_rows); });
+}
+
+void CpuExecutor::embed(std::span<const Token> tokens, float* hidden) const {
+  const ModelSpec& spec = model_.spec;
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    float* row = hidden + i * static_cast<std::size_t>(spec.n_embd);
+    dequantize_row(model_.weights.token_embd, tokens[i], row);
+    if (spec.embedding_scale != 1) {
+      std::for_each_n(row, spec.n_embd, [&](float& x) { x *= spec.embedding_scale; });
+    }
+  }
+}
+
+StepGraph& CpuExecutor::step_graph(int n_sequences) {
+  const auto is_wanted = [&](const std::unique_ptr<StepGraph>& graph) {
+    return graph->positions.size() == static_cast<std::size_t>(n_sequences);
+  };
+  std::erase_if(step_graphs_, [&](const std::unique_ptr<StepGraph>& graph) {
+    return !is_wanted(graph) && graph->last_step + n_steps_at_once_ <= n_steps_ + 1;
+  });
+  auto place = std::find_if(step_graphs_.begin(), step_graphs_.end(), is_wanted);
+  if (place == step_graphs_.end()) {
+    step_graphs_.push_back(std::make_unique<StepGraph>(model_, layers_, n_sequences, compute_));
+    place = std::prev(step_graphs_.end());
+  }
+  return **place;
+}
+
+std::span<float> CpuExecutor::begin_step(const DecodePlan& plan) {
+  StepGraph& graph = step_graph(static_cast<int>(plan.sequences.size()));
+  graph.last_step = ++n_steps_;
+  for (std::size_t i = 0; i < plan.sequences.size(); ++i) graph.positions[i] = plan.sequences[i].position;
+  if (layers_.first == 0) embed(plan.tokens, graph.hidden.data());
+  std::copy_n(plan.tokens.begin(), graph.tokens.size(), graph.tokens.begin());
+  graph.attention.plan(plan.sequences);
+  note_bytes();
+  begun_ = &graph;
+  return graph.hidden;
+}
+
+std::span<const float> CpuExecutor::run_step() {
+  compute_.run(begun_->graph);
+  const ggml_tensor* logits = begun_->logits;
+  if (logits == nullptr) return {};
+  return {static_cast<const float*>(logits->data), static_cast<std::size_t>(ggml_nelements(logits))};
+}
+
+std::vector<float> CpuExecutor::await_logits(int /*n_sequences*/) {
+  throw Error(ErrorCode::kInternal, "logits are awaited of layers that do not end the model");
+}
+
+void CpuExecutor::release_step() {
+  step_graphs_.clear();
+  note_bytes();
+}
+
+// What `make` builds of rows of hidden states.
+template <class Make>
+void CpuExecutor::run_output(float* hidden, int n_rows, std::span<float> out, const Make& make) {
+  ggml_tensor* y = nullptr;
+  run_graph([&](Graph& graph) {
+    ggml_tensor* x = graph.external(GGML_TYPE_F32, model_.spec.n_embd, n_rows, hidden);
+    GraphBuilder builder(graph.context(), compute_);
+    y = make(builder, x);
+    ggml_set_output(y);
+    graph.expand(y);
+  });
+  std::memcpy(out.data(), y->data, out.size_bytes());
+}
+
+void CpuExecutor::output_logits(float* hidden, int n_rows, float* out) {
+  run_output(hidden, n_rows, {out, static_cast<std::size_t>(n_rows * std::int64_t{model_.spec.n_vocab})},
+             [&](GraphBuilder& builder, ggml_tensor* x) { return builder.logits(model_.spec, model_.weights, x); });
+}
+
+void CpuExecutor::output_hidden(float* hidden, int n_rows, float* out) {
+  run_output(
+      hidden, n_rows, {out, static_cast<std::size_t>(n_rows * std::int64_t{model_.spec.n_embd})},
+      [&](GraphBuilder& builder, ggml_tensor* x) { return builder.output_norm(model_.spec, model_.weights, x); });
+}
+
+// The file has [n_embd rows][n_head * value_dim].
+std::vector<float> CpuExecutor::output_projection(int layer) {
+  const ggml_tensor* wo = model_.weights.layers[static_cast<std::size_t>(layer)].wo;
+  const int n_embd = model_.spec.n_embd;
+  const auto n_in = static_cast<std::size_t>(model_.spec.layers[static_cast<std::size_t>(layer)].output_size());
+  std::vector<float> slices(n_in * static_cast<std::size_t>(n_embd));
+  constexpr int kRows = 64;
+  compute_.parallel_for((n_embd + kRows - 1) / kRows, [&](int block) {
+    std::vector<float> row(n_in);
+    for (int e = block * kRows; e < std::min(n_embd, (block + 1) * kRows); ++e) {
+      dequantize_row(wo, e, row.data());
+      for (std::size_t i = 0; i < n_in; ++i) {
+        slices[i * static_cast<std::size_t>(n_embd) + static_cast<std::size_t>(e)] = row[i];
+      }
+    }
+  });
+  return slices;
+}
+
+}  // namespace winnow

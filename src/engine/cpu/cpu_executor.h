@@ -1,0 +1,73 @@
+// The executor of this machine's processor: ggml's graphs on ggml's threads, with winnow's kernels as custom nodes.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <vector>
+
+#include "engine/cpu/converted_layer.h"
+#include "engine/cpu/step_graph.h"
+#include "engine/executor.h"
+#include "model/compute.h"
+#include "model/graph_builder.h"
+#include "model/model_impl.h"
+#include "winnow/session.h"
+
+namespace winnow {
+
+class CpuExecutor final : public Executor {
+ public:
+  // layers: what steps of decoding go through. The model must outlive it. n_steps_at_once: a step's graph is kept while
+  // so many others run.
+  CpuExecutor(const Model::Impl& model, LayerRange layers, const EngineOptions& options, int n_steps_at_once);
+
+  ParallelFor parallel_for() override;
+  std::unique_ptr<PassRows> begin_pass(const PassPlan& plan) override;
+  bool converts_weights(std::int32_t n_rows) const override;
+  void reserve_step(int n_sequences) override { step_graph(n_sequences); }
+  std::span<float> begin_step(const DecodePlan& plan) override;
+  std::span<const float> run_step() override;
+  std::vector<float> await_logits(int n_sequences) override;
+  void release_step() override;
+  void output_logits(float* hidden, int n_rows, float* out) override;
+  void output_hidden(float* hidden, int n_rows, float* out) override;
+  std::vector<float> output_projection(int layer) override;
+  std::size_t bytes() const override { return bytes_; }
+
+  // For the parts of a pass.
+  const Model::Impl& model() const { return model_; }
+  Compute& compute() { return compute_; }
+  ConvertedLayer& converted() { return converted_; }
+  int n_batch() const { return n_batch_; }
+  void embed(std::span<const Token> tokens, float* hidden) const;
+  // A graph of a layer with many rows, or of the output head: `build` adds its nodes.
+  template <class Build>
+  void run_graph(const Build& build) {
+    graph_.reset();
+    build(graph_);
+    graph_.allocate();
+    note_bytes();
+    compute_.run(graph_);
+  }
+
+ private:
+  // The graph of a step for so many sequences. What a step takes is what its own sequences need: another width builds
+  // it anew.
+  StepGraph& step_graph(int n_sequences);
+  template <class Make>
+  void run_output(float* hidden, int n_rows, std::span<float> out, const Make& make);
+  void note_bytes();
+
+  const Model::Impl& model_;
+  const LayerRange layers_;
+  const int n_batch_, n_steps_at_once_;
+  Compute compute_;
+  ConvertedLayer converted_;
+  Graph graph_;
+  std::vector<std::unique_ptr<StepGraph>> step_graphs_;  // of different widths
+  StepGraph* begun_ = nullptr;                           // the step that was begun
+  std::int64_t n_steps_ = 0;                             // so far
+  std::atomic<std::size_t> bytes_ = 0;
+};
+
+}  // namespace winnow
