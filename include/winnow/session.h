@@ -115,6 +115,18 @@ struct LossPromise {
   std::vector<Trial> tried = {};  // from the smallest on, to the one taken
 };
 
+// What storing entries as codes costs a session that evicts nothing, measured on its first prompt: the attention of
+// rows spread over the prompt on some of its entries, before they are coded and after.
+struct CodeLoss {
+  double mean_keys = 0;  // KL of attention over keys as they are to attention over stored ones, nats, over all KV heads
+  double most_keys = 0;  // of the head that loses most
+  int layer = 0;         // that head
+  int kv_head = 0;       // likewise
+  double most_values = 0;  // squared errors of stored values over the values' squares, weighted by attention: the most
+  std::int64_t n_heads = 0;     // that were measured
+  std::int64_t n_too_much = 0;  // of these, heads that lose more than a tenth of a nat, or of their values' squares
+};
+
 // Seconds and tokens of a session's life so far. In a pipeline bytes are sums over its ranks, and seconds of cuts this
 // rank's own.
 struct SessionStatistics {
@@ -141,6 +153,7 @@ struct SessionStatistics {
   // much.
   std::vector<std::vector<bool>> raised;
   std::optional<LossPromise> promise = {};  // where the budget is a loss and a prompt was read
+  std::optional<CodeLoss> code_loss = {};   // where nothing is evicted and entries are stored as codes
 };
 
 // Called while a prompt is prefilled, with work done and to do (layers x tokens). False stops with Error(kCancelled);

@@ -43,6 +43,17 @@ nb::dict statistics_dict(const Session& session) {
   dict["hidden_bytes"] = statistics.hidden_bytes;
   dict["staging_bytes"] = statistics.staging_bytes;
   dict["raised"] = statistics.raised;
+  if (statistics.code_loss) {
+    const CodeLoss& loss = *statistics.code_loss;
+    nb::dict of_codes;
+    of_codes["mean_keys"] = loss.mean_keys;
+    of_codes["most_keys"] = loss.most_keys;
+    of_codes["head"] = nb::make_tuple(loss.layer, loss.kv_head);
+    of_codes["most_values"] = loss.most_values;
+    of_codes["n_heads"] = loss.n_heads;
+    of_codes["n_too_much"] = loss.n_too_much;
+    dict["code_loss"] = of_codes;
+  }
   if (statistics.promise) {
     const LossPromise& promise = *statistics.promise;
     nb::dict found;

@@ -5,6 +5,7 @@
 
 #include "cli/number_text.h"
 #include "cli/text_table.h"
+#include "engine/code_loss_json.h"
 #include "engine/count_raised.h"
 #include "engine/promise_json.h"
 
@@ -17,6 +18,17 @@ std::string promise_text(const LossPromise& promise) {
   if (promise.n_tokens == 0) return "promise    kept whole: the prompt is too short to tell what a cut of it costs\n";
   return "promise    " + promise.taken.text() + ", which may cost " + fixed_text(promise.expected, 4) +
          " nats a token (measured on the prompt's last " + std::to_string(promise.n_tokens) + ")\n";
+}
+
+std::string code_loss_text(const CodeLoss& loss) {
+  std::string text = "codes      attention loses " + fixed_text(loss.mean_keys, 4) + " nats a head, most in layer " +
+                     std::to_string(loss.layer) + ", head " + std::to_string(loss.kv_head) + ": " +
+                     fixed_text(loss.most_keys, 4) + "\n";
+  if (loss.n_too_much > 0) {
+    text += "warning    " + count_text(loss.n_too_much) + " of " + count_text(loss.n_heads) +
+            " heads lose too much by these types: take -ctk or -ctv q8_0\n";
+  }
+  return text;
 }
 
 }  // namespace
@@ -37,6 +49,7 @@ std::string run_report_json(const RunReport& report) {
                 {"kept", statistics.kept}};
   if (count_raised(statistics.raised) > 0) json["kv"]["raised"] = statistics.raised;
   if (statistics.promise) json["kv"]["promise"] = promise_json<nlohmann::ordered_json>(*statistics.promise);
+  if (statistics.code_loss) json["kv"]["code_loss"] = code_loss_json<nlohmann::ordered_json>(*statistics.code_loss);
   json["timing"] = {{"load_s", report.load_s},
                     {"prefill_s", statistics.prefill_s},
                     {"evict_s", statistics.evict_s},
@@ -108,6 +121,7 @@ std::string run_report_text(const RunReport& report) {
   if (const std::int64_t n = count_raised(statistics.raised); n > 0) {
     text += "raised     " + raised_text(n) + "\n";
   }
+  if (statistics.code_loss) text += code_loss_text(*statistics.code_loss);
   text += "peak       KV " + bytes_text(statistics.bytes_peak) + ", hidden states " +
           bytes_text(statistics.hidden_bytes) + ", process " + bytes_text(report.rss_peak_bytes) + "\n";
   for (std::size_t rank = 0; rank < report.ranks.size(); ++rank) {

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <string>
 
+#include "engine/evidence/code_cost.h"
 #include "engine/evidence/key_feedback.h"
 #include "eviction/cut/cut.h"
 #include "winnow/error.h"
@@ -226,7 +227,11 @@ SessionOptions checked_session_options(SessionOptions options, const Model::Impl
 }
 
 EvidenceNeeds evidence_needs(const SessionOptions& options) {
-  if (!options.eviction.evicts()) return {};
+  if (!options.eviction.evicts()) {
+    EvidenceNeeds needs;
+    needs.reference_rows = measures_codes(options);
+    return needs;
+  }
   EvidenceNeeds needs = Cut::needs(options.eviction);
   needs.reference_rows |= feeds_back(options);  // keys are coded by what queries see of them
   // A prompt's rows are gone by the time of a cut while decoding: it is the decoded ones that score.

@@ -1,6 +1,7 @@
 #include "server/kv_json.h"
 
 #include "base/utf8.h"
+#include "engine/code_loss_json.h"
 #include "engine/promise_json.h"
 #include "server/answer_json.h"
 #include "server/fields.h"
@@ -24,6 +25,7 @@ Json entry_json(const BatchEntry& entry) {
                {"bytes_promised", entry.bytes_promised},
                {"kept", entry.cache.kept},  // [n_layer][n_kv_head]
                {"raised", entry.cache.raised}};
+  if (entry.cache.code_loss) json["code_loss"] = code_loss_json<Json>(*entry.cache.code_loss);
   if (entry.cache.promise) json["promise"] = promise_json<Json>(*entry.cache.promise);
   if (entry.kind == BatchEntry::Kind::kContext) {
     json["kind"] = entry.is_context ? "context" : "conversation";

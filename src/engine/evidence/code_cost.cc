@@ -142,4 +142,36 @@ std::vector<CodeCost> code_costs(const LayerView& view, EntryType key_type, Entr
   return costs;
 }
 
+bool measures_codes(const SessionOptions& options) {
+  return !options.eviction.evicts() && (kernels::is_coded(options.key_type) || kernels::is_coded(options.value_type));
+}
+
+void add_code_costs(CodeLoss& loss, int layer, std::span<const CodeCost> costs) {
+  for (std::size_t h = 0; h < costs.size(); ++h) {
+    add_code_loss(loss, {.mean_keys = costs[h].keys,
+                         .most_keys = costs[h].keys,
+                         .layer = layer,
+                         .kv_head = static_cast<int>(h),
+                         .most_values = costs[h].values,
+                         .n_heads = 1,
+                         .n_too_much = costs[h].is_too_much() ? 1 : 0});
+  }
+}
+
+void add_code_loss(CodeLoss& loss, const CodeLoss& other) {
+  const std::int64_t n = loss.n_heads + other.n_heads;
+  if (n == 0) return;
+  loss.mean_keys =
+      (loss.mean_keys * static_cast<double>(loss.n_heads) + other.mean_keys * static_cast<double>(other.n_heads)) /
+      static_cast<double>(n);
+  if (loss.n_heads == 0 || other.most_keys > loss.most_keys) {
+    loss.most_keys = other.most_keys;
+    loss.layer = other.layer;
+    loss.kv_head = other.kv_head;
+  }
+  loss.most_values = std::max(loss.most_values, other.most_values);
+  loss.n_heads = n;
+  loss.n_too_much += other.n_too_much;
+}
+
 }  // namespace winnow

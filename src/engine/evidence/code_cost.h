@@ -9,6 +9,7 @@
 #include "kernels/entries/code_feedback.h"
 #include "winnow/entry_type.h"
 #include "winnow/layer_view.h"
+#include "winnow/session.h"
 
 namespace winnow {
 
@@ -30,5 +31,14 @@ struct CodeCost {
 std::vector<CodeCost> code_costs(const LayerView& view, EntryType key_type, EntryType value_type,
                                  std::span<const std::shared_ptr<const kernels::CodeFeedback>> feedback,
                                  const ParallelFor& parallel_for);
+
+// Whether a session's first prompt tells what its codes cost (SessionStatistics::code_loss): where nothing is evicted.
+// Where something is, heads that lose too much are stored in more bits.
+bool measures_codes(const SessionOptions& options);
+
+// Adds the costs of a layer's heads.
+void add_code_costs(CodeLoss& loss, int layer, std::span<const CodeCost> costs);
+// Adds those of other layers.
+void add_code_loss(CodeLoss& loss, const CodeLoss& other);
 
 }  // namespace winnow

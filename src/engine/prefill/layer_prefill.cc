@@ -189,6 +189,7 @@ void LayerPrefill::score_and_evict(Group& group, LayerViews& views) {
             seconds_of([&] { choose_raised_heads(target->session().cache, view, feedback, parallel_for); }));
       }
     } else {
+      target->measure_codes(view);
       target->keep_all(views);
       target->session().cache.drop_feedback();
     }

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <numeric>
 
+#include "engine/evidence/code_cost.h"
 #include "engine/raised_heads.h"
 #include "engine/session_options.h"
 #include "eviction/cut/fitting_window.h"
@@ -41,6 +42,15 @@ void PromptTarget::keep_last(const LayerViews& layer, std::int32_t n) {
   std::vector<std::int32_t> last(static_cast<std::size_t>(n));
   std::iota(last.begin(), last.end(), layer.n_tokens() - n);
   append(layer, last, {});
+}
+
+void PromptTarget::measure_codes(const LayerView& view) {
+  if (!winnow::measures_codes(session_->options) || view.n_reference_rows == 0) return;
+  const CacheShape& shape = session_->cache.shape();
+  std::optional<CodeLoss>& loss = session_->statistics.code_loss;
+  if (!loss) loss.emplace();
+  add_code_costs(*loss, view.layer,
+                 code_costs(view, shape.key_type, shape.value_type, {}, session_->engine_impl().parallel_for()));
 }
 
 void PromptTarget::keep_all(const LayerViews& layer) {

@@ -31,6 +31,9 @@ class PromptTarget {
 
   // Stores the last n entries of a layer.
   void keep_last(const LayerViews& layer, std::int32_t n);
+  // Notes what its codes cost of a layer that is not to be cut, where that is to be told
+  // (SessionStatistics::code_loss).
+  void measure_codes(const LayerView& view);
   // Stores a layer that is not to be cut.
   void keep_all(const LayerViews& layer);
   // Stores what the method keeps of a layer, and drops what it no longer keeps of those before.

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "engine/engine_impl.h"
+#include "engine/evidence/code_cost.h"
 #include "engine/prefill/prefill_impl.h"
 #include "engine/stored_numbers.h"
 #include "engine/stored_options.h"
@@ -49,6 +50,12 @@ void add_other_ranks(const Pipeline& pipeline, const CacheShape& shape, SessionS
       }
     }
   }
+  const CodeLoss own_loss = statistics.code_loss.value_or(CodeLoss{});
+  CodeLoss loss;
+  for (const std::vector<std::byte>& of_rank : pipeline.gather(std::as_bytes(std::span(&own_loss, 1)))) {
+    add_code_loss(loss, numbers_in<CodeLoss>(of_rank).at(0));
+  }
+  if (loss.n_heads > 0) statistics.code_loss = loss;
   statistics.entries_kept = static_cast<std::int64_t>(sums[0]);
   statistics.bytes_kept = sums[1];
   statistics.bytes_in_pages = sums[2];

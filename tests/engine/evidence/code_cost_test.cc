@@ -65,5 +65,35 @@ TEST(CodeCosts, AreNothingWhereNothingIsCoded) {
   }
 }
 
+// A full cache in codes says on its first prompt what they cost, and where; one in f16, or of a method, does not.
+TEST(CodeLoss, IsToldOfAFullCacheInCodes) {
+  TinyModelOptions model{.n_layer = 2, .n_head = 6, .n_kv_head = 2, .head_dim = 64, .seed = 3};
+  model.gain_of = [](const std::string& name) { return name == "blk.1.attn_k.weight" ? 12.0F : 1.0F; };
+  const auto engine = Engine::create(tiny_model(model), {.n_threads = 2});
+  const std::vector<Token> prompt = random_tokens(600, 300, 5);
+  const auto loss_of = [&](SessionOptions options, EntryType key_type, EntryType value_type) {
+    options.key_type = key_type;
+    options.value_type = value_type;
+    Session session = engine->open(options);
+    session.prefill(prompt);
+    session.decode(7);
+    return session.statistics().code_loss;
+  };
+  const auto coarse = loss_of(full_options(), EntryType::kR4, EntryType::kR4);
+  ASSERT_TRUE(coarse);
+  EXPECT_EQ(coarse->n_heads, 4);
+  EXPECT_EQ(coarse->n_too_much, 2);  // the second layer's
+  EXPECT_EQ(coarse->layer, 1);
+  EXPECT_GT(coarse->most_keys, CodeCost::kMostKeys);
+  EXPECT_GT(coarse->most_keys, coarse->mean_keys);
+  EXPECT_NEAR(coarse->most_values, 0.0095, 0.004);
+  const auto fine = loss_of(full_options(), EntryType::kQ8_0, EntryType::kQ8_0);
+  ASSERT_TRUE(fine);
+  EXPECT_EQ(fine->n_too_much, 0);
+  EXPECT_LT(fine->mean_keys, coarse->mean_keys / 20);
+  EXPECT_FALSE(loss_of(full_options(), EntryType::kF16, EntryType::kF16));
+  EXPECT_FALSE(loss_of(evicting_options("snapkv:window=8", "20%"), EntryType::kR4, EntryType::kR4));
+}
+
 }  // namespace
 }  // namespace winnow::test
