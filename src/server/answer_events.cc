@@ -5,11 +5,11 @@
 namespace winnow::server {
 namespace {
 
-AnswerFinish finish_of(const AnswerEnd& end, const std::optional<ChatReader>& reader) {
-  AnswerFinish finish{.answer = end.answer, .cause = end.cause, .stop = end.stop};
+// The end as dialects tell it: a model that has called waits for answers.
+AnswerEnd with_calls(AnswerEnd end, const std::optional<ChatReader>& reader) {
   const bool has_calls = reader && !reader->message().tool_calls.empty();
-  if (has_calls && end.cause == AnswerCause::kStop) finish.cause = AnswerCause::kToolCalls;
-  return finish;
+  if (has_calls && end.cause == AnswerCause::kStop) end.cause = AnswerCause::kToolCalls;
+  return end;
 }
 
 bool is_whole(const AnswerEnd& end) { return end.cause == AnswerCause::kStop || end.cause == AnswerCause::kStopText; }
@@ -44,7 +44,7 @@ std::vector<AnswerEvent> AnswerReader::read(const AnswerEnd& end) {
       events.push_back(AnswerDelta{.answer = end.answer, .delta = std::move(delta)});
     }
   }
-  events.push_back(finish_of(end, to.reader));
+  events.push_back(with_calls(end, to.reader));
   return events;
 }
 
@@ -65,7 +65,7 @@ void AnswerReader::add(const AnswerEnd& end) {
     to.reader->finish(is_whole(end));
     to.whole.message = to.reader->message();
   }
-  to.whole.finish = finish_of(end, to.reader);
+  to.whole.end = with_calls(end, to.reader);
 }
 
 std::vector<WholeAnswer> AnswerReader::take_all() {

@@ -11,7 +11,7 @@
 
 namespace winnow::server {
 
-using AnswerEvent = std::variant<AnswerDelta, AnswerFinish>;
+using AnswerEvent = std::variant<AnswerDelta, AnswerEnd>;
 
 // Reads thoughts and calls out of a request's answers. Not thread-safe.
 class AnswerReader {

@@ -33,7 +33,7 @@ std::string texts_of(Dialect& dialect, const std::vector<AnswerEvent>& events) {
   std::string text;
   for (const AnswerEvent& event : events) {
     const auto* delta = std::get_if<AnswerDelta>(&event);
-    text += delta != nullptr ? dialect.delta(*delta) : dialect.finish(std::get<AnswerFinish>(event));
+    text += delta != nullptr ? dialect.delta(*delta) : dialect.finish(std::get<AnswerEnd>(event));
   }
   return text;
 }
@@ -51,7 +51,7 @@ std::string stream_text(Answering& answering, bool& is_over) {
   if (result == nullptr) return "";
   is_over = true;
   answering.on_done(*result);
-  return is_failed(*result) ? dialect.error(error_of(*result)) : dialect.end(*result);
+  return has_failed(*result) ? dialect.error(error_of(*result)) : dialect.end(*result);
 }
 
 }  // namespace
@@ -59,10 +59,6 @@ std::string stream_text(Answering& answering, bool& is_over) {
 ApiError error_of(const BatchResult& result) {
   if (result.reason == FinishReason::kCancelled) return broken_off();
   return api_error(result.error_code, result.error);
-}
-
-bool is_failed(const BatchResult& result) {
-  return result.reason == FinishReason::kError || result.reason == FinishReason::kCancelled;
 }
 
 void check_still_wanted(std::chrono::steady_clock::time_point deadline, bool is_done) {
@@ -83,7 +79,7 @@ void answer_at_once(Answering& answering, httplib::Response& response) {
     const auto* result = std::get_if<BatchResult>(&event);
     if (result == nullptr) continue;
     answering.on_done(*result);
-    if (is_failed(*result)) throw error_of(*result);
+    if (has_failed(*result)) throw error_of(*result);
     response.set_content(answering.dialect->whole(answering.reader->take_all(), *result), "application/json");
     return;
   }

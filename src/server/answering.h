@@ -30,7 +30,6 @@ inline constexpr std::chrono::milliseconds kLook{200};
 // Throws ApiError past the deadline, once nobody is there to read, and, unless all is done, once the server ends.
 void check_still_wanted(std::chrono::steady_clock::time_point deadline, bool is_done);
 
-bool is_failed(const BatchResult& result);
 ApiError error_of(const BatchResult& result);  // of one that failed
 
 // Waits for the whole answer. Throws ApiError; a client that goes away ends the wait.

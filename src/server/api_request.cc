@@ -79,15 +79,15 @@ std::string parse_grammar(const Fields& fields, const OrderedJson& ordered, std:
   }
 }
 
-// "best_of": so many answers, of which the "n" likeliest by token are told.
+// "best_of": so many answers, of which the "n" likeliest by token are returned.
 void take_best_of(const Fields& fields, const RequestDefaults& defaults, ApiRequest& request) {
   BatchRequest& batch = request.batch;
-  request.n_told = batch.n_answers;
+  request.n_returned = batch.n_answers;
   const auto best_of = fields.integer("best_of", 1, defaults.n_parallel);
   if (!best_of || *best_of == batch.n_answers) return;
   if (*best_of < batch.n_answers) fields.refuse("best_of", "must not be less than 'n'");
   if (request.is_streamed) fields.refuse("best_of", "cannot be streamed: the best are known in the end");
-  request.tells_probabilities = batch.n_probabilities >= 0;
+  request.returns_logprobs = batch.n_probabilities >= 0;
   batch.n_answers = static_cast<int>(*best_of);
   batch.n_probabilities = std::max(batch.n_probabilities, 0);
 }

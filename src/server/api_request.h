@@ -52,8 +52,8 @@ struct ApiRequest {
   std::vector<Token> shown_tokens;           // special ones whose text belongs to an answer, ascending
   std::string model;                         // the name that it asked for, repeated in the answer; may be empty
   std::vector<std::string> echoes;           // of a completion with "echo": each prompt's text
-  int n_told = 1;                            // answers to a prompt that the client is told; the rest is not as good
-  bool tells_probabilities = true;           // where there are any
+  int n_returned = 1;                        // answers to a prompt that the client gets; the rest is not as good
+  bool returns_logprobs = true;              // where there are any
   bool is_streamed = false;
   bool wants_usage = false;  // at the end of the stream
   // llama-server's "t_max_predict_ms", for editors: an answer of more than one line ends so long after its first token.

@@ -96,7 +96,7 @@ class Run {
       check_still_wanted(deadline, arrived.has_value());
       if (!arrived) continue;
       const auto& [i, result] = *arrived;
-      if (is_failed(result)) throw error_of(result);
+      if (has_failed(result)) throw error_of(result);
       made.rows[i] = result.embedding;
       if (request_.is_normalised) normalise(made.rows[i]);
       made.n_tokens += result.prompt_tokens;

@@ -39,11 +39,11 @@ void add(BatchResult& sum, const BatchResult& result) {
   sum.cache.bytes_kept += result.cache.bytes_kept;
 }
 
+}  // namespace
+
 bool has_failed(const BatchResult& result) {
   return result.reason == FinishReason::kError || result.reason == FinishReason::kCancelled;
 }
-
-}  // namespace
 
 struct Generation::Mailbox {
   std::shared_ptr<const Model> model;
@@ -107,7 +107,7 @@ struct Generation::Mailbox {
     Limits& limit = limits[static_cast<std::size_t>(answer)];
     limit.is_reached = limit.indent.cut(rest) || limit.is_reached;
     if (!rest.empty()) put(TextPiece{.answer = answer, .text = rest});
-    AnswerEnd end{.answer = answer, .cause = cause_of(reason), .stop = ""};
+    AnswerEnd end{.answer = answer, .cause = cause_of(reason)};
     if (limit.is_reached) end.cause = AnswerCause::kLength;
     if (std::find(own_stops.begin(), own_stops.end(), text.stop()) != own_stops.end()) {
       end.cause = AnswerCause::kStopText;

@@ -33,8 +33,8 @@ struct TextPiece {
   std::vector<BatchToken> tokens;  // where probabilities are wanted
 };
 struct AnswerEnd {
-  int answer;
-  AnswerCause cause;
+  int answer = 0;
+  AnswerCause cause = AnswerCause::kStop;
   std::string stop;  // kStopText: the text
 };
 // The tokens of one of the request's prompts, where their probabilities are wanted: behind all of its answers.
@@ -43,6 +43,9 @@ struct PromptScores {
   std::vector<BatchToken> tokens;
 };
 using GenerationEvent = std::variant<Accepted, TextPiece, AnswerEnd, PromptScores, BatchResult>;
+
+// Whether a request ended in an error or was cancelled, so that its answers are not whole.
+bool has_failed(const BatchResult& result);
 
 // The last event is the BatchResult: of all of the request's prompts together, or of the first that failed. Gone (and
 // cancelled) with its last owner.

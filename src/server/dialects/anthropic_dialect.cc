@@ -22,10 +22,10 @@ const char* reason_text(AnswerCause cause) {
   return "end_turn";
 }
 
-OrderedJson stop_json(const AnswerFinish& finish) {
-  const bool is_text = finish.cause == AnswerCause::kStopText;
-  return {{"stop_reason", reason_text(finish.cause)},
-          {"stop_sequence", is_text ? OrderedJson(finish.stop) : OrderedJson(nullptr)}};
+OrderedJson stop_json(const AnswerEnd& end) {
+  const bool is_text = end.cause == AnswerCause::kStopText;
+  return {{"stop_reason", reason_text(end.cause)},
+          {"stop_sequence", is_text ? OrderedJson(end.stop) : OrderedJson(nullptr)}};
 }
 
 OrderedJson message_usage(const BatchResult& result) {
@@ -102,7 +102,7 @@ std::string AnthropicDialect::whole(const std::vector<WholeAnswer>& answers, con
   }
   OrderedJson message = head();
   message["content"] = std::move(content);
-  message.update(stop_json(answer.finish));
+  message.update(stop_json(answer.end));
   message["usage"] = message_usage(result);
   message["timings"] = timings_json(result);
   return to_ordered_text(message);
@@ -160,13 +160,13 @@ std::string AnthropicDialect::delta(const AnswerDelta& answer) {
   return text;
 }
 
-std::string AnthropicDialect::finish(const AnswerFinish& finish) {
-  finish_ = finish;
+std::string AnthropicDialect::finish(const AnswerEnd& end) {
+  end_ = end;
   return close_block();
 }
 
 std::string AnthropicDialect::end(const BatchResult& result) {
-  return event("message_delta", {{"delta", stop_json(finish_)}, {"usage", message_usage(result)}}) +
+  return event("message_delta", {{"delta", stop_json(end_)}, {"usage", message_usage(result)}}) +
          event("message_stop", OrderedJson::object());
 }
 

@@ -16,7 +16,7 @@ class AnthropicDialect : public Dialect {
   std::string whole(const std::vector<WholeAnswer>& answers, const BatchResult& result) override;
   std::string begin() override;
   std::string delta(const AnswerDelta& delta) override;
-  std::string finish(const AnswerFinish& finish) override;
+  std::string finish(const AnswerEnd& end) override;
   std::string end(const BatchResult& result) override;
   std::string error(const ApiError& error) override;
   std::string ping() const override;
@@ -36,7 +36,7 @@ class AnthropicDialect : public Dialect {
   std::size_t n_prompt_tokens_ = 0;
   Block block_ = Block::kNone;  // that is open
   int index_ = -1, call_ = -1;  // of the block that was opened last, and of its call
-  AnswerFinish finish_;
+  AnswerEnd end_;
 };
 
 // {"type": "error", "error": ..}

@@ -22,18 +22,12 @@ struct AnswerDelta {
   std::size_t offset = 0;          // characters of the answer's text before it
 };
 
-struct AnswerFinish {
-  int answer = 0;
-  AnswerCause cause = AnswerCause::kStop;
-  std::string stop;  // kStopText: the text
-};
-
 // An answer that is not streamed.
 struct WholeAnswer {
   ChatMessage message;               // its text in `content`, its thoughts in `reasoning`
   std::vector<BatchToken> tokens;    // where probabilities are wanted
   std::vector<std::size_t> offsets;  // [tokens]: characters of text before the piece that each belongs to
-  AnswerFinish finish;
+  AnswerEnd end;
 };
 
 // One request and its answer. Not thread-safe. What a request used, cached tokens among it, is in the BatchResult.
@@ -54,7 +48,7 @@ class Dialect {
   // it. Any may be empty.
   virtual std::string begin() { return ""; }
   virtual std::string delta(const AnswerDelta& delta) = 0;
-  virtual std::string finish(const AnswerFinish& finish) = 0;
+  virtual std::string finish(const AnswerEnd& end) = 0;
   virtual std::string end(const BatchResult& result) = 0;
   virtual std::string error(const ApiError& error) = 0;
   // Says that the server is still there. Clients pass over it.

@@ -120,11 +120,9 @@ Json LlamaDialect::probabilities(const std::vector<BatchToken>& tokens) const {
   return all;
 }
 
-Json LlamaDialect::last(const AnswerFinish& finish, const BatchResult& result) const {
-  const char* type = finish.cause == AnswerCause::kLength     ? "limit"
-                     : finish.cause == AnswerCause::kStopText ? "word"
-                                                              : "eos";
-  return {{"index", finish.answer},
+Json LlamaDialect::last(const AnswerEnd& end, const BatchResult& result) const {
+  const char* type = end.cause == AnswerCause::kLength ? "limit" : end.cause == AnswerCause::kStopText ? "word" : "eos";
+  return {{"index", end.answer},
           {"content", ""},
           {"tokens", Json::array()},
           {"id_slot", 0},
@@ -135,14 +133,14 @@ Json LlamaDialect::last(const AnswerFinish& finish, const BatchResult& result) c
           {"tokens_cached", result.cached_tokens},
           {"truncated", false},
           {"stop_type", type},
-          {"stopping_word", finish.stop},
+          {"stopping_word", end.stop},
           {"timings", timings_json(result)}};
 }
 
 std::string LlamaDialect::whole(const std::vector<WholeAnswer>& answers, const BatchResult& result) {
   Json all = Json::array();
   for (const WholeAnswer& answer : answers) {
-    Json one = last(answer.finish, result);
+    Json one = last(answer.end, result);
     one["content"] = answer.message.content;
     if (wants_probabilities_) one["completion_probabilities"] = probabilities(answer.tokens);
     all.push_back(std::move(one));
@@ -163,12 +161,12 @@ std::string LlamaDialect::delta(const AnswerDelta& delta) {
   return sse_text(chunk);
 }
 
-std::string LlamaDialect::finish(const AnswerFinish& finish) {
-  finish_ = finish;
+std::string LlamaDialect::finish(const AnswerEnd& end) {
+  end_ = end;
   return "";
 }
 
-std::string LlamaDialect::end(const BatchResult& result) { return sse_text(last(finish_, result)); }
+std::string LlamaDialect::end(const BatchResult& result) { return sse_text(last(end_, result)); }
 
 std::string LlamaDialect::error(const ApiError& error) { return sse_text(error.body()); }
 

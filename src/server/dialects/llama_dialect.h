@@ -15,13 +15,13 @@ class LlamaDialect : public Dialect {
   ApiRequest parse(const std::string& body, const Model& model, const RequestDefaults& defaults) override;
   std::string whole(const std::vector<WholeAnswer>& answers, const BatchResult& result) override;
   std::string delta(const AnswerDelta& delta) override;
-  std::string finish(const AnswerFinish& finish) override;
+  std::string finish(const AnswerEnd& end) override;
   std::string end(const BatchResult& result) override;
   std::string error(const ApiError& error) override;
   const std::string& id() const override { return id_; }
 
  private:
-  Json last(const AnswerFinish& finish, const BatchResult& result) const;
+  Json last(const AnswerEnd& end, const BatchResult& result) const;
   Json probabilities(const std::vector<BatchToken>& tokens) const;
 
   const Kind kind_;
@@ -31,7 +31,7 @@ class LlamaDialect : public Dialect {
   bool wants_probabilities_ = false;
   std::size_t n_prompt_tokens_ = 0;
   int n_deltas_ = 0;
-  AnswerFinish finish_;
+  AnswerEnd end_;
 };
 
 }  // namespace winnow::server

@@ -207,7 +207,7 @@ std::string OllamaDialect::whole(const std::vector<WholeAnswer>& answers, const 
   OrderedJson all = line(answer.message.content, answer.message.reasoning);
   if (!answer.message.tool_calls.empty()) all["message"]["tool_calls"] = calls_json(answer.message.tool_calls);
   if (wants_probabilities_) all["logprobs"] = probabilities(answer.tokens);
-  return to_ordered_text(last_line(std::move(all), answer.finish.cause, result));
+  return to_ordered_text(last_line(std::move(all), answer.end.cause, result));
 }
 
 std::string OllamaDialect::delta(const AnswerDelta& answer) {
@@ -224,8 +224,8 @@ std::string OllamaDialect::delta(const AnswerDelta& answer) {
   return line_text(made);
 }
 
-std::string OllamaDialect::finish(const AnswerFinish& finish) {
-  cause_ = finish.cause;
+std::string OllamaDialect::finish(const AnswerEnd& end) {
+  cause_ = end.cause;
   if (calls_.empty()) return "";
   OrderedJson all = line("", "");
   all["message"]["tool_calls"] = calls_json(calls_);

@@ -17,7 +17,7 @@ class OllamaDialect : public Dialect {
   ApiRequest parse(const std::string& body, const Model& model, const RequestDefaults& defaults) override;
   std::string whole(const std::vector<WholeAnswer>& answers, const BatchResult& result) override;
   std::string delta(const AnswerDelta& delta) override;
-  std::string finish(const AnswerFinish& finish) override;
+  std::string finish(const AnswerEnd& end) override;
   std::string end(const BatchResult& result) override;
   std::string error(const ApiError& error) override;
   // A line has no comments.

@@ -64,17 +64,17 @@ double likelihood(const WholeAnswer& answer) {
   return answer.tokens.empty() ? 0 : sum / static_cast<double>(answer.tokens.size());
 }
 
-// Of each n_asked answers the n_told likeliest.
-std::vector<const WholeAnswer*> best_of(const std::vector<WholeAnswer>& answers, int n_asked, int n_told) {
+// Of each n_sampled answers the n_returned likeliest.
+std::vector<const WholeAnswer*> best_of(const std::vector<WholeAnswer>& answers, int n_sampled, int n_returned) {
   std::vector<const WholeAnswer*> best;
-  for (std::size_t begin = 0; begin < answers.size(); begin += static_cast<std::size_t>(n_asked)) {
+  for (std::size_t begin = 0; begin < answers.size(); begin += static_cast<std::size_t>(n_sampled)) {
     std::vector<const WholeAnswer*> some;
-    for (int i = 0; i < n_asked; ++i) some.push_back(&answers[begin + static_cast<std::size_t>(i)]);
-    if (n_told < n_asked) {
+    for (int i = 0; i < n_sampled; ++i) some.push_back(&answers[begin + static_cast<std::size_t>(i)]);
+    if (n_returned < n_sampled) {
       std::stable_sort(some.begin(), some.end(),
                        [](const auto* a, const auto* b) { return likelihood(*a) > likelihood(*b); });
     }
-    best.insert(best.end(), some.begin(), some.begin() + n_told);
+    best.insert(best.end(), some.begin(), some.begin() + n_returned);
   }
   return best;
 }
@@ -113,17 +113,17 @@ ApiRequest OpenAiDialect::parse(const std::string& body, const Model& model, con
   model_ = &model;
   if (!request.model.empty()) model_name_ = request.model;
   n_answers_ = request.n_answers();
-  n_asked_ = request.batch.n_answers;
-  n_told_ = is_chat() ? n_asked_ : request.n_told;
+  n_sampled_ = request.batch.n_answers;
+  n_returned_ = is_chat() ? n_sampled_ : request.n_returned;
   echoes_ = request.echoes;
-  wants_probabilities_ = request.batch.n_probabilities >= 0 && request.tells_probabilities;
+  wants_probabilities_ = request.batch.n_probabilities >= 0 && request.returns_logprobs;
   wants_usage_ = request.wants_usage;
   wants_heads_ = request.wants_heads;
   return request;
 }
 
 std::string OpenAiDialect::echo_of(int answer) const {
-  return echoes_.empty() ? "" : echoes_[static_cast<std::size_t>(answer / n_asked_)];
+  return echoes_.empty() ? "" : echoes_[static_cast<std::size_t>(answer / n_sampled_)];
 }
 
 Json OpenAiDialect::head(const char* kind) const {
@@ -172,8 +172,8 @@ Json OpenAiDialect::probabilities(const std::vector<BatchToken>& tokens,
 Json OpenAiDialect::probabilities(const WholeAnswer& answer) const {
   if (!wants_probabilities_) return nullptr;
   if (scores_.empty()) return probabilities(answer.tokens, answer.offsets);
-  const std::string echo = echo_of(answer.finish.answer);
-  std::vector<BatchToken> tokens = scores_[static_cast<std::size_t>(answer.finish.answer / n_asked_)];
+  const std::string echo = echo_of(answer.end.answer);
+  std::vector<BatchToken> tokens = scores_[static_cast<std::size_t>(answer.end.answer / n_sampled_)];
   std::vector<std::size_t> offsets = offsets_in(echo, tokens, *model_);
   tokens.insert(tokens.end(), answer.tokens.begin(), answer.tokens.end());
   const std::size_t n_echoed = count_characters(echo);
@@ -182,7 +182,7 @@ Json OpenAiDialect::probabilities(const WholeAnswer& answer) const {
 }
 
 void OpenAiDialect::take_scores(const PromptScores& scores) {
-  scores_.resize(static_cast<std::size_t>(n_answers_ / n_asked_));
+  scores_.resize(static_cast<std::size_t>(n_answers_ / n_sampled_));
   scores_[static_cast<std::size_t>(scores.prompt)] = scores.tokens;
 }
 
@@ -212,8 +212,8 @@ std::string OpenAiDialect::delta(const AnswerDelta& delta) {
   return sse_text(chunk(delta.answer, content, logprobs, nullptr));
 }
 
-std::string OpenAiDialect::finish(const AnswerFinish& finish) {
-  return sse_text(chunk(finish.answer, is_chat() ? Json::object() : Json(""), nullptr, reason_text(finish.cause)));
+std::string OpenAiDialect::finish(const AnswerEnd& end) {
+  return sse_text(chunk(end.answer, is_chat() ? Json::object() : Json(""), nullptr, reason_text(end.cause)));
 }
 
 std::string OpenAiDialect::end(const BatchResult& result) {
@@ -237,15 +237,15 @@ Json OpenAiDialect::timings(const BatchResult& result) const {
 std::string OpenAiDialect::whole(const std::vector<WholeAnswer>& answers, const BatchResult& result) {
   Json whole = head(is_chat() ? "chat.completion" : "text_completion");
   whole["choices"] = Json::array();
-  for (const WholeAnswer* told : best_of(answers, n_asked_, n_told_)) {
-    const WholeAnswer& answer = *told;
+  for (const WholeAnswer* best : best_of(answers, n_sampled_, n_returned_)) {
+    const WholeAnswer& answer = *best;
     Json choice = {{"index", whole["choices"].size()},
-                   {"finish_reason", reason_text(answer.finish.cause)},
+                   {"finish_reason", reason_text(answer.end.cause)},
                    {"logprobs", probabilities(answer)}};
     if (is_chat()) {
       choice["message"] = message_json(answer.message);
     } else {
-      choice["text"] = echo_of(answer.finish.answer) + answer.message.content;
+      choice["text"] = echo_of(answer.end.answer) + answer.message.content;
     }
     whole["choices"].push_back(choice);
   }

@@ -19,7 +19,7 @@ class OpenAiDialect : public Dialect {
   std::string whole(const std::vector<WholeAnswer>& answers, const BatchResult& result) override;
   std::string begin() override;
   std::string delta(const AnswerDelta& delta) override;
-  std::string finish(const AnswerFinish& finish) override;
+  std::string finish(const AnswerEnd& end) override;
   std::string end(const BatchResult& result) override;
   std::string error(const ApiError& error) override;
   const std::string& id() const override { return id_; }
@@ -40,8 +40,8 @@ class OpenAiDialect : public Dialect {
   const std::string id_;
   const std::int64_t created_;
   std::string model_name_;
-  const Model* model_ = nullptr;                  // from parse() on
-  int n_answers_ = 0, n_asked_ = 1, n_told_ = 1;  // in all; for each prompt: asked of the model, told
+  const Model* model_ = nullptr;                        // from parse() on
+  int n_answers_ = 0, n_sampled_ = 1, n_returned_ = 1;  // in all; for each prompt: sampled, returned
   std::vector<std::string> echoes_;
   std::vector<std::vector<BatchToken>> scores_;  // of the prompts' tokens, where they are asked for
   bool wants_probabilities_ = false, wants_usage_ = false, wants_heads_ = false;

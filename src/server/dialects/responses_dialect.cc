@@ -116,7 +116,7 @@ std::string ResponsesDialect::whole(const std::vector<WholeAnswer>& answers, con
   for (const ChatToolCall& call : answer.message.tool_calls) {
     add(Kind::kCall, call.id, call.name).text = call.arguments;
   }
-  cause_ = answer.finish.cause;
+  cause_ = answer.end.cause;
   return to_ordered_text(finished(result));
 }
 
@@ -190,8 +190,8 @@ std::string ResponsesDialect::delta(const AnswerDelta& answer) {
   return text;
 }
 
-std::string ResponsesDialect::finish(const AnswerFinish& finish) {
-  cause_ = finish.cause;
+std::string ResponsesDialect::finish(const AnswerEnd& end) {
+  cause_ = end.cause;
   return close();
 }
 

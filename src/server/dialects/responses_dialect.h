@@ -20,7 +20,7 @@ class ResponsesDialect : public Dialect {
   std::string whole(const std::vector<WholeAnswer>& answers, const BatchResult& result) override;
   std::string begin() override;
   std::string delta(const AnswerDelta& delta) override;
-  std::string finish(const AnswerFinish& finish) override;
+  std::string finish(const AnswerEnd& end) override;
   std::string end(const BatchResult& result) override;
   std::string error(const ApiError& error) override;
   const std::string& id() const override { return id_; }
