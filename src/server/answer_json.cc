@@ -42,6 +42,11 @@ Json bytes_json(const std::string& bytes) {
   return list;
 }
 
+Json arguments_json(const std::string& arguments) {
+  Json json = Json::parse(arguments, nullptr, false);
+  return json.is_object() ? json : Json::object();
+}
+
 Json usage_json(const BatchResult& result) {
   return {{"prompt_tokens", result.prompt_tokens},
           {"completion_tokens", result.answer_tokens},

@@ -19,6 +19,8 @@ std::string sse_text(const Json& json, const char* name = nullptr);
 // JSON has no infinity: a token that cannot be is as good as impossible.
 double finite(float log_probability);
 Json bytes_json(const std::string& bytes);
+// A call's arguments as an object; {} for what the end of the tokens cut off.
+Json arguments_json(const std::string& arguments);
 
 Json usage_json(const BatchResult& result);
 // What the answer took, and what was kept for it.

@@ -10,7 +10,7 @@
 
 namespace winnow::server {
 
-using Json = nlohmann::json;
+using Json = nlohmann::ordered_json;  // names come in the order in which they were written
 
 class ApiError : public std::runtime_error {
  public:

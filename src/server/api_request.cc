@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "schema/schema_grammar.h"
+#include "server/body_json.h"
 #include "server/chat_fields.h"
 #include "server/chat_prompt.h"
 #include "server/completion_prompts.h"
@@ -18,6 +20,8 @@ namespace {
 constexpr int kMostStops = 16;
 constexpr std::size_t kMostStopBytes = 1024;
 constexpr int kMostProbabilities = 20;
+constexpr std::size_t kMostSchemaNames = 50'000;
+constexpr std::size_t kMostSchemaValues = 100'000;
 
 // Fields that would change the answer, and that nothing here honours.
 void refuse_unsupported(const Fields& fields, Endpoint endpoint) {
@@ -59,23 +63,35 @@ std::vector<std::string> parse_stops(const Fields& fields) {
   return stops;
 }
 
-std::string parse_grammar(const Fields& fields, const OrderedJson& ordered, std::vector<std::string>& warnings) {
+void check_size(const Json& schema, const Fields& fields) {
+  const JsonSize size = size_of(schema);
+  const auto refuse_more_than = [&](std::size_t n, std::size_t most, const std::string& what) {
+    if (n <= most) return;
+    fields.refuse("response_format", "has more than " + std::to_string(most) + " " + what + ": shorten it");
+  };
+  refuse_more_than(size.n_names, kMostSchemaNames, "names");
+  refuse_more_than(size.n_values, kMostSchemaValues, "values");
+}
+
+std::string parse_grammar(const Fields& fields, std::vector<std::string>& warnings) {
   const std::string grammar = fields.text("grammar").value_or("");
-  const std::optional<Json> format = fields.object("response_format");
-  if (!format) return grammar;
-  if (!grammar.empty()) fields.refuse("grammar", "and 'response_format' exclude each other");
-  const Fields inner(*format, "response_format.");
+  const Json* format = fields.object("response_format");
+  if (format == nullptr) return grammar;
+  if (!grammar.empty()) fields.refuse("grammar", "and '" + fields.path("response_format") + "' exclude each other");
+  const Fields inner = fields.inner("response_format", *format);
   const std::string type = inner.text("type").value_or("");
   if (type == "text") return "";
   if (type == "json_object") return json_object_grammar();  // with a schema it is a json_schema by now
   if (type != "json_schema") inner.refuse("type", "must be text, json_object or json_schema");
-  const std::optional<Json> schema = inner.object("json_schema");
-  if (!schema || !schema->contains("schema")) inner.refuse("json_schema", "must be an object with a 'schema'");
-  const bool is_strict = Fields(*schema, "response_format.json_schema.").boolean("strict").value_or(true);
+  const Json* named = inner.object("json_schema");
+  if (named == nullptr || !named->contains("schema")) inner.refuse("json_schema", "must be an object with a 'schema'");
+  const bool is_strict = inner.inner("json_schema", *named).boolean("strict").value_or(true);
+  const Json& schema = named->at("schema");
+  check_size(schema, fields);
   try {
-    return schema_grammar(ordered, &warnings, is_strict ? SchemaRules::Use::kPromise : SchemaRules::Use::kAdvice);
+    return schema_grammar(schema, &warnings, is_strict ? SchemaRules::Use::kPromise : SchemaRules::Use::kAdvice);
   } catch (const Error& error) {
-    throw ApiError(400, error.what(), "response_format");
+    throw ApiError(400, error.what(), fields.path("response_format"));
   }
 }
 
@@ -116,34 +132,6 @@ int parse_probabilities(const Fields& fields, Endpoint endpoint) {
 
 }  // namespace
 
-std::vector<OrderedJson> parameters_in_order(const Json& tools, const std::string& text) {
-  std::vector<OrderedJson> parameters;
-  if (!tools.is_array() || tools.empty()) return parameters;
-  for (const OrderedJson& tool : parse_ordered_field(text, "tools")) {
-    const auto in_order = OrderedJson::json_pointer("/function/parameters");
-    parameters.push_back(tool.contains(in_order) ? tool[in_order] : OrderedJson());
-  }
-  return parameters;
-}
-
-void write_arguments_in_order(Json& messages, const std::string& text) {
-  static constexpr std::array<FieldStep, 4> kArguments = {
-      {{1, "messages"}, {3, "tool_calls"}, {5, "function"}, {6, "arguments"}}};
-  if (!messages.is_array()) return;
-  std::optional<OrderedJson> in_order;
-  for (std::size_t i = 0; i < messages.size(); ++i) {
-    if (!messages[i].is_object() || !messages[i].contains("tool_calls")) continue;
-    Json& calls = messages[i]["tool_calls"];
-    for (std::size_t k = 0; calls.is_array() && k < calls.size(); ++k) {
-      const auto place = Json::json_pointer("/function/arguments");
-      if (!calls[k].contains(place) || !calls[k][place].is_object()) continue;
-      if (!in_order) in_order = parse_ordered(text, kArguments).at("messages");
-      const OrderedJson& arguments = in_order->at(i).at("tool_calls").at(k).at("function").at("arguments");
-      calls[k][place] = arguments.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
-    }
-  }
-}
-
 namespace {
 
 // Where clients put a schema: the field that names it, and the one beside it or below that has it.
@@ -160,12 +148,14 @@ constexpr std::array<SchemaPlace, 6> kSchemaPlaces = {{
     {"extra_body", "/guided_json"},              // vLLM's, of clients that do not unpack it
 }};
 
+std::string tool_path(std::size_t i) { return "tools[" + std::to_string(i) + "]"; }
+
 }  // namespace
 
-void take_schema(RequestBody& body, const std::string& text) {
+void take_schema(RequestBody& body) {
   const Fields fields(body.fields);
   const SchemaPlace* found = nullptr;
-  Json schema;
+  const Json* schema = nullptr;
   for (const SchemaPlace& place : kSchemaPlaces) {
     const Json* field = fields.find(place.field);
     if (field == nullptr) continue;
@@ -183,49 +173,58 @@ void take_schema(RequestBody& body, const std::string& text) {
       fields.refuse(name, "and '" + std::string(found->field) + "' exclude each other");
     }
     found = &place;
-    schema = *given;
+    schema = given;
   }
-  if (found == nullptr) return;
-  body.schema = parse_ordered_field(text, found->field);
-  if (found->inner != nullptr) body.schema = OrderedJson(body.schema[OrderedJson::json_pointer(found->inner)]);
-  const auto format = body.fields.find("response_format");
   const bool is_openais = found == &kSchemaPlaces.front();
-  if (is_openais) return;
-  if (format != body.fields.end() && format->is_object()) {
+  if (found == nullptr || is_openais) return;
+  if (const Json* format = fields.find("response_format"); format != nullptr && format->is_object()) {
     const Json type = format->value("type", Json());
     if (type != "json_object" && type != "json_schema" && type != "text") return;  // refused where it is read
   }
-  body.fields["response_format"] = {{"type", "json_schema"}, {"json_schema", {{"schema", std::move(schema)}}}};
+  Json format = {{"type", "json_schema"}, {"json_schema", {{"schema", *schema}}}};
+  body.fields["response_format"] = std::move(format);
+  body.names["response_format"] = found->field;
 }
 
-RequestBody::RequestBody(const std::string& text) : fields(parse_body(text)) {
-  // What is not as it must be is refused where it is read.
-  const auto tools = fields.find("tools");
-  if (tools != fields.end()) parameters = parameters_in_order(*tools, text);
-  if (const auto messages = fields.find("messages"); messages != fields.end())
-    write_arguments_in_order(*messages, text);
-  take_schema(*this, text);
+// What is not as it must be is refused where it is read.
+RequestBody::RequestBody(Json body) : fields(std::move(body)) { take_schema(*this); }
+
+void RequestBody::add_tool(std::size_t i, Json function) {
+  Json& tools = fields["tools"];
+  names[tool_path(tools.size())] = tool_path(i);
+  tools.push_back({{"type", "function"}, {"function", std::move(function)}});
+}
+
+void RequestBody::keep_tools(const std::function<bool(const Json& name)>& is_kept) {
+  Json kept = Json::array();
+  for (std::size_t i = 0; i < fields["tools"].size(); ++i) {
+    Json& tool = fields["tools"][i];
+    if (!is_kept(tool["function"].value("name", Json()))) continue;
+    names[tool_path(kept.size())] = names[tool_path(i)];
+    kept.push_back(std::move(tool));
+  }
+  fields["tools"] = std::move(kept);
 }
 
 ApiRequest parse_request(Endpoint endpoint, const RequestBody& body, const Model& model,
                          const RequestDefaults& defaults) {
-  const Fields fields(body.fields);
+  const Fields fields(body.fields, "", &body.names);
   refuse_unsupported(fields, endpoint);
 
   ApiRequest request{.endpoint = endpoint};
   request.warnings = body.warnings;
   request.model = fields.text("model").value_or("");
   request.is_streamed = fields.boolean("stream").value_or(false);
-  if (const std::optional<Json> options = fields.object("stream_options")) {
+  if (const Json* options = fields.object("stream_options")) {
     if (!request.is_streamed) fields.refuse("stream_options", "needs 'stream': true");
-    request.wants_usage = Fields(*options, "stream_options.").boolean("include_usage").value_or(false);
+    request.wants_usage = fields.inner("stream_options", *options).boolean("include_usage").value_or(false);
   }
   request.stops = parse_stops(fields);
   request.n_own_stops = request.stops.size();
 
   BatchRequest& batch = request.batch;
   batch.sampling = parse_sampling(fields, model, defaults.sampling, request.warnings);
-  if (std::string grammar = parse_grammar(fields, body.schema, request.warnings); !grammar.empty())
+  if (std::string grammar = parse_grammar(fields, request.warnings); !grammar.empty())
     batch.sampling.grammar = std::move(grammar);
   batch.n_probabilities = parse_probabilities(fields, endpoint);
   batch.n_answers = static_cast<int>(fields.integer("n", 1, defaults.n_parallel).value_or(1));
@@ -253,7 +252,7 @@ ApiRequest parse_request(Endpoint endpoint, const RequestBody& body, const Model
     apply_kv(kv, defaults, prompts.tokens.front(), batch);
     return request;
   }
-  ChatFields chat = parse_chat(fields, body.parameters, !batch.sampling.grammar.empty());
+  ChatFields chat = parse_chat(fields, !batch.sampling.grammar.empty());
   request.warnings.insert(request.warnings.end(), chat.warnings.begin(), chat.warnings.end());
   PromptTokens parts = chat_tokens(model, std::move(chat), kv.document, n_ctx, request);
   if (request.format != nullptr && request.is_streamed && batch.n_probabilities >= 0) {

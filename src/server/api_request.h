@@ -1,7 +1,9 @@
 // A request's JSON as what the batch is asked.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -28,19 +30,22 @@ enum class Endpoint { kChat, kCompletion };
 // What parse_request reads: the fields of OpenAI's chats and completions, which other dialects are translated to.
 struct RequestBody {
   RequestBody() = default;
-  // Throws ApiError(400).
-  explicit RequestBody(const std::string& text);
+  // Of a client that speaks OpenAI's dialect. Throws ApiError(400).
+  explicit RequestBody(Json body);
+
+  // Adds a function to "tools" that is the client's tool number `i`.
+  void add_tool(std::size_t i, Json function);
+  // Removes the functions whose names are not kept.
+  void keep_tools(const std::function<bool(const Json& name)>& is_kept);
 
   Json fields = Json::object();
-  // Answers are written in the order of their schema, which `fields` does not keep.
-  std::vector<OrderedJson> parameters;  // of fields.tools, by number
-  OrderedJson schema;                   // fields.response_format.json_schema.schema
-  std::vector<std::string> warnings;    // for the log: what a dialect has left out
+  FieldNames names;                   // the client's
+  std::vector<std::string> warnings;  // for the log: what a dialect has left out
 };
 
-// A schema that the body `text` has somewhere else than OpenAI (where clients of llama-server, vLLM and others put it)
-// becomes fields.response_format, and body.schema. Throws ApiError(400), also for two.
-void take_schema(RequestBody& body, const std::string& text);
+// A schema that stands somewhere else than OpenAI has it (where clients of llama-server, vLLM and others put it)
+// becomes the "response_format". Throws ApiError(400), also for two.
+void take_schema(RequestBody& body);
 
 struct ApiRequest {
   Endpoint endpoint = Endpoint::kChat;
@@ -65,13 +70,6 @@ struct ApiRequest {
   std::size_t n_prompt_tokens() const { return batch.context.size() + batch.prompt.size(); }  // of the first prompt
   int n_answers() const { return batch.n_answers * static_cast<int>(1 + more.size()); }
 };
-
-// Of the field "tools" of the body `text`, as OpenAI has it; empty for one that is not as it must be.
-std::vector<OrderedJson> parameters_in_order(const Json& tools, const std::string& text);
-
-// Arguments of earlier calls in `messages`, of the body `text`, that are objects become their text, with the names in
-// their order: templates show them to the model as it has written them.
-void write_arguments_in_order(Json& messages, const std::string& text);
 
 // Throws ApiError for a request that is not understood or asks for what there is not, and
 // winnow::Error.

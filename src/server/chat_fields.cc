@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/utf8.h"
+#include "server/body_json.h"
 
 namespace winnow::server {
 namespace {
@@ -13,7 +14,6 @@ constexpr std::size_t kMostTools = 128;
 constexpr std::size_t kMostNameBytes = 128;  // Anthropic's; OpenAI has 64
 // Of all tools' schemas: what they take, on the thread of the request, grows with them.
 constexpr std::size_t kMostSchemaValues = 50'000;
-constexpr int kMostArgumentLevels = 64;
 
 // `placeholders`: what takes the place of other parts, in the answers of tools: a conversation that has one goes on.
 std::string parse_content(const Json& content, const Fields& fields, std::vector<std::string>* placeholders) {
@@ -36,14 +36,21 @@ std::string parse_content(const Json& content, const Fields& fields, std::vector
   return text;
 }
 
-// JSON that is not nested too deeply for whoever renders it.
-bool is_usable_json(const std::string& text) {
-  bool is_too_deep = false;
-  const auto watch = [&](int depth, Json::parse_event_t, Json&) {
-    is_too_deep |= depth > kMostArgumentLevels;
-    return !is_too_deep;
-  };
-  return !Json::parse(text, watch, false).is_discarded() && !is_too_deep;
+// The arguments of a call as their text, in the order in which the model has written them.
+std::string parse_arguments(const Fields& function) {
+  const Json* arguments = function.find("arguments");
+  if (arguments == nullptr) return "{}";
+  if (!arguments->is_string()) return to_text(*arguments);
+  const auto& text = arguments->get_ref<const std::string&>();
+  if (text.find_first_not_of(" \n\r\t") == std::string::npos) return "{}";  // a call of none
+  try {
+    parse_json(text);
+  } catch (const ApiError&) {
+    function.refuse("arguments", "must be JSON, nested at most " + std::to_string(kMostJsonLevels) +
+                                     " levels deep, of " + std::to_string(kMostNamesOfObject) +
+                                     " names in one object at most");
+  }
+  return text;
 }
 
 std::vector<ChatToolCall> parse_calls(const Fields& message) {
@@ -52,31 +59,21 @@ std::vector<ChatToolCall> parse_calls(const Fields& message) {
   if (list == nullptr) return calls;
   if (!list->is_array()) message.refuse("tool_calls", "must be a list");
   for (const Json& one : *list) {
-    const std::string place = message.path("tool_calls[" + std::to_string(calls.size()) + "].");
     if (!one.is_object()) message.refuse("tool_calls", "must be a list of objects");
-    const Fields call(one, place);
-    const std::optional<Json> function = call.object("function");
-    if (!function) call.refuse("function", "is missing");
-    const Fields inner(*function, place + "function.");
+    const Fields call = message.inner("tool_calls", calls.size(), one);
+    const Json* function = call.object("function");
+    if (function == nullptr) call.refuse("function", "is missing");
+    const Fields inner = call.inner("function", *function);
     ChatToolCall& made = calls.emplace_back();
     made.id = call.text("id").value_or("");
     made.name = inner.text("name").value_or("");
     if (made.name.empty()) inner.refuse("name", "is missing");
-    const Json* arguments = inner.find("arguments");
-    made.arguments = arguments == nullptr     ? "{}"
-                     : arguments->is_string() ? arguments->get<std::string>()
-                                              : to_text(*arguments);
-    if (made.arguments.find_first_not_of(" \n\r\t") == std::string::npos) made.arguments = "{}";  // a call of none
-    if (!is_usable_json(made.arguments)) {
-      inner.refuse("arguments", "must be JSON, nested at most " + std::to_string(kMostArgumentLevels) + " levels deep");
-    }
+    made.arguments = parse_arguments(inner);
   }
   return calls;
 }
 
-ChatMessage parse_message(const Json& one, const std::string& place, std::vector<std::string>& warnings) {
-  if (!one.is_object()) throw ApiError(400, "'" + place + "' must be an object", "messages");
-  const Fields message(one, place);
+ChatMessage parse_message(const Json& one, const Fields& message, std::vector<std::string>& warnings) {
   ChatMessage made;
   made.role = message.text("role").value_or("");
   if (made.role == "function") message.refuse("role", "is an old one: answer calls with role 'tool'");
@@ -108,7 +105,8 @@ std::vector<ChatMessage> parse_messages(const Fields& fields, std::vector<std::s
   }
   std::vector<ChatMessage> messages;
   for (const Json& one : *json) {
-    messages.push_back(parse_message(one, "messages[" + std::to_string(messages.size()) + "].", warnings));
+    if (!one.is_object()) fields.refuse("messages", "must be a list of objects");
+    messages.push_back(parse_message(one, fields.inner("messages", messages.size(), one), warnings));
   }
   // A tool's answer says which call it belongs to; many templates want the tool's name instead.
   std::map<std::string, std::string> names;
@@ -120,16 +118,7 @@ std::vector<ChatMessage> parse_messages(const Fields& fields, std::vector<std::s
   return messages;
 }
 
-// Values in JSON.
-std::size_t count_values(const Json& json) {
-  std::size_t n = 1;
-  if (json.is_structured()) {
-    for (const Json& value : json) n += count_values(value);
-  }
-  return n;
-}
-
-std::vector<ChatTool> parse_tools(const Fields& fields, const std::vector<OrderedJson>& parameters_in_order) {
+std::vector<ChatTool> parse_tools(const Fields& fields) {
   std::vector<ChatTool> tools;
   const Json* list = fields.find("tools");
   if (list == nullptr) return tools;
@@ -137,13 +126,12 @@ std::vector<ChatTool> parse_tools(const Fields& fields, const std::vector<Ordere
   if (list->size() > kMostTools) fields.refuse("tools", "may have " + std::to_string(kMostTools) + " entries at most");
   std::size_t n_values = 0;
   for (const Json& one : *list) {
-    const std::string place = "tools[" + std::to_string(tools.size()) + "].";
     if (!one.is_object()) fields.refuse("tools", "must be a list of objects");
-    const Fields tool(one, place);
+    const Fields tool = fields.inner("tools", tools.size(), one);
     if (tool.text("type").value_or("function") != "function") tool.refuse("type", "must be function");
-    const std::optional<Json> object = tool.object("function");
-    if (!object) tool.refuse("function", "is missing");
-    const Fields function(*object, place + "function.");
+    const Json* object = tool.object("function");
+    if (object == nullptr) tool.refuse("function", "is missing");
+    const Fields function = tool.inner("function", *object);
     ChatTool& made = tools.emplace_back();
     made.name = function.text("name").value_or("");
     const auto is_letter = [](unsigned char c) { return std::isalnum(c) != 0 || c == '_' || c == '-' || c == '.'; };
@@ -156,13 +144,12 @@ std::vector<ChatTool> parse_tools(const Fields& fields, const std::vector<Ordere
     const Json* parameters = function.find("parameters");
     if (parameters != nullptr && *parameters != true) {
       if (!parameters->is_object()) function.refuse("parameters", "must be a JSON schema");
-      n_values += count_values(*parameters);
+      n_values += size_of(*parameters).n_values;
       if (n_values > kMostSchemaValues) {
         function.refuse("parameters",
                         "of all tools have more than " + std::to_string(kMostSchemaValues) + " values: shorten them");
       }
-      made.parameters =
-          parameters_in_order.at(tools.size() - 1).dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
+      made.parameters = to_text(*parameters);
     }
   }
   return tools;
@@ -180,13 +167,14 @@ void parse_tool_choice(const Fields& fields, ChatOptions& options) {
     return;
   }
   if (!choice->is_object()) fields.refuse("tool_choice", "must be auto, none, required or a function");
-  const std::optional<Json> function = Fields(*choice, "tool_choice.").object("function");
-  const std::string name = function ? Fields(*function, "tool_choice.function.").text("name").value_or("") : "";
+  const Json nothing = Json::object();
+  const Fields inner = fields.inner("tool_choice", *choice);
+  const Json* object = inner.object("function");
+  const Fields function = inner.inner("function", object == nullptr ? nothing : *object);
+  const std::string name = function.text("name").value_or("");
   const auto found =
       std::find_if(options.tools.begin(), options.tools.end(), [&](const ChatTool& tool) { return tool.name == name; });
-  if (found == options.tools.end()) {
-    throw ApiError(400, "'tool_choice.function.name' must be that of one of the tools", "tool_choice.function.name");
-  }
+  if (found == options.tools.end()) function.refuse("name", "must be that of one of the tools");
   options.tools = {*found};
   options.tool_choice = ToolChoice::kRequired;
   options.parallel_tool_calls = false;  // it is called once, unless the request says otherwise
@@ -195,7 +183,7 @@ void parse_tool_choice(const Fields& fields, ChatOptions& options) {
 void parse_thinking(const Fields& fields, bool has_grammar, ChatOptions& options) {
   // What the answer must look like leaves no room for thoughts before it.
   options.enable_thinking = !has_grammar;
-  if (const std::optional<Json> arguments = fields.object("chat_template_kwargs")) {
+  if (const Json* arguments = fields.object("chat_template_kwargs")) {
     if (arguments->size() > 64) fields.refuse("chat_template_kwargs", "may have 64 fields at most");
     static const std::set<std::string> kTaken = {"messages", "tools", "bos_token", "eos_token",
                                                  "add_generation_prompt"};
@@ -204,7 +192,7 @@ void parse_thinking(const Fields& fields, bool has_grammar, ChatOptions& options
         fields.refuse("chat_template_kwargs", "may not have '" + name + "', which the server sets");
       if (name != "enable_thinking") options.arguments[name] = to_text(value);
     }
-    const auto on = Fields(*arguments, "chat_template_kwargs.").boolean("enable_thinking");
+    const auto on = fields.inner("chat_template_kwargs", *arguments).boolean("enable_thinking");
     if (on) options.enable_thinking = *on;
   }
   if (const auto effort = fields.text("reasoning_effort")) {
@@ -231,13 +219,14 @@ std::string left_out(const std::string& type, std::vector<std::string>& warnings
   return "[" + name + ": left out]";
 }
 
-ChatFields parse_chat(const Fields& fields, const std::vector<OrderedJson>& parameters, bool has_grammar) {
+ChatFields parse_chat(const Fields& fields, bool has_grammar) {
   ChatFields chat;
   chat.messages = parse_messages(fields, chat.warnings);
-  chat.options.tools = parse_tools(fields, parameters);
+  chat.options.tools = parse_tools(fields);
   parse_tool_choice(fields, chat.options);
   if (has_grammar && !chat.options.tools.empty() && chat.options.tool_choice != ToolChoice::kNone) {
-    fields.refuse("tools", "exclude 'grammar' and 'response_format', since calls have a form of their own");
+    fields.refuse("tools", "exclude '" + fields.path("grammar") + "' and '" + fields.path("response_format") +
+                               "', since calls have a form of their own");
   }
   if (const auto is_parallel = fields.boolean("parallel_tool_calls")) chat.options.parallel_tool_calls = is_parallel;
   parse_thinking(fields, has_grammar, chat.options);

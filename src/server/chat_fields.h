@@ -15,9 +15,9 @@ struct ChatFields {
   std::vector<std::string> warnings;  // what was left out
 };
 
-// `parameters`: of the tools, in the order of their text. has_grammar: the answer follows a grammar of the request's
-// own, which excludes calls and, unless it is asked for, thinking. Throws ApiError(400).
-ChatFields parse_chat(const Fields& fields, const std::vector<OrderedJson>& parameters, bool has_grammar);
+// has_grammar: the answer follows a grammar of the request's own, which excludes calls and, unless it is asked for,
+// thinking. Throws ApiError(400).
+ChatFields parse_chat(const Fields& fields, bool has_grammar);
 
 // What a message has in the place of a part that cannot be shown to the model, of this type; a warning says so.
 std::string left_out(const std::string& type, std::vector<std::string>& warnings);

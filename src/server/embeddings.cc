@@ -152,10 +152,8 @@ Json row_json(const std::vector<float>& row, bool is_base64) {
 
 }  // namespace
 
-EmbeddingsRequest parse_openai_embeddings(const std::string& body, const Model& model,
-                                          const RequestDefaults& defaults) {
-  const Json json = parse_body(body);
-  const Fields fields(json);
+EmbeddingsRequest parse_openai_embeddings(const Json& body, const Model& model, const RequestDefaults& defaults) {
+  const Fields fields(body);
   EmbeddingsRequest request;
   const std::string encoding = fields.text("encoding_format").value_or("float");
   if (encoding != "float" && encoding != "base64") fields.refuse("encoding_format", "must be float or base64");
@@ -169,9 +167,8 @@ EmbeddingsRequest parse_openai_embeddings(const std::string& body, const Model& 
   return request;
 }
 
-EmbeddingsRequest parse_ollama_embed(const std::string& body, const Model& model, const RequestDefaults& defaults) {
-  const Json json = parse_body(body);
-  const Fields fields(json);
+EmbeddingsRequest parse_ollama_embed(const Json& body, const Model& model, const RequestDefaults& defaults) {
+  const Fields fields(body);
   check_dimensions(fields, model);
   const bool is_cut_off = fields.boolean("truncate").value_or(true);
   const std::int32_t n_ctx = context_of(model, defaults);
@@ -188,10 +185,8 @@ EmbeddingsRequest parse_ollama_embed(const std::string& body, const Model& model
   return request;
 }
 
-EmbeddingsRequest parse_ollama_embeddings(const std::string& body, const Model& model,
-                                          const RequestDefaults& defaults) {
-  const Json json = parse_body(body);
-  const Fields fields(json);
+EmbeddingsRequest parse_ollama_embeddings(const Json& body, const Model& model, const RequestDefaults& defaults) {
+  const Fields fields(body);
   const std::optional<std::string> prompt = fields.text("prompt");
   if (!prompt) fields.refuse("prompt", "is missing");
   if (prompt->empty()) return EmbeddingsRequest();

@@ -24,9 +24,9 @@ struct Embeddings {
 
 // Bodies of OpenAI's /v1/embeddings, and of ollama's routes. Throw ApiError(400), and Error for texts that cannot be
 // read.
-EmbeddingsRequest parse_openai_embeddings(const std::string& body, const Model& model, const RequestDefaults& defaults);
-EmbeddingsRequest parse_ollama_embed(const std::string& body, const Model& model, const RequestDefaults& defaults);
-EmbeddingsRequest parse_ollama_embeddings(const std::string& body, const Model& model, const RequestDefaults& defaults);
+EmbeddingsRequest parse_openai_embeddings(const Json& body, const Model& model, const RequestDefaults& defaults);
+EmbeddingsRequest parse_ollama_embed(const Json& body, const Model& model, const RequestDefaults& defaults);
+EmbeddingsRequest parse_ollama_embeddings(const Json& body, const Model& model, const RequestDefaults& defaults);
 
 // Embeds one input after the other, so that a long list of them does not keep other requests waiting. Throws ApiError
 // past the deadline, once the client is gone, and for what fails.

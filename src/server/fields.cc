@@ -1,87 +1,35 @@
 #include "server/fields.h"
 
-#include <algorithm>
-#include <array>
 #include <cmath>
-#include <vector>
+#include <utility>
 
 #include "base/numbers.h"
 
 namespace winnow::server {
-namespace {
 
-constexpr int kMostLevels = 64;
-constexpr int kMostOrderedKeys = 50'000;
-constexpr int kMostKeysOfObject = 2'500;  // they are compared with each other
-constexpr int kMostOrderedValues = 100'000;
-
-}  // namespace
-
-Json parse_body(const std::string& text) {
-  bool is_too_deep = false;
-  const auto watch = [&](int depth, Json::parse_event_t, Json&) {
-    if (depth > kMostLevels) is_too_deep = true;
-    return depth <= kMostLevels;  // false: what is below is not stored
-  };
-  Json json;
-  try {
-    json = Json::parse(text, watch);
-  } catch (const Json::parse_error& error) {
-    throw ApiError(400, "the body is not JSON, at byte " + std::to_string(error.byte));
-  } catch (const Json::exception& error) {
-    throw ApiError(400, std::string("the body is not JSON that can be used: ") + error.what());
-  }
-  if (is_too_deep) {
-    throw ApiError(400, "the body is nested deeper than " + std::to_string(kMostLevels) + " levels: flatten it");
-  }
-  if (!json.is_object()) throw ApiError(400, "the body must be a JSON object");
-  return json;
+Fields Fields::inner(const std::string& name, const Json& object) const {
+  Fields made(object, path(name), names_);
+  if (made.path_ != path_) made.path_ += '.';
+  made.place_ = place_ + name + ".";
+  return made;
 }
 
-OrderedJson parse_ordered(const std::string& text, std::span<const FieldStep> path) {
-  int n_keys = 0, n_values = 0, most_keys = 0, most_values = 0;  // under the last name
-  std::array<int, kMostLevels + 2> n_of_object{};                // names, by the depth at which they stand
-  int most_of_object = 0;
-  std::vector<bool> is_under(path.size());  // the names that what is read stands under
-  const auto only_path = [&](int depth, OrderedJson::parse_event_t event, OrderedJson& parsed) -> bool {
-    using Event = OrderedJson::parse_event_t;
-    const auto step = std::find_if(path.begin(), path.end(), [&](const FieldStep& s) { return s.depth == depth; });
-    if (event == Event::key && step != path.end()) {
-      const auto i = static_cast<std::size_t>(step - path.begin());
-      std::fill(is_under.begin() + static_cast<std::ptrdiff_t>(i), is_under.end(), false);
-      n_keys = n_values = 0;
-      return is_under[i] = (i == 0 || is_under[i - 1]) && parsed == step->name;
-    }
-    const auto level = static_cast<std::size_t>(std::min(depth, kMostLevels));
-    if (event == Event::object_start) n_of_object[level + 1] = 0;
-    if (event == Event::key) {
-      if (is_under.back()) {
-        most_keys = std::max(most_keys, ++n_keys);
-        most_of_object = std::max(most_of_object, ++n_of_object[level]);
-      }
-      return is_under.back() && n_keys <= kMostOrderedKeys && n_of_object[level] <= kMostKeysOfObject;
-    }
-    if (event == Event::value && is_under.back()) most_values = std::max(most_values, ++n_values);
-    return n_values <= kMostOrderedValues;
-  };
-  OrderedJson body = OrderedJson::parse(text, only_path);
-  const auto refuse_beyond = [&](int n, int most, const std::string& what) {
-    if (n <= most) return;
-    throw ApiError(
-        400,
-        "'" + std::string(path.back().name) + "' has more than " + std::to_string(most) + " " + what + ": shorten it",
-        std::string(path.front().name));
-  };
-  refuse_beyond(most_keys, kMostOrderedKeys, "names");
-  refuse_beyond(most_of_object, kMostKeysOfObject, "names in one object");
-  refuse_beyond(most_values, kMostOrderedValues, "values");
-  return body;
+Fields Fields::inner(const std::string& name, std::size_t i, const Json& object) const {
+  const std::string ours = name + "[" + std::to_string(i) + "]";
+  const std::string theirs = renamed(ours);
+  Fields made(object, theirs == ours ? path(name) + ours.substr(name.size()) : path_ + theirs, names_);
+  made.path_ += '.';
+  made.place_ = place_ + name + "[].";
+  return made;
 }
 
-OrderedJson parse_ordered_field(const std::string& text, const std::string& name) {
-  const FieldStep field{1, name};
-  return parse_ordered(text, {&field, 1}).value(name, OrderedJson());
+std::string Fields::renamed(const std::string& name) const {
+  if (names_ == nullptr) return name;
+  const auto found = names_->find(place_ + name);
+  return found == names_->end() ? name : found->second;
 }
+
+std::string Fields::path(const std::string& name) const { return path_ + renamed(name); }
 
 const Json* Fields::find(const std::string& name) const {
   const auto found = object_.find(name);
@@ -138,11 +86,18 @@ std::optional<double> Fields::number(const std::string& name, double lowest, dou
   return value;
 }
 
-std::optional<Json> Fields::object(const std::string& name) const {
+const Json* Fields::object(const std::string& name) const {
   const Json* json = find(name);
-  if (json == nullptr) return std::nullopt;
-  if (!json->is_object()) refuse(name, "must be an object");
-  return *json;
+  if (json != nullptr && !json->is_object()) refuse(name, "must be an object");
+  return json;
+}
+
+Json take(Json& object, const std::string& name) {
+  const auto found = object.find(name);
+  if (found == object.end()) return nullptr;
+  Json value = std::move(*found);
+  object.erase(found);
+  return value;
 }
 
 }  // namespace winnow::server

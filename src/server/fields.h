@@ -1,51 +1,55 @@
-// Fields of a request's JSON, checked: a wrong one is an ApiError(400) that names it.
+// Fields of a request's JSON, checked: a wrong one is an ApiError(400) that names it as the client does.
 #pragma once
 
+#include <cstddef>
+#include <map>
 #include <optional>
-#include <span>
 #include <string>
-#include <string_view>
 
 #include "server/api_error.h"
 
 namespace winnow::server {
 
-// Parses a body: UTF-8, an object, not nested deeper than 64 levels. Throws ApiError(400).
-Json parse_body(const std::string& text);
+// What a client calls the fields of OpenAI's API that its request was translated to: "max_tokens" is Responses'
+// "max_output_tokens". A name on the left has what it stands in before it ("tools[].function"), one on the right has
+// not; an empty one says that the client's request has no such level. "tools[0]" is an entry that has another number.
+using FieldNames = std::map<std::string, std::string>;
 
-using OrderedJson = nlohmann::ordered_json;  // names come in the order of the text
-
-// A name, and how many objects and lists it stands in: 1 for a field of the body.
-struct FieldStep {
-  int depth;
-  std::string_view name;
-};
-
-// Of a body that parse_body has accepted what stands under these names, one in the other: with all names in their
-// order. Everything else is left out, but lists keep their lengths. Looking names up in it is linear: throws
-// ApiError(400) for more than 50,000 of them, 2,500 in one object or 100,000 values under the last name, each time it
-// is there.
-OrderedJson parse_ordered(const std::string& text, std::span<const FieldStep> path);
-OrderedJson parse_ordered_field(const std::string& text, const std::string& name);
-
-// A field that is missing or null is not there. `path` is what stands before the name in messages ("kv.").
+// The fields of one object. A field that is missing or null is not there.
 class Fields {
  public:
-  explicit Fields(const Json& object, std::string path = "") : object_(object), path_(std::move(path)) {}
+  // `path` is what stands before a name in messages ("kv."). `object` and `names` have to outlive this.
+  explicit Fields(const Json& object, std::string path = "", const FieldNames* names = nullptr)
+      : object_(object), path_(std::move(path)), names_(names) {}
 
+  // Returns the fields of an object that stands in the field `name`, or in its list at `i`.
+  Fields inner(const std::string& name, const Json& object) const;
+  Fields inner(const std::string& name, std::size_t i, const Json& object) const;
+
+  // All return nothing (or null) for a field that is not there, and throw ApiError(400) for one of another type or out
+  // of range.
   const Json* find(const std::string& name) const;
   std::optional<std::string> text(const std::string& name) const;
   std::optional<bool> boolean(const std::string& name) const;
   std::optional<std::int64_t> integer(const std::string& name, std::int64_t lowest, std::int64_t highest) const;
   std::optional<double> number(const std::string& name, double lowest, double highest) const;
-  std::optional<Json> object(const std::string& name) const;
+  const Json* object(const std::string& name) const;
 
-  std::string path(const std::string& name) const { return path_ + name; }
+  // Returns the field's name as the client has it, with what it stands in: "tools[0].name".
+  std::string path(const std::string& name) const;
   [[noreturn]] void refuse(const std::string& name, const std::string& what) const;
 
  private:
+  // The client's name of `name`, which stands here.
+  std::string renamed(const std::string& name) const;
+
   const Json& object_;
-  std::string path_;
+  std::string path_;   // the client's
+  std::string place_;  // ours, as FieldNames have it
+  const FieldNames* names_;
 };
+
+// Takes a field out of an object; null where it is not there.
+Json take(Json& object, const std::string& name);
 
 }  // namespace winnow::server

@@ -59,7 +59,10 @@ SessionOptions full_session(const RequestDefaults& defaults) {
 
 KvFields parse_kv(const Fields& fields) {
   KvFields kv;
-  const Json object = fields.object("kv").value_or(Json::object());
+  const Json nothing = Json::object();
+  const Json* given = fields.object("kv");
+  const Json& object = given == nullptr ? nothing : *given;
+  const Fields inner = fields.inner("kv", object);
   static const std::set<std::string> kNames = {"evict", "budget", "context", "question_aware",
                                                "keep",  "reuse",  "heads"};
   for (const auto& [name, value] : object.items()) {
@@ -69,7 +72,6 @@ KvFields parse_kv(const Fields& fields) {
         "there is no field 'kv." + name + "'; there are evict, budget, context, question_aware, keep, reuse and heads",
         "kv." + name);
   }
-  const Fields inner(object, "kv.");
   kv.evict = inner.text("evict");
   // head-file and profile: a client must not have the server open files.
   if (kv.evict && kv.evict->find("file") != std::string::npos) {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/utf8.h"
+#include "server/body_json.h"
 #include "server/dialects/anthropic_dialect.h"
 #include "server/dialects/llama_dialect.h"
 #include "server/dialects/llama_json.h"
@@ -16,7 +17,6 @@
 #include "server/kv_json.h"
 #include "server/page.h"
 #include "server/service.h"
-#include "server/translation.h"
 #include "winnow/version.h"
 
 namespace winnow::server {
@@ -60,7 +60,7 @@ void Service::add_dialect_routes() {
   };
   for (const auto& [path, make] : routes) {
     post(path, [this, make = make](Batch& batch, const httplib::Request& request, httplib::Response& response) {
-      generate(make(), batch, request, response);
+      generate(make(), batch, parse_body(request.body), response);
     });
   }
 }
@@ -70,13 +70,12 @@ void Service::add_ollama_routes() {
   for (const auto& [path, kind] : {std::pair("/api/chat", Kind::kChat), std::pair("/api/generate", Kind::kGenerate)}) {
     post(path, [this, kind = kind](Batch& batch, const httplib::Request& request, httplib::Response& response) {
       auto dialect = std::make_unique<OllamaDialect>(kind, options_.model_name);
-      const Json body = parse_body(request.body);
+      Json body = parse_body(request.body);
       if (is_ollama_load(body)) {
-        const OrderedJson answer = dialect->nothing_said(is_ollama_unload(body) ? "unload" : "load");
-        response.set_content(to_ordered_text(answer), "application/json");
+        set_json(response, dialect->nothing_said(is_ollama_unload(body) ? "unload" : "load"));
         return;
       }
-      generate(std::move(dialect), batch, request, response);
+      generate(std::move(dialect), batch, std::move(body), response);
     });
   }
   get("/api/version", [](Batch&, const httplib::Request&, httplib::Response& response) {
@@ -169,8 +168,8 @@ void Service::add_routes() {
     set_json(response, kv_json(batch, options_.defaults));
   });
   post("/v1/messages/count_tokens", [this](Batch& batch, const httplib::Request& request, httplib::Response& response) {
-    const ApiRequest counted =
-        AnthropicDialect(options_.model_name).parse(request.body, *batch.engine()->model(), options_.defaults);
+    const ApiRequest counted = AnthropicDialect(options_.model_name)
+                                   .parse(parse_body(request.body), *batch.engine()->model(), options_.defaults);
     set_json(response, {{"input_tokens", counted.n_prompt_tokens()}});
   });
   get("/props", [this](Batch& batch, const httplib::Request&, httplib::Response& response) {
@@ -180,7 +179,7 @@ void Service::add_routes() {
     set_json(response, slots_json(batch, options_.defaults));
   });
   post("/apply-template", [this](Batch& batch, const httplib::Request& request, httplib::Response& response) {
-    set_json(response, template_json(*batch.engine()->model(), request.body, options_.defaults));
+    set_json(response, template_json(*batch.engine()->model(), parse_body(request.body), options_.defaults));
   });
   post("/tokenize", [](Batch& batch, const httplib::Request& request, httplib::Response& response) {
     set_json(response, tokenize_json(*batch.engine()->model(), parse_body(request.body)));

@@ -3,6 +3,7 @@
 #include "base/utf8.h"
 #include "server/answer_json.h"
 #include "server/answering.h"
+#include "server/body_json.h"
 
 namespace winnow::server {
 namespace {
@@ -101,12 +102,11 @@ httplib::Server::Handler Service::guarded(const Handler& handler) {
   };
 }
 
-void Service::generate(std::unique_ptr<Dialect> dialect, Batch& batch, const httplib::Request& request,
-                       httplib::Response& response) {
+void Service::generate(std::unique_ptr<Dialect> dialect, Batch& batch, Json body, httplib::Response& response) {
   const auto start = std::chrono::steady_clock::now();
   auto answering = std::make_shared<Answering>();
   answering->dialect = std::move(dialect);
-  answering->request = answering->dialect->parse(request.body, *batch.engine()->model(), options_.defaults);
+  answering->request = answering->dialect->parse(std::move(body), *batch.engine()->model(), options_.defaults);
   for (const std::string& text : answering->request.warnings) log({{"event", "warning"}, {"message", text}});
   answering->reader = std::make_unique<AnswerReader>(answering->request);
   answering->deadline = start + std::chrono::duration_cast<std::chrono::steady_clock::duration>(
@@ -136,7 +136,7 @@ void Service::embed(const std::string& path, ParseTexts parse, const RenderVecto
     const auto deadline =
         std::chrono::steady_clock::now() + std::chrono::duration_cast<std::chrono::steady_clock::duration>(
                                                std::chrono::duration<double>(options_.request_s));
-    const EmbeddingsRequest texts = parse(request.body, *batch.engine()->model(), options_.defaults);
+    const EmbeddingsRequest texts = parse(parse_body(request.body), *batch.engine()->model(), options_.defaults);
     const Embeddings made = compute_embeddings(batch, texts, options_.defaults, deadline);
     log({{"event", "embeddings"}, {"n", made.rows.size()}, {"tokens", made.n_tokens}, {"ms", made.seconds * 1e3}});
     response.set_content(to_text(render(texts, made)), "application/json");

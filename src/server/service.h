@@ -61,10 +61,9 @@ class Service {
   void add_hooks();
 
   // Answers by `dialect`.
-  void generate(std::unique_ptr<Dialect> dialect, Batch& batch, const httplib::Request& request,
-                httplib::Response& response);
+  void generate(std::unique_ptr<Dialect> dialect, Batch& batch, Json body, httplib::Response& response);
   // Answers by the vectors of what `parse` finds in the body, as `render` writes them.
-  using ParseTexts = EmbeddingsRequest (*)(const std::string&, const Model&, const RequestDefaults&);
+  using ParseTexts = EmbeddingsRequest (*)(const Json& body, const Model&, const RequestDefaults&);
   using RenderVectors = std::function<Json(const EmbeddingsRequest&, const Embeddings&)>;
   void embed(const std::string& path, ParseTexts parse, const RenderVectors& render);
   void log(const Json& line) const;

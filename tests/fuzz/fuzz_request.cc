@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "model/tiny_model.h"
+#include "server/body_json.h"
 #include "server/dialects/anthropic_dialect.h"
 #include "server/dialects/llama_dialect.h"
 #include "server/dialects/llama_json.h"
@@ -31,7 +32,7 @@ struct Route {
 template <class Make>
 Route asking(const char* path, Make make) {
   return {path, [make](const std::string& body, const Model& model) {
-            const ApiRequest request = make()->parse(body, model, {});
+            const ApiRequest request = make()->parse(parse_body(body), model, {});
             if (request.batch.sampling.grammar.empty()) return;
             Sampler(std::shared_ptr<const Model>(std::shared_ptr<void>(), &model), request.batch.sampling);
           }};
@@ -58,11 +59,14 @@ std::vector<Route> routes() {
       asking("/api/generate", ollama(OllamaDialect::Kind::kGenerate)),
       asking("/completion", llama(LlamaDialect::Kind::kCompletion)),
       asking("/infill", llama(LlamaDialect::Kind::kInfill)),
-      {"/apply-template", [](const std::string& body, const Model& model) { template_json(model, body, {}); }},
-      {"/v1/embeddings", [](const std::string& body, const Model& model) { parse_openai_embeddings(body, model, {}); }},
-      {"/api/embed", [](const std::string& body, const Model& model) { parse_ollama_embed(body, model, {}); }},
+      {"/apply-template",
+       [](const std::string& body, const Model& model) { template_json(model, parse_body(body), {}); }},
+      {"/v1/embeddings",
+       [](const std::string& body, const Model& model) { parse_openai_embeddings(parse_body(body), model, {}); }},
+      {"/api/embed",
+       [](const std::string& body, const Model& model) { parse_ollama_embed(parse_body(body), model, {}); }},
       {"/api/embeddings",
-       [](const std::string& body, const Model& model) { parse_ollama_embeddings(body, model, {}); }},
+       [](const std::string& body, const Model& model) { parse_ollama_embeddings(parse_body(body), model, {}); }},
   };
 }
 

@@ -6,6 +6,8 @@
 #include <cmath>
 
 #include "model/tiny_model.h"
+#include "server/body_json.h"
+#include "server/chat_fields.h"
 #include "server/dialects/anthropic_request.h"
 #include "server/dialects/ollama_request.h"
 
@@ -16,11 +18,11 @@ class ApiRequestTest : public testing::Test {
  protected:
   ApiRequest chat(const std::string& more, const std::string& messages = R"([{"role":"user","content":"the hat"}])") {
     return parse_request(Endpoint::kChat,
-                         RequestBody(R"({"messages":)" + messages + (more.empty() ? "" : ",") + more + "}"), *model_,
-                         defaults_);
+                         RequestBody(parse_body(R"({"messages":)" + messages + (more.empty() ? "" : ",") + more + "}")),
+                         *model_, defaults_);
   }
   ApiRequest complete(const std::string& body) {
-    return parse_request(Endpoint::kCompletion, RequestBody(body), *model_, defaults_);
+    return parse_request(Endpoint::kCompletion, RequestBody(parse_body(body)), *model_, defaults_);
   }
   std::string refusal(const std::function<void()>& parse) {
     try {
@@ -334,8 +336,8 @@ TEST_F(ApiRequestTest, SchemasKeepTheirOrder) {
 }
 
 // The text of an earlier call's arguments, as the template gets it.
-std::string second_call(const Json& fields) {
-  return fields["messages"][1]["tool_calls"].at(1)["function"]["arguments"];
+std::string second_call(const RequestBody& body) {
+  return parse_chat(Fields(body.fields), false).messages.at(1).tool_calls.at(1).arguments;
 }
 
 const std::string kArguments = R"({"zone":"CET","city":{"y":1,"b":[{"z":"\u00e9","a":2}]}})";
@@ -348,16 +350,14 @@ std::string with_calls(const std::string& arguments) {
 }
 
 TEST(CallArguments, KeepTheOrderOfTheirNames) {
-  EXPECT_EQ(second_call(RequestBody(with_calls(kArguments)).fields), kWritten);
-  EXPECT_EQ(second_call(translate_ollama_chat(with_calls(kArguments)).fields), kWritten);
-  std::vector<std::string> warnings;
+  EXPECT_EQ(second_call(RequestBody(parse_body(with_calls(kArguments)))), kWritten);
+  EXPECT_EQ(second_call(translate_ollama_chat(parse_body(with_calls(kArguments)))), kWritten);
   const RequestBody body =
-      translate_messages(R"({"messages":[{"role":"user","content":"a"},{"role":"assistant","content":[
+      translate_messages(parse_body(R"({"messages":[{"role":"user","content":"a"},{"role":"assistant","content":[
       {"type":"text","text":"x"},{"type":"tool_use","id":"1","name":"f","input":{}},
       {"type":"tool_use","id":"2","name":"f","input":)" +
-                             kArguments + "}]}]}",
-                         warnings);
-  EXPECT_EQ(second_call(body.fields), kWritten);
+                                    kArguments + "}]}]}"));
+  EXPECT_EQ(second_call(body), kWritten);
 }
 
 TEST(CallArguments, AreBoundedEachForItself) {
@@ -370,13 +370,24 @@ TEST(CallArguments, AreBoundedEachForItself) {
   for (int i = 0; i < 100; ++i)
     calls += (i > 0 ? "," : "") + ("{\"function\":{\"name\":\"f\",\"arguments\":" + names(100) + "}}");
   const std::string head = R"({"messages":[{"role":"assistant","tool_calls":[)";
-  EXPECT_EQ(RequestBody(head + calls + "]}]}").fields["messages"][0]["tool_calls"].size(), 100U);
+  EXPECT_EQ(RequestBody(parse_body(head + calls + "]}]}")).fields["messages"][0]["tool_calls"].size(), 100U);
   try {
-    RequestBody(with_calls(names(5000)));
+    RequestBody(parse_body(with_calls(names(5000))));
     FAIL() << "5,000 names were taken";
   } catch (const ApiError& error) {
     EXPECT_EQ(error.status, 400);
     EXPECT_EQ(error.param, "messages");
+  }
+  // As a text they are, too: templates look their names up one after the other.
+  for (const auto& [n, is_taken] : {std::pair(4000, true), std::pair(5000, false)}) {
+    const RequestBody body(parse_body(with_calls(Json(names(n)).dump())));
+    try {
+      EXPECT_EQ(second_call(body), names(n));
+      EXPECT_TRUE(is_taken) << n;
+    } catch (const ApiError& error) {
+      EXPECT_FALSE(is_taken) << n;
+      EXPECT_EQ(error.param, "messages[1].tool_calls[1].function.arguments");
+    }
   }
 }
 

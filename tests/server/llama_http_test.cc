@@ -303,7 +303,7 @@ TEST_F(LlamaHttpTest, ASchemaIsKeptWhereverItIs) {
            {R"("json_schema":"x")", "json_schema"},
            {R"("guided_regex":"a+")", "guided_regex"},
            {R"("structured_outputs":{"regex":"a+"})", "structured_outputs"},
-           {R"("json_schema":{"type":"x"})", "response_format"}}) {
+           {R"("json_schema":{"type":"x"})", "json_schema"}}) {
     const auto answer = post("/v1/chat/completions", head + more + "}");
     EXPECT_EQ(answer->status, 400) << more;
     EXPECT_EQ(Json::parse(answer->body)["error"]["param"], param) << answer->body;
@@ -473,8 +473,9 @@ TEST_F(LlamaHttpTest, Infill) {
   const std::vector<Token> with_file =
       infill_tokens(*model, {.prefix = "the ", .suffix = " hat", .files = {{"a.c", "int a;"}}, .begun = "c"});
   EXPECT_GT(with_file.size(), expected.size());
-  const ApiRequest request = parse_request(Endpoint::kCompletion, RequestBody(R"({"prompt":"the ","suffix":" hat"})"),
-                                           *model, RequestDefaults());
+  const ApiRequest request =
+      parse_request(Endpoint::kCompletion, RequestBody(Json::parse(R"({"prompt":"the ","suffix":" hat"})")), *model,
+                    RequestDefaults());
   EXPECT_EQ(request.batch.prompt.size(), expected.size() - model->tokenize("c", false, false).size());
 }
 

@@ -192,7 +192,7 @@ TEST_F(ResponsesHttpTest, SchemasHold) {
 // What Codex and other agents send back.
 TEST_F(ResponsesHttpTest, ItemsOfOtherTools) {
   ResponseStore store;
-  const ResponsesRequest request = translate_responses(R"({"input":[{"role":"user","content":"a"},
+  const ResponsesRequest request = translate_responses(Json::parse(R"({"input":[{"role":"user","content":"a"},
       {"type":"custom_tool_call","call_id":"1","name":"apply_patch","input":"*** Begin"},
       {"type":"custom_tool_call_output","call_id":"1","output":"done"},
       {"type":"local_shell_call","call_id":"2","action":{"type":"exec","command":["ls"]},"status":"completed"},
@@ -200,7 +200,7 @@ TEST_F(ResponsesHttpTest, ItemsOfOtherTools) {
       {"type":"web_search_call","id":"3","status":"completed"},
       {"type":"function_call","call_id":"4","name":"f","arguments":""},
       {"type":"function_call_output","call_id":"4","output":[{"type":"input_text","text":"x "},{"type":"input_image"}]},
-      {"role":"user","content":"b"}]})",
+      {"role":"user","content":"b"}]})"),
                                                        store);
   const Json& messages = request.messages;
   ASSERT_EQ(messages.size(), 8U) << messages.dump();
@@ -208,7 +208,7 @@ TEST_F(ResponsesHttpTest, ItemsOfOtherTools) {
   EXPECT_EQ(messages[3]["tool_calls"][0]["function"]["name"], "local_shell");
   EXPECT_EQ(messages[4]["tool_call_id"], "2");
   EXPECT_EQ(messages[6]["content"], "x [input_image: left out]");
-  EXPECT_EQ(request.warnings.size(), 2U);
+  EXPECT_EQ(request.body.warnings.size(), 2U);
 }
 
 TEST_F(ResponsesHttpTest, WrongRequests) {

@@ -57,9 +57,7 @@ TEST_F(ToolsHttpTest, OneNamedFunction) {
   request["tool_choice"] = {{"type", "function"}, {"function", {{"name", "time"}}}};
   EXPECT_EQ(ask(request)["choices"][0]["message"]["tool_calls"][0]["function"]["name"], "time");
   // Once, unless the request says otherwise: a model may go on calling it to the end.
-  const auto parallel = [&] {
-    return parse_chat(Fields(request), {OrderedJson(), OrderedJson()}, false).options.parallel_tool_calls;
-  };
+  const auto parallel = [&] { return parse_chat(Fields(request), false).options.parallel_tool_calls; };
   request.erase("parallel_tool_calls");
   EXPECT_EQ(parallel(), false);
   request["parallel_tool_calls"] = true;

@@ -2,7 +2,6 @@
 
 #include "server/answer_json.h"
 #include "server/dialects/anthropic_request.h"
-#include "server/translation.h"
 
 namespace winnow::server {
 namespace {
@@ -22,13 +21,12 @@ const char* reason_text(AnswerCause cause) {
   return "end_turn";
 }
 
-OrderedJson stop_json(const AnswerEnd& end) {
+Json stop_json(const AnswerEnd& end) {
   const bool is_text = end.cause == AnswerCause::kStopText;
-  return {{"stop_reason", reason_text(end.cause)},
-          {"stop_sequence", is_text ? OrderedJson(end.stop) : OrderedJson(nullptr)}};
+  return {{"stop_reason", reason_text(end.cause)}, {"stop_sequence", is_text ? Json(end.stop) : Json(nullptr)}};
 }
 
-OrderedJson message_usage(const BatchResult& result) {
+Json message_usage(const BatchResult& result) {
   return {{"input_tokens", result.prompt_tokens - result.cached_tokens},
           {"cache_creation_input_tokens", 0},
           {"cache_read_input_tokens", result.cached_tokens},
@@ -38,9 +36,9 @@ OrderedJson message_usage(const BatchResult& result) {
 // Some formats of calls have no names for them.
 std::string call_id(const std::string& id) { return id.empty() ? random_id("toolu_") : id; }
 
-std::string event(const char* type, OrderedJson fields) {
+std::string event(const char* type, Json fields) {
   fields["type"] = type;
-  return "event: " + std::string(type) + "\ndata: " + to_ordered_text(fields) + "\n\n";
+  return "event: " + std::string(type) + "\ndata: " + to_text(fields) + "\n\n";
 }
 
 const char* error_type(int status) {
@@ -71,25 +69,20 @@ Json anthropic_error(const ApiError& error) {
 AnthropicDialect::AnthropicDialect(std::string model_name)
     : id_(random_id("msg_")), model_name_(std::move(model_name)) {}
 
-ApiRequest AnthropicDialect::parse(const std::string& body, const Model& model, const RequestDefaults& defaults) {
-  std::vector<std::string> warnings;
-  RequestBody translated = translate_messages(body, warnings);
-  translated.warnings = std::move(warnings);
-  static const std::map<std::string, std::string> kNames = {
-      {"stop", "stop_sequences"}, {"response_format", "output_config.format"}, {"reasoning_effort", "output_config"}};
-  ApiRequest request = parse_translated(Endpoint::kChat, translated, model, defaults, kNames);
+ApiRequest AnthropicDialect::parse(Json body, const Model& model, const RequestDefaults& defaults) {
+  ApiRequest request = parse_request(Endpoint::kChat, translate_messages(std::move(body)), model, defaults);
   if (!request.model.empty()) model_name_ = request.model;
   n_prompt_tokens_ = request.n_prompt_tokens();
   return request;
 }
 
-OrderedJson AnthropicDialect::head() const {
+Json AnthropicDialect::head() const {
   return {{"id", id_}, {"type", "message"}, {"role", "assistant"}, {"model", model_name_}};
 }
 
 std::string AnthropicDialect::whole(const std::vector<WholeAnswer>& answers, const BatchResult& result) {
   const WholeAnswer& answer = answers.front();
-  OrderedJson content = OrderedJson::array();
+  Json content = Json::array();
   if (!answer.message.reasoning.empty()) {
     content.push_back({{"type", "thinking"}, {"thinking", answer.message.reasoning}, {"signature", ""}});
   }
@@ -100,17 +93,17 @@ std::string AnthropicDialect::whole(const std::vector<WholeAnswer>& answers, con
                        {"name", call.name},
                        {"input", arguments_json(call.arguments)}});
   }
-  OrderedJson message = head();
+  Json message = head();
   message["content"] = std::move(content);
   message.update(stop_json(answer.end));
   message["usage"] = message_usage(result);
   message["timings"] = timings_json(result);
-  return to_ordered_text(message);
+  return to_text(message);
 }
 
 std::string AnthropicDialect::begin() {
-  OrderedJson message = head();
-  message["content"] = OrderedJson::array();
+  Json message = head();
+  message["content"] = Json::array();
   message["stop_reason"] = nullptr;
   message["stop_sequence"] = nullptr;
   // What of it is cached is known in the end.
@@ -126,7 +119,7 @@ std::string AnthropicDialect::close_block() {
   return text + event("content_block_stop", {{"index", index_}});
 }
 
-std::string AnthropicDialect::open_block(Block block, const OrderedJson& content, int call) {
+std::string AnthropicDialect::open_block(Block block, const Json& content, int call) {
   if (block_ == block && call_ == call) return "";
   std::string text = close_block();
   block_ = block;
@@ -151,10 +144,10 @@ std::string AnthropicDialect::delta(const AnswerDelta& answer) {
     text += piece("text_delta", "text", delta.content);
   }
   if (delta.tool_call >= 0) {
-    text += open_block(
-        Block::kTool,
-        {{"type", "tool_use"}, {"id", call_id(delta.id)}, {"name", delta.name}, {"input", OrderedJson::object()}},
-        delta.tool_call);
+    text +=
+        open_block(Block::kTool,
+                   {{"type", "tool_use"}, {"id", call_id(delta.id)}, {"name", delta.name}, {"input", Json::object()}},
+                   delta.tool_call);
     if (!delta.arguments.empty()) text += piece("input_json_delta", "partial_json", delta.arguments);
   }
   return text;
@@ -167,11 +160,11 @@ std::string AnthropicDialect::finish(const AnswerEnd& end) {
 
 std::string AnthropicDialect::end(const BatchResult& result) {
   return event("message_delta", {{"delta", stop_json(end_)}, {"usage", message_usage(result)}}) +
-         event("message_stop", OrderedJson::object());
+         event("message_stop", Json::object());
 }
 
 std::string AnthropicDialect::error(const ApiError& error) { return sse_text(anthropic_error(error), "error"); }
 
-std::string AnthropicDialect::ping() const { return event("ping", OrderedJson::object()); }
+std::string AnthropicDialect::ping() const { return event("ping", Json::object()); }
 
 }  // namespace winnow::server

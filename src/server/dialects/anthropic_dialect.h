@@ -12,7 +12,7 @@ class AnthropicDialect : public Dialect {
   // model_name: what is said where the request names none.
   explicit AnthropicDialect(std::string model_name);
 
-  ApiRequest parse(const std::string& body, const Model& model, const RequestDefaults& defaults) override;
+  ApiRequest parse(Json body, const Model& model, const RequestDefaults& defaults) override;
   std::string whole(const std::vector<WholeAnswer>& answers, const BatchResult& result) override;
   std::string begin() override;
   std::string delta(const AnswerDelta& delta) override;
@@ -24,11 +24,11 @@ class AnthropicDialect : public Dialect {
 
  private:
   enum class Block { kNone, kText, kThinking, kTool };
-  OrderedJson head() const;
+  Json head() const;
   // Ends the block that is open.
   std::string close_block();
   // Where another one is open: the events that end it and begin this one. `call`: of a tool's.
-  std::string open_block(Block block, const OrderedJson& content, int call = -1);
+  std::string open_block(Block block, const Json& content, int call = -1);
   std::string piece(const char* kind, const char* name, const std::string& text) const;
 
   const std::string id_;

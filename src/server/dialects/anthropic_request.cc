@@ -1,10 +1,10 @@
 #include "server/dialects/anthropic_request.h"
 
-#include <array>
-#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "server/chat_fields.h"
-#include "server/translation.h"
 
 namespace winnow::server {
 namespace {
@@ -59,10 +59,7 @@ class Blocks {
   Blocks(const Fields& message, bool is_assistant, std::vector<std::string>& warnings)
       : message_(message), is_assistant_(is_assistant), warnings_(warnings) {}
 
-  // in_order: the same block, as far as it is a call's input.
-  void add(const Json& one, const OrderedJson& in_order, const std::string& place) {
-    if (!one.is_object()) message_.refuse("content", "must be a string or a list of blocks");
-    const Fields block(one, place);
+  void add(const Fields& block) {
     const std::string type = block.text("type").value_or("");
     if (type == "text") {
       const auto more = block.text("text");
@@ -70,16 +67,18 @@ class Blocks {
       text_ += *more;
     } else if (type == "tool_result" && !is_assistant_) {
       const auto id = block.text("tool_use_id");
-      if (!id) block.refuse("tool_use_id", "is missing: the 'id' of the call that this answers");
+      if (!id || id->empty()) block.refuse("tool_use_id", "is missing: the 'id' of the call that this answers");
       const Json* content = block.find("content");
       results_.push_back({{"role", "tool"},
                           {"tool_call_id", *id},
                           {"content", content == nullptr ? "" : result_text(*content, block, warnings_)}});
     } else if (type == "tool_use" && is_assistant_) {
-      const std::string input = block.object("input") ? to_ordered_text(in_order.at("input")) : "{}";
+      const auto name = block.text("name");
+      if (!name || name->empty()) block.refuse("name", "is missing");
+      const Json* input = block.object("input");
       calls_.push_back({{"id", block.text("id").value_or("")},
                         {"type", "function"},
-                        {"function", {{"name", block.text("name").value_or("")}, {"arguments", input}}}});
+                        {"function", {{"name", *name}, {"arguments", input == nullptr ? Json::object() : *input}}}});
     } else if (type == "thinking" && is_assistant_) {
       thoughts_ += block.text("thinking").value_or("");
     } else if (is_assistant_ && is_of_their_tools(type)) {
@@ -111,23 +110,14 @@ class Blocks {
   Json results_ = Json::array(), calls_ = Json::array();
 };
 
-// The messages of the body `text` as far as they are calls' inputs.
-OrderedJson inputs_of(const std::string& text) {
-  static constexpr std::array<FieldStep, 3> kInputs = {{{1, "messages"}, {3, "content"}, {5, "input"}}};
-  return parse_ordered(text, kInputs).at("messages");
-}
-
-Json messages_of(const Json& system, const Json& list, const std::string& text, const Fields& fields,
-                 std::vector<std::string>& warnings) {
+Json messages_of(const Json& system, const Json& list, const Fields& fields, std::vector<std::string>& warnings) {
   Json messages = Json::array();
   if (!system.is_null()) messages.push_back({{"role", "system"}, {"content", text_of(system, fields, "system")}});
   if (!list.is_array() || list.empty()) fields.refuse("messages", "must be a list of at least one message");
   std::size_t number = 0;
-  std::optional<OrderedJson> inputs;
   for (const Json& one : list) {
-    const std::string place = "messages[" + std::to_string(number++) + "].";
     if (!one.is_object()) fields.refuse("messages", "must be a list of objects");
-    const Fields message(one, place);
+    const Fields message = fields.inner("messages", number++, one);
     const std::string role = message.text("role").value_or("");
     if (role != "user" && role != "assistant" && role != "system") {
       message.refuse("role", "must be user, assistant or system");
@@ -142,11 +132,8 @@ Json messages_of(const Json& system, const Json& list, const std::string& text, 
     Blocks blocks(message, role == "assistant", warnings);
     std::size_t n_blocks = 0;
     for (const Json& block : *content) {
-      const bool is_call = block.is_object() && block.contains("input");
-      if (is_call && !inputs) inputs = inputs_of(text);
-      blocks.add(block, is_call ? inputs->at(number - 1).at("content").at(n_blocks) : OrderedJson(),
-                 place + "content[" + std::to_string(n_blocks) + "].");
-      ++n_blocks;
+      if (!block.is_object()) message.refuse("content", "must be a string or a list of blocks");
+      blocks.add(message.inner("content", n_blocks++, block));
     }
     blocks.append_to(messages);
   }
@@ -154,36 +141,28 @@ Json messages_of(const Json& system, const Json& list, const std::string& text, 
 }
 
 // Tools that Anthropic's own servers carry out have a dated type and no schema of their input.
-void translate_tools(const Json& list, const std::string& text, const Fields& fields, RequestBody& body,
-                     std::vector<std::string>& warnings) {
+void translate_tools(const Json& list, const Fields& fields, RequestBody& body) {
   if (list.is_null()) return;
   if (!list.is_array()) fields.refuse("tools", "must be a list");
-  if (list.empty()) return;
-  const OrderedJson ordered = parse_ordered_field(text, "tools");
-  Json tools = Json::array();
   for (std::size_t i = 0; i < list.size(); ++i) {
     if (!list[i].is_object()) fields.refuse("tools", "must be a list of objects");
-    const Fields tool(list[i], "tools[" + std::to_string(i) + "].");
+    const Fields tool = fields.inner("tools", i, list[i]);
     const std::string type = tool.text("type").value_or("custom");
     if (type != "custom" && type != "function") {
-      warnings.push_back("a tool of type '" + type.substr(0, 64) +
-                         "' was passed over: this server has no tools itself");
+      body.warnings.push_back("a tool of type '" + type.substr(0, 64) +
+                              "' was passed over: this server has no tools itself");
       continue;
     }
-    const Json* given = tool.find("input_schema");
-    const auto schema = given != nullptr && *given == true ? std::nullopt : tool.object("input_schema");
     Json function = {{"name", tool.text("name").value_or("")}, {"description", tool.text("description").value_or("")}};
-    if (schema) function["parameters"] = *schema;
-    tools.push_back({{"type", "function"}, {"function", std::move(function)}});
-    body.parameters.push_back(schema ? ordered[i]["input_schema"] : OrderedJson());
+    if (const Json* schema = tool.find("input_schema")) function["parameters"] = *schema;
+    body.add_tool(i, std::move(function));
   }
-  if (!tools.empty()) body.fields["tools"] = std::move(tools);
 }
 
 void translate_tool_choice(const Json& choice, const Fields& fields, Json& body) {
   if (choice.is_null()) return;
   if (!choice.is_object()) fields.refuse("tool_choice", "must be an object");
-  const Fields inner(choice, "tool_choice.");
+  const Fields inner = fields.inner("tool_choice", choice);
   const std::string type = inner.text("type").value_or("");
   if (type == "tool") {
     body["tool_choice"] = {{"type", "function"}, {"function", {{"name", inner.text("name").value_or("")}}}};
@@ -200,7 +179,7 @@ void translate_thinking(const Json& thinking, const Fields& fields, Json& body) 
   bool is_on = false;
   if (!thinking.is_null()) {
     if (!thinking.is_object()) fields.refuse("thinking", "must be an object");
-    const Fields inner(thinking, "thinking.");
+    const Fields inner = fields.inner("thinking", thinking);
     const std::string type = inner.text("type").value_or("");
     if (type != "enabled" && type != "disabled" && type != "adaptive") {
       inner.refuse("type", "must be enabled, adaptive or disabled");
@@ -213,38 +192,43 @@ void translate_thinking(const Json& thinking, const Fields& fields, Json& body) 
 }
 
 // What the answer must look like: "output_config" with its "format", or the older "output_format".
-void translate_output(const Json& config, const Json& format, const std::string& text, const Fields& fields,
-                      RequestBody& body) {
-  Json wanted = format;
-  bool is_in_config = false;
+void translate_output(const Json& config, const Json& format, const Fields& fields, RequestBody& body) {
+  const Json* wanted = &format;
+  std::string name = "output_format";
   if (!config.is_null()) {
     if (!config.is_object()) fields.refuse("output_config", "must be an object");
-    const Fields inner(config, "output_config.");
+    const Fields inner = fields.inner("output_config", config);
     if (const auto effort = inner.text("effort")) body.fields["reasoning_effort"] = *effort;
-    if (const auto inner_format = inner.object("format")) {
-      wanted = *inner_format;
-      is_in_config = true;
+    if (const Json* inner_format = inner.object("format")) {
+      wanted = inner_format;
+      name = inner.path("format");
     }
   }
-  if (wanted.is_null()) return;
-  const Fields inner(wanted, is_in_config ? "output_config.format." : "output_format.");
-  if (!wanted.is_object() || wanted.value("type", Json()) != "json_schema") inner.refuse("type", "must be json_schema");
-  if (!inner.object("schema")) inner.refuse("schema", "is missing");
-  body.fields["response_format"] = {{"type", "json_schema"}, {"json_schema", {{"schema", wanted["schema"]}}}};
-  body.schema = is_in_config ? parse_ordered_field(text, "output_config")["format"]["schema"]
-                             : parse_ordered_field(text, "output_format")["schema"];
+  if (wanted->is_null()) return;
+  if (!wanted->is_object()) fields.refuse(name, "must be an object");
+  const Fields inner = fields.inner(name, *wanted);
+  if (wanted->value("type", Json()) != "json_schema") inner.refuse("type", "must be json_schema");
+  const Json* schema = inner.object("schema");
+  if (schema == nullptr) inner.refuse("schema", "is missing");
+  body.fields["response_format"] = {{"type", "json_schema"}, {"json_schema", {{"schema", *schema}}}};
+  body.names["response_format"] = name;
 }
 
 }  // namespace
 
-RequestBody translate_messages(const std::string& text, std::vector<std::string>& warnings) {
+RequestBody translate_messages(Json given) {
   RequestBody body;
-  body.fields = parse_body(text);
+  body.names = {{"stop", "stop_sequences"},
+                {"reasoning_effort", "output_config.effort"},
+                {"tools[].function", ""},
+                {"tools[].function.parameters", "input_schema"},
+                {"tool_choice.function", ""}};
   Json& to = body.fields;
+  to = std::move(given);
   const Json whole = Json::object();  // for messages that name fields of the body itself
   const Fields fields(whole);
   const Json system = take(to, "system"), messages = take(to, "messages");
-  to["messages"] = messages_of(system, messages, text, fields, warnings);
+  to["messages"] = messages_of(system, messages, fields, body.warnings);
   Fields(to).integer("max_tokens", 1, INT32_MAX);
   if (Json stops = take(to, "stop_sequences"); !stops.is_null()) to["stop"] = std::move(stops);
   const Json tools = take(to, "tools"), choice = take(to, "tool_choice"), thinking = take(to, "thinking");
@@ -253,10 +237,10 @@ RequestBody translate_messages(const std::string& text, std::vector<std::string>
   for (const char* name : {"n", "logprobs", "top_logprobs", "stream_options", "response_format", "container"}) {
     to.erase(name);
   }
-  translate_tools(tools, text, fields, body, warnings);
+  translate_tools(tools, fields, body);
   if (to.contains("tools")) translate_tool_choice(choice, fields, to);
   translate_thinking(thinking, fields, to);
-  translate_output(config, format, text, fields, body);
+  translate_output(config, format, fields, body);
   return body;
 }
 

@@ -36,7 +36,7 @@ class Dialect {
   virtual ~Dialect() = default;
 
   // `body`: the request's. Once, and first. Throws ApiError and winnow::Error.
-  virtual ApiRequest parse(const std::string& body, const Model& model, const RequestDefaults& defaults) = 0;
+  virtual ApiRequest parse(Json body, const Model& model, const RequestDefaults& defaults) = 0;
 
   // Before whole(), of each prompt whose tokens' probabilities parse() asked for.
   virtual void take_scores(const PromptScores&) {}

@@ -1,12 +1,12 @@
 #include "server/dialects/llama_dialect.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/utf8.h"
 #include "server/answer_json.h"
 #include "server/chat_prompt.h"
 #include "server/infill.h"
-#include "server/translation.h"
 
 namespace winnow::server {
 namespace {
@@ -47,17 +47,18 @@ std::vector<Token> infill_prompt(Json& body, const Fields& fields, const Model& 
   }
   for (const Json& file : files) {
     if (!file.is_object()) fields.refuse("input_extra", "must be a list of objects");
-    const Fields inner(file, "input_extra.");
+    const Fields inner = fields.inner("input_extra", text.files.size(), file);
     text.files.emplace_back(inner.text("filename").value_or("tmp"), inner.text("text").value_or(""));
   }
   check_bytes(model, text.n_bytes(), n_ctx);
   return infill_tokens(model, text);
 }
 
-RequestBody translate(const std::string& text) {
+RequestBody translate(Json given) {
   RequestBody body;
+  body.names = {{"logprobs", "n_probs"}};
   Json& to = body.fields;
-  to = parse_body(text);
+  to = std::move(given);
   const Json nothing = Json::object();
   const Fields fields(nothing);
   refuse_unsupported(to, fields);
@@ -67,7 +68,7 @@ RequestBody translate(const std::string& text) {
   if (const Json n = take(to, "n_probs"); !n.is_null() && n != 0) to["logprobs"] = n;
   if (to.contains("repeat_last_n") && to["repeat_last_n"] == -1) to["repeat_last_n"] = 1 << 16;  // the whole context
   if (to.contains("grammar") && to["grammar"] == "") to.erase("grammar");
-  take_schema(body, text);
+  take_schema(body);
   return body;
 }
 
@@ -76,8 +77,8 @@ RequestBody translate(const std::string& text) {
 LlamaDialect::LlamaDialect(Kind kind, std::string model_name)
     : kind_(kind), id_(random_id("cmpl-")), model_name_(std::move(model_name)) {}
 
-ApiRequest LlamaDialect::parse(const std::string& body, const Model& model, const RequestDefaults& defaults) {
-  RequestBody translated = translate(body);
+ApiRequest LlamaDialect::parse(Json body, const Model& model, const RequestDefaults& defaults) {
+  RequestBody translated = translate(std::move(body));
   const Fields times(translated.fields);  // of editors
   const auto predict_ms = times.integer("t_max_predict_ms", INT64_MIN, INT64_MAX);
   const auto n_indent = times.integer("n_indent", INT64_MIN, INT64_MAX);
@@ -90,9 +91,7 @@ ApiRequest LlamaDialect::parse(const std::string& body, const Model& model, cons
     const Json nothing = Json::object();
     translated.fields["prompt"] = infill_prompt(translated.fields, Fields(nothing), model, n_ctx);
   }
-  static const std::map<std::string, std::string> kNames = {{"logprobs", "n_probs"},
-                                                            {"response_format", "json_schema"}};
-  ApiRequest request = parse_translated(Endpoint::kCompletion, translated, model, defaults, kNames);
+  ApiRequest request = parse_request(Endpoint::kCompletion, translated, model, defaults);
   if (!request.more.empty() && request.is_streamed) {
     throw ApiError(400, "several prompts cannot be streamed here: use /v1/completions, or send one", "stream");
   }

@@ -12,7 +12,7 @@ class LlamaDialect : public Dialect {
   enum class Kind { kCompletion, kInfill };
   LlamaDialect(Kind kind, std::string model_name);
 
-  ApiRequest parse(const std::string& body, const Model& model, const RequestDefaults& defaults) override;
+  ApiRequest parse(Json body, const Model& model, const RequestDefaults& defaults) override;
   std::string whole(const std::vector<WholeAnswer>& answers, const BatchResult& result) override;
   std::string delta(const AnswerDelta& delta) override;
   std::string finish(const AnswerEnd& end) override;

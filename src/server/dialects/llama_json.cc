@@ -1,6 +1,7 @@
 #include "server/dialects/llama_json.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/utf8.h"
 #include "model/model_impl.h"
@@ -68,9 +69,9 @@ Json slots_json(const Batch& batch, const RequestDefaults& defaults) {
   return slots;
 }
 
-Json template_json(const Model& model, const std::string& body, const RequestDefaults& defaults) {
-  const RequestBody parsed(body);
-  const ChatFields chat = parse_chat(Fields(parsed.fields), parsed.parameters, false);
+Json template_json(const Model& model, Json body, const RequestDefaults& defaults) {
+  const RequestBody parsed(std::move(body));
+  const ChatFields chat = parse_chat(Fields(parsed.fields), false);
   std::size_t n_bytes = chat.messages.size();
   for (const ChatMessage& message : chat.messages) n_bytes += message.content.size();
   check_bytes(model, n_bytes, context_of(model, defaults));

@@ -9,7 +9,6 @@
 #include "base/utf8.h"
 #include "server/answer_json.h"
 #include "server/dialects/ollama_request.h"
-#include "server/translation.h"
 
 namespace winnow::server {
 namespace {
@@ -28,15 +27,15 @@ std::string time_text() {
 
 std::int64_t nanoseconds(double seconds) { return std::llround(seconds * 1e9); }
 
-OrderedJson calls_json(const std::vector<ChatToolCall>& calls) {
-  OrderedJson list = OrderedJson::array();
+Json calls_json(const std::vector<ChatToolCall>& calls) {
+  Json list = Json::array();
   for (const ChatToolCall& call : calls) {
     list.push_back({{"function", {{"name", call.name}, {"arguments", arguments_json(call.arguments)}}}});
   }
   return list;
 }
 
-std::string line_text(const OrderedJson& json) { return to_ordered_text(json) + "\n"; }
+std::string line_text(const Json& json) { return to_text(json) + "\n"; }
 
 // As ollama writes it: "134.5M".
 std::string size_text(std::uint64_t n_parameters) {
@@ -131,47 +130,38 @@ Json ollama_show(const Model& model) {
 OllamaDialect::OllamaDialect(Kind kind, std::string model_name)
     : kind_(kind), id_(random_id("ollama-")), model_name_(ollama_name(model_name)) {}
 
-ApiRequest OllamaDialect::parse(const std::string& body, const Model& model, const RequestDefaults& defaults) {
-  static const std::map<std::string, std::string> kNames = {{"max_tokens", "options.num_predict"},
-                                                            {"stop", "options.stop"},
-                                                            {"seed", "options.seed"},
-                                                            {"temperature", "options.temperature"},
-                                                            {"top_k", "options.top_k"},
-                                                            {"top_p", "options.top_p"},
-                                                            {"min_p", "options.min_p"},
-                                                            {"response_format", "format"}};
+ApiRequest OllamaDialect::parse(Json body, const Model& model, const RequestDefaults& defaults) {
   OllamaGenerate translated{.endpoint = Endpoint::kChat, .body = {}};
   if (kind_ == Kind::kChat) {
     translated.body = translate_ollama_chat(body);
   } else {
     translated = translate_ollama_generate(body);
   }
-  ApiRequest request = parse_translated(translated.endpoint, translated.body, model, defaults, kNames);
+  ApiRequest request = parse_request(translated.endpoint, translated.body, model, defaults);
   if (!request.model.empty()) model_name_ = request.model;
   model_ = &model;
   wants_probabilities_ = request.batch.n_probabilities >= 0;
   return request;
 }
 
-OrderedJson OllamaDialect::probabilities(const std::vector<BatchToken>& tokens) const {
+Json OllamaDialect::probabilities(const std::vector<BatchToken>& tokens) const {
   const auto entry = [&](Token id, float log_probability) {
     const std::string text = model_->token_text(id, true);
-    return OrderedJson{
-        {"token", valid_utf8(text)}, {"logprob", finite(log_probability)}, {"bytes", OrderedJson(bytes_json(text))}};
+    return Json{{"token", valid_utf8(text)}, {"logprob", finite(log_probability)}, {"bytes", bytes_json(text)}};
   };
-  OrderedJson all = OrderedJson::array();
+  Json all = Json::array();
   for (const BatchToken& token : tokens) {
-    OrderedJson one = entry(token.token, token.log_probability);
+    Json one = entry(token.token, token.log_probability);
     for (const TokenProbability& top : token.top) one["top_logprobs"].push_back(entry(top.token, top.log_probability));
     all.push_back(std::move(one));
   }
   return all;
 }
 
-OrderedJson OllamaDialect::head() const { return {{"model", model_name_}, {"created_at", time_text()}}; }
+Json OllamaDialect::head() const { return {{"model", model_name_}, {"created_at", time_text()}}; }
 
-OrderedJson OllamaDialect::line(const std::string& content, const std::string& thoughts) const {
-  OrderedJson line = head();
+Json OllamaDialect::line(const std::string& content, const std::string& thoughts) const {
+  Json line = head();
   line["done"] = false;
   if (kind_ == Kind::kChat) {
     line["message"] = {{"role", "assistant"}, {"content", content}};
@@ -182,7 +172,7 @@ OrderedJson OllamaDialect::line(const std::string& content, const std::string& t
   return line;
 }
 
-OrderedJson OllamaDialect::last_line(OrderedJson line, AnswerCause cause, const BatchResult& result) const {
+Json OllamaDialect::last_line(Json line, AnswerCause cause, const BatchResult& result) const {
   line["done"] = true;
   line["done_reason"] = cause == AnswerCause::kLength ? "length" : "stop";
   line["total_duration"] = nanoseconds(result.queue_s + result.prefill_s + result.decode_s);
@@ -195,8 +185,8 @@ OrderedJson OllamaDialect::last_line(OrderedJson line, AnswerCause cause, const 
   return line;
 }
 
-OrderedJson OllamaDialect::nothing_said(const char* done_reason) const {
-  OrderedJson all = line("", "");
+Json OllamaDialect::nothing_said(const char* done_reason) const {
+  Json all = line("", "");
   all["done"] = true;
   all["done_reason"] = done_reason;
   return all;
@@ -204,10 +194,10 @@ OrderedJson OllamaDialect::nothing_said(const char* done_reason) const {
 
 std::string OllamaDialect::whole(const std::vector<WholeAnswer>& answers, const BatchResult& result) {
   const WholeAnswer& answer = answers.front();
-  OrderedJson all = line(answer.message.content, answer.message.reasoning);
+  Json all = line(answer.message.content, answer.message.reasoning);
   if (!answer.message.tool_calls.empty()) all["message"]["tool_calls"] = calls_json(answer.message.tool_calls);
   if (wants_probabilities_) all["logprobs"] = probabilities(answer.tokens);
-  return to_ordered_text(last_line(std::move(all), answer.end.cause, result));
+  return to_text(last_line(std::move(all), answer.end.cause, result));
 }
 
 std::string OllamaDialect::delta(const AnswerDelta& answer) {
@@ -219,7 +209,7 @@ std::string OllamaDialect::delta(const AnswerDelta& answer) {
     call.arguments += delta.arguments;
   }
   if (delta.content.empty() && delta.reasoning.empty() && answer.tokens.empty()) return "";
-  OrderedJson made = line(delta.content, delta.reasoning);
+  Json made = line(delta.content, delta.reasoning);
   if (!answer.tokens.empty() && wants_probabilities_) made["logprobs"] = probabilities(answer.tokens);
   return line_text(made);
 }
@@ -227,13 +217,13 @@ std::string OllamaDialect::delta(const AnswerDelta& answer) {
 std::string OllamaDialect::finish(const AnswerEnd& end) {
   cause_ = end.cause;
   if (calls_.empty()) return "";
-  OrderedJson all = line("", "");
+  Json all = line("", "");
   all["message"]["tool_calls"] = calls_json(calls_);
   return line_text(all);
 }
 
 std::string OllamaDialect::end(const BatchResult& result) { return line_text(last_line(line("", ""), cause_, result)); }
 
-std::string OllamaDialect::error(const ApiError& error) { return line_text(OrderedJson(ollama_error(error))); }
+std::string OllamaDialect::error(const ApiError& error) { return line_text(ollama_error(error)); }
 
 }  // namespace winnow::server

@@ -14,7 +14,7 @@ class OllamaDialect : public Dialect {
   // model_name: what is said where the request names none.
   OllamaDialect(Kind kind, std::string model_name);
 
-  ApiRequest parse(const std::string& body, const Model& model, const RequestDefaults& defaults) override;
+  ApiRequest parse(Json body, const Model& model, const RequestDefaults& defaults) override;
   std::string whole(const std::vector<WholeAnswer>& answers, const BatchResult& result) override;
   std::string delta(const AnswerDelta& delta) override;
   std::string finish(const AnswerEnd& end) override;
@@ -26,13 +26,13 @@ class OllamaDialect : public Dialect {
   const std::string& id() const override { return id_; }
 
   // To a request without a prompt: the model is "load"ed, or "unload"ed.
-  OrderedJson nothing_said(const char* done_reason) const;
+  Json nothing_said(const char* done_reason) const;
 
  private:
-  OrderedJson head() const;
-  OrderedJson probabilities(const std::vector<BatchToken>& tokens) const;
-  OrderedJson line(const std::string& content, const std::string& thoughts) const;
-  OrderedJson last_line(OrderedJson line, AnswerCause cause, const BatchResult& result) const;
+  Json head() const;
+  Json probabilities(const std::vector<BatchToken>& tokens) const;
+  Json line(const std::string& content, const std::string& thoughts) const;
+  Json last_line(Json line, AnswerCause cause, const BatchResult& result) const;
 
   const Kind kind_;
   const std::string id_;

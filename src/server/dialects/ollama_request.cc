@@ -4,7 +4,6 @@
 #include <set>
 
 #include "base/utf8.h"
-#include "server/translation.h"
 
 namespace winnow::server {
 namespace {
@@ -32,14 +31,16 @@ void translate_options(const Json& options, const Fields& fields, RequestBody& t
   Json& body = translated.fields;
   if (options.is_null()) return;
   if (!options.is_object()) fields.refuse("options", "must be an object");
-  const Fields inner(options, "options.");
+  const Fields inner = fields.inner("options", options);
   for (const auto& [name, value] : options.items()) {
     if (name == "num_predict") {
       const auto n = inner.integer(name, -2, INT32_MAX);
       // -1 and -2: as many as the context has room for.
+      translated.names["max_tokens"] = inner.path(name);
       if (n) body["max_tokens"] = *n < 0 ? INT32_MAX : std::max<std::int64_t>(*n, 1);
     } else if (kTaken.contains(name)) {
       // -1: the whole context.
+      translated.names[name] = inner.path(name);
       body[name] = name == "repeat_last_n" && value == -1 ? Json(1 << 16) : value;
     } else if (!kPassedOver.contains(name)) {
       // As ollama does: programs go on sending what it had once (tfs_z).
@@ -50,13 +51,13 @@ void translate_options(const Json& options, const Fields& fields, RequestBody& t
 }
 
 // "json", a schema, or nothing.
-void translate_format(const Json& format, const std::string& text, const Fields& fields, RequestBody& body) {
+void translate_format(const Json& format, const Fields& fields, RequestBody& body) {
   if (format.is_null() || format == "") return;
+  body.names["response_format"] = "format";
   if (format == "json") {
     body.fields["response_format"] = {{"type", "json_object"}};
   } else if (format.is_object()) {
     body.fields["response_format"] = {{"type", "json_schema"}, {"json_schema", {{"schema", format}}}};
-    body.schema = parse_ordered_field(text, "format");
   } else {
     fields.refuse("format", "must be \"json\" or a schema");
   }
@@ -96,7 +97,7 @@ void translate_logprobs(const Json& given, const Fields& fields, Endpoint endpoi
 }
 
 // What both have: all but the messages or the prompt.
-RequestBody translate_common(const std::string& text, Json given, const Fields& fields) {
+RequestBody translate_common(const Json& given, const Fields& fields) {
   RequestBody body;
   Json& to = body.fields;
   for (const char* name : {"model", "kv"}) {
@@ -104,9 +105,9 @@ RequestBody translate_common(const std::string& text, Json given, const Fields& 
   }
   to["stream"] = given.value("stream", Json()).is_null() ? Json(true) : given["stream"];
   refuse_unless_empty(given, fields, "images", "cannot be read by this server: leave them out");
-  translate_options(take(given, "options"), fields, body);
-  translate_format(take(given, "format"), text, fields, body);
-  translate_thinking(take(given, "think"), fields, to);
+  translate_options(given.value("options", Json()), fields, body);
+  translate_format(given.value("format", Json()), fields, body);
+  translate_thinking(given.value("think", Json()), fields, to);
   return body;
 }
 
@@ -161,11 +162,9 @@ bool is_ollama_unload(const Json& body) {
   return !text.empty() && text.find_first_not_of("0.hmsun") == std::string::npos && text.find('0') != std::string::npos;
 }
 
-RequestBody translate_ollama_chat(const std::string& text) {
-  Json given = parse_body(text);
-  if (const auto messages = given.find("messages"); messages != given.end()) write_arguments_in_order(*messages, text);
+RequestBody translate_ollama_chat(const Json& given) {
   const Fields fields(given);
-  RequestBody body = translate_common(text, given, fields);
+  RequestBody body = translate_common(given, fields);
   translate_logprobs(given, fields, Endpoint::kChat, body.fields);
   const Json* messages = fields.find("messages");
   if (messages == nullptr || !messages->is_array()) fields.refuse("messages", "must be a list of messages");
@@ -174,23 +173,19 @@ RequestBody translate_ollama_chat(const std::string& text) {
   std::deque<std::string> called;
   for (const Json& one : *messages) {
     if (!one.is_object()) fields.refuse("messages", "must be a list of objects");
-    to.push_back(message_of(Fields(one, "messages[" + std::to_string(to.size()) + "]."), called));
+    to.push_back(message_of(fields.inner("messages", to.size(), one), called));
   }
   const Json* tools = fields.find("tools");
-  if (tools != nullptr && !(tools->is_array() && tools->empty())) {
-    body.fields["tools"] = *tools;
-    body.parameters = parameters_in_order(*tools, text);
-  }
+  if (tools != nullptr && !(tools->is_array() && tools->empty())) body.fields["tools"] = *tools;
   return body;
 }
 
-OllamaGenerate translate_ollama_generate(const std::string& text) {
-  const Json given = parse_body(text);
+OllamaGenerate translate_ollama_generate(const Json& given) {
   const Fields fields(given);
   refuse_unless_empty(given, fields, "template", "is that of the model here: start the server with --chat-template");
   refuse_unless_empty(given, fields, "context", "is not kept by this server: send the conversation to /api/chat");
   refuse_unless_empty(given, fields, "tools", "belong to /api/chat");
-  OllamaGenerate made{.endpoint = Endpoint::kChat, .body = translate_common(text, given, fields)};
+  OllamaGenerate made{.endpoint = Endpoint::kChat, .body = translate_common(given, fields)};
   const std::string prompt = fields.text("prompt").value_or("");
   const std::string system = fields.text("system").value_or("");
   Json& to = made.body.fields;

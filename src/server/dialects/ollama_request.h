@@ -1,21 +1,19 @@
 // Requests to /api/chat and /api/generate in the fields of OpenAI's chats and completions.
 #pragma once
 
-#include <string>
-
 #include "server/api_request.h"
 
 namespace winnow::server {
 
-// `text`: a body of /api/chat. Throws ApiError(400).
-RequestBody translate_ollama_chat(const std::string& text);
+// `given`: a body of /api/chat. Throws ApiError(400).
+RequestBody translate_ollama_chat(const Json& given);
 
 // Of /api/generate: a chat of one message, or, with "raw", a completion.
 struct OllamaGenerate {
   Endpoint endpoint;
   RequestBody body;
 };
-OllamaGenerate translate_ollama_generate(const std::string& text);
+OllamaGenerate translate_ollama_generate(const Json& given);
 
 // Whether a body asks for nothing but that the model is loaded, which it always is.
 bool is_ollama_load(const Json& body);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <string_view>
+#include <utility>
 
 #include "base/utf8.h"
 #include "server/answer_json.h"
@@ -108,8 +109,8 @@ OpenAiDialect::OpenAiDialect(Endpoint endpoint, std::string model_name)
       created_(unix_seconds()),
       model_name_(std::move(model_name)) {}
 
-ApiRequest OpenAiDialect::parse(const std::string& body, const Model& model, const RequestDefaults& defaults) {
-  ApiRequest request = parse_request(endpoint_, RequestBody(body), model, defaults);
+ApiRequest OpenAiDialect::parse(Json body, const Model& model, const RequestDefaults& defaults) {
+  ApiRequest request = parse_request(endpoint_, RequestBody(std::move(body)), model, defaults);
   model_ = &model;
   if (!request.model.empty()) model_name_ = request.model;
   n_answers_ = request.n_answers();

@@ -14,7 +14,7 @@ class OpenAiDialect : public Dialect {
   // model_name: what is said where the request names none.
   OpenAiDialect(Endpoint endpoint, std::string model_name);
 
-  ApiRequest parse(const std::string& body, const Model& model, const RequestDefaults& defaults) override;
+  ApiRequest parse(Json body, const Model& model, const RequestDefaults& defaults) override;
   void take_scores(const PromptScores& scores) override;
   std::string whole(const std::vector<WholeAnswer>& answers, const BatchResult& result) override;
   std::string begin() override;

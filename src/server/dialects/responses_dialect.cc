@@ -3,65 +3,53 @@
 #include <utility>
 
 #include "server/answer_json.h"
-#include "server/translation.h"
 
 namespace winnow::server {
 
 ResponsesDialect::ResponsesDialect(std::string model_name, std::shared_ptr<ResponseStore> store)
     : id_(random_id("resp_")), created_(unix_seconds()), model_name_(std::move(model_name)), store_(std::move(store)) {}
 
-ApiRequest ResponsesDialect::parse(const std::string& body, const Model& model, const RequestDefaults& defaults) {
-  request_ = translate_responses(body, *store_);
-  request_.body.warnings = request_.warnings;
-  static const std::map<std::string, std::string> kNames = {{"max_tokens", "max_output_tokens"},
-                                                            {"reasoning_effort", "reasoning.effort"},
-                                                            {"response_format", "text.format"},
-                                                            {"messages", "input"}};
-  ApiRequest request = parse_translated(Endpoint::kChat, request_.body, model, defaults, kNames);
+ApiRequest ResponsesDialect::parse(Json body, const Model& model, const RequestDefaults& defaults) {
+  request_ = translate_responses(std::move(body), *store_);
+  ApiRequest request = parse_request(Endpoint::kChat, request_.body, model, defaults);
   if (!request.model.empty()) model_name_ = request.model;
   model_ = &model;
   request_.body = {};
   return request;
 }
 
-OrderedJson ResponsesDialect::part_json(const Item& item, const std::string& text) {
+Json ResponsesDialect::part_json(const Item& item, const std::string& text) {
   if (item.kind == Kind::kReasoning) return {{"type", "reasoning_text"}, {"text", text}};
-  return {{"type", "output_text"},
-          {"text", text},
-          {"annotations", OrderedJson::array()},
-          {"logprobs", OrderedJson::array()}};
+  return {{"type", "output_text"}, {"text", text}, {"annotations", Json::array()}, {"logprobs", Json::array()}};
 }
 
-OrderedJson ResponsesDialect::item_json(const Item& item, bool is_done) {
+Json ResponsesDialect::item_json(const Item& item, bool is_done) {
   const std::string text = is_done ? item.text : "";
   const char* status = is_done ? "completed" : "in_progress";
-  OrderedJson content = OrderedJson::array();
+  Json content = Json::array();
   if (is_done) content.push_back(part_json(item, text));
   if (item.kind == Kind::kCall) {
     return {{"type", "function_call"}, {"id", item.id},     {"call_id", item.call_id},
             {"name", item.name},       {"arguments", text}, {"status", status}};
   }
   if (item.kind == Kind::kReasoning) {
-    return {{"type", "reasoning"},
-            {"id", item.id},
-            {"summary", OrderedJson::array()},
-            {"content", content},
-            {"status", status}};
+    return {
+        {"type", "reasoning"}, {"id", item.id}, {"summary", Json::array()}, {"content", content}, {"status", status}};
   }
   return {{"type", "message"}, {"id", item.id}, {"role", "assistant"}, {"content", content}, {"status", status}};
 }
 
-OrderedJson ResponsesDialect::response_json(const char* status) const {
-  OrderedJson response = {{"id", id_},
-                          {"object", "response"},
-                          {"created_at", created_},
-                          {"status", status},
-                          {"model", model_name_},
-                          {"error", nullptr},
-                          {"incomplete_details", nullptr},
-                          {"store", request_.is_stored}};
-  for (const auto& [name, value] : request_.given.items()) response[name] = OrderedJson(value);
-  response["output"] = OrderedJson::array();
+Json ResponsesDialect::response_json(const char* status) const {
+  Json response = {{"id", id_},
+                   {"object", "response"},
+                   {"created_at", created_},
+                   {"status", status},
+                   {"model", model_name_},
+                   {"error", nullptr},
+                   {"incomplete_details", nullptr},
+                   {"store", request_.is_stored}};
+  response.update(request_.given);
+  response["output"] = Json::array();
   response["usage"] = nullptr;
   return response;
 }
@@ -78,9 +66,9 @@ ResponsesDialect::Item& ResponsesDialect::add(Kind kind, const std::string& call
   return items_.back();
 }
 
-OrderedJson ResponsesDialect::finished(const BatchResult& result) {
+Json ResponsesDialect::finished(const BatchResult& result) {
   const bool is_cut = cause_ == AnswerCause::kLength;
-  OrderedJson response = response_json(is_cut ? "incomplete" : "completed");
+  Json response = response_json(is_cut ? "incomplete" : "completed");
   if (is_cut) response["incomplete_details"] = {{"reason", "max_output_tokens"}};
   Json message = {{"role", "assistant"}, {"content", ""}};
   std::size_t n_thought = 0;
@@ -104,7 +92,7 @@ OrderedJson ResponsesDialect::finished(const BatchResult& result) {
   response["timings"] = timings_json(result);
   if (request_.is_stored) {
     request_.messages.push_back(std::move(message));
-    store_->put({.id = id_, .messages = to_text(request_.messages), .response = to_ordered_text(response)});
+    store_->put({.id = id_, .messages = to_text(request_.messages), .response = to_text(response)});
   }
   return response;
 }
@@ -117,16 +105,16 @@ std::string ResponsesDialect::whole(const std::vector<WholeAnswer>& answers, con
     add(Kind::kCall, call.id, call.name).text = call.arguments;
   }
   cause_ = answer.end.cause;
-  return to_ordered_text(finished(result));
+  return to_text(finished(result));
 }
 
-std::string ResponsesDialect::event(const char* type, OrderedJson fields) {
-  OrderedJson all = {{"type", type}, {"sequence_number", n_events_++}};
+std::string ResponsesDialect::event(const char* type, Json fields) {
+  Json all = {{"type", type}, {"sequence_number", n_events_++}};
   all.update(fields);
-  return "event: " + std::string(type) + "\ndata: " + to_ordered_text(all) + "\n\n";
+  return "event: " + std::string(type) + "\ndata: " + to_text(all) + "\n\n";
 }
 
-std::string ResponsesDialect::item_event(const char* type, OrderedJson fields) {
+std::string ResponsesDialect::item_event(const char* type, Json fields) {
   const Item& item = items_.back();
   fields["item_id"] = item.id;
   fields["output_index"] = items_.size() - 1;
@@ -161,7 +149,7 @@ std::string ResponsesDialect::close() {
   } else if (item.kind == Kind::kReasoning) {
     text = item_event("response.reasoning_text.done", {{"text", item.text}});
   } else {
-    text = item_event("response.output_text.done", {{"text", item.text}, {"logprobs", OrderedJson::array()}});
+    text = item_event("response.output_text.done", {{"text", item.text}, {"logprobs", Json::array()}});
   }
   if (item.kind != Kind::kCall)
     text += item_event("response.content_part.done", {{"part", part_json(item, item.text)}});
@@ -172,20 +160,20 @@ std::string ResponsesDialect::close() {
 std::string ResponsesDialect::delta(const AnswerDelta& answer) {
   const ChatDelta& delta = answer.delta;
   std::string text;
-  const auto append = [&](Kind kind, const std::string& piece, const char* type, OrderedJson fields) {
+  const auto append = [&](Kind kind, const std::string& piece, const char* type, Json fields) {
     text += open(kind, delta);
     items_.back().text += piece;
     fields["delta"] = piece;
     if (!piece.empty()) text += item_event(type, std::move(fields));
   };
   if (!delta.reasoning.empty()) {
-    append(Kind::kReasoning, delta.reasoning, "response.reasoning_text.delta", OrderedJson::object());
+    append(Kind::kReasoning, delta.reasoning, "response.reasoning_text.delta", Json::object());
   }
   if (!delta.content.empty()) {
-    append(Kind::kMessage, delta.content, "response.output_text.delta", {{"logprobs", OrderedJson::array()}});
+    append(Kind::kMessage, delta.content, "response.output_text.delta", {{"logprobs", Json::array()}});
   }
   if (delta.tool_call >= 0) {
-    append(Kind::kCall, delta.arguments, "response.function_call_arguments.delta", OrderedJson::object());
+    append(Kind::kCall, delta.arguments, "response.function_call_arguments.delta", Json::object());
   }
   return text;
 }
@@ -201,8 +189,8 @@ std::string ResponsesDialect::end(const BatchResult& result) {
 }
 
 std::string ResponsesDialect::error(const ApiError& error) {
-  const OrderedJson code = error.code.empty() ? "server_error" : error.code;
-  OrderedJson response = response_json("failed");
+  const Json code = error.code.empty() ? "server_error" : error.code;
+  Json response = response_json("failed");
   response["error"] = {{"code", code}, {"message", error.what()}};
   std::string text = event("error", {{"code", code}, {"message", error.what()}, {"param", nullptr}});
   return text += event("response.failed", {{"response", std::move(response)}});

@@ -16,7 +16,7 @@ class ResponsesDialect : public Dialect {
   // model_name: what is said where the request names none.
   ResponsesDialect(std::string model_name, std::shared_ptr<ResponseStore> store);
 
-  ApiRequest parse(const std::string& body, const Model& model, const RequestDefaults& defaults) override;
+  ApiRequest parse(Json body, const Model& model, const RequestDefaults& defaults) override;
   std::string whole(const std::vector<WholeAnswer>& answers, const BatchResult& result) override;
   std::string begin() override;
   std::string delta(const AnswerDelta& delta) override;
@@ -32,14 +32,14 @@ class ResponsesDialect : public Dialect {
     std::string id, call_id, name, text;  // text: of a call its arguments
     int call = -1;
   };
-  static OrderedJson part_json(const Item& item, const std::string& text);
-  static OrderedJson item_json(const Item& item, bool is_done);
-  OrderedJson response_json(const char* status) const;
+  static Json part_json(const Item& item, const std::string& text);
+  static Json item_json(const Item& item, bool is_done);
+  Json response_json(const char* status) const;
   // With the items and what they took. Stores it.
-  OrderedJson finished(const BatchResult& result);
-  std::string event(const char* type, OrderedJson fields);
+  Json finished(const BatchResult& result);
+  std::string event(const char* type, Json fields);
   // An event about the item that was opened last, and, unless it is a call's, its only part.
-  std::string item_event(const char* type, OrderedJson fields);
+  std::string item_event(const char* type, Json fields);
   Item& add(Kind kind, const std::string& call_id = "", const std::string& name = "", int call = -1);
   // The item that what comes belongs to: where it is another one, the events that end the last and begin it.
   std::string open(Kind kind, const ChatDelta& delta);

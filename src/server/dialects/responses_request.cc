@@ -7,7 +7,6 @@
 #include <string_view>
 
 #include "server/chat_fields.h"
-#include "server/translation.h"
 
 namespace winnow::server {
 namespace {
@@ -145,7 +144,7 @@ class Conversation {
   void add_call(const Fields& item) {
     begin_turn();
     const auto name = item.text("name");
-    if (!name) item.refuse("name", "is missing");
+    if (!name || name->empty()) item.refuse("name", "is missing");
     turn_["tool_calls"].push_back(
         {{"id", item.text("call_id").value_or("")},
          {"type", "function"},
@@ -155,7 +154,7 @@ class Conversation {
   void add_other_call(const OtherCall& other, const Fields& item) {
     begin_turn();
     const auto name = other.name != nullptr ? std::optional<std::string>(other.name) : item.text("name");
-    if (!name) item.refuse("name", "is missing");
+    if (!name || name->empty()) item.refuse("name", "is missing");
     const Json* input = item.find(other.input);
     std::string arguments = "{}";
     if (input != nullptr) {
@@ -190,46 +189,41 @@ Json messages_of(const Json& input, Json before, const Fields& fields, std::vect
   std::size_t number = 0;
   for (const Json& one : input) {
     if (!one.is_object()) fields.refuse("input", "must be a list of objects");
-    conversation.add(Fields(one, "input[" + std::to_string(number++) + "]."));
+    conversation.add(fields.inner("input", number++, one));
   }
   return conversation.take();
 }
 
-void translate_tools(const Json& list, const std::string& text, const Fields& fields, ResponsesRequest& request) {
+void translate_tools(const Json& list, const Fields& fields, RequestBody& body) {
   if (list.is_null()) return;
   if (!list.is_array()) fields.refuse("tools", "must be a list");
-  if (list.empty()) return;
-  const OrderedJson ordered = parse_ordered_field(text, "tools");
-  Json tools = Json::array();
   for (std::size_t i = 0; i < list.size(); ++i) {
     if (!list[i].is_object()) fields.refuse("tools", "must be a list of objects");
-    const Fields tool(list[i], "tools[" + std::to_string(i) + "].");
+    const Fields tool = fields.inner("tools", i, list[i]);
     const std::string type = tool.text("type").value_or("");
     if (type != "function") {
-      request.warnings.push_back("a tool of type '" + type.substr(0, 64) +
-                                 "' was passed over: this server knows functions only");
+      body.warnings.push_back("a tool of type '" + type.substr(0, 64) +
+                              "' was passed over: this server knows functions only");
       continue;
     }
     Json function = Json::object();
     for (const char* name : {"name", "description", "parameters", "strict"}) {
       if (const Json* value = tool.find(name)) function[name] = *value;
     }
-    tools.push_back({{"type", "function"}, {"function", std::move(function)}});
-    request.body.parameters.push_back(ordered[i].value("parameters", OrderedJson()));
+    body.add_tool(i, std::move(function));
   }
-  if (!tools.empty()) request.body.fields["tools"] = std::move(tools);
 }
 
 // `tools`: those that were translated.
-void translate_tool_choice(const Json& choice, const Fields& fields, ResponsesRequest& request) {
-  Json& to = request.body.fields;
+void translate_tool_choice(const Json& choice, const Fields& fields, RequestBody& body) {
+  Json& to = body.fields;
   if (choice.is_null() || !to.contains("tools")) return;
   if (choice.is_string()) {
     to["tool_choice"] = choice;
     return;
   }
   if (!choice.is_object()) fields.refuse("tool_choice", "must be auto, none, required or an object");
-  const Fields inner(choice, "tool_choice.");
+  const Fields inner = fields.inner("tool_choice", choice);
   const std::string type = inner.text("type").value_or("");
   if (type == "function") {
     to["tool_choice"] = {{"type", "function"}, {"function", {{"name", inner.text("name").value_or("")}}}};
@@ -240,37 +234,29 @@ void translate_tool_choice(const Json& choice, const Fields& fields, ResponsesRe
     inner.refuse("type", "must be function, or allowed_tools with a list 'tools'");
   }
   const std::string mode = inner.text("mode").value_or("auto");
-  Json tools = Json::array();
-  std::vector<OrderedJson> parameters;
-  for (std::size_t i = 0; i < to["tools"].size(); ++i) {
-    const Json& name = to["tools"][i]["function"]["name"];
-    const bool is_allowed = std::any_of(allowed->begin(), allowed->end(), [&](const Json& one) {
-      return one.is_object() && one.contains("name") && one["name"] == name;
-    });
-    if (!is_allowed) continue;
-    tools.push_back(to["tools"][i]);
-    parameters.push_back(request.body.parameters[i]);
-  }
-  to["tools"] = std::move(tools);
+  body.keep_tools([&](const Json& name) {
+    return std::any_of(allowed->begin(), allowed->end(),
+                       [&](const Json& one) { return one.is_object() && one.contains("name") && one["name"] == name; });
+  });
   to["tool_choice"] = mode;
-  request.body.parameters = std::move(parameters);
 }
 
 // {"format": {"type": "json_schema", "schema": ..}}
-void translate_format(const Json& wanted, const std::string& text, const Fields& fields, RequestBody& body) {
+void translate_format(const Json& wanted, const Fields& fields, Json& to) {
   if (wanted.is_null()) return;
   if (!wanted.is_object()) fields.refuse("text", "must be an object");
-  const auto format = Fields(wanted, "text.").object("format");
-  if (!format) return;
-  const Fields inner(*format, "text.format.");
+  const Fields outer = fields.inner("text", wanted);
+  const Json* format = outer.object("format");
+  if (format == nullptr) return;
+  const Fields inner = outer.inner("format", *format);
   const std::string type = inner.text("type").value_or("text");
   if (type != "json_schema") {
-    body.fields["response_format"] = {{"type", type}};
+    to["response_format"] = {{"type", type}};
     return;
   }
-  if (!inner.object("schema")) inner.refuse("schema", "is missing");
-  body.fields["response_format"] = {{"type", type}, {"json_schema", {{"schema", (*format)["schema"]}}}};
-  body.schema = parse_ordered_field(text, "text")["format"]["schema"];
+  const Json* schema = inner.object("schema");
+  if (schema == nullptr) inner.refuse("schema", "is missing");
+  to["response_format"] = {{"type", type}, {"json_schema", {{"schema", *schema}}}};
 }
 
 // What the answer repeats, with what it means where it is not there.
@@ -297,10 +283,16 @@ Json repeated(const Json& body) {
 
 }  // namespace
 
-ResponsesRequest translate_responses(const std::string& text, ResponseStore& store) {
+ResponsesRequest translate_responses(Json body, ResponseStore& store) {
   ResponsesRequest request;
   Json& to = request.body.fields;
-  to = parse_body(text);
+  to = std::move(body);
+  request.body.names = {{"max_tokens", "max_output_tokens"},
+                        {"reasoning_effort", "reasoning.effort"},
+                        {"response_format", "text.format"},
+                        {"messages", "input"},
+                        {"tools[].function", ""},
+                        {"tool_choice.function", ""}};
   request.given = repeated(to);
   const Fields fields(request.given);
   const auto refuse_true = [&](const char* name, const char* why) {
@@ -324,7 +316,7 @@ ResponsesRequest translate_responses(const std::string& text, ResponseStore& sto
     }
     before = Json::parse(found->messages);
   }
-  request.messages = messages_of(take(to, "input"), std::move(before), fields, request.warnings);
+  request.messages = messages_of(take(to, "input"), std::move(before), fields, request.body.warnings);
   to["messages"] = request.messages;
   if (const Json instructions = take(to, "instructions"); !instructions.is_null()) {
     if (!instructions.is_string()) fields.refuse("instructions", "must be a string");
@@ -334,15 +326,15 @@ ResponsesRequest translate_responses(const std::string& text, ResponseStore& sto
   if (Json n = take(to, "max_output_tokens"); !n.is_null()) to["max_tokens"] = std::move(n);
   if (const Json reasoning = take(to, "reasoning"); !reasoning.is_null()) {
     if (!reasoning.is_object()) fields.refuse("reasoning", "must be an object");
-    if (const auto effort = Fields(reasoning, "reasoning.").text("effort")) to["reasoning_effort"] = *effort;
+    if (const auto effort = fields.inner("reasoning", reasoning).text("effort")) to["reasoning_effort"] = *effort;
   }
   const Json tools = take(to, "tools"), choice = take(to, "tool_choice"), format = take(to, "text");
   for (const char* name : {"n", "logprobs", "top_logprobs", "stream_options", "response_format", "metadata"}) {
     to.erase(name);
   }
-  translate_tools(tools, text, fields, request);
-  translate_tool_choice(choice, fields, request);
-  translate_format(format, text, fields, request.body);
+  translate_tools(tools, fields, request.body);
+  translate_tool_choice(choice, fields, request.body);
+  translate_format(format, fields, to);
   return request;
 }
 

@@ -1,9 +1,6 @@
 // A request to /v1/responses in the fields of OpenAI's chats.
 #pragma once
 
-#include <string>
-#include <vector>
-
 #include "server/api_request.h"
 #include "server/dialects/response_store.h"
 
@@ -14,10 +11,9 @@ struct ResponsesRequest {
   Json messages;  // the conversation so far, without the instructions
   Json given;     // the fields that the answer repeats
   bool is_stored = true;
-  std::vector<std::string> warnings;  // of what is passed over
 };
 
-// `text` is the body. Throws ApiError: 400, 404 for a previous response that is not in the store.
-ResponsesRequest translate_responses(const std::string& text, ResponseStore& store);
+// Throws ApiError: 400, 404 for a previous response that is not in the store.
+ResponsesRequest translate_responses(Json body, ResponseStore& store);
 
 }  // namespace winnow::server
