@@ -33,7 +33,7 @@ function(winnow_test name)
     set(properties LABELS unit TIMEOUT 900)
   endif()
   if(ARG_E2E)
-    set(properties LABELS e2e TIMEOUT 1200)
+    set(properties LABELS e2e TIMEOUT 1200 COST 100)  # long ones begin first: at first ctest knows of no times
     if(WINNOW_SANITIZE)
       set_target_properties(${name} PROPERTIES EXCLUDE_FROM_ALL TRUE)
     endif()
