@@ -100,7 +100,7 @@ ForwardPass::ForwardPass(Executor& executor, const ModelSpec& spec, const Forwar
   // Of all layers, so that ranks do the same.
   const bool has_any_experts = std::any_of(spec.layers.begin(), spec.layers.end(),
                                            [](const LayerSpec& layer) { return layer.feed_forward.n_expert > 0; });
-  sweeps_ = sweeps(has_any_experts || executor.converts_weights(n_converted));
+  sweeps_ = sweeps(plan.is_awaited, has_any_experts || executor.converts_weights(n_converted));
   steps_.next();  // to the first step
 }
 
@@ -118,8 +118,8 @@ void ForwardPass::add_part(std::int32_t first_row, std::span<const Token> tokens
   if (is_suffix) suffixes_.push_back({.first_row = first_row, .n_rows = n});
 }
 
-std::vector<ForwardPass::Sweep> ForwardPass::sweeps(bool waits_for_weights) const {
-  if (n_together_ == 1 && layers_.size() > 1) return {{.first = 0, .last = batches_.size()}};
+std::vector<ForwardPass::Sweep> ForwardPass::sweeps(bool is_awaited, bool waits_for_weights) const {
+  if (!is_awaited || (n_together_ == 1 && layers_.size() > 1)) return {{.first = 0, .last = batches_.size()}};
   const std::size_t n = waits_for_weights ? kSweepBatches : 1;
   std::vector<Sweep> sweeps;
   for (std::size_t first = 0; first < n_prompt_batches_; first += n) {

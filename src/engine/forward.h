@@ -34,6 +34,8 @@ struct ForwardPlan {
   // So many layers at a time are taken together, and the next so many after them. Suffixes go through them layer by
   // layer when the prompt's rows are through.
   int n_together = 1;
+  // Another rank waits for the rows: they go through layers that are taken together a few batches at a time.
+  bool is_awaited = false;
   std::int32_t n_converted = 0;  // PassPlan's; 0: as many as there are rows
 };
 
@@ -104,7 +106,7 @@ class ForwardPass {
   Coroutine<Step> run();
   void add_part(std::int32_t first_row, std::span<const Token> tokens, std::int32_t first_position, bool is_suffix,
                 std::int32_t n_batch);
-  std::vector<Sweep> sweeps(bool waits_for_weights) const;
+  std::vector<Sweep> sweeps(bool is_awaited, bool waits_for_weights) const;
   const LayerSpec& layer_spec(int layer) const { return spec_.layers[static_cast<std::size_t>(layer)]; }
   bool has_experts(int layer) const { return layer_spec(layer).feed_forward.n_expert > 0; }
   std::span<const Batch> batches_of(const Sweep& sweep, int layer) const;

@@ -41,7 +41,8 @@ class SplitModel {
                              .tokens = tokens,
                              .first_position = n_tokens_,
                              .n_batch = engine_.options.n_batch,
-                             .n_together = n_together_};
+                             .n_together = n_together_,
+                             .is_awaited = true};
       ForwardPass pass(*engine_.executor, engine_.model->impl().spec, plan, sink, state_, {&evidence_});
       std::copy(between.begin(), between.end(), pass.hidden().begin());
       std::vector<int> ended;

@@ -64,7 +64,8 @@ ForwardPlan Prefill::Impl::forward_plan(std::span<const Token> rows, std::int32_
   return {.layers = engine_impl().layers,
           .tokens = rows,
           .first_position = first_position,
-          .n_batch = engine_impl().options.n_batch};
+          .n_batch = engine_impl().options.n_batch,
+          .is_awaited = engine_impl().pipeline.n_ranks() > 1};
 }
 
 void Prefill::Impl::begin_forward(const ForwardPlan& plan, EntrySink& sink, RecurrentState& state,
