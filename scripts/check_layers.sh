@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A lower layer never includes a higher one, no header includes itself by a detour, and the public headers include nothing
-# of src/. CMake cannot see this: all of src/ is one include path.
+# A lower layer never includes a higher one, no header or Python module includes itself by a detour, and the public headers
+# include nothing of src/. CMake cannot see this: all of src/ is one include path.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -84,6 +84,24 @@ done < <(includes python/src)
 circle=$(includes src include | grep -vE '^[^:]+\.cc:' | sed -E 's,^(src|include)/,,; s,:[0-9]+:, ,' |
   awk '$2 ~ /\// && $1 != $2' | tsort 2>&1 >/dev/null || true)
 [[ -z $circle ]] || report "headers include each other: ${circle//$'\n'/ }"
+
+# "MODULE IMPORTED" for every import inside the Python package, in functions and for type checkers, too. A name that is no
+# module comes from the package itself.
+python_imports() {
+  awk '
+    function module(path) { sub(/.*\//, "", path); sub(/\.py$/, "", path); return path }
+    function add(name) { print module(FILENAME), name in modules ? name : "__init__" }
+    BEGIN { for (i = 1; i < ARGC; ++i) modules[module(ARGV[i])] }
+    $1 == "from" && ($2 == "." || $2 == "winnow") && $3 == "import" {
+      gsub(/#.*|[(),]/, " ")
+      for (i = 4; i <= NF; ++i) if ($i == "as") ++i; else if ($i != "_core") add($i)
+    }
+    ($1 == "from" || $1 == "import") && $2 ~ /^(\.|winnow(\.|$))./ { sub(/^(winnow)?\./, "", $2); add($2) }
+    $1 == "import" && $2 == "winnow" { add($2) }
+  ' python/winnow/*.py
+}
+circle=$(python_imports | awk '$1 != $2' | tsort 2>&1 >/dev/null || true)
+[[ -z $circle ]] || report "modules of python/winnow import each other: ${circle//$'\n'/ }"
 
 # winnow.h is everything of the public interface.
 for header in include/winnow/*.h; do

@@ -24,11 +24,13 @@ from .errors import (
 )
 from .evaluation import benchmarks, evaluate, read_results
 from .grammar import LlamaGrammar
-from .llama import Llama, LlamaState, LlamaTokenizer
+from .llama import Llama
 from .methods import methods
 from .processors import LogitsProcessorList, MinTokensLogitsProcessor, StoppingCriteriaList
 from .sampling import Sampling
 from .scorers import Choice, Integer, LayerEvidence, Number, scorer
+from .state import LlamaState
+from .tokenizer import LlamaTokenizer
 
 __all__ = [
     "BadFile",

@@ -7,10 +7,9 @@ import hashlib
 import json
 import os
 import pathlib
-from typing import TYPE_CHECKING, Iterable, Optional, Sequence, Tuple, Union
+from typing import Iterable, Optional, Sequence, Tuple, Union
 
-if TYPE_CHECKING:
-    from .llama import LlamaState
+from .state import LlamaState
 
 Key = Tuple[int, ...]
 

@@ -8,24 +8,16 @@ from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence, Union
 
 import numpy as np
 
-from . import _core
 from .answer import Stop, pieces, stop_list, token_limit
+from .document_prompt import split
 from .errors import InvalidArgument, MissingPackage
+from .reading import Reading
 from .sampling import Sampling
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from .llama import Llama
-
 _N_BINS = 256  # columns of the map
-
-
-def split(model: Any, document: str, question: str, chat: bool, system: str = "") -> tuple[str, str]:
-    """The prompt in two pieces: what is known before the question, and the rest up to where the answer begins."""
-    if not chat:
-        return document, "\n\n" + question
-    return _core.split_chat(model, system, document, "\n\n" + question)
 
 
 class Context:
@@ -34,7 +26,7 @@ class Context:
     Asking leaves it as it is: every question is put to a fork, whose pages are this one's until it writes.
     """
 
-    def __init__(self, llm: Llama, session: Any, chat: bool, is_asked: bool = False):
+    def __init__(self, llm: Reading, session: Any, chat: bool, is_asked: bool = False):
         self._llm = llm
         self._session = session  # never fed
         self._chat = chat

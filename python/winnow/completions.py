@@ -1,0 +1,195 @@
+"""Texts that a model writes behind prompts and messages."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Union
+
+from . import _core
+from .answer import Completion, Piece, Stop, pieces, stop_list, token_limit
+from .arguments import without_unused
+from .chat import ChatCompletion, messages_of, options_of, tools_of_functions
+from .chat_formats import stops_of
+from .errors import InvalidArgument
+from .grammar import Grammar, gbnf_of
+from .processors import hook
+from .reading import Reading
+from .sampling import Sampling
+
+Prompt = Union[str, Sequence[int]]
+
+
+class Completions(Reading):
+    """Whole answers, and answers piece by piece."""
+
+    def _answer(self, session: Any, sampler: Any, **options: Any) -> Iterator[Piece]:
+        """An answer whose end is what was read last."""
+        yield from pieces(session, sampler, **options)
+        self._keep(session, into_cache=True)
+
+    def _sampling(self, seed: Optional[int] = None, **fields: Any) -> Sampling:
+        """With what the model was loaded with for what the call leaves out."""
+        fields.setdefault("repeat_last_n", self.last_n_tokens_size)
+        return Sampling.of(seed=self._seed if seed is None else seed, **fields)
+
+    def _infill_tokens(self, prompt: Prompt, suffix: str) -> List[int]:
+        """A prompt for what stands between the two."""
+        names = ("infill_prefix", "infill_suffix", "infill_middle")
+        marks = [self._special(getattr(_core.SpecialToken, name)) for name in names]
+        if -1 in marks:
+            raise InvalidArgument("suffix needs a model that was trained to fill in the middle, and this one has no tokens for it")
+        is_text = isinstance(prompt, (str, bytes))
+        before = [marks[0], *(self.tokenize(prompt, False, False) if is_text else prompt)]
+        after = [marks[1], *self.tokenize(suffix, False, False)]
+        start = self.tokenize("", True) if is_text else []
+        return start + (after + before if self.spm_infill else before + after) + [marks[2]]
+
+    def create_completion(
+        self,
+        prompt: Prompt,
+        suffix: Optional[str] = None,
+        max_tokens: Optional[int] = 16,
+        temperature: float = 0.8,
+        top_p: float = 0.95,
+        min_p: float = 0.05,
+        typical_p: float = 1.0,
+        logprobs: Optional[int] = None,
+        echo: bool = False,
+        stop: Stop = None,
+        frequency_penalty: float = 0.0,
+        presence_penalty: float = 0.0,
+        repeat_penalty: float = 1.0,
+        top_k: int = 40,
+        stream: bool = False,
+        seed: Optional[int] = None,
+        *,
+        grammar: Grammar = None,
+        model: Optional[str] = None,
+        stopping_criteria: Any = None,
+        logits_processor: Any = None,
+        **others: Any,
+    ) -> Any:
+        """The text after a prompt (a text, or tokens), as OpenAI's completions.
+
+        max_tokens: None, 0 or less: as many as the context has room for. logprobs: beside every token so many of the
+        likeliest, natural logarithms in the model's own distribution; with echo beside those of the prompt, too, all of
+        which is then read. stop: texts that end the answer and do not belong to it. grammar: GBNF that it must follow.
+        stream: an iterator of chunks instead of one response. suffix: what stands behind the answer, for models that were
+        trained to fill in the middle. model: a name for the response. stopping_criteria, logits_processor: functions, or
+        lists of them, that are called before every choice with the tokens that were read (int32 [n]) and the logits behind
+        them (float32 [n_vocab], their own copy): whether the answer ends, and the logits to choose from. Further arguments
+        are those of `winnow.Sampling`: mirostat_mode, logit_bias, dry_multiplier, ...
+        """
+        is_text = isinstance(prompt, (str, bytes))
+        if suffix is not None:
+            tokens = self._infill_tokens(prompt, suffix)
+        else:
+            tokens = self.tokenize(prompt, True, True) if is_text else list(prompt)
+        echoed = ""
+        if echo:
+            echoed = prompt if isinstance(prompt, str) else self.detokenize(tokens).decode("utf-8", "replace")
+        sampling = self._sampling(
+            temperature=temperature,
+            top_k=top_k,
+            top_p=top_p,
+            min_p=min_p,
+            typical_p=typical_p,
+            frequency_penalty=frequency_penalty,
+            presence_penalty=presence_penalty,
+            repeat_penalty=repeat_penalty,
+            seed=seed,
+            **without_unused(others),
+        )
+        sampler = sampling.sampler(self._model, tokens, grammar=gbnf_of(grammar))
+        scored: List[Piece] = []
+        if echo and logprobs is not None:
+            session, scored = self._read_scored(tokens, logprobs)
+        else:
+            session = self._read(tokens)
+        answer = self._answer(
+            session,
+            sampler,
+            n_logprobs=logprobs,
+            max_tokens=token_limit(max_tokens),
+            stops=stop_list(stop),
+            before_choice=hook(session, logits_processor, stopping_criteria),
+        )
+        completion = Completion(self._model, model or self.model_path, len(tokens), echoed, scored)
+        return completion.chunks(answer) if stream else completion.whole(answer)
+
+    __call__ = create_completion
+
+    def create_chat_completion(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        functions: Optional[Sequence[Mapping[str, Any]]] = None,
+        function_call: Union[str, Mapping[str, Any], None] = None,
+        tools: Optional[Sequence[Mapping[str, Any]]] = None,
+        tool_choice: Union[str, Mapping[str, Any], None] = None,
+        temperature: float = 0.2,
+        top_p: float = 0.95,
+        top_k: int = 40,
+        min_p: float = 0.05,
+        typical_p: float = 1.0,
+        stream: bool = False,
+        stop: Stop = None,
+        seed: Optional[int] = None,
+        response_format: Optional[Dict[str, Any]] = None,
+        max_tokens: Optional[int] = None,
+        *,
+        grammar: Grammar = None,
+        logprobs: Optional[bool] = False,
+        top_logprobs: Optional[int] = None,
+        model: Optional[str] = None,
+        stopping_criteria: Any = None,
+        logits_processor: Any = None,
+        **others: Any,
+    ) -> Any:
+        """The answer to messages, as OpenAI's chat completions.
+
+        messages: dicts with 'role' and 'content'; where the last is an assistant's, the answer goes on with it. tools,
+        tool_choice: functions that the model may, must or must not call; functions and function_call are OpenAI's older
+        form of them, and calls then come as function_call, too. response_format: {"type": "json_object"} for
+        any JSON object, with "schema" for one that follows it ({"type": "json_schema", ...} as OpenAI's, too).
+        logprobs, top_logprobs: natural logarithms in the model's own distribution. stream: an iterator of chunks. model,
+        stopping_criteria, logits_processor: as create_completion's. Further arguments are those of `winnow.Sampling`.
+        """
+        if not messages:
+            raise InvalidArgument("messages are empty: a chat needs one at least")
+        if top_logprobs is not None and not logprobs:
+            raise InvalidArgument("top_logprobs has no effect without logprobs=True")
+        if functions is not None:
+            tools, tool_choice = tools_of_functions(functions, function_call, tools, tool_choice)
+        gbnf = gbnf_of(grammar, response_format)
+        made = messages_of(messages)
+        prompt = _core.apply_chat_template(
+            self._model, made, options_of(messages, tools, tool_choice, bool(gbnf))
+        )
+        tokens = self.tokenize(prompt.text, True, True)
+        sampling = self._sampling(
+            temperature=temperature,
+            top_k=top_k,
+            top_p=top_p,
+            min_p=min_p,
+            typical_p=typical_p,
+            seed=seed,
+            **without_unused(others),
+        )
+        if gbnf:
+            sampler = sampling.sampler(self._model, tokens, grammar=gbnf)
+        else:
+            sampler = sampling.sampler(
+                self._model, tokens, grammar=prompt.grammar, grammar_start=prompt.grammar_start
+            )
+        shown = (self.tokenize(text, False, True) for text in prompt.shown_tokens)
+        session = self._read(tokens)
+        answer = self._answer(
+            session,
+            sampler,
+            n_logprobs=(top_logprobs or 0) if logprobs else None,
+            max_tokens=token_limit(max_tokens),
+            stops=stop_list(stop) + prompt.stops + stops_of(self.chat_format),
+            shown_tokens=[tokens[0] for tokens in shown if len(tokens) == 1],
+            before_choice=hook(session, logits_processor, stopping_criteria),
+        )
+        completion = ChatCompletion(self._model, model or self.model_path, prompt, len(tokens), functions is not None)
+        return completion.chunks(answer) if stream else completion.whole(answer)

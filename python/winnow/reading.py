@@ -1,0 +1,127 @@
+"""What a model reads, and what it goes on from."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Dict, List, Sequence, Tuple, Union
+
+from .answer import Piece
+from .loaded_model import LoadedModel
+from .progress import progress
+from .state import LlamaState
+
+
+class Reading(LoadedModel):
+    """The cache of what was read last, and others that prompts begin with."""
+
+    @property
+    def n_tokens(self) -> int:
+        """Tokens of the prompt and answer that were read last."""
+        return self._session.n_tokens
+
+    @property
+    def statistics(self) -> Dict[str, Any]:
+        """Of what was read last: tokens, entries and bytes of the full cache (in f16) and of what is kept, seconds."""
+        return self._session.statistics
+
+    @property
+    def eval_tokens(self) -> List[int]:
+        """The tokens of the prompt and answer that were read last."""
+        return self._session.tokens
+
+    def set_seed(self, seed: int) -> None:
+        self._seed = seed
+
+    def set_cache(self, cache: Any) -> None:
+        """Where completions keep what they read, and look for what a prompt begins with; None: nowhere.
+
+        cache: a `LlamaRAMCache`, a `LlamaDiskCache`, or what has their methods.
+        """
+        self.cache = cache
+
+    def reset(self) -> None:
+        """Forgets what was read."""
+        with self._lock:
+            self._session = self._engine.open(**self._options)
+            self._is_continued = not self._session.evicts
+
+    def eval(self, tokens: Sequence[int]) -> None:
+        """Reads tokens behind what was read before. The first of them are cut to the budget, the others kept whole."""
+        with self._lock:
+            session = self._session.fork()
+        self._feed(session, list(tokens))
+        with self._lock:
+            self._session = session
+            self._is_continued = True
+
+    def save_state(self) -> LlamaState:
+        """What was read last, to go on from there later."""
+        with self._lock:
+            return LlamaState(self._session.fork())
+
+    def load_state(self, state: Union[LlamaState, str, os.PathLike[str]]) -> None:
+        """A state of this model, or the file of one: prompts that begin with its tokens go on from there.
+
+        What a method dropped of it stays dropped, and what follows it is kept whole.
+        """
+        if isinstance(state, LlamaState):
+            session = state._session.fork()
+        else:
+            session = self._engine.load_session(os.fspath(state))
+        with self._lock:
+            self._session = session
+            self._is_continued = True
+
+    def _feed(self, session: Any, tokens: List[int]) -> None:
+        with progress(f"prefill {len(tokens):,} tokens", self.verbose) as update:
+            if session.n_tokens == 0:
+                session.prefill(tokens, update)
+            else:
+                session.append(tokens, update)
+
+    def _read(self, tokens: List[int]) -> Any:
+        """A session behind these tokens."""
+        with self._lock:
+            n_read = self._session.n_tokens
+            if self._is_continued and 0 < n_read <= len(tokens) and self._session.tokens == tokens[:n_read]:
+                session = self._session.fork()
+            else:
+                n_read = 0
+                session = self._engine.open(**self._options)
+        if self.cache is not None:
+            kept = self._from_cache(tokens)
+            if kept is not None and kept.n_tokens > n_read:
+                session = kept
+                n_read = kept.n_tokens
+        if n_read < len(tokens) or n_read == 0:
+            self._feed(session, tokens[n_read:])
+            if self.cache is not None:
+                self.cache[tokens] = LlamaState(session.fork())
+        return session
+
+    def _read_scored(self, tokens: List[int], n_logprobs: int) -> Tuple[Any, List[Piece]]:
+        """A session behind these tokens, all of them read, and the tokens with their probabilities."""
+        session = self._engine.open(**self._options)
+        with progress(f"prefill {len(tokens):,} tokens", self.verbose) as update:
+            scores = session.prefill_scored(tokens, n_logprobs, update)
+        return session, [Piece("", tokens[0])] + [
+            Piece("", token, logprob, top) for token, (logprob, top) in zip(tokens[1:], scores)
+        ]
+
+    def _from_cache(self, tokens: List[int]) -> Any:
+        """A session that these tokens begin with; None where there is none. A cut one has to be of all of them."""
+        try:
+            state = self.cache[tokens]
+        except KeyError:
+            return None
+        session = state._session.fork() if isinstance(state, LlamaState) else self._engine.load_session(os.fspath(state))
+        is_beginning = session.tokens == tokens[: session.n_tokens]
+        return session if is_beginning and (session.n_tokens == len(tokens) or not session.evicts) else None
+
+    def _keep(self, session: Any, into_cache: bool = False) -> None:
+        """Makes it what was read last."""
+        with self._lock:
+            self._session = session
+            self._is_continued = not session.evicts
+        if into_cache and self.cache is not None:
+            self.cache[session.tokens] = self.save_state()
