@@ -2,6 +2,7 @@
 
 import contextlib
 import pathlib
+import pickle
 import struct
 import warnings
 
@@ -30,9 +31,10 @@ def test_every_argument_is_known(model_path):
         llm = winnow.Llama(model_path, **EVERYTHING)
     assert len(caught) == 1 and caught[0].filename == __file__
     message = str(caught[0].message)
-    for name in ("n_gpu_layers", "tensor_split", "use_mlock", "n_ubatch", "n_threads_batch", "logits_all", "flash_attn"):
+    for name in ("n_gpu_layers", "tensor_split", "use_mlock", "n_ubatch", "n_threads_batch", "flash_attn"):
         assert name in message
-    for name in ("offload_kqv", "split_mode", "numa", "lora_scale"):  # with the values that they have anyway
+    # What has an effect, and values that others have anyway.
+    for name in ("logits_all", "offload_kqv", "split_mode", "numa", "lora_scale"):
         assert name not in message
     assert "no effect" in message and llm.last_n_tokens_size == 32
     assert llm(PROMPT, max_tokens=2, temperature=0)["choices"][0]["text"].startswith(" Paris")
@@ -447,3 +449,43 @@ def test_a_model_in_several_files(llm, model_path, tmp_path):
     paths[1].unlink()
     with pytest.raises(winnow.NotFound, match=paths[1].name):
         winnow.Llama(paths[0])
+
+
+def test_logits_of_all_tokens(model_path):
+    llm = winnow.Llama(model_path, n_ctx=256, n_threads=2, logits_all=True, verbose=False)
+    assert llm.scores.shape == (0, llm.n_vocab()) and len(llm.eval_logits) == 0
+    n_prompt = len(llm.tokenize(PROMPT))
+    answer = llm(PROMPT, max_tokens=4, temperature=0, logprobs=1, echo=True)["choices"][0]
+    rows = llm.scores
+    assert rows.shape == (llm.n_tokens, llm.n_vocab()) and rows.dtype == np.single
+    logprobs = rows - np.log(np.exp(rows).sum(axis=1, keepdims=True))
+    given = answer["logprobs"]["token_logprobs"]
+    for at, token in enumerate(llm.eval_tokens[1:n_prompt]):
+        assert logprobs[at, token] == pytest.approx(given[at + 1], abs=1e-4), at
+    # What follows is read behind what is there, which stays as it was given out.
+    before = rows.copy()
+    llm.eval(llm.tokenize(b" and", False))
+    assert llm.scores.shape[0] == len(before) + 1 and np.array_equal(llm.scores[:-1], before)
+    assert np.array_equal(llm.eval_logits[-1], llm.scores[llm.n_tokens - 1])
+    llm.reset()
+    llm.eval(llm.tokenize(b"Another text", False))
+    assert llm.scores.shape[0] == llm.n_tokens < len(before) and np.array_equal(rows, before)
+    with pytest.raises(winnow.InvalidArgument, match="logits_all=True"):
+        winnow.Llama(model_path, n_ctx=256, verbose=False).scores
+    cut = winnow.Llama(model_path, n_ctx=256, kv_evict="snapkv", kv_budget="50%", logits_all=True, verbose=False)
+    with pytest.raises(winnow.InvalidArgument, match="kv_evict"):
+        cut.eval_logits
+
+
+def test_a_pickled_model_is_loaded_again(model_path):
+    given = dict(n_ctx=300, n_threads=1, kv_evict="snapkv", kv_budget="50%", type_k=8, chat_format="chatml", use_mlock=False)
+    llm = winnow.Llama(pathlib.Path(model_path), **given, verbose=False)
+    llm.set_seed(7)
+    llm.last_n_tokens_size = 5
+    llm.eval(llm.tokenize(b"something to read first"))
+    state = llm.__getstate__()
+    assert state["model_path"] == str(model_path) and state["seed"] == 7 and given.items() <= state.items()
+    copy = pickle.loads(pickle.dumps(llm))
+    assert copy.n_tokens == 0 and copy.n_ctx() == 300 and copy.last_n_tokens_size == 5 and not copy.verbose
+    answers = [one(PROMPT, max_tokens=6, temperature=0.9)["choices"][0]["text"] for one in (llm, copy)]
+    assert answers[0] == answers[1] and copy.statistics["method"] == llm.statistics["method"]

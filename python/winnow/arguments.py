@@ -8,7 +8,7 @@ from typing import Any, Dict, List, Mapping, Optional, Tuple, Union
 from .errors import InvalidArgument, Unsupported
 
 # With llama-cpp-python's defaults. Most are of devices and memory that winnow does not have; attention is computed without a
-# matrix of scores, and probabilities of every token are there, whether or not they are asked for.
+# matrix of scores.
 _WITHOUT_EFFECT: Dict[str, Any] = {
     "n_gpu_layers": 0,
     "split_mode": 1,
@@ -18,7 +18,6 @@ _WITHOUT_EFFECT: Dict[str, Any] = {
     "use_mlock": False,
     "n_ubatch": 512,
     "n_threads_batch": None,
-    "logits_all": False,
     "offload_kqv": True,
     "flash_attn": False,
     "op_offload": None,

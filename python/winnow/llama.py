@@ -43,8 +43,9 @@ class Llama(Completions):
     kv_overrides: metadata to use instead of the file's: of the architecture, and which special tokens there are.
     spm_infill: a suffix is shown to the model before the prompt.
     tokenizer: an object with tokenize(text, add_bos, special) and detokenize(tokens) instead of the model's own.
-    others: further arguments of llama-cpp-python's. Those that have no effect here (n_gpu_layers, flash_attn, logits_all,
-        use_mlock, ...) are left out with one warning.
+    logits_all: scores and eval_logits, the logits of all tokens, may be asked for. Probabilities do not need it.
+    others: further arguments of llama-cpp-python's. Those that have no effect here (n_gpu_layers, flash_attn, use_mlock,
+        ...) are left out with one warning.
     verbose: how far long prompts are: a bar where tqdm is installed and the standard error is a terminal, else lines.
 
     Calls from several threads wait for each other inside the library, token by token. What is computed is computed

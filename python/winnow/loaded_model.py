@@ -13,6 +13,7 @@ from .embedding import pooling_name
 from .errors import InvalidArgument
 from .hub import download
 from .methods import Budget, budget_text
+from .scores import Scores
 from .tokenizer import LlamaTokenizer
 
 
@@ -58,9 +59,11 @@ class LoadedModel:
         kv_overrides: Optional[Mapping[str, Union[bool, int, float, str]]] = None,
         spm_infill: bool = False,
         tokenizer: Any = None,
+        logits_all: bool = False,
         verbose: bool = True,
         **others: Any,
     ):
+        self._arguments = {name: value for name, value in locals().items() if name not in ("self", "others")} | others
         check_unused(others)
         metadata = metadata_of(
             kv_overrides,
@@ -80,6 +83,7 @@ class LoadedModel:
         self.spm_infill = spm_infill
         self.cache: Any = None
         self._seed = seed
+        self._logits_all = logits_all
         self._model: Any = _core.Model.load(self.model_path, use_mmap, template_of(chat_format, chat_template), metadata)
         self._tokenizer: Any = tokenizer or LlamaTokenizer(self)
         self.metadata: Dict[str, str] = self._model.metadata
@@ -95,6 +99,7 @@ class LoadedModel:
         self._pooling = pooling_name(pooling_type)
         self._lock = threading.Lock()
         self._session: Any = self._engine.open(**self._options)  # of what was read last; never fed, only forked
+        self._scores = Scores(lambda: self._engine.open(**self._options), self._model.info["n_vocab"])
         self._is_continued = not self._session.evicts  # whether a prompt that begins with it goes on from there
 
     @classmethod
@@ -118,11 +123,19 @@ class LoadedModel:
         path = download(repo_id, filename, additional_files or (), local_dir, local_dir_use_symlinks, cache_dir)
         return cls(path, **others)
 
+    def __getstate__(self) -> Dict[str, Any]:
+        """What it was made with, as llama-cpp-python's: a copy loads the same file, and has read nothing."""
+        names = ("model_path", "chat_format", "last_n_tokens_size", "spm_infill", "verbose")  # as they are now
+        return {**self._arguments, **{name: getattr(self, name) for name in names}, "seed": self._seed}
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        self.__init__(**state)  # type: ignore[misc]
+
     def close(self) -> None:
         """Gives the model and its caches back. What is asked of it afterwards is an error."""
         with self._lock:
             self.cache = None
-            self._session = self._engine = self._model = self._tokenizer = _Closed()
+            self._session = self._engine = self._model = self._tokenizer = self._scores = _Closed()
 
     def __enter__(self) -> "Llama":
         return self

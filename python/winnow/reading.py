@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import collections
 import os
-from typing import Any, Dict, List, Sequence, Tuple, Union
+from typing import Any, Deque, Dict, List, Sequence, Tuple, Union
+
+import numpy as np
 
 from .answer import Piece
+from .errors import InvalidArgument
 from .loaded_model import LoadedModel
 from .progress import progress
 from .state import LlamaState
@@ -28,6 +32,25 @@ class Reading(LoadedModel):
     def eval_tokens(self) -> List[int]:
         """The tokens of the prompt and answer that were read last."""
         return self._session.tokens
+
+    @property
+    def scores(self) -> np.ndarray:
+        """The logits behind every token of the prompt and answer that were read last: float32 [n_tokens][n_vocab].
+
+        Of models that were loaded with logits_all=True and keep the whole cache. Tokens are read once more for it, one
+        after the other, when it is asked for; those that were there the last time are not.
+        """
+        if not self._logits_all:
+            raise InvalidArgument("the logits of all tokens need Llama(..., logits_all=True)")
+        with self._lock:
+            if self._session.evicts:
+                raise InvalidArgument("the logits of all tokens are the full cache's: leave kv_evict and kv_budget out")
+            return self._scores.of(self._session.tokens, self.verbose)
+
+    @property
+    def eval_logits(self) -> Deque[List[float]]:
+        """The rows of scores as lists."""
+        return collections.deque(self.scores.tolist(), maxlen=self.n_ctx())
 
     def set_seed(self, seed: int) -> None:
         self._seed = seed
