@@ -76,6 +76,7 @@ SchemaRules::Converter::Text SchemaRules::Converter::set(const OrderedJson& item
   const OrderedJson flat = flattened(item, place, depth);
   const OrderedJson* values = enumeration(flat, place);
   if (values == nullptr) return std::nullopt;
+  name_unknown(flat, place + ".items");
   std::vector<std::string> literals;
   for (const OrderedJson& value : *values) {
     const std::string text = literal(value);
@@ -159,9 +160,6 @@ SchemaRules::Converter::Text SchemaRules::Converter::object(const OrderedJson& s
                                                             int depth) {
   const std::set<std::string> required = required_names(schema, place);
   const OrderedJson properties = properties_of(schema, place);
-  if (schema.contains("unevaluatedProperties") && !schema["unevaluatedProperties"].is_boolean()) {
-    leave_out(place, "'unevaluatedProperties' may be true or false");
-  }
   std::int64_t least = 0, most = -1;
   if (!counts(schema, place, "Properties", least, most)) return std::nullopt;
   if (properties.empty()) return map(schema, least, most, place, depth);
@@ -169,6 +167,7 @@ SchemaRules::Converter::Text SchemaRules::Converter::object(const OrderedJson& s
   std::vector<std::pair<std::string, bool>> pairs;
   std::optional<OrderedJson> names;
   if (schema.contains("propertyNames")) names = flattened(schema["propertyNames"], place, depth);
+  if (names && names->is_object()) name_unknown(*names, place + ".propertyNames");
   for (const auto& [name, property] : properties.items()) {
     const std::string its_place = place + "." + name.substr(0, 60);
     const bool is_required = required.contains(name);
@@ -177,7 +176,7 @@ SchemaRules::Converter::Text SchemaRules::Converter::object(const OrderedJson& s
     if (!text && is_required) {
       return none("'" + name.substr(0, 60) + "' is required" + (why_.empty() ? "" : ", and " + why_));
     }
-    if (!text) warn(its_place, "no value matches it: it does not occur");
+    if (!text && property != false) warn(its_place, "no value matches it: it does not occur");
     if (text) pairs.emplace_back(rules_.add(name_literal(name) + " w-ws " + *text), is_required);
   }
   if (least == 0 && most < 0) return simple_object(pairs);
@@ -237,11 +236,7 @@ SchemaRules::Converter::Text SchemaRules::Converter::counted_object(
 SchemaRules::Converter::Text SchemaRules::Converter::map(const OrderedJson& schema, std::int64_t least,
                                                          std::int64_t most, const std::string& place, int depth) {
   static const OrderedJson kAny = true;
-  static const OrderedJson kNone = false;
-  const bool is_closed = schema.contains("unevaluatedProperties") && schema["unevaluatedProperties"] == false;
-  const OrderedJson& others = schema.contains("additionalProperties") ? schema["additionalProperties"]
-                              : is_closed                             ? kNone
-                                                                      : kAny;
+  const OrderedJson& others = schema.contains("additionalProperties") ? schema["additionalProperties"] : kAny;
   TextConditions names;
   std::vector<std::string> pairs;
   if (schema.contains("propertyNames")) {

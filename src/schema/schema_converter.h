@@ -1,6 +1,7 @@
-// The converter behind SchemaRules (schema_grammar.h), one class in four sources: schema_grammar.cc (references, types
-// and what joins them), schema_scalars.cc (numbers and texts), schema_containers.cc (arrays and objects) and
-// schema_values.cc (which values a schema takes, and what is left of it without some). For these alone.
+// The converter behind SchemaRules (schema_grammar.h), one class in five sources: schema_grammar.cc (references, types
+// and what joins them), schema_scalars.cc (numbers and texts), schema_containers.cc (arrays and objects),
+// schema_values.cc (which values a schema takes, and what is left of it without some) and schema_one_of.cc (which
+// schemas exclude each other). For these alone.
 #pragma once
 
 #include <deque>
@@ -56,6 +57,9 @@ inline constexpr std::int64_t kMostCount = 1'000'000'000;
 // Of what a grammar follows value by value: sets of so many values, and numbers of properties.
 inline constexpr std::size_t kMostOfSet = 8;
 inline constexpr std::int64_t kMostCounted = 64;
+
+// What holds for the properties that nothing else in a schema speaks of, its parts and references included.
+inline constexpr const char* kUnevaluated = "unevaluatedProperties";
 
 inline const std::string kPlainNumber = "^-?(?:0|[1-9]\\d{0,15})(?:\\.\\d{1,16})?$",
                          kPlainInteger = "^-?(?:0|[1-9]\\d{0,15})$";
@@ -224,8 +228,15 @@ class SchemaRules::Converter {
 
   static const char* reference_in(const OrderedJson& schema);
 
-  // Without $ref, allOf and const, which become what they say; true is {}.
+  // Without $ref, allOf, oneOf and const, which become what they say; true is {}.
   OrderedJson flattened(const OrderedJson& given, const std::string& place, int depth);
+
+  // Likewise of a schema that is joined with others, which its unevaluatedProperties know nothing of.
+  OrderedJson part_of(const OrderedJson& part, const std::string& place, int depth);
+
+  // What `given` says of properties that nothing else speaks of, as additionalProperties; beside alternatives, of which
+  // each speaks of its own, it stays.
+  static OrderedJson with_unevaluated(OrderedJson schema, const OrderedJson& given);
 
   // The alternatives of its anyOf, each with what stands beside it.
   std::vector<OrderedJson> options_of(const OrderedJson& schema, const std::string& place);
@@ -261,6 +272,8 @@ class SchemaRules::Converter {
   // --- Numbers ----------------------------------------------------------------------------------------------------
 
   Text number(const OrderedJson& schema, const std::string& place, bool is_integer);
+
+  NumberBounds bounds_of(const OrderedJson& schema, const std::string& place);
 
   Decimal decimal(const OrderedJson& value, const std::string& place, const std::string& keyword);
 
@@ -330,6 +343,22 @@ class SchemaRules::Converter {
 
   static bool exclude_objects(const OrderedJson& one, const OrderedJson& excluded, std::vector<OrderedJson>& more);
 
+  // --- oneOf ------------------------------------------------------------------------------------------------------
+
+  // No value that is written for the first follows the second. False where that is not known.
+  bool is_apart(const OrderedJson& first, const OrderedJson& second, const std::string& place, int depth);
+
+  // Likewise of values of a type, for schemas without references and alternatives.
+  bool is_apart_as(const std::string& type, const OrderedJson& a, const OrderedJson& b, const std::string& place,
+                   int depth);
+
+  // Restricts the first to what does not follow the second. False: it cannot be done.
+  bool set_apart(OrderedJson& first, const OrderedJson& second, OrderedJson& restriction, const std::string& place,
+                 int depth);
+
+  // Alternatives for a oneOf: what is written for one follows no other. `beside`: what stands there as well.
+  OrderedJson exactly_one(const OrderedJson& options, const OrderedJson& beside, const std::string& place, int depth);
+
   // --- Whether a value follows a schema ------------------------------------------------------------------------------
 
   static bool type_matches(const OrderedJson& value, const std::string& type);
@@ -357,6 +386,7 @@ class SchemaRules::Converter {
   std::string why_;                                          // nothing matched last
   std::unordered_map<std::string, std::string> references_;  // schemas that refer to others, as text, to their rules
   std::optional<std::map<std::string, const OrderedJson*>> identifiers_;  // what $id and $anchor name
+  std::unordered_map<std::string, OrderedJson> told_apart_;               // lists of a oneOf, as text
   std::map<std::string, std::unique_ptr<TextAutomaton>> automata_;        // of what strings are, as text
   std::deque<OrderedJson> made_;
   struct Open {

@@ -14,6 +14,7 @@ void SchemaRules::Converter::begin(std::string subject, const OrderedJson& docum
   document_ = &document;
   // The same words in another document refer to something else.
   references_.clear();
+  told_apart_.clear();
   identifiers_.reset();
 }
 
@@ -189,8 +190,9 @@ OrderedJson SchemaRules::Converter::flattened(const OrderedJson& given, const st
     if (!seen.insert(&target).second) refuse(place, "it refers to itself without end");
     if (!has_only_annotations(without(*last, keyword))) {
       step(place, depth, size_of(*last));
-      OrderedJson rest = without(*last, keyword);
-      return merged(flattened(target, place, depth + 1), flattened(rest, place, depth + 1));
+      const OrderedJson rest = without(without(*last, keyword), kUnevaluated);
+      const OrderedJson joined = merged(part_of(target, place, depth + 1), flattened(rest, place, depth + 1));
+      return with_unevaluated(joined, *last);
     }
     last = &target;
   }
@@ -207,19 +209,41 @@ OrderedJson SchemaRules::Converter::flattened(const OrderedJson& given, const st
     check(parts.is_array() && !parts.empty(), place, "'allOf' must be a list of at least one schema");
     schema.erase("allOf");
     for (const OrderedJson& part : parts) {
-      schema = merged(schema, flattened(part, place, depth + 1));
+      schema = merged(schema, part_of(part, place, depth + 1));
       if (!schema.is_object()) return schema;
     }
   }
   if (schema.contains("oneOf")) {
     const OrderedJson options = schema["oneOf"];
     schema.erase("oneOf");
-    schema = merged(schema, {{"anyOf", options}});
+    schema = merged(schema, {{"anyOf", exactly_one(options, schema, place, depth)}});
   }
   if (schema.contains("const")) {
     const OrderedJson value = schema["const"];
     schema.erase("const");
     schema = merged({{"enum", OrderedJson::array({value})}}, schema);
+  }
+  return with_unevaluated(schema, schema);
+}
+
+OrderedJson SchemaRules::Converter::part_of(const OrderedJson& part, const std::string& place, int depth) {
+  OrderedJson schema = flattened(part, place, depth);
+  if (schema.is_object() && schema.contains(kUnevaluated)) {
+    leave_out(place, "'unevaluatedProperties' beside alternatives is not supported inside of another schema");
+    schema.erase(kUnevaluated);
+  }
+  return schema;
+}
+
+OrderedJson SchemaRules::Converter::with_unevaluated(OrderedJson schema, const OrderedJson& given) {
+  const auto said = given.find(kUnevaluated);
+  if (!schema.is_object() || said == given.end()) return schema;
+  const OrderedJson others = *said;
+  schema.erase(kUnevaluated);
+  if (schema.contains("anyOf") || schema.contains(" anyOf")) {
+    schema[kUnevaluated] = others;
+  } else if (!schema.contains("additionalProperties")) {
+    schema["additionalProperties"] = others;
   }
   return schema;
 }
@@ -232,7 +256,7 @@ std::vector<OrderedJson> SchemaRules::Converter::options_of(const OrderedJson& s
   } else {
     groups.push_back(schema["anyOf"]);
   }
-  const OrderedJson rest = without(without(schema, "anyOf"), " anyOf");
+  const OrderedJson rest = without(without(without(schema, "anyOf"), " anyOf"), kUnevaluated);
   std::vector<OrderedJson> all{rest};
   for (const OrderedJson& options : groups) {
     check(options.is_array() && !options.empty(), place, "'anyOf' or 'oneOf' must be a list of at least one schema");
@@ -248,6 +272,9 @@ std::vector<OrderedJson> SchemaRules::Converter::options_of(const OrderedJson& s
       }
     }
     all = std::move(more);
+  }
+  if (schema.contains(kUnevaluated)) {
+    for (OrderedJson& one : all) one = {{"allOf", {one}}, {kUnevaluated, schema[kUnevaluated]}};
   }
   if (schema.contains("nullable") && schema["nullable"] == true) all.push_back({{"type", "null"}});
   return all;

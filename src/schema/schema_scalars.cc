@@ -7,8 +7,7 @@
 
 namespace winnow {
 
-SchemaRules::Converter::Text SchemaRules::Converter::number(const OrderedJson& schema, const std::string& place,
-                                                            bool is_integer) {
+NumberBounds SchemaRules::Converter::bounds_of(const OrderedJson& schema, const std::string& place) {
   NumberBounds bounds;
   const auto take = [&](const char* keyword, bool is_least, bool excludes) {
     const auto found = schema.find(keyword);
@@ -33,6 +32,12 @@ SchemaRules::Converter::Text SchemaRules::Converter::number(const OrderedJson& s
   take("exclusiveMinimum", true, true);
   take("maximum", false, false);
   take("exclusiveMaximum", false, true);
+  return bounds;
+}
+
+SchemaRules::Converter::Text SchemaRules::Converter::number(const OrderedJson& schema, const std::string& place,
+                                                            bool is_integer) {
+  const NumberBounds bounds = bounds_of(schema, place);
   std::vector<Step> steps;
   for (const OrderedJson& one : all_of(schema, "multipleOf")) {
     check(one.is_number() && one > 0, place, "'multipleOf' must be a number above 0");

@@ -558,12 +558,90 @@ TEST_F(SchemaGrammarTest, SchemasOfPydantic) {
          R"({"age":1,"born":"1990-01-31","rate":1.5})"});
 }
 
+// Of several exactly one, which is more than any of them.
+TEST_F(SchemaGrammarTest, ExactlyOne) {
+  check(R"({"oneOf":[{"type":"integer"},{"type":"string","maxLength":1},{"type":"null"}]})", {"1", "\"a\"", "null"},
+        {"true", "\"ab\""});
+  // By a property that is constant, as unions of pydantic's and zod's have it, required or with a default.
+  const std::string pets = R"({"$defs":{"Cat":{"type":"object","properties":{"pet":{"const":"cat"},"n":{"type":"null"}},
+      "required":["pet"]},"Dog":{"type":"object","properties":{"pet":{"enum":["dog","wolf"]},"n":{"type":"null"}}}},
+      "discriminator":{"propertyName":"pet"},"oneOf":[{"$ref":"#/$defs/Cat"},{"$ref":"#/$defs/Dog"}]})";
+  check(pets, {R"({"pet":"cat"})", R"({"pet":"wolf","n":null})"}, {R"({"n":null})", "{}", R"({"pet":"cow"})"});
+  check(R"({"$defs":{"e":{"oneOf":[{"type":"object","properties":{"k":{"const":"n"}}},
+            {"type":"object","properties":{"k":{"const":"m"},"of":{"$ref":"#/$defs/e"}},"required":["of"]}]}},
+            "$ref":"#/$defs/e"})",
+        {R"({"k":"n"})", R"({"k":"m","of":{"k":"m","of":{"k":"n"}}})"}, {R"({"of":{"k":"n"}})", R"({"k":"m"})"});
+  // By a property that only one of them needs.
+  const std::string either = R"({"type":"object","properties":{"a":{"type":"null"},"b":{"type":"null"},
+      "c":{"type":"null"}},"oneOf":[{"required":["a"]},{"required":["b"]}]})";
+  check(either, {R"({"a":null})", R"({"b":null,"c":null})"}, {R"({"a":null,"b":null})", "{}", R"({"c":null})"});
+  check(R"({"oneOf":[{"properties":{"a":{"type":"null"}},"required":["a"]},
+            {"properties":{"b":{"type":"null"}},"required":["b"]}]})",
+        {R"({"a":null})", R"({"b":null})"}, {R"({"a":null,"b":null})"});
+  check(R"({"oneOf":[{"type":"object","properties":{"a":{"type":"null"}},"required":["a"]},
+            {"type":"object","properties":{"b":{"type":"null"}},"additionalProperties":false}]})",
+        {R"({"a":null})", R"({"b":null})", "{}"}, {R"({"a":null,"b":null})"});
+  // By values, bounds, patterns and formats.
+  check(R"({"oneOf":[{"type":"integer","maximum":0},{"type":"integer","minimum":1}]})", {"0", "1"}, {"0.5"});
+  check(R"({"oneOf":[{"type":"string","pattern":"^a"},{"type":"string","pattern":"^b"},{"enum":["c",1]}]})",
+        {"\"ax\"", "\"bx\"", "\"c\"", "1"}, {"\"x\"", "2"});
+  check(R"({"type":"string","oneOf":[{"format":"ipv4"},{"format":"date"}]})", {"\"1.2.3.4\"", "\"2020-01-01\""},
+        {"\"\""});
+  check(R"({"oneOf":[{"type":"array","maxItems":1},{"type":"array","minItems":2}]})", {"[]", "[1]", "[1,2]"}, {"1"});
+  const std::pair<const char*, const char*> overlapping[] = {
+      {R"({"oneOf":[{"type":"integer","multipleOf":3},{"type":"integer","multipleOf":5}]})", "15"},
+      {R"({"oneOf":[{"type":"null"},{"type":"number"},{"type":"integer"}]})", "1"},
+      {R"({"oneOf":[{"type":"string","pattern":"a"},{"type":"string","pattern":"b"}]})", "\"ab\""},
+      {R"({"oneOf":[{"type":"array","items":{"type":"null"}},{"type":"array","items":{"type":"string"}}]})", "[]"},
+      {R"({"oneOf":[{"properties":{"a":{"type":"null"}},"required":["a"]},
+           {"properties":{"a":{"type":"null"},"b":{"type":"null"}},"required":["a"]}]})",
+       R"({"a":null})"}};
+  for (const auto& [schema, text] : overlapping) {
+    EXPECT_NE(refusal(schema).find("'oneOf'"), std::string::npos) << refusal(schema);
+    std::vector<std::string> warnings;
+    const std::string grammar = schema_grammar(OrderedJson::parse(schema), &warnings, SchemaRules::Use::kAdvice);
+    EXPECT_TRUE(test::gbnf_matches(grammar, text)) << schema;
+    ASSERT_FALSE(warnings.empty()) << schema;
+    EXPECT_NE(warnings[0].find("'oneOf'"), std::string::npos) << warnings[0];
+  }
+}
+
+// Those that nothing in the same schema speaks of; what stands around it does not count.
+TEST_F(SchemaGrammarTest, UnevaluatedProperties) {
+  check(R"({"allOf":[{"properties":{"a":{"type":"null"}}}],"properties":{"b":{"type":"null"}},
+            "unevaluatedProperties":false})",
+        {R"({"b":null,"a":null})", "{}"}, {R"({"c":null})"});
+  check(R"({"allOf":[{"properties":{"a":{"type":"null"}},"unevaluatedProperties":false}],
+            "properties":{"b":{"type":"null"}}})",
+        {R"({"a":null})", "{}"}, {R"({"b":null})", R"({"b":null,"a":null})"});
+  check(R"({"$defs":{"x":{"properties":{"a":{"type":"null"}},"unevaluatedProperties":false}},
+            "$ref":"#/$defs/x","properties":{"b":{"type":"null"}}})",
+        {R"({"a":null})"}, {R"({"a":null,"b":null})"});
+  check(R"({"$defs":{"x":{"properties":{"a":{"type":"null"}}}},"$ref":"#/$defs/x",
+            "properties":{"b":{"type":"null"}},"unevaluatedProperties":false})",
+        {R"({"a":null,"b":null})"}, {R"({"c":null})"});
+  check(R"({"anyOf":[{"properties":{"a":{"type":"null"}},"required":["a"]},
+            {"properties":{"b":{"type":"null"}},"required":["b"]}],"unevaluatedProperties":false})",
+        {R"({"a":null})", R"({"b":null})"}, {R"({"a":null,"b":null})", "{}", R"({"c":null})"});
+  check(R"({"type":"object","unevaluatedProperties":{"type":"null"}})", {R"({"a":null})", "{}"}, {R"({"a":1})"});
+  EXPECT_NE(refusal(R"({"allOf":[{"anyOf":[{"properties":{"a":{"type":"null"}}},{"required":["c"]}],
+                        "unevaluatedProperties":false}],"properties":{"b":{"type":"null"}}})")
+                .find("'unevaluatedProperties'"),
+            std::string::npos);
+  refusal(R"({"allOf":[{"properties":{"a":{}},"unevaluatedProperties":false}],"required":["b"]})");
+}
+
 // A promise is refused by the keyword that cannot be kept; advice does without it, and says so.
 TEST_F(SchemaGrammarTest, WhatCannotBeDoneIsRefused) {
   const std::vector<std::pair<std::string, std::string>> unsupported = {
       {R"({"type":"object","properties":{"d":{"if":{"type":"null"},"then":{"const":1}}}})", "'if'"},
       {R"({"type":"array","contains":{"type":"null"}})", "'contains'"},
+      {R"({"type":"array","contains":{"type":"null"},"minContains":2})", "'contains'"},
       {R"({"type":"object","dependentRequired":{"a":["b"]}})", "'dependentRequired'"},
+      {R"({"type":"object","dependentSchemas":{"a":{"required":["b"]}}})", "'dependentSchemas'"},
+      {R"({"type":"object","properties":{"a":{"type":"null"}},"propertyNames":{"if":{"const":"a"},"then":false}})",
+       "'if'"},
+      {R"({"type":"array","items":{"enum":["a","b"],"if":{"const":"a"},"then":false},"uniqueItems":true})", "'if'"},
       {R"({"type":"string","pattern":"(a)\\1"})", "'pattern'"},
       {R"({"type":"array","not":{"minItems":2}})", "'not'"},
       {R"({"type":"number","multipleOf":0.1234567})", "'multipleOf'"},
