@@ -16,6 +16,7 @@
 
 #include "text/call_grammar.h"
 #include "text/call_ids.h"
+#include "text/distinct_names.h"
 #include "text/template_limits.h"
 #include "winnow/error.h"
 
@@ -320,7 +321,8 @@ ChatPrompt ChatTemplate::apply(std::span<const ChatMessage> given, const ChatOpt
   const common_chat_templates* all = templates();
   const bool has_tools = !options.tools.empty() && options.tool_choice != ToolChoice::kNone;
   ChatOptions plain = options;
-  if (has_tools) plain.tools = with_plain_schemas(options.tools, false);
+  plain.tools = has_tools ? with_plain_schemas(options.tools, false) : std::vector<ChatTool>();
+  const DistinctNames names(plain.tools);
   std::string parser_of_calls;
   bool is_parallel = false;
   ShownTools shown;
@@ -334,9 +336,12 @@ ChatPrompt ChatTemplate::apply(std::span<const ChatMessage> given, const ChatOpt
         is_parallel = inputs.parallel_tool_calls;
         common_chat_params calls = common_chat_templates_apply(all, inputs);
         calls.prompt = std::move(shown.text);
+        calls.parser = names.parser_with_own(calls.parser);
         // Where thoughts are not told apart they are content, of which a call that has to be has none.
         inputs.reasoning_format = COMMON_REASONING_FORMAT_DEEPSEEK;
-        parser_of_calls = options.separates_thinking ? calls.parser : common_chat_templates_apply(all, inputs).parser;
+        parser_of_calls = options.separates_thinking
+                              ? calls.parser
+                              : names.parser_with_own(common_chat_templates_apply(all, inputs).parser);
         return calls;
       });
   if (has_tools) {
@@ -354,7 +359,8 @@ ChatPrompt ChatTemplate::apply(std::span<const ChatMessage> given, const ChatOpt
   start.thinking_begin = made.thinking_start_tag;
   start.thinking_ends = made.thinking_end_tags;
   for (const common_grammar_trigger& trigger : made.grammar_triggers) {
-    (trigger.type == COMMON_GRAMMAR_TRIGGER_TYPE_PATTERN ? start.patterns : start.words).push_back(trigger.value);
+    (trigger.type == COMMON_GRAMMAR_TRIGGER_TYPE_PATTERN ? start.patterns : start.words)
+        .push_back(names.text_with_own(trigger.value));
   }
   if (has_tools && !made.parser.empty()) {
     start.is_lazy = options.tool_choice == ToolChoice::kAuto;

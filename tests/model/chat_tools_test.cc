@@ -248,6 +248,53 @@ TEST(ChatToolsTest, EveryTemplate) {
   }
 }
 
+// libllama-common names the rules of its parsers after tools and arguments, and takes all that is no letter or digit
+// for a hyphen: names that differ in such characters alone are told apart all the same, and from its own.
+TEST(ChatToolsTest, NamesThatDifferInTheirSignsAlone) {
+  const std::string one = R"({"type":"object","properties":{"x":{"type":"string","enum":["one"]}},"required":["x"]})";
+  const std::string two = R"({"type":"object","properties":{"x":{"type":"string","enum":["two"]}},"required":["x"]})";
+  const std::string several = R"({"type":"object","properties":{"a_b":{"type":"string","enum":["three"]},)"
+                              R"("a-b":{"type":"string","enum":["four"]},"城市":{"type":"string","enum":["five"]},)"
+                              R"("日期":{"type":"boolean"}},"required":["a_b","a-b","城市","日期"]})";
+  const std::vector<ChatTool> tools = {
+      {"get_user", "First.", one}, {"get-user", "Second.", two}, {"call", "Third.", several}};
+  const std::map<std::string, Json> arguments = {{"get_user", {{"x", "one"}}},
+                                                 {"get-user", {{"x", "two"}}},
+                                                 {"call", {{"a_b", "three"}, {"a-b", "four"}, {"城市", "five"}}}};
+  const std::vector<ChatMessage> messages = {{"user", "Who is it?"}};
+  for (const std::string& file : templates_with_tools()) {
+    const auto model = family_model(file);
+    std::set<std::string> names;
+    for (const ToolChoice choice : {ToolChoice::kRequired, ToolChoice::kAuto}) {
+      SCOPED_TRACE(file + (choice == ToolChoice::kAuto ? ": chosen" : ": required"));
+      if (choice == ToolChoice::kAuto && kBeginsOfCalls.contains(file)) continue;
+      const ChatPrompt prompt = model->apply_chat_template(
+          messages, {.tools = tools, .tool_choice = choice, .parallel_tool_calls = false, .enable_thinking = false});
+      std::string begin;
+      if (choice == ToolChoice::kAuto) {
+        if (begins_in_thoughts(prompt.grammar_start)) begin = prompt.grammar_start.thinking_ends.back();
+        ASSERT_FALSE(prompt.grammar_start.words.empty());
+        begin += prompt.grammar_start.words.front();
+      }
+      for (std::uint32_t seed = 1; seed <= 12 && (seed == 1 || names.size() < tools.size()); ++seed) {
+        const Answer made = answer(model, prompt, seed, begin);
+        ASSERT_EQ(made.whole.tool_calls.size(), 1U) << made.text;
+        const ChatToolCall& call = made.whole.tool_calls[0];
+        names.insert(call.name);
+        ASSERT_TRUE(arguments.contains(call.name)) << call.name;
+        Json given = Json::parse(call.arguments, nullptr, false);
+        ASSERT_TRUE(given.is_object()) << made.text;
+        if (call.name == "call") {
+          EXPECT_TRUE(given["日期"].is_boolean()) << made.text;
+          given.erase("日期");
+        }
+        EXPECT_EQ(given, arguments.at(call.name)) << made.text;
+      }
+    }
+    EXPECT_EQ(names.size(), tools.size()) << file;
+  }
+}
+
 // The same where what marks calls and thoughts are tokens of the model, as they mostly are.
 TEST(ChatToolsTest, MarksMayBeTokens) {
   int n_files = 0;
