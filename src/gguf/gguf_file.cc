@@ -177,7 +177,7 @@ GgufFile::GgufFile(const std::string& path, bool use_mmap, std::span<const Metad
   path_ = impl_->parts.front()->path();
   for (const auto& part : impl_->parts) {
     for (ggml_tensor* tensor : part->tensors()) {
-      const auto [place, is_new] = impl_->by_name.try_emplace(ggml_get_name(tensor), tensor, part.get());
+      const auto [place, is_new] = impl_->by_name.try_emplace(ggml_get_name(tensor), Impl::Place{tensor, part.get()});
       if (!is_new) {
         throw Error(ErrorCode::kBadFile, "'" + part->path() + "' has the tensor '" + ggml_get_name(tensor) +
                                              "' that '" + place->second.part->path() +
