@@ -8,7 +8,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 readonly kBuild=build-fuzz
 # Bytes of an input, where 4,096 would only repeat what fewer do: what is parsed takes time in proportion, or to the square.
 declare -A longest=([answer]=256 [gguf]=192 [grammar]=256 [http]=1024 [method]=160 [profile]=768 [request]=1024 [samples]=768
-  [schema]=384 [template]=1600)
+  [schema]=384 [template]=1600 [tokenizer]=160)
 runs='' seconds=''
 while [[ ${1:-} == --* ]]; do
   case $1 in
