@@ -1,4 +1,4 @@
-// What the kernels get of a model's layer.
+// The shape that attention kernels need of a model's layer.
 #pragma once
 
 #include "kernels/attention/attention.h"
@@ -7,7 +7,7 @@
 
 namespace winnow {
 
-// Of a layer with attention.
+// Returns the shape of a layer with attention: dimensions, entry types, scale, window, soft cap and sink logits.
 kernels::AttentionShape attention_shape(const Model::Impl& model, int layer, EntryType key_type, EntryType value_type);
 
 }  // namespace winnow

@@ -1,5 +1,5 @@
-// What a program asks of an engine, as one machine does it. RankedCalls (engine/ranks) does the same over several: the
-// engine itself knows of no other.
+// The calls that a program makes of an engine, as one machine carries them out. RankedCalls (engine/ranks) does so over
+// several; the engine itself knows of no other machine.
 #pragma once
 
 #include <cstdint>
@@ -13,17 +13,18 @@
 
 namespace winnow {
 
-// Made with the engine's mutex held, but for what a comment excepts. Each checks nothing that its caller can check.
+// Carries out calls whose arguments the caller has checked. The engine's mutex is held, except where a comment says
+// otherwise.
 class EngineCalls {
  public:
   virtual ~EngineCalls() = default;
 
-  // Without the mutex: of what sessions share they use the page pool alone, and others compute meanwhile.
+  // These four are called without the mutex: sessions share only the page pool, and others may compute meanwhile.
   virtual std::unique_ptr<Session::Impl> open(std::shared_ptr<Engine> engine, const SessionOptions& options);
   virtual std::unique_ptr<Session::Impl> load(std::shared_ptr<Engine> engine, const std::string& path);
   virtual std::vector<std::int32_t> positions(const Session::Impl& session, int layer, int kv_head);
   virtual SessionStatistics statistics(const Session::Impl& session);
-  // The session is gone, or the prefill was given up.
+  // The session or prefill of this number has ended. Called with or without the mutex.
   virtual void forget(std::uint64_t /*number*/) {}
 
   virtual void save(const Session::Impl& session, const std::string& path);
@@ -32,7 +33,7 @@ class EngineCalls {
   virtual void clear(Session::Impl& session);
 
   virtual void begin_prefill(Prefill::Impl& prefill);
-  // One step, or as many as other machines need to do together. `advanced` is called after each with whether there is
+  // Runs one step, or as many as all ranks need to run together. `advanced` is called after each with whether there is
   // more, and returns whether to go on.
   virtual void step_prefill(Prefill::Impl& prefill, const std::function<bool(bool more)>& advanced);
 
@@ -41,9 +42,9 @@ class EngineCalls {
   virtual void finish_step(Engine::Impl& engine);
 
   virtual std::vector<RankMemory> memory(const RankMemory& own) { return {own}; }
-  // Nobody computes for a while.
+  // Frees what is kept for the next computation.
   virtual void rest(Engine::Impl& engine);
-  // The engine goes.
+  // The engine is being destroyed. Called without the mutex.
   virtual void end() {}
 };
 

@@ -18,7 +18,7 @@ namespace {
 constexpr std::size_t kBufferBytes = std::size_t{1} << 18;
 constexpr char kMagic[8] = {'w', 'i', 'n', 'n', 'o', 'w', 'K', 'V'};
 
-// The body follows it.
+// The header of the file, followed by the body.
 struct FileHeader {
   char magic[8];
   std::uint32_t version;
@@ -29,14 +29,14 @@ struct FileHeader {
 
 }  // namespace
 
-// The file behind a stream. What it throws passes through the stream.
+// The stream buffer of the file. Its exceptions pass through the stream.
 class CheckedFileWriter::Stream : public std::streambuf {
  public:
   explicit Stream(const std::string& path) : file_(path, 0600) {
     setp(buffer_.data(), buffer_.data() + buffer_.size());
   }
 
-  // Of what was written so far.
+  // Writes the header for the bytes that were written so far.
   void write_header() {
     flush();
     FileHeader header{};
@@ -84,7 +84,7 @@ class CheckedFileWriter::Stream : public std::streambuf {
 CheckedFileWriter::CheckedFileWriter(const std::string& path)
     : stream_(std::make_unique<Stream>(path)), body_(stream_.get()) {
   body_.exceptions(std::ios::badbit);
-  stream_->write_header();  // its place
+  stream_->write_header();  // reserves its place
 }
 
 CheckedFileWriter::~CheckedFileWriter() = default;

@@ -1,5 +1,5 @@
-// A file with a header that says how long its body is and what checksum it has. Bodies are streamed: neither writing
-// nor reading holds more of one in memory than a buffer.
+// Files with a header that holds the length and the checksum of the body. Bodies are streamed: neither writing nor
+// reading holds more of one in memory than a buffer.
 #pragma once
 
 #include <array>
@@ -13,22 +13,22 @@
 
 namespace winnow {
 
-// The one that is written.
+// The version that is written.
 inline constexpr std::uint32_t kSessionFileVersion = 7;
-// Files since this version are read, too: before version 7 no head had an origin of its keys.
+// The oldest version that is read: before version 7 no head had an origin of its keys.
 inline constexpr std::uint32_t kOldestSessionFileVersion = 6;
 
-// An AtomicFile with that header: whatever happens before commit() leaves the file of that name, if any, as it was. All
-// that fails throws Error(kIo). Only the user may read the file (mode 0600): it holds texts.
+// Writes an AtomicFile with that header: until commit() the file of that name, if any, stays as it was. Failures throw
+// Error(kIo). Only the user may read the file (mode 0600), since it holds texts.
 class CheckedFileWriter {
  public:
   explicit CheckedFileWriter(const std::string& path);
-  ~CheckedFileWriter();  // without commit(): removes what was written
+  ~CheckedFileWriter();  // removes what was written without commit()
   CheckedFileWriter(const CheckedFileWriter&) = delete;
   CheckedFileWriter& operator=(const CheckedFileWriter&) = delete;
 
   std::ostream& body();
-  // Writes the header, waits for the disk, and gives the file its name.
+  // Writes the header, waits until the disk has everything, and gives the file its name.
   void commit();
 
  private:
@@ -37,8 +37,8 @@ class CheckedFileWriter {
   std::ostream body_;
 };
 
-// Opens a file and compares its length and its checksum with its header before anything is taken out of it. Throws
-// Error: kNotFound, kIo, kBadFile.
+// Opens a file and checks its length and checksum against its header before anything is read from it. Throws Error:
+// kNotFound, kIo, kBadFile.
 class CheckedFileReader {
  public:
   explicit CheckedFileReader(const std::string& path);

@@ -1,4 +1,4 @@
-// What is behind winnow::Engine and winnow::Session.
+// The implementations of winnow::Engine and winnow::Session.
 #pragma once
 
 #include <chrono>
@@ -24,43 +24,44 @@
 
 namespace winnow {
 
-// A step of decoding.
+// A step of decoding that is under way.
 struct DecodeStep {
-  std::vector<Session::Impl*> sessions;  // null: gone meanwhile
-  std::vector<Token> tokens;             // one of each
-  bool has_logits = false;               // the sessions have them
+  std::vector<Session::Impl*> sessions;  // null: destroyed since the step was started
+  std::vector<Token> tokens;             // one for each session
+  bool has_logits = false;               // the logits are already in the sessions
   std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
 };
 
 struct Engine::Impl {
   Impl(std::shared_ptr<const Model> model, const EngineOptions& options);
 
-  // A step of decoding, and its two parts: tokens of sessions that check_step has let through.
+  // Run a step of decoding, whole or in two parts, for sessions and tokens that check_step accepts.
   void decode(std::span<Session* const> sessions, std::span<const Token> tokens);
   void start_step(std::span<Session* const> sessions, std::span<const Token> tokens);
   void finish_step();
-  // The session goes while a step of it is under way.
+  // Takes a session that is being destroyed out of the steps under way.
   void forget(const Session::Impl& session);
-  // Nobody computes for a while: gives back what is kept for the next time, on all ranks where they are led.
+  // Frees what is kept for the next computation, on all ranks where this one leads them. Called when the engine is
+  // idle.
   void rest();
   ParallelFor parallel_for() { return executor->parallel_for(); }
 
   const std::shared_ptr<const Model> model;
   const EngineOptions options;
   const std::shared_ptr<PagePool> pool;
-  const Pipeline pipeline;  // the machines that hold the other layers; mostly none
+  const Pipeline pipeline;  // the machines that hold the other layers; usually none
   const std::unique_ptr<EngineCalls> calls;
-  const LayerRange layers;                // what this machine computes: mostly all
-  int most_threads = 0;                   // of a rank: what estimates go by, which are the same on all of them
+  const LayerRange layers;                // those that this machine computes; usually all
+  int most_threads = 0;                   // the most threads of any rank: estimates, the same on all, count with these
   const std::vector<Rotation> rotations;  // [n_layer]
   std::mutex mutex;                       // held by every public call that computes
-  std::unique_ptr<Executor> executor;     // computes
-  std::deque<DecodeStep> steps;           // under way, in the order in which they were started
+  std::unique_ptr<Executor> executor;
+  std::deque<DecodeStep> steps;  // under way, in the order of start_step
 };
 
 struct Session::Impl {
   Impl(std::shared_ptr<Engine> engine, const SessionOptions& options);
-  // A fork.
+  // Forks a session.
   Impl(const Impl& other);
   ~Impl();
   Impl& operator=(const Impl&) = delete;
@@ -69,72 +70,77 @@ struct Session::Impl {
   const Model::Impl& model() const { return engine_impl().model->impl(); }
   std::int32_t n_tokens() const { return static_cast<std::int32_t>(tokens.size()); }
 
-  // Back to a session that was just opened.
+  // Resets to a session that was just opened.
   void reset();
-  // Back to n of its tokens, which truncatable() allows.
+  // Goes back to the first n tokens, which truncatable() allows.
   void truncate(std::int32_t n);
 
-  // Throws while a Prefill or a step holds the session.
+  // Throws Error(kInvalidArgument) while a Prefill or a step holds the session.
   void check_idle() const;
-  // Throws unless these tokens can be fed now.
+  // Throws unless these tokens can be fed now: kInvalidArgument (none, or outside the vocabulary), kContextFull.
   void check_tokens(std::span<const Token> more) const;
-  // Entries stored by all ranks in the layers that methods cut.
+  // Returns the number of entries that all ranks store in the layers that methods cut.
   std::int64_t n_cut_entries() const;
-  // After a cut: every rank tells what its heads hold. The engine's mutex is held.
+  // Exchanges with the other ranks how many entries each head holds after a cut. The engine's mutex is held.
   void gather_cut_entries();
-  // Of what this machine holds.
+  // The positions and statistics of the layers that this machine holds.
   std::vector<std::int32_t> own_positions(int layer, int kv_head) const;
   SessionStatistics own_statistics() const;
-  // What everything is cut to: options.budget, or what it came to where it names a loss.
+  // Returns the budget of cuts: options.budget, or, where that names a loss, the size that it came to (before the first
+  // prompt: the largest that it may come to).
   Budget budget() const;
-  // The first prompt was cut by it; there is one in options.budget->most() only before.
+  // Notes the promise by which the first prompt was cut; later cuts use its size.
   void take_promise(const LossPromise& promise);
-  void set_fine_part(double part);  // of what later cuts keep
-  // The total T of entries for a sequence of n tokens.
+  void set_fine_part(double part);  // of the entries that later cuts keep
+  // Returns the total T of entries that the budget allows a sequence of n tokens.
   std::int64_t total_entries(std::int32_t n) const;
 
-  // RaggedCache::settle on all threads, after a turn; the engine's mutex is held.
+  // Runs RaggedCache::settle on all threads after a turn; the engine's mutex is held. Does not throw for lack of
+  // memory.
   void settle_cache();
-  // Cuts what is stored to `total` entries if it is over it.
+  // Cuts the stored entries to `new_total`, if there are more.
   void cut_to_total(std::int64_t total);
-  // Throws what a cut to `new_total` entries would, once n_more tokens have been fed: before they are.
+  // Throws what a cut to `new_total` entries would throw once n_more more tokens are fed, before they are.
   void check_cut(std::int32_t n_more, std::int64_t new_total) const;
+  // Does the same for the cut that may follow the next decoded token.
   void check_cut_after_decode() const;
-  // The total T of a cut while decoding. A fraction is one of the prompt; tokens and bytes are what they are, although
-  // a prompt shorter than the budget had fewer entries.
+  // Returns the total T of a cut while decoding. A fraction is one of the prompt; tokens and bytes are absolute, and a
+  // prompt shorter than such a budget had fewer entries.
   std::int64_t decode_total(std::int32_t n) const;
-  // Makes room for record_step, which then cannot fail.
+  // Reserves memory, so that record_step cannot fail.
   void reserve_step();
-  // A step fed `token`; its logits [n_vocab].
+  // Records that a step fed `token` and gave its logits `row` [n_vocab].
   void record_step(Token token, std::span<const float> row, double seconds);
-  // What options.decode_cut asks for after a decoded token.
+  // Makes the cut that options.decode_cut asks for after a decoded token, if it is due.
   void cut_after_decode();
-  // A one-shot cut over the stored entries.
+  // Cuts the stored entries once, scoring by at most max_window_rows of the last queries.
   void run_cut(const CutShape& shape, int max_window_rows);
+  // Notes in head_budgets how many entries each head holds; clears it if every head holds all.
   void note_head_budgets();
+  // Raises the peaks in `statistics` to these bytes.
   void note_sizes(std::size_t hidden_bytes, std::size_t staging_bytes);
 
   std::shared_ptr<Engine> engine;
   SessionOptions options;
   CacheShape shape;    // of all layers
-  RaggedCache cache;   // of those that this machine holds: others have no heads there
-  EntryScores scores;  // where the method needs those of earlier cuts
+  RaggedCache cache;   // of this machine's layers; other layers have no heads in it
+  EntryScores scores;  // of earlier cuts, where the method needs them
   RecurrentState recurrent;
   QueryEvidence evidence;
   std::vector<Token> tokens;
-  std::vector<float> logits;  // [n_vocab] after the last token; empty before the first
-  std::int64_t total = 0;     // T of the last prompt or turn; 0 where nothing is evicted
-  std::vector<std::int32_t>
-      head_budgets;  // of the heads that were cut with the last prompt; empty if it was kept whole
-  // Of the heads that other ranks hold and methods cut, when that was last gathered; since then one entry more for each
-  // token.
-  std::vector<std::int32_t> gathered;  // [n_cut_heads], 0 for own ones; empty before the first time
-  std::int32_t gathered_at = 0;        // tokens
+  std::vector<float> logits;               // [n_vocab] after the last token; empty before the first
+  std::int64_t total = 0;                  // T of the last prompt or turn; 0 where nothing is evicted
+  std::vector<std::int32_t> head_budgets;  // [n_cut_heads] entries after the last cut; empty if nothing was dropped
+  // The entries of heads that other ranks hold and methods cut, when last gathered; each has got one more for every
+  // token since.
+  std::vector<std::int32_t> gathered;  // [n_cut_heads], 0 for own heads; empty before the first cut
+  // The number of tokens at that time.
+  std::int32_t gathered_at = 0;
   std::int32_t decoded_since_cut = 0;
   bool is_prefilling = false;
-  bool is_stepping = false;  // in one of Engine::Impl::steps
+  bool is_stepping = false;  // one of Engine::Impl::steps holds it
   SessionStatistics statistics;
-  std::uint64_t number = 0;  // where this rank leads others: what it is called there
+  std::uint64_t number = 0;  // its number among the ranks that this one leads; 0: none
 };
 
 }  // namespace winnow

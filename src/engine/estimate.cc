@@ -16,8 +16,8 @@
 namespace winnow {
 namespace {
 
-// The sum is what a prompt takes that goes through the layers of `shape` one by one: how many of them can be taken
-// together.
+// Returns how many of n_layers layers can be taken together within the limit, where the prompt takes bytes_one_by_one
+// bytes if it goes through the layers of `shape` one by one.
 int layers_together(const Engine::Impl& engine, const CacheShape& shape, int n_layers, std::int32_t n_staged,
                     std::size_t bytes_one_by_one) {
   const std::size_t limit = engine.options.kv_bytes_limit;
@@ -28,8 +28,8 @@ int layers_together(const Engine::Impl& engine, const CacheShape& shape, int n_l
 
 }  // namespace
 
-// How entries are shared among layers is not known before: all that a cut keeps may be in these, as far as their heads
-// hold it.
+// How a cut shares entries among layers is not known in advance: all that it keeps may be in these layers, as far as
+// their heads hold it.
 RangeEstimate estimate_of(const Engine::Impl& engine, const LayerRange& layers, const SessionOptions& options,
                           std::int32_t n_prompt, std::int32_t n_decode) {
   const Model::Impl& model = engine.model->impl();
@@ -48,12 +48,12 @@ RangeEstimate estimate_of(const Engine::Impl& engine, const LayerRange& layers, 
     const Cut check(with_fitting_window(options.eviction, to_cut), to_cut);
   }
 
-  // Every head's last page may hold a single entry. How entries are shared among layers of different sizes is not known
-  // before: each is counted as the largest layer's, but no more than there are.
-  // Entries that come later stand on plain pages until these are full; so do a head's first ones.
+  // Every head's last page may hold a single entry. Layers differ in size, so each is counted as the largest, up to
+  // what its heads hold. Entries that come later are stored in plain pages until these are full, and so are a head's
+  // first ones.
   const CacheShape plain = shape.plain();
   const bool refits = total < whole && options.eviction.fit == Fit::kValues;
-  const CacheShape cut_types = refits ? shape.held() : shape;  // of what a cut stores until its values are refitted
+  const CacheShape cut_types = refits ? shape.held() : shape;  // what a cut stores until its values are refitted
   const auto largest_page = [&](const CacheShape& types) {
     std::size_t largest = 0;
     for (int l = 0; l < types.n_layer(); ++l) {
@@ -61,7 +61,7 @@ RangeEstimate estimate_of(const Engine::Impl& engine, const LayerRange& layers, 
     }
     return largest;
   };
-  // Every head has n_pages pages.
+  // Returns the bytes of n_pages pages in every head.
   const auto heads_bytes = [&](const CacheShape& types, std::size_t n_pages) {
     std::size_t bytes = 0;
     for (int l = 0; l < types.n_layer(); ++l) {
@@ -78,10 +78,10 @@ RangeEstimate estimate_of(const Engine::Impl& engine, const LayerRange& layers, 
                       heads_bytes(stored, pages_of(n_in_head)));
     };
     if (!types.has_codes()) return bytes_of(types, n_entries + n_later, n_tokens);
-    // A first page and a last one of each head, and those that are coded while they are still held plain.
+    // The first and the last page of each head, and pages that are being coded while they are still held plain.
     const std::size_t turning = 2 * heads_bytes(plain, 1) + static_cast<std::size_t>(engine.most_threads) *
                                                                 (largest_page(types) + largest_page(plain));
-    // A head's part in more bits is rounded up to a page while layers are cut one after the other.
+    // The part of a head in more bits is rounded up to a page while layers are cut one after the other.
     std::size_t finer = 0;
     if (types.fine) {
       std::size_t most = 0;
@@ -94,7 +94,7 @@ RangeEstimate estimate_of(const Engine::Impl& engine, const LayerRange& layers, 
     return bytes_of(types, n_entries, n_tokens) + finer + turning +
            (n_later > n_own_heads ? bytes_of(plain, n_later, n_later / n_own_heads + 1) : 0);
   };
-  // A window's first entry lies anywhere on its page.
+  // A window's first entry may be anywhere on its page.
   const auto window_bytes = [&](std::int64_t n_tokens, std::int64_t n_new) {
     std::size_t bytes = 0;
     for (int l = 0; l < shape.n_layer(); ++l) {
@@ -118,7 +118,7 @@ RangeEstimate estimate_of(const Engine::Impl& engine, const LayerRange& layers, 
     std::int32_t n_hidden = n_prompt;
     n_staged = n_prompt;
     if (total < whole && needs.reconstruction_pass) {
-      // The request to repeat has some twenty tokens; the text of the context does not change their number.
+      // The request to repeat has about twenty tokens, whatever the text of the context.
       const std::vector<Token> stand_in(static_cast<std::size_t>(n_prompt), 0);
       std::int32_t longest = 0;
       for (const std::vector<Token>& part : reconstruction_parts(*engine.model, stand_in)) {
@@ -128,7 +128,7 @@ RangeEstimate estimate_of(const Engine::Impl& engine, const LayerRange& layers, 
       n_staged += longest;
     }
     estimate.kv_bytes_staging = StagingBuffer::bytes_for(shape.plain(), n_staged);
-    // A stage of the cascade rounds every share up.
+    // A stage of the cascade rounds the share of every head up.
     prefill_peak = cut_bytes(cut_types, std::min(whole, total + n_heads), 0, n_prompt) + window_bytes(n_prompt, 0) +
                    estimate.kv_bytes_staging;
     estimate.hidden_bytes = static_cast<std::size_t>(n_hidden);
@@ -136,7 +136,8 @@ RangeEstimate estimate_of(const Engine::Impl& engine, const LayerRange& layers, 
   estimate.hidden_bytes *= model.info.hidden_bytes_per_token();
 
   if (n_held_out > 0) {
-    // A fork that is cut further and reads the held-out text, which windows look back from.
+    // The loss search forks the session, cuts the fork further and feeds it the held-out text, from which windows look
+    // back.
     prefill_peak += cut_bytes(cut_types, std::min(whole, total + n_heads), n_held_out * n_own_heads, n_prompt) +
                     2 * window_bytes(n_prompt, n_held_out);
     if (refits) prefill_peak += ReferenceAttention::bytes_for(model.spec, layers, n_prompt);
@@ -145,10 +146,10 @@ RangeEstimate estimate_of(const Engine::Impl& engine, const LayerRange& layers, 
   if (refits) {
     prefill_peak += ReferenceAttention::bytes_for(model.spec, layers, is_chunked ? options.prefill_chunk : n_prompt);
   }
-  // A turn's keys are coded when it is through, and so may be a prompt's that were in more bits.
+  // A turn's keys are coded once it is through, and so may a prompt's be that were in more bits.
   if (total < whole && (is_chunked || shape.fine)) prefill_peak += key_feedback_bytes(shape);
 
-  // Of a cut those that were and those that are, and while layers are cut one after the other those of a stage.
+  // The scores of the last cut and of the present one; while layers are cut one after the other, those of a stage.
   const std::size_t scores =
       needs.earlier_scores && total < whole
           ? (has_loss ? 4 : 2) * static_cast<std::size_t>(total + n_heads) * row_bytes(EntryScores::kStored, 1)
@@ -162,7 +163,7 @@ RangeEstimate estimate_of(const Engine::Impl& engine, const LayerRange& layers, 
   }
   std::int64_t decoding = total;
   if (options.decode_cut == SessionOptions::DecodeCut::kTotal && options.eviction.evicts()) {
-    // A prompt shorter than the budget grows up to it.
+    // A prompt shorter than the budget grows to the budget.
     const std::int64_t final_total =
         options.budget->is_relative()
             ? total

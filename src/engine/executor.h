@@ -1,7 +1,7 @@
-// Carries out the engine's plans. The engine decides which rows go through which layer, where their keys and values go
-// and what is recorded of them, and says so in plain structs; an executor computes, and it alone knows of graphs,
-// threads and the bytes of weights. CpuExecutor (engine/cpu) is one; RankedExecutor (engine/ranks) computes with one
-// what other machines leave to it.
+// An Executor carries out the engine's plans. The engine decides which rows go through which layer, where their keys
+// and values go and what is recorded of them, as plain structs; the executor computes, and it alone knows of graphs,
+// threads and the bytes of weights. CpuExecutor (engine/cpu) is one; RankedExecutor (engine/ranks) adds the layers that
+// other machines hold.
 #pragma once
 
 #include <cstddef>
@@ -19,116 +19,118 @@
 
 namespace winnow {
 
-// Rows that follow each other in a sequence and go through a layer together.
+// Consecutive rows of a sequence that go through a layer together.
 struct RowBatch {
   std::int32_t first_row = 0;  // of the pass
   std::int32_t n_rows = 0;
   std::int32_t first_position = 0;
 };
 
-// Where a batch's queries are copied to, from its first row on; null: nowhere.
+// The buffers that a batch's queries are copied to, from its first row on; null: they are not.
 struct QueryCopies {
   float* q = nullptr;            // [n_rows][n_head][key_dim], rotated
   float* log_sum_exp = nullptr;  // [n_rows][n_head]
-  float* input_norm = nullptr;   // [n_rows], the L2 norm of what a row brings to the layer
+  float* input_norm = nullptr;   // [n_rows], the L2 norm of the residual stream before the layer
 };
 
-// One batch of rows through one layer.
+// A batch of rows to be run through one layer.
 struct LayerPlan {
   int layer = 0;
   RowBatch rows;
   std::span<QueryEvidence* const> recorders = {};  // receive the rows' queries
   QueryCopies copies = {};
-  RecurrentState::Update state = {};  // of a recurrent layer: what the rows read and write
+  RecurrentState::Update state = {};  // in a recurrent layer: what the rows read and write
 };
 
-// The rows of a layer with experts that go through these together.
+// The rows that go through the experts of a layer together.
 struct ExpertPlan {
   int layer = 0;
   std::int32_t first_row = 0, n_rows = 0;
 };
 
-// Rows that go through some layers.
+// A pass of rows through a range of layers.
 struct PassPlan {
   LayerRange layers;
   std::int32_t n_rows = 0;
-  // Weights are converted as for so many rows: what is compared with a pass of these is multiplied as it was.
+  // The number of rows that decides which weights are converted. Passes whose results are compared give the same one,
+  // so their products are taken alike.
   std::int32_t n_converted = 0;
-  EntrySink* entries = nullptr;  // keys and values go there, and rows attend to what it shows
+  EntrySink* entries = nullptr;  // receives keys and values; rows attend to what it shows
 };
 
-// The rows of one pass, as their executor holds them: their hidden states, and what layers need beside them.
+// The rows of one pass as their executor holds them: their hidden states, and what layers need in addition.
 class PassRows {
  public:
   virtual ~PassRows() = default;
 
-  // The rows from first_row on are of these tokens. Where the pass begins with the model's first layer their hidden
-  // states become the tokens' embeddings; else whoever runs the pass fills hidden() before the first layer.
+  // Sets the tokens of the rows from first_row on. In a pass that begins with the model's first layer their hidden
+  // states become the tokens' embeddings; otherwise the caller fills hidden() before the first layer.
   virtual void embed(std::int32_t first_row, std::span<const Token> tokens) = 0;
 
-  // Norm, Q K V, RoPE, store, attention or recurrence, W_O, residual, feed-forward.
+  // Runs a batch through a layer: norm, Q K V, RoPE, store, attention or recurrence, W_O, residual, feed-forward.
   virtual void run_layer(const LayerPlan& plan) = 0;
-  // A layer with experts takes three parts, so that the rows of one expert after the other go through it and its
-  // weights are read once for a whole prompt: attention and the router for every batch, then the experts of all rows,
-  // some at a time (run_experts returns whether there are more), then the shared expert and the residual.
+  // A layer with experts runs in three parts, so that each expert's weights are read once for a whole prompt: attention
+  // and the router for every batch; the experts for all rows, some at a time (run_experts returns whether there are
+  // more); the shared expert and the residual for every batch.
   virtual void run_attention_and_router(const LayerPlan& plan) = 0;
   virtual void begin_experts(const ExpertPlan& plan) = 0;
   virtual bool run_experts() = 0;
   virtual void combine_experts(const LayerPlan& plan) = 0;
 
-  // [n_rows][n_embd], the residual stream, updated in place.
+  // Returns the residual stream [n_rows][n_embd], which layers update in place.
   virtual std::span<float> hidden() = 0;
   virtual std::size_t bytes() const = 0;
 };
 
-// One sequence of a step of decoding.
+// One sequence in a step of decoding.
 struct StepSequence {
-  RaggedCache* cache;  // extended by the step's entry, which is not yet written
+  RaggedCache* cache;  // already extended by the step's entry, whose bytes are not yet written
   QueryEvidence* evidence;
-  RecurrentState* state;  // to be committed after the step, or discarded
+  RecurrentState* state;  // committed by the caller after the step, or discarded
   std::int32_t position;  // of the step's token
 };
 
-// One new token of each of several sequences, through all of the executor's layers.
+// A step of decoding: one new token of each of several sequences, through all of the executor's layers.
 struct DecodePlan {
   std::span<const StepSequence> sequences;
   std::span<const Token> tokens;  // [n_sequences]
 };
 
-// Not thread-safe, but for bytes(): the engine's mutex is held.
+// Computes what the engine plans. Not thread-safe, except bytes(): the engine's mutex is held.
 class Executor {
  public:
   virtual ~Executor() = default;
 
-  // Loops over items on the executor's host threads.
+  // Returns a function that runs a loop over items on the executor's host threads.
   virtual ParallelFor parallel_for() = 0;
 
+  // Makes the rows of a pass, of which none is set yet.
   virtual std::unique_ptr<PassRows> begin_pass(const PassPlan& plan) = 0;
-  // Whether a batch's products in such a pass wait for weights that are converted first: then several batches go
-  // through a layer before the next one.
+  // Returns whether a pass of n_rows rows converts weights before it multiplies; several batches then go through a
+  // layer before the next layer begins.
   virtual bool converts_weights(std::int32_t n_rows) const = 0;
 
-  // Memory for a step of so many sequences, before anything of it is changed.
+  // Takes the memory for a step of n_sequences sequences, before anything is changed.
   virtual void reserve_step(int n_sequences) = 0;
-  // Takes the plan; returns the rows' hidden states [n_sequences][n_embd], embedded if the first layer is here.
+  // Begins a step. Returns the rows' hidden states [n_sequences][n_embd], embedded if the model's first layer is here.
   virtual std::span<float> begin_step(const DecodePlan& plan) = 0;
-  // Runs the step that was begun. Returns its logits [n_sequences][n_vocab], valid until the next step; nothing where
-  // they are made elsewhere.
+  // Runs the step that was begun. Returns its logits [n_sequences][n_vocab], valid until the next step, or nothing
+  // where another executor makes them.
   virtual std::span<const float> run_step() = 0;
-  // The logits of the oldest step whose run_step returned nothing.
+  // Waits for and returns the logits of the oldest step whose run_step returned nothing.
   virtual std::vector<float> await_logits(int n_sequences) = 0;
-  // Gives back what is kept for the next step.
+  // Frees what is kept for the next step.
   virtual void release_step() = 0;
 
-  // Logits [n_rows][n_vocab] of rows of hidden states after the last layer.
+  // Computes the logits [n_rows][n_vocab] of hidden states [n_rows][n_embd] after the last layer.
   virtual void output_logits(float* hidden, int n_rows, float* out) = 0;
-  // The same rows behind the norm that precedes the output, [n_rows][n_embd].
+  // Computes the output norm of the same rows, [n_rows][n_embd].
   virtual void output_hidden(float* hidden, int n_rows, float* out) = 0;
 
-  // The slices W_O[h] of a layer, [n_head][value_dim][n_embd].
+  // Returns the slices W_O[h] of a layer, [n_head][value_dim][n_embd].
   virtual std::vector<float> output_projection(int layer) = 0;
 
-  // What graphs take. From any thread.
+  // Returns the bytes of graphs. May be called from any thread.
   virtual std::size_t bytes() const = 0;
 };
 

@@ -5,8 +5,8 @@
 
 namespace winnow {
 
-// The whole forward pass. Each co_yield is a place where the caller may report progress, stop, or compute for somebody
-// else; when a layer has ended, its caller scores and evicts the layer's entries (LayerPrefill::end_layer).
+// Runs the whole forward pass. Each co_yield is a place where the caller may report progress, stop, or compute for
+// somebody else; when a layer has ended, its caller scores and evicts the layer's entries (LayerPrefill::end_layer).
 Coroutine<ForwardPass::Step> ForwardPass::run() {
   for (int first = layers_.first; first < layers_.last; first += n_together_) {
     const int last = std::min(first + n_together_, layers_.last);
@@ -56,9 +56,10 @@ std::optional<int> ForwardPass::step() {
 
 namespace {
 
-// Batches of a sweep where weights are converted for each, or experts read for the rows of each.
+// The batches of a sweep where weights are converted, or experts read, for the rows of a whole sweep.
 constexpr std::size_t kSweepBatches = 4;
 
+// Returns the number of tokens of all parts.
 std::int32_t count(std::span<const std::vector<Token>> parts) {
   std::size_t n = 0;
   for (const std::vector<Token>& part : parts) n += part.size();
@@ -97,7 +98,7 @@ ForwardPass::ForwardPass(Executor& executor, const ModelSpec& spec, const Forwar
   suffix_q_.resize(n_suffix_rows * static_cast<std::size_t>(q_size));
   suffix_sums_.resize(n_suffix_rows * static_cast<std::size_t>(n_head));
   suffix_norms_.resize(n_suffix_rows);
-  // Of all layers, so that ranks do the same.
+  // All layers are asked, so that every rank takes the same sweeps.
   const bool has_any_experts = std::any_of(spec.layers.begin(), spec.layers.end(),
                                            [](const LayerSpec& layer) { return layer.feed_forward.n_expert > 0; });
   sweeps_ = sweeps(plan.is_awaited, has_any_experts || executor.converts_weights(n_converted));
@@ -129,7 +130,8 @@ std::vector<ForwardPass::Sweep> ForwardPass::sweeps(bool is_awaited, bool waits_
   return sweeps;
 }
 
-// Suffixes end before the layers that attend to another's entries: their own are no longer there.
+// Returns a layer's batches of a sweep. Suffixes end before the layers that attend to another's entries: their own are
+// no longer there.
 std::span<const ForwardPass::Batch> ForwardPass::batches_of(const Sweep& sweep, int layer) const {
   const bool is_shared = layer_spec(layer).kind == LayerKind::kSharedAttention;
   const std::size_t n = is_shared ? n_prompt_batches_ : batches_.size();
@@ -174,7 +176,7 @@ LayerPlan ForwardPass::layer_plan(int layer, const Batch& batch) {
   return plan;
 }
 
-// A suffix goes on from the prompt's state in memory of its own.
+// Returns the state that a batch reads and writes. A suffix goes on from the prompt's state in memory of its own.
 RecurrentState::Update ForwardPass::state_of(int layer, const Batch& batch) {
   if (!batch.is_suffix) return state_.update(layer);
   const std::span<const float> latest = state_.latest(layer);

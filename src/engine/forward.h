@@ -1,10 +1,10 @@
 // The forward pass of a prompt or turn, layer by layer: all rows pass through layer l in batches before layer l + 1
-// begins, so that a layer's weights are converted once, and a layer's entries can be cut while it is the only one that
-// is held whole. forward.cc is the page to read first.
+// begins, so a layer's weights are converted once, and a layer's entries can be cut while no other layer's are held
+// whole. forward.cc is the page to read first.
 //
-// Where the next layers are another rank's, which would wait, rows can go through several layers before the rows behind
-// them begin with the first of these. A row is computed in the same batch in either order, and sees the same entries:
-// the bits are the same.
+// Where the next layers are another rank's, rows can go through several layers before the next rows begin, so that this
+// rank waits less. A row is computed in the same batch in either order and sees the same entries, so the bits are the
+// same.
 #pragma once
 
 #include <cstddef>
@@ -22,44 +22,45 @@
 
 namespace winnow {
 
-// Which rows go through which layers, and in which order.
+// Says which rows go through which layers, and in which order.
 struct ForwardPlan {
   LayerRange layers;
   std::span<const Token> tokens;
   std::int32_t first_position = 0;
-  // KVzip's repeat prompts: rows behind the prompt that go through the layers beside it and are not part of the
-  // sequence. Each sees the whole prompt and its own earlier rows, at the positions after the prompt's.
+  // KVzip's repeat prompts: rows that go through the layers after the prompt and are not part of the sequence. Each
+  // sees the whole prompt and its own earlier rows, at the positions after the prompt's.
   std::span<const std::vector<Token>> suffixes = {};
   std::int32_t n_batch = 512;  // rows that go through a layer at a time
-  // So many layers at a time are taken together, and the next so many after them. Suffixes go through them layer by
-  // layer when the prompt's rows are through.
+  // Rows go through this many layers before the next rows begin. Suffixes follow layer by layer once the prompt's rows
+  // have been through these layers.
   int n_together = 1;
   // Another rank waits for the rows: they go through layers that are taken together a few batches at a time.
   bool is_awaited = false;
-  std::int32_t n_converted = 0;  // PassPlan's; 0: as many as there are rows
+  std::int32_t n_converted = 0;  // PassPlan::n_converted; 0: the number of rows
 };
 
-// Not thread-safe; the engine's mutex is held while one is made and while it steps. Passes of one engine may take turns
-// batch by batch.
+// One forward pass, run step by step. Not thread-safe: the engine's mutex is held while a pass is made and while it
+// steps. Passes of one engine may take turns batch by batch.
 class ForwardPass {
  public:
-  // Keys and values go to the sink, whose room begin_rows has to find: that of the longest suffix behind the prompt's.
-  // `state`: of the rows before the prompt's; it moves on by the pass and is to be committed after it, or discarded.
-  // `recorders` receive the prompt's queries. All must outlive the pass.
+  // Begins the pass. Keys and values go to the sink, which needs room for the prompt and its longest suffix. `state` is
+  // the recurrent state of the rows before the prompt's; the pass moves it on, and the caller commits or discards it
+  // afterwards. `recorders` receive the prompt's queries. All must outlive the pass.
   ForwardPass(Executor& executor, const ModelSpec& spec, const ForwardPlan& plan, EntrySink& sink,
               RecurrentState& state, std::vector<QueryEvidence*> recorders);
   ForwardPass(const ForwardPass&) = delete;
   ForwardPass& operator=(const ForwardPass&) = delete;
 
-  // Runs one batch of rows through one layer, or through some of its experts; not once is_through(). Returns the layer
-  // if all rows are through with it.
+  // Runs one batch of rows through one layer, or through some of its experts. Returns the layer if all rows are through
+  // with it. Must not be called once is_through().
   std::optional<int> step();
   bool is_through() const { return steps_.is_done(); }
 
-  // Where all layers are taken together: parts of the work that follow each other, each through all of them; 0: they
-  // are not. The suffixes are the last.
+  // Returns the number of sweeps (groups of batches that go through all layers before the next group does; the suffixes
+  // are the last) where all layers are taken together, else 0.
   std::size_t n_sweeps() const { return n_together_ >= layers_.size() ? sweeps_.size() : 0; }
-  // Of the next step: whether it begins a sweep, or is one of the suffixes' own; its layer.
+  // These describe the next step: they return whether it begins a sweep, whether it is one of the suffixes', and its
+  // layer.
   bool is_at_sweep() const { return steps_.value().begins_sweep; }
   bool is_at_suffixes() const { return steps_.value().is_of_suffixes; }
   int layer() const { return steps_.value().layer; }
@@ -67,18 +68,20 @@ class ForwardPass {
   std::int64_t work_done() const { return work_done_; }  // layers x rows
   std::int64_t work_total() const;
 
-  // [n_rows][n_embd], the residual stream: after the last step what the next range of layers takes.
+  // The residual stream [n_rows][n_embd]; after the last step it is what the next range of layers takes.
   std::span<float> hidden() { return rows_->hidden(); }
 
-  // After the last step of a range that ends the model: the logits [n_vocab] of the prompt's last row; every row's go
-  // to the callback, if there is one.
+  // Returns the logits [n_vocab] of the prompt's last row, and calls on_logits, if set, with those of every row. Only
+  // after the last step of a range that ends the model.
   std::vector<float> read_logits(const LogitsCallback& on_logits);
-  // Likewise: the hidden states [n_embd] of all of the prompt's rows, behind the last norm.
+  // Calls on_hidden with the hidden state [n_embd] of each of the prompt's rows, after the output norm. Likewise only
+  // after the last step.
   void read_hidden(const HiddenCallback& on_hidden);
 
-  // Queries of a layer's suffixes, as the policy takes them: after the layer's last batch, until the next step.
+  // Returns the queries of a layer's suffixes as the policy takes them. Valid after the layer's last batch, until the
+  // next step.
   std::vector<ReconstructionPass> reconstruction(int layer) const;
-  // What the suffixes' rows took so far.
+  // Returns the seconds that the suffixes' rows have taken so far.
   double suffix_s() const { return suffix_s_; }
 
   std::size_t hidden_bytes() const { return rows_->bytes(); }
@@ -92,16 +95,16 @@ class ForwardPass {
   struct Suffix {
     std::int32_t first_row, n_rows;
   };
-  // Batches that go through layers that are taken together before the next ones do.
+  // A range of batches that go through the layers taken together before the next range does.
   struct Sweep {
     std::size_t first, last;
   };
-  // What comes next.
+  // The next step.
   struct Step {
     int layer = 0;
     bool begins_sweep = false;
     bool is_of_suffixes = false;
-    double suffix_share = 0;  // of its rows
+    double suffix_share = 0;  // the fraction of its rows that are suffixes'
   };
   Coroutine<Step> run();
   void add_part(std::int32_t first_row, std::span<const Token> tokens, std::int32_t first_position, bool is_suffix,
@@ -112,11 +115,11 @@ class ForwardPass {
   std::span<const Batch> batches_of(const Sweep& sweep, int layer) const;
   LayerPlan layer_plan(int layer, const Batch& batch);
   RecurrentState::Update state_of(int layer, const Batch& batch);
-  // Of these batches together.
+  // Describes a step that takes these batches together.
   Step next_step(int layer, const Sweep& sweep, std::span<const Batch> batches, bool begins_sweep) const;
 
   using Output = void (Executor::*)(float* hidden, int n_rows, float* out);
-  // All rows of the prompt, [width] each, some at a time.
+  // Calls on_row with the output [width] of each of the prompt's rows, computed some rows at a time.
   void read_rows(Output output, std::size_t width,
                  const std::function<void(std::int32_t position, std::span<const float>)>& on_row);
   float* row(std::int32_t r) { return rows_->hidden().data() + std::int64_t{r} * spec_.n_embd; }
@@ -130,7 +133,7 @@ class ForwardPass {
   std::int32_t n_rows_;  // with the suffixes
   const std::vector<QueryEvidence*> recorders_;
   RecurrentState& state_;
-  std::vector<Batch> batches_;  // of one layer, the prompt's first
+  std::vector<Batch> batches_;  // of one layer: the prompt's, then the suffixes'
   std::size_t n_prompt_batches_ = 0;
   std::vector<Suffix> suffixes_;
   std::vector<Sweep> sweeps_;
@@ -138,8 +141,8 @@ class ForwardPass {
   std::vector<float> suffix_state_;  // of the present suffix and layer
   std::vector<float> suffix_q_;      // [n_rows - n_tokens][n_head][key_dim] of the present layer, rotated
   std::vector<float> suffix_sums_;   // [n_rows - n_tokens][n_head] their log-sum-exps
-  std::vector<float> suffix_norms_;  // [n_rows - n_tokens] L2 norms of what they bring to the layer
-  std::optional<int> ended_;         // the layer that all rows are through with since the last step
+  std::vector<float> suffix_norms_;  // [n_rows - n_tokens] L2 norms of the residual stream before the layer
+  std::optional<int> ended_;         // the layer that all rows have completed since the last step
   std::int64_t work_done_ = 0;
   double suffix_s_ = 0;
   Coroutine<Step> steps_;

@@ -12,6 +12,7 @@ namespace {
 
 constexpr std::size_t kMostListed = 20;
 
+// Returns the method, budget and length of a cut as text.
 std::string name_of(const PlannedCut& cut) {
   return cut.options.eviction.text() + (cut.options.budget ? " with the budget " + cut.options.budget->text() : "") +
          " at " + std::to_string(cut.n_tokens) + " tokens";
@@ -27,7 +28,7 @@ void check_cuts(const Engine& engine, std::span<const PlannedCut> cuts) {
     try {
       engine.estimate(cut.options, cut.n_tokens, 0);
     } catch (const Error& error) {
-      // What is no matter of these cuts but of the machine.
+      // These errors come from the machine, not from the cuts.
       if (error.code() == ErrorCode::kInternal || error.code() == ErrorCode::kOutOfMemory) throw;
       const std::string failure = name_of(cut) + ": " + error.what();
       if (!known.insert(failure).second) continue;

@@ -1,4 +1,4 @@
-// Cuts that are to be made, checked before anything is computed.
+// Checks cuts that are to be made before anything is computed.
 #pragma once
 
 #include <cstdint>
@@ -8,12 +8,13 @@
 
 namespace winnow {
 
+// A cut that is to be made.
 struct PlannedCut {
   SessionOptions options;
-  std::int32_t n_tokens;  // that the session has when it is cut
+  std::int32_t n_tokens;  // the session's tokens when it is cut
 };
 
-// Throws Error that names every one of them that cannot be made, once, with its method, budget, length and reason.
+// Throws Error naming every one of the cuts that cannot be made, once, with its method, budget, length and reason.
 void check_cuts(const Engine& engine, std::span<const PlannedCut> cuts);
 
 }  // namespace winnow

@@ -1,11 +1,11 @@
-// What a budget of a loss came to, as the tool's and the server's answers and results have it.
+// The size that a loss budget came to, as JSON for the tool's and the server's results.
 #pragma once
 
 #include "winnow/session.h"
 
 namespace winnow {
 
-// {"asked", "budget", "expected", "n_tokens", "tried": [{"budget", "kl"}]}; Json: nlohmann's, ordered or not.
+// Returns {"asked", "budget", "expected", "n_tokens", "tried": [{"budget", "kl"}]}. Json: nlohmann's, ordered or not.
 template <typename Json>
 Json promise_json(const LossPromise& promise) {
   Json tried = Json::array();

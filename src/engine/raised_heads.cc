@@ -9,7 +9,7 @@
 namespace winnow {
 namespace {
 
-// Of this number on all ranks.
+// Returns the sum of the ranks' numbers.
 double sum_over_ranks(const Pipeline& pipeline, double own) {
   double sum = 0;
   for (const std::vector<std::byte>& of_rank : pipeline.gather(std::as_bytes(std::span(&own, 1)))) {
@@ -18,7 +18,8 @@ double sum_over_ranks(const Pipeline& pipeline, double own) {
   return sum;
 }
 
-// Entries of every own head of the layers that are cut, once `cuts` are made, too: body(layer, head, entries).
+// Calls body(layer, head, entries) with the number of entries of every own head of the layers that are cut, as it is
+// after `cuts`.
 template <class Body>
 void for_each_head(const RaggedCache& cache, std::span<const LayerCut> cuts, const Body& body) {
   for (int l = 0; l < cache.shape().n_layer(); ++l) {
@@ -55,7 +56,7 @@ void pay_for_raised_heads(Session::Impl& session, Cut& cut, std::int64_t total, 
   const CacheShape& shape = cache.shape();
   const Pipeline& pipeline = session.engine_impl().pipeline;
   const double fine_part = shape.fine ? shape.fine->part : 0;
-  // What entries of a head take in the cache's types, and in those that it has.
+  // These return the bytes of a head's entry in the cache's types, and in the types that the head has.
   const auto planned = [&](int layer) {
     const auto coded = static_cast<double>(shape.entry_bytes(layer));
     return coded + fine_part * (static_cast<double>(shape.fine_entry_bytes(layer)) - coded);
@@ -80,7 +81,7 @@ void pay_for_raised_heads(Session::Impl& session, Cut& cut, std::int64_t total, 
     });
     return sum_over_ranks(pipeline, bytes) <= bytes_planned;
   };
-  std::int64_t least = std::min(cut.n_protected(), total);  // is made if nothing fits
+  std::int64_t least = std::min(cut.n_protected(), total);  // the cut that is made if nothing fits
   for (std::int64_t most = total - 1; least < most;) {
     const std::int64_t middle = least + (most - least + 1) / 2;
     if (fits(middle)) {

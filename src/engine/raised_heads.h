@@ -1,5 +1,5 @@
-// Heads that lose too much by codes are stored in more bits, and where the budget is one of bytes all heads keep fewer
-// entries for it.
+// Stores heads that lose too much by codes in more bits; where the budget is one of bytes, all heads keep fewer entries
+// for it.
 #pragma once
 
 #include <cstdint>
@@ -14,19 +14,20 @@
 
 namespace winnow {
 
-// Before a layer is cut: heads that would lose more in the cache's types than code_cost.h allows store what stays in
-// the types of what follows a cut; the others in the cache's own. Nothing changes where the layer has no reference rows
-// or the cache no such types.
-//   feedback: [n_kv_head] with which keys are coded; empty: none
+// Marks, before a layer is cut, the heads that would lose more in the cache's types than CodeCost allows: their entries
+// are stored in the types of entries that follow a cut, the others' in the cache's own. Does nothing where the layer
+// has no reference rows or the cache no such types.
+//   feedback: [n_kv_head] the feedback that keys are coded with; empty: none
 void choose_raised_heads(RaggedCache& cache, const LayerView& view,
                          std::span<const std::shared_ptr<const kernels::CodeFeedback>> feedback,
                          const ParallelFor& parallel_for);
 
-// Whether heads of such a session may have to be paid for: the cut has to allow_narrowing().
+// Returns whether raised heads of such a session have to be paid for: its budget is one of bytes. Its cut then has to
+// allow_narrowing().
 bool pays_for_raised_heads(const Session::Impl& session);
 
-// After a cut's last layer, with its total of entries: narrows it until what is stored takes no more bytes than it
-// would with no head raised, if it can. The ranks of a pipeline do it together.
+// Narrows a cut of `total` entries, after its last layer, until the stored entries take no more bytes than they would
+// with no head raised, if possible. All ranks of a pipeline call it together.
 void pay_for_raised_heads(Session::Impl& session, Cut& cut, std::int64_t total, const ParallelFor& parallel_for);
 
 }  // namespace winnow

@@ -1,9 +1,9 @@
-// What the recurrent layers of one sequence carry from token to token: numbers of a fixed size for each layer, whatever
-// the sequence's length.
+// The state that the recurrent layers of one sequence carry from token to token: numbers of a fixed size for each
+// layer, whatever the sequence's length.
 //
-// A turn or a step reads what is there and writes the next state beside it; commit() makes that the present one and
-// discard() forgets it, so a turn that fails leaves nothing behind. Copies (forks) share memory until one of them is
-// written. All of it counts towards the pool's limit. Not thread-safe: the engine's mutex is held by whoever writes.
+// A turn or a step reads the present state and writes the next one to other memory; commit() makes that the present one
+// and discard() forgets it, so a turn that fails leaves nothing behind. Copies (forks) share memory until one of them
+// is written. All of it counts towards the pool's limit. Not thread-safe: whoever writes holds the engine's mutex.
 #pragma once
 
 #include <cstddef>
@@ -16,34 +16,35 @@
 
 namespace winnow {
 
+// The recurrent state of one sequence.
 class RecurrentState {
  public:
-  // Zeros: the state before the first token.
+  // Makes the state before the first token: zeros, which take no memory yet.
   RecurrentState(const ModelSpec& spec, std::shared_ptr<PagePool> pool);
   RecurrentState(const RecurrentState& other);
   RecurrentState& operator=(const RecurrentState& other);
   RecurrentState(RecurrentState&&) noexcept = default;
   RecurrentState& operator=(RecurrentState&&) noexcept = default;
 
-  // Of a recurrent layer: where its rows read and write. `from` is what the rows before them have left, those of the
-  // same turn included; it may be the same memory as `to`.
+  // The memory that a recurrent layer's rows read and write. `from` is the state that the rows before them have left,
+  // those of the same turn included; it may be the same memory as `to`.
   struct Update {
     const float* from = nullptr;
     float* to = nullptr;
   };
-  // Throws Error(kOutOfMemory) where the pool has no room for the state.
+  // Returns where the next rows of a layer read and write. Throws Error(kOutOfMemory) where the pool has no room.
   Update update(int layer);
-  // What the rows so far have left, those of the turn under way included.
+  // Returns the state after the rows so far, those of the turn under way included.
   std::span<const float> latest(int layer) const;
   void commit();
   void discard();
 
   bool is_recurrent(int layer) const { return layer_size(layer) > 0; }
   std::size_t layer_size(int layer) const { return layers_[static_cast<std::size_t>(layer)].size; }
-  // Empty before the first token.
+  // Returns the present state of a layer; empty before the first token.
   std::span<const float> layer(int layer) const;
-  void restore(int layer, std::span<const float> values);  // throws as update()
-  // What it holds, shared or not.
+  void restore(int layer, std::span<const float> values);  // sets it; throws as update()
+  // Returns the bytes that it holds, shared or not.
   std::size_t bytes() const;
 
  private:

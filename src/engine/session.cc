@@ -11,7 +11,8 @@
 namespace winnow {
 namespace {
 
-// What n_tokens tokens take in f16 when nothing is cut: what budgets call the full cache, whatever types are stored.
+// Returns the bytes that n_tokens tokens take in f16 when nothing is cut: budgets count these as the full cache,
+// whatever types are stored.
 std::size_t full_bytes_in_f16(CacheShape shape, std::int64_t n_tokens) {
   shape.key_type = shape.value_type = EntryType::kF16;
   shape.fine.reset();
@@ -29,7 +30,7 @@ Session::Impl::Impl(std::shared_ptr<Engine> the_engine, const SessionOptions& th
       scores(cache.shape(), engine_impl().pool),
       recurrent(model().spec, engine_impl().pool),
       evidence(evidence_needs(options), model().spec, engine_impl().layers) {
-  // With nobody else in the pool the peak that is reported is this session's own.
+  // If no other session uses the pool, the peak that is reported is this session's own.
   const PoolStatistics pool = engine_impl().pool->statistics();
   if (pool.bytes_in_use + pool.bytes_reserved == 0) engine_impl().pool->reset_peak();
 }
@@ -168,7 +169,7 @@ std::int32_t Session::truncatable(std::int32_t n_tokens) const {
     if (impl_->recurrent.is_recurrent(l)) return 0;
     if (layer.window > 0 && (shape.has_codes() || impl_->n_tokens() > layer.window)) return 0;
   }
-  // The codes of a page are those of its entries only while it is full.
+  // A page holds the codes of its entries only while it is full.
   if (!shape.has_codes() || n_tokens <= kPlainEntries) return n_tokens;
   return n_tokens - (n_tokens - kPlainEntries) % kPageEntries;
 }

@@ -1,4 +1,4 @@
-// Cuts of what a session has stored: after a turn or a chunk, and while decoding.
+// Cuts of the entries that a session has stored: after a turn or a chunk, and while decoding.
 #include <algorithm>
 #include <chrono>
 #include <limits>
@@ -25,7 +25,7 @@ void Session::Impl::run_cut(const CutShape& shape_of_cut, int max_window_rows) {
   const bool pays = has_feedback && shape_of_cut.fixed_budget.empty() && pays_for_raised_heads(*this);
   if (pays) cut.allow_narrowing();
   const ParallelFor parallel_for = engine_impl().parallel_for();
-  std::optional<ReferenceAttention> reference;  // a step of decoding has none
+  std::optional<ReferenceAttention> reference;  // a step of decoding has no reference rows
   if (options.eviction.fit == Fit::kValues && evidence.n_reference_rows() > 0) {
     reference.emplace(model().spec, engine_impl().layers, evidence.n_reference_rows(), engine_impl().pool);
     cache.hold_values();
@@ -53,7 +53,7 @@ void Session::Impl::run_cut(const CutShape& shape_of_cut, int max_window_rows) {
     if (pays) pay_for_raised_heads(*this, cut, shape_of_cut.total, parallel_for);
     if (reference) reference->refit(cache, parallel_for);
   } catch (...) {
-    cache.code_values(parallel_for);  // what waits for a fit that does not come
+    cache.code_values(parallel_for);  // values that were held for a fit that does not come
     cache.drop_feedback();
     throw;
   }
@@ -90,8 +90,8 @@ void Session::Impl::gather_cut_entries() {
 
 void Session::Impl::settle_cache() {
   if (!shape.has_codes()) return cache.settle();
-  // The turn is fed by now: nothing here may fail for memory. Pages that find none to be coded in wait for the next
-  // time, and heads that cannot be shared out to threads are settled one after the other.
+  // The turn is fed by now, so nothing here may fail for memory. Pages that cannot be coded for lack of memory wait for
+  // the next time, and heads that cannot be shared out to threads are settled one after the other.
   try {
     engine_impl().parallel_for()(cache.shape().n_heads(), [this](int i) {
       int layer = 0;

@@ -16,8 +16,8 @@
 #include "engine/stored_options.h"
 #include "winnow/error.h"
 
-// The model's fingerprint; what all ranks have alike; then a part (engine/pieces.h) for each layer. The file is rank
-// 0's: other ranks send it the parts of their layers, and get them from it.
+// A session file holds the model's fingerprint, the data that all ranks have alike, and a part (engine/ranks/pieces.h)
+// for each layer. The file is rank 0's: other ranks send it the parts of their layers, and get them from it.
 
 namespace winnow {
 namespace {
@@ -61,7 +61,7 @@ std::optional<LossPromise> get_promise(NumberReader& reader) {
   return promise;
 }
 
-// What a file says of its options is as little to be believed as the rest of it.
+// Returns the file's options, checked like the rest of the file: it is not trusted. Throws Error(kBadFile).
 SessionOptions checked_options(const SessionOptions& options, const Model::Impl& model, const std::string& path) {
   try {
     return checked_session_options(options, model);
@@ -72,10 +72,10 @@ SessionOptions checked_options(const SessionOptions& options, const Model::Impl&
   }
 }
 
-// What all ranks have alike.
+// Returns the bytes of the data that all ranks have alike.
 std::string common_bytes(const Session::Impl& session) {
   std::ostringstream out;
-  out.exceptions(std::ios::badbit);  // or what it has no memory for would be missing without a word
+  out.exceptions(std::ios::badbit);  // otherwise data without memory would be missing silently
   put_options(out, session.options);
   put(out, session.statistics.prompt_tokens);
   put(out, session.statistics.decoded_tokens);
@@ -88,7 +88,7 @@ std::string common_bytes(const Session::Impl& session) {
   return std::move(out).str();
 }
 
-// A session without the entries, states and queries of its layers.
+// Returns a session with this data, but without the entries, states and queries of its layers.
 std::unique_ptr<Session::Impl> begun_session(std::shared_ptr<Engine> engine, const std::string& common,
                                              const std::string& path) {
   const Model::Impl& model = engine->impl().model->impl();
@@ -124,7 +124,7 @@ void write_layer(const Session::Impl& session, int layer, std::ostream& out) {
   session.scores.write(out, layer);
 }
 
-// The positions of the entries that are stored must be those of tokens that were fed.
+// Returns whether all stored entries have positions of tokens that were fed.
 bool has_only_positions_below(const RaggedCache& cache, int layer, std::int32_t n_tokens) {
   for (int h = 0; h < cache.shape().layer(layer).n_kv_head; ++h) {
     for (const kernels::EntryRun& run : cache.entries(layer, h).runs) {
@@ -149,10 +149,10 @@ void read_layer(Session::Impl& session, int layer, std::istream& in, const std::
   reader.require(has_only_positions_below(session.cache, layer, session.n_tokens()));
 }
 
-// The first error of work of which all parts are gone through in any case, since other ranks take part in them.
+// Keeps the first error of work whose parts must all be gone through, since other ranks take part in them.
 class FirstError {
  public:
-  // Nothing after an error.
+  // Runs `body` unless there was an error before.
   template <class Body>
   void unless_failed(const Body& body) {
     if (error_) return;
@@ -172,7 +172,7 @@ class FirstError {
   std::exception_ptr error_;
 };
 
-// Rank 0's file. Throws Error.
+// Rank 0's open file, with the data that all ranks have alike. Throws Error.
 struct OpenedFile {
   OpenedFile(const Model::Impl& model, const std::string& path)
       : file(path), reader(file.body(), file.body_bytes(), damaged(path)) {
@@ -182,7 +182,7 @@ struct OpenedFile {
     }
     const std::vector<char> bytes = reader.get_array<char>(kMostCommonBytes);
     common.assign(bytes.begin(), bytes.end());
-    // A session takes as much for its queries as the file has to hold of them.
+    // A session reserves memory for queries by its options: the file must hold as much.
     std::istringstream in(common);
     NumberReader first(in, common.size(), damaged(path));
     const SessionOptions options = checked_options(get_options(first), model, path);

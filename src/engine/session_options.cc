@@ -13,8 +13,10 @@ namespace winnow {
 
 namespace {
 
+// Returns the type of codes with this many bits.
 EntryType type_of(int bits) { return bits == 8 ? EntryType::kQ8_0 : bits == 4 ? EntryType::kR4 : EntryType::kR3; }
 
+// Returns the bits that what stays is stored in.
 Bits bits_of(const SessionOptions& options) {
   return options.eviction.evicts() ? options.eviction.bits.for_budget(options.budget) : Bits{};
 }
@@ -24,7 +26,7 @@ bool has_heads_for_8_bits(const ModelSpec& spec) {
                      [](const LayerSpec& layer) { return layer.key_dim % 32 == 0 && layer.value_dim % 32 == 0; });
 }
 
-// Where a head size does not go in 8 bits and nobody asked for them, all entries have 4.
+// Chooses 4 bits for all entries where the bits follow the budget and head sizes do not allow the 8 that it asks for.
 void choose_bits(Bits& bits, const std::optional<Budget>& budget, const ModelSpec& spec) {
   const Bits chosen = bits.for_budget(budget);
   const int most = std::max({chosen.all.keys, chosen.all.values, chosen.first.keys, chosen.first.values});
@@ -33,18 +35,18 @@ void choose_bits(Bits& bits, const std::optional<Budget>& budget, const ModelSpe
   }
 }
 
-// A text is repeated by looking every token up in one head at least: of H heads' entries that is a part of 1 / H. A
-// budget that has not twice that, so that running text gets as much, is not spent on a part of what is looked up, and
-// the pass that would find it out is saved. Measured on a model of three heads: docs/methods.md.
+// Repeating a text looks every token up in at least one head: 1 / H of the entries of H heads. A budget with less than
+// twice that, so that running text gets as much, is not spent on looked-up entries, and the pass that would find them
+// is saved. Measured on a model of three heads: docs/methods.md.
 constexpr double kLeastLookedUp = 2;  // entries of each token
 
-// Replaces the scorer `combined` by `rms` there, for budgets that are parts of the prompt.
+// Replaces the scorer `combined` by `rms` below that, for budgets that are fractions of the prompt.
 void choose_scorer(EvictionOptions& eviction, const std::optional<Budget>& budget, const CacheShape& shape) {
   const bool is_part =
       budget && (budget->unit == Budget::Unit::kFraction || budget->unit == Budget::Unit::kByteFraction);
   const bool is_free = eviction.text_of("repeat") == "fitting" && !eviction.values.contains("rms-weight");
   if (eviction.scorer != "combined" || !is_part || !is_free) return;
-  constexpr std::int32_t kTokens = 4096;  // any number: the part is the same
+  constexpr std::int32_t kTokens = 4096;  // any number: the ratio is the same
   if (static_cast<double>(budget_entries(*budget, shape, kTokens)) >= kLeastLookedUp * kTokens) return;
   eviction.set("scorer", "rms");
 }
@@ -67,7 +69,8 @@ CacheShape cache_shape(const ModelSpec& spec, const SessionOptions& options) {
     shape.fine = {
         .key_type = type_of(bits.first.keys), .value_type = type_of(bits.first.values), .part = bits.first_part};
   }
-  // Questions and answers are part of what follows, and every token looks at those just before it.
+  // Entries after the cut include questions and answers, and every token attends to those just before it: they get 8
+  // bits.
   const bool are_all_in_8_bits = options.key_type == EntryType::kQ8_0 && options.value_type == EntryType::kQ8_0;
   if (bits.rule != Bits::Rule::kOwn && !are_all_in_8_bits && has_heads_for_8_bits(spec)) {
     shape.later = {.key_type = EntryType::kQ8_0, .value_type = EntryType::kQ8_0};
@@ -107,6 +110,7 @@ void SessionOptions::choose_types() {
 
 namespace {
 
+// Returns the names of the types of all entries and, if some have more bits, of those.
 std::string types_text(EntryType type, const Bits& bits, int BitWidths::*width) {
   const std::string name(entry_type_name(type));
   if (!bits.is_mixed() || type_of(bits.first.*width) == type) return name;
@@ -130,11 +134,11 @@ CutShape cut_shape(const CacheShape& shape, std::int32_t n, std::int64_t total) 
 
 namespace {
 
-// Queries that a session saves for scores, in all layers.
+// The most bytes of queries that a session saves for scores, in all layers.
 constexpr double kMostRowBytes = 0x1p30;
 
-// A window and its like beyond the context are a mistake, and what is saved for one may not be more than a machine has.
-// What a preset has by itself is for any context.
+// Throws Error(kInvalidArgument) for a window or similar length beyond the context, which is a mistake, and for more
+// saved queries than kMostRowBytes. A preset's own lengths are for any context.
 void check_lengths(const SessionOptions& options, const ModelSpec& spec) {
   const EvictionOptions& wanted = options.eviction;
   if (!wanted.evicts()) return;
@@ -160,10 +164,12 @@ void check_lengths(const SessionOptions& options, const ModelSpec& spec) {
                   std::to_string(static_cast<int>(kMostRowBytes / row_bytes)));
 }
 
-// What a cut costs is measured on the last tokens of a prompt, read again behind what it keeps of those before.
+// Throws Error(kUnsupported) where a loss cannot be measured: a loss budget reads the last tokens of a prompt again
+// after what the cut keeps of those before.
 void check_loss(const SessionOptions& options, const ModelSpec& spec) {
   const std::string budget = options.budget->text();
-  // Their measure would be made by their own choice: auto-fast held two promises of four, snapkv one (docs/results.md).
+  // Other methods would choose by what they are measured on: auto-fast held two promises of four, snapkv one
+  // (docs/results.md).
   if (!Cut::needs(options.eviction).reconstruction_pass) {
     throw Error(ErrorCode::kUnsupported,
                 "the budget " + budget + " is measured on the prompt's last tokens, and the method '" +
@@ -233,14 +239,14 @@ EvidenceNeeds evidence_needs(const SessionOptions& options) {
     return needs;
   }
   EvidenceNeeds needs = Cut::needs(options.eviction);
-  needs.reference_rows |= feeds_back(options);  // keys are coded by what queries see of them
-  // A prompt's rows are gone by the time of a cut while decoding: it is the decoded ones that score.
+  needs.reference_rows |= feeds_back(options);  // keys are coded with feedback from reference rows
+  // A prompt's rows are gone by the time of a cut while decoding: the decoded rows score.
   if (needs.all_queries && options.decode_cut != SessionOptions::DecodeCut::kKeep) {
     needs.window_rows = std::max(needs.window_rows, options.cut_every);
   }
   if (options.decode_cut != SessionOptions::DecodeCut::kKeep) {
     EvictionOptions choice = options.eviction;
-    choice.fit = Fit::kNone;  // values are refitted with prompts and turns
+    choice.fit = Fit::kNone;  // values are refitted only with prompts and turns
     if (Cut::needs(choice).reference_rows) {
       throw Error(ErrorCode::kUnsupported, "the method '" + options.eviction.method +
                                                "' scores by rows spread over a prompt and cannot cut while decoding: "

@@ -1,4 +1,4 @@
-// Numbers, arrays and texts as bytes in this machine's order, and a reader that believes none of them.
+// Numbers, arrays and texts as bytes in this machine's byte order, and a reader that trusts none of them.
 #pragma once
 
 #include <cstddef>
@@ -28,10 +28,11 @@ void put_array(std::ostream& out, std::span<const T> values) {
 
 inline void put_text(std::ostream& out, std::string_view text) { put_array(out, std::span<const char>(text)); }
 
-// Compares every size with what is left, before memory is taken for it.
+// Reads what put(), put_array() and put_text() have written, and compares every size with what is left before it takes
+// memory. Unsound data throws Error(kBadFile).
 class NumberReader {
  public:
-  // Of `n_bytes` bytes at most. What is not sound throws Error(kBadFile) with this message.
+  // Reads at most n_bytes bytes. `message` is that of its errors.
   NumberReader(std::istream& in, std::size_t n_bytes, std::string message)
       : in_(in), left_(n_bytes), message_(std::move(message)) {}
 
@@ -58,7 +59,7 @@ class NumberReader {
     return values;
   }
 
-  // Of one line.
+  // Reads a text of one line, of at most `most` bytes.
   std::string get_text(std::size_t most = std::size_t{1} << 20) {
     const auto chars = get_array<char>(most);
     for (const char c : chars) require(static_cast<unsigned char>(c) >= ' ');

@@ -1,4 +1,4 @@
-// A session's options as bytes: in its file, and on their way to other ranks.
+// A session's options as bytes, for its file and for other ranks.
 #pragma once
 
 #include <ostream>
@@ -8,8 +8,10 @@
 
 namespace winnow {
 
+// Writes options.
 void put_options(std::ostream& out, const SessionOptions& options);
-// Throws Error(kBadFile) for numbers that no option has, and what EvictionOptions::parse and Budget::parse throw.
+// Reads options. Throws Error(kBadFile) for numbers that no option has, and what EvictionOptions::parse and
+// Budget::parse throw.
 SessionOptions get_options(NumberReader& reader);
 
 }  // namespace winnow

@@ -11,6 +11,7 @@
 namespace winnow {
 namespace {
 
+// Returns the type that all weights are converted to; nullopt: it is chosen for each.
 std::optional<PackedType> packed_type(PrefillWeights choice) {
   if (choice == PrefillWeights::kFloat) return multiplies_bf16() ? PackedType::kBF16 : PackedType::kF32;
   if (choice == PrefillWeights::kBf16) return PackedType::kBF16;

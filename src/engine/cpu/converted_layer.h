@@ -1,4 +1,4 @@
-// The weights of the layer that rows are passing through, converted where their products are faster so.
+// The weights of the layer that rows are passing through, converted where that makes their products faster.
 #pragma once
 
 #include <cstdint>
@@ -12,18 +12,16 @@ namespace winnow {
 class Compute;
 struct LayerWeights;
 
-// One for an engine: passes that take turns batch by batch use it in turn. What it holds is told by the matrices
-// themselves, so whoever finds those of another layer converts its own again.
-//
-// Not thread-safe.
+// Holds the converted weights of one layer at a time for all passes of an engine, which may take turns batch by batch:
+// a pass that finds another layer's weights converts its own again.
 class ConvertedLayer {
  public:
   explicit ConvertedLayer(PrefillWeights choice);
 
-  // The layer's weights for a pass of n_rows rows in batches of up to max_batch, valid until the next call; null where
-  // all of its products are taken on the file's own types.
+  // Returns the layer's converted weights for a pass of n_rows rows in batches of up to max_batch, valid until the next
+  // call; null where all of its products use the file's own types.
   PackedLayer* use(const LayerWeights& weights, std::int32_t n_rows, int max_batch, Compute& compute);
-  // Whether there are any for such a pass.
+  // Returns whether such a pass converts any of the layer's weights.
   bool converts(const LayerWeights& weights, std::int32_t n_rows) const;
 
  private:
@@ -31,7 +29,7 @@ class ConvertedLayer {
 
   const PrefillWeights choice_;
   PackedLayer packed_;
-  std::vector<ggml_tensor*> held_;  // what packed_ holds; empty while it changes
+  std::vector<ggml_tensor*> held_;  // the matrices in packed_; empty while it changes
   int held_batch_ = 0;
 };
 

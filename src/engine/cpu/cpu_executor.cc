@@ -96,7 +96,7 @@ void CpuExecutor::release_step() {
   note_bytes();
 }
 
-// What `make` builds of rows of hidden states.
+// Computes what `make` builds of rows of hidden states, and copies it to `out`.
 template <class Make>
 void CpuExecutor::run_output(float* hidden, int n_rows, std::span<float> out, const Make& make) {
   ggml_tensor* y = nullptr;
@@ -121,7 +121,7 @@ void CpuExecutor::output_hidden(float* hidden, int n_rows, float* out) {
       [&](GraphBuilder& builder, ggml_tensor* x) { return builder.output_norm(model_.spec, model_.weights, x); });
 }
 
-// The file has [n_embd rows][n_head * value_dim].
+// Transposes the file's matrix [n_embd rows][n_head * value_dim].
 std::vector<float> CpuExecutor::output_projection(int layer) {
   const ggml_tensor* wo = model_.weights.layers[static_cast<std::size_t>(layer)].wo;
   const int n_embd = model_.spec.n_embd;

@@ -15,10 +15,11 @@
 
 namespace winnow {
 
+// Computes on this machine's processor. Thread-safety is that of Executor.
 class CpuExecutor final : public Executor {
  public:
-  // layers: what steps of decoding go through. The model must outlive it. n_steps_at_once: a step's graph is kept while
-  // so many others run.
+  // layers: those that steps of decoding go through. The model must outlive the executor. n_steps_at_once: steps under
+  // way at a time; a graph that none of the last so many steps has used is freed.
   CpuExecutor(const Model::Impl& model, LayerRange layers, const EngineOptions& options, int n_steps_at_once);
 
   ParallelFor parallel_for() override;
@@ -34,13 +35,14 @@ class CpuExecutor final : public Executor {
   std::vector<float> output_projection(int layer) override;
   std::size_t bytes() const override { return bytes_; }
 
-  // For the parts of a pass.
+  // The parts that a pass shares.
   const Model::Impl& model() const { return model_; }
   Compute& compute() { return compute_; }
   ConvertedLayer& converted() { return converted_; }
   int n_batch() const { return n_batch_; }
+  // Writes the embeddings of tokens to `hidden` [n_tokens][n_embd], times the model's embedding scale.
   void embed(std::span<const Token> tokens, float* hidden) const;
-  // A graph of a layer with many rows, or of the output head: `build` adds its nodes.
+  // Builds a graph of a layer or of the output head, with the nodes that `build` adds, and runs it.
   template <class Build>
   void run_graph(const Build& build) {
     graph_.reset();
@@ -51,11 +53,11 @@ class CpuExecutor final : public Executor {
   }
 
  private:
-  // The graph of a step for so many sequences. What a step takes is what its own sequences need: another width builds
-  // it anew.
+  // Returns the graph of a step of n_sequences sequences, and frees those of other widths that are no longer in use.
   StepGraph& step_graph(int n_sequences);
   template <class Make>
   void run_output(float* hidden, int n_rows, std::span<float> out, const Make& make);
+  // Updates bytes_ after a graph has changed.
   void note_bytes();
 
   const Model::Impl& model_;
@@ -64,9 +66,9 @@ class CpuExecutor final : public Executor {
   Compute compute_;
   ConvertedLayer converted_;
   Graph graph_;
-  std::vector<std::unique_ptr<StepGraph>> step_graphs_;  // of different widths
-  StepGraph* begun_ = nullptr;                           // the step that was begun
-  std::int64_t n_steps_ = 0;                             // so far
+  std::vector<std::unique_ptr<StepGraph>> step_graphs_;  // one for each number of sequences
+  StepGraph* begun_ = nullptr;                           // the graph of the step that was begun
+  std::int64_t n_steps_ = 0;                             // steps begun so far
   std::atomic<std::size_t> bytes_ = 0;
 };
 

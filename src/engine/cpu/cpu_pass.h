@@ -1,4 +1,4 @@
-// The rows of a pass in this machine's memory, a graph of ggml for every batch and layer.
+// The rows of a pass in this machine's memory, with a ggml graph for every batch and layer.
 #pragma once
 
 #include <optional>
@@ -13,6 +13,7 @@ namespace winnow {
 
 class CpuExecutor;
 
+// Runs the rows of one pass on the processor.
 class CpuPass final : public PassRows {
  public:
   // The executor must outlive it.
@@ -28,9 +29,10 @@ class CpuPass final : public PassRows {
   std::size_t bytes() const override { return hidden_.bytes() + (experts_ ? experts_->bytes() : 0); }
 
  private:
-  // What attends, or recurs, and is recorded of the batch that goes through a layer next.
+  // Sets up the attention or recurrence of the batch that goes through a layer next, and what is recorded of it.
   void begin_attention(const LayerPlan& plan);
-  // One graph: build(graph, builder, layer's spec, its weights, the batch's rows [n_embd, n_rows]).
+  // Runs one graph of the plan's batch. build(graph, builder, the layer's spec, its weights, rows [n_embd, n_rows])
+  // adds the nodes.
   template <class Build>
   void run(const LayerPlan& plan, const Build& build);
   float* row(std::int32_t r);
@@ -41,7 +43,7 @@ class CpuPass final : public PassRows {
   std::vector<std::int32_t> tokens_;     // [n_rows], where layers have per-layer embeddings
   std::vector<std::int32_t> positions_;  // of the present batch
   RowsAttention attention_;
-  std::optional<ExpertPass> experts_;  // of the present layer, where layers have experts
+  std::optional<ExpertPass> experts_;  // of the present layer, if any layer has experts
 };
 
 }  // namespace winnow

@@ -9,13 +9,14 @@
 namespace winnow {
 namespace {
 
+// Returns the largest number of experts that a row takes in any layer.
 int most_used(const ModelSpec& spec) {
   int n = 0;
   for (const LayerSpec& layer : spec.layers) n = std::max(n, layer.feed_forward.n_expert_used);
   return n;
 }
 
-// ModelInfo::hidden_bytes_per_token without the hidden state itself.
+// Returns the bytes that experts need for each row: ModelInfo::hidden_bytes_per_token without the hidden state.
 std::size_t bytes_per_row(const Model::Impl& model) {
   return model.info.hidden_bytes_per_token() - static_cast<std::size_t>(model.spec.n_embd) * sizeof(float);
 }
@@ -51,7 +52,7 @@ void ExpertPass::begin(int layer, std::int32_t first_row, std::int32_t n_rows) {
   done_ = 0;
   const std::int64_t first_choice = std::int64_t{first_row} * spec.n_expert_used;
   const std::int64_t last_choice = first_choice + std::int64_t{n_rows} * spec.n_expert_used;
-  // A counting sort, which keeps an expert's rows in their order.
+  // This is a counting sort: it keeps an expert's rows in their order.
   std::vector<std::int32_t> next(static_cast<std::size_t>(spec.n_expert) + 1, 0);
   for (std::int64_t i = first_choice; i < last_choice; ++i) ++next[static_cast<std::size_t>(chosen_[i]) + 1];
   for (std::size_t e = 1; e < next.size(); ++e) next[e] += next[e - 1];
@@ -68,7 +69,7 @@ bool ExpertPass::step() {
   const Model::Impl& model = executor_.model();
   const LayerSpec& spec = model.spec.layers[static_cast<std::size_t>(layer_)];
   const std::int64_t most = std::int64_t{executor_.n_batch()} * spec.feed_forward.n_expert_used;
-  const auto end = [&](std::int32_t slot) {  // of the expert that has this slot
+  const auto end = [&](std::int32_t slot) {  // of the expert that this slot belongs to
     return *std::upper_bound(first_.begin(), first_.end(), slot);
   };
   std::int32_t last = end(done_);

@@ -11,8 +11,9 @@
 namespace winnow {
 namespace {
 
-constexpr std::int64_t kGrain = 16;  // channels that a thread takes at least
+constexpr std::int64_t kGrain = 16;  // the fewest channels that a thread takes
 
+// Returns a tensor's floats, or null for no tensor.
 const float* constants(const ggml_tensor* tensor) {
   return tensor != nullptr ? static_cast<const float*>(tensor->data) : nullptr;
 }
@@ -37,8 +38,8 @@ void run_convolution(ggml_tensor* dst, int ith, int nth, void* userdata) {
   });
 }
 
-// body(sequence, its state before and after without the convolution's part, head) for this thread's heads of all
-// sequences.
+// Calls body(sequence, its state before, its state after, head) for this thread's heads of all sequences; the states
+// are those after the convolution's part.
 void for_each_head(const RecurrentRows& rows, int ith, int nth, auto&& body) {
   const std::int64_t convolution = rows.weights->conv->ne[1] * (rows.spec->recurrence.n_taps - 1);
   const int n_heads = rows.spec->recurrence.n_value_heads, n_tasks = n_heads * static_cast<int>(rows.sequences.size());
@@ -48,7 +49,7 @@ void for_each_head(const RecurrentRows& rows, int ith, int nth, auto&& body) {
   }
 }
 
-// Rows of one sequence of dst or of one of its sources.
+// Return the rows of one sequence in a source or in dst.
 const float* rows_of(const ggml_tensor* tensor, const RecurrentRows::Sequence& sequence) {
   return constants(tensor) + sequence.first_row * tensor->ne[0];
 }

@@ -1,4 +1,4 @@
-// The node of a recurrent layer in a graph: rows of one sequence, or one row of each of several.
+// The graph node of a recurrent layer, for rows of one sequence or for one row of each of several.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ struct ggml_tensor;
 
 namespace winnow {
 
-// What one layer's node works on; set before every run of the graph. Outlives the graph.
+// The arguments of one layer's node, set before every run of the graph; must outlive the graph.
 struct RecurrentRows {
   struct Sequence {
     RecurrentState::Update state;
@@ -26,7 +26,7 @@ struct RecurrentRows {
   std::vector<Sequence> sequences;
 };
 
-// As SequenceHook::recur.
+// Adds the node of a recurrent step; inputs and result are those of SequenceHook::recur.
 ggml_tensor* recurrent_node(ggml_context* context, RecurrentRows& rows, RecurrentStep step,
                             std::span<ggml_tensor* const> inputs);
 

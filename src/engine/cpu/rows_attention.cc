@@ -58,10 +58,10 @@ ggml_tensor* RowsAttention::attend(ggml_context* context, int /*layer*/, ggml_te
                           GGML_N_TASKS_MAX, this);
   };
   if (k == nullptr) {
-    next_task_ = 0;  // one graph runs once
+    next_task_ = 0;  // a graph runs only once
     return attention_node(&q, 1);
   }
-  // The unrotated queries are an argument only where they are read: else RoPE can work in their memory.
+  // The unrotated queries are an argument only where they are read: otherwise RoPE can work in their memory.
   ggml_tensor* stored[4] = {k, v, q, q_unrotated};
   const bool wants_unrotated = std::any_of(recorders_.begin(), recorders_.end(),
                                            [&](const QueryEvidence* e) { return e->wants_moments(layer_); });
@@ -125,7 +125,7 @@ void RowsAttention::attend_rows(const ggml_tensor* dst, int ith) {
   const int n_blocks = (n_rows_ + kernels::kCausalBlockRows - 1) / kernels::kCausalBlockRows;
   std::vector<float> log_sum_exp;
 
-  // Later blocks see more entries: hand the expensive ones out first.
+  // Later blocks attend to more entries, so they are handed out first.
   for (int task = next_task_++; task < n_blocks * spec_->n_kv_head; task = next_task_++) {
     const int block = n_blocks - 1 - task / spec_->n_kv_head;
     const int kv_head = task % spec_->n_kv_head;

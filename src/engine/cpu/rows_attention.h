@@ -17,15 +17,15 @@
 
 namespace winnow {
 
-// Used for one pass of rows through one layer at a time: set up with begin(), then build and run the graph.
+// Stores and attends to the rows of one batch in one layer at a time: call begin(), then build and run the graph.
 class RowsAttention : public SequenceHook {
  public:
-  // Keys and values go to the sink. Sink and recorders must outlive the pass.
+  // Keys and values go to the sink. All arguments and recorders must outlive the pass.
   RowsAttention(const Model::Impl& model, EntrySink& sink, Compute& compute);
 
-  // The plan's rows; what it points to outlives the graph.
+  // Sets the rows of a layer with attention; what the plan points to must outlive the graph.
   void begin(const LayerPlan& plan);
-  // Rows of a recurrent layer.
+  // Sets the rows of a recurrent layer.
   void begin(int layer, std::int32_t n_rows, RecurrentState::Update state);
 
   ggml_tensor* attend(ggml_context* context, int layer, ggml_tensor* q_unrotated, ggml_tensor* q, ggml_tensor* k,

@@ -12,10 +12,10 @@ namespace {
 
 constexpr std::int32_t kMaxSlices = 16;  // of a head
 
-// Where a head is cut into slices. It depends on the head's own entries alone, so sums are rounded in the same order
-// whatever else is in the step and however many threads there are: an answer is the same alone and in any batch.
-// Slices end between pages; 128 entries are worth the bookkeeping of a slice, and 16 slices spread the largest head
-// over many threads.
+// Returns the number of entries in each slice of a head. It depends on the head's own entries alone, so sums are
+// rounded in the same order whatever else is in the step and however many threads there are: an answer is the same
+// alone and in any batch. Slices end between pages. 128 entries are worth the bookkeeping of a slice, and 16 slices
+// spread the largest head over many threads.
 std::int32_t slice_entries(std::int32_t n_entries) {
   constexpr std::int32_t kMinEntries = 128;
   const std::int32_t size = std::max(kMinEntries, (n_entries + kMaxSlices - 1) / kMaxSlices);
@@ -165,7 +165,7 @@ void StepAttention::run_part(const Layer& layer, const ggml_tensor* dst, int par
   const auto first = static_cast<std::size_t>(plan.first_slice[static_cast<std::size_t>(part)]);
   const auto last = static_cast<std::size_t>(plan.first_slice[static_cast<std::size_t>(part) + 1]);
   for (std::size_t i = first, next; i < last; i = next) {
-    // Slices of the same head go together.
+    // Consecutive slices of the same head are computed together.
     const StepPlan::Slice& slice = plan.slices[i];
     for (next = i + 1; next < last && plan.slices[next].head == slice.head;) ++next;
     const auto n_slices = static_cast<int>(next - i);
@@ -173,7 +173,7 @@ void StepAttention::run_part(const Layer& layer, const ggml_tensor* dst, int par
     const StepSequence& sequence = sequences_[static_cast<std::size_t>(slice.head / s.n_kv_head)];
     const int kv_head = slice.head % s.n_kv_head;
     const kernels::HeadEntries entries = sequence.cache->entries(s.kv_layer, kv_head);
-    // The slice with the step's own entry is the only one of the layer that reads it: its thread writes it first.
+    // Only the slice with the step's own entry reads it in this layer, so its thread writes it first.
     if (s.owns_entries() && end == entries.n_entries) store(layer.layer, slice.head, dst);
     const CacheShape& types = sequence.cache->shape();
     const kernels::AttentionShape shape =

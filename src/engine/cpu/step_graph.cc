@@ -38,14 +38,15 @@ std::size_t StepGraph::bytes() const {
 }
 
 std::size_t step_bytes_per_sequence(const ModelInfo& model) {
-  // More than is ever there together: a residual and what is normed, projected and added to it; queries, keys and
-  // values, rotated, and the output of attention; the three of a feed-forward; the logits.
-  // Of the largest layer: they use the same memory in turn.
+  // An upper bound on what is alive at once: a residual and what is normed, projected and added to it; queries, keys
+  // and values, rotated, and the output of attention; the three of a feed-forward; the logits. The largest layer
+  // counts, since layers use the same memory in turn.
   std::size_t largest = 0, partials = 0;
   for (const LayerInfo& layer : model.layers) {
     const auto n_heads = static_cast<std::size_t>(layer.n_head + layer.n_kv_head);
     const auto head_dim = static_cast<std::size_t>(std::max(layer.key_dim, layer.value_dim));
-    // Of experts all that a token takes, with what each gives; the router's scores, their order and shares.
+    // For experts: all that a token takes, with the output of each; the router's scores, their order and the routing
+    // weights.
     const auto n_used = static_cast<std::size_t>(std::max(1, layer.n_expert_used));
     const auto n_ff = static_cast<std::size_t>(layer.n_ff) * n_used + static_cast<std::size_t>(layer.shared_n_ff);
     const std::size_t of_experts = layer.n_expert > 0 ? n_used * (2 * static_cast<std::size_t>(model.n_embd) + 8) +

@@ -1,4 +1,4 @@
-// One step of decoding, for one sequence or several.
+// Runs one step of decoding, for one sequence or several.
 #include <algorithm>
 #include <chrono>
 
@@ -29,14 +29,15 @@ void check_step(const Engine::Impl& engine, std::span<Session* const> sessions, 
   }
 }
 
+// Returns a step of these sessions, whose time begins now.
 DecodeStep step_of(std::span<Session* const> sessions, std::span<const Token> tokens) {
   DecodeStep step{.tokens = {tokens.begin(), tokens.end()}};
   for (Session* session : sessions) step.sessions.push_back(&session->impl());
   return step;
 }
 
-// Sends the step's rows through the layers. Returns their logits [n_sequences][n_vocab], valid until the next step;
-// nothing where another rank makes them. What throws has changed nothing.
+// Sends the step's rows through the layers. Returns their logits [n_sequences][n_vocab], valid until the next step, or
+// nothing where another rank computes them. If it throws, nothing has changed.
 std::span<const float> run_layers(Engine::Impl& engine, const DecodeStep& step) try {
   engine.executor->reserve_step(static_cast<int>(step.sessions.size()));
   std::vector<StepSequence> sequences;
@@ -57,7 +58,7 @@ std::span<const float> run_layers(Engine::Impl& engine, const DecodeStep& step) 
   throw;
 }
 
-// logits: [n_sequences][n_vocab]
+// Records the step's tokens and logits [n_sequences][n_vocab] in its sessions.
 void record(const DecodeStep& step, std::span<const float> logits) {
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - step.start;
   const std::size_t n_vocab = logits.size() / step.sessions.size();
@@ -67,10 +68,12 @@ void record(const DecodeStep& step, std::span<const float> logits) {
   }
 }
 
+// Waits for the step's logits and records them.
 void record_awaited(const Engine::Impl& engine, const DecodeStep& step) {
   record(step, engine.executor->await_logits(static_cast<int>(step.sessions.size())));
 }
 
+// Makes the cuts that are due in the step's sessions. Throws CutError naming those that failed.
 void cut(const Engine::Impl& engine, const DecodeStep& step) {
   std::vector<CutError::Failure> failures;
   for (std::size_t i = 0; i < step.sessions.size(); ++i) {
@@ -93,7 +96,7 @@ void cut(const Engine::Impl& engine, const DecodeStep& step) {
 void Engine::Impl::decode(std::span<Session* const> sessions, std::span<const Token> tokens) {
   const DecodeStep step = step_of(sessions, tokens);
   const std::span<const float> logits = run_layers(*this, step);
-  // All of them are recorded before any is cut: a cut that fails must not leave half a step behind.
+  // All sessions are recorded before any is cut: a cut that fails must not leave half a step behind.
   if (!logits.empty()) {
     record(step, logits);
   } else {

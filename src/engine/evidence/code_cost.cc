@@ -20,7 +20,7 @@ namespace {
 constexpr std::int32_t kSamples = 256;
 constexpr int kRowsApart = 8;
 
-// Which entries stand for all: the first ones, and others evenly apart.
+// Returns the entries that stand for all: the first ones, and others evenly spaced.
 std::vector<std::int32_t> sampled(std::int32_t n_entries) {
   std::vector<std::int32_t> samples;
   const std::int32_t n_first = std::min(n_entries, kPlainEntries), n_others = n_entries - n_first;
@@ -32,8 +32,8 @@ std::vector<std::int32_t> sampled(std::int32_t n_entries) {
   return samples;
 }
 
-// Rows [n][dim] as they are read once they were stored, less `origin` where there is one; the first ones are left as
-// they are.
+// Returns rows [n][dim] as they are read after they were stored, coded less `origin` where there is one; the first
+// kPlainEntries are returned unchanged.
 std::vector<float> stored_and_read(std::span<const float> rows, int dim, EntryType type, std::span<const float> origin,
                                    const kernels::CodeFeedback* feedback) {
   const auto width = static_cast<std::size_t>(dim);
@@ -64,6 +64,7 @@ std::vector<float> stored_and_read(std::span<const float> rows, int dim, EntryTy
   return read;
 }
 
+// Returns the cost of one KV head.
 CodeCost cost_of_head(const LayerView& view, int head, EntryType key_type, EntryType value_type,
                       const kernels::CodeFeedback* feedback) {
   const kernels::AttentionShape& shape = view.shape;
@@ -106,12 +107,12 @@ CodeCost cost_of_head(const LayerView& view, int head, EntryType key_type, Entry
     return weights;
   };
   const std::vector<float> exact = attention(keys), coded = attention(coded_keys);
-  std::vector<double> on_entry(samples.size());  // attention of all rows
+  std::vector<double> on_entry(samples.size());  // the attention of all rows to each entry
   double kl = 0;
   for (std::size_t i = 0; i < exact.size(); ++i) {
     const double a = static_cast<double>(exact[i]), b = static_cast<double>(coded[i]);
     constexpr double kLeast = 1e-30;
-    if (a > 0) kl += a * std::log(a / std::max(b, kLeast)) - a + b;  // sinks take the rest
+    if (a > 0) kl += a * std::log(a / std::max(b, kLeast)) - a + b;  // the sink takes the rest of each row
     on_entry[i % samples.size()] += a;
   }
   double error = 0, square = 0;
@@ -123,7 +124,7 @@ CodeCost cost_of_head(const LayerView& view, int head, EntryType key_type, Entry
       square += on_entry[i] * v * v;
     }
   }
-  // A cost that is no number comes of keys or values that are none, which are refused elsewhere.
+  // Costs that are not finite come from keys or values that are not, which are refused elsewhere.
   const auto finite = [](double x) { return std::isfinite(x) ? x : 0.0; };
   return {.keys = finite(kl / n_rows), .values = square > 0 ? finite(error / square) : 0.0};
 }

@@ -1,5 +1,5 @@
-// What a KV head's attention loses by its keys and values becoming codes: measured on the prompt at hand, before the
-// head is cut, so that a head that would lose too much can be stored in more bits. No model's name decides.
+// Measures on the prompt at hand what a KV head's attention loses when its keys and values become codes, before the
+// head is cut, so that a head that would lose too much can be stored in more bits.
 #pragma once
 
 #include <memory>
@@ -13,32 +13,34 @@
 
 namespace winnow {
 
+// The cost of codes in one KV head.
 struct CodeCost {
-  double keys = 0;    // KL of attention over keys as they are to attention over coded keys, nats
-  double values = 0;  // squared errors of coded values over the values' squares, weighted by attention
+  double keys = 0;    // KL of attention over exact keys to attention over coded keys, nats
+  double values = 0;  // squared errors of coded values over squared values, weighted by attention
 
-  // Where codes do no harm a head is far below: of the heads of SmolLM2 135M, Gemma 3 270M and Qwen2.5-Coder 1.5B the
-  // worst loses .033 nats and .037 of its values in r3, .010 and .011 in r4; without an origin two heads of the last
-  // one lose over 20 nats, and the model its sense.
+  // Heads that codes do not harm stay far below: of the heads of SmolLM2 135M, Gemma 3 270M and Qwen2.5-Coder 1.5B the
+  // worst loses .033 nats and .037 of its values in r3, .010 and .011 in r4. Two heads of the last model lose over 20
+  // nats without an origin, which breaks the model's answers.
   static constexpr double kMostKeys = 0.1;
   static constexpr double kMostValues = 0.1;
   bool is_too_much() const { return keys > kMostKeys || values > kMostValues; }
 };
 
-// Of every KV head of a layer, for the reference rows' attention (each eighth of these) over the first entries and some
-// 256 others, which stand for all. Zeros where there are no reference rows.
-//   feedback: [n_kv_head] with which keys would be coded, null for number by number; empty: for all of them
+// Returns the cost of each KV head of a layer, measured with every eighth reference row over the first entries and a
+// sample of up to 256 others. Zeros where there are no reference rows.
+//   feedback: [n_kv_head] the feedback that keys would be coded with, null for plain rounding; empty: null for all
+//   heads
 std::vector<CodeCost> code_costs(const LayerView& view, EntryType key_type, EntryType value_type,
                                  std::span<const std::shared_ptr<const kernels::CodeFeedback>> feedback,
                                  const ParallelFor& parallel_for);
 
-// Whether a session's first prompt tells what its codes cost (SessionStatistics::code_loss): where nothing is evicted.
-// Where something is, heads that lose too much are stored in more bits.
+// Returns whether a session's first prompt reports what its codes cost (SessionStatistics::code_loss): where nothing is
+// evicted. Where something is, heads that lose too much are stored in more bits.
 bool measures_codes(const SessionOptions& options);
 
-// Adds the costs of a layer's heads.
+// Adds the costs of a layer's heads to the loss.
 void add_code_costs(CodeLoss& loss, int layer, std::span<const CodeCost> costs);
-// Adds those of other layers.
+// Adds the loss of other layers.
 void add_code_loss(CodeLoss& loss, const CodeLoss& other);
 
 }  // namespace winnow

@@ -1,5 +1,5 @@
-// How the keys of a layer become codes: by what its reference rows, queries as they may follow the prompt or turn, see
-// of their errors (kernels/entries/code_feedback.h).
+// Feedback for coding the keys of a layer: it weighs their errors by the layer's reference rows, queries as they may
+// follow the prompt or turn (kernels/entries/code_feedback.h).
 #pragma once
 
 #include <cstddef>
@@ -12,16 +12,18 @@
 
 namespace winnow {
 
-// Whether keys of such a session become codes that feedback changes. Not where no method cuts: such a session can be
-// cut back to any of its tokens, and would remember in its codes what came behind.
+// Returns whether keys of such a session are coded with feedback. They are not where no method cuts: such a session can
+// be truncated to any of its tokens, and its codes would depend on tokens that are gone.
 bool feeds_back(const SessionOptions& options);
 
-// Of each KV head; null where the layer's reference rows say nothing.
+// The feedback of each KV head; null where the layer's reference rows give none.
 using KeyFeedback = std::vector<std::shared_ptr<const kernels::CodeFeedback>>;
+// Computes the feedback of a layer's KV heads from the second moments of its reference rows.
 KeyFeedback key_feedback(const LayerView& view, const ParallelFor& parallel_for);
+// Hands the feedback to a layer's heads in the cache.
 void set_feedback(RaggedCache& cache, int layer, const KeyFeedback& feedback);
 
-// What the feedback of all heads that methods cut takes while a prompt or turn is read.
+// Returns the bytes of feedback for all heads that methods cut, which a prompt or turn takes while it is read.
 std::size_t key_feedback_bytes(const CacheShape& shape);
 
 }  // namespace winnow

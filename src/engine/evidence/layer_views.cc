@@ -76,7 +76,7 @@ void keep_entries(Session::Impl& session, std::span<const LayerCut> cuts, const 
   }
   parallel_for(static_cast<int>(items.size()), [&](int i) {
     const Item& item = items[static_cast<std::size_t>(i)];
-    auto scores = session.scores.make(item.scores);  // before anything is changed: it may not fit
+    auto scores = session.scores.make(item.scores);  // before anything is changed: memory may not suffice
     session.cache.keep(item.layer, item.head, *item.kept, *item.fine);
     session.scores.set(item.layer, item.head, std::move(scores));
   });

@@ -1,5 +1,5 @@
-// Shows a sequence's layers to those who judge its entries (eviction policies, analyses, calibration), and does what
-// they decide.
+// Views of a sequence's layers for those who score its entries (eviction policies, analyses, calibration), and the
+// execution of their cuts.
 #pragma once
 
 #include <cstdint>
@@ -12,14 +12,14 @@
 
 namespace winnow {
 
-// One layer of a sequence, for several who look at it one after the other: each gets the same entries with its own
-// queries, and what all need is made once.
+// Makes views of one layer of a sequence for several readers in turn: each gets the same entries with its own queries,
+// and what all need is computed once.
 class LayerViews {
  public:
-  // heads [n_kv_head]; passes: KVzip's. What they point to must outlive this.
+  // heads: [n_kv_head]; passes: KVzip's. What they point to must outlive this.
   LayerViews(Engine::Impl& engine, const CacheShape& shape, int layer, std::vector<kernels::HeadEntries> heads,
              std::int32_t n_tokens, std::vector<ReconstructionPass> passes = {});
-  // Of a layer as it is stored, with the scores of its earlier cuts.
+  // Shows a layer as it is stored, with the scores of its earlier cuts.
   LayerViews(Engine::Impl& engine, const RaggedCache& cache, const EntryScores& scores, int layer,
              std::int32_t n_tokens);
   LayerViews(const LayerViews&) = delete;
@@ -27,14 +27,14 @@ class LayerViews {
   int layer() const { return layer_; }
   std::int32_t n_tokens() const { return n_tokens_; }
   std::span<const kernels::HeadEntries> heads() const { return heads_; }
-  const CacheShape& shape() const { return shape_; }  // with the entries' types
+  const CacheShape& shape() const { return shape_; }  // the shape that the entries are stored in
 
-  // With what `needs` asks for, and at most max_window_rows of the last queries. The view lives as long as this, and
-  // until the same evidence is asked again.
+  // Returns a view with what `needs` asks for and at most max_window_rows of the last queries. The view is valid as
+  // long as this is, and until the same evidence is asked again.
   LayerView of(QueryEvidence& evidence, const EvidenceNeeds& needs,
                int max_window_rows = std::numeric_limits<int>::max());
 
-  // What the output projection took to make; 0 if nobody asked for it.
+  // Returns the seconds that dequantising the output projection took; 0 if nobody asked for it.
   double output_projection_s() const { return w_o_s_; }
 
  private:
@@ -42,7 +42,8 @@ class LayerViews {
   const CacheShape& shape_;
   int layer_;
   std::vector<kernels::HeadEntries> heads_;
-  std::vector<std::vector<kernels::EntryRun>> runs_;  // [n_kv_head] of heads that lie in another order than theirs
+  std::vector<std::vector<kernels::EntryRun>>
+      runs_;  // [n_kv_head] runs of heads whose pages are not in the order of positions
   std::int32_t n_tokens_;
   std::vector<std::vector<float>> earlier_scores_;  // [n_kv_head], or empty
   std::vector<ReconstructionPass> passes_;
@@ -50,10 +51,11 @@ class LayerViews {
   double w_o_s_ = 0;
 };
 
-// A layer as it is stored in a session.
+// Returns the views of a layer as it is stored in a session.
 LayerViews stored_layer(Session::Impl& session, int layer);
 
-// Drops from stored layers what a cut does not keep, and notes the scores of what it does; heads side by side.
+// Drops the entries of stored layers that the cuts do not keep, and notes the scores of those that they keep; heads in
+// parallel.
 void keep_entries(Session::Impl& session, std::span<const LayerCut> cuts, const ParallelFor& parallel_for);
 
 }  // namespace winnow

@@ -43,7 +43,7 @@ void ReferenceAttention::add_layer(LayerView& view, const ParallelFor& parallel_
                       .log_sum_exp = std::vector<float>(n_rows * n_group),
                       .sinks = {}});
   }
-  constexpr int kRows = 64;  // blocks of rows: heads alone are too few for the threads
+  constexpr int kRows = 64;  // in a block of rows: heads alone are too few for the threads
   const int n_blocks = (view.n_reference_rows + kRows - 1) / kRows;
   parallel_for(view.n_kv_head * n_blocks, [&](int item) {
     const int h = item / n_blocks;
@@ -52,7 +52,7 @@ void ReferenceAttention::add_layer(LayerView& view, const ParallelFor& parallel_
     const int first_row = item % n_blocks * kRows;
     rows.q += first_row * rows.row_stride;
     rows.n_rows = std::min(kRows, view.n_reference_rows - first_row);
-    const auto at = static_cast<std::size_t>(first_row) * n_group;  // among the rows of all query heads
+    const auto at = static_cast<std::size_t>(first_row) * n_group;  // index among the rows of all query heads
     const int d = view.shape.key_dim, value_dim = view.shape.value_dim, group = view.shape.n_group;
     std::vector<float> out(static_cast<std::size_t>(rows.n_rows * group * value_dim));
     AlignedBytes scratch(kernels::causal_attention_scratch_bytes(view.shape));
@@ -116,7 +116,7 @@ void ReferenceAttention::refit_head(const Head& head, RaggedCache& cache) const 
 }
 
 void ReferenceAttention::refit(RaggedCache& cache, const ParallelFor& parallel_for) const {
-  std::vector<const Head*> heads;  // the largest first: no thread is left alone with one
+  std::vector<const Head*> heads;  // the largest first, so that no thread ends late with one
   for (const Head& head : heads_) heads.push_back(&head);
   std::stable_sort(heads.begin(), heads.end(), [&](const Head* a, const Head* b) {
     return cache.n_entries(a->layer, a->kv_head) > cache.n_entries(b->layer, b->kv_head);

@@ -1,5 +1,5 @@
-// What reference rows see over all entries of every layer, before anything is dropped: what refitted values are held
-// to.
+// The attention of reference rows over all entries of every layer before any is dropped, which refitted values must
+// reproduce (eviction/refit/value_fit.h).
 #pragma once
 
 #include <cstddef>
@@ -13,29 +13,30 @@
 
 namespace winnow {
 
-// Not thread-safe. Its memory is counted in the pool.
+// Records attention outputs layer by layer and refits values to them. Not thread-safe. Its memory is counted in the
+// pool.
 class ReferenceAttention {
  public:
-  // Of these layers. Throws Error(kOutOfMemory) where a prompt or turn of n_tokens tokens would take more than the
+  // range: the layers to record. Throws Error(kOutOfMemory) where a prompt or turn of n_tokens tokens would exceed the
   // pool's limit.
   ReferenceAttention(const ModelSpec& spec, LayerRange range, std::int32_t n_tokens,
                      const std::shared_ptr<PagePool>& pool);
 
-  // The most that a prompt or turn of n_tokens tokens takes.
+  // Returns the most bytes that a prompt or turn of n_tokens tokens takes.
   static std::size_t bytes_for(const ModelSpec& spec, LayerRange range, std::int32_t n_tokens);
 
-  // Takes the attention of the view's reference rows on all its entries, and gives the view their log-sum-exps, which
-  // last until the next layer is added.
+  // Records the attention of the view's reference rows over all its entries, and gives the view their log-sum-exps,
+  // valid until the next layer is added.
   void add_layer(LayerView& view, const ParallelFor& parallel_for);
 
-  // Once what stays of the layers added is final: refits the values of their entries in `cache` (value_fit.h), each
-  // head by itself. Sinks take part, and so do entries that are always kept.
+  // Refits the values of the recorded layers' entries in `cache`, head by head, then codes them. Called once their
+  // entries are final. Sinks and entries that are always kept take part.
   void refit(RaggedCache& cache, const ParallelFor& parallel_for) const;
 
  private:
   static constexpr EntryType kStored = EntryType::kF16;
 
-  // One KV head's rows: those of the whole group, [n_rows * n_group].
+  // The rows of one KV head: those of its GQA group, [n_rows * n_group].
   struct Head {
     int layer, kv_head;
     kernels::AttentionShape shape;

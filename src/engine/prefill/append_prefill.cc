@@ -33,7 +33,7 @@ void AppendPrefill::begin_pass() {
   begin_forward(plan, sink_, session_.recurrent, {&session_.evidence});
 }
 
-void AppendPrefill::end_layer(int /*layer*/) {}  // what is kept is in its place
+void AppendPrefill::end_layer(int /*layer*/) {}  // rows are stored where they stay
 
 bool AppendPrefill::end_pass() {
   std::vector<float> logits = read_output();
@@ -41,12 +41,12 @@ bool AppendPrefill::end_pass() {
   work_before += pass->work_done();
   pass.reset();
   const std::span<const Token> fed = chunk();
-  session_.tokens.reserve(session_.tokens.size() + fed.size());  // from here on the turn is fed, whatever happens
+  session_.tokens.reserve(session_.tokens.size() + fed.size());  // from here on the turn counts as fed
   session_.recurrent.commit();
   session_.logits = std::move(logits);
   session_.tokens.insert(session_.tokens.end(), fed.begin(), fed.end());
   session_.statistics.prompt_tokens += static_cast<std::int64_t>(fed.size());
-  is_done = n_before_ > 0;  // whatever becomes of the cut: the turn is fed
+  is_done = n_before_ > 0;  // the turn is fed, even if the cut fails
   try {
     if (cut_total_) session_.cut_to_total(*cut_total_);
   } catch (...) {

@@ -1,4 +1,4 @@
-// Tokens behind what a session holds: a turn, all of it kept or followed by a cut; or a first prompt in chunks, each
+// Tokens appended to what a session holds: a turn, kept whole or followed by a cut; or a first prompt in chunks, each
 // followed by a cut.
 #pragma once
 
@@ -11,10 +11,11 @@
 
 namespace winnow {
 
+// Feeds tokens at the end of one session's sequence.
 class AppendPrefill final : public Prefill::Impl {
  public:
-  // Chunks of n_chunk tokens. cut_total: what everything is cut to after each of them; nothing: all is kept. Throws
-  // what the session has against these tokens.
+  // Feeds the tokens in chunks of n_chunk. After each chunk everything is cut to cut_total entries; nullopt: all is
+  // kept. Throws what Session::Impl::check_tokens throws.
   AppendPrefill(std::shared_ptr<Engine> engine, Session::Impl& session, std::span<const Token> tokens,
                 const PrefillOptions& callbacks, std::optional<std::int64_t> cut_total, std::size_t n_chunk);
   ~AppendPrefill() override;
@@ -25,12 +26,12 @@ class AppendPrefill final : public Prefill::Impl {
   void undo() override;
 
  private:
-  std::span<const Token> chunk() const;  // that is under way
+  std::span<const Token> chunk() const;  // the chunk that is under way
 
   Session::Impl& session_;
   const std::optional<std::int64_t> cut_total_;
   const std::size_t n_chunk_;
-  const std::int32_t n_before_;  // tokens that the session held
+  const std::int32_t n_before_;  // tokens that the session held before
   QueryEvidence before_;
   CacheSink sink_;
 };

@@ -14,21 +14,22 @@
 namespace winnow {
 namespace {
 
-// What decides whether one recording of queries serves two sessions.
+// Returns the needs that decide whether one recording of queries serves two sessions.
 EvidenceNeeds recorded_part(EvidenceNeeds needs) {
   needs.output_projection = needs.reconstruction_pass = needs.earlier_scores = false;
   needs.window_columns = 0;
   return needs;
 }
 
+// Runs `work` and returns the seconds that it took.
 double seconds_of(const std::function<void()>& work) {
   const auto start = std::chrono::steady_clock::now();
   work();
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-// Through how many layers at a time a prompt goes into these sessions: no more than estimates count, nor than the
-// machine has memory for, which other ranks may be on, too.
+// Returns through how many layers a prompt's rows go before the next rows begin: no more than the sessions' estimates
+// count, or than the machine, which other ranks may share, has memory for.
 int layers_together(const Engine::Impl& engine, std::span<Session::Impl* const> sessions, std::int32_t n_prompt,
                     std::int32_t n_staged) {
   int n = engine.pipeline.layers_at_once(engine.layers.size());
@@ -41,6 +42,7 @@ int layers_together(const Engine::Impl& engine, std::span<Session::Impl* const> 
   return StagingBuffer::layers_within(most, shape, n_staged, n);
 }
 
+// Returns the number of tokens of the longest part.
 std::int32_t longest(std::span<const std::vector<Token>> parts) {
   std::size_t n = 0;
   for (const std::vector<Token>& part : parts) n = std::max(n, part.size());
@@ -131,7 +133,8 @@ void LayerPrefill::begin_pass() {
 }
 
 void LayerPrefill::end_layer(int layer) {
-  // The last rows first go on to who waits for them; the queries of what follows the prompt do not wait.
+  // A layer waits here until the last rows have gone on to the next rank, which waits for them. Layers with suffixes do
+  // not wait: their queries are overwritten by the next layer's.
   const bool is_last = (layer + 1 - engine_impl().layers.first) % n_together_ == 0 || pass->is_through();
   to_store_.push_back(layer);
   if (!is_last && pass->reconstruction(layer).empty()) return;
@@ -139,7 +142,7 @@ void LayerPrefill::end_layer(int layer) {
   to_store_.clear();
 }
 
-// The survivors of a layer move from the staging buffer to the sessions' pages.
+// Moves what is kept of a layer from the staging buffer to the sessions' pages.
 void LayerPrefill::store(int layer) {
   if (!engine_impl().model->impl().spec.layers[static_cast<std::size_t>(layer)].owns_entries()) return;
   const auto n = static_cast<std::int32_t>(tokens.size());
@@ -149,7 +152,7 @@ void LayerPrefill::store(int layer) {
   for (int h = 0; h < shape.n_kv_head; ++h) heads.push_back(staging_->head(h).entries);
   LayerViews views(engine_impl(), staging_->shape(), layer, heads, n, pass->reconstruction(layer));
   if (!shape.is_cut()) {
-    // The held-out text looks further back than what comes after it.
+    // The held-out text attends to entries before the window that tokens after the prompt see.
     const std::int32_t n_seen = shape.window + static_cast<std::int32_t>(held_out_.tokens.size());
     for (PromptTarget& target : targets_)
       target.keep_last(views, std::min(n, target.promises() ? n_seen : shape.window));
@@ -201,7 +204,7 @@ void LayerPrefill::score_and_evict(Group& group, LayerViews& views) {
   for (PromptTarget* target : cut) {
     if (target->refits()) target->add_eviction_time(reference_s + (target->promises() ? before_s : 0));
     target->cut(views, scoring);
-    // Entries in more bits may have fewer when later layers come.
+    // Entries in more bits may be coded again in fewer bits as later layers come.
     RaggedCache& cache = target->session().cache;
     if (!cache.shape().fine) cache.drop_feedback();
   }
@@ -260,7 +263,7 @@ bool LayerPrefill::end_pass() {
     target.session().cache.drop_feedback();
     target.finish(tokens, logits, pass->suffix_s());
     target.session().note_sizes(pass->hidden_bytes(), staging_->bytes());
-    if (target.promises()) target.session().settle_cache();  // windows go back to their own
+    if (target.promises()) target.session().settle_cache();  // drops what windows held in addition
   }
   feedback_bytes_.reset();
   pass.reset();

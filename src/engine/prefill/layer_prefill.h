@@ -1,5 +1,5 @@
-// One prompt into empty sessions, layer by layer: each layer is cut as soon as it is through, for every session in its
-// own way.
+// A prompt read into empty sessions, layer by layer: each layer is cut as soon as all rows have passed it, for every
+// session in its own way.
 #pragma once
 
 #include <memory>
@@ -15,6 +15,7 @@
 
 namespace winnow {
 
+// Reads one prompt into one or more empty sessions.
 class LayerPrefill final : public Prefill::Impl {
  public:
   LayerPrefill(std::shared_ptr<Engine> engine, std::vector<Session::Impl*> sessions, std::span<const Token> tokens,
@@ -28,35 +29,38 @@ class LayerPrefill final : public Prefill::Impl {
   void undo() override;
 
  private:
-  // Sessions whose methods look at the same saved queries: one recording of these, one view of a layer and one scoring
+  // Sessions whose methods use the same saved queries: one recording of queries, one view of each layer and one scoring
   // serve them all.
   struct Group {
-    QueryEvidence* evidence;  // the first one's: it records
+    QueryEvidence* evidence;  // that of the first session, which records for all
     EvidenceNeeds needs;      // of all
     std::vector<PromptTarget*> targets;
-    std::optional<ReferenceAttention> reference = std::nullopt;  // while the prompt is read, if one of them refits
-    std::optional<ReferenceAttention> before = std::nullopt;     // of the text before the one that is held out
+    std::optional<ReferenceAttention> reference = std::nullopt;  // while the prompt is read, if a session refits values
+    std::optional<ReferenceAttention> before = std::nullopt;     // for the text before the held-out one
   };
-  // Keeps of a layer that all rows are through with what is to be kept.
+  // Moves what each session keeps of a layer from the staging buffer to its pages, once all rows have passed the layer.
   void store(int layer);
-  // Of the rows before the held-out text on the entries before it.
+  // Records the reference attention of the rows before the held-out text over the entries before it.
   void add_before(Group& group, LayerView view);
+  // Returns whether a session's budget names a loss.
   bool has_promises() const;
+  // Adds a session to the group that records the same queries, or begins one.
   void join_group(PromptTarget& target);
+  // Scores a layer's entries for a group's sessions and stores what each of them keeps.
   void score_and_evict(Group& group, LayerViews& views);
 
   std::vector<PromptTarget> targets_;  // [sessions]
   std::vector<Group> groups_;
-  int n_together_ = 1;           // layers that rows go through before the next rows do
-  std::vector<int> to_store_;    // while the next rank waits for rows
-  int n_received_ = 0;           // layers that receive_layers_before is through with
-  unsigned window_columns_ = 0;  // of all sessions
+  int n_together_ = 1;           // layers that rows go through before the next rows begin
+  std::vector<int> to_store_;    // layers passed while the next rank waited for rows
+  int n_received_ = 0;           // layers that receive_layers_before has dealt with
+  unsigned window_columns_ = 0;  // WindowColumn bits that the sessions' methods need
   std::optional<LayerObserver> observer_;
   std::optional<QueryEvidence> observed_;
   std::optional<StagingBuffer> staging_;
-  std::shared_ptr<void> feedback_bytes_;  // of the codes of keys
-  std::optional<RecurrentState> state_;   // of the recurrent layers, for all sessions
-  HeldOutText held_out_;                  // of no tokens where no session promises anything
+  std::shared_ptr<void> feedback_bytes_;  // reserves memory for the feedback of key codes
+  std::optional<RecurrentState> state_;   // of the recurrent layers, alike for all sessions
+  HeldOutText held_out_;                  // empty where no session's budget names a loss
 };
 
 }  // namespace winnow

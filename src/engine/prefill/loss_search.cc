@@ -18,11 +18,11 @@ constexpr double kRungs[] = {0.02, 0.03, 0.04, 0.05, 0.07, 0.1, 0.14, 0.2, 0.3};
 
 constexpr std::int32_t kMostHeldOut = 128, kLeastHeldOut = 32, kPartHeldOut = 8;
 
-// Of the held-out tokens the first do not count: a cut of the whole prompt keeps what its own end attends to, and not
-// what these do.
+// The first 1 / kPartSkipped of the held-out tokens do not count: a cut of the whole prompt keeps what the prompt's end
+// attends to, not what these attend to.
 constexpr std::int32_t kPartSkipped = 4;
 
-constexpr std::int32_t kRows = 32;  // of logits at a time
+constexpr std::int32_t kRows = 32;  // rows of logits at a time
 
 }  // namespace
 
@@ -75,7 +75,7 @@ double LossSearch::measure(const Budget& budget) const {
     const std::span<const float> expected(full.data() + static_cast<std::size_t>(row % kRows) * n_vocab, n_vocab);
     if (row >= n_skipped) kl += kl_divergence(expected, log_sum_exp(expected), logits, log_sum_exp(logits));
   });
-  // Ranks of different processors may differ in the last digits.
+  // The ranks use rank 0's number: those of different processors may differ in the last digits.
   return engine.pipeline.of_first(kl / (n - n_skipped));
 }
 

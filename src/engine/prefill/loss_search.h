@@ -1,10 +1,9 @@
-// The smallest cut of a prompt that may be expected to cost no more than a given loss: Budget::Unit::kLoss.
+// Finds the smallest cut of a prompt that is expected to cost no more than a given loss (Budget::Unit::kLoss).
 //
-// What a cut costs is measured, not guessed from layers: the last tokens of the prompt are held out, as if the prompt
-// ended before them. What a cut keeps of the entries before them, with values refitted by reference rows from before
-// them alone, reads them once more, and its predictions are compared with those of the prompt's own pass, which saw all
-// entries, for all but the first quarter of these tokens. One cut after the other is tried on a fork, from the smallest
-// on.
+// The loss is measured: the last tokens of the prompt are held out, as if the prompt ended before them. The entries
+// that a cut keeps of those before them, with values refitted by reference rows from before them alone, read them once
+// more. The loss is the mean KL divergence of these predictions from those of the prompt's own pass, which saw all
+// entries, without the first quarter of the held-out tokens. Cuts are tried on a fork, from the smallest on.
 #pragma once
 
 #include <cstdint>
@@ -19,36 +18,39 @@
 
 namespace winnow {
 
-// A prompt's last tokens.
+// The last tokens of a prompt, which LossSearch reads again.
 struct HeldOutText {
   std::span<const Token> tokens;
   std::int32_t first_position = 0;
   std::vector<float> hidden = {};  // [tokens][n_embd] after the last layer, of the prompt's own pass
-  // Of the rows before first_position on the entries before it; null where values are not refitted.
+  // The attention of rows before first_position over the entries before it; null where values are not refitted.
   const ReferenceAttention* reference = nullptr;
 };
 
-// How many tokens at the end of a prompt of n are held out; 0: it is too short to tell anything by them.
+// Returns how many tokens at the end of a prompt of n tokens are held out; 0 if it is too short to measure a loss.
 std::int32_t held_out_tokens(std::int32_t n);
 
-// Not even the largest cut keeps to the loss. The ranks of a pipeline find it together.
+// Says that even the largest cut exceeds the loss. All ranks of a pipeline find it together.
 class LossRefusal : public Error {
  public:
   using Error::Error;
 };
 
+// Searches the cut for one session. Not thread-safe; all ranks of a pipeline make the same calls.
 class LossSearch {
  public:
-  // session: holds what `cut` has kept, by options.budget->most(); values that are refitted wait for it.
+  // session: holds what `cut` has kept by options.budget->most(); values to be refitted are not yet coded. All must
+  // outlive the search.
   LossSearch(Session::Impl& session, Cut& cut, const HeldOutText& text);
 
-  // Throws LossRefusal(kInvalidArgument).
+  // Returns the smallest cut that keeps to the loss, with all that were tried. Throws LossRefusal(kInvalidArgument).
   LossPromise find() const;
-  // The number of entries that a part of the bytes comes to, and which part of them has more bits.
+  // Return the number of entries that a budget in bytes comes to, and the fraction of them that is stored in more bits.
   std::int64_t total(const Budget& budget) const;
   double finer_part(const Budget& budget) const { return session_.options.eviction.bits.finer_part(budget); }
 
  private:
+  // Returns the loss of a cut to this budget, in nats a token.
   double measure(const Budget& budget) const;
 
   Session::Impl& session_;

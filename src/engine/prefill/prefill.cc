@@ -11,6 +11,7 @@
 namespace winnow {
 namespace {
 
+// Throws Error(kInvalidArgument) unless these sessions can be in one prefill now.
 void check_sessions(const Engine& engine, std::span<Session* const> sessions) {
   if (sessions.empty()) throw Error(ErrorCode::kInvalidArgument, "a prefill needs at least one session");
   for (std::size_t i = 0; i < sessions.size(); ++i) {
@@ -37,7 +38,7 @@ void check_sessions(const Engine& engine, std::span<Session* const> sessions) {
   }
 }
 
-// Takes the sessions and the memory that the first steps need.
+// Takes the sessions and the memory that the first steps need; undoes the prefill if that fails.
 void begin(Prefill::Impl& prefill) {
   try {
     prefill.engine_impl().calls->begin_prefill(prefill);
@@ -133,7 +134,7 @@ Prefill::Prefill(Prefill&&) noexcept = default;
 
 Prefill& Prefill::operator=(Prefill&& other) noexcept {
   if (this != &other) {
-    Prefill old(std::move(impl_));  // ends what was under way
+    Prefill old(std::move(impl_));  // gives up the prefill that was under way
     impl_ = std::move(other.impl_);
   }
   return *this;

@@ -21,7 +21,7 @@ PromptTarget::PromptTarget(Session::Impl& session, std::span<const Token> tokens
     promise_ = {.asked = session.options.budget->amount, .taken = {.unit = Budget::Unit::kByteFraction, .amount = 1}};
     return;
   }
-  // The largest cut may keep everything, in fewer bits; smaller ones are found from it all the same.
+  // The largest cut may keep everything, in fewer bits. It is narrowed all the same: smaller cuts are found from it.
   if (has_loss_) total_ = std::min(total_, std::int64_t{n} * session.shape.n_cut_heads() - 1);
   const CutShape shape = cut_shape(session.shape, n, total_);
   cut_ = std::make_unique<Cut>(with_fitting_window(session.options.eviction, shape), shape,
@@ -55,7 +55,8 @@ void PromptTarget::measure_codes(const LayerView& view) {
 
 void PromptTarget::keep_all(const LayerViews& layer) {
   if (!promise_ || !session_->cache.shape().fine) return keep_last(layer, layer.n_tokens());
-  // Nothing was measured: all in more bits but what does not fill a page.
+  // The prompt was too short to measure a loss: all entries are stored in more bits, except those that do not fill a
+  // page.
   std::vector<std::int32_t> all(static_cast<std::size_t>(layer.n_tokens()));
   std::iota(all.begin(), all.end(), 0);
   const std::int32_t n_fine = std::max(layer.n_tokens() - kPlainEntries, 0) / kPageEntries * kPageEntries;
@@ -87,12 +88,12 @@ void PromptTarget::cut(const LayerViews& layer, LayerScoring& scoring) {
   std::vector<LayerCut> due = cut_->add_layer(scoring);
   const Pipeline& pipeline = session_->engine_impl().pipeline;
   if (pipeline.shares_cuts()) pipeline.share_layer(cut_->newest_layer());
-  LayerCut own{.layer = layer.layer(), .kept = {}, .fine = {}, .scores = {}};  // of this layer, if it is due
+  LayerCut own{.layer = layer.layer(), .kept = {}, .fine = {}, .scores = {}};  // this layer's cut, if it is due
   if (!due.empty() && due.back().layer == layer.layer()) {
     own = std::move(due.back());
     due.pop_back();
   }
-  // Layers already stored give pages back before the new one takes any.
+  // Layers that are stored already give pages back before the new layer takes any.
   keep_entries(*session_, due, scoring.parallel_for());
   scoring.parallel_for()(static_cast<int>(own.kept.size()), [&](int h) {
     const auto at = static_cast<std::size_t>(h);
@@ -101,7 +102,7 @@ void PromptTarget::cut(const LayerViews& layer, LayerScoring& scoring) {
     session_->scores.set(layer.layer(), h, std::move(scores));
   });
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
-  // What targets share is made by the first of them and costs each as much as if it were alone.
+  // Costs shared by targets are paid by the first one; every target is charged as if it were alone.
   add_eviction_time(elapsed.count() + scoring.costs().reused_seconds());
   if (needs(&EvidenceNeeds::output_projection)) add_eviction_time(layer.output_projection_s());
 }

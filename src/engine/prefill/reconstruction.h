@@ -1,4 +1,5 @@
-// The rows that KVzip's scores come from.
+// The repeat prompts that KVzip's scores come from (Kim et al. 2025, "KVzip: Query-Agnostic KV Cache Compression with
+// Context Reconstruction").
 #pragma once
 
 #include <span>
@@ -8,8 +9,8 @@
 
 namespace winnow {
 
-// The token sequences of KVzip's reconstruction of a context: per 2,048 of its tokens the request to repeat it, the
-// last 8 tokens of the part before, the part.
+// Returns the token sequences of KVzip's context reconstruction: for every 2,048 tokens of the context the request to
+// repeat them, the last 8 tokens before them, and the tokens.
 std::vector<std::vector<Token>> reconstruction_parts(const Model& model, std::span<const Token> context);
 
 }  // namespace winnow

@@ -1,4 +1,4 @@
-// What the ranks of a pipeline have to agree on before they compute together.
+// Checks what the ranks of a pipeline must agree on before they compute together.
 #pragma once
 
 #include <vector>
@@ -9,11 +9,11 @@
 
 namespace winnow {
 
-// The layers of every rank; of one that has all, where there is no pipeline. Throws what split_layers does.
+// Returns the layers of every rank; without a pipeline, of one rank that has all. Throws what split_layers throws.
 std::vector<LayerRange> layer_ranges(const Model::Impl& model, const EngineOptions& options);
 
-// Throws Error(kInvalidArgument) on a rank that has another model, or other flags, than this one. Returns the threads
-// of the rank that has most.
+// Returns the largest number of threads of any rank. Throws PipelineError(kInvalidArgument) on all ranks if their
+// models or flags differ.
 int check_ranks(const Pipeline& pipeline, const Model::Impl& model, const EngineOptions& options);
 
 }  // namespace winnow

@@ -1,4 +1,4 @@
-// A rank that follows the first one (EngineOptions::is_led): it repeats the calls that it is told of.
+// A rank that follows the first one (EngineOptions::is_led) repeats the calls that it is sent.
 #include <map>
 #include <span>
 #include <sstream>
@@ -15,12 +15,12 @@
 namespace winnow {
 namespace {
 
-// The sessions and prefills of a rank that follows, and what is done with them.
+// Holds the sessions and prefills of a rank that follows, and repeats calls on them.
 class Follower {
  public:
   explicit Follower(std::shared_ptr<Engine> engine) : engine_(std::move(engine)) {}
 
-  // False: there are no more calls.
+  // Repeats a call. Returns false once there are no more. Throws Error(kBadFile) for an unknown one.
   bool repeat(const std::string& message) {
     std::istringstream in(message);
     NumberReader reader(in, message.size(), "rank 0 has told a call that nobody knows: start the same winnow on all");
@@ -93,7 +93,7 @@ class Follower {
     const std::vector<Token> tokens = reader.get_array<Token>(most);
     if (call == LedCall::kDecode) return engine_->decode(fed, tokens);
     if (call == LedCall::kStartStep) return start_step(*engine_, fed, tokens);
-    PrefillOptions callbacks;  // what is called back on rank 0 is computed on all
+    PrefillOptions callbacks;  // rank 0's callbacks need what all ranks compute
     if (reader.get<std::uint8_t>() != 0) callbacks.on_logits = [](std::int32_t, std::span<const float>) {};
     if (reader.get<std::uint8_t>() != 0) callbacks.on_hidden = [](std::int32_t, std::span<const float>) {};
     const auto number = reader.get<std::uint64_t>();
@@ -108,7 +108,7 @@ class Follower {
     });
   }
 
-  // What all ranks throw together is rank 0's to say.
+  // Runs `body` and drops the errors that all ranks throw together: rank 0 reports them.
   template <class Body>
   void together(const Body& body) {
     try {
@@ -121,7 +121,7 @@ class Follower {
 
   const std::shared_ptr<Engine> engine_;
   std::map<std::uint64_t, Session> sessions_;
-  std::map<std::uint64_t, Prefill> prefills_;  // under way; they go before their sessions
+  std::map<std::uint64_t, Prefill> prefills_;  // under way; destroyed before their sessions
 };
 
 }  // namespace
@@ -133,7 +133,7 @@ void Engine::follow() {
                 "only ranks behind the first one follow it, with EngineOptions::is_led: make calls on the others");
   }
   Follower follower(shared_from_this());
-  // An error that rank 0 does not have leaves this rank without what the next call needs.
+  // An error that rank 0 does not have leaves this rank without what later calls need, so it ends all ranks.
   while (pipeline.together([&] { return follower.repeat(pipeline.hear_call()); })) {
   }
 }

@@ -1,4 +1,4 @@
-// Which rank of a pipeline holds which layers.
+// Decides which rank of a pipeline holds which layers.
 #include <ggml.h>
 
 #include <algorithm>
@@ -14,14 +14,15 @@
 namespace winnow {
 namespace {
 
-// Whether a range may begin with this layer: none from here on attends to what an earlier one holds.
+// Returns whether a range may begin with this layer: no layer from here on attends to the entries of an earlier one.
 bool may_begin(const ModelSpec& spec, int layer) {
   return std::all_of(spec.layers.begin() + layer, spec.layers.end(), [&](const LayerSpec& later) {
     return later.kind != LayerKind::kSharedAttention || later.kv_layer >= layer;
   });
 }
 
-// [n_layer] of the file; what makes logits with the last layer. Of the embeddings only the rows of tokens are read.
+// Returns the bytes [n_layer] of the file's layers; the last one includes the output head. Embeddings do not count,
+// since only the rows of tokens are read.
 std::vector<std::uint64_t> layer_bytes(const ModelSpec& spec, const GgufFile& file) {
   std::vector<std::uint64_t> bytes(spec.layers.size());
   for (std::int64_t i = 0; i < file.n_tensors(); ++i) {
@@ -32,7 +33,7 @@ std::vector<std::uint64_t> layer_bytes(const ModelSpec& spec, const GgufFile& fi
     constexpr std::string_view kPrefix = "blk.";
     if (name.starts_with(kPrefix)) {
       std::from_chars(name.data() + kPrefix.size(), name.data() + name.size(), layer);
-      if (layer >= bytes.size()) continue;  // one that predicts further tokens
+      if (layer >= bytes.size()) continue;  // a layer that predicts further tokens (MTP)
     }
     bytes[layer] += ggml_nbytes(tensor);
   }
@@ -74,6 +75,8 @@ std::vector<int> begins_within(const ModelSpec& spec, const std::vector<std::uin
   return begins;
 }
 
+// Returns where the ranges of n_ranks ranks begin such that the largest is smallest: a binary search over its bytes.
+// Throws Error(kInvalidArgument) if there are too many ranks.
 std::vector<int> even_begins(const ModelSpec& spec, const GgufFile& file, int n_ranks) {
   const std::vector<std::uint64_t> bytes = layer_bytes(spec, file);
   std::uint64_t enough = 0, too_few = 0;

@@ -16,7 +16,7 @@ void Leader::drop(std::uint64_t number) {
 void Leader::tell(LedCall call, const std::function<void(std::ostream&)>& put_fields) {
   if (!leads_) return;
   std::ostringstream out;
-  out.exceptions(std::ios::badbit);  // or what it has no memory for would be missing without a word
+  out.exceptions(std::ios::badbit);  // otherwise data without memory would be missing silently
   {
     const std::lock_guard lock(mutex_);
     put_array(out, std::span<const std::uint64_t>(dropped_));

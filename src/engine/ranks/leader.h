@@ -1,5 +1,5 @@
-// Ranks of which the first one leads (EngineOptions::is_led): what it tells the others of the calls that its program
-// makes, so that they make the same ones.
+// How the first rank leads the others (EngineOptions::is_led): it sends them the calls that its program makes, so that
+// they make the same ones.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace winnow {
 
-// Sessions and prefills under way are numbers here.
+// The kind of a call, with its fields. Sessions and prefills are identified by numbers.
 enum class LedCall : std::uint8_t {
   kOpen,       // session, options
   kLoad,       // session, path
@@ -21,8 +21,8 @@ enum class LedCall : std::uint8_t {
   kTruncate,   // session, tokens
   kClear,      // session
   kPrefill,    // sessions, tokens, whether logits and whether hidden states are called back, prefill: its first slice
-  kAppend,     // likewise of one session
-  kSlice,      // prefill: its next one
+  kAppend,     // the same fields, with one session
+  kSlice,      // prefill: its next slice
   kDecode,     // sessions, tokens
   kStartStep,  // likewise
   kFinishStep,
@@ -33,25 +33,26 @@ enum class LedCall : std::uint8_t {
   kEnd,
 };
 
-// Used with the engine's mutex held, but for drop().
+// Sends calls to the ranks that this one leads. Used with the engine's mutex held, except drop().
 class Leader {
  public:
-  // What it refers to has to outlive it.
+  // The pipeline must outlive the leader.
   Leader(const Pipeline& pipeline, bool is_led) : pipeline_(pipeline), leads_(is_led && pipeline.is_leading()) {}
 
   bool leads() const { return leads_; }
+  // Returns a new number for a session or prefill; 0 where this rank does not lead.
   std::uint64_t new_number() { return leads_ ? ++n_numbers_ : 0; }
-  // The session is gone, or the prefill was given up: others hear it with the next call.
+  // Forgets an ended session or prefill; the other ranks learn of it with the next call.
   void drop(std::uint64_t number);
-  // Before a call that others take part in, and after one that each makes by itself: what is told has gone well here.
-  // Nothing where nobody is led.
+  // Sends a call: before one that all ranks take part in, or after one that each makes by itself, once it has succeeded
+  // here. Does nothing where this rank does not lead.
   void tell(LedCall call, const std::function<void(std::ostream&)>& put_fields = {});
 
  private:
   const Pipeline& pipeline_;
   const bool leads_;
   std::uint64_t n_numbers_ = 0;
-  std::mutex mutex_;  // of the next
+  std::mutex mutex_;  // guards dropped_
   std::vector<std::uint64_t> dropped_;
 };
 

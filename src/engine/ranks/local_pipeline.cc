@@ -1,4 +1,4 @@
-// Ranks that are threads of one process: messages wait in queues.
+// Ranks that are threads of one process and exchange messages through queues.
 #include <condition_variable>
 #include <deque>
 #include <map>
@@ -15,7 +15,7 @@ struct Queues {
   std::mutex mutex;
   std::condition_variable changed;
   std::map<std::tuple<int, int, int>, std::deque<std::vector<std::byte>>> messages;  // by sender, receiver, channel
-  std::string failure;                                                               // of the first rank that failed
+  std::string failure;                                                               // from the first rank that failed
 };
 
 class LocalLink final : public PipelineLink {

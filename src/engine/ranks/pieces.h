@@ -1,5 +1,5 @@
-// Streams of bytes in parts, and parts in pieces: what a file holds of each layer, on its way to and from the rank that
-// holds the layer. A part ends with a piece of no bytes.
+// Byte streams in parts, each sent in pieces: the data of each layer in a session file, on its way to or from the rank
+// that holds the layer. An empty piece ends a part.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@ inline constexpr std::size_t kPieceBytes = std::size_t{1} << 20;
 using PieceSink = std::function<void(std::span<const char> piece)>;
 using PieceSource = std::function<std::vector<char>()>;
 
-// What the sink throws passes through the stream.
+// An output stream that sends pieces to a sink. The sink's exceptions pass through the stream.
 class PieceWriter : private std::streambuf {
  public:
   explicit PieceWriter(PieceSink sink);
@@ -34,18 +34,18 @@ class PieceWriter : private std::streambuf {
   std::ostream stream_;
 };
 
-// What the source throws passes through the stream, which ends where the part does.
+// An input stream of one part at a time from a source. The source's exceptions pass through the stream.
 class PieceReader : private std::streambuf {
  public:
   explicit PieceReader(PieceSource source);
 
   std::istream& stream() { return stream_; }
-  // Takes what is left of the part; the stream goes on with the next.
+  // Skips the rest of the part; the stream goes on with the next.
   void end_part();
 
  private:
   int_type underflow() override;
-  bool take();  // false: the part is over
+  bool take();  // takes the next piece; false: the part is over
 
   PieceSource source_;
   std::vector<char> piece_;

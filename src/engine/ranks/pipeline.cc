@@ -9,6 +9,7 @@
 namespace winnow {
 namespace {
 
+// Copies a message to rows. Throws Error(kInternal) if its size is another one.
 void fill(std::span<float> rows, const std::vector<std::byte>& message) {
   if (message.size() != rows.size_bytes()) {
     throw Error(ErrorCode::kInternal,
@@ -22,7 +23,7 @@ std::string text_in(const std::vector<std::byte>& message) {
   return {reinterpret_cast<const char*>(message.data()), message.size()};
 }
 
-// An error as a message: its code, then its text. Nothing for none.
+// Returns an error as a message: its code, then its text; an empty one for no error.
 std::string message_of(const std::exception_ptr& error) {
   if (!error) return {};
   ErrorCode code = ErrorCode::kInternal;
@@ -113,7 +114,7 @@ void Pipeline::tell_call(const std::string& message) const {
 std::string Pipeline::hear_call() const { return text_in(link_->receive(0, kCalls)); }
 
 void Pipeline::give_piece(int to, std::span<const char> piece) const {
-  static_cast<void>(link_->receive(to, kPieces));  // asks
+  static_cast<void>(link_->receive(to, kPieces));  // waits for the request
   link_->send(to, kPieces, std::as_bytes(piece));
 }
 

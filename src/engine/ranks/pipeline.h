@@ -1,7 +1,7 @@
-// What an engine exchanges with the ranks that hold the other layers of its model (winnow/pipeline.h). Without any it
-// holds all layers and exchanges nothing.
+// The messages between an engine and the ranks that hold the other layers of its model (winnow/pipeline.h). Without
+// other ranks it holds all layers and sends nothing.
 //
-// Used with the engine's mutex held.
+// Used with the engine's mutex held. Functions that send or receive throw PipelineError once a rank has failed.
 #pragma once
 
 #include <cstddef>
@@ -19,9 +19,10 @@ namespace winnow {
 
 class GgufFile;
 
+// One rank's end of a pipeline.
 class Pipeline {
  public:
-  // ranges: [n_ranks], one after the other. link: may be null with one rank.
+  // ranges: [n_ranks], consecutive. link: may be null with one rank.
   Pipeline(std::shared_ptr<PipelineLink> link, std::vector<LayerRange> ranges);
 
   int rank() const { return link_ ? link_->rank() : 0; }
@@ -32,42 +33,44 @@ class Pipeline {
   const LayerRange& layers() const { return ranges_[static_cast<std::size_t>(rank())]; }
   const std::vector<LayerRange>& ranges() const { return ranges_; }
   bool holds(int layer) const { return layer >= layers().first && layer < layers().last; }
-  int holder(int layer) const;  // the rank that does
+  int holder(int layer) const;  // the rank that holds the layer
 
-  // Other ranks take part in a cut of this one's layers: they are told of each, and none may go on alone.
+  // Returns whether other ranks take part in a cut: then they are told of each layer, and none may go on alone.
   bool shares_cuts() const { return n_ranks() > 1; }
-  // How many of n layers rows go through before the rows behind them do. With one rank there is nobody who waits.
+  // Returns through how many of n layers rows go before the next rows begin: with one rank 1, since nobody waits.
   int layers_at_once(int n) const { return n_ranks() > 1 ? n : 1; }
-  // Throws Error(kUnsupported) where other ranks hold a part of the model: for what is not done over several.
+  // Throws Error(kUnsupported), naming `what`, if several ranks hold the model.
   void check_whole(const std::string& what) const;
 
-  // Hidden states between two ranges of layers; nothing where there is none before or after.
+  // Receive hidden states from the rank before and send them to the next; do nothing where there is none.
   void receive_rows(std::span<float> rows) const;
   void send_rows(std::span<const float> rows) const;
-  // What the last rank has made of them (logits): every other gets a copy.
+  // Sends the last rank's output (logits, hidden states) to every other rank, which receives it in `rows`.
   void share_output(std::span<float> rows) const;
-  // The logits of a step, likewise, but each rank takes them when it wants: in the order of the steps.
+  // Send the logits of a step from the last rank, and receive them on another when it needs them, in the order of
+  // steps.
   void send_logits(std::span<const float> rows) const;
   void receive_logits(std::span<float> rows) const;
-  // Of a layer: its holder tells all others, who hear it. Layers of one rank in ascending order.
+  // Send what a cut has to know of a layer from its holder to all others, and receive it there. Layers of one rank come
+  // in ascending order.
   void share_layer(std::span<const std::byte> message) const;
   std::vector<std::byte> receive_layer(int layer) const;
-  // Every rank's message, by rank. All of them call it.
+  // Returns every rank's message, by rank. All ranks call it together.
   std::vector<std::vector<std::byte>> gather(std::span<const std::byte> message) const;
 
-  // Rank 0's text, or its number, on every rank.
+  // Return rank 0's text or number on every rank.
   std::string of_first(const std::string& text) const;
   double of_first(double number) const;
-  // Bytes from one rank to another, who asks for each: senders run ahead of nobody.
+  // Move a piece from one rank to another, which asks for each: a sender never runs ahead.
   void give_piece(int to, std::span<const char> piece) const;
   std::vector<char> take_piece(int from) const;
 
-  // Rank 0 tells all others what it calls.
+  // Send a call of rank 0 to all others, and receive it there.
   void tell_call(const std::string& message) const;
   std::string hear_call() const;
 
-  // What ranks can refuse together: where `body` throws on any of them, all throw that error (the first rank's), and
-  // their engines go on.
+  // Runs `body` on all ranks: if it throws on any of them, all throw that error (the first rank's), and their engines
+  // go on.
   template <class Body>
   void all_or_none(const Body& body) const {
     if (!link_) return body();
@@ -82,7 +85,7 @@ class Pipeline {
     agree(error);
   }
 
-  // A part of a computation that other ranks take part in: what it throws ends theirs, too, and is a PipelineError.
+  // Runs and returns `body`, a computation that all ranks take part in: an error ends theirs, too, as a PipelineError.
   template <class Body>
   auto together(const Body& body) const {
     if (!link_) return body();
@@ -97,7 +100,9 @@ class Pipeline {
 
  private:
   enum Channel : int { kRows, kOutput, kLayer, kGathered, kFirst, kPieces, kCalls, kLogits };
+  // Throws the first rank's error on all ranks, if any rank has one.
   void agree(const std::exception_ptr& error) const;
+  // Ends the computation of all ranks with this error.
   [[noreturn]] void fail(const std::exception& error) const;
   void send_to_others(Channel channel, std::span<const std::byte> message) const;
 
@@ -105,7 +110,7 @@ class Pipeline {
   std::vector<LayerRange> ranges_;
 };
 
-// The numbers that a message was made of.
+// Returns the numbers that a message consists of.
 template <class T>
 std::vector<T> numbers_in(std::span<const std::byte> message) {
   std::vector<T> numbers(message.size() / sizeof(T));
@@ -113,9 +118,9 @@ std::vector<T> numbers_in(std::span<const std::byte> message) {
   return numbers;
 }
 
-// How n_ranks ranks share a model's layers. first_layers: [n_ranks - 1], where each rank but the first begins; empty:
-// such that the largest part of the file is smallest. A layer that attends to another's entries stays with it. Throws
-// Error(kInvalidArgument) where that cannot be.
+// Returns the layers of each of n_ranks ranks. first_layers: [n_ranks - 1], where each rank but the first begins;
+// empty: the largest part of the file is made as small as possible. A layer that attends to another's entries stays on
+// its rank. Throws Error(kInvalidArgument) for an impossible split.
 std::vector<LayerRange> split_layers(const ModelSpec& spec, const GgufFile& file, int n_ranks,
                                      std::span<const int> first_layers);
 

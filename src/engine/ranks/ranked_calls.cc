@@ -14,7 +14,7 @@
 namespace winnow {
 namespace {
 
-// Sums over the ranks, of what each has counted of its own layers, and what the heads of all of them keep.
+// Adds up what each rank has counted of its own layers, and collects what the heads of all layers keep.
 void add_other_ranks(const Pipeline& pipeline, const CacheShape& shape, SessionStatistics& statistics) {
   std::vector<std::uint64_t> own = {static_cast<std::uint64_t>(statistics.entries_kept),
                                     statistics.bytes_kept,
@@ -25,7 +25,7 @@ void add_other_ranks(const Pipeline& pipeline, const CacheShape& shape, SessionS
                                     statistics.hidden_bytes,
                                     statistics.staging_bytes};
   const std::size_t n_sums = own.size();
-  // Of every head how many entries it keeps, twice, and 1 if it is raised.
+  // For every head: twice the number of entries that it keeps, plus 1 if it is raised.
   for (std::size_t l = 0; l < statistics.kept.size(); ++l) {
     for (std::size_t h = 0; h < statistics.kept[l].size(); ++h) {
       own.push_back(static_cast<std::uint64_t>(statistics.kept[l][h]) * 2 + (statistics.raised[l][h] ? 1 : 0));
@@ -81,7 +81,7 @@ std::unique_ptr<Session::Impl> RankedCalls::open(std::shared_ptr<Engine> engine,
   return session;
 }
 
-// All ranks read the file together.
+// Loads on all ranks together, since all read the file.
 std::unique_ptr<Session::Impl> RankedCalls::load(std::shared_ptr<Engine> engine, const std::string& path) {
   const std::lock_guard lock(engine->impl().mutex);
   const std::uint64_t number = leader_.new_number();
@@ -153,7 +153,7 @@ void RankedCalls::clear(Session::Impl& session) {
 }
 
 void RankedCalls::begin_prefill(Prefill::Impl& prefill) {
-  // A rank that leads has told nobody yet: what goes wrong here is its own.
+  // A rank that leads has not told the others yet: an error here is its own.
   if (leader_.leads()) return EngineCalls::begin_prefill(prefill);
   pipeline_.together([&] { EngineCalls::begin_prefill(prefill); });
 }
@@ -189,7 +189,7 @@ void RankedCalls::step_prefill(Prefill::Impl& prefill, const std::function<bool(
     const bool is_first = !prefill.slices.is_told;
     tell_prefill(prefill);
     if (is_first) prefill.slices.is_sliced = has_slices(prefill);
-    // Who leads can stop what all do in the same slices; else one rank alone knows of it.
+    // A rank that leads can stop after a slice, which all do alike; otherwise one rank alone knows that it stops.
     const bool stops_after_slice = leader_.leads() && prefill.slices.is_sliced;
     run_slice(prefill, [&](bool more) {
       if (!advanced(more) && !stops_after_slice) throw Error(ErrorCode::kCancelled, "the prefill was stopped");
@@ -215,10 +215,10 @@ void RankedCalls::run_slice(Prefill::Impl& prefill, const std::function<void(boo
       advance();
     } while (!pass.is_through() && !pass.is_at_sweep());
   } else {
-    // Layer after layer over all ranks: each does its own, and nothing while they are another's.
+    // The suffixes go through one layer of all ranks at a time: its holder runs it, and the others do nothing.
     int& layer = prefill.slices.layer;
     while (!pass.is_through() && pass.layer() <= layer) advance();
-    prefill.receive_layers_before(layer + 1);  // nothing is on the way between two slices
+    prefill.receive_layers_before(layer + 1);  // no message is on the way between two slices
     if (++layer < prefill.engine_impl().model->impl().spec.n_layer()) return advanced(true);
     layer = 0;
   }

@@ -1,5 +1,5 @@
-// An engine's calls over several ranks: what all take part in is done together, and where the first one leads
-// (EngineOptions::is_led) it tells the others of each, so that they make the same ones.
+// An engine's calls over several ranks: all ranks carry out together what they share, and where the first one leads
+// (EngineOptions::is_led) it sends the others each call, so that they make the same ones.
 #pragma once
 
 #include "engine/calls.h"
@@ -7,9 +7,10 @@
 
 namespace winnow {
 
+// Carries out an engine's calls on one of several ranks.
 class RankedCalls final : public EngineCalls {
  public:
-  // What it refers to has to outlive it.
+  // The pipeline must outlive it.
   RankedCalls(const Pipeline& pipeline, bool is_led) : pipeline_(pipeline), leader_(pipeline, is_led) {}
 
   std::unique_ptr<Session::Impl> open(std::shared_ptr<Engine> engine, const SessionOptions& options) override;
@@ -31,11 +32,14 @@ class RankedCalls final : public EngineCalls {
   void end() override { leader_.tell(LedCall::kEnd); }
 
  private:
+  // Sends the next slice of a prefill, with the prefill itself before the first slice.
   void tell_prefill(Prefill::Impl& prefill);
+  // Sends a step of decoding.
   void tell_step(LedCall call, std::span<Session* const> sessions, std::span<const Token> tokens);
-  // Whether all ranks have the same slices of the prefill: else all of it is one.
+  // Returns whether all ranks have the same slices of the prefill; otherwise the whole prefill is one slice.
   bool has_slices(const Prefill::Impl& prefill) const;
-  // What ranks do of it before anything else may follow: on all of them it needs nothing that another one does later.
+  // Runs one slice: the steps after which no rank needs anything that another one does later, so that other calls may
+  // follow.
   void run_slice(Prefill::Impl& prefill, const std::function<void(bool more)>& advanced);
 
   const Pipeline& pipeline_;

@@ -3,7 +3,7 @@
 namespace winnow {
 namespace {
 
-// A batch goes to the next rank as soon as it is through the last layer here, while others are still to come.
+// Runs a pass between other ranks: a batch goes to the next rank as soon as it has passed the last layer here.
 class RankedPass final : public PassRows {
  public:
   RankedPass(std::unique_ptr<PassRows> own, const Pipeline& pipeline, int n_embd)

@@ -1,5 +1,5 @@
-// An executor of one rank's layers among others: rows come from the rank before its first layer and go to the rank
-// behind its last one, and what the last rank makes of them goes to all.
+// The executor of one rank's layers among others: rows come from the rank before, go to the rank after, and the last
+// rank's output goes to all.
 #pragma once
 
 #include <memory>
@@ -9,9 +9,10 @@
 
 namespace winnow {
 
+// Adds the exchange with other ranks to an executor of this rank's layers.
 class RankedExecutor final : public Executor {
  public:
-  // own: computes the layers that the pipeline gives to this rank. What it refers to must outlive it.
+  // own: computes the layers that the pipeline gives to this rank. The pipeline and the spec must outlive this.
   RankedExecutor(std::unique_ptr<Executor> own, const Pipeline& pipeline, const ModelSpec& spec)
       : own_(std::move(own)), pipeline_(pipeline), spec_(spec) {}
 
@@ -34,7 +35,7 @@ class RankedExecutor final : public Executor {
   const std::unique_ptr<Executor> own_;
   const Pipeline& pipeline_;
   const ModelSpec& spec_;
-  std::span<float> step_rows_;  // of the step that was begun
+  std::span<float> step_rows_;  // hidden states of the step that was begun
 };
 
 }  // namespace winnow
