@@ -2,9 +2,9 @@
 // causal_attention, which chooses it by the current instruction set.
 //
 // Queries (times the softmax scale), keys, values and softmax weights are rounded to bfloat16; maxima, exponents and
-// sums are float32. Against exact arithmetic a score is off by about 2^-9 of the products' root mean square, so an
-// output or a weight by 1e-2 of its size where scores are of the order of 1, and log_sum_exp by as much as a score
-// (3e-3 there).
+// sums are float32. Compared with exact arithmetic a score is off by about 2^-9 of the root mean square of its
+// products. Where scores are of the order of 1, an output or a weight is off by 1e-2 of its size and log_sum_exp by
+// 3e-3, as a score is.
 #pragma once
 
 #include <cstddef>
@@ -15,13 +15,15 @@
 
 namespace winnow::kernels {
 
-// Whether the current instruction set has the products. Entries of float32 never take this path: their results stay as
-// exact as those of the other instruction sets. The number of rows has no say: what a row comes to is then the same
-// bits whether it was read with a whole prompt or alone behind one that was kept.
+// Returns whether entries of this shape are computed by these products: the current instruction set has them and the
+// entries are not float32, whose results stay as exact as on other instruction sets. It does not depend on the number
+// of rows, so a row has the same bits whether it is read with a whole prompt or alone after a kept one.
 bool prefers_bf16_attention(const AttentionShape& shape);
 
+// Returns the bytes of 64-byte-aligned scratch that bf16_attention needs.
 std::size_t bf16_attention_scratch_bytes(const AttentionShape& shape);
 
+// Computes causal_attention with this unit's products.
 void bf16_attention(Bf16Unit unit, const AttentionShape& shape, const HeadEntries& entries, const QueryRows& rows,
                     const CausalOutput& output, std::span<std::byte> scratch);
 

@@ -1,16 +1,16 @@
-// The types of entries that code_products.cc multiplies, r4, r3 and q8_0: how their rows lie, what their codes become
-// as bytes, and a query as it goes with them. Behind AVX-512's attributes.
+// The entry types that code_products.cc multiplies, r4, r3 and q8_0: the layout of their rows, their codes as bytes,
+// and queries packed to match. Included after AVX-512's attributes are pushed.
 #pragma once
 
 namespace winnow::kernels {
 namespace {
 
-constexpr int kLevelOffset = 128;  // of keys, whose levels are taken without a sign
+constexpr int kLevelOffset = 128;  // added to the levels of keys, which are taken as unsigned bytes
 
-constexpr int kMaxChunkBytes = 32;           // of a row, which are read together
+constexpr int kMaxChunkBytes = 32;           // bytes of a row that are read together
 constexpr int kDwords = kMaxChunkBytes / 4;  // of a chunk
-constexpr std::size_t kScaleBytes = 2;       // before a block's codes
-constexpr int kTerms = 2;                    // of a query, that go with a dword's codes
+constexpr std::size_t kScaleBytes = 2;       // bytes of the scale before a block's codes
+constexpr int kTerms = 2;                    // parts of a query that go with a dword's codes
 constexpr int kMaxBlockChunks = 2;
 constexpr int kPass = 32;  // numbers of a row's chunk whose values are added together, in halves
 
@@ -19,11 +19,12 @@ struct alignas(64) Bytes64 {
   __m512i load() const { return _mm512_load_si512(bytes); }
 };
 
-// Where a byte of four rows' chunks is, two rows to a vector.
+// Returns the index of a byte in the chunks of four rows, two rows to a vector.
 constexpr std::uint8_t row_byte(int row, int byte) {
   return static_cast<std::uint8_t>(row / 2 * 64 + row % 2 * kMaxChunkBytes + byte);
 }
-// Bytes [16 part, 16 part + 16) of four rows of 32: byte p of every row in dword p.
+// Returns the permutation that takes bytes [16 part, 16 part + 16) of four rows of 32 and puts byte p of every row in
+// dword p.
 constexpr Bytes64 interleaving(int part) {
   Bytes64 index{};
   for (int p = 0; p < 16; ++p) {
@@ -33,16 +34,17 @@ constexpr Bytes64 interleaving(int part) {
 }
 constexpr Bytes64 kInterleavings[2] = {interleaving(0), interleaving(1)};
 
-// Of a head's block: what the integers are multiplied by, what is subtracted before, and what goes with its codes. A
-// format says which eighth of a chunk's codes goes with a step.
+// A block of one query head's numbers as integers: the factor of their products, the offset that is subtracted from
+// these first, and the terms that go with the codes. A format decides which eighth of a chunk's codes goes with each
+// step.
 struct PackedQuery {
   float factor;
   std::int32_t offset;
   std::int32_t terms[kMaxBlockChunks][kDwords][kTerms];
 };
 
-// The levels of codes as bytes, as often as they go into 64: of an index six bits are read, so what is above a code's
-// own does not matter. Levels of values have a sign; those of keys are kLevelOffset more.
+// Returns the levels of codes as bytes, repeated to fill 64: an index has six bits that are read, so bits above a
+// code's own do not matter. Levels of values are signed; those of keys are kLevelOffset more.
 template <std::size_t kLevels>
 constexpr Bytes64 table_of(const std::int8_t (&levels)[kLevels], int offset) {
   Bytes64 table{};
@@ -50,20 +52,21 @@ constexpr Bytes64 table_of(const std::int8_t (&levels)[kLevels], int offset) {
   return table;
 }
 
-// Codes of 4 bits. Of a query the terms are the numbers for their low halves and those for the high ones.
+// Codes of 4 bits. A query's terms are its numbers for the codes' low halves and for the high ones.
 class R4 {
  public:
-  // The codebook's levels times this, to the nearest integers: of the factors that leave room for a sign in a byte, the
-  // one that leaves the least error under a normal distribution.
+  // The codebook's levels times this factor are rounded to the nearest integers. Of the factors that fit in signed
+  // bytes it has the least error under a normal distribution.
   static constexpr float kLevelScale = 38.2128F;
   static constexpr float kMaxQuery = 127.0F;
   static constexpr int kChunk = 64;  // numbers
   static constexpr int kChunkBytes = 32;
-  static constexpr int kSums = 1;  // of both terms together
+  static constexpr int kSums = 1;  // sums that the two terms add up to
 
   static int block(int head_dim) { return code_block(head_dim); }
 
-  // integers: of a block, the codes of whose byte i are those of number i / 16 * 32 + i % 16 and the 16th behind it
+  // Splits a block's integers into terms. Byte i of the block's codes has the codes of numbers n = i / 16 * 32 + i % 16
+  // and n + 16.
   static void split(const std::int32_t* integers, int block, std::int8_t* terms) {
     for (int i = 0; i < block / 2; ++i) {
       const int number = i / 16 * kCodeGroup + i % 16;
@@ -72,12 +75,12 @@ class R4 {
       of_dword[4] = static_cast<std::int8_t>(integers[number + 16]);
     }
   }
-  // What the terms of step t are multiplied with. codes: all dwords of a chunk
+  // Computes the key levels that the terms of step t are multiplied with. codes: all dwords of a chunk.
   static void key_levels(const __m512i* codes, int t, __m512i (&levels)[kTerms]) {
     levels[0] = _mm512_permutexvar_epi8(codes[t], kKeyTable.load());
     levels[1] = _mm512_permutexvar_epi8(_mm512_srli_epi32(codes[t], 4), kKeyTable.load());
   }
-  // Of four rows' chunks: the halves of pass `pass`, four rows to a dword.
+  // Computes the value levels of pass `pass` of four rows' chunks, in halves, four rows to a dword.
   static void value_levels(__m512i ab, __m512i cd, int pass, __m512i (&halves)[2]) {
     const __m512i codes = _mm512_permutex2var_epi8(ab, kInterleavings[pass].load(), cd);
     halves[0] = _mm512_permutexvar_epi8(codes, kValueTable.load());
@@ -90,8 +93,8 @@ class R4 {
   static constexpr Bytes64 kKeyTable = table_of(kLevels, kLevelOffset), kValueTable = table_of(kLevels, 0);
 };
 
-// Codes of 3 bits, eight to the lower bytes of a dword and eight more in the highest bytes of three (rotated_codes.h).
-// Of a query the terms are the numbers for the first and the last four of eight.
+// Codes of 3 bits, eight in the lower bytes of a dword and eight more in the highest bytes of three dwords
+// (rotated_codes.h). A query's terms are its numbers for the first and for the last four of eight codes.
 class R3 {
  public:
   static constexpr float kLevelScale = 40.9253F;  // off by 0.0011, as R4's
@@ -127,7 +130,7 @@ class R3 {
   static constexpr std::int8_t kLevels[8] = {10, 31, 55, 88, -10, -31, -55, -88};
   static constexpr Bytes64 kKeyTable = table_of(kLevels, kLevelOffset), kValueTable = table_of(kLevels, 0);
 
-  // Of a group: the highest bytes of its dwords.
+  // Returns the eight codes in the highest bytes of a group's dwords.
   static __m512i last_eight(const __m512i* group) {
     constexpr int kSecondWhereFirst = 0xCA;
     const __m512i two = _mm512_ternarylogic_epi32(_mm512_set1_epi32(0xFF), _mm512_srli_epi32(group[0], 24),
@@ -135,14 +138,14 @@ class R3 {
     return _mm512_ternarylogic_epi32(_mm512_set1_epi32(0xFFFF), two, _mm512_srli_epi32(group[2], 8), kSecondWhereFirst);
   }
 
-  // Where four codes begin in the two dwords of eight bytes.
+  // Returns the bits at which four codes begin in the two dwords of eight bytes.
   static constexpr Bytes64 key_shifts(int term) {
     Bytes64 shifts{};
     for (int i = 0; i < 64; ++i) shifts.bytes[i] = static_cast<std::uint8_t>(i % 8 / 4 * 32 + 12 * term + i % 4 * 3);
     return shifts;
   }
-  // Of numbers 16 half to 16 half + 15 of group `pass`, in qword p the two bytes of every row with the two codes from
-  // number 2 p on.
+  // Returns the permutation that takes, for numbers 16 half to 16 half + 15 of group `pass`, the two bytes of every row
+  // with the two codes from number 2 p on to qword p.
   static constexpr Bytes64 pairs(int pass, int half) {
     Bytes64 index{};
     for (int p = 0; p < 8; ++p) {
@@ -156,7 +159,7 @@ class R3 {
     }
     return index;
   }
-  // Dword by dword a code of every row.
+  // Returns the shifts that put one code of every row into each dword.
   static constexpr Bytes64 pair_shifts() {
     Bytes64 shifts{};
     for (int i = 0; i < 64; ++i) {
@@ -171,13 +174,13 @@ constexpr Bytes64 R3::kKeyShifts[2] = {key_shifts(0), key_shifts(1)};
 constexpr Bytes64 R3::kPairs[2][2] = {{pairs(0, 0), pairs(0, 1)}, {pairs(1, 0), pairs(1, 1)}};
 constexpr Bytes64 R3::kPairShifts = pair_shifts();
 
-// Bytes. Of a query the terms are the two bytes of 16 bits.
+// Codes of 8 bits. A query's terms are the two bytes of its 16-bit numbers.
 struct Q8 {
   static constexpr float kLevelScale = 1.0F;
   static constexpr float kMaxQuery = 32639.0F;  // 256 * 127 + 127
   static constexpr int kChunk = 32;
   static constexpr int kChunkBytes = 32;
-  static constexpr int kSums = 2;  // of the high bytes, of the low ones
+  static constexpr int kSums = 2;  // one of the high bytes, one of the low ones
 
   static int block(int /*head_dim*/) { return kChunk; }
 
@@ -205,7 +208,7 @@ struct CodeShape {
         n_blocks(head_dim / block),
         n_chunks(block / Format::kChunk),
         block_bytes(kScaleBytes + static_cast<std::size_t>(n_chunks * Format::kChunkBytes)) {}
-  // Where a block's chunk is in a row.
+  // Returns where a block's chunk begins in a row.
   std::size_t at(int in_block, int chunk) const {
     return static_cast<std::size_t>(in_block) * block_bytes + kScaleBytes +
            static_cast<std::size_t>(chunk * Format::kChunkBytes);
@@ -215,6 +218,7 @@ struct CodeShape {
 };
 
 template <class Format>
+// Packs a block of a query as the format's codes need it.
 void pack_query(const float* q, int block, PackedQuery& out) {
   float high = 0;
   for (int i = 0; i < block; ++i) high = std::max(high, std::abs(q[i]));

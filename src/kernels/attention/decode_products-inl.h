@@ -1,4 +1,4 @@
-// The products of decoding: queries with a piece's keys, weights with its values.
+// The products of decoding in float32: queries with a piece's keys, weights with its values.
 #if defined(WINNOW_KERNELS_DECODE_PRODUCTS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef WINNOW_KERNELS_DECODE_PRODUCTS_INL_H_
 #undef WINNOW_KERNELS_DECODE_PRODUCTS_INL_H_
@@ -22,8 +22,8 @@ namespace winnow::kernels {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Query heads that a pass over a block handles: their sums and a row's numbers fit the registers (AVX-512 and Arm have
-// 32, the others 16). Half as many heads leave room for twice as many keys or vectors of values.
+// The query heads that one pass over a block handles: their sums and a row's numbers fit the registers (AVX-512 and Arm
+// have 32, others 16). Half as many heads leave room for twice as many keys or vectors of values.
 #if HWY_TARGET <= HWY_AVX3 || HWY_ARCH_ARM
 inline constexpr int kMaxHeads = 8;
 #else
@@ -40,7 +40,7 @@ HWY_INLINE void store_sums(VF a, VF b, VF c, VF e, float* out) {
   out[3] = e.raw;
 }
 #else
-// Adds up the blocks of four lanes.
+// Returns the sum of a vector's blocks of four lanes.
 template <class D, class V>
 HWY_INLINE auto fold_to_four(D d, V v) {
   if constexpr (hn::MaxLanes(D()) == 4) {
@@ -52,7 +52,7 @@ HWY_INLINE auto fold_to_four(D d, V v) {
   }
 }
 
-// Stores the sums of the lanes of each of four vectors.
+// Stores the sum of the lanes of each of four vectors.
 HWY_INLINE void store_sums(VF a, VF b, VF c, VF e, float* out) {
   const F d;
   const hn::RepartitionToWide<F> wide;
@@ -69,16 +69,16 @@ inline constexpr bool kHasScales = requires {
   Row::kScaleBlock;
 };
 
-// n rows as they are read: as they are stored, or expanded.
+// The rows of a block as they are read: as stored, or expanded.
 struct Rows {
   const std::byte* data;
   std::size_t stride;        // bytes
-  std::size_t stored_bytes;  // of all rows where they are stored
-  const float* scales;       // of types in blocks: [blocks of a row][kEntryBlock]
+  std::size_t stored_bytes;  // of all rows as they are stored
+  const float* scales;       // for types in blocks: [blocks of a row][kEntryBlock]
 };
 
-// The scales of all rows at once: one by one, and as often as they are needed, they take longer than the numbers. (So
-// does gathering them.)
+// Loads the scales of all rows at once: one by one and repeatedly they take longer than the numbers, and so does a
+// gather.
 template <class Row>
 HWY_INLINE void load_scales(const std::byte* rows, std::size_t stride, std::int32_t n, int head_dim,
                             float* HWY_RESTRICT scales) {
@@ -100,7 +100,8 @@ HWY_INLINE void load_scales(const std::byte* rows, std::size_t stride, std::int3
   }
 }
 
-// Of what is used several times: gcc else reads it from memory as often, and loads are what limits the products then.
+// Keeps a vector that is used several times in a register: gcc otherwise reads it from memory each time, and loads
+// limit the products.
 HWY_INLINE void keep_in_register(VF& v) {
 #if HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR
   asm("" : "+v"(v.raw));
@@ -109,7 +110,7 @@ HWY_INLINE void keep_in_register(VF& v) {
 #endif
 }
 
-// Keys [i, i + kKeys), the last one again for those behind it, and their sums.
+// Points k to keys [i, i + kKeys), repeating the last one beyond the end, and sets their sums to zero.
 template <int kHeads, int kKeys>
 HWY_INLINE void begin_scores(const Rows& keys, std::int32_t i, std::int32_t n, const std::byte* (&k)[kKeys],
                              VF (&sums)[kHeads][kKeys]) {
@@ -123,7 +124,7 @@ HWY_INLINE void begin_scores(const Rows& keys, std::int32_t i, std::int32_t n, c
   }
 }
 
-// The lanes of sums to scores [kHeads][kEntryBlock] of keys [i, i + kKeys).
+// Stores the sums of the lanes as scores [kHeads][kEntryBlock] of keys [i, i + kKeys).
 template <int kHeads, int kKeys>
 HWY_INLINE void store_scores(const VF (&sums)[kHeads][kKeys], std::int32_t i, float* HWY_RESTRICT scores) {
   if constexpr (kKeys == 4) {
@@ -143,7 +144,7 @@ HWY_INLINE void store_scores(const VF (&sums)[kHeads][kKeys], std::int32_t i, fl
   }
 }
 
-// scores [kHeads][kEntryBlock] of n keys for queries [kHeads][head_dim].
+// Writes the scores [kHeads][kEntryBlock] of n keys for queries [kHeads][head_dim].
 template <class Row, int kHeads>
 HWY_INLINE void score_block(const float* HWY_RESTRICT queries, int head_dim, const Rows& keys, std::int32_t n,
                             Ahead& ahead, float* HWY_RESTRICT scores) {
@@ -161,7 +162,7 @@ HWY_INLINE void score_block(const float* HWY_RESTRICT queries, int head_dim, con
 #pragma GCC unroll 8
         for (int j = 0; j < kKeys; ++j) {
           if constexpr (kHasScales<Row>) {
-            // Behind the last row they are of no consequence.
+            // Scales beyond the last row do not matter.
             const float scale = keys.scales[unit / Row::kScaleBlock * kEntryBlock + i + j];
             key[j] = hn::Mul(Row::raw(k[j], unit, offset), hn::Set(F(), scale));
           } else {
@@ -181,14 +182,14 @@ HWY_INLINE void score_block(const float* HWY_RESTRICT queries, int head_dim, con
   }
 }
 
-// [n_group][kEntryBlock] weights of a block of entries; those of types in blocks times the values' scales, one set for
-// each block of a row.
+// The softmax weights [n_group][kEntryBlock] of a block of entries; for types in blocks times the values' scales, one
+// set for each block of a row.
 struct BlockWeights {
   const float* data;
   int set_size;  // floats
 };
 
-// Adds the values, weighted, to kVecs vectors of kHeads heads' sums [kHeads][sums_stride].
+// Adds the weighted values to kVecs vectors of kHeads heads' sums [kHeads][sums_stride].
 template <class Row, int kHeads, int kVecs>
 HWY_INLINE void add_block(const BlockWeights& weights, const Rows& values, std::int32_t n, int column, Ahead& ahead,
                           float* HWY_RESTRICT sums, std::size_t sums_stride) {
@@ -210,7 +211,7 @@ HWY_INLINE void add_block(const BlockWeights& weights, const Rows& values, std::
 #pragma GCC unroll 8
     for (int v = 0; v < kVecs; ++v) {
       if constexpr (kHasScales<Row>) {
-        // Columns begin with a unit where a unit fits.
+        // Columns begin at a unit where a unit fits.
         constexpr int kUnit = Row::kUnit;
         const int offset = kVecs * kLanes % kUnit == 0 ? v * kLanes % kUnit : (column + v * kLanes) % kUnit;
         value[v] = Row::raw(row, column + v * kLanes - offset, offset);
@@ -222,7 +223,7 @@ HWY_INLINE void add_block(const BlockWeights& weights, const Rows& values, std::
     for (int h = 0; h < kHeads; ++h) {
 #pragma GCC unroll 8
       for (int v = 0; v < kVecs; ++v) {
-        // Columns begin with a block, or lie in one.
+        // Columns begin at a block's begin, or lie within one block.
         int set = 0;
         if constexpr (kHasScales<Row>) set = v * kLanes / Row::kScaleBlock;
         const VF w = hn::Set(d, weight[set * weights.set_size + h * kEntryBlock]);
@@ -248,7 +249,7 @@ HWY_INLINE void with_constant(int n, const Function& f) {
   f(std::integral_constant<int, kMax>());
 }
 
-// n_group heads go in passes of about equal size.
+// Returns the number of passes of about equal size that n_group heads are split into.
 constexpr int n_head_passes(int n_group, int most = kMaxHeads) { return (n_group + most - 1) / most; }
 
 // Calls f(first head, constant number of heads) for every pass.
@@ -263,6 +264,7 @@ HWY_INLINE void with_head_passes(int n_group, const Function& f) {
 }
 
 template <class Row>
+// Scores a block of keys for all heads, pass by pass.
 void score_heads(const float* queries, int n_group, int head_dim, const Rows& keys, std::int32_t n, Ahead& ahead,
                  float* scores) {
   constexpr int kMost = kMaxHeads / 2;
@@ -275,6 +277,7 @@ void score_heads(const float* queries, int n_group, int head_dim, const Rows& ke
 }
 
 template <class Row>
+// Adds a block's weighted values to all heads' sums, pass by pass.
 void add_heads(const BlockWeights& weights, int n_group, int head_dim, const Rows& values, std::int32_t n, Ahead& ahead,
                float* sums, std::size_t sums_stride) {
   const int n_passes = n_head_passes(n_group);
@@ -292,7 +295,7 @@ void add_heads(const BlockWeights& weights, int n_group, int head_dim, const Row
   });
 }
 
-// weights [n_group][kEntryBlock] times the scales of n rows -> scaled [blocks of a row][n_group][kEntryBlock]
+// Writes weights [n_group][kEntryBlock] times the scales of n rows to scaled [blocks of a row][n_group][kEntryBlock].
 HWY_INLINE void scale_weights(const float* HWY_RESTRICT weights, int n_group, const float* HWY_RESTRICT scales,
                               std::int32_t n, int n_blocks, float* HWY_RESTRICT scaled) {
   const F d;

@@ -1,6 +1,7 @@
-// The products of decoding in integers of 16 bits, for types in blocks: as they are expanded to float32 they take more
-// steps than f16, whose bytes are more. Queries are rounded to 15 bits of the largest number of their row, weights to
-// 15 bits of the largest of a page: many small ones add up. Where vectors have 8 floats; wider ones gain nothing here.
+// The products of decoding in integers of 16 bits, for types in blocks: expanded to float32 they take more steps than
+// f16, although f16 has more bytes. Queries are rounded to 15 bits of the largest number of their row, and weights to
+// 15 bits of the largest of a page, since many small ones add up. For vectors of 8 floats; wider ones gain nothing
+// here.
 #if defined(WINNOW_KERNELS_DECODE_WORDS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef WINNOW_KERNELS_DECODE_WORDS_INL_H_
 #undef WINNOW_KERNELS_DECODE_WORDS_INL_H_
@@ -22,15 +23,15 @@ namespace winnow::kernels {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Queries as words, [head_dim / 32][n_group][32]; a number is its row's factor times its word.
+// Queries as words, [head_dim / 32][n_group][32]; a number is its word times its row's factor.
 struct WordQueries {
   std::int16_t* words;
   float* factors;
   bool are_packed = false;
 };
 
-// Weights of a block of entries times the scales of their values: [blocks of a row][n_group][kEntryBlock] and factors
-// [blocks of a row][n_group].
+// The weights of a block of entries times the scales of their values, [blocks of a row][n_group][kEntryBlock], and
+// factors [blocks of a row][n_group].
 struct WordWeights {
   std::int16_t* words;
   float* factors;
@@ -38,7 +39,7 @@ struct WordWeights {
 
 inline constexpr bool kHasWordProducts = HWY_TARGET == HWY_AVX2;
 
-// scores [n_group][kEntryBlock] of n keys; queries are packed first unless they are.
+// Writes the scores [n_group][kEntryBlock] of n keys, and packs the queries first unless they are packed.
 template <class Row>
 void score_words(const float* queries, WordQueries& words, int n_group, int head_dim, const Rows& keys, std::int32_t n,
                  Ahead& ahead, float* scores);
@@ -55,17 +56,18 @@ using I32 = hn::RebindToSigned<F>;
 using VI16 = hn::Vec<I16>;
 using VI32 = hn::Vec<I32>;
 inline constexpr int kWords = 2 * kLanes;
-inline constexpr int kUnitWords = 32;        // numbers of a row that lie together
-inline constexpr std::int32_t kAdded = 32;   // entries whose weighted words surely fit into 32 bits
+inline constexpr int kUnitWords = 32;        // numbers of a row that are stored together
+inline constexpr std::int32_t kAdded = 32;   // entries whose weighted words always fit into 32 bits
 inline constexpr float kMaxWord = 32767.0F;  // of queries and weights
 
-// sum + the products of two neighbours each (x86's order).
+// Returns sum + the products of every two neighbours (in x86's order).
 HWY_INLINE VI32 add_pairs(VI32 sum, VI16 a, VI16 b) {
   VI32 unused = hn::Zero(I32());
   return hn::ReorderWidenMulAccumulate(I32(), a, b, sum, unused);
 }
 
-// Numbers [0, kWords) or [kWords, 2 kWords) of a unit as integers; a number is an integer over word_levels.
+// Returns numbers [0, kWords) or [kWords, 2 kWords) of a unit as integers; a number is its integer over the scale of
+// word_levels.h.
 template <int kHalf>
 HWY_INLINE VI16 load_words(Q8Row /*row*/, const std::byte* unit) {
   const hn::Rebind<std::int8_t, I16> i8;
@@ -92,7 +94,7 @@ HWY_INLINE VI16 load_words(R4Row<kBlock> /*row*/, const std::byte* unit) {
   return hn::BitCast(I16(), all);
 }
 
-// Two bytes that have a code's bits, for every word, and what moves these bits to the top.
+// For every word, the two bytes that hold a code's bits, and the factor that moves these bits to the top.
 struct CodePlaces {
   constexpr explicit CodePlaces(int half) {
     for (int i = 0; i < kWords; ++i) {
@@ -122,7 +124,7 @@ HWY_INLINE VI16 load_words(R3Row<kBlock> /*row*/, const std::byte* unit) {
   if constexpr (kHalf == 1) all = hn::InterleaveLower(u64, all, hn::Set(u64, last));
   const auto pairs = hn::TableLookupBytes(hn::BitCast(u8, all), hn::Load(u8, kCodePlaces[kHalf].bytes));
   const auto codes = hn::ShiftRight<13>(hn::Mul(hn::BitCast(u16, pairs), hn::Load(u16, kCodePlaces[kHalf].to_top)));
-  // Bytes 2 code and 2 code + 1 of the table.
+  // The index of bytes 2 code and 2 code + 1 of the table.
   const auto index = hn::Add(hn::Mul(codes, hn::Set(u16, 0x0202)), hn::Set(u16, 0x0100));
   return hn::BitCast(I16(), hn::TableLookupBytes(hn::LoadDup128(u8, kWordLevels3.words), hn::BitCast(u8, index)));
 }
@@ -134,12 +136,13 @@ inline constexpr float kWordScale<R4Row<kBlock>> = kWordLevels4.scale;
 template <int kBlock>
 inline constexpr float kWordScale<R3Row<kBlock>> = kWordLevels3.scale;
 
-// Units of a block, and their bytes.
+// The units of a block, and a unit's bytes.
 template <class Row>
 inline constexpr int kBlockUnits = Row::kScaleBlock / kUnitWords;
 template <class Row>
 inline constexpr int kUnitBytes = (Row::kBlockBytes - 2) / kBlockUnits<Row>;
 
+// Returns the largest absolute value of n numbers.
 HWY_INLINE float largest(const float* numbers, std::int32_t n) {
   const F d;
   VF most = hn::Zero(d);
@@ -150,14 +153,15 @@ HWY_INLINE float largest(const float* numbers, std::int32_t n) {
   return result;
 }
 
-// Numbers of a word's size. (NearestInt takes care of larger ones, which takes three times as long.)
+// Stores numbers that fit in a word as words. (NearestInt handles larger ones, too, and takes three times as long.)
 HWY_INLINE void store_words(VF numbers, std::int16_t* to) {
   const hn::Rebind<std::int16_t, F> i16;
-  const VF rounding = hn::Set(F(), 12582912.0F);  // 1.5 * 2^23: what is behind the point is rounded away
+  const VF rounding = hn::Set(F(), 12582912.0F);  // 1.5 * 2^23: adding it rounds to an integer
   const VI32 integers = hn::Sub(hn::BitCast(I32(), hn::Add(numbers, rounding)), hn::BitCast(I32(), rounding));
   hn::StoreU(hn::DemoteTo(i16, integers), i16, to);
 }
 
+// Packs queries [n_group][head_dim] as words.
 HWY_INLINE void pack_word_queries(const float* HWY_RESTRICT queries, int n_group, int head_dim, WordQueries& out) {
   for (int g = 0; g < n_group; ++g) {
     const float most = largest(queries + g * head_dim, head_dim);
@@ -171,7 +175,8 @@ HWY_INLINE void pack_word_queries(const float* HWY_RESTRICT queries, int n_group
   out.are_packed = true;
 }
 
-// queries: of the first head, n_group to a unit
+// Writes the scores of n keys for kHeads heads, without the factors of queries and levels. queries: those of the first
+// head, n_group to a unit.
 template <class Row, int kHeads>
 HWY_INLINE void score_block_of_words(const std::int16_t* HWY_RESTRICT queries, int n_group, int head_dim,
                                      const Rows& keys, std::int32_t n, Ahead& ahead, float* HWY_RESTRICT scores) {
@@ -183,7 +188,7 @@ HWY_INLINE void score_block_of_words(const std::int16_t* HWY_RESTRICT queries, i
     const std::byte* k[kKeys];
     VF sums[kHeads][kKeys];
     begin_scores(keys, i, n, k, sums);
-    const float* scale = keys.scales + i;  // behind the last row they are of no consequence
+    const float* scale = keys.scales + i;  // scales beyond the last row do not matter
     const std::int16_t* q = queries;
     for (int block = 0; block < head_dim; block += Row::kScaleBlock, scale += kEntryBlock) {
 #pragma GCC unroll 4
@@ -229,8 +234,8 @@ void score_words(const float* queries, WordQueries& words, int n_group, int head
   }
 }
 
-// weights [n_group][kEntryBlock] times the scales [n_blocks][kEntryBlock] of n rows; words behind the last are zero as
-// far as they are read.
+// Packs weights [n_group][kEntryBlock] times the scales [n_blocks][kEntryBlock] of n rows; words beyond the last row
+// are zero as far as they are read.
 template <class Row>
 HWY_INLINE void pack_word_weights(const float* HWY_RESTRICT weights, int n_group, const float* HWY_RESTRICT scales,
                                   std::int32_t n, int n_blocks, const WordWeights& out) {
@@ -257,7 +262,7 @@ HWY_INLINE void pack_word_weights(const float* HWY_RESTRICT weights, int n_group
 }
 
 // Adds two rows of kWords numbers, weighted, to kHeads heads' sums.
-//   words: of the first row and head
+//   words: those of the first row and head
 template <class Row, int kHalf, int kHeads>
 HWY_INLINE void add_two_rows(const std::int16_t* HWY_RESTRICT words, const std::byte* a, const std::byte* b,
                              VI32 (&added)[kHeads][2]) {
@@ -274,7 +279,7 @@ HWY_INLINE void add_two_rows(const std::int16_t* HWY_RESTRICT words, const std::
 }
 
 // Adds kWords columns of the values, weighted, to kHeads heads' sums [kHeads][sums_stride].
-//   words, factors: of the first head; row: at the columns
+//   words, factors: those of the first head; row: the first row at these columns
 template <class Row, int kHalf, int kHeads>
 HWY_INLINE void add_block_of_words(const std::int16_t* HWY_RESTRICT words, const float* HWY_RESTRICT factors,
                                    const std::byte* row, std::size_t stride, std::int32_t n, Ahead& ahead,
@@ -299,7 +304,7 @@ HWY_INLINE void add_block_of_words(const std::int16_t* HWY_RESTRICT words, const
     words += kAdded;
 #pragma GCC unroll 8
     for (int h = 0; h < kHeads; ++h) {
-      // Interleaving went by halves of a vector.
+      // Interleaving worked within the halves of a vector.
       const VF factor = hn::Set(d, factors[h]);
       const VF low = hn::ConvertTo(d, hn::ConcatLowerLower(I32(), added[h][1], added[h][0]));
       const VF high = hn::ConvertTo(d, hn::ConcatUpperUpper(I32(), added[h][1], added[h][0]));

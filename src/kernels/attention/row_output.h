@@ -1,4 +1,4 @@
-// The end of a query row's online softmax whose scores are exponents of 2: sinks, normalisation, log-sum-exp.
+// The last step of a query row's online softmax with exponents of 2: sink logit, normalisation, log-sum-exp.
 #pragma once
 
 #include <algorithm>
@@ -10,13 +10,14 @@
 
 namespace winnow::kernels {
 
+// The result for one row.
 struct RowOutput {
-  float factor;       // of the row's unnormalised sums; 0 for a row that sees nothing
-  float log_sum_exp;  // natural; -inf for a row that sees nothing
+  float factor;       // multiplies the row's unnormalised sums; 0 for a row that sees nothing
+  float log_sum_exp;  // natural log of the denominator; -inf for a row that sees nothing
 };
 
-// high: the greatest of the row's scores times log2(e); weight: the sum of 2^(score - high), 0 for a row that sees
-// nothing; query_head: of the group.
+// Returns the output factor and log-sum-exp of one row. high: the largest of the row's scores times log2(e); weight:
+// the sum of 2^(score - high), 0 for a row that sees nothing; query_head: index in the GQA group.
 inline RowOutput finish_row(const AttentionSpec& spec, int query_head, float high, float weight) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   if (spec.sinks == nullptr) {

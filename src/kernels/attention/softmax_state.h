@@ -1,8 +1,10 @@
-// The state of an online softmax over some entries, for one query (FlashAttention, arXiv 2205.14135): what parts of a
-// head's entries are summed to, apart from each other, and merged from.
+// The state of an online softmax over some entries, for one query (FlashAttention, arXiv 2205.14135): maximum m,
+// denominator d and weighted sum of values o. Parts of a head's entries are summed apart from each other, and their
+// states merged.
 //
 // The empty state, {-inf, 0} with zeros for sums of values, is the neutral element: merging it changes nothing, and a
-// merge into it copies. A state whose maximum is -inf is empty whatever its sum: products beyond float32 may leave one.
+// merge into it copies. A state whose maximum is -inf is empty whatever its sum, which products beyond float32 may
+// leave.
 #pragma once
 
 #include <cmath>
@@ -15,7 +17,7 @@
 
 namespace winnow::kernels {
 
-// Of scores s_i in natural units.
+// The state of scores s_i in natural units, without the values.
 struct SoftmaxState {
   float max = -std::numeric_limits<float>::infinity();  // the greatest s_i
   float sum = 0.0F;                                     // of exp(s_i - max)
@@ -23,17 +25,17 @@ struct SoftmaxState {
   bool is_empty() const { return sum == 0.0F || max == -std::numeric_limits<float>::infinity(); }
   float log_sum_exp() const { return is_empty() ? -std::numeric_limits<float>::infinity() : max + std::log(sum); }
 
-  // The state of a single score (an attention sink has no more than that).
+  // Returns the state of a single score (a sink logit is just that).
   static SoftmaxState of(float score) { return {.max = score, .sum = 1.0F}; }
 };
 
-// What the sums of values of two states are multiplied by before they are added up.
+// The factors of two states' sums of values before these are added up.
 struct MergeFactors {
   float into;
   float from;
 };
 
-// `into` becomes the state of the entries of both.
+// Makes `into` the state of the entries of both, and returns the factors of their sums of values.
 inline MergeFactors merge(SoftmaxState& into, const SoftmaxState& from) {
   if (from.is_empty()) return {1.0F, 0.0F};
   if (into.is_empty()) {
@@ -48,11 +50,11 @@ inline MergeFactors merge(SoftmaxState& into, const SoftmaxState& from) {
 }
 
 // The states of a KV head's query heads over the same entries, with their sums of values; or those of several slices of
-// entries, one after the other.
+// entries in order.
 struct GroupSoftmax {
   std::span<SoftmaxState> states;  // [n_slices][n_group]
   float* values;                   // [n_slices][n_group][value_dim], sum_i exp(s_i - max) v_i
-  bool* are_rotated;               // [n_slices] the sums are of values as codes have them (rotated_codes.h)
+  bool* are_rotated;               // [n_slices] the sums are of rotated values, as codes have them (rotated_codes.h)
 
   GroupSoftmax slice(int i, int n_group, int value_dim) const {
     const auto n = static_cast<std::size_t>(n_group), at = static_cast<std::size_t>(i);
@@ -62,13 +64,13 @@ struct GroupSoftmax {
   }
 };
 
-// Memory for the states of several slices of entries; layers of any size use it in turn.
+// The memory for the states of several slices of entries; layers of any size use it in turn.
 class GroupSoftmaxes {
  public:
   GroupSoftmaxes() = default;
   GroupSoftmaxes(std::size_t n, int n_group, int value_dim) { reserve(n, n_group, value_dim); }
 
-  // Room for n of that size, beside what there was room for before; what was there is lost.
+  // Makes room for n slices of that size while keeping at least the room that there was; the contents are lost.
   void reserve(std::size_t n, int n_group, int value_dim) {
     const std::size_t n_states = n * static_cast<std::size_t>(n_group);
     const std::size_t n_values = n_states * static_cast<std::size_t>(value_dim);
@@ -81,7 +83,7 @@ class GroupSoftmaxes {
     return states_.size() * sizeof(SoftmaxState) + values_.size() * sizeof(float) + n_slices_ * sizeof(bool);
   }
 
-  // Those of the slices [first, first + n).
+  // Returns the states of the slices [first, first + n).
   GroupSoftmax at(std::size_t first, int n_group, int value_dim, std::size_t n = 1) {
     const auto group = static_cast<std::size_t>(n_group);
     return {.states = std::span(states_).subspan(first * group, n * group),

@@ -1,4 +1,4 @@
-// The levels of r4 and r3 as integers of 16 bits.
+// The codebook levels of r4 and r3 as integers of 16 bits.
 #pragma once
 
 #include <algorithm>
@@ -8,12 +8,13 @@
 
 namespace winnow::kernels {
 
-// The largest that 32 of them, times words of 15 bits, can have in 32 bits is 2,047: those of r4 are off by 0.0004 of a
-// coordinate's standard deviation, root mean square, where the codes themselves are off by 0.098.
+// The largest level as an integer. 32 such levels times words of 15 bits fit into 32 bits with at most 2,047: levels of
+// r4 are then off by 0.0004 of a coordinate's standard deviation (root mean square), while its codes are off by 0.098.
 inline constexpr float kMaxWordLevel = 2047.0F;
 
+// The integer level of every code, as tables of bytes.
 struct WordLevels {
-  // Of every code as it is stored.
+  // Rounds the level of every code, in the order of the codes as stored.
   constexpr explicit WordLevels(const float (&levels)[16]) : scale(kMaxWordLevel / *std::ranges::max_element(levels)) {
     for (int i = 0; i < 16; ++i) {
       const float level = levels[i] * scale;

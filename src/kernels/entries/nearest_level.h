@@ -1,4 +1,4 @@
-// Which level of a codebook is nearest to each of a row's numbers.
+// Finds the level of a codebook that is nearest to each of a row's numbers.
 #pragma once
 
 #include <cstdint>
@@ -6,7 +6,7 @@
 
 namespace winnow::kernels {
 
-// index[i] = how many of the ascending `bounds` are below |y[i]|.
+// Sets index[i] to the number of the ascending `bounds` below |y[i]|.
 void nearest_levels(const float* y, int n, std::span<const float> bounds, std::int32_t* index);
 
 }  // namespace winnow::kernels

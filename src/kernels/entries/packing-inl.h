@@ -22,18 +22,18 @@ namespace winnow::kernels {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Vectors per row of a register tile: AVX-512 and Arm have 32 registers, the others 16. (A panel holds
-// four keys or more; without vectors that takes 4 too.)
+// The vectors per row of a register tile: AVX-512 and Arm have 32 registers, the others 16. (A panel holds four keys or
+// more, which without vectors takes 4 too.)
 #if HWY_TARGET <= HWY_AVX3 || HWY_ARCH_ARM || HWY_TARGET == HWY_SCALAR
 inline constexpr int kTileVecs = 4;
 #else
 inline constexpr int kTileVecs = 2;
 #endif
-// Columns (keys) of a packed panel.
+// The columns (keys) of a packed panel.
 inline constexpr int kPanel = kTileVecs * kLanes;
 static_assert(kKeyBlock % kPanel == 0 && kPanel % 4 == 0);
 
-// Copies rows [n][head_dim], times `scale`, and fills the tile behind the last with zeros: nobody reads what they give.
+// Copies rows [n][head_dim], times `scale`, and fills up the last tile with zero rows, whose results nobody reads.
 //   row(i): the i-th row; out: [round_up(n, kTileRows)][head_dim]
 template <class Row>
 HWY_INLINE void copy_rows(std::int32_t n, int head_dim, float scale, const Row& row, float* out) {
@@ -48,7 +48,7 @@ HWY_INLINE void copy_rows(std::int32_t n, int head_dim, float scale, const Row& 
   std::fill_n(out, static_cast<std::int64_t>(round_up(n, kTileRows) - n) * head_dim, 0.0F);
 }
 
-// rows: [4][n] -> dst: [n][width], of which 4 columns are written.
+// Transposes rows [4][n] into dst [n][width], of which 4 columns are written.
 HWY_INLINE void transpose_four(const float* rows, int n, int width, float* dst) {
 #if HWY_TARGET == HWY_SCALAR
   for (int i = 0; i < n; ++i) {
@@ -75,10 +75,10 @@ HWY_INLINE void transpose_four(const float* rows, int n, int width, float* dst) 
 #endif
 }
 
-// Gives rows of keys back what they are stored less.
+// Adds to keys the origins that were subtracted when they were stored.
 class KeyOrigins {
  public:
-  // row: [n], of a run with this origin.
+  // Adds the origin of a key's run to row [n]; null: none.
   HWY_INLINE void add_to(float* row, const std::byte* origin, int n) {
     if (origin == nullptr) return;
     const F d;
@@ -92,8 +92,8 @@ class KeyOrigins {
   alignas(64) float numbers_[kMaxHeadDim];
 };
 
-// Keys of entries [first, first + n), n <= kKeyBlock, as panels [round_up(n, kPanel) / kPanel][key_dim][kPanel]; the
-// columns behind the last key are zero.
+// Packs the keys of entries [first, first + n), n <= kKeyBlock, as panels [round_up(n, kPanel) /
+// kPanel][key_dim][kPanel]; columns beyond the last key are zero.
 HWY_INLINE void pack_keys(const AttentionShape& shape, RunCursor& cursor, std::int32_t first, std::int32_t n,
                           float* panels) {
   const int d = shape.key_dim;
@@ -118,7 +118,7 @@ HWY_INLINE void pack_keys(const AttentionShape& shape, RunCursor& cursor, std::i
   }
 }
 
-// Rows of entries [first, first + n) as float32: [n][key_dim] or [n][value_dim].
+// Dequantises the rows of entries [first, first + n) to float32: [n][key_dim] or [n][value_dim].
 template <bool kKeys>
 HWY_INLINE void expand_rows(const AttentionShape& shape, RunCursor& cursor, std::int32_t first, std::int32_t n,
                             float* out) {
@@ -139,13 +139,14 @@ HWY_INLINE void expand_rows(const AttentionShape& shape, RunCursor& cursor, std:
   }
 }
 
-// Which way the left operand of a register tile lies in memory.
+// How the left operand of a register tile is laid out in memory.
 enum class Left {
   kByRow,   // row r, term i at a[r * stride + i]
   kByTerm,  // row r, term i at a[i * stride + r]
 };
 
-// sums[r][.] += sum over the n terms i of a(r, i) * b[i][.], b: [n][kVecs * kLanes]. The sums stay in registers.
+// Adds the products: sums[r][.] += sum over the n terms i of a(r, i) * b[i][.], b: [n][kVecs * kLanes]. The sums stay
+// in registers.
 template <Left kLeft, int kRows, int kVecs>
 HWY_INLINE void multiply_add(const float* HWY_RESTRICT a, std::int64_t stride, const float* HWY_RESTRICT b,
                              std::int32_t n, VF (&sums)[kRows][kVecs]) {
@@ -163,7 +164,7 @@ HWY_INLINE void multiply_add(const float* HWY_RESTRICT a, std::int64_t stride, c
   }
 }
 
-// out [kTileRows][out_stride] = rows * columns, for rows: [kTileRows][n], columns: [n][kVecs * kLanes].
+// Computes out [kTileRows][out_stride] = rows * columns, for rows [kTileRows][n] and columns [n][kVecs * kLanes].
 template <int kVecs>
 HWY_INLINE void multiply_tile(const float* HWY_RESTRICT rows, const float* HWY_RESTRICT columns, int n,
                               float* HWY_RESTRICT out, std::int64_t out_stride) {

@@ -19,13 +19,13 @@ namespace winnow::kernels {
 
 class CodeFeedback;
 
-// 4 for r4, 3 for r3, 0 for every other type.
+// Returns the bits of a code: 4 for r4, 3 for r3, 0 for every other type.
 int code_bits(EntryType type);
 
-// Codes that lie in the same bytes.
+// The number of codes in a group, which share bytes.
 inline constexpr int kCodeGroup = 32;
 
-// The level of every code of 4 bits as it is stored; those of 3 bits, twice.
+// The level of every code of 4 bits in stored order, and of every code of 3 bits, twice.
 alignas(64) inline constexpr float kLevels4[16] = {
     0.128395F,  0.388048F,  0.656759F,  0.942340F,  1.256231F,  1.618046F,  2.069017F,  2.732590F,
     -0.128395F, -0.388048F, -0.656759F, -0.942340F, -1.256231F, -1.618046F, -2.069017F, -2.732590F};
@@ -33,30 +33,30 @@ alignas(64) inline constexpr float kLevels3[16] = {
     0.245094F, 0.756005F, 1.343909F, 2.151946F, -0.245094F, -0.756005F, -1.343909F, -2.151946F,
     0.245094F, 0.756005F, 1.343909F, 2.151946F, -0.245094F, -0.756005F, -1.343909F, -2.151946F};
 
-// Numbers that share a scale: the largest power of two that divides head_dim, at most 128.
+// Returns the number of numbers that share a scale: the largest power of two that divides head_dim, at most 128.
 int code_block(int head_dim);
 
-// The positive levels of the codebook, ascending: [2^(bits - 1)]. The others are their negatives.
+// Returns the positive levels of the codebook, ascending, [2^(bits - 1)]. The others are their negatives.
 std::span<const float> code_magnitudes(int bits);
 
-// y = H x / sqrt(b) for every block of b numbers, H the Walsh-Hadamard matrix in natural order; its own inverse. In
-// place is allowed. The bits are the same on every instruction set.
+// Computes y = H x / sqrt(b) for every block of b numbers, H the Walsh-Hadamard matrix in natural order; it is its own
+// inverse. x and y may be the same memory. The bits are the same on every instruction set.
 void rotate_row(const float* x, float* y, int head_dim);
 
-// One row of head_dim numbers <-> its codes. load_coded_row gives the numbers before the rotation, load_rotated_row
-// those that were coded.
+// Code and dequantise one row of head_dim numbers: load_coded_row gives the numbers before the rotation,
+// load_rotated_row those after it.
 void store_coded_row(EntryType type, const float* src, std::byte* dst, int head_dim);
 void load_coded_row(EntryType type, const std::byte* src, float* dst, int head_dim);
 void load_rotated_row(EntryType type, const std::byte* src, float* dst, int head_dim);
 
-// The codes of n rows [n][head_dim], one to each target, such that what queries with the feedback's second moment see
-// of them is least wrong (code_feedback.h). Scales are those of store_coded_row. A row's codes are the same whichever
-// others go with it; two instruction sets may round a number that is half-way between two levels differently.
+// Codes n rows [n][head_dim], one to each target, such that queries with the feedback's second moment see the least
+// error (code_feedback.h). Scales are those of store_coded_row. A row's codes do not depend on the other rows; two
+// instruction sets may round a number half-way between two levels differently.
 void store_coded_rows(EntryType type, const CodeFeedback& feedback, const float* rows,
                       std::span<std::byte* const> targets);
 
-// The codes of a row as indices into the whole codebook, ascending levels, and the scales of its blocks (tests, golden
-// files).
+// Reads the codes of a row as indices into the whole codebook, ascending levels, and the scales of its blocks (for
+// tests and golden files).
 void unpack_codes(EntryType type, const std::byte* src, int head_dim, std::span<std::uint8_t> codes,
                   std::span<float> scales);
 

@@ -1,4 +1,4 @@
-// Walking over the runs of a head's entries, by the index of an entry.
+// Walks over the runs of a head's entries by the index of an entry.
 #pragma once
 
 #include <algorithm>
@@ -8,18 +8,18 @@
 
 namespace winnow::kernels {
 
-// Moves forward only. Entries [index, index + count) of the piece lie one after the other in memory.
+// A cursor that moves forward only. Entries [index, index + count) of a piece are contiguous in memory.
 class RunCursor {
  public:
   explicit RunCursor(const HeadEntries& entries) : runs_(entries.runs) {}
 
   struct Piece {
     const EntryRun* run;
-    std::int32_t offset;  // of the entry in its run
+    std::int32_t offset;  // index of the entry in its run
     std::int32_t count;   // entries from there to the end of the run
   };
 
-  // The piece that begins with entry `index`, which must exist and not be before the last one asked for.
+  // Returns the piece that begins with entry `index`, which must exist and not be before the last one asked for.
   Piece seek(std::int32_t index) {
     while (index - base_ >= runs_[run_].n_entries) base_ += runs_[run_++].n_entries;
     const EntryRun& run = runs_[run_];
@@ -32,12 +32,13 @@ class RunCursor {
   std::int32_t base_ = 0;  // index of the first entry of the current run
 };
 
-// The first entry inside the sliding window of a row, for rows in ascending order of position.
+// Finds the first entry inside the sliding window of a row, for rows in ascending order of position.
 class WindowBound {
  public:
   WindowBound(const HeadEntries& entries, std::int32_t sliding_window) : runs_(entries.runs), window_(sliding_window) {}
 
-  // Index of the first entry whose position is above `position` - window (the number of entries if there is none).
+  // Returns the index of the first entry whose position is above `position` - window (the number of entries if there is
+  // none).
   std::int32_t first_visible(std::int32_t position) {
     if (window_ <= 0) return 0;
     const std::int32_t hidden = position - window_;  // the last position that the row no longer sees
@@ -59,13 +60,13 @@ class WindowBound {
   std::int32_t base_ = 0;
 };
 
-// Entries [first, last) that a query row sees.
+// The entries [first, last) that a query row sees.
 struct VisibleRange {
   std::int32_t first;
   std::int32_t last;
 };
 
-// ranges: [rows.n_rows]
+// Writes the entries that each row sees to ranges [rows.n_rows].
 inline void visible_ranges(const AttentionShape& shape, const HeadEntries& entries, const QueryRows& rows,
                            VisibleRange* ranges) {
   WindowBound bound(entries, shape.spec.window);

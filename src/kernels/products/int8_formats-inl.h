@@ -1,5 +1,5 @@
-// How the blocks of each format are unpacked: Rows as int8_rows-inl.h has them, at the first of the blocks and behind
-// the last afterwards; Out a Panel or StreamedProducts.
+// Unpacks the blocks of each format. `rows` (int8_rows-inl.h) stands at the first block before and after the last one
+// afterwards; `out` is a Panel or StreamedProducts.
 #pragma once
 
 #include "kernels/products/int8_panels-inl.h"
@@ -7,7 +7,8 @@
 namespace winnow::kernels {
 namespace {
 
-// 16 bytes from dword `first` on, whose low halves are the block's first 16 integers, the high halves the others.
+// Unpacks 16 bytes from dword `first` on: their low halves are the block's first 16 integers, the high halves the
+// others.
 //   put(group, integers, which of the block's eight groups)
 HWY_INLINE void unpack_nibbles(auto& rows, int first, std::int64_t block, auto&& put) {
   Int bytes[4];
@@ -19,14 +20,14 @@ HWY_INLINE void unpack_nibbles(auto& rows, int first, std::int64_t block, auto&&
   }
 }
 
-// Likewise, of indices into a table of integers, 128 more than they are.
+// Unpacks such a block of indices into a table of integers; the table holds them plus 128.
 HWY_INLINE void unpack_wide_nibbles(auto& rows, int first, std::int64_t block, const std::uint8_t (&table)[16],
                                     auto& out) {
   unpack_nibbles(rows, first, block,
                  [&](std::int64_t group, Int x, int) { out.put_wide(group, Vectors::lookup(table, x)); });
 }
 
-// Scale i of a chunk of 256 weights whose integer scales are d times as much.
+// Sets scale i of a chunk of 256 weights: an integer times d.
 HWY_INLINE void unpack_integer_scale(auto& out, int i, Int scale, Float d) {
   if constexpr (kHasWords) {
     out.set_word_scale(i, in_both_words(scale));
@@ -35,7 +36,7 @@ HWY_INLINE void unpack_integer_scale(auto& out, int i, Int scale, Float d) {
   }
 }
 
-// Those of the halves of a block.
+// Sets the two scales of a block that has one for each half.
 template <class Format>
 HWY_INLINE void unpack_half_scales(auto& out, int block, Int low, Int high, Float d) {
   unpack_integer_scale(out, 2 * block, low, d);
@@ -47,13 +48,14 @@ HWY_INLINE void unpack_half_scales(auto& out, int block, Int low, Int high, Floa
 }
 
 template <WeightBlocks blocks>
+// The properties of a format with one scale for each block of 32 weights; other formats override them.
 struct OneScale {
   static constexpr WeightBlocks kBlocks = blocks;
-  static constexpr bool kHalves = false;            // a scale for each half block
-  static constexpr bool kHasIntegerScales = false;  // times one number for 256 weights
+  static constexpr bool kHalves = false;            // there is a scale for each half block
+  static constexpr bool kHasIntegerScales = false;  // scales are integers times one number for 256 weights
   static constexpr bool kHasMinimum = false;
-  static constexpr int kOffsetShift = 0;  // the offset is 2 to the power of it; 0: none
-  static constexpr int kOpenBlocks = 1;   // whose integers come in turn
+  static constexpr int kOffsetShift = 0;  // the offset is 2 to the power of this; 0: none
+  static constexpr int kOpenBlocks = 1;   // blocks whose integers come in turn
 };
 
 struct Q4_0 : OneScale<WeightBlocks::kQ4_0> {
@@ -83,7 +85,7 @@ struct Q4_1 : OneScale<WeightBlocks::kQ4_1> {
   }
 };
 
-// Bits [4 i, 4 i + 4) of x, as the fifth bits of four bytes.
+// Returns bits [4 i, 4 i + 4) of x as the fifth bits of four bytes.
 HWY_INLINE Int fifth_bits(Int x, int i) {
   const Int bits = masked_right(x, 4 * i, 0x0F);
   const Int pairs = Vectors::bit_or(bits, Vectors::shift_left(bits, 7));
@@ -143,7 +145,7 @@ struct Q8_0 : OneScale<WeightBlocks::kQ8_0> {
 
 struct IQ4_NL : OneScale<WeightBlocks::kIQ4_NL> {
   static constexpr int kMaxInteger = 255, kOffsetShift = 7;
-  // The values, 128 more.
+  // The format's values plus 128.
   alignas(16) static constexpr std::uint8_t kTable[16] = {1,   24,  45,  63,  79,  93,  106, 118,
                                                           129, 141, 153, 166, 181, 197, 217, 241};
   template <class Rows, class Out>
@@ -160,7 +162,7 @@ struct IQ4_XS : OneScale<WeightBlocks::kIQ4_XS> {
   static constexpr int kMaxInteger = 255, kOffsetShift = 7;
   template <class Rows, class Out>
   HWY_INLINE static void unpack(Rows& rows, std::int64_t /*n_blocks*/, Out& out) {
-    Int head[4];  // half scale, 8 x 2 high bits of the blocks' scales; 8 x 4 low bits
+    Int head[4];  // float16 scale, 8 x 2 high bits of the blocks' scales; 8 x 4 low bits
     rows.load(0, head);
     const Float d = Vectors::halves(head[0]);
     for (int b = 0; b < kPanelBlocks; ++b) {
@@ -177,20 +179,20 @@ struct IQ4_XS : OneScale<WeightBlocks::kIQ4_XS> {
 
 struct MXFP4 : OneScale<WeightBlocks::kMXFP4> {
   static constexpr int kMaxInteger = 28, kOffsetShift = 4;
-  // Twice the values of a float of 4 bits, 16 more.
+  // Twice the values of a float of 4 bits, plus 16.
   alignas(16) static constexpr std::uint8_t kTable[16] = {16, 17, 18, 19, 20, 22, 24, 28, 16, 15, 14, 13, 12, 10, 8, 4};
   template <class Rows, class Out>
   HWY_INLINE static void unpack(Rows& rows, std::int64_t n_blocks, Out& out) {
     for (std::int64_t b = 0; b < n_blocks; ++b, rows.advance()) {
-      // The scale is 2 to the power of the byte less 128, as a float32: below 2 that is a subnormal number, and
-      // 0x200000 << byte; else its exponent is the byte less 1.
+      // The scale as a float32 is 2 to the power of the byte less 128. For bytes below 2 it is the subnormal number
+      // 0x200000 << byte; otherwise its exponent is the byte less 1.
       const Int exponent = masked(rows.lone(), 0xFF);
       const Int normal = Vectors::shift_left(Vectors::subtract(exponent, Vectors::set(1)), 23);
       const Int at_least_one = Vectors::max(exponent, Vectors::set(0));
       const Int one = masked(at_least_one, 1);
       const Int subnormal = Vectors::bit_or(Vectors::shift_left(one, 22),
                                             Vectors::shift_left(Vectors::bit_xor(one, Vectors::set(1)), 21));
-      // A byte of 0 gives a negative number, 1 gives 0; every other is more than the subnormal ones.
+      // For a byte of 0 `normal` is negative, for 1 it is 0; for every other it exceeds the subnormal ones.
       out.set_scale(b, Vectors::as_float(Vectors::max(normal, subnormal)));
       unpack_nibbles(rows, 0, b, [&](std::int64_t group, Int x, int) { out.put(group, Vectors::lookup(kTable, x)); });
       out.end_blocks(b, 1);
@@ -198,12 +200,12 @@ struct MXFP4 : OneScale<WeightBlocks::kMXFP4> {
   }
 };
 
-// The top two bits of every byte go above its four bits.
+// Puts the top two bits of every byte above its four bits.
 HWY_INLINE Int with_top_bits(Int nibbles, Int top) {
   return Vectors::bit_or(nibbles, Vectors::shift_left(masked_right(top, 6, 0x03030303), 4));
 }
 
-// 8 scales and 8 minima of 6 bits in 12 bytes, as q4_K and q5_K have them.
+// Unpacks 8 scales and 8 minima of 6 bits from 12 bytes, the layout of q4_K and q5_K.
 HWY_INLINE void unpack_k_scales(const Int (&head)[4], auto& out) {
   const Float d = Vectors::halves(head[0]);
   const Float d_min = Vectors::multiply(high_half(head[0]), Vectors::set_float(-1.0F));

@@ -1,5 +1,5 @@
-// A panel: so many weight rows as a vector has lanes, unpacked to integers of 8 bits, four neighbours of a row to a
-// lane. Behind Vectors, as all that int8_product-inl.h includes.
+// A panel holds as many weight rows as a vector has lanes, unpacked to integers of 8 bits, with four neighbours of a
+// row in a lane. Included after Vectors is defined, as everything that int8_product-inl.h includes.
 #pragma once
 
 #include "kernels/products/int8_rows-inl.h"
@@ -7,17 +7,17 @@
 namespace winnow::kernels {
 namespace {
 
-inline constexpr std::int64_t kPanelBlocks = kChunkBlocks;  // of 32 weights: what is unpacked at a time
+inline constexpr std::int64_t kPanelBlocks = kChunkBlocks;  // blocks of 32 weights that are unpacked at a time
 
-// Where products of bytes are 16-bit words, integers above 127 are words, and integer scales are taken while words are
-// widened.
+// Where products of bytes are words of 16 bits, integers above 127 are unpacked as words, and integer scales are
+// applied while words are widened.
 inline constexpr bool kHasWords = Vectors::kDotSaturates;
 template <class Format>
 inline constexpr bool kIsOfWords = kHasWords&& Format::kMaxInteger > 127;
 template <class Format>
 inline constexpr bool kScalesWords = kHasWords&& Format::kHasIntegerScales;
 
-// Integers above 127 come 128 more than they are; where words or signed bytes are multiplied they have no offset.
+// Integers above 127 are unpacked with 128 added; where words or signed bytes are multiplied they have no offset.
 template <class Format>
 inline constexpr bool kHasOffset =
     Format::kOffsetShift != 0 && !((kHasWords || Vectors::kDotIsSigned) && Format::kMaxInteger > 127);
@@ -36,7 +36,7 @@ HWY_INLINE Int with_other_sign(Int bytes) {
 }
 HWY_INLINE Float high_half(Int x) { return Vectors::halves(Vectors::shift_right(x, 16)); }
 
-// The products of so many groups of four fit into 16 bits and have one scale: a power of two.
+// The number of groups of four whose products fit into 16 bits and share a scale: a power of two.
 template <class Format>
 inline constexpr int kProductsOfAWord =
     std::min(Format::kHalves ? 4 : 8,
@@ -45,16 +45,17 @@ inline constexpr int kProductsOfAWord =
 
 HWY_INLINE Int in_both_words(Int x) { return Vectors::bit_or(masked(x, 0xFFFF), Vectors::shift_left(x, 16)); }
 
-// weight = scale * (integer - offset) + minimum; with kScalesWords factor * scale * (integer - offset) + minimum.
-// What a format's blocks are unpacked into (int8_formats-inl.h); StreamedProducts is another.
+// A panel of unpacked weights: weight = scale * (integer - offset) + minimum; with kScalesWords factor * scale *
+// (integer - offset) + minimum. Formats unpack into it (int8_formats-inl.h), or into StreamedProducts.
 struct Panel {
   // [four weights][lane][weight]; of words [four weights][first and third, second and fourth][lane][weight]
   alignas(64) std::uint8_t q[kPanelBlocks * 8 * (kHasWords ? 2 : 1)][4 * kLanes];
-  // By block, or by half block. With kScalesWords integers, in both words of a lane.
+  // By block, or by half block. With kScalesWords the scales are integers, in both words of a lane.
   alignas(64) float scales[kPanelBlocks * 2][kLanes];
   union {
-    alignas(64) float minima[kPanelBlocks * 2][kLanes];  // likewise
-    // With kScalesWords, of formats by half blocks: by block, of its halves in a word each, times the offset.
+    alignas(64) float minima[kPanelBlocks * 2][kLanes];  // by block, or by half block
+    // With kScalesWords, for formats with scales by half blocks: by block, the scales of its halves in a word each,
+    // times the offset.
     alignas(64) std::int32_t offset_scales[kPanelBlocks][kLanes];
   };
   alignas(64) float factors[kLanes];
@@ -62,14 +63,14 @@ struct Panel {
   HWY_INLINE void set_scale(std::int64_t i, Float scale) { Vectors::store_float(scales[i], scale); }
   HWY_INLINE void set_minimum(std::int64_t i, Float minimum) { Vectors::store_float(minima[i], minimum); }
 
-  // Of scales that are integers times d, for a chunk of 256 weights; what follows with kScalesWords.
+  // Set the factor d of integer scales for a chunk of 256 weights, and, with kScalesWords, these scales.
   HWY_INLINE void set_factor(Float d) { Vectors::store_float(factors, d); }
   HWY_INLINE void set_word_scale(int i, Int words) { Vectors::store(scales[i], words); }
   HWY_INLINE void set_offset_scales(int block, Int words) { Vectors::store(offset_scales[block], words); }
 
-  // Weights [4 group, 4 group + 4) of every row.
+  // Stores weights [4 group, 4 group + 4) of every row.
   HWY_INLINE void put(std::int64_t group, Int integers) { Vectors::store(q[group], integers); }
-  // Likewise, 128 more than they are.
+  // Stores such weights that have 128 added.
   template <class V = Vectors>
   HWY_INLINE void put_wide(std::int64_t group, Int x) {
     if constexpr (kHasWords) {
@@ -80,7 +81,7 @@ struct Panel {
       put(group, Vectors::kDotIsSigned ? with_other_sign(x) : x);
     }
   }
-  // Behind all integers of blocks [first, first + n), or of a half of each (0, 1).
+  // Called after all integers of blocks [first, first + n), or of half 0 or 1 of each.
   HWY_INLINE void end_blocks(std::int64_t /*first*/, int /*n*/) {}
   HWY_INLINE void end_halves(std::int64_t /*first*/, int /*n*/, int /*half*/) {}
 };

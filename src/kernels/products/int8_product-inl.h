@@ -1,6 +1,6 @@
 // Products of panels (int8_panels-inl.h) with rows quantised to 8 bits. A panel of weights is unpacked once for
-// kMostRows rows, a chunk of its columns after the other, so that it is in the nearest cache while the rows are
-// multiplied with it. Included by the files for one instruction set, behind Vectors.
+// kMostRows rows, one chunk of columns after the other, so that it is in the nearest cache while the rows are
+// multiplied with it. Included by the file of each instruction set after Vectors is defined.
 #pragma once
 
 #include "kernels/products/int8_formats-inl.h"
@@ -11,8 +11,8 @@
 namespace winnow::kernels {
 namespace {
 
-inline constexpr int kPanels = 2;               // that are multiplied at once
-inline constexpr std::int64_t kMostRows = 512;  // that a panel is unpacked for: their sums and chunks stay in the cache
+inline constexpr int kPanels = 2;               // panels that are multiplied at once
+inline constexpr std::int64_t kMostRows = 512;  // rows that a panel is unpacked for: sums and chunks stay in the cache
 
 template <class Format>
 inline constexpr int kMostTileRows = Format::kHalves ? Vectors::kHalvesTileRows : Vectors::kTileRows;
@@ -30,7 +30,8 @@ inline void multiply_rows(int n_rows, const Panel* panels, std::int64_t n_blocks
   }
 }
 
-// kColumns panels, the first from weight row `begin` on, with rows [first_row, first_row + n_rows), at most kMostRows.
+// Multiplies kColumns panels, the first from weight row `begin` on, with rows [first_row, first_row + n_rows), at most
+// kMostRows.
 //   y: [n_rows][y_stride]
 template <class Format, class Rows, int kColumns>
 void multiply_panels(const ProductTask& task, std::int64_t begin, std::int64_t first_row, std::int64_t n_rows, float* y,
@@ -38,7 +39,7 @@ void multiply_panels(const ProductTask& task, std::int64_t begin, std::int64_t f
   constexpr const WeightBlocksInfo& info = weight_blocks_info(Format::kBlocks);
   constexpr std::int64_t kStride = kColumns * kLanes;
   Panel panels[kColumns];
-  alignas(64) float sums[kMostRows * kStride];  // side by side: rows of y may share a few sets of the cache
+  alignas(64) float sums[kMostRows * kStride];  // contiguous: rows of y may share a few sets of the cache
   std::fill_n(sums, n_rows * kStride, 0.0F);
   const std::int64_t n_blocks = task.n_in / kRowBlock;
   const std::byte* first = task.weights + static_cast<std::size_t>(begin) * task.weight_stride;
@@ -51,7 +52,7 @@ void multiply_panels(const ProductTask& task, std::int64_t begin, std::int64_t f
     const std::int64_t n = std::min(kPanelBlocks, n_blocks - block);
     const std::size_t bytes_before = static_cast<std::size_t>(block * kRowBlock / info.n_weights) * info.n_bytes;
     const std::size_t bytes = static_cast<std::size_t>(n * kRowBlock / info.n_weights) * info.n_bytes;
-    // Of the panels that come next as many bytes are sent for as are read here. Behind the last weights it does no
+    // As many bytes of the next panels are prefetched as are read here. Beyond the last weights a prefetch does no
     // harm.
     const std::byte* from = next + kColumns * kLanes * bytes_before;
     ReadAhead ahead{from, from + kColumns * kLanes * bytes, to_first_level};
@@ -68,8 +69,8 @@ void multiply_panels(const ProductTask& task, std::int64_t begin, std::int64_t f
   for (std::int64_t r = 0; r < n_rows; ++r) std::copy_n(sums + r * kStride, kStride, y + r * y_stride);
 }
 
-// The task's weight rows with rows [first_row, first_row + n_rows).
-//   y: of the first of them
+// Multiplies the task's weight rows with rows [first_row, first_row + n_rows).
+//   y: the result of the first of these rows
 template <class Format, class Rows>
 void multiply_some(const ProductTask& task, std::int64_t first_row, std::int64_t n_rows, float* y) {
   std::int64_t i = task.first;
@@ -80,7 +81,7 @@ void multiply_some(const ProductTask& task, std::int64_t first_row, std::int64_t
     multiply_panels<Format, Rows, 1>(task, i, first_row, n_rows, y + i, task.y_stride);
   }
   if (i == task.last) return;
-  // The rest shares a panel with weight rows before or behind it, or with copies.
+  // The remaining weight rows share a panel with rows before or after them, or with copies.
   ProductTask rest = task;
   std::vector<std::byte> copies;
   std::int64_t begin = std::min(i, task.n_out - kLanes);

@@ -1,5 +1,6 @@
-// Where a vector takes the same place of its weight rows from: rows as the file has them, one behind the other, or
-// interleaved ones (interleaved_rows.h). Behind Vectors, as all that int8_product-inl.h includes.
+// How a vector loads the same place of several weight rows: from rows in the file's order, one after the other, or from
+// interleaved rows (interleaved_rows.h). Included after Vectors is defined, as everything that int8_product-inl.h
+// includes.
 #pragma once
 
 #include "kernels/products/interleaved_rows.h"
@@ -11,9 +12,8 @@ using Int = Vectors::Int;
 using Float = Vectors::Float;
 inline constexpr int kLanes = Vectors::kLanes;
 
-// Weights that are sent for a few lines at a time: the core has few lines on their way at once, and more of them hold
-// up every other read.
-// (Ahead of read_ahead.h counts its lines: q4_K took up to a tenth longer with it.)
+// Prefetches weights a few lines at a time: a core has few lines on their way at once, and more of them hold up every
+// other read. (Ahead of read_ahead.h counts its lines: q4_K took up to a tenth longer with it.)
 struct ReadAhead {
   const std::byte *next, *last;
   bool to_first_level;
@@ -24,7 +24,7 @@ struct ReadAhead {
   }
 };
 
-// out[i]: bytes [4 i, 4 i + 4) of every row. Reads 16 bytes of each.
+// Sets out[i] to bytes [4 i, 4 i + 4) of every row; reads 16 bytes of each.
 HWY_INLINE void load_16(const std::byte* row, std::size_t stride, Int (&out)[4]) {
   const Int a = Vectors::every_fourth(row, stride);
   const Int b = Vectors::every_fourth(row + stride, stride);
@@ -38,7 +38,7 @@ HWY_INLINE void load_16(const std::byte* row, std::size_t stride, Int (&out)[4])
   out[3] = Vectors::high_64(ab_high, cd_high);
 }
 
-// A place of kLanes rows: a block, of which `load` and `lone` read.
+// A block of each of kLanes rows in the file's order, which `load` and `lone` read.
 template <WeightBlocks blocks>
 class FileRows {
  public:
@@ -48,18 +48,18 @@ class FileRows {
         stride_(task.weight_stride),
         ahead_(ahead) {}
 
-  // out[i]: dword first + i of the block, of every row. first + 3 is one of the block's.
+  // Sets out[i] to dword first + i of the block of every row. first + 3 is within the block.
   HWY_INLINE void load(int first, Int (&out)[4]) {
     ahead_.send_for(4);
     load_16(row_ + kInfo.n_head + 4 * first, stride_, out);
   }
   HWY_INLINE Int dword(int i) const {
-    constexpr int kLast = static_cast<int>(kInfo.n_bytes / 4) - 4;  // from here 16 bytes can be read
+    constexpr int kLast = static_cast<int>(kInfo.n_bytes / 4) - 4;  // the last dword from which 16 bytes can be read
     Int out[4];
     load_16(row_ + kInfo.n_head + 4 * std::min(i, kLast), stride_, out);
     return out[i - std::min(i, kLast)];
   }
-  // The word or byte that is in no dword; what is above it is not zero.
+  // Returns the word or byte that is in no dword; the bits above it are not zero.
   HWY_INLINE Int lone() const {
     Int bytes[4];
     load_16(kInfo.n_head > 0 ? row_ : row_ + kInfo.n_bytes - 16, stride_, bytes);

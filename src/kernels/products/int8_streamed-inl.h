@@ -1,5 +1,5 @@
 // Products of interleaved weights with the few rows of a step of decoding: integers are multiplied as they are unpacked
-// and never stored. A result takes the steps of a tile (int8_tiles-inl.h): the same bits.
+// and never stored. A result takes the same steps as in a tile (int8_tiles-inl.h), so it has the same bits.
 #pragma once
 
 #include "kernels/products/int8_formats-inl.h"
@@ -8,15 +8,15 @@
 namespace winnow::kernels {
 namespace {
 
-inline constexpr std::ptrdiff_t kStreamAhead = 16384;  // bytes of weights that are on their way
+inline constexpr std::ptrdiff_t kStreamAhead = 16384;  // the distance of the prefetch in bytes of weights
 
-// What a chunk's blocks are unpacked into: products with kRows rows, added to totals.
+// Receives a chunk's unpacked blocks and adds their products with kRows rows to totals.
 template <class Format, int kRows, class V = Vectors>
 class StreamedProducts {
  public:
   using Totals = Float[kRows];
 
-  // rows: [kRows][n_blocks] of the chunk
+  // Begins a chunk. rows: [kRows][n_blocks], its blocks.
   HWY_INLINE StreamedProducts(const RowBlock* rows, std::int64_t n_blocks, Totals& totals)
       : rows_(rows), n_blocks_(n_blocks), totals_(totals) {
 #pragma GCC unroll 4
@@ -84,7 +84,7 @@ class StreamedProducts {
   }
 
   HWY_INLINE void end_halves(std::int64_t first, int n, int half) {
-    if (kScalesWords<Format> && half == 0) return;  // its scales are in the sums
+    if (kScalesWords<Format> && half == 0) return;  // the first half's scales are already in the sums
 #pragma GCC unroll 4
     for (std::int64_t block = first; block < first + n; ++block) {
       const std::int64_t slot = block % kSlots;
@@ -112,7 +112,7 @@ class StreamedProducts {
     }
   }
 
-  // Behind a chunk's last block.
+  // Called after a chunk's last block.
   HWY_INLINE void end_chunk() {
     if constexpr (!kScalesWords<Format>) return;
 #pragma GCC unroll 4
@@ -133,11 +133,11 @@ class StreamedProducts {
 
  private:
   static constexpr int kSlots = Format::kOpenBlocks;
-  // A format of blocks of 32 weights has the scales of one at a time.
+  // A format with blocks of 32 weights needs the scale of one block at a time.
   static constexpr std::int64_t at(std::int64_t i) { return kSlots == 1 ? 0 : i; }
 
   HWY_INLINE const RowBlock& row(int r, std::int64_t block) const { return rows_[r * n_blocks_ + block]; }
-  // What words are multiplied by as they are widened.
+  // Returns the scale that words are multiplied by as they are widened.
   HWY_INLINE Int word_scale(std::int64_t group) const {
     if constexpr (!kScalesWords<Format>) return V::set(0x00010001);
     return word_scales_[Format::kHalves ? group / 4 : group / 8];
@@ -149,7 +149,7 @@ class StreamedProducts {
     total = V::multiply_add(minima_[2 * block], V::set_float(x.sum_low), total);
     total = V::multiply_add(minima_[2 * block + 1], V::set_float(x.sum_high), total);
   }
-  // Without what the offset adds to every product.
+  // Returns a block's sum of products less what the offset adds to it.
   HWY_INLINE Float difference(std::int64_t block, int r, std::int32_t negative) const {
     Int sum = sums_[block % kSlots][r];
     if constexpr (kHasOffset<Format>) {
@@ -169,12 +169,12 @@ class StreamedProducts {
   Int words_[kSlots][2][kRows];
   Float scaled_[kSlots][kRows];
   Float scales_[2 * kPanelBlocks], minima_[2 * kPanelBlocks];
-  // With kScalesWords.
+  // These are used with kScalesWords.
   Int word_scales_[2 * kPanelBlocks], offset_scales_[kPanelBlocks];
   Float factor_, of_chunk_[kRows];
 };
 
-// The task's weight rows, interleaved, with its kRows rows.
+// Multiplies the task's interleaved weight rows with its kRows rows.
 template <class Format, int kRows>
 HWY_NOINLINE void multiply_streamed(const ProductTask& task) {
   constexpr int kColumns = kInterleavedRows / kLanes;
@@ -183,7 +183,7 @@ HWY_NOINLINE void multiply_streamed(const ProductTask& task) {
   const auto row = [&](std::int64_t i) { return task.weights + static_cast<std::size_t>(i) * row_bytes; };
   const bool to_first_level = fetches_to_first_level();
   for (std::int64_t i = task.first; i < task.last; i += kInterleavedRows) {
-    // Behind the task's weights those that come next; where nobody knows them it does no harm.
+    // After the task's weights the next ones are prefetched; where they are unknown the prefetch does no harm.
     const std::byte* from = row(i) + kStreamAhead;
     if (from >= row(task.last) && task.next != nullptr) from = task.next + (from - row(task.last));
     ReadAhead ahead{from, from + kInterleavedRows * row_bytes, to_first_level};
@@ -197,7 +197,7 @@ HWY_NOINLINE void multiply_streamed(const ProductTask& task) {
     }
     for (std::int64_t block = 0; block < n_blocks; block += kPanelBlocks) {
       const std::int64_t n = std::min(kPanelBlocks, n_blocks - block);
-      // All lanes of what was fetched, before what comes next.
+      // All lanes of the fetched memory are used before the next part.
 #pragma GCC unroll 2
       for (int c = 0; c < kColumns; ++c) {
         StreamedProducts<Format, kRows> products(task.rows.at(task.first_row, block, n), n, totals[c]);

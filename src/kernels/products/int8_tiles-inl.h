@@ -1,5 +1,6 @@
-// Tiles: a few rows quantised to 8 bits with one or two panels (int8_panels-inl.h), whose sums the registers hold.
-// Lanes are weight rows: nothing is added across a vector, and a result's steps are the same for any number of rows.
+// Products of tiles: a few rows quantised to 8 bits with one or two panels (int8_panels-inl.h), whose sums fit the
+// registers. Lanes are weight rows: nothing is added across a vector, and a result takes the same steps for any number
+// of rows.
 #pragma once
 
 #include "kernels/products/int8_panels-inl.h"
@@ -13,7 +14,7 @@ HWY_INLINE Int broadcast_four(const void* from) {
   return Vectors::set(bits);
 }
 
-// Rows as products of words take them: of every four numbers the first and the third, then the others.
+// Rows in the order of products of words: of every four numbers the first and the third, then the others.
 template <int kRows>
 struct WordRows {
   alignas(64) std::int16_t words[kRows][kPanelBlocks][2][kRowBlock / 2];
@@ -35,7 +36,7 @@ struct NoWordRows {
   NoWordRows(const RowBlock*, std::int64_t) {}
 };
 
-// Adds the products of block b to sums.
+// Adds the products of words of block b to sums.
 template <int kRows, int kColumns, class V = Vectors>
 HWY_INLINE void add_products_of_words(const Panel* panels, std::int64_t b, const WordRows<kRows>& rows,
                                       Int (&sums)[kRows][kColumns]) {
@@ -56,8 +57,8 @@ HWY_INLINE void add_products_of_words(const Panel* panels, std::int64_t b, const
   }
 }
 
-// Adds the products of pairs of rows as those of matrices: of two weight rows by eight weights, with two rows by eight
-// numbers. An odd row is left.
+// Adds the products of pairs of rows, computed as products of matrices: two weight rows by eight weights with two rows
+// by eight numbers. An odd row is left out.
 template <int kGroups, int kRows, int kColumns, class V = Vectors>
 HWY_INLINE void add_products_of_pairs(const Panel* panels, std::int64_t first, const RowBlock* const (&rows)[kRows],
                                       int offset, Int (&sums)[kRows][kColumns]) {
@@ -96,8 +97,8 @@ HWY_INLINE void add_products_of_pairs(const Panel* panels, std::int64_t first, c
   }
 }
 
-// Adds the products of four weights, groups [first, first + kGroups), to sums; with kScalesWords times their scale, of
-// which the groups have one.
+// Adds the products of groups [first, first + kGroups) of four weights to sums; with kScalesWords times the scale that
+// these groups share.
 template <class Format, int kGroups, int kRows, int kColumns, class V = Vectors>
 HWY_INLINE void add_products(const Panel* panels, std::int64_t first, const RowBlock* const (&rows)[kRows], int offset,
                              Int (&sums)[kRows][kColumns]) {
@@ -145,8 +146,8 @@ HWY_INLINE void add_products(const Panel* panels, std::int64_t first, const RowB
   }
 }
 
-// A tile of a format with kScalesWords: scales and offsets are taken in integers, and a block of 32 numbers is
-// converted once.
+// Multiplies a tile of a format with kScalesWords: scales and offsets are applied to integers, and a block of 32
+// numbers is converted to float32 once.
 template <class Format, int kRows, int kColumns, class V = Vectors>
 HWY_NOINLINE void multiply_tile_of_integer_scales(const Panel* panels, std::int64_t n_blocks, const RowBlock* rows,
                                                   float* sums) {
@@ -219,7 +220,7 @@ HWY_NOINLINE void multiply_tile_of_integer_scales(const Panel* panels, std::int6
   }
 }
 
-// Adds kColumns panels' products with kRows rows over n_blocks blocks to sums [kRows][kColumns * kLanes].
+// Adds the products of kColumns panels with kRows rows over n_blocks blocks to sums [kRows][kColumns * kLanes].
 //   rows: [kRows][n_blocks]
 template <class Format, int kRows, int kColumns>
 HWY_NOINLINE void multiply_tile(const Panel* panels, std::int64_t n_blocks, const RowBlock* rows, float* sums) {
@@ -235,7 +236,7 @@ HWY_NOINLINE void multiply_tile(const Panel* panels, std::int64_t n_blocks, cons
   const std::conditional_t<kIsOfWords<Format>, WordRows<kRows>, NoWordRows> words(rows, n_blocks);
   for (std::int64_t b = 0; b < n_blocks; ++b) {
     Int integers[kRows][kColumns];
-    // What the offset adds to every product is taken away beforehand.
+    // Sums begin at minus what the offset adds to them.
     const auto begin = [&](std::int32_t(RowBlock::*negative)) {
 #pragma GCC unroll 8
       for (int r = 0; r < kRows; ++r) {

@@ -1,11 +1,11 @@
-// Vectors of 256 bits for int8_product-inl.h, but for the product of bytes: int8_product_avx2.cc and
-// int8_product_avx_vnni.cc have one each.
+// Vectors of 256 bits for int8_product-inl.h, without the product of bytes: int8_product_avx2.cc and
+// int8_product_avx_vnni.cc define one each.
 #pragma once
 
 namespace winnow::kernels {
 namespace {
 
-// Vectors of one dword for each of 8 weight rows.
+// Vectors with one dword for each of 8 weight rows.
 struct Vectors256 {
   using Int = __m256i;
   using Float = __m256;
@@ -16,7 +16,7 @@ struct Vectors256 {
   static Int set(std::int32_t x) { return _mm256_set1_epi32(x); }
   static Int load(const void* from) { return _mm256_load_si256(static_cast<const __m256i*>(from)); }
   static Int load_any(const void* from) { return _mm256_loadu_si256(static_cast<const __m256i*>(from)); }
-  // One for each lane.
+  // Load one word or byte for each lane.
   static Int load_words(const void* from) {
     return _mm256_cvtepu16_epi32(_mm_loadu_si128(static_cast<const __m128i*>(from)));
   }
@@ -39,7 +39,7 @@ struct Vectors256 {
   static Int high_32(Int a, Int b) { return _mm256_unpackhi_epi32(a, b); }
   static Int low_64(Int a, Int b) { return _mm256_unpacklo_epi64(a, b); }
   static Int high_64(Int a, Int b) { return _mm256_unpackhi_epi64(a, b); }
-  // 16 bytes of every fourth row, one row behind the other.
+  // Loads 16 bytes of every fourth row.
   static Int every_fourth(const std::byte* row, std::size_t stride) {
     const auto at = [&](std::size_t i) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(row + i * stride)); };
     return _mm256_inserti128_si256(_mm256_castsi128_si256(at(0)), at(4), 1);
@@ -52,14 +52,14 @@ struct Vectors256 {
   static Float as_float(Int x) { return _mm256_castsi256_ps(x); }
   static Float multiply(Float a, Float b) { return _mm256_mul_ps(a, b); }
   static Float multiply_add(Float a, Float b, Float c) { return _mm256_fmadd_ps(a, b, c); }
-  // The float16 in the low half of every lane.
+  // Converts the float16 in the low half of every lane.
   static Float halves(Int x) {
     const Int words = _mm256_and_si256(x, _mm256_set1_epi32(0xFFFF));
     const Int packed = _mm256_permute4x64_epi64(_mm256_packus_epi32(words, words), 0b1000);
     return _mm256_cvtph_ps(_mm256_castsi256_si128(packed));
   }
 
-  // 16 numbers: the largest absolute one; as integers, to memory, and their sum.
+  // Return the largest absolute value of 16 numbers; and store them as integers and return the sum of these.
   static float max_16(const float* x) {
     const __m256 sign = _mm256_set1_ps(-0.0F);
     const __m256 most =

@@ -4,13 +4,13 @@
 namespace winnow::kernels {
 namespace {
 
-// Vectors of one dword for each of 16 weight rows.
+// Vectors with one dword for each of 16 weight rows.
 struct Vectors512 {
   using Int = __m512i;
   using Float = __m512;
   static constexpr int kLanes = 16;
-  static constexpr int kTileRows = 6;  // rows that are multiplied at once with two panels: what the registers hold
-  static constexpr int kHalvesTileRows = 5;  // of formats with scales of half blocks, which take a register more a sum
+  static constexpr int kTileRows = 6;  // rows that are multiplied at once with two panels: all that fit the registers
+  static constexpr int kHalvesTileRows = 5;  // rows for scales of half blocks, which take one more register a sum
   static constexpr int kStreamedRows = 4;    // rows that are multiplied at once with one unpacked vector
   static constexpr bool kDotSaturates = false;
   static constexpr bool kDotIsSigned = false;
@@ -19,7 +19,7 @@ struct Vectors512 {
   static Int set(std::int32_t x) { return _mm512_set1_epi32(x); }
   static Int load(const void* from) { return _mm512_load_si512(from); }
   static Int load_any(const void* from) { return _mm512_loadu_si512(from); }
-  // One for each lane.
+  // Load one word or byte for each lane.
   static Int load_words(const void* from) {
     return _mm512_cvtepu16_epi32(_mm256_loadu_si256(static_cast<const __m256i*>(from)));
   }
@@ -44,7 +44,7 @@ struct Vectors512 {
   static Int high_32(Int a, Int b) { return _mm512_unpackhi_epi32(a, b); }
   static Int low_64(Int a, Int b) { return _mm512_unpacklo_epi64(a, b); }
   static Int high_64(Int a, Int b) { return _mm512_unpackhi_epi64(a, b); }
-  // 16 bytes of every fourth row, one row behind the other.
+  // Loads 16 bytes of every fourth row.
   static Int every_fourth(const std::byte* row, std::size_t stride) {
     const auto at = [&](std::size_t i) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(row + i * stride)); };
     __m512i x = _mm512_broadcast_i32x4(at(0));
@@ -52,7 +52,7 @@ struct Vectors512 {
     x = _mm512_mask_broadcast_i32x4(x, 0x0F00, at(8));
     return _mm512_mask_broadcast_i32x4(x, 0xF000, at(12));
   }
-  // sum + the products of four bytes, u unsigned.
+  // Returns sum + the products of four bytes in every lane, u unsigned.
   static Int dot(Int sum, Int u, Int s) { return _mm512_dpbusd_epi32(sum, u, s); }
 
   static Float set_float(float x) { return _mm512_set1_ps(x); }
@@ -62,10 +62,10 @@ struct Vectors512 {
   static Float as_float(Int x) { return _mm512_castsi512_ps(x); }
   static Float multiply(Float a, Float b) { return _mm512_mul_ps(a, b); }
   static Float multiply_add(Float a, Float b, Float c) { return _mm512_fmadd_ps(a, b, c); }
-  // The float16 in the low half of every lane.
+  // Converts the float16 in the low half of every lane.
   static Float halves(Int x) { return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(x)); }
 
-  // 16 numbers: the largest absolute one; as integers, to memory, and their sum.
+  // Return the largest absolute value of 16 numbers; and store them as integers and return the sum of these.
   static float max_16(const float* x) { return _mm512_reduce_max_ps(_mm512_abs_ps(_mm512_loadu_ps(x))); }
   static std::int32_t quantise_16(const float* x, float inverse, std::int8_t* q) {
     const __m512i integers = _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_loadu_ps(x), _mm512_set1_ps(inverse)));

@@ -1,10 +1,10 @@
-// Vectors of 128 bits for int8_product-inl.h, of NEON with dot products of bytes.
+// Vectors of 128 bits for int8_product-inl.h, for NEON with dot products of bytes.
 #pragma once
 
 namespace winnow::kernels {
 namespace {
 
-// Vectors of one dword for each of 4 weight rows.
+// Vectors with one dword for each of 4 weight rows.
 struct VectorsNeon {
   using Int = int32x4_t;
   using Float = float32x4_t;
@@ -19,7 +19,7 @@ struct VectorsNeon {
   static Int set(std::int32_t x) { return vdupq_n_s32(x); }
   static Int load(const void* from) { return vld1q_s32(static_cast<const std::int32_t*>(from)); }
   static Int load_any(const void* from) { return bytes_as_int(vld1q_u8(static_cast<const std::uint8_t*>(from))); }
-  // One for each lane.
+  // Load one word or byte for each lane.
   static Int load_words(const void* from) {
     return vreinterpretq_s32_u32(vmovl_u16(vreinterpret_u16_u8(vld1_u8(static_cast<const std::uint8_t*>(from)))));
   }
@@ -32,7 +32,7 @@ struct VectorsNeon {
   static Int bit_and(Int a, Int b) { return vandq_s32(a, b); }
   static Int bit_or(Int a, Int b) { return vorrq_s32(a, b); }
   static Int bit_xor(Int a, Int b) { return veorq_s32(a, b); }
-  // As the compilers' operators: the intrinsics want a constant, which n is only after inlining.
+  // Shifts use the compiler's operators: the intrinsics need a constant, which n becomes only after inlining.
   static Int shift_left(Int x, int n) { return vreinterpretq_s32_u32(vreinterpretq_u32_s32(x) << n); }
   static Int shift_right(Int x, int n) { return vreinterpretq_s32_u32(vreinterpretq_u32_s32(x) >> n); }
   static Int shift_right_signed(Int x, int n) { return x >> n; }
@@ -50,9 +50,9 @@ struct VectorsNeon {
   static Int high_64(Int a, Int b) {
     return vreinterpretq_s32_s64(vzip2q_s64(vreinterpretq_s64_s32(a), vreinterpretq_s64_s32(b)));
   }
-  // 16 bytes of every fourth row: of one.
+  // Loads 16 bytes of one row, the only one of four lanes' every fourth.
   static Int every_fourth(const std::byte* row, std::size_t /*stride*/) { return load_any(row); }
-  // sum + the products of four bytes.
+  // Returns sum + the products of four bytes in every lane.
   static Int dot(Int sum, Int a, Int b) { return vdotq_s32(sum, vreinterpretq_s8_s32(a), vreinterpretq_s8_s32(b)); }
 
   static Float set_float(float x) { return vdupq_n_f32(x); }
@@ -62,10 +62,10 @@ struct VectorsNeon {
   static Float as_float(Int x) { return vreinterpretq_f32_s32(x); }
   static Float multiply(Float a, Float b) { return vmulq_f32(a, b); }
   static Float multiply_add(Float a, Float b, Float c) { return vfmaq_f32(c, a, b); }
-  // The float16 in the low half of every lane.
+  // Converts the float16 in the low half of every lane.
   static Float halves(Int x) { return vcvt_f32_f16(vreinterpret_f16_u16(vmovn_u32(vreinterpretq_u32_s32(x)))); }
 
-  // 16 numbers: the largest absolute one; as integers, to memory, and their sum.
+  // Return the largest absolute value of 16 numbers; and store them as integers and return the sum of these.
   static float max_16(const float* x) {
     const auto at = [&](int i) { return vabsq_f32(vld1q_f32(x + 4 * i)); };
     return vmaxvq_f32(vmaxq_f32(vmaxq_f32(at(0), at(1)), vmaxq_f32(at(2), at(3))));

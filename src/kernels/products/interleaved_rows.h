@@ -1,10 +1,9 @@
-// Sixteen rows of a quantised weight matrix side by side: a vector then takes the same place of every row with one
-// load, where rows one behind the other are put in order first. The bytes are those of the file, as many, in another
-// order:
-//   of every block of the row the bytes of all rows that fill no dword (a scale); then of every block its dwords, of
-//   each dword that of all sixteen rows, in the order in which they are read (`dword_place`).
-// What is read in turn is fetched in turn, a fixed distance ahead: the bytes that many blocks share a line of come
-// before the dwords, since behind them they would be needed before that distance reaches them.
+// Interleaves sixteen rows of a quantised weight matrix: a vector then loads the same place of every row at once, while
+// rows one after the other must be put in order first. The bytes are the file's in another order:
+//   first, for every block of the row, the bytes of all rows that fill no dword (a scale); then, for every block, its
+//   dwords in the order in which they are read (`dword_place`), each for all sixteen rows.
+// The bytes are prefetched in the order in which they are read, a fixed distance ahead. Those that fill no dword come
+// first: many blocks share a line of them, and after the dwords they would be needed before the prefetch reaches them.
 #pragma once
 
 #include <cstddef>
@@ -16,17 +15,18 @@ namespace winnow::kernels {
 
 inline constexpr std::int64_t kInterleavedRows = 16;
 
+// The layout of a weight matrix in memory.
 enum class WeightLayout { kRows, kInterleaved };
 
-// Where dword i of a block lies among its dwords: in the order in which int8_formats-inl.h reads them, so that the
-// processor sees a stream. Those that are read by fours lie one behind the other.
+// Returns the place of dword i of a block among its dwords: they are stored in the order in which int8_formats-inl.h
+// reads them, so that the processor sees a stream. Dwords that are read four at a time are adjacent.
 constexpr std::size_t dword_place(WeightBlocks blocks, std::size_t i) {
-  // Scales; of every half the high bits of 16 weights of four blocks, then the low ones of two and of two.
+  // Scales; for each half the high bits of 16 weights of four blocks, then the low bits of two blocks and of two more.
   constexpr std::size_t kQ6Fours[] = {2, 5, 3, 6, 8, 11, 9, 12, 1, 4, 7, 10, 0};
   switch (blocks) {
-    case WeightBlocks::kQ2_K:  // two scales for all stand behind the integers
+    case WeightBlocks::kQ2_K:  // two scales for all follow the integers
       return i < 4 ? i : i == 20 ? 4 : i + 1;
-    case WeightBlocks::kQ3_K:  // the scales, too
+    case WeightBlocks::kQ3_K:  // the scales follow the integers, too
       return i < 23 ? i + 4 : i - 23;
     case WeightBlocks::kQ6_K:
       return 4 * kQ6Fours[i / 4] + i % 4;
@@ -35,7 +35,7 @@ constexpr std::size_t dword_place(WeightBlocks blocks, std::size_t i) {
   }
 }
 
-// Where the dwords of a panel of sixteen rows are, and the bytes that fill none.
+// The places of the dwords of a panel of sixteen rows, and of the bytes that fill none.
 struct InterleavedPanel {
   InterleavedPanel(WeightBlocks blocks, std::int64_t n_in)
       : info(weight_blocks_info(blocks)), n_blocks(n_in / info.n_weights) {}
@@ -54,9 +54,9 @@ struct InterleavedPanel {
   static constexpr std::size_t kRows = kInterleavedRows;
 };
 
-// rows: sixteen, one behind the other -> panel; they do not overlap
+// Interleaves sixteen rows, one after the other in memory, into a panel; they must not overlap.
 void interleave(const InterleavedPanel& shape, const std::byte* rows, std::byte* panel);
-// Row `row` (0..15) of a panel as the file has it.
+// Writes row `row` (0..15) of a panel in the file's order.
 void interleaved_row(const InterleavedPanel& shape, const std::byte* panel, std::size_t row, std::byte* out);
 
 }  // namespace winnow::kernels

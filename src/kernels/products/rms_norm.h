@@ -3,8 +3,8 @@
 
 namespace winnow::kernels {
 
-// y [n] = x [n] / sqrt(mean of x^2 + eps), times weight [n] where that is not null; y may be x. The root is taken in
-// double: a result is off by its own roundings to float32, three of them, alone.
+// Computes y [n] = x [n] / sqrt(mean of x^2 + eps), times weight [n] unless that is null; y may be x. The root is taken
+// in double, so a result has the error of its three roundings to float32 alone.
 void rms_norm_row(const float* x, const float* weight, float eps, int n, float* y);
 
 }  // namespace winnow::kernels

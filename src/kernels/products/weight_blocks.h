@@ -1,4 +1,4 @@
-// Block formats of quantised weights, as GGUF files hold them.
+// The block formats of quantised weights in GGUF files.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,7 @@
 
 namespace winnow::kernels {
 
-// The formats of ggml that have products or conversions here; every other one is ggml's.
+// The formats of ggml that have products or conversions here; all others are left to ggml.
 enum class WeightBlocks {
   kQ4_0,
   kQ4_1,
@@ -25,12 +25,13 @@ enum class WeightBlocks {
   kMXFP4
 };
 
+// The sizes of a format.
 struct WeightBlocksInfo {
   WeightBlocks blocks;
   std::string_view name;   // ggml's
-  std::int64_t n_weights;  // of one block: a row's length is a multiple of it
+  std::int64_t n_weights;  // weights of one block: a row's length is a multiple of it
   std::size_t n_bytes;     // of one block
-  std::size_t n_head;      // bytes in front of its dwords; what else does not fill a dword is behind them
+  std::size_t n_head;      // bytes before its dwords; others that fill no dword come after them
 };
 
 inline constexpr WeightBlocksInfo kWeightBlocks[] = {
@@ -47,7 +48,7 @@ constexpr const WeightBlocksInfo& weight_blocks_info(WeightBlocks blocks) {
   return kWeightBlocks[static_cast<std::size_t>(blocks)];
 }
 
-// By ggml's name of the type ("q4_1"); nothing for one that is not here.
+// Returns the format with this name of ggml's ("q4_1"); nullopt for one that is not here.
 constexpr std::optional<WeightBlocks> weight_blocks(std::string_view ggml_name) {
   for (const WeightBlocksInfo& info : kWeightBlocks) {
     if (info.name == ggml_name) return info.blocks;

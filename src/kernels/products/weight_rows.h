@@ -1,4 +1,4 @@
-// Rows of quantised weight matrices, as GGUF files hold them, to bfloat16: what a prompt's products are taken in.
+// Converts rows of quantised weight matrices in GGUF files to bfloat16, for the products of a prompt.
 #pragma once
 
 #include <cstddef>
@@ -8,10 +8,10 @@
 
 namespace winnow::kernels {
 
-// Whether weight_row_to_bf16 has the format; the others go through ggml's own conversion.
+// Returns whether weight_row_to_bf16 has the format; the others use ggml's own conversion.
 bool converts_to_bf16(WeightBlocks blocks);
 
-// n weights, scaled in float32 and rounded to the nearest bfloat16, ties to even.
+// Converts n weights, scaled in float32 and rounded to the nearest bfloat16, ties to even.
 void weight_row_to_bf16(WeightBlocks blocks, const std::byte* src, std::uint16_t* dst, std::int64_t n);
 
 }  // namespace winnow::kernels

@@ -1,5 +1,5 @@
-// The kernels as anyone would write them down: scalar, double precision, everything stored. What the fast ones are
-// tested against; no part of the library.
+// Reference kernels in the plainest form: scalar, double precision, everything stored. The fast kernels are tested
+// against them; they are not part of the library.
 #pragma once
 
 #include <cstddef>
@@ -12,13 +12,13 @@
 
 namespace winnow::kernels::reference {
 
-// The numbers of one stored row.
+// Returns the n numbers of one stored row.
 std::vector<double> row(EntryType type, const std::byte* src, int n);
 
-// float16 as IEEE 754 says (nearest, ties to even), but for numbers beyond its range, which become its largest.
+// Returns x as float16 by IEEE 754 (nearest, ties to even), except that numbers beyond its range become its largest.
 std::uint16_t half_bits(double x);
 
-// Softmax weights of query row r, head g of the group over all entries (0: hidden), and their log-sum-exp.
+// The softmax weights of query row r and head g of the group over all entries (0: hidden), and their log-sum-exp.
 struct Weights {
   std::vector<double> a;  // [n_entries]
   double log_sum_exp;     // -inf: the row sees nothing
@@ -31,7 +31,7 @@ struct CausalResult {
 };
 CausalResult causal_attention(const AttentionShape& shape, const HeadEntries& entries, const QueryRows& rows);
 
-// Normalised: [n_group][value_dim].
+// Returns the normalised output, [n_group][value_dim].
 std::vector<double> decode_attention(const AttentionShape& shape, const DecodeSlices& slices);
 
 struct WindowResult {

@@ -1,4 +1,4 @@
-// Quantised weights as their formats are defined, one at a time, in double precision.
+// Quantised weights computed from the definition of their formats, one at a time, in double precision.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,7 @@
 
 namespace winnow::kernels::reference {
 
-// n weights, whole blocks.
+// Returns n weights, whole blocks of them.
 std::vector<double> weights(WeightBlocks blocks, const std::byte* src, std::size_t n);
 
 }  // namespace winnow::kernels::reference

@@ -1,6 +1,6 @@
-// The vector instructions of x86-64, and from here to HWY_POP_ATTRIBUTES functions that may use those for bfloat16.
-// Included after every other header, so that none of their inline functions is compiled for a processor that is not
-// asked for.
+// Includes the vector instructions of x86-64 and lets the functions from here to HWY_POP_ATTRIBUTES use those for
+// bfloat16. Included after every other header, so that none of their inline functions is compiled for an instruction
+// set that the processor may lack.
 #pragma once
 
 #include "kernels/simd/x86_vectors-inl.h"

@@ -1,4 +1,4 @@
-// Products of bfloat16 between packed operands, by either unit. Included behind bf16_begin-inl.h.
+// Products of bfloat16 between packed operands, by either unit. Included after bf16_begin-inl.h.
 #pragma once
 
 #include "kernels/simd/bf16_tiles-inl.h"
@@ -7,16 +7,17 @@ namespace winnow::kernels {
 namespace {
 
 inline constexpr std::int32_t kBlockKeys = 256;
-// Rows of the score buffer are a line longer than a power of two, so that a column's rows lie in different sets
-// of the first-level cache.
+// Rows of the score buffer are a line longer than a power of two, so that a column's rows map to different sets of the
+// first-level cache.
 inline constexpr std::int32_t kScoreStride = kBlockKeys + 16;
 
-// Query rows that pass over a block together: two AMX tiles, or four register tiles of six rows.
+// The query rows that pass over a block together: two AMX tiles, or four register tiles of six rows.
 template <Bf16Unit kUnit>
 inline constexpr std::int32_t kStripRows = kUnit == Bf16Unit::kAmx ? 32 : 24;
 inline constexpr std::int32_t kMaxStripRows = 32;
 
-// AMX. Tiles 0 to 3 hold 2 x 2 tiles of sums, 4 and 5 rows of the left operand, 6 and 7 columns of the right one.
+// The configuration of AMX. Tiles 0 to 3 hold 2 x 2 tiles of sums, 4 and 5 rows of the left operand, 6 and 7 columns of
+// the right one.
 struct TileConfig {
   std::uint8_t palette = 1;
   std::uint8_t start_row = 0;
@@ -25,11 +26,11 @@ struct TileConfig {
   std::uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
 };
 static_assert(sizeof(TileConfig) == 64);
-// Not on a stack: gcc 12 believes that only its first bytes are read.
+// This is not on the stack: gcc 12 believes that only its first bytes are read.
 inline constexpr TileConfig kTileConfig;
 
-// A product of a strip's rows and some columns: out (+)= left x right over its pairs [first_pair, last_pair), multiples
-// of 16, for columns [first_column, last_column), multiples of 32.
+// A product of a strip's rows and some columns: out (+)= left x right over the pairs [first_pair, last_pair), multiples
+// of 16, for the columns [first_column, last_column), multiples of 32.
 struct Product {
   const Pair* left;  // [strip's rows][left_stride]
   std::ptrdiff_t left_stride;
@@ -48,7 +49,7 @@ inline void zero_sums() {
   _tile_zero(3);
 }
 
-// The sums from and to memory: [32][stride], of which 32 columns.
+// Load and store the sums: 32 columns of [32][stride].
 inline void load_sums(const float* sums, std::size_t stride) {
   const std::size_t bytes = stride * sizeof(float);
   _tile_loadd(0, sums, bytes);
@@ -65,7 +66,7 @@ inline void store_sums(float* sums, std::size_t stride) {
   _tile_stored(3, sums + 16 * stride + 16, bytes);
 }
 
-// The sums += 32 rows of 16 pairs, left_bytes apart, x two groups of columns, group_pairs apart.
+// Adds to the sums 32 rows of 16 pairs, left_bytes apart, times two groups of columns, group_pairs apart.
 inline void multiply_tiles(const Pair* left, std::size_t left_bytes, const Pair* right, std::ptrdiff_t group_pairs) {
   _tile_loadd(4, left, left_bytes);
   _tile_loadd(6, right, kColumns * sizeof(Pair));
@@ -97,8 +98,8 @@ void multiply_amx(const Product& p) {
   }
 }
 
-// AVX512-BF16. out [6][out_stride] (+)= rows [6][row_stride] of n_pairs pairs x kVecs groups of columns, group_pairs
-// apart.
+// Computes, with AVX512-BF16, out [6][out_stride] (+)= rows [6][row_stride] of n_pairs pairs x kVecs groups of columns,
+// group_pairs apart.
 template <int kVecs, bool kAdd>
 inline void multiply_registers(const Pair* rows, std::ptrdiff_t row_stride, const Pair* columns,
                                std::ptrdiff_t group_pairs, std::int32_t n_pairs, float* out,
@@ -162,7 +163,7 @@ inline void multiply(const Product& p) {
   }
 }
 
-// A row of float32 times `factor` as pairs, [width / 2]; zeros if `row` is null.
+// Packs a row of float32 times `factor` as pairs, [width / 2]; zeros if `row` is null.
 inline void pack_query(const float* row, float factor, int head_dim, int width, Pair* out) {
   if (row == nullptr) {
     std::fill_n(out, width / 2, Pair{0});
@@ -175,7 +176,7 @@ inline void pack_query(const float* row, float factor, int head_dim, int width, 
   }
 }
 
-// Scores [n], n a multiple of 16, become cap * tanh(score / cap), off by less than 1e-4 * cap.
+// Replaces scores [n], n a multiple of 16, by cap * tanh(score / cap), off by less than 1e-4 * cap.
 inline void soft_cap_row(float* scores, std::int32_t n, float cap) {
   const __m512 factor = _mm512_set1_ps(-2.0F * kLog2E / cap);
   const __m512 one = _mm512_set1_ps(1.0F);
@@ -189,19 +190,20 @@ inline void soft_cap_row(float* scores, std::int32_t n, float cap) {
   }
 }
 
-// Keys [begin, end) of a block, multiples of kTerms; none: begin == end.
+// The keys [begin, end) of a block, multiples of kTerms; none if begin == end.
 struct KeyRange {
   std::int32_t begin = 0;
   std::int32_t end = 0;
 };
 
-// Scores of a strip of query rows against the part of the packed block of entries [block, block + n) that any of them
-// sees: scores [strip's rows][kScoreStride], from the part's first key on; -inf where a row does not see an entry.
-//   ranges: of the strip's rows, in ascending order; soft_cap: AttentionSpec's
+// Scores a strip of query rows against the part of the packed block of entries [block, block + n) that any of them
+// sees, and returns this part: scores [strip's rows][kScoreStride], from its first key on; -inf where a row does not
+// see an entry.
+//   ranges: those of the strip's rows, in ascending order; soft_cap: AttentionSpec's
 template <Bf16Unit kUnit>
 inline KeyRange score_strip(const Pair* queries, const VisibleRange* ranges, int width, const Pair* keys,
                             std::int32_t block, std::int32_t n, float soft_cap, float* scores) {
-  // Later rows see no less at the end, and no more at the beginning.
+  // Later rows see no fewer entries at the end and no more at the beginning.
   const std::int32_t first = std::max(ranges[0].first - block, 0);
   const std::int32_t last = std::min(ranges[kStripRows<kUnit> - 1].last - block, n);
   if (first >= last) return {};
@@ -228,8 +230,8 @@ inline KeyRange score_strip(const Pair* queries, const VisibleRange* ranges, int
   return part;
 }
 
-// The calling thread's unit is ready while one lives. Numbers below float32's normal ones, whose arithmetic is slow,
-// count as zero.
+// Keeps the calling thread's unit ready while it lives. Subnormal numbers of float32, whose arithmetic is slow, count
+// as zero.
 class UnitInUse {
  public:
   explicit UnitInUse(Bf16Unit unit) : unit_(unit), control_(_mm_getcsr()) {

@@ -1,10 +1,10 @@
-// Packed operands of products of bfloat16, for AVX512-BF16 and AMX. Included behind bf16_begin-inl.h; nothing here runs
-// before the instruction set was asked for.
+// Packed operands of products of bfloat16, for AVX512-BF16 and AMX. Included after bf16_begin-inl.h; callers check that
+// the processor has the instruction set before they run anything here.
 //
 // A pair is two neighbouring terms of a product in 32 bits, as both instruction sets take them. Left operands are rows
-// of pairs. Right ones lie by groups of 16 columns, [columns / 16][pairs of terms][16]: an AMX tile of 16 pairs is 1
-// KiB in a row. Keys are columns of pairs along the width, values are pairs along the keys with the width as columns;
-// `width` is the rows' size rounded up to a multiple of kTerms, and what is beyond is zero.
+// of pairs. Right ones are stored in groups of 16 columns, [columns / 16][pairs of terms][16]: an AMX tile of 16 pairs
+// is 1 KiB of contiguous memory. Keys are columns of pairs along the width; values are pairs along the keys with the
+// width as columns. `width` is the rows' size rounded up to a multiple of kTerms, with zeros beyond the size.
 #pragma once
 
 namespace winnow::kernels {
@@ -15,7 +15,7 @@ inline constexpr int kColumns = 16;  // of a group
 
 using Pair = std::uint32_t;
 
-// Rows of a stored type, plus `offset` [head_dim] where it is not null, as bfloat16: [width].
+// Converts a row of a stored type, plus `offset` [head_dim] where it is not null, to bfloat16: [width].
 inline void round_row(EntryType type, const std::byte* src, const float* offset, int head_dim, int width,
                       std::uint16_t* out) {
   alignas(64) float row[kMaxHeadDim];
@@ -48,7 +48,7 @@ inline void round_row(EntryType type, const std::byte* src, const float* offset,
   }
 }
 
-// rows: 16 rows of 16 pairs, row_stride apart -> out: their transpose.
+// Transposes 16 rows of 16 pairs, row_stride apart, to out [16][16].
 inline void transpose_pairs(const Pair* rows, std::ptrdiff_t row_stride, Pair* out) {
   __m512i r[16], t[16];
 #pragma GCC unroll 16
@@ -79,8 +79,8 @@ inline void transpose_pairs(const Pair* rows, std::ptrdiff_t row_stride, Pair* o
   }
 }
 
-// Converts the stored rows of entries [first, first + n), n_rows at a time with zeros behind the last, and calls
-// take(index of the first, rows [n_rows][row_width]).
+// Converts the stored rows of entries [first, first + n), kRows at a time with zeros after the last, and calls
+// take(index of the first, rows [kRows][row_width]).
 //   convert(run, index in it, out [row_width])
 template <int kRows, int kMaxWidth, class Convert, class Take>
 inline void convert_rows(RunCursor& cursor, std::int32_t first, std::int32_t n, int row_width, const Convert& convert,
@@ -103,7 +103,7 @@ inline void convert_rows(RunCursor& cursor, std::int32_t first, std::int32_t n, 
   }
 }
 
-// Values as bfloat16: rows [n_rows][width].
+// Calls take() with the values as bfloat16, rows [kRows][width].
 template <int kRows, class Take>
 inline void round_values(const AttentionShape& shape, RunCursor& cursor, std::int32_t first, std::int32_t n, int width,
                          const Take& take) {
@@ -113,9 +113,9 @@ inline void round_values(const AttentionShape& shape, RunCursor& cursor, std::in
   convert_rows<kRows, kMaxHeadDim>(cursor, first, n, width, round, take);
 }
 
-// Where a head has an origin all of its keys are rounded less that: what is left tells them from each other, and
-// bfloat16 keeps 8 bits of it. Scores then lack q.origin, the same for all. With a soft cap, which wants whole scores,
-// keys are rounded as they are.
+// The origin of a head's keys. Where there is one, all keys are rounded with it subtracted: bfloat16 then keeps 8 bits
+// of what distinguishes them. Scores then lack q.origin, the same for all keys. With a soft cap, which needs whole
+// scores, keys are rounded as they are.
 class PackedOrigin {
  public:
   PackedOrigin(const AttentionShape& shape, const HeadEntries& entries) {
@@ -128,12 +128,12 @@ class PackedOrigin {
     for (int i = 0; i < dim_; ++i) offset_[i] = is_subtracted_ ? -numbers_[i] : numbers_[i];
   }
 
-  // To be added to keys of a run before they are rounded.
+  // Returns the numbers to be added to keys of a run before they are rounded; null for none.
   const float* offset(const EntryRun& run) const {
     return dim_ > 0 && (run.origin == nullptr) == is_subtracted_ ? offset_ : nullptr;
   }
 
-  // What a query's scores lack, in units of scores.
+  // Returns what a query's scores lack, in units of scores.
   float lacking(const float* q, float scale) const {
     if (dim_ == 0 || !is_subtracted_) return 0;
     __m512 sum = _mm512_setzero_ps();
@@ -150,7 +150,7 @@ class PackedOrigin {
   alignas(64) float offset_[kMaxHeadDim];
 };
 
-// Keys of entries [first, first + n), zero behind the last up to a multiple of 16.
+// Packs the keys of entries [first, first + n), with zeros after the last up to a multiple of 16.
 inline void pack_keys(const AttentionShape& shape, RunCursor& cursor, const PackedOrigin& origin, std::int32_t first,
                       std::int32_t n, int width, Pair* out) {
   const auto round = [&](const EntryRun& run, std::int32_t i, std::uint16_t* row) {
@@ -168,7 +168,8 @@ inline __m512i widen(const std::uint16_t* numbers) {
   return _mm512_cvtepu16_epi32(_mm256_load_si256(reinterpret_cast<const __m256i*>(numbers)));
 }
 
-// Values of entries [first, first + n), zero behind the last up to a multiple of kTerms; n_keys: of the whole block.
+// Packs the values of entries [first, first + n), with zeros after the last up to a multiple of kTerms; n_keys: the
+// keys of the whole block.
 inline void pack_values(const AttentionShape& shape, RunCursor& cursor, std::int32_t first, std::int32_t n, int width,
                         std::int32_t n_keys, Pair* out) {
   round_values<kTerms>(shape, cursor, first, n, width, [&](std::int32_t key, const std::uint16_t* rows) {
@@ -183,8 +184,8 @@ inline void pack_values(const AttentionShape& shape, RunCursor& cursor, std::int
   });
 }
 
-// 2^x for x <= 0; 0 for -inf. Relative error below 8e-5, 5e-6 on average: little beside the rounding to bfloat16 that
-// follows, and no bias in sums.
+// Returns 2^x for x <= 0, and 0 for -inf. The relative error is below 8e-5, 5e-6 on average: small compared with the
+// rounding to bfloat16 that follows, and without bias in sums.
 inline __m512 exp2_rounded(__m512 x) {
   const __m512 f = _mm512_reduce_ps(x, 1);  // x - floor(x)
   __m512 p = _mm512_set1_ps(7.802452300e-2F);

@@ -1,15 +1,18 @@
-// Whether this processor, the system and this build multiply bfloat16 by instructions that Highway 1.0 does not use.
+// Finds out whether this processor, the system and this build multiply bfloat16 by instructions that Highway 1.0 does
+// not use.
 #pragma once
 
 namespace winnow::kernels {
 
+// The support for products of bfloat16.
 struct Bf16Support {
   bool avx512 = false;          // AVX512-BF16
-  bool avx512_is_fast = false;  // and its dot product does more than a multiply-add of float32
+  bool avx512_is_fast = false;  // its dot product does more work than a multiply-add of float32
   bool amx = false;             // AMX tiles, which imply AVX512-BF16 here; this process may use them
 };
 
-// Asks the system for the right to use AMX tiles, for this process and every thread that it starts from then on.
+// Returns the support, and asks the system for the right to use AMX tiles in this process and every thread that it
+// starts later.
 Bf16Support detect_bf16_support();
 
 }  // namespace winnow::kernels

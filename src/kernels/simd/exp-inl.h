@@ -17,18 +17,18 @@ namespace winnow::kernels {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// From here downwards 2^x is exactly 0, so that what is hidden (-inf) counts nothing.
+// At and below this exponent 2^x is exactly 0, so that hidden entries (-inf) count nothing.
 inline constexpr float kLowestExponent = -127.0F;
 
-// An exponent brought into the range of exp2_in_range. A score of +inf against its clamped maximum becomes 0 here,
-// whose power is 1, not NaN.
+// Clamps an exponent to the range of exp2_in_range. A score of +inf less its clamped maximum becomes 0, whose power is
+// 1 and not NaN.
 template <class D, class V>
 HWY_INLINE V clamp_exponent(D d, V x) {
   return hn::Min(hn::Max(x, hn::Set(d, kLowestExponent)), hn::Zero(d));
 }
 
-// 2^x for x in [kLowestExponent, 0], with a relative error below 2e-7 from -125.5 upwards and an absolute one below
-// 2^-126.
+// Returns 2^x for x in [kLowestExponent, 0], with a relative error below 2e-7 from -125.5 upwards and an absolute one
+// below 2^-126.
 template <class D, class V>
 HWY_INLINE V exp2_in_range(D d, V x) {
   const hn::RebindToSigned<D> di;
@@ -46,13 +46,13 @@ HWY_INLINE V exp2_in_range(D d, V x) {
   return hn::BitCast(d, hn::Add(hn::BitCast(di, p), hn::ShiftLeft<23>(hn::BitCast(di, shifted))));
 }
 
-// 2^x for x <= 0.
+// Returns 2^x for x <= 0.
 template <class D, class V>
 HWY_INLINE V exp2_of_negative(D d, V x) {
   return exp2_in_range(d, clamp_exponent(d, x));
 }
 
-// cap * tanh(x / cap), off by less than 1e-7 * cap. -inf becomes -cap: hide afterwards.
+// Returns cap * tanh(x / cap), off by less than 1e-7 * cap. -inf becomes -cap: entries are hidden afterwards.
 template <class D, class V>
 HWY_INLINE V soft_capped(D d, V x, float cap) {
   const V doubled = hn::Mul(hn::Abs(x), hn::Set(d, -2.0F * kLog2E / cap));
@@ -61,7 +61,7 @@ HWY_INLINE V soft_capped(D d, V x, float cap) {
   return hn::CopySign(hn::Mul(hn::Set(d, cap), hn::Div(hn::Sub(one, t), hn::Add(one, t))), x);
 }
 
-// The same for scores [n], n a multiple of the vectors' lanes.
+// Replaces scores [n] by their soft-capped ones, n a multiple of the vectors' lanes.
 template <class D>
 HWY_INLINE void soft_cap_scores(D d, float* scores, std::int64_t n, float cap) {
   for (std::int64_t i = 0; i < n; i += static_cast<std::int64_t>(hn::Lanes(d))) {

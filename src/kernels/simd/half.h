@@ -1,4 +1,4 @@
-// float16 <-> float32 of single numbers, on any machine.
+// Converts single numbers between float16 and float32, on any machine.
 #pragma once
 
 #include <bit>
@@ -15,8 +15,8 @@ inline float float_from_half(std::uint16_t h) {
   return std::bit_cast<float>(std::bit_cast<std::uint32_t>(scaled) | sign);
 }
 
-// Rounds to nearest, ties to even. What float16 cannot hold becomes its largest number: an infinity in the cache would
-// turn every later output into NaN. NaN stays NaN.
+// Rounds to the nearest float16, ties to even. Numbers beyond its range become its largest, since an infinity in the
+// cache would turn every later output into NaN. NaN stays NaN.
 inline std::uint16_t half_from_float(float f) {
   const std::uint32_t bits = std::bit_cast<std::uint32_t>(f);
   const std::uint32_t sign = bits >> 16 & 0x8000U;

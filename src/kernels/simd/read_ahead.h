@@ -1,4 +1,4 @@
-// Fetching what will be read next.
+// Prefetches memory that will be read next.
 #pragma once
 
 #include <hwy/base.h>
@@ -14,10 +14,10 @@
 
 namespace winnow::kernels {
 
-// Whether what is fetched ahead goes to the first-level cache. Many lines at once fill the few buffers that a core has
-// there for lines on their way and hold up every other read, so they go to the second level: on Zen 4 a product of one
-// row of q4_K then takes 0.64 of the time, decoding over f16 entries 0.63 (one thread, head size 64). Zen 5 has more of
-// them and reads a fifth more from memory in the first level.
+// Returns whether prefetches go to the first-level cache. Many lines at once fill the few buffers that a core has there
+// for lines on their way and hold up every other read, so they go to the second level: on Zen 4 a product of one row of
+// q4_K then takes 0.64 of the time, decoding over f16 entries 0.63 (one thread, head size 64). Zen 5 has more of these
+// buffers and reads a fifth more from memory in the first level.
 inline bool fetches_to_first_level() {
 #if HWY_ARCH_X86
   static const bool is_zen_5 = [] {
@@ -42,14 +42,14 @@ HWY_INLINE void fetch_line(const std::byte* line, bool to_first_level) {
   }
 }
 
-// Ranges of memory in the order in which they will be read.
+// A queue of memory ranges in the order in which they will be read.
 class ReadOrder {
  public:
   struct Range {
     const std::byte *data, *end;
   };
 
-  // Behind all that was added. Of more ranges than there is room for, the last are left out.
+  // Adds a range at the end; it is left out if there is no room.
   void add(const std::byte* data, std::size_t bytes) {
     if (n_ == kMost) {
       std::copy(ranges_ + first_, ranges_ + n_, ranges_);
@@ -67,14 +67,15 @@ class ReadOrder {
   int first_ = 0, n_ = 0;
 };
 
-// Fetches what will be read some KiB before its turn and a few lines at a time, while what came before is worked on:
-// pages are too short for the processor to see a stream in them.
+// Prefetches memory some KiB before it is read, a few lines at a time, while earlier memory is worked on: pages are too
+// short for the processor to see a stream in them.
 class Ahead {
  public:
   explicit Ahead(ReadOrder& order, bool to_first_level = fetches_to_first_level())
       : order_(&order), to_first_level_(to_first_level) {}
 
-  // Spreads a number of bytes over n_steps calls of fetch: as many as are read meanwhile keep the distance.
+  // Spreads the prefetch of `bytes` over n_steps calls of fetch(): prefetching as many bytes as are read meanwhile
+  // keeps the distance.
   void spread(std::size_t bytes, std::int32_t n_steps) {
     left_ = static_cast<std::ptrdiff_t>(bytes);
     step_ = static_cast<std::ptrdiff_t>(bytes / static_cast<std::size_t>(64 * n_steps) + 1) * 64;
@@ -100,7 +101,7 @@ class Ahead {
   }
 
  private:
-  // What of the range belongs to what is left.
+  // Sets the part of the range that belongs to the bytes left.
   HWY_INLINE void begin_part() {
     const std::ptrdiff_t part = std::min(left_, end_ - next_);
     last_ = next_ + part;
@@ -109,7 +110,7 @@ class Ahead {
 
   ReadOrder* order_;
   const std::byte *next_ = nullptr, *last_ = nullptr, *end_ = nullptr;  // of the range that is being fetched
-  std::ptrdiff_t step_ = 0, left_ = 0;                                  // bytes: of a step, behind last_
+  std::ptrdiff_t step_ = 0, left_ = 0;                                  // bytes of a step, and those left after last_
   bool to_first_level_;
 };
 

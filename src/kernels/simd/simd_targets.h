@@ -1,11 +1,12 @@
-// Included before any other Highway header. The kernels keep arrays of vectors in registers, which needs vector sizes
-// that are known at compile time: the scalable targets of Arm and RISC-V fall back to their fixed-size ones.
+// Limits Highway's targets; included before any other Highway header. The kernels keep arrays of vectors in registers,
+// which needs vector sizes that are known at compile time: the scalable targets of Arm and RISC-V fall back to their
+// fixed-size ones.
 #pragma once
 
 // Each target multiplies the compiler's work. Of the 128-bit ones SSE4 is enough: what has SSSE3 alone is from before
 // 2008.
 #if defined(__SANITIZE_ADDRESS__)
-// Sanitizers multiply the compiler's work: one instruction set of each width is enough to find what they look for.
+// Sanitizers multiply the compiler's work: one instruction set of each width is enough to find their errors.
 #define HWY_DISABLED_TARGETS (HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV | HWY_SSSE3 | HWY_SSE4)
 #else
 #define HWY_DISABLED_TARGETS (HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV | HWY_SSSE3)

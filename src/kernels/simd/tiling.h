@@ -1,4 +1,4 @@
-// Sizes of the register and cache tiles that the matrix-like kernels share, and the scratch memory that holds them.
+// The sizes of the register and cache tiles that the matrix-like kernels share, and the scratch memory that holds them.
 #pragma once
 
 #include <cassert>
@@ -8,24 +8,24 @@
 
 namespace winnow::kernels {
 
-// Query rows (a query head of a row each) that one register tile holds. With 4 vectors of keys it fills 24 of AVX-512's
-// 32 registers with sums, with 2 vectors 12 of AVX2's 16.
+// The query rows (one query head of one row each) that one register tile holds. With 4 vectors of keys it fills 24 of
+// AVX-512's 32 registers with sums, with 2 vectors 12 of AVX2's 16.
 inline constexpr int kTileRows = 6;
 
-// Entries that are converted to float32 and packed at a time; a multiple of every instruction set's panel.
+// The entries that are converted to float32 and packed at a time; a multiple of every instruction set's panel.
 inline constexpr int kKeyBlock = 128;
 
-// Entries that causal attention works on at a time: their values and the weights of a panel of query rows are in the
+// The entries that causal attention works on at a time: their values and the weights of a panel of query rows fit the
 // first-level cache together.
 inline constexpr int kCausalKeyBlock = 48;
 
-// Entries whose scores and weights decoding works on together.
+// The entries whose scores and weights decoding works on together.
 inline constexpr int kEntryBlock = 128;
 
-// Scales that a row has room for: one of each 32 numbers.
+// Returns the number of scales that a row has room for: one for each 32 numbers.
 constexpr std::size_t scale_blocks(int head_dim) { return static_cast<std::size_t>((head_dim + 31) / 32); }
 
-// Room for the scales of a block of rows.
+// Returns the floats that the scales of a block of rows take.
 constexpr std::size_t scale_floats(int head_dim) {
   return scale_blocks(head_dim) * static_cast<std::size_t>(kEntryBlock);
 }

@@ -1,5 +1,5 @@
-// The vector instructions of x86-64. Included after every other header and before attributes are pushed, so that none
-// of their inline functions is compiled for a processor that is not asked for.
+// Includes the vector instructions of x86-64. Included after every other header and before attributes are pushed, so
+// that none of their inline functions is compiled for an instruction set that the processor may lack.
 #pragma once
 
 // gcc 12 finds uninitialised variables in its own header of the vector instructions.

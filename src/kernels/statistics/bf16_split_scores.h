@@ -14,18 +14,18 @@ namespace winnow::kernels {
 
 inline constexpr std::int32_t kSplitStrip = 32;  // query rows that pass over a block together
 
-// Whether the current instruction set has AMX, and the entries fewer bits than float32.
+// Returns whether the current instruction set has AMX and the entries have fewer bits than float32.
 bool prefers_split_scores(const AttentionShape& shape);
 
-// Bytes of n_rows packed query rows or keys, multiples of kSplitStrip.
+// Returns the bytes of n_rows packed query rows or keys, n_rows a multiple of kSplitStrip.
 std::size_t split_rows_bytes(int head_dim, std::int32_t n_rows);
 
-// queries: [n_rows][head_dim], n_rows a multiple of kSplitStrip -> packed, 64-byte aligned
+// Packs queries [n_rows][head_dim], n_rows a multiple of kSplitStrip, into 64-byte-aligned memory.
 void pack_split_queries(const float* queries, int head_dim, std::int32_t n_rows, std::byte* packed);
 
-// Scores of the packed query rows against entries [first, first + n): scores [n_rows][stride], a multiple of 16;
-// columns from n up to a multiple of kSplitStrip are 0.
-//   keys: room for them, packed
+// Writes the scores of the packed query rows against entries [first, first + n) to scores [n_rows][stride], stride a
+// multiple of 16; columns from n up to a multiple of kSplitStrip are 0.
+//   keys: memory for the packed keys
 void split_scores(const AttentionShape& shape, RunCursor& cursor, std::int32_t first, std::int32_t n,
                   const std::byte* queries, std::int32_t n_rows, std::byte* keys, float* scores, std::ptrdiff_t stride);
 

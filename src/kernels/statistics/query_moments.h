@@ -1,4 +1,5 @@
-// Moments of queries, and what Gaussian queries with such moments are expected to pay to keys (expected-attention).
+// Moments of queries, and the expected attention of Gaussian queries with these moments (Expected Attention, arXiv
+// 2510.00636).
 #pragma once
 
 #include <cstdint>
@@ -14,10 +15,10 @@ namespace winnow::kernels {
 void add_query_moments(const float* q, std::int64_t row_stride, std::int32_t n_rows, int head_dim,
                        std::span<double> sum, std::span<double> outer);
 
-// The logarithm of the expected exponential of the scores: for query head g of the group and entry i of the first
-// n_columns,
+// Computes the logarithm of the expected exponential of the scores, for query head g of the GQA group and entry i of
+// the first n_columns:
 //   out[g][i] = scale mu_g' k_i + scale^2 k_i' Sigma_g k_i / 2
-// in double precision: the terms of the quadratic form cancel.
+// It is computed in double precision, since the terms of the quadratic form cancel.
 //   mean: [n_group][head_dim]; covariance: [n_group][head_dim][head_dim], symmetric; out: [n_group][n_columns]
 void expected_scores(const AttentionShape& shape, const HeadEntries& entries, std::int32_t n_columns,
                      std::span<const double> mean, std::span<const double> covariance, std::span<double> out);

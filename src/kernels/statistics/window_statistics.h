@@ -1,5 +1,5 @@
-// Statistics of the attention of a few query rows (the observation window) on every stored entry, reduced over the rows
-// on the fly: nothing of size n_rows x n_entries is kept.
+// Statistics of the attention of a few query rows (the observation window) over every stored entry, reduced over the
+// rows on the fly: nothing of size n_rows x n_entries is kept.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,8 @@
 
 namespace winnow::kernels {
 
-// Per query head of the group and column (stored entry i < n_columns). A null pointer: not wanted.
+// The statistics for each query head of the GQA group and each column (stored entry i < n_columns). A null pointer: not
+// computed.
 struct ColumnStatistics {
   std::int32_t n_columns;
   float* mean;      // [n_group][n_columns] mean over the rows of A[row][i]
@@ -21,47 +22,50 @@ struct ColumnStatistics {
   double* entropy;  // [n_group] -sum A ln A over rows x columns, 0 ln 0 = 0, rows not renormalised
 };
 
-// Bytes of 64-byte-aligned scratch that a call of either kernel below needs.
+// Returns the bytes of 64-byte-aligned scratch that any function below with a `scratch` parameter needs.
 std::size_t window_statistics_scratch_bytes(const AttentionShape& shape, int n_rows);
 
-// A is the softmax over every entry that the row sees (columns beyond n_columns and sinks included).
+// Computes the statistics of A, the softmax over every entry that a row sees (columns beyond n_columns and sink logits
+// included).
 void window_statistics(const AttentionShape& shape, const HeadEntries& entries, const QueryRows& rows,
                        const ColumnStatistics& out, std::span<std::byte> scratch);
 
-// The same by parts of a head's entries, so that several threads can share a head: the rows' sums of every part, merged
-// in order, then the columns of every part.
+// The same by parts of a head's entries, so that several threads can share a head: first the row sums of every part,
+// merged in order, then the columns of every part.
 
+// Entries [first, last).
 struct EntryRange {
   std::int32_t first;
   std::int32_t last;
 };
 
-// Of a query row: the greatest of its scores (times log2 e) in a part, and the sum of 2^(score - high). Sinks are not
-// in it: window_columns adds them.
+// The softmax sum of a query row over a part: the largest of its scores (times log2 e), and the sum of 2^(score -
+// high). Sink logits are not in it: window_columns adds them.
 struct RowSum {
   float high = -std::numeric_limits<float>::infinity();
   double weight = 0.0;
 };
 
-// sums: [n_group][n_rows], written
+// Writes the row sums of a part to sums [n_group][n_rows].
 void window_row_sums(const AttentionShape& shape, const HeadEntries& entries, const QueryRows& rows, EntryRange part,
                      std::span<RowSum> sums, std::span<std::byte> scratch);
 
+// Merges a part's row sums into `sums`.
 void merge_row_sums(std::span<const RowSum> part, std::span<RowSum> sums);
 
 // Writes the columns [part.first, part.last), which end at out.n_columns at most; `out.entropy` is that of these
 // columns.
-//   sums: of all entries
+//   sums: the merged sums of all entries
 void window_columns(const AttentionShape& shape, const HeadEntries& entries, const QueryRows& rows,
                     std::span<const RowSum> sums, EntryRange part, const ColumnStatistics& out,
                     std::span<std::byte> scratch);
 
-// What becomes of a column of attention over the rows: its sum (H2O), the sum of its squares (rms), its largest
+// How a column of attention is folded over the rows: its sum (H2O), the sum of its squares (rms), or its largest
 // (KVzip).
 enum class ColumnFold { kSum, kSquares, kMax };
 
-// Folds A[row][i] = exp(score - log_sum_exp) of every row and entry i into columns [n_group][n_columns], which hold
-// what rows before these left there, at first 0. One pass over the keys, block by block, by the log-sum-exps that
+// Folds A[row][i] = exp(score - log_sum_exp) of every row and entry i into columns [n_group][n_columns], which hold the
+// result of earlier rows, at first 0. It passes over the keys once, block by block, with the log-sum-exps that
 // causal_attention saved.
 void fold_columns(ColumnFold fold, const AttentionShape& shape, const HeadEntries& entries, const QueryRows& rows,
                   const float* log_sum_exp,  // [n_rows][n_group]
