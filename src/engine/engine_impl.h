@@ -130,7 +130,7 @@ struct Session::Impl {
   std::vector<Token> tokens;
   std::vector<float> logits;               // [n_vocab] after the last token; empty before the first
   std::int64_t total = 0;                  // T of the last prompt or turn; 0 where nothing is evicted
-  std::vector<std::int32_t> head_budgets;  // [n_cut_heads] entries after the last cut; empty if nothing was dropped
+  std::vector<std::int32_t> head_budgets;  // [n_cut_heads] kept of the last prompt or turn; empty if all was
   // The entries of heads that other ranks hold and methods cut, when last gathered; each has got one more for every
   // token since.
   std::vector<std::int32_t> gathered;  // [n_cut_heads], 0 for own heads; empty before the first cut

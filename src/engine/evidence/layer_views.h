@@ -42,8 +42,7 @@ class LayerViews {
   const CacheShape& shape_;
   int layer_;
   std::vector<kernels::HeadEntries> heads_;
-  std::vector<std::vector<kernels::EntryRun>>
-      runs_;  // [n_kv_head] runs of heads whose pages are not in the order of positions
+  std::vector<std::vector<kernels::EntryRun>> runs_;  // [n_kv_head] of heads stored out of the order of positions
   std::int32_t n_tokens_;
   std::vector<std::vector<float>> earlier_scores_;  // [n_kv_head], or empty
   std::vector<ReconstructionPass> passes_;
