@@ -1,4 +1,5 @@
-// What the shared library shows: the namespace of every public header carries this; all else is built hidden.
+// The export marker of the shared library: every public header's namespace carries WINNOW_API, and all other symbols
+// are built hidden.
 #pragma once
 
 #define WINNOW_API [[gnu::visibility("default")]]

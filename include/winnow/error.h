@@ -8,19 +8,20 @@
 
 namespace WINNOW_API winnow {
 
+// The kind of an error, for programs; its message is for people.
 enum class ErrorCode {
   kInvalidArgument,  // an option, budget or prompt that cannot be used as given
-  kNotFound,         // no such file, method or option
-  kBadFile,          // truncated, corrupt, foreign or unsupported file
-  kUnsupported,      // valid, but not something this build or machine can do
-  kOutOfMemory,      // the page pool's byte limit, or the machine's memory
+  kNotFound,         // a file, method or option that does not exist
+  kBadFile,          // a truncated, corrupt, foreign or unsupported file
+  kUnsupported,      // a valid request that this build or machine cannot serve
+  kOutOfMemory,      // the page pool's byte limit, or the machine's memory, is exhausted
   kContextFull,      // more tokens than the context holds
   kCancelled,        // a callback asked to stop
   kIo,               // reading or writing failed
   kInternal,         // a broken invariant: a bug in winnow, please report it
 };
 
-// A user's mistake, a bad file or an exhausted limit. `what()` is one sentence that says what to change.
+// An exception for a user's mistake, a bad file or an exhausted limit. what() is one sentence that says what to change.
 class Error : public std::runtime_error {
  public:
   Error(ErrorCode code, const std::string& message) : std::runtime_error(message), code_(code) {}

@@ -1,4 +1,4 @@
-// Which vector instructions the process computes with.
+// The choice of the vector instructions with which the process computes.
 #pragma once
 
 #include <string>
@@ -7,13 +7,14 @@
 
 namespace WINNOW_API winnow {
 
-// Forces one by its name ("AVX2", "AVX3", ...) for the whole process; an empty name goes back to the best one that
-// the machine has. Throws Error(kUnsupported) with the list of those that can be chosen. Call it before any engine
-// exists: it is not safe while another thread computes. Without a call, the first engine takes the one that the
-// environment's WINNOW_ISA names.
+// Sets the instruction set of the whole process by its name ("AVX2", "AVX3", ...); an empty name goes back to the best
+// one that the machine has. Throws Error(kUnsupported) with the list of those that can be chosen. It has to be called
+// before any engine exists: it is not safe while another thread computes. Without a call, the first engine takes the
+// instruction set that the environment's WINNOW_ISA names.
 void select_instruction_set(const std::string& name);
 
-// The one in use. Throws Error(kUnsupported) if the environment names one that cannot be used.
+// Returns the name of the instruction set in use. Throws Error(kUnsupported) if the environment names one that cannot
+// be used.
 std::string instruction_set();
 
 }  // namespace winnow

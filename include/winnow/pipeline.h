@@ -1,10 +1,10 @@
-// A model whose layers are spread over several machines: each rank of a pipeline holds a range of layers, with their
-// weights and their part of every cache, and hands hidden states to the next.
+// Pipeline parallelism: the layers of a model are spread over several machines. Each rank of a pipeline holds a range
+// of layers, with their weights and their part of every cache, and sends hidden states to the next rank.
 //
-// All ranks run the same program with the same arguments: they make the same calls of engines and sessions in the same
-// order, and get the same results. A call that computes, saves or loads, Session::statistics and Session::positions
-// wait for the other ranks to make it, too. Or rank 0 alone is the program, and the others follow it
-// (EngineOptions::is_led, Engine::follow).
+// There are two ways to run. Either all ranks run the same program with the same arguments: they make the same calls of
+// engines and sessions in the same order, and get the same results. A call that computes, saves or loads,
+// Session::statistics and Session::positions then wait until the other ranks make it, too. Or rank 0 alone runs the
+// program, and the others follow it (EngineOptions::is_led, Engine::follow).
 #pragma once
 
 #include <cstddef>
@@ -18,8 +18,8 @@
 
 namespace WINNOW_API winnow {
 
-// How one rank reaches the others. An engine computes with one call at a time, and so it uses its link; engines of one
-// process may share a link if their calls take turns.
+// A rank's connection to the others, for the program to implement. An engine makes one call at a time of its link.
+// Engines of one process may share a link if their calls take turns.
 class PipelineLink {
  public:
   virtual ~PipelineLink() = default;
@@ -27,23 +27,23 @@ class PipelineLink {
   virtual int rank() const = 0;  // 0, ..., n_ranks() - 1
   virtual int n_ranks() const = 0;
 
-  // Returns before the other rank has received it. Messages of one sender and one channel (0, 1, ...) arrive in order.
-  // Both throw PipelineError once a rank has failed.
+  // Sends a message and returns, possibly before the other rank has received it. Messages of one sender and one channel
+  // (0, 1, ...) arrive in order. Throws PipelineError once a rank has failed.
   virtual void send(int to, int channel, std::span<const std::byte> message) = 0;
+  // Waits for the next message of a rank on a channel and returns it. Throws PipelineError once a rank has failed.
   virtual std::vector<std::byte> receive(int from, int channel) = 0;
 
-  // This rank cannot go on: all others' calls throw from now on, with this message.
+  // Declares that this rank cannot go on: from now on all other ranks' calls throw PipelineError with this message.
   virtual void fail(const std::string& message) noexcept = 0;
 };
 
-// What a computation throws that several ranks take part in: one of them has failed, and none of their engines can go
-// on.
+// The error of a computation over several ranks: one of them has failed, and none of their engines can go on.
 class PipelineError : public Error {
  public:
   using Error::Error;
 };
 
-// Links of n_ranks ranks within one process, each for a thread of its own.
+// Returns the links of n_ranks ranks within one process, each to be used from a thread of its own.
 std::vector<std::shared_ptr<PipelineLink>> local_pipeline(int n_ranks);
 
 }  // namespace winnow

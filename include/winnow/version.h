@@ -1,4 +1,4 @@
-// The one place where the version stands; CMakeLists.txt reads it from here.
+// The version of winnow. It is written down only here; CMakeLists.txt reads it from this file.
 #pragma once
 
 #include "winnow/api.h"

@@ -1,4 +1,4 @@
-// Everything of the public interface. See examples/ for a program of forty lines.
+// The whole public interface in one header. examples/ has a program of forty lines that uses it.
 #pragma once
 
 #include "winnow/api.h"
