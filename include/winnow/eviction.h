@@ -1,5 +1,6 @@
-// What to keep of a KV cache: a budget and a method. A method is never one opaque class: it is a scorer, a layer
-// allocator, a head allocator and a selector, and a named preset puts four of them together.
+// The description of an eviction: a budget (how much of a KV cache to keep) and a method (which entries). A method is
+// never one opaque class: it is a scorer, a layer allocator, a head allocator and a selector, and a named preset puts
+// four of them together.
 #pragma once
 
 #include <cstddef>
@@ -17,75 +18,88 @@
 
 namespace WINNOW_API winnow {
 
-// Bytes of an entry, a mean over the heads that methods cut where layers differ.
+// The bytes of an entry, a mean over the heads that methods cut where layers differ.
 struct EntryBytes {
   double stored;    // key and value in the cache's types, and the position
   double f16_rows;  // key and value in f16
-  // What a head takes beside its entries: where rows are coded its first four are not.
+  // Bytes of a head besides its entries: its first four rows are not quantised, and so are larger than the others.
   double head_extra = 0;
 };
 
-// How much to keep, in one of five units. All become one exact total T of entries over the KV heads
-// of all layers that methods cut; layers with a sliding window are not among them and hold what their window sees.
+// The part of the cache to keep, in one of five units. All become one exact total T of entries over the KV heads of all
+// layers that methods cut. Layers with a sliding window are not among them and hold what their window sees.
 struct Budget {
   enum class Unit { kTokens, kFraction, kBytes, kByteFraction, kLoss };
   Unit unit = Unit::kFraction;
-  // Tokens per KV head on average; kept fraction of the prompt's entries in (0, 1]; bytes of entries; bytes of entries
-  // as a fraction in (0, 1] of what the prompt's keys and values take in f16, whatever types the cache has; the mean KL
-  // to the full cache, in nats a token, that the smallest cut may be expected to cost (LossPromise).
+  // The number, by unit.
+  //   kTokens: tokens per KV head on average
+  //   kFraction: kept fraction of the prompt's entries, in (0, 1]
+  //   kBytes: bytes of entries
+  //   kByteFraction: bytes of entries as a fraction in (0, 1] of those of the prompt's keys and values in f16, whatever
+  //     types the cache has
+  //   kLoss: mean KL to the full cache in nats a token that the smallest cut may be expected to cost (LossPromise)
   double amount = 1.0;
 
-  // Whether it is a part of the prompt: what it comes to is then known with the prompt alone.
+  // Returns true if the budget is a part of the prompt, so that its total depends on the prompt's length.
   bool is_relative() const { return unit != Unit::kTokens && unit != Unit::kBytes; }
 
-  // The most that it may come to: itself, and for a loss the largest part of the bytes that is tried.
+  // Returns the largest budget that this one may become: itself, and for a loss the largest fraction of the bytes that
+  // is tried.
   Budget most() const;
 
-  // "512", "20%", "64MiB" (also B, KiB, GiB, KB, MB, GB), "5%bytes", "kl=0.02". Throws Error(kInvalidArgument) for
-  // anything else, zero or less, and more than 100 %.
+  // Reads "512", "20%", "64MiB" (also B, KiB, GiB, KB, MB, GB), "5%bytes" or "kl=0.02". Throws Error(kInvalidArgument)
+  // for anything else, zero or less, and more than 100 %.
   static Budget parse(std::string_view text);
+  // Returns the text that parse() reads.
   std::string text() const;
 
-  // The total T for a prompt of n_tokens tokens: tokens give B * n_heads, a fraction f gives round(f * N * n_heads),
-  // halves up, bytes give floor((bytes - n_heads * entry.head_extra) / entry.stored), and a fraction f of the bytes is
-  // one of N * n_heads * entry.f16_rows bytes; of a loss that of most(). Capped at N * n_heads. n_heads: KV heads of
-  // all layers that are cut.
+  // Returns the total T for a prompt of N = n_tokens tokens and n_heads KV heads of all layers that are cut, N *
+  // n_heads at most.
+  //   kTokens: amount * n_heads
+  //   kFraction: amount * N * n_heads, rounded to the nearest, halves up
+  //   kBytes: floor((amount - n_heads * entry.head_extra) / entry.stored)
+  //   kByteFraction: as kBytes, for amount * N * n_heads * entry.f16_rows bytes
+  //   kLoss: the total of most()
   std::int64_t total_entries(std::int64_t n_tokens, std::int64_t n_heads, const EntryBytes& entry) const;
 };
 
-// What becomes of the values that stay: as they are, or refitted so that attention's output over them is nearest to
-// that over all entries.
+// The treatment of the values that a cut keeps. kNone: they stay as they are. kValues: they are refitted by least
+// squares, so that attention's output over them is nearest to that over all entries.
 enum class Fit { kNone, kValues };
-// In how many bits keys and values that stay are stored instead of f16: 8 are q8_0, 4 are r4, 3 are r3.
+// The bits a number in which kept keys and values are stored: 8 is q8_0, 4 is r4, 3 is r3.
 struct BitWidths {
   int keys = 0;
   int values = 0;
 
   bool operator==(const BitWidths&) const = default;
 };
-// The best entries may have more bits than the others.
+// The choice of bit widths for kept entries; the best entries may have more bits than the others (mixed precision).
 struct Bits {
   enum class Rule { kOwn, kByBudget, kGiven };
-  Rule rule = Rule::kOwn;  // the session's own types; by the size of the budget; the numbers below
-  BitWidths all = {};      // of an entry
-  BitWidths first = {};    // of the first part by rank, where that has more; else zero
-  double first_part = 0;   // of all entries that stay, in (0, 1)
+  Rule rule = Rule::kOwn;  // kOwn: the session's types; kByBudget: by the size of the budget; kGiven: the fields below
+  BitWidths all = {};      // bits of every entry that is not among the best
+  BitWidths first = {};    // bits of the best entries by score; zero: no entry has more than `all`
+  double first_part = 0;   // fraction of the kept entries that are stored in `first`, in (0, 1)
 
   bool operator==(const Bits&) const = default;
   bool is_mixed() const { return first.keys > 0; }
 
-  // "own", "by-budget", "8", "4", "3", keys and values apart ("8/4"), "8:0.3,4": 0.3 of the entries in 8 bits, the
-  // others in 4. Nothing for anything else.
+  // Reads "own", "by-budget", "8", "4", "3", keys and values apart ("8/4"), or "8:0.3,4": 0.3 of the entries in 8 bits,
+  // the others in 4. Returns nothing for any other text.
   static std::optional<Bits> parse(std::string_view text);
+  // Returns the text that parse() reads.
   std::string text() const;
 
-  // What `by-budget` comes to; for a loss 8 and 4 bits, whatever is tried, with the part of its most().
+  // Returns the bit widths that kByBudget chooses for a budget, or this under another rule. For a budget of a loss they
+  // are 8 and 4 bits, with the fraction that most() has, whichever cuts are tried.
   Bits for_budget(const std::optional<Budget>& budget) const;
-  // Of cuts that are tried for a loss: which part of what stays has the more bits under a budget of bytes.
+  // Returns the fraction of the kept entries that has more bits in a cut to `budget`, a fraction of the bytes, that is
+  // tried for a loss.
   double finer_part(const Budget& budget) const;
 };
 
-// A calibrated LU-KV profile: which part of each head's entries to keep at a global kept ratio.
+// A calibrated LU-KV profile ("Predicting Future Utility"): the fraction of each head's entries to keep at a global
+// kept ratio.
 struct UtilityProfile {
   std::vector<int> heads;      // [n_layer] KV heads; 0: a layer that is not cut
   std::vector<double> ratios;  // [n_ratio] global kept ratios, ascending, in (0, 1)
@@ -93,109 +107,117 @@ struct UtilityProfile {
   std::string model;           // model_text() of the model that it was calibrated on; empty: not checked
   std::string scorer;          // text form of the scorer's options; empty: not checked
 
-  // How it was made, for people.
+  // The origin of the profile, for people.
   std::string model_name;
   int n_samples = 0;
-  int n_tokens = 0;        // of a sample's context
+  int n_tokens = 0;        // tokens of a sample's context
   int n_decode = 0;        // most tokens decoded after it
-  std::uint64_t seed = 0;  // of the choice of samples
+  std::uint64_t seed = 0;  // seed of the choice of samples
   std::string date;        // "2025-11-21", UTC
   std::string tool;        // version of winnow
 
-  // JSON. Throws Error(kIo), or Error(kBadFile) with what is wrong.
+  // Both read or write a JSON file. Throw Error(kIo), or Error(kBadFile) with the fault.
   static UtilityProfile load(const std::string& path);
   void save(const std::string& path) const;
 
-  // A ModelInfo::fingerprint as `model` has it.
+  // Returns a ModelInfo::fingerprint in the form of the field `model`.
   static std::string model_text(std::uint64_t fingerprint);
 
-  // Folders with profiles that need not be named: the environment's WINNOW_PROFILES, share/winnow/profiles beside the
-  // bin folder of the running program, profiles of the repository that it was built in, profiles of the working
-  // directory. Some may not exist.
+  // Returns the folders that are searched for profiles: the environment's WINNOW_PROFILES, share/winnow/profiles next
+  // to the bin folder of the running program, profiles/ of the repository that it was built in, profiles/ of the
+  // working directory. Some may not exist.
   static std::vector<std::string> folders();
-  // The profile in them for a model and a scorer (EvictionOptions::scorer_text), null if there is none. Throws
-  // Error(kBadFile) for a damaged file among them.
+  // Returns the profile in these folders for a model and a scorer (EvictionOptions::scorer_text), null if there is
+  // none. Throws Error(kBadFile) for a damaged file among them.
   static std::shared_ptr<const UtilityProfile> find(const std::string& model, const std::string& scorer);
 };
 
-// Importance of every KV head of a model, for headkv and duo-attention: any positive scale.
+// The importance of every KV head of a model, for headkv and duo-attention, on any positive scale.
 struct HeadImportance {
-  // [n_layer][heads]: KV heads, or query heads (a group's are added up). Layers that are not cut are not read.
+  // [n_layer][n_kv_head], or [n_layer][n_head]: the query heads of a GQA group are then added up. Layers that are not
+  // cut are not read.
   std::vector<std::vector<double>> weight;
 
-  // JSON as HeadKV publishes it: {"layer-head": [scores...], ...}, several scores of a head averaged; or as
-  // DuoAttention does: a line for each layer, a number for each head. Throws Error(kIo), or Error(kBadFile) with what
-  // is wrong.
+  // Reads a file in one of two forms: JSON as HeadKV publishes it, {"layer-head": [scores...], ...}, with the scores of
+  // a head averaged; or text as DuoAttention does, a line for each layer and a number for each head. Throws Error(kIo),
+  // or Error(kBadFile) with the fault.
   static HeadImportance load(const std::string& path);
 };
 
-// A method with its options. A preset fills it; the text form overrides.
+// A method with its options. A preset fills the fields, and options of the text form replace them.
 struct EvictionOptions {
   std::string method = "full";  // the preset's name
-  std::string scorer = "none";  // names of the registry
+  std::string scorer = "none";  // this and the next three: names in the registry
   std::string layers = "uniform";
   std::string heads = "uniform";
   std::string selector = "top-k";
-  int window = 32;  // last tokens, always kept; half of the budget beside the sinks where it does not hold them
-  int sinks = 0;    // first tokens, always kept
+  // Observation window: the last tokens, which are always kept. Where a budget does not hold sinks and window, the
+  // window is half of what the sinks leave of it.
+  int window = 32;
+  int sinks = 0;  // attention sinks: the first tokens, which are always kept
   Fit fit = Fit::kNone;
   Bits bits = {};
-  // Of the options that the parts declare (option.h), those that are not the declared fallback, in the text form: set()
-  // fills it.
+  // Values, in the text form, of options that the parts declare (option.h), as far as they differ from the declared
+  // fallback; set() fills it.
   std::map<std::string, std::string, std::less<>> values;
-  std::shared_ptr<const HeadImportance> importance;       // used instead of head-file if set
-  std::shared_ptr<const UtilityProfile> utility_profile;  // used instead of profile if set
+  std::shared_ptr<const HeadImportance> importance;       // used instead of the option head-file if set
+  std::shared_ptr<const UtilityProfile> utility_profile;  // used instead of the option profile if set
 
-  // The value of an option that a part declares, for the part. Throw Error(kNotFound) for one that none declares.
+  // Each returns the value of an option that a part declares; parts read their own with them. They throw
+  // Error(kNotFound) for an option that no part declares.
   std::int64_t integer(std::string_view option) const;
   double number(std::string_view option) const;
   const std::string& text_of(std::string_view option) const;
 
   bool evicts() const { return method != "full"; }
-  bool reads_head_file() const;  // whether any part does
-  bool reads_profile() const;    // likewise
+  bool reads_head_file() const;  // returns true if any part reads the option head-file
+  bool reads_profile() const;    // returns true if any part reads the option profile
 
-  // "METHOD[:option=value,...]", e.g. "snapkv:window=16,pool=avg,kernel=5"; "auto:fast" is auto-fast. Options: scorer,
-  // layers, heads, selector (or select), window, sinks, fit, bits, and those that the parts declare
+  // Reads "METHOD[:option=value,...]", e.g. "snapkv:window=16,pool=avg,kernel=5"; "auto:fast" is auto-fast. Options are
+  // scorer, layers, heads, selector (or select), window, sinks, fit, bits, and those that the parts declare
   // (eviction_options()). Throws Error(kNotFound) with the nearest name for an unknown method or option,
-  // Error(kInvalidArgument) for a value out of range, an option that none of the parts uses, and a combination that
-  // means nothing.
+  // Error(kInvalidArgument) for a value out of range, an option that none of the parts uses, and a combination without
+  // a meaning.
   static EvictionOptions parse(std::string_view text);
 
-  // Sets one option by its name in the text form; checks the value's range, not the combination.
+  // Sets one option by its name in the text form. Checks the value's range, but not the combination. Throws as parse()
+  // does.
   void set(std::string_view option, std::string_view value);
 
-  // An option's value in the text form. Throws Error(kNotFound).
+  // Returns an option's value in the text form. Throws Error(kNotFound) for an unknown option.
   std::string get(std::string_view option) const;
 
-  // Names of the options that the four parts read, window and sinks among them; none for a method that keeps all.
+  // Returns the names of the options that the four parts read, window and sinks among them; none for a method that
+  // keeps everything.
   std::vector<std::string> used_options() const;
 
-  // What prefill must save or compute for the scores beyond the stored entries, a phrase for each; empty: nothing.
+  // Returns the evidence that prefill must save or compute for the scores besides the stored entries, a phrase for each
+  // kind; empty: none.
   std::vector<std::string> evidence() const;
-  // The dearest of it in a few words, "nothing" to "the prompt again": what the choice costs beside the prefill.
+  // Returns the dearest kind of evidence in a few words, from "nothing" to "the prompt again": the cost of the method
+  // besides the prefill.
   std::string cost() const;
 
-  // Checks the combination, as parse does.
+  // Checks the combination of options as parse() does, and throws as it does.
   void validate() const;
 
-  // The shortest text form that parses to these options.
+  // Returns the shortest text form that parses to these options.
   std::string text() const;
 
-  // The scorer with every option that its scores depend on: what a profile is calibrated for.
+  // Returns the scorer with every option that its scores depend on: the scorer for which a profile is calibrated.
   std::string scorer_text() const;
 
-  // Reads head-file and profile if the method uses them, they are named and not in memory yet; parse does it. Throws
-  // Error.
+  // Reads the files of the options head-file and profile if the method uses them, unless they are in memory already.
+  // parse() calls it. Throws Error(kIo) or Error(kBadFile).
   void load_files();
 
-  // For a method that reads a profile: looks for one that fits model and scorer if none was given. Throws
-  // Error(kNotFound) that says how to make one, Error(kInvalidArgument) for one of another model. Opening a session
-  // does it.
+  // Looks for a profile that fits model and scorer, for a method that reads one and was given none. Engine::open calls
+  // it. Throws Error(kNotFound) with the command that makes one, Error(kInvalidArgument) for a given profile of another
+  // model.
   void find_profile(std::uint64_t model_fingerprint);
 };
 
-// A row of `winnow methods`.
+// A preset: a row of `winnow methods`.
 struct MethodInfo {
   std::string name;
   std::string summary;  // one line
@@ -203,18 +225,19 @@ struct MethodInfo {
   EvictionOptions options;
 };
 
-// All presets, in the order in which to show them: those that are built in, then those that were registered.
+// Returns all presets, in the order in which to show them: those that are built in, then those that were registered.
 const std::deque<MethodInfo>& eviction_methods();
-// One of them. Throws Error(kNotFound) with the nearest name.
+// Returns the preset of a name. Throws Error(kNotFound) with the nearest name for any other.
 const MethodInfo& find_method(std::string_view name);
 
-// A row of the table of options.
+// An option of the text form: a row of the table that `winnow methods` prints.
 struct OptionInfo {
   std::string name;
   std::string values;  // "mean | sum | max", "integer >= 0", ...
   std::string summary;
-  std::string used_by;  // which parts read it
+  std::string used_by;  // the parts that read it
 };
+// Returns all options of the text form.
 std::vector<OptionInfo> eviction_options();
 
 }  // namespace winnow

@@ -1,4 +1,4 @@
-// How a layer's budget is shared among its KV heads.
+// The interface of head allocators, which share a layer's budget among its KV heads.
 #pragma once
 
 #include <cstdint>
@@ -11,32 +11,35 @@
 
 namespace WINNOW_API winnow {
 
-// What a head allocator looks at. Numbers do not include protected entries.
+// The input of a head allocator. Numbers do not include protected entries (sinks and observation window).
 struct HeadRequest {
-  std::int64_t budget;               // of the layer, at most the sum of the candidates
+  std::int64_t budget;               // entries that the layer keeps, at most the sum of the candidates
   LayerRanking& ranking;             // the layer's candidates, best first
-  std::vector<double> weights = {};  // [n_kv_head] of the table, where there is one
+  std::vector<double> weights = {};  // [n_kv_head] weights of table(); empty where there is none
 };
 
-// [n_kv_head] candidates of each head.
+// Returns the number of candidates of each head: [n_kv_head].
 std::vector<std::int64_t> head_caps(const LayerRanking& ranking);
 
-// Stateless; one instance per process, safe to use from any thread.
+// A head allocator. Stateless: there is one instance per process, and it may be used from any thread.
 class HeadAllocator {
  public:
   virtual ~HeadAllocator() = default;
+  // Returns the options that the allocator reads.
   virtual std::vector<Option> options() const { return {}; }
 
-  // [n_kv_head] real-valued, between 0 and the head's candidates, with sum request.budget.
+  // Returns the heads' shares of the budget: [n_kv_head] real numbers between 0 and the head's candidates, whose sum is
+  // request.budget. They are rounded to entries by largest remainder afterwards.
   virtual std::vector<double> shares(const HeadRequest& request, const EvictionOptions& options) const = 0;
 
-  // [n_kv_head] what the head can still get at most when the layer's budget shrinks to any smaller one: a stage of the
-  // cascade keeps that many. By default the shares, rounded up.
+  // Returns the most entries that each head [n_kv_head] can still get under this budget of the layer or any smaller
+  // one: a stage of the cascade keeps that many. By default these are the shares, rounded up.
   virtual std::vector<std::int64_t> ceilings(const HeadRequest& request, const EvictionOptions& options) const;
 
+  // Returns the table of static weights that the allocator reads, or null.
   virtual const HeadTable* table() const { return nullptr; }
 
-  // Goes with the layer allocator of the same kind only.
+  // Returns true for the allocator of a global ranking, which goes only with the layer allocator of the same kind.
   virtual bool is_global() const { return false; }
 };
 

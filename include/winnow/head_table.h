@@ -1,4 +1,5 @@
-// A static weight for every head of the model, from a file: what headkv and lu-kv allot by.
+// Tables with a static weight for every KV head of a model, from a file, by which headkv, lu-kv and duo-attention share
+// out the budget.
 #pragma once
 
 #include <vector>
@@ -9,14 +10,17 @@
 
 namespace WINNOW_API winnow {
 
+// A source of static weights. Stateless: the table itself comes with the options.
 class HeadTable {
  public:
   virtual ~HeadTable() = default;
 
-  // [heads of all layers that are cut]; only their proportions count. Throws Error for a missing or wrong-shaped table.
+  // Returns the weights [heads of all layers that are cut], of which only the proportions count. Throws Error for a
+  // table that is missing or has another shape.
   virtual std::vector<double> weights(const CutShape& shape, const EvictionOptions& options) const = 0;
 
-  // Whether the weights share out all of T, the protected entries being a head's floor, instead of T less those.
+  // Returns true if the weights share out all of T, with a head's protected entries as its least share; false if they
+  // share out T less the protected entries.
   virtual bool counts_protected() const { return false; }
 };
 

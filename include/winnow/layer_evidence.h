@@ -1,7 +1,5 @@
-// Everything that the parts of a method read of one layer: the engine's view, and the statistics taken from it on
-// demand, each computed once however many parts ask. Nothing is larger than H x N.
-//
-// Not thread-safe; parallel inside with the ParallelFor given. Lives as long as the view.
+// The evidence of one layer, from which the parts of a method work: the engine's view, and statistics of it. A
+// statistic is computed when first asked for, and once however many parts ask. None is larger than H x N numbers.
 #pragma once
 
 #include <cstddef>
@@ -19,19 +17,23 @@ namespace WINNOW_API winnow {
 
 class SharedCosts;
 
-// Reductions of the window rows over the prefix columns; vectors not asked for are empty.
+// Attention weights of the observation window's rows on the prefix entries (the columns), reduced over the rows.
+// Reductions that no part needs are empty.
 struct WindowStatistics {
   int n_rows = 0;
-  std::vector<std::vector<float>> mean;      // [n_kv_head][n_group * n_prefix]
-  std::vector<std::vector<float>> m2;        // likewise: sum of the squared distances from the mean
-  std::vector<std::vector<float>> max;       // likewise
-  std::vector<std::vector<float>> last;      // likewise
-  std::vector<std::vector<double>> entropy;  // [n_kv_head][n_group]
+  std::vector<std::vector<float>> mean;      // [n_kv_head][n_group * n_prefix], mean over the rows
+  std::vector<std::vector<float>> m2;        // likewise, sum of the squared distances from the mean
+  std::vector<std::vector<float>> max;       // likewise, largest
+  std::vector<std::vector<float>> last;      // likewise, of the last row
+  std::vector<std::vector<double>> entropy;  // [n_kv_head][n_group], -sum A log A over rows and columns, in nats
 };
 
+// The evidence of one layer. It must not outlive the view and the ParallelFor that it was made with. Not thread-safe;
+// it computes in parallel inside.
 class LayerEvidence {
  public:
-  // `columns`: WindowColumn bits that any part will ask for. `costs`: of those who share this, if somebody counts.
+  // Takes the WindowColumn bits that any part will ask for, and a counter that divides the time of statistics among the
+  // sessions that share them, or null.
   LayerEvidence(const LayerView& view, const EvictionOptions& options, unsigned columns,
                 const ParallelFor& parallel_for, SharedCosts* costs = nullptr);
   ~LayerEvidence();
@@ -42,42 +44,47 @@ class LayerEvidence {
   int n_kv_head() const { return view_.n_kv_head; }
   int n_group() const { return view_.shape.n_group; }
   std::int32_t n_entries(int head) const { return view_.heads[at(head)].n_entries; }
-  std::int32_t n_prefix(int head) const { return n_prefix_[at(head)]; }  // stored entries before the window
-  std::int32_t n_sinks(int head) const { return n_sinks_[at(head)]; }    // of these, the first tokens
+  std::int32_t n_prefix(int head) const { return n_prefix_[at(head)]; }  // stored entries before the observation window
+  std::int32_t n_sinks(int head) const { return n_sinks_[at(head)]; }    // of n_prefix, the attention sinks
   std::int32_t n_candidates(int head) const { return n_prefix(head) - n_sinks(head); }
-  std::vector<std::int32_t> positions(int head) const;  // [n_entries]
+  std::vector<std::int32_t> positions(int head) const;  // [n_entries] original positions
 
-  // Stored rows [first, last) of a head as float32: keys [last - first][key_dim], values [last - first][value_dim].
+  // Dequantise stored rows [first, last) of a head to float32: keys [last - first][key_dim], values
+  // [last - first][value_dim].
   void read_keys(int head, std::int32_t first, std::int32_t last, float* out) const;
   void read_values(int head, std::int32_t first, std::int32_t last, float* out) const;
 
-  // Statistics of the last min(n_rows, rows that the engine saved) query rows.
+  // Returns statistics of the observation window: the last n_rows query rows, or as many as the engine saved.
   const WindowStatistics& window(int n_rows);
 
-  // Root of the mean, over the reference rows and the group, of the squared attention on a prefix entry:
+  // Returns the root mean square of the attention on each prefix entry, over the reference rows and the GQA group:
   // [n_kv_head][n_prefix].
   const std::vector<std::vector<float>>& reference_rms();
 
-  // Each of these has a number for every stored entry: [n_kv_head][n_entries].
+  // Each of these returns a number for every stored entry: [n_kv_head][n_entries]. Keys are rotated, as they are
+  // stored.
   const std::vector<std::vector<float>>& key_l2_norms();
   const std::vector<std::vector<float>>& value_l1_norms();
   const std::vector<std::vector<float>>& value_l2_norms();
-  // The cosine between a key and the mean of its head's keys, each taken at length 1; 0 for a key of zeros.
+  // Returns the cosine between each key and the mean of its head's keys, each scaled to length 1; 0 for a key of zeros.
   const std::vector<std::vector<float>>& mean_key_cosines();
 
-  // The logarithm of the expected exponential of the scores that normally distributed queries have with each stored key
-  // of a head: scale mu'k + scale^2 k'Sigma k / 2, [n_group][n_entries]. mean: mu, [n_group][key_dim]; covariance:
-  // Sigma, [n_group][key_dim][key_dim], symmetric; both after rotation. Not kept: it depends on what it is given.
+  // Returns the log of the expected exponential of the scores that normally distributed queries have with each stored
+  // key k of a head (arXiv 2510.00636): scale mu'k + scale^2 k'Sigma k / 2, [n_group][n_entries]. The means mu
+  // [n_group][key_dim] and the symmetric covariances Sigma [n_group][key_dim][key_dim] are those after rotation. The
+  // result is computed anew in every call.
   std::vector<double> expected_scores(int head, std::span<const double> mean, std::span<const double> covariance) const;
 
-  // r[i] of CriticalKV for every entry (section 4): [n_kv_head][n_entries].
+  // Returns CriticalKV's value term for every entry (arXiv 2502.03805, section 4), the mean over the GQA group of
+  // || v_i W_O[h] ||_1: [n_kv_head][n_entries].
   const std::vector<std::vector<float>>& projected_value_norms();
 
   // Throws Error(kInvalidArgument), naming layer and head, for a stored key or one of `n_rows` query rows
-  // ([n_rows][n_head][head_dim]) that is not finite. The attention kernels would take it for an entry that nobody looks
-  // at, and a NaN must not rank.
+  // ([n_rows][n_head][head_dim]) that is not finite. The attention kernels would give such an entry no weight, and a
+  // NaN must not be ranked.
   void check_finite(const float* q, int n_rows);
 
+  // Both run body(i) on the engine's threads, for every KV head or for i in [0, n_items).
   void for_each_head(const std::function<void(int head)>& body) const { parallel_for_(n_kv_head(), body); }
   void parallel(int n_items, const std::function<void(int)>& body) const { parallel_for_(n_items, body); }
 
@@ -88,7 +95,7 @@ class LayerEvidence {
   const LayerView& view_;
   const ParallelFor& parallel_for_;
   std::vector<std::int32_t> n_prefix_, n_sinks_;  // [n_kv_head]
-  std::unique_ptr<State> state_;                  // what was computed so far
+  std::unique_ptr<State> state_;                  // statistics computed so far
 };
 
 }  // namespace winnow

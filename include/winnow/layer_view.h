@@ -1,4 +1,5 @@
-// What a policy may look at after a layer's attention: the engine fills a LayerView, the scorers read it.
+// The view of a layer that eviction works from: the engine fills a LayerView after the layer's attention, and
+// LayerEvidence and the scorers read it.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +16,7 @@ namespace WINNOW_API winnow {
 // is rethrown here.
 using ParallelFor = std::function<void(int n_items, const std::function<void(int)>& body)>;
 
-// Reductions of the window rows per query head and column.
+// Reductions of the observation window's attention rows, per query head and column (WindowStatistics).
 enum WindowColumn : unsigned {
   kWindowMean = 1,
   kWindowM2 = 2,
@@ -24,26 +25,26 @@ enum WindowColumn : unsigned {
   kWindowEntropy = 16,
 };
 
-// What the engine must save while it runs the layer. Everything that can be computed from the stored entries and the
-// window's queries afterwards (statistics, norms) is not listed: the policy computes it on demand.
+// The evidence that the engine must save while it runs a layer. Statistics that can be computed from the stored entries
+// and the window's queries afterwards (norms and the like) are not listed: LayerEvidence computes them on demand.
 struct EvidenceNeeds {
-  int window_rows = 0;               // the last so many query rows, rotated
-  bool log_sum_exp = false;          // of every row (h2o)
+  int window_rows = 0;               // number of last query rows to save, rotated (the observation window)
+  bool log_sum_exp = false;          // log-sum-exp of every row's scores (h2o)
   bool all_queries = false;          // every row's rotated queries (h2o over the whole matrix)
-  bool query_moments = false;        // running mean and covariance of the pre-rotation queries (expected-attention)
-  int moments_skip = 0;              // first tokens of the prompt left out of the moments
+  bool query_moments = false;        // mean and covariance of the pre-rotation queries (expected-attention)
+  int moments_skip = 0;              // number of the prompt's first tokens that are left out of the moments
   bool output_projection = false;    // W_O in float32 (critical)
-  bool reconstruction_pass = false;  // kvzip, of a prompt that is read layer by layer
-  bool reconstruction_only = false;  // there are no scores without it: what is stored cannot be cut again
-  bool reference_rows = false;       // rows of the prompt or turn, as if they followed it
-  bool earlier_scores = false;       // entries stay with the best score that they ever had
-  unsigned window_columns = 0;       // WindowColumn bits: reductions that the policy takes itself, nothing to save
+  bool reconstruction_pass = false;  // a context-reconstruction pass (kvzip), in a prefill layer by layer
+  bool reconstruction_only = false;  // there are no scores without that pass: a stored cache cannot be cut again
+  bool reference_rows = false;       // query rows of the prompt or turn, rotated to positions after it
+  bool earlier_scores = false;       // entries keep the best score that they had in any cut
+  unsigned window_columns = 0;       // WindowColumn bits: reductions that LayerEvidence computes, nothing to save
 
   EvidenceNeeds& operator|=(const EvidenceNeeds& other);
   bool operator==(const EvidenceNeeds& other) const = default;
 };
 
-// How the model rotates queries and keys (expected-attention).
+// The rotary position embedding of a layer's queries and keys (expected-attention).
 struct RotationView {
   bool interleaved = false;          // pairs (2i, 2i+1); else (i, i + n_dims/2)
   int n_dims = 0;                    // rotated dimensions of a head, the first ones; 0: none
@@ -51,40 +52,41 @@ struct RotationView {
   float magnitude = 1.0F;            // factor on sine and cosine (YaRN)
 };
 
-// One chunk of KVzip's context-reconstruction pass: its tokens follow the context at positions n_tokens, n_tokens + 1,
-// ...
+// One chunk of KVzip's context-reconstruction pass (arXiv 2505.23416): its tokens follow the context at positions
+// n_tokens, n_tokens + 1, ...
 struct ReconstructionPass {
   int n_rows = 0;
   const float* q = nullptr;            // [n_rows][n_head][key_dim], rotated
-  const float* log_sum_exp = nullptr;  // [n_rows][n_head], of the whole context and the pass's own rows so far
+  const float* log_sum_exp = nullptr;  // [n_rows][n_head], over the whole context and the pass's own rows so far
   const float* input_norm = nullptr;   // [n_rows] L2 norm of the residual stream before the layer (kvzip+)
 };
 
-// One layer, as the policy sees it. Views live until the call returns.
+// The view of one layer. Pointers of evidence that was not asked for (EvidenceNeeds) are null. All that it points at
+// lives until the call returns that was given the view.
 struct LayerView {
-  int layer;
+  int layer;   // index in the model
   int n_head;  // query heads (H)
   int n_kv_head;
-  kernels::AttentionShape shape;                // of the layer: see of_head
+  kernels::AttentionShape shape;                // of the layer; of_head() gives a head's
   std::int32_t n_tokens;                        // logical length N: the next position
   std::span<const kernels::HeadEntries> heads;  // [n_kv_head] stored entries, window included
   const float* window_q = nullptr;              // [n_window_rows][n_head][key_dim], rotated; the last row is token N-1
   int n_window_rows = 0;
-  int n_query_rows = 0;                      // rows of the next two: the last so many tokens
+  int n_query_rows = 0;                      // number of last tokens that the next two fields cover
   const float* log_sum_exp = nullptr;        // [n_query_rows][n_head]
   const float* all_q = nullptr;              // [n_query_rows][n_head][key_dim], rotated (h2o)
   const double* query_mean = nullptr;        // [n_head][key_dim], of the pre-rotation queries
   const double* query_covariance = nullptr;  // [n_head][key_dim][key_dim], divided by the number of queries
-  // Rows of the prompt or turn spread over it, and its last ones, each rotated for a position after it: what queries to
-  // come look like. Every one sees all entries.
+  // Reference rows stand for queries to come: query rows spread over the prompt or turn, and its last ones, each
+  // rotated to a position after it. Every one of them sees all entries.
   const float* reference_q = nullptr;  // [n_reference_rows][n_head][key_dim]
   int n_reference_rows = 0;
-  const float* reference_log_sum_exp = nullptr;  // [n_reference_rows][n_head], where the engine has them
-  // [n_kv_head] of each head's first entries, in earlier cuts; of none in the first.
+  const float* reference_log_sum_exp = nullptr;  // [n_reference_rows][n_head]; null where the engine has none
+  // [n_kv_head] the best scores that each head's first entries had in earlier cuts; empty before the first cut.
   std::span<const std::vector<float>> earlier_scores = {};
-  RotationView rotation = {};                       // with the moments
-  std::span<const ReconstructionPass> passes = {};  // kvzip
-  int n_embd = 0;                                   // D
+  RotationView rotation = {};                       // set with the moments
+  std::span<const ReconstructionPass> passes = {};  // chunks of the context-reconstruction pass (kvzip)
+  int n_embd = 0;                                   // D: numbers of a hidden state
   const float* w_o = nullptr;                       // [n_head][value_dim][n_embd], float32: the slices W_O[h]
 };
 

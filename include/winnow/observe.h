@@ -1,5 +1,5 @@
-// A look at the keys, values and queries of every layer that methods cut, for those who study what eviction does:
-// calibration, analyses.
+// Observers of the keys, values and queries of every layer that methods cut, for calibration and for analyses of
+// eviction.
 #pragma once
 
 #include <functional>
@@ -11,27 +11,29 @@
 
 namespace WINNOW_API winnow {
 
-// Looks at one layer after the other, in order. The view and all it points at live until on_layer returns.
+// A function that is called with the view of one layer after the other, in order, and the evidence that it needs. The
+// view and all it points at live until on_layer returns.
 struct LayerObserver {
   EvidenceNeeds needs;
   std::function<void(const LayerView& view, const ParallelFor& parallel_for)> on_layer;
 };
 
-// Session::prefill of an empty session layer by layer; the observer sees each layer with the whole prompt's keys and
-// values, before the session's own method cuts it. Throws what Session::prefill throws.
+// Prefills an empty session layer by layer, as Session::prefill. The observer sees each layer with the whole prompt's
+// keys and values, before the session's own method cuts it. Throws what Session::prefill throws.
 void prefill_observed(Session& session, std::span<const Token> tokens, const LayerObserver& observer,
                       const PrefillOptions& options = {});
 
-// Engine::prefill likewise: one look at each layer, before any of the sessions cuts it. Throws what Engine::prefill
-// throws.
+// Prefills several sessions at once, as Engine::prefill. The observer sees each layer once, before any of the sessions
+// cuts it. Throws what Engine::prefill throws.
 void prefill_observed(Engine& engine, std::span<Session* const> sessions, std::span<const Token> tokens,
                       const LayerObserver& observer, const PrefillOptions& options = {});
 
-// A session that saves queries beyond what its own method asks for: needs.window_rows of the last ones, moments.
+// Opens a session that saves more queries than its own method needs: the last needs.window_rows, and the moments if
+// needs.query_moments is set.
 Session open_observed(Engine& engine, const SessionOptions& options, const EvidenceNeeds& needs);
 
-// Shows every such layer of what is stored, with the queries that the session has saved (observer.needs is not read:
-// see open_observed).
+// Calls the observer with every layer as it is stored, with the queries that the session has saved. observer.needs is
+// not read: open_observed() decides what is saved.
 void observe_stored(Session& session, const LayerObserver& observer);
 
 }  // namespace winnow

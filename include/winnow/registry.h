@@ -1,9 +1,9 @@
-// Methods of one's own: a part that is registered under a name is then chosen by that name, like those that are built
-// in ("snapkv:scorer=mine", a preset "mine"), by programs and in files, and gets the same evidence.
+// Registration of a program's own methods. A registered part is chosen by its name like a built-in one
+// ("snapkv:scorer=mine", or a preset "mine"), in programs and in files, and gets the same evidence.
 //
-// Register at the start of the program, before other threads use winnow. Names are of lower-case letters, digits and
-// hyphens. All throw Error(kInvalidArgument) for a name of another form or one that is taken, and for an option that
-// another part declares otherwise.
+// Methods have to be registered at the start of the program, before other threads use winnow. A name consists of
+// lower-case letters, digits and hyphens. All functions throw Error(kInvalidArgument) for a name of another form or one
+// that is taken, and for an option that another part declares differently.
 #pragma once
 
 #include <memory>
@@ -18,13 +18,14 @@
 
 namespace WINNOW_API winnow {
 
+// Each registers a part under a name, for the rest of the process.
 void register_scorer(const std::string& name, std::unique_ptr<const Scorer> scorer);
 void register_layer_allocator(const std::string& name, std::unique_ptr<const LayerAllocator> allocator);
 void register_head_allocator(const std::string& name, std::unique_ptr<const HeadAllocator> allocator);
 void register_selector(const std::string& name, std::unique_ptr<const Selector> selector);
 
-// A preset: `text` is what it stands for, e.g. "snapkv:scorer=mine,sinks=4". Throws what EvictionOptions::parse throws,
-// too.
+// Registers a preset that stands for the method `text`, e.g. "snapkv:scorer=mine,sinks=4". `summary` and `paper` are
+// those of MethodInfo. Throws what EvictionOptions::parse throws, too.
 void register_method(const std::string& name, const std::string& text, const std::string& summary,
                      const std::string& paper = "-");
 

@@ -1,4 +1,4 @@
-// Which of a head's candidates stay, given how many.
+// The interface of selectors, which choose a head's candidates to keep, given their number.
 #pragma once
 
 #include <cstdint>
@@ -10,20 +10,23 @@
 
 namespace WINNOW_API winnow {
 
-// Stateless; one instance per process, safe to use from any thread.
+// A selector. Stateless: there is one instance per process, and it may be used from any thread.
 class Selector {
  public:
   virtual ~Selector() = default;
+  // Returns the evidence that the engine must save for prepare().
   virtual EvidenceNeeds needs(const EvictionOptions&) const { return {}; }
+  // Returns the options that the selector reads.
   virtual std::vector<Option> options() const { return {}; }
 
-  // Whether the scores must be attention weights.
+  // Returns true if the scores must be attention weights (Scorer::is_attention).
   virtual bool needs_attention() const { return false; }
 
-  // Adds to the ranking what select() will read beyond the order by score.
+  // Adds to the ranking anything that select() reads besides the order by score, e.g. HeadRanking::product_order.
   virtual void prepare(LayerEvidence&, const LayerScores&, const EvictionOptions&, LayerRanking&) const {}
 
-  // `budget` offsets of candidates, ascending. The sets of two budgets are nested: the cascade relies on it.
+  // Returns `budget` offsets of candidates, ascending. A larger budget must keep all that a smaller one keeps: the
+  // cascade relies on it.
   virtual std::vector<std::int32_t> select(const HeadRanking& ranking, std::int64_t budget,
                                            const EvictionOptions& options) const = 0;
 };
