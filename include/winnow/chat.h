@@ -1,4 +1,4 @@
-// Chats: messages, tools that a model may call, and what its template makes of them.
+// Chats: the messages and tools that a model's chat template renders as a prompt, and the reader of the model's answer.
 #pragma once
 
 #include <cstddef>
@@ -14,64 +14,69 @@
 
 namespace WINNOW_API winnow {
 
+// A tool (function) that the model may call.
 struct ChatTool {
   std::string name, description;
   std::string parameters;  // JSON Schema of the arguments; empty: none
 };
 
+// Decides between calling tools and answering in text.
 enum class ToolChoice {
-  kAuto,      // the model calls tools or answers
-  kNone,      // it answers
-  kRequired,  // it calls
+  kAuto,      // the model calls tools or answers, as it chooses
+  kNone,      // the model answers in text and calls no tool
+  kRequired,  // the model calls at least one tool
 };
 
+// Settings of Model::apply_chat_template.
 struct ChatOptions {
-  bool add_answer = true;       // the header of an answer to come; where the last message goes on: no other header
-  bool continues_last = false;  // the last message is an assistant's, and the answer goes on with it
+  bool add_answer = true;       // ends the prompt with the header of an assistant's answer
+  bool continues_last = false;  // the last message is an assistant's, and the answer continues it without a new header
   std::vector<ChatTool> tools;
   ToolChoice tool_choice = ToolChoice::kAuto;
-  std::optional<bool> parallel_tool_calls;       // several calls in an answer; none: where the template has them
-  bool enable_thinking = true;                   // where the template can do without
-  bool separates_thinking = true;                // ChatReader tells it apart from the answer
-  std::map<std::string, std::string> arguments;  // of the template: by name, in JSON
+  std::optional<bool> parallel_tool_calls;       // allows several calls in one answer; not set: if the template does
+  bool enable_thinking = true;                   // false: asks templates that can do so to leave thinking out
+  bool separates_thinking = true;                // ChatReader returns thinking as `reasoning`, apart from the content
+  std::map<std::string, std::string> arguments;  // further variables for the template, by name, as JSON
 };
 
-// How an answer is to be read; made by Model::apply_chat_template.
+// The format in which a model answers, as ChatReader needs it; made by Model::apply_chat_template.
 struct ChatFormat;
 
+// A chat rendered as a prompt, with all that is needed to sample and read the answer.
 struct ChatPrompt {
   std::string text;
-  // Of calls, for the sampler, with where it begins to hold; empty: none.
+  // GBNF that tool calls must follow, and the place in the answer from which it holds (SamplingOptions); empty: none.
   std::string grammar;
   GrammarStart grammar_start;
-  std::vector<std::string> stops;            // that end an answer besides the end tokens
+  std::vector<std::string> stops;            // texts that end an answer, besides the end tokens
   std::vector<std::string> shown_tokens;     // special tokens whose text ChatReader has to see
-  std::shared_ptr<const ChatFormat> format;  // null: an answer is plain text
-  std::vector<std::string> warnings;         // what of the tools' schemas calls are not held to
+  std::shared_ptr<const ChatFormat> format;  // for ChatReader; null: an answer is plain text
+  std::vector<std::string> warnings;         // sentences on parts of the tools' schemas that the grammar cannot enforce
 };
 
-// What came to an answer.
+// The news of an answer since the delta before: text to append to each of its fields.
 struct ChatDelta {
   std::string reasoning, content;
-  int tool_call = -1;     // the call that the rest belongs to; -1: none
-  std::string id, name;   // with the first delta of a call
-  std::string arguments;  // JSON, in pieces
+  int tool_call = -1;     // index of the tool call that id, name and arguments belong to; -1: none
+  std::string id, name;   // set in the first delta of a call
+  std::string arguments;  // the next piece of the call's arguments (JSON)
 };
 
-// Reads an answer while it is written. Not thread-safe.
+// Parses an answer while it is generated. Not thread-safe.
 class ChatReader {
  public:
-  // `format`: a prompt's; null: all is content.
+  // Takes the format of the prompt that is answered (ChatPrompt::format); null: all text is content.
   explicit ChatReader(std::shared_ptr<const ChatFormat> format);
   ~ChatReader();
   ChatReader(ChatReader&&) noexcept;
   ChatReader& operator=(ChatReader&&) noexcept;
 
-  // `text`: of whole characters. What does not fit the format is content.
+  // Reads the next piece of the answer, whole UTF-8 characters, and returns the deltas that it gives. Text that does
+  // not fit the format is content.
   std::vector<ChatDelta> add(std::string_view text);
-  // Nothing follows. is_whole: the model ended it; else it was cut off somewhere.
+  // Ends the answer and returns the last deltas. is_whole: true if the model ended the answer, false if it was cut off.
   std::vector<ChatDelta> finish(bool is_whole);
-  // As far as it is read.
+  // Returns the answer as far as it has been read.
   const ChatMessage& message() const;
 
  private:
