@@ -1,6 +1,8 @@
-// ada: as many as the head has among the layer's best scores, with a safeguard for heads of flat attention.
+// ada: a head gets as many entries as it has among the layer's best scores, with a safeguard for heads of flat
+// attention.
 // Feng et al., "Ada-KV: Optimizing KV Cache Eviction by Adaptive Budget Allocation", arXiv 2407.11550, Algorithm 1.
-//   blend:   (1 - alpha) * count + alpha * budget / n_kv_head (line 8 as the authors' code computes it)
+// With count_h the head's candidates among the layer's `budget` best:
+//   blend:   share_h = (1 - alpha) * count_h + alpha * budget / n_kv_head (line 8 as the authors' code computes it)
 //   minimum: every head's best floor(alpha * budget / n_kv_head) go in first, then the flat ranking
 #include <algorithm>
 #include <cmath>

@@ -1,5 +1,6 @@
-// flat: as many as the head has among the layer's best scores, without a safeguard.
-// LAVa (EMNLP 2025), Algorithm 1.
+// flat: a head gets as many entries as it has among the layer's best scores, without a safeguard.
+// LAVa (EMNLP 2025), Algorithm 1:
+//   share_h = | head h's candidates among the layer's `budget` best |
 #include "eviction/options/registry.h"
 
 namespace winnow {

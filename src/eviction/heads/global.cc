@@ -1,4 +1,5 @@
-// global: goes with the layer allocator of the same name, which allots over all heads of the model at once.
+// global: the counterpart of the layer allocator of the same name, which ranks the heads of the whole model together.
+// It has no shares of its own.
 #include "eviction/options/registry.h"
 #include "winnow/error.h"
 

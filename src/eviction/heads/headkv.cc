@@ -1,5 +1,7 @@
-// headkv: by a static per-head importance, over all heads of the model. HeadKV, arXiv 2410.19258.
-// Under another layer allocator: the heads of a layer share its budget by the table's weights.
+// headkv: shares by a static importance of each KV head, over all heads of the model.
+// HeadKV, arXiv 2410.19258:
+//   share_h = B (1 - 1/beta) + pool * importance_h, pool = B/beta * L * Hkv (tables/head_importance_table.h)
+// Under another layer allocator the heads of a layer share its budget by these numbers.
 #include "eviction/cut/shares.h"
 #include "eviction/options/registry.h"
 #include "eviction/tables/head_importance_table.h"

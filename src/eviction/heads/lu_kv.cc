@@ -1,5 +1,7 @@
-// lu-kv: by a calibrated profile, over all heads of the model. LU-KV ("Predicting Future Utility").
-// Under another layer allocator: the heads of a layer share its budget by the table's weights.
+// lu-kv: shares by a calibrated profile, over all heads of the model.
+// LU-KV ("Predicting Future Utility"):
+//   share_h = N * Phi_h(T / (N * Hkv * L)), Phi_h the head's kept ratio at a global ratio (tables/lu_kv_table.h)
+// Under another layer allocator the heads of a layer share its budget by these numbers.
 #include "eviction/cut/shares.h"
 #include "eviction/options/registry.h"
 #include "eviction/tables/lu_kv_table.h"

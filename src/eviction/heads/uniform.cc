@@ -1,4 +1,5 @@
-// uniform: every head the same.
+// uniform: every KV head of a layer gets the same.
+//   share_h = budget / n_kv_head; what a head cannot hold goes to the others
 #include "eviction/cut/shares.h"
 #include "eviction/options/registry.h"
 

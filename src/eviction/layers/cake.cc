@@ -1,6 +1,6 @@
-// cake: P_l = Disp_l^(1/tau1) * Shift_l^(1/tau2), in cascade.
-// Qin et al., "CAKE: Cascading and Adaptive KV Cache Eviction with Layer Preferences" (ICLR 2025), the preference
-// score:
+// cake: a layer's share is in proportion to its preference score, in cascade.
+// Qin et al., "CAKE: Cascading and Adaptive KV Cache Eviction with Layer Preferences" (ICLR 2025):
+//   share_l = P_l / sum P, P_l = Disp_l^(1/tau1) * Shift_l^(1/tau2)
 //   Disp  = -sum A ln A over window rows x prefix columns, summed over query heads
 //   Shift = sum over columns of the variance over the rows, w - 1 in the denominator, summed over query heads
 #include "eviction/layers/cake.h"

@@ -1,5 +1,6 @@
-// global: no shares: the best scores of the whole model, over all layers and heads, after `floor` of each head. Exact
-// in cascade, since the best T of a union only shrinks.
+// global: there are no shares, and the best scores of the whole model stay, over all layers and heads.
+//   kept = the sinks and windows, each head's `floor` best candidates, then the best candidates of the model up to T
+// This is exact in cascade, since a layer's part of the best T only shrinks when a layer joins.
 #include "eviction/options/registry.h"
 
 namespace winnow {

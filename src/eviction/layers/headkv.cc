@@ -1,4 +1,6 @@
-// headkv: by a static per-head importance, over all heads of the model. HeadKV, arXiv 2410.19258.
+// headkv: shares by a static importance of each KV head, over all heads of the model.
+// HeadKV, arXiv 2410.19258:
+//   share_h = B (1 - 1/beta) + pool * importance_h, pool = B/beta * L * Hkv (tables/head_importance_table.h)
 #include "eviction/options/registry.h"
 #include "eviction/tables/head_importance_table.h"
 

@@ -1,6 +1,8 @@
-// lava: a layer's share goes with the entropy of its normalised scores, in cascade.
-// LAVa (EMNLP 2025), the dynamic layer budget: e_l = -sum p ln p / ln n, p over the layer's n (KV head, prefix token)
-// pairs, sinks included. (The paper divides by H * N instead: the same shares.)
+// lava: a layer's share is in proportion to the entropy of its normalised scores, in cascade.
+// LAVa (EMNLP 2025), the dynamic layer budget:
+//   share_l = e_l / sum e, e_l = -sum p ln p / ln n, p = score / sum of scores
+// p runs over the layer's n (KV head, prefix token) pairs, sinks included. (The paper divides by H * N instead of ln n:
+// the shares are the same.)
 #include "eviction/layers/lava.h"
 
 #include <cmath>

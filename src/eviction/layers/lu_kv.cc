@@ -1,4 +1,6 @@
-// lu-kv: by a calibrated profile, over all heads of the model. LU-KV ("Predicting Future Utility").
+// lu-kv: shares by a calibrated profile, over all heads of the model.
+// LU-KV ("Predicting Future Utility"):
+//   share_h = N * Phi_h(T / (N * Hkv * L)), Phi_h the head's kept ratio at a global ratio (tables/lu_kv_table.h)
 #include "eviction/options/registry.h"
 #include "eviction/tables/lu_kv_table.h"
 

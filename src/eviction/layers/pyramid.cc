@@ -1,5 +1,7 @@
-// pyramid: linear from B_0 = 2B - B_{L-1} down to B_{L-1} = B / beta, B the average prefix budget.
-// Cai et al., "PyramidKV: Dynamic KV Cache Compression based on Pyramidal Information Funneling", arXiv 2406.02069.
+// pyramid: shares that fall linearly from the first layer to the last.
+// Cai et al., "PyramidKV: Dynamic KV Cache Compression based on Pyramidal Information Funneling", arXiv 2406.02069:
+//   share_l = B_0 + (B_{L-1} - B_0) l / (L - 1), B_{L-1} = B / beta, B_0 = 2B - B_{L-1}
+// B is the average prefix budget of a head; sinks and window come on top.
 #include "eviction/options/registry.h"
 
 namespace winnow {

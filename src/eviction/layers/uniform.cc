@@ -1,4 +1,5 @@
-// uniform: every layer the same for each of its heads.
+// uniform: every layer gets the same number of entries for each of its KV heads.
+//   share_l = n_kv_head(l), up to a factor; 1/L of the total where all layers have as many
 #include "eviction/options/registry.h"
 
 namespace winnow {

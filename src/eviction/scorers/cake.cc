@@ -1,6 +1,8 @@
-// cake: mean_j A + gamma * var_j A over the window rows, pooled, reduced over the group.
+// cake: the mean of the observation window's attention weights + gamma x their variance, pooled and grouped.
 // Qin et al., "CAKE: Cascading and Adaptive KV Cache Eviction with Layer Preferences" (ICLR 2025), the eviction
-// indicator. The variance has w - 1 in the denominator, and is 0 with a single row.
+// indicator:
+//   score_i = group(pool_i(mean_j A[h][j][i] + gamma * var_j A[h][j][i])), j over the last w rows, h over the GQA group
+// The variance has w - 1 in the denominator, and is 0 with a single row.
 #include "eviction/evidence/pooling.h"
 #include "eviction/options/registry.h"
 

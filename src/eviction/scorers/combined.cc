@@ -1,15 +1,18 @@
-// combined: kvzip plus rms. What a pass that repeats the context looks up, and what the output of attention is made of:
-// with the first alone running text suffers, with the second alone needles are lost.
+// combined: kvzip plus rms, which is winnow's own. The pass that repeats the context finds what is looked up, the
+// reference rows what attention's output is made of: with kvzip alone running text suffers, with rms alone needles are
+// lost.
+//   score_i = kvzip_i + rms-weight * sqrt(N) * rms_i
 //
-// When what is stored is cut again there is no context to repeat: entries are scored by rms alone, and what an earlier
-// cut has seen in them stays with them.
+// When a stored cache is cut again there is no context to repeat: entries are then scored by rms alone, and keep the
+// score of an earlier cut where that is better.
 //
-// Where what the pass looks up cannot fit in the budget, the engine takes rms in its place (engine/session_options.cc).
+// If the entries that the pass looks up cannot fit in the budget, the engine uses rms instead
+// (engine/session_options.cc, option repeat).
 //
-// The specification divides both by their means over the whole model, which are known after the last layer only. One
-// factor for all layers is what matters (a factor per layer doubles the loss at 5 % of the bytes), its size is not: the
-// ratio of the means grows with the square root of the number of tokens, and so does this one. So a layer's scores are
-// final with the layer, and a cascade keeps what one cut would.
+// Dividing both by their means over the whole model would need the last layer before the first can be cut. It matters
+// that all layers have one factor (a factor per layer doubles the loss at 5 % of the bytes), but not how large it is.
+// The ratio of the means grows with the square root of the number of tokens, as this factor does. A layer's scores are
+// thus final with the layer, and a cascade keeps what a single cut would.
 #include <cmath>
 #include <cstddef>
 

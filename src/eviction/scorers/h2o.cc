@@ -1,8 +1,10 @@
-// h2o: the attention that a token got from all query rows, mean over the group.
+// h2o: the sum of the attention weights that a token got from all query rows, mean over the GQA group.
 // Zhang et al., "H2O: Heavy-Hitter Oracle for Efficient Generative Inference of Large Language Models", arXiv
-// 2306.14048. The column sums of the causal matrix are streamed from the rows' saved log-sum-exps: memory is linear in
-// the prompt. last-rows=n counts the last n rows only (as CriticalKV's authors simulate it). On a re-cut the rows are
-// those of the turn or chunk fed since the last one, while decoding the last window rows that the engine saved.
+// 2306.14048:
+//   score_i = 1/G sum_h sum_j A[h][j][i], j over all rows, h over the group
+// The column sums of the causal matrix are streamed from the rows' saved log-sum-exps, so that memory is linear in the
+// prompt. last-rows=n counts the last n rows only (as CriticalKV's authors simulate it). On a re-cut the rows are those
+// of the turn or chunk fed since the last one, while decoding the last window rows that the engine saved.
 #include "eviction/evidence/column_folds.h"
 #include "eviction/evidence/pooling.h"
 #include "eviction/evidence/query_rows.h"

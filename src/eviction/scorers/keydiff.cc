@@ -1,5 +1,6 @@
-// keydiff: minus the cosine between the key, as stored, and the mean of the L2-normalised keys, window included.
-// Park et al., "KeyDiff: Key Similarity-Based KV Cache Eviction", arXiv 2504.15364.
+// keydiff: minus the cosine between a key, rotated as it is stored, and its head's mean key.
+// Park et al., "KeyDiff: Key Similarity-Based KV Cache Eviction", arXiv 2504.15364:
+//   score_i = -cos(k_i, mean_j k_j / || k_j ||_2), j over all stored entries, window included
 #include "eviction/options/registry.h"
 
 namespace winnow {

@@ -1,5 +1,6 @@
-// knorm: minus the L2 norm of the key, as stored.
-// Devoto et al., "A Simple and Effective L2 Norm-Based Strategy for KV Cache Compression", arXiv 2406.11430.
+// knorm: minus the L2 norm of a key, rotated as it is stored.
+// Devoto et al., "A Simple and Effective L2 Norm-Based Strategy for KV Cache Compression", arXiv 2406.11430:
+//   score_i = -|| k_i ||_2
 #include "eviction/options/registry.h"
 
 namespace winnow {

@@ -1,9 +1,11 @@
-// kvzip: the largest attention that a token gets from the rows of a pass that reconstructs the context.
-// Kim et al., "KVzip: Query-Agnostic KV Cache Compression with Context Reconstruction", arXiv 2505.23416. A row's
-// softmax goes over the whole context and its own pass's earlier keys; maximum over rows and over the group.
+// kvzip: the largest attention weight that a token gets from the rows of a pass that reconstructs the context.
+// Kim et al., "KVzip: Query-Agnostic KV Cache Compression with Context Reconstruction", arXiv 2505.23416:
+//   score_i = max_{h, j} A[h][j][i], j over the rows of the pass, h over the GQA group
+// A row's softmax goes over the whole context and the earlier keys of its own pass.
 //
-// kvzip+: the same of what the attention adds to the residual stream, || A W_O[h] v || / || h ||, h the row's residual
-// stream before the layer. Jegou et al., "KVzap: Fast, Adaptive, and Faithful KV Cache Pruning", arXiv 2601.07891.
+// kvzip+: the largest part that the attention on a token adds to a row's residual stream.
+// Jegou et al., "KVzap: Fast, Adaptive, and Faithful KV Cache Pruning", arXiv 2601.07891:
+//   score_i = max_{h, j} A[h][j][i] || v_i W_O[h] ||_2 / || x_j ||_2, x_j the row's residual stream before the layer
 #include <algorithm>
 #include <cmath>
 #include <cstddef>

@@ -1,5 +1,6 @@
-// lava: the snapkv score x max_k || v_k ||_1 of the head, k over all stored tokens, window included; group maximum.
-// LAVa (EMNLP 2025), the layer-wise attention output loss bound: scores of different heads can be compared.
+// lava: the snapkv score x the largest L1 norm of the head's values; group maximum.
+// LAVa (EMNLP 2025), the layer-wise attention output loss bound, by which scores of different heads can be compared:
+//   score_i = snapkv_i * max_k || v_k ||_1, k over all stored entries of the head, window included
 #include <algorithm>
 
 #include "eviction/evidence/window_scores.h"

@@ -1,5 +1,7 @@
-// random: uniform noise in [0, 1), the control that every quality table needs. A number depends on (seed, layer, head,
-// position) alone: not on threads, and a token keeps it when the cache is cut again.
+// random: uniform noise, the control that every quality table needs. It has no paper.
+//   score_i = hash(seed, layer, head, position) in [0, 1), a multiple of 2^-24
+// A score depends on these four numbers alone: it is the same with any number of threads, and a token keeps it when the
+// cache is cut again.
 #include "base/numbers.h"
 #include "eviction/options/registry.h"
 

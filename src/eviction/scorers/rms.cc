@@ -1,6 +1,8 @@
-// rms: root of the mean squared attention that a token gets from reference rows: queries of the prompt itself, spread
-// over it, as if they followed it. A mean of squares is the part of the attention's output that a token's value makes
-// up, where values are alike and independent.
+// rms: the root mean square of the attention weights that a token gets from reference rows. It is winnow's own.
+//   score_i = sqrt(mean_{h, j} A[h][j][i]^2), j over the reference rows, h over the GQA group
+// Reference rows are queries of the prompt itself, spread over it and rotated to positions after it. The mean of
+// squares is proportional to the part of attention's output that a token's value makes up, if values are independent
+// and of equal size.
 #include "eviction/options/registry.h"
 
 namespace winnow {

@@ -1,5 +1,7 @@
-// snapkv: attention of the window's rows on a prefix token, reduced over the rows, pooled, reduced over the group.
-// Li et al., "SnapKV: LLM Knows What You Are Looking for Before Generation", arXiv 2404.14469, section 4.
+// snapkv: the attention weights of the observation window's rows on a prefix token, reduced, pooled and grouped.
+// Li et al., "SnapKV: LLM Knows What You Are Looking for Before Generation", arXiv 2404.14469, section 4:
+//   score_i = group(pool_i(rows_j A[h][j][i])), j over the last w rows, h over the GQA group
+// The options rows, pool, kernel, order and group choose the reductions (evidence/window_scores.h).
 #include "eviction/evidence/window_scores.h"
 #include "eviction/options/registry.h"
 

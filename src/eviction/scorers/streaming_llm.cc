@@ -1,5 +1,6 @@
-// streaming-llm: sinks, then recency: the score of token i is i.
-// Xiao et al., "Efficient Streaming Language Models with Attention Sinks", arXiv 2309.17453.
+// streaming-llm: the attention sinks, then recency.
+// Xiao et al., "Efficient Streaming Language Models with Attention Sinks", arXiv 2309.17453:
+//   score_i = i, the token's position; the sinks are kept by the option of that name
 #include "eviction/options/registry.h"
 
 namespace winnow {

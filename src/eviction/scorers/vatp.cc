@@ -1,6 +1,7 @@
 // vatp: the snapkv score x the L1 norm of the token's value.
 // Guo et al., "Attention Score is not All You Need for Token Importance Indicator in KV Cache Reduction", arXiv
-// 2406.12335.
+// 2406.12335:
+//   score_i = snapkv_i * || v_i ||_1
 #include "eviction/evidence/window_scores.h"
 #include "eviction/options/registry.h"
 

@@ -1,6 +1,7 @@
-// critical: two stages, attention alone and then attention x the value's size after the output projection.
-// CriticalKV, arXiv 2502.03805, Algorithm 1: with b the head's budget, the best floor(first-stage * b) by score, then
-// the best of the rest by (score + critical-eps) * r_i, r_i = mean over the group's heads of || v_i W_O[h] ||_1.
+// critical: two stages, by attention alone and then by attention x the size of the value after the output projection.
+// CriticalKV, arXiv 2502.03805, Algorithm 1, with b the head's budget:
+//   stage 1: the best floor(first-stage * b) by score_i
+//   stage 2: the best of the rest by (score_i + critical-eps) * r_i, r_i = mean_h || v_i W_O[h] ||_1 over the GQA group
 #include "eviction/selectors/critical.h"
 
 #include <algorithm>

@@ -1,4 +1,5 @@
-// top-k: the best scores. Equal scores: the later token.
+// top-k: the candidates with the best scores; of equal scores the later token.
+//   kept = the `budget` largest score_i of the head
 #include <cstddef>
 #include <cstdint>
 
