@@ -1,9 +1,9 @@
 // Registration of a program's own methods. A registered part is chosen by its name like a built-in one
 // ("snapkv:scorer=mine", or a preset "mine"), in programs and in files, and gets the same evidence.
 //
-// Methods have to be registered at the start of the program, before other threads use winnow. A name consists of
-// lower-case letters, digits and hyphens. All functions throw Error(kInvalidArgument) for a name of another form or one
-// that is taken, and for an option that another part declares differently.
+// Methods have to be registered at the start of the program, before other threads use winnow. A name has 1 to 64
+// lower-case letters, digits, hyphens and plus signs. All functions throw Error(kInvalidArgument) for a name of another
+// form or one that is taken, and for an option that another part declares differently.
 #pragma once
 
 #include <memory>

@@ -1,8 +1,6 @@
-// Carries out one cut of a sequence's cache: scores layers as they come, shares the total among layers and heads, and
-// says which entries stay. In layer-major prefill layers come one by one and layers already cut may be cut again (the
-// cascade of CAKE and LAVa); the final state equals the one-shot allocation.
-//
-// Not thread-safe. Knows nothing of pages or models.
+// One cut of a sequence's cache: it scores layers as they come, shares the total among layers and heads, and returns
+// the entries that stay. In layer-major prefill layers come one by one, and layers already cut may be cut again (the
+// cascade of CAKE and LAVa); the final state equals that of the one-shot allocation.
 #pragma once
 
 #include <cstddef>
@@ -18,67 +16,72 @@
 
 namespace winnow {
 
-// One layer's survivors.
+// The entries of one layer that stay.
 struct LayerCut {
   int layer;
   std::vector<std::vector<std::int32_t>> kept;  // [n_kv_head] ascending indices into the entries stored at present
-  std::vector<std::vector<std::int32_t>> fine;  // [n_kv_head] of these, what is stored in more bits
-  // [n_kv_head] where the method needs earlier scores: of the entries in `kept`, 0 for sinks, up to the window.
+  std::vector<std::vector<std::int32_t>> fine;  // [n_kv_head] of `kept`, the entries to store in more bits
+  // [n_kv_head] scores of the entries in `kept` before the window, 0 for sinks; empty unless the method needs them
+  // (EvidenceNeeds::earlier_scores).
   std::vector<std::vector<float>> scores = {};
 };
 
-// Real-valued shares and integer budgets of a finished cut (golden files, analyses, statistics).
+// The real-valued shares and integer budgets of a finished cut (for golden files, analyses, statistics).
 struct CutReport {
-  std::vector<double> layer_share;                // [n_layer], protected entries not counted; 0 for one left alone
-  std::vector<std::vector<double>> head_share;    // [n_layer][n_kv_head], of the rounded layer budget, likewise
+  std::vector<double> layer_share;                // [n_layer], protected entries not counted; 0 for a layer never cut
+  std::vector<std::vector<double>> head_share;    // [n_layer][n_kv_head], parts of the rounded layer budget, likewise
   std::vector<std::vector<std::int32_t>> budget;  // [n_layer][n_kv_head], entries kept, protected ones included
-  std::vector<std::vector<std::int32_t>> fine;    // [n_layer][n_kv_head], of them stored in more bits
+  std::vector<std::vector<std::int32_t>> fine;    // [n_layer][n_kv_head], of `budget`, entries stored in more bits
   std::vector<std::int64_t> stage_stored;         // [layers that are cut] entries stored after each stage
 };
 
+// One cut. Not thread-safe. It knows nothing of pages or models.
 class Cut {
  public:
-  // Throws Error(kInvalidArgument) if T is less than the protected entries (sinks + window in every head) while the
-  // prompt is longer than the budget, with the smallest budget that works.
-  // is_one_of_several: see newest_layer.
+  // Takes a method and the size of the cut. is_one_of_several: see newest_layer(). Throws Error(kInvalidArgument) with
+  // the smallest budget that works if T is less than the protected entries (sinks and window in every head) while the
+  // prompt is longer than the budget.
   Cut(const EvictionOptions& options, const CutShape& shape, bool is_one_of_several = false);
   ~Cut();
   Cut(Cut&&) noexcept;
 
-  // What the engine must save for add_layer under these options.
+  // Returns the evidence that the engine must save for add_layer under these options.
   static EvidenceNeeds needs(const EvictionOptions& options);
 
-  // Whether all that is stored (N * heads in a prefill) fits in T: no layer need be added then.
+  // Returns true if all stored entries (N * heads in a prefill) fit in T: no layer has to be added then.
   bool keeps_everything() const;
 
-  // Scores layer view.layer (layers that are cut come in order), and returns the cuts that are due now, at most one per
-  // layer, in ascending order; after the last layer they are final. In prefill the layer just added is always among
-  // them (also when it keeps everything), an earlier one only if it loses entries or more bits. Throws
+  // Scores layer view.layer and returns the cuts that are due now, at most one per layer, in ascending order. Layers
+  // that are cut have to come in order; after the last one the cuts are final. In prefill the layer just added is
+  // always among them (also when it keeps everything), an earlier one only if it loses entries or more bits. Throws
   // Error(kInvalidArgument) for a score that is not a number, naming layer and head.
   std::vector<LayerCut> add_layer(const LayerView& view, const ParallelFor& parallel_for);
-  // The same with scores that other cuts of the same layer share.
+  // Does the same with scores that other cuts of the same layer share.
   std::vector<LayerCut> add_layer(LayerScoring& scoring);
 
-  // A cut of a model over several machines: each has one, adds the layers that it holds, and tells the others of each
-  // what they have to know of it: numbers of entries, the weight of a measured layer, and, where all layers are ranked
-  // together, the scores and positions of what may stay. They add that in the layer's turn, and so all of them go
-  // through the same stages; what they return is of their own layers.
+  // A model over several machines has a Cut on each. Each adds the layers that its machine holds and sends the others a
+  // summary of each: numbers of entries, the weight of a measured layer, and, in a global ranking, the scores and
+  // positions of candidates that may stay. The others add the summary in the layer's turn. All thus go through the same
+  // stages, and each returns the cuts of its own layers.
   //
-  // Of the layer added last, after add_layer, in a cut that is one of several.
+  // Returns the summary of the layer added last, after add_layer, in a cut that is one of several.
   std::span<const std::byte> newest_layer() const;
-  // Throws Error(kInternal) for what newest_layer() of another layer has given.
+  // Adds a layer of another machine and returns the cuts that are due, as add_layer. Throws Error(kInternal) for the
+  // summary of another layer.
   std::vector<LayerCut> add_remote_layer(int layer, std::span<const std::byte> summary,
                                          const ParallelFor& parallel_for);
 
-  // Before the first layer: what narrowed() needs is kept beyond the last one.
+  // Keeps the rankings that narrowed() needs after the last layer. Must be called before the first one.
   void allow_narrowing();
-  // After the last layer, any number of times: what a cut to fewer entries would still drop of the entries that this
-  // one keeps, or store in fewer bits. Nothing changes here. fine_part: as in CutShape::fine.
+  // Returns the cuts by which a smaller total would drop more of the entries that this cut keeps, or store more of them
+  // in fewer bits. May be called any number of times after the last layer, and changes nothing. fine_part is the part
+  // of CutShape::fine.
   std::vector<LayerCut> narrowed(std::int64_t total, double fine_part, const ParallelFor& parallel_for);
-  // Sinks and windows of all heads: no cut keeps less.
+  // Returns the number of sinks and window entries of all heads, the least that a cut keeps.
   std::int64_t n_protected() const;
 
-  // Of layers of its own. After the last layer; where everything is kept, from the start.
+  // Returns the report of the layers that this cut was given itself. Valid after the last layer, or from the start if
+  // everything is kept.
   const CutReport& report() const;
 
  private:

@@ -1,5 +1,5 @@
-// What a cut knows while layers come: which of them have been scored, what is stored of them, and the budgets so far.
-// Private to cut.cc and cut_budgets.cc.
+// The state of a cut while layers come: the layers that have been scored, the entries that are stored of each, and the
+// budgets so far. Private to cut.cc, cut_budgets.cc and cut_summary.cc.
 #pragma once
 
 #include <algorithm>
@@ -14,6 +14,7 @@
 
 namespace winnow {
 
+// A candidate in a ranking over several layers.
 struct RankedCandidate {
   float score;
   std::int32_t position;
@@ -22,18 +23,19 @@ struct RankedCandidate {
 // One layer that has been scored.
 struct ScoredLayer {
   std::optional<LayerRanking> ranking = {};            // gone once the layer's cut is final
-  double weight = 0;                                   // of a measured layer allocator
-  std::vector<std::int32_t> n_sinks = {};              // [n_kv_head] stored
-  std::vector<std::int32_t> n_window = {};             // [n_kv_head] stored
-  std::vector<std::int32_t> n_candidates = {};         // [n_kv_head] when the layer was added
+  double weight = 0;                                   // the measure of a measured layer allocator
+  std::vector<std::int32_t> n_sinks = {};              // [n_kv_head] sinks that are stored
+  std::vector<std::int32_t> n_window = {};             // [n_kv_head] window entries that are stored
+  std::vector<std::int32_t> n_candidates = {};         // [n_kv_head] candidates when the layer was added
   std::vector<std::vector<std::int32_t>> stored = {};  // [n_kv_head] candidates still stored, ascending offsets
-  std::vector<std::int64_t> n_fine = {};               // [n_kv_head] stored in more bits
-  bool is_new = true;                                  // never cut yet
-  bool is_elsewhere = false;                           // another machine holds it
-  // [n_kv_head] of such a layer, best first, where all layers are ranked together: what may stay.
+  std::vector<std::int64_t> n_fine = {};               // [n_kv_head] entries stored in more bits
+  bool is_new = true;                                  // the layer was never cut yet
+  bool is_elsewhere = false;                           // another machine holds the layer
+  // [n_kv_head] candidates that may stay of a layer elsewhere, best first; only in a global ranking.
   std::vector<std::vector<RankedCandidate>> ranked = {};
-  bool is_evictable = true;  // false: a layer that is left alone
+  bool is_evictable = true;  // false: a layer that is never cut
 
+  // Returns the candidate of rank i of head h.
   RankedCandidate candidate(int h, std::int64_t i) const {
     if (is_elsewhere) return ranked[h][i];
     const HeadRanking& head = ranking->head(h);
@@ -55,20 +57,20 @@ struct Cut::State {
   bool is_one_of_several = false;
   bool is_prefill = true;  // layers arrive whole and are cut as they come
   bool is_final = false;   // the last layer has been cut
-  bool narrows = false;    // rankings stay when it has
+  bool narrows = false;    // rankings are kept after that (allow_narrowing)
   std::vector<ScoredLayer> layers;
   CutReport report;
-  std::vector<std::int64_t> newest_fine = {};  // [n_kv_head] of the newest layer, among the best of all layers
-  std::vector<std::byte> newest_layer = {};    // what other machines have to know of it
+  std::vector<std::int64_t> newest_fine = {};  // [n_kv_head] the newest layer's entries among the best of all layers
+  std::vector<std::byte> newest_layer = {};    // the newest layer's summary for other machines
 
-  // Known before the first layer in a prefill: integer budgets of all layers, or of all heads with a joint table.
+  // Integer budgets of all layers, or of all heads with a joint table; known before the first layer in a prefill.
   std::vector<std::int64_t> layer_budgets;
   std::vector<std::int64_t> joint_budgets;
 
   std::int64_t n_heads() const { return shape.n_heads(); }
   int n_kv_head(int l) const { return shape.heads[l]; }
   bool is_last() const { return next_layer() == shape.n_layer(); }
-  // The next layer that has to be added.
+  // Returns the next layer that has to be added.
   int next_layer() const {
     int l = static_cast<int>(layers.size());
     while (l < shape.n_layer() && shape.heads[l] == 0) ++l;
@@ -80,7 +82,7 @@ struct Cut::State {
     return (shape.stored > 0 ? shape.stored : shape.n_tokens * n_heads()) <= shape.total;
   }
 
-  // Whether layers that have been cut may be cut again.
+  // Returns true if layers that have been cut may be cut again.
   bool in_cascade() const {
     return is_prefill && shape.fixed_budget.empty() && (parts.layers->is_global() || parts.layers->is_measured());
   }
@@ -90,7 +92,7 @@ struct Cut::State {
         std::min<std::int64_t>(shape.n_tokens, std::int64_t{options.window} + options.sinks));
   }
 
-  // Protected entries and candidates of head (l, h). A layer that is yet to come is whole.
+  // Return the number of protected entries and of candidates of head (l, h). A layer yet to come is whole.
   std::int64_t n_protected(int l, int h) const {
     return l < std::ssize(layers) ? layers[l].n_protected(h) : whole_protected();
   }
@@ -98,7 +100,7 @@ struct Cut::State {
     return l < std::ssize(layers) ? layers[l].n_candidates[h] : shape.n_tokens - whole_protected();
   }
 
-  // A layer's part of numbers for all heads.
+  // Returns a layer's part [n_kv_head] of numbers for all heads.
   template <class T>
   std::span<const T> of_layer(const std::vector<T>& all, int l) const {
     return std::span(all).subspan(shape.first_head(l), n_kv_head(l));
@@ -110,7 +112,7 @@ struct Cut::State {
     return n;
   }
 
-  // What is shared out: T less the protected entries of all layers, at most all candidates.
+  // Returns the entries to share out: T less the protected entries of all layers, at most all candidates.
   std::int64_t shared_total() const {
     std::int64_t total = shape.total, candidates = 0;
     for (int l = 0; l < shape.n_layer(); ++l) {

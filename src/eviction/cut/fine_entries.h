@@ -1,5 +1,4 @@
-// Which of the entries that a cut keeps are stored in more bits than the others: the best ones, in whole pages of a
-// head.
+// The choice of the kept entries that are stored in more bits than the others: the best ones, in whole pages of a head.
 #pragma once
 
 #include <cstdint>
@@ -10,22 +9,22 @@
 
 namespace winnow {
 
-// How many entries of each head are stored in more bits: a multiple of the unit each, together part * total entries
-// rounded down, or as many as there is room for. weights: in proportion to which heads get them. kept: entries that
-// each head keeps. round_up: every head's number rounded up instead, which no later stage of a cascade exceeds.
+// Returns how many entries of each head are stored in more bits: a multiple of share.unit each, together part * total
+// entries rounded down, or as many as there is room for. Heads get them in proportion to their weights. kept: entries
+// that each head keeps. round_up: rounds every head's number up instead, which no later stage of a cascade exceeds.
 std::vector<std::int64_t> fine_counts(const FineShare& share, double total, std::span<const double> weights,
                                       std::span<const std::int64_t> kept, bool round_up);
 
-// What a head keeps, as its cut has it.
+// The entries that a cut keeps of a head.
 struct KeptHead {
-  std::span<const std::int32_t> kept;  // indices of what stays: n_sinks, then one for each of `chosen`, then the window
+  std::span<const std::int32_t> kept;  // indices of kept entries: n_sinks, then one for each of `chosen`, then n_window
   std::span<const std::int32_t> chosen;  // offsets of candidates, ascending
   std::span<const std::int32_t> order;   // offsets of all candidates, best first
   std::int32_t n_sinks, n_window;
 };
 
-// The n best of `kept`, ascending: the window first, from its end, then candidates in their order. The head's first
-// entries, which are stored as they come, are not among them.
+// Returns the n best of `kept`, ascending. The best are the window, from its end, then the candidates in their order.
+// The head's first share.n_plain entries are stored unquantised, and so are not among them.
 std::vector<std::int32_t> fine_entries(const FineShare& share, const KeptHead& head, std::int64_t n);
 
 }  // namespace winnow

@@ -1,7 +1,4 @@
-// The scores of one layer, for one cut or for several that differ in budget, allocators or selector: each statistic and
-// each scorer's result is computed once.
-//
-// Not thread-safe; parallel inside with the ParallelFor given. Lives as long as the view.
+// The scores of one layer, for one cut or for several that differ in budget, allocators or selector.
 #pragma once
 
 #include <map>
@@ -14,20 +11,23 @@
 
 namespace winnow {
 
+// A memo of a layer's evidence and scores: each statistic and each scorer's result is computed once. It must not
+// outlive the view and the ParallelFor. Not thread-safe; it computes in parallel inside.
 class LayerScoring {
  public:
-  // `columns`: WindowColumn bits that any part of any cut will ask for (EvidenceNeeds::window_columns).
+  // Takes the WindowColumn bits that any part of any cut will ask for (EvidenceNeeds::window_columns).
   LayerScoring(const LayerView& view, unsigned columns, const ParallelFor& parallel_for,
                SharedCosts costs = SharedCosts())
       : view_(view), columns_(columns), parallel_for_(parallel_for), costs_(std::move(costs)) {}
-  LayerScoring(const LayerScoring&) = delete;  // what it made points into it
+  LayerScoring(const LayerScoring&) = delete;  // the evidence points into it
   LayerScoring& operator=(const LayerScoring&) = delete;
 
   const LayerView& view() const { return view_; }
   const ParallelFor& parallel_for() const { return parallel_for_; }
+  // Return the evidence or scores for a method.
   LayerEvidence& evidence(const EvictionOptions& options);
   const LayerScores& scores(const EvictionOptions& options);
-  // What statistics and scores cost each cut that uses them.
+  // Returns the counter of the time that statistics and scores cost each cut that uses them.
   SharedCosts& costs() { return costs_; }
 
  private:

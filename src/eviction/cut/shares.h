@@ -1,4 +1,4 @@
-// From weights to exact integer budgets: the one rounding rule of every allocator.
+// The rounding rule of every allocator, from real-valued weights to exact integer budgets.
 #pragma once
 
 #include <cstdint>
@@ -7,24 +7,24 @@
 
 namespace winnow {
 
-// Fractions and shares closer than this are equal.
+// Fractions and shares that differ by less than this count as equal.
 inline constexpr double kShareTolerance = 1e-9;
 
-// x_i = min(cap_i, max(floor_i, lambda * weight_i)) with the lambda that makes the sum `total`: what a clamp frees goes
-// to the unclamped shares in proportion to their weights. Zero weights get more than their floor only when all others
-// are at their cap, and then evenly. Monotone: an x_i never grows when the total shrinks or another weight joins.
-// Weights are finite and not negative; 0 <= floor_i <= cap_i; sum floors <= total <= sum caps.
+// Returns x_i = min(cap_i, max(floor_i, lambda * weight_i)) with the lambda that makes the sum `total`: entries that a
+// clamp frees go to the unclamped shares in proportion to their weights. Zero weights get more than their floor only
+// when all others are at their cap, and then evenly. Monotone: an x_i never grows when the total shrinks or another
+// weight joins. Weights must be finite and not negative; 0 <= floor_i <= cap_i; sum floors <= total <= sum caps.
 std::vector<double> water_fill(std::span<const double> weights, std::span<const std::int64_t> floors,
                                std::span<const std::int64_t> caps, std::int64_t total);
 
-// With all floors 0.
+// Returns the same with all floors 0.
 std::vector<double> water_fill(std::span<const double> weights, std::span<const std::int64_t> caps, std::int64_t total);
 
-// Largest remainder: every share is rounded down, and the units still missing go to the largest fractions, ties to the
-// lower index. The shares' sum is `total`; no share exceeds its integer cap.
+// Returns the shares rounded to integers by largest remainder: each is rounded down, and the units still missing go to
+// the largest fractions, ties to the lower index. The shares' sum must be `total`; no share exceeds its integer cap.
 std::vector<std::int64_t> round_shares(std::span<const double> shares, std::int64_t total);
 
-// The share rounded up, with the same tolerance.
+// Returns the share rounded up, with the same tolerance.
 std::int64_t ceiling(double share);
 
 }  // namespace winnow

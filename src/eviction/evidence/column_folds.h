@@ -1,5 +1,5 @@
-// Attention columns folded over many query rows whose log-sum-exps the prefill saved: H2O's sums, KVzip's
-// maxima, the squares of rms.
+// Folds of attention columns over many query rows whose log-sum-exps the prefill saved: H2O's sums, KVzip's maxima, the
+// sums of squares of rms.
 #pragma once
 
 #include <functional>
@@ -10,8 +10,8 @@
 
 namespace winnow {
 
-// rows_of(head): a head's query rows. log_sum_exp: theirs, [n_rows][n_head].
-// -> [n_kv_head][n_group * n_prefix]
+// Returns the fold over rows of the attention weights on every prefix entry: [n_kv_head][n_group * n_prefix].
+// rows_of(head) gives a head's query rows; log_sum_exp is theirs, [n_rows][n_head].
 std::vector<std::vector<float>> fold_prefix(const LayerEvidence& evidence, kernels::ColumnFold fold,
                                             const std::function<kernels::QueryRows(int head)>& rows_of,
                                             const float* log_sum_exp);

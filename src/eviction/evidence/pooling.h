@@ -1,4 +1,4 @@
-// Pooling along the tokens and reduction over the query heads of a group.
+// Pooling of scores along the tokens, and their reduction over the query heads of a GQA group.
 #pragma once
 
 #include <span>
@@ -12,18 +12,21 @@ namespace winnow {
 enum class Pooling { kNone, kMax, kAverage };
 enum class GroupReduction { kMean, kMax };
 
-// The options pool, kernel, order and group, for scorers that read them.
+// Returns the options pool, kernel, order and group, for scorers that read them.
 std::vector<Option> pooling_options();
+// Returns the reduction that the option group names.
 GroupReduction group_reduction(const EvictionOptions& options);
 
-// Stride 1, same length. Max ignores what lies outside; average counts it as zeros and always divides by kernel.
+// Pools a row with stride 1 to the same length. Max ignores places outside the row; average counts them as zeros and
+// always divides by kernel.
 void pool_row(std::span<const float> in, Pooling pool, int kernel, std::span<float> out);
 
-// columns [n_group][n] -> [n], in the options' order. `reduction` is the options' or the method's own.
+// Returns columns [n_group][n] pooled and reduced to [n], in the order of the options. `reduction` is the options' or
+// the method's own.
 std::vector<float> pool_and_group(std::span<const float> columns, int n_group, const EvictionOptions& options,
                                   GroupReduction reduction);
 
-// The same without pooling.
+// Returns columns [n_group][n] reduced to [n] without pooling.
 std::vector<float> group_only(std::span<const float> columns, int n_group, GroupReduction reduction);
 
 }  // namespace winnow

@@ -1,4 +1,4 @@
-// Goes through a head's stored rows as float32, however each run stores them.
+// Loops over a head's stored rows, which are dequantised to float32 from the format of each run.
 #pragma once
 
 #include <vector>
@@ -7,7 +7,7 @@
 
 namespace winnow {
 
-// body(i, row [key_dim] or [value_dim]) for the first n entries, in order.
+// Calls body(i, row) for the first n entries in order, row [key_dim] or [value_dim].
 template <typename Body>
 void for_each_row(const kernels::AttentionShape& shape, const kernels::HeadEntries& entries, kernels::RowKind kind,
                   std::int32_t n, const Body& body) {
@@ -23,7 +23,7 @@ void for_each_row(const kernels::AttentionShape& shape, const kernels::HeadEntri
   }
 }
 
-// The first n of them side by side: [n][key_dim] or [n][value_dim].
+// Returns the rows of the first n entries: [n][key_dim] or [n][value_dim].
 inline std::vector<float> load_rows(const kernels::AttentionShape& shape, const kernels::HeadEntries& entries,
                                     kernels::RowKind kind, std::int32_t n) {
   const int size = kind == kernels::RowKind::kKey ? shape.key_dim : shape.value_dim;

@@ -1,5 +1,5 @@
-// The table of options: how each is read, checked and printed. What every method has stands first, then what the parts
-// declare.
+// The table of options, with the functions that read, check and print each. Options that every method has come first,
+// then those that the parts declare.
 #pragma once
 
 #include <deque>
@@ -12,26 +12,29 @@
 
 namespace winnow {
 
+// A row of the table.
 struct OptionRow {
   std::string name;
   std::string values;
   std::string summary;
   std::string used_by;
-  // Returns false for a value that is not one of `values`.
+  // Sets the option. Returns false for a value that is not one of `values`.
   std::function<bool(EvictionOptions& options, std::string_view value)> set;
+  // Returns the option's value in the text form.
   std::function<std::string(const EvictionOptions& options)> get;
-  std::string fallback = {};  // of an option that a part declares
+  std::string fallback = {};  // value where none is given, of an option that a part declares
 };
 
+// Returns the whole table.
 const std::deque<OptionRow>& option_rows();
 
-// Throws Error(kNotFound) with the nearest name. `select` is `selector`.
+// Returns the row of an option; `select` is `selector`. Throws Error(kNotFound) with the nearest name for any other.
 const OptionRow& find_option(std::string_view name);
 
-// Throws Error(kInvalidArgument) for an option that is declared otherwise already, or whose name cannot be one. `part`
-// is who declares it: "snapkv", "layers=cake", ...
+// Throws Error(kInvalidArgument) for an option that is declared differently already, or whose name has another form.
+// `part` is the part that declares it: "snapkv", "layers=cake", ...
 void check_option(const Option& option, const std::string& part);
-// Adds the option, or the part to those that read it.
+// Adds the option to the table, or, if it is there, the part to those that read it.
 void declare_option(const Option& option, const std::string& part);
 
 }  // namespace winnow

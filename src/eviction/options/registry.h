@@ -1,5 +1,5 @@
-// The table of parts: names to implementations. A new method of ours touches its own file, registry.cc (one line here
-// and there) and, if it gets a preset, presets.cc.
+// The table of parts, from names to implementations. A new built-in method touches its own file, registry.h and
+// registry.cc (a line each) and, if it gets a preset, presets.cc.
 #pragma once
 
 #include <string>
@@ -13,6 +13,7 @@
 
 namespace winnow {
 
+// The built-in parts, each defined in the file of its name.
 const Scorer& streaming_llm_scorer();
 const Scorer& h2o_scorer();
 const Scorer& tova_scorer();
@@ -49,37 +50,40 @@ const HeadAllocator& lu_kv_heads();
 const Selector& top_k_selector();
 const Selector& critical_selector();
 
-// Throws Error(kInvalidArgument) for what cannot be the name of a part or preset.
+// Throws Error(kInvalidArgument) for a name that a part or preset cannot have. `kind` is what is named, for the
+// message.
 void check_name(std::string_view kind, std::string_view name);
 
-// Adds the parts above to those that programs have registered, before anything is looked up.
+// Adds the parts above to the table. Called before anything is looked up or registered.
 void register_built_in_parts();
 
-// The four parts that options name.
+// The four parts that a method's options name.
 struct Parts {
   const Scorer* scorer;
   const LayerAllocator* layers;
   const HeadAllocator* heads;
   const Selector* selector;
 
-  // The table that both allocators read, if they do: shares are then taken over all heads of the model at once.
+  // Returns the table of weights if both allocators read the same one, else null. Shares are then taken over all heads
+  // of the model at once.
   const HeadTable* joint_table() const;
 };
 
-// Throw Error(kNotFound) with the nearest name.
+// Each returns the part of a name, or all four. They throw Error(kNotFound) with the nearest name for any other.
 const Scorer& find_scorer(std::string_view name);
 const LayerAllocator& find_layer_allocator(std::string_view name);
 const HeadAllocator& find_head_allocator(std::string_view name);
 const Selector& find_selector(std::string_view name);
 Parts find_parts(const EvictionOptions& options);
 
-// Names of the options that the parts declare.
+// Both return the names of the options that a scorer, or all four parts, declare.
 std::vector<std::string> scorer_options(std::string_view scorer);
 std::vector<std::string> options_of_parts(const EvictionOptions& options);
 
-// The shortest window with which these parts can score.
+// Returns the shortest observation window with which these parts can score and measure.
 int least_window(const EvictionOptions& options);
 
+// Returns the names of all scorers.
 std::vector<std::string> scorer_names();
 
 }  // namespace winnow

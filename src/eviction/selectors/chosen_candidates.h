@@ -1,4 +1,4 @@
-// What a selector has chosen so far, and in the end in ascending order.
+// The set of candidates that a selector has chosen, which it returns in ascending order.
 #pragma once
 
 #include <bit>
@@ -8,12 +8,13 @@
 
 namespace winnow {
 
-// Marks: a cascade chooses again with every layer, and they are read faster in their order than indices are sorted.
+// A set of candidates as a bitmap. A cascade chooses again with every layer, and reading a bitmap in order is faster
+// than sorting indices.
 class ChosenCandidates {
  public:
   explicit ChosenCandidates(std::size_t n_candidates) : marks_((n_candidates + kBits - 1) / kBits) {}
 
-  // Whether it was not chosen before.
+  // Adds a candidate. Returns false if it was there already.
   bool choose(std::int32_t candidate) {
     const auto i = static_cast<std::size_t>(candidate);
     const std::uint64_t bit = std::uint64_t{1} << i % kBits;
@@ -22,6 +23,7 @@ class ChosenCandidates {
     return is_new;
   }
 
+  // Returns the chosen candidates' offsets, ascending.
   std::vector<std::int32_t> ascending() const {
     std::vector<std::int32_t> chosen;
     for (std::size_t word = 0; word < marks_.size(); ++word) {

@@ -7,7 +7,8 @@
 
 namespace winnow {
 
-// Of a head's budget, protected entries not counted: floor(first-stage * budget).
+// Returns the number of a head's entries that are chosen by attention alone: floor(first-stage * budget), where the
+// budget does not count protected entries.
 std::int64_t first_stage_size(std::int64_t budget, const EvictionOptions& options);
 
 }  // namespace winnow

@@ -1,5 +1,5 @@
-// LU-KV ("Predicting Future Utility"): the calibrated profile Phi, interpolated linearly at the target ratio
-// T / (N * Hkv * L), with Phi(0) = 0 and Phi(1) = 1. A head's weight is Phi * N, at least its sinks and window.
+// The table of LU-KV ("Predicting Future Utility"): the calibrated profile Phi, interpolated linearly at the target
+// ratio T / (N * Hkv * L), with Phi(0) = 0 and Phi(1) = 1. A head's weight is Phi * N, at least its sinks and window.
 #pragma once
 
 #include "winnow/head_table.h"
