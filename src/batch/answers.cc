@@ -66,11 +66,6 @@ void Batch::Impl::finish_embedding(BatchJob& job) {
   finish(job, FinishReason::kEndOfText);
 }
 
-void Batch::Impl::drop_step() {
-  const std::lock_guard lock(engine->impl().mutex);
-  engine->impl().executor->release_step();
-}
-
 double Batch::Impl::step() {
   AnswersInStep batch;
   for (const std::unique_ptr<BatchJob>& job : active) {
@@ -79,7 +74,7 @@ double Batch::Impl::step() {
     }
   }
   if (batch.empty() && steps.empty()) {
-    drop_step();
+    engine->impl().release_step();
     return 0;
   }
   const auto start = BatchClock::now();

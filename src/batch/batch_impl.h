@@ -106,8 +106,6 @@ struct Batch::Impl {
   // Over ranks: starts steps for these answers until every rank has one, and finishes the one that was started first.
   void step_in_turn(const AnswersInStep& waiting);
   void finish_step();
-  // Gives back what the last step took, which was promised to answers that are over.
-  void drop_step();
   enum class Feed { kWhole, kStart };
   void feed(const AnswersInStep& batch, Feed feeding);
   // Chooses the next tokens of those that are still there.

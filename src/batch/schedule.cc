@@ -79,7 +79,7 @@ bool Batch::Impl::receive() {
       if (!searching && !save_one(kAtOnce, conversation_age(options))) {
         due = next_save(conversation_age(options));
         if (loading) {
-          drop_step();
+          engine->impl().release_step();
         } else {
           engine->impl().rest();
         }

@@ -93,6 +93,11 @@ void Engine::Impl::rest() {
   calls->rest(*this);
 }
 
+void Engine::Impl::release_step() {
+  const std::lock_guard lock(mutex);
+  executor->release_step();
+}
+
 std::shared_ptr<Engine> Engine::create(std::shared_ptr<const Model> model, const EngineOptions& options) {
   return std::shared_ptr<Engine>(new Engine(std::make_unique<Impl>(std::move(model), options)));
 }

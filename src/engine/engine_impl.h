@@ -44,6 +44,8 @@ struct Engine::Impl {
   // Frees what is kept for the next computation, on all ranks where this one leads them. Called when the engine is
   // idle.
   void rest();
+  // Gives back what this rank's last step of decoding took. Locks the engine.
+  void release_step();
   ParallelFor parallel_for() { return executor->parallel_for(); }
 
   const std::shared_ptr<const Model> model;

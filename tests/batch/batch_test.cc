@@ -561,7 +561,7 @@ TEST_F(BatchTest, CallsFromManyThreads) {
 
 TEST_F(BatchTest, OptionsThatCannotBe) {
   test::expect_error(ErrorCode::kInvalidArgument, "a batch gives 1 to 256", [&] { make_batch({.n_parallel = 0}); });
-  test::expect_error(ErrorCode::kInvalidArgument, "a queue cannot have fewer", [&] { make_batch({.max_queued = -1}); });
+  test::expect_error(ErrorCode::kInvalidArgument, "max_queued is -1", [&] { make_batch({.max_queued = -1}); });
   test::expect_error(ErrorCode::kInvalidArgument, "saved contexts need memory",
                      [&] { make_batch({.cache_dir = "x"}); });
   test::expect_error(ErrorCode::kInvalidArgument, "needs a folder", [&] { make_batch({.cache_dir_bytes = 1}); });
