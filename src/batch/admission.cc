@@ -1,4 +1,4 @@
-// What a request takes, and whether it can ever fit.
+// Admission: how much memory a request needs, and whether it can ever fit.
 #include <algorithm>
 #include <cstdio>
 #include <string>
@@ -20,14 +20,14 @@ std::string mib(std::size_t bytes) {
   return text;
 }
 
-// Pages for n entries in every head behind those that a fork shares: the page that it has to copy and the last one,
-// which may be partly used, come on top.
+// Returns the bytes of pages for n entries in every head after those that a fork shares. The shared page that it has to
+// copy and the last one, which may be partly used, come on top.
 std::size_t tail_bytes(const ModelInfo& model, const SessionOptions& options, std::int64_t n) {
   const auto n_pages = static_cast<std::size_t>((n + kPageEntries - 1) / kPageEntries + 2);
   std::size_t bytes = 0;
   for (const LayerInfo& layer : model.layers) {
     if (layer.n_kv_head == 0) continue;
-    // Rows are coded when their page is full.
+    // Entries are quantised once their page is full, so they are counted in their plain type.
     const std::size_t entry =
         kernels::entry_bytes(layer, kernels::plain_type(options.key_type), kernels::plain_type(options.value_type));
     bytes += n_pages * static_cast<std::size_t>(layer.n_kv_head) * kPageEntries * entry;
@@ -35,12 +35,12 @@ std::size_t tail_bytes(const ModelInfo& model, const SessionOptions& options, st
   return bytes;
 }
 
-// Without recurrent layers: those are the sessions' own (state_bytes).
+// Returns the estimate's peak without recurrent layers, which state_bytes counts for each session.
 std::size_t sum(const MemoryEstimate& estimate) {
   return estimate.kv_bytes_peak - estimate.recurrent_bytes + estimate.hidden_bytes;
 }
 
-// Queries of the whole prompt, of one layer at a time, where a method asks for them.
+// Returns the bytes of the whole prompt's queries in one layer at a time, where a method asks for them.
 std::size_t reading_bytes(const ModelInfo& model, const SessionOptions& options, std::size_t n_prompt) {
   const EvidenceNeeds needs = Cut::needs(options.eviction);
   std::size_t queries = 0, log_sums = 0;
@@ -53,46 +53,46 @@ std::size_t reading_bytes(const ModelInfo& model, const SessionOptions& options,
   return n_prompt * ((needs.all_queries ? queries : 0) + (needs.log_sum_exp ? log_sums : 0));
 }
 
-// A sampler's candidates and the logits that it chooses from.
+// Returns the bytes of a sampler's candidates and of the logits that it samples from.
 std::size_t sampling_bytes(const ModelInfo& model) {
   constexpr std::size_t kCandidate = 12;
   return static_cast<std::size_t>(model.n_vocab) * (kCandidate + sizeof(float));
 }
 
-// The logits of as many of a prompt's rows as the engine computes together.
+// Returns the bytes of the logits of as many of a prompt's rows as the engine computes together.
 std::size_t scoring_bytes(const ModelInfo& model) {
   constexpr std::size_t kRows = 32;  // ForwardPass::read_rows
   return kRows * static_cast<std::size_t>(model.n_vocab) * sizeof(float);
 }
 
-// Of a context that is read behind its first n tokens.
+// Returns the bytes for the prefill of a request's context after a hit.
 std::size_t context_bytes(const BatchRequest& request, const SessionOptions& options, Engine& engine,
-                          const BatchBeginning& beginning) {
+                          const PrefixHit& hit) {
   const auto n_context = static_cast<std::int32_t>(request.context.size());
-  if (beginning.n_tokens >= n_context) return 0;
-  if (beginning.n_tokens == 0) return sum(engine.estimate(options, n_context, 0));
-  const std::int32_t n_read = n_context - beginning.n_tokens;
+  if (hit.n_tokens >= n_context) return 0;
+  if (hit.n_tokens == 0) return sum(engine.estimate(options, n_context, 0));
+  const std::int32_t n_read = n_context - hit.n_tokens;
   const ModelInfo& model = engine.model()->info();
-  return tail_bytes(model, options, n_read) + (options.eviction.evicts() ? beginning.page_bytes : 0) +
+  return tail_bytes(model, options, n_read) + (options.eviction.evicts() ? hit.page_bytes : 0) +
          static_cast<std::size_t>(n_read) * model.hidden_bytes_per_token();
 }
 
-BatchNeeds page_needs(const BatchRequest& request, const SessionOptions& options, Engine& engine,
-                      const BatchBeginning& beginning) {
+MemoryNeeds page_needs(const BatchRequest& request, const SessionOptions& options, Engine& engine,
+                       const PrefixHit& hit) {
   const ModelInfo& model = engine.model()->info();
   const auto n_context = static_cast<std::int32_t>(request.context.size());
   const auto n_prompt = static_cast<std::int32_t>(request.prompt.size());
   const auto n_answers = static_cast<std::size_t>(request.n_answers);
-  // A cut while decoding writes to every page: nothing stays shared.
+  // A cut while decoding writes to every page, so that answers share none.
   const bool shares = options.decode_cut == SessionOptions::DecodeCut::kKeep;
-  if (request.context.empty() && beginning.n_tokens == 0) {
+  if (request.context.empty() && hit.n_tokens == 0) {
     const MemoryEstimate one = engine.estimate(options, n_prompt, request.max_tokens);
     const std::size_t other = shares ? tail_bytes(model, options, request.max_tokens) : one.kv_bytes_peak;
     return {.own = sum(one) + (n_answers - 1) * other};
   }
-  const std::int32_t n_read = n_context + n_prompt - std::max(n_context, beginning.n_tokens);
+  const std::int32_t n_read = n_context + n_prompt - std::max(n_context, hit.n_tokens);
   const std::size_t hidden = static_cast<std::size_t>(n_read) * model.hidden_bytes_per_token();
-  const std::size_t context = context_bytes(request, options, engine, beginning);
+  const std::size_t context = context_bytes(request, options, engine, hit);
   if (!shares) {
     const MemoryEstimate whole = engine.estimate(options, n_context + n_prompt, request.max_tokens);
     return {.context = context, .own = n_answers * whole.kv_bytes_peak + hidden};
@@ -101,39 +101,40 @@ BatchNeeds page_needs(const BatchRequest& request, const SessionOptions& options
   return {.context = context,
           .own = tail_bytes(model, options, std::int64_t{n_read} + request.max_tokens) +
                  (n_answers - 1) * tail_bytes(model, options, request.max_tokens) + hidden +
-                 (is_cut ? beginning.page_bytes : 0)};
+                 (is_cut ? hit.page_bytes : 0)};
 }
 
-// The sessions themselves come first: with a window that a client chose they may be beyond all measure.
-BatchNeeds needs_of(const BatchRequest& request, const SessionOptions& options, Engine& engine, std::size_t limit,
-                    const BatchBeginning& beginning = {}) {
+// Returns all that a request needs. The sessions' own state comes first, and alone where it is over the limit: with an
+// observation window that a client chose it may be beyond all measure.
+MemoryNeeds needs_of(const BatchRequest& request, const SessionOptions& options, Engine& engine, std::size_t limit,
+                     const PrefixHit& hit = {}) {
   const ModelInfo& model = engine.model()->info();
   const auto n_answers = static_cast<std::size_t>(request.n_answers);
   const std::size_t state = state_bytes(model, options);
-  const std::size_t n_begun = static_cast<std::size_t>(beginning.n_tokens);
-  const bool reads_context = request.context.size() > n_begun;
-  BatchNeeds needs{.context = reads_context ? state : 0,
-                   .own = n_answers * (state + sampling_bytes(model) + step_bytes_per_sequence(model))};
+  const std::size_t n_cached = static_cast<std::size_t>(hit.n_tokens);
+  const bool reads_context = request.context.size() > n_cached;
+  MemoryNeeds needs{.context = reads_context ? state : 0,
+                    .own = n_answers * (state + sampling_bytes(model) + step_bytes_per_sequence(model))};
   (reads_context ? needs.context : needs.own) += reading_bytes(
       model, options,
-      reads_context ? request.context.size() - n_begun : request.context.size() + request.prompt.size() - n_begun);
+      reads_context ? request.context.size() - n_cached : request.context.size() + request.prompt.size() - n_cached);
   if (scores_prompt(request)) needs.own += scoring_bytes(model);
   if (limit > 0 && needs.context + needs.own > limit) return needs;
-  const BatchNeeds pages = page_needs(request, options, engine, beginning);
+  const MemoryNeeds pages = page_needs(request, options, engine, hit);
   return {.context = needs.context + pages.context, .own = needs.own + pages.own};
 }
 
-// The largest whole percentage of the prompt with which the request would fit; 0 if none does.
+// Returns the largest whole percentage of the prompt as budget with which the request would fit; 0 if none does.
 int fitting_percentage(const BatchRequest& request, Engine& engine, std::size_t limit) {
   SessionOptions options = request.session;
   if (!options.eviction.evicts()) options.eviction = EvictionOptions::parse("snapkv");
   const auto fits = [&](int percentage) {
     options.budget = Budget{.unit = Budget::Unit::kFraction, .amount = percentage / 100.0};
     try {
-      const BatchNeeds needs = needs_of(request, options, engine, limit);
+      const MemoryNeeds needs = needs_of(request, options, engine, limit);
       return needs.context + needs.own <= limit;
     } catch (const Error&) {
-      return false;  // below what the method always keeps
+      return false;  // the budget is below what the method always keeps
     }
   };
   int best = 99;
@@ -141,7 +142,7 @@ int fitting_percentage(const BatchRequest& request, Engine& engine, std::size_t 
   return best;
 }
 
-// What of a request has a meaning when it asks for an embedding.
+// Resets the fields of a request for an embedding that have no meaning there.
 void prepare_embedding(BatchJob& job, const Model& model) {
   BatchRequest& request = job.request;
   if (!request.context.empty()) {
@@ -192,8 +193,8 @@ void check_tokens(std::span<const Token> tokens, int n_vocab) {
 
 }  // namespace
 
-BatchNeeds needs_behind(const BatchRequest& request, Engine& engine, const BatchBeginning& beginning) {
-  return needs_of(request, request.session, engine, 0, beginning);
+MemoryNeeds needs_after(const BatchRequest& request, Engine& engine, const PrefixHit& hit) {
+  return needs_of(request, request.session, engine, 0, hit);
 }
 
 std::size_t state_bytes(const ModelInfo& model, const SessionOptions& options) {
@@ -207,18 +208,18 @@ std::size_t state_bytes(const ModelInfo& model, const SessionOptions& options) {
     const std::size_t row = static_cast<std::size_t>(layer.n_head) * dim;
     bytes += n_rows * row * sizeof(float) + (needs.query_moments ? row * (dim + 1) * sizeof(double) : 0);
   }
-  // Of recurrent layers, the present state and the next.
+  // Recurrent layers have their present state and the next.
   return bytes + 2 * model.state_bytes() + static_cast<std::size_t>(model.n_vocab) * sizeof(float);
 }
 
 std::size_t loading_bytes(const ModelInfo& model, const SessionOptions& options, std::size_t file_bytes) {
-  // Pages that are not full come on top.
+  // The file has no padding of pages that are not full, which comes on top.
   return file_bytes + tail_bytes(model, options, 0) + state_bytes(model, options);
 }
 
 void make_samplers(BatchJob& job, const Engine& engine, const BatchOptions& batch) {
   const BatchRequest& request = job.request;
-  if (request.embedding || request.n_answers > batch.n_parallel) return;  // check_job says so
+  if (request.embedding || request.n_answers > batch.n_parallel) return;  // check_job reports the error
   try {
     for (int i = 0; i < request.n_answers; ++i) {
       SamplingOptions sampling = request.sampling;
@@ -242,7 +243,7 @@ void check_job(BatchJob& job, Engine& engine, const BatchOptions& batch) {
                                                  " and must be from 1 to " + std::to_string(batch.n_parallel));
   }
   if (!request.has_answer) request.max_tokens = 0;
-  if (scores_prompt(request) && request.context.empty()) request.reuse = Reuse::kNone;  // it is all read
+  if (scores_prompt(request) && request.context.empty()) request.reuse = Reuse::kNone;  // every token is read
   if (request.max_tokens < 1 && request.has_answer && !request.embedding) {
     throw Error(ErrorCode::kInvalidArgument, "an answer must be allowed at least one token");
   }

@@ -68,7 +68,7 @@ void Batch::Impl::finish_embedding(BatchJob& job) {
 
 double Batch::Impl::step() {
   AnswersInStep batch;
-  for (const std::unique_ptr<BatchJob>& job : active) {
+  for (const std::unique_ptr<BatchJob>& job : running) {
     for (const std::unique_ptr<BatchAnswer>& answer : job->answers) {
       if (!answer->is_stepping) batch.push_back({job->id, answer.get()});
     }
@@ -99,14 +99,14 @@ void Batch::Impl::step_in_turn(const AnswersInStep& waiting) {
     AnswersInStep group;
     for (std::size_t i = first; i < std::min(first + size, waiting.size()); ++i) {
       // An earlier group's failure may have ended this one with its job.
-      if (find_active(waiting[i].job_id) != nullptr) group.push_back(waiting[i]);
+      if (find_running(waiting[i].job_id) != nullptr) group.push_back(waiting[i]);
     }
     if (!group.empty()) feed(group, Feed::kStart);
   }
   if (!steps.empty()) finish_step();
   // Nobody waits for those that are left: they are not left to the next request.
   const auto is_idle = [](const std::unique_ptr<BatchJob>& job) { return job->answers.empty(); };
-  while (!steps.empty() && std::all_of(active.begin(), active.end(), is_idle)) finish_step();
+  while (!steps.empty() && std::all_of(running.begin(), running.end(), is_idle)) finish_step();
 }
 
 void Batch::Impl::finish_step() {
@@ -117,10 +117,10 @@ void Batch::Impl::finish_step() {
   go_on(batch);
 }
 
-BatchJob* Batch::Impl::find_active(std::uint64_t id) const {
+BatchJob* Batch::Impl::find_running(std::uint64_t id) const {
   const auto place =
-      std::find_if(active.begin(), active.end(), [&](const std::unique_ptr<BatchJob>& job) { return job->id == id; });
-  return place == active.end() ? nullptr : place->get();
+      std::find_if(running.begin(), running.end(), [&](const std::unique_ptr<BatchJob>& job) { return job->id == id; });
+  return place == running.end() ? nullptr : place->get();
 }
 
 void Batch::Impl::feed(const AnswersInStep& batch, Feed feeding) {
@@ -146,12 +146,12 @@ void Batch::Impl::feed(const AnswersInStep& batch, Feed feeding) {
     if (batch.size() > 1) {
       for (const AnswerInStep& one : batch) {
         // An earlier one's failure may have ended this one with its job.
-        if (find_active(one.job_id) != nullptr) feed({one}, feeding);
+        if (find_running(one.job_id) != nullptr) feed({one}, feeding);
       }
       return;
     }
     const auto* ours = dynamic_cast<const Error*>(&error);
-    fail(*find_active(batch[0].job_id), ours != nullptr ? ours->code() : ErrorCode::kInternal, error.what());
+    fail(*find_running(batch[0].job_id), ours != nullptr ? ours->code() : ErrorCode::kInternal, error.what());
     return;
   }
   if (feeding == Feed::kWhole) return go_on(batch, failures);
@@ -161,7 +161,7 @@ void Batch::Impl::feed(const AnswersInStep& batch, Feed feeding) {
 
 void Batch::Impl::go_on(const AnswersInStep& batch, const std::vector<CutError::Failure>& failures) {
   for (std::size_t i = 0; i < batch.size(); ++i) {
-    BatchJob* job = find_active(batch[i].job_id);
+    BatchJob* job = find_running(batch[i].job_id);
     if (job == nullptr) continue;
     batch[i].answer->is_stepping = false;
     const auto failure = std::find_if(failures.begin(), failures.end(), [&](const auto& f) { return f.session == i; });
@@ -227,24 +227,24 @@ void Batch::Impl::finish(BatchJob& job, FinishReason reason) {
   has_changed = true;
   std::unique_ptr<BatchJob> owned;
   const auto is_it = [&](const std::unique_ptr<BatchJob>& other) { return other.get() == &job; };
-  const auto queued = std::find_if(queue.begin(), queue.end(), is_it);
-  const bool was_queued = queued != queue.end();
+  const auto queued = std::find_if(waiting.begin(), waiting.end(), is_it);
+  const bool was_queued = queued != waiting.end();
   if (was_queued) {
     owned = std::move(*queued);
-    queue.erase(queued);
+    waiting.erase(queued);
     drop_unwanted_load();
   } else {
-    const auto running = std::find_if(active.begin(), active.end(), is_it);
-    owned = std::move(*running);
-    active.erase(running);
+    const auto admitted = std::find_if(running.begin(), running.end(), is_it);
+    owned = std::move(*admitted);
+    running.erase(admitted);
   }
   // Pages go before anybody hears of it. A prefill goes before its session.
   stop_reading(&job, nullptr);
   job.answers.clear();
   job.session.reset();
-  if (const PrefixPointer origin = std::exchange(job.origin, nullptr)) {
-    if (origin->n_users == 1 && !origin->is_ready) stop_reading(nullptr, origin.get());
-    tree.release(*origin);
+  if (const PrefixPointer prefix = std::exchange(job.prefix, nullptr)) {
+    if (prefix->n_users == 1 && !prefix->is_ready) stop_reading(nullptr, prefix.get());
+    tree.release(*prefix);
     tree.trim();
   }
   job.result.reason = reason;

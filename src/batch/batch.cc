@@ -116,11 +116,11 @@ const std::shared_ptr<Engine>& Batch::engine() const { return impl_->engine; }
 
 void Batch::Impl::publish() {
   BatchStatistics now = totals;
-  for (const std::unique_ptr<BatchJob>& job : active) {
+  for (const std::unique_ptr<BatchJob>& job : running) {
     now.n_answering += static_cast<int>(job->answers.size());
     now.n_reading += job->answers.empty();
   }
-  now.bytes_promised = bytes_promised();
+  now.bytes_promised = bytes_reserved();
   now.context_bytes = tree.bytes_in_pool();
   now.contexts_removed = tree.n_removed();
 
@@ -141,7 +141,7 @@ void Batch::Impl::publish() {
                          .cache = context->statistics,
                          .bytes_promised = context->bytes()});
     }
-    for (const std::unique_ptr<BatchJob>& job : active) {
+    for (const std::unique_ptr<BatchJob>& job : running) {
       entries.push_back({.kind = BatchEntry::Kind::kRequest,
                          .id = job->id,
                          .state = job->answers.empty() ? "reading" : "answering",
@@ -149,7 +149,7 @@ void Batch::Impl::publish() {
                          .budget = job->result.budget,
                          .n_tokens = job->result.prompt_tokens,
                          .cache = job->result.cache,
-                         .bytes_promised = job->promised});
+                         .bytes_promised = job->bytes_reserved});
     }
   }
   const std::lock_guard lock(mutex);

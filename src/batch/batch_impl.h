@@ -26,6 +26,15 @@ struct AnswerInStep {
 };
 using AnswersInStep = std::vector<AnswerInStep>;
 
+// A prompt or context that is read in slices: either `context` or `job` is set.
+struct ScheduledPrefill {
+  PrefixPointer context;
+  BatchJob* job = nullptr;
+  Prefill prefill;
+  std::int32_t n_tokens = 0;
+  BatchClock::time_point started = BatchClock::now(), reported = started;
+};
+
 struct Batch::Impl {
   Impl(std::shared_ptr<Engine> the_engine, const BatchOptions& the_options);
 
@@ -40,15 +49,15 @@ struct Batch::Impl {
   // Starts jobs of the queue while there is room, in order.
   void admit();
   // What of a request is there already, of what it may begin with.
-  PrefixTree::Match find_beginning(const BatchJob& job) const;
+  PrefixTree::Match match_prefix(const BatchJob& job) const;
   // Its context, where somebody else reads it at present.
-  PrefixPointer find_unready_context(const BatchJob& job) const;
+  PrefixPointer find_pending_context(const BatchJob& job) const;
   bool make_room(std::size_t bytes);
   // Uses match.prefix, which goes over to the job.
-  void start(std::unique_ptr<BatchJob> job, const PrefixTree::Match& match, const BatchNeeds& needs);
+  void start(std::unique_ptr<BatchJob> job, const PrefixTree::Match& match, const MemoryNeeds& needs);
   // Behind what the job begins with, which is there.
   void start_own_part(BatchJob& job);
-  Session begin_session(const BatchJob& job) const;  // with what the job begins with, or empty
+  Session open_session(const BatchJob& job) const;  // with what the job begins with, or empty
   void read_on(BatchJob& job);
   // Tells token i of the sequence with its probability, where it is one of the prompt.
   static void score(const BatchJob& job, std::size_t i, std::span<const float> logits);
@@ -57,8 +66,8 @@ struct Batch::Impl {
   // Slices of prefill, of one reading after the other, for so many seconds and at least one.
   void read(double seconds);
   // One slice; whether the reading goes on.
-  bool read_slice(BatchReading& reading);
-  void tell_reading(BatchReading& reading) const;
+  bool read_slice(ScheduledPrefill& reading);
+  void tell_reading(ScheduledPrefill& reading) const;
   void finish_part(BatchJob& job);
   void finish_part(const PrefixPointer& context);
   std::vector<BatchJob*> users_of(const KeptPrefix& context) const;
@@ -76,7 +85,7 @@ struct Batch::Impl {
   FileWait wait_for_file(BatchJob& job);
   void search(const BatchJob& job, std::size_t n_least);
   void finish_search();
-  void load(const SavedBeginning& file, const BatchJob& job, std::size_t bytes);
+  void load(const SavedPrefix& file, const BatchJob& job, std::size_t bytes);
   void finish_load();
   void drop_unwanted_load();
   // Begins to save one that has waited so long. False if there is none, and none is being saved.
@@ -110,7 +119,7 @@ struct Batch::Impl {
   void feed(const AnswersInStep& batch, Feed feeding);
   // Chooses the next tokens of those that are still there.
   void go_on(const AnswersInStep& batch, const std::vector<CutError::Failure>& failures = {});
-  BatchJob* find_active(std::uint64_t id) const;  // null: it has ended
+  BatchJob* find_running(std::uint64_t id) const;  // null: it has ended
   // Chooses an answer's next token and reports it; ends the answer where it is over. False: the job is gone.
   bool choose(BatchJob& job, BatchAnswer& answer);
   bool finish_answer(BatchJob& job, BatchAnswer& answer, FinishReason reason);
@@ -118,7 +127,7 @@ struct Batch::Impl {
   // Ends a job that is under way or queued, and tells its owner.
   void finish(BatchJob& job, FinishReason reason);
   void fail(BatchJob& job, ErrorCode code, const std::string& message);
-  std::size_t bytes_promised() const;
+  std::size_t bytes_reserved() const;
   int n_answers() const;  // of all jobs under way
   void publish();
 
@@ -126,12 +135,12 @@ struct Batch::Impl {
   const BatchOptions options;
   std::optional<PrefixFiles> files;  // with a folder
   PrefixTree tree;
-  std::deque<std::unique_ptr<BatchJob>> queue;
-  std::list<std::unique_ptr<BatchJob>> active;  // admitted
-  std::list<BatchReading> readings;             // the next slice belongs to the first
-  double turn_s = 0;                            // of the first one's present turn
-  std::vector<FileTouch::Used> used_files;      // to be touched
-  std::deque<AnswersInStep> steps;              // under way, over ranks; of answers that may be gone
+  std::deque<std::unique_ptr<BatchJob>> waiting;
+  std::list<std::unique_ptr<BatchJob>> running;  // admitted
+  std::list<ScheduledPrefill> prefills;          // the next slice belongs to the first
+  double turn_s = 0;                             // of the first one's present turn
+  std::vector<FileTouch::Used> used_files;       // to be touched
+  std::deque<AnswersInStep> steps;               // under way, over ranks; of answers that may be gone
   BatchStatistics totals;
   bool has_changed = true;  // since the last publish
 

@@ -1,5 +1,5 @@
-// What is done in the folder for saved contexts on threads of its own, while answers go on: looking for a file, reading
-// one, writing one, telling that some were used. One of each at a time.
+// Work on the folder of saved prefixes that has a thread of its own while answers go on: a search for a file, the load
+// of one, the save of one, and touching those that were used. At most one of each is under way.
 #pragma once
 
 #include <atomic>
@@ -14,40 +14,41 @@
 
 namespace winnow {
 
-// What of a request's context is in the folder.
+// A search for files with prefixes of a request's context.
 struct FileSearch {
   std::uint64_t job = 0;
   std::atomic<bool> is_over = false;
-  std::future<std::vector<SavedBeginning>> found;  // last: it waits for the thread, which uses all of the above
+  std::future<std::vector<SavedPrefix>>
+      found;  // last: its destructor waits for the thread, which uses all of the above
 };
 
-// On its way into memory, for requests in the queue.
+// The load of a file that waiting requests have a prefix in.
 struct FileLoad {
-  SavedBeginning file;
+  SavedPrefix file;
   std::string key;
-  bool is_context = false;  // the whole context of the request that asked for it
-  std::size_t bytes = 0;    // promised to it
+  bool is_context = false;         // it is the whole context of the request that asked for it
+  std::size_t bytes_reserved = 0;  // for its session
   std::atomic<bool> is_wanted = true;
   std::atomic<bool> is_over = false;
   std::future<Session> session;  // last: see above
 };
 
-// On its way into the folder. Nobody removes the sequence meanwhile.
+// The save of a prefix, which is not removed meanwhile.
 struct FileSave {
   PrefixPointer prefix;
   std::atomic<bool> is_over = false;
   std::future<void> result;  // last: see above
 };
 
-// Files whose sequences requests have begun with.
+// Files of prefixes that requests have hit, whose time of last use is set.
 struct FileTouch {
   struct Used {
-    std::uint64_t prefix = 0;  // its id
+    std::uint64_t prefix = 0;  // the id of its KeptPrefix
     std::string path;
   };
   std::vector<Used> used;
   std::atomic<bool> is_over = false;
-  std::future<std::vector<std::uint64_t>> gone;  // ids of those that are not there any more; last: see above
+  std::future<std::vector<std::uint64_t>> gone;  // ids of prefixes whose file was removed; last: see above
 };
 
 }  // namespace winnow

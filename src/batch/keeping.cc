@@ -28,11 +28,11 @@ void Batch::Impl::keep_prompt(BatchJob& job) {
   const PrefixPointer kept = tree.add(job.key, job.session->fork(), true);
   if (!kept) return;
   // Its pages are promised with it from here on, where nothing writes to them.
-  tree.use(*kept);
-  if (const PrefixPointer before = std::exchange(job.origin, kept)) tree.release(*before);
+  tree.acquire(*kept);
+  if (const PrefixPointer before = std::exchange(job.prefix, kept)) tree.release(*before);
   const bool is_whole = job.session->n_tokens() == static_cast<std::int32_t>(job.tokens.size());
   if (is_whole && job.request.session.decode_cut == SessionOptions::DecodeCut::kKeep) {
-    job.promised = needs_behind(job.request, *engine, {.n_tokens = job.session->n_tokens()}).own;
+    job.bytes_reserved = needs_after(job.request, *engine, {.n_tokens = job.session->n_tokens()}).own;
   }
   make_room(0);
   tree.trim();
@@ -46,8 +46,8 @@ void Batch::Impl::keep_answer(const BatchJob& job, Session session) {
 }
 
 void Batch::Impl::restore() {
-  std::vector<SavedPrefix> saved;
-  files->restore(saved_prefix_keys, [&](SavedPrefix prefix) {
+  std::vector<RestoredPrefix> saved;
+  files->restore(saved_prefix_keys, [&](RestoredPrefix prefix) {
     const PrefixPointer added = tree.add(prefix.key, std::move(prefix.session), true);
     if (added && tree.bytes_kept() > options.context_bytes) {
       tree.remove(*added);  // it and the rest come when they are asked for
@@ -59,7 +59,7 @@ void Batch::Impl::restore() {
   // The newest came first, and is to be the one used last.
   const std::vector<PrefixPointer> restored(tree.all().begin(), tree.all().end());
   for (auto prefix = restored.rbegin(); prefix != restored.rend(); ++prefix) {
-    tree.use(**prefix);
+    tree.acquire(**prefix);
     tree.release(**prefix);
   }
 }
@@ -80,7 +80,7 @@ bool is_worth_a_file(const KeptPrefix& prefix) {
 }  // namespace
 
 bool Batch::Impl::awaits_save(const KeptPrefix& prefix) const {
-  if (!files || !prefix.is_ready || !prefix.is_kept || prefix.is_saved || PrefixTree::is_branching(prefix))
+  if (!files || !prefix.is_ready || !prefix.is_kept || prefix.is_saved || PrefixTree::is_branch_point(prefix))
     return false;
   if (!is_worth_a_file(prefix)) return false;
   const std::vector<std::string> keys = saved_prefix_keys(prefix.session.options(), prefix.tokens);
@@ -124,24 +124,24 @@ void Batch::Impl::warn(const std::string& sentence) const {
 Batch::Impl::FileWait Batch::Impl::wait_for_file(BatchJob& job) {
   const BatchRequest& request = job.request;
   if (!files || request.reuse == Reuse::kNone || request.context.empty()) return FileWait::kNone;
-  if (job.saved && job.saved->empty()) return FileWait::kNone;
-  if (find_unready_context(job)) return FileWait::kNone;
-  const std::int32_t n_there = tree.find(job.key, job.tokens).n_tokens;
-  if (!job.saved) {
+  if (job.saved_prefixes && job.saved_prefixes->empty()) return FileWait::kNone;
+  if (find_pending_context(job)) return FileWait::kNone;
+  const std::int32_t n_there = tree.match_prefix(job.key, job.tokens).n_tokens;
+  if (!job.saved_prefixes) {
     if (n_there >= static_cast<std::int32_t>(request.context.size())) return FileWait::kNone;
     if (!searching) search(job, static_cast<std::size_t>(std::max(n_there + 1, kLeastReused)));
     return FileWait::kFile;
   }
   const std::size_t limit = engine->memory().kv_bytes_limit;
-  const auto bytes = [&](const SavedBeginning& file) {
+  const auto bytes = [&](const SavedPrefix& file) {
     return loading_bytes(engine->model()->info(), request.session, file.bytes);
   };
-  std::erase_if(*job.saved, [&](const SavedBeginning& file) {
+  std::erase_if(*job.saved_prefixes, [&](const SavedPrefix& file) {
     return file.n_tokens <= n_there || (limit > 0 && bytes(file) > limit);
   });
-  if (job.saved->empty()) return FileWait::kNone;
+  if (job.saved_prefixes->empty()) return FileWait::kNone;
   if (loading) return FileWait::kFile;  // this one, or the next
-  const SavedBeginning& longest = job.saved->front();
+  const SavedPrefix& longest = job.saved_prefixes->front();
   if (!make_room(bytes(longest))) return FileWait::kRoom;
   load(longest, job, bytes(longest));
   return FileWait::kFile;
@@ -158,23 +158,23 @@ void Batch::Impl::search(const BatchJob& job, std::size_t n_least) {
 
 void Batch::Impl::finish_search() {
   const std::unique_ptr<FileSearch> over = std::move(searching);
-  std::vector<SavedBeginning> found;
+  std::vector<SavedPrefix> found;
   try {
     found = over->found.get();
   } catch (const std::exception& error) {
     warn(std::string("saved contexts could not be looked for: ") + error.what());
   }
-  for (const std::unique_ptr<BatchJob>& job : queue) {
-    if (job->id == over->job) job->saved = std::move(found);  // else it has been cancelled
+  for (const std::unique_ptr<BatchJob>& job : waiting) {
+    if (job->id == over->job) job->saved_prefixes = std::move(found);  // else it has been cancelled
   }
 }
 
-void Batch::Impl::load(const SavedBeginning& file, const BatchJob& job, std::size_t bytes) {
+void Batch::Impl::load(const SavedPrefix& file, const BatchJob& job, std::size_t bytes) {
   auto next = std::make_unique<FileLoad>();
   next->file = file;
   next->key = job.key;
   next->is_context = static_cast<std::size_t>(file.n_tokens) == job.request.context.size();
-  next->bytes = bytes;
+  next->bytes_reserved = bytes;
   next->session = beside(next->is_over, [this, &is_wanted = next->is_wanted, path = file.path,
                                          tokens = std::vector(job.tokens.begin(), job.tokens.begin() + file.n_tokens)] {
     return files->load(path, tokens, is_wanted);
@@ -197,16 +197,17 @@ void Batch::Impl::finish_load() {
     warn(PrefixFiles::passed_over(error));
   }
   // Whatever has come of it, nobody tries it again.
-  for (const std::unique_ptr<BatchJob>& job : queue) {
-    if (job->saved) std::erase_if(*job->saved, [&](const auto& file) { return file.path == over->file.path; });
+  for (const std::unique_ptr<BatchJob>& job : waiting) {
+    if (job->saved_prefixes)
+      std::erase_if(*job->saved_prefixes, [&](const auto& file) { return file.path == over->file.path; });
   }
 }
 
 void Batch::Impl::drop_unwanted_load() {
   if (!loading) return;
-  const bool is_wanted = std::any_of(queue.begin(), queue.end(), [&](const std::unique_ptr<BatchJob>& job) {
-    return job->saved && std::any_of(job->saved->begin(), job->saved->end(),
-                                     [&](const SavedBeginning& file) { return file.path == loading->file.path; });
+  const bool is_wanted = std::any_of(waiting.begin(), waiting.end(), [&](const std::unique_ptr<BatchJob>& job) {
+    return job->saved_prefixes && std::any_of(job->saved_prefixes->begin(), job->saved_prefixes->end(),
+                                              [&](const SavedPrefix& file) { return file.path == loading->file.path; });
   });
   if (!is_wanted) loading->is_wanted = false;  // for good: who comes now has it loaded anew
 }

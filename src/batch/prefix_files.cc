@@ -190,8 +190,8 @@ Session PrefixFiles::load(const std::string& path, const std::atomic<bool>& is_w
   return engine_->load_session(path);
 }
 
-std::vector<SavedBeginning> PrefixFiles::find(const std::string& key, std::span<const Token> tokens,
-                                              std::size_t n_least) const {
+std::vector<SavedPrefix> PrefixFiles::find(const std::string& key, std::span<const Token> tokens,
+                                           std::size_t n_least) const {
   std::map<std::string, std::size_t> bytes;  // by name
   std::set<std::size_t> lengths;
   std::error_code ignored;
@@ -205,7 +205,7 @@ std::vector<SavedBeginning> PrefixFiles::find(const std::string& key, std::span<
     bytes[name] = entry.file_size(gone);
     if (!gone) lengths.insert(n);
   }
-  std::vector<SavedBeginning> found;
+  std::vector<SavedPrefix> found;
   Fnv1a hash;
   hash.add(key);
   for (std::size_t n_before = 0; const std::size_t n : lengths) {
@@ -229,7 +229,7 @@ Session PrefixFiles::load(const std::string& path, std::span<const Token> tokens
   return session;
 }
 
-void PrefixFiles::restore(const KeysOf& keys_of, const std::function<bool(SavedPrefix)>& takes) const {
+void PrefixFiles::restore(const KeysOf& keys_of, const std::function<bool(RestoredPrefix)>& takes) const {
   const std::atomic<bool> is_wanted = true;
   for (const SavedFile& file : saved_files()) {
     const std::string& path = file.path;

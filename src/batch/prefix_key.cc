@@ -5,8 +5,8 @@
 namespace winnow {
 namespace {
 
-constexpr const char* kTurns = " turns";  // contexts, and what follows them whole
-constexpr const char* kAware = " aware";  // prompts that are cut with all of them in view
+constexpr const char* kTurns = " turns";  // contexts, and prompts that follow them and are kept whole
+constexpr const char* kAware = " aware";  // prompts that are cut once all of their tokens are read
 
 std::string options_key(const SessionOptions& options) {
   return std::string(entry_type_name(options.key_type)) + " " + std::string(entry_type_name(options.value_type)) + " " +
@@ -15,13 +15,13 @@ std::string options_key(const SessionOptions& options) {
          std::to_string(static_cast<int>(options.decode_cut)) + " " + std::to_string(options.cut_every);
 }
 
-// Behind a context of n tokens that was cut at once.
+// The suffix for sequences that continue a context of n tokens which was cut in one go.
 std::string exact(std::size_t n_context) { return " exact " + std::to_string(n_context); }
 
 }  // namespace
 
 bool continues(const BatchRequest& request) {
-  // What can only be scored with the whole prompt in view cannot be cut again.
+  // A method that scores with the whole prompt in view cannot cut again.
   return request.reuse == Reuse::kContinue && !Cut::needs(request.session.eviction).reconstruction_only;
 }
 

@@ -1,4 +1,4 @@
-// Which kept sequences a request may begin with: those of the same key.
+// Keys of the prefix cache: a request can only hit prefixes of its own key.
 #pragma once
 
 #include <span>
@@ -9,17 +9,16 @@
 
 namespace winnow {
 
-// Whether a cache that was cut may go on with this request as a later turn.
+// Returns whether a cache that was cut may go on with this request as a later turn.
 bool continues(const BatchRequest& request);
 
-// Everything that decides what is kept of given tokens: the session's options and, where they evict, how the request
-// has its beginning cut.
-// `checked`: the request's options as a session has them, with what they leave open filled in, which is what a file of
-// one tells.
+// Returns the key of a request's sequences: everything that decides what a cache keeps of given tokens, which is the
+// session's options and, where they evict, how the request has its prefix cut. `checked` holds the request's options
+// with their defaults filled in, as a session and its file have them.
 std::string prefix_key(const BatchRequest& request, const SessionOptions& checked);
 
-// The keys that a saved sequence may have had: all but those of conversations behind a context of Reuse::kExact, which
-// are not saved.
+// Returns the keys that a saved sequence may have had. Conversations behind a context of Reuse::kExact are not saved,
+// so theirs are not among them.
 std::vector<std::string> saved_prefix_keys(const SessionOptions& options, std::span<const Token> tokens);
 
 }  // namespace winnow

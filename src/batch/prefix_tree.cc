@@ -8,7 +8,7 @@
 namespace winnow {
 namespace {
 
-// Tokens that both begin with, of which the first `known` are known to be the same.
+// Returns the length of the longest common prefix, whose first `known` tokens are known to be the same.
 std::size_t n_common(std::span<const Token> a, std::span<const Token> b, std::size_t known) {
   const std::size_t n = std::min(a.size(), b.size());
   const auto first = static_cast<std::ptrdiff_t>(std::min(known, n));
@@ -19,12 +19,12 @@ std::size_t n_common(std::span<const Token> a, std::span<const Token> b, std::si
 
 std::size_t length(const KeptPrefix* prefix) { return prefix == nullptr ? 0 : prefix->tokens.size(); }
 
-// However small they are: every change shows all of them to other threads.
+// The most prefixes, however small: every change publishes all of them to other threads.
 constexpr std::size_t kMostKept = 256;
 
 }  // namespace
 
-PrefixTree::Match PrefixTree::find(const std::string& key, std::span<const Token> tokens) const {
+PrefixTree::Match PrefixTree::match_prefix(const std::string& key, std::span<const Token> tokens) const {
   Match best;
   const KeptPrefix* found = nullptr;
   const auto roots = std::find_if(roots_.begin(), roots_.end(), [&](const Roots& other) { return other.key == key; });
@@ -36,8 +36,8 @@ PrefixTree::Match PrefixTree::find(const std::string& key, std::span<const Token
       const std::size_t n = n_common(prefix->tokens, tokens, depth);
       best.n_common = std::max(best.n_common, static_cast<std::int32_t>(n));
       const bool is_whole = n == prefix->tokens.size();
-      // Behind the last token of a request there have to be logits.
-      const bool has_logits = is_whole && !is_branching(*prefix);
+      // A request samples from the logits after its last token: without them that token is read again.
+      const bool has_logits = is_whole && !is_branch_point(*prefix);
       const std::size_t n_wanted = has_logits ? n : std::min(n, tokens.size() - 1);
       const std::int32_t n_usable = prefix->session.truncatable(static_cast<std::int32_t>(n_wanted));
       if (n_usable > best.n_tokens) {
@@ -53,8 +53,8 @@ PrefixTree::Match PrefixTree::find(const std::string& key, std::span<const Token
   return best;
 }
 
-PrefixPointer PrefixTree::begin(const std::string& key, std::vector<Token> tokens, Session session,
-                                PrefixPointer begun_with, std::size_t bytes, bool is_kept) {
+PrefixPointer PrefixTree::add_pending(const std::string& key, std::vector<Token> tokens, Session session,
+                                      PrefixPointer forked_from, std::size_t bytes, bool is_kept) {
   all_.push_back(std::make_shared<KeptPrefix>(KeptPrefix{.id = next_id_++,
                                                          .key = key,
                                                          .tokens = std::move(tokens),
@@ -62,11 +62,11 @@ PrefixPointer PrefixTree::begin(const std::string& key, std::vector<Token> token
                                                          .is_kept = is_kept && bytes_limit_ > 0,
                                                          .is_context = true,
                                                          .state_bytes = bytes,
-                                                         .begun_with = std::move(begun_with)}));
+                                                         .forked_from = std::move(forked_from)}));
   return all_.back();
 }
 
-PrefixPointer PrefixTree::find_unready(const std::string& key, std::span<const Token> tokens) const {
+PrefixPointer PrefixTree::find_pending(const std::string& key, std::span<const Token> tokens) const {
   const auto found = std::find_if(all_.begin(), all_.end(), [&](const PrefixPointer& prefix) {
     return !prefix->is_ready && std::ranges::equal(prefix->tokens, tokens) && prefix->key == key;
   });
@@ -81,18 +81,18 @@ void PrefixTree::set_ready(const PrefixPointer& prefix) {
       winnow::state_bytes(prefix->session.model()->info(), prefix->session.options()) + prefix->statistics.score_bytes;
   insert(*prefix);
   touch(*prefix);
-  if (const PrefixPointer above = std::exchange(prefix->begun_with, nullptr)) release(*above);
+  if (const PrefixPointer above = std::exchange(prefix->forked_from, nullptr)) release(*above);
 }
 
 PrefixPointer PrefixTree::add(const std::string& key, Session session, bool is_kept) {
   std::vector<Token> tokens(session.tokens().begin(), session.tokens().end());
-  const Match match = find(key, tokens);
+  const Match match = match_prefix(key, tokens);
   if (match.prefix && match.n_tokens == static_cast<std::int32_t>(tokens.size())) {
     match.prefix->is_kept |= is_kept && bytes_limit_ > 0;
     touch(*match.prefix);
     return nullptr;
   }
-  const PrefixPointer prefix = begin(key, std::move(tokens), std::move(session), nullptr, 0, is_kept);
+  const PrefixPointer prefix = add_pending(key, std::move(tokens), std::move(session), nullptr, 0, is_kept);
   prefix->is_context = false;
   set_ready(prefix);
   return prefix;
@@ -102,13 +102,14 @@ PrefixPointer PrefixTree::branch(const KeptPrefix& prefix, std::int32_t n_tokens
   Session session = prefix.session.fork();
   session.truncate(n_tokens);
   std::vector<Token> tokens(session.tokens().begin(), session.tokens().end());
-  const PrefixPointer point = begin(prefix.key, std::move(tokens), std::move(session), nullptr, 0, prefix.is_kept);
+  const PrefixPointer point =
+      add_pending(prefix.key, std::move(tokens), std::move(session), nullptr, 0, prefix.is_kept);
   point->is_context = false;
   set_ready(point);
   return point;
 }
 
-bool PrefixTree::is_branching(const KeptPrefix& prefix) { return prefix.session.impl().logits.empty(); }
+bool PrefixTree::is_branch_point(const KeptPrefix& prefix) { return prefix.session.impl().logits.empty(); }
 
 PrefixPointer PrefixTree::pointer(const KeptPrefix* prefix) const {
   return *std::find_if(all_.begin(), all_.end(), [&](const PrefixPointer& other) { return other.get() == prefix; });
@@ -130,7 +131,7 @@ void PrefixTree::insert(KeptPrefix& prefix) {
     if (above == siblings.end()) break;
     parent = *above;
   }
-  // Those that continue it come below.
+  // Its siblings that continue it become its children.
   Siblings& siblings = siblings_below(parent, prefix.key);
   std::erase_if(siblings, [&](KeptPrefix* other) {
     if (shared(other) < length(&prefix)) return false;
@@ -148,15 +149,15 @@ void PrefixTree::charge(KeptPrefix& prefix) const {
   const RaggedCache& cache = prefix.session.impl().cache;
   prefix.page_bytes =
       prefix.parent == nullptr ? cache.bytes_in_pages() : cache.bytes_beyond(prefix.parent->session.impl().cache);
-  // Every rank has the same limit: what counts is the one that holds most, which shares as large a part.
+  // Every rank has the same limit, so the rank that holds most is charged. It shares as large a part with the parent.
   const std::size_t own = cache.bytes_in_pages(), most = prefix.statistics.rank_bytes_in_pages;
   if (most <= own) return;
   const double part = own == 0 ? 1 : static_cast<double>(prefix.page_bytes) / static_cast<double>(own);
   prefix.page_bytes = static_cast<std::size_t>(part * static_cast<double>(most));
 }
 
-// GreedyDual-Size (Cao and Irani, 1997): what it costs to have it again per byte, and age by a clock that is at the
-// priority of what had to go.
+// Returns the priority of GreedyDual-Size (Cao and Irani, 1997): the tokens to read again per byte, plus the tree's
+// clock at the last use, which stands at the highest priority that was removed so far.
 double PrefixTree::priority(const KeptPrefix& prefix) {
   return prefix.clock + static_cast<double>(length(&prefix) - length(prefix.parent)) /
                             static_cast<double>(std::max<std::size_t>(prefix.bytes(), 1));
@@ -164,13 +165,13 @@ double PrefixTree::priority(const KeptPrefix& prefix) {
 
 void PrefixTree::touch(KeptPrefix& prefix) {
   ++n_uses_;
-  for (KeptPrefix* above = &prefix; above != nullptr; above = above->parent) {  // they hold its pages
+  for (KeptPrefix* above = &prefix; above != nullptr; above = above->parent) {  // a parent's pages are its own
     above->clock = clock_;
     above->last_use = n_uses_;
   }
 }
 
-void PrefixTree::use(KeptPrefix& prefix) {
+void PrefixTree::acquire(KeptPrefix& prefix) {
   ++prefix.n_users;
   touch(prefix);
 }
@@ -194,16 +195,16 @@ void PrefixTree::remove(const KeptPrefix& prefix) {
   }
   all_.remove(alive);
   const KeptPrefix* above_it = prefix.is_ready ? prefix.parent : nullptr;
-  if (above_it != nullptr && above_it->n_users == 0 && above_it->children.size() == 1 && is_branching(*above_it)) {
-    remove(*above_it);  // nothing branches there any more
+  if (above_it != nullptr && above_it->n_users == 0 && above_it->children.size() == 1 && is_branch_point(*above_it)) {
+    remove(*above_it);  // it is no branch point any more
   }
-  if (const PrefixPointer above = std::exchange(alive->begun_with, nullptr)) release(*above);
+  if (const PrefixPointer above = std::exchange(alive->forked_from, nullptr)) release(*above);
 }
 
 bool PrefixTree::remove_one() {
   const KeptPrefix* first = nullptr;
   for (const PrefixPointer& prefix : all_) {
-    // What several continue is held by all of them: nothing would be won.
+    // The children of a branch point hold its pages: removing it would free nothing.
     if (!prefix->is_ready || prefix->is_saving || prefix->n_users > 0 || prefix->children.size() > 1) continue;
     const auto order = [](const KeptPrefix& of) { return std::pair(priority(of), of.last_use); };
     if (first == nullptr || order(*prefix) < order(*first)) first = prefix.get();

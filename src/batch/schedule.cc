@@ -35,11 +35,11 @@ void Batch::Impl::run() {
     {
       const std::lock_guard lock(mutex);
       is_draining = true;
-      for (std::unique_ptr<BatchJob>& job : incoming) queue.push_back(std::move(job));
+      for (std::unique_ptr<BatchJob>& job : incoming) waiting.push_back(std::move(job));
       incoming.clear();
     }
-    while (!active.empty()) fail(*active.front(), error.code(), error.what());
-    while (!queue.empty()) fail(*queue.front(), error.code(), error.what());
+    while (!running.empty()) fail(*running.front(), error.code(), error.what());
+    while (!waiting.empty()) fail(*waiting.front(), error.code(), error.what());
   }
 }
 
@@ -52,13 +52,13 @@ void Batch::Impl::work() {
     admit();
     touch_files();
     const double seconds = step();
-    if (!readings.empty()) read(seconds > 0 ? seconds * options.prefill_share : kIdleReadSeconds);
-    save_one(active.empty() ? kAtOnce : kLatestSave, conversation_age(options));
+    if (!prefills.empty()) read(seconds > 0 ? seconds * options.prefill_share : kIdleReadSeconds);
+    save_one(running.empty() ? kAtOnce : kLatestSave, conversation_age(options));
     publish();
   }
   // Those that are left hear of their end.
-  while (!active.empty()) finish(*active.front(), FinishReason::kCancelled);
-  while (!queue.empty()) finish(*queue.front(), FinishReason::kCancelled);
+  while (!running.empty()) finish(*running.front(), FinishReason::kCancelled);
+  while (!waiting.empty()) finish(*waiting.front(), FinishReason::kCancelled);
   while (!steps.empty()) finish_step();
   if (loading) finish_load();  // dropped with the last of those that waited for it
   while (touch_files()) finish_touch();
@@ -72,7 +72,7 @@ bool Batch::Impl::receive() {
     std::unique_lock lock(mutex);
     const auto has_news = [&] { return is_stopping || !incoming.empty() || !cancelled.empty() || is_file_over(); };
     // Those in the queue wait for a file, or for the room that one of them holds.
-    if (active.empty() && (queue.empty() || searching || loading || saving) && !has_news()) {
+    if (running.empty() && (waiting.empty() || searching || loading || saving) && !has_news()) {
       lock.unlock();
       std::optional<BatchClock::time_point> due;
       // A search is over in no time.
@@ -96,7 +96,7 @@ bool Batch::Impl::receive() {
     arrived.swap(incoming);
     ids.swap(cancelled);
     if (is_stopping) {
-      for (std::unique_ptr<BatchJob>& job : arrived) queue.push_back(std::move(job));
+      for (std::unique_ptr<BatchJob>& job : arrived) waiting.push_back(std::move(job));
       return false;
     }
   }
@@ -108,7 +108,7 @@ bool Batch::Impl::receive() {
 void Batch::Impl::accept(std::unique_ptr<BatchJob> job) {
   ++totals.requests;
   BatchJob& self = *job;
-  queue.push_back(std::move(job));
+  waiting.push_back(std::move(job));
   try {
     check_job(self, *engine, options);
     self.result.started = true;
@@ -125,21 +125,21 @@ void Batch::Impl::accept(std::unique_ptr<BatchJob> job) {
 void Batch::Impl::cancel_jobs(const std::vector<std::uint64_t>& ids) {
   for (const std::uint64_t id : ids) {
     BatchJob* job = nullptr;
-    for (const std::unique_ptr<BatchJob>& other : active) job = other->id == id ? other.get() : job;
-    for (const std::unique_ptr<BatchJob>& other : queue) job = other->id == id ? other.get() : job;
+    for (const std::unique_ptr<BatchJob>& other : running) job = other->id == id ? other.get() : job;
+    for (const std::unique_ptr<BatchJob>& other : waiting) job = other->id == id ? other.get() : job;
     if (job != nullptr) finish(*job, FinishReason::kCancelled);
   }
 }
 
-std::size_t Batch::Impl::bytes_promised() const {
-  std::size_t sum = tree.bytes() + (loading ? loading->bytes : 0);
-  for (const std::unique_ptr<BatchJob>& job : active) sum += job->promised;
+std::size_t Batch::Impl::bytes_reserved() const {
+  std::size_t sum = tree.bytes() + (loading ? loading->bytes_reserved : 0);
+  for (const std::unique_ptr<BatchJob>& job : running) sum += job->bytes_reserved;
   return sum;
 }
 
 int Batch::Impl::n_answers() const {
   int n = 0;
-  for (const std::unique_ptr<BatchJob>& job : active) n += job->request.n_answers;
+  for (const std::unique_ptr<BatchJob>& job : running) n += job->request.n_answers;
   return n;
 }
 
@@ -147,39 +147,39 @@ namespace {
 
 // Whether a request's context is read before its prompt, so that others can begin with it: always where it is cut by
 // itself, and where it is long.
-bool reads_apart(const BatchRequest& request, std::int32_t n_begun) {
-  const std::int32_t n_left = static_cast<std::int32_t>(request.context.size()) - n_begun;
+bool reads_apart(const BatchRequest& request, std::int32_t n_cached) {
+  const std::int32_t n_left = static_cast<std::int32_t>(request.context.size()) - n_cached;
   return n_left > 0 && (request.session.eviction.evicts() || n_left >= kLeastApart);
 }
 
-// The next part to read of a sequence, up to the mark or to its end.
-std::span<const Token> next_part(std::span<const Token> tokens, std::int32_t n_read, std::int32_t mark) {
+// The next part to read of a sequence, up to the snapshot or to its end.
+std::span<const Token> next_part(std::span<const Token> tokens, std::int32_t n_read, std::int32_t snapshot_at) {
   const auto n = static_cast<std::size_t>(n_read);
-  const std::size_t end = mark > n_read ? static_cast<std::size_t>(mark) : tokens.size();
+  const std::size_t end = snapshot_at > n_read ? static_cast<std::size_t>(snapshot_at) : tokens.size();
   return tokens.subspan(n, end - n);
 }
 
 }  // namespace
 
-PrefixPointer Batch::Impl::find_unready_context(const BatchJob& job) const {
+PrefixPointer Batch::Impl::find_pending_context(const BatchJob& job) const {
   const BatchRequest& request = job.request;
-  return request.reuse == Reuse::kNone ? nullptr : tree.find_unready(job.key, request.context);
+  return request.reuse == Reuse::kNone ? nullptr : tree.find_pending(job.key, request.context);
 }
 
 bool Batch::Impl::make_room(std::size_t bytes) {
   const std::size_t limit = engine->memory().kv_bytes_limit;
   if (limit == 0) return true;
-  while (bytes_promised() + bytes > limit) {
+  while (bytes_reserved() + bytes > limit) {
     if (!tree.remove_one()) return false;
     has_changed = true;
   }
   return true;
 }
 
-PrefixTree::Match Batch::Impl::find_beginning(const BatchJob& job) const {
+PrefixTree::Match Batch::Impl::match_prefix(const BatchJob& job) const {
   const BatchRequest& request = job.request;
   if (request.reuse == Reuse::kNone) return {};
-  PrefixTree::Match match = tree.find(job.key, scores_prompt(request) ? request.context : job.tokens);
+  PrefixTree::Match match = tree.match_prefix(job.key, scores_prompt(request) ? request.context : job.tokens);
   if (match.n_tokens < kLeastReused) match = {.n_common = match.n_common};
   if (request.session.eviction.evicts() && !continues(request)) {
     const auto n_context = static_cast<std::int32_t>(request.context.size());
@@ -190,7 +190,7 @@ PrefixTree::Match Batch::Impl::find_beginning(const BatchJob& job) const {
 }
 
 void Batch::Impl::admit() {
-  for (auto place = queue.begin(); place != queue.end();) {
+  for (auto place = waiting.begin(); place != waiting.end();) {
     BatchJob& next = **place;
     const BatchRequest& request = next.request;
     if (n_answers() + request.n_answers > options.n_parallel) return;
@@ -200,27 +200,27 @@ void Batch::Impl::admit() {
       ++place;  // those behind it go on
       continue;
     }
-    PrefixTree::Match match = find_beginning(next);
-    BatchNeeds needs = next.needs;
+    PrefixTree::Match match = match_prefix(next);
+    MemoryNeeds needs = next.needs;
     if (match.prefix) {
       const std::size_t limit = engine->memory().kv_bytes_limit;
       const std::size_t page_bytes = match.prefix->statistics.rank_bytes_in_pages;
-      needs = needs_behind(request, *engine, {.n_tokens = match.n_tokens, .page_bytes = page_bytes});
+      needs = needs_after(request, *engine, {.n_tokens = match.n_tokens, .page_bytes = page_bytes});
       if (limit > 0 && page_bytes + match.prefix->state_bytes + needs.context + needs.own > limit) {
         match = {};  // it cannot be kept beside what the request takes
         needs = next.needs;
       }
     }
-    const bool waits = needs.context > 0 && find_unready_context(next) != nullptr;
+    const bool waits = needs.context > 0 && find_pending_context(next) != nullptr;
     if (waits) needs.context = 0;  // promised to who reads it
     if (!waits && !reads_apart(request, match.n_tokens)) needs = {.own = needs.context + needs.own};
-    if (match.prefix) tree.use(*match.prefix);
+    if (match.prefix) tree.acquire(*match.prefix);
     if (!make_room(needs.context + needs.own)) {
       if (match.prefix) tree.release(*match.prefix);
       return;
     }
     std::unique_ptr<BatchJob> job = std::move(*place);
-    place = queue.erase(place);
+    place = waiting.erase(place);
     {
       const std::lock_guard lock(mutex);
       --n_waiting;
@@ -229,51 +229,51 @@ void Batch::Impl::admit() {
   }
 }
 
-void Batch::Impl::start(std::unique_ptr<BatchJob> owned, const PrefixTree::Match& match, const BatchNeeds& needs) {
-  active.push_back(std::move(owned));
-  BatchJob& job = *active.back();
+void Batch::Impl::start(std::unique_ptr<BatchJob> owned, const PrefixTree::Match& match, const MemoryNeeds& needs) {
+  running.push_back(std::move(owned));
+  BatchJob& job = *running.back();
   const BatchRequest& request = job.request;
   has_changed = true;
-  job.promised = needs.own;
+  job.bytes_reserved = needs.own;
   job.admitted = BatchClock::now();
   job.result.queue_s = seconds_between(job.submitted, job.admitted);
-  job.origin = match.prefix;
-  job.n_begun = match.n_tokens;
+  job.prefix = match.prefix;
+  job.n_cached_tokens = match.n_tokens;
   // Where a sequence cannot be cut back, one that shares its beginning leaves a copy where they part: for the next.
   const bool parts = match.n_common >= match.n_tokens + kLeastCopied && !request.session.eviction.evicts();
-  job.mark = parts && match.n_common < static_cast<std::int32_t>(job.tokens.size()) ? match.n_common : 0;
+  job.snapshot_at = parts && match.n_common < static_cast<std::int32_t>(job.tokens.size()) ? match.n_common : 0;
   try {
     const auto n_context = static_cast<std::int32_t>(request.context.size());
-    PrefixPointer context = n_context > match.n_tokens ? find_unready_context(job) : nullptr;
+    PrefixPointer context = n_context > match.n_tokens ? find_pending_context(job) : nullptr;
     if (context) {
-      if (job.origin) tree.release(*std::exchange(job.origin, nullptr));
-      job.origin = context;
-      job.n_begun = n_context;
-      tree.use(*context);
+      if (job.prefix) tree.release(*std::exchange(job.prefix, nullptr));
+      job.prefix = context;
+      job.n_cached_tokens = n_context;
+      tree.acquire(*context);
     }
-    const bool is_hit = job.origin != nullptr;
+    const bool is_hit = job.prefix != nullptr;
     ++(is_hit ? totals.context_hits : totals.context_misses);
     if (is_hit) {
-      ++job.origin->n_hits;
-      note_use(*job.origin);
-      job.origin->is_kept |= keeps(job);
-      job.result.cached_tokens = job.n_begun;
-      totals.cached_tokens += job.n_begun;
+      ++job.prefix->n_hits;
+      note_use(*job.prefix);
+      job.prefix->is_kept |= keeps(job);
+      job.result.cached_tokens = job.n_cached_tokens;
+      totals.cached_tokens += job.n_cached_tokens;
     }
     if (context) return;  // whoever reads it starts this one's own part
-    if (job.origin && keeps(job) && job.n_begun < static_cast<std::int32_t>(job.origin->tokens.size())) {
-      const PrefixPointer point = tree.branch(*job.origin, job.n_begun);
-      tree.use(*point);
-      tree.release(*std::exchange(job.origin, point));
+    if (job.prefix && keeps(job) && job.n_cached_tokens < static_cast<std::int32_t>(job.prefix->tokens.size())) {
+      const PrefixPointer point = tree.branch(*job.prefix, job.n_cached_tokens);
+      tree.acquire(*point);
+      tree.release(*std::exchange(job.prefix, point));
     }
     if (!reads_apart(request, match.n_tokens)) return start_own_part(job);
-    Session session = begin_session(job);
-    context = tree.begin(job.key, request.context, std::move(session), std::exchange(job.origin, nullptr),
-                         needs.context, keeps(job));
-    context->mark = job.mark < n_context ? job.mark : 0;
-    job.origin = context;
-    job.n_begun = n_context;
-    tree.use(*context);
+    Session session = open_session(job);
+    context = tree.add_pending(job.key, request.context, std::move(session), std::exchange(job.prefix, nullptr),
+                               needs.context, keeps(job));
+    context->snapshot_at = job.snapshot_at < n_context ? job.snapshot_at : 0;
+    job.prefix = context;
+    job.n_cached_tokens = n_context;
+    tree.acquire(*context);
     read_on(context);
   } catch (const Error& error) {
     fail(job, error.code(), error.what());
@@ -282,15 +282,15 @@ void Batch::Impl::start(std::unique_ptr<BatchJob> owned, const PrefixTree::Match
   }
 }
 
-Session Batch::Impl::begin_session(const BatchJob& job) const {
-  if (!job.origin) return engine->open(job.request.session);
-  Session session = job.origin->session.fork();
-  session.truncate(job.n_begun);
+Session Batch::Impl::open_session(const BatchJob& job) const {
+  if (!job.prefix) return engine->open(job.request.session);
+  Session session = job.prefix->session.fork();
+  session.truncate(job.n_cached_tokens);
   return session;
 }
 
 void Batch::Impl::start_own_part(BatchJob& job) {
-  job.session.emplace(begin_session(job));
+  job.session.emplace(open_session(job));
   read_on(job);
 }
 
@@ -302,7 +302,7 @@ void Batch::Impl::score(const BatchJob& job, std::size_t i, std::span<const floa
 
 void Batch::Impl::read_on(BatchJob& job) {
   const std::int32_t n_read = job.session->n_tokens();
-  const std::span<const Token> part = next_part(job.tokens, n_read, job.mark);
+  const std::span<const Token> part = next_part(job.tokens, n_read, job.snapshot_at);
   if (part.empty()) return job.embedding ? finish_embedding(job) : start_answers(job);
   const BatchRequest& request = job.request;
   PrefillOptions callbacks;
@@ -322,7 +322,7 @@ void Batch::Impl::read_on(BatchJob& job) {
   }
   const bool is_cut = request.session.eviction.evicts() && request.context.empty();
   Session* session = &*job.session;
-  readings.push_back({.job = &job,
+  prefills.push_back({.job = &job,
                       .prefill = n_read == 0 || is_cut ? engine->start_prefill(std::span(&session, 1), part, callbacks)
                                                        : engine->start_append(*session, part, callbacks),
                       .n_tokens = static_cast<std::int32_t>(part.size())});
@@ -330,8 +330,8 @@ void Batch::Impl::read_on(BatchJob& job) {
 
 void Batch::Impl::read_on(const PrefixPointer& context) {
   Session* session = &context->session;
-  const std::span<const Token> part = next_part(context->tokens, session->n_tokens(), context->mark);
-  readings.push_back({.context = context,
+  const std::span<const Token> part = next_part(context->tokens, session->n_tokens(), context->snapshot_at);
+  prefills.push_back({.context = context,
                       .prefill = engine->start_prefill(std::span(&session, 1), part),
                       .n_tokens = static_cast<std::int32_t>(part.size())});
 }
@@ -340,30 +340,30 @@ void Batch::Impl::read(double seconds) {
   const auto start = BatchClock::now();
   auto before = start;
   do {
-    const bool goes_on = read_slice(readings.front());
+    const bool goes_on = read_slice(prefills.front());
     ++totals.slices;
     const auto now = BatchClock::now();
     turn_s += seconds_between(before, now);
     before = now;
     if (!goes_on || turn_s > kTurnSeconds) {
-      if (goes_on) readings.splice(readings.end(), readings, readings.begin());
+      if (goes_on) prefills.splice(prefills.end(), prefills, prefills.begin());
       turn_s = 0;
     }
-  } while (!readings.empty() && seconds_between(start, before) < seconds);
+  } while (!prefills.empty() && seconds_between(start, before) < seconds);
   totals.prefill_s += seconds_between(start, before);
 }
 
 void Batch::Impl::stop_reading(const BatchJob* job, const KeptPrefix* context) {
-  readings.remove_if([&](const BatchReading& reading) {
+  prefills.remove_if([&](const ScheduledPrefill& reading) {
     return job != nullptr ? reading.job == job : reading.context.get() == context;
   });
 }
 
-void Batch::Impl::tell_reading(BatchReading& reading) const {
+void Batch::Impl::tell_reading(ScheduledPrefill& reading) const {
   const auto now = BatchClock::now();
-  if (!options.on_reading || seconds_between(reading.told, now) < options.between_readings_s) return;
-  reading.told = now;
-  BatchReadingProgress progress{.n_tokens = reading.n_tokens, .seconds = seconds_between(reading.begun, now)};
+  if (!options.on_reading || seconds_between(reading.reported, now) < options.between_readings_s) return;
+  reading.reported = now;
+  BatchReadingProgress progress{.n_tokens = reading.n_tokens, .seconds = seconds_between(reading.started, now)};
   if (reading.job != nullptr) {
     progress.request = reading.job->id;
   } else if (const std::vector<BatchJob*> users = users_of(*reading.context); !users.empty()) {
@@ -373,7 +373,7 @@ void Batch::Impl::tell_reading(BatchReading& reading) const {
   options.on_reading(progress);
 }
 
-bool Batch::Impl::read_slice(BatchReading& reading) {
+bool Batch::Impl::read_slice(ScheduledPrefill& reading) {
   const PrefixPointer context = reading.context;
   BatchJob* job = reading.job;
   ErrorCode code = ErrorCode::kInternal;
@@ -384,7 +384,7 @@ bool Batch::Impl::read_slice(BatchReading& reading) {
       return true;
     }
     totals.prompt_tokens += reading.n_tokens;
-    readings.pop_front();
+    prefills.pop_front();
     if (context) {
       finish_part(context);
     } else {
@@ -408,8 +408,8 @@ bool Batch::Impl::read_slice(BatchReading& reading) {
 
 std::vector<BatchJob*> Batch::Impl::users_of(const KeptPrefix& context) const {
   std::vector<BatchJob*> users;
-  for (const std::unique_ptr<BatchJob>& job : active) {
-    if (job->origin.get() == &context) users.push_back(job.get());
+  for (const std::unique_ptr<BatchJob>& job : running) {
+    if (job->prefix.get() == &context) users.push_back(job.get());
   }
   return users;
 }
