@@ -1,9 +1,9 @@
-// Admission: how much memory a request needs, and whether it can ever fit.
+#include "batch/admission.h"
+
 #include <algorithm>
 #include <cstdio>
 #include <string>
 
-#include "batch/job.h"
 #include "batch/prefix_key.h"
 #include "cache/ragged_cache.h"
 #include "engine/cpu/step_graph.h"

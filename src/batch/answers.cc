@@ -1,40 +1,16 @@
-// Answers under way: a step for all of them, a choice for each, and how they end.
 #include <algorithm>
-#include <cmath>
 #include <limits>
+#include <memory>
 #include <utility>
 
-#include "batch/batch_impl.h"
+#include "batch/decode_steps.h"
+#include "batch/scored_token.h"
 #include "engine/engine_impl.h"
 #include "engine/steps_in_turn.h"
-#include "winnow/log_softmax.h"
 
 namespace winnow {
-namespace {
 
-std::vector<TokenProbability> likeliest(std::span<const float> logits, float normaliser, int n) {
-  std::vector<TokenProbability> all(logits.size());
-  for (std::size_t i = 0; i < logits.size(); ++i) all[i] = {static_cast<Token>(i), logits[i] - normaliser};
-  const auto middle = all.begin() + std::min<std::ptrdiff_t>(n, static_cast<std::ptrdiff_t>(all.size()));
-  std::partial_sort(all.begin(), middle, all.end(),
-                    [](const auto& a, const auto& b) { return a.log_probability > b.log_probability; });
-  all.erase(middle, all.end());
-  return all;
-}
-
-}  // namespace
-
-BatchToken scored_token(int answer, Token token, std::span<const float> logits, int n) {
-  BatchToken scored{.answer = answer, .token = token, .log_probability = std::numeric_limits<float>::quiet_NaN()};
-  if (logits.empty()) return scored;
-  const auto normaliser = static_cast<float>(log_sum_exp(logits));
-  scored.log_probability = logits[static_cast<std::size_t>(token)] - normaliser;
-  if (n > 0) scored.top = likeliest(logits, normaliser, n);
-  return scored;
-}
-
-void Batch::Impl::start_answers(BatchJob& job) {
-  has_changed = true;
+void DecodeSteps::start_answers(BatchJob& job) {
   job.result.cache = job.session->statistics();
   job.first_token = BatchClock::now();
   job.result.prefill_s = seconds_between(job.admitted, job.first_token);
@@ -54,76 +30,66 @@ void Batch::Impl::start_answers(BatchJob& job) {
   std::vector<BatchAnswer*> answers;
   for (const std::unique_ptr<BatchAnswer>& answer : job.answers) answers.push_back(answer.get());
   for (BatchAnswer* answer : answers) {
-    if (!choose(job, *answer)) return;
+    if (!sample(job, *answer)) return;
   }
 }
 
-void Batch::Impl::finish_embedding(BatchJob& job) {
-  job.result.cache = job.session->statistics();
-  job.first_token = BatchClock::now();
-  job.result.prefill_s = seconds_between(job.admitted, job.first_token);
-  job.result.embedding = job.embedding->pooled();
-  finish(job, FinishReason::kEndOfText);
-}
-
-double Batch::Impl::step() {
+double DecodeSteps::step() {
   AnswersInStep batch;
-  for (const std::unique_ptr<BatchJob>& job : running) {
+  for (const std::unique_ptr<BatchJob>& job : scheduler_.running()) {
     for (const std::unique_ptr<BatchAnswer>& answer : job->answers) {
       if (!answer->is_stepping) batch.push_back({job->id, answer.get()});
     }
   }
-  if (batch.empty() && steps.empty()) {
-    engine->impl().release_step();
+  if (batch.empty() && steps_.empty()) {
+    engine_.impl().release_step();  // the memory was reserved by answers that are over
     return 0;
   }
   const auto start = BatchClock::now();
-  if (n_steps_at_once(*engine) > 1) {
+  if (n_steps_at_once(engine_) > 1) {
     step_in_turn(batch);
   } else {
-    ++totals.steps;
+    ++scheduler_.totals().steps;
     feed(batch, Feed::kWhole);
   }
   const double seconds = seconds_between(start, BatchClock::now());
-  totals.decode_s += seconds;
+  scheduler_.totals().decode_s += seconds;
   return seconds;
 }
 
-void Batch::Impl::step_in_turn(const AnswersInStep& waiting) {
-  const auto n_steps = static_cast<std::size_t>(n_steps_at_once(*engine));
+void DecodeSteps::step_in_turn(const AnswersInStep& waiting) {
+  const auto n_steps = static_cast<std::size_t>(n_steps_at_once(engine_));
   std::size_t n_answers = waiting.size();
-  for (const AnswersInStep& step : steps) n_answers += step.size();
-  // Groups of one size keep the ranks equally busy: answers that come and go change groups.
+  for (const AnswersInStep& step : steps_) n_answers += step.size();
+  // Groups of one size keep the ranks equally busy, so answers change groups as others come and go.
   const std::size_t size = (n_answers + n_steps - 1) / n_steps;
-  for (std::size_t first = 0; first < waiting.size() && steps.size() < n_steps; first += size) {
+  for (std::size_t first = 0; first < waiting.size() && steps_.size() < n_steps; first += size) {
     AnswersInStep group;
     for (std::size_t i = first; i < std::min(first + size, waiting.size()); ++i) {
       // An earlier group's failure may have ended this one with its job.
-      if (find_running(waiting[i].job_id) != nullptr) group.push_back(waiting[i]);
+      if (scheduler_.find_running(waiting[i].job_id) != nullptr) group.push_back(waiting[i]);
     }
     if (!group.empty()) feed(group, Feed::kStart);
   }
-  if (!steps.empty()) finish_step();
-  // Nobody waits for those that are left: they are not left to the next request.
+  if (!steps_.empty()) finish_step();
+  // The answers of all steps that are left have ended: they are finished before another request comes.
   const auto is_idle = [](const std::unique_ptr<BatchJob>& job) { return job->answers.empty(); };
-  while (!steps.empty() && std::all_of(running.begin(), running.end(), is_idle)) finish_step();
+  while (!steps_.empty() && std::ranges::all_of(scheduler_.running(), is_idle)) finish_step();
 }
 
-void Batch::Impl::finish_step() {
-  const AnswersInStep batch = std::move(steps.front());
-  steps.pop_front();
-  winnow::finish_step(*engine);
-  ++totals.steps;
-  go_on(batch);
+void DecodeSteps::finish_step() {
+  const AnswersInStep batch = std::move(steps_.front());
+  steps_.pop_front();
+  winnow::finish_step(engine_);
+  ++scheduler_.totals().steps;
+  sample_all(batch);
 }
 
-BatchJob* Batch::Impl::find_running(std::uint64_t id) const {
-  const auto place =
-      std::find_if(running.begin(), running.end(), [&](const std::unique_ptr<BatchJob>& job) { return job->id == id; });
-  return place == running.end() ? nullptr : place->get();
+void DecodeSteps::finish_all() {
+  while (!steps_.empty()) finish_step();
 }
 
-void Batch::Impl::feed(const AnswersInStep& batch, Feed feeding) {
+void DecodeSteps::feed(const AnswersInStep& batch, Feed feeding) {
   std::vector<Session*> sessions;
   std::vector<Token> tokens;
   for (const AnswerInStep& one : batch) {
@@ -133,9 +99,9 @@ void Batch::Impl::feed(const AnswersInStep& batch, Feed feeding) {
   std::vector<CutError::Failure> failures;
   try {
     if (feeding == Feed::kStart) {
-      winnow::start_step(*engine, sessions, tokens);
+      winnow::start_step(engine_, sessions, tokens);
     } else {
-      engine->decode(sessions, tokens);
+      engine_.decode(sessions, tokens);
     }
   } catch (const CutError& error) {
     failures = error.failures;
@@ -146,34 +112,35 @@ void Batch::Impl::feed(const AnswersInStep& batch, Feed feeding) {
     if (batch.size() > 1) {
       for (const AnswerInStep& one : batch) {
         // An earlier one's failure may have ended this one with its job.
-        if (find_running(one.job_id) != nullptr) feed({one}, feeding);
+        if (scheduler_.find_running(one.job_id) != nullptr) feed({one}, feeding);
       }
       return;
     }
     const auto* ours = dynamic_cast<const Error*>(&error);
-    fail(*find_running(batch[0].job_id), ours != nullptr ? ours->code() : ErrorCode::kInternal, error.what());
+    scheduler_.fail(*scheduler_.find_running(batch[0].job_id), ours != nullptr ? ours->code() : ErrorCode::kInternal,
+                    error.what());
     return;
   }
-  if (feeding == Feed::kWhole) return go_on(batch, failures);
+  if (feeding == Feed::kWhole) return sample_all(batch, failures);
   for (const AnswerInStep& one : batch) one.answer->is_stepping = true;
-  steps.push_back(batch);
+  steps_.push_back(batch);
 }
 
-void Batch::Impl::go_on(const AnswersInStep& batch, const std::vector<CutError::Failure>& failures) {
+void DecodeSteps::sample_all(const AnswersInStep& batch, const std::vector<CutError::Failure>& failures) {
   for (std::size_t i = 0; i < batch.size(); ++i) {
-    BatchJob* job = find_running(batch[i].job_id);
+    BatchJob* job = scheduler_.find_running(batch[i].job_id);
     if (job == nullptr) continue;
     batch[i].answer->is_stepping = false;
     const auto failure = std::find_if(failures.begin(), failures.end(), [&](const auto& f) { return f.session == i; });
     if (failure == failures.end()) {
-      choose(*job, *batch[i].answer);
+      sample(*job, *batch[i].answer);
     } else {
-      fail(*job, failure->code, failure->message);
+      scheduler_.fail(*job, failure->code, failure->message);
     }
   }
 }
 
-bool Batch::Impl::choose(BatchJob& job, BatchAnswer& answer) {
+bool DecodeSteps::sample(BatchJob& job, BatchAnswer& answer) {
   const BatchRequest& request = job.request;
   if (!request.has_answer) return finish_answer(job, answer, FinishReason::kLength);
   BatchToken chosen{.answer = answer.index, .log_probability = std::numeric_limits<float>::quiet_NaN()};
@@ -181,7 +148,7 @@ bool Batch::Impl::choose(BatchJob& job, BatchAnswer& answer) {
   try {
     const std::span<const float> logits = answer.session.logits();
     chosen.token = answer.sampler.sample(logits);
-    if (!request.ignore_end && engine->model()->is_end_of_generation(chosen.token)) {
+    if (!request.ignore_end && engine_.model()->is_end_of_generation(chosen.token)) {
       return finish_answer(job, answer, FinishReason::kEndOfText);
     }
     if (request.n_probabilities >= 0) {
@@ -190,13 +157,13 @@ bool Batch::Impl::choose(BatchJob& job, BatchAnswer& answer) {
     answer.next = chosen.token;
     ++answer.n_tokens;
     ++job.result.answer_tokens;
-    ++totals.answer_tokens;
+    ++scheduler_.totals().answer_tokens;
     is_wanted = !job.callbacks.on_token || job.callbacks.on_token(chosen);
   } catch (const Error& error) {
-    fail(job, error.code(), error.what());
+    scheduler_.fail(job, error.code(), error.what());
     return false;
   } catch (const std::exception& error) {
-    fail(job, ErrorCode::kInternal, error.what());
+    scheduler_.fail(job, ErrorCode::kInternal, error.what());
     return false;
   }
   if (!is_wanted) return finish_answer(job, answer, FinishReason::kStopped);
@@ -204,64 +171,17 @@ bool Batch::Impl::choose(BatchJob& job, BatchAnswer& answer) {
   return true;
 }
 
-bool Batch::Impl::finish_answer(BatchJob& job, BatchAnswer& answer, FinishReason reason) {
+bool DecodeSteps::finish_answer(BatchJob& job, BatchAnswer& answer, FinishReason reason) {
   const int index = answer.index;
-  keep_answer(job, std::move(answer.session));
+  scheduler_.cache().keep_answer(job, std::move(answer.session));
   if (!job.has_finished_answer || index == 0) job.result.reason = reason;
   job.has_finished_answer = true;
   std::erase_if(job.answers, [&](const std::unique_ptr<BatchAnswer>& other) { return other.get() == &answer; });
-  has_changed = true;
+  scheduler_.note_change();
   if (job.callbacks.on_finish) job.callbacks.on_finish(index, reason);
   if (!job.answers.empty()) return true;
-  finish(job, job.result.reason);
+  scheduler_.finish(job, job.result.reason);
   return false;
-}
-
-void Batch::Impl::fail(BatchJob& job, ErrorCode code, const std::string& message) {
-  job.result.error_code = code;
-  job.result.error = message;
-  finish(job, FinishReason::kError);
-}
-
-void Batch::Impl::finish(BatchJob& job, FinishReason reason) {
-  has_changed = true;
-  std::unique_ptr<BatchJob> owned;
-  const auto is_it = [&](const std::unique_ptr<BatchJob>& other) { return other.get() == &job; };
-  const auto queued = std::find_if(waiting.begin(), waiting.end(), is_it);
-  const bool was_queued = queued != waiting.end();
-  if (was_queued) {
-    owned = std::move(*queued);
-    waiting.erase(queued);
-    drop_unwanted_load();
-  } else {
-    const auto admitted = std::find_if(running.begin(), running.end(), is_it);
-    owned = std::move(*admitted);
-    running.erase(admitted);
-  }
-  // Pages go before anybody hears of it. A prefill goes before its session.
-  stop_reading(&job, nullptr);
-  job.answers.clear();
-  job.session.reset();
-  if (const PrefixPointer prefix = std::exchange(job.prefix, nullptr)) {
-    if (prefix->n_users == 1 && !prefix->is_ready) stop_reading(nullptr, prefix.get());
-    tree.release(*prefix);
-    tree.trim();
-  }
-  job.result.reason = reason;
-  if (job.first_token != BatchClock::time_point{}) {
-    job.result.decode_s = seconds_between(job.first_token, BatchClock::now());
-  }
-  totals.cancelled += reason == FinishReason::kCancelled;
-  totals.failed += reason == FinishReason::kError;
-  totals.finished += reason != FinishReason::kCancelled && reason != FinishReason::kError;
-  publish();
-  const std::uint64_t id = job.id;
-  if (job.callbacks.on_done) job.callbacks.on_done(job.result);
-  owned.reset();  // with the callbacks, before drain() returns
-  const std::lock_guard lock(mutex);
-  n_waiting -= was_queued;
-  live.erase(id);
-  if (live.empty()) drained.notify_all();
 }
 
 }  // namespace winnow

@@ -1,15 +1,26 @@
-// What other threads see of a batch.
 #include "winnow/batch.h"
 
-#include <algorithm>
+#include <chrono>
+#include <optional>
+#include <string>
+#include <utility>
 
+#include "batch/admission.h"
 #include "batch/batch_impl.h"
+#include "engine/engine_impl.h"
 
 namespace winnow {
 namespace {
 
-// A folder's limit where none is given, in units of the memory for contexts: disks are larger.
-constexpr std::size_t kFolderShare = 4;
+// While no answer waits for its next token, slices of prefill are computed for so long between two looks at the inbox.
+constexpr double kIdlePrefillSeconds = 0.02;
+// A busy batch saves a context after this time, an idle one at once.
+constexpr std::chrono::seconds kAtOnce{0}, kLatestSave{2};
+
+// A conversation that may soon go on is left alone for so long before it is saved.
+BatchClock::duration conversation_age(const BatchOptions& options) {
+  return std::chrono::duration_cast<BatchClock::duration>(std::chrono::duration<double>(options.save_after_s));
+}
 
 BatchOptions checked(const BatchOptions& options) {
   const auto require = [](bool is_valid, const std::string& sentence) {
@@ -31,27 +42,76 @@ BatchOptions checked(const BatchOptions& options) {
 }  // namespace
 
 Batch::Impl::Impl(std::shared_ptr<Engine> the_engine, const BatchOptions& the_options)
-    : engine(std::move(the_engine)), options(checked(the_options)), tree(options.context_bytes) {
-  if (!options.cache_dir.empty()) {
-    const std::size_t folder_bytes =
-        options.cache_dir_bytes > 0 ? options.cache_dir_bytes : kFolderShare * options.context_bytes;
-    files.emplace(engine, options.cache_dir, PrefixFiles::Limits{options.context_bytes, folder_bytes},
-                  options.on_warning);
-    restore();
-  }
-  publish();
+    : engine(std::move(the_engine)),
+      options(checked(the_options)),
+      inbox(options),
+      scheduler(engine, options, inbox, [this](BatchJob& job) { steps.start_answers(job); }),
+      steps(*engine, scheduler) {
+  scheduler.publish();
   thread = std::thread([this] { run(); });
+}
+
+void Batch::Impl::run() {
+  try {
+    work();
+  } catch (const PipelineError& error) {
+    // No engine of these ranks can go on: every client hears why, and no request is taken any more.
+    scheduler.add_unchecked(inbox.close());
+    scheduler.fail_all(error.code(), error.what());
+  }
+}
+
+void Batch::Impl::work() {
+  while (receive()) {
+    scheduler.collect_file_work();
+    scheduler.admit();
+    scheduler.cache().storage().touch_files();
+    const double seconds = steps.step();
+    if (scheduler.has_prefills()) {
+      scheduler.prefill(seconds > 0 ? seconds * options.prefill_share : kIdlePrefillSeconds);
+    }
+    scheduler.cache().storage().save_one(scheduler.running().empty() ? kAtOnce : kLatestSave,
+                                         conversation_age(options));
+    scheduler.publish();
+  }
+  scheduler.finish_all(FinishReason::kCancelled);
+  steps.finish_all();
+  scheduler.flush_files();
+}
+
+bool Batch::Impl::receive() {
+  const PrefixStorage& storage = scheduler.cache().storage();
+  if (scheduler.is_idle() && !inbox.has_news() && !storage.is_over()) rest();
+  RequestInbox::News news = inbox.take();
+  if (news.is_stopping) {
+    scheduler.add_unchecked(std::move(news.jobs));
+    return false;
+  }
+  for (std::unique_ptr<BatchJob>& job : news.jobs) scheduler.add(std::move(job));
+  scheduler.cancel(news.cancelled);
+  return true;
+}
+
+void Batch::Impl::rest() {
+  PrefixStorage& storage = scheduler.cache().storage();
+  std::optional<BatchClock::time_point> due;
+  // A search is over in no time, so nothing else begins meanwhile.
+  if (!storage.is_searching() && !storage.save_one(kAtOnce, conversation_age(options))) {
+    due = storage.next_save(conversation_age(options));
+    if (storage.is_loading()) {
+      engine->impl().release_step();
+    } else {
+      engine->impl().rest();
+    }
+  }
+  inbox.wait(due, [&] { return storage.is_over(); });
 }
 
 Batch::Batch(std::shared_ptr<Engine> engine, const BatchOptions& options)
     : impl_(std::make_unique<Impl>(std::move(engine), options)) {}
 
 Batch::~Batch() {
-  {
-    const std::lock_guard lock(impl_->mutex);
-    impl_->is_stopping = true;
-  }
-  impl_->wake.notify_all();
+  impl_->inbox.stop();
   impl_->thread.join();
 }
 
@@ -61,101 +121,13 @@ std::uint64_t Batch::submit(BatchRequest request, BatchCallbacks callbacks) {
   job->callbacks = std::move(callbacks);
   job->submitted = BatchClock::now();
   make_samplers(*job, *impl_->engine, impl_->options);
-  const std::lock_guard lock(impl_->mutex);
-  if (impl_->is_draining || impl_->is_stopping) {
-    throw Error(ErrorCode::kCancelled, "no more requests are taken: this process is about to end");
-  }
-  // Those that can start at once pass through the queue too, so it has room for them beside those that wait.
-  const int n_idle = std::max(impl_->options.n_parallel - impl_->published.n_reading - impl_->published.n_answering, 0);
-  if (impl_->n_waiting >= static_cast<std::size_t>(impl_->options.max_queued + n_idle)) {
-    ++impl_->n_refused;
-    const BatchStatistics& now = impl_->published;
-    const double seconds = now.finished > 0 ? (now.decode_s + now.prefill_s) / static_cast<double>(now.finished) : 1;
-    throw QueueFull(
-        "the queue is full: " + std::to_string(impl_->n_waiting) + " requests wait already; try again in a while",
-        std::clamp(static_cast<int>(seconds + 1), 1, 60));
-  }
-  job->id = impl_->next_id++;
-  const std::uint64_t id = job->id;
-  impl_->live.insert(id);
-  impl_->incoming.push_back(std::move(job));
-  ++impl_->n_waiting;
-  impl_->wake.notify_all();
-  return id;
+  return impl_->inbox.submit(std::move(job));
 }
 
-void Batch::cancel(std::uint64_t id) {
-  const std::lock_guard lock(impl_->mutex);
-  if (!impl_->live.contains(id)) return;
-  impl_->cancelled.push_back(id);
-  impl_->wake.notify_all();
-}
-
-bool Batch::drain(double seconds) {
-  std::unique_lock lock(impl_->mutex);
-  impl_->is_draining = true;
-  impl_->wake.notify_all();
-  return impl_->drained.wait_for(lock, std::chrono::duration<double>(seconds), [&] { return impl_->live.empty(); });
-}
-
-BatchStatistics Batch::statistics() const {
-  const std::lock_guard lock(impl_->mutex);
-  BatchStatistics statistics = impl_->published;
-  statistics.refused = impl_->n_refused;
-  statistics.n_queued = static_cast<int>(impl_->n_waiting);
-  if (impl_->turn_begin) statistics.turn_s = seconds_between(*impl_->turn_begin, BatchClock::now());
-  return statistics;
-}
-
-std::vector<BatchEntry> Batch::entries() const {
-  const std::lock_guard lock(impl_->mutex);
-  return impl_->published_entries;
-}
-
+void Batch::cancel(std::uint64_t id) { impl_->inbox.cancel(id); }
+bool Batch::drain(double seconds) { return impl_->inbox.drain(seconds); }
+BatchStatistics Batch::statistics() const { return impl_->inbox.statistics(); }
+std::vector<BatchEntry> Batch::entries() const { return impl_->inbox.entries(); }
 const std::shared_ptr<Engine>& Batch::engine() const { return impl_->engine; }
-
-void Batch::Impl::publish() {
-  BatchStatistics now = totals;
-  for (const std::unique_ptr<BatchJob>& job : running) {
-    now.n_answering += static_cast<int>(job->answers.size());
-    now.n_reading += job->answers.empty();
-  }
-  now.bytes_promised = bytes_reserved();
-  now.context_bytes = tree.bytes_in_pool();
-  now.contexts_removed = tree.n_removed();
-
-  std::vector<BatchEntry> entries;
-  if (has_changed) {
-    for (const PrefixPointer& context : tree.all()) {
-      const SessionOptions& of = context->session.options();
-      entries.push_back({.kind = BatchEntry::Kind::kContext,
-                         .id = context->id,
-                         .parent = context->parent == nullptr ? 0 : context->parent->id,
-                         .is_context = context->is_context,
-                         .state = context->is_ready ? "kept" : "reading",
-                         .method = of.eviction.text(),
-                         .budget = of.budget ? of.budget->text() : "",
-                         .n_tokens = static_cast<std::int32_t>(context->tokens.size()),
-                         .n_users = context->n_users,
-                         .hits = context->n_hits,
-                         .cache = context->statistics,
-                         .bytes_promised = context->bytes()});
-    }
-    for (const std::unique_ptr<BatchJob>& job : running) {
-      entries.push_back({.kind = BatchEntry::Kind::kRequest,
-                         .id = job->id,
-                         .state = job->answers.empty() ? "reading" : "answering",
-                         .method = job->result.method,
-                         .budget = job->result.budget,
-                         .n_tokens = job->result.prompt_tokens,
-                         .cache = job->result.cache,
-                         .bytes_promised = job->bytes_reserved});
-    }
-  }
-  const std::lock_guard lock(mutex);
-  published = now;
-  if (has_changed) published_entries = std::move(entries);
-  has_changed = false;
-}
 
 }  // namespace winnow

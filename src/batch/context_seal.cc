@@ -42,7 +42,7 @@ ContextSeal::ContextSeal(const std::string& folder) {
     require(RAND_bytes(key_.data(), static_cast<int>(key_.size())) == 1);
     AtomicFile file(path, 0600);
     file.write({reinterpret_cast<const char*>(key_.data()), key_.size()});
-    file.commit_new();  // where another process was first, its key is read as any other
+    file.commit_new();  // if another process was first, its key is read below
   }
   if (lstat(path.c_str(), &info) != 0) throw Error(ErrorCode::kIo, "cannot look at the key " + path);
   if (!S_ISREG(info.st_mode) || info.st_uid != geteuid() || (info.st_mode & 077) != 0) {
@@ -91,7 +91,7 @@ void ContextSeal::check(const std::string& path) const {
     throw Error(ErrorCode::kBadFile, path + " has no seal of this folder's key: remove it");
   }
   const Bytes digest = digest_of(path);
-  // In the same time wherever they differ.
+  // CRYPTO_memcmp takes the same time wherever they differ.
   if (seal.size() == digest.size() && CRYPTO_memcmp(seal.data(), digest.data(), digest.size()) == 0) return;
   throw Error(ErrorCode::kBadFile, path + " was not written with this folder's key, or has changed since: remove it");
 }

@@ -1,4 +1,3 @@
-// What of a request stays for later ones: in memory, and in the folder for saved contexts.
 #include <algorithm>
 #include <chrono>
 #include <future>
@@ -6,69 +5,21 @@
 #include <utility>
 #include <vector>
 
-#include "batch/batch_impl.h"
+#include "batch/admission.h"
 #include "batch/prefix_key.h"
+#include "batch/prefix_storage.h"
 
 namespace winnow {
 namespace {
 
-// Fewer tokens cost less to read again than to keep.
-constexpr std::int32_t kLeastKept = 32;
-// What is used all the time need not say so more often.
+// A folder's limit where none is given, in units of the memory for contexts: disks are larger.
+constexpr std::size_t kFolderShare = 4;
+// A file that is used all the time is touched no more often.
 constexpr std::chrono::minutes kTouchEvery{1};
 
-}  // namespace
-
-bool Batch::Impl::keeps(const BatchJob& job) const {
-  return job.request.keep && job.request.reuse != Reuse::kNone && options.context_bytes > 0;
-}
-
-void Batch::Impl::keep_prompt(BatchJob& job) {
-  if (!keeps(job) || job.session->n_tokens() < kLeastKept) return;
-  const PrefixPointer kept = tree.add(job.key, job.session->fork(), true);
-  if (!kept) return;
-  // Its pages are promised with it from here on, where nothing writes to them.
-  tree.acquire(*kept);
-  if (const PrefixPointer before = std::exchange(job.prefix, kept)) tree.release(*before);
-  const bool is_whole = job.session->n_tokens() == static_cast<std::int32_t>(job.tokens.size());
-  if (is_whole && job.request.session.decode_cut == SessionOptions::DecodeCut::kKeep) {
-    job.bytes_reserved = needs_after(job.request, *engine, {.n_tokens = job.session->n_tokens()}).own;
-  }
-  make_room(0);
-  tree.trim();
-  has_changed = true;
-}
-
-void Batch::Impl::keep_answer(const BatchJob& job, Session session) {
-  if (!keeps(job) || session.n_tokens() < kLeastKept) return;
-  tree.add(job.key, std::move(session), true);
-  tree.trim();
-}
-
-void Batch::Impl::restore() {
-  std::vector<RestoredPrefix> saved;
-  files->restore(saved_prefix_keys, [&](RestoredPrefix prefix) {
-    const PrefixPointer added = tree.add(prefix.key, std::move(prefix.session), true);
-    if (added && tree.bytes_kept() > options.context_bytes) {
-      tree.remove(*added);  // it and the rest come when they are asked for
-      return false;
-    }
-    if (added) added->is_saved = true;
-    return true;
-  });
-  // The newest came first, and is to be the one used last.
-  const std::vector<PrefixPointer> restored(tree.all().begin(), tree.all().end());
-  for (auto prefix = restored.rbegin(); prefix != restored.rend(); ++prefix) {
-    tree.acquire(**prefix);
-    tree.release(**prefix);
-  }
-}
-
-namespace {
-
-// Returns whether a file of its own has something that the files of those which continue it have not. They have all of
-// it where they can be cut back to it. Where they cannot (windows that have moved on, recurrent layers, a cut), it is
-// what others begin with from where they part; in the middle of one conversation nobody does.
+// Returns whether a prefix needs a file of its own beside its children's. A child that can be truncated to it has all
+// of it. Where none can (sliding windows, recurrent layers, a cut), other requests can only be forked from the prefix
+// itself, which they do where conversations branch, but not in the middle of one.
 bool is_worth_a_file(const KeptPrefix& prefix) {
   if (prefix.is_context || prefix.children.empty()) return true;
   const auto n_tokens = static_cast<std::int32_t>(prefix.tokens.size());
@@ -79,17 +30,47 @@ bool is_worth_a_file(const KeptPrefix& prefix) {
 
 }  // namespace
 
-bool Batch::Impl::awaits_save(const KeptPrefix& prefix) const {
-  if (!files || !prefix.is_ready || !prefix.is_kept || prefix.is_saved || PrefixTree::is_branch_point(prefix))
+PrefixStorage::PrefixStorage(const std::shared_ptr<Engine>& engine, const BatchOptions& options, PrefixTree& tree,
+                             RequestInbox& inbox)
+    : engine_(engine), options_(options), tree_(tree), inbox_(inbox) {
+  if (options.cache_dir.empty()) return;
+  const std::size_t folder_bytes =
+      options.cache_dir_bytes > 0 ? options.cache_dir_bytes : kFolderShare * options.context_bytes;
+  files_.emplace(engine, options.cache_dir, PrefixFiles::Limits{options.context_bytes, folder_bytes},
+                 options.on_warning);
+  restore();
+}
+
+void PrefixStorage::restore() {
+  std::vector<RestoredPrefix> saved;
+  files_->restore(saved_prefix_keys, [&](RestoredPrefix prefix) {
+    const PrefixPointer added = tree_.add(prefix.key, std::move(prefix.session), true);
+    if (added && tree_.bytes_kept() > options_.context_bytes) {
+      tree_.remove(*added);  // it and the rest are loaded once a request needs them
+      return false;
+    }
+    if (added) added->is_saved = true;
+    return true;
+  });
+  // The newest came first, and has to be the one used last.
+  const std::vector<PrefixPointer> restored(tree_.all().begin(), tree_.all().end());
+  for (auto prefix = restored.rbegin(); prefix != restored.rend(); ++prefix) {
+    tree_.acquire(**prefix);
+    tree_.release(**prefix);
+  }
+}
+
+bool PrefixStorage::awaits_save(const KeptPrefix& prefix) const {
+  if (!files_ || !prefix.is_ready || !prefix.is_kept || prefix.is_saved || PrefixTree::is_branch_point(prefix))
     return false;
   if (!is_worth_a_file(prefix)) return false;
   const std::vector<std::string> keys = saved_prefix_keys(prefix.session.options(), prefix.tokens);
   return std::find(keys.begin(), keys.end(), prefix.key) != keys.end();
 }
 
-std::optional<BatchClock::time_point> Batch::Impl::next_save(std::chrono::steady_clock::duration other_age) const {
+std::optional<BatchClock::time_point> PrefixStorage::next_save(Age other_age) const {
   std::optional<BatchClock::time_point> next;
-  for (const PrefixPointer& prefix : tree.all()) {
+  for (const PrefixPointer& prefix : tree_.all()) {
     if (!awaits_save(*prefix)) continue;
     const BatchClock::time_point due = prefix->is_context ? prefix->ready_at : prefix->ready_at + other_age;
     next = next ? std::min(*next, due) : due;
@@ -98,66 +79,62 @@ std::optional<BatchClock::time_point> Batch::Impl::next_save(std::chrono::steady
 }
 
 template <class Work>
-auto Batch::Impl::beside(std::atomic<bool>& is_over, Work work) {
+auto PrefixStorage::start_thread(std::atomic<bool>& is_over, Work work) {
   struct End {
-    Impl& impl;
+    RequestInbox& inbox;
     std::atomic<bool>& is_over;
-    ~End() {
-      const std::lock_guard lock(impl.mutex);
-      is_over = true;
-      impl.wake.notify_all();
-    }
+    ~End() { inbox.end_work(is_over); }
   };
   auto result = std::async(std::launch::async | std::launch::deferred, [this, &is_over, work = std::move(work)] {
-    const End end{*this, is_over};
+    const End end{inbox_, is_over};
     return work();
   });
-  // Where there is no thread to be had it is done when the result is taken: at once.
+  // Where the system has no thread to give, the work is done when its result is taken: at once.
   if (result.wait_for(std::chrono::seconds(0)) == std::future_status::deferred) is_over = true;
   return result;
 }
 
-void Batch::Impl::warn(const std::string& sentence) const {
-  if (options.on_warning) options.on_warning(sentence);
+void PrefixStorage::warn(const std::string& sentence) const {
+  if (options_.on_warning) options_.on_warning(sentence);
 }
 
-Batch::Impl::FileWait Batch::Impl::wait_for_file(BatchJob& job) {
+PrefixStorage::Wait PrefixStorage::fetch_prefix(BatchJob& job, const std::function<bool(std::size_t)>& make_room) {
   const BatchRequest& request = job.request;
-  if (!files || request.reuse == Reuse::kNone || request.context.empty()) return FileWait::kNone;
-  if (job.saved_prefixes && job.saved_prefixes->empty()) return FileWait::kNone;
-  if (find_pending_context(job)) return FileWait::kNone;
-  const std::int32_t n_there = tree.match_prefix(job.key, job.tokens).n_tokens;
+  if (!files_ || request.reuse == Reuse::kNone || request.context.empty()) return Wait::kNone;
+  if (job.saved_prefixes && job.saved_prefixes->empty()) return Wait::kNone;
+  if (tree_.find_pending(job.key, request.context)) return Wait::kNone;
+  const std::int32_t n_cached = tree_.match_prefix(job.key, job.tokens).n_tokens;
   if (!job.saved_prefixes) {
-    if (n_there >= static_cast<std::int32_t>(request.context.size())) return FileWait::kNone;
-    if (!searching) search(job, static_cast<std::size_t>(std::max(n_there + 1, kLeastReused)));
-    return FileWait::kFile;
+    if (n_cached >= static_cast<std::int32_t>(request.context.size())) return Wait::kNone;
+    if (!searching_) search(job, static_cast<std::size_t>(std::max(n_cached + 1, kLeastReused)));
+    return Wait::kFile;
   }
-  const std::size_t limit = engine->memory().kv_bytes_limit;
+  const std::size_t limit = engine_->memory().kv_bytes_limit;
   const auto bytes = [&](const SavedPrefix& file) {
-    return loading_bytes(engine->model()->info(), request.session, file.bytes);
+    return loading_bytes(engine_->model()->info(), request.session, file.bytes);
   };
   std::erase_if(*job.saved_prefixes, [&](const SavedPrefix& file) {
-    return file.n_tokens <= n_there || (limit > 0 && bytes(file) > limit);
+    return file.n_tokens <= n_cached || (limit > 0 && bytes(file) > limit);
   });
-  if (job.saved_prefixes->empty()) return FileWait::kNone;
-  if (loading) return FileWait::kFile;  // this one, or the next
+  if (job.saved_prefixes->empty()) return Wait::kNone;
+  if (loading_) return Wait::kFile;  // of this file, or of another request's
   const SavedPrefix& longest = job.saved_prefixes->front();
-  if (!make_room(bytes(longest))) return FileWait::kRoom;
+  if (!make_room(bytes(longest))) return Wait::kRoom;
   load(longest, job, bytes(longest));
-  return FileWait::kFile;
+  return Wait::kFile;
 }
 
-void Batch::Impl::search(const BatchJob& job, std::size_t n_least) {
+void PrefixStorage::search(const BatchJob& job, std::size_t n_least) {
   auto next = std::make_unique<FileSearch>();
   next->job = job.id;
-  next->found = beside(next->is_over, [this, key = job.key, context = job.request.context, n_least] {
-    return files->find(key, context, n_least);
+  next->found = start_thread(next->is_over, [this, key = job.key, context = job.request.context, n_least] {
+    return files_->find(key, context, n_least);
   });
-  searching = std::move(next);
+  searching_ = std::move(next);
 }
 
-void Batch::Impl::finish_search() {
-  const std::unique_ptr<FileSearch> over = std::move(searching);
+void PrefixStorage::finish_search(JobQueue& waiting) {
+  const std::unique_ptr<FileSearch> over = std::move(searching_);
   std::vector<SavedPrefix> found;
   try {
     found = over->found.get();
@@ -165,73 +142,76 @@ void Batch::Impl::finish_search() {
     warn(std::string("saved contexts could not be looked for: ") + error.what());
   }
   for (const std::unique_ptr<BatchJob>& job : waiting) {
-    if (job->id == over->job) job->saved_prefixes = std::move(found);  // else it has been cancelled
+    if (job->id == over->job) job->saved_prefixes = std::move(found);  // the job may have been cancelled
   }
 }
 
-void Batch::Impl::load(const SavedPrefix& file, const BatchJob& job, std::size_t bytes) {
+void PrefixStorage::load(const SavedPrefix& file, const BatchJob& job, std::size_t bytes) {
   auto next = std::make_unique<FileLoad>();
   next->file = file;
   next->key = job.key;
   next->is_context = static_cast<std::size_t>(file.n_tokens) == job.request.context.size();
   next->bytes_reserved = bytes;
-  next->session = beside(next->is_over, [this, &is_wanted = next->is_wanted, path = file.path,
-                                         tokens = std::vector(job.tokens.begin(), job.tokens.begin() + file.n_tokens)] {
-    return files->load(path, tokens, is_wanted);
-  });
-  loading = std::move(next);
+  next->session =
+      start_thread(next->is_over, [this, &is_wanted = next->is_wanted, path = file.path,
+                                   tokens = std::vector(job.tokens.begin(), job.tokens.begin() + file.n_tokens)] {
+        return files_->load(path, tokens, is_wanted);
+      });
+  loading_ = std::move(next);
 }
 
-void Batch::Impl::finish_load() {
-  const std::unique_ptr<FileLoad> over = std::move(loading);
+bool PrefixStorage::finish_load(JobQueue& waiting) {
+  const std::unique_ptr<FileLoad> over = std::move(loading_);
+  bool is_new = false;
   try {
     Session session = over->session.get();
-    if (!over->is_wanted) return;
-    if (const PrefixPointer found = tree.add(over->key, std::move(session), true)) {
+    if (!over->is_wanted) return false;
+    if (const PrefixPointer found = tree_.add(over->key, std::move(session), true)) {
       found->is_context = over->is_context;
       found->is_saved = true;
-      has_changed = true;
+      is_new = true;
     }
   } catch (const std::exception& error) {
-    if (!over->is_wanted) return;
+    if (!over->is_wanted) return false;
     warn(PrefixFiles::passed_over(error));
   }
-  // Whatever has come of it, nobody tries it again.
+  // The file is not loaded a second time, whether or not it could be.
   for (const std::unique_ptr<BatchJob>& job : waiting) {
     if (job->saved_prefixes)
       std::erase_if(*job->saved_prefixes, [&](const auto& file) { return file.path == over->file.path; });
   }
+  return is_new;
 }
 
-void Batch::Impl::drop_unwanted_load() {
-  if (!loading) return;
+void PrefixStorage::drop_unwanted_load(const JobQueue& waiting) {
+  if (!loading_) return;
   const bool is_wanted = std::any_of(waiting.begin(), waiting.end(), [&](const std::unique_ptr<BatchJob>& job) {
-    return job->saved_prefixes && std::any_of(job->saved_prefixes->begin(), job->saved_prefixes->end(),
-                                              [&](const SavedPrefix& file) { return file.path == loading->file.path; });
+    return job->saved_prefixes &&
+           std::any_of(job->saved_prefixes->begin(), job->saved_prefixes->end(),
+                       [&](const SavedPrefix& file) { return file.path == loading_->file.path; });
   });
-  if (!is_wanted) loading->is_wanted = false;  // for good: who comes now has it loaded anew
+  if (!is_wanted) loading_->is_wanted = false;  // for good: a request that comes now has it loaded anew
 }
 
-bool Batch::Impl::save_one(std::chrono::steady_clock::duration context_age,
-                           std::chrono::steady_clock::duration other_age) {
-  // Which file goes first is decided by their times.
-  if (saving || touching) return true;
+bool PrefixStorage::save_one(Age context_age, Age other_age) {
+  // A save trims the folder by the files' times, so a touch that is under way ends first.
+  if (saving_ || touching_) return true;
   const auto now = std::chrono::steady_clock::now();
-  for (const PrefixPointer& prefix : tree.all()) {
+  for (const PrefixPointer& prefix : tree_.all()) {
     if (prefix->ready_at > now - (prefix->is_context ? context_age : other_age) || !awaits_save(*prefix)) continue;
-    prefix->is_saved = true;  // also where it fails: a full disk is not asked again and again
+    prefix->is_saved = true;  // even if it fails: a full disk is not asked again and again
     prefix->is_saving = true;
     auto next = std::make_unique<FileSave>();
     next->prefix = prefix;
-    next->result = beside(next->is_over, [this, kept = prefix.get()] { files->save(kept->key, kept->session); });
-    saving = std::move(next);
+    next->result = start_thread(next->is_over, [this, kept = prefix.get()] { files_->save(kept->key, kept->session); });
+    saving_ = std::move(next);
     return true;
   }
   return false;
 }
 
-void Batch::Impl::finish_save() {
-  const std::unique_ptr<FileSave> over = std::move(saving);
+void PrefixStorage::finish_save() {
+  const std::unique_ptr<FileSave> over = std::move(saving_);
   over->prefix->is_saving = false;
   try {
     over->result.get();
@@ -240,42 +220,62 @@ void Batch::Impl::finish_save() {
   }
 }
 
-void Batch::Impl::note_use(KeptPrefix& prefix) {
+void PrefixStorage::note_use(KeptPrefix& prefix) {
   const auto now = BatchClock::now();
-  for (KeptPrefix* used = &prefix; files && used != nullptr; used = used->parent) {
+  for (KeptPrefix* used = &prefix; files_ && used != nullptr; used = used->parent) {
     if (!used->is_saved || used->is_saving || (used->touched && now - *used->touched < kTouchEvery)) continue;
     used->touched = now;
-    used_files.push_back({.prefix = used->id, .path = files->path_of(used->key, used->tokens)});
+    used_files_.push_back({.prefix = used->id, .path = files_->path_of(used->key, used->tokens)});
   }
 }
 
-bool Batch::Impl::touch_files() {
-  if (touching) return true;
-  if (used_files.empty()) return false;
+bool PrefixStorage::touch_files() {
+  if (touching_) return true;
+  if (used_files_.empty()) return false;
   auto next = std::make_unique<FileTouch>();
-  next->used = std::exchange(used_files, {});
-  next->gone = beside(next->is_over, [&used = next->used] {
+  next->used = std::exchange(used_files_, {});
+  next->gone = start_thread(next->is_over, [&used = next->used] {
     std::vector<std::uint64_t> gone;
     for (const FileTouch::Used& file : used) {
       if (!PrefixFiles::touch(file.path)) gone.push_back(file.prefix);
     }
     return gone;
   });
-  touching = std::move(next);
+  touching_ = std::move(next);
   return true;
 }
 
-void Batch::Impl::finish_touch() {
-  const std::unique_ptr<FileTouch> over = std::move(touching);
+void PrefixStorage::finish_touch() {
+  const std::unique_ptr<FileTouch> over = std::move(touching_);
   try {
     for (const std::uint64_t id : over->gone.get()) {
-      for (const PrefixPointer& prefix : tree.all()) {
+      for (const PrefixPointer& prefix : tree_.all()) {
         if (prefix->id == id) prefix->is_saved = false;  // it is saved again
       }
     }
   } catch (const std::exception& error) {
     warn(std::string("could not update the last-use time of saved contexts: ") + error.what());
   }
+}
+
+bool PrefixStorage::is_over() const {
+  return (searching_ && searching_->is_over) || (loading_ && loading_->is_over) || (saving_ && saving_->is_over) ||
+         (touching_ && touching_->is_over);
+}
+
+bool PrefixStorage::collect(JobQueue& waiting) {
+  bool is_new = false;
+  if (searching_ && searching_->is_over) finish_search(waiting);
+  if (loading_ && loading_->is_over) is_new = finish_load(waiting);
+  if (saving_ && saving_->is_over) finish_save();
+  if (touching_ && touching_->is_over) finish_touch();
+  return is_new;
+}
+
+void PrefixStorage::flush(JobQueue& waiting) {
+  if (loading_) finish_load(waiting);
+  while (touch_files()) finish_touch();
+  while (save_one(Age{0}, Age{0})) finish_save();
 }
 
 }  // namespace winnow

@@ -25,15 +25,15 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kSuffix = ".context";
-constexpr const char* kUnsealed = ".tmp.";  // and a number that no other save has
+constexpr const char* kUnsealed = ".tmp.";  // a number follows that no other save has
 // A save that has not ended after so long was killed.
 constexpr std::chrono::hours kKilled{1};
 
-// What a file holds beside the entries, queries and logits that a context is charged for: tokens, tables, options.
+// A file has tokens, tables and options besides the entries, queries and logits that a context is charged for.
 constexpr std::size_t kFileOverhead = std::size_t{1} << 20;
 
-// Held while a file and its seal change together (LOCK_EX) or are read (LOCK_SH); it ends with the process at the
-// latest.
+// The folder's lock, held while a file and its seal change together (LOCK_EX) or are read (LOCK_SH). It ends with the
+// process at the latest.
 class FolderLock {
  public:
   FolderLock(const std::string& folder, int kind)
@@ -86,7 +86,7 @@ std::string usable_folder(const std::string& folder) {
   return folder;
 }
 
-// `hash`: of its key and tokens.
+// Returns a file's name; `hash` is that of its key and tokens.
 std::string file_name(const Fnv1a& hash, std::size_t n_tokens) {
   return hex_text(hash.value()) + "-" + std::to_string(n_tokens) + kSuffix;
 }
@@ -95,7 +95,7 @@ std::string file_name(const Fnv1a& hash, std::size_t n_tokens) {
   throw Error(ErrorCode::kBadFile, path + " holds another context than its name says: remove it");
 }
 
-// Servers on other machines, or in containers, have processes of the same number.
+// Returns a random number: servers on other machines, or in containers, have processes of the same number.
 std::string random_number() {
   std::random_device random;
   return hex_text(std::uint64_t{random()} << 32 | random());
@@ -123,10 +123,10 @@ std::string PrefixFiles::path_of(const std::string& key, std::span<const Token> 
 
 void PrefixFiles::save(const std::string& key, const Session& session) const {
   const std::string path = path_of(key, session.tokens());
-  // Its seal is there before the file has its name: who is killed in between leaves a seal of nothing.
+  // The seal is there before the file has its name: a process killed in between leaves a seal of nothing.
   const std::string unsealed = path + kUnsealed + random_number();
   try {
-    // Session::save waits for steps of others: ranks have to, which all take part.
+    // Session::save waits for the steps of other sessions. Ranks have to, since all of them take part.
     if (engine_->impl().pipeline.n_ranks() > 1) {
       session.save(unsealed);
     } else {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "batch/admission.h"
 #include "engine/engine_impl.h"
 
 namespace winnow {

@@ -56,9 +56,6 @@ struct KeptPrefix {
   std::size_t bytes() const { return page_bytes + state_bytes; }
 };
 
-// Returns the bytes that a session holds besides its pages: its method's saved queries, recurrent states and logits.
-std::size_t state_bytes(const ModelInfo& model, const SessionOptions& options);
-
 // Not thread-safe.
 class PrefixTree {
  public:

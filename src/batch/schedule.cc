@@ -1,218 +1,138 @@
-// The batch's thread: who comes next, and when.
 #include <algorithm>
+#include <exception>
 #include <utility>
 
-#include "batch/batch_impl.h"
-#include "batch/prefix_key.h"
-#include "engine/engine_impl.h"
+#include "batch/admission.h"
+#include "batch/scheduler.h"
 
 namespace winnow {
 namespace {
 
-// A reading keeps its turn for so long: every change of layer or prompt converts a layer's weights anew.
-constexpr double kTurnSeconds = 0.05;
-// While nobody waits for tokens, so long between two looks at what others want.
-constexpr double kIdleReadSeconds = 0.02;
-// A busy batch saves a context after this time, an idle one at once.
-constexpr std::chrono::seconds kAtOnce{0}, kLatestSave{2};
-// Fewer tokens are read again sooner than another copy is made.
+// Fewer tokens are read again sooner than a snapshot of them is made.
 constexpr std::int32_t kLeastCopied = 64;
 // Fewer tokens of a context that is not cut are read together with what follows it.
 constexpr std::int32_t kLeastApart = 128;
 
-// What may soon go on is left alone for so long before it is saved.
-BatchClock::duration conversation_age(const BatchOptions& options) {
-  return std::chrono::duration_cast<BatchClock::duration>(std::chrono::duration<double>(options.save_after_s));
-}
-
-}  // namespace
-
-void Batch::Impl::run() {
-  try {
-    work();
-  } catch (const PipelineError& error) {
-    // No engine of these ranks can go on: whoever waits hears why, and nobody is taken any more.
-    {
-      const std::lock_guard lock(mutex);
-      is_draining = true;
-      for (std::unique_ptr<BatchJob>& job : incoming) waiting.push_back(std::move(job));
-      incoming.clear();
-    }
-    while (!running.empty()) fail(*running.front(), error.code(), error.what());
-    while (!waiting.empty()) fail(*waiting.front(), error.code(), error.what());
-  }
-}
-
-void Batch::Impl::work() {
-  while (receive()) {
-    if (searching && searching->is_over) finish_search();
-    if (loading && loading->is_over) finish_load();
-    if (saving && saving->is_over) finish_save();
-    if (touching && touching->is_over) finish_touch();
-    admit();
-    touch_files();
-    const double seconds = step();
-    if (!prefills.empty()) read(seconds > 0 ? seconds * options.prefill_share : kIdleReadSeconds);
-    save_one(running.empty() ? kAtOnce : kLatestSave, conversation_age(options));
-    publish();
-  }
-  // Those that are left hear of their end.
-  while (!running.empty()) finish(*running.front(), FinishReason::kCancelled);
-  while (!waiting.empty()) finish(*waiting.front(), FinishReason::kCancelled);
-  while (!steps.empty()) finish_step();
-  if (loading) finish_load();  // dropped with the last of those that waited for it
-  while (touch_files()) finish_touch();
-  while (save_one(kAtOnce, kAtOnce)) finish_save();
-}
-
-bool Batch::Impl::receive() {
-  std::deque<std::unique_ptr<BatchJob>> arrived;
-  std::vector<std::uint64_t> ids;
-  {
-    std::unique_lock lock(mutex);
-    const auto has_news = [&] { return is_stopping || !incoming.empty() || !cancelled.empty() || is_file_over(); };
-    // Those in the queue wait for a file, or for the room that one of them holds.
-    if (running.empty() && (waiting.empty() || searching || loading || saving) && !has_news()) {
-      lock.unlock();
-      std::optional<BatchClock::time_point> due;
-      // A search is over in no time.
-      if (!searching && !save_one(kAtOnce, conversation_age(options))) {
-        due = next_save(conversation_age(options));
-        if (loading) {
-          engine->impl().release_step();
-        } else {
-          engine->impl().rest();
-        }
-      }
-      lock.lock();
-      turn_begin.reset();
-      if (due) {
-        wake.wait_until(lock, *due, has_news);
-      } else {
-        wake.wait(lock, has_news);
-      }
-    }
-    turn_begin = BatchClock::now();
-    arrived.swap(incoming);
-    ids.swap(cancelled);
-    if (is_stopping) {
-      for (std::unique_ptr<BatchJob>& job : arrived) waiting.push_back(std::move(job));
-      return false;
-    }
-  }
-  for (std::unique_ptr<BatchJob>& job : arrived) accept(std::move(job));
-  if (!ids.empty()) cancel_jobs(ids);
-  return true;
-}
-
-void Batch::Impl::accept(std::unique_ptr<BatchJob> job) {
-  ++totals.requests;
-  BatchJob& self = *job;
-  waiting.push_back(std::move(job));
-  try {
-    check_job(self, *engine, options);
-    self.result.started = true;
-    if (self.callbacks.on_accept) self.callbacks.on_accept();
-  } catch (const Error& error) {
-    self.result.started = false;
-    fail(self, error.code(), error.what());
-  } catch (const std::exception& error) {
-    self.result.started = false;
-    fail(self, ErrorCode::kInternal, error.what());
-  }
-}
-
-void Batch::Impl::cancel_jobs(const std::vector<std::uint64_t>& ids) {
-  for (const std::uint64_t id : ids) {
-    BatchJob* job = nullptr;
-    for (const std::unique_ptr<BatchJob>& other : running) job = other->id == id ? other.get() : job;
-    for (const std::unique_ptr<BatchJob>& other : waiting) job = other->id == id ? other.get() : job;
-    if (job != nullptr) finish(*job, FinishReason::kCancelled);
-  }
-}
-
-std::size_t Batch::Impl::bytes_reserved() const {
-  std::size_t sum = tree.bytes() + (loading ? loading->bytes_reserved : 0);
-  for (const std::unique_ptr<BatchJob>& job : running) sum += job->bytes_reserved;
-  return sum;
-}
-
-int Batch::Impl::n_answers() const {
-  int n = 0;
-  for (const std::unique_ptr<BatchJob>& job : running) n += job->request.n_answers;
-  return n;
-}
-
-namespace {
-
-// Whether a request's context is read before its prompt, so that others can begin with it: always where it is cut by
-// itself, and where it is long.
+// Returns whether a request's context is read before its prompt, so that other requests can be forked from it: always
+// where it is cut by itself, and where it is long.
 bool reads_apart(const BatchRequest& request, std::int32_t n_cached) {
   const std::int32_t n_left = static_cast<std::int32_t>(request.context.size()) - n_cached;
   return n_left > 0 && (request.session.eviction.evicts() || n_left >= kLeastApart);
 }
 
-// The next part to read of a sequence, up to the snapshot or to its end.
-std::span<const Token> next_part(std::span<const Token> tokens, std::int32_t n_read, std::int32_t snapshot_at) {
-  const auto n = static_cast<std::size_t>(n_read);
-  const std::size_t end = snapshot_at > n_read ? static_cast<std::size_t>(snapshot_at) : tokens.size();
-  return tokens.subspan(n, end - n);
+BatchJob* find_job(const auto& jobs, std::uint64_t id) {
+  const auto place =
+      std::find_if(jobs.begin(), jobs.end(), [&](const std::unique_ptr<BatchJob>& job) { return job->id == id; });
+  return place == jobs.end() ? nullptr : place->get();
+}
+
+// Takes a job out of a list; null: it is not there.
+std::unique_ptr<BatchJob> take_job(auto& jobs, const BatchJob& job) {
+  const auto place = std::find_if(jobs.begin(), jobs.end(),
+                                  [&](const std::unique_ptr<BatchJob>& other) { return other.get() == &job; });
+  if (place == jobs.end()) return nullptr;
+  std::unique_ptr<BatchJob> taken = std::move(*place);
+  jobs.erase(place);
+  return taken;
 }
 
 }  // namespace
 
-PrefixPointer Batch::Impl::find_pending_context(const BatchJob& job) const {
-  const BatchRequest& request = job.request;
-  return request.reuse == Reuse::kNone ? nullptr : tree.find_pending(job.key, request.context);
+Scheduler::Scheduler(const std::shared_ptr<Engine>& engine, const BatchOptions& options, RequestInbox& inbox,
+                     std::function<void(BatchJob&)> on_prompt_read)
+    : engine_(*engine),
+      options_(options),
+      inbox_(inbox),
+      on_prompt_read_(std::move(on_prompt_read)),
+      cache_(engine, options, inbox),
+      prefills_(*engine, *this, totals_) {}
+
+void Scheduler::add(std::unique_ptr<BatchJob> owned) {
+  ++totals_.requests;
+  BatchJob& job = *owned;
+  waiting_.push_back(std::move(owned));
+  try {
+    check_job(job, engine_, options_);
+    job.result.started = true;
+    if (job.callbacks.on_accept) job.callbacks.on_accept();
+  } catch (const Error& error) {
+    job.result.started = false;
+    fail(job, error.code(), error.what());
+  } catch (const std::exception& error) {
+    job.result.started = false;
+    fail(job, ErrorCode::kInternal, error.what());
+  }
 }
 
-bool Batch::Impl::make_room(std::size_t bytes) {
-  const std::size_t limit = engine->memory().kv_bytes_limit;
+void Scheduler::add_unchecked(JobQueue jobs) {
+  for (std::unique_ptr<BatchJob>& job : jobs) waiting_.push_back(std::move(job));
+}
+
+void Scheduler::cancel(const std::vector<std::uint64_t>& ids) {
+  for (const std::uint64_t id : ids) {
+    BatchJob* job = find_running(id);
+    if (job == nullptr) job = find_job(waiting_, id);
+    if (job != nullptr) finish(*job, FinishReason::kCancelled);
+  }
+}
+
+BatchJob* Scheduler::find_running(std::uint64_t id) const { return find_job(running_, id); }
+
+bool Scheduler::is_idle() const {
+  const PrefixStorage& storage = cache_.storage();
+  return running_.empty() &&
+         (waiting_.empty() || storage.is_searching() || storage.is_loading() || storage.is_saving());
+}
+
+std::size_t Scheduler::bytes_reserved() const {
+  std::size_t sum = cache_.bytes_reserved();
+  for (const std::unique_ptr<BatchJob>& job : running_) sum += job->bytes_reserved;
+  return sum;
+}
+
+int Scheduler::n_answers() const {
+  int n = 0;
+  for (const std::unique_ptr<BatchJob>& job : running_) n += job->request.n_answers;
+  return n;
+}
+
+// Removes cached prefixes until so many bytes can be reserved. Returns whether they can.
+bool Scheduler::make_room(std::size_t bytes) {
+  const std::size_t limit = engine_.memory().kv_bytes_limit;
   if (limit == 0) return true;
   while (bytes_reserved() + bytes > limit) {
-    if (!tree.remove_one()) return false;
-    has_changed = true;
+    if (!cache_.tree().remove_one()) return false;
+    has_changed_ = true;
   }
   return true;
 }
 
-PrefixTree::Match Batch::Impl::match_prefix(const BatchJob& job) const {
-  const BatchRequest& request = job.request;
-  if (request.reuse == Reuse::kNone) return {};
-  PrefixTree::Match match = tree.match_prefix(job.key, scores_prompt(request) ? request.context : job.tokens);
-  if (match.n_tokens < kLeastReused) match = {.n_common = match.n_common};
-  if (request.session.eviction.evicts() && !continues(request)) {
-    const auto n_context = static_cast<std::int32_t>(request.context.size());
-    const auto n_least = n_context > 0 ? n_context : static_cast<std::int32_t>(job.tokens.size());
-    if (match.n_tokens < n_least) return {};
-  }
-  return match;
-}
-
-void Batch::Impl::admit() {
-  for (auto place = waiting.begin(); place != waiting.end();) {
+void Scheduler::admit() {
+  PrefixTree& tree = cache_.tree();
+  for (auto place = waiting_.begin(); place != waiting_.end();) {
     BatchJob& next = **place;
     const BatchRequest& request = next.request;
-    if (n_answers() + request.n_answers > options.n_parallel) return;
-    const FileWait wait = wait_for_file(next);
-    if (wait == FileWait::kRoom) return;
-    if (wait == FileWait::kFile) {
-      ++place;  // those behind it go on
+    if (n_answers() + request.n_answers > options_.n_parallel) return;
+    const PrefixStorage::Wait wait =
+        cache_.storage().fetch_prefix(next, [this](std::size_t bytes) { return make_room(bytes); });
+    if (wait == PrefixStorage::Wait::kRoom) return;
+    if (wait == PrefixStorage::Wait::kFile) {
+      ++place;  // the requests behind it go on
       continue;
     }
-    PrefixTree::Match match = match_prefix(next);
+    PrefixTree::Match match = cache_.match_prefix(next);
     MemoryNeeds needs = next.needs;
     if (match.prefix) {
-      const std::size_t limit = engine->memory().kv_bytes_limit;
+      const std::size_t limit = engine_.memory().kv_bytes_limit;
       const std::size_t page_bytes = match.prefix->statistics.rank_bytes_in_pages;
-      needs = needs_after(request, *engine, {.n_tokens = match.n_tokens, .page_bytes = page_bytes});
+      needs = needs_after(request, engine_, {.n_tokens = match.n_tokens, .page_bytes = page_bytes});
       if (limit > 0 && page_bytes + match.prefix->state_bytes + needs.context + needs.own > limit) {
-        match = {};  // it cannot be kept beside what the request takes
+        match = {};  // the prefix cannot stay beside what the request takes
         needs = next.needs;
       }
     }
-    const bool waits = needs.context > 0 && find_pending_context(next) != nullptr;
-    if (waits) needs.context = 0;  // promised to who reads it
+    const bool waits = needs.context > 0 && cache_.find_pending_context(next) != nullptr;
+    if (waits) needs.context = 0;  // the request that reads the context has reserved it
     if (!waits && !reads_apart(request, match.n_tokens)) needs = {.own = needs.context + needs.own};
     if (match.prefix) tree.acquire(*match.prefix);
     if (!make_room(needs.context + needs.own)) {
@@ -220,31 +140,30 @@ void Batch::Impl::admit() {
       return;
     }
     std::unique_ptr<BatchJob> job = std::move(*place);
-    place = waiting.erase(place);
-    {
-      const std::lock_guard lock(mutex);
-      --n_waiting;
-    }
+    place = waiting_.erase(place);
+    inbox_.note_admitted();
     start(std::move(job), match, needs);
   }
 }
 
-void Batch::Impl::start(std::unique_ptr<BatchJob> owned, const PrefixTree::Match& match, const MemoryNeeds& needs) {
-  running.push_back(std::move(owned));
-  BatchJob& job = *running.back();
+void Scheduler::start(std::unique_ptr<BatchJob> owned, const PrefixTree::Match& match, const MemoryNeeds& needs) {
+  PrefixTree& tree = cache_.tree();
+  running_.push_back(std::move(owned));
+  BatchJob& job = *running_.back();
   const BatchRequest& request = job.request;
-  has_changed = true;
+  has_changed_ = true;
   job.bytes_reserved = needs.own;
   job.admitted = BatchClock::now();
   job.result.queue_s = seconds_between(job.submitted, job.admitted);
   job.prefix = match.prefix;
   job.n_cached_tokens = match.n_tokens;
-  // Where a sequence cannot be cut back, one that shares its beginning leaves a copy where they part: for the next.
-  const bool parts = match.n_common >= match.n_tokens + kLeastCopied && !request.session.eviction.evicts();
-  job.snapshot_at = parts && match.n_common < static_cast<std::int32_t>(job.tokens.size()) ? match.n_common : 0;
+  // A sequence that cannot be truncated to where this one branches off is no hit for it: this one leaves a snapshot
+  // there for the next.
+  const bool branches = match.n_common >= match.n_tokens + kLeastCopied && !request.session.eviction.evicts();
+  job.snapshot_at = branches && match.n_common < static_cast<std::int32_t>(job.tokens.size()) ? match.n_common : 0;
   try {
     const auto n_context = static_cast<std::int32_t>(request.context.size());
-    PrefixPointer context = n_context > match.n_tokens ? find_pending_context(job) : nullptr;
+    PrefixPointer context = n_context > match.n_tokens ? cache_.find_pending_context(job) : nullptr;
     if (context) {
       if (job.prefix) tree.release(*std::exchange(job.prefix, nullptr));
       job.prefix = context;
@@ -252,16 +171,16 @@ void Batch::Impl::start(std::unique_ptr<BatchJob> owned, const PrefixTree::Match
       tree.acquire(*context);
     }
     const bool is_hit = job.prefix != nullptr;
-    ++(is_hit ? totals.context_hits : totals.context_misses);
+    ++(is_hit ? totals_.context_hits : totals_.context_misses);
     if (is_hit) {
       ++job.prefix->n_hits;
-      note_use(*job.prefix);
-      job.prefix->is_kept |= keeps(job);
+      cache_.storage().note_use(*job.prefix);
+      job.prefix->is_kept |= cache_.keeps(job);
       job.result.cached_tokens = job.n_cached_tokens;
-      totals.cached_tokens += job.n_cached_tokens;
+      totals_.cached_tokens += job.n_cached_tokens;
     }
-    if (context) return;  // whoever reads it starts this one's own part
-    if (job.prefix && keeps(job) && job.n_cached_tokens < static_cast<std::int32_t>(job.prefix->tokens.size())) {
+    if (context) return;  // finish_context starts this one's own part
+    if (job.prefix && cache_.keeps(job) && job.n_cached_tokens < static_cast<std::int32_t>(job.prefix->tokens.size())) {
       const PrefixPointer point = tree.branch(*job.prefix, job.n_cached_tokens);
       tree.acquire(*point);
       tree.release(*std::exchange(job.prefix, point));
@@ -269,12 +188,12 @@ void Batch::Impl::start(std::unique_ptr<BatchJob> owned, const PrefixTree::Match
     if (!reads_apart(request, match.n_tokens)) return start_own_part(job);
     Session session = open_session(job);
     context = tree.add_pending(job.key, request.context, std::move(session), std::exchange(job.prefix, nullptr),
-                               needs.context, keeps(job));
+                               needs.context, cache_.keeps(job));
     context->snapshot_at = job.snapshot_at < n_context ? job.snapshot_at : 0;
     job.prefix = context;
     job.n_cached_tokens = n_context;
     tree.acquire(*context);
-    read_on(context);
+    prefills_.start_part(context);
   } catch (const Error& error) {
     fail(job, error.code(), error.what());
   } catch (const std::exception& error) {
@@ -282,148 +201,80 @@ void Batch::Impl::start(std::unique_ptr<BatchJob> owned, const PrefixTree::Match
   }
 }
 
-Session Batch::Impl::open_session(const BatchJob& job) const {
-  if (!job.prefix) return engine->open(job.request.session);
+Session Scheduler::open_session(const BatchJob& job) const {
+  if (!job.prefix) return engine_.open(job.request.session);
   Session session = job.prefix->session.fork();
   session.truncate(job.n_cached_tokens);
   return session;
 }
 
-void Batch::Impl::start_own_part(BatchJob& job) {
+void Scheduler::start_own_part(BatchJob& job) {
   job.session.emplace(open_session(job));
-  read_on(job);
+  continue_prefill(job);
 }
 
-void Batch::Impl::score(const BatchJob& job, std::size_t i, std::span<const float> logits) {
-  const BatchRequest& request = job.request;
-  if (i < request.context.size() || i >= job.tokens.size() || !job.callbacks.on_prompt_token) return;
-  job.callbacks.on_prompt_token(scored_token(0, job.tokens[i], logits, request.n_prompt_probabilities));
+void Scheduler::continue_prefill(BatchJob& job) {
+  if (prefills_.start_part(job)) return;
+  if (job.embedding) return finish_embedding(job);
+  has_changed_ = true;
+  on_prompt_read_(job);
 }
 
-void Batch::Impl::read_on(BatchJob& job) {
-  const std::int32_t n_read = job.session->n_tokens();
-  const std::span<const Token> part = next_part(job.tokens, n_read, job.snapshot_at);
-  if (part.empty()) return job.embedding ? finish_embedding(job) : start_answers(job);
-  const BatchRequest& request = job.request;
-  PrefillOptions callbacks;
-  if (job.embedding) {
-    callbacks.on_hidden = [&pool = *job.embedding](std::int32_t position, std::span<const float> row) {
-      pool.add(position, row);
-    };
+void Scheduler::finish_embedding(BatchJob& job) {
+  job.result.cache = job.session->statistics();
+  job.first_token = BatchClock::now();
+  job.result.prefill_s = seconds_between(job.admitted, job.first_token);
+  job.result.embedding = job.embedding->pooled();
+  finish(job, FinishReason::kEndOfText);
+}
+
+void Scheduler::keep_prompt(BatchJob& job) {
+  if (!cache_.keep_prompt(job)) return;
+  // The prefix has its pages reserved from here on. If nothing writes to them, the job reserves only what follows.
+  const bool is_whole = job.session->n_tokens() == static_cast<std::int32_t>(job.tokens.size());
+  if (is_whole && job.request.session.decode_cut == SessionOptions::DecodeCut::kKeep) {
+    job.bytes_reserved = needs_after(job.request, engine_, {.n_tokens = job.session->n_tokens()}).own;
   }
-  if (scores_prompt(request)) {
-    const auto first = static_cast<std::size_t>(n_read);
-    if (first == request.context.size()) {
-      score(job, first, n_read > 0 ? job.session->logits() : std::span<const float>());
-    }
-    callbacks.on_logits = [&job](std::int32_t position, std::span<const float> logits) {
-      score(job, static_cast<std::size_t>(position) + 1, logits);
-    };
-  }
-  const bool is_cut = request.session.eviction.evicts() && request.context.empty();
-  Session* session = &*job.session;
-  prefills.push_back({.job = &job,
-                      .prefill = n_read == 0 || is_cut ? engine->start_prefill(std::span(&session, 1), part, callbacks)
-                                                       : engine->start_append(*session, part, callbacks),
-                      .n_tokens = static_cast<std::int32_t>(part.size())});
+  make_room(0);
+  cache_.tree().trim();
+  has_changed_ = true;
 }
 
-void Batch::Impl::read_on(const PrefixPointer& context) {
-  Session* session = &context->session;
-  const std::span<const Token> part = next_part(context->tokens, session->n_tokens(), context->snapshot_at);
-  prefills.push_back({.context = context,
-                      .prefill = engine->start_prefill(std::span(&session, 1), part),
-                      .n_tokens = static_cast<std::int32_t>(part.size())});
-}
-
-void Batch::Impl::read(double seconds) {
-  const auto start = BatchClock::now();
-  auto before = start;
-  do {
-    const bool goes_on = read_slice(prefills.front());
-    ++totals.slices;
-    const auto now = BatchClock::now();
-    turn_s += seconds_between(before, now);
-    before = now;
-    if (!goes_on || turn_s > kTurnSeconds) {
-      if (goes_on) prefills.splice(prefills.end(), prefills, prefills.begin());
-      turn_s = 0;
-    }
-  } while (!prefills.empty() && seconds_between(start, before) < seconds);
-  totals.prefill_s += seconds_between(start, before);
-}
-
-void Batch::Impl::stop_reading(const BatchJob* job, const KeptPrefix* context) {
-  prefills.remove_if([&](const ScheduledPrefill& reading) {
-    return job != nullptr ? reading.job == job : reading.context.get() == context;
-  });
-}
-
-void Batch::Impl::tell_reading(ScheduledPrefill& reading) const {
-  const auto now = BatchClock::now();
-  if (!options.on_reading || seconds_between(reading.reported, now) < options.between_readings_s) return;
-  reading.reported = now;
-  BatchReadingProgress progress{.n_tokens = reading.n_tokens, .seconds = seconds_between(reading.started, now)};
-  if (reading.job != nullptr) {
-    progress.request = reading.job->id;
-  } else if (const std::vector<BatchJob*> users = users_of(*reading.context); !users.empty()) {
-    progress.request = users.front()->id;
-  }
-  progress.share = static_cast<double>(reading.prefill.work_done()) / static_cast<double>(reading.prefill.work_total());
-  options.on_reading(progress);
-}
-
-bool Batch::Impl::read_slice(ScheduledPrefill& reading) {
-  const PrefixPointer context = reading.context;
-  BatchJob* job = reading.job;
-  ErrorCode code = ErrorCode::kInternal;
-  std::string message;
-  try {
-    if (reading.prefill.step()) {
-      tell_reading(reading);
-      return true;
-    }
-    totals.prompt_tokens += reading.n_tokens;
-    prefills.pop_front();
-    if (context) {
-      finish_part(context);
-    } else {
-      finish_part(*job);
-    }
-    return false;
-  } catch (const Error& error) {
-    code = error.code();
-    message = error.what();
-  } catch (const std::exception& error) {
-    message = error.what();
-  }
-  if (context) {
-    context->is_kept = false;
-    for (BatchJob* user : users_of(*context)) fail(*user, code, message);
-  } else {
-    fail(*job, code, message);
-  }
-  return false;
-}
-
-std::vector<BatchJob*> Batch::Impl::users_of(const KeptPrefix& context) const {
+std::vector<BatchJob*> Scheduler::users_of(const KeptPrefix& context) const {
   std::vector<BatchJob*> users;
-  for (const std::unique_ptr<BatchJob>& job : running) {
+  for (const std::unique_ptr<BatchJob>& job : running_) {
     if (job->prefix.get() == &context) users.push_back(job.get());
   }
   return users;
 }
 
-void Batch::Impl::finish_part(BatchJob& job) {
-  keep_prompt(job);
-  read_on(job);
+void Scheduler::note_slice(ScheduledPrefill& scheduled) {
+  const auto now = BatchClock::now();
+  if (!options_.on_reading || seconds_between(scheduled.reported, now) < options_.between_readings_s) return;
+  scheduled.reported = now;
+  BatchReadingProgress progress{.n_tokens = scheduled.n_tokens, .seconds = seconds_between(scheduled.started, now)};
+  if (scheduled.job != nullptr) {
+    progress.request = scheduled.job->id;
+  } else if (const std::vector<BatchJob*> users = users_of(*scheduled.context); !users.empty()) {
+    progress.request = users.front()->id;
+  }
+  progress.share =
+      static_cast<double>(scheduled.prefill.work_done()) / static_cast<double>(scheduled.prefill.work_total());
+  options_.on_reading(progress);
 }
 
-void Batch::Impl::finish_part(const PrefixPointer& context) {
-  has_changed = true;
+void Scheduler::finish_prefill(const PrefixPointer& context, BatchJob* job) {
+  if (context) return finish_context(context);
+  keep_prompt(*job);
+  continue_prefill(*job);
+}
+
+void Scheduler::finish_context(const PrefixPointer& context) {
+  PrefixTree& tree = cache_.tree();
+  has_changed_ = true;
   if (context->session.n_tokens() < static_cast<std::int32_t>(context->tokens.size())) {
     if (context->is_kept) tree.add(context->key, context->session.fork(), true);
-    return read_on(context);
+    return prefills_.start_part(context);
   }
   tree.set_ready(context);
   tree.trim();
@@ -434,6 +285,104 @@ void Batch::Impl::finish_part(const PrefixPointer& context) {
       fail(*job, error.code(), error.what());
     }
   }
+}
+
+void Scheduler::fail_prefill(const PrefixPointer& context, BatchJob* job, ErrorCode code, const std::string& message) {
+  if (!context) return fail(*job, code, message);
+  context->is_kept = false;
+  for (BatchJob* user : users_of(*context)) fail(*user, code, message);
+}
+
+void Scheduler::fail(BatchJob& job, ErrorCode code, const std::string& message) {
+  job.result.error_code = code;
+  job.result.error = message;
+  finish(job, FinishReason::kError);
+}
+
+void Scheduler::finish(BatchJob& job, FinishReason reason) {
+  PrefixTree& tree = cache_.tree();
+  has_changed_ = true;
+  std::unique_ptr<BatchJob> owned = take_job(waiting_, job);
+  const bool was_waiting = owned != nullptr;
+  if (was_waiting) {
+    cache_.storage().drop_unwanted_load(waiting_);
+  } else {
+    owned = take_job(running_, job);
+  }
+  // The pages are free before the client hears of it. A prefill goes before its session.
+  prefills_.stop(job);
+  job.answers.clear();
+  job.session.reset();
+  if (const PrefixPointer prefix = std::exchange(job.prefix, nullptr)) {
+    if (prefix->n_users == 1 && !prefix->is_ready) prefills_.stop(*prefix);
+    tree.release(*prefix);
+    tree.trim();
+  }
+  job.result.reason = reason;
+  if (job.first_token != BatchClock::time_point{}) {
+    job.result.decode_s = seconds_between(job.first_token, BatchClock::now());
+  }
+  totals_.cancelled += reason == FinishReason::kCancelled;
+  totals_.failed += reason == FinishReason::kError;
+  totals_.finished += reason != FinishReason::kCancelled && reason != FinishReason::kError;
+  publish();
+  const std::uint64_t id = job.id;
+  if (job.callbacks.on_done) job.callbacks.on_done(job.result);
+  owned.reset();  // the callbacks go before drain() returns
+  inbox_.note_done(id, was_waiting);
+}
+
+void Scheduler::finish_all(FinishReason reason) {
+  while (!running_.empty()) finish(*running_.front(), reason);
+  while (!waiting_.empty()) finish(*waiting_.front(), reason);
+}
+
+void Scheduler::fail_all(ErrorCode code, const std::string& message) {
+  while (!running_.empty()) fail(*running_.front(), code, message);
+  while (!waiting_.empty()) fail(*waiting_.front(), code, message);
+}
+
+void Scheduler::publish() {
+  BatchStatistics now = totals_;
+  for (const std::unique_ptr<BatchJob>& job : running_) {
+    now.n_answering += static_cast<int>(job->answers.size());
+    now.n_reading += job->answers.empty();
+  }
+  now.bytes_promised = bytes_reserved();
+  now.context_bytes = cache_.tree().bytes_in_pool();
+  now.contexts_removed = cache_.tree().n_removed();
+  inbox_.publish(now, has_changed_ ? std::optional(entries()) : std::nullopt);
+  has_changed_ = false;
+}
+
+std::vector<BatchEntry> Scheduler::entries() const {
+  std::vector<BatchEntry> entries;
+  for (const PrefixPointer& context : cache_.tree().all()) {
+    const SessionOptions& of = context->session.options();
+    entries.push_back({.kind = BatchEntry::Kind::kContext,
+                       .id = context->id,
+                       .parent = context->parent == nullptr ? 0 : context->parent->id,
+                       .is_context = context->is_context,
+                       .state = context->is_ready ? "kept" : "reading",
+                       .method = of.eviction.text(),
+                       .budget = of.budget ? of.budget->text() : "",
+                       .n_tokens = static_cast<std::int32_t>(context->tokens.size()),
+                       .n_users = context->n_users,
+                       .hits = context->n_hits,
+                       .cache = context->statistics,
+                       .bytes_promised = context->bytes()});
+  }
+  for (const std::unique_ptr<BatchJob>& job : running_) {
+    entries.push_back({.kind = BatchEntry::Kind::kRequest,
+                       .id = job->id,
+                       .state = job->answers.empty() ? "reading" : "answering",
+                       .method = job->result.method,
+                       .budget = job->result.budget,
+                       .n_tokens = job->result.prompt_tokens,
+                       .cache = job->result.cache,
+                       .bytes_promised = job->bytes_reserved});
+  }
+  return entries;
 }
 
 }  // namespace winnow

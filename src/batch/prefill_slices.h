@@ -1,0 +1,62 @@
+// Chunked prefill: contexts and prompts are read in slices, in turn, between steps of decoding.
+#pragma once
+
+#include <cstdint>
+#include <list>
+#include <string>
+
+#include "batch/job.h"
+#include "batch/prefix_tree.h"
+
+namespace winnow {
+
+// A prefill under way: of a pending prefix's context, or else of a job's own part. One of the two is set.
+struct ScheduledPrefill {
+  PrefixPointer context;
+  BatchJob* job = nullptr;
+  Prefill prefill;
+  std::int32_t n_tokens = 0;
+  BatchClock::time_point started = BatchClock::now(), reported = started;
+};
+
+// What the owner of prefills does when a slice is over. One of `context` and `job` is set.
+class PrefillListener {
+ public:
+  virtual ~PrefillListener() = default;
+  // There are more slices to come.
+  virtual void note_slice(ScheduledPrefill& prefill) = 0;
+  // The prefill has ended and is gone. Errors that this throws reach fail_prefill.
+  virtual void finish_prefill(const PrefixPointer& context, BatchJob* job) = 0;
+  virtual void fail_prefill(const PrefixPointer& context, BatchJob* job, ErrorCode code,
+                            const std::string& message) = 0;
+};
+
+// Only the batch's thread calls it.
+class PrefillSlices {
+ public:
+  // Adds what it does to `totals`.
+  PrefillSlices(Engine& engine, PrefillListener& listener, BatchStatistics& totals)
+      : engine_(engine), listener_(listener), totals_(totals) {}
+
+  // Schedules the next part of a sequence, up to its snapshot or its end. Returns false where it has been read.
+  bool start_part(BatchJob& job);
+  void start_part(const PrefixPointer& context);
+  // Gives up the prefill of a job or of a pending prefix.
+  void stop(const BatchJob& job);
+  void stop(const KeptPrefix& context);
+
+  bool empty() const { return prefills_.empty(); }
+  // Computes slices for so many seconds, and at least one. There is one to compute.
+  void run(double seconds);
+
+ private:
+  bool run_slice(ScheduledPrefill& scheduled);
+
+  Engine& engine_;
+  PrefillListener& listener_;
+  BatchStatistics& totals_;
+  std::list<ScheduledPrefill> prefills_;  // the next slice is the first one's
+  double turn_s_ = 0;                     // seconds of the first one's present turn
+};
+
+}  // namespace winnow

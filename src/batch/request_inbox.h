@@ -1,0 +1,76 @@
+// The door between a batch's thread and all others: requests go in, and what others see of the batch's work comes out.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <unordered_set>
+#include <vector>
+
+#include "batch/job.h"
+
+namespace winnow {
+
+// Thread-safe. Calls of other threads come first, then those of the batch's own.
+class RequestInbox {
+ public:
+  explicit RequestInbox(const BatchOptions& options) : options_(options) {}
+
+  // Takes a request and returns its number. Throws as Batch::submit does.
+  std::uint64_t submit(std::unique_ptr<BatchJob> job);
+  void cancel(std::uint64_t id);
+  // Refuses requests from now on. Returns whether all that were taken are done within so many seconds.
+  bool drain(double seconds);
+  // Refuses requests from now on, and tells the batch's thread to end.
+  void stop();
+  BatchStatistics statistics() const;
+  std::vector<BatchEntry> entries() const;
+  // Sets is_over, by which a thread of file work says that it has ended, and wakes the batch's thread. The mutex is
+  // held until both are done, so is_over may go once it is seen.
+  void end_work(std::atomic<bool>& is_over);
+
+  // What came in since the batch's thread looked last.
+  struct News {
+    JobQueue jobs;
+    std::vector<std::uint64_t> cancelled;  // requests to cancel
+    bool is_stopping = false;
+  };
+  bool has_news() const;
+  // Waits until there is news, until is_work_over returns true after end_work, or until `due`. The batch counts as idle
+  // meanwhile.
+  void wait(std::optional<BatchClock::time_point> due, const std::function<bool()>& is_work_over);
+  // Begins the batch's next turn: takes the news.
+  News take();
+  // Refuses requests from now on, and returns those that were not taken yet.
+  JobQueue close();
+  // A request has left the waiting queue for the running ones.
+  void note_admitted();
+  // A request is done, and its callbacks are gone.
+  void note_done(std::uint64_t id, bool was_waiting);
+  // Shows others the batch's totals and, unless they are as before, its entries.
+  void publish(const BatchStatistics& statistics, std::optional<std::vector<BatchEntry>> entries);
+
+ private:
+  bool has_news_locked() const { return is_stopping_ || !incoming_.empty() || !cancelled_.empty(); }
+
+  const BatchOptions& options_;
+  mutable std::mutex mutex_;
+  std::condition_variable wake_;     // the batch's thread waits for it
+  std::condition_variable drained_;  // drain() waits for it
+  JobQueue incoming_;
+  std::vector<std::uint64_t> cancelled_;
+  std::unordered_set<std::uint64_t> live_;  // requests that were submitted and are not done
+  std::size_t n_waiting_ = 0;               // requests that were submitted and not admitted
+  std::uint64_t next_id_ = 1;
+  std::int64_t n_refused_ = 0;
+  std::optional<BatchClock::time_point> turn_begin_;  // nothing: the batch is idle
+  bool is_draining_ = false, is_stopping_ = false;
+  BatchStatistics statistics_;
+  std::vector<BatchEntry> entries_;
+};
+
+}  // namespace winnow
