@@ -53,7 +53,7 @@ TEST_F(BatchTest, AnswersUnderLoadEqualThoseAlone) {
   EXPECT_LT(statistics.steps * 2, statistics.answer_tokens);
 }
 
-// Of a long prompt and of a long context; what is read soon is not told.
+// The prefill of a long prompt and of a long context reports its progress; a short one does not.
 TEST_F(BatchTest, ReadingsSayHowFarTheyAre) {
   std::mutex mutex;
   std::vector<BatchReadingProgress> told;
@@ -105,7 +105,7 @@ TEST_F(BatchTest, SecondUseOfAContextReadsOnlyThePrompt) {
   batch->submit(request, second.callbacks());
   EXPECT_EQ(second.wait().cached_tokens, 400);
   EXPECT_EQ(batch->statistics().prompt_tokens, 440);
-  // What is kept: a fifth of the context, the whole of the prompt, in each of six heads.
+  // Each of six heads keeps a fifth of the context and the whole prompt.
   EXPECT_EQ(second.wait().cache.entries_kept, 6 * (80 + 20));
   EXPECT_EQ(second.wait().method, options.eviction.text());
   batch->submit(request, again.callbacks());
@@ -123,7 +123,7 @@ TEST_F(BatchTest, SecondUseOfAContextReadsOnlyThePrompt) {
   batch->submit(request, not_kept_again.callbacks());
   EXPECT_EQ(not_kept_again.wait().cached_tokens, 0);
   const std::vector<BatchEntry> entries = batch->entries();
-  // Two contexts, three prompts behind them, and their answers.
+  // They are two contexts, three prompts that follow them, and their answers.
   ASSERT_EQ(entries.size(), 8U);
   EXPECT_EQ(entries[0].hits, 1);
   EXPECT_EQ(entries[0].n_users, 0);
@@ -146,10 +146,10 @@ TEST_F(BatchTest, ConcurrentRequestsReadASharedContextOnce) {
 }
 
 TEST_F(BatchTest, LeastRecentlyUsedContextsGo) {
-  // A context of 320 tokens in full: 6 heads with 10 pages of 32 * (2 * 64 + 2) bytes.
+  // A context of 320 tokens, kept whole, takes 6 heads * 10 pages * 32 entries * (2 * 64 + 2) bytes.
   const std::size_t one = std::size_t{6} * 10 * 32 * 130;
   const std::size_t logits = std::size_t{300} * 4;
-  // With the page behind it that its prompt and answer stand on, three times: the prompt's end, the answer's.
+  // The page after it, with the prompt and the answer, is there three times: once more each for the ends of the two.
   const auto batch = make_batch({.context_bytes = 2 * (one + 2 * one / 10 + 3 * logits)});
   const auto ask = [&](std::uint32_t seed) {
     Listener listener;
@@ -196,7 +196,7 @@ TEST_F(BatchTest, CancellationFreesPagesInEveryState) {
 TEST_F(BatchTest, AContextGoesOnForThoseWhoStay) {
   const auto batch = make_batch();
   Listener leaves, stays;
-  // An answer that is not through before it is cancelled, however late this thread gets to it.
+  // The answer is so long that it is not over before it is cancelled, however late this thread gets to it.
   const std::uint64_t id = batch->submit(batch_request(1800, 5, 4, batch_options(), 200), leaves.callbacks());
   batch->submit(batch_request(1800, 5, 4, batch_options(), 3), stays.callbacks());
   stays.wait_for_acceptance();
@@ -252,7 +252,7 @@ TEST_F(BatchTest, ProbabilitiesAreTheModelsOwn) {
   }
 }
 
-// What Session::prefill says of the tokens behind the first n_before, of which a context is made.
+// Returns the prompt's log probabilities as a session alone computes them, after the request's context if it has one.
 std::vector<float> log_probabilities_alone(Engine& engine, const BatchRequest& request) {
   Session session = engine.open(request.session);
   std::vector<std::vector<float>> rows;
@@ -285,7 +285,7 @@ TEST_F(BatchTest, PromptsHaveProbabilities) {
       request.n_prompt_probabilities = 4;
       request.has_answer = has_answer;
       const std::vector<float> alone = log_probabilities_alone(*engine_, request);
-      for (int time = 0; time < 3; ++time) {  // of a context that is kept, too
+      for (int time = 0; time < 3; ++time) {  // the second time the context is cached
         Listener listener;
         batch->submit(request, listener.callbacks());
         EXPECT_EQ(listener.wait().reason, FinishReason::kLength);
@@ -347,8 +347,8 @@ TEST_F(BatchTest, WrongRequestsReachOnDone) {
   EXPECT_EQ(bytes_in_use(), 0U);
 }
 
-TEST_F(BatchTest, SavedQueriesArePromisedAsPagesAre) {
-  // 3 layers * 900,000 rows * 4 heads of 32 floats: 1.3 GiB that a client asks for in one word.
+TEST_F(BatchTest, SavedQueriesAreReservedAsPagesAre) {
+  // A client asks for 3 layers * 900,000 rows * 4 heads of 32 floats, 1.3 GiB, in one word.
   const auto batch = make_batch({.context_bytes = 1 << 20}, std::size_t{64} << 20);
   const std::string method = "snapkv:window=900000";
   for (const int n_context : {0, 40}) {
@@ -392,8 +392,8 @@ TEST_F(BatchTest, ThingsThatDoNotFitWaitAndWhatNeverFitsIsRefused) {
   EXPECT_EQ(bytes_in_use(), 0U);
 }
 
-TEST_F(BatchTest, PromisesHoldForManyBudgets) {
-  // Whatever is admitted runs: a kOutOfMemory here would be a promise broken.
+TEST_F(BatchTest, ReservationsHoldForManyBudgets) {
+  // Every request that is admitted runs: a kOutOfMemory here would mean that too little was reserved.
   const auto batch = make_batch({.n_parallel = 6, .max_queued = 100, .context_bytes = std::size_t{300} << 10},
                                 std::size_t{1400} << 10);
   std::vector<Listener> listeners(60);
@@ -416,7 +416,7 @@ TEST_F(BatchTest, PromisesHoldForManyBudgets) {
 TEST_F(BatchTest, AFailedCutFailsItsOwnRequestOnly) {
   constexpr std::size_t kLimit = std::size_t{64} << 20;
   constexpr int kCutEvery = 12;
-  // Neither needs a page of 32 entries while there is none.
+  // Neither of the others needs a new page of 32 entries while the memory is taken away.
   const BatchRequest before = batch_request(0, 65, 1, batch_options(), 30);
   const BatchRequest after = batch_request(0, 40, 3, batch_options(), 20);
   BatchRequest cut = batch_request(0, 100, 2, batch_options("snapkv:window=8", "40"), 100);
@@ -470,15 +470,15 @@ TEST_F(BatchTest, AFailedCutFailsItsOwnRequestOnly) {
   EXPECT_EQ(bytes_in_use(), 0U);
 }
 
-TEST_F(BatchTest, WhatAStepTakesIsPromisedAndGoesWithItsAnswers) {
+TEST_F(BatchTest, AStepsMemoryIsReservedAndGoesWithItsAnswers) {
   const auto batch = make_batch({.n_parallel = 8});
   const std::size_t before = engine_->memory().graph_bytes;
   const std::size_t per_answer = step_bytes_per_sequence(model_->info());
   Listener listener;
-  std::size_t at_work = 0, promised = 0;
+  std::size_t at_work = 0, reserved = 0;
   listener.wants_token = [&](const BatchToken&) {
     at_work = std::max(at_work, engine_->memory().graph_bytes);
-    promised = std::max(promised, batch->statistics().bytes_promised);
+    reserved = std::max(reserved, batch->statistics().bytes_promised);
     return true;
   };
   BatchRequest request = batch_request(0, 20, 1, batch_options(), 10);
@@ -486,8 +486,8 @@ TEST_F(BatchTest, WhatAStepTakesIsPromisedAndGoesWithItsAnswers) {
   batch->submit(request, listener.callbacks());
   EXPECT_EQ(listener.wait().reason, FinishReason::kLength);
   EXPECT_GE(at_work, before + std::size_t{8} * 300 * sizeof(float));
-  EXPECT_GE(promised, 8 * per_answer);
-  // The batch gives it back once it is idle, or reads another request's prompt. That of slices stays.
+  EXPECT_GE(reserved, 8 * per_answer);
+  // The batch gives a step's memory back once it is idle, or reads another prompt. The memory of slices stays.
   for (int i = 0; i < 1000 && engine_->memory().graph_bytes + 8 * 300 * sizeof(float) > at_work; ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }

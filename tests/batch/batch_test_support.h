@@ -1,4 +1,4 @@
-// A batch on a tiny model, and requests whose outcome is waited for.
+// A batch on a tiny model, and a listener that waits for a request's outcome.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@
 
 namespace winnow::test {
 
-// What a request's callbacks heard.
+// Records what a request's callbacks hear.
 class Listener {
  public:
   BatchCallbacks callbacks() {

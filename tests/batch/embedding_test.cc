@@ -1,4 +1,4 @@
-// Embeddings beside answers.
+// A batch computes embeddings besides answers.
 #include "winnow/embedding.h"
 
 #include "batch/batch_test_support.h"

@@ -1,5 +1,5 @@
-// Files of kept contexts are looked for, read and written beside the batch's thread: who has nothing to do with them
-// goes on.
+// Files of cached prefixes are searched for, read and written on threads of their own: requests that have nothing to do
+// with them go on.
 #include <fcntl.h>
 #include <sys/file.h>
 #include <unistd.h>
@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 
 constexpr int kContext = 300, kPrompt = 7;
 
-// As another server holds the folder while it writes: nobody reads or writes a file there until this goes.
+// Holds the folder's lock, as another server does while it writes: no file is read or written there until this goes.
 class HeldFolder {
  public:
   explicit HeldFolder(const std::string& folder)
@@ -42,7 +42,7 @@ void wait_until(const std::function<bool()>& condition) {
   ASSERT_TRUE(condition());
 }
 
-// What one server has saved another, which started before, is asked about.
+// One server saves a prefix, and another one, which started before that, is asked for it.
 class FileWorkTest : public BatchTest {
  protected:
   BatchOptions options() {
@@ -55,7 +55,7 @@ class FileWorkTest : public BatchTest {
     request.context.resize(static_cast<std::size_t>(n_context));
     return request;
   }
-  // Nothing of it is in a file, and nothing is kept.
+  // Returns a request that has no prefix in a file, and of which nothing is kept.
   static BatchRequest other_request() {
     BatchRequest request = batch_request(0, 20, 99, batch_options(), 6);
     request.keep = false;
@@ -84,13 +84,13 @@ class FileWorkTest : public BatchTest {
     answer_ = answer_of(*first_, request);
     wait_until([&] { return !file_of(static_cast<int>(request.context.size())).empty(); });
   }
-  // Nobody reads or writes a file from here on.
+  // No file is read or written from here on.
   void hold() { held_.emplace(folder_); }
   void release() { held_.reset(); }
   std::uint64_t ask(Listener& listener, const BatchRequest& asked = request(1)) {
     return second_->submit(asked, listener.callbacks());
   }
-  // A file is being read; another request is answered, so those before it are known to wait.
+  // A file is being read. Another request is answered, so that those before it are known to wait.
   void expect_others_go_on() {
     wait_until([&] { return second_->statistics().bytes_promised > 0; });
     EXPECT_EQ(answer_of(*second_, other_request()).size(), 6U);
@@ -105,7 +105,7 @@ class FileWorkTest : public BatchTest {
   std::vector<Token> answer_;
 };
 
-// A request waits for what was saved: its file is being read, until the folder is released.
+// A request waits for its saved prefix, whose file is being read until the folder is released.
 class FileLoadTest : public FileWorkTest {
  protected:
   void SetUp() override {
@@ -160,7 +160,7 @@ TEST_F(FileLoadTest, TheEndComes) {
   EXPECT_EQ(bytes_in_use(), 0U);
 }
 
-// All of what is counted here happens on the batch's thread, which makes a step for each slice that it reads at least.
+// All that is counted here happens on the batch's thread, which computes a step of decoding for each slice at least.
 TEST_F(FileWorkTest, OthersGoOnWhileTheFolderIsLookedThrough) {
   constexpr int kFiles = 15'000, kContextNow = 100;
   constexpr std::size_t kMostSlices = 25;  // of a prompt so short

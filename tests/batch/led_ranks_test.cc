@@ -1,4 +1,4 @@
-// A batch on rank 0 of several: its answers, what it keeps and what it saves are those of one engine.
+// A batch on rank 0 of several answers, keeps and saves what it does on one engine.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -26,7 +26,7 @@ struct Outcome {
   bool operator==(const Outcome&) const = default;
 };
 
-// Requests one after the other and at once, on a shared context, and a conversation's next turn.
+// Serves requests one after the other and at once, on a shared context, and a conversation's next turn.
 Outcome serve(const std::shared_ptr<Engine>& engine, const SessionOptions& options, const std::string& folder) {
   Outcome outcome;
   BatchOptions of_batch{.n_parallel = 4, .context_bytes = 64 << 20, .cache_dir = folder};
@@ -161,7 +161,7 @@ TEST(BatchOnLedRanks, EndInTheMiddleOfSteps) {
   EXPECT_EQ(errors, std::vector<std::string>(3));
 }
 
-// A rank that is gone: who waits hears it, the batch ends, and nobody is taken any more.
+// Once a rank is gone, clients that wait hear of it, the batch ends, and no request is taken any more.
 TEST(BatchOnLedRanks, SayWhyTheyEnd) {
   const auto model = tiny_model({.n_layer = 3});
   on_ranks(2, [&](const std::shared_ptr<PipelineLink>& link) {

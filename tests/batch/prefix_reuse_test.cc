@@ -1,5 +1,5 @@
-// What a request shares with anything that is kept is not read again: growing conversations, branches, models whose
-// state cannot be cut back, caches that were cut.
+// Prefix-cache hits: a request's cached prefix is not read again, in growing conversations, in branches, with models
+// whose state cannot be truncated, and in caches that were cut.
 #include <algorithm>
 #include <random>
 
@@ -38,7 +38,7 @@ class PrefixReuseTest : public BatchTest {
     EXPECT_EQ(result.reason, FinishReason::kLength) << result.error;
     return {.answer = listener.answer(), .result = result};
   }
-  // What it is answered with nothing kept.
+  // Asks a batch that has nothing cached.
   Reply ask_anew(BatchRequest request) {
     request.reuse = Reuse::kNone;
     const Batch batch(engine_, BatchOptions{});
@@ -81,13 +81,13 @@ TEST_F(PrefixReuseTest, BranchesAnywhere) {
     EXPECT_EQ(reply.result.cached_tokens, n);
     EXPECT_EQ(reply.answer, ask_anew(branch).answer);
   }
-  // A prompt that is the beginning of another: one token is read for what follows it.
+  // The prompt is a prefix of another one: its last token is read again for the logits after it.
   const BatchRequest part = request(Tokens(trunk.begin(), trunk.begin() + 200));
   const Reply reply = ask(*batch, part);
   EXPECT_EQ(reply.result.cached_tokens, 199);
   EXPECT_EQ(reply.answer, ask_anew(part).answer);
   EXPECT_EQ(ask(*batch, request(random(100, 9))).result.cached_tokens, 0);
-  // The prompt of 200 tokens has its own copy of a page that those before and behind it share.
+  // The prompt of 200 tokens has its own copy of a page that its parent and its child share.
   constexpr std::size_t kPage = std::size_t{32} * (2 * 64 + 2);
   EXPECT_EQ(bytes_in_use() + 6 * kPage, batch->statistics().context_bytes);
 }
@@ -130,7 +130,7 @@ TEST_F(PrefixReuseTest, ACutConversationGoesOn) {
     next.context = context;
     const Reply reply = ask(*batch, next);
     EXPECT_EQ(reply.result.cached_tokens, n_end) << turn;
-    // The same conversation compressed as if read at once.
+    // With kExact the same conversation is compressed as if it were read at once.
     next.reuse = Reuse::kExact;
     const Reply exact = ask(*batch, next), anew = ask_anew(next);
     EXPECT_EQ(exact.result.cached_tokens, 0);
@@ -176,7 +176,8 @@ TEST_F(PrefixReuseTest, WhatCannotBeCutAgainIsReadAgain) {
   EXPECT_EQ(ask(*batch, other_question).result.cached_tokens, 200);
 }
 
-// Recurrent states, and windows that have moved on: the second request with a beginning leaves it for the third.
+// Recurrent states and sliding windows cannot be truncated: the second request with a prefix leaves a snapshot of it
+// for the third.
 TEST_F(PrefixReuseTest, WhereThereIsNoWayBackCopiesAreLeftWherePromptsPart) {
   for (const char* architecture : {"qwen35", "lfm2", "gemma3", "gemma4"}) {
     SCOPED_TRACE(architecture);
@@ -226,7 +227,7 @@ TEST_F(PrefixReuseTest, NothingIsKeptOfWhoDoesNotWantIt) {
   EXPECT_EQ(ask(*batch, not_kept).result.cached_tokens, 200);
 }
 
-// What is read again quickly and was not used for long makes room; what is in use never does.
+// Prefixes that are read again quickly and were not used for long make room; those in use never do.
 TEST_F(PrefixReuseTest, MemoryIsBounded) {
   constexpr std::size_t kBytes = std::size_t{600} << 10;
   const auto batch = keeping_batch(kBytes);
@@ -241,8 +242,8 @@ TEST_F(PrefixReuseTest, MemoryIsBounded) {
   EXPECT_EQ(bytes_in_use(), batch->statistics().context_bytes);
 }
 
-// Requests that begin with parts of each other, cut and uncut, cancelled and not, in little memory: promises hold,
-// pages are counted exactly, full caches answer as they do alone.
+// Requests with prefixes of each other, cut and uncut, cancelled and not, run in little memory: reservations hold,
+// pages are counted exactly, and full caches answer as they do alone.
 TEST_F(PrefixReuseTest, AnyMixtureUnderALimit) {
   constexpr std::size_t kLimit = std::size_t{3} << 20;
   const auto batch = make_batch({.n_parallel = 6, .max_queued = 200, .context_bytes = std::size_t{900} << 10}, kLimit);

@@ -1,4 +1,4 @@
-// Contexts that outlive the process: saved, restored, damaged.
+// Contexts that outlive the process are saved and restored, and refused where they are damaged.
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -23,7 +23,7 @@ class SavedContextsTest : public BatchTest {
     options.on_warning = [this](const std::string& text) { warnings_.push_back(text); };
     return options;
   }
-  // Cached tokens of a request with the context of that seed, which is all that is saved of it.
+  // Returns the cached tokens of a request with the context of that seed, which is all that is saved of it.
   std::int32_t ask(Batch& batch, std::uint32_t seed, std::vector<Token>* answer = nullptr) {
     Listener listener;
     BatchRequest request = batch_request(300, 7, seed, batch_options("snapkv:window=8", "25%"), 6);
@@ -66,7 +66,7 @@ TEST_F(SavedContextsTest, ComeBackAfterARestart) {
   EXPECT_TRUE(warnings_.empty());
 }
 
-// What a method leaves open (the types of auto's entries) is filled in when a session is opened.
+// A session fills in what its method leaves open (the types of auto's entries) when it is opened.
 TEST_F(SavedContextsTest, OfEveryKindComeBack) {
   for (const auto& [method, budget] :
        {std::pair("full", ""), std::pair("auto", "5%bytes"), std::pair("auto-fast", "5%bytes"),
@@ -87,7 +87,7 @@ TEST_F(SavedContextsTest, OfEveryKindComeBack) {
   }
 }
 
-// Windows that have moved on and recurrent states cannot be cut back to where prompts part: the copy there is saved.
+// Sliding windows and recurrent states cannot be truncated to where prompts branch: the snapshot there is saved.
 TEST_F(SavedContextsTest, WhereThereIsNoWayBackPromptsGoOnFromWhereTheyPart) {
   for (const char* architecture : {"gemma3", "qwen35", "llama"}) {
     SCOPED_TRACE(architecture);
@@ -185,7 +185,7 @@ TEST_F(SavedContextsTest, OthersFilesArePassedOver) {
   EXPECT_EQ(fs::status(cache + "/key").permissions(), fs::perms::owner_read | fs::perms::owner_write);
   EXPECT_EQ(fs::file_size(cache + "/key"), 32U);
   fs::copy_file(own / "key", cache + "/key", fs::copy_options::overwrite_existing);
-  // One with their seal, one without, one with ours: only the last is the same context, written by this folder's owner.
+  // One has their seal, one none, one ours: only the last was written by this folder's owner.
   fs::remove(theirs[1].string() + ".seal");
   for (const char* more : {"", ".seal"}) {
     fs::copy_file((own / theirs[2].filename()).string() + more, theirs[2].string() + more,
@@ -241,7 +241,7 @@ TEST_F(SavedContextsTest, AreNotReadBeyondTheMemoryForThem) {
 }
 
 TEST_F(SavedContextsTest, OutliveTheContextInMemory) {
-  // 75 of 300 tokens: 6 heads with 3 pages or more of 4,160 bytes.
+  // The 75 tokens of 300 take 6 heads with 3 pages or more of 4,160 bytes.
   BatchOptions small = options();
   small.context_bytes = 150 << 10;
   const auto batch = make_batch(small);
@@ -255,7 +255,7 @@ TEST_F(SavedContextsTest, OutliveTheContextInMemory) {
   EXPECT_GT(batch->statistics().contexts_removed, 0);
   EXPECT_EQ(ask(*batch, 1, &after), 300);
   EXPECT_EQ(after, before);
-  // A start takes what there is room for, and the rest when it is asked for.
+  // A start loads what there is room for, and the rest once a request needs it.
   const auto again = make_batch(small);
   EXPECT_LT(again->entries().size(), 4U);
   for (const std::uint32_t seed : {1U, 2U, 3U, 4U}) EXPECT_EQ(ask(*again, seed), 300);
@@ -283,7 +283,7 @@ TEST_F(SavedContextsTest, WhatWasNotUsedForLongestMakesRoomInTheFolder) {
   EXPECT_TRUE(warnings_.empty());
 }
 
-// Another server that shares the folder has needed the room: what is used here is written again.
+// Another server that shares the folder has removed a file for room: a prefix that is used here is written again.
 TEST_F(SavedContextsTest, AreSavedAgainWhereTheirFileIsGone) {
   const auto batch = make_batch(options());
   ask(*batch, 1);
@@ -316,7 +316,7 @@ TEST_F(SavedContextsTest, ServersThatStartTogetherMakeOneFolder) {
   }
 }
 
-// Two servers with one folder: what one has read the other finds, also while both run.
+// Of two servers with one folder, each finds what the other has read, also while both run.
 TEST_F(SavedContextsTest, AreFoundByAnotherServer) {
   const auto first = make_batch(options());
   const auto engine = engine_;
@@ -328,7 +328,7 @@ TEST_F(SavedContextsTest, AreFoundByAnotherServer) {
   EXPECT_TRUE(warnings_.empty());
 }
 
-// A conversation that has gone on elsewhere: what was saved of it is the beginning of what is asked.
+// A conversation that has gone on elsewhere hits what was saved of it.
 TEST_F(SavedContextsTest, ConversationsAreFoundByAnotherServer) {
   const auto n_conversations = [&] {  // with their answers: 300 + 20 + 5 tokens, the last one is not read
     const std::vector<fs::path> all = files();
