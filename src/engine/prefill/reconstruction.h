@@ -1,5 +1,4 @@
-// The repeat prompts that KVzip's scores come from (Kim et al. 2025, "KVzip: Query-Agnostic KV Cache Compression with
-// Context Reconstruction").
+// The repeat prompts that KVzip's scores come from (arXiv 2505.23416, "Context Reconstruction").
 #pragma once
 
 #include <span>
