@@ -25,8 +25,6 @@ GUIDE_WORDS = 1500
 PARAGRAPH_WORDS = 120
 GUIDES = ["quickstart", "coming-from-llama.cpp", "coming-from-kvpress", "choosing-a-method", "tuning", "faq", "glossary",
           "cookbook"]
-# The forward pass is being rewritten, and its page with it.
-LONG_PARAGRAPHS = {("docs/how-it-works.md", "The life of a prompt")}
 
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 FLAG = re.compile(r"(?<![\w-])(--?[A-Za-z][\w-]*)")
@@ -82,17 +80,15 @@ def check_links(path):
 
 
 def paragraphs(text):
-    """(line number, section, words) of paragraphs and list items; tables, headings and code are none."""
-    section, first, words, before = "", 0, 0, 0
+    """(line number, words) of paragraphs and list items; tables, headings and code are none."""
+    first, words, before = 0, 0, 0
     for number, line in [*lines_outside_code(text), (0, "")]:
         stripped = line.strip()
         begins = number != before + 1 or not stripped or re.match(r"\||#|<!--|([-*]|\d+\.)\s", stripped)
         if begins and words:
-            yield first, section, words
+            yield first, words
             words = 0
         before = number
-        if stripped.startswith("## "):
-            section = stripped[3:]
         if stripped and not re.match(r"\||#|<!--", stripped):
             first = first if words else number
             words += len(stripped.split())
@@ -108,8 +104,8 @@ def check_lengths(path):
         if n >= GUIDE_WORDS:
             yield f"{path}: {n} words, and a guide has fewer than {GUIDE_WORDS}"
     if path == "README.md" or path.startswith("docs/") and not path.startswith("docs/lab/"):
-        for number, section, n in paragraphs(read(path)):
-            if n > PARAGRAPH_WORDS and (path, section) not in LONG_PARAGRAPHS:
+        for number, n in paragraphs(read(path)):
+            if n > PARAGRAPH_WORDS:
                 yield f"{path}:{number}: a paragraph of {n} words, and at most {PARAGRAPH_WORDS} are wanted"
 
 
