@@ -1,7 +1,6 @@
-// What a cache of a shape stores, in entries and bytes.
-#include <algorithm>
+#include "cache/cache_shape.h"
 
-#include "cache/ragged_cache.h"
+#include <algorithm>
 
 namespace winnow {
 
