@@ -1,7 +1,9 @@
 #include "cache/page_pool.h"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
+#include <bit>
 #include <cassert>
 #include <functional>
 #include <map>
@@ -34,6 +36,7 @@ struct Page {
   std::atomic<std::uint32_t> n_references{0};
   std::uint32_t index = 0;  // within the slab
   bool in_use = false;
+  PageId id = kNoPage;  // while it is in use
   Slab* slab = nullptr;
   std::byte* data = nullptr;
 };
@@ -131,6 +134,44 @@ struct SizeClass {
   std::map<std::uint64_t, Slab> full;
 };
 
+// Which page an id is. Chunks double and never move, so that who holds an id finds its page while others add some: an
+// id is written before it is handed out. All but page() is guarded by the pool's mutex.
+class PageIds {
+ public:
+  // Room for one id more. The only function that allocates, and a strong guarantee.
+  void reserve() {
+    if (!free_.empty()) return;
+    const std::size_t n = kFirstChunk << n_chunks_;
+    auto chunk = std::make_unique<Page*[]>(n);
+    const std::size_t begin = n - kFirstChunk;  // ids in the chunks before
+    free_.reserve(begin + n);
+    for (std::size_t i = n; i-- > 0;) free_.push_back(static_cast<std::uint32_t>(begin + i));
+    chunks_[n_chunks_++] = std::move(chunk);
+  }
+  PageId add(Page* page) noexcept {
+    const PageId id{free_.back()};
+    free_.pop_back();
+    at(id) = page;
+    return id;
+  }
+  void remove(PageId id) noexcept { free_.push_back(static_cast<std::uint32_t>(id)); }
+
+  Page* page(PageId id) const noexcept { return at(id); }
+
+ private:
+  static constexpr std::size_t kFirstChunk = 64;
+
+  Page*& at(PageId id) const noexcept {
+    const std::size_t number = static_cast<std::size_t>(id) + kFirstChunk;
+    const auto chunk = static_cast<std::size_t>(std::bit_width(number / kFirstChunk)) - 1;
+    return chunks_[chunk][number - (kFirstChunk << chunk)];
+  }
+
+  std::array<std::unique_ptr<Page*[]>, 26> chunks_;  // as many as 32 bits can number
+  std::size_t n_chunks_ = 0;
+  std::vector<std::uint32_t> free_;  // the last one is handed out next
+};
+
 }  // namespace
 
 struct PagePool::Impl {
@@ -143,7 +184,8 @@ struct PagePool::Impl {
   std::size_t n_pages = 0;
   std::uint64_t next_slab_id = 0;
   std::map<std::size_t, SizeClass> size_classes;  // by page bytes
-  std::shared_ptr<PagePool> self;                 // set while a page is in use: pages keep their pool alive
+  PageIds ids;
+  std::shared_ptr<PagePool> self;  // set while a page is in use: pages keep their pool alive
 
   // The rest expects the mutex to be held.
 
@@ -185,12 +227,17 @@ PageRef& PageRef::operator=(PageRef other) noexcept {
   return *this;
 }
 
-// Release and acquire: what other threads did with the page happens before it is handed out anew, and before the last
-// holder (for whom is_shared() is false) writes to it.
 PageRef::~PageRef() {
-  if (page_ == nullptr) return;
-  if (page_->n_references.fetch_sub(1, std::memory_order_acq_rel) == 1) page_->slab->pool()->release(page_);
+  if (page_ != nullptr) PagePool::release(page_);
 }
+
+PageId PageRef::detach() noexcept {
+  const PageId detached = id();
+  page_ = nullptr;
+  return detached;
+}
+
+PageId PageRef::id() const { return page_ == nullptr ? kNoPage : page_->id; }
 
 std::byte* PageRef::data() const { return page_ == nullptr ? nullptr : page_->data; }
 
@@ -217,6 +264,7 @@ PageRef PagePool::acquire(std::size_t page_bytes) {
   const std::lock_guard lock(impl_->mutex);
   impl_->require_room(page_bytes);
 
+  impl_->ids.reserve();
   SizeClass& size_class = impl_->size_classes[page_bytes];
   if (size_class.open.empty()) {
     impl_->trim_for(page_bytes);
@@ -226,6 +274,7 @@ PageRef PagePool::acquire(std::size_t page_bytes) {
   Slab& slab = size_class.open.begin()->second;
   impl_->resident -= slab.bytes_resident();
   Page* page = slab.take();
+  page->id = impl_->ids.add(page);
   impl_->resident += slab.bytes_resident();
   if (slab.is_full()) size_class.full.insert(size_class.open.extract(slab.id()));
 
@@ -235,12 +284,29 @@ PageRef PagePool::acquire(std::size_t page_bytes) {
   return PageRef(page);
 }
 
+std::byte* PagePool::data(PageId id) const noexcept { return impl_->ids.page(id)->data; }
+
+bool PagePool::is_shared(PageId id) const noexcept {
+  return impl_->ids.page(id)->n_references.load(std::memory_order_acquire) > 1;
+}
+
+void PagePool::retain(PageId id) noexcept { impl_->ids.page(id)->n_references.fetch_add(1, std::memory_order_relaxed); }
+
+void PagePool::release(PageId id) noexcept { release(impl_->ids.page(id)); }
+
+// Release and acquire: what other threads did with the page happens before it is handed out anew, and before the last
+// holder (for whom is_shared() is false) writes to it.
 void PagePool::release(Page* page) noexcept {
+  if (page->n_references.fetch_sub(1, std::memory_order_acq_rel) == 1) page->slab->pool()->put_back(page);
+}
+
+void PagePool::put_back(Page* page) noexcept {
   std::shared_ptr<PagePool> self;  // may be the pool's last owner: it goes after the lock
   const std::lock_guard lock(impl_->mutex);
   Slab& slab = *page->slab;
   SizeClass& size_class = impl_->size_classes.find(slab.page_bytes())->second;
 
+  impl_->ids.remove(std::exchange(page->id, kNoPage));
   impl_->in_use -= slab.page_bytes();
   if (--impl_->n_pages == 0) self = std::move(impl_->self);
 

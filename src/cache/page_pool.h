@@ -11,6 +11,8 @@
 #include <cstdint>
 #include <memory>
 
+#include "cache/page_id.h"
+
 namespace winnow {
 
 // A page's bytes. Owned by the pool; alive as long as a PageRef to it.
@@ -26,10 +28,14 @@ class PageRef {
   PageRef& operator=(PageRef) noexcept;
   ~PageRef();
 
+  PageId id() const;        // kNoPage for the empty reference
   std::byte* data() const;  // null for the empty reference
   bool is_shared() const;   // more than one reference: write to a copy
   explicit operator bool() const { return page_ != nullptr; }
   bool operator==(const PageRef& other) const { return page_ == other.page_; }  // the same page
+
+  // Leaves the reference to the caller, who knows the page by its id from here on and ends it with PagePool::release.
+  PageId detach() noexcept;
 
  private:
   friend class PagePool;
@@ -60,6 +66,13 @@ class PagePool : public std::enable_shared_from_this<PagePool> {
   // names the limit and what is in use.
   PageRef acquire(std::size_t page_bytes);
 
+  // Pages by id, for tables that hold ids and count each of theirs as a reference. An id is known as long as the page
+  // has a reference. None of these takes the pool's lock, but the last release of a page does.
+  std::byte* data(PageId id) const noexcept;
+  bool is_shared(PageId id) const noexcept;  // more than one reference: write to a copy
+  void retain(PageId id) noexcept;
+  void release(PageId id) noexcept;
+
   // Counts memory that is not pages (a prefill's staging buffer) towards the same limit and peak.
   // Throws Error(kOutOfMemory). The reservation ends with the returned handle.
   std::shared_ptr<void> reserve(std::size_t bytes);
@@ -77,7 +90,8 @@ class PagePool : public std::enable_shared_from_this<PagePool> {
   struct Impl;
   explicit PagePool(std::unique_ptr<Impl> impl);
   friend class PageRef;
-  void release(Page* page) noexcept;
+  static void release(Page* page) noexcept;  // one reference
+  void put_back(Page* page) noexcept;        // that nobody holds
   void unreserve(std::size_t bytes) noexcept;
 
   std::unique_ptr<Impl> impl_;

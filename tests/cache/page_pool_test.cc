@@ -81,6 +81,41 @@ TEST(PageRef, KeepsThePoolAlive) {
   EXPECT_TRUE(watch.expired());
 }
 
+TEST(PagePool, KnowsPagesByTheirIds) {
+  const auto pool = PagePool::create(0);
+  EXPECT_EQ(PageRef().id(), kNoPage);
+  std::vector<PageRef> pages;
+  std::set<PageId> ids;
+  for (int i = 0; i < 1000; ++i) {
+    pages.push_back(pool->acquire(i % 2 == 0 ? kPage : 128));
+    EXPECT_TRUE(ids.insert(pages.back().id()).second) << "two pages with one id";
+  }
+  for (const PageRef& page : pages) {
+    ASSERT_EQ(pool->data(page.id()), page.data());
+    ASSERT_FALSE(pool->is_shared(page.id()));
+  }
+
+  // Whoever holds an id counts for himself.
+  PageRef& first = pages.front();
+  std::byte* data = first.data();
+  pool->retain(first.id());
+  EXPECT_TRUE(first.is_shared());
+  const PageId id = first.detach();
+  EXPECT_FALSE(first);
+  pool->release(id);
+  EXPECT_EQ(pool->data(id), data);
+  EXPECT_FALSE(pool->is_shared(id));
+  pool->release(id);
+  EXPECT_EQ(pool->statistics().pages_in_use, 999U);
+
+  // Ids of pages that are gone are given again, so that they stay as small as there are pages.
+  pages.clear();
+  for (int i = 0; i < 1000; ++i) {
+    pages.push_back(pool->acquire(kPage));
+    EXPECT_TRUE(ids.contains(pages.back().id()));
+  }
+}
+
 TEST(PagePool, KeepsItselfAliveThroughReservations) {
   std::weak_ptr<PagePool> watch;
   auto pool = PagePool::create(0);
