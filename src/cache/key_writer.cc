@@ -1,5 +1,7 @@
 #include "cache/key_writer.h"
 
+#include <algorithm>
+
 #include "kernels/entries/rotated_codes.h"
 #include "kernels/entries/rows.h"
 
@@ -17,6 +19,16 @@ KeyWriter::KeyWriter(const kernels::CodeFeedback* feedback, const std::byte* ori
   kernels::load_row(EntryType::kF16, origin, own_.data(), key_dim);
 }
 
+void KeyWriter::reserve_for(const kernels::HeadEntries& entries) {
+  if (std::none_of(entries.runs.begin(), entries.runs.end(),
+                   [](const kernels::EntryRun& run) { return run.origin != nullptr; })) {
+    return;
+  }
+  const auto n = static_cast<std::size_t>(key_dim_);
+  rows_.resize(kernels::kFeedbackRows * n);
+  other_.resize(n);
+}
+
 void KeyWriter::write(EntryType from, const std::byte* from_origin, EntryType to, const std::byte* src,
                       std::byte* dst) {
   const std::byte* to_origin = kernels::is_coded(to) ? origin_ : nullptr;
@@ -29,7 +41,6 @@ void KeyWriter::write(EntryType from, const std::byte* from_origin, EntryType to
     flush();
     type_ = to;
   }
-  if (rows_.empty()) rows_.resize(kernels::kFeedbackRows * n);  // of rows that another head stored less its origin
   float* row = rows_.data() + targets_.size() * n;
   kernels::load_row(from, src, row, key_dim_);
   if (is_moved) move(row, from_origin, to_origin);
@@ -42,7 +53,6 @@ void KeyWriter::move(float* row, const std::byte* from_origin, const std::byte* 
   const auto n = static_cast<std::size_t>(key_dim_);
   if (from_origin != nullptr) {
     if (from_origin != loaded_) {
-      other_.resize(n);
       kernels::load_row(EntryType::kF16, loaded_ = from_origin, other_.data(), key_dim_);
     }
     for (std::size_t i = 0; i < n; ++i) row[i] += other_[i];

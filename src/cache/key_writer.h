@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernels/entries/code_feedback.h"
+#include "winnow/entries.h"
 #include "winnow/entry_type.h"
 
 namespace winnow {
@@ -16,14 +17,17 @@ class KeyWriter {
  public:
   // feedback: of these keys; null: every number is rounded by itself. Outlives the writer.
   // origin: [key_dim] float16, what this head's keys are stored less where they are coded; null: nothing
-  // Takes all memory that rows of its own head need: throws std::bad_alloc, and for these write() does not.
+  // Takes all memory that rows of its own head need, and throws std::bad_alloc.
   KeyWriter(const kernels::CodeFeedback* feedback, const std::byte* origin, int key_dim);
   ~KeyWriter() { flush(); }
   KeyWriter(const KeyWriter&) = delete;
   KeyWriter& operator=(const KeyWriter&) = delete;
 
+  // Likewise what rows of these entries need, where they are stored less other origins.
+  void reserve_for(const kernels::HeadEntries& entries);
+
   // One row of type `from` that is stored less from_origin (null: nothing); src may be written over as soon as this
-  // returns.
+  // returns. Takes no memory.
   void write(EntryType from, const std::byte* from_origin, EntryType to, const std::byte* src, std::byte* dst);
   void flush();
 

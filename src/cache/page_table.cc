@@ -91,6 +91,15 @@ bool PageTable::has_quantised_keys(int layer, int kv_head) const {
                      [&](const TablePage& page) { return format.has_quantised_keys(page.kind); });
 }
 
+bool PageTable::fills_last_page(int layer, int kv_head, std::int32_t n, std::int32_t first_position) const noexcept {
+  const HeadPages& h = head(layer, kv_head);
+  const std::int32_t slot = h.slot_of_entry(h.n_entries);
+  if (h.pages.empty() || slot == 0 || slot + n > kPageEntries) return false;
+  const TablePage& last = h.pages.back();
+  return last.kind == this->layer(layer).incoming(h.pages.size() - 1) &&
+         first_position + n - 1 - last.positions.origin < kOffsets;
+}
+
 PageTable::PageRange PageTable::full_pages_to_quantise(int layer, int kv_head) const {
   const HeadPages& h = head(layer, kv_head);
   const std::size_t n_full = HeadPages::page_of(h.n_skipped + h.n_entries);

@@ -91,6 +91,11 @@ class PageTable {
   HeadPlan plan_append(int layer, int kv_head, std::vector<std::int32_t> positions, AppendedAs as,
                        std::size_t n_high_pages, const kernels::HeadEntries& entries, const IsShared& is_shared) const;
 
+  // Whether n entries that come, with positions from first_position on, only fill up the last page: as in most decoding
+  // steps. Where no other table holds that page they need no plan: their offsets are written and the entries added.
+  bool fills_last_page(int layer, int kv_head, std::int32_t n, std::int32_t first_position) const noexcept;
+  void add_to_last_page(int layer, int kv_head, std::int32_t n) noexcept { at(layer, kv_head).n_entries += n; }
+
   // Adds copies of entries `indices` (ascending) of `source`, as a cut stores them, `high` of them in more bits: whole
   // pages, and none of the head's first kPlainEntries. The head is empty where there are any.
   HeadPlan plan_append_from(int layer, int kv_head, const kernels::HeadEntries& source,

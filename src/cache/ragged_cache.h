@@ -1,5 +1,8 @@
 // The KV cache of one sequence: every (layer, KV head) has its own length, its own entries and its own pages.
 //
+// PageTable decides which entries go where, PageStore has their bytes and carries that out; here the two are kept in
+// step and shown as runs of entries.
+//
 // Not thread-safe, with two exceptions: different threads may change different heads, and after extend() they may write
 // different rows of the new entries.
 // Forks share pages; a write to a shared page copies it first, so forks may live on different threads.
@@ -8,17 +11,16 @@
 #include <cstdint>
 #include <iosfwd>
 #include <memory>
-#include <new>
 #include <span>
 #include <vector>
 
 #include "cache/cache_shape.h"
-#include "cache/key_writer.h"
 #include "cache/page_pool.h"
+#include "cache/page_store.h"
+#include "cache/page_table.h"
 #include "kernels/entries/code_feedback.h"
 #include "winnow/entries.h"
 #include "winnow/entry_type.h"
-#include "winnow/error.h"
 #include "winnow/layer_view.h"
 
 namespace winnow {
@@ -39,7 +41,8 @@ class RaggedCache {
  public:
   RaggedCache(const CacheShape& shape, std::shared_ptr<PagePool> pool);
   RaggedCache(RaggedCache&&) noexcept = default;
-  RaggedCache& operator=(RaggedCache&&) noexcept = default;
+  RaggedCache& operator=(RaggedCache&& other) noexcept;
+  ~RaggedCache();
 
   // Another sequence with the same entries. Costs no page until one of the two writes.
   RaggedCache fork() const;
@@ -83,8 +86,8 @@ class RaggedCache {
 
   // From here on cuts store all of a head in the types of what follows a cut (CacheShape::later), or no longer. Has no
   // effect where these are not given.
-  void raise_bits(int layer, int kv_head, bool is_raised) { head(layer, kv_head).is_raised = is_raised; }
-  bool is_raised(int layer, int kv_head) const { return head(layer, kv_head).is_raised; }
+  void raise_bits(int layer, int kv_head, bool is_raised) { table_.set_raised(layer, kv_head, is_raised); }
+  bool is_raised(int layer, int kv_head) const;
 
   // While values wait to be refitted: from here on what a cut stores has the types of shape().held(), until
   // code_values() codes the values. Nobody but who holds them may read entries meanwhile.
@@ -126,159 +129,35 @@ class RaggedCache {
   void restore(std::istream& in, int layer);
 
  private:
-  // How the slots of a page lie: keys, then values, then positions.
-  struct Format {
-    EntryType key_type, value_type;
-    std::size_t key_bytes, value_bytes;
-    std::int32_t first_slot;  // a head's first page has room for its plain entries only, its last slots
-
-    std::size_t n_slots() const { return static_cast<std::size_t>(kPageEntries - first_slot); }
-    std::size_t entry_bytes() const { return key_bytes + value_bytes + kernels::kPositionBytes; }
-    // As the pool takes it: in units of a cache line.
-    std::size_t page_bytes() const { return (n_slots() * entry_bytes() + 63) / 64 * 64; }
-  };
-  enum Kind : std::uint8_t { kCoded, kFine, kLater, kPlain, kFirst, kHeld, kHeldFine };
-  static constexpr int kKinds = 7;
-
-  // A page's slots hold 16-bit offsets from the position of its first entry.
-  struct PagePositions {
-    std::int32_t origin = 0;
-    // [kPageEntries] by slot: instead, as long as the last entry lies too far behind. Shared with forks until one of
-    // them writes.
-    std::shared_ptr<std::vector<std::int32_t>> far = {};
-  };
-
-  // Entry e is in slot n_skipped + e, slot s on page s / kPageEntries: all pages but the first and the last are full.
-  // In a layer with a window the first entry's slot is that of its position, modulo kPageEntries: runs, and with them
-  // sums, depend on nothing else. Where rows are coded, the first page of other layers holds the plain entries, and the
-  // n_fine pages behind it those in more bits.
-  struct Head {
-    std::vector<PageRef> pages;
-    std::vector<Kind> kinds;               // [pages]
-    std::vector<PagePositions> positions;  // [pages]
-    std::vector<kernels::EntryRun> runs;   // one per page, kept in step with it
-    std::int32_t n_entries = 0;
-    std::int32_t n_skipped = 0;  // slots of the first page before the first entry
-    std::size_t n_fine = 0;      // pages
-    bool is_raised = false;      // a cut stores it as what follows one
-    std::shared_ptr<const kernels::CodeFeedback> feedback = {};
-    std::shared_ptr<const std::vector<std::byte>> origin = {};  // [key_dim] float16; shared with forks
-
-    // What keys of a page in this format are stored less.
-    const std::byte* origin_of(const Format& format) const {
-      return origin && kernels::is_coded(format.key_type) ? origin->data() : nullptr;
-    }
-  };
-  // Sizes of one layer.
-  struct Layout {
-    std::size_t first_head;  // in heads_
-    int key_dim, value_dim;
-    Format formats[kKinds];  // all the same where nothing is coded
-    std::int32_t window;
-    bool has_codes;
-    Kind later = kCoded;  // how pages that follow a cut are stored once they are full
-    bool holds_values = false;
-
-    const Format& coded() const { return formats[kCoded]; }
-    bool has_first_page() const { return has_codes && window == 0; }
-    bool raises(const Head& head) const { return head.is_raised && later == kLater; }
-    // How a cut stores a page.
-    Kind settled(const Head& head, std::size_t page) const {
-      if (has_first_page() && page == 0) return kFirst;
-      if (raises(head)) return holds_values ? kPlain : later;
-      if (page <= head.n_fine && head.n_fine > 0) return holds_values ? kHeldFine : kFine;
-      return holds_values ? kHeld : kCoded;
-    }
-    // How it is stored before.
-    Kind plain(std::size_t page) const {
-      if (has_first_page() && page == 0) return kFirst;
-      return has_codes ? kPlain : kCoded;
-    }
-    // Slots before the entry of this position, if it is a head's first.
-    std::int32_t skipped(std::int32_t position) const {
-      return window > 0 ? position % kPageEntries : formats[plain(0)].first_slot;
-    }
-  };
-  // The parts of a page that belong to one entry.
-  struct Slot {
-    std::byte* key;
-    std::byte* value;
-    std::uint16_t* offset;  // of its position from the page's origin
-  };
-
-  static std::size_t page_of(std::int32_t slot) { return static_cast<std::size_t>(slot / kPageEntries); }
-  // Pages that have n slots.
-  static std::size_t pages_for(std::int32_t n) { return page_of(n + kPageEntries - 1); }
-  Head& head(int layer, int kv_head);
-  const Head& head(int layer, int kv_head) const;
-  const Layout& layout(int layer) const { return layouts_[static_cast<std::size_t>(layer)]; }
-  static Slot slot(const Format& format, const PageRef& page, std::int32_t index);
-  static Slot slot_of(const Layout& layout, const Head& head, std::int32_t entry);
-
-  // A page's slot of its first entry.
-  static std::int32_t first_slot_of(const Head& head, std::size_t page) { return page == 0 ? head.n_skipped : 0; }
-  // The run of `n_entries` entries from a slot of a page on.
-  static kernels::EntryRun run_of(const Layout& layout, const Head& head, std::size_t page, std::int32_t first_slot,
-                                  std::int32_t n_entries);
-  // After the page, its kind or its positions have changed.
-  static void renew_run(const Layout& layout, Head& head, std::size_t page);
-  static std::int32_t position_of(const Head& head, std::int32_t entry);
-  // On a page that no fork shares; a page's entries one after the other from its first on. One
-  // that lies kOffsets or more behind its page's first takes [kPageEntries] numbers, `spare` if there is one.
-  static void set_position(const Layout& layout, Head& head, std::int32_t entry, std::int32_t position,
-                           std::shared_ptr<std::vector<std::int32_t>>* spare = nullptr);
-  // Runs what takes memory that can be done without; returns whether there was any.
-  template <typename Body>
-  static bool has_memory_for(const Body& body) {
-    try {
-      body();
-      return true;
-    } catch (const std::bad_alloc&) {
-    } catch (const Error& error) {
-      if (error.code() != ErrorCode::kOutOfMemory) throw;
-    }
-    return false;
+  std::size_t index(int layer, int kv_head) const { return table_.index(layer, kv_head); }
+  const HeadPages& head(int layer, int kv_head) const { return table_.head(layer, kv_head); }
+  IsShared is_shared() const {
+    return [this](PageId page) { return store_.is_shared(page); };
   }
-  PageRef acquire(const Layout& layout, Kind kind) { return pool_->acquire(layout.formats[kind].page_bytes()); }
-  void make_writable(const Layout& layout, Head& head, std::size_t page);
-  static bool has_coded_keys(const Layout& layout, const Head& head);
-  // Before keys of a head are coded, entries [first, last) of `source` being the first that are: where no code is there
-  // yet, the head gets the origin of its keys.
-  void find_origin(const Layout& layout, Head& head, const kernels::HeadEntries& source, std::int32_t first,
-                   std::int32_t last) const;
-  // Once a head may have no code left.
-  static void forget_origin(const Layout& layout, Head& head);
-  static KeyWriter key_writer(const Layout& layout, const Head& head) {
-    return KeyWriter(head.feedback.get(), head.origin ? head.origin->data() : nullptr, layout.key_dim);
-  }
-  // Copies an entry's key and value from one format's slot of the head to another's.
-  static void convert_entry(const Layout& layout, const Head& head, const Format& from, const Slot& source,
-                            const Format& to, const Slot& target, KeyWriter& keys);
-  // Copies keys and values of entry from[i] to entry i, one after the other. from ascends, so that none is written over
-  // before it is read.
-  static void move_forward(const Layout& layout, const Head& head, std::span<const std::int32_t> from, KeyWriter& keys);
-  // Moves a page's entries to one of another kind. Strong guarantee.
-  void recode(const Layout& layout, Head& head, std::size_t page, Kind kind);
-  // Adds n entries, of which the first has the position first_position, without contents: on pages as they come, as
-  // a cut stores them, or as they are stored that follow it. Strong guarantee.
-  enum class Stage { kPlain, kCut, kLater };
-  void grow(const Layout& layout, Head& head, std::int32_t n, std::int32_t first_position, Stage stage);
-  // The entries in ascending position.
-  static std::vector<std::int32_t> by_position(const Head& head);
-  // `indices` in the order in which they are stored.
-  static std::vector<std::int32_t> in_storage_order(std::span<const std::int32_t> indices,
-                                                    std::span<const std::int32_t> fine);
-  // Drops all entries but the first n.
-  static void shrink(const Layout& layout, Head& head, std::int32_t n);
-  void slide(const Layout& layout, Head& head);
-  // Codes the values of a page that holds them, where they lie if there is no memory for a smaller page.
-  void code_page(const Layout& layout, Head& head, std::size_t page);
-  void restore_head(const Layout& layout, Head& head, std::istream& in);
+  // Carries a plan out on the bytes and in the table. Strong guarantee.
+  //   source: what the plan was made of besides the head's own entries as they lie
+  void apply(int layer, int kv_head, HeadPlan plan, const kernels::HeadEntries& source);
+  // Makes the view of a head's page anew.
+  void renew_run(int layer, int kv_head, std::size_t page) noexcept;
+  // extend() where it makes and copies no page; returns whether it does not.
+  bool fill_last_page(int layer, int kv_head, std::int32_t n, std::int32_t first_position) noexcept;
+  // Where an entry is, on a page of one's own.
+  PageSlot writable_slot(int layer, int kv_head, std::int32_t entry);
+  // Once a head may have no quantised keys left.
+  void forget_origin(int layer, int kv_head) noexcept;
+  void slide_window(int layer, int kv_head) noexcept;
+  void quantise_full_pages(int layer, int kv_head);
+  // Quantises the refitted values of a page, where they lie if there is no memory for a smaller page.
+  void quantise_values(int layer, int kv_head, std::size_t page);
+  void clear(int layer, int kv_head) noexcept;
+  void restore_head(int layer, int kv_head, std::istream& in);
 
   CacheShape shape_;
-  std::vector<Layout> layouts_;  // [n_layer]
-  std::shared_ptr<PagePool> pool_;
-  std::vector<Head> heads_;  // of all layers, one layer after the other
+  PageTable table_;
+  PageStore store_;
+  // [heads of all layers][pages] what the table and the store say, as entries() shows it: kept in step with them, so
+  // that a decoding step makes nothing anew.
+  std::vector<std::vector<kernels::EntryRun>> runs_;
 };
 
 }  // namespace winnow

@@ -48,7 +48,7 @@ void read_bytes(std::istream& in, void* data, std::size_t bytes) {
   if (!in) fail("ends too early: the file is truncated or corrupt, save the session again");
 }
 
-std::shared_ptr<const std::vector<std::byte>> read_origin(std::istream& in, int key_dim) {
+PageStore::Origin read_origin(std::istream& in, int key_dim) {
   std::vector<std::byte> origin(row_bytes(EntryType::kF16, key_dim));
   read_bytes(in, origin.data(), origin.size());
   std::vector<float> numbers(static_cast<std::size_t>(key_dim));
@@ -63,34 +63,34 @@ std::shared_ptr<const std::vector<std::byte>> read_origin(std::istream& in, int 
 
 void RaggedCache::write(std::ostream& out, int layer) const {
   const bool has_heads = shape_.layer(layer).n_kv_head > 0;
-  const Format& settled = layout(layer).coded();
-  const LayerNumbers numbers = numbers_of(shape_.layer(layer), has_heads ? settled.key_type : shape_.key_type,
-                                          has_heads ? settled.value_type : shape_.value_type);
+  const LayerFormat& format = table_.layer(layer);
+  const PageFormat& quantised = format.of(PageKind::kQuantised);
+  const LayerNumbers numbers = numbers_of(shape_.layer(layer), has_heads ? quantised.key_type : shape_.key_type,
+                                          has_heads ? quantised.value_type : shape_.value_type);
   write_bytes(out, numbers.data(), sizeof(numbers));
   for (int kv_head = 0; kv_head < shape_.layer(layer).n_kv_head; ++kv_head) {
-    const Head& h = head(layer, kv_head);
+    const HeadPages& h = head(layer, kv_head);
     write_bytes(out, &h.n_entries, sizeof(h.n_entries));
-    if (h.origin) {
+    if (const PageStore::Origin& origin = store_.origin(index(layer, kv_head))) {
       const std::int32_t of_origin[] = {0, kStoredOrigin};
       write_bytes(out, of_origin, sizeof(of_origin));
-      write_bytes(out, h.origin->data(), h.origin->size());
+      write_bytes(out, origin->data(), origin->size());
     }
     for (std::size_t page = 0; page < h.pages.size(); ++page) {
-      const kernels::EntryRun& run = h.runs[page];
-      const Kind kind = h.kinds[page];
-      const Format& format = layout(layer).formats[kind];
+      const kernels::EntryRun& run = runs_[index(layer, kv_head)][page];
+      const PageKind kind = h.pages[page].kind;
       const auto n = static_cast<std::size_t>(run.n_entries);
-      const Stored stored = kind == kPlain   ? kStoredPlain
-                            : kind == kFine  ? kStoredFine
-                            : kind == kLater ? kStoredLater
-                                             : kStoredCut;
+      const Stored stored = kind == PageKind::kFloat      ? kStoredPlain
+                            : kind == PageKind::kHigh     ? kStoredFine
+                            : kind == PageKind::kAfterCut ? kStoredLater
+                                                          : kStoredCut;
       const std::int32_t of_page[] = {run.n_entries, stored};
       write_bytes(out, of_page, sizeof(of_page));
       std::int32_t positions[kPageEntries];
       for (std::int32_t i = 0; i < run.n_entries; ++i) positions[i] = run.positions[i];
       write_bytes(out, positions, n * sizeof(std::int32_t));
-      write_bytes(out, run.keys, n * format.key_bytes);
-      write_bytes(out, run.values, n * format.value_bytes);
+      write_bytes(out, run.keys, n * format.of(kind).key_bytes);
+      write_bytes(out, run.values, n * format.of(kind).value_bytes);
     }
   }
   if (!out) throw Error(ErrorCode::kIo, "the session could not be written: check the free space of the disk");
@@ -108,18 +108,14 @@ void RaggedCache::restore(std::istream& in, int layer) {
     const bool is_old_window =
         shape_.holds_later(layer) && found == numbers_of(sizes, shape_.key_type, shape_.value_type);
     if (is_old_window) {
-      Format& coded = layouts_[static_cast<std::size_t>(layer)].formats[kCoded];
-      coded.key_type = shape_.key_type;
-      coded.value_type = shape_.value_type;
-      coded.key_bytes = row_bytes(coded.key_type, sizes.key_dim);
-      coded.value_bytes = row_bytes(coded.value_type, sizes.value_dim);
+      table_.set_window_types(layer, shape_.key_type, shape_.value_type);
     } else if (found != expected) {
       fail("has in layer " + std::to_string(layer) + " " + describe(found) + ", but this session has " +
            describe(expected) + ": load it with the model and the cache types that it was saved with");
     }
     for (int h = 0; h < shape_.layer(layer).n_kv_head; ++h) {
-      head(layer, h) = Head();
-      restore_head(layout(layer), head(layer, h), in);
+      clear(layer, h);
+      restore_head(layer, h, in);
     }
   } catch (...) {
     clear();
@@ -127,7 +123,9 @@ void RaggedCache::restore(std::istream& in, int layer) {
   }
 }
 
-void RaggedCache::restore_head(const Layout& layout, Head& h, std::istream& in) {
+void RaggedCache::restore_head(int layer, int kv_head, std::istream& in) {
+  const LayerFormat& format = table_.layer(layer);
+  const HeadPages& h = head(layer, kv_head);
   std::int32_t count = 0;
   read_bytes(in, &count, sizeof(count));
   if (count < 0) fail("has a head of " + std::to_string(count) + " entries: the file is corrupt");
@@ -138,20 +136,21 @@ void RaggedCache::restore_head(const Layout& layout, Head& h, std::istream& in) 
     std::int32_t numbers[2];
     read_bytes(in, numbers, sizeof(numbers));
     const std::int32_t n = numbers[0];
-    if (n == 0 && numbers[1] == kStoredOrigin && h.n_entries == 0 && !h.origin &&
-        kernels::is_coded(layout.coded().key_type)) {
-      h.origin = read_origin(in, layout.key_dim);
+    if (n == 0 && numbers[1] == kStoredOrigin && h.n_entries == 0 && !h.has_origin &&
+        format.has_quantised_keys(PageKind::kQuantised)) {
+      store_.set_origin(index(layer, kv_head), read_origin(in, format.key_dim));
+      table_.set_origin(layer, kv_head, true);
       continue;
     }
     const bool is_plain = numbers[1] == kStoredPlain, is_fine = numbers[1] == kStoredFine;
     const bool is_later = numbers[1] == kStoredLater;
     const std::size_t page = h.pages.size();
     if (n < 1 || n > std::min(kPageEntries, count - h.n_entries) || numbers[1] < kStoredCut ||
-        numbers[1] > kStoredLater || (is_later && (layout.later != kLater || page == 0))) {
+        numbers[1] > kStoredLater || (is_later && (format.after_cut != PageKind::kAfterCut || page == 0))) {
       fail("has a page that cannot be: the file is corrupt, save the session again");
     }
     // Those in more bits are full and follow the first page.
-    if (is_fine && (!shape_.fine || !layout.has_first_page() || n != kPageEntries || page != h.n_fine + 1)) {
+    if (is_fine && (!shape_.fine || !format.has_sink_page() || n != kPageEntries || page != h.n_high_pages + 1)) {
       fail("has a page that cannot be: the file is corrupt, save the session again");
     }
     std::int32_t positions[kPageEntries];
@@ -165,25 +164,30 @@ void RaggedCache::restore_head(const Layout& layout, Head& h, std::istream& in) 
       last = positions[i];
     }
     if (page == 0) last_fine = last_position;
-    const std::int32_t first_slot = h.n_entries == 0 ? layout.skipped(positions[0]) : 0;
+    const std::int32_t first_slot = h.n_entries == 0 ? format.skipped(positions[0]) : 0;
     const bool is_last = h.n_entries + n == count;
     if (first_slot + n > kPageEntries || (!is_last && first_slot + n != kPageEntries) ||
-        (is_plain && layout.plain(page) != kPlain)) {
+        (is_plain && format.incoming(page) != PageKind::kFloat)) {
       fail("has a page that cannot be: the file is corrupt, save the session again");
     }
     const std::int32_t first = h.n_entries;
-    if (is_fine) ++h.n_fine;
-    grow(layout, h, n, positions[0], is_plain ? Stage::kPlain : is_later ? Stage::kLater : Stage::kCut);
-    const Slot target = slot_of(layout, h, first);
-    for (std::int32_t i = 0; i < n; ++i) set_position(layout, h, first + i, positions[i]);
-    const Format& format = layout.formats[h.kinds[page]];
-    read_bytes(in, target.key, static_cast<std::size_t>(n) * format.key_bytes);
-    read_bytes(in, target.value, static_cast<std::size_t>(n) * format.value_bytes);
+    const kernels::HeadEntries own = entries(layer, kv_head);
+    const AppendedAs as = is_plain ? AppendedAs::kIncoming : is_later ? AppendedAs::kAfterCut : AppendedAs::kCut;
+    apply(layer, kv_head,
+          table_.plan_append(layer, kv_head, {positions, positions + n}, as, h.n_high_pages + (is_fine ? 1 : 0), own,
+                             is_shared()),
+          own);
+    const PageSlot target = writable_slot(layer, kv_head, first);
+    const PageFormat& stored = format.of(h.pages[page].kind);
+    read_bytes(in, target.key, static_cast<std::size_t>(n) * stored.key_bytes);
+    read_bytes(in, target.value, static_cast<std::size_t>(n) * stored.value_bytes);
   }
-  if (h.n_fine == 0) return;
+  if (h.n_high_pages == 0) return;
   std::int32_t last = -1;
-  for (const std::int32_t entry : by_position(h)) {
-    const std::int32_t position = position_of(h, entry);
+  for (const std::int32_t entry : PageTable::by_position(h, entries(layer, kv_head))) {
+    const std::size_t page = h.page_of_entry(entry);
+    const std::int32_t position =
+        runs_[index(layer, kv_head)][page].positions[h.slot_of_entry(entry) - h.first_slot(page)];
     if (position <= last) fail("has a position twice: the file is corrupt, save the session again");
     last = position;
   }

@@ -138,6 +138,21 @@ TEST_P(FailingAllocations, AppendFrom) {
       empty, [&](RaggedCache& cache) { cache.append_from(0, 0, source.entries(0, 0), kept, fine_of(kept)); });
 }
 
+// Keys that another head stored less its origin take room on their way to this one's.
+TEST_P(FailingAllocations, AppendFromAnotherHead) {
+  const RaggedCache source = [&] {
+    std::mt19937 random(7);
+    RaggedCache stored(GetParam().shape, PagePool::create(0));
+    fill(stored, GetParam(), random);
+    stored.settle();
+    return stored;
+  }();
+  const auto empty = [&] { return RaggedCache(GetParam().shape, PagePool::create(0)); };
+  const std::vector<std::int32_t> kept = every(2, kEntries);
+  expect_all_or_nothing(
+      empty, [&](RaggedCache& cache) { cache.append_from(0, 0, source.entries(0, 0), kept, fine_of(kept)); });
+}
+
 TEST_P(FailingAllocations, Settle) {
   if (!GetParam().shape.has_codes()) GTEST_SKIP() << "nothing is coded";
   expect_all_or_nothing(made(), [](RaggedCache& cache) { cache.settle(); });

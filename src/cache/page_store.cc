@@ -1,0 +1,256 @@
+#include "cache/page_store.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "cache/spare_memory.h"
+#include "kernels/entries/rows.h"
+
+namespace winnow {
+
+void PageStore::retain(const HeadPages& table) noexcept {
+  for (const TablePage& page : table.pages) pool_->retain(page.id);
+}
+
+PageSlot PageStore::slot(const PageFormat& format, PageId page, std::int32_t index) const {
+  std::byte* keys = pool_->data(page);
+  const auto i = static_cast<std::size_t>(index - format.first_slot);
+  std::byte* values = keys + format.n_slots() * format.key_bytes;
+  std::byte* offsets = values + format.n_slots() * format.value_bytes;
+  return {.key = keys + i * format.key_bytes,
+          .value = values + i * format.value_bytes,
+          .offset = static_cast<std::uint16_t*>(static_cast<void*>(offsets)) + i};
+}
+
+kernels::EntryRun PageStore::run(const LayerFormat& layer, std::size_t head, const TablePage& page,
+                                 std::int32_t first_slot, std::int32_t n) const {
+  const PageFormat& format = layer.of(page.kind);
+  const PageSlot first = slot(format, page.id, first_slot);
+  const Origin& origin = heads_[head].origin;
+  return {.keys = first.key,
+          .values = first.value,
+          .positions = page.positions.far ? kernels::EntryPositions(page.positions.far->data() + first_slot)
+                                          : kernels::EntryPositions(page.positions.origin, first.offset),
+          .n_entries = n,
+          .key_type = format.key_type,
+          .value_type = format.value_type,
+          .origin = origin && kernels::is_coded(format.key_type) ? origin->data() : nullptr};
+}
+
+void PageStore::quantise_values_in_place(const LayerFormat& layer, const TablePage& page, PageKind kind,
+                                         std::int32_t n) noexcept {
+  // Every part begins where it did or lower, so in ascending order each is read before it is written over.
+  const PageFormat &from = layer.of(page.kind), &to = layer.of(kind);
+  std::byte value[kernels::kMaxHeadDim * sizeof(float)];
+  for (std::int32_t i = 0; i < n; ++i) {
+    kernels::convert_row(from.value_type, to.value_type, slot(from, page.id, i).value, value, layer.value_dim);
+    std::memcpy(slot(to, page.id, i).value, value, to.value_bytes);
+  }
+  std::memmove(slot(to, page.id, 0).offset, slot(from, page.id, 0).offset,
+               static_cast<std::size_t>(n) * kernels::kPositionBytes);
+}
+
+PageStore::Transaction::Transaction(PageStore& store, const LayerFormat& format, std::size_t head,
+                                    const HeadPages& table, HeadPlan& plan, const kernels::HeadEntries& source)
+    : store_(store), format_(format), head_(head), table_(table), plan_(plan), source_(source) {
+  acquire_fresh_pages();
+  origin_ = store.heads_[head].origin;
+  if (!plan.origin_from.is_empty()) {
+    auto origin = std::make_shared<std::vector<std::byte>>(row_bytes(EntryType::kF16, format.key_dim));
+    kernels::store_mean_key(source, format.key_dim, plan.origin_from.first, plan.origin_from.last, origin->data());
+    origin_ = std::move(origin);
+  }
+  bool is_outside = false, converts_keys = false;
+  std::size_t n_row_bytes = 0;
+  for (const EntryMove& move : plan.moves) {
+    is_outside |= move.from_page == EntryMove::kOutside;
+    converts_keys |= format.of(move.from_kind).key_type != format.of(move.to_kind).key_type;
+    n_row_bytes += move.n * format.of(move.from_kind).row_bytes();
+  }
+  if (plan.order == HeadPlan::Order::kReadFirst) rows_.resize(n_row_bytes);
+  if (is_outside || converts_keys) {
+    keys_.emplace(store.heads_[head].feedback.get(), origin_ ? origin_->data() : nullptr, format.key_dim);
+  }
+  if (!is_outside) return;
+  keys_->reserve_for(source);
+  source_ends_.reserve(source.runs.size());
+  for (const kernels::EntryRun& run : source.runs) {
+    source_ends_.push_back((source_ends_.empty() ? 0 : source_ends_.back()) + run.n_entries);
+  }
+}
+
+// Those that are added come first: where they fail, the pool has not been asked for copies of those that are there.
+void PageStore::Transaction::acquire_fresh_pages() {
+  for (const bool is_added : {true, false}) {
+    for (std::size_t i = 0; i < plan_.changes.size(); ++i) {
+      const PageChange& change = plan_.changes[i];
+      if (change.memory != PageChange::Memory::kFresh) continue;
+      if ((change.page >= table_.pages.size()) != is_added) continue;
+      fresh_.resize(plan_.changes.size());
+      fresh_[i] = store_.pool_->acquire(format_.of(change.kind).page_bytes());
+    }
+  }
+}
+
+void PageStore::Transaction::carry_out() noexcept {
+  if (plan_.order == HeadPlan::Order::kReadFirst) {
+    read_sources();
+    release_rest();
+    take_pages(/*releases_old=*/true);
+    write_targets();
+  } else {
+    take_pages(/*releases_old=*/false);
+    move();
+    for (const PageChange& change : plan_.changes) {
+      if (change.page < std::min(table_.pages.size(), plan_.n_pages) && change.id != table_.pages[change.page].id) {
+        store_.release(table_.pages[change.page]);
+      }
+    }
+    release_rest();
+  }
+  place();
+  if (keys_) keys_->flush();
+  store_.heads_[head_].origin = plan_.has_origin ? std::move(origin_) : nullptr;
+}
+
+void PageStore::Transaction::take_pages(bool releases_old) noexcept {
+  for (std::size_t i = 0; i < plan_.changes.size(); ++i) {
+    PageChange& change = plan_.changes[i];
+    const TablePage* old = change.page < table_.pages.size() ? &table_.pages[change.page] : nullptr;
+    if (change.memory == PageChange::Memory::kFresh) {
+      change.id = fresh_[i].detach();
+    } else {
+      change.id = old->id;
+      if (change.memory == PageChange::Memory::kFreshIfThere) {
+        has_memory_for([&] { change.id = store_.pool_->acquire(format_.of(change.kind).page_bytes()).detach(); });
+      }
+    }
+    if (releases_old && old != nullptr && change.id != old->id) store_.release(*old);
+  }
+}
+
+void PageStore::Transaction::release_rest() noexcept {
+  for (std::size_t page = plan_.n_pages; page < table_.pages.size(); ++page) store_.release(table_.pages[page]);
+}
+
+const std::byte* PageStore::Transaction::origin_of(EntryType key_type) const {
+  return origin_ && kernels::is_coded(key_type) ? origin_->data() : nullptr;
+}
+
+PageStore::Transaction::Rows PageStore::Transaction::rows_at(const PageFormat& format, const std::byte* key,
+                                                             const std::byte* value) const {
+  return {.key_type = format.key_type,
+          .value_type = format.value_type,
+          .key_bytes = format.key_bytes,
+          .value_bytes = format.value_bytes,
+          .key_origin = origin_of(format.key_type),
+          .key = key,
+          .value = value};
+}
+
+// Neighbours are in the same run as a rule.
+PageStore::Transaction::Rows PageStore::Transaction::outside_rows(std::int32_t index) {
+  const auto begin = [&] { return source_run_ == 0 ? 0 : source_ends_[source_run_ - 1]; };
+  if (index >= source_ends_[source_run_] || index < begin()) {
+    source_run_ = static_cast<std::size_t>(std::upper_bound(source_ends_.begin(), source_ends_.end(), index) -
+                                           source_ends_.begin());
+  }
+  const kernels::EntryRun& run = source_.runs[source_run_];
+  const auto i = static_cast<std::size_t>(index - begin());
+  const std::size_t key_bytes = row_bytes(run.key_type, format_.key_dim);
+  const std::size_t value_bytes = row_bytes(run.value_type, format_.value_dim);
+  return {.key_type = run.key_type,
+          .value_type = run.value_type,
+          .key_bytes = key_bytes,
+          .value_bytes = value_bytes,
+          .key_origin = run.origin,
+          .key = run.keys + i * key_bytes,
+          .value = run.values + i * value_bytes};
+}
+
+void PageStore::Transaction::write(const Rows& from, const PageFormat& to, const PageSlot& target) noexcept {
+  // What is only moved, most of a cascade's entries, goes by sizes: a conversion works out a row's anew.
+  if (from.key_type == to.key_type && from.key_origin == origin_of(to.key_type)) {
+    std::memcpy(target.key, from.key, from.key_bytes);
+  } else {
+    keys_->write(from.key_type, from.key_origin, to.key_type, from.key, target.key);
+  }
+  if (from.value_type == to.value_type) {
+    std::memcpy(target.value, from.value, from.value_bytes);
+  } else {
+    kernels::convert_row(from.value_type, to.value_type, from.value, target.value, format_.value_dim);
+  }
+}
+
+void PageStore::Transaction::move() noexcept {
+  auto change = plan_.changes.begin();
+  for (const EntryMove& move : plan_.moves) {
+    while (change->page != static_cast<std::size_t>(move.to_page)) ++change;
+    const PageFormat& to = format_.of(move.to_kind);
+    if (move.from_page == EntryMove::kOutside) {
+      for (std::int32_t i = 0; i < move.n; ++i) {
+        write(outside_rows(move.from_slot + i), to, store_.slot(to, change->id, move.to_slot + i));
+      }
+      continue;
+    }
+    const PageFormat& from = format_.of(move.from_kind);
+    const PageId from_page = table_.pages[static_cast<std::size_t>(move.from_page)].id;
+    const PageSlot source = store_.slot(from, from_page, move.from_slot);
+    const PageSlot target = store_.slot(to, change->id, move.to_slot);
+    const auto n = static_cast<std::size_t>(move.n);
+    if (move.from_kind == move.to_kind) {
+      std::memmove(target.key, source.key, n * to.key_bytes);
+      std::memmove(target.value, source.value, n * to.value_bytes);
+    } else {
+      for (std::size_t i = 0; i < n; ++i) {
+        write(rows_at(from, source.key + i * from.key_bytes, source.value + i * from.value_bytes), to,
+              {target.key + i * to.key_bytes, target.value + i * to.value_bytes, nullptr});
+      }
+    }
+    std::memmove(target.offset, source.offset, n * kernels::kPositionBytes);
+  }
+}
+
+void PageStore::Transaction::read_sources() noexcept {
+  std::byte* next = rows_.data();
+  for (const EntryMove& move : plan_.moves) {
+    const PageFormat& from = format_.of(move.from_kind);
+    const PageSlot source =
+        store_.slot(from, table_.pages[static_cast<std::size_t>(move.from_page)].id, move.from_slot);
+    const auto n = static_cast<std::size_t>(move.n);
+    std::memcpy(next, source.key, n * from.key_bytes);
+    std::memcpy(next + n * from.key_bytes, source.value, n * from.value_bytes);
+    next += n * from.row_bytes();
+  }
+}
+
+void PageStore::Transaction::write_targets() noexcept {
+  const std::byte* next = rows_.data();
+  auto change = plan_.changes.begin();
+  for (const EntryMove& move : plan_.moves) {
+    while (change->page != static_cast<std::size_t>(move.to_page)) ++change;
+    const PageFormat &from = format_.of(move.from_kind), &to = format_.of(move.to_kind);
+    const auto n = static_cast<std::size_t>(move.n);
+    const std::byte* values = next + n * from.key_bytes;
+    for (std::size_t i = 0; i < n; ++i) {
+      write(rows_at(from, next + i * from.key_bytes, values + i * from.value_bytes), to,
+            store_.slot(to, change->id, move.to_slot + static_cast<std::int32_t>(i)));
+    }
+    next += n * from.row_bytes();
+  }
+}
+
+void PageStore::Transaction::place() noexcept {
+  const std::int32_t* position = plan_.positions.data();
+  for (const PageChange& change : plan_.changes) {
+    if (change.n_placed == 0) continue;
+    std::uint16_t* offsets = store_.slot(format_.of(change.kind), change.id, change.first_placed).offset;
+    for (std::int32_t i = 0; i < change.n_placed; ++i) {
+      const std::int32_t offset = *position++ - change.positions.origin;
+      if (offset < kOffsets) offsets[i] = static_cast<std::uint16_t>(offset);
+    }
+  }
+}
+
+}  // namespace winnow

@@ -1,0 +1,122 @@
+// The pages of one sequence as bytes: rows of keys and values, and offsets of positions, by the ids that a page table
+// holds. Carries out what a PageTable plans and quantises on the way. Knows no order among pages but what it is told.
+//
+// Not thread-safe, but different threads may carry out plans of different heads.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "cache/head_plan.h"
+#include "cache/key_writer.h"
+#include "cache/page_format.h"
+#include "cache/page_id.h"
+#include "cache/page_pool.h"
+#include "cache/page_table.h"
+#include "kernels/entries/code_feedback.h"
+#include "winnow/entries.h"
+
+namespace winnow {
+
+// The parts of a page that belong to one entry.
+struct PageSlot {
+  std::byte* key;
+  std::byte* value;
+  std::uint16_t* offset;  // of its position from the page's origin
+};
+
+class PageStore {
+ public:
+  PageStore(std::shared_ptr<PagePool> pool, std::size_t n_heads) : pool_(std::move(pool)), heads_(n_heads) {}
+
+  const std::shared_ptr<PagePool>& pool() const { return pool_; }
+  bool is_shared(PageId page) const { return pool_->is_shared(page); }
+  void retain(const HeadPages& table) noexcept;
+  void release(const TablePage& page) noexcept { pool_->release(page.id); }
+
+  PageSlot slot(const PageFormat& format, PageId page, std::int32_t index) const;
+  // n entries of a page from a slot on. head: number among those of all layers
+  kernels::EntryRun run(const LayerFormat& format, std::size_t head, const TablePage& page, std::int32_t first_slot,
+                        std::int32_t n) const;
+
+  // What a head's quantised keys are stored less, [key_dim] float16; null: nothing. Shared with forks.
+  using Origin = std::shared_ptr<const std::vector<std::byte>>;
+  const Origin& origin(std::size_t head) const { return heads_[head].origin; }
+  void set_origin(std::size_t head, Origin origin) noexcept { heads_[head].origin = std::move(origin); }
+
+  // How keys of a head are quantised from here on; null: number by number.
+  void set_feedback(std::size_t head, std::shared_ptr<const kernels::CodeFeedback> feedback) noexcept {
+    heads_[head].feedback = std::move(feedback);
+  }
+
+  // Forgets a head's origin and feedback.
+  void clear(std::size_t head) noexcept { heads_[head] = Head(); }
+
+  // Quantises values where they lie, on a page that is the head's own: what needs no memory.
+  void quantise_values_in_place(const LayerFormat& format, const TablePage& page, PageKind to, std::int32_t n) noexcept;
+
+  class Transaction;
+
+ private:
+  struct Head {
+    Origin origin = {};
+    std::shared_ptr<const kernels::CodeFeedback> feedback = {};
+  };
+
+  std::shared_ptr<PagePool> pool_;
+  std::vector<Head> heads_;  // of all layers
+};
+
+// The carrying out of one plan.
+class PageStore::Transaction {
+ public:
+  // Takes everything that the plan needs: pages, and room for rows on their way. Throws Error(kOutOfMemory) and
+  // std::bad_alloc, and nothing has changed. `table` and `plan` outlive the transaction.
+  //   source: entries from outside, or those that the head's origin is the mean of
+  Transaction(PageStore& store, const LayerFormat& format, std::size_t head, const HeadPages& table, HeadPlan& plan,
+              const kernels::HeadEntries& source);
+
+  // Moves the bytes, ends the references to pages that go and gives the plan the ids of those that came. The table is
+  // to commit the plan at once.
+  void carry_out() noexcept;
+
+ private:
+  // An entry's rows, wherever they are.
+  struct Rows {
+    EntryType key_type, value_type;
+    std::size_t key_bytes, value_bytes;
+    const std::byte* key_origin;
+    const std::byte* key;
+    const std::byte* value;
+  };
+
+  const std::byte* origin_of(EntryType key_type) const;
+  Rows rows_at(const PageFormat& format, const std::byte* key, const std::byte* value) const;
+  Rows outside_rows(std::int32_t index);
+  void acquire_fresh_pages();
+  void take_pages(bool releases_old) noexcept;
+  void release_rest() noexcept;
+  void move() noexcept;
+  void read_sources() noexcept;
+  void write_targets() noexcept;
+  void write(const Rows& from, const PageFormat& to, const PageSlot& target) noexcept;
+  void place() noexcept;
+
+  PageStore& store_;
+  const LayerFormat& format_;
+  std::size_t head_;
+  const HeadPages& table_;
+  HeadPlan& plan_;
+  kernels::HeadEntries source_;
+  std::vector<std::int32_t> source_ends_;  // of the source's runs
+  std::size_t source_run_ = 0;
+  std::vector<PageRef> fresh_;   // [changes], empty where there are none
+  std::vector<std::byte> rows_;  // copies of all that moves
+  Origin origin_;
+  std::optional<KeyWriter> keys_;  // where keys are converted
+};
+
+}  // namespace winnow
