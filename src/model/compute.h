@@ -1,4 +1,4 @@
-// ggml's threads and compute buffers: runs graphs and plain loops on the same thread team.
+// ggml's threads and compute buffers, on which graphs and plain loops run with the same thread team.
 #pragma once
 
 #include <array>
@@ -18,7 +18,7 @@ struct ggml_tensor;
 
 namespace winnow {
 
-// A graph with the memory of its nodes; can be run any number of times. Not thread-safe.
+// A graph with the memory of its nodes. It can be run any number of times. Not thread-safe.
 class Graph {
  public:
   explicit Graph(std::size_t max_nodes);
@@ -26,16 +26,16 @@ class Graph {
   Graph(const Graph&) = delete;
   Graph& operator=(const Graph&) = delete;
 
-  // Forgets all nodes; memory is kept for the next build.
+  // Forgets all nodes; their memory is kept for the next build.
   void reset();
   ggml_context* context() const { return context_.get(); }
-  // A leaf whose data is the caller's, [ne0, ne1] of a ggml_type.
+  // Returns a leaf whose data is the caller's, [ne0, ne1] of a ggml_type.
   ggml_tensor* external(int type, std::int64_t ne0, std::int64_t ne1, void* data);
-  // Adds the node and what it depends on.
+  // Adds a node and all nodes on which it depends.
   void expand(ggml_tensor* node);
   // Gives every node its memory. Throws Error(kOutOfMemory).
   void allocate();
-  // What the graph has taken, externals not counted.
+  // Returns the bytes that the graph has taken, external leaves not counted.
   std::size_t bytes() const;
 
  private:
@@ -55,13 +55,13 @@ class Graph {
   ggml_cgraph* graph_ = nullptr;
   std::unique_ptr<ggml_gallocr, AllocatorDeleter> allocator_;
   alignas(64) std::array<std::byte, 64> anchor_{};
-  std::unique_ptr<ggml_backend_buffer, BufferDeleter> borrowed_;  // "somebody else's memory"
+  std::unique_ptr<ggml_backend_buffer, BufferDeleter> borrowed_;  // marks external leaves' memory as not ggml's
 };
 
-// The machine's physical cores that this process may use, at least 1.
+// Returns the number of the machine's physical cores that this process may use, at least 1.
 int default_thread_count();
 
-// Not thread-safe: one computation at a time.
+// The thread team. Not thread-safe: it runs one computation at a time.
 class Compute {
  public:
   explicit Compute(int n_threads);
@@ -69,22 +69,23 @@ class Compute {
   Compute(const Compute&) = delete;
   Compute& operator=(const Compute&) = delete;
 
-  // Most threads that run a graph. On a machine with other work it is fewer (active_threads.h), so a custom node that
-  // has a plan for n_threads() parts may get any smaller number nth of threads: thread ith takes parts ith, ith + nth,
-  // ...
+  // Returns the most threads that run a graph. On a machine with other work fewer do (active_threads.h). A custom node
+  // that has a plan for n_threads() parts may thus get any smaller number nth of threads: thread ith then takes parts
+  // ith, ith + nth, ...
   int n_threads() const { return n_threads_; }
 
-  // Runs the graph. An exception that a custom node let out (guard) is rethrown.
+  // Runs the graph. Rethrows the first exception of a custom node (guard).
   void run(Graph& graph);
 
-  // body(i) for every i in [0, n_items) on the threads, handed out one by one.
+  // Runs body(i) for every i in [0, n_items) on the threads, handed out one by one.
   void parallel_for(int n_items, const std::function<void(int)>& body);
 
-  // What products have read of experts' matrices: bytes of weights, as often as they were read.
+  // Returns the bytes of experts' weights that products have read, each as often as it was read.
   std::uint64_t expert_bytes_read() const { return expert_bytes_read_; }
-  void count_expert_bytes(std::uint64_t n) { expert_bytes_read_ += n; }  // from any thread
+  void count_expert_bytes(std::uint64_t n) { expert_bytes_read_ += n; }  // may be called from any thread
 
-  // For custom nodes: exceptions must not cross ggml's threads. Keeps the first one of body() for run() to throw.
+  // Calls body() in a custom node, whose exceptions must not cross ggml's threads: the first one is kept for run() to
+  // throw.
   void guard(auto&& body) noexcept {
     try {
       body();

@@ -1,4 +1,4 @@
-// Tensors that are not in a model's file as such: parts of those that are, and copies in another order.
+// Tensors that a model's file does not have as such: slices of its tensors, and copies in another order.
 #pragma once
 
 #include <cstdint>
@@ -11,18 +11,18 @@ struct ggml_tensor;
 
 namespace winnow {
 
-// Slices of fused tensors, as tensors of their own.
+// Slices of fused tensors, each a tensor of its own that points into the file's.
 class Views {
  public:
   explicit Views(int n_layer);
 
-  // Outputs first, ..., first + n - 1 of a matrix [n_in, n_out], or of every one of experts' matrices; of a bias
-  // [n_out] its numbers. Null for null.
+  // Returns outputs first, ..., first + n - 1 of a matrix [n_in, n_out], of every one of experts' matrices, or of a
+  // bias [n_out]. Returns null for null.
   ggml_tensor* slice(ggml_tensor* whole, std::int64_t first, std::int64_t n);
-  // Numbers first, ..., first + n - 1 of every row. Throws Error(kUnsupported) where they begin or end within a block
-  // of the type.
+  // Returns numbers first, ..., first + n - 1 of every row. Throws Error(kUnsupported) if they begin or end within a
+  // block of the type.
   ggml_tensor* columns(ggml_tensor* whole, std::int64_t first, std::int64_t n);
-  // [n_in, n_out, n] as one matrix [n_in, n_out * n].
+  // Returns [n_in, n_out, n] as one matrix [n_in, n_out * n].
   ggml_tensor* rows(ggml_tensor* whole);
 
   std::shared_ptr<ggml_context> context() const { return context_; }
@@ -31,11 +31,11 @@ class Views {
   std::shared_ptr<ggml_context> context_;
 };
 
-// Matrices in another order than the file's, in memory of their own.
+// Copies of matrices in another order than the file's, in memory of their own.
 class Copies {
  public:
-  // Heads' matrices [n, n_in, n_head] -> [n_in, n * n_head], so that a row makes an output. Quantised numbers become
-  // f16.
+  // Returns heads' matrices [n, n_in, n_head] as [n_in, n * n_head], so that a row makes an output. Quantised numbers
+  // become f16.
   ggml_tensor* transposed(const ggml_tensor* heads);
 
   std::vector<std::shared_ptr<ggml_context>> all() && { return std::move(all_); }

@@ -1,6 +1,6 @@
-// Products of a mixture of experts: every row goes through the few experts that its router has chosen. The pairs of row
-// and expert (slots) are put in order of the experts first, so that an expert's weights are read once for all of its
-// rows, and not at all where it has none.
+// Products of a mixture of experts: every row goes through the few experts to which it is routed. The pairs of row and
+// expert (slots) are sorted by expert first, so that an expert's weights are read once for all of its rows, and not at
+// all if it has none.
 #pragma once
 
 #include <cstdint>
@@ -12,30 +12,32 @@ namespace winnow {
 
 class Compute;
 
-// Slots in order of the experts, i32; an expert's rows keep their order.
+// The slots in order of the experts, i32. An expert's rows keep their order.
 struct ExpertSlots {
-  ggml_tensor* first_slot = nullptr;  // [n_expert + 1], of each expert
-  ggml_tensor* row_of = nullptr;      // [n_slots]
+  ggml_tensor* first_slot = nullptr;  // [n_expert + 1] first slot of each expert
+  ggml_tensor* row_of = nullptr;      // [n_slots] row of each slot
 };
 
+// The products of some rows with their experts, as nodes of a graph. Tensors that it is given must outlive the graph.
 class ExpertProducts {
  public:
-  // chosen [n_used, n_rows], i32: the experts of every row, each below n_expert. All must outlive the graph.
+  // Takes the experts of every row, chosen [n_used, n_rows], i32, each below n_expert.
   ExpertProducts(ggml_context* context, ggml_tensor* chosen, std::int64_t n_expert, Compute& compute);
-  // Of slots that stand in order already.
+  // Takes slots that are sorted already.
   ExpertProducts(ggml_context* context, const ExpertSlots& slots, Compute& compute);
 
-  // x [n, n_rows] float32 -> [n, n_slots], in order of the experts.
+  // Returns the slots' rows [n, n_slots] of x [n, n_rows], float32, in order of the experts.
   ggml_tensor* gather(ggml_tensor* x);
-  // x [n_in, n_slots] in that order, weights [n_in, n_out, n_expert] of any type of ggml, biases [n_out, n_expert] or
-  // null
-  // -> [n_out, n_slots]. Beside quantised weights x is rounded to 8 bits by blocks, whatever a prompt's other weights
-  // are converted to. A slot's result is the same bits alone and in any batch.
+  // Returns the products [n_out, n_slots] of x [n_in, n_slots], in order of the experts, with weights
+  // [n_in, n_out, n_expert] of any type of ggml, plus biases [n_out, n_expert] unless null. With quantised weights x is
+  // rounded to 8 bits by blocks, whatever a prompt's other weights are converted to. A slot's result has the same bits
+  // alone and in any batch.
   ggml_tensor* product(ggml_tensor* weights, ggml_tensor* biases, ggml_tensor* x);
-  // y [n, n_slots] in that order, shares [n_used, n_rows] -> [n, n_rows]: the sum over a row's experts, in the order in
-  // which it has chosen them.
+  // Returns [n, n_rows]: for every row the sum of y [n, n_slots] over its experts, times the routing weights `shares`
+  // [n_used, n_rows], in the order in which the experts were chosen.
   ggml_tensor* weighted_sum(ggml_tensor* y, ggml_tensor* shares);
-  // sums [n, ...] += shares [n_slots] times y [n, n_slots] at the slots' rows, in order of the slots.
+  // Adds y [n, n_slots] times the routing weights `shares` [n_slots] to sums [n, ...] at the slots' rows, in order of
+  // the slots, and returns the sums.
   ggml_tensor* add_weighted(ggml_tensor* sums, ggml_tensor* y, ggml_tensor* shares);
 
  private:
@@ -45,7 +47,7 @@ class ExpertProducts {
   Compute& compute_;
   ExpertSlots slots_;
   ggml_tensor* slot_of_ = nullptr;  // [n_used, n_rows]; null where only the slots are known
-  // The rows that were converted last: gate and up have the same.
+  // The rows that were converted last, which the next product may read, too: gate and up have the same.
   ggml_tensor* converted_of_ = nullptr;
   int converted_format_ = 0;
   ggml_tensor* converted_ = nullptr;

@@ -1,4 +1,4 @@
-// The blocks that models are made of, as nodes of a ggml graph.
+// The blocks of which models are made, as nodes of a ggml graph.
 #pragma once
 
 #include <cstddef>
@@ -15,68 +15,77 @@ struct ggml_tensor;
 
 namespace winnow {
 
-// Nodes of one layer of any architecture, with room to spare.
+// The most nodes of one layer of any architecture, with room to spare.
 inline constexpr std::size_t kGraphNodesPerLayer = 96;
 
-// The engine's side of what sees other rows: stores keys and values and attends to what is stored; carries the state of
-// recurrent layers.
+// The engine's part of a layer, in which a row sees other rows: it stores keys and values and attends to those that are
+// stored, and carries the state of recurrent layers.
 class SequenceHook {
  public:
   virtual ~SequenceHook() = default;
-  // q_unrotated, q [key_dim, n_head, n_rows], k [key_dim, n_kv_head, n_rows], v [value_dim, n_kv_head, n_rows], all
-  // float32; q and k rotated. k and v are null in a layer that attends to what an earlier one has stored. Returns the
-  // nodes' output [value_dim * n_head, n_rows].
+  // Adds the nodes that store keys and values and attend, and returns their output [value_dim * n_head, n_rows]. All
+  // inputs are float32: q_unrotated and q [key_dim, n_head, n_rows], k [key_dim, n_kv_head, n_rows], v
+  // [value_dim, n_kv_head, n_rows]; q and k are rotated. k and v are null in a layer that attends to the keys and
+  // values of an earlier one.
   virtual ggml_tensor* attend(ggml_context* context, int layer, ggml_tensor* q_unrotated, ggml_tensor* q,
                               ggml_tensor* k, ggml_tensor* v) = 0;
-  // A part of a recurrent layer; the state of every sequence moves on. inputs, [n, n_rows] each, contiguous: of a
-  // convolution what is projected for it, of the others the convolution's output, alpha, and the delta rule's beta.
-  // Returns [n_channels, n_rows] and [n_values, n_rows].
+  // Adds the nodes of a part of a recurrent layer, which advance the state of every sequence, and returns their output:
+  // [n_channels, n_rows] of a convolution, [n_values, n_rows] of the other parts. The inputs [n, n_rows] are
+  // contiguous: the projected rows for a convolution; for the others the convolution's output, alpha, and the delta
+  // rule's beta.
   virtual ggml_tensor* recur(ggml_context* context, int layer, RecurrentStep step,
                              std::span<ggml_tensor* const> inputs) = 0;
 };
 
+// The builder of a graph for some rows. Tensors that it is given must outlive the graph.
 class GraphBuilder {
  public:
-  // positions [n_rows], i32. packed: the layer's weights converted for many rows, or null for products on the file's
-  // own types. compute: runs the graph. All must outlive the graph.
+  // Takes the rows' positions [n_rows], i32; the layer's weights converted for many rows, or null for products on the
+  // file's own types; and the thread team that will run the graph. All must outlive the graph.
   GraphBuilder(ggml_context* context, SequenceHook& sequences, ggml_tensor* positions, const PackedLayer* packed,
                Compute& compute)
       : context_(context), sequences_(&sequences), positions_(positions), packed_(packed), compute_(compute) {}
-  // For what has no attention: `expert_ffn`, `logits`.
+  // A builder of parts without attention: `expert_ffn`, `logits`.
   GraphBuilder(ggml_context* context, Compute& compute) : context_(context), compute_(compute) {}
 
-  // The rows' tokens [n_rows], i32, for a model whose layers have a per_layer_embedding_dim: before the first layer.
+  // Sets the rows' tokens [n_rows], i32, for a model with per-layer embeddings. Call it before the first layer.
   void set_per_layer_tokens(const ModelSpec& spec, const Weights& weights, ggml_tensor* tokens);
 
-  // x [n_embd, n_rows] -> the hidden states after the layer, written over x: they never move.
+  // Returns the hidden states after a layer from those before it, x [n_embd, n_rows]. They are written over x, so that
+  // they never move in memory.
   ggml_tensor* layer(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x);
 
-  // The same of a layer with experts in three parts, so that many batches of rows go through its attention before all
-  // of them go through the experts. Which experts a row takes, and the share of each: [n_expert_used, n_rows].
+  // The next three functions do the same for a layer with experts, in three parts, so that many batches of rows go
+  // through its attention before all of them go through the experts.
+  //
+  // The routing of rows, [n_expert_used, n_rows] each.
   struct Routed {
-    ggml_tensor* chosen;  // i32
+    ggml_tensor* chosen;  // i32, numbers of experts
     ggml_tensor* routing_weights;
   };
-  // x becomes what the experts read.
+  // Computes attention and router, and returns the routing. x becomes the hidden states after attention, which the
+  // experts read.
   Routed attention_and_router(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x);
-  // Adds to sums [n_embd, n_all_rows] what the slots' experts make of their rows of x [n_embd, n_all_rows], times the
-  // slots' routing_weights [n_slots].
+  // Adds to sums [n_embd, n_all_rows] the output of the slots' experts for their rows of x [n_embd, n_all_rows], times
+  // the slots' routing_weights [n_slots], and returns the sums.
   ggml_tensor* expert_ffn(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x, ggml_tensor* sums,
                           const ExpertSlots& slots, ggml_tensor* routing_weights);
-  // The shared expert, and what is added to x; sums as x.
+  // Adds the experts' sums, shaped as x, and the shared expert's output to x, and returns the hidden states after the
+  // layer.
   ggml_tensor* combine_experts(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x, ggml_tensor* sums);
 
-  // x [n_embd, n_rows], the hidden states after the last layer -> [n_embd, n_rows], as the output reads them.
+  // Returns the normed hidden states [n_embd, n_rows] that the output matrix reads, from x [n_embd, n_rows] after the
+  // last layer.
   ggml_tensor* output_norm(const ModelSpec& spec, const Weights& weights, ggml_tensor* x);
-  // The same -> [n_vocab, n_rows].
+  // Returns the logits [n_vocab, n_rows], from x [n_embd, n_rows] after the last layer.
   ggml_tensor* logits(const ModelSpec& spec, const Weights& weights, ggml_tensor* x);
 
  private:
-  // x itself where there is no such norm. x [n, ...].
+  // Returns x [n, ...] normed, or x itself if there is no such norm.
   ggml_tensor* norm(const NormSpec& spec, const NormWeights& weights, ggml_tensor* x);
-  // x contiguous; weight may be null. spec outlives the graph.
+  // Returns x, which must be contiguous, normed by its root mean square; weight may be null. spec outlives the graph.
   ggml_tensor* rms_norm(const NormSpec& spec, ggml_tensor* weight, ggml_tensor* x);
-  // y = W x + b; bias may be null.
+  // Returns y = W x + b; bias may be null.
   ggml_tensor* linear(ggml_tensor* weight, ggml_tensor* bias, ggml_tensor* x);
   ggml_tensor* scale(ggml_tensor* x, float factor);
   ggml_tensor* rope(const RopeSpec& spec, ggml_tensor* x, ggml_tensor* freq_factors);
@@ -94,13 +103,13 @@ class GraphBuilder {
   // x -> x with attention's, or the recurrence's, output; the rows that it has read.
   ggml_tensor* attention_block(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x, ggml_tensor* rows);
   ggml_tensor* activate(Activation activation, ggml_tensor* gate, ggml_tensor* up);
-  // x: after attention; rows: what the experts read of it.
+  // Returns the routing of rows. x: hidden states after attention; rows: x as the experts read it.
   Routed route(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x, ggml_tensor* rows);
   ggml_tensor* expert_products(const FeedForwardSpec& spec, const LayerWeights& weights, ExpertProducts& experts,
                                ggml_tensor* rows);
-  // y, the experts' sums, with the shared expert's output of these rows.
+  // Returns y, the experts' sums, plus the shared expert's output for these rows.
   ggml_tensor* add_shared_expert(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* rows, ggml_tensor* y);
-  // x: after attention.
+  // Returns the output of the experts, the shared one included, for x, the hidden states after attention.
   ggml_tensor* expert_feed_forward(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x);
   ggml_tensor* dense_feed_forward(const FeedForwardSpec& spec, const LayerWeights& weights, ggml_tensor* x);
 
@@ -111,7 +120,7 @@ class GraphBuilder {
   Compute& compute_;
   QuantisedRows quantised_;
   ggml_tensor* tokens_ = nullptr;    // [n_rows]
-  ggml_tensor* embedded_ = nullptr;  // [n_embd, n_rows] their embeddings
+  ggml_tensor* embedded_ = nullptr;  // [n_embd, n_rows] the tokens' embeddings
 };
 
 }  // namespace winnow

@@ -1,5 +1,5 @@
-// Weight matrices with interleaved rows (kernels/products/interleaved_rows.h), in memory of their own, where the
-// processor's products take them so: a step of decoding then reads at the memory's speed instead of its own.
+// Weight matrices with interleaved rows (kernels/products/interleaved_rows.h), in memory of their own. On processors
+// whose products take them so, a step of decoding is bound by the memory's speed instead of the processor's.
 #pragma once
 
 #include <cstddef>
@@ -17,23 +17,24 @@ namespace winnow {
 
 class GgufFile;
 
-// How the rows of a matrix lie at its data.
+// Returns the layout of a matrix's rows in its data.
 kernels::WeightLayout layout_of(const ggml_tensor* weight);
 
-// A row as the file has it: where it lies, or put together in `row`, which keeps its memory.
+// Returns row i as the file has it: a pointer into the matrix, or into `row`, where it is put together.
 const std::byte* stored_row(const ggml_tensor* weight, std::int64_t i, std::vector<std::byte>& row);
 
+// The owner of interleaved matrices.
 class InterleavedWeights {
  public:
-  // Whether a matrix, or every one of experts' matrices, can be: of a format with products on this processor, and of
-  // whole panels.
+  // Returns true if a matrix, or every one of experts' matrices, can be interleaved: it has a format with products on
+  // this processor, and its rows fill whole panels.
   static bool takes(const ggml_tensor* weight);
 
-  // Bytes of those of `matrices` (null: passed over) that can be.
+  // Returns the bytes of those of `matrices` that can be interleaved; null ones are passed over.
   static std::size_t bytes(std::span<ggml_tensor** const> matrices);
 
-  // Replaces each of them by one with interleaved rows, on n_threads threads, and tells the file that its own bytes
-  // will not be needed soon. Nothing is replaced where the operating system refuses memory.
+  // Replaces each of these by one with interleaved rows, on n_threads threads, and tells the file that its own bytes
+  // will not be needed soon. Replaces nothing if the operating system refuses the memory.
   void replace(std::span<ggml_tensor** const> matrices, const GgufFile& file, int n_threads);
 
  private:

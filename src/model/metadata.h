@@ -1,4 +1,4 @@
-// The metadata of one architecture in a file, every number with its bounds.
+// The metadata of one architecture in a file, read with bounds on every number.
 #pragma once
 
 #include <cstdint>
@@ -11,9 +11,11 @@
 
 namespace winnow {
 
-inline constexpr double kSmallestConstant = 1e-9, kLargestConstant = 1e12;  // of a model's constants
+inline constexpr double kSmallestConstant = 1e-9, kLargestConstant = 1e12;  // bounds of a model's constants
 
-// Keys are given without the architecture's name. What is out of its bounds throws Error(kBadFile) naming the key.
+// A reader of metadata. Keys are given without the architecture's name. Every function throws Error(kBadFile) naming
+// the key for a value of another type or out of its bounds, and, unless it takes or returns a fallback, for one that is
+// absent.
 class Metadata {
  public:
   Metadata(const GgufFile& file, std::string_view architecture)
@@ -27,12 +29,12 @@ class Metadata {
   int integer_or(const std::string& key, int otherwise, int min, int max) const;
   bool truth_or(const std::string& key, bool otherwise) const;
   std::string text_or(const std::string& key, const std::string& otherwise) const;
-  // A whole number of every layer: an array with one for each, or one number for all.
+  // Returns a whole number for every layer, [n_layer]. The file has an array with one for each, or one number for all.
   std::vector<int> of_layers(const std::string& key, int n_layer, int min, int max,
                              std::optional<std::vector<int>> otherwise = std::nullopt) const;
   std::optional<std::vector<std::int64_t>> find_integers(const std::string& key) const;
 
-  // Throws with the file's name before the sentence.
+  // Throws an Error with the file's name before the sentence.
   [[noreturn]] void refuse(ErrorCode code, const std::string& sentence) const;
 
  private:

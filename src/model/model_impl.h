@@ -1,4 +1,4 @@
-// What is behind winnow::Model; read by the engine.
+// The implementation of winnow::Model, which the engine reads.
 #pragma once
 
 #include <mutex>
@@ -13,12 +13,12 @@
 
 namespace winnow {
 
-// Thread-safe: nothing changes but layers that nobody computes with yet.
+// The parts of a loaded model. Thread-safe: only layers with which no engine computes yet are changed (interleave).
 struct Model::Impl {
   Impl(const std::string& path, const ModelOptions& options);
 
-  // Before an engine computes with layers [first, last), and with the output matrix: has their matrices interleaved
-  // where that makes products faster.
+  // Interleaves the matrices of layers [first, last), and the output matrix if with_output, where that makes products
+  // faster. An engine calls it before it computes with them.
   void interleave(int first, int last, bool with_output, int n_threads) const;
 
   GgufFile file;
@@ -31,9 +31,9 @@ struct Model::Impl {
 
  private:
   bool interleaves_;
-  mutable std::mutex mutex_;                // of what follows
-  mutable InterleavedWeights interleaved_;  // what `weights` points into
-  mutable std::vector<bool> is_seen_;       // [n_layer + 1], the output's last
+  mutable std::mutex mutex_;                // guards the next two and `weights`
+  mutable InterleavedWeights interleaved_;  // interleaved matrices, into which `weights` points
+  mutable std::vector<bool> is_seen_;       // [n_layer + 1] layers that interleave() has seen; the output comes last
 };
 
 }  // namespace winnow

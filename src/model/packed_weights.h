@@ -1,7 +1,7 @@
-// One layer's weight matrices, converted for products with many rows (prefill) by oneDNN.
+// A layer's weight matrices, converted for products with many rows (prefill) by oneDNN.
 //
-// The layers of a prompt are run one after the other, so one PackedLayer's memory serves them all in turn; the cost of
-// converting is shared by the whole prompt, and any weight type of the file prefills at the speed of bf16.
+// The layers of a prompt run one after the other, so that one PackedLayer's memory serves them all in turn. The whole
+// prompt shares the cost of converting, and any weight type of the file prefills at the speed of bf16.
 #pragma once
 
 #include <cstdint>
@@ -18,31 +18,32 @@ class Compute;
 
 enum class PackedType { kF32, kBF16 };
 
-// Whether the processor has instructions that multiply bf16 (AVX512-BF16, AMX) and oneDNN uses them: DNNL_MAX_CPU_ISA
-// may keep it from that.
+// Returns true if the processor has instructions that multiply bf16 (AVX512-BF16, AMX) and oneDNN uses them;
+// DNNL_MAX_CPU_ISA may keep it from that.
 bool multiplies_bf16();
-// Whether it does so by tiles (AMX), at more than the speed of 8-bit products on vectors.
+// Returns true if it does so by tiles (AMX), which are faster than 8-bit products on vectors.
 bool multiplies_bf16_by_tiles();
-// bf16 where the processor multiplies bf16 and the file's weights are not float32; else float32.
+// Returns bf16 if the processor multiplies bf16 and the file's weights are not float32, else float32.
 PackedType packed_type_for(const ggml_tensor* weight);
 
-// y = W x for many rows. Owned by its PackedLayer.
+// A converted matrix W, for y = W x of many rows. Owned by its PackedLayer.
 struct PackedMatrix;
 
+// The converted matrices of one layer at a time.
 class PackedLayer {
  public:
-  // type: of all matrices; nothing: packed_type_for each.
+  // Takes the type of all matrices; not set: packed_type_for each.
   explicit PackedLayer(std::optional<PackedType> type = std::nullopt);
   ~PackedLayer();
   PackedLayer(const PackedLayer&) = delete;
   PackedLayer& operator=(const PackedLayer&) = delete;
 
-  // Converts these matrices [n_in, n_out] and forgets the ones before. Products will be taken over up to max_rows rows.
+  // Converts these matrices [n_in, n_out] for products of up to max_rows rows, and forgets those before.
   void pack(std::span<ggml_tensor* const> weights, int max_rows, Compute& compute);
-  // Makes ready for products of n_rows rows; call it before a graph of that many rows runs.
+  // Prepares products of n_rows rows. Call it before a graph of that many rows runs.
   void prepare(int n_rows);
 
-  // Null for a weight that was not packed.
+  // Returns the converted matrix of a weight, or null for one that was not converted.
   const PackedMatrix* find(const ggml_tensor* weight) const;
 
   struct Impl;
@@ -51,7 +52,8 @@ class PackedLayer {
   std::unique_ptr<Impl> impl_;
 };
 
-// A node y [n_out, n_rows] = W x, x [n_in, n_rows] contiguous float32: every thread multiplies its share of the rows.
+// Returns a node y [n_out, n_rows] = W x for contiguous float32 x [n_in, n_rows]. Every thread multiplies a part of the
+// rows.
 ggml_tensor* packed_product(ggml_context* context, const PackedMatrix& matrix, ggml_tensor* x);
 
 }  // namespace winnow

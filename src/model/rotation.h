@@ -1,4 +1,4 @@
-// RoPE's frequencies as numbers, for methods that reason about future positions (Expected Attention).
+// RoPE's frequencies as numbers, for methods that estimate queries at future positions (expected-attention).
 #pragma once
 
 #include <vector>
@@ -7,6 +7,7 @@
 
 namespace winnow {
 
+// The rotation of a layer, with which RotationView is filled.
 struct Rotation {
   bool interleaved = false;      // pairs (2i, 2i+1); else (i, i + n_dims/2)
   int n_dims = 0;                // rotated dimensions of a head, the first ones; 0: none
@@ -14,7 +15,7 @@ struct Rotation {
   float magnitude = 1.0F;        // factor on sine and cosine
 };
 
-// The same arithmetic as ggml_rope_ext's.
+// Returns a layer's rotation, by the same arithmetic as ggml_rope_ext's.
 Rotation rotation_of(const RopeSpec& spec, const LayerWeights& weights);
 
 }  // namespace winnow

@@ -1,4 +1,4 @@
-// Takes tensors out of a model's file.
+// The reader of a model file's tensors.
 #pragma once
 
 #include <cstdint>
@@ -12,26 +12,27 @@
 
 namespace winnow {
 
-// By name, checking shapes and types; remembers which were taken. Throws Error(kBadFile, kUnsupported).
+// Finds tensors by name, checks their shapes and types, and remembers which were taken. Throws Error(kBadFile,
+// kUnsupported).
 class TensorTaker {
  public:
   explicit TensorTaker(const GgufFile& file) : file_(file) {}
 
-  // A matrix, or experts' matrices. Null where the file has none and it is not required.
+  // Returns a matrix, or experts' matrices; null if the file has none and it is not required.
   ggml_tensor* matrix(const std::string& name, std::initializer_list<std::int64_t> shape, bool required = true) {
     return take(name, shape, false, required);
   }
-  // What is multiplied by or added to activations: float32.
+  // Returns float32 numbers that are multiplied by or added to activations, likewise.
   ggml_tensor* constants(const std::string& name, std::initializer_list<std::int64_t> shape, bool required) {
     return take(name, shape, true, required);
   }
-  // A norm's weights [n], with its bias.
+  // Returns a norm's weights [n], with its bias [n] if it has one.
   NormWeights norm(const std::string& name, std::int64_t n, bool has_bias) {
     return {.weight = constants(name + ".weight", {n}, true), .bias = constants(name + ".bias", {n}, has_bias)};
   }
   bool has(const std::string& name) const { return file_.find_tensor(name) != nullptr; }
 
-  // skipped: names that begin so. Throws Error(kUnsupported) that names a tensor which nobody took.
+  // Throws Error(kUnsupported) that names a tensor which was not taken, unless its name begins as one of `skipped`.
   void refuse_leftovers(std::span<const std::string> skipped) const;
 
  private:
