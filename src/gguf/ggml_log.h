@@ -1,4 +1,4 @@
-// ggml and libllama write to stderr unless told otherwise; winnow turns their messages into the text of its errors.
+// The log of ggml and libllama, which write to stderr by default. winnow puts their messages into its errors.
 #pragma once
 
 #include <string>
@@ -9,8 +9,8 @@ namespace winnow {
 // install its own callbacks afterwards. Thread-safe.
 void silence_ggml();
 
-// What ggml and libllama reported on this thread since the last call, a line each, and forgets it: the errors, or the
-// warnings if there were no errors.
+// Returns the messages of ggml and libllama on this thread since the last call, a line each, and forgets them: the
+// errors, or the warnings if there were no errors.
 std::string take_ggml_errors();
 
 }  // namespace winnow

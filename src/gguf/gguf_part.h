@@ -1,4 +1,4 @@
-// One GGUF file: a model, or a part of one. Its header is read and checked before its bytes are mapped.
+// A single GGUF file: a model, or a part of one. Its header is read and checked before its bytes are mapped.
 #pragma once
 
 #include <ggml-backend.h>
@@ -14,6 +14,7 @@
 
 namespace winnow {
 
+// An open file.
 class GgufPart {
  public:
   // Reads the header, and checks that the file has the bytes of every tensor. Throws Error: kNotFound, kIo, kBadFile.
@@ -22,8 +23,8 @@ class GgufPart {
   GgufPart(const GgufPart&) = delete;
   GgufPart& operator=(const GgufPart&) = delete;
 
-  // Has the tensors point to their bytes: in a mapping, or with use_mmap false in memory that the file is read into.
-  // Throws Error: kIo, kOutOfMemory, and kBadFile for a file that has another size than before.
+  // Makes the tensors point to their bytes: in a mapping, or with use_mmap false in memory into which the file is read.
+  // Throws Error: kIo, kOutOfMemory, and kBadFile for a file whose size has changed since the constructor.
   void load(bool use_mmap);
 
   const std::string& path() const { return path_; }
@@ -31,12 +32,13 @@ class GgufPart {
   gguf_context* header() { return header_.get(); }
   const std::vector<ggml_tensor*>& tensors() const { return tensors_; }  // in the header's order
 
-  // Which part of a split model it is, as llama.cpp's splitter writes it.
+  // The place of a part in a split model, as llama.cpp's splitter writes it.
   struct Split {
-    int no, count;           // no counts from 0
-    std::int64_t n_tensors;  // of all parts together
+    int no, count;           // number of the part, from 0, and of all parts
+    std::int64_t n_tensors;  // tensors of all parts together
   };
-  // Nothing for the only file of a model. Throws Error(kBadFile).
+  // Returns the place, or nothing for the only file of a model. Throws Error(kBadFile) if a number is missing or has
+  // another type.
   std::optional<Split> split() const;
 
  private:
@@ -51,12 +53,12 @@ class GgufPart {
   };
   class Bytes;
 
-  std::size_t offset_of(std::size_t tensor) const;  // in the file
+  std::size_t offset_of(std::size_t tensor) const;  // returns the offset of a tensor's bytes in the file
 
   std::string path_;
   std::size_t size_ = 0;  // bytes
   std::unique_ptr<gguf_context, GgufDeleter> header_;
-  std::unique_ptr<ggml_context, GgmlDeleter> context_;  // of the tensors
+  std::unique_ptr<ggml_context, GgmlDeleter> context_;  // owner of the tensors
   std::vector<ggml_tensor*> tensors_;
   std::unique_ptr<Bytes> bytes_;
   std::unique_ptr<ggml_backend_buffer, BufferDeleter> buffer_;

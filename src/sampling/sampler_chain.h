@@ -1,4 +1,4 @@
-// libllama's samplers in the order that the options ask for.
+// The chain of libllama's samplers, in the order of the options.
 #pragma once
 
 #include <llama.h>
@@ -16,8 +16,8 @@ struct SamplerDeleter {
 };
 using SamplerPointer = std::unique_ptr<llama_sampler, SamplerDeleter>;
 
-// `options` are valid. `seed`: the one in use. Throws Error(kInvalidArgument) for a bias of a token that there is not,
-// Error(kUnsupported) for samplers that read texts where the model has no tokenizer.
+// Returns the chain for valid options and the seed in use. Throws Error(kInvalidArgument) for a bias on a token that
+// does not exist, Error(kUnsupported) for samplers that read texts if the model has no tokenizer.
 SamplerPointer make_chain(const SamplingOptions& options, const Model& model, std::uint32_t seed);
 
 }  // namespace winnow

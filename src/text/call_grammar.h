@@ -1,4 +1,4 @@
-// What calls of tools look like, as a grammar: the form is the template's, the arguments follow their schemas.
+// Grammars of tool calls: the form of a call is the chat template's, its arguments follow the tools' schemas.
 #pragma once
 
 #include <string>
@@ -8,26 +8,28 @@
 
 namespace winnow {
 
+// The place of calls in an answer.
 struct CallForm {
-  bool is_forced = false;      // the answer is calls; otherwise the grammar begins where a call does
-  bool is_parallel = false;    // several of them
-  bool may_think = false;      // before them
-  std::string thinking_begin;  // what thoughts begin with; empty: there are none
+  bool is_forced = false;      // true: the answer consists of calls; false: the grammar begins where a call begins
+  bool is_parallel = false;    // an answer may have several calls
+  bool may_think = false;      // thinking may come before them
+  std::string thinking_begin;  // the text with which thinking begins; empty: the model does not think
 };
 
+// The grammar of an answer with calls.
 struct CallGrammar {
   std::string text;                   // GBNF
-  std::vector<std::string> begins;    // what calls may begin with, as far as it is certain, for each tool
-  std::vector<std::string> warnings;  // what of the schemas arguments are not held to
+  std::vector<std::string> begins;    // for each tool, the beginning of its calls as far as it is certain
+  std::vector<std::string> warnings;  // sentences on parts of the schemas that the grammar cannot enforce
 };
 
-// Schemas as libllama-common needs them to make a parser of calls: names of parameters, and which of them are texts.
-// What the arguments are held to is in the grammar alone. `is_shown`: with their descriptions and values, for templates
-// that cannot show other schemas. Throws Error(kInvalidArgument) for schemas that cannot be used.
+// Returns the tools with schemas as libllama-common needs them to make a parser of calls: they say only the names of
+// parameters and which of them are texts, since the grammar alone enforces the rest. `is_shown` adds descriptions and
+// values, for templates that cannot show other schemas. Throws Error(kInvalidArgument) for schemas that cannot be used.
 std::vector<ChatTool> with_plain_schemas(const std::vector<ChatTool>& tools, bool is_shown);
 
-// `parser`: as common_chat_params has it, made with these plain schemas. Throws Error(kInvalidArgument) for schemas
-// that cannot be used, and names the tool.
+// Returns the grammar of calls for a `parser` of common_chat_params that was made with these plain schemas. Throws
+// Error(kInvalidArgument), naming the tool, for schemas that cannot be used.
 CallGrammar call_grammar(const std::string& parser, const std::vector<ChatTool>& tools, const CallForm& form);
 
 }  // namespace winnow

@@ -1,4 +1,4 @@
-// Ids of calls for the templates that want nine letters and digits (Mistral Nemo's and those after it).
+// Ids of tool calls for templates that accept only nine letters and digits (Mistral Nemo's and its successors').
 #pragma once
 
 #include <span>
@@ -9,11 +9,11 @@
 
 namespace winnow {
 
-// Whether a template's source refuses other ids.
+// Returns true if a template's source refuses other ids.
 bool wants_short_ids(std::string_view source);
 
-// The messages with such ids: one that is none is mapped to the same one wherever it stands; a call without an id gets
-// one, and so does the answer without an id that comes next behind it.
+// Returns the messages with such ids. A longer or shorter id is mapped to the same short one wherever it occurs. A call
+// without an id gets one, and the next tool's answer without an id gets the same.
 std::vector<ChatMessage> with_short_ids(std::span<const ChatMessage> messages);
 
 }  // namespace winnow

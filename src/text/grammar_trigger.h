@@ -1,4 +1,4 @@
-// Where a grammar begins to hold in an answer that is free at first.
+// The trigger of a lazy grammar, which holds only from some place in the answer on (GrammarStart).
 #pragma once
 
 #include <cstddef>
@@ -12,12 +12,14 @@
 
 namespace winnow {
 
+// A search for that place in one answer.
 class GrammarTrigger {
  public:
   // Throws Error(kInvalidArgument) for patterns that cannot be read.
   explicit GrammarTrigger(const GrammarStart& start);
 
-  // Takes more of the answer. The text from which the grammar holds, once it is there.
+  // Takes the next piece of the answer. Returns the answer from the place on from which the grammar holds, or nothing
+  // while there is none. If the grammar refuses that text, the search goes on with the next call.
   std::optional<std::string> add(std::string_view text);
 
  private:
@@ -25,8 +27,8 @@ class GrammarTrigger {
 
   GrammarStart start_;
   std::vector<std::regex> patterns_;
-  std::string text_;            // the answer's
-  std::size_t n_searched_ = 0;  // bytes of it in which no word begins
+  std::string text_;            // the answer so far
+  std::size_t n_searched_ = 0;  // bytes of `text_` that have been searched
 };
 
 }  // namespace winnow

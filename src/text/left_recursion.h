@@ -1,4 +1,4 @@
-// Grammars whose rules can begin with themselves.
+// The search for left recursion: rules that can begin with themselves.
 #pragma once
 
 #include <vector>
@@ -7,12 +7,11 @@
 
 namespace winnow {
 
-// [n_rules]: which of them the empty text matches. What it knows of repetitions already (Grammar::Repeat::is_empty) is
-// not looked at.
+// Returns for each rule if the empty text matches it: [n_rules]. Grammar::Repeat::is_empty is not read.
 std::vector<bool> find_empty_rules(const Grammar& grammar);
 
-// Whether a rule can stand first in itself with something behind it: there is no end to what such a rule may begin
-// with. Takes time in proportion to the grammar, and no recursion.
+// Returns true if a rule can begin with itself followed by something, so that its expansion has no end. Takes time in
+// proportion to the grammar, and no recursion.
 bool is_left_recursive(const Grammar& grammar);
 
 }  // namespace winnow

@@ -1,4 +1,4 @@
-// Tokens of pieces of text that were asked for before: a growing chat begins at every turn as it did at the one before.
+// A memo of the tokens of pieces of text. A growing chat begins at every turn as it did at the turn before.
 #pragma once
 
 #include <cstddef>
@@ -13,12 +13,13 @@
 
 namespace winnow {
 
-// Thread-safe.
+// The memo. Thread-safe.
 class PieceMemo {
  public:
-  // most_bytes: of all that it holds; what was asked for longest ago makes room.
+  // Takes the most bytes that it may hold; the least recently used pieces are removed to make room.
   explicit PieceMemo(std::size_t most_bytes) : most_bytes_(most_bytes) {}
 
+  // Returns the tokens of a text that was added with the same parses_special, or nothing.
   std::optional<std::vector<Token>> find(std::string_view text, bool parses_special);
   void add(std::string_view text, bool parses_special, const std::vector<Token>& tokens);
   std::size_t bytes() const;
@@ -34,7 +35,7 @@ class PieceMemo {
 
   const std::size_t most_bytes_;
   mutable std::mutex mutex_;
-  std::list<Piece> pieces_;  // asked for last first; each of some KiB, so they are few
+  std::list<Piece> pieces_;  // most recently used first; each has some KiB, so that they are few
   std::size_t bytes_ = 0;
 };
 

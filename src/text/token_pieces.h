@@ -1,4 +1,5 @@
-// The texts of a vocabulary's tokens in the order of their bytes: those that begin alike stand beside each other.
+// The texts of a vocabulary's tokens in the order of their bytes, so that tokens with a common beginning are
+// neighbours.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +13,7 @@ namespace winnow {
 
 class Tokenizer;
 
+// The sorted texts.
 struct TokenPieces {
   explicit TokenPieces(const Tokenizer& tokenizer);
 
@@ -19,13 +21,13 @@ struct TokenPieces {
     return std::string_view(bytes).substr(begin[i], begin[i + 1] - begin[i]);
   }
 
-  // Those that end an answer; they are not among the others, as tokens without text are not.
+  // Tokens that end an answer. Neither they nor tokens without text are among `tokens`.
   std::vector<Token> ends;
   std::vector<Token> tokens;            // [n]
-  std::vector<std::uint32_t> n_shared;  // [n]: bytes at its beginning that it has in common with the one before
-  std::size_t longest = 0;              // bytes of the longest token, ends included
-  std::string bytes;
-  std::vector<std::uint32_t> begin;  // [n + 1], in bytes
+  std::vector<std::uint32_t> n_shared;  // [n] bytes at a text's beginning that the text before has, too
+  std::size_t longest = 0;              // bytes of the longest text, those of `ends` included
+  std::string bytes;                    // all texts, one after the other
+  std::vector<std::uint32_t> begin;     // [n + 1] the texts' places in `bytes`
 };
 
 }  // namespace winnow

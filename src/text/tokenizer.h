@@ -1,4 +1,4 @@
-// Text to tokens and back: libllama's, for the file of a model.
+// The tokenizer of a model file, from text to tokens and back, by libllama.
 #pragma once
 
 #include <cstddef>
@@ -21,16 +21,16 @@ struct llama_vocab;
 
 namespace winnow {
 
-// Immutable; all methods may be called from several threads at once. A file without a tokenizer loads, and what needs
-// its tokens throws Error(kUnsupported).
+// A tokenizer. Immutable; all methods may be called from several threads at once. A file without a tokenizer can be
+// loaded, and the methods that need its tokens then throw Error(kUnsupported).
 class Tokenizer {
  public:
-  // Of the files of a model, the first of which has the metadata. changes: of that, as GgufFile takes them; others than
-  // the tokenizer's are passed over. Loads no weights. Throws Error(kBadFile) with libllama's reason.
+  // Takes the files of a model, the first of which has the metadata, and changes to that, as GgufFile does; those that
+  // do not concern the tokenizer are passed over. Loads no weights. Throws Error(kBadFile) with libllama's reason.
   explicit Tokenizer(std::span<const std::string> paths, std::span<const MetadataChange> changes = {});
   explicit Tokenizer(const std::string& path) : Tokenizer(std::span(&path, 1)) {}
 
-  // As the methods of Model with the same names.
+  // Each does what the method of Model with the same name does.
   std::vector<Token> tokenize(std::string_view text, bool add_special, bool parse_special) const;
   std::string token_text(Token token, bool special = false) const;
   std::string detokenize(std::span<const Token> tokens) const;
@@ -40,10 +40,10 @@ class Tokenizer {
   // Owned by the tokenizer.
   const llama_vocab* vocab() const { return vocab_; }
   const llama_model* model() const { return model_.get(); }
-  // Tokens that the file lists; may be 0 in a file without a tokenizer.
+  // Returns the number of tokens that the file lists; may be 0 in a file without a tokenizer.
   int n_vocab() const { return n_vocab_; }
   bool has_tokens() const { return has_tokens_; }
-  // Made when it is asked for first.
+  // Returns the sorted texts of the tokens, which are made when they are first asked for.
   const TokenPieces& pieces() const;
 
  private:
@@ -51,34 +51,34 @@ class Tokenizer {
     void operator()(llama_model* model) const;
   };
 
-  // Texts before which a long text is cut.
+  // Special tokens' texts, before which a long text is cut.
   struct Specials {
-    std::vector<std::string> always, if_parsed;  // whether or not special tokens are parsed; only if they are
-    bool are_apart_from_words = true;            // no place where a word certainly begins is inside one or beside it
+    std::vector<std::string> always, if_parsed;  // valid in every text; valid if special tokens are parsed
+    bool are_apart_from_words = true;  // no special text contains or touches a place where a word certainly begins
   };
 
-  // Bytes that one call of libllama's reads, in the middle of a long word.
+  // The bytes that one call of libllama reads, in the middle of a long word.
   struct Window {
-    std::size_t n_tokens_before = 0;  // of the window before it, which count
+    std::size_t n_tokens_before = 0;  // tokens of the window before it that count
     std::size_t begin = 0;
-    std::string_view before;  // what the call read in front of them
+    std::string_view before;  // bytes that the call read before them
     std::vector<Token> tokens;
   };
 
   void require_tokens() const;
-  // In one call of libllama's.
+  // Returns the tokens of a text by one call of libllama.
   std::vector<Token> tokens_of(std::string_view text, bool add_special, bool parse_special) const;
-  // Without the tokens around it, in calls that are not too deep.
+  // Returns the tokens of a piece, without begin and end tokens, by calls that are not too deep.
   std::vector<Token> piece_tokens(std::string_view piece, bool parse_special) const;
   bool is_too_deep(std::string_view piece) const;
   std::vector<std::size_t> ends_of(const std::vector<Token>& tokens, std::string_view text) const;
   std::vector<Token> tokens_behind(std::string_view head, std::string_view text, bool parse_special) const;
   std::size_t head_bytes(const std::vector<Token>& tokens) const;
-  // `window`: the tokens of bytes [begin, end).
+  // Returns the window after the one whose bytes [begin, end) have the tokens `window`.
   Window next_window(std::string_view piece, std::string_view head, std::size_t begin, std::size_t end,
                      const std::vector<Token>& window, bool parse_special) const;
   const Specials& specials() const;
-  // Where a text is cut into pieces, 0 first.
+  // Returns the places at which a text is cut into pieces, 0 first.
   std::vector<std::size_t> cuts(std::string_view text, bool parse_special) const;
   void require_token(Token token) const;
 

@@ -1,8 +1,8 @@
-// Where a tokenizer of byte pairs certainly begins a new word, by the name of how it cuts words ("tokenizer.ggml.pre").
-// libllama reads most kinds of words with std::regex, which calls itself once a character, so that some 26,000 letters,
-// dots or spaces in a row take more than a thread's stack. Texts are given to it in pieces that are short enough. One
-// kind (jais-2, which cuts white space into blocks of 512) may come to other blocks in more than 8,000 characters of
-// it.
+// The places where a tokenizer of byte pairs certainly begins a new word, by the name of its pre-tokenizer
+// ("tokenizer.ggml.pre"). libllama splits most kinds of words with std::regex, which recurses once a character, so that
+// some 26,000 letters, dots or spaces in a row exhaust a thread's stack. It therefore gets texts in pieces that are
+// short enough. One kind (jais-2, which cuts white space into blocks of 512) may give other blocks for more than 8,000
+// characters of white space.
 #pragma once
 
 #include <cstddef>
@@ -10,27 +10,29 @@
 
 namespace winnow {
 
+// The rules of one pre-tokenizer.
 class WordBreaks {
  public:
   explicit WordBreaks(std::string_view kind);
 
-  // Whether the depth of libllama's calls grows with the words; where it does not, texts stay in one piece.
+  // Returns true if the depth of libllama's calls grows with the words. If it does not, texts stay in one piece.
   bool recurse() const { return recurse_; }
 
-  // The last place in (begin, end) where a word begins whatever stands before it and behind, or `begin`. `number_end`:
-  // 0 at first, and what the call before left in it for the same text.
+  // Returns the last place in (begin, end) where a word begins whatever comes before and after it, or `begin` if there
+  // is none. `number_end` is 0 in the first call for a text, and the value that the call before left in it in later
+  // ones.
   std::size_t last(std::string_view text, std::size_t begin, std::size_t end, std::size_t& number_end) const;
 
-  // Whether a special token of this text could reach over such a place.
+  // Returns true if a special token of this text could extend over such a place.
   static bool may_be_in(std::string_view special);
 
  private:
   std::size_t in_long_number(std::string_view text, std::size_t begin, std::size_t end, std::size_t& number_end) const;
 
   bool recurse_ = true;
-  bool at_spaces_ = true;         // before a space between letters
-  bool at_lines_ = true;          // behind the end of a line, before a letter
-  bool groups_from_end_ = false;  // of three digits, counted from the last one
+  bool at_spaces_ = true;         // a word begins before a space between letters
+  bool at_lines_ = true;          // a word begins after the end of a line, before a letter
+  bool groups_from_end_ = false;  // numbers are cut into groups of three digits, counted from the last digit
 };
 
 }  // namespace winnow
