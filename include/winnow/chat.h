@@ -50,7 +50,7 @@ struct ChatPrompt {
   GrammarStart grammar_start;
   std::vector<std::string> stops;            // texts that end an answer, besides the end tokens
   std::vector<std::string> shown_tokens;     // special tokens whose text ChatReader has to see
-  std::shared_ptr<const ChatFormat> format;  // for ChatReader; null: an answer is plain text
+  std::shared_ptr<const ChatFormat> format;  // the answer's format, for ChatReader; null: an answer is plain text
   std::vector<std::string> warnings;         // sentences on parts of the tools' schemas that the grammar cannot enforce
 };
 

@@ -147,7 +147,7 @@ inline const std::byte* row_at(const AttentionShape& shape, const EntryRun& run,
 // less those that a sliding window hides; the last entries are the rows' own.
 struct QueryRows {
   const float* q;           // row r, query head g of the group: q + r * row_stride + g * key_dim; rotated
-  std::int64_t row_stride;  // in floats
+  std::int64_t row_stride;  // floats from row to row
   std::int32_t n_rows;
   std::int32_t n_visible;       // entries seen by row 0, itself included
   std::int32_t first_position;  // position of row 0; the rows' positions are consecutive

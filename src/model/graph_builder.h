@@ -89,18 +89,20 @@ class GraphBuilder {
   ggml_tensor* linear(ggml_tensor* weight, ggml_tensor* bias, ggml_tensor* x);
   ggml_tensor* scale(ggml_tensor* x, float factor);
   ggml_tensor* rope(const RopeSpec& spec, ggml_tensor* x, ggml_tensor* freq_factors);
+  // Returns projected queries or keys x as heads [key_dim, n_head, n_rows], normed unless that comes after RoPE.
   ggml_tensor* split_heads(const LayerSpec& spec, ggml_tensor* x, int n_head, ggml_tensor* norm_weight);
+  // Returns queries scaled by position (LayerSpec::temperature).
   ggml_tensor* scale_by_temperature(const LayerSpec& spec, ggml_tensor* q);
-  // Q, K, V with biases and norms where the layer has them, RoPE, attention, output projection.
+  // Each returns the output of attention, or of a recurrence, for the normed rows x: Q, K, V with the layer's biases
+  // and norms, RoPE, attention, output projection.
   ggml_tensor* self_attention(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x);
   ggml_tensor* latent_attention(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x);
   ggml_tensor* recurrence(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x);
-  // x -> x with what its token brings to the layer (gemma3n's and gemma4's per-layer embeddings), times the output
-  // scale.
+  // Returns x plus the tokens' per-layer embeddings (gemma3n, gemma4), times the output scale.
   ggml_tensor* finish_layer(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x);
-  // What a block gives, normed and scaled, added to x.
+  // Returns x plus a block's output y, normed and scaled.
   ggml_tensor* add_residual(const LayerSpec& spec, const NormWeights& post_norm, ggml_tensor* x, ggml_tensor* y);
-  // x -> x with attention's, or the recurrence's, output; the rows that it has read.
+  // Returns x plus the output of attention, or of the recurrence, for its normed rows.
   ggml_tensor* attention_block(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x, ggml_tensor* rows);
   ggml_tensor* activate(Activation activation, ggml_tensor* gate, ggml_tensor* up);
   // Returns the routing of rows. x: hidden states after attention; rows: x as the experts read it.

@@ -11,6 +11,7 @@ namespace winnow {
 
 enum class NormKind { kRms, kLayer };
 
+// The norm of a row, by its root mean square (RMSNorm) or by mean and variance (LayerNorm).
 struct NormSpec {
   NormKind kind = NormKind::kRms;
   float eps = 1e-5F;  // added to the mean square, or to the variance
@@ -79,8 +80,8 @@ enum class RecurrenceKind { kNone, kShortConvolution, kDeltaNet, kMamba2 };  // 
 struct RecurrenceSpec {
   RecurrenceKind kind = RecurrenceKind::kNone;
   int n_taps = 0;  // rows that the convolution sees, the present one included
-  // Of layers that carry a matrix per value head (DeltaNet, Mamba-2): numbers of heads, and numbers of a key (and
-  // query) and of a value. Mamba-2 calls keys B, queries C, values x, and a key head a group.
+  // The heads of layers that carry a matrix per value head (DeltaNet, Mamba-2), and the numbers of a key (and query)
+  // and of a value. Mamba-2 calls keys B, queries C, values x, and a key head a group.
   int n_key_heads = 0, n_value_heads = 0;
   int key_dim = 0, value_dim = 0;
 
@@ -149,10 +150,10 @@ struct LayerSpec {
 
   bool owns_entries() const { return n_kv_head > 0 && kind != LayerKind::kSharedAttention; }
   int n_group() const { return n_kv_head > 0 ? n_head / n_kv_head : 0; }
-  int q_size() const { return n_head * key_dim; }         // of all query heads
-  int k_size() const { return n_kv_head * key_dim; }      // of all keys of a token
-  int v_size() const { return n_kv_head * value_dim; }    // of all values of a token
-  int output_size() const { return n_head * value_dim; }  // of attention, before the output projection
+  int q_size() const { return n_head * key_dim; }         // numbers of a token's queries
+  int k_size() const { return n_kv_head * key_dim; }      // numbers of a token's keys
+  int v_size() const { return n_kv_head * value_dim; }    // numbers of a token's values
+  int output_size() const { return n_head * value_dim; }  // numbers of attention's output before the output projection
 };
 
 // The layers first, ..., last - 1, which one machine computes of a model. It receives hidden states from the machine

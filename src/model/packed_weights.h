@@ -16,6 +16,7 @@ namespace winnow {
 
 class Compute;
 
+// The type to which matrices are converted.
 enum class PackedType { kF32, kBF16 };
 
 // Returns true if the processor has instructions that multiply bf16 (AVX512-BF16, AMX) and oneDNN uses them;

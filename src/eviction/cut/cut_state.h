@@ -49,6 +49,7 @@ struct ScoredLayer {
   }
 };
 
+// The state of a cut.
 struct Cut::State {
   EvictionOptions options;
   CutShape shape;
