@@ -247,7 +247,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   static std::shared_ptr<Engine> create(std::shared_ptr<const Model> model, const EngineOptions& options = {});
   ~Engine();
 
-  // Returns a new, empty session. Throws Error(kInvalidArgument) for options that contradict each other or the model.
+  // Returns a new, empty session. Throws Error(kInvalidArgument) for options that contradict each other or the model,
+  // and what EvictionOptions::find_profile throws.
   Session open(const SessionOptions& options = {});
 
   // Decodes one step of several sequences of this engine at once: tokens[i] is fed to sessions[i], each with its own
