@@ -1,3 +1,5 @@
+#include "batch/prefix_storage.h"
+
 #include <algorithm>
 #include <chrono>
 #include <future>
@@ -7,7 +9,6 @@
 
 #include "batch/admission.h"
 #include "batch/prefix_key.h"
-#include "batch/prefix_storage.h"
 
 namespace winnow {
 namespace {

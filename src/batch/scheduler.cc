@@ -1,9 +1,10 @@
+#include "batch/scheduler.h"
+
 #include <algorithm>
 #include <exception>
 #include <utility>
 
 #include "batch/admission.h"
-#include "batch/scheduler.h"
 
 namespace winnow {
 namespace {

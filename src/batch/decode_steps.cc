@@ -1,9 +1,10 @@
+#include "batch/decode_steps.h"
+
 #include <algorithm>
 #include <limits>
 #include <memory>
 #include <utility>
 
-#include "batch/decode_steps.h"
 #include "batch/scored_token.h"
 #include "engine/engine_impl.h"
 #include "engine/steps_in_turn.h"
