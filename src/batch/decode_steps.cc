@@ -58,17 +58,17 @@ double DecodeSteps::step() {
   return seconds;
 }
 
-void DecodeSteps::step_in_turn(const AnswersInStep& waiting) {
+void DecodeSteps::step_in_turn(const AnswersInStep& ready) {
   const auto n_steps = static_cast<std::size_t>(n_steps_at_once(engine_));
-  std::size_t n_answers = waiting.size();
+  std::size_t n_answers = ready.size();
   for (const AnswersInStep& step : steps_) n_answers += step.size();
   // Groups of one size keep the ranks equally busy, so answers change groups as others come and go.
   const std::size_t size = (n_answers + n_steps - 1) / n_steps;
-  for (std::size_t first = 0; first < waiting.size() && steps_.size() < n_steps; first += size) {
+  for (std::size_t first = 0; first < ready.size() && steps_.size() < n_steps; first += size) {
     AnswersInStep group;
-    for (std::size_t i = first; i < std::min(first + size, waiting.size()); ++i) {
+    for (std::size_t i = first; i < std::min(first + size, ready.size()); ++i) {
       // An earlier group's failure may have ended this one with its job.
-      if (scheduler_.find_running(waiting[i].job_id) != nullptr) group.push_back(waiting[i]);
+      if (scheduler_.find_running(ready[i].job_id) != nullptr) group.push_back(ready[i]);
     }
     if (!group.empty()) feed(group, Feed::kStart);
   }

@@ -32,7 +32,7 @@ class DecodeSteps {
 
  private:
   // Over ranks: starts steps for these answers until every rank has one, and finishes the step that was started first.
-  void step_in_turn(const AnswersInStep& waiting);
+  void step_in_turn(const AnswersInStep& ready);
   void finish_step();
   enum class Feed { kWhole, kStart };  // a whole step, or only its start, over ranks
   void feed(const AnswersInStep& batch, Feed feeding);

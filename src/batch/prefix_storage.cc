@@ -143,7 +143,9 @@ void PrefixStorage::finish_search(JobQueue& waiting) {
     warn(std::string("saved contexts could not be looked for: ") + error.what());
   }
   for (const std::unique_ptr<BatchJob>& job : waiting) {
-    if (job->id == over->job) job->saved_prefixes = std::move(found);  // the job may have been cancelled
+    if (job->id != over->job) continue;  // the job may have been cancelled
+    job->saved_prefixes = std::move(found);
+    return;
   }
 }
 
