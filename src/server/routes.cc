@@ -104,17 +104,19 @@ void Service::add_response_routes() {
     return ApiError(404, "there is no such response (any more): they are kept in memory, the last ones only",
                     "response_id");
   };
-  get("/v1/responses/([^/]+)", [this, unknown](Batch&, const httplib::Request& request, httplib::Response& response) {
-    const auto found = responses_->find(request.matches[1].str());
-    if (!found) throw unknown();
-    response.set_content(found->response, "application/json");
-  });
-  http_.Delete("/v1/responses/([^/]+)",
-               guarded([this, unknown](Batch&, const httplib::Request& request, httplib::Response& response) {
-                 const std::string id = request.matches[1].str();
-                 if (!responses_->remove(id)) throw unknown();
-                 set_json(response, {{"id", id}, {"object", "response"}, {"deleted", true}});
-               }));
+  for (const std::string before : {"/v1", ""}) {
+    const std::string path = before + "/responses/([^/]+)";
+    get(path, [this, unknown](Batch&, const httplib::Request& request, httplib::Response& response) {
+      const auto found = responses_->find(request.matches[1].str());
+      if (!found) throw unknown();
+      response.set_content(found->response, "application/json");
+    });
+    http_.Delete(path, guarded([this, unknown](Batch&, const httplib::Request& request, httplib::Response& response) {
+                   const std::string id = request.matches[1].str();
+                   if (!responses_->remove(id)) throw unknown();
+                   set_json(response, {{"id", id}, {"object", "response"}, {"deleted", true}});
+                 }));
+  }
 }
 
 void Service::add_embedding_routes() {

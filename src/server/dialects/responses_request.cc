@@ -217,12 +217,15 @@ void translate_tools(const Json& list, const Fields& fields, RequestBody& body) 
 // `tools`: those that were translated.
 void translate_tool_choice(const Json& choice, const Fields& fields, RequestBody& body) {
   Json& to = body.fields;
-  if (choice.is_null() || !to.contains("tools")) return;
+  if (choice.is_null()) return;
+  if (!choice.is_string() && !choice.is_object()) {
+    fields.refuse("tool_choice", "must be auto, none, required or an object");
+  }
+  if (!to.contains("tools")) return;
   if (choice.is_string()) {
     to["tool_choice"] = choice;
     return;
   }
-  if (!choice.is_object()) fields.refuse("tool_choice", "must be auto, none, required or an object");
   const Fields inner = fields.inner("tool_choice", choice);
   const std::string type = inner.text("type").value_or("");
   if (type == "function") {
@@ -295,6 +298,9 @@ ResponsesRequest translate_responses(Json body, ResponseStore& store) {
                         {"tool_choice.function", ""}};
   request.given = repeated(to);
   const Fields fields(request.given);
+  // These are only repeated, and a client's package reads them as what they have to be.
+  fields.object("metadata");
+  for (const char* name : {"truncation", "user"}) fields.text(name);
   const auto refuse_true = [&](const char* name, const char* why) {
     const Json value = take(to, name);
     if (!value.is_null() && value != false) fields.refuse(name, why);
