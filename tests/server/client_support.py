@@ -8,7 +8,9 @@ import subprocess
 import sys
 import threading
 
-PACKAGES = ["openai==3.52.0", "anthropic==2.12.0", "ollama==0.6.3", "langchain-openai==1.7.3", "pydantic-ai-slim[openai]==2.68.0"]
+# The last two are for docs/openapi.yaml.
+PACKAGES = ["openai==3.52.0", "anthropic==2.12.0", "ollama==0.6.3", "langchain-openai==1.7.3", "pydantic-ai-slim[openai]==2.68.0",
+            "jsonschema==4.26.0", "PyYAML==6.0.4"]
 
 
 def skip(reason):
