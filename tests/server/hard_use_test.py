@@ -49,28 +49,37 @@ def at_once(server, n, path, body):
         client.join()
 
 
-# Pieces that live on lie among free ones, more or fewer of them by chance: up to 1.7 MiB in 30 runs. Where nothing is
-# given back it is mostly more than 3.
+# Pieces that live on lie among free ones, more or fewer of them by chance: 1 of 40 runs grew by more, and 7 of 8 where
+# nothing is given back. So two of three servers decide.
 MOST_GROWN = 2 << 20
+SERVERS = 3
+
+
+def grown_heaps(tool, model):
+    """Bytes that a server's heaps have grown by once nobody is served any more."""
+    server = Server(tool, "-m", model, "-t", "1")
+    try:
+        before = resident_heaps(server.process.pid)
+        completion = {"prompt": "the moor", "max_tokens": 20, "ignore_eos": True}
+        at_once(server, 12, "/v1/completions", completion)
+        n = sum(not is_first for is_first, _ in heaps(server.process.pid))
+        if n > 1:
+            sys.exit(f"failed: {n} heaps beside the first, of 12 connections")
+        turns = [{"role": ("user", "assistant")[i % 2], "content": f"turn {i}"} for i in range(4001)]
+        at_once(server, 4, "/apply-template", {"messages": turns})
+        at_once(server, 1, "/v1/completions", completion)
+        until = time.time() + 5
+        while (grown := resident_heaps(server.process.pid) - before) > MOST_GROWN and time.time() < until:
+            time.sleep(0.2)
+        return grown
+    finally:
+        server.kill()
 
 
 def check_heaps(tool, model):
     """Connections have threads, and not a heap for each; what is free in heaps is given back when nobody is served."""
-    server = Server(tool, "-m", model, "-t", "1")
-    before = resident_heaps(server.process.pid)
-    completion = {"prompt": "the moor", "max_tokens": 20, "ignore_eos": True}
-    at_once(server, 12, "/v1/completions", completion)
-    n = sum(not is_first for is_first, _ in heaps(server.process.pid))
-    turns = [{"role": ("user", "assistant")[i % 2], "content": f"turn {i}"} for i in range(4001)]
-    at_once(server, 4, "/apply-template", {"messages": turns})
-    at_once(server, 1, "/v1/completions", completion)
-    until = time.time() + 20
-    while (grown := resident_heaps(server.process.pid) - before) > MOST_GROWN and time.time() < until:
-        time.sleep(0.2)
-    server.kill()
-    if n > 1:
-        sys.exit(f"failed: {n} heaps beside the first, of 12 connections")
-    if grown > MOST_GROWN:
+    grown = [grown_heaps(tool, model) for _ in range(SERVERS)]
+    if sorted(grown)[SERVERS // 2] > MOST_GROWN:
         sys.exit(f"failed: heaps hold {grown} bytes more in memory than before, while nobody is served")
 
 
