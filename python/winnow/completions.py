@@ -26,10 +26,13 @@ class Completions(Reading):
         yield from pieces(session, sampler, **options)
         self._keep(session, into_cache=True)
 
-    def _sampling(self, seed: Optional[int] = None, **fields: Any) -> Sampling:
-        """With what the model was loaded with for what the call leaves out."""
+    def _sampler(
+        self, tokens: Sequence[int], grammar: str, grammar_start: Any = None, /, *, seed: Optional[int] = None, **fields: Any
+    ) -> Any:
+        """A sampler for what follows these tokens. What the call leaves out is what the model was loaded with."""
         fields.setdefault("repeat_last_n", self.last_n_tokens_size)
-        return Sampling.of(seed=self._seed if seed is None else seed, **fields)
+        sampling = Sampling.of(seed=self._seed if seed is None else seed, **fields)
+        return sampling.sampler(self._model, tokens, grammar, grammar_start)
 
     def _infill_tokens(self, prompt: Prompt, suffix: str) -> List[int]:
         """A prompt for what stands between the two."""
@@ -87,7 +90,9 @@ class Completions(Reading):
         echoed = ""
         if echo:
             echoed = prompt if isinstance(prompt, str) else self.detokenize(tokens).decode("utf-8", "replace")
-        sampling = self._sampling(
+        sampler = self._sampler(
+            tokens,
+            gbnf_of(grammar),
             temperature=temperature,
             top_k=top_k,
             top_p=top_p,
@@ -99,7 +104,6 @@ class Completions(Reading):
             seed=seed,
             **without_unused(others),
         )
-        sampler = sampling.sampler(self._model, tokens, grammar=gbnf_of(grammar))
         scored: List[Piece] = []
         if echo and logprobs is not None:
             session, scored = self._read_scored(tokens, logprobs)
@@ -165,7 +169,10 @@ class Completions(Reading):
             self._model, made, options_of(messages, tools, tool_choice, bool(gbnf))
         )
         tokens = self.tokenize(prompt.text, True, True)
-        sampling = self._sampling(
+        sampler = self._sampler(
+            tokens,
+            gbnf or prompt.grammar,
+            None if gbnf else prompt.grammar_start,
             temperature=temperature,
             top_k=top_k,
             top_p=top_p,
@@ -174,12 +181,6 @@ class Completions(Reading):
             seed=seed,
             **without_unused(others),
         )
-        if gbnf:
-            sampler = sampling.sampler(self._model, tokens, grammar=gbnf)
-        else:
-            sampler = sampling.sampler(
-                self._model, tokens, grammar=prompt.grammar, grammar_start=prompt.grammar_start
-            )
         shown = (self.tokenize(text, False, True) for text in prompt.shown_tokens)
         session = self._read(tokens)
         answer = self._answer(

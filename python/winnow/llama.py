@@ -83,7 +83,9 @@ class Llama(Completions):
                 session = self._session.fork()
             if given or session.n_tokens == 0:
                 self._feed(session, given)
-        sampling = self._sampling(
+        sampler = self._sampler(
+            session.tokens,
+            gbnf_of(grammar),
             temperature=temp,
             top_k=top_k,
             top_p=top_p,
@@ -92,7 +94,6 @@ class Llama(Completions):
             repeat_penalty=repeat_penalty,
             **without_unused(others),
         )
-        sampler = sampling.sampler(self._model, session.tokens, grammar=gbnf_of(grammar))
         before_choice = hook(session, logits_processor, stopping_criteria)
         with self._lock:
             self._session = session
@@ -136,7 +137,9 @@ class Llama(Completions):
             raise InvalidArgument("nothing was read yet: eval() tokens first")
         if idx not in (None, -1, session.n_tokens - 1):
             raise InvalidArgument(f"idx is {session.n_tokens - 1}, the last token's: logits of others are not kept")
-        sampling = self._sampling(
+        sampler = self._sampler(
+            session.tokens,
+            gbnf_of(grammar),
             temperature=temp,
             top_k=top_k,
             top_p=top_p,
@@ -145,7 +148,6 @@ class Llama(Completions):
             repeat_penalty=repeat_penalty,
             **without_unused(others),
         )
-        sampler = sampling.sampler(self._model, session.tokens, grammar=gbnf_of(grammar))
         before_choice = hook(session, logits_processor, None)
         logits = session.logits()
         return sampler.sample(logits if before_choice is None else before_choice(logits))
