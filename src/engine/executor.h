@@ -112,7 +112,8 @@ class Executor {
 
   // Takes the memory for a step of n_sequences sequences, before anything is changed.
   virtual void reserve_step(int n_sequences) = 0;
-  // Begins a step. Returns the rows' hidden states [n_sequences][n_embd], embedded if the model's first layer is here.
+  // Begins a step of the sequences that were reserved. Returns the rows' hidden states [n_sequences][n_embd], embedded
+  // if the model's first layer is here.
   virtual std::span<float> begin_step(const DecodePlan& plan) = 0;
   // Runs the step that was begun. Returns its logits [n_sequences][n_vocab], valid until the next step, or nothing
   // where another executor makes them.

@@ -19,7 +19,12 @@ struct Counts {
   std::int32_t most_rows = 0;
 };
 
-// Zeros for keys and values, as anything that carries plans out has to store something.
+// Stores zeros, as anything that carries plans out has to store something.
+void clear_rows(const CacheShape& shape, const LayerSpec& layer, std::byte* key, std::byte* value) {
+  std::memset(key, 0, row_bytes(shape.plain().key_type, layer.key_dim));
+  std::memset(value, 0, row_bytes(shape.plain().value_type, layer.value_dim));
+}
+
 class CountingRows final : public PassRows {
  public:
   CountingRows(Counts& counts, const PassPlan& plan, const ModelSpec& spec)
@@ -43,10 +48,8 @@ class CountingRows final : public PassRows {
       const EntrySink::Head head = entries.head(h);
       EXPECT_GE(head.entries.n_entries, head.n_before + plan.rows.n_rows);
       for (std::int32_t r = 0; r < plan.rows.n_rows; ++r, ++counts_.stored) {
-        std::memset(entries.key_row(h, head.n_before + r), 0,
-                    row_bytes(entries.shape().plain().key_type, layer.key_dim));
-        std::memset(entries.value_row(h, head.n_before + r), 0,
-                    row_bytes(entries.shape().plain().value_type, layer.value_dim));
+        clear_rows(entries.shape(), layer, entries.key_row(h, head.n_before + r),
+                   entries.value_row(h, head.n_before + r));
       }
     }
   }
@@ -86,8 +89,7 @@ class CountingExecutor final : public Executor {
         const LayerSpec& layer = spec_.layers[static_cast<std::size_t>(l)];
         for (int h = 0; h < layer.n_kv_head; ++h) {
           const std::int32_t entry = cache.n_entries(l, h) - 1;
-          std::memset(cache.key_row(l, h, entry), 0, row_bytes(cache.shape().plain().key_type, layer.key_dim));
-          std::memset(cache.value_row(l, h, entry), 0, row_bytes(cache.shape().plain().value_type, layer.value_dim));
+          clear_rows(cache.shape(), layer, cache.key_row(l, h, entry), cache.value_row(l, h, entry));
         }
       }
     }

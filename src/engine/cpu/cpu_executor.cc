@@ -69,20 +69,19 @@ StepGraph& CpuExecutor::step_graph(int n_sequences) {
 }
 
 std::span<float> CpuExecutor::begin_step(const DecodePlan& plan) {
-  StepGraph& graph = step_graph(static_cast<int>(plan.sequences.size()));
+  StepGraph& graph = *step_;
   graph.last_step = ++n_steps_;
   for (std::size_t i = 0; i < plan.sequences.size(); ++i) graph.positions[i] = plan.sequences[i].position;
   if (layers_.first == 0) embed(plan.tokens, graph.hidden.data());
   std::copy_n(plan.tokens.begin(), graph.tokens.size(), graph.tokens.begin());
   graph.attention.plan(plan.sequences);
   note_bytes();
-  begun_ = &graph;
   return graph.hidden;
 }
 
 std::span<const float> CpuExecutor::run_step() {
-  compute_.run(begun_->graph);
-  const ggml_tensor* logits = begun_->logits;
+  compute_.run(step_->graph);
+  const ggml_tensor* logits = step_->logits;
   if (logits == nullptr) return {};
   return {static_cast<const float*>(logits->data), static_cast<std::size_t>(ggml_nelements(logits))};
 }

@@ -25,7 +25,7 @@ class CpuExecutor final : public Executor {
   ParallelFor parallel_for() override;
   std::unique_ptr<PassRows> begin_pass(const PassPlan& plan) override;
   bool converts_weights(std::int32_t n_rows) const override;
-  void reserve_step(int n_sequences) override { step_graph(n_sequences); }
+  void reserve_step(int n_sequences) override { step_ = &step_graph(n_sequences); }
   std::span<float> begin_step(const DecodePlan& plan) override;
   std::span<const float> run_step() override;
   std::vector<float> await_logits(int n_sequences) override;
@@ -67,7 +67,7 @@ class CpuExecutor final : public Executor {
   ConvertedLayer converted_;
   Graph graph_;
   std::vector<std::unique_ptr<StepGraph>> step_graphs_;  // one for each number of sequences
-  StepGraph* begun_ = nullptr;                           // the graph of the step that was begun
+  StepGraph* step_ = nullptr;                            // the graph of the step that was reserved last
   std::int64_t n_steps_ = 0;                             // steps begun so far
   std::atomic<std::size_t> bytes_ = 0;
 };
