@@ -40,7 +40,7 @@ class Coroutine {
     if (coroutine_.promise().error) std::rethrow_exception(std::exchange(coroutine_.promise().error, nullptr));
   }
   bool is_done() const { return coroutine_.done(); }
-  // What was yielded last, after next() and before is_done().
+  // Returns the value that was yielded last: after next(), and until is_done().
   const T& value() const { return *coroutine_.promise().value; }
 
  private:

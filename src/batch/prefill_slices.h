@@ -19,7 +19,7 @@ struct ScheduledPrefill {
   BatchClock::time_point started = BatchClock::now(), reported = started;
 };
 
-// What the owner of prefills does when a slice is over. One of `context` and `job` is set.
+// The owner of prefills, who is told when a slice is over. One of `context` and `job` is set.
 class PrefillListener {
  public:
   virtual ~PrefillListener() = default;

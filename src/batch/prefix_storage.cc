@@ -90,7 +90,7 @@ auto PrefixStorage::start_thread(std::atomic<bool>& is_over, Work work) {
     const End end{inbox_, is_over};
     return work();
   });
-  // Where the system has no thread to give, the work is done when its result is taken: at once.
+  // The system may have no thread to give: the work is then done when its result is taken, at once.
   if (result.wait_for(std::chrono::seconds(0)) == std::future_status::deferred) is_over = true;
   return result;
 }

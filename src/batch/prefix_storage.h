@@ -28,7 +28,7 @@ class PrefixStorage {
   PrefixStorage(const std::shared_ptr<Engine>& engine, const BatchOptions& options, PrefixTree& tree,
                 RequestInbox& inbox);
 
-  // What a waiting request has to wait for before it is admitted.
+  // The thing that a waiting request has to wait for before it is admitted.
   enum class Wait {
     kNone,  // nothing
     kFile,  // a file with a prefix of its context, which is being searched for or loaded

@@ -33,7 +33,7 @@ class RequestInbox {
   // held until both are done, so is_over may go once it is seen.
   void end_work(std::atomic<bool>& is_over);
 
-  // What came in since the batch's thread looked last.
+  // The requests and cancellations that came in since the batch's thread looked last.
   struct News {
     JobQueue jobs;
     std::vector<std::uint64_t> cancelled;  // requests to cancel

@@ -1,4 +1,4 @@
-// What a sequence's cache stores of a token, layer by layer, and what that takes in entries and bytes.
+// The shape of a sequence's cache: entries of each layer and token, and the bytes that they take.
 #pragma once
 
 #include <cstddef>
@@ -16,14 +16,14 @@ namespace winnow {
 // a run keeps the attention kernels busy.
 inline constexpr std::int32_t kPageEntries = 32;
 
-// Where rows are coded, a head's first entries stay as they came: the sinks, on which most attention lies.
+// A head's first entries stay uncoded but in a window: they are the sinks, on which most attention lies.
 inline constexpr std::int32_t kPlainEntries = 4;
 
 // Positions on a page are 16-bit offsets. One whose entries lie further apart takes this besides.
 inline constexpr std::int64_t kOffsets = 1 << 16;
 inline constexpr std::size_t kFarPositionsBytes = kPageEntries * sizeof(std::int32_t);
 
-// What a layer stores of a token.
+// The entries that a layer stores of each token.
 struct LayerShape {
   int n_kv_head = 0;  // 0: no entries (a recurrent layer, or one that attends to another's)
   int key_dim = 0;
@@ -31,7 +31,7 @@ struct LayerShape {
   std::int32_t window = 0;  // entries that can still be seen, settle() frees the others; 0: all
   bool is_shared = false;   // later layers attend to its entries, too
 
-  // Whether eviction methods cut the layer.
+  // Returns whether eviction methods cut the layer.
   bool is_cut() const { return n_kv_head > 0 && window == 0; }
   bool operator==(const LayerShape&) const = default;
 };
@@ -45,8 +45,8 @@ struct FineTypes {
   bool operator==(const FineTypes&) const = default;
 };
 
-// What follows a cut, once its pages are full and until the next cut, and what windows hold: a method's budget counts
-// the layers that it may cut, and every token looks at the last ones.
+// The types of entries that follow a cut, once their pages are full and until the next cut, and of windows: a method's
+// budget counts the layers that it may cut, and every token looks at the last entries.
 struct LaterTypes {
   EntryType key_type;
   EntryType value_type;
