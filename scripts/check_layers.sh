@@ -6,17 +6,18 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 # The folders of src/ from the ground up, and those that each may include besides itself and include/winnow: only such
 # as stand above it in this table, so that there is no circle.
-readonly engine='base kernels cache eviction gguf schema text model engine'
+readonly engine='base kernels cache eviction device gguf schema text model engine'
 readonly table="
 base
 kernels    base
 cache      base kernels
 eviction   base kernels cache
+device     base kernels cache
 gguf       base
 schema     base
 text       base gguf schema
 model      base kernels cache eviction gguf text
-engine     base kernels cache eviction gguf text model
+engine     base kernels cache eviction device gguf text model
 sampling   base gguf text model
 generate   base
 batch      $engine

@@ -1,0 +1,95 @@
+// A device that computes beside this machine's processor: its memory, its queue of work, ggml's back end for the graphs
+// of layers, and winnow's own kernels. HostDevice (host_device.h) is one made of this machine's processor, for tests;
+// the CUDA plugin makes the other.
+//
+// All work is queued in order and runs behind the caller's back; download() and wait() wait for it. Errors of queued
+// work are thrown by the next call that waits. Not thread-safe, except memory(): the engine's mutex is held.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "cache/entry_memory.h"
+#include "device/kernel_plans.h"
+
+struct ggml_backend;
+struct ggml_backend_buffer;
+
+namespace winnow::device {
+
+struct DeviceInfo {
+  std::string id;           // as --device takes it: "cuda:0"
+  std::string name;         // "NVIDIA H100 80GB HBM3"
+  std::string description;  // what a person asks next: compute capability, driver
+  std::size_t bytes_total = 0;
+};
+
+// A block of a device's memory. Move-only; freed with the object, which must not outlive its device.
+class Buffer {
+ public:
+  Buffer() = default;
+  Buffer(ggml_backend_buffer* buffer, std::byte* data, std::size_t bytes)
+      : buffer_(buffer), data_(data), bytes_(bytes) {}
+  Buffer(Buffer&& other) noexcept;
+  Buffer& operator=(Buffer other) noexcept;
+  ~Buffer();
+
+  std::byte* data() const { return data_; }
+  template <class T>
+  T* as() const {
+    return reinterpret_cast<T*>(data_);
+  }
+  std::size_t bytes() const { return bytes_; }
+  ggml_backend_buffer* buffer() const { return buffer_; }  // for tensors of graphs that lie in it
+  explicit operator bool() const { return data_ != nullptr; }
+
+ private:
+  ggml_backend_buffer* buffer_ = nullptr;
+  std::byte* data_ = nullptr;
+  std::size_t bytes_ = 0;
+};
+
+// Queued work that was recorded and can be queued again as a whole (a CUDA graph).
+class Recording {
+ public:
+  virtual ~Recording() = default;
+  virtual void replay() = 0;
+};
+
+class Device {
+ public:
+  virtual ~Device() = default;
+
+  virtual const DeviceInfo& info() const = 0;
+  virtual std::size_t bytes_free() const = 0;
+  // Returns ggml's back end, whose graphs run in the same queue.
+  virtual ggml_backend* backend() = 0;
+
+  // Returns a block of at least `bytes` bytes, 256-byte aligned. Throws Error(kOutOfMemory) that says what is free.
+  virtual Buffer allocate(std::size_t bytes) = 0;
+  // Returns the memory in which sessions' pages lie. May outlive the call, not the device.
+  virtual std::shared_ptr<EntryMemory> memory() = 0;
+
+  // Copies to the device; `from` may change once this returns.
+  virtual void upload(void* to, const void* from, std::size_t bytes) = 0;
+  // Copies from the device and waits for it.
+  virtual void download(void* to, const void* from, std::size_t bytes) = 0;
+  virtual void fill_zero(void* to, std::size_t bytes) = 0;
+  // Waits for all that is queued. Throws Error(kInternal) with the device's own words where it failed.
+  virtual void wait() = 0;
+
+  virtual void queue(const StoreRows& plan) = 0;
+  virtual void queue(const CausalAttention& plan) = 0;
+  virtual void queue(const StepAttention& plan) = 0;
+  virtual void queue(const WindowStatistics& plan) = 0;
+  virtual void queue(const RowNorms& plan) = 0;
+  // Converts n numbers of a ggml type to bf16, or to f32 rows.
+  virtual void dequantise_bf16(int ggml_type, const void* from, void* to, std::int64_t n) = 0;
+
+  // Records what `work` queues, without running it; null where the device cannot record.
+  virtual std::unique_ptr<Recording> record(const std::function<void()>& work) = 0;
+};
+
+}  // namespace winnow::device

@@ -1,0 +1,121 @@
+// What winnow's own kernels do on a device, as plain structs: Device queues them, device/kernels has their code. All
+// pointers are addresses in the device's memory; sizes are in numbers unless they say bytes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "winnow/entry_type.h"
+
+namespace winnow::device {
+
+// Where the rows of a page's slot 0 lie: kPageEntries keys, and as many values.
+struct PageRows {
+  std::byte* keys;
+  std::byte* values;
+};
+
+// The stored entries of one KV head. Entry e is in slot (first_slot + e) % kPageEntries of page
+// (first_slot + e) / kPageEntries. A prompt's staging buffer is shown as pages, too.
+struct HeadTable {
+  const PageRows* pages;
+  std::int32_t first_slot;
+  std::int32_t n_entries;
+};
+
+// The dimensions and the rule of attention in a layer.
+struct LayerAttention {
+  int n_head;
+  int n_kv_head;
+  int key_dim;         // a multiple of 16, at most 256
+  int value_dim;       // likewise
+  EntryType key_type;  // kF16 or kBF16
+  EntryType value_type;
+  float scale;
+  float soft_cap;       // 0: none
+  std::int32_t window;  // a row sees its own entry and the window - 1 entries before it; 0: all
+  const float* sinks;   // [n_head] sink logits, or null
+};
+
+// Writes the rows of keys and values of a batch to the last n_rows entries of every head.
+struct StoreRows {
+  LayerAttention layer;
+  const float* k;          // [n_rows][n_kv_head][key_dim], rotated
+  const float* v;          // [n_rows][n_kv_head][value_dim]
+  const HeadTable* heads;  // [n_kv_head], the rows' entries counted
+  int n_rows;
+};
+
+// Causal attention of many rows of one sequence. Row r sees the first n_entries - n_rows + 1 + r entries of a head,
+// less those that the window hides.
+struct CausalAttention {
+  LayerAttention layer;
+  const float* q;          // [n_rows][n_head][key_dim], rotated
+  float* out;              // [n_rows][n_head][value_dim]
+  float* log_sum_exp;      // [n_rows][n_head] natural log of the softmax denominators, sinks included; or null
+  const HeadTable* heads;  // [n_kv_head], with the rows' own entries, which are stored
+  int n_rows;
+  std::int32_t n_most;  // the most entries of any head
+};
+
+// The most slices into which a step cuts one head's entries.
+inline constexpr int kMaxStepSlices = 64;
+
+// Attention of one new row for each of several sequences, each with its own lengths. The row's key and value become
+// the last entry of its head first.
+struct StepAttention {
+  LayerAttention layer;
+  const float* q;          // [n_sequences][n_head][key_dim], rotated
+  const float* k;          // [n_sequences][n_kv_head][key_dim], rotated; null: the layer stores nothing
+  const float* v;          // [n_sequences][n_kv_head][value_dim]
+  float* out;              // [n_sequences][n_head][value_dim]
+  const HeadTable* heads;  // [n_sequences][n_kv_head], with the step's own entry. Read when the kernel runs.
+  int n_sequences;
+  // Workspace, the same for all layers of a step: see step_workspace_bytes.
+  std::byte* workspace;
+};
+
+// Returns the bytes of a step's workspace, which must be zero before its first use and is left so.
+std::size_t step_workspace_bytes(int n_sequences, int n_head, int value_dim);
+
+// Reductions of window rows' attention over a head's first n_columns entries, as kernels::window_statistics has them.
+// The n_rows rows are the last ones of the sequence, or see all entries alike.
+struct WindowStatistics {
+  LayerAttention layer;
+  const float* q;  // [n_rows][n_head][key_dim], rotated
+  int n_rows;
+  bool sees_all;                  // every row sees all entries; else row r those up to its own
+  const HeadTable* heads;         // [n_kv_head]
+  std::int32_t n_most;            // the most entries of any head
+  std::int32_t stride;            // of the columns below, per query head
+  const std::int32_t* n_columns;  // [n_kv_head]
+  // [n_head][stride] each, or null.
+  float* mean;
+  float* m2;  // sum of squared deviations from the mean
+  float* max;
+  float* last;
+  float* squares;   // sum of squares over the rows
+  double* entropy;  // [n_head], over the columns and rows: -sum p ln p
+  float* row_max;   // [n_head][n_rows] workspace, of scores
+  float* row_sum;   // [n_head][n_rows] workspace, of exponentials less row_max; sinks included
+};
+
+// Norms of stored rows.
+struct RowNorms {
+  LayerAttention layer;
+  const HeadTable* heads;  // [n_kv_head]
+  std::int32_t n_most;
+  std::int32_t stride;  // of the outputs, per KV head
+  // [n_kv_head][stride] each, or null.
+  float* key_l2;
+  float* value_l1;
+  float* value_l2;
+};
+
+// Copies of bytes; the sources are read before the targets are written if they are staged.
+struct Copies {
+  const void* list;  // [n] ByteCopy
+  int n;
+};
+
+}  // namespace winnow::device
