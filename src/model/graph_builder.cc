@@ -2,64 +2,21 @@
 
 #include <ggml.h>
 
-#include <cassert>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
 
-#include "kernels/products/rms_norm.h"
-
 namespace winnow {
-namespace {
-
-// dst [n_rows] = 1 + temperature * ln(1 + floor(position / length)), of src[0] [n_rows] positions.
-void run_temperature(ggml_tensor* dst, int ith, int /*nth*/, void* userdata) {
-  if (ith != 0) return;
-  const auto& spec = *static_cast<const LayerSpec*>(userdata);
-  const auto* positions = static_cast<const std::int32_t*>(dst->src[0]->data);
-  auto* out = static_cast<float*>(dst->data);
-  for (std::int64_t r = 0; r < dst->ne[2]; ++r) {
-    const std::int32_t periods = positions[r] / spec.temperature_length;
-    out[r] = 1.0F + spec.temperature * std::log(1.0F + static_cast<float>(periods));
-  }
-}
-
-// dst: rows of src[0] with a root mean square of 1, times src[1] where there is one: [n], or a row for each of
-// src[0]->ne[1].
-void run_rms_norm(ggml_tensor* dst, int ith, int nth, void* userdata) {
-  const ggml_tensor *x = dst->src[0], *weight = dst->src[1];
-  const float eps = static_cast<const NormSpec*>(userdata)->eps;
-  const std::int64_t n = x->ne[0], n_rows = ggml_nrows(x);
-  const auto row_of = [n](const ggml_tensor* tensor, std::int64_t row) {
-    return static_cast<float*>(tensor->data) + row * n;
-  };
-  for (std::int64_t row = n_rows * ith / nth; row < n_rows * (ith + 1) / nth; ++row) {
-    kernels::rms_norm_row(row_of(x, row), weight == nullptr ? nullptr : row_of(weight, row % x->ne[1] % weight->ne[1]),
-                          eps, static_cast<int>(n), row_of(dst, row));
-  }
-}
-
-}  // namespace
-
-ggml_tensor* GraphBuilder::rms_norm(const NormSpec& spec, ggml_tensor* weight, ggml_tensor* x) {
-  assert(ggml_is_contiguous(x));
-  ggml_tensor* inputs[] = {x, weight};
-  return ggml_custom_4d(context_, GGML_TYPE_F32, x->ne[0], x->ne[1], x->ne[2], x->ne[3], inputs,
-                        weight == nullptr ? 1 : 2, run_rms_norm, GGML_N_TASKS_MAX, const_cast<NormSpec*>(&spec));
-}
-
 ggml_tensor* GraphBuilder::norm(const NormSpec& spec, const NormWeights& weights, ggml_tensor* x) {
   if (weights.weight == nullptr) return x;
-  x = spec.kind == NormKind::kRms ? rms_norm(spec, weights.weight, x)
+  x = spec.kind == NormKind::kRms ? ops_.rms_norm(context_, spec, weights.weight, x)
                                   : ggml_mul(context_, ggml_norm(context_, x, spec.eps), weights.weight);
   return weights.bias != nullptr ? ggml_add(context_, x, weights.bias) : x;
 }
 
 ggml_tensor* GraphBuilder::linear(ggml_tensor* weight, ggml_tensor* bias, ggml_tensor* x) {
-  const PackedMatrix* packed = packed_ != nullptr ? packed_->find(weight) : nullptr;
-  ggml_tensor* y = packed != nullptr ? packed_product(context_, *packed, x)
-                                     : stored_product(context_, weight, x, compute_, quantised_);
+  ggml_tensor* y = ops_.product(context_, weight, x);
   return bias != nullptr ? ggml_add(context_, y, bias) : y;
 }
 
@@ -84,9 +41,7 @@ ggml_tensor* GraphBuilder::split_heads(const LayerSpec& spec, ggml_tensor* x, in
 
 ggml_tensor* GraphBuilder::scale_by_temperature(const LayerSpec& spec, ggml_tensor* q) {
   if (spec.temperature == 0) return q;
-  ggml_tensor* factors = ggml_custom_4d(context_, GGML_TYPE_F32, 1, 1, q->ne[2], 1, &positions_, 1, run_temperature, 1,
-                                        const_cast<LayerSpec*>(&spec));
-  return ggml_mul(context_, q, factors);
+  return ggml_mul(context_, q, ops_.temperatures(context_, spec, positions_));
 }
 
 // Keys and values are stored as every head reads them, not as the latent that they are made of: see docs/models.md.
@@ -159,7 +114,7 @@ ggml_tensor* GraphBuilder::self_attention(const LayerSpec& spec, const LayerWeig
     k = split_heads(spec, k, spec.n_kv_head, weights.k_norm);
     k = normed(weights.k_norm, rope(spec.rope, k, weights.rope_freqs));
     v = ggml_reshape_3d(context_, v, spec.value_dim, spec.n_kv_head, n_rows);
-    if (spec.has_value_norm) v = rms_norm(spec.norm, nullptr, v);
+    if (spec.has_value_norm) v = ops_.rms_norm(context_, spec.norm, nullptr, v);
   }
   ggml_tensor* y = sequences_->attend(context_, weights.layer, q, q_rotated, k, v);
   if (gate != nullptr) y = ggml_mul(context_, y, gate);
@@ -224,7 +179,8 @@ GraphBuilder::Routed GraphBuilder::route(const LayerSpec& layer, const LayerWeig
   const FeedForwardSpec& spec = layer.feed_forward;
   const std::int64_t n_rows = x->ne[1];
   if (weights.router_scale != nullptr) {
-    rows = scale(rms_norm(layer.norm, weights.router_scale, x), 1.0F / std::sqrt(static_cast<float>(x->ne[0])));
+    rows = scale(ops_.rms_norm(context_, layer.norm, weights.router_scale, x),
+                 1.0F / std::sqrt(static_cast<float>(x->ne[0])));
   }
   ggml_tensor* scores = linear(weights.router, weights.router_b, rows);  // [n_expert, n_rows]
   const bool is_sigmoid = spec.routing == Routing::kSigmoid || spec.routing == Routing::kNormalisedSigmoid;
@@ -275,7 +231,7 @@ ggml_tensor* GraphBuilder::expert_feed_forward(const LayerSpec& spec, const Laye
   const FeedForwardSpec& ffn = spec.feed_forward;
   ggml_tensor* rows = norm(spec.norm, weights.experts_norm, x);
   const Routed taken = route(spec, weights, x, rows);
-  ExpertProducts experts(context_, taken.chosen, ffn.n_expert, compute_);
+  ExpertProducts experts(context_, taken.chosen, ffn.n_expert, ops_.threads());
   ggml_tensor* y =
       experts.weighted_sum(expert_products(ffn, weights, experts, experts.gather(rows)), taken.routing_weights);
   if (weights.down == nullptr) return y;
@@ -335,7 +291,7 @@ GraphBuilder::Routed GraphBuilder::attention_and_router(const LayerSpec& spec, c
 
 ggml_tensor* GraphBuilder::expert_ffn(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x,
                                       ggml_tensor* sums, const ExpertSlots& slots, ggml_tensor* routing_weights) {
-  ExpertProducts experts(context_, slots, compute_);
+  ExpertProducts experts(context_, slots, ops_.threads());
   ggml_tensor* rows = norm(spec.norm, weights.experts_norm, experts.gather(x));
   return experts.add_weighted(sums, expert_products(spec.feed_forward, weights, experts, rows), routing_weights);
 }

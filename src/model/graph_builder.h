@@ -5,9 +5,8 @@
 #include <span>
 
 #include "model/expert_products.h"
+#include "model/layer_ops.h"
 #include "model/layer_spec.h"
-#include "model/packed_weights.h"
-#include "model/stored_product.h"
 #include "model/weights.h"
 
 struct ggml_context;
@@ -40,13 +39,12 @@ class SequenceHook {
 // The builder of a graph for some rows. Tensors that it is given must outlive the graph.
 class GraphBuilder {
  public:
-  // Takes the rows' positions [n_rows], i32; the layer's weights converted for many rows, or null for products on the
-  // file's own types; and the thread team that will run the graph. All must outlive the graph.
-  GraphBuilder(ggml_context* context, SequenceHook& sequences, ggml_tensor* positions, const PackedLayer* packed,
-               Compute& compute)
-      : context_(context), sequences_(&sequences), positions_(positions), packed_(packed), compute_(compute) {}
+  // Takes the operations that make the graph's nodes, and the rows' positions [n_rows], i32. All must outlive the
+  // graph.
+  GraphBuilder(ggml_context* context, LayerOps& ops, SequenceHook& sequences, ggml_tensor* positions)
+      : context_(context), ops_(ops), sequences_(&sequences), positions_(positions) {}
   // A builder of parts without attention: `expert_ffn`, `logits`.
-  GraphBuilder(ggml_context* context, Compute& compute) : context_(context), compute_(compute) {}
+  GraphBuilder(ggml_context* context, LayerOps& ops) : context_(context), ops_(ops) {}
 
   // Sets the rows' tokens [n_rows], i32, for a model with per-layer embeddings. Call it before the first layer.
   void set_per_layer_tokens(const ModelSpec& spec, const Weights& weights, ggml_tensor* tokens);
@@ -83,8 +81,6 @@ class GraphBuilder {
  private:
   // Returns x [n, ...] normed, or x itself if there is no such norm.
   ggml_tensor* norm(const NormSpec& spec, const NormWeights& weights, ggml_tensor* x);
-  // Returns x, which must be contiguous, normed by its root mean square; weight may be null. spec outlives the graph.
-  ggml_tensor* rms_norm(const NormSpec& spec, ggml_tensor* weight, ggml_tensor* x);
   // Returns y = W x + b; bias may be null.
   ggml_tensor* linear(ggml_tensor* weight, ggml_tensor* bias, ggml_tensor* x);
   ggml_tensor* scale(ggml_tensor* x, float factor);
@@ -116,11 +112,9 @@ class GraphBuilder {
   ggml_tensor* dense_feed_forward(const FeedForwardSpec& spec, const LayerWeights& weights, ggml_tensor* x);
 
   ggml_context* context_;
+  LayerOps& ops_;
   SequenceHook* sequences_ = nullptr;
   ggml_tensor* positions_ = nullptr;
-  const PackedLayer* packed_ = nullptr;
-  Compute& compute_;
-  QuantisedRows quantised_;
   ggml_tensor* tokens_ = nullptr;    // [n_rows]
   ggml_tensor* embedded_ = nullptr;  // [n_embd, n_rows] the tokens' embeddings
 };

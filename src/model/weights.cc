@@ -2,6 +2,8 @@
 
 #include <ggml.h>
 
+#include <cassert>
+#include <cstddef>
 #include <cstring>
 #include <string>
 #include <utility>
@@ -321,6 +323,24 @@ std::vector<ggml_tensor*> LayerWeights::matrices() const {
 std::vector<ggml_tensor**> LayerWeights::places_of_products() {
   std::vector<ggml_tensor**> places = places_of_matrices(*this);
   places.insert(places.end(), {&gate_experts, &up_experts, &down_experts});
+  return places;
+}
+
+std::vector<ggml_tensor**> LayerWeights::places() {
+  // clang-format off
+  std::vector<ggml_tensor**> places = {
+      &attn_norm.weight, &attn_norm.bias, &attn_post_norm.weight, &attn_post_norm.bias, &wq, &wk, &wv, &wo, &bq,
+      &bk, &bv, &bo, &q_norm, &k_norm, &sinks, &query_a, &query_a_norm, &latent, &latent_norm, &latent_k,
+      &latent_v, &latent_kv, &conv, &conv_b, &conv_in, &conv_out, &state_gate, &state_alpha, &state_beta,
+      &state_decay, &state_decay_bias, &state_skip, &state_norm, &ffn_norm.weight, &ffn_norm.bias,
+      &ffn_post_norm.weight, &ffn_post_norm.bias, &experts_norm.weight, &experts_norm.bias,
+      &experts_post_norm.weight, &experts_post_norm.bias, &shared_post_norm.weight, &shared_post_norm.bias,
+      &gate, &up, &down, &gate_b, &up_b, &down_b, &router, &router_b, &router_scale, &choice_b, &expert_scale,
+      &gate_experts, &up_experts, &down_experts, &gate_experts_b, &up_experts_b, &down_experts_b, &shared_gate,
+      &rope_freqs, &token_rows, &token_proj, &token_proj_norm, &token_gate, &token_out, &token_post_norm.weight,
+      &token_post_norm.bias, &output_scale};
+  // clang-format on
+  assert(places.size() == (sizeof(LayerWeights) - offsetof(LayerWeights, attn_norm)) / sizeof(ggml_tensor*));
   return places;
 }
 

@@ -94,6 +94,8 @@ struct LayerWeights {
   std::vector<ggml_tensor*> matrices() const;
   // Returns pointers to these fields and to the experts' matrices, which may be null.
   std::vector<ggml_tensor**> places_of_products();
+  // Returns pointers to all of these fields.
+  std::vector<ggml_tensor**> places();
 };
 
 // The tensors of a model.

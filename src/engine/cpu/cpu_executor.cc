@@ -7,6 +7,7 @@
 #include <iterator>
 
 #include "engine/cpu/cpu_pass.h"
+#include "engine/output_projection.h"
 #include "winnow/error.h"
 
 namespace winnow {
@@ -101,7 +102,8 @@ void CpuExecutor::run_output(float* hidden, int n_rows, std::span<float> out, co
   ggml_tensor* y = nullptr;
   run_graph([&](Graph& graph) {
     ggml_tensor* x = graph.external(GGML_TYPE_F32, model_.spec.n_embd, n_rows, hidden);
-    GraphBuilder builder(graph.context(), compute_);
+    CpuOps ops(nullptr, compute_);
+    GraphBuilder builder(graph.context(), ops);
     y = make(builder, x);
     ggml_set_output(y);
     graph.expand(y);
@@ -120,23 +122,8 @@ void CpuExecutor::output_hidden(float* hidden, int n_rows, float* out) {
       [&](GraphBuilder& builder, ggml_tensor* x) { return builder.output_norm(model_.spec, model_.weights, x); });
 }
 
-// Transposes the file's matrix [n_embd rows][n_head * value_dim].
 std::vector<float> CpuExecutor::output_projection(int layer) {
-  const ggml_tensor* wo = model_.weights.layers[static_cast<std::size_t>(layer)].wo;
-  const int n_embd = model_.spec.n_embd;
-  const auto n_in = static_cast<std::size_t>(model_.spec.layers[static_cast<std::size_t>(layer)].output_size());
-  std::vector<float> slices(n_in * static_cast<std::size_t>(n_embd));
-  constexpr int kRows = 64;
-  compute_.parallel_for((n_embd + kRows - 1) / kRows, [&](int block) {
-    std::vector<float> row(n_in);
-    for (int e = block * kRows; e < std::min(n_embd, (block + 1) * kRows); ++e) {
-      dequantize_row(wo, e, row.data());
-      for (std::size_t i = 0; i < n_in; ++i) {
-        slices[i * static_cast<std::size_t>(n_embd) + static_cast<std::size_t>(e)] = row[i];
-      }
-    }
-  });
-  return slices;
+  return output_projection_slices(model_, layer, parallel_for());
 }
 
 }  // namespace winnow

@@ -71,7 +71,8 @@ void CpuPass::run(const LayerPlan& plan, const Build& build) {
   executor_.run_graph([&](Graph& graph) {
     ggml_tensor* x = graph.external(GGML_TYPE_F32, model.spec.n_embd, n_rows, row(plan.rows.first_row));
     ggml_tensor* positions = graph.external(GGML_TYPE_I32, n_rows, 1, positions_.data());
-    GraphBuilder builder(graph.context(), attention_, positions, converted, executor_.compute());
+    CpuOps ops(converted, executor_.compute());
+    GraphBuilder builder(graph.context(), ops, attention_, positions);
     if (!tokens_.empty()) {
       builder.set_per_layer_tokens(model.spec, model.weights,
                                    graph.external(GGML_TYPE_I32, n_rows, 1, tokens_.data() + plan.rows.first_row));

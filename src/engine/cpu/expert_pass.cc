@@ -86,7 +86,8 @@ bool ExpertPass::step() {
     const auto rows_of = [&](float* rows) { return graph.external(GGML_TYPE_F32, n_embd_, n_rows_, rows); };
     const ExpertSlots slots{.first_slot = graph.external(GGML_TYPE_I32, std::ssize(first_slot), 1, first_slot.data()),
                             .row_of = graph.external(GGML_TYPE_I32, n_slots, 1, row_of_ + done_)};
-    GraphBuilder builder(graph.context(), executor_.compute());
+    CpuOps ops(nullptr, executor_.compute());
+    GraphBuilder builder(graph.context(), ops);
     graph.expand(builder.expert_ffn(spec, model.weights.layers[static_cast<std::size_t>(layer_)], rows_of(hidden_),
                                     rows_of(sums_), slots,
                                     graph.external(GGML_TYPE_F32, n_slots, 1, slot_weights_ + done_)));

@@ -13,7 +13,8 @@ StepGraph::StepGraph(const Model::Impl& model, LayerRange layers, int n_sequence
       positions(static_cast<std::size_t>(n_sequences)) {
   ggml_tensor* x = graph.external(GGML_TYPE_F32, model.spec.n_embd, n_sequences, hidden.data());
   ggml_tensor* position_tensor = graph.external(GGML_TYPE_I32, n_sequences, 1, positions.data());
-  GraphBuilder builder(graph.context(), attention, position_tensor, nullptr, compute);
+  CpuOps ops(nullptr, compute);
+  GraphBuilder builder(graph.context(), ops, attention, position_tensor);
   if (model.spec.has_per_layer_embeddings()) {
     tokens.resize(positions.size());
     builder.set_per_layer_tokens(model.spec, model.weights,

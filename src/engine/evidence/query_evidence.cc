@@ -151,6 +151,13 @@ void QueryEvidence::record(int layer, std::int32_t position, std::int32_t end, c
   }
 }
 
+bool QueryEvidence::wants_row(int layer, std::int32_t position, std::int32_t end) const {
+  if (this->layer(layer).row_floats == 0) return false;
+  if (end - position <= needs_.window_rows) return true;
+  if (needs_.all_queries && row_index(layer, position)) return true;
+  return std::binary_search(reference_positions_.begin(), reference_positions_.end(), position);
+}
+
 void QueryEvidence::add_moments(int layer, int head, const float* q, std::int64_t row_stride, std::int32_t n_rows,
                                 std::int32_t first_position) {
   Moments& moments = moments_[static_cast<std::size_t>(layer)];

@@ -53,6 +53,8 @@ class QueryEvidence {
   // Records one rotated row q [n_head][key_dim] of a pass whose last row has the position end - 1. Does nothing in
   // layers that no method cuts.
   void record(int layer, std::int32_t position, std::int32_t end, const float* q);
+  // Returns whether record() would record that row of the layer.
+  bool wants_row(int layer, std::int32_t position, std::int32_t end) const;
   // Adds rows of one query head to its moments. q: rows before rotation, `row_stride` floats apart; the first has the
   // position first_position.
   void add_moments(int layer, int head, const float* q, std::int64_t row_stride, std::int32_t n_rows,

@@ -1,0 +1,85 @@
+#include "model/layer_ops.h"
+
+#include <ggml.h>
+
+#include <cassert>
+#include <cmath>
+#include <cstdint>
+
+#include "kernels/products/rms_norm.h"
+#include "winnow/error.h"
+
+namespace winnow {
+namespace {
+
+// dst [n_rows] = 1 + temperature * ln(1 + floor(position / length)), of src[0] [n_rows] positions.
+void run_temperature(ggml_tensor* dst, int ith, int /*nth*/, void* userdata) {
+  if (ith != 0) return;
+  const auto& spec = *static_cast<const LayerSpec*>(userdata);
+  const auto* positions = static_cast<const std::int32_t*>(dst->src[0]->data);
+  auto* out = static_cast<float*>(dst->data);
+  for (std::int64_t r = 0; r < dst->ne[2]; ++r) {
+    const std::int32_t periods = positions[r] / spec.temperature_length;
+    out[r] = 1.0F + spec.temperature * std::log(1.0F + static_cast<float>(periods));
+  }
+}
+
+// dst: rows of src[0] with a root mean square of 1, times src[1] where there is one: [n], or a row for each of
+// src[0]->ne[1].
+void run_rms_norm(ggml_tensor* dst, int ith, int nth, void* userdata) {
+  const ggml_tensor *x = dst->src[0], *weight = dst->src[1];
+  const float eps = static_cast<const NormSpec*>(userdata)->eps;
+  const std::int64_t n = x->ne[0], n_rows = ggml_nrows(x);
+  const auto row_of = [n](const ggml_tensor* tensor, std::int64_t row) {
+    return static_cast<float*>(tensor->data) + row * n;
+  };
+  for (std::int64_t row = n_rows * ith / nth; row < n_rows * (ith + 1) / nth; ++row) {
+    kernels::rms_norm_row(row_of(x, row), weight == nullptr ? nullptr : row_of(weight, row % x->ne[1] % weight->ne[1]),
+                          eps, static_cast<int>(n), row_of(dst, row));
+  }
+}
+
+}  // namespace
+
+ggml_tensor* CpuOps::product(ggml_context* context, ggml_tensor* weight, ggml_tensor* x) {
+  const PackedMatrix* packed = packed_ != nullptr ? packed_->find(weight) : nullptr;
+  return packed != nullptr ? packed_product(context, *packed, x)
+                           : stored_product(context, weight, x, compute_, quantised_);
+}
+
+ggml_tensor* CpuOps::rms_norm(ggml_context* context, const NormSpec& spec, ggml_tensor* weight, ggml_tensor* x) {
+  assert(ggml_is_contiguous(x));
+  ggml_tensor* inputs[] = {x, weight};
+  return ggml_custom_4d(context, GGML_TYPE_F32, x->ne[0], x->ne[1], x->ne[2], x->ne[3], inputs,
+                        weight == nullptr ? 1 : 2, run_rms_norm, GGML_N_TASKS_MAX, const_cast<NormSpec*>(&spec));
+}
+
+ggml_tensor* CpuOps::temperatures(ggml_context* context, const LayerSpec& spec, ggml_tensor* positions) {
+  return ggml_custom_4d(context, GGML_TYPE_F32, 1, 1, positions->ne[0], 1, &positions, 1, run_temperature, 1,
+                        const_cast<LayerSpec*>(&spec));
+}
+
+ggml_tensor* GgmlOps::product(ggml_context* context, ggml_tensor* weight, ggml_tensor* x) {
+  return ggml_mul_mat(context, weight, x);
+}
+
+ggml_tensor* GgmlOps::rms_norm(ggml_context* context, const NormSpec& spec, ggml_tensor* weight, ggml_tensor* x) {
+  ggml_tensor* normed = ggml_rms_norm(context, x, spec.eps);
+  return weight == nullptr ? normed : ggml_mul(context, normed, weight);
+}
+
+// Positions stay below 2^24, so float32 holds them exactly.
+ggml_tensor* GgmlOps::temperatures(ggml_context* context, const LayerSpec& spec, ggml_tensor* positions) {
+  ggml_tensor* rows = ggml_reshape_3d(context, ggml_cast(context, positions, GGML_TYPE_F32), 1, 1, positions->ne[0]);
+  // Half a position more keeps a quotient's rounding on its own side of a whole number.
+  const auto length = static_cast<float>(spec.temperature_length);
+  ggml_tensor* periods = ggml_floor(context, ggml_scale_bias(context, rows, 1.0F / length, 0.5F / length));
+  ggml_tensor* logs = ggml_log(context, ggml_scale_bias(context, periods, 1.0F, 1.0F));
+  return ggml_scale_bias(context, logs, spec.temperature, 1.0F);
+}
+
+Compute& GgmlOps::threads() {
+  throw Error(ErrorCode::kUnsupported, "models with experts do not run on devices yet: use --device cpu");
+}
+
+}  // namespace winnow

@@ -1,0 +1,60 @@
+// The operations of a layer that are computed in more than one way: with nodes that call back into winnow's kernels, on
+// this machine's processor, or with ggml's own nodes alone, on devices, which cannot call back.
+#pragma once
+
+#include "model/layer_spec.h"
+#include "model/packed_weights.h"
+#include "model/stored_product.h"
+
+struct ggml_context;
+struct ggml_tensor;
+
+namespace winnow {
+
+class Compute;
+
+// Makes nodes of one graph. Tensors that it is given must outlive the graph.
+class LayerOps {
+ public:
+  virtual ~LayerOps() = default;
+
+  // Returns y [n_out, n_rows] = W x for a weight [n_in, n_out] of any type of ggml and float32 x [n_in, n_rows].
+  virtual ggml_tensor* product(ggml_context* context, ggml_tensor* weight, ggml_tensor* x) = 0;
+  // Returns contiguous x normed by its root mean square, times the weight [n] or [n, x->ne[1]], which may be null. spec
+  // outlives the graph.
+  virtual ggml_tensor* rms_norm(ggml_context* context, const NormSpec& spec, ggml_tensor* weight, ggml_tensor* x) = 0;
+  // Returns [1, 1, n_rows], the factors of LayerSpec::temperature for rows at these positions [n_rows], i32. spec
+  // outlives the graph.
+  virtual ggml_tensor* temperatures(ggml_context* context, const LayerSpec& spec, ggml_tensor* positions) = 0;
+  // Returns the threads that products of experts call back on. Throws Error(kUnsupported) where nothing can call back.
+  virtual Compute& threads() = 0;
+};
+
+// The operations on this machine's processor.
+class CpuOps final : public LayerOps {
+ public:
+  // Takes the layer's weights converted for many rows, or null for products on the file's own types, and the thread
+  // team that will run the graph. Both must outlive the graph.
+  CpuOps(const PackedLayer* packed, Compute& compute) : packed_(packed), compute_(compute) {}
+
+  ggml_tensor* product(ggml_context* context, ggml_tensor* weight, ggml_tensor* x) override;
+  ggml_tensor* rms_norm(ggml_context* context, const NormSpec& spec, ggml_tensor* weight, ggml_tensor* x) override;
+  ggml_tensor* temperatures(ggml_context* context, const LayerSpec& spec, ggml_tensor* positions) override;
+  Compute& threads() override { return compute_; }
+
+ private:
+  const PackedLayer* packed_;
+  Compute& compute_;
+  QuantisedRows quantised_;
+};
+
+// The operations as ggml's own nodes, which every back end of ggml computes.
+class GgmlOps : public LayerOps {
+ public:
+  ggml_tensor* product(ggml_context* context, ggml_tensor* weight, ggml_tensor* x) override;
+  ggml_tensor* rms_norm(ggml_context* context, const NormSpec& spec, ggml_tensor* weight, ggml_tensor* x) override;
+  ggml_tensor* temperatures(ggml_context* context, const LayerSpec& spec, ggml_tensor* positions) override;
+  Compute& threads() override;
+};
+
+}  // namespace winnow
