@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cassert>
+#include <cstdint>
 #include <string>
 #include <utility>
 
@@ -38,9 +39,21 @@ MappedMemory::~MappedMemory() {
   if (data_ != nullptr) munmap(data_, bytes_);
 }
 
-void MappedMemory::give_back(std::size_t offset, std::size_t bytes) noexcept {
-  assert(offset % os_page_bytes() == 0 && offset + bytes <= bytes_);
-  madvise(data_ + offset, bytes, MADV_DONTNEED);
+std::byte* MappedMemory::detach() noexcept {
+  bytes_ = 0;
+  return std::exchange(data_, nullptr);
+}
+
+MappedMemory MappedMemory::adopt(std::byte* block, std::size_t bytes) noexcept {
+  MappedMemory memory;
+  memory.data_ = block;
+  memory.bytes_ = bytes;
+  return memory;
+}
+
+void MappedMemory::give_back(std::byte* from, std::size_t bytes) noexcept {
+  assert(reinterpret_cast<std::uintptr_t>(from) % os_page_bytes() == 0 && bytes % os_page_bytes() == 0);
+  madvise(from, bytes, MADV_DONTNEED);
 }
 
 }  // namespace winnow

@@ -24,9 +24,13 @@ class MappedMemory {
   std::byte* data() const { return data_; }
   std::size_t bytes() const { return bytes_; }
 
-  // Gives the range back to the operating system; it stays mapped and reads as zeros until it is written again. Offset
-  // and size are whole pages of the operating system.
-  void give_back(std::size_t offset, std::size_t bytes) noexcept;
+  // Leaves the block to the caller, who ends it by adopting it.
+  std::byte* detach() noexcept;
+  static MappedMemory adopt(std::byte* block, std::size_t bytes) noexcept;
+
+  // Gives a part of a block back to the operating system; it stays mapped and reads as zeros until it is written again.
+  // Address and size are whole pages of the operating system.
+  static void give_back(std::byte* from, std::size_t bytes) noexcept;
 
  private:
   std::byte* data_ = nullptr;

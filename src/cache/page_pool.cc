@@ -5,6 +5,7 @@
 #include <atomic>
 #include <bit>
 #include <cassert>
+#include <compare>
 #include <functional>
 #include <map>
 #include <mutex>
@@ -14,6 +15,8 @@
 #include <vector>
 
 #include "cache/mapped_memory.h"
+#include "cache/memory_block.h"
+#include "cache/spare_memory.h"
 #include "winnow/error.h"
 
 namespace winnow {
@@ -24,6 +27,11 @@ constexpr std::size_t kSmallestLimit = 4096;
 
 // Large enough that mapping is rare, small enough that slabs do empty.
 constexpr std::size_t kSlabBytes = 512 * 1024;
+
+// A device's slabs cost all that they have room for, and each costs a call that waits for the device: they grow with
+// what is there already.
+constexpr std::size_t kSmallestDeviceSlab = 2 << 20, kLargestDeviceSlab = 64 << 20;
+constexpr std::size_t kDeviceSlabs = 8;
 
 std::size_t round_up(std::size_t n, std::size_t unit) { return (n + unit - 1) / unit * unit; }
 
@@ -39,26 +47,38 @@ struct Page {
   PageId id = kNoPage;  // while it is in use
   Slab* slab = nullptr;
   std::byte* data = nullptr;
+  std::byte* beside = nullptr;
 };
 
 namespace {
 
-// Pages of one size that lie side by side in one mapping. Guarded by the pool's mutex.
+struct PageSize {
+  std::size_t bytes;   // in all
+  std::size_t beside;  // of these, in memory of their own
+
+  // From page to page of a slab.
+  std::size_t stride() const { return beside == 0 ? bytes : round_up(bytes - beside, kPageAlignment); }
+  auto operator<=>(const PageSize&) const = default;
+};
+
+// Pages of one size that lie side by side in one block. Guarded by the pool's mutex.
 class Slab {
  public:
-  Slab(PagePool* pool, std::uint64_t id, std::size_t page_bytes)
+  Slab(PagePool* pool, std::uint64_t id, PageSize page_size, std::size_t n_pages)
       : pool_(pool),
         id_(id),
-        page_bytes_(page_bytes),
-        n_pages_(std::max<std::size_t>(1, kSlabBytes / page_bytes)),
-        pages_(std::make_unique<Page[]>(n_pages_)),
-        free_(n_pages_),
-        memory_(round_up(n_pages_ * page_bytes, os_page_bytes())),
-        touched_(memory_.bytes() / os_page_bytes(), false) {
-    for (std::uint32_t i = 0; i < n_pages_; ++i) {
+        page_size_(page_size),
+        n_pages_(n_pages),
+        pages_(std::make_unique<Page[]>(n_pages)),
+        free_(n_pages),
+        beside_(n_pages * page_size.beside),
+        memory_(pool->memory(), round_up(n_pages * page_size.stride(), os_page_bytes())),
+        touched_(pool->memory()->is_host() ? memory_.bytes() / os_page_bytes() : 0, false) {
+    for (std::uint32_t i = 0; i < n_pages; ++i) {
       pages_[i].index = i;
       pages_[i].slab = this;
-      pages_[i].data = memory_.data() + i * page_bytes_;
+      pages_[i].data = memory_.data() + i * page_size.stride();
+      if (page_size.beside > 0) pages_[i].beside = beside_.data() + i * page_size.beside;
     }
     std::iota(free_.begin(), free_.end(), 0U);
   }
@@ -67,10 +87,12 @@ class Slab {
 
   PagePool* pool() const { return pool_; }
   std::uint64_t id() const { return id_; }
-  std::size_t page_bytes() const { return page_bytes_; }
+  PageSize page_size() const { return page_size_; }
   bool is_full() const { return free_.empty(); }
   bool is_empty() const { return free_.size() == n_pages_; }
-  std::size_t bytes_resident() const { return n_touched_ * os_page_bytes(); }
+  std::size_t bytes_resident() const {
+    return touched_.empty() ? memory_.bytes() + beside_.size() : n_touched_ * os_page_bytes();
+  }
 
   // The lowest free page: the used ones stay together, and trim finds whole pages of the operating system to give back.
   Page* take() {
@@ -80,8 +102,9 @@ class Slab {
     page.in_use = true;
     page.n_references.store(1, std::memory_order_relaxed);
 
-    const std::size_t begin = page.index * page_bytes_;
-    for (std::size_t i = begin / os_page_bytes(); i * os_page_bytes() < begin + page_bytes_; ++i) {
+    if (touched_.empty()) return &page;
+    const std::size_t begin = page.index * page_size_.bytes;
+    for (std::size_t i = begin / os_page_bytes(); i * os_page_bytes() < begin + page_size_.bytes; ++i) {
       if (!touched_[i]) ++n_touched_;
       touched_[i] = true;
     }
@@ -110,7 +133,7 @@ class Slab {
   bool holds_page_in_use(std::size_t os_page) const {
     const std::size_t begin = os_page * os_page_bytes();
     const std::size_t end = begin + os_page_bytes();
-    for (std::size_t i = begin / page_bytes_; i < n_pages_ && i * page_bytes_ < end; ++i) {
+    for (std::size_t i = begin / page_size_.bytes; i < n_pages_ && i * page_size_.bytes < end; ++i) {
       if (pages_[i].in_use) return true;
     }
     return false;
@@ -118,12 +141,14 @@ class Slab {
 
   PagePool* pool_;
   std::uint64_t id_;  // ascending with age
-  std::size_t page_bytes_;
+  PageSize page_size_;
   std::size_t n_pages_;
   std::unique_ptr<Page[]> pages_;    // [n_pages]
   std::vector<std::uint32_t> free_;  // indices of the free pages, a min-heap
-  MappedMemory memory_;              // [n_pages][page_bytes]
-  std::vector<bool> touched_;        // per page of the operating system: handed out since it was last given back
+  std::vector<std::byte> beside_;    // [n_pages][page_size.beside]
+  MemoryBlock memory_;               // [n_pages][page_size.stride()]
+  // In host memory, per page of the operating system: handed out since it was last given back.
+  std::vector<bool> touched_;
   std::size_t n_touched_ = 0;
 };
 
@@ -183,7 +208,8 @@ struct PagePool::Impl {
   std::size_t peak = 0;
   std::size_t n_pages = 0;
   std::uint64_t next_slab_id = 0;
-  std::map<std::size_t, SizeClass> size_classes;  // by page bytes
+  std::shared_ptr<EntryMemory> memory;
+  std::map<PageSize, SizeClass> size_classes;
   PageIds ids;
   std::shared_ptr<PagePool> self;  // set while a page is in use: pages keep their pool alive
 
@@ -204,13 +230,35 @@ struct PagePool::Impl {
   }
 
   void trim() noexcept {
-    for (auto& [page_bytes, size_class] : size_classes) {
+    for (auto& [page_size, size_class] : size_classes) {
       for (auto& [id, slab] : size_class.open) {
         resident -= slab.bytes_resident();
         slab.give_back_free_pages();
         resident += slab.bytes_resident();
       }
     }
+  }
+
+  // How many pages the next slab has.
+  std::size_t slab_pages(PageSize page_size) const {
+    std::size_t bytes = kSlabBytes;
+    if (!memory->is_host()) {
+      bytes = std::clamp(resident / kDeviceSlabs, kSmallestDeviceSlab, kLargestDeviceSlab);
+      if (limit != 0) bytes = std::min(bytes, limit - in_use - reserved);
+    }
+    return std::max<std::size_t>(1, bytes / page_size.bytes);
+  }
+
+  // Where a device has no room for a whole slab it may have some for less.
+  void add_slab(PagePool* pool, SizeClass& size_class, PageSize page_size) {
+    const std::uint64_t id = next_slab_id++;
+    for (std::size_t n = slab_pages(page_size);; n /= 2) {
+      const bool is_last = memory->is_host() || n == 1;
+      const auto add = [&] { size_class.open.try_emplace(id, pool, id, page_size, n); };
+      if (is_last) add();
+      if (is_last || has_memory_for(add)) break;
+    }
+    resident += size_class.open.at(id).bytes_resident();
   }
 
   void update_peak() { peak = std::max(peak, in_use + reserved); }
@@ -247,7 +295,7 @@ PagePool::PagePool(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
 PagePool::~PagePool() { assert(impl_->n_pages == 0 && impl_->reserved == 0); }
 
-std::shared_ptr<PagePool> PagePool::create(std::size_t byte_limit) {
+std::shared_ptr<PagePool> PagePool::create(std::size_t byte_limit, std::shared_ptr<EntryMemory> memory) {
   if (byte_limit != 0 && byte_limit < kSmallestLimit) {
     throw Error(ErrorCode::kInvalidArgument, "a KV cache limit of " + std::to_string(byte_limit) +
                                                  " bytes holds no entries: give at least " +
@@ -255,21 +303,24 @@ std::shared_ptr<PagePool> PagePool::create(std::size_t byte_limit) {
   }
   auto impl = std::make_unique<Impl>();
   impl->limit = byte_limit;
+  impl->memory = std::move(memory);
   return std::shared_ptr<PagePool>(new PagePool(std::move(impl)));  // make_shared cannot see the constructor
 }
 
-PageRef PagePool::acquire(std::size_t page_bytes) {
-  assert(page_bytes > 0);
+const std::shared_ptr<EntryMemory>& PagePool::memory() const { return impl_->memory; }
+
+PageRef PagePool::acquire(std::size_t page_bytes, std::size_t bytes_beside) {
+  assert(page_bytes > bytes_beside);
   page_bytes = round_up(page_bytes, kPageAlignment);
+  const PageSize page_size = {.bytes = page_bytes, .beside = impl_->memory->is_host() ? 0 : bytes_beside};
   const std::lock_guard lock(impl_->mutex);
   impl_->require_room(page_bytes);
 
   impl_->ids.reserve();
-  SizeClass& size_class = impl_->size_classes[page_bytes];
+  SizeClass& size_class = impl_->size_classes[page_size];
   if (size_class.open.empty()) {
     impl_->trim_for(page_bytes);
-    const std::uint64_t id = impl_->next_slab_id++;
-    size_class.open.try_emplace(id, this, id, page_bytes);
+    impl_->add_slab(this, size_class, page_size);
   }
   Slab& slab = size_class.open.begin()->second;
   impl_->resident -= slab.bytes_resident();
@@ -285,6 +336,8 @@ PageRef PagePool::acquire(std::size_t page_bytes) {
 }
 
 std::byte* PagePool::data(PageId id) const noexcept { return impl_->ids.page(id)->data; }
+
+std::byte* PagePool::beside(PageId id) const noexcept { return impl_->ids.page(id)->beside; }
 
 bool PagePool::is_shared(PageId id) const noexcept {
   return impl_->ids.page(id)->n_references.load(std::memory_order_acquire) > 1;
@@ -304,17 +357,17 @@ void PagePool::put_back(Page* page) noexcept {
   std::shared_ptr<PagePool> self;  // may be the pool's last owner: it goes after the lock
   const std::lock_guard lock(impl_->mutex);
   Slab& slab = *page->slab;
-  SizeClass& size_class = impl_->size_classes.find(slab.page_bytes())->second;
+  SizeClass& size_class = impl_->size_classes.find(slab.page_size())->second;
 
   impl_->ids.remove(std::exchange(page->id, kNoPage));
-  impl_->in_use -= slab.page_bytes();
+  impl_->in_use -= slab.page_size().bytes;
   if (--impl_->n_pages == 0) self = std::move(impl_->self);
 
   if (slab.is_full()) size_class.open.insert(size_class.full.extract(slab.id()));
   slab.put_back(page);
   if (slab.is_empty()) {
     impl_->resident -= slab.bytes_resident();
-    size_class.open.erase(slab.id());  // unmaps it
+    size_class.open.erase(slab.id());  // frees it
   }
 }
 
