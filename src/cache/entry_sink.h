@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "cache/page_rows.h"
 #include "cache/ragged_cache.h"
 
 namespace winnow {
@@ -27,7 +28,9 @@ class EntrySink {
   virtual void begin_rows(int layer, std::int32_t first_position, std::int32_t n_rows) = 0;
 
   virtual Head head(int kv_head) const = 0;
-  // Where an entry of the present layer is written to.
+  // The same up to and with the last of the rows, as a device's kernels walk it: the rows' entries are the last ones.
+  virtual HeadRows head_rows(int kv_head) const = 0;
+  // Where an entry of the present layer is written to: an address in the sink's memory.
   virtual std::byte* key_row(int kv_head, std::int32_t entry) = 0;
   virtual std::byte* value_row(int kv_head, std::int32_t entry) = 0;
 };
@@ -40,13 +43,14 @@ class CacheSink final : public EntrySink {
   const CacheShape& shape() const override { return cache_.shape(); }
   void begin_rows(int layer, std::int32_t first_position, std::int32_t n_rows) override;
   Head head(int kv_head) const override;
+  HeadRows head_rows(int kv_head) const override;
   std::byte* key_row(int kv_head, std::int32_t entry) override { return cache_.key_row(layer_, kv_head, entry); }
   std::byte* value_row(int kv_head, std::int32_t entry) override { return cache_.value_row(layer_, kv_head, entry); }
 
  private:
   RaggedCache& cache_;
   int layer_ = 0;
-  std::int32_t first_position_ = 0;
+  std::int32_t first_position_ = 0, n_rows_ = 0;
 };
 
 }  // namespace winnow

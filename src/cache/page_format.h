@@ -24,7 +24,8 @@ enum class PageKind : std::uint8_t {
 };
 inline constexpr std::size_t kPageKinds = 7;
 
-// How the slots of a page lie: keys, then values, then the offsets of positions.
+// How the slots of a page lie: keys, then values, then the offsets of positions, which in a pool of device memory lie
+// beside the page.
 struct PageFormat {
   EntryType key_type = EntryType::kF16, value_type = EntryType::kF16;
   std::size_t key_bytes = 0, value_bytes = 0;  // of a row
@@ -33,6 +34,7 @@ struct PageFormat {
   std::size_t n_slots() const { return static_cast<std::size_t>(kPageEntries - first_slot); }
   std::size_t row_bytes() const { return key_bytes + value_bytes; }
   std::size_t entry_bytes() const { return row_bytes() + kernels::kPositionBytes; }
+  std::size_t offset_bytes() const { return n_slots() * kernels::kPositionBytes; }
   // As the pool takes it: in units of a cache line.
   std::size_t page_bytes() const { return (n_slots() * entry_bytes() + 63) / 64 * 64; }
 };

@@ -6,6 +6,7 @@
 
 #include "cache/spare_memory.h"
 #include "kernels/entries/rows.h"
+#include "winnow/error.h"
 
 namespace winnow {
 
@@ -17,7 +18,7 @@ PageSlot PageStore::slot(const PageFormat& format, PageId page, std::int32_t ind
   std::byte* keys = pool_->data(page);
   const auto i = static_cast<std::size_t>(index - format.first_slot);
   std::byte* values = keys + format.n_slots() * format.key_bytes;
-  std::byte* offsets = values + format.n_slots() * format.value_bytes;
+  std::byte* offsets = is_host_ ? values + format.n_slots() * format.value_bytes : pool_->beside(page);
   return {.key = keys + i * format.key_bytes,
           .value = values + i * format.value_bytes,
           .offset = static_cast<std::uint16_t*>(static_cast<void*>(offsets)) + i};
@@ -54,6 +55,13 @@ void PageStore::quantise_values_in_place(const LayerFormat& layer, const TablePa
 PageStore::Transaction::Transaction(PageStore& store, const LayerFormat& format, std::size_t head,
                                     const HeadPages& table, HeadPlan& plan, const kernels::HeadEntries& source)
     : store_(store), format_(format), head_(head), table_(table), plan_(plan), source_(source) {
+  if (!store.is_host()) {
+    require_plain_moves();
+    acquire_fresh_pages();
+    prepare_source();
+    list_copies();
+    return;
+  }
   acquire_fresh_pages();
   origin_ = store.heads_[head].origin;
   if (!plan.origin_from.is_empty()) {
@@ -74,9 +82,72 @@ PageStore::Transaction::Transaction(PageStore& store, const LayerFormat& format,
   }
   if (!is_outside) return;
   keys_->reserve_for(source);
-  source_ends_.reserve(source.runs.size());
-  for (const kernels::EntryRun& run : source.runs) {
+  prepare_source();
+}
+
+void PageStore::Transaction::prepare_source() {
+  source_ends_.reserve(source_.runs.size());
+  for (const kernels::EntryRun& run : source_.runs) {
     source_ends_.push_back((source_ends_.empty() ? 0 : source_ends_.back()) + run.n_entries);
+  }
+}
+
+void PageStore::Transaction::require_plain_moves() const {
+  const auto is_outside = [](const EntryMove& move) { return move.from_page == EntryMove::kOutside; };
+  const auto converts = [&](const EntryMove& move) {
+    const PageFormat& to = format_.of(move.to_kind);
+    const auto differs = [&](const auto& from) {
+      return from.key_type != to.key_type || from.value_type != to.value_type;
+    };
+    return is_outside(move) ? std::any_of(source_.runs.begin(), source_.runs.end(), differs)
+                            : differs(format_.of(move.from_kind));
+  };
+  const bool is_plain =
+      plan_.origin_from.is_empty() && std::none_of(plan_.moves.begin(), plan_.moves.end(), converts) &&
+      std::none_of(plan_.changes.begin(), plan_.changes.end(),
+                   [](const PageChange& change) { return change.memory == PageChange::Memory::kFreshIfThere; });
+  if (is_plain) return;
+  throw Error(ErrorCode::kUnsupported,
+              "a device's memory stores entries as they come, not as codes or in other types yet: choose f16 or bf16 "
+              "for keys and values, or the processor");
+}
+
+// One list for the whole plan. Moves of neighbours to neighbours become one copy, though they are read from runs of one
+// entry or stand in the plan page by page.
+void PageStore::Transaction::list_copies() {
+  std::size_t last_key = 0, last_value = 0;  // places in the list
+  const auto add = [&](std::size_t& last, std::byte* to, const std::byte* from, std::size_t bytes) {
+    if (last < copies_.size()) {
+      ByteCopy& before = copies_[last];
+      if (before.to + before.bytes == to && before.from + before.bytes == from) {
+        before.bytes += bytes;
+        return;
+      }
+    }
+    last = copies_.size();
+    copies_.push_back({.to = to, .from = from, .bytes = bytes});
+  };
+  std::size_t i = 0;  // of the change
+  for (const EntryMove& move : plan_.moves) {
+    while (plan_.changes[i].page != static_cast<std::size_t>(move.to_page)) ++i;
+    const PageChange& change = plan_.changes[i];
+    const bool is_fresh = change.memory == PageChange::Memory::kFresh;
+    const PageFormat& to = format_.of(move.to_kind);
+    PageSlot target = store_.slot(to, is_fresh ? fresh_[i].id() : table_.pages[change.page].id, move.to_slot);
+    if (move.from_page != EntryMove::kOutside) {
+      const PageId from_page = table_.pages[static_cast<std::size_t>(move.from_page)].id;
+      const PageSlot source = store_.slot(format_.of(move.from_kind), from_page, move.from_slot);
+      add(last_key, target.key, source.key, move.n * to.key_bytes);
+      add(last_value, target.value, source.value, move.n * to.value_bytes);
+      continue;
+    }
+    for (std::int32_t entry = 0; entry < move.n; ++entry) {
+      const Rows source = outside_rows(move.from_slot + entry);
+      add(last_key, target.key, source.key, to.key_bytes);
+      add(last_value, target.value, source.value, to.value_bytes);
+      target.key += to.key_bytes;
+      target.value += to.value_bytes;
+    }
   }
 }
 
@@ -88,13 +159,21 @@ void PageStore::Transaction::acquire_fresh_pages() {
       if (change.memory != PageChange::Memory::kFresh) continue;
       if ((change.page >= table_.pages.size()) != is_added) continue;
       fresh_.resize(plan_.changes.size());
-      fresh_[i] = store_.pool_->acquire(format_.of(change.kind).page_bytes());
+      fresh_[i] = store_.acquire(format_.of(change.kind));
     }
   }
 }
 
 void PageStore::Transaction::carry_out() noexcept {
-  if (plan_.order == HeadPlan::Order::kReadFirst) {
+  if (!store_.is_host()) {
+    // Both orders are copies of which all sources are read first.
+    if (!copies_.empty()) store_.memory().copy(copies_);
+    take_pages(/*releases_old=*/false);
+    // Else the plan places every position on the pages that it changes.
+    if (plan_.order == HeadPlan::Order::kAsListed) move_offsets();
+    release_replaced();
+    release_rest();
+  } else if (plan_.order == HeadPlan::Order::kReadFirst) {
     read_sources();
     release_rest();
     take_pages(/*releases_old=*/true);
@@ -102,11 +181,7 @@ void PageStore::Transaction::carry_out() noexcept {
   } else {
     take_pages(/*releases_old=*/false);
     move();
-    for (const PageChange& change : plan_.changes) {
-      if (change.page < std::min(table_.pages.size(), plan_.n_pages) && change.id != table_.pages[change.page].id) {
-        store_.release(table_.pages[change.page]);
-      }
-    }
+    release_replaced();
     release_rest();
   }
   place();
@@ -123,10 +198,18 @@ void PageStore::Transaction::take_pages(bool releases_old) noexcept {
     } else {
       change.id = old->id;
       if (change.memory == PageChange::Memory::kFreshIfThere) {
-        has_memory_for([&] { change.id = store_.pool_->acquire(format_.of(change.kind).page_bytes()).detach(); });
+        has_memory_for([&] { change.id = store_.acquire(format_.of(change.kind)).detach(); });
       }
     }
     if (releases_old && old != nullptr && change.id != old->id) store_.release(*old);
+  }
+}
+
+void PageStore::Transaction::release_replaced() noexcept {
+  for (const PageChange& change : plan_.changes) {
+    if (change.page < std::min(table_.pages.size(), plan_.n_pages) && change.id != table_.pages[change.page].id) {
+      store_.release(table_.pages[change.page]);
+    }
   }
 }
 
@@ -209,6 +292,18 @@ void PageStore::Transaction::move() noexcept {
       }
     }
     std::memmove(target.offset, source.offset, n * kernels::kPositionBytes);
+  }
+}
+
+void PageStore::Transaction::move_offsets() noexcept {
+  auto change = plan_.changes.begin();
+  for (const EntryMove& move : plan_.moves) {
+    while (change->page != static_cast<std::size_t>(move.to_page)) ++change;
+    if (move.from_page == EntryMove::kOutside) continue;
+    const PageId from_page = table_.pages[static_cast<std::size_t>(move.from_page)].id;
+    std::memmove(store_.slot(format_.of(move.to_kind), change->id, move.to_slot).offset,
+                 store_.slot(format_.of(move.from_kind), from_page, move.from_slot).offset,
+                 static_cast<std::size_t>(move.n) * kernels::kPositionBytes);
   }
 }
 

@@ -1,6 +1,9 @@
 // The pages of one sequence as bytes: rows of keys and values, and offsets of positions, by the ids that a page table
 // holds. Carries out what a PageTable plans and quantises on the way. Knows no order among pages but what it is told.
 //
+// Where the pool's memory is a device's, rows are moved by the device and quantised nowhere: a plan that converts any
+// is refused.
+//
 // Not thread-safe, but different threads may carry out plans of different heads.
 #pragma once
 
@@ -10,6 +13,7 @@
 #include <optional>
 #include <vector>
 
+#include "cache/entry_memory.h"
 #include "cache/head_plan.h"
 #include "cache/key_writer.h"
 #include "cache/page_format.h"
@@ -21,7 +25,7 @@
 
 namespace winnow {
 
-// The parts of a page that belong to one entry.
+// The parts of a page that belong to one entry. The rows' addresses are the pool's memory's.
 struct PageSlot {
   std::byte* key;
   std::byte* value;
@@ -30,14 +34,18 @@ struct PageSlot {
 
 class PageStore {
  public:
-  PageStore(std::shared_ptr<PagePool> pool, std::size_t n_heads) : pool_(std::move(pool)), heads_(n_heads) {}
+  PageStore(std::shared_ptr<PagePool> pool, std::size_t n_heads)
+      : pool_(std::move(pool)), is_host_(pool_->memory()->is_host()), heads_(n_heads) {}
 
   const std::shared_ptr<PagePool>& pool() const { return pool_; }
+  EntryMemory& memory() const { return *pool_->memory(); }
+  bool is_host() const { return is_host_; }
   bool is_shared(PageId page) const { return pool_->is_shared(page); }
   void retain(const HeadPages& table) noexcept;
   void release(const TablePage& page) noexcept { pool_->release(page.id); }
 
   PageSlot slot(const PageFormat& format, PageId page, std::int32_t index) const;
+  PageRef acquire(const PageFormat& format) const { return pool_->acquire(format.page_bytes(), format.offset_bytes()); }
   // n entries of a page from a slot on. head: number among those of all layers
   kernels::EntryRun run(const LayerFormat& format, std::size_t head, const TablePage& page, std::int32_t first_slot,
                         std::int32_t n) const;
@@ -67,15 +75,17 @@ class PageStore {
   };
 
   std::shared_ptr<PagePool> pool_;
+  bool is_host_;
   std::vector<Head> heads_;  // of all layers
 };
 
 // The carrying out of one plan.
 class PageStore::Transaction {
  public:
-  // Takes everything that the plan needs: pages, and room for rows on their way. Throws Error(kOutOfMemory) and
-  // std::bad_alloc, and nothing has changed. `table` and `plan` outlive the transaction.
-  //   source: entries from outside, or those that the head's origin is the mean of
+  // Takes everything that the plan needs: pages, and room for rows on their way. Throws Error(kOutOfMemory),
+  // std::bad_alloc and, where a device would have to convert rows, Error(kUnsupported), and nothing has changed.
+  // `table` and `plan` outlive the transaction.
+  //   source: entries from outside, in the same memory, or those that the head's origin is the mean of
   Transaction(PageStore& store, const LayerFormat& format, std::size_t head, const HeadPages& table, HeadPlan& plan,
               const kernels::HeadEntries& source);
 
@@ -98,8 +108,13 @@ class PageStore::Transaction {
   Rows outside_rows(std::int32_t index);
   void acquire_fresh_pages();
   void take_pages(bool releases_old) noexcept;
+  void release_replaced() noexcept;
   void release_rest() noexcept;
+  void require_plain_moves() const;
+  void prepare_source();
+  void list_copies();
   void move() noexcept;
+  void move_offsets() noexcept;
   void read_sources() noexcept;
   void write_targets() noexcept;
   void write(const Rows& from, const PageFormat& to, const PageSlot& target) noexcept;
@@ -113,8 +128,9 @@ class PageStore::Transaction {
   kernels::HeadEntries source_;
   std::vector<std::int32_t> source_ends_;  // of the source's runs
   std::size_t source_run_ = 0;
-  std::vector<PageRef> fresh_;   // [changes], empty where there are none
-  std::vector<std::byte> rows_;  // copies of all that moves
+  std::vector<PageRef> fresh_;    // [changes], empty where there are none
+  std::vector<std::byte> rows_;   // copies of all that moves
+  std::vector<ByteCopy> copies_;  // where a device moves it
   Origin origin_;
   std::optional<KeyWriter> keys_;  // where keys are converted
 };

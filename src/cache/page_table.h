@@ -9,7 +9,8 @@
 // them sums, depend on nothing else. Where entries are quantised, the first page of other layers holds the sinks, and
 // the n_high_pages pages that follow it hold the entries in more bits.
 //
-// The offsets of positions lie on the pages, with the rows: attention reads them there. Functions that go by positions
+// The offsets of positions lie on the pages, with the rows (or beside those of a device): attention reads them there.
+// Functions that go by positions
 // are given the head's entries, as a view with one run per page, and read nothing of it but these.
 //
 // Not thread-safe, but different threads may plan and commit for different heads.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <cstdint>
 #include <numeric>
 #include <utility>
 
@@ -11,7 +12,20 @@
 namespace winnow {
 
 RaggedCache::RaggedCache(const CacheShape& shape, std::shared_ptr<PagePool> pool)
-    : shape_(shape), table_(shape), store_(std::move(pool), table_.n_heads()), runs_(table_.n_heads()) {}
+    : shape_(shape),
+      table_(shape),
+      store_(std::move(pool), table_.n_heads()),
+      runs_(table_.n_heads()),
+      first_changes_(table_.n_heads()) {}
+
+RaggedCache::RaggedCache(RaggedCache&& other) noexcept
+    : shape_(std::move(other.shape_)),
+      table_(std::move(other.table_)),
+      store_(std::move(other.store_)),
+      runs_(std::move(other.runs_)),
+      first_changes_(std::move(other.first_changes_)) {
+  std::fill(first_changes_.begin(), first_changes_.end(), 0);
+}
 
 RaggedCache& RaggedCache::operator=(RaggedCache&& other) noexcept {
   RaggedCache taken(std::move(other));  // and what was here goes with it
@@ -19,6 +33,7 @@ RaggedCache& RaggedCache::operator=(RaggedCache&& other) noexcept {
   std::swap(table_, taken.table_);
   std::swap(store_, taken.store_);
   std::swap(runs_, taken.runs_);
+  std::swap(first_changes_, taken.first_changes_);
   return *this;
 }
 
@@ -80,6 +95,25 @@ kernels::HeadEntries RaggedCache::entries_by_position(int layer, int kv_head,
   return {.runs = runs, .n_entries = h.n_entries};
 }
 
+PageRows RaggedCache::page_rows(int layer, int kv_head, std::size_t page) const {
+  const TablePage& own = head(layer, kv_head).pages[page];
+  const PageSlot first = store_.slot(table_.layer(layer).of(own.kind), own.id, 0);
+  return {.keys = first.key, .values = first.value};
+}
+
+std::size_t RaggedCache::take_changes(int layer, int kv_head) noexcept {
+  return std::exchange(first_changes_[index(layer, kv_head)], SIZE_MAX);
+}
+
+HeadRows RaggedCache::head_rows(int layer, int kv_head) const {
+  HeadRows rows = {.first_slot = first_slot(layer, kv_head), .n_entries = n_entries(layer, kv_head)};
+  rows.pages.reserve(n_pages(layer, kv_head));
+  for (std::size_t page = 0; page < n_pages(layer, kv_head); ++page) {
+    rows.pages.push_back(page_rows(layer, kv_head, page));
+  }
+  return rows;
+}
+
 void RaggedCache::apply(int layer, int kv_head, HeadPlan plan, const kernels::HeadEntries& source) {
   std::vector<kernels::EntryRun>& runs = runs_[index(layer, kv_head)];
   table_.reserve(layer, kv_head, plan.n_pages);
@@ -87,10 +121,20 @@ void RaggedCache::apply(int layer, int kv_head, HeadPlan plan, const kernels::He
   PageStore::Transaction transaction(store_, table_.layer(layer), index(layer, kv_head), head(layer, kv_head), plan,
                                      source);
   transaction.carry_out();
+  const std::vector<TablePage>& before = head(layer, kv_head).pages;
+  for (const PageChange& change : plan.changes) {
+    const bool is_there = change.page < before.size() && change.id == before[change.page].id;
+    if (!is_there) note_change(layer, kv_head, change.page);
+  }
   table_.commit(layer, kv_head, plan);
   runs.resize(head(layer, kv_head).pages.size());
   for (const PageChange& change : plan.changes) renew_run(layer, kv_head, change.page);
   if (!runs.empty()) renew_run(layer, kv_head, runs.size() - 1);
+}
+
+void RaggedCache::note_change(int layer, int kv_head, std::size_t page) noexcept {
+  std::size_t& first = first_changes_[index(layer, kv_head)];
+  first = std::min(first, page);
 }
 
 void RaggedCache::renew_run(int layer, int kv_head, std::size_t page) noexcept {
@@ -176,6 +220,7 @@ void RaggedCache::slide_window(int layer, int kv_head) noexcept {
   for (std::size_t page = 0; page < n_gone; ++page) store_.release(head(layer, kv_head).pages[page]);
   table_.slide_window(layer, kv_head);
   if (n_entries(layer, kv_head) == n_before) return;
+  if (n_gone > 0) note_change(layer, kv_head, 0);
   std::vector<kernels::EntryRun>& runs = runs_[index(layer, kv_head)];
   runs.erase(runs.begin(), runs.begin() + static_cast<std::ptrdiff_t>(n_gone));
   renew_run(layer, kv_head, 0);
@@ -222,7 +267,11 @@ void RaggedCache::store_value(int layer, int kv_head, std::int32_t entry, const 
   std::byte* row = value_row(layer, kv_head, entry);
   const HeadPages& h = head(layer, kv_head);
   const LayerFormat& format = table_.layer(layer);
-  kernels::store_row(format.of(h.pages[h.page_of_entry(entry)].kind).value_type, value, row, format.value_dim);
+  const PageFormat& stored = format.of(h.pages[h.page_of_entry(entry)].kind);
+  if (store_.is_host()) return kernels::store_row(stored.value_type, value, row, format.value_dim);
+  std::byte own[kernels::kMaxHeadDim * sizeof(float)];
+  kernels::store_row(stored.value_type, value, own, format.value_dim);
+  memory().write(row, own, stored.value_bytes);
 }
 
 void RaggedCache::hold_values() {
@@ -254,6 +303,7 @@ void RaggedCache::quantise_values(int layer, int kv_head, std::size_t page) {
     // The page is this cut's own.
     store_.quantise_values_in_place(table_.layer(layer), own, kind, head(layer, kv_head).entries_on(page));
     table_.set_kind(layer, kv_head, page, kind);
+    note_change(layer, kv_head, page);
     renew_run(layer, kv_head, page);
   } else if (own.kind == PageKind::kFloat && table_.layer(layer).raises(is_raised(layer, kv_head))) {
     has_memory_for([&] { apply(layer, kv_head, table_.plan_convert(layer, kv_head, page, PageKind::kAfterCut), {}); });

@@ -6,6 +6,10 @@
 // Not thread-safe, with two exceptions: different threads may change different heads, and after extend() they may write
 // different rows of the new entries.
 // Forks share pages; a write to a shared page copies it first, so forks may live on different threads.
+//
+// Rows lie in the pool's memory. Where that is a device's, keys and values of all views are addresses that the
+// processor must not follow, entries are moved by the device, and what would convert any, codes above all, throws
+// Error(kUnsupported) before anything is changed. Positions are the processor's to read in any case.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +19,9 @@
 #include <vector>
 
 #include "cache/cache_shape.h"
+#include "cache/entry_memory.h"
 #include "cache/page_pool.h"
+#include "cache/page_rows.h"
 #include "cache/page_store.h"
 #include "cache/page_table.h"
 #include "kernels/entries/code_feedback.h"
@@ -40,7 +46,7 @@ namespace winnow {
 class RaggedCache {
  public:
   RaggedCache(const CacheShape& shape, std::shared_ptr<PagePool> pool);
-  RaggedCache(RaggedCache&&) noexcept = default;
+  RaggedCache(RaggedCache&& other) noexcept;
   RaggedCache& operator=(RaggedCache&& other) noexcept;
   ~RaggedCache();
 
@@ -48,6 +54,7 @@ class RaggedCache {
   RaggedCache fork() const;
 
   const CacheShape& shape() const { return shape_; }
+  EntryMemory& memory() const { return store_.memory(); }
   // Another part of what the next cut keeps in more bits.
   void set_fine_part(double part) { shape_.fine->part = part; }
   std::int32_t n_entries(int layer, int kv_head) const;
@@ -65,6 +72,18 @@ class RaggedCache {
   // In ascending position: what cuts look at. Where the order is another, runs are made in `runs`.
   kernels::HeadEntries entries_by_position(int layer, int kv_head, std::vector<kernels::EntryRun>& runs) const;
 
+  // What a device's copy of a head's page table consists of: addresses of pages in memory(), the slot of the first
+  // entry on the first page, and n_entries(). Kernels write only the rows of a fresh extend(): other pages may be
+  // shared.
+  std::size_t n_pages(int layer, int kv_head) const { return head(layer, kv_head).pages.size(); }
+  std::int32_t first_slot(int layer, int kv_head) const { return head(layer, kv_head).n_skipped; }
+  PageRows page_rows(int layer, int kv_head, std::size_t page) const;
+  // The first page of a head that has been added or lies elsewhere since this was last asked, at least n_pages() if
+  // there is none, as after most decoding steps. 0 of a cache that is new, a fork or moved: a copy may be kept by the
+  // cache's address.
+  std::size_t take_changes(int layer, int kv_head) noexcept;
+  HeadRows head_rows(int layer, int kv_head) const;
+
   // Adds n entries of the plain() types with the positions first_position, first_position + 1, ... (above those
   // stored); their rows are undefined until written through key_row / value_row. Strong guarantee: on
   // Error(kOutOfMemory) the head is as before.
@@ -79,8 +98,9 @@ class RaggedCache {
   void settle(int layer, int kv_head);
   void settle();
 
-  // A row of the plain() types to write to, of an entry whose page has not been coded. On a page shared with a fork
-  // this copies the page, and may throw Error(kOutOfMemory); the rows of a fresh extend() are never on one.
+  // A row of the plain() types to write to, of an entry whose page has not been coded; an address in memory(). On a
+  // page shared with a fork this copies the page, and may throw Error(kOutOfMemory); the rows of a fresh extend() are
+  // never on one.
   std::byte* key_row(int layer, int kv_head, std::int32_t entry);
   std::byte* value_row(int layer, int kv_head, std::int32_t entry);
 
@@ -104,8 +124,9 @@ class RaggedCache {
   void store_value(int layer, int kv_head, std::int32_t entry, const float* value);
 
   // Copies the entries `indices` (ascending) of `source` to the end of the head, converted to this cache's types where
-  // they differ. The source is not a view of this head. Strong guarantee. fine: those of `indices` that are to be
-  // stored in more bits, whole pages of them and not among the first kPlainEntries; the head is empty before.
+  // they differ. The source is not a view of this head, and lies in memory(). Strong guarantee. fine: those of
+  // `indices` that are to be stored in more bits, whole pages of them and not among the first kPlainEntries; the head
+  // is empty before.
   void append_from(int layer, int kv_head, const kernels::HeadEntries& source, std::span<const std::int32_t> indices,
                    std::span<const std::int32_t> fine = {});
 
@@ -123,8 +144,9 @@ class RaggedCache {
 
   // A layer's entries as bytes (sizes and types, then per head: count, its origin if it has one behind the numbers 0
   // and 4, then per page: count, 1 if it is plain, 2 if it is in more bits or 3 if it followed a cut, positions, key
-  // rows, value rows), in this machine's byte order. write throws Error(kIo). restore throws Error(kBadFile) on
-  // anything that does not fit this cache's shape, and Error(kOutOfMemory); either leaves the cache empty.
+  // rows, value rows), in this machine's byte order, whatever the memory is. write throws Error(kIo). restore throws
+  // Error(kBadFile) on anything that does not fit this cache's shape, and Error(kOutOfMemory); either leaves the cache
+  // empty.
   void write(std::ostream& out, int layer) const;
   void restore(std::istream& in, int layer);
 
@@ -137,6 +159,7 @@ class RaggedCache {
   // Carries a plan out on the bytes and in the table. Strong guarantee.
   //   source: what the plan was made of besides the head's own entries as they lie
   void apply(int layer, int kv_head, HeadPlan plan, const kernels::HeadEntries& source);
+  void note_change(int layer, int kv_head, std::size_t page) noexcept;
   // Makes the view of a head's page anew.
   void renew_run(int layer, int kv_head, std::size_t page) noexcept;
   // extend() where it makes and copies no page; returns whether it does not.
@@ -158,6 +181,7 @@ class RaggedCache {
   // [heads of all layers][pages] what the table and the store say, as entries() shows it: kept in step with them, so
   // that a decoding step makes nothing anew.
   std::vector<std::vector<kernels::EntryRun>> runs_;
+  std::vector<std::size_t> first_changes_;  // [heads of all layers] what take_changes() returns
 };
 
 }  // namespace winnow

@@ -7,6 +7,7 @@
 #include <ostream>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "cache/ragged_cache.h"
 #include "kernels/entries/rows.h"
@@ -68,6 +69,7 @@ void RaggedCache::write(std::ostream& out, int layer) const {
   const LayerNumbers numbers = numbers_of(shape_.layer(layer), has_heads ? quantised.key_type : shape_.key_type,
                                           has_heads ? quantised.value_type : shape_.value_type);
   write_bytes(out, numbers.data(), sizeof(numbers));
+  std::vector<std::byte> rows;  // a page's, where they are a device's
   for (int kv_head = 0; kv_head < shape_.layer(layer).n_kv_head; ++kv_head) {
     const HeadPages& h = head(layer, kv_head);
     write_bytes(out, &h.n_entries, sizeof(h.n_entries));
@@ -89,8 +91,16 @@ void RaggedCache::write(std::ostream& out, int layer) const {
       std::int32_t positions[kPageEntries];
       for (std::int32_t i = 0; i < run.n_entries; ++i) positions[i] = run.positions[i];
       write_bytes(out, positions, n * sizeof(std::int32_t));
-      write_bytes(out, run.keys, n * format.of(kind).key_bytes);
-      write_bytes(out, run.values, n * format.of(kind).value_bytes);
+      const std::byte *keys = run.keys, *values = run.values;
+      if (!store_.is_host()) {
+        const auto values_at = static_cast<std::size_t>(values - keys);
+        rows.resize(values_at + n * format.of(kind).value_bytes);
+        memory().read(rows.data(), keys, rows.size());
+        keys = rows.data();
+        values = keys + values_at;
+      }
+      write_bytes(out, keys, n * format.of(kind).key_bytes);
+      write_bytes(out, values, n * format.of(kind).value_bytes);
     }
   }
   if (!out) throw Error(ErrorCode::kIo, "the session could not be written: check the free space of the disk");
@@ -131,6 +141,7 @@ void RaggedCache::restore_head(int layer, int kv_head, std::istream& in) {
   if (count < 0) fail("has a head of " + std::to_string(count) + " entries: the file is corrupt");
 
   // A page is acquired when its positions have been read and its rows come.
+  std::vector<std::byte> rows;  // where they go to a device
   std::int32_t last_position = -1, last_fine = -1;
   while (h.n_entries < count) {
     std::int32_t numbers[2];
@@ -179,8 +190,16 @@ void RaggedCache::restore_head(int layer, int kv_head, std::istream& in) {
           own);
     const PageSlot target = writable_slot(layer, kv_head, first);
     const PageFormat& stored = format.of(h.pages[page].kind);
-    read_bytes(in, target.key, static_cast<std::size_t>(n) * stored.key_bytes);
-    read_bytes(in, target.value, static_cast<std::size_t>(n) * stored.value_bytes);
+    std::byte *keys = target.key, *values = target.value;
+    if (!store_.is_host()) {
+      const auto values_at = static_cast<std::size_t>(values - keys);
+      rows.resize(values_at + static_cast<std::size_t>(n) * stored.value_bytes);
+      keys = rows.data();
+      values = keys + values_at;
+    }
+    read_bytes(in, keys, static_cast<std::size_t>(n) * stored.key_bytes);
+    read_bytes(in, values, static_cast<std::size_t>(n) * stored.value_bytes);
+    if (!store_.is_host()) memory().write(target.key, rows.data(), rows.size());
   }
   if (h.n_high_pages == 0) return;
   std::int32_t last = -1;

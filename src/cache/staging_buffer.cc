@@ -66,7 +66,7 @@ StagingBuffer::StagingBuffer(const CacheShape& shape, std::int32_t n_tokens, std
   for (std::size_t b = 0; b < blocks_.size(); ++b) {
     if (sizes[b] == 0) continue;
     blocks_[b].reservation = pool->reserve(sizes[b]);
-    blocks_[b].memory = MappedMemory(sizes[b]);
+    blocks_[b].memory = MemoryBlock(pool->memory(), sizes[b]);
   }
   positions_.resize(static_cast<std::size_t>(n_tokens));
   std::iota(positions_.begin(), positions_.end(), first_position);
@@ -100,6 +100,15 @@ void StagingBuffer::begin_rows(int layer, std::int32_t first_position, std::int3
 EntrySink::Head StagingBuffer::head(int kv_head) const {
   const kernels::EntryRun& run = runs_[static_cast<std::size_t>(kv_head)];
   return {.entries = {.runs = std::span(&run, 1), .n_entries = run.n_entries}, .n_before = n_before_};
+}
+
+HeadRows StagingBuffer::head_rows(int kv_head) const {
+  HeadRows rows = {.n_entries = runs_[static_cast<std::size_t>(kv_head)].n_entries};
+  for (std::int32_t token = 0; token < rows.n_entries; token += kPageEntries) {
+    const std::size_t first = row(kv_head, token);
+    rows.pages.push_back({.keys = keys_ + first * key_bytes_, .values = values_ + first * value_bytes_});
+  }
+  return rows;
 }
 
 std::size_t StagingBuffer::row(int kv_head, std::int32_t token) const {

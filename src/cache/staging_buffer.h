@@ -1,6 +1,7 @@
 // The full keys and values of ONE layer while its prompt is prefilled; all layers use it in turn. Or of several that
 // follow each other, where rows go through these before the next rows do. Only layers whose entries later ones attend
-// to (LayerShape::is_shared) have memory of their own, until the end.
+// to (LayerShape::is_shared) have memory of their own, until the end. Rows lie in the pool's memory, which may be a
+// device's: then their addresses are not the processor's to follow.
 //
 // Different threads may write different rows; not thread-safe otherwise.
 #pragma once
@@ -10,15 +11,14 @@
 #include <vector>
 
 #include "cache/entry_sink.h"
-#include "cache/mapped_memory.h"
+#include "cache/memory_block.h"
 
 namespace winnow {
 
 class StagingBuffer final : public EntrySink {
  public:
   // Room for n_tokens (at least 1) tokens with the positions first_position, ... in n_together layers at a time;
-  // counted in the pool's statistics and limit, returned to the operating system at the end. Throws
-  // Error(kOutOfMemory).
+  // counted in the pool's statistics and limit, returned to the pool's memory at the end. Throws Error(kOutOfMemory).
   StagingBuffer(const CacheShape& shape, std::int32_t n_tokens, std::int32_t first_position,
                 std::shared_ptr<PagePool> pool, int n_together = 1);
   StagingBuffer(const StagingBuffer&) = delete;
@@ -40,6 +40,8 @@ class StagingBuffer final : public EntrySink {
   // begin_layer, and heads that end with these rows.
   void begin_rows(int layer, std::int32_t first_position, std::int32_t n_rows) override;
   Head head(int kv_head) const override;
+  // Pages that lie one after the other; the last one may be partial.
+  HeadRows head_rows(int kv_head) const override;
 
   // The first n_tokens entries of a KV head, as one run. The view lives as long as the buffer.
   kernels::EntryRun run(int kv_head, std::int32_t n_tokens) const;
@@ -56,7 +58,7 @@ class StagingBuffer final : public EntrySink {
   struct Block {
     int last_layer = 0;                           // that takes it
     std::shared_ptr<void> reservation = nullptr;  // outlives the memory that it counts
-    MappedMemory memory = {};                     // a layer's two arrays below
+    MemoryBlock memory = {};                      // a layer's two arrays below
   };
   // Of every layer.
   static std::vector<Layout> layouts(const CacheShape& shape, std::int32_t n_tokens, int n_together);

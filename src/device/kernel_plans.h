@@ -5,15 +5,12 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "cache/page_rows.h"
 #include "winnow/entry_type.h"
 
 namespace winnow::device {
 
-// Where the rows of a page's slot 0 lie: kPageEntries keys, and as many values.
-struct PageRows {
-  std::byte* keys;
-  std::byte* values;
-};
+using winnow::PageRows;
 
 // The stored entries of one KV head. Entry e is in slot (first_slot + e) % kPageEntries of page
 // (first_slot + e) / kPageEntries. A prompt's staging buffer is shown as pages, too.

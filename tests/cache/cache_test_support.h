@@ -11,8 +11,10 @@
 #include <istream>
 #include <ostream>
 #include <span>
+#include <utility>
 #include <vector>
 
+#include "cache/host_memory.h"
 #include "cache/ragged_cache.h"
 
 namespace winnow {
@@ -47,8 +49,8 @@ inline TestEntry make_entry(const CacheShape& shape, std::int32_t position, std:
 }
 
 inline void write_entry(RaggedCache& cache, int layer, int kv_head, std::int32_t index, const TestEntry& entry) {
-  std::memcpy(cache.key_row(layer, kv_head, index), entry.key.data(), entry.key.size());
-  std::memcpy(cache.value_row(layer, kv_head, index), entry.value.data(), entry.value.size());
+  cache.memory().write(cache.key_row(layer, kv_head, index), entry.key.data(), entry.key.size());
+  cache.memory().write(cache.value_row(layer, kv_head, index), entry.value.data(), entry.value.size());
 }
 
 // Extends the head by n entries and writes them.
@@ -61,15 +63,17 @@ inline void extend_and_write(RaggedCache& cache, int layer, int kv_head, std::in
   }
 }
 
-inline std::vector<TestEntry> read_entries(const CacheShape& shape, const kernels::HeadEntries& entries) {
+inline std::vector<TestEntry> read_entries(const CacheShape& shape, const kernels::HeadEntries& entries,
+                                           EntryMemory& memory = *HostMemory::shared()) {
   const std::size_t key_bytes = shape.key_bytes(0);
   const std::size_t value_bytes = shape.value_bytes(0);
   std::vector<TestEntry> result;
   for (const kernels::EntryRun& run : entries.runs) {
-    for (std::size_t i = 0; i < static_cast<std::size_t>(run.n_entries); ++i) {
-      const std::byte* key = run.keys + i * key_bytes;
-      const std::byte* value = run.values + i * value_bytes;
-      result.push_back({run.positions[i], {key, key + key_bytes}, {value, value + value_bytes}});
+    for (std::int32_t i = 0; i < run.n_entries; ++i) {
+      TestEntry entry = {run.positions[i], std::vector<std::byte>(key_bytes), std::vector<std::byte>(value_bytes)};
+      memory.read(entry.key.data(), run.keys + static_cast<std::size_t>(i) * key_bytes, key_bytes);
+      memory.read(entry.value.data(), run.values + static_cast<std::size_t>(i) * value_bytes, value_bytes);
+      result.push_back(std::move(entry));
     }
   }
   return result;
@@ -85,7 +89,7 @@ inline void restore_layers(RaggedCache& cache, std::istream& in) {
 }
 
 inline std::vector<TestEntry> read_head(const RaggedCache& cache, int layer, int kv_head) {
-  return read_entries(cache.shape(), cache.entries(layer, kv_head));
+  return read_entries(cache.shape(), cache.entries(layer, kv_head), cache.memory());
 }
 
 inline std::vector<std::int32_t> positions_of(const std::vector<TestEntry>& entries) {

@@ -1,5 +1,6 @@
 // Random operations on a family of forked caches, each mirrored in plain vectors. After every operation ALL caches must
-// equal their mirrors: a fork that sees another's write fails at once.
+// equal their mirrors: a fork that sees another's write fails at once. So must a copy of each page table that is kept
+// by the changes alone.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -8,6 +9,7 @@
 #include <string>
 
 #include "cache/cache_test_support.h"
+#include "cache/guarded_memory.h"
 
 namespace winnow {
 namespace {
@@ -18,9 +20,15 @@ struct Sequence {
   RaggedCache cache;
   Mirror mirror;
   std::int32_t next_position = 0;
+  std::vector<std::vector<PageRows>> pages = {};  // [n_layer * n_kv_head], never shorter again
 };
 
-class RaggedCacheRandomTest : public testing::TestWithParam<CacheShape> {
+struct Case {
+  CacheShape shape;
+  TestMemory memory = TestMemory::kHost;
+};
+
+class RaggedCacheRandomTest : public testing::TestWithParam<Case> {
  protected:
   void SetUp() override { add_sequence(); }
 
@@ -92,11 +100,15 @@ class RaggedCacheRandomTest : public testing::TestWithParam<CacheShape> {
     s.next_position += n;
   }
 
+  // The file is the same whatever memory writes it, and is read by way of the host's.
   void write_and_restore(Sequence& s) {
-    std::stringstream stream;
+    std::stringstream stream, again;
     write_layers(s.cache, stream);
-    RaggedCache restored(shape_, pool_);
-    restore_layers(restored, stream);
+    RaggedCache on_host(shape_, PagePool::create(0)), restored(shape_, pool_);
+    restore_layers(on_host, stream);
+    write_layers(on_host, again);
+    ASSERT_EQ(stream.str(), again.str());
+    restore_layers(restored, again);
     s.cache = std::move(restored);
   }
 
@@ -104,6 +116,27 @@ class RaggedCacheRandomTest : public testing::TestWithParam<CacheShape> {
     s.cache.clear();
     s.mirror = Mirror(n_heads());
     s.next_position = 0;
+  }
+
+  void check_pages(RaggedCache& cache, int layer, int kv_head, std::vector<PageRows>& pages,
+                   const std::string& operation) {
+    const std::size_t n_pages = cache.n_pages(layer, kv_head);
+    const std::size_t first = cache.take_changes(layer, kv_head);
+    ASSERT_GE(cache.take_changes(layer, kv_head), n_pages);
+    pages.resize(std::max(pages.size(), n_pages));
+    for (std::size_t page = first; page < n_pages; ++page) pages[page] = cache.page_rows(layer, kv_head, page);
+    const HeadRows rows = cache.head_rows(layer, kv_head);
+    ASSERT_EQ(std::vector(pages.begin(), pages.begin() + std::ssize(rows.pages)), rows.pages) << operation;
+    std::int32_t slot = rows.first_slot;
+    for (const kernels::EntryRun& run : cache.entries(layer, kv_head).runs) {
+      for (std::int32_t i = 0; i < run.n_entries; ++i, ++slot) {
+        const PageRows& page = rows.pages[static_cast<std::size_t>(slot / kPageEntries)];
+        const auto place = static_cast<std::size_t>(slot % kPageEntries), of_run = static_cast<std::size_t>(i);
+        ASSERT_EQ(page.keys + place * shape_.key_bytes(layer), run.keys + of_run * shape_.key_bytes(layer));
+        ASSERT_EQ(page.values + place * shape_.value_bytes(layer), run.values + of_run * shape_.value_bytes(layer));
+      }
+    }
+    ASSERT_EQ(slot, rows.first_slot + rows.n_entries);
   }
 
   void check(const std::string& operation) {
@@ -114,12 +147,18 @@ class RaggedCacheRandomTest : public testing::TestWithParam<CacheShape> {
         const auto& expected = s.mirror[head];
         const kernels::HeadEntries entries = s.cache.entries(layer_of(head), kv_head_of(head));
         ASSERT_EQ(entries.n_entries, static_cast<std::int32_t>(expected.size())) << operation;
-        ASSERT_EQ(read_entries(shape_, entries), expected) << operation << ", head " << head;
+        ASSERT_EQ(read_entries(shape_, entries, s.cache.memory()), expected) << operation << ", head " << head;
         n_entries += entries.n_entries;
         n_pages += (expected.size() + kPageEntries - 1) / kPageEntries;
       }
       ASSERT_EQ(s.cache.n_entries(), n_entries) << operation;
       ASSERT_EQ(s.cache.bytes_in_pages(), n_pages * shape_.page_bytes(0)) << operation;
+    }
+    for (Sequence& s : sequences_) {
+      s.pages.resize(n_heads());
+      for (std::size_t head = 0; head < n_heads(); ++head) {
+        check_pages(s.cache, layer_of(head), kv_head_of(head), s.pages[head], operation);
+      }
     }
     // With one sequence nothing is shared: the pool holds its pages and no others.
     if (sequences_.size() == 1) {
@@ -127,8 +166,9 @@ class RaggedCacheRandomTest : public testing::TestWithParam<CacheShape> {
     }
   }
 
-  CacheShape shape_ = GetParam();
-  std::shared_ptr<PagePool> pool_ = PagePool::create(0);
+  CacheShape shape_ = GetParam().shape;
+  std::shared_ptr<EntryMemory> memory_ = make_memory(GetParam().memory);
+  std::shared_ptr<PagePool> pool_ = PagePool::create(0, memory_);
   std::vector<Sequence> sequences_;
   std::mt19937 random_{20240607};
   std::uint32_t n_written_ = 0;
@@ -188,18 +228,23 @@ TEST_P(RaggedCacheRandomTest, EqualsPlainVectors) {
   EXPECT_EQ(pool_->statistics().bytes_resident, 0U);
 }
 
-INSTANTIATE_TEST_SUITE_P(Shapes, RaggedCacheRandomTest,
-                         testing::Values(even_shape(1, 1, 2, EntryType::kF16, EntryType::kF16),
-                                         even_shape(2, 3, 16, EntryType::kF16, EntryType::kF16),
-                                         even_shape(3, 1, 8, EntryType::kF32, EntryType::kF32),
-                                         even_shape(1, 2, 10, EntryType::kF16, EntryType::kF32),
-                                         even_shape(2, 2, 64, EntryType::kF32, EntryType::kF16)),
-                         [](const auto& test) {
-                           const CacheShape& s = test.param;
-                           return std::to_string(s.n_layer()) + "x" + std::to_string(s.layer(0).n_kv_head) + "x" +
-                                  std::to_string(s.layer(0).key_dim) + "_" + std::string(entry_type_name(s.key_type)) +
-                                  "_" + std::string(entry_type_name(s.value_type));
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Shapes, RaggedCacheRandomTest,
+    testing::Values(Case{even_shape(1, 1, 2, EntryType::kF16, EntryType::kF16)},
+                    Case{even_shape(2, 3, 16, EntryType::kF16, EntryType::kF16)},
+                    Case{even_shape(3, 1, 8, EntryType::kF32, EntryType::kF32)},
+                    Case{even_shape(1, 2, 10, EntryType::kF16, EntryType::kF32)},
+                    Case{even_shape(2, 2, 64, EntryType::kF32, EntryType::kF16)},
+                    Case{even_shape(2, 3, 16, EntryType::kF16, EntryType::kF16), TestMemory::kGuarded},
+                    Case{even_shape(1, 2, 64, EntryType::kBF16, EntryType::kBF16), TestMemory::kGuarded},
+                    Case{even_shape(3, 1, 8, EntryType::kF32, EntryType::kF32), TestMemory::kGuarded},
+                    Case{even_shape(1, 2, 10, EntryType::kF16, EntryType::kF32), TestMemory::kGuarded}),
+    [](const auto& test) {
+      const CacheShape& s = test.param.shape;
+      return name_of(test.param.memory) + "_" + std::to_string(s.n_layer()) + "x" +
+             std::to_string(s.layer(0).n_kv_head) + "x" + std::to_string(s.layer(0).key_dim) + "_" +
+             std::string(entry_type_name(s.key_type)) + "_" + std::string(entry_type_name(s.value_type));
+    });
 
 }  // namespace
 }  // namespace winnow
