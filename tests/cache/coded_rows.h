@@ -31,10 +31,14 @@ inline std::vector<float> normal_row(std::mt19937& random, int n) {
 
 inline void store(RaggedCache& cache, int layer, int head, std::int32_t entry, const Row& row) {
   const CacheShape plain = cache.shape().plain();
-  kernels::store_row(plain.key_type, row.key.data(), cache.key_row(layer, head, entry),
-                     static_cast<int>(row.key.size()));
-  kernels::store_row(plain.value_type, row.value.data(), cache.value_row(layer, head, entry),
-                     static_cast<int>(row.value.size()));
+  const auto write = [&](EntryType type, const std::vector<float>& numbers, std::byte* to) {
+    const auto n = static_cast<int>(numbers.size());
+    std::vector<std::byte> stored(row_bytes(type, n));
+    kernels::store_row(type, numbers.data(), stored.data(), n);
+    cache.memory().write(to, stored.data(), stored.size());
+  };
+  write(plain.key_type, row.key, cache.key_row(layer, head, entry));
+  write(plain.value_type, row.value, cache.value_row(layer, head, entry));
 }
 
 inline std::vector<Row> extend(RaggedCache& cache, int layer, int head, std::int32_t n, std::int32_t first_position,

@@ -2,17 +2,31 @@
 
 #include <gtest/gtest.h>
 
-#include <cstring>
-
 #include "cache/cache_test_support.h"
+#include "cache/guarded_memory.h"
 #include "cache/staging_buffer.h"
 
 namespace winnow {
 namespace {
 
+// Pages show the first n entries where rows are written.
+void expect_pages(EntrySink& sink, int kv_head, std::int32_t n) {
+  const HeadRows rows = sink.head_rows(kv_head);
+  ASSERT_EQ(rows.n_entries, n);
+  ASSERT_EQ(std::ssize(rows.pages), (rows.first_slot + n + kPageEntries - 1) / kPageEntries);
+  for (std::int32_t e = 0; e < n; ++e) {
+    const std::int32_t slot = rows.first_slot + e;
+    const PageRows& page = rows.pages[static_cast<std::size_t>(slot / kPageEntries)];
+    const auto place = static_cast<std::size_t>(slot % kPageEntries);
+    ASSERT_EQ(page.keys + place * sink.shape().key_bytes(0), sink.key_row(kv_head, e));
+    ASSERT_EQ(page.values + place * sink.shape().value_bytes(0), sink.value_row(kv_head, e));
+  }
+}
+
 // Rows of every layer, in pieces, as a prompt's pass writes them. After each piece every row before must be where the
 // next one attends to it.
-void write_rows(EntrySink& sink, std::int32_t first_position, std::int32_t n_rows, std::int32_t n_piece) {
+void write_rows(EntrySink& sink, EntryMemory& memory, std::int32_t first_position, std::int32_t n_rows,
+                std::int32_t n_piece) {
   const CacheShape& shape = sink.shape();
   for (int l = 0; l < shape.n_layer(); ++l) {
     for (std::int32_t done = 0; done < n_rows; done += n_piece) {
@@ -23,31 +37,37 @@ void write_rows(EntrySink& sink, std::int32_t first_position, std::int32_t n_row
         const EntrySink::Head head = sink.head(h);
         for (std::int32_t r = 0; r < n; ++r) {
           const TestEntry entry = make_entry(shape, first_position + done + r, seed);
-          std::memcpy(sink.key_row(h, head.n_before + r), entry.key.data(), entry.key.size());
-          std::memcpy(sink.value_row(h, head.n_before + r), entry.value.data(), entry.value.size());
+          memory.write(sink.key_row(h, head.n_before + r), entry.key.data(), entry.key.size());
+          memory.write(sink.value_row(h, head.n_before + r), entry.value.data(), entry.value.size());
         }
         ASSERT_GE(head.entries.n_entries, head.n_before + n);
-        const std::vector<TestEntry> seen = read_entries(shape, head.entries);
+        const std::vector<TestEntry> seen = read_entries(shape, head.entries, memory);
         for (std::int32_t r = -done; r < n; ++r) {
           EXPECT_EQ(seen[static_cast<std::size_t>(head.n_before + r)],
                     make_entry(shape, first_position + done + r, seed));
         }
+        expect_pages(sink, h, head.n_before + n);
       }
     }
   }
 }
 
-TEST(EntrySink, AStagingBufferServesTheLayersInTurn) {
+class EntrySinkTest : public testing::TestWithParam<TestMemory> {
+ protected:
+  std::shared_ptr<EntryMemory> memory_ = make_memory(GetParam());
+};
+
+TEST_P(EntrySinkTest, AStagingBufferServesTheLayersInTurn) {
   const CacheShape shape = even_shape(2, 3, 32);
-  StagingBuffer staging(shape, 70, 5, PagePool::create(0));
-  for (const std::int32_t n_piece : {1, 32, 70}) write_rows(staging, 5, 70, n_piece);
+  StagingBuffer staging(shape, 70, 5, PagePool::create(0, memory_));
+  for (const std::int32_t n_piece : {1, 32, 70}) write_rows(staging, *memory_, 5, 70, n_piece);
 }
 
-TEST(EntrySink, ACacheTakesRowsBehindWhatItsHeadsHold) {
+TEST_P(EntrySinkTest, ACacheTakesRowsBehindWhatItsHeadsHold) {
   CacheShape shape = even_shape(2, 3, 32);
   shape.layers[1].window = 20;
   for (const std::int32_t n_piece : {1, 7, 32, 70}) {
-    RaggedCache cache(shape, PagePool::create(0));
+    RaggedCache cache(shape, PagePool::create(0, memory_));
     for (int l = 0; l < 2; ++l) {
       for (int h = 0; h < 3; ++h) {
         extend_and_write(cache, l, h, 40, 0, static_cast<std::uint32_t>(10 * l + h));
@@ -58,13 +78,16 @@ TEST(EntrySink, ACacheTakesRowsBehindWhatItsHeadsHold) {
     cache.settle();
     cache.extend_all(70, 40);
     CacheSink sink(cache);
-    write_rows(sink, 40, 70, n_piece);
+    write_rows(sink, *memory_, 40, 70, n_piece);
     EXPECT_EQ(cache.n_entries(0, 0), 2 + 70);
     EXPECT_EQ(cache.n_entries(0, 1), 3 + 70);
     EXPECT_EQ(cache.n_entries(1, 0), 20 + 70);
     EXPECT_EQ(read_head(cache, 0, 1)[2], make_entry(shape, 10, 1));
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Memories, EntrySinkTest, testing::Values(TestMemory::kHost, TestMemory::kGuarded),
+                         [](const auto& test) { return name_of(test.param); });
 
 }  // namespace
 }  // namespace winnow

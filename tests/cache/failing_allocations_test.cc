@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "cache/coded_rows.h"
+#include "cache/guarded_memory.h"
 
 namespace winnow {
 namespace {
@@ -15,6 +16,7 @@ struct Case {
   const char* name;
   CacheShape shape;
   std::int32_t far = 0;  // how far the second half of the positions lies behind the first
+  TestMemory memory = TestMemory::kHost;
 };
 
 std::vector<Case> cases() {
@@ -24,6 +26,8 @@ std::vector<Case> cases() {
   fine.later = {.key_type = EntryType::kQ8_0, .value_type = EntryType::kQ8_0};
   return {{"f16", even_shape(1, 1, 64)},
           {"f16, positions far apart", even_shape(1, 1, 64), 100'000},
+          {"f16, guarded", even_shape(1, 1, 64), 0, TestMemory::kGuarded},
+          {"f16, guarded, positions far apart", even_shape(1, 1, 64), 100'000, TestMemory::kGuarded},
           {"r4", coded},
           {"r4, positions far apart", coded, 100'000},
           {"r4 and q8_0", fine}};
@@ -80,11 +84,12 @@ void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
 
 class FailingAllocations : public testing::TestWithParam<Case> {
  protected:
+  std::shared_ptr<PagePool> make_pool() const { return PagePool::create(0, memory_); }
   // A cache of kEntries as they come, and then `prepare`d.
   std::function<RaggedCache()> made(const std::function<void(RaggedCache&)>& prepare = {}) const {
     return [this, prepare] {
       std::mt19937 random(7);
-      RaggedCache cache(GetParam().shape, PagePool::create(0));
+      RaggedCache cache(GetParam().shape, make_pool());
       fill(cache, GetParam(), random);
       if (prepare) prepare(cache);
       return cache;
@@ -94,6 +99,9 @@ class FailingAllocations : public testing::TestWithParam<Case> {
     if (!GetParam().shape.fine) return {};
     return {kept.begin() + kPlainEntries, kept.begin() + kPlainEntries + kPageEntries};
   }
+
+ private:
+  std::shared_ptr<EntryMemory> memory_ = make_memory(GetParam().memory);
 };
 
 TEST_P(FailingAllocations, Extend) {
@@ -128,11 +136,11 @@ TEST_P(FailingAllocations, KeepOfPagesThatAForkShares) {
 TEST_P(FailingAllocations, AppendFrom) {
   const RaggedCache source = [&] {
     std::mt19937 random(7);
-    RaggedCache plain(GetParam().shape.plain(), PagePool::create(0));
+    RaggedCache plain(GetParam().shape.plain(), make_pool());
     fill(plain, GetParam(), random);
     return plain;
   }();
-  const auto empty = [&] { return RaggedCache(GetParam().shape, PagePool::create(0)); };
+  const auto empty = [&] { return RaggedCache(GetParam().shape, make_pool()); };
   const std::vector<std::int32_t> kept = every(2, kEntries);
   expect_all_or_nothing(
       empty, [&](RaggedCache& cache) { cache.append_from(0, 0, source.entries(0, 0), kept, fine_of(kept)); });
@@ -142,12 +150,12 @@ TEST_P(FailingAllocations, AppendFrom) {
 TEST_P(FailingAllocations, AppendFromAnotherHead) {
   const RaggedCache source = [&] {
     std::mt19937 random(7);
-    RaggedCache stored(GetParam().shape, PagePool::create(0));
+    RaggedCache stored(GetParam().shape, make_pool());
     fill(stored, GetParam(), random);
     stored.settle();
     return stored;
   }();
-  const auto empty = [&] { return RaggedCache(GetParam().shape, PagePool::create(0)); };
+  const auto empty = [&] { return RaggedCache(GetParam().shape, make_pool()); };
   const std::vector<std::int32_t> kept = every(2, kEntries);
   expect_all_or_nothing(
       empty, [&](RaggedCache& cache) { cache.append_from(0, 0, source.entries(0, 0), kept, fine_of(kept)); });

@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
@@ -30,7 +31,8 @@ class GuardedMemory final : public EntryMemory {
 
   std::byte* allocate(std::size_t bytes) override {
     const std::lock_guard lock(mutex_);
-    if (n_before_failure_ > 0 && --n_before_failure_ == 0) {
+    if (const int n = ++n_asked_; n >= first_refused_ && n <= last_refused_) {
+      has_failed_ = true;
       throw Error(ErrorCode::kOutOfMemory, "the device has no " + std::to_string(bytes) + " bytes left");
     }
     const int file = memfd_create("guarded memory", 0);
@@ -40,7 +42,13 @@ class GuardedMemory final : public EntryMemory {
     if (guarded == MAP_FAILED || own == MAP_FAILED) std::abort();
     close(file);
     auto* block = static_cast<std::byte*>(guarded);
-    blocks_[block] = {static_cast<std::byte*>(own), bytes};
+    try {
+      blocks_[block] = {static_cast<std::byte*>(own), bytes};
+    } catch (...) {
+      munmap(own, bytes);
+      munmap(guarded, bytes);
+      throw;
+    }
     return block;
   }
 
@@ -81,9 +89,13 @@ class GuardedMemory final : public EntryMemory {
     std::memcpy(own(to, bytes), from, bytes);
   }
 
-  // The n-th block from here on is refused, once.
-  void fail(int n) { n_before_failure_ = n; }
-  bool has_failed() const { return n_before_failure_ == 0; }
+  // The n-th block from here on is refused, and those after it.
+  void fail(int n, int n_times) {
+    first_refused_ = n_asked_ + n;
+    last_refused_ = first_refused_ + n_times - 1;
+    has_failed_ = false;
+  }
+  bool has_failed() const { return has_failed_; }
   std::size_t n_blocks() const { return blocks_.size(); }
   int n_copy_calls() const { return n_calls_; }
 
@@ -104,7 +116,8 @@ class GuardedMemory final : public EntryMemory {
 
   std::mutex mutex_;
   std::map<std::byte*, Block> blocks_;
-  int n_before_failure_ = 0;
+  int n_asked_ = 0, first_refused_ = 0, last_refused_ = 0;
+  bool has_failed_ = false;
   int n_calls_ = 0;
 };
 

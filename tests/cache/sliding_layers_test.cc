@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include "cache/cache_test_support.h"
+#include "cache/guarded_memory.h"
 #include "cache/staging_buffer.h"
 #include "expect_error.h"
 #include "winnow/error.h"
@@ -40,9 +41,11 @@ std::vector<TestEntry> expected_entries(const CacheShape& shape, std::int32_t fi
   return entries;
 }
 
-TEST(SlidingLayers, KeepTheirWindowWhateverTheSteps) {
+class SlidingLayers : public testing::TestWithParam<TestMemory> {};
+
+TEST_P(SlidingLayers, KeepTheirWindowWhateverTheSteps) {
   for (const std::int32_t step : {1, 7, 31, 32, 33, 90}) {
-    const auto pool = PagePool::create(0);
+    const auto pool = PagePool::create(0, make_memory(GetParam()));
     RaggedCache cache(sliding_shape(), pool);
     for (std::int32_t n = 0; n < 400; n += step) {
       extend_layers(cache, step, n);
@@ -51,6 +54,17 @@ TEST(SlidingLayers, KeepTheirWindowWhateverTheSteps) {
       for (const int l : {1, 3}) {
         const auto expected = expected_entries(cache.shape(), std::max(0, end - kWindow), end);
         ASSERT_EQ(read_head(cache, l, 1), expected) << "step " << step << " tokens " << end;
+        // What a kernel finds through the addresses of pages.
+        const HeadRows rows = cache.head_rows(l, 1);
+        ASSERT_EQ(rows.n_entries, std::ssize(expected));
+        for (std::int32_t e = 0; e < rows.n_entries; ++e) {
+          const std::int32_t slot = rows.first_slot + e;
+          const PageRows& page = rows.pages[static_cast<std::size_t>(slot / kPageEntries)];
+          std::vector<std::byte> key(cache.shape().key_bytes(l));
+          cache.memory().read(key.data(), page.keys + static_cast<std::size_t>(slot % kPageEntries) * key.size(),
+                              key.size());
+          ASSERT_EQ(key, expected[static_cast<std::size_t>(e)].key);
+        }
         // On the fewest pages that hold these positions.
         ASSERT_EQ(cache.entries(l, 1).runs.size(),
                   static_cast<std::size_t>((end - 1) / kPageEntries - expected.front().position / kPageEntries + 1));
@@ -65,8 +79,8 @@ TEST(SlidingLayers, KeepTheirWindowWhateverTheSteps) {
   }
 }
 
-TEST(SlidingLayers, RunsDependOnPositionsAlone) {
-  const auto pool = PagePool::create(0);
+TEST_P(SlidingLayers, RunsDependOnPositionsAlone) {
+  const auto pool = PagePool::create(0, make_memory(GetParam()));
   RaggedCache steps(sliding_shape(), pool), whole(sliding_shape(), pool), copied(sliding_shape(), pool);
   for (std::int32_t n = 0; n < 133; ++n) {
     extend_layers(steps, 1, n);
@@ -91,8 +105,8 @@ TEST(SlidingLayers, RunsDependOnPositionsAlone) {
   for (const int l : {0, 1, 3}) EXPECT_EQ(read_head(restored, l, 1), read_head(steps, l, 1));
 }
 
-TEST(SlidingLayers, ForksSlideApart) {
-  const auto pool = PagePool::create(0);
+TEST_P(SlidingLayers, ForksSlideApart) {
+  const auto pool = PagePool::create(0, make_memory(GetParam()));
   RaggedCache cache(sliding_shape(), pool);
   extend_layers(cache, 60, 0);
   cache.settle();
@@ -108,7 +122,7 @@ TEST(SlidingLayers, ForksSlideApart) {
   EXPECT_EQ(read_head(fork, 3, 1), expected_entries(cache.shape(), 50, 100));
 }
 
-TEST(SlidingLayers, LayersHaveTheirOwnSizes) {
+TEST(SlidingLayersOfSizes, LayersHaveTheirOwnSizes) {
   const CacheShape shape{.layers = {{.n_kv_head = 3, .key_dim = 16, .value_dim = 64},
                                     {.n_kv_head = 1, .key_dim = 96, .value_dim = 32},
                                     {}},
@@ -155,6 +169,9 @@ TEST(SlidingLayers, LayersHaveTheirOwnSizes) {
   std::memset(staging.value_row(2, 99), 7, shape.value_bytes(0));
   EXPECT_EQ(staging.run(2, 100).positions[0], 0);
 }
+
+INSTANTIATE_TEST_SUITE_P(Memories, SlidingLayers, testing::Values(TestMemory::kHost, TestMemory::kGuarded),
+                         [](const auto& test) { return name_of(test.param); });
 
 }  // namespace
 }  // namespace winnow
