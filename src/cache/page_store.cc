@@ -9,6 +9,11 @@
 #include "winnow/error.h"
 
 namespace winnow {
+namespace {
+
+bool is_outside(const EntryMove& move) { return move.from_page == EntryMove::kOutside; }
+
+}  // namespace
 
 void PageStore::retain(const HeadPages& table) noexcept {
   for (const TablePage& page : table.pages) pool_->retain(page.id);
@@ -58,7 +63,7 @@ PageStore::Transaction::Transaction(PageStore& store, const LayerFormat& format,
   if (!store.is_host()) {
     require_plain_moves();
     acquire_fresh_pages();
-    prepare_source();
+    if (std::any_of(plan.moves.begin(), plan.moves.end(), is_outside)) prepare_source();
     list_copies();
     return;
   }
@@ -69,18 +74,18 @@ PageStore::Transaction::Transaction(PageStore& store, const LayerFormat& format,
     kernels::store_mean_key(source, format.key_dim, plan.origin_from.first, plan.origin_from.last, origin->data());
     origin_ = std::move(origin);
   }
-  bool is_outside = false, converts_keys = false;
+  bool has_outside = false, converts_keys = false;
   std::size_t n_row_bytes = 0;
   for (const EntryMove& move : plan.moves) {
-    is_outside |= move.from_page == EntryMove::kOutside;
+    has_outside |= is_outside(move);
     converts_keys |= format.of(move.from_kind).key_type != format.of(move.to_kind).key_type;
     n_row_bytes += move.n * format.of(move.from_kind).row_bytes();
   }
   if (plan.order == HeadPlan::Order::kReadFirst) rows_.resize(n_row_bytes);
-  if (is_outside || converts_keys) {
+  if (has_outside || converts_keys) {
     keys_.emplace(store.heads_[head].feedback.get(), origin_ ? origin_->data() : nullptr, format.key_dim);
   }
-  if (!is_outside) return;
+  if (!has_outside) return;
   keys_->reserve_for(source);
   prepare_source();
 }
@@ -93,19 +98,21 @@ void PageStore::Transaction::prepare_source() {
 }
 
 void PageStore::Transaction::require_plain_moves() const {
-  const auto is_outside = [](const EntryMove& move) { return move.from_page == EntryMove::kOutside; };
-  const auto converts = [&](const EntryMove& move) {
-    const PageFormat& to = format_.of(move.to_kind);
-    const auto differs = [&](const auto& from) {
-      return from.key_type != to.key_type || from.value_type != to.value_type;
-    };
-    return is_outside(move) ? std::any_of(source_.runs.begin(), source_.runs.end(), differs)
-                            : differs(format_.of(move.from_kind));
+  const auto differs = [](const auto& from, const PageFormat& to) {
+    return from.key_type != to.key_type || from.value_type != to.value_type;
   };
-  const bool is_plain =
-      plan_.origin_from.is_empty() && std::none_of(plan_.moves.begin(), plan_.moves.end(), converts) &&
-      std::none_of(plan_.changes.begin(), plan_.changes.end(),
-                   [](const PageChange& change) { return change.memory == PageChange::Memory::kFreshIfThere; });
+  bool is_plain = plan_.origin_from.is_empty();
+  for (const PageChange& change : plan_.changes) is_plain &= change.memory != PageChange::Memory::kFreshIfThere;
+  std::optional<PageKind> checked;  // with the source: there are more moves than kinds
+  for (const EntryMove& move : plan_.moves) {
+    const PageFormat& to = format_.of(move.to_kind);
+    if (!is_outside(move)) {
+      is_plain &= !differs(format_.of(move.from_kind), to);
+    } else if (checked != move.to_kind) {
+      for (const kernels::EntryRun& run : source_.runs) is_plain &= !differs(run, to);
+      checked = move.to_kind;
+    }
+  }
   if (is_plain) return;
   throw Error(ErrorCode::kUnsupported,
               "a device's memory stores entries as they come, not as codes or in other types yet: choose f16 or bf16 "
@@ -134,7 +141,7 @@ void PageStore::Transaction::list_copies() {
     const bool is_fresh = change.memory == PageChange::Memory::kFresh;
     const PageFormat& to = format_.of(move.to_kind);
     PageSlot target = store_.slot(to, is_fresh ? fresh_[i].id() : table_.pages[change.page].id, move.to_slot);
-    if (move.from_page != EntryMove::kOutside) {
+    if (!is_outside(move)) {
       const PageId from_page = table_.pages[static_cast<std::size_t>(move.from_page)].id;
       const PageSlot source = store_.slot(format_.of(move.from_kind), from_page, move.from_slot);
       add(last_key, target.key, source.key, move.n * to.key_bytes);
@@ -271,7 +278,7 @@ void PageStore::Transaction::move() noexcept {
   for (const EntryMove& move : plan_.moves) {
     while (change->page != static_cast<std::size_t>(move.to_page)) ++change;
     const PageFormat& to = format_.of(move.to_kind);
-    if (move.from_page == EntryMove::kOutside) {
+    if (is_outside(move)) {
       for (std::int32_t i = 0; i < move.n; ++i) {
         write(outside_rows(move.from_slot + i), to, store_.slot(to, change->id, move.to_slot + i));
       }
@@ -299,7 +306,7 @@ void PageStore::Transaction::move_offsets() noexcept {
   auto change = plan_.changes.begin();
   for (const EntryMove& move : plan_.moves) {
     while (change->page != static_cast<std::size_t>(move.to_page)) ++change;
-    if (move.from_page == EntryMove::kOutside) continue;
+    if (is_outside(move)) continue;
     const PageId from_page = table_.pages[static_cast<std::size_t>(move.from_page)].id;
     std::memmove(store_.slot(format_.of(move.to_kind), change->id, move.to_slot).offset,
                  store_.slot(format_.of(move.from_kind), from_page, move.from_slot).offset,
