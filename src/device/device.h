@@ -10,12 +10,14 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "cache/entry_memory.h"
 #include "device/kernel_plans.h"
 
 struct ggml_backend;
 struct ggml_backend_buffer;
+struct ggml_cgraph;
 
 namespace winnow::device {
 
@@ -30,8 +32,9 @@ struct DeviceInfo {
 class Buffer {
  public:
   Buffer() = default;
-  Buffer(ggml_backend_buffer* buffer, std::byte* data, std::size_t bytes)
-      : buffer_(buffer), data_(data), bytes_(bytes) {}
+  // block: what holds the bytes where the ggml buffer only shows them.
+  Buffer(ggml_backend_buffer* buffer, std::byte* data, std::size_t bytes, std::shared_ptr<void> block = nullptr)
+      : buffer_(buffer), data_(data), bytes_(bytes), block_(std::move(block)) {}
   Buffer(Buffer&& other) noexcept;
   Buffer& operator=(Buffer other) noexcept;
   ~Buffer();
@@ -49,6 +52,7 @@ class Buffer {
   ggml_backend_buffer* buffer_ = nullptr;
   std::byte* data_ = nullptr;
   std::size_t bytes_ = 0;
+  std::shared_ptr<void> block_;
 };
 
 // Queued work that was recorded and can be queued again as a whole (a CUDA graph).
@@ -66,6 +70,8 @@ class Device {
   virtual std::size_t bytes_free() const = 0;
   // Returns ggml's back end, whose graphs run in the same queue.
   virtual ggml_backend* backend() = 0;
+  // Queues a graph whose tensors lie in this device's memory. Throws Error(kInternal) where ggml refuses it.
+  virtual void compute(ggml_cgraph* graph) = 0;
 
   // Returns a block of at least `bytes` bytes, 256-byte aligned. Throws Error(kOutOfMemory) that says what is free.
   virtual Buffer allocate(std::size_t bytes) = 0;
@@ -85,10 +91,13 @@ class Device {
   virtual void queue(const StepAttention& plan) = 0;
   virtual void queue(const WindowStatistics& plan) = 0;
   virtual void queue(const RowNorms& plan) = 0;
-  // Converts n numbers of a ggml type to bf16, or to f32 rows.
+  // Converts n numbers, whole rows, of a ggml type to bf16. Throws Error(kUnsupported) for a type that the device does
+  // not convert.
   virtual void dequantise_bf16(int ggml_type, const void* from, void* to, std::int64_t n) = 0;
 
-  // Records what `work` queues, without running it; null where the device cannot record.
+  // Records what `work` queues, without running it; null where the device cannot record. The work has run before as it
+  // is, so that nothing is allocated meanwhile, and neither uploads nor waits (Error(kInternal)). Replays read what
+  // lies at the plans' addresses then; graphs have to stay as long as the recording.
   virtual std::unique_ptr<Recording> record(const std::function<void()>& work) = 0;
 };
 

@@ -1,0 +1,163 @@
+#include "device/host_device.h"
+
+#include <ggml-backend.h>
+#include <ggml-cpu.h>
+#include <ggml.h>
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "device/host_kernels.h"
+#include "device/host_memory.h"
+#include "winnow/error.h"
+
+namespace winnow::device {
+namespace {
+
+using Work = std::function<void()>;
+
+class HostDevice final : public Device {
+ public:
+  explicit HostDevice(const HostDeviceOptions& options)
+      : memory_(std::make_shared<HostMemory>(options.bytes)), backend_(ggml_backend_cpu_init()) {
+    if (backend_ == nullptr) throw Error(ErrorCode::kInternal, "ggml has no CPU back end");
+    ggml_backend_cpu_set_n_threads(backend_.get(), options.n_threads);
+    info_ = {.id = "host",
+             .name = "the test device",
+             .description = "this machine's processor behind protected memory",
+             .bytes_total = options.bytes};
+  }
+
+  const DeviceInfo& info() const override { return info_; }
+  std::size_t bytes_free() const override { return memory_->bytes_free(); }
+  ggml_backend* backend() override { return backend_.get(); }
+
+  void compute(ggml_cgraph* graph) override {
+    queue_work([this, graph] {
+      const ggml_status status = ggml_backend_graph_compute(backend_.get(), graph);
+      if (status != GGML_STATUS_SUCCESS) {
+        throw Error(ErrorCode::kInternal, std::string("ggml's graph failed: ") + ggml_status_to_string(status));
+      }
+    });
+  }
+
+  Buffer allocate(std::size_t bytes) override {
+    std::byte* const data = memory_->allocate(bytes);
+    std::shared_ptr<void> block(
+        data, [memory = memory_, bytes](void* address) { memory->free(static_cast<std::byte*>(address), bytes); });
+    ggml_backend_buffer* const buffer = ggml_backend_cpu_buffer_from_ptr(data, bytes);
+    if (buffer == nullptr) throw Error(ErrorCode::kOutOfMemory, "ggml made no buffer");
+    return Buffer(buffer, data, bytes, std::move(block));
+  }
+  std::shared_ptr<EntryMemory> memory() override { return memory_; }
+
+  void upload(void* to, const void* from, std::size_t bytes) override {
+    require_not_recording("an upload");
+    memory_->write(static_cast<std::byte*>(to), from, bytes);
+  }
+  void download(void* to, const void* from, std::size_t bytes) override {
+    require_not_recording("a download");
+    memory_->read(to, static_cast<const std::byte*>(from), bytes);
+  }
+  void fill_zero(void* to, std::size_t bytes) override {
+    queue_work([to, bytes] { std::memset(to, 0, bytes); });
+  }
+  void wait() override { require_not_recording("a wait"); }
+
+  void queue(const StoreRows& plan) override { queue_kernel(plan); }
+  void queue(const CausalAttention& plan) override { queue_kernel(plan); }
+  void queue(const StepAttention& plan) override { queue_kernel(plan); }
+  void queue(const WindowStatistics& plan) override { queue_kernel(plan); }
+  void queue(const RowNorms& plan) override { queue_kernel(plan); }
+
+  void dequantise_bf16(int type, const void* from, void* to, std::int64_t n) override {
+    const auto ggml = static_cast<ggml_type>(type);
+    const ggml_type_traits* traits = ggml_get_type_traits(ggml);
+    if (ggml != GGML_TYPE_F32 && traits->to_float == nullptr) {
+      throw Error(ErrorCode::kUnsupported,
+                  std::string("the test device does not convert ") + ggml_type_name(ggml) + " to bf16");
+    }
+    queue_work([=] {
+      if (ggml == GGML_TYPE_F32) {
+        ggml_fp32_to_bf16_row(static_cast<const float*>(from), static_cast<ggml_bf16_t*>(to), n);
+        return;
+      }
+      constexpr std::int64_t kAtOnce = 4096;  // a multiple of every block size
+      std::vector<float> row(static_cast<std::size_t>(std::min(n, kAtOnce)));
+      for (std::int64_t i = 0; i < n; i += kAtOnce) {
+        const std::int64_t count = std::min(kAtOnce, n - i);
+        traits->to_float(static_cast<const std::byte*>(from) + ggml_row_size(ggml, i), row.data(), count);
+        ggml_fp32_to_bf16_row(row.data(), static_cast<ggml_bf16_t*>(to) + i, count);
+      }
+    });
+  }
+
+  std::unique_ptr<Recording> record(const Work& work) override {
+    require_not_recording("a recording");
+    std::vector<Work> recorded;
+    recording_ = &recorded;
+    try {
+      work();
+    } catch (...) {
+      recording_ = nullptr;
+      throw;
+    }
+    recording_ = nullptr;
+    return std::make_unique<WorkList>(*this, std::move(recorded));
+  }
+
+ private:
+  class WorkList final : public Recording {
+   public:
+    WorkList(HostDevice& device, std::vector<Work> works) : device_(device), works_(std::move(works)) {}
+    void replay() override {
+      for (const Work& work : works_) device_.queue_work(work);
+    }
+
+   private:
+    HostDevice& device_;
+    std::vector<Work> works_;
+  };
+
+  struct FreeBackend {
+    void operator()(ggml_backend* backend) const { ggml_backend_free(backend); }
+  };
+
+  // Runs the work at once, or keeps it while a recording is made.
+  void queue_work(Work work) {
+    if (recording_ != nullptr) {
+      recording_->push_back(std::move(work));
+      return;
+    }
+    const HostMemory::Opened opened(*memory_);
+    work();
+  }
+
+  template <class Plan>
+  void queue_kernel(const Plan& plan) {
+    queue_work([plan] { run_on_host(plan); });
+  }
+
+  void require_not_recording(const char* what) const {
+    if (recording_ == nullptr) return;
+    throw Error(ErrorCode::kInternal, std::string("there was ") + what + " within a recording");
+  }
+
+  DeviceInfo info_;
+  std::shared_ptr<HostMemory> memory_;
+  std::unique_ptr<ggml_backend, FreeBackend> backend_;
+  std::vector<Work>* recording_ = nullptr;
+};
+
+}  // namespace
+
+std::shared_ptr<Device> open_host_device(const HostDeviceOptions& options) {
+  return std::make_shared<HostDevice>(options);
+}
+
+std::shared_ptr<Device> open_host_device() { return open_host_device(HostDeviceOptions{}); }
+
+}  // namespace winnow::device
