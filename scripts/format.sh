@@ -7,7 +7,7 @@ tool=$(command -v clang-format-14 || command -v clang-format) || {
   echo 'error: clang-format is missing: apt-get install clang-format' >&2
   exit 1
 }
-mapfile -t files < <(git ls-files --cached --others --exclude-standard '*.h' '*.cc')
+mapfile -t files < <(git ls-files --cached --others --exclude-standard '*.h' '*.cc' '*.cu')
 if [[ ${1:-} == --check ]]; then
   bad=$("$tool" --dry-run --Werror "${files[@]}" 2>&1 | grep -oE '^[^:]+:[0-9]+' | sort -t: -k1,1 -u -V || true)
   if [[ -n $bad ]]; then

@@ -1,0 +1,31 @@
+// winnow's own kernels and ggml's internal ones, as functions for code that nvcc need not compile.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+#include "device/kernel_plans.h"
+
+struct ggml_backend;
+
+namespace winnow::device {
+
+// Each queues a kernel and returns what CUDA says of that.
+cudaError_t launch_kernel(cudaStream_t stream, const StoreRows& plan);
+cudaError_t launch_kernel(cudaStream_t stream, const CausalAttention& plan);
+cudaError_t launch_kernel(cudaStream_t stream, const StepAttention& plan);
+cudaError_t launch_kernel(cudaStream_t stream, const WindowStatistics& plan);
+cudaError_t launch_kernel(cudaStream_t stream, const RowNorms& plan);
+cudaError_t launch_kernel(cudaStream_t stream, const Copies& plan);
+
+// Returns whether this library has code for the calling thread's device.
+cudaError_t check_kernel_image();
+
+// Returns the stream in which the graphs of ggml's CUDA back end run.
+cudaStream_t stream_of(ggml_backend* backend);
+
+// Queues the conversion of n numbers of a ggml type to bf16; false where ggml has none.
+bool convert_to_bf16(cudaStream_t stream, int ggml_type, const void* from, void* to, std::int64_t n);
+
+}  // namespace winnow::device

@@ -1,0 +1,177 @@
+#include "device/cuda/cuda_memory.h"
+
+#include <algorithm>
+#include <cassert>
+#include <cstdint>
+#include <exception>
+#include <utility>
+
+#include "device/cuda/cuda_kernels.h"
+#include "winnow/error.h"
+
+namespace winnow::device {
+namespace {
+
+constexpr std::size_t kChunkBytes = std::size_t{64} << 20;
+constexpr std::size_t kSmallestStaging = std::size_t{16} << 20;
+constexpr std::size_t kListed = 16384;  // copies of one launch
+
+// Whether a copy's source has bytes that are a target, too.
+bool any_source_is_written(std::span<const ByteCopy> copies) {
+  std::vector<std::pair<const std::byte*, const std::byte*>> targets;
+  targets.reserve(copies.size());
+  for (const ByteCopy& copy : copies) targets.emplace_back(copy.to, copy.to + copy.bytes);
+  std::sort(targets.begin(), targets.end());
+  return std::any_of(copies.begin(), copies.end(), [&](const ByteCopy& copy) {
+    // Targets do not overlap: the first one that ends behind the source's begin is the lowest that can meet it.
+    const auto target = std::upper_bound(targets.begin(), targets.end(), copy.from,
+                                         [](const std::byte* from, const auto& range) { return from < range.second; });
+    return target != targets.end() && target->first < copy.from + copy.bytes;
+  });
+}
+
+}  // namespace
+
+void throw_out_of_memory(int device, std::size_t bytes) {
+  std::size_t free = 0, total = 0;
+  cudaMemGetInfo(&free, &total);
+  static_cast<void>(cudaGetLastError());
+  throw Error(ErrorCode::kOutOfMemory, "cuda:" + std::to_string(device) + " has no room for " + std::to_string(bytes) +
+                                           " bytes: " + std::to_string(free) + " of " + std::to_string(total) +
+                                           " are free: lower the KV budget, shorten the prompt, or choose a model or "
+                                           "weights that are smaller");
+}
+
+CudaBlock::CudaBlock(std::size_t bytes) {
+  void* data = nullptr;
+  if (cudaMalloc(&data, bytes) != cudaSuccess) {
+    static_cast<void>(cudaGetLastError());
+    return;
+  }
+  data_ = static_cast<std::byte*>(data);
+  bytes_ = bytes;
+}
+
+CudaBlock::CudaBlock(CudaBlock&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+
+CudaBlock& CudaBlock::operator=(CudaBlock other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(bytes_, other.bytes_);
+  return *this;
+}
+
+CudaBlock::~CudaBlock() {
+  if (data_ != nullptr) cudaFree(data_);
+}
+
+CudaMemory::CudaMemory(std::shared_ptr<CudaQueue> queue) : queue_(std::move(queue)), list_(kListed * sizeof(ByteCopy)) {
+  if (list_.data() == nullptr) throw_out_of_memory(queue_->device(), kListed * sizeof(ByteCopy));
+}
+
+CudaMemory::~CudaMemory() { queue_->use(); }
+
+std::byte* CudaMemory::allocate(std::size_t bytes) {
+  const std::lock_guard lock(queue_->mutex());
+  for (const auto& chunk : chunks_) {
+    if (std::byte* const block = chunk->blocks.allocate(bytes)) return block;
+  }
+  queue_->use();
+  const std::size_t needed = std::max<std::size_t>(bytes, 1) + BlockAllocator::kAlignment;
+  CudaBlock memory(std::max(kChunkBytes, needed));
+  if (memory.data() == nullptr && needed < kChunkBytes) memory = CudaBlock(needed);
+  if (memory.data() == nullptr) throw_out_of_memory(queue_->device(), bytes);
+  const BlockAllocator blocks(memory.data(), memory.bytes());
+  chunks_.push_back(std::make_unique<Chunk>(Chunk{std::move(memory), blocks}));
+  return chunks_.back()->blocks.allocate(bytes);
+}
+
+void CudaMemory::free(std::byte* block, std::size_t) noexcept {
+  const std::lock_guard lock(queue_->mutex());
+  const auto found =
+      std::find_if(chunks_.begin(), chunks_.end(), [&](const auto& chunk) { return chunk->blocks.holds(block); });
+  assert(found != chunks_.end());
+  (*found)->blocks.free(block);
+  if ((*found)->blocks.bytes_in_use() > 0) return;
+  // One empty chunk stays for what comes next: the driver waits for the device before it frees.
+  const auto is_empty = [](const auto& chunk) { return chunk->blocks.bytes_in_use() == 0; };
+  if (std::count_if(chunks_.begin(), chunks_.end(), is_empty) == 1) return;
+  queue_->use();
+  chunks_.erase(found);
+}
+
+void CudaMemory::give_back(std::byte*, std::size_t) noexcept {}  // a part of a block cannot be
+
+void CudaMemory::run(std::span<const ByteCopy> copies) {
+  for (std::size_t i = 0; i < copies.size(); i += kListed) {
+    const std::span<const ByteCopy> some = copies.subspan(i, std::min(kListed, copies.size() - i));
+    queue_->upload(list_.data(), some.data(), some.size_bytes());
+    const Copies plan{.list = list_.data(), .n = static_cast<int>(some.size())};
+    queue_->check(launch_kernel(queue_->stream(), plan), "copying entries");
+  }
+}
+
+void CudaMemory::copy_staged(std::span<const ByteCopy> copies) {
+  constexpr std::size_t kUnit = 16;
+  std::vector<ByteCopy> gathers, scatters;
+  std::size_t n = 0;
+  for (const ByteCopy& copy : copies) {
+    n += (reinterpret_cast<std::uintptr_t>(copy.from) - n) % kUnit;  // the same alignment
+    n += copy.bytes;
+  }
+  if (n > staging_.bytes()) {
+    staging_ = CudaBlock();
+    staging_ = CudaBlock(std::max(kSmallestStaging, n));
+  }
+  if (n > staging_.bytes()) {
+    copy_through_host(copies);
+    return;
+  }
+  n = 0;
+  for (const ByteCopy& copy : copies) {
+    n += (reinterpret_cast<std::uintptr_t>(copy.from) - n) % kUnit;
+    gathers.push_back({staging_.data() + n, copy.from, copy.bytes});
+    scatters.push_back({copy.to, staging_.data() + n, copy.bytes});
+    n += copy.bytes;
+  }
+  run(gathers);
+  run(scatters);
+}
+
+// Where the device has no room left.
+void CudaMemory::copy_through_host(std::span<const ByteCopy> copies) {
+  std::size_t n = 0;
+  for (const ByteCopy& copy : copies) n += copy.bytes;
+  std::vector<std::byte> bytes(n);
+  n = 0;
+  for (const ByteCopy& copy : copies) {
+    queue_->download(bytes.data() + n, copy.from, copy.bytes);
+    n += copy.bytes;
+  }
+  n = 0;
+  for (const ByteCopy& copy : copies) {
+    queue_->upload(copy.to, bytes.data() + n, copy.bytes);
+    n += copy.bytes;
+  }
+}
+
+void CudaMemory::copy(std::span<const ByteCopy> copies) noexcept {
+  if (copies.empty()) return;
+  const std::lock_guard lock(queue_->mutex());
+  queue_->use();
+  try {
+    if (any_source_is_written(copies)) {
+      copy_staged(copies);
+    } else {
+      run(copies);
+    }
+  } catch (const std::exception&) {
+    // Whoever waits next is told; what was to be copied is lost as all of a failed device is.
+    queue_->note(cudaErrorUnknown, "copying entries");
+  }
+}
+
+void CudaMemory::read(void* to, const std::byte* from, std::size_t bytes) { queue_->download(to, from, bytes); }
+void CudaMemory::write(std::byte* to, const void* from, std::size_t bytes) { queue_->upload(to, from, bytes); }
+
+}  // namespace winnow::device
