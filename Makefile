@@ -8,7 +8,7 @@ MODEL ?=
 export MODEL
 model_file = "$$(bash -c '. scripts/model_table.sh && chosen_model')"
 
-.PHONY: all setup model model-name demo test test-models test-heavy asan arm-test fuzz debug python-packages wheel wheel-test \
+.PHONY: all cuda setup model model-name demo test test-models test-heavy asan arm-test fuzz debug python-packages wheel wheel-test \
   deb deb-test install format format-check layers docs-check tidy bench clean distclean help
 .NOTPARALLEL:
 
@@ -16,6 +16,11 @@ all: setup python-packages  ## build the tool, the library and the tests: build/
 	@scripts/setup.sh configure release
 	@echo '==> Building'
 	@cmake --build --preset release --parallel $(JOBS)
+
+cuda: setup  ## the plugin for NVIDIA GPUs beside the tool (needs nvcc), for those of this machine or CUDA_ARCHITECTURES="80 90"
+	@CUDA_ARCHITECTURES="$(CUDA_ARCHITECTURES)" scripts/setup.sh cuda
+	@echo '==> Building the tool and its plugin'
+	@cmake --build --preset release --parallel $(JOBS) --target winnow_cli winnow_cuda
 
 setup:  ## Debian packages, ggml and libllama
 	@scripts/setup.sh packages

@@ -10,6 +10,9 @@
 #   scripts/setup.sh python              what the Python package is built and tested with, in .venv
 #   scripts/setup.sh wheel               ggml's kernels for every level of processors, in .venv (make wheel)
 #   scripts/setup.sh wheel-tagger        what names a wheel after the systems that it runs on, in .venv (make wheel)
+#   scripts/setup.sh cuda                ggml's back end for NVIDIA GPUs, in .venv (make cuda; not with one of yours in
+#                                        WINNOW_GGML_CUDA and its sources in WINNOW_GGML_SOURCES), and build/ configured for
+#                                        winnow's plugin; CUDA_ARCHITECTURES names the GPUs
 #   scripts/setup.sh arm                 what cross-builds and emulates 64-bit ARM (make arm-test); exit status 3 where
 #                                        packages for arm64 cannot be had, or their programs not run
 #   scripts/setup.sh configure PRESET    CMake, in the preset's build folder
@@ -454,6 +457,77 @@ setup_wheel() {
   echo $kLlamaVersion >$kWheel/VERSION
 }
 
+# --- NVIDIA GPUs -------------------------------------------------------------------------------------------------------
+
+readonly kCuda=$kVenv/winnow-cuda  # ggml (sources), lib/libggml-cuda.so, STAMP
+
+find_nvcc() {
+  local nvcc
+  for nvcc in "${CUDACXX:-}" "$(command -v nvcc)" "${CUDA_PATH:-/usr/local/cuda}/bin/nvcc" /usr/local/cuda/bin/nvcc; do
+    if [[ -n $nvcc && -x $nvcc ]]; then echo "$nvcc"; return; fi
+  done
+}
+
+# Those of the GPUs here, as CMake names them; without any what is built for most of them.
+cuda_architectures() {
+  local here
+  if [[ -n ${CUDA_ARCHITECTURES:-} ]]; then echo "${CUDA_ARCHITECTURES// /;}"; return; fi
+  here=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | grep -E '^[0-9]+\.[0-9]+$' | tr -d . | sort -u |
+    sed 's/$/-real/' | paste -sd ';' || true)
+  echo "${here:-80;89;90}"
+}
+
+# build_ggml_cuda SOURCES NVCC ARCHITECTURES (called by step, where errexit is off)
+build_ggml_cuda() {
+  local build=build/ggml-cuda
+  cmake --fresh -S "$1" -B $build -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_CUDA_COMPILER="$2" \
+    -DCMAKE_CUDA_ARCHITECTURES="$3" -DBUILD_SHARED_LIBS=ON -DGGML_CUDA=ON -DGGML_CUDA_NCCL=OFF -DGGML_NATIVE=OFF \
+    -DGGML_LLAMAFILE=OFF -DGGML_BUILD_TESTS=OFF -DGGML_BUILD_EXAMPLES=OFF || return 1
+  cmake --build $build --target ggml-cuda --parallel "$(nproc)" || return 1
+  mkdir -p $kCuda/lib
+  cp -L "$(find $build -name libggml-cuda.so)" $kCuda/lib/libggml-cuda.so.new || return 1
+  mv $kCuda/lib/libggml-cuda.so.new $kCuda/lib/libggml-cuda.so
+}
+
+unpack_ggml() {
+  rm -rf "$1"
+  mkdir -p "$1"
+  tar -xzf $kSources -C "$1" --strip-components=4 --wildcards '*/vendor/llama.cpp/ggml/*'
+}
+
+setup_cuda() {
+  local nvcc release architectures stamp sources=${WINNOW_GGML_SOURCES:-$kCuda/ggml} library=${WINNOW_GGML_CUDA:-}
+  nvcc=$(find_nvcc)
+  [[ -n $nvcc ]] || fail "the plugin for NVIDIA GPUs needs CUDA's compiler nvcc, 12 or 13, which is neither in PATH nor in" \
+    "/usr/local/cuda/bin: install the CUDA toolkit, or name nvcc in CUDACXX (make alone builds winnow for processors)"
+  release=$("$nvcc" --version | sed -nE 's/.*release ([0-9]+)\.([0-9]+).*/\1.\2/p')
+  ((${release%.*} >= 12)) || fail "the plugin for NVIDIA GPUs needs nvcc 12 or 13, and $nvcc is $release: name another in CUDACXX"
+  architectures=$(cuda_architectures)
+  stamp="$kLlamaVersion nvcc $release for $architectures"
+  if [[ -z ${WINNOW_GGML_SOURCES:-} && $(cat "$sources/STAMP" 2>/dev/null) != "$kLlamaVersion" ]]; then
+    ensure_venv
+    [[ -f $kSources ]] || step llama-sources "Fetching the sources of ggml ($kLlamaPackage $kLlamaVersion, 77 MB)" \
+      fetch_sources $kVenv/winnow-sources
+    step ggml-sources "Unpacking them" unpack_ggml "$sources"
+    rm -rf $kVenv/winnow-sources
+    echo $kLlamaVersion >"$sources/STAMP"
+  fi
+  if [[ -z $library ]]; then
+    library=$kCuda/lib/libggml-cuda.so
+    if [[ ! -f $library || $(cat $kCuda/STAMP 2>/dev/null) != "$stamp" ]]; then
+      rm -f $kCuda/STAMP
+      step ggml-cuda "Building ggml's back end for NVIDIA GPUs ($architectures): 10 core-minutes an architecture and more" \
+        build_ggml_cuda "$sources" "$nvcc" "$architectures"
+      rm -rf build/ggml-cuda
+      echo "$stamp" >$kCuda/STAMP
+    fi
+  fi
+  setup_configure release
+  step configure-cuda "Configuring build for the plugin" cmake build -DWINNOW_CUDA=ON -DCMAKE_CUDA_COMPILER="$nvcc" \
+    -DWINNOW_CUDA_ARCHITECTURES="$architectures" -DWINNOW_GGML_SOURCES="$(realpath "$sources")" \
+    -DWINNOW_GGML_CUDA="$(realpath "$library")"
+}
+
 # --- CMake -------------------------------------------------------------------------------------------------------------
 
 # What a build folder was configured for; a change starts it afresh, because CMake remembers what it once found.
@@ -489,9 +563,10 @@ case ${1:-} in
   python) setup_python ;;
   wheel) setup_wheel ;;
   wheel-tagger) setup_wheel_tagger ;;
+  cuda) setup_cuda ;;
   arm) setup_arm ;;
   configure) setup_configure "${2:-release}" ;;
   all) install_packages "${kPackages[@]}"; setup_prefix; setup_model; setup_python
     setup_configure "${2:-release}" ;;
-  *) sed -n '2,19s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 2 ;;
+  *) sed -n '2,22s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 2 ;;
 esac

@@ -51,6 +51,10 @@ struct EngineOptions {
   int n_batch = 512;               // tokens that go through a layer at a time while prefilling (llama.cpp's ubatch)
   PrefillWeights prefill_weights = PrefillWeights::kAuto;
 
+  // What computes: "cpu"; "cuda:N", NVIDIA GPU number N ("cuda" is the first one), by the plugin that `make cuda`
+  // builds; "auto", a GPU where there is a plugin and a GPU that it can use, else the processor.
+  std::string device = "cpu";
+
   // This rank's link to the others, for a model whose layers lie on several machines; null: the engine has all layers.
   // The limits above then hold for each rank's own part.
   std::shared_ptr<PipelineLink> pipeline = nullptr;
@@ -243,7 +247,9 @@ struct MemoryEstimate {
 class Engine : public std::enable_shared_from_this<Engine> {
  public:
   // Returns a new engine. Throws Error(kInvalidArgument) for options that are out of range or contradict each other or
-  // the model, Error(kUnsupported) for prefill weights or an instruction set (WINNOW_ISA) that the processor lacks.
+  // the model, or a device's name that is none, Error(kUnsupported) for prefill weights or an instruction set
+  // (WINNOW_ISA) that the processor lacks and for a device that cannot be used, Error(kNotFound) for one that is not
+  // there.
   static std::shared_ptr<Engine> create(std::shared_ptr<const Model> model, const EngineOptions& options = {});
   ~Engine();
 
@@ -285,6 +291,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
 
   const std::shared_ptr<const Model>& model() const;
   int n_threads() const;
+  // Returns what computes: "cpu" or "cuda:N".
+  const std::string& device() const;
   // Returns the range [first, last) of layers that the engine holds: all of them unless it is a rank of a pipeline.
   std::pair<int, int> layers() const;
   // Returns the memory of this engine; in a pipeline, this rank's.

@@ -46,12 +46,13 @@ void bind_evaluation(nb::module_& module) {
   module.def(
       "evaluate",
       [](std::shared_ptr<Model> model, int n_threads, std::size_t kv_bytes_limit, int n_batch,
-         const std::string& prefill_weights, const EvaluationOptions& options, const std::string& folder,
-         nb::object on_progress, const nb::object& on_note) {
+         const std::string& prefill_weights, const std::string& device, const EvaluationOptions& options,
+         const std::string& folder, nb::object on_progress, const nb::object& on_note) {
         const EngineOptions engine{.n_threads = n_threads,
                                    .kv_bytes_limit = kv_bytes_limit,
                                    .n_batch = n_batch,
-                                   .prefill_weights = parse_prefill_weights(prefill_weights)};
+                                   .prefill_weights = parse_prefill_weights(prefill_weights),
+                                   .device = device};
         const ScorerErrors errors;
         Watch watch(std::move(on_progress));
         bool is_complete = false;
@@ -73,8 +74,8 @@ void bind_evaluation(nb::module_& module) {
         errors.rethrow();
         return is_complete;
       },
-      "model"_a, "n_threads"_a, "kv_bytes_limit"_a, "n_batch"_a, "prefill_weights"_a, "options"_a, "folder"_a,
-      "on_progress"_a.none(), "on_note"_a);
+      "model"_a, "n_threads"_a, "kv_bytes_limit"_a, "n_batch"_a, "prefill_weights"_a, "device"_a, "options"_a,
+      "folder"_a, "on_progress"_a.none(), "on_note"_a);
 
   module.def("evaluation_csv", &evaluation_csv, "folders"_a);
   module.def("evaluation_benchmarks", [] {

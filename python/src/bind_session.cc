@@ -130,15 +130,17 @@ void bind_session(nb::module_& module) {
       .def_static(
           "create",
           [](std::shared_ptr<Model> model, int n_threads, std::size_t kv_bytes_limit, int n_batch,
-             const std::string& prefill_weights) {
+             const std::string& prefill_weights, const std::string& device) {
             const EngineOptions options{.n_threads = n_threads,
                                         .kv_bytes_limit = kv_bytes_limit,
                                         .n_batch = n_batch,
-                                        .prefill_weights = parse_prefill_weights(prefill_weights)};
+                                        .prefill_weights = parse_prefill_weights(prefill_weights),
+                                        .device = device};
             const nb::gil_scoped_release release;
             return Engine::create(std::move(model), options);
           },
-          "model"_a, "n_threads"_a = 0, "kv_bytes_limit"_a = 0, "n_batch"_a = 512, "prefill_weights"_a = "auto")
+          "model"_a, "n_threads"_a = 0, "kv_bytes_limit"_a = 0, "n_batch"_a = 512, "prefill_weights"_a = "auto",
+          "device"_a = "cpu")
       .def(
           "open",
           [](Engine& engine, const std::optional<std::string>& evict, const std::optional<std::string>& budget,
@@ -173,6 +175,7 @@ void bind_session(nb::module_& module) {
           },
           "tokens"_a, "pooling"_a.none(), "normalise"_a, "n_ctx"_a, "on_progress"_a.none() = nb::none())
       .def_prop_ro("n_threads", &Engine::n_threads)
+      .def_prop_ro("device", &Engine::device)
       .def_prop_ro("memory", [](const Engine& engine) {
         const MemoryStatistics memory = engine.memory();
         nb::dict dict;

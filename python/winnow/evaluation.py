@@ -102,6 +102,7 @@ def evaluate(
     type_k: str = "f16",
     type_v: str = "f16",
     prefill_weights: str = "float",
+    device: str = "cpu",
     kv_bytes_limit: int = 0,
     batch: Optional[int] = None,
     kv_memory: Optional[int] = None,
@@ -155,7 +156,7 @@ def evaluate(
     def run(folder: str) -> Any:
         with progress("answers", verbose) as update:
             _core.evaluate(
-                core, n_threads or 0, kv_bytes_limit, n_batch, prefill_weights, options, folder, update, _note
+                core, n_threads or 0, kv_bytes_limit, n_batch, prefill_weights, device, options, folder, update, _note
             )
         return read_results(folder) if shard is None else None
 

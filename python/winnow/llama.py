@@ -36,6 +36,7 @@ class Llama(Completions):
     pooling_type: of embeddings: "mean", "cls", "last", or llama.cpp's number for one; -1: as the model file says, else the
         mean.
     prefill_weights: the numbers that prompts are multiplied in: "auto", "as-is", "int8", "float", "bf16", "f32".
+    device: what computes: "cpu"; "cuda:0", an NVIDIA GPU (`make cuda`); "auto", a GPU if there is one to be used.
     chat_format: None for the template in the model file, or one of llama-cpp-python's names: "chatml", "llama-3", ...
     chat_template: Jinja, instead of the model file's.
     last_n_tokens_size: tokens that the penalties of repetition look at, where a call does not say it (repeat_last_n).

@@ -44,6 +44,7 @@ class LoadedModel:
         embedding: bool = False,
         pooling_type: Union[int, str] = -1,
         prefill_weights: str = "auto",
+        device: str = "cpu",
         chat_format: Optional[str] = None,
         chat_template: Optional[str] = None,
         use_mmap: bool = True,
@@ -87,7 +88,9 @@ class LoadedModel:
         self._model: Any = _core.Model.load(self.model_path, use_mmap, template_of(chat_format, chat_template), metadata)
         self._tokenizer: Any = tokenizer or LlamaTokenizer(self)
         self.metadata: Dict[str, str] = self._model.metadata
-        self._engine: Any = _core.Engine.create(self._model, n_threads or 0, kv_bytes_limit, n_batch, prefill_weights)
+        self._engine: Any = _core.Engine.create(
+            self._model, n_threads or 0, kv_bytes_limit, n_batch, prefill_weights, device
+        )
         self._options = {
             "evict": kv_evict,
             "budget": budget_text(kv_budget),

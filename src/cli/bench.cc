@@ -20,6 +20,7 @@
 #include "cli/model_flags.h"
 #include "cli/ranks.h"
 #include "cli/text_output.h"
+#include "device/devices.h"
 #include "engine/planned_cuts.h"
 #include "engine/steps_in_turn.h"
 #include "winnow/error.h"
@@ -55,6 +56,7 @@ bool parse_flags(const Arguments& arguments, BenchFlags& flags) {
   add_model_flag(line, flags.model);
   line.integers("-t,--threads", flags.n_threads, 0, "threads (default: the physical cores)");
   line.integers("-b,--batch-size", flags.n_batch, 1, "tokens that pass a layer at a time (default: 512)");
+  add_device_flag(line, flags.model);
   line.group("Tests");
   line.integers("-p,--n-prompt", flags.n_prompt, 0, "tokens to prefill; 0: no such test (default: 512)");
   line.integers("-n,--n-gen", flags.n_gen, 0, "tokens to generate; 0: no such test (default: 128)");
@@ -78,6 +80,15 @@ bool parse_flags(const Arguments& arguments, BenchFlags& flags) {
   line.group("Output");
   line.text("-o,--output", "FORMAT", flags.format, "md, json or csv (default: md)");
   return line.parse(arguments);
+}
+
+// The name of the card; nothing for the processor. Listing loads the plugin, which computing on it does, too.
+std::string name_of_device(const std::string& id) {
+  if (id == "cpu") return "";
+  for (const device::DeviceInfo& device : device::list_devices()) {
+    if (device.id != "cpu" && (device.id == id || id == "cuda" || id == "auto")) return device.name;
+  }
+  return "";
 }
 
 struct EvictionSetup {
@@ -285,6 +296,7 @@ int bench_command(const Arguments& arguments) {
     if (!is_read && ranks() != nullptr) throw Error(ErrorCode::kIo, "nobody reads the results any more");  // ends all
     return is_read;
   };
+  const std::string device_name = name_of_device(engine_settings.device);
   if (!print(format->begin())) return 0;
   // False: nobody reads any more.
   const auto measure_engine = [&](Engine& engine, EntryType key, EntryType value) {
@@ -296,6 +308,8 @@ int bench_command(const Arguments& arguments) {
                      .model = model->info(),
                      .n_batch = engine_settings.n_batch,
                      .n_threads = engine.n_threads(),
+                     .device = engine.device(),
+                     .device_name = device_name,
                      .type_k = opened.stored_key_types(),
                      .type_v = opened.stored_value_types(),
                      .n_prompt = test.n_prompt,

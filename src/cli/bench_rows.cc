@@ -24,8 +24,8 @@ Json row_json(const BenchRow& row) {
   return {{"build_commit", kVersion},
           {"build_number", 0},
           {"cpu_info", instruction_set()},
-          {"gpu_info", ""},
-          {"backends", "CPU"},
+          {"gpu_info", row.device_name},
+          {"backends", row.backend()},
           {"model_filename", row.model_filename},
           {"model_type", row.model_type()},
           {"model_size", row.model.bytes},
@@ -35,7 +35,7 @@ Json row_json(const BenchRow& row) {
           {"n_threads", row.n_threads},
           {"type_k", row.type_k},
           {"type_v", row.type_v},
-          {"n_gpu_layers", 0},
+          {"n_gpu_layers", row.device == "cpu" ? 0 : row.model.n_layer()},
           {"n_prompt", row.n_prompt},
           {"n_gen", row.n_gen},
           {"n_depth", row.n_depth},
@@ -117,7 +117,7 @@ class MarkdownFormat : public BenchFormat {
     const std::string cells[] = {row.model_type(),
                                  bytes_text(row.model.bytes),
                                  short_count_text(static_cast<double>(row.model.n_parameters)),
-                                 "CPU",
+                                 row.backend(),
                                  std::to_string(row.n_threads),
                                  row.type_k == row.type_v ? row.type_k : row.type_k + "/" + row.type_v,
                                  row.method,
@@ -173,6 +173,8 @@ std::string BenchRow::model_type() const {
   std::transform(type.begin(), type.end(), type.begin(), [](unsigned char c) { return std::toupper(c); });
   return model.architecture + " " + short_count_text(static_cast<double>(model.n_parameters)) + " " + type;
 }
+
+std::string BenchRow::backend() const { return device.starts_with("cuda") ? "CUDA" : device == "cpu" ? "CPU" : device; }
 
 MeanAndDeviation mean_and_deviation(const std::vector<double>& values) {
   const auto n = static_cast<double>(values.size());

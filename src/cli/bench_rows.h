@@ -15,6 +15,7 @@ struct BenchRow {
   std::string model_filename;
   ModelInfo model;
   int n_batch = 0, n_threads = 0;
+  std::string device = "cpu", device_name;  // Engine::device(); the card's name, empty for the processor
   std::string type_k, type_v;
   int n_prompt = 0, n_gen = 0, n_depth = 0;
   int n_parallel = 1;                         // sequences that generate at once
@@ -30,6 +31,7 @@ struct BenchRow {
   std::vector<double> samples_ts() const;  // tokens per second, of all sequences together
   std::string test() const;                // "pp512", "tg64 @ d4096", "tg64 x4 @ d4096"
   std::string model_type() const;          // "llama 135M Q4_1"
+  std::string backend() const;             // "CPU", "CUDA"
 };
 
 struct MeanAndDeviation {

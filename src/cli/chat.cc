@@ -62,6 +62,7 @@ bool parse_flags(const Arguments& arguments, ChatFlags& flags) {
   add_model_flag(line, flags.model);
   add_template_flags(line, flags.model);
   add_engine_flags(line, flags.model);
+  add_device_flag(line, flags.model);
   line.group("Prompt");
   line.text("--system", "TEXT", flags.system, "system message");
   line.text("-f,--file", "FILE", flags.file,

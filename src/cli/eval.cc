@@ -117,6 +117,7 @@ bool parse_flags(Arguments arguments, EvalFlags& flags, std::vector<std::string>
   add_type_flags(line, flags.key_type, flags.value_type);
   flags.model.prefill_weights = "float";  // activations in 8 bits would drown what a cut costs
   add_engine_flags(line, flags.model);
+  add_device_flag(line, flags.model);
   if (!line.parse(std::move(arguments))) return false;
   if (benchmarks.empty()) {
     throw UsageError("name benchmarks before the flags, e.g. `winnow eval fidelity`; there are " + benchmark_names());

@@ -20,6 +20,7 @@
 #include "cli/number_text.h"
 #include "cli/output_file.h"
 #include "cli/text_table.h"
+#include "device/devices.h"
 #include "winnow/entries.h"
 #include "winnow/eviction.h"
 
@@ -257,8 +258,34 @@ std::string to_json(const CostModel& cost, const Machine& machine, const std::st
   return json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 
+// `winnow info --devices`.
+void show_devices(const std::optional<std::string>& json_path) {
+  std::string missing;
+  const std::vector<device::DeviceInfo> devices = device::list_devices(&missing);
+  if (json_path) {
+    nlohmann::ordered_json json{{"devices", nlohmann::ordered_json::array()}, {"missing", missing}};
+    for (const device::DeviceInfo& device : devices) {
+      json["devices"].push_back({{"id", device.id},
+                                 {"name", device.name},
+                                 {"description", device.description},
+                                 {"total_bytes", device.bytes_total}});
+    }
+    OutputFile(*json_path).write(json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+    return;
+  }
+  TextTable table({{"device"}, {"memory", Align::kRight}, {"what it is"}});
+  for (const device::DeviceInfo& device : devices) {
+    table.row({device.id, bytes_text(device.bytes_total),
+               device.name + (device.description.empty() ? "" : "; " + device.description)});
+  }
+  std::string text = table.plain();
+  if (!missing.empty()) text += "\nNo GPU: " + wrap_text(missing + ".", 80, 8) + "\n";
+  std::fputs(text.c_str(), stdout);
+}
+
 constexpr const char* kExamples =
     "  winnow info\n"
+    "  winnow info --devices\n"
     "  winnow info -m model.gguf -ctk q8_0 -ctv q8_0 --kv-budget 4096,10%\n";
 
 }  // namespace
@@ -268,6 +295,7 @@ int info_command(const Arguments& arguments) {
   std::string key_type = "f16", value_type = "f16";
   std::vector<std::string> budget_texts{"20%", "10%", "5%"};
   std::optional<std::string> json_path;
+  bool devices = false;
   CommandLine line("winnow info", "[flags]",
                    "Shows a model's dimensions, what a token costs in its KV cache, and how long a prompt fits in this "
                    "machine's memory with the full cache and with a part of it.",
@@ -277,10 +305,17 @@ int info_command(const Arguments& arguments) {
   line.group("KV cache");
   add_type_flags(line, key_type, value_type);
   line.texts("--kv-budget", "AMOUNT,..", ',', budget_texts, "budgets to show (default: 20%,10%,5%)");
+  line.group("Devices");
+  line.flag("--devices", devices, "lists what can compute (--device) instead of a model, and what a GPU would need");
   line.group("Output");
   line.text("--json", "FILE", json_path, "write it as JSON; - is the standard output");
   if (!line.parse(arguments)) return 0;
 
+  if (devices) {
+    if (model_flags.path) throw UsageError("-m has no effect with --devices: leave one of them out");
+    show_devices(json_path);
+    return 0;
+  }
   const std::vector<Budget> budgets = parse_budgets("--kv-budget", budget_texts);
   for (const Budget& budget : budgets) {
     if (budget.unit != Budget::Unit::kLoss) continue;

@@ -9,6 +9,7 @@
 #include "base/input_file.h"
 #include "cli/named_models.h"
 #include "cli/ranks.h"
+#include "device/devices.h"
 #include "winnow/error.h"
 
 namespace winnow::cli {
@@ -73,6 +74,12 @@ void add_engine_flags(CommandLine& line, ModelFlags& flags) {
   add_pipeline_flag(line, flags);
 }
 
+void add_device_flag(CommandLine& line, ModelFlags& flags) {
+  line.text("--device", "DEVICE", flags.device,
+            "what computes: cpu, cuda (or cuda:N, an NVIDIA GPU; `winnow info --devices` lists them), auto (a GPU if "
+            "there is one to be used, else cpu) (default: cpu)");
+}
+
 void add_repack_flag(CommandLine& line, ModelFlags& flags) {
   line.flag("--no-repack", flags.no_repack,
             "leaves quantised weights as the file has them, in memory that processes share (default: where that is "
@@ -132,6 +139,11 @@ EngineOptions engine_options(const ModelFlags& flags) {
   options.n_threads = flags.n_threads;
   options.n_batch = flags.n_batch;
   options.prefill_weights = value_of("--prefill-weights", [&] { return parse_prefill_weights(flags.prefill_weights); });
+  value_of("--device", [&] {
+    device::check_device_name(flags.device);
+    return 0;
+  });
+  options.device = flags.device;
   options.pipeline = ranks();
   options.is_led = ranks() != nullptr;
   options.pipeline_layers = flags.pipeline_layers;

@@ -17,6 +17,7 @@ struct ModelFlags {
   std::optional<std::string> path;       // -m
   int n_threads = 0;                     // -t
   int n_batch = 512;                     // -b
+  std::string device = "cpu";            // --device
   std::optional<std::string> kv_limit;   // --kv-limit
   std::string prefill_weights = "auto";  // --prefill-weights
   bool no_repack = false;                // --no-repack
@@ -29,6 +30,7 @@ struct ModelFlags {
 void add_model_flag(CommandLine& line, ModelFlags& flags);
 // Adds -t, -b, --kv-limit, --prefill-weights, --no-repack and --pipeline-layers.
 void add_engine_flags(CommandLine& line, ModelFlags& flags);
+void add_device_flag(CommandLine& line, ModelFlags& flags);
 void add_repack_flag(CommandLine& line, ModelFlags& flags);
 void add_pipeline_flag(CommandLine& line, ModelFlags& flags);
 

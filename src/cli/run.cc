@@ -65,6 +65,7 @@ bool parse_flags(const Arguments& arguments, RunFlags& flags) {
   add_model_flag(line, flags.model);
   add_template_flags(line, flags.model);
   add_engine_flags(line, flags.model);
+  add_device_flag(line, flags.model);
   line.group("Prompt");
   line.text("-p,--prompt", "TEXT", flags.prompt.text, "the prompt, or the document that -q asks about");
   line.text("-f,--file", "FILE", flags.prompt.file, "the same from a file; - is the standard input");

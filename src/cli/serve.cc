@@ -99,6 +99,7 @@ bool parse_flags(const Arguments& arguments, ServeFlags& flags) {
   add_template_flags(line, flags.model);
   line.text("-a,--alias", "NAME", flags.alias, "the model's name for clients (default: that of the file)");
   add_engine_flags(line, flags.model);
+  add_device_flag(line, flags.model);
   line.text("--pooling", "HOW", flags.pooling,
             "of embeddings: mean, cls or last (default: what the model file says, else mean)");
   line.group("KV cache");

@@ -2,6 +2,7 @@
 #include <exception>
 
 #include "base/process_memory.h"
+#include "device/devices.h"
 #include "engine/cpu/cpu_executor.h"
 #include "engine/engine_impl.h"
 #include "engine/ranks/check_ranks.h"
@@ -36,6 +37,11 @@ EngineOptions checked(EngineOptions options) {
         ErrorCode::kUnsupported,
         "this processor has none of the instructions for 8-bit products (AVX2, AVX512-VNNI): prefill with weights "
         "auto, as-is or f32");
+  }
+  device::check_device_name(options.device);
+  if (options.device != "cpu") {
+    throw Error(ErrorCode::kUnsupported,
+                "this winnow computes with the processor alone, not on " + options.device + ": take the device cpu");
   }
   if (options.n_threads == 0) options.n_threads = default_thread_count();
   return options;
@@ -114,6 +120,7 @@ Engine::~Engine() {
 const std::shared_ptr<const Model>& Engine::model() const { return impl_->model; }
 std::pair<int, int> Engine::layers() const { return {impl_->layers.first, impl_->layers.last}; }
 int Engine::n_threads() const { return impl_->options.n_threads; }
+const std::string& Engine::device() const { return impl_->options.device; }
 void Engine::reset_peak() { impl_->pool->reset_peak(); }
 
 MemoryStatistics Engine::memory() const {
