@@ -24,7 +24,7 @@ source scripts/model_table.sh
 
 readonly kPackages=(cmake ninja-build g++ pkg-config python3 python3-venv ca-certificates libhwy-dev libdnnl-dev
   nlohmann-json3-dev libcli11-dev libcpp-httplib-dev libedit-dev libssl-dev libgtest-dev libbenchmark-dev
-  python3-dev python3-jinja2 python3-yaml haproxy libopenmpi-dev openmpi-bin)
+  python3-dev python3-jinja2 python3-yaml haproxy libopenmpi-dev openmpi-bin libboost-context-dev)
 # Without oneDNN's headers, of which Debian has room for one architecture's: they differ in what GPUs need.
 readonly kArmPackages=(g++-aarch64-linux-gnu qemu-user-static libhwy-dev:arm64 libgtest-dev:arm64 libdnnl2:arm64)
 readonly kLlamaPackage=llama-cpp-python

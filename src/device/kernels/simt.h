@@ -1,0 +1,209 @@
+// The thin layer that device kernels are written on: the same source is compiled by nvcc for a GPU and by g++ for
+// tests, where a thread is a fiber (simt_host.h). All functions are for use inside kernels, except launch().
+//
+// Collectives (shuffles, products, load_matrix, warp_barrier) are called by all 32 lanes of a warp, barrier() by all
+// threads of a block. n_threads is a multiple of 32.
+//
+// Fragments of mma_*: lane l has, with r = l / 4 and c = 2 * (l % 4), two 16-bit numbers in each word, the lower column
+// (of A) or row (of B) in the low half:
+//   A [16][16]: a[0] = A[r][c, c + 1], a[1] = A[r + 8][c, c + 1], a[2] = A[r][c + 8, c + 9], a[3] = A[r + 8][c + 8, c +
+//   9] B [16][8]:  b[0] = B[c, c + 1][r], b[1] = B[c + 8, c + 9][r] D [16][8]:  d[0, 1] = D[r][c, c + 1], d[2, 3] = D[r
+//   + 8][c, c + 1]
+// load_matrix: lanes 8 i to 8 i + 7 pass the addresses of the eight rows (of eight 16-bit numbers, 16-byte aligned, in
+// shared memory) of matrix i; r[i] is then M_i[r][c, c + 1], or M_i[c, c + 1][r] if transposed.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#ifndef __CUDACC__
+#include "device/kernels/simt_host.h"
+#else
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+
+#define WINNOW_KERNEL __global__
+// The threads of a block, and the blocks that a multiprocessor shall have room for.
+#define WINNOW_THREADS(n_threads, n_blocks) __launch_bounds__(n_threads, n_blocks)
+#define WINNOW_DEVICE __device__ __forceinline__
+#define WINNOW_UNROLL _Pragma("unroll")
+#define WINNOW_NO_UNROLL _Pragma("unroll 1")
+
+namespace winnow::simt {
+
+struct Words4 {
+  std::uint32_t x[4];
+};
+
+struct Grid {
+  unsigned x = 1, y = 1, z = 1;
+};
+
+// Where kernels are queued. The first error stays, for whoever waits for the queue.
+struct Queue {
+  cudaStream_t stream = nullptr;
+  cudaError_t error = cudaSuccess;
+};
+
+WINNOW_DEVICE int thread() { return static_cast<int>(threadIdx.x); }
+WINNOW_DEVICE int lane() { return static_cast<int>(threadIdx.x & 31U); }
+WINNOW_DEVICE int warp() { return static_cast<int>(threadIdx.x >> 5U); }
+WINNOW_DEVICE int block_x() { return static_cast<int>(blockIdx.x); }
+WINNOW_DEVICE int block_y() { return static_cast<int>(blockIdx.y); }
+WINNOW_DEVICE int block_z() { return static_cast<int>(blockIdx.z); }
+WINNOW_DEVICE int grid_x() { return static_cast<int>(gridDim.x); }
+WINNOW_DEVICE int grid_y() { return static_cast<int>(gridDim.y); }
+WINNOW_DEVICE int grid_z() { return static_cast<int>(gridDim.z); }
+WINNOW_DEVICE int n_threads() { return static_cast<int>(blockDim.x); }
+
+// The block's dynamic shared memory, 128-byte aligned.
+WINNOW_DEVICE std::byte* shared() {
+  extern __shared__ __align__(128) std::byte simt_shared_memory[];
+  return simt_shared_memory;
+}
+
+WINNOW_DEVICE void barrier() { __syncthreads(); }
+WINNOW_DEVICE void warp_barrier() { __syncwarp(); }
+
+// Returns the value of a lane. Values are numbers of 32 or 64 bits.
+template <class T>
+WINNOW_DEVICE T shuffle(T value, int from_lane) {
+  return __shfl_sync(0xFFFFFFFFU, value, from_lane);
+}
+template <class T>
+WINNOW_DEVICE T shuffle_xor(T value, int mask) {
+  return __shfl_xor_sync(0xFFFFFFFFU, value, mask);
+}
+
+// d += a b.
+WINNOW_DEVICE void mma_f16(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2]) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};\n"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+WINNOW_DEVICE void mma_bf16(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2]) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};\n"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+WINNOW_DEVICE void load_matrix(std::uint32_t (&r)[4], const void* row_address) {
+  const unsigned address = static_cast<unsigned>(__cvta_generic_to_shared(row_address));
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];\n"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(address)
+               : "memory");
+}
+WINNOW_DEVICE void load_matrix_transposed(std::uint32_t (&r)[4], const void* row_address) {
+  const unsigned address = static_cast<unsigned>(__cvta_generic_to_shared(row_address));
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];\n"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(address)
+               : "memory");
+}
+
+// Copies 16 aligned bytes to shared memory behind the thread's back. They are there for the thread after wait_copies,
+// for the others after a barrier that follows it.
+WINNOW_DEVICE void copy_async_16(void* shared_address, const void* global) {
+  const unsigned address = static_cast<unsigned>(__cvta_generic_to_shared(shared_address));
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;\n" ::"r"(address), "l"(__cvta_generic_to_global(global))
+               : "memory");
+}
+// Writes zeros, without reading `global`, unless `reads`.
+WINNOW_DEVICE void copy_async_16_or_zero(void* shared_address, const void* global, bool reads) {
+  const unsigned address = static_cast<unsigned>(__cvta_generic_to_shared(shared_address));
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(address), "l"(__cvta_generic_to_global(global)),
+               "r"(reads ? 16 : 0)
+               : "memory");
+}
+WINNOW_DEVICE void commit_copies() { asm volatile("cp.async.commit_group;\n" ::: "memory"); }
+// Waits until at most the last n committed groups of the thread are under way.
+template <int n>
+WINNOW_DEVICE void wait_copies() {
+  asm volatile("cp.async.wait_group %0;\n" ::"n"(n) : "memory");
+}
+
+// Loads and stores 16 aligned bytes of the device's memory.
+WINNOW_DEVICE Words4 load_16(const void* from) {
+  __builtin_assume(__isGlobal(from));
+  const uint4 words = *static_cast<const uint4*>(from);
+  return {{words.x, words.y, words.z, words.w}};
+}
+WINNOW_DEVICE void store_16(void* to, const Words4& words) {
+  __builtin_assume(__isGlobal(to));
+  *static_cast<uint4*>(to) = make_uint4(words.x[0], words.x[1], words.x[2], words.x[3]);
+}
+
+// Two numbers in a word, rounded to nearest, ties to even. Numbers beyond float16's range become infinite.
+WINNOW_DEVICE std::uint32_t pack_f16(float low, float high) {
+  std::uint32_t word;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;\n" : "=r"(word) : "f"(high), "f"(low));
+  return word;
+}
+WINNOW_DEVICE std::uint32_t pack_bf16(float low, float high) {
+  std::uint32_t word;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;\n" : "=r"(word) : "f"(high), "f"(low));
+  return word;
+}
+WINNOW_DEVICE float low_f16(std::uint32_t word) {
+  return __half2float(__ushort_as_half(static_cast<unsigned short>(word & 0xFFFFU)));
+}
+WINNOW_DEVICE float high_f16(std::uint32_t word) {
+  return __half2float(__ushort_as_half(static_cast<unsigned short>(word >> 16U)));
+}
+WINNOW_DEVICE float low_bf16(std::uint32_t word) { return __uint_as_float(word << 16U); }
+WINNOW_DEVICE float high_bf16(std::uint32_t word) { return __uint_as_float(word & 0xFFFF0000U); }
+
+// Byte i of the result is the byte of b:a (a has bytes 0 to 3) that bits 4 i to 4 i + 2 of the selector name.
+WINNOW_DEVICE std::uint32_t permute_bytes(std::uint32_t a, std::uint32_t b, std::uint32_t selector) {
+  return __byte_perm(a, b, selector);
+}
+WINNOW_DEVICE std::uint32_t bits_of(float x) { return __float_as_uint(x); }
+WINNOW_DEVICE float float_of(std::uint32_t bits) { return __uint_as_float(bits); }
+
+// 2^x with an error of 2 units in the last place; 0 for -inf.
+WINNOW_DEVICE float exp2(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;\n" : "=f"(y) : "f"(x));
+  return y;
+}
+WINNOW_DEVICE float log2(float x) { return log2f(x); }
+WINNOW_DEVICE float tanh(float x) { return tanhf(x); }
+WINNOW_DEVICE float sqrt(float x) { return sqrtf(x); }
+WINNOW_DEVICE float fma(float a, float b, float c) { return fmaf(a, b, c); }
+WINNOW_DEVICE float max(float a, float b) { return fmaxf(a, b); }
+WINNOW_DEVICE float min(float a, float b) { return fminf(a, b); }
+WINNOW_DEVICE int max(int a, int b) { return a > b ? a : b; }
+WINNOW_DEVICE int min(int a, int b) { return a < b ? a : b; }
+
+// Returns the old value.
+WINNOW_DEVICE int atomic_add(int* to, int n) { return atomicAdd(to, n); }
+// What the thread wrote before is seen by all threads of the device that see what it writes later.
+WINNOW_DEVICE void fence() { __threadfence(); }
+
+// Queues a kernel. Arguments are trivially copyable structs and numbers, by value.
+template <class... Parameters, class... Arguments>
+void launch(Queue& queue, Grid grid, int n_threads, std::size_t shared_bytes, void (*kernel)(Parameters...),
+            const Arguments&... arguments) {
+  static_assert((std::is_trivially_copyable_v<Parameters> && ...));
+  if (queue.error != cudaSuccess || grid.x == 0 || grid.y == 0 || grid.z == 0) return;
+  if (shared_bytes > 48U * 1024U) {
+    queue.error =
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes));
+    if (queue.error != cudaSuccess) return;
+  }
+  cudaLaunchConfig_t config = {};
+  config.gridDim = dim3(grid.x, grid.y, grid.z);
+  config.blockDim = dim3(static_cast<unsigned>(n_threads));
+  config.dynamicSmemBytes = shared_bytes;
+  config.stream = queue.stream;
+  queue.error = cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...);
+}
+
+}  // namespace winnow::simt
+#endif

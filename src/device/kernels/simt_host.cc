@@ -1,0 +1,431 @@
+#include "device/kernels/simt_host.h"
+
+#include <algorithm>
+#include <boost/context/fiber.hpp>
+#include <boost/context/preallocated.hpp>
+#include <cstdarg>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <numeric>
+#include <random>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/common_interface_defs.h>
+#endif
+
+namespace winnow::simt {
+namespace {
+
+ThreadOrder order_of_environment() {
+  const char* name = std::getenv("WINNOW_THREAD_ORDER");
+  const std::string_view order = name == nullptr ? "ascending" : name;
+  if (order == "descending") return ThreadOrder::kDescending;
+  if (order == "random") return ThreadOrder::kRandom;
+  return ThreadOrder::kAscending;
+}
+
+}  // namespace
+
+Queue::Queue() : order(order_of_environment()) {}
+
+namespace host {
+namespace {
+
+constexpr int kLanes = 32;
+constexpr int kMostWords = 10;  // of a lane's part in a collective
+constexpr int kPoison = 0xFF;   // NaN as float32, float16 and bfloat16
+constexpr std::size_t kStackBytes = std::size_t{256} << 10U;
+
+[[noreturn, gnu::format(printf, 1, 2)]] void fail(const char* format, ...) {
+  std::fprintf(stderr, "simt: block (%d, %d, %d), thread %d: ", here.block[0], here.block[1], here.block[2],
+               here.thread);
+  std::va_list arguments;
+  va_start(arguments, format);
+  std::vfprintf(stderr, format, arguments);
+  va_end(arguments);
+  std::fputc('\n', stderr);
+  std::abort();
+}
+
+enum class State { kCanRun, kAtBarrier, kAtCollective, kDone };
+
+struct PendingCopy {
+  void* to;
+  const void* from;  // null: zeros
+  int group;
+};
+
+struct Thread {
+  boost::context::fiber fiber;
+  State state = State::kCanRun;
+  std::vector<PendingCopy> copies;
+  int n_committed = 0;         // groups of copies
+  void* fake_stack = nullptr;  // of the address sanitizer
+};
+
+struct Warp {
+  int n_arrived = 0;
+  Collective kind = Collective::kBarrier;
+  std::uint32_t in[kLanes][kMostWords];
+  std::uint32_t out[kLanes][4];
+};
+
+// A stack that stays when its fiber ends.
+struct BorrowedStack {
+  boost::context::stack_context allocate() { std::abort(); }
+  void deallocate(boost::context::stack_context& /*stack*/) noexcept {}
+};
+
+// The running block of this thread of the operating system.
+struct Block {
+  int n_threads = 0;
+  int n_at_barrier = 0;
+  int n_done = 0;
+  Queue* queue = nullptr;
+  std::mt19937 random;
+  std::vector<Thread> threads;
+  std::vector<Warp> warps;
+  std::vector<std::uint32_t> can_run;  // [warps] bits of lanes
+  void (*body)(const void*) = nullptr;
+  const void* context = nullptr;
+  boost::context::fiber scheduler;  // while a thread runs
+  std::unique_ptr<std::byte[]> stacks;
+  std::size_t n_stacks = 0;
+  const void* scheduler_stack = nullptr;
+  std::size_t scheduler_stack_bytes = 0;
+  void* scheduler_fake_stack = nullptr;
+};
+
+thread_local Block block;
+
+std::byte* stack_of(int thread) { return block.stacks.get() + static_cast<std::size_t>(thread) * kStackBytes; }
+
+// Announces to the address sanitizer that this stack is left for another; `fake_stack` null: for good.
+void leave_stack([[maybe_unused]] void** fake_stack, [[maybe_unused]] const void* bottom,
+                 [[maybe_unused]] std::size_t bytes) {
+#if defined(__SANITIZE_ADDRESS__)
+  __sanitizer_start_switch_fiber(fake_stack, bottom, bytes);
+#endif
+}
+
+void enter_stack([[maybe_unused]] void* fake_stack, [[maybe_unused]] const void** bottom_before,
+                 [[maybe_unused]] std::size_t* bytes_before) {
+#if defined(__SANITIZE_ADDRESS__)
+  __sanitizer_finish_switch_fiber(fake_stack, bottom_before, bytes_before);
+#endif
+}
+
+boost::context::fiber new_fiber(int thread) {
+  boost::context::stack_context stack;
+  stack.sp = stack_of(thread) + kStackBytes;
+  stack.size = kStackBytes;
+  return boost::context::fiber(std::allocator_arg, boost::context::preallocated(stack.sp, stack.size, stack),
+                               BorrowedStack{}, [](boost::context::fiber&& scheduler) {
+                                 enter_stack(nullptr, &block.scheduler_stack, &block.scheduler_stack_bytes);
+                                 block.scheduler = std::move(scheduler);
+                                 block.body(block.context);
+                                 Thread& me = block.threads[static_cast<std::size_t>(here.thread)];
+                                 me.state = State::kDone;
+                                 leave_stack(nullptr, block.scheduler_stack, block.scheduler_stack_bytes);
+                                 return std::move(block.scheduler);
+                               });
+}
+
+// Runs a thread until it waits or ends.
+void resume(int thread) {
+  Thread& t = block.threads[static_cast<std::size_t>(thread)];
+  here.thread = thread;
+  leave_stack(&block.scheduler_fake_stack, stack_of(thread), kStackBytes);
+  boost::context::fiber rest = std::move(t.fiber).resume();
+  enter_stack(block.scheduler_fake_stack, nullptr, nullptr);
+  t.fiber = std::move(rest);
+}
+
+// Waits in the running thread until another has made it ready.
+void wait(State state) {
+  const int me = here.thread;
+  Thread& t = block.threads[static_cast<std::size_t>(me)];
+  t.state = state;
+  block.can_run[static_cast<std::size_t>(me / kLanes)] &= ~(1U << (me % kLanes));
+  leave_stack(&t.fake_stack, block.scheduler_stack, block.scheduler_stack_bytes);
+  boost::context::fiber scheduler = std::move(block.scheduler).resume();
+  enter_stack(t.fake_stack, &block.scheduler_stack, &block.scheduler_stack_bytes);
+  block.scheduler = std::move(scheduler);
+}
+
+void make_ready(int thread) {
+  block.threads[static_cast<std::size_t>(thread)].state = State::kCanRun;
+  block.can_run[static_cast<std::size_t>(thread / kLanes)] |= 1U << (thread % kLanes);
+}
+
+int nth_bit(std::uint32_t bits, int n) {
+  for (; n > 0; --n) bits &= bits - 1;
+  return __builtin_ctz(bits);
+}
+
+// Returns the thread to run next, or -1 if none can.
+int next_thread() {
+  const auto n_warps = static_cast<int>(block.can_run.size());
+  if (block.queue->order == ThreadOrder::kRandom) {
+    const auto first = static_cast<int>(block.random() % static_cast<unsigned>(n_warps));
+    for (int i = 0; i < n_warps; ++i) {
+      const int w = (first + i) % n_warps;
+      const std::uint32_t bits = block.can_run[static_cast<std::size_t>(w)];
+      if (bits == 0) continue;
+      const auto n = static_cast<unsigned>(__builtin_popcount(bits));
+      return w * kLanes + nth_bit(bits, static_cast<int>(block.random() % n));
+    }
+    return -1;
+  }
+  const bool is_descending = block.queue->order == ThreadOrder::kDescending;
+  for (int i = 0; i < n_warps; ++i) {
+    const int w = is_descending ? n_warps - 1 - i : i;
+    const std::uint32_t bits = block.can_run[static_cast<std::size_t>(w)];
+    if (bits != 0) return w * kLanes + (is_descending ? 31 - __builtin_clz(bits) : __builtin_ctz(bits));
+  }
+  return -1;
+}
+
+void run_block() {
+  const auto n_warps = static_cast<std::size_t>(block.n_threads / kLanes);
+  block.n_at_barrier = 0;
+  block.n_done = 0;
+  block.can_run.assign(n_warps, ~std::uint32_t{0});
+  for (Warp& warp : block.warps) warp.n_arrived = 0;
+  for (int i = 0; i < block.n_threads; ++i) {
+    Thread& t = block.threads[static_cast<std::size_t>(i)];
+    t.state = State::kCanRun;
+    t.copies.clear();
+    t.n_committed = 0;
+    t.fiber = new_fiber(i);
+  }
+  while (block.n_done < block.n_threads) {
+    const int next = next_thread();
+    if (next < 0) {
+      for (int i = 0; i < block.n_threads; ++i) {
+        const State state = block.threads[static_cast<std::size_t>(i)].state;
+        if (state == State::kDone) continue;
+        here.thread = i;
+        fail("waits at a %s to which others never come: %d threads are at a barrier, %d have ended",
+             state == State::kAtBarrier ? "barrier" : "collective", block.n_at_barrier, block.n_done);
+      }
+    }
+    resume(next);
+    if (block.threads[static_cast<std::size_t>(next)].state == State::kDone) {
+      block.can_run[static_cast<std::size_t>(next / kLanes)] &= ~(1U << (next % kLanes));
+      ++block.n_done;
+    }
+  }
+}
+
+const float* f16_table() {
+  static const auto table = [] {
+    auto floats = std::make_unique<float[]>(1U << 16U);
+    for (std::uint32_t h = 0; h < 1U << 16U; ++h) {
+      const std::uint32_t sign = (h & 0x8000U) << 16U;
+      const std::uint32_t magnitude = h & 0x7FFFU;
+      if (magnitude >= 0x7C00U) {
+        floats[h] = float_of(sign | 0x7F800000U | (magnitude & 0x3FFU) << 13U);
+      } else {
+        // Exponent and mantissa at float32's place are the number times 2^-112, subnormals included.
+        floats[h] = float_of(bits_of(float_of(magnitude << 13U) * 0x1p+112F) | sign);
+      }
+    }
+    return floats;
+  }();
+  return table.get();
+}
+
+std::uint16_t half_of(std::uint32_t word, int which) { return static_cast<std::uint16_t>(word >> (16 * which)); }
+
+template <class ToFloat>
+void multiply(Warp& warp, const ToFloat& to_float) {
+  float a[16][16];
+  float b[16][8];
+  float d[16][8];
+  for (int l = 0; l < kLanes; ++l) {
+    const std::uint32_t* in = warp.in[l];
+    const int r = l / 4;
+    const int c = 2 * (l % 4);
+    for (int half = 0; half < 2; ++half) {
+      for (int i = 0; i < 4; ++i) a[r + 8 * (i % 2)][c + 8 * (i / 2) + half] = to_float(half_of(in[i], half));
+      for (int i = 0; i < 2; ++i) b[c + 8 * i + half][r] = to_float(half_of(in[4 + i], half));
+      for (int i = 0; i < 2; ++i) d[r + 8 * i][c + half] = float_of(in[6 + 2 * i + half]);
+    }
+  }
+  for (auto& row : d) {
+    const float(&a_row)[16] = a[&row - d];
+    for (int k = 0; k < 16; ++k) {
+      for (int j = 0; j < 8; ++j) row[j] += a_row[k] * b[k][j];
+    }
+  }
+  for (int l = 0; l < kLanes; ++l) {
+    const int r = l / 4;
+    const int c = 2 * (l % 4);
+    for (int i = 0; i < 4; ++i) warp.out[l][i] = bits_of(d[r + 8 * (i / 2)][c + i % 2]);
+  }
+}
+
+void load_matrices(Warp& warp, bool is_transposed) {
+  std::uint16_t rows[kLanes][8];
+  for (int l = 0; l < kLanes; ++l) {
+    const void* address = nullptr;
+    std::memcpy(&address, warp.in[l], sizeof address);
+    std::memcpy(rows[l], address, sizeof rows[l]);
+  }
+  for (int l = 0; l < kLanes; ++l) {
+    const int r = l / 4;
+    const int c = 2 * (l % 4);
+    for (int i = 0; i < 4; ++i) {
+      const std::uint16_t low = is_transposed ? rows[8 * i + c][r] : rows[8 * i + r][c];
+      const std::uint16_t high = is_transposed ? rows[8 * i + c + 1][r] : rows[8 * i + r][c + 1];
+      warp.out[l][i] = std::uint32_t{low} | std::uint32_t{high} << 16U;
+    }
+  }
+}
+
+void compute(Warp& warp, int n_out) {
+  switch (warp.kind) {
+    case Collective::kBarrier:
+    case Collective::kWarpBarrier:
+      return;
+    case Collective::kShuffle:
+    case Collective::kShuffleXor:
+      for (std::uint32_t l = 0; l < kLanes; ++l) {
+        const std::uint32_t named = warp.in[l][0];
+        const std::uint32_t from = (warp.kind == Collective::kShuffle ? named : named ^ l) % kLanes;
+        std::copy_n(warp.in[from] + 1, n_out, warp.out[l]);
+      }
+      return;
+    case Collective::kMmaF16: {
+      const float* table = f16_table();
+      return multiply(warp, [table](std::uint16_t h) { return table[h]; });
+    }
+    case Collective::kMmaBf16:
+      return multiply(warp, [](std::uint16_t h) { return float_of(std::uint32_t{h} << 16U); });
+    case Collective::kLoadMatrix:
+      return load_matrices(warp, false);
+    case Collective::kLoadMatrixTransposed:
+      return load_matrices(warp, true);
+  }
+}
+
+}  // namespace
+
+thread_local Coordinates here;
+
+void run_barrier() {
+  if (++block.n_at_barrier < block.n_threads) return wait(State::kAtBarrier);
+  block.n_at_barrier = 0;
+  for (int i = 0; i < block.n_threads; ++i) make_ready(i);
+}
+
+void run_collective(Collective kind, const std::uint32_t* in, int n_in, std::uint32_t* out, int n_out) {
+  const int me = here.thread;
+  Warp& warp = block.warps[static_cast<std::size_t>(me / kLanes)];
+  if (warp.n_arrived == 0) warp.kind = kind;
+  if (warp.kind != kind) fail("comes to another collective than the warp's other lanes");
+  std::copy_n(in, n_in, warp.in[me % kLanes]);
+  if (++warp.n_arrived < kLanes) {
+    wait(State::kAtCollective);
+  } else {
+    compute(warp, n_out);
+    warp.n_arrived = 0;
+    for (int l = 0; l < kLanes; ++l) make_ready(me / kLanes * kLanes + l);
+  }
+  std::copy_n(warp.out[me % kLanes], n_out, out);
+}
+
+void check_aligned(const void* address) {
+  if (reinterpret_cast<std::uintptr_t>(address) % 16 != 0) fail("address %p is not a multiple of 16", address);
+}
+
+void start_copy(void* shared_address, const void* global, bool reads) {
+  check_aligned(shared_address);
+  if (reads) check_aligned(global);
+  std::memset(shared_address, kPoison, 16);
+  Thread& me = block.threads[static_cast<std::size_t>(here.thread)];
+  me.copies.push_back({shared_address, reads ? global : nullptr, me.n_committed});
+}
+
+void commit_copies() { ++block.threads[static_cast<std::size_t>(here.thread)].n_committed; }
+
+void wait_copies(int n_under_way) {
+  Thread& me = block.threads[static_cast<std::size_t>(here.thread)];
+  std::erase_if(me.copies, [&](const PendingCopy& copy) {
+    if (copy.group >= me.n_committed - n_under_way) return false;
+    if (copy.from != nullptr) {
+      std::memcpy(copy.to, copy.from, 16);
+    } else {
+      std::memset(copy.to, 0, 16);
+    }
+    return true;
+  });
+}
+
+void run_grid(Queue& queue, Grid grid, int n_threads, std::size_t shared_bytes, void (*body)(const void*),
+              const void* context) {
+  if (n_threads <= 0 || n_threads % kLanes != 0 || n_threads > 1024) fail("no block has %d threads", n_threads);
+  block.n_threads = n_threads;
+  block.queue = &queue;
+  block.random.seed(queue.seed++);
+  block.body = body;
+  block.context = context;
+  block.threads.resize(static_cast<std::size_t>(n_threads));
+  block.warps.resize(static_cast<std::size_t>(n_threads / kLanes));
+  if (block.n_stacks < static_cast<std::size_t>(n_threads)) {
+    block.n_stacks = static_cast<std::size_t>(n_threads);
+    block.stacks.reset(new std::byte[block.n_stacks * kStackBytes]);  // not touched before it is needed
+  }
+  // Exactly as large as asked for, so that the address sanitizer finds what is beyond.
+  std::unique_ptr<std::byte, void (*)(void*)> shared(nullptr, std::free);
+  if (shared_bytes > 0) {
+    void* memory = nullptr;
+    if (posix_memalign(&memory, 128, shared_bytes) != 0) fail("out of memory");
+    shared.reset(static_cast<std::byte*>(memory));
+  }
+  std::vector<std::uint64_t> blocks(std::size_t{grid.x} * grid.y * grid.z);
+  std::iota(blocks.begin(), blocks.end(), std::uint64_t{0});
+  if (queue.order == ThreadOrder::kDescending) std::reverse(blocks.begin(), blocks.end());
+  if (queue.order == ThreadOrder::kRandom) std::shuffle(blocks.begin(), blocks.end(), block.random);
+  for (const std::uint64_t i : blocks) {
+    const auto x = static_cast<int>(i % grid.x);
+    const auto y = static_cast<int>(i / grid.x % grid.y);
+    const auto z = static_cast<int>(i / grid.x / grid.y);
+    here = {0,
+            {x, y, z},
+            {static_cast<int>(grid.x), static_cast<int>(grid.y), static_cast<int>(grid.z)},
+            n_threads,
+            shared.get()};
+    if (shared_bytes > 0) std::memset(shared.get(), kPoison, shared_bytes);
+    run_block();
+  }
+}
+
+float float_from_f16(std::uint16_t bits) { return f16_table()[bits]; }
+
+std::uint16_t f16_from_float(float x) {
+  const std::uint32_t bits = bits_of(x);
+  const std::uint32_t sign = bits >> 16U & 0x8000U;
+  const std::uint32_t magnitude = bits & 0x7FFFFFFFU;
+  if (magnitude > 0x7F800000U) return 0x7FFFU;
+  if (magnitude >= 0x477FF000U) return static_cast<std::uint16_t>(sign | 0x7C00U);
+  if (magnitude < 0x38800000U) {
+    // Below the smallest normal number: adding 0.5 leaves the multiple of 2^-24 in the low bits, rounded.
+    return static_cast<std::uint16_t>(sign | (bits_of(float_of(magnitude) + 0.5F) - 0x3F000000U));
+  }
+  return static_cast<std::uint16_t>(sign | (magnitude + 0xFFFU + (magnitude >> 13U & 1U) - 0x38000000U) >> 13U);
+}
+
+std::uint16_t bf16_from_float(float x) {
+  const std::uint32_t bits = bits_of(x);
+  if ((bits & 0x7FFFFFFFU) > 0x7F800000U) return 0x7FFFU;
+  return static_cast<std::uint16_t>((bits + 0x7FFFU + (bits >> 16U & 1U)) >> 16U);
+}
+
+}  // namespace host
+}  // namespace winnow::simt
