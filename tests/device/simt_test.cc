@@ -152,6 +152,20 @@ TEST(Simt, ProductsAreRightInEveryPosition) {
   }
 }
 
+WINNOW_KERNEL void transpose(std::uint32_t* words) { words[thread()] = transpose_matrix(words[thread()]); }
+
+TEST(Simt, TransposesMatrices) {
+  Queue queue(ThreadOrder::kRandom);
+  std::uint16_t numbers[8][8], expected[8][8];  // lane 4 i + j holds columns 2 j and 2 j + 1 of row i
+  for (int i = 0; i < 8; ++i) {
+    for (int j = 0; j < 8; ++j) numbers[i][j] = expected[j][i] = static_cast<std::uint16_t>(100 * i + j);
+  }
+  std::uint32_t words[32];
+  std::memcpy(words, numbers, sizeof words);
+  launch(queue, {}, 32, 0, transpose, static_cast<std::uint32_t*>(words));
+  EXPECT_EQ(std::memcmp(words, expected, sizeof words), 0);
+}
+
 struct Copy {
   const float* from;  // [3][128 * 4]
   float* before;      // [128 * 4] after the wait for the first of two groups

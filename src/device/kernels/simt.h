@@ -10,7 +10,8 @@
 //   9] B [16][8]:  b[0] = B[c, c + 1][r], b[1] = B[c + 8, c + 9][r] D [16][8]:  d[0, 1] = D[r][c, c + 1], d[2, 3] = D[r
 //   + 8][c, c + 1]
 // load_matrix: lanes 8 i to 8 i + 7 pass the addresses of the eight rows (of eight 16-bit numbers, 16-byte aligned, in
-// shared memory) of matrix i; r[i] is then M_i[r][c, c + 1], or M_i[c, c + 1][r] if transposed.
+// shared memory) of matrix i; r[i] is then M_i[r][c, c + 1], or M_i[c, c + 1][r] if transposed. transpose_matrix makes
+// M[c, c + 1][r] of M[r][c, c + 1] without memory.
 #pragma once
 
 #include <cstddef>
@@ -107,6 +108,12 @@ WINNOW_DEVICE void load_matrix_transposed(std::uint32_t (&r)[4], const void* row
                : "memory");
 }
 
+WINNOW_DEVICE std::uint32_t transpose_matrix(std::uint32_t word) {
+  std::uint32_t result;
+  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;\n" : "=r"(result) : "r"(word));
+  return result;
+}
+
 // Copies 16 aligned bytes to shared memory behind the thread's back. They are there for the thread after wait_copies,
 // for the others after a barrier that follows it.
 WINNOW_DEVICE void copy_async_16(void* shared_address, const void* global) {
@@ -137,6 +144,22 @@ WINNOW_DEVICE Words4 load_16(const void* from) {
 WINNOW_DEVICE void store_16(void* to, const Words4& words) {
   __builtin_assume(__isGlobal(to));
   *static_cast<uint4*>(to) = make_uint4(words.x[0], words.x[1], words.x[2], words.x[3]);
+}
+
+// Loads 16 aligned bytes of shared memory, each time that it is called: no register holds them for longer.
+WINNOW_DEVICE Words4 load_shared_16(const void* from) {
+  const unsigned address = static_cast<unsigned>(__cvta_generic_to_shared(from));
+  Words4 words;
+  asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];\n"
+               : "=r"(words.x[0]), "=r"(words.x[1]), "=r"(words.x[2]), "=r"(words.x[3])
+               : "r"(address)
+               : "memory");
+  return words;
+}
+// Two of the words as the address that they are.
+template <class T>
+WINNOW_DEVICE T* pointer_of(std::uint32_t low, std::uint32_t high) {
+  return reinterpret_cast<T*>(static_cast<std::uintptr_t>(high) << 32U | low);
 }
 
 // Two numbers in a word, rounded to nearest, ties to even. Numbers beyond float16's range become infinite.
@@ -185,6 +208,20 @@ WINNOW_DEVICE int min(int a, int b) { return a < b ? a : b; }
 WINNOW_DEVICE int atomic_add(int* to, int n) { return atomicAdd(to, n); }
 // What the thread wrote before is seen by all threads of the device that see what it writes later.
 WINNOW_DEVICE void fence() { __threadfence(); }
+
+// Returns how many blocks of a kernel the device runs at a time.
+template <class... Parameters>
+int resident_blocks(Queue& queue, int n_threads, std::size_t shared_bytes, void (*kernel)(Parameters...)) {
+  int device = 0, n_multiprocessors = 1, n_blocks = 1;
+  if (queue.error == cudaSuccess) queue.error = cudaGetDevice(&device);
+  if (queue.error == cudaSuccess) {
+    queue.error = cudaDeviceGetAttribute(&n_multiprocessors, cudaDevAttrMultiProcessorCount, device);
+  }
+  if (queue.error == cudaSuccess) {
+    queue.error = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&n_blocks, kernel, n_threads, shared_bytes);
+  }
+  return n_multiprocessors * (n_blocks > 0 ? n_blocks : 1);
+}
 
 // Queues a kernel. Arguments are trivially copyable structs and numbers, by value.
 template <class... Parameters, class... Arguments>

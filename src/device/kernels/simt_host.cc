@@ -311,6 +311,16 @@ void compute(Warp& warp, int n_out) {
       return load_matrices(warp, false);
     case Collective::kLoadMatrixTransposed:
       return load_matrices(warp, true);
+    case Collective::kTransposeMatrix:
+      for (int l = 0; l < kLanes; ++l) {
+        const int r = l / 4;
+        const int c = 2 * (l % 4);
+        // Lane 4 i + j holds columns 2 j and 2 j + 1 of row i.
+        const std::uint16_t low = half_of(warp.in[4 * c + r / 2][0], r % 2);
+        const std::uint16_t high = half_of(warp.in[4 * (c + 1) + r / 2][0], r % 2);
+        warp.out[l][0] = std::uint32_t{low} | std::uint32_t{high} << 16;
+      }
+      return;
   }
 }
 

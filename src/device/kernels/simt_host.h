@@ -58,7 +58,8 @@ enum class Collective : int {
   kMmaF16,
   kMmaBf16,
   kLoadMatrix,
-  kLoadMatrixTransposed
+  kLoadMatrixTransposed,
+  kTransposeMatrix
 };
 
 void run_barrier();
@@ -151,6 +152,12 @@ inline void load_matrix_transposed(std::uint32_t (&r)[4], const void* row_addres
   host::matrix_load(host::Collective::kLoadMatrixTransposed, r, row_address);
 }
 
+inline std::uint32_t transpose_matrix(std::uint32_t word) {
+  std::uint32_t result = 0;
+  host::run_collective(host::Collective::kTransposeMatrix, &word, 1, &result, 1);
+  return result;
+}
+
 // The target holds NaNs until the copy is carried out, by the thread's wait_copies.
 inline void copy_async_16(void* shared_address, const void* global) { host::start_copy(shared_address, global, true); }
 inline void copy_async_16_or_zero(void* shared_address, const void* global, bool reads) {
@@ -171,6 +178,12 @@ inline Words4 load_16(const void* from) {
 inline void store_16(void* to, const Words4& words) {
   host::check_aligned(to);
   std::memcpy(to, &words, sizeof words);
+}
+
+inline Words4 load_shared_16(const void* from) { return load_16(from); }
+template <class T>
+T* pointer_of(std::uint32_t low, std::uint32_t high) {
+  return reinterpret_cast<T*>(static_cast<std::uintptr_t>(high) << 32U | low);
 }
 
 inline std::uint32_t bits_of(float x) {
@@ -221,6 +234,13 @@ inline int atomic_add(int* to, int n) {
   return old;
 }
 inline void fence() {}
+
+// A number to which no number of slices or heads fits.
+template <class... Parameters>
+int resident_blocks(Queue& /*queue*/, int /*n_threads*/, std::size_t /*shared_bytes*/,
+                    void (* /*kernel*/)(Parameters...)) {
+  return 7;
+}
 
 template <class... Parameters, class... Arguments>
 void launch(Queue& queue, Grid grid, int n_threads, std::size_t shared_bytes, void (*kernel)(Parameters...),
