@@ -7,8 +7,8 @@
 
 namespace winnow {
 
-// Where the rows of a page's slot 0 lie: kPageEntries keys, and as many values.
-struct PageRows {
+// Where the rows of a page's slot 0 lie: kPageEntries keys, and as many values. Kernels copy it as 16 bytes.
+struct alignas(16) PageRows {
   std::byte* keys;
   std::byte* values;
 

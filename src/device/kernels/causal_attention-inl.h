@@ -227,12 +227,13 @@ struct CausalBlocks {
     }
   }
 
-  // Block x takes query head x; blocks y, those with most to do first, take the rows from the last on.
+  // Block (x, y, z) takes query head x of the group of KV head y. Blocks z take the rows from the last on, so that
+  // those with most to do begin first.
   WINNOW_DEVICE static void run(const CausalAttention& p) {
-    const int head = simt::block_x();
-    const int first_row = (simt::grid_y() - 1 - simt::block_y()) * kRows;
+    const int head = simt::block_y() * simt::grid_x() + simt::block_x();
+    const int first_row = (simt::grid_z() - 1 - simt::block_z()) * kRows;
     const int last_row = simt::min(first_row + kRows, p.n_rows) - 1;
-    const HeadTable table = p.heads[head / (p.layer.n_head / p.layer.n_kv_head)];
+    const HeadTable table = p.heads[simt::block_y()];
     const std::int32_t window = p.layer.window;
 
     std::byte* const queries = simt::shared();
@@ -249,7 +250,9 @@ struct CausalBlocks {
     const std::int32_t row_end = warp_row > last_row ? -kFarSlots : filled.last - p.n_rows + 1 + warp_row;
 
     // Addresses are fetched long before they are used: of the next tile's keys and of this one's values.
-    const auto page_in = [&](std::int32_t tile) { return table.pages + page_in_tile<kThreads>(table, tile); };
+    const auto page_in = [&](std::int32_t tile) {
+      return p.heads[simt::block_y()].pages + page_in_tile<kThreads>(table, tile);
+    };
     const std::byte* next_keys = nullptr;
     const std::byte* next_values = nullptr;
     if (first_tile < last_tile) {
@@ -291,7 +294,6 @@ struct CausalBlocks {
       simt::barrier();
       copy_tile<kDim, kThreads>(values, next_values, p.layer.value_dim, table.first_slot - slot, table.n_entries);
       simt::commit_copies();
-      const bool is_last = tile + 1 == last_tile;
       next_keys = page_in(tile + 1)->keys;
 
       Scores scores;
@@ -300,12 +302,12 @@ struct CausalBlocks {
       // The tile's values have come, and every warp is done with its keys.
       simt::wait_copies<0>();
       simt::barrier();
-      if (!is_last) {
+      if (tile + 1 < last_tile) {
         copy_tile<kDim, kThreads>(keys, next_keys, p.layer.key_dim, table.first_slot - slot - kTileEntries,
                                   table.n_entries);
         simt::commit_copies();
-        next_values = page_in(tile + 1)->values;
       }
+      next_values = page_in(tile + 1)->values;
       if (is_seen) {
         if (cap != 0.0F) cap_scores(p.layer.scale, cap, scores);
         if (slot < table.first_slot || slot + kTileEntries > row_end ||
@@ -322,16 +324,19 @@ struct CausalBlocks {
 };
 
 template <class Format, int kDim, int kWarps, int kStrips>
-WINNOW_KERNEL void WINNOW_THREADS(kWarps * 32, 2) causal_attention_kernel(CausalAttention plan) {
+WINNOW_KERNEL void WINNOW_THREADS(kWarps * 32, kWarps > 4 ? 1 : 2) causal_attention_kernel(CausalAttention plan) {
   CausalBlocks<Format, kDim, kWarps, kStrips>::run(plan);
 }
 
 template <class Format, int kDim, int kWarps, int kStrips>
 void queue_causal_blocks(simt::Queue& queue, const CausalAttention& plan) {
   using Blocks = CausalBlocks<Format, kDim, kWarps, kStrips>;
-  const int n_blocks = (plan.n_rows + Blocks::kRows - 1) / Blocks::kRows;
-  simt::launch(queue, {static_cast<unsigned>(plan.layer.n_head), static_cast<unsigned>(n_blocks), 1}, Blocks::kThreads,
-               Blocks::kSharedBytes, causal_attention_kernel<Format, kDim, kWarps, kStrips>, plan);
+  const LayerAttention& layer = plan.layer;
+  const simt::Grid grid = {.x = static_cast<unsigned>(layer.n_head / layer.n_kv_head),
+                           .y = static_cast<unsigned>(layer.n_kv_head),
+                           .z = static_cast<unsigned>((plan.n_rows + Blocks::kRows - 1) / Blocks::kRows)};
+  simt::launch(queue, grid, Blocks::kThreads, Blocks::kSharedBytes,
+               causal_attention_kernel<Format, kDim, kWarps, kStrips>, plan);
 }
 
 template <class Format>

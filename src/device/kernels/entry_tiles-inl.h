@@ -87,7 +87,7 @@ WINNOW_DEVICE void copy_tile(std::byte* tile, const std::byte* rows, int dim, st
   const int thread = simt::thread() - page * (kThreads / kTilePages);
   const int first_row = thread / kWordThreads, first_word = thread % kWordThreads;
   tile += (page * kPageEntries + first_row) * Tile::kPitch + first_word * 16;
-  rows += first_row * dim * 2 + first_word * 16;
+  unsigned at = static_cast<unsigned>(first_row * dim * 2 + first_word * 16);
   first_slot -= page * kPageEntries + first_row;
   WINNOW_UNROLL
   for (int row = 0; row < kPageEntries; row += kRowThreads) {
@@ -95,9 +95,9 @@ WINNOW_DEVICE void copy_tile(std::byte* tile, const std::byte* rows, int dim, st
     for (int word = 0; word < Tile::kWords; word += kWordThreads) {
       const bool is_entry = static_cast<unsigned>(row - first_slot) < static_cast<unsigned>(n_entries);
       const bool is_there = is_entry && (first_word + word) * 8 < dim;
-      simt::copy_async_16_or_zero(tile + row * Tile::kPitch + word * 16, rows + word * 16, is_there);
+      simt::copy_async_16_or_zero(tile + row * Tile::kPitch + word * 16, rows + (at + word * 16), is_there);
     }
-    rows += kRowThreads * dim * 2;
+    at += static_cast<unsigned>(kRowThreads * dim * 2);
   }
 }
 
