@@ -5,7 +5,6 @@
 #include <atomic>
 #include <bit>
 #include <cassert>
-#include <compare>
 #include <functional>
 #include <map>
 #include <mutex>
@@ -58,7 +57,9 @@ struct PageSize {
 
   // From page to page of a slab.
   std::size_t stride() const { return beside == 0 ? bytes : round_up(bytes - beside, kPageAlignment); }
-  auto operator<=>(const PageSize&) const = default;
+  bool operator<(const PageSize& other) const {
+    return bytes != other.bytes ? bytes < other.bytes : beside < other.beside;
+  }
 };
 
 // Pages of one size that lie side by side in one block. Guarded by the pool's mutex.

@@ -47,7 +47,7 @@ int StagingBuffer::layers_within(std::size_t bytes, const CacheShape& shape, std
 }
 
 StagingBuffer::StagingBuffer(const CacheShape& shape, std::int32_t n_tokens, std::int32_t first_position,
-                             std::shared_ptr<PagePool> pool, int n_together)
+                             const std::shared_ptr<PagePool>& pool, int n_together)
     : shape_(shape),
       layouts_(layouts(shape, n_tokens, n_together)),
       n_tokens_(n_tokens),

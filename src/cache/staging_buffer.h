@@ -20,7 +20,7 @@ class StagingBuffer final : public EntrySink {
   // Room for n_tokens (at least 1) tokens with the positions first_position, ... in n_together layers at a time;
   // counted in the pool's statistics and limit, returned to the pool's memory at the end. Throws Error(kOutOfMemory).
   StagingBuffer(const CacheShape& shape, std::int32_t n_tokens, std::int32_t first_position,
-                std::shared_ptr<PagePool> pool, int n_together = 1);
+                const std::shared_ptr<PagePool>& pool, int n_together = 1);
   StagingBuffer(const StagingBuffer&) = delete;
   StagingBuffer& operator=(const StagingBuffer&) = delete;
 
