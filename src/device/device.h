@@ -70,8 +70,9 @@ class Device {
   virtual std::size_t bytes_free() const = 0;
   // Returns ggml's back end, whose graphs run in the same queue.
   virtual ggml_backend* backend() = 0;
-  // Queues a graph whose tensors lie in this device's memory. Throws Error(kInternal) where ggml refuses it.
-  virtual void compute(ggml_cgraph* graph) = 0;
+  // Queues the nodes first, ..., last - 1 of a graph whose tensors lie in this device's memory. Throws Error(kInternal)
+  // where ggml refuses them.
+  virtual void compute(ggml_cgraph* graph, int first, int last) = 0;
 
   // Returns a block of at least `bytes` bytes, 256-byte aligned. Throws Error(kOutOfMemory) that says what is free.
   virtual Buffer allocate(std::size_t bytes) = 0;

@@ -19,6 +19,27 @@ namespace {
 
 using Work = std::function<void()>;
 
+// Some neighbouring nodes of a graph as a graph of their own.
+class Part {
+ public:
+  Part(ggml_cgraph* whole, int first, int last) {
+    const auto n = static_cast<std::size_t>(last - first);
+    ggml_init_params params{};
+    params.mem_size = ggml_graph_overhead_custom(n, false) + ggml_tensor_overhead();
+    context_.reset(ggml_init(params));
+    graph_ = ggml_new_graph_custom(context_.get(), n, false);
+    for (int i = first; i < last; ++i) ggml_graph_add_node(graph_, ggml_graph_node(whole, i));
+  }
+  ggml_cgraph* graph() const { return graph_; }
+
+ private:
+  struct Free {
+    void operator()(ggml_context* context) const { ggml_free(context); }
+  };
+  std::unique_ptr<ggml_context, Free> context_;
+  ggml_cgraph* graph_ = nullptr;
+};
+
 class HostDevice final : public Device {
  public:
   explicit HostDevice(const HostDeviceOptions& options)
@@ -35,9 +56,10 @@ class HostDevice final : public Device {
   std::size_t bytes_free() const override { return memory_->bytes_free(); }
   ggml_backend* backend() override { return backend_.get(); }
 
-  void compute(ggml_cgraph* graph) override {
-    queue_work([this, graph] {
-      const ggml_status status = ggml_backend_graph_compute(backend_.get(), graph);
+  void compute(ggml_cgraph* graph, int first, int last) override {
+    queue_work([this, graph, first, last] {
+      const Part part(graph, first, last);
+      const ggml_status status = ggml_backend_graph_compute(backend_.get(), part.graph());
       if (status != GGML_STATUS_SUCCESS) {
         throw Error(ErrorCode::kInternal, std::string("ggml's graph failed: ") + ggml_status_to_string(status));
       }

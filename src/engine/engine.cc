@@ -4,6 +4,7 @@
 #include "base/process_memory.h"
 #include "device/devices.h"
 #include "engine/cpu/cpu_executor.h"
+#include "engine/device/device_executor.h"
 #include "engine/engine_impl.h"
 #include "engine/ranks/check_ranks.h"
 #include "engine/ranks/ranked_calls.h"
@@ -39,10 +40,6 @@ EngineOptions checked(EngineOptions options) {
         "auto, as-is or f32");
   }
   device::check_device_name(options.device);
-  if (options.device != "cpu") {
-    throw Error(ErrorCode::kUnsupported,
-                "this winnow computes with the processor alone, not on " + options.device + ": take the device cpu");
-  }
   if (options.n_threads == 0) options.n_threads = default_thread_count();
   return options;
 }
@@ -60,8 +57,25 @@ std::unique_ptr<EngineCalls> make_calls(const Pipeline& pipeline, const EngineOp
   return std::make_unique<RankedCalls>(pipeline, options.is_led);
 }
 
+// Returns the device that the options name, which must be able to compute the model; null: the processor.
+std::shared_ptr<device::Device> open_device(const Model::Impl& model, const EngineOptions& options) {
+  std::shared_ptr<device::Device> device = device::open_device(options.device);
+  if (device == nullptr) return nullptr;
+  if (options.pipeline != nullptr) {
+    throw Error(ErrorCode::kUnsupported, "ranks that share a model compute with their processors: take the device cpu");
+  }
+  check_device_model(model);
+  return device;
+}
+
+std::shared_ptr<PagePool> make_pool(const EngineOptions& options, const std::shared_ptr<device::Device>& device) {
+  if (device == nullptr) return PagePool::create(options.kv_bytes_limit);
+  return PagePool::create(options.kv_bytes_limit, device->memory());
+}
+
 std::unique_ptr<Executor> make_executor(const Model::Impl& model, const EngineOptions& options,
-                                        const Pipeline& pipeline) {
+                                        std::shared_ptr<device::Device> device, const Pipeline& pipeline) {
+  if (device != nullptr) return std::make_unique<DeviceExecutor>(model, std::move(device), options);
   auto own = std::make_unique<CpuExecutor>(model, pipeline.layers(), options, pipeline.n_ranks());
   if (pipeline.n_ranks() == 1) return own;
   return std::make_unique<RankedExecutor>(std::move(own), pipeline, model.spec);
@@ -84,14 +98,15 @@ PrefillWeights parse_prefill_weights(std::string_view name) {
 Engine::Impl::Impl(std::shared_ptr<const Model> the_model, const EngineOptions& the_options)
     : model(std::move(the_model)),
       options(checked(the_options)),
-      pool(PagePool::create(options.kv_bytes_limit)),
+      device(open_device(model->impl(), options)),
+      pool(make_pool(options, device)),
       pipeline(options.pipeline, layer_ranges(model->impl(), options)),
       calls(make_calls(pipeline, options)),
       layers(pipeline.layers()),
       rotations(rotations_of(model->impl())),
-      executor(make_executor(model->impl(), options, pipeline)) {
+      executor(make_executor(model->impl(), options, device, pipeline)) {
   most_threads = check_ranks(pipeline, model->impl(), options);
-  model->impl().interleave(layers.first, layers.last, pipeline.is_last(), options.n_threads);
+  if (device == nullptr) model->impl().interleave(layers.first, layers.last, pipeline.is_last(), options.n_threads);
 }
 
 void Engine::Impl::rest() {

@@ -11,6 +11,7 @@
 #include "cache/entry_scores.h"
 #include "cache/page_pool.h"
 #include "cache/ragged_cache.h"
+#include "device/device.h"
 #include "engine/calls.h"
 #include "engine/evidence/query_evidence.h"
 #include "engine/executor.h"
@@ -50,6 +51,7 @@ struct Engine::Impl {
 
   const std::shared_ptr<const Model> model;
   const EngineOptions options;
+  const std::shared_ptr<device::Device> device;  // on which layers are computed; null: this machine's processor
   const std::shared_ptr<PagePool> pool;
   const Pipeline pipeline;  // the machines that hold the other layers; usually none
   const std::unique_ptr<EngineCalls> calls;

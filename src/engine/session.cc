@@ -4,6 +4,7 @@
 #include <mutex>
 #include <span>
 
+#include "engine/device/device_executor.h"
 #include "engine/engine_impl.h"
 #include "engine/session_options.h"
 #include "winnow/error.h"
@@ -30,6 +31,7 @@ Session::Impl::Impl(std::shared_ptr<Engine> the_engine, const SessionOptions& th
       scores(cache.shape(), engine_impl().pool),
       recurrent(model().spec, engine_impl().pool),
       evidence(evidence_needs(options), model().spec, engine_impl().layers) {
+  if (engine_impl().device != nullptr) check_device_session(options, engine_impl().device->info().id);
   // If no other session uses the pool, the peak that is reported is this session's own.
   const PoolStatistics pool = engine_impl().pool->statistics();
   if (pool.bytes_in_use + pool.bytes_reserved == 0) engine_impl().pool->reset_peak();

@@ -148,7 +148,7 @@ TEST(HostDeviceTest, AGraphComputesInItsMemory) {
   upload(*device, a.data(), count_up(100));
   upload(*device, b.data(), count_up(100, 1000));
   Sum sum(a, b, out, 100);
-  device->compute(sum.graph());
+  device->compute(sum.graph(), 0, ggml_graph_n_nodes(sum.graph()));
   EXPECT_EQ(downloaded<float>(*device, out.data(), 100)[99], 99 + 1099);
 }
 
@@ -159,7 +159,7 @@ TEST(HostDeviceTest, ARecordingRunsWhenItIsReplayed) {
   device->fill_zero(out.data(), 400);
   Sum sum(a, b, out, 100);
   const std::unique_ptr<Recording> recording = device->record([&] {
-    device->compute(sum.graph());
+    device->compute(sum.graph(), 0, ggml_graph_n_nodes(sum.graph()));
     device->fill_zero(b.data(), 4);
   });
   ASSERT_NE(recording, nullptr);

@@ -136,11 +136,11 @@ class CudaDevice final : public Device {
   }
   ggml_backend* backend() override { return backend_.get(); }
 
-  void compute(ggml_cgraph* graph) override {
+  void compute(ggml_cgraph* graph, int first, int last) override {
     const std::lock_guard lock(queue_->mutex());
     queue_->use();
     queue_->check(cudaPeekAtLastError(), "what was queued before a graph");  // ggml would end the program
-    const ggml_status status = ggml_backend_graph_compute_async(backend_.get(), graph);
+    const auto status = static_cast<ggml_status>(compute_nodes(backend_.get(), graph, first, last));
     if (status != GGML_STATUS_SUCCESS) {
       throw Error(ErrorCode::kInternal, std::string("ggml's graph failed: ") + ggml_status_to_string(status));
     }

@@ -8,6 +8,7 @@
 #include "device/kernel_plans.h"
 
 struct ggml_backend;
+struct ggml_cgraph;
 
 namespace winnow::device {
 
@@ -24,6 +25,9 @@ cudaError_t check_kernel_image();
 
 // Returns the stream in which the graphs of ggml's CUDA back end run.
 cudaStream_t stream_of(ggml_backend* backend);
+
+// Queues the nodes first, ..., last - 1 of a graph; returns ggml's status. They are fused as in the whole graph.
+int compute_nodes(ggml_backend* backend, ggml_cgraph* graph, int first, int last);
 
 // Queues the conversion of n numbers of a ggml type to bf16; false where ggml has none.
 bool convert_to_bf16(cudaStream_t stream, int ggml_type, const void* from, void* to, std::int64_t n);

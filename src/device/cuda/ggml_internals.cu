@@ -3,11 +3,17 @@
 #include "ggml-backend-impl.h"
 #include "ggml-cuda/common.cuh"
 #include "ggml-cuda/convert.cuh"
+#include "ggml-impl.h"
 
 namespace winnow::device {
 
 cudaStream_t stream_of(ggml_backend* backend) {
   return static_cast<ggml_backend_cuda_context*>(backend->context)->stream();
+}
+
+int compute_nodes(ggml_backend* backend, ggml_cgraph* graph, int first, int last) {
+  ggml_cgraph nodes = ggml_graph_view(graph, first, last);  // knows how often the whole graph uses a node
+  return ggml_backend_graph_compute_async(backend, &nodes);
 }
 
 bool convert_to_bf16(cudaStream_t stream, int type, const void* from, void* to, std::int64_t n) {

@@ -1,6 +1,7 @@
 #include "engine/evidence/layer_views.h"
 
 #include <chrono>
+#include <utility>
 
 #include "engine/attention_shape.h"
 
@@ -26,6 +27,35 @@ LayerViews::LayerViews(Engine::Impl& engine, const RaggedCache& cache, const Ent
   }
 }
 
+void DownloadedHeads::copy(EntryMemory& memory, std::span<const kernels::HeadEntries> heads,
+                           const kernels::AttentionShape& shape) {
+  std::size_t bytes = 0;
+  const auto sizes = [&](const kernels::EntryRun& run) {
+    const auto n = static_cast<std::size_t>(run.n_entries);
+    return std::pair(n * row_bytes(run.key_type, shape.key_dim), n * row_bytes(run.value_type, shape.value_dim));
+  };
+  for (const kernels::HeadEntries& head : heads) {
+    for (const kernels::EntryRun& run : head.runs) bytes += sizes(run).first + sizes(run).second;
+  }
+  rows_.resize(bytes);
+  std::byte* to = rows_.data();
+  const auto take = [&](const std::byte* from, std::size_t n) {
+    memory.read(to, from, n);
+    return std::exchange(to, to + n);
+  };
+  for (const kernels::HeadEntries& head : heads) {
+    runs_.emplace_back(head.runs.begin(), head.runs.end());
+    for (kernels::EntryRun& run : runs_.back()) {
+      const auto [key_bytes, value_bytes] = sizes(run);
+      run.keys = take(run.keys, key_bytes);
+      run.values = take(run.values, value_bytes);
+    }
+  }
+  for (std::size_t h = 0; h < heads.size(); ++h) {
+    heads_.push_back({.runs = runs_[h], .n_entries = heads[h].n_entries});
+  }
+}
+
 LayerView LayerViews::of(QueryEvidence& evidence, const EvidenceNeeds& needs, int max_window_rows) {
   const Model::Impl& model = engine_.model->impl();
   const LayerSpec& spec = model.spec.layers[static_cast<std::size_t>(layer_)];
@@ -43,6 +73,10 @@ LayerView LayerViews::of(QueryEvidence& evidence, const EvidenceNeeds& needs, in
                    .magnitude = rotation.magnitude},
       .n_embd = model.spec.n_embd,
   };
+  if (EntryMemory& memory = *engine_.pool->memory(); !memory.is_host()) {
+    if (downloaded_.is_empty()) downloaded_.copy(memory, heads_, view.shape);
+    view.heads = downloaded_.heads();
+  }
   evidence.fill(view, max_window_rows);
   if (needs.reconstruction_pass) view.passes = passes_;
   if (needs.earlier_scores) view.earlier_scores = earlier_scores_;

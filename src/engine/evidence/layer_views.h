@@ -12,6 +12,19 @@
 
 namespace winnow {
 
+// The entries of a layer as the processor reads them, copied from a device's memory.
+class DownloadedHeads {
+ public:
+  bool is_empty() const { return heads_.empty(); }
+  void copy(EntryMemory& memory, std::span<const kernels::HeadEntries> heads, const kernels::AttentionShape& shape);
+  std::span<const kernels::HeadEntries> heads() const { return heads_; }
+
+ private:
+  std::vector<std::byte> rows_;
+  std::vector<std::vector<kernels::EntryRun>> runs_;  // [n_kv_head]
+  std::vector<kernels::HeadEntries> heads_;           // [n_kv_head]
+};
+
 // Makes views of one layer of a sequence for several readers in turn: each gets the same entries with its own queries,
 // and what all need is computed once.
 class LayerViews {
@@ -43,6 +56,7 @@ class LayerViews {
   int layer_;
   std::vector<kernels::HeadEntries> heads_;
   std::vector<std::vector<kernels::EntryRun>> runs_;  // [n_kv_head] of heads stored out of the order of positions
+  DownloadedHeads downloaded_;                        // what scorers read, where entries lie on a device
   std::int32_t n_tokens_;
   std::vector<std::vector<float>> earlier_scores_;  // [n_kv_head], or empty
   std::vector<ReconstructionPass> passes_;

@@ -1,0 +1,189 @@
+#include "engine/device/device_executor.h"
+
+#include <ggml.h>
+
+#include <algorithm>
+
+#include "engine/device/device_pass.h"
+#include "engine/output_projection.h"
+#include "winnow/error.h"
+
+namespace winnow {
+namespace {
+
+// From so many rows on, converting a layer's weights to bfloat16 once takes less time than it saves in products.
+constexpr std::int32_t kLeastConverted = 1024;
+
+}  // namespace
+
+void check_device_model(const Model::Impl& model) {
+  const auto refuse = [](const std::string& what) {
+    throw Error(ErrorCode::kUnsupported, "models with " + what + " do not run on devices yet: use --device cpu");
+  };
+  if (model.spec.has_per_layer_embeddings()) refuse("per-layer embeddings");
+  for (const LayerSpec& layer : model.spec.layers) {
+    if (layer.kind == LayerKind::kRecurrent) refuse("recurrent layers");
+    if (layer.feed_forward.n_expert > 0) refuse("experts");
+    if (layer.latent_rank > 0) refuse("latent attention");
+    if (layer.key_dim > 256 || layer.value_dim > 256) refuse("heads of more than 256 numbers");
+  }
+}
+
+void check_device_session(const SessionOptions& options, const std::string& device) {
+  const auto is_float = [](EntryType type) { return type == EntryType::kF16 || type == EntryType::kBF16; };
+  if (!is_float(options.key_type) || !is_float(options.value_type)) {
+    throw Error(ErrorCode::kUnsupported,
+                "entries of type " + options.stored_key_types() + " (keys) and " + options.stored_value_types() +
+                    " (values) do not lie on " + device +
+                    " yet: use f16 or bf16 (-ctk, -ctv; a method that stores codes takes bits=own), or --device cpu");
+  }
+  if (options.eviction.evicts() && options.eviction.fit != Fit::kNone) {
+    throw Error(ErrorCode::kUnsupported,
+                "values are not refitted on " + device + " yet: add fit=none to the method, or --device cpu");
+  }
+  if (options.key_type != options.value_type) {
+    throw Error(ErrorCode::kUnsupported,
+                "keys and values on " + device + " have one type: give -ctk and -ctv the same");
+  }
+  if (options.budget && options.budget->unit == Budget::Unit::kLoss) {
+    throw Error(ErrorCode::kUnsupported,
+                "a budget that names a loss is not measured on " + device + " yet: give a size, or --device cpu");
+  }
+}
+
+DeviceExecutor::DeviceExecutor(const Model::Impl& model, std::shared_ptr<device::Device> device,
+                               const EngineOptions& options)
+    : model_(model),
+      device_(std::move(device)),
+      compute_(options.n_threads),
+      weights_(*device_, model),
+      graph_(*device_, 2 * kGraphNodesPerLayer) {
+  note_bytes();
+}
+
+DeviceExecutor::~DeviceExecutor() = default;
+
+void DeviceExecutor::note_bytes() {
+  std::size_t bytes = graph_.bytes() + weights_.bytes();
+  for (const std::unique_ptr<DeviceStep>& step : steps_) bytes += step->bytes();
+  bytes_ = bytes;
+}
+
+ParallelFor DeviceExecutor::parallel_for() {
+  return [this](int n_items, const std::function<void(int)>& body) { compute_.parallel_for(n_items, body); };
+}
+
+std::unique_ptr<PassRows> DeviceExecutor::begin_pass(const PassPlan& plan) {
+  return std::make_unique<DevicePass>(*this, plan);
+}
+
+bool DeviceExecutor::converts_weights(std::int32_t n_rows) const { return n_rows >= kLeastConverted; }
+
+device::LayerAttention DeviceExecutor::attention(int layer, EntryType key_type, EntryType value_type) const {
+  const LayerSpec& spec = model_.spec.layers[static_cast<std::size_t>(layer)];
+  const ggml_tensor* sinks = weights_.stored().layers[static_cast<std::size_t>(layer)].sinks;
+  return {.n_head = spec.n_head,
+          .n_kv_head = spec.n_kv_head,
+          .key_dim = spec.key_dim,
+          .value_dim = spec.value_dim,
+          .key_type = key_type,
+          .value_type = value_type,
+          .scale = spec.scale,
+          .soft_cap = spec.soft_cap,
+          .window = spec.window,
+          .sinks = sinks == nullptr ? nullptr : static_cast<const float*>(sinks->data)};
+}
+
+void DeviceExecutor::embed(std::span<const Token> tokens, float* hidden) {
+  const ModelSpec& spec = model_.spec;
+  const auto embed_row = [&](int i) {
+    float* row = hidden + std::int64_t{i} * spec.n_embd;
+    dequantize_row(model_.weights.token_embd, tokens[static_cast<std::size_t>(i)], row);
+    if (spec.embedding_scale != 1) {
+      std::for_each_n(row, spec.n_embd, [&](float& x) { x *= spec.embedding_scale; });
+    }
+  };
+  const auto n = static_cast<int>(tokens.size());
+  constexpr int kAlone = 16;  // fewer rows are not worth waking threads
+  if (n < kAlone) {
+    for (int i = 0; i < n; ++i) embed_row(i);
+  } else {
+    compute_.parallel_for(n, embed_row);
+  }
+}
+
+void DeviceExecutor::reserve_step(int n_sequences) {
+  const auto place = std::find_if(steps_.begin(), steps_.end(), [&](const std::unique_ptr<DeviceStep>& step) {
+    return step->n_sequences() == n_sequences;
+  });
+  if (place != steps_.end()) {
+    step_ = place->get();
+    return;
+  }
+  device_->wait();
+  steps_.clear();
+  step_ = nullptr;
+  steps_.push_back(std::make_unique<DeviceStep>(*this, n_sequences));
+  step_ = steps_.back().get();
+  note_bytes();
+}
+
+std::span<float> DeviceExecutor::begin_step(const DecodePlan& plan) {
+  ++n_steps_;
+  constexpr std::int64_t kKept = 256;  // steps for which tables wait for their cache's next one
+  std::erase_if(mirrors_, [&](const auto& mirror) { return mirror.second.last_step + kKept < n_steps_; });
+  return step_->begin(plan);
+}
+
+const PageMirror& DeviceExecutor::mirror(RaggedCache& cache) {
+  Mirror& own = mirrors_[&cache];
+  own.last_step = n_steps_;
+  own.tables.update(*device_, cache);
+  return own.tables;
+}
+
+std::span<const float> DeviceExecutor::run_step() { return step_->run(); }
+
+std::vector<float> DeviceExecutor::await_logits(int /*n_sequences*/) {
+  throw Error(ErrorCode::kInternal, "logits are awaited of layers that do not end the model");
+}
+
+void DeviceExecutor::release_step() {
+  device_->wait();
+  mirrors_.clear();
+  steps_.clear();
+  step_ = nullptr;
+  note_bytes();
+}
+
+// Computes what `make` builds of rows of hidden states in the device's memory, and copies it to `out`.
+template <class Make>
+void DeviceExecutor::run_output(float* hidden, int n_rows, std::span<float> out, const Make& make) {
+  graph_.reset();
+  GgmlOps ops;
+  GraphBuilder builder(graph_.context(), ops);
+  ggml_tensor* y = make(builder, graph_.external(GGML_TYPE_F32, model_.spec.n_embd, n_rows, hidden));
+  ggml_set_output(y);
+  graph_.expand(y);
+  graph_.allocate();
+  graph_.run();
+  device_->download(out.data(), y->data, out.size_bytes());
+  note_bytes();
+}
+
+void DeviceExecutor::output_logits(float* hidden, int n_rows, float* out) {
+  run_output(hidden, n_rows, {out, static_cast<std::size_t>(n_rows * std::int64_t{model_.spec.n_vocab})},
+             [&](GraphBuilder& builder, ggml_tensor* x) { return builder.logits(model_.spec, weights_.stored(), x); });
+}
+
+void DeviceExecutor::output_hidden(float* hidden, int n_rows, float* out) {
+  run_output(
+      hidden, n_rows, {out, static_cast<std::size_t>(n_rows * std::int64_t{model_.spec.n_embd})},
+      [&](GraphBuilder& builder, ggml_tensor* x) { return builder.output_norm(model_.spec, weights_.stored(), x); });
+}
+
+std::vector<float> DeviceExecutor::output_projection(int layer) {
+  return output_projection_slices(model_, layer, parallel_for());
+}
+
+}  // namespace winnow

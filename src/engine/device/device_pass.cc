@@ -1,0 +1,242 @@
+#include "engine/device/device_pass.h"
+
+#include <ggml.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "cache/page_rows.h"
+#include "engine/device/device_executor.h"
+#include "winnow/error.h"
+
+namespace winnow {
+namespace {
+
+// Makes room in a buffer that what is queued may still read.
+void grow(device::Device& device, device::Buffer& buffer, std::size_t bytes) {
+  if (buffer.bytes() >= bytes) return;
+  device.wait();
+  buffer = {};
+  buffer = device.allocate(bytes + bytes / 4);
+}
+
+float l2_norm(std::span<const float> x) {
+  double sum = 0;
+  for (const float v : x) sum += static_cast<double>(v) * static_cast<double>(v);
+  return static_cast<float>(std::sqrt(sum));
+}
+
+}  // namespace
+
+DevicePass::DevicePass(DeviceExecutor& executor, const PassPlan& plan)
+    : executor_(executor),
+      device_(executor.device()),
+      plan_(plan),
+      hidden_(device_.allocate(static_cast<std::size_t>(plan.n_rows) *
+                               static_cast<std::size_t>(executor.model().spec.n_embd) * sizeof(float))) {}
+
+float* DevicePass::row(std::int32_t r) const {
+  return hidden_.as<float>() + std::int64_t{r} * executor_.model().spec.n_embd;
+}
+
+const LayerSpec& DevicePass::spec() const {
+  return executor_.model().spec.layers[static_cast<std::size_t>(batch_.layer)];
+}
+
+void DevicePass::embed(std::int32_t first_row, std::span<const Token> tokens) {
+  constexpr std::size_t kRows = 1024;  // bounds what waits in host memory
+  const auto width = static_cast<std::size_t>(executor_.model().spec.n_embd);
+  rows_.resize(std::min(kRows, tokens.size()) * width);
+  for (std::size_t first = 0; first < tokens.size(); first += kRows) {
+    const std::size_t n = std::min(kRows, tokens.size() - first);
+    executor_.embed(tokens.subspan(first, n), rows_.data());
+    device_.upload(row(first_row + static_cast<std::int32_t>(first)), rows_.data(), n * width * sizeof(float));
+  }
+}
+
+void DevicePass::run_layer(const LayerPlan& plan) {
+  batch_ = plan;
+  const ModelSpec& model = executor_.model().spec;
+  const auto at = static_cast<std::size_t>(plan.layer);
+  const std::int32_t n_rows = plan.rows.n_rows;
+  if (plan.copies.input_norm != nullptr) {
+    const auto width = static_cast<std::size_t>(model.n_embd);
+    rows_.resize(static_cast<std::size_t>(n_rows) * width);
+    device_.download(rows_.data(), row(plan.rows.first_row), rows_.size() * sizeof(float));
+    for (std::int32_t r = 0; r < n_rows; ++r) {
+      plan.copies.input_norm[r] = l2_norm(std::span(rows_).subspan(static_cast<std::size_t>(r) * width, width));
+    }
+  }
+  plan_.entries->begin_rows(model.layers[at].kv_layer, plan.rows.first_position, n_rows);
+  show_heads();
+  std::vector<std::int32_t> positions(static_cast<std::size_t>(n_rows));
+  std::iota(positions.begin(), positions.end(), plan.rows.first_position);
+  grow(device_, positions_, positions.size() * sizeof(std::int32_t));
+  device_.upload(positions_.data(), positions.data(), positions.size() * sizeof(std::int32_t));
+
+  const LayerWeights& weights = executor_.converts_weights(plan_.n_converted)
+                                    ? executor_.weights().converted(plan.layer)
+                                    : executor_.weights().stored().layers[at];
+  DeviceGraph& graph = executor_.graph();
+  graph.reset();
+  ggml_tensor* x = graph.external(GGML_TYPE_F32, model.n_embd, n_rows, row(plan.rows.first_row));
+  GgmlOps ops;
+  GraphBuilder builder(graph.context(), ops, *this, graph.external(GGML_TYPE_I32, n_rows, 1, positions_.data()));
+  graph.expand(builder.layer(model.layers[at], weights, x));
+  graph.allocate();
+  graph.run();
+}
+
+void DevicePass::show_heads() {
+  const int n_heads = spec().n_kv_head;
+  std::vector<PageRows> pages;
+  std::vector<device::HeadTable> heads;
+  std::vector<std::size_t> first_page;
+  n_most_ = 0;
+  for (int h = 0; h < n_heads; ++h) {
+    const HeadRows rows = plan_.entries->head_rows(h);
+    first_page.push_back(pages.size());
+    pages.insert(pages.end(), rows.pages.begin(), rows.pages.end());
+    heads.push_back({.pages = nullptr, .first_slot = rows.first_slot, .n_entries = rows.n_entries});
+    n_most_ = std::max(n_most_, rows.n_entries);
+  }
+  grow(device_, pages_, pages.size() * sizeof(PageRows));
+  grow(device_, heads_, heads.size() * sizeof(device::HeadTable));
+  for (std::size_t h = 0; h < heads.size(); ++h) heads[h].pages = pages_.as<PageRows>() + first_page[h];
+  device_.upload(pages_.data(), pages.data(), pages.size() * sizeof(PageRows));
+  device_.upload(heads_.data(), heads.data(), heads.size() * sizeof(device::HeadTable));
+}
+
+ggml_tensor* DevicePass::attend(ggml_context* /*context*/, int /*layer*/, ggml_tensor* q_unrotated, ggml_tensor* q,
+                                ggml_tensor* k, ggml_tensor* v) {
+  // Inputs are kept until the node's turn, so unrotated queries are one only where they are read.
+  std::vector<ggml_tensor*> inputs = {q};
+  if (k != nullptr) inputs.insert(inputs.end(), {k, v});
+  if (!wants_moments()) q_unrotated = nullptr;
+  if (q_unrotated != nullptr) inputs.push_back(q_unrotated);
+  return executor_.graph().own(spec().output_size(), batch_.rows.n_rows, inputs,
+                               [=, this](ggml_tensor* node) { attend_rows(q_unrotated, q, k, v, node); });
+}
+
+void DevicePass::attend_rows(const ggml_tensor* q_unrotated, const ggml_tensor* q, const ggml_tensor* k,
+                             const ggml_tensor* v, const ggml_tensor* out) {
+  const CacheShape& shape = plan_.entries->shape();
+  const device::LayerAttention layer = executor_.attention(batch_.layer, shape.key_type, shape.value_type);
+  const int n_rows = batch_.rows.n_rows;
+  const auto* heads = heads_.as<device::HeadTable>();
+  if (k != nullptr) {
+    device_.queue(device::StoreRows{.layer = layer,
+                                    .k = static_cast<const float*>(k->data),
+                                    .v = static_cast<const float*>(v->data),
+                                    .heads = heads,
+                                    .n_rows = n_rows});
+  }
+  if (wants_sums()) grow(device_, sums_, static_cast<std::size_t>(n_rows * spec().n_head) * sizeof(float));
+  device_.queue(device::CausalAttention{.layer = layer,
+                                        .q = static_cast<const float*>(q->data),
+                                        .out = static_cast<float*>(out->data),
+                                        .log_sum_exp = wants_sums() ? sums_.as<float>() : nullptr,
+                                        .heads = heads,
+                                        .n_rows = n_rows,
+                                        .n_most = n_most_});
+  record_queries(static_cast<const float*>(q->data));
+  if (wants_sums()) record_sums();
+  if (q_unrotated != nullptr) record_moments(static_cast<const float*>(q_unrotated->data));
+}
+
+bool DevicePass::wants_sums() const {
+  const std::int32_t first = batch_.rows.first_position;
+  return batch_.copies.log_sum_exp != nullptr ||
+         std::any_of(batch_.recorders.begin(), batch_.recorders.end(),
+                     [&](QueryEvidence* e) { return e->log_sum_exp_row(batch_.layer, first) != nullptr; });
+}
+
+bool DevicePass::wants_moments() const {
+  return std::any_of(batch_.recorders.begin(), batch_.recorders.end(),
+                     [&](const QueryEvidence* e) { return e->wants_moments(batch_.layer); });
+}
+
+// Only the rows that somebody wants come from the device, in one piece.
+void DevicePass::record_queries(const float* q) {
+  const std::int32_t first = batch_.rows.first_position, n_rows = batch_.rows.n_rows, end = first + n_rows;
+  const auto width = static_cast<std::size_t>(spec().q_size());
+  std::vector<std::int32_t> wanted;
+  for (std::int32_t r = 0; r < n_rows; ++r) {
+    if (batch_.copies.q != nullptr ||
+        std::any_of(batch_.recorders.begin(), batch_.recorders.end(),
+                    [&](const QueryEvidence* e) { return e->wants_row(batch_.layer, first + r, end); })) {
+      wanted.push_back(r);
+    }
+  }
+  if (wanted.empty()) return;
+  const std::size_t bytes = width * sizeof(float);
+  grow(device_, gathered_, wanted.size() * bytes);
+  std::vector<ByteCopy> copies;
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
+    const auto* from = reinterpret_cast<const std::byte*>(q + static_cast<std::size_t>(wanted[i]) * width);
+    std::byte* to = gathered_.data() + i * bytes;
+    if (!copies.empty() && copies.back().from + copies.back().bytes == from) {
+      copies.back().bytes += bytes;
+    } else {
+      copies.push_back({.to = to, .from = from, .bytes = bytes});
+    }
+  }
+  device_.memory()->copy(copies);
+  rows_.resize(wanted.size() * width);
+  device_.download(rows_.data(), gathered_.data(), rows_.size() * sizeof(float));
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
+    const float* from = rows_.data() + i * width;
+    for (QueryEvidence* evidence : batch_.recorders) evidence->record(batch_.layer, first + wanted[i], end, from);
+    if (batch_.copies.q != nullptr) {
+      std::copy_n(from, width, batch_.copies.q + static_cast<std::size_t>(wanted[i]) * width);
+    }
+  }
+}
+
+void DevicePass::record_sums() {
+  const std::int32_t n_rows = batch_.rows.n_rows;
+  const auto width = static_cast<std::size_t>(spec().n_head);
+  rows_.resize(static_cast<std::size_t>(n_rows) * width);
+  device_.download(rows_.data(), sums_.data(), rows_.size() * sizeof(float));
+  if (batch_.copies.log_sum_exp != nullptr) std::copy(rows_.begin(), rows_.end(), batch_.copies.log_sum_exp);
+  for (QueryEvidence* evidence : batch_.recorders) {
+    for (std::int32_t r = 0; r < n_rows; ++r) {
+      float* to = evidence->log_sum_exp_row(batch_.layer, batch_.rows.first_position + r);
+      if (to != nullptr) std::copy_n(rows_.data() + static_cast<std::size_t>(r) * width, width, to);
+    }
+  }
+}
+
+void DevicePass::record_moments(const float* q_unrotated) {
+  const std::int64_t width = spec().q_size();
+  rows_.resize(static_cast<std::size_t>(batch_.rows.n_rows * width));
+  device_.download(rows_.data(), q_unrotated, rows_.size() * sizeof(float));
+  for (QueryEvidence* evidence : batch_.recorders) {
+    if (!evidence->wants_moments(batch_.layer)) continue;
+    executor_.compute().parallel_for(spec().n_head, [&](int h) {
+      evidence->add_moments(batch_.layer, h, rows_.data() + std::int64_t{h} * spec().key_dim, width, batch_.rows.n_rows,
+                            batch_.rows.first_position);
+    });
+  }
+}
+
+namespace {
+
+[[noreturn]] void refuse() {
+  throw Error(ErrorCode::kInternal, "a layer that devices do not compute came to a device");
+}
+
+}  // namespace
+
+ggml_tensor* DevicePass::recur(ggml_context* /*context*/, int /*layer*/, RecurrentStep /*step*/,
+                               std::span<ggml_tensor* const> /*inputs*/) {
+  refuse();
+}
+
+void DevicePass::run_attention_and_router(const LayerPlan& /*plan*/) { refuse(); }
+void DevicePass::begin_experts(const ExpertPlan& /*plan*/) { refuse(); }
+bool DevicePass::run_experts() { refuse(); }
+void DevicePass::combine_experts(const LayerPlan& /*plan*/) { refuse(); }
+
+}  // namespace winnow

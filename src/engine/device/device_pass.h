@@ -1,0 +1,64 @@
+// The rows of a pass in a device's memory.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "device/device.h"
+#include "engine/executor.h"
+#include "model/graph_builder.h"
+
+namespace winnow {
+
+class DeviceExecutor;
+
+// Runs the rows of one pass on a device.
+class DevicePass final : public PassRows, private SequenceHook {
+ public:
+  // The executor must outlive it. Throws Error(kOutOfMemory).
+  DevicePass(DeviceExecutor& executor, const PassPlan& plan);
+
+  void embed(std::int32_t first_row, std::span<const Token> tokens) override;
+  void run_layer(const LayerPlan& plan) override;
+  void run_attention_and_router(const LayerPlan& plan) override;
+  void begin_experts(const ExpertPlan& plan) override;
+  bool run_experts() override;
+  void combine_experts(const LayerPlan& plan) override;
+  // Addresses in the device's memory.
+  std::span<float> hidden() override { return {hidden_.as<float>(), hidden_.bytes() / sizeof(float)}; }
+  std::size_t bytes() const override { return hidden_.bytes(); }
+
+ private:
+  ggml_tensor* attend(ggml_context* context, int layer, ggml_tensor* q_unrotated, ggml_tensor* q, ggml_tensor* k,
+                      ggml_tensor* v) override;
+  ggml_tensor* recur(ggml_context* context, int layer, RecurrentStep step,
+                     std::span<ggml_tensor* const> inputs) override;
+  // Uploads where the entries of the present layer lie.
+  void show_heads();
+  // Queues the present batch's store and attention, and records what its plan asks for.
+  void attend_rows(const ggml_tensor* q_unrotated, const ggml_tensor* q, const ggml_tensor* k, const ggml_tensor* v,
+                   const ggml_tensor* out);
+  void record_queries(const float* q);
+  void record_sums();
+  void record_moments(const float* q_unrotated);
+  bool wants_sums() const;
+  bool wants_moments() const;
+  float* row(std::int32_t r) const;
+  const LayerSpec& spec() const;
+
+  DeviceExecutor& executor_;
+  device::Device& device_;
+  const PassPlan plan_;
+  device::Buffer hidden_;     // [n_rows][n_embd]
+  device::Buffer positions_;  // i32 of the present batch
+  device::Buffer heads_;      // [n_kv_head] HeadTable of the present layer
+  device::Buffer pages_;      // PageRows of all heads, one head after the other
+  device::Buffer sums_;       // [rows of a batch][n_head] log-sum-exps
+  device::Buffer gathered_;   // query rows on their way to the processor
+  LayerPlan batch_;           // the batch and layer that are under way
+  std::int32_t n_most_ = 0;   // the most entries of a head of the present layer
+  std::vector<float> rows_;   // query rows that came from the device
+};
+
+}  // namespace winnow

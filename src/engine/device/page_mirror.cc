@@ -1,0 +1,69 @@
+#include "engine/device/page_mirror.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace winnow {
+
+void PageMirror::update(device::Device& device, RaggedCache& cache) {
+  const CacheShape& shape = cache.shape();
+  std::vector<std::size_t> changes;  // of every head, the first page to copy
+  bool fits = !places_.empty();
+  std::size_t head = 0;
+  for (int l = 0; l < shape.n_layer(); ++l) {
+    for (int h = 0; h < shape.layer(l).n_kv_head; ++h, ++head) {
+      changes.push_back(cache.take_changes(l, h));
+      fits = fits && cache.n_pages(l, h) <= places_[head].capacity;
+    }
+  }
+  if (!fits) {
+    places_.clear();  // what has been taken is lost if this fails
+    place(device, cache);
+    std::fill(changes.begin(), changes.end(), 0);
+  }
+  head = 0;
+  for (int l = 0; l < shape.n_layer(); ++l) {
+    for (int h = 0; h < shape.layer(l).n_kv_head; ++h, ++head) {
+      if (changes[head] < cache.n_pages(l, h)) copy(device, cache, l, h, changes[head]);
+      tables_[head] = {.pages = pages_.as<PageRows>() + places_[head].begin,
+                       .first_slot = cache.first_slot(l, h),
+                       .n_entries = cache.n_entries(l, h)};
+    }
+  }
+}
+
+void PageMirror::place(device::Device& device, const RaggedCache& cache) {
+  const CacheShape& shape = cache.shape();
+  std::vector<Place> places;
+  std::size_t n_pages = 0;
+  first_head_.clear();
+  for (int l = 0; l < shape.n_layer(); ++l) {
+    first_head_.push_back(places.size());
+    for (int h = 0; h < shape.layer(l).n_kv_head; ++h) {
+      constexpr std::size_t kSpare = 8;  // pages
+      const std::size_t n = cache.n_pages(l, h);
+      places.push_back({.begin = n_pages, .capacity = n + n / 8 + kSpare});
+      n_pages += places.back().capacity;
+    }
+  }
+  if (pages_.bytes() < n_pages * sizeof(PageRows)) {
+    device.wait();  // steps under way read the old tables
+    pages_ = {};
+    pages_ = device.allocate(n_pages * sizeof(PageRows));
+  }
+  tables_.resize(places.size());
+  places_ = std::move(places);
+}
+
+void PageMirror::copy(device::Device& device, const RaggedCache& cache, int layer, int kv_head,
+                      std::size_t first_page) {
+  rows_.clear();
+  for (std::size_t page = first_page; page < cache.n_pages(layer, kv_head); ++page) {
+    rows_.push_back(cache.page_rows(layer, kv_head, page));
+  }
+  const std::size_t head = first_head_[static_cast<std::size_t>(layer)] + static_cast<std::size_t>(kv_head);
+  device.upload(pages_.as<PageRows>() + places_[head].begin + first_page, rows_.data(),
+                rows_.size() * sizeof(PageRows));
+}
+
+}  // namespace winnow

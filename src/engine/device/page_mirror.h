@@ -1,0 +1,41 @@
+// The page tables of a sequence in a device's memory, kept in step with its cache: only what has changed is copied.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "cache/page_rows.h"
+#include "cache/ragged_cache.h"
+#include "device/device.h"
+
+namespace winnow {
+
+// Belongs to one RaggedCache. Not thread-safe.
+class PageMirror {
+ public:
+  // Brings the tables up to date. Throws Error(kOutOfMemory); the next call tries again.
+  void update(device::Device& device, RaggedCache& cache);
+
+  // Returns where the pages of a head lie, and its entries: a cache's tables as of the last update.
+  const device::HeadTable& table(int layer, int kv_head) const {
+    return tables_[first_head_[static_cast<std::size_t>(layer)] + static_cast<std::size_t>(kv_head)];
+  }
+  std::size_t bytes() const { return pages_.bytes(); }
+
+ private:
+  struct Place {
+    std::size_t begin = 0, capacity = 0;  // of a head's pages, in pages_
+  };
+  // Gives every head room for more pages than it has.
+  void place(device::Device& device, const RaggedCache& cache);
+  void copy(device::Device& device, const RaggedCache& cache, int layer, int kv_head, std::size_t first_page);
+
+  device::Buffer pages_;
+  std::vector<std::size_t> first_head_;    // [n_layer]
+  std::vector<Place> places_;              // [heads of all layers]
+  std::vector<device::HeadTable> tables_;  // likewise
+  std::vector<PageRows> rows_;             // on their way
+};
+
+}  // namespace winnow
