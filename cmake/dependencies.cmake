@@ -5,6 +5,9 @@ find_package(nlohmann_json REQUIRED)
 find_package(Threads REQUIRED)
 find_package(DNNL 2.6 REQUIRED)
 find_package(OpenMP REQUIRED COMPONENTS CXX)  # oneDNN's threads: only their number is set
+if(WINNOW_TESTS)
+  find_package(Boost QUIET COMPONENTS context)  # threads of device kernels
+endif()
 if(NOT WINNOW_ENGINE)
   return()
 endif()

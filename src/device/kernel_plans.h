@@ -72,8 +72,13 @@ struct StepAttention {
   std::byte* workspace;
 };
 
-// Returns the bytes of a step's workspace, which must be zero before its first use and is left so.
-std::size_t step_workspace_bytes(int n_sequences, int n_head, int value_dim);
+// Returns the bytes of a step's workspace: a counter for each query head, which must be zero before the first use and
+// is left so, then partial results.
+constexpr std::size_t step_workspace_bytes(int n_sequences, int n_head, int value_dim) {
+  const std::size_t n_rows = static_cast<std::size_t>(n_sequences) * static_cast<std::size_t>(n_head);
+  const std::size_t counters = (n_rows * sizeof(std::int32_t) + 255) / 256 * 256;
+  return counters + n_rows * kMaxStepSlices * (static_cast<std::size_t>(value_dim) + 2) * sizeof(float);
+}
 
 // Reductions of window rows' attention over a head's first n_columns entries, as kernels::window_statistics has them.
 // The n_rows rows are the last ones of the sequence, or see all entries alike.
@@ -109,9 +114,9 @@ struct RowNorms {
   float* value_l2;
 };
 
-// Copies of bytes; the sources are read before the targets are written if they are staged.
+// Copies of bytes, in any order: no target may be among the sources.
 struct Copies {
-  const void* list;  // [n] ByteCopy
+  const void* list;  // [n] ByteCopy, in the device's memory
   int n;
 };
 

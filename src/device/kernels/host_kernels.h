@@ -1,0 +1,13 @@
+// The device kernels as this machine's processor runs them, for tests: before a call returns.
+#pragma once
+
+#include "device/kernel_plans.h"
+#include "device/kernels/simt_host.h"
+
+namespace winnow::device::fibers {
+
+void run(simt::Queue& queue, const StepAttention& plan);
+void run(simt::Queue& queue, const StoreRows& plan);
+void run(simt::Queue& queue, const Copies& plan);
+
+}  // namespace winnow::device::fibers

@@ -1,0 +1,46 @@
+// Rows of 16-bit numbers in pages, as kernels reach them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "device/kernel_plans.h"
+#include "device/kernels/simt.h"
+
+namespace winnow::device {
+
+inline constexpr int kPageSlots = 32;  // kPageEntries, in whose header device code has no place
+
+WINNOW_DEVICE HeadTable load_head(const HeadTable* heads, int i) {
+  static_assert(sizeof(HeadTable) == sizeof(simt::Words4));
+  const simt::Words4 words = simt::load_16(heads + i);
+  return {simt::pointer_of<const PageRows>(words.x[0], words.x[1]), static_cast<std::int32_t>(words.x[2]),
+          static_cast<std::int32_t>(words.x[3])};
+}
+
+WINNOW_DEVICE PageRows load_page(const PageRows* pages, int i) {
+  static_assert(sizeof(PageRows) == sizeof(simt::Words4));
+  const simt::Words4 words = simt::load_16(pages + i);
+  return {simt::pointer_of<std::byte>(words.x[0], words.x[1]), simt::pointer_of<std::byte>(words.x[2], words.x[3])};
+}
+
+// Numbers beyond float16's range become its largest, since an infinity in the cache would turn every later output into
+// NaN. NaN stays NaN.
+WINNOW_DEVICE float in_f16_range(float x) {
+  constexpr float kLargest = 65504.0F;
+  return x > kLargest ? kLargest : x < -kLargest ? -kLargest : x;
+}
+
+WINNOW_DEVICE std::uint32_t pack_row_numbers(bool is_bf16, float low, float high) {
+  return is_bf16 ? simt::pack_bf16(low, high) : simt::pack_f16(in_f16_range(low), in_f16_range(high));
+}
+
+// Stores a row by the threads first, first + step, ...; n is even.
+WINNOW_DEVICE void store_row_numbers(EntryType type, const float* from, std::byte* to, int n, int first, int step) {
+  const bool is_bf16 = type == EntryType::kBF16;
+  auto* words = reinterpret_cast<std::uint32_t*>(to);
+  WINNOW_NO_UNROLL
+  for (int i = first; i < n / 2; i += step) words[i] = pack_row_numbers(is_bf16, from[2 * i], from[2 * i + 1]);
+}
+
+}  // namespace winnow::device

@@ -1,0 +1,636 @@
+// Ragged decode: one new row for each of many sequences, over pages of f16 or bf16, each head with a length of its own.
+//
+// A head's entries are cut into slices of whole pages by the head's own length alone, so that a sequence gets the same
+// bits alone and in a batch. Blocks take the slices of all heads in turn; a slice is computed for the (up to eight)
+// query heads of a KV head at once. A block's four warps take tiles of 16 entries in turn. What the tensor cores
+// multiply are transposed products, S^T = K Q^T and O^T = V^T P^T, so that the query heads are the eight columns, not
+// sixteen rows:
+//   K is the left factor straight from memory: a lane's 16 bytes are the numbers k of two products, Q's rows are put in
+//     the same order of k;
+//   V^T is made of four entries' 16 bytes by pairing numbers of two entries in registers, which permutes O's rows;
+//   P^T is S^T's registers, each 8 x 8 block transposed.
+// Q is split into two 16-bit terms, so that scores are nearly those of float32, and so is P where values are bf16.
+//
+// States of warps are merged in shared memory, those of slices by the block that finishes a head's last one, in the
+// order of slices.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "device/kernel_plans.h"
+#include "device/kernels/rows-inl.h"
+#include "device/kernels/simt.h"
+
+namespace winnow::device {
+namespace step {
+
+inline constexpr int kThreads = 128;
+inline constexpr int kWarps = kThreads / 32;
+inline constexpr int kHeads = 8;  // query heads at once
+inline constexpr int kTile = 16;  // entries of a product
+inline constexpr int kLeastSlicePages = 8;
+inline constexpr float kLog2e = 1.44269504088896F;
+// Weights are up to 2^14, not 1, while they are summed: float16 has as many small numbers more.
+inline constexpr float kHeadRoom = 14.0F;
+inline constexpr float kNoScore = -__builtin_huge_valf();
+
+// A head's slots (first_slot + entry) that the row sees, and how they are cut.
+struct Cut {
+  int first_slot, end_slot;
+  int first_page, end_page;
+  int slice_pages;
+  int n_slices;
+};
+
+WINNOW_DEVICE Cut cut_head(const HeadTable& head, int window) {
+  Cut cut;
+  const int hidden = window > 0 ? simt::max(0, head.n_entries - window) : 0;
+  cut.first_slot = head.first_slot + hidden;
+  cut.end_slot = head.first_slot + head.n_entries;
+  cut.first_page = cut.first_slot / kPageSlots;
+  cut.end_page = simt::max((cut.end_slot + kPageSlots - 1) / kPageSlots, cut.first_page + 1);
+  const int n_pages = cut.end_page - cut.first_page;
+  cut.slice_pages = simt::max(kLeastSlicePages, (n_pages + kMaxStepSlices - 1) / kMaxStepSlices);
+  cut.n_slices = (n_pages + cut.slice_pages - 1) / cut.slice_pages;
+  return cut;
+}
+
+// The workspace: counters of finished slices [n_sequences][n_head], then the slices' outputs and states.
+struct Workspace {
+  int* finished;
+  float* out;    // [n_sequences][n_head][kMaxStepSlices][value_dim]
+  float* state;  // [n_sequences][n_head][kMaxStepSlices][2] the exponent of the weights' unit, and their sum
+};
+
+WINNOW_DEVICE Workspace workspace_of(const StepAttention& plan) {
+  const std::size_t n_rows = static_cast<std::size_t>(plan.n_sequences) * static_cast<std::size_t>(plan.layer.n_head);
+  auto* out = reinterpret_cast<float*>(plan.workspace + (n_rows * sizeof(int) + 255) / 256 * 256);
+  return {reinterpret_cast<int*>(plan.workspace), out,
+          out + n_rows * kMaxStepSlices * static_cast<std::size_t>(plan.layer.value_dim)};
+}
+
+// What a block works at: a slice, for some of the query heads of its KV head.
+struct Item {
+  int row;  // sequence x KV head
+  int part;
+  int slice;
+  int n_slices;
+  int first_head, n_heads;
+  int query_row;  // sequence x query head, of the first head
+};
+
+template <bool kIsBf16>
+WINNOW_DEVICE void multiply(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2]) {
+  if constexpr (kIsBf16) {
+    simt::mma_bf16(d, a, b);
+  } else {
+    simt::mma_f16(d, a, b);
+  }
+}
+
+// Splits two numbers into two terms each.
+template <bool kIsBf16>
+WINNOW_DEVICE void split(float x, float y, std::uint32_t& high, std::uint32_t& low) {
+  if constexpr (kIsBf16) {
+    high = simt::pack_bf16(x, y);
+    low = simt::pack_bf16(x - simt::low_bf16(high), y - simt::high_bf16(high));
+  } else {
+    high = simt::pack_f16(in_f16_range(x), in_f16_range(y));
+    low = simt::pack_f16(in_f16_range(x - simt::low_f16(high)), in_f16_range(y - simt::high_f16(high)));
+  }
+}
+
+// The tiles of a slice that a warp takes in turn, and the lane's part in them.
+template <int kKeyChunks, int kValueChunks, bool kIsPadded, bool kBf16Keys, bool kBf16Values>
+class WarpState {
+ public:
+  WINNOW_DEVICE WarpState(const LayerAttention& layer, const HeadTable& head, const Cut& cut)
+      : pages_(head.pages), first_slot_(cut.first_slot), end_slot_(cut.end_slot) {
+    key_dim_ = kIsPadded ? layer.key_dim : 32 * kKeyChunks;
+    value_dim_ = kIsPadded ? layer.value_dim : 64 * kValueChunks;
+    r_ = simt::lane() / 4;
+    c_ = simt::lane() % 4;
+    unit_[0] = unit_[1] = kNoScore;
+    sum_[0] = sum_[1] = 0;
+    WINNOW_UNROLL
+    for (auto& chunk : out_) {
+      WINNOW_UNROLL
+      for (auto& tile : chunk) {
+        WINNOW_UNROLL
+        for (float& x : tile) x = 0;
+      }
+    }
+  }
+
+  // Attends to the tiles first, first + kWarps, ... before `end`.
+  WINNOW_DEVICE void attend(const simt::Words4 (&q)[2][kKeyChunks][32], float soft_cap, int first, int end) {
+    if (first >= end) return;
+    constexpr int kPageTiles = kPageSlots / kTile;
+    const int last_page = (end - 1) / kPageTiles;
+    // Addresses are read a turn before what lies there.
+    PageRows page = load_page(pages_, first / kPageTiles);
+    PageRows next_page = load_page(pages_, simt::min((first + kWarps) / kPageTiles, last_page));
+    simt::Words4 keys[2][kKeyChunks];
+    load_keys(keys, page, first);
+    WINNOW_NO_UNROLL
+    for (int tile = first; tile < end; tile += kWarps) {
+      simt::Words4 values[kValueChunks][4];
+      if constexpr (!kIsLarge) load_values(values, page, tile);
+      float scores[4];
+      multiply_keys(scores, keys, q);
+      if constexpr (kIsLarge) {
+        simt::warp_barrier();  // over which no compiler moves a load
+        load_values(values, page, tile);
+      }
+      const int next = tile + kWarps;
+      page = next_page;
+      next_page = load_page(pages_, simt::min((next + kWarps) / kPageTiles, last_page));
+      if (!kIsLarge && next < end) load_keys(keys, page, next);
+      cap_and_mask(scores, soft_cap, tile);
+      add(scores, values);
+      if constexpr (kIsLarge) {
+        simt::warp_barrier();
+        if (next < end) load_keys(keys, page, next);
+      }
+    }
+  }
+
+  // Writes the state to shared memory.
+  template <class SharedMemory>
+  WINNOW_DEVICE void write(SharedMemory& shared) {
+    const int warp = simt::warp();
+    WINNOW_UNROLL
+    for (int h = 0; h < 2; ++h) {
+      WINNOW_UNROLL
+      for (int mask = 4; mask < 32; mask *= 2) sum_[h] += simt::shuffle_xor(sum_[h], mask);
+      const int head = 2 * c_ + h;
+      if (r_ == 0) {
+        shared.unit[warp][head] = unit_[h];
+        shared.sum[warp][head] = sum_[h];
+      }
+      if (head >= shared.items.item.n_heads) continue;
+      WINNOW_UNROLL
+      for (int i = 0; i < kValueChunks; ++i) {
+        float* to = &shared.out[warp][head][64 * i + 8 * r_];
+        WINNOW_UNROLL
+        for (int t = 0; t < 4; ++t) {
+          to[2 * t] = out_[i][t][h];
+          to[2 * t + 1] = out_[i][t][2 + h];
+        }
+      }
+    }
+  }
+
+ private:
+  // Registers have no room for a tile's values and the next one's keys.
+  static constexpr bool kIsLarge = kKeyChunks > 4;
+
+  // The slot, or the nearest one that the row sees, which is in the same tile: what lies in others may be anything, and
+  // zero times anything is not zero.
+  WINNOW_DEVICE int seen_slot(int slot) const {
+    return simt::max(first_slot_, simt::min(slot, end_slot_ - 1)) % kPageSlots;
+  }
+
+  // keys[x][j]: numbers 32 j + 8 c .. + 7 of entry r + 8 x. Beyond key_dim, where Q is zero, others.
+  WINNOW_DEVICE void load_keys(simt::Words4 (&keys)[2][kKeyChunks], const PageRows& page, int tile) const {
+    WINNOW_UNROLL
+    for (int x = 0; x < 2; ++x) {
+      const std::byte* row = page.keys + 2 * seen_slot(tile * kTile + r_ + 8 * x) * key_dim_;
+      WINNOW_UNROLL
+      for (int j = 0; j < kKeyChunks; ++j) {
+        const int at = 32 * j + 8 * c_;
+        keys[x][j] = simt::load_16(row + (kIsPadded && at >= key_dim_ ? 0 : 2 * at));
+      }
+    }
+  }
+
+  // values[i][x]: numbers 64 i + 8 r .. + 7 of entry 2 c, 2 c + 1, 2 c + 8 or 2 c + 9. Beyond value_dim, where O is
+  // left alone, others.
+  WINNOW_DEVICE void load_values(simt::Words4 (&values)[kValueChunks][4], const PageRows& page, int tile) const {
+    WINNOW_UNROLL
+    for (int x = 0; x < 4; ++x) {
+      const std::byte* row = page.values + 2 * seen_slot(tile * kTile + 2 * c_ + x % 2 + x / 2 * 8) * value_dim_;
+      WINNOW_UNROLL
+      for (int i = 0; i < kValueChunks; ++i) {
+        const int at = 64 * i + 8 * r_;
+        values[i][x] = simt::load_16(row + (kIsPadded && at >= value_dim_ ? 0 : 2 * at));
+      }
+    }
+  }
+
+  // scores: of entry r with heads 2 c, 2 c + 1, then of entry r + 8.
+  WINNOW_DEVICE void multiply_keys(float (&scores)[4], const simt::Words4 (&keys)[2][kKeyChunks],
+                                   const simt::Words4 (&q)[2][kKeyChunks][32]) const {
+    float high[2][4] = {};
+    float low[2][4] = {};
+    WINNOW_UNROLL
+    for (int j = 0; j < kKeyChunks; ++j) {
+      const simt::Words4 q_high = simt::load_shared_16(&q[0][j][simt::lane()]);
+      const simt::Words4 q_low = simt::load_shared_16(&q[1][j][simt::lane()]);
+      WINNOW_UNROLL
+      for (int s = 0; s < 2; ++s) {
+        const std::uint32_t a[4] = {keys[0][j].x[2 * s], keys[1][j].x[2 * s], keys[0][j].x[2 * s + 1],
+                                    keys[1][j].x[2 * s + 1]};
+        multiply<kBf16Keys>(high[s], a, {q_high.x[2 * s], q_high.x[2 * s + 1]});
+        multiply<kBf16Keys>(low[s], a, {q_low.x[2 * s], q_low.x[2 * s + 1]});
+      }
+    }
+    WINNOW_UNROLL
+    for (int i = 0; i < 4; ++i) scores[i] = (high[0][i] + high[1][i]) + (low[0][i] + low[1][i]);
+  }
+
+  WINNOW_DEVICE void cap_and_mask(float (&scores)[4], float soft_cap, int tile) const {
+    if (soft_cap > 0) {
+      WINNOW_UNROLL
+      for (float& s : scores) s = soft_cap * kLog2e * simt::tanh(s / soft_cap);
+    }
+    WINNOW_UNROLL
+    for (int x = 0; x < 2; ++x) {
+      const int slot = tile * kTile + r_ + 8 * x;
+      if (slot >= first_slot_ && slot < end_slot_) continue;
+      scores[2 * x] = scores[2 * x + 1] = kNoScore;
+    }
+  }
+
+  // Adds a tile, of which an entry at least is seen.
+  WINNOW_DEVICE void add(const float (&scores)[4], const simt::Words4 (&values)[kValueChunks][4]) {
+    float factor[2];
+    float weights[4];
+    WINNOW_UNROLL
+    for (int h = 0; h < 2; ++h) {
+      float most = simt::max(scores[h], scores[2 + h]);
+      WINNOW_UNROLL
+      for (int mask = 4; mask < 32; mask *= 2) most = simt::max(most, simt::shuffle_xor(most, mask));
+      const float unit = simt::max(unit_[h], most - kHeadRoom);
+      factor[h] = simt::exp2(unit_[h] - unit);
+      unit_[h] = unit;
+      weights[h] = simt::exp2(scores[h] - unit);
+      weights[2 + h] = simt::exp2(scores[2 + h] - unit);
+      sum_[h] = sum_[h] * factor[h] + (weights[h] + weights[2 + h]);
+    }
+    WINNOW_UNROLL
+    for (auto& chunk : out_) {
+      WINNOW_UNROLL
+      for (auto& tile : chunk) {
+        WINNOW_UNROLL
+        for (int i = 0; i < 4; ++i) tile[i] *= factor[i % 2];
+      }
+    }
+    std::uint32_t high[2];
+    std::uint32_t low[2];
+    WINNOW_UNROLL
+    for (int x = 0; x < 2; ++x) {
+      split<kBf16Values>(weights[2 * x], weights[2 * x + 1], high[x], low[x]);
+      high[x] = simt::transpose_matrix(high[x]);
+      if constexpr (kBf16Values) low[x] = simt::transpose_matrix(low[x]);
+    }
+    WINNOW_UNROLL
+    for (int i = 0; i < kValueChunks; ++i) {
+      WINNOW_UNROLL
+      for (int t = 0; t < 4; ++t) {
+        // Rows r and r + 8 of the product are the numbers 2 t and 2 t + 1 of the 16 bytes.
+        const std::uint32_t a[4] = {simt::permute_bytes(values[i][0].x[t], values[i][1].x[t], 0x5410U),
+                                    simt::permute_bytes(values[i][0].x[t], values[i][1].x[t], 0x7632U),
+                                    simt::permute_bytes(values[i][2].x[t], values[i][3].x[t], 0x5410U),
+                                    simt::permute_bytes(values[i][2].x[t], values[i][3].x[t], 0x7632U)};
+        multiply<kBf16Values>(out_[i][t], a, high);
+        if constexpr (kBf16Values) multiply<kBf16Values>(out_[i][t], a, low);
+      }
+    }
+  }
+
+  const PageRows* pages_;
+  int first_slot_, end_slot_;
+  int key_dim_, value_dim_;
+  int r_, c_;      // the lane's row, and pair of columns, in fragments
+  float unit_[2];  // of heads 2 c and 2 c + 1: weights are 2^(score - unit)
+  float sum_[2];   // over the entries that the lane has seen
+  float out_[kValueChunks][4][4];
+};
+
+// The list of slices of all heads, of which a thread knows those of n_own rows. What it knows lies in shared memory:
+// the registers are needed.
+struct ItemList {
+  int own[kThreads];     // slices of the thread's rows
+  int before[kThreads];  // slices of the rows before
+  int of_warp[kWarps];
+  int n_parts;  // of a KV head's group
+  int n_items;
+  Item item;  // that was found last
+};
+
+WINNOW_DEVICE int slices_of(const StepAttention& plan, int row) {
+  return cut_head(load_head(plan.heads, row), plan.layer.window).n_slices;
+}
+
+WINNOW_DEVICE int rows_per_thread(const StepAttention& plan) {
+  return (plan.n_sequences * plan.layer.n_kv_head + kThreads - 1) / kThreads;
+}
+
+// Called by all threads. The list is there after a barrier.
+WINNOW_DEVICE void list_items(const StepAttention& plan, ItemList& list) {
+  const int n_own = rows_per_thread(plan);
+  const int first = simt::thread() * n_own;
+  const int end = simt::min(first + n_own, plan.n_sequences * plan.layer.n_kv_head);
+  int own = 0;
+  WINNOW_NO_UNROLL
+  for (int row = first; row < end; ++row) own += slices_of(plan, row);
+  int sum = own;  // of the warp's lanes up to this one
+  WINNOW_UNROLL
+  for (int step = 1; step < 32; step *= 2) {
+    const int lower = simt::shuffle(sum, simt::max(0, simt::lane() - step));
+    if (simt::lane() >= step) sum += lower;
+  }
+  if (simt::lane() == 31) list.of_warp[simt::warp()] = sum;
+  simt::barrier();
+  int before = sum - own;
+  int n_slices = 0;
+  WINNOW_UNROLL
+  for (int w = 0; w < kWarps; ++w) {
+    if (w < simt::warp()) before += list.of_warp[w];
+    n_slices += list.of_warp[w];
+  }
+  list.own[simt::thread()] = own;
+  list.before[simt::thread()] = before;
+  if (simt::thread() == 0) {
+    list.n_parts = (plan.layer.n_head / plan.layer.n_kv_head + kHeads - 1) / kHeads;
+    list.n_items = n_slices * list.n_parts;
+  }
+}
+
+// The thread to whose rows item i belongs writes it to the list.
+WINNOW_DEVICE void find_item(const StepAttention& plan, int i, ItemList& list) {
+  int slice = i / list.n_parts - list.before[simt::thread()];
+  if (slice < 0 || slice >= list.own[simt::thread()]) return;
+  int row = simt::thread() * rows_per_thread(plan);
+  int n_slices = slices_of(plan, row);
+  WINNOW_NO_UNROLL
+  while (slice >= n_slices) {
+    slice -= n_slices;
+    n_slices = slices_of(plan, ++row);
+  }
+  const LayerAttention& layer = plan.layer;
+  const int n_group = layer.n_head / layer.n_kv_head;
+  const int part = i % list.n_parts;
+  const int first_head = row % layer.n_kv_head * n_group + part * kHeads;
+  list.item = {row,
+               part,
+               slice,
+               n_slices,
+               first_head,
+               simt::min(kHeads, n_group - part * kHeads),
+               row / layer.n_kv_head * layer.n_head + first_head};
+}
+
+// The block's shared memory.
+template <int kKeyChunks, int kValueChunks>
+struct Shared {
+  // Rows of O start in banks that differ.
+  static constexpr int kOutStride = 64 * kValueChunks + 20;
+
+  simt::Words4 q[2][kKeyChunks][32];  // high and low terms, in the order of fragments
+  union {
+    float out[kWarps][kHeads][kOutStride];
+    float factors[kHeads][kMaxStepSlices];
+  };
+  float unit[kWarps][kHeads];
+  float sum[kWarps][kHeads];
+  ItemList items;
+  int is_last;
+};
+
+// Scales the query rows of an item, splits them and puts them into shared memory; zeros for heads that are not there.
+template <int kKeyChunks, bool kBf16Keys>
+WINNOW_DEVICE void write_queries(const StepAttention& plan, const Item& item, simt::Words4 (&to)[2][kKeyChunks][32]) {
+  const LayerAttention& layer = plan.layer;
+  const float* q = plan.q + static_cast<std::size_t>(item.query_row) * static_cast<std::size_t>(layer.key_dim);
+  const float scale = layer.soft_cap > 0 ? layer.scale : layer.scale * kLog2e;
+  for (int i = simt::thread(); i < kHeads * 4 * kKeyChunks; i += kThreads) {
+    const int head = i / (4 * kKeyChunks);
+    const int eighth = i % (4 * kKeyChunks);
+    simt::Words4 high = {};
+    simt::Words4 low = {};
+    if (head < item.n_heads && 8 * eighth < layer.key_dim) {
+      const float* from = q + head * layer.key_dim + 8 * eighth;
+      WINNOW_UNROLL
+      for (int w = 0; w < 4; ++w) {
+        split<kBf16Keys>(from[2 * w] * scale, from[2 * w + 1] * scale, high.x[w], low.x[w]);
+      }
+    }
+    to[0][eighth / 4][4 * head + eighth % 4] = high;
+    to[1][eighth / 4][4 * head + eighth % 4] = low;
+  }
+}
+
+// The weight of a sink logit, in a state's unit.
+WINNOW_DEVICE float sink_weight(const LayerAttention& layer, int head, float unit) {
+  return layer.sinks == nullptr ? 0.0F : simt::exp2(layer.sinks[head] * kLog2e - unit);
+}
+
+// Merges the warps' states of a slice: to the output if the head has no other slice, else to the workspace.
+template <class SharedMemory>
+WINNOW_DEVICE void merge_warps(const StepAttention& plan, const SharedMemory& shared) {
+  const Item item = shared.items.item;
+  const LayerAttention& layer = plan.layer;
+  const int quarters = layer.value_dim / 4;
+  for (int i = simt::thread(); i < item.n_heads * quarters; i += kThreads) {
+    const int h = i / quarters;
+    const int d = i % quarters * 4;
+    float unit = shared.unit[0][h];
+    WINNOW_UNROLL
+    for (int w = 1; w < kWarps; ++w) unit = simt::max(unit, shared.unit[w][h]);
+    if (unit == kNoScore) unit = 0;
+    float sum = 0;
+    float out[4] = {};
+    WINNOW_UNROLL
+    for (int w = 0; w < kWarps; ++w) {
+      const float factor = simt::exp2(shared.unit[w][h] - unit);
+      sum += factor * shared.sum[w][h];
+      WINNOW_UNROLL
+      for (int x = 0; x < 4; ++x) out[x] += factor * shared.out[w][h][d + x];
+    }
+    const auto row = static_cast<std::size_t>(item.query_row + h);
+    float* to = plan.out + row * static_cast<std::size_t>(layer.value_dim) + d;
+    float factor = 1;
+    if (item.n_slices == 1) {
+      sum += sink_weight(layer, item.first_head + h, unit);
+      factor = sum > 0 ? 1 / sum : 0.0F;
+    } else {
+      const Workspace workspace = workspace_of(plan);
+      const std::size_t at = row * kMaxStepSlices + static_cast<std::size_t>(item.slice);
+      to = workspace.out + at * static_cast<std::size_t>(layer.value_dim) + d;
+      if (d == 0) {
+        workspace.state[2 * at] = unit;
+        workspace.state[2 * at + 1] = sum;
+      }
+    }
+    simt::store_16(to, {{simt::bits_of(out[0] * factor), simt::bits_of(out[1] * factor), simt::bits_of(out[2] * factor),
+                         simt::bits_of(out[3] * factor)}});
+  }
+}
+
+// Merges the slices' states of a head, in their order.
+template <class SharedMemory>
+WINNOW_DEVICE void merge_slices(const StepAttention& plan, SharedMemory& shared) {
+  const Item item = shared.items.item;
+  const LayerAttention& layer = plan.layer;
+  const Workspace workspace = workspace_of(plan);
+  static_assert(kMaxStepSlices == 64);
+  for (int h = simt::warp(); h < item.n_heads; h += kWarps) {
+    const float* state = workspace.state + static_cast<std::size_t>(item.query_row + h) * kMaxStepSlices * 2;
+    float unit[2], sum[2];
+    WINNOW_UNROLL
+    for (int x = 0; x < 2; ++x) {
+      const int slice = simt::lane() + 32 * x;
+      unit[x] = slice < item.n_slices ? state[2 * slice] : kNoScore;
+      sum[x] = slice < item.n_slices ? state[2 * slice + 1] : 0.0F;
+    }
+    float most = simt::max(unit[0], unit[1]);
+    WINNOW_UNROLL
+    for (int mask = 1; mask < 32; mask *= 2) most = simt::max(most, simt::shuffle_xor(most, mask));
+    const float factor[2] = {simt::exp2(unit[0] - most), simt::exp2(unit[1] - most)};
+    float total = factor[0] * sum[0] + factor[1] * sum[1];
+    WINNOW_UNROLL
+    for (int mask = 1; mask < 32; mask *= 2) total += simt::shuffle_xor(total, mask);
+    total += sink_weight(layer, item.first_head + h, most);
+    const float share = total > 0 ? 1 / total : 0.0F;
+    WINNOW_UNROLL
+    for (int x = 0; x < 2; ++x) shared.factors[h][simt::lane() + 32 * x] = factor[x] * share;
+  }
+  simt::barrier();
+  const int quarters = layer.value_dim / 4;
+  for (int i = simt::thread(); i < item.n_heads * quarters; i += kThreads) {
+    const int h = i / quarters;
+    const int d = i % quarters * 4;
+    const auto row = static_cast<std::size_t>(item.query_row + h);
+    const auto value_dim = static_cast<std::size_t>(layer.value_dim);
+    const float* from = workspace.out + row * kMaxStepSlices * value_dim + d;
+    float out[4] = {};
+    constexpr int kAtOnce = 16;
+    WINNOW_NO_UNROLL
+    for (int first = 0; first < item.n_slices; first += kAtOnce) {
+      simt::Words4 words[kAtOnce];
+      WINNOW_UNROLL
+      for (int s = 0; s < kAtOnce; ++s) {
+        words[s] = {};
+        if (first + s < item.n_slices) words[s] = simt::load_16(from + static_cast<std::size_t>(first + s) * value_dim);
+      }
+      WINNOW_UNROLL
+      for (int s = 0; s < kAtOnce; ++s) {
+        const float factor = shared.factors[h][first + s];
+        WINNOW_UNROLL
+        for (int x = 0; x < 4; ++x) out[x] += factor * simt::float_of(words[s].x[x]);
+      }
+    }
+    simt::store_16(plan.out + row * value_dim + d,
+                   {{simt::bits_of(out[0]), simt::bits_of(out[1]), simt::bits_of(out[2]), simt::bits_of(out[3])}});
+  }
+}
+
+// Stores the step's own row, if the slice is a head's last. Every part of a group stores the same bytes, for itself to
+// read.
+WINNOW_DEVICE void store_own_row(const StepAttention& plan, const Item& item, const HeadTable& head, const Cut& cut) {
+  if (item.slice != cut.n_slices - 1 || plan.k == nullptr) return;
+  const LayerAttention& layer = plan.layer;
+  const int slot = cut.end_slot - 1;
+  const PageRows page = load_page(head.pages, slot / kPageSlots);
+  const auto row = static_cast<std::size_t>(item.row);
+  const auto n = static_cast<std::size_t>(slot % kPageSlots);
+  const auto key_dim = static_cast<std::size_t>(layer.key_dim);
+  const auto value_dim = static_cast<std::size_t>(layer.value_dim);
+  store_row_numbers(layer.key_type, plan.k + row * key_dim, page.keys + 2 * n * key_dim, layer.key_dim, simt::thread(),
+                    kThreads);
+  store_row_numbers(layer.value_type, plan.v + row * value_dim, page.values + 2 * n * value_dim, layer.value_dim,
+                    simt::thread(), kThreads);
+}
+
+// Returns true in all threads of the block that comes last of a head's slices.
+template <class SharedMemory>
+WINNOW_DEVICE bool is_last_slice(const StepAttention& plan, SharedMemory& shared) {
+  simt::fence();
+  simt::barrier();
+  if (simt::thread() == 0) {
+    const Item item = shared.items.item;
+    int* finished = workspace_of(plan).finished + item.row * shared.items.n_parts + item.part;
+    const bool is_last = simt::atomic_add(finished, 1) == item.n_slices - 1;
+    if (is_last) *finished = 0;
+    shared.is_last = is_last ? 1 : 0;
+  }
+  simt::barrier();
+  if (shared.is_last == 0) return false;
+  simt::fence();
+  return true;
+}
+
+// The threads of a block, and the blocks of a multiprocessor for which there have to be registers.
+template <int kKeyChunks, int kValueChunks, bool kIsPadded, bool kBf16Keys, bool kBf16Values>
+WINNOW_KERNEL void WINNOW_THREADS(kThreads, kKeyChunks > 4 ? 2 : 3) attend(StepAttention plan) {
+  using SharedMemory = Shared<kKeyChunks, kValueChunks>;
+  auto& shared = *reinterpret_cast<SharedMemory*>(simt::shared());
+  list_items(plan, shared.items);
+  simt::barrier();
+  // What is needed after the loop over entries is read from shared memory again: it has no registers to spare.
+  for (int i = simt::block_x(); i < shared.items.n_items; i += simt::grid_x()) {
+    find_item(plan, i, shared.items);
+    simt::barrier();
+    {
+      const Item item = shared.items.item;
+      const HeadTable head = load_head(plan.heads, item.row);
+      const Cut cut = cut_head(head, plan.layer.window);
+      store_own_row(plan, item, head, cut);
+      write_queries<kKeyChunks, kBf16Keys>(plan, item, shared.q);
+      simt::barrier();
+
+      constexpr int kPageTiles = kPageSlots / kTile;
+      WarpState<kKeyChunks, kValueChunks, kIsPadded, kBf16Keys, kBf16Values> state(plan.layer, head, cut);
+      const int first_page = cut.first_page + item.slice * cut.slice_pages;
+      const int first_tile = simt::max(first_page * kPageTiles, cut.first_slot / kTile);
+      const int end_tile = simt::min((first_page + cut.slice_pages) * kPageTiles, (cut.end_slot + kTile - 1) / kTile);
+      // Shuffled, so that compilers know that it is the warp's.
+      state.attend(shared.q, plan.layer.soft_cap, first_tile + simt::shuffle(simt::warp(), 0), end_tile);
+      state.write(shared);
+      simt::barrier();
+    }
+    merge_warps(plan, shared);
+    if (shared.items.item.n_slices > 1 && is_last_slice(plan, shared)) merge_slices(plan, shared);
+    simt::barrier();
+  }
+}
+
+template <int kKeyChunks, int kValueChunks, bool kIsPadded, bool kBf16Keys, bool kBf16Values>
+void queue_of_types(simt::Queue& queue, const StepAttention& plan) {
+  const auto kernel = attend<kKeyChunks, kValueChunks, kIsPadded, kBf16Keys, kBf16Values>;
+  constexpr std::size_t shared_bytes = sizeof(Shared<kKeyChunks, kValueChunks>);
+  const int n_group = plan.layer.n_head / plan.layer.n_kv_head;
+  const int n_most = plan.n_sequences * plan.layer.n_kv_head * ((n_group + kHeads - 1) / kHeads) * kMaxStepSlices;
+  const int n_resident = simt::resident_blocks(queue, kThreads, shared_bytes, kernel);
+  const auto n_blocks = static_cast<unsigned>(n_most < n_resident ? n_most : n_resident);
+  simt::launch(queue, {n_blocks}, kThreads, shared_bytes, kernel, plan);
+}
+
+template <int kKeyChunks, int kValueChunks, bool kIsPadded>
+void queue_of_size(simt::Queue& queue, const StepAttention& plan) {
+  const bool has_bf16_keys = plan.layer.key_type == EntryType::kBF16;
+  const bool has_bf16_values = plan.layer.value_type == EntryType::kBF16;
+  const auto queue_of = has_bf16_keys
+                            ? (has_bf16_values ? queue_of_types<kKeyChunks, kValueChunks, kIsPadded, true, true>
+                                               : queue_of_types<kKeyChunks, kValueChunks, kIsPadded, true, false>)
+                            : (has_bf16_values ? queue_of_types<kKeyChunks, kValueChunks, kIsPadded, false, true>
+                                               : queue_of_types<kKeyChunks, kValueChunks, kIsPadded, false, false>);
+  queue_of(queue, plan);
+}
+
+}  // namespace step
+
+inline void queue_step_attention(simt::Queue& queue, const StepAttention& plan) {
+  const int key_dim = plan.layer.key_dim;
+  const int value_dim = plan.layer.value_dim;
+  if (key_dim == 64 && value_dim == 64) return step::queue_of_size<2, 1, false>(queue, plan);
+  if (key_dim == 128 && value_dim == 128) return step::queue_of_size<4, 2, false>(queue, plan);
+  if (key_dim == 256 && value_dim == 256) return step::queue_of_size<8, 4, false>(queue, plan);
+  if (key_dim <= 96 && value_dim <= 128) return step::queue_of_size<3, 2, true>(queue, plan);
+  step::queue_of_size<8, 4, true>(queue, plan);
+}
+
+}  // namespace winnow::device
