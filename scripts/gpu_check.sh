@@ -1,0 +1,244 @@
+#!/usr/bin/env bash
+# Checks and times winnow on a machine with an NVIDIA GPU, in under 8 minutes, and ends with one table. Whatever fails is
+# named there, the rest goes on, and the exit status is 1.
+#   scripts/gpu_check.sh                    builds what is missing (make cuda), then all of it
+#   scripts/gpu_check.sh --only kernels     the kernels alone, which need nvcc and nothing else
+#   scripts/gpu_check.sh --only engine      what needs winnow alone
+#   scripts/gpu_check.sh --prebuilt FILE    with what --pack put into FILE, on a machine where winnow cannot be built
+#   scripts/gpu_check.sh --pack FILE        on one where it was built: the tool, its plugin and their libraries, to FILE
+#   --model FILE       a GGUF model (default: the tool's own, else one of random weights in the shape of Llama-3.2-1B)
+#   --random-8b        one of random weights in the shape of an 8B, 4.9 GB
+#   --depths N,N..     of winnow bench (default: 0,4096,32768; no deeper than the model's context)
+#   --seconds N        after which nothing more is begun, and what runs ends (default: 470)
+#   --out FOLDER       of logs and rows (default: build/gpu-check)
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
+
+only=all prebuilt='' pack='' model='' random='' depths=0,4096,32768 seconds=470 out=build/gpu-check
+while [[ $# -gt 0 ]]; do
+  case $1 in
+    --only) only=$2; shift ;;
+    --prebuilt) prebuilt=$2; shift ;;
+    --pack) pack=$2; shift ;;
+    --model) model=$2; shift ;;
+    --random-8b) random=8b ;;
+    --depths) depths=$2; shift ;;
+    --seconds) seconds=$2; shift ;;
+    --out) out=$2; shift ;;
+    *) sed -n '2,15s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 2 ;;
+  esac
+  shift
+done
+case $only in all | kernels | engine) ;; *) echo "error: --only takes kernels or engine, not '$only'" >&2; exit 2 ;; esac
+
+fail() { printf 'error: %s\n' "$*" >&2; exit 1; }
+
+# --- The pack ----------------------------------------------------------------------------------------------------------
+
+# Every library that the programs need and that a machine for CUDA may lack: not the C and C++ libraries, not CUDA.
+pack_programs() {
+  local to=$1 work programs=() program library
+  work=$(mktemp -d)
+  trap 'rm -rf "$work"' EXIT
+  mkdir -p "$work/bin" "$work/lib"
+  for program in winnow winnow_make_model; do
+    [[ -x build/bin/$program ]] && programs+=("build/bin/$program")
+  done
+  [[ -x build/bin/winnow && -f build/bin/libwinnow-cuda.so ]] || fail "the tool or its plugin is not there: make cuda"
+  cp "${programs[@]}" build/bin/libwinnow-cuda.so build/bin/libggml-cuda.so.0 "$work/bin/"
+  strip "$work"/bin/* 2>/dev/null
+  while read -r library; do
+    case ${library##*/} in libc.so* | libm.so* | libstdc++.so* | libgcc_s.so*) continue ;; esac  # those there are newer
+    cp -L "$library" "$work/lib/"
+  done < <(ldd "${programs[@]}" | awk '$2 == "=>" && $3 ~ /^\// {print $3}' | sort -u)
+  tar -C "$work" -cf - bin lib | xz -T0 -6 >"$to" || fail "$to cannot be written"
+  echo "$to: $(($(stat -c %s "$to") / 1000000)) MB"
+}
+if [[ -n $pack ]]; then pack_programs "$pack"; exit; fi
+
+# --- Steps -------------------------------------------------------------------------------------------------------------
+
+mkdir -p "$out"
+rows=()    # of the table: "name|value"
+failed=()
+
+# run_for SECONDS COMMAND...: at most so long, and no longer than there is time.
+run_for() {
+  local limit=$1 left=$((seconds - SECONDS))
+  shift
+  if ((left < 3)); then echo 'there was no time left' >&2; return 124; fi
+  timeout $((limit < left ? limit : left)) "$@"
+}
+
+# step NAME SECONDS COMMAND...: runs it with its output in a log. What fails is noted.
+step() {
+  local name=$1 limit=$2 log=$out/$1.log status=0 start=$SECONDS
+  shift 2
+  printf '==> %s' "$name"
+  run_for "$limit" "$@" >"$log" 2>&1 || status=$?
+  printf ' (%d s)%s\n' $((SECONDS - start)) "$([[ $status -eq 0 ]] || echo " FAILED with status $status")"
+  if [[ $status -ne 0 ]]; then
+    failed+=("$name")
+    tail -n 15 "$log" | sed 's/^/    /'
+  fi
+  return "$status"
+}
+
+row() { rows+=("$1|$2"); }
+
+find_nvcc() {
+  local nvcc
+  for nvcc in "${CUDACXX:-}" "$(command -v nvcc)" "${CUDA_PATH:-/usr/local/cuda}/bin/nvcc" /usr/local/cuda/bin/nvcc; do
+    if [[ -n $nvcc && -x $nvcc ]]; then echo "$nvcc"; return; fi
+  done
+}
+
+command -v nvidia-smi >/dev/null || fail "there is no nvidia-smi: this is no machine with an NVIDIA driver"
+IFS=, read -r card driver memory capability < <(
+  nvidia-smi --query-gpu=name,driver_version,memory.total,compute_cap --format=csv,noheader | head -n 1)
+[[ -n ${capability:-} ]] || fail "nvidia-smi lists no GPU"
+architecture=sm_${capability//[. ]/}
+nvcc=$(find_nvcc)
+row card "$card,$memory, compute capability$capability"
+row driver "${driver# }, $([[ -n $nvcc ]] && "$nvcc" --version | sed -nE 's/.*release ([0-9.]+).*/nvcc \1/p')"
+
+# --- Kernels -----------------------------------------------------------------------------------------------------------
+
+# Programs of bench/device: NAME check compares with a reference, NAME alone measures. Each prints lines "WHAT NUMBER UNIT".
+compile() { "$nvcc" -arch="$architecture" -std=c++20 -O3 -Iinclude -Isrc -o "$out/$1" "bench/device/$1.cu"; }
+
+check_kernels() {
+  local program tool names=() pids=() pid
+  for program in bench/device/*.cu; do names+=("$(basename "$program" .cu)"); done
+  printf '==> compiling %s for %s\n' "${names[*]}" "$architecture"
+  for program in "${names[@]}"; do
+    compile "$program" >"$out/compile-$program.log" 2>&1 &
+    pids+=($!)
+  done
+  for pid in "${!pids[@]}"; do
+    wait "${pids[$pid]}" || { failed+=("compile-${names[$pid]}"); tail -n 15 "$out/compile-${names[$pid]}.log"; }
+  done
+  if step copy_bandwidth 60 "$out/copy_bandwidth"; then
+    while read -r what rate; do row "$what" "$rate GB/s"; done <"$out/copy_bandwidth.log"
+  fi
+  for program in "${names[@]}"; do
+    [[ $program == copy_bandwidth || ! -x $out/$program ]] && continue
+    step "$program-check" 90 "$out/$program" check && row "$program, against its reference" "equal within its bounds"
+    if step "$program" 90 "$out/$program"; then
+      while IFS= read -r line; do row "$program" "$line"; done <"$out/$program.log"
+    fi
+    if command -v compute-sanitizer >/dev/null; then
+      for tool in memcheck racecheck; do
+        step "$program-$tool" 120 compute-sanitizer --tool $tool --error-exitcode 9 "$out/$program" check small &&
+          row "$program, $tool" clean
+      done
+    else
+      row "$program, compute-sanitizer" 'not here: not done'
+    fi
+  done
+}
+
+# --- The engine --------------------------------------------------------------------------------------------------------
+
+winnow=build/bin/winnow
+
+prepare_engine() {
+  local program
+  if [[ -n $prebuilt ]]; then
+    step unpack 120 tar -xJf "$prebuilt" -C "$out" || return 1
+    # Only winnow's programs may see those libraries. CUDA's own the plugin finds by its RPATH.
+    for program in winnow winnow_make_model; do
+      printf '#!/bin/sh\nLD_LIBRARY_PATH=%q exec %q "$@"\n' "$(realpath "$out")/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" \
+        "$(realpath "$out")/bin/$program" >"$out/$program"
+      chmod +x "$out/$program"
+    done
+    winnow=$out/winnow
+  elif [[ ! -x $winnow || ! -f build/bin/libwinnow-cuda.so ]]; then
+    step build 3000 make cuda || return 1
+  fi
+  step devices 60 "$winnow" info --devices || return 1
+  cat "$out/devices.log"
+  grep -q '^cuda:0 ' "$out/devices.log" || { failed+=(devices); return 1; }
+  if [[ -n $random ]]; then
+    model=$out/random-8b.gguf
+    [[ -f $model ]] || step random-8b 240 "${winnow%/*}/winnow_make_model" "$model" --layers 32 --heads 32 --kv-heads 8 \
+      --head-dim 128 --embd 4096 --ff 14336 --vocab 128256 --type q4_0 || return 1
+  elif [[ -z $model && -n ${WINNOW_MODEL:-} ]]; then
+    model=$WINNOW_MODEL
+  elif [[ -z $model && -f models/SmolLM2-135M-Instruct-Q4_1.gguf ]]; then
+    model=models/SmolLM2-135M-Instruct-Q4_1.gguf
+  elif [[ -z $model ]]; then
+    model=$out/random-1b.gguf
+    [[ -f $model ]] || step random-1b 120 "${winnow%/*}/winnow_make_model" "$model" || return 1
+  fi
+  row model "$(basename "$model"), $(($(stat -L -c %s "$model") / 1000000)) MB"
+}
+
+# The rows of winnow bench as lines of the table: "cuda full, pp4096: 1234.5 t/s".
+bench_rows() {
+  python3 - "$1" <<'PYTHON'
+import json, sys
+for r in json.load(open(sys.argv[1])):
+    test = f"pp{r['n_prompt']}" if r["n_prompt"] else f"tg{r['n_gen']}"
+    depth = f" @ d{r['n_depth']}" if r["n_depth"] else ""
+    part = f" {r['kv_budget']}" if r["kv_budget"] else ""
+    print(f"{r['backends']}, {r['kv_method']}{part}, {test}{depth}|{r['avg_ts']:.1f} +- {r['stddev_ts']:.1f} t/s, "
+          f"KV {r['kv_bytes_kept'] / 2**20:.0f} MiB, peak {r['kv_bytes_peak'] / 2**20:.0f}")
+PYTHON
+}
+
+# bench NAME SECONDS FLAG...
+bench() {
+  local name=$1 limit=$2
+  shift 2
+  run_for "$limit" "$winnow" bench -m "$model" -o json "$@" >"$out/$name.json" 2>"$out/$name.log"
+  local status=$?
+  printf '==> %s%s\n' "$name" "$([[ $status -eq 0 ]] || echo " FAILED with status $status")"
+  if [[ $status -ne 0 ]]; then failed+=("$name"); tail -n 5 "$out/$name.log" | sed 's/^/    /'; return 1; fi
+  while IFS='|' read -r what value; do row "$what" "$value"; done < <(bench_rows "$out/$name.json")
+}
+
+# The same greedy answer on the processor and on the GPU, for each method. Ties may part them: where they part is shown.
+compare_answers() {
+  local i method text=$out/text.txt args
+  # Words that no model has seen in this order, and enough of them that a tenth is a cut.
+  for i in $(seq 1 150); do echo "Chapter $i. On day $i the harbour master wrote $((i * 7919 % 1000)) in the blue book."; done >"$text"
+  for method in full snapkv ada critical cake lava tova keydiff; do
+    args=(run -m "$model" -f "$text" -n 24 --temp 0 --seed 1 --kv-evict "$method")
+    [[ $method == full ]] || args+=(--kv-budget 20%)
+    run_for 60 "$winnow" "${args[@]}" >"$out/cpu-$method.txt" 2>"$out/cpu-$method.log" || { failed+=("cpu $method"); continue; }
+    if ! run_for 60 "$winnow" "${args[@]}" --device cuda >"$out/cuda-$method.txt" 2>"$out/cuda-$method.log"; then
+      row "answers, $method" "$(tail -n 1 "$out/cuda-$method.log")"
+      failed+=("cuda $method")
+    elif cmp -s "$out/cpu-$method.txt" "$out/cuda-$method.txt"; then
+      row "answers, $method" 'as on the processor'
+    else
+      row "answers, $method" "parts at $(cmp "$out/cpu-$method.txt" "$out/cuda-$method.txt" | grep -oE 'byte [0-9]+')"
+    fi
+  done
+}
+
+check_engine() {
+  prepare_engine || return
+  bench cuda-full 120 --device cuda -p 512,4096 -n 64 -d "$depths" -r 3
+  bench cuda-cut 120 --device cuda -p 4096 -n 64 -d "$depths" -r 3 --kv-evict snapkv --kv-evict ada --kv-budget 10%
+  # Where all depths of the processor would take hours, the first has to do.
+  bench cpu 90 -p 512 -n 16 -d "${depths%%,*}" -r 1
+  [[ -n $random ]] || compare_answers
+}
+
+if [[ $only != engine ]]; then
+  if [[ -n $nvcc ]]; then check_kernels; else failed+=('kernels: no nvcc'); fi
+fi
+if [[ $only != kernels ]]; then check_engine; fi
+
+{
+  echo '| what | |'
+  echo '|---|---|'
+  for line in "${rows[@]}"; do printf '| %s | %s |\n' "${line%%|*}" "${line#*|}"; done
+} | tee "$out/table.md"
+printf '%d s\n' "$SECONDS"
+if ((${#failed[@]} > 0)); then
+  printf 'FAILED: %s\n' "${failed[@]}"
+  exit 1
+fi
