@@ -50,14 +50,11 @@ int main() {
   check(cudaMalloc(&to, kBytes));
   check(cudaMallocHost(&pinned, kBytes / 4));
   check(cudaMemset(from, 1, kBytes));
-  report("copy_within", 2 * kBytes, median_seconds([&] {
-           check(cudaMemcpyAsync(to, from, kBytes, cudaMemcpyDeviceToDevice));
-         }));
-  report("copy_to_device", kBytes / 4, median_seconds([&] {
-           check(cudaMemcpyAsync(to, pinned, kBytes / 4, cudaMemcpyHostToDevice));
-         }));
-  report("copy_from_device", kBytes / 4, median_seconds([&] {
-           check(cudaMemcpyAsync(pinned, from, kBytes / 4, cudaMemcpyDeviceToHost));
-         }));
+  report("copy_within", 2 * kBytes,
+         median_seconds([&] { check(cudaMemcpyAsync(to, from, kBytes, cudaMemcpyDeviceToDevice)); }));
+  report("copy_to_device", kBytes / 4,
+         median_seconds([&] { check(cudaMemcpyAsync(to, pinned, kBytes / 4, cudaMemcpyHostToDevice)); }));
+  report("copy_from_device", kBytes / 4,
+         median_seconds([&] { check(cudaMemcpyAsync(pinned, from, kBytes / 4, cudaMemcpyDeviceToHost)); }));
   return 0;
 }

@@ -10,14 +10,16 @@
 #include <utility>
 #include <vector>
 
-#include "device/host_kernels.h"
 #include "device/host_memory.h"
+#include "device/kernels/host_kernels.h"
 #include "winnow/error.h"
 
 namespace winnow::device {
 namespace {
 
 using Work = std::function<void()>;
+
+[[noreturn]] void missing() { throw Error(ErrorCode::kUnsupported, "this kernel is not written yet"); }
 
 // Some neighbouring nodes of a graph as a graph of their own.
 class Part {
@@ -92,8 +94,8 @@ class HostDevice final : public Device {
   void queue(const StoreRows& plan) override { queue_kernel(plan); }
   void queue(const CausalAttention& plan) override { queue_kernel(plan); }
   void queue(const StepAttention& plan) override { queue_kernel(plan); }
-  void queue(const WindowStatistics& plan) override { queue_kernel(plan); }
-  void queue(const RowNorms& plan) override { queue_kernel(plan); }
+  void queue(const WindowStatistics& /*plan*/) override { missing(); }
+  void queue(const RowNorms& /*plan*/) override { missing(); }
 
   void dequantise_bf16(int type, const void* from, void* to, std::int64_t n) override {
     const auto ggml = static_cast<ggml_type>(type);
@@ -160,7 +162,10 @@ class HostDevice final : public Device {
 
   template <class Plan>
   void queue_kernel(const Plan& plan) {
-    queue_work([plan] { run_on_host(plan); });
+    queue_work([plan] {
+      simt::Queue queue;
+      fibers::run(queue, plan);
+    });
   }
 
   void require_not_recording(const char* what) const {

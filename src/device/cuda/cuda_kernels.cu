@@ -1,18 +1,33 @@
 #include "device/cuda/cuda_kernels.h"
+#include "device/kernels/causal_attention-inl.h"
+#include "device/kernels/copies-inl.h"
+#include "device/kernels/step_attention-inl.h"
+#include "device/kernels/store_rows-inl.h"
 
 namespace winnow::device {
 namespace {
 
 __global__ void kernel_of_no_effect() {}
 
+template <class Plan>
+cudaError_t launch(void (*queue_plan)(simt::Queue&, const Plan&), cudaStream_t stream, const Plan& plan) {
+  simt::Queue queue{.stream = stream};
+  queue_plan(queue, plan);
+  return queue.error;
+}
+
 }  // namespace
 
-cudaError_t launch_kernel(cudaStream_t, const StoreRows&) { return cudaErrorNotSupported; }
-cudaError_t launch_kernel(cudaStream_t, const CausalAttention&) { return cudaErrorNotSupported; }
-cudaError_t launch_kernel(cudaStream_t, const StepAttention&) { return cudaErrorNotSupported; }
+cudaError_t launch_kernel(cudaStream_t stream, const StoreRows& plan) { return launch(queue_store_rows, stream, plan); }
+cudaError_t launch_kernel(cudaStream_t stream, const CausalAttention& plan) {
+  return launch(queue_causal_attention, stream, plan);
+}
+cudaError_t launch_kernel(cudaStream_t stream, const StepAttention& plan) {
+  return launch(queue_step_attention, stream, plan);
+}
 cudaError_t launch_kernel(cudaStream_t, const WindowStatistics&) { return cudaErrorNotSupported; }
 cudaError_t launch_kernel(cudaStream_t, const RowNorms&) { return cudaErrorNotSupported; }
-cudaError_t launch_kernel(cudaStream_t, const Copies&) { return cudaErrorNotSupported; }
+cudaError_t launch_kernel(cudaStream_t stream, const Copies& plan) { return launch(queue_copies, stream, plan); }
 
 cudaError_t check_kernel_image() {
   cudaFuncAttributes attributes;

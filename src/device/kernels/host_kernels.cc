@@ -1,11 +1,13 @@
 #include "device/kernels/host_kernels.h"
 
+#include "device/kernels/causal_attention-inl.h"
 #include "device/kernels/copies-inl.h"
 #include "device/kernels/step_attention-inl.h"
 #include "device/kernels/store_rows-inl.h"
 
 namespace winnow::device::fibers {
 
+void run(simt::Queue& queue, const CausalAttention& plan) { queue_causal_attention(queue, plan); }
 void run(simt::Queue& queue, const StepAttention& plan) { queue_step_attention(queue, plan); }
 void run(simt::Queue& queue, const StoreRows& plan) { queue_store_rows(queue, plan); }
 void run(simt::Queue& queue, const Copies& plan) { queue_copies(queue, plan); }

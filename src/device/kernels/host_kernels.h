@@ -6,6 +6,7 @@
 
 namespace winnow::device::fibers {
 
+void run(simt::Queue& queue, const CausalAttention& plan);
 void run(simt::Queue& queue, const StepAttention& plan);
 void run(simt::Queue& queue, const StoreRows& plan);
 void run(simt::Queue& queue, const Copies& plan);

@@ -1,0 +1,146 @@
+// Sessions on the test device (device/host_device.h), whose memory faults when the processor follows an address in it,
+// beside sessions of the processor.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <sstream>
+
+#include "engine/engine_test_support.h"
+#include "model/tiny_architectures.h"
+
+namespace winnow::test {
+namespace {
+
+// Products round activations otherwise than the processor does, and attention weights are float16.
+constexpr double kMostKl = 5e-4;
+
+double kl(std::span<const float> p, std::span<const float> q) {
+  const auto log_sum = [](std::span<const float> x) {
+    double sum = 0;
+    for (const float v : x) sum += std::exp(static_cast<double>(v));
+    return std::log(sum);
+  };
+  const double of_p = log_sum(p), of_q = log_sum(q);
+  double sum = 0;
+  for (std::size_t i = 0; i < p.size(); ++i) {
+    const double lp = static_cast<double>(p[i]) - of_p, lq = static_cast<double>(q[i]) - of_q;
+    sum += std::exp(lp) * (lp - lq);
+  }
+  return sum;
+}
+
+SessionOptions f16(SessionOptions options) {
+  options.key_type = options.value_type = EntryType::kF16;
+  options.eviction.fit = Fit::kNone;
+  return options;
+}
+
+std::shared_ptr<Engine> engine_on(const char* device, const std::shared_ptr<const Model>& model) {
+  EngineOptions options{.n_threads = 2, .n_batch = 48};
+  options.device = device;
+  return Engine::create(model, options);
+}
+
+// A large head size and vocabulary are not needed to find wrong addresses.
+TinyModelOptions small() { return {}; }
+
+class DeviceExecutorTest : public testing::Test {
+ protected:
+  const std::shared_ptr<const Model> model_ = tiny_model(small());
+  const std::shared_ptr<Engine> host_ = engine_on("cpu", model_), device_ = engine_on("host", model_);
+  const std::vector<Token> prompt_ = random_tokens(100, 300, 1), more_ = random_tokens(40, 300, 2);
+};
+
+TEST_F(DeviceExecutorTest, PromptsStepsAndTurnsAreThoseOfTheProcessor) {
+  Session expected = host_->open(f16(full_options())), session = device_->open(f16(full_options()));
+  expected.prefill(prompt_);
+  session.prefill(prompt_);
+  EXPECT_LT(kl(logits_of(expected), logits_of(session)), kMostKl);
+  const auto logits = decode_all(expected, more_), own = decode_all(session, more_);
+  for (std::size_t i = 0; i < logits.size(); ++i) EXPECT_LT(kl(logits[i], own[i]), kMostKl) << i;
+  expected.append(more_);
+  session.append(more_);
+  EXPECT_LT(kl(logits_of(expected), logits_of(session)), kMostKl);
+  EXPECT_EQ(kept_positions(session), kept_positions(expected));
+}
+
+TEST_F(DeviceExecutorTest, ASequenceIsTheSameAloneAndInABatch) {
+  const auto fresh = [&](std::int32_t n) {
+    Session session = device_->open(f16(full_options()));
+    session.prefill(std::span(prompt_).first(static_cast<std::size_t>(n)));
+    return session;
+  };
+  Session left = fresh(30), right = fresh(75), left_alone = fresh(30), right_alone = fresh(75);
+  const auto left_logits = decode_all(left_alone, std::span(more_).first(8));
+  const auto right_logits = decode_all(right_alone, std::span(more_).subspan(8, 8));
+  for (std::size_t i = 0; i < 8; ++i) {
+    Session* const sessions[] = {&left, &right};
+    const Token tokens[] = {more_[i], more_[8 + i]};
+    device_->decode(sessions, tokens);
+    EXPECT_LT(kl(left_logits[i], logits_of(left)), kMostKl) << i;
+    EXPECT_LT(kl(right_logits[i], logits_of(right)), kMostKl) << i;
+  }
+}
+
+TEST_F(DeviceExecutorTest, ForksDoNotSeeEachOther) {
+  Session parent = device_->open(f16(full_options())), alone = device_->open(f16(full_options()));
+  parent.prefill(prompt_);
+  alone.prefill(prompt_);
+  Session fork = parent.fork();
+  for (std::size_t i = 0; i < 36; ++i) {  // over a page's end
+    parent.decode(more_[i]);
+    fork.decode(more_[35 - i]);
+    alone.decode(more_[i]);
+    ASSERT_EQ(logits_of(parent), logits_of(alone)) << i;
+  }
+}
+
+TEST_F(DeviceExecutorTest, FilesGoFromOneToTheOther) {
+  const std::string path = testing::TempDir() + "device_session";
+  Session session = device_->open(f16(full_options()));
+  session.prefill(prompt_);
+  session.save(path);
+  Session on_host = host_->load_session(path), on_device = device_->load_session(path);
+  const auto expected = decode_all(session, std::span(more_).first(5));
+  EXPECT_EQ(decode_all(on_device, std::span(more_).first(5)), expected);
+  const auto logits = decode_all(on_host, std::span(more_).first(5));
+  for (std::size_t i = 0; i < 5; ++i) EXPECT_LT(kl(expected[i], logits[i]), kMostKl) << i;
+}
+
+TEST_F(DeviceExecutorTest, WhatIsNotSupportedSaysSo) {
+  SessionOptions codes = full_options();
+  codes.key_type = EntryType::kR4;
+  expect_error(ErrorCode::kUnsupported, [&] { device_->open(codes); });
+  SessionOptions f32 = full_options();
+  expect_error(ErrorCode::kUnsupported, [&] { device_->open(f32); });
+  expect_error(ErrorCode::kInvalidArgument, [&] { engine_on("gpu", model_); });
+}
+
+class DeviceMethodTest : public testing::TestWithParam<std::string> {};
+
+TEST_P(DeviceMethodTest, KeepsWhatTheProcessorKeeps) {
+  const std::shared_ptr<const Model> model = tiny_model(small());
+  const SessionOptions options = f16(evicting_options(GetParam(), "40"));
+  const std::vector<Token> prompt = random_tokens(120, 300, 5), more = random_tokens(12, 300, 6);
+  Session expected = engine_on("cpu", model)->open(options);
+  Session session = engine_on("host", model)->open(options);
+  expected.prefill(prompt);
+  session.prefill(prompt);
+  const HeadPositions wanted = kept_positions(expected), kept = kept_positions(session);
+  ASSERT_EQ(wanted.size(), kept.size());
+  std::size_t n = 0, n_other = 0;
+  for (std::size_t h = 0; h < wanted.size(); ++h) {
+    n += wanted[h].size();
+    for (const std::int32_t p : wanted[h]) n_other += std::find(kept[h].begin(), kept[h].end(), p) == kept[h].end();
+  }
+  // Scores that differ in the last bits change places.
+  EXPECT_LE(static_cast<double>(n_other), .02 * static_cast<double>(n));
+  if (n_other > 0) return;  // with other entries logits are others
+  const auto logits = decode_all(expected, more), own = decode_all(session, more);
+  for (std::size_t i = 0; i < logits.size(); ++i) EXPECT_LT(kl(logits[i], own[i]), 1e-3) << i;
+}
+
+INSTANTIATE_TEST_SUITE_P(Methods, DeviceMethodTest, testing::ValuesIn(session_methods()), method_test_name);
+
+}  // namespace
+}  // namespace winnow::test
