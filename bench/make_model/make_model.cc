@@ -124,6 +124,10 @@ int main(int argc, char** argv) {
   app.add_option("--ctx", options.n_ctx, "trained context")->capture_default_str()->check(CLI::Range(1, 1 << 30));
   app.add_option("--type", type, "weight type")->capture_default_str();
   app.add_option("--expert-type", expert_type, "weight type of the experts; by default that of the others");
+  app.add_option("--drawn-rows", options.n_drawn_rows,
+                 "rows of a matrix that are drawn; the others repeat them, so that a large model takes seconds; 0: all")
+      ->check(CLI::Range(0, 1 << 30))
+      ->capture_default_str();
   app.add_option("--seed", options.seed)->capture_default_str();
   try {
     app.parse(argc, argv);

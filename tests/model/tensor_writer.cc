@@ -52,15 +52,21 @@ ggml_tensor* TensorWriter::values_of(int weight_type, int n_in, int n_out, int n
   }
   ggml_tensor* tensor = make(type, n_in, n_out, n_matrices);
   for (int i = 0; i < n_matrices; ++i) {
-    const std::vector<float> values = normal(std::int64_t{n_in} * n_out, 0, gain / std::sqrt(static_cast<float>(n_in)));
+    const int n_drawn = options_.n_drawn_rows > 0 ? std::min(n_out, options_.n_drawn_rows) : n_out;
+    const std::vector<float> values =
+        normal(std::int64_t{n_in} * n_drawn, 0, gain / std::sqrt(static_cast<float>(n_in)));
     std::byte* out = static_cast<std::byte*>(tensor->data) + static_cast<std::size_t>(i) * tensor->nb[2];
     if (type == GGML_TYPE_F32) {
       std::copy(values.begin(), values.end(), reinterpret_cast<float*>(out));
     } else {
       // Some types are made only with the importance of each input.
       const std::vector<float> importance(static_cast<std::size_t>(n_in), 1.0F);
-      ggml_quantize_chunk(type, values.data(), out, 0, n_out, n_in,
+      ggml_quantize_chunk(type, values.data(), out, 0, n_drawn, n_in,
                           ggml_quantize_requires_imatrix(type) ? importance.data() : nullptr);
+    }
+    for (int row = n_drawn; row < n_out; ++row) {
+      std::copy_n(out + static_cast<std::size_t>(row - n_drawn) * tensor->nb[1], tensor->nb[1],
+                  out + static_cast<std::size_t>(row) * tensor->nb[1]);
     }
   }
   return tensor;

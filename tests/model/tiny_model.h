@@ -84,8 +84,9 @@ struct TinyModelOptions {
   float rope_factor = 4;
   int rope_original_context = 64;
   bool has_rope_freqs = false;
-  int weight_type = 0;                                    // ggml_type of the matrices
-  int expert_weight_type = -1;                            // of the experts' matrices; -1: as the others
+  int weight_type = 0;          // ggml_type of the matrices
+  int n_drawn_rows = 0;         // of a matrix; the others repeat them, which makes large models quickly; 0: all
+  int expert_weight_type = -1;  // of the experts' matrices; -1: as the others
   std::function<int(const std::string&)> type_of = {};    // ggml_type of the matrix of that name, instead
   std::function<float(const std::string&)> gain_of = {};  // of the outputs of the matrix of that name, times its own
   bool has_tokenizer = true;
