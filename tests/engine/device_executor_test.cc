@@ -1,12 +1,12 @@
 // Sessions on the test device (device/host_device.h), whose memory faults when the processor follows an address in it,
-// beside sessions of the processor.
+// or on that of WINNOW_TEST_DEVICE, beside sessions of the processor.
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <sstream>
 
 #include "engine/engine_test_support.h"
 #include "model/tiny_architectures.h"
+#include "winnow/log_softmax.h"
 
 namespace winnow::test {
 namespace {
@@ -14,28 +14,13 @@ namespace {
 // Products round activations otherwise than the processor does, and attention weights are float16.
 constexpr double kMostKl = 5e-4;
 
-double kl(std::span<const float> p, std::span<const float> q) {
-  const auto log_sum = [](std::span<const float> x) {
-    double sum = 0;
-    for (const float v : x) sum += std::exp(static_cast<double>(v));
-    return std::log(sum);
-  };
-  const double of_p = log_sum(p), of_q = log_sum(q);
-  double sum = 0;
-  for (std::size_t i = 0; i < p.size(); ++i) {
-    const double lp = static_cast<double>(p[i]) - of_p, lq = static_cast<double>(q[i]) - of_q;
-    sum += std::exp(lp) * (lp - lq);
-  }
-  return sum;
-}
-
 SessionOptions f16(SessionOptions options) {
   options.key_type = options.value_type = EntryType::kF16;
   options.eviction.fit = Fit::kNone;
   return options;
 }
 
-std::shared_ptr<Engine> engine_on(const char* device, const std::shared_ptr<const Model>& model) {
+std::shared_ptr<Engine> engine_on(const std::string& device, const std::shared_ptr<const Model>& model) {
   EngineOptions options{.n_threads = 2, .n_batch = 48};
   options.device = device;
   return Engine::create(model, options);
@@ -47,7 +32,7 @@ TinyModelOptions small() { return {}; }
 class DeviceExecutorTest : public testing::Test {
  protected:
   const std::shared_ptr<const Model> model_ = tiny_model(small());
-  const std::shared_ptr<Engine> host_ = engine_on("cpu", model_), device_ = engine_on("host", model_);
+  const std::shared_ptr<Engine> host_ = engine_on("cpu", model_), device_ = engine_on(device_under_test(), model_);
   const std::vector<Token> prompt_ = random_tokens(100, 300, 1), more_ = random_tokens(40, 300, 2);
 };
 
@@ -55,12 +40,12 @@ TEST_F(DeviceExecutorTest, PromptsStepsAndTurnsAreThoseOfTheProcessor) {
   Session expected = host_->open(f16(full_options())), session = device_->open(f16(full_options()));
   expected.prefill(prompt_);
   session.prefill(prompt_);
-  EXPECT_LT(kl(logits_of(expected), logits_of(session)), kMostKl);
+  EXPECT_LT(kl_divergence(logits_of(expected), logits_of(session)), kMostKl);
   const auto logits = decode_all(expected, more_), own = decode_all(session, more_);
-  for (std::size_t i = 0; i < logits.size(); ++i) EXPECT_LT(kl(logits[i], own[i]), kMostKl) << i;
+  for (std::size_t i = 0; i < logits.size(); ++i) EXPECT_LT(kl_divergence(logits[i], own[i]), kMostKl) << i;
   expected.append(more_);
   session.append(more_);
-  EXPECT_LT(kl(logits_of(expected), logits_of(session)), kMostKl);
+  EXPECT_LT(kl_divergence(logits_of(expected), logits_of(session)), kMostKl);
   EXPECT_EQ(kept_positions(session), kept_positions(expected));
 }
 
@@ -77,8 +62,8 @@ TEST_F(DeviceExecutorTest, ASequenceIsTheSameAloneAndInABatch) {
     Session* const sessions[] = {&left, &right};
     const Token tokens[] = {more_[i], more_[8 + i]};
     device_->decode(sessions, tokens);
-    EXPECT_LT(kl(left_logits[i], logits_of(left)), kMostKl) << i;
-    EXPECT_LT(kl(right_logits[i], logits_of(right)), kMostKl) << i;
+    EXPECT_LT(kl_divergence(left_logits[i], logits_of(left)), kMostKl) << i;
+    EXPECT_LT(kl_divergence(right_logits[i], logits_of(right)), kMostKl) << i;
   }
 }
 
@@ -104,7 +89,7 @@ TEST_F(DeviceExecutorTest, FilesGoFromOneToTheOther) {
   const auto expected = decode_all(session, std::span(more_).first(5));
   EXPECT_EQ(decode_all(on_device, std::span(more_).first(5)), expected);
   const auto logits = decode_all(on_host, std::span(more_).first(5));
-  for (std::size_t i = 0; i < 5; ++i) EXPECT_LT(kl(expected[i], logits[i]), kMostKl) << i;
+  for (std::size_t i = 0; i < 5; ++i) EXPECT_LT(kl_divergence(expected[i], logits[i]), kMostKl) << i;
 }
 
 TEST_F(DeviceExecutorTest, WhatIsNotSupportedSaysSo) {
@@ -123,7 +108,7 @@ TEST_P(DeviceMethodTest, KeepsWhatTheProcessorKeeps) {
   const SessionOptions options = f16(evicting_options(GetParam(), "40"));
   const std::vector<Token> prompt = random_tokens(120, 300, 5), more = random_tokens(12, 300, 6);
   Session expected = engine_on("cpu", model)->open(options);
-  Session session = engine_on("host", model)->open(options);
+  Session session = engine_on(device_under_test(), model)->open(options);
   expected.prefill(prompt);
   session.prefill(prompt);
   const HeadPositions wanted = kept_positions(expected), kept = kept_positions(session);
@@ -137,7 +122,7 @@ TEST_P(DeviceMethodTest, KeepsWhatTheProcessorKeeps) {
   EXPECT_LE(static_cast<double>(n_other), .02 * static_cast<double>(n));
   if (n_other > 0) return;  // with other entries logits are others
   const auto logits = decode_all(expected, more), own = decode_all(session, more);
-  for (std::size_t i = 0; i < logits.size(); ++i) EXPECT_LT(kl(logits[i], own[i]), 1e-3) << i;
+  for (std::size_t i = 0; i < logits.size(); ++i) EXPECT_LT(kl_divergence(logits[i], own[i]), 1e-3) << i;
 }
 
 INSTANTIATE_TEST_SUITE_P(Methods, DeviceMethodTest, testing::ValuesIn(session_methods()), method_test_name);

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <functional>
 #include <memory>
 #include <set>
@@ -22,6 +23,12 @@ namespace winnow::test {
 inline std::shared_ptr<const Model> tiny_model(const TinyModelOptions& options = {}) {
   const TinyModel file(options);  // the mapping outlives the name
   return Model::load(file.path());
+}
+
+// The device on which device tests compute: "host", the test device, unless the environment names another.
+inline std::string device_under_test() {
+  const char* name = std::getenv("WINNOW_TEST_DEVICE");
+  return name == nullptr ? "host" : name;
 }
 
 // What computes in an engine without a pipeline.

@@ -1,0 +1,92 @@
+// The default model on a device beside the processor: every method that needs no file. The device is the test device
+// (device/host_device.h), or that of WINNOW_TEST_DEVICE.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "engine/engine_test_support.h"
+#include "winnow/log_softmax.h"
+
+namespace winnow::test {
+namespace {
+
+constexpr const char* kText =
+    "The lighthouse keeper wrote in his log every evening: the wind, the ships that passed, and the colour of the sea. "
+    "On the ninth of March he wrote that a grey ship had come in without a light, and that nobody was on its deck. The "
+    "harbour master did not believe him. He came up the stairs himself, looked for an hour through the glass, and went "
+    "down again without a word. The next day the log had a new line, in another hand: there was no ship. What did the";
+
+class DeviceDefaultModelTest : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    const char* path = std::getenv("WINNOW_TEST_MODEL");
+    if (path == nullptr) return;
+    model_ = Model::load(path);
+    EngineOptions options{.n_threads = 2};
+    host_ = Engine::create(model_, options);
+    options.device = device_under_test();
+    device_ = Engine::create(model_, options);
+  }
+  static void TearDownTestSuite() {
+    host_.reset();
+    device_.reset();
+    model_.reset();
+  }
+  void SetUp() override {
+    if (!model_) GTEST_SKIP() << "WINNOW_TEST_MODEL names no model: make model";
+  }
+
+  static inline std::shared_ptr<const Model> model_;
+  static inline std::shared_ptr<Engine> host_, device_;
+};
+
+// Returns a prompt's logits [n_tokens] of every row.
+std::vector<std::vector<float>> all_logits(Engine& engine, const std::vector<Token>& prompt) {
+  std::vector<std::vector<float>> rows;
+  Session session = engine.open({});
+  session.prefill(prompt, {.on_logits = [&](std::int32_t, std::span<const float> row) {
+                    rows.emplace_back(row.begin(), row.end());
+                  }});
+  return rows;
+}
+
+double mean_kl(const std::vector<std::vector<float>>& p, const std::vector<std::vector<float>>& q) {
+  double sum = 0;
+  for (std::size_t i = 0; i < p.size(); ++i) sum += kl_divergence(p[i], q[i]);
+  return sum / static_cast<double>(p.size());
+}
+
+// Both round activations to 8 bits, each in its own way: they are as far from each other as one is from float32.
+TEST_F(DeviceDefaultModelTest, LogitsAreTheProcessors) {
+  const std::vector<Token> prompt = model_->tokenize(kText, true, false);
+  const auto exact =
+      all_logits(*Engine::create(model_, {.n_threads = 2, .prefill_weights = PrefillWeights::kF32}), prompt);
+  const auto expected = all_logits(*host_, prompt), own = all_logits(*device_, prompt);
+  EXPECT_LT(mean_kl(expected, own), 2 * mean_kl(exact, expected));
+  EXPECT_LT(mean_kl(exact, own), 1.5 * mean_kl(exact, expected));
+}
+
+class DeviceDefaultModelMethodTest : public DeviceDefaultModelTest, public testing::WithParamInterface<std::string> {};
+
+TEST_P(DeviceDefaultModelMethodTest, KeepsWhatTheProcessorDoes) {
+  const std::vector<Token> prompt = model_->tokenize(kText, true, false);
+  SessionOptions options = evicting_options(GetParam(), "50%");
+  options.key_type = options.value_type = EntryType::kF16;
+  options.eviction.fit = Fit::kNone;
+  Session expected = host_->open(options), session = device_->open(options);
+  expected.prefill(prompt);
+  session.prefill(prompt);
+  const HeadPositions wanted = kept_positions(expected), kept = kept_positions(session);
+  std::size_t n = 0, n_other = 0;
+  for (std::size_t h = 0; h < wanted.size(); ++h) {
+    n += wanted[h].size();
+    for (const std::int32_t p : wanted[h]) n_other += std::find(kept[h].begin(), kept[h].end(), p) == kept[h].end();
+  }
+  // Scores of rounded activations that are nearly alike change places.
+  EXPECT_LE(static_cast<double>(n_other), .03 * static_cast<double>(n)) << n_other << " of " << n;
+}
+
+INSTANTIATE_TEST_SUITE_P(Methods, DeviceDefaultModelMethodTest, testing::ValuesIn(session_methods()), method_test_name);
+
+}  // namespace
+}  // namespace winnow::test
