@@ -80,6 +80,9 @@ constexpr std::size_t step_workspace_bytes(int n_sequences, int n_head, int valu
   return counters + n_rows * kMaxStepSlices * (static_cast<std::size_t>(value_dim) + 2) * sizeof(float);
 }
 
+// The most slices into which a head's entries are cut for the statistics below.
+inline constexpr int kMaxStatisticsSlices = 32;
+
 // Reductions of window rows' attention over a head's first n_columns entries, as kernels::window_statistics has them.
 // The n_rows rows are the last ones of the sequence, or see all entries alike.
 struct WindowStatistics {
@@ -98,8 +101,11 @@ struct WindowStatistics {
   float* last;
   float* squares;   // sum of squares over the rows
   double* entropy;  // [n_head], over the columns and rows: -sum p ln p
-  float* row_max;   // [n_head][n_rows] workspace, of scores
-  float* row_sum;   // [n_head][n_rows] workspace, of exponentials less row_max; sinks included
+  // Workspace: the rows' greatest scores, the sums of the exponentials of the scores less these, and what a slice adds
+  // to the entropy. The last may be null where the entropy is.
+  float* row_max;         // [n_head][kMaxStatisticsSlices][n_rows]
+  float* row_sum;         // [n_head][kMaxStatisticsSlices][n_rows]
+  double* slice_entropy;  // [n_head][kMaxStatisticsSlices]
 };
 
 // Norms of stored rows.

@@ -13,9 +13,6 @@
 
 namespace winnow::device {
 
-inline constexpr float kLog2E = 1.44269504088896341F;
-inline constexpr float kLn2 = 0.693147180559945309F;
-inline constexpr float kHiddenScore = -__builtin_huge_valf();
 inline constexpr std::int32_t kFarSlots = 1 << 30;  // more than any head has
 
 // The slots that row `row` of a head sees, counted from slot 0 of its first page.

@@ -118,6 +118,10 @@ WINNOW_DEVICE int value_lane_offset() {
   return (simt::lane() & 15) * RowTile<kDim>::kPitch + (simt::lane() >> 4) * 16;
 }
 
+inline constexpr float kLog2E = 1.44269504088896341F;
+inline constexpr float kLn2 = 0.693147180559945309F;
+inline constexpr float kHiddenScore = -__builtin_huge_valf();
+
 // The result of a matrix instruction: lane l has columns l % 4 * 2 and the next of rows l / 4 (numbers 0 and 1) and
 // l / 4 + 8 (numbers 2 and 3).
 WINNOW_DEVICE int fragment_row(int number) { return (simt::lane() >> 2) + (number >> 1) * 8; }

@@ -1,0 +1,91 @@
+// Norms of stored rows. Eight lanes share a row, and a warp reads four rows, each once.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "device/kernel_plans.h"
+#include "device/kernels/entry_tiles-inl.h"
+#include "device/kernels/simt.h"
+
+namespace winnow::device {
+
+inline constexpr int kNormThreads = 256;
+inline constexpr int kLanesOfRow = 8;
+inline constexpr int kNormRows = kNormThreads / kLanesOfRow;  // of a block
+
+struct Norms {
+  float l1;
+  float l2;
+};
+
+// Returns the norms of a row, in each of its eight lanes.
+template <class Format>
+WINNOW_DEVICE Norms norms_of_row(const std::byte* row, int dim) {
+  float magnitudes = 0.0F, squares = 0.0F;
+  for (int word = simt::lane() % kLanesOfRow; word < dim / 8; word += kLanesOfRow) {
+    const simt::Words4 words = simt::load_16(row + word * 16);
+    WINNOW_UNROLL
+    for (int i = 0; i < 4; ++i) {
+      const float low = Format::low(words.x[i]), high = Format::high(words.x[i]);
+      magnitudes += simt::max(low, -low) + simt::max(high, -high);
+      squares = simt::fma(low, low, simt::fma(high, high, squares));
+    }
+  }
+  WINNOW_UNROLL
+  for (int mask = 1; mask < kLanesOfRow; mask *= 2) {
+    magnitudes += simt::shuffle_xor(magnitudes, mask);
+    squares += simt::shuffle_xor(squares, mask);
+  }
+  return {magnitudes, simt::sqrt(squares)};
+}
+
+// Block (x, y) takes entries of KV head y.
+template <class KeyFormat, class ValueFormat>
+WINNOW_KERNEL void WINNOW_THREADS(kNormThreads, 4) row_norms_kernel(RowNorms p) {
+  const int head = simt::block_y();
+  const HeadTable table = p.heads[head];
+  const std::int32_t entry = simt::block_x() * kNormRows + simt::thread() / kLanesOfRow;
+  const bool is_entry = entry < table.n_entries;
+  // Lanes of a warp stay together: those without an entry read the last one's rows.
+  const std::int32_t slot = table.first_slot + (is_entry ? entry : table.n_entries - 1);
+  if (table.n_entries <= 0) return;
+  const PageRows page = table.pages[slot / kPageEntries];
+  const std::int32_t row = slot % kPageEntries;
+  const bool writes = is_entry && simt::lane() % kLanesOfRow == 0;
+  const std::int64_t at = static_cast<std::int64_t>(head) * p.stride + entry;
+  if (p.key_l2 != nullptr) {
+    const Norms norms = norms_of_row<KeyFormat>(page.keys + row * p.layer.key_dim * 2, p.layer.key_dim);
+    if (writes) p.key_l2[at] = norms.l2;
+  }
+  if (p.value_l1 != nullptr || p.value_l2 != nullptr) {
+    const Norms norms = norms_of_row<ValueFormat>(page.values + row * p.layer.value_dim * 2, p.layer.value_dim);
+    if (writes && p.value_l1 != nullptr) p.value_l1[at] = norms.l1;
+    if (writes && p.value_l2 != nullptr) p.value_l2[at] = norms.l2;
+  }
+}
+
+template <class KeyFormat, class ValueFormat>
+void queue_norms_of_types(simt::Queue& queue, const RowNorms& plan) {
+  const simt::Grid grid = {.x = static_cast<unsigned>((plan.n_most + kNormRows - 1) / kNormRows),
+                           .y = static_cast<unsigned>(plan.layer.n_kv_head)};
+  simt::launch(queue, grid, kNormThreads, 0, row_norms_kernel<KeyFormat, ValueFormat>, plan);
+}
+
+// Queues the norms, those whose pointers are not null.
+inline void queue_row_norms(simt::Queue& queue, const RowNorms& plan) {
+  if (plan.n_most <= 0) return;
+  const bool has_bf16_keys = plan.layer.key_type == EntryType::kBF16;
+  const bool has_bf16_values = plan.layer.value_type == EntryType::kBF16;
+  if (has_bf16_keys && has_bf16_values) {
+    queue_norms_of_types<BF16Format, BF16Format>(queue, plan);
+  } else if (has_bf16_keys) {
+    queue_norms_of_types<BF16Format, F16Format>(queue, plan);
+  } else if (has_bf16_values) {
+    queue_norms_of_types<F16Format, BF16Format>(queue, plan);
+  } else {
+    queue_norms_of_types<F16Format, F16Format>(queue, plan);
+  }
+}
+
+}  // namespace winnow::device

@@ -1,0 +1,75 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <vector>
+
+#include "device/kernels/row_norms-inl.h"
+#include "device/paged_heads.h"
+#include "kernels/reference/reference.h"
+
+namespace winnow::device {
+namespace {
+
+using simt::ThreadOrder;
+
+struct Result {
+  std::vector<float> key_l2, value_l1, value_l2;  // [n_kv_head][stride]
+};
+
+Result measure(const LayerAttention& layer, const PagedHeads& heads, int stride, ThreadOrder order) {
+  const std::vector<float> nothing(static_cast<std::size_t>(layer.n_kv_head * stride), -1.0F);
+  Result result{nothing, nothing, nothing};
+  simt::Queue queue(order);
+  queue_row_norms(queue, {.layer = layer,
+                          .heads = heads.tables(),
+                          .n_most = heads.n_most(),
+                          .stride = stride,
+                          .key_l2 = result.key_l2.data(),
+                          .value_l1 = result.value_l1.data(),
+                          .value_l2 = result.value_l2.data()});
+  return result;
+}
+
+TEST(RowNorms, MatchTheReference) {
+  const std::vector<PagedHead> sizes = {{1}, {33, 5}, {0}, {200, 31}, {64}};
+  for (const EntryType key_type : {EntryType::kF16, EntryType::kBF16}) {
+    for (const EntryType value_type : {EntryType::kF16, EntryType::kBF16}) {
+      for (const int dim : {16, 64, 80, 128, 256}) {
+        const LayerAttention layer = {.n_head = 5,
+                                      .n_kv_head = 5,
+                                      .key_dim = dim,
+                                      .value_dim = dim / 2 + 8,
+                                      .key_type = key_type,
+                                      .value_type = value_type,
+                                      .scale = 1.0F};
+        if (layer.value_dim % 16 != 0) continue;
+        const PagedHeads heads(layer, sizes, 3);
+        const int stride = heads.n_most() + 2;
+        const Result result = measure(layer, heads, stride, ThreadOrder::kAscending);
+        for (const ThreadOrder order : {ThreadOrder::kDescending, ThreadOrder::kRandom}) {
+          EXPECT_EQ(measure(layer, heads, stride, order).value_l1, result.value_l1);
+        }
+        for (int h = 0; h < layer.n_kv_head; ++h) {
+          const kernels::HeadEntries& entries = heads.entries(h);
+          const std::vector<double> key_l2 = kernels::reference::key_l2_norms(heads.shape(), entries);
+          const std::vector<double> value_l1 = kernels::reference::value_l1_norms(heads.shape(), entries);
+          const std::vector<double> value_l2 = kernels::reference::value_l2_norms(heads.shape(), entries);
+          for (int i = 0; i < stride; ++i) {
+            const auto at = static_cast<std::size_t>(h * stride + i), from = static_cast<std::size_t>(i);
+            if (i >= entries.n_entries) {
+              ASSERT_EQ(result.key_l2[at], -1.0F);
+              ASSERT_EQ(result.value_l1[at], -1.0F);
+              continue;
+            }
+            ASSERT_NEAR(static_cast<double>(result.key_l2[at]), key_l2[from], 1e-6 * key_l2[from]);
+            ASSERT_NEAR(static_cast<double>(result.value_l1[at]), value_l1[from], 1e-6 * value_l1[from]);
+            ASSERT_NEAR(static_cast<double>(result.value_l2[at]), value_l2[from], 1e-6 * value_l2[from]);
+          }
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace winnow::device
