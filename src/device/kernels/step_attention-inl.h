@@ -78,6 +78,7 @@ struct Item {
   int n_slices;
   int first_head, n_heads;
   int query_row;  // sequence x query head, of the first head
+  HeadTable head;
 };
 
 template <bool kIsBf16>
@@ -101,12 +102,19 @@ WINNOW_DEVICE void split(float x, float y, std::uint32_t& high, std::uint32_t& l
   }
 }
 
+// The blocks for which a multiprocessor shall have registers. A step of one sequence has up to 512 items: where four
+// fit, a GPU like an H100 runs all of them at once.
+template <int kKeyChunks, bool kIsPadded, bool kBf16Values>
+inline constexpr int kBlocks = kKeyChunks > 4                                 ? 2
+                               : kKeyChunks > 2 && (kIsPadded || kBf16Values) ? 3
+                                                                              : 4;
+
 // The tiles of a slice that a warp takes in turn, and the lane's part in them.
 template <int kKeyChunks, int kValueChunks, bool kIsPadded, bool kBf16Keys, bool kBf16Values>
 class WarpState {
  public:
-  WINNOW_DEVICE WarpState(const LayerAttention& layer, const HeadTable& head, const Cut& cut)
-      : pages_(head.pages), first_slot_(cut.first_slot), end_slot_(cut.end_slot) {
+  WINNOW_DEVICE WarpState(const LayerAttention& layer, const Cut& cut)
+      : first_slot_(cut.first_slot), end_slot_(cut.end_slot) {
     key_dim_ = kIsPadded ? layer.key_dim : 32 * kKeyChunks;
     value_dim_ = kIsPadded ? layer.value_dim : 64 * kValueChunks;
     r_ = simt::lane() / 4;
@@ -123,36 +131,49 @@ class WarpState {
     }
   }
 
-  // Attends to the tiles first, first + kWarps, ... before `end`.
-  WINNOW_DEVICE void attend(const simt::Words4 (&q)[2][kKeyChunks][32], float soft_cap, int first, int end) {
+  // Writes to shared memory where the first 32 of the tiles first, first + kWarps, ... before `end` lie.
+  WINNOW_DEVICE void find_pages(int first, int end, const PageRows* head_pages, simt::Words4 (&pages)[32]) {
+    first_ = first;
+    end_ = end;
     if (first >= end) return;
     constexpr int kPageTiles = kPageSlots / kTile;
-    const int last_page = (end - 1) / kPageTiles;
-    // Addresses are read a turn before what lies there.
-    PageRows page = load_page(pages_, first / kPageTiles);
-    PageRows next_page = load_page(pages_, simt::min((first + kWarps) / kPageTiles, last_page));
-    simt::Words4 keys[2][kKeyChunks];
-    load_keys(keys, page, first);
+    const int tile = simt::min(first + simt::lane() * kWarps, end - 1);
+    pages[simt::lane()] = simt::load_16(head_pages + tile / kPageTiles);
+  }
+
+  // Attends to these tiles, and to all others before the end.
+  WINNOW_DEVICE void attend(const simt::Words4 (&q)[2][kKeyChunks][32], float soft_cap, const Item& item,
+                            simt::Words4 (&pages)[32]) {
     WINNOW_NO_UNROLL
-    for (int tile = first; tile < end; tile += kWarps) {
-      simt::Words4 values[kValueChunks][4];
-      if constexpr (!kIsLarge) load_values(values, page, tile);
-      float scores[4];
-      multiply_keys(scores, keys, q);
-      if constexpr (kIsLarge) {
-        simt::warp_barrier();  // over which no compiler moves a load
-        load_values(values, page, tile);
+    while (first_ < end_) {
+      simt::warp_barrier();
+      const simt::Words4* page = pages;
+      const int batch_end = simt::min(end_, first_ + 32 * kWarps);
+      simt::Words4 keys[2][kKeyChunks];
+      load_keys(keys, page, first_);
+      WINNOW_NO_UNROLL
+      for (int tile = first_; tile < batch_end; tile += kWarps, ++page) {
+        const int next = tile + kWarps;
+        simt::Words4 values[kValueChunks][4];
+        float scores[4];
+        if constexpr (kOverlaps) {
+          load_values(values, page, tile);
+          multiply_keys(scores, keys, q);
+          if (next < batch_end) load_keys(keys, page + 1, next);
+        } else {
+          multiply_keys(scores, keys, q);
+          simt::warp_barrier();  // over which no compiler moves a load
+          load_values(values, page, tile);
+        }
+        cap_and_mask(scores, soft_cap, tile);
+        add(scores, values);
+        if constexpr (!kOverlaps) {
+          simt::warp_barrier();
+          if (next < batch_end) load_keys(keys, page + 1, next);
+        }
       }
-      const int next = tile + kWarps;
-      page = next_page;
-      next_page = load_page(pages_, simt::min((next + kWarps) / kPageTiles, last_page));
-      if (!kIsLarge && next < end) load_keys(keys, page, next);
-      cap_and_mask(scores, soft_cap, tile);
-      add(scores, values);
-      if constexpr (kIsLarge) {
-        simt::warp_barrier();
-        if (next < end) load_keys(keys, page, next);
-      }
+      simt::warp_barrier();
+      find_pages(first_ + 32 * kWarps, end_, item.head.pages, pages);
     }
   }
 
@@ -183,8 +204,8 @@ class WarpState {
   }
 
  private:
-  // Registers have no room for a tile's values and the next one's keys.
-  static constexpr bool kIsLarge = kKeyChunks > 4;
+  // Whether the next tile's keys are under way beside a tile's values: where there are registers for both.
+  static constexpr bool kOverlaps = kKeyChunks <= 2 || kBlocks<kKeyChunks, kIsPadded, kBf16Values> == 3;
 
   // The slot, or the nearest one that the row sees, which is in the same tile: what lies in others may be anything, and
   // zero times anything is not zero.
@@ -193,10 +214,12 @@ class WarpState {
   }
 
   // keys[x][j]: numbers 32 j + 8 c .. + 7 of entry r + 8 x. Beyond key_dim, where Q is zero, others.
-  WINNOW_DEVICE void load_keys(simt::Words4 (&keys)[2][kKeyChunks], const PageRows& page, int tile) const {
+  WINNOW_DEVICE void load_keys(simt::Words4 (&keys)[2][kKeyChunks], const simt::Words4* page, int tile) const {
+    const simt::Words4 rows = simt::load_shared_16(page);
+    const auto* all = simt::pointer_of<const std::byte>(rows.x[0], rows.x[1]);
     WINNOW_UNROLL
     for (int x = 0; x < 2; ++x) {
-      const std::byte* row = page.keys + 2 * seen_slot(tile * kTile + r_ + 8 * x) * key_dim_;
+      const std::byte* row = all + 2 * seen_slot(tile * kTile + r_ + 8 * x) * key_dim_;
       WINNOW_UNROLL
       for (int j = 0; j < kKeyChunks; ++j) {
         const int at = 32 * j + 8 * c_;
@@ -207,10 +230,12 @@ class WarpState {
 
   // values[i][x]: numbers 64 i + 8 r .. + 7 of entry 2 c, 2 c + 1, 2 c + 8 or 2 c + 9. Beyond value_dim, where O is
   // left alone, others.
-  WINNOW_DEVICE void load_values(simt::Words4 (&values)[kValueChunks][4], const PageRows& page, int tile) const {
+  WINNOW_DEVICE void load_values(simt::Words4 (&values)[kValueChunks][4], const simt::Words4* page, int tile) const {
+    const simt::Words4 rows = simt::load_shared_16(page);
+    const auto* all = simt::pointer_of<const std::byte>(rows.x[2], rows.x[3]);
     WINNOW_UNROLL
     for (int x = 0; x < 4; ++x) {
-      const std::byte* row = page.values + 2 * seen_slot(tile * kTile + 2 * c_ + x % 2 + x / 2 * 8) * value_dim_;
+      const std::byte* row = all + 2 * seen_slot(tile * kTile + 2 * c_ + x % 2 + x / 2 * 8) * value_dim_;
       WINNOW_UNROLL
       for (int i = 0; i < kValueChunks; ++i) {
         const int at = 64 * i + 8 * r_;
@@ -300,9 +325,9 @@ class WarpState {
     }
   }
 
-  const PageRows* pages_;
   int first_slot_, end_slot_;
   int key_dim_, value_dim_;
+  int first_ = 0, end_ = 0;
   int r_, c_;      // the lane's row, and pair of columns, in fragments
   float unit_[2];  // of heads 2 c and 2 c + 1: weights are 2^(score - unit)
   float sum_[2];   // over the entries that the lane has seen
@@ -317,6 +342,7 @@ struct ItemList {
   int of_warp[kWarps];
   int n_parts;  // of a KV head's group
   int n_items;
+  int next;   // item
   Item item;  // that was found last
 };
 
@@ -356,19 +382,23 @@ WINNOW_DEVICE void list_items(const StepAttention& plan, ItemList& list) {
   if (simt::thread() == 0) {
     list.n_parts = (plan.layer.n_head / plan.layer.n_kv_head + kHeads - 1) / kHeads;
     list.n_items = n_slices * list.n_parts;
+    list.next = simt::block_x();
   }
 }
 
-// The thread to whose rows item i belongs writes it to the list.
-WINNOW_DEVICE void find_item(const StepAttention& plan, int i, ItemList& list) {
+// The thread to whose rows the next item belongs writes it to the list.
+WINNOW_DEVICE void find_item(const StepAttention& plan, ItemList& list) {
+  const int i = list.next;
   int slice = i / list.n_parts - list.before[simt::thread()];
   if (slice < 0 || slice >= list.own[simt::thread()]) return;
   int row = simt::thread() * rows_per_thread(plan);
-  int n_slices = slices_of(plan, row);
+  HeadTable head = load_head(plan.heads, row);
+  int n_slices = cut_head(head, plan.layer.window).n_slices;
   WINNOW_NO_UNROLL
   while (slice >= n_slices) {
     slice -= n_slices;
-    n_slices = slices_of(plan, ++row);
+    head = load_head(plan.heads, ++row);
+    n_slices = cut_head(head, plan.layer.window).n_slices;
   }
   const LayerAttention& layer = plan.layer;
   const int n_group = layer.n_head / layer.n_kv_head;
@@ -380,7 +410,8 @@ WINNOW_DEVICE void find_item(const StepAttention& plan, int i, ItemList& list) {
                n_slices,
                first_head,
                simt::min(kHeads, n_group - part * kHeads),
-               row / layer.n_kv_head * layer.n_head + first_head};
+               row / layer.n_kv_head * layer.n_head + first_head,
+               head};
 }
 
 // The block's shared memory.
@@ -394,6 +425,7 @@ struct Shared {
     float out[kWarps][kHeads][kOutStride];
     float factors[kHeads][kMaxStepSlices];
   };
+  simt::Words4 pages[kWarps][32];  // PageRows of the warp's next tiles
   float unit[kWarps][kHeads];
   float sum[kWarps][kHeads];
   ItemList items;
@@ -530,11 +562,11 @@ WINNOW_DEVICE void merge_slices(const StepAttention& plan, SharedMemory& shared)
 
 // Stores the step's own row, if the slice is a head's last. Every part of a group stores the same bytes, for itself to
 // read.
-WINNOW_DEVICE void store_own_row(const StepAttention& plan, const Item& item, const HeadTable& head, const Cut& cut) {
+WINNOW_DEVICE void store_own_row(const StepAttention& plan, const Item& item, const Cut& cut) {
   if (item.slice != cut.n_slices - 1 || plan.k == nullptr) return;
   const LayerAttention& layer = plan.layer;
   const int slot = cut.end_slot - 1;
-  const PageRows page = load_page(head.pages, slot / kPageSlots);
+  const PageRows page = load_page(item.head.pages, slot / kPageSlots);
   const auto row = static_cast<std::size_t>(item.row);
   const auto n = static_cast<std::size_t>(slot % kPageSlots);
   const auto key_dim = static_cast<std::size_t>(layer.key_dim);
@@ -548,50 +580,50 @@ WINNOW_DEVICE void store_own_row(const StepAttention& plan, const Item& item, co
 // Returns true in all threads of the block that comes last of a head's slices.
 template <class SharedMemory>
 WINNOW_DEVICE bool is_last_slice(const StepAttention& plan, SharedMemory& shared) {
-  simt::fence();
   simt::barrier();
   if (simt::thread() == 0) {
+    simt::fence();  // for what the block's other threads wrote before the barrier, too
     const Item item = shared.items.item;
     int* finished = workspace_of(plan).finished + item.row * shared.items.n_parts + item.part;
     const bool is_last = simt::atomic_add(finished, 1) == item.n_slices - 1;
     if (is_last) *finished = 0;
     shared.is_last = is_last ? 1 : 0;
+    simt::fence();
   }
   simt::barrier();
-  if (shared.is_last == 0) return false;
-  simt::fence();
-  return true;
+  return shared.is_last != 0;
 }
 
-// The threads of a block, and the blocks of a multiprocessor for which there have to be registers.
 template <int kKeyChunks, int kValueChunks, bool kIsPadded, bool kBf16Keys, bool kBf16Values>
-WINNOW_KERNEL void WINNOW_THREADS(kThreads, kKeyChunks > 4 ? 2 : 3) attend(StepAttention plan) {
+WINNOW_KERNEL void WINNOW_THREADS(kThreads, (kBlocks<kKeyChunks, kIsPadded, kBf16Values>)) attend(StepAttention plan) {
   using SharedMemory = Shared<kKeyChunks, kValueChunks>;
   auto& shared = *reinterpret_cast<SharedMemory*>(simt::shared());
   list_items(plan, shared.items);
   simt::barrier();
   // What is needed after the loop over entries is read from shared memory again: it has no registers to spare.
-  for (int i = simt::block_x(); i < shared.items.n_items; i += simt::grid_x()) {
-    find_item(plan, i, shared.items);
+  while (shared.items.next < shared.items.n_items) {
+    find_item(plan, shared.items);
     simt::barrier();
     {
       const Item item = shared.items.item;
-      const HeadTable head = load_head(plan.heads, item.row);
-      const Cut cut = cut_head(head, plan.layer.window);
-      store_own_row(plan, item, head, cut);
-      write_queries<kKeyChunks, kBf16Keys>(plan, item, shared.q);
-      simt::barrier();
-
+      const Cut cut = cut_head(item.head, plan.layer.window);
+      WarpState<kKeyChunks, kValueChunks, kIsPadded, kBf16Keys, kBf16Values> state(plan.layer, cut);
       constexpr int kPageTiles = kPageSlots / kTile;
-      WarpState<kKeyChunks, kValueChunks, kIsPadded, kBf16Keys, kBf16Values> state(plan.layer, head, cut);
       const int first_page = cut.first_page + item.slice * cut.slice_pages;
       const int first_tile = simt::max(first_page * kPageTiles, cut.first_slot / kTile);
       const int end_tile = simt::min((first_page + cut.slice_pages) * kPageTiles, (cut.end_slot + kTile - 1) / kTile);
       // Shuffled, so that compilers know that it is the warp's.
-      state.attend(shared.q, plan.layer.soft_cap, first_tile + simt::shuffle(simt::warp(), 0), end_tile);
+      auto& pages = shared.pages[simt::warp()];
+      state.find_pages(first_tile + simt::shuffle(simt::warp(), 0), end_tile, item.head.pages, pages);
+      store_own_row(plan, item, cut);
+      write_queries<kKeyChunks, kBf16Keys>(plan, item, shared.q);
+      simt::barrier();
+
+      state.attend(shared.q, plan.layer.soft_cap, shared.items.item, pages);
       state.write(shared);
       simt::barrier();
     }
+    if (simt::thread() == 0) shared.items.next += simt::grid_x();
     merge_warps(plan, shared);
     if (shared.items.item.n_slices > 1 && is_last_slice(plan, shared)) merge_slices(plan, shared);
     simt::barrier();
