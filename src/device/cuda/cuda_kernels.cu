@@ -1,8 +1,10 @@
 #include "device/cuda/cuda_kernels.h"
 #include "device/kernels/causal_attention-inl.h"
 #include "device/kernels/copies-inl.h"
+#include "device/kernels/row_norms-inl.h"
 #include "device/kernels/step_attention-inl.h"
 #include "device/kernels/store_rows-inl.h"
+#include "device/kernels/window_statistics-inl.h"
 
 namespace winnow::device {
 namespace {
@@ -25,8 +27,10 @@ cudaError_t launch_kernel(cudaStream_t stream, const CausalAttention& plan) {
 cudaError_t launch_kernel(cudaStream_t stream, const StepAttention& plan) {
   return launch(queue_step_attention, stream, plan);
 }
-cudaError_t launch_kernel(cudaStream_t, const WindowStatistics&) { return cudaErrorNotSupported; }
-cudaError_t launch_kernel(cudaStream_t, const RowNorms&) { return cudaErrorNotSupported; }
+cudaError_t launch_kernel(cudaStream_t stream, const WindowStatistics& plan) {
+  return launch(queue_window_statistics, stream, plan);
+}
+cudaError_t launch_kernel(cudaStream_t stream, const RowNorms& plan) { return launch(queue_row_norms, stream, plan); }
 cudaError_t launch_kernel(cudaStream_t stream, const Copies& plan) { return launch(queue_copies, stream, plan); }
 
 cudaError_t check_kernel_image() {

@@ -2,14 +2,18 @@
 
 #include "device/kernels/causal_attention-inl.h"
 #include "device/kernels/copies-inl.h"
+#include "device/kernels/row_norms-inl.h"
 #include "device/kernels/step_attention-inl.h"
 #include "device/kernels/store_rows-inl.h"
+#include "device/kernels/window_statistics-inl.h"
 
 namespace winnow::device::fibers {
 
 void run(simt::Queue& queue, const CausalAttention& plan) { queue_causal_attention(queue, plan); }
 void run(simt::Queue& queue, const StepAttention& plan) { queue_step_attention(queue, plan); }
 void run(simt::Queue& queue, const StoreRows& plan) { queue_store_rows(queue, plan); }
+void run(simt::Queue& queue, const WindowStatistics& plan) { queue_window_statistics(queue, plan); }
+void run(simt::Queue& queue, const RowNorms& plan) { queue_row_norms(queue, plan); }
 void run(simt::Queue& queue, const Copies& plan) { queue_copies(queue, plan); }
 
 }  // namespace winnow::device::fibers

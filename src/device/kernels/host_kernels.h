@@ -9,6 +9,8 @@ namespace winnow::device::fibers {
 void run(simt::Queue& queue, const CausalAttention& plan);
 void run(simt::Queue& queue, const StepAttention& plan);
 void run(simt::Queue& queue, const StoreRows& plan);
+void run(simt::Queue& queue, const WindowStatistics& plan);
+void run(simt::Queue& queue, const RowNorms& plan);
 void run(simt::Queue& queue, const Copies& plan);
 
 }  // namespace winnow::device::fibers

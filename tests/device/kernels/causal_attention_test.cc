@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "device/kernels/causal_attention-inl.h"
-#include "device/paged_heads.h"
+#include "device/kernels/paged_heads.h"
 #include "kernels/reference/reference.h"
 
 namespace winnow::device {

@@ -3,8 +3,8 @@
 #include <cmath>
 #include <vector>
 
+#include "device/kernels/paged_heads.h"
 #include "device/kernels/row_norms-inl.h"
-#include "device/paged_heads.h"
 #include "kernels/reference/reference.h"
 
 namespace winnow::device {

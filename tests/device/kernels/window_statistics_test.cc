@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "device/kernels/paged_heads.h"
 #include "device/kernels/window_statistics-inl.h"
-#include "device/paged_heads.h"
 #include "kernels/reference/reference.h"
 
 namespace winnow::device {
