@@ -62,16 +62,22 @@ class DeviceArray {
   std::size_t n_;
 };
 
-float number_of(EntryType type, std::uint16_t bits) {
-  if (type == EntryType::kBF16) {
-    const std::uint32_t wide = static_cast<std::uint32_t>(bits) << 16;
-    float x;
-    std::memcpy(&x, &wide, sizeof x);
-    return x;
+std::vector<float> all_numbers(EntryType type) {
+  std::vector<float> numbers(1U << 16U);
+  for (std::uint32_t i = 0; i < numbers.size(); ++i) {
+    const std::uint32_t wide = i << 16U;
+    __half_raw raw;
+    raw.x = static_cast<unsigned short>(i);
+    numbers[i] = __half2float(__half(raw));
+    if (type == EntryType::kBF16) std::memcpy(&numbers[i], &wide, sizeof wide);
   }
-  __half_raw raw;
-  raw.x = bits;
-  return __half2float(__half(raw));
+  return numbers;
+}
+
+float number_of(EntryType type, std::uint16_t bits) {
+  static const std::vector<float> f16 = all_numbers(EntryType::kF16);
+  static const std::vector<float> bf16 = all_numbers(EntryType::kBF16);
+  return (type == EntryType::kBF16 ? bf16 : f16)[bits];
 }
 
 std::uint16_t bits_of(EntryType type, float x) {

@@ -228,6 +228,12 @@ TEST(StepAttention, CutsLongHeadsIntoAtMostTheMostSlices) {
   EXPECT_TRUE(step.leaves_workspace_ready());
 }
 
+TEST(StepAttention, IsRightForMoreEntriesThanWhosePagesAreReadAtOnce) {
+  TestStep step(layer_of(1, 1, 64), {{64 * 64 * kPageEntries + 2500}});
+  step.run(ThreadOrder::kRandom);
+  EXPECT_LE(step.largest_error(), kTolerance);
+}
+
 TEST(StepAttention, GivesTheSameBitsAloneAndInABatch) {
   const LayerAttention layer = layer_of(4, 2, 64);
   const std::vector<int> lengths = {1200, 40, 3, 600, 17, 290};
