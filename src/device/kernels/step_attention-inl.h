@@ -292,7 +292,7 @@ class WarpState {
       unit_[h] = unit;
       weights[h] = simt::exp2(scores[h] - unit);
       weights[2 + h] = simt::exp2(scores[2 + h] - unit);
-      sum_[h] = sum_[h] * factor[h] + (weights[h] + weights[2 + h]);
+      sum_[h] *= factor[h];
     }
     WINNOW_UNROLL
     for (auto& chunk : out_) {
@@ -306,7 +306,16 @@ class WarpState {
     std::uint32_t low[2];
     WINNOW_UNROLL
     for (int x = 0; x < 2; ++x) {
-      split<kBf16Values>(weights[2 * x], weights[2 * x + 1], high[x], low[x]);
+      if constexpr (kBf16Values) {
+        split<true>(weights[2 * x], weights[2 * x + 1], high[x], low[x]);
+      } else {
+        // The sum is that of the rounded weights, so that their shares add up to one.
+        high[x] = simt::pack_f16(weights[2 * x], weights[2 * x + 1]);
+        weights[2 * x] = simt::low_f16(high[x]);
+        weights[2 * x + 1] = simt::high_f16(high[x]);
+      }
+      sum_[0] += weights[2 * x];
+      sum_[1] += weights[2 * x + 1];
       high[x] = simt::transpose_matrix(high[x]);
       if constexpr (kBf16Values) low[x] = simt::transpose_matrix(low[x]);
     }
@@ -346,10 +355,6 @@ struct ItemList {
   Item item;  // that was found last
 };
 
-WINNOW_DEVICE int slices_of(const StepAttention& plan, int row) {
-  return cut_head(load_head(plan.heads, row), plan.layer.window).n_slices;
-}
-
 WINNOW_DEVICE int rows_per_thread(const StepAttention& plan) {
   return (plan.n_sequences * plan.layer.n_kv_head + kThreads - 1) / kThreads;
 }
@@ -360,8 +365,15 @@ WINNOW_DEVICE void list_items(const StepAttention& plan, ItemList& list) {
   const int first = simt::thread() * n_own;
   const int end = simt::min(first + n_own, plan.n_sequences * plan.layer.n_kv_head);
   int own = 0;
+  constexpr int kAtOnce = 4;
   WINNOW_NO_UNROLL
-  for (int row = first; row < end; ++row) own += slices_of(plan, row);
+  for (int row = first; row < end; row += kAtOnce) {
+    HeadTable heads[kAtOnce];
+    WINNOW_UNROLL
+    for (int x = 0; x < kAtOnce; ++x) heads[x] = load_head(plan.heads, simt::min(row + x, end - 1));
+    WINNOW_UNROLL
+    for (int x = 0; x < kAtOnce; ++x) own += row + x < end ? cut_head(heads[x], plan.layer.window).n_slices : 0;
+  }
   int sum = own;  // of the warp's lanes up to this one
   WINNOW_UNROLL
   for (int step = 1; step < 32; step *= 2) {
