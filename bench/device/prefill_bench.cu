@@ -485,8 +485,8 @@ void check_norms(const Shape& shape) {
       l2 += double{got_l2[at]} * got_l2[at] / shape.dim;
     }
   }
-  report("norms of keys", shape, std::abs(key / count - 1), 0.01);
-  report("norms of values", shape, std::abs(l2 / count - 1), 0.01);
+  report("norms of keys", shape, std::abs(key / count - 1), 0.02);
+  report("norms of values", shape, std::abs(l2 / count - 1), 0.02);
   report("norms of values, l1", shape, std::abs(l1 / count - 0.8), 0.02);
 }
 
@@ -570,7 +570,7 @@ void time_attention(const Shape& shape, const char* kind,
     seen += shape.window > 0 ? std::min(end, shape.window) : end;
   }
   const double tflops = 4.0 * shape.dim * shape.n_head * seen / ms * 1e-9;
-  std::printf("%-60s %-12s %9.3f ms  %6.1f TFLOP/s  %5.1f %% of the product\n", shape.name().c_str(), kind, ms, tflops,
+  std::printf("%-66s %-13s %9.3f ms  %6.1f TFLOP/s  %5.1f %% of the product\n", shape.name().c_str(), kind, ms, tflops,
               product > 0 ? tflops / product * 100 : 0.0);
 }
 
@@ -589,7 +589,7 @@ void time_statistics(const Shape& shape, double copy) {
   const double keys = double{shape.heads.size() * 2.0} * entries.n_most * shape.dim;
   const double column = double{shape.n_head * 4.0} * entries.n_most;
   const auto print = [&](const char* kind, double ms, double bytes) {
-    std::printf("%-60s %-12s %9.3f ms  %6.0f GB/s  %5.1f %% of a copy\n", shape.name().c_str(), kind, ms,
+    std::printf("%-66s %-13s %9.3f ms  %6.0f GB/s  %5.1f %% of a copy\n", shape.name().c_str(), kind, ms,
                 bytes / ms * 1e-6, bytes / ms * 1e-6 / copy * 100);
   };
   print("statistics", median_ms([&] { queue_window_statistics(queue, plan); }), 2 * keys + 5 * column);
@@ -651,8 +651,8 @@ int main(int argc, char** argv) {
   if (only_checks) return finish();
 
   const double product = product_tflops(), copy = copy_gb_per_s();
-  std::printf("\n%-60s %-12s %9s     %6.1f TFLOP/s\n", "product of 8,192 x 8,192 bf16", "cuBLAS", "", product);
-  std::printf("%-60s %-12s %9s     %6.0f GB/s, read and written\n\n", "copy of 2 GiB", "", "", copy);
+  std::printf("\n%-66s %-13s %9s     %6.1f TFLOP/s\n", "product of 8,192 x 8,192 bf16", "cuBLAS", "", product);
+  std::printf("%-66s %-13s %9s     %6.0f GB/s, read and written\n\n", "copy of 2 GiB", "", "", copy);
   const auto planned = [](simt::Queue& to, const CausalAttention& plan) { queue_causal_attention(to, plan); };
   for (const int n_rows : {4096, 32768}) {
     for (const EntryType type : {f16, bf16}) {
@@ -664,12 +664,15 @@ int main(int argc, char** argv) {
         if (type == bf16) continue;
         // Other blocks, for whoever chooses among them.
         if (dim == 64) {
+          time_attention(shape, "scales always", queue_causal_blocks<F16Format, 64, 4, 2, false>, product);
           time_attention(shape, "8 x 16 rows", queue_causal_blocks<F16Format, 64, 8, 1>, product);
           time_attention(shape, "4 x 16 rows", queue_causal_blocks<F16Format, 64, 4, 1>, product);
         } else if (dim == 128) {
+          time_attention(shape, "scales always", queue_causal_blocks<F16Format, 128, 4, 2, false>, product);
           time_attention(shape, "8 x 16 rows", queue_causal_blocks<F16Format, 128, 8, 1>, product);
           time_attention(shape, "4 x 16 rows", queue_causal_blocks<F16Format, 128, 4, 1>, product);
         } else if (dim == 256) {
+          time_attention(shape, "scales always", queue_causal_blocks<F16Format, 256, 4, 1, false>, product);
           time_attention(shape, "8 x 16 rows", queue_causal_blocks<F16Format, 256, 8, 1>, product);
         }
       }

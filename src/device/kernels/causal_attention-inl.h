@@ -24,8 +24,8 @@ WINNOW_DEVICE SlotRange slots_of_row(const HeadTable& table, std::int32_t window
 }
 
 // Attention of blocks of kWarps * kStrips * 16 rows. A warp has kStrips strips of 16 rows, whose products share what is
-// loaded of keys and values.
-template <class Format, int kDim, int kWarps, int kStrips>
+// loaded of keys and values. With kSkips, outputs are scaled only after tiles that raise a row's greatest score.
+template <class Format, int kDim, int kWarps, int kStrips, bool kSkips = true>
 struct CausalBlocks {
   using Tile = RowTile<kDim>;
   static constexpr int kThreads = kWarps * 32;
@@ -181,10 +181,13 @@ struct CausalBlocks {
           weights[strip][column][half] = Format::pack(low, high);
         }
         sums[strip][half] = sum;
-        WINNOW_UNROLL
-        for (int column = 0; column < kOutputs; ++column) {
-          outputs[strip][column][half * 2] *= correction;
-          outputs[strip][column][half * 2 + 1] *= correction;
+        // Most tiles do not raise the greatest score of any row.
+        if (!kSkips || correction != 1.0F) {
+          WINNOW_UNROLL
+          for (int column = 0; column < kOutputs; ++column) {
+            outputs[strip][column][half * 2] *= correction;
+            outputs[strip][column][half * 2 + 1] *= correction;
+          }
         }
       }
     }
@@ -213,8 +216,8 @@ struct CausalBlocks {
         WINNOW_UNROLL
         for (int column = 0; column < kOutputs; ++column) {
           if (column * 8 < p.layer.value_dim) {
-            to[column * 8 + fragment_column(0)] = outputs[strip][column][half * 2] * factor;
-            to[column * 8 + fragment_column(1)] = outputs[strip][column][half * 2 + 1] * factor;
+            *reinterpret_cast<TwoFloats*>(to + column * 8 + fragment_column(0)) = {
+                outputs[strip][column][half * 2] * factor, outputs[strip][column][half * 2 + 1] * factor};
           }
         }
         if (p.log_sum_exp != nullptr && (simt::lane() & 3) == 0) {
@@ -320,20 +323,20 @@ struct CausalBlocks {
   }
 };
 
-template <class Format, int kDim, int kWarps, int kStrips>
+template <class Format, int kDim, int kWarps, int kStrips, bool kSkips = true>
 WINNOW_KERNEL void WINNOW_THREADS(kWarps * 32, kWarps > 4 ? 1 : 2) causal_attention_kernel(CausalAttention plan) {
-  CausalBlocks<Format, kDim, kWarps, kStrips>::run(plan);
+  CausalBlocks<Format, kDim, kWarps, kStrips, kSkips>::run(plan);
 }
 
-template <class Format, int kDim, int kWarps, int kStrips>
+template <class Format, int kDim, int kWarps, int kStrips, bool kSkips = true>
 void queue_causal_blocks(simt::Queue& queue, const CausalAttention& plan) {
-  using Blocks = CausalBlocks<Format, kDim, kWarps, kStrips>;
+  using Blocks = CausalBlocks<Format, kDim, kWarps, kStrips, kSkips>;
   const LayerAttention& layer = plan.layer;
   const simt::Grid grid = {.x = static_cast<unsigned>(layer.n_head / layer.n_kv_head),
                            .y = static_cast<unsigned>(layer.n_kv_head),
                            .z = static_cast<unsigned>((plan.n_rows + Blocks::kRows - 1) / Blocks::kRows)};
   simt::launch(queue, grid, Blocks::kThreads, Blocks::kSharedBytes,
-               causal_attention_kernel<Format, kDim, kWarps, kStrips>, plan);
+               causal_attention_kernel<Format, kDim, kWarps, kStrips, kSkips>, plan);
 }
 
 template <class Format>

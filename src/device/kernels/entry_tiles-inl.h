@@ -127,7 +127,10 @@ inline constexpr float kHiddenScore = -__builtin_huge_valf();
 WINNOW_DEVICE int fragment_row(int number) { return (simt::lane() >> 2) + (number >> 1) * 8; }
 WINNOW_DEVICE int fragment_column(int number) { return (simt::lane() & 3) * 2 + (number & 1); }
 
-// Four numbers, or eight of 16 bits, that are loaded or stored at once.
+// Two or four numbers, or eight of 16 bits, that are loaded or stored at once.
+struct alignas(8) TwoFloats {
+  float x[2];
+};
 struct alignas(16) FourFloats {
   float x[4];
 };

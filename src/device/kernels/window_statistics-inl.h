@@ -281,9 +281,9 @@ WINNOW_KERNEL void WINNOW_THREADS(kStatisticsThreads, 4) window_columns_kernel(W
   }
   if (is_one_strip) Window::store_queries(p, head, 0, queries);
 
+  if (tiles.first < tiles.last) Window::copy_keys(p, table, tiles.first, keys);
   double entropy = 0.0;
   for (int tile = tiles.first; tile < tiles.last; ++tile) {
-    Window::copy_keys(p, table, tile, keys);
     const std::int32_t first_column = tile * kTileEntries + simt::warp() * 16 - table.first_slot;
     Spread spread[2][2] = {};  // of the lane's columns
     float max[2][2] = {}, last[2][2] = {}, squares[2][2] = {}, surprise[2][2] = {};
@@ -293,7 +293,9 @@ WINNOW_KERNEL void WINNOW_THREADS(kStatisticsThreads, 4) window_columns_kernel(W
       simt::barrier();
       typename Window::Scores scores;
       Window::score(p, table, queries, keys, first_row, first_column, n_columns, scores);
-      simt::barrier();  // the queries, or the keys, can be overwritten
+      simt::barrier();  // the queries, and after the last strip the keys, can be overwritten
+      const bool is_last = first_row + kWindowStrip >= p.n_rows;
+      if (is_last && tile + 1 < tiles.last) Window::copy_keys(p, table, tile + 1, keys);
       WINNOW_UNROLL
       for (int strip = 0; strip < Window::kStrips; ++strip) {
         WINNOW_UNROLL
