@@ -262,9 +262,11 @@ WINNOW_DEVICE RowNorm row_norm(const WindowStatistics& p, int head, int row, int
 }
 
 // The second pass. Block (x, y) takes slice x of query head y's columns. A lane reduces the rows that it has of a
-// column, in order; then the eight lanes of a column are merged.
+// column, in order; then the eight lanes of a column are merged. Rows of uneven sizes take more registers for
+// addresses.
 template <class Format, int kDim>
-WINNOW_KERNEL void WINNOW_THREADS(kStatisticsThreads, 4) window_columns_kernel(WindowStatistics p) {
+WINNOW_KERNEL void WINNOW_THREADS(kStatisticsThreads, kDim % 64 == 0 ? 4 : 3)
+    window_columns_kernel(WindowStatistics p) {
   using Window = WindowScores<Format, kDim>;
   const int slice = simt::block_x(), head = simt::block_y();
   const int kv_head = head / (p.layer.n_head / p.layer.n_kv_head);
