@@ -4,6 +4,7 @@
 // are computed beside it: tiles that a row does not see leave its sums as they are.
 #pragma once
 
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 
@@ -355,8 +356,15 @@ void queue_causal_of_type(simt::Queue& queue, const CausalAttention& plan) {
   }
 }
 
-// Queues causal attention over entries whose keys and values are of one type.
+// Returns whether a layer's attention can be queued: keys and values are of one type, f16 or bf16.
+inline bool has_causal_attention(const LayerAttention& layer) {
+  const bool is_known = layer.key_type == EntryType::kF16 || layer.key_type == EntryType::kBF16;
+  return is_known && layer.value_type == layer.key_type && layer.key_dim <= 256 && layer.value_dim <= 256;
+}
+
+// Queues causal attention of a layer for which has_causal_attention holds. q is 16-byte aligned.
 inline void queue_causal_attention(simt::Queue& queue, const CausalAttention& plan) {
+  assert(has_causal_attention(plan.layer));
   if (plan.n_rows <= 0) return;
   if (plan.layer.key_type == EntryType::kBF16) {
     queue_causal_of_type<BF16Format>(queue, plan);

@@ -265,7 +265,7 @@ WINNOW_DEVICE RowNorm row_norm(const WindowStatistics& p, int head, int row, int
 // column, in order; then the eight lanes of a column are merged. Rows of uneven sizes take more registers for
 // addresses.
 template <class Format, int kDim>
-WINNOW_KERNEL void WINNOW_THREADS(kStatisticsThreads, kDim % 64 == 0 ? 4 : 3)
+WINNOW_KERNEL void WINNOW_THREADS(kStatisticsThreads, kDim % 64 == 0 ? 4 : 2)
     window_columns_kernel(WindowStatistics p) {
   using Window = WindowScores<Format, kDim>;
   const int slice = simt::block_x(), head = simt::block_y();
@@ -410,7 +410,7 @@ void queue_window_of_type(simt::Queue& queue, const WindowStatistics& plan) {
   }
 }
 
-// Queues the statistics, those whose pointers are not null.
+// Queues the statistics, those whose pointers are not null, of keys in f16 or bf16. q is 16-byte aligned.
 inline void queue_window_statistics(simt::Queue& queue, const WindowStatistics& plan) {
   if (plan.n_rows <= 0) return;
   if (plan.layer.key_type == EntryType::kBF16) {
