@@ -228,13 +228,14 @@ struct CausalBlocks {
     }
   }
 
-  // Block (x, y, z) takes query head x of the group of KV head y. Blocks z take the rows from the last on, so that
-  // those with most to do begin first.
+  // Block (x, y, z) takes query head x of the group of KV head z. The blocks of a KV head are neighbours, so that its
+  // entries stay in the second-level cache; blocks y take the rows from the last on, so that those with most to do
+  // begin first.
   WINNOW_DEVICE static void run(const CausalAttention& p) {
-    const int head = simt::block_y() * simt::grid_x() + simt::block_x();
-    const int first_row = (simt::grid_z() - 1 - simt::block_z()) * kRows;
+    const int head = simt::block_z() * simt::grid_x() + simt::block_x();
+    const int first_row = (simt::grid_y() - 1 - simt::block_y()) * kRows;
     const int last_row = simt::min(first_row + kRows, p.n_rows) - 1;
-    const HeadTable table = p.heads[simt::block_y()];
+    const HeadTable table = p.heads[simt::block_z()];
     const std::int32_t window = p.layer.window;
 
     std::byte* const queries = simt::shared();
@@ -252,7 +253,7 @@ struct CausalBlocks {
 
     // Addresses are fetched long before they are used: of the next tile's keys and of this one's values.
     const auto page_in = [&](std::int32_t tile) {
-      return p.heads[simt::block_y()].pages + page_in_tile<kThreads>(table, tile);
+      return p.heads[simt::block_z()].pages + page_in_tile<kThreads>(table, tile);
     };
     const std::byte* next_keys = nullptr;
     const std::byte* next_values = nullptr;
@@ -334,8 +335,8 @@ void queue_causal_blocks(simt::Queue& queue, const CausalAttention& plan) {
   using Blocks = CausalBlocks<Format, kDim, kWarps, kStrips, kSkips>;
   const LayerAttention& layer = plan.layer;
   const simt::Grid grid = {.x = static_cast<unsigned>(layer.n_head / layer.n_kv_head),
-                           .y = static_cast<unsigned>(layer.n_kv_head),
-                           .z = static_cast<unsigned>((plan.n_rows + Blocks::kRows - 1) / Blocks::kRows)};
+                           .y = static_cast<unsigned>((plan.n_rows + Blocks::kRows - 1) / Blocks::kRows),
+                           .z = static_cast<unsigned>(layer.n_kv_head)};
   simt::launch(queue, grid, Blocks::kThreads, Blocks::kSharedBytes,
                causal_attention_kernel<Format, kDim, kWarps, kStrips, kSkips>, plan);
 }
