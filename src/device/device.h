@@ -92,6 +92,10 @@ class Device {
   virtual void queue(const StepAttention& plan) = 0;
   virtual void queue(const WindowStatistics& plan) = 0;
   virtual void queue(const RowNorms& plan) = 0;
+  virtual void queue(const RowsToBf16& plan) = 0;
+  virtual void queue(const NormedToBf16& plan) = 0;
+  virtual void queue(const GatedToBf16& plan) = 0;
+  virtual void queue(const Product& plan) = 0;
   // Converts n numbers, whole rows, of a ggml type to bf16. Throws Error(kUnsupported) for a type that the device does
   // not convert.
   virtual void dequantise_bf16(int ggml_type, const void* from, void* to, std::int64_t n) = 0;

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,6 +19,20 @@ namespace winnow::device {
 namespace {
 
 using Work = std::function<void()>;
+
+void multiply(const Product& plan) {
+  const auto n_in = static_cast<std::size_t>(plan.n_in), n_out = static_cast<std::size_t>(plan.n_out);
+  std::vector<float> x(n_in), w(n_in * n_out);
+  ggml_bf16_to_fp32_row(static_cast<const ggml_bf16_t*>(plan.weight), w.data(), static_cast<std::int64_t>(w.size()));
+  for (std::size_t r = 0; r < static_cast<std::size_t>(plan.n_rows); ++r) {
+    ggml_bf16_to_fp32_row(static_cast<const ggml_bf16_t*>(plan.x) + r * n_in, x.data(), plan.n_in);
+    for (std::size_t o = 0; o < n_out; ++o) {
+      float& y = plan.y[r * n_out + o];
+      y = std::inner_product(x.begin(), x.end(), w.begin() + static_cast<std::ptrdiff_t>(o * n_in),
+                             plan.adds ? y : 0.0F);
+    }
+  }
+}
 
 // Some neighbouring nodes of a graph as a graph of their own.
 class Part {
@@ -94,6 +109,13 @@ class HostDevice final : public Device {
   void queue(const StepAttention& plan) override { queue_kernel(plan); }
   void queue(const WindowStatistics& plan) override { queue_kernel(plan); }
   void queue(const RowNorms& plan) override { queue_kernel(plan); }
+
+  void queue(const RowsToBf16& plan) override { queue_kernel(plan); }
+  void queue(const NormedToBf16& plan) override { queue_kernel(plan); }
+  void queue(const GatedToBf16& plan) override { queue_kernel(plan); }
+  void queue(const Product& plan) override {
+    queue_work([plan] { multiply(plan); });
+  }
 
   void dequantise_bf16(int type, const void* from, void* to, std::int64_t n) override {
     const auto ggml = static_cast<ggml_type>(type);

@@ -120,6 +120,44 @@ struct RowNorms {
   float* value_l2;
 };
 
+// Rows on their way into products of bfloat16. All addresses are 16-byte aligned, and rows have a multiple of 8
+// numbers.
+struct RowsToBf16 {
+  const float* from;
+  void* to;
+  std::int64_t n;  // numbers of all rows
+};
+
+// Rows normed by their root mean square.
+struct NormedToBf16 {
+  const float* from;    // [n_rows][n]
+  const float* weight;  // [n], or null
+  void* to;             // [n_rows][n]
+  float eps;            // added to the mean square
+  int n;
+  int n_rows;
+};
+
+// activation(gate) * up.
+struct GatedToBf16 {
+  const float* gate;
+  const float* up;
+  void* to;
+  std::int64_t n;  // numbers of all rows
+  bool is_gelu;    // the activation is GELU, by tanh; else SiLU
+};
+
+// A product of bfloat16 with sums in float32: y = W x, or y += W x.
+struct Product {
+  const void* weight;  // [n_out][n_in] bfloat16
+  const void* x;       // [n_rows][n_in] bfloat16
+  float* y;            // [n_rows][n_out]
+  int n_in;
+  int n_out;
+  int n_rows;
+  bool adds;
+};
+
 // Copies of bytes, in any order: no target may be among the sources.
 struct Copies {
   const void* list;  // [n] ByteCopy, in the device's memory

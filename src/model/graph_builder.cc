@@ -15,6 +15,11 @@ ggml_tensor* GraphBuilder::norm(const NormSpec& spec, const NormWeights& weights
   return weights.bias != nullptr ? ggml_add(context_, x, weights.bias) : x;
 }
 
+ggml_tensor* GraphBuilder::input_norm(const NormSpec& spec, const NormWeights& weights, ggml_tensor* x) {
+  const bool is_plain = weights.weight != nullptr && weights.bias == nullptr && spec.kind == NormKind::kRms;
+  return is_plain ? ops_.input_norm(context_, spec, weights.weight, x) : norm(spec, weights, x);
+}
+
 ggml_tensor* GraphBuilder::linear(ggml_tensor* weight, ggml_tensor* bias, ggml_tensor* x) {
   ggml_tensor* y = ops_.product(context_, weight, x);
   return bias != nullptr ? ggml_add(context_, y, bias) : y;
@@ -45,7 +50,8 @@ ggml_tensor* GraphBuilder::scale_by_temperature(const LayerSpec& spec, ggml_tens
 }
 
 // Keys and values are stored as every head reads them, not as the latent that they are made of: see docs/models.md.
-ggml_tensor* GraphBuilder::latent_attention(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x) {
+GraphBuilder::Projection GraphBuilder::latent_attention(const LayerSpec& spec, const LayerWeights& weights,
+                                                        ggml_tensor* x) {
   const std::int64_t n_rows = x->ne[1], n_head = spec.n_head, n_rotated = spec.rope.n_dims, rank = spec.latent_rank;
   const std::int64_t n_fixed = spec.key_dim - n_rotated;
   // Numbers first, ..., first + n - 1 of each part of every row.
@@ -80,10 +86,11 @@ ggml_tensor* GraphBuilder::latent_attention(const LayerSpec& spec, const LayerWe
   ggml_tensor* y =
       sequences_->attend(context_, weights.layer, joined(q_rotated, q_fixed),
                          joined(rope(spec.rope, q_rotated, nullptr), q_fixed), joined(k_rotated, k_fixed), v);
-  return linear(weights.wo, weights.bo, y);
+  return {weights.wo, weights.bo, y};
 }
 
-ggml_tensor* GraphBuilder::self_attention(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x) {
+GraphBuilder::Projection GraphBuilder::self_attention(const LayerSpec& spec, const LayerWeights& weights,
+                                                      ggml_tensor* x) {
   if (spec.latent_rank > 0) return latent_attention(spec, weights, x);
   const std::int64_t n_rows = x->ne[1];
   ggml_tensor* q = linear(weights.wq, weights.bq, x);
@@ -118,16 +125,16 @@ ggml_tensor* GraphBuilder::self_attention(const LayerSpec& spec, const LayerWeig
   }
   ggml_tensor* y = sequences_->attend(context_, weights.layer, q, q_rotated, k, v);
   if (gate != nullptr) y = ggml_mul(context_, y, gate);
-  return linear(weights.wo, weights.bo, y);
+  return {weights.wo, weights.bo, y};
 }
 
-ggml_tensor* GraphBuilder::recurrence(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x) {
+GraphBuilder::Projection GraphBuilder::recurrence(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x) {
   const auto recur = [&](RecurrentStep step, std::initializer_list<ggml_tensor*> inputs) {
     return sequences_->recur(context_, weights.layer, step, std::span(inputs.begin(), inputs.size()));
   };
   ggml_tensor* projected = linear(weights.conv_in, nullptr, x);
   if (spec.recurrence.kind == RecurrenceKind::kShortConvolution) {
-    return linear(weights.conv_out, nullptr, recur(RecurrentStep::kGatedConvolution, {projected}));
+    return {weights.conv_out, nullptr, recur(RecurrentStep::kGatedConvolution, {projected})};
   }
   const std::int64_t n_values = spec.recurrence.n_values(), n_rows = x->ne[1];
   const auto normed = [&](ggml_tensor* y, std::int64_t n_parts) {  // every part by itself
@@ -141,37 +148,24 @@ ggml_tensor* GraphBuilder::recurrence(const LayerSpec& spec, const LayerWeights&
     ggml_tensor* values = recur(RecurrentStep::kSiluConvolution, {projected});
     ggml_tensor* y = recur(RecurrentStep::kSelectiveScan, {values, alpha});
     y = normed(ggml_swiglu_split(context_, gate, y), spec.recurrence.n_key_heads);
-    return linear(weights.conv_out, nullptr, y);
+    return {weights.conv_out, nullptr, y};
   }
   ggml_tensor* beta = linear(weights.state_beta, nullptr, x);
   ggml_tensor* qkv = recur(RecurrentStep::kSiluConvolution, {projected});
   ggml_tensor* y = normed(recur(RecurrentStep::kDeltaRule, {qkv, alpha, beta}), spec.recurrence.n_value_heads);
-  return linear(weights.conv_out, nullptr, ggml_swiglu_split(context_, gate, y));
+  return {weights.conv_out, nullptr, ggml_swiglu_split(context_, gate, y)};
 }
 
-ggml_tensor* GraphBuilder::activate(Activation activation, ggml_tensor* gate, ggml_tensor* up) {
-  constexpr float kAlpha = 1.702F, kLimit = 7.0F;  // gpt-oss's
-  switch (activation) {
-    case Activation::kSilu:
-      return ggml_swiglu_split(context_, gate, up);
-    case Activation::kGelu:
-      return ggml_geglu_split(context_, gate, up);
-    case Activation::kClampedSilu:
-      return ggml_swiglu_oai(context_, gate, up, kAlpha, kLimit);
-  }
-  return nullptr;
-}
-
-ggml_tensor* GraphBuilder::dense_feed_forward(const FeedForwardSpec& spec, const LayerWeights& weights,
-                                              ggml_tensor* x) {
+GraphBuilder::Projection GraphBuilder::dense_feed_forward(const FeedForwardSpec& spec, const LayerWeights& weights,
+                                                          ggml_tensor* x) {
   if (!spec.is_gated) {
     ggml_tensor* up = linear(weights.up, weights.up_b, x);
     up = spec.activation == Activation::kGelu ? ggml_gelu(context_, up) : ggml_silu(context_, up);
-    return linear(weights.down, weights.down_b, up);
+    return {weights.down, weights.down_b, up};
   }
   ggml_tensor* gate = linear(weights.gate, weights.gate_b, x);
   ggml_tensor* up = linear(weights.up, weights.up_b, x);
-  return linear(weights.down, weights.down_b, activate(spec.activation, gate, up));
+  return {weights.down, weights.down_b, ops_.gated(context_, spec.activation, gate, up)};
 }
 
 GraphBuilder::Routed GraphBuilder::route(const LayerSpec& layer, const LayerWeights& weights, ggml_tensor* x,
@@ -214,12 +208,12 @@ ggml_tensor* GraphBuilder::expert_products(const FeedForwardSpec& spec, const La
                                            ExpertProducts& experts, ggml_tensor* rows) {
   ggml_tensor* gate = experts.product(weights.gate_experts, weights.gate_experts_b, rows);
   ggml_tensor* up = experts.product(weights.up_experts, weights.up_experts_b, rows);
-  return experts.product(weights.down_experts, weights.down_experts_b, activate(spec.activation, gate, up));
+  return experts.product(weights.down_experts, weights.down_experts_b, ops_.gated(context_, spec.activation, gate, up));
 }
 
 ggml_tensor* GraphBuilder::add_shared_expert(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* rows,
                                              ggml_tensor* y) {
-  ggml_tensor* shared = dense_feed_forward(spec.feed_forward, weights, rows);
+  ggml_tensor* shared = linear(dense_feed_forward(spec.feed_forward, weights, rows));
   if (weights.shared_gate != nullptr) {
     shared = ggml_mul(context_, shared, ggml_sigmoid(context_, linear(weights.shared_gate, nullptr, rows)));
   }
@@ -242,6 +236,12 @@ ggml_tensor* GraphBuilder::expert_feed_forward(const LayerSpec& spec, const Laye
 ggml_tensor* GraphBuilder::add_residual(const LayerSpec& spec, const NormWeights& post_norm, ggml_tensor* x,
                                         ggml_tensor* y) {
   return ggml_add_inplace(context_, x, scale(norm(spec.norm, post_norm, y), spec.residual_scale));
+}
+
+ggml_tensor* GraphBuilder::add_residual(const LayerSpec& spec, const NormWeights& post_norm, ggml_tensor* x,
+                                        const Projection& y) {
+  const bool is_plain = y.bias == nullptr && post_norm.weight == nullptr && spec.residual_scale == 1;
+  return is_plain ? ops_.add_product(context_, x, y.weight, y.rows) : add_residual(spec, post_norm, x, linear(y));
 }
 
 ggml_tensor* GraphBuilder::attention_block(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x,
@@ -271,16 +271,15 @@ ggml_tensor* GraphBuilder::finish_layer(const LayerSpec& spec, const LayerWeight
 }
 
 ggml_tensor* GraphBuilder::layer(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x) {
-  ggml_tensor* rows = norm(spec.norm, weights.attn_norm, x);
+  ggml_tensor* rows = input_norm(spec.norm, weights.attn_norm, x);
   x = attention_block(spec, weights, x, rows);
-  ggml_tensor* y = nullptr;
   if (spec.feed_forward.n_expert > 0) {
-    y = expert_feed_forward(spec, weights, x);
+    x = add_residual(spec, weights.ffn_post_norm, x, expert_feed_forward(spec, weights, x));
   } else {
-    if (!spec.is_parallel) rows = norm(spec.norm, weights.ffn_norm, x);
-    y = dense_feed_forward(spec.feed_forward, weights, rows);
+    if (!spec.is_parallel) rows = input_norm(spec.norm, weights.ffn_norm, x);
+    x = add_residual(spec, weights.ffn_post_norm, x, dense_feed_forward(spec.feed_forward, weights, rows));
   }
-  return finish_layer(spec, weights, add_residual(spec, weights.ffn_post_norm, x, y));
+  return finish_layer(spec, weights, x);
 }
 
 GraphBuilder::Routed GraphBuilder::attention_and_router(const LayerSpec& spec, const LayerWeights& weights,

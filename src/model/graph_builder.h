@@ -81,6 +81,13 @@ class GraphBuilder {
  private:
   // Returns x [n, ...] normed, or x itself if there is no such norm.
   ggml_tensor* norm(const NormSpec& spec, const NormWeights& weights, ggml_tensor* x);
+  // Returns the same of a layer's rows, which products alone read.
+  ggml_tensor* input_norm(const NormSpec& spec, const NormWeights& weights, ggml_tensor* x);
+  // A product that is yet to be made, W rows + bias; the bias may be null.
+  struct Projection {
+    ggml_tensor *weight, *bias, *rows;
+  };
+  ggml_tensor* linear(const Projection& y) { return linear(y.weight, y.bias, y.rows); }
   // Returns y = W x + b; bias may be null.
   ggml_tensor* linear(ggml_tensor* weight, ggml_tensor* bias, ggml_tensor* x);
   ggml_tensor* scale(ggml_tensor* x, float factor);
@@ -90,17 +97,17 @@ class GraphBuilder {
   // Returns queries scaled by position (LayerSpec::temperature).
   ggml_tensor* scale_by_temperature(const LayerSpec& spec, ggml_tensor* q);
   // Each returns the output of attention, or of a recurrence, for the normed rows x: Q, K, V with the layer's biases
-  // and norms, RoPE, attention, output projection.
-  ggml_tensor* self_attention(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x);
-  ggml_tensor* latent_attention(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x);
-  ggml_tensor* recurrence(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x);
+  // and norms, RoPE, attention, and the output projection that is left to do.
+  Projection self_attention(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x);
+  Projection latent_attention(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x);
+  Projection recurrence(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x);
   // Returns x plus the tokens' per-layer embeddings (gemma3n, gemma4), times the output scale.
   ggml_tensor* finish_layer(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x);
   // Returns x plus a block's output y, normed and scaled.
   ggml_tensor* add_residual(const LayerSpec& spec, const NormWeights& post_norm, ggml_tensor* x, ggml_tensor* y);
+  ggml_tensor* add_residual(const LayerSpec& spec, const NormWeights& post_norm, ggml_tensor* x, const Projection& y);
   // Returns x plus the output of attention, or of the recurrence, for its normed rows.
   ggml_tensor* attention_block(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x, ggml_tensor* rows);
-  ggml_tensor* activate(Activation activation, ggml_tensor* gate, ggml_tensor* up);
   // Returns the routing of rows. x: hidden states after attention; rows: x as the experts read it.
   Routed route(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x, ggml_tensor* rows);
   ggml_tensor* expert_products(const FeedForwardSpec& spec, const LayerWeights& weights, ExpertProducts& experts,
@@ -109,7 +116,7 @@ class GraphBuilder {
   ggml_tensor* add_shared_expert(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* rows, ggml_tensor* y);
   // Returns the output of the experts, the shared one included, for x, the hidden states after attention.
   ggml_tensor* expert_feed_forward(const LayerSpec& spec, const LayerWeights& weights, ggml_tensor* x);
-  ggml_tensor* dense_feed_forward(const FeedForwardSpec& spec, const LayerWeights& weights, ggml_tensor* x);
+  Projection dense_feed_forward(const FeedForwardSpec& spec, const LayerWeights& weights, ggml_tensor* x);
 
   ggml_context* context_;
   LayerOps& ops_;

@@ -41,6 +41,23 @@ void run_rms_norm(ggml_tensor* dst, int ith, int nth, void* userdata) {
 
 }  // namespace
 
+ggml_tensor* LayerOps::gated(ggml_context* context, Activation activation, ggml_tensor* gate, ggml_tensor* up) {
+  constexpr float kAlpha = 1.702F, kLimit = 7.0F;  // gpt-oss's
+  switch (activation) {
+    case Activation::kSilu:
+      return ggml_swiglu_split(context, gate, up);
+    case Activation::kGelu:
+      return ggml_geglu_split(context, gate, up);
+    case Activation::kClampedSilu:
+      return ggml_swiglu_oai(context, gate, up, kAlpha, kLimit);
+  }
+  return nullptr;
+}
+
+ggml_tensor* LayerOps::add_product(ggml_context* context, ggml_tensor* x, ggml_tensor* weight, ggml_tensor* y) {
+  return ggml_add_inplace(context, x, product(context, weight, y));
+}
+
 ggml_tensor* CpuOps::product(ggml_context* context, ggml_tensor* weight, ggml_tensor* x) {
   const PackedMatrix* packed = packed_ != nullptr ? packed_->find(weight) : nullptr;
   return packed != nullptr ? packed_product(context, *packed, x)

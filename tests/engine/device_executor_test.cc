@@ -49,6 +49,22 @@ TEST_F(DeviceExecutorTest, PromptsStepsAndTurnsAreThoseOfTheProcessor) {
   EXPECT_EQ(kept_positions(session), kept_positions(expected));
 }
 
+// So many rows go through products of bfloat16.
+TEST_F(DeviceExecutorTest, LongPromptsAreThoseOfTheProcessor) {
+  for (const char* architecture : {"llama", "qwen3", "gemma2", "phi3"}) {
+    TinyModelOptions options = tiny_options(architecture);
+    options.n_layer = std::min(options.n_layer, 2);
+    options.weight_type = 1;  // f16
+    const std::shared_ptr<const Model> model = tiny_model(options);
+    const std::vector<Token> prompt = random_tokens(1040, options.n_vocab, 7);
+    Session expected = engine_on("cpu", model)->open(f16(full_options()));
+    Session session = engine_on(device_under_test(), model)->open(f16(full_options()));
+    expected.prefill(prompt);
+    session.prefill(prompt);
+    EXPECT_LT(kl_divergence(logits_of(expected), logits_of(session)), 1e-3) << architecture;
+  }
+}
+
 TEST_F(DeviceExecutorTest, ASequenceIsTheSameAloneAndInABatch) {
   const auto fresh = [&](std::int32_t n) {
     Session session = device_->open(f16(full_options()));

@@ -1,5 +1,6 @@
 #include "device/cuda/cuda_device.h"
 
+#include <cublas_v2.h>
 #include <cuda_runtime_api.h>
 #include <ggml-backend.h>
 #include <ggml-cuda.h>
@@ -7,6 +8,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <type_traits>
 #include <utility>
 
 #include "device/cuda/cuda_kernels.h"
@@ -94,6 +96,21 @@ Backend make_backend(int index) {
   return backend;
 }
 
+struct DestroyCublas {
+  void operator()(cublasHandle_t handle) const { cublasDestroy(handle); }
+};
+using Cublas = std::unique_ptr<std::remove_pointer_t<cublasHandle_t>, DestroyCublas>;
+
+Cublas make_cublas(cudaStream_t stream) {
+  cublasHandle_t handle = nullptr;
+  const cublasStatus_t status = cublasCreate(&handle);
+  Cublas cublas(handle);
+  if (status != CUBLAS_STATUS_SUCCESS || cublasSetStream(handle, stream) != CUBLAS_STATUS_SUCCESS) {
+    throw Error(ErrorCode::kUnsupported, std::string("cuBLAS does not start: ") + cublasGetStatusString(status));
+  }
+  return cublas;
+}
+
 class CudaRecording final : public Recording {
  public:
   CudaRecording(std::shared_ptr<CudaQueue> queue, cudaGraphExec_t graph) : queue_(std::move(queue)), graph_(graph) {}
@@ -120,7 +137,8 @@ class CudaDevice final : public Device {
       : info_(std::move(info)),
         backend_(make_backend(index)),
         queue_(std::make_shared<CudaQueue>(index, stream_of(backend_.get()))),
-        memory_(std::make_shared<CudaMemory>(queue_)) {}
+        memory_(std::make_shared<CudaMemory>(queue_)),
+        cublas_(make_cublas(queue_->stream())) {}
   CudaDevice(const CudaDevice&) = delete;
   CudaDevice& operator=(const CudaDevice&) = delete;
   ~CudaDevice() override {
@@ -171,6 +189,23 @@ class CudaDevice final : public Device {
   void queue(const WindowStatistics& plan) override { launch(plan, "statistics of a window"); }
   void queue(const RowNorms& plan) override { launch(plan, "norms of rows"); }
 
+  void queue(const RowsToBf16& plan) override { launch(plan, "converting rows"); }
+  void queue(const NormedToBf16& plan) override { launch(plan, "norms of a layer's rows"); }
+  void queue(const GatedToBf16& plan) override { launch(plan, "gating rows"); }
+  void queue(const Product& plan) override {
+    const std::lock_guard lock(queue_->mutex());
+    queue_->use();
+    const float one = 1.0F, other = plan.adds ? 1.0F : 0.0F;
+    // cuBLAS counts matrices by columns: W is transposed, and y is [n_out, n_rows].
+    const cublasStatus_t status =
+        cublasGemmEx(cublas_.get(), CUBLAS_OP_T, CUBLAS_OP_N, plan.n_out, plan.n_rows, plan.n_in, &one, plan.weight,
+                     CUDA_R_16BF, plan.n_in, plan.x, CUDA_R_16BF, plan.n_in, &other, plan.y, CUDA_R_32F, plan.n_out,
+                     CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT);
+    if (status != CUBLAS_STATUS_SUCCESS) {
+      throw Error(ErrorCode::kInternal, std::string("cuBLAS refused a product: ") + cublasGetStatusString(status));
+    }
+  }
+
   void dequantise_bf16(int type, const void* from, void* to, std::int64_t n) override {
     const std::lock_guard lock(queue_->mutex());
     queue_->use();
@@ -205,6 +240,7 @@ class CudaDevice final : public Device {
   Backend backend_;
   std::shared_ptr<CudaQueue> queue_;
   std::shared_ptr<CudaMemory> memory_;
+  Cublas cublas_;
 };
 
 }  // namespace

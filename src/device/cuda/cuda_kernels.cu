@@ -1,4 +1,5 @@
 #include "device/cuda/cuda_kernels.h"
+#include "device/kernels/bf16_rows-inl.h"
 #include "device/kernels/causal_attention-inl.h"
 #include "device/kernels/copies-inl.h"
 #include "device/kernels/row_norms-inl.h"
@@ -31,6 +32,15 @@ cudaError_t launch_kernel(cudaStream_t stream, const WindowStatistics& plan) {
   return launch(queue_window_statistics, stream, plan);
 }
 cudaError_t launch_kernel(cudaStream_t stream, const RowNorms& plan) { return launch(queue_row_norms, stream, plan); }
+cudaError_t launch_kernel(cudaStream_t stream, const RowsToBf16& plan) {
+  return launch(queue_rows_to_bf16, stream, plan);
+}
+cudaError_t launch_kernel(cudaStream_t stream, const NormedToBf16& plan) {
+  return launch(queue_normed_to_bf16, stream, plan);
+}
+cudaError_t launch_kernel(cudaStream_t stream, const GatedToBf16& plan) {
+  return launch(queue_gated_to_bf16, stream, plan);
+}
 cudaError_t launch_kernel(cudaStream_t stream, const Copies& plan) { return launch(queue_copies, stream, plan); }
 
 cudaError_t check_kernel_image() {

@@ -18,6 +18,9 @@ cudaError_t launch_kernel(cudaStream_t stream, const CausalAttention& plan);
 cudaError_t launch_kernel(cudaStream_t stream, const StepAttention& plan);
 cudaError_t launch_kernel(cudaStream_t stream, const WindowStatistics& plan);
 cudaError_t launch_kernel(cudaStream_t stream, const RowNorms& plan);
+cudaError_t launch_kernel(cudaStream_t stream, const RowsToBf16& plan);
+cudaError_t launch_kernel(cudaStream_t stream, const NormedToBf16& plan);
+cudaError_t launch_kernel(cudaStream_t stream, const GatedToBf16& plan);
 cudaError_t launch_kernel(cudaStream_t stream, const Copies& plan);
 
 // Returns whether this library has code for the calling thread's device.

@@ -1,5 +1,6 @@
 #include "device/kernels/host_kernels.h"
 
+#include "device/kernels/bf16_rows-inl.h"
 #include "device/kernels/causal_attention-inl.h"
 #include "device/kernels/copies-inl.h"
 #include "device/kernels/row_norms-inl.h"
@@ -14,6 +15,9 @@ void run(simt::Queue& queue, const StepAttention& plan) { queue_step_attention(q
 void run(simt::Queue& queue, const StoreRows& plan) { queue_store_rows(queue, plan); }
 void run(simt::Queue& queue, const WindowStatistics& plan) { queue_window_statistics(queue, plan); }
 void run(simt::Queue& queue, const RowNorms& plan) { queue_row_norms(queue, plan); }
+void run(simt::Queue& queue, const RowsToBf16& plan) { queue_rows_to_bf16(queue, plan); }
+void run(simt::Queue& queue, const NormedToBf16& plan) { queue_normed_to_bf16(queue, plan); }
+void run(simt::Queue& queue, const GatedToBf16& plan) { queue_gated_to_bf16(queue, plan); }
 void run(simt::Queue& queue, const Copies& plan) { queue_copies(queue, plan); }
 
 }  // namespace winnow::device::fibers

@@ -11,6 +11,9 @@ void run(simt::Queue& queue, const StepAttention& plan);
 void run(simt::Queue& queue, const StoreRows& plan);
 void run(simt::Queue& queue, const WindowStatistics& plan);
 void run(simt::Queue& queue, const RowNorms& plan);
+void run(simt::Queue& queue, const RowsToBf16& plan);
+void run(simt::Queue& queue, const NormedToBf16& plan);
+void run(simt::Queue& queue, const GatedToBf16& plan);
 void run(simt::Queue& queue, const Copies& plan);
 
 }  // namespace winnow::device::fibers

@@ -17,6 +17,8 @@ constexpr std::size_t kAnchorBytes = 256;
 
 // No back end computes a node of winnow's own: the graph is run in parts that leave it out.
 void never_run(ggml_tensor* /*dst*/, int /*ith*/, int /*nth*/, void* /*userdata*/) {}
+void never_run_2(ggml_tensor* /*dst*/, const ggml_tensor* /*a*/, const ggml_tensor* /*b*/, int /*ith*/, int /*nth*/,
+                 void* /*userdata*/) {}
 
 }  // namespace
 
@@ -53,11 +55,17 @@ ggml_tensor* DeviceGraph::external(int type, std::int64_t ne0, std::int64_t ne1,
   return tensor;
 }
 
-ggml_tensor* DeviceGraph::own(std::int64_t ne0, std::int64_t ne1, std::span<ggml_tensor* const> inputs,
+ggml_tensor* DeviceGraph::own(int type, std::int64_t ne0, std::int64_t ne1, std::span<ggml_tensor* const> inputs,
                               std::function<void(ggml_tensor*)> queue) {
   std::vector<ggml_tensor*> args(inputs.begin(), inputs.end());
-  ggml_tensor* node = ggml_custom_4d(context_.get(), GGML_TYPE_F32, ne0, ne1, 1, 1, args.data(),
+  ggml_tensor* node = ggml_custom_4d(context_.get(), static_cast<ggml_type>(type), ne0, ne1, 1, 1, args.data(),
                                      static_cast<int>(args.size()), never_run, 1, nullptr);
+  own_.push_back({.node = node, .queue = std::move(queue)});
+  return node;
+}
+
+ggml_tensor* DeviceGraph::own_in_place(ggml_tensor* x, ggml_tensor* input, std::function<void(ggml_tensor*)> queue) {
+  ggml_tensor* node = ggml_map_custom2_inplace(context_.get(), x, input, never_run_2, 1, nullptr);
   own_.push_back({.node = node, .queue = std::move(queue)});
   return node;
 }

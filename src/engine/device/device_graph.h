@@ -32,9 +32,11 @@ class DeviceGraph {
   ggml_context* context() const { return context_.get(); }
   // Returns a leaf whose data lie at an address in the device's memory, [ne0, ne1] of a ggml_type.
   ggml_tensor* external(int type, std::int64_t ne0, std::int64_t ne1, void* data);
-  // Returns a float32 node [ne0, ne1] of these inputs, which `queue` computes: it is called in its turn of every run.
-  ggml_tensor* own(std::int64_t ne0, std::int64_t ne1, std::span<ggml_tensor* const> inputs,
+  // Returns a node [ne0, ne1] of these inputs, which `queue` computes: it is called in its turn of every run.
+  ggml_tensor* own(int type, std::int64_t ne0, std::int64_t ne1, std::span<ggml_tensor* const> inputs,
                    std::function<void(ggml_tensor* node)> queue);
+  // Returns such a node that takes x's place and memory.
+  ggml_tensor* own_in_place(ggml_tensor* x, ggml_tensor* input, std::function<void(ggml_tensor* node)> queue);
   // Adds a node and all nodes on which it depends.
   void expand(ggml_tensor* node);
   // Gives every node its memory. Throws Error(kOutOfMemory).

@@ -8,6 +8,7 @@
 
 #include "cache/page_rows.h"
 #include "engine/device/device_executor.h"
+#include "engine/device/pass_ops.h"
 #include "winnow/error.h"
 
 namespace winnow {
@@ -75,13 +76,15 @@ void DevicePass::run_layer(const LayerPlan& plan) {
   grow(device_, positions_, positions.size() * sizeof(std::int32_t));
   device_.upload(positions_.data(), positions.data(), positions.size() * sizeof(std::int32_t));
 
-  const LayerWeights& weights = executor_.converts_weights(plan_.n_converted)
-                                    ? executor_.weights().converted(plan.layer)
-                                    : executor_.weights().stored().layers[at];
+  const bool converts = executor_.converts_weights(plan_.n_converted) && executor_.weights().can_convert(plan.layer);
+  const LayerWeights& weights =
+      converts ? executor_.weights().converted(plan.layer) : executor_.weights().stored().layers[at];
   DeviceGraph& graph = executor_.graph();
   graph.reset();
   ggml_tensor* x = graph.external(GGML_TYPE_F32, model.n_embd, n_rows, row(plan.rows.first_row));
-  GgmlOps ops;
+  GgmlOps as_stored;
+  PassOps as_converted(device_, graph);
+  LayerOps& ops = converts ? static_cast<LayerOps&>(as_converted) : as_stored;
   GraphBuilder builder(graph.context(), ops, *this, graph.external(GGML_TYPE_I32, n_rows, 1, positions_.data()));
   graph.expand(builder.layer(model.layers[at], weights, x));
   graph.allocate();
@@ -115,7 +118,7 @@ ggml_tensor* DevicePass::attend(ggml_context* /*context*/, int /*layer*/, ggml_t
   if (k != nullptr) inputs.insert(inputs.end(), {k, v});
   if (!wants_moments()) q_unrotated = nullptr;
   if (q_unrotated != nullptr) inputs.push_back(q_unrotated);
-  return executor_.graph().own(spec().output_size(), batch_.rows.n_rows, inputs,
+  return executor_.graph().own(GGML_TYPE_F32, spec().output_size(), batch_.rows.n_rows, inputs,
                                [=, this](ggml_tensor* node) { attend_rows(q_unrotated, q, k, v, node); });
 }
 

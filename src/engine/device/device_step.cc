@@ -50,7 +50,7 @@ ggml_tensor* DeviceStep::attend(ggml_context* /*context*/, int layer, ggml_tenso
   ggml_set_output(q);  // stays until it is recorded
   std::vector<ggml_tensor*> inputs = {q};
   if (k != nullptr) inputs.insert(inputs.end(), {k, v});
-  return graph_.own(spec.output_size(), n_sequences_, inputs, [=, this](ggml_tensor* node) {
+  return graph_.own(GGML_TYPE_F32, spec.output_size(), n_sequences_, inputs, [=, this](ggml_tensor* node) {
     device_.queue(
         device::StepAttention{.layer = executor_.attention(layer, key_type_, value_type_),
                               .q = static_cast<const float*>(q->data),

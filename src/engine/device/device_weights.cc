@@ -37,7 +37,7 @@ std::vector<ggml_tensor**> places_of(Weights& weights) {
 }
 
 // Returns whether products convert the matrix for many rows.
-bool is_converted(const ggml_tensor* tensor) { return ggml_is_quantized(tensor->type); }
+bool is_converted(const ggml_tensor* tensor) { return tensor->type != GGML_TYPE_F32 && tensor->type != GGML_TYPE_BF16; }
 
 // Returns a tensor like `of` at an address of the buffer.
 ggml_tensor* place_tensor(ggml_context* context, ggml_type type, const ggml_tensor* of, const device::Buffer& buffer,
@@ -92,6 +92,12 @@ DeviceWeights::DeviceWeights(device::Device& device, const Model::Impl& model)
     most_converted = std::max(most_converted, of_layer);
   }
   if (most_converted > 0) converted_ = device.allocate(most_converted);
+}
+
+bool DeviceWeights::can_convert(int layer) const {
+  const std::vector<ggml_tensor*> matrices = weights_.layers[static_cast<std::size_t>(layer)].matrices();
+  return std::all_of(matrices.begin(), matrices.end(),
+                     [](const ggml_tensor* matrix) { return matrix->type != GGML_TYPE_F32 && matrix->ne[0] % 8 == 0; });
 }
 
 const LayerWeights& DeviceWeights::converted(int layer) {

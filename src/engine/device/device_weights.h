@@ -22,7 +22,9 @@ class DeviceWeights {
 
   // Returns the tensors; those that are not uploaded are null.
   const Weights& stored() const { return weights_; }
-  // Returns a layer whose quantised matrices are converted to bfloat16, valid until another layer is asked for. Queues
+  // Returns whether all of a layer's matrices can be bfloat16: not where the file has float32.
+  bool can_convert(int layer) const;
+  // Returns a layer whose matrices are converted to bfloat16, valid until another layer is asked for. Queues
   // the conversion unless it is the layer that was asked for last.
   const LayerWeights& converted(int layer);
 
