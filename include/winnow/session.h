@@ -48,7 +48,8 @@ PrefillWeights parse_prefill_weights(std::string_view name);
 struct EngineOptions {
   int n_threads = 0;               // threads that compute; 0: as many as the machine has physical cores
   std::size_t kv_bytes_limit = 0;  // hard limit of the page pool with all staging buffers, in bytes; 0: none
-  int n_batch = 512;               // tokens that go through a layer at a time while prefilling (llama.cpp's ubatch)
+  // Tokens that go through a layer at a time while prefilling (llama.cpp's ubatch); 0: 512, on a GPU 2,048.
+  int n_batch = 0;
   PrefillWeights prefill_weights = PrefillWeights::kAuto;
 
   // What computes: "cpu"; "cuda:N", NVIDIA GPU number N ("cuda" is the first one), by the plugin that `make cuda`
@@ -291,6 +292,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
 
   const std::shared_ptr<const Model>& model() const;
   int n_threads() const;
+  int n_batch() const;
   // Returns what computes: "cpu" or "cuda:N".
   const std::string& device() const;
   // Returns the range [first, last) of layers that the engine holds: all of them unless it is a rank of a pipeline.

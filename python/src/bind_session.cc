@@ -139,7 +139,7 @@ void bind_session(nb::module_& module) {
             const nb::gil_scoped_release release;
             return Engine::create(std::move(model), options);
           },
-          "model"_a, "n_threads"_a = 0, "kv_bytes_limit"_a = 0, "n_batch"_a = 512, "prefill_weights"_a = "auto",
+          "model"_a, "n_threads"_a = 0, "kv_bytes_limit"_a = 0, "n_batch"_a = 0, "prefill_weights"_a = "auto",
           "device"_a = "cpu")
       .def(
           "open",

@@ -98,7 +98,7 @@ def evaluate(
     chat_template: Optional[bool] = None,
     n_ctx: int = 0,
     n_threads: Optional[int] = None,
-    n_batch: int = 512,
+    n_batch: int = 0,
     type_k: str = "f16",
     type_v: str = "f16",
     prefill_weights: str = "float",

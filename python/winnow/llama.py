@@ -23,7 +23,7 @@ class Llama(Completions):
     model_path: a GGUF file, or any part of a model in several.
     n_ctx: most tokens of prompt and answer; 0: as many as the model was trained on.
     n_threads: None: the machine's physical cores.
-    n_batch: tokens of a prompt that pass a layer together.
+    n_batch: tokens of a prompt that pass a layer together; 0: 512, on a GPU 2,048.
     seed: of every sampler; None or -1: a random one each time.
     kv_evict, kv_budget: what of a prompt's cache is kept, see `winnow.methods()`: "snapkv:window=16" and "20%" (of the
         prompt), "5%bytes", "64MiB", 512 (tokens a head) or 0.2. A budget alone means the method "auto"; without either

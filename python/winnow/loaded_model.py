@@ -33,7 +33,7 @@ class LoadedModel:
         *,
         n_ctx: int = 0,
         n_threads: Optional[int] = None,
-        n_batch: int = 512,
+        n_batch: int = 0,
         seed: Optional[int] = None,
         kv_evict: Optional[str] = None,
         kv_budget: Optional[Budget] = None,

@@ -32,7 +32,7 @@ namespace {
 struct BenchFlags {
   ModelFlags model;
   std::vector<int> n_prompt{512}, n_gen{128}, n_depth{0};
-  std::vector<int> n_threads{0}, n_batch{512}, n_parallel{1};
+  std::vector<int> n_threads{0}, n_batch{0}, n_parallel{1};
   int prefill_chunk = 0;
   int repetitions = 5;
   std::vector<std::string> key_types{"f16"}, value_types{"f16"};
@@ -55,7 +55,8 @@ bool parse_flags(const Arguments& arguments, BenchFlags& flags) {
   line.group("Model");
   add_model_flag(line, flags.model);
   line.integers("-t,--threads", flags.n_threads, 0, "threads (default: the physical cores)");
-  line.integers("-b,--batch-size", flags.n_batch, 1, "tokens that pass a layer at a time (default: 512)");
+  line.integers("-b,--batch-size", flags.n_batch, 1,
+                "tokens that pass a layer at a time (default: 512, on a GPU 2048)");
   add_device_flag(line, flags.model);
   line.group("Tests");
   line.integers("-p,--n-prompt", flags.n_prompt, 0, "tokens to prefill; 0: no such test (default: 512)");
@@ -306,7 +307,7 @@ int bench_command(const Arguments& arguments) {
         const SessionOptions opened = engine.open(options).options();  // a method may choose the types
         BenchRow row{.model_filename = path,
                      .model = model->info(),
-                     .n_batch = engine_settings.n_batch,
+                     .n_batch = engine.n_batch(),
                      .n_threads = engine.n_threads(),
                      .device = engine.device(),
                      .device_name = device_name,

@@ -61,7 +61,8 @@ void add_model_flag(CommandLine& line, ModelFlags& flags) {
 
 void add_engine_flags(CommandLine& line, ModelFlags& flags) {
   line.integer("-t,--threads", flags.n_threads, 0, "threads (default: the physical cores)");
-  line.integer("-b,--batch-size", flags.n_batch, 1, "tokens that pass a layer at a time in the prefill (default: 512)");
+  line.integer("-b,--batch-size", flags.n_batch, 1,
+               "tokens that pass a layer at a time in the prefill (default: 512, on a GPU 2048)");
   line.text("--prefill-weights", "TYPE", flags.prefill_weights,
             "numbers that a prompt is multiplied in: auto (int8; with AMX bf16 for long prompts), as-is (the file's "
             "types), int8, float (bf16 where the processor has it, else f32), bf16, f32 "

@@ -16,7 +16,7 @@ namespace winnow::cli {
 struct ModelFlags {
   std::optional<std::string> path;       // -m
   int n_threads = 0;                     // -t
-  int n_batch = 512;                     // -b
+  int n_batch = 0;                       // -b; 0: the engine's default
   std::string device = "cpu";            // --device
   std::optional<std::string> kv_limit;   // --kv-limit
   std::string prefill_weights = "auto";  // --prefill-weights

@@ -19,7 +19,7 @@
 namespace winnow::device {
 
 // Null unless the program is linked with HostDevice.
-[[gnu::weak]] std::shared_ptr<Device> open_host_device();
+[[gnu::weak]] std::shared_ptr<Device> open_host_device(int mib);
 
 namespace {
 
@@ -39,12 +39,18 @@ Name parse_name(std::string_view name) {
   if (name == "auto") return {Name::Kind::kAuto};
   if (name == "cuda") return {Name::Kind::kCuda};
   if (name == "host" && open_host_device != nullptr) return {Name::Kind::kHost};
-  constexpr std::string_view kPrefix = "cuda:";
-  if (name.starts_with(kPrefix)) {
-    const std::string_view digits = name.substr(kPrefix.size());
-    int index = 0;
-    const auto [end, status] = std::from_chars(digits.begin(), digits.end(), index);
-    if (status == std::errc() && end == digits.end() && digits.front() != '-') return {Name::Kind::kCuda, index};
+  // Returns the number behind a prefix.
+  const auto number_behind = [name](std::string_view prefix) -> std::optional<int> {
+    if (!name.starts_with(prefix)) return std::nullopt;
+    const std::string_view digits = name.substr(prefix.size());
+    int number = 0;
+    const auto [end, status] = std::from_chars(digits.begin(), digits.end(), number);
+    if (status != std::errc() || end != digits.end() || digits.front() == '-') return std::nullopt;
+    return number;
+  };
+  if (const std::optional<int> index = number_behind("cuda:")) return {Name::Kind::kCuda, *index};
+  if (const std::optional<int> mib = number_behind("host:"); mib && open_host_device != nullptr) {
+    return {Name::Kind::kHost, *mib};
   }
   throw Error(ErrorCode::kInvalidArgument, "a device is cpu, auto, cuda or cuda:N with its number, not '" +
                                                std::string(name.substr(0, 32)) +
@@ -168,7 +174,7 @@ std::vector<DeviceInfo> list_devices(std::string* missing) {
 std::shared_ptr<Device> open_device(std::string_view text) {
   const Name name = parse_name(text);
   if (name.kind == Name::Kind::kCpu) return nullptr;
-  if (name.kind == Name::Kind::kHost) return open_host_device();
+  if (name.kind == Name::Kind::kHost) return open_host_device(name.index);
   const std::optional<fs::path> path = find_plugin();
   if (name.kind == Name::Kind::kCuda) {
     if (!path) throw Error(ErrorCode::kNotFound, no_plugin());

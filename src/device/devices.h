@@ -10,8 +10,8 @@
 
 namespace winnow::device {
 
-// Throws Error(kInvalidArgument) for what is no name of a device: "cpu", "auto", "cuda", "cuda:N" or "host", which
-// programs have that are linked with HostDevice (host_device.h). Loads nothing.
+// Throws Error(kInvalidArgument) for what is no name of a device: "cpu", "auto", "cuda", "cuda:N", or "host" and
+// "host:MIB", which programs have that are linked with HostDevice (host_device.h). Loads nothing.
 void check_device_name(std::string_view name);
 
 // Returns the devices that can be opened, "cpu" first. missing: if not null, a sentence that says why there is no GPU

@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include "device/host_memory.h"
 #include "device/kernels/host_kernels.h"
+#include "device/protected_memory.h"
 #include "winnow/error.h"
 
 namespace winnow::device {
@@ -58,7 +58,7 @@ class Part {
 class HostDevice final : public Device {
  public:
   explicit HostDevice(const HostDeviceOptions& options)
-      : memory_(std::make_shared<HostMemory>(options.bytes)), backend_(ggml_backend_cpu_init()) {
+      : memory_(std::make_shared<ProtectedMemory>(options.bytes)), backend_(ggml_backend_cpu_init()) {
     if (backend_ == nullptr) throw Error(ErrorCode::kInternal, "ggml has no CPU back end");
     ggml_backend_cpu_set_n_threads(backend_.get(), options.n_threads);
     info_ = {.id = "host",
@@ -176,7 +176,7 @@ class HostDevice final : public Device {
       recording_->push_back(std::move(work));
       return;
     }
-    const HostMemory::Opened opened(*memory_);
+    const ProtectedMemory::Opened opened(*memory_);
     work();
   }
 
@@ -194,7 +194,7 @@ class HostDevice final : public Device {
   }
 
   DeviceInfo info_;
-  std::shared_ptr<HostMemory> memory_;
+  std::shared_ptr<ProtectedMemory> memory_;
   std::unique_ptr<ggml_backend, FreeBackend> backend_;
   std::vector<Work>* recording_ = nullptr;
 };
@@ -205,6 +205,10 @@ std::shared_ptr<Device> open_host_device(const HostDeviceOptions& options) {
   return std::make_shared<HostDevice>(options);
 }
 
-std::shared_ptr<Device> open_host_device() { return open_host_device(HostDeviceOptions{}); }
+std::shared_ptr<Device> open_host_device(int mib) {
+  HostDeviceOptions options;
+  if (mib > 0) options.bytes = static_cast<std::size_t>(mib) << 20;
+  return open_host_device(options);
+}
 
 }  // namespace winnow::device

@@ -19,6 +19,7 @@ struct HostDeviceOptions {
 
 // Throws Error(kOutOfMemory) where the system has no such range of addresses.
 std::shared_ptr<Device> open_host_device(const HostDeviceOptions& options);
-std::shared_ptr<Device> open_host_device();
+// mib: of memory; 0: HostDeviceOptions'.
+std::shared_ptr<Device> open_host_device(int mib = 0);
 
 }  // namespace winnow::device

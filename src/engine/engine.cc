@@ -17,16 +17,18 @@
 namespace winnow {
 namespace {
 
-EngineOptions checked(EngineOptions options) {
+// Returns the options with what they leave open. device: that they name; null: the processor.
+EngineOptions checked(EngineOptions options, const device::Device* device) {
   kernels::use_environment_isa();
   if (options.n_threads < 0 || options.n_threads > 512) {
     throw Error(ErrorCode::kInvalidArgument,
                 "the number of threads must be between 1 and 512 (0: the machine's cores), not " +
                     std::to_string(options.n_threads));
   }
-  if (options.n_batch < 1 || options.n_batch > 65536) {
+  if (options.n_batch < 0 || options.n_batch > 65536) {
     throw Error(ErrorCode::kInvalidArgument,
-                "the batch size must be between 1 and 65536 tokens, not " + std::to_string(options.n_batch));
+                "the batch size must be between 1 and 65536 tokens (0: 512, on a GPU 2,048), not " +
+                    std::to_string(options.n_batch));
   }
   if (options.prefill_weights == PrefillWeights::kBf16 && !multiplies_bf16()) {
     throw Error(ErrorCode::kUnsupported,
@@ -39,8 +41,9 @@ EngineOptions checked(EngineOptions options) {
         "this processor has none of the instructions for 8-bit products (AVX2, AVX512-VNNI): prefill with weights "
         "auto, as-is or f32");
   }
-  device::check_device_name(options.device);
   if (options.n_threads == 0) options.n_threads = default_thread_count();
+  if (options.n_batch == 0) options.n_batch = device == nullptr ? 512 : 2048;
+  options.device = device == nullptr ? "cpu" : device->info().id;
   return options;
 }
 
@@ -97,8 +100,8 @@ PrefillWeights parse_prefill_weights(std::string_view name) {
 
 Engine::Impl::Impl(std::shared_ptr<const Model> the_model, const EngineOptions& the_options)
     : model(std::move(the_model)),
-      options(checked(the_options)),
-      device(open_device(model->impl(), options)),
+      device(open_device(model->impl(), the_options)),
+      options(checked(the_options, device.get())),
       pool(make_pool(options, device)),
       pipeline(options.pipeline, layer_ranges(model->impl(), options)),
       calls(make_calls(pipeline, options)),
@@ -134,6 +137,7 @@ Engine::~Engine() {
 
 const std::shared_ptr<const Model>& Engine::model() const { return impl_->model; }
 std::pair<int, int> Engine::layers() const { return {impl_->layers.first, impl_->layers.last}; }
+int Engine::n_batch() const { return impl_->options.n_batch; }
 int Engine::n_threads() const { return impl_->options.n_threads; }
 const std::string& Engine::device() const { return impl_->options.device; }
 void Engine::reset_peak() { impl_->pool->reset_peak(); }

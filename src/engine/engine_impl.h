@@ -50,8 +50,8 @@ struct Engine::Impl {
   ParallelFor parallel_for() { return executor->parallel_for(); }
 
   const std::shared_ptr<const Model> model;
-  const EngineOptions options;
   const std::shared_ptr<device::Device> device;  // on which layers are computed; null: this machine's processor
+  const EngineOptions options;                   // with what the caller left open
   const std::shared_ptr<PagePool> pool;
   const Pipeline pipeline;  // the machines that hold the other layers; usually none
   const std::unique_ptr<EngineCalls> calls;

@@ -117,6 +117,22 @@ TEST_F(DeviceExecutorTest, WhatIsNotSupportedSaysSo) {
   expect_error(ErrorCode::kInvalidArgument, [&] { engine_on("gpu", model_); });
 }
 
+// 4 MiB hold the model and a short prompt.
+TEST_F(DeviceExecutorTest, APromptThatDoesNotFitChangesNothing) {
+  const std::shared_ptr<Engine> small = engine_on("host:4", model_);
+  Session session = small->open(f16(full_options())), other = small->open(f16(full_options()));
+  other.prefill(prompt_);
+  const SessionState before = state_of(session);
+  const std::size_t in_use = small->memory().kv_bytes_in_use;
+  expect_error(ErrorCode::kOutOfMemory, [&] { session.prefill(random_tokens(1900, 300, 3)); });
+  EXPECT_EQ(state_of(session), before);
+  EXPECT_EQ(small->memory().kv_bytes_in_use, in_use);
+  Session expected = device_->open(f16(full_options()));
+  session.prefill(prompt_);
+  expected.prefill(prompt_);
+  EXPECT_EQ(logits_of(session), logits_of(expected));
+}
+
 class DeviceMethodTest : public testing::TestWithParam<std::string> {};
 
 TEST_P(DeviceMethodTest, KeepsWhatTheProcessorKeeps) {

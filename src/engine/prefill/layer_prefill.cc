@@ -10,6 +10,7 @@
 #include "engine/prefill/reconstruction.h"
 #include "engine/raised_heads.h"
 #include "eviction/evidence/query_rows.h"
+#include "winnow/error.h"
 
 namespace winnow {
 namespace {
@@ -40,6 +41,26 @@ int layers_together(const Engine::Impl& engine, std::span<Session::Impl* const> 
   const CacheShape shape = sessions[0]->cache.shape().plain();
   const std::size_t most = memory_available() / 2 / static_cast<std::size_t>(engine.pipeline.n_ranks());
   return StagingBuffer::layers_within(most, shape, n_staged, n);
+}
+
+// Throws Error(kOutOfMemory) where a prompt will not fit on the engine's device, before any of it is read.
+void check_device_memory(const Engine::Impl& engine, std::span<Session::Impl* const> sessions, std::int32_t n_prompt) {
+  if (engine.device == nullptr) return;
+  std::size_t pages = 0;
+  MemoryEstimate shared{};  // by all sessions
+  for (const Session::Impl* session : sessions) {
+    shared = estimate_of(engine, engine.layers, session->options, n_prompt, 0).memory;
+    pages += shared.kv_bytes_peak - shared.kv_bytes_staging;
+  }
+  const std::size_t needed = pages + shared.kv_bytes_staging + shared.hidden_bytes;
+  const std::size_t free = engine.device->bytes_free();
+  if (needed <= free) return;
+  const auto mib = [](std::size_t bytes) { return std::to_string(bytes >> 20) + " MiB"; };
+  throw Error(ErrorCode::kOutOfMemory, "a prompt of " + std::to_string(n_prompt) + " tokens takes " + mib(needed) +
+                                           " on " + engine.device->info().id + " (" + mib(pages) + " of pages, " +
+                                           mib(shared.kv_bytes_staging) + " for the layer that is being read, " +
+                                           mib(shared.hidden_bytes) + " of hidden states), and " + mib(free) +
+                                           " are free: lower the KV budget or shorten the prompt");
 }
 
 // Returns the number of tokens of the longest part.
@@ -87,6 +108,7 @@ bool LayerPrefill::has_promises() const {
 
 void LayerPrefill::begin_pass() {
   const auto n = static_cast<std::int32_t>(tokens.size());
+  check_device_memory(engine_impl(), sessions, n);
   if (has_promises()) {
     const std::int32_t n_held_out = held_out_tokens(n);
     held_out_ = {.tokens = std::span(tokens).last(static_cast<std::size_t>(n_held_out)),

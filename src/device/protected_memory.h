@@ -11,24 +11,24 @@
 namespace winnow::device {
 
 // Thread-safe.
-class HostMemory final : public EntryMemory {
+class ProtectedMemory final : public EntryMemory {
  public:
   // Throws Error(kOutOfMemory).
-  explicit HostMemory(std::size_t bytes);
-  HostMemory(const HostMemory&) = delete;
-  HostMemory& operator=(const HostMemory&) = delete;
-  ~HostMemory() override;
+  explicit ProtectedMemory(std::size_t bytes);
+  ProtectedMemory(const ProtectedMemory&) = delete;
+  ProtectedMemory& operator=(const ProtectedMemory&) = delete;
+  ~ProtectedMemory() override;
 
   // Lets the processor in as long as there is one.
   class Opened {
    public:
-    explicit Opened(HostMemory& memory) : memory_(memory) { memory_.open(); }
+    explicit Opened(ProtectedMemory& memory) : memory_(memory) { memory_.open(); }
     Opened(const Opened&) = delete;
     Opened& operator=(const Opened&) = delete;
     ~Opened() { memory_.close(); }
 
    private:
-    HostMemory& memory_;
+    ProtectedMemory& memory_;
   };
 
   std::size_t bytes_free() const;

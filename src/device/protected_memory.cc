@@ -1,4 +1,4 @@
-#include "device/host_memory.h"
+#include "device/protected_memory.h"
 
 #include <sys/mman.h>
 #include <unistd.h>
@@ -50,7 +50,7 @@ std::byte* round_up(std::byte* address) {
 
 }  // namespace
 
-HostMemory::HostMemory(std::size_t bytes)
+ProtectedMemory::ProtectedMemory(std::size_t bytes)
     : mapping_(map(round_up(bytes, kHugePage) + kHugePage)),
       mapping_bytes_(round_up(bytes, kHugePage) + kHugePage),
       begin_(round_up(mapping_)),
@@ -58,34 +58,34 @@ HostMemory::HostMemory(std::size_t bytes)
   madvise(begin_, round_up(bytes, kHugePage), MADV_HUGEPAGE);
 }
 
-HostMemory::~HostMemory() {
+ProtectedMemory::~ProtectedMemory() {
   ASAN_UNPOISON_MEMORY_REGION(begin_, used_bytes_);
   munmap(mapping_, mapping_bytes_);
 }
 
-void HostMemory::protect(std::byte* from, std::size_t bytes, bool is_open) noexcept {
+void ProtectedMemory::protect(std::byte* from, std::size_t bytes, bool is_open) noexcept {
   if (bytes == 0) return;
   if (mprotect(from, bytes, is_open ? PROT_READ | PROT_WRITE : PROT_NONE) == 0) return;
   std::perror("the test device's memory cannot be protected");
   std::abort();
 }
 
-void HostMemory::open() {
+void ProtectedMemory::open() {
   const std::lock_guard lock(mutex_);
   if (n_open_++ == 0) protect(begin_, used_bytes_, true);
 }
 
-void HostMemory::close() noexcept {
+void ProtectedMemory::close() noexcept {
   const std::lock_guard lock(mutex_);
   if (--n_open_ == 0) protect(begin_, used_bytes_, false);
 }
 
-std::size_t HostMemory::bytes_free() const {
+std::size_t ProtectedMemory::bytes_free() const {
   const std::lock_guard lock(mutex_);
   return blocks_.bytes() - blocks_.bytes_in_use();
 }
 
-std::byte* HostMemory::allocate(std::size_t bytes) {
+std::byte* ProtectedMemory::allocate(std::size_t bytes) {
   std::byte* block = nullptr;
   {
     const std::lock_guard lock(mutex_);
@@ -108,21 +108,21 @@ std::byte* HostMemory::allocate(std::size_t bytes) {
   return block;
 }
 
-void HostMemory::free(std::byte* block, std::size_t bytes) noexcept {
+void ProtectedMemory::free(std::byte* block, std::size_t bytes) noexcept {
   give_back(block, bytes);
   const std::lock_guard lock(mutex_);
   ASAN_POISON_MEMORY_REGION(block, bytes);
   blocks_.free(block);
 }
 
-void HostMemory::give_back(std::byte* from, std::size_t bytes) noexcept {
+void ProtectedMemory::give_back(std::byte* from, std::size_t bytes) noexcept {
   static const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
   std::byte* const first = from + (page - reinterpret_cast<std::uintptr_t>(from) % page) % page;
   std::byte* const end = from + bytes - reinterpret_cast<std::uintptr_t>(from + bytes) % page;
   if (first < end) madvise(first, static_cast<std::size_t>(end - first), MADV_DONTNEED);
 }
 
-void HostMemory::copy(std::span<const ByteCopy> copies) noexcept {
+void ProtectedMemory::copy(std::span<const ByteCopy> copies) noexcept {
   std::size_t n = 0;
   for (const ByteCopy& copy : copies) n += copy.bytes;
   std::vector<std::byte> staged(n);  // a test that runs out of memory here ends
@@ -139,12 +139,12 @@ void HostMemory::copy(std::span<const ByteCopy> copies) noexcept {
   }
 }
 
-void HostMemory::read(void* to, const std::byte* from, std::size_t bytes) {
+void ProtectedMemory::read(void* to, const std::byte* from, std::size_t bytes) {
   const Opened opened(*this);
   std::memcpy(to, from, bytes);
 }
 
-void HostMemory::write(std::byte* to, const void* from, std::size_t bytes) {
+void ProtectedMemory::write(std::byte* to, const void* from, std::size_t bytes) {
   const Opened opened(*this);
   std::memcpy(to, from, bytes);
 }
