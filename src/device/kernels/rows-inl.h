@@ -35,12 +35,4 @@ WINNOW_DEVICE std::uint32_t pack_row_numbers(bool is_bf16, float low, float high
   return is_bf16 ? simt::pack_bf16(low, high) : simt::pack_f16(in_f16_range(low), in_f16_range(high));
 }
 
-// Stores a row by the threads first, first + step, ...; n is even.
-WINNOW_DEVICE void store_row_numbers(EntryType type, const float* from, std::byte* to, int n, int first, int step) {
-  const bool is_bf16 = type == EntryType::kBF16;
-  auto* words = reinterpret_cast<std::uint32_t*>(to);
-  WINNOW_NO_UNROLL
-  for (int i = first; i < n / 2; i += step) words[i] = pack_row_numbers(is_bf16, from[2 * i], from[2 * i + 1]);
-}
-
 }  // namespace winnow::device

@@ -50,6 +50,12 @@ struct Queue {
 };
 
 WINNOW_DEVICE int thread() { return static_cast<int>(threadIdx.x); }
+// thread(), read anew: what a loop computes of it is not kept in registers from turn to turn.
+WINNOW_DEVICE int thread_anew() {
+  int x;
+  asm volatile("mov.u32 %0, %%tid.x;\n" : "=r"(x));
+  return x;
+}
 WINNOW_DEVICE int lane() { return static_cast<int>(threadIdx.x & 31U); }
 WINNOW_DEVICE int warp() { return static_cast<int>(threadIdx.x >> 5U); }
 WINNOW_DEVICE int block_x() { return static_cast<int>(blockIdx.x); }
@@ -160,6 +166,11 @@ WINNOW_DEVICE Words4 load_shared_16(const void* from) {
 template <class T>
 WINNOW_DEVICE T* pointer_of(std::uint32_t low, std::uint32_t high) {
   return reinterpret_cast<T*>(static_cast<std::uintptr_t>(high) << 32U | low);
+}
+
+// Asks for the 128 bytes around an address, which will be read soon.
+WINNOW_DEVICE void prefetch(const void* address) {
+  asm volatile("prefetch.global.L2 [%0];\n" ::"l"(__cvta_generic_to_global(address)));
 }
 
 // Two numbers in a word, rounded to nearest, ties to even. Numbers beyond float16's range become infinite.

@@ -115,6 +115,7 @@ inline void matrix_load(Collective kind, std::uint32_t (&r)[4], const void* row_
 }  // namespace host
 
 inline int thread() { return host::here.thread; }
+inline int thread_anew() { return host::here.thread; }
 inline int lane() { return host::here.thread % 32; }
 inline int warp() { return host::here.thread / 32; }
 inline int block_x() { return host::here.block[0]; }
@@ -180,6 +181,7 @@ inline void store_16(void* to, const Words4& words) {
   std::memcpy(to, &words, sizeof words);
 }
 
+inline void prefetch(const void* /*address*/) {}
 inline Words4 load_shared_16(const void* from) { return load_16(from); }
 template <class T>
 T* pointer_of(std::uint32_t low, std::uint32_t high) {

@@ -119,6 +119,35 @@ class WarpState {
     value_dim_ = kIsPadded ? layer.value_dim : 64 * kValueChunks;
     r_ = simt::lane() / 4;
     c_ = simt::lane() % 4;
+  }
+
+  // Takes up the tiles first, first + kWarps, ... before `end`. Returns where those of the lane's turn of the first 32
+  // lie.
+  WINNOW_DEVICE simt::Words4 find_pages(int first, int end, const PageRows* head_pages) {
+    first_ = first;
+    end_ = end;
+    if (first >= end) return {};
+    constexpr int kPageTiles = kPageSlots / kTile;
+    const int tile = simt::min(first + simt::lane() * kWarps, end - 1);
+    return simt::load_16(head_pages + tile / kPageTiles);
+  }
+
+  // Writes what find_pages returned to shared memory, and asks for the first two tiles.
+  WINNOW_DEVICE void write_pages(const simt::Words4& rows, simt::Words4 (&pages)[32]) const {
+    if (first_ >= end_) return;
+    pages[simt::lane()] = rows;
+    WINNOW_UNROLL
+    for (int turn = 0; turn < 2; ++turn) {
+      simt::Words4 of_turn;
+      WINNOW_UNROLL
+      for (int w = 0; w < 4; ++w) of_turn.x[w] = simt::shuffle(rows.x[w], turn);
+      prefetch(of_turn, first_ + turn * kWarps);
+    }
+  }
+
+  // Attends to these tiles, and to all others before the end.
+  WINNOW_DEVICE void attend(const simt::Words4 (&q)[2][kKeyChunks][32], float soft_cap, const Item& item,
+                            simt::Words4 (&pages)[32]) {
     unit_[0] = unit_[1] = kNoScore;
     sum_[0] = sum_[1] = 0;
     WINNOW_UNROLL
@@ -129,21 +158,6 @@ class WarpState {
         for (float& x : tile) x = 0;
       }
     }
-  }
-
-  // Writes to shared memory where the first 32 of the tiles first, first + kWarps, ... before `end` lie.
-  WINNOW_DEVICE void find_pages(int first, int end, const PageRows* head_pages, simt::Words4 (&pages)[32]) {
-    first_ = first;
-    end_ = end;
-    if (first >= end) return;
-    constexpr int kPageTiles = kPageSlots / kTile;
-    const int tile = simt::min(first + simt::lane() * kWarps, end - 1);
-    pages[simt::lane()] = simt::load_16(head_pages + tile / kPageTiles);
-  }
-
-  // Attends to these tiles, and to all others before the end.
-  WINNOW_DEVICE void attend(const simt::Words4 (&q)[2][kKeyChunks][32], float soft_cap, const Item& item,
-                            simt::Words4 (&pages)[32]) {
     WINNOW_NO_UNROLL
     while (first_ < end_) {
       simt::warp_barrier();
@@ -154,6 +168,7 @@ class WarpState {
       WINNOW_NO_UNROLL
       for (int tile = first_; tile < batch_end; tile += kWarps, ++page) {
         const int next = tile + kWarps;
+        if (kKeyChunks <= 4 && tile > first_ && next < batch_end) prefetch(simt::load_shared_16(page + 1), next);
         simt::Words4 values[kValueChunks][4];
         float scores[4];
         if constexpr (kOverlaps) {
@@ -173,7 +188,7 @@ class WarpState {
         }
       }
       simt::warp_barrier();
-      find_pages(first_ + 32 * kWarps, end_, item.head.pages, pages);
+      write_pages(find_pages(first_ + 32 * kWarps, end_, item.head.pages), pages);
     }
   }
 
@@ -206,6 +221,26 @@ class WarpState {
  private:
   // Whether the next tile's keys are under way beside a tile's values: where there are registers for both.
   static constexpr bool kOverlaps = kKeyChunks <= 2 || kBlocks<kKeyChunks, kIsPadded, kBf16Values> == 3;
+
+  // Lets a tile come to the second-level cache, which takes no registers: so much is under way that a short list does
+  // not wait for memory at each tile.
+  WINNOW_DEVICE void prefetch(const simt::Words4& rows, int tile) const {
+    if (tile >= end_) return;
+    const int first_in_page = tile * kTile % kPageSlots;
+    const auto* keys = simt::pointer_of<const std::byte>(rows.x[0], rows.x[1]) + 2 * first_in_page * key_dim_;
+    const auto* values = simt::pointer_of<const std::byte>(rows.x[2], rows.x[3]) + 2 * first_in_page * value_dim_;
+    constexpr int kLine = 128;
+    WINNOW_UNROLL
+    for (int i = 0; i < (kKeyChunks + 3) / 4; ++i) {
+      const int at = kLine * (simt::lane() + 32 * i);
+      if (at < 2 * kTile * key_dim_) simt::prefetch(keys + at);
+    }
+    WINNOW_UNROLL
+    for (int i = 0; i < (kValueChunks + 1) / 2; ++i) {
+      const int at = kLine * (simt::lane() + 32 * i);
+      if (at < 2 * kTile * value_dim_) simt::prefetch(values + at);
+    }
+  }
 
   // The slot, or the nearest one that the row sees, which is in the same tile: what lies in others may be anything, and
   // zero times anything is not zero.
@@ -351,8 +386,9 @@ struct ItemList {
   int of_warp[kWarps];
   int n_parts;  // of a KV head's group
   int n_items;
-  int next;   // item
-  Item item;  // that was found last
+  int next;     // item
+  float scale;  // of queries
+  Item item;    // that was found last
 };
 
 WINNOW_DEVICE int rows_per_thread(const StepAttention& plan) {
@@ -395,15 +431,17 @@ WINNOW_DEVICE void list_items(const StepAttention& plan, ItemList& list) {
     list.n_parts = (plan.layer.n_head / plan.layer.n_kv_head + kHeads - 1) / kHeads;
     list.n_items = n_slices * list.n_parts;
     list.next = simt::block_x();
+    // Where scores are capped, the cap makes binary logarithms of them.
+    list.scale = plan.layer.soft_cap > 0 ? plan.layer.scale : plan.layer.scale * kLog2e;
   }
 }
 
 // The thread to whose rows the next item belongs writes it to the list.
 WINNOW_DEVICE void find_item(const StepAttention& plan, ItemList& list) {
   const int i = list.next;
-  int slice = i / list.n_parts - list.before[simt::thread()];
-  if (slice < 0 || slice >= list.own[simt::thread()]) return;
-  int row = simt::thread() * rows_per_thread(plan);
+  int slice = i / list.n_parts - list.before[simt::thread_anew()];
+  if (slice < 0 || slice >= list.own[simt::thread_anew()]) return;
+  int row = simt::thread_anew() * rows_per_thread(plan);
   HeadTable head = load_head(plan.heads, row);
   int n_slices = cut_head(head, plan.layer.window).n_slices;
   WINNOW_NO_UNROLL
@@ -444,28 +482,51 @@ struct Shared {
   int is_last;
 };
 
-// Scales the query rows of an item, splits them and puts them into shared memory; zeros for heads that are not there.
+// The thread's part of an item's query rows.
 template <int kKeyChunks, bool kBf16Keys>
-WINNOW_DEVICE void write_queries(const StepAttention& plan, const Item& item, simt::Words4 (&to)[2][kKeyChunks][32]) {
-  const LayerAttention& layer = plan.layer;
-  const float* q = plan.q + static_cast<std::size_t>(item.query_row) * static_cast<std::size_t>(layer.key_dim);
-  const float scale = layer.soft_cap > 0 ? layer.scale : layer.scale * kLog2e;
-  for (int i = simt::thread(); i < kHeads * 4 * kKeyChunks; i += kThreads) {
-    const int head = i / (4 * kKeyChunks);
-    const int eighth = i % (4 * kKeyChunks);
-    simt::Words4 high = {};
-    simt::Words4 low = {};
-    if (head < item.n_heads && 8 * eighth < layer.key_dim) {
-      const float* from = q + head * layer.key_dim + 8 * eighth;
+class QueryPart {
+ public:
+  WINNOW_DEVICE void load(const StepAttention& plan, const Item& item) {
+    const int key_dim = plan.layer.key_dim;
+    const float* q = plan.q + static_cast<std::size_t>(item.query_row) * static_cast<std::size_t>(key_dim);
+    WINNOW_UNROLL
+    for (int n = 0; n < kCount; ++n) {
+      const int head = place(n) / kEighths;
+      const int first = 8 * (place(n) % kEighths);
+      numbers_[n][0] = numbers_[n][1] = {};
+      if (head >= item.n_heads || first >= key_dim) continue;
+      numbers_[n][0] = simt::load_16(q + head * key_dim + first);
+      numbers_[n][1] = simt::load_16(q + head * key_dim + first + 4);
+    }
+  }
+
+  // Scales the rows, splits them and puts them into shared memory; zeros for heads that are not there.
+  WINNOW_DEVICE void write(float scale, simt::Words4 (&to)[2][kKeyChunks][32]) const {
+    WINNOW_UNROLL
+    for (int n = 0; n < kCount; ++n) {
+      if (place(n) >= kHeads * kEighths) continue;
+      simt::Words4 high;
+      simt::Words4 low;
       WINNOW_UNROLL
       for (int w = 0; w < 4; ++w) {
-        split<kBf16Keys>(from[2 * w] * scale, from[2 * w + 1] * scale, high.x[w], low.x[w]);
+        const std::uint32_t* pair = &numbers_[n][w / 2].x[w % 2 * 2];
+        split<kBf16Keys>(simt::float_of(pair[0]) * scale, simt::float_of(pair[1]) * scale, high.x[w], low.x[w]);
       }
+      const int eighth = place(n) % kEighths;
+      const int lane = 4 * (place(n) / kEighths) + eighth % 4;
+      to[0][eighth / 4][lane] = high;
+      to[1][eighth / 4][lane] = low;
     }
-    to[0][eighth / 4][4 * head + eighth % 4] = high;
-    to[1][eighth / 4][4 * head + eighth % 4] = low;
   }
-}
+
+ private:
+  static constexpr int kEighths = 4 * kKeyChunks;  // of a row, eight numbers each
+  static constexpr int kCount = (kHeads * kEighths + kThreads - 1) / kThreads;
+
+  static WINNOW_DEVICE int place(int n) { return simt::thread_anew() + n * kThreads; }
+
+  simt::Words4 numbers_[kCount][2];
+};
 
 // The weight of a sink logit, in a state's unit.
 WINNOW_DEVICE float sink_weight(const LayerAttention& layer, int head, float unit) {
@@ -478,7 +539,7 @@ WINNOW_DEVICE void merge_warps(const StepAttention& plan, const SharedMemory& sh
   const Item item = shared.items.item;
   const LayerAttention& layer = plan.layer;
   const int quarters = layer.value_dim / 4;
-  for (int i = simt::thread(); i < item.n_heads * quarters; i += kThreads) {
+  for (int i = simt::thread_anew(); i < item.n_heads * quarters; i += kThreads) {
     const int h = i / quarters;
     const int d = i % quarters * 4;
     float unit = shared.unit[0][h];
@@ -544,7 +605,7 @@ WINNOW_DEVICE void merge_slices(const StepAttention& plan, SharedMemory& shared)
   }
   simt::barrier();
   const int quarters = layer.value_dim / 4;
-  for (int i = simt::thread(); i < item.n_heads * quarters; i += kThreads) {
+  for (int i = simt::thread_anew(); i < item.n_heads * quarters; i += kThreads) {
     const int h = i / quarters;
     const int d = i % quarters * 4;
     const auto row = static_cast<std::size_t>(item.query_row + h);
@@ -572,28 +633,55 @@ WINNOW_DEVICE void merge_slices(const StepAttention& plan, SharedMemory& shared)
   }
 }
 
-// Stores the step's own row, if the slice is a head's last. Every part of a group stores the same bytes, for itself to
-// read.
-WINNOW_DEVICE void store_own_row(const StepAttention& plan, const Item& item, const Cut& cut) {
-  if (item.slice != cut.n_slices - 1 || plan.k == nullptr) return;
-  const LayerAttention& layer = plan.layer;
-  const int slot = cut.end_slot - 1;
-  const PageRows page = load_page(item.head.pages, slot / kPageSlots);
-  const auto row = static_cast<std::size_t>(item.row);
-  const auto n = static_cast<std::size_t>(slot % kPageSlots);
-  const auto key_dim = static_cast<std::size_t>(layer.key_dim);
-  const auto value_dim = static_cast<std::size_t>(layer.value_dim);
-  store_row_numbers(layer.key_type, plan.k + row * key_dim, page.keys + 2 * n * key_dim, layer.key_dim, simt::thread(),
-                    kThreads);
-  store_row_numbers(layer.value_type, plan.v + row * value_dim, page.values + 2 * n * value_dim, layer.value_dim,
-                    simt::thread(), kThreads);
-}
+// The thread's part of the step's own row, if the slice is a head's last: two numbers of the key and of the value.
+// Every part of a group stores the same bytes, for itself to read.
+class OwnRowPart {
+ public:
+  WINNOW_DEVICE void load(const StepAttention& plan, const Item& item, const Cut& cut) {
+    const LayerAttention& layer = plan.layer;
+    static_assert(2 * kThreads >= 256);  // the most numbers of a row
+    const int at = 2 * simt::thread_anew();
+    const bool stores = item.slice == cut.n_slices - 1 && plan.k != nullptr;
+    has_key_ = stores && at < layer.key_dim;
+    has_value_ = stores && at < layer.value_dim;
+    if (!has_key_ && !has_value_) return;
+    const int slot = cut.end_slot - 1;
+    page_ = load_page(item.head.pages, slot / kPageSlots);
+    in_page_ = slot % kPageSlots;
+    const auto row = static_cast<std::size_t>(item.row);
+    WINNOW_UNROLL
+    for (int x = 0; x < 2; ++x) {
+      if (has_key_) key_[x] = plan.k[row * static_cast<std::size_t>(layer.key_dim) + at + x];
+      if (has_value_) value_[x] = plan.v[row * static_cast<std::size_t>(layer.value_dim) + at + x];
+    }
+  }
+
+  WINNOW_DEVICE void store(const LayerAttention& layer) const {
+    const int at = 2 * simt::thread_anew();
+    if (has_key_) {
+      *reinterpret_cast<std::uint32_t*>(page_.keys + 2 * (in_page_ * layer.key_dim + at)) =
+          pack_row_numbers(layer.key_type == EntryType::kBF16, key_[0], key_[1]);
+    }
+    if (has_value_) {
+      *reinterpret_cast<std::uint32_t*>(page_.values + 2 * (in_page_ * layer.value_dim + at)) =
+          pack_row_numbers(layer.value_type == EntryType::kBF16, value_[0], value_[1]);
+    }
+  }
+
+ private:
+  bool has_key_ = false;
+  bool has_value_ = false;
+  PageRows page_ = {};
+  int in_page_ = 0;
+  float key_[2] = {};
+  float value_[2] = {};
+};
 
 // Returns true in all threads of the block that comes last of a head's slices.
 template <class SharedMemory>
 WINNOW_DEVICE bool is_last_slice(const StepAttention& plan, SharedMemory& shared) {
   simt::barrier();
-  if (simt::thread() == 0) {
+  if (simt::thread_anew() == 0) {
     simt::fence();  // for what the block's other threads wrote before the barrier, too
     const Item item = shared.items.item;
     int* finished = workspace_of(plan).finished + item.row * shared.items.n_parts + item.part;
@@ -626,16 +714,23 @@ WINNOW_KERNEL void WINNOW_THREADS(kThreads, (kBlocks<kKeyChunks, kIsPadded, kBf1
       const int end_tile = simt::min((first_page + cut.slice_pages) * kPageTiles, (cut.end_slot + kTile - 1) / kTile);
       // Shuffled, so that compilers know that it is the warp's.
       auto& pages = shared.pages[simt::warp()];
-      state.find_pages(first_tile + simt::shuffle(simt::warp(), 0), end_tile, item.head.pages, pages);
-      store_own_row(plan, item, cut);
-      write_queries<kKeyChunks, kBf16Keys>(plan, item, shared.q);
+      // All that comes from memory is asked for before any of it is used.
+      const simt::Words4 rows =
+          state.find_pages(first_tile + simt::shuffle(simt::warp(), 0), end_tile, item.head.pages);
+      QueryPart<kKeyChunks, kBf16Keys> queries;
+      queries.load(plan, item);
+      OwnRowPart own_row;
+      own_row.load(plan, item, cut);
+      state.write_pages(rows, pages);
+      queries.write(shared.items.scale, shared.q);
+      own_row.store(plan.layer);
       simt::barrier();
 
       state.attend(shared.q, plan.layer.soft_cap, shared.items.item, pages);
       state.write(shared);
       simt::barrier();
     }
-    if (simt::thread() == 0) shared.items.next += simt::grid_x();
+    if (simt::thread_anew() == 0) shared.items.next += simt::grid_x();
     merge_warps(plan, shared);
     if (shared.items.item.n_slices > 1 && is_last_slice(plan, shared)) merge_slices(plan, shared);
     simt::barrier();
