@@ -195,7 +195,7 @@ class WarpState {
   // Writes the state to shared memory.
   template <class SharedMemory>
   WINNOW_DEVICE void write(SharedMemory& shared) {
-    const int warp = simt::warp();
+    const int warp = simt::thread_anew() / 32;
     WINNOW_UNROLL
     for (int h = 0; h < 2; ++h) {
       WINNOW_UNROLL
