@@ -40,7 +40,10 @@ class LayerEvidence {
   LayerEvidence(const LayerEvidence&) = delete;
   LayerEvidence& operator=(const LayerEvidence&) = delete;
 
-  const LayerView& view() const { return view_; }
+  // Returns the layer with rows that can be read: where they lie on a device, the first call copies them.
+  const LayerView& view() const { return view_.statistics == nullptr ? view_ : copied_view(); }
+  // Returns the layer as the engine gave it, for what is no row: counts, positions, queries.
+  const LayerView& layer() const { return view_; }
   int n_kv_head() const { return view_.n_kv_head; }
   int n_group() const { return view_.shape.n_group; }
   std::int32_t n_entries(int head) const { return view_.heads[at(head)].n_entries; }
@@ -90,6 +93,7 @@ class LayerEvidence {
 
  private:
   struct State;
+  const LayerView& copied_view() const;
   static std::size_t at(int i) { return static_cast<std::size_t>(i); }
 
   const LayerView& view_;

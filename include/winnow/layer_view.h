@@ -12,6 +12,8 @@
 
 namespace WINNOW_API winnow {
 
+class EntryStatistics;
+
 // Runs body(i) for i in [0, n_items) on the engine's threads and returns when all are done. An exception thrown by body
 // is rethrown here.
 using ParallelFor = std::function<void(int n_items, const std::function<void(int)>& body)>;
@@ -70,7 +72,10 @@ struct LayerView {
   kernels::AttentionShape shape;                // of the layer; of_head() gives a head's
   std::int32_t n_tokens;                        // logical length N: the next position
   std::span<const kernels::HeadEntries> heads;  // [n_kv_head] stored entries, window included
-  const float* window_q = nullptr;              // [n_window_rows][n_head][key_dim], rotated; the last row is token N-1
+  // Null: the entries' rows can be read. Else they lie on a device, and only this measures and copies them;
+  // LayerEvidence::view() shows the copy.
+  EntryStatistics* statistics = nullptr;
+  const float* window_q = nullptr;  // [n_window_rows][n_head][key_dim], rotated; the last row is token N-1
   int n_window_rows = 0;
   int n_query_rows = 0;                      // number of last tokens that the next two fields cover
   const float* log_sum_exp = nullptr;        // [n_query_rows][n_head]

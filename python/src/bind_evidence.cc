@@ -78,7 +78,7 @@ Array<std::int32_t> of_heads(const Evidence& evidence, const Count& count) {
 Array<float> rows(const Evidence& evidence, int head, bool are_keys) {
   const LayerEvidence& layer = layer_of(evidence);
   const std::int32_t n = layer.n_entries(checked_head(layer, head));
-  const int dim = are_keys ? layer.view().shape.key_dim : layer.view().shape.value_dim;
+  const int dim = are_keys ? layer.layer().shape.key_dim : layer.layer().shape.value_dim;
   std::vector<float> data(at(n) * at(dim));
   {
     const nb::gil_scoped_release release;
@@ -160,19 +160,19 @@ void bind_evidence(nb::module_& module) {
   nb::class_<Evidence>(module, "LayerEvidence",
                        "What a scorer looks at: one layer, while it is called. Arrays are the caller's own.")
       .def_prop_ro(
-          "layer", [](const Evidence& e) { return layer_of(e).view().layer; }, "Index of the layer.")
+          "layer", [](const Evidence& e) { return layer_of(e).layer().layer; }, "Index of the layer.")
       .def_prop_ro(
-          "n_tokens", [](const Evidence& e) { return layer_of(e).view().n_tokens; },
+          "n_tokens", [](const Evidence& e) { return layer_of(e).layer().n_tokens; },
           "Tokens of the sequence, those whose entries were dropped included.")
       .def_prop_ro(
-          "n_head", [](const Evidence& e) { return layer_of(e).view().n_head; }, "Query heads.")
+          "n_head", [](const Evidence& e) { return layer_of(e).layer().n_head; }, "Query heads.")
       .def_prop_ro(
           "n_kv_head", [](const Evidence& e) { return layer_of(e).n_kv_head(); }, "KV heads.")
       .def_prop_ro(
           "n_group", [](const Evidence& e) { return layer_of(e).n_group(); },
           "Query heads of a KV head: those of KV head h are h * n_group to (h + 1) * n_group - 1.")
       .def_prop_ro(
-          "scale", [](const Evidence& e) { return layer_of(e).view().shape.spec.scale; },
+          "scale", [](const Evidence& e) { return layer_of(e).layer().shape.spec.scale; },
           "What a product of query and key is multiplied by before the softmax.")
       .def_prop_ro(
           "n_entries",
@@ -227,14 +227,14 @@ void bind_evidence(nb::module_& module) {
       .def_prop_ro(
           "window_queries",
           [](const Evidence& e) {
-            const LayerView& view = layer_with(e, "window_queries", e.needed.window_queries).view();
+            const LayerView& view = layer_with(e, "window_queries", e.needed.window_queries).layer();
             return copy_of(view.window_q, {at(view.n_window_rows), at(view.n_head), at(view.shape.key_dim)});
           },
           nb::rv_policy::automatic, "The last tokens' queries, rotated: float32 [rows][n_head][key_dim].")
       .def_prop_ro(
           "all_queries",
           [](const Evidence& e) {
-            const LayerView& view = layer_with(e, "all_queries", e.needed.all_queries).view();
+            const LayerView& view = layer_with(e, "all_queries", e.needed.all_queries).layer();
             return copy_of(view.all_q, {at(view.n_query_rows), at(view.n_head), at(view.shape.key_dim)});
           },
           nb::rv_policy::automatic,
@@ -243,14 +243,14 @@ void bind_evidence(nb::module_& module) {
       .def_prop_ro(
           "log_sum_exp",
           [](const Evidence& e) {
-            const LayerView& view = layer_with(e, "log_sum_exp", e.needed.log_sum_exp).view();
+            const LayerView& view = layer_with(e, "log_sum_exp", e.needed.log_sum_exp).layer();
             return copy_of(view.log_sum_exp, {at(view.n_query_rows), at(view.n_head)});
           },
           nb::rv_policy::automatic, "Of the same rows, over the entries that each sees: float32 [rows][n_head].")
       .def_prop_ro(
           "reference_queries",
           [](const Evidence& e) {
-            const LayerView& view = layer_with(e, "reference_queries", e.needed.reference_queries).view();
+            const LayerView& view = layer_with(e, "reference_queries", e.needed.reference_queries).layer();
             return copy_of(view.reference_q, {at(view.n_reference_rows), at(view.n_head), at(view.shape.key_dim)});
           },
           nb::rv_policy::automatic,
@@ -258,21 +258,21 @@ void bind_evidence(nb::module_& module) {
       .def_prop_ro(
           "query_mean",
           [](const Evidence& e) {
-            const LayerView& view = layer_with(e, "query_moments", e.needed.query_moments).view();
+            const LayerView& view = layer_with(e, "query_moments", e.needed.query_moments).layer();
             return copy_of(view.query_mean, {at(view.n_head), at(view.shape.key_dim)});
           },
           nb::rv_policy::automatic, "Of the queries before rotation: float64 [n_head][key_dim]. Needs query_moments.")
       .def_prop_ro(
           "query_covariance",
           [](const Evidence& e) {
-            const LayerView& view = layer_with(e, "query_moments", e.needed.query_moments).view();
+            const LayerView& view = layer_with(e, "query_moments", e.needed.query_moments).layer();
             return copy_of(view.query_covariance, {at(view.n_head), at(view.shape.key_dim), at(view.shape.key_dim)});
           },
           nb::rv_policy::automatic, "Likewise: float64 [n_head][key_dim][key_dim]. Needs query_moments.")
       .def_prop_ro(
           "output_projection",
           [](const Evidence& e) {
-            const LayerView& view = layer_with(e, "output_projection", e.needed.output_projection).view();
+            const LayerView& view = layer_with(e, "output_projection", e.needed.output_projection).layer();
             return copy_of(view.w_o, {at(view.n_head), at(view.shape.value_dim), at(view.n_embd)});
           },
           nb::rv_policy::automatic, "W_O of every query head: float32 [n_head][value_dim][n_embd].")

@@ -13,6 +13,7 @@
 #include "cache/entry_sink.h"
 #include "engine/evidence/query_evidence.h"
 #include "engine/recurrent_state.h"
+#include "eviction/evidence/entry_statistics.h"
 #include "model/layer_spec.h"
 #include "winnow/layer_view.h"
 #include "winnow/model.h"
@@ -96,6 +97,14 @@ struct DecodePlan {
   std::span<const Token> tokens;  // [n_sequences]
 };
 
+// The stored entries of a layer, as the processor's kernels and as a device's walk them.
+struct LayerEntries {
+  int layer;
+  const CacheShape* shape;  // in which they are stored
+  std::span<const kernels::HeadEntries> heads;
+  std::vector<HeadRows> rows;
+};
+
 // Computes what the engine plans. Not thread-safe, except bytes(): the engine's mutex is held.
 class Executor {
  public:
@@ -130,6 +139,9 @@ class Executor {
 
   // Returns the slices W_O[h] of a layer, [n_head][value_dim][n_embd].
   virtual std::vector<float> output_projection(int layer) = 0;
+
+  // Returns what measures entries where they lie; null where the processor can read them.
+  virtual std::unique_ptr<EntryStatistics> entry_statistics(LayerEntries /*entries*/) { return nullptr; }
 
   // Returns the bytes of graphs. May be called from any thread.
   virtual std::size_t bytes() const = 0;

@@ -48,7 +48,7 @@ void observe_stored(Session& session, const LayerObserver& observer) {
   for (int l = 0; l < impl.cache.shape().n_layer(); ++l) {
     if (!impl.cache.shape().layer(l).is_cut()) continue;
     LayerViews layer = stored_layer(impl, l);
-    observer.on_layer(layer.of(impl.evidence, impl.evidence.needs()), parallel_for);
+    observer.on_layer(layer.with_rows(impl.evidence, impl.evidence.needs()), parallel_for);
   }
 }
 

@@ -64,7 +64,7 @@ DeviceExecutor::DeviceExecutor(const Model::Impl& model, std::shared_ptr<device:
 DeviceExecutor::~DeviceExecutor() = default;
 
 void DeviceExecutor::note_bytes() {
-  std::size_t bytes = graph_.bytes() + weights_.bytes();
+  std::size_t bytes = graph_.bytes() + weights_.bytes() + statistics_memory_.bytes();
   for (const std::unique_ptr<DeviceStep>& step : steps_) bytes += step->bytes();
   bytes_ = bytes;
 }
@@ -184,6 +184,10 @@ void DeviceExecutor::output_hidden(float* hidden, int n_rows, float* out) {
 
 std::vector<float> DeviceExecutor::output_projection(int layer) {
   return output_projection_slices(model_, layer, parallel_for());
+}
+
+std::unique_ptr<EntryStatistics> DeviceExecutor::entry_statistics(LayerEntries entries) {
+  return std::make_unique<DeviceStatistics>(*this, std::move(entries));
 }
 
 }  // namespace winnow

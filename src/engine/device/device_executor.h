@@ -12,6 +12,7 @@
 
 #include "device/device.h"
 #include "engine/device/device_graph.h"
+#include "engine/device/device_statistics.h"
 #include "engine/device/device_step.h"
 #include "engine/device/device_weights.h"
 #include "engine/device/page_mirror.h"
@@ -45,6 +46,7 @@ class DeviceExecutor final : public Executor {
   void output_logits(float* hidden, int n_rows, float* out) override;
   void output_hidden(float* hidden, int n_rows, float* out) override;
   std::vector<float> output_projection(int layer) override;
+  std::unique_ptr<EntryStatistics> entry_statistics(LayerEntries entries) override;
   std::size_t bytes() const override { return bytes_; }
 
   // The parts that passes and steps share.
@@ -53,6 +55,7 @@ class DeviceExecutor final : public Executor {
   DeviceWeights& weights() { return weights_; }
   DeviceGraph& graph() { return graph_; }
   Compute& compute() { return compute_; }
+  StatisticsMemory& statistics_memory() { return statistics_memory_; }
   // Writes the embeddings of tokens to `hidden` [n_tokens][n_embd] in host memory, times the model's embedding scale.
   void embed(std::span<const Token> tokens, float* hidden);
   // Returns a cache's page tables in the device's memory, brought up to date.
@@ -70,6 +73,7 @@ class DeviceExecutor final : public Executor {
   Compute compute_;  // for loops on the processor
   DeviceWeights weights_;
   DeviceGraph graph_;
+  StatisticsMemory statistics_memory_;
   std::vector<std::unique_ptr<DeviceStep>> steps_;  // one for each number of sequences
   DeviceStep* step_ = nullptr;                      // the one that was reserved last
   // The caches that have taken steps of late, by address: a cache that is new at an old address says so.

@@ -7,15 +7,12 @@
 
 namespace winnow {
 
-LayerViews::LayerViews(Engine::Impl& engine, const CacheShape& shape, int layer,
-                       std::vector<kernels::HeadEntries> heads, std::int32_t n_tokens,
+LayerViews::LayerViews(Engine::Impl& engine, const EntrySink& sink, int layer, std::int32_t n_tokens,
                        std::vector<ReconstructionPass> passes)
-    : engine_(engine),
-      shape_(shape),
-      layer_(layer),
-      heads_(std::move(heads)),
-      n_tokens_(n_tokens),
-      passes_(std::move(passes)) {}
+    : engine_(engine), shape_(sink.shape()), layer_(layer), n_tokens_(n_tokens), passes_(std::move(passes)) {
+  for (int h = 0; h < shape_.layer(layer).n_kv_head; ++h) heads_.push_back(sink.head(h).entries);
+  measure_on_device([&](int h) { return sink.head_rows(h); });
+}
 
 LayerViews::LayerViews(Engine::Impl& engine, const RaggedCache& cache, const EntryScores& scores, int layer,
                        std::int32_t n_tokens)
@@ -25,35 +22,14 @@ LayerViews::LayerViews(Engine::Impl& engine, const RaggedCache& cache, const Ent
   for (int h = 0; h < n_heads; ++h) {
     heads_.push_back(cache.entries_by_position(layer, h, runs_[static_cast<std::size_t>(h)]));
   }
+  measure_on_device([&](int h) { return cache.head_rows(layer, h); });
 }
 
-void DownloadedHeads::copy(EntryMemory& memory, std::span<const kernels::HeadEntries> heads,
-                           const kernels::AttentionShape& shape) {
-  std::size_t bytes = 0;
-  const auto sizes = [&](const kernels::EntryRun& run) {
-    const auto n = static_cast<std::size_t>(run.n_entries);
-    return std::pair(n * row_bytes(run.key_type, shape.key_dim), n * row_bytes(run.value_type, shape.value_dim));
-  };
-  for (const kernels::HeadEntries& head : heads) {
-    for (const kernels::EntryRun& run : head.runs) bytes += sizes(run).first + sizes(run).second;
-  }
-  rows_.resize(bytes);
-  std::byte* to = rows_.data();
-  const auto take = [&](const std::byte* from, std::size_t n) {
-    memory.read(to, from, n);
-    return std::exchange(to, to + n);
-  };
-  for (const kernels::HeadEntries& head : heads) {
-    runs_.emplace_back(head.runs.begin(), head.runs.end());
-    for (kernels::EntryRun& run : runs_.back()) {
-      const auto [key_bytes, value_bytes] = sizes(run);
-      run.keys = take(run.keys, key_bytes);
-      run.values = take(run.values, value_bytes);
-    }
-  }
-  for (std::size_t h = 0; h < heads.size(); ++h) {
-    heads_.push_back({.runs = runs_[h], .n_entries = heads[h].n_entries});
-  }
+void LayerViews::measure_on_device(const std::function<HeadRows(int head)>& rows_of) {
+  if (engine_.pool->memory()->is_host()) return;
+  LayerEntries entries = {.layer = layer_, .shape = &shape_, .heads = heads_, .rows = {}};
+  for (std::size_t h = 0; h < heads_.size(); ++h) entries.rows.push_back(rows_of(static_cast<int>(h)));
+  statistics_ = engine_.executor->entry_statistics(std::move(entries));
 }
 
 LayerView LayerViews::of(QueryEvidence& evidence, const EvidenceNeeds& needs, int max_window_rows) {
@@ -67,16 +43,13 @@ LayerView LayerViews::of(QueryEvidence& evidence, const EvidenceNeeds& needs, in
       .shape = attention_shape(model, layer_, shape_.key_type, shape_.value_type),
       .n_tokens = n_tokens_,
       .heads = heads_,
+      .statistics = statistics_.get(),
       .rotation = {.interleaved = rotation.interleaved,
                    .n_dims = rotation.n_dims,
                    .frequency = rotation.frequency.data(),
                    .magnitude = rotation.magnitude},
       .n_embd = model.spec.n_embd,
   };
-  if (EntryMemory& memory = *engine_.pool->memory(); !memory.is_host()) {
-    if (downloaded_.is_empty()) downloaded_.copy(memory, heads_, view.shape);
-    view.heads = downloaded_.heads();
-  }
   evidence.fill(view, max_window_rows);
   if (needs.reconstruction_pass) view.passes = passes_;
   if (needs.earlier_scores) view.earlier_scores = earlier_scores_;
@@ -88,6 +61,13 @@ LayerView LayerViews::of(QueryEvidence& evidence, const EvidenceNeeds& needs, in
     }
     view.w_o = w_o_.data();
   }
+  return view;
+}
+
+LayerView LayerViews::with_rows(QueryEvidence& evidence, const EvidenceNeeds& needs) {
+  LayerView view = of(evidence, needs);
+  if (statistics_) view.heads = statistics_->host_heads();
+  view.statistics = nullptr;
   return view;
 }
 

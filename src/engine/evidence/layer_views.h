@@ -3,35 +3,27 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <limits>
+#include <memory>
 #include <span>
 #include <vector>
 
+#include "cache/entry_sink.h"
 #include "engine/engine_impl.h"
 #include "eviction/cut/cut.h"
+#include "eviction/evidence/entry_statistics.h"
 
 namespace winnow {
-
-// The entries of a layer as the processor reads them, copied from a device's memory.
-class DownloadedHeads {
- public:
-  bool is_empty() const { return heads_.empty(); }
-  void copy(EntryMemory& memory, std::span<const kernels::HeadEntries> heads, const kernels::AttentionShape& shape);
-  std::span<const kernels::HeadEntries> heads() const { return heads_; }
-
- private:
-  std::vector<std::byte> rows_;
-  std::vector<std::vector<kernels::EntryRun>> runs_;  // [n_kv_head]
-  std::vector<kernels::HeadEntries> heads_;           // [n_kv_head]
-};
 
 // Makes views of one layer of a sequence for several readers in turn: each gets the same entries with its own queries,
 // and what all need is computed once.
 class LayerViews {
  public:
-  // heads: [n_kv_head]; passes: KVzip's. What they point to must outlive this.
-  LayerViews(Engine::Impl& engine, const CacheShape& shape, int layer, std::vector<kernels::HeadEntries> heads,
-             std::int32_t n_tokens, std::vector<ReconstructionPass> passes = {});
+  // Shows the entries of the sink's present layer. passes: KVzip's. The sink and what the passes point to must outlive
+  // this.
+  LayerViews(Engine::Impl& engine, const EntrySink& sink, int layer, std::int32_t n_tokens,
+             std::vector<ReconstructionPass> passes = {});
   // Shows a layer as it is stored, with the scores of its earlier cuts.
   LayerViews(Engine::Impl& engine, const RaggedCache& cache, const EntryScores& scores, int layer,
              std::int32_t n_tokens);
@@ -43,20 +35,25 @@ class LayerViews {
   const CacheShape& shape() const { return shape_; }  // the shape that the entries are stored in
 
   // Returns a view with what `needs` asks for and at most max_window_rows of the last queries. The view is valid as
-  // long as this is, and until the same evidence is asked again.
+  // long as this is, and until the same evidence is asked again. Its rows may lie on a device.
   LayerView of(QueryEvidence& evidence, const EvidenceNeeds& needs,
                int max_window_rows = std::numeric_limits<int>::max());
+  // Returns the same with rows that the processor can read.
+  LayerView with_rows(QueryEvidence& evidence, const EvidenceNeeds& needs);
 
   // Returns the seconds that dequantising the output projection took; 0 if nobody asked for it.
   double output_projection_s() const { return w_o_s_; }
 
  private:
+  // Takes the entries' pages from `rows_of` if the processor cannot read them.
+  void measure_on_device(const std::function<HeadRows(int head)>& rows_of);
+
   Engine::Impl& engine_;
   const CacheShape& shape_;
   int layer_;
   std::vector<kernels::HeadEntries> heads_;
   std::vector<std::vector<kernels::EntryRun>> runs_;  // [n_kv_head] of heads stored out of the order of positions
-  DownloadedHeads downloaded_;                        // what scorers read, where entries lie on a device
+  std::unique_ptr<EntryStatistics> statistics_;       // of entries on a device
   std::int32_t n_tokens_;
   std::vector<std::vector<float>> earlier_scores_;  // [n_kv_head], or empty
   std::vector<ReconstructionPass> passes_;

@@ -170,9 +170,7 @@ void LayerPrefill::store(int layer) {
   const auto n = static_cast<std::int32_t>(tokens.size());
   const LayerShape& shape = staging_->shape().layer(layer);
   staging_->begin_rows(layer, 0, n);
-  std::vector<kernels::HeadEntries> heads;
-  for (int h = 0; h < shape.n_kv_head; ++h) heads.push_back(staging_->head(h).entries);
-  LayerViews views(engine_impl(), staging_->shape(), layer, heads, n, pass->reconstruction(layer));
+  LayerViews views(engine_impl(), *staging_, layer, n, pass->reconstruction(layer));
   if (!shape.is_cut()) {
     // The held-out text attends to entries before the window that tokens after the prompt see.
     const std::int32_t n_seen = shape.window + static_cast<std::int32_t>(held_out_.tokens.size());
@@ -180,7 +178,7 @@ void LayerPrefill::store(int layer) {
       target.keep_last(views, std::min(n, target.promises() ? n_seen : shape.window));
   } else {
     receive_layers_before(layer);
-    if (observer_) observer_->on_layer(views.of(*observed_, observer_->needs), engine_impl().parallel_for());
+    if (observer_) observer_->on_layer(views.with_rows(*observed_, observer_->needs), engine_impl().parallel_for());
     for (Group& group : groups_) score_and_evict(group, views);
   }
   staging_->end_layer(layer);

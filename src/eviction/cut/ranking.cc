@@ -33,7 +33,7 @@ LayerRanking::LayerRanking(const LayerEvidence& evidence, const LayerScores& sco
     for (std::size_t i = 0; i < scores[h].size(); ++i) {
       if (std::isfinite(scores[h][i])) continue;
       throw Error(ErrorCode::kInvalidArgument, "the score of entry " + std::to_string(i) + " in layer " +
-                                                   std::to_string(evidence.view().layer) + ", KV head " +
+                                                   std::to_string(evidence.layer().layer) + ", KV head " +
                                                    std::to_string(h) + " is " +
                                                    (std::isnan(scores[h][i]) ? "not a number" : "infinite") +
                                                    ": the model's keys, values or queries are broken there");

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -10,6 +11,7 @@
 
 #include "base/aligned_bytes.h"
 #include "eviction/evidence/column_folds.h"
+#include "eviction/evidence/entry_statistics.h"
 #include "eviction/evidence/pooling.h"
 #include "eviction/evidence/query_rows.h"
 #include "eviction/evidence/shared_costs.h"
@@ -257,6 +259,25 @@ WindowStatistics make_statistics(const LayerEvidence& evidence, int n_rows, unsi
   return result;
 }
 
+// The sums of the squares of the reference rows' attention on the prefix: [n_kv_head][n_group * n_prefix].
+Columns reference_squares(const LayerEvidence& evidence) {
+  const LayerView& layer = evidence.layer();
+  if (layer.statistics != nullptr) {
+    std::vector<std::int32_t> n_columns;
+    for (int h = 0; h < evidence.n_kv_head(); ++h) n_columns.push_back(evidence.n_prefix(h));
+    const StatisticsRows rows = {.q = layer.reference_q, .n_rows = layer.n_reference_rows, .sees_all = true};
+    if (auto squares = layer.statistics->squares(rows, n_columns)) return *std::move(squares);
+  }
+  const auto rows_of = [&](int h) { return reference_rows(layer, h); };
+  std::vector<float> sums;
+  const float* log_sum_exp = layer.reference_log_sum_exp;
+  if (log_sum_exp == nullptr) {
+    sums = log_sum_exps(evidence, layer.n_reference_rows, rows_of);
+    log_sum_exp = sums.data();
+  }
+  return fold_prefix(evidence, kernels::ColumnFold::kSquares, rows_of, log_sum_exp);
+}
+
 }  // namespace
 
 struct LayerEvidence::State {
@@ -274,11 +295,14 @@ struct LayerEvidence::State {
     return *shared.value;
   }
 
-  // What `measure` writes of each head's entries, likewise.
-  const Columns& of_entries(const LayerEvidence& evidence, Shared<Columns>& shared,
+  // What `measure` writes of each head's entries, likewise; or this norm, if the entries' holder measures it.
+  const Columns& of_entries(const LayerEvidence& evidence, Shared<Columns>& shared, std::optional<EntryNorm> norm,
                             void (*measure)(const kernels::AttentionShape&, const kernels::HeadEntries&,
                                             std::span<float>)) {
     return once<Columns>(shared, [&] {
+      if (EntryStatistics* statistics = evidence.layer().statistics; norm && statistics != nullptr) {
+        return statistics->norms(*norm);
+      }
       Columns columns_of = entry_columns(evidence);
       evidence.for_each_head(
           [&](int h) { measure(evidence.view().shape, evidence.view().heads[at(h)], columns_of[at(h)]); });
@@ -288,6 +312,8 @@ struct LayerEvidence::State {
 
   unsigned columns;
   SharedCosts* costs;
+  std::once_flag copies = {};
+  std::optional<LayerView> copied = {};
   std::map<int, Shared<WindowStatistics>> windows = {};  // by number of rows
   Shared<Columns> reference_rms = {}, key_l2 = {}, key_cosines = {}, value_l1 = {}, value_l2 = {}, projected_norms = {};
 };
@@ -303,12 +329,22 @@ LayerEvidence::LayerEvidence(const LayerView& view, const EvictionOptions& optio
 
 LayerEvidence::~LayerEvidence() = default;
 
+const LayerView& LayerEvidence::copied_view() const {
+  std::call_once(state_->copies, [&] {
+    LayerView view = view_;
+    view.heads = view_.statistics->host_heads();
+    view.statistics = nullptr;
+    state_->copied = view;
+  });
+  return *state_->copied;
+}
+
 void LayerEvidence::read_keys(int head, std::int32_t first, std::int32_t last, float* out) const {
-  read_rows(view_.shape, view_.heads[at(head)], kernels::RowKind::kKey, first, last, out);
+  read_rows(view_.shape, view().heads[at(head)], kernels::RowKind::kKey, first, last, out);
 }
 
 void LayerEvidence::read_values(int head, std::int32_t first, std::int32_t last, float* out) const {
-  read_rows(view_.shape, view_.heads[at(head)], kernels::RowKind::kValue, first, last, out);
+  read_rows(view_.shape, view().heads[at(head)], kernels::RowKind::kValue, first, last, out);
 }
 
 std::vector<std::int32_t> LayerEvidence::positions(int head) const {
@@ -328,6 +364,10 @@ const WindowStatistics& LayerEvidence::window(int n_rows) {
   return state_->once<WindowStatistics>(state_->windows[n_rows], [&] {
     const float* q = view_.window_q + std::ptrdiff_t{view_.n_window_rows - n_rows} * view_.n_head * view_.shape.key_dim;
     check_finite(q, n_rows);
+    if (view_.statistics != nullptr) {
+      const StatisticsRows rows = {.q = q, .n_rows = n_rows, .sees_all = false};
+      if (auto statistics = view_.statistics->window(rows, state_->columns, n_prefix_)) return *std::move(statistics);
+    }
     return make_statistics(*this, n_rows, state_->columns, [&](int h) { return group_rows(view_, q, n_rows, h); });
   });
 }
@@ -338,14 +378,7 @@ const std::vector<std::vector<float>>& LayerEvidence::reference_rms() {
   }
   return state_->once<Columns>(state_->reference_rms, [&] {
     check_finite(view_.reference_q, view_.n_reference_rows);
-    const auto rows_of = [&](int h) { return reference_rows(view_, h); };
-    std::vector<float> sums;
-    const float* log_sum_exp = view_.reference_log_sum_exp;
-    if (log_sum_exp == nullptr) {
-      sums = log_sum_exps(*this, view_.n_reference_rows, rows_of);
-      log_sum_exp = sums.data();
-    }
-    const Columns squares = fold_prefix(*this, kernels::ColumnFold::kSquares, rows_of, log_sum_exp);
+    const Columns squares = reference_squares(*this);
     Columns rms;
     for (int h = 0; h < n_kv_head(); ++h) {
       rms.push_back(group_only(squares[at(h)], n_group(), GroupReduction::kMean));
@@ -377,25 +410,25 @@ void LayerEvidence::check_finite(const float* q, int n_rows) {
 }
 
 const std::vector<std::vector<float>>& LayerEvidence::key_l2_norms() {
-  return state_->of_entries(*this, state_->key_l2, kernels::key_l2_norms);
+  return state_->of_entries(*this, state_->key_l2, EntryNorm::kKeyL2, kernels::key_l2_norms);
 }
 
 const std::vector<std::vector<float>>& LayerEvidence::value_l1_norms() {
-  return state_->of_entries(*this, state_->value_l1, kernels::value_l1_norms);
+  return state_->of_entries(*this, state_->value_l1, EntryNorm::kValueL1, kernels::value_l1_norms);
 }
 
 const std::vector<std::vector<float>>& LayerEvidence::value_l2_norms() {
-  return state_->of_entries(*this, state_->value_l2, kernels::value_l2_norms);
+  return state_->of_entries(*this, state_->value_l2, EntryNorm::kValueL2, kernels::value_l2_norms);
 }
 
 const std::vector<std::vector<float>>& LayerEvidence::mean_key_cosines() {
-  return state_->of_entries(*this, state_->key_cosines, cosines_to_mean_key);
+  return state_->of_entries(*this, state_->key_cosines, std::nullopt, cosines_to_mean_key);
 }
 
 std::vector<double> LayerEvidence::expected_scores(int head, std::span<const double> mean,
                                                    std::span<const double> covariance) const {
   std::vector<double> scores(at(n_group()) * at(n_entries(head)));
-  kernels::expected_scores(view_.shape, view_.heads[at(head)], n_entries(head), mean, covariance, scores);
+  kernels::expected_scores(view_.shape, view().heads[at(head)], n_entries(head), mean, covariance, scores);
   return scores;
 }
 
@@ -409,7 +442,7 @@ const std::vector<std::vector<float>>& LayerEvidence::projected_value_norms() {
       const HeadPart& part = parts[at(index)];
       std::vector<kernels::EntryRun> runs;
       const kernels::HeadEntries block =
-          slice_entries(view_.heads[at(part.head)], view_.shape, part.first, part.last, runs);
+          slice_entries(view().heads[at(part.head)], view_.shape, part.first, part.last, runs);
       kernels::projected_value_norms(
           view_.shape, block, {view_.w_o + at(part.head) * n_w_o, n_w_o}, view_.n_embd,
           std::span(norms[at(part.head)]).subspan(at(part.first), at(part.last - part.first)));

@@ -37,9 +37,9 @@ class Combined final : public Scorer {
 
   LayerScores score(LayerEvidence& evidence, const EvictionOptions& options) const override {
     const LayerScores& rms = evidence.reference_rms();
-    const auto factor = static_cast<float>(options.number("rms-weight") * std::sqrt(evidence.view().n_tokens));
+    const auto factor = static_cast<float>(options.number("rms-weight") * std::sqrt(evidence.layer().n_tokens));
     LayerScores scores;
-    if (!evidence.view().passes.empty()) scores = kvzip_scorer().score(evidence, options);
+    if (!evidence.layer().passes.empty()) scores = kvzip_scorer().score(evidence, options);
     scores.resize(rms.size());
     for (std::size_t h = 0; h < scores.size(); ++h) {
       scores[h].resize(rms[h].size());

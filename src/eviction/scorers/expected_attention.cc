@@ -62,7 +62,7 @@ class ExpectedAttention final : public Scorer {
   bool is_mass() const override { return true; }
 
   LayerScores score(LayerEvidence& evidence, const EvictionOptions& options) const override {
-    const LayerView& view = evidence.view();
+    const LayerView& view = evidence.layer();
     if (view.query_mean == nullptr || view.query_covariance == nullptr) {
       throw Error(ErrorCode::kInternal,
                   "expected-attention got no moments of the queries: the engine did not save them");
@@ -80,7 +80,7 @@ class ExpectedAttention final : public Scorer {
 
   static std::vector<float> score_head(const LayerEvidence& evidence, const EvictionOptions& options,
                                        const Rotation& rotation, const std::vector<float>& value_norms, int h) {
-    const LayerView& view = evidence.view();
+    const LayerView& view = evidence.layer();
     const int d = view.shape.key_dim;
     const int n = evidence.n_entries(h);
     const std::vector<std::int32_t> positions = evidence.positions(h);

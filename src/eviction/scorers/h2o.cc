@@ -29,7 +29,7 @@ class H2o final : public Scorer {
 
   LayerScores score(LayerEvidence& evidence, const EvictionOptions& options) const override {
     LayerScores scores(evidence.n_kv_head());
-    const LayerView& view = evidence.view();
+    const LayerView& view = evidence.layer();
     const int n_last = last_rows(options);
     if (n_last > 0 || (view.all_q == nullptr && view.n_window_rows > 0)) {
       const WindowStatistics& window = evidence.window(n_last > 0 ? n_last : view.n_window_rows);

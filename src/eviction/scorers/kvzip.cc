@@ -27,7 +27,7 @@ using Columns = std::vector<std::vector<float>>;
 // [n_group][n_prefix].
 std::vector<float> projected_l2_norms(const LayerEvidence& evidence, int kv_head) {
   constexpr std::int32_t kRows = 256;
-  const LayerView& view = evidence.view();
+  const LayerView& view = evidence.layer();
   const int d = view.shape.value_dim, n_group = evidence.n_group();
   const auto width = static_cast<std::size_t>(d);
   const std::int32_t n = evidence.n_prefix(kv_head);
@@ -68,7 +68,7 @@ class KvZip final : public Scorer {
   bool is_mass() const override { return true; }
 
   LayerScores score(LayerEvidence& evidence, const EvictionOptions&) const override {
-    const LayerView& view = evidence.view();
+    const LayerView& view = evidence.layer();
     if (view.passes.empty()) {
       throw Error(ErrorCode::kInternal, "kvzip got no reconstruction pass: the engine did not run one");
     }
@@ -93,7 +93,7 @@ class KvZip final : public Scorer {
   // Over the rows of a pass, of the attention, or of it divided by the norm of the row's residual stream:
   // [n_kv_head][n_group * n_prefix].
   Columns largest(LayerEvidence& evidence, const ReconstructionPass& pass) const {
-    const LayerView& view = evidence.view();
+    const LayerView& view = evidence.layer();
     evidence.check_finite(pass.q, pass.n_rows);
     const auto rows_of = [&](int h) {
       kernels::QueryRows rows = group_rows(view, pass.q, pass.n_rows, h);

@@ -25,7 +25,7 @@ class Random final : public Scorer {
     LayerScores scores(evidence.n_kv_head());
     evidence.for_each_head([&](int h) {
       const std::vector<std::int32_t> positions = evidence.positions(h);
-      const std::uint64_t layer = mix(seed) ^ static_cast<std::uint64_t>(evidence.view().layer);
+      const std::uint64_t layer = mix(seed) ^ static_cast<std::uint64_t>(evidence.layer().layer);
       const std::uint64_t head = mix(layer) ^ static_cast<std::uint64_t>(h);
       for (int i = 0; i < evidence.n_prefix(h); ++i) {
         const std::uint64_t bits = mix(mix(head) ^ static_cast<std::uint64_t>(positions[i]));

@@ -34,7 +34,7 @@ class Tova final : public Scorer {
     LayerScores scores(evidence.n_kv_head());
     for (int h = 0; h < evidence.n_kv_head(); ++h) {
       for (int i = 0; i < evidence.n_prefix(h); ++i) {
-        scores[h].push_back(static_cast<float>(sum[positions[h][i]] / evidence.view().n_head));
+        scores[h].push_back(static_cast<float>(sum[positions[h][i]] / evidence.layer().n_head));
       }
     }
     return scores;

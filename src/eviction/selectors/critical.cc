@@ -35,7 +35,7 @@ class Critical final : public Selector {
         products.push_back(static_cast<float>((static_cast<double>(scores[h][i]) + eps) * norms[h][i]));
         if (std::isfinite(products.back())) continue;
         throw Error(ErrorCode::kInvalidArgument, "the value term of entry " + std::to_string(i) + " in layer " +
-                                                     std::to_string(evidence.view().layer) + ", KV head " +
+                                                     std::to_string(evidence.layer().layer) + ", KV head " +
                                                      std::to_string(h) +
                                                      " is not finite: the model's values are broken there");
       }

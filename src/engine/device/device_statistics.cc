@@ -1,0 +1,242 @@
+#include "engine/device/device_statistics.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "engine/device/device_executor.h"
+
+namespace winnow {
+namespace {
+
+// The kernels keep a few bytes for each row in memory that is small.
+constexpr int kMostRows = 1024;
+
+std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
+
+// Parts of one block of memory, each aligned as a block.
+class Layout {
+ public:
+  template <class T>
+  std::size_t take(std::size_t n) {
+    return std::exchange(bytes_, (bytes_ + n * sizeof(T) + 255) / 256 * 256);
+  }
+  std::size_t bytes() const { return bytes_; }
+
+ private:
+  std::size_t bytes_ = 0;
+};
+
+// What came before may still be read by what is queued; memory is freed behind that.
+void grow(device::Device& device, device::Buffer& buffer, std::size_t bytes) {
+  if (buffer.bytes() >= bytes) return;
+  device.wait();
+  buffer = {};
+  buffer = device.allocate(bytes + bytes / 4);
+}
+
+}  // namespace
+
+// Addresses in the device's memory.
+struct DeviceStatistics::Inputs {
+  const float* q;
+  const device::HeadTable* heads;
+  const std::int32_t* n_columns;
+};
+
+DeviceStatistics::DeviceStatistics(DeviceExecutor& executor, LayerEntries entries)
+    : executor_(executor),
+      device_(executor.device()),
+      entries_(std::move(entries)),
+      layer_(executor.attention(entries_.layer, entries_.shape->key_type, entries_.shape->value_type)) {
+  for (const HeadRows& head : entries_.rows) {
+    n_most_ = std::max(n_most_, head.n_entries);
+    n_pages_ += head.pages.size();
+  }
+}
+
+// Everything goes up in one piece.
+DeviceStatistics::Inputs DeviceStatistics::upload(const float* q, int n_rows, std::span<const std::int32_t> n_columns) {
+  StatisticsMemory& memory = executor_.statistics_memory();
+  const std::size_t n_floats = at(n_rows) * at(layer_.n_head) * at(layer_.key_dim);
+  Layout layout;
+  const std::size_t q_at = layout.take<float>(n_floats), pages_at = layout.take<PageRows>(n_pages_),
+                    heads_at = layout.take<device::HeadTable>(entries_.rows.size()),
+                    columns_at = layout.take<std::int32_t>(n_columns.size());
+  grow(device_, memory.inputs, layout.bytes());
+  memory.uploaded.resize(layout.bytes());
+  std::byte* const to = memory.uploaded.data();
+  if (n_floats > 0) std::memcpy(to + q_at, q, n_floats * sizeof(float));
+  std::size_t page = 0;
+  for (std::size_t h = 0; h < entries_.rows.size(); ++h) {
+    const HeadRows& rows = entries_.rows[h];
+    const device::HeadTable table = {.pages = reinterpret_cast<const PageRows*>(memory.inputs.data() + pages_at) + page,
+                                     .first_slot = rows.first_slot,
+                                     .n_entries = rows.n_entries};
+    std::memcpy(to + heads_at + h * sizeof(table), &table, sizeof(table));
+    std::memcpy(to + pages_at + page * sizeof(PageRows), rows.pages.data(), rows.pages.size() * sizeof(PageRows));
+    page += rows.pages.size();
+  }
+  if (!n_columns.empty()) std::memcpy(to + columns_at, n_columns.data(), n_columns.size_bytes());
+  device_.upload(memory.inputs.data(), to, layout.bytes());
+  const std::byte* const from = memory.inputs.data();
+  return {.q = reinterpret_cast<const float*>(from + q_at),
+          .heads = reinterpret_cast<const device::HeadTable*>(from + heads_at),
+          .n_columns = reinterpret_cast<const std::int32_t*>(from + columns_at)};
+}
+
+// Measures the columns that are asked for, and the sums of squares where these have a place.
+WindowStatistics DeviceStatistics::measure(const StatisticsRows& rows, unsigned columns,
+                                           std::vector<std::vector<float>>* squares,
+                                           std::span<const std::int32_t> n_columns) {
+  StatisticsMemory& memory = executor_.statistics_memory();
+  const Inputs inputs = upload(rows.q, rows.n_rows, n_columns);
+  const std::size_t n_head = at(layer_.n_head);
+  const std::size_t stride = at(std::max(*std::max_element(n_columns.begin(), n_columns.end()), 1));
+
+  WindowStatistics result;
+  result.n_rows = rows.n_rows;
+  struct Column {
+    std::vector<std::vector<float>>* to;
+    float* device::WindowStatistics::*of_plan;
+    std::size_t from;
+  };
+  Layout outputs;
+  std::vector<Column> wanted;
+  const auto want = [&](bool is_wanted, std::vector<std::vector<float>>* to,
+                        float* device::WindowStatistics::*of_plan) {
+    if (is_wanted) wanted.push_back({.to = to, .of_plan = of_plan, .from = outputs.take<float>(n_head * stride)});
+  };
+  want((columns & kWindowMean) != 0, &result.mean, &device::WindowStatistics::mean);
+  want((columns & kWindowM2) != 0, &result.m2, &device::WindowStatistics::m2);
+  want((columns & kWindowMax) != 0, &result.max, &device::WindowStatistics::max);
+  want((columns & kWindowLast) != 0, &result.last, &device::WindowStatistics::last);
+  want(squares != nullptr, squares, &device::WindowStatistics::squares);
+  const bool has_entropy = (columns & kWindowEntropy) != 0;
+  const std::size_t entropy_at = outputs.take<double>(has_entropy ? n_head : 0);
+  grow(device_, memory.outputs, outputs.bytes());
+
+  const std::size_t n_slices = n_head * device::kMaxStatisticsSlices;
+  Layout workspace;
+  const std::size_t max_at = workspace.take<float>(n_slices * at(rows.n_rows)),
+                    sum_at = workspace.take<float>(n_slices * at(rows.n_rows)),
+                    slices_at = workspace.take<double>(n_slices);
+  grow(device_, memory.workspace, workspace.bytes());
+
+  device::WindowStatistics plan = {
+      .layer = layer_,
+      .q = inputs.q,
+      .n_rows = rows.n_rows,
+      .sees_all = rows.sees_all,
+      .heads = inputs.heads,
+      .n_most = n_most_,
+      .stride = static_cast<std::int32_t>(stride),
+      .n_columns = inputs.n_columns,
+      .mean = nullptr,
+      .m2 = nullptr,
+      .max = nullptr,
+      .last = nullptr,
+      .squares = nullptr,
+      .entropy = has_entropy ? reinterpret_cast<double*>(memory.outputs.data() + entropy_at) : nullptr,
+      .row_max = reinterpret_cast<float*>(memory.workspace.data() + max_at),
+      .row_sum = reinterpret_cast<float*>(memory.workspace.data() + sum_at),
+      .slice_entropy = reinterpret_cast<double*>(memory.workspace.data() + slices_at)};
+  for (const Column& column : wanted) {
+    plan.*column.of_plan = reinterpret_cast<float*>(memory.outputs.data() + column.from);
+  }
+  device_.queue(plan);
+
+  memory.downloaded.resize(std::max(memory.downloaded.size(), outputs.bytes()));
+  if (outputs.bytes() > 0) device_.download(memory.downloaded.data(), memory.outputs.data(), outputs.bytes());
+  for (const Column& column : wanted) column.to->resize(at(n_kv_head()));
+  executor_.compute().parallel_for(n_kv_head(), [&](int h) {
+    const std::size_t n = at(n_columns[at(h)]);
+    for (const Column& column : wanted) {
+      const auto* from = reinterpret_cast<const float*>(memory.downloaded.data() + column.from);
+      std::vector<float>& to = (*column.to)[at(h)];
+      to.reserve(at(n_group()) * n);
+      for (int g = 0; g < n_group(); ++g) {
+        const float* row = from + at(h * n_group() + g) * stride;
+        to.insert(to.end(), row, row + n);
+      }
+    }
+  });
+  if (has_entropy) {
+    const auto* from = reinterpret_cast<const double*>(memory.downloaded.data() + entropy_at);
+    for (int h = 0; h < n_kv_head(); ++h, from += n_group()) result.entropy.emplace_back(from, from + n_group());
+  }
+  return result;
+}
+
+std::optional<WindowStatistics> DeviceStatistics::window(const StatisticsRows& rows, unsigned columns,
+                                                         std::span<const std::int32_t> n_columns) {
+  if (rows.n_rows > kMostRows) return std::nullopt;
+  return measure(rows, columns, nullptr, n_columns);
+}
+
+std::optional<std::vector<std::vector<float>>> DeviceStatistics::squares(const StatisticsRows& rows,
+                                                                         std::span<const std::int32_t> n_columns) {
+  if (rows.n_rows > kMostRows) return std::nullopt;
+  std::vector<std::vector<float>> squares;
+  measure(rows, 0, &squares, n_columns);
+  return squares;
+}
+
+std::vector<std::vector<float>> DeviceStatistics::norms(EntryNorm norm) {
+  StatisticsMemory& memory = executor_.statistics_memory();
+  const Inputs inputs = upload(nullptr, 0, {});
+  const std::size_t stride = at(n_most_), n = at(n_kv_head()) * stride;
+  grow(device_, memory.outputs, n * sizeof(float));
+  float* const out = memory.outputs.as<float>();
+  device_.queue(device::RowNorms{.layer = layer_,
+                                 .heads = inputs.heads,
+                                 .n_most = n_most_,
+                                 .stride = n_most_,
+                                 .key_l2 = norm == EntryNorm::kKeyL2 ? out : nullptr,
+                                 .value_l1 = norm == EntryNorm::kValueL1 ? out : nullptr,
+                                 .value_l2 = norm == EntryNorm::kValueL2 ? out : nullptr});
+  memory.downloaded.resize(std::max(memory.downloaded.size(), n * sizeof(float)));
+  if (n > 0) device_.download(memory.downloaded.data(), out, n * sizeof(float));
+  const auto* from = reinterpret_cast<const float*>(memory.downloaded.data());
+  std::vector<std::vector<float>> norms;
+  for (const HeadRows& head : entries_.rows) {
+    norms.emplace_back(from, from + head.n_entries);
+    from += stride;
+  }
+  return norms;
+}
+
+std::span<const kernels::HeadEntries> DeviceStatistics::host_heads() {
+  std::call_once(copies_, [this] { copy_rows(); });
+  return host_heads_;
+}
+
+void DeviceStatistics::copy_rows() {
+  const auto sizes = [&](const kernels::EntryRun& run) {
+    const auto n = static_cast<std::size_t>(run.n_entries);
+    return std::pair(n * row_bytes(run.key_type, layer_.key_dim), n * row_bytes(run.value_type, layer_.value_dim));
+  };
+  std::size_t bytes = 0;
+  for (const kernels::HeadEntries& head : entries_.heads) {
+    for (const kernels::EntryRun& run : head.runs) bytes += sizes(run).first + sizes(run).second;
+  }
+  rows_ = std::make_unique_for_overwrite<std::byte[]>(bytes);
+  std::byte* to = rows_.get();
+  const auto take = [&](const std::byte* from, std::size_t n) {
+    device_.download(to, from, n);
+    return std::exchange(to, to + n);
+  };
+  for (const kernels::HeadEntries& head : entries_.heads) {
+    runs_.emplace_back(head.runs.begin(), head.runs.end());
+    for (kernels::EntryRun& run : runs_.back()) {
+      const auto [key_bytes, value_bytes] = sizes(run);
+      run.keys = take(run.keys, key_bytes);
+      run.values = take(run.values, value_bytes);
+    }
+  }
+  for (std::size_t h = 0; h < runs_.size(); ++h) {
+    host_heads_.push_back({.runs = runs_[h], .n_entries = entries_.heads[h].n_entries});
+  }
+}
+
+}  // namespace winnow

@@ -1,0 +1,60 @@
+// Statistics of entries that lie in a device's memory, by its own kernels.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "device/device.h"
+#include "engine/executor.h"
+#include "eviction/evidence/entry_statistics.h"
+
+namespace winnow {
+
+class DeviceExecutor;
+
+// What statistics work with, kept from layer to layer.
+struct StatisticsMemory {
+  device::Buffer inputs, outputs, workspace;
+  std::vector<std::byte> uploaded, downloaded;
+
+  std::size_t bytes() const { return inputs.bytes() + outputs.bytes() + workspace.bytes(); }
+};
+
+// Measures one layer's entries. The executor and what `entries` points to must outlive it.
+class DeviceStatistics final : public EntryStatistics {
+ public:
+  DeviceStatistics(DeviceExecutor& executor, LayerEntries entries);
+
+  std::optional<WindowStatistics> window(const StatisticsRows& rows, unsigned columns,
+                                         std::span<const std::int32_t> n_columns) override;
+  std::optional<std::vector<std::vector<float>>> squares(const StatisticsRows& rows,
+                                                         std::span<const std::int32_t> n_columns) override;
+  std::vector<std::vector<float>> norms(EntryNorm norm) override;
+  std::span<const kernels::HeadEntries> host_heads() override;
+
+ private:
+  struct Inputs;
+  Inputs upload(const float* q, int n_rows, std::span<const std::int32_t> n_columns);
+  WindowStatistics measure(const StatisticsRows& rows, unsigned columns, std::vector<std::vector<float>>* squares,
+                           std::span<const std::int32_t> n_columns);
+  void copy_rows();
+  int n_kv_head() const { return layer_.n_kv_head; }
+  int n_group() const { return layer_.n_head / layer_.n_kv_head; }
+
+  DeviceExecutor& executor_;
+  device::Device& device_;
+  const LayerEntries entries_;
+  const device::LayerAttention layer_;
+  std::int32_t n_most_ = 0;  // entries of any head
+  std::size_t n_pages_ = 0;  // of all heads
+
+  std::once_flag copies_;
+  std::unique_ptr<std::byte[]> rows_;
+  std::vector<std::vector<kernels::EntryRun>> runs_;  // [n_kv_head]
+  std::vector<kernels::HeadEntries> host_heads_;      // [n_kv_head]
+};
+
+}  // namespace winnow

@@ -1,0 +1,42 @@
+// Statistics of a layer's entries, measured where these lie: on a device, whose memory the processor cannot read.
+// LayerEvidence asks for them, and computes all others from a copy of the rows.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "winnow/layer_evidence.h"
+
+namespace winnow {
+
+enum class EntryNorm { kKeyL2, kValueL1, kValueL2 };
+
+// Query rows of all heads of a layer.
+struct StatisticsRows {
+  const float* q;  // [n_rows][n_head][key_dim], rotated
+  int n_rows;
+  bool sees_all;  // every row sees all entries; else they are the sequence's last tokens
+};
+
+// Measures the entries of one layer. Not thread-safe, except host_heads().
+class EntryStatistics {
+ public:
+  virtual ~EntryStatistics() = default;
+
+  // Return what LayerEvidence returns under these names; nullopt for more rows than can be measured here.
+  //   n_columns: [n_kv_head] first entries of each head
+  virtual std::optional<WindowStatistics> window(const StatisticsRows& rows, unsigned columns,
+                                                 std::span<const std::int32_t> n_columns) = 0;
+  // Sums of the squares of the rows' attention: [n_kv_head][n_group * n_columns].
+  virtual std::optional<std::vector<std::vector<float>>> squares(const StatisticsRows& rows,
+                                                                 std::span<const std::int32_t> n_columns) = 0;
+  // [n_kv_head][n_entries]
+  virtual std::vector<std::vector<float>> norms(EntryNorm norm) = 0;
+
+  // Returns the same entries in the processor's memory: [n_kv_head]. They are copied at the first call.
+  virtual std::span<const kernels::HeadEntries> host_heads() = 0;
+};
+
+}  // namespace winnow

@@ -1,0 +1,121 @@
+// Cuts of entries whose rows the processor cannot read, measured by whoever holds them.
+#include "eviction/evidence/entry_statistics.h"
+
+#include <gtest/gtest.h>
+
+#include "random_cache.h"
+
+namespace winnow {
+namespace {
+
+using testing::RandomCache;
+using testing::serial;
+
+// Measures on the processor, and counts how often the rows are copied.
+class CountingStatistics final : public EntryStatistics {
+ public:
+  CountingStatistics(const LayerView& view, const EvictionOptions& options) : view_(view), options_(options) {}
+
+  std::optional<WindowStatistics> window(const StatisticsRows& rows, unsigned columns,
+                                         std::span<const std::int32_t> n_columns) override {
+    EXPECT_FALSE(rows.sees_all);
+    LayerEvidence evidence(view_, options_, columns, serial());
+    for (int h = 0; h < evidence.n_kv_head(); ++h) EXPECT_EQ(n_columns[h], evidence.n_prefix(h));
+    return evidence.window(rows.n_rows);
+  }
+  std::optional<std::vector<std::vector<float>>> squares(const StatisticsRows&,
+                                                         std::span<const std::int32_t>) override {
+    return std::nullopt;
+  }
+  std::vector<std::vector<float>> norms(EntryNorm norm) override {
+    LayerEvidence evidence(view_, options_, 0, serial());
+    switch (norm) {
+      case EntryNorm::kKeyL2:
+        return evidence.key_l2_norms();
+      case EntryNorm::kValueL1:
+        return evidence.value_l1_norms();
+      case EntryNorm::kValueL2:
+        break;
+    }
+    return evidence.value_l2_norms();
+  }
+  std::span<const kernels::HeadEntries> host_heads() override {
+    ++n_copies;
+    return view_.heads;
+  }
+
+  int n_copies = 0;
+
+ private:
+  const LayerView& view_;
+  const EvictionOptions& options_;
+};
+
+// Cuts a cache of rows that are nowhere. Returns what it keeps, and how often a layer's rows were copied.
+struct DistantCut {
+  std::vector<LayerCut> layers = {};
+  std::vector<int> n_copies = {};
+};
+DistantCut cut_distant(const RandomCache& cache, const EvictionOptions& options, std::int64_t total, bool is_distant) {
+  Cut cut(options,
+          {.heads = std::vector<int>(cache.n_layer, cache.n_kv_head), .n_tokens = cache.n_tokens, .total = total});
+  DistantCut result;
+  for (int l = 0; l < cache.n_layer; ++l) {
+    cache.with_view(l, Cut::needs(options), [&](const LayerView& view) {
+      CountingStatistics statistics(view, options);
+      LayerView distant = view;
+      std::vector<std::vector<kernels::EntryRun>> runs;
+      std::vector<kernels::HeadEntries> heads;
+      for (const kernels::HeadEntries& head : view.heads) {
+        runs.emplace_back(head.runs.begin(), head.runs.end());
+        for (kernels::EntryRun& run : runs.back()) run.keys = run.values = nullptr;
+        heads.push_back({.runs = runs.back(), .n_entries = head.n_entries});
+      }
+      distant.heads = heads;
+      distant.statistics = &statistics;
+      for (LayerCut& of_layer : cut.add_layer(is_distant ? distant : view, serial())) {
+        result.layers.push_back(std::move(of_layer));
+      }
+      result.n_copies.push_back(statistics.n_copies);
+    });
+  }
+  return result;
+}
+
+std::vector<std::vector<std::vector<std::int32_t>>> kept(const DistantCut& cut) {
+  std::vector<std::vector<std::vector<std::int32_t>>> kept;
+  for (const LayerCut& layer : cut.layers) kept.push_back(layer.kept);
+  return kept;
+}
+
+EvictionOptions parsed(const char* method) {
+  EvictionOptions options = EvictionOptions::parse(method);
+  options.set("window", "8");
+  return options;
+}
+
+constexpr const char* kMeasured[] = {"snapkv", "tova",  "pyramidkv", "ada-snapkv",      "cake",         "lava",
+                                     "vatp",   "knorm", "random",    "h2o:last-rows=6", "streaming-llm"};
+
+TEST(EntryStatistics, MethodsThatAreMeasuredCopyNoRows) {
+  const RandomCache cache(3, 2, 2, 16, 80, 11);
+  for (const char* method : kMeasured) {
+    const EvictionOptions options = parsed(method);
+    const DistantCut distant = cut_distant(cache, options, 30 * cache.n_heads(), true);
+    EXPECT_EQ(distant.n_copies, std::vector<int>(3, 0)) << method;
+    EXPECT_EQ(kept(distant), kept(cut_distant(cache, options, 30 * cache.n_heads(), false))) << method;
+  }
+}
+
+TEST(EntryStatistics, RowsAreCopiedOnceWhereTheyAreRead) {
+  const RandomCache cache(3, 2, 2, 16, 80, 11);
+  for (const char* method : {"keydiff", "critical-snapkv"}) {
+    const EvictionOptions options = parsed(method);
+    const DistantCut distant = cut_distant(cache, options, 30 * cache.n_heads(), true);
+    EXPECT_EQ(distant.n_copies, std::vector<int>(3, 1)) << method;
+    EXPECT_EQ(kept(distant), kept(cut_distant(cache, options, 30 * cache.n_heads(), false))) << method;
+  }
+}
+
+}  // namespace
+}  // namespace winnow
