@@ -168,11 +168,6 @@ WINNOW_DEVICE T* pointer_of(std::uint32_t low, std::uint32_t high) {
   return reinterpret_cast<T*>(static_cast<std::uintptr_t>(high) << 32U | low);
 }
 
-// Asks for the 128 bytes around an address, which will be read soon.
-WINNOW_DEVICE void prefetch(const void* address) {
-  asm volatile("prefetch.global.L2 [%0];\n" ::"l"(__cvta_generic_to_global(address)));
-}
-
 // Two numbers in a word, rounded to nearest, ties to even. Numbers beyond float16's range become infinite.
 WINNOW_DEVICE std::uint32_t pack_f16(float low, float high) {
   std::uint32_t word;

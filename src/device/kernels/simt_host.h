@@ -181,7 +181,6 @@ inline void store_16(void* to, const Words4& words) {
   std::memcpy(to, &words, sizeof words);
 }
 
-inline void prefetch(const void* /*address*/) {}
 inline Words4 load_shared_16(const void* from) { return load_16(from); }
 template <class T>
 T* pointer_of(std::uint32_t low, std::uint32_t high) {

@@ -132,17 +132,11 @@ class WarpState {
     return simt::load_16(head_pages + tile / kPageTiles);
   }
 
-  // Writes what find_pages returned to shared memory, and asks for the first two tiles.
+  // Writes what find_pages returned to shared memory. (Asking for tiles ahead of their turn, by prefetches to the
+  // second-level cache, took a tenth of the bandwidth of long lists on an H100.)
   WINNOW_DEVICE void write_pages(const simt::Words4& rows, simt::Words4 (&pages)[32]) const {
     if (first_ >= end_) return;
     pages[simt::lane()] = rows;
-    WINNOW_UNROLL
-    for (int turn = 0; turn < 2; ++turn) {
-      simt::Words4 of_turn;
-      WINNOW_UNROLL
-      for (int w = 0; w < 4; ++w) of_turn.x[w] = simt::shuffle(rows.x[w], turn);
-      prefetch(of_turn, first_ + turn * kWarps);
-    }
   }
 
   // Attends to these tiles, and to all others before the end.
@@ -168,7 +162,6 @@ class WarpState {
       WINNOW_NO_UNROLL
       for (int tile = first_; tile < batch_end; tile += kWarps, ++page) {
         const int next = tile + kWarps;
-        if (kKeyChunks <= 4 && tile > first_ && next < batch_end) prefetch(simt::load_shared_16(page + 1), next);
         simt::Words4 values[kValueChunks][4];
         float scores[4];
         if constexpr (kOverlaps) {
@@ -221,26 +214,6 @@ class WarpState {
  private:
   // Whether the next tile's keys are under way beside a tile's values: where there are registers for both.
   static constexpr bool kOverlaps = kKeyChunks <= 2 || kBlocks<kKeyChunks, kIsPadded, kBf16Values> == 3;
-
-  // Lets a tile come to the second-level cache, which takes no registers: so much is under way that a short list does
-  // not wait for memory at each tile.
-  WINNOW_DEVICE void prefetch(const simt::Words4& rows, int tile) const {
-    if (tile >= end_) return;
-    const int first_in_page = tile * kTile % kPageSlots;
-    const auto* keys = simt::pointer_of<const std::byte>(rows.x[0], rows.x[1]) + 2 * first_in_page * key_dim_;
-    const auto* values = simt::pointer_of<const std::byte>(rows.x[2], rows.x[3]) + 2 * first_in_page * value_dim_;
-    constexpr int kLine = 128;
-    WINNOW_UNROLL
-    for (int i = 0; i < (kKeyChunks + 3) / 4; ++i) {
-      const int at = kLine * (simt::lane() + 32 * i);
-      if (at < 2 * kTile * key_dim_) simt::prefetch(keys + at);
-    }
-    WINNOW_UNROLL
-    for (int i = 0; i < (kValueChunks + 1) / 2; ++i) {
-      const int at = kLine * (simt::lane() + 32 * i);
-      if (at < 2 * kTile * value_dim_) simt::prefetch(values + at);
-    }
-  }
 
   // The slot, or the nearest one that the row sees, which is in the same tile: what lies in others may be anything, and
   // zero times anything is not zero.
