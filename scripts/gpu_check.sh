@@ -7,14 +7,15 @@
 #   scripts/gpu_check.sh --prebuilt FILE    with what --pack put into FILE, on a machine where winnow cannot be built
 #   scripts/gpu_check.sh --pack FILE        on one where it was built: the tool, its plugin and their libraries, to FILE
 #   --model FILE       a GGUF model (default: the tool's own, else one of random weights in the shape of Llama-3.2-1B)
-#   --random-8b        one of random weights in the shape of an 8B, 4.9 GB
+#   --random-8b        one of random weights in the shape of an 8B, 4.2 GB, and the depths and methods that are for such
+#   --llama-bench FILE llama.cpp's, built with CUDA: it is timed beside winnow
 #   --depths N,N..     of winnow bench (default: 0,4096,32768; no deeper than the model's context)
 #   --seconds N        after which nothing more is begun, and what runs ends (default: 470)
 #   --out FOLDER       of logs and rows (default: build/gpu-check)
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 
-only=all prebuilt='' pack='' model='' random='' depths=0,4096,32768 seconds=470 out=build/gpu-check
+only=all prebuilt='' pack='' model='' random='' llama='' depths=0,4096,32768 seconds=470 out=build/gpu-check
 while [[ $# -gt 0 ]]; do
   case $1 in
     --only) only=$2; shift ;;
@@ -22,10 +23,11 @@ while [[ $# -gt 0 ]]; do
     --pack) pack=$2; shift ;;
     --model) model=$2; shift ;;
     --random-8b) random=8b ;;
+    --llama-bench) llama=$2; shift ;;
     --depths) depths=$2; shift ;;
     --seconds) seconds=$2; shift ;;
     --out) out=$2; shift ;;
-    *) sed -n '2,15s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 2 ;;
+    *) sed -n '2,17s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 2 ;;
   esac
   shift
 done
@@ -161,7 +163,7 @@ prepare_engine() {
   if [[ -n $random ]]; then
     model=$out/random-8b.gguf
     [[ -f $model ]] || step random-8b 240 "${winnow%/*}/winnow_make_model" "$model" --layers 32 --heads 32 --kv-heads 8 \
-      --head-dim 128 --embd 4096 --ff 14336 --vocab 128256 --type q4_0 || return 1
+      --head-dim 128 --embd 4096 --ff 14336 --vocab 128256 --type q4_K --drawn-rows 64 || return 1
   elif [[ -z $model && -n ${WINNOW_MODEL:-} ]]; then
     model=$WINNOW_MODEL
   elif [[ -z $model && -f models/SmolLM2-135M-Instruct-Q4_1.gguf ]]; then
@@ -202,7 +204,7 @@ compare_answers() {
   local i method text=$out/text.txt args
   # Words that no model has seen in this order, and enough of them that a tenth is a cut.
   for i in $(seq 1 150); do echo "Chapter $i. On day $i the harbour master wrote $((i * 7919 % 1000)) in the blue book."; done >"$text"
-  for method in full snapkv ada critical cake lava tova keydiff; do
+  for method in full snapkv ada-snapkv critical-ada-snapkv cake lava tova keydiff; do
     args=(run -m "$model" -f "$text" -n 24 --temp 0 --seed 1 --kv-evict "$method")
     [[ $method == full ]] || args+=(--kv-budget 20%)
     run_for 60 "$winnow" "${args[@]}" >"$out/cpu-$method.txt" 2>"$out/cpu-$method.log" || { failed+=("cpu $method"); continue; }
@@ -217,13 +219,50 @@ compare_answers() {
   done
 }
 
+# What an 8B is asked: prompts and methods at 32,768 tokens, steps at depths, beside llama.cpp where it is given.
+check_8b() {
+  local method
+  bench prompts 60 --device cuda -p 4096,32768 -n 0 -r 2
+  for method in snapkv ada-snapkv critical-ada-snapkv cake lava; do
+    bench "prompt-$method" 40 --device cuda -p 32768 -n 0 -r 1 --kv-evict "$method" --kv-budget 10%
+  done
+  bench steps 60 --device cuda -p 0 -n 64 -d 0,32768 -r 2
+  bench steps-long 60 --device cuda -p 0 -n 64 -d 131072 -r 1
+  bench steps-cut 60 --device cuda -p 0 -n 64 -d 32768,131072 -r 1 --kv-evict snapkv --kv-budget 10%
+  if [[ -n $llama ]]; then
+    llama_bench prompts 60 -p 4096,32768 -n 0 -r 2
+    llama_bench steps 40 -p 0 -n 64 -d 0,32768 -r 2
+    llama_bench steps-long 90 -p 0 -n 64 -d 131072 -r 1
+  fi
+}
+
+# llama_bench NAME SECONDS FLAG...
+llama_bench() {
+  local name=llama-$1 limit=$2
+  shift 2
+  run_for "$limit" "$llama" -m "$model" -ngl 99 -fa 1 -b 2048 -ub 2048 -o json "$@" >"$out/$name.json" 2>"$out/$name.log" ||
+    { failed+=("$name"); tail -n 5 "$out/$name.log" | sed 's/^/    /'; return 1; }
+  while IFS='|' read -r what value; do row "$what" "$value"; done < <(python3 - "$out/$name.json" <<'PYTHON'
+import json, sys
+for r in json.load(open(sys.argv[1])):
+    test = f"pp{r['n_prompt']}" if r["n_prompt"] else f"tg{r['n_gen']}"
+    depth = f" @ d{r['n_depth']}" if r["n_depth"] else ""
+    print(f"llama.cpp, {test}{depth}|{r['avg_ts']:.1f} +- {r['stddev_ts']:.1f} t/s")
+PYTHON
+  )
+}
+
 check_engine() {
   prepare_engine || return
+  if [[ -n $random ]]; then
+    check_8b
+    return
+  fi
   bench cuda-full 120 --device cuda -p 512,4096 -n 64 -d "$depths" -r 3
-  bench cuda-cut 120 --device cuda -p 4096 -n 64 -d "$depths" -r 3 --kv-evict snapkv --kv-evict ada --kv-budget 10%
+  bench cuda-cut 120 --device cuda -p 4096 -n 64 -d "$depths" -r 3 --kv-evict snapkv --kv-evict ada-snapkv --kv-budget 10%
   # Where all depths of the processor would take hours, the first has to do.
   bench cpu 90 -p 512 -n 16 -d "${depths%%,*}" -r 1
-  [[ -n $random ]] || compare_answers
+  compare_answers
 }
 
 if [[ $only != engine ]]; then

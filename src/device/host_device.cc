@@ -109,6 +109,10 @@ class HostDevice final : public Device {
   void queue(const StepAttention& plan) override { queue_kernel(plan); }
   void queue(const WindowStatistics& plan) override { queue_kernel(plan); }
   void queue(const RowNorms& plan) override { queue_kernel(plan); }
+  void queue(const VectorProduct& plan) override { queue_kernel(plan); }
+  void queue(const QuantiseRows& plan) override { queue_kernel(plan); }
+  void queue(const RmsNormRows& plan) override { queue_kernel(plan); }
+  void queue(const GatedRows& plan) override { queue_kernel(plan); }
 
   void queue(const RowsToBf16& plan) override { queue_kernel(plan); }
   void queue(const NormedToBf16& plan) override { queue_kernel(plan); }

@@ -188,6 +188,10 @@ class CudaDevice final : public Device {
   void queue(const StepAttention& plan) override { launch(plan, "attention of a step"); }
   void queue(const WindowStatistics& plan) override { launch(plan, "statistics of a window"); }
   void queue(const RowNorms& plan) override { launch(plan, "norms of rows"); }
+  void queue(const VectorProduct& plan) override { launch(plan, "products of rows"); }
+  void queue(const QuantiseRows& plan) override { launch(plan, "rows to 8 bits"); }
+  void queue(const RmsNormRows& plan) override { launch(plan, "norms of a step"); }
+  void queue(const GatedRows& plan) override { launch(plan, "gates of a step"); }
 
   void queue(const RowsToBf16& plan) override { launch(plan, "converting rows"); }
   void queue(const NormedToBf16& plan) override { launch(plan, "norms of a layer's rows"); }

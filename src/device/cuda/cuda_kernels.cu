@@ -3,8 +3,10 @@
 #include "device/kernels/causal_attention-inl.h"
 #include "device/kernels/copies-inl.h"
 #include "device/kernels/row_norms-inl.h"
+#include "device/kernels/row_steps-inl.h"
 #include "device/kernels/step_attention-inl.h"
 #include "device/kernels/store_rows-inl.h"
+#include "device/kernels/vector_products-inl.h"
 #include "device/kernels/window_statistics-inl.h"
 
 namespace winnow::device {
@@ -41,6 +43,16 @@ cudaError_t launch_kernel(cudaStream_t stream, const NormedToBf16& plan) {
 cudaError_t launch_kernel(cudaStream_t stream, const GatedToBf16& plan) {
   return launch(queue_gated_to_bf16, stream, plan);
 }
+cudaError_t launch_kernel(cudaStream_t stream, const VectorProduct& plan) {
+  return launch(queue_vector_product, stream, plan);
+}
+cudaError_t launch_kernel(cudaStream_t stream, const QuantiseRows& plan) {
+  return launch(queue_quantise_rows, stream, plan);
+}
+cudaError_t launch_kernel(cudaStream_t stream, const RmsNormRows& plan) {
+  return launch(queue_rms_norm_rows, stream, plan);
+}
+cudaError_t launch_kernel(cudaStream_t stream, const GatedRows& plan) { return launch(queue_gated_rows, stream, plan); }
 cudaError_t launch_kernel(cudaStream_t stream, const Copies& plan) { return launch(queue_copies, stream, plan); }
 
 cudaError_t check_kernel_image() {

@@ -21,6 +21,10 @@ cudaError_t launch_kernel(cudaStream_t stream, const RowNorms& plan);
 cudaError_t launch_kernel(cudaStream_t stream, const RowsToBf16& plan);
 cudaError_t launch_kernel(cudaStream_t stream, const NormedToBf16& plan);
 cudaError_t launch_kernel(cudaStream_t stream, const GatedToBf16& plan);
+cudaError_t launch_kernel(cudaStream_t stream, const VectorProduct& plan);
+cudaError_t launch_kernel(cudaStream_t stream, const QuantiseRows& plan);
+cudaError_t launch_kernel(cudaStream_t stream, const RmsNormRows& plan);
+cudaError_t launch_kernel(cudaStream_t stream, const GatedRows& plan);
 cudaError_t launch_kernel(cudaStream_t stream, const Copies& plan);
 
 // Returns whether this library has code for the calling thread's device.

@@ -14,6 +14,10 @@ void run(simt::Queue& queue, const RowNorms& plan);
 void run(simt::Queue& queue, const RowsToBf16& plan);
 void run(simt::Queue& queue, const NormedToBf16& plan);
 void run(simt::Queue& queue, const GatedToBf16& plan);
+void run(simt::Queue& queue, const VectorProduct& plan);
+void run(simt::Queue& queue, const QuantiseRows& plan);
+void run(simt::Queue& queue, const RmsNormRows& plan);
+void run(simt::Queue& queue, const GatedRows& plan);
 void run(simt::Queue& queue, const Copies& plan);
 
 }  // namespace winnow::device::fibers

@@ -47,6 +47,9 @@ struct Grid {
 struct Queue {
   cudaStream_t stream = nullptr;
   cudaError_t error = cudaSuccess;
+  // Kernels that call wait_for_previous are queued with launch_overlapping: whether they begin early. It takes a device
+  // of compute capability 9.0.
+  bool overlaps = false;
 };
 
 WINNOW_DEVICE int thread() { return static_cast<int>(threadIdx.x); }
@@ -134,6 +137,15 @@ WINNOW_DEVICE void copy_async_16_or_zero(void* shared_address, const void* globa
                "r"(reads ? 16 : 0)
                : "memory");
 }
+// As copy_async_16, for bytes that are read once: they leave the caches before others.
+WINNOW_DEVICE void copy_async_16_once(void* shared_address, const void* global) {
+  const unsigned address = static_cast<unsigned>(__cvta_generic_to_shared(shared_address));
+  std::uint64_t policy;
+  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;\n" : "=l"(policy));
+  asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2;\n" ::"r"(address),
+               "l"(__cvta_generic_to_global(global)), "l"(policy)
+               : "memory");
+}
 WINNOW_DEVICE void commit_copies() { asm volatile("cp.async.commit_group;\n" ::: "memory"); }
 // Waits until at most the last n committed groups of the thread are under way.
 template <int n>
@@ -192,6 +204,10 @@ WINNOW_DEVICE float high_bf16(std::uint32_t word) { return __uint_as_float(word 
 WINNOW_DEVICE std::uint32_t permute_bytes(std::uint32_t a, std::uint32_t b, std::uint32_t selector) {
   return __byte_perm(a, b, selector);
 }
+// Returns c + the products of four pairs of signed bytes.
+WINNOW_DEVICE std::int32_t dot_bytes(std::uint32_t a, std::uint32_t b, std::int32_t c) {
+  return __dp4a(static_cast<int>(a), static_cast<int>(b), c);
+}
 WINNOW_DEVICE std::uint32_t bits_of(float x) { return __float_as_uint(x); }
 WINNOW_DEVICE float float_of(std::uint32_t bits) { return __uint_as_float(bits); }
 
@@ -205,6 +221,10 @@ WINNOW_DEVICE float log2(float x) { return log2f(x); }
 WINNOW_DEVICE float tanh(float x) { return tanhf(x); }
 WINNOW_DEVICE float sqrt(float x) { return sqrtf(x); }
 WINNOW_DEVICE float fma(float a, float b, float c) { return fmaf(a, b, c); }
+// Returns the product rounded to a float, which no compiler makes part of a fused one.
+WINNOW_DEVICE float multiply(float a, float b) { return __fmul_rn(a, b); }
+// Returns the nearest whole number, the even one of two.
+WINNOW_DEVICE std::int32_t nearest(float x) { return __float2int_rn(x); }
 WINNOW_DEVICE float max(float a, float b) { return fmaxf(a, b); }
 WINNOW_DEVICE float min(float a, float b) { return fminf(a, b); }
 WINNOW_DEVICE int max(int a, int b) { return a > b ? a : b; }
@@ -214,6 +234,21 @@ WINNOW_DEVICE int min(int a, int b) { return a < b ? a : b; }
 WINNOW_DEVICE int atomic_add(int* to, int n) { return atomicAdd(to, n); }
 // What the thread wrote before is seen by all threads of the device that see what it writes later.
 WINNOW_DEVICE void fence() { __threadfence(); }
+
+// A kernel that was queued with Queue::overlaps may have begun before the kernel before it has ended: what that one
+// wrote is there from here on. All threads call it before they read or write what another kernel does, and before they
+// leave.
+WINNOW_DEVICE void wait_for_previous() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;\n" ::: "memory");
+#endif
+}
+// Lets the next kernel begin, up to its wait_for_previous.
+WINNOW_DEVICE void let_next_begin() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;\n" ::: "memory");
+#endif
+}
 
 // Returns how many blocks of a kernel the device runs at a time.
 template <class... Parameters>
@@ -229,10 +264,9 @@ int resident_blocks(Queue& queue, int n_threads, std::size_t shared_bytes, void 
   return n_multiprocessors * (n_blocks > 0 ? n_blocks : 1);
 }
 
-// Queues a kernel. Arguments are trivially copyable structs and numbers, by value.
 template <class... Parameters, class... Arguments>
-void launch(Queue& queue, Grid grid, int n_threads, std::size_t shared_bytes, void (*kernel)(Parameters...),
-            const Arguments&... arguments) {
+void launch_with(Queue& queue, bool overlaps, Grid grid, int n_threads, std::size_t shared_bytes,
+                 void (*kernel)(Parameters...), const Arguments&... arguments) {
   static_assert((std::is_trivially_copyable_v<Parameters> && ...));
   if (queue.error != cudaSuccess || grid.x == 0 || grid.y == 0 || grid.z == 0) return;
   if (shared_bytes > 48U * 1024U) {
@@ -245,7 +279,27 @@ void launch(Queue& queue, Grid grid, int n_threads, std::size_t shared_bytes, vo
   config.blockDim = dim3(static_cast<unsigned>(n_threads));
   config.dynamicSmemBytes = shared_bytes;
   config.stream = queue.stream;
+  cudaLaunchAttribute attribute = {};
+  if (overlaps) {
+    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attribute.val.programmaticStreamSerializationAllowed = 1;
+    config.attrs = &attribute;
+    config.numAttrs = 1;
+  }
   queue.error = cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...);
+}
+
+// Queues a kernel. Arguments are trivially copyable structs and numbers, by value.
+template <class... Parameters, class... Arguments>
+void launch(Queue& queue, Grid grid, int n_threads, std::size_t shared_bytes, void (*kernel)(Parameters...),
+            const Arguments&... arguments) {
+  launch_with(queue, false, grid, n_threads, shared_bytes, kernel, arguments...);
+}
+// Queues a kernel that calls wait_for_previous.
+template <class... Parameters, class... Arguments>
+void launch_overlapping(Queue& queue, Grid grid, int n_threads, std::size_t shared_bytes, void (*kernel)(Parameters...),
+                        const Arguments&... arguments) {
+  launch_with(queue, queue.overlaps, grid, n_threads, shared_bytes, kernel, arguments...);
 }
 
 }  // namespace winnow::simt

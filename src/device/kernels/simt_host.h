@@ -164,6 +164,9 @@ inline void copy_async_16(void* shared_address, const void* global) { host::star
 inline void copy_async_16_or_zero(void* shared_address, const void* global, bool reads) {
   host::start_copy(shared_address, global, reads);
 }
+inline void copy_async_16_once(void* shared_address, const void* global) {
+  host::start_copy(shared_address, global, true);
+}
 inline void commit_copies() { host::commit_copies(); }
 template <int n>
 void wait_copies() {
@@ -219,11 +222,20 @@ inline std::uint32_t permute_bytes(std::uint32_t a, std::uint32_t b, std::uint32
   return result;
 }
 
+inline std::int32_t dot_bytes(std::uint32_t a, std::uint32_t b, std::int32_t c) {
+  for (unsigned i = 0; i < 32; i += 8) {
+    c += std::int32_t{static_cast<std::int8_t>(a >> i)} * std::int32_t{static_cast<std::int8_t>(b >> i)};
+  }
+  return c;
+}
+
 inline float exp2(float x) { return std::exp2(x); }
 inline float log2(float x) { return std::log2(x); }
 inline float tanh(float x) { return std::tanh(x); }
 inline float sqrt(float x) { return std::sqrt(x); }
 inline float fma(float a, float b, float c) { return std::fma(a, b, c); }
+inline float multiply(float a, float b) { return a * b; }
+inline std::int32_t nearest(float x) { return static_cast<std::int32_t>(std::nearbyint(x)); }
 inline float max(float a, float b) { return std::fmax(a, b); }
 inline float min(float a, float b) { return std::fmin(a, b); }
 inline int max(int a, int b) { return a > b ? a : b; }
@@ -235,6 +247,8 @@ inline int atomic_add(int* to, int n) {
   return old;
 }
 inline void fence() {}
+inline void wait_for_previous() {}
+inline void let_next_begin() {}
 
 // A number to which no number of slices or heads fits.
 template <class... Parameters>
@@ -251,6 +265,12 @@ void launch(Queue& queue, Grid grid, int n_threads, std::size_t shared_bytes, vo
   using Call = decltype(call);
   host::run_grid(
       queue, grid, n_threads, shared_bytes, [](const void* context) { (*static_cast<const Call*>(context))(); }, &call);
+}
+
+template <class... Parameters, class... Arguments>
+void launch_overlapping(Queue& queue, Grid grid, int n_threads, std::size_t shared_bytes, void (*kernel)(Parameters...),
+                        const Arguments&... arguments) {
+  launch(queue, grid, n_threads, shared_bytes, kernel, arguments...);
 }
 
 }  // namespace winnow::simt
