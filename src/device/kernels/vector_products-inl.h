@@ -1,10 +1,10 @@
 // Products of a step's few rows with stored weights, at the speed of the memory that the weights lie in.
 //
-// A warp takes one row of weights (two, for more than two rows of x) and streams it in units of 1,024 numbers through a
-// ring of its own in shared memory, from one of its rows into the next: a multiprocessor always has some 50 KiB of
-// weights under way, whatever alignment the blocks of their type have. Of a unit every lane has 32 numbers, whose place
-// depends on the type. Sums stay in the lane until the row ends, so their order is the same for any number of rows of x
-// and of weights.
+// A warp takes two rows of weights at a time and streams them in units of 1,024 numbers through a ring of its own in
+// shared memory, from two rows into the next two: a multiprocessor always has some 60 KiB of weights under way,
+// whatever alignment the blocks of their type have. Of a unit every lane has 32 numbers, whose place depends on the
+// type. Sums stay in the lane until the row ends, so their order is the same for any number of rows of x and of
+// weights.
 #pragma once
 
 #include <cstddef>
@@ -259,24 +259,27 @@ struct Q8_0 : SmallBlocks {
   }
 };
 
-// The scale and the minimum j of the 12 bytes of q4_K and q5_K, in three words.
-WINNOW_DEVICE std::uint32_t six_bits(const std::uint32_t (&words)[3], int j, bool is_minimum) {
-  const unsigned shift = 8U * (static_cast<unsigned>(j) & 3U);
-  const std::uint32_t early = (is_minimum ? words[1] : words[0]) >> shift;
-  if (j < 4) return early & 63U;
-  const std::uint32_t late = words[2] >> shift;
-  return ((is_minimum ? late >> 4U : late) & 15U) | (early >> 6U & 3U) << 4U;
+// The float of one of a word's bytes.
+WINNOW_DEVICE float float_of_byte(std::uint32_t word, unsigned i) {
+  constexpr float kWholeBytes = 8388608.0F;
+  return simt::float_of(simt::permute_bytes(word, 0x4B000000U, 0x7440U | i)) - kWholeBytes;
 }
 
-// The lane's factors of a q4_K or q5_K block, whose first 16 bytes these are.
+// The lane's factors of a q4_K or q5_K block, whose first 16 bytes these are: d and dmin, then 12 bytes with the scales
+// and minima in 6 bits each. Scales 0 to 3 and minima 0 to 3 are the low six bits of the first eight bytes, whose other
+// bits are the upper two of those from 4 on.
 WINNOW_DEVICE void load_factors(const std::byte* block, int of_eight, TwoRuns& w) {
   const simt::Words4 head = simt::load_shared_16(block);
-  const std::uint32_t scales[3] = {head.x[1], head.x[2], head.x[3]};
+  const bool is_late = of_eight >= 4;
+  const auto shift = static_cast<unsigned>(of_eight & 2) * 8U;
+  const std::uint32_t scales = head.x[1] >> shift, minima = head.x[2] >> shift, late = head.x[3] >> shift;
+  const std::uint32_t two_scales = is_late ? (late & 0x0F0FU) | (scales >> 2U & 0x3030U) : scales & 0x3F3FU;
+  const std::uint32_t two_minima = is_late ? (late >> 4U & 0x0F0FU) | (minima >> 2U & 0x3030U) : minima & 0x3F3FU;
   const float d = simt::low_f16(head.x[0]);
-  const int first = of_eight & ~1;
-  w.factors[0] = simt::multiply(d, static_cast<float>(six_bits(scales, first, false)));
-  w.factors[1] = simt::multiply(d, static_cast<float>(six_bits(scales, first + 1, false)));
-  w.minimum = -simt::multiply(simt::high_f16(head.x[0]), static_cast<float>(six_bits(scales, of_eight, true)));
+  w.factors[0] = simt::multiply(d, float_of_byte(two_scales, 0));
+  w.factors[1] = simt::multiply(d, float_of_byte(two_scales, 1));
+  w.minimum =
+      -simt::multiply(simt::high_f16(head.x[0]), float_of_byte(two_minima, static_cast<unsigned>(of_eight & 1)));
 }
 
 struct Q4_K : LargeBlocks<Q4_K> {
@@ -385,130 +388,154 @@ template <class Type>
 inline constexpr bool kIsFloat = is_float_type(Type::kType);
 
 // How many rows of weights a warp takes at a time, and how many blocks a multiprocessor shall have room for.
+template <class Type>
+inline constexpr int kTaken = Type::kType == WeightType::kF32 ? 1 : 2;
 template <class Type, int kRows>
-inline constexpr int kTaken = kRows <= 2 || Type::kType == WeightType::kF32 ? 1 : 2;
-template <class Type, int kRows>
-inline constexpr int kBlocks = kRows <= 2                        ? 8
+inline constexpr int kBlocks = kRows <= 2                        ? 6
                                : kRows == 4                      ? 5
-                               : Type::kType == WeightType::kF32 ? 3
+                               : Type::kType == WeightType::kF32 ? 2
                                                                  : 4;
 
 // The ring of a warp.
-template <class A, class B, int kRows>
+template <class A, class B>
 struct Ring {
   static constexpr int kMostBytes = larger(kUnitBytesOf<A>, kUnitBytesOf<B>);
   // A row may begin up to 14 bytes behind a multiple of 16, and up to 8 bytes behind its end are read.
   static constexpr int kRowBytes = (kMostBytes + 14 + 15) / 16 * 16 + 16;
-  static constexpr int kUnitBytes = kTaken<A, kRows> * kRowBytes;
-  static constexpr int kUnits = larger(3, 3584 / kUnitBytes < 6 ? 3584 / kUnitBytes : 6);
+  static constexpr int kUnitBytes = kTaken<A> * kRowBytes;
+  static constexpr int kUnits = 5120 / kUnitBytes < 3 ? 3 : 5120 / kUnitBytes < 6 ? 5120 / kUnitBytes : 6;
   static constexpr int kBytes = kUnits * kUnitBytes;
 };
 
-// The parts' rows, in groups that a warp takes at a time.
-template <class A, class B, int kRows>
-struct Place {
-  int group;
-  int unit;
-  const std::byte* weight;  // of the group's first row
-  int part;
+template <class Type>
+inline constexpr bool kIsAligned = kBlockBytes<Type> % 16 == 0 || kIsFloat<Type>;
+
+// Some rows of a part, which a warp takes at a time.
+struct Group {
+  const ProductPart& part;
   int row;
   int n_rows;
-  bool is_b;
+};
 
-  WINNOW_DEVICE static int n_groups(const VectorProduct& plan) {
-    int n = 0;
-    WINNOW_UNROLL
-    for (int p = 0; p < kMaxProductParts; ++p) {
-      if (p < plan.n_parts) n += (plan.parts[p].n_out + kTaken<A, kRows> - 1) / kTaken<A, kRows>;
-    }
-    return n;
+// The groups of all parts.
+template <int kN>
+struct Groups {
+  int first;   // the first part's
+  int second;  // those of the first two
+  int n;
+
+  WINNOW_DEVICE static int of_part(const VectorProduct& plan, int p) {
+    return p < plan.n_parts ? (plan.parts[p].n_out + kN - 1) / kN : 0;
   }
+  WINNOW_DEVICE static Groups of(const VectorProduct& plan) {
+    Groups groups;
+    groups.first = of_part(plan, 0);
+    groups.second = groups.first + of_part(plan, 1);
+    groups.n = groups.second + of_part(plan, 2);
+    return groups;
+  }
+  WINNOW_DEVICE Group find(const VectorProduct& plan, int i) const {
+    const int before = i < first ? 0 : i < second ? first : second;
+    const ProductPart& part = i < first ? plan.parts[0] : i < second ? plan.parts[1] : plan.parts[2];
+    const int row = (i - before) * kN;
+    return {part, row, simt::min(kN, part.n_out - row)};
+  }
+};
+
+// The copies that a warp starts, unit after unit of its groups.
+template <class A, class B>
+struct Reader {
+  static constexpr int kN = kTaken<A>;
+  using WarpRing = Ring<A, B>;
+
+  int group;
+  int unit;
+  const std::byte* from;  // the unit of the group's first row
+  int row_bytes;
+  int next_row;  // bytes from the first row to the second, or 0 where there is none
+  bool is_b;
+  // Of the units that were started last, four bits each, the last one in the low bits: how many bytes behind a multiple
+  // of 16 each row's begins, and whether it is B's.
+  std::uint32_t skipped[kN];
+  std::uint32_t are_b;
 
   WINNOW_DEVICE int unit_bytes() const {
     if constexpr (std::is_same_v<A, B>) return kUnitBytesOf<A>;
     return is_b ? kUnitBytesOf<B> : kUnitBytesOf<A>;
   }
-  WINNOW_DEVICE int row_bytes(int n_in) const {
-    const int of_a = n_in / kBlockNumbers<A> * kBlockBytes<A>;
-    if constexpr (std::is_same_v<A, B>) return of_a;
-    return is_b ? n_in / kBlockNumbers<B> * kBlockBytes<B> : of_a;
-  }
 
-  WINNOW_DEVICE void go_to(const VectorProduct& plan, int to) {
+  WINNOW_DEVICE void go_to(const VectorProduct& plan, const Groups<kN>& groups, int to) {
     group = to;
     unit = 0;
-    int left = to;
-    bool is_found = false;
-    WINNOW_UNROLL
-    for (int p = 0; p < kMaxProductParts; ++p) {
-      if (p >= plan.n_parts || is_found) continue;
-      const int n = (plan.parts[p].n_out + kTaken<A, kRows> - 1) / kTaken<A, kRows>;
-      if (left < n) {
-        is_found = true;
-        part = p;
-        row = left * kTaken<A, kRows>;
-        n_rows = simt::min(kTaken<A, kRows>, plan.parts[p].n_out - row);
-        is_b = plan.parts[p].type == B::kType;
-        weight =
-            static_cast<const std::byte*>(plan.parts[p].weight) + static_cast<std::int64_t>(row) * row_bytes(plan.n_in);
-      }
-      left -= n;
+    if (to >= groups.n) return;
+    const Group found = groups.find(plan, to);
+    row_bytes = plan.n_in / kBlockNumbers<A> * kBlockBytes<A>;
+    if constexpr (!std::is_same_v<A, B>) {
+      is_b = found.part.type == B::kType;
+      if (is_b) row_bytes = plan.n_in / kBlockNumbers<B> * kBlockBytes<B>;
     }
+    from = static_cast<const std::byte*>(found.part.weight) + static_cast<std::int64_t>(found.row) * row_bytes;
+    next_row = found.n_rows > 1 ? row_bytes : 0;
   }
-  WINNOW_DEVICE void advance(const VectorProduct& plan, int n_units, int n_workers, int n) {
-    if (++unit < n_units) return;
-    unit = 0;
-    group += n_workers;
-    if (group < n) go_to(plan, group);
+
+  WINNOW_DEVICE void start(const VectorProduct& plan, const Groups<kN>& groups, int n_units, int n_workers,
+                           std::byte* to) {
+    if constexpr (!std::is_same_v<A, B>) are_b = are_b << 4U | (is_b ? 1U : 0U);
+    if (group < groups.n) {
+      const int n_bytes = simt::min(unit_bytes(), row_bytes - unit * unit_bytes());
+      constexpr int kWords = (WarpRing::kRowBytes / 16 - 1 + 31) / 32;
+      WINNOW_UNROLL
+      for (int r = 0; r < kN; ++r) {
+        const std::byte* row = r == 0 ? from : from + next_row;
+        int n_words = (n_bytes + 15) / 16;
+        if constexpr (!kIsAligned<A> || !kIsAligned<B>) {
+          const auto beyond = static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(row) & 15U);
+          skipped[r] = skipped[r] << 4U | beyond;
+          n_words = (n_bytes + static_cast<int>(beyond) + 15) / 16;
+          row -= beyond;
+        }
+        row += 16 * simt::lane();
+        std::byte* to_row = to + r * WarpRing::kRowBytes + 16 * simt::lane();
+        WINNOW_UNROLL
+        for (int i = 0; i < kWords; ++i) {
+          if (simt::lane() + 32 * i < n_words) simt::copy_async_16_once(to_row + 512 * i, row + 512 * i);
+        }
+      }
+      from += unit_bytes();
+      if (++unit == n_units) go_to(plan, groups, group + n_workers);
+    } else if constexpr (!kIsAligned<A> || !kIsAligned<B>) {
+      WINNOW_UNROLL
+      for (int r = 0; r < kN; ++r) skipped[r] <<= 4U;
+    }
+    simt::commit_copies();
   }
-  // Rows that are not there are read as the one that is.
-  WINNOW_DEVICE const std::byte* unit_of_row(int r, int n_in) const {
-    return weight + (r < n_rows ? r : n_rows - 1) * row_bytes(n_in) + unit * unit_bytes();
+
+  // Of the unit that was started kUnits - 1 units before the last one.
+  WINNOW_DEVICE int skipped_of_oldest(int r) const {
+    if constexpr (kIsAligned<A> && kIsAligned<B>) return 0;
+    return static_cast<int>(skipped[r] >> (4 * (WarpRing::kUnits - 1)) & 15U);
   }
+  WINNOW_DEVICE bool is_oldest_b() const { return (are_b >> (4 * (WarpRing::kUnits - 1)) & 1U) != 0; }
 };
 
-WINNOW_DEVICE int bytes_beyond_16(const std::byte* address) {
-  return static_cast<int>(reinterpret_cast<std::uintptr_t>(address) & 15U);
-}
-
-template <class A, class B, int kRows>
-WINNOW_DEVICE void start_copies(const VectorProduct& plan, const Place<A, B, kRows>& place, std::byte* to) {
-  using WarpRing = Ring<A, B, kRows>;
-  constexpr int kWords = (WarpRing::kRowBytes / 16 + 31) / 32;
-  WINNOW_UNROLL
-  for (int r = 0; r < kTaken<A, kRows>; ++r) {
-    const std::byte* from = place.unit_of_row(r, plan.n_in);
-    const int skipped = bytes_beyond_16(from);
-    const int n_bytes = simt::min(place.unit_bytes(), place.row_bytes(plan.n_in) - place.unit * place.unit_bytes());
-    const int n_words = (skipped + n_bytes + 15) / 16;
-    from -= skipped;
-    WINNOW_UNROLL
-    for (int i = 0; i < kWords; ++i) {
-      const int word = simt::lane() + 32 * i;
-      if (word < n_words) simt::copy_async_16_once(to + r * WarpRing::kRowBytes + 16 * word, from + 16 * word);
-    }
-  }
-}
-
 template <class Type, class A, class B, int kRows>
-WINNOW_DEVICE void add_unit(const VectorProduct& plan, const Place<A, B, kRows>& place, const std::byte* ring,
-                            float (&sums)[kTaken<A, kRows>][kRows]) {
-  constexpr int kN = kTaken<A, kRows>;
-  const int n_left = plan.n_in - place.unit * kUnit;
+WINNOW_DEVICE void add_unit(const VectorProduct& plan, const Reader<A, B>& reader, int unit, const std::byte* from,
+                            float (&sums)[kTaken<A>][kRows]) {
+  constexpr int kN = kTaken<A>;
+  const int n_left = plan.n_in - unit * kUnit;
   const int lane = simt::lane();
-  typename Type::Weights w[kN];
   if constexpr (!kIsFloat<Type>) {
     if (lane * 32 / Type::kLaneNumbers * Type::kLaneNumbers >= n_left) return;
   }
+  typename Type::Weights w[kN];
   WINNOW_UNROLL
   for (int r = 0; r < kN; ++r) {
-    const int skipped = bytes_beyond_16(place.unit_of_row(r, plan.n_in));
-    w[r] = Type::load_weights(ring + r * Ring<A, B, kRows>::kRowBytes + skipped, lane);
+    w[r] = Type::load_weights(from + r * Ring<A, B>::kRowBytes + reader.skipped_of_oldest(r), lane);
   }
   WINNOW_UNROLL
   for (int x = 0; x < kRows; ++x) {
-    const int x_row = x < plan.n_rows ? x : plan.n_rows - 1;
-    const std::int64_t at = static_cast<std::int64_t>(x_row) * plan.n_in + place.unit * kUnit;
+    const int x_row = x == 0 ? 0 : simt::min(x, plan.n_rows - 1);
+    const auto at = static_cast<std::uint32_t>(x_row * plan.n_in + unit * kUnit);
     if constexpr (kIsFloat<Type>) {
       WINNOW_UNROLL
       for (int k = 0; k < Type::kWords; ++k) {
@@ -526,18 +553,16 @@ WINNOW_DEVICE void add_unit(const VectorProduct& plan, const Place<A, B, kRows>&
         }
       }
     } else {
-      const EightBits row = Type::load(plan.x.numbers + at, plan.x.scales + at / 32 * 2, lane);
+      const EightBits row = Type::load(plan.x.numbers + at, plan.x.scales + (at >> 4U), lane);
       WINNOW_UNROLL
       for (int r = 0; r < kN; ++r) sums[r][x] = w[r].add_product(row, sums[r][x]);
     }
   }
 }
 
-// Adds up the lanes' sums and stores the rows' results.
-template <class A, class B, int kRows>
-WINNOW_DEVICE void finish(const VectorProduct& plan, const Place<A, B, kRows>& place,
-                          float (&sums)[kTaken<A, kRows>][kRows]) {
-  constexpr int kN = kTaken<A, kRows>;
+// Adds up the lanes' sums and stores a group's results.
+template <int kN, int kRows>
+WINNOW_DEVICE void finish(const VectorProduct& plan, const Group& group, float (&sums)[kN][kRows]) {
   static_assert(kN * kRows <= 32);
   float own = 0;
   WINNOW_UNROLL
@@ -552,71 +577,63 @@ WINNOW_DEVICE void finish(const VectorProduct& plan, const Place<A, B, kRows>& p
     }
   }
   const int r = simt::lane() / kRows, x = simt::lane() % kRows;
-  if (r >= place.n_rows || x >= plan.n_rows) return;
-  const ProductPart& part = place.part == 0 ? plan.parts[0] : place.part == 1 ? plan.parts[1] : plan.parts[2];
-  const int out = place.row + r;
-  const std::int64_t at = static_cast<std::int64_t>(x) * part.n_out + out;
-  if (part.bias != nullptr) own += part.bias[out];
-  if (part.add != nullptr) own += part.add[at];
-  part.y[at] = own;
+  if (r >= group.n_rows || x >= plan.n_rows) return;
+  const int out = group.row + r;
+  const std::int64_t at = static_cast<std::int64_t>(x) * group.part.n_out + out;
+  if (group.part.bias != nullptr) own += group.part.bias[out];
+  if (group.part.add != nullptr) own += group.part.add[at];
+  group.part.y[at] = own;
 }
 
 template <class A, class B, int kRows>
 WINNOW_KERNEL void WINNOW_THREADS(kThreads, (kBlocks<A, kRows>)) multiply(VectorProduct plan) {
-  using WarpRing = Ring<A, B, kRows>;
+  using WarpRing = Ring<A, B>;
+  constexpr int kN = kTaken<A>;
   std::byte* ring = simt::shared() + simt::warp() * WarpRing::kBytes;
-  const int n_groups = Place<A, B, kRows>::n_groups(plan);
+  const Groups<kN> groups = Groups<kN>::of(plan);
   const int n_units = (plan.n_in + kUnit - 1) / kUnit;
   const int n_workers = simt::grid_x() * kWarps;
   // Neighbouring groups go to different blocks: what is left over in the end is spread over the device.
-  const int first = simt::warp() * simt::grid_x() + simt::block_x();
-  Place<A, B, kRows> read = {};
-  read.group = first;
-  if (first < n_groups) read.go_to(plan, first);
-  Place<A, B, kRows> used = read;
+  int group = simt::warp() * simt::grid_x() + simt::block_x();
+  Reader<A, B> reader = {};
+  reader.go_to(plan, groups, group);
   WINNOW_UNROLL
   for (int s = 0; s < WarpRing::kUnits - 1; ++s) {
-    if (read.group < n_groups) {
-      start_copies(plan, read, ring + s * WarpRing::kUnitBytes);
-      read.advance(plan, n_units, n_workers, n_groups);
-    }
-    simt::commit_copies();
+    reader.start(plan, groups, n_units, n_workers, ring + s * WarpRing::kUnitBytes);
   }
   simt::wait_for_previous();
   simt::let_next_begin();
-  float sums[kTaken<A, kRows>][kRows] = {};
-  int slot = 0;
+  float sums[kN][kRows] = {};
+  int slot = 0, unit = 0;
   WINNOW_NO_UNROLL
-  while (used.group < n_groups) {
+  while (group < groups.n) {
     simt::wait_copies<WarpRing::kUnits - 2>();
     simt::warp_barrier();
-    const int next_slot = slot == 0 ? WarpRing::kUnits - 1 : slot - 1;
-    if (read.group < n_groups) {
-      start_copies(plan, read, ring + next_slot * WarpRing::kUnitBytes);
-      read.advance(plan, n_units, n_workers, n_groups);
-    }
-    simt::commit_copies();
-    const std::byte* unit = ring + slot * WarpRing::kUnitBytes;
+    const int free_slot = slot == 0 ? WarpRing::kUnits - 1 : slot - 1;
+    reader.start(plan, groups, n_units, n_workers, ring + free_slot * WarpRing::kUnitBytes);
+    const std::byte* from = ring + slot * WarpRing::kUnitBytes;
     if constexpr (std::is_same_v<A, B>) {
-      add_unit<A>(plan, used, unit, sums);
-    } else if (used.is_b) {
-      add_unit<B>(plan, used, unit, sums);
+      add_unit<A>(plan, reader, unit, from, sums);
+    } else if (reader.is_oldest_b()) {
+      add_unit<B>(plan, reader, unit, from, sums);
     } else {
-      add_unit<A>(plan, used, unit, sums);
+      add_unit<A>(plan, reader, unit, from, sums);
     }
-    if (used.unit == n_units - 1) finish(plan, used, sums);
-    used.advance(plan, n_units, n_workers, n_groups);
     slot = slot == WarpRing::kUnits - 1 ? 0 : slot + 1;
+    if (++unit < n_units) continue;
+    finish(plan, groups.find(plan, group), sums);
+    unit = 0;
+    group += n_workers;
   }
 }
 
 template <class A, class B, int kRows>
 void queue_of_rows(simt::Queue& queue, const VectorProduct& plan) {
-  constexpr int kN = kTaken<A, kRows>;
+  constexpr int kN = kTaken<A>;
   int n_groups = 0;
   for (int p = 0; p < plan.n_parts; ++p) n_groups += (plan.parts[p].n_out + kN - 1) / kN;
   const auto kernel = multiply<A, B, kRows>;
-  constexpr std::size_t shared_bytes = static_cast<std::size_t>(kWarps) * Ring<A, B, kRows>::kBytes;
+  constexpr std::size_t shared_bytes = static_cast<std::size_t>(kWarps) * Ring<A, B>::kBytes;
   const int n_resident = simt::resident_blocks(queue, kThreads, shared_bytes, kernel);
   const int n_needed = (n_groups + kWarps - 1) / kWarps;
   const auto n_blocks = static_cast<unsigned>(n_needed < n_resident ? n_needed : n_resident);

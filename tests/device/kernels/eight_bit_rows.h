@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
+#include <new>
 #include <random>
 #include <vector>
 
@@ -16,8 +17,10 @@ namespace winnow::device {
 template <class T>
 class AlignedArray {
  public:
-  explicit AlignedArray(std::size_t n)
-      : n_(n), data_(static_cast<T*>(std::aligned_alloc(256, n * sizeof(T) == 0 ? 256 : n * sizeof(T))), std::free) {
+  explicit AlignedArray(std::size_t n) : n_(n), data_(nullptr, std::free) {
+    void* data = nullptr;
+    if (posix_memalign(&data, 256, n * sizeof(T)) != 0) throw std::bad_alloc();
+    data_.reset(static_cast<T*>(data));
     for (std::size_t i = 0; i < n; ++i) data_.get()[i] = T{};
   }
 
