@@ -1,8 +1,10 @@
 // Checks the kernels of a prompt (causal attention, window statistics, norms) on a GPU against plain double-precision
 // ones on random entries, then times them. Built by nvcc alone:
-//   nvcc -O3 -arch=sm_90 -std=c++20 -I src -I include bench/device/prefill_bench.cu -lcublas -o prefill_bench
-// Ends with 1 if a check fails. With `check` it only checks, in sizes for compute-sanitizer. Medians are of CUDA
-// events; the matrix product of cuBLAS and the copy beside them are of the same run.
+//   nvcc -O3 -gencode=arch=compute_90a,code=sm_90a -std=c++20 -I src -I include bench/device/prefill_bench.cu
+//        -o prefill_bench
+// Ends with 1 if a check fails. With `check` it only checks, in sizes for compute-sanitizer; with `sm90 DIM` it
+// checks and times the kernels for compute capability 9.0 alone, of heads of DIM numbers. Medians are of CUDA events;
+// the matrix product of cuBLAS and the copy beside them are of the same run.
 #include <cublas_v2.h>
 #include <cuda_runtime.h>
 #include <dlfcn.h>
@@ -21,6 +23,7 @@
 #include <vector>
 
 #include "device/kernels/causal_attention-inl.h"
+#include "device/kernels/causal_attention_sm90-inl.h"
 #include "device/kernels/row_norms-inl.h"
 #include "device/kernels/window_statistics-inl.h"
 
@@ -82,11 +85,30 @@ __device__ float as_stored(float x, bool is_bf16) {
   return is_bf16 ? __bfloat162float(__float2bfloat16(x)) : __half2float(__float2half(x));
 }
 
+// What the checks compute with: random numbers; values of 1, where only sums of weights matter; queries of 0, where all
+// weights are equal; and marks, by which each result names the number of the entries that it is made of: numbers are
+// mark_of(entry, column), and row r has the query of column r % dim alone and sees its own entry alone.
+enum class Numbers : int { kRandom, kOnes, kZeroQueries, kMarks };
+
+// At most 2,047, which f16 holds exactly.
+__host__ __device__ float mark_of(std::size_t entry, int column) {
+  return static_cast<float>(entry % 16 * 128 + static_cast<std::size_t>(column) % 128);
+}
+
+__device__ float number_of(Numbers numbers, bool is_values, std::size_t i, int dim, std::uint32_t seed) {
+  if (numbers == Numbers::kOnes && is_values) return 1;
+  if (numbers == Numbers::kMarks) return mark_of(i / dim, static_cast<int>(i % dim));
+  return random_number(i, seed);
+}
+
 // With numbers that the entries' type has, so that only the kernel's own rounding shows.
-__global__ void fill_queries(float* to, std::size_t n, std::uint32_t seed, bool is_rounded, bool is_bf16) {
+__global__ void fill_queries(float* to, std::size_t n, std::uint32_t seed, bool is_rounded, bool is_bf16,
+                             Numbers numbers = Numbers::kRandom, int n_head = 1, int dim = 1) {
   for (std::size_t i = blockIdx.x * std::size_t{blockDim.x} + threadIdx.x; i < n;
        i += std::size_t{gridDim.x} * blockDim.x) {
-    const float x = random_number(i, seed);
+    float x = random_number(i, seed);
+    if (numbers == Numbers::kZeroQueries) x = 0;
+    if (numbers == Numbers::kMarks) x = i / dim / n_head % dim == i % dim ? 1 : 0;
     to[i] = is_rounded ? as_stored(x, is_bf16) : x;
   }
 }
@@ -99,14 +121,15 @@ __global__ void fill_bf16(__nv_bfloat16* to, std::size_t n, std::uint32_t seed) 
 }
 
 // Writes a head's entries; what is none stays.
-__global__ void fill_entries(HeadTable table, int dim, bool is_values, bool is_bf16, std::uint32_t seed) {
+__global__ void fill_entries(HeadTable table, int dim, bool is_values, bool is_bf16, std::uint32_t seed,
+                             Numbers numbers) {
   const std::size_t n = static_cast<std::size_t>(table.n_entries) * dim;
   for (std::size_t i = blockIdx.x * std::size_t{blockDim.x} + threadIdx.x; i < n;
        i += std::size_t{gridDim.x} * blockDim.x) {
     const std::size_t slot = table.first_slot + i / dim;
     const PageRows page = table.pages[slot / kPageEntries];
     std::byte* const to = (is_values ? page.values : page.keys) + (slot % kPageEntries * dim + i % dim) * 2;
-    const float x = random_number(i, seed);
+    const float x = number_of(numbers, is_values, i, dim, seed);
     if (is_bf16) {
       *reinterpret_cast<__nv_bfloat16*>(to) = __float2bfloat16(x);
     } else {
@@ -123,7 +146,8 @@ struct Head {
 // The entries of a layer, in pages that lie in no order.
 class Entries {
  public:
-  Entries(const LayerAttention& layer, const std::vector<Head>& heads, std::uint32_t seed)
+  Entries(const LayerAttention& layer, const std::vector<Head>& heads, std::uint32_t seed,
+          Numbers numbers = Numbers::kRandom)
       : memory_(bytes_of(layer, heads)), tables_(heads.size()) {
     memory_.fill(0xFF);
     std::mt19937 random(seed);
@@ -145,8 +169,10 @@ class Entries {
       first += count_pages({head});
       n_most = std::max(n_most, head.n_entries);
       if (head.n_entries == 0) continue;
-      fill_entries<<<1024, 256>>>(tables.back(), layer.key_dim, false, layer.key_type == EntryType::kBF16, seed++);
-      fill_entries<<<1024, 256>>>(tables.back(), layer.value_dim, true, layer.value_type == EntryType::kBF16, seed++);
+      fill_entries<<<1024, 256>>>(tables.back(), layer.key_dim, false, layer.key_type == EntryType::kBF16, seed++,
+                                  numbers);
+      fill_entries<<<1024, 256>>>(tables.back(), layer.value_dim, true, layer.value_type == EntryType::kBF16, seed++,
+                                  numbers);
     }
     check(cudaGetLastError());
     check(cudaMemcpy(tables_.data(), tables.data(), tables.size() * sizeof(HeadTable), cudaMemcpyHostToDevice));
@@ -247,13 +273,15 @@ struct Shape {
   int window = 0;
   float soft_cap = 0;
   bool has_sinks = false;
+  Numbers numbers = Numbers::kRandom;
 
   std::string name() const {
+    constexpr const char* kNumbers[] = {"", ", values of 1", ", queries of 0", ", marks"};
     return std::string(type == EntryType::kBF16 ? "bf16" : "f16") + " d " + std::to_string(dim) + ", " +
            std::to_string(n_head) + " heads of " + std::to_string(heads.size()) + " KV heads, " +
            std::to_string(n_rows) + " rows, " + std::to_string(heads.back().n_entries) + " entries" +
            (window > 0 ? ", window " + std::to_string(window) : "") + (soft_cap > 0 ? ", soft cap" : "") +
-           (has_sinks ? ", sinks" : "");
+           (has_sinks ? ", sinks" : "") + kNumbers[static_cast<int>(numbers)];
   }
   LayerAttention layer(const float* sinks) const {
     return {.n_head = n_head,
@@ -262,7 +290,7 @@ struct Shape {
             .value_dim = dim,
             .key_type = type,
             .value_type = type,
-            .scale = 1.0F / std::sqrt(static_cast<float>(dim)),
+            .scale = numbers == Numbers::kMarks ? 1.0F : 1.0F / std::sqrt(static_cast<float>(dim)),
             .soft_cap = soft_cap,
             .window = window,
             .sinks = has_sinks ? sinks : nullptr};
@@ -292,22 +320,75 @@ void wait() {
   check(cudaDeviceSynchronize());
 }
 
-void check_attention(const Shape& shape, int n_checked) {
+using Attend = std::function<void(simt::Queue&, const CausalAttention&)>;
+
+// Says where results are wrong, in a form that shows which part of a kernel they come from.
+class Errors {
+ public:
+  explicit Errors(double tolerance) : tolerance_(tolerance) {}
+  void add(int row, int head, int column, double got, double expected) {
+    const double error = std::abs(got - expected);
+    raise(most, error);
+    ++n_;
+    if (error <= tolerance_) return;
+    if (n_wrong_++ < 12) first_.push_back({row, head, column, got, expected});
+    rows_[row % 128] = true;
+    columns_[column % 256] = true;
+  }
+  // With marks, a number is the entry (of 16) and the column that it was made of.
+  void print(bool has_marks) const {
+    if (n_wrong_ == 0) return;
+    std::printf("     %zu of %zu numbers are wrong\n", n_wrong_, n_);
+    for (const auto& [row, head, column, got, expected] : first_) {
+      std::printf("     row %d head %d column %d: got %.6g, expected %.6g", row, head, column, got, expected);
+      if (has_marks) {
+        const auto print_mark = [](const char* what, double x) {
+          std::printf("%s entry %d column %d", what, static_cast<int>(x) / 128, static_cast<int>(x) % 128);
+        };
+        print_mark(": got", got);
+        print_mark(", expected", expected);
+      }
+      std::printf("\n");
+    }
+    const auto print_set = [](const char* what, const bool* set, int n) {
+      std::printf("     wrong %s: ", what);
+      for (int i = 0; i < n; ++i) std::printf("%c%s", set[i] ? 'x' : '.', i % 16 == 15 ? " " : "");
+      std::printf("\n");
+    };
+    print_set("rows (of 128)", rows_, 128);
+    print_set("columns (of 256)", columns_, 256);
+  }
+  double most = 0;
+
+ private:
+  struct Wrong {
+    int row, head, column;
+    double got, expected;
+  };
+  double tolerance_;
+  std::vector<Wrong> first_;
+  bool rows_[128] = {}, columns_[256] = {};
+  std::size_t n_ = 0, n_wrong_ = 0;
+};
+
+void check_attention(const Shape& shape, int n_checked, const Attend& attend = queue_causal_attention,
+                     const std::string& kind = "attention") {
   const Array<float> sinks(sink_logits(shape.n_head));
   const LayerAttention layer = shape.layer(sinks.data());
-  const Entries entries(layer, shape.heads, 5);
+  const Entries entries(layer, shape.heads, 5, shape.numbers);
   const std::size_t n_rows = shape.n_rows, n_head = shape.n_head, dim = shape.dim;
   const Array<float> q(n_rows * n_head * dim), out(n_rows * n_head * dim), log_sum_exp(n_rows * n_head);
-  fill_queries<<<1024, 256>>>(q.data(), n_rows * n_head * dim, 99, true, shape.type == EntryType::kBF16);
+  fill_queries<<<1024, 256>>>(q.data(), n_rows * n_head * dim, 99, true, shape.type == EntryType::kBF16, shape.numbers,
+                              shape.n_head, shape.dim);
   out.fill(0xFF);
   log_sum_exp.fill(0xFF);
-  queue_causal_attention(queue, {.layer = layer,
-                                 .q = q.data(),
-                                 .out = out.data(),
-                                 .log_sum_exp = log_sum_exp.data(),
-                                 .heads = entries.tables(),
-                                 .n_rows = shape.n_rows,
-                                 .n_most = entries.n_most});
+  attend(queue, {.layer = layer,
+                 .q = q.data(),
+                 .out = out.data(),
+                 .log_sum_exp = log_sum_exp.data(),
+                 .heads = entries.tables(),
+                 .n_rows = shape.n_rows,
+                 .n_most = entries.n_most});
   wait();
   const int step = std::max(1, shape.n_rows / n_checked);
   const int n = (shape.n_rows + step - 1) / step;
@@ -329,16 +410,25 @@ void check_attention(const Shape& shape, int n_checked) {
   wait();
   const std::vector<float> got = out.read(), got_sum = log_sum_exp.read();
   const std::vector<double> expected = expected_out.read(), expected_sums = expected_sum.read();
-  double error = 0, sum_error = 0;
+  // Tensor cores cut sums off; marks are up to 2,047.
+  const double unit = shape.numbers == Numbers::kMarks ? 2048 : 1;
+  const double tolerance =
+      ((shape.type == EntryType::kF16 ? 0x1p-11 : 0x1p-8) * 3 + 1e-4) * (shape.numbers == Numbers::kMarks ? 10 : 1);
+  Errors errors(tolerance), sum_errors(3e-5 * unit);
   for (std::size_t h = 0; h < n_head; ++h) {
     for (int i = 0; i < n; ++i) {
-      const std::size_t at = (std::size_t(first_row) + std::size_t(i) * step) * n_head + h, from = h * n + i;
-      raise(sum_error, std::abs(got_sum[at] - expected_sums[from]));
-      for (std::size_t c = 0; c < dim; ++c) raise(error, std::abs(got[at * dim + c] - expected[from * dim + c]));
+      const int row = first_row + i * step;
+      const std::size_t at = std::size_t(row) * n_head + h, from = h * n + i;
+      sum_errors.add(row, static_cast<int>(h), 0, got_sum[at], expected_sums[from]);
+      for (std::size_t c = 0; c < dim; ++c) {
+        errors.add(row, static_cast<int>(h), static_cast<int>(c), got[at * dim + c], expected[from * dim + c]);
+      }
     }
   }
-  report("attention", shape, error, (shape.type == EntryType::kF16 ? 0x1p-11 : 0x1p-8) * 3 + 1e-4);
-  report("log-sum-exps", shape, sum_error, 3e-5);
+  report((kind + ", log-sum-exps").c_str(), shape, sum_errors.most, 3e-5 * unit);
+  sum_errors.print(shape.numbers == Numbers::kMarks);
+  report(kind.c_str(), shape, errors.most, tolerance);
+  errors.print(shape.numbers == Numbers::kMarks);
 }
 
 // The outputs and the workspace of window statistics.
@@ -616,14 +706,93 @@ int finish() {
   return has_failed ? 1 : 0;
 }
 
+// A kernel for compute capability 9.0 and what it is called.
+struct Sm90Kernel {
+  const char* kind;
+  Attend attend;
+};
+
+// Those for heads of `dim` numbers, the planned one first.
+template <class Format>
+std::vector<Sm90Kernel> sm90_kernels(int dim) {
+  if (dim == 64) {
+    return {{"2 x 64 rows", queue_sm90_causal_blocks<Format, 64, 2, 128>},
+            {"without turns", queue_sm90_causal_blocks<Format, 64, 2, 128, false>},
+            {"3 x 64 rows", queue_sm90_causal_blocks<Format, 64, 3, 128>},
+            {"3 x, no turns", queue_sm90_causal_blocks<Format, 64, 3, 128, false>}};
+  }
+  if (dim == 96) {
+    return {{"2 x 64 rows", queue_sm90_causal_blocks<Format, 96, 2, 128>},
+            {"without turns", queue_sm90_causal_blocks<Format, 96, 2, 128, false>}};
+  }
+  if (dim == 128) {
+    return {{"2 x 64 rows", queue_sm90_causal_blocks<Format, 128, 2, 128>},
+            {"without turns", queue_sm90_causal_blocks<Format, 128, 2, 128, false>}};
+  }
+  return {{"2 x 64 rows", queue_sm90_causal_blocks<Format, 256, 2, 64>},
+          {"without turns", queue_sm90_causal_blocks<Format, 256, 2, 64, false>}};
+}
+
+// The simplest shapes come first: one tile, two tiles, many; all rows alike, then causal, then with the rest.
+void check_sm90(const Sm90Kernel& kernel, int dim, EntryType type) {
+  const auto attend = [&](const Shape& shape, int n_checked) {
+    check_attention(shape, n_checked, kernel.attend, std::string(kernel.kind));
+  };
+  for (const int n : {64, 128, 256, 300, 1000}) {
+    attend(
+        {.dim = dim, .type = type, .n_head = 2, .heads = {{n}}, .n_rows = n, .window = 1, .numbers = Numbers::kMarks},
+        n);
+    for (const Numbers numbers : {Numbers::kOnes, Numbers::kZeroQueries, Numbers::kRandom}) {
+      attend({.dim = dim, .type = type, .n_head = 2, .heads = {{n}}, .n_rows = n, .numbers = numbers}, n);
+    }
+  }
+  attend({.dim = dim, .type = type, .heads = {{1}}, .n_rows = 1}, 1);
+  attend({.dim = dim, .type = type, .heads = {{700, 31}, {20, 9}}, .n_rows = 20}, 20);
+  attend({.dim = dim, .type = type, .heads = {{300}, {500, 3}}, .n_rows = 300}, 300);
+  if (dim > 64) attend({.dim = dim - 16, .type = type, .heads = {{300}, {500, 3}}, .n_rows = 300}, 300);
+  attend({.dim = dim, .type = type, .n_head = 16, .heads = {{1000, 5}}, .n_rows = 600, .window = 100}, 200);
+  attend({.dim = dim, .type = type, .heads = {{1000, 5}, {900}}, .n_rows = 600, .window = 300, .soft_cap = 2}, 200);
+  attend({.dim = dim, .type = type, .heads = {{1000, 5}, {900}}, .n_rows = 600, .window = 128, .has_sinks = true}, 200);
+  attend({.dim = dim, .type = type, .heads = {{2000}, {2500, 1}}, .n_rows = 2000, .has_sinks = true}, 300);
+}
+
+int run_sm90(int dim) {
+  std::printf("code for compute capability 9.0: %s\n\n", has_sm90_causal_attention() ? "there" : "not there");
+  const EntryType f16 = EntryType::kF16, bf16 = EntryType::kBF16;
+  const std::vector<Sm90Kernel> kernels = sm90_kernels<F16Format>(dim), bf16_kernels = sm90_kernels<BF16Format>(dim);
+  for (const Sm90Kernel& kernel : kernels) check_sm90(kernel, dim, f16);
+  check_sm90(bf16_kernels[0], dim, bf16);
+  const int n_kv_head = dim == 256 ? 4 : 8, n_head = dim == 256 ? 16 : 32;
+  check_attention({.dim = dim, .n_head = n_head, .heads = equal_heads(n_kv_head, 32768), .n_rows = 32768}, 16,
+                  kernels[0].attend, kernels[0].kind);
+  const double product = product_tflops();
+  std::printf("\n%-66s %-13s %9s     %6.1f TFLOP/s\n", "product of 8,192 x 8,192 bf16", "cuBLAS", "", product);
+  const auto time_all = [&](const Shape& shape) {
+    time_attention(shape, "mma", queue_causal_attention, product);
+    for (const Sm90Kernel& kernel : shape.type == bf16 ? bf16_kernels : kernels) {
+      time_attention(shape, kernel.kind, kernel.attend, product);
+    }
+  };
+  const auto equal = [&](int n) { return equal_heads(n_kv_head, n); };
+  for (const int n : {4096, 32768}) {
+    time_all({.dim = dim, .n_head = n_head, .heads = equal(n), .n_rows = n});
+  }
+  time_all({.dim = dim, .type = bf16, .n_head = n_head, .heads = equal(32768), .n_rows = 32768});
+  time_all({.dim = dim, .n_head = n_head, .heads = equal(32768), .n_rows = 32768, .window = 4096});
+  time_all({.dim = dim, .n_head = n_head, .heads = equal(32768), .n_rows = 512});
+  return finish();
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);
   const bool only_checks = argc > 1 && std::string(argv[1]) == "check";
   cudaDeviceProp properties;
   check(cudaGetDeviceProperties(&properties, 0));
   std::printf("%s, sm_%d%d, %d multiprocessors\n\n", properties.name, properties.major, properties.minor,
               properties.multiProcessorCount);
+  if (argc > 2 && std::string(argv[1]) == "sm90") return run_sm90(std::atoi(argv[2]));
 
   const EntryType f16 = EntryType::kF16, bf16 = EntryType::kBF16;
   for (const EntryType type : {f16, bf16}) {

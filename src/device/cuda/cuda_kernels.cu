@@ -1,6 +1,7 @@
 #include "device/cuda/cuda_kernels.h"
 #include "device/kernels/bf16_rows-inl.h"
 #include "device/kernels/causal_attention-inl.h"
+#include "device/kernels/causal_attention_sm90-inl.h"
 #include "device/kernels/copies-inl.h"
 #include "device/kernels/row_norms-inl.h"
 #include "device/kernels/row_steps-inl.h"
@@ -25,7 +26,11 @@ cudaError_t launch(void (*queue_plan)(simt::Queue&, const Plan&), cudaStream_t s
 
 cudaError_t launch_kernel(cudaStream_t stream, const StoreRows& plan) { return launch(queue_store_rows, stream, plan); }
 cudaError_t launch_kernel(cudaStream_t stream, const CausalAttention& plan) {
-  return launch(queue_causal_attention, stream, plan);
+  return launch(
+      +[](simt::Queue& queue, const CausalAttention& of) {
+        if (!queue_sm90_causal_attention(queue, of)) queue_causal_attention(queue, of);
+      },
+      stream, plan);
 }
 cudaError_t launch_kernel(cudaStream_t stream, const StepAttention& plan) {
   return launch(queue_step_attention, stream, plan);
