@@ -72,8 +72,8 @@ struct LayerView {
   kernels::AttentionShape shape;                // of the layer; of_head() gives a head's
   std::int32_t n_tokens;                        // logical length N: the next position
   std::span<const kernels::HeadEntries> heads;  // [n_kv_head] stored entries, window included
-  // Null: the entries' rows can be read. Else they lie on a device, and only this measures and copies them;
-  // LayerEvidence::view() shows the copy.
+  // Null: the entries' rows can be read. Else they lie on a device, and only this measures and copies them, and makes
+  // what w_o points to; LayerEvidence::view() shows all that.
   EntryStatistics* statistics = nullptr;
   const float* window_q = nullptr;  // [n_window_rows][n_head][key_dim], rotated; the last row is token N-1
   int n_window_rows = 0;
@@ -92,6 +92,7 @@ struct LayerView {
   RotationView rotation = {};                       // set with the moments
   std::span<const ReconstructionPass> passes = {};  // chunks of the context-reconstruction pass (kvzip)
   int n_embd = 0;                                   // D: numbers of a hidden state
+  bool has_output_projection = false;               // w_o was asked for
   const float* w_o = nullptr;                       // [n_head][value_dim][n_embd], float32: the slices W_O[h]
 };
 

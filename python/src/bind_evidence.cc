@@ -272,7 +272,7 @@ void bind_evidence(nb::module_& module) {
       .def_prop_ro(
           "output_projection",
           [](const Evidence& e) {
-            const LayerView& view = layer_with(e, "output_projection", e.needed.output_projection).layer();
+            const LayerView& view = layer_with(e, "output_projection", e.needed.output_projection).view();
             return copy_of(view.w_o, {at(view.n_head), at(view.shape.value_dim), at(view.n_embd)});
           },
           nb::rv_policy::automatic, "W_O of every query head: float32 [n_head][value_dim][n_embd].")

@@ -156,121 +156,135 @@ struct Product {
   int n_out;
   int n_rows;
   bool adds;
-  // Rows of numbers in 8 bits, with a scale for every 32 of them: a number is scale * byte.
-  struct EightBitRows {
-    std::int8_t* numbers;  // [n_rows][n], 16-byte aligned
-    float* scales;  // [n_rows][n / 32][2], 16-byte aligned: the scale, and the scale times the sum of the 32 bytes
-  };
+};
 
-  // Returns the bytes of the rows' numbers, and then of these and the scales that may lie behind them; n is a multiple
-  // of 32.
-  constexpr std::size_t eight_bit_number_bytes(int n_rows, int n) {
-    return static_cast<std::size_t>(n_rows) * static_cast<std::size_t>(n);
+// Rows of numbers in 8 bits, with a scale for every 32 of them: a number is scale * byte.
+struct EightBitRows {
+  std::int8_t* numbers;  // [n_rows][n], 16-byte aligned
+  float* scales;         // [n_rows][n / 32][2], 16-byte aligned: the scale, and the scale times the sum of the 32 bytes
+};
+
+// Returns the bytes of the rows' numbers, and then of these and the scales that may lie behind them; n is a multiple
+// of 32.
+constexpr std::size_t eight_bit_number_bytes(int n_rows, int n) {
+  return static_cast<std::size_t>(n_rows) * static_cast<std::size_t>(n);
+}
+constexpr std::size_t eight_bit_bytes(int n_rows, int n) {
+  return eight_bit_number_bytes(n_rows, n) / 32 * (32 + 2 * sizeof(float));
+}
+
+// The types of weights that VectorProduct takes, by ggml's numbers.
+enum class WeightType : std::int32_t {
+  kF32 = 0,
+  kF16 = 1,
+  kQ4_0 = 2,
+  kQ4_1 = 3,
+  kQ8_0 = 8,
+  kQ4_K = 12,
+  kQ5_K = 13,
+  kQ6_K = 14,
+  kBF16 = 30,
+};
+
+constexpr bool is_weight_type(int ggml_type) {
+  switch (static_cast<WeightType>(ggml_type)) {
+    case WeightType::kF32:
+    case WeightType::kF16:
+    case WeightType::kQ4_0:
+    case WeightType::kQ4_1:
+    case WeightType::kQ8_0:
+    case WeightType::kQ4_K:
+    case WeightType::kQ5_K:
+    case WeightType::kQ6_K:
+    case WeightType::kBF16:
+      return true;
   }
-  constexpr std::size_t eight_bit_bytes(int n_rows, int n) {
-    return eight_bit_number_bytes(n_rows, n) / 32 * (32 + 2 * sizeof(float));
-  }
+  return false;
+}
 
-  // The types of weights that VectorProduct takes, by ggml's numbers.
-  enum class WeightType : std::int32_t {
-    kF32 = 0,
-    kF16 = 1,
-    kQ4_0 = 2,
-    kQ4_1 = 3,
-    kQ8_0 = 8,
-    kQ4_K = 12,
-    kQ5_K = 13,
-    kQ6_K = 14,
-    kBF16 = 30,
-  };
+// Weights of these types are multiplied with float32 rows, the others with rows in 8 bits.
+constexpr bool is_float_type(WeightType type) {
+  return type == WeightType::kF32 || type == WeightType::kF16 || type == WeightType::kBF16;
+}
 
-  constexpr bool is_weight_type(int ggml_type) {
-    switch (static_cast<WeightType>(ggml_type)) {
-      case WeightType::kF32:
-      case WeightType::kF16:
-      case WeightType::kQ4_0:
-      case WeightType::kQ4_1:
-      case WeightType::kQ8_0:
-      case WeightType::kQ4_K:
-      case WeightType::kQ5_K:
-      case WeightType::kQ6_K:
-      case WeightType::kBF16:
-        return true;
-    }
-    return false;
-  }
+inline constexpr int kMaxProductRows = 8;
+inline constexpr int kMaxProductParts = 3;
 
-  // Weights of these types are multiplied with float32 rows, the others with rows in 8 bits.
-  constexpr bool is_float_type(WeightType type) {
-    return type == WeightType::kF32 || type == WeightType::kF16 || type == WeightType::kBF16;
-  }
+// y = W x + bias + add.
+struct ProductPart {
+  // [n_out][n_in] in ggml's blocks, from a 16-byte aligned address on; the bytes up to the next multiple of 16 can be
+  // read.
+  const void* weight;
+  WeightType type;
+  int n_out;
+  float* y;           // [n_rows][n_out]
+  const float* bias;  // [n_out] or null
+  const float* add;   // [n_rows][n_out], may be y; or null
+};
 
-  inline constexpr int kMaxProductRows = 8;
-  inline constexpr int kMaxProductParts = 3;
+// Products of a few rows with up to three weights. A row's result has the same bits whatever rows are with it.
+struct VectorProduct {
+  ProductPart parts[kMaxProductParts];
+  int n_parts;
+  int n_in;  // whole blocks of every type, a multiple of 32
+  int n_rows;
+  // Those that the types need; the other null.
+  EightBitRows x;
+  const float* x_float;  // [n_rows][n_in], 16-byte aligned
+};
 
-  // y = W x + bias + add.
-  struct ProductPart {
-    // [n_out][n_in] in ggml's blocks, from a 16-byte aligned address on; the bytes up to the next multiple of 16 can be
-    // read.
-    const void* weight;
-    WeightType type;
-    int n_out;
-    float* y;           // [n_rows][n_out]
-    const float* bias;  // [n_out] or null
-    const float* add;   // [n_rows][n_out], may be y; or null
-  };
+// Rows to 8 bits.
+struct QuantiseRows {
+  const float* x;  // [n_rows][n], 16-byte aligned
+  EightBitRows to;
+  int n_rows;
+  int n;  // a multiple of 32
+};
 
-  // Products of a few rows with up to three weights. A row's result has the same bits whatever rows are with it.
-  struct VectorProduct {
-    ProductPart parts[kMaxProductParts];
-    int n_parts;
-    int n_in;  // whole blocks of every type, a multiple of 32
-    int n_rows;
-    // Those that the types need; the other null.
-    EightBitRows x;
-    const float* x_float;  // [n_rows][n_in], 16-byte aligned
-  };
+// The most numbers of a row that RmsNormRows takes.
+inline constexpr int kMaxNormNumbers = 16384;
 
-  // Rows to 8 bits.
-  struct QuantiseRows {
-    const float* x;  // [n_rows][n], 16-byte aligned
-    EightBitRows to;
-    int n_rows;
-    int n;  // a multiple of 32
-  };
+// Rows with a root mean square of 1, times a weight.
+struct RmsNormRows {
+  float* x;             // [n_rows][n], 16-byte aligned like all rows here
+  const float* add;     // [n_rows][n], is added to x first, which changes; or null
+  const float* weight;  // [n] or null
+  float eps;
+  float* out;          // [n_rows][n] or null
+  EightBitRows eight;  // or nulls
+  int n_rows;
+  int n;  // a multiple of 32, at most kMaxNormNumbers
+};
 
-  // The most numbers of a row that RmsNormRows takes.
-  inline constexpr int kMaxNormNumbers = 16384;
+enum class GateActivation : std::int32_t { kSilu, kGelu };
 
-  // Rows with a root mean square of 1, times a weight.
-  struct RmsNormRows {
-    float* x;             // [n_rows][n], 16-byte aligned like all rows here
-    const float* add;     // [n_rows][n], is added to x first, which changes; or null
-    const float* weight;  // [n] or null
-    float eps;
-    float* out;          // [n_rows][n] or null
-    EightBitRows eight;  // or nulls
-    int n_rows;
-    int n;  // a multiple of 32, at most kMaxNormNumbers
-  };
+// activation(gate) * up.
+struct GatedRows {
+  const float* gate;  // [n_rows][n], 16-byte aligned like all rows here
+  const float* up;    // [n_rows][n]
+  GateActivation activation;
+  float* out;          // [n_rows][n], may be gate or up; or null
+  EightBitRows eight;  // or nulls
+  int n_rows;
+  int n;  // a multiple of 32
+};
 
-  enum class GateActivation : std::int32_t { kSilu, kGelu };
+// Norms of stored values behind the output projection: of each entry, the mean over the query heads of its group of
+// || v W_O[head] ||_1.
+struct ProjectedNorms {
+  LayerAttention layer;
+  const HeadTable* heads;  // [n_kv_head]
+  std::int32_t n_most;
+  std::int32_t stride;  // of the norms, per KV head
+  const void* w_o;      // [n_embd][n_head * value_dim] bfloat16, 16-byte aligned
+  int n_embd;
+  float* norms;  // [n_kv_head][stride]
+};
 
-  // activation(gate) * up.
-  struct GatedRows {
-    const float* gate;  // [n_rows][n], 16-byte aligned like all rows here
-    const float* up;    // [n_rows][n]
-    GateActivation activation;
-    float* out;          // [n_rows][n], may be gate or up; or null
-    EightBitRows eight;  // or nulls
-    int n_rows;
-    int n;  // a multiple of 32
-  };
-
-  // Copies of bytes, in any order: no target may be among the sources.
-  struct Copies {
-    const void* list;  // [n] ByteCopy, in the device's memory
-    int n;
-  };
+// Copies of bytes, in any order: no target may be among the sources.
+struct Copies {
+  const void* list;  // [n] ByteCopy, in the device's memory
+  int n;
+};
 
 }  // namespace winnow::device

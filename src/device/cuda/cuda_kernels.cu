@@ -3,6 +3,7 @@
 #include "device/kernels/causal_attention-inl.h"
 #include "device/kernels/causal_attention_sm90-inl.h"
 #include "device/kernels/copies-inl.h"
+#include "device/kernels/projected_norms-inl.h"
 #include "device/kernels/row_norms-inl.h"
 #include "device/kernels/row_steps-inl.h"
 #include "device/kernels/step_attention-inl.h"
@@ -58,6 +59,9 @@ cudaError_t launch_kernel(cudaStream_t stream, const RmsNormRows& plan) {
   return launch(queue_rms_norm_rows, stream, plan);
 }
 cudaError_t launch_kernel(cudaStream_t stream, const GatedRows& plan) { return launch(queue_gated_rows, stream, plan); }
+cudaError_t launch_kernel(cudaStream_t stream, const ProjectedNorms& plan) {
+  return launch(queue_projected_norms, stream, plan);
+}
 cudaError_t launch_kernel(cudaStream_t stream, const Copies& plan) { return launch(queue_copies, stream, plan); }
 
 cudaError_t check_kernel_image() {

@@ -18,6 +18,7 @@ void run(simt::Queue& queue, const VectorProduct& plan);
 void run(simt::Queue& queue, const QuantiseRows& plan);
 void run(simt::Queue& queue, const RmsNormRows& plan);
 void run(simt::Queue& queue, const GatedRows& plan);
+void run(simt::Queue& queue, const ProjectedNorms& plan);
 void run(simt::Queue& queue, const Copies& plan);
 
 }  // namespace winnow::device::fibers

@@ -1,5 +1,7 @@
 #include "engine/device/device_statistics.h"
 
+#include <ggml.h>
+
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -185,8 +187,7 @@ std::optional<std::vector<std::vector<float>>> DeviceStatistics::squares(const S
 std::vector<std::vector<float>> DeviceStatistics::norms(EntryNorm norm) {
   StatisticsMemory& memory = executor_.statistics_memory();
   const Inputs inputs = upload(nullptr, 0, {});
-  const std::size_t stride = at(n_most_), n = at(n_kv_head()) * stride;
-  grow(device_, memory.outputs, n * sizeof(float));
+  grow(device_, memory.outputs, at(n_kv_head()) * at(n_most_) * sizeof(float));
   float* const out = memory.outputs.as<float>();
   device_.queue(device::RowNorms{.layer = layer_,
                                  .heads = inputs.heads,
@@ -195,8 +196,40 @@ std::vector<std::vector<float>> DeviceStatistics::norms(EntryNorm norm) {
                                  .key_l2 = norm == EntryNorm::kKeyL2 ? out : nullptr,
                                  .value_l1 = norm == EntryNorm::kValueL1 ? out : nullptr,
                                  .value_l2 = norm == EntryNorm::kValueL2 ? out : nullptr});
+  return download_of_entries();
+}
+
+std::optional<std::vector<std::vector<float>>> DeviceStatistics::projected_value_norms() {
+  StatisticsMemory& memory = executor_.statistics_memory();
+  const Inputs inputs = upload(nullptr, 0, {});
+  const ggml_tensor* w_o = executor_.weights().stored().layers[at(entries_.layer)].wo;
+  const void* numbers = w_o->data;
+  if (w_o->type != GGML_TYPE_BF16) {
+    grow(device_, memory.w_o, at(ggml_nelements(w_o)) * 2);
+    device_.dequantise_bf16(w_o->type, w_o->data, memory.w_o.data(), ggml_nelements(w_o));
+    numbers = memory.w_o.data();
+  }
+  grow(device_, memory.outputs, at(n_kv_head()) * at(n_most_) * sizeof(float));
+  device_.queue(device::ProjectedNorms{.layer = layer_,
+                                       .heads = inputs.heads,
+                                       .n_most = n_most_,
+                                       .stride = n_most_,
+                                       .w_o = numbers,
+                                       .n_embd = executor_.model().spec.n_embd,
+                                       .norms = memory.outputs.as<float>()});
+  return download_of_entries();
+}
+
+const float* DeviceStatistics::output_projection() {
+  if (w_o_.empty()) w_o_ = executor_.output_projection(entries_.layer);
+  return w_o_.data();
+}
+
+std::vector<std::vector<float>> DeviceStatistics::download_of_entries() {
+  StatisticsMemory& memory = executor_.statistics_memory();
+  const std::size_t stride = at(n_most_), n = at(n_kv_head()) * stride;
   memory.downloaded.resize(std::max(memory.downloaded.size(), n * sizeof(float)));
-  if (n > 0) device_.download(memory.downloaded.data(), out, n * sizeof(float));
+  if (n > 0) device_.download(memory.downloaded.data(), memory.outputs.data(), n * sizeof(float));
   const auto* from = reinterpret_cast<const float*>(memory.downloaded.data());
   std::vector<std::vector<float>> norms;
   for (const HeadRows& head : entries_.rows) {

@@ -17,10 +17,10 @@ class DeviceExecutor;
 
 // What statistics work with, kept from layer to layer.
 struct StatisticsMemory {
-  device::Buffer inputs, outputs, workspace;
+  device::Buffer inputs, outputs, workspace, w_o;
   std::vector<std::byte> uploaded, downloaded;
 
-  std::size_t bytes() const { return inputs.bytes() + outputs.bytes() + workspace.bytes(); }
+  std::size_t bytes() const { return inputs.bytes() + outputs.bytes() + workspace.bytes() + w_o.bytes(); }
 };
 
 // Measures one layer's entries. The executor and what `entries` points to must outlive it.
@@ -33,6 +33,8 @@ class DeviceStatistics final : public EntryStatistics {
   std::optional<std::vector<std::vector<float>>> squares(const StatisticsRows& rows,
                                                          std::span<const std::int32_t> n_columns) override;
   std::vector<std::vector<float>> norms(EntryNorm norm) override;
+  std::optional<std::vector<std::vector<float>>> projected_value_norms() override;
+  const float* output_projection() override;
   std::span<const kernels::HeadEntries> host_heads() override;
 
  private:
@@ -40,6 +42,8 @@ class DeviceStatistics final : public EntryStatistics {
   Inputs upload(const float* q, int n_rows, std::span<const std::int32_t> n_columns);
   WindowStatistics measure(const StatisticsRows& rows, unsigned columns, std::vector<std::vector<float>>* squares,
                            std::span<const std::int32_t> n_columns);
+  // Downloads a number for each entry, n_most_ apart for each head, from the outputs.
+  std::vector<std::vector<float>> download_of_entries();
   void copy_rows();
   int n_kv_head() const { return layer_.n_kv_head; }
   int n_group() const { return layer_.n_head / layer_.n_kv_head; }
@@ -51,6 +55,7 @@ class DeviceStatistics final : public EntryStatistics {
   std::int32_t n_most_ = 0;  // entries of any head
   std::size_t n_pages_ = 0;  // of all heads
 
+  std::vector<float> w_o_;
   std::once_flag copies_;
   std::unique_ptr<std::byte[]> rows_;
   std::vector<std::vector<kernels::EntryRun>> runs_;  // [n_kv_head]

@@ -53,7 +53,8 @@ LayerView LayerViews::of(QueryEvidence& evidence, const EvidenceNeeds& needs, in
   evidence.fill(view, max_window_rows);
   if (needs.reconstruction_pass) view.passes = passes_;
   if (needs.earlier_scores) view.earlier_scores = earlier_scores_;
-  if (needs.output_projection) {
+  view.has_output_projection = needs.output_projection;
+  if (needs.output_projection && statistics_ == nullptr) {
     if (w_o_.empty()) {
       const auto start = std::chrono::steady_clock::now();
       w_o_ = engine_.executor->output_projection(layer_);
@@ -66,9 +67,7 @@ LayerView LayerViews::of(QueryEvidence& evidence, const EvidenceNeeds& needs, in
 
 LayerView LayerViews::with_rows(QueryEvidence& evidence, const EvidenceNeeds& needs) {
   LayerView view = of(evidence, needs);
-  if (statistics_) view.heads = statistics_->host_heads();
-  view.statistics = nullptr;
-  return view;
+  return statistics_ ? with_copies(view) : view;
 }
 
 LayerViews stored_layer(Session::Impl& session, int layer) {

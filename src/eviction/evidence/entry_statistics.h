@@ -34,9 +34,16 @@ class EntryStatistics {
                                                                  std::span<const std::int32_t> n_columns) = 0;
   // [n_kv_head][n_entries]
   virtual std::vector<std::vector<float>> norms(EntryNorm norm) = 0;
+  // Likewise; nullopt where the output projection cannot be read here.
+  virtual std::optional<std::vector<std::vector<float>>> projected_value_norms() = 0;
 
+  // Returns LayerView::w_o, which is made at the first call.
+  virtual const float* output_projection() = 0;
   // Returns the same entries in the processor's memory: [n_kv_head]. They are copied at the first call.
   virtual std::span<const kernels::HeadEntries> host_heads() = 0;
 };
+
+// Returns a view with statistics as one without them, from copies of the rows and of the output projection.
+LayerView with_copies(const LayerView& view);
 
 }  // namespace winnow

@@ -72,6 +72,14 @@ kernels::QueryRows reference_rows(const LayerView& view, int head) {
   return rows;
 }
 
+LayerView with_copies(const LayerView& view) {
+  LayerView copy = view;
+  copy.heads = view.statistics->host_heads();
+  if (view.has_output_projection) copy.w_o = view.statistics->output_projection();
+  copy.statistics = nullptr;
+  return copy;
+}
+
 kernels::HeadEntries slice_entries(const kernels::HeadEntries& entries, const kernels::AttentionShape& shape,
                                    std::int32_t first, std::int32_t last, std::vector<kernels::EntryRun>& runs) {
   runs.clear();
@@ -330,12 +338,7 @@ LayerEvidence::LayerEvidence(const LayerView& view, const EvictionOptions& optio
 LayerEvidence::~LayerEvidence() = default;
 
 const LayerView& LayerEvidence::copied_view() const {
-  std::call_once(state_->copies, [&] {
-    LayerView view = view_;
-    view.heads = view_.statistics->host_heads();
-    view.statistics = nullptr;
-    state_->copied = view;
-  });
+  std::call_once(state_->copies, [&] { state_->copied = with_copies(view_); });
   return *state_->copied;
 }
 
@@ -433,8 +436,14 @@ std::vector<double> LayerEvidence::expected_scores(int head, std::span<const dou
 }
 
 const std::vector<std::vector<float>>& LayerEvidence::projected_value_norms() {
-  if (view_.w_o == nullptr) throw Error(ErrorCode::kInternal, "the output projection was not handed to the policy");
+  if (view_.w_o == nullptr && !view_.has_output_projection) {
+    throw Error(ErrorCode::kInternal, "the output projection was not handed to the policy");
+  }
   return state_->once<Columns>(state_->projected_norms, [&] {
+    if (view_.statistics != nullptr) {
+      if (auto norms = view_.statistics->projected_value_norms()) return *std::move(norms);
+    }
+    const LayerView& view = this->view();
     const std::vector<HeadPart> parts = cut_heads(*this, 512, [&](int h) { return n_entries(h); });
     Columns norms = entry_columns(*this);
     const std::size_t n_w_o = at(n_group()) * at(view_.shape.value_dim) * at(view_.n_embd);  // of one group
@@ -442,9 +451,9 @@ const std::vector<std::vector<float>>& LayerEvidence::projected_value_norms() {
       const HeadPart& part = parts[at(index)];
       std::vector<kernels::EntryRun> runs;
       const kernels::HeadEntries block =
-          slice_entries(view().heads[at(part.head)], view_.shape, part.first, part.last, runs);
+          slice_entries(view.heads[at(part.head)], view_.shape, part.first, part.last, runs);
       kernels::projected_value_norms(
-          view_.shape, block, {view_.w_o + at(part.head) * n_w_o, n_w_o}, view_.n_embd,
+          view_.shape, block, {view.w_o + at(part.head) * n_w_o, n_w_o}, view_.n_embd,
           std::span(norms[at(part.head)]).subspan(at(part.first), at(part.last - part.first)));
     });
     return norms;

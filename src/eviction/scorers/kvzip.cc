@@ -27,7 +27,7 @@ using Columns = std::vector<std::vector<float>>;
 // [n_group][n_prefix].
 std::vector<float> projected_l2_norms(const LayerEvidence& evidence, int kv_head) {
   constexpr std::int32_t kRows = 256;
-  const LayerView& view = evidence.layer();
+  const LayerView& view = evidence.view();
   const int d = view.shape.value_dim, n_group = evidence.n_group();
   const auto width = static_cast<std::size_t>(d);
   const std::int32_t n = evidence.n_prefix(kv_head);
