@@ -1,7 +1,7 @@
 # Tests of the runner, the statistics and the reports. (The benchmarks' own are in CMakeLists.txt.)
 winnow_test(eval_statistics_test SOURCES statistics_test.cc matrix_test.cc LAYERS eval_run eval LIBRARIES winnow)
 
-set(layers eval_report charts markup_check eval_run eval tiny_model generate engine model eviction cache kernels)
+set(layers eval_report charts markup_check eval_run eval tiny_model generate engine device model eviction cache kernels)
 foreach(name answer_fidelity evaluation prompt result_store runner report)
   winnow_test(eval_${name}_test SOURCES ${name}_test.cc LAYERS ${layers})
 endforeach()

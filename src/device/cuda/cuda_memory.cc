@@ -111,28 +111,20 @@ void CudaMemory::run(std::span<const ByteCopy> copies) {
   }
 }
 
-void CudaMemory::copy_staged(std::span<const ByteCopy> copies) {
-  constexpr std::size_t kUnit = 16;
-  std::vector<ByteCopy> gathers, scatters;
-  std::size_t n = 0;
-  for (const ByteCopy& copy : copies) {
-    n += (reinterpret_cast<std::uintptr_t>(copy.from) - n) % kUnit;  // the same alignment
-    n += copy.bytes;
-  }
-  if (n > staging_.bytes()) {
+void CudaMemory::copy_staged(std::span<const ByteCopy> copies, std::span<ByteCopy> gathers,
+                             std::span<ByteCopy> scatters, std::size_t bytes) {
+  if (bytes > staging_.bytes()) {
     staging_ = CudaBlock();
-    staging_ = CudaBlock(std::max(kSmallestStaging, n));
+    staging_ = CudaBlock(std::max(kSmallestStaging, bytes));
   }
-  if (n > staging_.bytes()) {
+  if (bytes > staging_.bytes()) {
     copy_through_host(copies);
     return;
   }
-  n = 0;
-  for (const ByteCopy& copy : copies) {
-    n += (reinterpret_cast<std::uintptr_t>(copy.from) - n) % kUnit;
-    gathers.push_back({staging_.data() + n, copy.from, copy.bytes});
-    scatters.push_back({copy.to, staging_.data() + n, copy.bytes});
-    n += copy.bytes;
+  const auto base = reinterpret_cast<std::uintptr_t>(staging_.data());
+  for (std::size_t i = 0; i < copies.size(); ++i) {
+    gathers[i].to += base;
+    scatters[i].from += base;
   }
   run(gathers);
   run(scatters);
@@ -155,13 +147,26 @@ void CudaMemory::copy_through_host(std::span<const ByteCopy> copies) {
   }
 }
 
+// What can be found out beforehand is, since threads that cut different heads take turns from the lock on.
 void CudaMemory::copy(std::span<const ByteCopy> copies) noexcept {
   if (copies.empty()) return;
-  const std::lock_guard lock(queue_->mutex());
-  queue_->use();
   try {
-    if (any_source_is_written(copies)) {
-      copy_staged(copies);
+    const bool is_staged = any_source_is_written(copies);
+    // The way through staging memory, whose addresses count from 0 here.
+    std::vector<ByteCopy> gathers, scatters;
+    std::size_t bytes = 0;
+    for (const ByteCopy& copy : is_staged ? copies : std::span<const ByteCopy>()) {
+      constexpr std::uintptr_t kUnit = 16;
+      bytes += (reinterpret_cast<std::uintptr_t>(copy.from) - bytes) % kUnit;  // the same alignment
+      auto* const place = reinterpret_cast<std::byte*>(bytes);
+      gathers.push_back({place, copy.from, copy.bytes});
+      scatters.push_back({copy.to, place, copy.bytes});
+      bytes += copy.bytes;
+    }
+    const std::lock_guard lock(queue_->mutex());
+    queue_->use();
+    if (is_staged) {
+      copy_staged(copies, gathers, scatters, bytes);
     } else {
       run(copies);
     }

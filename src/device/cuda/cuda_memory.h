@@ -52,7 +52,10 @@ class CudaMemory final : public EntryMemory {
   };
 
   void run(std::span<const ByteCopy> copies);
-  void copy_staged(std::span<const ByteCopy> copies);
+  // gathers, scatters: the copies to and from staging memory of so many bytes, with addresses that count from its
+  // begin.
+  void copy_staged(std::span<const ByteCopy> copies, std::span<ByteCopy> gathers, std::span<ByteCopy> scatters,
+                   std::size_t bytes);
   void copy_through_host(std::span<const ByteCopy> copies);
 
   std::shared_ptr<CudaQueue> queue_;

@@ -7,6 +7,8 @@
 #include "device/kernels/warpgroup-inl.h"
 
 #ifdef __CUDACC__
+#include <cstdlib>
+#include <cstring>
 #include <type_traits>
 
 namespace winnow::device {
@@ -464,8 +466,14 @@ void queue_sm90_causal_blocks(simt::Queue& queue, const CausalAttention& plan) {
                causal_attention_sm90_kernel<Format, kDim, kGroups, kEntries, kTurns>, plan);
 }
 
-// Returns whether the calling thread's device can run these kernels and this program has the code for it.
+// Returns whether the calling thread's device can run these kernels and this program has the code for it, unless the
+// environment's WINNOW_CUDA_KERNELS is "mma": the kernels that all devices have.
 inline bool has_sm90_causal_attention() {
+  static const bool is_off = [] {
+    const char* kernels = std::getenv("WINNOW_CUDA_KERNELS");
+    return kernels != nullptr && std::strcmp(kernels, "mma") == 0;
+  }();
+  if (is_off) return false;
   int device = 0, major = 0, minor = 0;
   if (cudaGetDevice(&device) != cudaSuccess ||
       cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) != cudaSuccess ||
