@@ -114,6 +114,7 @@ class HostDevice final : public Device {
   void queue(const RmsNormRows& plan) override { queue_kernel(plan); }
   void queue(const GatedRows& plan) override { queue_kernel(plan); }
   void queue(const ProjectedNorms& plan) override { queue_kernel(plan); }
+  void queue(const ColumnFolds& plan) override { queue_kernel(plan); }
 
   void queue(const RowsToBf16& plan) override { queue_kernel(plan); }
   void queue(const NormedToBf16& plan) override { queue_kernel(plan); }

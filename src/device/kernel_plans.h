@@ -281,6 +281,38 @@ struct ProjectedNorms {
   float* norms;  // [n_kv_head][stride]
 };
 
+// Rows of queries that pass through shared memory together in the folds below.
+inline constexpr int kFoldStrip = 32;
+constexpr std::int64_t fold_padded_rows(int n_rows) {
+  return (std::int64_t{n_rows} + kFoldStrip - 1) / kFoldStrip * kFoldStrip;
+}
+
+// Attention weights exp(score - log-sum-exp) of rows on a head's first n_columns entries, folded over the rows. The
+// rows are the sequence's last ones but for n_later, or see all entries alike. Layers without a sliding window.
+struct ColumnFolds {
+  LayerAttention layer;
+  const float* q;            // [n_rows][n_head][key_dim], rotated
+  const float* log_sum_exp;  // [n_rows][n_head], natural
+  int n_rows;
+  int n_later;
+  bool sees_all;
+  bool is_max;                    // the greatest weight; else the sum
+  bool adds;                      // to what the columns hold of other rows; else they are overwritten
+  const HeadTable* heads;         // [n_kv_head]
+  std::int32_t n_most;            // the most entries of any head
+  std::int32_t stride;            // of the columns, per query head
+  const std::int32_t* n_columns;  // [n_kv_head]
+  float* columns;                 // [n_head][stride]
+  std::byte* workspace;           // fold_workspace_bytes
+};
+
+// Returns the bytes of the workspace of a fold of n_rows rows: for the queries' 16-bit terms, two at most.
+constexpr std::size_t fold_workspace_bytes(int n_rows, int n_head, int key_dim) {
+  const std::size_t width = key_dim <= 64 ? 64 : key_dim <= 128 ? 128 : 256;
+  return static_cast<std::size_t>(fold_padded_rows(n_rows)) * static_cast<std::size_t>(n_head) *
+         (2 * width * 2 + sizeof(float));
+}
+
 // Copies of bytes, in any order: no target may be among the sources.
 struct Copies {
   const void* list;  // [n] ByteCopy, in the device's memory

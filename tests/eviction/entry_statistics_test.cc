@@ -27,6 +27,10 @@ class CountingStatistics final : public EntryStatistics {
                                                          std::span<const std::int32_t>) override {
     return std::nullopt;
   }
+  std::optional<std::vector<std::vector<float>>> fold(kernels::ColumnFold, const StatisticsRows&, const float*,
+                                                      std::span<const std::int32_t>) override {
+    return std::nullopt;
+  }
   std::vector<std::vector<float>> norms(EntryNorm norm) override {
     LayerEvidence evidence(view_, options_, 0, serial());
     switch (norm) {

@@ -2,6 +2,7 @@
 #include "device/kernels/bf16_rows-inl.h"
 #include "device/kernels/causal_attention-inl.h"
 #include "device/kernels/causal_attention_sm90-inl.h"
+#include "device/kernels/column_folds-inl.h"
 #include "device/kernels/copies-inl.h"
 #include "device/kernels/projected_norms-inl.h"
 #include "device/kernels/row_norms-inl.h"
@@ -61,6 +62,9 @@ cudaError_t launch_kernel(cudaStream_t stream, const RmsNormRows& plan) {
 cudaError_t launch_kernel(cudaStream_t stream, const GatedRows& plan) { return launch(queue_gated_rows, stream, plan); }
 cudaError_t launch_kernel(cudaStream_t stream, const ProjectedNorms& plan) {
   return launch(queue_projected_norms, stream, plan);
+}
+cudaError_t launch_kernel(cudaStream_t stream, const ColumnFolds& plan) {
+  return launch(queue_column_folds, stream, plan);
 }
 cudaError_t launch_kernel(cudaStream_t stream, const Copies& plan) { return launch(queue_copies, stream, plan); }
 

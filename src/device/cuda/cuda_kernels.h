@@ -26,6 +26,7 @@ cudaError_t launch_kernel(cudaStream_t stream, const QuantiseRows& plan);
 cudaError_t launch_kernel(cudaStream_t stream, const RmsNormRows& plan);
 cudaError_t launch_kernel(cudaStream_t stream, const GatedRows& plan);
 cudaError_t launch_kernel(cudaStream_t stream, const ProjectedNorms& plan);
+cudaError_t launch_kernel(cudaStream_t stream, const ColumnFolds& plan);
 cudaError_t launch_kernel(cudaStream_t stream, const Copies& plan);
 
 // Returns whether this library has code for the calling thread's device.

@@ -2,6 +2,7 @@
 
 #include "device/kernels/bf16_rows-inl.h"
 #include "device/kernels/causal_attention-inl.h"
+#include "device/kernels/column_folds-inl.h"
 #include "device/kernels/copies-inl.h"
 #include "device/kernels/projected_norms-inl.h"
 #include "device/kernels/row_norms-inl.h"
@@ -26,6 +27,7 @@ void run(simt::Queue& queue, const QuantiseRows& plan) { queue_quantise_rows(que
 void run(simt::Queue& queue, const RmsNormRows& plan) { queue_rms_norm_rows(queue, plan); }
 void run(simt::Queue& queue, const GatedRows& plan) { queue_gated_rows(queue, plan); }
 void run(simt::Queue& queue, const ProjectedNorms& plan) { queue_projected_norms(queue, plan); }
+void run(simt::Queue& queue, const ColumnFolds& plan) { queue_column_folds(queue, plan); }
 void run(simt::Queue& queue, const Copies& plan) { queue_copies(queue, plan); }
 
 }  // namespace winnow::device::fibers

@@ -13,6 +13,8 @@ namespace {
 
 // The kernels keep a few bytes for each row in memory that is small.
 constexpr int kMostRows = 1024;
+// Rows whose queries go up together, to be folded.
+constexpr int kFoldedRows = 4096;
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
@@ -150,19 +152,7 @@ WindowStatistics DeviceStatistics::measure(const StatisticsRows& rows, unsigned 
 
   memory.downloaded.resize(std::max(memory.downloaded.size(), outputs.bytes()));
   if (outputs.bytes() > 0) device_.download(memory.downloaded.data(), memory.outputs.data(), outputs.bytes());
-  for (const Column& column : wanted) column.to->resize(at(n_kv_head()));
-  executor_.compute().parallel_for(n_kv_head(), [&](int h) {
-    const std::size_t n = at(n_columns[at(h)]);
-    for (const Column& column : wanted) {
-      const auto* from = reinterpret_cast<const float*>(memory.downloaded.data() + column.from);
-      std::vector<float>& to = (*column.to)[at(h)];
-      to.reserve(at(n_group()) * n);
-      for (int g = 0; g < n_group(); ++g) {
-        const float* row = from + at(h * n_group() + g) * stride;
-        to.insert(to.end(), row, row + n);
-      }
-    }
-  });
+  for (const Column& column : wanted) take_columns(column.from, stride, n_columns, *column.to);
   if (has_entropy) {
     const auto* from = reinterpret_cast<const double*>(memory.downloaded.data() + entropy_at);
     for (int h = 0; h < n_kv_head(); ++h, from += n_group()) result.entropy.emplace_back(from, from + n_group());
@@ -182,6 +172,62 @@ std::optional<std::vector<std::vector<float>>> DeviceStatistics::squares(const S
   std::vector<std::vector<float>> squares;
   measure(rows, 0, &squares, n_columns);
   return squares;
+}
+
+std::optional<std::vector<std::vector<float>>> DeviceStatistics::fold(kernels::ColumnFold fold,
+                                                                      const StatisticsRows& rows,
+                                                                      const float* log_sum_exp,
+                                                                      std::span<const std::int32_t> n_columns) {
+  if (fold == kernels::ColumnFold::kSquares || layer_.window > 0) return std::nullopt;
+  StatisticsMemory& memory = executor_.statistics_memory();
+  const Inputs inputs = upload(nullptr, 0, n_columns);
+  const std::size_t n_head = at(layer_.n_head), row = n_head * at(layer_.key_dim);
+  const std::size_t stride = at(std::max(*std::max_element(n_columns.begin(), n_columns.end()), 1));
+  const int n_most_rows = std::min(rows.n_rows, kFoldedRows);
+  grow(device_, memory.outputs, n_head * stride * sizeof(float));
+  grow(device_, memory.workspace, device::fold_workspace_bytes(n_most_rows, layer_.n_head, layer_.key_dim));
+  Layout layout;
+  const std::size_t q_at = layout.take<float>(at(n_most_rows) * row),
+                    sums_at = layout.take<float>(at(n_most_rows) * n_head);
+  grow(device_, memory.rows, layout.bytes());
+  for (int first = 0; first < rows.n_rows; first += kFoldedRows) {
+    const int n = std::min(kFoldedRows, rows.n_rows - first);
+    device_.upload(memory.rows.data() + q_at, rows.q + at(first) * row, at(n) * row * sizeof(float));
+    device_.upload(memory.rows.data() + sums_at, log_sum_exp + at(first) * n_head, at(n) * n_head * sizeof(float));
+    device_.queue(device::ColumnFolds{.layer = layer_,
+                                      .q = reinterpret_cast<const float*>(memory.rows.data() + q_at),
+                                      .log_sum_exp = reinterpret_cast<const float*>(memory.rows.data() + sums_at),
+                                      .n_rows = n,
+                                      .n_later = rows.n_rows - first - n,
+                                      .sees_all = rows.sees_all,
+                                      .is_max = fold == kernels::ColumnFold::kMax,
+                                      .adds = first > 0,
+                                      .heads = inputs.heads,
+                                      .n_most = n_most_,
+                                      .stride = static_cast<std::int32_t>(stride),
+                                      .n_columns = inputs.n_columns,
+                                      .columns = memory.outputs.as<float>(),
+                                      .workspace = memory.workspace.data()});
+  }
+  memory.downloaded.resize(std::max(memory.downloaded.size(), n_head * stride * sizeof(float)));
+  device_.download(memory.downloaded.data(), memory.outputs.data(), n_head * stride * sizeof(float));
+  std::vector<std::vector<float>> columns;
+  take_columns(0, stride, n_columns, columns);
+  return columns;
+}
+
+void DeviceStatistics::take_columns(std::size_t from, std::size_t stride, std::span<const std::int32_t> n_columns,
+                                    std::vector<std::vector<float>>& to) const {
+  const auto* columns = reinterpret_cast<const float*>(executor_.statistics_memory().downloaded.data() + from);
+  to.resize(at(n_kv_head()));
+  executor_.compute().parallel_for(n_kv_head(), [&](int h) {
+    const std::size_t n = at(n_columns[at(h)]);
+    to[at(h)].reserve(at(n_group()) * n);
+    for (int g = 0; g < n_group(); ++g) {
+      const float* row = columns + at(h * n_group() + g) * stride;
+      to[at(h)].insert(to[at(h)].end(), row, row + n);
+    }
+  });
 }
 
 std::vector<std::vector<float>> DeviceStatistics::norms(EntryNorm norm) {

@@ -17,10 +17,12 @@ class DeviceExecutor;
 
 // What statistics work with, kept from layer to layer.
 struct StatisticsMemory {
-  device::Buffer inputs, outputs, workspace, w_o;
+  device::Buffer inputs, outputs, workspace, rows, w_o;
   std::vector<std::byte> uploaded, downloaded;
 
-  std::size_t bytes() const { return inputs.bytes() + outputs.bytes() + workspace.bytes() + w_o.bytes(); }
+  std::size_t bytes() const {
+    return inputs.bytes() + outputs.bytes() + workspace.bytes() + rows.bytes() + w_o.bytes();
+  }
 };
 
 // Measures one layer's entries. The executor and what `entries` points to must outlive it.
@@ -32,6 +34,9 @@ class DeviceStatistics final : public EntryStatistics {
                                          std::span<const std::int32_t> n_columns) override;
   std::optional<std::vector<std::vector<float>>> squares(const StatisticsRows& rows,
                                                          std::span<const std::int32_t> n_columns) override;
+  std::optional<std::vector<std::vector<float>>> fold(kernels::ColumnFold fold, const StatisticsRows& rows,
+                                                      const float* log_sum_exp,
+                                                      std::span<const std::int32_t> n_columns) override;
   std::vector<std::vector<float>> norms(EntryNorm norm) override;
   std::optional<std::vector<std::vector<float>>> projected_value_norms() override;
   const float* output_projection() override;
@@ -42,6 +47,9 @@ class DeviceStatistics final : public EntryStatistics {
   Inputs upload(const float* q, int n_rows, std::span<const std::int32_t> n_columns);
   WindowStatistics measure(const StatisticsRows& rows, unsigned columns, std::vector<std::vector<float>>* squares,
                            std::span<const std::int32_t> n_columns);
+  // Copies columns [n_head][stride] of what was downloaded.
+  void take_columns(std::size_t from, std::size_t stride, std::span<const std::int32_t> n_columns,
+                    std::vector<std::vector<float>>& to) const;
   // Downloads a number for each entry, n_most_ apart for each head, from the outputs.
   std::vector<std::vector<float>> download_of_entries();
   void copy_rows();

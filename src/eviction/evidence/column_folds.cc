@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "base/aligned_bytes.h"
+#include "eviction/evidence/query_rows.h"
 
 namespace winnow {
 namespace {
@@ -40,16 +41,20 @@ void fold_rows(const LayerEvidence& evidence, kernels::ColumnFold fold, int head
 }  // namespace
 
 std::vector<std::vector<float>> fold_prefix(const LayerEvidence& evidence, kernels::ColumnFold fold,
-                                            const std::function<kernels::QueryRows(int head)>& rows_of,
-                                            const float* log_sum_exp) {
+                                            const StatisticsRows& rows, const float* log_sum_exp) {
+  if (EntryStatistics* statistics = evidence.layer().statistics; statistics != nullptr) {
+    std::vector<std::int32_t> n_columns;
+    for (int h = 0; h < evidence.n_kv_head(); ++h) n_columns.push_back(evidence.n_prefix(h));
+    if (auto columns = statistics->fold(fold, rows, log_sum_exp, n_columns)) return *std::move(columns);
+  }
   const auto at = [](std::int64_t i) { return static_cast<std::size_t>(i); };
   std::vector<std::vector<float>> partial(at(evidence.n_kv_head()) * kParts);
   evidence.parallel(static_cast<int>(partial.size()), [&](int item) {
     const int head = item / kParts, part = item % kParts;
-    const kernels::QueryRows rows = rows_of(head);
     const auto bound = [&](int p) { return static_cast<int>(std::int64_t{rows.n_rows} * p / kParts); };
     partial[at(item)].resize(at(evidence.n_group()) * at(evidence.n_prefix(head)));
-    fold_rows(evidence, fold, head, rows, log_sum_exp, bound(part), bound(part + 1), partial[at(item)]);
+    fold_rows(evidence, fold, head, rows_of_head(evidence.layer(), rows, head), log_sum_exp, bound(part),
+              bound(part + 1), partial[at(item)]);
   });
   std::vector<std::vector<float>> columns(at(evidence.n_kv_head()));
   evidence.for_each_head([&](int h) {

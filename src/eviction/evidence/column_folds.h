@@ -2,18 +2,16 @@
 // sums of squares of rms.
 #pragma once
 
-#include <functional>
 #include <vector>
 
-#include "kernels/statistics/window_statistics.h"
+#include "eviction/evidence/entry_statistics.h"
 #include "winnow/layer_evidence.h"
 
 namespace winnow {
 
 // Returns the fold over rows of the attention weights on every prefix entry: [n_kv_head][n_group * n_prefix].
-// rows_of(head) gives a head's query rows; log_sum_exp is theirs, [n_rows][n_head].
+// log_sum_exp is the rows', [n_rows][n_head].
 std::vector<std::vector<float>> fold_prefix(const LayerEvidence& evidence, kernels::ColumnFold fold,
-                                            const std::function<kernels::QueryRows(int head)>& rows_of,
-                                            const float* log_sum_exp);
+                                            const StatisticsRows& rows, const float* log_sum_exp);
 
 }  // namespace winnow

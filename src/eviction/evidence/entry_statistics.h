@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "kernels/statistics/window_statistics.h"
 #include "winnow/layer_evidence.h"
 
 namespace winnow {
@@ -25,13 +26,18 @@ class EntryStatistics {
  public:
   virtual ~EntryStatistics() = default;
 
-  // Return what LayerEvidence returns under these names; nullopt for more rows than can be measured here.
+  // Return what LayerEvidence returns under these names; nullopt for what is not measured here.
   //   n_columns: [n_kv_head] first entries of each head
   virtual std::optional<WindowStatistics> window(const StatisticsRows& rows, unsigned columns,
                                                  std::span<const std::int32_t> n_columns) = 0;
   // Sums of the squares of the rows' attention: [n_kv_head][n_group * n_columns].
   virtual std::optional<std::vector<std::vector<float>>> squares(const StatisticsRows& rows,
                                                                  std::span<const std::int32_t> n_columns) = 0;
+  // Attention weights exp(score - log_sum_exp) folded over the rows, log_sum_exp [n_rows][n_head]:
+  // [n_kv_head][n_group * n_columns].
+  virtual std::optional<std::vector<std::vector<float>>> fold(kernels::ColumnFold fold, const StatisticsRows& rows,
+                                                              const float* log_sum_exp,
+                                                              std::span<const std::int32_t> n_columns) = 0;
   // [n_kv_head][n_entries]
   virtual std::vector<std::vector<float>> norms(EntryNorm norm) = 0;
   // Likewise; nullopt where the output projection cannot be read here.

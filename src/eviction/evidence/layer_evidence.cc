@@ -65,11 +65,16 @@ kernels::QueryRows group_rows(const LayerView& view, const float* q, int n_rows,
           .first_position = view.n_tokens - n_rows};
 }
 
+kernels::QueryRows rows_of_head(const LayerView& view, const StatisticsRows& rows, int head) {
+  kernels::QueryRows of_head = group_rows(view, rows.q, rows.n_rows, head);
+  if (!rows.sees_all) return of_head;
+  of_head.n_visible = view.heads[static_cast<std::size_t>(head)].n_entries;
+  of_head.first_position = view.n_tokens;
+  return of_head;
+}
+
 kernels::QueryRows reference_rows(const LayerView& view, int head) {
-  kernels::QueryRows rows = group_rows(view, view.reference_q, view.n_reference_rows, head);
-  rows.n_visible = view.heads[static_cast<std::size_t>(head)].n_entries;
-  rows.first_position = view.n_tokens;
-  return rows;
+  return rows_of_head(view, {.q = view.reference_q, .n_rows = view.n_reference_rows, .sees_all = true}, head);
 }
 
 LayerView with_copies(const LayerView& view) {
@@ -270,20 +275,19 @@ WindowStatistics make_statistics(const LayerEvidence& evidence, int n_rows, unsi
 // The sums of the squares of the reference rows' attention on the prefix: [n_kv_head][n_group * n_prefix].
 Columns reference_squares(const LayerEvidence& evidence) {
   const LayerView& layer = evidence.layer();
+  const StatisticsRows rows = {.q = layer.reference_q, .n_rows = layer.n_reference_rows, .sees_all = true};
   if (layer.statistics != nullptr) {
     std::vector<std::int32_t> n_columns;
     for (int h = 0; h < evidence.n_kv_head(); ++h) n_columns.push_back(evidence.n_prefix(h));
-    const StatisticsRows rows = {.q = layer.reference_q, .n_rows = layer.n_reference_rows, .sees_all = true};
     if (auto squares = layer.statistics->squares(rows, n_columns)) return *std::move(squares);
   }
-  const auto rows_of = [&](int h) { return reference_rows(layer, h); };
   std::vector<float> sums;
   const float* log_sum_exp = layer.reference_log_sum_exp;
   if (log_sum_exp == nullptr) {
-    sums = log_sum_exps(evidence, layer.n_reference_rows, rows_of);
+    sums = log_sum_exps(evidence, layer.n_reference_rows, [&](int h) { return reference_rows(layer, h); });
     log_sum_exp = sums.data();
   }
-  return fold_prefix(evidence, kernels::ColumnFold::kSquares, rows_of, log_sum_exp);
+  return fold_prefix(evidence, kernels::ColumnFold::kSquares, rows, log_sum_exp);
 }
 
 }  // namespace

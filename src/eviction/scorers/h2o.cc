@@ -7,7 +7,6 @@
 // of the turn or chunk fed since the last one, while decoding the last window rows that the engine saved.
 #include "eviction/evidence/column_folds.h"
 #include "eviction/evidence/pooling.h"
-#include "eviction/evidence/query_rows.h"
 #include "eviction/options/registry.h"
 #include "winnow/error.h"
 
@@ -43,9 +42,9 @@ class H2o final : public Scorer {
       throw Error(ErrorCode::kInternal, "h2o got no query rows: the engine did not save them");
     }
     evidence.check_finite(view.all_q, view.n_query_rows);
-    const auto rows_of = [&](int h) { return group_rows(view, view.all_q, view.n_query_rows, h); };
+    const StatisticsRows rows = {.q = view.all_q, .n_rows = view.n_query_rows, .sees_all = false};
     const std::vector<std::vector<float>> sums =
-        fold_prefix(evidence, kernels::ColumnFold::kSum, rows_of, view.log_sum_exp);
+        fold_prefix(evidence, kernels::ColumnFold::kSum, rows, view.log_sum_exp);
     evidence.for_each_head([&](int h) { scores[h] = group_only(sums[h], evidence.n_group(), GroupReduction::kMean); });
     return scores;
   }

@@ -13,7 +13,6 @@
 
 #include "eviction/evidence/column_folds.h"
 #include "eviction/evidence/pooling.h"
-#include "eviction/evidence/query_rows.h"
 #include "eviction/options/registry.h"
 #include "eviction/refit/matrix_product.h"
 #include "winnow/error.h"
@@ -95,16 +94,12 @@ class KvZip final : public Scorer {
   Columns largest(LayerEvidence& evidence, const ReconstructionPass& pass) const {
     const LayerView& view = evidence.layer();
     evidence.check_finite(pass.q, pass.n_rows);
-    const auto rows_of = [&](int h) {
-      kernels::QueryRows rows = group_rows(view, pass.q, pass.n_rows, h);
-      rows.n_visible = view.heads[h].n_entries;  // of the context: what the rows see of each other is in their sums
-      rows.first_position = view.n_tokens;
-      return rows;
-    };
-    if (!is_plus_) return fold_prefix(evidence, kernels::ColumnFold::kMax, rows_of, pass.log_sum_exp);
+    // Of the context: what the rows see of each other is in their sums.
+    const StatisticsRows rows = {.q = pass.q, .n_rows = pass.n_rows, .sees_all = true};
+    if (!is_plus_) return fold_prefix(evidence, kernels::ColumnFold::kMax, rows, pass.log_sum_exp);
     std::vector<float> divided(pass.log_sum_exp, pass.log_sum_exp + std::ptrdiff_t{pass.n_rows} * view.n_head);
     for (std::size_t i = 0; i < divided.size(); ++i) divided[i] += std::log(pass.input_norm[i / view.n_head]);
-    return fold_prefix(evidence, kernels::ColumnFold::kMax, rows_of, divided.data());
+    return fold_prefix(evidence, kernels::ColumnFold::kMax, rows, divided.data());
   }
 
   bool is_plus_;
