@@ -83,8 +83,8 @@ class LayerEvidence {
   const std::vector<std::vector<float>>& projected_value_norms();
 
   // Throws Error(kInvalidArgument), naming layer and head, for a stored key or one of `n_rows` query rows
-  // ([n_rows][n_head][head_dim]) that is not finite. The attention kernels would give such an entry no weight, and a
-  // NaN must not be ranked.
+  // ([n_rows][n_head][head_dim], or null) that is not finite. The attention kernels would give such an entry no weight,
+  // and a NaN must not be ranked.
   void check_finite(const float* q, int n_rows);
 
   // Both run body(i) on the engine's threads, for every KV head or for i in [0, n_items).

@@ -58,9 +58,10 @@ struct RotationView {
 // n_tokens, n_tokens + 1, ...
 struct ReconstructionPass {
   int n_rows = 0;
-  const float* q = nullptr;            // [n_rows][n_head][key_dim], rotated
+  const float* q = nullptr;            // [n_rows][n_head][key_dim], rotated; null: EntryStatistics has them
   const float* log_sum_exp = nullptr;  // [n_rows][n_head], over the whole context and the pass's own rows so far
   const float* input_norm = nullptr;   // [n_rows] L2 norm of the residual stream before the layer (kvzip+)
+  std::int32_t first_row = 0;          // of the engine's pass
 };
 
 // The view of one layer. Pointers of evidence that was not asked for (EvidenceNeeds) are null. All that it points at
@@ -72,14 +73,15 @@ struct LayerView {
   kernels::AttentionShape shape;                // of the layer; of_head() gives a head's
   std::int32_t n_tokens;                        // logical length N: the next position
   std::span<const kernels::HeadEntries> heads;  // [n_kv_head] stored entries, window included
-  // Null: the entries' rows can be read. Else they lie on a device, and only this measures and copies them, and makes
-  // what w_o points to; LayerEvidence::view() shows all that.
+  // Null: the entries' rows can be read. Else they lie on a device, maybe with the rows of all_q and passes, and only
+  // this measures and copies them, and makes what w_o points to; LayerEvidence::view() shows all that.
   EntryStatistics* statistics = nullptr;
   const float* window_q = nullptr;  // [n_window_rows][n_head][key_dim], rotated; the last row is token N-1
   int n_window_rows = 0;
   int n_query_rows = 0;                      // number of last tokens that the next two fields cover
   const float* log_sum_exp = nullptr;        // [n_query_rows][n_head]
   const float* all_q = nullptr;              // [n_query_rows][n_head][key_dim], rotated (h2o)
+  bool has_all_queries = false;              // all_q was asked for
   const double* query_mean = nullptr;        // [n_head][key_dim], of the pre-rotation queries
   const double* query_covariance = nullptr;  // [n_head][key_dim][key_dim], divided by the number of queries
   // Reference rows stand for queries to come: query rows spread over the prompt or turn, and its last ones, each

@@ -234,7 +234,7 @@ void bind_evidence(nb::module_& module) {
       .def_prop_ro(
           "all_queries",
           [](const Evidence& e) {
-            const LayerView& view = layer_with(e, "all_queries", e.needed.all_queries).layer();
+            const LayerView& view = layer_with(e, "all_queries", e.needed.all_queries).view();
             return copy_of(view.all_q, {at(view.n_query_rows), at(view.n_head), at(view.shape.key_dim)});
           },
           nb::rv_policy::automatic,

@@ -40,6 +40,7 @@ struct LayerPlan {
   RowBatch rows;
   std::span<QueryEvidence* const> recorders = {};  // receive the rows' queries
   QueryCopies copies = {};
+  bool keeps_queries = false;         // the executor keeps the rotated queries until the layer is through
   RecurrentState::Update state = {};  // in a recurrent layer: what the rows read and write
 };
 
@@ -101,6 +102,7 @@ struct DecodePlan {
 struct LayerEntries {
   int layer;
   const CacheShape* shape;  // in which they are stored
+  const PassRows* pass;     // that may have kept the layer's queries; or null
   std::span<const kernels::HeadEntries> heads;
   std::vector<HeadRows> rows;
 };
@@ -140,6 +142,8 @@ class Executor {
   // Returns the slices W_O[h] of a layer, [n_head][value_dim][n_embd].
   virtual std::vector<float> output_projection(int layer) = 0;
 
+  // Returns whether passes keep queries that they are told to keep (LayerPlan), for entry_statistics().
+  virtual bool keeps_queries() const { return false; }
   // Returns what measures entries where they lie; null where the processor can read them.
   virtual std::unique_ptr<EntryStatistics> entry_statistics(LayerEntries /*entries*/) { return nullptr; }
 

@@ -95,7 +95,7 @@ ForwardPass::ForwardPass(Executor& executor, const ModelSpec& spec, const Forwar
     q_size = std::max(q_size, layer.q_size());
     n_head = std::max(n_head, layer.n_head);
   }
-  suffix_q_.resize(n_suffix_rows * static_cast<std::size_t>(q_size));
+  if (!executor.keeps_queries()) suffix_q_.resize(n_suffix_rows * static_cast<std::size_t>(q_size));
   suffix_sums_.resize(n_suffix_rows * static_cast<std::size_t>(n_head));
   suffix_norms_.resize(n_suffix_rows);
   // All layers are asked, so that every rank takes the same sweeps.
@@ -167,11 +167,14 @@ LayerPlan ForwardPass::layer_plan(int layer, const Batch& batch) {
     plan.state = state_of(layer, batch);
   } else if (batch.is_suffix) {
     const auto r = static_cast<std::size_t>(batch.rows.first_row - n_tokens_);
-    plan.copies = {.q = suffix_q_.data() + r * static_cast<std::size_t>(spec.q_size()),
+    plan.keeps_queries = executor_.keeps_queries();
+    plan.copies = {.q = plan.keeps_queries ? nullptr : suffix_q_.data() + r * static_cast<std::size_t>(spec.q_size()),
                    .log_sum_exp = suffix_sums_.data() + r * static_cast<std::size_t>(spec.n_head),
                    .input_norm = suffix_norms_.data() + r};
   } else {
     plan.recorders = recorders_;
+    plan.keeps_queries = std::any_of(recorders_.begin(), recorders_.end(),
+                                     [&](const QueryEvidence* e) { return e->leaves_rows(layer); });
   }
   return plan;
 }
@@ -190,9 +193,10 @@ std::vector<ReconstructionPass> ForwardPass::reconstruction(int layer) const {
   for (const Suffix& suffix : suffixes_) {
     const std::int64_t first = suffix.first_row - n_tokens_;
     passes.push_back({.n_rows = suffix.n_rows,
-                      .q = suffix_q_.data() + first * spec.q_size(),
+                      .q = suffix_q_.empty() ? nullptr : suffix_q_.data() + first * spec.q_size(),
                       .log_sum_exp = suffix_sums_.data() + first * spec.n_head,
-                      .input_norm = suffix_norms_.data() + first});
+                      .input_norm = suffix_norms_.data() + first,
+                      .first_row = suffix.first_row});
   }
   return passes;
 }

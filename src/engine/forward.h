@@ -85,6 +85,7 @@ class ForwardPass {
   double suffix_s() const { return suffix_s_; }
 
   std::size_t hidden_bytes() const { return rows_->bytes(); }
+  const PassRows& rows() const { return *rows_; }
 
  private:
   struct Batch {

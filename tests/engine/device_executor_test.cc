@@ -6,7 +6,9 @@
 
 #include "engine/engine_test_support.h"
 #include "model/tiny_architectures.h"
+#include "winnow/layer_evidence.h"
 #include "winnow/log_softmax.h"
+#include "winnow/observe.h"
 
 namespace winnow::test {
 namespace {
@@ -131,6 +133,37 @@ TEST_F(DeviceExecutorTest, APromptThatDoesNotFitChangesNothing) {
   session.prefill(prompt_);
   expected.prefill(prompt_);
   EXPECT_EQ(logits_of(session), logits_of(expected));
+}
+
+// Who observes a layer reads rows, wherever these lie.
+TEST_F(DeviceExecutorTest, ObserversSeeWhatTheProcessorShows) {
+  const EvidenceNeeds needs = {
+      .log_sum_exp = true, .all_queries = true, .output_projection = true, .reconstruction_pass = true};
+  std::vector<std::vector<float>> seen[2];
+  for (const bool on_device : {false, true}) {
+    Session session = (on_device ? device_ : host_)->open(f16(full_options()));
+    const auto look = [&](const LayerView& view, const ParallelFor& parallel_for) {
+      ASSERT_EQ(view.statistics, nullptr);
+      ASSERT_FALSE(view.passes.empty());
+      LayerEvidence evidence(view, f16(full_options()).eviction, 0, parallel_for);
+      const std::size_t row = static_cast<std::size_t>(view.n_head * view.shape.key_dim);
+      std::vector<std::vector<float>>& rows = seen[on_device ? 1 : 0];
+      rows.emplace_back(view.all_q, view.all_q + static_cast<std::size_t>(view.n_query_rows) * row);
+      const ReconstructionPass& pass = view.passes.back();
+      rows.emplace_back(pass.q, pass.q + static_cast<std::size_t>(pass.n_rows) * row);
+      rows.emplace_back(view.w_o, view.w_o + row);
+      rows.push_back(evidence.key_l2_norms().back());
+      rows.push_back(evidence.projected_value_norms().back());
+    };
+    prefill_observed(session, prompt_, {.needs = needs, .on_layer = look});
+  }
+  ASSERT_EQ(seen[0].size(), seen[1].size());
+  for (std::size_t i = 0; i < seen[0].size(); ++i) {
+    ASSERT_EQ(seen[0][i].size(), seen[1][i].size());
+    for (std::size_t j = 0; j < seen[0][i].size(); ++j) {
+      ASSERT_NEAR(seen[0][i][j], seen[1][i][j], .05F * (1 + std::abs(seen[0][i][j]))) << i;
+    }
+  }
 }
 
 class DeviceMethodTest : public testing::TestWithParam<std::string> {};

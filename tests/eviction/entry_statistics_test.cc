@@ -47,6 +47,10 @@ class CountingStatistics final : public EntryStatistics {
     return LayerEvidence(view_, options_, 0, serial()).projected_value_norms();
   }
   const float* output_projection() override { return view_.w_o; }
+  const float* kept_queries(std::int32_t, int) override { return nullptr; }
+  std::span<const ReconstructionPass> copied_passes(std::span<const ReconstructionPass> passes) override {
+    return passes;
+  }
   std::span<const kernels::HeadEntries> host_heads() override {
     ++n_copies;
     return view_.heads;

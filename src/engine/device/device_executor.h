@@ -46,6 +46,7 @@ class DeviceExecutor final : public Executor {
   void output_logits(float* hidden, int n_rows, float* out) override;
   void output_hidden(float* hidden, int n_rows, float* out) override;
   std::vector<float> output_projection(int layer) override;
+  bool keeps_queries() const override { return true; }
   std::unique_ptr<EntryStatistics> entry_statistics(LayerEntries entries) override;
   std::size_t bytes() const override { return bytes_; }
 

@@ -143,6 +143,7 @@ void DevicePass::attend_rows(const ggml_tensor* q_unrotated, const ggml_tensor* 
                                         .heads = heads,
                                         .n_rows = n_rows,
                                         .n_most = n_most_});
+  if (batch_.keeps_queries) keep_queries(static_cast<const float*>(q->data));
   record_queries(static_cast<const float*>(q->data));
   if (wants_sums()) record_sums();
   if (q_unrotated != nullptr) record_moments(static_cast<const float*>(q_unrotated->data));
@@ -158,6 +159,26 @@ bool DevicePass::wants_sums() const {
 bool DevicePass::wants_moments() const {
   return std::any_of(batch_.recorders.begin(), batch_.recorders.end(),
                      [&](const QueryEvidence* e) { return e->wants_moments(batch_.layer); });
+}
+
+const float* DevicePass::kept_queries(std::int32_t first_row) const {
+  return kept_.as<float>() + std::int64_t{first_row - first_kept_} * spec().q_size();
+}
+
+// Batches come in the order of their rows, so the first that is kept is the first in every layer.
+void DevicePass::keep_queries(const float* q) {
+  if (!kept_) {
+    first_kept_ = batch_.rows.first_row;
+    std::int64_t most = 0;
+    for (const LayerSpec& layer : executor_.model().spec.layers) most = std::max<std::int64_t>(most, layer.q_size());
+    kept_ = device_.allocate(static_cast<std::size_t>((plan_.n_rows - first_kept_) * most) * sizeof(float));
+  }
+  const ByteCopy copy = {.to = kept_.data() + static_cast<std::size_t>(batch_.rows.first_row - first_kept_) *
+                                                  static_cast<std::size_t>(spec().q_size()) * sizeof(float),
+                         .from = reinterpret_cast<const std::byte*>(q),
+                         .bytes = static_cast<std::size_t>(batch_.rows.n_rows) *
+                                  static_cast<std::size_t>(spec().q_size()) * sizeof(float)};
+  device_.memory()->copy({&copy, 1});
 }
 
 // Only the rows that somebody wants come from the device, in one piece.

@@ -27,7 +27,9 @@ class DevicePass final : public PassRows, private SequenceHook {
   void combine_experts(const LayerPlan& plan) override;
   // Addresses in the device's memory.
   std::span<float> hidden() override { return {hidden_.as<float>(), hidden_.bytes() / sizeof(float)}; }
-  std::size_t bytes() const override { return hidden_.bytes(); }
+  std::size_t bytes() const override { return hidden_.bytes() + kept_.bytes(); }
+  // Returns the address in the device's memory of queries of the present layer that were kept, from a row on.
+  const float* kept_queries(std::int32_t first_row) const;
 
  private:
   ggml_tensor* attend(ggml_context* context, int layer, ggml_tensor* q_unrotated, ggml_tensor* q, ggml_tensor* k,
@@ -39,6 +41,7 @@ class DevicePass final : public PassRows, private SequenceHook {
   // Queues the present batch's store and attention, and records what its plan asks for.
   void attend_rows(const ggml_tensor* q_unrotated, const ggml_tensor* q, const ggml_tensor* k, const ggml_tensor* v,
                    const ggml_tensor* out);
+  void keep_queries(const float* q);
   void record_queries(const float* q);
   void record_sums();
   void record_moments(const float* q_unrotated);
@@ -55,10 +58,12 @@ class DevicePass final : public PassRows, private SequenceHook {
   device::Buffer heads_;      // [n_kv_head] HeadTable of the present layer
   device::Buffer pages_;      // PageRows of all heads, one head after the other
   device::Buffer sums_;       // [rows of a batch][n_head] log-sum-exps
-  device::Buffer gathered_;   // query rows on their way to the processor
-  LayerPlan batch_;           // the batch and layer that are under way
-  std::int32_t n_most_ = 0;   // the most entries of a head of the present layer
-  std::vector<float> rows_;   // query rows that came from the device
+  device::Buffer kept_;       // query rows of the present layer, from first_kept_ on
+  std::int32_t first_kept_ = 0;
+  device::Buffer gathered_;  // query rows on their way to the processor
+  LayerPlan batch_;          // the batch and layer that are under way
+  std::int32_t n_most_ = 0;  // the most entries of a head of the present layer
+  std::vector<float> rows_;  // query rows that came from the device
 };
 
 }  // namespace winnow

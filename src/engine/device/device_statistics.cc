@@ -3,10 +3,14 @@
 #include <ggml.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <string>
 #include <utility>
 
 #include "engine/device/device_executor.h"
+#include "engine/device/device_pass.h"
+#include "winnow/error.h"
 
 namespace winnow {
 namespace {
@@ -174,11 +178,22 @@ std::optional<std::vector<std::vector<float>>> DeviceStatistics::squares(const S
   return squares;
 }
 
+// Nobody has looked at rows that were kept: what is not finite shows in their sums.
+void DeviceStatistics::check_sums(std::span<const float> log_sum_exp) const {
+  if (std::none_of(log_sum_exp.begin(), log_sum_exp.end(),
+                   [](float x) { return std::isnan(x) || (std::isinf(x) && x > 0); })) {
+    return;
+  }
+  throw Error(ErrorCode::kInvalidArgument, "the queries of layer " + std::to_string(entries_.layer) +
+                                               " hold a number that is not finite: the model is broken there");
+}
+
 std::optional<std::vector<std::vector<float>>> DeviceStatistics::fold(kernels::ColumnFold fold,
                                                                       const StatisticsRows& rows,
                                                                       const float* log_sum_exp,
                                                                       std::span<const std::int32_t> n_columns) {
   if (fold == kernels::ColumnFold::kSquares || layer_.window > 0) return std::nullopt;
+  if (rows.q == nullptr) check_sums(std::span(log_sum_exp, at(rows.n_rows) * at(layer_.n_head)));
   StatisticsMemory& memory = executor_.statistics_memory();
   const Inputs inputs = upload(nullptr, 0, n_columns);
   const std::size_t n_head = at(layer_.n_head), row = n_head * at(layer_.key_dim);
@@ -187,15 +202,20 @@ std::optional<std::vector<std::vector<float>>> DeviceStatistics::fold(kernels::C
   grow(device_, memory.outputs, n_head * stride * sizeof(float));
   grow(device_, memory.workspace, device::fold_workspace_bytes(n_most_rows, layer_.n_head, layer_.key_dim));
   Layout layout;
-  const std::size_t q_at = layout.take<float>(at(n_most_rows) * row),
+  const std::size_t q_at = layout.take<float>(rows.q == nullptr ? 0 : at(n_most_rows) * row),
                     sums_at = layout.take<float>(at(n_most_rows) * n_head);
   grow(device_, memory.rows, layout.bytes());
   for (int first = 0; first < rows.n_rows; first += kFoldedRows) {
     const int n = std::min(kFoldedRows, rows.n_rows - first);
-    device_.upload(memory.rows.data() + q_at, rows.q + at(first) * row, at(n) * row * sizeof(float));
+    const auto* q = reinterpret_cast<const float*>(memory.rows.data() + q_at);
+    if (rows.q == nullptr) {
+      q = kept(rows.first_row + first);
+    } else {
+      device_.upload(memory.rows.data() + q_at, rows.q + at(first) * row, at(n) * row * sizeof(float));
+    }
     device_.upload(memory.rows.data() + sums_at, log_sum_exp + at(first) * n_head, at(n) * n_head * sizeof(float));
     device_.queue(device::ColumnFolds{.layer = layer_,
-                                      .q = reinterpret_cast<const float*>(memory.rows.data() + q_at),
+                                      .q = q,
                                       .log_sum_exp = reinterpret_cast<const float*>(memory.rows.data() + sums_at),
                                       .n_rows = n,
                                       .n_later = rows.n_rows - first - n,
@@ -264,6 +284,29 @@ std::optional<std::vector<std::vector<float>>> DeviceStatistics::projected_value
                                        .n_embd = executor_.model().spec.n_embd,
                                        .norms = memory.outputs.as<float>()});
   return download_of_entries();
+}
+
+const float* DeviceStatistics::kept(std::int32_t first_row) const {
+  if (entries_.pass == nullptr) throw Error(ErrorCode::kInternal, "queries were not kept on the device");
+  return static_cast<const DevicePass*>(entries_.pass)->kept_queries(first_row);
+}
+
+const float* DeviceStatistics::kept_queries(std::int32_t first_row, int n_rows) {
+  std::vector<float>& rows = queries_[first_row];
+  const std::size_t n = at(n_rows) * at(layer_.n_head) * at(layer_.key_dim);
+  if (rows.size() < n) {
+    rows.resize(n);
+    device_.download(rows.data(), kept(first_row), n * sizeof(float));
+  }
+  return rows.data();
+}
+
+std::span<const ReconstructionPass> DeviceStatistics::copied_passes(std::span<const ReconstructionPass> passes) {
+  passes_.assign(passes.begin(), passes.end());
+  for (ReconstructionPass& pass : passes_) {
+    if (pass.q == nullptr) pass.q = kept_queries(pass.first_row, pass.n_rows);
+  }
+  return passes_;
 }
 
 const float* DeviceStatistics::output_projection() {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -40,6 +41,8 @@ class DeviceStatistics final : public EntryStatistics {
   std::vector<std::vector<float>> norms(EntryNorm norm) override;
   std::optional<std::vector<std::vector<float>>> projected_value_norms() override;
   const float* output_projection() override;
+  const float* kept_queries(std::int32_t first_row, int n_rows) override;
+  std::span<const ReconstructionPass> copied_passes(std::span<const ReconstructionPass> passes) override;
   std::span<const kernels::HeadEntries> host_heads() override;
 
  private:
@@ -63,7 +66,12 @@ class DeviceStatistics final : public EntryStatistics {
   std::int32_t n_most_ = 0;  // entries of any head
   std::size_t n_pages_ = 0;  // of all heads
 
+  const float* kept(std::int32_t first_row) const;
+  void check_sums(std::span<const float> log_sum_exp) const;
+
   std::vector<float> w_o_;
+  std::map<std::int32_t, std::vector<float>> queries_;  // that were kept, by first row
+  std::vector<ReconstructionPass> passes_;
   std::once_flag copies_;
   std::unique_ptr<std::byte[]> rows_;
   std::vector<std::vector<kernels::EntryRun>> runs_;  // [n_kv_head]

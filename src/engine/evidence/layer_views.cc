@@ -8,10 +8,10 @@
 namespace winnow {
 
 LayerViews::LayerViews(Engine::Impl& engine, const EntrySink& sink, int layer, std::int32_t n_tokens,
-                       std::vector<ReconstructionPass> passes)
+                       std::vector<ReconstructionPass> passes, const PassRows* rows)
     : engine_(engine), shape_(sink.shape()), layer_(layer), n_tokens_(n_tokens), passes_(std::move(passes)) {
   for (int h = 0; h < shape_.layer(layer).n_kv_head; ++h) heads_.push_back(sink.head(h).entries);
-  measure_on_device([&](int h) { return sink.head_rows(h); });
+  measure_on_device([&](int h) { return sink.head_rows(h); }, rows);
 }
 
 LayerViews::LayerViews(Engine::Impl& engine, const RaggedCache& cache, const EntryScores& scores, int layer,
@@ -22,12 +22,12 @@ LayerViews::LayerViews(Engine::Impl& engine, const RaggedCache& cache, const Ent
   for (int h = 0; h < n_heads; ++h) {
     heads_.push_back(cache.entries_by_position(layer, h, runs_[static_cast<std::size_t>(h)]));
   }
-  measure_on_device([&](int h) { return cache.head_rows(layer, h); });
+  measure_on_device([&](int h) { return cache.head_rows(layer, h); }, nullptr);
 }
 
-void LayerViews::measure_on_device(const std::function<HeadRows(int head)>& rows_of) {
+void LayerViews::measure_on_device(const std::function<HeadRows(int head)>& rows_of, const PassRows* pass) {
   if (engine_.pool->memory()->is_host()) return;
-  LayerEntries entries = {.layer = layer_, .shape = &shape_, .heads = heads_, .rows = {}};
+  LayerEntries entries = {.layer = layer_, .shape = &shape_, .pass = pass, .heads = heads_, .rows = {}};
   for (std::size_t h = 0; h < heads_.size(); ++h) entries.rows.push_back(rows_of(static_cast<int>(h)));
   statistics_ = engine_.executor->entry_statistics(std::move(entries));
 }

@@ -20,10 +20,10 @@ namespace winnow {
 // and what all need is computed once.
 class LayerViews {
  public:
-  // Shows the entries of the sink's present layer. passes: KVzip's. The sink and what the passes point to must outlive
-  // this.
+  // Shows the entries of the sink's present layer. passes: KVzip's; rows: of the pass that computed the layer. The
+  // sink, the rows and what the passes point to must outlive this.
   LayerViews(Engine::Impl& engine, const EntrySink& sink, int layer, std::int32_t n_tokens,
-             std::vector<ReconstructionPass> passes = {});
+             std::vector<ReconstructionPass> passes, const PassRows* rows);
   // Shows a layer as it is stored, with the scores of its earlier cuts.
   LayerViews(Engine::Impl& engine, const RaggedCache& cache, const EntryScores& scores, int layer,
              std::int32_t n_tokens);
@@ -46,7 +46,7 @@ class LayerViews {
 
  private:
   // Takes the entries' pages from `rows_of` if the processor cannot read them.
-  void measure_on_device(const std::function<HeadRows(int head)>& rows_of);
+  void measure_on_device(const std::function<HeadRows(int head)>& rows_of, const PassRows* pass);
 
   Engine::Impl& engine_;
   const CacheShape& shape_;

@@ -83,7 +83,7 @@ QueryEvidence::QueryEvidence(const EvidenceNeeds& needs, const ModelSpec& spec, 
   }
 }
 
-void QueryEvidence::begin_rows(std::int32_t first_position, std::int32_t n_rows, bool all_layers) {
+void QueryEvidence::begin_rows(std::int32_t first_position, std::int32_t n_rows, bool all_layers, bool leaves_rows) {
   if (!needs_.all_queries && !needs_.log_sum_exp && !needs_.reference_rows) return;
   first_row_ = first_position;
   n_rows_ = n_rows;
@@ -94,7 +94,8 @@ void QueryEvidence::begin_rows(std::int32_t first_position, std::int32_t n_rows,
     heads = all_layers ? heads + layer.n_head : std::max(heads, layer.n_head);
   }
   const auto n = static_cast<std::size_t>(n_rows);
-  if (needs_.all_queries) rows_.resize(n * floats);
+  leaves_rows_ = needs_.all_queries && leaves_rows;
+  if (needs_.all_queries && !leaves_rows_) rows_.resize(n * floats);
   if (needs_.log_sum_exp) log_sum_exp_.resize(n * heads);
   if (needs_.reference_rows) {
     reference_positions_ = choose_reference_rows(first_position, n_rows);
@@ -104,6 +105,7 @@ void QueryEvidence::begin_rows(std::int32_t first_position, std::int32_t n_rows,
 
 void QueryEvidence::end_rows() {
   n_rows_ = 0;
+  leaves_rows_ = false;
   rows_ = {};
   log_sum_exp_ = {};
   reference_positions_ = {};
@@ -141,7 +143,7 @@ void QueryEvidence::record(int layer, std::int32_t position, std::int32_t end, c
     const std::size_t slot = static_cast<std::size_t>(position) % static_cast<std::size_t>(needs_.window_rows);
     std::copy_n(q, sizes.row_floats, window_.data() + sizes.window_at + slot * sizes.row_floats);
   }
-  if (const auto index = row_index(layer, position); index && needs_.all_queries) {
+  if (const auto index = row_index(layer, position); index && needs_.all_queries && !leaves_rows_) {
     std::copy_n(q, sizes.row_floats, rows_.data() + rows_at(sizes, *index));
   }
   const auto at = std::lower_bound(reference_positions_.begin(), reference_positions_.end(), position);
@@ -154,7 +156,7 @@ void QueryEvidence::record(int layer, std::int32_t position, std::int32_t end, c
 bool QueryEvidence::wants_row(int layer, std::int32_t position, std::int32_t end) const {
   if (this->layer(layer).row_floats == 0) return false;
   if (end - position <= needs_.window_rows) return true;
-  if (needs_.all_queries && row_index(layer, position)) return true;
+  if (needs_.all_queries && !leaves_rows_ && row_index(layer, position)) return true;
   return std::binary_search(reference_positions_.begin(), reference_positions_.end(), position);
 }
 
@@ -258,7 +260,8 @@ void QueryEvidence::fill(LayerView& view, int max_window_rows) {
   }
   if (const auto first = row_index(view.layer, first_row_)) {
     view.n_query_rows = n_rows_;
-    if (needs_.all_queries) view.all_q = rows_.data() + rows_at(sizes, *first);
+    view.has_all_queries = needs_.all_queries;
+    if (needs_.all_queries && !leaves_rows_) view.all_q = rows_.data() + rows_at(sizes, *first);
     if (needs_.log_sum_exp) view.log_sum_exp = log_sum_exp_.data() + sums_at(sizes, *first);
   }
   if (needs_.reference_rows) {

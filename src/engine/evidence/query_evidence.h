@@ -39,14 +39,17 @@ class QueryEvidence {
   const EvidenceNeeds& needs() const { return needs_; }
 
   // Makes room for the rows of the next n_rows tokens, from first_position on, where every row or reference rows are
-  // needed: for one layer at a time (each is cut before the next begins), or for all layers.
-  void begin_rows(std::int32_t first_position, std::int32_t n_rows, bool all_layers);
+  // needed: for one layer at a time (each is cut before the next begins), or for all layers. With leaves_rows, the
+  // executor keeps every row's queries, from the pass's first row on, and they are not recorded.
+  void begin_rows(std::int32_t first_position, std::int32_t n_rows, bool all_layers, bool leaves_rows = false);
   // Frees that room.
   void end_rows();
 
   // Copies the last rows and the moments of another sequence with the same needs.
   void copy_state(const QueryEvidence& other);
 
+  // Returns whether the executor has to keep the layer's queries.
+  bool leaves_rows(int layer) const { return leaves_rows_ && this->layer(layer).row_floats > 0; }
   // Returns whether the moments of the layer's queries are needed.
   bool wants_moments(int layer) const { return needs_.query_moments && this->layer(layer).row_floats > 0; }
 
@@ -114,6 +117,7 @@ class QueryEvidence {
   std::vector<Moments> moments_;    // [n_layer]
   std::int32_t first_row_ = 0;      // position of the first row of the two below
   std::int32_t n_rows_ = 0;         // rows of a layer in the two below
+  bool leaves_rows_ = false;        // there are none in the first of the two
   bool all_layers_ = false;         // they hold all layers, one after the other; else one layer at a time
   std::vector<float> rows_;         // [n_rows][n_head][key_dim]
   std::vector<float> log_sum_exp_;  // [n_rows][n_head]

@@ -151,7 +151,8 @@ void LayerPrefill::begin_pass() {
   plan.n_together = n_together_;
   begin_forward(plan, *staging_, *state_, recorders);
   work_total = pass->work_total();
-  for (QueryEvidence* recorder : recorders) recorder->begin_rows(0, n, n_together_ > 1);
+  const bool keeps_queries = engine_impl().executor->keeps_queries() && n_together_ == 1;
+  for (QueryEvidence* recorder : recorders) recorder->begin_rows(0, n, n_together_ > 1, keeps_queries);
 }
 
 void LayerPrefill::end_layer(int layer) {
@@ -170,7 +171,7 @@ void LayerPrefill::store(int layer) {
   const auto n = static_cast<std::int32_t>(tokens.size());
   const LayerShape& shape = staging_->shape().layer(layer);
   staging_->begin_rows(layer, 0, n);
-  LayerViews views(engine_impl(), *staging_, layer, n, pass->reconstruction(layer));
+  LayerViews views(engine_impl(), *staging_, layer, n, pass->reconstruction(layer), &pass->rows());
   if (!shape.is_cut()) {
     // The held-out text attends to entries before the window that tokens after the prompt see.
     const std::int32_t n_seen = shape.window + static_cast<std::int32_t>(held_out_.tokens.size());

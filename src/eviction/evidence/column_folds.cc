@@ -41,11 +41,12 @@ void fold_rows(const LayerEvidence& evidence, kernels::ColumnFold fold, int head
 }  // namespace
 
 std::vector<std::vector<float>> fold_prefix(const LayerEvidence& evidence, kernels::ColumnFold fold,
-                                            const StatisticsRows& rows, const float* log_sum_exp) {
+                                            StatisticsRows rows, const float* log_sum_exp) {
   if (EntryStatistics* statistics = evidence.layer().statistics; statistics != nullptr) {
     std::vector<std::int32_t> n_columns;
     for (int h = 0; h < evidence.n_kv_head(); ++h) n_columns.push_back(evidence.n_prefix(h));
     if (auto columns = statistics->fold(fold, rows, log_sum_exp, n_columns)) return *std::move(columns);
+    if (rows.q == nullptr) rows.q = statistics->kept_queries(rows.first_row, rows.n_rows);
   }
   const auto at = [](std::int64_t i) { return static_cast<std::size_t>(i); };
   std::vector<std::vector<float>> partial(at(evidence.n_kv_head()) * kParts);

@@ -12,6 +12,6 @@ namespace winnow {
 // Returns the fold over rows of the attention weights on every prefix entry: [n_kv_head][n_group * n_prefix].
 // log_sum_exp is the rows', [n_rows][n_head].
 std::vector<std::vector<float>> fold_prefix(const LayerEvidence& evidence, kernels::ColumnFold fold,
-                                            const StatisticsRows& rows, const float* log_sum_exp);
+                                            StatisticsRows rows, const float* log_sum_exp);
 
 }  // namespace winnow

@@ -16,9 +16,10 @@ enum class EntryNorm { kKeyL2, kValueL1, kValueL2 };
 
 // Query rows of all heads of a layer.
 struct StatisticsRows {
-  const float* q;  // [n_rows][n_head][key_dim], rotated
+  const float* q;  // [n_rows][n_head][key_dim], rotated; null: the rows that were kept, from first_row of the pass on
   int n_rows;
   bool sees_all;  // every row sees all entries; else they are the sequence's last tokens
+  std::int32_t first_row = 0;
 };
 
 // Measures the entries of one layer. Not thread-safe, except host_heads().
@@ -45,11 +46,15 @@ class EntryStatistics {
 
   // Returns LayerView::w_o, which is made at the first call.
   virtual const float* output_projection() = 0;
+  // Returns queries that were kept [n_rows][n_head][key_dim] in the processor's memory, and passes that show them. They
+  // are copied at the first call.
+  virtual const float* kept_queries(std::int32_t first_row, int n_rows) = 0;
+  virtual std::span<const ReconstructionPass> copied_passes(std::span<const ReconstructionPass> passes) = 0;
   // Returns the same entries in the processor's memory: [n_kv_head]. They are copied at the first call.
   virtual std::span<const kernels::HeadEntries> host_heads() = 0;
 };
 
-// Returns a view with statistics as one without them, from copies of the rows and of the output projection.
+// Returns a view with statistics as one without them, from copies of all rows and of the output projection.
 LayerView with_copies(const LayerView& view);
 
 }  // namespace winnow

@@ -80,6 +80,8 @@ kernels::QueryRows reference_rows(const LayerView& view, int head) {
 LayerView with_copies(const LayerView& view) {
   LayerView copy = view;
   copy.heads = view.statistics->host_heads();
+  if (view.has_all_queries && view.all_q == nullptr) copy.all_q = view.statistics->kept_queries(0, view.n_query_rows);
+  copy.passes = view.statistics->copied_passes(view.passes);
   if (view.has_output_projection) copy.w_o = view.statistics->output_projection();
   copy.statistics = nullptr;
   return copy;
@@ -402,7 +404,7 @@ void LayerEvidence::check_finite(const float* q, int n_rows) {
                                                  " hold a number that is not finite: the model is broken there");
   };
   const std::ptrdiff_t per_group = std::ptrdiff_t{n_group()} * view_.shape.key_dim;
-  for (std::ptrdiff_t r = 0; r < n_rows; ++r) {
+  for (std::ptrdiff_t r = 0; q != nullptr && r < n_rows; ++r) {
     for (int h = 0; h < n_kv_head(); ++h) {
       const float* first = q + (r * n_kv_head() + h) * per_group;
       if (!std::all_of(first, first + per_group, [](float x) { return std::isfinite(x); })) refuse("queries", h);

@@ -30,7 +30,8 @@ class H2o final : public Scorer {
     LayerScores scores(evidence.n_kv_head());
     const LayerView& view = evidence.layer();
     const int n_last = last_rows(options);
-    if (n_last > 0 || (view.all_q == nullptr && view.n_window_rows > 0)) {
+    const bool has_all = view.all_q != nullptr || view.has_all_queries;
+    if (n_last > 0 || (!has_all && view.n_window_rows > 0)) {
       const WindowStatistics& window = evidence.window(n_last > 0 ? n_last : view.n_window_rows);
       evidence.for_each_head([&](int h) {
         scores[h] = group_only(window.mean[h], evidence.n_group(), GroupReduction::kMean);
@@ -38,7 +39,7 @@ class H2o final : public Scorer {
       });
       return scores;
     }
-    if (view.all_q == nullptr || view.log_sum_exp == nullptr || view.n_query_rows < 1) {
+    if (!has_all || view.log_sum_exp == nullptr || view.n_query_rows < 1) {
       throw Error(ErrorCode::kInternal, "h2o got no query rows: the engine did not save them");
     }
     evidence.check_finite(view.all_q, view.n_query_rows);

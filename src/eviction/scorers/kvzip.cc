@@ -95,7 +95,7 @@ class KvZip final : public Scorer {
     const LayerView& view = evidence.layer();
     evidence.check_finite(pass.q, pass.n_rows);
     // Of the context: what the rows see of each other is in their sums.
-    const StatisticsRows rows = {.q = pass.q, .n_rows = pass.n_rows, .sees_all = true};
+    const StatisticsRows rows = {.q = pass.q, .n_rows = pass.n_rows, .sees_all = true, .first_row = pass.first_row};
     if (!is_plus_) return fold_prefix(evidence, kernels::ColumnFold::kMax, rows, pass.log_sum_exp);
     std::vector<float> divided(pass.log_sum_exp, pass.log_sum_exp + std::ptrdiff_t{pass.n_rows} * view.n_head);
     for (std::size_t i = 0; i < divided.size(); ++i) divided[i] += std::log(pass.input_norm[i / view.n_head]);
