@@ -123,6 +123,12 @@ WINNOW_DEVICE std::uint32_t transpose_matrix(std::uint32_t word) {
   return result;
 }
 
+// An address in shared memory as its instructions take it, to which bytes can be added.
+using SharedAddress = std::uint32_t;
+WINNOW_DEVICE SharedAddress shared_address(const std::byte* pointer) {
+  return static_cast<SharedAddress>(__cvta_generic_to_shared(pointer));
+}
+
 // Copies 16 aligned bytes to shared memory behind the thread's back. They are there for the thread after wait_copies,
 // for the others after a barrier that follows it.
 WINNOW_DEVICE void copy_async_16(void* shared_address, const void* global) {
@@ -138,11 +144,10 @@ WINNOW_DEVICE void copy_async_16_or_zero(void* shared_address, const void* globa
                : "memory");
 }
 // As copy_async_16, for bytes that are read once: they leave the caches before others.
-WINNOW_DEVICE void copy_async_16_once(void* shared_address, const void* global) {
-  const unsigned address = static_cast<unsigned>(__cvta_generic_to_shared(shared_address));
+WINNOW_DEVICE void copy_async_16_once(SharedAddress to, const void* global) {
   std::uint64_t policy;
   asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;\n" : "=l"(policy));
-  asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2;\n" ::"r"(address),
+  asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2;\n" ::"r"(to),
                "l"(__cvta_generic_to_global(global)), "l"(policy)
                : "memory");
 }
@@ -173,6 +178,38 @@ WINNOW_DEVICE Words4 load_shared_16(const void* from) {
                : "r"(address)
                : "memory");
   return words;
+}
+WINNOW_DEVICE Words4 load_shared_16(SharedAddress from) {
+  Words4 words;
+  asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];\n"
+               : "=r"(words.x[0]), "=r"(words.x[1]), "=r"(words.x[2]), "=r"(words.x[3])
+               : "r"(from)
+               : "memory");
+  return words;
+}
+// Loads 1, 2, 4 or 8 aligned bytes.
+template <class T>
+WINNOW_DEVICE T load_shared(SharedAddress from) {
+  T value;
+  if constexpr (sizeof(T) == 8) {
+    std::uint32_t words[2];
+    asm volatile("ld.shared.v2.u32 {%0,%1}, [%2];\n" : "=r"(words[0]), "=r"(words[1]) : "r"(from) : "memory");
+    __builtin_memcpy(&value, words, 8);
+  } else if constexpr (sizeof(T) == 4) {
+    asm volatile("ld.shared.b32 %0, [%1];\n" : "=r"(value) : "r"(from) : "memory");
+  } else if constexpr (sizeof(T) == 2) {
+    asm volatile("ld.shared.b16 %0, [%1];\n" : "=h"(value) : "r"(from) : "memory");
+  } else {
+    std::int32_t wide;
+    asm volatile("ld.shared.s8 %0, [%1];\n" : "=r"(wide) : "r"(from) : "memory");
+    value = static_cast<T>(wide);
+  }
+  return value;
+}
+// Returns the number, of which compilers then know nothing: they keep it in a register.
+WINNOW_DEVICE std::uint32_t kept(std::uint32_t x) {
+  asm volatile("" : "+r"(x));
+  return x;
 }
 // Two of the words as the address that they are.
 template <class T>
@@ -207,6 +244,12 @@ WINNOW_DEVICE std::uint32_t permute_bytes(std::uint32_t a, std::uint32_t b, std:
 // Returns c + the products of four pairs of signed bytes.
 WINNOW_DEVICE std::int32_t dot_bytes(std::uint32_t a, std::uint32_t b, std::int32_t c) {
   return __dp4a(static_cast<int>(a), static_cast<int>(b), c);
+}
+// The same for bytes of a without a sign.
+WINNOW_DEVICE std::int32_t dot_unsigned_bytes(std::uint32_t a, std::uint32_t b, std::int32_t c) {
+  std::int32_t sum;
+  asm("dp4a.u32.s32 %0, %1, %2, %3;\n" : "=r"(sum) : "r"(a), "r"(b), "r"(c));
+  return sum;
 }
 WINNOW_DEVICE std::uint32_t bits_of(float x) { return __float_as_uint(x); }
 WINNOW_DEVICE float float_of(std::uint32_t bits) { return __uint_as_float(bits); }

@@ -350,8 +350,8 @@ void run_collective(Collective kind, const std::uint32_t* in, int n_in, std::uin
   std::copy_n(warp.out[me % kLanes], n_out, out);
 }
 
-void check_aligned(const void* address) {
-  if (reinterpret_cast<std::uintptr_t>(address) % 16 != 0) fail("address %p is not a multiple of 16", address);
+void check_aligned(const void* address, std::size_t n) {
+  if (reinterpret_cast<std::uintptr_t>(address) % n != 0) fail("address %p is not a multiple of %zu", address, n);
 }
 
 void start_copy(void* shared_address, const void* global, bool reads) {

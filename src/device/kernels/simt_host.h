@@ -70,8 +70,8 @@ void start_copy(void* shared_address, const void* global, bool reads);
 void commit_copies();
 void wait_copies(int n_under_way);
 
-// Ends the program unless an address is a multiple of 16.
-void check_aligned(const void* address);
+// Ends the program unless an address is a multiple of n.
+void check_aligned(const void* address, std::size_t n = 16);
 
 // Calls body(context) in every thread of the grid.
 void run_grid(Queue& queue, Grid grid, int n_threads, std::size_t shared_bytes, void (*body)(const void*),
@@ -159,14 +159,15 @@ inline std::uint32_t transpose_matrix(std::uint32_t word) {
   return result;
 }
 
+using SharedAddress = std::byte*;
+inline SharedAddress shared_address(std::byte* pointer) { return pointer; }
+
 // The target holds NaNs until the copy is carried out, by the thread's wait_copies.
 inline void copy_async_16(void* shared_address, const void* global) { host::start_copy(shared_address, global, true); }
 inline void copy_async_16_or_zero(void* shared_address, const void* global, bool reads) {
   host::start_copy(shared_address, global, reads);
 }
-inline void copy_async_16_once(void* shared_address, const void* global) {
-  host::start_copy(shared_address, global, true);
-}
+inline void copy_async_16_once(SharedAddress to, const void* global) { host::start_copy(to, global, true); }
 inline void commit_copies() { host::commit_copies(); }
 template <int n>
 void wait_copies() {
@@ -185,6 +186,14 @@ inline void store_16(void* to, const Words4& words) {
 }
 
 inline Words4 load_shared_16(const void* from) { return load_16(from); }
+template <class T>
+T load_shared(const std::byte* from) {
+  host::check_aligned(from, sizeof(T));
+  T value;
+  std::memcpy(&value, from, sizeof value);
+  return value;
+}
+inline std::uint32_t kept(std::uint32_t x) { return x; }
 template <class T>
 T* pointer_of(std::uint32_t low, std::uint32_t high) {
   return reinterpret_cast<T*>(static_cast<std::uintptr_t>(high) << 32U | low);
@@ -225,6 +234,13 @@ inline std::uint32_t permute_bytes(std::uint32_t a, std::uint32_t b, std::uint32
 inline std::int32_t dot_bytes(std::uint32_t a, std::uint32_t b, std::int32_t c) {
   for (unsigned i = 0; i < 32; i += 8) {
     c += std::int32_t{static_cast<std::int8_t>(a >> i)} * std::int32_t{static_cast<std::int8_t>(b >> i)};
+  }
+  return c;
+}
+
+inline std::int32_t dot_unsigned_bytes(std::uint32_t a, std::uint32_t b, std::int32_t c) {
+  for (unsigned i = 0; i < 32; i += 8) {
+    c += std::int32_t{static_cast<std::uint8_t>(a >> i)} * std::int32_t{static_cast<std::int8_t>(b >> i)};
   }
   return c;
 }

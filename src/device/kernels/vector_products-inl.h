@@ -60,18 +60,29 @@ inline constexpr int kUnitBytesOf = kUnit / kBlockNumbers<Type>* kBlockBytes<Typ
 
 constexpr int larger(int a, int b) { return a > b ? a : b; }
 
-WINNOW_DEVICE std::uint32_t load_half_word(const std::byte* from) {
-  return *reinterpret_cast<const std::uint16_t*>(from);
+using simt::SharedAddress;
+
+WINNOW_DEVICE float load_f16(SharedAddress from) {
+  return simt::low_f16(std::uint32_t{simt::load_shared<std::uint16_t>(from)});
+}
+
+WINNOW_DEVICE std::uint32_t low_bits(SharedAddress address) {
+#ifdef __CUDACC__
+  return address;
+#else
+  return static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(address));
+#endif
 }
 
 // Returns the four words from an address that is a multiple of 2, of which the words around it are read, too.
-WINNOW_DEVICE void load_words_of_halves(const std::byte* from, std::uint32_t (&to)[4]) {
+WINNOW_DEVICE void load_words_of_halves(SharedAddress from, std::uint32_t (&to)[4]) {
   struct alignas(8) Pair {
     std::uint32_t x[2];
   };
-  const auto offset = static_cast<unsigned>(reinterpret_cast<std::uintptr_t>(from) & 7U);
-  const auto* pairs = reinterpret_cast<const Pair*>(from - offset);
-  const Pair a = pairs[0], b = pairs[1], c = pairs[2];
+  const std::uint32_t offset = low_bits(from) & 7U;
+  const SharedAddress pairs = from - offset;
+  const Pair a = simt::load_shared<Pair>(pairs), b = simt::load_shared<Pair>(pairs + 8),
+             c = simt::load_shared<Pair>(pairs + 16);
   const bool skips = offset >= 4;
   const std::uint32_t words[5] = {skips ? a.x[1] : a.x[0], skips ? b.x[0] : a.x[1], skips ? b.x[1] : b.x[0],
                                   skips ? c.x[0] : b.x[1], skips ? c.x[1] : c.x[0]};
@@ -81,28 +92,37 @@ WINNOW_DEVICE void load_words_of_halves(const std::byte* from, std::uint32_t (&t
 }
 
 template <int n>
-WINNOW_DEVICE void load_aligned_or_halves(const std::byte* from, std::uint32_t (&to)[n]) {
-  const auto offset = static_cast<unsigned>(reinterpret_cast<std::uintptr_t>(from) & 3U);
-  const auto* words = reinterpret_cast<const std::uint32_t*>(from - offset);
+WINNOW_DEVICE void load_aligned_or_halves(SharedAddress from, std::uint32_t (&to)[n]) {
+  const std::uint32_t offset = low_bits(from) & 3U;
+  const SharedAddress words = from - offset;
   const unsigned selector = offset != 0 ? 0x5432U : 0x3210U;
-  std::uint32_t word = words[0];
+  std::uint32_t word = simt::load_shared<std::uint32_t>(words);
   WINNOW_UNROLL
   for (int i = 0; i < n; ++i) {
-    const std::uint32_t next = words[i + 1];
+    const auto next = simt::load_shared<std::uint32_t>(words + 4 * (i + 1));
     to[i] = simt::permute_bytes(word, next, selector);
     word = next;
   }
 }
 
 // Sums of products of bytes are added to a float's bits, of a size at which the last bit is 1: that converts them.
-inline constexpr std::uint32_t kWholeBits = 0x4B400000U;
+inline constexpr std::int32_t kWholeBits = 0x4B400000;
 inline constexpr float kWhole = 12582912.0F;
 
 template <int n>
 WINNOW_DEVICE float dot(const std::uint32_t* a, const std::uint32_t* b) {
-  auto sum = static_cast<std::int32_t>(kWholeBits);
+  std::int32_t sum = kWholeBits;
   WINNOW_UNROLL
   for (int i = 0; i < n; ++i) sum = simt::dot_bytes(a[i], b[i], sum);
+  return simt::float_of(static_cast<std::uint32_t>(sum)) - kWhole;
+}
+
+// The same for bytes of a without a sign.
+template <int n>
+WINNOW_DEVICE float dot_unsigned(const std::uint32_t* a, const std::uint32_t* b) {
+  std::int32_t sum = kWholeBits;
+  WINNOW_UNROLL
+  for (int i = 0; i < n; ++i) sum = simt::dot_unsigned_bytes(a[i], b[i], sum);
   return simt::float_of(static_cast<std::uint32_t>(sum)) - kWhole;
 }
 
@@ -130,15 +150,37 @@ WINNOW_DEVICE void load_run(const std::int8_t* from, std::uint32_t* to) {
   for (int i = 0; i < 4; ++i) to[i] = words.x[i];
 }
 
+// Where a lane's part of a unit is: bytes of weights from the unit's first, and numbers of the unit's x and of its
+// scales and sums. What a type does not need is 0.
+struct Lane {
+  std::uint32_t block;
+  std::uint32_t run;
+  std::uint32_t high;     // what a run's bytes have no room for
+  std::uint32_t factors;  // of a run, where they are not in the block's first bytes
+  std::uint32_t numbers;
+  std::uint32_t scales;
+};
+
+// Computed once: kept, since compilers would rather do it in every unit.
+WINNOW_DEVICE Lane kept(const Lane& lane) {
+  return {simt::kept(lane.block),   simt::kept(lane.run),     simt::kept(lane.high),
+          simt::kept(lane.factors), simt::kept(lane.numbers), simt::kept(lane.scales)};
+}
+
 // Types whose blocks have 32 numbers: a lane has one block.
+template <std::uint32_t kBytes>
 struct SmallBlocks {
   static constexpr int kLaneNumbers = 32;
 
-  WINNOW_DEVICE static EightBits load(const std::int8_t* numbers, const float* scales, int lane) {
+  WINNOW_DEVICE static Lane lane_of(std::uint32_t lane) {
+    return {.block = kBytes * lane, .run = 0, .high = 0, .factors = 0, .numbers = 32 * lane, .scales = 2 * lane};
+  }
+
+  WINNOW_DEVICE static EightBits load(const std::int8_t* numbers, const float* scales, const Lane& lane) {
     EightBits x;
-    load_run(numbers + 32 * lane, x.words);
-    load_run(numbers + 32 * lane + 16, x.words + 4);
-    const ScaleAndSum both = *reinterpret_cast<const ScaleAndSum*>(scales + 2 * lane);
+    load_run(numbers + lane.numbers, x.words);
+    load_run(numbers + lane.numbers + 16, x.words + 4);
+    const ScaleAndSum both = *reinterpret_cast<const ScaleAndSum*>(scales + lane.scales);
     x.scales[0] = both.scale;
     x.scales[1] = both.scale;
     x.sum = both.sum;
@@ -146,40 +188,13 @@ struct SmallBlocks {
   }
 };
 
-// The first number of a lane's first run in the eight lanes' block of 256, and the distance of its second.
-struct Runs {
-  int first;
-  int distance;
-};
-
-// Types whose blocks have 256 numbers, of which eight lanes have two runs each.
-template <class Type>
+// Types whose blocks have 256 numbers, of which eight lanes have two runs each, a distance apart.
 struct LargeBlocks {
   static constexpr int kLaneNumbers = 256;  // of eight lanes
-
-  WINNOW_DEVICE static EightBits load(const std::int8_t* numbers, const float* scales, int lane) {
-    const int block = lane / 8;
-    const Runs runs = Type::runs(lane % 8);
-    EightBits x;
-    load_run(numbers + 256 * block + runs.first, x.words);
-    load_run(numbers + 256 * block + runs.first + runs.distance, x.words + 4);
-    const float* of_block = scales + 16 * block;
-    if constexpr (Type::kHasMinima) {
-      // The two blocks of 32 are neighbours, and the lane's minimum is one of theirs.
-      const simt::Words4 words = simt::load_16(of_block + runs.first / 32 * 2);
-      x.scales[0] = simt::float_of(words.x[0]);
-      x.scales[1] = simt::float_of(words.x[2]);
-      x.sum = simt::float_of(lane % 2 == 0 ? words.x[1] : words.x[3]);
-    } else {
-      x.scales[0] = of_block[runs.first / 32 * 2];
-      x.scales[1] = of_block[(runs.first + runs.distance) / 32 * 2];
-      x.sum = 0;
-    }
-    return x;
-  }
 };
 
-// Weights of a lane: runs as signed bytes, and a factor for each.
+// Weights of a lane: runs as bytes, the second without a sign for some types, and a factor for each.
+template <bool kIsSecondUnsigned>
 struct TwoRuns {
   std::uint32_t words[8];
   float factors[2];
@@ -187,7 +202,8 @@ struct TwoRuns {
 
   WINNOW_DEVICE float add_product(const EightBits& x, float sum) const {
     sum = simt::fma(simt::multiply(factors[0], x.scales[0]), dot<4>(words, x.words), sum);
-    sum = simt::fma(simt::multiply(factors[1], x.scales[1]), dot<4>(words + 4, x.words + 4), sum);
+    const float second = kIsSecondUnsigned ? dot_unsigned<4>(words + 4, x.words + 4) : dot<4>(words + 4, x.words + 4);
+    sum = simt::fma(simt::multiply(factors[1], x.scales[1]), second, sum);
     return simt::fma(minimum, x.sum, sum);
   }
 };
@@ -206,12 +222,12 @@ struct OneRun {
   }
 };
 
-struct Q4_0 : SmallBlocks {
+struct Q4_0 : SmallBlocks<18> {
   static constexpr WeightType kType = WeightType::kQ4_0;
   using Weights = OneRun<true>;
 
-  WINNOW_DEVICE static Weights load_weights(const std::byte* unit, int lane) {
-    const std::byte* block = unit + 18 * lane;
+  WINNOW_DEVICE static Weights load_weights(SharedAddress unit, const Lane& lane) {
+    const SharedAddress block = unit + lane.block;
     Weights w;
     std::uint32_t nibbles[4];
     load_aligned_or_halves(block + 2, nibbles);
@@ -220,41 +236,41 @@ struct Q4_0 : SmallBlocks {
       w.words[i] = nibbles[i] & 0x0F0F0F0FU;
       w.words[4 + i] = nibbles[i] >> 4U & 0x0F0F0F0FU;
     }
-    w.factor = simt::low_f16(load_half_word(block));
+    w.factor = load_f16(block);
     w.minimum = -8.0F * w.factor;
     return w;
   }
 };
 
-struct Q4_1 : SmallBlocks {
+struct Q4_1 : SmallBlocks<20> {
   static constexpr WeightType kType = WeightType::kQ4_1;
   using Weights = OneRun<true>;
 
-  WINNOW_DEVICE static Weights load_weights(const std::byte* unit, int lane) {
-    const auto* block = reinterpret_cast<const std::uint32_t*>(unit + 20 * lane);
+  WINNOW_DEVICE static Weights load_weights(SharedAddress unit, const Lane& lane) {
+    const SharedAddress block = unit + lane.block;
     Weights w;
     WINNOW_UNROLL
     for (int i = 0; i < 4; ++i) {
-      const std::uint32_t nibbles = block[1 + i];
+      const auto nibbles = simt::load_shared<std::uint32_t>(block + 4 * (1 + i));
       w.words[i] = nibbles & 0x0F0F0F0FU;
       w.words[4 + i] = nibbles >> 4U & 0x0F0F0F0FU;
     }
-    const std::uint32_t both = block[0];
+    const auto both = simt::load_shared<std::uint32_t>(block);
     w.factor = simt::low_f16(both);
     w.minimum = simt::high_f16(both);
     return w;
   }
 };
 
-struct Q8_0 : SmallBlocks {
+struct Q8_0 : SmallBlocks<34> {
   static constexpr WeightType kType = WeightType::kQ8_0;
   using Weights = OneRun<false>;
 
-  WINNOW_DEVICE static Weights load_weights(const std::byte* unit, int lane) {
-    const std::byte* block = unit + 34 * lane;
+  WINNOW_DEVICE static Weights load_weights(SharedAddress unit, const Lane& lane) {
+    const SharedAddress block = unit + lane.block;
     Weights w;
     load_aligned_or_halves(block + 2, w.words);
-    w.factor = simt::low_f16(load_half_word(block));
+    w.factor = load_f16(block);
     return w;
   }
 };
@@ -265,59 +281,77 @@ WINNOW_DEVICE float float_of_byte(std::uint32_t word, unsigned i) {
   return simt::float_of(simt::permute_bytes(word, 0x4B000000U, 0x7440U | i)) - kWholeBytes;
 }
 
-// The lane's factors of a q4_K or q5_K block, whose first 16 bytes these are: d and dmin, then 12 bytes with the scales
-// and minima in 6 bits each. Scales 0 to 3 and minima 0 to 3 are the low six bits of the first eight bytes, whose other
-// bits are the upper two of those from 4 on.
-WINNOW_DEVICE void load_factors(const std::byte* block, int of_eight, TwoRuns& w) {
-  const simt::Words4 head = simt::load_shared_16(block);
-  const bool is_late = of_eight >= 4;
-  const auto shift = static_cast<unsigned>(of_eight & 2) * 8U;
-  const std::uint32_t scales = head.x[1] >> shift, minima = head.x[2] >> shift, late = head.x[3] >> shift;
-  const std::uint32_t two_scales = is_late ? (late & 0x0F0FU) | (scales >> 2U & 0x3030U) : scales & 0x3F3FU;
-  const std::uint32_t two_minima = is_late ? (late >> 4U & 0x0F0FU) | (minima >> 2U & 0x3030U) : minima & 0x3F3FU;
-  const float d = simt::low_f16(head.x[0]);
-  w.factors[0] = simt::multiply(d, float_of_byte(two_scales, 0));
-  w.factors[1] = simt::multiply(d, float_of_byte(two_scales, 1));
-  w.minimum =
-      -simt::multiply(simt::high_f16(head.x[0]), float_of_byte(two_minima, static_cast<unsigned>(of_eight & 1)));
-}
+// q4_K and q5_K: two neighbouring blocks of 32 have the low and the high nibbles of 32 bytes, of which a lane has 16.
+template <std::uint32_t kBytes, std::uint32_t kNibbles>
+struct BlocksWithMinima : LargeBlocks {
+  WINNOW_DEVICE static Lane lane_of(std::uint32_t lane) {
+    const std::uint32_t block = lane / 8, of_eight = lane % 8;
+    return {.block = kBytes * block,
+            .run = kBytes * block + kNibbles + 16 * of_eight,
+            .high = kBytes * block + 16 + 16 * (of_eight % 2),
+            .factors = 8 * (of_eight & 2U),
+            .numbers = 256 * block + 64 * (of_eight / 2) + 16 * (of_eight % 2),
+            .scales = 16 * block + 4 * (of_eight / 2)};
+  }
 
-struct Q4_K : LargeBlocks<Q4_K> {
+  WINNOW_DEVICE static EightBits load(const std::int8_t* numbers, const float* scales, const Lane& lane) {
+    EightBits x;
+    load_run(numbers + lane.numbers, x.words);
+    load_run(numbers + lane.numbers + 32, x.words + 4);
+    const simt::Words4 words = simt::load_16(scales + lane.scales);
+    x.scales[0] = simt::float_of(words.x[0]);
+    x.scales[1] = simt::float_of(words.x[2]);
+    // Of a pair of lanes each has the minimum of one block.
+    x.sum = simt::float_of(simt::lane() % 2 == 0 ? words.x[1] : words.x[3]);
+    return x;
+  }
+
+  // The block's first 16 bytes are d and dmin, then the scales and minima in 6 bits each. Those of 0 to 3 are the low
+  // bits of the first eight bytes, whose upper two bits belong to those from 4 on.
+  template <class Weights>
+  WINNOW_DEVICE static void load_factors(SharedAddress unit, const Lane& lane, Weights& w) {
+    const simt::Words4 head = simt::load_shared_16(unit + lane.block);
+    const bool is_late = simt::lane() % 8 >= 4;
+    const std::uint32_t scales = head.x[1] >> lane.factors, minima = head.x[2] >> lane.factors,
+                        late = head.x[3] >> lane.factors;
+    const std::uint32_t two_scales = is_late ? (late & 0x0F0FU) | (scales >> 2U & 0x3030U) : scales & 0x3F3FU;
+    const std::uint32_t two_minima = is_late ? (late >> 4U & 0x0F0FU) | (minima >> 2U & 0x3030U) : minima & 0x3F3FU;
+    const float d = simt::low_f16(head.x[0]);
+    w.factors[0] = simt::multiply(d, float_of_byte(two_scales, 0));
+    w.factors[1] = simt::multiply(d, float_of_byte(two_scales, 1));
+    const float minimum = float_of_byte(two_minima, static_cast<unsigned>(simt::lane() % 2));
+    w.minimum = -simt::multiply(simt::high_f16(head.x[0]), minimum);
+  }
+};
+
+struct Q4_K : BlocksWithMinima<144, 16> {
   static constexpr WeightType kType = WeightType::kQ4_K;
-  static constexpr bool kHasMinima = true;
-  using Weights = TwoRuns;
+  using Weights = TwoRuns<true>;
 
-  WINNOW_DEVICE static Runs runs(int of_eight) { return {64 * (of_eight / 2) + 16 * (of_eight % 2), 32}; }
-
-  WINNOW_DEVICE static Weights load_weights(const std::byte* unit, int lane) {
-    const std::byte* block = unit + 144 * (lane / 8);
+  WINNOW_DEVICE static Weights load_weights(SharedAddress unit, const Lane& lane) {
     Weights w;
-    load_factors(block, lane % 8, w);
-    const simt::Words4 nibbles = simt::load_shared_16(block + 16 + 16 * (lane % 8));
+    load_factors(unit, lane, w);
+    w.factors[1] = simt::multiply(w.factors[1], 0.0625F);  // for nibbles that stay where they are
+    const simt::Words4 nibbles = simt::load_shared_16(unit + lane.run);
     WINNOW_UNROLL
     for (int i = 0; i < 4; ++i) {
       w.words[i] = nibbles.x[i] & 0x0F0F0F0FU;
-      w.words[4 + i] = nibbles.x[i] >> 4U & 0x0F0F0F0FU;
+      w.words[4 + i] = nibbles.x[i] & 0xF0F0F0F0U;
     }
     return w;
   }
 };
 
-struct Q5_K : LargeBlocks<Q5_K> {
+struct Q5_K : BlocksWithMinima<176, 48> {
   static constexpr WeightType kType = WeightType::kQ5_K;
-  static constexpr bool kHasMinima = true;
-  using Weights = TwoRuns;
+  using Weights = TwoRuns<false>;
 
-  WINNOW_DEVICE static Runs runs(int of_eight) { return Q4_K::runs(of_eight); }
-
-  WINNOW_DEVICE static Weights load_weights(const std::byte* unit, int lane) {
-    const std::byte* block = unit + 176 * (lane / 8);
-    const int of_eight = lane % 8;
+  WINNOW_DEVICE static Weights load_weights(SharedAddress unit, const Lane& lane) {
     Weights w;
-    load_factors(block, of_eight, w);
-    const simt::Words4 fifths = simt::load_shared_16(block + 16 + 16 * (of_eight % 2));
-    const simt::Words4 nibbles = simt::load_shared_16(block + 48 + 16 * of_eight);
-    const auto shift = static_cast<unsigned>(of_eight & ~1);
+    load_factors(unit, lane, w);
+    const simt::Words4 fifths = simt::load_shared_16(unit + lane.high);
+    const simt::Words4 nibbles = simt::load_shared_16(unit + lane.run);
+    const auto shift = static_cast<unsigned>(simt::lane() & 6);
     WINNOW_UNROLL
     for (int i = 0; i < 4; ++i) {
       const std::uint32_t bits = fifths.x[i] >> shift;
@@ -328,21 +362,35 @@ struct Q5_K : LargeBlocks<Q5_K> {
   }
 };
 
-struct Q6_K : LargeBlocks<Q6_K> {
+struct Q6_K : LargeBlocks {
   static constexpr WeightType kType = WeightType::kQ6_K;
-  static constexpr bool kHasMinima = false;
-  using Weights = TwoRuns;
+  using Weights = TwoRuns<false>;
 
-  WINNOW_DEVICE static Runs runs(int of_eight) { return {128 * (of_eight / 4) + 16 * (of_eight % 4), 64}; }
+  WINNOW_DEVICE static Lane lane_of(std::uint32_t lane) {
+    const std::uint32_t block = lane / 8, of_eight = lane % 8, half = of_eight / 4, of_half = of_eight % 4;
+    return {.block = 210 * block,
+            .run = 210 * block + 16 * of_eight,
+            .high = 210 * block + 128 + 32 * half + 16 * (of_half % 2),
+            .factors = 210 * block + 192 + 8 * half + of_half,
+            .numbers = 256 * block + 128 * half + 16 * of_half,
+            .scales = 16 * block + 8 * half + 2 * (of_half / 2)};
+  }
 
-  WINNOW_DEVICE static Weights load_weights(const std::byte* unit, int lane) {
-    const std::byte* block = unit + 210 * (lane / 8);
-    const int of_eight = lane % 8;
-    const int half = of_eight / 4, of_half = of_eight % 4;
+  WINNOW_DEVICE static EightBits load(const std::int8_t* numbers, const float* scales, const Lane& lane) {
+    EightBits x;
+    load_run(numbers + lane.numbers, x.words);
+    load_run(numbers + lane.numbers + 64, x.words + 4);
+    x.scales[0] = scales[lane.scales];
+    x.scales[1] = scales[lane.scales + 4];
+    x.sum = 0;
+    return x;
+  }
+
+  WINNOW_DEVICE static Weights load_weights(SharedAddress unit, const Lane& lane) {
     std::uint32_t nibbles[4], pairs[4];
-    load_words_of_halves(block + 16 * of_eight, nibbles);
-    load_words_of_halves(block + 128 + 32 * half + 16 * (of_half % 2), pairs);
-    const auto shift = static_cast<unsigned>(of_half & ~1);
+    load_words_of_halves(unit + lane.run, nibbles);
+    load_words_of_halves(unit + lane.high, pairs);
+    const auto shift = static_cast<unsigned>(simt::lane() & 2);
     Weights w;
     WINNOW_UNROLL
     for (int i = 0; i < 4; ++i) {
@@ -350,10 +398,10 @@ struct Q6_K : LargeBlocks<Q6_K> {
       w.words[i] = subtract_bytes((nibbles[i] & 0x0F0F0F0FU) | (bits & 0x03030303U) << 4U, 0x20202020U);
       w.words[4 + i] = subtract_bytes((nibbles[i] >> 4U & 0x0F0F0F0FU) | (bits & 0x30303030U), 0x20202020U);
     }
-    const float d = simt::low_f16(load_half_word(block + 208));
-    const auto* scales = reinterpret_cast<const std::int8_t*>(block + 192 + 8 * half + of_half);
-    w.factors[0] = simt::multiply(d, static_cast<float>(scales[0]));
-    w.factors[1] = simt::multiply(d, static_cast<float>(scales[4]));
+    const float d = load_f16(unit + lane.block + 208);
+    const SharedAddress scales = unit + lane.factors;
+    w.factors[0] = simt::multiply(d, static_cast<float>(simt::load_shared<std::int8_t>(scales)));
+    w.factors[1] = simt::multiply(d, static_cast<float>(simt::load_shared<std::int8_t>(scales + 4)));
     w.minimum = 0;
     return w;
   }
@@ -365,22 +413,15 @@ struct Floats {
   static constexpr WeightType kType = type;
   static constexpr int kOfWord = type == WeightType::kF32 ? 4 : 8;
   static constexpr int kWords = kUnit / 32 / kOfWord;
-  struct Weights {
-    simt::Words4 words[kWords];
-  };
+  WINNOW_DEVICE static Lane lane_of(std::uint32_t lane) {
+    return {.block = 16 * lane, .run = 0, .high = 0, .factors = 0, .numbers = kOfWord * lane, .scales = 0};
+  }
 
   WINNOW_DEVICE static float number(const simt::Words4& word, int i) {
     if constexpr (type == WeightType::kF32) return simt::float_of(word.x[i]);
     const std::uint32_t pair = word.x[i / 2];
     if constexpr (type == WeightType::kF16) return i % 2 == 0 ? simt::low_f16(pair) : simt::high_f16(pair);
     return i % 2 == 0 ? simt::low_bf16(pair) : simt::high_bf16(pair);
-  }
-
-  WINNOW_DEVICE static Weights load_weights(const std::byte* unit, int lane) {
-    Weights w;
-    WINNOW_UNROLL
-    for (int k = 0; k < kWords; ++k) w.words[k] = simt::load_shared_16(unit + 16 * (32 * k + lane));
-    return w;
   }
 };
 
@@ -391,10 +432,9 @@ inline constexpr bool kIsFloat = is_float_type(Type::kType);
 template <class Type>
 inline constexpr int kTaken = Type::kType == WeightType::kF32 ? 1 : 2;
 template <class Type, int kRows>
-inline constexpr int kBlocks = kRows <= 2                        ? 6
-                               : kRows == 4                      ? 5
-                               : Type::kType == WeightType::kF32 ? 2
-                                                                 : 4;
+inline constexpr int kBlocks = kRows <= 2   ? 6
+                               : kRows == 4 ? 5
+                                            : 4;
 
 // The ring of a warp.
 template <class A, class B>
@@ -450,7 +490,7 @@ struct Reader {
 
   int group;
   int unit;
-  const std::byte* from;  // the unit of the group's first row
+  const std::byte* from;  // the lane's first copy of the unit of the group's first row
   int row_bytes;
   int next_row;  // bytes from the first row to the second, or 0 where there is none
   bool is_b;
@@ -474,31 +514,31 @@ struct Reader {
       is_b = found.part.type == B::kType;
       if (is_b) row_bytes = plan.n_in / kBlockNumbers<B> * kBlockBytes<B>;
     }
-    from = static_cast<const std::byte*>(found.part.weight) + static_cast<std::int64_t>(found.row) * row_bytes;
+    from = static_cast<const std::byte*>(found.part.weight) + static_cast<std::int64_t>(found.row) * row_bytes +
+           16 * simt::lane();
     next_row = found.n_rows > 1 ? row_bytes : 0;
   }
 
+  // Takes the slot of the ring where the lane's first copy goes.
   WINNOW_DEVICE void start(const VectorProduct& plan, const Groups<kN>& groups, int n_units, int n_workers,
-                           std::byte* to) {
+                           SharedAddress to) {
     if constexpr (!std::is_same_v<A, B>) are_b = are_b << 4U | (is_b ? 1U : 0U);
     if (group < groups.n) {
-      const int n_bytes = simt::min(unit_bytes(), row_bytes - unit * unit_bytes());
+      const int n_left = unit == n_units - 1 ? row_bytes - unit * unit_bytes() : unit_bytes();
       constexpr int kWords = (WarpRing::kRowBytes / 16 - 1 + 31) / 32;
       WINNOW_UNROLL
       for (int r = 0; r < kN; ++r) {
         const std::byte* row = r == 0 ? from : from + next_row;
-        int n_words = (n_bytes + 15) / 16;
+        int n_bytes = n_left - 16 * simt::lane();
         if constexpr (!kIsAligned<A> || !kIsAligned<B>) {
           const auto beyond = static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(row) & 15U);
           skipped[r] = skipped[r] << 4U | beyond;
-          n_words = (n_bytes + static_cast<int>(beyond) + 15) / 16;
+          n_bytes += static_cast<int>(beyond);
           row -= beyond;
         }
-        row += 16 * simt::lane();
-        std::byte* to_row = to + r * WarpRing::kRowBytes + 16 * simt::lane();
         WINNOW_UNROLL
         for (int i = 0; i < kWords; ++i) {
-          if (simt::lane() + 32 * i < n_words) simt::copy_async_16_once(to_row + 512 * i, row + 512 * i);
+          if (n_bytes > 512 * i) simt::copy_async_16_once(to + (r * WarpRing::kRowBytes + 512 * i), row + 512 * i);
         }
       }
       from += unit_bytes();
@@ -519,41 +559,63 @@ struct Reader {
 };
 
 template <class Type, class A, class B, int kRows>
-WINNOW_DEVICE void add_unit(const VectorProduct& plan, const Reader<A, B>& reader, int unit, const std::byte* from,
-                            float (&sums)[kTaken<A>][kRows]) {
+WINNOW_DEVICE void add_unit(const VectorProduct& plan, const Reader<A, B>& reader, int unit, SharedAddress from,
+                            const Lane& lane, float (&sums)[kTaken<A>][kRows]) {
   constexpr int kN = kTaken<A>;
   const int n_left = plan.n_in - unit * kUnit;
-  const int lane = simt::lane();
   if constexpr (!kIsFloat<Type>) {
-    if (lane * 32 / Type::kLaneNumbers * Type::kLaneNumbers >= n_left) return;
+    if (simt::lane() * 32 / Type::kLaneNumbers * Type::kLaneNumbers >= n_left) return;
   }
-  typename Type::Weights w[kN];
-  WINNOW_UNROLL
-  for (int r = 0; r < kN; ++r) {
-    w[r] = Type::load_weights(from + r * Ring<A, B>::kRowBytes + reader.skipped_of_oldest(r), lane);
-  }
-  WINNOW_UNROLL
-  for (int x = 0; x < kRows; ++x) {
-    const int x_row = x == 0 ? 0 : simt::min(x, plan.n_rows - 1);
-    const auto at = static_cast<std::uint32_t>(x_row * plan.n_in + unit * kUnit);
-    if constexpr (kIsFloat<Type>) {
+  if constexpr (kIsFloat<Type>) {
+    constexpr int kStep = 32 * Type::kOfWord;
+    const float* x_unit = plan.x_float + (static_cast<std::uint32_t>(unit * kUnit) + lane.numbers);
+    const auto add_word = [&](int k) {
+      if (static_cast<int>(lane.numbers) + kStep * k >= n_left) return;
+      simt::Words4 weights[kN];
       WINNOW_UNROLL
-      for (int k = 0; k < Type::kWords; ++k) {
-        const int i = Type::kOfWord * (32 * k + lane);
-        if (i >= n_left) continue;
+      for (int r = 0; r < kN; ++r) {
+        weights[r] = simt::load_shared_16(from + (r * Ring<A, B>::kRowBytes + 512 * k) + lane.block);
+      }
+      WINNOW_UNROLL
+      for (int x = 0; x < kRows; ++x) {
+        const int x_row = x == 0 ? 0 : simt::min(x, plan.n_rows - 1);
         simt::Words4 words[Type::kOfWord / 4];
         WINNOW_UNROLL
-        for (int q = 0; q < Type::kOfWord / 4; ++q) words[q] = simt::load_16(plan.x_float + at + i + 4 * q);
+        for (int q = 0; q < Type::kOfWord / 4; ++q) {
+          words[q] = simt::load_16(x_unit + (x_row * plan.n_in + kStep * k + 4 * q));
+        }
         WINNOW_UNROLL
         for (int r = 0; r < kN; ++r) {
           WINNOW_UNROLL
           for (int j = 0; j < Type::kOfWord; ++j) {
-            sums[r][x] = simt::fma(Type::number(w[r].words[k], j), simt::float_of(words[j / 4].x[j % 4]), sums[r][x]);
+            sums[r][x] = simt::fma(Type::number(weights[r], j), simt::float_of(words[j / 4].x[j % 4]), sums[r][x]);
           }
         }
       }
+    };
+    // Registers are for many loads at a time, or for many rows.
+    if constexpr (kRows * Type::kWords <= 8) {
+      WINNOW_UNROLL
+      for (int k = 0; k < Type::kWords; ++k) add_word(k);
     } else {
-      const EightBits row = Type::load(plan.x.numbers + at, plan.x.scales + (at >> 4U), lane);
+      WINNOW_NO_UNROLL
+      for (int k = 0; k < Type::kWords; ++k) add_word(k);
+    }
+  } else {
+    const auto load_row = [&](int x) {
+      const int x_row = x == 0 ? 0 : simt::min(x, plan.n_rows - 1);
+      const auto at = static_cast<std::uint32_t>(x_row * plan.n_in + unit * kUnit);
+      return Type::load(plan.x.numbers + at, plan.x.scales + (at >> 4U), lane);
+    };
+    typename Type::Weights w[kN];
+    EightBits row = load_row(0);  // takes longer than what is in shared memory
+    WINNOW_UNROLL
+    for (int r = 0; r < kN; ++r) {
+      w[r] = Type::load_weights(from + (r * Ring<A, B>::kRowBytes + reader.skipped_of_oldest(r)), lane);
+    }
+    WINNOW_UNROLL
+    for (int x = 0; x < kRows; ++x) {
+      if (x > 0) row = load_row(x);
       WINNOW_UNROLL
       for (int r = 0; r < kN; ++r) sums[r][x] = w[r].add_product(row, sums[r][x]);
     }
@@ -589,7 +651,9 @@ template <class A, class B, int kRows>
 WINNOW_KERNEL void WINNOW_THREADS(kThreads, (kBlocks<A, kRows>)) multiply(VectorProduct plan) {
   using WarpRing = Ring<A, B>;
   constexpr int kN = kTaken<A>;
-  std::byte* ring = simt::shared() + simt::warp() * WarpRing::kBytes;
+  const SharedAddress ring = simt::shared_address(simt::shared()) + simt::warp() * WarpRing::kBytes;
+  const std::uint32_t first_copy = simt::kept(16U * static_cast<std::uint32_t>(simt::lane()));
+  const Lane lane_of_a = kept(A::lane_of(static_cast<std::uint32_t>(simt::lane())));
   const Groups<kN> groups = Groups<kN>::of(plan);
   const int n_units = (plan.n_in + kUnit - 1) / kUnit;
   const int n_workers = simt::grid_x() * kWarps;
@@ -599,7 +663,7 @@ WINNOW_KERNEL void WINNOW_THREADS(kThreads, (kBlocks<A, kRows>)) multiply(Vector
   reader.go_to(plan, groups, group);
   WINNOW_UNROLL
   for (int s = 0; s < WarpRing::kUnits - 1; ++s) {
-    reader.start(plan, groups, n_units, n_workers, ring + s * WarpRing::kUnitBytes);
+    reader.start(plan, groups, n_units, n_workers, ring + first_copy + s * WarpRing::kUnitBytes);
   }
   simt::wait_for_previous();
   simt::let_next_begin();
@@ -610,14 +674,14 @@ WINNOW_KERNEL void WINNOW_THREADS(kThreads, (kBlocks<A, kRows>)) multiply(Vector
     simt::wait_copies<WarpRing::kUnits - 2>();
     simt::warp_barrier();
     const int free_slot = slot == 0 ? WarpRing::kUnits - 1 : slot - 1;
-    reader.start(plan, groups, n_units, n_workers, ring + free_slot * WarpRing::kUnitBytes);
-    const std::byte* from = ring + slot * WarpRing::kUnitBytes;
+    reader.start(plan, groups, n_units, n_workers, ring + first_copy + free_slot * WarpRing::kUnitBytes);
+    const SharedAddress from = ring + slot * WarpRing::kUnitBytes;
     if constexpr (std::is_same_v<A, B>) {
-      add_unit<A>(plan, reader, unit, from, sums);
+      add_unit<A>(plan, reader, unit, from, lane_of_a, sums);
     } else if (reader.is_oldest_b()) {
-      add_unit<B>(plan, reader, unit, from, sums);
+      add_unit<B>(plan, reader, unit, from, B::lane_of(static_cast<std::uint32_t>(simt::lane())), sums);
     } else {
-      add_unit<A>(plan, reader, unit, from, sums);
+      add_unit<A>(plan, reader, unit, from, lane_of_a, sums);
     }
     slot = slot == WarpRing::kUnits - 1 ? 0 : slot + 1;
     if (++unit < n_units) continue;
