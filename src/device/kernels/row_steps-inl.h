@@ -60,7 +60,7 @@ WINNOW_DEVICE void store_eight_bits(const EightBitRows& rows, std::size_t at, co
 
 inline constexpr int kThreads = 256;
 
-WINNOW_KERNEL void WINNOW_THREADS(kThreads, 4) quantise(QuantiseRows plan) {
+inline WINNOW_KERNEL void WINNOW_THREADS(kThreads, 4) quantise(QuantiseRows plan) {
   simt::wait_for_previous();
   simt::let_next_begin();
   const std::size_t n = static_cast<std::size_t>(plan.n_rows) * static_cast<std::size_t>(plan.n);
@@ -80,7 +80,7 @@ WINNOW_DEVICE float activate(GateActivation activation, float x) {
   return simt::multiply(simt::multiply(0.5F, x), 1.0F + simt::tanh(inner));
 }
 
-WINNOW_KERNEL void WINNOW_THREADS(kThreads, 4) gate(GatedRows plan) {
+inline WINNOW_KERNEL void WINNOW_THREADS(kThreads, 4) gate(GatedRows plan) {
   simt::wait_for_previous();
   simt::let_next_begin();
   const std::size_t n = static_cast<std::size_t>(plan.n_rows) * static_cast<std::size_t>(plan.n);
