@@ -41,12 +41,12 @@ WINNOW_DEVICE std::int64_t first_number() {
   return (static_cast<std::int64_t>(simt::block_x()) * kThreads + simt::thread()) * kNumbers;
 }
 
-WINNOW_KERNEL void WINNOW_THREADS(kThreads, 4) convert(RowsToBf16 p) {
+inline WINNOW_KERNEL void WINNOW_THREADS(kThreads, 4) convert(RowsToBf16 p) {
   const std::int64_t i = first_number();
   if (i < p.n) store(load(p.from + i), static_cast<std::byte*>(p.to) + 2 * i);
 }
 
-WINNOW_KERNEL void WINNOW_THREADS(kThreads, 4) gate(GatedToBf16 p) {
+inline WINNOW_KERNEL void WINNOW_THREADS(kThreads, 4) gate(GatedToBf16 p) {
   constexpr float kLog2e = 1.44269504088896F;
   constexpr float kSqrt2OverPi = 0.79788456080287F, kCubic = 0.044715F;
   const std::int64_t i = first_number();
@@ -64,7 +64,7 @@ WINNOW_KERNEL void WINNOW_THREADS(kThreads, 4) gate(GatedToBf16 p) {
 }
 
 // A block takes a row.
-WINNOW_KERNEL void WINNOW_THREADS(kThreads, 4) norm(NormedToBf16 p) {
+inline WINNOW_KERNEL void WINNOW_THREADS(kThreads, 4) norm(NormedToBf16 p) {
   constexpr int kWarps = kThreads / 32;
   auto* sums = reinterpret_cast<float*>(simt::shared());  // [kWarps]
   const std::int64_t row = simt::block_x();

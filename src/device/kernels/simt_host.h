@@ -10,7 +10,7 @@
 #include <cstring>
 #include <type_traits>
 
-#define WINNOW_KERNEL inline
+#define WINNOW_KERNEL
 #define WINNOW_THREADS(n_threads, n_blocks)
 #define WINNOW_DEVICE inline
 #define WINNOW_UNROLL
