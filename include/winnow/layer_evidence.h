@@ -77,6 +77,10 @@ class LayerEvidence {
   // [n_group][key_dim] and the symmetric covariances Sigma [n_group][key_dim][key_dim] are those after rotation. The
   // result is computed anew in every call.
   std::vector<double> expected_scores(int head, std::span<const double> mean, std::span<const double> covariance) const;
+  // The same of all heads, from the moments [n_head][key_dim] and [n_head][key_dim][key_dim]:
+  // [n_kv_head][n_group * n_entries].
+  std::vector<std::vector<double>> expected_scores(std::span<const double> mean,
+                                                   std::span<const double> covariance) const;
 
   // Returns CriticalKV's value term for every entry (arXiv 2502.03805, section 4), the mean over the GQA group of
   // || v_i W_O[h] ||_1: [n_kv_head][n_entries].

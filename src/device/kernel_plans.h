@@ -313,6 +313,28 @@ constexpr std::size_t fold_workspace_bytes(int n_rows, int n_head, int key_dim) 
          (2 * width * 2 + sizeof(float));
 }
 
+// The sums over rows of queries before rotation, and of their outer products.
+struct QueryMoments {
+  const float* q;  // [n_rows][n_head][key_dim]
+  int n_rows;
+  int n_head;
+  int key_dim;
+  double* sum;    // [n_head][key_dim]
+  double* outer;  // [n_head][key_dim][key_dim]
+};
+
+// The log of the expected exponential of the scores that queries with these moments have with each stored key k:
+// scale mean'k + scale^2 k'covariance k / 2.
+struct ExpectedScores {
+  LayerAttention layer;
+  const HeadTable* heads;  // [n_kv_head]
+  std::int32_t n_most;
+  std::int32_t stride;      // of the scores, per query head
+  const float* mean;        // [n_head][key_dim]
+  const float* covariance;  // [n_head][key_dim][key_dim], symmetric
+  float* scores;            // [n_head][stride]
+};
+
 // Copies of bytes, in any order: no target may be among the sources.
 struct Copies {
   const void* list;  // [n] ByteCopy, in the device's memory

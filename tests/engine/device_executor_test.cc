@@ -2,7 +2,6 @@
 // or on that of WINNOW_TEST_DEVICE, beside sessions of the processor.
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <sstream>
 
 #include "engine/engine_test_support.h"
@@ -161,12 +160,13 @@ TEST_F(DeviceExecutorTest, ObserversSeeWhatTheProcessorShows) {
   ASSERT_EQ(seen[0].size(), seen[1].size());
   for (std::size_t i = 0; i < seen[0].size(); ++i) {
     ASSERT_EQ(seen[0][i].size(), seen[1][i].size());
-    double squares = 0, of_difference = 0;
+    double difference = 0, square = 0;
     for (std::size_t j = 0; j < seen[0][i].size(); ++j) {
-      squares += std::pow(static_cast<double>(seen[0][i][j]), 2);
-      of_difference += std::pow(static_cast<double>(seen[0][i][j] - seen[1][i][j]), 2);
+      const auto x = static_cast<double>(seen[0][i][j]);
+      difference += std::pow(x - static_cast<double>(seen[1][i][j]), 2);
+      square += x * x;
     }
-    EXPECT_LT(of_difference, 1e-4 * squares) << i;  // the processor's own attention rounds to bfloat16
+    EXPECT_LT(difference, 1e-3 * square) << i;  // queries of rounded activations
   }
 }
 

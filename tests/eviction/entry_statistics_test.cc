@@ -31,6 +31,10 @@ class CountingStatistics final : public EntryStatistics {
                                                       std::span<const std::int32_t>) override {
     return std::nullopt;
   }
+  std::vector<std::vector<double>> expected_scores(std::span<const double> mean,
+                                                   std::span<const double> covariance) override {
+    return LayerEvidence(view_, options_, 0, serial()).expected_scores(mean, covariance);
+  }
   std::vector<std::vector<float>> norms(EntryNorm norm) override {
     LayerEvidence evidence(view_, options_, 0, serial());
     switch (norm) {

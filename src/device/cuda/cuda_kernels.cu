@@ -5,6 +5,7 @@
 #include "device/kernels/column_folds-inl.h"
 #include "device/kernels/copies-inl.h"
 #include "device/kernels/projected_norms-inl.h"
+#include "device/kernels/query_moments-inl.h"
 #include "device/kernels/row_norms-inl.h"
 #include "device/kernels/row_steps-inl.h"
 #include "device/kernels/step_attention-inl.h"
@@ -65,6 +66,12 @@ cudaError_t launch_kernel(cudaStream_t stream, const ProjectedNorms& plan) {
 }
 cudaError_t launch_kernel(cudaStream_t stream, const ColumnFolds& plan) {
   return launch(queue_column_folds, stream, plan);
+}
+cudaError_t launch_kernel(cudaStream_t stream, const QueryMoments& plan) {
+  return launch(queue_query_moments, stream, plan);
+}
+cudaError_t launch_kernel(cudaStream_t stream, const ExpectedScores& plan) {
+  return launch(queue_expected_scores, stream, plan);
 }
 cudaError_t launch_kernel(cudaStream_t stream, const Copies& plan) { return launch(queue_copies, stream, plan); }
 

@@ -5,6 +5,7 @@
 #include "device/kernels/column_folds-inl.h"
 #include "device/kernels/copies-inl.h"
 #include "device/kernels/projected_norms-inl.h"
+#include "device/kernels/query_moments-inl.h"
 #include "device/kernels/row_norms-inl.h"
 #include "device/kernels/row_steps-inl.h"
 #include "device/kernels/step_attention-inl.h"
@@ -28,6 +29,8 @@ void run(simt::Queue& queue, const RmsNormRows& plan) { queue_rms_norm_rows(queu
 void run(simt::Queue& queue, const GatedRows& plan) { queue_gated_rows(queue, plan); }
 void run(simt::Queue& queue, const ProjectedNorms& plan) { queue_projected_norms(queue, plan); }
 void run(simt::Queue& queue, const ColumnFolds& plan) { queue_column_folds(queue, plan); }
+void run(simt::Queue& queue, const QueryMoments& plan) { queue_query_moments(queue, plan); }
+void run(simt::Queue& queue, const ExpectedScores& plan) { queue_expected_scores(queue, plan); }
 void run(simt::Queue& queue, const Copies& plan) { queue_copies(queue, plan); }
 
 }  // namespace winnow::device::fibers

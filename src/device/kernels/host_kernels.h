@@ -20,6 +20,8 @@ void run(simt::Queue& queue, const RmsNormRows& plan);
 void run(simt::Queue& queue, const GatedRows& plan);
 void run(simt::Queue& queue, const ProjectedNorms& plan);
 void run(simt::Queue& queue, const ColumnFolds& plan);
+void run(simt::Queue& queue, const QueryMoments& plan);
+void run(simt::Queue& queue, const ExpectedScores& plan);
 void run(simt::Queue& queue, const Copies& plan);
 
 }  // namespace winnow::device::fibers

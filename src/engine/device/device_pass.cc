@@ -232,16 +232,32 @@ void DevicePass::record_sums() {
   }
 }
 
+// Recorders that leave out the same rows have the same sums.
 void DevicePass::record_moments(const float* q_unrotated) {
   const std::int64_t width = spec().q_size();
-  rows_.resize(static_cast<std::size_t>(batch_.rows.n_rows * width));
-  device_.download(rows_.data(), q_unrotated, rows_.size() * sizeof(float));
+  const std::size_t n_sums = static_cast<std::size_t>(width),
+                    n_outer = n_sums * static_cast<std::size_t>(spec().key_dim);
+  std::vector<double> sums;
+  std::int32_t measured = -1;  // rows that were left out
   for (QueryEvidence* evidence : batch_.recorders) {
     if (!evidence->wants_moments(batch_.layer)) continue;
-    executor_.compute().parallel_for(spec().n_head, [&](int h) {
-      evidence->add_moments(batch_.layer, h, rows_.data() + std::int64_t{h} * spec().key_dim, width, batch_.rows.n_rows,
-                            batch_.rows.first_position);
-    });
+    const std::int32_t skipped = evidence->rows_before_moments(batch_.rows.first_position, batch_.rows.n_rows);
+    const std::int32_t n = batch_.rows.n_rows - skipped;
+    if (n == 0) continue;
+    if (skipped != measured) {
+      measured = skipped;
+      sums.resize(n_sums + n_outer);
+      grow(device_, gathered_, sums.size() * sizeof(double));
+      device_.queue(device::QueryMoments{.q = q_unrotated + skipped * width,
+                                         .n_rows = n,
+                                         .n_head = spec().n_head,
+                                         .key_dim = spec().key_dim,
+                                         .sum = gathered_.as<double>(),
+                                         .outer = gathered_.as<double>() + n_sums});
+      device_.download(sums.data(), gathered_.data(), sums.size() * sizeof(double));
+    }
+    const std::span<const double> all = sums;
+    evidence->add_moment_sums(batch_.layer, n, all.first(n_sums), all.subspan(n_sums));
   }
 }
 

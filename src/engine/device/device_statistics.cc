@@ -250,6 +250,36 @@ void DeviceStatistics::take_columns(std::size_t from, std::size_t stride, std::s
   });
 }
 
+std::vector<std::vector<double>> DeviceStatistics::expected_scores(std::span<const double> mean,
+                                                                   std::span<const double> covariance) {
+  StatisticsMemory& memory = executor_.statistics_memory();
+  const Inputs inputs = upload(nullptr, 0, {});
+  std::vector<float> moments(mean.begin(), mean.end());
+  moments.insert(moments.end(), covariance.begin(), covariance.end());
+  grow(device_, memory.rows, moments.size() * sizeof(float));
+  device_.upload(memory.rows.data(), moments.data(), moments.size() * sizeof(float));
+  const std::size_t stride = at(n_most_), n = at(layer_.n_head) * stride;
+  grow(device_, memory.outputs, n * sizeof(float));
+  device_.queue(device::ExpectedScores{.layer = layer_,
+                                       .heads = inputs.heads,
+                                       .n_most = n_most_,
+                                       .stride = n_most_,
+                                       .mean = memory.rows.as<float>(),
+                                       .covariance = memory.rows.as<float>() + mean.size(),
+                                       .scores = memory.outputs.as<float>()});
+  memory.downloaded.resize(std::max(memory.downloaded.size(), n * sizeof(float)));
+  if (n > 0) device_.download(memory.downloaded.data(), memory.outputs.data(), n * sizeof(float));
+  const auto* from = reinterpret_cast<const float*>(memory.downloaded.data());
+  std::vector<std::vector<double>> scores(at(n_kv_head()));
+  executor_.compute().parallel_for(n_kv_head(), [&](int h) {
+    for (int g = 0; g < n_group(); ++g) {
+      const float* row = from + at(h * n_group() + g) * stride;
+      scores[at(h)].insert(scores[at(h)].end(), row, row + entries_.rows[at(h)].n_entries);
+    }
+  });
+  return scores;
+}
+
 std::vector<std::vector<float>> DeviceStatistics::norms(EntryNorm norm) {
   StatisticsMemory& memory = executor_.statistics_memory();
   const Inputs inputs = upload(nullptr, 0, {});

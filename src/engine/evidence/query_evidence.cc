@@ -164,11 +164,19 @@ void QueryEvidence::add_moments(int layer, int head, const float* q, std::int64_
                                 std::int32_t first_position) {
   Moments& moments = moments_[static_cast<std::size_t>(layer)];
   const std::size_t d = this->layer(layer).key_dim;
-  const std::int32_t skipped = std::clamp(needs_.moments_skip - first_position, 0, n_rows);
+  const std::int32_t skipped = rows_before_moments(first_position, n_rows);
   kernels::add_query_moments(q + skipped * row_stride, row_stride, n_rows - skipped, static_cast<int>(d),
                              std::span(moments.sum).subspan(static_cast<std::size_t>(head) * d, d),
                              std::span(moments.outer).subspan(static_cast<std::size_t>(head) * d * d, d * d));
   if (head == 0) moments.n += n_rows - skipped;
+}
+
+void QueryEvidence::add_moment_sums(int layer, std::int64_t n, std::span<const double> sum,
+                                    std::span<const double> outer) {
+  Moments& moments = moments_[static_cast<std::size_t>(layer)];
+  moments.n += n;
+  for (std::size_t i = 0; i < moments.sum.size(); ++i) moments.sum[i] += sum[i];
+  for (std::size_t i = 0; i < moments.outer.size(); ++i) moments.outer[i] += outer[i];
 }
 
 std::uint64_t QueryEvidence::moments_doubles(int layer) const {

@@ -3,10 +3,12 @@
 // (H2O) or some rows spread over it (reference rows).
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <iosfwd>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "model/layer_spec.h"
@@ -62,6 +64,12 @@ class QueryEvidence {
   // position first_position.
   void add_moments(int layer, int head, const float* q, std::int64_t row_stride, std::int32_t n_rows,
                    std::int32_t first_position);
+  // Adds the sums of n rows of all query heads, and of their outer products, to the moments: as add_moments has them.
+  void add_moment_sums(int layer, std::int64_t n, std::span<const double> sum, std::span<const double> outer);
+  // Returns how many of n_rows rows from first_position on are left out of the moments.
+  std::int32_t rows_before_moments(std::int32_t first_position, std::int32_t n_rows) const {
+    return std::clamp(needs_.moments_skip - first_position, 0, n_rows);
+  }
   // The number of reference rows; valid between begin_rows and end_rows.
   int n_reference_rows() const { return static_cast<int>(reference_positions_.size()); }
   // Returns where to write the log-sum-exps [n_head] of one row; null where they are not needed.

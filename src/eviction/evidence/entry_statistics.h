@@ -39,6 +39,10 @@ class EntryStatistics {
   virtual std::optional<std::vector<std::vector<float>>> fold(kernels::ColumnFold fold, const StatisticsRows& rows,
                                                               const float* log_sum_exp,
                                                               std::span<const std::int32_t> n_columns) = 0;
+  // The logs of expected exponentials of scores, from the moments of all query heads, [n_head][key_dim] and
+  // [n_head][key_dim][key_dim]: [n_kv_head][n_group * n_entries].
+  virtual std::vector<std::vector<double>> expected_scores(std::span<const double> mean,
+                                                           std::span<const double> covariance) = 0;
   // [n_kv_head][n_entries]
   virtual std::vector<std::vector<float>> norms(EntryNorm norm) = 0;
   // Likewise; nullopt where the output projection cannot be read here.

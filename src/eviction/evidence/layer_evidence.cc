@@ -441,6 +441,18 @@ std::vector<double> LayerEvidence::expected_scores(int head, std::span<const dou
   return scores;
 }
 
+std::vector<std::vector<double>> LayerEvidence::expected_scores(std::span<const double> mean,
+                                                                std::span<const double> covariance) const {
+  if (view_.statistics != nullptr) return view_.statistics->expected_scores(mean, covariance);
+  std::vector<std::vector<double>> scores(at(n_kv_head()));
+  const std::size_t n_mean = at(n_group()) * at(view_.shape.key_dim), n_covariance = n_mean * at(view_.shape.key_dim);
+  for_each_head([&](int h) {
+    scores[at(h)] = expected_scores(h, mean.subspan(at(h) * n_mean, n_mean),
+                                    covariance.subspan(at(h) * n_covariance, n_covariance));
+  });
+  return scores;
+}
+
 const std::vector<std::vector<float>>& LayerEvidence::projected_value_norms() {
   if (view_.w_o == nullptr && !view_.has_output_projection) {
     throw Error(ErrorCode::kInternal, "the output projection was not handed to the policy");

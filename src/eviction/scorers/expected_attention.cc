@@ -69,35 +69,39 @@ class ExpectedAttention final : public Scorer {
     }
     const Rotation rotation(view.rotation, view.shape.key_dim, view.n_tokens,
                             static_cast<int>(options.integer("ea-future")));
+    const std::vector<std::vector<double>> logits = expected_scores(evidence, rotation);
     LayerScores scores(evidence.n_kv_head());
     const std::vector<std::vector<float>>& value_norms = evidence.value_l2_norms();
-    evidence.for_each_head([&](int h) { scores[h] = score_head(evidence, options, rotation, value_norms[h], h); });
+    evidence.for_each_head([&](int h) { scores[h] = score_head(evidence, options, logits[h], value_norms[h], h); });
     return scores;
   }
 
  private:
   static int skip(const EvictionOptions& options) { return static_cast<int>(options.integer("ea-skip")); }
 
-  static std::vector<float> score_head(const LayerEvidence& evidence, const EvictionOptions& options,
-                                       const Rotation& rotation, const std::vector<float>& value_norms, int h) {
+  // From the moments after rotation: [n_kv_head][n_group * n_entries].
+  static std::vector<std::vector<double>> expected_scores(const LayerEvidence& evidence, const Rotation& rotation) {
     const LayerView& view = evidence.layer();
     const int d = view.shape.key_dim;
+    const std::size_t n_head = view.n_head;
+    std::vector<double> mean(view.query_mean, view.query_mean + n_head * d);
+    std::vector<double> covariance(view.query_covariance, view.query_covariance + n_head * d * d);
+    evidence.parallel(view.n_head, [&](int h) {
+      rotation.apply(mean.data() + std::ptrdiff_t{h} * d, 1);
+      double* matrix = covariance.data() + std::ptrdiff_t{h} * d * d;
+      for (int c = 0; c < d; ++c) rotation.apply(matrix + c, d);                   // the columns
+      for (int r = 0; r < d; ++r) rotation.apply(matrix + std::size_t(r) * d, 1);  // the rows
+    });
+    return evidence.expected_scores(mean, covariance);
+  }
+
+  static std::vector<float> score_head(const LayerEvidence& evidence, const EvictionOptions& options,
+                                       std::vector<double> logits, const std::vector<float>& value_norms, int h) {
     const int n = evidence.n_entries(h);
     const std::vector<std::int32_t> positions = evidence.positions(h);
     const auto skipped =
         static_cast<int>(std::lower_bound(positions.begin(), positions.end(), skip(options)) - positions.begin());
     const std::size_t n_group = evidence.n_group();
-    const std::size_t head = std::size_t(h) * n_group;
-    std::vector<double> mean(view.query_mean + head * d, view.query_mean + (head + n_group) * d);
-    const double* covariance_begin = view.query_covariance + head * d * d;
-    std::vector<double> covariance(covariance_begin, covariance_begin + n_group * d * d);
-    for (std::size_t g = 0; g < n_group; ++g) {
-      rotation.apply(mean.data() + g * d, 1);
-      double* matrix = covariance.data() + g * d * d;
-      for (int c = 0; c < d; ++c) rotation.apply(matrix + c, d);                   // the columns
-      for (int r = 0; r < d; ++r) rotation.apply(matrix + std::size_t(r) * d, 1);  // the rows
-    }
-    std::vector<double> logits = evidence.expected_scores(h, mean, covariance);
     std::vector<double> expected(n, 0.0);  // sum over the group of the softmaxes
     for (std::size_t g = 0; g < n_group && skipped < n; ++g) {
       double* row = logits.data() + g * n;
