@@ -25,6 +25,24 @@ ggml_tensor* GraphBuilder::linear(ggml_tensor* weight, ggml_tensor* bias, ggml_t
   return bias != nullptr ? ggml_add(context_, y, bias) : y;
 }
 
+GraphBuilder::Linears GraphBuilder::linears(const Matrix& first, const Matrix& second, const Matrix& third,
+                                            ggml_tensor* x) {
+  const Matrix matrices[] = {first, second, third};
+  ggml_tensor *weights[3], *products[3], *y[3] = {};
+  std::size_t n = 0;
+  for (const Matrix& matrix : matrices) {
+    if (matrix.weight != nullptr) weights[n++] = matrix.weight;
+  }
+  ops_.products(context_, {weights, n}, x, {products, n});
+  n = 0;
+  for (std::size_t i = 0; i < 3; ++i) {
+    if (matrices[i].weight == nullptr) continue;
+    y[i] = products[n++];
+    if (matrices[i].bias != nullptr) y[i] = ggml_add(context_, y[i], matrices[i].bias);
+  }
+  return {y[0], y[1], y[2]};
+}
+
 ggml_tensor* GraphBuilder::scale(ggml_tensor* x, float factor) {
   return factor == 1 ? x : ggml_scale(context_, x, factor);
 }
@@ -93,12 +111,11 @@ GraphBuilder::Projection GraphBuilder::self_attention(const LayerSpec& spec, con
                                                       ggml_tensor* x) {
   if (spec.latent_rank > 0) return latent_attention(spec, weights, x);
   const std::int64_t n_rows = x->ne[1];
-  ggml_tensor* q = linear(weights.wq, weights.bq, x);
-  ggml_tensor *k = nullptr, *v = nullptr;  // of a layer that attends to another's entries
-  if (spec.owns_entries()) {
-    k = linear(weights.wk, weights.bk, x);
-    v = spec.is_key_value ? k : linear(weights.wv, weights.bv, x);
-  }
+  // A layer that attends to another's entries has no keys and values.
+  const bool owns_entries = spec.owns_entries(), has_values = owns_entries && !spec.is_key_value;
+  const Linears projected = linears({weights.wq, weights.bq}, owns_entries ? Matrix{weights.wk, weights.bk} : Matrix{},
+                                    has_values ? Matrix{weights.wv, weights.bv} : Matrix{}, x);
+  ggml_tensor *q = projected.first, *k = projected.second, *v = spec.is_key_value ? k : projected.third;
   ggml_tensor* gate = nullptr;
   if (spec.has_output_gate) {  // a head's query, then its gate
     const std::size_t head = static_cast<std::size_t>(spec.key_dim) * sizeof(float);
@@ -163,9 +180,8 @@ GraphBuilder::Projection GraphBuilder::dense_feed_forward(const FeedForwardSpec&
     up = spec.activation == Activation::kGelu ? ggml_gelu(context_, up) : ggml_silu(context_, up);
     return {weights.down, weights.down_b, up};
   }
-  ggml_tensor* gate = linear(weights.gate, weights.gate_b, x);
-  ggml_tensor* up = linear(weights.up, weights.up_b, x);
-  return {weights.down, weights.down_b, ops_.gated(context_, spec.activation, gate, up)};
+  const Linears made = linears({weights.gate, weights.gate_b}, {weights.up, weights.up_b}, {}, x);
+  return {weights.down, weights.down_b, ops_.gated(context_, spec.activation, made.first, made.second)};
 }
 
 GraphBuilder::Routed GraphBuilder::route(const LayerSpec& layer, const LayerWeights& weights, ggml_tensor* x,

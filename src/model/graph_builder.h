@@ -90,6 +90,14 @@ class GraphBuilder {
   ggml_tensor* linear(const Projection& y) { return linear(y.weight, y.bias, y.rows); }
   // Returns y = W x + b; bias may be null.
   ggml_tensor* linear(ggml_tensor* weight, ggml_tensor* bias, ggml_tensor* x);
+  // Returns the same of two or three weights with one x; those that are null have no product.
+  struct Linears {
+    ggml_tensor *first, *second, *third;
+  };
+  struct Matrix {
+    ggml_tensor *weight, *bias;
+  };
+  Linears linears(const Matrix& first, const Matrix& second, const Matrix& third, ggml_tensor* x);
   ggml_tensor* scale(ggml_tensor* x, float factor);
   ggml_tensor* rope(const RopeSpec& spec, ggml_tensor* x, ggml_tensor* freq_factors);
   // Returns projected queries or keys x as heads [key_dim, n_head, n_rows], normed unless that comes after RoPE.

@@ -58,6 +58,11 @@ ggml_tensor* LayerOps::add_product(ggml_context* context, ggml_tensor* x, ggml_t
   return ggml_add_inplace(context, x, product(context, weight, y));
 }
 
+void LayerOps::products(ggml_context* context, std::span<ggml_tensor* const> weights, ggml_tensor* x,
+                        std::span<ggml_tensor*> y) {
+  for (std::size_t i = 0; i < weights.size(); ++i) y[i] = product(context, weights[i], x);
+}
+
 ggml_tensor* CpuOps::product(ggml_context* context, ggml_tensor* weight, ggml_tensor* x) {
   const PackedMatrix* packed = packed_ != nullptr ? packed_->find(weight) : nullptr;
   return packed != nullptr ? packed_product(context, *packed, x)

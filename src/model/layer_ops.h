@@ -2,6 +2,8 @@
 // this machine's processor, or with ggml's own nodes alone, on devices, which cannot call back.
 #pragma once
 
+#include <span>
+
 #include "model/layer_spec.h"
 #include "model/packed_weights.h"
 #include "model/stored_product.h"
@@ -20,6 +22,9 @@ class LayerOps {
 
   // Returns y [n_out, n_rows] = W x for a weight [n_in, n_out] of any type of ggml and float32 x [n_in, n_rows].
   virtual ggml_tensor* product(ggml_context* context, ggml_tensor* weight, ggml_tensor* x) = 0;
+  // Makes the products of several weights with one x, y[i] of weights[i].
+  virtual void products(ggml_context* context, std::span<ggml_tensor* const> weights, ggml_tensor* x,
+                        std::span<ggml_tensor*> y);
   // Returns contiguous x normed by its root mean square, times the weight [n] or [n, x->ne[1]], which may be null. spec
   // outlives the graph.
   virtual ggml_tensor* rms_norm(ggml_context* context, const NormSpec& spec, ggml_tensor* weight, ggml_tensor* x) = 0;

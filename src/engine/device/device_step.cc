@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "engine/device/device_executor.h"
+#include "engine/device/step_ops.h"
 #include "winnow/error.h"
 
 namespace winnow {
@@ -33,7 +34,7 @@ DeviceStep::DeviceStep(DeviceExecutor& executor, int n_sequences)
 
   const Weights& weights = executor.weights().stored();
   ggml_tensor* x = graph_.external(GGML_TYPE_F32, spec.n_embd, n_sequences, hidden_.data());
-  GgmlOps ops;
+  StepOps ops(device_, graph_);
   GraphBuilder builder(graph_.context(), ops, *this, graph_.external(GGML_TYPE_I32, n_sequences, 1, positions_.data()));
   for (std::size_t l = 0; l < spec.layers.size(); ++l) x = builder.layer(spec.layers[l], weights.layers[l], x);
   logits_tensor_ = builder.logits(spec, weights, x);
@@ -47,7 +48,7 @@ ggml_tensor* DeviceStep::attend(ggml_context* /*context*/, int layer, ggml_tenso
   const LayerSpec& spec = executor_.model().spec.layers[static_cast<std::size_t>(layer)];
   queries_.resize(executor_.model().spec.layers.size());
   queries_[static_cast<std::size_t>(layer)] = q;
-  ggml_set_output(q);  // stays until it is recorded
+  ggml_set_output(q->view_src != nullptr ? q->view_src : q);  // stays until it is recorded
   std::vector<ggml_tensor*> inputs = {q};
   if (k != nullptr) inputs.insert(inputs.end(), {k, v});
   return graph_.own(GGML_TYPE_F32, spec.output_size(), n_sequences_, inputs, [=, this](ggml_tensor* node) {
