@@ -51,6 +51,58 @@ TEST_F(DeviceExecutorTest, PromptsStepsAndTurnsAreThoseOfTheProcessor) {
   EXPECT_EQ(kept_positions(session), kept_positions(expected));
 }
 
+// Expects a step of several sequences, and others of one, to be those of the processor. Both round activations to 8
+// bits for quantised weights, each in its own way.
+void expect_steps_of_the_processor(const TinyModelOptions& options, double most_kl) {
+  constexpr std::size_t kSequences = 3, kSteps = 4;
+  const std::shared_ptr<const Model> model = tiny_model(options);
+  const std::vector<Token> prompt = random_tokens(20, options.n_vocab, 5);
+  const std::vector<Token> tokens = random_tokens(kSequences * kSteps, options.n_vocab, 6);
+  std::vector<std::vector<float>> logits[2];
+  for (const bool on_device : {false, true}) {
+    const std::shared_ptr<Engine> engine = engine_on(on_device ? device_under_test() : "cpu", model);
+    std::vector<Session> sessions;
+    for (std::size_t s = 0; s < kSequences; ++s) {
+      sessions.push_back(engine->open(f16(full_options())));
+      sessions.back().prefill(std::span(prompt).first(8 + 6 * s));
+    }
+    for (std::size_t step = 0; step < kSteps; ++step) {
+      Session* const of_step[] = {&sessions[0], &sessions[1], &sessions[2]};
+      const std::size_t n = step < 2 ? kSequences : 1;
+      engine->decode(std::span(of_step).first(n), std::span(tokens).subspan(step * kSequences, n));
+      for (std::size_t s = 0; s < n; ++s) logits[on_device ? 1 : 0].push_back(logits_of(sessions[s]));
+    }
+  }
+  for (std::size_t i = 0; i < logits[0].size(); ++i) EXPECT_LT(kl_divergence(logits[0][i], logits[1][i]), most_kl) << i;
+}
+
+TEST_F(DeviceExecutorTest, StepsReadWeightsOfEveryType) {
+  TinyModelOptions options = small();
+  options.n_layer = 1, options.n_head = 4, options.n_kv_head = 2, options.head_dim = 64;
+  options.n_embd = options.n_ff = 256;
+  constexpr double kMostOfEightBits = 5e-3;
+  for (const int type : {1, 2, 3, 8, 12, 13, 14, 20, 30}) {  // ggml's numbers; winnow has no kernel for 20, iq4_nl
+    SCOPED_TRACE(type);
+    options.weight_type = type;
+    const bool is_float = type == 1 || type == 30;
+    expect_steps_of_the_processor(options, is_float ? kMostKl : kMostOfEightBits);
+  }
+  SCOPED_TRACE("mixed");
+  options.type_of = [](const std::string& name) { return name.find("attn_v") != std::string::npos ? 14 : 12; };
+  expect_steps_of_the_processor(options, kMostOfEightBits);
+  options.type_of = [](const std::string& name) { return name.find("attn_k") != std::string::npos ? 20 : 8; };
+  expect_steps_of_the_processor(options, kMostOfEightBits);
+}
+
+TEST_F(DeviceExecutorTest, StepsOfArchitecturesAreThoseOfTheProcessor) {
+  for (const char* architecture : {"qwen2", "qwen3", "gemma2", "phi3", "cohere2"}) {
+    SCOPED_TRACE(architecture);
+    TinyModelOptions options = tiny_options(architecture);
+    options.n_layer = std::min(options.n_layer, 2);
+    expect_steps_of_the_processor(options, kMostKl);
+  }
+}
+
 // So many rows go through products of bfloat16.
 TEST_F(DeviceExecutorTest, LongPromptsAreThoseOfTheProcessor) {
   for (const char* architecture : {"llama", "qwen3", "gemma2", "phi3"}) {
