@@ -143,12 +143,10 @@ WINNOW_DEVICE void copy_async_16_or_zero(void* shared_address, const void* globa
                "r"(reads ? 16 : 0)
                : "memory");
 }
-// As copy_async_16, for bytes that are read once: they leave the caches before others.
-WINNOW_DEVICE void copy_async_16_once(SharedAddress to, const void* global) {
-  std::uint64_t policy;
-  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;\n" : "=l"(policy));
-  asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2;\n" ::"r"(to),
-               "l"(__cvta_generic_to_global(global)), "l"(policy)
+// The same to an address that is known as one of shared memory. (A hint that the bytes leave the second-level cache
+// first, L2::cache_hint with a policy of evict_first, is an illegal instruction on an H100.)
+WINNOW_DEVICE void copy_async_16_at(SharedAddress to, const void* global) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;\n" ::"r"(to), "l"(__cvta_generic_to_global(global))
                : "memory");
 }
 WINNOW_DEVICE void commit_copies() { asm volatile("cp.async.commit_group;\n" ::: "memory"); }

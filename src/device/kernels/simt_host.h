@@ -167,7 +167,7 @@ inline void copy_async_16(void* shared_address, const void* global) { host::star
 inline void copy_async_16_or_zero(void* shared_address, const void* global, bool reads) {
   host::start_copy(shared_address, global, reads);
 }
-inline void copy_async_16_once(SharedAddress to, const void* global) { host::start_copy(to, global, true); }
+inline void copy_async_16_at(SharedAddress to, const void* global) { host::start_copy(to, global, true); }
 inline void commit_copies() { host::commit_copies(); }
 template <int n>
 void wait_copies() {

@@ -538,7 +538,7 @@ struct Reader {
         }
         WINNOW_UNROLL
         for (int i = 0; i < kWords; ++i) {
-          if (n_bytes > 512 * i) simt::copy_async_16_once(to + (r * WarpRing::kRowBytes + 512 * i), row + 512 * i);
+          if (n_bytes > 512 * i) simt::copy_async_16_at(to + (r * WarpRing::kRowBytes + 512 * i), row + 512 * i);
         }
       }
       from += unit_bytes();
