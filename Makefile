@@ -8,7 +8,7 @@ MODEL ?=
 export MODEL
 model_file = "$$(bash -c '. scripts/model_table.sh && chosen_model')"
 
-.PHONY: all cuda setup model model-name demo test test-models test-heavy asan arm-test fuzz debug python-packages wheel wheel-test \
+.PHONY: all cuda cuda-check setup model model-name demo test test-models test-heavy asan arm-test fuzz debug python-packages wheel wheel-test \
   deb deb-test install format format-check layers docs-check tidy bench clean distclean help
 .NOTPARALLEL:
 
@@ -110,6 +110,9 @@ format:  ## format every source file
 
 format-check:  ## name the source files that are not formatted
 	@scripts/format.sh --check
+
+cuda-check:  ## compile the GPU's kernels for all architectures where nvcc is, and look at registers and instructions
+	@scripts/cuda_check.sh
 
 layers:  ## check that no lower layer includes a higher one, and that every cited file is there
 	@scripts/check_layers.sh

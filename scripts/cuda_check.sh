@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# Compiles the kernels of the CUDA plugin for all of its architectures, without a GPU. A kernel that spills more than a few
+# registers fails, and so does one whose matrix instructions or wide loads the disassembly lacks. Without nvcc it says so, and
+# passes: the same kernels are tested over fibers anyway (tests/device/kernels).
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+readonly most_spilled=32  # bytes
+
+nvcc=''
+for place in "${CUDACXX:-}" "$(command -v nvcc || true)" /usr/local/cuda/bin/nvcc; do
+  if [[ -n $place && -x $place ]]; then nvcc=$place; break; fi
+done
+if [[ -z $nvcc ]]; then
+  echo "There is no nvcc here: the kernels were not compiled for GPUs."
+  exit
+fi
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+check_spills() {
+  awk -v most=$most_spilled -v architecture="$1" '
+    /Function properties for/ { name = $NF }
+    / bytes spill stores/ { if ($5 > most) { print "sm_" architecture ": " name " spills " $5 " bytes"; bad = 1 } }
+    END { exit bad }' "$2"
+}
+
+check_instructions() {
+  local tool instruction
+  tool=$(dirname "$nvcc")/cuobjdump
+  [[ -x $tool ]] || return 0
+  "$tool" --dump-sass "$work/$1.o" >"$work/$1.sass"
+  for instruction in HMMA LDG.E.128 LDGSTS LDSM $([[ $1 == 90a ]] && echo HGMMA); do
+    grep -q "$instruction" "$work/$1.sass" || { echo "sm_$1: no kernel has $instruction"; return 1; }
+  done
+}
+
+for architecture in 80 89 90a; do
+  "$nvcc" -gencode=arch=compute_$architecture,code=sm_$architecture -std=c++20 -O3 -Isrc -Iinclude -Xptxas -v \
+    -c src/device/cuda/cuda_kernels.cu -o "$work/$architecture.o" >"$work/$architecture.log" 2>&1 ||
+    { cat "$work/$architecture.log"; exit 1; }
+  check_spills $architecture "$work/$architecture.log"
+  check_instructions $architecture
+  echo "sm_$architecture: $(grep -c 'Function properties' "$work/$architecture.log") kernels"
+done
