@@ -104,6 +104,7 @@ class Device {
   virtual void queue(const ColumnFolds& plan) = 0;
   virtual void queue(const QueryMoments& plan) = 0;
   virtual void queue(const ExpectedScores& plan) = 0;
+  virtual void queue(const RowLengths& plan) = 0;
   // Converts n numbers, whole rows, of a ggml type to bf16. Throws Error(kUnsupported) for a type that the device does
   // not convert.
   virtual void dequantise_bf16(int ggml_type, const void* from, void* to, std::int64_t n) = 0;

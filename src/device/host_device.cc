@@ -117,6 +117,7 @@ class HostDevice final : public Device {
   void queue(const ColumnFolds& plan) override { queue_kernel(plan); }
   void queue(const QueryMoments& plan) override { queue_kernel(plan); }
   void queue(const ExpectedScores& plan) override { queue_kernel(plan); }
+  void queue(const RowLengths& plan) override { queue_kernel(plan); }
 
   void queue(const RowsToBf16& plan) override { queue_kernel(plan); }
   void queue(const NormedToBf16& plan) override { queue_kernel(plan); }

@@ -335,6 +335,14 @@ struct ExpectedScores {
   float* scores;            // [n_head][stride]
 };
 
+// L2 norms of rows.
+struct RowLengths {
+  const float* rows;  // [n_rows][n]
+  float* lengths;     // [n_rows]
+  int n;              // a multiple of 4
+  int n_rows;
+};
+
 // Copies of bytes, in any order: no target may be among the sources.
 struct Copies {
   const void* list;  // [n] ByteCopy, in the device's memory

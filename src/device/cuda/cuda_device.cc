@@ -196,6 +196,7 @@ class CudaDevice final : public Device {
   void queue(const ColumnFolds& plan) override { launch(plan, "columns of attention"); }
   void queue(const QueryMoments& plan) override { launch(plan, "moments of queries"); }
   void queue(const ExpectedScores& plan) override { launch(plan, "expected scores"); }
+  void queue(const RowLengths& plan) override { launch(plan, "lengths of rows"); }
 
   void queue(const RowsToBf16& plan) override { launch(plan, "converting rows"); }
   void queue(const NormedToBf16& plan) override { launch(plan, "norms of a layer's rows"); }

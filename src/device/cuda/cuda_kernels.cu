@@ -73,6 +73,9 @@ cudaError_t launch_kernel(cudaStream_t stream, const QueryMoments& plan) {
 cudaError_t launch_kernel(cudaStream_t stream, const ExpectedScores& plan) {
   return launch(queue_expected_scores, stream, plan);
 }
+cudaError_t launch_kernel(cudaStream_t stream, const RowLengths& plan) {
+  return launch(queue_row_lengths, stream, plan);
+}
 cudaError_t launch_kernel(cudaStream_t stream, const Copies& plan) { return launch(queue_copies, stream, plan); }
 
 cudaError_t check_kernel_image() {

@@ -29,6 +29,7 @@ cudaError_t launch_kernel(cudaStream_t stream, const ProjectedNorms& plan);
 cudaError_t launch_kernel(cudaStream_t stream, const ColumnFolds& plan);
 cudaError_t launch_kernel(cudaStream_t stream, const QueryMoments& plan);
 cudaError_t launch_kernel(cudaStream_t stream, const ExpectedScores& plan);
+cudaError_t launch_kernel(cudaStream_t stream, const RowLengths& plan);
 cudaError_t launch_kernel(cudaStream_t stream, const Copies& plan);
 
 // Returns whether this library has code for the calling thread's device.

@@ -31,6 +31,7 @@ void run(simt::Queue& queue, const ProjectedNorms& plan) { queue_projected_norms
 void run(simt::Queue& queue, const ColumnFolds& plan) { queue_column_folds(queue, plan); }
 void run(simt::Queue& queue, const QueryMoments& plan) { queue_query_moments(queue, plan); }
 void run(simt::Queue& queue, const ExpectedScores& plan) { queue_expected_scores(queue, plan); }
+void run(simt::Queue& queue, const RowLengths& plan) { queue_row_lengths(queue, plan); }
 void run(simt::Queue& queue, const Copies& plan) { queue_copies(queue, plan); }
 
 }  // namespace winnow::device::fibers

@@ -22,6 +22,7 @@ void run(simt::Queue& queue, const ProjectedNorms& plan);
 void run(simt::Queue& queue, const ColumnFolds& plan);
 void run(simt::Queue& queue, const QueryMoments& plan);
 void run(simt::Queue& queue, const ExpectedScores& plan);
+void run(simt::Queue& queue, const RowLengths& plan);
 void run(simt::Queue& queue, const Copies& plan);
 
 }  // namespace winnow::device::fibers

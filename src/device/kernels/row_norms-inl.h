@@ -1,4 +1,5 @@
-// Norms of stored rows. Eight lanes share a row, and a warp reads four rows, each once.
+// Norms of stored rows: eight lanes share a row, and a warp reads four rows, each once. Lengths of long rows: a warp
+// has one.
 #pragma once
 
 #include <cstddef>
@@ -86,6 +87,29 @@ inline void queue_row_norms(simt::Queue& queue, const RowNorms& plan) {
   } else {
     queue_norms_of_types<F16Format, F16Format>(queue, plan);
   }
+}
+
+template <class Plan>
+WINNOW_KERNEL void WINNOW_THREADS(kNormThreads, 4) row_lengths_kernel(Plan p) {
+  const int row = simt::block_x() * (kNormThreads / 32) + simt::warp();
+  if (row >= p.n_rows) return;
+  const float* const from = p.rows + static_cast<std::int64_t>(row) * p.n;
+  float squares = 0.0F;
+  for (int i = simt::lane() * 4; i < p.n; i += 128) {
+    const FourFloats four = *reinterpret_cast<const FourFloats*>(from + i);
+    WINNOW_UNROLL
+    for (int j = 0; j < 4; ++j) squares = simt::fma(four.x[j], four.x[j], squares);
+  }
+  WINNOW_UNROLL
+  for (int mask = 1; mask < 32; mask *= 2) squares += simt::shuffle_xor(squares, mask);
+  if (simt::lane() == 0) p.lengths[row] = simt::sqrt(squares);
+}
+
+// Queues the lengths. Rows are 16-byte aligned.
+inline void queue_row_lengths(simt::Queue& queue, const RowLengths& plan) {
+  constexpr int kRows = kNormThreads / 32;
+  simt::launch(queue, {.x = static_cast<unsigned>((plan.n_rows + kRows - 1) / kRows)}, kNormThreads, 0,
+               row_lengths_kernel<RowLengths>, plan);
 }
 
 }  // namespace winnow::device

@@ -3,7 +3,6 @@
 #include <ggml.h>
 
 #include <algorithm>
-#include <cmath>
 #include <numeric>
 
 #include "cache/page_rows.h"
@@ -20,12 +19,6 @@ void grow(device::Device& device, device::Buffer& buffer, std::size_t bytes) {
   device.wait();
   buffer = {};
   buffer = device.allocate(bytes + bytes / 4);
-}
-
-float l2_norm(std::span<const float> x) {
-  double sum = 0;
-  for (const float v : x) sum += static_cast<double>(v) * static_cast<double>(v);
-  return static_cast<float>(std::sqrt(sum));
 }
 
 }  // namespace
@@ -62,12 +55,10 @@ void DevicePass::run_layer(const LayerPlan& plan) {
   const auto at = static_cast<std::size_t>(plan.layer);
   const std::int32_t n_rows = plan.rows.n_rows;
   if (plan.copies.input_norm != nullptr) {
-    const auto width = static_cast<std::size_t>(model.n_embd);
-    rows_.resize(static_cast<std::size_t>(n_rows) * width);
-    device_.download(rows_.data(), row(plan.rows.first_row), rows_.size() * sizeof(float));
-    for (std::int32_t r = 0; r < n_rows; ++r) {
-      plan.copies.input_norm[r] = l2_norm(std::span(rows_).subspan(static_cast<std::size_t>(r) * width, width));
-    }
+    grow(device_, sums_, static_cast<std::size_t>(n_rows) * sizeof(float));
+    device_.queue(device::RowLengths{
+        .rows = row(plan.rows.first_row), .lengths = sums_.as<float>(), .n = model.n_embd, .n_rows = n_rows});
+    device_.download(plan.copies.input_norm, sums_.data(), static_cast<std::size_t>(n_rows) * sizeof(float));
   }
   plan_.entries->begin_rows(model.layers[at].kv_layer, plan.rows.first_position, n_rows);
   show_heads();

@@ -71,5 +71,22 @@ TEST(RowNorms, MatchTheReference) {
   }
 }
 
+TEST(RowLengths, AreThoseOfTheRows) {
+  for (const int n : {4, 128, 576, 1000}) {
+    constexpr int kRows = 19;
+    const AlignedRows rows(static_cast<std::size_t>(kRows * n), 8);
+    std::vector<float> lengths(kRows + 1, -1.0F);
+    simt::Queue queue(ThreadOrder::kRandom);
+    queue_row_lengths(queue, {.rows = rows.data(), .lengths = lengths.data(), .n = n, .n_rows = kRows});
+    for (int r = 0; r < kRows; ++r) {
+      double square = 0;
+      for (int i = 0; i < n; ++i) square += std::pow(static_cast<double>(rows.data()[r * n + i]), 2);
+      ASSERT_NEAR(static_cast<double>(lengths[static_cast<std::size_t>(r)]), std::sqrt(square),
+                  1e-6 * std::sqrt(square));
+    }
+    EXPECT_EQ(lengths.back(), -1.0F);
+  }
+}
+
 }  // namespace
 }  // namespace winnow::device
