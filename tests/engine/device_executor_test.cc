@@ -105,7 +105,7 @@ TEST_F(DeviceExecutorTest, StepsOfArchitecturesAreThoseOfTheProcessor) {
 
 // So many rows go through products of bfloat16.
 TEST_F(DeviceExecutorTest, LongPromptsAreThoseOfTheProcessor) {
-  for (const char* architecture : {"llama", "qwen3", "gemma2", "phi3"}) {
+  for (const char* architecture : {"qwen3", "gemma2"}) {
     TinyModelOptions options = tiny_options(architecture);
     options.n_layer = std::min(options.n_layer, 2);
     options.weight_type = 1;  // f16

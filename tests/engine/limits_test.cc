@@ -11,7 +11,8 @@ constexpr int kHeads = 6;  // layers x KV heads of the default tiny model
 TEST(OptionsTest, ThatCannotBeUsed) {
   const auto model = tiny_model({.head_dim = 48});
   expect_error(ErrorCode::kInvalidArgument, [&] { Engine::create(model, {.n_threads = -1}); });
-  expect_error(ErrorCode::kInvalidArgument, [&] { Engine::create(model, {.n_batch = 0}); });
+  expect_error(ErrorCode::kInvalidArgument, [&] { Engine::create(model, {.n_batch = -1}); });
+  EXPECT_EQ(Engine::create(model)->n_batch(), 512);
   expect_error(ErrorCode::kInvalidArgument, [&] { Engine::create(model, {.kv_bytes_limit = 100}); });
   const auto engine = Engine::create(model, {.n_threads = 1});
   const auto refuse = [&](const std::function<void(SessionOptions&)>& change) {

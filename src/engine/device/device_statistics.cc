@@ -5,11 +5,13 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <string>
 #include <utility>
 
 #include "engine/device/device_executor.h"
 #include "engine/device/device_pass.h"
+#include "engine/output_projection.h"
 #include "winnow/error.h"
 
 namespace winnow {
@@ -340,7 +342,11 @@ std::span<const ReconstructionPass> DeviceStatistics::copied_passes(std::span<co
 }
 
 const float* DeviceStatistics::output_projection() {
-  if (w_o_.empty()) w_o_ = executor_.output_projection(entries_.layer);
+  // Scorers ask for it from within loops on the executor's threads, too, which must not begin another loop there.
+  const auto alone = [](int n_items, const std::function<void(int)>& body) {
+    for (int i = 0; i < n_items; ++i) body(i);
+  };
+  if (w_o_.empty()) w_o_ = output_projection_slices(executor_.model(), entries_.layer, alone);
   return w_o_.data();
 }
 

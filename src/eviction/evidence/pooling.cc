@@ -29,20 +29,46 @@ void pool_row(std::span<const float> in, Pooling pool, int kernel, std::span<flo
     std::copy(in.begin(), in.end(), out.begin());
     return;
   }
+  // A token's neighbours are taken in ascending order, for many tokens at a time, which the compiler makes vectors of.
+  // Sums begin afresh for each token, in double: a running sum would break exact ties.
   const float* x = in.data();
-  for (std::ptrdiff_t i = 0; i < n; ++i) {
-    const std::ptrdiff_t first = std::max<std::ptrdiff_t>(i - half, 0);
-    const std::ptrdiff_t last = std::min(i + half + 1, n);
-    float value;
-    if (pool == Pooling::kMax) {
-      value = *std::max_element(x + first, x + last);
-    } else {
-      // Summed afresh for each token, in double: a running sum would break exact ties.
-      double sum = 0;
-      for (std::ptrdiff_t j = first; j < last; ++j) sum += static_cast<double>(x[j]);
-      value = static_cast<float>(sum / kernel);
+  constexpr std::ptrdiff_t kTokens = 256;
+  double sums[kTokens];
+  float values[kTokens];
+  for (std::ptrdiff_t begin = 0; begin < n; begin += kTokens) {
+    const std::ptrdiff_t end = std::min(begin + kTokens, n);
+    const auto first_of = [&](std::ptrdiff_t i) { return std::max<std::ptrdiff_t>(i - half, 0); };
+    for (std::ptrdiff_t i = begin; i < end; ++i) values[i - begin] = x[first_of(i)];
+    if (pool == Pooling::kAverage) std::copy(values, values + (end - begin), sums);
+    for (std::ptrdiff_t shift = 1; shift < kernel; ++shift) {
+      // Tokens whose neighbour at this place, counted from the first one that there is, exists. Those near the begin
+      // have fewer neighbours before them.
+      const std::ptrdiff_t inner = std::clamp(half, begin, end);
+      const auto take = [&](std::ptrdiff_t i, std::ptrdiff_t neighbour) {
+        if (pool == Pooling::kMax) {
+          float& value = values[i - begin];
+          value = value < x[neighbour] ? x[neighbour] : value;
+        } else {
+          sums[i - begin] += static_cast<double>(x[neighbour]);
+        }
+      };
+      for (std::ptrdiff_t i = begin; i < inner; ++i) {
+        if (shift <= i + half && shift < n) take(i, shift);
+      }
+      const std::ptrdiff_t stop = std::min(end, n - shift + half);
+      if (pool == Pooling::kMax) {
+        for (std::ptrdiff_t i = inner; i < stop; ++i) {
+          const float neighbour = x[i - half + shift];
+          values[i - begin] = values[i - begin] < neighbour ? neighbour : values[i - begin];
+        }
+      } else {
+        for (std::ptrdiff_t i = inner; i < stop; ++i) sums[i - begin] += static_cast<double>(x[i - half + shift]);
+      }
     }
-    out[static_cast<std::size_t>(i)] = value;
+    for (std::ptrdiff_t i = begin; i < end; ++i) {
+      out[static_cast<std::size_t>(i)] =
+          pool == Pooling::kMax ? values[i - begin] : static_cast<float>(sums[i - begin] / kernel);
+    }
   }
 }
 
