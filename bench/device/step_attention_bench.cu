@@ -23,44 +23,14 @@
 #include "device/kernels/copies-inl.h"
 #include "device/kernels/step_attention-inl.h"
 #include "device/kernels/store_rows-inl.h"
+#include "device_array.h"
 
 namespace {
 
 using namespace winnow;
 using namespace winnow::device;
-
-void check(cudaError_t error, const char* what, int line) {
-  if (error == cudaSuccess) return;
-  std::fprintf(stderr, "error: line %d: %s: %s\n", line, what, cudaGetErrorString(error));
-  std::exit(2);
-}
-#define CHECK(call) check((call), #call, __LINE__)
-
-template <class T>
-class DeviceArray {
- public:
-  explicit DeviceArray(std::size_t n) : n_(n) { CHECK(cudaMalloc(&data_, std::max<std::size_t>(n, 1) * sizeof(T))); }
-  explicit DeviceArray(const std::vector<T>& from) : DeviceArray(from.size()) { write(from); }
-  DeviceArray(const DeviceArray&) = delete;
-  DeviceArray& operator=(const DeviceArray&) = delete;
-  ~DeviceArray() { cudaFree(data_); }
-
-  T* data() const { return data_; }
-  std::size_t size() const { return n_; }
-  void write(const std::vector<T>& from) {
-    if (n_ > 0) CHECK(cudaMemcpy(data_, from.data(), n_ * sizeof(T), cudaMemcpyHostToDevice));
-  }
-  std::vector<T> read() const {
-    std::vector<T> to(n_);
-    if (n_ > 0) CHECK(cudaMemcpy(to.data(), data_, n_ * sizeof(T), cudaMemcpyDeviceToHost));
-    return to;
-  }
-  void fill(int byte) { CHECK(cudaMemset(data_, byte, n_ * sizeof(T))); }
-
- private:
-  T* data_ = nullptr;
-  std::size_t n_;
-};
+using bench::check;
+using bench::DeviceArray;
 
 std::vector<float> all_numbers(EntryType type) {
   std::vector<float> numbers(1U << 16U);
