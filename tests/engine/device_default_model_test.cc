@@ -13,8 +13,7 @@ namespace {
 constexpr const char* kText =
     "The lighthouse keeper wrote in his log every evening: the wind, the ships that passed, and the colour of the sea. "
     "On the ninth of March he wrote that a grey ship had come in without a light, and that nobody was on its deck. The "
-    "harbour master did not believe him. He came up the stairs himself, looked for an hour through the glass, and went "
-    "down again without a word. The next day the log had a new line, in another hand: there was no ship. What did the";
+    "harbour master did not believe";
 
 class DeviceDefaultModelTest : public testing::Test {
  protected:
@@ -70,7 +69,7 @@ class DeviceDefaultModelMethodTest : public DeviceDefaultModelTest, public testi
 
 TEST_P(DeviceDefaultModelMethodTest, KeepsWhatTheProcessorDoes) {
   const std::vector<Token> prompt = model_->tokenize(kText, true, false);
-  SessionOptions options = evicting_options(GetParam(), "50%");
+  SessionOptions options = evicting_options(GetParam(), "60%");
   options.key_type = options.value_type = EntryType::kF16;
   options.eviction.fit = Fit::kNone;
   Session expected = host_->open(options), session = device_->open(options);
