@@ -24,4 +24,11 @@ Buffer::~Buffer() {
   if (buffer_ != nullptr) ggml_backend_buffer_free(buffer_);
 }
 
+void grow(Device& device, Buffer& buffer, std::size_t bytes) {
+  if (buffer.bytes() >= bytes) return;
+  device.wait();
+  buffer = {};
+  buffer = device.allocate(bytes + bytes / 4);
+}
+
 }  // namespace winnow::device

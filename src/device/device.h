@@ -115,4 +115,8 @@ class Device {
   virtual std::unique_ptr<Recording> record(const std::function<void()>& work) = 0;
 };
 
+// Makes room for `bytes` bytes and some more in a buffer that what is queued may still read; what it held is lost.
+// Throws Error(kOutOfMemory), and the buffer is then empty.
+void grow(Device& device, Buffer& buffer, std::size_t bytes);
+
 }  // namespace winnow::device

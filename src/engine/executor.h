@@ -15,6 +15,7 @@
 #include "engine/recurrent_state.h"
 #include "eviction/evidence/entry_statistics.h"
 #include "model/layer_spec.h"
+#include "winnow/error.h"
 #include "winnow/layer_view.h"
 #include "winnow/model.h"
 
@@ -129,8 +130,11 @@ class Executor {
   // Runs the step that was begun. Returns its logits [n_sequences][n_vocab], valid until the next step, or nothing
   // where another executor makes them.
   virtual std::span<const float> run_step() = 0;
-  // Waits for and returns the logits of the oldest step whose run_step returned nothing.
-  virtual std::vector<float> await_logits(int n_sequences) = 0;
+  // Waits for and returns the logits of the oldest step whose run_step returned nothing. Throws Error(kInternal) where
+  // run_step always returns them.
+  virtual std::vector<float> await_logits(int /*n_sequences*/) {
+    throw Error(ErrorCode::kInternal, "logits are awaited of layers that do not end the model");
+  }
   // Frees what is kept for the next step.
   virtual void release_step() = 0;
 

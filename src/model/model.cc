@@ -86,6 +86,12 @@ Model::Impl::Impl(const std::string& path, const ModelOptions& options)
   }
 }
 
+void Model::Impl::embed(Token token, float* hidden) const {
+  dequantize_row(weights.token_embd, token, hidden);
+  if (spec.embedding_scale == 1) return;
+  std::for_each_n(hidden, spec.n_embd, [&](float& x) { x *= spec.embedding_scale; });
+}
+
 void Model::Impl::interleave(int first, int last, bool with_output, int n_threads) const {
   // What is left belongs to the cache and everything else; a mapping can be read in pieces instead.
   constexpr double kMostOfAvailable = 0.8;

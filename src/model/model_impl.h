@@ -21,6 +21,9 @@ struct Model::Impl {
   // faster. An engine calls it before it computes with them.
   void interleave(int first, int last, bool with_output, int n_threads) const;
 
+  // Writes a token's embedding [n_embd], times the model's embedding scale.
+  void embed(Token token, float* hidden) const;
+
   GgufFile file;
   const Architecture& architecture;
   ModelSpec spec;

@@ -44,13 +44,8 @@ bool CpuExecutor::converts_weights(std::int32_t n_rows) const {
 }
 
 void CpuExecutor::embed(std::span<const Token> tokens, float* hidden) const {
-  const ModelSpec& spec = model_.spec;
   for (std::size_t i = 0; i < tokens.size(); ++i) {
-    float* row = hidden + i * static_cast<std::size_t>(spec.n_embd);
-    dequantize_row(model_.weights.token_embd, tokens[i], row);
-    if (spec.embedding_scale != 1) {
-      std::for_each_n(row, spec.n_embd, [&](float& x) { x *= spec.embedding_scale; });
-    }
+    model_.embed(tokens[i], hidden + i * static_cast<std::size_t>(model_.spec.n_embd));
   }
 }
 
@@ -85,10 +80,6 @@ std::span<const float> CpuExecutor::run_step() {
   const ggml_tensor* logits = step_->logits;
   if (logits == nullptr) return {};
   return {static_cast<const float*>(logits->data), static_cast<std::size_t>(ggml_nelements(logits))};
-}
-
-std::vector<float> CpuExecutor::await_logits(int /*n_sequences*/) {
-  throw Error(ErrorCode::kInternal, "logits are awaited of layers that do not end the model");
 }
 
 void CpuExecutor::release_step() {

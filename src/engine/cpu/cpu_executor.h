@@ -28,7 +28,6 @@ class CpuExecutor final : public Executor {
   void reserve_step(int n_sequences) override { step_ = &step_graph(n_sequences); }
   std::span<float> begin_step(const DecodePlan& plan) override;
   std::span<const float> run_step() override;
-  std::vector<float> await_logits(int n_sequences) override;
   void release_step() override;
   void output_logits(float* hidden, int n_rows, float* out) override;
   void output_hidden(float* hidden, int n_rows, float* out) override;

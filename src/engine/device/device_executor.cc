@@ -65,7 +65,7 @@ DeviceExecutor::~DeviceExecutor() = default;
 
 void DeviceExecutor::note_bytes() {
   std::size_t bytes = graph_.bytes() + weights_.bytes() + statistics_memory_.bytes();
-  for (const std::unique_ptr<DeviceStep>& step : steps_) bytes += step->bytes();
+  if (step_) bytes += step_->bytes();
   bytes_ = bytes;
 }
 
@@ -95,13 +95,8 @@ device::LayerAttention DeviceExecutor::attention(int layer, EntryType key_type, 
 }
 
 void DeviceExecutor::embed(std::span<const Token> tokens, float* hidden) {
-  const ModelSpec& spec = model_.spec;
   const auto embed_row = [&](int i) {
-    float* row = hidden + std::int64_t{i} * spec.n_embd;
-    dequantize_row(model_.weights.token_embd, tokens[static_cast<std::size_t>(i)], row);
-    if (spec.embedding_scale != 1) {
-      std::for_each_n(row, spec.n_embd, [&](float& x) { x *= spec.embedding_scale; });
-    }
+    model_.embed(tokens[static_cast<std::size_t>(i)], hidden + std::int64_t{i} * model_.spec.n_embd);
   };
   const auto n = static_cast<int>(tokens.size());
   constexpr int kAlone = 16;  // fewer rows are not worth waking threads
@@ -113,18 +108,10 @@ void DeviceExecutor::embed(std::span<const Token> tokens, float* hidden) {
 }
 
 void DeviceExecutor::reserve_step(int n_sequences) {
-  const auto place = std::find_if(steps_.begin(), steps_.end(), [&](const std::unique_ptr<DeviceStep>& step) {
-    return step->n_sequences() == n_sequences;
-  });
-  if (place != steps_.end()) {
-    step_ = place->get();
-    return;
-  }
+  if (step_ && step_->n_sequences() == n_sequences) return;
   device_->wait();
-  steps_.clear();
-  step_ = nullptr;
-  steps_.push_back(std::make_unique<DeviceStep>(*this, n_sequences));
-  step_ = steps_.back().get();
+  step_.reset();  // its memory may be what the new one needs
+  step_ = std::make_unique<DeviceStep>(*this, n_sequences);
   note_bytes();
 }
 
@@ -144,15 +131,10 @@ const PageMirror& DeviceExecutor::mirror(RaggedCache& cache) {
 
 std::span<const float> DeviceExecutor::run_step() { return step_->run(); }
 
-std::vector<float> DeviceExecutor::await_logits(int /*n_sequences*/) {
-  throw Error(ErrorCode::kInternal, "logits are awaited of layers that do not end the model");
-}
-
 void DeviceExecutor::release_step() {
   device_->wait();
   mirrors_.clear();
-  steps_.clear();
-  step_ = nullptr;
+  step_.reset();
   note_bytes();
 }
 

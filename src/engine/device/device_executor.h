@@ -41,7 +41,6 @@ class DeviceExecutor final : public Executor {
   void reserve_step(int n_sequences) override;
   std::span<float> begin_step(const DecodePlan& plan) override;
   std::span<const float> run_step() override;
-  std::vector<float> await_logits(int n_sequences) override;
   void release_step() override;
   void output_logits(float* hidden, int n_rows, float* out) override;
   void output_hidden(float* hidden, int n_rows, float* out) override;
@@ -75,8 +74,7 @@ class DeviceExecutor final : public Executor {
   DeviceWeights weights_;
   DeviceGraph graph_;
   StatisticsMemory statistics_memory_;
-  std::vector<std::unique_ptr<DeviceStep>> steps_;  // one for each number of sequences
-  DeviceStep* step_ = nullptr;                      // the one that was reserved last
+  std::unique_ptr<DeviceStep> step_;  // the one that was reserved last
   // The caches that have taken steps of late, by address: a cache that is new at an old address says so.
   struct Mirror {
     PageMirror tables = {};

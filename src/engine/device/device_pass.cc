@@ -11,17 +11,6 @@
 #include "winnow/error.h"
 
 namespace winnow {
-namespace {
-
-// Makes room in a buffer that what is queued may still read.
-void grow(device::Device& device, device::Buffer& buffer, std::size_t bytes) {
-  if (buffer.bytes() >= bytes) return;
-  device.wait();
-  buffer = {};
-  buffer = device.allocate(bytes + bytes / 4);
-}
-
-}  // namespace
 
 DevicePass::DevicePass(DeviceExecutor& executor, const PassPlan& plan)
     : executor_(executor),
@@ -172,6 +161,24 @@ void DevicePass::keep_queries(const float* q) {
   device_.memory()->copy({&copy, 1});
 }
 
+// Queues a copy of some of the present layer's query rows, given ascending, to one piece, and returns where that lies.
+const float* DevicePass::gather(const float* q, std::span<const std::int32_t> rows) {
+  const auto width = static_cast<std::size_t>(spec().q_size());
+  const std::size_t bytes = width * sizeof(float);
+  grow(device_, gathered_, rows.size() * bytes);
+  std::vector<ByteCopy> copies;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const auto* from = reinterpret_cast<const std::byte*>(q + static_cast<std::size_t>(rows[i]) * width);
+    if (!copies.empty() && copies.back().from + copies.back().bytes == from) {
+      copies.back().bytes += bytes;
+    } else {
+      copies.push_back({.to = gathered_.data() + i * bytes, .from = from, .bytes = bytes});
+    }
+  }
+  device_.memory()->copy(copies);
+  return gathered_.as<float>();
+}
+
 // Only the rows that somebody wants come from the device, in one piece.
 void DevicePass::record_queries(const float* q) {
   const std::int32_t first = batch_.rows.first_position, n_rows = batch_.rows.n_rows, end = first + n_rows;
@@ -185,21 +192,10 @@ void DevicePass::record_queries(const float* q) {
     }
   }
   if (wanted.empty()) return;
-  const std::size_t bytes = width * sizeof(float);
-  grow(device_, gathered_, wanted.size() * bytes);
-  std::vector<ByteCopy> copies;
-  for (std::size_t i = 0; i < wanted.size(); ++i) {
-    const auto* from = reinterpret_cast<const std::byte*>(q + static_cast<std::size_t>(wanted[i]) * width);
-    std::byte* to = gathered_.data() + i * bytes;
-    if (!copies.empty() && copies.back().from + copies.back().bytes == from) {
-      copies.back().bytes += bytes;
-    } else {
-      copies.push_back({.to = to, .from = from, .bytes = bytes});
-    }
-  }
-  device_.memory()->copy(copies);
   rows_.resize(wanted.size() * width);
-  device_.download(rows_.data(), gathered_.data(), rows_.size() * sizeof(float));
+  const bool has_gaps = wanted.back() - wanted.front() >= static_cast<std::int32_t>(wanted.size());
+  const float* rows = has_gaps ? gather(q, wanted) : q + static_cast<std::size_t>(wanted.front()) * width;
+  device_.download(rows_.data(), rows, rows_.size() * sizeof(float));
   for (std::size_t i = 0; i < wanted.size(); ++i) {
     const float* from = rows_.data() + i * width;
     for (QueryEvidence* evidence : batch_.recorders) evidence->record(batch_.layer, first + wanted[i], end, from);

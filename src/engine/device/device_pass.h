@@ -43,6 +43,7 @@ class DevicePass final : public PassRows, private SequenceHook {
                    const ggml_tensor* out);
   void keep_queries(const float* q);
   void record_queries(const float* q);
+  const float* gather(const float* q, std::span<const std::int32_t> rows);
   void record_sums();
   void record_moments(const float* q_unrotated);
   bool wants_sums() const;

@@ -37,14 +37,6 @@ class Layout {
   std::size_t bytes_ = 0;
 };
 
-// What came before may still be read by what is queued; memory is freed behind that.
-void grow(device::Device& device, device::Buffer& buffer, std::size_t bytes) {
-  if (buffer.bytes() >= bytes) return;
-  device.wait();
-  buffer = {};
-  buffer = device.allocate(bytes + bytes / 4);
-}
-
 }  // namespace
 
 // Addresses in the device's memory.

@@ -140,10 +140,7 @@ void DeviceStep::record_queries() {
     bytes += of_layer;
   }
   if (copies.empty()) return;
-  if (gathered_.bytes() < bytes) {
-    gathered_ = {};
-    gathered_ = device_.allocate(bytes);
-  }
+  grow(device_, gathered_, bytes);
   std::byte* to = gathered_.data();
   for (ByteCopy& copy : copies) to = (copy.to = to) + copy.bytes;
   device_.memory()->copy(copies);

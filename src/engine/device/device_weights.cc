@@ -56,7 +56,7 @@ void DeviceWeights::ContextDeleter::operator()(ggml_context* context) const { gg
 DeviceWeights::DeviceWeights(device::Device& device, const Model::Impl& model)
     // The model's own tensors may be interleaved for another engine: these are as the file has them.
     : device_(device), weights_(load_weights(model.file, model.spec)) {
-  weights_.token_embd = weights_.output == weights_.token_embd ? weights_.output : nullptr;
+  weights_.token_embd = nullptr;  // rows are embedded on the processor
   const std::vector<ggml_tensor**> places = places_of(weights_);
   std::map<ggml_tensor*, std::size_t> offsets;  // RoPE's factors are shared by all layers
   std::size_t bytes = 0, most_converted = 0;
@@ -82,7 +82,6 @@ DeviceWeights::DeviceWeights(device::Device& device, const Model::Impl& model)
     placed[tensor] = place_tensor(context_.get(), tensor->type, tensor, buffer_, data);
   }
   for (ggml_tensor** place : places) *place = placed.at(*place);
-  weights_.token_embd = nullptr;  // rows are embedded on the processor
   device.wait();
   for (const LayerWeights& layer : weights_.layers) {
     std::size_t of_layer = 0;
@@ -102,7 +101,7 @@ bool DeviceWeights::can_convert(int layer) const {
 
 const LayerWeights& DeviceWeights::converted(int layer) {
   if (layer == held_layer_) return layer_;
-  held_layer_ = layer;
+  held_layer_ = -1;  // until all of it is queued
   layer_ = weights_.layers[static_cast<std::size_t>(layer)];
   const std::vector<ggml_tensor**> places = layer_.places();
   converted_context_.reset(make_context(places.size()));
@@ -116,6 +115,7 @@ const LayerWeights& DeviceWeights::converted(int layer) {
     device_.dequantise_bf16(stored->type, stored->data, data, ggml_nelements(stored));
     data += aligned(static_cast<std::size_t>(ggml_nelements(stored)) * 2 + kPadding);
   }
+  held_layer_ = layer;
   return layer_;
 }
 

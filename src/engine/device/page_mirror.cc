@@ -8,7 +8,8 @@ namespace winnow {
 void PageMirror::update(device::Device& device, RaggedCache& cache) {
   const CacheShape& shape = cache.shape();
   std::vector<std::size_t> changes;  // of every head, the first page to copy
-  bool fits = !places_.empty();
+  bool fits = is_current_;
+  is_current_ = false;  // the changes that are taken are lost if this fails
   std::size_t head = 0;
   for (int l = 0; l < shape.n_layer(); ++l) {
     for (int h = 0; h < shape.layer(l).n_kv_head; ++h, ++head) {
@@ -17,7 +18,6 @@ void PageMirror::update(device::Device& device, RaggedCache& cache) {
     }
   }
   if (!fits) {
-    places_.clear();  // what has been taken is lost if this fails
     place(device, cache);
     std::fill(changes.begin(), changes.end(), 0);
   }
@@ -30,6 +30,7 @@ void PageMirror::update(device::Device& device, RaggedCache& cache) {
                        .n_entries = cache.n_entries(l, h)};
     }
   }
+  is_current_ = true;
 }
 
 void PageMirror::place(device::Device& device, const RaggedCache& cache) {

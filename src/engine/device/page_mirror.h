@@ -31,6 +31,7 @@ class PageMirror {
   void place(device::Device& device, const RaggedCache& cache);
   void copy(device::Device& device, const RaggedCache& cache, int layer, int kv_head, std::size_t first_page);
 
+  bool is_current_ = false;  // the tables were up to date after the last update
   device::Buffer pages_;
   std::vector<std::size_t> first_head_;    // [n_layer]
   std::vector<Place> places_;              // [heads of all layers]
