@@ -40,6 +40,7 @@ struct LayerPlan {
   int layer = 0;
   RowBatch rows;
   std::span<QueryEvidence* const> recorders = {};  // receive the rows' queries
+  std::int32_t recorded_end = 0;                   // one more than the last position that they receive in this pass
   QueryCopies copies = {};
   bool keeps_queries = false;         // the executor keeps the rotated queries until the layer is through
   RecurrentState::Update state = {};  // in a recurrent layer: what the rows read and write

@@ -173,6 +173,7 @@ LayerPlan ForwardPass::layer_plan(int layer, const Batch& batch) {
                    .input_norm = suffix_norms_.data() + r};
   } else {
     plan.recorders = recorders_;
+    plan.recorded_end = first_position_ + n_tokens_;
     plan.keeps_queries = std::any_of(recorders_.begin(), recorders_.end(),
                                      [&](const QueryEvidence* e) { return e->leaves_rows(layer); });
   }

@@ -30,6 +30,7 @@ void RowsAttention::begin(const LayerPlan& plan) {
   spec_ = &model_.spec.layers[static_cast<std::size_t>(plan.layer)];
   kernel_shape_ = attention_shape(model_, plan.layer, key_type_, value_type_);
   recorders_ = plan.recorders;
+  recorded_end_ = plan.recorded_end;
   copies_ = plan.copies;
   n_rows_ = plan.rows.n_rows;
   first_position_ = plan.rows.first_position;
@@ -101,7 +102,7 @@ void RowsAttention::store_rows(const ggml_tensor* dst, int ith, int nth) {
                          spec_->value_dim);
     }
     for (QueryEvidence* evidence : recorders_) {
-      evidence->record(layer_, first_position_ + r, first_position_ + n_rows_, q + r * q_row);
+      evidence->record(layer_, first_position_ + r, recorded_end_, q + r * q_row);
     }
     if (copies_.q != nullptr) std::copy_n(q + r * q_row, q_row, copies_.q + r * q_row);
   }

@@ -48,6 +48,7 @@ class RowsAttention : public SequenceHook {
   kernels::AttentionShape kernel_shape_{};
 
   std::span<QueryEvidence* const> recorders_;
+  std::int32_t recorded_end_ = 0;
   QueryCopies copies_;
   int layer_ = 0;
   std::int32_t n_rows_ = 0;

@@ -181,7 +181,7 @@ const float* DevicePass::gather(const float* q, std::span<const std::int32_t> ro
 
 // Only the rows that somebody wants come from the device, in one piece.
 void DevicePass::record_queries(const float* q) {
-  const std::int32_t first = batch_.rows.first_position, n_rows = batch_.rows.n_rows, end = first + n_rows;
+  const std::int32_t first = batch_.rows.first_position, n_rows = batch_.rows.n_rows, end = batch_.recorded_end;
   const auto width = static_cast<std::size_t>(spec().q_size());
   std::vector<std::int32_t> wanted;
   for (std::int32_t r = 0; r < n_rows; ++r) {
