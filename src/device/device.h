@@ -87,24 +87,10 @@ class Device {
   // Waits for all that is queued. Throws Error(kInternal) with the device's own words where it failed.
   virtual void wait() = 0;
 
-  virtual void queue(const StoreRows& plan) = 0;
-  virtual void queue(const CausalAttention& plan) = 0;
-  virtual void queue(const StepAttention& plan) = 0;
-  virtual void queue(const WindowStatistics& plan) = 0;
-  virtual void queue(const RowNorms& plan) = 0;
-  virtual void queue(const RowsToBf16& plan) = 0;
-  virtual void queue(const NormedToBf16& plan) = 0;
-  virtual void queue(const GatedToBf16& plan) = 0;
-  virtual void queue(const Product& plan) = 0;
-  virtual void queue(const VectorProduct& plan) = 0;
-  virtual void queue(const QuantiseRows& plan) = 0;
-  virtual void queue(const RmsNormRows& plan) = 0;
-  virtual void queue(const GatedRows& plan) = 0;
-  virtual void queue(const ProjectedNorms& plan) = 0;
-  virtual void queue(const ColumnFolds& plan) = 0;
-  virtual void queue(const QueryMoments& plan) = 0;
-  virtual void queue(const ExpectedScores& plan) = 0;
-  virtual void queue(const RowLengths& plan) = 0;
+  // Queues one of winnow's own kernels.
+  virtual void queue(const KernelPlan& plan) = 0;
+  // Queues a product.
+  virtual void multiply(const Product& plan) = 0;
   // Converts n numbers, whole rows, of a ggml type to bf16. Throws Error(kUnsupported) for a type that the device does
   // not convert.
   virtual void dequantise_bf16(int ggml_type, const void* from, void* to, std::int64_t n) = 0;

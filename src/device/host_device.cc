@@ -20,7 +20,7 @@ namespace {
 
 using Work = std::function<void()>;
 
-void multiply(const Product& plan) {
+void multiply_rows(const Product& plan) {
   const auto n_in = static_cast<std::size_t>(plan.n_in), n_out = static_cast<std::size_t>(plan.n_out);
   std::vector<float> x(n_in), w(n_in * n_out);
   ggml_bf16_to_fp32_row(static_cast<const ggml_bf16_t*>(plan.weight), w.data(), static_cast<std::int64_t>(w.size()));
@@ -104,26 +104,14 @@ class HostDevice final : public Device {
   }
   void wait() override { require_not_recording("a wait"); }
 
-  void queue(const StoreRows& plan) override { queue_kernel(plan); }
-  void queue(const CausalAttention& plan) override { queue_kernel(plan); }
-  void queue(const StepAttention& plan) override { queue_kernel(plan); }
-  void queue(const WindowStatistics& plan) override { queue_kernel(plan); }
-  void queue(const RowNorms& plan) override { queue_kernel(plan); }
-  void queue(const VectorProduct& plan) override { queue_kernel(plan); }
-  void queue(const QuantiseRows& plan) override { queue_kernel(plan); }
-  void queue(const RmsNormRows& plan) override { queue_kernel(plan); }
-  void queue(const GatedRows& plan) override { queue_kernel(plan); }
-  void queue(const ProjectedNorms& plan) override { queue_kernel(plan); }
-  void queue(const ColumnFolds& plan) override { queue_kernel(plan); }
-  void queue(const QueryMoments& plan) override { queue_kernel(plan); }
-  void queue(const ExpectedScores& plan) override { queue_kernel(plan); }
-  void queue(const RowLengths& plan) override { queue_kernel(plan); }
-
-  void queue(const RowsToBf16& plan) override { queue_kernel(plan); }
-  void queue(const NormedToBf16& plan) override { queue_kernel(plan); }
-  void queue(const GatedToBf16& plan) override { queue_kernel(plan); }
-  void queue(const Product& plan) override {
-    queue_work([plan] { multiply(plan); });
+  void queue(const KernelPlan& plan) override {
+    queue_work([plan] {
+      simt::Queue queue;
+      fibers::run(queue, plan);
+    });
+  }
+  void multiply(const Product& plan) override {
+    queue_work([plan] { multiply_rows(plan); });
   }
 
   void dequantise_bf16(int type, const void* from, void* to, std::int64_t n) override {
@@ -187,14 +175,6 @@ class HostDevice final : public Device {
     }
     const ProtectedMemory::Opened opened(*memory_);
     work();
-  }
-
-  template <class Plan>
-  void queue_kernel(const Plan& plan) {
-    queue_work([plan] {
-      simt::Queue queue;
-      fibers::run(queue, plan);
-    });
   }
 
   void require_not_recording(const char* what) const {

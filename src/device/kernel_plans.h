@@ -1,9 +1,11 @@
 // What winnow's own kernels do on a device, as plain structs: Device queues them, device/kernels has their code. All
-// pointers are addresses in the device's memory; sizes are in numbers unless they say bytes.
+// pointers are addresses in the device's memory; sizes are in numbers unless they say bytes. kName says in errors which
+// kernel it was.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <variant>
 
 #include "cache/page_rows.h"
 #include "winnow/entry_type.h"
@@ -36,6 +38,7 @@ struct LayerAttention {
 
 // Writes the rows of keys and values of a batch to the last n_rows entries of every head.
 struct StoreRows {
+  static constexpr const char* kName = "storing rows";
   LayerAttention layer;
   const float* k;          // [n_rows][n_kv_head][key_dim], rotated
   const float* v;          // [n_rows][n_kv_head][value_dim]
@@ -46,6 +49,7 @@ struct StoreRows {
 // Causal attention of many rows of one sequence. Row r sees the first n_entries - n_rows + 1 + r entries of a head,
 // less those that the window hides.
 struct CausalAttention {
+  static constexpr const char* kName = "attention of a prompt";
   LayerAttention layer;
   const float* q;          // [n_rows][n_head][key_dim], rotated
   float* out;              // [n_rows][n_head][value_dim]
@@ -61,6 +65,7 @@ inline constexpr int kMaxStepSlices = 64;
 // Attention of one new row for each of several sequences, each with its own lengths. The row's key and value become
 // the last entry of its head first.
 struct StepAttention {
+  static constexpr const char* kName = "attention of a step";
   LayerAttention layer;
   const float* q;          // [n_sequences][n_head][key_dim], rotated
   const float* k;          // [n_sequences][n_kv_head][key_dim], rotated; null: the layer stores nothing
@@ -86,6 +91,7 @@ inline constexpr int kMaxStatisticsSlices = 32;
 // Reductions of window rows' attention over a head's first n_columns entries, as kernels::window_statistics has them.
 // The n_rows rows are the last ones of the sequence, or see all entries alike.
 struct WindowStatistics {
+  static constexpr const char* kName = "statistics of a window";
   LayerAttention layer;
   const float* q;  // [n_rows][n_head][key_dim], rotated
   int n_rows;
@@ -110,6 +116,7 @@ struct WindowStatistics {
 
 // Norms of stored rows.
 struct RowNorms {
+  static constexpr const char* kName = "norms of rows";
   LayerAttention layer;
   const HeadTable* heads;  // [n_kv_head]
   std::int32_t n_most;
@@ -123,6 +130,7 @@ struct RowNorms {
 // Rows on their way into products of bfloat16. All addresses are 16-byte aligned, and rows have a multiple of 8
 // numbers.
 struct RowsToBf16 {
+  static constexpr const char* kName = "converting rows";
   const float* from;
   void* to;
   std::int64_t n;  // numbers of all rows
@@ -130,6 +138,7 @@ struct RowsToBf16 {
 
 // Rows normed by their root mean square.
 struct NormedToBf16 {
+  static constexpr const char* kName = "norms of a layer's rows";
   const float* from;    // [n_rows][n]
   const float* weight;  // [n], or null
   void* to;             // [n_rows][n]
@@ -140,6 +149,7 @@ struct NormedToBf16 {
 
 // activation(gate) * up.
 struct GatedToBf16 {
+  static constexpr const char* kName = "gating rows";
   const float* gate;
   const float* up;
   void* to;
@@ -224,6 +234,7 @@ struct ProductPart {
 
 // Products of a few rows with up to three weights. A row's result has the same bits whatever rows are with it.
 struct VectorProduct {
+  static constexpr const char* kName = "products of rows";
   ProductPart parts[kMaxProductParts];
   int n_parts;
   int n_in;  // whole blocks of every type, a multiple of 32
@@ -235,6 +246,7 @@ struct VectorProduct {
 
 // Rows to 8 bits.
 struct QuantiseRows {
+  static constexpr const char* kName = "rows to 8 bits";
   const float* x;  // [n_rows][n], 16-byte aligned
   EightBitRows to;
   int n_rows;
@@ -246,6 +258,7 @@ inline constexpr int kMaxNormNumbers = 16384;
 
 // Rows with a root mean square of 1, times a weight.
 struct RmsNormRows {
+  static constexpr const char* kName = "norms of a step";
   float* x;             // [n_rows][n], 16-byte aligned like all rows here
   const float* add;     // [n_rows][n], is added to x first, which changes; or null
   const float* weight;  // [n] or null
@@ -260,6 +273,7 @@ enum class GateActivation : std::int32_t { kSilu, kGelu };
 
 // activation(gate) * up.
 struct GatedRows {
+  static constexpr const char* kName = "gates of a step";
   const float* gate;  // [n_rows][n], 16-byte aligned like all rows here
   const float* up;    // [n_rows][n]
   GateActivation activation;
@@ -272,6 +286,7 @@ struct GatedRows {
 // Norms of stored values behind the output projection: of each entry, the mean over the query heads of its group of
 // || v W_O[head] ||_1.
 struct ProjectedNorms {
+  static constexpr const char* kName = "norms of projected values";
   LayerAttention layer;
   const HeadTable* heads;  // [n_kv_head]
   std::int32_t n_most;
@@ -290,6 +305,7 @@ constexpr std::int64_t fold_padded_rows(int n_rows) {
 // Attention weights exp(score - log-sum-exp) of rows on a head's first n_columns entries, folded over the rows. The
 // rows are the sequence's last ones but for n_later, or see all entries alike. Layers without a sliding window.
 struct ColumnFolds {
+  static constexpr const char* kName = "columns of attention";
   LayerAttention layer;
   const float* q;            // [n_rows][n_head][key_dim], rotated
   const float* log_sum_exp;  // [n_rows][n_head], natural
@@ -315,6 +331,7 @@ constexpr std::size_t fold_workspace_bytes(int n_rows, int n_head, int key_dim) 
 
 // The sums over rows of queries before rotation, and of their outer products.
 struct QueryMoments {
+  static constexpr const char* kName = "moments of queries";
   const float* q;  // [n_rows][n_head][key_dim]
   int n_rows;
   int n_head;
@@ -326,6 +343,7 @@ struct QueryMoments {
 // The log of the expected exponential of the scores that queries with these moments have with each stored key k:
 // scale mean'k + scale^2 k'covariance k / 2.
 struct ExpectedScores {
+  static constexpr const char* kName = "expected scores";
   LayerAttention layer;
   const HeadTable* heads;  // [n_kv_head]
   std::int32_t n_most;
@@ -337,6 +355,7 @@ struct ExpectedScores {
 
 // L2 norms of rows.
 struct RowLengths {
+  static constexpr const char* kName = "lengths of rows";
   const float* rows;  // [n_rows][n]
   float* lengths;     // [n_rows]
   int n;              // a multiple of 4
@@ -345,8 +364,17 @@ struct RowLengths {
 
 // Copies of bytes, in any order: no target may be among the sources.
 struct Copies {
+  static constexpr const char* kName = "copying entries";
   const void* list;  // [n] ByteCopy, in the device's memory
   int n;
 };
+
+using KernelPlan = std::variant<StoreRows, CausalAttention, StepAttention, WindowStatistics, RowNorms, RowsToBf16,
+                                NormedToBf16, GatedToBf16, VectorProduct, QuantiseRows, RmsNormRows, GatedRows,
+                                ProjectedNorms, ColumnFolds, QueryMoments, ExpectedScores, RowLengths, Copies>;
+
+inline const char* kernel_name(const KernelPlan& plan) {
+  return std::visit([]<class Plan>(const Plan&) { return Plan::kName; }, plan);
+}
 
 }  // namespace winnow::device

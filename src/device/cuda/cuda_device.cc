@@ -183,25 +183,12 @@ class CudaDevice final : public Device {
   }
   void wait() override { queue_->wait(); }
 
-  void queue(const StoreRows& plan) override { launch(plan, "storing rows"); }
-  void queue(const CausalAttention& plan) override { launch(plan, "attention of a prompt"); }
-  void queue(const StepAttention& plan) override { launch(plan, "attention of a step"); }
-  void queue(const WindowStatistics& plan) override { launch(plan, "statistics of a window"); }
-  void queue(const RowNorms& plan) override { launch(plan, "norms of rows"); }
-  void queue(const VectorProduct& plan) override { launch(plan, "products of rows"); }
-  void queue(const QuantiseRows& plan) override { launch(plan, "rows to 8 bits"); }
-  void queue(const RmsNormRows& plan) override { launch(plan, "norms of a step"); }
-  void queue(const GatedRows& plan) override { launch(plan, "gates of a step"); }
-  void queue(const ProjectedNorms& plan) override { launch(plan, "norms of projected values"); }
-  void queue(const ColumnFolds& plan) override { launch(plan, "columns of attention"); }
-  void queue(const QueryMoments& plan) override { launch(plan, "moments of queries"); }
-  void queue(const ExpectedScores& plan) override { launch(plan, "expected scores"); }
-  void queue(const RowLengths& plan) override { launch(plan, "lengths of rows"); }
-
-  void queue(const RowsToBf16& plan) override { launch(plan, "converting rows"); }
-  void queue(const NormedToBf16& plan) override { launch(plan, "norms of a layer's rows"); }
-  void queue(const GatedToBf16& plan) override { launch(plan, "gating rows"); }
-  void queue(const Product& plan) override {
+  void queue(const KernelPlan& plan) override {
+    const std::lock_guard lock(queue_->mutex());
+    queue_->use();
+    queue_->check(launch_kernel(queue_->stream(), plan), kernel_name(plan));
+  }
+  void multiply(const Product& plan) override {
     const std::lock_guard lock(queue_->mutex());
     queue_->use();
     const float one = 1.0F, other = plan.adds ? 1.0F : 0.0F;
@@ -238,13 +225,6 @@ class CudaDevice final : public Device {
   }
 
  private:
-  template <class Plan>
-  void launch(const Plan& plan, const char* what) {
-    const std::lock_guard lock(queue_->mutex());
-    queue_->use();
-    queue_->check(launch_kernel(queue_->stream(), plan), what);
-  }
-
   DeviceInfo info_;
   Backend backend_;
   std::shared_ptr<CudaQueue> queue_;

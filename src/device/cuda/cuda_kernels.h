@@ -12,25 +12,8 @@ struct ggml_cgraph;
 
 namespace winnow::device {
 
-// Each queues a kernel and returns what CUDA says of that.
-cudaError_t launch_kernel(cudaStream_t stream, const StoreRows& plan);
-cudaError_t launch_kernel(cudaStream_t stream, const CausalAttention& plan);
-cudaError_t launch_kernel(cudaStream_t stream, const StepAttention& plan);
-cudaError_t launch_kernel(cudaStream_t stream, const WindowStatistics& plan);
-cudaError_t launch_kernel(cudaStream_t stream, const RowNorms& plan);
-cudaError_t launch_kernel(cudaStream_t stream, const RowsToBf16& plan);
-cudaError_t launch_kernel(cudaStream_t stream, const NormedToBf16& plan);
-cudaError_t launch_kernel(cudaStream_t stream, const GatedToBf16& plan);
-cudaError_t launch_kernel(cudaStream_t stream, const VectorProduct& plan);
-cudaError_t launch_kernel(cudaStream_t stream, const QuantiseRows& plan);
-cudaError_t launch_kernel(cudaStream_t stream, const RmsNormRows& plan);
-cudaError_t launch_kernel(cudaStream_t stream, const GatedRows& plan);
-cudaError_t launch_kernel(cudaStream_t stream, const ProjectedNorms& plan);
-cudaError_t launch_kernel(cudaStream_t stream, const ColumnFolds& plan);
-cudaError_t launch_kernel(cudaStream_t stream, const QueryMoments& plan);
-cudaError_t launch_kernel(cudaStream_t stream, const ExpectedScores& plan);
-cudaError_t launch_kernel(cudaStream_t stream, const RowLengths& plan);
-cudaError_t launch_kernel(cudaStream_t stream, const Copies& plan);
+// Queues a kernel and returns what CUDA says of that.
+cudaError_t launch_kernel(cudaStream_t stream, const KernelPlan& plan);
 
 // Returns whether this library has code for the calling thread's device.
 cudaError_t check_kernel_image();

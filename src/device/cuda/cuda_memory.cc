@@ -107,7 +107,7 @@ void CudaMemory::run(std::span<const ByteCopy> copies) {
     const std::span<const ByteCopy> some = copies.subspan(i, std::min(kListed, copies.size() - i));
     queue_->upload(list_.data(), some.data(), some.size_bytes());
     const Copies plan{.list = list_.data(), .n = static_cast<int>(some.size())};
-    queue_->check(launch_kernel(queue_->stream(), plan), "copying entries");
+    queue_->check(launch_kernel(queue_->stream(), plan), Copies::kName);
   }
 }
 

@@ -24,6 +24,24 @@ WINNOW_DEVICE SlotRange slots_of_row(const HeadTable& table, std::int32_t window
   return {first, simt::min(end, static_cast<std::int32_t>(table.first_slot + table.n_entries))};
 }
 
+// Returns 8 numbers of a row of q from 8 * word on, converted; zeros where there are none.
+template <class Format>
+WINNOW_DEVICE FourWords query_word(const CausalAttention& p, int head, int row, int word) {
+  FourWords words = {};
+  if (row >= p.n_rows || word * 8 >= p.layer.key_dim) return words;
+  const float* from = p.q + (static_cast<std::int64_t>(row) * p.layer.n_head + head) * p.layer.key_dim + word * 8;
+  WINNOW_UNROLL
+  for (int half = 0; half < 2; ++half) {
+    const FourFloats four = *reinterpret_cast<const FourFloats*>(from + half * 4);
+    WINNOW_UNROLL
+    for (int pair = 0; pair < 2; ++pair) {
+      words.x[half * 2 + pair] =
+          Format::pack(clamped(four.x[pair * 2], Format::kLargest), clamped(four.x[pair * 2 + 1], Format::kLargest));
+    }
+  }
+  return words;
+}
+
 // Attention of blocks of kWarps * kStrips * 16 rows. A warp has kStrips strips of 16 rows, whose products share what is
 // loaded of keys and values. With kSkips, outputs are scaled only after tiles that raise a row's greatest score.
 template <class Format, int kDim, int kWarps, int kStrips, bool kSkips = true>
@@ -40,21 +58,8 @@ struct CausalBlocks {
   WINNOW_DEVICE static void store_queries(const CausalAttention& p, int head, int first_row, std::byte* to) {
     for (int i = simt::thread(); i < kRows * Tile::kWords; i += kThreads) {
       const int row = i / Tile::kWords, word = i % Tile::kWords;
-      FourWords words = {};
-      if (first_row + row < p.n_rows && word * 8 < p.layer.key_dim) {
-        const float* from =
-            p.q + (static_cast<std::int64_t>(first_row + row) * p.layer.n_head + head) * p.layer.key_dim + word * 8;
-        WINNOW_UNROLL
-        for (int half = 0; half < 2; ++half) {
-          const FourFloats four = *reinterpret_cast<const FourFloats*>(from + half * 4);
-          WINNOW_UNROLL
-          for (int pair = 0; pair < 2; ++pair) {
-            words.x[half * 2 + pair] = Format::pack(clamped(four.x[pair * 2], Format::kLargest),
-                                                    clamped(four.x[pair * 2 + 1], Format::kLargest));
-          }
-        }
-      }
-      *reinterpret_cast<FourWords*>(to + row * Tile::kPitch + word * 16) = words;
+      *reinterpret_cast<FourWords*>(to + row * Tile::kPitch + word * 16) =
+          query_word<Format>(p, head, first_row + row, word);
     }
   }
 

@@ -161,21 +161,8 @@ struct Sm90CausalBlocks {
   WINNOW_DEVICE static void store_queries(const CausalAttention& p, int head, int first_row, std::byte* to) {
     for (int i = simt::thread() % kGroupThreads; i < kGroupRows * kWords; i += kGroupThreads) {
       const int row = i / kWords, word = i % kWords;
-      FourWords words = {};
-      if (first_row + row < p.n_rows && word * 8 < p.layer.key_dim) {
-        const float* from =
-            p.q + (static_cast<std::int64_t>(first_row + row) * p.layer.n_head + head) * p.layer.key_dim + word * 8;
-        WINNOW_UNROLL
-        for (int half = 0; half < 2; ++half) {
-          const FourFloats four = *reinterpret_cast<const FourFloats*>(from + half * 4);
-          WINNOW_UNROLL
-          for (int pair = 0; pair < 2; ++pair) {
-            words.x[half * 2 + pair] = Format::pack(clamped(four.x[pair * 2], Format::kLargest),
-                                                    clamped(four.x[pair * 2 + 1], Format::kLargest));
-          }
-        }
-      }
-      *reinterpret_cast<FourWords*>(to + warpgroup::word_offset(row, word, kQueryBlockBytes)) = words;
+      *reinterpret_cast<FourWords*>(to + warpgroup::word_offset(row, word, kQueryBlockBytes)) =
+          query_word<Format>(p, head, first_row + row, word);
     }
   }
 

@@ -16,13 +16,13 @@ ggml_tensor* PassOps::converted(ggml_tensor* x) {
 }
 
 void PassOps::queue_product(const ggml_tensor* weight, const ggml_tensor* x, const ggml_tensor* y, bool adds) {
-  device_.queue(device::Product{.weight = weight->data,
-                                .x = x->data,
-                                .y = static_cast<float*>(y->data),
-                                .n_in = static_cast<int>(weight->ne[0]),
-                                .n_out = static_cast<int>(weight->ne[1]),
-                                .n_rows = static_cast<int>(x->ne[1]),
-                                .adds = adds});
+  device_.multiply(device::Product{.weight = weight->data,
+                                   .x = x->data,
+                                   .y = static_cast<float*>(y->data),
+                                   .n_in = static_cast<int>(weight->ne[0]),
+                                   .n_out = static_cast<int>(weight->ne[1]),
+                                   .n_rows = static_cast<int>(x->ne[1]),
+                                   .adds = adds});
 }
 
 ggml_tensor* PassOps::product(ggml_context* /*context*/, ggml_tensor* weight, ggml_tensor* x) {

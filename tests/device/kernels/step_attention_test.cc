@@ -74,14 +74,14 @@ class TestStep {
   const std::vector<float>& run(ThreadOrder order, bool stores = true) {
     simt::Queue queue(order);
     std::fill(out_.begin(), out_.end(), std::nanf(""));
-    fibers::run(queue, {.layer = layer_,
-                        .q = q_.data(),
-                        .k = stores ? k_.data() : nullptr,
-                        .v = stores ? v_.data() : nullptr,
-                        .out = out_.data(),
-                        .heads = tables_.data(),
-                        .n_sequences = n_sequences_,
-                        .workspace = reinterpret_cast<std::byte*>(workspace_.data())});
+    fibers::run(queue, StepAttention{.layer = layer_,
+                                     .q = q_.data(),
+                                     .k = stores ? k_.data() : nullptr,
+                                     .v = stores ? v_.data() : nullptr,
+                                     .out = out_.data(),
+                                     .heads = tables_.data(),
+                                     .n_sequences = n_sequences_,
+                                     .workspace = reinterpret_cast<std::byte*>(workspace_.data())});
     return out_;
   }
 
