@@ -1,6 +1,5 @@
 #include "model/compute.h"
 
-#include <ggml-alloc.h>
 #include <ggml-backend.h>
 #include <ggml-cpu.h>
 #include <ggml.h>
@@ -24,48 +23,23 @@
 
 namespace winnow {
 
-void Graph::ContextDeleter::operator()(ggml_context* context) const { ggml_free(context); }
-void Graph::AllocatorDeleter::operator()(ggml_gallocr* allocator) const { ggml_gallocr_free(allocator); }
-
 void Graph::BufferDeleter::operator()(ggml_backend_buffer* buffer) const { ggml_backend_buffer_free(buffer); }
 
 Graph::Graph(std::size_t max_nodes)
-    : max_nodes_(max_nodes),
-      // Every node may bring a leaf and views; twice the tensors leaves room.
-      arena_(2 * max_nodes * ggml_tensor_overhead() + ggml_graph_overhead_custom(max_nodes, false)),
-      allocator_(ggml_gallocr_new(ggml_backend_cpu_buffer_type())),
-      borrowed_(ggml_backend_cpu_buffer_from_ptr(&anchor_, sizeof(anchor_))) {
-  reset();
-}
-
-Graph::~Graph() = default;
-
-void Graph::reset() {
-  context_.reset();
-  ggml_init_params params{};
-  params.mem_size = arena_.size();
-  params.mem_buffer = arena_.data();
-  params.no_alloc = true;
-  context_.reset(ggml_init(params));
-  graph_ = ggml_new_graph_custom(context_.get(), max_nodes_, false);
-}
+    : GraphNodes(max_nodes, ggml_backend_cpu_buffer_type()),
+      borrowed_(ggml_backend_cpu_buffer_from_ptr(&anchor_, sizeof(anchor_))) {}
 
 ggml_tensor* Graph::external(int type, std::int64_t ne0, std::int64_t ne1, void* data) {
-  ggml_tensor* tensor = ggml_new_tensor_2d(context_.get(), static_cast<ggml_type>(type), ne0, ne1);
-  tensor->data = data;               // the allocator leaves tensors alone that have data
-  tensor->buffer = borrowed_.get();  // views of it want some buffer
-  return tensor;
+  return leaf(type, ne0, ne1, data, borrowed_.get());
 }
 
-void Graph::expand(ggml_tensor* node) { ggml_build_forward_expand(graph_, node); }
-
 void Graph::allocate() {
-  if (!ggml_gallocr_alloc_graph(allocator_.get(), graph_)) {
+  if (!take_memory()) {
     throw Error(ErrorCode::kOutOfMemory, "not enough memory for the compute buffers: use a smaller batch (-b)");
   }
 }
 
-std::size_t Graph::bytes() const { return arena_.size() + ggml_gallocr_get_buffer_size(allocator_.get(), 0); }
+std::size_t Graph::bytes() const { return node_bytes() + result_bytes(); }
 
 int default_thread_count() {
   cpu_set_t allowed;
@@ -193,10 +167,10 @@ Compute::~Compute() { ggml_threadpool_free(impl_->pool); }
 void Compute::run(Graph& graph) {
   require_threads(n_threads_);
   if (n_threads_ > 1) impl_->load.begin();
-  ggml_cplan plan = ggml_graph_plan(graph.graph_, impl_->load.n_threads(), impl_->pool);
+  ggml_cplan plan = ggml_graph_plan(graph.nodes(), impl_->load.n_threads(), impl_->pool);
   if (impl_->work.size() < plan.work_size) impl_->work.resize(plan.work_size);
   plan.work_data = impl_->work.data();
-  const ggml_status status = ggml_graph_compute(graph.graph_, &plan);
+  const ggml_status status = ggml_graph_compute(graph.nodes(), &plan);
   if (n_threads_ > 1) impl_->load.end();
   if (impl_->error) {
     const std::exception_ptr error = std::exchange(impl_->error, nullptr);

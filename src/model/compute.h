@@ -8,31 +8,18 @@
 #include <exception>
 #include <functional>
 #include <memory>
-#include <vector>
 
-struct ggml_backend_buffer;
-struct ggml_cgraph;
-struct ggml_context;
-struct ggml_gallocr;
-struct ggml_tensor;
+#include "model/graph_nodes.h"
 
 namespace winnow {
 
 // A graph with the memory of its nodes. It can be run any number of times. Not thread-safe.
-class Graph {
+class Graph : public GraphNodes {
  public:
   explicit Graph(std::size_t max_nodes);
-  ~Graph();
-  Graph(const Graph&) = delete;
-  Graph& operator=(const Graph&) = delete;
 
-  // Forgets all nodes; their memory is kept for the next build.
-  void reset();
-  ggml_context* context() const { return context_.get(); }
   // Returns a leaf whose data is the caller's, [ne0, ne1] of a ggml_type.
   ggml_tensor* external(int type, std::int64_t ne0, std::int64_t ne1, void* data);
-  // Adds a node and all nodes on which it depends.
-  void expand(ggml_tensor* node);
   // Gives every node its memory. Throws Error(kOutOfMemory).
   void allocate();
   // Returns the bytes that the graph has taken, external leaves not counted.
@@ -40,20 +27,9 @@ class Graph {
 
  private:
   friend class Compute;
-  struct ContextDeleter {
-    void operator()(ggml_context* context) const;
-  };
-  struct AllocatorDeleter {
-    void operator()(ggml_gallocr* allocator) const;
-  };
   struct BufferDeleter {
     void operator()(ggml_backend_buffer* buffer) const;
   };
-  std::size_t max_nodes_;
-  std::vector<std::byte> arena_;
-  std::unique_ptr<ggml_context, ContextDeleter> context_;
-  ggml_cgraph* graph_ = nullptr;
-  std::unique_ptr<ggml_gallocr, AllocatorDeleter> allocator_;
   alignas(64) std::array<std::byte, 64> anchor_{};
   std::unique_ptr<ggml_backend_buffer, BufferDeleter> borrowed_;  // marks external leaves' memory as not ggml's
 };

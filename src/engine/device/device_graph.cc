@@ -1,6 +1,5 @@
 #include "engine/device/device_graph.h"
 
-#include <ggml-alloc.h>
 #include <ggml-backend.h>
 #include <ggml.h>
 
@@ -22,63 +21,42 @@ void never_run_2(ggml_tensor* /*dst*/, const ggml_tensor* /*a*/, const ggml_tens
 
 }  // namespace
 
-void DeviceGraph::ContextDeleter::operator()(ggml_context* context) const { ggml_free(context); }
-void DeviceGraph::AllocatorDeleter::operator()(ggml_gallocr* allocator) const { ggml_gallocr_free(allocator); }
-
 DeviceGraph::DeviceGraph(device::Device& device, std::size_t max_nodes)
-    : device_(device),
-      max_nodes_(max_nodes),
-      // Every node may bring a leaf and views; twice the tensors leaves room.
-      arena_(2 * max_nodes * ggml_tensor_overhead() + ggml_graph_overhead_custom(max_nodes, false)),
-      allocator_(ggml_gallocr_new(ggml_backend_get_default_buffer_type(device.backend()))),
-      anchor_(device.allocate(kAnchorBytes)) {
-  reset();
-}
-
-DeviceGraph::~DeviceGraph() = default;
+    : GraphNodes(max_nodes, ggml_backend_get_default_buffer_type(device.backend())),
+      device_(device),
+      anchor_(device.allocate(kAnchorBytes)) {}
 
 void DeviceGraph::reset() {
   own_.clear();
-  context_.reset();
-  ggml_init_params params{};
-  params.mem_size = arena_.size();
-  params.mem_buffer = arena_.data();
-  params.no_alloc = true;
-  context_.reset(ggml_init(params));
-  graph_ = ggml_new_graph_custom(context_.get(), max_nodes_, false);
+  GraphNodes::reset();
 }
 
 ggml_tensor* DeviceGraph::external(int type, std::int64_t ne0, std::int64_t ne1, void* data) {
-  ggml_tensor* tensor = ggml_new_tensor_2d(context_.get(), static_cast<ggml_type>(type), ne0, ne1);
-  tensor->data = data;  // the allocator leaves tensors alone that have data
-  tensor->buffer = anchor_.buffer();
-  return tensor;
+  return leaf(type, ne0, ne1, data, anchor_.buffer());
 }
 
 ggml_tensor* DeviceGraph::own(int type, std::int64_t ne0, std::int64_t ne1, std::span<ggml_tensor* const> inputs,
                               std::function<void(ggml_tensor*)> queue) {
   std::vector<ggml_tensor*> args(inputs.begin(), inputs.end());
-  ggml_tensor* node = ggml_custom_4d(context_.get(), static_cast<ggml_type>(type), ne0, ne1, 1, 1, args.data(),
+  ggml_tensor* node = ggml_custom_4d(context(), static_cast<ggml_type>(type), ne0, ne1, 1, 1, args.data(),
                                      static_cast<int>(args.size()), never_run, 1, nullptr);
   own_.push_back({.node = node, .queue = std::move(queue)});
   return node;
 }
 
 ggml_tensor* DeviceGraph::own_in_place(ggml_tensor* x, ggml_tensor* input, std::function<void(ggml_tensor*)> queue) {
-  ggml_tensor* node = ggml_map_custom2_inplace(context_.get(), x, input, never_run_2, 1, nullptr);
+  ggml_tensor* node = ggml_map_custom2_inplace(context(), x, input, never_run_2, 1, nullptr);
   own_.push_back({.node = node, .queue = std::move(queue)});
   return node;
 }
 
-void DeviceGraph::expand(ggml_tensor* node) { ggml_build_forward_expand(graph_, node); }
-
 void DeviceGraph::allocate() {
-  if (!ggml_gallocr_alloc_graph(allocator_.get(), graph_)) {
+  if (!take_memory()) {
     throw Error(ErrorCode::kOutOfMemory,
                 "not enough memory on " + device_.info().id + " for the compute buffers: use a smaller batch (-b)");
   }
   std::unordered_map<const ggml_tensor*, int> index_of;
-  for (int i = 0; i < ggml_graph_n_nodes(graph_); ++i) index_of.emplace(ggml_graph_node(graph_, i), i);
+  for (int i = 0; i < ggml_graph_n_nodes(nodes()); ++i) index_of.emplace(ggml_graph_node(nodes(), i), i);
   for (Own& own : own_) own.index = index_of.at(own.node);
   std::sort(own_.begin(), own_.end(), [](const Own& a, const Own& b) { return a.index < b.index; });
 }
@@ -86,13 +64,11 @@ void DeviceGraph::allocate() {
 void DeviceGraph::run() {
   int first = 0;
   for (const Own& own : own_) {
-    if (own.index > first) device_.compute(graph_, first, own.index);
+    if (own.index > first) device_.compute(nodes(), first, own.index);
     own.queue(own.node);
     first = own.index + 1;
   }
-  if (const int end = ggml_graph_n_nodes(graph_); end > first) device_.compute(graph_, first, end);
+  if (const int end = ggml_graph_n_nodes(nodes()); end > first) device_.compute(nodes(), first, end);
 }
-
-std::size_t DeviceGraph::bytes() const { return ggml_gallocr_get_buffer_size(allocator_.get(), 0); }
 
 }  // namespace winnow

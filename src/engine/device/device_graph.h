@@ -10,26 +10,18 @@
 #include <vector>
 
 #include "device/device.h"
-
-struct ggml_cgraph;
-struct ggml_context;
-struct ggml_gallocr;
-struct ggml_tensor;
+#include "model/graph_nodes.h"
 
 namespace winnow {
 
 // A graph that can be built anew in the same memory and be run any number of times. Not thread-safe.
-class DeviceGraph {
+class DeviceGraph : public GraphNodes {
  public:
   // The device must outlive the graph.
   DeviceGraph(device::Device& device, std::size_t max_nodes);
-  ~DeviceGraph();
-  DeviceGraph(const DeviceGraph&) = delete;
-  DeviceGraph& operator=(const DeviceGraph&) = delete;
 
   // Forgets all nodes; their memory is kept for the next build.
   void reset();
-  ggml_context* context() const { return context_.get(); }
   // Returns a leaf whose data lie at an address in the device's memory, [ne0, ne1] of a ggml_type.
   ggml_tensor* external(int type, std::int64_t ne0, std::int64_t ne1, void* data);
   // Returns a node [ne0, ne1] of these inputs, which `queue` computes: it is called in its turn of every run.
@@ -37,22 +29,14 @@ class DeviceGraph {
                    std::function<void(ggml_tensor* node)> queue);
   // Returns such a node that takes x's place and memory.
   ggml_tensor* own_in_place(ggml_tensor* x, ggml_tensor* input, std::function<void(ggml_tensor* node)> queue);
-  // Adds a node and all nodes on which it depends.
-  void expand(ggml_tensor* node);
   // Gives every node its memory. Throws Error(kOutOfMemory).
   void allocate();
   // Queues the whole graph.
   void run();
   // Returns the bytes that the graph has taken in the device's memory.
-  std::size_t bytes() const;
+  std::size_t bytes() const { return result_bytes(); }
 
  private:
-  struct ContextDeleter {
-    void operator()(ggml_context* context) const;
-  };
-  struct AllocatorDeleter {
-    void operator()(ggml_gallocr* allocator) const;
-  };
   struct Own {
     ggml_tensor* node;
     std::function<void(ggml_tensor*)> queue;
@@ -60,13 +44,8 @@ class DeviceGraph {
   };
 
   device::Device& device_;
-  std::size_t max_nodes_;
-  std::vector<std::byte> arena_;
-  std::unique_ptr<ggml_context, ContextDeleter> context_;
-  std::unique_ptr<ggml_gallocr, AllocatorDeleter> allocator_;
   device::Buffer anchor_;  // says whose memory external leaves lie in
-  ggml_cgraph* graph_ = nullptr;
-  std::vector<Own> own_;  // in the order of the nodes once the graph is allocated
+  std::vector<Own> own_;   // in the order of the nodes once the graph is allocated
 };
 
 }  // namespace winnow

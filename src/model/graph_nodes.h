@@ -1,0 +1,58 @@
+// The nodes of a ggml graph, and the memory of their results: what graphs for the processor and for devices share.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+struct ggml_backend_buffer;
+struct ggml_backend_buffer_type;
+struct ggml_cgraph;
+struct ggml_context;
+struct ggml_gallocr;
+struct ggml_tensor;
+
+namespace winnow {
+
+// Not thread-safe.
+class GraphNodes {
+ public:
+  // Results will lie in memory of this type.
+  GraphNodes(std::size_t max_nodes, ggml_backend_buffer_type* memory);
+  ~GraphNodes();
+  GraphNodes(const GraphNodes&) = delete;
+  GraphNodes& operator=(const GraphNodes&) = delete;
+
+  // Forgets all nodes; their memory is kept for the next build.
+  void reset();
+  ggml_context* context() const { return context_.get(); }
+  // Adds a node and all nodes on which it depends.
+  void expand(ggml_tensor* node);
+
+ protected:
+  // Returns a leaf [ne0, ne1] of a ggml_type whose data lie outside the graph's memory. `in` is a buffer of the memory
+  // where they do: views of the leaf want one.
+  ggml_tensor* leaf(int type, std::int64_t ne0, std::int64_t ne1, void* data, ggml_backend_buffer* in);
+  // Gives every node its memory. Returns false if there is not enough.
+  bool take_memory();
+  ggml_cgraph* nodes() const { return graph_; }
+  // Return the bytes of the nodes themselves and of their results.
+  std::size_t node_bytes() const { return arena_.size(); }
+  std::size_t result_bytes() const;
+
+ private:
+  struct ContextDeleter {
+    void operator()(ggml_context* context) const;
+  };
+  struct AllocatorDeleter {
+    void operator()(ggml_gallocr* allocator) const;
+  };
+  std::size_t max_nodes_;
+  std::vector<std::byte> arena_;
+  std::unique_ptr<ggml_context, ContextDeleter> context_;
+  std::unique_ptr<ggml_gallocr, AllocatorDeleter> allocator_;
+  ggml_cgraph* graph_ = nullptr;
+};
+
+}  // namespace winnow
