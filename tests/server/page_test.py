@@ -256,21 +256,81 @@ class PageTest(unittest.TestCase):
 
     def test_keyboard_and_names(self):
         browser = self.ready(self.open())
+        def visit():
+            visited = []
+            browser.script("document.activeElement.blur(); getSelection().removeAllRanges()")
+            for _ in range(36):
+                browser.keys(TAB)
+                visited.append(browser.script("const e = document.activeElement; return e.id || e.className || e.tagName"))
+            return visited
+        visited = visit()
+        self.assertEqual(visited[0], "skip")
+        for name in ("list-toggle", "drawer-toggle", "clear", "message", "send", "add-document"):
+            self.assertIn(name, visited)
+        self.assertNotIn("document", visited)  # in a drawer that is closed
+        browser.click("#drawer-toggle")
         for element in browser.find("button, input, select, textarea, summary, [tabindex]"):
             if browser.of(element, "displayed"):
                 self.assertTrue(browser.of(element, "computedlabel").strip(), browser.of(element, "property/outerHTML"))
-        visited = []
-        for _ in range(30):
-            browser.keys(TAB)
-            visited.append(browser.script("const e = document.activeElement; return e.id || e.className || e.tagName"))
-        self.assertEqual(visited[0], "skip")
-        for name in ("clear", "message", "send", "document", "file", "method", "reuse", "aware", "system", "most", "heat"):
+        visited = visit()
+        for name in ("document", "file", "method", "reuse", "aware", "system", "most", "heat"):
             self.assertIn(name, visited)
         browser.script("document.getElementById('message').focus()")
         browser.keys("a", held=None)
         browser.keys(ENTER, held=SHIFT)
         browser.keys("b")
         self.assertEqual(browser.script("return document.getElementById('message').value"), "a\nb")
+
+    def box(self, browser, selector):
+        """Where it is in the window: left, top, right, bottom."""
+        return browser.script("const r = document.querySelector(arguments[0]).getBoundingClientRect();"
+                              "return [r.left, r.top, r.right, r.bottom]", selector)
+
+    def test_the_chat_fills_the_window(self):
+        for width, height in ((1200, 800), (1000, 600), (360, 640)):
+            with self.subTest(width=width), webdriver.Browser(width, height, "light") as browser:
+                browser.open(f"http://localhost:{self.server.port}/")
+                self.ready(browser)
+                inner = browser.script("return [innerWidth, innerHeight]")
+                is_phone = width == 360
+
+                def assert_in_sight(selector):
+                    left, top, right, bottom = self.box(browser, selector)
+                    self.assertTrue(0 <= left < right <= inner[0] and 0 <= top < bottom <= inner[1], (selector, left, top, right, bottom))
+                self.set(browser, "most", "4")
+                for i in range(4):  # a conversation that is higher than the window scrolls in its own column
+                    self.ask(browser, f"Tell me of {i}. " + "Please. " * 60)
+                def assert_window_does_not_scroll():
+                    self.assertEqual(browser.script("const e = document.scrollingElement; return [e.scrollWidth, e.scrollHeight]"), inner)
+                assert_window_does_not_scroll()
+                self.assertLess(browser.script("const e = document.getElementById('talk'); return e.scrollHeight - e.scrollTop - e.clientHeight"), 2)
+                for selector in ("#message", "#send", "#add-document", "#drawer-toggle"):
+                    assert_in_sight(selector)
+                self.assertFalse(browser.of(browser.find("#drawer")[0], "displayed"))
+                self.assertEqual(browser.of(browser.find("#list")[0], "displayed"), not is_phone)
+                chat = self.box(browser, "#chat")
+                self.assertGreater(chat[2] - chat[0], 0.95 * inner[0] if is_phone else inner[0] - 240)
+
+                browser.click("#drawer-toggle")
+                self.assertEqual(browser.script("return document.getElementById('drawer-toggle').ariaExpanded"), "true")
+                assert_in_sight("#drawer")
+                if width == 1200:  # beside the chat
+                    self.assertLessEqual(self.box(browser, "#chat")[2], self.box(browser, "#drawer")[0])
+                else:  # over it, until Esc
+                    browser.keys("\ue00c")
+                    self.assertFalse(browser.of(browser.find("#drawer")[0], "displayed"))
+                if is_phone:
+                    browser.click("#list-toggle")
+                    assert_in_sight("#conversations")
+                    browser.click("#drawer-toggle")
+                    self.assertFalse(browser.of(browser.find("#list")[0], "displayed"))
+                    browser.click("#drawer-toggle")
+                browser.click("#add-document")
+                self.assertTrue(browser.script("return document.activeElement.id === 'document'"))
+                assert_in_sight("#document")
+                assert_window_does_not_scroll()
+                self.shoot(browser, f"window-{width}")
+                self.assert_clean(browser)
 
     def test_phone_and_dark(self):
         for name, width, scheme in (("phone", 360, "light"), ("phone-dark", 360, "dark"), ("dark", 1280, "dark"),
@@ -279,13 +339,17 @@ class PageTest(unittest.TestCase):
                 browser.open(f"http://localhost:{self.server.port}/")
                 self.ready(browser)
                 self.converse(browser)
-                self.assertLessEqual(browser.script("return document.documentElement.scrollWidth"), width)
-                self.assertEqual(browser.script(LOW_CONTRAST), [])
+                self.shoot(browser, name)
+                for panel in (None, "#list", "#drawer"):
+                    if panel and not browser.of(browser.find(panel)[0], "displayed"):
+                        browser.click(panel + "-toggle")
+                    self.assertLessEqual(browser.script("return document.documentElement.scrollWidth"), width)
+                    self.assertEqual(browser.script(LOW_CONTRAST), [])
                 self.assertTrue(browser.script("document.getElementById('model').style.color = '#777';" + LOW_CONTRAST))
                 browser.script("document.getElementById('model').style.color = ''")
                 dark = browser.script("return getComputedStyle(document.body).backgroundColor.match(/[0-9]+/g)[0] < 100")
                 self.assertEqual(dark, scheme == "dark")
-                self.shoot(browser, name)
+                self.shoot(browser, name + "-drawer")
 
 
 if __name__ == "__main__":

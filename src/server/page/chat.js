@@ -69,7 +69,7 @@ function addTurn(turn) {
     view.tools.append(button("Edit", "Edit this message", () => edit(turn)));
   } else {
     view.tools.append(button("Try again", "Try this answer again", () => again(turn)),
-                      button("Cache", "Show what was kept for this answer", () => showCache(turn.timings)));
+                      button("Cache", "Show what was kept for this answer", () => { showCache(turn.timings); showInDrawer("cache-title"); }));
   }
   $("hint").hidden = true;
   $("talk").append(view.turn);
@@ -96,6 +96,7 @@ async function showList() {
 }
 function choose(one) {
   running?.abort();
+  uncover();
   conversation = one;
   $("document").value = one.document;
   $("system").value = one.system;
@@ -173,6 +174,7 @@ async function answer(asked) {
     clearInterval(watch);
     if (drawing) cancelAnimationFrame(drawing);
     draw();
+    if (isAtEnd()) goToEnd();  // the note made the turn higher
     if (!said.content && !said.thinking) {  // nothing was said: the question goes back to where it came from
       mine.turns.length -= 2;
       question_view.turn.remove();
@@ -205,7 +207,9 @@ $("message").addEventListener("keydown", (event) => {
   $("ask").requestSubmit();
 });
 document.addEventListener("keydown", (event) => {
-  if (event.key === "Escape") running?.abort();
+  if (event.key === "Escape") {
+    if (uncover()) $("message").focus(); else running?.abort();
+  }
   if (event.altKey && event.key.toLowerCase() === "n") { event.preventDefault(); choose(newConversation()); }
 });
 $("stop").addEventListener("click", () => running?.abort());
@@ -213,9 +217,11 @@ $("clear").addEventListener("click", () => choose(newConversation()));
 
 async function measure() {
   const text = $("document").value;
+  $("add-document").textContent = text ? "Document" : "Add a document";
   if (!text) { $("size").textContent = ""; return; }
   try {
     $("size").textContent = count((await (await post("/tokenize", {content: text})).json()).tokens.length) + " tokens";
+    $("add-document").textContent = "Document: " + $("size").textContent;
   } catch (error) {
     $("size").textContent = error.message;
   }
@@ -228,13 +234,16 @@ async function take(file) {
   measure();
 }
 $("file").addEventListener("change", () => take($("file").files[0]));
-for (const type of ["dragover", "dragleave", "drop"]) {
-  $("document").addEventListener(type, (event) => {
-    if (type !== "dragleave" && event.dataTransfer.types.includes("Files")) event.preventDefault();
-    $("document").classList.toggle("over", type === "dragover");
-    if (type === "drop") take(event.dataTransfer.files[0]);
-  });
+for (const place of [$("document"), $("chat")]) {  // a file may be dropped on either
+  for (const type of ["dragover", "dragleave", "drop"]) {
+    place.addEventListener(type, (event) => {
+      if (type !== "dragleave" && event.dataTransfer.types.includes("Files")) event.preventDefault();
+      place.classList.toggle("over", type === "dragover");
+      if (type === "drop") take(event.dataTransfer.files[0]);
+    });
+  }
 }
+$("add-document").addEventListener("click", () => { showInDrawer("document-title"); $("document").focus(); });
 function showMethod() {
   const chosen = methods.find((method) => method.name === $("method").value);
   $("about").textContent = chosen ? chosen.summary : "";

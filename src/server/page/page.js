@@ -42,7 +42,10 @@ function headers() {
 async function fail(response) {
   let text = response.status + " " + response.statusText;
   try { text = (await response.json()).error.message; } catch { /* not JSON */ }
-  if (response.status === 401) $("access").open = true;
+  if (response.status === 401) {
+    $("access").open = true;
+    showPanel("drawer", true);
+  }
   throw new Error(text);
 }
 async function get(path) {
