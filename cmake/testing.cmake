@@ -1,8 +1,9 @@
-# winnow_test(name SOURCES... LAYERS... [LIBRARIES...] [E2E] [ONE_PROCESS]): a GoogleTest program of the folder,
+# winnow_test(name SOURCES... LAYERS... [LIBRARIES...] [E2E] [ONE_PROCESS] [OPTIMISED]): a GoogleTest program of the folder,
 # linked with the object libraries it tests (name them all: an object library does not bring those below it).
 #   E2E           label e2e instead of unit: needs the default model, or takes long; with sanitizers built only when
 #                 asked for, as make asan runs the unit tests
 #   ONE_PROCESS   one entry of ctest for the whole program instead of one per case, for costly shared fixtures
+#   OPTIMISED     with sanitizers, too: it shares inline functions (of JSON) with what it tests, and the linker takes its own
 # Tests find WINNOW_TEST_MODEL (path of a model) and WINNOW_SHARED (folder of golden cases and texts) in their environment
 # where these exist (cmake/test_environment.cmake.in), and skip with a message otherwise.
 include(GoogleTest)
@@ -13,20 +14,25 @@ add_library(winnow_test_headers OBJECT ${PROJECT_SOURCE_DIR}/tests/test_headers.
 target_link_libraries(winnow_test_headers PRIVATE GTest::gtest OpenMP::OpenMP_CXX Threads::Threads)
 target_precompile_headers(winnow_test_headers PRIVATE <gtest/gtest.h> <algorithm> <cmath> <cstdint> <cstring> <filesystem>
   <fstream> <functional> <map> <memory> <random> <set> <sstream> <string> <vector>)
-winnow_target(winnow_test_headers)
-target_compile_options(winnow_test_headers PRIVATE -fPIE $<$<CONFIG:Release>:-O1>)  # as programs are compiled
+winnow_target(winnow_test_headers NO_LOOPS)
+if(CMAKE_POSITION_INDEPENDENT_CODE)
+  target_compile_options(winnow_test_headers PRIVATE -fPIE)  # as programs are compiled
+endif()
 set_target_properties(winnow_test_headers PROPERTIES POSITION_INDEPENDENT_CODE OFF)
 
 function(winnow_test name)
-  cmake_parse_arguments(ARG "E2E;ONE_PROCESS" "" "SOURCES;LAYERS;LIBRARIES" ${ARGN})
+  cmake_parse_arguments(ARG "E2E;ONE_PROCESS;OPTIMISED" "" "SOURCES;LAYERS;LIBRARIES" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
   list(TRANSFORM ARG_LAYERS PREPEND winnow_)
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
   target_link_libraries(${name} PRIVATE ${ARG_LAYERS} ${ARG_LIBRARIES} GTest::gtest GTest::gtest_main
     OpenMP::OpenMP_CXX Threads::Threads)  # OpenMP: as the precompiled headers have it
-  winnow_target(${name})
-  target_precompile_headers(${name} REUSE_FROM winnow_test_headers)
-  target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1>)  # half of a build from nothing is compiling tests
+  if(ARG_OPTIMISED AND WINNOW_SANITIZE)
+    winnow_target(${name})
+  else()
+    winnow_target(${name} NO_LOOPS)  # half of a build from nothing is compiling tests
+    target_precompile_headers(${name} REUSE_FROM winnow_test_headers)
+  endif()
 
   set(properties LABELS unit TIMEOUT 300)
   if(WINNOW_SANITIZE)

@@ -1,5 +1,15 @@
-# winnow_target(name): warnings, sanitizers and include paths of every target of ours.
+# winnow_target(name [NO_LOOPS]): warnings, sanitizers and include paths of every target of ours.
+#   NO_LOOPS   it reads, writes and calls what computes: -O1 takes the compiler two thirds of the time of -O3, and with
+#              sanitizers -O0 half of that of -O1
 function(winnow_target name)
+  cmake_parse_arguments(ARG "NO_LOOPS" "" "" ${ARGN})
+  if(ARG_NO_LOOPS)
+    set(level $<$<CONFIG:Release>:-O1>)
+    if(WINNOW_SANITIZE)
+      set(level -O0)
+    endif()
+    target_compile_options(${name} PRIVATE ${level})
+  endif()
   # Not restrict and null-dereference: gcc 12 finds them in its own std::string, streambuf and vector<bool>. Not
   # missing-field-initializers: options are structs of defaults, and designated initialisers name those that differ.
   target_compile_options(${name} PRIVATE -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Wold-style-cast

@@ -34,11 +34,22 @@ check_instructions() {
   done
 }
 
-for architecture in 80 89 90a; do
+check_architecture() {
+  local architecture=$1
   "$nvcc" -gencode=arch=compute_$architecture,code=sm_$architecture -std=c++20 -O3 -Isrc -Iinclude -Xptxas -v \
     -c src/device/cuda/cuda_kernels.cu -o "$work/$architecture.o" >"$work/$architecture.log" 2>&1 ||
-    { cat "$work/$architecture.log"; exit 1; }
-  check_spills $architecture "$work/$architecture.log"
-  check_instructions $architecture
+    { cat "$work/$architecture.log"; return 1; }
+  check_spills "$architecture" "$work/$architecture.log" || return 1
+  check_instructions "$architecture" || return 1
   echo "sm_$architecture: $(grep -c 'Function properties' "$work/$architecture.log") kernels"
+}
+
+# Side by side, as each is one file for one processor.
+checks=()
+for architecture in 80 89 90a; do
+  check_architecture $architecture &
+  checks+=($!)
 done
+status=0
+for check in "${checks[@]}"; do wait "$check" || status=1; done
+exit $status
