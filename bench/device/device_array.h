@@ -1,4 +1,5 @@
-// What the programs of this folder share: CUDA's errors end them, and arrays in the device's memory.
+// The programs of this folder share these arrays in the device's memory, and a check by which an error of CUDA ends
+// them.
 #pragma once
 
 #include <cuda_runtime.h>

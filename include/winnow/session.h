@@ -52,8 +52,9 @@ struct EngineOptions {
   int n_batch = 0;
   PrefillWeights prefill_weights = PrefillWeights::kAuto;
 
-  // What computes: "cpu"; "cuda:N", NVIDIA GPU number N ("cuda" is the first one), by the plugin that `make cuda`
-  // builds; "auto", a GPU where there is a plugin and a GPU that it can use, else the processor.
+  // The device that computes. "cpu" is the processor. "cuda:N" is NVIDIA GPU number N ("cuda" the first one), which
+  // needs the plugin that `make cuda` builds. "auto" takes a GPU where there is a plugin and a GPU that it can use,
+  // else the processor.
   std::string device = "cpu";
 
   // This rank's link to the others, for a model whose layers lie on several machines; null: the engine has all layers.

@@ -1,5 +1,5 @@
-// Where the rows of entries lie: in this process's memory or in a device's. Addresses can be computed with whatever the
-// memory is, but only where is_host() says so may the processor follow them.
+// An EntryMemory holds the rows of entries: in this process's memory or in a device's. Addresses can be computed with
+// whatever the memory is, but the processor may follow them only where is_host() says so.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
-// Where the keys and values of rows go as they pass through a layer, and what these rows attend to: the staging buffer
-// of a prompt, or a sequence's cache.
+// An EntrySink takes the keys and values of rows as they pass through a layer, and shows what these rows attend to. It
+// is the staging buffer of a prompt, or a sequence's cache.
 #pragma once
 
 #include <cstddef>

@@ -21,7 +21,7 @@
 
 namespace winnow {
 
-// A page's bytes. Owned by the pool; alive as long as a PageRef to it.
+// A page's bytes, which the pool owns; they are alive as long as a PageRef to them.
 struct Page;
 
 // Counted reference to a page. Copying shares the page; the last one to go returns it to the pool.
@@ -62,8 +62,8 @@ struct PoolStatistics {
 
 class PagePool : public std::enable_shared_from_this<PagePool> {
  public:
-  // byte_limit 0: no limit. Throws Error(kInvalidArgument) for a limit below 4,096 bytes, which can hold no page of a
-  // real model.
+  // A byte_limit of 0 is no limit. Throws Error(kInvalidArgument) for a limit below 4,096 bytes, which can hold no page
+  // of a real model.
   static std::shared_ptr<PagePool> create(std::size_t byte_limit,
                                           std::shared_ptr<EntryMemory> memory = HostMemory::shared());
   ~PagePool();

@@ -11,6 +11,7 @@
 
 #include "cache/cache_shape.h"
 #include "device/kernel_plans.h"
+#include "device/kernels/device_pages.h"
 #include "kernels/test_head.h"
 
 namespace winnow::device {
@@ -41,15 +42,7 @@ class PagedHeads {
   }
 
   // The shape of one KV head; sink logits are those of all.
-  kernels::AttentionShape shape() const {
-    return {
-        .n_group = layer_.n_head / layer_.n_kv_head,
-        .key_dim = layer_.key_dim,
-        .value_dim = layer_.value_dim,
-        .key_type = layer_.key_type,
-        .value_type = layer_.value_type,
-        .spec = {.scale = layer_.scale, .window = layer_.window, .soft_cap = layer_.soft_cap, .sinks = layer_.sinks}};
-  }
+  kernels::AttentionShape shape() const { return shape_of(layer_); }
   const kernels::HeadEntries& entries(int head) const { return rows_[static_cast<std::size_t>(head)]->entries(); }
   const HeadTable* tables() const { return tables_.data(); }
   std::int32_t n_most() const { return n_most_; }
