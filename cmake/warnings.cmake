@@ -1,4 +1,4 @@
-# winnow_target(name [NO_LOOPS]): warnings, sanitizers and include paths of every target of ours.
+# winnow_target(name [NO_LOOPS]): warnings, sanitizers and level of optimisation of every target of ours.
 #   NO_LOOPS   it reads, writes and calls what computes: -O1 takes the compiler two thirds of the time of -O3, and with
 #              sanitizers -O0 half of that of -O1
 function(winnow_target name)

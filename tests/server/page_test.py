@@ -297,11 +297,13 @@ class PageTest(unittest.TestCase):
                 def assert_in_sight(selector):
                     left, top, right, bottom = self.box(browser, selector)
                     self.assertTrue(0 <= left < right <= inner[0] and 0 <= top < bottom <= inner[1], (selector, left, top, right, bottom))
+
+                def assert_window_does_not_scroll():
+                    self.assertEqual(browser.script("const e = document.scrollingElement; return [e.scrollWidth, e.scrollHeight]"), inner)
+
                 self.set(browser, "most", "4")
                 for i in range(4):  # a conversation that is higher than the window scrolls in its own column
                     self.ask(browser, f"Tell me of {i}. " + "Please. " * 60)
-                def assert_window_does_not_scroll():
-                    self.assertEqual(browser.script("const e = document.scrollingElement; return [e.scrollWidth, e.scrollHeight]"), inner)
                 assert_window_does_not_scroll()
                 self.assertLess(browser.script("const e = document.getElementById('talk'); return e.scrollHeight - e.scrollTop - e.clientHeight"), 2)
                 for selector in ("#message", "#send", "#add-document", "#drawer-toggle"):
