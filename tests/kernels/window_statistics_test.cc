@@ -254,6 +254,18 @@ void expect_folded_columns(EntryType type, int n_group, int n_tokens, float orig
     TestScratch scratch(causal_attention_scratch_bytes(shape));
     causal_attention(shape, head.entries(), rows, {out.data(), n_group * 64, log_sum_exp.data()}, scratch.span());
 
+    std::vector<float> own_sums(n_sums);
+    TestScratch sums_scratch(window_statistics_scratch_bytes(shape, n_tokens));
+    row_log_sum_exps(shape, head.entries(), rows, own_sums.data(), sums_scratch.span());
+    for (std::size_t i = 0; i < n_sums; ++i) {
+      ASSERT_NEAR(own_sums[i], log_sum_exp[i], 2e-4) << i;  // of the same products
+      if (i % 17 != 0) continue;
+      const auto [row, g] = std::div(static_cast<int>(i), n_group);
+      ASSERT_NEAR(own_sums[i], reference::weights(shape, head.entries(), rows, row, g).log_sum_exp,
+                  prefers_bf16_attention(shape) ? 2e-2 : 1e-5)
+          << i;
+    }
+
     // In blocks of rows, as the engine does it.
     std::vector<float> sums(n_sums, 0.0F);
     std::vector<float> squares(n_sums, 0.0F);

@@ -1,5 +1,5 @@
 // Statistics of entries by products of bfloat16 with sums in float32, rounded as in bf16_attention.h. Part of
-// fold_columns and projected_value_norms, which choose them by the current instruction set.
+// fold_columns, row_log_sum_exps and projected_value_norms, which choose them by the current instruction set.
 #pragma once
 
 #include <cstddef>
@@ -12,14 +12,18 @@
 
 namespace winnow::kernels {
 
-// The bfloat16 form of fold_columns (window_statistics.h), for calls where prefers_bf16_attention(). A column is off by
-// at most 1e-2 of its size where scores are of the order of 1, and rows that bf16_attention computed still add up to 1.
-// The first function returns the bytes of 64-byte-aligned scratch that the second needs.
+// The bfloat16 forms of fold_columns and row_log_sum_exps (window_statistics.h), for calls where
+// prefers_bf16_attention(). A column is off by at most 1e-2 of its size where scores are of the order of 1, and rows
+// whose log-sum-exps were computed here or by bf16_attention still add up to 1. The first function returns the bytes of
+// 64-byte-aligned scratch that the others need.
 std::size_t bf16_columns_scratch_bytes(const AttentionShape& shape, int n_rows);
 
 void bf16_fold_columns(Bf16Unit unit, ColumnFold fold, const AttentionShape& shape, const HeadEntries& entries,
                        const QueryRows& rows, const float* log_sum_exp, std::int32_t n_columns, float* columns,
                        std::span<std::byte> scratch);
+
+void bf16_row_log_sum_exps(Bf16Unit unit, const AttentionShape& shape, const HeadEntries& entries,
+                           const QueryRows& rows, float* out, std::span<std::byte> scratch);
 
 // The bfloat16 form of projected_value_norms (projected_norms.h), for entries of fewer bits than float32: values and
 // W_O are rounded to bfloat16. A norm is off by about 1e-4 of its size: it adds up the absolute sums of n_embd columns,

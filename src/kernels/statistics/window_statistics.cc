@@ -415,6 +415,26 @@ void window_statistics(const AttentionShape& shape, const HeadEntries& entries, 
   window_columns(shape, entries, rows, sums, {0, out.n_columns}, out, scratch);
 }
 
+void row_log_sum_exps(const AttentionShape& shape, const HeadEntries& entries, const QueryRows& rows, float* out,
+                      std::span<std::byte> scratch) {
+  if (rows.n_rows == 0) return;
+  if (prefers_bf16_attention(shape)) {
+    assert(shape.key_dim % 8 == 0 && shape.key_dim <= kMaxHeadDim);
+    assert(scratch.size() >= window_statistics_scratch_bytes(shape, rows.n_rows));
+    bf16_row_log_sum_exps(current_bf16_unit(), shape, entries, rows, out, scratch);
+    return;
+  }
+  std::vector<RowSum> sums(static_cast<std::size_t>(rows.n_rows * shape.n_group));
+  window_row_sums(shape, entries, rows, {0, entries.n_entries}, sums, scratch);
+  const auto at = [](std::int32_t i) { return static_cast<std::size_t>(i); };
+  for (std::int32_t r = 0; r < rows.n_rows; ++r) {
+    for (std::int32_t g = 0; g < shape.n_group; ++g) {
+      const RowSum& sum = sums[at(g * rows.n_rows + r)];
+      out[r * shape.n_group + g] = static_cast<float>(static_cast<double>(sum.high) * kLn2 + std::log(sum.weight));
+    }
+  }
+}
+
 void fold_columns(ColumnFold fold, const AttentionShape& shape, const HeadEntries& entries, const QueryRows& rows,
                   const float* log_sum_exp, std::int32_t n_columns, float* columns, std::span<std::byte> scratch) {
   assert(shape.key_dim % 8 == 0 && shape.key_dim <= kMaxHeadDim);

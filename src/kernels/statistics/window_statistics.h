@@ -60,6 +60,12 @@ void window_columns(const AttentionShape& shape, const HeadEntries& entries, con
                     std::span<const RowSum> sums, EntryRange part, const ColumnStatistics& out,
                     std::span<std::byte> scratch);
 
+// Computes the log-sum-exps of the scores that rows have with the entries that each of them sees, sink logits not among
+// them; -inf where a row sees none.
+void row_log_sum_exps(const AttentionShape& shape, const HeadEntries& entries, const QueryRows& rows,
+                      float* out,  // [n_rows][n_group]
+                      std::span<std::byte> scratch);
+
 // How a column of attention is folded over the rows: its sum (H2O), the sum of its squares (rms), or its largest
 // (KVzip).
 enum class ColumnFold { kSum, kSquares, kMax };
