@@ -118,7 +118,7 @@ layers:  ## check that no lower layer includes a higher one, and that every cite
 	@scripts/check_layers.sh
 	@scripts/check_paths.sh
 
-docs-check:  ## check links, commands, lengths and generated parts of the docs (with build/bin/winnow, where it is built)
+docs-check:  ## check links, commands, lengths, prose and generated parts of the docs (with build/bin/winnow, where it is built)
 	@python3 scripts/docs_check.py build/bin/winnow
 	@[ ! -x build/bin/winnow_model_table ] || docs/refresh.py --check build/bin/winnow
 

@@ -7,17 +7,22 @@
 - The commands of winnow in ```sh blocks parse: the command exists, `winnow COMMAND --help` has every flag, and `winnow
   methods` every method that is named after --kv-evict or --methods. Nothing is run on a model.
 - README has one screen and a half, a guide can be read in one sitting, and a paragraph outside docs/lab in one breath.
+- proselint has nothing to say of the prose, by the rules in docs/prose.json; code and tables are not prose.
 
-Without the tool (not yet built) the commands are left out, and the last line says so.
+Without the tool (not yet built) the commands are left out, without proselint (make python-packages) the prose, and the last line
+says so.
 """
 import functools
+import itertools
 import json
 import os
 import pathlib
 import re
 import shlex
+import string
 import subprocess
 import sys
+import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 README_LINES = 100
@@ -25,6 +30,8 @@ GUIDE_WORDS = 1500
 PARAGRAPH_WORDS = 120
 GUIDES = ["quickstart", "coming-from-llama.cpp", "coming-from-kvpress", "choosing-a-method", "tuning", "faq", "glossary",
           "cookbook"]
+
+PROSELINT = ROOT / ".venv/bin/proselint"
 
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 FLAG = re.compile(r"(?<![\w-])(--?[A-Za-z][\w-]*)")
@@ -109,6 +116,37 @@ def check_lengths(path):
                 yield f"{path}:{number}: a paragraph of {n} words, and at most {PARAGRAPH_WORDS} are wanted"
 
 
+def prose_of(text):
+    """The text with what is no prose taken out: lines stay where they are. No two pieces of code or numbers become the same
+    word."""
+    lines = dict(lines_outside_code(text))
+    code = ("".join(letters) for letters in itertools.product(string.ascii_lowercase, repeat=4))
+    out = []
+    for number in range(1, len(text.splitlines()) + 1):
+        line = lines.get(number, "")
+        line = "" if line.lstrip().startswith(("|", "<!--")) else re.sub(r"`[^`]*`|\d[\d.,]*", lambda _: "x" + next(code), line)
+        line = re.sub(r"\]\([^)\s]*\)", "]", line)
+        out.append(line + "." if line.startswith("#") else line)  # a heading is a sentence of its own
+    return "\n".join(out) + "\n"
+
+
+def check_prose(files):
+    with tempfile.TemporaryDirectory() as folder:
+        for file in files:
+            copy = pathlib.Path(folder, file)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            copy.write_text(prose_of(read(file)), encoding="utf-8")
+        # It looks for rules where it runs, and at those of the user, who has none here. (0.16.0 does not read --config.)
+        pathlib.Path(folder, ".proselintrc.json").write_text(read("docs/prose.json"), encoding="utf-8")
+        environment = {**os.environ, "HOME": folder, "XDG_CONFIG_HOME": folder}
+        ran = subprocess.run([PROSELINT, "--output-format", "compact", "check", *files], cwd=folder, env=environment,
+                             capture_output=True, text=True)
+        found = [line for line in ran.stdout.splitlines() if re.search(r"\.md:\d+:\d+: ", line)]
+        if ran.returncode and not found:
+            found = [f"proselint: {ran.stderr.strip()[-400:]}"]
+        yield from (line.replace(folder + "/", "") for line in found)
+
+
 class Tool:
     def __init__(self, path):
         self.path = path
@@ -183,8 +221,12 @@ def main():
         wrong += [*check_links(file), *check_lengths(file)]
         if tool:
             wrong += check_commands(file, tool)
+    has_linter = PROSELINT.exists()
+    if has_linter:
+        wrong += check_prose(files)
     print("\n".join(wrong) if wrong else
-          f"docs: {len(files)} pages" + ("" if tool else f", but no commands: there is no {path}"))
+          f"docs: {len(files)} pages" + ("" if tool else f", but no commands: there is no {path}") +
+          ("" if has_linter else ", but not their prose: there is no proselint (make python-packages)"))
     return 1 if wrong else 0
 
 

@@ -7,6 +7,8 @@ import tempfile
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[2] / "scripts"))
 import docs_check  # noqa: E402
 
+RULES = docs_check.read("docs/prose.json")
+
 DOCS = "docs"  # apart, as check_paths.sh takes a path in quotes for one that has to be there
 
 
@@ -54,13 +56,36 @@ WRONG = [
 ]
 
 
+PROSE = [  # and how often something is found
+    ("The cache is small.\n\n| a very very small | table |\n\n```\nvery very\n```\n", 0),
+    ("`x` `x` and `very very`, 8 8 or 8, 8 [a](very-very.md)\n\n# The cache\n\nThe cache is small.\n", 0),
+    ("It is \"quoted\" ... from 2 to 3 pm\n", 0),
+    ("The cache is is small.\n", 1),
+    ("Firstly.\n\nIt is a very large cache.\n", 1),
+]
+
+
+def prose_problems(text):
+    with tempfile.TemporaryDirectory() as folder:
+        docs_check.ROOT = pathlib.Path(folder)
+        docs_check.read.cache_clear()
+        (docs_check.ROOT / DOCS).mkdir()
+        (docs_check.ROOT / DOCS / "prose.json").write_text(RULES)
+        (docs_check.ROOT / DOCS / "page.md").write_text(text)
+        return list(docs_check.check_prose([f"{DOCS}/page.md"]))
+
+
 def main():
+    for text, n in PROSE if docs_check.PROSELINT.exists() else []:
+        found = prose_problems(text)
+        assert len(found) == n and all(line.startswith(f"{DOCS}/page.md:") for line in found), (text, found)
     for name, text in RIGHT:
         assert problems(name, text) == [], (text, problems(name, text))
     for name, text, expected in WRONG:
         found = problems(name, text)
         assert len(found) == 1 and found[0].startswith(expected), (expected, found)
-    print(f"passed: {len(RIGHT)} right pages, {len(WRONG)} wrong ones")
+    print(f"passed: {len(RIGHT)} right pages, {len(WRONG)} wrong ones, " +
+          (f"{len(PROSE)} of prose" if docs_check.PROSELINT.exists() else "no prose: there is no proselint"))
 
 
 if __name__ == "__main__":
