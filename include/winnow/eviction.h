@@ -204,7 +204,8 @@ struct EvictionOptions {
   // Returns the shortest text form that parses to these options.
   std::string text() const;
 
-  // Returns the scorer with every option that its scores depend on: the scorer for which a profile is calibrated.
+  // Returns the scorer with every option that its scores depend on, except how a prompt is repeated: the scorer for
+  // which a profile is calibrated.
   std::string scorer_text() const;
 
   // Reads the files of the options head-file and profile if the method uses them, unless they are in memory already.

@@ -37,10 +37,14 @@ struct EvidenceNeeds {
   int moments_skip = 0;              // number of the prompt's first tokens that are left out of the moments
   bool output_projection = false;    // W_O in float32 (critical)
   bool reconstruction_pass = false;  // a context-reconstruction pass (kvzip), in a prefill layer by layer
+  bool late_repeat = false;          // the same, which begins in a later layer (combined)
   bool reconstruction_only = false;  // there are no scores without that pass: a stored cache cannot be cut again
   bool reference_rows = false;       // query rows of the prompt or turn, rotated to positions after it
   bool earlier_scores = false;       // entries keep the best score that they had in any cut
   unsigned window_columns = 0;       // WindowColumn bits: reductions that LayerEvidence computes, nothing to save
+
+  // Returns whether the prompt is read a second time.
+  bool repeats_prompt() const { return reconstruction_pass || late_repeat; }
 
   EvidenceNeeds& operator|=(const EvidenceNeeds& other);
   bool operator==(const EvidenceNeeds& other) const = default;

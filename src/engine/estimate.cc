@@ -127,6 +127,10 @@ RangeEstimate estimate_of(const Engine::Impl& engine, const LayerRange& layers, 
       }
       n_staged += longest;
     }
+    if (total < whole && needs.late_repeat) {
+      n_hidden += n_prompt;
+      n_staged += std::min(n_prompt, late_repeat(model.spec).n_part);
+    }
     estimate.kv_bytes_staging = StagingBuffer::bytes_for(shape.plain(), n_staged);
     // A stage of the cascade rounds the share of every head up.
     prefill_peak = cut_bytes(cut_types, std::min(whole, total + n_heads), 0, n_prompt) + window_bytes(n_prompt, 0) +

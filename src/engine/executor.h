@@ -44,6 +44,8 @@ struct LayerPlan {
   QueryCopies copies = {};
   bool keeps_queries = false;         // the executor keeps the rotated queries until the layer is through
   RecurrentState::Update state = {};  // in a recurrent layer: what the rows read and write
+  std::int32_t copied_to = -1;  // the row from which on the rows' hidden states before the layer are copied; -1: none
+  bool begins_here = false;     // the rows are such copies: they have gone through no layer before
 };
 
 // The rows that go through the experts of a layer together.

@@ -11,11 +11,12 @@ Coroutine<ForwardPass::Step> ForwardPass::run() {
   for (int first = layers_.first; first < layers_.last; first += n_together_) {
     const int last = std::min(first + n_together_, layers_.last);
     for (const Sweep& sweep : sweeps_) {
+      bool begins_sweep = first == layers_.first;
       for (int l = first; l < last; ++l) {
         const std::span<const Batch> batches = batches_of(sweep, l);
         if (batches.empty()) continue;
         for (const Batch& batch : batches) {
-          const Step next = next_step(l, sweep, std::span(&batch, 1), l == layers_.first && &batch == &batches.front());
+          const Step next = next_step(l, sweep, std::span(&batch, 1), std::exchange(begins_sweep, false));
           co_yield next;
           const LayerPlan plan = layer_plan(l, batch);
           if (has_experts(l)) {
@@ -40,7 +41,7 @@ Coroutine<ForwardPass::Step> ForwardPass::run() {
             rows_->combine_experts({.layer = l, .rows = batch.rows});
           }
         }
-        if (&sweep == &sweeps_.back()) ended_ = l;
+        if (ends_layer(sweep, l)) ended_ = l;
       }
     }
   }
@@ -76,9 +77,10 @@ ForwardPass::ForwardPass(Executor& executor, const ModelSpec& spec, const Forwar
       n_together_(plan.n_together),
       n_tokens_(static_cast<std::int32_t>(plan.tokens.size())),
       first_position_(plan.first_position),
-      n_rows_(n_tokens_ + count(plan.suffixes)),
+      n_rows_(n_tokens_ + count(plan.suffixes) + (plan.repeat ? n_tokens_ : 0)),
       recorders_(std::move(recorders)),
       state_(state),
+      repeat_(plan.repeat),
       steps_(run()) {
   const std::int32_t n_converted = plan.n_converted > 0 ? plan.n_converted : n_rows_;
   rows_ = executor.begin_pass({.layers = layers_, .n_rows = n_rows_, .n_converted = n_converted, .entries = &sink});
@@ -89,15 +91,14 @@ ForwardPass::ForwardPass(Executor& executor, const ModelSpec& spec, const Forwar
     add_part(first_row, suffix, first_position_ + n_tokens_, true, plan.n_batch);
     first_row += static_cast<std::int32_t>(suffix.size());
   }
-  const auto n_suffix_rows = static_cast<std::size_t>(n_rows_ - n_tokens_);
-  int q_size = 0, n_head = 0;
-  for (const LayerSpec& layer : spec.layers) {
-    q_size = std::max(q_size, layer.q_size());
-    n_head = std::max(n_head, layer.n_head);
+  n_early_batches_ = batches_.size();
+  first_repeated_ = first_row;
+  for (std::int32_t first = 0; repeat_ && first < n_tokens_; first += repeat_->n_part) {
+    const std::int32_t n = std::min(repeat_->n_part, n_tokens_ - first);
+    add_part(first_repeated_ + first, plan.tokens.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(n)),
+             first_position_ + n_tokens_, true, plan.n_batch, true);
   }
-  if (!executor.keeps_queries()) suffix_q_.resize(n_suffix_rows * static_cast<std::size_t>(q_size));
-  suffix_sums_.resize(n_suffix_rows * static_cast<std::size_t>(n_head));
-  suffix_norms_.resize(n_suffix_rows);
+  reserve_replayed();
   // All layers are asked, so that every rank takes the same sweeps.
   const bool has_any_experts = std::any_of(spec.layers.begin(), spec.layers.end(),
                                            [](const LayerSpec& layer) { return layer.feed_forward.n_expert > 0; });
@@ -106,7 +107,7 @@ ForwardPass::ForwardPass(Executor& executor, const ModelSpec& spec, const Forwar
 }
 
 void ForwardPass::add_part(std::int32_t first_row, std::span<const Token> tokens, std::int32_t first_position,
-                           bool is_suffix, std::int32_t n_batch) {
+                           bool is_suffix, std::int32_t n_batch, bool is_late) {
   rows_->embed(first_row, tokens);
   const auto n = static_cast<std::int32_t>(tokens.size());
   for (std::int32_t first = 0; first < n; first += n_batch) {
@@ -114,9 +115,10 @@ void ForwardPass::add_part(std::int32_t first_row, std::span<const Token> tokens
                                  .n_rows = std::min(n_batch, n - first),
                                  .first_position = first_position + first},
                         .is_suffix = is_suffix,
-                        .begins_part = first == 0});
+                        .begins_part = first == 0,
+                        .is_late = is_late});
   }
-  if (is_suffix) suffixes_.push_back({.first_row = first_row, .n_rows = n});
+  if (is_suffix) suffixes_.push_back({.first_row = first_row, .n_rows = n, .is_late = is_late});
 }
 
 std::vector<ForwardPass::Sweep> ForwardPass::sweeps(bool is_awaited, bool waits_for_weights) const {
@@ -130,11 +132,39 @@ std::vector<ForwardPass::Sweep> ForwardPass::sweeps(bool is_awaited, bool waits_
   return sweeps;
 }
 
+void ForwardPass::reserve_replayed() {
+  if (!repeat_) return;
+  replayed_.resize(n_together_ > 1 ? static_cast<std::size_t>(layers_.size()) : 1);
+  const auto n = static_cast<std::size_t>(n_tokens_);
+  for (int l = layers_.first; l < layers_.last && replays(l); ++l) {
+    const LayerSpec& spec = layer_spec(l);
+    if (spec.kind != LayerKind::kFullAttention) continue;
+    Queries& queries = replayed(l);
+    queries.q.resize(std::max(queries.q.size(), n * static_cast<std::size_t>(spec.q_size())));
+    queries.log_sum_exp.resize(std::max(queries.log_sum_exp.size(), n * static_cast<std::size_t>(spec.n_head)));
+  }
+}
+
+std::size_t ForwardPass::replayed_bytes(const ModelSpec& spec, LayerRange layers, const LateRepeat& repeat,
+                                        std::int32_t n_tokens) {
+  std::size_t floats = 0;  // of one row
+  for (int l = layers.first; l < std::min(layers.last, repeat.first_layer); ++l) {
+    const LayerSpec& layer = spec.layers[static_cast<std::size_t>(l)];
+    if (layer.kind == LayerKind::kFullAttention) floats += static_cast<std::size_t>(layer.q_size() + layer.n_head);
+  }
+  return floats * static_cast<std::size_t>(n_tokens) * sizeof(float);
+}
+
+bool ForwardPass::ends_layer(const Sweep& sweep, int layer) const {
+  return std::all_of(sweeps_.begin() + (&sweep - sweeps_.data()) + 1, sweeps_.end(),
+                     [&](const Sweep& later) { return batches_of(later, layer).empty(); });
+}
+
 // Returns a layer's batches of a sweep. Suffixes end before the layers that attend to another's entries: their own are
 // no longer there.
 std::span<const ForwardPass::Batch> ForwardPass::batches_of(const Sweep& sweep, int layer) const {
   const bool is_shared = layer_spec(layer).kind == LayerKind::kSharedAttention;
-  const std::size_t n = is_shared ? n_prompt_batches_ : batches_.size();
+  const std::size_t n = is_shared ? n_prompt_batches_ : replays(layer) ? n_early_batches_ : batches_.size();
   const std::size_t first = std::min(sweep.first, n), last = std::min(sweep.last, n);
   return std::span(batches_).subspan(first, last - first);
 }
@@ -142,7 +172,7 @@ std::span<const ForwardPass::Batch> ForwardPass::batches_of(const Sweep& sweep, 
 std::int64_t ForwardPass::work_total() const {
   std::int64_t n = 0;
   for (int l = layers_.first; l < layers_.last; ++l) {
-    n += layer_spec(l).kind == LayerKind::kSharedAttention ? n_tokens_ : n_rows_;
+    for (const Batch& batch : batches_of({.first = 0, .last = batches_.size()}, l)) n += batch.rows.n_rows;
   }
   return n;
 }
@@ -160,23 +190,44 @@ ForwardPass::Step ForwardPass::next_step(int layer, const Sweep& sweep, std::spa
           .suffix_share = static_cast<double>(n_suffix_rows) / n_rows};
 }
 
+// Makes the room when the first suffix's rows begin: by then the room for the prompt's may be free again.
+QueryCopies ForwardPass::suffix_copies(const LayerSpec& spec, std::int32_t first_row) {
+  if (suffix_queries_.log_sum_exp.empty()) {
+    std::size_t q_size = 0, n_head = 0;
+    for (const LayerSpec& layer : spec_.layers) {
+      q_size = std::max(q_size, static_cast<std::size_t>(layer.q_size()));
+      n_head = std::max(n_head, static_cast<std::size_t>(layer.n_head));
+    }
+    const auto n = static_cast<std::size_t>(n_rows_ - n_tokens_);
+    if (!executor_.keeps_queries()) suffix_queries_.q.resize(n * q_size);
+    suffix_queries_.input_norm.resize(n);
+    suffix_queries_.log_sum_exp.resize(n * n_head);
+  }
+  return suffix_queries_.from(spec, first_row);
+}
+
 LayerPlan ForwardPass::layer_plan(int layer, const Batch& batch) {
   LayerPlan plan{.layer = layer, .rows = batch.rows};
   const LayerSpec& spec = layer_spec(layer);
   if (spec.kind == LayerKind::kRecurrent) {
     plan.state = state_of(layer, batch);
   } else if (batch.is_suffix) {
-    const auto r = static_cast<std::size_t>(batch.rows.first_row - n_tokens_);
     plan.keeps_queries = executor_.keeps_queries();
-    plan.copies = {.q = plan.keeps_queries ? nullptr : suffix_q_.data() + r * static_cast<std::size_t>(spec.q_size()),
-                   .log_sum_exp = suffix_sums_.data() + r * static_cast<std::size_t>(spec.n_head),
-                   .input_norm = suffix_norms_.data() + r};
+    plan.copies = suffix_copies(spec, batch.rows.first_row - n_tokens_);
   } else {
     plan.recorders = recorders_;
     plan.recorded_end = first_position_ + n_tokens_;
     plan.keeps_queries = std::any_of(recorders_.begin(), recorders_.end(),
                                      [&](const QueryEvidence* e) { return e->leaves_rows(layer); });
+    if (replays(layer) && spec.kind == LayerKind::kFullAttention) {
+      plan.copies = replayed(layer).from(spec, batch.rows.first_row);
+    }
   }
+  if (repeat_ && layer == repeat_->first_layer && !batch.is_suffix) {
+    if (n_together_ == 1) replayed_.clear();  // the layers before are through
+    plan.copied_to = first_repeated_ + batch.rows.first_row;
+  }
+  plan.begins_here = batch.is_late && layer == repeat_->first_layer;
   return plan;
 }
 
@@ -188,15 +239,25 @@ RecurrentState::Update ForwardPass::state_of(int layer, const Batch& batch) {
   return {.from = batch.begins_part ? latest.data() : suffix_state_.data(), .to = suffix_state_.data()};
 }
 
-std::vector<ReconstructionPass> ForwardPass::reconstruction(int layer) const {
+QueryCopies ForwardPass::Queries::from(const LayerSpec& spec, std::int32_t row) {
+  const auto of = [row](std::vector<float>& all, std::int64_t width) {
+    return all.empty() ? nullptr : all.data() + row * width;
+  };
+  return {.q = of(q, spec.q_size()), .log_sum_exp = of(log_sum_exp, spec.n_head), .input_norm = of(input_norm, 1)};
+}
+
+std::vector<ReconstructionPass> ForwardPass::passes(int layer, bool is_late) {
   const LayerSpec& spec = layer_spec(layer);
+  const bool is_replayed = is_late && replays(layer);
   std::vector<ReconstructionPass> passes;
   for (const Suffix& suffix : suffixes_) {
-    const std::int64_t first = suffix.first_row - n_tokens_;
+    if (suffix.is_late != is_late) continue;
+    const QueryCopies queries = is_replayed ? replayed(layer).from(spec, suffix.first_row - first_repeated_)
+                                            : suffix_queries_.from(spec, suffix.first_row - n_tokens_);
     passes.push_back({.n_rows = suffix.n_rows,
-                      .q = suffix_q_.empty() ? nullptr : suffix_q_.data() + first * spec.q_size(),
-                      .log_sum_exp = suffix_sums_.data() + first * spec.n_head,
-                      .input_norm = suffix_norms_.data() + first,
+                      .q = queries.q,
+                      .log_sum_exp = queries.log_sum_exp,
+                      .input_norm = queries.input_norm,
                       .first_row = suffix.first_row});
   }
   return passes;

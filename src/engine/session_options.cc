@@ -40,15 +40,24 @@ void choose_bits(Bits& bits, const std::optional<Budget>& budget, const ModelSpe
 // is saved. Measured on a model of three heads: docs/methods.md.
 constexpr double kLeastLookedUp = 2;  // entries of each token
 
-// Replaces the scorer `combined` by `rms` below that, for budgets that are fractions of the prompt.
-void choose_scorer(EvictionOptions& eviction, const std::optional<Budget>& budget, const CacheShape& shape) {
+// A repeat that begins behind the first third of the layers finds the same needles where a sixth of the entries stay,
+// and fewer of them where a twelfth does: docs/methods.md.
+constexpr double kLeastForLateRepeat = 1.0 / 6;  // of the entries
+
+// Chooses for the scorer `combined` how the prompt is repeated, where the budget is a fraction of the prompt: not at
+// all, which is the scorer `rms`, late, or whole.
+void choose_repeat(EvictionOptions& eviction, const std::optional<Budget>& budget, const CacheShape& shape) {
   const bool is_part =
       budget && (budget->unit == Budget::Unit::kFraction || budget->unit == Budget::Unit::kByteFraction);
-  const bool is_free = eviction.text_of("repeat") == "fitting" && !eviction.values.contains("rms-weight");
-  if (eviction.scorer != "combined" || !is_part || !is_free) return;
-  constexpr std::int32_t kTokens = 4096;  // any number: the ratio is the same
-  if (static_cast<double>(budget_entries(*budget, shape, kTokens)) >= kLeastLookedUp * kTokens) return;
-  eviction.set("scorer", "rms");
+  if (eviction.scorer != "combined" || !is_part) return;
+  const std::string repeat = eviction.text_of("repeat");
+  constexpr std::int32_t kTokens = 4096;  // any number: the ratios are the same
+  const double n_kept = static_cast<double>(budget_entries(*budget, shape, kTokens)) / kTokens;  // of each token
+  if (repeat == "fitting" && !eviction.values.contains("rms-weight") && n_kept < kLeastLookedUp) {
+    eviction.set("scorer", "rms");
+  } else if ((repeat == "fitting" || repeat == "always") && n_kept >= kLeastForLateRepeat * shape.n_cut_heads()) {
+    eviction.set("repeat", "late");
+  }
 }
 
 }  // namespace
@@ -170,7 +179,7 @@ void check_loss(const SessionOptions& options, const ModelSpec& spec) {
   const std::string budget = options.budget->text();
   // Other methods would choose by what they are measured on: auto-fast held two promises of four, snapkv one
   // (docs/results.md).
-  if (!Cut::needs(options.eviction).reconstruction_pass) {
+  if (!Cut::needs(options.eviction).repeats_prompt()) {
     throw Error(ErrorCode::kUnsupported,
                 "the budget " + budget + " is measured on the prompt's last tokens, and the method '" +
                     options.eviction.text() +
@@ -198,7 +207,7 @@ SessionOptions checked_session_options(SessionOptions options, const Model::Impl
   options.eviction.validate();
   choose_bits(options.eviction.bits, options.budget, model.spec);
   options.choose_types();
-  choose_scorer(options.eviction, options.budget, cache_shape(model.spec, options));
+  choose_repeat(options.eviction, options.budget, cache_shape(model.spec, options));
   if (options.eviction.evicts() && !options.budget) {
     throw Error(ErrorCode::kInvalidArgument, "the method '" + options.eviction.method +
                                                  "' needs a budget, e.g. 20%, 5%bytes, 512, 64MiB or kl=0.02");

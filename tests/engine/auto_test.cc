@@ -133,6 +133,27 @@ TEST(Auto, RepeatsThePromptWhereWhatIsLookedUpMayFit) {
   EXPECT_EQ(logits_of(automatic), logits_of(fast));
 }
 
+// A sixth of the entries, or as it was asked for; of a budget that is no part of the prompt nothing is known
+// beforehand.
+TEST(Auto, RepeatsThePromptLateWhereMuchStays) {
+  const auto engine = Engine::create(tiny_model({.n_layer = 12, .n_head = 4, .n_kv_head = 2, .head_dim = 32}),
+                                     {.n_threads = 1, .n_batch = 64});
+  const auto repeat = [&](const char* method, const char* budget) {
+    return engine->open(auto_options(method, budget)).options().eviction.text_of("repeat");
+  };
+  EXPECT_EQ(repeat("auto", "17%"), "late");
+  EXPECT_EQ(repeat("auto", "16%"), "fitting");
+  EXPECT_EQ(repeat("auto", "5%bytes"), "late");  // in few bits
+  EXPECT_EQ(repeat("auto", "2%bytes"), "fitting");
+  EXPECT_EQ(repeat("auto:bits=own", "10%bytes"), "fitting");
+  EXPECT_EQ(repeat("auto:repeat=always", "20%bytes"), "late");
+  EXPECT_EQ(repeat("auto:rms-weight=3", "20%bytes"), "late");
+  EXPECT_EQ(repeat("auto:repeat=whole", "20%bytes"), "whole");
+  EXPECT_EQ(repeat("auto:repeat=late", "2%bytes"), "late");
+  EXPECT_EQ(repeat("auto", "64"), "fitting");
+  EXPECT_EQ(repeat("auto-fast", "20%bytes"), "fitting");
+}
+
 TEST(Auto, StoresInBitsByTheBudget) {
   const auto engine = Engine::create(tiny_model({.n_layer = 2, .n_head = 4, .n_kv_head = 2, .head_dim = 32}),
                                      {.n_threads = 2, .n_batch = 64});

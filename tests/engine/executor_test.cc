@@ -15,6 +15,7 @@ namespace {
 
 struct Counts {
   std::map<int, std::int64_t> rows_of_layer;  // that went through it
+  std::map<int, std::int64_t> copied, begun;  // rows whose hidden states become others', and those others
   std::int64_t batches = 0, embedded = 0, stored = 0, steps = 0, outputs = 0;
   std::int32_t most_rows = 0;
 };
@@ -41,6 +42,11 @@ class CountingRows final : public PassRows {
     EXPECT_LE(plan.rows.first_row + plan.rows.n_rows, plan_.n_rows);
     ++counts_.batches;
     counts_.rows_of_layer[plan.layer] += plan.rows.n_rows;
+    if (plan.copied_to >= 0) {
+      EXPECT_LE(plan.copied_to + plan.rows.n_rows, plan_.n_rows);
+      counts_.copied[plan.layer] += plan.rows.n_rows;
+    }
+    if (plan.begins_here) counts_.begun[plan.layer] += plan.rows.n_rows;
     counts_.most_rows = std::max(counts_.most_rows, plan.rows.n_rows);
     EntrySink& entries = *plan_.entries;
     entries.begin_rows(plan.layer, plan.rows.first_position, plan.rows.n_rows);
@@ -158,6 +164,18 @@ TEST_P(ExecutorTest, CarriesOutAPromptItsCutAndDecoding) {
   engine->decode(both, std::vector<Token>{1, 2});
   EXPECT_EQ(counts.steps, 9);
   EXPECT_EQ(fork.n_tokens(), session.n_tokens());
+}
+
+TEST(ExecutorPlans, ALateRepeatGoesThroughTheLaterLayersOnly) {
+  constexpr int kLayers = 7, kPrompt = 230, kFirst = kLayers / 3;
+  Counts counts;
+  const auto engine = Engine::create(tiny_model({.n_layer = kLayers}), {.n_threads = 1, .n_batch = 64});
+  engine->impl().executor = std::make_unique<CountingExecutor>(counts, engine->impl().model->impl().spec);
+  Session session = engine->open(evicting_options("auto:bits=own,fit=none,repeat=late", "50%"));
+  session.prefill(random_tokens(kPrompt, 300, 1));
+  for (const auto& [layer, rows] : counts.rows_of_layer) EXPECT_EQ(rows, layer < kFirst ? kPrompt : 2 * kPrompt);
+  EXPECT_EQ(counts.copied, (std::map<int, std::int64_t>{{kFirst, kPrompt}}));
+  EXPECT_EQ(counts.begun, (std::map<int, std::int64_t>{{kFirst, kPrompt}}));
 }
 
 INSTANTIATE_TEST_SUITE_P(Methods, ExecutorTest,

@@ -46,6 +46,9 @@ void CpuPass::embed(std::int32_t first_row, std::span<const Token> tokens) {
 
 void CpuPass::begin_attention(const LayerPlan& plan) {
   const ModelSpec& spec = executor_.model().spec;
+  if (plan.copied_to >= 0) {
+    std::copy_n(row(plan.rows.first_row), std::int64_t{plan.rows.n_rows} * spec.n_embd, row(plan.copied_to));
+  }
   if (plan.copies.input_norm != nullptr) {
     for (std::int32_t r = 0; r < plan.rows.n_rows; ++r) {
       plan.copies.input_norm[r] = l2_norm({row(plan.rows.first_row + r), static_cast<std::size_t>(spec.n_embd)});

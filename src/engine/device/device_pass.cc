@@ -43,6 +43,13 @@ void DevicePass::run_layer(const LayerPlan& plan) {
   const ModelSpec& model = executor_.model().spec;
   const auto at = static_cast<std::size_t>(plan.layer);
   const std::int32_t n_rows = plan.rows.n_rows;
+  if (plan.copied_to >= 0) {
+    const ByteCopy copy = {
+        .to = reinterpret_cast<std::byte*>(row(plan.copied_to)),
+        .from = reinterpret_cast<const std::byte*>(row(plan.rows.first_row)),
+        .bytes = static_cast<std::size_t>(n_rows) * static_cast<std::size_t>(model.n_embd) * sizeof(float)};
+    device_.memory()->copy({&copy, 1});
+  }
   if (plan.copies.input_norm != nullptr) {
     grow(device_, sums_, static_cast<std::size_t>(n_rows) * sizeof(float));
     device_.queue(device::RowLengths{

@@ -8,8 +8,12 @@
 namespace winnow {
 
 LayerViews::LayerViews(Engine::Impl& engine, const EntrySink& sink, int layer, std::int32_t n_tokens,
-                       std::vector<ReconstructionPass> passes, const PassRows* rows)
-    : engine_(engine), shape_(sink.shape()), layer_(layer), n_tokens_(n_tokens), passes_(std::move(passes)) {
+                       Reconstructions reconstructions, const PassRows* rows)
+    : engine_(engine),
+      shape_(sink.shape()),
+      layer_(layer),
+      n_tokens_(n_tokens),
+      reconstructions_(std::move(reconstructions)) {
   for (int h = 0; h < shape_.layer(layer).n_kv_head; ++h) heads_.push_back(sink.head(h).entries);
   measure_on_device([&](int h) { return sink.head_rows(h); }, rows);
 }
@@ -51,7 +55,8 @@ LayerView LayerViews::of(QueryEvidence& evidence, const EvidenceNeeds& needs, in
       .n_embd = model.spec.n_embd,
   };
   evidence.fill(view, max_window_rows);
-  if (needs.reconstruction_pass) view.passes = passes_;
+  if (needs.reconstruction_pass) view.passes = reconstructions_.whole;
+  if (needs.late_repeat) view.passes = reconstructions_.late;
   if (needs.earlier_scores) view.earlier_scores = earlier_scores_;
   view.has_output_projection = needs.output_projection;
   if (needs.output_projection && statistics_ == nullptr) {

@@ -16,14 +16,20 @@
 
 namespace winnow {
 
+// The passes that repeat the prompt, for methods that ask for the one or the other (EvidenceNeeds).
+struct Reconstructions {
+  std::vector<ReconstructionPass> whole = {};  // with a request to repeat, through all layers
+  std::vector<ReconstructionPass> late = {};
+};
+
 // Makes views of one layer of a sequence for several readers in turn: each gets the same entries with its own queries,
 // and what all need is computed once.
 class LayerViews {
  public:
-  // Shows the entries of the sink's present layer. passes: KVzip's; rows: of the pass that computed the layer. The
-  // sink, the rows and what the passes point to must outlive this.
+  // Shows the entries of the sink's present layer. rows: of the pass that computed the layer. The sink, the rows and
+  // what the reconstructions point to must outlive this.
   LayerViews(Engine::Impl& engine, const EntrySink& sink, int layer, std::int32_t n_tokens,
-             std::vector<ReconstructionPass> passes, const PassRows* rows);
+             Reconstructions reconstructions, const PassRows* rows);
   // Shows a layer as it is stored, with the scores of its earlier cuts.
   LayerViews(Engine::Impl& engine, const RaggedCache& cache, const EntryScores& scores, int layer,
              std::int32_t n_tokens);
@@ -56,7 +62,7 @@ class LayerViews {
   std::unique_ptr<EntryStatistics> statistics_;       // of entries on a device
   std::int32_t n_tokens_;
   std::vector<std::vector<float>> earlier_scores_;  // [n_kv_head], or empty
-  std::vector<ReconstructionPass> passes_;
+  Reconstructions reconstructions_;
   std::vector<float> w_o_;  // [n_head][value_dim][n_embd]
   double w_o_s_ = 0;
 };

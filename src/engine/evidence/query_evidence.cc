@@ -36,8 +36,8 @@ std::vector<std::int32_t> choose_reference_rows(std::int32_t first_position, std
   return chosen;
 }
 
-// Rotates a row [n_head][key_dim], already rotated, by `positions` more. Rotations add up; the magnitude is already in
-// the row.
+}  // namespace
+
 void rotate_further(float* row, std::size_t n_head, std::size_t key_dim, const RotationView& rotation,
                     std::int32_t positions) {
   const int half = rotation.n_dims / 2;
@@ -55,8 +55,6 @@ void rotate_further(float* row, std::size_t n_head, std::size_t key_dim, const R
     }
   }
 }
-
-}  // namespace
 
 QueryEvidence::QueryEvidence(const EvidenceNeeds& needs, const ModelSpec& spec, LayerRange range) : needs_(needs) {
   std::size_t window_floats = 0, row_floats = 0, n_heads = 0;

@@ -16,6 +16,11 @@
 
 namespace winnow {
 
+// Rotates a row [n_head][key_dim], already rotated, by `positions` more. Rotations add up; the magnitude is already in
+// the row.
+void rotate_further(float* row, std::size_t n_head, std::size_t key_dim, const RotationView& rotation,
+                    std::int32_t positions);
+
 // The reference rows of a layer, rotated for positions after the prompt.
 struct ReferenceQueries {
   int n_rows = 0;

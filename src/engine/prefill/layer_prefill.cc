@@ -32,7 +32,7 @@ double seconds_of(const std::function<void()>& work) {
 // Returns through how many layers a prompt's rows go before the next rows begin: no more than the sessions' estimates
 // count, or than the machine, which other ranks may share, has memory for.
 int layers_together(const Engine::Impl& engine, std::span<Session::Impl* const> sessions, std::int32_t n_prompt,
-                    std::int32_t n_staged) {
+                    std::int32_t n_staged, std::size_t replayed_bytes) {
   int n = engine.pipeline.layers_at_once(engine.layers.size());
   if (n == 1) return 1;
   for (const Session::Impl* session : sessions) {
@@ -40,7 +40,8 @@ int layers_together(const Engine::Impl& engine, std::span<Session::Impl* const> 
   }
   const CacheShape shape = sessions[0]->cache.shape().plain();
   const std::size_t most = memory_available() / 2 / static_cast<std::size_t>(engine.pipeline.n_ranks());
-  return StagingBuffer::layers_within(most, shape, n_staged, n);
+  if (replayed_bytes > most) return 1;
+  return StagingBuffer::layers_within(most - replayed_bytes, shape, n_staged, n);
 }
 
 // Throws Error(kOutOfMemory) where a prompt will not fit on the engine's device, before any of it is read.
@@ -135,19 +136,25 @@ void LayerPrefill::begin_pass() {
   }
   feedback_bytes_ = engine_impl().pool->reserve(feedback_bytes * groups_.size());
   if (observed_) recorders.push_back(&*observed_);
-  const bool reconstructs = (observer_ && observer_->needs.reconstruction_pass) ||
-                            std::any_of(targets_.begin(), targets_.end(), [](const PromptTarget& target) {
-                              return target.needs(&EvidenceNeeds::reconstruction_pass);
-                            });
+  const ModelSpec& spec = engine_impl().model->impl().spec;
+  const auto somebody_needs = [&](bool EvidenceNeeds::*what) {
+    return (observer_ && observer_->needs.*what) ||
+           std::any_of(targets_.begin(), targets_.end(), [&](const PromptTarget& t) { return t.needs(what); });
+  };
   std::vector<std::vector<Token>> suffixes;
-  if (reconstructs) suffixes = reconstruction_parts(*engine_impl().model, tokens);
+  if (somebody_needs(&EvidenceNeeds::reconstruction_pass))
+    suffixes = reconstruction_parts(*engine_impl().model, tokens);
+  std::optional<LateRepeat> repeat;
+  if (somebody_needs(&EvidenceNeeds::late_repeat)) repeat = late_repeat(spec);
 
-  const std::int32_t n_staged = n + longest(suffixes);
-  n_together_ = layers_together(engine_impl(), sessions, n, n_staged);
+  const std::int32_t n_staged = n + std::max(longest(suffixes), repeat ? std::min(n, repeat->n_part) : 0);
+  n_together_ = layers_together(engine_impl(), sessions, n, n_staged,
+                                repeat ? ForwardPass::replayed_bytes(spec, engine_impl().layers, *repeat, n) : 0);
   staging_.emplace(sessions[0]->cache.shape().plain(), n_staged, 0, engine_impl().pool, n_together_);
-  state_.emplace(engine_impl().model->impl().spec, engine_impl().pool);
+  state_.emplace(spec, engine_impl().pool);
   ForwardPlan plan = forward_plan(tokens, 0);
   plan.suffixes = suffixes;
+  plan.repeat = repeat;
   plan.n_together = n_together_;
   begin_forward(plan, *staging_, *state_, recorders);
   work_total = pass->work_total();
@@ -158,9 +165,11 @@ void LayerPrefill::begin_pass() {
 void LayerPrefill::end_layer(int layer) {
   // A layer waits here until the last rows have gone on to the next rank, which waits for them. Layers with suffixes do
   // not wait: their queries are overwritten by the next layer's.
+  const bool has_suffixes =
+      !pass->reconstruction(layer).empty() || (!pass->replays(layer) && !pass->repeat(layer).empty());
   const bool is_last = (layer + 1 - engine_impl().layers.first) % n_together_ == 0 || pass->is_through();
   to_store_.push_back(layer);
-  if (!is_last && pass->reconstruction(layer).empty()) return;
+  if (!is_last && !has_suffixes) return;
   for (const int through : to_store_) store(through);
   to_store_.clear();
 }
@@ -171,7 +180,8 @@ void LayerPrefill::store(int layer) {
   const auto n = static_cast<std::int32_t>(tokens.size());
   const LayerShape& shape = staging_->shape().layer(layer);
   staging_->begin_rows(layer, 0, n);
-  LayerViews views(engine_impl(), *staging_, layer, n, pass->reconstruction(layer), &pass->rows());
+  LayerViews views(engine_impl(), *staging_, layer, n,
+                   {.whole = pass->reconstruction(layer), .late = pass->repeat(layer)}, &pass->rows());
   if (!shape.is_cut()) {
     // The held-out text attends to entries before the window that tokens after the prompt see.
     const std::int32_t n_seen = shape.window + static_cast<std::int32_t>(held_out_.tokens.size());
@@ -179,6 +189,10 @@ void LayerPrefill::store(int layer) {
       target.keep_last(views, std::min(n, target.promises() ? n_seen : shape.window));
   } else {
     receive_layers_before(layer);
+    if (pass->replays(layer)) {
+      ForwardPass::Queries& rows = pass->replayed(layer);
+      replay_rows(views.of(*groups_[0].evidence, {}), rows.q, rows.log_sum_exp, engine_impl().parallel_for());
+    }
     if (observer_) observer_->on_layer(views.with_rows(*observed_, observer_->needs), engine_impl().parallel_for());
     for (Group& group : groups_) score_and_evict(group, views);
   }

@@ -1,24 +1,70 @@
 #include "engine/prefill/reconstruction.h"
 
 #include <algorithm>
+#include <cmath>
+#include <cstdint>
+
+#include "base/aligned_bytes.h"
+#include "engine/evidence/query_evidence.h"
+#include "eviction/evidence/query_rows.h"
+#include "kernels/statistics/window_statistics.h"
 
 namespace winnow {
+namespace {
+
+// Tokens that are repeated together: the later of them attend to those before.
+constexpr std::int32_t kPart = 2048;
+
+}  // namespace
 
 std::vector<std::vector<Token>> reconstruction_parts(const Model& model, std::span<const Token> context) {
-  constexpr std::size_t kPart = 2048;
   constexpr std::size_t kOverlap = 8;
   const std::vector<Token> first = model.tokenize("\n\nRepeat the previous context exactly.", false, false);
   const std::vector<Token> later =
       model.tokenize("\n\nRepeat the part of the previous context exactly, starting with", false, false);
   std::vector<std::vector<Token>> parts;
-  for (std::size_t begin = 0; begin < context.size(); begin += kPart) {
+  for (std::size_t begin = 0; begin < context.size(); begin += std::size_t{kPart}) {
     std::vector<Token>& part = parts.emplace_back(begin == 0 ? first : later);
     const std::size_t from = begin - std::min(begin, kOverlap);
-    const std::size_t end = std::min(begin + kPart, context.size());
+    const std::size_t end = std::min(begin + std::size_t{kPart}, context.size());
     part.insert(part.end(), context.begin() + static_cast<std::ptrdiff_t>(from),
                 context.begin() + static_cast<std::ptrdiff_t>(end));
   }
   return parts;
+}
+
+LateRepeat late_repeat(const ModelSpec& spec) {
+  constexpr int kThird = 3;  // why a third of the layers: docs/methods.md
+  return {.first_layer = spec.n_layer() / kThird, .n_part = kPart};
+}
+
+void replay_rows(const LayerView& view, std::span<float> q, std::span<float> log_sum_exp,
+                 const ParallelFor& parallel_for) {
+  if (view.statistics != nullptr) return replay_rows(with_copies(view), q, log_sum_exp, parallel_for);
+  constexpr std::int32_t kRows = 256;
+  const auto n_head = static_cast<std::size_t>(view.n_head), key_dim = static_cast<std::size_t>(view.shape.key_dim);
+  const auto n_group = static_cast<std::size_t>(view.shape.n_group);
+  const std::int32_t n = view.n_tokens, n_blocks = (n + kRows - 1) / kRows;
+  parallel_for(n, [&](int row) {
+    rotate_further(q.data() + static_cast<std::size_t>(row) * n_head * key_dim, n_head, key_dim, view.rotation,
+                   n - row / kPart * kPart);
+  });
+  parallel_for(n_blocks * view.n_kv_head, [&](int item) {
+    const int head = item % view.n_kv_head;
+    const std::int32_t first = item / view.n_kv_head * kRows, n_rows = std::min(kRows, n - first);
+    const kernels::QueryRows rows = rows_of_head(
+        view, {.q = q.data() + static_cast<std::size_t>(first) * n_head * key_dim, .n_rows = n_rows, .sees_all = true},
+        head);
+    AlignedBytes scratch(kernels::window_statistics_scratch_bytes(view.shape, n_rows));
+    std::vector<float> sums(n_group * static_cast<std::size_t>(n_rows));
+    kernels::row_log_sum_exps(view.shape.of_head(head), view.heads[static_cast<std::size_t>(head)], rows, sums.data(),
+                              scratch.span());
+    for (std::size_t i = 0; i < sums.size(); ++i) {
+      float& of_row = log_sum_exp[(static_cast<std::size_t>(first) + i / n_group) * n_head +
+                                  static_cast<std::size_t>(head) * n_group + i % n_group];
+      of_row = std::max(of_row, sums[i]) + std::log1p(std::exp(-std::abs(of_row - sums[i])));
+    }
+  });
 }
 
 }  // namespace winnow

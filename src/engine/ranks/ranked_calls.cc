@@ -214,6 +214,7 @@ void RankedCalls::run_slice(Prefill::Impl& prefill, const std::function<void(boo
     do {
       advance();
     } while (!pass.is_through() && !pass.is_at_sweep());
+    if (pass.is_at_suffixes()) return;
   } else {
     // The suffixes go through one layer of all ranks at a time: its holder runs it, and the others do nothing.
     int& layer = prefill.slices.layer;

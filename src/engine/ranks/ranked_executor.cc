@@ -34,7 +34,7 @@ class RankedPass final : public PassRows {
                             static_cast<std::size_t>(plan.rows.n_rows) * n_embd_);
   }
   void receive(const LayerPlan& plan) {
-    if (plan.layer == pipeline_.layers().first) pipeline_.receive_rows(rows_of(plan));
+    if (plan.layer == pipeline_.layers().first && !plan.begins_here) pipeline_.receive_rows(rows_of(plan));
   }
   void send(const LayerPlan& plan) {
     if (plan.layer + 1 == pipeline_.layers().last) pipeline_.send_rows(rows_of(plan));

@@ -29,7 +29,7 @@ LayerEvidence& LayerScoring::evidence(const EvictionOptions& options) {
 }
 
 const LayerScores& LayerScoring::scores(const EvictionOptions& options) {
-  Scored& scored = scores_[options.scorer_text()];
+  Scored& scored = scores_[options.scorer_text()];  // the view has one way of repeating the prompt, if any
   costs_.use(scored.cost, [&] {
     const Scorer& scorer = find_scorer(options.scorer);
     scored.scores = scorer.score(evidence(options), options);

@@ -33,6 +33,7 @@ EvidenceNeeds& EvidenceNeeds::operator|=(const EvidenceNeeds& other) {
   moments_skip = std::max(moments_skip, other.moments_skip);
   output_projection |= other.output_projection;
   reconstruction_pass |= other.reconstruction_pass;
+  late_repeat |= other.late_repeat;
   reconstruction_only |= other.reconstruction_only;
   reference_rows |= other.reference_rows;
   earlier_scores |= other.earlier_scores;

@@ -126,6 +126,9 @@ std::vector<std::string> EvictionOptions::evidence() const {
   if (needs.reconstruction_pass) {
     phrases.emplace_back("a second pass over the prompt: about twice the prefill and its hidden states");
   }
+  if (needs.late_repeat) {
+    phrases.emplace_back("a second pass over the prompt from the second third of the layers on");
+  }
   if (needs.reference_rows) phrases.emplace_back("192 query rows of every layer, and their attention's output");
   if (needs.earlier_scores) phrases.emplace_back("the scores that entries had in earlier cuts, 2 bytes each");
   return phrases;
@@ -134,7 +137,7 @@ std::vector<std::string> EvictionOptions::evidence() const {
 std::string EvictionOptions::cost() const {
   if (!evicts()) return "nothing";
   const EvidenceNeeds needs = Cut::needs(*this);
-  if (needs.reconstruction_pass) return "the prompt again";
+  if (needs.repeats_prompt()) return "the prompt again";
   if (needs.all_queries) return "its attention again";
   if (needs.query_moments) return "all rows' moments";
   if (needs.output_projection) return "projected values";
@@ -218,8 +221,11 @@ std::string EvictionOptions::scorer_text() const {
   std::string result = scorer;
   char separator = ':';
   for (const std::string& name : names) {
+    std::string value = find_option(name).get(*this);
+    // How the prompt is repeated is decided by the budget, and a profile is for all budgets.
+    if (name == "repeat" && (value == "late" || value == "whole")) value = find_option(name).get({});
     result.push_back(separator);
-    result.append(name).append("=").append(find_option(name).get(*this));
+    result.append(name).append("=").append(value);
     separator = ',';
   }
   return result;

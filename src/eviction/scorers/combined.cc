@@ -6,8 +6,8 @@
 // When a stored cache is cut again there is no context to repeat: entries are then scored by rms alone, and keep the
 // score of an earlier cut where that is better.
 //
-// If the entries that the pass looks up cannot fit in the budget, the engine uses rms instead
-// (engine/session_options.cc, option repeat).
+// If the entries that the pass looks up cannot fit in the budget, the engine uses rms instead; if they easily do, the
+// pass begins in a later layer (engine/session_options.cc, option repeat; engine/prefill/reconstruction.h).
 //
 // Dividing both by their means over the whole model would need the last layer before the first can be cut. It matters
 // that all layers have one factor (a factor per layer doubles the loss at 5 % of the bytes), but not how large it is.
@@ -25,13 +25,16 @@ class Combined final : public Scorer {
  public:
   EvidenceNeeds needs(const EvictionOptions& options) const override {
     EvidenceNeeds needs = rms_scorer().needs(options);
-    needs.reconstruction_pass = true;
+    const bool is_late = options.text_of("repeat") == "late";
+    needs.late_repeat = is_late;
+    needs.reconstruction_pass = !is_late;
     return needs;
   }
   std::vector<Option> options() const override {
     return {number_option("rms-weight", 0, kMaxNumberOption, 2, "of rms beside kvzip, times the root of the tokens"),
-            choice_option("repeat", {"fitting", "always"}, "fitting",
-                          "the pass that repeats the prompt: where what it looks up may fit in the budget, or always")};
+            choice_option("repeat", {"fitting", "always", "late", "whole"}, "fitting",
+                          "the pass that repeats the prompt: where what it looks up may fit in the budget, or always; "
+                          "through the later layers or the whole model instead of by the budget")};
   }
   bool is_mass() const override { return true; }
 

@@ -1,7 +1,9 @@
-// Reference rows, the scores taken from them, and values refitted to them.
+// Rows of a prompt that stand for others: reference rows, the scores taken from them and values refitted to them; and
+// the rows of a late repeat.
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <numeric>
 #include <vector>
 
 #include "engine/engine_test_support.h"
@@ -388,6 +390,62 @@ TEST(ReferenceRows, CannotScoreWhileDecoding) {
   session.prefill(random_tokens(200, 300, 2));
   decode_all(session, random_tokens(5, 300, 1));
   EXPECT_EQ(session.statistics().entries_kept, 60 * kShape.n_layer * kShape.n_kv_head);
+}
+
+// Returns the sum of the exponentials of a query's scores over the first n keys.
+double exponentials(const std::vector<double>& q, const std::vector<std::vector<double>>& keys, float scale,
+                    std::size_t n) {
+  double sum = 0;
+  for (std::size_t i = 0; i < n; ++i) {
+    sum += std::exp(static_cast<double>(scale) * std::inner_product(q.begin(), q.end(), keys[i].begin(), 0.0));
+  }
+  return sum;
+}
+
+// Before the layer where the repeat begins its rows are the prompt's, turned to the positions after it, with what they
+// saw as the prompt was read; in that layer their hidden states are still the prompt's, and they see their own rows.
+TEST(LateRepeat, BeginsWithThePromptsRows) {
+  constexpr int kTokens = 2100, kPart = 2048, kEvery = 131;  // two parts
+  const auto engine = Engine::create(
+      tiny_model({.n_layer = 4, .n_head = 4, .n_kv_head = 2, .head_dim = 16, .n_ctx = 2 * kTokens, .seed = 3}),
+      {.n_threads = 2, .n_batch = 256});
+  SessionOptions options = full_options();
+  options.key_type = options.value_type = EntryType::kF32;
+  Session session = engine->open(options);
+  std::vector<int> layers;
+  prefill_observed(
+      session, random_tokens(kTokens, 300, 5),
+      {.needs = {.log_sum_exp = true, .all_queries = true, .late_repeat = true},
+       .on_layer = [&](const LayerView& view, const ParallelFor&) {
+         layers.push_back(view.layer);
+         ASSERT_EQ(view.passes.size(), 2);
+         EXPECT_EQ(view.passes[0].n_rows, kPart);
+         EXPECT_EQ(view.passes[1].n_rows, kTokens - kPart);
+         if (view.layer > 1) return;
+         const int d = view.shape.key_dim, n_group = view.shape.n_group;
+         for (int head = 0; head < view.n_head; ++head) {
+           const std::vector<std::vector<double>> keys = keys_of(view, head / n_group);
+           for (int row = 0; row < kTokens; row += kEvery) {
+             const int part = row / kPart, in_part = row % kPart, shift = kTokens - part * kPart;
+             const ReconstructionPass& pass = view.passes[static_cast<std::size_t>(part)];
+             const float* of_prompt = view.all_q + (std::ptrdiff_t{row} * view.n_head + head) * d;
+             const float* q = pass.q + (std::ptrdiff_t{in_part} * view.n_head + head) * d;
+             const std::vector<double> expected = turned(of_prompt, d, view.rotation, shift);
+             for (int c = 0; c < d; ++c) ASSERT_NEAR(q[c], expected[static_cast<std::size_t>(c)], 2e-4) << row;
+             double sum = exponentials(expected, keys, view.shape.spec.scale, keys.size());
+             const std::vector<double> unturned(of_prompt, of_prompt + d);
+             if (view.layer == 0) {
+               sum += exponentials(unturned, keys, view.shape.spec.scale, static_cast<std::size_t>(row) + 1);
+             } else {
+               const std::vector<std::vector<double>> own(keys.begin() + std::ptrdiff_t{part} * kPart, keys.end());
+               sum += exponentials(unturned, own, view.shape.spec.scale, static_cast<std::size_t>(in_part) + 1);
+             }
+             ASSERT_NEAR(pass.log_sum_exp[in_part * view.n_head + head], std::log(sum), 1e-4)
+                 << "layer " << view.layer << ", head " << head << ", row " << row;
+           }
+         }
+       }});
+  EXPECT_EQ(layers, (std::vector<int>{0, 1, 2, 3}));
 }
 
 }  // namespace
