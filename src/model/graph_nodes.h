@@ -18,9 +18,6 @@ namespace winnow {
 // Not thread-safe.
 class GraphNodes {
  public:
-  // Results will lie in memory of this type.
-  GraphNodes(std::size_t max_nodes, ggml_backend_buffer_type* memory);
-  ~GraphNodes();
   GraphNodes(const GraphNodes&) = delete;
   GraphNodes& operator=(const GraphNodes&) = delete;
 
@@ -31,6 +28,10 @@ class GraphNodes {
   void expand(ggml_tensor* node);
 
  protected:
+  // Results will lie in memory of this type.
+  GraphNodes(std::size_t max_nodes, ggml_backend_buffer_type* memory);
+  ~GraphNodes();
+
   // Returns a leaf [ne0, ne1] of a ggml_type whose data lie outside the graph's memory. `in` is a buffer of the memory
   // where they do: views of the leaf want one.
   ggml_tensor* leaf(int type, std::int64_t ne0, std::int64_t ne1, void* data, ggml_backend_buffer* in);
