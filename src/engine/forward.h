@@ -106,7 +106,7 @@ class ForwardPass {
     std::vector<float> log_sum_exp;  // [n_rows][n_head]
     std::vector<float> input_norm;   // [n_rows] L2 norms of the residual stream before the layer, or empty
   };
-  // The bytes of such queries that are held at most where several layers are taken together.
+  // Returns the bytes of such queries that are held at most where several layers are taken together.
   static std::size_t replayed_bytes(const ModelSpec& spec, LayerRange layers, const LateRepeat& repeat,
                                     std::int32_t n_tokens);
   Queries& replayed(int layer) { return replayed_[replayed_at(layer)]; }

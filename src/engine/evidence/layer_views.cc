@@ -36,11 +36,11 @@ void LayerViews::measure_on_device(const std::function<HeadRows(int head)>& rows
   statistics_ = engine_.executor->entry_statistics(std::move(entries));
 }
 
-LayerView LayerViews::of(QueryEvidence& evidence, const EvidenceNeeds& needs, int max_window_rows) {
+LayerView LayerViews::entries() const {
   const Model::Impl& model = engine_.model->impl();
   const LayerSpec& spec = model.spec.layers[static_cast<std::size_t>(layer_)];
   const Rotation& rotation = engine_.rotations[static_cast<std::size_t>(layer_)];
-  LayerView view{
+  return {
       .layer = layer_,
       .n_head = spec.n_head,
       .n_kv_head = spec.n_kv_head,
@@ -54,6 +54,10 @@ LayerView LayerViews::of(QueryEvidence& evidence, const EvidenceNeeds& needs, in
                    .magnitude = rotation.magnitude},
       .n_embd = model.spec.n_embd,
   };
+}
+
+LayerView LayerViews::of(QueryEvidence& evidence, const EvidenceNeeds& needs, int max_window_rows) {
+  LayerView view = entries();
   evidence.fill(view, max_window_rows);
   if (needs.reconstruction_pass) view.passes = reconstructions_.whole;
   if (needs.late_repeat) view.passes = reconstructions_.late;

@@ -40,6 +40,8 @@ class LayerViews {
   std::span<const kernels::HeadEntries> heads() const { return heads_; }
   const CacheShape& shape() const { return shape_; }  // the shape that the entries are stored in
 
+  // Returns a view of the entries alone.
+  LayerView entries() const;
   // Returns a view with what `needs` asks for and at most max_window_rows of the last queries. The view is valid as
   // long as this is, and until the same evidence is asked again. Its rows may lie on a device.
   LayerView of(QueryEvidence& evidence, const EvidenceNeeds& needs,

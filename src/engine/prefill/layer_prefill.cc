@@ -191,7 +191,8 @@ void LayerPrefill::store(int layer) {
     receive_layers_before(layer);
     if (pass->replays(layer)) {
       ForwardPass::Queries& rows = pass->replayed(layer);
-      replay_rows(views.of(*groups_[0].evidence, {}), rows.q, rows.log_sum_exp, engine_impl().parallel_for());
+      replay_s_ +=
+          seconds_of([&] { replay_rows(views.entries(), rows.q, rows.log_sum_exp, engine_impl().parallel_for()); });
     }
     if (observer_) observer_->on_layer(views.with_rows(*observed_, observer_->needs), engine_impl().parallel_for());
     for (Group& group : groups_) score_and_evict(group, views);
@@ -296,7 +297,7 @@ bool LayerPrefill::end_pass() {
   for (PromptTarget& target : targets_) {
     target.session().recurrent = *state_;
     target.session().cache.drop_feedback();
-    target.finish(tokens, logits, pass->suffix_s());
+    target.finish(tokens, logits, pass->suffix_s() + replay_s_);
     target.session().note_sizes(pass->hidden_bytes(), staging_->bytes());
     if (target.promises()) target.session().settle_cache();  // drops what windows held in addition
   }

@@ -54,6 +54,7 @@ class LayerPrefill final : public Prefill::Impl {
   int n_together_ = 1;           // layers that rows go through before the next rows begin
   std::vector<int> to_store_;    // layers passed while the next rank waited for rows
   int n_received_ = 0;           // layers that receive_layers_before has dealt with
+  double replay_s_ = 0;          // that making a repeat of the prompt's own rows has taken
   unsigned window_columns_ = 0;  // WindowColumn bits that the sessions' methods need
   std::optional<LayerObserver> observer_;
   std::optional<QueryEvidence> observed_;

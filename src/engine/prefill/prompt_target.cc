@@ -123,9 +123,7 @@ void PromptTarget::finish(std::span<const Token> tokens, std::span<const float> 
   session_->note_head_budgets();
   session_->statistics.prompt_tokens += static_cast<std::int64_t>(tokens.size());
   session_->statistics.evict_s += evict_s_;
-  if (needs(&EvidenceNeeds::reconstruction_pass) || needs(&EvidenceNeeds::late_repeat)) {
-    session_->statistics.evict_s += suffix_s;
-  }
+  if (has_cut() && session_->evidence.needs().repeats_prompt()) session_->statistics.evict_s += suffix_s;
 }
 
 }  // namespace winnow

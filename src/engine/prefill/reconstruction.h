@@ -1,5 +1,5 @@
-// What repeats a prompt, for the scores of methods that ask which entries that takes: KVzip's pass (arXiv 2505.23416,
-// "Context Reconstruction"), and one that begins in a later layer, which is winnow's own.
+// These functions repeat a prompt, for the scores of methods that ask which entries that takes: by KVzip's pass (arXiv
+// 2505.23416, "Context Reconstruction"), or by one that begins in a later layer, which is winnow's own.
 //
 // A row of the repeat looks up what follows its token, by heads of the middle layers. What its hidden state is before
 // them depends on the tokens just before it, which are those of the prompt: so the rows of the late repeat begin there,
