@@ -252,8 +252,8 @@ build_prefix() {
   step llama-sources "Fetching the sources of libllama ($kLlamaPackage $kLlamaVersion, 77 MB)" \
     fetch_sources $kVenv/winnow-sources
   # Neither pip's cache of built wheels nor one that is already installed: both may be another processor's.
-  step llama "Building ggml and libllama ($kLlamaPackage $kLlamaVersion) for this processor: about 5 minutes on 2 cores" \
-    env CMAKE_ARGS="$kLlamaOptions ${CMAKE_ARGS:-}" \
+  step llama "Building ggml and libllama ($kLlamaPackage $kLlamaVersion) for this processor: 3 to 5 minutes on 2 cores" \
+    env CMAKE_ARGS="$kLlamaOptions '-DCMAKE_PROJECT_llama_cpp_INCLUDE=$PWD/cmake/llama_build.cmake' ${CMAKE_ARGS:-}" \
     CMAKE_BUILD_PARALLEL_LEVEL="${CMAKE_BUILD_PARALLEL_LEVEL:-$jobs}" \
     $kVenv/bin/python -m pip install --verbose --no-deps --no-cache-dir --force-reinstall "$kSources"
   rm -rf "$kVenv/$(venv_prefix)/include/llama-common"
