@@ -7,6 +7,7 @@
 #include "kernels/reference/reference.h"
 #include "kernels/statistics/bf16_split_scores.h"
 #include "kernels/test_head.h"
+#include "sanitizers.h"
 
 namespace winnow::kernels {
 namespace {
@@ -301,11 +302,12 @@ void expect_folded_columns(EntryType type, int n_group, int n_tokens, float orig
 }
 
 TEST_P(WindowStatistics, FoldedColumnsOfAPromptMatchTheReference) {
+  constexpr int kTokens = test::kHasSanitizers ? 90 : 210;  // the references take the square of it; blocks have 64 rows
   for (const EntryType type : {EntryType::kF32, EntryType::kF16}) {
-    expect_folded_columns(type, 3, 210);
+    expect_folded_columns(type, 3, kTokens);
     expect_folded_columns(type, kMaxGroup, 70);
   }
-  for (const EntryType type : {EntryType::kF16, EntryType::kR4}) expect_folded_columns(type, 3, 210, 1.0F);
+  for (const EntryType type : {EntryType::kF16, EntryType::kR4}) expect_folded_columns(type, 3, kTokens, 1.0F);
 }
 
 INSTANTIATE_TEST_SUITE_P(Isa, WindowStatistics, testing::ValuesIn(vector_isas()), isa_test_name);

@@ -12,6 +12,7 @@
 
 #include "expect_error.h"
 #include "model/tiny_model.h"
+#include "sanitizers.h"
 #include "winnow/chat.h"
 
 namespace winnow::test {
@@ -194,6 +195,17 @@ std::vector<std::string> templates_with_tools() {
   return files;
 }
 
+// All of them; with sanitizers, which find nothing in the formats but in what reads them, every fourth.
+std::vector<std::string> templates_to_try() {
+  std::vector<std::string> files = templates_with_tools();
+  EXPECT_GE(files.size(), 60U);
+  if (kHasSanitizers) {
+    std::size_t n = 0;
+    std::erase_if(files, [&](const std::string&) { return n++ % 4 != 0; });
+  }
+  return files;
+}
+
 bool begins_in_thoughts(const GrammarStart& start) {
   return !start.thinking_begin.empty() && start.prefix.find(start.thinking_begin) != std::string::npos;
 }
@@ -214,9 +226,7 @@ TEST(ChatToolsTest, EveryTemplate) {
       {"chosen", ToolChoice::kAuto, std::nullopt},
       {"chosen, one, thoughts", ToolChoice::kAuto, false, true},
       {"chosen, parallel, thoughts in the text", ToolChoice::kAuto, true, true, false}};
-  const std::vector<std::string> files = templates_with_tools();
-  EXPECT_GE(files.size(), 60U);
-  for (const std::string& file : files) {
+  for (const std::string& file : templates_to_try()) {
     const auto model = family_model(file);
     const std::vector<ChatMessage> messages = {{"user", "How is the weather?"}};
     for (const Case& one : cases) {
@@ -262,7 +272,7 @@ TEST(ChatToolsTest, NamesThatDifferInTheirSignsAlone) {
                                                  {"get-user", {{"x", "two"}}},
                                                  {"call", {{"a_b", "three"}, {"a-b", "four"}, {"城市", "five"}}}};
   const std::vector<ChatMessage> messages = {{"user", "Who is it?"}};
-  for (const std::string& file : templates_with_tools()) {
+  for (const std::string& file : templates_to_try()) {
     const auto model = family_model(file);
     std::set<std::string> names;
     for (const ToolChoice choice : {ToolChoice::kRequired, ToolChoice::kAuto}) {
@@ -298,7 +308,7 @@ TEST(ChatToolsTest, NamesThatDifferInTheirSignsAlone) {
 // The same where what marks calls and thoughts are tokens of the model, as they mostly are.
 TEST(ChatToolsTest, MarksMayBeTokens) {
   int n_files = 0;
-  for (const std::string& file : templates_with_tools()) {
+  for (const std::string& file : templates_to_try()) {
     const std::vector<ChatMessage> messages = {{"user", "How is the weather?"}};
     ChatOptions options{.tools = kTools, .parallel_tool_calls = false, .enable_thinking = false};
     std::vector<std::string> marks = family_model(file)->apply_chat_template(messages, options).shown_tokens;
@@ -322,7 +332,7 @@ TEST(ChatToolsTest, MarksMayBeTokens) {
       EXPECT_EQ(made.whole.tool_calls.size(), 1U);
     }
   }
-  EXPECT_GE(n_files, 30);
+  EXPECT_GE(n_files, kHasSanitizers ? 7 : 30);
 }
 
 TEST(ChatToolsTest, TemplatesWithoutTools) {
