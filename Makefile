@@ -122,7 +122,7 @@ docs-check:  ## check links, commands, lengths, prose and generated parts of the
 	@python3 scripts/docs_check.py build/bin/winnow
 	@[ ! -x build/bin/winnow_model_table ] || docs/refresh.py --check build/bin/winnow
 
-tidy: all  ## clang-tidy over src/ and examples/
+tidy: debug  ## clang-tidy over src/ and examples/
 	@scripts/tidy.sh
 
 bench: all model  ## speed of prefill and decode at several depths

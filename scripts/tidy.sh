@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
-# clang-tidy over the sources of build/compile_commands.json; with arguments only over those whose path contains one of them.
+# clang-tidy over the sources, as build-debug/ compiles them, each alone; with arguments only over those whose path contains
+# one of them.
 #   scripts/tidy.sh [src/cache ...]
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-build=${BUILD:-build}
+build=${BUILD:-build-debug}
 tool=$(command -v clang-tidy-14 || command -v clang-tidy) || {
   echo 'error: clang-tidy is missing: apt-get install clang-tidy' >&2
   exit 1
 }
-[[ -f $build/compile_commands.json ]] || { echo "error: no $build/compile_commands.json: run make first" >&2; exit 1; }
+[[ -f $build/compile_commands.json ]] || { echo "error: no $build/compile_commands.json: run make debug first" >&2; exit 1; }
 filter=$(IFS='|'; echo "${*:-/src/|/examples/}")
 grep -oE '"file": "[^"]+"' "$build/compile_commands.json" | cut -d'"' -f4 | grep -E "$filter" | sort -u |
   xargs -r -P "$(nproc)" -n 1 "$tool" -p "$build" --quiet --warnings-as-errors='*'

@@ -25,7 +25,7 @@ struct AnalyzeFlags {
   bool verbose = false;
 };
 
-constexpr const char* kExamples =
+constexpr const char* kAnalyzeExamples =
     "  winnow analyze -f book.txt --tokens 2000 --methods snapkv,ada-snapkv,lava \\\n"
     "      --budgets 5%,20%\n"
     "  winnow analyze -f book.txt -q \"Who is the narrator?\" --json analysis.json\n"
@@ -36,7 +36,7 @@ bool parse_flags(const Arguments& arguments, AnalyzeFlags& flags) {
                    "Measures what methods lose on a text: the change of every layer's and head's output beside the "
                    "bounds of the papers, the entries that later tokens turn out to need, and the next tokens' "
                    "probabilities against the full cache. Tables go to the standard output.",
-                   kExamples);
+                   kAnalyzeExamples);
   add_analysis_flags(line, flags.input);
   line.group("Output");
   line.text("--json", "FILE", flags.json,

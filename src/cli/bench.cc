@@ -40,7 +40,7 @@ struct BenchFlags {
   std::string format = "md";
 };
 
-constexpr const char* kExamples =
+constexpr const char* kBenchExamples =
     "  winnow bench\n"
     "  winnow bench -p 0 -n 64 -d 0,4096 --kv-evict full --kv-evict snapkv \\\n"
     "      --kv-budget 20%,10%\n"
@@ -51,7 +51,7 @@ bool parse_flags(const Arguments& arguments, BenchFlags& flags) {
       "winnow bench", "[flags]",
       "Measures prefill (pp) and generation (tg) speed with random tokens, and the memory that goes with it. "
       "Every combination of the lists is a row.",
-      kExamples);
+      kBenchExamples);
   line.group("Model");
   add_model_flag(line, flags.model);
   line.integers("-t,--threads", flags.n_threads, 0, "threads (default: the physical cores)");

@@ -46,7 +46,7 @@ struct CalibrateFlags {
   std::string output;
 };
 
-constexpr const char* kExamples =
+constexpr const char* kCalibrateExamples =
     "  winnow calibrate --scorer snapkv -o snapkv.json\n"
     "  winnow calibrate -m model.gguf --scorer keydiff -f one.txt -f two.txt \\\n"
     "      --samples 32 --tokens 4000 -o keydiff.json\n"
@@ -58,7 +58,7 @@ bool parse_flags(const Arguments& arguments, CalibrateFlags& flags) {
                    "Learns from sample prompts how a budget is best shared among a model's heads under a scorer, and "
                    "writes the profile that the lu-kv methods allot by. After Ctrl-C or worse the same command goes on "
                    "with the samples that are done, which lie in FILE.partial.",
-                   kExamples);
+                   kCalibrateExamples);
   line.group("Model");
   add_model_flag(line, flags.model);
   add_engine_flags(line, flags.model);

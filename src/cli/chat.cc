@@ -37,7 +37,7 @@ struct ChatFlags {
   bool verbose = false;
 };
 
-constexpr const char* kExamples =
+constexpr const char* kChatExamples =
     "  winnow chat\n"
     "  winnow chat -f contract.txt --kv-evict snapkv --kv-budget 1024\n"
     "  printf 'Hello!\\nWhat did I say?\\n' | winnow chat --temp 0\n";
@@ -57,7 +57,7 @@ bool parse_flags(const Arguments& arguments, ChatFlags& flags) {
       "Talks with a model in the terminal, one message a line; messages can be piped in as well. /help shows "
       "what else can be typed. Give --kv-budget in tokens: a share of a short first message is next to "
       "nothing.",
-      kExamples);
+      kChatExamples);
   line.group("Model");
   add_model_flag(line, flags.model);
   add_template_flags(line, flags.model);

@@ -21,14 +21,14 @@ namespace fs = std::filesystem;
 
 constexpr mode_t kOwnFile = S_IRUSR | S_IWUSR;
 
-[[noreturn]] void fail(const std::string& path) {
+[[noreturn]] void fail_to_write(const std::string& path) {
   throw Error(ErrorCode::kIo, "cannot write the history '" + path + "': " + std::strerror(errno));
 }
 
 class Descriptor {
  public:
   Descriptor(const std::string& path, int flags) : descriptor_(open(path.c_str(), flags | O_CLOEXEC, kOwnFile)) {
-    if (descriptor_ < 0) fail(path);
+    if (descriptor_ < 0) fail_to_write(path);
     struct stat info = {};
     if (fstat(descriptor_, &info) == 0 && S_ISREG(info.st_mode)) {
       // One that was made with other rights.
@@ -48,7 +48,7 @@ class Descriptor {
     const int error = errno;
     close(descriptor_);
     errno = error;
-    fail(path);
+    fail_to_write(path);
   }
   int descriptor_;
 };
@@ -65,7 +65,7 @@ void rewrite(const std::string& path, const std::vector<std::string>& lines) {
     unlink(temporary.c_str());
     throw;
   }
-  if (rename(temporary.c_str(), path.c_str()) != 0) fail(path);
+  if (rename(temporary.c_str(), path.c_str()) != 0) fail_to_write(path);
 }
 
 }  // namespace

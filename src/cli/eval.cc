@@ -42,7 +42,7 @@ struct EvalFlags {
   bool skip_bad = false, resume = false, retry_failed = false;
 };
 
-constexpr const char* kExamples =
+constexpr const char* kEvalExamples =
     "  winnow eval fidelity --methods snapkv,ada-snapkv,tova --budgets 20%,10% \\\n"
     "      --limit 20 --out results/fidelity\n"
     "  winnow eval niah ruler --methods 'full;snapkv:window=16,pool=none;tova' \\\n"
@@ -73,7 +73,7 @@ bool parse_flags(Arguments arguments, EvalFlags& flags, std::vector<std::string>
           benchmark_names() +
           "; fidelity:BENCHMARK measures how far the predictions over the full cache's answers to its questions are "
           "from the full cache's.",
-      kExamples);
+      kEvalExamples);
   line.group("What to compare");
   line.texts(
       "--methods", "LIST", '\0', flags.methods,

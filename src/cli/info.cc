@@ -283,7 +283,7 @@ void show_devices(const std::optional<std::string>& json_path) {
   std::fputs(text.c_str(), stdout);
 }
 
-constexpr const char* kExamples =
+constexpr const char* kInfoExamples =
     "  winnow info\n"
     "  winnow info --devices\n"
     "  winnow info -m model.gguf -ctk q8_0 -ctv q8_0 --kv-budget 4096,10%\n";
@@ -299,7 +299,7 @@ int info_command(const Arguments& arguments) {
   CommandLine line("winnow info", "[flags]",
                    "Shows a model's dimensions, what a token costs in its KV cache, and how long a prompt fits in this "
                    "machine's memory with the full cache and with a part of it.",
-                   kExamples);
+                   kInfoExamples);
   line.group("Model");
   add_model_flag(line, model_flags);
   line.group("KV cache");

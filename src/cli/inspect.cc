@@ -16,7 +16,7 @@
 namespace winnow::cli {
 namespace {
 
-constexpr const char* kExamples =
+constexpr const char* kInspectExamples =
     "  winnow inspect -f book.txt --tokens 2000 -o page.html\n"
     "  winnow inspect -f book.txt -q \"Who is the narrator?\" \\\n"
     "      --methods snapkv,lu-kv-snapkv --budgets 10% -o page.html\n";
@@ -31,7 +31,7 @@ int inspect_command(const Arguments& arguments) {
                    "Writes one HTML page, to be opened in any browser, that shows what methods keep of a text: maps of "
                    "kept entries, the text shaded by how many heads still hold each token, budgets by layer and head, "
                    "and what it all costs. Two methods stand side by side.",
-                   kExamples);
+                   kInspectExamples);
   add_analysis_flags(line, flags);
   line.group("Output");
   line.text("-o,--output", "FILE", output, "the page; - is the standard output");

@@ -81,7 +81,7 @@ std::string describe(const MethodInfo& method) {
   return text + options.plain() + "\nExample: --kv-evict " + method.name + " --kv-budget 20%\n";
 }
 
-constexpr const char* kExamples =
+constexpr const char* kMethodsExamples =
     "  winnow methods\n"
     "  winnow methods snapkv\n"
     "  winnow methods --json -\n";
@@ -95,7 +95,7 @@ int methods_command(const Arguments& arguments) {
       "winnow methods", "[NAME] [flags]",
       "Lists the methods that decide what the KV cache keeps, and their options; with a name, the parts of "
       "that method and the options that it takes.",
-      kExamples);
+      kMethodsExamples);
   line.positional("NAME", name, "a method");
   line.group("Output");
   line.text("--json", "FILE", json_path, "write the list as JSON; - is the standard output");

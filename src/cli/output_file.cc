@@ -17,7 +17,7 @@
 namespace winnow::cli {
 namespace {
 
-[[noreturn]] void fail(const std::string& path) {
+[[noreturn]] void fail_to_write_output(const std::string& path) {
   throw Error(ErrorCode::kIo, "cannot write '" + path + "': " + std::strerror(errno));
 }
 
@@ -30,9 +30,9 @@ OutputFile::OutputFile(std::string path) : path_(std::move(path)) {
   if (stat(path_.c_str(), &existing) == 0) {
     if (S_ISDIR(existing.st_mode)) {
       errno = EISDIR;
-      fail(path_);
+      fail_to_write_output(path_);
     }
-    if (access(path_.c_str(), W_OK) != 0) fail(path_);
+    if (access(path_.c_str(), W_OK) != 0) fail_to_write_output(path_);
     in_place_ = !S_ISREG(existing.st_mode);
     if (in_place_) return;
   }
@@ -49,11 +49,11 @@ void OutputFile::write(std::string_view content) const {
     return;
   }
   const int file = open(path_.c_str(), O_WRONLY | O_TRUNC | O_CLOEXEC);
-  if (file < 0) fail(path_);
+  if (file < 0) fail_to_write_output(path_);
   const int reason = winnow::write_all(file, content);
   close(file);
   errno = reason;
-  if (reason != 0 && reason != EPIPE) fail(path_);  // who closes a pipe has seen enough
+  if (reason != 0 && reason != EPIPE) fail_to_write_output(path_);  // who closes a pipe has seen enough
 }
 
 }  // namespace winnow::cli

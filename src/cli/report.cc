@@ -22,7 +22,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kExamples =
+constexpr const char* kReportExamples =
     "  winnow report results/longbench\n"
     "  winnow report results/niah results/fidelity --out report\n"
     "  winnow report results/fidelity --against snapkv\n"
@@ -47,7 +47,7 @@ int report_command(const Arguments& arguments) {
       "winnow report", "FOLDER... [flags]",
       "Merges the answers of all shards in the folders of `winnow eval` and writes report.html (one page that "
       "needs nothing else), report.md, results.csv and every plot as an SVG file.",
-      kExamples);
+      kReportExamples);
   line.text("--out", "FOLDER", out, "where they go (default: the folder `report` in the first one)");
   line.integer("--answers", options.n_answers, 0, "samples of a task whose answers the page shows (default: 20)");
   line.text("--against", "METHOD", options.against, "compare every method with this one, paired, at every budget");

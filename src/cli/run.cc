@@ -49,7 +49,7 @@ struct RunFlags {
   bool verbose = false;
 };
 
-constexpr const char* kExamples =
+constexpr const char* kRunExamples =
     "  winnow run -p \"The capital of France is\" -n 16 --temp 0\n"
     "  winnow run -f book.txt -q \"Who is the narrator?\" \\\n"
     "      --kv-evict snapkv --kv-budget 20%\n"
@@ -60,7 +60,7 @@ bool parse_flags(const Arguments& arguments, RunFlags& flags) {
       "winnow run", "[flags]",
       "Generates text after a prompt, or answers a question about a document. The text goes to the standard "
       "output as it appears, everything else to the standard error. Ctrl-C ends with the statistics.",
-      kExamples);
+      kRunExamples);
   line.group("Model");
   add_model_flag(line, flags.model);
   add_template_flags(line, flags.model);

@@ -62,7 +62,7 @@ struct ServeFlags {
   std::optional<std::string> pooling;
 };
 
-constexpr const char* kExamples =
+constexpr const char* kServeExamples =
     "  winnow serve -m model.gguf\n"
     "  winnow serve -m model.gguf --kv-budget 5%bytes --cache-dir contexts\n"
     "  winnow serve -m model.gguf --host 0.0.0.0 --api-key-file keys.txt\n";
@@ -72,7 +72,7 @@ bool parse_flags(const Arguments& arguments, ServeFlags& flags) {
                    "Serves a model to the clients of OpenAI (/v1/chat/completions, /v1/completions), Anthropic "
                    "(/v1/messages) and ollama (/api/chat, /api/generate), and a page at /. Flags of the KV cache and "
                    "of sampling hold for requests that say nothing else.",
-                   kExamples);
+                   kServeExamples);
   line.group("Server");
   line.text("--host", "ADDRESS", flags.host, "address to listen on (default: 127.0.0.1, this machine only)");
   line.integer("--port", flags.port, 0, "port (default: 8080; 0: any free one)");

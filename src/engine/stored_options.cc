@@ -34,8 +34,9 @@ SessionOptions get_options(NumberReader& reader) {
   options.value_type = get_entry_type(reader);
   options.n_ctx = reader.get<std::int32_t>();
   options.prefill_chunk = reader.get<std::int32_t>();
-  using Cut = SessionOptions::DecodeCut;
-  options.decode_cut = static_cast<Cut>(reader.get_in<std::int32_t>(0, static_cast<std::int32_t>(Cut::kOwn)));
+  using DecodeCut = SessionOptions::DecodeCut;
+  options.decode_cut =
+      static_cast<DecodeCut>(reader.get_in<std::int32_t>(0, static_cast<std::int32_t>(DecodeCut::kOwn)));
   options.cut_every = reader.get<std::int32_t>();
   options.eviction = EvictionOptions::parse(reader.get_text());
   if (const std::string budget = reader.get_text(); !budget.empty()) options.budget = Budget::parse(budget);

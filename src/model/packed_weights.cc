@@ -23,7 +23,7 @@
 namespace winnow {
 namespace {
 
-constexpr std::size_t kAlignment = 64;
+constexpr std::size_t kPackedAlignment = 64;
 
 // Memory that grows and never shrinks, aligned for the widest vectors.
 class AlignedBytes {
@@ -31,7 +31,7 @@ class AlignedBytes {
   std::byte* ensure(std::size_t bytes) {
     if (bytes > size_) {
       memory_.reset();  // first, so that the two never exist together
-      memory_.reset(static_cast<std::byte*>(::operator new (bytes, std::align_val_t{kAlignment})));
+      memory_.reset(static_cast<std::byte*>(::operator new (bytes, std::align_val_t{kPackedAlignment})));
       size_ = bytes;
     }
     return memory_.get();
@@ -40,13 +40,15 @@ class AlignedBytes {
 
  private:
   struct Deleter {
-    void operator()(std::byte* memory) const { ::operator delete (memory, std::align_val_t{kAlignment}); }
+    void operator()(std::byte* memory) const { ::operator delete (memory, std::align_val_t{kPackedAlignment}); }
   };
   std::unique_ptr<std::byte, Deleter> memory_;
   std::size_t size_ = 0;
 };
 
-constexpr std::size_t round_up(std::size_t n) { return (n + kAlignment - 1) / kAlignment * kAlignment; }
+constexpr std::size_t round_up(std::size_t n) {
+  return (n + kPackedAlignment - 1) / kPackedAlignment * kPackedAlignment;
+}
 
 dnnl::memory::data_type data_type(PackedType type) {
   return type == PackedType::kBF16 ? dnnl::memory::data_type::bf16 : dnnl::memory::data_type::f32;

@@ -52,7 +52,7 @@ void run_quantising(ggml_tensor* dst, int ith, int nth, void* userdata) {
   });
 }
 
-void run_product(ggml_tensor* dst, int ith, int nth, void* userdata) {
+void run_stored_product(ggml_tensor* dst, int ith, int nth, void* userdata) {
   static_cast<Compute*>(userdata)->guard([&] { multiply(dst, blocks_of(dst->src[1]), ith, nth); });
 }
 
@@ -92,7 +92,8 @@ ggml_tensor* stored_product(ggml_context* context, ggml_tensor* weight, ggml_ten
     args[1] = rows.quantised;
   }
   return ggml_custom_4d(context, GGML_TYPE_F32, weight->ne[1], n_rows, 1, 1, args, 2,
-                        n_rows >= kSharedRows ? run_product : run_quantising_product, GGML_N_TASKS_MAX, &compute);
+                        n_rows >= kSharedRows ? run_stored_product : run_quantising_product, GGML_N_TASKS_MAX,
+                        &compute);
 }
 
 }  // namespace winnow

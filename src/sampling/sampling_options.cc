@@ -13,7 +13,7 @@
 namespace winnow {
 namespace {
 
-[[noreturn]] void refuse(const std::string& sentence) { throw Error(ErrorCode::kInvalidArgument, sentence); }
+[[noreturn]] void refuse_option(const std::string& sentence) { throw Error(ErrorCode::kInvalidArgument, sentence); }
 
 std::string joined_names() {
   std::string text;
@@ -26,21 +26,21 @@ void validate_samplers(const std::vector<std::string>& names) {
   std::set<std::string> seen;
   for (const std::string& name : names) {
     if (std::find(known.begin(), known.end(), name) == known.end()) {
-      refuse("there is no sampler '" + name + "': give names of " + joined_names());
+      refuse_option("there is no sampler '" + name + "': give names of " + joined_names());
     }
-    if (!seen.insert(name).second) refuse("the sampler '" + name + "' is named twice: name each once");
+    if (!seen.insert(name).second) refuse_option("the sampler '" + name + "' is named twice: name each once");
   }
 }
 
 void validate_breakers(const std::vector<std::string>& breakers) {
   if (breakers.size() > SamplingOptions::kMostBreakers) {
-    refuse("DRY takes " + std::to_string(SamplingOptions::kMostBreakers) + " sequence breakers at most");
+    refuse_option("DRY takes " + std::to_string(SamplingOptions::kMostBreakers) + " sequence breakers at most");
   }
   for (const std::string& breaker : breakers) {
     const bool has_zero = breaker.find('\0') != std::string::npos;
     if (breaker.empty() || breaker.size() > SamplingOptions::kMostBreakerBytes || has_zero) {
-      refuse("a sequence breaker of DRY must have 1 to " + std::to_string(SamplingOptions::kMostBreakerBytes) +
-             " bytes, none of them 0");
+      refuse_option("a sequence breaker of DRY must have 1 to " + std::to_string(SamplingOptions::kMostBreakerBytes) +
+                    " bytes, none of them 0");
     }
   }
 }
@@ -68,7 +68,8 @@ std::vector<std::string> SamplingOptions::parse_samplers(const std::string& text
     const std::size_t end = std::min(text.find(';', begin), text.size());
     names.push_back(text.substr(begin, end - begin));
     begin = end + 1;
-    if (names.size() > sampler_names().size()) refuse("more samplers than there are: give names of " + joined_names());
+    if (names.size() > sampler_names().size())
+      refuse_option("more samplers than there are: give names of " + joined_names());
   }
   validate_samplers(names);
   return names;
@@ -85,8 +86,8 @@ void SamplingOptions::validate() const {
     using Value = decltype(value);
     // Also false for what is not a number.
     if (value >= static_cast<Value>(range.lowest) && value <= static_cast<Value>(range.highest)) return;
-    refuse(std::string(name) + " is " + format_number(value) + ": give a number from " + format_number(range.lowest) +
-           " to " + format_number(range.highest) + " (" + neutral + ")");
+    refuse_option(std::string(name) + " is " + format_number(value) + ": give a number from " +
+                  format_number(range.lowest) + " to " + format_number(range.highest) + " (" + neutral + ")");
   };
   check("the temperature", temperature, kTemperature, "0: always the likeliest token");
   check("top-k", top_k, kTopK, "0: all tokens");
@@ -112,10 +113,11 @@ void SamplingOptions::validate() const {
   check("mirostat's eta", mirostat_eta, kMirostatEta, "0.1 is usual");
   validate_samplers(samplers);
   validate_breakers(dry_sequence_breakers);
-  if (logit_bias.size() > kMostBiases) refuse("there are " + std::to_string(kMostBiases) + " logit biases at most");
+  if (logit_bias.size() > kMostBiases)
+    refuse_option("there are " + std::to_string(kMostBiases) + " logit biases at most");
   for (const LogitBias& bias : logit_bias) {
     // Infinity: always.
-    if (std::isnan(bias.bias) || bias.bias > 1e6f) refuse("a logit bias must be a number up to 1e6");
+    if (std::isnan(bias.bias) || bias.bias > 1e6f) refuse_option("a logit bias must be a number up to 1e6");
   }
 }
 
@@ -147,15 +149,15 @@ void SamplingOptions::check_effects() const {
     const bool is_for_all = sampler == "penalties" || sampler == "dry";
     if (!use.is_set) continue;
     if (!is_in_use(use.sampler) && (is_for_all || mirostat == 0)) {
-      refuse(std::string(use.name) + " has no effect: the samplers do not have '" + sampler + "'");
+      refuse_option(std::string(use.name) + " has no effect: the samplers do not have '" + sampler + "'");
     }
     if (mirostat != 0 && !is_for_all && sampler != "temperature") {
-      refuse(std::string(use.name) + " has no effect beside mirostat: leave one of them out");
+      refuse_option(std::string(use.name) + " has no effect beside mirostat: leave one of them out");
     }
   }
   const bool is_greedy = temperature <= 0;
   const auto needs = [](bool is_set, bool has_it, const std::string& name, const std::string& other) {
-    if (is_set && !has_it) refuse(name + " has no effect without " + other);
+    if (is_set && !has_it) refuse_option(name + " has no effect without " + other);
   };
   const std::string warmth = "a temperature above 0";
   needs(mirostat != 0, !is_greedy, "mirostat", warmth);

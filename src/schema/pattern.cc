@@ -10,10 +10,12 @@
 namespace winnow {
 namespace {
 
-constexpr int kMostNested = 50;
+constexpr int kMostGroups = 50;
 constexpr std::uint32_t kMostRepeats = 1'000'000'000;
 
-[[noreturn]] void refuse(const std::string& what) { throw Error(ErrorCode::kInvalidArgument, "'pattern' " + what); }
+[[noreturn]] void refuse_pattern(const std::string& what) {
+  throw Error(ErrorCode::kInvalidArgument, "'pattern' " + what);
+}
 
 // \d, \w, \s and, with a capital letter, all others.
 std::optional<CharacterSet> class_named(char letter) {
@@ -53,7 +55,7 @@ class Parser {
   Pattern run() {
     ignores_case_ = take("(?i)");
     Pattern whole = choice(0);
-    if (position_ < text_.size()) refuse("has a ')' without a '('");
+    if (position_ < text_.size()) refuse_pattern("has a ')' without a '('");
     return whole;
   }
 
@@ -70,7 +72,7 @@ class Parser {
   static bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
   Pattern choice(int depth) {
-    if (depth > kMostNested) refuse("is nested deeper than " + std::to_string(kMostNested));
+    if (depth > kMostGroups) refuse_pattern("is nested deeper than " + std::to_string(kMostGroups));
     Pattern all{.kind = Kind::kChoice};
     do {
       Pattern sequence{.kind = Kind::kSequence};
@@ -82,7 +84,7 @@ class Parser {
 
   Pattern item(int depth) {
     const char c = peek();
-    if (c == '*' || c == '+' || c == '?' || (c == '{' && is_count())) refuse("repeats nothing");
+    if (c == '*' || c == '+' || c == '?' || (c == '{' && is_count())) refuse_pattern("repeats nothing");
     if (take("^")) return {.kind = Kind::kBegin};
     if (take("$")) return {.kind = Kind::kEnd};
     if (take("(")) return group(depth);
@@ -112,14 +114,14 @@ class Parser {
     } else if (take("?!")) {
       is_negated = true;
     } else if (take("?<=") || take("?<!")) {
-      refuse("looks behind, which is not supported: say what comes first before it");
+      refuse_pattern("looks behind, which is not supported: say what comes first before it");
     } else if (take("?<") || take("?P<")) {
       while (!at_end() && !take(">")) ++position_;
     } else if (peek() == '?' && !take("?:")) {
-      refuse("has a group of a kind that is not supported: use ( ), (?: ), (?= ) or (?! )");
+      refuse_pattern("has a group of a kind that is not supported: use ( ), (?: ), (?= ) or (?! )");
     }
     Pattern inner = choice(depth + 1);
-    if (!take(")")) refuse("has a '(' without a ')'");
+    if (!take(")")) refuse_pattern("has a '(' without a ')'");
     if (!is_negated) return inner;
     Pattern look{.kind = Kind::kLookAhead, .is_negated = *is_negated};
     look.children.push_back(std::move(inner));
@@ -138,17 +140,17 @@ class Parser {
     position_ += 2;
     const std::size_t begin = position_ + 1;
     const std::size_t end = peek() == '{' ? text_.find('}', begin) : position_ + 1;
-    if (end == std::string_view::npos) refuse("has a '\\p{' without a '}'");
+    if (end == std::string_view::npos) refuse_pattern("has a '\\p{' without a '}'");
     const std::string_view name = peek() == '{' ? text_.substr(begin, end - begin) : text_.substr(position_, 1);
     position_ = peek() == '{' ? end + 1 : end;
     const std::optional<CharacterSet> set = CharacterSet::named(name);
-    if (!set) refuse("has the property \\p{" + std::string(name.substr(0, 40)) + "}, which is not supported");
+    if (!set) refuse_pattern("has the property \\p{" + std::string(name.substr(0, 40)) + "}, which is not supported");
     return is_negated ? set->complement().intersection(CharacterSet::all()) : *set;
   }
 
   // One character, or what an escape stands for.
   std::uint32_t code_point() {
-    if (at_end()) refuse("ends too early");
+    if (at_end()) refuse_pattern("ends too early");
     if (peek() != '\\') return take_code_point(text_, position_);
     const char letter = peek(1);
     position_ += 2;
@@ -161,17 +163,19 @@ class Parser {
     if (letter == 'x') return hexadecimal(2);
     if (letter == 'u') return unicode_escape();
     if (letter == 'c') return static_cast<unsigned char>(take_letter()) % 32U;
-    if (is_digit(letter)) refuse(std::string("has the reference \\") + letter + " to a group, which is not supported");
+    if (is_digit(letter))
+      refuse_pattern(std::string("has the reference \\") + letter + " to a group, which is not supported");
     const bool is_word = letter == '_' || (letter >= 'A' && letter <= 'Z') || (letter >= 'a' && letter <= 'z');
-    if (letter == '\0') refuse("has a \\ at its end");
-    if (is_word && letter != '_') refuse(std::string("has the escape \\") + letter + ", which is not supported");
+    if (letter == '\0') refuse_pattern("has a \\ at its end");
+    if (is_word && letter != '_')
+      refuse_pattern(std::string("has the escape \\") + letter + ", which is not supported");
     --position_;
     return take_code_point(text_, position_);
   }
 
   char take_letter() {
     const char letter = peek();
-    if ((letter | 0x20) < 'a' || (letter | 0x20) > 'z') refuse("has a \\c without a letter");
+    if ((letter | 0x20) < 'a' || (letter | 0x20) > 'z') refuse_pattern("has a \\c without a letter");
     ++position_;
     return letter;
   }
@@ -182,14 +186,14 @@ class Parser {
       std::uint32_t value = 0;
       do {
         value = value << 4 | hexadecimal(1);
-        if (value > CharacterSet::kLast) refuse("has an escape of more than U+10FFFF");
+        if (value > CharacterSet::kLast) refuse_pattern("has an escape of more than U+10FFFF");
       } while (!take("}"));
       return value;
     }
     const std::uint32_t first = hexadecimal(4);
     if (first < 0xD800 || first > 0xDBFF || !take("\\u")) return first;
     const std::uint32_t second = hexadecimal(4);
-    if (second < 0xDC00 || second > 0xDFFF) refuse("has half of a surrogate pair");
+    if (second < 0xDC00 || second > 0xDFFF) refuse_pattern("has half of a surrogate pair");
     return 0x10000 + ((first - 0xD800) << 10) + (second - 0xDC00);
   }
 
@@ -197,7 +201,8 @@ class Parser {
     std::uint32_t value = 0;
     for (; n > 0; --n, ++position_) {
       const char c = peek(), lower = static_cast<char>(c | 0x20);
-      if (!is_digit(c) && !(lower >= 'a' && lower <= 'f')) refuse("has an escape with too few hexadecimal digits");
+      if (!is_digit(c) && !(lower >= 'a' && lower <= 'f'))
+        refuse_pattern("has an escape with too few hexadecimal digits");
       value = value << 4 | static_cast<std::uint32_t>(is_digit(c) ? c - '0' : lower - 'a' + 10);
     }
     return value;
@@ -208,7 +213,7 @@ class Parser {
     std::vector<CharacterSet::Range> ranges;
     const bool is_negated = take("^");
     while (!take("]")) {
-      if (at_end()) refuse("has a '[' without a ']'");
+      if (at_end()) refuse_pattern("has a '[' without a ']'");
       if (const auto named = named_class()) {
         ranges.insert(ranges.end(), named->ranges().begin(), named->ranges().end());
         continue;
@@ -222,7 +227,7 @@ class Parser {
         ++position_;
         last = take("\\b") ? '\b' : code_point();
       }
-      if (last < first) refuse("has a range of which the end is before the beginning");
+      if (last < first) refuse_pattern("has a range of which the end is before the beginning");
       ranges.push_back({first, last});
     }
     CharacterSet set(std::move(ranges));
@@ -250,7 +255,8 @@ class Parser {
     std::uint32_t value = 0;
     for (; is_digit(peek()); ++position_) {
       value = value * 10 + static_cast<std::uint32_t>(peek() - '0');
-      if (value > kMostRepeats / 10) refuse("repeats more than " + std::to_string(kMostRepeats / 10) + " times");
+      if (value > kMostRepeats / 10)
+        refuse_pattern("repeats more than " + std::to_string(kMostRepeats / 10) + " times");
     }
     return value;
   }
@@ -269,15 +275,15 @@ class Parser {
       ++position_;
       many.least = many.most = count();
       if (take(",")) many.most = peek() == '}' ? Pattern::kUnbounded : count();
-      if (many.most < many.least) refuse("has a repetition with a smaller number behind a larger one");
+      if (many.most < many.least) refuse_pattern("has a repetition with a smaller number behind a larger one");
       ++position_;
     } else {
       return one;
     }
-    if (one.is_assertion()) refuse("repeats what takes no characters");
-    if (take("+")) refuse("has a possessive repetition, which is not supported: leave its second + out");
+    if (one.is_assertion()) refuse_pattern("repeats what takes no characters");
+    if (take("+")) refuse_pattern("has a possessive repetition, which is not supported: leave its second + out");
     take("?");  // as few as possible: the same texts
-    if (peek() == '*' || peek() == '+' || peek() == '?' || is_count()) refuse("repeats a repetition");
+    if (peek() == '*' || peek() == '+' || peek() == '?' || is_count()) refuse_pattern("repeats a repetition");
     many.children.push_back(std::move(one));
     return many;
   }
@@ -290,8 +296,8 @@ class Parser {
 }  // namespace
 
 Pattern Pattern::parse(std::string_view text, std::size_t n_most) {
-  if (text.size() > n_most) refuse("may have " + std::to_string(n_most) + " bytes");
-  if (find_invalid_utf8(text)) refuse("is not UTF-8");
+  if (text.size() > n_most) refuse_pattern("may have " + std::to_string(n_most) + " bytes");
+  if (find_invalid_utf8(text)) refuse_pattern("is not UTF-8");
   return Parser(text).run();
 }
 

@@ -11,7 +11,7 @@ namespace {
 
 using Kind = Pattern::Kind;
 
-[[noreturn]] void refuse(const std::string& what) { throw Error(ErrorCode::kInvalidArgument, what); }
+[[noreturn]] void refuse_grammar(const std::string& what) { throw Error(ErrorCode::kInvalidArgument, what); }
 
 // One character, and nothing known of it.
 std::string any_character(TextForm form) { return form == TextForm::kJson ? "w-char" : "[^\\x00]"; }
@@ -50,7 +50,7 @@ class PlainWriter {
     switch (pattern.kind) {
       case Kind::kSet: {
         const std::string text = pattern.set.grammar(form_);
-        if (text.empty()) refuse("'pattern' has a class in which no character is left");
+        if (text.empty()) refuse_grammar("'pattern' has a class in which no character is left");
         constexpr std::size_t kLong = 100;
         return text.size() > kLong ? rules_.add(text) : text;
       }
@@ -70,7 +70,7 @@ class PlainWriter {
         return "(" + text + ")" + bounds_of(pattern.least, pattern.most);
       }
       default:
-        refuse("'pattern' cannot be written as it stands");  // is_plain has said that it can
+        refuse_grammar("'pattern' cannot be written as it stands");  // is_plain has said that it can
     }
   }
 

@@ -41,7 +41,7 @@ const std::map<std::string, std::string>& owners() {
   return all;
 }
 
-std::string text_of(const OrderedJson& value) {
+std::string text_to_compare(const OrderedJson& value) {
   // Equal numbers are one, however they are written.
   if (value.is_number_float() && value.get<double>() == std::floor(value.get<double>()) &&
       std::abs(value.get<double>()) < 1e15) {
@@ -53,7 +53,7 @@ std::string text_of(const OrderedJson& value) {
 // Of the values in a list: to be looked up.
 std::set<std::string> texts_of(const OrderedJson& list) {
   std::set<std::string> texts;
-  for (const OrderedJson& one : list) texts.insert(text_of(one));
+  for (const OrderedJson& one : list) texts.insert(text_to_compare(one));
   return texts;
 }
 
@@ -249,13 +249,13 @@ OrderedJson merged(const OrderedJson& a, const OrderedJson& b) {
     } else if (keyword == "required" && value.is_array() && a[keyword].is_array()) {
       std::set<std::string> known = texts_of(a[keyword]);
       for (const OrderedJson& name : value) {
-        if (known.insert(text_of(name)).second) all[keyword].push_back(name);
+        if (known.insert(text_to_compare(name)).second) all[keyword].push_back(name);
       }
     } else if (keyword == "enum" && value.is_array() && a[keyword].is_array()) {
       OrderedJson common = OrderedJson::array();
       const std::set<std::string> others = texts_of(value);
       for (const OrderedJson& one : a[keyword]) {
-        if (others.contains(text_of(one))) common.push_back(one);
+        if (others.contains(text_to_compare(one))) common.push_back(one);
       }
       all[keyword] = std::move(common);
     } else if (keyword == "patternProperties" && value.is_object() && a[keyword].is_object()) {

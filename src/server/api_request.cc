@@ -187,6 +187,10 @@ void take_schema(RequestBody& body) {
 }
 
 // What is not as it must be is refused where it is read.
+std::int32_t RequestDefaults::context_size(const Model& model) const {
+  return session.n_ctx > 0 ? session.n_ctx : model.info().n_ctx_train;
+}
+
 RequestBody::RequestBody(Json body) : fields(std::move(body)) { take_schema(*this); }
 
 void RequestBody::add_tool(std::size_t i, Json function) {
@@ -240,7 +244,7 @@ ApiRequest parse_request(Endpoint endpoint, const RequestBody& body, const Model
 
   const KvFields kv = parse_kv(fields);
   request.wants_heads = kv.wants_heads;
-  const std::int32_t n_ctx = defaults.session.n_ctx > 0 ? defaults.session.n_ctx : model.info().n_ctx_train;
+  const std::int32_t n_ctx = defaults.context_size(model);
   if (endpoint == Endpoint::kCompletion) {
     const CompletionPrompts prompts = parse_prompts(fields, model, kv.document.value_or(""), n_ctx);
     request.echoes = prompts.echoes;

@@ -23,6 +23,9 @@ struct RequestDefaults {
   std::int32_t min_kv_tokens = 256;  // prompts with fewer are kept whole, unless they name a method or budget
   int n_parallel = 8;                // most answers of one request
   std::optional<Pooling> pooling;    // of embeddings; default: the model's
+
+  // Returns the tokens that a request may have with its answer: those asked for, or else the model's.
+  std::int32_t context_size(const Model& model) const;
 };
 
 enum class Endpoint { kChat, kCompletion };

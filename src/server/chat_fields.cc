@@ -13,7 +13,7 @@ namespace {
 constexpr std::size_t kMostTools = 128;
 constexpr std::size_t kMostNameBytes = 128;  // Anthropic's; OpenAI has 64
 // Of all tools' schemas: what they take, on the thread of the request, grows with them.
-constexpr std::size_t kMostSchemaValues = 50'000;
+constexpr std::size_t kMostToolSchemaValues = 50'000;
 
 // `placeholders`: what takes the place of other parts, in the answers of tools: a conversation that has one goes on.
 std::string parse_content(const Json& content, const Fields& fields, std::vector<std::string>* placeholders) {
@@ -145,9 +145,9 @@ std::vector<ChatTool> parse_tools(const Fields& fields) {
     if (parameters != nullptr && *parameters != true) {
       if (!parameters->is_object()) function.refuse("parameters", "must be a JSON schema");
       n_values += size_of(*parameters).n_values;
-      if (n_values > kMostSchemaValues) {
-        function.refuse("parameters",
-                        "of all tools have more than " + std::to_string(kMostSchemaValues) + " values: shorten them");
+      if (n_values > kMostToolSchemaValues) {
+        function.refuse("parameters", "of all tools have more than " + std::to_string(kMostToolSchemaValues) +
+                                          " values: shorten them");
       }
       made.parameters = to_text(*parameters);
     }

@@ -11,11 +11,6 @@ namespace {
 
 constexpr std::size_t kMostPrompts = 128;
 
-bool is_token(const Json& json) { return json.is_number_integer() && json >= 0 && json <= INT32_MAX; }
-bool is_token_list(const Json& json) {
-  return json.is_array() && !json.empty() && std::all_of(json.begin(), json.end(), is_token);
-}
-
 // The prompts, each a text or a list of tokens.
 std::vector<Json> prompts_of(const Json& json, const Fields& fields) {
   if (json.is_string() || is_token_list(json)) return {json};

@@ -13,7 +13,7 @@ namespace winnow::server {
 namespace {
 
 // How often a wait looks whether the server is about to end.
-constexpr std::chrono::milliseconds kLook{100};
+constexpr std::chrono::milliseconds kWaitSlice{100};
 // For a client that neither sends nor reads while the server ends.
 constexpr std::chrono::seconds kLastWait{1};
 
@@ -54,7 +54,7 @@ bool Connection::wait_for(short events, Clock::time_point until) const {
     if (!stopped && is_stopping_) stopped = now;
     if (stopped) until = std::min(until, *stopped + kLastWait);
     // At least one look: what is there already is taken, however late this thread comes.
-    const auto left = std::clamp<Clock::duration>(until - now, Clock::duration::zero(), kLook);
+    const auto left = std::clamp<Clock::duration>(until - now, Clock::duration::zero(), kWaitSlice);
     const int ready = poll_one(socket_, events, left);
     if (ready > 0) return true;
     if (ready < 0 && errno != EINTR) return false;
@@ -71,7 +71,7 @@ bool Connection::wait_for_request() {
   // refused, not one that met a closed connection.
   const auto until_end = is_used_ ? Clock::time_point() : opened_ + kLastWait;
   while (begin_ == end_) {
-    if (wait_for(POLLIN, std::min(until, Clock::now() + kLook))) break;
+    if (wait_for(POLLIN, std::min(until, Clock::now() + kWaitSlice))) break;
     if (Clock::now() >= (is_stopping_ ? std::min(until, until_end) : until)) return false;
   }
   is_used_ = true;

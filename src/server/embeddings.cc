@@ -20,15 +20,6 @@ constexpr std::size_t kMostInputs = 2048;  // as OpenAI's
 // One is read while the next is at hand; more would only stand before other requests.
 constexpr std::size_t kAtATime = 2;
 
-std::int32_t context_of(const Model& model, const RequestDefaults& defaults) {
-  return defaults.session.n_ctx > 0 ? defaults.session.n_ctx : model.info().n_ctx_train;
-}
-
-bool is_token(const Json& json) { return json.is_number_integer() && json >= 0 && json <= INT32_MAX; }
-bool is_token_list(const Json& json) {
-  return json.is_array() && !json.empty() && std::all_of(json.begin(), json.end(), is_token);
-}
-
 std::vector<Token> tokens_of(const Json& input, const std::string& name, const Model& model, std::int32_t n_ctx) {
   if (!input.is_string()) return input.get<std::vector<Token>>();
   const auto& text = input.get_ref<const std::string&>();
@@ -159,7 +150,7 @@ EmbeddingsRequest parse_openai_embeddings(const Json& body, const Model& model, 
   if (encoding != "float" && encoding != "base64") fields.refuse("encoding_format", "must be float or base64");
   request.is_base64 = encoding == "base64";
   check_dimensions(fields, model);
-  const std::int32_t n_ctx = context_of(model, defaults);
+  const std::int32_t n_ctx = defaults.context_size(model);
   for (const Json& input : inputs_of(fields, "input", true)) {
     request.inputs.push_back(tokens_of(input, "input", model, n_ctx));
     check_length("input", request.inputs.size() - 1, request.inputs.back().size(), n_ctx);
@@ -171,7 +162,7 @@ EmbeddingsRequest parse_ollama_embed(const Json& body, const Model& model, const
   const Fields fields(body);
   check_dimensions(fields, model);
   const bool is_cut_off = fields.boolean("truncate").value_or(true);
-  const std::int32_t n_ctx = context_of(model, defaults);
+  const std::int32_t n_ctx = defaults.context_size(model);
   EmbeddingsRequest request;
   // As ollama has it: no text, no vectors. Programs ask so whether the model is there.
   const Json* given = fields.find("input");
@@ -190,7 +181,7 @@ EmbeddingsRequest parse_ollama_embeddings(const Json& body, const Model& model, 
   const std::optional<std::string> prompt = fields.text("prompt");
   if (!prompt) fields.refuse("prompt", "is missing");
   if (prompt->empty()) return EmbeddingsRequest();
-  const std::int32_t n_ctx = context_of(model, defaults);
+  const std::int32_t n_ctx = defaults.context_size(model);
   EmbeddingsRequest request;
   request.is_normalised = false;
   request.inputs.push_back(tokens_of(*prompt, "prompt", model, n_ctx));

@@ -1,6 +1,8 @@
 #include "server/fields.h"
 
+#include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <utility>
 
 #include "base/numbers.h"
@@ -90,6 +92,11 @@ const Json* Fields::object(const std::string& name) const {
   const Json* json = find(name);
   if (json != nullptr && !json->is_object()) refuse(name, "must be an object");
   return json;
+}
+
+bool is_token_list(const Json& json) {
+  const auto is_token = [](const Json& one) { return one.is_number_integer() && one >= 0 && one <= INT32_MAX; };
+  return json.is_array() && !json.empty() && std::all_of(json.begin(), json.end(), is_token);
 }
 
 Json take(Json& object, const std::string& name) {

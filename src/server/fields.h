@@ -49,6 +49,9 @@ class Fields {
   const FieldNames* names_;
 };
 
+// Returns true if it is a list of token ids, at least one.
+bool is_token_list(const Json& json);
+
 // Takes a field out of an object; null where it is not there.
 Json take(Json& object, const std::string& name);
 

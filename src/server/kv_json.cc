@@ -40,7 +40,7 @@ Json entry_json(const BatchEntry& entry) {
 
 Json model_json(const Model& model, const RequestDefaults& defaults, const std::string& name) {
   static const std::int64_t kStart = unix_seconds();
-  const std::int32_t n_ctx = defaults.session.n_ctx > 0 ? defaults.session.n_ctx : model.info().n_ctx_train;
+  const std::int32_t n_ctx = defaults.context_size(model);
   const ModelInfo& info = model.info();
   const std::vector<int> n_kv_head = info.dimension(&LayerInfo::n_kv_head);
   return {{"id", name},

@@ -10,13 +10,13 @@
 namespace winnow {
 namespace {
 
-constexpr std::size_t kLetters = 9;
+constexpr std::size_t kMistralLetters = 9;
 
 bool is_short(const std::string& id) {
   const auto is_letter = [](char c) {
     return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
   };
-  return id.size() == kLetters && std::all_of(id.begin(), id.end(), is_letter);
+  return id.size() == kMistralLetters && std::all_of(id.begin(), id.end(), is_letter);
 }
 
 std::string short_id(const std::string& id) {
@@ -24,7 +24,7 @@ std::string short_id(const std::string& id) {
   constexpr std::string_view kAll = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
   std::uint64_t rest = Fnv1a().add(id.data(), id.size()).value();
   std::string made;
-  for (; made.size() < kLetters; rest /= kAll.size()) made += kAll[rest % kAll.size()];
+  for (; made.size() < kMistralLetters; rest /= kAll.size()) made += kAll[rest % kAll.size()];
   return made;
 }
 

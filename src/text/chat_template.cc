@@ -44,7 +44,9 @@ constexpr const char* kChatml =
     "{%- for message in messages -%}{{- '<|im_start|>' + message.role + '\n' + message.content + '<|im_end|>\n' -}}"
     "{%- endfor -%}{%- if add_generation_prompt -%}{{- '<|im_start|>assistant\n' -}}{%- endif -%}";
 
-[[noreturn]] void refuse(const std::string& what) { throw Error(ErrorCode::kUnsupported, "the chat template " + what); }
+[[noreturn]] void refuse_template(const std::string& what) {
+  throw Error(ErrorCode::kUnsupported, "the chat template " + what);
+}
 
 constexpr const char* kWayOut = ": name another with --chat-template-file, or give the prompt as text";
 
@@ -65,11 +67,11 @@ auto within(std::size_t n_steps, const std::string& what, Work work) {
   try {
     return work();
   } catch (const TemplateLimit& limit) {
-    refuse(limit.reason + kWayOut);
+    refuse_template(limit.reason + kWayOut);
   } catch (const Error&) {
     throw;
   } catch (const std::exception& error) {
-    refuse(what + ": " + reason_of(error.what()) + kWayOut);
+    refuse_template(what + ": " + reason_of(error.what()) + kWayOut);
   }
 }
 
@@ -79,7 +81,7 @@ void replace_all(std::string& text, const std::string& what, const std::string& 
   }
 }
 
-// Two templates refuse messages that are whole, as common_chat_templates_init knows.
+// Two templates refuse_template messages that are whole, as common_chat_templates_init knows.
 std::string mended(std::string source) {
   replace_all(source,
               "{%- if \"<|channel|>analysis<|message|>\" in message.content or "
@@ -275,7 +277,7 @@ void name_begins(const std::vector<std::string>& begins, std::span<const ChatToo
   }
 }
 
-// Nine letters and digits: some templates refuse names of calls that are anything else.
+// Nine letters and digits: some templates refuse_template names of calls that are anything else.
 std::string random_call_id() {
   static thread_local std::mt19937_64 random{std::random_device{}()};
   constexpr std::string_view kLetters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
@@ -348,7 +350,7 @@ ChatPrompt ChatTemplate::apply(std::span<const ChatMessage> given, const ChatOpt
     const jinja::caps& caps = chosen(*all, options).caps;
     const bool is_held = options.tool_choice == ToolChoice::kAuto || !made.grammar.empty();
     if ((!caps.supports_tools && !caps.supports_tool_calls) || !is_held) {
-      refuse("knows no tools: leave them out, or name one that does with --chat-template-file");
+      refuse_template("knows no tools: leave them out, or name one that does with --chat-template-file");
     }
   }
   ChatPrompt prompt{.text = std::move(made.prompt),

@@ -27,13 +27,13 @@ std::string rule_name(const std::string& name) {
   return made;
 }
 
-constexpr std::string_view kLead = "winnowName";
+constexpr std::string_view kNameLead = "winnowName";
 constexpr std::size_t kDigits = 8;
 
 // Letters and digits, so many that no two of them are the same and none is a part of another.
 std::string stand_in(std::size_t i) {
   const std::string digits = std::to_string(i);
-  return std::string(kLead) + std::string(kDigits - std::min(kDigits, digits.size()), '0') + digits;
+  return std::string(kNameLead) + std::string(kDigits - std::min(kDigits, digits.size()), '0') + digits;
 }
 
 bool has_same_rules(const std::vector<ChatTool>& tools, const std::vector<OrderedJson>& schemas) {
@@ -78,11 +78,11 @@ DistinctNames::DistinctNames(std::vector<ChatTool>& tools) {
 }
 
 std::string DistinctNames::text_with_own(std::string text) const {
-  constexpr std::size_t kBytes = kLead.size() + kDigits;
-  for (std::size_t at = 0; (at = text.find(kLead, at)) != std::string::npos;) {
+  constexpr std::size_t kBytes = kNameLead.size() + kDigits;
+  for (std::size_t at = 0; (at = text.find(kNameLead, at)) != std::string::npos;) {
     const auto own = own_.find(text.substr(at, kBytes));
     if (own != own_.end()) text.replace(at, kBytes, own->second);
-    at += own != own_.end() ? own->second.size() : kLead.size();
+    at += own != own_.end() ? own->second.size() : kNameLead.size();
   }
   return text;
 }

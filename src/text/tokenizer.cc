@@ -151,14 +151,14 @@ void check_vocabulary(std::span<const std::string> paths) {
 // In libllama's form, of the tokenizer's keys; the last one is empty.
 std::vector<llama_model_kv_override> overrides_of(std::span<const MetadataChange> changes) {
   std::vector<llama_model_kv_override> overrides;
-  for (const auto& [key, value] : changes) {
+  for (const auto& [key, new_value] : changes) {
     llama_model_kv_override change{};
     if (!key.starts_with("tokenizer.") || key.size() >= sizeof(change.key)) continue;
     key.copy(change.key, key.size());
-    if (const bool* truth = std::get_if<bool>(&value)) {
+    if (const bool* truth = std::get_if<bool>(&new_value)) {
       change.tag = LLAMA_KV_OVERRIDE_TYPE_BOOL;
       change.val_bool = *truth;
-    } else if (const std::int64_t* number = std::get_if<std::int64_t>(&value)) {
+    } else if (const std::int64_t* number = std::get_if<std::int64_t>(&new_value)) {
       change.tag = LLAMA_KV_OVERRIDE_TYPE_INT;
       change.val_i64 = *number;
     }

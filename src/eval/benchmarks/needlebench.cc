@@ -12,7 +12,7 @@ namespace {
 
 constexpr double kStep = 10;  // percent of the length from one fact of a chain to the next
 
-std::vector<double> official_depths() {
+std::vector<double> official_needlebench_depths() {
   std::vector<double> depths;
   for (int depth = 0; depth <= 100; depth += 10) depths.push_back(depth);
   return depths;
@@ -95,7 +95,7 @@ class NeedleBench : public Benchmark {
  private:
   static void add_contexts(const nlohmann::json& row, const NeedleData& data, const TokenText& text,
                            const SampleOptions& options, std::vector<Sample>& samples) {
-    const std::vector<double> depths = depths_of(options, official_depths());
+    const std::vector<double> depths = depths_of(options, official_needlebench_depths());
     const bool has_depth = row.at("kind") != "multi";
     const std::size_t n_samples = options.limit > 0 ? static_cast<std::size_t>(options.limit) : depths.size();
     for (const std::int32_t length : lengths_of(options, {2000})) {

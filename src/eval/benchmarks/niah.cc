@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::size_t kBuffer = 200;  // tokens that the prompt around the context is given
 
-std::vector<double> official_depths() {
+std::vector<double> official_niah_depths() {
   std::vector<double> depths;
   for (int i = 0; i < 10; ++i) depths.push_back(std::nearbyint(100.0 * i / 9));
   return depths;
@@ -41,7 +41,7 @@ class Niah : public Benchmark {
   std::vector<Sample> samples(const SampleOptions& options) const override {
     selected_tasks(options, tasks(), name());
     const nlohmann::json& row = task_table(name()).at(0);
-    const std::vector<double> depths = depths_of(options, official_depths());
+    const std::vector<double> depths = depths_of(options, official_niah_depths());
     const std::vector<std::int32_t> lengths = lengths_of(options, {1000, 2000});
     const std::string needle = row_text(row, "needle");
     const auto n_needle = static_cast<std::size_t>(TokenText(options, needle).size());

@@ -12,7 +12,7 @@ namespace winnow::eval {
 namespace {
 
 constexpr int kDefaultPassages = 12;  // of a length, over all books
-constexpr std::int32_t kDefaultLength = 2000;
+constexpr std::int32_t kPassageLength = 2000;
 
 class Passages : public Benchmark {
  public:
@@ -27,7 +27,7 @@ class Passages : public Benchmark {
   std::vector<Sample> samples(const SampleOptions& options) const override {
     selected_tasks(options, tasks(), name_);
     const std::vector<std::int32_t> lengths =
-        options.lengths.empty() ? std::vector<std::int32_t>{kDefaultLength} : options.lengths;
+        options.lengths.empty() ? std::vector<std::int32_t>{kPassageLength} : options.lengths;
     const std::vector<Book> all = books(options);
     std::vector<TokenText> texts;
     for (const Book& book : all) texts.emplace_back(options, book.text);

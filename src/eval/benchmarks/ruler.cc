@@ -32,7 +32,7 @@ constexpr auto kTasks = std::to_array<RulerTask>({
     {"qa_2", "qa"},
 });
 
-constexpr std::int32_t kDefaultLength = 4096;
+constexpr std::int32_t kRulerLength = 4096;
 
 const RulerTask& task_named(std::string_view name) {
   return *std::find_if(kTasks.begin(), kTasks.end(), [&](const RulerTask& task) { return task.name == name; });
@@ -188,7 +188,7 @@ class Ruler : public Benchmark {
         if (options.on_skipped) options.on_skipped(message + ": left out");
         continue;
       }
-      for (const std::int32_t length : lengths_of(options, {kDefaultLength})) {
+      for (const std::int32_t length : lengths_of(options, {kRulerLength})) {
         const RulerGeneratorPtr generator = make_generator(task, words, source, options, length);
         std::vector<Sample> made = generate_ruler(task, *generator, options, length);
         std::move(made.begin(), made.end(), std::back_inserter(samples));

@@ -11,7 +11,7 @@ constexpr double kSmoothing = 5;       // NLTK's k
 constexpr double kSameFunction = 0.8;  // SCBench's threshold
 
 // re.split(r"\s+", text.strip()): an empty text is one empty word.
-std::vector<Text> words_of(TextView text) {
+std::vector<Text> words_or_none(TextView text) {
   std::vector<Text> words = split(text);
   if (words.empty()) words.emplace_back();
   return words;
@@ -50,8 +50,8 @@ TextView code_block(TextView answer) {
 }  // namespace
 
 double bleu(TextView answer, TextView truth) {
-  const std::vector<Text> words = words_of(answer);
-  const std::vector<Text> reference = words_of(truth);
+  const std::vector<Text> words = words_or_none(answer);
+  const std::vector<Text> reference = words_or_none(truth);
   const auto n_words = static_cast<double>(words.size());
   double sum = 0;
   double zeros = 0;

@@ -30,7 +30,7 @@ Text ruler_answer(TextView answer) {
 }
 
 // Words between white space and the characters that InfiniteBench takes for it.
-std::vector<Text> words_of(TextView answer) {
+std::vector<Text> words_between_marks(TextView answer) {
   Text text(answer);
   for (char32_t& c : text) {
     if (contains(U"\n:\"'.,?!{}", TextView(&c, 1))) c = ' ';
@@ -90,10 +90,10 @@ double share_contained_exact(const Turn& turn, TextView answer) {
   return share(n_contained(turn, answer, [](const Text& text) { return text; }), turn);
 }
 
-double word_among(const Turn& turn, TextView answer) { return is_reference(turn, words_of(answer)) ? 1 : 0; }
+double word_among(const Turn& turn, TextView answer) { return is_reference(turn, words_between_marks(answer)) ? 1 : 0; }
 
 double upper_word_among(const Turn& turn, TextView answer) {
-  std::vector<Text> words = words_of(answer);
+  std::vector<Text> words = words_between_marks(answer);
   for (Text& word : words) word = upper(word);
   return is_reference(turn, words) ? 1 : 0;
 }

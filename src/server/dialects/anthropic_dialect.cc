@@ -6,7 +6,7 @@
 namespace winnow::server {
 namespace {
 
-const char* reason_text(AnswerCause cause) {
+const char* stop_reason(AnswerCause cause) {
   switch (cause) {
     case AnswerCause::kStopText:
       return "stop_sequence";
@@ -23,7 +23,7 @@ const char* reason_text(AnswerCause cause) {
 
 Json stop_json(const AnswerEnd& end) {
   const bool is_text = end.cause == AnswerCause::kStopText;
-  return {{"stop_reason", reason_text(end.cause)}, {"stop_sequence", is_text ? Json(end.stop) : Json(nullptr)}};
+  return {{"stop_reason", stop_reason(end.cause)}, {"stop_sequence", is_text ? Json(end.stop) : Json(nullptr)}};
 }
 
 Json message_usage(const BatchResult& result) {

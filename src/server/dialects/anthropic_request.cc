@@ -141,7 +141,7 @@ Json messages_of(const Json& system, const Json& list, const Fields& fields, std
 }
 
 // Tools that Anthropic's own servers carry out have a dated type and no schema of their input.
-void translate_tools(const Json& list, const Fields& fields, RequestBody& body) {
+void translate_named_tools(const Json& list, const Fields& fields, RequestBody& body) {
   if (list.is_null()) return;
   if (!list.is_array()) fields.refuse("tools", "must be a list");
   for (std::size_t i = 0; i < list.size(); ++i) {
@@ -237,7 +237,7 @@ RequestBody translate_messages(Json given) {
   for (const char* name : {"n", "logprobs", "top_logprobs", "stream_options", "response_format", "container"}) {
     to.erase(name);
   }
-  translate_tools(tools, fields, body);
+  translate_named_tools(tools, fields, body);
   if (to.contains("tools")) translate_tool_choice(choice, fields, to);
   translate_thinking(thinking, fields, to);
   translate_output(config, format, fields, body);

@@ -87,7 +87,7 @@ ApiRequest LlamaDialect::parse(Json body, const Model& model, const RequestDefau
     translated.warnings.emplace_back("'t_max_prompt_ms' was passed over");
   }
   if (kind_ == Kind::kInfill) {
-    const std::int32_t n_ctx = defaults.session.n_ctx > 0 ? defaults.session.n_ctx : model.info().n_ctx_train;
+    const std::int32_t n_ctx = defaults.context_size(model);
     const Json nothing = Json::object();
     translated.fields["prompt"] = infill_prompt(translated.fields, Fields(nothing), model, n_ctx);
   }

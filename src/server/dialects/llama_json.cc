@@ -10,13 +10,6 @@
 #include "winnow/version.h"
 
 namespace winnow::server {
-namespace {
-
-std::int32_t context_of(const Model& model, const RequestDefaults& defaults) {
-  return defaults.session.n_ctx > 0 ? defaults.session.n_ctx : model.info().n_ctx_train;
-}
-
-}  // namespace
 
 Json props_json(const Model& model, const RequestDefaults& defaults, const std::string& model_name) {
   const SamplingOptions& sampling = defaults.sampling;
@@ -26,7 +19,7 @@ Json props_json(const Model& model, const RequestDefaults& defaults, const std::
     return token ? valid_utf8(model.token_text(*token, true)) : "";
   };
   return {{"default_generation_settings",
-           {{"n_ctx", context_of(model, defaults)},
+           {{"n_ctx", defaults.context_size(model)},
             {"params",
              {{"n_predict", defaults.max_tokens},
               {"temperature", sampling.temperature},
@@ -52,7 +45,7 @@ Json props_json(const Model& model, const RequestDefaults& defaults, const std::
 }
 
 Json slots_json(const Batch& batch, const RequestDefaults& defaults) {
-  const std::int32_t n_ctx = context_of(*batch.engine()->model(), defaults);
+  const std::int32_t n_ctx = defaults.context_size(*batch.engine()->model());
   Json slots = Json::array();
   const auto add = [&](bool is_processing) -> Json& {
     slots.push_back({{"id", slots.size()}, {"n_ctx", n_ctx}, {"speculative", false}, {"is_processing", is_processing}});
@@ -74,7 +67,7 @@ Json template_json(const Model& model, Json body, const RequestDefaults& default
   const ChatFields chat = parse_chat(Fields(parsed.fields), false);
   std::size_t n_bytes = chat.messages.size();
   for (const ChatMessage& message : chat.messages) n_bytes += message.content.size();
-  check_bytes(model, n_bytes, context_of(model, defaults));
+  check_bytes(model, n_bytes, defaults.context_size(model));
   return {{"prompt", model.apply_chat_template(chat.messages, chat.options).text}};
 }
 

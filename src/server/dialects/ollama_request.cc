@@ -63,7 +63,7 @@ void translate_format(const Json& format, const Fields& fields, RequestBody& bod
   }
 }
 
-void translate_thinking(const Json& think, const Fields& fields, Json& body) {
+void translate_think(const Json& think, const Fields& fields, Json& body) {
   if (think.is_null()) return;
   if (think.is_boolean()) {
     body["chat_template_kwargs"] = {{"enable_thinking", think}};
@@ -107,7 +107,7 @@ RequestBody translate_common(const Json& given, const Fields& fields) {
   refuse_unless_empty(given, fields, "images", "cannot be read by this server: leave them out");
   translate_options(given.value("options", Json()), fields, body);
   translate_format(given.value("format", Json()), fields, body);
-  translate_thinking(given.value("think", Json()), fields, to);
+  translate_think(given.value("think", Json()), fields, to);
   return body;
 }
 

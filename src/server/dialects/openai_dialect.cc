@@ -12,7 +12,7 @@
 namespace winnow::server {
 namespace {
 
-const char* reason_text(AnswerCause cause) {
+const char* finish_reason(AnswerCause cause) {
   switch (cause) {
     case AnswerCause::kStop:
     case AnswerCause::kStopText:
@@ -214,7 +214,7 @@ std::string OpenAiDialect::delta(const AnswerDelta& delta) {
 }
 
 std::string OpenAiDialect::finish(const AnswerEnd& end) {
-  return sse_text(chunk(end.answer, is_chat() ? Json::object() : Json(""), nullptr, reason_text(end.cause)));
+  return sse_text(chunk(end.answer, is_chat() ? Json::object() : Json(""), nullptr, finish_reason(end.cause)));
 }
 
 std::string OpenAiDialect::end(const BatchResult& result) {
@@ -241,7 +241,7 @@ std::string OpenAiDialect::whole(const std::vector<WholeAnswer>& answers, const 
   for (const WholeAnswer* best : best_of(answers, n_sampled_, n_returned_)) {
     const WholeAnswer& answer = *best;
     Json choice = {{"index", whole["choices"].size()},
-                   {"finish_reason", reason_text(answer.end.cause)},
+                   {"finish_reason", finish_reason(answer.end.cause)},
                    {"logprobs", probabilities(answer)}};
     if (is_chat()) {
       choice["message"] = message_json(answer.message);

@@ -12,7 +12,7 @@ namespace winnow::server {
 namespace {
 
 // Text of a string or of a list of parts.
-std::string text_of(const Json& content, const Fields& fields, const std::string& name) {
+std::string content_text(const Json& content, const Fields& fields, const std::string& name) {
   if (content.is_string()) return content;
   if (!content.is_array()) fields.refuse(name, "must be a string or a list of parts");
   std::string text;
@@ -31,12 +31,12 @@ std::string text_of(const Json& content, const Fields& fields, const std::string
 // Of an answer of a tool: other parts than text leave a placeholder, since a conversation that has one goes on.
 std::string output_text(const Json& output, const Fields& item, std::vector<std::string>& warnings) {
   if (output.is_object()) return to_text(output);
-  if (!output.is_array()) return text_of(output, item, "output");
+  if (!output.is_array()) return content_text(output, item, "output");
   std::string text;
   for (const Json& part : output) {
     const Json type = part.is_object() ? part.value("type", Json()) : Json();
     const bool is_shown = !type.is_string() || type.get_ref<const std::string&>().ends_with("text");
-    text += is_shown ? text_of(Json::array({part}), item, "output") : left_out(type, warnings);
+    text += is_shown ? content_text(Json::array({part}), item, "output") : left_out(type, warnings);
   }
   return text;
 }
@@ -79,7 +79,7 @@ class Conversation {
     } else if (type == "reasoning") {
       begin_turn();
       std::string thoughts = turn_.value("reasoning_content", "");
-      if (const Json* content = item.find("content")) thoughts += text_of(*content, item, "content");
+      if (const Json* content = item.find("content")) thoughts += content_text(*content, item, "content");
       if (!thoughts.empty()) turn_["reasoning_content"] = thoughts;
     } else if (is_left_out(type)) {
       warnings_.push_back("an item of type '" + type + "' in the conversation was left out");
@@ -129,7 +129,7 @@ class Conversation {
     }
     const Json* content = item.find("content");
     if (content == nullptr) item.refuse("content", "is missing");
-    const std::string text = text_of(*content, item, "content");
+    const std::string text = content_text(*content, item, "content");
     if (role != "assistant") {
       end_turn();
       messages_.push_back({{"role", role}, {"content", text}});
@@ -177,7 +177,7 @@ class Conversation {
   std::vector<std::string>& warnings_;
 };
 
-Json messages_of(const Json& input, Json before, const Fields& fields, std::vector<std::string>& warnings) {
+Json messages_of_input(const Json& input, Json before, const Fields& fields, std::vector<std::string>& warnings) {
   if (input.is_string()) {
     before.push_back({{"role", "user"}, {"content", input}});
     return before;
@@ -194,7 +194,7 @@ Json messages_of(const Json& input, Json before, const Fields& fields, std::vect
   return conversation.take();
 }
 
-void translate_tools(const Json& list, const Fields& fields, RequestBody& body) {
+void translate_function_tools(const Json& list, const Fields& fields, RequestBody& body) {
   if (list.is_null()) return;
   if (!list.is_array()) fields.refuse("tools", "must be a list");
   for (std::size_t i = 0; i < list.size(); ++i) {
@@ -322,7 +322,7 @@ ResponsesRequest translate_responses(Json body, ResponseStore& store) {
     }
     before = Json::parse(found->messages);
   }
-  request.messages = messages_of(take(to, "input"), std::move(before), fields, request.body.warnings);
+  request.messages = messages_of_input(take(to, "input"), std::move(before), fields, request.body.warnings);
   to["messages"] = request.messages;
   if (const Json instructions = take(to, "instructions"); !instructions.is_null()) {
     if (!instructions.is_string()) fields.refuse("instructions", "must be a string");
@@ -338,7 +338,7 @@ ResponsesRequest translate_responses(Json body, ResponseStore& store) {
   for (const char* name : {"n", "logprobs", "top_logprobs", "stream_options", "response_format", "metadata"}) {
     to.erase(name);
   }
-  translate_tools(tools, fields, request.body);
+  translate_function_tools(tools, fields, request.body);
   translate_tool_choice(choice, fields, request.body);
   translate_format(format, fields, to);
   return request;

@@ -10,7 +10,7 @@
 namespace winnow {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 constexpr const char* kNumber = "%.7g";
 
@@ -22,15 +22,15 @@ std::string number_text(double value) {
 
 double rounded(double value) { return std::strtod(number_text(value).c_str(), nullptr); }
 
-Json rounded(const std::vector<double>& values) {
-  Json json = Json::array();
+OrderedJson rounded(const std::vector<double>& values) {
+  OrderedJson json = OrderedJson::array();
   for (const double value : values) json.push_back(rounded(value));
   return json;
 }
 
 // By the types' names: [share].
-Json by_bytes_json(const LossByBytes& losses) {
-  Json json = Json::object();
+OrderedJson by_bytes_json(const LossByBytes& losses) {
+  OrderedJson json = OrderedJson::object();
   for (std::size_t t = 0; t < kByteTypes.size(); ++t) {
     json[std::string(entry_type_name(kByteTypes[t]))] =
         rounded(std::vector<double>(losses[t].begin(), losses[t].end()));
@@ -38,8 +38,8 @@ Json by_bytes_json(const LossByBytes& losses) {
   return json;
 }
 
-Json attention_json(const LayerAttention& layer) {
-  Json concentration = Json::array(), by_bytes = Json::array();
+OrderedJson attention_json(const LayerAttention& layer) {
+  OrderedJson concentration = OrderedJson::array(), by_bytes = OrderedJson::array();
   for (const LossByBytes& head : layer.by_bytes) by_bytes.push_back(by_bytes_json(head));
   for (const std::vector<double>& head : layer.concentration) concentration.push_back(rounded(head));
   return {{"dispersion", rounded(layer.dispersion)},           {"shift", rounded(layer.shift)},
@@ -48,15 +48,15 @@ Json attention_json(const LayerAttention& layer) {
           {"importance", rounded(layer.importance)},           {"by_bytes", std::move(by_bytes)}};
 }
 
-Json outcome_json(const LayerOutcome& layer) {
+OrderedJson outcome_json(const LayerOutcome& layer) {
   const LayerLosses& losses = layer.losses;
-  Json json = {{"kept", layer.kept},
-               {"loss_layer", rounded(losses.loss_layer)},
-               {"ada_eps", rounded(losses.ada_eps)},
-               {"lava_bound", rounded(losses.lava_bound)},
-               {"loss_head", rounded(losses.loss_head)},
-               {"theta", rounded(losses.theta)}};
-  json["theta_hat"] = losses.theta_hat.empty() ? Json() : rounded(losses.theta_hat);
+  OrderedJson json = {{"kept", layer.kept},
+                      {"loss_layer", rounded(losses.loss_layer)},
+                      {"ada_eps", rounded(losses.ada_eps)},
+                      {"lava_bound", rounded(losses.lava_bound)},
+                      {"loss_head", rounded(losses.loss_head)},
+                      {"theta", rounded(losses.theta)}};
+  json["theta_hat"] = losses.theta_hat.empty() ? OrderedJson() : rounded(losses.theta_hat);
   json["mass"] = rounded(losses.mass);
   json["oracle_loss"] = rounded(layer.loss);
   json["least_loss"] = rounded(layer.least_loss);
@@ -66,33 +66,33 @@ Json outcome_json(const LayerOutcome& layer) {
   return json;
 }
 
-Json cut_json(const CutOutcome& cut) {
-  Json layers = Json::array();
+OrderedJson cut_json(const CutOutcome& cut) {
+  OrderedJson layers = OrderedJson::array();
   for (const LayerOutcome& layer : cut.layers) layers.push_back(outcome_json(layer));
   const NextTokens& next = cut.next;
-  Json json = {{"method", cut.method},
-               {"budget", cut.budget},
-               {"entries_kept", cut.entries_kept},
-               {"entries_full", cut.entries_full},
-               {"bytes_kept", cut.bytes_kept},
-               {"output_error", rounded(cut.output_error)},
-               {"oracle",
-                {{"loss", rounded(cut.oracle_loss)},
-                 {"least_loss", rounded(cut.least_loss)},
-                 {"best_loss", rounded(cut.best_loss)},
-                 {"best_allocation", rounded(cut.best_allocation)},
-                 {"recall", rounded(cut.recall())},
-                 {"optimality_gap", rounded(cut.optimality_gap())},
-                 {"allocation_gap", rounded(cut.allocation_gap())}}},
-               {"next",
-                {{"n", next.n},
-                 {"kl_mean", rounded(next.kl_mean)},
-                 {"kl_max", rounded(next.kl_max)},
-                 {"perplexity", rounded(next.perplexity)},
-                 {"perplexity_full", rounded(next.perplexity_full)},
-                 {"agreement", rounded(next.agreement)},
-                 {"first_logits_l1", rounded(next.first_logits_l1)}}},
-               {"layers", std::move(layers)}};
+  OrderedJson json = {{"method", cut.method},
+                      {"budget", cut.budget},
+                      {"entries_kept", cut.entries_kept},
+                      {"entries_full", cut.entries_full},
+                      {"bytes_kept", cut.bytes_kept},
+                      {"output_error", rounded(cut.output_error)},
+                      {"oracle",
+                       {{"loss", rounded(cut.oracle_loss)},
+                        {"least_loss", rounded(cut.least_loss)},
+                        {"best_loss", rounded(cut.best_loss)},
+                        {"best_allocation", rounded(cut.best_allocation)},
+                        {"recall", rounded(cut.recall())},
+                        {"optimality_gap", rounded(cut.optimality_gap())},
+                        {"allocation_gap", rounded(cut.allocation_gap())}}},
+                      {"next",
+                       {{"n", next.n},
+                        {"kl_mean", rounded(next.kl_mean)},
+                        {"kl_max", rounded(next.kl_max)},
+                        {"perplexity", rounded(next.perplexity)},
+                        {"perplexity_full", rounded(next.perplexity_full)},
+                        {"agreement", rounded(next.agreement)},
+                        {"first_logits_l1", rounded(next.first_logits_l1)}}},
+                      {"layers", std::move(layers)}};
   if (count_raised(cut.raised) > 0) json["raised"] = cut.raised;
   return json;
 }
@@ -106,13 +106,15 @@ std::string csv_cell(const std::string& text) {
 }
 
 // A dimension of the layers: a number, or a list where they differ.
-Json one_or_all(const std::vector<int>& values) { return values.size() == 1 ? Json(values.front()) : Json(values); }
+OrderedJson one_or_all(const std::vector<int>& values) {
+  return values.size() == 1 ? OrderedJson(values.front()) : OrderedJson(values);
+}
 
 }  // namespace
 
-Json analysis_json(const Analysis& analysis) {
+OrderedJson analysis_json(const Analysis& analysis) {
   const ModelInfo& model = analysis.model;
-  Json layers = Json::array(), cuts = Json::array();
+  OrderedJson layers = OrderedJson::array(), cuts = OrderedJson::array();
   for (const LayerAttention& layer : analysis.layers) layers.push_back(attention_json(layer));
   for (const CutOutcome& cut : analysis.cuts) cuts.push_back(cut_json(cut));
   return {{"tool", kVersion},

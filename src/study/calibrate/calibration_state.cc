@@ -16,7 +16,7 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr const char* kFormat = "winnow-calibration-state";
-constexpr int kVersion = 1;
+constexpr int kStateVersion = 1;
 
 [[noreturn]] void refuse_state(const std::string& path, const std::string& what) {
   throw Error(ErrorCode::kInvalidArgument, "'" + path +
@@ -45,7 +45,7 @@ void CalibrationState::take_up(const std::string& path, const std::vector<std::u
   std::error_code ignored;
   if (!std::filesystem::exists(path, ignored)) return;
   const Json json = read_json(path, input::kCalibration);
-  if (!json.is_object() || json.value("format", Json()) != kFormat || json.value("version", Json()) != kVersion) {
+  if (!json.is_object() || json.value("format", Json()) != kFormat || json.value("version", Json()) != kStateVersion) {
     refuse_file(path, "is not the state of a calibration by this build: delete it");
   }
   try {
@@ -72,9 +72,15 @@ void CalibrationState::save(const std::string& path) const {
   for (const SampleBudgets& sample : samples) {
     rows.push_back({{"hash", sample.hash}, {"n_context", sample.n_context}, {"budgets", sample.budgets}});
   }
-  const Json json = {{"format", kFormat}, {"version", kVersion}, {"model", model},
-                     {"scorer", scorer},  {"loss", loss},        {"n_decode", n_decode},
-                     {"seed", seed},      {"date", date},        {"samples", std::move(rows)}};
+  const Json json = {{"format", kFormat},
+                     {"version", kStateVersion},
+                     {"model", model},
+                     {"scorer", scorer},
+                     {"loss", loss},
+                     {"n_decode", n_decode},
+                     {"seed", seed},
+                     {"date", date},
+                     {"samples", std::move(rows)}};
   write_file(path, json.dump() + "\n");
 }
 
