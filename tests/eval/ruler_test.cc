@@ -16,7 +16,7 @@ std::vector<Sample> generated(const std::string& task, SampleOptions options, st
   return find_benchmark("ruler").samples(options);
 }
 
-std::vector<std::string> lines_of(const std::string& text) {
+std::vector<std::string> text_lines(const std::string& text) {
   std::vector<std::string> lines;
   std::istringstream stream(text);
   for (std::string line; std::getline(stream, line);) lines.push_back(line);
@@ -48,9 +48,9 @@ TEST(Ruler, GeneratedNeedlesHaveTheOfficialSamplesStructure) {
   const std::vector<Sample> official = find_benchmark("ruler").samples(options);
   ASSERT_EQ(official.size(), 30U);
   const Sample made = generated("niah_multikey_3", with_words(), 4096)[0];
-  const std::vector<std::string> made_lines = lines_of(masked(made.context));
+  const std::vector<std::string> made_lines = text_lines(masked(made.context));
   for (const Sample& sample : official) {
-    const std::vector<std::string> lines = lines_of(masked(sample.context));
+    const std::vector<std::string> lines = text_lines(masked(sample.context));
     ASSERT_GT(lines.size(), 10U);
     EXPECT_EQ(lines[0], made_lines[0]);
     // Every other line is a needle, and they are all alike.
@@ -135,7 +135,7 @@ TEST(Ruler, VariablesAreAChainInOrder) {
     const std::size_t second = sample.context.find("\n\nMemorize");
     ASSERT_NE(second, std::string::npos);
     std::string tail;
-    for (const std::string& line : lines_of(sample.context.substr(second))) {
+    for (const std::string& line : text_lines(sample.context.substr(second))) {
       if (line.starts_with("VAR ")) tail += line + "\n";
     }
     const std::vector<std::string>& names = sample.turns[0].references;
