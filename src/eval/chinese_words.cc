@@ -29,8 +29,7 @@ struct TextHash {
   std::size_t operator()(std::string_view text) const { return std::hash<std::string_view>()(text); }
 };
 
-bool is_ascii_word(char32_t c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9'); }
-bool is_ascii_digit(char32_t c) { return c >= '0' && c <= '9'; }
+bool is_ascii_word(char32_t c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || is_ascii_digit(c); }
 
 // What jieba looks up in its dictionary; other characters are words by themselves.
 bool is_dictionary_character(char32_t c) {

@@ -109,6 +109,7 @@ std::string encode(TextView text) {
 
 bool is_space(char32_t c) { return contains(kSpaces, c); }
 bool is_digit(char32_t c) { return contains(kDigits, c); }
+bool is_ascii_digit(char32_t c) { return c >= '0' && c <= '9'; }
 bool is_word_character(char32_t c) { return contains(kWordCharacters, c); }
 bool is_han(char32_t c) { return c >= 0x4e00 && c <= 0x9fd5; }
 

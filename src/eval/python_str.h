@@ -17,6 +17,7 @@ std::string encode(TextView text);
 
 bool is_space(char32_t c);           // str.isspace(), \s
 bool is_digit(char32_t c);           // \d
+bool is_ascii_digit(char32_t c);     // [0-9]
 bool is_word_character(char32_t c);  // \w
 bool is_han(char32_t c);             // U+4E00 to U+9FD5, jieba's range
 

@@ -94,8 +94,9 @@ const Json* Fields::object(const std::string& name) const {
   return json;
 }
 
+bool is_token(const Json& json) { return json.is_number_integer() && json >= 0 && json <= INT32_MAX; }
+
 bool is_token_list(const Json& json) {
-  const auto is_token = [](const Json& one) { return one.is_number_integer() && one >= 0 && one <= INT32_MAX; };
   return json.is_array() && !json.empty() && std::all_of(json.begin(), json.end(), is_token);
 }
 

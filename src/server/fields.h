@@ -49,7 +49,8 @@ class Fields {
   const FieldNames* names_;
 };
 
-// Returns true if it is a list of token ids, at least one.
+// Returns true if it is a number that a token may have, and if it is a list of these, at least one.
+bool is_token(const Json& json);
 bool is_token_list(const Json& json);
 
 // Takes a field out of an object; null where it is not there.

@@ -46,7 +46,7 @@ std::vector<LogitBias> parse_biases(const Json& json, const Fields& fields, cons
     if (!value.is_array() || value.size() != 2) fields.refuse("logit_bias", "must be a list of pairs: token, bias");
     const Json& token = value[0];
     const float bias = bias_of(value[1], fields);
-    if (token.is_number_integer() && token >= 0 && token <= INT32_MAX) {
+    if (is_token(token)) {
       add(token, bias);
     } else if (token.is_string() && token.get_ref<const std::string&>().size() <= kMostBiasText) {
       for (const Token one : model.tokenize(token.get_ref<const std::string&>(), false, false)) add(one, bias);

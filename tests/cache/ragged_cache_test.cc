@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "cache/cache_test_support.h"
+#include "sanitizers.h"
 #include "winnow/error.h"
 
 namespace winnow {
@@ -364,12 +365,8 @@ TEST(RaggedCacheLimit, FailedOperationsChangeNothing) {
 TEST(RaggedCacheMemory, EvictionLowersTheResidentSize) {
   if (!kMeasuresResidentSize) GTEST_SKIP() << "the resident size says nothing under ThreadSanitizer";
   constexpr std::int64_t kMiB = 1 << 20;
-#ifdef __SANITIZE_ADDRESS__
-  constexpr std::int64_t kQuarantine =
-      12 * kMiB;  // what was freed stays for a while: the rows that keep() moved, 9.2 MiB
-#else
-  constexpr std::int64_t kQuarantine = 0;
-#endif
+  // What was freed stays for a while: the rows that keep() moved, 9.2 MiB.
+  constexpr std::int64_t kQuarantine = test::kHasSanitizers ? 12 * kMiB : 0;
   const CacheShape shape = even_shape(30, 3, 64);
   const auto pool = PagePool::create(0);
   const std::int64_t before = resident_bytes();

@@ -11,6 +11,7 @@
 #include "cache/cache_test_support.h"
 #include "engine/engine_test_support.h"
 #include "expect_error.h"
+#include "sanitizers.h"
 
 namespace winnow::test {
 namespace {
@@ -232,11 +233,8 @@ TEST_F(SessionFileTest, NeitherWayTakesASecondCopy) {
     large.save(path_);
     EXPECT_LT(peak_resident_bytes() - before, kAllowed);
   }
-#ifdef __SANITIZE_ADDRESS__
-  const std::int64_t quarantine = 2 * n_bytes;  // what was freed stays for a while: every piece of the file
-#else
-  const std::int64_t quarantine = 0;
-#endif
+  // What was freed stays for a while: every piece of the file.
+  const std::int64_t quarantine = kHasSanitizers ? 2 * n_bytes : 0;
   const std::int64_t before = peak_resident_bytes();
   const Session loaded = engine_->load_session(path_);
   EXPECT_LT(peak_resident_bytes() - before, kAllowed + quarantine);

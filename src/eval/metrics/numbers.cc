@@ -7,8 +7,6 @@
 namespace winnow::eval {
 namespace {
 
-bool is_counted_digit(char32_t c) { return c >= '0' && c <= '9'; }
-
 double share_equal(TextView answer, TextView truth) {
   const std::vector<Text> numbers = runs_of(answer, is_digit);
   if (numbers.empty()) return 0;
@@ -23,7 +21,7 @@ std::optional<std::string> integer(TextView text) {
   if (negative || text.starts_with('+')) text.remove_prefix(1);
   if (text.empty()) return {};
   for (const char32_t c : text) {
-    if (!is_counted_digit(c)) return {};
+    if (!is_ascii_digit(c)) return {};
   }
   while (text.size() > 1 && text[0] == '0') text.remove_prefix(1);
   return (negative && text != U"0" ? "-" : "") + encode(text);
@@ -62,7 +60,7 @@ double share_of_paragraphs(TextView answer, TextView truth) {
 }
 
 double first_digits(const Turn& turn, TextView answer) {
-  const std::vector<Text> numbers = runs_of(answer, is_counted_digit);
+  const std::vector<Text> numbers = runs_of(answer, is_ascii_digit);
   return !numbers.empty() && !turn.references.empty() && encode(numbers[0]) == turn.references[0] ? 1 : 0;
 }
 
@@ -90,7 +88,7 @@ double first_number_whole(const Turn& turn, TextView answer) {
 }
 
 double leading_numbers(const Turn& turn, TextView answer) {
-  const std::vector<Text> numbers = runs_of(answer, is_counted_digit);
+  const std::vector<Text> numbers = runs_of(answer, is_ascii_digit);
   std::size_t n_right = 0;
   while (n_right < turn.references.size() && n_right < numbers.size() &&
          integer(numbers[n_right]) == integer(decode(turn.references[n_right]))) {
