@@ -19,7 +19,7 @@ class ValueNorm final : public winnow::Scorer {
     return {winnow::number_option("power", 0.1, 10, 1, "the norm to the power of this")};
   }
 
-  bool is_mass() const override { return true; }  // never negative
+  bool is_non_negative() const override { return true; }  // never negative
 
   winnow::LayerScores score(winnow::LayerEvidence& evidence, const winnow::EvictionOptions& options) const override {
     const double power = options.number("power");

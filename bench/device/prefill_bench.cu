@@ -231,7 +231,7 @@ __global__ void reference_kernel(ReferencePlan p) {
     for (int i = 0; i < p.layer.key_dim; ++i) dot += double{q[i]} * stored(key, i, p.layer.key_type);
     dot *= p.layer.scale;
     if (p.layer.soft_cap != 0) dot = p.layer.soft_cap * ::tanh(dot / p.layer.soft_cap);
-    const bool is_seen = e < end && (p.layer.window == 0 || e >= end - p.layer.window);
+    const bool is_seen = e < end && (p.layer.sliding_window == 0 || e >= end - p.layer.sliding_window);
     weights[e] = is_seen ? dot : -HUGE_VAL;
   }
   __syncthreads();
@@ -241,12 +241,12 @@ __global__ void reference_kernel(ReferencePlan p) {
   highs[threadIdx.x] = high;
   __syncthreads();
   for (int i = 0; i < blockDim.x; ++i) high = ::fmax(high, highs[i]);
-  if (p.layer.sinks != nullptr) high = ::fmax(high, double{p.layer.sinks[head]});
+  if (p.layer.sink_logits != nullptr) high = ::fmax(high, double{p.layer.sink_logits[head]});
   double sum = 0;
   for (int e = threadIdx.x; e < table.n_entries; e += blockDim.x) sum += ::exp(weights[e] - high);
   sums[threadIdx.x] = sum;
   __syncthreads();
-  sum = p.layer.sinks != nullptr ? ::exp(p.layer.sinks[head] - high) : 0;
+  sum = p.layer.sink_logits != nullptr ? ::exp(p.layer.sink_logits[head] - high) : 0;
   for (int i = 0; i < blockDim.x; ++i) sum += sums[i];
   for (int e = threadIdx.x; e < table.n_entries; e += blockDim.x) weights[e] = ::exp(weights[e] - high) / sum;
   if (threadIdx.x == 0) p.log_sum_exp[at] = high + ::log(sum);
@@ -292,8 +292,8 @@ struct Shape {
             .value_type = type,
             .scale = numbers == Numbers::kMarks ? 1.0F : 1.0F / std::sqrt(static_cast<float>(dim)),
             .soft_cap = soft_cap,
-            .window = window,
-            .sinks = has_sinks ? sinks : nullptr};
+            .sliding_window = window,
+            .sink_logits = has_sinks ? sinks : nullptr};
   }
 };
 

@@ -137,8 +137,8 @@ class Step {
             .value_type = shape_.value_type,
             .scale = 1 / std::sqrt(static_cast<float>(shape_.key_dim)),
             .soft_cap = shape_.soft_cap,
-            .window = shape_.window,
-            .sinks = shape_.has_sinks ? sinks_->data() : nullptr};
+            .sliding_window = shape_.window,
+            .sink_logits = shape_.has_sinks ? sinks_->data() : nullptr};
   }
 
   void queue(simt::Queue& queue) const { queue_sequences(queue, 0, n_sequences_); }

@@ -153,7 +153,7 @@ struct BatchStatistics {
   double decode_s = 0, prefill_s = 0;                // seconds that the engine spent on each
   int n_queued = 0, n_reading = 0, n_answering = 0;  // requests that wait or are prefilled now; answers decoded now
   double turn_s = 0;               // seconds that the turn under way (a step, slices of prefill) has taken; 0: idle
-  std::size_t bytes_promised = 0;  // bytes reserved for admitted requests and cached prefixes
+  std::size_t bytes_reserved = 0;  // bytes reserved for admitted requests and cached prefixes
   std::size_t context_bytes = 0;   // bytes of the prefix cache: pages, shared ones counted once, and scores of cuts
   // Requests of which a prefix was cached (or was being read for others); requests of which none was; and prefixes that
   // were removed to make room.
@@ -172,7 +172,7 @@ struct BatchEntry {
   std::int32_t n_users = 0;  // of a prefix: requests under way that began with it
   std::int64_t hits = 0;     // of a prefix: requests that ever began with it
   SessionStatistics cache;   // the cache as it was after the prompt
-  std::size_t bytes_promised = 0;
+  std::size_t bytes_reserved = 0;
 };
 
 // A scheduler with a thread of its own, which does all of the engine's work. The program should feed no session of the

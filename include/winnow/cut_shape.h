@@ -9,10 +9,10 @@
 namespace WINNOW_API winnow {
 
 // The part of the kept entries that is stored in more bits than the rest: the best ones by score.
-struct FineShare {
-  double part = 0;           // fraction of all kept entries; 0: all are stored in the same types
+struct HighPrecision {
+  double fraction = 0;       // fraction of all kept entries; 0: all are stored in the same types
   std::int32_t unit = 1;     // a head's number of such entries is a multiple of this: the entries of a page
-  std::int32_t n_plain = 0;  // a head's first entries, which are stored unquantised and not counted in the part
+  std::int32_t n_plain = 0;  // a head's first entries, which are stored unquantised and not counted in the fraction
 };
 
 // The dimensions of one cut of a sequence's KV cache.
@@ -26,7 +26,7 @@ struct CutShape {
   // [heads of all layers] entries to keep, protected ones included: every head is cut back to its own number and no
   // budget is shared out (CAKE's cut while decoding); `total` is then ignored. Empty: the allocators share out `total`.
   std::vector<std::int32_t> fixed_budget = {};
-  FineShare fine = {};
+  HighPrecision high = {};
 
   int n_layer() const { return static_cast<int>(heads.size()); }
   int n_cut_layers() const;

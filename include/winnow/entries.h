@@ -98,11 +98,11 @@ struct HeadEntries {
 
 // The rule by which scores become attention weights.
 struct AttentionSpec {
-  float scale;              // softmax scale, usually 1/sqrt(key_dim)
-  std::int32_t window = 0;  // sliding window: a row sees positions > its own - window; 0: all
-  float soft_cap = 0;       // a score s becomes soft_cap * tanh(s / soft_cap) (Gemma 2, arXiv 2408.00118); 0: stays s
+  float scale;                      // softmax scale, usually 1/sqrt(key_dim)
+  std::int32_t sliding_window = 0;  // a row sees positions > its own - sliding_window; 0: all
+  float soft_cap = 0;  // a score s becomes soft_cap * tanh(s / soft_cap) (Gemma 2, arXiv 2408.00118); 0: stays s
   // [n_group] learned sink logits (gpt-oss): each joins its head's softmax, takes weight and has no value; null: none.
-  const float* sinks = nullptr;
+  const float* sink_logits = nullptr;
 };
 
 // The dimensions of attention in a head or layer, the same for all of its entries.
@@ -120,7 +120,7 @@ struct AttentionShape {
   // Returns the shape of one KV head from that of its layer, whose sink logits are those of all heads.
   AttentionShape of_head(int kv_head) const {
     AttentionShape shape = *this;
-    if (spec.sinks != nullptr) shape.spec.sinks += kv_head * n_group;
+    if (spec.sink_logits != nullptr) shape.spec.sink_logits += kv_head * n_group;
     return shape;
   }
 

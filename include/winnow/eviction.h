@@ -78,11 +78,11 @@ struct Bits {
   enum class Rule { kOwn, kByBudget, kGiven };
   Rule rule = Rule::kOwn;  // kOwn: the session's types; kByBudget: by the size of the budget; kGiven: the fields below
   BitWidths all = {};      // bits of every entry that is not among the best
-  BitWidths first = {};    // bits of the best entries by score; zero: no entry has more than `all`
-  double first_part = 0;   // fraction of the kept entries that are stored in `first`, in (0, 1)
+  BitWidths high = {};     // bits of the best entries by score; zero: no entry has more than `all`
+  double high_fraction = 0;  // fraction of the kept entries that are stored in `high`, in (0, 1)
 
   bool operator==(const Bits&) const = default;
-  bool is_mixed() const { return first.keys > 0; }
+  bool is_mixed() const { return high.keys > 0; }
 
   // Reads "own", "by-budget", "8", "4", "3", keys and values apart ("8/4"), or "8:0.3,4": 0.3 of the entries in 8 bits,
   // the others in 4. Returns nothing for any other text.
@@ -95,7 +95,7 @@ struct Bits {
   Bits for_budget(const std::optional<Budget>& budget) const;
   // Returns the fraction of the kept entries that has more bits in a cut to `budget`, a fraction of the bytes, that is
   // tried for a loss.
-  double finer_part(const Budget& budget) const;
+  double high_fraction_for(const Budget& budget) const;
 };
 
 // A calibrated LU-KV profile ("Predicting Future Utility"): the fraction of each head's entries to keep at a global

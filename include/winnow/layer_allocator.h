@@ -41,8 +41,8 @@ class LayerAllocator {
 
   // Returns the shortest observation window with which measure() works.
   virtual int least_window(const EvictionOptions&) const { return 0; }
-  // Returns true if measure() needs scores that are never negative (Scorer::is_mass).
-  virtual bool needs_mass() const { return false; }
+  // Returns true if measure() needs scores that are never negative (Scorer::is_non_negative).
+  virtual bool needs_non_negative_scores() const { return false; }
 
   // Returns the fixed weights of the layers: [n_layer].
   virtual std::vector<double> weights(const CutShape&, const EvictionOptions&) const { return {}; }

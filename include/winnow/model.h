@@ -38,9 +38,9 @@ struct ModelOptions {
 
 // The kind of a layer, by what it remembers of earlier tokens.
 enum class LayerKind {
-  kFullAttention,    // a token attends to all tokens before it; eviction methods cut these layers
-  kSlidingWindow,    // a token attends to the last `window` tokens; older entries are freed, whatever the method
-  kRecurrent,        // a state of a fixed size takes the place of keys and values
+  kFullAttention,  // a token attends to all tokens before it; eviction methods cut these layers
+  kSlidingWindow,  // a token attends to the last `sliding_window` tokens; older entries are freed, whatever the method
+  kRecurrent,      // a state of a fixed size takes the place of keys and values
   kSharedAttention,  // a token attends to the keys and values of an earlier layer, which are stored once
 };
 
@@ -50,7 +50,7 @@ struct LayerInfo {
   int n_head, n_kv_head;        // query heads and KV heads; 0 in a recurrent layer. A sharing layer has no KV heads
   int key_dim, value_dim;       // numbers of a head's key and value
   int n_ff;                     // width of the feed-forward network; of one expert in a layer with experts
-  std::int32_t window;          // sliding window in tokens; 0: none
+  std::int32_t sliding_window;  // in tokens; 0: none
   int n_expert = 0;             // number of experts; 0: dense
   int n_expert_used = 0;        // number of experts that a token is routed to
   std::size_t state_bytes = 0;  // state of a sequence in a recurrent layer

@@ -31,7 +31,7 @@ class Scorer {
   // Returns true if a score is an attention weight, which the `critical` selector multiplies with value norms.
   virtual bool is_attention() const { return false; }
   // Returns true if scores are never negative, which an entropy over them needs.
-  virtual bool is_mass() const { return is_attention(); }
+  virtual bool is_non_negative() const { return is_attention(); }
 };
 
 }  // namespace winnow

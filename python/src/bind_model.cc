@@ -38,7 +38,7 @@ nb::dict layer_dict(const LayerInfo& layer) {
   dict["key_dim"] = layer.key_dim;
   dict["value_dim"] = layer.value_dim;
   dict["n_ff"] = layer.n_ff;
-  dict["window"] = layer.window;
+  dict["window"] = layer.sliding_window;
   dict["is_cut"] = layer.is_evictable();
   return dict;
 }

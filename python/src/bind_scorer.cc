@@ -54,7 +54,7 @@ namespace {
 // What of a scorer may be said again, in a notebook's cell that runs twice.
 struct Description {
   Needed needed;
-  bool is_attention = false, is_mass = false;
+  bool is_attention = false, is_non_negative = false;
 };
 
 // Holds nothing of Python's, which ends before the registry does: functions are in the table of winnow.scorers.
@@ -70,7 +70,7 @@ class PythonScorer final : public Scorer {
   EvidenceNeeds needs(const EvictionOptions& options) const override { return description().needed.needs(options); }
   std::vector<Option> options() const override { return options_; }
   bool is_attention() const override { return description().is_attention; }
-  bool is_mass() const override { return description().is_mass || description().is_attention; }
+  bool is_non_negative() const override { return description().is_non_negative || description().is_attention; }
 
   LayerScores score(LayerEvidence& layer, const EvictionOptions& options) const override {
     const nb::gil_scoped_acquire acquire;
@@ -115,8 +115,8 @@ std::map<std::string, PythonScorer*>& registered() {
 }
 
 void describe_scorer(const std::string& name, const std::vector<std::string>& needs, std::vector<Option> options,
-                     bool is_attention, bool is_mass, const std::string& preset, const std::string& summary) {
-  Description description{.needed = {}, .is_attention = is_attention, .is_mass = is_mass};
+                     bool is_attention, bool is_non_negative, const std::string& preset, const std::string& summary) {
+  Description description{.needed = {}, .is_attention = is_attention, .is_non_negative = is_non_negative};
   for (const std::string& need : needs) description.needed.add(need);
   if (const auto found = registered().find(name); found != registered().end()) {
     found->second->describe(description);
@@ -137,8 +137,8 @@ void bind_scorer(nb::module_& module) {
   module.def("number_option", &number_option, "name"_a, "min"_a, "max"_a, "fallback"_a, "summary"_a);
   module.def("integer_option", &integer_option, "name"_a, "min"_a, "max"_a, "fallback"_a, "summary"_a);
   module.def("choice_option", &choice_option, "name"_a, "choices"_a, "fallback"_a, "summary"_a);
-  module.def("describe_scorer", &describe_scorer, "name"_a, "needs"_a, "options"_a, "is_attention"_a, "is_mass"_a,
-             "preset"_a, "summary"_a);
+  module.def("describe_scorer", &describe_scorer, "name"_a, "needs"_a, "options"_a, "is_attention"_a,
+             "is_non_negative"_a, "preset"_a, "summary"_a);
 }
 
 }  // namespace winnow::python

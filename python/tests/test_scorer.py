@@ -52,7 +52,7 @@ def mean_attention(layer):
     "value-norm",
     options={"power": winnow.Number(1.0, 0.1, 10, "the norm to the power of this"), "mode": winnow.Choice("up", ("up", "down"))},
     preset="snapkv:scorer=value-norm,sinks=4",
-    is_mass=True,
+    is_non_negative=True,
 )
 def value_norm(layer, power, mode):
     """values of large norm"""

@@ -81,7 +81,7 @@ def scorer(
     options: Optional[Mapping[str, Option]] = None,
     preset: Optional[str] = None,
     is_attention: bool = False,
-    is_mass: bool = False,
+    is_non_negative: bool = False,
 ) -> Callable[[Score], Score]:
     """Registers a function as a scorer, and as a method of the same name: lower-case letters, digits and hyphens.
 
@@ -94,7 +94,7 @@ def scorer(
         reference_queries, output_projection.
     options: by name: Number, Integer, Choice. They are given as others are, "mine:power=2".
     preset: what the method stands for; "snapkv:scorer=NAME" by default.
-    is_attention: scores are attention weights, as `selector=critical` wants them. is_mass: they are never negative, as
+    is_attention: scores are attention weights, as `selector=critical` wants them. is_non_negative: they are never negative, as
         allocators want them that take their entropy.
 
     The same name again takes the place of the first, with the same options and preset. Not while something is computed.
@@ -110,7 +110,7 @@ def scorer(
             )
         summary = (function.__doc__ or "a scorer in Python").strip().splitlines()[0]
         declared = [option._declare(option_name) for option_name, option in table.items()]
-        _core.describe_scorer(name, list(needs), declared, is_attention, is_mass, text, summary)
+        _core.describe_scorer(name, list(needs), declared, is_attention, is_non_negative, text, summary)
         _REGISTERED[name] = _Registered(function, table, text)
         return function
 

@@ -349,7 +349,7 @@ void Scheduler::publish() {
     now.n_answering += static_cast<int>(job->answers.size());
     now.n_reading += job->answers.empty();
   }
-  now.bytes_promised = bytes_reserved();
+  now.bytes_reserved = bytes_reserved();
   now.context_bytes = cache_.tree().bytes_in_pool();
   now.contexts_removed = cache_.tree().n_removed();
   inbox_.publish(now, has_changed_ ? std::optional(entries()) : std::nullopt);
@@ -371,7 +371,7 @@ std::vector<BatchEntry> Scheduler::entries() const {
                        .n_users = context->n_users,
                        .hits = context->n_hits,
                        .cache = context->statistics,
-                       .bytes_promised = context->bytes()});
+                       .bytes_reserved = context->bytes()});
   }
   for (const std::unique_ptr<BatchJob>& job : running_) {
     entries.push_back({.kind = BatchEntry::Kind::kRequest,
@@ -381,7 +381,7 @@ std::vector<BatchEntry> Scheduler::entries() const {
                        .budget = job->result.budget,
                        .n_tokens = job->result.prompt_tokens,
                        .cache = job->result.cache,
-                       .bytes_promised = job->bytes_reserved});
+                       .bytes_reserved = job->bytes_reserved});
   }
   return entries;
 }

@@ -28,21 +28,21 @@ struct LayerShape {
   int n_kv_head = 0;  // 0: no entries (a recurrent layer, or one that attends to another's)
   int key_dim = 0;
   int value_dim = 0;
-  std::int32_t window = 0;  // entries that can still be seen, settle() frees the others; 0: all
-  bool is_shared = false;   // later layers attend to its entries, too
+  std::int32_t sliding_window = 0;  // entries that can still be seen, settle() frees the others; 0: all
+  bool is_shared = false;           // later layers attend to its entries, too
 
   // Returns whether eviction methods cut the layer.
-  bool is_cut() const { return n_kv_head > 0 && window == 0; }
+  bool is_cut() const { return n_kv_head > 0 && sliding_window == 0; }
   bool operator==(const LayerShape&) const = default;
 };
 
 // The best entries of a cut, stored in more bits than the others.
-struct FineTypes {
+struct HighTypes {
   EntryType key_type;
   EntryType value_type;
-  double part;  // of the entries that a cut keeps, in [0, 1]
+  double fraction;  // of the entries that a cut keeps, in [0, 1]
 
-  bool operator==(const FineTypes&) const = default;
+  bool operator==(const HighTypes&) const = default;
 };
 
 // The types of entries that follow a cut, once their pages are full and until the next cut, and of windows: a method's
@@ -58,7 +58,7 @@ struct CacheShape {
   std::vector<LayerShape> layers;
   EntryType key_type = EntryType::kF16;
   EntryType value_type = EntryType::kF16;
-  std::optional<FineTypes> fine = {};    // only where rows are coded; comes plain in the same types
+  std::optional<HighTypes> high = {};    // only where rows are coded; comes plain in the same types
   std::optional<LaterTypes> later = {};  // likewise; nothing: as what a cut keeps
   // Whether truncate() goes back to any page, as long as no window has moved on. What it drops may then have left no
   // trace in what stays, so a head's origin is the mean over the first page that is coded, not over all that is there.
@@ -73,15 +73,15 @@ struct CacheShape {
   // How entries of a layer are stored once they are settled; of the layers that are cut those that are not the best.
   EntryType key_type_of(int layer) const { return holds_later(layer) ? later->key_type : key_type; }
   EntryType value_type_of(int layer) const { return holds_later(layer) ? later->value_type : value_type; }
-  bool holds_later(int layer) const { return later && this->layer(layer).window > 0; }
+  bool holds_later(int layer) const { return later && this->layer(layer).sliding_window > 0; }
   std::size_t key_bytes(int layer) const { return row_bytes(key_type, this->layer(layer).key_dim); }
   std::size_t value_bytes(int layer) const { return row_bytes(value_type, this->layer(layer).value_dim); }
   // Keys, value and position of one token in one KV head of the layer.
   std::size_t entry_bytes(int layer) const;
-  std::size_t fine_entry_bytes(int layer) const;  // of the best ones, where these are stored otherwise
+  std::size_t high_entry_bytes(int layer) const;  // of the best ones, where these are stored otherwise
   // kPageEntries keys, then as many values, then as many positions.
   std::size_t page_bytes(int layer) const { return kPageEntries * entry_bytes(layer); }
-  std::size_t fine_page_bytes(int layer) const { return kPageEntries * fine_entry_bytes(layer); }
+  std::size_t high_page_bytes(int layer) const { return kPageEntries * high_entry_bytes(layer); }
   // A head's origin: nothing where keys are not coded.
   std::size_t origin_bytes(int layer) const {
     return kernels::is_coded(key_type) ? row_bytes(EntryType::kF16, this->layer(layer).key_dim) : 0;

@@ -14,7 +14,7 @@ LayerFormat layer_format(const CacheShape& shape, int layer) {
   LayerFormat format = {.n_kv_head = sizes.n_kv_head,
                         .key_dim = sizes.key_dim,
                         .value_dim = sizes.value_dim,
-                        .window = sizes.window,
+                        .sliding_window = sizes.sliding_window,
                         .is_quantised = shape.has_codes()};
   if (sizes.n_kv_head == 0) return format;
   const auto page_format = [&](const auto& types, std::int32_t first_slot = 0) {
@@ -30,12 +30,12 @@ LayerFormat layer_format(const CacheShape& shape, int layer) {
   format.of(PageKind::kFloat) = page_format(plain);
   format.of(PageKind::kSinkPage) = page_format(plain, kPageEntries - kPlainEntries);
   format.of(PageKind::kAwaitingRefit) = format.of(PageKind::kHighAwaitingRefit) = page_format(held);
-  if (shape.fine) {
-    format.of(PageKind::kHigh) = page_format(*shape.fine);
-    format.of(PageKind::kHighAwaitingRefit) = page_format(*held.fine);
+  if (shape.high) {
+    format.of(PageKind::kHigh) = page_format(*shape.high);
+    format.of(PageKind::kHighAwaitingRefit) = page_format(*held.high);
   }
   if (!shape.later) return format;
-  if (sizes.window > 0) {
+  if (sizes.sliding_window > 0) {
     format.of(PageKind::kQuantised) = page_format(*shape.later);
   } else {
     format.of(PageKind::kAfterCut) = page_format(*shape.later);

@@ -42,7 +42,7 @@ struct PageFormat {
 struct LayerFormat {
   int n_kv_head = 0;
   int key_dim = 0, value_dim = 0;
-  std::int32_t window = 0;  // entries that can still be seen; 0: all
+  std::int32_t sliding_window = 0;  // entries that can still be seen; 0: all
   bool is_quantised = false;
   std::array<PageFormat, kPageKinds> formats = {};  // by kind
   PageKind after_cut = PageKind::kQuantised;        // how pages that follow a cut are stored once they are full
@@ -51,7 +51,7 @@ struct LayerFormat {
   const PageFormat& of(PageKind kind) const { return formats[static_cast<std::size_t>(kind)]; }
   PageFormat& of(PageKind kind) { return formats[static_cast<std::size_t>(kind)]; }
   bool has_quantised_keys(PageKind kind) const { return kernels::is_coded(of(kind).key_type); }
-  bool has_sink_page() const { return is_quantised && window == 0; }
+  bool has_sink_page() const { return is_quantised && sliding_window == 0; }
 
   // How entries come, on a head's page of this number.
   PageKind incoming(std::size_t page) const {
@@ -64,7 +64,7 @@ struct LayerFormat {
   PageKind cut(std::size_t page, std::size_t n_high_pages, bool is_raised) const;
   // Slots before the entry of this position, if it is a head's first.
   std::int32_t skipped(std::int32_t position) const {
-    return window > 0 ? position % kPageEntries : of(incoming(0)).first_slot;
+    return sliding_window > 0 ? position % kPageEntries : of(incoming(0)).first_slot;
   }
 };
 

@@ -178,10 +178,10 @@ HeadPlan::Range PageTable::origin_range(int layer, int kv_head, HeadPlan::Range 
   const LayerFormat& format = this->layer(layer);
   const bool is_there = head(layer, kv_head).has_origin || has_quantised_keys(layer, kv_head);
   if (!format.has_quantised_keys(PageKind::kQuantised) || is_there) return {};
-  HeadPlan::Range range = format.window > 0 ? quantised : HeadPlan::Range{kPlainEntries, n};
+  HeadPlan::Range range = format.sliding_window > 0 ? quantised : HeadPlan::Range{kPlainEntries, n};
   // Once any window has moved on there is no way back.
   const bool has_left = std::any_of(layers_.begin(), layers_.end(), [&](const LayerFormat& any) {
-    return any.window > 0 && last_position >= any.window;
+    return any.sliding_window > 0 && last_position >= any.sliding_window;
   });
   if (is_truncatable_ && !has_left) range.last = std::min(range.last, range.first + kPageEntries);
   return range;
@@ -294,7 +294,7 @@ HeadPlan PageTable::plan_cut(int layer, int kv_head, std::span<const std::int32_
                              const IsShared& is_shared) const {
   const LayerFormat& format = this->layer(layer);
   const HeadPages& h = head(layer, kv_head);
-  assert(format.window == 0);
+  assert(format.sliding_window == 0);
   assert(are_indices_below(h.n_entries, kept));
   assert(high.empty() || format.has_sink_page());
   if (kept.empty()) return plan_shrink(h, 0, entries);

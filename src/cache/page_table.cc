@@ -34,7 +34,7 @@ std::int64_t PageTable::n_entries() const {
 std::int64_t PageTable::n_cut_entries() const {
   std::int64_t n = 0;
   for (int l = 0; l < std::ssize(layers_); ++l) {
-    if (layer(l).window > 0) continue;
+    if (layer(l).sliding_window > 0) continue;
     for (int h = 0; h < layer(l).n_kv_head; ++h) n += head(l, h).n_entries;
   }
   return n;
@@ -73,7 +73,7 @@ std::size_t PageTable::bytes_beyond(const PageTable& other) const {
       if (mine.empty()) continue;
       // Pages that a window has left are gone from the front.
       std::size_t skipped = 0;
-      while (layer(l).window > 0 && skipped < theirs.size() && theirs[skipped].id != mine[0].id) ++skipped;
+      while (layer(l).sliding_window > 0 && skipped < theirs.size() && theirs[skipped].id != mine[0].id) ++skipped;
       for (std::size_t page = 0; page < mine.size(); ++page) {
         const std::size_t place = page + skipped;
         if (place < theirs.size() && mine[page].id == theirs[place].id) continue;
@@ -110,14 +110,14 @@ PageTable::PageRange PageTable::full_pages_to_quantise(int layer, int kv_head) c
 
 std::size_t PageTable::pages_before_window(int layer, int kv_head) const {
   const HeadPages& h = head(layer, kv_head);
-  const std::int32_t window = this->layer(layer).window;
+  const std::int32_t window = this->layer(layer).sliding_window;
   if (window == 0 || h.n_entries <= window) return 0;
   return h.page_of_entry(h.n_entries - window);
 }
 
 void PageTable::slide_window(int layer, int kv_head) noexcept {
   HeadPages& h = at(layer, kv_head);
-  const std::int32_t window = this->layer(layer).window;
+  const std::int32_t window = this->layer(layer).sliding_window;
   if (window == 0 || h.n_entries <= window) return;
   const std::size_t n_gone = pages_before_window(layer, kv_head);
   h.n_skipped = (h.n_skipped + h.n_entries - window) % kPageEntries;
@@ -142,7 +142,7 @@ void PageTable::set_kind(int layer, int kv_head, std::size_t page, PageKind kind
 }
 
 void PageTable::set_awaits_refit(bool awaits) noexcept {
-  for (LayerFormat& layer : layers_) layer.awaits_refit = awaits && layer.window == 0;
+  for (LayerFormat& layer : layers_) layer.awaits_refit = awaits && layer.sliding_window == 0;
 }
 
 bool PageTable::awaits_refit() const {

@@ -176,18 +176,18 @@ void RaggedCache::extend_all(std::int32_t n, std::int32_t first_position) {
 }
 
 void RaggedCache::append_from(int layer, int kv_head, const kernels::HeadEntries& source,
-                              std::span<const std::int32_t> indices, std::span<const std::int32_t> fine) {
+                              std::span<const std::int32_t> indices, std::span<const std::int32_t> high) {
   if (indices.empty()) return;
   apply(layer, kv_head,
-        table_.plan_append_from(layer, kv_head, source, indices, fine, entries(layer, kv_head), is_shared()), source);
+        table_.plan_append_from(layer, kv_head, source, indices, high, entries(layer, kv_head), is_shared()), source);
   forget_origin(layer, kv_head);
 }
 
 void RaggedCache::keep(int layer, int kv_head, std::span<const std::int32_t> indices,
-                       std::span<const std::int32_t> fine) {
+                       std::span<const std::int32_t> high) {
   std::vector<kernels::EntryRun> runs;
   const kernels::HeadEntries ascending = entries_by_position(layer, kv_head, runs);
-  apply(layer, kv_head, table_.plan_cut(layer, kv_head, indices, fine, entries(layer, kv_head), is_shared()),
+  apply(layer, kv_head, table_.plan_cut(layer, kv_head, indices, high, entries(layer, kv_head), is_shared()),
         ascending);
   forget_origin(layer, kv_head);
 }
@@ -204,7 +204,7 @@ void RaggedCache::truncate(std::int32_t position) {
 }
 
 void RaggedCache::settle(int layer, int kv_head) {
-  if (table_.layer(layer).window > 0) slide_window(layer, kv_head);
+  if (table_.layer(layer).sliding_window > 0) slide_window(layer, kv_head);
   if (table_.layer(layer).is_quantised) quantise_full_pages(layer, kv_head);
 }
 

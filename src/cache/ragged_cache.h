@@ -40,7 +40,7 @@ namespace winnow {
 // it there (Qwen2), moves all scores alike and would take most of a code's levels. Plain pages hold keys as they are. A
 // cache that was restored from a file without origins keeps its heads so.
 //
-// Where a cut's best entries are stored in more bits (CacheShape::fine), they are whole pages of a head, behind its
+// Where a cut's best entries are stored in more bits (CacheShape::high), they are whole pages of a head, behind its
 // first page and before all others: pages have one format each. What follows a cut may have a format of its own
 // (CacheShape::later): nothing has ranked it, and most of what comes attends to it.
 class RaggedCache {
@@ -56,7 +56,7 @@ class RaggedCache {
   const CacheShape& shape() const { return shape_; }
   EntryMemory& memory() const { return store_.memory(); }
   // Another part of what the next cut keeps in more bits.
-  void set_fine_part(double part) { shape_.fine->part = part; }
+  void set_high_fraction(double fraction) { shape_.high->fraction = fraction; }
   std::int32_t n_entries(int layer, int kv_head) const;
   std::int64_t n_entries() const;      // over all heads
   std::int64_t n_cut_entries() const;  // over the heads of the layers that methods cut
@@ -124,17 +124,17 @@ class RaggedCache {
   void store_value(int layer, int kv_head, std::int32_t entry, const float* value);
 
   // Copies the entries `indices` (ascending) of `source` to the end of the head, converted to this cache's types where
-  // they differ. The source is not a view of this head, and lies in memory(). Strong guarantee. fine: those of
+  // they differ. The source is not a view of this head, and lies in memory(). Strong guarantee. high: those of
   // `indices` that are to be stored in more bits, whole pages of them and not among the first kPlainEntries; the head
   // is empty before.
   void append_from(int layer, int kv_head, const kernels::HeadEntries& source, std::span<const std::int32_t> indices,
-                   std::span<const std::int32_t> fine = {});
+                   std::span<const std::int32_t> high = {});
 
   // Keeps the entries `indices` (ascending, of entries_by_position) of a head of a layer without a window, compacts
-  // them and returns emptied pages to the pool; `fine` as above. Entries move within the head's own pages. Pages shared
+  // them and returns emptied pages to the pool; `high` as above. Entries move within the head's own pages. Pages shared
   // with a fork, and those for which theirs are too small, are replaced by fresh ones. All memory is taken before
   // anything moves: strong guarantee. Takes a copy of the rows that move, not in the pool.
-  void keep(int layer, int kv_head, std::span<const std::int32_t> indices, std::span<const std::int32_t> fine = {});
+  void keep(int layer, int kv_head, std::span<const std::int32_t> indices, std::span<const std::int32_t> high = {});
 
   // Drops the last entries of every head whose position is >= position (an aborted append). Takes memory, and may throw
   // Error(kOutOfMemory), only where that parts a head's coded entries of which some are stored in more bits.

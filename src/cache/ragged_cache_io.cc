@@ -38,7 +38,7 @@ std::string describe(const LayerNumbers& layer) {
 [[noreturn]] void fail(const std::string& what) { throw Error(ErrorCode::kBadFile, "the stored cache " + what); }
 
 // How a page is stored, as a file has it.
-enum Stored : std::int32_t { kStoredCut, kStoredPlain, kStoredFine, kStoredLater, kStoredOrigin };
+enum Stored : std::int32_t { kStoredCut, kStoredPlain, kStoredHigh, kStoredLater, kStoredOrigin };
 
 void write_bytes(std::ostream& out, const void* data, std::size_t bytes) {
   out.write(static_cast<const char*>(data), static_cast<std::streamsize>(bytes));
@@ -83,7 +83,7 @@ void RaggedCache::write(std::ostream& out, int layer) const {
       const PageKind kind = h.pages[page].kind;
       const auto n = static_cast<std::size_t>(run.n_entries);
       const Stored stored = kind == PageKind::kFloat      ? kStoredPlain
-                            : kind == PageKind::kHigh     ? kStoredFine
+                            : kind == PageKind::kHigh     ? kStoredHigh
                             : kind == PageKind::kAfterCut ? kStoredLater
                                                           : kStoredCut;
       const std::int32_t of_page[] = {run.n_entries, stored};
@@ -142,7 +142,7 @@ void RaggedCache::restore_head(int layer, int kv_head, std::istream& in) {
 
   // A page is acquired when its positions have been read and its rows come.
   std::vector<std::byte> rows;  // where they go to a device
-  std::int32_t last_position = -1, last_fine = -1;
+  std::int32_t last_position = -1, last_high = -1;
   while (h.n_entries < count) {
     std::int32_t numbers[2];
     read_bytes(in, numbers, sizeof(numbers));
@@ -153,7 +153,7 @@ void RaggedCache::restore_head(int layer, int kv_head, std::istream& in) {
       table_.set_origin(layer, kv_head, true);
       continue;
     }
-    const bool is_plain = numbers[1] == kStoredPlain, is_fine = numbers[1] == kStoredFine;
+    const bool is_plain = numbers[1] == kStoredPlain, is_high = numbers[1] == kStoredHigh;
     const bool is_later = numbers[1] == kStoredLater;
     const std::size_t page = h.pages.size();
     if (n < 1 || n > std::min(kPageEntries, count - h.n_entries) || numbers[1] < kStoredCut ||
@@ -161,20 +161,20 @@ void RaggedCache::restore_head(int layer, int kv_head, std::istream& in) {
       fail("has a page that cannot be: the file is corrupt, save the session again");
     }
     // Those in more bits are full and follow the first page.
-    if (is_fine && (!shape_.fine || !format.has_sink_page() || n != kPageEntries || page != h.n_high_pages + 1)) {
+    if (is_high && (!shape_.high || !format.has_sink_page() || n != kPageEntries || page != h.n_high_pages + 1)) {
       fail("has a page that cannot be: the file is corrupt, save the session again");
     }
     std::int32_t positions[kPageEntries];
     read_bytes(in, positions, static_cast<std::size_t>(n) * sizeof(std::int32_t));
     // Both kinds begin behind the first page's.
-    std::int32_t& last = is_fine ? last_fine : last_position;
+    std::int32_t& last = is_high ? last_high : last_position;
     for (std::int32_t i = 0; i < n; ++i) {
       if (positions[i] <= last) {
         fail("has positions out of order: the file is corrupt, save the session again");
       }
       last = positions[i];
     }
-    if (page == 0) last_fine = last_position;
+    if (page == 0) last_high = last_position;
     const std::int32_t first_slot = h.n_entries == 0 ? format.skipped(positions[0]) : 0;
     const bool is_last = h.n_entries + n == count;
     if (first_slot + n > kPageEntries || (!is_last && first_slot + n != kPageEntries) ||
@@ -185,7 +185,7 @@ void RaggedCache::restore_head(int layer, int kv_head, std::istream& in) {
     const kernels::HeadEntries own = entries(layer, kv_head);
     const AppendedAs as = is_plain ? AppendedAs::kIncoming : is_later ? AppendedAs::kAfterCut : AppendedAs::kCut;
     apply(layer, kv_head,
-          table_.plan_append(layer, kv_head, {positions, positions + n}, as, h.n_high_pages + (is_fine ? 1 : 0), own,
+          table_.plan_append(layer, kv_head, {positions, positions + n}, as, h.n_high_pages + (is_high ? 1 : 0), own,
                              is_shared()),
           own);
     const PageSlot target = writable_slot(layer, kv_head, first);

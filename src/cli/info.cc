@@ -83,8 +83,9 @@ struct CostModel {
     auto bytes = static_cast<std::size_t>(static_cast<double>(n) * bytes_per_entry());
     for (std::size_t l = 0; l < model.layers.size(); ++l) {
       const LayerInfo& layer = model.layers[l];
-      if (layer.window == 0) continue;
-      bytes += entries[l] * static_cast<std::size_t>(layer.n_kv_head * std::min<std::int64_t>(n_tokens, layer.window));
+      if (layer.sliding_window == 0) continue;
+      bytes += entries[l] *
+               static_cast<std::size_t>(layer.n_kv_head * std::min<std::int64_t>(n_tokens, layer.sliding_window));
     }
     return bytes;
   }
@@ -189,7 +190,7 @@ std::string describe(const CostModel& cost, const Machine& machine, const std::s
   facts.row({"width", number(model.n_embd) + ", feed-forward " + range_text(model, &LayerInfo::n_ff)});
   if (const std::string experts = experts_text(model); !experts.empty()) facts.row({"experts", experts});
   facts.row({"vocabulary", number(model.n_vocab)});
-  const int window = largest(model, &LayerInfo::window);
+  const int window = largest(model, &LayerInfo::sliding_window);
   facts.row({"context", number(model.n_ctx_train) + (window > 0 ? ", sliding window " + number(window) : "")});
   if (model.state_bytes() > 0) facts.row({"state", bytes_text(model.state_bytes()) + " a sequence, of any length"});
   facts.row({"KV cache", bytes_text(cost.bytes_per_token) + " a token (" + types + ")"});
@@ -235,7 +236,7 @@ std::string to_json(const CostModel& cost, const Machine& machine, const std::st
                    {"state_bytes", model.state_bytes()},
                    {"n_vocab", model.n_vocab},
                    {"n_ctx_train", model.n_ctx_train},
-                   {"sliding_window", one_or_all(model.dimension(&LayerInfo::window))}};
+                   {"sliding_window", one_or_all(model.dimension(&LayerInfo::sliding_window))}};
   json["kv"] = {{"type_k", key_type},
                 {"type_v", value_type},
                 {"bytes_per_entry", std::llround(cost.bytes_per_entry())},

@@ -31,9 +31,9 @@ struct LayerAttention {
   EntryType key_type;  // kF16 or kBF16
   EntryType value_type;
   float scale;
-  float soft_cap;       // 0: none
-  std::int32_t window;  // a row sees its own entry and the window - 1 entries before it; 0: all
-  const float* sinks;   // [n_head] sink logits, or null
+  float soft_cap;               // 0: none
+  std::int32_t sliding_window;  // a row sees its own entry and the sliding_window - 1 entries before it; 0: all
+  const float* sink_logits;     // [n_head] learned, or null
 };
 
 // Writes the rows of keys and values of a batch to the last n_rows entries of every head.

@@ -6,7 +6,7 @@ namespace winnow {
 
 kernels::AttentionShape attention_shape(const Model::Impl& model, int layer, EntryType key_type, EntryType value_type) {
   const LayerSpec& spec = model.spec.layers[static_cast<std::size_t>(layer)];
-  const ggml_tensor* sinks = model.weights.layers[static_cast<std::size_t>(layer)].sinks;
+  const ggml_tensor* sink_logits = model.weights.layers[static_cast<std::size_t>(layer)].sink_logits;
   return {
       .n_group = spec.n_group(),
       .key_dim = spec.key_dim,
@@ -14,9 +14,9 @@ kernels::AttentionShape attention_shape(const Model::Impl& model, int layer, Ent
       .key_type = key_type,
       .value_type = value_type,
       .spec = {.scale = spec.scale,
-               .window = spec.window,
+               .sliding_window = spec.sliding_window,
                .soft_cap = spec.soft_cap,
-               .sinks = sinks != nullptr ? static_cast<const float*>(sinks->data) : nullptr},
+               .sink_logits = sink_logits != nullptr ? static_cast<const float*>(sink_logits->data) : nullptr},
   };
 }
 

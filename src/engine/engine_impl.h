@@ -95,7 +95,7 @@ struct Session::Impl {
   Budget budget() const;
   // Notes the promise by which the first prompt was cut; later cuts use its size.
   void take_promise(const LossPromise& promise);
-  void set_fine_part(double part);  // of the entries that later cuts keep
+  void set_high_fraction(double fraction);  // of the entries that later cuts keep
   // Returns the total T of entries that the budget allows a sequence of n tokens.
   std::int64_t total_entries(std::int32_t n) const;
 

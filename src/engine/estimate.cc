@@ -82,16 +82,16 @@ RangeEstimate estimate_of(const Engine::Impl& engine, const LayerRange& layers, 
     const std::size_t turning = 2 * heads_bytes(plain, 1) + static_cast<std::size_t>(engine.most_threads) *
                                                                 (largest_page(types) + largest_page(plain));
     // The part of a head in more bits is rounded up to a page while layers are cut one after the other.
-    std::size_t finer = 0;
-    if (types.fine) {
+    std::size_t high_extra = 0;
+    if (types.high) {
       std::size_t most = 0;
       for (int l = 0; l < types.n_layer(); ++l) {
-        if (types.layer(l).is_cut()) most = std::max(most, types.fine_page_bytes(l) - types.page_bytes(l));
+        if (types.layer(l).is_cut()) most = std::max(most, types.high_page_bytes(l) - types.page_bytes(l));
       }
-      const double n_pages = types.fine->part * static_cast<double>(n_entries) / kPageEntries;
-      finer = (static_cast<std::size_t>(n_pages) + static_cast<std::size_t>(n_own_heads)) * most;
+      const double n_pages = types.high->fraction * static_cast<double>(n_entries) / kPageEntries;
+      high_extra = (static_cast<std::size_t>(n_pages) + static_cast<std::size_t>(n_own_heads)) * most;
     }
-    return bytes_of(types, n_entries, n_tokens) + finer + turning +
+    return bytes_of(types, n_entries, n_tokens) + high_extra + turning +
            (n_later > n_own_heads ? bytes_of(plain, n_later, n_later / n_own_heads + 1) : 0);
   };
   // A window's first entry may be anywhere on its page.
@@ -99,8 +99,8 @@ RangeEstimate estimate_of(const Engine::Impl& engine, const LayerRange& layers, 
     std::size_t bytes = 0;
     for (int l = 0; l < shape.n_layer(); ++l) {
       const LayerShape& layer = shape.layer(l);
-      if (layer.window == 0 || layer.n_kv_head == 0) continue;
-      const std::int64_t n = std::min(n_tokens, layer.window + n_new) + kPageEntries - 1;
+      if (layer.sliding_window == 0 || layer.n_kv_head == 0) continue;
+      const std::int64_t n = std::min(n_tokens, layer.sliding_window + n_new) + kPageEntries - 1;
       bytes += static_cast<std::size_t>(layer.n_kv_head) * pages_of(n) * plain.page_bytes(l);
     }
     return bytes;
@@ -151,7 +151,7 @@ RangeEstimate estimate_of(const Engine::Impl& engine, const LayerRange& layers, 
     prefill_peak += ReferenceAttention::bytes_for(model.spec, layers, is_chunked ? options.prefill_chunk : n_prompt);
   }
   // A turn's keys are coded once it is through, and so may a prompt's be that were in more bits.
-  if (total < whole && (is_chunked || shape.fine)) prefill_peak += key_feedback_bytes(shape);
+  if (total < whole && (is_chunked || shape.high)) prefill_peak += key_feedback_bytes(shape);
 
   // The scores of the last cut and of the present one; while layers are cut one after the other, those of a stage.
   const std::size_t scores =

@@ -55,11 +55,11 @@ void pay_for_raised_heads(Session::Impl& session, Cut& cut, std::int64_t total, 
   const RaggedCache& cache = session.cache;
   const CacheShape& shape = cache.shape();
   const Pipeline& pipeline = session.engine_impl().pipeline;
-  const double fine_part = shape.fine ? shape.fine->part : 0;
+  const double high_fraction = shape.high ? shape.high->fraction : 0;
   // These return the bytes of a head's entry in the cache's types, and in the types that the head has.
   const auto planned = [&](int layer) {
     const auto coded = static_cast<double>(shape.entry_bytes(layer));
-    return coded + fine_part * (static_cast<double>(shape.fine_entry_bytes(layer)) - coded);
+    return coded + high_fraction * (static_cast<double>(shape.high_entry_bytes(layer)) - coded);
   };
   const auto stored = [&](int layer, int head) {
     if (!cache.is_raised(layer, head)) return planned(layer);
@@ -76,9 +76,9 @@ void pay_for_raised_heads(Session::Impl& session, Cut& cut, std::int64_t total, 
 
   const auto fits = [&](std::int64_t entries) {
     double bytes = 0;
-    for_each_head(cache, cut.narrowed(entries, fine_part, parallel_for), [&](int layer, int head, std::ptrdiff_t n) {
-      bytes += static_cast<double>(n) * stored(layer, head);
-    });
+    for_each_head(
+        cache, cut.narrowed(entries, high_fraction, parallel_for),
+        [&](int layer, int head, std::ptrdiff_t n) { bytes += static_cast<double>(n) * stored(layer, head); });
     return sum_over_ranks(pipeline, bytes) <= bytes_planned;
   };
   std::int64_t least = std::min(cut.n_protected(), total);  // the cut that is made if nothing fits
@@ -90,7 +90,7 @@ void pay_for_raised_heads(Session::Impl& session, Cut& cut, std::int64_t total, 
       most = middle - 1;
     }
   }
-  keep_entries(session, cut.narrowed(least, fine_part, parallel_for), parallel_for);
+  keep_entries(session, cut.narrowed(least, high_fraction, parallel_for), parallel_for);
 }
 
 }  // namespace winnow

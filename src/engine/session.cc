@@ -16,7 +16,7 @@ namespace {
 // whatever types are stored.
 std::size_t full_bytes_in_f16(CacheShape shape, std::int64_t n_tokens) {
   shape.key_type = shape.value_type = EntryType::kF16;
-  shape.fine.reset();
+  shape.high.reset();
   shape.later.reset();
   return shape.full_bytes(n_tokens);
 }
@@ -104,7 +104,7 @@ void Session::Impl::reset() {
   gathered_at = 0;
   decoded_since_cut = 0;
   statistics = {};
-  set_fine_part(options.eviction.bits.for_budget(options.budget).first_part);
+  set_high_fraction(options.eviction.bits.for_budget(options.budget).high_fraction);
 }
 
 void Session::Impl::reserve_step() {
@@ -125,15 +125,15 @@ Budget Session::Impl::budget() const { return statistics.promise ? statistics.pr
 
 std::int64_t Session::Impl::total_entries(std::int32_t n) const { return budget_entries(budget(), shape, n); }
 
-void Session::Impl::set_fine_part(double part) {
-  if (!shape.fine) return;
-  shape.fine->part = part;
-  cache.set_fine_part(part);
+void Session::Impl::set_high_fraction(double fraction) {
+  if (!shape.high) return;
+  shape.high->fraction = fraction;
+  cache.set_high_fraction(fraction);
 }
 
 void Session::Impl::take_promise(const LossPromise& promise) {
   statistics.promise = promise;
-  set_fine_part(options.eviction.bits.finer_part(promise.taken));
+  set_high_fraction(options.eviction.bits.high_fraction_for(promise.taken));
 }
 
 void Session::Impl::note_sizes(std::size_t hidden_bytes, std::size_t staging_bytes) {
@@ -169,7 +169,7 @@ std::int32_t Session::truncatable(std::int32_t n_tokens) const {
   for (int l = 0; l < shape.n_layer(); ++l) {
     const LayerShape& layer = shape.layer(l);
     if (impl_->recurrent.is_recurrent(l)) return 0;
-    if (layer.window > 0 && (shape.has_codes() || impl_->n_tokens() > layer.window)) return 0;
+    if (layer.sliding_window > 0 && (shape.has_codes() || impl_->n_tokens() > layer.sliding_window)) return 0;
   }
   // A page holds the codes of its entries only while it is full.
   if (!shape.has_codes() || n_tokens <= kPlainEntries) return n_tokens;

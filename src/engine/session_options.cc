@@ -29,7 +29,7 @@ bool has_heads_for_8_bits(const ModelSpec& spec) {
 // Chooses 4 bits for all entries where the bits follow the budget and head sizes do not allow the 8 that it asks for.
 void choose_bits(Bits& bits, const std::optional<Budget>& budget, const ModelSpec& spec) {
   const Bits chosen = bits.for_budget(budget);
-  const int most = std::max({chosen.all.keys, chosen.all.values, chosen.first.keys, chosen.first.values});
+  const int most = std::max({chosen.all.keys, chosen.all.values, chosen.high.keys, chosen.high.values});
   if (!has_heads_for_8_bits(spec) && bits.rule == Bits::Rule::kByBudget && most == 8) {
     bits = {.rule = Bits::Rule::kGiven, .all = {.keys = 4, .values = 4}};
   }
@@ -75,8 +75,8 @@ CacheShape cache_shape(const ModelSpec& spec, const SessionOptions& options) {
   };
   const Bits bits = bits_of(options);
   if (bits.is_mixed()) {
-    shape.fine = {
-        .key_type = type_of(bits.first.keys), .value_type = type_of(bits.first.values), .part = bits.first_part};
+    shape.high = {
+        .key_type = type_of(bits.high.keys), .value_type = type_of(bits.high.values), .fraction = bits.high_fraction};
   }
   // Entries after the cut include questions and answers, and every token attends to those just before it: they get 8
   // bits.
@@ -90,12 +90,12 @@ CacheShape cache_shape(const ModelSpec& spec, const SessionOptions& options) {
     shape.layers.push_back({.n_kv_head = layer.owns_entries() ? layer.n_kv_head : 0,
                             .key_dim = layer.key_dim,
                             .value_dim = layer.value_dim,
-                            .window = layer.window});
+                            .sliding_window = layer.sliding_window});
     check(options.key_type, layer.key_dim);
     check(options.value_type, layer.value_dim);
-    if (!shape.fine) continue;
-    check(shape.fine->key_type, layer.key_dim);
-    check(shape.fine->value_type, layer.value_dim);
+    if (!shape.high) continue;
+    check(shape.high->key_type, layer.key_dim);
+    check(shape.high->value_type, layer.value_dim);
   }
   return shape;
 }
@@ -122,8 +122,8 @@ namespace {
 // Returns the names of the types of all entries and, if some have more bits, of those.
 std::string types_text(EntryType type, const Bits& bits, int BitWidths::*width) {
   const std::string name(entry_type_name(type));
-  if (!bits.is_mixed() || type_of(bits.first.*width) == type) return name;
-  return std::string(entry_type_name(type_of(bits.first.*width))) + "+" + name;
+  if (!bits.is_mixed() || type_of(bits.high.*width) == type) return name;
+  return std::string(entry_type_name(type_of(bits.high.*width))) + "+" + name;
 }
 
 }  // namespace
@@ -137,7 +137,7 @@ std::string SessionOptions::stored_value_types() const {
 CutShape cut_shape(const CacheShape& shape, std::int32_t n, std::int64_t total) {
   CutShape cut{.heads = {}, .n_tokens = n, .total = total};
   for (const LayerShape& layer : shape.layers) cut.heads.push_back(layer.is_cut() ? layer.n_kv_head : 0);
-  if (shape.fine) cut.fine = {.part = shape.fine->part, .unit = kPageEntries, .n_plain = kPlainEntries};
+  if (shape.high) cut.high = {.fraction = shape.high->fraction, .unit = kPageEntries, .n_plain = kPlainEntries};
   return cut;
 }
 

@@ -109,12 +109,12 @@ struct LayerSpec {
   // Attention; all 0 in a recurrent layer.
   int n_head = 0;
   int n_kv_head = 0;
-  int key_dim = 0;          // numbers of a query and of a key
-  int value_dim = 0;        // numbers of a value and of a head's output
-  std::int32_t window = 0;  // sliding window: tokens that a row sees, itself included; 0: all
-  float scale = 0;          // softmax scale
-  float soft_cap = 0;       // soft cap of scores; 0: none
-  bool has_sinks = false;   // a learned sink logit per query head joins the softmax
+  int key_dim = 0;                  // numbers of a query and of a key
+  int value_dim = 0;                // numbers of a value and of a head's output
+  std::int32_t sliding_window = 0;  // tokens that a row sees, itself included; 0: all
+  float scale = 0;                  // softmax scale
+  float soft_cap = 0;               // soft cap of scores; 0: none
+  bool has_sink_logits = false;     // a learned sink logit per query head joins the softmax
   RopeSpec rope = {};
   // Queries are multiplied by 1 + temperature * ln(1 + floor(position / temperature_length)); 0: they are not scaled.
   float temperature = 0;

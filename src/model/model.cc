@@ -56,7 +56,7 @@ ModelInfo describe(const GgufFile& file, const Architecture& architecture, const
          .key_dim = layer.key_dim,
          .value_dim = layer.value_dim,
          .n_ff = layer.feed_forward.width,
-         .window = layer.window,
+         .sliding_window = layer.sliding_window,
          .n_expert = layer.feed_forward.n_expert,
          .n_expert_used = layer.feed_forward.n_expert_used,
          .state_bytes = static_cast<std::size_t>(layer.recurrence.state_size(spec.n_embd)) * sizeof(float),

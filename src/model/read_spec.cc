@@ -126,7 +126,7 @@ std::vector<bool> sliding_layers(const Metadata& metadata, const SlidingRule& ru
 
 void slide(const Metadata& metadata, const SlidingRule& rule, std::int32_t window, LayerSpec& layer) {
   layer.kind = LayerKind::kSlidingWindow;
-  layer.window = window;
+  layer.sliding_window = window;
   const float base = rule.rope_base > 0 ? rule.rope_base : layer.rope.base;
   layer.rope.base =
       metadata.number_or("rope.freq_base_swa", static_cast<double>(base), kSmallestConstant, kLargestConstant);
@@ -264,7 +264,7 @@ ModelSpec read_spec(const GgufFile& file, const Architecture& architecture) {
     check_heads(metadata, layer);
     layer.scale = 1.0F / std::sqrt(static_cast<float>(layer.key_dim));
     layer.soft_cap = metadata.number_or("attn_logit_softcapping", 0, 0, kLargestConstant);
-    layer.has_sinks = file.find_tensor("blk." + std::to_string(l) + ".attn_sinks.weight") != nullptr;
+    layer.has_sink_logits = file.find_tensor("blk." + std::to_string(l) + ".attn_sinks.weight") != nullptr;
     layer.rope = read_rope(metadata, architecture, layer.key_dim, spec.n_ctx_train, slides[l]);
     layer.norm = spec.norm;
     if (slides[l]) slide(metadata, rule, window, layer);

@@ -58,7 +58,7 @@ class LayerLoader {
     weights_.wo = take_.matrix(blk_ + "attn_output.weight", {spec_.output_size(), n_embd_});
     weights_.bo = bias("attn_output", n_embd_, spec_.has_output_bias);
     load_qk_norms();
-    if (spec_.has_sinks) weights_.sinks = take_.constants(blk_ + "attn_sinks.weight", {spec_.n_head}, true);
+    if (spec_.has_sink_logits) weights_.sink_logits = take_.constants(blk_ + "attn_sinks.weight", {spec_.n_head}, true);
   }
 
   void load_recurrence() {
@@ -330,7 +330,7 @@ std::vector<ggml_tensor**> LayerWeights::places() {
   // clang-format off
   std::vector<ggml_tensor**> places = {
       &attn_norm.weight, &attn_norm.bias, &attn_post_norm.weight, &attn_post_norm.bias, &wq, &wk, &wv, &wo, &bq,
-      &bk, &bv, &bo, &q_norm, &k_norm, &sinks, &query_a, &query_a_norm, &latent, &latent_norm, &latent_k,
+      &bk, &bv, &bo, &q_norm, &k_norm, &sink_logits, &query_a, &query_a_norm, &latent, &latent_norm, &latent_k,
       &latent_v, &latent_kv, &conv, &conv_b, &conv_in, &conv_out, &state_gate, &state_alpha, &state_beta,
       &state_decay, &state_decay_bias, &state_skip, &state_norm, &ffn_norm.weight, &ffn_norm.bias,
       &ffn_post_norm.weight, &ffn_post_norm.bias, &experts_norm.weight, &experts_norm.bias,

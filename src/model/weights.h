@@ -33,9 +33,9 @@ struct LayerWeights {
   ggml_tensor* bk = nullptr;
   ggml_tensor* bv = nullptr;
   ggml_tensor* bo = nullptr;
-  ggml_tensor* q_norm = nullptr;  // QkNorm: [key_dim], [key_dim, n_head] or [n_head * key_dim]
-  ggml_tensor* k_norm = nullptr;  // likewise of the KV heads
-  ggml_tensor* sinks = nullptr;   // [n_head] sink logits
+  ggml_tensor* q_norm = nullptr;       // QkNorm: [key_dim], [key_dim, n_head] or [n_head * key_dim]
+  ggml_tensor* k_norm = nullptr;       // likewise of the KV heads
+  ggml_tensor* sink_logits = nullptr;  // [n_head]
   // Latent attention (LayerSpec::latent_rank). If there is a query_a, wq reads its output. Keys are those without the
   // rotated part.
   ggml_tensor* query_a = nullptr;       // [n_embd, query_rank]

@@ -22,7 +22,7 @@ Json entry_json(const BatchEntry& entry) {
                {"bytes_full", entry.cache.bytes_full},
                {"bytes_kept", entry.cache.bytes_kept},
                {"bytes_in_pages", entry.cache.bytes_in_pages},
-               {"bytes_promised", entry.bytes_promised},
+               {"bytes_promised", entry.bytes_reserved},
                {"kept", entry.cache.kept},  // [n_layer][n_kv_head]
                {"raised", entry.cache.raised}};
   if (entry.cache.code_loss) json["code_loss"] = code_loss_json<Json>(*entry.cache.code_loss);
@@ -70,7 +70,7 @@ Json kv_json(const Batch& batch, const RequestDefaults& defaults) {
   Json json = {{"bytes_in_use", memory.kv_bytes_in_use},
                {"bytes_resident", memory.kv_bytes_resident},
                {"bytes_limit", memory.kv_bytes_limit},
-               {"bytes_promised", now.bytes_promised},
+               {"bytes_promised", now.bytes_reserved},
                {"bytes_contexts", now.context_bytes},
                {"queued", now.n_queued},
                {"reading", now.n_reading},

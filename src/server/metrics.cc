@@ -71,7 +71,7 @@ std::string batch_text(const Batch& batch) {
          metric("kv_bytes", "gauge", "KV memory in use, resident, promised, in kept contexts, and its limit.",
                 {{"kind=\"in_use\"", number(memory.kv_bytes_in_use)},
                  {"kind=\"resident\"", number(memory.kv_bytes_resident)},
-                 {"kind=\"promised\"", number(now.bytes_promised)},
+                 {"kind=\"promised\"", number(now.bytes_reserved)},
                  {"kind=\"contexts\"", number(now.context_bytes)},
                  {"kind=\"limit\"", number(memory.kv_bytes_limit)}}) +
          metric("graph_bytes", "gauge", "Activations and logits of steps and slices, beside the KV memory.",

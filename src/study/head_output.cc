@@ -15,7 +15,8 @@ HeadOutput::HeadOutput(const LayerView& view, int kv_head, std::int32_t n_contex
     : shape_(view.shape.of_head(kv_head)), n_rows_(n_rows), n_later_(view.n_tokens - n_context) {
   const kernels::HeadEntries& entries = view.heads[static_cast<std::size_t>(kv_head)];
   const int n_group = shape_.n_group;
-  if (shape_.spec.sinks != nullptr) sinks_.assign(shape_.spec.sinks, shape_.spec.sinks + n_group);
+  if (shape_.spec.sink_logits != nullptr)
+    sink_logits_.assign(shape_.spec.sink_logits, shape_.spec.sink_logits + n_group);
   for (int row = 0; row < n_rows; ++row) {
     const float* q = view.window_q + (std::ptrdiff_t{view.n_window_rows - n_rows + row} * view.n_head +
                                       std::ptrdiff_t{kv_head} * n_group) *
@@ -40,8 +41,8 @@ std::vector<float> HeadOutput::output(std::int32_t n, const float* keys, const f
   for (int i = 0; i < n_q; ++i) {
     float* row = weights.data() + std::ptrdiff_t{i} * n_all;
     const int n_seen = n_all - n_rows_ + 1 + i / shape_.n_group;  // the last row sees all
-    const float sink =
-        sinks_.empty() ? -std::numeric_limits<float>::infinity() : sinks_[static_cast<std::size_t>(i % shape_.n_group)];
+    const float sink = sink_logits_.empty() ? -std::numeric_limits<float>::infinity()
+                                            : sink_logits_[static_cast<std::size_t>(i % shape_.n_group)];
     kernels::softmax_row(row, n_seen, shape_.spec.soft_cap, sink);
     std::fill(row + n_seen, row + n_all, 0.0F);
   }

@@ -28,7 +28,7 @@ class HeadOutput {
   double mean_square(const std::vector<float>& outputs) const;
 
   kernels::AttentionShape shape_;
-  std::vector<float> sinks_;  // [n_group], empty without
+  std::vector<float> sink_logits_;  // [n_group], empty without
   int n_rows_;
   std::int32_t n_later_;
   std::vector<float> q_;                          // [n_rows][n_group][key_dim]

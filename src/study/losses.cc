@@ -73,7 +73,7 @@ LossMeter::LossMeter(const LayerView& view, const ParallelFor& parallel_for)
     const float* a = weights[kv_head].data() + std::size_t(h % view.shape.n_group) * n;
     // Normalised in double: the bounds are differences of nearly equal numbers where little is evicted. A sink's weight
     // belongs to no entry.
-    const double sum = view.shape.spec.sinks != nullptr ? 1.0 : std::accumulate(a, a + n, 0.0);
+    const double sum = view.shape.spec.sink_logits != nullptr ? 1.0 : std::accumulate(a, a + n, 0.0);
     for (std::size_t i = 0; i < n; ++i) attention_[h].push_back(static_cast<double>(a[i]) / sum);
     const std::size_t n_w_o = std::size_t(view.shape.value_dim) * view.n_embd;
     projected_[h].resize(n);

@@ -142,7 +142,7 @@ TEST_F(BatchTest, ConcurrentRequestsReadASharedContextOnce) {
   for (Listener& listener : listeners) EXPECT_EQ(listener.wait().reason, FinishReason::kLength);
   EXPECT_EQ(batch->statistics().prompt_tokens, 600 + 6 * 10);
   EXPECT_EQ(bytes_in_use(), 0U);
-  EXPECT_EQ(batch->statistics().bytes_promised, 0U);
+  EXPECT_EQ(batch->statistics().bytes_reserved, 0U);
 }
 
 TEST_F(BatchTest, LeastRecentlyUsedContextsGo) {
@@ -365,7 +365,7 @@ TEST_F(BatchTest, SavedQueriesAreReservedAsPagesAre) {
   }
   EXPECT_LE(batch->entries().size(), 6U);
   EXPECT_GE(batch->entries().size(), 2U);
-  EXPECT_LE(batch->statistics().bytes_promised, std::size_t{1} << 20);
+  EXPECT_LE(batch->statistics().bytes_reserved, std::size_t{1} << 20);
 }
 
 TEST_F(BatchTest, ThingsThatDoNotFitWaitAndWhatNeverFitsIsRefused) {
@@ -478,7 +478,7 @@ TEST_F(BatchTest, AStepsMemoryIsReservedAndGoesWithItsAnswers) {
   std::size_t at_work = 0, reserved = 0;
   listener.wants_token = [&](const BatchToken&) {
     at_work = std::max(at_work, engine_->memory().graph_bytes);
-    reserved = std::max(reserved, batch->statistics().bytes_promised);
+    reserved = std::max(reserved, batch->statistics().bytes_reserved);
     return true;
   };
   BatchRequest request = batch_request(0, 20, 1, batch_options(), 10);

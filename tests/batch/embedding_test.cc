@@ -66,7 +66,7 @@ TEST_F(BatchTest, ACancelledEmbeddingGivesItsMemoryBack) {
   batch->submit(embedding_request(5, 3), next.callbacks());
   EXPECT_EQ(next.wait().embedding.size(), 64U);
   EXPECT_EQ(bytes_in_use(), 0U);
-  EXPECT_EQ(batch->statistics().bytes_promised, 0U);
+  EXPECT_EQ(batch->statistics().bytes_reserved, 0U);
 }
 
 TEST_F(BatchTest, AnEmbeddingThatCannotFitSaysSo) {

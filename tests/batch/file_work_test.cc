@@ -92,7 +92,7 @@ class FileWorkTest : public BatchTest {
   }
   // A file is being read. Another request is answered, so that those before it are known to wait.
   void expect_others_go_on() {
-    wait_until([&] { return second_->statistics().bytes_promised > 0; });
+    wait_until([&] { return second_->statistics().bytes_reserved > 0; });
     EXPECT_EQ(answer_of(*second_, other_request()).size(), 6U);
   }
 
@@ -122,7 +122,7 @@ class FileLoadTest : public FileWorkTest {
 };
 
 TEST_F(FileLoadTest, OthersGoOn) {
-  EXPECT_GE(second_->statistics().bytes_promised, fs::file_size(file_of(kContext)));
+  EXPECT_GE(second_->statistics().bytes_reserved, fs::file_size(file_of(kContext)));
   release();
   EXPECT_EQ(listener_.wait().cached_tokens, kContext);
   EXPECT_EQ(listener_.answer(), answer_);
@@ -132,7 +132,7 @@ TEST_F(FileLoadTest, WhatNobodyWaitsForAnyMoreIsDropped) {
   second_->cancel(id_);
   EXPECT_EQ(listener_.wait().reason, FinishReason::kCancelled);
   release();
-  wait_until([&] { return second_->statistics().bytes_promised == 0; });
+  wait_until([&] { return second_->statistics().bytes_reserved == 0; });
   EXPECT_TRUE(second_->entries().empty());
   EXPECT_EQ(bytes_in_use(), 0U);
 }

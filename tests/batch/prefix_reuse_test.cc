@@ -282,7 +282,7 @@ TEST_F(PrefixReuseTest, AnyMixtureUnderALimit) {
   EXPECT_LE(engine_->memory().kv_bytes_peak, kLimit);
   EXPECT_LE(bytes_in_use(),
             batch->statistics().context_bytes);  // pages with copies in between, and shared scores, are counted twice
-  EXPECT_LE(batch->statistics().bytes_promised, std::size_t{900} << 10);
+  EXPECT_LE(batch->statistics().bytes_reserved, std::size_t{900} << 10);
   EXPECT_GT(batch->statistics().cached_tokens, 1000);
   for (std::size_t i = 0; i < kRequests; i += 5) {
     if (requests[i].session.eviction.evicts() || listeners[i].wait().reason != FinishReason::kLength) continue;

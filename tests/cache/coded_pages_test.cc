@@ -309,7 +309,7 @@ TEST(CodedPagesWithFeedback, LeaveWhatIsCodedAlready) {
 
 TEST(CodedPagesOfWindows, AreCodedAndGivenBack) {
   CacheShape shape = even_shape(1, 1, 64, EntryType::kR4, EntryType::kQ8_0);
-  shape.layers[0].window = 100;
+  shape.layers[0].sliding_window = 100;
   std::mt19937 random(3);
   const auto pool = PagePool::create(0);
   RaggedCache cache(shape, pool);

@@ -140,9 +140,9 @@ struct Sequence {
     next_position += n % 4 == 2 ? n + 50'000 : n;  // what lies far apart is on pages, too
   }
 
-  // Drops one of `one_in` rows of a head. fine: which of those that stay are stored in more bits.
-  using Fine = std::function<std::vector<std::int32_t>(const std::vector<std::int32_t>&)>;
-  void keep_some(int head, unsigned one_in, std::mt19937& random, const Fine& fine = {}) {
+  // Drops one of `one_in` rows of a head. high: which of those that stay are stored in more bits.
+  using High = std::function<std::vector<std::int32_t>(const std::vector<std::int32_t>&)>;
+  void keep_some(int head, unsigned one_in, std::mt19937& random, const High& high = {}) {
     std::vector<Row>& of_head = rows[static_cast<std::size_t>(head)];
     std::vector<std::int32_t> chosen;
     std::vector<Row> kept;
@@ -151,7 +151,7 @@ struct Sequence {
       chosen.push_back(static_cast<std::int32_t>(i));
       kept.push_back(of_head[i]);
     }
-    cache.keep(head / 2, head % 2, chosen, fine ? fine(chosen) : std::vector<std::int32_t>{});
+    cache.keep(head / 2, head % 2, chosen, high ? high(chosen) : std::vector<std::int32_t>{});
     of_head = kept;
   }
 

@@ -137,12 +137,12 @@ TEST_F(DeviceMemory, GathersFromAStagingBuffer) {
 
 TEST_F(DeviceMemory, FilesGoFromOneMemoryToTheOther) {
   CacheShape shape = even_shape(3, 2, 16, EntryType::kBF16, EntryType::kBF16);
-  shape.layers[1].window = 50;
+  shape.layers[1].sliding_window = 50;
   const auto fill = [&](RaggedCache& cache) {
     for (int l = 0; l < 3; ++l) {
       for (int h = 0; h < 2; ++h) {
         extend_and_write(cache, l, h, 60 + 20 * h, 0, static_cast<std::uint32_t>(l));
-        const std::int32_t next = shape.layer(l).window > 0 ? 60 + 20 * h : 100'000;
+        const std::int32_t next = shape.layer(l).sliding_window > 0 ? 60 + 20 * h : 100'000;
         extend_and_write(cache, l, h, 60 - 20 * h, next, static_cast<std::uint32_t>(l));
       }
     }
@@ -236,7 +236,7 @@ TEST_F(DeviceMemory, StoresValues) {
 // What a mirror of page tables has to renew.
 TEST_F(DeviceMemory, TellsWhichPagesChanged) {
   CacheShape shape = even_shape(2, 1, 16);
-  shape.layers[1].window = 40;
+  shape.layers[1].sliding_window = 40;
   RaggedCache cache(shape, pool_);
   const auto takes = [](RaggedCache& of, std::size_t full, std::size_t window) {
     EXPECT_EQ(std::min(of.take_changes(0, 0), of.n_pages(0, 0)), full);

@@ -16,7 +16,7 @@ namespace {
 // Two layers that are cut and one with a window between them.
 CacheShape mixed_shape() {
   CacheShape shape = even_shape(3, 2, 16);
-  shape.layers[1].window = 64;
+  shape.layers[1].sliding_window = 64;
   return shape;
 }
 

@@ -65,7 +65,7 @@ TEST_P(EntrySinkTest, AStagingBufferServesTheLayersInTurn) {
 
 TEST_P(EntrySinkTest, ACacheTakesRowsBehindWhatItsHeadsHold) {
   CacheShape shape = even_shape(2, 3, 32);
-  shape.layers[1].window = 20;
+  shape.layers[1].sliding_window = 20;
   for (const std::int32_t n_piece : {1, 7, 32, 70}) {
     RaggedCache cache(shape, PagePool::create(0, memory_));
     for (int l = 0; l < 2; ++l) {

@@ -21,16 +21,16 @@ struct Case {
 
 std::vector<Case> cases() {
   CacheShape coded = even_shape(1, 1, 64, EntryType::kR4, EntryType::kR4);
-  CacheShape fine = coded;
-  fine.fine = {.key_type = EntryType::kQ8_0, .value_type = EntryType::kQ8_0, .part = 0.3};
-  fine.later = {.key_type = EntryType::kQ8_0, .value_type = EntryType::kQ8_0};
+  CacheShape high = coded;
+  high.high = {.key_type = EntryType::kQ8_0, .value_type = EntryType::kQ8_0, .fraction = 0.3};
+  high.later = {.key_type = EntryType::kQ8_0, .value_type = EntryType::kQ8_0};
   return {{"f16", even_shape(1, 1, 64)},
           {"f16, positions far apart", even_shape(1, 1, 64), 100'000},
           {"f16, guarded", even_shape(1, 1, 64), 0, TestMemory::kGuarded},
           {"f16, guarded, positions far apart", even_shape(1, 1, 64), 100'000, TestMemory::kGuarded},
           {"r4", coded},
           {"r4, positions far apart", coded, 100'000},
-          {"r4 and q8_0", fine}};
+          {"r4 and q8_0", high}};
 }
 
 constexpr std::int32_t kEntries = 150;
@@ -95,8 +95,8 @@ class FailingAllocations : public testing::TestWithParam<Case> {
       return cache;
     };
   }
-  std::vector<std::int32_t> fine_of(const std::vector<std::int32_t>& kept) const {
-    if (!GetParam().shape.fine) return {};
+  std::vector<std::int32_t> high_of(const std::vector<std::int32_t>& kept) const {
+    if (!GetParam().shape.high) return {};
     return {kept.begin() + kPlainEntries, kept.begin() + kPlainEntries + kPageEntries};
   }
 
@@ -117,7 +117,7 @@ TEST_P(FailingAllocations, Extend) {
 
 TEST_P(FailingAllocations, Keep) {
   const std::vector<std::int32_t> kept = every(2, kEntries - 3);
-  const auto keep = [&](RaggedCache& cache) { cache.keep(0, 0, kept, fine_of(kept)); };
+  const auto keep = [&](RaggedCache& cache) { cache.keep(0, 0, kept, high_of(kept)); };
   expect_all_or_nothing(made(), keep);
   const auto settled = [](RaggedCache& cache) { cache.settle(); };
   expect_all_or_nothing(made(settled), keep);
@@ -129,7 +129,7 @@ TEST_P(FailingAllocations, KeepOfPagesThatAForkShares) {
   const std::vector<std::int32_t> kept = every(3, kEntries);
   std::vector<RaggedCache> forks;
   const auto shared = [&](RaggedCache& cache) { forks.push_back(cache.fork()); };
-  expect_all_or_nothing(made(shared), [&](RaggedCache& cache) { cache.keep(0, 0, kept, fine_of(kept)); });
+  expect_all_or_nothing(made(shared), [&](RaggedCache& cache) { cache.keep(0, 0, kept, high_of(kept)); });
   for (const RaggedCache& fork : forks) ASSERT_TRUE(bytes_of(fork) == bytes_of(forks.front()));
 }
 
@@ -143,7 +143,7 @@ TEST_P(FailingAllocations, AppendFrom) {
   const auto empty = [&] { return RaggedCache(GetParam().shape, make_pool()); };
   const std::vector<std::int32_t> kept = every(2, kEntries);
   expect_all_or_nothing(
-      empty, [&](RaggedCache& cache) { cache.append_from(0, 0, source.entries(0, 0), kept, fine_of(kept)); });
+      empty, [&](RaggedCache& cache) { cache.append_from(0, 0, source.entries(0, 0), kept, high_of(kept)); });
 }
 
 // Keys that another head stored less its origin take room on their way to this one's.
@@ -158,7 +158,7 @@ TEST_P(FailingAllocations, AppendFromAnotherHead) {
   const auto empty = [&] { return RaggedCache(GetParam().shape, make_pool()); };
   const std::vector<std::int32_t> kept = every(2, kEntries);
   expect_all_or_nothing(
-      empty, [&](RaggedCache& cache) { cache.append_from(0, 0, source.entries(0, 0), kept, fine_of(kept)); });
+      empty, [&](RaggedCache& cache) { cache.append_from(0, 0, source.entries(0, 0), kept, high_of(kept)); });
 }
 
 TEST_P(FailingAllocations, Settle) {
@@ -171,7 +171,7 @@ TEST_P(FailingAllocations, CodeValues) {
   const std::vector<std::int32_t> kept = every(2, kEntries);
   const auto held = [&](RaggedCache& cache) {
     cache.hold_values();
-    cache.keep(0, 0, kept, fine_of(kept));
+    cache.keep(0, 0, kept, high_of(kept));
   };
   const ParallelFor in_turn = [](int n, const std::function<void(int)>& body) {
     for (int i = 0; i < n; ++i) body(i);

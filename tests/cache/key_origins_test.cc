@@ -122,7 +122,7 @@ TEST_P(KeyOrigins, AreTheMeanBehindTheFirstEntries) {
 TEST_P(KeyOrigins, OfWindowsAreThoseOfTheirFirstCodes) {
   for (const bool is_truncatable : {false, true}) {
     CacheShape shape = this->shape(is_truncatable);
-    shape.layers[0].window = 100;
+    shape.layers[0].sliding_window = 100;
     RaggedCache cache(shape, pool_);
     std::vector<Row> rows;
     for (std::int32_t position = 5; position < 400; position += 45) {
@@ -214,7 +214,7 @@ TEST_P(KeyOrigins, AreMissingInOldFiles) {
 // What follows a cut has types of its own, and so have windows; files of before have those of what a cut keeps there.
 TEST_P(KeyOrigins, OfWindowsInTypesOfTheirOwnComeFromFilesOldAndNew) {
   CacheShape shape = this->shape();
-  shape.layers[0].window = 100;
+  shape.layers[0].sliding_window = 100;
   const CacheShape old_shape = shape;
   shape.later = {.key_type = EntryType::kQ8_0, .value_type = EntryType::kQ8_0};
   for (const CacheShape& written : {shape, old_shape}) {

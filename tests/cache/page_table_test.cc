@@ -69,13 +69,13 @@ void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
 std::vector<Case> cases() {
   const CacheShape f16 = even_shape(2, 2, 64);
   CacheShape windows = f16;
-  windows.layers[1].window = 50;
+  windows.layers[1].sliding_window = 50;
   const CacheShape quantised = even_shape(2, 2, 64, EntryType::kR4, EntryType::kR3);
   CacheShape high = quantised;
-  high.fine = {.key_type = EntryType::kQ8_0, .value_type = EntryType::kQ8_0, .part = 0.3};
+  high.high = {.key_type = EntryType::kQ8_0, .value_type = EntryType::kQ8_0, .fraction = 0.3};
   CacheShape after_cut = high;
   after_cut.later = {.key_type = EntryType::kQ8_0, .value_type = EntryType::kR4};
-  after_cut.layers[1].window = 50;
+  after_cut.layers[1].sliding_window = 50;
   return {{"F16", f16}, {"Windows", windows}, {"Quantised", quantised}, {"High", high}, {"AfterCut", after_cut}};
 }
 
@@ -232,7 +232,7 @@ class PageTableTest : public testing::TestWithParam<Case> {
   }
 
   void append(Sequence& s) {
-    const bool has_window = shape_.layer(1).window > 0;  // which sees consecutive positions alone
+    const bool has_window = shape_.layer(1).sliding_window > 0;  // which sees consecutive positions alone
     if (!has_window && below(6) == 0) s.next_position += below(200'000);
     const std::int32_t n = 1 + (below(4) == 0 ? below(100) : below(3));
     for (int head = 0; head < 4; ++head) {
@@ -251,7 +251,7 @@ class PageTableTest : public testing::TestWithParam<Case> {
 
   // Whole pages of `kept`, none of the first entries.
   std::vector<std::int32_t> some_high(const std::vector<std::int32_t>& kept) {
-    if (!shape_.fine || kept.size() < kPlainEntries + kPageEntries) return {};
+    if (!shape_.high || kept.size() < kPlainEntries + kPageEntries) return {};
     std::vector<std::int32_t> high(kept.begin() + kPlainEntries, kept.end());
     std::shuffle(high.begin(), high.end(), random_);
     high.resize(random_() % (high.size() / kPageEntries + 1) * kPageEntries);
@@ -286,7 +286,7 @@ class PageTableTest : public testing::TestWithParam<Case> {
   }
 
   void truncate(Sequence& s) {
-    if (shape_.layer(1).window > 0) return;
+    if (shape_.layer(1).sliding_window > 0) return;
     const std::int32_t position = s.next_position - below(static_cast<std::size_t>(s.next_position / 4 + 1));
     for (int head = 0; head < 4; ++head) {
       const HeadPages& table = s.table.head(head / 2, head % 2);
@@ -305,7 +305,7 @@ class PageTableTest : public testing::TestWithParam<Case> {
     for (int head = 0; head < 4; ++head) {
       const int layer = head / 2, kv_head = head % 2;
       const std::vector<Named>& entries = source.entries[static_cast<std::size_t>(head)];
-      const bool has_window = shape_.layer(layer).window > 0;
+      const bool has_window = shape_.layer(layer).sliding_window > 0;
       std::vector<std::int32_t> chosen = some(entries.size());
       if (has_window) {
         chosen.resize(entries.size());
@@ -336,7 +336,7 @@ class PageTableTest : public testing::TestWithParam<Case> {
       }
       s.table.slide_window(layer, kv_head);
       std::vector<Named>& entries = entries_of(s, layer, kv_head);
-      const std::int32_t window = shape_.layer(layer).window;
+      const std::int32_t window = shape_.layer(layer).sliding_window;
       if (window > 0 && std::ssize(entries) > window) entries.erase(entries.begin(), entries.end() - window);
       if (!shape_.has_codes()) continue;
       const auto [first, last] = s.table.full_pages_to_quantise(layer, kv_head);
@@ -394,7 +394,7 @@ class PageTableTest : public testing::TestWithParam<Case> {
         }
         ASSERT_EQ(n, head.n_entries);
         n_entries += n;
-        if (shape_.layer(h / 2).window == 0) n_cut += n;
+        if (shape_.layer(h / 2).sliding_window == 0) n_cut += n;
       }
       ASSERT_EQ(s.table.n_entries(), n_entries);
       ASSERT_EQ(s.table.n_cut_entries(), n_cut);
@@ -422,7 +422,7 @@ TEST_P(PageTableTest, EqualsPlainListsUnderRandomChanges) {
     if (operation < 3) {
       append(s);
     } else if (operation < 5) {
-      const int layer = shape_.layer(1).window > 0 ? 0 : below(2);
+      const int layer = shape_.layer(1).sliding_window > 0 ? 0 : below(2);
       cut(s, layer, below(2));
     } else if (operation == 5) {
       truncate(s);

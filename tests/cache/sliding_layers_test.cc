@@ -19,7 +19,7 @@ constexpr std::int32_t kWindow = 50;
 CacheShape sliding_shape() {
   const LayerShape full{.n_kv_head = 2, .key_dim = 8, .value_dim = 8};
   LayerShape sliding = full;
-  sliding.window = kWindow;
+  sliding.sliding_window = kWindow;
   return {.layers = {full, sliding, LayerShape{}, sliding}};
 }
 

@@ -81,8 +81,8 @@ std::string layers_text(const ModelInfo& info) {
   for (const LayerInfo& layer : info.layers) {
     ++n_of_kind[layer.kind == LayerKind::kRecurrent         ? "recurrent"
                 : layer.kind == LayerKind::kSharedAttention ? "that share"
-                : layer.window == 0                         ? "full"
-                                                            : "of window " + std::to_string(layer.window)];
+                : layer.sliding_window == 0                 ? "full"
+                                                            : "of window " + std::to_string(layer.sliding_window)];
   }
   std::string text;
   for (const auto& [kind, n] : n_of_kind) text += (text.empty() ? "" : ", ") + std::to_string(n) + " " + kind;

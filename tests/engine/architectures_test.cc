@@ -50,7 +50,7 @@ TEST_P(ArchitectureTest, EveryPresetKeepsItsBudget) {
         if (info.layers[l].is_evictable()) {
           n_kept += n;
         } else {
-          EXPECT_EQ(n, info.layers[l].window) << "layer " << l;
+          EXPECT_EQ(n, info.layers[l].sliding_window) << "layer " << l;
         }
       }
     }

@@ -36,7 +36,7 @@ SessionOptions auto_options(const std::string& method, const std::string& budget
 // Bytes of all entries, and how many have more bits.
 struct Stored {
   double bytes;
-  std::int64_t n_fine = 0;
+  std::int64_t n_high = 0;
 };
 
 Stored stored(Session& session) {
@@ -45,9 +45,9 @@ Stored stored(Session& session) {
   for (int l = 0; l < cache.shape().n_layer(); ++l) {
     for (int h = 0; h < cache.shape().layer(l).n_kv_head; ++h) {
       for (const kernels::EntryRun& run : cache.entries(l, h).runs) {
-        const std::optional<FineTypes>& fine = cache.shape().fine;
-        const bool is_fine = fine && run.key_type == fine->key_type && run.value_type == fine->value_type;
-        found.n_fine += is_fine ? run.n_entries : 0;
+        const std::optional<HighTypes>& high = cache.shape().high;
+        const bool is_high = high && run.key_type == high->key_type && run.value_type == high->value_type;
+        found.n_high += is_high ? run.n_entries : 0;
       }
     }
   }
@@ -163,7 +163,7 @@ TEST(Auto, StoresInBitsByTheBudget) {
       const char* budget;
       const char* keys;
       const char* values;
-      double fine = 0;  // part of what stays that has more bits
+      double high = 0;  // part of what stays that has more bits
     } cases[] = {{"40%bytes", "q8_0", "q8_0"},
                  {"20%bytes", "q8_0+r4", "q8_0+r4", 0.3},
                  {"9%bytes", "q8_0+r4", "q8_0+r4", 0.22},
@@ -179,9 +179,9 @@ TEST(Auto, StoresInBitsByTheBudget) {
       EXPECT_EQ(session.options().stored_key_types(), c.keys) << c.budget;
       EXPECT_EQ(session.options().stored_value_types(), c.values) << c.budget;
       session.prefill(prompt);
-      const double wanted = c.fine * static_cast<double>(session.statistics().entries_kept);
-      EXPECT_LE(static_cast<double>(stored(session).n_fine), wanted) << c.budget;
-      EXPECT_GE(static_cast<double>(stored(session).n_fine), wanted - kPageEntries) << c.budget;
+      const double wanted = c.high * static_cast<double>(session.statistics().entries_kept);
+      EXPECT_LE(static_cast<double>(stored(session).n_high), wanted) << c.budget;
+      EXPECT_GE(static_cast<double>(stored(session).n_high), wanted - kPageEntries) << c.budget;
       if (Budget::parse(c.budget).unit != Budget::Unit::kByteFraction) continue;
       const double most = Budget::parse(c.budget).amount * 700 * 4 * 2 * 32 * 2;
       EXPECT_LE(static_cast<double>(session.statistics().bytes_kept), most) << method << c.budget;
@@ -192,7 +192,7 @@ TEST(Auto, StoresInBitsByTheBudget) {
   // Heads that do not go in 8 bits.
   Session narrow = small_engine()->open(auto_options("auto:repeat=always", "20%bytes"));
   narrow.prefill(prompt);
-  EXPECT_EQ(stored(narrow).n_fine, 0);
+  EXPECT_EQ(stored(narrow).n_high, 0);
   EXPECT_EQ(narrow.options().stored_key_types(), "r4");
   expect_error(ErrorCode::kInvalidArgument, "multiple of 32",
                [] { small_engine()->open(auto_options("auto:bits=8:0.3,4", "20%bytes")); });
@@ -403,9 +403,9 @@ TEST(BitsByRank, SumToTheBudget) {
       const bool is_global = session.options().eviction.layers == "global";
       EXPECT_GT(found.bytes, most - (is_global ? 1 : 3) * page - 2 * 44) << method;
       const EvictionOptions& eviction = session.options().eviction;
-      const double wanted = eviction.bits.first_part * static_cast<double>(session.statistics().entries_kept);
-      EXPECT_LE(static_cast<double>(found.n_fine), wanted) << method;
-      EXPECT_GT(static_cast<double>(found.n_fine), wanted - (is_global ? 1 : 3) * kPageEntries) << method;
+      const double wanted = eviction.bits.high_fraction * static_cast<double>(session.statistics().entries_kept);
+      EXPECT_LE(static_cast<double>(found.n_high), wanted) << method;
+      EXPECT_GT(static_cast<double>(found.n_high), wanted - (is_global ? 1 : 3) * kPageEntries) << method;
     }
   }
 }
@@ -418,21 +418,21 @@ TEST(BitsByRank, AreTheBestEntries) {
   Session third = engine->open(auto_options("snapkv:layers=global,heads=global,window=8", "51"));
   whole.prefill(prompt);
   third.prefill(prompt);
-  std::int64_t n_fine = 0, n_both = 0;
+  std::int64_t n_high = 0, n_both = 0;
   for (int l = 0; l < 3; ++l) {
     for (int h = 0; h < 2; ++h) {
       const std::vector<std::int32_t> best = third.positions(l, h);
       for (const kernels::EntryRun& run : whole.impl().cache.entries(l, h).runs) {
         if (run.key_type != EntryType::kQ8_0) continue;
-        n_fine += run.n_entries;
+        n_high += run.n_entries;
         for (std::int32_t i = 0; i < run.n_entries; ++i) {
           n_both += std::binary_search(best.begin(), best.end(), run.positions[i]) ? 1 : 0;
         }
       }
     }
   }
-  EXPECT_GE(n_fine, 8 * kPageEntries);
-  EXPECT_GT(n_both, n_fine * 3 / 4);
+  EXPECT_GE(n_high, 8 * kPageEntries);
+  EXPECT_GT(n_both, n_high * 3 / 4);
 }
 
 TEST(BitsByRank, NumberOfThreadsAndCompanyDoNotMatter) {
@@ -464,13 +464,13 @@ TEST(BitsByRank, GoOnWithTurnsForksFilesAndCutsWhileDecoding) {
     session.save(path);
     Session loaded = engine->load_session(path);
     for (Session* each : {&session, &fork, &loaded}) each->prefill(turn);
-    EXPECT_GT(stored(session).n_fine, 0) << method;
+    EXPECT_GT(stored(session).n_high, 0) << method;
     const double most = 0.15 * 690 * 6 * 2 * 32 * 2;
     EXPECT_LE(stored(session).bytes, most) << method;
     EXPECT_GT(stored(session).bytes, 0.9 * most) << method;
     for (Session* each : {&fork, &loaded}) {
       EXPECT_EQ(kept_positions(*each), kept_positions(session)) << method;
-      EXPECT_EQ(stored(*each).n_fine, stored(session).n_fine) << method;
+      EXPECT_EQ(stored(*each).n_high, stored(session).n_high) << method;
       EXPECT_EQ(logits_of(*each), logits_of(session)) << method;
     }
     const std::vector<std::int32_t> positions = session.positions(1, 1);
@@ -486,7 +486,7 @@ TEST(BitsByRank, GoOnWithTurnsForksFilesAndCutsWhileDecoding) {
   const std::int64_t n_kept = session.statistics().entries_kept;
   decode_all(session, random_tokens(50, 300, 7));
   EXPECT_EQ(session.statistics().entries_kept, n_kept);
-  EXPECT_GT(stored(session).n_fine, 0);
+  EXPECT_GT(stored(session).n_high, 0);
 }
 
 TEST(Auto, TakesNoMoreThanWasEstimated) {

@@ -33,7 +33,7 @@ TEST(LongPrompt, OfSlidingLayersTakesFullLayersAndWindows) {
   const CacheShape& shape = session.impl().cache.shape();
   std::size_t whole = 0, windows = 0;
   for (int l = 0; l < shape.n_layer(); ++l) {
-    const bool is_full = shape.layer(l).window == 0;
+    const bool is_full = shape.layer(l).sliding_window == 0;
     EXPECT_EQ(session.statistics().kept[static_cast<std::size_t>(l)].front(), is_full ? kTokens : kWindow);
     (is_full ? whole : windows) += pages_of(is_full ? kTokens : kWindow) * shape.page_bytes(l);
   }

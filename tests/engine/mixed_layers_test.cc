@@ -245,7 +245,7 @@ TEST(MixedLayers, WindowsFreeWhatTheyHaveLeft) {
   const auto most_bytes = [&](std::size_t n_tokens) {
     std::size_t bytes = 0;
     for (int l = 0; l < shape.n_layer(); ++l) {
-      const std::size_t n_pages = shape.layer(l).window > 0 ? 3 : (n_tokens + kPageEntries - 1) / kPageEntries;
+      const std::size_t n_pages = shape.layer(l).sliding_window > 0 ? 3 : (n_tokens + kPageEntries - 1) / kPageEntries;
       bytes += static_cast<std::size_t>(shape.layer(l).n_kv_head) * n_pages * shape.page_bytes(l);
     }
     return bytes;

@@ -109,7 +109,7 @@ TEST(PipelineFiles, HoldCodesAndScores) {
 // Windows, recurrent states, latents, layers that have no entries of their own.
 TEST(PipelineFiles, HoldEveryKindOfLayer) {
   const auto is_plain = [](const LayerSpec& layer) {
-    return layer.kind == LayerKind::kFullAttention && layer.window == 0 && layer.key_dim == layer.value_dim;
+    return layer.kind == LayerKind::kFullAttention && layer.sliding_window == 0 && layer.key_dim == layer.value_dim;
   };
   int n_models = 0;
   for (const TinyArchitecture& architecture : tiny_architectures()) {

@@ -209,11 +209,11 @@ TEST(PromisedLoss, AShortPromptIsKeptWhole) {
     EXPECT_EQ(session.statistics().entries_kept, session.statistics().entries_full) << n;
     EXPECT_EQ(promise_of(session).n_tokens, 0) << n;
     // In 8 bits: nothing was measured.
-    std::int64_t n_fine = 0;
+    std::int64_t n_high = 0;
     for (const kernels::EntryRun& run : session.impl().cache.entries(0, 0).runs) {
-      if (run.key_type == EntryType::kQ8_0) n_fine += run.n_entries;
+      if (run.key_type == EntryType::kQ8_0) n_high += run.n_entries;
     }
-    EXPECT_EQ(n_fine, std::max(n - kPlainEntries, 0) / kPageEntries * kPageEntries) << n;
+    EXPECT_EQ(n_high, std::max(n - kPlainEntries, 0) / kPageEntries * kPageEntries) << n;
     session.prefill(random_tokens(40, 300, 5));
     EXPECT_EQ(session.statistics().entries_kept, session.statistics().entries_full) << n;
   }

@@ -30,7 +30,7 @@ TEST_F(SharedLayers, StoreNothing) {
     const LayerInfo& layer = info.layers[at];
     EXPECT_EQ(statistics.kept[at].empty(), l >= kFirstShared) << l;
     EXPECT_EQ(layer.kind == LayerKind::kSharedAttention, l >= kFirstShared) << l;
-    EXPECT_EQ(layer.kv_layer, l < kFirstShared ? l : layer.window > 0 ? 2 : 3) << l;
+    EXPECT_EQ(layer.kv_layer, l < kFirstShared ? l : layer.sliding_window > 0 ? 2 : 3) << l;
   }
   EXPECT_EQ(info.n_cut_heads(), 2);
 }

@@ -28,7 +28,7 @@ constexpr double kBf16Tolerance = 2e-2;
 void expect_reference(const AttentionShape& shape, const Case& c) {
   SCOPED_TRACE(testing::Message() << "n_group " << shape.n_group << " head_dim " << shape.key_dim << " type "
                                   << entry_type_name(shape.key_type) << " n_visible " << c.n_visible << " n_rows "
-                                  << c.n_rows << " window " << shape.spec.window);
+                                  << c.n_rows << " window " << shape.spec.sliding_window);
   const int n_entries = std::max(0, c.n_visible + c.n_rows - 1);
   const TestHead head(shape,
                       {.n_entries = n_entries,
@@ -166,7 +166,7 @@ TEST_P(CausalAttention, SplitRunsGiveTheSameBitsAsOneRun) {
 TEST_P(CausalAttention, HidesWhatTheSlidingWindowHides) {
   for (const int window : {1, 2, 16, 100, 128, 1000}) {
     AttentionShape shape = test_shape(2, 64, EntryType::kF16);
-    shape.spec.window = window;
+    shape.spec.sliding_window = window;
     expect_reference(shape, {.n_visible = 1, .n_rows = 150, .run_sizes = {32}});
     expect_reference(shape, {.n_visible = 290, .n_rows = 20, .run_sizes = {32}, .max_gap = 5});
   }
@@ -190,10 +190,10 @@ TEST_P(CausalAttention, CapsScoresAndGivesWeightToSinks) {
       for (const bool has_sinks : {false, true}) {
         AttentionShape shape = test_shape(3, 64, type);
         shape.spec.soft_cap = soft_cap;
-        shape.spec.sinks = has_sinks ? sinks.data() : nullptr;
+        shape.spec.sink_logits = has_sinks ? sinks.data() : nullptr;
         expect_reference(shape, {.n_visible = 1, .n_rows = 150, .run_sizes = {32}});
         expect_reference(shape, {.n_visible = 0, .n_rows = 3});  // the first row sees nothing but the sinks
-        shape.spec.window = 20;
+        shape.spec.sliding_window = 20;
         expect_reference(shape, {.n_visible = 100, .n_rows = 30, .run_sizes = {32}});
       }
     }
@@ -206,7 +206,7 @@ TEST_P(CausalAttention, KeysMayBeStoredLessAnOrigin) {
     for (const std::vector<int>& run_sizes : {std::vector{32, 7}, {200}}) {
       for (const bool has_plain : {false, true}) {
         AttentionShape shape = test_shape(3, 64, type);
-        if (has_plain) shape.spec.sinks = sinks.data();
+        if (has_plain) shape.spec.sink_logits = sinks.data();
         Case few{.n_visible = 100,
                  .n_rows = 3,
                  .run_sizes = run_sizes,

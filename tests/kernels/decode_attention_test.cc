@@ -58,7 +58,7 @@ double error_of_words(const AttentionShape& shape) {
 void expect_reference(const AttentionShape& shape, const TestHead::Options& options, double tolerance = 2e-5) {
   SCOPED_TRACE(testing::Message() << "n_group " << shape.n_group << " head_dim " << shape.key_dim << " type "
                                   << entry_type_name(shape.key_type) << " n_entries " << options.n_entries << " window "
-                                  << shape.spec.window);
+                                  << shape.spec.sliding_window);
   const TestHead head(shape, options, static_cast<unsigned>(options.n_entries + shape.key_dim));
   const TestQueries queries(shape, 1, 4);
   const int position = head.last_position();
@@ -108,11 +108,11 @@ TEST_P(DecodeAttention, MatchesTheReferenceForEveryEntryType) {
 TEST_P(DecodeAttention, ReadsPlainAndCodedRunsTogether) {
   for (const EntryType type : {EntryType::kQ8_0, EntryType::kQ4_0, EntryType::kR4, EntryType::kR3}) {
     for (const std::vector<int>& run_sizes : {std::vector{4, 32, 32}, {4, 32, 28, 32, 1}, {1, 2, 3}}) {
-      for (const std::optional<EntryType> finer : {std::optional<EntryType>(), {EntryType::kQ8_0}, {EntryType::kR4}}) {
+      for (const std::optional<EntryType> high : {std::optional<EntryType>(), {EntryType::kQ8_0}, {EntryType::kR4}}) {
         const AttentionShape of_r4 = test_shape(3, 64, EntryType::kR4);
-        const double error = finer == EntryType::kR4 ? std::max(error_of_bytes(of_r4), error_of_words(of_r4)) : 0;
+        const double error = high == EntryType::kR4 ? std::max(error_of_bytes(of_r4), error_of_words(of_r4)) : 0;
         expect_reference(test_shape(3, 64, type),
-                         {.n_entries = 301, .run_sizes = run_sizes, .has_plain = true, .finer = finer},
+                         {.n_entries = 301, .run_sizes = run_sizes, .has_plain = true, .high = high},
                          std::max(2e-5, error));
       }
     }
@@ -129,7 +129,7 @@ TEST_P(DecodeAttention, KeysMayBeStoredLessAnOrigin) {
         for (const float soft_cap : {0.0F, 30.0F}) {
           AttentionShape shape = test_shape(3, 64, type);
           shape.spec.soft_cap = soft_cap;
-          if (has_plain) shape.spec.sinks = sinks.data();
+          if (has_plain) shape.spec.sink_logits = sinks.data();
           expect_reference(shape, {.n_entries = 301, .run_sizes = run_sizes, .has_plain = has_plain, .origin = 10.0F},
                            1e-4);
         }
@@ -179,7 +179,7 @@ TEST_P(DecodeAttention, MatchesTheReferenceForEveryLength) {
 TEST_P(DecodeAttention, HidesWhatTheSlidingWindowHides) {
   for (const int window : {1, 2, 31, 100, 5000}) {
     AttentionShape shape = test_shape(3, 64, EntryType::kF16);
-    shape.spec.window = window;
+    shape.spec.sliding_window = window;
     expect_reference(shape, {.n_entries = 150, .run_sizes = {32}, .max_gap = 4});
   }
 }
@@ -201,9 +201,9 @@ TEST_P(DecodeAttention, CapsScoresAndGivesWeightToSinks) {
       for (const int n_entries : {0, 1, 150}) {
         AttentionShape shape = test_shape(3, 64, EntryType::kF16);
         shape.spec.soft_cap = soft_cap;
-        shape.spec.sinks = has_sinks ? sinks.data() : nullptr;
+        shape.spec.sink_logits = has_sinks ? sinks.data() : nullptr;
         expect_reference(shape, {.n_entries = n_entries, .run_sizes = {32}, .magnitude = 3.0F}, 5e-5);
-        shape.spec.window = 20;
+        shape.spec.sliding_window = 20;
         expect_reference(shape, {.n_entries = n_entries, .run_sizes = {32}}, 5e-5);
       }
     }
@@ -226,7 +226,7 @@ TEST_P(DecodeAttention, EmptySlicesGiveTheEmptyStateAndMergeToZero) {
   decode_slice(shape, head.entries(), queries.q(), 39, 17, 17, state);
   expect_empty(state);
   // A slice that the window hides as a whole is empty too.
-  shape.spec.window = 4;
+  shape.spec.sliding_window = 4;
   decode_slice(shape, head.entries(), queries.q(), 39, 0, 10, state);
   expect_empty(state);
   // The empty state is neutral on both sides.
@@ -256,12 +256,11 @@ TEST_P(DecodeAttention, SlicesAreTheSameAloneAndTogether) {
   constexpr int kSize = 48, kGroup = 3, kDim = 64;
   for (const EntryType type : {EntryType::kF16, EntryType::kQ8_0, EntryType::kQ4_0, EntryType::kR4, EntryType::kR3}) {
     SCOPED_TRACE(entry_type_name(type));
-    for (const std::optional<EntryType> finer : {std::optional<EntryType>(), {EntryType::kQ8_0}, {EntryType::kR4}}) {
-      const bool is_mixed = finer.has_value();
+    for (const std::optional<EntryType> high : {std::optional<EntryType>(), {EntryType::kQ8_0}, {EntryType::kR4}}) {
+      const bool is_mixed = high.has_value();
       AttentionShape shape = test_shape(kGroup, kDim, type);
-      shape.spec.window = is_mixed ? 150 : 0;  // hides the first slice and a part of the second
-      const TestHead head(shape, {.n_entries = 215, .run_sizes = {4, 32, 32}, .has_plain = is_mixed, .finer = finer},
-                          7);
+      shape.spec.sliding_window = is_mixed ? 150 : 0;  // hides the first slice and a part of the second
+      const TestHead head(shape, {.n_entries = 215, .run_sizes = {4, 32, 32}, .has_plain = is_mixed, .high = high}, 7);
       const TestQueries queries(shape, 1, 8);
       const DecodeSlices slices{queries.q(), head.entries(), 0, 215, kSize, 214};
       ASSERT_EQ(slices.count(), 5);

@@ -24,11 +24,11 @@ class TestHead {
  public:
   struct Options {
     int n_entries = 100;
-    std::vector<int> run_sizes = {};      // used in turn; empty: one long run
-    int max_gap = 1;                      // positions grow by 1 to max_gap
-    float magnitude = 1.0F;               // standard deviation of the keys
-    bool has_plain = false;               // every other run is not coded yet
-    std::optional<EntryType> finer = {};  // of every third run, whatever codes the others are in
+    std::vector<int> run_sizes = {};     // used in turn; empty: one long run
+    int max_gap = 1;                     // positions grow by 1 to max_gap
+    float magnitude = 1.0F;              // standard deviation of the keys
+    bool has_plain = false;              // every other run is not coded yet
+    std::optional<EntryType> high = {};  // of every third run, whatever codes the others are in
     // Standard deviation of an origin that the keys of all runs but every other plain one are stored less; 0: none.
     // Those plain runs have keys of the same kind, as they are.
     float origin = 0.0F;
@@ -63,8 +63,8 @@ class TestHead {
       // Runs of the shape's types, between plain ones and those of other codes where they are asked for.
       const auto stored_as = [&](EntryType type) {
         if (options.has_plain && turn % 2 == 0) return plain_type(type);
-        const bool is_other = options.finer && turn % 3 == 1 && type != plain_type(type) && shape.key_dim % 32 == 0;
-        return is_other ? *options.finer : type;
+        const bool is_other = options.high && turn % 3 == 1 && type != plain_type(type) && shape.key_dim % 32 == 0;
+        return is_other ? *options.high : type;
       };
       run.key_type = stored_as(shape.key_type);
       run.value_type = stored_as(shape.value_type);

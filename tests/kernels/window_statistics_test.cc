@@ -53,7 +53,8 @@ struct Case {
 void expect_reference(const AttentionShape& shape, const Case& c) {
   SCOPED_TRACE(testing::Message() << "n_group " << shape.n_group << " head_dim " << shape.key_dim << " type "
                                   << entry_type_name(shape.key_type) << " n_entries " << c.n_entries << " n_rows "
-                                  << c.n_rows << " n_columns " << c.n_columns << " window " << shape.spec.window);
+                                  << c.n_rows << " n_columns " << c.n_columns << " window "
+                                  << shape.spec.sliding_window);
   const TestHead head(shape,
                       {.n_entries = c.n_entries,
                        .run_sizes = c.run_sizes,
@@ -146,9 +147,9 @@ TEST_P(WindowStatistics, CapsScoresAndGivesWeightToSinks) {
       for (const bool has_sinks : {false, true}) {
         AttentionShape shape = test_shape(2, 64, type);
         shape.spec.soft_cap = soft_cap;
-        shape.spec.sinks = has_sinks ? sinks.data() : nullptr;
+        shape.spec.sink_logits = has_sinks ? sinks.data() : nullptr;
         expect_reference(shape, {.n_entries = 300, .n_rows = 16, .n_columns = 284});
-        shape.spec.window = 40;
+        shape.spec.sliding_window = 40;
         expect_reference(shape, {.n_entries = 300, .n_rows = 16, .n_columns = 284});
       }
     }
@@ -158,7 +159,7 @@ TEST_P(WindowStatistics, CapsScoresAndGivesWeightToSinks) {
 TEST_P(WindowStatistics, HidesWhatTheSlidingWindowHides) {
   for (const int window : {1, 10, 40, 128, 1000}) {
     AttentionShape shape = test_shape(2, 64, EntryType::kF16);
-    shape.spec.window = window;
+    shape.spec.sliding_window = window;
     expect_reference(shape, {.n_entries = 300, .n_rows = 16, .n_columns = 284, .max_gap = 2});
   }
 }
@@ -174,7 +175,7 @@ TEST_P(WindowStatistics, RowsMaySeeFewerEntriesThanThereAre) {
 TEST_P(WindowStatistics, PartsAddUpToTheWhole) {
   AttentionShape shape = test_shape(3, 64, EntryType::kF16);
   for (const int window : {0, 90}) {
-    shape.spec.window = window;
+    shape.spec.sliding_window = window;
     const TestHead head(shape, {.n_entries = 300, .run_sizes = {32}}, 1);
     const TestQueries queries(shape, 16, 2);
     const QueryRows rows = queries.rows(285, 284);
@@ -243,7 +244,7 @@ TEST_P(WindowStatistics, LargeScoresStayFinite) {
 void expect_folded_columns(EntryType type, int n_group, int n_tokens, float origin = 0.0F) {
   for (const auto& [window, soft_cap] : {std::pair{0, 0.0F}, {50, 0.0F}, {0, 1.5F}}) {
     AttentionShape shape = test_shape(n_group, 64, type);
-    shape.spec.window = window;
+    shape.spec.sliding_window = window;
     shape.spec.soft_cap = soft_cap;
     const TestHead head(
         shape, {.n_entries = n_tokens, .run_sizes = {n_tokens, 32}, .has_plain = origin > 0, .origin = origin}, 8);

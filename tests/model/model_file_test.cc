@@ -60,7 +60,7 @@ TEST(ModelFileTest, DescribesTheModel) {
     EXPECT_EQ(layer.key_dim, 32);
     EXPECT_EQ(layer.value_dim, 32);
     EXPECT_EQ(layer.n_ff, 96);
-    EXPECT_EQ(layer.window, 77);
+    EXPECT_EQ(layer.sliding_window, 77);
   }
   EXPECT_EQ(info.n_embd, 64);
   EXPECT_EQ(info.n_vocab, 300);

@@ -130,7 +130,7 @@ TEST_F(EmbeddingsHttpTest, AClientThatLeavesEndsIt) {
                    std::to_string(body.size()) + "\r\n\r\n" + body);
   wait_until([&] { return batch_->statistics().requests > 0; });
   close(fd);
-  wait_until([&] { return batch_->statistics().bytes_promised == 0 && engine_->memory().kv_bytes_in_use == 0; });
+  wait_until([&] { return batch_->statistics().bytes_reserved == 0 && engine_->memory().kv_bytes_in_use == 0; });
   const std::int64_t n = batch_->statistics().requests;
   std::this_thread::sleep_for(std::chrono::milliseconds(500));
   EXPECT_LE(batch_->statistics().requests, n + 2);

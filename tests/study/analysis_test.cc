@@ -167,7 +167,7 @@ TEST(Analysis, BytesHoldTheMostImportantOfEveryByte) {
                         .key_dim = 32,
                         .value_dim = 32,
                         .n_ff = 0,
-                        .window = 0};
+                        .sliding_window = 0};
   // An entry takes 132 bytes in f16, 72 in q8_0 and 40 in r4; four of them 528 in f16.
   const std::vector<std::vector<double>> one{{3, 1, 4, 2}};
   const std::vector<const LayerInfo*> wide_layers{&layer};

@@ -202,7 +202,7 @@ struct CausalBlocks {
   // Writes a warp's rows, those of them that are there.
   WINNOW_DEVICE static void store_outputs(const CausalAttention& p, int head, int row, const RowNumbers& greatest,
                                           const RowNumbers& sums, const Outputs& outputs) {
-    const float sink = p.layer.sinks != nullptr ? p.layer.sinks[head] * kLog2E : kHiddenScore;
+    const float sink = p.layer.sink_logits != nullptr ? p.layer.sink_logits[head] * kLog2E : kHiddenScore;
     WINNOW_UNROLL
     for (int strip = 0; strip < kStrips; ++strip) {
       WINNOW_UNROLL
@@ -241,7 +241,7 @@ struct CausalBlocks {
     const int first_row = (simt::grid_y() - 1 - simt::block_y()) * kRows;
     const int last_row = simt::min(first_row + kRows, p.n_rows) - 1;
     const HeadTable table = p.heads[simt::block_z()];
-    const std::int32_t window = p.layer.window;
+    const std::int32_t window = p.layer.sliding_window;
 
     std::byte* const queries = simt::shared();
     std::byte* const keys = queries + kRows * Tile::kPitch;

@@ -68,8 +68,8 @@ struct Sm90CausalBlocks {
     range.first_row = (simt::grid_y() - 1 - simt::block_y()) * kRows;
     range.last_row = simt::min(range.first_row + kRows, p.n_rows) - 1;
     range.table = p.heads[simt::block_z()];
-    const std::int32_t last_slot = slots_of_row(range.table, p.layer.window, p.n_rows, range.last_row).last;
-    range.first_tile = slots_of_row(range.table, p.layer.window, p.n_rows, range.first_row).first / kEntries;
+    const std::int32_t last_slot = slots_of_row(range.table, p.layer.sliding_window, p.n_rows, range.last_row).last;
+    range.first_tile = slots_of_row(range.table, p.layer.sliding_window, p.n_rows, range.first_row).first / kEntries;
     const std::int32_t last_tile =
         last_slot <= range.table.first_slot ? range.first_tile : (last_slot + kEntries - 1) / kEntries;
     range.n_tiles = simt::max(last_tile - range.first_tile, 0);
@@ -273,7 +273,7 @@ struct Sm90CausalBlocks {
   // Writes a warp's rows, those of them that are there.
   WINNOW_DEVICE static void store_outputs(const CausalAttention& p, int head, int row, const RowNumbers& greatest,
                                           const RowNumbers& sums, const Outputs& outputs) {
-    const float sink = p.layer.sinks != nullptr ? p.layer.sinks[head] * kLog2E : kHiddenScore;
+    const float sink = p.layer.sink_logits != nullptr ? p.layer.sink_logits[head] * kLog2E : kHiddenScore;
     WINNOW_UNROLL
     for (int half = 0; half < 2; ++half) {
       float sum = sums[half];
@@ -306,7 +306,7 @@ struct Sm90CausalBlocks {
   WINNOW_DEVICE static void attend(const CausalAttention& p, const Range& range, int group, std::byte* shared,
                                    std::uint32_t queries_at, std::uint32_t keys_at, std::uint32_t values_at,
                                    Barriers barriers) {
-    const std::int32_t window = p.layer.window;
+    const std::int32_t window = p.layer.sliding_window;
     const int group_row = range.first_row + group * kGroupRows;
     const int warp_row = group_row + simt::warp() % 4 * 16;
     // The end of what this warp's first row sees; of nothing if it has none.

@@ -381,7 +381,7 @@ WINNOW_DEVICE void list_items(const StepAttention& plan, ItemList& list) {
     WINNOW_UNROLL
     for (int x = 0; x < kAtOnce; ++x) heads[x] = load_head(plan.heads, simt::min(row + x, end - 1));
     WINNOW_UNROLL
-    for (int x = 0; x < kAtOnce; ++x) own += row + x < end ? cut_head(heads[x], plan.layer.window).n_slices : 0;
+    for (int x = 0; x < kAtOnce; ++x) own += row + x < end ? cut_head(heads[x], plan.layer.sliding_window).n_slices : 0;
   }
   int sum = own;  // of the warp's lanes up to this one
   WINNOW_UNROLL
@@ -416,12 +416,12 @@ WINNOW_DEVICE void find_item(const StepAttention& plan, ItemList& list) {
   if (slice < 0 || slice >= list.own[simt::thread_anew()]) return;
   int row = simt::thread_anew() * rows_per_thread(plan);
   HeadTable head = load_head(plan.heads, row);
-  int n_slices = cut_head(head, plan.layer.window).n_slices;
+  int n_slices = cut_head(head, plan.layer.sliding_window).n_slices;
   WINNOW_NO_UNROLL
   while (slice >= n_slices) {
     slice -= n_slices;
     head = load_head(plan.heads, ++row);
-    n_slices = cut_head(head, plan.layer.window).n_slices;
+    n_slices = cut_head(head, plan.layer.sliding_window).n_slices;
   }
   const LayerAttention& layer = plan.layer;
   const int n_group = layer.n_head / layer.n_kv_head;
@@ -503,7 +503,7 @@ class QueryPart {
 
 // The weight of a sink logit, in a state's unit.
 WINNOW_DEVICE float sink_weight(const LayerAttention& layer, int head, float unit) {
-  return layer.sinks == nullptr ? 0.0F : simt::exp2(layer.sinks[head] * kLog2e - unit);
+  return layer.sink_logits == nullptr ? 0.0F : simt::exp2(layer.sink_logits[head] * kLog2e - unit);
 }
 
 // Merges the warps' states of a slice: to the output if the head has no other slice, else to the workspace.
@@ -679,7 +679,7 @@ WINNOW_KERNEL void WINNOW_THREADS(kThreads, (kBlocks<kKeyChunks, kIsPadded, kBf1
     simt::barrier();
     {
       const Item item = shared.items.item;
-      const Cut cut = cut_head(item.head, plan.layer.window);
+      const Cut cut = cut_head(item.head, plan.layer.sliding_window);
       WarpState<kKeyChunks, kValueChunks, kIsPadded, kBf16Keys, kBf16Values> state(plan.layer, cut);
       constexpr int kPageTiles = kPageSlots / kTile;
       const int first_page = cut.first_page + item.slice * cut.slice_pages;

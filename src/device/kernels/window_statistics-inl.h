@@ -152,7 +152,7 @@ struct WindowScores {
         // What a row sees ends with itself, which lies beyond the entries where all rows see all of these.
         const std::int32_t end = end_of_first + row;
         const std::int32_t last = row < p.n_rows ? simt::min(end, n_columns) : 0;
-        const std::int32_t begin = p.layer.window > 0 ? simt::max(end - p.layer.window, 0) : 0;
+        const std::int32_t begin = p.layer.sliding_window > 0 ? simt::max(end - p.layer.sliding_window, 0) : 0;
         WINNOW_UNROLL
         for (int column = 0; column < 2; ++column) {
           WINNOW_UNROLL
@@ -256,7 +256,7 @@ WINNOW_DEVICE RowNorm row_norm(const WindowStatistics& p, int head, int row, int
   for (int slice = 0; slice < n_slices; ++slice) {
     sum = merged(sum, RowSum{p.row_max[at + slice * p.n_rows], p.row_sum[at + slice * p.n_rows]});
   }
-  if (p.layer.sinks != nullptr) sum = merged(sum, RowSum{p.layer.sinks[head] * kLog2E, 1.0F});
+  if (p.layer.sink_logits != nullptr) sum = merged(sum, RowSum{p.layer.sink_logits[head] * kLog2E, 1.0F});
   if (sum.weight == 0.0F) return {0.0F, 0.0F, 0.0F};
   return {sum.high, 1.0F / sum.weight, simt::log2(sum.weight) * kLn2};
 }

@@ -81,7 +81,7 @@ bool DeviceExecutor::converts_weights(std::int32_t n_rows) const { return n_rows
 
 device::LayerAttention DeviceExecutor::attention(int layer, EntryType key_type, EntryType value_type) const {
   const LayerSpec& spec = model_.spec.layers[static_cast<std::size_t>(layer)];
-  const ggml_tensor* sinks = weights_.stored().layers[static_cast<std::size_t>(layer)].sinks;
+  const ggml_tensor* sink_logits = weights_.stored().layers[static_cast<std::size_t>(layer)].sink_logits;
   return {.n_head = spec.n_head,
           .n_kv_head = spec.n_kv_head,
           .key_dim = spec.key_dim,
@@ -90,8 +90,8 @@ device::LayerAttention DeviceExecutor::attention(int layer, EntryType key_type, 
           .value_type = value_type,
           .scale = spec.scale,
           .soft_cap = spec.soft_cap,
-          .window = spec.window,
-          .sinks = sinks == nullptr ? nullptr : static_cast<const float*>(sinks->data)};
+          .sliding_window = spec.sliding_window,
+          .sink_logits = sink_logits == nullptr ? nullptr : static_cast<const float*>(sink_logits->data)};
 }
 
 void DeviceExecutor::embed(std::span<const Token> tokens, float* hidden) {

@@ -186,7 +186,7 @@ std::optional<std::vector<std::vector<float>>> DeviceStatistics::fold(kernels::C
                                                                       const StatisticsRows& rows,
                                                                       const float* log_sum_exp,
                                                                       std::span<const std::int32_t> n_columns) {
-  if (fold == kernels::ColumnFold::kSquares || layer_.window > 0) return std::nullopt;
+  if (fold == kernels::ColumnFold::kSquares || layer_.sliding_window > 0) return std::nullopt;
   if (rows.q == nullptr) check_sums(std::span(log_sum_exp, at(rows.n_rows) * at(layer_.n_head)));
   StatisticsMemory& memory = executor_.statistics_memory();
   const Inputs inputs = upload(nullptr, 0, n_columns);

@@ -100,8 +100,8 @@ CodeCost cost_of_head(const LayerView& view, int head, EntryType key_type, Entry
     std::vector<float> weights(static_cast<std::size_t>(n_rows) * samples.size());
     multiply(n_rows, n, d, shape.spec.scale, {q.data(), d}, {of_keys.data(), d, true}, 0.0F, weights.data(), n);
     for (int r = 0; r < n_rows; ++r) {
-      const float sink = shape.spec.sinks == nullptr ? -std::numeric_limits<float>::infinity()
-                                                     : shape.spec.sinks[head * n_group + r % n_group];
+      const float sink = shape.spec.sink_logits == nullptr ? -std::numeric_limits<float>::infinity()
+                                                           : shape.spec.sink_logits[head * n_group + r % n_group];
       kernels::softmax_row(weights.data() + std::ptrdiff_t{r} * n, n, shape.spec.soft_cap, sink);
     }
     return weights;

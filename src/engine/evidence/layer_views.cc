@@ -86,20 +86,20 @@ LayerViews stored_layer(Session::Impl& session, int layer) {
 void keep_entries(Session::Impl& session, std::span<const LayerCut> cuts, const ParallelFor& parallel_for) {
   struct Item {
     int layer, head;
-    const std::vector<std::int32_t>*kept, *fine;
+    const std::vector<std::int32_t>*kept, *high;
     std::span<const float> scores;
   };
   std::vector<Item> items;
   for (const LayerCut& cut : cuts) {
     for (std::size_t h = 0; h < cut.kept.size(); ++h) {
       const std::span<const float> scores = cut.scores.empty() ? std::span<const float>{} : cut.scores[h];
-      items.push_back({cut.layer, static_cast<int>(h), &cut.kept[h], &cut.fine[h], scores});
+      items.push_back({cut.layer, static_cast<int>(h), &cut.kept[h], &cut.high[h], scores});
     }
   }
   parallel_for(static_cast<int>(items.size()), [&](int i) {
     const Item& item = items[static_cast<std::size_t>(i)];
     auto scores = session.scores.make(item.scores);  // before anything is changed: memory may not suffice
-    session.cache.keep(item.layer, item.head, *item.kept, *item.fine);
+    session.cache.keep(item.layer, item.head, *item.kept, *item.high);
     session.scores.set(item.layer, item.head, std::move(scores));
   });
 }

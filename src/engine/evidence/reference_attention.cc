@@ -41,7 +41,7 @@ void ReferenceAttention::add_layer(LayerView& view, const ParallelFor& parallel_
                       .q = std::vector<std::byte>(n_rows * n_group * row_bytes(kStored, view.shape.key_dim)),
                       .target = std::vector<std::byte>(n_rows * n_group * row_bytes(kStored, view.shape.value_dim)),
                       .log_sum_exp = std::vector<float>(n_rows * n_group),
-                      .sinks = {}});
+                      .sink_logits = {}});
   }
   constexpr int kRows = 64;  // in a block of rows: heads alone are too few for the threads
   const int n_blocks = (view.n_reference_rows + kRows - 1) / kRows;
@@ -76,10 +76,10 @@ void ReferenceAttention::add_layer(LayerView& view, const ParallelFor& parallel_
     }
   }
   view.reference_log_sum_exp = log_sum_exp_.data();
-  if (view.shape.spec.sinks == nullptr) return;
+  if (view.shape.spec.sink_logits == nullptr) return;
   for (std::size_t i = first; i < heads_.size(); ++i) {
     for (std::size_t r = 0; r < n_rows * n_group; ++r)
-      heads_[i].sinks.push_back(heads_[i].shape.spec.sinks[r % n_group]);
+      heads_[i].sink_logits.push_back(heads_[i].shape.spec.sink_logits[r % n_group]);
   }
 }
 
@@ -102,7 +102,7 @@ void ReferenceAttention::refit_head(const Head& head, RaggedCache& cache) const 
                                      .q = q.data(),
                                      .log_sum_exp = head.log_sum_exp.data(),
                                      .target = target.data(),
-                                     .sinks = head.sinks.empty() ? nullptr : head.sinks.data()},
+                                     .sink_logits = head.sink_logits.empty() ? nullptr : head.sink_logits.data()},
                                     {.n_kept = entries.n_entries, .keys = keys.data(), .values = values.data()},
                                     {.key_dim = head.shape.key_dim,
                                      .value_dim = head.shape.value_dim,

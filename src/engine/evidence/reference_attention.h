@@ -42,7 +42,7 @@ class ReferenceAttention {
     kernels::AttentionShape shape;
     int n_rows;
     std::vector<std::byte> q, target;  // [n_rows][key_dim], [n_rows][value_dim], kStored
-    std::vector<float> log_sum_exp, sinks;
+    std::vector<float> log_sum_exp, sink_logits;
   };
   void refit_head(const Head& head, RaggedCache& cache) const;
 

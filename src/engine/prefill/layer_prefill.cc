@@ -132,7 +132,7 @@ void LayerPrefill::begin_pass() {
   std::size_t feedback_bytes = 0;
   for (const PromptTarget& target : targets_) {
     const CacheShape& shape = target.session().cache.shape();
-    if (target.has_cut() && shape.fine) feedback_bytes = std::max(feedback_bytes, key_feedback_bytes(shape));
+    if (target.has_cut() && shape.high) feedback_bytes = std::max(feedback_bytes, key_feedback_bytes(shape));
   }
   feedback_bytes_ = engine_impl().pool->reserve(feedback_bytes * groups_.size());
   if (observed_) recorders.push_back(&*observed_);
@@ -184,9 +184,9 @@ void LayerPrefill::store(int layer) {
                    {.whole = pass->reconstruction(layer), .late = pass->repeat(layer)}, &pass->rows());
   if (!shape.is_cut()) {
     // The held-out text attends to entries before the window that tokens after the prompt see.
-    const std::int32_t n_seen = shape.window + static_cast<std::int32_t>(held_out_.tokens.size());
+    const std::int32_t n_seen = shape.sliding_window + static_cast<std::int32_t>(held_out_.tokens.size());
     for (PromptTarget& target : targets_)
-      target.keep_last(views, std::min(n, target.promises() ? n_seen : shape.window));
+      target.keep_last(views, std::min(n, target.promises() ? n_seen : shape.sliding_window));
   } else {
     receive_layers_before(layer);
     if (pass->replays(layer)) {
@@ -242,7 +242,7 @@ void LayerPrefill::score_and_evict(Group& group, LayerViews& views) {
     target->cut(views, scoring);
     // Entries in more bits may be coded again in fewer bits as later layers come.
     RaggedCache& cache = target->session().cache;
-    if (!cache.shape().fine) cache.drop_feedback();
+    if (!cache.shape().high) cache.drop_feedback();
   }
 }
 

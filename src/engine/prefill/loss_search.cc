@@ -36,7 +36,7 @@ LossSearch::LossSearch(Session::Impl& session, Cut& cut, const HeldOutText& text
 
 std::int64_t LossSearch::total(const Budget& budget) const {
   CacheShape shape = session_.shape;
-  if (shape.fine) shape.fine->part = finer_part(budget);
+  if (shape.high) shape.high->fraction = high_fraction(budget);
   const auto n = text_.first_position + static_cast<std::int32_t>(text_.tokens.size());
   const std::int64_t all = std::int64_t{n} * shape.n_cut_heads();
   return std::min(budget_entries(budget, shape, n), all);
@@ -46,7 +46,7 @@ double LossSearch::measure(const Budget& budget) const {
   Engine::Impl& engine = session_.engine_impl();
   const ParallelFor parallel_for = engine.parallel_for();
   Session::Impl fork(session_);
-  keep_entries(fork, cut_.narrowed(total(budget), finer_part(budget), parallel_for), parallel_for);
+  keep_entries(fork, cut_.narrowed(total(budget), high_fraction(budget), parallel_for), parallel_for);
   fork.cache.truncate(text_.first_position);
   if (text_.reference != nullptr) text_.reference->refit(fork.cache, parallel_for);
 

@@ -47,7 +47,7 @@ class LossSearch {
   LossPromise find() const;
   // Return the number of entries that a budget in bytes comes to, and the fraction of them that is stored in more bits.
   std::int64_t total(const Budget& budget) const;
-  double finer_part(const Budget& budget) const { return session_.options.eviction.bits.finer_part(budget); }
+  double high_fraction(const Budget& budget) const { return session_.options.eviction.bits.high_fraction_for(budget); }
 
  private:
   // Returns the loss of a cut to this budget, in nats a token.

@@ -31,10 +31,10 @@ PromptTarget::PromptTarget(Session::Impl& session, std::span<const Token> tokens
 }
 
 void PromptTarget::append(const LayerViews& layer, std::span<const std::int32_t> entries,
-                          std::span<const std::int32_t> fine) {
+                          std::span<const std::int32_t> high) {
   const std::span<const kernels::HeadEntries> heads = layer.heads();
   session_->engine_impl().parallel_for()(static_cast<int>(heads.size()), [&](int h) {
-    session_->cache.append_from(layer.layer(), h, heads[static_cast<std::size_t>(h)], entries, fine);
+    session_->cache.append_from(layer.layer(), h, heads[static_cast<std::size_t>(h)], entries, high);
   });
 }
 
@@ -54,14 +54,14 @@ void PromptTarget::measure_codes(const LayerView& view) {
 }
 
 void PromptTarget::keep_all(const LayerViews& layer) {
-  if (!promise_ || !session_->cache.shape().fine) return keep_last(layer, layer.n_tokens());
+  if (!promise_ || !session_->cache.shape().high) return keep_last(layer, layer.n_tokens());
   // The prompt was too short to measure a loss: all entries are stored in more bits, except those that do not fill a
   // page.
   std::vector<std::int32_t> all(static_cast<std::size_t>(layer.n_tokens()));
   std::iota(all.begin(), all.end(), 0);
-  const std::int32_t n_fine = std::max(layer.n_tokens() - kPlainEntries, 0) / kPageEntries * kPageEntries;
+  const std::int32_t n_high = std::max(layer.n_tokens() - kPlainEntries, 0) / kPageEntries * kPageEntries;
   append(layer, all,
-         std::span(all).subspan(std::min<std::size_t>(kPlainEntries, all.size()), static_cast<std::size_t>(n_fine)));
+         std::span(all).subspan(std::min<std::size_t>(kPlainEntries, all.size()), static_cast<std::size_t>(n_high)));
 }
 
 void PromptTarget::meet_loss_target(const HeldOutText& text) {
@@ -70,7 +70,7 @@ void PromptTarget::meet_loss_target(const HeldOutText& text) {
   const LossSearch search(*session_, *cut_, text);
   promise_ = search.find();
   total_ = search.total(promise_->taken);
-  keep_entries(*session_, cut_->narrowed(total_, search.finer_part(promise_->taken), parallel_for), parallel_for);
+  keep_entries(*session_, cut_->narrowed(total_, search.high_fraction(promise_->taken), parallel_for), parallel_for);
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
   add_eviction_time(elapsed.count());
 }
@@ -88,7 +88,7 @@ void PromptTarget::cut(const LayerViews& layer, LayerScoring& scoring) {
   std::vector<LayerCut> due = cut_->add_layer(scoring);
   const Pipeline& pipeline = session_->engine_impl().pipeline;
   if (pipeline.shares_cuts()) pipeline.share_layer(cut_->newest_layer());
-  LayerCut own{.layer = layer.layer(), .kept = {}, .fine = {}, .scores = {}};  // this layer's cut, if it is due
+  LayerCut own{.layer = layer.layer(), .kept = {}, .high = {}, .scores = {}};  // this layer's cut, if it is due
   if (!due.empty() && due.back().layer == layer.layer()) {
     own = std::move(due.back());
     due.pop_back();
@@ -98,7 +98,7 @@ void PromptTarget::cut(const LayerViews& layer, LayerScoring& scoring) {
   scoring.parallel_for()(static_cast<int>(own.kept.size()), [&](int h) {
     const auto at = static_cast<std::size_t>(h);
     auto scores = session_->scores.make(own.scores.empty() ? std::span<const float>{} : own.scores[at]);
-    session_->cache.append_from(layer.layer(), h, layer.heads()[at], own.kept[at], own.fine[at]);
+    session_->cache.append_from(layer.layer(), h, layer.heads()[at], own.kept[at], own.high[at]);
     session_->scores.set(layer.layer(), h, std::move(scores));
   });
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;

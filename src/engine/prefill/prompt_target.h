@@ -52,8 +52,8 @@ class PromptTarget {
 
  private:
   Session::Impl* session_;
-  // Stores these entries of a layer in every head, those in `fine` in more bits.
-  void append(const LayerViews& layer, std::span<const std::int32_t> entries, std::span<const std::int32_t> fine);
+  // Stores these entries of a layer in every head, those in `high` in more bits.
+  void append(const LayerViews& layer, std::span<const std::int32_t> entries, std::span<const std::int32_t> high);
 
   bool has_loss_ = false;
   std::optional<LossPromise> promise_;

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "eviction/cut/cut_state.h"
-#include "eviction/cut/fine_entries.h"
+#include "eviction/cut/high_entries.h"
 #include "winnow/error.h"
 
 namespace winnow {
@@ -72,7 +72,7 @@ void Cut::State::add(LayerScoring& scoring) {
     layer.n_sinks.push_back(evidence.n_sinks(h));
     layer.n_window.push_back(evidence.n_entries(h) - evidence.n_prefix(h));
     layer.n_candidates.push_back(evidence.n_candidates(h));
-    layer.n_fine.push_back(0);
+    layer.n_high.push_back(0);
     layer.stored.emplace_back(evidence.n_candidates(h));
     std::iota(layer.stored.back().begin(), layer.stored.back().end(), 0);
   }
@@ -82,7 +82,7 @@ void Cut::State::add(LayerScoring& scoring) {
 std::vector<LayerCut> Cut::State::apply(int first_layer, const std::vector<std::vector<std::int64_t>>& budgets,
                                         const ParallelFor& parallel_for) {
   std::vector<LayerCut> cuts;
-  const std::vector<std::vector<std::int64_t>> fine = fine_budgets(first_layer, budgets);
+  const std::vector<std::vector<std::int64_t>> high = high_budgets(first_layer, budgets);
   struct Item {
     std::size_t cut;
     int head;
@@ -95,18 +95,18 @@ std::vector<LayerCut> Cut::State::apply(int first_layer, const std::vector<std::
       if (!parts.layers->is_global() || !shape.fixed_budget.empty()) continue;
       for (int h = 0; h < n_kv_head(first_layer + i); ++h) {
         layer.stored[h].resize(budgets[i][h]);
-        layer.n_fine[h] = fine[i][h];
+        layer.n_high[h] = high[i][h];
       }
       continue;
     }
     bool is_due = layer.is_new;
     for (int h = 0; h < n_kv_head(first_layer + i); ++h) {
-      is_due |= budgets[i][h] != std::ssize(layer.stored[h]) || fine[i][h] != layer.n_fine[h];
+      is_due |= budgets[i][h] != std::ssize(layer.stored[h]) || high[i][h] != layer.n_high[h];
     }
     if (!is_due) continue;
-    cuts.push_back({.layer = first_layer + i, .kept = {}, .fine = {}});
+    cuts.push_back({.layer = first_layer + i, .kept = {}, .high = {}});
     cuts.back().kept.resize(n_kv_head(first_layer + i));
-    cuts.back().fine.resize(n_kv_head(first_layer + i));
+    cuts.back().high.resize(n_kv_head(first_layer + i));
     if (needs.earlier_scores) cuts.back().scores.resize(n_kv_head(first_layer + i));
     for (int h = 0; h < n_kv_head(first_layer + i); ++h) items.push_back({cuts.size() - 1, h});
   }
@@ -119,16 +119,16 @@ std::vector<LayerCut> Cut::State::apply(int first_layer, const std::vector<std::
                                            ? layer.stored[h]
                                            : parts.selector->select(layer.ranking->head(h), budget, options);
     cut.kept[h] = kept_indices(layer, h, chosen);
-    layer.n_fine[h] = fine[cut.layer - first_layer][h];
-    cut.fine[h] = fine_entries(shape.fine,
+    layer.n_high[h] = high[cut.layer - first_layer][h];
+    cut.high[h] = high_entries(shape.high,
                                {.kept = cut.kept[h],
                                 .chosen = chosen,
                                 .order = layer.ranking->head(h).order,
                                 .n_sinks = layer.n_sinks[h],
                                 .n_window = layer.n_window[h]},
-                               layer.n_fine[h]);
+                               layer.n_high[h]);
     if (needs.earlier_scores) cut.scores[h] = kept_scores(layer, h, chosen);
-    report.fine[cut.layer][h] = static_cast<std::int32_t>(layer.n_fine[h]);
+    report.high[cut.layer][h] = static_cast<std::int32_t>(layer.n_high[h]);
     layer.stored[h] = std::move(chosen);
   });
   for (const LayerCut& cut : cuts) layers[cut.layer].is_new = false;
@@ -138,7 +138,7 @@ std::vector<LayerCut> Cut::State::apply(int first_layer, const std::vector<std::
 // What is due once a layer has been added.
 std::vector<LayerCut> Cut::State::cut_due(const ParallelFor& parallel_for) {
   int first_layer = 0;
-  newest_fine.clear();
+  newest_high.clear();
   const std::vector<std::vector<std::int64_t>> budgets = due(parallel_for, first_layer);
   std::vector<LayerCut> cuts = apply(first_layer, budgets, parallel_for);
   std::int64_t n_stored = 0;
@@ -169,7 +169,7 @@ Cut::Cut(const EvictionOptions& options, const CutShape& shape, bool is_one_of_s
   for (const int n_kv_head : shape.heads) {
     state.report.head_share.emplace_back(n_kv_head, 0.0);
     state.report.budget.emplace_back(n_kv_head, shape.n_tokens);
-    state.report.fine.emplace_back(n_kv_head, 0);
+    state.report.high.emplace_back(n_kv_head, 0);
   }
   if (!options.evicts()) return;
   options.validate();
@@ -253,20 +253,20 @@ std::int64_t Cut::n_protected() const {
   return n;
 }
 
-std::vector<LayerCut> Cut::narrowed(std::int64_t total, double fine_part, const ParallelFor& parallel_for) {
+std::vector<LayerCut> Cut::narrowed(std::int64_t total, double high_fraction, const ParallelFor& parallel_for) {
   State& state = *state_;
   if (!state.narrows || !state.is_final) throw Error(ErrorCode::kInternal, "a cut was narrowed before its last layer");
   // All that carrying out a cut changes, but for the rankings.
   struct Stored {
     std::vector<std::vector<std::int32_t>> candidates;
-    std::vector<std::int64_t> n_fine;
+    std::vector<std::int64_t> n_high;
   };
   std::vector<Stored> stored;
-  for (const ScoredLayer& layer : state.layers) stored.push_back({layer.stored, layer.n_fine});
+  for (const ScoredLayer& layer : state.layers) stored.push_back({layer.stored, layer.n_high});
   const CutReport report = state.report;
   const CutShape shape = state.shape;
   state.shape.total = total;
-  state.shape.fine.part = fine_part;
+  state.shape.high.fraction = high_fraction;
   state.layer_budgets.clear();
   state.joint_budgets.clear();
   int first_layer = 0;
@@ -280,7 +280,7 @@ std::vector<LayerCut> Cut::narrowed(std::int64_t total, double fine_part, const 
   std::vector<LayerCut> cuts = state.apply(first_layer, budgets, parallel_for);
   for (std::size_t l = 0; l < stored.size(); ++l) {
     state.layers[l].stored = std::move(stored[l].candidates);
-    state.layers[l].n_fine = std::move(stored[l].n_fine);
+    state.layers[l].n_high = std::move(stored[l].n_high);
   }
   state.report = report;
   state.shape = shape;

@@ -20,7 +20,7 @@ namespace winnow {
 struct LayerCut {
   int layer;
   std::vector<std::vector<std::int32_t>> kept;  // [n_kv_head] ascending indices into the entries stored at present
-  std::vector<std::vector<std::int32_t>> fine;  // [n_kv_head] of `kept`, the entries to store in more bits
+  std::vector<std::vector<std::int32_t>> high;  // [n_kv_head] of `kept`, the entries to store in more bits
   // [n_kv_head] scores of the entries in `kept` before the window, 0 for sinks; empty unless the method needs them
   // (EvidenceNeeds::earlier_scores).
   std::vector<std::vector<float>> scores = {};
@@ -31,7 +31,7 @@ struct CutReport {
   std::vector<double> layer_share;                // [n_layer], protected entries not counted; 0 for a layer never cut
   std::vector<std::vector<double>> head_share;    // [n_layer][n_kv_head], parts of the rounded layer budget, likewise
   std::vector<std::vector<std::int32_t>> budget;  // [n_layer][n_kv_head], entries kept, protected ones included
-  std::vector<std::vector<std::int32_t>> fine;    // [n_layer][n_kv_head], of `budget`, entries stored in more bits
+  std::vector<std::vector<std::int32_t>> high;    // [n_layer][n_kv_head], of `budget`, entries stored in more bits
   std::vector<std::int64_t> stage_stored;         // [layers that are cut] entries stored after each stage
 };
 
@@ -74,9 +74,9 @@ class Cut {
   // Keeps the rankings that narrowed() needs after the last layer. Must be called before the first one.
   void allow_narrowing();
   // Returns the cuts by which a smaller total would drop more of the entries that this cut keeps, or store more of them
-  // in fewer bits. May be called any number of times after the last layer, and changes nothing. fine_part is the part
-  // of CutShape::fine.
-  std::vector<LayerCut> narrowed(std::int64_t total, double fine_part, const ParallelFor& parallel_for);
+  // in fewer bits. May be called any number of times after the last layer, and changes nothing. high_fraction is the
+  // part of CutShape::high.
+  std::vector<LayerCut> narrowed(std::int64_t total, double high_fraction, const ParallelFor& parallel_for);
   // Returns the number of sinks and window entries of all heads, the least that a cut keeps.
   std::int64_t n_protected() const;
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "eviction/cut/cut_state.h"
-#include "eviction/cut/fine_entries.h"
+#include "eviction/cut/high_entries.h"
 #include "eviction/cut/shares.h"
 
 namespace winnow {
@@ -180,47 +180,47 @@ std::vector<std::vector<std::int64_t>> Cut::State::global_budgets() const {
 
 // How many entries of each head are stored in more bits: ranked over the whole model where the method ranks so, else a
 // layer's best in each of its heads alike.
-std::vector<std::vector<std::int64_t>> Cut::State::fine_budgets(int first_layer,
+std::vector<std::vector<std::int64_t>> Cut::State::high_budgets(int first_layer,
                                                                 const std::vector<std::vector<std::int64_t>>& budgets) {
-  std::vector<std::vector<std::int64_t>> fine;
+  std::vector<std::vector<std::int64_t>> high;
   std::vector<std::int64_t> kept;
   double n_window = 0, n_kept = 0;
   for (int i = 0; i < std::ssize(budgets); ++i) {
-    fine.emplace_back(budgets[i].size(), 0);
+    high.emplace_back(budgets[i].size(), 0);
     for (int h = 0; h < std::ssize(budgets[i]); ++h) {
       kept.push_back(layers[first_layer + i].n_protected(h) + budgets[i][h]);
       n_window += layers[first_layer + i].n_window[h];
       n_kept += static_cast<double>(kept.back());
     }
   }
-  if (shape.fine.part == 0 || budgets.empty()) return fine;
+  if (shape.high.fraction == 0 || budgets.empty()) return high;
   const bool is_stage = in_cascade() && !is_last();
   if (parts.layers->is_global() && shape.fixed_budget.empty()) {
     const double total = std::min(n_kept, static_cast<double>(shape.total));
-    const double wanted = std::max(shape.fine.part * total - n_window, 0.0);
+    const double wanted = std::max(shape.high.fraction * total - n_window, 0.0);
     const std::vector<std::vector<std::int64_t>> best = global_counts(static_cast<std::int64_t>(wanted), 0);
-    newest_fine = best.back();
+    newest_high = best.back();
     std::vector<double> weights;
     for (std::size_t l = 0; l < best.size(); ++l) {
       for (std::size_t h = 0; h < best[l].size(); ++h) {
         weights.push_back(static_cast<double>(layers[l].n_window[h] + best[l][h]));
       }
     }
-    const std::vector<std::int64_t> counts = fine_counts(shape.fine, total, weights, kept, is_stage);
+    const std::vector<std::int64_t> counts = high_counts(shape.high, total, weights, kept, is_stage);
     auto at = counts.begin();
-    for (std::vector<std::int64_t>& layer : fine) {
+    for (std::vector<std::int64_t>& layer : high) {
       for (std::int64_t& n : layer) n = *at++;
     }
-    return fine;
+    return high;
   }
   auto at = kept.begin();
-  for (std::vector<std::int64_t>& layer : fine) {
+  for (std::vector<std::int64_t>& layer : high) {
     const std::span<const std::int64_t> of_layer(at, layer.size());
     const std::vector<double> weights(of_layer.begin(), of_layer.end());
-    layer = fine_counts(shape.fine, std::accumulate(weights.begin(), weights.end(), 0.0), weights, of_layer, is_stage);
+    layer = high_counts(shape.high, std::accumulate(weights.begin(), weights.end(), 0.0), weights, of_layer, is_stage);
     at += std::ssize(layer);
   }
-  return fine;
+  return high;
 }
 
 // The budgets [layer - first_layer][n_kv_head] that are to be carried out now; empty if none.

@@ -28,7 +28,7 @@ struct ScoredLayer {
   std::vector<std::int32_t> n_window = {};             // [n_kv_head] window entries that are stored
   std::vector<std::int32_t> n_candidates = {};         // [n_kv_head] candidates when the layer was added
   std::vector<std::vector<std::int32_t>> stored = {};  // [n_kv_head] candidates still stored, ascending offsets
-  std::vector<std::int64_t> n_fine = {};               // [n_kv_head] entries stored in more bits
+  std::vector<std::int64_t> n_high = {};               // [n_kv_head] entries stored in more bits
   bool is_new = true;                                  // the layer was never cut yet
   bool is_elsewhere = false;                           // another machine holds the layer
   // [n_kv_head] candidates that may stay of a layer elsewhere, best first; only in a global ranking.
@@ -61,7 +61,7 @@ struct Cut::State {
   bool narrows = false;    // rankings are kept after that (allow_narrowing)
   std::vector<ScoredLayer> layers;
   CutReport report;
-  std::vector<std::int64_t> newest_fine = {};  // [n_kv_head] the newest layer's entries among the best of all layers
+  std::vector<std::int64_t> newest_high = {};  // [n_kv_head] the newest layer's entries among the best of all layers
   std::vector<std::byte> newest_layer = {};    // the newest layer's summary for other machines
 
   // Integer budgets of all layers, or of all heads with a joint table; known before the first layer in a prefill.
@@ -132,7 +132,7 @@ struct Cut::State {
   std::vector<std::vector<std::int64_t>> stage_ceilings(const ParallelFor& parallel_for);
   std::vector<std::vector<std::int64_t>> global_counts(std::int64_t left, std::int64_t floor) const;
   std::vector<std::vector<std::int64_t>> global_budgets() const;
-  std::vector<std::vector<std::int64_t>> fine_budgets(int first_layer,
+  std::vector<std::vector<std::int64_t>> high_budgets(int first_layer,
                                                       const std::vector<std::vector<std::int64_t>>& budgets);
   void fill_report(int l, std::vector<double> head_share, const std::vector<std::int64_t>& budget);
   std::vector<std::vector<std::int64_t>> due(const ParallelFor& parallel_for, int& first_layer);

@@ -52,7 +52,7 @@ void Cut::State::write_newest() {
   for (int h = 0; h < n_kv_head(l); ++h) {
     if (parts.layers->is_global() && shape.fixed_budget.empty()) n_ranked[h] = std::ssize(layer.stored[h]);
     // What is among the best of all layers counts for the bits of others even where it does not stay.
-    if (h < std::ssize(newest_fine)) n_ranked[h] = std::max(n_ranked[h], newest_fine[h]);
+    if (h < std::ssize(newest_high)) n_ranked[h] = std::max(n_ranked[h], newest_high[h]);
     put(newest_layer, layer.n_sinks[h]);
     put(newest_layer, layer.n_window[h]);
     put(newest_layer, layer.n_candidates[h]);
@@ -76,7 +76,7 @@ void Cut::State::read_layer(std::span<const std::byte> summary) {
     layer.n_window.push_back(reader.get<std::int32_t>());
     layer.n_candidates.push_back(reader.get<std::int32_t>());
     n_ranked.push_back(reader.get<std::int64_t>());
-    layer.n_fine.push_back(0);
+    layer.n_high.push_back(0);
     Reader::require(n_ranked[h] >= 0 && n_ranked[h] <= layer.n_candidates[h]);
     if (layer.n_protected(h) + layer.n_candidates[h] != shape.n_tokens) is_prefill = false;
   }

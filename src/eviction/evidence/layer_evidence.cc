@@ -221,7 +221,7 @@ std::vector<float> log_sum_exps(const LayerEvidence& evidence, int n_rows, const
     for (int head = 0; head < view.n_head; ++head) {
       const int kv_head = head / view.shape.n_group, g = head % view.shape.n_group;
       const kernels::RowSum& sum = sums[static_cast<std::size_t>(kv_head)][static_cast<std::size_t>(g * n_rows + r)];
-      const float* sinks = view.shape.of_head(kv_head).spec.sinks;
+      const float* sinks = view.shape.of_head(kv_head).spec.sink_logits;
       kernels::SoftmaxState state{.max = sum.high * static_cast<float>(std::log(2.0)),
                                   .sum = static_cast<float>(sum.weight)};
       if (sinks != nullptr) kernels::merge(state, kernels::SoftmaxState::of(sinks[g]));

@@ -15,7 +15,7 @@ namespace {
 class LavaLayers final : public LayerAllocator {
  public:
   bool is_measured() const override { return true; }
-  bool needs_mass() const override { return true; }
+  bool needs_non_negative_scores() const override { return true; }
 
   double measure(LayerEvidence&, const LayerScores& scores, const EvictionOptions&) const override {
     return lava_entropy(scores);

@@ -39,8 +39,8 @@ struct Row {
 
 constexpr BitWidths both(int bits) { return {.keys = bits, .values = bits}; }
 constexpr Bits all_in(BitWidths bits) { return {.rule = Bits::Rule::kGiven, .all = bits}; }
-constexpr Bits best_in(BitWidths first, double part, BitWidths others) {
-  return {.rule = Bits::Rule::kGiven, .all = others, .first = first, .first_part = part};
+constexpr Bits best_in(BitWidths high, double fraction, BitWidths others) {
+  return {.rule = Bits::Rule::kGiven, .all = others, .high = high, .high_fraction = fraction};
 }
 
 // Of its bytes: chosen on three novels and on answers to questions about other documents (docs/methods.md, auto).
@@ -73,22 +73,22 @@ std::optional<Bits> Bits::parse(std::string_view text) {
   if (const std::optional<BitWidths> bits = widths(text)) return all_in(*bits);
   const std::size_t colon = text.find(':'), comma = text.find(',');
   if (colon == std::string_view::npos || comma == std::string_view::npos || comma < colon) return std::nullopt;
-  const std::optional<BitWidths> first = widths(text.substr(0, colon)), others = widths(text.substr(comma + 1));
+  const std::optional<BitWidths> high = widths(text.substr(0, colon)), others = widths(text.substr(comma + 1));
   const std::optional<double> part = parse_double(text.substr(colon + 1, comma - colon - 1));
-  if (!first || !others || !part || !(*part > 0 && *part < 1)) return std::nullopt;
-  if (*first == *others || first->keys < others->keys || first->values < others->values) return std::nullopt;
-  return best_in(*first, *part, *others);
+  if (!high || !others || !part || !(*part > 0 && *part < 1)) return std::nullopt;
+  if (*high == *others || high->keys < others->keys || high->values < others->values) return std::nullopt;
+  return best_in(*high, *part, *others);
 }
 
 std::string Bits::text() const {
   if (rule == Rule::kOwn) return "own";
   if (rule == Rule::kByBudget) return "by-budget";
   if (!is_mixed()) return text_of(all);
-  return text_of(first) + ":" + format_number(first_part) + "," + text_of(all);
+  return text_of(high) + ":" + format_number(high_fraction) + "," + text_of(all);
 }
 
-double Bits::finer_part(const Budget& budget) const {
-  return rule == Rule::kByBudget ? row_for(kForALoss, budget.amount).first_part : first_part;
+double Bits::high_fraction_for(const Budget& budget) const {
+  return rule == Rule::kByBudget ? row_for(kForALoss, budget.amount).high_fraction : high_fraction;
 }
 
 Bits Bits::for_budget(const std::optional<Budget>& budget) const {

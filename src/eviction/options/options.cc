@@ -184,7 +184,7 @@ void EvictionOptions::validate() const {
   if (parts.layers->is_global() != parts.heads->is_global()) {
     refuse("layers=global ranks all heads of the model at once and goes with heads=global only: set both or neither");
   }
-  if (parts.layers->needs_mass() && !parts.scorer->is_mass()) {
+  if (parts.layers->needs_non_negative_scores() && !parts.scorer->is_non_negative()) {
     refuse("layers=" + layers + " takes the entropy of the scores, and those of '" + scorer +
            "' are negative: take another scorer or other layers");
   }

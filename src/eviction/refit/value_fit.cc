@@ -128,7 +128,7 @@ Matrix attention(const ReferenceRows& rows, const KeptEntries& kept, const Value
   multiply(rows.n_rows, kept.n_kept, d, options.scale, {rows.q, d}, {kept.keys, d, true}, 0.0F, x.data(), kept.n_kept);
   for (int r = 0; r < rows.n_rows; ++r) {
     float* row = x.data() + std::ptrdiff_t{r} * kept.n_kept;
-    const float sink = rows.sinks != nullptr ? rows.sinks[r] : -std::numeric_limits<float>::infinity();
+    const float sink = rows.sink_logits != nullptr ? rows.sink_logits[r] : -std::numeric_limits<float>::infinity();
     const float largest = kernels::softmax_row(row, kept.n_kept, options.soft_cap, sink);
     const float most = largest - rows.log_sum_exp[r];  // attention on an entry, over all entries, is at most e^most
     if (!(most > kUnseen) || !std::isfinite(most)) std::fill_n(row, kept.n_kept, 0.0F);

@@ -36,7 +36,7 @@ class Combined final : public Scorer {
                           "the pass that repeats the prompt: where what it looks up may fit in the budget, or always; "
                           "through the later layers or the whole model instead of by the budget")};
   }
-  bool is_mass() const override { return true; }
+  bool is_non_negative() const override { return true; }
 
   LayerScores score(LayerEvidence& evidence, const EvictionOptions& options) const override {
     const LayerScores& rms = evidence.reference_rms();

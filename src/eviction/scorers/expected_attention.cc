@@ -59,7 +59,7 @@ class ExpectedAttention final : public Scorer {
             integer_option("ea-future", 1, kMaxFuture, 512, "next positions that the rotation is averaged over"),
             integer_option("ea-skip", 0, kMaxIntegerOption, 4, "first queries and keys left out")};
   }
-  bool is_mass() const override { return true; }
+  bool is_non_negative() const override { return true; }
 
   LayerScores score(LayerEvidence& evidence, const EvictionOptions& options) const override {
     const LayerView& view = evidence.layer();

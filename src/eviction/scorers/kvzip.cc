@@ -64,7 +64,7 @@ class KvZip final : public Scorer {
     return {.output_projection = is_plus_, .reconstruction_pass = true, .reconstruction_only = true};
   }
   bool is_attention() const override { return !is_plus_; }
-  bool is_mass() const override { return true; }
+  bool is_non_negative() const override { return true; }
 
   LayerScores score(LayerEvidence& evidence, const EvictionOptions&) const override {
     const LayerView& view = evidence.layer();

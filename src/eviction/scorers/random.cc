@@ -18,7 +18,7 @@ class Random final : public Scorer {
     };
     return {{.name = "seed", .values = "integer >= 0", .summary = "seed of the noise", .fallback = "0", .read = read}};
   }
-  bool is_mass() const override { return true; }
+  bool is_non_negative() const override { return true; }
 
   LayerScores score(LayerEvidence& evidence, const EvictionOptions& options) const override {
     const std::uint64_t seed = parse_integer<std::uint64_t>(options.text_of("seed")).value_or(0);

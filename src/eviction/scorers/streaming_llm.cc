@@ -9,7 +9,7 @@ namespace {
 class StreamingLlm final : public Scorer {
  public:
   EvidenceNeeds needs(const EvictionOptions&) const override { return {}; }
-  bool is_mass() const override { return true; }
+  bool is_non_negative() const override { return true; }
 
   LayerScores score(LayerEvidence& evidence, const EvictionOptions&) const override {
     LayerScores scores;

@@ -12,7 +12,7 @@ class Vatp final : public Scorer {
  public:
   EvidenceNeeds needs(const EvictionOptions& options) const override { return window_score_needs(options); }
   std::vector<Option> options() const override { return window_score_options(); }
-  bool is_mass() const override { return true; }
+  bool is_non_negative() const override { return true; }
 
   LayerScores score(LayerEvidence& evidence, const EvictionOptions& options) const override {
     LayerScores scores = window_scores(evidence, options);

@@ -294,7 +294,7 @@ void decode_attention(const AttentionShape& shape, const DecodeSlices& slices, c
   std::fill(out.states.begin(), out.states.end(), SoftmaxState{});
   std::fill_n(out.values, n_slices * n_group * value_dim, 0.0F);
   std::fill_n(out.are_rotated, n_slices, false);
-  WindowBound bound(slices.entries, shape.spec.window);
+  WindowBound bound(slices.entries, shape.spec.sliding_window);
   const std::int32_t first = std::max(slices.first, bound.first_visible(slices.position));
   if (first >= slices.last) return;
 
@@ -485,7 +485,7 @@ void finish_attention(const AttentionShape& shape, const GroupSoftmax& state, fl
   for (std::size_t g = 0; g < state.states.size(); ++g, out += shape.value_dim, sums += shape.value_dim) {
     SoftmaxState& softmax = state.states[g];
     float factor = softmax.is_empty() ? 0.0F : 1.0F;
-    if (shape.spec.sinks != nullptr) factor *= merge(softmax, SoftmaxState::of(shape.spec.sinks[g])).into;
+    if (shape.spec.sink_logits != nullptr) factor *= merge(softmax, SoftmaxState::of(shape.spec.sink_logits[g])).into;
     if (factor != 0.0F) factor /= softmax.sum;
     for (int i = 0; i < shape.value_dim; ++i) out[i] = sums[i] * factor;
     if (*state.are_rotated) rotate_row(out, out, shape.value_dim);

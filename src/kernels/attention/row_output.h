@@ -20,13 +20,13 @@ struct RowOutput {
 // the sum of 2^(score - high), 0 for a row that sees nothing; query_head: index in the GQA group.
 inline RowOutput finish_row(const AttentionSpec& spec, int query_head, float high, float weight) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
-  if (spec.sinks == nullptr) {
+  if (spec.sink_logits == nullptr) {
     if (weight == 0.0F) return {0.0F, -kInfinity};
     const double lse = static_cast<double>(high) * kLn2 + std::log(static_cast<double>(weight));
     return {1.0F / weight, static_cast<float>(lse)};
   }
-  const float sink = spec.sinks[query_head] * kLog2E;
-  if (weight == 0.0F) return {0.0F, spec.sinks[query_head]};
+  const float sink = spec.sink_logits[query_head] * kLog2E;
+  if (weight == 0.0F) return {0.0F, spec.sink_logits[query_head]};
   const double top = static_cast<double>(std::max(high, sink));
   const double share = std::exp2(static_cast<double>(high) - top);
   const double total = static_cast<double>(weight) * share + std::exp2(static_cast<double>(sink) - top);

@@ -69,7 +69,7 @@ struct VisibleRange {
 // Writes the entries that each row sees to ranges [rows.n_rows].
 inline void visible_ranges(const AttentionShape& shape, const HeadEntries& entries, const QueryRows& rows,
                            VisibleRange* ranges) {
-  WindowBound bound(entries, shape.spec.window);
+  WindowBound bound(entries, shape.spec.sliding_window);
   for (std::int32_t r = 0; r < rows.n_rows; ++r) {
     const std::int32_t last = std::clamp(rows.n_visible + r, 0, entries.n_entries);
     ranges[r] = {std::min(bound.first_visible(rows.first_position + r), last), last};

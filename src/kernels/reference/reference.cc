@@ -82,7 +82,7 @@ std::vector<double> coded_row(EntryType type, const std::byte* src, int n) {
 
 // scores -> softmax weights of a query head of the group; scores of -inf are hidden.
 Weights softmax(const AttentionShape& shape, int g, std::vector<double> scores) {
-  const double sink = shape.spec.sinks != nullptr ? static_cast<double>(shape.spec.sinks[g]) : -kInfinity;
+  const double sink = shape.spec.sink_logits != nullptr ? static_cast<double>(shape.spec.sink_logits[g]) : -kInfinity;
   double high = sink;
   for (const double s : scores) high = std::max(high, s);
   if (high == -kInfinity) return {std::vector<double>(scores.size(), 0.0), -kInfinity};
@@ -105,7 +105,8 @@ struct Head {
     std::vector<double> scores(keys.size(), -kInfinity);
     for (int i = 0; i < rows.n_visible + r && i < static_cast<int>(keys.size()); ++i) {
       const auto entry = static_cast<std::size_t>(i);
-      const bool in_window = shape.spec.window <= 0 || positions[entry] > rows.first_position + r - shape.spec.window;
+      const bool in_window =
+          shape.spec.sliding_window <= 0 || positions[entry] > rows.first_position + r - shape.spec.sliding_window;
       if (in_window) scores[entry] = score(shape, q, keys[entry]);
     }
     return softmax(shape, g, std::move(scores));
@@ -203,7 +204,8 @@ std::vector<double> decode_attention(const AttentionShape& shape, const DecodeSl
     std::vector<double> scores(head.keys.size(), -kInfinity);
     for (int i = slices.first; i < slices.last; ++i) {
       const auto entry = static_cast<std::size_t>(i);
-      if (shape.spec.window > 0 && head.positions[entry] <= slices.position - shape.spec.window) continue;
+      if (shape.spec.sliding_window > 0 && head.positions[entry] <= slices.position - shape.spec.sliding_window)
+        continue;
       scores[entry] = score(shape, slices.q + g * shape.key_dim, head.keys[entry]);
     }
     head.add_output(softmax(shape, g, std::move(scores)).a, out.data() + static_cast<std::size_t>(g) * d);

@@ -183,7 +183,7 @@ void add_sinks(const float* sinks, const WindowState& s) {
 
 // What the reduction of columns needs of the rows' sums.
 void invert_sums(const AttentionSpec& spec, const WindowState& s) {
-  if (spec.sinks != nullptr) add_sinks(spec.sinks, s);
+  if (spec.sink_logits != nullptr) add_sinks(spec.sink_logits, s);
   for (std::int32_t index = 0; index < s.n_queries; ++index) {
     const bool blind = s.weight[index] == 0.0;  // the row sees no entry
     if (blind) s.high[index] = 0.0F;

@@ -18,9 +18,9 @@ void share_entries(const Metadata& metadata, int n_shared, ModelSpec& spec) {
   const int first = spec.n_layer() - n_shared;
   for (int l = first; l < spec.n_layer(); ++l) {
     LayerSpec& layer = spec.layers[static_cast<std::size_t>(l)];
-    const int source = first - (layer.window > 0 ? 2 : 1);
+    const int source = first - (layer.sliding_window > 0 ? 2 : 1);
     const LayerSpec* from = source >= 0 ? &spec.layers[static_cast<std::size_t>(source)] : nullptr;
-    if (from == nullptr || from->window != layer.window || from->n_kv_head != layer.n_kv_head ||
+    if (from == nullptr || from->sliding_window != layer.sliding_window || from->n_kv_head != layer.n_kv_head ||
         from->key_dim != layer.key_dim || from->value_dim != layer.value_dim) {
       metadata.refuse(ErrorCode::kBadFile, "layer " + std::to_string(l) +
                                                " has no keys and values of its own (attention.shared_kv_layers), and "
@@ -48,7 +48,7 @@ void configure(const Metadata& metadata, ModelSpec& spec) {
     layer.scale = 1;
     layer.is_key_value = metadata.file().find_tensor(attn + "v.weight") == nullptr &&
                          metadata.file().find_tensor(attn + "qkv.weight") == nullptr;
-    layer.rope.factors = layer.window > 0 ? RopeFactors::kNone : RopeFactors::kRequired;
+    layer.rope.factors = layer.sliding_window > 0 ? RopeFactors::kNone : RopeFactors::kRequired;
     layer.per_layer_embedding_dim = per_layer_embedding_dim;
     FeedForwardSpec& feed_forward = layer.feed_forward;
     if (feed_forward.n_expert > 0) {

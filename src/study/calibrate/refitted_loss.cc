@@ -31,7 +31,7 @@ struct Targets {
   int n_rows = 0;                 // of all query heads
   std::vector<float> q = {};      // [n_rows][key_dim]
   std::vector<float> value = {};  // [n_rows][value_dim]
-  std::vector<float> log_sum_exp = {}, sinks = {};
+  std::vector<float> log_sum_exp = {}, sink_logits = {};
 };
 
 Targets targets_of(const LayerView& view, int kv_head, const ReferenceQueries& reference,
@@ -51,7 +51,7 @@ Targets targets_of(const LayerView& view, int kv_head, const ReferenceQueries& r
   for (int i = 0; i < targets.n_rows; ++i) {
     float* row = weights.data() + std::ptrdiff_t{i} * n;
     float sink = -std::numeric_limits<float>::infinity();
-    if (shape.spec.sinks != nullptr) targets.sinks.push_back(sink = shape.spec.sinks[i % n_group]);
+    if (shape.spec.sink_logits != nullptr) targets.sink_logits.push_back(sink = shape.spec.sink_logits[i % n_group]);
     const float largest = kernels::softmax_row(row, n, shape.spec.soft_cap, sink);
     targets.log_sum_exp.push_back(largest - std::log(*std::max_element(row, row + n)));
   }
@@ -98,7 +98,7 @@ std::vector<double> refitted_loss_curve(const LayerView& view, int kv_head, cons
                 .q = targets.q.data(),
                 .log_sum_exp = targets.log_sum_exp.data(),
                 .target = targets.value.data(),
-                .sinks = targets.sinks.empty() ? nullptr : targets.sinks.data()},
+                .sink_logits = targets.sink_logits.empty() ? nullptr : targets.sink_logits.data()},
                {.n_kept = static_cast<int>(kept.size()), .keys = kept_keys.data(), .values = kept_values.data()},
                {.key_dim = shape.key_dim,
                 .value_dim = shape.value_dim,

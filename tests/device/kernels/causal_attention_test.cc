@@ -35,8 +35,8 @@ struct Case {
             .value_type = type,
             .scale = 1.0F / std::sqrt(static_cast<float>(dim)),
             .soft_cap = soft_cap,
-            .window = window,
-            .sinks = sinks.empty() ? nullptr : sinks.data()};
+            .sliding_window = window,
+            .sink_logits = sinks.empty() ? nullptr : sinks.data()};
   }
 };
 

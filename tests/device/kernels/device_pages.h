@@ -107,7 +107,10 @@ inline kernels::AttentionShape shape_of(const LayerAttention& layer) {
           .value_dim = layer.value_dim,
           .key_type = layer.key_type,
           .value_type = layer.value_type,
-          .spec = {.scale = layer.scale, .window = layer.window, .soft_cap = layer.soft_cap, .sinks = layer.sinks}};
+          .spec = {.scale = layer.scale,
+                   .sliding_window = layer.sliding_window,
+                   .soft_cap = layer.soft_cap,
+                   .sink_logits = layer.sink_logits}};
 }
 
 }  // namespace winnow::device

@@ -37,8 +37,8 @@ LayerAttention layer_of(int n_group, int n_kv_head, int key_dim, int value_dim, 
           .value_type = value_type,
           .scale = 1.0F / std::sqrt(static_cast<float>(key_dim)),
           .soft_cap = 0,
-          .window = 0,
-          .sinks = nullptr};
+          .sliding_window = 0,
+          .sink_logits = nullptr};
 }
 
 LayerAttention layer_of(int n_group, int n_kv_head, int dim, EntryType type = EntryType::kF16) {
@@ -204,7 +204,7 @@ TEST(StepAttention, IsRightInWindows) {
   for (const int window : {1, 16, 33, 300, 5000}) {
     SCOPED_TRACE(window);
     LayerAttention layer = layer_of(2, 2, 64);
-    layer.window = window;
+    layer.sliding_window = window;
     expect_right(layer, {{1, 20, 33, 300, 700, 64}, {31, 13, 16, 15, 7, 1}});
   }
 }
@@ -212,11 +212,11 @@ TEST(StepAttention, IsRightInWindows) {
 TEST(StepAttention, IsRightWithSoftCapAndSinks) {
   const std::vector<float> sinks = {-1.0F, 0.0F, 2.0F, 5.0F, 200.0F, -1e30F};
   LayerAttention layer = layer_of(3, 2, 64);
-  layer.sinks = sinks.data();
+  layer.sink_logits = sinks.data();
   expect_right(layer, {{1, 20, 33, 700}});
   layer.soft_cap = 2.5F;
   expect_right(layer, {{1, 20, 33, 700}});
-  layer.sinks = nullptr;
+  layer.sink_logits = nullptr;
   expect_right(layer, {{300, 20, 33, 700}});
 }
 

@@ -37,8 +37,8 @@ struct Case {
             .value_type = type,
             .scale = 1.0F / std::sqrt(static_cast<float>(dim)),
             .soft_cap = soft_cap,
-            .window = window,
-            .sinks = sinks.empty() ? nullptr : sinks.data()};
+            .sliding_window = window,
+            .sink_logits = sinks.empty() ? nullptr : sinks.data()};
   }
   int n_columns(int head) const { return std::max(0, heads[static_cast<std::size_t>(head)].n_entries - n_window); }
 };

@@ -1,4 +1,4 @@
-#include "eviction/cut/fine_entries.h"
+#include "eviction/cut/high_entries.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -8,11 +8,11 @@
 
 namespace winnow {
 
-std::vector<std::int64_t> fine_counts(const FineShare& share, double total, std::span<const double> weights,
+std::vector<std::int64_t> high_counts(const HighPrecision& high, double total, std::span<const double> weights,
                                       std::span<const std::int64_t> kept, bool round_up) {
   std::vector<std::int64_t> caps;
-  for (const std::int64_t n : kept) caps.push_back(std::max<std::int64_t>(n - share.n_plain, 0) / share.unit);
-  const auto wanted = static_cast<std::int64_t>(share.part * total / share.unit + kShareTolerance);
+  for (const std::int64_t n : kept) caps.push_back(std::max<std::int64_t>(n - high.n_plain, 0) / high.unit);
+  const auto wanted = static_cast<std::int64_t>(high.fraction * total / high.unit + kShareTolerance);
   const std::int64_t n_units = std::min(wanted, std::accumulate(caps.begin(), caps.end(), std::int64_t{0}));
   const std::vector<double> shares = water_fill(weights, caps, n_units);
   std::vector<std::int64_t> counts(caps.size());
@@ -21,17 +21,17 @@ std::vector<std::int64_t> fine_counts(const FineShare& share, double total, std:
   } else {
     counts = round_shares(shares, n_units);
   }
-  for (std::int64_t& n : counts) n *= share.unit;
+  for (std::int64_t& n : counts) n *= high.unit;
   return counts;
 }
 
-std::vector<std::int32_t> fine_entries(const FineShare& share, const KeptHead& head, std::int64_t n) {
+std::vector<std::int32_t> high_entries(const HighPrecision& high, const KeptHead& head, std::int64_t n) {
   if (n == 0) return {};
   const std::int64_t n_kept = std::ssize(head.kept);
-  std::vector<bool> is_fine(head.kept.size());
+  std::vector<bool> is_high(head.kept.size());
   const auto take = [&](std::int64_t i) {
-    if (n == 0 || i < share.n_plain) return;
-    is_fine[static_cast<std::size_t>(i)] = true;
+    if (n == 0 || i < high.n_plain) return;
+    is_high[static_cast<std::size_t>(i)] = true;
     --n;
   };
   for (std::int64_t i = n_kept; i-- > n_kept - head.n_window;) take(i);
@@ -46,11 +46,11 @@ std::vector<std::int32_t> fine_entries(const FineShare& share, const KeptHead& h
     }
   }
   for (std::int64_t i = 0; i < head.n_sinks; ++i) take(i);
-  std::vector<std::int32_t> fine;
-  for (std::size_t i = 0; i < is_fine.size(); ++i) {
-    if (is_fine[i]) fine.push_back(head.kept[i]);
+  std::vector<std::int32_t> entries;
+  for (std::size_t i = 0; i < is_high.size(); ++i) {
+    if (is_high[i]) entries.push_back(head.kept[i]);
   }
-  return fine;
+  return entries;
 }
 
 }  // namespace winnow

@@ -9,10 +9,11 @@
 
 namespace winnow {
 
-// Returns how many entries of each head are stored in more bits: a multiple of share.unit each, together part * total
-// entries rounded down, or as many as there is room for. Heads get them in proportion to their weights. kept: entries
-// that each head keeps. round_up: rounds every head's number up instead, which no later stage of a cascade exceeds.
-std::vector<std::int64_t> fine_counts(const FineShare& share, double total, std::span<const double> weights,
+// Returns how many entries of each head are stored in more bits: a multiple of high.unit each, together fraction *
+// total entries rounded down, or as many as there is room for. Heads get them in proportion to their weights. kept:
+// entries that each head keeps. round_up: rounds every head's number up instead, which no later stage of a cascade
+// exceeds.
+std::vector<std::int64_t> high_counts(const HighPrecision& high, double total, std::span<const double> weights,
                                       std::span<const std::int64_t> kept, bool round_up);
 
 // The entries that a cut keeps of a head.
@@ -24,7 +25,7 @@ struct KeptHead {
 };
 
 // Returns the n best of `kept`, ascending. The best are the window, from its end, then the candidates in their order.
-// The head's first share.n_plain entries are stored unquantised, and so are not among them.
-std::vector<std::int32_t> fine_entries(const FineShare& share, const KeptHead& head, std::int64_t n);
+// The head's first high.n_plain entries are stored unquantised, and so are not among them.
+std::vector<std::int32_t> high_entries(const HighPrecision& high, const KeptHead& head, std::int64_t n);
 
 }  // namespace winnow

@@ -1,5 +1,5 @@
 // Which entries have more bits; and entries of several types read by a scorer.
-#include "eviction/cut/fine_entries.h"
+#include "eviction/cut/high_entries.h"
 
 #include <gtest/gtest.h>
 
@@ -13,9 +13,9 @@
 namespace winnow {
 namespace {
 
-constexpr FineShare kThird{.part = 0.3, .unit = 32, .n_plain = 4};
+constexpr HighPrecision kThird{.fraction = 0.3, .unit = 32, .n_plain = 4};
 
-TEST(FineEntries, AreWholePagesThatSumToTheirPart) {
+TEST(HighEntries, AreWholePagesThatSumToTheirPart) {
   std::mt19937 random(5);
   for (int round = 0; round < 200; ++round) {
     std::vector<double> weights;
@@ -27,8 +27,8 @@ TEST(FineEntries, AreWholePagesThatSumToTheirPart) {
       room += std::max<std::int64_t>(kept.back() - 4, 0) / 32 * 32;
     }
     const auto total = static_cast<double>(std::accumulate(kept.begin(), kept.end(), std::int64_t{0}));
-    const std::vector<std::int64_t> counts = fine_counts(kThird, total, weights, kept, false);
-    const std::vector<std::int64_t> most = fine_counts(kThird, total, weights, kept, true);
+    const std::vector<std::int64_t> counts = high_counts(kThird, total, weights, kept, false);
+    const std::vector<std::int64_t> most = high_counts(kThird, total, weights, kept, true);
     const auto wanted = static_cast<std::int64_t>(0.3 * total) / 32 * 32;
     EXPECT_EQ(std::accumulate(counts.begin(), counts.end(), std::int64_t{0}), std::min(wanted, room));
     for (std::size_t h = 0; h < kept.size(); ++h) {
@@ -39,16 +39,16 @@ TEST(FineEntries, AreWholePagesThatSumToTheirPart) {
   }
 }
 
-TEST(FineEntries, AreTheWindowAndThenTheBest) {
+TEST(HighEntries, AreTheWindowAndThenTheBest) {
   // 6 sinks, candidates 1, 3, 4 and 7 of those stored, a window of 3.
   const std::vector<std::int32_t> kept = {0, 1, 2, 3, 4, 5, 7, 9, 10, 13, 20, 21, 22};
   const std::vector<std::int32_t> chosen = {1, 3, 4, 7}, order = {4, 0, 7, 1, 2, 3, 5, 6};
   const KeptHead head{.kept = kept, .chosen = chosen, .order = order, .n_sinks = 6, .n_window = 3};
   using List = std::vector<std::int32_t>;
-  EXPECT_EQ(fine_entries(kThird, head, 0), List({}));
-  EXPECT_EQ(fine_entries(kThird, head, 2), List({21, 22}));
-  EXPECT_EQ(fine_entries(kThird, head, 5), List({10, 13, 20, 21, 22}));
-  EXPECT_EQ(fine_entries(kThird, head, 9), List({4, 5, 7, 9, 10, 13, 20, 21, 22})) << "the sinks come last";
+  EXPECT_EQ(high_entries(kThird, head, 0), List({}));
+  EXPECT_EQ(high_entries(kThird, head, 2), List({21, 22}));
+  EXPECT_EQ(high_entries(kThird, head, 5), List({10, 13, 20, 21, 22}));
+  EXPECT_EQ(high_entries(kThird, head, 9), List({4, 5, 7, 9, 10, 13, 20, 21, 22})) << "the sinks come last";
 }
 
 // What a scorer reads of a head whose runs have types of their own.

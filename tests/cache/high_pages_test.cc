@@ -10,9 +10,9 @@
 namespace winnow {
 namespace {
 
-CacheShape fine_shape(int n_layer = 2, int n_kv_head = 2) {
+CacheShape high_shape(int n_layer = 2, int n_kv_head = 2) {
   CacheShape shape = even_shape(n_layer, n_kv_head, 64, EntryType::kR4, EntryType::kR4);
-  shape.fine = {.key_type = EntryType::kQ8_0, .value_type = EntryType::kQ8_0, .part = 0.3};
+  shape.high = {.key_type = EntryType::kQ8_0, .value_type = EntryType::kQ8_0, .fraction = 0.3};
   return shape;
 }
 
@@ -39,17 +39,17 @@ std::int64_t expect_stored(const RaggedCache& cache, int layer, int head, const 
   return std::count(found.types.begin(), found.types.end(), EntryType::kQ8_0);
 }
 
-std::vector<std::int32_t> random_fine(const std::vector<std::int32_t>& kept, std::mt19937& random) {
+std::vector<std::int32_t> random_high(const std::vector<std::int32_t>& kept, std::mt19937& random) {
   if (kept.size() < kPlainEntries + kPageEntries) return {};
-  std::vector<std::int32_t> fine(kept.begin() + kPlainEntries, kept.end());
-  std::shuffle(fine.begin(), fine.end(), random);
-  fine.resize(random() % (fine.size() / kPageEntries + 1) * kPageEntries);
-  std::sort(fine.begin(), fine.end());
-  return fine;
+  std::vector<std::int32_t> high(kept.begin() + kPlainEntries, kept.end());
+  std::shuffle(high.begin(), high.end(), random);
+  high.resize(random() % (high.size() / kPageEntries + 1) * kPageEntries);
+  std::sort(high.begin(), high.end());
+  return high;
 }
 
-TEST(FinePages, HoldTheEntriesThatAreNamed) {
-  const CacheShape shape = fine_shape();
+TEST(HighPages, HoldTheEntriesThatAreNamed) {
+  const CacheShape shape = high_shape();
   const auto pool = PagePool::create(0);
   std::mt19937 random(3);
   RaggedCache source(shape.plain(), pool), copied(shape, pool), kept(shape, pool);
@@ -61,39 +61,39 @@ TEST(FinePages, HoldTheEntriesThatAreNamed) {
     chosen.push_back(i);
     expected.push_back(rows[static_cast<std::size_t>(i)]);
   }
-  const std::vector<std::int32_t> fine = [&] {
+  const std::vector<std::int32_t> high = [&] {
     std::vector<std::int32_t> list;
     for (std::size_t i = 5; list.size() < 2 * kPageEntries; i += 2) list.push_back(chosen[i]);
     return list;
   }();
-  copied.append_from(0, 0, source.entries(0, 0), chosen, fine);
+  copied.append_from(0, 0, source.entries(0, 0), chosen, high);
   kept.append_from(0, 0, source.entries(0, 0), up_to(200));
-  kept.keep(0, 0, chosen, fine);
+  kept.keep(0, 0, chosen, high);
   const std::size_t bytes =
-      shape.head_bytes(0, std::ssize(chosen)) + fine.size() * (shape.fine_entry_bytes(0) - shape.entry_bytes(0));
+      shape.head_bytes(0, std::ssize(chosen)) + high.size() * (shape.high_entry_bytes(0) - shape.entry_bytes(0));
   for (const RaggedCache* cache : {&copied, &kept}) {
     EXPECT_EQ(cache->bytes(), bytes);
-    if (cache == &kept) continue;  // its fine entries were coarse before
+    if (cache == &kept) continue;  // its high entries were coarse before
     expect_stored(*cache, 0, 0, expected, "cut");
     const Found found = find(*cache, 0, 0);
     for (std::size_t i = 0; i < chosen.size(); ++i) {
-      const bool is_fine = std::binary_search(fine.begin(), fine.end(), chosen[i]);
-      EXPECT_EQ(found.types[i] == EntryType::kQ8_0, is_fine) << i;
+      const bool is_high = std::binary_search(high.begin(), high.end(), chosen[i]);
+      EXPECT_EQ(found.types[i] == EntryType::kQ8_0, is_high) << i;
       EXPECT_EQ(found.is_plain[i], i < kPlainEntries) << i;
     }
   }
 
   // Runs are pages, whatever the positions; in ascending order they are pieces of them.
-  EXPECT_EQ(copied.entries(0, 0).runs.size(), 1 + 2 + (chosen.size() - kPlainEntries - fine.size() + 31) / 32);
+  EXPECT_EQ(copied.entries(0, 0).runs.size(), 1 + 2 + (chosen.size() - kPlainEntries - high.size() + 31) / 32);
 
   // What follows comes plain, and has the other types once its page is full.
   const std::size_t n_before = expected.size();
   for (Row& row : extend(copied, 0, 0, 2 * kPageEntries, 200, random)) expected.push_back(std::move(row));
   copied.settle();
-  EXPECT_EQ(expect_stored(copied, 0, 0, expected, "turn"), std::ssize(fine));
+  EXPECT_EQ(expect_stored(copied, 0, 0, expected, "turn"), std::ssize(high));
   copied.truncate(200);
   expected.resize(n_before);
-  EXPECT_EQ(expect_stored(copied, 0, 0, expected, "truncated"), std::ssize(fine));
+  EXPECT_EQ(expect_stored(copied, 0, 0, expected, "truncated"), std::ssize(high));
   copied.truncate(150);
   while (expected.back().position >= 150) expected.pop_back();
   EXPECT_EQ(expect_stored(copied, 0, 0, expected, "truncated between coded entries"), kPageEntries);
@@ -107,7 +107,7 @@ void expect_random_operations_hold(const CacheShape& shape) {
   std::mt19937 random(17);
   std::vector<Sequence> sequences;
   sequences.push_back({RaggedCache(shape, pool)});
-  std::int64_t n_fine = 0;
+  std::int64_t n_high = 0;
   for (int step = 0; step < 300; ++step) {
     Sequence& s = sequences[random() % sequences.size()];
     const int head = static_cast<int>(random() % 4);
@@ -118,7 +118,7 @@ void expect_random_operations_hold(const CacheShape& shape) {
     } else if (operation == 2) {
       s.cache.settle();
     } else if (operation == 3) {
-      s.keep_some(head, 4, random, [&](const auto& chosen) { return random_fine(chosen, random); });
+      s.keep_some(head, 4, random, [&](const auto& chosen) { return random_high(chosen, random); });
     } else if (operation == 4 && sequences.size() < 4) {
       Sequence fork = s.fork();
       sequences.push_back(std::move(fork));
@@ -134,7 +134,7 @@ void expect_random_operations_hold(const CacheShape& shape) {
     }
     for (Sequence& other : sequences) {
       for (int h = 0; h < 4; ++h) {
-        n_fine += expect_stored(other.cache, h / 2, h % 2, other.rows[static_cast<std::size_t>(h)],
+        n_high += expect_stored(other.cache, h / 2, h % 2, other.rows[static_cast<std::size_t>(h)],
                                 "operation " + std::to_string(operation) + ", step " + std::to_string(step), true);
         if (testing::Test::HasFailure()) return;
         other.rows[static_cast<std::size_t>(h)] = find(other.cache, h / 2, h % 2).rows;  // one rounding a step
@@ -144,15 +144,15 @@ void expect_random_operations_hold(const CacheShape& shape) {
       ASSERT_EQ(pool->statistics().bytes_in_use, s.cache.bytes_in_pages());
     }
   }
-  EXPECT_GT(n_fine, 1000);
+  EXPECT_GT(n_high, 1000);
   sequences.clear();
   EXPECT_EQ(pool->statistics().pages_in_use, 0U);
 }
 
-TEST(FinePages, EqualPlainVectorsUnderRandomOperations) { expect_random_operations_hold(fine_shape()); }
+TEST(HighPages, EqualPlainVectorsUnderRandomOperations) { expect_random_operations_hold(high_shape()); }
 
 TEST(LaterPages, EqualPlainVectorsUnderRandomOperations) {
-  CacheShape shape = fine_shape();
+  CacheShape shape = high_shape();
   shape.later = {.key_type = EntryType::kQ8_0, .value_type = EntryType::kQ8_0};
   expect_random_operations_hold(shape);
 }
@@ -218,8 +218,8 @@ TEST(LaterPages, HoldWhatFollowsACut) {
 
 // While layers are cut one after the other entries lose bits and values wait: what stays in more bits to the end has
 // one rounding, with and without memory for smaller pages.
-TEST(FinePages, WaitForTheirValuesAndGiveUpBits) {
-  const CacheShape shape = fine_shape(1, 1);
+TEST(HighPages, WaitForTheirValuesAndGiveUpBits) {
+  const CacheShape shape = high_shape(1, 1);
   for (const std::size_t limit : {std::size_t{0}, std::size_t{7 * 12'000}}) {
     const auto pool = PagePool::create(0), limited = PagePool::create(limit);
     std::mt19937 random(11);
@@ -229,12 +229,12 @@ TEST(FinePages, WaitForTheirValuesAndGiveUpBits) {
     for (std::int32_t i = 0; i < 180; ++i) {
       if (i < kPlainEntries || i % 3 != 1) third.push_back(i);
     }
-    const std::vector<std::int32_t> fine(third.begin() + 20, third.begin() + 20 + kPageEntries);
+    const std::vector<std::int32_t> high(third.begin() + 20, third.begin() + 20 + kPageEntries);
     const std::vector<std::int32_t> most(third.begin() + 10, third.begin() + 10 + 3 * kPageEntries);
-    at_once.append_from(0, 0, source.entries(0, 0), third, fine);
+    at_once.append_from(0, 0, source.entries(0, 0), third, high);
     waiting.hold_values();
     waiting.append_from(0, 0, source.entries(0, 0), up_to(180), most);
-    waiting.keep(0, 0, third, fine);  // in indices of what is stored: all of the 180
+    waiting.keep(0, 0, third, high);  // in indices of what is stored: all of the 180
     EXPECT_TRUE(waiting.holds_values());
     waiting.code_values([](int n, const std::function<void(int)>& body) {
       for (int i = 0; i < n; ++i) body(i);
@@ -255,20 +255,20 @@ TEST(FinePages, WaitForTheirValuesAndGiveUpBits) {
 
 // A later cut writes the pages on which an entry goes, comes or changes its type, and no others: those stay shared with
 // a fork. What moves is not coded again.
-TEST(FinePages, ACutWritesOnlyPagesThatChange) {
-  const CacheShape shape = fine_shape(1, 1);
+TEST(HighPages, ACutWritesOnlyPagesThatChange) {
+  const CacheShape shape = high_shape(1, 1);
   const auto pool = PagePool::create(0);
   std::mt19937 random(23);
   RaggedCache source(shape.plain(), pool), cache(shape, pool);
   extend(source, 0, 0, kPlainEntries + 8 * kPageEntries, 0, random);
   const std::vector<std::int32_t> all = up_to(kPlainEntries + 8 * kPageEntries);
-  std::vector<std::int32_t> fine;  // two pages
-  for (std::int32_t i = 10; std::ssize(fine) < 2 * kPageEntries; i += 3) fine.push_back(i);
-  cache.append_from(0, 0, source.entries(0, 0), all, fine);
-  const auto n_written = [&](std::vector<std::int32_t> kept, const std::vector<std::int32_t>& kept_fine) {
+  std::vector<std::int32_t> high;  // two pages
+  for (std::int32_t i = 10; std::ssize(high) < 2 * kPageEntries; i += 3) high.push_back(i);
+  cache.append_from(0, 0, source.entries(0, 0), all, high);
+  const auto n_written = [&](std::vector<std::int32_t> kept, const std::vector<std::int32_t>& kept_high) {
     RaggedCache cut = cache.fork();
     const Found before = find(cut, 0, 0);
-    cut.keep(0, 0, kept, kept_fine);
+    cut.keep(0, 0, kept, kept_high);
     const Found after = find(cut, 0, 0);
     for (std::size_t i = 0; i < kept.size(); ++i) {
       const auto from = static_cast<std::size_t>(kept[i]);
@@ -284,23 +284,23 @@ TEST(FinePages, ACutWritesOnlyPagesThatChange) {
     }
     return n;
   };
-  EXPECT_EQ(n_written(all, fine), 0) << "nothing changes";
+  EXPECT_EQ(n_written(all, high), 0) << "nothing changes";
   std::vector<std::int32_t> kept = all;
   kept.pop_back();
-  EXPECT_EQ(n_written(kept, fine), 0) << "the last entry goes";
+  EXPECT_EQ(n_written(kept, high), 0) << "the last entry goes";
   kept = all;
-  const std::int32_t coarse = 12;  // the first page behind the fine ones begins with 4 to 9, 11 and 12
+  const std::int32_t coarse = 12;  // the first page behind the high ones begins with 4 to 9, 11 and 12
   kept.erase(std::find(kept.begin(), kept.end(), coarse));
-  EXPECT_EQ(n_written(kept, fine), 6) << "one of the first page of six in fewer bits goes";
-  // The last fine entry and the coarse one after it change places: the last fine page and those from there on.
-  std::vector<std::int32_t> other = fine;
+  EXPECT_EQ(n_written(kept, high), 6) << "one of the first page of six in fewer bits goes";
+  // The last high entry and the coarse one after it change places: the last high page and those from there on.
+  std::vector<std::int32_t> other = high;
   other.back() += 1;
   EXPECT_EQ(n_written(all, other), 2) << "an entry loses its bits to its neighbour";
 }
 
 // The dropped turn has made the last page plain, and its entries lie before the last of those in more bits.
-TEST(FinePages, ADroppedTurnLeavesWhatAFileCanHold) {
-  const CacheShape shape = fine_shape(1, 1);
+TEST(HighPages, ADroppedTurnLeavesWhatAFileCanHold) {
+  const CacheShape shape = high_shape(1, 1);
   const auto pool = PagePool::create(0);
   std::mt19937 random(9);
   RaggedCache source(shape.plain(), pool), cache(shape, pool), restored(shape, pool);
@@ -316,8 +316,8 @@ TEST(FinePages, ADroppedTurnLeavesWhatAFileCanHold) {
   EXPECT_EQ(restored.bytes(), cache.bytes());
 }
 
-TEST(FinePages, RefuseFilesThatCannotBe) {
-  const CacheShape shape = fine_shape(1, 1);
+TEST(HighPages, RefuseFilesThatCannotBe) {
+  const CacheShape shape = high_shape(1, 1);
   const auto pool = PagePool::create(0);
   std::mt19937 random(5);
   RaggedCache source(shape.plain(), pool), cache(shape, pool);
@@ -342,15 +342,15 @@ TEST(FinePages, RefuseFilesThatCannotBe) {
   const std::size_t origin = 2 * sizeof(std::int32_t) + 128;
   const std::size_t first_page = 6 * sizeof(std::int32_t) + origin;  // behind the shape and the head's count
   const std::size_t first_rows = 4 * (sizeof(std::int32_t) + 2 * 128);
-  const std::size_t fine_page = first_page + 8 + first_rows, position = fine_page + 8;
+  const std::size_t high_page = first_page + 8 + first_rows, position = high_page + 8;
   EXPECT_EQ(refusal(shape, first_page, 4), "") << "unchanged";
   EXPECT_NE(refusal(shape, first_page + 4, 2).find("cannot be"), std::string::npos) << "a first page in more bits";
-  EXPECT_NE(refusal(shape, fine_page, 31).find("cannot be"), std::string::npos) << "a page that is not full";
-  EXPECT_NE(refusal(shape, fine_page + 4, 4).find("cannot be"), std::string::npos);
+  EXPECT_NE(refusal(shape, high_page, 31).find("cannot be"), std::string::npos) << "a page that is not full";
+  EXPECT_NE(refusal(shape, high_page + 4, 4).find("cannot be"), std::string::npos);
   EXPECT_NE(refusal(shape, position, 3).find("order"), std::string::npos) << "before the first page's end";
   EXPECT_NE(refusal(shape, position, 9).find("twice"), std::string::npos) << "as another entry";
   CacheShape alike = shape;
-  alike.fine.reset();
+  alike.high.reset();
   EXPECT_NE(refusal(alike, first_page, 4).find("cannot be"), std::string::npos) << "a cache without such pages";
 }
 
