@@ -94,8 +94,8 @@ def scorer(
         reference_queries, output_projection.
     options: by name: Number, Integer, Choice. They are given as others are, "mine:power=2".
     preset: what the method stands for; "snapkv:scorer=NAME" by default.
-    is_attention: scores are attention weights, as `selector=critical` wants them. is_non_negative: they are never negative, as
-        allocators want them that take their entropy.
+    is_attention: scores are attention weights, as `selector=critical` wants them.
+    is_non_negative: scores are never negative, as allocators want them that take their entropy.
 
     The same name again takes the place of the first, with the same options and preset. Not while something is computed.
     """
