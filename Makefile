@@ -9,7 +9,7 @@ export MODEL
 model_file = "$$(bash -c '. scripts/model_table.sh && chosen_model')"
 
 .PHONY: all cuda cuda-check setup model model-name demo test test-models test-heavy asan arm-test fuzz debug python-packages wheel wheel-test \
-  deb deb-test install format format-check layers docs-check tidy bench clean distclean help
+  deb deb-test install format format-check layers docs-check reference tidy bench clean distclean help
 .NOTPARALLEL:
 
 all: setup python-packages  ## build the tool, the library and the tests: build/bin/winnow (the default)
@@ -121,6 +121,11 @@ layers:  ## check that no lower layer includes a higher one, and that every cite
 docs-check:  ## check links, commands, lengths, prose and generated parts of the docs (with build/bin/winnow, where it is built)
 	@python3 scripts/docs_check.py build/bin/winnow
 	@[ ! -x build/bin/winnow_model_table ] || docs/refresh.py --check build/bin/winnow
+
+reference:  ## the C++ library's reference from its headers, with doxygen, to build/reference/html/index.html
+	@scripts/setup.sh require doxygen
+	@mkdir -p build/reference
+	@doxygen docs/doxygen/Doxyfile
 
 tidy: debug  ## clang-tidy over src/ and examples/
 	@scripts/tidy.sh
