@@ -40,9 +40,9 @@ void choose_bits(Bits& bits, const std::optional<Budget>& budget, const ModelSpe
 // is saved. Measured on a model of three heads: docs/methods.md.
 constexpr double kLeastLookedUp = 2;  // entries of each token
 
-// A repeat that begins behind the first third of the layers finds the same needles where a sixth of the entries stay,
-// and fewer of them where a twelfth does: docs/methods.md.
-constexpr double kLeastForLateRepeat = 1.0 / 6;  // of the entries
+// A repeat that begins after the first third of the layers finds as many needles as a whole one if this part of the
+// entries stays. If less does, some models find fewer: docs/methods.md.
+constexpr double kLeastForLateRepeat = 0.4;
 
 // Chooses for the scorer `combined` how the prompt is repeated, where the budget is a fraction of the prompt: not at
 // all, which is the scorer `rms`, late, or whole.

@@ -20,7 +20,7 @@ const TinyModelOptions kShape{.n_layer = 2, .n_head = 4, .n_kv_head = 2, .head_d
 
 std::shared_ptr<Engine> small_engine() { return Engine::create(tiny_model(kShape), {.n_threads = 2, .n_batch = 48}); }
 
-// Heads of a size that q8_0 takes.
+// Returns an engine whose head size q8_0 takes.
 std::shared_ptr<Engine> wide_engine(int n_threads = 2) {
   return Engine::create(tiny_model({.n_layer = 3, .n_head = 4, .n_kv_head = 2, .head_dim = 32, .seed = 3}),
                         {.n_threads = n_threads, .n_batch = 64});
@@ -33,7 +33,7 @@ SessionOptions auto_options(const std::string& method, const std::string& budget
   return options;
 }
 
-// Bytes of all entries, and how many have more bits.
+// The bytes of all entries, and the number of entries in more bits.
 struct Stored {
   double bytes;
   std::int64_t n_high = 0;
@@ -54,7 +54,7 @@ Stored stored(Session& session) {
   return found;
 }
 
-// A model whose second layer looks so sharply at keys that what 4 bits leave of them is another attention.
+// Returns a model whose second layer reacts so sharply to keys that coding them in 4 bits gives another attention.
 TinyModelOptions sharp_model(float gain = 10) {
   return {.n_layer = 3,
           .n_head = 4,
@@ -87,7 +87,7 @@ TEST(Auto, RaisesHeadsThatCodesWouldCostTooMuch) {
         }
       }
       if (std::string(budget).ends_with("bytes")) {
-        // Out of the same bytes: no more than a page a head more than where nothing is raised.
+        // The bytes are those of a session without raised heads, up to one page more.
         const auto slack = static_cast<double>(cache.shape().page_bytes(0));
         EXPECT_LE(stored(session).bytes, stored(other).bytes + slack);
         EXPECT_GE(stored(session).bytes, 0.85 * stored(other).bytes);
@@ -95,7 +95,7 @@ TEST(Auto, RaisesHeadsThatCodesWouldCostTooMuch) {
       } else {
         EXPECT_EQ(statistics.entries_kept, other.statistics().entries_kept);
       }
-      // What follows is cut likewise, and files hold it.
+      // Later tokens are appended, and a file holds the session.
       session.append(random_tokens(40, 300, 5));
       const std::string path = testing::TempDir() + "raised.session";
       session.save(path);
@@ -107,7 +107,7 @@ TEST(Auto, RaisesHeadsThatCodesWouldCostTooMuch) {
   }
 }
 
-// What a repeated text looks up is at least one entry of each token: of 6 heads' entries a sixth.
+// A repeated prompt looks up at least one entry of each token, a sixth of 6 heads' entries; twice as much must fit.
 TEST(Auto, RepeatsThePromptWhereWhatIsLookedUpMayFit) {
   const auto engine = Engine::create(tiny_model({.n_layer = 3, .n_head = 4, .n_kv_head = 2, .head_dim = 32}),
                                      {.n_threads = 1, .n_batch = 64});
@@ -119,7 +119,7 @@ TEST(Auto, RepeatsThePromptWhereWhatIsLookedUpMayFit) {
   EXPECT_EQ(scorer("auto", "20%bytes"), "combined");  // in few bits
   EXPECT_EQ(scorer("auto", "5%bytes"), "rms");
   EXPECT_EQ(scorer("auto:bits=own", "20%bytes"), "rms");
-  // What was asked for stays; of a budget that is no part of the prompt nothing is known beforehand.
+  // Explicit options stay. A budget that is no fraction of the prompt says nothing beforehand.
   EXPECT_EQ(scorer("auto:repeat=always", "5%bytes"), "combined");
   EXPECT_EQ(scorer("auto:rms-weight=3", "5%bytes"), "combined");
   EXPECT_EQ(scorer("kvzip", "5%bytes"), "kvzip");
@@ -133,19 +133,19 @@ TEST(Auto, RepeatsThePromptWhereWhatIsLookedUpMayFit) {
   EXPECT_EQ(logits_of(automatic), logits_of(fast));
 }
 
-// A sixth of the entries, or as it was asked for; of a budget that is no part of the prompt nothing is known
-// beforehand.
+// The repeat is late from two fifths of the entries on, or as an option asks. A budget that is no fraction of the
+// prompt says nothing beforehand.
 TEST(Auto, RepeatsThePromptLateWhereMuchStays) {
   const auto engine = Engine::create(tiny_model({.n_layer = 12, .n_head = 4, .n_kv_head = 2, .head_dim = 32}),
                                      {.n_threads = 1, .n_batch = 64});
   const auto repeat = [&](const char* method, const char* budget) {
     return engine->open(auto_options(method, budget)).options().eviction.text_of("repeat");
   };
-  EXPECT_EQ(repeat("auto", "17%"), "late");
-  EXPECT_EQ(repeat("auto", "16%"), "fitting");
-  EXPECT_EQ(repeat("auto", "5%bytes"), "late");  // in few bits
-  EXPECT_EQ(repeat("auto", "2%bytes"), "fitting");
-  EXPECT_EQ(repeat("auto:bits=own", "10%bytes"), "fitting");
+  EXPECT_EQ(repeat("auto", "40%"), "late");
+  EXPECT_EQ(repeat("auto", "39%"), "fitting");
+  EXPECT_EQ(repeat("auto", "14%bytes"), "late");  // in few bits
+  EXPECT_EQ(repeat("auto", "10%bytes"), "fitting");
+  EXPECT_EQ(repeat("auto:bits=own", "20%bytes"), "fitting");
   EXPECT_EQ(repeat("auto:repeat=always", "20%bytes"), "late");
   EXPECT_EQ(repeat("auto:rms-weight=3", "20%bytes"), "late");
   EXPECT_EQ(repeat("auto:repeat=whole", "20%bytes"), "whole");
@@ -163,7 +163,7 @@ TEST(Auto, StoresInBitsByTheBudget) {
       const char* budget;
       const char* keys;
       const char* values;
-      double high = 0;  // part of what stays that has more bits
+      double high = 0;  // share of the kept entries in more bits
     } cases[] = {{"40%bytes", "q8_0", "q8_0"},
                  {"20%bytes", "q8_0+r4", "q8_0+r4", 0.3},
                  {"9%bytes", "q8_0+r4", "q8_0+r4", 0.22},
@@ -189,7 +189,7 @@ TEST(Auto, StoresInBitsByTheBudget) {
           << method << c.budget;
     }
   }
-  // Heads that do not go in 8 bits.
+  // A head size of 16 cannot be stored in 8 bits.
   Session narrow = small_engine()->open(auto_options("auto:repeat=always", "20%bytes"));
   narrow.prefill(prompt);
   EXPECT_EQ(stored(narrow).n_high, 0);
@@ -209,7 +209,7 @@ TEST(Auto, StoresInBitsByTheBudget) {
 TEST(Auto, WhatFollowsACutHas8BitsUntilTheNext) {
   const auto engine = wide_engine();
   const std::vector<Token> prompt = random_tokens(600, 300, 4), turn = random_tokens(100, 300, 5);
-  // The types of pages that hold nothing but tokens from 600 on.
+  // Returns the types of full pages of tokens from 600 on.
   const auto types = [](Session& session) {
     std::set<std::pair<EntryType, EntryType>> found;
     const RaggedCache& cache = session.impl().cache;
@@ -231,7 +231,7 @@ TEST(Auto, WhatFollowsACutHas8BitsUntilTheNext) {
   Session fork = session.fork();
   decode_all(fork, random_tokens(40, 300, 6));
   EXPECT_EQ(types(fork), in_8_bits);
-  // Room for all of it.
+  // The budget has room for the whole turn.
   Session cut_again = engine->open(auto_options("auto:bits=4", "400"));
   cut_again.prefill(prompt);
   cut_again.append(turn);
@@ -239,7 +239,7 @@ TEST(Auto, WhatFollowsACutHas8BitsUntilTheNext) {
   cut_again.prefill(random_tokens(60, 300, 7));
   EXPECT_EQ(types(cut_again), in_4_bits);
 
-  // The cache's own types are meant for all entries.
+  // The types of a cache without cuts hold for all entries.
   SessionOptions own;
   own.key_type = own.value_type = EntryType::kR4;
   Session uncut = engine->open(own);
@@ -283,7 +283,7 @@ TEST(Auto, GoesOnWithLaterTurnsChunksAndForks) {
   EXPECT_LE(engine->memory().kv_bytes_in_use, engine->memory().kv_bytes_peak);
 }
 
-// Of the entries that a session's cuts scored: [layer, KV head, position].
+// Returns the scores of the entries that a session's cuts scored, by [layer, KV head, position].
 std::map<std::tuple<int, int, std::int32_t>, float> scores_of(Session& session) {
   std::map<std::tuple<int, int, std::int32_t>, float> scores;
   for (int l = 0; l < session.model()->info().n_layer(); ++l) {
@@ -298,8 +298,8 @@ std::map<std::tuple<int, int, std::int32_t>, float> scores_of(Session& session) 
   return scores;
 }
 
-// What a turn does not look at stays for what the prompt saw in it: nothing goes whose score was better than that of
-// the worst entry that stays.
+// An entry that a turn does not attend to stays for the attention that the prompt paid to it: no entry is dropped whose
+// score was better than that of the worst entry that stays.
 TEST(Auto, EntriesStayWithTheBestScoreOfAnyCut) {
   constexpr std::int32_t kWindow = 8, kSinks = 4;
   for (const char* method : {"auto", "auto-fast", "auto:bits=8:0.3,4"}) {
@@ -338,7 +338,7 @@ TEST(Auto, ScoresOfEarlierCutsAreCountedForkedAndSaved) {
   Session session = engine->open(auto_options("auto", "160"));
   EXPECT_EQ(session.statistics().score_bytes, 0U);
   session.prefill(random_tokens(600, 300, 4));
-  // All that is kept but the windows of 6 heads, 2 bytes each.
+  // Each kept entry outside the windows of the 6 heads has a score of 2 bytes.
   EXPECT_EQ(session.statistics().score_bytes, 2U * (6U * 160U - 6U * 8U));
   EXPECT_EQ(engine->memory().kv_bytes_in_use, session.statistics().bytes_in_pages + session.statistics().score_bytes);
   Session fork = session.fork();
@@ -357,7 +357,7 @@ TEST(Auto, ScoresOfEarlierCutsAreCountedForkedAndSaved) {
   session.clear();
   EXPECT_EQ(session.statistics().score_bytes, 0U);
 
-  // Methods that do not ask for them have none.
+  // Methods that do not ask for scores keep none.
   Session other = engine->open(auto_options("snapkv:fit=values,bits=4", "160"));
   other.prefill(random_tokens(600, 300, 4));
   EXPECT_EQ(other.statistics().score_bytes, 0U);
@@ -398,7 +398,7 @@ TEST(BitsByRank, SumToTheBudget) {
       const double most = parsed.unit == Budget::Unit::kBytes ? parsed.amount : parsed.amount * 900 * 6 * 2 * 32 * 2;
       const Stored found = stored(session);
       EXPECT_LE(found.bytes, most) << method;
-      // An entry, and what is less than a page in more bits: of a layer where the method cuts layers by themselves.
+      // The slack is an entry and less than a page in more bits, per layer if the method cuts layers by themselves.
       const double page = kPageEntries * (2 * 34 - 2 * 18);
       const bool is_global = session.options().eviction.layers == "global";
       EXPECT_GT(found.bytes, most - (is_global ? 1 : 3) * page - 2 * 44) << method;
@@ -413,7 +413,7 @@ TEST(BitsByRank, SumToTheBudget) {
 TEST(BitsByRank, AreTheBestEntries) {
   const auto engine = wide_engine();
   const std::vector<Token> prompt = random_tokens(900, 300, 4);
-  // What a third of the budget keeps is, up to whole pages of a head, what has more bits in the whole.
+  // The entries that a third of the budget keeps are, up to whole pages of a head, those in more bits of the whole one.
   Session whole = engine->open(auto_options("snapkv:layers=global,heads=global,bits=8:0.34,4,window=8", "150"));
   Session third = engine->open(auto_options("snapkv:layers=global,heads=global,window=8", "51"));
   whole.prefill(prompt);
