@@ -15,12 +15,12 @@ namespace {
 
 using kernels::RowBlock;
 
-// How rows are laid out beside weights of a type: a ggml_type, or this.
+// The format of rows for products with weights of a type: a ggml_type, or this.
 constexpr int kRowBlocks = -1;  // kernels::RowBlock
 
 std::int32_t* integers(const ggml_tensor* tensor) { return static_cast<std::int32_t*>(tensor->data); }
 
-// dst, i32: first_slot [n_expert + 1], row_of [n_slots], slot_of [n_rows][n_used].
+// Writes the plan to dst, i32: first_slot [n_expert + 1], row_of [n_slots], slot_of [n_rows][n_used].
 void run_plan(ggml_tensor* dst, int ith, int /*nth*/, void* /*userdata*/) {
   if (ith != 0) return;
   const ggml_tensor* chosen = dst->src[0];
@@ -56,7 +56,7 @@ std::size_t row_bytes(int format, std::int64_t n) {
                               : ggml_row_size(static_cast<ggml_type>(format), n);
 }
 
-// Of dst->src[0], x.
+// Converts dst->src[0], x, to row blocks.
 void run_to_blocks(ggml_tensor* dst, int ith, int nth, void* /*userdata*/) {
   const ggml_tensor* x = dst->src[0];
   const std::int64_t first = x->ne[1] * ith / nth, last = x->ne[1] * (ith + 1) / nth;
@@ -64,7 +64,7 @@ void run_to_blocks(ggml_tensor* dst, int ith, int nth, void* /*userdata*/) {
                          {reinterpret_cast<RowBlock*>(aligned_rows(dst)), x->ne[1]});
 }
 
-// As ggml multiplies with dst->src[1], the weights.
+// Converts dst->src[0], x, to the type with which ggml multiplies dst->src[1], the weights.
 void run_to_type(ggml_tensor* dst, int ith, int nth, void* /*userdata*/) {
   const ggml_tensor* x = dst->src[0];
   const ggml_type type = ggml_get_type_traits_cpu(dst->src[1]->type)->vec_dot_type;
@@ -81,7 +81,7 @@ void run_to_type(ggml_tensor* dst, int ith, int nth, void* /*userdata*/) {
   }
 }
 
-// One product node: weights, rows, first slots, and biases where there are.
+// One product node: weights, rows, first slots, and biases if there are any.
 struct Product {
   Product(const ggml_tensor* dst, Compute& the_compute)
       : compute(the_compute),
@@ -94,14 +94,14 @@ struct Product {
         first_slot(integers(dst->src[2])),
         y(static_cast<float*>(dst->data)) {}
 
-  // What an expert with rows multiplies: slots [slot, slot + n). next: the weights of the one behind it; null: there is
-  // none.
+  // The work of an expert that has rows: slots [slot, slot + n). `next` is the weights of the next such expert, or
+  // null.
   struct Part {
     const std::byte *weights, *next;
     std::int64_t slot, n;
   };
 
-  // body(part) for every expert that has rows, then its biases on outputs [first, last).
+  // Calls body(part) for every expert that has rows, then adds its biases to outputs [first, last).
   void for_each_expert(std::int64_t first, std::int64_t last, auto&& body) const {
     if (first >= last) return;
     for (std::int64_t e = with_rows(0); e < n_expert;) {
@@ -118,7 +118,7 @@ struct Product {
     }
   }
 
-  // The first of the experts from e on that has rows; n_expert: none.
+  // Returns the first of the experts from e on that has rows, or n_expert if none has.
   std::int64_t with_rows(std::int64_t e) const {
     while (e < n_expert && first_slot[e] == first_slot[e + 1]) ++e;
     return e;
@@ -159,7 +159,7 @@ void run_blocks(ggml_tensor* dst, int ith, int nth, void* userdata) {
   });
 }
 
-// ggml's products of two rows, for the types that have no kernel here.
+// Computes with ggml's products of two rows, for the types that have no kernel here.
 void run_dots(ggml_tensor* dst, int ith, int nth, void* userdata) {
   auto& compute = *static_cast<Compute*>(userdata);
   compute.guard([&] {
@@ -185,30 +185,30 @@ void run_dots(ggml_tensor* dst, int ith, int nth, void* userdata) {
 
 void run_weighted_sum(ggml_tensor* dst, int ith, int nth, void* /*userdata*/) {
   const ggml_tensor* y = dst->src[0];
-  const ggml_tensor* shares = dst->src[1];
+  const ggml_tensor* routing_weights = dst->src[1];
   const std::int32_t* slot_of = integers(dst->src[2]);
-  const std::int64_t n = dst->ne[0], n_rows = dst->ne[1], n_used = shares->ne[0];
+  const std::int64_t n = dst->ne[0], n_rows = dst->ne[1], n_used = routing_weights->ne[0];
   for (std::int64_t r = n_rows * ith / nth; r < n_rows * (ith + 1) / nth; ++r) {
     float* sum = static_cast<float*>(dst->data) + r * n;
     std::fill_n(sum, n, 0.0F);
     for (std::int64_t i = 0; i < n_used; ++i) {
-      const float share = static_cast<const float*>(shares->data)[r * n_used + i];
+      const float weight = static_cast<const float*>(routing_weights->data)[r * n_used + i];
       const float* of_expert = static_cast<const float*>(y->data) + slot_of[r * n_used + i] * n;
-      for (std::int64_t c = 0; c < n; ++c) sum[c] += share * of_expert[c];
+      for (std::int64_t c = 0; c < n; ++c) sum[c] += weight * of_expert[c];
     }
   }
 }
 
-// dst is src[0], the sums. Threads take columns: a row may have several slots.
+// dst is src[0], the sums. The threads divide the columns, since a row may have several slots.
 void run_add_weighted(ggml_tensor* dst, int ith, int nth, void* /*userdata*/) {
   const ggml_tensor* y = dst->src[1];
-  const auto* shares = static_cast<const float*>(dst->src[2]->data);
+  const auto* routing_weights = static_cast<const float*>(dst->src[2]->data);
   const std::int32_t* row_of = integers(dst->src[3]);
   const std::int64_t n = y->ne[0], first = n * ith / nth, last = n * (ith + 1) / nth;
   for (std::int64_t s = 0; s < y->ne[1]; ++s) {
     float* sum = static_cast<float*>(dst->data) + row_of[s] * n;
     const float* of_expert = static_cast<const float*>(y->data) + s * n;
-    for (std::int64_t c = first; c < last; ++c) sum[c] += shares[s] * of_expert[c];
+    for (std::int64_t c = first; c < last; ++c) sum[c] += routing_weights[s] * of_expert[c];
   }
 }
 
@@ -254,14 +254,14 @@ ggml_tensor* ExpertProducts::product(ggml_tensor* weights, ggml_tensor* biases, 
                         GGML_N_TASKS_MAX, &compute_);
 }
 
-ggml_tensor* ExpertProducts::weighted_sum(ggml_tensor* y, ggml_tensor* shares) {
-  ggml_tensor* args[3] = {y, shares, slot_of_};
-  return ggml_custom_4d(context_, GGML_TYPE_F32, y->ne[0], shares->ne[1], 1, 1, args, 3, run_weighted_sum,
+ggml_tensor* ExpertProducts::weighted_sum(ggml_tensor* y, ggml_tensor* routing_weights) {
+  ggml_tensor* args[3] = {y, routing_weights, slot_of_};
+  return ggml_custom_4d(context_, GGML_TYPE_F32, y->ne[0], routing_weights->ne[1], 1, 1, args, 3, run_weighted_sum,
                         GGML_N_TASKS_MAX, nullptr);
 }
 
-ggml_tensor* ExpertProducts::add_weighted(ggml_tensor* sums, ggml_tensor* y, ggml_tensor* shares) {
-  ggml_tensor* args[3] = {y, shares, slots_.row_of};
+ggml_tensor* ExpertProducts::add_weighted(ggml_tensor* sums, ggml_tensor* y, ggml_tensor* routing_weights) {
+  ggml_tensor* args[3] = {y, routing_weights, slots_.row_of};
   return ggml_custom_inplace(context_, sums, args, 3, run_add_weighted, GGML_N_TASKS_MAX, nullptr);
 }
 

@@ -33,12 +33,12 @@ class ExpertProducts {
   // rounded to 8 bits by blocks, whatever a prompt's other weights are converted to. A slot's result has the same bits
   // alone and in any batch.
   ggml_tensor* product(ggml_tensor* weights, ggml_tensor* biases, ggml_tensor* x);
-  // Returns [n, n_rows]: for every row the sum of y [n, n_slots] over its experts, times the routing weights `shares`
+  // Returns [n, n_rows]: for every row the sum of y [n, n_slots] over its experts, times `routing_weights`
   // [n_used, n_rows], in the order in which the experts were chosen.
-  ggml_tensor* weighted_sum(ggml_tensor* y, ggml_tensor* shares);
-  // Adds y [n, n_slots] times the routing weights `shares` [n_slots] to sums [n, ...] at the slots' rows, in order of
+  ggml_tensor* weighted_sum(ggml_tensor* y, ggml_tensor* routing_weights);
+  // Adds y [n, n_slots] times `routing_weights` [n_slots] to sums [n, ...] at the slots' rows, in order of
   // the slots, and returns the sums.
-  ggml_tensor* add_weighted(ggml_tensor* sums, ggml_tensor* y, ggml_tensor* shares);
+  ggml_tensor* add_weighted(ggml_tensor* sums, ggml_tensor* y, ggml_tensor* routing_weights);
 
  private:
   ggml_tensor* converted(ggml_tensor* x, ggml_tensor* weights, int format);
