@@ -7,7 +7,8 @@
 - The commands of winnow in ```sh blocks parse: the command exists, `winnow COMMAND --help` has every flag, and `winnow
   methods` every method that is named after --kv-evict or --methods. Nothing is run on a model.
 - README has one screen and a half, a guide can be read in one sitting, and a paragraph outside docs/lab in one breath.
-- proselint has nothing to say of the prose, by the rules in docs/prose.json; code and tables are not prose.
+- proselint has nothing to say of the prose, by the rules in docs/prose.json; code and tables are not prose. The help texts
+  and the sentences in string literals of src/ are prose, too.
 
 Without the tool (not yet built) the commands are left out, without proselint (make python-packages) the prose, and the last line
 says so.
@@ -34,6 +35,7 @@ GUIDES = ["quickstart", "coming-from-llama.cpp", "coming-from-kvpress", "choosin
 PROSELINT = ROOT / ".venv/bin/proselint"
 
 LINK = re.compile(r"\]\(([^)\s]+)\)")
+LITERAL = re.compile(r'"((?:[^"\\\n]|\\.)*)"')
 FLAG = re.compile(r"(?<![\w-])(--?[A-Za-z][\w-]*)")
 
 
@@ -130,16 +132,42 @@ def prose_of(text):
     return "\n".join(out) + "\n"
 
 
-def check_prose(files):
+def sentences(fragments):
+    """A line for each list of fragments. The word after each fragment keeps it from running on into the next."""
+    code = ("".join(letters) for letters in itertools.product(string.ascii_lowercase, repeat=4))
+    return "".join(" ".join(re.sub(r"\s+", " ", part).strip() + f" x{next(code)}." for part in parts) + "\n" for parts in fragments)
+
+
+def sentences_of_source(text):
+    """The string literals that are prose: words between blanks, and nothing of markup, patterns or formats."""
+    literals = (LITERAL.findall(re.split(r"(?:^|\s)// ", line)[0]) for line in text.splitlines())
+    return sentences([part for part in parts if part.count(" ") > 2 and re.fullmatch(r"[\w ,.;:()'/-]*", part)] for parts in literals)
+
+
+def sentences_of_help(text):
+    """The descriptions: what stands right of the flags, and paragraphs."""
+    return sentences([re.sub(r"^\s*-.*?(\s{2,}|$)|^(usage: |\s+)winnow .*", "", line)] for line in text.splitlines())
+
+
+def prose_of_program(tool):
+    """(name, text) of the sentences that the tool can say."""
+    for path in sorted((ROOT / "src").rglob("*.cc")):
+        yield f"{path.relative_to(ROOT)}.md", sentences_of_source(path.read_text(encoding="utf-8"))
+    for command in tool.commands() if tool else []:
+        yield f"winnow-{command}-help.md", sentences_of_help(tool.output(command, "--help"))
+
+
+def check_prose(files, tool):
+    pages = {file: prose_of(read(file)) for file in files} | dict(prose_of_program(tool))
     with tempfile.TemporaryDirectory() as folder:
-        for file in files:
+        for file, text in pages.items():
             copy = pathlib.Path(folder, file)
             copy.parent.mkdir(parents=True, exist_ok=True)
-            copy.write_text(prose_of(read(file)), encoding="utf-8")
+            copy.write_text(text, encoding="utf-8")
         # It looks for rules where it runs, and at those of the user, who has none here. (0.16.0 does not read --config.)
         pathlib.Path(folder, ".proselintrc.json").write_text(read("docs/prose.json"), encoding="utf-8")
         environment = {**os.environ, "HOME": folder, "XDG_CONFIG_HOME": folder}
-        ran = subprocess.run([PROSELINT, "--output-format", "compact", "check", *files], cwd=folder, env=environment,
+        ran = subprocess.run([PROSELINT, "--output-format", "compact", "check", *pages], cwd=folder, env=environment,
                              capture_output=True, text=True)
         found = [line for line in ran.stdout.splitlines() if re.search(r"\.md:\d+:\d+: ", line)]
         if ran.returncode and not found:
@@ -156,6 +184,11 @@ class Tool:
         environment = {name: value for name, value in os.environ.items() if not name.startswith("WINNOW_")}
         ran = subprocess.run([self.path, *arguments], capture_output=True, text=True, env=environment)
         return ran.stdout if ran.returncode == 0 else ""
+
+    def commands(self):
+        """Names of the commands, from the tool's own list."""
+        listed = self.output("--help").partition("Commands:")[2]
+        return re.findall(r"^  ([a-z]+)  ", listed, re.M)
 
     @functools.cache
     def flags(self, command):
@@ -223,7 +256,7 @@ def main():
             wrong += check_commands(file, tool)
     has_linter = PROSELINT.exists()
     if has_linter:
-        wrong += check_prose(files)
+        wrong += check_prose(files, tool)
     print("\n".join(wrong) if wrong else
           f"docs: {len(files)} pages" + ("" if tool else f", but no commands: there is no {path}") +
           ("" if has_linter else ", but not their prose: there is no proselint (make python-packages)"))

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""scripts/docs_check.py finds what is wrong with a page, each kind by itself, and nothing on a page that is right."""
+"""Tests that scripts/docs_check.py finds each kind of error on a page, and none on a correct page."""
 import pathlib
 import sys
 import tempfile
@@ -9,7 +9,7 @@ import docs_check  # noqa: E402
 
 RULES = docs_check.read("docs/prose.json")
 
-DOCS = "docs"  # apart, as check_paths.sh takes a path in quotes for one that has to be there
+DOCS = "docs"  # separate, because check_paths.sh requires quoted paths to exist
 
 
 class Tool:
@@ -20,7 +20,7 @@ class Tool:
 
 
 def problems(name, text):
-    """What is wrong with a page of that name and text, beside a page other.md, which has headings."""
+    """Returns the errors of a page with that name and text in a folder with other.md, which has headings."""
     with tempfile.TemporaryDirectory() as folder:
         docs_check.ROOT = pathlib.Path(folder)
         docs_check.read.cache_clear()
@@ -56,7 +56,7 @@ WRONG = [
 ]
 
 
-PROSE = [  # and how often something is found
+PROSE = [  # with the number of findings
     ("The cache is small.\n\n| a very very small | table |\n\n```\nvery very\n```\n", 0),
     ("`x` `x` and `very very`, 8 8 or 8, 8 [a](very-very.md)\n\n# The cache\n\nThe cache is small.\n", 0),
     ("It is \"quoted\" ... from 2 to 3 pm\n", 0),
@@ -72,13 +72,36 @@ def prose_problems(text):
         (docs_check.ROOT / DOCS).mkdir()
         (docs_check.ROOT / DOCS / "prose.json").write_text(RULES)
         (docs_check.ROOT / DOCS / "page.md").write_text(text)
-        return list(docs_check.check_prose([f"{DOCS}/page.md"]))
+        return list(docs_check.check_prose([f"{DOCS}/page.md"], None))
+
+
+class HelpfulTool:
+    def commands(self):
+        return ["run"]
+
+    def output(self, *_):
+        return "usage: winnow run\n\n  -n N   the number of of tokens\n"
+
+
+def program_problems():
+    with tempfile.TemporaryDirectory() as folder:
+        docs_check.ROOT = pathlib.Path(folder)
+        docs_check.read.cache_clear()
+        for name in (DOCS, "src"):
+            (docs_check.ROOT / name).mkdir()
+        (docs_check.ROOT / DOCS / "prose.json").write_text(RULES)
+        (docs_check.ROOT / "src" / "code.cc").write_text(
+            'f("the file is is not there");  // it is is "a comment of of this"\ng("<div><div>", "is there", " there is no model");\n')
+        return list(docs_check.check_prose([], HelpfulTool()))
 
 
 def main():
     for text, n in PROSE if docs_check.PROSELINT.exists() else []:
         found = prose_problems(text)
         assert len(found) == n and all(line.startswith(f"{DOCS}/page.md:") for line in found), (text, found)
+    if docs_check.PROSELINT.exists():
+        found = program_problems()
+        assert [line.split(":")[0] for line in found] == ["src/code.cc.md", "winnow-run-help.md"], found
     for name, text in RIGHT:
         assert problems(name, text) == [], (text, problems(name, text))
     for name, text, expected in WRONG:
